@@ -1,0 +1,427 @@
+/*
+ * One interpreter over the field tables that messages.def makes; no message is known by name here.
+ *
+ * Encoding goes through msgpack-c's packer into the buffer's end and allocates only to grow it.
+ * Decoding reads with the bounded reader of scan.h, after value_scan() has passed the payload: it
+ * allocates nothing, and spans point into the payload.
+ */
+#include "proto/codec.h"
+
+#include "proto/frame.h"
+#include "proto/scan.h"
+#include "proto/utf8.h"
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <msgpack.h>
+#include <stdio.h>
+
+enum field_type { FIELD_U64, FIELD_STR, FIELD_BIN, FIELD_ANY };
+
+struct field {
+    const char *name;
+    uint64_t max;  /* value, or bytes */
+    uint32_t unit; /* of bytes; 1 for texts */
+    uint16_t at;   /* offset in struct dl_message */
+    uint8_t type;  /* enum field_type */
+};
+
+#define AT(name, field) offsetof(struct dl_message, name.field)
+
+#define MESSAGE(NAME, name, number, direction, fds, meaning) \
+    static const struct field name##_fields[] = {
+#define U64(name, field, max, meaning)       {#field, max, 1, AT(name, field), FIELD_U64},
+#define STR(name, field, max, meaning)       {#field, max, 1, AT(name, field), FIELD_STR},
+#define BIN(name, field, max, unit, meaning) {#field, max, unit, AT(name, field), FIELD_BIN},
+#define ANY(name, field, meaning)            {#field, 0, 1, AT(name, field), FIELD_ANY},
+#define END(name) \
+    }             \
+    ;
+#include "proto/messages.def"
+#undef MESSAGE
+#undef U64
+#undef STR
+#undef BIN
+#undef ANY
+#undef END
+
+/* A number given twice would be an initialiser given twice, which the compilers warn of. */
+static const struct message_row {
+    const char *name; /* NULL: no such message */
+    const struct field *fields;
+    uint32_t n_fields;
+    uint8_t direction;
+    uint8_t fds;
+} rows[] = {
+#define MESSAGE(NAME, name, number, direction, fds, meaning) \
+    [number] = {#NAME, name##_fields, ARRAY_SIZE(name##_fields), direction, fds},
+#define U64(name, field, max, meaning)
+#define STR(name, field, max, meaning)
+#define BIN(name, field, max, unit, meaning)
+#define ANY(name, field, meaning)
+#define END(name)
+#include "proto/messages.def"
+#undef MESSAGE
+#undef U64
+#undef STR
+#undef BIN
+#undef ANY
+#undef END
+};
+
+static const struct message_row *find(uint64_t number)
+{
+    return number < ARRAY_SIZE(rows) && rows[number].name ? &rows[number] : NULL;
+}
+
+const char *message_name(uint32_t number)
+{
+    const struct message_row *row = find(number);
+    return row ? row->name : NULL;
+}
+
+int message_fds(uint32_t number)
+{
+    const struct message_row *row = find(number);
+    return row ? row->fds : -1;
+}
+
+uint32_t message_direction(uint32_t number)
+{
+    const struct message_row *row = find(number);
+    return row ? row->direction : 0;
+}
+
+/* ---- buffer and spans ---------------------------------------------------------------------- */
+
+void buffer_deinit(struct dl_buffer *buf)
+{
+    free(buf->data);
+    memset(buf, 0, sizeof *buf);
+}
+
+/* Room for `more` bytes after what is there. */
+static int buffer_reserve(struct dl_buffer *buf, size_t more)
+{
+    size_t need, cap;
+    uint8_t *data;
+
+    if (more <= buf->cap - buf->len)
+        return 0;
+    if (__builtin_add_overflow(buf->len, more, &need) || need > SIZE_MAX / 2)
+        return -ENOMEM;
+    cap = max_u64(max_u64(need, buf->cap * 2), 256);
+    data = realloc(buf->data, cap);
+    if (!data)
+        return -ENOMEM;
+    buf->data = data;
+    buf->cap = cap;
+    return 0;
+}
+
+int buffer_append(struct dl_buffer *buf, const void *data, size_t len)
+{
+    int r = buffer_reserve(buf, len);
+
+    if (r < 0)
+        return r;
+    if (len > 0)
+        memcpy(buf->data + buf->len, data, len);
+    buf->len += len;
+    return 0;
+}
+
+char *span_dup(struct dl_span span)
+{
+    char *text = malloc(span.len + 1);
+
+    if (!text)
+        return NULL;
+    if (span.len > 0)
+        memcpy(text, span.data, span.len);
+    text[span.len] = '\0';
+    return text;
+}
+
+struct dl_span span_str(const char *text)
+{
+    return (struct dl_span){(const uint8_t *)text, strlen(text)};
+}
+
+/* ---- encode -------------------------------------------------------------------------------- */
+
+/* The two forms a field has in its struct. */
+static uint64_t field_u64(const struct dl_message *msg, const struct field *field)
+{
+    uint64_t n;
+    memcpy(&n, (const char *)msg + field->at, sizeof n);
+    return n;
+}
+
+static struct dl_span field_span(const struct dl_message *msg, const struct field *field)
+{
+    struct dl_span span;
+    memcpy(&span, (const char *)msg + field->at, sizeof span);
+    return span;
+}
+
+/* Refuses what the other side would refuse, and adds up the bytes the field may need. */
+static int check_field(const struct dl_message *msg, const struct field *field, size_t *bytes)
+{
+    struct dl_span span;
+
+    if (field->type == FIELD_U64) {
+        *bytes += 9;
+        return field_u64(msg, field) > field->max ? -EMSGSIZE : 0;
+    }
+    span = field_span(msg, field);
+    if (span.len > (field->type == FIELD_ANY ? DL_MAX_FRAME_BYTES : field->max))
+        return -EMSGSIZE;
+    *bytes += 5 + span.len;
+    if (field->type == FIELD_STR)
+        return utf8_text(span.data, span.len) ? 0 : -EBADMSG;
+    if (field->type == FIELD_BIN)
+        return span.len % field->unit ? -EBADMSG : 0;
+    return 0;
+}
+
+/* msgpack-c's way out: the room was made before, so this cannot fail. */
+static int write_packed(void *data, const char *bytes, size_t len)
+{
+    struct dl_buffer *out = data;
+
+    assert(len <= out->cap - out->len);
+    memcpy(out->data + out->len, bytes, len);
+    out->len += len;
+    return 0;
+}
+
+/* ANY spans are counted as they are checked: they need the whole payload scanned at the end. */
+static int pack_field(msgpack_packer *packer, const struct dl_message *msg,
+                      const struct field *field, uint32_t *n_any)
+{
+    struct dl_span span;
+    int r;
+
+    if (field->type == FIELD_U64)
+        return msgpack_pack_uint64(packer, field_u64(msg, field));
+    span = field_span(msg, field);
+    if (field->type == FIELD_STR) {
+        r = msgpack_pack_str(packer, span.len);
+    } else if (field->type == FIELD_BIN) {
+        r = msgpack_pack_bin(packer, span.len);
+    } else {
+        r = value_scan(span.data, span.len, NULL);
+        (*n_any)++;
+    }
+    if (r < 0 || span.len == 0)
+        return r;
+    return write_packed(packer->data, (const char *)span.data, span.len);
+}
+
+static int pack_payload(const struct dl_message *msg, const struct message_row *row,
+                        struct dl_buffer *out)
+{
+    msgpack_packer packer;
+    size_t start = out->len;
+    uint32_t n_any = 0;
+    int r;
+
+    msgpack_packer_init(&packer, out, write_packed);
+    r = msgpack_pack_array(&packer, row->n_fields + 1);
+    if (r == 0)
+        r = msgpack_pack_uint64(&packer, msg->number);
+    for (uint32_t i = 0; r == 0 && i < row->n_fields; i++)
+        r = pack_field(&packer, msg, &row->fields[i], &n_any);
+    if (r == 0 && out->len - start > DL_MAX_FRAME_BYTES)
+        r = -EMSGSIZE;
+    if (r == 0 && n_any > 0)
+        r = value_scan(out->data + start, out->len - start, NULL);
+    return r;
+}
+
+int message_encode(const struct dl_message *msg, struct dl_buffer *out)
+{
+    const struct message_row *row = find(msg->number);
+    size_t room = FRAME_HEADER_BYTES + 10; /* the heads of the array and of the number */
+    size_t start = out->len, len;
+    int r;
+
+    if (!row)
+        return -EBADMSG;
+    for (uint32_t i = 0; i < row->n_fields; i++) {
+        r = check_field(msg, &row->fields[i], &room);
+        if (r < 0)
+            return r;
+    }
+    r = buffer_reserve(out, room);
+    if (r < 0)
+        return r;
+    out->len += FRAME_HEADER_BYTES;
+    r = pack_payload(msg, row, out);
+    if (r < 0) {
+        out->len = start;
+        return r;
+    }
+    len = out->len - start - FRAME_HEADER_BYTES;
+    for (size_t i = 0; i < FRAME_HEADER_BYTES; i++)
+        out->data[start + i] = (uint8_t)(len >> (8 * i));
+    return 0;
+}
+
+/* ---- decode -------------------------------------------------------------------------------- */
+
+/* What is left of a payload, and which field of which message is being read. */
+struct reader {
+    const uint8_t *data;
+    size_t len;
+    const struct message_row *row;
+    const struct field *field;
+    struct dl_error *err;
+};
+
+/* Fails with "MESSAGE.field" as the place. */
+static int _printf_(3, 4) refuse(const struct reader *reader, int code, const char *fmt, ...)
+{
+    char place[DL_ERROR_PATH_MAX], text[DL_ERROR_MESSAGE_MAX];
+    va_list args;
+
+    snprintf(place, sizeof place, "%s.%s", reader->row->name, reader->field->name);
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    return dl_error_set(reader->err, code, place, "%s", text);
+}
+
+static int read_any(struct reader *reader, struct dl_span *ret)
+{
+    size_t len;
+    int r = value_scan(reader->data, reader->len, &len);
+
+    if (r < 0)
+        return refuse(reader, -r, "is not a msgpack value");
+    *ret = (struct dl_span){reader->data, len};
+    reader->data += len;
+    reader->len -= len;
+    return 0;
+}
+
+static int read_u64(struct reader *reader, uint64_t *ret)
+{
+    const struct field *field = reader->field;
+    struct token token;
+
+    if (token_read(reader->data, reader->len, &token) < 0 || token.type != TOKEN_UINT)
+        return refuse(reader, EBADMSG, "is not an unsigned integer");
+    if (token.n > field->max)
+        return refuse(reader, EMSGSIZE, "%" PRIu64 " is above its maximum of %" PRIu64, token.n,
+                      field->max);
+    reader->data += token.head;
+    reader->len -= token.head;
+    *ret = token.n;
+    return 0;
+}
+
+static int read_bytes(struct reader *reader, struct dl_span *ret)
+{
+    const struct field *field = reader->field;
+    bool text = field->type == FIELD_STR;
+    struct token token;
+
+    if (token_read(reader->data, reader->len, &token) < 0 ||
+        token.type != (text ? TOKEN_STR : TOKEN_BIN))
+        return refuse(reader, EBADMSG, "is not %s", text ? "a string" : "binary data");
+    if (token.n > field->max)
+        return refuse(reader, EMSGSIZE, "%" PRIu64 " bytes are above its maximum of %" PRIu64,
+                      token.n, field->max);
+    struct dl_span span = {reader->data + token.head, (size_t)token.n};
+    if (text && !utf8_text(span.data, span.len))
+        return refuse(reader, EBADMSG, "is not UTF-8 text without NUL");
+    if (span.len % field->unit)
+        return refuse(reader, EBADMSG, "%zu bytes are not a multiple of %" PRIu32, span.len,
+                      field->unit);
+    reader->data += token.head + span.len;
+    reader->len -= token.head + span.len;
+    *ret = span;
+    return 0;
+}
+
+static int read_field(struct reader *reader, struct dl_message *msg)
+{
+    char *to = (char *)msg + reader->field->at;
+    struct dl_span span = {0};
+    uint64_t n = 0;
+    int r;
+
+    if (reader->field->type == FIELD_U64) {
+        r = read_u64(reader, &n);
+        if (r == 0)
+            memcpy(to, &n, sizeof n);
+        return r;
+    }
+    r = reader->field->type == FIELD_ANY ? read_any(reader, &span) : read_bytes(reader, &span);
+    if (r == 0)
+        memcpy(to, &span, sizeof span);
+    return r;
+}
+
+/* The head every message has: an array that starts with a number this sender may use. */
+static int read_head(struct reader *reader, uint32_t directions)
+{
+    struct token array, number;
+    const struct message_row *row;
+
+    if (token_read(reader->data, reader->len, &array) < 0 || array.type != TOKEN_ARRAY ||
+        array.n == 0)
+        return dl_error_set(reader->err, EBADMSG, "message", "is not an array with a number first");
+    reader->data += array.head;
+    reader->len -= array.head;
+    if (token_read(reader->data, reader->len, &number) < 0 || number.type != TOKEN_UINT)
+        return dl_error_set(reader->err, EBADMSG, "message", "does not start with its number");
+    reader->data += number.head;
+    reader->len -= number.head;
+
+    row = find(number.n);
+    if (!row)
+        return dl_error_set(reader->err, EBADMSG, "message", "number %" PRIu64 " is unknown",
+                            number.n);
+    if (!(row->direction & directions))
+        return dl_error_set(reader->err, EBADMSG, row->name, "is not a message of this sender");
+    if (array.n != row->n_fields + 1)
+        return dl_error_set(reader->err, EBADMSG, row->name,
+                            "has %" PRIu64 " fields instead of %" PRIu32, array.n - 1,
+                            row->n_fields);
+    reader->row = row;
+    return 0;
+}
+
+int message_decode(const uint8_t *payload, size_t len, uint32_t directions, struct dl_message *ret,
+                   struct dl_error *err)
+{
+    struct reader reader = {.data = payload, .len = len, .err = err};
+    struct dl_message msg = {0};
+    int r;
+
+    if (len > DL_MAX_FRAME_BYTES)
+        return dl_error_set(err, EMSGSIZE, "message", "%zu bytes are above the maximum of %" PRIu64,
+                            len, DL_MAX_FRAME_BYTES);
+    r = value_scan(payload, len, NULL);
+    if (r < 0)
+        return dl_error_set(err, -r, "message",
+                            r == -EMSGSIZE ? "is nested too deep or has too many elements"
+                                           : "is not exactly one whole msgpack value");
+    r = read_head(&reader, directions);
+    if (r < 0)
+        return r;
+    assert(reader.row);
+    for (uint32_t i = 0; r == 0 && i < reader.row->n_fields; i++) {
+        reader.field = &reader.row->fields[i];
+        r = read_field(&reader, &msg);
+    }
+    if (r < 0)
+        return r;
+    assert(reader.len == 0); /* the scan found one value, and its fields were all read */
+    msg.number = (enum message_number)(reader.row - rows);
+    *ret = msg;
+    return 0;
+}

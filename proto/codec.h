@@ -1,0 +1,114 @@
+/*
+ * Messages as structs, and their bytes. codec.c is the only protocol file that sees msgpack.
+ *
+ * Decoding is bounded before msgpack-c sees a byte: value_scan() walks the payload with a node and
+ * depth budget first (msgpack-c 4.0.0 reserves what an array header claims: five bytes make it ask
+ * for 137 GB). Then number, field count, types and maxima are checked against messages.def.
+ * Pure; strings and spans of a decoded message are borrowed from the payload it was decoded from.
+ */
+#ifndef DL_CODEC_H
+#define DL_CODEC_H
+
+#include "proto/base.h"
+#include "proto/error.h"
+#include "proto/limits.h"
+
+enum { DL_PROTOCOL_VERSION = 1 };
+
+/* Text or bytes inside a payload; not NUL-terminated. */
+struct dl_span {
+    const uint8_t *data; /* borrowed; may be NULL when len is 0 */
+    size_t len;
+};
+
+enum message_number {
+#define MESSAGE(NAME, name, number, direction, fds, meaning) DL_MSG_##NAME = number,
+#define U64(name, field, max, meaning)
+#define STR(name, field, max, meaning)
+#define BIN(name, field, max, unit, meaning)
+#define ANY(name, field, meaning)
+#define END(name)
+#include "proto/messages.def"
+#undef MESSAGE
+#undef U64
+#undef STR
+#undef BIN
+#undef ANY
+#undef END
+};
+
+enum message_direction { FROM_CLIENT = 1, FROM_DAEMON = 2, TO_WORKER = 4, FROM_WORKER = 8 };
+
+#define MESSAGE(NAME, name, number, direction, fds, meaning) struct dl_msg_##name {
+#define U64(name, field, max, meaning)                       uint64_t field;
+#define STR(name, field, max, meaning)                       struct dl_span field;
+#define BIN(name, field, max, unit, meaning)                 struct dl_span field;
+#define ANY(name, field, meaning)                            struct dl_span field;
+#define END(name) \
+    }             \
+    ;
+#include "proto/messages.def"
+#undef MESSAGE
+#undef U64
+#undef STR
+#undef BIN
+#undef ANY
+#undef END
+
+/* A decoded message: `number` says which member of the union is valid. */
+struct dl_message {
+    enum message_number number;
+    union {
+#define MESSAGE(NAME, name, number, direction, fds, meaning) struct dl_msg_##name name;
+#define U64(name, field, max, meaning)
+#define STR(name, field, max, meaning)
+#define BIN(name, field, max, unit, meaning)
+#define ANY(name, field, meaning)
+#define END(name)
+#include "proto/messages.def"
+#undef MESSAGE
+#undef U64
+#undef STR
+#undef BIN
+#undef ANY
+#undef END
+    };
+};
+
+/* "HELLO", ...; NULL for a number that names no message. */
+const char *message_name(uint32_t number);
+
+/* Descriptors the message carries, and who may send it; -1 / 0 for an unknown number. */
+int message_fds(uint32_t number);
+uint32_t message_direction(uint32_t number);
+
+/* A growing byte buffer; zero-initialised = empty. */
+struct dl_buffer {
+    uint8_t *data; /* owned */
+    size_t len;
+    size_t cap;
+};
+void buffer_deinit(struct dl_buffer *buf);
+int _nodiscard_ buffer_append(struct dl_buffer *buf, const void *data, size_t len);
+
+/*
+ * Appends the whole frame of `msg` (header and payload) to `out`. Returns 0, -ENOMEM, -EMSGSIZE
+ * when a field or the frame exceeds its maximum, or -EBADMSG when a text is not UTF-8 without NUL,
+ * bytes are no multiple of their unit, an ANY is not one msgpack value, or the number names no
+ * message; what `out` holds is then unchanged. What is encoded can be decoded. An ANY nests one
+ * level less deep than DL_MAX_VALUE_DEPTH: the message's own array is the first.
+ */
+int _nodiscard_ message_encode(const struct dl_message *msg, struct dl_buffer *out);
+
+/*
+ * Decodes one payload that came from a peer in one of `directions` (a mask). Returns 0, or
+ * -EBADMSG / -EMSGSIZE with `err` saying which message and field; `ret` is then untouched.
+ */
+int _nodiscard_ message_decode(const uint8_t *payload, size_t len, uint32_t directions,
+                               struct dl_message *ret, struct dl_error *err);
+
+/* A NUL-terminated copy on the heap; NULL when out of memory. */
+char *span_dup(struct dl_span span);
+struct dl_span span_str(const char *text); /* borrowed from `text` */
+
+#endif

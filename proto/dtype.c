@@ -1,0 +1,61 @@
+/* Look-ups in the table of dtype.def. Constant data only. */
+#include "proto/dtype.h"
+
+#include <errno.h>
+
+static const struct dtype_row {
+    const char *name; /* NULL: no such number */
+    const char *numpy;
+    uint8_t bytes;
+    int8_t dlpack;
+} rows[] = {
+#define DTYPE(NAME, number, bytes, name, numpy, dlpack) [number] = {name, numpy, bytes, dlpack},
+#include "proto/dtype.def"
+#undef DTYPE
+};
+
+static const struct dtype_row *find(uint32_t dtype)
+{
+    return dtype < ARRAY_SIZE(rows) && rows[dtype].name ? &rows[dtype] : NULL;
+}
+
+size_t dtype_bytes(uint32_t dtype)
+{
+    const struct dtype_row *row = find(dtype);
+    return row ? row->bytes : 0;
+}
+
+const char *dtype_name(uint32_t dtype)
+{
+    const struct dtype_row *row = find(dtype);
+    return row ? row->name : "?";
+}
+
+int dtype_dlpack_code(uint32_t dtype)
+{
+    const struct dtype_row *row = find(dtype);
+    return row ? row->dlpack : -1;
+}
+
+int dtype_from_name(const char *name, uint32_t *ret)
+{
+    for (uint32_t i = 0; i < ARRAY_SIZE(rows); i++)
+        if (rows[i].name && strcmp(rows[i].name, name) == 0) {
+            *ret = i;
+            return 0;
+        }
+    return -EINVAL;
+}
+
+int dtype_from_numpy(const char *numpy, uint32_t *ret)
+{
+    /* A type NumPy lacks has an empty name in the table; no name of NumPy's is empty. */
+    if (numpy[0] == '\0')
+        return -EINVAL;
+    for (uint32_t i = 0; i < ARRAY_SIZE(rows); i++)
+        if (rows[i].name && strcmp(rows[i].numpy, numpy) == 0) {
+            *ret = i;
+            return 0;
+        }
+    return -EINVAL;
+}

@@ -1,0 +1,19 @@
+/* The table of limits.def as constants DL_MAX_<name>; each fits int64_t. */
+#ifndef DL_LIMITS_H
+#define DL_LIMITS_H
+
+#include <stdint.h>
+
+#define LIMIT(name, value, unit, why) \
+    static const uint64_t DL_MAX_##name __attribute__((unused)) = value;
+#include "proto/limits.def"
+#undef LIMIT
+
+/* The same as constant expressions, to size an array by. */
+enum {
+#define LIMIT(name, value, unit, why) DL_BOUND_##name = value,
+#include "proto/limits.def"
+#undef LIMIT
+};
+
+#endif

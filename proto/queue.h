@@ -1,0 +1,140 @@
+/*
+ * The two queues between the daemon and one worker, in a memfd of their own.
+ *
+ * Each is a single-producer single-consumer ring of fixed records: tasks (daemon → worker) and
+ * completions (worker → daemon). A full exchange costs no system call while both sides are awake.
+ * A side that is about to sleep says so in `sleeping`, looks once more, and sleeps on its eventfd;
+ * the other side rings the bell only if it finds that word set.
+ *
+ * Memory order. `tail` is stored with release after the record is written and loaded with acquire
+ * before it is read; `head` likewise in the other direction, so a record is never overwritten while
+ * it is read. `sleeping` is a Dekker pair with `tail`: the sleeper stores `sleeping` then loads
+ * `tail`; the producer, its records put, touches `tail` by an addition of 0 then loads `sleeping`.
+ * These four are seq_cst and so in one total order. Where the producer's load does not see that
+ * store of `sleeping`, load and addition stand before it and the sleeper's load of `tail` after
+ * it: that load sees the records, and the consumer does not sleep. Where it does see it, it rings.
+ * No wake-up is lost. The addition writes no new value; it is there because a fence, which costs
+ * the same one locked instruction on x86, is unknown to the thread sanitizer.
+ *
+ * The daemon trusts nothing here: positions are masked, records copied out before they are checked.
+ */
+#ifndef DL_QUEUE_H
+#define DL_QUEUE_H
+
+#include "proto/base.h"
+#include <stdatomic.h>
+
+enum { QUEUE_RECORDS = 4096 }; /* power of two; more than any worker's slots in flight */
+
+struct queue_task {
+    uint64_t task; /* the daemon's number for it */
+    uint32_t segment;
+    uint32_t slot;
+};
+
+struct queue_done {
+    uint64_t task;
+    uint64_t bytes;    /* of the slot in use; with ENOBUFS: the bytes the batch would need */
+    uint32_t code;     /* 0 = filled; else the errno; ENOBUFS = the slot is too small */
+    uint32_t reserved; /* 0 */
+    uint64_t cost_ns;  /* from taking the task to its end */
+};
+_Static_assert(sizeof(struct queue_task) == 16, "shared layout");
+_Static_assert(sizeof(struct queue_done) == 32, "shared layout");
+
+struct queue_end {
+    _Alignas(64) _Atomic uint64_t tail;     /* records ever put; written by the producer */
+    _Alignas(64) _Atomic uint64_t head;     /* records ever taken; written by the consumer */
+    _Alignas(64) _Atomic uint32_t sleeping; /* the consumer waits on its bell */
+};
+
+struct worker_queues {
+    struct queue_end tasks;
+    struct queue_end done;
+    _Alignas(64) struct queue_task task_records[QUEUE_RECORDS];
+    _Alignas(64) struct queue_done done_records[QUEUE_RECORDS];
+};
+
+/* Producer. False when full. The record is visible after the call. */
+static inline bool queue_put(struct queue_end *end, void *records, size_t size, const void *record)
+{
+    uint64_t tail = atomic_load_explicit(&end->tail, memory_order_relaxed);
+    uint64_t head = atomic_load_explicit(&end->head, memory_order_acquire);
+
+    if (tail - head >= QUEUE_RECORDS)
+        return false;
+    memcpy((char *)records + (tail % QUEUE_RECORDS) * size, record, size);
+    atomic_store_explicit(&end->tail, tail + 1, memory_order_release);
+    return true;
+}
+
+/* Consumer. False when empty. */
+static inline bool queue_take(struct queue_end *end, const void *records, size_t size, void *record)
+{
+    uint64_t head = atomic_load_explicit(&end->head, memory_order_relaxed);
+    uint64_t tail = atomic_load_explicit(&end->tail, memory_order_acquire);
+
+    if (head == tail)
+        return false;
+    memcpy(record, (const char *)records + (head % QUEUE_RECORDS) * size, size);
+    atomic_store_explicit(&end->head, head + 1, memory_order_release);
+    return true;
+}
+
+/* Consumer. The record that queue_take() would take; false when empty. */
+static inline bool queue_peek(struct queue_end *end, const void *records, size_t size, void *record)
+{
+    uint64_t head = atomic_load_explicit(&end->head, memory_order_relaxed);
+
+    if (head == atomic_load_explicit(&end->tail, memory_order_acquire))
+        return false;
+    memcpy(record, (const char *)records + (head % QUEUE_RECORDS) * size, size);
+    return true;
+}
+
+/* Consumer. Records that wait. */
+static inline uint64_t queue_count(struct queue_end *end)
+{
+    return atomic_load_explicit(&end->tail, memory_order_acquire) -
+           atomic_load_explicit(&end->head, memory_order_relaxed);
+}
+
+/* Consumer. Acquire would do but for queue_sleep(); on x86 a load is a load. */
+static inline bool queue_empty(struct queue_end *end)
+{
+    return atomic_load_explicit(&end->head, memory_order_relaxed) ==
+           atomic_load_explicit(&end->tail, memory_order_seq_cst);
+}
+
+/* Producer, after one or more puts: true when the consumer sleeps and must be woken (once). */
+static inline bool queue_must_wake(struct queue_end *end)
+{
+    (void)atomic_fetch_add_explicit(&end->tail, 0, memory_order_seq_cst);
+    if (!atomic_load_explicit(&end->sleeping, memory_order_seq_cst))
+        return false;
+    return atomic_exchange_explicit(&end->sleeping, 0, memory_order_relaxed) != 0;
+}
+
+/* Consumer, before it sleeps: true when the queue is still empty and it may. */
+static inline bool queue_sleep(struct queue_end *end)
+{
+    atomic_store_explicit(&end->sleeping, 1, memory_order_seq_cst);
+    if (queue_empty(end))
+        return true;
+    atomic_store_explicit(&end->sleeping, 0, memory_order_relaxed);
+    return false;
+}
+
+/* Consumer, once awake for another reason than the bell. */
+static inline void queue_awake(struct queue_end *end)
+{
+    atomic_store_explicit(&end->sleeping, 0, memory_order_relaxed);
+}
+
+#define task_put(q, rec)  queue_put(&(q)->tasks, (q)->task_records, sizeof(struct queue_task), rec)
+#define task_take(q, rec) queue_take(&(q)->tasks, (q)->task_records, sizeof(struct queue_task), rec)
+#define task_peek(q, rec) queue_peek(&(q)->tasks, (q)->task_records, sizeof(struct queue_task), rec)
+#define done_put(q, rec)  queue_put(&(q)->done, (q)->done_records, sizeof(struct queue_done), rec)
+#define done_take(q, rec) queue_take(&(q)->done, (q)->done_records, sizeof(struct queue_done), rec)
+
+#endif

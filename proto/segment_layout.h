@@ -1,0 +1,109 @@
+/*
+ * What stands where in a shared-memory segment. Daemon, worker and client agree on this file.
+ *
+ *   segment:  [ segment_header, padded to SEGMENT_HEADER_BYTES ] [ slot 0 ] [ slot 1 ] ...
+ *   slot:     [ slot_header ] [ sample indices: u64 × samples ] [ tree ] [ tensors, 64-byte aligned
+ * ]
+ *
+ * All numbers are in the machine's byte order (a segment never leaves it). Offsets, never pointers.
+ * The daemon writes the task (indices, samples, step, generation) into a FREE slot before it hands
+ * it to the worker that owns the segment; the worker writes everything after `samples`, in place;
+ * clients only read, and only slots they hold a lease on.
+ */
+#ifndef DL_SEGMENT_LAYOUT_H
+#define DL_SEGMENT_LAYOUT_H
+
+#include "proto/base.h"
+
+#define SEGMENT_MAGIC 0x676573726f6c64ULL /* "dlorseg" */
+
+enum {
+    SEGMENT_LAYOUT_VERSION = 1,
+    SEGMENT_HEADER_BYTES = 4096,
+    SLOT_HEADER_BYTES = 128,
+    SLOT_ALIGN = 4096, /* slots start on pages: a slot can be page-locked or dropped by itself */
+};
+
+struct segment_header {
+    uint64_t magic;
+    uint32_t version;
+    uint32_t id;         /* unique in the daemon's life */
+    uint64_t bytes;      /* of the whole segment */
+    uint64_t slot_bytes; /* stride; a multiple of SLOT_ALIGN */
+    uint32_t slots;
+    uint32_t reserved; /* 0 */
+};
+_Static_assert(sizeof(struct segment_header) == 40, "the segment layout is fixed");
+
+struct slot_header {
+    uint64_t generation; /* counts the uses of this slot; a descriptor names the one it means */
+    uint64_t step;       /* of the rank's epoch */
+    uint64_t epoch;
+    uint32_t samples;   /* indices below; at least 1 */
+    uint32_t unbatched; /* 1: batch.size null, the one sample as it is */
+    uint64_t indices_off;
+    /* From here on written by the worker. Offsets count from the start of the slot. */
+    uint64_t tree_off;
+    uint32_t tree_len; /* bytes, keys included */
+    uint32_t tree_count;
+    uint64_t data_off; /* of the first tensor */
+    uint64_t used;     /* bytes of the slot in use, from its start */
+    /* When a task failed: what the dataset said. NUL-terminated text at error_off. */
+    uint32_t error_code; /* positive errno; 0 = filled */
+    uint32_t error_len;
+    uint64_t error_off;
+    uint64_t error_index; /* the sample at fault; UINT64_MAX when not one sample's fault */
+    uint64_t reserved[2]; /* 0 */
+};
+_Static_assert(sizeof(struct slot_header) == 112, "the slot layout is fixed");
+_Static_assert(sizeof(struct slot_header) <= SLOT_HEADER_BYTES, "the header fits its space");
+
+static inline uint64_t slot_offset(uint64_t slot_bytes, uint32_t slot)
+{
+    return SEGMENT_HEADER_BYTES + slot_bytes * slot;
+}
+
+static inline uint64_t *slot_indices(void *slot)
+{
+    return (uint64_t *)(void *)((char *)slot + SLOT_HEADER_BYTES);
+}
+
+/*
+ * Puts a task into a slot: header and sample indices; what the worker writes is zeroed.
+ * `indices` NULL: they stand at slot_indices() already. False when they do not fit.
+ */
+static inline bool slot_prepare(void *slot, uint64_t slot_bytes, uint64_t generation,
+                                uint64_t epoch, uint64_t step, const uint64_t *indices,
+                                uint32_t samples, bool unbatched)
+{
+    struct slot_header *header = slot;
+
+    if (slot_bytes < SLOT_HEADER_BYTES + (uint64_t)samples * sizeof *indices)
+        return false;
+    memset(header, 0, SLOT_HEADER_BYTES);
+    header->step = step;
+    header->epoch = epoch;
+    header->samples = samples;
+    header->unbatched = unbatched;
+    header->indices_off = SLOT_HEADER_BYTES;
+    header->error_index = UINT64_MAX;
+    if (indices)
+        memcpy(slot_indices(slot), indices, samples * sizeof *indices);
+    header->generation = generation;
+    return true;
+}
+
+/*
+ * The small fixed record that tells a client where a batch lies: DELIVER carries an array of these.
+ */
+struct dl_descriptor {
+    uint64_t step;
+    uint64_t generation;
+    uint64_t offset; /* of the slot, from the start of the segment */
+    uint64_t bytes;  /* of the slot in use */
+    uint32_t segment;
+    uint32_t samples;
+};
+_Static_assert(sizeof(struct dl_descriptor) == 40, "the wire format is fixed");
+
+#endif

@@ -1,0 +1,277 @@
+/*
+ * Building and checking tensor trees. The check is the client's and the daemon's wall against a
+ * worker gone wrong: after it, walking by `children`, reading keys and viewing tensors cannot leave
+ * the bytes it was given.
+ */
+#include "proto/tree.h"
+
+#include "proto/limits.h"
+#include "proto/utf8.h"
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+
+_Static_assert((int)TREE_DIMS == (int)DL_BOUND_TENSOR_DIMS, "one maximum, two names");
+
+bool tensor_bytes(uint32_t dtype, uint32_t ndim, const uint64_t *shape, uint64_t *ret)
+{
+    uint64_t bytes = dtype_bytes(dtype);
+    bool empty = false;
+
+    if (bytes == 0 || ndim > TREE_DIMS)
+        return false;
+    /* Strides are made of the dimensions even when one is 0: the product without zeros must fit. */
+    for (uint32_t i = 0; i < ndim; i++) {
+        if (shape[i] == 0)
+            empty = true;
+        else if (mul_overflows(bytes, shape[i], &bytes) || bytes > INT64_MAX)
+            return false;
+    }
+    *ret = empty ? 0 : bytes;
+    return true;
+}
+
+/* ---- builder ------------------------------------------------------------------------------- */
+
+/* Both arrays are sized in powers of two, so their capacity follows from their length. */
+static int grow(void **array, size_t used, size_t more, size_t size)
+{
+    size_t have = 0, need = 16;
+    void *bigger;
+
+    while (used > 0 && (have = have ? have * 2 : 16) < used)
+        ;
+    while (need < used + more)
+        need *= 2;
+    if (need <= have)
+        return 0;
+    bigger = realloc(*array, need * size);
+    if (!bigger)
+        return -ENOMEM;
+    *array = bigger;
+    return 0;
+}
+
+/* Appends `node` with `key`; all or nothing. */
+static int append(struct tree *tree, struct tree_node node, const char *key)
+{
+    size_t len = key ? strlen(key) : 0;
+    void *nodes = tree->nodes, *keys = tree->keys;
+    int r;
+
+    if (tree->count >= DL_MAX_TREE_NODES)
+        return -E2BIG;
+    if (len > DL_MAX_NAME_BYTES)
+        return -ENAMETOOLONG;
+    if (!utf8_text((const uint8_t *)key, len))
+        return -EINVAL;
+    r = grow(&nodes, tree->count, 1, sizeof node);
+    tree->nodes = nodes;
+    if (r == 0 && len > 0) {
+        r = grow(&keys, tree->keys_len, len, 1);
+        tree->keys = keys;
+    }
+    if (r < 0)
+        return r;
+    if (len > 0)
+        memcpy(tree->keys + tree->keys_len, key, len);
+    node.key_len = (uint32_t)len;
+    node.key_off = len > 0 ? tree->keys_len : 0;
+    tree->nodes[tree->count++] = node;
+    tree->keys_len += (uint32_t)len;
+    return 0;
+}
+
+int tree_add(struct tree *tree, enum tree_kind kind, const char *key, uint32_t children)
+{
+    assert(kind == TREE_DICT || kind == TREE_LIST || kind == TREE_TUPLE);
+    return append(tree, (struct tree_node){.kind = kind, .children = children}, key);
+}
+
+int tree_add_tensor(struct tree *tree, const char *key, uint32_t dtype, uint32_t ndim,
+                    const uint64_t *shape)
+{
+    struct tree_node node = {.kind = TREE_TENSOR};
+
+    if (!tensor_bytes(dtype, ndim, shape, &node.nbytes))
+        return -EOVERFLOW;
+    node.dtype = (uint16_t)dtype;
+    node.ndim = (uint16_t)ndim;
+    if (ndim > 0)
+        memcpy(node.shape, shape, ndim * sizeof *shape);
+    return append(tree, node, key);
+}
+
+void tree_deinit(struct tree *tree)
+{
+    free(tree->nodes);
+    free(tree->keys);
+    memset(tree, 0, sizeof *tree);
+}
+
+size_t tree_encoded_bytes(const struct tree *tree)
+{
+    return tree->count * sizeof(struct tree_node) + tree->keys_len;
+}
+
+void tree_encode(const struct tree *tree, void *out)
+{
+    size_t keys_at = tree->count * sizeof(struct tree_node);
+    struct tree_node *nodes = out;
+
+    assert((uintptr_t)out % _Alignof(struct tree_node) == 0);
+    if (tree->count > 0)
+        memcpy(nodes, tree->nodes, keys_at);
+    for (uint32_t i = 0; i < tree->count; i++)
+        if (nodes[i].key_len > 0)
+            nodes[i].key_off += keys_at;
+    if (tree->keys_len > 0)
+        memcpy((char *)out + keys_at, tree->keys, tree->keys_len);
+}
+
+/* ---- check --------------------------------------------------------------------------------- */
+
+/* The encoded bytes, and the node at hand. */
+struct check {
+    const void *encoded;
+    size_t len;
+    uint32_t count;
+    uint32_t at;
+    uint64_t slot_bytes;
+    struct dl_error *err;
+};
+
+#define damaged(check, ...) dl_error_set((check)->err, EBADMSG, "batch tree", "node " __VA_ARGS__)
+
+/* A tensor's own fields: type, shape, size and where its bytes lie. */
+static int check_tensor(const struct check *check, const struct tree_node *node)
+{
+    uint64_t bytes, end;
+
+    if (node->children != 0)
+        return damaged(check, "%u: a tensor with children", check->at);
+    if (node->ndim > TREE_DIMS)
+        return damaged(check, "%u: %u dimensions are more than %d", check->at, node->ndim,
+                       TREE_DIMS);
+    if (!tensor_bytes(node->dtype, node->ndim, node->shape, &bytes))
+        return damaged(check, "%u: unknown element type %u, or a shape too large", check->at,
+                       node->dtype);
+    if (bytes != node->nbytes)
+        return damaged(check, "%u: %" PRIu64 " bytes, but its shape has %" PRIu64, check->at,
+                       node->nbytes, bytes);
+    for (uint32_t i = node->ndim; i < TREE_DIMS; i++)
+        if (node->shape[i] != 0)
+            return damaged(check, "%u: a dimension beyond its last", check->at);
+    if (node->offset % TREE_ALIGN != 0)
+        return damaged(check, "%u: offset %" PRIu64 " is not a multiple of %d", check->at,
+                       node->offset, TREE_ALIGN);
+    if (add_overflows(node->offset, node->nbytes, &end) || end > check->slot_bytes)
+        return damaged(check, "%u: bytes %" PRIu64 " at %" PRIu64 " end beyond the slot's %" PRIu64,
+                       check->at, node->nbytes, node->offset, check->slot_bytes);
+    return 0;
+}
+
+static int check_container(const struct check *check, const struct tree_node *node)
+{
+    uint64_t shape = 0;
+
+    for (uint32_t i = 0; i < TREE_DIMS; i++)
+        shape |= node->shape[i];
+    if (node->dtype || node->ndim || node->offset || node->nbytes || shape)
+        return damaged(check, "%u: a container with a tensor's fields", check->at);
+    if (node->children > check->count - check->at - 1)
+        return damaged(check, "%u: %u children, but only %u nodes follow", check->at,
+                       node->children, check->count - check->at - 1);
+    return 0;
+}
+
+static int check_key(const struct check *check, const struct tree_node *node, bool in_dict)
+{
+    uint64_t keys_at = check->count * sizeof *node, end;
+
+    if (node->key_len == 0)
+        return node->key_off ? damaged(check, "%u: a place for no key", check->at) : 0;
+    if (!in_dict)
+        return damaged(check, "%u: a key, but its parent is no dict", check->at);
+    if (node->key_len > DL_MAX_NAME_BYTES)
+        return damaged(check, "%u: a key of %u bytes", check->at, node->key_len);
+    if (node->key_off < keys_at || add_overflows(node->key_off, node->key_len, &end) ||
+        end > check->len)
+        return damaged(check, "%u: a key outside the key area", check->at);
+    if (!utf8_text((const uint8_t *)tree_key(check->encoded, node), node->key_len))
+        return damaged(check, "%u: a key that is not UTF-8 without NUL", check->at);
+    return 0;
+}
+
+static int check_node(const struct check *check, const struct tree_node *node, bool in_dict)
+{
+    int r;
+
+    if (node->reserved != 0)
+        return damaged(check, "%u: reserved field is not 0", check->at);
+    r = check_key(check, node, in_dict);
+    if (r < 0)
+        return r;
+    switch (node->kind) {
+    case TREE_TENSOR:
+        return check_tensor(check, node);
+    case TREE_DICT:
+    case TREE_LIST:
+    case TREE_TUPLE:
+        return check_container(check, node);
+    default:
+        return damaged(check, "%u: unknown kind %u", check->at, node->kind);
+    }
+}
+
+int tree_check(const void *encoded, size_t len, uint32_t count, uint64_t slot_bytes,
+               struct dl_error *err)
+{
+    struct check check = {encoded, len, count, 0, slot_bytes, err};
+    const struct tree_node *nodes = encoded;
+    struct {
+        uint32_t missing; /* children not yet begun */
+        bool dict;
+    } open[DL_BOUND_TREE_DEPTH];
+    uint32_t depth = 0;
+
+    assert((uintptr_t)encoded % _Alignof(struct tree_node) == 0);
+    if (count == 0 || count > DL_MAX_TREE_NODES || len < count * sizeof *nodes ||
+        len > count * (sizeof *nodes + DL_MAX_NAME_BYTES))
+        return dl_error_set(err, EBADMSG, "batch tree", "%zu bytes for %u nodes", len, count);
+    for (; check.at < count; check.at++) {
+        const struct tree_node *node = &nodes[check.at];
+        bool in_dict = false;
+
+        while (depth > 0 && open[depth - 1].missing == 0)
+            depth--;
+        if (depth > 0) {
+            open[depth - 1].missing--;
+            in_dict = open[depth - 1].dict;
+        } else if (check.at > 0) {
+            return damaged(&check, "%u: lies outside the root", check.at);
+        }
+        int r = check_node(&check, node, in_dict);
+        if (r < 0)
+            return r;
+        if (node->kind == TREE_TENSOR)
+            continue;
+        if (depth == DL_BOUND_TREE_DEPTH)
+            return damaged(&check, "%u: nested deeper than %d", check.at, DL_BOUND_TREE_DEPTH);
+        open[depth].missing = node->children;
+        open[depth++].dict = node->kind == TREE_DICT;
+    }
+    while (depth > 0)
+        if (open[--depth].missing > 0)
+            return dl_error_set(err, EBADMSG, "batch tree", "ends before its last child");
+    return 0;
+}
+
+const struct tree_node *tree_skip(const struct tree_node *node)
+{
+    uint64_t missing = 1;
+
+    while (missing > 0)
+        missing += (uint64_t)(node++)->children - 1;
+    return node;
+}

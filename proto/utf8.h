@@ -1,0 +1,55 @@
+/*
+ * Well-formed UTF-8, as RFC 3629 has it: no overlong forms, no surrogates, nothing above U+10FFFF.
+ * Pure; any thread.
+ */
+#ifndef DL_UTF8_H
+#define DL_UTF8_H
+
+#include "proto/base.h"
+
+/* Bytes of the character that `text` starts with, 1..4; 0 when it is malformed or cut off. */
+static inline size_t utf8_char(const uint8_t *text, size_t len)
+{
+    /* The second byte's range depends on the first: that is where overlong forms, surrogates and
+     * numbers past the end of Unicode are told from good ones. */
+    uint8_t low = 0x80, high = 0xBF;
+    size_t n;
+
+    if (len == 0)
+        return 0;
+    if (text[0] < 0x80)
+        return 1;
+    if (text[0] < 0xC2 || text[0] > 0xF4)
+        return 0;
+    n = text[0] < 0xE0 ? 2 : text[0] < 0xF0 ? 3 : 4;
+    if (len < n)
+        return 0;
+    if (text[0] == 0xE0)
+        low = 0xA0;
+    else if (text[0] == 0xED)
+        high = 0x9F;
+    else if (text[0] == 0xF0)
+        low = 0x90;
+    else if (text[0] == 0xF4)
+        high = 0x8F;
+    if (text[1] < low || text[1] > high)
+        return 0;
+    for (size_t i = 2; i < n; i++)
+        if ((text[i] & 0xC0) != 0x80)
+            return 0;
+    return n;
+}
+
+/* True for UTF-8 that holds no NUL: what every text of the protocol is. Empty text is. */
+static inline bool utf8_text(const uint8_t *text, size_t len)
+{
+    for (size_t i = 0; i < len;) {
+        size_t n = text[i] ? utf8_char(text + i, len - i) : 0;
+        if (n == 0)
+            return false;
+        i += n;
+    }
+    return true;
+}
+
+#endif

@@ -1,0 +1,174 @@
+/*
+ * Writes the seed inputs of the frame, message and tree harnesses, and the dictionary of message
+ * heads, below the directory given (tests/fuzz): to be run again when messages.def changes.
+ *
+ *   make_seeds tests/fuzz
+ */
+#include "proto/codec.h"
+#include "proto/frame.h"
+#include "proto/tree.h"
+#include <errno.h>
+#include <stdio.h>
+
+static const char *root;
+
+static void fail(const char *what)
+{
+    fprintf(stderr, "%s: %s\n", what, strerror(errno));
+    exit(1);
+}
+
+/* A file below `root`, of two parts. */
+static void write_seed(const char *dir, const char *name, const void *head, size_t head_len,
+                       const void *body, size_t body_len)
+{
+    char path[4096];
+    FILE *file;
+
+    snprintf(path, sizeof path, "%s/%s/%s", root, dir, name);
+    file = fopen(path, "wb");
+    if (!file)
+        fail(path);
+    fwrite(head, 1, head_len, file);
+    fwrite(body, 1, body_len, file);
+    if (fclose(file) != 0)
+        fail(path);
+}
+
+/* {"kind": ["range", 10]} */
+static const uint8_t any[] = {0x81, 0xA4, 'k', 'i', 'n', 'd', 0x92,
+                              0xA5, 'r',  'a', 'n', 'g', 'e', 10};
+static const uint8_t zeros[128];
+
+static void message_seed(const char *name, const struct dl_message *msg)
+{
+    uint8_t direction = (uint8_t)message_direction(msg->number);
+    struct dl_buffer out = {0};
+
+    if (message_encode(msg, &out) < 0)
+        fail(name);
+    write_seed("corpus/message", name, &direction, 1, out.data + FRAME_HEADER_BYTES,
+               out.len - FRAME_HEADER_BYTES);
+    buffer_deinit(&out);
+}
+
+/* One of each message. */
+static void message_seeds(void)
+{
+    struct dl_message msg;
+
+#define MESSAGE(NAME, name, number_, direction, fds, meaning) \
+    msg = (struct dl_message){.number = DL_MSG_##NAME};
+#define U64(name, field, max, meaning)       msg.name.field = (max) < 300 ? (max) : 300;
+#define STR(name, field, max, meaning)       msg.name.field = span_str("tr\xC3\xA9s");
+#define BIN(name, field, max, unit, meaning) msg.name.field = (struct dl_span){zeros, 3 * (unit)};
+#define ANY(name, field, meaning)            msg.name.field = (struct dl_span){any, sizeof any};
+#define END(name)                            message_seed(#name, &msg);
+#include "proto/messages.def"
+#undef MESSAGE
+#undef U64
+#undef STR
+#undef BIN
+#undef ANY
+#undef END
+}
+
+/* The heads of all messages: an array of so many fields, and the number. */
+static void message_dictionary(void)
+{
+    char path[4096];
+    unsigned n;
+
+    snprintf(path, sizeof path, "%s/fuzz_message.dict", root);
+    FILE *file = fopen(path, "wb");
+    if (!file)
+        fail(path);
+#define MESSAGE(NAME, name, number, direction, fds, meaning) \
+    n = number;                                              \
+    fprintf(file, "# " #NAME "\n\"\\x%02X\\x%02X\"\n", 0x91
+#define U64(name, field, max, meaning)       +1
+#define STR(name, field, max, meaning)       +1
+#define BIN(name, field, max, unit, meaning) +1
+#define ANY(name, field, meaning)            +1
+#define END(name)                            , n);
+#include "proto/messages.def"
+#undef MESSAGE
+#undef U64
+#undef STR
+#undef BIN
+#undef ANY
+#undef END
+    if (fclose(file) != 0)
+        fail(path);
+}
+
+static void frame_seeds(void)
+{
+    static const uint8_t stream[] = "\1\0\0\0a\5\0\0\0hello\3\0\0\0abc\2\0\0\0";
+    static const uint8_t sizes[] = {3, 0, 4, 9};
+    uint8_t large[1 + 4 + 1000] = {0, 0xE8, 3};
+
+    write_seed("corpus/frame", "whole", zeros, 1, stream, sizeof stream - 1);
+    write_seed("corpus/frame", "pieces", sizes, sizeof sizes, stream, sizeof stream - 1);
+    write_seed("corpus/frame", "large", large, sizeof large, stream, 5);
+    write_seed("corpus/frame", "zero", zeros, 5, stream, 5);
+    write_seed("corpus/frame", "too_long", "\0\1\0\x10\0", 5, stream, 5);
+    write_seed("corpus/frame", "longest", "\0\0\0\x10\0", 5, stream, 5);
+}
+
+static void tree_seed(const char *name, struct tree *tree)
+{
+    uint8_t head[4] = {(uint8_t)tree->count, (uint8_t)(tree->count >> 8), 0, 1};
+    size_t len = tree_encoded_bytes(tree);
+    void *encoded = malloc(len);
+
+    if (!encoded)
+        fail(name);
+    for (uint32_t i = 0; i < tree->count; i++)
+        if (tree->nodes[i].kind == TREE_TENSOR)
+            tree->nodes[i].offset = 64 * i;
+    tree_encode(tree, encoded);
+    write_seed("corpus/tree", name, head, sizeof head, encoded, len);
+    free(encoded);
+    tree_deinit(tree);
+}
+
+static void tree_seeds(void)
+{
+    static const uint64_t shape[] = {4, 2, 1}, empty[] = {0};
+    struct tree tree = {0};
+    int r = 0;
+
+    r |= tree_add_tensor(&tree, NULL, DL_DTYPE_FLOAT32, 3, shape);
+    tree_seed("tensor", &tree);
+    r |= tree_add(&tree, TREE_DICT, NULL, 2);
+    r |= tree_add_tensor(&tree, "image", DL_DTYPE_UINT8, 2, shape);
+    r |= tree_add_tensor(&tree, "label", DL_DTYPE_INT64, 0, NULL);
+    tree_seed("dict", &tree);
+    r |= tree_add(&tree, TREE_TUPLE, NULL, 3);
+    r |= tree_add(&tree, TREE_LIST, NULL, 0);
+    r |= tree_add(&tree, TREE_DICT, NULL, 1);
+    r |= tree_add(&tree, TREE_LIST, "\xC3\xA9", 1);
+    r |= tree_add_tensor(&tree, NULL, DL_DTYPE_BOOL, 1, empty);
+    r |= tree_add_tensor(&tree, NULL, DL_DTYPE_COMPLEX128, 1, shape);
+    tree_seed("nested", &tree);
+    for (int i = 0; i < 32; i++)
+        r |= tree_add(&tree, TREE_LIST, NULL, i < 31);
+    tree_seed("deep", &tree);
+    if (r < 0)
+        fail("tree");
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 2) {
+        fprintf(stderr, "usage: %s DIRECTORY\n", argv[0]);
+        return 2;
+    }
+    root = argv[1];
+    frame_seeds();
+    message_seeds();
+    message_dictionary();
+    tree_seeds();
+    return 0;
+}

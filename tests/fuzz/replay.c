@@ -1,0 +1,95 @@
+/*
+ * Runs a harness over each file of the directories given, whole and cut off after each byte. A
+ * directory without a file is an error: a corpus that is not found would prove nothing.
+ */
+#include "tests/fuzz/fuzz.h"
+
+#include <dirent.h>
+#include <errno.h>
+
+enum { LARGEST = 1 << 22, CUTS = 4096 };
+
+static void closep(FILE **file)
+{
+    if (*file)
+        fclose(*file);
+}
+
+static void closedirp(DIR **dir)
+{
+    if (*dir)
+        closedir(*dir);
+}
+
+/* In a block of exactly its size, so that ASan sees one byte too far. */
+static int run_exact(const uint8_t *data, size_t len)
+{
+    _cleanup_free_ uint8_t *copy = malloc(len ? len : 1);
+
+    if (!copy)
+        return -ENOMEM;
+    memcpy(copy, data, len);
+    LLVMFuzzerTestOneInput(copy, len);
+    return 0;
+}
+
+static int replay_file(const char *dir, const char *name)
+{
+    _cleanup_free_ uint8_t *data = malloc(LARGEST);
+    _cleanup_free_ char *path = NULL;
+    _cleanup_(closep)
+    FILE *file = NULL;
+    size_t len;
+    int r;
+
+    if (!data || asprintf(&path, "%s/%s", dir, name) < 0)
+        return -ENOMEM;
+    file = fopen(path, "rb");
+    if (!file)
+        return -errno;
+    len = fread(data, 1, LARGEST, file);
+    if (ferror(file))
+        return -EIO;
+    r = run_exact(data, len);
+    for (size_t cut = 0; r == 0 && cut < min_u64(len, CUTS); cut++)
+        r = run_exact(data, cut);
+    return r;
+}
+
+/* Returns the number of files, or a negative errno. */
+static int replay_dir(const char *path)
+{
+    _cleanup_(closedirp)
+    DIR *dir = opendir(path);
+    struct dirent *entry;
+    int n = 0, r;
+
+    if (!dir)
+        return -errno;
+    while ((entry = readdir(dir))) {
+        if (entry->d_name[0] == '.')
+            continue;
+        r = replay_file(path, entry->d_name);
+        if (r < 0)
+            return r;
+        n++;
+    }
+    return n > 0 ? n : -ENOENT;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        fprintf(stderr, "usage: %s DIRECTORY...\n", argv[0]);
+        return 2;
+    }
+    for (int i = 1; i < argc; i++) {
+        int n = replay_dir(argv[i]);
+        if (n < 0) {
+            fprintf(stderr, "%s: %s\n", argv[i], strerror(-n));
+            return 1;
+        }
+        printf("%s: %d inputs\n", argv[i], n);
+    }
+    return 0;
+}

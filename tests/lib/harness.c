@@ -1,0 +1,78 @@
+#include "tests/lib/harness.h"
+
+#include <dirent.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+static int fds_at_start;
+static char tmpdir[4096];
+
+int harness_count_fds(void)
+{
+    DIR *dir = opendir("/proc/self/fd");
+    int n = 0;
+
+    assert_non_null(dir);
+    while (readdir(dir))
+        n++;
+    closedir(dir);
+    return n;
+}
+
+void harness_begin(void)
+{
+    alarm(TEST_DEADLINE_S);
+    fds_at_start = harness_count_fds();
+}
+
+int harness_end(const char *program, int failed)
+{
+    if (harness_count_fds() != fds_at_start) {
+        fprintf(stderr, "%s: %d file descriptors at the start, %d at the end\n", program,
+                fds_at_start, harness_count_fds());
+        failed++;
+    }
+    if (waitpid(-1, NULL, WNOHANG) >= 0) {
+        fprintf(stderr, "%s: left a child process behind\n", program);
+        failed++;
+    }
+    return failed;
+}
+
+static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+    (void)st, (void)type, (void)ftw;
+    return remove(path);
+}
+
+static void remove_tmpdir(void)
+{
+    nftw(tmpdir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+const char *harness_tmpdir(void)
+{
+    if (!tmpdir[0]) {
+        const char *base = getenv("TMPDIR");
+        snprintf(tmpdir, sizeof tmpdir, "%s/dloader-test-XXXXXX", base ? base : "/tmp");
+        assert_non_null(mkdtemp(tmpdir));
+        atexit(remove_tmpdir);
+    }
+    return tmpdir;
+}
+
+const char *harness_file(const char *name, const void *data, size_t len)
+{
+    static char paths[8][4400];
+    static unsigned turn;
+    char *path = paths[turn++ % ARRAY_SIZE(paths)];
+
+    snprintf(path, sizeof paths[0], "%s/%s", harness_tmpdir(), name);
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(data, 1, len, file), len);
+    assert_int_equal(fclose(file), 0);
+    return path;
+}
