@@ -1,0 +1,412 @@
+/*
+ * Loader spec from a value: one pass over the rows of spec.def, so that what is accepted, what is
+ * assumed and what is said follow from the table. What depends on two keys at once stands in
+ * check_together() alone.
+ */
+#include "proto/spec_table.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+
+_Static_assert(sizeof(enum dataset_kind) == sizeof(uint32_t), "rows store enums as 32 bits");
+
+void spec_deinit(struct dl_spec *spec)
+{
+    for (uint32_t i = 0; i < spec->dataset.n_files; i++) {
+        free(spec->dataset.files[i].field);
+        free(spec->dataset.files[i].path);
+    }
+    free(spec->dataset.files);
+    free(spec->name);
+    *spec = (struct dl_spec){0};
+}
+
+static const char *choice_name(const char *section, const char *key, uint32_t number)
+{
+    return spec_choice_name(spec_key_find(section, key), number);
+}
+
+const char *dataset_kind_name(enum dataset_kind kind)
+{
+    return choice_name("dataset", "kind", kind);
+}
+
+const char *sampler_kind_name(enum sampler_kind kind)
+{
+    return choice_name("sampler", "kind", kind);
+}
+
+const char *sampler_order_name(enum sampler_order order)
+{
+    return choice_name("sampler", "order", order);
+}
+
+int spec_refuse(const struct spec_reading *rd, const struct spec_key *key, const struct value *v,
+                const char *fmt, ...)
+{
+    char place[SPEC_PATH_MAX], shown[SPEC_SHOWN_MAX], text[DL_ERROR_MESSAGE_MAX];
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    spec_key_path(key, place);
+    return dl_error_set(rd->err, EINVAL, place, "%s %s", spec_show(v, shown), text);
+}
+
+int spec_no_memory(const struct spec_reading *rd)
+{
+    return dl_error_set(rd->err, ENOMEM, "", "out of memory for the loader spec");
+}
+
+/* ---- one reader for each type of key -------------------------------------------------------- */
+
+static int read_name(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
+{
+    static const char good[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/";
+
+    if (v->type != VALUE_STRING)
+        return spec_refuse(rd, key, v, "is not a string%s", spec_quote_hint(v));
+    size_t len = strlen(v->string);
+    if (len < key->min || len > key->max || v->string[strspn(v->string, good)])
+        return spec_refuse(rd, key, v,
+                           "is not a name: 1 to %" PRIu64 " letters, digits and . _ - /", key->max);
+    free(rd->spec->name);
+    rd->spec->name = strdup(v->string);
+    return rd->spec->name ? 0 : spec_no_memory(rd);
+}
+
+static int read_choice(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
+{
+    struct word_list list;
+
+    int number = v->type == VALUE_STRING ? spec_choice_number(key, v->string) : -1;
+    if (number > 0) {
+        if (key->size)
+            spec_field_set(rd->spec, key, (uint64_t)number);
+        return 0;
+    }
+    word_list_begin(&list, v->type == VALUE_STRING ? v->string : "");
+    spec_list_choices(key, &list);
+    if (number == 0)
+        return spec_refuse(rd, key, v, "is not supported by this version; it has %s", list.text);
+    return spec_refuse(rd, key, v, "is not one of %s%s%s%s", list.text,
+                       list.best ? "; did you mean " : "", list.best ? list.best : "",
+                       list.best ? "?" : "");
+}
+
+static int read_bool(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
+{
+    if (v->type != VALUE_BOOL)
+        return spec_refuse(rd, key, v, "is not true or false");
+    if (v->boolean > key->max)
+        return spec_refuse(rd, key, v, "is not supported by this version; it has false");
+    if (key->size)
+        spec_field_set(rd->spec, key, v->boolean);
+    return 0;
+}
+
+static int read_uint(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
+{
+    bool integer = v->type == VALUE_INT || v->type == VALUE_UINT;
+    uint64_t n = v->type == VALUE_UINT ? v->uinteger : (uint64_t)v->integer;
+    char shown[SPEC_SHOWN_MAX];
+
+    if (!integer || v->integer < 0 || n < key->min) {
+        const char *note = integer ? spec_note(key, spec_show(v, shown)) : NULL;
+        if (note)
+            return spec_refuse(rd, key, v, "%s", note);
+        return spec_refuse(rd, key, v, "is not a %s integer",
+                           key->min ? "positive" : "non-negative");
+    }
+    if (n > key->max)
+        return spec_refuse(rd, key, v, "is above the maximum of %" PRIu64, key->max);
+    spec_field_set(rd->spec, key, n);
+    return 0;
+}
+
+static int read_uint_or_null(struct spec_reading *rd, const struct spec_key *key,
+                             const struct value *v)
+{
+    if (v->type != VALUE_NULL)
+        return read_uint(rd, key, v);
+    spec_field_set(rd->spec, key, 0);
+    return 0;
+}
+
+/* Negative seeds wrap, as they do in torch.manual_seed(). */
+static int read_seed(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
+{
+    if (v->type != VALUE_INT && v->type != VALUE_UINT)
+        return spec_refuse(rd, key, v, "is not an integer from %" PRId64 " to %" PRIu64 "%s",
+                           INT64_MIN, UINT64_MAX,
+                           v->type == VALUE_NULL ? "; leave seed out to have one drawn" : "");
+    rd->spec->seed = v->type == VALUE_UINT ? v->uinteger : (uint64_t)v->integer;
+    rd->spec->has_seed = true;
+    return 0;
+}
+
+/* What a value with a unit says: 0 and *ret, -EINVAL, or -ERANGE when it does not fit. */
+static int scaled(const struct spec_key *key, const struct value *v, uint64_t *ret)
+{
+    uint64_t unit = key->type == KEY_DURATION ? 1000000000 : 1;
+
+    switch (v->type) {
+    case VALUE_STRING:
+        return key->type == KEY_DURATION ? parse_duration(v->string, ret)
+                                         : parse_bytes(v->string, ret);
+    case VALUE_INT:
+        if (v->integer < 0)
+            return -EINVAL;
+        return mul_overflows((uint64_t)v->integer, unit, ret) ? -ERANGE : 0;
+    case VALUE_UINT:
+        return mul_overflows(v->uinteger, unit, ret) ? -ERANGE : 0;
+    case VALUE_FLOAT:
+        if (key->type != KEY_DURATION || !(v->number >= 0) || isinf(v->number))
+            return -EINVAL;
+        if (v->number * 1e9 >= 0x1p63)
+            return -ERANGE;
+        *ret = (uint64_t)(v->number * 1e9 + 0.5);
+        return 0;
+    default:
+        return -EINVAL;
+    }
+}
+
+static int read_scaled(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
+{
+    bool duration = key->type == KEY_DURATION;
+    uint64_t n;
+
+    int r = scaled(key, v, &n);
+    if (r == -ERANGE || (r == 0 && n > key->max))
+        return spec_refuse(rd, key, v, "is above the maximum of %" PRIu64 " %s", key->max,
+                           duration ? "nanoseconds" : "bytes");
+    if (r < 0 || n < key->min)
+        return spec_refuse(rd, key, v, "is not a %s",
+                           duration ? "duration, such as 30s, 500ms or 2min; 0 is none"
+                                    : "size in bytes, such as 4096, 256MiB or 1GiB");
+    spec_field_set(rd->spec, key, n);
+    return 0;
+}
+
+typedef int reader(struct spec_reading *rd, const struct spec_key *key, const struct value *v);
+
+static reader *const readers[] = {
+    [KEY_NAME] = read_name,
+    [KEY_CHOICE] = read_choice,
+    [KEY_BOOL] = read_bool,
+    [KEY_UINT] = read_uint,
+    [KEY_UINT_OR_NULL] = read_uint_or_null,
+    [KEY_SEED] = read_seed,
+    [KEY_DURATION] = read_scaled,
+    [KEY_BYTES] = read_scaled,
+    [KEY_FILES] = spec_read_files,
+    [KEY_PATH] = spec_read_path,
+    [KEY_DTYPE] = spec_read_dtype,
+    [KEY_SHAPE] = spec_read_shape,
+};
+
+/* ---- the table against the value ------------------------------------------------------------ */
+
+/* The fallback of a row is spec text itself; none of them is wrong (the tests see to it). */
+static int read_fallback(struct spec_reading *rd, const struct spec_key *key)
+{
+    struct value v = {.type = VALUE_STRING};
+
+    if (key->type == KEY_BOOL) {
+        v = (struct value){.type = VALUE_BOOL, .boolean = strcmp(key->fallback, "true") == 0};
+    } else if (key->type == KEY_UINT || key->type == KEY_UINT_OR_NULL) {
+        v = (struct value){.type = VALUE_INT, .integer = strtoll(key->fallback, NULL, 10)};
+    } else {
+        v.string = strdup(key->fallback);
+        if (!v.string)
+            return spec_no_memory(rd);
+    }
+    int r = readers[key->type](rd, key, &v);
+    assert(r == 0 || r == -ENOMEM);
+    value_deinit(&v);
+    return r;
+}
+
+/* Before the dataset's kind is known, none of its keys is out of place. */
+static bool applies(const struct spec_reading *rd, const struct spec_key *key)
+{
+    uint32_t kind = rd->spec->dataset.kind;
+    return !key->kinds || !kind || key->kinds & 1U << kind;
+}
+
+static int missing(struct spec_reading *rd, const struct spec_key *key)
+{
+    struct word_list list;
+    char place[SPEC_PATH_MAX];
+
+    spec_key_path(key, place);
+    if (key->kinds)
+        return dl_error_set(rd->err, EINVAL, place, "missing; a dataset of kind %s needs it",
+                            dataset_kind_name(rd->spec->dataset.kind));
+    word_list_begin(&list, "");
+    spec_list_choices(key, &list);
+    return dl_error_set(rd->err, EINVAL, place, "missing; give one of %s", list.text);
+}
+
+/* `map` may be NULL: an absent section is an empty one. */
+static int read_key(struct spec_reading *rd, const struct spec_key *key, const struct value *map)
+{
+    const struct value *v = map ? value_get(map, key->key) : NULL;
+
+    if (!applies(rd, key))
+        return 0;
+    if (v)
+        return readers[key->type](rd, key, v);
+    if (key->fallback)
+        return read_fallback(rd, key);
+    return key->section[0] ? missing(rd, key) : 0;
+}
+
+static int refuse_key(struct spec_reading *rd, const char *section, const char *key)
+{
+    const char *what = section[0] ? section : "a loader spec";
+    const char *word = section[0] ? NULL : spec_word(key);
+    uint32_t kind = strcmp(section, "dataset") == 0 ? rd->spec->dataset.kind : 0;
+    char place[DL_ERROR_PATH_MAX];
+    struct word_list list;
+
+    snprintf(place, sizeof place, "%s%s%s", section, section[0] ? "." : "", key);
+    word_list_begin(&list, key);
+    spec_list_keys(section, kind, &list);
+    if (word)
+        return dl_error_set(rd->err, EINVAL, place, "unknown key; write %s", word);
+    if (spec_key_is_later(section, key))
+        return dl_error_set(rd->err, EINVAL, place, "not supported by this version; %s takes %s",
+                            what, list.text);
+    if (spec_key_find(section, key))
+        return dl_error_set(rd->err, EINVAL, place,
+                            "not a key of a dataset of kind %s; it takes %s",
+                            dataset_kind_name(kind), list.text);
+    return dl_error_set(rd->err, EINVAL, place, "unknown key%s%s%s %s takes %s",
+                        list.best ? "; did you mean " : ";", list.best ? list.best : "",
+                        list.best ? "?" : "", what, list.text);
+}
+
+static int check_keys(struct spec_reading *rd, const char *section, const struct value *map)
+{
+    for (uint32_t i = 0; i < map->count; i++) {
+        const char *name = map->items[i].key;
+        const struct spec_key *key = spec_key_find(section, name);
+
+        if (key && applies(rd, key))
+            continue;
+        if (section[0] == '\0' && spec_section_exists(name))
+            continue;
+        return refuse_key(rd, section, name);
+    }
+    return 0;
+}
+
+/* What no single key can know. */
+static int check_together(struct spec_reading *rd, const struct value *v)
+{
+    const struct value *sampler = value_get(v, "sampler");
+
+    if (rd->spec->batch_size == 0 && rd->spec->drop_last)
+        return dl_error_set(rd->err, EINVAL, "batch.drop_last",
+                            "true has no meaning with batch.size: null; leave out one of them");
+    if (rd->spec->sampler != SAMPLER_RANDOM && sampler && value_get(sampler, "order"))
+        return dl_error_set(rd->err, EINVAL, "sampler.order",
+                            "only a random sampler has an order; "
+                            "add kind: random or leave this out");
+    return 0;
+}
+
+static int check_section(struct spec_reading *rd, const char *section, const struct value *map)
+{
+    char shown[SPEC_SHOWN_MAX];
+
+    if (map && map->type != VALUE_MAP)
+        return dl_error_set(rd->err, EINVAL, section, "%s is not a mapping", spec_show(map, shown));
+    if (!map && strcmp(section, "dataset") == 0)
+        return dl_error_set(rd->err, EINVAL, section,
+                            "missing; for example dataset: {kind: range, length: 100}");
+    return 0;
+}
+
+/*
+ * A section's first key says what its other keys may be, so it is read before they are checked:
+ * an unsupported kind is told as such, not as its first strange key.
+ */
+static int read_section(struct spec_reading *rd, const struct spec_key *keys, size_t n,
+                        const struct value *map)
+{
+    int r = check_section(rd, keys[0].section, map);
+    bool first = r == 0 && map && value_get(map, keys[0].key);
+
+    if (first)
+        r = read_key(rd, &keys[0], map);
+    if (r == 0 && map)
+        r = check_keys(rd, keys[0].section, map);
+    for (size_t i = first; r == 0 && i < n; i++)
+        r = read_key(rd, &keys[i], map);
+    return r;
+}
+
+static int read_spec(struct spec_reading *rd, const struct value *v)
+{
+    size_t n, end;
+    const struct spec_key *keys = spec_keys(&n);
+
+    int r = check_keys(rd, "", v);
+    for (size_t begin = 0; r == 0 && begin < n; begin = end) {
+        const char *section = keys[begin].section;
+        for (end = begin + 1; end < n && strcmp(keys[end].section, section) == 0; end++)
+            ;
+        if (section[0])
+            r = read_section(rd, &keys[begin], end - begin, value_get(v, section));
+        for (size_t i = begin; r == 0 && !section[0] && i < end; i++)
+            r = read_key(rd, &keys[i], v);
+    }
+    return r < 0 ? r : check_together(rd, v);
+}
+
+static int name_by_content(struct spec_reading *rd)
+{
+    uint64_t fingerprint;
+
+    if (rd->spec->name)
+        return 0;
+    int r = spec_fingerprint(rd->spec, &fingerprint);
+    if (r < 0)
+        return spec_no_memory(rd);
+    if (asprintf(&rd->spec->name, "spec-%016" PRIx64, fingerprint) < 0) {
+        rd->spec->name = NULL;
+        return spec_no_memory(rd);
+    }
+    return 0;
+}
+
+int spec_from_value(const struct value *v, const char *base, struct dl_spec *ret,
+                    struct dl_error *err)
+{
+    _cleanup_(spec_deinit)
+    struct dl_spec spec = {0};
+    struct spec_reading rd = {.spec = &spec, .base = base, .err = err};
+    char shown[SPEC_SHOWN_MAX];
+
+    if (v->type != VALUE_MAP)
+        return dl_error_set(err, EINVAL, "", "a loader spec is a mapping, not %s",
+                            spec_show(v, shown));
+    if (base && base[0] != '/')
+        return dl_error_set(err, EINVAL, "", "the base directory %.200s is not a path from /",
+                            base);
+    int r = read_spec(&rd, v);
+    if (r == 0)
+        r = name_by_content(&rd);
+    if (r < 0)
+        return r;
+    *ret = spec;
+    spec = (struct dl_spec){0};
+    return 0;
+}

@@ -1,0 +1,90 @@
+/*
+ * The loader spec: what a client opens. One mapping with the same keys in YAML, JSON, msgpack.
+ *
+ * spec_from_value() accepts exactly the keys of spec.def and refuses every other thing with path,
+ * value and remedy: `batch.size: -3 is not a positive integer` (err->path "batch.size", the rest in
+ * err->message). spec_to_value() gives the canonical form: defaults filled in, paths absolute, keys
+ * in table order, files by field; two specs are the same loader when their canonical forms are
+ * equal. Pure.
+ */
+#ifndef DL_SPEC_H
+#define DL_SPEC_H
+
+#include "proto/dtype.h"
+#include "proto/value.h"
+
+enum dataset_kind { DATASET_RANGE = 1, DATASET_IDX, DATASET_NPY, DATASET_RECORDS };
+enum sampler_kind { SAMPLER_SEQUENTIAL = 1, SAMPLER_RANDOM };
+enum sampler_order { ORDER_TORCH = 1, ORDER_NATIVE };
+enum shard_mode { SHARD_STRIDED = 1 };
+enum on_error { ON_ERROR_RAISE = 1 };
+
+struct spec_file {
+    char *field; /* owned; NULL: the sample is this file's row itself, not a dict */
+    char *path;  /* owned; absolute */
+};
+
+struct spec_dataset {
+    enum dataset_kind kind;
+    uint64_t length;         /* range */
+    struct spec_file *files; /* owned; idx, npy: 1..DL_MAX_DATASET_FILES; records: one, no field;
+                                sorted by field, so that the order of a map's keys is no matter */
+    uint32_t n_files;
+    uint32_t dtype; /* records */
+    uint32_t ndim;  /* records */
+    uint64_t shape[8];
+    uint64_t offset; /* records: bytes to skip at the start of the file */
+};
+
+struct dl_spec {
+    char *name; /* owned; never NULL: given, or "spec-" and the fingerprint */
+    struct spec_dataset dataset;
+    uint64_t batch_size;   /* 0 = null: each sample as it is */
+    uint64_t seed;         /* if has_seed */
+    uint64_t timeout_ns;   /* of one task; 0 = none */
+    uint64_t memory_limit; /* bytes of the loader's ring */
+    enum sampler_kind sampler;
+    enum sampler_order order; /* of a random sampler */
+    enum shard_mode shard;
+    uint32_t workers;
+    uint32_t prefetch;
+    uint32_t retries;
+    enum on_error on_error;
+    bool drop_last;
+    bool even;
+    bool has_seed;
+    bool writable;
+};
+
+void spec_deinit(struct dl_spec *spec);
+
+/* `base`: absolute directory for relative paths; NULL: relative paths are refused. */
+int _nodiscard_ spec_from_value(const struct value *v, const char *base, struct dl_spec *ret,
+                                struct dl_error *err);
+
+/* Canonical form; the seed is in it only if has_seed. -ENOMEM. */
+int _nodiscard_ spec_to_value(const struct dl_spec *spec, struct value *ret);
+
+/* XXH3-64 of the packed canonical form without `name`, `seed`, `workers` and `memory`: what
+ * decides which samples come in which order. */
+int _nodiscard_ spec_fingerprint(const struct dl_spec *spec, uint64_t *ret);
+
+/*
+ * The first key whose canonical values differ ("batch.size") as err->path, with both values in the
+ * message and code EEXIST; false when equal. A seed absent on one side is no difference. Also true,
+ * with code ENOMEM, when memory does not suffice to tell.
+ */
+bool spec_differs(const struct dl_spec *have, const struct dl_spec *want, struct dl_error *err);
+
+const char *dataset_kind_name(enum dataset_kind kind);
+const char *sampler_kind_name(enum sampler_kind kind);
+const char *sampler_order_name(enum sampler_order order);
+
+/*
+ * Durations ("30s", "1.5min", "500ms", "30" = seconds, "0" = none) and sizes ("256MiB", "4096") as
+ * users write them. 0, -EINVAL, or -ERANGE when it does not fit 64 bits.
+ */
+int _nodiscard_ parse_duration(const char *text, uint64_t *ret_ns);
+int _nodiscard_ parse_bytes(const char *text, uint64_t *ret);
+
+#endif

@@ -1,0 +1,224 @@
+/*
+ * The canonical form of a spec and what follows from it: fingerprint and difference. Two specs are
+ * the same loader when their canonical forms are equal, so every key is in it, defaults included.
+ */
+#include "proto/spec_table.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <xxhash.h>
+
+static int write_files(const struct spec_dataset *dataset, struct value *v)
+{
+    if (!dataset->files[0].field)
+        return value_make_string(v, dataset->files[0].path);
+    int r = 0;
+    for (uint32_t i = 0; r == 0 && i < dataset->n_files; i++)
+        r = value_set_string(v, dataset->files[i].field, dataset->files[i].path);
+    return r;
+}
+
+static int write_shape(const struct spec_dataset *dataset, struct value *v)
+{
+    v->type = VALUE_ARRAY; /* also when it has no dimensions */
+    for (uint32_t i = 0; i < dataset->ndim; i++) {
+        struct value *item;
+        int r = value_push(v, &item);
+        if (r < 0)
+            return r;
+        value_make_uint(item, dataset->shape[i]);
+    }
+    return 0;
+}
+
+static int write_choice(const struct dl_spec *spec, const struct spec_key *key, struct value *v)
+{
+    return value_make_string(
+        v, key->size ? spec_choice_name(key, (uint32_t)spec_field_get(spec, key)) : key->fallback);
+}
+
+static int write_duration(const struct dl_spec *spec, const struct spec_key *key, struct value *v)
+{
+    char text[SPEC_DURATION_MAX];
+
+    format_duration(spec_field_get(spec, key), text);
+    return value_make_string(v, text);
+}
+
+static int write_bool(const struct dl_spec *spec, const struct spec_key *key, struct value *v)
+{
+    v->type = VALUE_BOOL;
+    v->boolean = key->size && spec_field_get(spec, key);
+    return 0;
+}
+
+/* `v` is a null value. */
+static int write_key(const struct dl_spec *spec, const struct spec_key *key, struct value *v)
+{
+    switch (key->type) {
+    case KEY_NAME:
+        return value_make_string(v, spec->name);
+    case KEY_CHOICE:
+        return write_choice(spec, key, v);
+    case KEY_BOOL:
+        return write_bool(spec, key, v);
+    case KEY_DURATION:
+        return write_duration(spec, key, v);
+    case KEY_PATH:
+        return value_make_string(v, spec->dataset.files[0].path);
+    case KEY_FILES:
+        return write_files(&spec->dataset, v);
+    case KEY_DTYPE:
+        return value_make_string(v, dtype_name(spec->dataset.dtype));
+    case KEY_SHAPE:
+        return write_shape(&spec->dataset, v);
+    case KEY_UINT_OR_NULL:
+        if (spec_field_get(spec, key) == 0)
+            return 0;
+        break;
+    case KEY_UINT:
+    case KEY_SEED:
+    case KEY_BYTES:
+        break;
+    }
+    value_make_uint(v, spec_field_get(spec, key));
+    return 0;
+}
+
+/* Whether the key says anything about this spec. */
+static bool present(const struct dl_spec *spec, const struct spec_key *key)
+{
+    if (key->type == KEY_NAME)
+        return spec->name;
+    if (key->type == KEY_SEED)
+        return spec->has_seed;
+    if (key->kinds)
+        return key->kinds & 1U << spec->dataset.kind;
+    return strcmp(key->section, "sampler") != 0 || strcmp(key->key, "order") != 0 ||
+           spec->sampler == SAMPLER_RANDOM;
+}
+
+/* The section's map in `root`, made when it is not the last child already. */
+static int open_section(struct value *root, const char *section, struct value **ret)
+{
+    if (root->count && strcmp(root->items[root->count - 1].key, section) == 0) {
+        *ret = &root->items[root->count - 1];
+        return 0;
+    }
+    return value_set(root, section, ret);
+}
+
+static int write_row(const struct dl_spec *spec, const struct spec_key *key, struct value *root)
+{
+    struct value *map = root, *v;
+    int r = 0;
+
+    if (key->section[0])
+        r = open_section(root, key->section, &map);
+    if (r < 0)
+        return r;
+    r = value_set(map, key->key, &v);
+    return r < 0 ? r : write_key(spec, key, v);
+}
+
+int spec_to_value(const struct dl_spec *spec, struct value *ret)
+{
+    _cleanup_(value_deinit)
+    struct value root = {.type = VALUE_MAP};
+    size_t n;
+    const struct spec_key *keys = spec_keys(&n);
+
+    for (size_t i = 0; i < n; i++) {
+        int r = present(spec, &keys[i]) ? write_row(spec, &keys[i], &root) : 0;
+        if (r < 0)
+            return r;
+    }
+    *ret = root;
+    root = (struct value){0};
+    return 0;
+}
+
+/* Neither who asks nor how fast changes which samples come in which order. */
+static bool decides_content(const struct spec_key *key)
+{
+    return key->type != KEY_NAME && key->type != KEY_SEED && strcmp(key->section, "workers") != 0 &&
+           strcmp(key->section, "memory") != 0;
+}
+
+int spec_fingerprint(const struct dl_spec *spec, uint64_t *ret)
+{
+    _cleanup_(value_deinit)
+    struct value root = {.type = VALUE_MAP};
+    _cleanup_(buffer_deinit)
+    struct dl_buffer packed = {0};
+    size_t n;
+    const struct spec_key *keys = spec_keys(&n);
+
+    for (size_t i = 0; i < n; i++) {
+        if (!decides_content(&keys[i]) || !present(spec, &keys[i]))
+            continue;
+        int r = write_row(spec, &keys[i], &root);
+        if (r < 0)
+            return r;
+    }
+    int r = value_pack(&root, &packed);
+    if (r < 0)
+        return r;
+    *ret = XXH3_64bits(packed.data, packed.len);
+    return 0;
+}
+
+static void tell_difference(const char *path, const struct value *have, const struct value *want,
+                            struct dl_error *err)
+{
+    char left[SPEC_SHOWN_MAX], right[SPEC_SHOWN_MAX];
+
+    dl_error_set(err, EEXIST, path, "the open loader has %s, this spec asks for %s",
+                 have ? spec_show(have, left) : "nothing",
+                 want ? spec_show(want, right) : "nothing");
+}
+
+/* True when a difference was found and told. Either may be NULL, where the other has a key. */
+static bool differs(const char *path, const struct value *have, const struct value *want,
+                    struct dl_error *err)
+{
+    char below[DL_ERROR_PATH_MAX];
+    bool maps = have && want && have->type == VALUE_MAP && want->type == VALUE_MAP;
+
+    if (strcmp(path, "seed") == 0 && (!have || !want))
+        return false;
+    if (!maps) {
+        if (have && want && value_equal(have, want))
+            return false;
+        tell_difference(path, have, want, err);
+        return true;
+    }
+    for (uint32_t i = 0; i < have->count; i++) {
+        const struct value *item = &have->items[i];
+        snprintf(below, sizeof below, "%s%s%s", path, path[0] ? "." : "", item->key);
+        if (differs(below, item, value_get(want, item->key), err))
+            return true;
+    }
+    for (uint32_t i = 0; i < want->count; i++) {
+        const struct value *item = &want->items[i];
+        snprintf(below, sizeof below, "%s%s%s", path, path[0] ? "." : "", item->key);
+        if (!value_get(have, item->key) && differs(below, NULL, item, err))
+            return true;
+    }
+    return false;
+}
+
+bool spec_differs(const struct dl_spec *have, const struct dl_spec *want, struct dl_error *err)
+{
+    _cleanup_(value_deinit)
+    struct value left = {0};
+    _cleanup_(value_deinit)
+    struct value right = {0};
+
+    if (spec_to_value(have, &left) < 0 || spec_to_value(want, &right) < 0) {
+        /* Unknown is as good as different: the caller refuses to share, in these words. */
+        dl_error_set(err, ENOMEM, "", "out of memory for comparing two loader specs");
+        return true;
+    }
+    return differs("", &left, &right, err);
+}

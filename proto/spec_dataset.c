@@ -1,0 +1,194 @@
+/*
+ * The dataset's own keys: files, path, dtype, shape. Paths are joined and normalised as text alone:
+ * the spec is read where the files need not be.
+ */
+#include "proto/spec_table.h"
+#include "proto/tree.h"
+#include "proto/utf8.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+/* "." and empty parts vanish, ".." takes the part before it with it; in place. Begins with '/'. */
+static void normalise(char *path)
+{
+    char *out = path;
+
+    for (const char *part = path; *part;) {
+        part += strspn(part, "/");
+        size_t len = strcspn(part, "/");
+        if (len == 2 && part[0] == '.' && part[1] == '.') {
+            while (out > path && *--out != '/')
+                ;
+        } else if (len > 0 && !(len == 1 && part[0] == '.')) {
+            *out++ = '/';
+            memmove(out, part, len);
+            out += len;
+        }
+        part += len;
+    }
+    if (out == path)
+        *out++ = '/';
+    *out = '\0';
+}
+
+/* *ret is owned by the caller. `place` is where the path stands, for messages. */
+static int resolve_path(const struct spec_reading *rd, const char *place, const struct value *v,
+                        char **ret)
+{
+    _cleanup_free_ char *joined = NULL;
+    char shown[SPEC_SHOWN_MAX];
+
+    if (v->type != VALUE_STRING || !v->string[0])
+        return dl_error_set(rd->err, EINVAL, place, "%s is not the path of a file%s",
+                            spec_show(v, shown), spec_quote_hint(v));
+    bool relative = v->string[0] != '/';
+    if (relative && !rd->base)
+        return dl_error_set(rd->err, EINVAL, place,
+                            "%s is relative, and there is no directory to start from; "
+                            "give the path from /",
+                            spec_show(v, shown));
+    if (asprintf(&joined, "%s/%s", relative ? rd->base : "", v->string) < 0) {
+        joined = NULL;
+        return spec_no_memory(rd);
+    }
+    normalise(joined);
+    if (strlen(joined) > DL_MAX_PATH_BYTES)
+        return dl_error_set(rd->err, EINVAL, place,
+                            "%s is a path of %zu bytes, above the maximum of %" PRIu64,
+                            spec_show(v, shown), strlen(joined), DL_MAX_PATH_BYTES);
+    *ret = steal_ptr(joined);
+    return 0;
+}
+
+/* Batches are addressed as "pair.0": a dot in a field's name would be another level. */
+static bool good_field(const char *field)
+{
+    size_t len = strlen(field);
+
+    if (len == 0 || len > DL_MAX_NAME_BYTES || strchr(field, '.'))
+        return false;
+    for (const uint8_t *c = (const uint8_t *)field; *c; c++)
+        if (*c < 0x20 || *c == 0x7F || (c[0] == 0xC2 && c[1] < 0xA0))
+            return false;
+    return true;
+}
+
+static int compare_fields(const void *a, const void *b)
+{
+    const struct spec_file *left = a, *right = b;
+    return strcmp(left->field, right->field);
+}
+
+static int add_file(struct spec_reading *rd, const char *place, const char *field,
+                    const struct value *path)
+{
+    struct spec_dataset *dataset = &rd->spec->dataset;
+    struct spec_file *file = &dataset->files[dataset->n_files];
+
+    int r = resolve_path(rd, place, path, &file->path);
+    if (r < 0)
+        return r;
+    dataset->n_files++;
+    if (field) {
+        file->field = strdup(field);
+        if (!file->field)
+            return spec_no_memory(rd);
+    }
+    return 0;
+}
+
+static int alloc_files(struct spec_reading *rd, uint32_t n)
+{
+    rd->spec->dataset.files = calloc(n, sizeof *rd->spec->dataset.files);
+    return rd->spec->dataset.files ? 0 : spec_no_memory(rd);
+}
+
+int spec_read_path(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
+{
+    char place[SPEC_PATH_MAX];
+
+    spec_key_path(key, place);
+    int r = alloc_files(rd, 1);
+    return r < 0 ? r : add_file(rd, place, NULL, v);
+}
+
+int spec_read_files(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
+{
+    char place[DL_ERROR_PATH_MAX];
+
+    if (v->type == VALUE_STRING)
+        return spec_read_path(rd, key, v);
+    if (v->type != VALUE_MAP || v->count == 0)
+        return spec_refuse(rd, key, v, "is neither a mapping of fields to files nor one path%s",
+                           v->type == VALUE_MAP ? ": it is empty" : "");
+    if (v->count > key->max)
+        return dl_error_set(rd->err, EINVAL, "dataset.files",
+                            "%" PRIu32 " files are above the maximum of %" PRIu64, v->count,
+                            key->max);
+    int r = alloc_files(rd, v->count);
+    for (uint32_t i = 0; r == 0 && i < v->count; i++) {
+        const struct value *item = &v->items[i];
+        struct value name = {.type = VALUE_STRING, .string = item->key};
+        if (!good_field(item->key))
+            return spec_refuse(rd, key, &name,
+                               "is not a field's name: 1 to %" PRIu64
+                               " bytes without dots and control characters",
+                               DL_MAX_NAME_BYTES);
+        snprintf(place, sizeof place, "dataset.files.%s", item->key);
+        r = add_file(rd, place, item->key, item);
+    }
+    if (r < 0)
+        return r;
+    struct spec_dataset *dataset = &rd->spec->dataset;
+    qsort(dataset->files, dataset->n_files, sizeof *dataset->files, compare_fields);
+    return 0;
+}
+
+int spec_read_dtype(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
+{
+    static const char *const names[] = {
+#define DTYPE(NAME, number, bytes, name, numpy, dlpack) name,
+#include "proto/dtype.def"
+#undef DTYPE
+    };
+    struct word_list list;
+
+    if (v->type == VALUE_STRING && dtype_from_name(v->string, &rd->spec->dataset.dtype) == 0)
+        return 0;
+    word_list_begin(&list, v->type == VALUE_STRING ? v->string : "");
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+        word_list_add(&list, names[i]);
+    return spec_refuse(rd, key, v, "is not one of %s%s%s%s", list.text,
+                       list.best ? "; did you mean " : "", list.best ? list.best : "",
+                       list.best ? "?" : "");
+}
+
+int spec_read_shape(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
+{
+    struct spec_dataset *dataset = &rd->spec->dataset;
+    char place[SPEC_PATH_MAX + 16], shown[SPEC_SHOWN_MAX];
+    uint64_t bytes;
+
+    if (v->type != VALUE_ARRAY)
+        return spec_refuse(rd, key, v, "is not a list of positive integers, such as [28, 28]");
+    if (v->count > key->max)
+        return dl_error_set(rd->err, EINVAL, "dataset.shape",
+                            "%" PRIu32 " dimensions are above the maximum of %" PRIu64
+                            " (a batch has one more)",
+                            v->count, key->max);
+    for (uint32_t i = 0; i < v->count; i++) {
+        const struct value *item = &v->items[i];
+        snprintf(place, sizeof place, "dataset.shape.%" PRIu32, i);
+        if (item->type != VALUE_INT || item->integer < 1)
+            return dl_error_set(rd->err, EINVAL, place, "%s is not a positive integer",
+                                spec_show(item, shown));
+        dataset->shape[i] = (uint64_t)item->integer;
+    }
+    dataset->ndim = v->count;
+    if (!tensor_bytes(dataset->dtype, dataset->ndim, dataset->shape, &bytes))
+        return dl_error_set(rd->err, EINVAL, "dataset.shape",
+                            "a sample of this shape and dtype would have 2^63 bytes or more");
+    return 0;
+}

@@ -1,0 +1,288 @@
+/* The rows of spec.def, look-ups in them, and the words that messages are made of. */
+#include "proto/spec_table.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+#define MAX(name)     DL_BOUND_##name
+#define KIND(name)    (1U << DATASET_##name)
+#define ANY_KIND      0
+#define FIELD(member) offsetof(struct dl_spec, member), sizeof(((struct dl_spec *)NULL)->member)
+#define NO_FIELD      0, 0
+
+static const struct spec_key keys[] = {
+/* Two steps, so that FIELD() is two arguments by the time the row is made. */
+#define ROW(section, key, type, offset, size, kinds, min, max, fallback, values, meaning) \
+    {section, key, KEY_##type, offset, size, kinds, min, max, fallback, values, meaning},
+#define KEY(section, key, type, ...) ROW(section, key, type, __VA_ARGS__)
+#include "proto/spec.def"
+};
+
+struct choice {
+    const char *section;
+    const char *key;
+    const char *name;
+    int number;
+};
+
+static const struct choice choices[] = {
+#define CHOICE(section, key, name, number) {section, key, name, number},
+#include "proto/spec.def"
+};
+
+static const struct {
+    const char *section;
+    const char *key;
+    const char *value;
+    const char *remedy;
+} notes[] = {
+#define NOTE(section, key, value, remedy) {section, key, value, remedy},
+#include "proto/spec.def"
+};
+
+struct pair {
+    const char *first;
+    const char *second;
+};
+
+static const struct pair later[] = {
+#define LATER(section, key) {section, key},
+#include "proto/spec.def"
+};
+
+static const struct pair words[] = {
+#define WORD(theirs, ours) {theirs, ours},
+#include "proto/spec.def"
+};
+
+const struct spec_key *spec_keys(size_t *ret_count)
+{
+    *ret_count = ARRAY_SIZE(keys);
+    return keys;
+}
+
+const struct spec_key *spec_key_find(const char *section, const char *key)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
+        if (strcmp(keys[i].section, section) == 0 && strcmp(keys[i].key, key) == 0)
+            return &keys[i];
+    return NULL;
+}
+
+bool spec_section_exists(const char *section)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
+        if (keys[i].section[0] && strcmp(keys[i].section, section) == 0)
+            return true;
+    return false;
+}
+
+bool spec_key_is_later(const char *section, const char *key)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(later); i++)
+        if (strcmp(later[i].first, section) == 0 && strcmp(later[i].second, key) == 0)
+            return true;
+    return false;
+}
+
+const char *spec_note(const struct spec_key *key, const char *shown)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(notes); i++)
+        if (strcmp(notes[i].section, key->section) == 0 && strcmp(notes[i].key, key->key) == 0 &&
+            strcmp(notes[i].value, shown) == 0)
+            return notes[i].remedy;
+    return NULL;
+}
+
+const char *spec_word(const char *theirs)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(words); i++)
+        if (strcmp(words[i].first, theirs) == 0)
+            return words[i].second;
+    return NULL;
+}
+
+static bool choice_of(const struct choice *choice, const struct spec_key *key)
+{
+    return strcmp(choice->section, key->section) == 0 && strcmp(choice->key, key->key) == 0;
+}
+
+int spec_choice_number(const struct spec_key *key, const char *name)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(choices); i++)
+        if (choice_of(&choices[i], key) && strcmp(choices[i].name, name) == 0)
+            return choices[i].number;
+    return -1;
+}
+
+const char *spec_choice_name(const struct spec_key *key, uint32_t number)
+{
+    for (size_t i = 0; number && i < ARRAY_SIZE(choices); i++)
+        if (choice_of(&choices[i], key) && (uint32_t)choices[i].number == number)
+            return choices[i].name;
+    return "?";
+}
+
+/* Longest word that is compared; what is longer is no near miss of a key. */
+enum { WORD_MAX = 32 };
+
+static unsigned min3(unsigned a, unsigned b, unsigned c)
+{
+    unsigned least = a < b ? a : b;
+    return least < c ? least : c;
+}
+
+/* Letters added, left out, replaced, or swapped with their neighbour. */
+static unsigned edit_distance(const char *a, const char *b)
+{
+    size_t n = strnlen(a, WORD_MAX + 1), m = strnlen(b, WORD_MAX + 1);
+    unsigned rows[3][WORD_MAX + 1]; /* rows[i % 3][j]: the first i letters of a, j of b */
+
+    if (n > WORD_MAX || m > WORD_MAX)
+        return WORD_MAX;
+    for (unsigned j = 0; j <= m; j++)
+        rows[0][j] = j;
+    for (size_t i = 1; i <= n; i++) {
+        const unsigned *before = rows[(i - 1) % 3], *two_before = rows[(i + 1) % 3];
+        unsigned *row = rows[i % 3];
+
+        row[0] = (unsigned)i;
+        for (size_t j = 1; j <= m; j++) {
+            row[j] = min3(before[j] + 1, row[j - 1] + 1, before[j - 1] + (a[i - 1] != b[j - 1]));
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
+                two_before[j - 2] + 1 < row[j])
+                row[j] = two_before[j - 2] + 1;
+        }
+    }
+    return rows[n % 3][m];
+}
+
+void word_list_begin(struct word_list *list, const char *written)
+{
+    *list = (struct word_list){.written = written, .distance = 3};
+}
+
+void word_list_add(struct word_list *list, const char *word)
+{
+    size_t used = strlen(list->text);
+    snprintf(list->text + used, sizeof list->text - used, "%s%s", used ? ", " : "", word);
+
+    /* Two errors in a word of two letters are another word. */
+    unsigned distance = edit_distance(list->written, word);
+    if (distance < list->distance && distance < strlen(word) && distance < strlen(list->written)) {
+        list->best = word;
+        list->distance = distance;
+    }
+}
+
+void spec_list_keys(const char *section, uint32_t kind, struct word_list *list)
+{
+    const char *last = "";
+
+    for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
+        const struct spec_key *key = &keys[i];
+        if (section[0] == '\0' && key->section[0]) {
+            if (strcmp(last, key->section) != 0)
+                word_list_add(list, key->section);
+            last = key->section;
+        } else if (strcmp(key->section, section) == 0 &&
+                   (!key->kinds || !kind || key->kinds & 1U << kind)) {
+            word_list_add(list, key->key);
+        }
+    }
+}
+
+void spec_list_choices(const struct spec_key *key, struct word_list *list)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(choices); i++)
+        if (choices[i].number && choice_of(&choices[i], key))
+            word_list_add(list, choices[i].name);
+}
+
+void spec_key_path(const struct spec_key *key, char ret[static SPEC_PATH_MAX])
+{
+    snprintf(ret, SPEC_PATH_MAX, "%s%s%s", key->section, key->section[0] ? "." : "", key->key);
+}
+
+uint64_t spec_field_get(const struct dl_spec *spec, const struct spec_key *key)
+{
+    const char *field = (const char *)spec + key->offset;
+    uint64_t wide;
+    uint32_t narrow;
+
+    switch (key->size) {
+    case sizeof wide:
+        memcpy(&wide, field, sizeof wide);
+        return wide;
+    case sizeof narrow:
+        memcpy(&narrow, field, sizeof narrow);
+        return narrow;
+    default:
+        assert(key->size == sizeof(bool));
+        return *(const bool *)field;
+    }
+}
+
+void spec_field_set(struct dl_spec *spec, const struct spec_key *key, uint64_t n)
+{
+    char *field = (char *)spec + key->offset;
+    uint32_t narrow = (uint32_t)n;
+
+    switch (key->size) {
+    case sizeof n:
+        memcpy(field, &n, sizeof n);
+        break;
+    case sizeof narrow:
+        assert(n <= UINT32_MAX);
+        memcpy(field, &narrow, sizeof narrow);
+        break;
+    default:
+        assert(key->size == sizeof(bool) && n <= 1);
+        *(bool *)field = n;
+    }
+}
+
+/* A float always shows as one: 5 would be an integer. */
+static void show_float(double number, char *ret, size_t size)
+{
+    for (int digits = 6; digits <= 17; digits += 11) {
+        snprintf(ret, size, "%.*g", digits, number);
+        if (strtod(ret, NULL) == number)
+            break;
+    }
+    if (!strpbrk(ret, ".eni"))
+        strncat(ret, ".0", size - strlen(ret) - 1);
+}
+
+const char *spec_quote_hint(const struct value *v)
+{
+    bool scalar = v->type != VALUE_STRING && v->type != VALUE_ARRAY && v->type != VALUE_MAP;
+    return scalar ? "; put it in quotes" : "";
+}
+
+const char *spec_show(const struct value *v, char ret[static SPEC_SHOWN_MAX])
+{
+    switch (v->type) {
+    case VALUE_BOOL:
+        return v->boolean ? "true" : "false";
+    case VALUE_INT:
+        snprintf(ret, SPEC_SHOWN_MAX, "%" PRId64, v->integer);
+        return ret;
+    case VALUE_UINT:
+        snprintf(ret, SPEC_SHOWN_MAX, "%" PRIu64, v->uinteger);
+        return ret;
+    case VALUE_FLOAT:
+        show_float(v->number, ret, SPEC_SHOWN_MAX);
+        return ret;
+    case VALUE_STRING:
+        /* Quotes, dots and the NUL have room. */
+        if (strlen(v->string) <= SPEC_SHOWN_MAX - 3)
+            snprintf(ret, SPEC_SHOWN_MAX, "\"%s\"", v->string);
+        else
+            snprintf(ret, SPEC_SHOWN_MAX, "\"%.*s...\"", SPEC_SHOWN_MAX - 6, v->string);
+        return ret;
+    default:
+        return value_type_name(v);
+    }
+}

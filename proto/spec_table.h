@@ -1,0 +1,113 @@
+/*
+ * The table of spec.def as data, and what the files spec_*.c share. Internal to spec.
+ *
+ * One row holds all there is to know about a key; the type of its value decides how it is read from
+ * a value (spec.c), written to one (spec_canon.c), and what is said when it is wrong. Pure.
+ */
+#ifndef DL_SPEC_TABLE_H
+#define DL_SPEC_TABLE_H
+
+#include "proto/spec.h"
+
+enum key_type {
+    KEY_NAME,
+    KEY_CHOICE,
+    KEY_BOOL,
+    KEY_UINT,
+    KEY_UINT_OR_NULL, /* null is stored as 0 */
+    KEY_SEED,
+    KEY_DURATION,
+    KEY_BYTES,
+    KEY_FILES,
+    KEY_PATH,
+    KEY_DTYPE,
+    KEY_SHAPE,
+};
+
+struct spec_key {
+    const char *section; /* "" = the spec itself */
+    const char *key;
+    enum key_type type;
+    uint32_t offset; /* of the field in struct dl_spec */
+    uint32_t size;   /* of the field in bytes; 0 = none: a CHOICE or BOOL has one value only */
+    uint32_t kinds;  /* mask of 1 << enum dataset_kind; 0 = whatever the dataset */
+    uint64_t min, max;
+    const char *fallback; /* may be NULL */
+    const char *values;
+    const char *meaning;
+};
+
+/* All rows, in canonical order. */
+const struct spec_key *spec_keys(size_t *ret_count);
+
+/* NULL when there is no such key; section_exists() knows the strings "dataset", "batch", ... */
+const struct spec_key *spec_key_find(const char *section, const char *key);
+bool spec_section_exists(const char *section);
+bool spec_key_is_later(const char *section, const char *key);
+
+/* What is to be said of a number that is out of range, given as shown; NULL: nothing special. */
+const char *spec_note(const struct spec_key *key, const char *shown);
+
+/* What to write here for PyTorch's word; NULL when it is none. */
+const char *spec_word(const char *theirs);
+
+/* Number of a choice: 0 = known but not supported by this version, -1 = no such word. */
+int spec_choice_number(const struct spec_key *key, const char *name);
+
+/* "?" for a number that is none of the key's. */
+const char *spec_choice_name(const struct spec_key *key, uint32_t number);
+
+/* Words joined by ", ", cut where `text` ends; best: the one nearest to what was written. */
+struct word_list {
+    char text[512];
+    const char *written; /* borrowed */
+    const char *best;    /* borrowed; NULL: nothing is within two typing errors */
+    unsigned distance;
+};
+void word_list_begin(struct word_list *list, const char *written);
+void word_list_add(struct word_list *list, const char *word);
+
+/* What may stand in a section for a dataset kind (0: not known yet); what a choice may be. */
+void spec_list_keys(const char *section, uint32_t kind, struct word_list *list);
+void spec_list_choices(const struct spec_key *key, struct word_list *list);
+
+/* "batch.size"; "seed" at the top. */
+enum { SPEC_PATH_MAX = 64 };
+void spec_key_path(const struct spec_key *key, char ret[static SPEC_PATH_MAX]);
+
+/* A number field of the spec by its row. `spec` has the row's field. */
+uint64_t spec_field_get(const struct dl_spec *spec, const struct spec_key *key);
+void spec_field_set(struct dl_spec *spec, const struct spec_key *key, uint64_t n);
+
+/* A value as a user may have written it, for messages: -3, "abc", a list. Cut where it is long. */
+enum { SPEC_SHOWN_MAX = 96 };
+const char *spec_show(const struct value *v, char ret[static SPEC_SHOWN_MAX]);
+
+/* "; put it in quotes" where a word in a text file was read as something else; else "". */
+const char *spec_quote_hint(const struct value *v);
+
+/* The shortest text that parse_duration() reads as `ns`: "90s", "1500ms". */
+enum { SPEC_DURATION_MAX = 32 };
+void format_duration(uint64_t ns, char ret[static SPEC_DURATION_MAX]);
+
+/* Reading the dataset's own types (spec_dataset.c): 0, or what dl_error_set() returned. */
+struct spec_reading {
+    struct dl_spec *spec; /* under construction */
+    const char *base;     /* may be NULL */
+    struct dl_error *err; /* may be NULL */
+};
+int _nodiscard_ spec_read_files(struct spec_reading *rd, const struct spec_key *key,
+                                const struct value *v);
+int _nodiscard_ spec_read_path(struct spec_reading *rd, const struct spec_key *key,
+                               const struct value *v);
+int _nodiscard_ spec_read_dtype(struct spec_reading *rd, const struct spec_key *key,
+                                const struct value *v);
+int _nodiscard_ spec_read_shape(struct spec_reading *rd, const struct spec_key *key,
+                                const struct value *v);
+
+/* Refuses the value of `key`: the error's text is `v` as shown, then the words of `fmt`. */
+int spec_refuse(const struct spec_reading *rd, const struct spec_key *key, const struct value *v,
+                const char *fmt, ...) _printf_(4, 5);
+int spec_no_memory(const struct spec_reading *rd);
+
+#endif

@@ -1,0 +1,676 @@
+/* The loader spec: what is accepted, its limits, and the canonical form. */
+#include "proto/spec.h"
+#include "proto/spec_table.h"
+#include "proto/yaml.h"
+#include "tests/lib/harness.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+static int read_spec(const char *text, const char *base, struct dl_spec *ret, struct dl_error *err)
+{
+    _cleanup_(value_deinit)
+    struct value v = {0};
+
+    int r = yaml_parse(text, strlen(text), "spec", &v, err);
+    if (r < 0)
+        fail_msg("%s: %s: %s", text, err->path, err->message);
+    return spec_from_value(&v, base, ret, err);
+}
+
+static void expect_spec(const char *text, struct dl_spec *ret)
+{
+    struct dl_error err = {0};
+    int r = read_spec(text, "/base", ret, &err);
+    if (r < 0)
+        fail_msg("%s: %s: %s", text, err.path, err.message);
+    assert_int_equal(err.code, 0);
+}
+
+static void test_defaults(void **state)
+{
+    (void)state;
+    _cleanup_(spec_deinit)
+    struct dl_spec spec = {0};
+
+    expect_spec("dataset: {kind: range, length: 10}", &spec);
+    assert_int_equal(spec.dataset.kind, DATASET_RANGE);
+    assert_int_equal(spec.dataset.length, 10);
+    assert_int_equal(spec.dataset.n_files, 0);
+    assert_int_equal(spec.sampler, SAMPLER_SEQUENTIAL);
+    assert_int_equal(spec.order, ORDER_TORCH);
+    assert_int_equal(spec.batch_size, 1);
+    assert_false(spec.drop_last);
+    assert_int_equal(spec.shard, SHARD_STRIDED);
+    assert_true(spec.even);
+    assert_false(spec.has_seed);
+    assert_int_equal(spec.workers, 2);
+    assert_int_equal(spec.prefetch, 2);
+    assert_int_equal(spec.timeout_ns, 0);
+    assert_int_equal(spec.retries, 2);
+    assert_int_equal(spec.on_error, ON_ERROR_RAISE);
+    assert_int_equal(spec.memory_limit, 1 << 30);
+    assert_false(spec.writable);
+
+    char want[32];
+    uint64_t fingerprint;
+    assert_int_equal(spec_fingerprint(&spec, &fingerprint), 0);
+    snprintf(want, sizeof want, "spec-%016" PRIx64, fingerprint);
+    assert_string_equal(spec.name, want);
+}
+
+static const char full_text[] =
+    "name: fashion/train-1_a.b\n"
+    "dataset:\n"
+    "  kind: idx\n"
+    "  files: {label: ../labels.gz, image: sub/./train//images.gz}\n"
+    "sampler: {kind: random, order: native}\n"
+    "batch: {size: 256, drop_last: true}\n"
+    "collate: {kind: default}\n"
+    "shard: {mode: strided, even: false}\n"
+    "seed: 42\n"
+    "workers: {count: 5, prefetch: 3, timeout: 30s, retries: 0, on_error: raise}\n"
+    "memory: {limit: 256MiB, pin: false, writable: true}\n";
+
+static void test_full(void **state)
+{
+    (void)state;
+    _cleanup_(spec_deinit)
+    struct dl_spec spec = {0};
+
+    expect_spec(full_text, &spec);
+    assert_string_equal(spec.name, "fashion/train-1_a.b");
+    assert_int_equal(spec.dataset.kind, DATASET_IDX);
+    assert_int_equal(spec.dataset.n_files, 2);
+    assert_string_equal(spec.dataset.files[0].field, "image");
+    assert_string_equal(spec.dataset.files[0].path, "/base/sub/train/images.gz");
+    assert_string_equal(spec.dataset.files[1].field, "label");
+    assert_string_equal(spec.dataset.files[1].path, "/labels.gz");
+    assert_int_equal(spec.sampler, SAMPLER_RANDOM);
+    assert_int_equal(spec.order, ORDER_NATIVE);
+    assert_int_equal(spec.batch_size, 256);
+    assert_true(spec.drop_last);
+    assert_false(spec.even);
+    assert_true(spec.has_seed && spec.seed == 42);
+    assert_int_equal(spec.workers, 5);
+    assert_int_equal(spec.prefetch, 3);
+    assert_true(spec.timeout_ns == UINT64_C(30000000000));
+    assert_int_equal(spec.retries, 0);
+    assert_int_equal(spec.memory_limit, 256 << 20);
+    assert_true(spec.writable);
+}
+
+static void test_datasets(void **state)
+{
+    (void)state;
+    _cleanup_(spec_deinit)
+    struct dl_spec one = {0};
+    _cleanup_(spec_deinit)
+    struct dl_spec records = {0};
+    _cleanup_(spec_deinit)
+    struct dl_spec scalar = {0};
+    _cleanup_(spec_deinit)
+    struct dl_spec range = {0};
+
+    expect_spec("dataset: {kind: npy, files: x.npy}", &one);
+    assert_int_equal(one.dataset.kind, DATASET_NPY);
+    assert_int_equal(one.dataset.n_files, 1);
+    assert_null(one.dataset.files[0].field);
+    assert_string_equal(one.dataset.files[0].path, "/base/x.npy");
+
+    expect_spec(
+        "dataset: {kind: records, path: /d/r.bin, dtype: float32, shape: [3, 4], offset: 7}",
+        &records);
+    assert_int_equal(records.dataset.kind, DATASET_RECORDS);
+    assert_string_equal(records.dataset.files[0].path, "/d/r.bin");
+    assert_int_equal(records.dataset.dtype, DL_DTYPE_FLOAT32);
+    assert_int_equal(records.dataset.ndim, 2);
+    assert_int_equal(records.dataset.shape[0], 3);
+    assert_int_equal(records.dataset.shape[1], 4);
+    assert_int_equal(records.dataset.offset, 7);
+
+    expect_spec("{dataset: {kind: records, path: r, dtype: int8, shape: []}, batch: {size: null}}",
+                &scalar);
+    assert_int_equal(scalar.dataset.ndim, 0);
+    assert_int_equal(scalar.dataset.offset, 0);
+    assert_int_equal(scalar.batch_size, 0);
+
+    expect_spec("dataset: {kind: range, length: 9223372036854775807}", &range);
+    assert_true(range.dataset.length == INT64_MAX);
+}
+
+/* ---- limits and paths -------------------------------------------------------------------------
+ */
+
+static void test_limits(void **state)
+{
+    (void)state;
+    static const char *const accepted[] = {
+        "batch: {size: 1}",
+        "batch: {size: 1048576}",
+        "batch: {size: null, drop_last: false}",
+        "workers: {count: 1, prefetch: 1, retries: 0}",
+        "workers: {count: 256, prefetch: 1024, retries: 100}",
+        "workers: {timeout: 9223372036}",
+        "workers: {timeout: 9223372036854775807ns}",
+        "memory: {limit: 1}",
+        "memory: {limit: 9223372036854775807}",
+        "seed: -9223372036854775808",
+        "seed: 18446744073709551615",
+        "{sampler: {}, batch: {}, collate: {}, shard: {}, workers: {}, memory: {}}",
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(accepted); i++) {
+        _cleanup_(value_deinit)
+        struct value v = {0};
+        _cleanup_(spec_deinit)
+        struct dl_spec spec = {0};
+        struct dl_error err = {0};
+        struct value *dataset;
+
+        assert_int_equal(yaml_parse(accepted[i], strlen(accepted[i]), "t", &v, &err), 0);
+        assert_int_equal(value_set(&v, "dataset", &dataset), 0);
+        assert_int_equal(value_set_string(dataset, "kind", "range"), 0);
+        assert_int_equal(value_set_int(dataset, "length", 0), 0);
+        if (spec_from_value(&v, NULL, &spec, &err) < 0)
+            fail_msg("%s: %s: %s", accepted[i], err.path, err.message);
+    }
+}
+
+static void test_name_and_file_limits(void **state)
+{
+    (void)state;
+    for (size_t len = 127; len <= 129; len++) {
+        _cleanup_(value_deinit)
+        struct value v = {0};
+        _cleanup_(spec_deinit)
+        struct dl_spec spec = {0};
+        char name[160] = {0};
+        struct value *dataset, *files;
+        struct dl_error err = {0};
+
+        memset(name, 'n', len);
+        assert_int_equal(value_set(&v, "dataset", &dataset), 0);
+        assert_int_equal(value_set_string(dataset, "kind", "npy"), 0);
+        assert_int_equal(value_set(dataset, "files", &files), 0);
+        for (uint32_t i = 0; i < DL_MAX_DATASET_FILES + (len == 129); i++) {
+            name[0] = (char)('0' + i);
+            name[0] = name[0] == '.' ? 'z' : name[0];
+            name[1] = i % 2 ? 'a' : 'b';
+            name[len == 129 ? 100 : len] = '\0';
+            assert_int_equal(value_set_string(files, name, "x"), 0);
+        }
+        int r = spec_from_value(&v, "/", &spec, &err);
+        assert_int_equal(r, len == 129 ? -EINVAL : 0);
+        if (r < 0)
+            assert_string_equal(err.message, "65 files are above the maximum of 64");
+        else
+            assert_int_equal(spec.dataset.n_files, DL_MAX_DATASET_FILES);
+
+        memset(name, 'n', len);
+        name[len] = '\0';
+        _cleanup_free_ char *text = NULL;
+        _cleanup_(spec_deinit)
+        struct dl_spec named = {0};
+        assert_true(asprintf(&text, "{name: %s, dataset: {kind: npy, files: {%s: x}}}",
+                             len == 129 ? "ok" : name, name) > 0);
+        assert_int_equal(read_spec(text, "/", &named, &err), len == 129 ? -EINVAL : 0);
+        _cleanup_free_ char *other = NULL;
+        _cleanup_(spec_deinit)
+        struct dl_spec again = {0};
+        assert_true(asprintf(&other, "{name: %s, dataset: {kind: range, length: 1}}", name) > 0);
+        assert_int_equal(read_spec(other, "/", &again, &err), len == 129 ? -EINVAL : 0);
+    }
+}
+
+static void test_seeds(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        uint64_t seed;
+    } cases[] = {
+        {"0", 0},
+        {"42", 42},
+        {"-1", UINT64_MAX},
+        {"-9223372036854775808", UINT64_C(1) << 63},
+        {"9223372036854775807", INT64_MAX},
+        {"18446744073709551615", UINT64_MAX},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _cleanup_(spec_deinit)
+        struct dl_spec spec = {0};
+        char text[128];
+        snprintf(text, sizeof text, "{dataset: {kind: range, length: 1}, seed: %s}", cases[i].text);
+        expect_spec(text, &spec);
+        assert_true(spec.has_seed && spec.seed == cases[i].seed);
+    }
+}
+
+static void test_paths(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *base;
+        const char *path;
+        const char *want;
+    } cases[] = {
+        {"/b", "x", "/b/x"},
+        {"/b/", "x", "/b/x"},
+        {"/", "x", "/x"},
+        {"/b", "./x", "/b/x"},
+        {"/b", "../x", "/x"},
+        {"/b/c", "../../../x", "/x"},
+        {"/b", "/x", "/x"},
+        {"/b", "//x//y/", "/x/y"},
+        {"/b", "x/./y/../z", "/b/x/z"},
+        {"/b", ".", "/b"},
+        {"/b", "..", "/"},
+        {"/b", "/..", "/"},
+        {"/b", "/", "/"},
+        {"/b", "...", "/b/..."},
+        {"/b", ".x", "/b/.x"},
+        {"/b", "x..", "/b/x.."},
+        {"/b/../c", "x", "/c/x"},
+        {"/b", "a b/\xC3\xA9", "/b/a b/\xC3\xA9"},
+        {"/b", "/a/b/../../c", "/c"},
+        {"/b", "x/..", "/b"},
+        {NULL, "/x/../y", "/y"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _cleanup_(spec_deinit)
+        struct dl_spec spec = {0};
+        struct dl_error err = {0};
+        char text[256];
+        snprintf(text, sizeof text, "dataset: {kind: npy, files: \"%s\"}", cases[i].path);
+        if (read_spec(text, cases[i].base, &spec, &err) < 0)
+            fail_msg("%s: %s: %s", text, err.path, err.message);
+        assert_string_equal(spec.dataset.files[0].path, cases[i].want);
+    }
+
+    struct dl_spec spec;
+    struct dl_error err = {0};
+    static const char relative[] = "dataset: {kind: npy, files: {a: x}}";
+    assert_int_equal(read_spec(relative, NULL, &spec, &err), -EINVAL);
+    assert_string_equal(err.path, "dataset.files.a");
+    assert_string_equal(err.message, "\"x\" is relative, and there is no directory to start from; "
+                                     "give the path from /");
+    assert_int_equal(read_spec(relative, "b", &spec, &err), -EINVAL);
+    assert_string_equal(err.message, "the base directory b is not a path from /");
+    assert_int_equal(read_spec(relative, "", &spec, &err), -EINVAL);
+}
+
+static void test_long_paths(void **state)
+{
+    (void)state;
+    for (size_t len = 4095; len <= 4097; len++) {
+        _cleanup_(spec_deinit)
+        struct dl_spec spec = {0};
+        _cleanup_free_ char *text = NULL;
+        struct dl_error err = {0};
+        char path[4200] = {0};
+
+        memset(path, 'p', len - 3); /* and "/b/" before it */
+        assert_true(asprintf(&text, "dataset: {kind: npy, files: '%s'}", path) > 0);
+        int r = read_spec(text, "/b", &spec, &err);
+        assert_int_equal(r, len <= DL_MAX_PATH_BYTES ? 0 : -EINVAL);
+        if (r < 0)
+            assert_non_null(strstr(err.message, "a path of 4097 bytes, above the maximum of 4096"));
+    }
+}
+
+/* ---- canonical form -------------------------------------------------------------------------- */
+
+static const char *const round_trips[] = {
+    full_text,
+    "dataset: {kind: range, length: 0}",
+    "{dataset: {kind: range, length: 9223372036854775807}, seed: -1}",
+    "{dataset: {kind: npy, files: /x.npy}, batch: {size: null}, workers: {timeout: 1.5}}",
+    "{dataset: {kind: npy, files: {'0': a, z: b, \xC3\xA9: c, \"a b\": d}}, sampler: {kind: "
+    "random}}",
+    "{dataset: {kind: records, path: r, dtype: bfloat16, shape: []}, workers: {timeout: 7ns}}",
+    "{dataset: {kind: records, path: r, dtype: bool, shape: [1, 2, 3, 4, 5, 6, 7], offset: 9},"
+    " memory: {limit: 0.5GiB}}",
+};
+
+static void test_canonical_round_trip(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(round_trips); i++) {
+        _cleanup_(spec_deinit)
+        struct dl_spec spec = {0};
+        _cleanup_(spec_deinit)
+        struct dl_spec again = {0};
+        _cleanup_(value_deinit)
+        struct value canonical = {0};
+        _cleanup_(value_deinit)
+        struct value wire = {0};
+        _cleanup_(value_deinit)
+        struct value canonical_again = {0};
+        _cleanup_(buffer_deinit)
+        struct dl_buffer packed = {0};
+        _cleanup_(buffer_deinit)
+        struct dl_buffer packed_again = {0};
+        struct dl_error err = {0};
+        uint64_t before, after;
+
+        expect_spec(round_trips[i], &spec);
+        assert_int_equal(spec_to_value(&spec, &canonical), 0);
+        assert_int_equal(value_pack(&canonical, &packed), 0);
+        assert_int_equal(value_unpack(packed.data, packed.len, &wire, &err), 0);
+        assert_true(value_equal(&canonical, &wire));
+        if (spec_from_value(&wire, NULL, &again, &err) < 0)
+            fail_msg("%s: %s: %s", round_trips[i], err.path, err.message);
+        assert_int_equal(spec_to_value(&again, &canonical_again), 0);
+        assert_int_equal(value_pack(&canonical_again, &packed_again), 0);
+        assert_int_equal(packed.len, packed_again.len);
+        assert_memory_equal(packed.data, packed_again.data, packed.len);
+        assert_false(spec_differs(&spec, &again, &err));
+        assert_int_equal(spec_fingerprint(&spec, &before), 0);
+        assert_int_equal(spec_fingerprint(&again, &after), 0);
+        assert_true(before == after);
+        assert_string_equal(spec.name, again.name);
+        assert_true(spec.timeout_ns == again.timeout_ns && spec.seed == again.seed &&
+                    spec.has_seed == again.has_seed && spec.memory_limit == again.memory_limit);
+    }
+}
+
+/* The canonical form itself, key by key: other programs show and compare it. */
+static void test_canonical_form(void **state)
+{
+    (void)state;
+    static const char want_text[] =
+        "name: fashion/train-1_a.b\n"
+        "dataset: {kind: idx, files: {image: /base/sub/train/images.gz, label: /labels.gz}}\n"
+        "sampler: {kind: random, order: native}\n"
+        "batch: {size: 256, drop_last: true}\n"
+        "collate: {kind: default}\n"
+        "shard: {mode: strided, even: false}\n"
+        "seed: 42\n"
+        "workers: {count: 5, prefetch: 3, timeout: 30s, retries: 0, on_error: raise}\n"
+        "memory: {limit: 268435456, pin: false, writable: true}\n";
+    _cleanup_(spec_deinit)
+    struct dl_spec spec = {0};
+    _cleanup_(value_deinit)
+    struct value got = {0};
+    _cleanup_(value_deinit)
+    struct value want = {0};
+    _cleanup_(buffer_deinit)
+    struct dl_buffer got_packed = {0};
+    _cleanup_(buffer_deinit)
+    struct dl_buffer want_packed = {0};
+
+    expect_spec(full_text, &spec);
+    assert_int_equal(spec_to_value(&spec, &got), 0);
+    assert_int_equal(yaml_parse(want_text, strlen(want_text), "t", &want, NULL), 0);
+    assert_int_equal(value_pack(&got, &got_packed), 0);
+    assert_int_equal(value_pack(&want, &want_packed), 0);
+    assert_int_equal(got_packed.len, want_packed.len);
+    assert_memory_equal(got_packed.data, want_packed.data, got_packed.len);
+}
+
+static uint64_t fingerprint_of(const char *text)
+{
+    _cleanup_(spec_deinit)
+    struct dl_spec spec = {0};
+    uint64_t fingerprint;
+
+    expect_spec(text, &spec);
+    assert_int_equal(spec_fingerprint(&spec, &fingerprint), 0);
+    return fingerprint;
+}
+
+static void test_fingerprint(void **state)
+{
+    (void)state;
+    static const char *const same[] = {
+        "{dataset: {kind: npy, files: {a: x, b: y}}, batch: {size: 4}, sampler: {kind: random}}",
+        "{sampler: {kind: random}, batch: {size: 4}, dataset: {files: {b: y, a: x}, kind: npy}}",
+        "{dataset: {kind: npy, files: {a: ./x, b: /base/y}}, batch: {size: 4, drop_last: false},"
+        " sampler: {order: torch, kind: random}, shard: {even: true}, collate: {}}",
+        "{dataset: {kind: npy, files: {a: x, b: y}}, batch: {size: 4}, sampler: {kind: random},"
+        " name: n, seed: 5, workers: {count: 7, timeout: 3s}, memory: {limit: 5MiB}}",
+    };
+    static const char *const other[] = {
+        "{dataset: {kind: idx, files: {a: x, b: y}}, batch: {size: 4}, sampler: {kind: random}}",
+        "{dataset: {kind: npy, files: {a: x, c: y}}, batch: {size: 4}, sampler: {kind: random}}",
+        "{dataset: {kind: npy, files: {a: x, b: z}}, batch: {size: 4}, sampler: {kind: random}}",
+        "{dataset: {kind: npy, files: {a: x, b: y}}, batch: {size: 5}, sampler: {kind: random}}",
+        "{dataset: {kind: npy, files: {a: x, b: y}}, batch: {size: null}, sampler: {kind: random}}",
+        "{dataset: {kind: npy, files: {a: x, b: y}}, batch: {size: 4}}",
+        "{dataset: {kind: npy, files: {a: x, b: y}}, batch: {size: 4},"
+        " sampler: {kind: random, order: native}}",
+        "{dataset: {kind: npy, files: {a: x, b: y}}, batch: {size: 4, drop_last: true},"
+        " sampler: {kind: random}}",
+        "{dataset: {kind: npy, files: {a: x, b: y}}, batch: {size: 4}, sampler: {kind: random},"
+        " shard: {even: false}}",
+        "{dataset: {kind: range, length: 5}, batch: {size: 4}, sampler: {kind: random}}",
+    };
+    for (size_t i = 1; i < ARRAY_SIZE(same); i++)
+        assert_true(fingerprint_of(same[i]) == fingerprint_of(same[0]));
+    for (size_t i = 0; i < ARRAY_SIZE(other); i++) {
+        assert_false(fingerprint_of(other[i]) == fingerprint_of(same[0]));
+        for (size_t j = 0; j < i; j++)
+            assert_false(fingerprint_of(other[i]) == fingerprint_of(other[j]));
+    }
+    /* Saved states carry it: a change of this number is a change of format. */
+    assert_true(fingerprint_of("dataset: {kind: range, length: 10}") ==
+                UINT64_C(0x333d8120cf2ff8f8));
+}
+
+static void test_differs(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *have;
+        const char *want;
+        const char *path;    /* NULL: no difference */
+        const char *message; /* its beginning */
+    } cases[] = {
+        {"seed: 1", "seed: 1", NULL, NULL},
+        {"seed: 1", "", NULL, NULL},
+        {"", "seed: 1", NULL, NULL},
+        {"workers: {timeout: 1500ms}", "workers: {timeout: 1.5}", NULL, NULL},
+        {"memory: {limit: 1GiB}", "", NULL, NULL},
+        {"seed: 1", "seed: 2", "seed", "the open loader has 1, this spec asks for 2"},
+        {"batch: {size: 256}", "batch: {size: 128}", "batch.size",
+         "the open loader has 256, this spec asks for 128"},
+        {"batch: {size: null}", "batch: {size: 1}", "batch.size",
+         "the open loader has null, this spec asks for 1"},
+        {"", "sampler: {kind: random}", "sampler.kind",
+         "the open loader has \"sequential\", this spec asks for \"random\""},
+        {"", "workers: {count: 3}", "workers.count", "the open loader has 2, this spec asks for 3"},
+        {"", "memory: {writable: true}", "memory.writable",
+         "the open loader has false, this spec asks for true"},
+        {"", "name: b", "name", "the open loader has \"a\", this spec asks for \"b\""},
+        {"", "dataset: {kind: range, length: 2}", "dataset.length",
+         "the open loader has 1, this spec asks for 2"},
+        {"", "dataset: {kind: npy, files: x}", "dataset.kind",
+         "the open loader has \"range\", this spec asks for \"npy\""},
+        {"dataset: {kind: npy, files: {a: x, b: y}}", "dataset: {kind: npy, files: {a: x}}",
+         "dataset.files.b", "the open loader has \"/base/y\", this spec asks for nothing"},
+        {"dataset: {kind: npy, files: {a: x}}", "dataset: {kind: npy, files: {a: x, b: y}}",
+         "dataset.files.b", "the open loader has nothing, this spec asks for \"/base/y\""},
+        {"dataset: {kind: npy, files: {a: x}}", "dataset: {kind: npy, files: x}", "dataset.files",
+         "the open loader has a mapping, this spec asks for \"/base/x\""},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        const char *const texts[] = {cases[i].have, cases[i].want};
+        struct dl_spec specs[2] = {0};
+        struct dl_error err = {0};
+
+        for (int j = 0; j < 2; j++) {
+            char text[512];
+            snprintf(text, sizeof text, "%s\n%s\n%s\n", texts[j],
+                     strstr(texts[j], "dataset:") ? "" : "dataset: {kind: range, length: 1}",
+                     strstr(texts[j], "name:") ? "" : "name: a");
+            expect_spec(text, &specs[j]);
+        }
+        bool differs = spec_differs(&specs[0], &specs[1], &err);
+        if (differs != (cases[i].path != NULL) ||
+            (differs &&
+             (strcmp(err.path, cases[i].path) != 0 || strcmp(err.message, cases[i].message) != 0)))
+            fail_msg("%s / %s: %s: %s", cases[i].have, cases[i].want, err.path, err.message);
+        assert_int_equal(err.code, differs ? EEXIST : 0);
+        assert_int_equal(spec_differs(&specs[0], &specs[1], NULL), differs);
+        spec_deinit(&specs[0]);
+        spec_deinit(&specs[1]);
+    }
+}
+
+/* ---- units and the table ----------------------------------------------------------------------
+ */
+
+struct unit_case {
+    const char *text;
+    int result;
+    uint64_t n;
+};
+
+static void check_units(int (*parse)(const char *, uint64_t *), const struct unit_case *c, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint64_t got = 77;
+        int r = parse(c[i].text, &got);
+        if (r != c[i].result || got != (r < 0 ? 77 : c[i].n))
+            fail_msg("%s: %d, %" PRIu64, c[i].text, r, got);
+    }
+}
+
+static void test_durations(void **state)
+{
+    (void)state;
+    static const struct unit_case cases[] = {
+        {"0", 0, 0},
+        {"0s", 0, 0},
+        {"30", 0, UINT64_C(30000000000)},
+        {"30s", 0, UINT64_C(30000000000)},
+        {"30 s", 0, UINT64_C(30000000000)},
+        {"500ms", 0, 500000000},
+        {"1us", 0, 1000},
+        {"1ns", 0, 1},
+        {"0.1s", 0, 100000000},
+        {"1.5", 0, 1500000000},
+        {"2m", 0, UINT64_C(120000000000)},
+        {"2min", 0, UINT64_C(120000000000)},
+        {"1.5h", 0, UINT64_C(5400000000000)},
+        {"0.9ns", 0, 0},
+        {"0.0000000019999999999999999999999999", 0, 1},
+        {"18446744073709551615ns", 0, UINT64_MAX},
+        {"18446744073709551616ns", -ERANGE, 0},
+        {"18446744073.709551615s", 0, UINT64_MAX},
+        {"18446744073.709551616s", -ERANGE, 0},
+        {"18446744074s", -ERANGE, 0},
+        {"99999999999999999999999", -ERANGE, 0},
+        {"", -EINVAL, 0},
+        {"s", -EINVAL, 0},
+        {"-1s", -EINVAL, 0},
+        {"+1s", -EINVAL, 0},
+        {" 1s", -EINVAL, 0},
+        {"1s ", -EINVAL, 0},
+        {"1  s", -EINVAL, 0},
+        {"1S", -EINVAL, 0},
+        {"1.s", -EINVAL, 0},
+        {".5s", -EINVAL, 0},
+        {"1,5s", -EINVAL, 0},
+        {"1e3s", -EINVAL, 0},
+        {"0x10", -EINVAL, 0},
+        {"1s1s", -EINVAL, 0},
+        {"inf", -EINVAL, 0},
+    };
+    check_units(parse_duration, cases, ARRAY_SIZE(cases));
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        char text[SPEC_DURATION_MAX];
+        uint64_t again;
+        if (cases[i].result < 0)
+            continue;
+        format_duration(cases[i].n, text);
+        assert_int_equal(parse_duration(text, &again), 0);
+        assert_true(again == cases[i].n);
+    }
+}
+
+static void test_sizes(void **state)
+{
+    (void)state;
+    static const struct unit_case cases[] = {
+        {"0", 0, 0},
+        {"4096", 0, 4096},
+        {"4096B", 0, 4096},
+        {"1KiB", 0, 1024},
+        {"256MiB", 0, 256 << 20},
+        {"256 MiB", 0, 256 << 20},
+        {"1GiB", 0, 1 << 30},
+        {"2TiB", 0, UINT64_C(2) << 40},
+        {"1.5GiB", 0, UINT64_C(3) << 29},
+        {"1kB", 0, 1000},
+        {"3MB", 0, 3000000},
+        {"1GB", 0, 1000000000},
+        {"16777215TiB", 0, (UINT64_C(1) << 63) * 2 - (UINT64_C(1) << 40)},
+        {"16777216TiB", -ERANGE, 0},
+        {"18446744073709551616", -ERANGE, 0},
+        {"", -EINVAL, 0},
+        {"1K", -EINVAL, 0},
+        {"1M", -EINVAL, 0},
+        {"1gib", -EINVAL, 0},
+        {"1GiBs", -EINVAL, 0},
+        {"-1GiB", -EINVAL, 0},
+        {"GiB", -EINVAL, 0},
+    };
+    check_units(parse_bytes, cases, ARRAY_SIZE(cases));
+}
+
+static void test_names(void **state)
+{
+    (void)state;
+    assert_string_equal(dataset_kind_name(DATASET_RANGE), "range");
+    assert_string_equal(dataset_kind_name(DATASET_RECORDS), "records");
+    assert_string_equal(sampler_kind_name(SAMPLER_RANDOM), "random");
+    assert_string_equal(sampler_order_name(ORDER_NATIVE), "native");
+    assert_string_equal(dataset_kind_name((enum dataset_kind)0), "?");
+    assert_string_equal(dataset_kind_name((enum dataset_kind)99), "?");
+}
+
+/* What the manual prints comes from the table: each row says all of it, no key is there twice. */
+static void test_table(void **state)
+{
+    (void)state;
+    size_t n;
+    const struct spec_key *keys = spec_keys(&n);
+
+    for (size_t i = 0; i < n; i++) {
+        char path[SPEC_PATH_MAX];
+        spec_key_path(&keys[i], path);
+        assert_ptr_equal(spec_key_find(keys[i].section, keys[i].key), &keys[i]);
+        assert_true(keys[i].values[0] && keys[i].meaning[0] && strlen(path) < SPEC_PATH_MAX - 1);
+        bool stores_more = keys[i].type == KEY_NAME || keys[i].type == KEY_FILES ||
+                           keys[i].type == KEY_PATH || keys[i].type == KEY_SHAPE;
+        /* What is stored nowhere must have a fallback to show in the canonical form. */
+        assert_true(keys[i].size || stores_more || keys[i].fallback);
+        assert_int_equal(spec_section_exists(keys[i].section), keys[i].section[0] != '\0');
+        assert_false(spec_key_is_later(keys[i].section, keys[i].key));
+    }
+    assert_null(spec_key_find("batch", "colour"));
+    assert_null(spec_word("colour"));
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_defaults),
+    cmocka_unit_test(test_full),
+    cmocka_unit_test(test_datasets),
+    cmocka_unit_test(test_limits),
+    cmocka_unit_test(test_name_and_file_limits),
+    cmocka_unit_test(test_seeds),
+    cmocka_unit_test(test_paths),
+    cmocka_unit_test(test_long_paths),
+    cmocka_unit_test(test_canonical_round_trip),
+    cmocka_unit_test(test_canonical_form),
+    cmocka_unit_test(test_fingerprint),
+    cmocka_unit_test(test_differs),
+    cmocka_unit_test(test_durations),
+    cmocka_unit_test(test_sizes),
+    cmocka_unit_test(test_names),
+    cmocka_unit_test(test_table),
+};
+
+TEST_MAIN(tests)

@@ -1,0 +1,320 @@
+/* The loader spec: in which words everything that is wrong with one is refused. */
+#include "proto/spec_table.h"
+#include "proto/yaml.h"
+#include "tests/lib/harness.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+static int read_spec(const char *text, const char *base, struct dl_spec *ret, struct dl_error *err)
+{
+    _cleanup_(value_deinit)
+    struct value v = {0};
+
+    int r = yaml_parse(text, strlen(text), "spec", &v, err);
+    if (r < 0)
+        fail_msg("%s: %s: %s", text, err->path, err->message);
+    return spec_from_value(&v, base, ret, err);
+}
+
+struct refusal {
+    const char *text;
+    const char *path;
+    const char *message;
+};
+
+static void expect_refusals(const char *head, const struct refusal *cases, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        _cleanup_free_ char *text = NULL;
+        struct dl_spec spec = {.workers = 77};
+        struct dl_error err = {0};
+
+        assert_true(asprintf(&text, "%s%s", head, cases[i].text) >= 0);
+        int r = read_spec(text, "/base", &spec, &err);
+        if (r != -EINVAL || strcmp(err.path, cases[i].path) != 0 ||
+            strcmp(err.message, cases[i].message) != 0)
+            fail_msg("%s: %d\n  %s: %s", text, r, err.path, err.message);
+        assert_int_equal(err.code, EINVAL);
+        assert_true(spec.workers == 77 && !spec.name);
+        assert_int_equal(read_spec(text, "/base", &spec, &(struct dl_error){0}), -EINVAL);
+    }
+}
+
+#define EXPECT_REFUSALS(head, cases) expect_refusals(head, cases, ARRAY_SIZE(cases))
+
+static void test_shape_of_spec(void **state)
+{
+    (void)state;
+    static const char takes[] =
+        "a loader spec takes name, dataset, sampler, batch, collate, shard, "
+        "seed, workers, memory";
+    char unknown[256], near_miss[256];
+    snprintf(unknown, sizeof unknown, "unknown key; %s", takes);
+    snprintf(near_miss, sizeof near_miss, "unknown key; did you mean dataset? %s", takes);
+    const struct refusal cases[] = {
+        {"null", "", "a loader spec is a mapping, not null"},
+        {"[1]", "", "a loader spec is a mapping, not a list"},
+        {"fashion", "", "a loader spec is a mapping, not \"fashion\""},
+        {"{}", "dataset", "missing; for example dataset: {kind: range, length: 100}"},
+        {"dataset: null", "dataset", "null is not a mapping"},
+        {"dataset: range", "dataset", "\"range\" is not a mapping"},
+        {"dataset: {}", "dataset.kind", "missing; give one of range, idx, npy, records"},
+        {"colour: red", "colour", unknown},
+        {"datset: {}", "datset", near_miss},
+        {"'': 1", "", unknown},
+        {"batch_size: 3", "batch_size", "unknown key; write batch: {size: n}"},
+        {"shuffle: true", "shuffle", "unknown key; write sampler: {kind: random}"},
+        {"num_workers: 0", "num_workers", "unknown key; write workers: {count: n}"},
+    };
+    EXPECT_REFUSALS("", cases);
+}
+
+static const struct refusal dataset_refusals[] = {
+    {"{kind: 5}", "dataset.kind", "5 is not one of range, idx, npy, records"},
+    {"{kind: recods, x: 1}", "dataset.kind",
+     "\"recods\" is not one of range, idx, npy, records; did you mean records?"},
+    {"{kind: tokens, path: x, sequence_length: 5}", "dataset.kind",
+     "\"tokens\" is not supported by this version; it has range, idx, npy, records"},
+    {"{kimd: range, length: 1}", "dataset.kimd",
+     "unknown key; did you mean kind? dataset takes kind, length, files, path, dtype, shape, "
+     "offset"},
+    {"{length: 1}", "dataset.kind", "missing; give one of range, idx, npy, records"},
+    {"{kind: range}", "dataset.length", "missing; a dataset of kind range needs it"},
+    {"{kind: range, length: -1}", "dataset.length", "-1 is not a non-negative integer"},
+    {"{kind: range, length: 1.0}", "dataset.length", "1.0 is not a non-negative integer"},
+    {"{kind: range, length: 9223372036854775808}", "dataset.length",
+     "9223372036854775808 is above the maximum of 9223372036854775807"},
+    {"{kind: range, length: 1, files: x}", "dataset.files",
+     "not a key of a dataset of kind range; it takes kind, length"},
+    {"{kind: range, length: 1, lenght: 2}", "dataset.lenght",
+     "unknown key; did you mean length? dataset takes kind, length"},
+    {"{kind: idx}", "dataset.files", "missing; a dataset of kind idx needs it"},
+    {"{kind: idx, files: {}}", "dataset.files",
+     "a mapping is neither a mapping of fields to files nor one path: it is empty"},
+    {"{kind: idx, files: [a, b]}", "dataset.files",
+     "a list is neither a mapping of fields to files nor one path"},
+    {"{kind: idx, files: 5}", "dataset.files",
+     "5 is neither a mapping of fields to files nor one path"},
+    {"{kind: npy, files: ''}", "dataset.files", "\"\" is not the path of a file"},
+    {"{kind: npy, files: {x: 5}}", "dataset.files.x",
+     "5 is not the path of a file; put it in quotes"},
+    {"{kind: npy, files: {x: [a]}}", "dataset.files.x", "a list is not the path of a file"},
+    {"{kind: npy, files: {a: b, x: ''}}", "dataset.files.x", "\"\" is not the path of a file"},
+    {"{kind: npy, files: {a.b: x}}", "dataset.files",
+     "\"a.b\" is not a field's name: 1 to 128 bytes without dots and control characters"},
+    {"{kind: npy, files: {'': x}}", "dataset.files",
+     "\"\" is not a field's name: 1 to 128 bytes without dots and control characters"},
+    {"{kind: npy, files: {\"a\\nb\": x}}", "dataset.files",
+     "\"a?b\" is not a field's name: 1 to 128 bytes without dots and control characters"},
+    {"{kind: npy, files: {\"a\\u0085b\": x}}", "dataset.files",
+     "\"a\?\?b\" is not a field's name: 1 to 128 bytes without dots and control characters"},
+    {"{kind: records}", "dataset.path", "missing; a dataset of kind records needs it"},
+    {"{kind: records, path: x}", "dataset.dtype", "missing; a dataset of kind records needs it"},
+    {"{kind: records, path: x, dtype: int8}", "dataset.shape",
+     "missing; a dataset of kind records needs it"},
+    {"{kind: records, path: null}", "dataset.path",
+     "null is not the path of a file; put it in quotes"},
+    {"{kind: records, path: {a: b}}", "dataset.path", "a mapping is not the path of a file"},
+    {"{kind: records, path: x, dtype: flaot32}", "dataset.dtype",
+     "\"flaot32\" is not one of bool, uint8, int8, uint16, int16, uint32, int32, uint64, "
+     "int64, "
+     "float16, bfloat16, float32, float64, complex64, complex128; did you mean float32?"},
+    {"{kind: records, path: x, dtype: 8}", "dataset.dtype",
+     "8 is not one of bool, uint8, int8, uint16, int16, uint32, int32, uint64, int64, "
+     "float16, bfloat16, float32, float64, complex64, complex128"},
+    {"{kind: records, path: x, dtype: int8, shape: 3}", "dataset.shape",
+     "3 is not a list of positive integers, such as [28, 28]"},
+    {"{kind: records, path: x, dtype: int8, shape: [3, 0]}", "dataset.shape.1",
+     "0 is not a positive integer"},
+    {"{kind: records, path: x, dtype: int8, shape: [a]}", "dataset.shape.0",
+     "\"a\" is not a positive integer"},
+    {"{kind: records, path: x, dtype: int8, shape: [18446744073709551615]}", "dataset.shape.0",
+     "18446744073709551615 is not a positive integer"},
+    {"{kind: records, path: x, dtype: int8, shape: [1, 1, 1, 1, 1, 1, 1, 1]}", "dataset.shape",
+     "8 dimensions are above the maximum of 7 (a batch has one more)"},
+    {"{kind: records, path: x, dtype: int16, shape: [2147483648, 2147483648]}", "dataset.shape",
+     "a sample of this shape and dtype would have 2^63 bytes or more"},
+    {"{kind: records, path: x, dtype: int8, shape: [1], offset: -1}", "dataset.offset",
+     "-1 is not a non-negative integer"},
+};
+
+static void test_dataset_refusals(void **state)
+{
+    (void)state;
+    EXPECT_REFUSALS("dataset: ", dataset_refusals);
+}
+
+static const struct refusal key_refusals[] = {
+    {"name: 5", "name", "5 is not a string; put it in quotes"},
+    {"name: null", "name", "null is not a string; put it in quotes"},
+    {"name: [a]", "name", "a list is not a string"},
+    {"name: ''", "name", "\"\" is not a name: 1 to 128 letters, digits and . _ - /"},
+    {"name: a b", "name", "\"a b\" is not a name: 1 to 128 letters, digits and . _ - /"},
+    {"name: \xC3\xA9", "name", "\"\xC3\xA9\" is not a name: 1 to 128 letters, digits and . _ - /"},
+    {"sampler: 5", "sampler", "5 is not a mapping"},
+    {"sampler: {kind: radnom}", "sampler.kind",
+     "\"radnom\" is not one of sequential, random; did you mean random?"},
+    {"sampler: {kind: true}", "sampler.kind", "true is not one of sequential, random"},
+    {"sampler: {kind: weighted, weights: [1]}", "sampler.kind",
+     "\"weighted\" is not supported by this version; it has sequential, random"},
+    {"sampler: {kind: random, replacement: true}", "sampler.replacement",
+     "not supported by this version; sampler takes kind, order"},
+    {"sampler: {kind: random, order: numpy}", "sampler.order",
+     "\"numpy\" is not one of torch, native"},
+    {"sampler: {order: torch}", "sampler.order",
+     "only a random sampler has an order; add kind: random or leave this out"},
+    {"batch: {size: -3}", "batch.size", "-3 is not a positive integer"},
+    {"batch: {size: 0}", "batch.size", "0 is not a positive integer; null turns batching off"},
+    {"batch: {size: abc}", "batch.size", "\"abc\" is not a positive integer"},
+    {"batch: {size: '5'}", "batch.size", "\"5\" is not a positive integer"},
+    {"batch: {size: 2.5}", "batch.size", "2.5 is not a positive integer"},
+    {"batch: {size: true}", "batch.size", "true is not a positive integer"},
+    {"batch: {size: [1]}", "batch.size", "a list is not a positive integer"},
+    {"batch: {size: {}}", "batch.size", "a mapping is not a positive integer"},
+    {"batch: {size: 1048577}", "batch.size", "1048577 is above the maximum of 1048576"},
+    {"batch: {size: 18446744073709551615}", "batch.size",
+     "18446744073709551615 is above the maximum of 1048576"},
+    {"batch: {sise: 1}", "batch.sise",
+     "unknown key; did you mean size? batch takes size, drop_last"},
+    {"batch: {tokens: 4096}", "batch.tokens",
+     "not supported by this version; batch takes size, drop_last"},
+    {"batch: {drop_last: 1}", "batch.drop_last", "1 is not true or false"},
+    {"batch: {drop_last: yes}", "batch.drop_last", "\"yes\" is not true or false"},
+    {"batch: {size: null, drop_last: true}", "batch.drop_last",
+     "true has no meaning with batch.size: null; leave out one of them"},
+    {"collate: {kind: pad, value: 0}", "collate.kind",
+     "\"pad\" is not supported by this version; it has default"},
+    {"collate: {kind: defualt}", "collate.kind",
+     "\"defualt\" is not one of default; did you mean default?"},
+    {"collate: {value: 0}", "collate.value", "unknown key; collate takes kind"},
+    {"shard: {mode: dispatch}", "shard.mode",
+     "\"dispatch\" is not supported by this version; it has strided"},
+    {"shard: {even: null}", "shard.even", "null is not true or false"},
+    {"seed: x", "seed",
+     "\"x\" is not an integer from -9223372036854775808 to 18446744073709551615"},
+    {"seed: null", "seed",
+     "null is not an integer from -9223372036854775808 to 18446744073709551615; "
+     "leave seed out to have one drawn"},
+    {"seed: 1.0", "seed",
+     "1.0 is not an integer from -9223372036854775808 to 18446744073709551615"},
+    {"seeds: 1", "seeds",
+     "unknown key; did you mean seed? a loader spec takes name, dataset, sampler, batch, "
+     "collate, shard, seed, workers, memory"},
+    {"workers: {count: 0}", "workers.count",
+     "0 (loading in the client's own process) is not supported by this version; "
+     "give 1 or more, or load without a daemon by dlctl check"},
+    {"workers: {count: -1}", "workers.count", "-1 is not a positive integer"},
+    {"workers: {count: null}", "workers.count", "null is not a positive integer"},
+    {"workers: {count: 257}", "workers.count", "257 is above the maximum of 256"},
+    {"workers: {prefetch: 0}", "workers.prefetch", "0 is not a positive integer"},
+    {"workers: {prefetch: 1025}", "workers.prefetch", "1025 is above the maximum of 1024"},
+    {"workers: {retries: -1}", "workers.retries", "-1 is not a non-negative integer"},
+    {"workers: {retries: 101}", "workers.retries", "101 is above the maximum of 100"},
+    {"workers: {on_error: skip}", "workers.on_error",
+     "\"skip\" is not supported by this version; it has raise"},
+    {"workers: {on_error: rise}", "workers.on_error",
+     "\"rise\" is not one of raise; did you mean raise?"},
+    {"workers: {in_order: true}", "workers.in_order",
+     "not supported by this version; workers takes count, prefetch, timeout, retries, "
+     "on_error"},
+    {"workers: {timeout: 5 parsecs}", "workers.timeout",
+     "\"5 parsecs\" is not a duration, such as 30s, 500ms or 2min; 0 is none"},
+    {"workers: {timeout: -1}", "workers.timeout",
+     "-1 is not a duration, such as 30s, 500ms or 2min; 0 is none"},
+    {"workers: {timeout: -0.5}", "workers.timeout",
+     "-0.5 is not a duration, such as 30s, 500ms or 2min; 0 is none"},
+    {"workers: {timeout: .nan}", "workers.timeout",
+     "nan is not a duration, such as 30s, 500ms or 2min; 0 is none"},
+    {"workers: {timeout: .inf}", "workers.timeout",
+     "inf is not a duration, such as 30s, 500ms or 2min; 0 is none"},
+    {"workers: {timeout: null}", "workers.timeout",
+     "null is not a duration, such as 30s, 500ms or 2min; 0 is none"},
+    {"workers: {timeout: 9223372037}", "workers.timeout",
+     "9223372037 is above the maximum of 9223372036854775807 nanoseconds"},
+    {"workers: {timeout: 18446744073709551615}", "workers.timeout",
+     "18446744073709551615 is above the maximum of 9223372036854775807 nanoseconds"},
+    {"workers: {timeout: 1e10}", "workers.timeout",
+     "1e+10 is above the maximum of 9223372036854775807 nanoseconds"},
+    {"workers: {timeout: 9999999h}", "workers.timeout",
+     "\"9999999h\" is above the maximum of 9223372036854775807 nanoseconds"},
+    {"memory: {limit: 0}", "memory.limit",
+     "0 is not a size in bytes, such as 4096, 256MiB or 1GiB"},
+    {"memory: {limit: 256M}", "memory.limit",
+     "\"256M\" is not a size in bytes, such as 4096, 256MiB or 1GiB"},
+    {"memory: {limit: -1}", "memory.limit",
+     "-1 is not a size in bytes, such as 4096, 256MiB or 1GiB"},
+    {"memory: {limit: 1.5}", "memory.limit",
+     "1.5 is not a size in bytes, such as 4096, 256MiB or 1GiB"},
+    {"memory: {limit: 9999999999TiB}", "memory.limit",
+     "\"9999999999TiB\" is above the maximum of 9223372036854775807 bytes"},
+    {"memory: {limit: 9223372036854775808}", "memory.limit",
+     "9223372036854775808 is above the maximum of 9223372036854775807 bytes"},
+    {"memory: {pin: true}", "memory.pin", "true is not supported by this version; it has false"},
+    {"memory: {pin: 0}", "memory.pin", "0 is not true or false"},
+    {"memory: {writable: 'true'}", "memory.writable", "\"true\" is not true or false"},
+    {"memory: {limits: 1}", "memory.limits",
+     "unknown key; did you mean limit? memory takes limit, pin, writable"},
+};
+
+static void test_key_refusals(void **state)
+{
+    (void)state;
+    EXPECT_REFUSALS("dataset: {kind: range, length: 1}\n", key_refusals);
+}
+
+/* Whatever stands under any key, the answer is an error that names the key, or a spec. */
+static void test_every_key_every_type(void **state)
+{
+    (void)state;
+    static const char *const written[] = {"null", "true",  "-1",      "18446744073709551615",
+                                          "1.5",  "zz zz", "[1, []]", "{a: [b]}"};
+    size_t n;
+    const struct spec_key *keys = spec_keys(&n);
+
+    for (size_t i = 0; i < n; i++) {
+        char path[SPEC_PATH_MAX], text[512];
+        unsigned refused = 0;
+        spec_key_path(&keys[i], path);
+        const char *dataset = keys[i].kinds & 1U << DATASET_RECORDS
+                                  ? "path: x, dtype: int8, shape: [1]"
+                              : keys[i].kinds & 1U << DATASET_IDX ? "files: x"
+                                                                  : "length: 1";
+        const char *kind = dataset[0] == 'p' ? "records" : dataset[0] == 'f' ? "idx" : "range";
+        for (size_t j = 0; j < ARRAY_SIZE(written); j++) {
+            _cleanup_(value_deinit)
+            struct value v = {0};
+            _cleanup_(value_deinit)
+            struct value wrong = {0};
+            _cleanup_(spec_deinit)
+            struct dl_spec spec = {0};
+            struct dl_error err = {0};
+            struct value *section = &v, *child;
+
+            snprintf(text, sizeof text, "dataset: {kind: %s, %s}", kind, dataset);
+            assert_int_equal(yaml_parse(text, strlen(text), "t", &v, &err), 0);
+            assert_int_equal(yaml_parse(written[j], strlen(written[j]), "t", &wrong, &err), 0);
+            if (strcmp(keys[i].section, "dataset") == 0)
+                section = &v.items[0];
+            else if (keys[i].section[0])
+                assert_int_equal(value_set(&v, keys[i].section, &section), 0);
+            assert_int_equal(value_set(section, keys[i].key, &child), 0);
+            value_move(&wrong, child);
+
+            int r = spec_from_value(&v, "/base", &spec, &err);
+            refused += r < 0;
+            if (r != 0 && (r != -EINVAL || strncmp(err.path, path, strlen(path)) != 0))
+                fail_msg("%s: %s: %d, %s: %s", path, written[j], r, err.path, err.message);
+        }
+        assert_in_range(refused, 3, ARRAY_SIZE(written));
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_shape_of_spec),
+    cmocka_unit_test(test_dataset_refusals),
+    cmocka_unit_test(test_key_refusals),
+    cmocka_unit_test(test_every_key_every_type),
+};
+
+TEST_MAIN(tests)

@@ -1,0 +1,215 @@
+/*
+ * Values, YAML and specs when memory runs out: at each allocation in turn the answer is -ENOMEM in
+ * words, nothing leaks, and what was asked for is untouched.
+ */
+#include "proto/spec.h"
+#include "proto/yaml.h"
+#include "tests/lib/harness.h"
+
+#include <errno.h>
+
+void *__real_realloc(void *mem, size_t size);
+void *__real_reallocarray(void *mem, size_t n, size_t size);
+void *__real_calloc(size_t n, size_t size);
+char *__real_strdup(const char *s);
+char *__real_strndup(const char *s, size_t n);
+void *__wrap_realloc(void *mem, size_t size);
+void *__wrap_reallocarray(void *mem, size_t n, size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+char *__wrap_strdup(const char *s);
+char *__wrap_strndup(const char *s, size_t n);
+
+/* Allocations until the one that fails; negative: none does. */
+static long countdown = -1;
+static bool failed;
+
+static bool fails(void)
+{
+    if (countdown < 0)
+        return false;
+    if (countdown-- > 0)
+        return false;
+    failed = true;
+    return true;
+}
+
+void *__wrap_realloc(void *mem, size_t size)
+{
+    return fails() ? NULL : __real_realloc(mem, size);
+}
+
+void *__wrap_reallocarray(void *mem, size_t n, size_t size)
+{
+    return fails() ? NULL : __real_reallocarray(mem, n, size);
+}
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+    return fails() ? NULL : __real_calloc(n, size);
+}
+
+char *__wrap_strdup(const char *s)
+{
+    return fails() ? NULL : __real_strdup(s);
+}
+
+char *__wrap_strndup(const char *s, size_t n)
+{
+    return fails() ? NULL : __real_strndup(s, n);
+}
+
+static const char text[] =
+    "{name: n, dataset: {kind: idx, files: {label: l.gz, image: i.gz, x: x, y: y, z: z}},\n"
+    " sampler: {kind: random, order: native}, batch: {size: 256}, seed: 42,\n"
+    " workers: {timeout: 30s}, memory: {limit: 256MiB}}\n";
+
+static const char records_text[] =
+    "dataset: {kind: records, path: r, dtype: int8, shape: [1, 2, 3, 4, 5, 6, 7]}";
+
+static struct value parsed, records;
+static struct dl_spec spec;
+static struct dl_buffer packed;
+
+static int parse_text(struct dl_error *err)
+{
+    struct value v = {.line = 77};
+    int r = yaml_parse(text, strlen(text), "t", &v, err);
+    assert_true(r == 0 || v.line == 77);
+    if (r == 0)
+        value_deinit(&v);
+    return r;
+}
+
+static int read_value(const struct value *from, struct dl_error *err)
+{
+    struct dl_spec made = {.workers = 77};
+    int r = spec_from_value(from, "/base", &made, err);
+    assert_true(r == 0 || made.workers == 77);
+    if (r == 0)
+        spec_deinit(&made);
+    return r;
+}
+
+static int read_parsed(struct dl_error *err)
+{
+    return read_value(&parsed, err);
+}
+
+static int read_records(struct dl_error *err)
+{
+    return read_value(&records, err);
+}
+
+static int unpack(struct dl_error *err)
+{
+    struct value v = {.line = 77};
+    int r = value_unpack(packed.data, packed.len, &v, err);
+    assert_true(r == 0 || v.line == 77);
+    if (r == 0)
+        value_deinit(&v);
+    return r;
+}
+
+static int pack(struct dl_error *err)
+{
+    struct dl_buffer buf = {0};
+    int r = value_pack(&parsed, &buf);
+    assert_true(r == 0 || buf.len == 0);
+    buffer_deinit(&buf);
+    return r;
+}
+
+static int canonical(struct dl_error *err)
+{
+    struct value v = {.line = 77};
+    int r = spec_to_value(&spec, &v);
+    assert_true(r == 0 || v.line == 77);
+    if (r == 0)
+        value_deinit(&v);
+    return r;
+}
+
+static int fingerprint(struct dl_error *err)
+{
+    uint64_t n = 77;
+    int r = spec_fingerprint(&spec, &n);
+    assert_true(r == 0 || n == 77);
+    return r;
+}
+
+/* Two specs that cannot be compared are not to be shared. */
+static int differs(struct dl_error *err)
+{
+    bool told = spec_differs(&spec, &spec, err);
+    return told ? -err->code : 0;
+}
+
+static int copy(struct dl_error *err)
+{
+    struct value v = {0};
+    int r = value_copy(&parsed, &v);
+    assert_true(r == 0 || v.type == VALUE_NULL);
+    value_deinit(&v);
+    return r;
+}
+
+/* Each setter leaves the map whole: the key is there with its value, or not there. */
+static int build(struct dl_error *err)
+{
+    struct value map = {0};
+    int r;
+
+    if ((r = value_set_int(&map, "a", 1)) == 0 && (r = value_set_uint(&map, "b", 2)) == 0 &&
+        (r = value_set_bool(&map, "c", true)) == 0 && (r = value_set_float(&map, "d", 0.5)) == 0 &&
+        (r = value_set_string(&map, "e", "text")) == 0)
+        r = value_set_string(&map, "a", "again");
+    for (uint32_t i = 0; i < map.count; i++)
+        assert_int_not_equal(map.items[i].type, VALUE_NULL);
+    value_deinit(&map);
+    return r;
+}
+
+static const struct {
+    int (*run)(struct dl_error *err);
+    bool tells; /* fills err */
+    int least;  /* allocations it makes at the least: a sweep that fails none proves nothing */
+} sweeps[] = {
+    {parse_text, true, 30}, {read_parsed, true, 10}, {read_records, true, 5},  {unpack, true, 30},
+    {pack, false, 1},       {canonical, false, 30},  {fingerprint, false, 20}, {differs, true, 60},
+    {copy, false, 30},      {build, false, 8},
+};
+
+static void test_every_allocation(void **state)
+{
+    (void)state;
+    struct dl_error err = {0};
+
+    assert_int_equal(yaml_parse(text, strlen(text), "t", &parsed, &err), 0);
+    assert_int_equal(yaml_parse(records_text, strlen(records_text), "t", &records, &err), 0);
+    assert_int_equal(spec_from_value(&parsed, "/base", &spec, &err), 0);
+    assert_int_equal(value_pack(&parsed, &packed), 0);
+    for (size_t i = 0; i < ARRAY_SIZE(sweeps); i++) {
+        int r, n = 0;
+        do {
+            err = (struct dl_error){0};
+            failed = false;
+            countdown = n++;
+            r = sweeps[i].run(&err);
+            countdown = -1;
+            assert_int_equal(r, failed ? -ENOMEM : 0);
+            assert_int_equal(err.code, failed && sweeps[i].tells ? ENOMEM : 0);
+            assert_int_equal(err.message[0] != '\0', failed && sweeps[i].tells);
+        } while (failed);
+        assert_in_range(n - 1, sweeps[i].least, 1000);
+    }
+    value_deinit(&parsed);
+    value_deinit(&records);
+    spec_deinit(&spec);
+    buffer_deinit(&packed);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_every_allocation),
+};
+
+TEST_MAIN(tests)
