@@ -1,0 +1,257 @@
+/*
+ * torch.randperm, lazily, and the native keyed permutation. See permute.h.
+ *
+ * torch.randperm, the forward algorithm: p = 0..n-1, and for i = 0..n-2 swap p[i] with
+ * p[i + random() % (n - i)]. Element i is final after its own swap, so the state is a prefix that
+ * is done and a rest that later swaps go on with. The array holds p[i] - i modulo 2^32, so fresh
+ * zero pages are the identity and an epoch's first step touches only the pages of its own swaps.
+ *
+ * The inside-out algorithm draws random64() % (i + 1) for i = 0..n-1 and can change element 0 in
+ * its last swap, so it runs whole or not at all; its array holds plain 64-bit elements.
+ *
+ * The native permutation: an index is written as top·2^low_bits + low, both parts near sqrt(n), and
+ * goes through a Feistel network whose rounds alternately add a keyed hash of `low` to `top`
+ * (modulo `tops`) and xor a keyed hash of `top` into `low`. Each round can be undone, so the whole
+ * is a bijection of [0, tops·2^low_bits). `tops` need not be a power of two, so that range exceeds
+ * n by less than 2^low_bits, and the results that fall outside [0, n) are sent through again until
+ * one falls inside ("cycle walking"; it ends, for the cycle leads back to where it began): about
+ * once in sqrt(n) times. The parts have at least 3 bits, so that below 64 the network is that of
+ * 64 and walks 64/n times on average, which only a tiny epoch pays.
+ *
+ * Why 8 rounds. Chi-square tests over seeds, as normal deviates z; |z| < 4 passes:
+ *   rounds                                          4      6      8
+ *   all n! orders, n = 2..8, 99 or more a cell    41.9    2.7    1.4
+ *   pairs of values, n = 64, 2 million seeds     373.0   30.6    1.6
+ *   serial correlation, n = 1000, 2000 seeds      37.8    0.3    1.9
+ * Four rounds show everywhere; six only between elements of small datasets, where the halves have
+ * few values; eight not even there, until 40 million seeds show the pairs at n = 64 (z = 12).
+ * Position against value, adjacent differences, ascents, successive epochs, and equal halves at
+ * power-of-two lags, for n from 1000 to 1,000,000, look under eight rounds as they do for a true
+ * shuffle. This is statistics, not cryptography.
+ */
+#include "daemon/plan/permute.h"
+
+#include <Random123/philox.h>
+#include <assert.h>
+#include <errno.h>
+#include <sys/mman.h>
+
+#include "daemon/plan/mt19937.h"
+
+/* Draws made ahead of their swaps, so that the far ends of the swaps are already in the cache. */
+enum { BLOCK = 64 };
+
+enum { HEAP_MAX = 4 << 20 }; /* bytes */
+
+struct permute_torch {
+    uint64_t length;
+    uint64_t done; /* elements 0..done-1 are final */
+    bool inside_out;
+    struct mt19937 generator;
+    size_t size; /* of the array, in bytes */
+    union {      /* owned; NULL if length is 0 */
+        void *mem;
+        uint32_t *deltas;   /* forward: element i is i + deltas[i] */
+        uint64_t *elements; /* inside out */
+    };
+};
+
+/*
+ * Fresh pages cost about a microsecond each to touch, zeroing memory that was freed lately a
+ * hundredth of that: so small arrays come from the heap, where an epoch finds those of the last
+ * one. Large ones are mapped, for the heap would zero them whole before the first step.
+ */
+static int zeroes_new(size_t size, bool whole, void **ret)
+{
+    void *mem;
+
+    if (size <= HEAP_MAX) {
+        mem = calloc(1, size);
+        if (!mem)
+            return -ENOMEM;
+    } else {
+        mem = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (mem == MAP_FAILED)
+            return -ENOMEM;
+        /* Advice only. A huge page is zeroed at once: good for one pass over the whole array, but
+         * some 100 µs for each of the first swaps, which land all over it. */
+        (void)madvise(mem, size, whole ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+    }
+    *ret = mem;
+    return 0;
+}
+
+static void zeroes_free(void *mem, size_t size)
+{
+    if (size <= HEAP_MAX)
+        free(mem);
+    else
+        munmap(mem, size);
+}
+
+int permute_torch_new(uint64_t length, uint64_t seed, uint64_t inside_out_from,
+                      struct permute_torch **ret)
+{
+    assert(inside_out_from <= UINT32_MAX);
+    bool inside_out = length >= inside_out_from;
+    uint64_t size;
+    if (mul_overflows(length, inside_out ? sizeof(uint64_t) : sizeof(uint32_t), &size) ||
+        size > PTRDIFF_MAX)
+        return -ENOMEM;
+    struct permute_torch *perm = calloc(1, sizeof *perm);
+    if (!perm)
+        return -ENOMEM;
+    if (size > 0) {
+        int r = zeroes_new(size, inside_out, &perm->mem);
+        if (r < 0) {
+            free(perm);
+            return r;
+        }
+    }
+    perm->length = length;
+    perm->inside_out = inside_out;
+    perm->size = size;
+    mt19937_init(&perm->generator, seed);
+    *ret = perm;
+    return 0;
+}
+
+struct permute_torch *permute_torch_free(struct permute_torch *perm)
+{
+    if (perm && perm->mem)
+        zeroes_free(perm->mem, perm->size);
+    free(perm);
+    return NULL;
+}
+
+uint64_t permute_torch_missing(const struct permute_torch *perm, uint64_t end)
+{
+    assert(end <= perm->length);
+    if (end <= perm->done)
+        return 0;
+    return perm->inside_out ? perm->length : end - perm->done;
+}
+
+static void swap_forward(struct permute_torch *perm, uint32_t count)
+{
+    uint32_t partners[BLOCK];
+    uint32_t *d = perm->deltas, first = (uint32_t)perm->done;
+    uint32_t left = (uint32_t)perm->length - first;
+
+    for (uint32_t k = 0; k < count; k++) {
+        partners[k] = first + k + mt19937_next32(&perm->generator) % (left - k);
+        __builtin_prefetch(&d[partners[k]], 1);
+    }
+    for (uint32_t k = 0; k < count; k++) {
+        uint32_t i = first + k, j = partners[k];
+        uint32_t pi = i + d[i], pj = j + d[j];
+
+        d[j] = pi - j;
+        d[i] = pj - i;
+    }
+}
+
+static void shuffle_inside_out(struct permute_torch *perm)
+{
+    uint64_t partners[BLOCK];
+    uint64_t *p = perm->elements;
+
+    for (uint64_t first = 0; first < perm->length; first += BLOCK) {
+        uint64_t count = min_u64(BLOCK, perm->length - first);
+
+        for (uint64_t k = 0; k < count; k++) {
+            partners[k] = mt19937_next64(&perm->generator) % (first + k + 1);
+            __builtin_prefetch(&p[partners[k]], 1);
+        }
+        for (uint64_t k = 0; k < count; k++) {
+            p[first + k] = p[partners[k]];
+            p[partners[k]] = first + k;
+        }
+    }
+    perm->done = perm->length;
+}
+
+/*
+ * Goes on in whole blocks, lest a caller who asks for one element at a time lose the prefetch. The
+ * last element is swapped with itself, which costs a draw that torch does not make and nobody sees.
+ */
+void permute_torch_extend(struct permute_torch *perm, uint64_t end)
+{
+    assert(end <= perm->length);
+    if (end <= perm->done)
+        return;
+    if (perm->inside_out) {
+        shuffle_inside_out(perm);
+        return;
+    }
+    while (perm->done < end) {
+        uint64_t count = min_u64(BLOCK, perm->length - perm->done);
+
+        swap_forward(perm, (uint32_t)count);
+        perm->done += count;
+    }
+}
+
+uint64_t permute_torch_at(const struct permute_torch *perm, uint64_t i)
+{
+    assert(i < perm->done);
+    if (perm->inside_out)
+        return perm->elements[i];
+    return (uint32_t)i + perm->deltas[i];
+}
+
+/* Keeps the keys apart from whatever else is drawn from Philox for a seed and an epoch. */
+#define KEY_STREAM UINT64_C(0x7065726d757465)
+
+void permute_native_init(struct permute_native *perm, uint64_t length, uint64_t seed,
+                         uint64_t epoch)
+{
+    assert(length < UINT64_C(1) << 63);
+    uint64_t least = max_u64(length, 64);
+    unsigned bits = 64 - (unsigned)__builtin_clzll(least - 1);
+
+    perm->length = length;
+    perm->low_bits = bits / 2;
+    perm->tops = (least + (UINT64_C(1) << perm->low_bits) - 1) >> perm->low_bits;
+    for (unsigned i = 0; i < PERMUTE_NATIVE_ROUNDS; i += 2) {
+        philox4x64_key_t key = {{seed, epoch}};
+        philox4x64_ctr_t counter = {{i, length, 0, KEY_STREAM}};
+        philox4x64_ctr_t words = philox4x64(counter, key);
+
+        perm->keys[i].add = words.v[0];
+        perm->keys[i].multiply = words.v[1] | 1;
+        perm->keys[i + 1].add = words.v[2];
+        perm->keys[i + 1].multiply = words.v[3] | 1;
+    }
+}
+
+/* 32 bits that hang on `part` and the round's key; the upper bits are the better ones. */
+static inline uint64_t hash(const struct permute_native *perm, unsigned round, uint64_t part)
+{
+    uint64_t x = (part + perm->keys[round].add) * UINT64_C(0x9e3779b97f4a7c15);
+
+    x ^= x >> 32;
+    return x * perm->keys[round].multiply >> 32;
+}
+
+static inline uint64_t network(const struct permute_native *perm, uint64_t x)
+{
+    uint64_t top = x >> perm->low_bits;
+    uint64_t low = x & ((UINT64_C(1) << perm->low_bits) - 1);
+
+    for (unsigned i = 0; i < PERMUTE_NATIVE_ROUNDS; i += 2) {
+        top += hash(perm, i, low) * perm->tops >> 32;
+        top -= top >= perm->tops ? perm->tops : 0;
+        low ^= hash(perm, i + 1, top) >> (32 - perm->low_bits);
+    }
+    return top << perm->low_bits | low;
+}
+
+uint64_t permute_native_at(const struct permute_native *perm, uint64_t i)
+{
+    assert(i < perm->length);
+    do
+        i = network(perm, i);
+    while (i >= perm->length);
+    return i;
+}

@@ -1,0 +1,59 @@
+/*
+ * The two orders of a shuffled epoch, each a permutation of 0..length-1.
+ *
+ * permute_torch is torch.randperm(length, generator=g) for g = torch.Generator().manual_seed(seed),
+ * replayed only as far as asked. permute_native is a keyed permutation that computes any element by
+ * itself. Both are pure functions of their parameters; neither is thread-safe (permute_native_at
+ * is: it changes nothing).
+ */
+#ifndef DL_PLAN_PERMUTE_H
+#define DL_PLAN_PERMUTE_H
+
+#include "proto/base.h"
+
+/*
+ * From this length on, torch ≥ 2.0 shuffles with 64-bit draws and an algorithm whose first element
+ * is known only at the end. Earlier versions had no such threshold.
+ */
+#define PERMUTE_TORCH_INSIDE_OUT_FROM UINT64_C(214748364)
+
+struct permute_torch;
+
+/*
+ * `inside_out_from` is PERMUTE_TORCH_INSIDE_OUT_FROM; tests lower it. At most 2^32 - 1.
+ * Reserves 4 bytes of address space a sample, 8 in the inside-out algorithm; memory is used as the
+ * shuffle proceeds. Returns 0 or -ENOMEM.
+ */
+int _nodiscard_ permute_torch_new(uint64_t length, uint64_t seed, uint64_t inside_out_from,
+                                  struct permute_torch **ret);
+struct permute_torch *permute_torch_free(struct permute_torch *perm); /* NULL is fine */
+
+/* Samples still to be shuffled before elements 0..end-1 are known. end ≤ length. */
+uint64_t permute_torch_missing(const struct permute_torch *perm, uint64_t end);
+
+/* Shuffles until elements 0..end-1 are known. end ≤ length. */
+void permute_torch_extend(struct permute_torch *perm, uint64_t end);
+
+/* i must lie below the largest `end` that permute_torch_extend() has had. */
+uint64_t permute_torch_at(const struct permute_torch *perm, uint64_t i);
+
+enum { PERMUTE_NATIVE_ROUNDS = 8 };
+
+struct permute_native {
+    uint64_t length;
+    uint64_t tops;     /* values of an index's upper part: it lies in [0, tops) */
+    unsigned low_bits; /* width of its lower part */
+    struct {
+        uint64_t add;
+        uint64_t multiply; /* odd */
+    } keys[PERMUTE_NATIVE_ROUNDS];
+};
+
+/* length < 2^63. Permutations of different lengths, seeds or epochs have nothing in common. */
+void permute_native_init(struct permute_native *perm, uint64_t length, uint64_t seed,
+                         uint64_t epoch);
+
+/* i < length. */
+uint64_t permute_native_at(const struct permute_native *perm, uint64_t i);
+
+#endif

@@ -1,0 +1,70 @@
+/*
+ * The plan: which sample indices form step k of rank r. A pure function of its parameters.
+ *
+ * No I/O, no clock, no global state; the same parameters give the same indices in any process.
+ * `order: native` computes any step in O(batch) with O(1) memory. `order: torch` follows
+ * torch.randperm, whose swaps can only be replayed from the start: the plan keeps the swaps done
+ * so far (4 bytes a sample, zero pages until touched), so that the first step of an epoch costs
+ * what a batch costs and reaching step k costs the swaps before it, once. From 214,748,364 samples
+ * on torch ≥ 2.0 has another algorithm, which only runs whole: 8 bytes a sample, all in the first
+ * step.
+ *
+ * Seed and epoch. `order: torch` uses torch.Generator().manual_seed(seed + epoch mod 2^64), as
+ * DistributedSampler(seed=seed) does after set_epoch(epoch); with world 1 that is the order of
+ * RandomSampler(generator=g) for such a g, fresh in each epoch. torch looks at the low 32 bits
+ * of the sum only. `order: native` is keyed by all bits of seed and epoch separately.
+ *
+ * Sharding is DistributedSampler's: rank r takes elements r, r + world, … of the order. With `even`
+ * the order is first padded to a multiple of world by repeating it from its start, as often as it
+ * takes when world > length: DistributedSampler(drop_last=False). Without `even` nothing is padded
+ * nor cut, and ranks may differ by one sample. `drop_last` is BatchSampler's and comes after: a
+ * rank's incomplete last batch is left out. So no setting is DistributedSampler(drop_last=True),
+ * which cuts the order to a multiple of world.
+ *
+ * Not thread-safe: one thread at a time may use a plan.
+ */
+#ifndef DL_PLAN_H
+#define DL_PLAN_H
+
+#include "proto/base.h"
+
+enum plan_order { PLAN_SEQUENTIAL, PLAN_TORCH, PLAN_NATIVE };
+
+struct plan_params {
+    uint64_t length; /* samples in the dataset; below 2^63; 0: no steps */
+    enum plan_order order;
+    uint64_t seed;
+    uint64_t epoch;
+    uint64_t world;      /* ≥ 1 */
+    uint64_t batch_size; /* 0: no batching, one sample a step, same steps as 1 */
+    bool drop_last;      /* leaves out each rank's incomplete last batch */
+    bool even;           /* ranks get equally many samples, by repeating the first ones */
+};
+
+struct plan;
+
+/* Returns 0, -EINVAL (world 0, length too large, no such order), or -ENOMEM. */
+int _nodiscard_ plan_new(const struct plan_params *params, struct plan **ret);
+struct plan *plan_free(struct plan *plan); /* NULL is fine; returns NULL */
+
+/* Samples and steps of one rank in the epoch. rank < world. */
+uint64_t plan_samples(const struct plan *plan, uint64_t rank);
+uint64_t plan_steps(const struct plan *plan, uint64_t rank);
+
+/*
+ * Writes the sample indices of one step, in order, to `indices`: room for the smaller of
+ * max(batch_size, 1) and plan_samples(). rank < world, step < plan_steps(). Returns how many: at
+ * least 1.
+ */
+size_t plan_step(struct plan *plan, uint64_t rank, uint64_t step, uint64_t *indices);
+
+/*
+ * How much of the order plan_step(rank, step) would still have to shuffle, in samples (about 10 ns
+ * each up to some ten million samples in the dataset; up to 100 ns in larger ones, whose memory is
+ * touched for the first time): for a caller that must not block. 0 once the step, or a later one,
+ * was computed, and for all but `order: torch`. Calling plan_step() in another thread, and waiting
+ * for it, does the work there.
+ */
+uint64_t plan_backlog(const struct plan *plan, uint64_t rank, uint64_t step);
+
+#endif

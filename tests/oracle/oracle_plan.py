@@ -1,0 +1,137 @@
+"""Compares the plan with the samplers of a real PyTorch, index by index.
+
+Usage: oracle_plan.py PLAN_PRINT [--seed N] [--cases N]
+
+Runs with the interpreter that runs it and, if DLOADER_TORCH_PYTHONS is set, with each interpreter
+in that colon-separated list, too. Exits with 77 if there is no torch to compare with.
+"""
+
+import argparse
+import os
+import random
+import subprocess
+import sys
+
+SKIPPED = 77
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("plan_print")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(32),
+                        help="of the random cases, to repeat a run")
+    parser.add_argument("--cases", type=int, default=400)
+    parser.add_argument("--this-one", action="store_true", help="leave DLOADER_TORCH_PYTHONS alone")
+    return parser.parse_args()
+
+
+def draw_length(rng):
+    """Often near the sizes where something changes: none to shard, less than a block, many."""
+    return rng.choice([rng.randint(1, 12), rng.randint(1, 200), rng.randint(1, 5000)])
+
+
+def draw_seed(rng):
+    return rng.choice([rng.randint(0, 100), rng.getrandbits(32), rng.randint(2**32, 2**63),
+                       rng.randint(2**63, 2**64 - 2000), -rng.randint(1, 100),
+                       -rng.randint(2**31, 2**62)])
+
+
+def draw_case(rng):
+    world = rng.choice([1, rng.randint(2, 9)])
+    return {
+        "order": rng.choice(["torch", "torch", "torch", "sequential"]),
+        "length": draw_length(rng),
+        "seed": draw_seed(rng),
+        "epoch": rng.randint(0, 1000),
+        "world": world,
+        "batch_size": rng.randint(1, 70),
+        "drop_last": rng.random() < 0.5,
+        "even": rng.random() < 0.7,
+        "rank": rng.randrange(world),
+    }
+
+
+def request_line(case):
+    """The daemon's numbers are unsigned: a negative seed is meant modulo 2^64, as torch has it."""
+    return "{order} {length} {seed64} {epoch} {world} {batch_size} {drop} {pad} {rank}\n".format(
+        seed64=case["seed"] % 2**64, drop=int(case["drop_last"]), pad=int(case["even"]), **case)
+
+
+def epoch_sampler(case, data):
+    """One process: RandomSampler or SequentialSampler."""
+    if case["order"] == "sequential":
+        return data.SequentialSampler(range(case["length"]))
+    import torch
+    generator = torch.Generator()
+    generator.manual_seed(case["seed"] + case["epoch"])
+    return data.RandomSampler(range(case["length"]), generator=generator)
+
+
+def rank_sampler(case, data):
+    if case["world"] == 1:
+        return epoch_sampler(case, data)
+    if not case["even"]:
+        # PyTorch has no sampler that neither pads nor cuts: every world-th of its whole order.
+        return list(epoch_sampler(case, data))[case["rank"]::case["world"]]
+    sampler = data.DistributedSampler(
+        range(case["length"]), num_replicas=case["world"], rank=case["rank"],
+        shuffle=case["order"] == "torch", seed=case["seed"], drop_last=False)
+    sampler.set_epoch(case["epoch"])
+    return sampler
+
+
+def torch_steps(case, data):
+    return [list(map(int, batch)) for batch in
+            data.BatchSampler(rank_sampler(case, data), case["batch_size"], case["drop_last"])]
+
+
+def plan_steps(line):
+    return [list(map(int, step.split())) for step in line.split(",")] if line else []
+
+
+def compare(arguments, torch):
+    import torch.utils.data as data
+    rng = random.Random(arguments.seed)
+    cases = [draw_case(rng) for _ in range(arguments.cases)]
+    result = subprocess.run([arguments.plan_print], input="".join(map(request_line, cases)),
+                            stdout=subprocess.PIPE, universal_newlines=True, check=True)
+    lines = result.stdout.split("\n")[:-1]
+    if len(lines) != len(cases):
+        sys.exit("%d cases, %d answers" % (len(cases), len(lines)))
+    indices = 0
+    for case, line in zip(cases, lines):
+        expected, got = torch_steps(case, data), plan_steps(line)
+        if got != expected:
+            sys.exit("seed %d: %r\n  torch %s: %r\n  plan: %r"
+                     % (arguments.seed, case, torch.__version__, expected, got))
+        indices += sum(map(len, expected))
+    print("torch %s: %d cases, %d indices equal (--seed %d)"
+          % (torch.__version__, len(cases), indices, arguments.seed), flush=True)
+
+
+def compare_elsewhere(arguments, interpreters):
+    for python in interpreters:
+        status = subprocess.call(
+            [python, os.path.abspath(__file__), arguments.plan_print, "--this-one",
+             "--seed", str(arguments.seed), "--cases", str(arguments.cases)])
+        if status != 0:
+            sys.exit("%s, of DLOADER_TORCH_PYTHONS: exit status %d" % (python, status))
+
+
+def main():
+    arguments = parse_arguments()
+    others = [] if arguments.this_one else [
+        python for python in os.environ.get("DLOADER_TORCH_PYTHONS", "").split(":") if python]
+    try:
+        import torch
+    except ImportError as error:
+        if not others:
+            print("skipped: %s cannot import torch: %s" % (sys.executable, error))
+            sys.exit(SKIPPED)
+    else:
+        compare(arguments, torch)
+    compare_elsewhere(arguments, others)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,452 @@
+/*
+ * The plan: DistributedSampler's table, a naive second implementation over many shapes, and the
+ * arithmetic at the ends of the range.
+ */
+#include "daemon/plan/plan.h"
+
+#include <errno.h>
+
+#include "tests/lib/harness.h"
+
+static int fail_in = -1; /* allocations from now that still succeed; -1: all */
+
+void *__real_calloc(size_t n, size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+    return fail_in >= 0 && fail_in-- == 0 ? NULL : __real_calloc(n, size);
+}
+
+static struct plan *make(struct plan_params params)
+{
+    struct plan *plan = NULL;
+
+    assert_int_equal(plan_new(&params, &plan), 0);
+    return plan;
+}
+
+static void free_planp(struct plan **plan)
+{
+    *plan = plan_free(*plan);
+}
+
+#define _cleanup_plan_ _cleanup_(free_planp)
+
+/* ---- vectors ---- */
+
+/* torch.utils.data.DistributedSampler's ranks, as digits; for `even: false` the slices by hand. */
+static void test_distributed_sampler_table(void **state)
+{
+    static const struct {
+        uint64_t length, world;
+        enum plan_order order;
+        bool even;
+        uint64_t seed, epoch;
+        const char *ranks[8];
+    } rows[] = {
+        {10, 3, PLAN_SEQUENTIAL, true, 0, 0, {"0369", "1470", "2581"}},
+        {10, 4, PLAN_SEQUENTIAL, true, 0, 0, {"048", "159", "260", "371"}},
+        {2, 3, PLAN_SEQUENTIAL, true, 0, 0, {"0", "1", "0"}},
+        {1, 5, PLAN_SEQUENTIAL, true, 0, 0, {"0", "0", "0", "0", "0"}},
+        {3, 8, PLAN_SEQUENTIAL, true, 0, 0, {"0", "1", "2", "0", "1", "2", "0", "1"}},
+        {10, 3, PLAN_TORCH, true, 42, 0, {"2807", "6492", "1536"}},
+        {10, 3, PLAN_TORCH, true, 40, 2, {"2807", "6492", "1536"}},
+        {10, 3, PLAN_TORCH, true, UINT64_MAX, 43, {"2807", "6492", "1536"}},
+        {10, 3, PLAN_TORCH, true, UINT64_C(42) << 32 | 2, 40, {"2807", "6492", "1536"}},
+        {10, 1, PLAN_TORCH, true, 42, 0, {"2618450937"}},
+        {10, 1, PLAN_TORCH, false, 42, 0, {"2618450937"}},
+        {10, 3, PLAN_SEQUENTIAL, false, 0, 0, {"0369", "147", "258"}},
+        {10, 3, PLAN_TORCH, false, 42, 0, {"2807", "649", "153"}},
+        {3, 8, PLAN_SEQUENTIAL, false, 0, 0, {"0", "1", "2", "", "", "", "", ""}},
+        {0, 3, PLAN_SEQUENTIAL, true, 0, 0, {"", "", ""}},
+        {0, 3, PLAN_TORCH, false, 0, 0, {"", "", ""}},
+        {0, 1, PLAN_NATIVE, true, 0, 0, {""}},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        _cleanup_plan_ struct plan *plan = make((struct plan_params){
+            .length = rows[i].length,
+            .order = rows[i].order,
+            .seed = rows[i].seed,
+            .epoch = rows[i].epoch,
+            .world = rows[i].world,
+            .batch_size = 0,
+            .even = rows[i].even,
+        });
+
+        for (uint64_t rank = 0; rank < rows[i].world; rank++) {
+            char digits[16] = "";
+            uint64_t steps = plan_steps(plan, rank);
+
+            assert_int_equal(steps, strlen(rows[i].ranks[rank]));
+            assert_int_equal(plan_samples(plan, rank), steps);
+            for (uint64_t step = 0; step < steps; step++) {
+                uint64_t index;
+
+                assert_int_equal(plan_step(plan, rank, step, &index), 1);
+                digits[step] = (char)('0' + index);
+            }
+            assert_string_equal(digits, rows[i].ranks[rank]);
+        }
+    }
+}
+
+static void test_batches(void **state)
+{
+    static const struct {
+        uint64_t batch_size;
+        bool drop_last;
+        uint64_t steps;
+        size_t last;
+    } rows[] = {
+        {0, false, 10, 1},
+        {0, true, 10, 1},
+        {1, true, 10, 1},
+        {3, false, 4, 1},
+        {3, true, 3, 3},
+        {5, false, 2, 5},
+        {5, true, 2, 5},
+        {10, true, 1, 10},
+        {11, false, 1, 10},
+        {11, true, 0, 0},
+        {UINT64_MAX, false, 1, 10},
+        {UINT64_MAX, true, 0, 0},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        _cleanup_plan_ struct plan *plan = make((struct plan_params){
+            .length = 10,
+            .world = 1,
+            .batch_size = rows[i].batch_size,
+            .drop_last = rows[i].drop_last,
+        });
+        uint64_t indices[10], next = 0;
+        size_t count = 0;
+
+        assert_int_equal(plan_steps(plan, 0), rows[i].steps);
+        assert_int_equal(plan_samples(plan, 0), 10);
+        for (uint64_t step = 0; step < rows[i].steps; step++) {
+            count = plan_step(plan, 0, step, indices);
+            for (size_t j = 0; j < count; j++)
+                assert_int_equal(indices[j], next++);
+        }
+        assert_int_equal(count, rows[i].last);
+    }
+}
+
+/* ---- against a naive implementation ---- */
+
+enum { MAX_LENGTH = 300, MAX_WORLD = 11 };
+
+/* The whole epoch's order, from a plan that does nothing else. */
+static void whole_order(struct plan_params params, uint64_t *order)
+{
+    params.world = 1;
+    params.batch_size = MAX_LENGTH;
+    params.drop_last = false;
+    _cleanup_plan_ struct plan *plan = make(params);
+
+    if (params.length > 0)
+        assert_int_equal(plan_step(plan, 0, 0, order), params.length);
+}
+
+/* What rank r gets, list by list as torch's Python writes it. Returns how many. */
+static size_t naive_rank(const struct plan_params *params, const uint64_t *order, uint64_t rank,
+                         uint64_t *ret)
+{
+    uint64_t padded[MAX_LENGTH + MAX_WORLD];
+    size_t total = 0, count = 0;
+
+    for (; total < params->length; total++)
+        padded[total] = order[total];
+    for (size_t j = 0; params->even && params->length > 0 && total % params->world != 0; j++)
+        padded[total++] = order[j % params->length];
+    for (size_t i = rank; i < total; i += params->world)
+        ret[count++] = padded[i];
+    if (params->drop_last && params->batch_size > 1)
+        count -= count % params->batch_size;
+    return count;
+}
+
+/* Each step alone, in a plan of its own; then all in turn; then backwards. */
+static void check_rank(const struct plan_params *params, struct plan *plan, uint64_t rank,
+                       const uint64_t *expected, size_t count)
+{
+    uint64_t size = max_u64(params->batch_size, 1), steps = (count + size - 1) / size;
+    uint64_t indices[MAX_LENGTH];
+
+    assert_int_equal(plan_steps(plan, rank), steps);
+    for (uint64_t i = 0; i < 2 * steps; i++) {
+        uint64_t step = i < steps ? i : 2 * steps - 1 - i;
+        size_t n = min_u64(size, count - step * size);
+
+        assert_int_equal(plan_step(plan, rank, step, indices), n);
+        assert_memory_equal(indices, expected + step * size, n * sizeof *indices);
+        assert_int_equal(plan_backlog(plan, rank, step), 0);
+    }
+    for (uint64_t step = 0; step < steps; step += 1 + steps / 4) {
+        _cleanup_plan_ struct plan *fresh = make(*params);
+        size_t n = plan_step(fresh, rank, step, indices);
+
+        assert_memory_equal(indices, expected + step * size, n * sizeof *indices);
+    }
+}
+
+static void check_params(const struct plan_params *params)
+{
+    uint64_t order[MAX_LENGTH], expected[MAX_LENGTH];
+    unsigned seen[MAX_LENGTH] = {0};
+    size_t total = 0;
+    _cleanup_plan_ struct plan *plan = make(*params);
+
+    whole_order(*params, order);
+    for (uint64_t rank = 0; rank < params->world; rank++) {
+        size_t count = naive_rank(params, order, rank, expected);
+
+        check_rank(params, plan, rank, expected, count);
+        for (size_t i = 0; i < count; i++)
+            seen[expected[i]]++;
+        total += count;
+    }
+    if (params->drop_last && params->batch_size > 1)
+        return;
+    /* Each sample once, and as evenly more often as the padding needs. */
+    for (uint64_t i = 0; i < params->length; i++)
+        assert_in_range(seen[i], total / params->length,
+                        (total + params->length - 1) / params->length);
+    if (!params->even)
+        assert_int_equal(total, params->length);
+}
+
+static void test_every_shape(void **state)
+{
+    static const uint64_t lengths[] = {0, 1, 2, 3, 5, 8, 10, 64, 65, 100, 257, MAX_LENGTH};
+    static const uint64_t worlds[] = {1, 2, 3, 7, MAX_WORLD};
+    static const uint64_t sizes[] = {0, 1, 2, 3, 16, 65, 400};
+
+    for (size_t l = 0; l < ARRAY_SIZE(lengths); l++)
+        for (size_t w = 0; w < ARRAY_SIZE(worlds); w++)
+            for (size_t b = 0; b < ARRAY_SIZE(sizes); b++)
+                for (unsigned bits = 0; bits < 12; bits++)
+                    check_params(&(struct plan_params){
+                        .length = lengths[l],
+                        .order = (enum plan_order)(bits / 4),
+                        .seed = l * 1000 + w,
+                        .epoch = b,
+                        .world = worlds[w],
+                        .batch_size = sizes[b],
+                        .drop_last = bits & 1,
+                        .even = bits & 2,
+                    });
+}
+
+/* ---- seeds ---- */
+
+static void test_seed_and_epoch(void **state)
+{
+    static const struct {
+        enum plan_order order;
+        uint64_t seed, epoch;
+        bool same; /* as seed 5, epoch 7 */
+    } rows[] = {
+        {PLAN_TORCH, 5, 7, true},
+        {PLAN_TORCH, 7, 5, true},
+        {PLAN_TORCH, 12, 0, true},
+        {PLAN_TORCH, UINT64_MAX, 13, true},
+        {PLAN_TORCH, (UINT64_C(1) << 32) + 5, 7, true},
+        {PLAN_TORCH, 5, 8, false},
+        {PLAN_NATIVE, 5, 7, true},
+        {PLAN_NATIVE, 7, 5, false},
+        {PLAN_NATIVE, 12, 0, false},
+        {PLAN_NATIVE, (UINT64_C(1) << 32) + 5, 7, false},
+        {PLAN_NATIVE, 5, 8, false},
+        {PLAN_SEQUENTIAL, 1, 2, true},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct plan_params params = {.length = 100, .order = rows[i].order, .seed = 5, .epoch = 7};
+        uint64_t base[MAX_LENGTH], order[MAX_LENGTH];
+
+        whole_order(params, base);
+        params.seed = rows[i].seed;
+        params.epoch = rows[i].epoch;
+        whole_order(params, order);
+        assert_int_equal(memcmp(base, order, 100 * sizeof *base) == 0, rows[i].same);
+    }
+}
+
+/* ---- cost ---- */
+
+static void test_backlog(void **state)
+{
+    uint64_t indices[100];
+    struct plan_params params = {
+        .length = 100000, .order = PLAN_TORCH, .world = 4, .batch_size = 100, .even = true};
+    _cleanup_plan_ struct plan *torch = make(params);
+
+    /* Step 0 of rank 0 reaches to element 396. */
+    assert_int_equal(plan_backlog(torch, 0, 0), 397);
+    assert_int_equal(plan_backlog(torch, 3, 0), 400);
+    assert_int_equal(plan_backlog(torch, 3, 249), 100000);
+    assert_int_equal(plan_step(torch, 3, 0, indices), 100);
+    assert_int_equal(plan_backlog(torch, 0, 0), 0);
+    assert_in_range(plan_backlog(torch, 3, 249), 99000, 100000 - 400);
+    assert_int_equal(plan_step(torch, 3, 249, indices), 100);
+    for (uint64_t step = 0; step < 250; step++)
+        assert_int_equal(plan_backlog(torch, 1, step), 0);
+
+    for (unsigned order = 0; order < 3; order++) {
+        if (order == PLAN_TORCH)
+            continue;
+        params.order = (enum plan_order)order;
+        _cleanup_plan_ struct plan *plan = make(params);
+        for (uint64_t step = 0; step < 250; step++)
+            assert_int_equal(plan_backlog(plan, 2, step), 0);
+    }
+}
+
+/* Padding can stand at the start of the order: more ranks than samples. */
+static void test_backlog_of_padding(void **state)
+{
+    _cleanup_plan_ struct plan *plan = make((struct plan_params){
+        .length = 3, .order = PLAN_TORCH, .world = 8, .batch_size = 4, .even = true});
+    uint64_t indices[4];
+
+    for (uint64_t rank = 0; rank < 8; rank++) {
+        assert_in_range(plan_backlog(plan, rank, 0), 0, 3);
+        assert_int_equal(plan_step(plan, rank, 0, indices), 1);
+        assert_int_equal(plan_backlog(plan, rank, 0), 0);
+    }
+}
+
+/* ---- the ends of the range ---- */
+
+static void test_refused(void **state)
+{
+    static const struct {
+        struct plan_params params;
+        int result;
+    } rows[] = {
+        {{.length = 10, .world = 0}, -EINVAL},
+        {{.length = UINT64_C(1) << 63, .world = 1}, -EINVAL},
+        {{.length = UINT64_MAX, .world = 1, .order = PLAN_NATIVE}, -EINVAL},
+        {{.length = 10, .world = 1, .order = (enum plan_order)3}, -EINVAL},
+        {{.length = UINT64_MAX >> 1, .world = 1, .order = PLAN_TORCH}, -ENOMEM},
+        {{.length = UINT64_C(1) << 50, .world = 1, .order = PLAN_TORCH}, -ENOMEM},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct plan *plan = NULL;
+
+        assert_int_equal(plan_new(&rows[i].params, &plan), rows[i].result);
+        assert_null(plan);
+    }
+    assert_null(plan_free(NULL));
+}
+
+static void test_no_memory(void **state)
+{
+    static const unsigned allocations[] = {
+        [PLAN_SEQUENTIAL] = 1, [PLAN_NATIVE] = 1, [PLAN_TORCH] = 3};
+
+    for (unsigned order = 0; order < ARRAY_SIZE(allocations); order++) {
+        struct plan_params params = {.length = 10, .world = 1, .order = (enum plan_order)order};
+        struct plan *plan = NULL;
+
+        for (unsigned k = 0; k < allocations[order]; k++) {
+            fail_in = (int)k;
+            assert_int_equal(plan_new(&params, &plan), -ENOMEM);
+            assert_int_equal(fail_in, -1);
+            assert_null(plan);
+        }
+        fail_in = (int)allocations[order];
+        assert_int_equal(plan_new(&params, &plan), 0);
+        assert_int_equal(fail_in, 0);
+        fail_in = -1;
+        plan_free(plan);
+    }
+}
+
+static void test_huge(void **state)
+{
+    const uint64_t n = UINT64_MAX >> 1; /* 2^63 - 1 = 7·7·73·127·337·92737·649657 */
+    static const struct {
+        uint64_t world, batch_size;
+        bool drop_last, even;
+        uint64_t rank, samples, steps;
+        size_t last;
+    } rows[] = {
+        {1, 1, false, true, 0, UINT64_MAX >> 1, UINT64_MAX >> 1, 1},
+        {1, 4, false, true, 0, UINT64_MAX >> 1, UINT64_C(1) << 61, 3},
+        {1, 4, true, true, 0, UINT64_MAX >> 1, (UINT64_C(1) << 61) - 1, 4},
+        {4, 1, false, true, 3, UINT64_C(1) << 61, UINT64_C(1) << 61, 1},
+        {4, 1, false, false, 3, (UINT64_C(1) << 61) - 1, (UINT64_C(1) << 61) - 1, 1},
+        {4, 1, false, false, 2, UINT64_C(1) << 61, UINT64_C(1) << 61, 1},
+        {7, 8, false, true, 6, (UINT64_MAX >> 1) / 7, (UINT64_MAX >> 1) / 56 + 1, 1},
+        {UINT64_MAX >> 1, 8, false, true, (UINT64_MAX >> 1) - 1, 1, 1, 1},
+        {(UINT64_MAX >> 1) - 1, 8, false, true, 1, 2, 1, 2},
+        {(UINT64_MAX >> 1) - 1, 8, false, false, 1, 1, 1, 1},
+        {UINT64_MAX, 8, false, true, UINT64_MAX - 1, 1, 1, 1},
+        {UINT64_MAX, 8, true, true, UINT64_MAX - 1, 1, 0, 0},
+        {UINT64_MAX, 8, false, false, UINT64_MAX - 1, 0, 0, 0},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct plan_params params = {.length = n,
+                                     .world = rows[i].world,
+                                     .batch_size = rows[i].batch_size,
+                                     .drop_last = rows[i].drop_last,
+                                     .even = rows[i].even};
+        uint64_t rank = rows[i].rank, steps = rows[i].steps, indices[8], shuffled[8];
+        _cleanup_plan_ struct plan *plan = make(params);
+
+        params.order = PLAN_NATIVE;
+        _cleanup_plan_ struct plan *native = make(params);
+        assert_int_equal(plan_samples(plan, rank), rows[i].samples);
+        assert_int_equal(plan_steps(plan, rank), steps);
+        if (steps == 0)
+            continue;
+        assert_int_equal(plan_step(plan, rank, steps - 1, indices), rows[i].last);
+        uint64_t before = (steps - 1) * params.batch_size;
+        for (size_t j = 0; j < rows[i].last; j++)
+            assert_int_equal(indices[j], ((before + j) * params.world + rank) % n);
+        assert_int_equal(plan_step(native, rank, steps - 1, shuffled), rows[i].last);
+        for (size_t j = 0; j < rows[i].last; j++)
+            assert_true(shuffled[j] < n);
+    }
+}
+
+/* A trillion samples, shuffled: any step at once. */
+static void test_trillion(void **state)
+{
+    _cleanup_plan_ struct plan *plan = make((struct plan_params){.length = UINT64_C(1000000000000),
+                                                                 .order = PLAN_NATIVE,
+                                                                 .seed = 7,
+                                                                 .epoch = UINT64_C(1) << 40,
+                                                                 .world = 5,
+                                                                 .batch_size = 2});
+    uint64_t indices[2];
+
+    assert_int_equal(plan_steps(plan, 0), UINT64_C(100000000000));
+    assert_int_equal(plan_step(plan, 0, 0, indices), 2);
+    assert_int_equal(indices[0], UINT64_C(139320446485));
+    assert_int_equal(indices[1], UINT64_C(157356276237));
+    assert_int_equal(plan_step(plan, 4, UINT64_C(99999999999), indices), 2);
+    assert_int_equal(indices[1], UINT64_C(83525373690));
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_distributed_sampler_table),
+    cmocka_unit_test(test_batches),
+    cmocka_unit_test(test_every_shape),
+    cmocka_unit_test(test_seed_and_epoch),
+    cmocka_unit_test(test_backlog),
+    cmocka_unit_test(test_backlog_of_padding),
+    cmocka_unit_test(test_refused),
+    cmocka_unit_test(test_no_memory),
+    cmocka_unit_test(test_huge),
+    cmocka_unit_test(test_trillion),
+};
+
+TEST_MAIN(tests)
