@@ -1,0 +1,162 @@
+/*
+ * From a spec to an open dataset. The kinds that are files of equal rows (idx, npy, records) share
+ * one dataset here: a group of arrays with equally many rows, one leaf each, in the spec's order.
+ */
+#include "daemon/data/array.h"
+
+#include <assert.h>
+#include <errno.h>
+
+struct array_group {
+    struct dataset base;
+    struct array arrays[]; /* base.n_leaves of them; owned */
+};
+
+static int refuse_index(const struct dataset *ds, uint64_t index, struct dl_error *err)
+{
+    return dl_error_set(err, ERANGE, "", "sample %llu is beyond the dataset's %llu samples",
+                        (unsigned long long)index, (unsigned long long)ds->length);
+}
+
+static int group_gather(struct dataset *ds, const uint64_t *indices, size_t n, void *const *dst,
+                        size_t *ret_bad, struct dl_error *err)
+{
+    struct array_group *group = container_of(ds, struct array_group, base);
+
+    for (uint32_t leaf = 0; leaf < ds->n_leaves; leaf++) {
+        size_t done = array_gather(&group->arrays[leaf], indices, n, dst[leaf]);
+        if (done < n) {
+            *ret_bad = done;
+            return refuse_index(ds, indices[done], err);
+        }
+    }
+    return 0;
+}
+
+static void group_close(struct dataset *ds)
+{
+    struct array_group *group = container_of(ds, struct array_group, base);
+
+    for (uint32_t leaf = 0; leaf < ds->n_leaves; leaf++)
+        array_deinit(&group->arrays[leaf]);
+    tree_deinit(&ds->schema);
+    free(group);
+}
+
+static const struct dataset_ops group_ops = {.gather = group_gather, .close = group_close};
+
+static int open_array(const struct spec_dataset *spec, uint32_t i, const struct data_roots *roots,
+                      struct array *ret, struct dl_error *err)
+{
+    switch (spec->kind) {
+    case DATASET_IDX:
+        return idx_open(spec->files[i].path, roots, ret, err);
+    case DATASET_NPY:
+        return npy_open(spec->files[i].path, roots, ret, err);
+    default:
+        return records_open(spec, roots, ret, err);
+    }
+}
+
+/* Row i of every file is sample i: the files must have equally many. */
+static int check_length(const struct spec_dataset *spec, uint32_t i, uint64_t length,
+                        uint64_t first, struct dl_error *err)
+{
+    if (length == first)
+        return 0;
+    return dl_error_set(err, EINVAL, spec->files[i].path,
+                        "has %llu samples, but %s has %llu; all files of a dataset need equally "
+                        "many",
+                        (unsigned long long)length, spec->files[0].path, (unsigned long long)first);
+}
+
+static int describe(const struct spec_dataset *spec, const struct array_group *group,
+                    struct tree *ret)
+{
+    int r = 0;
+
+    if (spec->files[0].field)
+        r = tree_add(ret, TREE_DICT, NULL, spec->n_files);
+    for (uint32_t i = 0; i < spec->n_files && r == 0; i++) {
+        const struct array *array = &group->arrays[i];
+        r = tree_add_tensor(ret, spec->files[i].field, array->dtype, array->ndim, array->shape);
+    }
+    return r;
+}
+
+/* The spec comes checked (spec.h); these three would make us read beyond it. */
+static int check_files(const struct spec_dataset *spec, struct dl_error *err)
+{
+    if (spec->n_files == 0 || spec->n_files > DL_MAX_DATASET_FILES)
+        return dl_error_set(err, EINVAL, "dataset.files", "%u files; 1 to %llu can be read",
+                            spec->n_files, (unsigned long long)DL_MAX_DATASET_FILES);
+    for (uint32_t i = 0; i < spec->n_files; i++) {
+        if (!spec->files[i].path)
+            return dl_error_set(err, EINVAL, "dataset.files", "file %u has no path", i);
+        if (!spec->files[i].field != !spec->files[0].field ||
+            (!spec->files[i].field && spec->n_files > 1))
+            return dl_error_set(err, EINVAL, "dataset.files", "several files need a field each");
+    }
+    return 0;
+}
+
+static void dataset_closep(struct dataset **ds)
+{
+    *ds = dataset_close(*ds);
+}
+
+static int open_group(const struct spec_dataset *spec, const struct data_roots *roots,
+                      struct dataset **ret, struct dl_error *err)
+{
+    _cleanup_(dataset_closep)
+    struct dataset *ds = NULL;
+    struct array_group *group;
+    int r;
+
+    r = check_files(spec, err);
+    if (r < 0)
+        return r;
+    group = calloc(1, sizeof *group + spec->n_files * sizeof group->arrays[0]);
+    if (!group)
+        return dl_error_set(err, ENOMEM, "dataset", "out of memory");
+    ds = &group->base;
+    ds->ops = &group_ops;
+    ds->n_leaves = spec->n_files;
+    for (uint32_t i = 0; i < spec->n_files; i++) {
+        r = open_array(spec, i, roots, &group->arrays[i], err);
+        if (r < 0)
+            return r;
+        r = check_length(spec, i, group->arrays[i].count, group->arrays[0].count, err);
+        if (r < 0)
+            return r;
+    }
+    ds->length = group->arrays[0].count;
+    r = describe(spec, group, &ds->schema);
+    if (r < 0)
+        return dl_error_set(err, -r, "dataset", "its samples cannot be described: %s",
+                            strerror(-r));
+    *ret = steal_ptr(ds);
+    return 0;
+}
+
+int dataset_open(const struct spec_dataset *spec, const struct data_roots *roots,
+                 struct dataset **ret, struct dl_error *err)
+{
+    switch (spec->kind) {
+    case DATASET_RANGE:
+        return range_open(spec, ret, err);
+    case DATASET_IDX:
+    case DATASET_NPY:
+    case DATASET_RECORDS:
+        return open_group(spec, roots, ret, err);
+    }
+    return dl_error_set(err, EINVAL, "dataset.kind", "%u is no kind of dataset",
+                        (unsigned)spec->kind);
+}
+
+struct dataset *dataset_close(struct dataset *ds)
+{
+    if (ds)
+        ds->ops->close(ds);
+    return NULL;
+}

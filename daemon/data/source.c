@@ -1,0 +1,313 @@
+/* Opening, checking and mapping of data files; gzip by zlib. */
+#include "daemon/data/source.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+_Static_assert(sizeof(size_t) == sizeof(uint64_t), "files are mapped whole: 64-bit only");
+
+/* What `data` of an empty source points to: memcpy of 0 bytes still wants a valid pointer. */
+static const uint8_t nothing[1];
+
+enum { HUGE_PAGE_BYTES = 2 << 20 };
+
+static bool path_below(const char *path, const char *root)
+{
+    size_t len = strlen(root);
+
+    while (len > 0 && root[len - 1] == '/')
+        len--;
+    return strncmp(path, root, len) == 0 && path[len] == '/';
+}
+
+static bool path_allowed(const char *path, const struct data_roots *roots)
+{
+    for (uint32_t i = 0; i < roots->n; i++) {
+        if (path_below(path, roots->paths[i]))
+            return true;
+    }
+    return roots->n == 0;
+}
+
+static int refuse_outside(const char *path, const char *resolved, const struct data_roots *roots,
+                          struct dl_error *err)
+{
+    const char *more = roots->n > 1 ? ", ..." : "";
+
+    if (strcmp(path, resolved) == 0)
+        return dl_error_set(err, EACCES, path,
+                            "lies outside the daemon's data_roots (%s%s); move it below one of "
+                            "them, or ask for its directory to be added",
+                            roots->paths[0], more);
+    return dl_error_set(err, EACCES, path,
+                        "leads to %s, outside the daemon's data_roots (%s%s); move the file below "
+                        "one of them, or ask for its directory to be added",
+                        resolved, roots->paths[0], more);
+}
+
+/*
+ * Whoever names a path outside the roots is told so and not whether something is there: a system
+ * daemon must not answer questions about other people's directories.
+ */
+static int refuse_unopened(const char *path, int code, const struct data_roots *roots,
+                           struct dl_error *err)
+{
+    if (!path_allowed(path, roots) || (roots->n > 0 && strstr(path, "/..")))
+        return refuse_outside(path, path, roots, err);
+    switch (code) {
+    case ENOENT:
+        return dl_error_set(err, code, path,
+                            "no such file; a relative path starts from the directory of the "
+                            "loader spec");
+    case EACCES:
+        return dl_error_set(err, code, path,
+                            "user %u may not read it; grant read permission on the file and "
+                            "search permission on its directories",
+                            (unsigned)geteuid());
+    default:
+        return dl_error_set(err, code, path, "cannot be opened: %s", strerror(code));
+    }
+}
+
+/*
+ * Judges what is open, by its descriptor: the name may lead elsewhere by now, and links in it were
+ * followed by the kernel.
+ */
+static int check_roots(int fd, const char *path, const struct data_roots *roots,
+                       struct dl_error *err)
+{
+    char link[64];
+    char resolved[DL_ERROR_MESSAGE_MAX * 4 + 1];
+    ssize_t len;
+
+    if (roots->n == 0)
+        return 0;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    len = readlink(link, resolved, sizeof resolved - 1);
+    if (len < 0)
+        return dl_error_set(err, errno, path,
+                            "cannot tell where it lies (%s: %s), so data_roots cannot be kept; "
+                            "mount /proc",
+                            link, strerror(errno));
+    resolved[len] = '\0';
+    if (!path_allowed(resolved, roots))
+        return refuse_outside(path, resolved, roots, err);
+    return 0;
+}
+
+static int check_type(const struct stat *st, const char *path, struct dl_error *err)
+{
+    if (S_ISDIR(st->st_mode))
+        return dl_error_set(err, EISDIR, path, "is a directory; name a data file in it");
+    if (!S_ISREG(st->st_mode))
+        return dl_error_set(err, EINVAL, path,
+                            "is not a regular file; a data file is mapped into memory, so copy "
+                            "the data into one");
+    return 0;
+}
+
+static int map_file(int fd, uint64_t bytes, const char *path, struct source *ret,
+                    struct dl_error *err)
+{
+    void *data = (void *)nothing;
+
+    if (bytes > 0) {
+        data = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
+        if (data == MAP_FAILED)
+            return dl_error_set(err, errno, path, "its %llu bytes cannot be mapped: %s",
+                                (unsigned long long)bytes, strerror(errno));
+    }
+    *ret = (struct source){.data = data, .bytes = bytes};
+    return 0;
+}
+
+int source_open(const char *path, const struct data_roots *roots, struct source *ret,
+                struct dl_error *err)
+{
+    struct stat st;
+    int r;
+
+    /* NONBLOCK: a FIFO that nobody writes to would hold the open for ever. */
+    _cleanup_fd_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (fd < 0)
+        return refuse_unopened(path, errno, roots, err);
+    if ((r = check_roots(fd, path, roots, err)) < 0)
+        return r;
+    if (fstat(fd, &st) < 0)
+        return dl_error_set(err, errno, path, "its size cannot be read: %s", strerror(errno));
+    if ((r = check_type(&st, path, err)) < 0)
+        return r;
+    return map_file(fd, (uint64_t)st.st_size, path, ret, err);
+}
+
+int source_alloc(uint64_t bytes, const char *path, struct source *ret, uint8_t **ret_memory,
+                 struct dl_error *err)
+{
+    void *memory = (void *)nothing;
+
+    if (bytes > 0) {
+        memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (memory == MAP_FAILED)
+            return dl_error_set(err, ENOMEM, path,
+                                "needs %llu bytes of memory in each worker, which the system "
+                                "refuses; store it as plain .npy, which is mapped instead",
+                                (unsigned long long)bytes);
+        /* Random rows of a large table: fewer TLB misses. A kernel without them is as right. */
+        if (bytes >= HUGE_PAGE_BYTES)
+            (void)madvise(memory, bytes, MADV_HUGEPAGE);
+    }
+    *ret = (struct source){.data = memory, .bytes = bytes};
+    *ret_memory = memory;
+    return 0;
+}
+
+void source_freeze(struct source *source)
+{
+    if (source->bytes > 0)
+        (void)mprotect((void *)source->data, source->bytes, PROT_READ);
+}
+
+void source_close(struct source *source)
+{
+    if (source->bytes > 0)
+        munmap((void *)source->data, source->bytes);
+    *source = (struct source){0};
+}
+
+bool source_is_gzip(const struct source *source)
+{
+    return source->bytes >= 2 && source->data[0] == 0x1f && source->data[1] == 0x8b;
+}
+
+int gunzip_begin(struct gunzip *gz, const uint8_t *data, uint64_t bytes, const char *path,
+                 struct dl_error *err)
+{
+    *gz = (struct gunzip){.next = data, .left = bytes, .path = path};
+    /* 15 bits of window, + 16: the gzip format and no other. */
+    if (inflateInit2(&gz->z, 15 + 16) != Z_OK)
+        return dl_error_set(err, ENOMEM, path, "no memory for decompression");
+    return 0;
+}
+
+void gunzip_end(struct gunzip *gz)
+{
+    if (gz->z.state)
+        inflateEnd(&gz->z);
+    *gz = (struct gunzip){0};
+}
+
+/* zlib counts in unsigned int; a large file is given to it in pieces. */
+static void feed(struct gunzip *gz)
+{
+    uInt piece = (uInt)min_u64(gz->left, 1 << 30);
+
+    if (gz->z.avail_in > 0)
+        return;
+    gz->z.next_in = (Bytef *)gz->next;
+    gz->z.avail_in = piece;
+    gz->next += piece;
+    gz->left -= piece;
+}
+
+/* Goes on to the member that follows, if one does: gzip files may be concatenated. */
+static int next_member(struct gunzip *gz, struct dl_error *err)
+{
+    unsigned long long rest = gz->left + gz->z.avail_in;
+
+    if (gz->z.next_in[0] != 0x1f)
+        return dl_error_set(err, EINVAL, gz->path,
+                            "has %llu bytes of something else after its gzip data; it is damaged "
+                            "or two files were joined",
+                            rest);
+    if (inflateReset(&gz->z) != Z_OK)
+        return dl_error_set(err, EINVAL, gz->path, "its gzip data is damaged");
+    gz->member_ended = false;
+    return 0;
+}
+
+static int judge_inflate(struct gunzip *gz, int z, struct dl_error *err)
+{
+    switch (z) {
+    case Z_OK:
+        return 0;
+    case Z_STREAM_END:
+        gz->member_ended = true;
+        return 0;
+    case Z_BUF_ERROR: /* no progress: all input is used, and there is room for output */
+        return dl_error_set(err, EINVAL, gz->path,
+                            "its gzip data is truncated; fetch the file again");
+    case Z_MEM_ERROR:
+        return dl_error_set(err, ENOMEM, gz->path, "no memory for decompression");
+    default:
+        return dl_error_set(err, EINVAL, gz->path,
+                            "its gzip data is damaged (%s); fetch the file again",
+                            gz->z.msg ? gz->z.msg : "wrong kind of stream");
+    }
+}
+
+/* Up to `n` bytes; fewer only at the end of the last member. */
+static int inflate_some(struct gunzip *gz, uint8_t *out, uint64_t n, uint64_t *ret,
+                        struct dl_error *err)
+{
+    uint64_t done = 0;
+    int r;
+
+    while (done < n) {
+        feed(gz);
+        if (gz->member_ended && gz->z.avail_in == 0)
+            break;
+        if (gz->member_ended && (r = next_member(gz, err)) < 0)
+            return r;
+        uInt piece = (uInt)min_u64(n - done, 1 << 30);
+        gz->z.next_out = out + done;
+        gz->z.avail_out = piece;
+        r = judge_inflate(gz, inflate(&gz->z, Z_NO_FLUSH), err);
+        if (r < 0)
+            return r;
+        done += piece - gz->z.avail_out;
+    }
+    *ret = done;
+    return 0;
+}
+
+int gunzip_read(struct gunzip *gz, void *out, uint64_t n, struct dl_error *err)
+{
+    uint64_t got = 0;
+    int r;
+
+    r = inflate_some(gz, out, n, &got, err);
+    if (r < 0)
+        return r;
+    if (got < n)
+        return dl_error_set(err, EINVAL, gz->path,
+                            "unpacks to %llu bytes fewer than its header says; it is truncated",
+                            (unsigned long long)(n - got));
+    return 0;
+}
+
+int gunzip_finish(struct gunzip *gz, struct dl_error *err)
+{
+    uint8_t extra;
+    uint64_t got = 0;
+    int r;
+
+    /* Asking for one byte more also makes zlib read and verify the checksum at the end. */
+    r = inflate_some(gz, &extra, 1, &got, err);
+    if (r < 0)
+        return r;
+    if (got > 0)
+        return dl_error_set(err, EINVAL, gz->path,
+                            "unpacks to more bytes than its header says; it is damaged");
+    return 0;
+}
+
+uint64_t gunzip_bound(uint64_t bytes)
+{
+    uint64_t bound;
+
+    return mul_overflows(bytes, 1032, &bound) ? UINT64_MAX : bound;
+}

@@ -1,0 +1,67 @@
+/*
+ * Where the bytes of a dataset come from: a mapped data file, or private memory made from one.
+ *
+ * A source is opened once, checked by what was opened (not by its name, which may change under
+ * us), and only read afterwards. A mapped file that somebody truncates later raises SIGBUS on
+ * access: the worker dies of it, and the daemon reports it; nothing here can prevent that.
+ * Opening and reading may block on the disk. Not thread-safe.
+ */
+#ifndef DL_DATA_SOURCE_H
+#define DL_DATA_SOURCE_H
+
+#include "daemon/data/dataset.h"
+#include <zlib.h>
+
+struct source {
+    const uint8_t *data; /* owned mapping; not NULL once open, even of 0 bytes */
+    uint64_t bytes;
+};
+
+/*
+ * Maps the regular file at `path`, read-only. Errors name `path`: -ENOENT, -EACCES (permissions,
+ * or the file that was opened lies outside `roots`), -EISDIR, -EINVAL (not a regular file), ...
+ */
+int _nodiscard_ source_open(const char *path, const struct data_roots *roots, struct source *ret,
+                            struct dl_error *err);
+
+/*
+ * Private zeroed memory of `bytes`, to be written through *ret_memory and then frozen by
+ * source_freeze(). -ENOMEM with `err` naming `path`, the file it is for.
+ */
+int _nodiscard_ source_alloc(uint64_t bytes, const char *path, struct source *ret,
+                             uint8_t **ret_memory, struct dl_error *err);
+void source_freeze(struct source *source);
+
+void source_close(struct source *source); /* zeroes it; a zeroed one is fine */
+
+/* By content, not by name. */
+bool source_is_gzip(const struct source *source);
+
+/*
+ * Decompression of a gzip file of one or more members. The caller decides how much it wants, so
+ * that a small file cannot make it take more memory than it was ready for.
+ */
+struct gunzip {
+    z_stream z;
+    const uint8_t *next; /* borrowed: compressed bytes zlib has not been given yet */
+    uint64_t left;
+    const char *path; /* borrowed, for messages */
+    bool member_ended;
+};
+
+int _nodiscard_ gunzip_begin(struct gunzip *gz, const uint8_t *data, uint64_t bytes,
+                             const char *path, struct dl_error *err);
+void gunzip_end(struct gunzip *gz); /* after a begin that succeeded; a zeroed one is fine */
+
+/* Exactly `n` bytes, or -EINVAL (corrupt, truncated, or the data ends before), or -ENOMEM. */
+int _nodiscard_ gunzip_read(struct gunzip *gz, void *out, uint64_t n, struct dl_error *err);
+
+/* Verifies that nothing follows what was read, and the checksum. -EINVAL. */
+int _nodiscard_ gunzip_finish(struct gunzip *gz, struct dl_error *err);
+
+/*
+ * Upper bound of what `bytes` of gzip can unpack to: deflate codes at best 258 bytes in 2 bits.
+ */
+uint64_t gunzip_bound(uint64_t bytes);
+
+#endif

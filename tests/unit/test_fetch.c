@@ -1,0 +1,552 @@
+/* Datasets of every kind and the batch images made from them. */
+#include "tests/unit/data_files.h"
+
+#include "daemon/data/fetch.h"
+
+#include <errno.h>
+
+/* Makes the k-th allocation of our own objects fail; -1: none. */
+static int fail_in = -1;
+
+void *__real_calloc(size_t n, size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+void *__real_realloc(void *old, size_t size);
+void *__wrap_realloc(void *old, size_t size);
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+    return fail_in >= 0 && fail_in-- == 0 ? NULL : __real_calloc(n, size);
+}
+
+void *__wrap_realloc(void *old, size_t size)
+{
+    return fail_in >= 0 && fail_in-- == 0 ? NULL : __real_realloc(old, size);
+}
+
+enum { SLOT_BYTES = 1 << 20 };
+
+static _Alignas(4096) uint8_t slot_a[SLOT_BYTES], slot_b[SLOT_BYTES];
+
+static struct dl_spec range_spec(uint64_t length, uint64_t batch_size)
+{
+    return (struct dl_spec){.dataset = {.kind = DATASET_RANGE, .length = length},
+                            .batch_size = batch_size};
+}
+
+static struct dl_spec npy_spec(struct spec_file *files, uint32_t n, uint64_t batch_size)
+{
+    return (struct dl_spec){.dataset = {.kind = DATASET_NPY, .files = files, .n_files = n},
+                            .batch_size = batch_size};
+}
+
+/* Rows of `row` bytes of uint8; byte b of row i is a function of both. */
+static uint8_t cell(uint64_t i, uint64_t b)
+{
+    return (uint8_t)(i * 131 + b * 7 + (i >> 8));
+}
+
+static char *write_rows(const char *name, uint64_t rows, uint64_t row, const char *shape)
+{
+    _cleanup_free_ uint8_t *data = malloc(256 + rows * row);
+    char dict[128];
+    size_t len;
+
+    snprintf(dict, sizeof dict, "{'descr': '|u1', 'fortran_order': False, 'shape': %s}", shape);
+    len = make_npy(data, 1, dict);
+    for (uint64_t i = 0; i < rows; i++) {
+        for (uint64_t b = 0; b < row; b++)
+            data[len++] = cell(i, b);
+    }
+    return strdup(harness_file(name, data, len));
+}
+
+static struct fetcher *must_open(const struct dl_spec *spec)
+{
+    struct fetcher *fetcher = NULL;
+    struct dl_error err = {0};
+
+    if (fetcher_new(spec, &anywhere, &fetcher, &err) < 0)
+        fail_msg("%s: %s", err.path, err.message);
+    return fetcher;
+}
+
+static int refuse(const struct dl_spec *spec, struct dl_error *ret)
+{
+    struct fetcher *fetcher = NULL;
+    int r;
+
+    *ret = (struct dl_error){0};
+    r = fetcher_new(spec, &anywhere, &fetcher, ret);
+    assert_null(fetcher);
+    assert_true(r < 0);
+    return -r;
+}
+
+static void prepare(void *slot, uint8_t garbage, const uint64_t *indices, uint32_t n, bool single)
+{
+    memset(slot, garbage, SLOT_BYTES);
+    assert_true(slot_prepare(slot, SLOT_BYTES, 7, 3, 11, indices, n, single));
+}
+
+/*
+ * Fills both slots, which hold different garbage, and wants the same image; checks the header and
+ * the tree. Returns the tree's nodes.
+ */
+static const struct tree_node *fill(struct fetcher *f, const uint64_t *indices, uint32_t n,
+                                    bool single, uint64_t *ret_used)
+{
+    const struct slot_header *header = (const void *)slot_a;
+    struct dl_error err = {0};
+    uint64_t used = 0, again = 0;
+
+    prepare(slot_a, 0xaa, indices, n, single);
+    prepare(slot_b, 0x55, indices, n, single);
+    if (fetcher_fill(f, slot_a, SLOT_BYTES, &used, &err) < 0)
+        fail_msg("%s: %s", err.path, err.message);
+    assert_int_equal(fetcher_fill(f, slot_b, SLOT_BYTES, &again, &err), 0);
+    assert_int_equal(used, again);
+    assert_memory_equal(slot_a, slot_b, used);
+    assert_int_equal(slot_a[used], 0xaa);
+
+    assert_int_equal(header->generation, 7);
+    assert_int_equal(header->step, 11);
+    assert_int_equal(header->epoch, 3);
+    assert_int_equal(header->samples, n);
+    assert_memory_equal(slot_a + header->indices_off, indices, n * 8);
+    assert_int_equal(header->tree_off % 64, 0);
+    assert_int_equal(header->data_off % 64, 0);
+    assert_int_equal(header->used, used);
+    assert_int_equal(header->error_code, 0);
+    assert_true(header->error_index == UINT64_MAX);
+    if (tree_check(slot_a + header->tree_off, header->tree_len, header->tree_count, used, &err) < 0)
+        fail_msg("%s", err.message);
+    *ret_used = used;
+    return (const void *)(slot_a + header->tree_off);
+}
+
+static void test_range(void **state)
+{
+    struct dl_spec spec = range_spec(1000, 4);
+    struct fetcher *f = must_open(&spec);
+    uint64_t indices[] = {999, 0, 5, 5}, used;
+    const struct tree_node *node = fill(f, indices, 4, false, &used);
+
+    assert_int_equal(fetcher_length(f), 1000);
+    assert_int_equal(fetcher_slot_bytes(f), 4096);
+    assert_int_equal(node->kind, TREE_TENSOR);
+    assert_int_equal(node->dtype, DL_DTYPE_INT64);
+    assert_int_equal(node->ndim, 1);
+    assert_int_equal(node->shape[0], 4);
+    assert_memory_equal(slot_a + node->offset, indices, sizeof indices);
+    assert_null(fetcher_free(f));
+
+    spec.dataset.length = 1ULL << 63;
+    struct dl_error err;
+    assert_int_equal(refuse(&spec, &err), EINVAL);
+    assert_error(&err, EINVAL, "dataset.length",
+                 "9223372036854775808 is too large: samples are int64, at most "
+                 "9223372036854775807");
+    assert_null(fetcher_free(NULL));
+}
+
+static void test_unbatched(void **state)
+{
+    struct dl_spec spec = range_spec(1000, 0);
+    struct fetcher *f = must_open(&spec);
+    uint64_t index = 42, used;
+    const struct tree_node *node = fill(f, &index, 1, true, &used);
+
+    assert_int_equal(node->ndim, 0);
+    assert_int_equal(node->shape[0], 0);
+    assert_int_equal(node->nbytes, 8);
+    assert_memory_equal(slot_a + node->offset, &index, 8);
+    fetcher_free(f);
+}
+
+/* Three fields of odd sizes, so that there are gaps; full, short, and full batches again. */
+static void test_dict(void **state)
+{
+    struct spec_file files[] = {
+        {"label", write_rows("label.npy", 300, 1, "(300,)")},
+        {"image", write_rows("image.npy", 300, 35, "(300, 5, 7)")},
+        {"z", write_rows("z.npy", 300, 100, "(300, 100)")},
+    };
+    static const uint64_t rows[] = {1, 35, 100};
+    struct dl_spec spec = npy_spec(files, 3, 10);
+    struct fetcher *f = must_open(&spec);
+    uint64_t indices[10], used, last_used = 0;
+
+    for (unsigned turn = 0; turn < 4; turn++) {
+        uint32_t n = turn % 2 ? 3 : 10;
+        for (uint32_t i = 0; i < n; i++)
+            indices[i] = (turn * 97 + i * 41) % 300;
+        const struct tree_node *tree = fill(f, indices, n, false, &used);
+        uint64_t end = ((const struct slot_header *)slot_a)->data_off;
+
+        assert_int_equal(tree[0].kind, TREE_DICT);
+        assert_int_equal(tree[0].children, 3);
+        for (uint32_t leaf = 0; leaf < 3; leaf++) {
+            const struct tree_node *node = &tree[leaf + 1];
+            assert_int_equal(node->key_len, strlen(files[leaf].field));
+            assert_memory_equal(tree_key(tree, node), files[leaf].field, node->key_len);
+            assert_int_equal(node->offset, align_up(end, 64));
+            for (uint64_t gap = end; gap < node->offset; gap++)
+                assert_int_equal(slot_a[gap], 0);
+            assert_int_equal(node->shape[0], n);
+            assert_int_equal(node->nbytes, n * rows[leaf]);
+            for (uint64_t at = 0; at < node->nbytes; at++)
+                assert_int_equal(slot_a[node->offset + at],
+                                 cell(indices[at / rows[leaf]], at % rows[leaf]));
+            end = node->offset + node->nbytes;
+        }
+        assert_int_equal(tree[2].ndim, 3);
+        assert_memory_equal(tree[2].shape, ((uint64_t[]){n, 5, 7}), 24);
+        assert_int_equal(used, end);
+        assert_true(n < 10 || last_used == 0 || used > last_used);
+        last_used = used;
+    }
+    assert_int_equal(fetcher_slot_bytes(f), 4096);
+    fetcher_free(f);
+    for (size_t i = 0; i < 3; i++)
+        free(files[i].path);
+}
+
+/* Each way the gather loop is specialised, and the sizes between. */
+static void test_row_sizes(void **state)
+{
+    for (uint64_t row = 1; row <= 6000; row += row < 70 ? 1 : 313) {
+        char shape[64];
+        uint64_t indices[40], used, rows = 50;
+        snprintf(shape, sizeof shape, "(50, %llu)", (unsigned long long)row);
+        struct spec_file file = {NULL, write_rows("rows.npy", rows, row, shape)};
+        struct dl_spec spec = npy_spec(&file, 1, 40);
+        struct fetcher *f = must_open(&spec);
+
+        for (uint64_t i = 0; i < 40; i++)
+            indices[i] = (i * 29 + row) % rows;
+        const struct tree_node *node = fill(f, indices, 40, false, &used);
+        assert_int_equal(node->nbytes, 40 * row);
+        for (uint64_t at = 0; at < node->nbytes; at++)
+            assert_int_equal(slot_a[node->offset + at], cell(indices[at / row], at % row));
+        fetcher_free(f);
+        free(file.path);
+    }
+}
+
+static void test_unequal_lengths(void **state)
+{
+    struct spec_file files[] = {
+        {"a", write_rows("a.npy", 5, 1, "(5,)")},
+        {"b", write_rows("b.npy", 4, 1, "(4,)")},
+    };
+    struct dl_spec spec = npy_spec(files, 2, 2);
+    struct dl_error err;
+    char want[8192];
+
+    assert_int_equal(refuse(&spec, &err), EINVAL);
+    snprintf(want, sizeof want,
+             "has 4 samples, but %s has 5; all files of a dataset need equally many",
+             files[0].path);
+    assert_error(&err, EINVAL, files[1].path, want);
+    free(files[0].path);
+    free(files[1].path);
+}
+
+static void test_bad_files(void **state)
+{
+    struct spec_file files[] = {
+        {"a", write_rows("a.npy", 5, 1, "(5,)")},
+        {"b", "/nonexistent/b.npy"},
+    };
+    struct dl_spec spec = npy_spec(files, 2, 2);
+    struct dl_error err;
+
+    assert_int_equal(refuse(&spec, &err), ENOENT); /* and the first is closed again */
+    assert_string_equal(err.path, "/nonexistent/b.npy");
+    files[1].field = NULL;
+    assert_int_equal(refuse(&spec, &err), EINVAL);
+    assert_string_equal(err.path, "dataset.files");
+    spec.dataset.n_files = 0;
+    assert_int_equal(refuse(&spec, &err), EINVAL);
+    spec.dataset.n_files = DL_MAX_DATASET_FILES + 1;
+    assert_int_equal(refuse(&spec, &err), EINVAL);
+    spec.dataset.kind = 99;
+    assert_int_equal(refuse(&spec, &err), EINVAL);
+    assert_error(&err, EINVAL, "dataset.kind", "99 is no kind of dataset");
+    free(files[0].path);
+}
+
+static void test_roots(void **state)
+{
+    struct spec_file file = {NULL, write_rows("a.npy", 5, 1, "(5,)")};
+    struct dl_spec spec = npy_spec(&file, 1, 2);
+    char *paths[] = {"/nonexistent"};
+    struct data_roots roots = {.paths = paths, .n = 1};
+    struct fetcher *f = NULL;
+    struct dl_error err = {0};
+
+    assert_int_equal(fetcher_new(&spec, &roots, &f, &err), -EACCES);
+    assert_string_equal(err.path, file.path);
+    free(file.path);
+}
+
+/* "All in one batch" is a large number: the slot is as large as the data, not as the number. */
+static void test_slot_bytes(void **state)
+{
+    struct dl_spec spec = range_spec(100, DL_MAX_BATCH_SIZE);
+    struct fetcher *f = must_open(&spec);
+    uint64_t indices[200] = {0}, used;
+
+    assert_int_equal(fetcher_slot_bytes(f), 4096);
+    fill(f, indices, 200, false, &used); /* repeats samples; works all the same */
+    fetcher_free(f);
+
+    spec = range_spec(0, 8);
+    f = must_open(&spec);
+    assert_int_equal(fetcher_length(f), 0);
+    assert_int_equal(fetcher_slot_bytes(f), 4096);
+    fetcher_free(f);
+
+    spec = range_spec(1ULL << 40, 1024);
+    f = must_open(&spec);
+    assert_int_equal(fetcher_slot_bytes(f), 5 * 4096);
+    fetcher_free(f);
+}
+
+/* A sparse file of large rows: nothing of it is read. */
+static void test_batch_too_large(void **state)
+{
+    struct spec_file file = {NULL, strdup(harness_file("sparse", "", 0))};
+    struct dl_spec spec = {
+        .dataset = {.kind = DATASET_RECORDS,
+                    .files = &file,
+                    .n_files = 1,
+                    .dtype = DL_DTYPE_UINT8,
+                    .ndim = 1,
+                    .shape = {1 << 30}},
+        .batch_size = 64,
+    };
+    struct dl_error err;
+
+    if (truncate(file.path, 65LL << 30) < 0) {
+        print_message("no sparse file of 65 GiB here\n");
+        free(file.path);
+        skip();
+    }
+    assert_int_equal(refuse(&spec, &err), EFBIG);
+    assert_error(&err, EFBIG, "batch.size",
+                 "64 samples of this dataset need more than the 68719476736 bytes a segment can "
+                 "have; choose a smaller batch");
+    spec.batch_size = 63;
+    struct fetcher *f = must_open(&spec);
+    assert_int_equal(fetcher_slot_bytes(f), (63ULL << 30) + 4096);
+    fetcher_free(f);
+
+    /* Two rows fit; a task that repeats them 64 times is refused when it comes. */
+    uint64_t indices[64] = {0}, used;
+    assert_int_equal(truncate(file.path, 2LL << 30), 0);
+    spec.batch_size = 64;
+    f = must_open(&spec);
+    prepare(slot_a, 0xaa, indices, 64, false);
+    assert_int_equal(fetcher_fill(f, slot_a, SLOT_BYTES, &used, &err), -EFBIG);
+    assert_string_equal(err.path, "batch.size");
+    assert_string_equal(slot_a + ((struct slot_header *)slot_a)->error_off,
+                        "batch.size: 64 samples of this dataset need more than the 68719476736 "
+                        "bytes a segment can have; choose a smaller batch");
+    assert_int_equal(fetcher_fill(f, slot_a, SLOT_BYTES, &used, &err), -EFBIG);
+    prepare(slot_a, 0xaa, indices, 2, false);
+    assert_int_equal(fetcher_fill(f, slot_a, SLOT_BYTES, &used, &err), -ENOBUFS);
+    assert_int_equal(used, 320 + (2LL << 30));
+    fetcher_free(f);
+    spec.batch_size = DL_MAX_BATCH_SIZE + 1;
+    assert_int_equal(refuse(&spec, &err), EINVAL);
+    assert_error(&err, EINVAL, "batch.size", "1048577 is more than 1048576");
+    free(file.path);
+}
+
+static void test_dimensions(void **state)
+{
+    struct spec_file file = {NULL, strdup(harness_file("dims", "abcdefgh", 8))};
+    struct dl_spec spec = {
+        .dataset = {.kind = DATASET_RECORDS,
+                    .files = &file,
+                    .n_files = 1,
+                    .dtype = DL_DTYPE_UINT8,
+                    .ndim = 8,
+                    .shape = {1, 1, 1, 1, 1, 1, 1, 2}},
+        .batch_size = 2,
+    };
+    struct dl_error err;
+    uint64_t indices[] = {3, 1}, used;
+
+    assert_int_equal(refuse(&spec, &err), EINVAL);
+    assert_error(&err, EINVAL, "batch.size",
+                 "samples of 8 dimensions leave none for the batch (8 in all); use null, or "
+                 "reshape the data");
+    spec.batch_size = 0;
+    struct fetcher *f = must_open(&spec);
+    const struct tree_node *node = fill(f, indices, 1, true, &used);
+    assert_int_equal(node->ndim, 8);
+    assert_int_equal(node->shape[7], 2);
+    assert_memory_equal(slot_a + node->offset, "gh", 2);
+    fetcher_free(f);
+
+    spec.dataset.ndim = 7;
+    spec.dataset.shape[6] = 2;
+    spec.batch_size = 2;
+    f = must_open(&spec);
+    node = fill(f, indices, 2, false, &used);
+    assert_memory_equal(node->shape, ((uint64_t[]){2, 1, 1, 1, 1, 1, 1, 2}), 64);
+    assert_memory_equal(slot_a + node->offset, "ghcd", 4);
+    fetcher_free(f);
+    free(file.path);
+}
+
+static void test_rows_of_no_bytes(void **state)
+{
+    struct spec_file files[] = {
+        {"none", write_rows("none.npy", 0, 0, "(5, 3, 0)")},
+        {"some", write_rows("some.npy", 5, 3, "(5, 3)")},
+    };
+    struct dl_spec spec = npy_spec(files, 2, 4);
+    struct fetcher *f = must_open(&spec);
+    uint64_t indices[] = {4, 3, 2}, used;
+    const struct tree_node *tree = fill(f, indices, 3, false, &used);
+
+    assert_int_equal(tree[1].nbytes, 0);
+    assert_memory_equal(tree[1].shape, ((uint64_t[]){3, 3, 0}), 24);
+    assert_int_equal(tree[2].nbytes, 9);
+    fetcher_free(f);
+    free(files[0].path);
+    free(files[1].path);
+}
+
+static void test_slot_too_small(void **state)
+{
+    struct spec_file file = {NULL, write_rows("a.npy", 300, 100, "(300, 100)")};
+    struct dl_spec spec = npy_spec(&file, 1, 50);
+    struct fetcher *f = must_open(&spec);
+    uint64_t indices[50] = {0}, used, need;
+    struct dl_error err = {0};
+
+    fill(f, indices, 50, false, &used);
+    for (uint64_t bytes = used - 70; bytes < used; bytes++) {
+        prepare(slot_a, 0xaa, indices, 50, false);
+        need = 0;
+        assert_int_equal(fetcher_fill(f, slot_a, bytes, &need, &err), -ENOBUFS);
+        assert_int_equal(need, used);
+    }
+    /* Nothing was written: the task still stands there. */
+    prepare(slot_b, 0xaa, indices, 50, false);
+    assert_memory_equal(slot_a, slot_b, SLOT_BYTES);
+    assert_int_equal(fetcher_fill(f, slot_a, used, &need, &err), 0);
+    fetcher_free(f);
+    free(file.path);
+}
+
+static void test_bad_index(void **state)
+{
+    struct spec_file file = {NULL, write_rows("a.npy", 30, 10, "(30, 10)")};
+    struct dl_spec specs[] = {npy_spec(&file, 1, 50), range_spec(30, 50)};
+    const struct slot_header *header = (const void *)slot_a;
+    static const uint64_t bad[] = {30, 31, 1ULL << 62, UINT64_MAX};
+
+    for (size_t s = 0; s < ARRAY_SIZE(specs); s++) {
+        struct fetcher *f = must_open(&specs[s]);
+        for (size_t at = 0; at < 50 * ARRAY_SIZE(bad); at++) {
+            uint64_t indices[50] = {0}, used = 99;
+            struct dl_error err = {0};
+            char want[128];
+
+            indices[at % 50] = bad[at / 50];
+            prepare(slot_a, 0xaa, indices, 50, false);
+            assert_int_equal(fetcher_fill(f, slot_a, SLOT_BYTES, &used, &err), -ERANGE);
+            assert_int_equal(used, 99);
+            snprintf(want, sizeof want, "sample %llu is beyond the dataset's 30 samples",
+                     (unsigned long long)bad[at / 50]);
+            assert_error(&err, ERANGE, "", want);
+            assert_int_equal(header->error_code, ERANGE);
+            assert_true(header->error_index == bad[at / 50]);
+            assert_string_equal(slot_a + header->error_off, want);
+            assert_int_equal(header->error_len, strlen(want));
+            assert_int_equal(header->used, header->error_off + header->error_len + 1);
+            assert_int_equal(header->tree_count, 0);
+            assert_memory_equal(slot_a + header->indices_off, indices, sizeof indices);
+        }
+        fetcher_free(f);
+    }
+    free(file.path);
+}
+
+/* What a slot's header may hold when something else wrote to it. */
+static void test_damaged_task(void **state)
+{
+    struct dl_spec spec = range_spec(100, 4);
+    struct fetcher *f = must_open(&spec);
+    struct slot_header *header = (void *)slot_a;
+    uint64_t indices[4] = {0}, used;
+    struct dl_error err = {0};
+
+    for (unsigned what = 0; what < 7; what++) {
+        uint64_t slot_bytes = SLOT_BYTES;
+        prepare(slot_a, 0xaa, indices, 4, false);
+        if (what < 3)
+            header->samples = (uint32_t[]){0, 5, UINT32_MAX}[what];
+        else if (what == 3)
+            header->indices_off = UINT64_MAX - 7;
+        else if (what == 4)
+            header->unbatched = 1;
+        else
+            slot_bytes = what == 5 ? SLOT_HEADER_BYTES + 31 : 64;
+        memcpy(slot_b, slot_a, SLOT_BYTES);
+        assert_int_equal(fetcher_fill(f, slot_a, slot_bytes, &used, &err), -EINVAL);
+        assert_int_equal(header->error_code, what < 6 ? EINVAL : 0);
+        assert_memory_equal(slot_a + slot_bytes, slot_b + slot_bytes, SLOT_BYTES - slot_bytes);
+    }
+    prepare(slot_a, 0xaa, indices, 1, false);
+    header->samples = 0;
+    assert_int_equal(fetcher_fill(f, slot_a, SLOT_BYTES, &used, NULL), -EINVAL);
+    assert_string_equal(slot_a + header->error_off, "a task of 0 samples, where batch.size is 4");
+    fetcher_free(f);
+}
+
+/* Whichever allocation fails, opening says so and leaves nothing behind (leaks, descriptors). */
+static void test_out_of_memory(void **state)
+{
+    struct spec_file files[] = {
+        {"a", write_rows("a.npy", 5, 1, "(5,)")},
+        {"b", write_rows("b.npy", 5, 2, "(5, 2)")},
+    };
+    struct dl_spec specs[] = {npy_spec(files, 2, 2), range_spec(5, 2)};
+
+    for (size_t s = 0; s < ARRAY_SIZE(specs); s++) {
+        struct fetcher *f = NULL;
+        struct dl_error err = {0};
+        int k = 0, r;
+        do {
+            fail_in = k++;
+            err = (struct dl_error){0};
+            r = fetcher_new(&specs[s], &anywhere, &f, &err);
+            assert_int_equal(r, fail_in >= 0 ? 0 : -ENOMEM);
+            assert_int_equal(err.code, -r);
+        } while (r < 0 && k < 100);
+        assert_in_range(k, 6, 20);
+        fail_in = -1;
+        fetcher_free(f);
+    }
+    free(files[0].path);
+    free(files[1].path);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_out_of_memory),  cmocka_unit_test(test_range),
+    cmocka_unit_test(test_unbatched),      cmocka_unit_test(test_dict),
+    cmocka_unit_test(test_row_sizes),      cmocka_unit_test(test_unequal_lengths),
+    cmocka_unit_test(test_bad_files),      cmocka_unit_test(test_roots),
+    cmocka_unit_test(test_slot_bytes),     cmocka_unit_test(test_batch_too_large),
+    cmocka_unit_test(test_dimensions),     cmocka_unit_test(test_rows_of_no_bytes),
+    cmocka_unit_test(test_slot_too_small), cmocka_unit_test(test_bad_index),
+    cmocka_unit_test(test_damaged_task),
+};
+
+TEST_MAIN(tests)
