@@ -1,0 +1,386 @@
+#include "daemon/worker/worker.h"
+
+#include "daemon/data/fetch.h"
+#include "proto/fdpass.h"
+#include "proto/queue.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <time.h>
+
+enum {
+    /*
+     * Waking the daemon costs a worker as much as a small batch. So while it has more tasks at
+     * hand it may leave finished ones unannounced for about this long, as long as they are fewer
+     * than those still to do: then the daemon refills in time. The first batch after a pause and
+     * the last one before the next are announced at once.
+     */
+    ANNOUNCE_NS = 200 * 1000,
+    /* How often a worker that never runs out of tasks looks at its socket. */
+    SOCKET_CHECK_NS = 1000 * 1000,
+    CACHE_LINE = 64,
+    EXPECT_BYTES = 4 * CACHE_LINE, /* header, and the first indices */
+};
+
+struct segment {
+    uint32_t id;
+    uint32_t slots;
+    uint64_t slot_bytes;
+    uint64_t bytes;
+    void *base; /* owned mapping */
+};
+
+struct worker {
+    int sock;                     /* borrowed from the process */
+    int task_bell;                /* owned; readable when tasks were put while we slept */
+    int done_bell;                /* owned; written to wake the daemon */
+    struct worker_queues *queues; /* owned mapping */
+    struct frame_reader reader;
+    struct fetcher *fetcher;  /* owned; NULL until W_OPEN */
+    struct segment *segments; /* owned array */
+    uint32_t n_segments;
+    uint64_t unannounced;       /* completions the daemon was not woken for */
+    uint64_t unannounced_since; /* ns; when the first of them was begun */
+    bool rested;                /* it waited for work since its last completion */
+};
+
+static uint64_t now_ns(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+/* ---- talking to the daemon ------------------------------------------------------------------ */
+
+static int send_message(struct worker *w, const struct dl_message *msg)
+{
+    _cleanup_(buffer_deinit)
+    struct dl_buffer out = {0};
+    int r = message_encode(msg, &out);
+
+    for (size_t at = 0; r == 0 && at < out.len;) {
+        ssize_t n = fdpass_send(w->sock, out.data + at, out.len - at, NULL, 0, 0);
+        if (n < 0)
+            r = (int)n;
+        else
+            at += (size_t)n;
+    }
+    return r;
+}
+
+static int send_failed(struct worker *w, uint32_t segment, const struct dl_error *err)
+{
+    return send_message(w, &(struct dl_message){.number = DL_MSG_W_FAILED,
+                                                .w_failed = {.segment = segment,
+                                                             .code = (uint64_t)err->code,
+                                                             .path = span_str(err->path),
+                                                             .message = span_str(err->message)}});
+}
+
+static void announce(struct worker *w)
+{
+    if (w->unannounced == 0)
+        return;
+    w->unannounced = 0;
+    if (queue_must_wake(&w->queues->done))
+        (void)eventfd_write(w->done_bell, 1);
+}
+
+/* ---- messages ------------------------------------------------------------------------------- */
+
+static int map_queues(struct worker *w, uint64_t bytes)
+{
+    _cleanup_fd_ int fd = frame_reader_take_fd(&w->reader);
+
+    w->task_bell = frame_reader_take_fd(&w->reader);
+    w->done_bell = frame_reader_take_fd(&w->reader);
+    if (w->done_bell < 0 || bytes != sizeof *w->queues)
+        return -EPROTO;
+    w->queues = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (w->queues == MAP_FAILED) {
+        w->queues = NULL;
+        return -errno;
+    }
+    return 0;
+}
+
+static void free_roots(struct data_roots *roots)
+{
+    freep(&roots->paths);
+}
+
+/* The strings of `v` as roots; they stay borrowed from it. */
+static int roots_from_value(const struct value *v, struct data_roots *ret)
+{
+    char **paths = v->count ? calloc(v->count, sizeof *paths) : NULL;
+
+    if (v->count && !paths)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < v->count; i++)
+        paths[i] = v->items[i].string;
+    *ret = (struct data_roots){.paths = paths, .n = v->count};
+    return 0;
+}
+
+static int open_fetcher(struct worker *w, const struct dl_msg_w_open *msg, struct dl_error *err)
+{
+    _cleanup_(value_deinit)
+    struct value spec_value = {0};
+    _cleanup_(value_deinit)
+    struct value roots_value = {0};
+    _cleanup_(spec_deinit)
+    struct dl_spec spec = {0};
+    _cleanup_(free_roots)
+    struct data_roots roots = {0};
+    int r;
+
+    if ((r = value_unpack(msg->spec.data, msg->spec.len, &spec_value, err)) < 0 ||
+        (r = value_unpack(msg->roots.data, msg->roots.len, &roots_value, err)) < 0 ||
+        (r = spec_from_value(&spec_value, NULL, &spec, err)) < 0 ||
+        (r = roots_from_value(&roots_value, &roots)) < 0)
+        return r;
+    return fetcher_new(&spec, &roots, &w->fetcher, err);
+}
+
+static int handle_open(struct worker *w, const struct dl_msg_w_open *msg)
+{
+    struct dl_error err = {0};
+    int r;
+
+    if (w->queues)
+        return -EPROTO;
+    if ((r = map_queues(w, msg->queue_bytes)) < 0)
+        return r;
+    if ((r = open_fetcher(w, msg, &err)) < 0) {
+        if (!err.code)
+            dl_error_set(&err, -r, "", "the worker could not open the dataset: %s", strerror(-r));
+        return send_failed(w, 0, &err);
+    }
+    return send_message(
+        w, &(struct dl_message){.number = DL_MSG_W_READY,
+                                .w_ready = {.length = fetcher_length(w->fetcher),
+                                            .slot_bytes = fetcher_slot_bytes(w->fetcher)}});
+}
+
+/*
+ * Allocates the segment's memory now, so that running out of it is an answer here and not a
+ * SIGBUS in the middle of a batch, and maps it with every page present: first touch of shared
+ * memory costs many times the copy into it.
+ */
+static int map_segment(int fd, struct segment *seg, struct dl_error *err)
+{
+    if (posix_fallocate(fd, 0, (off_t)seg->bytes) != 0)
+        return dl_error_set(err, ENOMEM, "memory.limit",
+                            "the system has no %llu bytes of shared memory left for a segment; "
+                            "lower memory.limit, workers.prefetch or batch.size",
+                            (unsigned long long)seg->bytes);
+    seg->base = mmap(NULL, seg->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+    if (seg->base == MAP_FAILED) {
+        int code = errno;
+        return dl_error_set(err, code, "memory.limit", "cannot map a segment of %llu bytes: %s",
+                            (unsigned long long)seg->bytes, strerror(code));
+    }
+    return 0;
+}
+
+static int handle_segment(struct worker *w, const struct dl_msg_w_segment *msg)
+{
+    _cleanup_fd_ int fd = frame_reader_take_fd(&w->reader);
+    struct segment seg = {.id = (uint32_t)msg->id,
+                          .slots = (uint32_t)msg->slots,
+                          .slot_bytes = msg->slot_bytes,
+                          .bytes = msg->bytes};
+    struct dl_error err = {0};
+    struct segment *grown = realloc(w->segments, (w->n_segments + 1) * sizeof *grown);
+
+    if (!grown)
+        return -ENOMEM;
+    w->segments = grown;
+    if (map_segment(fd, &seg, &err) < 0)
+        return send_failed(w, seg.id, &err);
+    w->segments[w->n_segments++] = seg;
+    return send_message(
+        w, &(struct dl_message){.number = DL_MSG_W_MAPPED, .w_mapped = {.id = msg->id}});
+}
+
+static void handle_unmap(struct worker *w, const struct dl_msg_w_unmap *msg)
+{
+    for (uint32_t i = 0; i < w->n_segments; i++) {
+        if (w->segments[i].id != msg->id)
+            continue;
+        munmap(w->segments[i].base, w->segments[i].bytes);
+        w->segments[i] = w->segments[--w->n_segments];
+        return;
+    }
+}
+
+static int handle_message(struct worker *w, const struct dl_message *msg)
+{
+    switch (msg->number) {
+    case DL_MSG_W_OPEN:
+        return handle_open(w, &msg->w_open);
+    case DL_MSG_W_SEGMENT:
+        return handle_segment(w, &msg->w_segment);
+    case DL_MSG_W_UNMAP:
+        handle_unmap(w, &msg->w_unmap);
+        return 0;
+    default:
+        return -EPROTO;
+    }
+}
+
+/* Reads what the socket has. 0, or negative: -EPIPE when the daemon has gone. */
+static int handle_socket(struct worker *w)
+{
+    ssize_t n = fdpass_recv(w->sock, &w->reader, MSG_DONTWAIT);
+
+    if (n == -EAGAIN)
+        return 0;
+    if (n <= 0)
+        return n == 0 ? -EPIPE : (int)n;
+    for (;;) {
+        struct dl_span payload;
+        struct dl_message msg;
+        struct dl_error err = {0};
+        int r = frame_reader_next(&w->reader, &payload);
+
+        if (r <= 0)
+            return r;
+        r = message_decode(payload.data, payload.len, TO_WORKER, &msg, &err);
+        if (r == 0)
+            r = handle_message(w, &msg);
+        if (r < 0) {
+            fprintf(stderr, "dloader-worker: %s\n", err.code ? err.message : strerror(-r));
+            return r;
+        }
+    }
+}
+
+/* ---- tasks ---------------------------------------------------------------------------------- */
+
+static void *find_slot(struct worker *w, const struct queue_task *task, uint64_t *ret_bytes)
+{
+    for (uint32_t i = 0; i < w->n_segments; i++) {
+        struct segment *seg = &w->segments[i];
+        if (seg->id == task->segment && task->slot < seg->slots) {
+            *ret_bytes = seg->slot_bytes;
+            return (char *)seg->base + slot_offset(seg->slot_bytes, task->slot);
+        }
+    }
+    return NULL;
+}
+
+/* What the next task will touch first was last written by another core: fetch it meanwhile. */
+static void expect(struct worker *w, const struct queue_task *next)
+{
+    uint64_t slot_bytes;
+    const char *slot = find_slot(w, next, &slot_bytes);
+
+    for (size_t line = 0; slot && line < EXPECT_BYTES; line += CACHE_LINE)
+        __builtin_prefetch(slot + line);
+}
+
+static void finish_task(struct worker *w, const struct queue_done *done, uint64_t started)
+{
+    uint64_t waiting = queue_count(&w->queues->tasks);
+
+    /* Never full: the daemon has fewer tasks out than the queue has records. */
+    (void)done_put(w->queues, done);
+    if (w->unannounced++ == 0)
+        w->unannounced_since = started;
+    /* The next task will take about as long as this one: would it be done in time? */
+    uint64_t age = started + 2 * done->cost_ns - w->unannounced_since;
+    if (w->rested || w->unannounced >= waiting || age >= ANNOUNCE_NS)
+        announce(w);
+    w->rested = false;
+}
+
+static uint64_t run_task(struct worker *w, const struct queue_task *task, uint64_t started)
+{
+    struct queue_done done = {.task = task->task};
+    struct queue_task next;
+    struct dl_error err; /* for nobody: the text goes into the slot */
+    uint64_t slot_bytes = 0;
+    void *slot = find_slot(w, task, &slot_bytes);
+    int r = -EFAULT;
+
+    if (task_peek(w->queues, &next))
+        expect(w, &next);
+    if (slot)
+        r = fetcher_fill(w->fetcher, slot, slot_bytes, &done.bytes, &err);
+    done.code = (uint32_t)-r;
+
+    uint64_t ended = now_ns();
+    done.cost_ns = ended - started;
+    finish_task(w, &done, started);
+    return ended;
+}
+
+/* Runs what is queued, as long as the socket may wait. */
+static void run_tasks(struct worker *w)
+{
+    uint64_t begun = now_ns();
+    uint64_t now = begun;
+    struct queue_task task;
+
+    while (now - begun < SOCKET_CHECK_NS && task_take(w->queues, &task))
+        now = run_task(w, &task, now);
+}
+
+static int wait_for_work(struct worker *w)
+{
+    struct pollfd fds[2] = {{.fd = w->sock, .events = POLLIN},
+                            {.fd = w->task_bell, .events = POLLIN}};
+    eventfd_t count;
+
+    if (w->queues && !queue_sleep(&w->queues->tasks))
+        return 0;
+    int n = poll(fds, w->queues ? 2 : 1, -1);
+    if (n < 0 && errno != EINTR)
+        return -errno;
+    if (w->queues)
+        queue_awake(&w->queues->tasks);
+    if (fds[1].revents && w->queues)
+        (void)eventfd_read(w->task_bell, &count);
+    return fds[0].revents ? handle_socket(w) : 0;
+}
+
+static void worker_deinit(struct worker *w)
+{
+    for (uint32_t i = 0; i < w->n_segments; i++)
+        munmap(w->segments[i].base, w->segments[i].bytes);
+    free(w->segments);
+    if (w->queues)
+        munmap(w->queues, sizeof *w->queues);
+    fetcher_free(w->fetcher);
+    frame_reader_deinit(&w->reader);
+    close_fdp(&w->task_bell);
+    close_fdp(&w->done_bell);
+}
+
+int worker_run(int sock)
+{
+    _cleanup_(worker_deinit)
+    struct worker w = {.sock = sock, .task_bell = -1, .done_bell = -1};
+    int r = 0;
+
+    while (r == 0) {
+        if (w.fetcher)
+            run_tasks(&w);
+        if (w.fetcher && !queue_empty(&w.queues->tasks)) {
+            r = handle_socket(&w);
+            continue;
+        }
+        announce(&w);
+        w.rested = true;
+        r = wait_for_work(&w);
+    }
+    return r == -EPIPE ? 0 : 1;
+}
