@@ -1,0 +1,39 @@
+/* The daemon's configuration: a YAML file and the command line become one immutable struct. */
+#ifndef DL_CONFIG_H
+#define DL_CONFIG_H
+
+#include "daemon/serve/log.h"
+#include "proto/error.h"
+
+struct config_limits {
+    uint64_t sessions;
+    uint64_t loaders;
+    uint64_t workers;
+    uint64_t bytes;
+    uint64_t leases;
+};
+
+struct config {
+    char *socket; /* owned */
+    uint32_t socket_mode;
+    char *socket_group; /* owned; "" = none */
+    char **data_roots;  /* owned, and each string; absolute, links resolved */
+    uint32_t n_data_roots;
+    char *worker;           /* owned; "" until config_find_worker() */
+    uint64_t linger;        /* ns */
+    uint64_t drain_timeout; /* ns */
+    enum log_level log_level;
+    struct config_limits limits;
+};
+
+/*
+ * Defaults, then the file at `path` (NULL: none). Errors name file, key, value and remedy.
+ * config_deinit() frees what it made; fine on a zeroed struct.
+ */
+int _nodiscard_ config_load(const char *path, struct config *ret, struct dl_error *err);
+void config_deinit(struct config *config);
+
+/* Fills config->worker if empty; -ENOENT when there is no such program. */
+int _nodiscard_ config_find_worker(struct config *config, struct dl_error *err);
+
+#endif

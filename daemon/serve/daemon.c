@@ -1,0 +1,507 @@
+#include "daemon/serve/daemon.h"
+
+#include "daemon/serve/notify.h"
+#include "daemon/serve/views.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include <utlist.h>
+
+enum { PRIVATE_PATIENCE_MS = 30 * 1000 }; /* for a private daemon's first client */
+
+struct registered {
+    UT_hash_handle hh; /* daemon.loaders, by key */
+    char *key;         /* owned; "uid:name" */
+    struct loader *loader;
+};
+
+static void finish(struct daemon *d);
+
+/* ---- loaders -------------------------------------------------------------------------------- */
+
+struct registered *registered_next(const struct registered *entry)
+{
+    return entry->hh.next;
+}
+
+struct loader *registered_loader(const struct registered *entry)
+{
+    return entry->loader;
+}
+
+static struct registered *find(struct daemon *d, uid_t uid, const char *name)
+{
+    char key[DL_ERROR_PATH_MAX];
+    struct registered *entry;
+
+    snprintf(key, sizeof key, "%u:%s", (unsigned)uid, name);
+    HASH_FIND_STR(d->loaders, key, entry);
+    return entry;
+}
+
+static void on_gone(void *context, struct loader *loader)
+{
+    struct daemon *d = context;
+    struct registered *entry;
+    struct registered *next;
+
+    HASH_ITER (hh, d->loaders, entry, next) {
+        if (entry->loader != loader)
+            continue;
+        HASH_DEL(d->loaders, entry);
+        free(entry->key);
+        free(entry);
+    }
+}
+
+static void on_retired(void *context, uint32_t segment)
+{
+    struct daemon *d = context;
+
+    for (struct session *s = d->sessions.head; s; s = session_next(s))
+        session_segment_retired(s, segment);
+}
+
+static int join(const struct registered *entry, const struct dl_spec *wanted, struct loader **ret,
+                struct dl_error *err)
+{
+    struct dl_error difference = {0};
+
+    if (spec_differs(loader_spec(entry->loader), wanted, &difference))
+        return dl_error_set(err, EEXIST, difference.path,
+                            "a loader named \"%s\" is open with another spec: %s", wanted->name,
+                            difference.message);
+    *ret = entry->loader;
+    return 0;
+}
+
+static const struct loader_events loader_events = {.opened = session_loader_opened,
+                                                   .deliver = session_deliver,
+                                                   .fault = session_fault,
+                                                   .finished = session_finished,
+                                                   .retired = on_retired,
+                                                   .gone = on_gone};
+
+static int make_loader(struct daemon *d, struct session *session, struct dl_spec *spec,
+                       struct loader **ret, struct dl_error *err)
+{
+    char key[DL_ERROR_PATH_MAX];
+    struct loader_options options = {.loop = &d->loop,
+                                     .config = &d->config,
+                                     .account = session_account(session),
+                                     .uid = session_uid(session),
+                                     .next_segment = &d->next_segment,
+                                     .events = &loader_events,
+                                     .context = d};
+
+    if (!spec->has_seed && getrandom(&spec->seed, sizeof spec->seed, 0) != sizeof spec->seed)
+        return dl_error_set(err, errno, "seed", "none can be drawn: %s", strerror(errno));
+    /* Python and JSON have trouble above 2^53, torch above 2^63: enough are left. */
+    if (!spec->has_seed)
+        spec->seed &= (1ull << 53) - 1;
+    snprintf(key, sizeof key, "%u:%s", (unsigned)options.uid, spec->name);
+    int r = loader_new(&options, spec, ret, err);
+    if (r < 0)
+        return r;
+    struct registered *entry = must_alloc(sizeof *entry);
+    entry->key = must_strdup(key);
+    entry->loader = *ret;
+    HASH_ADD_KEYPTR(hh, d->loaders, entry->key, strlen(entry->key), entry);
+    return 0;
+}
+
+/*
+ * A spec without a name has one made from its fingerprint, which leaves out seed, workers and
+ * memory: those who differ in these get "…-2" and so on instead of a refusal.
+ */
+static void find_free_name(struct daemon *d, uid_t uid, struct dl_spec *spec)
+{
+    _cleanup_free_ char *stem = must_strdup(spec->name);
+    const struct registered *entry;
+    struct dl_error difference;
+
+    for (unsigned i = 2; (entry = find(d, uid, spec->name)) &&
+                         spec_differs(loader_spec(entry->loader), spec, &difference);
+         i++) {
+        free(spec->name);
+        if (asprintf(&spec->name, "%s-%u", stem, i) < 0)
+            spec->name = must_strdup(stem);
+    }
+}
+
+static int find_loader(void *context, struct session *session, const struct value *spec_value,
+                       const char *base, struct loader **ret, struct dl_error *err)
+{
+    struct daemon *d = context;
+    _cleanup_(spec_deinit)
+    struct dl_spec spec = {0};
+    const struct registered *entry;
+    int r;
+
+    if (spec_value->type == VALUE_STRING) {
+        entry = find(d, session_uid(session), spec_value->string);
+        if (!entry)
+            return dl_error_set(err, ENOENT, "name",
+                                "no loader named \"%s\" is open; open it by its spec first",
+                                spec_value->string);
+        *ret = entry->loader;
+        return 0;
+    }
+    if (d->draining)
+        return dl_error_set(err, ESHUTDOWN, "", "the daemon is shutting down");
+    if ((r = spec_from_value(spec_value, base, &spec, err)) < 0)
+        return r;
+    if (!value_get(spec_value, "name"))
+        find_free_name(d, session_uid(session), &spec);
+    entry = find(d, session_uid(session), spec.name);
+    return entry ? join(entry, &spec, ret, err) : make_loader(d, session, &spec, ret, err);
+}
+
+static void free_loaders(struct daemon *d)
+{
+    struct registered *entry;
+    struct registered *next;
+
+    HASH_ITER (hh, d->loaders, entry, next) {
+        struct loader *loader = entry->loader;
+        on_gone(d, loader);
+        loader_free(loader);
+    }
+}
+
+/* ---- sessions ------------------------------------------------------------------------------- */
+
+static int make_view(void *context, const char *name, struct value *ret, struct dl_error *err)
+{
+    return views_make(context, name, ret, err);
+}
+
+static bool any_stream(const struct daemon *d)
+{
+    for (struct registered *e = d->loaders; e; e = registered_next(e)) {
+        const struct stream *stream;
+        DL_FOREACH (loader_streams(e->loader), stream) {
+            if (stream->sink) /* else nobody has asked for it */
+                return true;
+        }
+    }
+    return false;
+}
+
+static void on_deadline(uv_timer_t *timer)
+{
+    struct daemon *d = timer->data;
+
+    if (d->draining || !d->sessions.head) /* the latter: private, and nobody came */
+        finish(d);
+}
+
+/* No new work from here on; the end comes with the last stream, or at the deadline. */
+static void drain(struct daemon *d, bool with_deadline)
+{
+    if (!d->draining)
+        log_info("draining");
+    d->draining = true;
+    if (with_deadline)
+        uv_timer_start(&d->deadline, on_deadline, d->config.drain_timeout / 1000000, 0);
+    if (!any_stream(d))
+        finish(d);
+}
+
+static void reload(struct daemon *d, struct dl_error *err);
+
+static int control(void *context, struct session *session, const char *verb, struct dl_error *err)
+{
+    struct daemon *d = context;
+    uid_t uid = session_uid(session);
+
+    if (uid != 0 && uid != geteuid())
+        return dl_error_set(err, EPERM, verb,
+                            "only the daemon's own user (uid %u) and root may; you are uid %u",
+                            (unsigned)geteuid(), (unsigned)uid);
+    if (strcmp(verb, "stop") == 0) {
+        uv_timer_start(&d->deadline, on_deadline, 0, 0); /* once the answer is on its way */
+        d->draining = true;
+    } else if (strcmp(verb, "drain") == 0) {
+        d->draining = true;
+        if (!any_stream(d))
+            uv_timer_start(&d->deadline, on_deadline, 0, 0);
+    } else if (strcmp(verb, "reload") == 0) {
+        reload(d, err);
+        return -err->code;
+    } else {
+        return dl_error_set(err, EINVAL, verb, "the verbs are stop, drain and reload");
+    }
+    return 0;
+}
+
+static void on_ended(void *context, struct session *session)
+{
+    struct daemon *d = context;
+
+    session_list_remove(&d->sessions, session);
+    if (d->stopping && !d->sessions.head)
+        free_loaders(d);
+    if (d->stopping)
+        return;
+    if ((d->options.private && !d->sessions.head) || (d->draining && !any_stream(d)))
+        finish(d);
+}
+
+static int may_start(void *context, struct dl_error *err)
+{
+    const struct daemon *d = context;
+
+    if (d->draining)
+        return dl_error_set(err, ESHUTDOWN, "", "the daemon is shutting down");
+    return 0;
+}
+
+static void on_stream_ended(void *context)
+{
+    struct daemon *d = context;
+
+    if (d->draining && !any_stream(d))
+        finish(d);
+}
+
+static const struct session_events session_events = {.find_loader = find_loader,
+                                                     .view = make_view,
+                                                     .control = control,
+                                                     .may_start = may_start,
+                                                     .stream_ended = on_stream_ended,
+                                                     .ended = on_ended};
+
+static void on_accepted(void *context, int fd)
+{
+    struct daemon *d = context;
+    struct session_options options = {.loop = &d->loop,
+                                      .fd = fd,
+                                      .id = ++d->next_session,
+                                      .quota = d->quota,
+                                      .events = &session_events,
+                                      .context = d};
+    struct session *session;
+    struct dl_error err = {0};
+
+    if (session_new(&options, &session, &err) < 0) {
+        log_warning("a connection is refused: %s: %s", err.path, err.message);
+        return;
+    }
+    d->sessions_ever++;
+    session_list_add(&d->sessions, session);
+}
+
+/* ---- signals and service manager ------------------------------------------------------------ */
+
+static void apply_options(struct daemon *d, struct config *config)
+{
+    if (d->options.socket) {
+        free(config->socket);
+        config->socket = must_strdup(d->options.socket);
+    }
+    if (d->options.log_level)
+        (void)!log_level_from_name(d->options.log_level, &config->log_level);
+}
+
+static void reload(struct daemon *d, struct dl_error *err)
+{
+    struct config config = {0};
+    char *socket = d->config.socket;
+
+    notify_reloading();
+    if (config_load(d->options.config_path, &config, err) < 0) {
+        log_error("the configuration stays as it was: %s: %s", err->path, err->message);
+    } else if (config_find_worker(&config, err) < 0) {
+        log_error("the configuration stays as it was: %s: %s", err->path, err->message);
+        config_deinit(&config);
+    } else {
+        apply_options(d, &config);
+        free(config.socket); /* a socket that clients know does not move */
+        config.socket = steal_ptr(socket);
+        d->config.socket = NULL;
+        config_deinit(&d->config);
+        d->config = config;
+        log_set_level(config.log_level);
+        quota_set_limits(d->quota, &config.limits);
+        log_info("reloaded %s", d->options.config_path ? d->options.config_path : "the defaults");
+    }
+    notify_ready("serving");
+}
+
+static const int signal_numbers[] = {SIGTERM, SIGINT, SIGHUP};
+
+/* While nobody handles them, these would end the daemon before it has cleared up. */
+static void hold_signals(int how)
+{
+    sigset_t set;
+
+    sigemptyset(&set);
+    for (size_t i = 0; i < ARRAY_SIZE(signal_numbers); i++)
+        sigaddset(&set, signal_numbers[i]);
+    (void)pthread_sigmask(how, &set, NULL);
+}
+
+static void on_signal(uv_signal_t *handle, int number)
+{
+    struct daemon *d = handle->data;
+    struct dl_error err = {0};
+
+    if (number == SIGHUP)
+        reload(d, &err);
+    else if (d->draining)
+        finish(d); /* asked twice */
+    else
+        drain(d, true);
+}
+
+static void on_watchdog(uv_timer_t *timer)
+{
+    (void)timer;
+    notify_watchdog();
+}
+
+/* ---- beginning and end ---------------------------------------------------------------------- */
+
+/* Ends sessions, loaders and all handles; the loop then runs dry. */
+static void finish(struct daemon *d)
+{
+    struct dl_error err = {0};
+
+    if (d->stopping)
+        return;
+    d->stopping = d->draining = true;
+    notify_stopping();
+    log_info("stopping");
+    d->listener = listener_free(d->listener);
+    dl_error_set(&err, ESHUTDOWN, "", "the daemon is shutting down");
+    for (struct session *s = d->sessions.head; s; s = session_next(s))
+        session_end(s, &err);
+    if (!d->sessions.head)
+        free_loaders(d); /* else when the last session has let go of them */
+    hold_signals(SIG_BLOCK);
+    for (size_t i = 0; i < ARRAY_SIZE(d->signals); i++)
+        uv_close((uv_handle_t *)&d->signals[i], NULL);
+    uv_close((uv_handle_t *)&d->watchdog, NULL);
+    uv_close((uv_handle_t *)&d->deadline, NULL);
+}
+
+static void default_socket(struct config *config)
+{
+    const char *runtime = getenv("XDG_RUNTIME_DIR");
+    _cleanup_free_ char *dir = NULL;
+
+    if (geteuid() == 0 || !runtime || strcmp(config->socket, "/run/dloaderd/socket") != 0) {
+        if (geteuid() == 0 && strncmp(config->socket, "/run/dloaderd/", 14) == 0)
+            (void)mkdir("/run/dloaderd", 0755);
+        return;
+    }
+    if (asprintf(&dir, "%s/dloaderd", runtime) < 0)
+        return;
+    (void)mkdir(dir, 0700);
+    free(config->socket);
+    if (asprintf(&config->socket, "%s/socket", dir) < 0)
+        config->socket = must_strdup("");
+}
+
+/* The configured path is not the one when the service manager listens for us. */
+static void name_passed(struct config *config, int fd)
+{
+    struct sockaddr_un address = {0};
+    socklen_t len = sizeof address;
+
+    if (getsockname(fd, (struct sockaddr *)&address, &len) < 0 || len > sizeof address)
+        return;
+    free(config->socket);
+    config->socket = strndup(address.sun_path, sizeof address.sun_path);
+    if (!config->socket)
+        config->socket = must_strdup("");
+}
+
+static int configure(struct daemon *d, struct dl_error *err)
+{
+    enum log_level level;
+    int r = config_load(d->options.config_path, &d->config, err);
+
+    if (r < 0)
+        return r;
+    if (d->options.log_level && log_level_from_name(d->options.log_level, &level) < 0)
+        return dl_error_set(err, EINVAL, "--log-level",
+                            "\"%s\" is not one of error, warning, info, debug",
+                            d->options.log_level);
+    apply_options(d, &d->config);
+    if (!d->options.socket)
+        default_socket(&d->config);
+    log_set_level(d->config.log_level);
+    return config_find_worker(&d->config, err);
+}
+
+static int begin(struct daemon *d, struct dl_error *err)
+{
+    int r = configure(d, err);
+
+    if (r < 0)
+        return r;
+    d->quota = quota_new(&d->config.limits);
+    d->next_segment = 1;
+    d->begun_ns = uv_hrtime();
+    int passed = notify_listen_fd();
+    if (passed < -1)
+        return dl_error_set(err, -passed, "LISTEN_FDS",
+                            "the service manager must pass one listening Unix stream socket");
+    if (passed >= 0)
+        name_passed(&d->config, passed);
+    hold_signals(SIG_BLOCK);
+    r = listener_new(&d->loop, &d->config, passed, on_accepted, d, &d->listener, err);
+    if (r < 0)
+        return r;
+    for (size_t i = 0; i < ARRAY_SIZE(d->signals); i++) {
+        uv_signal_init(&d->loop, &d->signals[i]);
+        d->signals[i].data = d;
+        uv_signal_start(&d->signals[i], on_signal, signal_numbers[i]);
+    }
+    hold_signals(SIG_UNBLOCK);
+    uv_timer_init(&d->loop, &d->watchdog);
+    uv_timer_init(&d->loop, &d->deadline);
+    d->deadline.data = d;
+    uint64_t period = notify_watchdog_ms();
+    if (period)
+        uv_timer_start(&d->watchdog, on_watchdog, period, period);
+    if (d->options.private)
+        uv_timer_start(&d->deadline, on_deadline, PRIVATE_PATIENCE_MS, 0);
+    return 0;
+}
+
+int daemon_run(const struct daemon_options *options)
+{
+    struct daemon d = {.options = *options};
+    struct dl_error err = {0};
+    int r = uv_loop_init(&d.loop);
+
+    if (r < 0) {
+        log_error("no event loop: %s", uv_strerror(r));
+        return 1;
+    }
+    (void)signal(SIGPIPE, SIG_IGN);
+    r = begin(&d, &err);
+    if (r < 0) {
+        log_error("%s%s%s", err.path, *err.path ? ": " : "", err.message);
+    } else {
+        log_info("listening on %s", d.config.socket);
+        notify_ready("serving");
+    }
+    uv_run(&d.loop, UV_RUN_DEFAULT);
+    assert(!d.loaders && !d.sessions.head);
+    quota_free(d.quota);
+    config_deinit(&d.config);
+    int left = uv_loop_close(&d.loop);
+    assert(left == 0);
+    return r < 0 ? 1 : 0;
+}

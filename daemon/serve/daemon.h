@@ -1,0 +1,45 @@
+/*
+ * The daemon: composition root. It builds the parts, knows all of them, and takes them down in
+ * reverse. The only file that every other module of serve/ may be found in.
+ */
+#ifndef DL_DAEMON_H
+#define DL_DAEMON_H
+
+#include "daemon/serve/listener.h"
+#include "daemon/serve/session.h"
+
+struct daemon_options {
+    const char *config_path; /* NULL: none */
+    const char *socket;      /* NULL: as configured */
+    const char *log_level;   /* NULL: as configured */
+    bool private;            /* ends when its last client leaves */
+};
+
+/* What lives in the daemon; views.c reads it. */
+struct daemon {
+    struct daemon_options options;
+    struct config config;
+    uv_loop_t loop;
+    uv_signal_t signals[3]; /* SIGTERM, SIGINT, SIGHUP */
+    uv_timer_t watchdog;
+    uv_timer_t deadline; /* of a drain; or of a private daemon's first client */
+    struct listener *listener;
+    struct quota *quota;
+    struct session_list sessions;
+    struct registered *loaders; /* by user and name */
+    uint64_t next_session;
+    uint64_t sessions_ever;
+    uint32_t next_segment;
+    uint64_t begun_ns;
+    bool draining;
+    bool stopping;
+};
+
+/* A loader under its key; see daemon.c. */
+struct registered *registered_next(const struct registered *entry);
+struct loader *registered_loader(const struct registered *entry);
+
+/* Runs until it is told to stop. Returns the process's exit status. */
+int daemon_run(const struct daemon_options *options);
+
+#endif

@@ -1,0 +1,24 @@
+/*
+ * The listening socket: the service manager's, or one of our own at a path. A path where a live
+ * daemon listens is refused, one that a dead daemon left is taken over; a lock file beside it
+ * decides who is who without a race.
+ */
+#ifndef DL_LISTENER_H
+#define DL_LISTENER_H
+
+#include "daemon/serve/config.h"
+
+#include <uv.h>
+
+struct listener;
+
+/* `accepted` owns the descriptor. */
+typedef void (*listener_accepted)(void *context, int fd);
+
+int _nodiscard_ listener_new(uv_loop_t *loop, const struct config *config, int passed_fd,
+                             listener_accepted accepted, void *context, struct listener **ret,
+                             struct dl_error *err);
+/* Closes it and removes what it made. NULL is fine. */
+struct listener *listener_free(struct listener *listener);
+
+#endif

@@ -1,0 +1,398 @@
+#include "daemon/serve/loader_private.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+
+#include <utlist.h>
+
+/* ---- opening and closing -------------------------------------------------------------------- */
+
+void loader_say_gone(struct loader *loader)
+{
+    if (!loader->gone)
+        loader->o.events->gone(loader->o.context, loader);
+    loader->gone = true;
+}
+
+static void on_end(uv_timer_t *timer)
+{
+    struct loader *loader = timer->data;
+
+    loader_say_gone(loader);
+    loader_free(loader);
+}
+
+void loader_end_after(struct loader *loader, uint64_t ms)
+{
+    uv_timer_start(&loader->end, on_end, ms, 0);
+}
+
+int loader_new(const struct loader_options *options, struct dl_spec *spec, struct loader **ret,
+               struct dl_error *err)
+{
+    struct loader *loader = must_alloc(sizeof *loader);
+    int r = quota_charge(options->account, QUOTA_LOADERS, 1, err);
+
+    loader->o = *options;
+    loader->spec = *spec;
+    *spec = (struct dl_spec){0};
+    if (r < 0 || (r = spec_fingerprint(&loader->spec, &loader->fingerprint)) < 0)
+        goto refused;
+    r = pool_new(&(struct pool_options){.loop = options->loop,
+                                        .config = options->config,
+                                        .spec = &loader->spec,
+                                        .account = options->account,
+                                        .next_segment = options->next_segment,
+                                        .events = &loader_pool_events,
+                                        .owner = loader},
+                 &loader->pool, err);
+    if (r < 0) {
+        quota_return(options->account, QUOTA_LOADERS, 1);
+        goto refused;
+    }
+    uv_timer_init(options->loop, &loader->end);
+    loader->end.data = loader;
+    loader->expecting = true;
+    *ret = loader;
+    return 0;
+
+refused:
+    spec_deinit(&loader->spec);
+    free(loader);
+    return r;
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+    struct loader *loader = handle->data;
+
+    spec_deinit(&loader->spec);
+    free(loader);
+}
+
+struct loader *loader_free(struct loader *loader)
+{
+    struct loader_user *user;
+    struct loader_user *next;
+
+    if (!loader)
+        return NULL;
+    DL_FOREACH_SAFE (loader->users, user, next) {
+        loader_detach(user);
+    }
+    loader_drop_expected(loader, NULL);
+    assert(!loader->streams && !loader->waiting && !loader->epochs.epochs);
+    loader->pool = pool_free(loader->pool);
+    quota_return(loader->o.account, QUOTA_LOADERS, 1);
+    uv_close((uv_handle_t *)&loader->end, on_closed);
+    return NULL;
+}
+
+void loader_tell_opened(struct loader *loader, struct loader_user *user)
+{
+    user->told = true;
+    if (loader->state == LOADER_BROKEN) {
+        loader_detach(user);
+        loader->o.events->opened(user, &loader->why_broken);
+    } else {
+        loader->o.events->opened(user, NULL);
+    }
+}
+
+void loader_attach(struct loader *loader, struct loader_user *user)
+{
+    user->loader = loader;
+    user->told = false;
+    DL_APPEND(loader->users, user);
+    uv_timer_stop(&loader->end);
+    if (loader->state != LOADER_OPENING)
+        loader_tell_opened(loader, user);
+}
+
+void loader_detach(struct loader_user *user)
+{
+    struct loader *loader = user->loader;
+
+    if (!loader)
+        return;
+    DL_DELETE(loader->users, user);
+    user->loader = NULL;
+    if (loader->users)
+        return;
+    loader_drop_expected(loader, NULL);
+    if (loader->pool)
+        loader_end_after(loader,
+                         loader->state == LOADER_BROKEN ? 0 : loader->o.config->linger / 1000000);
+}
+
+/* ---- streams -------------------------------------------------------------------------------- */
+
+struct stream *loader_find_stream(struct loader *loader, uint64_t epoch, uint64_t rank,
+                                  uint64_t world, bool expected)
+{
+    struct stream *stream;
+
+    DL_FOREACH (loader->streams, stream) {
+        if (stream->params.epoch == epoch && stream->params.rank == rank &&
+            stream->params.world == world && (stream->sink == NULL) == expected)
+            return stream;
+    }
+    return NULL;
+}
+
+static enum plan_order plan_order(const struct dl_spec *spec)
+{
+    if (spec->sampler == SAMPLER_SEQUENTIAL)
+        return PLAN_SEQUENTIAL;
+    return spec->order == ORDER_TORCH ? PLAN_TORCH : PLAN_NATIVE;
+}
+
+static struct plan_params plan_params(const struct loader *loader, const struct stream_params *p)
+{
+    const struct dl_spec *spec = &loader->spec;
+
+    return (struct plan_params){.length = loader->length,
+                                .order = plan_order(spec),
+                                .seed = spec->seed,
+                                .epoch = p->epoch,
+                                .world = p->world,
+                                .batch_size = spec->batch_size,
+                                .drop_last = spec->drop_last,
+                                .even = spec->even};
+}
+
+static int add_stream(struct loader *loader, struct stream_params *params, struct stream **ret,
+                      struct dl_error *err)
+{
+    struct plan_params plan = plan_params(loader, params);
+    struct epoch *epoch;
+    int r = epoch_ref(&loader->epochs, &plan, &epoch);
+
+    if (r < 0)
+        return dl_error_set(err, -r, "epoch", "the plan cannot be made: %s", strerror(-r));
+    params->steps = plan_steps(epoch_plan(epoch), params->rank);
+    if (params->first > params->steps) {
+        epoch_unref(&loader->epochs, epoch);
+        return dl_error_set(err, EINVAL, "step",
+                            "step %llu is past the end: rank %llu of %llu has %llu steps",
+                            (unsigned long long)params->first, (unsigned long long)params->rank,
+                            (unsigned long long)params->world, (unsigned long long)params->steps);
+    }
+    struct stream *stream = stream_new(params);
+    stream->plan = epoch;
+    DL_APPEND(loader->streams, stream);
+    *ret = stream;
+    return 0;
+}
+
+int loader_start(struct loader *loader, const struct stream_params *wanted, void *sink,
+                 struct stream **ret, uint64_t *ret_samples, struct dl_error *err)
+{
+    struct stream_params params = *wanted;
+    struct stream *stream = NULL;
+
+    if (loader->state == LOADER_BROKEN) {
+        *err = loader->why_broken;
+        return -err->code;
+    }
+    if (params.credits == 0)
+        params.credits = loader_credits(loader);
+    if (params.first == 0)
+        stream = loader_find_stream(loader, params.epoch, params.rank, params.world, true);
+    if (stream && stream->window <= params.credits) {
+        params.steps = stream->params.steps;
+        stream->params = params;
+    } else {
+        loader_drop_expected(loader, &params);
+        int r = add_stream(loader, &params, &stream, err);
+        if (r < 0)
+            return r;
+    }
+    if (params.epoch == loader->last.epoch + 1 && params.rank == loader->last.rank &&
+        params.world == loader->last.world)
+        loader->expecting = true;
+    loader->last = params;
+    stream->sink = sink;
+    stream->begun_ns = uv_hrtime();
+    *ret_samples = plan_samples(epoch_plan(stream->plan), params.rank);
+    *ret = stream;
+    return 0;
+}
+
+void loader_expect_next(struct loader *loader, const struct stream *stream)
+{
+    struct stream_params params = stream->params;
+    struct stream *next;
+
+    params.epoch++;
+    params.first = 0;
+    if (!loader->expecting || stream->stopped || !stream->sink || stream->to_plan < params.steps ||
+        params.epoch == 0 || params.steps == 0 ||
+        loader_find_stream(loader, params.epoch, params.rank, params.world, true) ||
+        loader_find_stream(loader, params.epoch, params.rank, params.world, false))
+        return;
+    /* Failing is no loss: the epoch then starts when it is asked for. */
+    (void)!add_stream(loader, &params, &next, NULL);
+}
+
+void loader_drop_steps(struct loader *loader, struct stream *stream)
+{
+    struct step *step;
+    struct step *next;
+
+    HASH_ITER (hh, stream->steps, step, next) {
+        switch (step->state) {
+        case STEP_LEASED:
+        case STEP_PINNED:
+            break;
+        case STEP_RUNNING: /* the worker is writing: see abandoned() */
+            stream_abandon(stream, step);
+            break;
+        case STEP_READY:
+            pool_slot(loader->pool, step->segment, step->slot, SLOT_DISCARD);
+            stream_forget(stream, step);
+            break;
+        case STEP_WAITING:
+            DL_DELETE(loader->waiting, step);
+            stream_forget(stream, step);
+            break;
+        case STEP_FAULTED:
+            stream_forget(stream, step);
+            break;
+        }
+    }
+}
+
+void loader_stop(struct loader *loader, struct stream *stream)
+{
+    if (stream->stopped)
+        return;
+    stream_stop(stream);
+    loader_drop_steps(loader, stream);
+}
+
+static void give_back(struct loader *loader, struct stream *stream, struct step *step)
+{
+    struct segment *segment = step->segment;
+    uint32_t slot = step->slot;
+
+    stream_forget(stream, step);
+    quota_return(loader->o.account, QUOTA_LEASES, 1);
+    pool_slot(loader->pool, segment, slot, SLOT_RELEASE);
+}
+
+void loader_end(struct loader *loader, struct stream *stream)
+{
+    struct step *step;
+    struct step *next;
+
+    if (!stream)
+        return;
+    loader_stop(loader, stream);
+    HASH_ITER (hh, stream->steps, step, next) {
+        give_back(loader, stream, step);
+    }
+    DL_DELETE(loader->streams, stream);
+    epoch_unref(&loader->epochs, stream->plan);
+    stream_free(stream);
+}
+
+bool loader_drop_expected(struct loader *loader, const struct stream_params *instead)
+{
+    struct stream *stream;
+    struct stream *next;
+    bool any = false;
+
+    DL_FOREACH_SAFE (loader->streams, stream, next) {
+        if (stream->sink || (instead && (stream->params.rank != instead->rank ||
+                                         stream->params.world != instead->world)))
+            continue;
+        loader->expecting = loader->expecting && !instead;
+        loader_end(loader, stream);
+        any = true;
+    }
+    return any;
+}
+
+bool loader_release(struct loader *loader, struct stream *stream, uint64_t number)
+{
+    struct step *step = stream_lease(stream, number);
+
+    if (step)
+        give_back(loader, stream, step);
+    return step != NULL;
+}
+
+bool loader_pin(struct loader *loader, struct stream *stream, uint64_t number)
+{
+    struct step *step = stream_lease(stream, number);
+
+    (void)loader;
+    if (step)
+        stream_pin(stream, step);
+    return step != NULL;
+}
+
+/* ---- views ---------------------------------------------------------------------------------- */
+
+const struct dl_spec *loader_spec(const struct loader *loader)
+{
+    return &loader->spec;
+}
+
+uid_t loader_uid(const struct loader *loader)
+{
+    return loader->o.uid;
+}
+
+uint64_t loader_length(const struct loader *loader)
+{
+    return loader->length;
+}
+
+uint64_t loader_fingerprint(const struct loader *loader)
+{
+    return loader->fingerprint;
+}
+
+uint32_t loader_credits(const struct loader *loader)
+{
+    return (uint32_t)min_u64((uint64_t)loader->spec.prefetch * loader->spec.workers + 1,
+                             DL_MAX_CREDITS);
+}
+
+bool loader_is_open(const struct loader *loader)
+{
+    return loader->state == LOADER_OPEN;
+}
+
+const struct pool *loader_pool(const struct loader *loader)
+{
+    return loader->pool;
+}
+
+const struct stream *loader_streams(const struct loader *loader)
+{
+    return loader->streams;
+}
+
+const char *loader_state(const struct loader *loader)
+{
+    static const char *const names[] = {"opening", "open", "broken"};
+    return names[loader->state];
+}
+
+uint32_t loader_users(const struct loader *loader)
+{
+    struct loader_user *user;
+    uint32_t n = 0;
+
+    DL_COUNT(loader->users, user, n);
+    return n;
+}
+
+const struct loader_totals *loader_totals(const struct loader *loader)
+{
+    return &loader->totals;
+}

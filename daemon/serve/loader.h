@@ -1,0 +1,101 @@
+/*
+ * A loader as the daemon keeps it: a spec, its pool, and the streams that read from it. It decides
+ * which step is loaded next and hands batches on in order.
+ *
+ * Order of service: steps whose worker died first, then the streams in turn, one step each, as far
+ * as their windows reach.
+ *
+ * Look-ahead: when a stream has planned its last step, the slots it gives back go to the rank's
+ * next epoch, before anyone has asked for it. The stream made for that is *expected*: it has no
+ * sink, its window and its predecessor's together stay within the credits, and loader_start() for
+ * that epoch takes it over with the batches that are ready. So an epoch starts without a pause. If
+ * another epoch is started instead, what was expected is dropped, and the loader stops expecting
+ * until epochs follow each other again.
+ *
+ * Main thread only. Callbacks come from the loop or from loader_pump().
+ */
+#ifndef DL_LOADER_H
+#define DL_LOADER_H
+
+#include "daemon/serve/pool.h"
+#include "daemon/serve/stream.h"
+
+struct loader;
+
+/* One session's opening of a loader; embedded in the session's own record of it. */
+struct loader_user {
+    struct loader_user *prev, *next; /* loader.users (utlist) */
+    struct loader *loader;           /* borrowed; NULL once the loader is gone */
+    bool told;                       /* `opened` was called */
+};
+
+struct loader_events {
+    /* err NULL: it is open. Else the user is detached already. */
+    void (*opened)(struct loader_user *user, const struct dl_error *err);
+    /* These steps were leased to the stream's sink, in order. */
+    void (*deliver)(struct stream *stream, struct step *const *steps, uint32_t n);
+    /* In place of a step (number), or UINT64_MAX. `final`: the stream is over. */
+    void (*fault)(struct stream *stream, uint64_t number, const struct dl_error *err, bool final);
+    void (*finished)(struct stream *stream);
+    void (*retired)(void *context, uint32_t segment);
+    /* Nobody may join it any more, and soon it is freed. */
+    void (*gone)(void *context, struct loader *loader);
+};
+
+struct loader_options {
+    uv_loop_t *loop;
+    const struct config *config; /* borrowed */
+    struct quota_account *account;
+    uid_t uid;
+    uint32_t *next_segment;
+    const struct loader_events *events; /* borrowed, static */
+    void *context;
+};
+
+/* Consumes `spec` (zeroed on return, also on failure). Starts the workers. */
+int _nodiscard_ loader_new(const struct loader_options *options, struct dl_spec *spec,
+                           struct loader **ret, struct dl_error *err);
+/* Ends it now: users are detached without a call, streams must be gone. */
+struct loader *loader_free(struct loader *loader);
+
+void loader_attach(struct loader *loader, struct loader_user *user);
+/* The user's streams are stopped already. */
+void loader_detach(struct loader_user *user);
+
+const struct dl_spec *loader_spec(const struct loader *loader);
+uid_t loader_uid(const struct loader *loader);
+uint64_t loader_length(const struct loader *loader); /* samples; once open */
+uint64_t loader_fingerprint(const struct loader *loader);
+uint32_t loader_credits(const struct loader *loader); /* prefetch × workers + 1 */
+bool loader_is_open(const struct loader *loader);
+
+/* Starts a stream; -EINVAL, -ENOMEM, -EDQUOT with `err`. Batches come with the next pump. */
+int _nodiscard_ loader_start(struct loader *loader, const struct stream_params *params, void *sink,
+                             struct stream **ret, uint64_t *ret_samples, struct dl_error *err);
+/* Nothing more is loaded for it; leases stay. */
+void loader_stop(struct loader *loader, struct stream *stream);
+/* Stops it, gives its leases back and frees it. NULL is fine. */
+void loader_end(struct loader *loader, struct stream *stream);
+
+/* False: the client has no such lease. */
+bool _nodiscard_ loader_release(struct loader *loader, struct stream *stream, uint64_t step);
+bool _nodiscard_ loader_pin(struct loader *loader, struct stream *stream, uint64_t step);
+
+/* Collects what is done, hands out what can be, delivers what is due. After any change. */
+void loader_pump(struct loader *loader);
+
+/* For the views. */
+const struct pool *loader_pool(const struct loader *loader);
+const struct stream *loader_streams(const struct loader *loader);
+const char *loader_state(const struct loader *loader);
+uint32_t loader_users(const struct loader *loader);
+struct loader_totals {
+    uint64_t batches;
+    uint64_t samples;
+    uint64_t bytes;
+    uint64_t faults;
+    uint64_t retries; /* steps run again after a worker's death */
+};
+const struct loader_totals *loader_totals(const struct loader *loader);
+
+#endif

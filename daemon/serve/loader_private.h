@@ -1,0 +1,53 @@
+/*
+ * The inside of a loader, shared by loader.c (opening, streams) and loader_work.c (which step next,
+ * which batch is due). Nobody else includes it.
+ */
+#ifndef DL_LOADER_PRIVATE_H
+#define DL_LOADER_PRIVATE_H
+
+#include "daemon/serve/epoch.h"
+#include "daemon/serve/loader.h"
+
+enum loader_state { LOADER_OPENING, LOADER_OPEN, LOADER_BROKEN };
+
+struct loader {
+    struct loader_options o;
+    struct dl_spec spec; /* owned */
+    enum loader_state state;
+    struct dl_error why_broken;
+    struct pool *pool;         /* owned */
+    struct loader_user *users; /* borrowed list */
+    struct stream *streams;    /* owned list, in the order of service */
+    struct step *waiting;      /* steps to run again (utlist), borrowed from their streams */
+    struct epoch_set epochs;
+    uv_timer_t end; /* linger, or the end of a broken loader */
+    uint64_t length;
+    uint64_t fingerprint;
+    struct loader_totals totals;
+    struct stream_params last; /* the stream started last */
+    bool expecting;            /* epochs have followed each other so far */
+    bool pumping;
+    bool gone; /* the registry was told */
+};
+
+/* loader.c */
+void loader_say_gone(struct loader *loader);
+void loader_end_after(struct loader *loader, uint64_t ms);
+void loader_tell_opened(struct loader *loader, struct loader_user *user);
+/* What of the stream is not yet delivered never will be. */
+void loader_drop_steps(struct loader *loader, struct stream *stream);
+/* The stream of that rank and epoch that a client has, or (`expected`) that nobody has yet. */
+struct stream *loader_find_stream(struct loader *loader, uint64_t epoch, uint64_t rank,
+                                  uint64_t world, bool expected);
+/* A stream that has planned its last step makes room for the next epoch's first. */
+void loader_expect_next(struct loader *loader, const struct stream *stream);
+/*
+ * Drops expected streams: all, or those of a rank that starts another epoch `instead`, which shows
+ * that the guess was wrong. True if there was any.
+ */
+bool loader_drop_expected(struct loader *loader, const struct stream_params *instead);
+
+/* loader_work.c */
+extern const struct pool_events loader_pool_events;
+
+#endif

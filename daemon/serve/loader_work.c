@@ -1,0 +1,366 @@
+#include "daemon/serve/loader_private.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+
+#include <utlist.h>
+
+enum {
+    DELIVER_AT_ONCE = 256, /* steps handed to the sink in one call */
+    NAMED_INDICES = 8,     /* sample indices listed in a fault's message */
+};
+
+/* ---- faults --------------------------------------------------------------------------------- */
+
+static const char *dataset_path(const struct dl_spec *spec)
+{
+    return spec->dataset.n_files > 0 ? spec->dataset.files[0].path
+                                     : dataset_kind_name(spec->dataset.kind);
+}
+
+/* "step 7 of epoch 0 (samples 3, 9, …, 256 in all)", from the slot: the plan may be in use. */
+static void name_step(struct step *step, char *text, size_t len)
+{
+    const uint64_t *indices = slot_indices(segment_slot(step->segment, step->slot));
+    int at =
+        snprintf(text, len, "step %llu of epoch %llu (sample%s", (unsigned long long)step->number,
+                 (unsigned long long)step->stream->params.epoch, step->samples == 1 ? "" : "s");
+
+    for (uint32_t i = 0; i < step->samples && i < NAMED_INDICES; i++)
+        at += snprintf(text + at, len - (size_t)at, "%s %llu", i ? "," : "",
+                       (unsigned long long)indices[i]);
+    if (step->samples > NAMED_INDICES)
+        at += snprintf(text + at, len - (size_t)at, ", … %u in all", step->samples);
+    snprintf(text + at, len - (size_t)at, ")");
+}
+
+static void fault(struct loader *loader, struct step *step, int code, const char *what)
+{
+    struct dl_error err = {0};
+    char name[384];
+
+    name_step(step, name, sizeof name);
+    dl_error_set(&err, code, dataset_path(&loader->spec), "%s: %s", name, what);
+    step_fault(step, &err);
+    loader->totals.faults++;
+}
+
+/* A step nobody waits for any more, while a worker still had it. */
+static bool abandoned(struct step *step)
+{
+    if (step->stream)
+        return false;
+    free(step);
+    return true;
+}
+
+/* ---- what the pool tells -------------------------------------------------------------------- */
+
+static void on_ready(void *owner, uint64_t length)
+{
+    struct loader *loader = owner;
+    struct loader_user *user;
+    struct loader_user *next;
+
+    loader->length =
+        loader->spec.dataset.kind == DATASET_RANGE ? loader->spec.dataset.length : length;
+    loader->state = LOADER_OPEN;
+    DL_FOREACH_SAFE (loader->users, user, next) {
+        loader_tell_opened(loader, user);
+    }
+}
+
+static void on_broken(void *owner, const struct dl_error *err)
+{
+    struct loader *loader = owner;
+    struct loader_user *user;
+    struct loader_user *next;
+    struct stream *stream;
+
+    log_warning("%s: %s%s%s", loader->spec.name, err->path, *err->path ? ": " : "", err->message);
+    loader->state = LOADER_BROKEN;
+    loader->why_broken = *err;
+    DL_FOREACH (loader->streams, stream) {
+        if (!stream->stopped) {
+            loader_drop_steps(loader, stream);
+            stream_stop(stream);
+            if (stream->sink)
+                loader->o.events->fault(stream, UINT64_MAX, err, true);
+        }
+    }
+    loader_say_gone(loader);
+    DL_FOREACH_SAFE (loader->users, user, next) {
+        if (!user->told)
+            loader_tell_opened(loader, user);
+    }
+    if (!loader->users)
+        loader_end_after(loader, 0);
+}
+
+static void on_done(void *owner, void *tag, uint64_t bytes)
+{
+    struct loader *loader = owner;
+    struct step *step = tag;
+
+    if (!step->stream)
+        pool_slot(loader->pool, step->segment, step->slot, SLOT_DISCARD);
+    if (!abandoned(step))
+        step_ready(step, bytes);
+}
+
+static void on_failed(void *owner, void *tag, const struct dl_error *err)
+{
+    struct step *step = tag;
+
+    if (!abandoned(step))
+        fault(owner, step, err->code, err->message);
+}
+
+static void on_lost(void *owner, void *tag, bool culprit, const char *cause)
+{
+    struct loader *loader = owner;
+    struct step *step = tag;
+    char what[DL_ERROR_MESSAGE_MAX];
+
+    if (abandoned(step))
+        return;
+    step->attempts += culprit;
+    loader->totals.retries += culprit;
+    if (step->attempts > loader->spec.retries) {
+        snprintf(what, sizeof what, "%s; given up after %u attempt%s (workers.retries)", cause,
+                 step->attempts, step->attempts == 1 ? "" : "s");
+        fault(loader, step, EIO, what);
+        return;
+    }
+    step_lost(step);
+    DL_APPEND(loader->waiting, step);
+}
+
+static void on_reclaim(void *owner)
+{
+    struct loader *loader = owner;
+    struct stream *stream;
+    struct step *step;
+    struct step *next;
+
+    DL_FOREACH (loader->streams, stream) {
+        HASH_ITER (hh, stream->steps, step, next) {
+            if (step->state != STEP_READY || step->segment->active)
+                continue;
+            struct segment *segment = step->segment;
+            step_lost(step);
+            DL_APPEND(loader->waiting, step);
+            pool_slot(loader->pool, segment, step->slot, SLOT_DISCARD);
+        }
+    }
+}
+
+static void on_retired(void *owner, uint32_t segment)
+{
+    struct loader *loader = owner;
+
+    loader->o.events->retired(loader->o.context, segment);
+}
+
+static void on_changed(void *owner)
+{
+    loader_pump(owner);
+}
+
+const struct pool_events loader_pool_events = {.ready = on_ready,
+                                               .broken = on_broken,
+                                               .done = on_done,
+                                               .failed = on_failed,
+                                               .lost = on_lost,
+                                               .reclaim = on_reclaim,
+                                               .retired = on_retired,
+                                               .changed = on_changed};
+
+/* ---- handing out work ----------------------------------------------------------------------- */
+
+/* Puts the step's indices and header into its slot and starts it. */
+static void run(struct loader *loader, struct step *step, const struct place *place)
+{
+    struct stream *stream = step->stream;
+    void *slot = segment_slot(place->segment, place->slot);
+    size_t n = epoch_step(stream->plan, stream->params.rank, step->number, slot_indices(slot));
+    bool fits = slot_prepare(
+        slot, place->segment->slot_bytes, place->segment->slots.slots[place->slot].generation,
+        stream->params.epoch, step->number, NULL, (uint32_t)n, loader->spec.batch_size == 0);
+
+    assert(fits); /* the pool takes no worker whose slots are too small for the task itself */
+    step_run(step, place->segment, place->slot, (uint32_t)n);
+    pool_run(loader->pool, place, step);
+}
+
+/* The stream may load a further step; an expected one with what its predecessor leaves. */
+static bool wants_step(struct loader *loader, const struct stream *stream)
+{
+    const struct stream *before;
+
+    if (!stream_has_room(stream))
+        return false;
+    if (stream->sink)
+        return true;
+    before = loader_find_stream(loader, stream->params.epoch - 1, stream->params.rank,
+                                stream->params.world, false);
+    return !before || before->window + stream->window < stream->params.credits;
+}
+
+/*
+ * The next stream in turn that has something to load and whose plan is at hand; its turn is then
+ * over. What somebody asked for goes before what is expected. NULL when there is none.
+ */
+static struct stream *next_stream(struct loader *loader, bool expected)
+{
+    struct stream *stream;
+
+    DL_FOREACH (loader->streams, stream) {
+        if ((stream->sink == NULL) == expected && wants_step(loader, stream) &&
+            epoch_prepare(stream->plan, loader->o.loop, stream->params.rank, stream->to_plan,
+                          on_changed, loader)) {
+            DL_DELETE(loader->streams, stream);
+            DL_APPEND(loader->streams, stream);
+            return stream;
+        }
+    }
+    return expected ? NULL : next_stream(loader, true);
+}
+
+static struct step *next_waiting(struct loader *loader)
+{
+    struct step *step;
+
+    DL_FOREACH (loader->waiting, step) {
+        if (epoch_prepare(step->stream->plan, loader->o.loop, step->stream->params.rank,
+                          step->number, on_changed, loader))
+            return step;
+    }
+    return NULL;
+}
+
+/*
+ * A client that has pinned all there is would wait for ever: it is told instead. Others wait for
+ * what somebody else will release.
+ */
+static void tell_starving(struct loader *loader, const struct dl_error *err)
+{
+    struct stream *stream;
+
+    if (!pool_idle(loader->pool))
+        return;
+    DL_FOREACH (loader->streams, stream) {
+        if (stream->sink && stream_has_room(stream) && stream->window == 0 && stream->pinned > 0 &&
+            !stream->starving_told) {
+            stream->starving_told = true;
+            loader->o.events->fault(stream, UINT64_MAX, err, false);
+        }
+    }
+}
+
+/*
+ * There is no slot for a step of `stream`. What nobody has asked for is not worth further memory,
+ * and gives way where it is short: true if it did.
+ */
+static bool make_room(struct loader *loader, const struct stream *stream)
+{
+    struct dl_error err = {0};
+
+    if (!stream->sink || pool_has_slot(loader->pool) || pool_grow(loader->pool, &err))
+        return false;
+    if (loader_drop_expected(loader, NULL))
+        return true;
+    tell_starving(loader, &err);
+    return false;
+}
+
+static void schedule(struct loader *loader)
+{
+    struct place place;
+
+    for (;;) {
+        struct step *step = next_waiting(loader);
+        struct stream *stream = step ? step->stream : next_stream(loader, false);
+
+        if (!stream)
+            break;
+        if (!pool_take(loader->pool, &place)) {
+            if (make_room(loader, stream))
+                continue;
+            break;
+        }
+        if (step)
+            DL_DELETE(loader->waiting, step);
+        else
+            step = stream_plan(stream);
+        run(loader, step, &place);
+    }
+    pool_flush(loader->pool);
+}
+
+/* ---- handing out batches -------------------------------------------------------------------- */
+
+static uint32_t lease_due(struct loader *loader, struct stream *stream, struct step **steps,
+                          uint32_t max)
+{
+    struct step *step;
+    uint32_t n = 0;
+
+    while (n < max && (step = stream_deliverable(stream)) && step->state == STEP_READY) {
+        /* Over the user's limit of leases: it waits until something is released. */
+        if (quota_charge(loader->o.account, QUOTA_LEASES, 1, NULL) < 0)
+            break;
+        pool_slot(loader->pool, step->segment, step->slot, SLOT_LEASE);
+        stream_deliver(stream, step);
+        loader->totals.batches++;
+        loader->totals.samples += step->samples;
+        loader->totals.bytes += step->bytes;
+        steps[n++] = step;
+    }
+    return n;
+}
+
+static void deliver(struct loader *loader, struct stream *stream)
+{
+    struct step *steps[DELIVER_AT_ONCE];
+    struct step *step;
+    uint32_t n;
+
+    if (!stream->sink)
+        return;
+    do {
+        n = lease_due(loader, stream, steps, ARRAY_SIZE(steps));
+        if (n > 0)
+            loader->o.events->deliver(stream, steps, n);
+        step = stream_deliverable(stream);
+        if (step && step->state == STEP_FAULTED) {
+            loader->o.events->fault(stream, step->number, step->error, false);
+            stream_deliver(stream, step);
+            n = 1;
+        }
+    } while (n > 0);
+    if (stream_finished(stream) && !stream->finish_told && !stream->stopped) {
+        stream->finish_told = true;
+        loader->o.events->finished(stream);
+    }
+}
+
+void loader_pump(struct loader *loader)
+{
+    struct stream *stream;
+
+    if (loader->pumping || loader->state != LOADER_OPEN)
+        return;
+    loader->pumping = true;
+    pool_collect(loader->pool);
+    DL_FOREACH (loader->streams, stream) {
+        deliver(loader, stream);
+    }
+    DL_FOREACH (loader->streams, stream) {
+        loader_expect_next(loader, stream);
+    }
+    if (loader->state == LOADER_OPEN)
+        schedule(loader);
+    loader->pumping = false;
+}

@@ -1,0 +1,63 @@
+/* dloaderd: arguments in, exit status out. */
+#include "daemon/serve/daemon.h"
+
+#include <getopt.h>
+#include <stdio.h>
+
+static const char usage_text[] =
+    "usage: dloaderd [--config FILE] [--socket PATH] [--private] [--log-level LEVEL]\n"
+    "\n"
+    "Serves batches of training data to clients on a Unix socket; see dloaderd(8).\n"
+    "\n"
+    "  --config FILE      settings in YAML, see dloaderd.conf(5)\n"
+    "  --socket PATH      where clients connect, instead of the configured path\n"
+    "  --private          for one owner: end when the last client leaves\n"
+    "  --log-level LEVEL  error, warning, info or debug\n"
+    "  --version, --help\n";
+
+enum { OPT_CONFIG = 1, OPT_SOCKET, OPT_PRIVATE, OPT_LOG_LEVEL, OPT_VERSION, OPT_HELP };
+
+static const struct option options[] = {{"config", required_argument, NULL, OPT_CONFIG},
+                                        {"socket", required_argument, NULL, OPT_SOCKET},
+                                        {"private", no_argument, NULL, OPT_PRIVATE},
+                                        {"log-level", required_argument, NULL, OPT_LOG_LEVEL},
+                                        {"version", no_argument, NULL, OPT_VERSION},
+                                        {"help", no_argument, NULL, OPT_HELP},
+                                        {NULL, 0, NULL, 0}};
+
+int main(int argc, char **argv)
+{
+    struct daemon_options o = {0};
+    int c;
+
+    while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
+        switch (c) {
+        case OPT_CONFIG:
+            o.config_path = optarg;
+            break;
+        case OPT_SOCKET:
+            o.socket = optarg;
+            break;
+        case OPT_PRIVATE:
+            o.private = true;
+            break;
+        case OPT_LOG_LEVEL:
+            o.log_level = optarg;
+            break;
+        case OPT_VERSION:
+            puts("dloaderd " DLOADER_VERSION);
+            return 0;
+        case OPT_HELP:
+            fputs(usage_text, stdout);
+            return 0;
+        default:
+            fputs(usage_text, stderr);
+            return 2;
+        }
+    }
+    if (optind < argc) {
+        fprintf(stderr, "dloaderd: unexpected argument \"%s\"\n%s", argv[optind], usage_text);
+        return 2;
+    }
+    return daemon_run(&o);
+}

@@ -1,0 +1,375 @@
+#include "daemon/serve/pool_private.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+
+#include <utlist.h>
+
+enum {
+    TICK_MS = 100,    /* how often hung workers are looked for */
+    MAX_FAILURES = 5, /* lives in a row without one finished task until a worker is given up */
+    BACKOFF_MS = 50,
+    BACKOFF_MAX_MS = 5000,
+};
+
+static const char *const worker_states[] = {"starting", "ready", "waiting", "given up"};
+
+static void start_member(struct member *m);
+static void on_process_exited(void *owner, int signal, const char *cause);
+
+static void changed(struct pool *pool)
+{
+    if (!pool->freed)
+        pool->o.events->changed(pool->o.owner);
+}
+
+void pool_break(struct pool *pool, const struct dl_error *err)
+{
+    if (pool->broken)
+        return;
+    pool->broken = true;
+    pool->o.events->broken(pool->o.owner, err);
+}
+
+/* ---- lives of workers ----------------------------------------------------------------------- */
+
+static void on_process_ready(void *owner, uint64_t length, uint64_t slot_bytes)
+{
+    struct member *m = owner;
+    struct pool *pool = m->pool;
+    struct dl_error err = {0};
+
+    /* The daemon writes header and indices itself: they must fit. */
+    uint64_t task_bytes = min_u64(max_u64(pool->o.spec->batch_size, 1), length) * sizeof(uint64_t);
+    if (m->state != WORKER_STARTING || slot_bytes < SLOT_HEADER_BYTES + task_bytes ||
+        slot_bytes % SLOT_ALIGN != 0) {
+        process_kill(m->process);
+        return;
+    }
+    if (pool->opened && length != pool->length) {
+        dl_error_set(&m->open_error, ESTALE, "dataset",
+                     "it has %llu samples now and had %llu when the loader was opened; open the "
+                     "loader anew under another name",
+                     (unsigned long long)length, (unsigned long long)pool->length);
+        process_kill(m->process);
+        return;
+    }
+    pool->length = length;
+    m->state = WORKER_READY;
+    pool->slot_bytes = max_u64(pool->slot_bytes, slot_bytes);
+    uint64_t least = segment_bytes(1, pool->slot_bytes) * pool->n_members;
+    if (!pool->opened && least > pool->o.spec->memory_limit) {
+        dl_error_set(&err, ENOMEM, "memory.limit",
+                     "%llu bytes are less than one batch for each worker: %u × %llu = %llu; raise "
+                     "it, or lower batch.size or workers.count",
+                     (unsigned long long)pool->o.spec->memory_limit, pool->n_members,
+                     (unsigned long long)segment_bytes(1, pool->slot_bytes),
+                     (unsigned long long)least);
+        pool_break(pool, &err);
+        return;
+    }
+    member_add_first_segment(m);
+    if (!pool->opened && !pool->broken) {
+        pool->opened = true;
+        pool->o.events->ready(pool->o.owner, length);
+    }
+    changed(pool);
+}
+
+static void on_process_failed(void *owner, uint32_t segment, const struct dl_error *err)
+{
+    struct member *m = owner;
+    struct pool *pool = m->pool;
+
+    if (segment != 0 && m->mapping && segment == m->mapping->id) {
+        pool_free_segment(pool, steal_ptr(m->mapping));
+        log_warning("%s: %s: %s", pool->o.spec->name, err->path, err->message);
+        if (!m->segments)
+            pool_break(pool, err);
+    } else if (!pool->opened) {
+        pool_break(pool, err);
+    } else {
+        m->open_error = *err;
+        process_kill(m->process);
+    }
+    changed(pool);
+}
+
+static void on_process_mapped(void *owner, uint32_t id)
+{
+    struct member *m = owner;
+    struct dl_error err = {0};
+
+    if (!m->mapping || m->mapping->id != id) {
+        process_kill(m->process);
+        return;
+    }
+    struct segment *segment = steal_ptr(m->mapping);
+    if (segment_seal(segment, &err) < 0) {
+        pool_free_segment(m->pool, segment);
+        pool_break(m->pool, &err);
+    } else {
+        DL_APPEND(m->segments, segment);
+        /* Another worker's batch may meanwhile have turned out larger than these slots. */
+        if (segment->slot_bytes < m->pool->slot_bytes) {
+            member_retire_segments(m, m->pool->slot_bytes);
+            member_add_first_segment(m);
+        }
+    }
+    changed(m->pool);
+}
+
+static void on_process_completed(void *owner)
+{
+    struct member *m = owner;
+
+    member_collect(m);
+    changed(m->pool);
+}
+
+static const struct process_events process_events = {.ready = on_process_ready,
+                                                     .failed = on_process_failed,
+                                                     .mapped = on_process_mapped,
+                                                     .completed = on_process_completed,
+                                                     .exited = on_process_exited};
+
+static void on_backoff(uv_timer_t *timer)
+{
+    start_member(timer->data);
+}
+
+static void give_up(struct member *m, const char *cause)
+{
+    struct pool *pool = m->pool;
+    struct dl_error err = m->open_error;
+
+    m->state = WORKER_GIVEN_UP;
+    for (uint32_t i = 0; i < pool->n_members; i++) {
+        if (pool->members[i].state != WORKER_GIVEN_UP)
+            return;
+    }
+    if (!err.code)
+        dl_error_set(&err, EIO, "workers",
+                     "no worker stays alive, %d attempts in a row failed; the last: %s",
+                     MAX_FAILURES, cause);
+    pool_break(pool, &err);
+}
+
+static void restart_later(struct member *m, const char *cause)
+{
+    uint64_t delay = m->failures == 0 ? 0 : (uint64_t)BACKOFF_MS << min_u64(m->failures - 1, 16);
+
+    if (++m->failures > MAX_FAILURES) {
+        give_up(m, cause);
+        return;
+    }
+    m->restarts++;
+    m->state = WORKER_WAITING;
+    uv_timer_start(&m->backoff, on_backoff, min_u64(delay, BACKOFF_MAX_MS), 0);
+}
+
+static void on_process_exited(void *owner, int signal, const char *cause)
+{
+    struct member *m = owner;
+    struct pool *pool = m->pool;
+    char text[1024];
+
+    member_collect(m);
+    snprintf(text, sizeof text, "%s", cause);
+    if (m->timed_out && signal)
+        snprintf(text, sizeof text,
+                 "worker %u was killed: its task took longer than workers.timeout (%.3g s)",
+                 m->number, (double)pool->o.spec->timeout_ns / 1e9);
+    if (!pool->broken)
+        log_warning("%s: %s", pool->o.spec->name,
+                    m->open_error.code ? m->open_error.message : text);
+    m->process = process_free(m->process);
+    m->timed_out = m->condemned = m->to_ring = false;
+    member_give_tasks_back(m, text);
+    member_retire_all(m);
+    if (!pool->broken)
+        restart_later(m, text);
+    m->open_error.code = 0;
+    changed(pool);
+}
+
+static void start_member(struct member *m)
+{
+    struct pool *pool = m->pool;
+    struct process_options options = {
+        .loop = pool->o.loop,
+        .path = pool->o.config->worker,
+        .number = m->number,
+        .workers = pool->n_members,
+        .spec = {.data = pool->spec.data, .len = pool->spec.len},
+        .roots = {.data = pool->roots.data, .len = pool->roots.len},
+        .label = pool->o.spec->name,
+        .events = &process_events,
+        .owner = m,
+    };
+    struct dl_error err = {0};
+
+    m->state = WORKER_STARTING;
+    if (process_start(&options, &m->process, &err) < 0) {
+        m->open_error = err;
+        log_error("%s: %s", pool->o.spec->name, err.message);
+        restart_later(m, err.message);
+    }
+}
+
+static void on_tick(uv_timer_t *timer)
+{
+    struct pool *pool = timer->data;
+    uint64_t timeout = pool->o.spec->timeout_ns;
+    uint64_t now = uv_hrtime();
+
+    for (uint32_t i = 0; i < pool->n_members; i++) {
+        struct member *m = &pool->members[i];
+        if (!m->process || in_flight(m) == 0 || m->timed_out || now - m->front_since < timeout)
+            continue;
+        member_collect(m); /* it may have finished and not said so yet */
+        if (in_flight(m) == 0 || now - m->front_since < timeout)
+            continue;
+        m->timed_out = true;
+        process_kill(m->process);
+    }
+}
+
+/* ---- the pool ------------------------------------------------------------------------------- */
+
+static int pack_inputs(struct pool *pool)
+{
+    _cleanup_(value_deinit)
+    struct value spec = {0};
+    _cleanup_(value_deinit)
+    struct value roots = {.type = VALUE_ARRAY};
+    int r = spec_to_value(pool->o.spec, &spec);
+
+    for (uint32_t i = 0; r == 0 && i < pool->o.config->n_data_roots; i++) {
+        struct value *item;
+        r = value_push(&roots, &item);
+        if (r == 0)
+            r = value_make_string(item, pool->o.config->data_roots[i]);
+    }
+    if (r == 0)
+        r = value_pack(&spec, &pool->spec);
+    if (r == 0)
+        r = value_pack(&roots, &pool->roots);
+    return r;
+}
+
+int pool_new(const struct pool_options *options, struct pool **ret, struct dl_error *err)
+{
+    uint32_t workers = options->spec->workers;
+    int r = quota_charge(options->account, QUOTA_WORKERS, workers, err);
+
+    if (r < 0)
+        return r;
+    struct pool *pool = must_alloc(sizeof *pool);
+    pool->o = *options;
+    pool->n_members = workers;
+    pool->members = must_alloc(workers * sizeof *pool->members);
+    pool->next_task = 1;
+    if ((r = pack_inputs(pool)) < 0)
+        dl_error_set(err, -r, "", "the spec cannot be packed: %s", strerror(-r));
+
+    uv_timer_init(options->loop, &pool->tick);
+    pool->tick.data = pool;
+    pool->open_handles++;
+    if (options->spec->timeout_ns > 0)
+        uv_timer_start(&pool->tick, on_tick, TICK_MS, TICK_MS);
+    for (uint32_t i = 0; i < workers; i++) {
+        struct member *m = &pool->members[i];
+        m->pool = pool;
+        m->number = i;
+        m->tasks = must_alloc(QUEUE_RECORDS * sizeof *m->tasks);
+        uv_timer_init(options->loop, &m->backoff);
+        m->backoff.data = m;
+        pool->open_handles++;
+        if (r == 0)
+            start_member(m);
+    }
+    if (r < 0) {
+        pool_free(pool);
+        return r;
+    }
+    *ret = pool;
+    return 0;
+}
+
+static void destroy(struct pool *pool)
+{
+    for (uint32_t i = 0; i < pool->n_members; i++)
+        free(pool->members[i].tasks);
+    free(pool->members);
+    buffer_deinit(&pool->spec);
+    buffer_deinit(&pool->roots);
+    free(pool);
+}
+
+static void on_tick_close(uv_handle_t *handle)
+{
+    struct pool *pool = handle->data;
+
+    if (--pool->open_handles == 0)
+        destroy(pool);
+}
+
+static void on_backoff_close(uv_handle_t *handle)
+{
+    struct pool *pool = ((struct member *)handle->data)->pool;
+
+    if (--pool->open_handles == 0)
+        destroy(pool);
+}
+
+struct pool *pool_free(struct pool *pool)
+{
+    if (!pool)
+        return NULL;
+    pool->freed = true;
+    for (uint32_t i = 0; i < pool->n_members; i++) {
+        struct member *m = &pool->members[i];
+        member_give_tasks_back(m, "the loader is closed");
+        m->process = process_free(m->process);
+        member_retire_all(m);
+        uv_close((uv_handle_t *)&m->backoff, on_backoff_close);
+    }
+    assert(!pool->retiring); /* whoever held a lease gave it back before */
+    quota_return(pool->o.account, QUOTA_WORKERS, pool->n_members);
+    uv_close((uv_handle_t *)&pool->tick, on_tick_close);
+    return NULL;
+}
+
+bool pool_idle(const struct pool *pool)
+{
+    for (uint32_t i = 0; i < pool->n_members; i++) {
+        const struct member *m = &pool->members[i];
+        if (in_flight(m) > 0 || m->mapping || m->state == WORKER_STARTING ||
+            m->state == WORKER_WAITING)
+            return false;
+    }
+    return true;
+}
+
+/* ---- views ---------------------------------------------------------------------------------- */
+
+uint32_t pool_workers(const struct pool *pool)
+{
+    return pool->n_members;
+}
+
+void pool_view_worker(const struct pool *pool, uint32_t i, struct pool_worker_view *ret)
+{
+    struct member *m = &pool->members[i];
+
+    *ret = (struct pool_worker_view){.number = m->number,
+                                     .pid = m->process ? process_pid(m->process) : 0,
+                                     .state = worker_states[m->state],
+                                     .tasks = m->finished,
+                                     .restarts = m->restarts,
+                                     .in_flight = in_flight(m),
+                                     .busy_ns = m->busy_ns,
+                                     .tag = in_flight(m) ? front_task(m)->tag : NULL};
+}

@@ -1,0 +1,103 @@
+/*
+ * The pool: the workers of one loader and the segments they fill.
+ *
+ * It gives out places (a free slot of a live worker), runs tasks in them in order, replaces workers
+ * that die, kills those that hang, and retires segments once their last reader has let go. It does
+ * not know what a task is for: a `tag` comes back with each result.
+ *
+ * Main thread only. Callbacks come from the loop; from inside a call only where its comment says
+ * so.
+ */
+#ifndef DL_POOL_H
+#define DL_POOL_H
+
+#include "daemon/serve/process.h"
+#include "daemon/serve/quota.h"
+#include "proto/spec.h"
+
+struct pool;
+
+struct place {
+    uint32_t worker;
+    uint32_t slot;
+    struct segment *segment; /* borrowed until the slot is given back */
+};
+
+struct pool_events {
+    /* The dataset is open in the first worker. `slot_bytes`: for its largest batch. */
+    void (*ready)(void *owner, uint64_t length);
+    /* The dataset cannot be opened, or no worker stays alive: nothing will run any more. */
+    void (*broken)(void *owner, const struct dl_error *err);
+    void (*done)(void *owner, void *tag, uint64_t bytes);
+    /* The dataset reports an error for this task; its slot is free again. */
+    void (*failed)(void *owner, void *tag, const struct dl_error *err);
+    /*
+     * The worker died or was killed; the slot is gone. `culprit`: this is the task it was at.
+     * Otherwise (behind the culprit, or a slot too small) the task is not to blame.
+     */
+    void (*lost)(void *owner, void *tag, bool culprit, const char *cause);
+    /* Memory is short after a worker's death: give up READY slots in retiring segments. */
+    void (*reclaim)(void *owner);
+    void (*retired)(void *owner, uint32_t segment);
+    /* After one or more of the above, and whenever there may be places again. */
+    void (*changed)(void *owner);
+};
+
+struct pool_options {
+    uv_loop_t *loop;
+    const struct config *config;   /* borrowed */
+    const struct dl_spec *spec;    /* borrowed, outlives the pool */
+    struct quota_account *account; /* who pays */
+    uint32_t *next_segment;        /* the daemon's counter of segment ids */
+    const struct pool_events *events;
+    void *owner;
+};
+
+int _nodiscard_ pool_new(const struct pool_options *options, struct pool **ret,
+                         struct dl_error *err);
+/* Kills the workers, frees the segments; all leases are back. Tasks that run are `lost`. */
+struct pool *pool_free(struct pool *pool);
+
+/*
+ * A free slot of the worker that has least to do, now FILLING. False when there is none, or those
+ * who have one have enough to do already: pool_has_slot() tells which.
+ */
+bool _nodiscard_ pool_take(struct pool *pool, struct place *ret);
+bool pool_has_slot(const struct pool *pool);
+/* Runs the task prepared in the slot. */
+void pool_run(struct pool *pool, const struct place *place, void *tag);
+/* Wakes the workers that got tasks. */
+void pool_flush(struct pool *pool);
+/* Takes the completions that are there. Calls back as the loop would. */
+void pool_collect(struct pool *pool);
+
+/*
+ * Asks for one more segment because there was no place. True: there will be more (`changed`),
+ * false with `err`: memory.limit or the user's quota is reached.
+ */
+bool pool_grow(struct pool *pool, struct dl_error *err);
+
+/* Applies an event to a slot that was taken. May call `retired`. */
+void pool_slot(struct pool *pool, struct segment *segment, uint32_t slot, enum slot_event event);
+
+bool pool_idle(const struct pool *pool); /* no task runs, no worker starts, no segment is mapped */
+
+/* For `dlctl`: what a worker is like. */
+struct pool_worker_view {
+    uint32_t number;
+    int pid;
+    const char *state;
+    uint64_t tasks;
+    uint64_t restarts;
+    uint32_t in_flight;
+    uint64_t busy_ns;
+    const void *tag; /* of the task it is at; NULL when idle */
+};
+uint32_t pool_workers(const struct pool *pool);
+void pool_view_worker(const struct pool *pool, uint32_t i, struct pool_worker_view *ret);
+/* Every segment, retiring ones included: first with NULL; NULL after the last. */
+const struct segment *pool_next_segment(const struct pool *pool, const struct segment *after);
+uint64_t pool_memory(const struct pool *pool); /* bytes in segments */
+uint64_t pool_slot_bytes(const struct pool *pool);
+
+#endif

@@ -1,0 +1,419 @@
+#include "daemon/serve/session_private.h"
+
+#include "proto/fdpass.h"
+
+#include <assert.h>
+#include <errno.h>
+
+#include <utlist.h>
+
+enum { PENDING_MAX = 4 << 20 }; /* bytes a client may leave unread before it is dropped */
+
+/* ---- sending -------------------------------------------------------------------------------- */
+
+static void on_event(uv_poll_t *poll, int status, int events);
+
+/* libuv asks the kernel again at each start, even for what it watches already. */
+static void watch(struct session *s, int events)
+{
+    if (s->watched != events)
+        uv_poll_start(&s->poll, events, on_event);
+    s->watched = events;
+}
+
+static void flush(struct session *s)
+{
+    if (s->ending)
+        return;
+    if (outbox_flush(&s->out, s->o.fd) < 0) {
+        session_end(s, NULL);
+        return;
+    }
+    size_t pending = outbox_pending(&s->out);
+    if (pending > PENDING_MAX) {
+        log_warning("session %llu (uid %u, pid %d): dropped, it does not read what it asked for",
+                    (unsigned long long)s->o.id, (unsigned)s->peer.uid, (int)s->peer.pid);
+        session_end(s, NULL);
+        return;
+    }
+    watch(s, UV_READABLE | (pending ? UV_WRITABLE : 0));
+}
+
+void session_queue(struct session *s, const struct dl_message *msg, int fd)
+{
+    if (s->ending)
+        return;
+    int r = outbox_append(&s->out, msg, &fd, fd >= 0);
+    if (r < 0) {
+        log_warning("session %llu: %s cannot be sent: %s", (unsigned long long)s->o.id,
+                    message_name(msg->number), strerror(-r));
+        session_end(s, NULL);
+    }
+}
+
+void session_send(struct session *s, const struct dl_message *msg)
+{
+    session_queue(s, msg, -1);
+    flush(s);
+}
+
+void session_send_error(struct session *s, uint64_t request, const struct dl_error *err)
+{
+    session_send(s, &(struct dl_message){.number = DL_MSG_ERROR,
+                                         .error = {.request = request,
+                                                   .code = (uint64_t)err->code,
+                                                   .path = span_str(err->path),
+                                                   .message = span_str(err->message)}});
+}
+
+/* ---- the end -------------------------------------------------------------------------------- */
+
+void session_end_stream(struct session *s, struct client_stream *cs)
+{
+    struct loader *loader = cs->opened->user.loader;
+
+    /* A loader outlives its users' streams: they end before their users detach. */
+    loader_end(loader, cs->stream);
+    HASH_DEL(s->streams, cs);
+    free(cs);
+    s->o.events->stream_ended(s->o.context);
+}
+
+void session_close_loader(struct session *s, struct opened *opened)
+{
+    struct loader *loader = opened->user.loader;
+    struct client_stream *cs;
+    struct client_stream *next;
+
+    HASH_ITER (hh, s->streams, cs, next) {
+        if (cs->opened == opened)
+            session_end_stream(s, cs);
+    }
+    if (loader) {
+        loader_pump(loader); /* others may want what was just given back */
+        loader_detach(&opened->user);
+    }
+    HASH_DEL(s->opened, opened);
+    free(opened);
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+    struct session *s = handle->data;
+    struct opened *opened;
+    struct opened *next;
+    struct known_segment *segment;
+    struct known_segment *next_segment;
+
+    HASH_ITER (hh, s->opened, opened, next) {
+        session_close_loader(s, opened);
+    }
+    HASH_ITER (hh, s->segments, segment, next_segment) {
+        HASH_DEL(s->segments, segment);
+        free(segment);
+    }
+    s->o.events->ended(s->o.context, s);
+    quota_return(s->account, QUOTA_SESSIONS, 1);
+    frame_reader_deinit(&s->reader);
+    outbox_deinit(&s->out);
+    close_fdp(&s->o.fd);
+    free(s->agent);
+    free(s);
+}
+
+void session_end(struct session *s, const struct dl_error *err)
+{
+    if (s->ending)
+        return;
+    if (err) {
+        session_send_error(s, 0, err);
+        if (s->ending)
+            return;
+    }
+    s->ending = true;
+    uv_close((uv_handle_t *)&s->poll, on_closed);
+}
+
+static void violation(struct session *s, const struct dl_error *err)
+{
+    log_warning("session %llu (uid %u, pid %d): ended: %s%s%s", (unsigned long long)s->o.id,
+                (unsigned)s->peer.uid, (int)s->peer.pid, err->path, *err->path ? ": " : "",
+                err->message);
+    session_end(s, err);
+}
+
+/* ---- what loaders tell ---------------------------------------------------------------------- */
+
+void session_loader_opened(struct loader_user *user, const struct dl_error *err)
+{
+    struct opened *opened = container_of(user, struct opened, user);
+    struct session *s = opened->session;
+
+    if (err) {
+        session_send_error(s, opened->request, err);
+        HASH_DEL(s->opened, opened);
+        free(opened);
+        return;
+    }
+    const struct loader *loader = user->loader;
+    const struct dl_spec *spec = loader_spec(loader);
+    session_send(s, &(struct dl_message){.number = DL_MSG_OPENED,
+                                         .opened = {.request = opened->request,
+                                                    .loader = opened->id,
+                                                    .label = span_str(spec->name),
+                                                    .length = loader_length(loader),
+                                                    .batch = spec->batch_size,
+                                                    .drop_last = spec->drop_last,
+                                                    .seed = spec->seed,
+                                                    .fingerprint = loader_fingerprint(loader),
+                                                    .credits = loader_credits(loader)}});
+}
+
+/* The client gets a segment before the first batch in it. */
+static void introduce(struct session *s, const struct segment *segment)
+{
+    struct known_segment *known;
+
+    if (segment->id == s->last_known)
+        return;
+    s->last_known = segment->id;
+    HASH_FIND(hh, s->segments, &segment->id, sizeof segment->id, known);
+    if (known)
+        return;
+    known = must_alloc(sizeof *known);
+    known->id = segment->id;
+    HASH_ADD(hh, s->segments, id, sizeof known->id, known);
+    session_queue(
+        s,
+        &(struct dl_message){
+            .number = DL_MSG_SEGMENT,
+            .segment = {.id = segment->id, .bytes = segment->bytes, .writable = segment->writable}},
+        segment->fd);
+}
+
+void session_deliver(struct stream *stream, struct step *const *steps, uint32_t n)
+{
+    struct client_stream *cs = stream->sink;
+    struct session *s = cs->session;
+    struct dl_descriptor descriptors[256];
+
+    assert(n <= ARRAY_SIZE(descriptors));
+    for (uint32_t i = 0; i < n; i++) {
+        const struct step *step = steps[i];
+        introduce(s, step->segment);
+        descriptors[i] = (struct dl_descriptor){
+            .step = step->number,
+            .generation = step->segment->slots.slots[step->slot].generation,
+            .offset = slot_offset(step->segment->slot_bytes, step->slot),
+            .bytes = step->bytes,
+            .segment = step->segment->id,
+            .samples = step->samples,
+        };
+    }
+    session_send(
+        s, &(struct dl_message){.number = DL_MSG_DELIVER,
+                                .deliver = {.stream = cs->id,
+                                            .descriptors = {.data = (const uint8_t *)descriptors,
+                                                            .len = n * sizeof *descriptors}}});
+}
+
+void session_fault(struct stream *stream, uint64_t number, const struct dl_error *err, bool final)
+{
+    struct client_stream *cs = stream->sink;
+
+    session_send(cs->session, &(struct dl_message){.number = DL_MSG_FAULT,
+                                                   .fault = {.stream = cs->id,
+                                                             .step = number,
+                                                             .code = (uint64_t)err->code,
+                                                             .final = final,
+                                                             .path = span_str(err->path),
+                                                             .message = span_str(err->message)}});
+}
+
+void session_finished(struct stream *stream)
+{
+    struct client_stream *cs = stream->sink;
+
+    session_send(cs->session,
+                 &(struct dl_message){.number = DL_MSG_FINISHED, .finished = {.stream = cs->id}});
+}
+
+void session_segment_retired(struct session *s, uint32_t segment)
+{
+    struct known_segment *known;
+
+    HASH_FIND(hh, s->segments, &segment, sizeof segment, known);
+    if (!known)
+        return;
+    HASH_DEL(s->segments, known);
+    free(known);
+    if (s->last_known == segment)
+        s->last_known = 0;
+    session_send(s, &(struct dl_message){.number = DL_MSG_RETIRE, .retire = {.id = segment}});
+}
+
+/* ---- the socket ----------------------------------------------------------------------------- */
+
+static void pump_loaders(struct session *s)
+{
+    struct opened *opened;
+    struct opened *next;
+
+    HASH_ITER (hh, s->opened, opened, next) {
+        if (opened->user.loader)
+            loader_pump(opened->user.loader);
+    }
+}
+
+static const struct dl_error sends_descriptors = {
+    .code = EPROTO, .path = "frame", .message = "a client sends no file descriptors"};
+
+static void read_messages(struct session *s)
+{
+    ssize_t n = fdpass_recv(s->o.fd, &s->reader, MSG_DONTWAIT);
+
+    if (n == -EAGAIN)
+        return;
+    if (n == -EMFILE)
+        violation(s, &sends_descriptors);
+    else if (n <= 0)
+        session_end(s, NULL);
+    while (!s->ending) {
+        struct dl_span payload;
+        struct dl_message msg;
+        struct dl_error err = {0};
+        int r = frame_reader_next(&s->reader, &payload);
+
+        if (r == 0)
+            break;
+        if (r < 0)
+            dl_error_set(&err, EMSGSIZE, "frame", "a frame has 1 to %llu bytes",
+                         (unsigned long long)DL_MAX_FRAME_BYTES);
+        else if (s->reader.fd_count > 0)
+            err = sends_descriptors, r = -EPROTO;
+        else
+            r = message_decode(payload.data, payload.len, FROM_CLIENT, &msg, &err);
+        if (r >= 0)
+            r = session_handle(s, &msg, &err);
+        if (r < 0)
+            violation(s, &err);
+    }
+    if (!s->ending)
+        pump_loaders(s);
+    flush(s);
+}
+
+static void on_event(uv_poll_t *poll, int status, int events)
+{
+    struct session *s = poll->data;
+
+    if (status < 0) {
+        session_end(s, NULL);
+        return;
+    }
+    if (events & UV_WRITABLE)
+        flush(s);
+    if (!s->ending && (events & UV_READABLE))
+        read_messages(s);
+}
+
+static void refuse(const struct session_options *o, const struct dl_error *err)
+{
+    struct outbox out = {0};
+    struct dl_message msg = {.number = DL_MSG_ERROR,
+                             .error = {.code = (uint64_t)err->code,
+                                       .path = span_str(err->path),
+                                       .message = span_str(err->message)}};
+
+    if (outbox_append(&out, &msg, NULL, 0) == 0)
+        (void)!outbox_flush(&out, o->fd);
+    outbox_deinit(&out);
+}
+
+int session_new(const struct session_options *options, struct session **ret, struct dl_error *err)
+{
+    _cleanup_fd_ int fd = options->fd;
+    struct ucred peer;
+    socklen_t len = sizeof peer;
+
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0)
+        return dl_error_set(err, errno, "", "the peer's credentials cannot be read: %s",
+                            strerror(errno));
+    struct quota_account *account = quota_account(options->quota, peer.uid);
+    int r = quota_charge(account, QUOTA_SESSIONS, 1, err);
+    if (r < 0) {
+        refuse(options, err);
+        return r;
+    }
+    struct session *s = must_alloc(sizeof *s);
+    s->o = *options;
+    s->o.fd = steal_fd(&fd);
+    s->account = account;
+    s->peer = peer;
+    r = uv_poll_init(options->loop, &s->poll, s->o.fd);
+    if (r < 0) {
+        dl_error_set(err, -r, "", "the connection cannot be watched: %s", uv_strerror(r));
+        quota_return(account, QUOTA_SESSIONS, 1);
+        close_fdp(&s->o.fd);
+        free(s);
+        return r;
+    }
+    s->poll.data = s;
+    watch(s, UV_READABLE);
+    *ret = s;
+    return 0;
+}
+
+/* ---- views ---------------------------------------------------------------------------------- */
+
+uint64_t session_id(const struct session *s)
+{
+    return s->o.id;
+}
+
+uid_t session_uid(const struct session *s)
+{
+    return s->peer.uid;
+}
+
+struct quota_account *session_account(const struct session *s)
+{
+    return s->account;
+}
+
+void session_view(const struct session *s, struct session_view *ret)
+{
+    const struct client_stream *cs;
+
+    *ret = (struct session_view){.id = s->o.id,
+                                 .uid = s->peer.uid,
+                                 .pid = s->peer.pid,
+                                 .agent = s->agent ? s->agent : "",
+                                 .loaders = HASH_COUNT(s->opened),
+                                 .streams = HASH_COUNT(s->streams),
+                                 .pending_bytes = outbox_pending(&s->out)};
+    for (cs = s->streams; cs; cs = cs->hh.next) {
+        ret->leased += cs->stream->leased;
+        ret->pinned += cs->stream->pinned;
+    }
+}
+
+const struct session *stream_session(const struct stream *stream)
+{
+    return ((const struct client_stream *)stream->sink)->session;
+}
+
+struct session *session_next(const struct session *s)
+{
+    return s->next;
+}
+
+void session_list_add(struct session_list *list, struct session *s)
+{
+    DL_APPEND(list->head, s);
+}
+
+void session_list_remove(struct session_list *list, struct session *s)
+{
+    DL_DELETE(list->head, s);
+}

@@ -1,0 +1,66 @@
+/*
+ * The inside of a session, shared by session.c (socket, life, deliveries) and session_requests.c
+ * (what the client asks for). Nobody else includes it.
+ */
+#ifndef DL_SESSION_PRIVATE_H
+#define DL_SESSION_PRIVATE_H
+
+#include "daemon/serve/outbox.h"
+#include "daemon/serve/session.h"
+#include "proto/frame.h"
+
+#include <sys/socket.h>
+
+/* A loader this session opened. */
+struct opened {
+    struct loader_user user;
+    UT_hash_handle hh; /* session.opened, by id */
+    struct session *session;
+    uint32_t id;
+    uint64_t request;
+};
+
+struct client_stream {
+    UT_hash_handle hh; /* session.streams, by id */
+    struct session *session;
+    struct stream *stream; /* owned by the loader, ended by us */
+    struct opened *opened; /* borrowed */
+    uint32_t id;
+};
+
+struct known_segment {
+    UT_hash_handle hh; /* session.segments, by id */
+    uint32_t id;
+};
+
+struct session {
+    struct session *prev, *next; /* session_list */
+    struct session_options o;
+    uv_poll_t poll;
+    struct quota_account *account; /* borrowed */
+    struct ucred peer;
+    struct frame_reader reader;
+    struct outbox out;
+    char *agent; /* owned; NULL before HELLO */
+    struct opened *opened;
+    struct client_stream *streams;
+    struct known_segment *segments; /* those the client was sent */
+    uint32_t last_known;            /* the one looked up last: mostly the next one too */
+    uint32_t next_id;
+    int watched; /* events the socket is watched for */
+    bool ending;
+};
+
+/* Queues a message, with a copy of `fd` unless it is -1. */
+void session_queue(struct session *s, const struct dl_message *msg, int fd);
+/* Queues it and sends what the socket takes. */
+void session_send(struct session *s, const struct dl_message *msg);
+void session_send_error(struct session *s, uint64_t request, const struct dl_error *err);
+
+void session_end_stream(struct session *s, struct client_stream *cs);
+void session_close_loader(struct session *s, struct opened *opened);
+
+/* session_requests.c: does what the message asks. 0, or negative with `err`: a violation. */
+int session_handle(struct session *s, const struct dl_message *m, struct dl_error *err);
+
+#endif

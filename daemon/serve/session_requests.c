@@ -1,0 +1,247 @@
+#include "daemon/serve/session_private.h"
+
+#include "proto/yaml.h"
+
+#include <errno.h>
+
+static int unknown(struct dl_error *err, const char *what, uint64_t id)
+{
+    return dl_error_set(err, EPROTO, what, "there is no %s %llu in this session", what,
+                        (unsigned long long)id);
+}
+
+static struct client_stream *find_stream(struct session *s, uint64_t id, struct dl_error *err)
+{
+    uint32_t key = (uint32_t)id;
+    struct client_stream *cs;
+
+    HASH_FIND(hh, s->streams, &key, sizeof key, cs);
+    if (!cs)
+        unknown(err, "stream", id);
+    return cs;
+}
+
+static struct opened *find_opened(struct session *s, uint64_t id, struct dl_error *err)
+{
+    uint32_t key = (uint32_t)id;
+    struct opened *opened;
+
+    HASH_FIND(hh, s->opened, &key, sizeof key, opened);
+    if (!opened)
+        unknown(err, "loader", id);
+    return opened;
+}
+
+static int handle_hello(struct session *s, const struct dl_msg_hello *msg, struct dl_error *err)
+{
+    if (msg->version != DL_PROTOCOL_VERSION)
+        return dl_error_set(err, EPROTONOSUPPORT, "version",
+                            "the client speaks version %llu of the protocol, this daemon %d; "
+                            "install the same release of both",
+                            (unsigned long long)msg->version, DL_PROTOCOL_VERSION);
+    s->agent = span_dup(msg->agent);
+    session_send(s, &(struct dl_message){.number = DL_MSG_WELCOME,
+                                         .welcome = {.version = DL_PROTOCOL_VERSION,
+                                                     .agent = span_str("dloaderd " DLOADER_VERSION),
+                                                     .session = s->o.id}});
+    return 0;
+}
+
+/* The spec as a value: a mapping as it is, text parsed. A plain string is a loader's name. */
+static int parse_spec(struct dl_span packed, struct value *ret, struct dl_error *err)
+{
+    _cleanup_(value_deinit)
+    struct value v = {0};
+    int r = value_unpack(packed.data, packed.len, &v, err);
+
+    if (r == 0 && v.type == VALUE_STRING)
+        return yaml_parse(v.string, strlen(v.string), "spec", ret, err);
+    if (r == 0) {
+        *ret = v;
+        v = (struct value){0};
+    }
+    return r;
+}
+
+static int open_loader(struct session *s, const struct dl_msg_open *msg, struct dl_error *err)
+{
+    _cleanup_(value_deinit)
+    struct value spec = {0};
+    _cleanup_free_ char *base = span_dup(msg->base);
+    struct loader *loader;
+    int r;
+
+    if ((r = parse_spec(msg->spec, &spec, err)) < 0 ||
+        (r = s->o.events->find_loader(s->o.context, s, &spec, base, &loader, err)) < 0)
+        return r;
+    struct opened *opened = must_alloc(sizeof *opened);
+    opened->session = s;
+    opened->id = ++s->next_id;
+    opened->request = msg->request;
+    HASH_ADD(hh, s->opened, id, sizeof opened->id, opened);
+    loader_attach(loader, &opened->user);
+    return 0;
+}
+
+static int start_stream(struct session *s, const struct dl_msg_start *msg, struct dl_error *err)
+{
+    struct opened *opened = find_opened(s, msg->loader, err);
+    struct stream_params params = {.epoch = msg->epoch,
+                                   .rank = msg->rank,
+                                   .world = msg->world,
+                                   .first = msg->step,
+                                   .credits = (uint32_t)msg->credits};
+    uint64_t samples;
+
+    if (!opened)
+        return -err->code;
+    if (!opened->user.loader || !opened->user.told)
+        return dl_error_set(err, EAGAIN, "loader", "loader %llu is not open yet",
+                            (unsigned long long)msg->loader);
+    if (params.world == 0 || params.rank >= params.world)
+        return dl_error_set(err, EINVAL, "rank", "%llu is not below the world size %llu",
+                            (unsigned long long)params.rank, (unsigned long long)params.world);
+    int r = s->o.events->may_start(s->o.context, err);
+    if (r < 0)
+        return r;
+    struct client_stream *cs = must_alloc(sizeof *cs);
+    r = loader_start(opened->user.loader, &params, cs, &cs->stream, &samples, err);
+    if (r < 0) {
+        free(cs);
+        return r;
+    }
+    cs->session = s;
+    cs->opened = opened;
+    cs->id = ++s->next_id;
+    HASH_ADD(hh, s->streams, id, sizeof cs->id, cs);
+    session_queue(s,
+                  &(struct dl_message){.number = DL_MSG_STARTED,
+                                       .started = {.request = msg->request,
+                                                   .stream = cs->id,
+                                                   .steps = cs->stream->params.steps,
+                                                   .samples = samples}},
+                  -1);
+    return 0;
+}
+
+/* RELEASE and PIN: `apply` to each step; false for a lease the client does not hold. */
+static int handle_leases(struct session *s, uint64_t id, struct dl_span steps,
+                         bool (*apply)(struct loader *, struct stream *, uint64_t),
+                         struct dl_error *err)
+{
+    struct client_stream *cs = find_stream(s, id, err);
+
+    if (!cs)
+        return -err->code;
+    for (size_t at = 0; at < steps.len; at += sizeof(uint64_t)) {
+        uint64_t step;
+        memcpy(&step, steps.data + at, sizeof step);
+        if (!apply(cs->opened->user.loader, cs->stream, step))
+            return dl_error_set(err, EPROTO, "step",
+                                "step %llu of stream %llu is not leased to this client",
+                                (unsigned long long)step, (unsigned long long)id);
+    }
+    /* A stopped stream goes when its last lease is back. */
+    if (cs->stream->stopped && cs->stream->leased + cs->stream->pinned == 0)
+        session_end_stream(s, cs);
+    return 0;
+}
+
+static int handle_stop(struct session *s, const struct dl_msg_stop *msg, struct dl_error *err)
+{
+    struct client_stream *cs = find_stream(s, msg->stream, err);
+
+    if (!cs)
+        return -err->code;
+    loader_stop(cs->opened->user.loader, cs->stream);
+    if (cs->stream->leased + cs->stream->pinned == 0)
+        session_end_stream(s, cs);
+    return 0;
+}
+
+static int handle_close(struct session *s, const struct dl_msg_close *msg, struct dl_error *err)
+{
+    struct opened *opened = find_opened(s, msg->loader, err);
+
+    if (!opened)
+        return -err->code;
+    session_close_loader(s, opened);
+    return 0;
+}
+
+static int send_info(struct session *s, uint64_t request, const struct value *v,
+                     struct dl_error *err)
+{
+    _cleanup_(buffer_deinit)
+    struct dl_buffer packed = {0};
+
+    if (value_pack(v, &packed) < 0 || packed.len > DL_MAX_FRAME_BYTES - 64)
+        return dl_error_set(err, EMSGSIZE, "view", "the view takes %zu bytes and a frame %llu",
+                            packed.len, (unsigned long long)DL_MAX_FRAME_BYTES);
+    session_send(s,
+                 &(struct dl_message){.number = DL_MSG_INFO,
+                                      .info = {.request = request,
+                                               .value = {.data = packed.data, .len = packed.len}}});
+    return 0;
+}
+
+static int handle_query(struct session *s, const struct dl_msg_query *msg, struct dl_error *err)
+{
+    _cleanup_(value_deinit)
+    struct value v = {0};
+    _cleanup_free_ char *name = span_dup(msg->view);
+    int r = s->o.events->view(s->o.context, name, &v, err);
+
+    return r < 0 ? r : send_info(s, msg->request, &v, err);
+}
+
+static int handle_control(struct session *s, const struct dl_msg_control *msg, struct dl_error *err)
+{
+    _cleanup_(value_deinit)
+    struct value v = {.type = VALUE_MAP};
+    _cleanup_free_ char *verb = span_dup(msg->verb);
+    int r = s->o.events->control(s->o.context, s, verb, err);
+
+    if (r == 0 && value_set_string(&v, "done", verb) < 0)
+        r = dl_error_set(err, ENOMEM, "", "out of memory");
+    return r < 0 ? r : send_info(s, msg->request, &v, err);
+}
+
+/* A refused request is answered and forgotten; 0. Else what the handler said. */
+static int answer(struct session *s, uint64_t request, int r, const struct dl_error *err)
+{
+    if (r >= 0 || r == -EPROTO)
+        return r;
+    session_send_error(s, request, err);
+    return 0;
+}
+
+int session_handle(struct session *s, const struct dl_message *m, struct dl_error *err)
+{
+    if (!s->agent && m->number != DL_MSG_HELLO)
+        return dl_error_set(err, EPROTO, message_name(m->number), "HELLO must come first");
+    switch (m->number) {
+    case DL_MSG_HELLO:
+        if (s->agent)
+            return dl_error_set(err, EPROTO, "HELLO", "it was said already");
+        return handle_hello(s, &m->hello, err);
+    case DL_MSG_OPEN:
+        return answer(s, m->open.request, open_loader(s, &m->open, err), err);
+    case DL_MSG_START:
+        return answer(s, m->start.request, start_stream(s, &m->start, err), err);
+    case DL_MSG_RELEASE:
+        return handle_leases(s, m->release.stream, m->release.steps, loader_release, err);
+    case DL_MSG_PIN:
+        return handle_leases(s, m->pin.stream, m->pin.steps, loader_pin, err);
+    case DL_MSG_STOP:
+        return handle_stop(s, &m->stop, err);
+    case DL_MSG_CLOSE:
+        return handle_close(s, &m->close, err);
+    case DL_MSG_QUERY:
+        return answer(s, m->query.request, handle_query(s, &m->query, err), err);
+    case DL_MSG_CONTROL:
+        return answer(s, m->control.request, handle_control(s, &m->control, err), err);
+    default:
+        return dl_error_set(err, EPROTO, message_name(m->number), "a client does not send this");
+    }
+}

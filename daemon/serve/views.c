@@ -1,0 +1,284 @@
+#include "daemon/serve/views.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+/*
+ * Rows are built by a chain of setters; the first failure (out of memory is the only one) sticks
+ * in `r` and makes the rest do nothing.
+ */
+struct row {
+    struct value *map;
+    int r;
+};
+
+static void set_uint(struct row *row, const char *key, uint64_t u)
+{
+    if (row->r == 0)
+        row->r = value_set_uint(row->map, key, u);
+}
+
+static void set_string(struct row *row, const char *key, const char *s)
+{
+    if (row->r == 0)
+        row->r = value_set_string(row->map, key, s);
+}
+
+static void set_seconds(struct row *row, const char *key, uint64_t ns)
+{
+    if (row->r == 0)
+        row->r = value_set_float(row->map, key, (double)ns / 1e9);
+}
+
+static void set_null(struct row *row, const char *key)
+{
+    struct value *v;
+
+    if (row->r == 0)
+        row->r = value_set(row->map, key, &v);
+}
+
+static struct row add_row(struct value *rows)
+{
+    struct row row = {0};
+
+    row.r = value_push(rows, &row.map);
+    if (row.r == 0)
+        row.map->type = VALUE_MAP;
+    return row;
+}
+
+static const char *loader_name(const struct loader *loader)
+{
+    return loader_spec(loader)->name;
+}
+
+static int view_loaders(const struct daemon *d, struct value *ret)
+{
+    ret->type = VALUE_ARRAY;
+    for (struct registered *e = d->loaders; e; e = registered_next(e)) {
+        const struct loader *l = registered_loader(e);
+        const struct dl_spec *spec = loader_spec(l);
+        const struct loader_totals *totals = loader_totals(l);
+        struct row row = add_row(ret);
+
+        set_string(&row, "name", spec->name);
+        set_uint(&row, "uid", loader_uid(l));
+        set_string(&row, "state", loader_state(l));
+        set_string(&row, "dataset", dataset_kind_name(spec->dataset.kind));
+        set_uint(&row, "length", loader_length(l));
+        set_uint(&row, "batch", spec->batch_size);
+        set_uint(&row, "seed", spec->seed);
+        set_uint(&row, "users", loader_users(l));
+        set_uint(&row, "workers", spec->workers);
+        set_uint(&row, "batches", totals->batches);
+        set_uint(&row, "samples", totals->samples);
+        set_uint(&row, "delivered_bytes", totals->bytes);
+        set_uint(&row, "retries", totals->retries);
+        set_uint(&row, "faults", totals->faults);
+        set_uint(&row, "memory_bytes", pool_memory(loader_pool(l)));
+        set_uint(&row, "limit_bytes", spec->memory_limit);
+        if (row.r < 0)
+            return row.r;
+    }
+    return 0;
+}
+
+static uint32_t count_steps(const struct stream *stream, enum step_state state)
+{
+    const struct step *step;
+    uint32_t n = 0;
+
+    for (step = stream->steps; step; step = step->hh.next)
+        n += step->state == state;
+    return n;
+}
+
+static int view_epochs(const struct daemon *d, struct value *ret)
+{
+    ret->type = VALUE_ARRAY;
+    for (struct registered *e = d->loaders; e; e = registered_next(e)) {
+        const struct loader *l = registered_loader(e);
+        const struct stream *s;
+
+        for (s = loader_streams(l); s; s = s->next) {
+            struct row row = add_row(ret);
+
+            set_string(&row, "loader", loader_name(l));
+            if (s->sink)
+                set_uint(&row, "session", session_id(stream_session(s)));
+            else
+                set_null(&row, "session");
+            set_uint(&row, "epoch", s->params.epoch);
+            set_uint(&row, "rank", s->params.rank);
+            set_uint(&row, "world", s->params.world);
+            set_uint(&row, "step", s->to_deliver);
+            set_uint(&row, "steps", s->params.steps);
+            set_uint(&row, "running", count_steps(s, STEP_RUNNING));
+            set_uint(&row, "ready", count_steps(s, STEP_READY));
+            set_uint(&row, "leased", s->leased);
+            set_uint(&row, "pinned", s->pinned);
+            set_uint(&row, "credits", s->params.credits);
+            set_uint(&row, "samples", s->samples);
+            set_seconds(&row, "age_s", uv_hrtime() - s->begun_ns);
+            set_string(&row, "state",
+                       !s->sink             ? "expected"
+                       : s->stopped         ? "stopped"
+                       : stream_finished(s) ? "finished"
+                                            : "running");
+            if (row.r < 0)
+                return row.r;
+        }
+    }
+    return 0;
+}
+
+static int view_workers(const struct daemon *d, struct value *ret)
+{
+    ret->type = VALUE_ARRAY;
+    for (struct registered *e = d->loaders; e; e = registered_next(e)) {
+        const struct loader *l = registered_loader(e);
+
+        for (uint32_t i = 0; i < pool_workers(loader_pool(l)); i++) {
+            struct row row = add_row(ret);
+            struct pool_worker_view view;
+
+            pool_view_worker(loader_pool(l), i, &view);
+            const struct step *step = view.tag;
+            set_string(&row, "loader", loader_name(l));
+            set_uint(&row, "worker", view.number);
+            if (view.pid)
+                set_uint(&row, "pid", (uint64_t)view.pid);
+            else
+                set_null(&row, "pid");
+            set_string(&row, "state", view.state);
+            set_uint(&row, "queued", view.in_flight);
+            if (step && step->stream)
+                set_uint(&row, "step", step->number);
+            else
+                set_null(&row, "step");
+            set_uint(&row, "tasks", view.tasks);
+            set_uint(&row, "restarts", view.restarts);
+            set_seconds(&row, "busy_s", view.busy_ns);
+            if (row.r < 0)
+                return row.r;
+        }
+    }
+    return 0;
+}
+
+static int view_ring(const struct daemon *d, struct value *ret)
+{
+    ret->type = VALUE_ARRAY;
+    for (struct registered *e = d->loaders; e; e = registered_next(e)) {
+        const struct loader *l = registered_loader(e);
+        const struct segment *s = NULL;
+
+        while ((s = pool_next_segment(loader_pool(l), s))) {
+            struct row row = add_row(ret);
+
+            set_string(&row, "loader", loader_name(l));
+            set_uint(&row, "segment", s->id);
+            set_uint(&row, "worker", s->worker);
+            set_string(&row, "state", s->active ? "active" : "retiring");
+            set_uint(&row, "slot_bytes", s->slot_bytes);
+            set_uint(&row, "slots", s->slots.count);
+            for (int state = 0; state < SLOT_STATES; state++)
+                set_uint(&row, slot_state_name((enum slot_state)state), s->slots.in_state[state]);
+            set_uint(&row, "memory_bytes", s->bytes);
+            if (row.r < 0)
+                return row.r;
+        }
+    }
+    return 0;
+}
+
+static int view_sessions(const struct daemon *d, struct value *ret)
+{
+    ret->type = VALUE_ARRAY;
+    for (const struct session *s = d->sessions.head; s; s = session_next(s)) {
+        struct row row = add_row(ret);
+        struct session_view view;
+
+        session_view(s, &view);
+        set_uint(&row, "session", view.id);
+        set_uint(&row, "uid", view.uid);
+        set_uint(&row, "pid", (uint64_t)view.pid);
+        set_string(&row, "agent", view.agent);
+        set_uint(&row, "loaders", view.loaders);
+        set_uint(&row, "streams", view.streams);
+        set_uint(&row, "leased", view.leased);
+        set_uint(&row, "pinned", view.pinned);
+        set_uint(&row, "pending_bytes", view.pending_bytes);
+        if (row.r < 0)
+            return row.r;
+    }
+    return 0;
+}
+
+static int view_status(const struct daemon *d, struct value *ret)
+{
+    struct loader_totals sum = {0};
+    uint64_t n_loaders = 0;
+    uint64_t n_sessions = 0;
+    uint64_t n_workers = 0;
+    uint64_t memory = 0;
+
+    for (struct registered *e = d->loaders; e; e = registered_next(e)) {
+        const struct loader *l = registered_loader(e);
+        const struct loader_totals *totals = loader_totals(l);
+
+        n_loaders++;
+        n_workers += pool_workers(loader_pool(l));
+        memory += pool_memory(loader_pool(l));
+        sum.batches += totals->batches;
+        sum.samples += totals->samples;
+        sum.bytes += totals->bytes;
+        sum.retries += totals->retries;
+        sum.faults += totals->faults;
+    }
+    for (const struct session *s = d->sessions.head; s; s = session_next(s))
+        n_sessions++;
+    ret->type = VALUE_MAP;
+    struct row row = {.map = ret};
+    set_string(&row, "version", DLOADER_VERSION);
+    set_string(&row, "state", d->stopping ? "stopping" : d->draining ? "draining" : "running");
+    set_uint(&row, "pid", (uint64_t)getpid());
+    set_uint(&row, "uid", (uint64_t)geteuid());
+    set_string(&row, "socket", d->config.socket);
+    set_seconds(&row, "uptime_s", uv_hrtime() - d->begun_ns);
+    set_uint(&row, "sessions", n_sessions);
+    set_uint(&row, "sessions_ever", d->sessions_ever);
+    set_uint(&row, "loaders", n_loaders);
+    set_uint(&row, "workers", n_workers);
+    set_uint(&row, "memory_bytes", memory);
+    set_uint(&row, "batches", sum.batches);
+    set_uint(&row, "samples", sum.samples);
+    set_uint(&row, "delivered_bytes", sum.bytes);
+    set_uint(&row, "retries", sum.retries);
+    set_uint(&row, "faults", sum.faults);
+    return row.r;
+}
+
+static const struct {
+    const char *name;
+    int (*make)(const struct daemon *d, struct value *ret);
+} views[] = {
+    {"status", view_status},   {"loaders", view_loaders}, {"epochs", view_epochs},
+    {"workers", view_workers}, {"ring", view_ring},       {"sessions", view_sessions},
+};
+
+int views_make(const struct daemon *daemon, const char *name, struct value *ret,
+               struct dl_error *err)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(views); i++) {
+        if (strcmp(views[i].name, name) != 0)
+            continue;
+        if (views[i].make(daemon, ret) < 0)
+            return dl_error_set(err, ENOMEM, name, "out of memory");
+        return 0;
+    }
+    return dl_error_set(err, EINVAL, name,
+                        "there is no such view; there are status, loaders, epochs, workers, ring "
+                        "and sessions");
+}

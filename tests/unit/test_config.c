@@ -1,0 +1,591 @@
+/*
+ * The configuration: each key of config.def with values that are good, and each wrong value with
+ * the whole message that a user gets for it.
+ */
+#include "tests/lib/harness.h"
+
+#include "daemon/serve/config.h"
+#include "proto/limits.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+static const char *write_text(const char *text)
+{
+    return harness_file("dloaderd.conf", text, strlen(text));
+}
+
+static struct config load(const char *text)
+{
+    struct config config = {0};
+    struct dl_error err = {0};
+
+    if (config_load(write_text(text), &config, &err) != 0)
+        fail_msg("%s is refused: %s: %s", text, err.path, err.message);
+    assert_int_equal(err.code, 0);
+    return config;
+}
+
+/* It is refused at that line with that path and message, and nothing is returned. */
+static void expect_refused(const char *text, int code, const char *where, uint32_t line,
+                           const char *message)
+{
+    const char *path = write_text(text);
+    struct config config;
+    struct config before;
+    struct dl_error err = {0};
+    char want[DL_ERROR_MESSAGE_MAX];
+
+    memset(&config, 0x5A, sizeof config);
+    before = config;
+    snprintf(want, sizeof want, "%s (line %u of %s)", message, line, path);
+    assert_int_equal(config_load(path, &config, &err), -code);
+    assert_int_equal(err.code, code);
+    assert_string_equal(err.path, where);
+    assert_string_equal(err.message, want);
+    assert_memory_equal(&config, &before, sizeof config);
+    assert_int_equal(config_load(path, &config, NULL), -code);
+}
+
+/* ---- good values ---------------------------------------------------------------------------- */
+
+static void expect_defaults(const struct config *config)
+{
+    assert_string_equal(config->socket, "/run/dloaderd/socket");
+    assert_int_equal(config->socket_mode, 0660);
+    assert_string_equal(config->socket_group, "");
+    assert_int_equal(config->n_data_roots, 0);
+    assert_string_equal(config->worker, "");
+    assert_int_equal(config->linger, 60000000000);
+    assert_int_equal(config->drain_timeout, 5000000000);
+    assert_int_equal(config->log_level, LOG_INFO);
+    assert_int_equal(config->limits.sessions, 256);
+    assert_int_equal(config->limits.loaders, 64);
+    assert_int_equal(config->limits.workers, 64);
+    assert_int_equal(config->limits.bytes, (uint64_t)8 << 30);
+    assert_int_equal(config->limits.leases, 65536);
+}
+
+static void test_defaults(void **state)
+{
+    static const char *const empty[] = {"",   "\n",    " \r\n\t\n", "# nothing but a comment\n",
+                                        "{}", "---\n", "null",      "limits: {}"};
+    struct config config = {0};
+
+    (void)state;
+    assert_int_equal(config_load(NULL, &config, NULL), 0);
+    expect_defaults(&config);
+    config_deinit(&config);
+    for (size_t i = 0; i < ARRAY_SIZE(empty); i++) {
+        config = load(empty[i]);
+        expect_defaults(&config);
+        config_deinit(&config);
+    }
+    config_deinit(&config);
+}
+
+static void test_every_key(void **state)
+{
+    struct config config = load("socket: /tmp/a socket\n"
+                                "socket_mode: \"0600\"\n"
+                                "socket_group: users\n"
+                                "data_roots: [/]\n"
+                                "worker: /opt/worker\n"
+                                "linger: 1h\n"
+                                "drain_timeout: 250ms\n"
+                                "log_level: debug\n"
+                                "limits:\n"
+                                "  sessions: 1\n"
+                                "  loaders: 2\n"
+                                "  workers: 3\n"
+                                "  bytes: 1.5MiB\n"
+                                "  leases: 5\n");
+
+    (void)state;
+    assert_string_equal(config.socket, "/tmp/a socket");
+    assert_int_equal(config.socket_mode, 0600);
+    assert_string_equal(config.socket_group, "users");
+    assert_int_equal(config.n_data_roots, 1);
+    assert_string_equal(config.data_roots[0], "/");
+    assert_string_equal(config.worker, "/opt/worker");
+    assert_int_equal(config.linger, 3600000000000);
+    assert_int_equal(config.drain_timeout, 250000000);
+    assert_int_equal(config.log_level, LOG_DEBUG);
+    assert_int_equal(config.limits.sessions, 1);
+    assert_int_equal(config.limits.loaders, 2);
+    assert_int_equal(config.limits.workers, 3);
+    assert_int_equal(config.limits.bytes, 3 << 19);
+    assert_int_equal(config.limits.leases, 5);
+    config_deinit(&config);
+}
+
+/* A key alone leaves all others at their defaults. */
+static void test_each_key_alone(void **state)
+{
+#define CONFIG(key, type, initial, meaning) #key,
+    static const char *const keys[] = {
+#include "daemon/serve/config.def"
+    };
+#undef CONFIG
+    static const char *const values[] = {"x", "\"0660\"", "[]", "1", "info"};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
+        const char *dot = strchr(keys[i], '.');
+        int taken = 0;
+
+        for (size_t k = 0; k < ARRAY_SIZE(values); k++) {
+            struct config config = {0};
+            char text[128];
+
+            if (dot)
+                snprintf(text, sizeof text, "%.*s: {%s: %s}", (int)(dot - keys[i]), keys[i],
+                         dot + 1, values[k]);
+            else
+                snprintf(text, sizeof text, "%s: %s", keys[i], values[k]);
+            taken += config_load(write_text(text), &config, NULL) == 0;
+            config_deinit(&config);
+        }
+        assert_true(taken >= 1 && taken < (int)ARRAY_SIZE(values)); /* some fit, some do not */
+    }
+}
+
+static void test_numbers_and_units(void **state)
+{
+    static const struct {
+        const char *text;
+        uint64_t linger;
+    } durations[] = {{"0", 0},
+                     {"0s", 0},
+                     {"5", 5000000000},
+                     {"\"5\"", 5000000000},
+                     {"1.5s", 1500000000},
+                     {"90 s", 90000000000},
+                     {"2min", 120000000000},
+                     {"2m", 120000000000},
+                     {"7us", 7000},
+                     {"7ns", 7},
+                     {"9223372035", 9223372035000000000},
+                     {"18446744073709551615ns", UINT64_MAX}};
+    static const struct {
+        const char *text;
+        uint64_t bytes;
+    } sizes[] = {{"1", 1},           {"1B", 1},
+                 {"\"4096\"", 4096}, {"2kB", 2000},
+                 {"2 KiB", 2048},    {"1TiB", (uint64_t)1 << 40},
+                 {"0x10", 16},       {"9223372036854775807", INT64_MAX}};
+    static const struct {
+        const char *text;
+        uint32_t mode;
+    } modes[] = {{"0", 0}, {"0000", 0}, {"777", 0777}, {"0000777", 0777}, {"0007", 7}};
+    static const struct {
+        const char *text;
+        enum log_level level;
+    } levels[] = {
+        {"error", LOG_ERROR}, {"warning", LOG_WARNING}, {"info", LOG_INFO}, {"debug", LOG_DEBUG}};
+    struct config config;
+    char text[128];
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(durations); i++) {
+        snprintf(text, sizeof text, "linger: %s\n", durations[i].text);
+        config = load(text);
+        assert_int_equal(config.linger, durations[i].linger);
+        config_deinit(&config);
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
+        snprintf(text, sizeof text, "limits: {bytes: %s}\n", sizes[i].text);
+        config = load(text);
+        assert_int_equal(config.limits.bytes, sizes[i].bytes);
+        config_deinit(&config);
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(modes); i++) {
+        snprintf(text, sizeof text, "socket_mode: \"%s\"\n", modes[i].text);
+        config = load(text);
+        assert_int_equal(config.socket_mode, modes[i].mode);
+        config_deinit(&config);
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(levels); i++) {
+        snprintf(text, sizeof text, "{\"log_level\": \"%s\"}", levels[i].text); /* JSON is YAML */
+        config = load(text);
+        assert_int_equal(config.log_level, levels[i].level);
+        config_deinit(&config);
+    }
+}
+
+static void test_data_roots_are_resolved(void **state)
+{
+    const char *dir = harness_tmpdir();
+    char real[4200];
+    char link[4200];
+    char text[16000];
+
+    (void)state;
+    snprintf(real, sizeof real, "%s/real", dir);
+    snprintf(link, sizeof link, "%s/link", dir);
+    assert_int_equal(mkdir(real, 0700), 0);
+    assert_int_equal(symlink("real", link), 0);
+    snprintf(text, sizeof text, "data_roots:\n- %s/../link/.\n- /\n- %s\n", real, link);
+    struct config config = load(text);
+    char *want = realpath(real, NULL);
+    assert_int_equal(config.n_data_roots, 3);
+    assert_string_equal(config.data_roots[0], want);
+    assert_string_equal(config.data_roots[1], "/");
+    assert_string_equal(config.data_roots[2], want);
+    free(want);
+    config_deinit(&config);
+}
+
+/* ---- wrong values --------------------------------------------------------------------------- */
+
+#define NOT_STRING   " is not a string"
+#define NOT_MODE     " is not an octal mode in quotes such as \"0660\""
+#define NOT_LIST     " is not a list of directories"
+#define NOT_DIR      " is not an absolute directory"
+#define NOT_DURATION " is not a duration such as 30s or 500ms"
+#define NOT_COUNT    " is not a positive integer"
+#define NOT_SIZE     " is not a size such as 8GiB"
+#define NOT_LEVEL    " is not one of error, warning, info, debug"
+#define NO_SETTING   "there is no such setting; dloaderd.conf(5) lists them"
+
+static const struct {
+    const char *text;
+    const char *path;
+    uint32_t line;
+    const char *message;
+} wrong[] = {
+    {"socket: 5", "socket", 1, "5" NOT_STRING},
+    {"limits.sessions: 4", "limits.sessions", 1, NO_SETTING},
+    {"socket: null", "socket", 1, "null" NOT_STRING},
+    {"socket: [a]", "socket", 1, "a list" NOT_STRING},
+    {"socket_group: {}", "socket_group", 1, "a mapping" NOT_STRING},
+    {"\n\nworker: true", "worker", 3, "a boolean" NOT_STRING},
+    {"worker: 1.5", "worker", 1, "a float" NOT_STRING},
+
+    {"socket_mode: 0660", "socket_mode", 1, "660" NOT_MODE},
+    {"socket_mode: 0o660", "socket_mode", 1, "432" NOT_MODE},
+    {"socket_mode: \"0668\"", "socket_mode", 1, "\"0668\"" NOT_MODE},
+    {"socket_mode: \"1777\"", "socket_mode", 1, "\"1777\"" NOT_MODE},
+    {"socket_mode: \"\"", "socket_mode", 1, "\"\"" NOT_MODE},
+    {"socket_mode: \"-1\"", "socket_mode", 1, "\"-1\"" NOT_MODE},
+    {"socket_mode: \"+660\"", "socket_mode", 1, "\"+660\"" NOT_MODE},
+    {"socket_mode: \" 660\"", "socket_mode", 1, "\" 660\"" NOT_MODE},
+    {"socket_mode: \"660 \"", "socket_mode", 1, "\"660 \"" NOT_MODE},
+    {"socket_mode: rw-rw----", "socket_mode", 1, "\"rw-rw----\"" NOT_MODE},
+    {"socket_mode: \"7777777777777777777777777\"", "socket_mode", 1,
+     "\"7777777777777777777777777\"" NOT_MODE},
+
+    {"data_roots: /srv", "data_roots", 1, "\"/srv\"" NOT_LIST},
+    {"data_roots: {a: b}", "data_roots", 1, "a mapping" NOT_LIST},
+    {"data_roots: [srv]", "data_roots", 1, "\"srv\"" NOT_DIR},
+    {"data_roots: [/, \"\"]", "data_roots", 1, "\"\"" NOT_DIR},
+    {"data_roots: [/, 3]", "data_roots", 1, "3" NOT_DIR},
+    {"data_roots: [[/]]", "data_roots", 1, "a list" NOT_DIR},
+
+    {"linger: -1", "linger", 1, "-1" NOT_DURATION},
+    {"linger: -1s", "linger", 1, "\"-1s\"" NOT_DURATION},
+    {"linger: 1.5", "linger", 1, "a float" NOT_DURATION},
+    {"linger: 9223372036", "linger", 1, "9223372036" NOT_DURATION},
+    {"linger: 18446744073709551616ns", "linger", 1, "\"18446744073709551616ns\"" NOT_DURATION},
+    {"linger: 18446744073709551615", "linger", 1, "18446744073709551615" NOT_DURATION},
+    {"drain_timeout: soon", "drain_timeout", 1, "\"soon\"" NOT_DURATION},
+    {"drain_timeout: 3d", "drain_timeout", 1, "\"3d\"" NOT_DURATION},
+    {"drain_timeout: \"\"", "drain_timeout", 1, "\"\"" NOT_DURATION},
+    {"drain_timeout: []", "drain_timeout", 1, "a list" NOT_DURATION},
+
+    {"log_level: loud", "log_level", 1, "\"loud\"" NOT_LEVEL},
+    {"log_level: Info", "log_level", 1, "\"Info\"" NOT_LEVEL},
+    {"log_level: 7", "log_level", 1, "7" NOT_LEVEL},
+
+    {"limits:\n  sessions: 0", "limits.sessions", 2, "0" NOT_COUNT},
+    {"limits: {loaders: -3}", "limits.loaders", 1, "-3" NOT_COUNT},
+    {"limits: {workers: \"3\"}", "limits.workers", 1, "\"3\"" NOT_COUNT},
+    {"limits: {leases: 2.0}", "limits.leases", 1, "a float" NOT_COUNT},
+    {"limits: {leases: 9223372036854775808}", "limits.leases", 1, "9223372036854775808" NOT_COUNT},
+    {"limits: {leases: null}", "limits.leases", 1, "null" NOT_COUNT},
+    {"limits: {bytes: 0}", "limits.bytes", 1, "0" NOT_SIZE},
+    {"limits: {bytes: 0B}", "limits.bytes", 1, "\"0B\"" NOT_SIZE},
+    {"limits: {bytes: 0.4B}", "limits.bytes", 1, "\"0.4B\"" NOT_SIZE},
+    {"limits: {bytes: -1}", "limits.bytes", 1, "-1" NOT_SIZE},
+    {"limits: {bytes: 8G}", "limits.bytes", 1, "\"8G\"" NOT_SIZE},
+    {"limits: {bytes: 99999999TiB}", "limits.bytes", 1, "\"99999999TiB\"" NOT_SIZE},
+    {"limits: {bytes: false}", "limits.bytes", 1, "a boolean" NOT_SIZE},
+
+    {"limit: {bytes: 1}", "limit", 1, NO_SETTING},
+    {"linger: 1s\nSocket: /x", "Socket", 2, NO_SETTING},
+    {"limits:\n  sessions: 4\n  byte: 1", "limits.byte", 3, NO_SETTING},
+    {"limits: {limits: {bytes: 1}}", "limits.limits", 1, NO_SETTING},
+    {"limits: {\"\": 1}", "limits.", 1, NO_SETTING},
+    {"\"\": 1", "", 1, NO_SETTING},
+    {"data_roots.x: 1", "data_roots.x", 1, NO_SETTING},
+    {"limits: 5", "limits", 1, "an integer is not a mapping of settings"},
+    {"linger: 1s\nlimits:\n", "limits", 2, "null is not a mapping of settings"},
+    {"limits: [sessions]", "limits", 1, "a list is not a mapping of settings"},
+};
+
+static void test_wrong_values(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(wrong); i++)
+        expect_refused(wrong[i].text, EINVAL, wrong[i].path, wrong[i].line, wrong[i].message);
+}
+
+/* The remedy is not pushed out by what was written. */
+static void test_a_long_wrong_value(void **state)
+{
+    char text[4096];
+
+    (void)state;
+    memset(text, 'x', sizeof text);
+    memcpy(text, "linger: ", 8);
+    text[sizeof text - 1] = '\0';
+    char want[512];
+    snprintf(want, sizeof want, "\"%.256s\"" NOT_DURATION, text + 8);
+    expect_refused(text, EINVAL, "linger", 1, want);
+}
+
+static void test_a_long_key(void **state)
+{
+    char text[1024];
+    char path[DL_ERROR_PATH_MAX];
+
+    (void)state;
+    memset(text, 'k', sizeof text);
+    memcpy(text + 1000, ": 1", 4);
+    memset(path, 'k', sizeof path);
+    path[sizeof path - 1] = '\0';
+    expect_refused(text, EINVAL, path, 1, NO_SETTING);
+}
+
+static void test_wrong_data_roots(void **state)
+{
+    char text[4500];
+    char message[4500];
+    const char *file = harness_file("a_file", "x", 1);
+
+    (void)state;
+    expect_refused("data_roots: [/, /no/such/directory]", ENOENT, "data_roots", 1,
+                   "/no/such/directory: No such file or directory");
+    snprintf(text, sizeof text, "data_roots: [%s]", file);
+    snprintf(message, sizeof message, "%s: Not a directory", file);
+    expect_refused(text, ENOTDIR, "data_roots", 1, message);
+    snprintf(text, sizeof text, "data_roots: [%s/below]", file);
+    snprintf(message, sizeof message, "%s/below: Not a directory", file);
+    expect_refused(text, ENOTDIR, "data_roots", 1, message);
+}
+
+/* ---- files ---------------------------------------------------------------------------------- */
+
+static void expect_file_error(const char *path, int code, const char *where, const char *message)
+{
+    struct config config = {0};
+    struct dl_error err = {0};
+
+    assert_int_equal(config_load(path, &config, &err), -code);
+    assert_int_equal(err.code, code);
+    assert_string_equal(err.path, where);
+    assert_string_equal(err.message, message);
+    assert_null(config.socket);
+}
+
+static void test_files_that_cannot_be_read(void **state)
+{
+    const char *dir = harness_tmpdir();
+    char path[4300];
+
+    (void)state;
+    snprintf(path, sizeof path, "%s/absent.conf", dir);
+    expect_file_error(path, ENOENT, path,
+                      "cannot read the configuration: No such file or directory");
+    expect_file_error("", ENOENT, "", "cannot read the configuration: No such file or directory");
+    expect_file_error(dir, EISDIR, dir, "cannot read the configuration: Is a directory");
+}
+
+static void test_what_is_no_mapping(void **state)
+{
+    static const struct {
+        const char *text;
+        const char *message;
+    } cases[] = {{"5", "the configuration is a mapping, not an integer"},
+                 {"[a, b]", "the configuration is a mapping, not a list"},
+                 {"socket", "the configuration is a mapping, not a string"}};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        const char *path = write_text(cases[i].text);
+        expect_file_error(path, EINVAL, path, cases[i].message);
+    }
+}
+
+/* What yaml_parse() refuses names file and line; the rest is its own tests'. */
+static void test_broken_yaml(void **state)
+{
+    static const char *const texts[] = {"socket: /a\nsocket: /b\n", "linger: 1s\nsocket: [a",
+                                        "linger: 1s\n\xFF"};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
+        const char *path = write_text(texts[i]);
+        struct config config = {0};
+        struct dl_error err = {0};
+
+        assert_true(config_load(path, &config, &err) < 0);
+        assert_int_equal(strncmp(err.path, path, strlen(path)), 0);
+        assert_true(err.message[0]);
+        assert_null(config.socket);
+    }
+}
+
+static void test_the_longest_file(void **state)
+{
+    static char text[DL_BOUND_SPEC_TEXT + 1];
+    struct config config = {0};
+    struct dl_error err = {0};
+
+    (void)state;
+    memset(text, '#', sizeof text);
+    memcpy(text, "linger: 9s\n", 11);
+    assert_int_equal(config_load(harness_file("long.conf", text, sizeof text - 1), &config, &err),
+                     0);
+    assert_int_equal(config.linger, 9000000000);
+    config_deinit(&config);
+    const char *path = harness_file("long.conf", text, sizeof text);
+    expect_file_error(path, EFBIG, path, "a configuration has at most 262144 bytes");
+    path = harness_file("zeros.conf", "\0\0\0", 3);
+    assert_true(config_load(path, &config, NULL) < 0); /* that is not "nothing" */
+}
+
+/* ---- the worker's program ------------------------------------------------------------------- */
+
+static void test_a_worker_that_is_named(void **state)
+{
+    struct config config = load("worker: /bin/sh");
+    struct dl_error err = {0};
+
+    (void)state;
+    assert_int_equal(config_find_worker(&config, &err), 0);
+    assert_string_equal(config.worker, "/bin/sh");
+    config_deinit(&config);
+
+    config = load("worker: /no/worker");
+    assert_int_equal(config_find_worker(&config, &err), -ENOENT);
+    assert_string_equal(err.path, "worker");
+    assert_string_equal(err.message, "/no/worker cannot be executed: No such file or directory");
+    config_deinit(&config);
+
+    const char *file = harness_file("not_executable", "x", 1);
+    char text[4500];
+    snprintf(text, sizeof text, "worker: %s", file);
+    config = load(text);
+    assert_int_equal(config_find_worker(&config, &err), -EACCES);
+    snprintf(text, sizeof text, "%s cannot be executed: Permission denied", file);
+    assert_string_equal(err.message, text);
+    config_deinit(&config);
+}
+
+/* Beside this program there is none; where it would be installed there may be. */
+static void test_a_worker_that_was_installed(void **state)
+{
+    struct config config = load("");
+    struct dl_error err = {0};
+    int r = config_find_worker(&config, &err);
+
+    (void)state;
+    if (r == 0) {
+        assert_int_equal(access(config.worker, X_OK), 0);
+        assert_int_equal(config.worker[0], '/');
+    } else {
+        assert_int_equal(r, -ENOENT);
+        assert_string_equal(config.worker, "");
+        assert_string_equal(err.path, "worker");
+        assert_non_null(strstr(err.message, "dloader-worker is neither beside dloaderd nor at /"));
+        assert_non_null(strstr(err.message, "; give its path in the configuration"));
+    }
+    config_deinit(&config);
+}
+
+#define ASKED_FOR "TEST_CONFIG_WORKER"
+
+/* The copy of this program, in a directory with a worker: 0 when it finds that worker. */
+static int find_beside(const char *want)
+{
+    struct config config = {0};
+
+    if (config_load(NULL, &config, NULL) < 0 || config_find_worker(&config, NULL) < 0)
+        return 2;
+    int r = strcmp(config.worker, want) == 0 ? 0 : 3;
+    config_deinit(&config);
+    return r;
+}
+
+static void copy_program(const char *to)
+{
+    static char data[1 << 16];
+    FILE *in = fopen("/proc/self/exe", "rb");
+    FILE *out = fopen(to, "wb");
+    size_t n;
+
+    assert_non_null(in);
+    assert_non_null(out);
+    while ((n = fread(data, 1, sizeof data, in)) > 0)
+        assert_int_equal(fwrite(data, 1, n, out), n);
+    fclose(in);
+    assert_int_equal(fclose(out), 0);
+    assert_int_equal(chmod(to, 0700), 0);
+}
+
+static void test_a_worker_beside_the_daemon(void **state)
+{
+    char *dir = realpath(harness_tmpdir(), NULL);
+    char program[4300];
+    char worker[4300];
+    int status = 0;
+
+    (void)state;
+    snprintf(program, sizeof program, "%s/program", dir);
+    snprintf(worker, sizeof worker, "%s/dloader-worker", dir);
+    copy_program(program);
+    assert_int_equal(chmod(harness_file("dloader-worker", "x", 1), 0700), 0);
+    assert_int_equal(setenv(ASKED_FOR, worker, 1), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        execl(program, program, (char *)NULL);
+        _exit(1);
+    }
+    assert_int_equal(unsetenv(ASKED_FOR), 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+    free(dir);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_defaults),
+    cmocka_unit_test(test_every_key),
+    cmocka_unit_test(test_each_key_alone),
+    cmocka_unit_test(test_numbers_and_units),
+    cmocka_unit_test(test_data_roots_are_resolved),
+    cmocka_unit_test(test_wrong_values),
+    cmocka_unit_test(test_a_long_wrong_value),
+    cmocka_unit_test(test_a_long_key),
+    cmocka_unit_test(test_wrong_data_roots),
+    cmocka_unit_test(test_files_that_cannot_be_read),
+    cmocka_unit_test(test_what_is_no_mapping),
+    cmocka_unit_test(test_broken_yaml),
+    cmocka_unit_test(test_the_longest_file),
+    cmocka_unit_test(test_a_worker_that_is_named),
+    cmocka_unit_test(test_a_worker_that_was_installed),
+    cmocka_unit_test(test_a_worker_beside_the_daemon),
+};
+
+int main(void)
+{
+    const char *worker = getenv(ASKED_FOR);
+
+    if (worker)
+        return find_beside(worker);
+    harness_begin();
+    return harness_end(__FILE__, cmocka_run_group_tests(tests, NULL, NULL));
+}

@@ -1,0 +1,355 @@
+/* Epochs: plans shared by those who ask for the same, and long shuffles off the loop. */
+#include "tests/lib/abort.h"
+
+#include "daemon/serve/epoch.h"
+
+#include <errno.h>
+
+/* Of about 10 ns a sample, the loop may be held for at most a millisecond. */
+enum { SURELY_ON_LOOP = 5000, SURELY_IN_POOL = 100000, BATCH = 100 };
+
+static const struct plan_params torch = {.length = 3000000,
+                                         .order = PLAN_TORCH,
+                                         .seed = 42,
+                                         .epoch = 1,
+                                         .world = 2,
+                                         .batch_size = BATCH,
+                                         .even = true};
+
+struct fixture {
+    uv_loop_t loop;
+    struct epoch_set set;
+    int calls; /* of done() */
+};
+
+static int setup(void **state)
+{
+    struct fixture *f = calloc(1, sizeof *f);
+
+    assert_non_null(f);
+    assert_int_equal(uv_loop_init(&f->loop), 0);
+    *state = f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct fixture *f = *state;
+
+    assert_null(f->set.epochs);
+    uv_run(&f->loop, UV_RUN_DEFAULT);
+    int r = uv_loop_close(&f->loop);
+    free(f);
+    return r;
+}
+
+/* libuv's worker threads keep a descriptor of their own from their first use on: before we count.
+ */
+static void nothing(uv_work_t *work)
+{
+    (void)work;
+}
+
+static void start_libuv(void)
+{
+    uv_work_t work;
+    uv_loop_t loop;
+
+    if (uv_loop_init(&loop) < 0 || uv_queue_work(&loop, &work, nothing, NULL) < 0)
+        abort();
+    uv_run(&loop, UV_RUN_DEFAULT);
+    uv_loop_close(&loop);
+}
+
+static void done(void *owner)
+{
+    struct fixture *f = owner;
+
+    f->calls++;
+}
+
+static struct epoch *ref(struct fixture *f, const struct plan_params *params)
+{
+    struct epoch *epoch = NULL;
+
+    assert_int_equal(epoch_ref(&f->set, params, &epoch), 0);
+    assert_non_null(epoch);
+    return epoch;
+}
+
+static bool prepare(struct fixture *f, struct epoch *epoch, uint64_t rank, uint64_t step)
+{
+    return epoch_prepare(epoch, &f->loop, rank, step, done, f);
+}
+
+/* The step as a plan of its own gives it. */
+static void expect_step(struct epoch *epoch, uint64_t rank, uint64_t step)
+{
+    uint64_t want[BATCH];
+    uint64_t got[BATCH];
+    struct plan *plan = NULL;
+
+    assert_int_equal(plan_new(epoch_params(epoch), &plan), 0);
+    size_t n = plan_step(plan, rank, step, want);
+    assert_int_equal(epoch_step(epoch, rank, step, got), n);
+    assert_memory_equal(got, want, n * sizeof *want);
+    plan_free(plan);
+}
+
+/* ---- sharing -------------------------------------------------------------------------------- */
+
+static void test_the_same_params_share(void **state)
+{
+    struct fixture *f = *state;
+    struct plan_params copy = torch;
+    struct epoch *a = ref(f, &torch);
+    struct epoch *b = ref(f, &copy);
+
+    assert_ptr_equal(a, b);
+    assert_ptr_equal(epoch_plan(a), epoch_plan(b));
+    assert_int_equal(epoch_params(a)->length, torch.length);
+    assert_int_equal(plan_steps(epoch_plan(a), 0), 15000);
+    epoch_unref(&f->set, a);
+    assert_ptr_equal(ref(f, &torch), b); /* still there for the other */
+    epoch_unref(&f->set, b);
+    epoch_unref(&f->set, b);
+    assert_null(f->set.epochs);
+}
+
+static void test_any_difference_parts(void **state)
+{
+    struct fixture *f = *state;
+    struct plan_params params[9];
+    struct epoch *epochs[9];
+
+    for (size_t i = 0; i < ARRAY_SIZE(params); i++)
+        params[i] = torch;
+    params[1].length++;
+    params[2].order = PLAN_NATIVE;
+    params[3].seed++;
+    params[4].epoch++;
+    params[5].world++;
+    params[6].batch_size++;
+    params[7].drop_last = true;
+    params[8].even = false;
+    for (size_t i = 0; i < ARRAY_SIZE(params); i++) {
+        epochs[i] = ref(f, &params[i]);
+        for (size_t k = 0; k < i; k++)
+            assert_ptr_not_equal(epochs[i], epochs[k]);
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(params); i++) {
+        assert_ptr_equal(ref(f, &params[i]), epochs[i]);
+        epoch_unref(&f->set, epochs[i]);
+        epoch_unref(&f->set, epochs[i]);
+    }
+}
+
+static void test_impossible_plans(void **state)
+{
+    struct fixture *f = *state;
+    struct epoch *epoch = (struct epoch *)f;
+    struct plan_params params = torch;
+
+    params.world = 0;
+    assert_int_equal(epoch_ref(&f->set, &params, &epoch), -EINVAL);
+    params = torch;
+    params.length = (uint64_t)1 << 63;
+    assert_int_equal(epoch_ref(&f->set, &params, &epoch), -EINVAL);
+    assert_ptr_equal(epoch, f); /* untouched */
+    assert_null(f->set.epochs);
+}
+
+/* ---- the loop and the threads --------------------------------------------------------------- */
+
+static void test_cheap_orders_are_always_ready(void **state)
+{
+    struct fixture *f = *state;
+    struct plan_params params = torch;
+
+    for (int i = 0; i < 2; i++) {
+        params.order = i ? PLAN_SEQUENTIAL : PLAN_NATIVE;
+        struct epoch *epoch = ref(f, &params);
+        assert_true(prepare(f, epoch, 0, 0));
+        assert_true(prepare(f, epoch, 1, 14999));
+        assert_true(prepare(f, epoch, 0, 7));
+        expect_step(epoch, 1, 14999);
+        epoch_unref(&f->set, epoch);
+    }
+    assert_int_equal(f->calls, 0);
+}
+
+/* What is short is done at once, what is long is not; whichever step it is. */
+static void test_the_limit(void **state)
+{
+    struct fixture *f = *state;
+    uint64_t at_once = 0;
+    uint64_t later = 0;
+
+    for (uint64_t step = 0; step < 1000; step += 10) {
+        struct epoch *epoch = ref(f, &torch);
+        uint64_t backlog = plan_backlog(epoch_plan(epoch), 1, step);
+        bool ready = prepare(f, epoch, 1, step);
+
+        if (backlog <= SURELY_ON_LOOP)
+            assert_true(ready);
+        if (backlog >= SURELY_IN_POOL)
+            assert_false(ready);
+        at_once += ready;
+        later += !ready;
+        uv_run(&f->loop, UV_RUN_DEFAULT);
+        assert_int_equal(f->calls, later);
+        assert_true(prepare(f, epoch, 1, step));
+        assert_int_equal(f->calls, later);
+        epoch_unref(&f->set, epoch);
+    }
+    assert_true(at_once > 2 && later > 10);
+}
+
+static void test_long_work_goes_to_a_thread(void **state)
+{
+    struct fixture *f = *state;
+    struct epoch *epoch = ref(f, &torch);
+
+    assert_true(plan_backlog(epoch_plan(epoch), 1, 10000) > SURELY_IN_POOL);
+    assert_false(prepare(f, epoch, 1, 10000));
+    assert_false(prepare(f, epoch, 1, 10000)); /* busy */
+    assert_false(prepare(f, epoch, 0, 0));     /* for all */
+    assert_int_equal(f->calls, 0);
+    uv_run(&f->loop, UV_RUN_DEFAULT);
+    assert_int_equal(f->calls, 1);
+    assert_int_equal(plan_backlog(epoch_plan(epoch), 1, 10000), 0);
+    assert_true(prepare(f, epoch, 1, 10000));
+    assert_true(prepare(f, epoch, 0, 0)); /* earlier ones are done with it */
+    expect_step(epoch, 1, 10000);
+    expect_step(epoch, 0, 0);
+    expect_step(epoch, 0, 10000);
+
+    assert_false(prepare(f, epoch, 0, 14999)); /* further on: again, same memory */
+    uv_run(&f->loop, UV_RUN_DEFAULT);
+    assert_int_equal(f->calls, 2);
+    assert_true(prepare(f, epoch, 0, 14999));
+    expect_step(epoch, 0, 14999);
+    epoch_unref(&f->set, epoch);
+}
+
+static void test_unbatched_and_short_batches(void **state)
+{
+    struct fixture *f = *state;
+    struct plan_params params = torch;
+
+    params.batch_size = 0;
+    struct epoch *epoch = ref(f, &params);
+    assert_false(prepare(f, epoch, 0, 1499999));
+    uv_run(&f->loop, UV_RUN_DEFAULT);
+    assert_true(prepare(f, epoch, 0, 1499999));
+    expect_step(epoch, 0, 1499999);
+    epoch_unref(&f->set, epoch);
+
+    params.batch_size = 70; /* the last batch is not whole */
+    epoch = ref(f, &params);
+    uint64_t last = plan_steps(epoch_plan(epoch), 0) - 1;
+    assert_false(prepare(f, epoch, 0, last));
+    uv_run(&f->loop, UV_RUN_DEFAULT);
+    assert_true(prepare(f, epoch, 0, last));
+    expect_step(epoch, 0, last);
+    epoch_unref(&f->set, epoch);
+    assert_int_equal(f->calls, 2);
+}
+
+static void test_given_up_while_busy(void **state)
+{
+    struct fixture *f = *state;
+    struct epoch *epoch = ref(f, &torch);
+
+    assert_false(prepare(f, epoch, 0, 14999));
+    epoch_unref(&f->set, epoch);
+    assert_null(f->set.epochs);
+    struct epoch *again = ref(f, &torch); /* not the one that is going */
+    assert_ptr_not_equal(again, epoch);
+    assert_true(prepare(f, again, 0, 0));
+    uv_run(&f->loop, UV_RUN_DEFAULT);
+    assert_int_equal(f->calls, 0);
+    expect_step(again, 0, 0);
+    epoch_unref(&f->set, again);
+}
+
+static void test_one_of_two_gives_up_while_busy(void **state)
+{
+    struct fixture *f = *state;
+    struct epoch *epoch = ref(f, &torch);
+
+    assert_ptr_equal(ref(f, &torch), epoch);
+    assert_false(prepare(f, epoch, 0, 14999));
+    epoch_unref(&f->set, epoch);
+    uv_run(&f->loop, UV_RUN_DEFAULT);
+    assert_int_equal(f->calls, 1);
+    expect_step(epoch, 0, 14999);
+    epoch_unref(&f->set, epoch);
+}
+
+static void test_several_at_once(void **state)
+{
+    struct fixture *f = *state;
+    struct epoch *epochs[6];
+
+    for (uint64_t i = 0; i < 6; i++) {
+        struct plan_params params = torch;
+        params.epoch = i;
+        epochs[i] = ref(f, &params);
+        assert_false(prepare(f, epochs[i], 0, 5000));
+    }
+    epoch_unref(&f->set, epochs[2]);
+    epoch_unref(&f->set, epochs[5]);
+    uv_run(&f->loop, UV_RUN_DEFAULT);
+    assert_int_equal(f->calls, 4);
+    for (int i = 0; i < 5; i++) {
+        if (i == 2)
+            continue;
+        expect_step(epochs[i], 0, 5000);
+        epoch_unref(&f->set, epochs[i]);
+    }
+}
+
+/* ---- what is a bug -------------------------------------------------------------------------- */
+
+static void use_while_busy(void *arg)
+{
+    uint64_t indices[BATCH];
+
+    epoch_step(arg, 0, 0, indices);
+}
+
+static void test_a_busy_plan_is_nobody_s(void **state)
+{
+    struct fixture *f = *state;
+    struct epoch *epoch = ref(f, &torch);
+
+    assert_false(prepare(f, epoch, 0, 14999));
+    assert_true(call_aborts(use_while_busy, epoch));
+    uv_run(&f->loop, UV_RUN_DEFAULT);
+    assert_false(call_aborts(use_while_busy, epoch));
+    epoch_unref(&f->set, epoch);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+static const struct CMUnitTest tests[] = {
+    TEST(test_the_same_params_share),
+    TEST(test_any_difference_parts),
+    TEST(test_impossible_plans),
+    TEST(test_cheap_orders_are_always_ready),
+    TEST(test_the_limit),
+    TEST(test_long_work_goes_to_a_thread),
+    TEST(test_unbatched_and_short_batches),
+    TEST(test_given_up_while_busy),
+    TEST(test_one_of_two_gives_up_while_busy),
+    TEST(test_several_at_once),
+    TEST(test_a_busy_plan_is_nobody_s),
+};
+
+int main(void)
+{
+    start_libuv();
+    harness_begin();
+    return harness_end(__FILE__, cmocka_run_group_tests(tests, NULL, NULL));
+}

@@ -1,0 +1,154 @@
+/* Accounts by user: limits to the unit, texts, users apart from each other, everything returned. */
+#include "tests/lib/abort.h"
+
+#include "daemon/serve/quota.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+static const struct config_limits limits = {
+    .sessions = 3, .loaders = 5, .workers = 7, .bytes = 1000, .leases = 11};
+
+static const struct {
+    enum quota_kind kind;
+    const char *name;
+    uint64_t limit;
+} kinds[QUOTA_KINDS] = {{QUOTA_SESSIONS, "limits.sessions", 3},
+                        {QUOTA_LOADERS, "limits.loaders", 5},
+                        {QUOTA_WORKERS, "limits.workers", 7},
+                        {QUOTA_BYTES, "limits.bytes", 1000},
+                        {QUOTA_LEASES, "limits.leases", 11}};
+
+static void test_each_kind_to_its_limit(void **state)
+{
+    struct quota *quota = quota_new(&limits);
+    struct quota_account *account = quota_account(quota, 1000);
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
+        enum quota_kind kind = kinds[i].kind;
+        struct dl_error err = {0};
+        char text[256];
+
+        assert_int_equal(quota_charge(account, kind, kinds[i].limit - 1, &err), 0);
+        assert_int_equal(quota_charge(account, kind, 1, &err), 0);
+        assert_int_equal(err.code, 0);
+        assert_int_equal(quota_charge(account, kind, 1, &err), -EDQUOT);
+        assert_int_equal(err.code, EDQUOT);
+        assert_string_equal(err.path, kinds[i].name);
+        snprintf(text, sizeof text,
+                 "1 more would pass the limit of %llu for uid 1000, which holds %llu; give some "
+                 "back, or raise it in dloaderd.conf",
+                 (unsigned long long)kinds[i].limit, (unsigned long long)kinds[i].limit);
+        assert_string_equal(err.message, text);
+        assert_int_equal(quota_held(account, kind), kinds[i].limit);
+        assert_int_equal(quota_charge(account, kind, 1, NULL), -EDQUOT);
+        quota_return(account, kind, 1);
+        assert_int_equal(quota_charge(account, kind, 1, &err), 0);
+        quota_return(account, kind, kinds[i].limit);
+        assert_int_equal(quota_held(account, kind), 0);
+    }
+    assert_null(quota_free(quota));
+}
+
+static void test_absurd_charges(void **state)
+{
+    static const uint64_t charges[] = {1001,           UINT64_MAX,          UINT64_MAX - 1,
+                                       INT64_MAX,      (uint64_t)1 << 63,   UINT64_MAX - 999,
+                                       UINT64_MAX / 2, (uint64_t)UINT32_MAX};
+    struct quota *quota = quota_new(&limits);
+    struct quota_account *account = quota_account(quota, 0);
+
+    (void)state;
+    for (uint64_t held = 0; held <= 1000; held += 500) {
+        assert_int_equal(quota_charge(account, QUOTA_BYTES, held, NULL), 0);
+        for (size_t i = 0; i < ARRAY_SIZE(charges); i++) {
+            assert_int_equal(quota_charge(account, QUOTA_BYTES, charges[i], NULL), -EDQUOT);
+            assert_int_equal(quota_held(account, QUOTA_BYTES), held);
+        }
+        quota_return(account, QUOTA_BYTES, held);
+    }
+    quota_free(quota);
+}
+
+static void test_users_do_not_share(void **state)
+{
+    enum { USERS = 500 };
+    struct quota *quota = quota_new(&limits);
+    struct quota_account *accounts[USERS];
+
+    (void)state;
+    for (uid_t uid = 0; uid < USERS; uid++) {
+        accounts[uid] = quota_account(quota, uid * 7919);
+        for (int i = 0; i < 3; i++)
+            assert_int_equal(quota_charge(accounts[uid], QUOTA_SESSIONS, 1, NULL), 0);
+        assert_int_equal(quota_charge(accounts[uid], QUOTA_SESSIONS, 1, NULL), -EDQUOT);
+        assert_int_equal(quota_held(accounts[uid], QUOTA_LOADERS), 0);
+    }
+    for (uid_t uid = 0; uid < USERS; uid++) {
+        assert_ptr_equal(quota_account(quota, uid * 7919), accounts[uid]);
+        quota_return(accounts[uid], QUOTA_SESSIONS, 3);
+    }
+    quota_free(quota);
+}
+
+static void test_new_limits(void **state)
+{
+    struct config_limits lower = limits;
+    struct quota *quota = quota_new(&limits);
+    struct quota_account *account = quota_account(quota, UINT32_MAX);
+    struct dl_error err = {0};
+
+    (void)state;
+    assert_int_equal(quota_charge(account, QUOTA_WORKERS, 6, NULL), 0);
+    lower.workers = 2;
+    quota_set_limits(quota, &lower);
+    assert_int_equal(quota_held(account, QUOTA_WORKERS), 6); /* what is held stays */
+    assert_int_equal(quota_charge(account, QUOTA_WORKERS, 1, &err), -EDQUOT);
+    assert_non_null(strstr(err.message, "limit of 2 for uid 4294967295, which holds 6;"));
+    quota_return(account, QUOTA_WORKERS, 4);
+    assert_int_equal(quota_charge(account, QUOTA_WORKERS, 1, &err), -EDQUOT);
+    quota_return(account, QUOTA_WORKERS, 1);
+    assert_int_equal(quota_charge(account, QUOTA_WORKERS, 1, &err), 0);
+    lower.workers = UINT64_MAX;
+    quota_set_limits(quota, &lower);
+    assert_int_equal(quota_charge(account, QUOTA_WORKERS, UINT64_MAX - 2, &err), 0);
+    assert_int_equal(quota_charge(account, QUOTA_WORKERS, 1, &err), -EDQUOT);
+    quota_return(account, QUOTA_WORKERS, UINT64_MAX);
+    quota_free(quota);
+}
+
+static void return_too_much(void *arg)
+{
+    quota_return(arg, QUOTA_BYTES, 2);
+}
+
+static void free_while_held(void *arg)
+{
+    quota_free(arg);
+}
+
+static void test_books_that_do_not_balance_abort(void **state)
+{
+    struct quota *quota = quota_new(&limits);
+    struct quota_account *account = quota_account(quota, 1);
+
+    (void)state;
+    assert_int_equal(quota_charge(account, QUOTA_BYTES, 1, NULL), 0);
+    assert_true(call_aborts(return_too_much, account));
+    assert_true(call_aborts(free_while_held, quota));
+    quota_return(account, QUOTA_BYTES, 1);
+    assert_false(call_aborts(free_while_held, quota));
+    quota_free(quota);
+    assert_null(quota_free(NULL));
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_each_kind_to_its_limit),
+    cmocka_unit_test(test_absurd_charges),
+    cmocka_unit_test(test_users_do_not_share),
+    cmocka_unit_test(test_new_limits),
+    cmocka_unit_test(test_books_that_do_not_balance_abort),
+};
+
+TEST_MAIN(tests)

@@ -1,0 +1,508 @@
+/* A stream's steps: windows and credits, order of delivery, faults in place, pins, stopping. */
+#include "tests/lib/abort.h"
+
+#include "daemon/serve/stream.h"
+
+#include <errno.h>
+
+static struct segment segment;
+
+static struct stream *stream_of(uint64_t first, uint64_t steps, uint32_t credits)
+{
+    return stream_new(&(struct stream_params){
+        .epoch = 3, .rank = 1, .world = 2, .first = first, .steps = steps, .credits = credits});
+}
+
+static struct step *run_next(struct stream *stream)
+{
+    struct step *step;
+
+    assert_true(stream_has_room(stream));
+    step = stream_plan(stream);
+    assert_int_equal(step->state, STEP_WAITING);
+    step_run(step, &segment, (uint32_t)step->number, 4);
+    return step;
+}
+
+static struct step *ready_next(struct stream *stream)
+{
+    struct step *step = run_next(stream);
+
+    step_ready(step, 100);
+    return step;
+}
+
+static struct step *lease_next(struct stream *stream)
+{
+    struct step *step = ready_next(stream);
+
+    assert_ptr_equal(stream_deliverable(stream), step);
+    stream_deliver(stream, step);
+    return step;
+}
+
+static void forget_all(struct stream *stream)
+{
+    struct step *step;
+    struct step *next;
+
+    HASH_ITER (hh, stream->steps, step, next) {
+        stream_forget(stream, step);
+    }
+}
+
+static void end(struct stream *stream)
+{
+    forget_all(stream);
+    assert_int_equal(stream->window, 0);
+    assert_int_equal(stream->leased, 0);
+    assert_int_equal(stream->pinned, 0);
+    assert_null(stream_free(stream));
+}
+
+static uint32_t spares(const struct stream *stream)
+{
+    uint32_t n = 0;
+
+    for (const struct step *step = stream->spare; step; step = step->next)
+        n++;
+    return n;
+}
+
+/* ---- windows -------------------------------------------------------------------------------- */
+
+static void test_credits_bound_the_window(void **state)
+{
+    struct stream *stream = stream_of(0, 100, 3);
+    struct step *steps[3];
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        steps[i] = run_next(stream);
+        assert_int_equal(steps[i]->number, i);
+        assert_ptr_equal(steps[i]->stream, stream);
+        assert_int_equal(stream->window, i + 1);
+    }
+    assert_false(stream_has_room(stream));
+    step_ready(steps[0], 8);
+    assert_false(stream_has_room(stream)); /* ready, not given back */
+    stream_deliver(stream, steps[0]);
+    assert_false(stream_has_room(stream)); /* leased */
+    stream_forget(stream, steps[0]);
+    assert_true(stream_has_room(stream));
+    assert_int_equal(stream_plan(stream)->number, 3);
+    assert_false(stream_has_room(stream));
+    end(stream);
+}
+
+static void test_the_end_of_the_epoch(void **state)
+{
+    static const struct {
+        uint64_t first, steps, planned;
+    } cases[] = {{0, 0, 0}, {0, 1, 1}, {4, 6, 2}, {6, 6, 0}, {7, 6, 0}, {UINT64_MAX, 6, 0}};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct stream *stream = stream_of(cases[i].first, cases[i].steps, 10);
+        uint64_t planned = 0;
+
+        while (stream_has_room(stream)) {
+            assert_int_equal(lease_next(stream)->number, cases[i].first + planned);
+            planned++;
+        }
+        assert_int_equal(planned, cases[i].planned);
+        assert_true(stream_finished(stream));
+        end(stream);
+    }
+}
+
+static void test_far_steps(void **state)
+{
+    struct stream *stream = stream_of(UINT64_MAX - 2, UINT64_MAX, 5);
+
+    (void)state;
+    assert_int_equal(lease_next(stream)->number, UINT64_MAX - 2);
+    assert_false(stream_finished(stream));
+    assert_int_equal(lease_next(stream)->number, UINT64_MAX - 1);
+    assert_true(stream_finished(stream));
+    assert_false(stream_has_room(stream));
+    assert_non_null(stream_lease(stream, UINT64_MAX - 1));
+    assert_null(stream_lease(stream, UINT64_MAX));
+    end(stream);
+}
+
+/* ---- delivery ------------------------------------------------------------------------------- */
+
+/* The steps become ready in every order; they are delivered in their own. */
+static void test_delivery_is_in_order(void **state)
+{
+    static const int orders[][4] = {{0, 1, 2, 3}, {3, 2, 1, 0}, {1, 0, 3, 2},
+                                    {2, 0, 3, 1}, {3, 0, 1, 2}, {1, 2, 3, 0}};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(orders); i++) {
+        struct stream *stream = stream_of(5, 9, 4);
+        struct step *steps[4];
+        uint64_t due = 5;
+
+        for (int k = 0; k < 4; k++)
+            steps[k] = run_next(stream);
+        for (int k = 0; k < 4; k++) {
+            struct step *step;
+
+            assert_null(stream_deliverable(stream));
+            step_ready(steps[orders[i][k]], 10);
+            while ((step = stream_deliverable(stream))) {
+                assert_int_equal(step->number, due++);
+                stream_deliver(stream, step);
+                assert_int_equal(step->state, STEP_LEASED);
+            }
+        }
+        assert_int_equal(due, 9);
+        assert_true(stream_finished(stream));
+        assert_int_equal(stream->leased, 4);
+        assert_int_equal(stream->delivered, 4);
+        assert_int_equal(stream->samples, 16);
+        assert_int_equal(stream->bytes, 40);
+        end(stream);
+    }
+}
+
+static void test_faults_stand_in_their_step_s_place(void **state)
+{
+    struct stream *stream = stream_of(0, 3, 3);
+    struct step *steps[3];
+    struct dl_error err = {.code = EIO, .path = "file", .message = "broken"};
+
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        steps[i] = run_next(stream);
+    step_fault(steps[1], &err);
+    err.code = 0; /* it has its own copy */
+    step_ready(steps[2], 1);
+    assert_null(stream_deliverable(stream));
+    step_ready(steps[0], 1);
+    assert_ptr_equal(stream_deliverable(stream), steps[0]);
+    stream_deliver(stream, steps[0]);
+
+    assert_ptr_equal(stream_deliverable(stream), steps[1]);
+    assert_int_equal(steps[1]->state, STEP_FAULTED);
+    assert_int_equal(steps[1]->error->code, EIO);
+    assert_string_equal(steps[1]->error->path, "file");
+    assert_string_equal(steps[1]->error->message, "broken");
+    assert_null(steps[1]->segment);
+    assert_int_equal(stream->window, 3);
+    stream_deliver(stream, steps[1]);
+    assert_int_equal(stream->window, 2); /* no lease, its credit is back */
+    assert_null(stream_lease(stream, 1));
+
+    assert_ptr_equal(stream_deliverable(stream), steps[2]);
+    stream_deliver(stream, steps[2]);
+    assert_true(stream_finished(stream));
+    assert_int_equal(stream->delivered, 2);
+    assert_int_equal(stream->leased, 2);
+    end(stream);
+}
+
+static void test_lost_steps_run_again(void **state)
+{
+    struct stream *stream = stream_of(0, 2, 2);
+    struct step *a = run_next(stream);
+    struct step *b = ready_next(stream);
+
+    (void)state;
+    step_lost(a);
+    assert_int_equal(a->state, STEP_WAITING);
+    assert_null(a->segment);
+    step_lost(b); /* ready, but its memory was taken back */
+    assert_int_equal(b->state, STEP_WAITING);
+    assert_int_equal(stream->window, 2);
+    assert_null(stream_deliverable(stream));
+    step_run(a, &segment, 7, 2);
+    assert_int_equal(a->slot, 7);
+    assert_int_equal(a->samples, 2);
+    step_fault(b, &(struct dl_error){.code = EIO}); /* given up while it waits */
+    step_ready(a, 5);
+    stream_deliver(stream, stream_deliverable(stream));
+    assert_ptr_equal(stream_deliverable(stream), b);
+    stream_deliver(stream, b);
+    assert_true(stream_finished(stream));
+    end(stream);
+}
+
+/* ---- leases and pins ------------------------------------------------------------------------ */
+
+static void test_pins_return_their_credit(void **state)
+{
+    struct stream *stream = stream_of(0, 10, 1);
+
+    (void)state;
+    for (uint32_t i = 0; i < 5; i++) {
+        struct step *step = lease_next(stream);
+
+        assert_false(stream_has_room(stream));
+        stream_pin(stream, step);
+        assert_int_equal(step->state, STEP_PINNED);
+        stream_pin(stream, step); /* again: no change */
+        assert_int_equal(stream->window, 0);
+        assert_int_equal(stream->leased, 0);
+        assert_int_equal(stream->pinned, i + 1);
+        assert_ptr_equal(stream_lease(stream, i), step);
+    }
+    stream->starving_told = true;
+    stream_forget(stream, stream_lease(stream, 2));
+    assert_false(stream->starving_told);
+    assert_int_equal(stream->pinned, 4);
+    assert_int_equal(stream->window, 0);
+    assert_null(stream_lease(stream, 2));
+    end(stream);
+}
+
+static void test_only_what_was_delivered_is_a_lease(void **state)
+{
+    struct stream *stream = stream_of(0, 10, 5);
+    struct step *lost;
+
+    (void)state;
+    assert_null(stream_lease(stream, 0));
+    lease_next(stream);      /* 0 */
+    ready_next(stream);      /* 1 */
+    run_next(stream);        /* 2 */
+    lost = run_next(stream); /* 3 */
+    step_lost(lost);
+    step_fault(run_next(stream), &(struct dl_error){.code = EIO}); /* 4 */
+    assert_non_null(stream_lease(stream, 0));
+    for (uint64_t i = 1; i < 7; i++)
+        assert_null(stream_lease(stream, i));
+    assert_null(stream_lease(stream, UINT64_MAX));
+    stream_forget(stream, stream_lease(stream, 0));
+    assert_null(stream_lease(stream, 0)); /* a second release */
+    end(stream);
+}
+
+/* Each order of giving five leases back, two of them pinned. */
+static void test_release_in_any_order(void **state)
+{
+    (void)state;
+    for (uint32_t code = 0; code < 120; code++) {
+        struct stream *stream = stream_of(0, 5, 5);
+        uint64_t left[5] = {0, 1, 2, 3, 4};
+        uint32_t rest = code;
+
+        for (int i = 0; i < 5; i++)
+            lease_next(stream);
+        stream_pin(stream, stream_lease(stream, 1));
+        stream_pin(stream, stream_lease(stream, 4));
+        for (uint32_t n = 5; n > 0; n--) {
+            uint32_t pick = rest % n;
+            struct step *step = stream_lease(stream, left[pick]);
+
+            rest /= n;
+            assert_non_null(step);
+            assert_int_equal(step->number, left[pick]);
+            stream_forget(stream, step);
+            left[pick] = left[n - 1];
+            assert_int_equal(HASH_COUNT(stream->steps), n - 1);
+            assert_int_equal(stream->leased + stream->pinned, n - 1);
+            assert_int_equal(stream->window, stream->leased);
+        }
+        assert_null(stream_free(stream));
+    }
+}
+
+static void test_used_steps_are_reused(void **state)
+{
+    struct stream *stream = stream_of(0, 1000, 2);
+    struct step *known[2] = {run_next(stream), run_next(stream)};
+
+    (void)state;
+    step_fault(known[0], &(struct dl_error){.code = EIO});
+    step_ready(known[1], 1);
+    known[1]->attempts = 7;
+    stream_deliver(stream, known[0]);
+    stream_deliver(stream, known[1]);
+    stream_pin(stream, known[1]);
+    stream_forget(stream, known[1]);
+    assert_int_equal(spares(stream), 2);
+    for (uint64_t i = 2; i < 1000; i++) {
+        struct step *step = lease_next(stream);
+
+        assert_true(step == known[0] || step == known[1]);
+        assert_int_equal(step->number, i);
+        assert_int_equal(step->attempts, 0);
+        assert_null(step->error);
+        assert_int_equal(spares(stream), 1);
+        stream_forget(stream, step);
+    }
+    assert_int_equal(spares(stream), 2);
+    end(stream);
+}
+
+/* ---- stopping ------------------------------------------------------------------------------- */
+
+/* One step in each state; after stop nothing is planned or delivered, and leases stay leases. */
+static void test_stop_at_every_state(void **state)
+{
+    struct stream *stream = stream_of(0, 20, 8);
+    struct step *step;
+    uint32_t window;
+
+    (void)state;
+    stream_pin(stream, lease_next(stream));                                        /* 0 */
+    lease_next(stream);                                                            /* 1 */
+    ready_next(stream);                                                            /* 2 */
+    run_next(stream);                                                              /* 3 */
+    step_lost(run_next(stream));                                                   /* 4 */
+    step_fault(run_next(stream), &(struct dl_error){.code = EIO, .message = "x"}); /* 5 */
+    assert_int_equal(stream_deliverable(stream)->number, 2);
+    window = stream->window;
+    assert_int_equal(window, 5);
+
+    stream_stop(stream);
+    assert_true(stream->stopped);
+    assert_false(stream_has_room(stream));
+    assert_null(stream_deliverable(stream));
+    assert_false(stream_finished(stream));
+    assert_int_equal(stream->window, window);
+    HASH_FIND(hh, stream->steps, &(uint64_t){3}, sizeof(uint64_t), step);
+    step_ready(step, 1); /* the worker goes on */
+    assert_null(stream_deliverable(stream));
+    assert_int_equal(stream_lease(stream, 0)->state, STEP_PINNED);
+    stream_pin(stream, stream_lease(stream, 1));
+    assert_int_equal(stream->pinned, 2);
+    stream_forget(stream, stream_lease(stream, 1));
+    stream_forget(stream, stream_lease(stream, 0));
+    assert_int_equal(stream->window, 4);
+    stream_stop(stream);
+    end(stream);
+}
+
+static void test_faulted_steps_are_forgotten_whole(void **state)
+{
+    struct stream *stream = stream_of(0, 4, 4);
+
+    (void)state;
+    for (int i = 0; i < 4; i++)
+        step_fault(run_next(stream), &(struct dl_error){.code = EIO});
+    stream_stop(stream);
+    end(stream); /* the leak checker looks for their errors */
+}
+
+/* ---- what is a bug -------------------------------------------------------------------------- */
+
+enum misuse {
+    NO_CREDITS,
+    RANK_PAST_WORLD,
+    PLAN_WITHOUT_ROOM,
+    PLAN_AFTER_STOP,
+    RUN_TWICE,
+    READY_BEFORE_RUN,
+    READY_TWICE,
+    LOSE_WAITING,
+    LOSE_LEASED,
+    FAULT_READY,
+    DELIVER_OUT_OF_TURN,
+    DELIVER_RUNNING,
+    PIN_READY,
+    FREE_WITH_STEPS,
+    MISUSES
+};
+
+static void misuse(void *arg)
+{
+    struct stream *stream = stream_of(0, 2, 2);
+    const struct dl_error err = {.code = EIO};
+
+    switch (*(const enum misuse *)arg) {
+    case NO_CREDITS:
+        stream_of(0, 1, 0);
+        break;
+    case RANK_PAST_WORLD:
+        stream_new(&(struct stream_params){.rank = 2, .world = 2, .credits = 1});
+        break;
+    case PLAN_WITHOUT_ROOM:
+        run_next(stream);
+        run_next(stream);
+        stream_plan(stream);
+        break;
+    case PLAN_AFTER_STOP:
+        stream_stop(stream);
+        stream_plan(stream);
+        break;
+    case RUN_TWICE:
+        step_run(run_next(stream), &segment, 0, 1);
+        break;
+    case READY_BEFORE_RUN:
+        step_ready(stream_plan(stream), 1);
+        break;
+    case READY_TWICE:
+        step_ready(ready_next(stream), 1);
+        break;
+    case LOSE_WAITING:
+        step_lost(stream_plan(stream));
+        break;
+    case LOSE_LEASED:
+        step_lost(lease_next(stream));
+        break;
+    case FAULT_READY:
+        step_fault(ready_next(stream), &err);
+        break;
+    case DELIVER_OUT_OF_TURN:
+        run_next(stream);
+        stream_deliver(stream, ready_next(stream));
+        break;
+    case DELIVER_RUNNING:
+        stream_deliver(stream, run_next(stream));
+        break;
+    case PIN_READY:
+        stream_pin(stream, ready_next(stream));
+        break;
+    case FREE_WITH_STEPS:
+        run_next(stream);
+        stream_free(stream);
+        break;
+    case MISUSES:
+        break;
+    }
+}
+
+static void test_misuse_aborts(void **state)
+{
+    (void)state;
+    for (int i = 0; i < MISUSES; i++) {
+        enum misuse kind = (enum misuse)i;
+
+        if (!call_aborts(misuse, &kind))
+            fail_msg("misuse %d is not refused", i);
+    }
+}
+
+static void test_names_and_null(void **state)
+{
+    static const char *const names[] = {"waiting", "running", "ready",
+                                        "faulted", "leased",  "pinned"};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+        assert_string_equal(step_state_name((enum step_state)i), names[i]);
+    assert_null(stream_free(NULL));
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_credits_bound_the_window),
+    cmocka_unit_test(test_the_end_of_the_epoch),
+    cmocka_unit_test(test_far_steps),
+    cmocka_unit_test(test_delivery_is_in_order),
+    cmocka_unit_test(test_faults_stand_in_their_step_s_place),
+    cmocka_unit_test(test_lost_steps_run_again),
+    cmocka_unit_test(test_pins_return_their_credit),
+    cmocka_unit_test(test_only_what_was_delivered_is_a_lease),
+    cmocka_unit_test(test_release_in_any_order),
+    cmocka_unit_test(test_used_steps_are_reused),
+    cmocka_unit_test(test_stop_at_every_state),
+    cmocka_unit_test(test_faulted_steps_are_forgotten_whole),
+    cmocka_unit_test(test_misuse_aborts),
+    cmocka_unit_test(test_names_and_null),
+};
+
+TEST_MAIN(tests)
