@@ -1,0 +1,291 @@
+/*
+ * Batches: a slot as the user sees it, and the end of its lease.
+ *
+ * The slot header and the tree are copied out of shared memory, checked, and used from the copies.
+ * The tensors' bytes are read in place: changing them can spoil a batch, not the process.
+ */
+#include "client/internal.h"
+
+#include <assert.h>
+#include <errno.h>
+
+/* ---- from a slot ---- */
+
+typedef unsigned long long ull; /* for printf */
+
+/* Latches -EPROTO with the place in front. */
+static int bad_slot(struct dl_epoch *epoch, const struct entry *entry, const char *what,
+                    uint64_t got, uint64_t want)
+{
+    return connection_fail(&epoch->loader->client->conn, EPROTO, "",
+                           "the slot of step %llu (segment %u, offset %llu): %s %llu where %llu is "
+                           "due",
+                           (ull)entry->descriptor.step, entry->descriptor.segment,
+                           (ull)entry->descriptor.offset, what, (ull)got, (ull)want);
+}
+
+static int check_header(struct dl_epoch *epoch, const struct entry *entry,
+                        const struct slot_header *h)
+{
+    const struct dl_descriptor *d = &entry->descriptor;
+    uint64_t size = entry->mapping->slot_bytes;
+
+    if (h->generation != d->generation)
+        return bad_slot(epoch, entry, "generation", h->generation, d->generation);
+    if (h->step != d->step)
+        return bad_slot(epoch, entry, "step", h->step, d->step);
+    if (h->epoch != epoch->number)
+        return bad_slot(epoch, entry, "epoch", h->epoch, epoch->number);
+    if (h->error_code != 0)
+        return bad_slot(epoch, entry, "error code", h->error_code, 0);
+    if (h->samples != d->samples)
+        return bad_slot(epoch, entry, "samples", h->samples, d->samples);
+    if (h->indices_off % sizeof(uint64_t) != 0 || h->indices_off > size ||
+        h->samples > (size - h->indices_off) / sizeof(uint64_t))
+        return bad_slot(epoch, entry, "indices at", h->indices_off, SLOT_HEADER_BYTES);
+    if (h->tree_off % sizeof(uint64_t) != 0 || h->tree_off > size ||
+        h->tree_len > size - h->tree_off)
+        return bad_slot(epoch, entry, "a tree at", h->tree_off, SLOT_HEADER_BYTES);
+    return 0;
+}
+
+/* Header and tree of the slot, checked: 0, or latched. */
+static int read_slot(struct dl_epoch *epoch, const struct entry *entry, struct slot_header *h,
+                     struct view **ret)
+{
+    struct connection *conn = &epoch->loader->client->conn;
+    struct dl_error err = {0};
+    int r;
+
+    /* Its descriptor came over the socket after the slot was filled: no order is left to keep. */
+    memcpy(h, entry->slot, sizeof *h);
+    r = check_header(epoch, entry, h);
+    if (r < 0)
+        return r;
+    r = view_get(&epoch->view, entry->slot + h->tree_off, h->tree_len, h->tree_count,
+                 entry->mapping->slot_bytes, ret, &err);
+    if (r == -ENOMEM)
+        return connection_fail(conn, ENOMEM, "", "no memory for the tree of a batch");
+    if (r < 0)
+        return connection_fail(conn, EPROTO, err.path, "the tree of step %llu: %s",
+                               (ull)entry->descriptor.step, err.message);
+    return 0;
+}
+
+static struct dl_batch *take_object(struct dl_client *client)
+{
+    struct dl_batch *batch = client->pool;
+
+    if (!batch)
+        return calloc(1, sizeof *batch);
+    client->pool = batch->next;
+    return batch;
+}
+
+static void link_batch(struct dl_client *client, struct dl_batch *batch)
+{
+    batch->prev = NULL;
+    batch->next = client->batches;
+    if (batch->next)
+        batch->next->prev = batch;
+    client->batches = batch;
+}
+
+static void unlink_batch(struct dl_client *client, struct dl_batch *batch)
+{
+    if (batch->prev)
+        batch->prev->next = batch->next;
+    else
+        client->batches = batch->next;
+    if (batch->next)
+        batch->next->prev = batch->prev;
+}
+
+int batch_new(struct dl_epoch *epoch, struct entry *entry, struct dl_batch **ret)
+{
+    struct dl_client *client = epoch->loader->client;
+    struct dl_batch *batch = NULL;
+    struct slot_header header;
+    struct view *view;
+    int r = read_slot(epoch, entry, &header, &view);
+
+    if (r == 0) {
+        batch = take_object(client);
+        if (!batch) {
+            view_unref(view);
+            r = connection_fail(&client->conn, ENOMEM, "", "no memory for a batch");
+        }
+    }
+    if (r < 0) {
+        entry_deinit(entry);
+        return r;
+    }
+    assert(!batch->reclaim && !batch->view);
+    batch->client = client;
+    batch->epoch = epoch;
+    batch->loader = epoch->loader;
+    batch->mapping = entry->mapping;
+    batch->view = view;
+    batch->slot = entry->slot;
+    batch->indices = (const uint64_t *)(const void *)(entry->slot + header.indices_off);
+    batch->step = header.step;
+    batch->samples = header.samples;
+    batch->stream = epoch->stream;
+    batch->pinned = batch->kept = false;
+    atomic_init(&batch->refs, 1);
+    link_batch(client, batch);
+    *ret = batch;
+    return 0;
+}
+
+/* ---- the end of a lease ---- */
+
+void batch_finish(struct dl_client *client, struct dl_batch *batch)
+{
+    struct dl_epoch *epoch = batch->epoch;
+
+    assert(!batch->view);
+    /* The epoch can have ended while only tensors held the batch; its stream still takes RELEASE.
+     */
+    if (!epoch)
+        epoch = client_find_epoch(client, batch->stream);
+    if (epoch)
+        epoch_queue_release(epoch, batch->step, !batch->pinned);
+    else
+        client_release_step(client, batch->stream, batch->step);
+    if (batch->kept)
+        loader_unkeep(batch->loader);
+    batch->mapping = mapping_unref(batch->mapping);
+    batch->reclaim = reclaim_unref(batch->reclaim);
+    batch->next = client->pool;
+    client->pool = batch;
+}
+
+void batch_give_back(struct dl_batch *batch)
+{
+    struct dl_client *client = batch->client;
+    struct dl_epoch *epoch = batch->epoch;
+
+    if (epoch && epoch->current == batch)
+        epoch->current = NULL;
+    unlink_batch(client, batch);
+    batch->view = view_unref(batch->view);
+    /* Alone: no tensor, and only this thread can make one. Acquire: those deleted are done. */
+    if (atomic_load_explicit(&batch->refs, memory_order_acquire) == 1) {
+        batch_finish(client, batch);
+        return;
+    }
+    if (!batch->pinned) {
+        assert(epoch); /* only pinned batches outlive it in the user's hands */
+        epoch_queue_pin(epoch, batch->step);
+        batch->pinned = true;
+    }
+    batch->epoch = NULL;
+    batch->kept = true;
+    batch->loader->kept++;
+    reclaim_drop(batch);
+}
+
+int dl_batch_pin(struct dl_batch *batch)
+{
+    struct dl_epoch *epoch = batch->epoch;
+    int r = client_begin(batch->client);
+
+    if (r < 0 || batch->pinned)
+        return r;
+    assert(epoch && epoch->current == batch);
+    epoch->current = NULL;
+    batch->pinned = true;
+    epoch_queue_pin(epoch, batch->step);
+    epoch_flush_if_due(epoch);
+    return 0;
+}
+
+struct dl_batch *dl_batch_release(struct dl_batch *batch)
+{
+    struct dl_client *client;
+    struct dl_epoch *epoch;
+    int r;
+
+    if (!batch)
+        return NULL;
+    client = batch->client;
+    epoch = batch->epoch;
+    reclaim_drain(client);
+    batch_give_back(batch);
+    if (epoch) {
+        epoch_flush_if_due(epoch);
+    } else {
+        r = client_flush(client); /* a failure is latched for the next call */
+        (void)r;
+    }
+    return NULL;
+}
+
+/* ---- views ---- */
+
+uint64_t dl_batch_step(const struct dl_batch *batch)
+{
+    return batch->step;
+}
+
+uint64_t dl_batch_bytes(const struct dl_batch *batch)
+{
+    return batch->view->tensor_bytes;
+}
+
+const uint64_t *dl_batch_indices(const struct dl_batch *batch, size_t *ret_n)
+{
+    *ret_n = batch->samples;
+    return batch->indices;
+}
+
+const char *dl_type_name(uint32_t dtype)
+{
+    return dtype_name(dtype);
+}
+
+size_t dl_type_bytes(uint32_t dtype)
+{
+    return dtype_bytes(dtype);
+}
+
+int dl_batch_tensor(struct dl_batch *batch, const char *path, struct dl_tensor *ret)
+{
+    const struct tree_node *node;
+
+    if (view_find(batch->view, path, &node) < 0)
+        return client_fail(batch->client, ENOENT, path, "no such field in the batch");
+    if (node->kind != TREE_TENSOR)
+        return client_fail(batch->client, EINVAL, path,
+                           "not a tensor but %u fields: name one of them", node->children);
+    view_tensor(node, batch->slot, ret);
+    return 0;
+}
+
+uint32_t dl_batch_nodes(const struct dl_batch *batch)
+{
+    return batch->view->count;
+}
+
+int dl_batch_node(struct dl_batch *batch, uint32_t i, struct dl_node *ret)
+{
+    const struct tree_node *node;
+
+    if (i >= batch->view->count)
+        return client_fail(batch->client, EINVAL, "", "node %u of a tree of %u", i,
+                           batch->view->count);
+    node = view_node(batch->view, i);
+    *ret = (struct dl_node){
+        .kind = (enum dl_node_kind)node->kind,
+        .children = node->children,
+        .depth = batch->view->depths[i],
+    };
+    if (node->key_len > 0) {
+        ret->key = tree_key(batch->view->encoded, node);
+        ret->key_len = node->key_len;
+    }
+    if (node->kind == TREE_TENSOR)
+        view_tensor(node, batch->slot, &ret->tensor);
+    return 0;
+}

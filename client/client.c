@@ -1,0 +1,340 @@
+/* Sessions: connect, errors, queries, the end. */
+#include "client/internal.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+/* The socket's queue of connections is full: nothing tells when it no longer is. */
+#define CONNECT_RETRY (5 * NS_PER_S / 1000)
+
+const char *dl_version(void)
+{
+    return DLOADER_VERSION;
+}
+
+static void compose_error(struct dl_client *client)
+{
+    const struct dl_error *err = &client->error;
+
+    snprintf(client->error_text, sizeof client->error_text, "%s%s%s", err->path,
+             err->path[0] && err->message[0] ? ": " : "", err->message);
+}
+
+int client_fail(struct dl_client *client, int code, const char *path, const char *fmt, ...)
+{
+    char text[DL_ERROR_MESSAGE_MAX];
+    va_list args;
+    int r;
+
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    r = dl_error_set(&client->error, code, path, "%s", text);
+    compose_error(client);
+    return r;
+}
+
+int client_fail_with(struct dl_client *client, const struct dl_error *err)
+{
+    assert(err->code > 0);
+    client->error = *err;
+    compose_error(client);
+    return -err->code;
+}
+
+int client_fatal(struct dl_client *client)
+{
+    return client_fail_with(client, &client->conn.fatal);
+}
+
+int client_begin(struct dl_client *client)
+{
+    reclaim_drain(client);
+    return connection_check(&client->conn) < 0 ? client_fatal(client) : 0;
+}
+
+/* ---- connecting ---- */
+
+/* Where the daemon listens unless told. The text is static or the environment's, or in `buf`. */
+static const char *default_path(char *buf, size_t size)
+{
+    const char *env = getenv("DLOADER_SOCKET");
+    const char *dir = getenv("XDG_RUNTIME_DIR");
+
+    if (env && env[0])
+        return env;
+    if (dir && dir[0]) {
+        int n = snprintf(buf, size, "%s/dloaderd/socket", dir);
+
+        if (n > 0 && (size_t)n < size && access(buf, F_OK) == 0)
+            return buf;
+    }
+    return "/run/dloaderd/socket";
+}
+
+static int connect_failure(struct connection *conn, const char *path, int code)
+{
+    static const struct {
+        int code;
+        const char *text;
+    } remedies[] = {
+        {ENOENT, "no socket there: start dloaderd, or set DLOADER_SOCKET to where it listens"},
+        {ENOTDIR, "no socket there: start dloaderd, or set DLOADER_SOCKET to where it listens"},
+        {ECONNREFUSED, "nobody listens there: dloaderd is not running, start it"},
+        {EACCES, "permission denied: the daemon's socket_mode and socket_group say who may"},
+        {EPROTOTYPE, "a socket of another kind: not dloaderd's"},
+        {EAGAIN, "dloaderd accepts no connections"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(remedies); i++)
+        if (remedies[i].code == code)
+            return connection_fail(conn, code == EAGAIN ? ETIMEDOUT : code, path, "%s",
+                                   remedies[i].text);
+    return connection_fail(conn, code, path, "connect: %s", strerror(code));
+}
+
+/* 0 and a connected socket, or the latched error. */
+static int open_socket(struct connection *conn, const char *path, uint64_t deadline, int *ret)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    _cleanup_fd_ int fd = -1;
+    size_t len = strlen(path);
+
+    if (len == 0)
+        return connection_fail(conn, ENOENT, "", "the path of the daemon's socket is empty");
+    if (len >= sizeof address.sun_path)
+        return connection_fail(conn, ENAMETOOLONG, path,
+                               "a socket's path has at most %zu bytes, this one has %zu",
+                               sizeof address.sun_path - 1, len);
+    memcpy(address.sun_path, path, len + 1);
+    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return connection_fail(conn, errno, path, "socket: %s", strerror(errno));
+    while (connect(fd, (const struct sockaddr *)&address, sizeof address) < 0) {
+        uint64_t pause = deadline_after(CONNECT_RETRY);
+
+        if (errno == EINTR)
+            continue;
+        if (errno != EAGAIN || now_ns() >= deadline)
+            return connect_failure(conn, path, errno);
+        if (wait_fd(-1, 0, min_u64(pause, deadline)) != -ETIMEDOUT)
+            return connection_fail(conn, EIO, path, "waiting to connect");
+    }
+    *ret = steal_fd(&fd);
+    return 0;
+}
+
+/* HELLO and WELCOME. 0, or the latched error. */
+static int greet(struct dl_client *client, const char *path, const char *agent, uint64_t timeout_ns)
+{
+    struct dl_message hello = {.number = DL_MSG_HELLO};
+    size_t len = agent ? strlen(agent) : 0;
+    int r;
+
+    hello.hello.version = DL_PROTOCOL_VERSION;
+    hello.hello.agent = span_str(agent ? agent : "libdlclient");
+    if (len > DL_MAX_NAME_BYTES)
+        return connection_fail(&client->conn, EINVAL, "agent",
+                               "a name of %zu bytes; it may have %llu", len,
+                               (unsigned long long)DL_MAX_NAME_BYTES);
+    client->call = (struct call){.answer = DL_MSG_WELCOME};
+    r = client_call(client, &hello, timeout_ns);
+    if (r < 0) /* latched already, unless the name cannot be sent */
+        connection_fail(&client->conn, -r, "agent", "%s", client->error.message);
+    if (r < 0 && client->conn.fatal.path[0] == '\0')
+        dl_error_set(&client->conn.fatal, client->conn.fatal.code, path, "%s",
+                     client->conn.fatal.message);
+    return r;
+}
+
+/* An empty client; NULL: out of memory. */
+static struct dl_client *client_new(void)
+{
+    struct dl_client *client = calloc(1, sizeof *client);
+
+    if (client)
+        client->fd = -1;
+    return client;
+}
+
+/* Consumes fd. */
+static int adopt(struct dl_client *client, int fd, const char *path, const char *agent,
+                 uint64_t timeout_ns)
+{
+    client->reclaim = reclaim_new(fd);
+    if (!client->reclaim) {
+        close(fd);
+        return connection_fail(&client->conn, ENOMEM, "", "no memory for a session");
+    }
+    client->fd = fd;
+    return greet(client, path, agent, timeout_ns);
+}
+
+int client_adopt(struct dl_client **ret, int fd, const char *path, const char *agent,
+                 uint64_t timeout_ns)
+{
+    struct dl_client *client = client_new();
+
+    if (!client) {
+        close(fd);
+        *ret = NULL;
+        return -ENOMEM;
+    }
+    *ret = client;
+    return adopt(client, fd, path, agent, timeout_ns) < 0 ? client_fatal(client) : 0;
+}
+
+int client_connect(struct dl_client **ret, const char *path, const char *agent, uint64_t timeout_ns)
+{
+    char buf[sizeof(((struct sockaddr_un *)NULL)->sun_path)];
+    uint64_t deadline = deadline_after(timeout_ns);
+    struct dl_client *client = client_new();
+    int fd = -1, r;
+
+    *ret = client;
+    if (!client)
+        return -ENOMEM;
+    if (!path)
+        path = default_path(buf, sizeof buf);
+    r = open_socket(&client->conn, path, deadline, &fd);
+    if (r == 0) {
+        uint64_t now = now_ns();
+
+        r = adopt(client, fd, path, agent, now < deadline ? deadline - now : 0);
+    }
+    return r < 0 ? client_fatal(client) : 0;
+}
+
+int dl_client_connect(struct dl_client **ret, const char *socket_path, const char *agent)
+{
+    return client_connect(ret, socket_path, agent, CONNECT_TIMEOUT);
+}
+
+static struct dl_loader *first_open(const struct dl_client *client)
+{
+    struct dl_loader *loader = client->loaders;
+
+    while (loader && loader->closed)
+        loader = loader->next;
+    return loader;
+}
+
+struct dl_client *dl_client_close(struct dl_client *client)
+{
+    struct dl_loader *loader;
+    int r;
+
+    if (!client)
+        return NULL;
+    reclaim_drain(client);
+    while ((loader = first_open(client)))
+        dl_loader_close(loader);
+    assert(!client->batches);
+    reclaim_close(client);
+    /* Those whose batches tensors still hold: the daemon keeps them as long as the socket. */
+    while (client->loaders)
+        loader_free(client->loaders);
+    /* What the daemon does not take now it finds out from the socket's end. */
+    r = client_flush(client);
+    (void)r;
+    while (client->pool) {
+        struct dl_batch *next = client->pool->next;
+
+        free(client->pool);
+        client->pool = next;
+    }
+    for (uint32_t i = 0; i < client->n_segments; i++)
+        mapping_unref(client->segments[i]);
+    free(client->segments);
+    free(client->stopped);
+    buffer_deinit(&client->answer);
+    connection_deinit(&client->conn);
+    reclaim_unref(client->reclaim);
+    free(client);
+    return NULL;
+}
+
+const char *dl_client_error(const struct dl_client *client)
+{
+    return client ? client->error_text : "out of memory";
+}
+
+const char *dl_client_error_path(const struct dl_client *client)
+{
+    return client ? client->error.path : "";
+}
+
+int dl_client_fd(const struct dl_client *client)
+{
+    return client->fd;
+}
+
+int dl_client_dispatch(struct dl_client *client)
+{
+    int r = client_begin(client);
+
+    if (r < 0)
+        return r;
+    /* One read: what came before an end of stream can be consumed before the end is noticed. */
+    r = client_pump(client);
+    if (r >= 0) {
+        client_queue_pending(client);
+        r = client_flush(client);
+    }
+    return r < 0 ? client_fatal(client) : 0;
+}
+
+/* ---- queries ---- */
+
+/* QUERY or CONTROL: the answer of both is INFO, kept in client->answer. */
+static int ask(struct dl_client *client, struct dl_message *msg, uint64_t *request)
+{
+    *request = connection_request(&client->conn);
+    client->call = (struct call){.request = *request, .answer = DL_MSG_INFO};
+    return client_call(client, msg, REQUEST_TIMEOUT);
+}
+
+static int check_word(struct dl_client *client, const char *what, const char *word)
+{
+    size_t len = word ? strlen(word) : 0;
+
+    if (len == 0 || len > 32)
+        return client_fail(client, EINVAL, what, "'%.40s' has %zu bytes, not 1 to 32",
+                           word ? word : "", len);
+    return 0;
+}
+
+int dl_client_query(struct dl_client *client, const char *view, const void **ret_data,
+                    size_t *ret_len)
+{
+    struct dl_message msg = {.number = DL_MSG_QUERY};
+    int r = client_begin(client);
+
+    if (r == 0)
+        r = check_word(client, "view", view);
+    if (r < 0)
+        return r;
+    msg.query.view = span_str(view);
+    r = ask(client, &msg, &msg.query.request);
+    if (r < 0)
+        return r;
+    *ret_data = client->answer.data;
+    *ret_len = client->answer.len;
+    return 0;
+}
+
+int dl_client_control(struct dl_client *client, const char *verb)
+{
+    struct dl_message msg = {.number = DL_MSG_CONTROL};
+    int r = client_begin(client);
+
+    if (r == 0)
+        r = check_word(client, "verb", verb);
+    if (r < 0)
+        return r;
+    msg.control.verb = span_str(verb);
+    return ask(client, &msg, &msg.control.request);
+}

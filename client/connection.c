@@ -1,0 +1,120 @@
+/* Framing, numbering and the latch of a session: connection.h. */
+#include "client/connection.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+void connection_deinit(struct connection *conn)
+{
+    frame_reader_deinit(&conn->in);
+    buffer_deinit(&conn->out);
+    conn->sent = 0;
+}
+
+int connection_fail(struct connection *conn, int code, const char *path, const char *fmt, ...)
+{
+    char text[DL_ERROR_MESSAGE_MAX];
+    va_list args;
+
+    if (conn->fatal.code == 0) {
+        va_start(args, fmt);
+        vsnprintf(text, sizeof text, fmt, args);
+        va_end(args);
+        dl_error_set(&conn->fatal, code, path, "%s", text);
+    }
+    return connection_check(conn);
+}
+
+uint64_t connection_request(struct connection *conn)
+{
+    return ++conn->last_request;
+}
+
+int connection_send(struct connection *conn, const struct dl_message *msg)
+{
+    int r = connection_check(conn);
+
+    if (r < 0 || conn->hung_up)
+        return r;
+    if (conn->out.len - conn->sent > CONNECTION_OUTPUT_MAX)
+        return connection_fail(conn, EPROTO, "", "the daemon has stopped reading: %zu bytes wait",
+                               conn->out.len - conn->sent);
+    if (conn->sent > 0 && conn->sent == conn->out.len)
+        conn->sent = conn->out.len = 0;
+    r = message_encode(msg, &conn->out);
+    if (r == -ENOMEM)
+        return connection_fail(conn, -r, "", "no memory for a message to the daemon");
+    return r;
+}
+
+struct dl_span connection_output(const struct connection *conn)
+{
+    if (conn->fatal.code || conn->sent == conn->out.len)
+        return (struct dl_span){0};
+    return (struct dl_span){conn->out.data + conn->sent, conn->out.len - conn->sent};
+}
+
+void connection_written(struct connection *conn, size_t len)
+{
+    conn->sent += len;
+    if (conn->sent == conn->out.len)
+        conn->sent = conn->out.len = 0;
+}
+
+void connection_hang_up(struct connection *conn)
+{
+    conn->hung_up = true;
+    conn->sent = conn->out.len = 0;
+}
+
+static int take_fd(struct connection *conn, const struct dl_message *msg, int *ret_fd)
+{
+    int fds = message_fds(msg->number);
+    int fd = -1;
+
+    if (fds > 0) {
+        fd = frame_reader_take_fd(&conn->in);
+        if (fd < 0)
+            return connection_fail(conn, EPROTO, "", "%s came without its file descriptor",
+                                   message_name(msg->number));
+    }
+    *ret_fd = fd;
+    return 1;
+}
+
+int connection_next(struct connection *conn, struct dl_message *ret, int *ret_fd)
+{
+    struct dl_error err = {0};
+    struct dl_span payload;
+    int r = connection_check(conn);
+
+    if (r < 0)
+        return r;
+    r = frame_reader_next(&conn->in, &payload);
+    if (r < 0)
+        return connection_fail(conn, EPROTO, "",
+                               "the daemon announced a message that is empty or longer than %llu "
+                               "bytes",
+                               (unsigned long long)DL_MAX_FRAME_BYTES);
+    if (r == 0) {
+        /* Descriptors arrive with the first byte of their message or before it. */
+        if (conn->in.begin == conn->in.end && conn->in.fd_count > 0)
+            return connection_fail(conn, EPROTO, "", "%u file descriptors came with no message",
+                                   conn->in.fd_count);
+        return 0;
+    }
+    r = message_decode(payload.data, payload.len, FROM_DAEMON, ret, &err);
+    if (r == -ENOMEM)
+        return connection_fail(conn, ENOMEM, "", "no memory to decode a message");
+    if (r < 0)
+        return connection_fail(conn, EPROTO, err.path, "%s", err.message);
+    return take_fd(conn, ret, ret_fd);
+}
+
+int connection_end(struct connection *conn)
+{
+    if (conn->in.begin != conn->in.end)
+        return connection_fail(conn, ECONNRESET, "",
+                               "the daemon went away in the middle of a message");
+    return connection_fail(conn, ECONNRESET, "", "the daemon closed the session");
+}

@@ -1,0 +1,65 @@
+/*
+ * The client's end of a session without its socket: bytes and descriptors in, messages out;
+ * messages in, bytes out. Callers do the I/O on `in` (fdpass_recv) and on connection_output().
+ *
+ * The first fatal error is latched in `fatal`: from then on every function returns its errno, takes
+ * nothing in and gives nothing out. Never blocks; one thread at a time.
+ */
+#ifndef DL_CLIENT_CONNECTION_H
+#define DL_CLIENT_CONNECTION_H
+
+#include "proto/codec.h"
+#include "proto/frame.h"
+
+/* Bytes that may wait for a daemon which does not read: far more than any credits can cause. */
+enum { CONNECTION_OUTPUT_MAX = 4 * 1024 * 1024 };
+
+struct connection {
+    struct frame_reader in;
+    struct dl_buffer out; /* from `sent` on: not yet written */
+    size_t sent;
+    bool hung_up;          /* the peer takes nothing more; what it wrote before can still be read */
+    uint64_t last_request; /* numbers given out so far; 0 is none */
+    struct dl_error fatal; /* code 0: none */
+};
+
+void connection_deinit(struct connection *conn); /* closes descriptors nobody took */
+
+/* Latches the first fatal error; returns the latched -errno, which may be an older one. */
+int connection_fail(struct connection *conn, int code, const char *path, const char *fmt, ...)
+    _printf_(4, 5);
+
+/* 0, or the latched -errno. */
+static inline int _nodiscard_ connection_check(const struct connection *conn)
+{
+    return -conn->fatal.code;
+}
+
+/* A number for a new request. */
+uint64_t connection_request(struct connection *conn);
+
+/*
+ * Queues a message. -EMSGSIZE, -EBADMSG: a field is too long or no UTF-8; nothing was queued, the
+ * session goes on. Other errors are latched: -ENOMEM, -EPROTO when CONNECTION_OUTPUT_MAX bytes
+ * wait.
+ */
+int _nodiscard_ connection_send(struct connection *conn, const struct dl_message *msg);
+
+/* What is to be written next, and how much of it was. */
+struct dl_span connection_output(const struct connection *conn);
+void connection_written(struct connection *conn, size_t len);
+
+/* The peer closed its reading end (EPIPE): output is dropped from now on. */
+void connection_hang_up(struct connection *conn);
+
+/*
+ * The next message that has arrived whole: 1 with *ret (its spans are valid until more input is
+ * read) and *ret_fd (owned by the caller; -1 unless the message carries one), 0 when there is none,
+ * or the latched -errno.
+ */
+int _nodiscard_ connection_next(struct connection *conn, struct dl_message *ret, int *ret_fd);
+
+/* The stream of bytes ended. Latches and returns what that means at this point. */
+int connection_end(struct connection *conn);
+
+#endif

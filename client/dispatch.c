@@ -1,0 +1,379 @@
+/*
+ * What each message of the daemon does to the client's objects. Every number in it is doubted: one
+ * that does not fit what was asked and delivered so far ends the session with a text.
+ */
+#include "client/internal.h"
+
+#include <errno.h>
+
+/* Latches -EPROTO. */
+#define violated(client, ...) connection_fail(&(client)->conn, EPROTO, "", __VA_ARGS__)
+
+typedef unsigned long long ull; /* for printf */
+
+static int no_memory(struct dl_client *client, const struct dl_message *msg)
+{
+    return connection_fail(&client->conn, ENOMEM, "", "no memory to handle %s",
+                           message_name(msg->number));
+}
+
+struct dl_epoch *client_find_epoch(struct dl_client *client, uint32_t stream)
+{
+    for (struct dl_loader *loader = client->loaders; loader; loader = loader->next)
+        for (struct dl_epoch *epoch = loader->epochs; epoch; epoch = epoch->next)
+            if (epoch->stream == stream)
+                return epoch;
+    return NULL;
+}
+
+/* ---- answers ---- */
+
+/* Streams stopped before the request that is answered now: nothing of them can come any more. */
+static void forget_stopped(struct dl_client *client, uint64_t request)
+{
+    uint32_t kept = 0;
+
+    for (uint32_t i = 0; i < client->n_stopped; i++)
+        if (client->stopped[i].request >= request)
+            client->stopped[kept++] = client->stopped[i];
+    client->n_stopped = kept;
+}
+
+/* Is this what the blocked call waits for? Latches if not. */
+static int check_answer(struct dl_client *client, const struct dl_message *msg, uint64_t request)
+{
+    const struct call *call = &client->call;
+
+    if (call->answer == 0 || call->done || call->request != request)
+        return violated(client, "%s answers request %llu, which waits for no answer",
+                        message_name(msg->number), (ull)request);
+    if (msg->number != DL_MSG_ERROR && call->answer != msg->number)
+        return violated(client, "%s answers request %llu, to which %s is due",
+                        message_name(msg->number), (ull)request, message_name(call->answer));
+    forget_stopped(client, request);
+    return 0;
+}
+
+static int on_welcome(struct dl_client *client, const struct dl_message *msg)
+{
+    uint64_t version = msg->welcome.version;
+    int r = check_answer(client, msg, 0);
+
+    if (r < 0)
+        return r;
+    if (version != DL_PROTOCOL_VERSION)
+        return violated(client,
+                        "the daemon speaks protocol version %llu, this library %d: install the "
+                        "same release of both",
+                        (ull)version, DL_PROTOCOL_VERSION);
+    client->call.done = true;
+    return 0;
+}
+
+static int on_opened(struct dl_client *client, const struct dl_message *msg)
+{
+    const struct dl_msg_opened *opened = &msg->opened;
+    struct dl_loader *loader;
+    int r = check_answer(client, msg, opened->request);
+
+    if (r < 0)
+        return r;
+    if (opened->credits == 0)
+        return violated(client, "OPENED grants no credits");
+    for (loader = client->loaders; loader; loader = loader->next)
+        if (loader->id == opened->loader)
+            return violated(client, "OPENED: loader %u is open already", loader->id);
+    loader = client->call.loader;
+    loader->name = span_dup(opened->label);
+    if (!loader->name)
+        return no_memory(client, msg);
+    loader->id = (uint32_t)opened->loader;
+    loader->credits = (uint32_t)opened->credits;
+    loader->length = opened->length;
+    loader->batch_size = opened->batch;
+    loader->seed = opened->seed;
+    loader->fingerprint = opened->fingerprint;
+    client->call.done = true;
+    return 0;
+}
+
+static int on_started(struct dl_client *client, const struct dl_message *msg)
+{
+    const struct dl_msg_started *started = &msg->started;
+    struct dl_epoch *epoch = client->call.epoch;
+    int r = check_answer(client, msg, started->request);
+
+    if (r < 0)
+        return r;
+    if (client_find_epoch(client, (uint32_t)started->stream))
+        return violated(client, "STARTED: stream %llu runs already", (ull)started->stream);
+    epoch->stream = (uint32_t)started->stream;
+    epoch->steps = started->steps;
+    epoch->samples = started->samples;
+    /* Linked here and not by the caller: its batches can follow in the same read. */
+    epoch->next = epoch->loader->epochs;
+    epoch->loader->epochs = epoch;
+    client->call.done = true;
+    return 0;
+}
+
+static int on_info(struct dl_client *client, const struct dl_message *msg)
+{
+    int r = check_answer(client, msg, msg->info.request);
+
+    if (r < 0)
+        return r;
+    client->answer.len = 0;
+    if (buffer_append(&client->answer, msg->info.value.data, msg->info.value.len) < 0)
+        return no_memory(client, msg);
+    client->call.done = true;
+    return 0;
+}
+
+static int on_error(struct dl_client *client, const struct dl_message *msg)
+{
+    _cleanup_free_ char *path = span_dup(msg->error.path);
+    _cleanup_free_ char *text = span_dup(msg->error.message);
+    int code = msg->error.code ? (int)msg->error.code : EPROTO;
+    int r;
+
+    if (!path || !text)
+        return no_memory(client, msg);
+    if (msg->error.request == 0)
+        return connection_fail(&client->conn, code, path, "%s", text);
+    r = check_answer(client, msg, msg->error.request);
+    if (r < 0)
+        return r;
+    dl_error_set(&client->call.refused, code, path, "%s", text);
+    client->call.done = true;
+    return 0;
+}
+
+/* ---- segments ---- */
+
+static uint32_t find_segment(const struct dl_client *client, uint64_t id)
+{
+    uint32_t i = client->n_segments;
+
+    while (i > 0 && client->segments[i - 1]->id != id)
+        i--;
+    return i > 0 ? i - 1 : UINT32_MAX;
+}
+
+static int on_segment(struct dl_client *client, const struct dl_message *msg, int fd)
+{
+    const struct dl_msg_segment *segment = &msg->segment;
+    struct dl_error err = {0};
+    struct mapping *mapping;
+
+    if (find_segment(client, segment->id) != UINT32_MAX)
+        return violated(client, "SEGMENT %llu came before", (ull)segment->id);
+    if (client->n_segments == CLIENT_SEGMENTS_MAX)
+        return violated(client, "more than %d segments", CLIENT_SEGMENTS_MAX);
+    if (client->n_segments == client->cap_segments) {
+        uint32_t cap = client->cap_segments ? client->cap_segments * 2 : 8;
+        struct mapping **grown = reallocarray(client->segments, cap, sizeof *grown);
+
+        if (!grown)
+            return no_memory(client, msg);
+        client->segments = grown;
+        client->cap_segments = cap;
+    }
+    if (mapping_new(fd, (uint32_t)segment->id, segment->bytes, segment->writable, &mapping, &err) <
+        0)
+        return connection_fail(&client->conn, err.code, err.path, "%s", err.message);
+    client->segments[client->n_segments++] = mapping;
+    return 0;
+}
+
+static int on_retire(struct dl_client *client, const struct dl_message *msg)
+{
+    uint32_t i = find_segment(client, msg->retire.id);
+
+    if (i == UINT32_MAX)
+        return violated(client, "RETIRE: segment %llu is not known", (ull)msg->retire.id);
+    mapping_unref(client->segments[i]);
+    client->segments[i] = client->segments[--client->n_segments];
+    return 0;
+}
+
+/* ---- streams ---- */
+
+static bool is_stopped(const struct dl_client *client, uint64_t stream)
+{
+    for (uint32_t i = 0; i < client->n_stopped; i++)
+        if (client->stopped[i].stream == stream)
+            return true;
+    return false;
+}
+
+/* 1 and *ret: a running epoch; 0: stopped, to be ignored; or latched. */
+static int find_stream(struct dl_client *client, const struct dl_message *msg, uint64_t stream,
+                       struct dl_epoch **ret)
+{
+    struct dl_epoch *epoch = client_find_epoch(client, (uint32_t)stream);
+
+    if (!epoch && is_stopped(client, stream))
+        return 0;
+    if (!epoch)
+        return violated(client, "%s: stream %llu is not known", message_name(msg->number),
+                        (ull)stream);
+    if (epoch->over)
+        return violated(client, "%s: stream %llu is over", message_name(msg->number), (ull)stream);
+    *ret = epoch;
+    return 1;
+}
+
+/* The step that a batch or a fault claims must be the one whose turn it is. */
+static int check_step(struct dl_client *client, const struct dl_message *msg,
+                      const struct dl_epoch *epoch, uint64_t step)
+{
+    if (step != epoch->expected || step >= epoch->steps)
+        return violated(client, "%s: step %llu of stream %u where %llu of %llu is due",
+                        message_name(msg->number), (ull)step, epoch->stream, (ull)epoch->expected,
+                        (ull)epoch->steps);
+    return 0;
+}
+
+static int deliver_one(struct dl_client *client, const struct dl_message *msg,
+                       struct dl_epoch *epoch, const struct dl_descriptor *d)
+{
+    struct entry entry = {.descriptor = *d};
+    uint32_t segment = find_segment(client, d->segment);
+    int r = check_step(client, msg, epoch, d->step);
+
+    if (r < 0)
+        return r;
+    if (epoch->lent >= epoch->credits)
+        return violated(client, "DELIVER: step %llu of stream %u exceeds its %u credits",
+                        (ull)d->step, epoch->stream, epoch->credits);
+    if (segment == UINT32_MAX)
+        return violated(client, "DELIVER: step %llu lies in segment %u, which is not known",
+                        (ull)d->step, d->segment);
+    entry.slot = mapping_slot(client->segments[segment], d);
+    if (!entry.slot || d->samples == 0 || d->samples > DL_MAX_BATCH_SIZE)
+        return violated(client,
+                        "DELIVER: step %llu with %u samples in %llu bytes at %llu of segment %u "
+                        "is no slot",
+                        (ull)d->step, d->samples, (ull)d->bytes, (ull)d->offset, d->segment);
+    entry.mapping = mapping_ref(client->segments[segment]);
+    if (epoch_push(epoch, &entry) < 0)
+        return no_memory(client, msg);
+    epoch->lent++;
+    epoch->expected++;
+    return 0;
+}
+
+static int on_deliver(struct dl_client *client, const struct dl_message *msg)
+{
+    struct dl_span all = msg->deliver.descriptors;
+    struct dl_epoch *epoch = NULL;
+    int found = find_stream(client, msg, msg->deliver.stream, &epoch);
+
+    if (found < 0)
+        return found;
+    for (size_t at = 0; at < all.len; at += sizeof(struct dl_descriptor)) {
+        struct dl_descriptor d;
+        int r;
+
+        memcpy(&d, all.data + at, sizeof d);
+        if (found == 0) {
+            client_release_step(client, (uint32_t)msg->deliver.stream, d.step);
+            continue;
+        }
+        r = deliver_one(client, msg, epoch, &d);
+        if (r < 0)
+            return r;
+    }
+    return connection_check(&client->conn);
+}
+
+static struct fault *fault_new(const struct dl_msg_fault *msg)
+{
+    struct fault *fault = calloc(1, sizeof *fault);
+
+    if (!fault)
+        return NULL;
+    fault->code = msg->code ? (int)msg->code : EIO;
+    /* These two mean "not ready yet" to the caller of dl_epoch_next(). */
+    if (fault->code == EAGAIN || fault->code == ETIMEDOUT)
+        fault->code = EIO;
+    fault->path = span_dup(msg->path);
+    fault->message = span_dup(msg->message);
+    if (!fault->path || !fault->message)
+        return fault_free(fault);
+    return fault;
+}
+
+static int on_fault(struct dl_client *client, const struct dl_message *msg)
+{
+    const struct dl_msg_fault *fault = &msg->fault;
+    struct entry entry = {0};
+    struct dl_epoch *epoch = NULL;
+    int r = find_stream(client, msg, fault->stream, &epoch);
+
+    if (r <= 0)
+        return r;
+    if (fault->step != UINT64_MAX) {
+        r = check_step(client, msg, epoch, fault->step);
+        if (r < 0)
+            return r;
+        epoch->expected++;
+    }
+    if (epoch->faults >= EPOCH_FAULTS_MAX)
+        return violated(client, "more than %d faults of stream %u wait", EPOCH_FAULTS_MAX,
+                        epoch->stream);
+    entry.fault = fault_new(fault);
+    if (!entry.fault || epoch_push(epoch, &entry) < 0)
+        return no_memory(client, msg);
+    if (fault->final)
+        epoch->over = true;
+    return 0;
+}
+
+static int on_finished(struct dl_client *client, const struct dl_message *msg)
+{
+    struct dl_epoch *epoch = NULL;
+    int r = find_stream(client, msg, msg->finished.stream, &epoch);
+
+    if (r <= 0)
+        return r;
+    if (epoch->expected < epoch->steps)
+        return violated(client, "FINISHED: stream %u ends before its step %llu of %llu",
+                        epoch->stream, (ull)epoch->expected, (ull)epoch->steps);
+    epoch->over = true;
+    return 0;
+}
+
+int client_dispatch(struct dl_client *client, const struct dl_message *msg, int fd)
+{
+    _cleanup_fd_ int owned = fd;
+
+    if (client->call.answer == DL_MSG_WELCOME && !client->call.done &&
+        msg->number != DL_MSG_WELCOME && msg->number != DL_MSG_ERROR)
+        return violated(client, "%s came before WELCOME", message_name(msg->number));
+    switch (msg->number) {
+    case DL_MSG_WELCOME:
+        return on_welcome(client, msg);
+    case DL_MSG_OPENED:
+        return on_opened(client, msg);
+    case DL_MSG_STARTED:
+        return on_started(client, msg);
+    case DL_MSG_INFO:
+        return on_info(client, msg);
+    case DL_MSG_ERROR:
+        return on_error(client, msg);
+    case DL_MSG_SEGMENT:
+        return on_segment(client, msg, owned);
+    case DL_MSG_RETIRE:
+        return on_retire(client, msg);
+    case DL_MSG_DELIVER:
+        return on_deliver(client, msg);
+    case DL_MSG_FAULT:
+        return on_fault(client, msg);
+    case DL_MSG_FINISHED:
+        return on_finished(client, msg);
+    default:
+        return violated(client, "message %d is not the daemon's to send", (int)msg->number);
+    }
+}

@@ -1,0 +1,248 @@
+/*
+ * libdlclient: read batches from dloaderd.
+ *
+ *   struct dl_client *client;  struct dl_loader *loader;  struct dl_epoch *epoch;
+ *   struct dl_batch *batch;
+ *
+ *   dl_client_connect(&client, NULL, "mytrainer")
+ *   dl_loader_open_file(client, "fashion.yaml", &loader)
+ *   dl_epoch_start(loader, &(struct dl_epoch_options){.epoch = 0}, &epoch)
+ *   while ((r = dl_epoch_next(epoch, -1, &batch)) == 0) {
+ *           struct dl_tensor image;
+ *           dl_batch_tensor(batch, "image", &image);
+ *           ... image.data, image.shape ...           read in place, no copy
+ *   }
+ *   r == DL_END, or a negative errno and dl_client_error(client)
+ *
+ * Concepts. A *loader* is a dataset with its sampler, batching and workers; clients that open the
+ * same name share it. An *epoch* is one rank's pass over it. A *batch* is a *lease* on a slot of
+ * the daemon's shared memory: it may be read until the next dl_epoch_next() on the same epoch,
+ * which gives it back, or until dl_batch_release() if it was pinned by dl_batch_pin().
+ *
+ * Errors. Every function that can fail returns a negative errno; dl_client_error() then tells in
+ * words what and where. After a fatal one (the daemon went away, the protocol was violated) every
+ * later call on that client returns the same errno.
+ *
+ * Threads. None inside, no globals, no signal handlers, no output. A client and all that was
+ * opened from it belong to one thread at a time; different clients are independent. The deleter of
+ * a DLPack tensor may run in any thread, also after the client was closed. A child made by fork()
+ * may not use its parent's clients.
+ *
+ * Memory. Tensors are C-contiguous, 64-byte aligned, in the machine's byte order, mapped read-only
+ * unless the spec says `memory: {writable: true}`.
+ */
+#ifndef DLCLIENT_H
+#define DLCLIENT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define DL_API __attribute__((visibility("default")))
+#else
+#define DL_API
+#endif
+
+/* Version of this header; dl_version() gives that of the library at run time: "0.1.0". */
+#define DL_CLIENT_API_VERSION 1
+DL_API const char *dl_version(void);
+
+/* Not an error: the epoch has no more batches. */
+#define DL_END 1
+
+struct dl_client;
+struct dl_loader;
+struct dl_epoch;
+struct dl_batch;
+
+/* ---- session ------------------------------------------------------------------------------- */
+
+/*
+ * Connects to the daemon at `socket_path`; NULL: $DLOADER_SOCKET, else the user's own
+ * ($XDG_RUNTIME_DIR/dloaderd/socket) if it exists, else /run/dloaderd/socket. `agent` names the
+ * program in `dlctl sessions`; NULL is fine. Blocks until the daemon has answered, ten seconds at
+ * most.
+ *
+ * On failure *ret is still set, to a client that holds nothing but the error text, unless memory
+ * ran out (-ENOMEM, *ret NULL). Close it with dl_client_close() in either case.
+ * -ENOENT, -ECONNREFUSED: no daemon there; -ENAMETOOLONG: the path does not fit a socket address;
+ * -EACCES; -EPROTO: another protocol version; -ETIMEDOUT.
+ */
+DL_API int dl_client_connect(struct dl_client **ret, const char *socket_path, const char *agent);
+
+/*
+ * Ends the session and frees the client, its loaders, epochs and batches; NULL is fine. While
+ * DLPack tensors live, their mappings and leases stay, and with them the session in the daemon,
+ * until the last one is deleted. Always returns NULL.
+ */
+DL_API struct dl_client *dl_client_close(struct dl_client *client);
+
+/* The last failure's text: "batch.size: -3 is not a positive integer". "" if none. Valid until the
+ * next call on this client. dl_client_error_path(): its place alone ("batch.size"), may be "". */
+DL_API const char *dl_client_error(const struct dl_client *client);
+DL_API const char *dl_client_error_path(const struct dl_client *client);
+
+/*
+ * For the caller's own event loop: poll this descriptor for reading (it never changes), call
+ * dl_client_dispatch() when it is readable, which reads once and never blocks, then
+ * dl_epoch_next() with timeout 0 until it says -EAGAIN: several batches can come at once.
+ */
+DL_API int dl_client_fd(const struct dl_client *client);
+DL_API int dl_client_dispatch(struct dl_client *client);
+
+/*
+ * A view of the daemon as msgpack (proto/PROTOCOL.md lists the keys): "status", "loaders",
+ * "epochs", "workers", "ring", "sessions". *ret_data is owned by the client and valid until its
+ * next call. `control` verbs: "stop", "drain", "reload"; -EPERM unless the daemon's own user or
+ * root asks. A daemon that does not answer within 30 seconds is given up: -ETIMEDOUT, fatal.
+ */
+DL_API int dl_client_query(struct dl_client *client, const char *view, const void **ret_data,
+                           size_t *ret_len);
+DL_API int dl_client_control(struct dl_client *client, const char *verb);
+
+/* ---- loader -------------------------------------------------------------------------------- */
+
+/*
+ * Opens a loader by its spec: YAML or JSON text, or only the name of one that is open already.
+ * Relative paths in it start from `base` (NULL: the current directory). Blocks until the workers
+ * have opened the dataset, ten minutes at most. dl_loader_open_file() reads the text from a file;
+ * its directory is the base. -EINVAL: the spec, -ENOENT and others: its files; the text says which
+ * and why.
+ */
+DL_API int dl_loader_open(struct dl_client *client, const char *spec, size_t len, const char *base,
+                          struct dl_loader **ret);
+DL_API int dl_loader_open_file(struct dl_client *client, const char *path, struct dl_loader **ret);
+
+/* Stops its epochs, gives their batches back, pinned ones too, frees it; NULL is fine. Returns
+ * NULL. */
+DL_API struct dl_loader *dl_loader_close(struct dl_loader *loader);
+
+DL_API const char *dl_loader_name(const struct dl_loader *loader);
+DL_API uint64_t dl_loader_length(const struct dl_loader *loader);     /* samples in the dataset */
+DL_API uint64_t dl_loader_batch_size(const struct dl_loader *loader); /* 0: not batched */
+DL_API uint64_t dl_loader_seed(const struct dl_loader *loader);       /* given, or drawn */
+DL_API uint64_t dl_loader_fingerprint(const struct dl_loader *loader);
+
+/* ---- epoch --------------------------------------------------------------------------------- */
+
+struct dl_epoch_options {
+    uint64_t epoch;    /* number of the pass, from 0; decides the order together with the seed */
+    uint32_t rank;     /* this consumer, 0 ≤ rank < world */
+    uint32_t world;    /* number of consumers; 0 = 1 */
+    uint64_t step;     /* first step wanted: 0, or where a former run left off */
+    uint32_t credits;  /* batches loaded ahead at most; 0: prefetch × workers + 1 of the spec */
+    uint32_t reserved; /* 0 */
+};
+
+/*
+ * Starts loading. NULL options: epoch 0, one rank. Does not wait for the first batch.
+ * dl_epoch_options_from_env() fills `rank` and `world` from $RANK and $WORLD_SIZE, each if it is
+ * set; -EINVAL, and nothing changed, when one is no number within bounds.
+ */
+DL_API int dl_epoch_start(struct dl_loader *loader, const struct dl_epoch_options *options,
+                          struct dl_epoch **ret);
+DL_API int dl_epoch_options_from_env(struct dl_epoch_options *options);
+
+/*
+ * The next batch in order. Gives the one before back, unless it is pinned: always, so that a single
+ * credit cannot stall. timeout_ns: < 0 waits as long as it takes, 0 does not wait. 0 and *ret: a
+ * batch, valid until the next call on this epoch; DL_END: no more; -EAGAIN (timeout 0) or
+ * -ETIMEDOUT: not ready yet; -ENOMEM: every slot within memory.limit is pinned by this client; else
+ * the error of this one step ("worker 1 was killed by SIGSEGV …"), after which the next call goes
+ * on with the next step, or says DL_END when it was the stream's last word. A step's own EAGAIN or
+ * ETIMEDOUT comes as -EIO.
+ */
+DL_API int dl_epoch_next(struct dl_epoch *epoch, int64_t timeout_ns, struct dl_batch **ret);
+
+DL_API uint64_t dl_epoch_steps(const struct dl_epoch *epoch);   /* of this rank, in all */
+DL_API uint64_t dl_epoch_samples(const struct dl_epoch *epoch); /* of this rank, in all */
+
+/* Nanoseconds this epoch's dl_epoch_next() calls spent waiting for a batch. */
+DL_API uint64_t dl_epoch_wait_ns(const struct dl_epoch *epoch);
+
+/* Ends it early or after DL_END: gives its unpinned batches back, frees it. Returns NULL. */
+DL_API struct dl_epoch *dl_epoch_end(struct dl_epoch *epoch);
+
+/* ---- batch --------------------------------------------------------------------------------- */
+
+DL_API uint64_t dl_batch_step(const struct dl_batch *batch);
+DL_API uint64_t dl_batch_bytes(const struct dl_batch *batch); /* of its tensors together */
+
+/* The sample indices, in the order of the rows; *ret_n of them. */
+DL_API const uint64_t *dl_batch_indices(const struct dl_batch *batch, size_t *ret_n);
+
+/* Numbers as in proto/dtype.def. */
+enum dl_type {
+    DL_BOOL = 1,
+    DL_UINT8,
+    DL_INT8,
+    DL_UINT16,
+    DL_INT16,
+    DL_UINT32,
+    DL_INT32,
+    DL_UINT64,
+    DL_INT64,
+    DL_FLOAT16,
+    DL_BFLOAT16,
+    DL_FLOAT32,
+    DL_FLOAT64,
+    DL_COMPLEX64,
+    DL_COMPLEX128,
+};
+
+/* A view of one tensor; copies of it are fine as long as the batch is. */
+struct dl_tensor {
+    const void *data;
+    uint64_t nbytes;
+    uint64_t shape[8]; /* elements; the batch dimension first */
+    uint32_t ndim;
+    uint32_t dtype; /* enum dl_type */
+};
+DL_API const char *dl_type_name(uint32_t dtype); /* "float32"; "?" if unknown */
+DL_API size_t dl_type_bytes(uint32_t dtype);     /* of one element; 0 if unknown */
+
+/* The tensor at `path`: keys and positions joined by dots ("image", "pair.0"); NULL or "" for a
+ * batch that is one tensor. -ENOENT: no such path; -EINVAL: it is a dict, list or tuple. */
+DL_API int dl_batch_tensor(struct dl_batch *batch, const char *path, struct dl_tensor *ret);
+
+/* The tree, node by node, in preorder. */
+enum dl_node_kind { DL_NODE_TENSOR = 1, DL_NODE_DICT, DL_NODE_LIST, DL_NODE_TUPLE };
+struct dl_node {
+    enum dl_node_kind kind;
+    uint32_t children; /* direct ones; they follow */
+    uint32_t depth;    /* 0 = the root */
+    uint32_t key_len;
+    const char *key; /* of a dict's child, not NUL-terminated; else NULL */
+    struct dl_tensor tensor;
+};
+DL_API uint32_t dl_batch_nodes(const struct dl_batch *batch);
+DL_API int dl_batch_node(struct dl_batch *batch, uint32_t i, struct dl_node *ret);
+
+/* Keeps the batch beyond the next dl_epoch_next() and dl_epoch_end(), until dl_batch_release() or
+ * dl_loader_close(). Its credit goes back at once; memory.limit bounds how many can be pinned. */
+DL_API int dl_batch_pin(struct dl_batch *batch);
+
+/*
+ * Gives the batch back; it and its pointers are then invalid. Only needed for pinned batches, or to
+ * give one back early. NULL is fine. Returns NULL. With DLPack tensors still alive the memory stays
+ * until the last is deleted.
+ */
+DL_API struct dl_batch *dl_batch_release(struct dl_batch *batch);
+
+/*
+ * The tensor at `path` as a DLPack managed tensor (struct DLManagedTensor of dlpack.h v0.8, device
+ * kDLCPU): the consumer calls its deleter. It holds the batch by itself: pin and release, and the
+ * end of epoch, loader and client do not matter to it. -ENOENT, -EINVAL as dl_batch_tensor().
+ */
+struct DLManagedTensor;
+DL_API int dl_batch_dlpack(struct dl_batch *batch, const char *path, struct DLManagedTensor **ret);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

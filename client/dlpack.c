@@ -1,0 +1,102 @@
+/*
+ * Tensors as DLPack managed tensors: the structures of dlpack.h v0.8, written from its published
+ * layout so that the library needs no header of another project.
+ *
+ * A tensor holds a reference on its batch and copies of shape and strides; its deleter may run in
+ * any thread, before or after the client is closed.
+ */
+#include "client/internal.h"
+
+#include <errno.h>
+
+enum { DLPACK_CPU = 1 };
+
+struct dlpack_device {
+    int32_t type;
+    int32_t id;
+};
+
+struct dlpack_dtype {
+    uint8_t code;
+    uint8_t bits;
+    uint16_t lanes;
+};
+
+struct dlpack_tensor {
+    void *data;
+    struct dlpack_device device;
+    int32_t ndim;
+    struct dlpack_dtype dtype;
+    int64_t *shape;
+    int64_t *strides; /* in elements */
+    uint64_t byte_offset;
+};
+
+struct DLManagedTensor {
+    struct dlpack_tensor dl_tensor;
+    void *manager_ctx;
+    void (*deleter)(struct DLManagedTensor *self);
+};
+_Static_assert(sizeof(struct dlpack_tensor) == 48 && sizeof(struct DLManagedTensor) == 64,
+               "the layout of dlpack.h v0.8 on a 64-bit machine");
+
+struct export
+{
+    struct DLManagedTensor managed;
+    struct dl_batch *batch; /* counted */
+    int64_t shape[TREE_DIMS];
+    int64_t strides[TREE_DIMS];
+};
+
+static void delete_export(struct DLManagedTensor *managed)
+{
+    struct export *export = managed->manager_ctx;
+
+    reclaim_drop(export->batch);
+    free(export);
+}
+
+static void fill(struct export *export, const struct dl_tensor *tensor)
+{
+    struct dlpack_tensor *t = &export->managed.dl_tensor;
+    int64_t stride = 1;
+
+    for (uint32_t i = tensor->ndim; i-- > 0;) {
+        export->shape[i] = (int64_t)tensor->shape[i];
+        export->strides[i] = stride;
+        /* Of an empty tensor no stride is ever used; it must only not overflow. */
+        if (tensor->nbytes > 0)
+            stride *= export->shape[i];
+    }
+    t->data = (void *)(uintptr_t)tensor->data;
+    t->device = (struct dlpack_device){.type = DLPACK_CPU};
+    t->ndim = (int32_t)tensor->ndim;
+    t->dtype.code = (uint8_t)dtype_dlpack_code(tensor->dtype);
+    t->dtype.bits = (uint8_t)(dtype_bytes(tensor->dtype) * 8);
+    t->dtype.lanes = 1;
+    t->shape = export->shape;
+    t->strides = export->strides;
+}
+
+int dl_batch_dlpack(struct dl_batch *batch, const char *path, struct DLManagedTensor **ret)
+{
+    struct dl_tensor tensor;
+    struct export *export;
+    int r = dl_batch_tensor(batch, path, &tensor);
+
+    if (r < 0)
+        return r;
+    export = calloc(1, sizeof *export);
+    if (!export)
+        return client_fail(batch->client, ENOMEM, path, "no memory for a DLPack tensor");
+    fill(export, &tensor);
+    export->batch = batch;
+    export->managed.manager_ctx = export;
+    export->managed.deleter = delete_export;
+    if (!batch->reclaim)
+        batch->reclaim = reclaim_ref(batch->client->reclaim);
+    /* Relaxed: the batch is the caller's, so nobody can take the count to zero meanwhile. */
+    atomic_fetch_add_explicit(&batch->refs, 1, memory_order_relaxed);
+    *ret = &export->managed;
+    return 0;
+}

@@ -1,0 +1,440 @@
+/*
+ * Epochs: the queue of what the daemon delivered, next(), and giving leases back.
+ *
+ * Steps given back or pinned collect in `releases` and `pins` and go out together: when flush_at of
+ * them (a quarter of the credits) wait, when no delivered batch is left here, and before the client
+ * blocks. So a client that has batches in store makes one system call for a quarter of its credits.
+ */
+#include "client/internal.h"
+
+#include <assert.h>
+#include <endian.h>
+#include <errno.h>
+
+enum { ENTRIES_MIN = 16 };
+
+/* ---- the queue ---- */
+
+struct fault *fault_free(struct fault *fault)
+{
+    if (fault) {
+        free(fault->path);
+        free(fault->message);
+        free(fault);
+    }
+    return NULL;
+}
+
+void entry_deinit(struct entry *entry)
+{
+    entry->mapping = mapping_unref(entry->mapping);
+    entry->fault = fault_free(entry->fault);
+}
+
+static int grow(struct dl_epoch *epoch)
+{
+    uint32_t cap = epoch->cap ? epoch->cap * 2 : ENTRIES_MIN;
+    struct entry *grown = calloc(cap, sizeof *grown);
+
+    if (!grown)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < epoch->count; i++)
+        grown[i] = epoch->entries[(epoch->head + i) & (epoch->cap - 1)];
+    free(epoch->entries);
+    epoch->entries = grown;
+    epoch->cap = cap;
+    epoch->head = 0;
+    return 0;
+}
+
+int epoch_push(struct dl_epoch *epoch, const struct entry *entry)
+{
+    if (epoch->count == epoch->cap && grow(epoch) < 0) {
+        struct entry lost = *entry;
+
+        entry_deinit(&lost);
+        return -ENOMEM;
+    }
+    epoch->entries[(epoch->head + epoch->count) & (epoch->cap - 1)] = *entry;
+    epoch->count++;
+    epoch->faults += entry->fault != NULL;
+    return 0;
+}
+
+static struct entry pop(struct dl_epoch *epoch)
+{
+    struct entry *entry = &epoch->entries[epoch->head];
+
+    assert(epoch->count > 0);
+    epoch->head = (epoch->head + 1) & (epoch->cap - 1);
+    epoch->count--;
+    epoch->faults -= entry->fault != NULL;
+    return *entry;
+}
+
+/* ---- giving back ---- */
+
+static void send_steps(struct dl_epoch *epoch, bool pins)
+{
+    struct dl_message msg = {.number = pins ? DL_MSG_PIN : DL_MSG_RELEASE};
+    uint32_t *n = pins ? &epoch->n_pins : &epoch->n_releases;
+    struct dl_span steps = {.data = (const uint8_t *)(pins ? epoch->pins : epoch->releases),
+                            .len = *n * sizeof(uint64_t)};
+
+    if (*n == 0)
+        return;
+    if (pins) {
+        msg.pin.stream = epoch->stream;
+        msg.pin.steps = steps;
+    } else {
+        msg.release.stream = epoch->stream;
+        msg.release.steps = steps;
+    }
+    *n = 0;
+    client_send(epoch->loader->client, &msg);
+}
+
+/* Pending steps as messages. Pins first: a release may end one of them. */
+static void queue_pending(struct dl_epoch *epoch)
+{
+    send_steps(epoch, true);
+    send_steps(epoch, false);
+    assert(epoch->lent >= epoch->unsent);
+    epoch->lent -= epoch->unsent;
+    epoch->unsent = 0;
+}
+
+void client_queue_pending(struct dl_client *client)
+{
+    for (struct dl_loader *loader = client->loaders; loader; loader = loader->next)
+        for (struct dl_epoch *epoch = loader->epochs; epoch; epoch = epoch->next)
+            queue_pending(epoch);
+}
+
+void client_release_step(struct dl_client *client, uint32_t stream, uint64_t step)
+{
+    struct dl_message msg = {.number = DL_MSG_RELEASE};
+    uint64_t le = htole64(step);
+
+    msg.release.stream = stream;
+    msg.release.steps = (struct dl_span){(const uint8_t *)&le, sizeof le};
+    client_send(client, &msg);
+}
+
+void epoch_queue_pin(struct dl_epoch *epoch, uint64_t step)
+{
+    epoch->pins[epoch->n_pins++] = htole64(step);
+    epoch->unsent++;
+    if (epoch->n_pins == epoch->flush_at)
+        queue_pending(epoch);
+}
+
+void epoch_queue_release(struct dl_epoch *epoch, uint64_t step, bool credit)
+{
+    epoch->releases[epoch->n_releases++] = htole64(step);
+    epoch->unsent += credit;
+    if (epoch->n_releases == epoch->flush_at)
+        queue_pending(epoch);
+}
+
+void epoch_flush_if_due(struct dl_epoch *epoch)
+{
+    struct dl_client *client = epoch->loader->client;
+    int r;
+
+    if (epoch->count == 0 || epoch->n_releases + epoch->n_pins >= epoch->flush_at)
+        queue_pending(epoch);
+    if (connection_output(&client->conn).len > 0) {
+        r = client_flush(client); /* a failure is latched for the next call */
+        (void)r;
+    }
+}
+
+/* ---- start and end ---- */
+
+static struct dl_epoch *epoch_free(struct dl_epoch *epoch)
+{
+    struct dl_epoch **link;
+
+    if (!epoch)
+        return NULL;
+    for (link = &epoch->loader->epochs; *link; link = &(*link)->next)
+        if (*link == epoch) {
+            *link = epoch->next;
+            break;
+        }
+    while (epoch->count > 0) {
+        struct entry entry = pop(epoch);
+
+        entry_deinit(&entry);
+    }
+    view_unref(epoch->view);
+    free(epoch->entries);
+    free(epoch->releases);
+    free(epoch->pins);
+    free(epoch);
+    return NULL;
+}
+
+static void epoch_freep(struct dl_epoch **epoch)
+{
+    epoch_free(*epoch);
+}
+
+static int check_options(struct dl_client *client, const struct dl_epoch_options *o)
+{
+    uint32_t world = o->world ? o->world : 1;
+
+    if (world > DL_MAX_WORLD_SIZE)
+        return client_fail(client, EINVAL, "world", "%u is above %llu", world,
+                           (unsigned long long)DL_MAX_WORLD_SIZE);
+    if (o->rank >= world)
+        return client_fail(client, EINVAL, "rank", "%u is not below the world size, %u", o->rank,
+                           world);
+    if (o->credits > DL_MAX_CREDITS)
+        return client_fail(client, EINVAL, "credits", "%u is above %llu", o->credits,
+                           (unsigned long long)DL_MAX_CREDITS);
+    if (o->reserved != 0)
+        return client_fail(client, EINVAL, "reserved", "%u is not 0", o->reserved);
+    return 0;
+}
+
+static struct dl_epoch *epoch_new(struct dl_loader *loader, const struct dl_epoch_options *o)
+{
+    struct dl_epoch *epoch = calloc(1, sizeof *epoch);
+
+    if (!epoch)
+        return NULL;
+    epoch->loader = loader;
+    epoch->number = o->epoch;
+    epoch->expected = o->step;
+    epoch->credits = o->credits ? o->credits : loader->credits;
+    epoch->flush_at = epoch->credits / 4 ? epoch->credits / 4 : 1;
+    epoch->releases = calloc(epoch->flush_at, sizeof *epoch->releases);
+    epoch->pins = calloc(epoch->flush_at, sizeof *epoch->pins);
+    if (!epoch->releases || !epoch->pins)
+        return epoch_free(epoch);
+    return epoch;
+}
+
+int dl_epoch_start(struct dl_loader *loader, const struct dl_epoch_options *options,
+                   struct dl_epoch **ret)
+{
+    static const struct dl_epoch_options defaults;
+    const struct dl_epoch_options *o = options ? options : &defaults;
+    _cleanup_(epoch_freep)
+    struct dl_epoch *epoch = NULL;
+    struct dl_message msg = {.number = DL_MSG_START};
+    struct dl_client *client = loader->client;
+    int r = client_begin(client);
+
+    if (r == 0)
+        r = check_options(client, o);
+    if (r < 0)
+        return r;
+    epoch = epoch_new(loader, o);
+    if (!epoch)
+        return client_fail(client, ENOMEM, "", "no memory for an epoch");
+    msg.start.request = connection_request(&client->conn);
+    msg.start.loader = loader->id;
+    msg.start.epoch = o->epoch;
+    msg.start.rank = o->rank;
+    msg.start.world = o->world ? o->world : 1;
+    msg.start.step = o->step;
+    msg.start.credits = epoch->credits;
+    client->call =
+        (struct call){.request = msg.start.request, .answer = DL_MSG_STARTED, .epoch = epoch};
+    r = client_call(client, &msg, REQUEST_TIMEOUT);
+    if (r < 0)
+        return r;
+    *ret = steal_ptr(epoch);
+    return 0;
+}
+
+static int env_number(const char *name, uint64_t max, uint32_t *ret)
+{
+    const char *text = getenv(name);
+    char *end;
+    unsigned long long n;
+
+    if (!text)
+        return 0;
+    if (text[0] < '0' || text[0] > '9')
+        return -EINVAL;
+    errno = 0;
+    n = strtoull(text, &end, 10);
+    if (errno || *end != '\0' || n > max)
+        return -EINVAL;
+    *ret = (uint32_t)n;
+    return 0;
+}
+
+int dl_epoch_options_from_env(struct dl_epoch_options *options)
+{
+    struct dl_epoch_options o = *options;
+    int r = env_number("RANK", DL_MAX_WORLD_SIZE - 1, &o.rank);
+
+    if (r == 0)
+        r = env_number("WORLD_SIZE", DL_MAX_WORLD_SIZE, &o.world);
+    if (r == 0)
+        *options = o;
+    return r;
+}
+
+/* Batches may be on their way until the daemon has read STOP. */
+static void remember_stopped(struct dl_client *client, uint32_t stream)
+{
+    if (client->n_stopped == client->cap_stopped) {
+        uint32_t cap = client->cap_stopped ? client->cap_stopped * 2 : 8;
+        struct stopped *grown = reallocarray(client->stopped, cap, sizeof *grown);
+
+        if (!grown) {
+            connection_fail(&client->conn, ENOMEM, "", "no memory to stop an epoch");
+            return;
+        }
+        client->stopped = grown;
+        client->cap_stopped = cap;
+    }
+    client->stopped[client->n_stopped++] =
+        (struct stopped){.stream = stream, .request = client->conn.last_request};
+}
+
+/* Everything delivered and not handed out goes back. */
+static void give_entries_back(struct dl_epoch *epoch)
+{
+    while (epoch->count > 0) {
+        struct entry entry = pop(epoch);
+
+        if (entry.mapping)
+            epoch_queue_release(epoch, entry.descriptor.step, true);
+        entry_deinit(&entry);
+    }
+}
+
+struct dl_epoch *dl_epoch_end(struct dl_epoch *epoch)
+{
+    struct dl_message msg = {.number = DL_MSG_STOP};
+    struct dl_client *client;
+    int r;
+
+    if (!epoch)
+        return NULL;
+    client = epoch->loader->client;
+    reclaim_drain(client);
+    if (epoch->current)
+        batch_give_back(epoch->current);
+    for (struct dl_batch *batch = client->batches; batch; batch = batch->next)
+        if (batch->epoch == epoch)
+            batch->epoch = NULL;
+    give_entries_back(epoch);
+    queue_pending(epoch);
+    /* Also after FINISHED: it is what frees the stream's number. */
+    msg.stop.stream = epoch->stream;
+    client_send(client, &msg);
+    if (!epoch->over)
+        remember_stopped(client, epoch->stream);
+    r = client_flush(client); /* a failure is latched for the next call */
+    (void)r;
+    return epoch_free(epoch);
+}
+
+/* ---- next ---- */
+
+/* Until an entry is there, or nothing more will come. */
+static int wait_entry(struct dl_epoch *epoch, uint64_t deadline, bool block)
+{
+    struct dl_client *client = epoch->loader->client;
+
+    for (int turn = 0; epoch->count == 0 && !epoch->over; turn++) {
+        int r = client_flush(client);
+
+        if (r == 0)
+            r = client_pump(client);
+        if (r < 0)
+            return client_fatal(client);
+        /* What other epochs sent may go on arriving: the caller's time is limited all the same. */
+        if (r > 0 && turn < CLIENT_POLL_TURNS)
+            continue;
+        if (!block)
+            return -EAGAIN;
+        if (r > 0 && deadline != DEADLINE_NONE && now_ns() >= deadline)
+            return -ETIMEDOUT;
+        r = client_wait(client, deadline);
+        if (r == -ETIMEDOUT && connection_check(&client->conn) == 0)
+            return -ETIMEDOUT;
+        if (r < 0)
+            return client_fatal(client);
+    }
+    return epoch->count > 0 ? 0 : DL_END;
+}
+
+static int need_entry(struct dl_epoch *epoch, int64_t timeout_ns)
+{
+    struct dl_client *client = epoch->loader->client;
+    uint64_t begin, deadline = DEADLINE_NONE;
+    int r;
+
+    client_queue_pending(client);
+    begin = now_ns();
+    if (timeout_ns >= 0 && add_overflows(begin, (uint64_t)timeout_ns, &deadline))
+        deadline = DEADLINE_NONE;
+    r = wait_entry(epoch, deadline, timeout_ns != 0);
+    epoch->wait_ns += now_ns() - begin;
+    if (r == -EAGAIN || r == -ETIMEDOUT)
+        return client_fail(client, -r, "", "no batch is ready yet");
+    return r;
+}
+
+static int take_fault(struct dl_epoch *epoch, struct entry *entry)
+{
+    struct fault *fault = entry->fault;
+    int r = client_fail(epoch->loader->client, fault->code, fault->path, "%s", fault->message);
+
+    entry_deinit(entry);
+    return r;
+}
+
+int dl_epoch_next(struct dl_epoch *epoch, int64_t timeout_ns, struct dl_batch **ret)
+{
+    struct dl_client *client = epoch->loader->client;
+    struct dl_batch *batch;
+    struct entry entry;
+    int r = client_begin(client);
+
+    if (r < 0)
+        return r;
+    if (epoch->current)
+        batch_give_back(epoch->current);
+    if (epoch->count == 0) {
+        r = need_entry(epoch, timeout_ns);
+        if (r != 0)
+            return r;
+    }
+    entry = pop(epoch);
+    if (entry.fault) {
+        r = take_fault(epoch, &entry);
+    } else {
+        r = batch_new(epoch, &entry, &batch);
+        if (r < 0)
+            return client_fatal(client);
+        epoch->current = batch;
+        *ret = batch;
+    }
+    epoch_flush_if_due(epoch);
+    return r;
+}
+
+uint64_t dl_epoch_steps(const struct dl_epoch *epoch)
+{
+    return epoch->steps;
+}
+
+uint64_t dl_epoch_samples(const struct dl_epoch *epoch)
+{
+    return epoch->samples;
+}
+
+uint64_t dl_epoch_wait_ns(const struct dl_epoch *epoch)
+{
+    return epoch->wait_ns;
+}

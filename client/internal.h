@@ -1,0 +1,237 @@
+/*
+ * What the files of libdlclient share: the objects behind the opaque handles, and who may call
+ * what.
+ *
+ *   client.c    connect, close, query, control          loader.c   open and close
+ *   io.c        socket, poll, one request at a time      epoch.c    next, give back, coalescing
+ *   dispatch.c  what each message of the daemon does     batch.c    slots as batches, and their end
+ *   reclaim.c, dlpack.c   batches that tensors in any thread keep alive
+ *
+ * Ownership: client → loaders → epochs; client → batches the user holds, and the pool of unused
+ * ones. A batch that only DLPack tensors keep alive is on no list; its last tensor brings it back
+ * through `reclaim`. All but reclaim.c belongs to the client's thread.
+ */
+#ifndef DL_CLIENT_INTERNAL_H
+#define DL_CLIENT_INTERNAL_H
+
+#include "client/connection.h"
+#include "client/dlclient.h"
+#include "client/mapping.h"
+#include "client/view.h"
+
+enum {
+    CLIENT_SEGMENTS_MAX = 4096, /* mapped at once; a process has about 65,000 mappings in all */
+    EPOCH_FAULTS_MAX = 65536,   /* faults waiting in one epoch: they use no credit */
+    CLIENT_POLL_TURNS = 64,     /* reads a call that must not block does at most */
+};
+
+#define NS_PER_S        1000000000ULL
+#define DEADLINE_NONE   UINT64_MAX
+#define CONNECT_TIMEOUT (10 * NS_PER_S)
+#define REQUEST_TIMEOUT (30 * NS_PER_S)
+#define OPEN_TIMEOUT    (600 * NS_PER_S) /* the workers open the dataset: it may be unpacked */
+
+/* The answer a blocked call waits for. */
+struct call {
+    uint64_t request; /* 0 with `answer` WELCOME; `answer` 0: nobody waits */
+    enum message_number answer;
+    bool done;
+    struct dl_error refused;  /* code 0: granted */
+    struct dl_loader *loader; /* borrowed: filled by OPENED */
+    struct dl_epoch *epoch;   /* borrowed: filled by STARTED */
+};
+
+/* A stream stopped while the daemon may still have batches of it on the way. */
+struct stopped {
+    uint32_t stream;
+    uint64_t request; /* an answer to a later request proves that nothing more comes */
+};
+
+struct dl_client {
+    int fd; /* borrowed from `reclaim`, which outlives the client while tensors do; -1: none */
+    struct connection conn;
+    struct call call;
+    uint64_t call_timeout; /* overrides the timeouts above when not 0; for tests */
+    struct dl_error error; /* the last failure */
+    char error_text[DL_ERROR_PATH_MAX + DL_ERROR_MESSAGE_MAX + 2];
+    struct dl_loader *loaders; /* owned; dl_loader.next */
+    struct mapping **segments; /* owned, counted; announced and not retired */
+    uint32_t n_segments, cap_segments;
+    struct stopped *stopped; /* owned */
+    uint32_t n_stopped, cap_stopped;
+    struct dl_batch *batches; /* owned: in the user's hands; dl_batch.next/prev */
+    struct dl_batch *pool;    /* owned: unused; dl_batch.next */
+    struct reclaim *reclaim;  /* counted */
+    struct dl_buffer answer;  /* of the last query */
+};
+
+struct dl_loader {
+    struct dl_loader *next;
+    struct dl_client *client; /* borrowed: outlives it */
+    struct dl_epoch *epochs;  /* owned; dl_epoch.next */
+    uint32_t id;
+    uint32_t credits; /* the daemon's choice */
+    uint32_t kept;    /* batches that only tensors hold */
+    bool closed;      /* by the user; the daemon is told when `kept` is 0 */
+    char *name;       /* owned */
+    uint64_t length, batch_size, seed, fingerprint;
+};
+
+struct fault {
+    int code;
+    char *path;    /* owned */
+    char *message; /* owned */
+};
+
+/* What next() will hand out: a batch, or a fault in its place. */
+struct entry {
+    struct dl_descriptor descriptor;
+    struct mapping *mapping; /* counted; NULL for a fault */
+    const uint8_t *slot;     /* inside the mapping */
+    struct fault *fault;     /* owned; NULL for a batch */
+};
+
+struct dl_epoch {
+    struct dl_epoch *next;
+    struct dl_loader *loader; /* borrowed: outlives it */
+    uint32_t stream;
+    bool over; /* the daemon sends nothing more for it */
+    uint64_t number, steps, samples;
+    uint64_t expected; /* the step whose batch or fault comes next from the daemon */
+
+    uint32_t credits;
+    uint32_t lent;     /* credits in use, once the daemon has read all that we sent */
+    uint32_t unsent;   /* credits that the pending lists below give back when sent */
+    uint32_t flush_at; /* pending steps that are sent without waiting for a better moment */
+    uint32_t n_releases, n_pins;
+    uint64_t *releases, *pins; /* owned: flush_at each; steps, little-endian */
+
+    struct entry *entries;     /* owned ring */
+    uint32_t head, count, cap; /* cap: a power of two */
+    uint32_t faults;           /* among the entries */
+
+    struct dl_batch *current; /* borrowed: given back by the next next(); NULL: none, or pinned */
+    struct view *view;        /* counted: the tree checked last */
+    uint64_t wait_ns;
+};
+
+/*
+ * `refs` counts the user (one, until the batch is given back) and every DLPack tensor. Who takes it
+ * to zero ends the lease: the client's thread at once, another one through `reclaim`.
+ */
+struct dl_batch {
+    struct dl_batch *next, *prev; /* client.batches; pool; reclaim's list: one at a time */
+    struct dl_client *client;     /* borrowed; dangles once the client is closed */
+    struct dl_epoch *epoch;       /* borrowed; NULL once the epoch has ended */
+    struct dl_loader *loader;     /* borrowed; outlives it unless the client is closed */
+    struct reclaim *reclaim;      /* counted once the batch was ever exported, else NULL */
+    struct mapping *mapping;      /* counted */
+    struct view *view;            /* counted; NULL once the user gave the batch back */
+    const uint8_t *slot;
+    const uint64_t *indices;
+    uint64_t step;
+    uint32_t samples;
+    uint32_t stream;
+    bool pinned; /* PIN was queued: the credit is back, the lease goes on */
+    bool kept;   /* by tensors alone: the user gave it back */
+    atomic_uint refs;
+};
+
+/* ---- client.c ---- */
+
+/* A client on a connected socket (consumed), after HELLO and WELCOME. As dl_client_connect(). */
+int client_adopt(struct dl_client **ret, int fd, const char *path, const char *agent,
+                 uint64_t timeout_ns);
+int client_connect(struct dl_client **ret, const char *path, const char *agent,
+                   uint64_t timeout_ns);
+
+/* First line of every public call: brings reclaimed batches home; the latched error, or 0. */
+int _nodiscard_ client_begin(struct dl_client *client);
+
+/* Sets the last error's text and returns -code; does not latch. */
+int client_fail(struct dl_client *client, int code, const char *path, const char *fmt, ...)
+    _printf_(4, 5);
+int client_fail_with(struct dl_client *client, const struct dl_error *err);
+
+/* The latched error as the last error; returns its -errno. */
+int client_fatal(struct dl_client *client);
+
+/* ---- io.c ---- */
+
+uint64_t now_ns(void);
+uint64_t deadline_after(uint64_t timeout_ns); /* saturates at DEADLINE_NONE */
+
+/* Waits until `events` or the deadline: 0, -ETIMEDOUT, or another negative errno. */
+int _nodiscard_ wait_fd(int fd, short events, uint64_t deadline);
+
+/* Queues a message; failures are latched. */
+void client_send(struct dl_client *client, const struct dl_message *msg);
+
+/* Writes what is queued as far as the socket takes it now. 0 or the latched error. */
+int _nodiscard_ client_flush(struct dl_client *client);
+
+/* Reads once and handles what came: 1, 0 when nothing was there, or the latched error. */
+int _nodiscard_ client_pump(struct dl_client *client);
+
+/* Blocks until the socket is readable, or writable if output waits: 0, -ETIMEDOUT, or latched. */
+int _nodiscard_ client_wait(struct dl_client *client, uint64_t deadline);
+
+/*
+ * Sends `msg` and waits for client->call to be answered. 0, the daemon's refusal (set as the last
+ * error), or a latched error: an answer that does not come in time is one, since it could come
+ * later and be taken for another's.
+ */
+int _nodiscard_ client_call(struct dl_client *client, const struct dl_message *msg,
+                            uint64_t timeout_ns);
+
+/* ---- dispatch.c ---- */
+
+/* Does what the message says; consumes `fd`. 0 or the latched error. */
+int _nodiscard_ client_dispatch(struct dl_client *client, const struct dl_message *msg, int fd);
+struct dl_epoch *client_find_epoch(struct dl_client *client, uint32_t stream);
+
+/* ---- loader.c ---- */
+
+/* One batch fewer is held by tensors alone; the last one of a closed loader ends it. */
+void loader_unkeep(struct dl_loader *loader);
+struct dl_loader *loader_free(struct dl_loader *loader); /* unlinks; tells nobody; returns NULL */
+
+/* ---- epoch.c ---- */
+
+int _nodiscard_ epoch_push(struct dl_epoch *epoch, const struct entry *entry); /* consumes it */
+void entry_deinit(struct entry *entry);
+struct fault *fault_free(struct fault *fault); /* NULL is fine; returns NULL */
+
+/* Adds a step to the pending pins or releases; `credit`: it gives one back. */
+void epoch_queue_pin(struct dl_epoch *epoch, uint64_t step);
+void epoch_queue_release(struct dl_epoch *epoch, uint64_t step, bool credit);
+void epoch_flush_if_due(struct dl_epoch *epoch);
+void client_queue_pending(struct dl_client *client); /* of all epochs, as messages */
+void client_release_step(struct dl_client *client, uint32_t stream, uint64_t step);
+
+/* ---- batch.c ---- */
+
+/* The batch of an entry whose reference it takes over, also on failure: 0, or a latched error. */
+int _nodiscard_ batch_new(struct dl_epoch *epoch, struct entry *entry, struct dl_batch **ret);
+
+/* The user lets go: the lease ends, or goes on for its DLPack tensors as a pin. */
+void batch_give_back(struct dl_batch *batch);
+
+/* Nobody holds it any more: RELEASE, and back to the pool. */
+void batch_finish(struct dl_client *client, struct dl_batch *batch);
+
+/* ---- reclaim.c ---- */
+
+struct reclaim *reclaim_new(int fd); /* consumes fd on success; NULL: out of memory */
+struct reclaim *reclaim_ref(struct reclaim *reclaim);
+struct reclaim *reclaim_unref(struct reclaim *reclaim); /* the last closes fd; returns NULL */
+
+/* Any thread: drops a tensor's reference on a batch that was exported. */
+void reclaim_drop(struct dl_batch *batch);
+
+/* Client's thread: finishes what came back. reclaim_close(): for the last time; later tensors end
+ * their batches by themselves. */
+void reclaim_drain(struct dl_client *client);
+void reclaim_close(struct dl_client *client);
+
+#endif

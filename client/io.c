@@ -1,0 +1,180 @@
+/* The socket of a client: all system calls that can wait, and the one blocking request. */
+#include "client/internal.h"
+
+#include "proto/fdpass.h"
+#include <assert.h>
+#include <errno.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <time.h>
+
+uint64_t now_ns(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
+}
+
+uint64_t deadline_after(uint64_t timeout_ns)
+{
+    uint64_t deadline;
+
+    if (add_overflows(now_ns(), timeout_ns, &deadline))
+        return DEADLINE_NONE;
+    return deadline;
+}
+
+int wait_fd(int fd, short events, uint64_t deadline)
+{
+    struct pollfd pfd = {.fd = fd, .events = events};
+
+    for (;;) {
+        struct timespec ts = {0};
+        uint64_t now = 0;
+        int n;
+
+        if (deadline != DEADLINE_NONE) {
+            now = now_ns();
+            if (now < deadline) {
+                ts.tv_sec = (time_t)((deadline - now) / NS_PER_S);
+                ts.tv_nsec = (long)((deadline - now) % NS_PER_S);
+            }
+        }
+        n = ppoll(&pfd, 1, deadline == DEADLINE_NONE ? NULL : &ts, NULL);
+        if (n > 0)
+            return 0;
+        if (n == 0 && now >= deadline)
+            return -ETIMEDOUT;
+        if (n < 0 && errno != EINTR)
+            return -errno;
+    }
+}
+
+void client_send(struct dl_client *client, const struct dl_message *msg)
+{
+    int r = connection_send(&client->conn, msg);
+
+    /* All numbers, bounded by what the daemon sent: requests, which carry texts, go another way. */
+    assert(r == 0 || r == connection_check(&client->conn));
+}
+
+int client_flush(struct dl_client *client)
+{
+    for (;;) {
+        struct dl_span out = connection_output(&client->conn);
+        ssize_t n;
+
+        if (out.len == 0)
+            return connection_check(&client->conn);
+        n = fdpass_send(client->fd, out.data, out.len, NULL, 0, MSG_DONTWAIT);
+        if (n > 0)
+            connection_written(&client->conn, (size_t)n);
+        else if (n == -EAGAIN || n == 0)
+            return 0;
+        else if (n == -EPIPE || n == -ECONNRESET) /* why is in what can still be read */
+            connection_hang_up(&client->conn);
+        else
+            return connection_fail(&client->conn, (int)-n, "", "writing to the daemon: %s",
+                                   strerror((int)-n));
+    }
+}
+
+static int receive(struct dl_client *client)
+{
+    ssize_t n = fdpass_recv(client->fd, &client->conn.in, MSG_DONTWAIT);
+
+    if (n > 0)
+        return 1;
+    if (n == -EAGAIN)
+        return 0;
+    if (n == 0 || n == -ECONNRESET || n == -EPIPE)
+        return connection_end(&client->conn);
+    if (n == -EMFILE)
+        return connection_fail(&client->conn, EMFILE, "",
+                               "a segment's file descriptor was lost: this process may open no "
+                               "more files (ulimit -n), or the daemon sent too many");
+    return connection_fail(&client->conn, (int)-n, "", "reading from the daemon: %s",
+                           strerror((int)-n));
+}
+
+int client_pump(struct dl_client *client)
+{
+    struct dl_message msg;
+    int fd = -1;
+    int r = connection_check(&client->conn);
+
+    if (r < 0)
+        return r;
+    r = receive(client);
+    if (r <= 0)
+        return r;
+    while ((r = connection_next(&client->conn, &msg, &fd)) > 0) {
+        r = client_dispatch(client, &msg, fd);
+        if (r < 0)
+            return r;
+    }
+    return r < 0 ? r : 1;
+}
+
+int client_wait(struct dl_client *client, uint64_t deadline)
+{
+    short events = POLLIN;
+    int r;
+
+    if (connection_output(&client->conn).len > 0)
+        events |= POLLOUT;
+    r = wait_fd(client->fd, events, deadline);
+    if (r < 0 && r != -ETIMEDOUT)
+        return connection_fail(&client->conn, -r, "", "waiting for the daemon: %s", strerror(-r));
+    return r;
+}
+
+static int await_answer(struct dl_client *client, uint64_t timeout_ns)
+{
+    uint64_t deadline = deadline_after(timeout_ns);
+
+    while (!client->call.done) {
+        int r = client_flush(client);
+
+        if (r == 0)
+            r = client_pump(client);
+        if (client->call.done) /* whatever came behind the answer is for the next call */
+            return 0;
+        if (r == 0)
+            r = client_wait(client, deadline);
+        else if (r > 0 && now_ns() >= deadline)
+            r = -ETIMEDOUT;
+        if (r == -ETIMEDOUT)
+            return connection_fail(&client->conn, ETIMEDOUT, "",
+                                   "the daemon did not answer within %.3g s (%s was due)",
+                                   (double)timeout_ns / (double)NS_PER_S,
+                                   message_name(client->call.answer));
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+int client_call(struct dl_client *client, const struct dl_message *msg, uint64_t timeout_ns)
+{
+    int r;
+
+    if (client->call_timeout > 0)
+        timeout_ns = client->call_timeout;
+    client_queue_pending(client);
+    r = connection_send(&client->conn, msg);
+    if (r < 0 && connection_check(&client->conn) == 0) {
+        client->call.answer = 0;
+        return client_fail(client, EINVAL, "", "%s cannot be sent: %s", message_name(msg->number),
+                           r == -EMSGSIZE ? "it is too long" : "a text is not UTF-8");
+    }
+    if (r == 0)
+        r = await_answer(client, timeout_ns);
+    client->call.answer = 0;
+    if (r < 0)
+        return client_fatal(client);
+    if (client->call.refused.code)
+        return client_fail_with(client, &client->call.refused);
+    return 0;
+}

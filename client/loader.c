@@ -1,0 +1,232 @@
+/* Loaders: the spec's text on its way to the daemon, and what came back. */
+#include "client/internal.h"
+
+#include "proto/value.h"
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+
+struct dl_loader *loader_free(struct dl_loader *loader)
+{
+    struct dl_loader **link;
+
+    if (!loader)
+        return NULL;
+    assert(!loader->epochs);
+    for (link = &loader->client->loaders; *link; link = &(*link)->next)
+        if (*link == loader) {
+            *link = loader->next;
+            break;
+        }
+    free(loader->name);
+    free(loader);
+    return NULL;
+}
+
+static void loader_freep(struct dl_loader **loader)
+{
+    loader_free(*loader);
+}
+
+/* `base` as an absolute path, in `buf`. */
+static int absolute(struct dl_client *client, const char *base, char buf[PATH_MAX])
+{
+    char cwd[PATH_MAX];
+    int n;
+
+    if (base && base[0] == '/') {
+        n = snprintf(buf, PATH_MAX, "%s", base);
+    } else if (!getcwd(cwd, sizeof cwd)) {
+        return client_fail(client, errno, "", "the current directory has no path: %s",
+                           strerror(errno));
+    } else {
+        n = snprintf(buf, PATH_MAX, "%s%s%s", cwd, base && base[0] ? "/" : "", base ? base : "");
+    }
+    if (n < 0 || n >= PATH_MAX)
+        return client_fail(client, ENAMETOOLONG, "",
+                           "the directory '%.60s...' has more than %d "
+                           "bytes",
+                           base ? base : "", PATH_MAX - 1);
+    return 0;
+}
+
+/* The spec as one msgpack string. */
+static int pack_text(struct dl_client *client, const char *spec, size_t len, struct dl_buffer *out)
+{
+    _cleanup_free_ char *text = NULL;
+    _cleanup_(value_deinit)
+    struct value value = {0};
+    int r;
+
+    if (len > DL_MAX_SPEC_TEXT)
+        return client_fail(client, EINVAL, "", "a spec of %zu bytes; it may have %llu", len,
+                           (unsigned long long)DL_MAX_SPEC_TEXT);
+    if (len > 0 && memchr(spec, '\0', len))
+        return client_fail(client, EINVAL, "", "the spec holds a NUL byte");
+    text = strndup(len ? spec : "", len);
+    r = text ? value_make_string(&value, text) : -ENOMEM;
+    if (r == 0)
+        r = value_pack(&value, out);
+    if (r < 0)
+        return client_fail(client, -r, "", "the spec cannot be sent: %s", strerror(-r));
+    return 0;
+}
+
+int dl_loader_open(struct dl_client *client, const char *spec, size_t len, const char *base,
+                   struct dl_loader **ret)
+{
+    _cleanup_(loader_freep)
+    struct dl_loader *loader = NULL;
+    _cleanup_(buffer_deinit)
+    struct dl_buffer packed = {0};
+    struct dl_message msg = {.number = DL_MSG_OPEN};
+    char dir[PATH_MAX];
+    int r = client_begin(client);
+
+    if (r == 0)
+        r = absolute(client, base, dir);
+    if (r == 0)
+        r = pack_text(client, spec, len, &packed);
+    if (r < 0)
+        return r;
+    loader = calloc(1, sizeof *loader);
+    if (!loader)
+        return client_fail(client, ENOMEM, "", "no memory for a loader");
+    loader->client = client;
+    msg.open.request = connection_request(&client->conn);
+    msg.open.base = span_str(dir);
+    msg.open.spec = (struct dl_span){packed.data, packed.len};
+    client->call =
+        (struct call){.request = msg.open.request, .answer = DL_MSG_OPENED, .loader = loader};
+    r = client_call(client, &msg, OPEN_TIMEOUT);
+    if (r < 0)
+        return r;
+    loader->next = client->loaders;
+    client->loaders = loader;
+    *ret = steal_ptr(loader);
+    return 0;
+}
+
+/* All of a file that may be a pipe: one byte more than a spec may have, to tell. */
+static int read_text(struct dl_client *client, const char *path, struct dl_buffer *ret)
+{
+    _cleanup_fd_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    char chunk[4096];
+    int r = 0;
+
+    if (fd < 0)
+        return client_fail(client, errno, path, "%s", strerror(errno));
+    while (r == 0 && ret->len <= DL_MAX_SPEC_TEXT) {
+        ssize_t n = read(fd, chunk, sizeof chunk);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return client_fail(client, errno, path, "%s", strerror(errno));
+        if (n == 0)
+            return 0;
+        r = buffer_append(ret, chunk, (size_t)n);
+    }
+    if (r < 0)
+        return client_fail(client, -r, path, "%s", strerror(-r));
+    return client_fail(client, EINVAL, path, "longer than the %llu bytes that a spec may have",
+                       (unsigned long long)DL_MAX_SPEC_TEXT);
+}
+
+int dl_loader_open_file(struct dl_client *client, const char *path, struct dl_loader **ret)
+{
+    _cleanup_(buffer_deinit)
+    struct dl_buffer text = {0};
+    _cleanup_free_ char *dir = NULL;
+    const char *slash = strrchr(path, '/');
+    int r = client_begin(client);
+
+    if (r == 0)
+        r = read_text(client, path, &text);
+    if (r < 0)
+        return r;
+    if (slash) {
+        dir = strndup(path, slash == path ? 1 : (size_t)(slash - path));
+        if (!dir)
+            return client_fail(client, ENOMEM, path, "no memory for its directory's path");
+    }
+    return dl_loader_open(client, (const char *)text.data, text.len, dir, ret);
+}
+
+/* Batches of the loader that the user still holds, pinned ones too. */
+static void give_batches_back(struct dl_loader *loader)
+{
+    struct dl_batch *batch = loader->client->batches;
+
+    while (batch) {
+        struct dl_batch *next = batch->next;
+
+        if (batch->loader == loader)
+            batch_give_back(batch);
+        batch = next;
+    }
+}
+
+/* CLOSE ends all leases: it is not sent before the last tensor's batch is given back. */
+static void end_loader(struct dl_loader *loader)
+{
+    struct dl_message msg = {.number = DL_MSG_CLOSE};
+
+    msg.close.loader = loader->id;
+    client_send(loader->client, &msg);
+    loader_free(loader);
+}
+
+void loader_unkeep(struct dl_loader *loader)
+{
+    assert(loader->kept > 0);
+    if (--loader->kept == 0 && loader->closed)
+        end_loader(loader);
+}
+
+struct dl_loader *dl_loader_close(struct dl_loader *loader)
+{
+    struct dl_client *client;
+    int r;
+
+    if (!loader)
+        return NULL;
+    client = loader->client;
+    reclaim_drain(client);
+    while (loader->epochs)
+        dl_epoch_end(loader->epochs);
+    give_batches_back(loader);
+    loader->closed = true;
+    if (loader->kept == 0)
+        end_loader(loader);
+    r = client_flush(client); /* a failure is latched for the next call */
+    (void)r;
+    return NULL;
+}
+
+const char *dl_loader_name(const struct dl_loader *loader)
+{
+    return loader->name;
+}
+
+uint64_t dl_loader_length(const struct dl_loader *loader)
+{
+    return loader->length;
+}
+
+uint64_t dl_loader_batch_size(const struct dl_loader *loader)
+{
+    return loader->batch_size;
+}
+
+uint64_t dl_loader_seed(const struct dl_loader *loader)
+{
+    return loader->seed;
+}
+
+uint64_t dl_loader_fingerprint(const struct dl_loader *loader)
+{
+    return loader->fingerprint;
+}

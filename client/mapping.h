@@ -1,0 +1,41 @@
+/*
+ * One shared-memory segment, mapped for as long as anything refers to it.
+ *
+ * A mapping is only made of a memfd that can neither shrink nor grow and is as large as it was
+ * announced, so reading it cannot raise SIGBUS for lack of file. Its geometry is read once,
+ * checked, and used from the copy: the bytes behind `base` stay the daemon's to change.
+ *
+ * The count is atomic: the client's table, batches, descriptors and, in any thread, DLPack tensors
+ * hold references. Everything else is constant after mapping_new().
+ */
+#ifndef DL_CLIENT_MAPPING_H
+#define DL_CLIENT_MAPPING_H
+
+#include "proto/base.h"
+#include "proto/error.h"
+#include "proto/segment_layout.h"
+#include <stdatomic.h>
+
+struct mapping {
+    atomic_uint refs;
+    uint32_t id;
+    uint8_t *base; /* owned: mmap of `bytes` */
+    uint64_t bytes;
+    uint64_t slot_bytes;
+    uint32_t slots;
+};
+
+/*
+ * Maps `fd` (stays the caller's), announced as segment `id` of `bytes`. Returns 0 and one
+ * reference, -EPROTO when it is not what was announced, or -ENOMEM; `err` says why.
+ */
+int _nodiscard_ mapping_new(int fd, uint32_t id, uint64_t bytes, bool writable,
+                            struct mapping **ret, struct dl_error *err);
+
+struct mapping *mapping_ref(struct mapping *mapping);
+struct mapping *mapping_unref(struct mapping *mapping); /* any thread; NULL is fine; returns NULL */
+
+/* The slot a descriptor names, or NULL when it lies anywhere but exactly on one. */
+const uint8_t *mapping_slot(const struct mapping *mapping, const struct dl_descriptor *descriptor);
+
+#endif

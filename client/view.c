@@ -1,0 +1,165 @@
+/* Checked copies of tensor trees and look-ups in them: view.h. */
+#include "client/view.h"
+
+#include "proto/limits.h"
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+
+_Static_assert(ARRAY_SIZE(((struct dl_tensor *)NULL)->shape) == TREE_DIMS, "public and wire agree");
+_Static_assert((int)DL_NODE_TENSOR == TREE_TENSOR && (int)DL_NODE_DICT == TREE_DICT &&
+                   (int)DL_NODE_LIST == TREE_LIST && (int)DL_NODE_TUPLE == TREE_TUPLE,
+               "public and wire agree");
+#define DTYPE(NAME, number, bytes, name, numpy, dlpack) \
+    _Static_assert(DL_##NAME == number, "public and wire agree");
+#include "proto/dtype.def"
+#undef DTYPE
+
+struct view *view_ref(struct view *view)
+{
+    assert(view->refs > 0);
+    view->refs++;
+    return view;
+}
+
+struct view *view_unref(struct view *view)
+{
+    if (view && --view->refs == 0)
+        free(view);
+    return NULL;
+}
+
+/* Depth of every node and the sum of all tensors, in one walk over the preorder. */
+static void measure(struct view *view)
+{
+    uint32_t open[DL_BOUND_TREE_DEPTH]; /* children still to come, for each level above */
+    uint32_t depth = 0;
+
+    for (uint32_t i = 0; i < view->count; i++) {
+        const struct tree_node *node = view_node(view, i);
+
+        while (depth > 0 && open[depth - 1] == 0)
+            depth--;
+        if (depth > 0)
+            open[depth - 1]--;
+        view->depths[i] = (uint8_t)depth;
+        view->tensor_bytes += node->nbytes;
+        if (node->kind != TREE_TENSOR && node->children > 0) {
+            assert(depth < ARRAY_SIZE(open));
+            open[depth++] = node->children;
+        }
+    }
+}
+
+static int view_new(const void *shared, uint64_t len, uint32_t count, uint64_t slot_bytes,
+                    struct view **ret, struct dl_error *err)
+{
+    const uint64_t most = DL_MAX_TREE_NODES * (sizeof(struct tree_node) + DL_MAX_NAME_BYTES);
+    struct view *view;
+    int r;
+
+    if (count == 0 || count > DL_MAX_TREE_NODES || len > most)
+        return dl_error_set(err, EBADMSG, "", "a tree of %u nodes in %llu bytes", count,
+                            (unsigned long long)len);
+    view = calloc(1, sizeof *view + len + count);
+    if (!view)
+        return dl_error_set(err, ENOMEM, "", "no memory for a tree of %u nodes", count);
+    view->refs = 1;
+    view->count = count;
+    view->slot_bytes = slot_bytes;
+    view->len = len;
+    view->depths = view->encoded + len;
+    memcpy(view->encoded, shared, len);
+    r = tree_check(view->encoded, len, count, slot_bytes, err);
+    if (r < 0) {
+        free(view);
+        return r;
+    }
+    measure(view);
+    *ret = view;
+    return 0;
+}
+
+int view_get(struct view **cache, const void *shared, uint64_t len, uint32_t count,
+             uint64_t slot_bytes, struct view **ret, struct dl_error *err)
+{
+    struct view *view = *cache;
+    int r;
+
+    if (!view || view->len != len || view->count != count || view->slot_bytes != slot_bytes ||
+        memcmp(view->encoded, shared, len) != 0) {
+        r = view_new(shared, len, count, slot_bytes, &view, err);
+        if (r < 0)
+            return r;
+        view_unref(*cache);
+        *cache = view;
+    }
+    *ret = view_ref(view);
+    return 0;
+}
+
+/* Bytes of `path` that name child `i` of `parent`, without the dot after them; 0: another child. */
+static size_t match(const struct view *view, const struct tree_node *parent,
+                    const struct tree_node *child, uint32_t i, const char *path)
+{
+    char digits[16];
+    const char *name = digits;
+    size_t len;
+
+    if (parent->kind == TREE_DICT) {
+        name = tree_key(view->encoded, child);
+        len = child->key_len;
+    } else {
+        len = (size_t)snprintf(digits, sizeof digits, "%u", i);
+    }
+    if (strlen(path) < len || memcmp(path, name, len) != 0 ||
+        (path[len] != '.' && path[len] != '\0'))
+        return 0;
+    return len;
+}
+
+/*
+ * Keys may hold dots, so several children can match; each node is reached by one path at most,
+ * which bounds the search by the size of the tree.
+ */
+static const struct tree_node *find(const struct view *view, const struct tree_node *node,
+                                    const char *path)
+{
+    const struct tree_node *child = node + 1;
+
+    for (uint32_t i = 0; i < node->children; i++, child = tree_skip(child)) {
+        const struct tree_node *found;
+        size_t len = match(view, node, child, i, path);
+
+        if (len == 0)
+            continue;
+        if (path[len] == '\0')
+            return child;
+        found = find(view, child, path + len + 1);
+        if (found)
+            return found;
+    }
+    return NULL;
+}
+
+int view_find(const struct view *view, const char *path, const struct tree_node **ret)
+{
+    const struct tree_node *node = view_node(view, 0);
+
+    if (path && path[0] != '\0')
+        node = find(view, node, path);
+    if (!node)
+        return -ENOENT;
+    *ret = node;
+    return 0;
+}
+
+void view_tensor(const struct tree_node *node, const uint8_t *slot, struct dl_tensor *ret)
+{
+    assert(node->kind == TREE_TENSOR);
+    ret->data = slot + node->offset;
+    ret->nbytes = node->nbytes;
+    memcpy(ret->shape, node->shape, sizeof ret->shape);
+    ret->ndim = node->ndim;
+    ret->dtype = node->dtype;
+}

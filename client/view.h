@@ -1,0 +1,49 @@
+/*
+ * A batch's tensor tree, copied out of shared memory and checked once.
+ *
+ * The copy is what everyone uses afterwards, so a hostile writer can change nothing behind the
+ * check. Batches of one epoch nearly always carry the same tree: view_get() compares the bytes in
+ * the slot with the view it checked last and shares that one when they are equal, which costs a
+ * memcmp and no allocation.
+ *
+ * Counted, not atomically: views belong to the client's thread.
+ */
+#ifndef DL_CLIENT_VIEW_H
+#define DL_CLIENT_VIEW_H
+
+#include "client/dlclient.h"
+#include "proto/tree.h"
+
+struct view {
+    uint32_t refs;
+    uint32_t count;
+    uint64_t slot_bytes; /* what its tensors were checked against */
+    uint64_t tensor_bytes;
+    uint8_t *depths; /* of each node; inside this allocation */
+    uint64_t len;
+    _Alignas(8) uint8_t encoded[]; /* nodes, then keys */
+};
+
+struct view *view_ref(struct view *view);
+struct view *view_unref(struct view *view); /* NULL is fine; returns NULL */
+
+/*
+ * The view of the `len` bytes of encoded tree at `shared`, `count` nodes, in a slot of
+ * `slot_bytes`: *cache if it is the same, else a new one that replaces *cache. Returns 0 and a
+ * reference of the caller's own, -ENOMEM, or -EBADMSG with `err` filled.
+ */
+int _nodiscard_ view_get(struct view **cache, const void *shared, uint64_t len, uint32_t count,
+                         uint64_t slot_bytes, struct view **ret, struct dl_error *err);
+
+static inline const struct tree_node *view_node(const struct view *view, uint32_t i)
+{
+    return (const struct tree_node *)(const void *)view->encoded + i;
+}
+
+/* The node at `path` ("pair.0"; NULL or "": the root): 0 and *ret, or -ENOENT. */
+int _nodiscard_ view_find(const struct view *view, const char *path, const struct tree_node **ret);
+
+/* What the node, a tensor, looks like in the slot. */
+void view_tensor(const struct tree_node *node, const uint8_t *slot, struct dl_tensor *ret);
+
+#endif

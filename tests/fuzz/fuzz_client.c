@@ -1,0 +1,457 @@
+/*
+ * A hostile daemon against libdlclient: after WELCOME, OPENED and STARTED the input says what it
+ * sends, what it writes into the shared memory, and what the user does meanwhile. The library may
+ * refuse, never crash, hang or leak; what it hands out can be read to the last byte.
+ *
+ * Input: a sequence of an operation byte and its arguments, see the table in step(). Raw bytes go
+ * into the socket as they are, so that the parser of frames is fuzzed in every state as well.
+ */
+#include "tests/fuzz/fuzz.h"
+
+#include "client/internal.h"
+#include "proto/fdpass.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+
+enum {
+    STREAM = 3,
+    SEGMENT = 5,
+    SLOTS = 4,
+    SLOT_BYTES = 8192,
+    BYTES = SEGMENT_HEADER_BYTES + SLOTS * SLOT_BYTES,
+    TREE_AT = 256,
+    DATA_AT = 4096,
+    STEPS = 40,
+    CREDITS = 6,
+    HELD_MAX = 8,
+};
+
+struct play {
+    const uint8_t *data;
+    size_t len;
+    int sock;
+    int memfd;
+    uint8_t *base;
+    uint64_t sent; /* steps delivered as they should be */
+    struct dl_client *client;
+    struct dl_loader *loader;
+    struct dl_epoch *epoch; /* NULL once ended */
+    struct dl_batch *current;
+    struct dl_batch *pinned[HELD_MAX];
+    struct DLManagedTensor *tensors[HELD_MAX];
+};
+
+/* The first fields of what dl_batch_dlpack() gives. */
+struct managed {
+    const uint8_t *data;
+    uint8_t rest[40];
+    void *manager_ctx;
+    void (*deleter)(struct DLManagedTensor *self);
+};
+
+static uint8_t take(struct play *p)
+{
+    if (p->len == 0)
+        return 0;
+    p->len--;
+    return *p->data++;
+}
+
+/* Small numbers as they are; 0xF0.. become the largest, where overflows are. */
+static uint64_t take_number(struct play *p)
+{
+    uint8_t byte = take(p);
+
+    return byte < 0xF0 ? byte : UINT64_MAX - (0xFF - byte) * 4095;
+}
+
+/* ---- the daemon ---- */
+
+static void send_bytes(struct play *p, const void *data, size_t len, int fd)
+{
+    uint8_t sink[4096];
+    ssize_t n;
+
+    while ((n = recv(p->sock, sink, sizeof sink, MSG_DONTWAIT)) > 0)
+        ;
+    if (len > 0)
+        n = fdpass_send(p->sock, data, len, &fd, fd >= 0, MSG_DONTWAIT);
+    (void)n; /* the client may have closed: nobody minds */
+}
+
+static void send_message(struct play *p, const struct dl_message *msg, int fd)
+{
+    struct dl_buffer out = {0};
+
+    if (message_encode(msg, &out) == 0)
+        send_bytes(p, out.data, out.len, fd);
+    buffer_deinit(&out);
+}
+
+static void fill_slot(uint8_t *slot, uint64_t step)
+{
+    struct slot_header *header = (struct slot_header *)(void *)slot;
+    const uint64_t indices[2] = {step * 2, step * 2 + 1};
+    struct tree tree = {0};
+
+    FUZZ_ASSERT(slot_prepare(slot, SLOT_BYTES, step + 1, 0, step, indices, 2, false));
+    if (tree_add(&tree, TREE_DICT, NULL, 2) == 0 &&
+        tree_add_tensor(&tree, "x", DL_DTYPE_FLOAT32, 2, (const uint64_t[]){2, 3}) == 0 &&
+        tree_add_tensor(&tree, "y", DL_DTYPE_INT64, 1, (const uint64_t[]){2}) == 0) {
+        tree.nodes[1].offset = DATA_AT;
+        tree.nodes[2].offset = DATA_AT + 64;
+        header->tree_off = TREE_AT;
+        header->tree_len = (uint32_t)tree_encoded_bytes(&tree);
+        header->tree_count = tree.count;
+        tree_encode(&tree, slot + TREE_AT);
+    }
+    tree_deinit(&tree);
+}
+
+static void send_segment(struct play *p, uint64_t change)
+{
+    struct dl_message msg = {.number = DL_MSG_SEGMENT};
+    int fd = p->memfd;
+
+    msg.segment.id = SEGMENT + (change >> 4 & 3);
+    msg.segment.bytes = BYTES + (change >> 6 & 1);
+    msg.segment.writable = change >> 3 & 1;
+    if ((change & 7) == 1) {
+        fd = -1;
+    } else if ((change & 7) == 2) {
+        fd = memfd_create("fuzz", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+        FUZZ_ASSERT(fd >= 0 && ftruncate(fd, BYTES) == 0);
+    }
+    send_message(p, &msg, fd);
+    if (fd != p->memfd)
+        close_fdp(&fd);
+}
+
+/* One descriptor: the next step as it should be, then one field changed. */
+static void send_deliver(struct play *p)
+{
+    struct dl_message msg = {.number = DL_MSG_DELIVER};
+    uint8_t field = take(p);
+    struct dl_descriptor d = {
+        .step = p->sent,
+        .generation = p->sent + 1,
+        .offset = slot_offset(SLOT_BYTES, (uint32_t)(p->sent % SLOTS)),
+        .bytes = SLOT_BYTES,
+        .segment = SEGMENT,
+        .samples = 2,
+    };
+    uint64_t words[5];
+
+    if (field < ARRAY_SIZE(words)) {
+        memcpy(words, &d, sizeof d);
+        words[field] += take_number(p);
+        memcpy(&d, words, sizeof d);
+    } else if (!(field & 0x80)) {
+        fill_slot(p->base + d.offset, p->sent); /* 0x80: what stood there before */
+    }
+    p->sent++;
+    msg.deliver.stream = STREAM + (field >> 4 & 1);
+    msg.deliver.descriptors = (struct dl_span){(const uint8_t *)&d, sizeof d};
+    send_message(p, &msg, -1);
+}
+
+static void send_other(struct play *p)
+{
+    static const uint8_t nil = 0xC0;
+    uint8_t kind = take(p);
+    uint64_t number = take_number(p);
+    struct dl_message msg = {0};
+
+    switch (kind % 8) {
+    case 0:
+        msg.number = DL_MSG_FAULT;
+        msg.fault.stream = STREAM;
+        msg.fault.step = kind & 0x80 ? number : kind & 0x40 ? UINT64_MAX : p->sent++;
+        msg.fault.code = kind >> 3 & 3;
+        msg.fault.final = kind >> 5 & 1;
+        break;
+    case 1:
+        msg.number = DL_MSG_FINISHED;
+        msg.finished.stream = number;
+        break;
+    case 2:
+        msg.number = DL_MSG_RETIRE;
+        msg.retire.id = number;
+        break;
+    case 3:
+        msg.number = DL_MSG_ERROR;
+        msg.error.request = number;
+        msg.error.code = kind >> 3;
+        break;
+    case 4:
+        msg.number = DL_MSG_INFO;
+        msg.info.request = number;
+        msg.info.value = (struct dl_span){&nil, 1};
+        break;
+    case 5:
+        msg.number = DL_MSG_OPENED;
+        msg.opened.request = number;
+        msg.opened.loader = kind >> 3;
+        msg.opened.credits = 1;
+        break;
+    case 6:
+        msg.number = DL_MSG_STARTED;
+        msg.started.request = number;
+        msg.started.stream = kind >> 3;
+        msg.started.steps = STEPS;
+        break;
+    default:
+        msg.number = DL_MSG_WELCOME;
+        msg.welcome.version = number;
+        break;
+    }
+    send_message(p, &msg, kind & 0x80 ? p->memfd : -1);
+}
+
+static void send_raw(struct play *p)
+{
+    size_t want = take(p), len = min_u64(want, p->len);
+
+    send_bytes(p, p->data, len, -1);
+    p->data += len;
+    p->len -= len;
+}
+
+static void scribble(struct play *p)
+{
+    size_t low = take(p), high = take(p), at = low | high << 8, len = take(p) % 16;
+
+    while (len-- > 0)
+        p->base[at++ % BYTES] = take(p);
+}
+
+/* ---- the user ---- */
+
+static uint64_t touch(const void *data, uint64_t bytes)
+{
+    const volatile uint8_t *byte = data;
+
+    return bytes > 0 ? (uint64_t)byte[0] + byte[bytes - 1] : 0;
+}
+
+static void read_batch(struct dl_batch *batch)
+{
+    uint32_t nodes = dl_batch_nodes(batch);
+    struct dl_tensor tensor;
+    struct dl_node node;
+    size_t samples;
+    const uint64_t *indices = dl_batch_indices(batch, &samples);
+    uint64_t bytes = 0;
+
+    FUZZ_ASSERT(samples > 0);
+    touch(indices, samples * sizeof *indices);
+    for (uint32_t i = 0; i < nodes; i++) {
+        FUZZ_ASSERT(dl_batch_node(batch, i, &node) == 0);
+        FUZZ_ASSERT(node.depth < DL_MAX_TREE_DEPTH + 1);
+        touch(node.key, node.key_len);
+        if (node.kind != DL_NODE_TENSOR)
+            continue;
+        touch(node.tensor.data, node.tensor.nbytes);
+        bytes += node.tensor.nbytes;
+    }
+    FUZZ_ASSERT(bytes == dl_batch_bytes(batch));
+    if (dl_batch_tensor(batch, "x", &tensor) == 0)
+        touch(tensor.data, tensor.nbytes);
+    if (dl_batch_tensor(batch, "0.x.1.y", &tensor) == 0)
+        touch(tensor.data, tensor.nbytes);
+}
+
+static void next_batch(struct play *p)
+{
+    struct dl_batch *batch = NULL;
+    int r;
+
+    if (!p->epoch)
+        return;
+    p->current = NULL;
+    r = dl_epoch_next(p->epoch, 0, &batch);
+    FUZZ_ASSERT(r <= 0 || r == DL_END);
+    if (r < 0)
+        FUZZ_ASSERT(dl_client_error(p->client) != NULL);
+    if (r == 0) {
+        read_batch(batch);
+        p->current = batch;
+    }
+}
+
+static void pin(struct play *p, uint8_t i)
+{
+    i %= HELD_MAX;
+    p->pinned[i] = dl_batch_release(p->pinned[i]);
+    if (p->current && dl_batch_pin(p->current) == 0) {
+        p->pinned[i] = p->current;
+        p->current = NULL;
+    }
+}
+
+static void drop_tensor(struct play *p, uint8_t i)
+{
+    struct managed *managed;
+
+    if (!p->tensors[i])
+        return;
+    memcpy(&managed, &p->tensors[i], sizeof managed);
+    touch(managed->data, 1);
+    managed->deleter(p->tensors[i]);
+    p->tensors[i] = NULL;
+}
+
+static void export_tensor(struct play *p, uint8_t i)
+{
+    i %= HELD_MAX;
+    drop_tensor(p, i);
+    if (p->current && dl_batch_dlpack(p->current, "y", &p->tensors[i]) < 0)
+        p->tensors[i] = NULL;
+}
+
+static void end_epoch(struct play *p)
+{
+    p->current = NULL;
+    p->epoch = dl_epoch_end(p->epoch);
+}
+
+static void start_epoch(struct play *p)
+{
+    if (!p->epoch && dl_epoch_start(p->loader, NULL, &p->epoch) < 0)
+        p->epoch = NULL;
+    p->sent = 0;
+}
+
+static void query(struct play *p)
+{
+    const void *data;
+    size_t len;
+
+    if (dl_client_query(p->client, "ring", &data, &len) == 0)
+        touch(data, len);
+}
+
+static void step(struct play *p)
+{
+    uint8_t operation = take(p);
+
+    switch (operation % 16) {
+    case 0:
+    case 1:
+        next_batch(p);
+        break;
+    case 2:
+    case 3:
+        send_deliver(p);
+        break;
+    case 4:
+        send_segment(p, take(p));
+        break;
+    case 5:
+        send_other(p);
+        break;
+    case 6:
+        send_raw(p);
+        break;
+    case 7:
+        scribble(p);
+        break;
+    case 8:
+        pin(p, operation >> 4);
+        break;
+    case 9:
+        export_tensor(p, operation >> 4);
+        break;
+    case 10:
+        drop_tensor(p, (operation >> 4) % HELD_MAX);
+        break;
+    case 11:
+        p->current = dl_batch_release(p->current);
+        break;
+    case 12:
+        FUZZ_ASSERT(dl_client_dispatch(p->client) <= 0);
+        break;
+    case 13:
+        query(p);
+        break;
+    case 14:
+        end_epoch(p);
+        break;
+    default:
+        start_epoch(p);
+        break;
+    }
+}
+
+/* ---- before and after ---- */
+
+static void make_segment(struct play *p)
+{
+    struct segment_header *header;
+
+    p->memfd = memfd_create("fuzz", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    FUZZ_ASSERT(p->memfd >= 0 && ftruncate(p->memfd, BYTES) == 0);
+    FUZZ_ASSERT(fcntl(p->memfd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0);
+    p->base = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, p->memfd, 0);
+    FUZZ_ASSERT(p->base != MAP_FAILED);
+    header = (struct segment_header *)(void *)p->base;
+    *header = (struct segment_header){.magic = SEGMENT_MAGIC,
+                                      .version = SEGMENT_LAYOUT_VERSION,
+                                      .id = SEGMENT,
+                                      .bytes = BYTES,
+                                      .slot_bytes = SLOT_BYTES,
+                                      .slots = SLOTS};
+}
+
+static void begin(struct play *p)
+{
+    struct dl_epoch_options options = {.credits = CREDITS};
+    struct dl_message msg = {.number = DL_MSG_WELCOME};
+    int pair[2];
+
+    FUZZ_ASSERT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) == 0);
+    p->sock = pair[0];
+    make_segment(p);
+    msg.welcome.version = DL_PROTOCOL_VERSION;
+    send_message(p, &msg, -1);
+    FUZZ_ASSERT(client_adopt(&p->client, pair[1], "fuzz", "fuzz", NS_PER_S) == 0);
+    msg = (struct dl_message){.number = DL_MSG_OPENED};
+    msg.opened.request = 1;
+    msg.opened.credits = CREDITS;
+    send_message(p, &msg, -1);
+    FUZZ_ASSERT(dl_loader_open(p->client, "x", 1, "/", &p->loader) == 0);
+    msg = (struct dl_message){.number = DL_MSG_STARTED};
+    msg.started.request = 2;
+    msg.started.stream = STREAM;
+    msg.started.steps = STEPS;
+    send_message(p, &msg, -1);
+    FUZZ_ASSERT(dl_epoch_start(p->loader, &options, &p->epoch) == 0);
+    /* An answer that does not come is waited for no longer than a fuzzer can afford. */
+    p->client->call_timeout = 1000;
+}
+
+static void end(struct play *p)
+{
+    /* Half of the tensors outlive the client. */
+    for (uint8_t i = 0; i < HELD_MAX; i += 2)
+        drop_tensor(p, i);
+    p->client = dl_client_close(p->client);
+    for (uint8_t i = 1; i < HELD_MAX; i += 2)
+        drop_tensor(p, i);
+    munmap(p->base, BYTES);
+    close_fdp(&p->memfd);
+    close_fdp(&p->sock);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
+{
+    struct play p = {.data = data, .len = len};
+
+    begin(&p);
+    while (p.len > 0)
+        step(&p);
+    end(&p);
+    return 0;
+}
