@@ -1,0 +1,256 @@
+/*
+ * `dlctl check`: single-process loading, for debugging and as the reference that `run` must equal.
+ * The same fetcher as in the workers fills one slot of private memory again and again.
+ */
+#include "client/dlclient.h"
+#include "client/dlctl/digest.h"
+#include "client/dlctl/offline.h"
+#include "client/dlctl/outcome.h"
+#include "client/dlctl/report.h"
+#include "client/dlctl/stats.h"
+#include "client/dlctl/verbs.h"
+#include "daemon/data/fetch.h"
+#include "daemon/plan/plan.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <sys/mman.h>
+
+/* Slots and the client library name node kinds alike, so digests of both are comparable. */
+_Static_assert((int)TREE_TENSOR == (int)DL_NODE_TENSOR && (int)TREE_DICT == (int)DL_NODE_DICT &&
+                   (int)TREE_LIST == (int)DL_NODE_LIST && (int)TREE_TUPLE == (int)DL_NODE_TUPLE &&
+                   (int)TREE_DIMS == (int)DIGEST_DIMS,
+               "one meaning on both sides");
+
+/* All that one check holds. */
+struct check {
+    const struct options *o;
+    struct dl_spec spec;     /* owned */
+    struct fetcher *fetcher; /* owned */
+    struct plan *plan;       /* owned; of the current epoch */
+    struct digest *digest;   /* owned; NULL unless asked for */
+    uint64_t *indices;       /* owned */
+    void *slot;              /* owned mapping */
+    uint64_t slot_bytes;
+    uint64_t aside_ns; /* spent on describing, which is no loading */
+    struct outcome outcome;
+};
+
+static void check_deinit(struct check *c)
+{
+    if (c->slot)
+        munmap(c->slot, c->slot_bytes);
+    free(c->indices);
+    digest_free(c->digest);
+    plan_free(c->plan);
+    fetcher_free(c->fetcher);
+    spec_deinit(&c->spec);
+    outcome_deinit(&c->outcome);
+}
+
+static int map_slot(struct check *c, uint64_t bytes, struct dl_error *err)
+{
+    void *slot;
+
+    bytes = align_up(bytes, SLOT_ALIGN);
+    slot = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (slot == MAP_FAILED)
+        return dl_error_set(err, errno, "batch", "needs %" PRIu64 " bytes of memory: %s", bytes,
+                            strerror(errno));
+    if (c->slot)
+        munmap(c->slot, c->slot_bytes);
+    c->slot = slot;
+    c->slot_bytes = bytes;
+    return 0;
+}
+
+static int check_init(struct check *c, struct dl_error *err)
+{
+    const struct data_roots anywhere = {0};
+    bool drawn;
+    int r;
+
+    r = offline_spec(c->o, &c->spec, &drawn, err);
+    if (r == 0)
+        r = fetcher_new(&c->spec, &anywhere, &c->fetcher, err);
+    if (r == 0)
+        r = map_slot(c, fetcher_slot_bytes(c->fetcher), err);
+    if (r < 0)
+        return r;
+    c->indices = calloc(max_u64(c->spec.batch_size, 1), sizeof *c->indices);
+    if (!c->indices || (c->o->digest && digest_new(&c->digest) < 0))
+        return dl_error_set(err, ENOMEM, "batch", "%s", strerror(ENOMEM));
+    c->outcome.length = fetcher_length(c->fetcher);
+    c->outcome.seed = c->spec.seed;
+    return outcome_set_name(&c->outcome, c->spec.name) < 0
+               ? dl_error_set(err, ENOMEM, "name", "%s", strerror(ENOMEM))
+               : 0;
+}
+
+/* Loads one step into the slot, in a larger one if this batch needs it. */
+static int fill(struct check *c, uint64_t epoch, uint64_t rank, uint64_t step, struct dl_error *err)
+{
+    size_t n = plan_step(c->plan, rank, step, c->indices);
+    uint64_t used = 0;
+    int r;
+
+    for (;;) {
+        if (!slot_prepare(c->slot, c->slot_bytes, step + 1, epoch, step, c->indices, (uint32_t)n,
+                          c->spec.batch_size == 0))
+            return dl_error_set(err, EIO, "batch", "%zu indices do not fit %" PRIu64 " bytes", n,
+                                c->slot_bytes);
+        r = fetcher_fill(c->fetcher, c->slot, c->slot_bytes, &used, err);
+        if (r != -ENOBUFS)
+            return r;
+        if (used <= c->slot_bytes)
+            return dl_error_set(err, EIO, "batch", "does not fit a slot of %" PRIu64 " bytes",
+                                c->slot_bytes);
+        r = map_slot(c, used, err);
+        if (r < 0)
+            return r;
+    }
+}
+
+static const struct tree_node *slot_nodes(const struct check *c)
+{
+    const struct slot_header *header = c->slot;
+
+    return (const void *)((const char *)c->slot + header->tree_off);
+}
+
+static void feed_digest(struct check *c)
+{
+    const struct slot_header *header = c->slot;
+    const struct tree_node *nodes = slot_nodes(c);
+
+    digest_batch(c->digest, header->step, c->indices, header->samples, header->tree_count);
+    for (uint32_t i = 0; i < header->tree_count; i++) {
+        const struct tree_node *node = &nodes[i];
+        digest_node(c->digest, &(struct digest_node){
+                                   .kind = node->kind,
+                                   .children = node->children,
+                                   .key = node->key_len ? tree_key(nodes, node) : NULL,
+                                   .key_len = node->key_len,
+                                   .dtype = node->dtype,
+                                   .ndim = node->ndim,
+                                   .shape = node->shape,
+                                   .data = (const char *)c->slot + node->offset,
+                                   .nbytes = node->nbytes,
+                               });
+    }
+}
+
+/* Counts the batch in the slot, after checking it as a client would. */
+static int count_batch(struct check *c, struct dl_error *err)
+{
+    const struct slot_header *header = c->slot;
+    const struct tree_node *nodes = slot_nodes(c);
+    int r;
+
+    r = tree_check(nodes, header->tree_len, header->tree_count, c->slot_bytes, err);
+    if (r < 0)
+        return r;
+    c->outcome.tally.batches++;
+    c->outcome.tally.samples += header->samples;
+    for (uint32_t i = 0; i < header->tree_count; i++)
+        c->outcome.tally.bytes += nodes[i].nbytes;
+    return 0;
+}
+
+/* Adds `node` and what is below it to the outcome's leaves; `path` ends with its own name. */
+static int describe(struct check *c, const struct tree_node *nodes, const struct tree_node *node,
+                    const char *path)
+{
+    const struct tree_node *child = node + 1;
+    struct leaf leaf = {.dtype = dtype_name(node->dtype), .ndim = node->ndim};
+
+    if (node->kind == TREE_TENSOR) {
+        memcpy(leaf.shape, node->shape, sizeof leaf.shape);
+        leaf.has_stats = tensor_stats(node->dtype, (const char *)c->slot + node->offset,
+                                      node->nbytes, &leaf.stats);
+        return outcome_add_leaf(&c->outcome, path, &leaf);
+    }
+    for (uint32_t i = 0; i < node->children; i++, child = tree_skip(child)) {
+        _cleanup_free_ char *below = NULL;
+        const char *dot = *path ? "." : "";
+        int r = node->kind == TREE_DICT ? asprintf(&below, "%s%s%.*s", path, dot,
+                                                   (int)child->key_len, tree_key(nodes, child))
+                                        : asprintf(&below, "%s%s%" PRIu32, path, dot, i);
+        if (r < 0) {
+            below = NULL; /* asprintf leaves it undefined */
+            return -ENOMEM;
+        }
+        r = describe(c, nodes, child, below);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+/* The tree of the first batch, at the cost of reading all of it. */
+static int describe_first(struct check *c, struct dl_error *err)
+{
+    const struct tree_node *root = slot_nodes(c);
+    uint64_t begin = now_ns();
+    int r = describe(c, root, root, "");
+
+    c->aside_ns = now_ns() - begin;
+    return r < 0 ? dl_error_set(err, -r, "batch", "%s", strerror(-r)) : 0;
+}
+
+static int load_step(struct check *c, uint64_t epoch, uint64_t rank, uint64_t step,
+                     struct dl_error *err)
+{
+    int r;
+
+    r = fill(c, epoch, rank, step, err);
+    if (r == 0)
+        r = count_batch(c, err);
+    if (r == 0 && c->outcome.tally.batches == 1)
+        r = describe_first(c, err);
+    if (r == 0 && c->digest)
+        feed_digest(c);
+    return r;
+}
+
+static int load_epoch(struct check *c, uint64_t epoch, struct dl_error *err)
+{
+    const struct options *o = c->o;
+    uint64_t first = o->rank_all ? 0 : o->rank, last = o->rank_all ? o->world - 1 : o->rank;
+    uint64_t end = 0;
+    int r;
+
+    c->plan = plan_free(c->plan);
+    r = offline_plan(o, &c->spec, c->outcome.length, epoch, &c->plan, err);
+    for (uint64_t rank = first; rank <= last && r == 0; rank++)
+        end = max_u64(end, plan_steps(c->plan, rank));
+    c->outcome.steps = end;
+    end = min_u64(end, o->batches);
+    for (uint64_t step = 0; step < end && r == 0; step++)
+        for (uint64_t rank = first; rank <= last && r == 0; rank++)
+            if (step < plan_steps(c->plan, rank))
+                r = load_step(c, epoch, rank, step, err);
+    return r;
+}
+
+int verb_check(const struct options *o)
+{
+    _cleanup_(check_deinit)
+    struct check c = {.o = o};
+    struct dl_error err = {0};
+    uint64_t begin;
+    int r;
+
+    r = check_init(&c, &err);
+    begin = now_ns();
+    for (uint64_t i = 0; i < o->epochs && r == 0; i++)
+        r = load_epoch(&c, o->epoch + i, &err);
+    if (r < 0)
+        return report_error(o, &err);
+    c.outcome.seconds = (double)(now_ns() - begin - c.aside_ns) / 1e9;
+    if (c.digest)
+        digest_text(c.digest, c.outcome.digest);
+    return outcome_report(o, &c.outcome);
+}

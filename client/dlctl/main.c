@@ -1,0 +1,97 @@
+/* dlctl: shows and steers what dloaderd does. The table of verbs, and nothing else. */
+#include "client/dlctl/report.h"
+#include "client/dlctl/verbs.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#define COMMON (BIT(OPTION_SOCKET) | BIT(OPTION_JSON) | BIT(OPTION_HELP))
+#define PLACE  (BIT(OPTION_WORLD) | BIT(OPTION_RANK))
+
+static const struct verb VERBS[] = {
+    {"plan", "SPEC",
+     COMMON | PLACE | BIT(OPTION_EPOCH) | BIT(OPTION_FROM) | BIT(OPTION_STEPS) | BIT(OPTION_LENGTH),
+     verb_plan, "Prints the sample indices of each step of an epoch. Needs no daemon."},
+    {"check", "SPEC",
+     COMMON | PLACE | BIT(OPTION_EPOCH) | BIT(OPTION_EPOCHS) | BIT(OPTION_BATCHES) |
+         BIT(OPTION_DIGEST),
+     verb_check, "Loads in its own process and tells what is in a batch. Needs no daemon."},
+    {"run", "SPEC|NAME",
+     COMMON | PLACE | BIT(OPTION_EPOCHS) | BIT(OPTION_FIRST_EPOCH) | BIT(OPTION_BATCHES) |
+         BIT(OPTION_DIGEST) | BIT(OPTION_CREDITS),
+     verb_run, "Iterates as a trainer would, over the daemon, and tells how fast it was."},
+    {"status", NULL, COMMON, verb_view, "Shows the daemon as a whole."},
+    {"loaders", NULL, COMMON, verb_view, "Lists the open loaders."},
+    {"epochs", NULL, COMMON, verb_view, "Lists the epochs under way, a line for each rank."},
+    {"workers", NULL, COMMON, verb_view, "Lists the worker processes."},
+    {"ring", NULL, COMMON, verb_view, "Lists the shared-memory segments and their slots."},
+    {"sessions", NULL, COMMON, verb_view, "Lists the connected clients."},
+    {"stop", NULL, COMMON, verb_control, "Ends the daemon now."},
+    {"drain", NULL, COMMON, verb_control,
+     "Lets epochs under way finish, accepts nothing new, then ends the daemon."},
+    {"reload", NULL, COMMON, verb_control, "Makes the daemon read its configuration again."},
+};
+
+static void print_help(void)
+{
+    printf("Usage: dlctl VERB [options]\n\nShows and steers dloaderd.\n\nVerbs:\n");
+    for (size_t i = 0; i < ARRAY_SIZE(VERBS); i++) {
+        char left[32];
+
+        snprintf(left, sizeof left, "%s%s%s", VERBS[i].name, VERBS[i].operand ? " " : "",
+                 VERBS[i].operand ? VERBS[i].operand : "");
+        printf("  %-14s %s\n", left, VERBS[i].meaning);
+    }
+    printf("\n  --help, --version\n\nEvery verb has --socket PATH, --json and --help.\n"
+           "Exit status: 0 done, 1 failed, 2 usage. See dlctl(1).\n");
+}
+
+static const struct verb *find_verb(const char *name, struct dl_error *err)
+{
+    char names[256] = "";
+
+    for (size_t i = 0; i < ARRAY_SIZE(VERBS); i++) {
+        size_t len = strlen(names);
+
+        if (strcmp(VERBS[i].name, name) == 0)
+            return &VERBS[i];
+        snprintf(names + len, sizeof names - len, "%s%s", i ? ", " : "", VERBS[i].name);
+    }
+    dl_error_set(err, EINVAL, name, "%s; verbs are %s",
+                 *name == '-' ? "options come after the verb" : "no such verb", names);
+    return NULL;
+}
+
+static int usage(const struct options *o, const struct dl_error *err)
+{
+    report_error(o, err);
+    return STATUS_USAGE;
+}
+
+int main(int argc, char **argv)
+{
+    struct options o = {.json = options_want_json(argc, argv)};
+    struct dl_error err = {0};
+    const struct verb *verb;
+
+    if (argc < 2) {
+        dl_error_set(&err, EINVAL, "", "needs a verb: dlctl VERB [options]; see dlctl --help");
+        return usage(&o, &err);
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+        print_help();
+        return report_flush(&o, STATUS_DONE);
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        printf("dlctl %s\n", DLOADER_VERSION);
+        return report_flush(&o, STATUS_DONE);
+    }
+    verb = find_verb(argv[1], &err);
+    if (!verb || options_parse(verb, argc, argv, &o, &err) < 0)
+        return usage(&o, &err);
+    if (o.help) {
+        options_help(verb);
+        return report_flush(&o, STATUS_DONE);
+    }
+    return report_flush(&o, verb->run(&o));
+}

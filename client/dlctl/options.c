@@ -1,0 +1,245 @@
+/* Command-line parsing from one table: see options.h. */
+#include "client/dlctl/options.h"
+
+#include "proto/limits.h"
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+enum option_kind { KIND_FLAG, KIND_TEXT, KIND_NUMBER, KIND_RANK };
+
+#define FIELD(name) offsetof(struct options, name)
+
+static const struct option_row {
+    const char *name;
+    const char *arg; /* NULL: takes none */
+    enum option_kind kind;
+    size_t field; /* of struct options: bool, const char * or uint64_t */
+    uint64_t min;
+    uint64_t max;
+    const char *meaning;
+} OPTIONS[OPTION_COUNT] = {
+    [OPTION_SOCKET] = {"socket", "PATH", KIND_TEXT, FIELD(socket), 0, 0,
+                       "the daemon's socket; default: $DLOADER_SOCKET, else the user's own, else "
+                       "the system's"},
+    [OPTION_JSON] = {"json", NULL, KIND_FLAG, FIELD(json), 0, 0, "print JSON, errors too"},
+    [OPTION_HELP] = {"help", NULL, KIND_FLAG, FIELD(help), 0, 0, "print this and exit"},
+    [OPTION_EPOCH] = {"epoch", "E", KIND_NUMBER, FIELD(epoch), 0, UINT64_MAX,
+                      "number of the epoch; default 0"},
+    [OPTION_EPOCHS] = {"epochs", "N", KIND_NUMBER, FIELD(epochs), 1, UINT64_MAX,
+                       "how many epochs, one after another; default 1"},
+    [OPTION_FIRST_EPOCH] = {"first-epoch", "E", KIND_NUMBER, FIELD(epoch), 0, UINT64_MAX,
+                            "number of the first epoch; default 0"},
+    [OPTION_WORLD] = {"world", "W", KIND_NUMBER, FIELD(world), 1, 1048576,
+                      "world size: number of consumers of the epoch; default 1"},
+    [OPTION_RANK] = {"rank", "R|all", KIND_RANK, FIELD(rank), 0, 1048575,
+                     "this consumer, from 0 to W-1; all: every rank in turn, step by step; "
+                     "default 0"},
+    [OPTION_FROM] = {"from", "STEP", KIND_NUMBER, FIELD(from), 0, UINT64_MAX,
+                     "first step to print; default 0"},
+    [OPTION_STEPS] = {"steps", "K", KIND_NUMBER, FIELD(steps), 1, UINT64_MAX,
+                      "at most K steps of each rank; default: all"},
+    [OPTION_LENGTH] = {"length", "N", KIND_NUMBER, FIELD(length), 0, INT64_MAX,
+                       "samples in the dataset, which is then not opened"},
+    [OPTION_BATCHES] = {"batches", "K", KIND_NUMBER, FIELD(batches), 1, UINT64_MAX,
+                        "at most K batches of each rank in each epoch; default: all"},
+    [OPTION_CREDITS] = {"credits", "C", KIND_NUMBER, FIELD(credits), 1, 65536,
+                        "batches loaded ahead at most; default: the daemon's choice"},
+    [OPTION_DIGEST] = {"digest", NULL, KIND_FLAG, FIELD(digest), 0, 0,
+                       "hash all batch contents in order (XXH3-64)"},
+};
+
+/* getopt_long() values of the options: above any character. */
+enum { OPTION_VALUE = 256 };
+
+bool options_want_json(int argc, char **argv)
+{
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (strcmp(argv[i], "--json") == 0)
+            return true;
+    return false;
+}
+
+/* Strict decimal: no sign, no space, no other base. */
+static bool parse_u64(const char *text, uint64_t *ret)
+{
+    uint64_t n = 0;
+
+    if (!*text)
+        return false;
+    for (; *text; text++) {
+        if (*text < '0' || *text > '9' || mul_overflows(n, 10, &n) ||
+            add_overflows(n, (uint64_t)(*text - '0'), &n))
+            return false;
+    }
+    *ret = n;
+    return true;
+}
+
+static int set_number(const struct option_row *row, const char *arg, struct options *o,
+                      struct dl_error *err)
+{
+    char path[32];
+    uint64_t n;
+
+    snprintf(path, sizeof path, "--%s", row->name);
+    if (!parse_u64(arg, &n) || n < row->min || n > row->max)
+        return dl_error_set(err, EINVAL, path,
+                            "'%s' is not a whole number from %" PRIu64 " to %" PRIu64 "%s", arg,
+                            row->min, row->max, row->kind == KIND_RANK ? ", or all" : "");
+    memcpy((char *)o + row->field, &n, sizeof n);
+    return 0;
+}
+
+static int set_option(enum option_id id, const char *arg, struct options *o, struct dl_error *err)
+{
+    const struct option_row *row = &OPTIONS[id];
+    static const bool yes = true;
+
+    switch (row->kind) {
+    case KIND_FLAG:
+        memcpy((char *)o + row->field, &yes, sizeof yes);
+        return 0;
+    case KIND_TEXT:
+        if (!*arg)
+            return dl_error_set(err, EINVAL, "--socket", "is empty: --socket PATH");
+        memcpy((char *)o + row->field, &arg, sizeof arg);
+        return 0;
+    case KIND_RANK:
+        o->rank_all = strcmp(arg, "all") == 0;
+        if (o->rank_all) {
+            o->rank = 0;
+            return 0;
+        }
+        return set_number(row, arg, o, err);
+    case KIND_NUMBER:
+        o->has_length |= id == OPTION_LENGTH;
+        return set_number(row, arg, o, err);
+    }
+    return 0;
+}
+
+/* "--epoch E, --world W, ...": what a verb takes. */
+static void list_options(const struct verb *verb, char *buf, size_t size)
+{
+    size_t at = 0;
+
+    buf[0] = '\0';
+    for (int id = 0; id < OPTION_COUNT; id++) {
+        if (!(verb->options & BIT(id)) || at >= size)
+            continue;
+        at += (size_t)snprintf(buf + at, size - at, "%s--%s%s%s", at ? ", " : "", OPTIONS[id].name,
+                               OPTIONS[id].arg ? " " : "", OPTIONS[id].arg ? OPTIONS[id].arg : "");
+    }
+}
+
+/* `c` is what getopt_long() gave for a word it did not like; `word` is that word. */
+static int bad_option(const struct verb *verb, int c, const char *word, struct dl_error *err)
+{
+    char list[512];
+    int id = optopt - OPTION_VALUE;
+
+    if (id >= 0 && id < OPTION_COUNT) {
+        char path[32];
+        snprintf(path, sizeof path, "--%s", OPTIONS[id].name);
+        if (c == ':')
+            return dl_error_set(err, EINVAL, path, "needs a value: %s %s", path, OPTIONS[id].arg);
+        return dl_error_set(err, EINVAL, path, "takes no value");
+    }
+    list_options(verb, list, sizeof list);
+    return dl_error_set(err, EINVAL, word, "%s has no such option; it has %s", verb->name, list);
+}
+
+static int check_operands(const struct verb *verb, int argc, char **argv, struct options *o,
+                          struct dl_error *err)
+{
+    int want = verb->operand ? 1 : 0;
+
+    if (argc < want)
+        return dl_error_set(err, EINVAL, verb->name, "needs %s: dlctl %s %s [options]",
+                            verb->operand, verb->name, verb->operand);
+    if (argc > want)
+        return dl_error_set(err, EINVAL, argv[want],
+                            "one argument too many: dlctl %s%s%s [options]", verb->name,
+                            want ? " " : "", want ? verb->operand : "");
+    if (want && !*argv[0])
+        return dl_error_set(err, EINVAL, verb->name, "%s is empty", verb->operand);
+    o->operand = want ? argv[0] : NULL;
+    return 0;
+}
+
+static int check_ranges(const struct options *o, struct dl_error *err)
+{
+    uint64_t last;
+
+    if (o->rank >= o->world)
+        return dl_error_set(err, EINVAL, "--rank",
+                            "%" PRIu64 " is not below the world size; with --world %" PRIu64
+                            " ranks are 0 to %" PRIu64,
+                            o->rank, o->world, o->world - 1);
+    if (add_overflows(o->epoch, o->epochs - 1, &last))
+        return dl_error_set(err, EINVAL, "--epochs",
+                            "%" PRIu64 " epochs from %" PRIu64 " pass the last one, %" PRIu64,
+                            o->epochs, o->epoch, UINT64_MAX);
+    return 0;
+}
+
+/* The options of `verb` as getopt_long() wants them. */
+static void long_options(const struct verb *verb, struct option *ret)
+{
+    size_t n = 0;
+
+    for (int id = 0; id < OPTION_COUNT; id++)
+        if (verb->options & BIT(id))
+            ret[n++] =
+                (struct option){OPTIONS[id].name, OPTIONS[id].arg ? required_argument : no_argument,
+                                NULL, OPTION_VALUE + id};
+    ret[n] = (struct option){0};
+}
+
+int options_parse(const struct verb *verb, int argc, char **argv, struct options *ret,
+                  struct dl_error *err)
+{
+    struct option longs[OPTION_COUNT + 1];
+    int c, r;
+
+    *ret = (struct options){.verb = verb,
+                            .json = options_want_json(argc, argv),
+                            .world = 1,
+                            .epochs = 1,
+                            .steps = UINT64_MAX,
+                            .batches = UINT64_MAX};
+    long_options(verb, longs);
+    opterr = 0;
+    optind = 2;
+    while ((c = getopt_long(argc, argv, ":h", longs, NULL)) != -1) {
+        if (c == 'h')
+            c = OPTION_VALUE + OPTION_HELP;
+        if (c == '?' || c == ':')
+            return bad_option(verb, c, argv[optind - 1], err);
+        r = set_option((enum option_id)(c - OPTION_VALUE), optarg, ret, err);
+        if (r < 0)
+            return r;
+    }
+    if (ret->help)
+        return 0;
+    r = check_operands(verb, argc - optind, argv + optind, ret, err);
+    return r < 0 ? r : check_ranges(ret, err);
+}
+
+void options_help(const struct verb *verb)
+{
+    printf("Usage: dlctl %s%s%s [options]\n\n%s\n\nOptions:\n", verb->name,
+           verb->operand ? " " : "", verb->operand ? verb->operand : "", verb->meaning);
+    for (int id = 0; id < OPTION_COUNT; id++) {
+        char left[32];
+
+        if (!(verb->options & BIT(id)))
+            continue;
+        snprintf(left, sizeof left, "--%s%s%s", OPTIONS[id].name, OPTIONS[id].arg ? " " : "",
+                 OPTIONS[id].arg ? OPTIONS[id].arg : "");
+        printf("  %-18s %s\n", left, OPTIONS[id].meaning);
+    }
+    printf("\nExit status: 0 done, 1 failed, 2 usage. See dlctl(1).\n");
+}

@@ -1,0 +1,74 @@
+/*
+ * The command line: one table of options, one of verbs; parsing, checking and --help come from
+ * them. Nothing is read or opened here.
+ */
+#ifndef DLCTL_OPTIONS_H
+#define DLCTL_OPTIONS_H
+
+#include "proto/base.h"
+#include "proto/error.h"
+
+enum { STATUS_DONE = 0, STATUS_FAILED = 1, STATUS_USAGE = 2 };
+
+/* Every option there is; a verb's `options` is a mask of BIT(OPTION_x). */
+enum option_id {
+    OPTION_SOCKET,
+    OPTION_JSON,
+    OPTION_HELP,
+    OPTION_EPOCH,
+    OPTION_EPOCHS,
+    OPTION_FIRST_EPOCH,
+    OPTION_WORLD,
+    OPTION_RANK,
+    OPTION_FROM,
+    OPTION_STEPS,
+    OPTION_LENGTH,
+    OPTION_BATCHES,
+    OPTION_CREDITS,
+    OPTION_DIGEST,
+    OPTION_COUNT,
+};
+#define BIT(option) (1u << (option))
+
+/* What the user asked for; strings are borrowed from argv. */
+struct options {
+    const struct verb *verb;
+    const char *operand; /* SPEC or NAME; NULL for verbs without one */
+    const char *socket;  /* NULL: the library's choice */
+    bool json;
+    bool help;
+    bool digest;
+    uint64_t epoch;  /* the only or the first one */
+    uint64_t epochs; /* how many */
+    uint64_t world;  /* ≥ 1 */
+    uint64_t rank;   /* below world; 0 with rank_all */
+    bool rank_all;   /* --rank all */
+    uint64_t from;   /* first step */
+    uint64_t steps;  /* at most; UINT64_MAX: all */
+    uint64_t length; /* valid if has_length */
+    bool has_length;
+    uint64_t batches; /* at most, of each rank and epoch; UINT64_MAX: all */
+    uint64_t credits; /* 0: the daemon's choice */
+};
+
+struct verb {
+    const char *name;
+    const char *operand;                 /* "SPEC"; NULL: takes none */
+    uint32_t options;                    /* mask; --socket, --json and --help are always in it */
+    int (*run)(const struct options *o); /* returns an exit status, and has reported failures */
+    const char *meaning;
+};
+
+/*
+ * Parses argv[2..], the arguments of `verb`. Returns 0, or -EINVAL with `err` saying which argument
+ * is wrong and what would be right; `json` and `help` in *ret are set even then.
+ */
+int _nodiscard_ options_parse(const struct verb *verb, int argc, char **argv, struct options *ret,
+                              struct dl_error *err);
+
+/* True if --json stands among the arguments: errors are then JSON, whatever else is wrong. */
+bool options_want_json(int argc, char **argv);
+
+void options_help(const struct verb *verb);
+
+#endif

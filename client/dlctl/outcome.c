@@ -1,0 +1,199 @@
+/* The result of `run` and `check` for people and programs: see outcome.h. */
+#include "client/dlctl/outcome.h"
+
+#include "client/dlctl/render.h"
+#include "client/dlctl/report.h"
+#include "client/dlctl/units.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+enum { PATH_COLUMNS = 60 }; /* longer paths break the alignment instead of the line */
+
+void outcome_deinit(struct outcome *outcome)
+{
+    for (size_t i = 0; i < outcome->n_leaves; i++)
+        free(outcome->leaves[i].path);
+    free(outcome->leaves);
+    free(outcome->epochs);
+    free(outcome->name);
+    *outcome = (struct outcome){0};
+}
+
+int outcome_set_name(struct outcome *outcome, const char *name)
+{
+    outcome->name = strdup(name);
+    return outcome->name ? 0 : -ENOMEM;
+}
+
+int outcome_add_leaf(struct outcome *outcome, const char *path, const struct leaf *leaf)
+{
+    char *copy = strdup(path);
+    struct leaf *more =
+        copy ? realloc(outcome->leaves, (outcome->n_leaves + 1) * sizeof *more) : NULL;
+
+    if (!more) {
+        free(copy);
+        return -ENOMEM;
+    }
+    outcome->leaves = more;
+    more[outcome->n_leaves] = *leaf;
+    more[outcome->n_leaves++].path = copy;
+    return 0;
+}
+
+int outcome_add_epoch(struct outcome *outcome, const struct epoch_outcome *epoch)
+{
+    struct epoch_outcome *more = realloc(outcome->epochs, (outcome->n_epochs + 1) * sizeof *more);
+
+    if (!more)
+        return -ENOMEM;
+    outcome->epochs = more;
+    more[outcome->n_epochs++] = *epoch;
+    return 0;
+}
+
+static double per_second(uint64_t n, double seconds)
+{
+    return seconds > 0 ? (double)n / seconds : 0;
+}
+
+static json_t *seconds_or_null(double seconds)
+{
+    return seconds < 0 ? json_null() : render_json_real(seconds);
+}
+
+static json_t *stat_json(const struct leaf *leaf, double stat)
+{
+    return leaf->has_stats ? render_json_real(stat) : json_null();
+}
+
+static json_t *leaf_json(const struct leaf *leaf)
+{
+    json_t *shape = json_array();
+
+    for (uint32_t d = 0; d < leaf->ndim && shape; d++) {
+        if (json_array_append_new(shape, render_json_u64(leaf->shape[d])) < 0) {
+            json_decref(shape);
+            shape = NULL;
+        }
+    }
+    return json_pack("{s:o, s:s, s:o, s:o, s:o, s:o}", "path", render_json_text(leaf->path),
+                     "dtype", leaf->dtype, "shape", shape, "min", stat_json(leaf, leaf->stats.min),
+                     "max", stat_json(leaf, leaf->stats.max), "mean",
+                     stat_json(leaf, leaf->stats.mean));
+}
+
+static json_t *epoch_json(const struct epoch_outcome *e)
+{
+    return json_pack("{s:o, s:o, s:f, s:o, s:f}", "epoch", render_json_u64(e->epoch), "batches",
+                     render_json_u64(e->batches), "seconds", e->seconds, "first_batch_s",
+                     seconds_or_null(e->first_batch_s), "wait_s", e->wait_s);
+}
+
+/* The first batch's tensors, or the epochs; NULL when out of memory. */
+static json_t *details_json(const struct outcome *outcome, bool run)
+{
+    json_t *array = json_array();
+    size_t n = run ? outcome->n_epochs : outcome->n_leaves;
+
+    for (size_t i = 0; i < n && array; i++) {
+        json_t *item = run ? epoch_json(&outcome->epochs[i]) : leaf_json(&outcome->leaves[i]);
+        if (json_array_append_new(array, item) < 0) {
+            json_decref(array);
+            array = NULL;
+        }
+    }
+    return array;
+}
+
+static int add_run_keys(json_t *json, const struct outcome *outcome)
+{
+    double first = outcome->n_epochs ? outcome->epochs[0].first_batch_s : -1;
+    int r = json_object_set_new(json, "first_batch_s", seconds_or_null(first));
+
+    if (r == 0)
+        r = json_object_set_new(json, "open_s", json_real(outcome->open_s));
+    return r < 0 ? r : json_object_set_new(json, "epochs", details_json(outcome, true));
+}
+
+static json_t *outcome_json(const struct outcome *outcome, bool run)
+{
+    const struct tally *t = &outcome->tally;
+    json_t *json = json_pack(
+        "{s:o, s:o, s:o, s:o, s:f, s:f, s:f, s:f, s:f, s:o, s:o, s:o, s:o}", "name",
+        render_json_text(outcome->name), "batches", render_json_u64(t->batches), "samples",
+        render_json_u64(t->samples), "bytes", render_json_u64(t->bytes), "seconds",
+        outcome->seconds, "batches_per_s", per_second(t->batches, outcome->seconds),
+        "samples_per_s", per_second(t->samples, outcome->seconds), "bytes_per_s",
+        per_second(t->bytes, outcome->seconds), "wait_s", (double)t->wait_ns / 1e9, "digest",
+        *outcome->digest ? json_string(outcome->digest) : json_null(), "length",
+        render_json_u64(outcome->length), "steps", render_json_u64(outcome->steps), "seed",
+        render_json_u64(outcome->seed));
+
+    if (json && (run ? add_run_keys(json, outcome)
+                     : json_object_set_new(json, "tree", details_json(outcome, false))) < 0) {
+        json_decref(json);
+        json = NULL;
+    }
+    return json;
+}
+
+static void print_leaf(const struct leaf *leaf, int width, bool first)
+{
+    printf("%-10s%-*s %-10s [", first ? "tree" : "", width, *leaf->path ? leaf->path : "(tensor)",
+           leaf->dtype);
+    for (uint32_t d = 0; d < leaf->ndim; d++)
+        printf("%s%" PRIu64, d ? ", " : "", leaf->shape[d]);
+    printf("]");
+    if (leaf->has_stats)
+        printf("  min %.6g  max %.6g  mean %.6g", leaf->stats.min, leaf->stats.max,
+               leaf->stats.mean);
+    putchar('\n');
+}
+
+static void print_outcome(const struct outcome *outcome, bool run)
+{
+    const struct tally *t = &outcome->tally;
+    char bytes[UNITS_MAX], rate[UNITS_MAX], seconds[UNITS_MAX];
+    uint64_t width = 8;
+
+    printf("loader    %s, seed %" PRIu64 "\n", outcome->name, outcome->seed);
+    printf("dataset   %" PRIu64 " samples, %" PRIu64 " steps an epoch\n", outcome->length,
+           outcome->steps);
+    for (size_t i = 0; i < outcome->n_leaves; i++)
+        width = max_u64(width, strlen(outcome->leaves[i].path));
+    width = min_u64(width, PATH_COLUMNS);
+    for (size_t i = 0; i < outcome->n_leaves; i++)
+        print_leaf(&outcome->leaves[i], (int)width, i == 0);
+    format_bytes((double)t->bytes, bytes, sizeof bytes);
+    format_seconds(outcome->seconds, seconds, sizeof seconds);
+    printf("loaded    %" PRIu64 " batches, %" PRIu64 " samples, %s in %s\n", t->batches, t->samples,
+           bytes, seconds);
+    format_bytes(per_second(t->bytes, outcome->seconds), bytes, sizeof bytes);
+    format_count(per_second(t->batches, outcome->seconds), rate, sizeof rate);
+    printf("speed     %s batches/s, ", rate);
+    format_count(per_second(t->samples, outcome->seconds), rate, sizeof rate);
+    printf("%s samples/s, %s/s\n", rate, bytes);
+    if (run) {
+        format_seconds((double)t->wait_ns / 1e9, seconds, sizeof seconds);
+        printf("wait      %s, %.0f%% of the time\n", seconds,
+               100 * per_second(t->wait_ns, outcome->seconds * 1e9));
+        if (outcome->n_epochs && outcome->epochs[0].first_batch_s >= 0) {
+            format_seconds(outcome->epochs[0].first_batch_s, seconds, sizeof seconds);
+            printf("start     first batch after %s\n", seconds);
+        }
+    }
+    if (*outcome->digest)
+        printf("digest    %s\n", outcome->digest);
+}
+
+int outcome_report(const struct options *o, const struct outcome *outcome)
+{
+    bool run = strcmp(o->verb->name, "run") == 0;
+
+    if (o->json)
+        return report_json(o, outcome_json(outcome, run));
+    print_outcome(outcome, run);
+    return STATUS_DONE;
+}

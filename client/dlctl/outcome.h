@@ -1,0 +1,54 @@
+/* What `run` and `check` found, and how it is told: one JSON object or a few lines. */
+#ifndef DLCTL_OUTCOME_H
+#define DLCTL_OUTCOME_H
+
+#include "client/dlctl/digest.h"
+#include "client/dlctl/options.h"
+#include "client/dlctl/progress.h"
+#include "client/dlctl/stats.h"
+
+/* One tensor of the first batch. */
+struct leaf {
+    char *path;        /* owned; keys and positions joined by dots, "" for a lone tensor */
+    const char *dtype; /* static */
+    uint32_t ndim;
+    uint64_t shape[DIGEST_DIMS];
+    bool has_stats;
+    struct stats stats;
+};
+
+/* One epoch of a `run`. */
+struct epoch_outcome {
+    uint64_t epoch;
+    uint64_t batches;
+    double seconds;
+    double first_batch_s; /* from its start to its first batch; < 0: it had none */
+    double wait_s;
+};
+
+struct outcome {
+    char *name; /* owned */
+    uint64_t length;
+    uint64_t steps; /* of an epoch: of the rank with the most, among those asked for */
+    uint64_t seed;
+    struct tally tally;
+    double seconds;           /* of iterating */
+    double open_s;            /* run: until the loader was open */
+    char digest[DIGEST_TEXT]; /* "" = not asked for */
+    struct leaf *leaves;      /* owned; check only */
+    size_t n_leaves;
+    struct epoch_outcome *epochs; /* owned; run only */
+    size_t n_epochs;
+};
+
+void outcome_deinit(struct outcome *outcome);
+int _nodiscard_ outcome_set_name(struct outcome *outcome, const char *name);
+/* Copies both. 0 or -ENOMEM. */
+int _nodiscard_ outcome_add_leaf(struct outcome *outcome, const char *path,
+                                 const struct leaf *leaf);
+int _nodiscard_ outcome_add_epoch(struct outcome *outcome, const struct epoch_outcome *epoch);
+
+/* Prints it; returns an exit status. */
+int outcome_report(const struct options *o, const struct outcome *outcome);
+
+#endif

@@ -1,0 +1,86 @@
+/* The progress bar: see progress.h. */
+#include "client/dlctl/progress.h"
+
+#include "client/dlctl/units.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <sys/ioctl.h>
+#include <time.h>
+
+enum { REDRAW_NS = 100 * 1000 * 1000, LINE_MAX_BYTES = 256, BAR_MAX = 40, BAR_MIN = 5 };
+
+uint64_t now_ns(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
+}
+
+void progress_begin(struct progress *p, uint64_t total)
+{
+    *p = (struct progress){.on = isatty(STDERR_FILENO), .total = total, .begin_ns = now_ns()};
+}
+
+bool progress_due(struct progress *p)
+{
+    uint64_t now;
+
+    if (!p->on)
+        return false;
+    now = now_ns();
+    if (now < p->next_ns)
+        return false;
+    p->next_ns = now + REDRAW_NS;
+    return true;
+}
+
+void progress_line(const struct tally *tally, uint64_t total, double seconds, int columns,
+                   char *buf, size_t size)
+{
+    double rate = seconds > 0 ? 1 / seconds : 0;
+    double done = total ? (double)tally->batches / (double)total : 1;
+    char batches[UNITS_MAX], samples[UNITS_MAX], bytes[UNITS_MAX], right[LINE_MAX_BYTES];
+    char bar[BAR_MAX + 1];
+    int len, room, filled;
+
+    format_count((double)tally->batches * rate, batches, sizeof batches);
+    format_count((double)tally->samples * rate, samples, sizeof samples);
+    format_count((double)tally->bytes * rate / 1e6, bytes, sizeof bytes);
+    len = snprintf(right, sizeof right,
+                   "%" PRIu64 "/%" PRIu64 "  %s batches/s  %s samples/s  %s MB/s  wait %.0f%%",
+                   tally->batches, total, batches, samples, bytes,
+                   100 * (double)tally->wait_ns / 1e9 * rate);
+    if (done > 1)
+        done = 1;
+    room = columns - len - (int)sizeof "100% [] ";
+    if (room > BAR_MAX)
+        room = BAR_MAX;
+    if (room < BAR_MIN) {
+        snprintf(buf, size, "%.*s", columns > 0 ? columns : 0, right);
+        return;
+    }
+    filled = (int)(done * room);
+    memset(bar, '.', (size_t)room);
+    memset(bar, '#', (size_t)filled);
+    bar[room] = '\0';
+    snprintf(buf, size, "%3d%% [%s] %s", (int)(done * 100), bar, right);
+}
+
+void progress_draw(const struct progress *p, const struct tally *tally)
+{
+    struct winsize ws = {0};
+    char line[LINE_MAX_BYTES];
+    int columns = ioctl(STDERR_FILENO, TIOCGWINSZ, &ws) == 0 && ws.ws_col ? ws.ws_col : 80;
+
+    progress_line(tally, p->total, (double)(now_ns() - p->begin_ns) / 1e9, columns - 1, line,
+                  sizeof line);
+    fprintf(stderr, "\r%s\x1b[K", line);
+}
+
+void progress_end(struct progress *p)
+{
+    if (p->on)
+        fprintf(stderr, "\r\x1b[K");
+    p->on = false;
+}

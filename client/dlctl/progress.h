@@ -1,0 +1,36 @@
+/*
+ * A progress bar on standard error, if that is a terminal; else nothing at all. Redrawn ten times
+ * a second at most, so that it costs a clock reading a batch.
+ */
+#ifndef DLCTL_PROGRESS_H
+#define DLCTL_PROGRESS_H
+
+#include "proto/base.h"
+
+/* What has been consumed so far. */
+struct tally {
+    uint64_t batches;
+    uint64_t samples;
+    uint64_t bytes; /* of tensors */
+    uint64_t wait_ns;
+};
+
+struct progress {
+    bool on;
+    uint64_t total; /* batches */
+    uint64_t begin_ns;
+    uint64_t next_ns; /* not redrawn before */
+};
+
+void progress_begin(struct progress *p, uint64_t total);
+bool progress_due(struct progress *p); /* always false when off */
+void progress_draw(const struct progress *p, const struct tally *tally);
+void progress_end(struct progress *p); /* wipes the line */
+
+/* The line itself, at most `columns` wide: pure. */
+void progress_line(const struct tally *tally, uint64_t total, double seconds, int columns,
+                   char *buf, size_t size);
+
+uint64_t now_ns(void); /* CLOCK_MONOTONIC */
+
+#endif

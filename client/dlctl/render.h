@@ -1,0 +1,27 @@
+/*
+ * The daemon's views for people and for programs, knowing nothing of any view: a map becomes
+ * `key: value` lines, an array of maps a table. What a key ends in says its unit: `_bytes`, `_s`,
+ * `_per_s`. Text from other processes reaches the terminal with control characters replaced.
+ */
+#ifndef DLCTL_RENDER_H
+#define DLCTL_RENDER_H
+
+#include "proto/value.h"
+#include <jansson.h>
+#include <stdio.h>
+
+/* Prints a view; `name` is said of an empty table ("no sessions"). Returns 0 or -ENOMEM. */
+int _nodiscard_ render_view(FILE *file, const struct value *view, const char *name);
+
+/*
+ * The same as JSON; NULL when out of memory. JSON has no infinity and no NaN: they become null.
+ * Whole numbers above INT64_MAX, which jansson cannot hold, become strings of their digits.
+ */
+json_t *render_json(const struct value *view);
+json_t *render_json_u64(uint64_t n);
+json_t *render_json_real(double d);
+
+/* A string; bytes that are no UTF-8 become '?'. */
+json_t *render_json_text(const char *text);
+
+#endif

@@ -1,0 +1,84 @@
+/* Errors and results on the two standard streams: see report.h. */
+#include "client/dlctl/report.h"
+
+#include "client/dlclient.h"
+#include "client/dlctl/render.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+static void print_json_line(FILE *file, json_t *json)
+{
+    json_dumpf(json, file, JSON_COMPACT | JSON_REAL_PRECISION(15));
+    fputc('\n', file);
+}
+
+int report_error(const struct options *o, const struct dl_error *err)
+{
+    const char *name = strerrorname_np(err->code);
+
+    if (o->json) {
+        json_t *json =
+            json_pack("{s:{s:s, s:o, s:o}}", "error", "code", name ? name : "UNKNOWN", "path",
+                      render_json_text(err->path), "message", render_json_text(err->message));
+        if (json) {
+            print_json_line(stderr, json);
+            json_decref(json);
+            return STATUS_FAILED;
+        }
+    }
+    fprintf(stderr, "dlctl: %s%s%s\n", err->path, *err->path ? ": " : "", err->message);
+    return STATUS_FAILED;
+}
+
+int report_errno(const struct options *o, int code, const char *path)
+{
+    struct dl_error err = {0};
+
+    dl_error_set(&err, -code, path, "%s", strerror(-code));
+    return report_error(o, &err);
+}
+
+int report_client(const struct options *o, const struct dl_client *client, int code)
+{
+    const char *text = client ? dl_client_error(client) : "";
+    const char *path = client ? dl_client_error_path(client) : "";
+    size_t len = strlen(path);
+    struct dl_error err = {0};
+
+    /* The library's text begins with the path; here they stand apart. */
+    if (len && strncmp(text, path, len) == 0 && strncmp(text + len, ": ", 2) == 0)
+        text += len + 2;
+    dl_error_set(&err, -code, path, "%s", *text ? text : strerror(-code));
+    return report_error(o, &err);
+}
+
+int report_json(const struct options *o, json_t *json)
+{
+    if (!json)
+        return report_errno(o, -ENOMEM, "");
+    print_json_line(stdout, json);
+    json_decref(json);
+    return STATUS_DONE;
+}
+
+int report_flush(const struct options *o, int status)
+{
+    bool failed = ferror(stdout);
+
+    errno = 0;
+    if (fflush(stdout) == EOF)
+        failed = true;
+    if (status == STATUS_DONE && failed)
+        return report_errno(o, errno ? -errno : -EIO, "standard output");
+    return status;
+}
+
+void report_seed(const struct options *o, uint64_t seed)
+{
+    if (o->json)
+        fprintf(stderr, "{\"note\":{\"seed\":%" PRIu64 "}}\n", seed);
+    else
+        fprintf(stderr, "dlctl: seed: drawn: %" PRIu64 "; put it into the spec to repeat this\n",
+                seed);
+}

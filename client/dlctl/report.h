@@ -1,0 +1,27 @@
+/*
+ * How dlctl tells the outcome: results on standard output, one line on standard error for a
+ * failure, both as JSON when asked. Nothing else in dlctl prints errors.
+ */
+#ifndef DLCTL_REPORT_H
+#define DLCTL_REPORT_H
+
+#include "client/dlctl/options.h"
+#include <jansson.h>
+
+struct dl_client;
+
+/* Print one line; return STATUS_FAILED. `code` is a negative errno. */
+int report_error(const struct options *o, const struct dl_error *err);
+int report_client(const struct options *o, const struct dl_client *client, int code);
+int report_errno(const struct options *o, int code, const char *path);
+
+/* Prints and frees `json` (NULL: memory ran out) as one line. Returns an exit status. */
+int report_json(const struct options *o, json_t *json);
+
+/* Turns a status of 0 into a failure when standard output could not be written. */
+int report_flush(const struct options *o, int status);
+
+/* A drawn seed, told on standard error: without it the output can't be repeated. */
+void report_seed(const struct options *o, uint64_t seed);
+
+#endif

@@ -1,0 +1,229 @@
+/*
+ * `dlctl run`: iterates as a trainer would, over the public library alone. With `--rank all` one
+ * process consumes every rank's batches in turn, step by step.
+ */
+#include "client/dlclient.h"
+#include "client/dlctl/digest.h"
+#include "client/dlctl/outcome.h"
+#include "client/dlctl/report.h"
+#include "client/dlctl/verbs.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+struct run {
+    const struct options *o;
+    struct dl_client *client; /* owned */
+    struct dl_loader *loader; /* owned by the client */
+    struct dl_epoch **ranks;  /* owned; those asked for, NULL when at their end */
+    uint32_t n_ranks;
+    struct digest *digest; /* owned; NULL unless asked for */
+    struct progress progress;
+    struct outcome outcome;
+};
+
+static void end_ranks(struct run *run)
+{
+    for (uint32_t i = 0; i < run->n_ranks && run->ranks; i++)
+        run->ranks[i] = dl_epoch_end(run->ranks[i]);
+}
+
+static void run_deinit(struct run *run)
+{
+    progress_end(&run->progress);
+    end_ranks(run);
+    free(run->ranks);
+    dl_loader_close(run->loader);
+    dl_client_close(run->client);
+    digest_free(run->digest);
+    outcome_deinit(&run->outcome);
+}
+
+static bool ends_in(const char *text, const char *tail)
+{
+    size_t len = strlen(text), n = strlen(tail);
+
+    return len > n && strcmp(text + len - n, tail) == 0;
+}
+
+/* A spec file, there or missing, rather than the name of a loader that is open. */
+static bool is_file(const char *operand)
+{
+    return strchr(operand, '/') || access(operand, F_OK) == 0 || ends_in(operand, ".yaml") ||
+           ends_in(operand, ".yml") || ends_in(operand, ".json");
+}
+
+static int open_loader(struct run *run)
+{
+    const char *operand = run->o->operand;
+
+    if (is_file(operand))
+        return dl_loader_open_file(run->client, operand, &run->loader);
+    return dl_loader_open(run->client, operand, strlen(operand), NULL, &run->loader);
+}
+
+static int run_init(struct run *run)
+{
+    uint64_t begin = now_ns();
+    int r;
+
+    r = dl_client_connect(&run->client, run->o->socket, "dlctl run " DLOADER_VERSION);
+    if (r == 0)
+        r = open_loader(run);
+    if (r < 0)
+        return r;
+    run->outcome.open_s = (double)(now_ns() - begin) / 1e9;
+    run->outcome.length = dl_loader_length(run->loader);
+    run->outcome.seed = dl_loader_seed(run->loader);
+    run->n_ranks = run->o->rank_all ? (uint32_t)run->o->world : 1;
+    run->ranks = calloc(run->n_ranks, sizeof(struct dl_epoch *));
+    if (!run->ranks || (run->o->digest && digest_new(&run->digest) < 0))
+        return -ENOMEM;
+    return outcome_set_name(&run->outcome, dl_loader_name(run->loader));
+}
+
+static int start_ranks(struct run *run, uint64_t epoch)
+{
+    uint64_t total = 0;
+
+    run->outcome.steps = 0;
+    for (uint32_t i = 0; i < run->n_ranks; i++) {
+        struct dl_epoch_options options = {
+            .epoch = epoch,
+            .rank = run->o->rank_all ? i : (uint32_t)run->o->rank,
+            .world = (uint32_t)run->o->world,
+            .credits = (uint32_t)run->o->credits,
+        };
+        uint64_t steps;
+        int r = dl_epoch_start(run->loader, &options, &run->ranks[i]);
+
+        if (r < 0)
+            return r;
+        steps = dl_epoch_steps(run->ranks[i]);
+        run->outcome.steps = max_u64(run->outcome.steps, steps);
+        total += min_u64(steps, run->o->batches);
+    }
+    if (run->progress.begin_ns == 0) {
+        if (mul_overflows(total, run->o->epochs, &total))
+            total = UINT64_MAX;
+        progress_begin(&run->progress, total);
+    }
+    return 0;
+}
+
+static int feed_digest(struct digest *digest, struct dl_batch *batch)
+{
+    uint32_t nodes = dl_batch_nodes(batch);
+    const uint64_t *indices;
+    size_t samples;
+
+    indices = dl_batch_indices(batch, &samples);
+    digest_batch(digest, dl_batch_step(batch), indices, samples, nodes);
+    for (uint32_t i = 0; i < nodes; i++) {
+        struct dl_node node = {0};
+        int r = dl_batch_node(batch, i, &node);
+
+        if (r < 0)
+            return r;
+        if (node.kind != DL_NODE_TENSOR)
+            node.tensor = (struct dl_tensor){0};
+        digest_node(digest, &(struct digest_node){
+                                .kind = node.kind,
+                                .children = node.children,
+                                .key = node.key,
+                                .key_len = node.key_len,
+                                .dtype = node.tensor.dtype,
+                                .ndim = node.tensor.ndim,
+                                .shape = node.tensor.shape,
+                                .data = node.tensor.data,
+                                .nbytes = node.tensor.nbytes,
+                            });
+    }
+    return 0;
+}
+
+/* One batch of one rank: 0, DL_END, or a negative errno. */
+static int consume(struct run *run, struct dl_epoch *epoch)
+{
+    struct tally *tally = &run->outcome.tally;
+    struct dl_batch *batch = NULL;
+    uint64_t waited = dl_epoch_wait_ns(epoch);
+    size_t samples = 0;
+    int r;
+
+    r = dl_epoch_next(epoch, -1, &batch);
+    if (r != 0)
+        return r;
+    dl_batch_indices(batch, &samples);
+    tally->batches++;
+    tally->samples += samples;
+    tally->bytes += dl_batch_bytes(batch);
+    tally->wait_ns += dl_epoch_wait_ns(epoch) - waited;
+    if (run->digest)
+        r = feed_digest(run->digest, batch);
+    if (progress_due(&run->progress))
+        progress_draw(&run->progress, tally);
+    return r;
+}
+
+/* One round over the ranks that have batches left; *ret_live of them still do. */
+static int consume_step(struct run *run, struct epoch_outcome *e, uint64_t begin,
+                        uint32_t *ret_live)
+{
+    uint32_t live = 0;
+
+    for (uint32_t i = 0; i < run->n_ranks; i++) {
+        int r = run->ranks[i] ? consume(run, run->ranks[i]) : DL_END;
+
+        if (r < 0)
+            return r;
+        if (r == DL_END) {
+            run->ranks[i] = dl_epoch_end(run->ranks[i]);
+            continue;
+        }
+        if (e->batches++ == 0)
+            e->first_batch_s = (double)(now_ns() - begin) / 1e9;
+        live++;
+    }
+    *ret_live = live;
+    return 0;
+}
+
+static int run_epoch(struct run *run, uint64_t epoch)
+{
+    struct epoch_outcome e = {.epoch = epoch, .first_batch_s = -1};
+    uint64_t begin = now_ns(), waited = run->outcome.tally.wait_ns;
+    uint32_t live = 1;
+    int r;
+
+    r = start_ranks(run, epoch);
+    for (uint64_t step = 0; step < run->o->batches && live && r == 0; step++)
+        r = consume_step(run, &e, begin, &live);
+    if (r < 0)
+        return r;
+    end_ranks(run);
+    e.seconds = (double)(now_ns() - begin) / 1e9;
+    e.wait_s = (double)(run->outcome.tally.wait_ns - waited) / 1e9;
+    return outcome_add_epoch(&run->outcome, &e);
+}
+
+int verb_run(const struct options *o)
+{
+    _cleanup_(run_deinit)
+    struct run run = {.o = o};
+    uint64_t begin;
+    int r;
+
+    r = run_init(&run);
+    begin = now_ns();
+    for (uint64_t i = 0; i < o->epochs && r == 0; i++)
+        r = run_epoch(&run, o->epoch + i);
+    run.outcome.seconds = (double)(now_ns() - begin) / 1e9;
+    progress_end(&run.progress);
+    if (r < 0)
+        return report_client(o, run.client, r);
+    if (run.digest)
+        digest_text(run.digest, run.outcome.digest);
+    return outcome_report(o, &run.outcome);
+}

@@ -1,0 +1,13 @@
+/* The verbs of dlctl, one function each: see main.c for the table. Each returns an exit status. */
+#ifndef DLCTL_VERBS_H
+#define DLCTL_VERBS_H
+
+#include "client/dlctl/options.h"
+
+int verb_plan(const struct options *o);
+int verb_check(const struct options *o);
+int verb_run(const struct options *o);
+int verb_view(const struct options *o);    /* status, loaders, epochs, workers, ring, sessions */
+int verb_control(const struct options *o); /* stop, drain, reload */
+
+#endif

@@ -1,0 +1,63 @@
+/* The verbs that ask the daemon one thing: its views, and stop, drain, reload. */
+#include "client/dlclient.h"
+#include "client/dlctl/render.h"
+#include "client/dlctl/report.h"
+#include "client/dlctl/verbs.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+static void client_closep(struct dl_client **client)
+{
+    *client = dl_client_close(*client);
+}
+
+static int print_view(const struct options *o, const void *data, size_t len)
+{
+    _cleanup_(value_deinit)
+    struct value value = {0};
+    struct dl_error err = {0};
+    int r;
+
+    r = value_unpack(data, len, &value, &err);
+    if (r < 0) {
+        if (!err.code)
+            dl_error_set(&err, -r, o->verb->name, "the daemon's answer is malformed");
+        return report_error(o, &err);
+    }
+    if (o->json)
+        return report_json(o, render_json(&value));
+    r = render_view(stdout, &value, o->verb->name);
+    return r < 0 ? report_errno(o, r, o->verb->name) : STATUS_DONE;
+}
+
+int verb_view(const struct options *o)
+{
+    _cleanup_(client_closep)
+    struct dl_client *client = NULL;
+    const void *data = NULL;
+    size_t len = 0;
+    int r;
+
+    r = dl_client_connect(&client, o->socket, "dlctl " DLOADER_VERSION);
+    if (r == 0)
+        r = dl_client_query(client, o->verb->name, &data, &len);
+    return r < 0 ? report_client(o, client, r) : print_view(o, data, len);
+}
+
+int verb_control(const struct options *o)
+{
+    _cleanup_(client_closep)
+    struct dl_client *client = NULL;
+    int r;
+
+    r = dl_client_connect(&client, o->socket, "dlctl " DLOADER_VERSION);
+    if (r == 0)
+        r = dl_client_control(client, o->verb->name);
+    if (r < 0)
+        return report_client(o, client, r);
+    if (o->json)
+        return report_json(o, json_pack("{s:s, s:b}", "verb", o->verb->name, "done", 1));
+    printf("%s: done\n", o->verb->name);
+    return STATUS_DONE;
+}

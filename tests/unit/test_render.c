@@ -1,0 +1,356 @@
+/* Views as text and JSON, units, and the progress line. */
+#include "client/dlctl/progress.h"
+#include "client/dlctl/render.h"
+#include "client/dlctl/units.h"
+#include "tests/lib/harness.h"
+
+#include <errno.h>
+#include <math.h>
+
+/* ---- building values ------------------------------------------------------------------------ */
+
+static struct value *child(struct value *parent, const char *key)
+{
+    struct value *v = NULL;
+
+    assert_int_equal(key ? value_set(parent, key, &v) : value_push(parent, &v), 0);
+    return v;
+}
+
+static struct value *container(struct value *parent, const char *key, enum value_type type)
+{
+    struct value *v = child(parent, key);
+
+    v->type = type;
+    return v;
+}
+
+static void put_string(struct value *map, const char *key, const char *s)
+{
+    assert_int_equal(value_set_string(map, key, s), 0);
+}
+
+static void put_int(struct value *map, const char *key, int64_t i)
+{
+    assert_int_equal(value_set_int(map, key, i), 0);
+}
+
+static void put_float(struct value *map, const char *key, double d)
+{
+    assert_int_equal(value_set_float(map, key, d), 0);
+}
+
+/* Renders and frees `v`; compares. */
+static void assert_rendered(struct value *v, const char *name, const char *want)
+{
+    char *text = NULL;
+    size_t len;
+    FILE *file = open_memstream(&text, &len);
+
+    assert_non_null(file);
+    assert_int_equal(render_view(file, v, name), 0);
+    assert_int_equal(fclose(file), 0);
+    assert_string_equal(text, want);
+    free(text);
+    value_deinit(v);
+}
+
+static void assert_json(struct value *v, const char *want)
+{
+    json_t *json = render_json(v);
+    char *text;
+
+    assert_non_null(json);
+    text = json_dumps(json, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
+    assert_non_null(text);
+    assert_string_equal(text, want);
+    free(text);
+    json_decref(json);
+    value_deinit(v);
+}
+
+/* ---- tables --------------------------------------------------------------------------------- */
+
+static void test_table(void **state)
+{
+    struct value rows = {.type = VALUE_ARRAY};
+    struct value *row = container(&rows, NULL, VALUE_MAP);
+
+    put_string(row, "name", "fashion");
+    put_int(row, "worker_count", 2);
+    put_int(row, "used_bytes", 1536);
+    put_float(row, "age_s", 12.34);
+    put_string(row, "state", "open");
+    row = container(&rows, NULL, VALUE_MAP);
+    put_string(row, "name", "x");
+    put_int(row, "worker_count", 128);
+    child(row, "used_bytes");
+    put_float(row, "age_s", 1234.5);
+    put_string(row, "state", "closing");
+    assert_rendered(&rows, "loaders",
+                    "NAME     WORKER COUNT  USED BYTES   AGE S  STATE\n"
+                    "fashion             2     1.5 KiB  12.3 s  open\n"
+                    "x                 128           -  1234 s  closing\n");
+}
+
+static void test_table_unequal_keys(void **state)
+{
+    struct value rows = {.type = VALUE_ARRAY};
+
+    put_int(container(&rows, NULL, VALUE_MAP), "a", 1);
+    put_string(container(&rows, NULL, VALUE_MAP), "b", "two");
+    assert_rendered(&rows, "things",
+                    "A  B\n"
+                    "1  -\n"
+                    "-  two\n");
+}
+
+static void test_table_wide_text(void **state)
+{
+    struct value rows = {.type = VALUE_ARRAY};
+    struct value *row = container(&rows, NULL, VALUE_MAP);
+
+    put_string(row, "name", "h\xc3\xa9");
+    put_int(row, "n", 1);
+    row = container(&rows, NULL, VALUE_MAP);
+    put_string(row, "name", "plain");
+    put_int(row, "n", 22);
+    assert_rendered(&rows, "things",
+                    "NAME    N\n"
+                    "h\xc3\xa9      1\n"
+                    "plain  22\n");
+}
+
+static void test_table_nested_cells(void **state)
+{
+    struct value rows = {.type = VALUE_ARRAY};
+    struct value *row = container(&rows, NULL, VALUE_MAP), *list, *map;
+
+    list = container(row, "ranks", VALUE_ARRAY);
+    for (int i = 0; i < 3; i++) {
+        struct value *v = container(list, NULL, VALUE_INT);
+        v->integer = i;
+    }
+    map = container(row, "slots", VALUE_MAP);
+    put_int(map, "free", 3);
+    put_int(map, "size_bytes", 4096);
+    container(row, "none", VALUE_ARRAY);
+    assert_rendered(&rows, "ring",
+                    "RANKS    SLOTS                       NONE\n"
+                    "0, 1, 2  free=3, size_bytes=4.0 KiB  -\n");
+}
+
+static void test_empty(void **state)
+{
+    struct value array = {.type = VALUE_ARRAY}, map = {.type = VALUE_MAP};
+
+    assert_rendered(&array, "sessions", "no sessions\n");
+    assert_rendered(&map, "epochs", "no epochs\n");
+}
+
+/* What another process sent can't move the cursor or colour the terminal. */
+static void test_control_characters(void **state)
+{
+    struct value rows = {.type = VALUE_ARRAY};
+    struct value map = {.type = VALUE_MAP};
+
+    put_string(container(&rows, NULL, VALUE_MAP), "na\x1bme", "a\x1b[31m\nb\x7f");
+    assert_rendered(&rows, "x", "NA?ME\na?[31m?b?\n");
+    put_string(&map, "k\n", "\r");
+    assert_rendered(&map, "x", "k?: ?\n");
+}
+
+/* ---- maps and single values ----------------------------------------------------------------- */
+
+static void test_map(void **state)
+{
+    struct value map = {.type = VALUE_MAP}, *inner, *rows;
+
+    put_string(&map, "version", "0.1.0");
+    put_int(&map, "pid", -1);
+    put_float(&map, "uptime_s", 0.5);
+    put_float(&map, "batches_per_s", 1234.5);
+    put_float(&map, "read_bytes_per_s", 3 * 1048576.0);
+    put_int(&map, "bytes", 10);
+    put_float(&map, "ratio", 0.25);
+    assert_int_equal(value_set_bool(&map, "private", false), 0);
+    assert_int_equal(value_set_uint(&map, "seed", UINT64_MAX), 0);
+    child(&map, "pin");
+    inner = container(&map, "limits", VALUE_MAP);
+    put_int(inner, "memory_bytes", 1 << 30);
+    inner = container(inner, "deep", VALUE_MAP);
+    put_int(inner, "x", 1);
+    container(&map, "empty", VALUE_MAP);
+    rows = container(&map, "uids", VALUE_ARRAY);
+    put_int(container(rows, NULL, VALUE_MAP), "uid", 1000);
+    assert_rendered(&map, "status",
+                    "version: 0.1.0\n"
+                    "pid: -1\n"
+                    "uptime_s: 0.500 s\n"
+                    "batches_per_s: 1234/s\n"
+                    "read_bytes_per_s: 3.0 MiB/s\n"
+                    "bytes: 10 B\n"
+                    "ratio: 0.25\n"
+                    "private: no\n"
+                    "seed: 18446744073709551615\n"
+                    "pin: -\n"
+                    "limits:\n"
+                    "  memory_bytes: 1.0 GiB\n"
+                    "  deep:\n"
+                    "    x: 1\n"
+                    "empty: -\n"
+                    "uids:\n"
+                    "   UID\n"
+                    "  1000\n");
+}
+
+static void test_other_views(void **state)
+{
+    struct value null = {.type = VALUE_NULL}, mixed = {.type = VALUE_ARRAY};
+
+    assert_rendered(&null, "x", "-\n");
+    container(&mixed, NULL, VALUE_BOOL)->boolean = true;
+    put_int(container(&mixed, NULL, VALUE_MAP), "a", 1);
+    assert_rendered(&mixed, "x", "yes, a=1\n");
+}
+
+/* ---- JSON ----------------------------------------------------------------------------------- */
+
+static void test_json(void **state)
+{
+    struct value map = {.type = VALUE_MAP}, *list;
+
+    put_string(&map, "s", "a\"b\n");
+    put_int(&map, "i", INT64_MIN);
+    assert_int_equal(value_set_uint(&map, "u", UINT64_MAX), 0);
+    put_float(&map, "f", 0.1);
+    put_float(&map, "inf", INFINITY);
+    put_float(&map, "nan", NAN);
+    assert_int_equal(value_set_bool(&map, "t", true), 0);
+    child(&map, "n");
+    list = container(&map, "l", VALUE_ARRAY);
+    container(list, NULL, VALUE_MAP);
+    container(list, NULL, VALUE_ARRAY);
+    assert_json(&map, "{\"s\":\"a\\\"b\\n\",\"i\":-9223372036854775808,"
+                      "\"u\":\"18446744073709551615\",\"f\":0.1,\"inf\":null,\"nan\":null,"
+                      "\"t\":true,\"n\":null,\"l\":[{},[]]}");
+}
+
+static void test_json_bad_utf8(void **state)
+{
+    struct value map = {.type = VALUE_MAP};
+
+    put_string(&map, "k\xff", "a\xc3");
+    put_string(&map, "good", "h\xc3\xa9");
+    assert_json(&map, "{\"k?\":\"a?\",\"good\":\"h\xc3\xa9\"}");
+}
+
+static void test_json_u64(void **state)
+{
+    json_t *below = render_json_u64(INT64_MAX), *above = render_json_u64(1ull << 63);
+
+    assert_true(json_is_integer(below) && json_integer_value(below) == INT64_MAX);
+    assert_string_equal(json_string_value(above), "9223372036854775808");
+    json_decref(below);
+    json_decref(above);
+}
+
+/* ---- units ---------------------------------------------------------------------------------- */
+
+typedef void (*format_fn)(double n, char *buf, size_t size);
+
+static void assert_format(format_fn format, double n, const char *want)
+{
+    char text[UNITS_MAX];
+
+    format(n, text, sizeof text);
+    assert_string_equal(text, want);
+}
+
+static void test_bytes(void **state)
+{
+    assert_format(format_bytes, 0, "0 B");
+    assert_format(format_bytes, 1023, "1023 B");
+    assert_format(format_bytes, 1024, "1.0 KiB");
+    assert_format(format_bytes, 1536, "1.5 KiB");
+    assert_format(format_bytes, 1048575, "1.0 MiB");
+    assert_format(format_bytes, 1048576, "1.0 MiB");
+    assert_format(format_bytes, 256 * 1048576.0, "256.0 MiB");
+    assert_format(format_bytes, 3.25 * (1 << 30), "3.2 GiB");
+    assert_format(format_bytes, ldexp(1, 40), "1.0 TiB");
+    assert_format(format_bytes, 18446744073709551615.0, "16.0 EiB");
+    assert_format(format_bytes, -2048, "-2.0 KiB");
+}
+
+static void test_seconds(void **state)
+{
+    assert_format(format_seconds, 0, "0 s");
+    assert_format(format_seconds, 0.00043, "0.000430 s");
+    assert_format(format_seconds, 0.0123, "0.012 s");
+    assert_format(format_seconds, 0.5, "0.500 s");
+    assert_format(format_seconds, 3.21, "3.2 s");
+    assert_format(format_seconds, 86400, "86400 s");
+}
+
+static void test_count(void **state)
+{
+    assert_format(format_count, 0, "0");
+    assert_format(format_count, 9.54, "9.5");
+    assert_format(format_count, 812.4, "812");
+    assert_format(format_count, 9999, "9999");
+    assert_format(format_count, 10000, "10.0k");
+    assert_format(format_count, 45210, "45.2k");
+    assert_format(format_count, 999960, "1.0M");
+    assert_format(format_count, 1.3e6, "1.3M");
+    assert_format(format_count, 2e21, "2000.0E");
+}
+
+/* ---- progress ------------------------------------------------------------------------------- */
+
+static void test_progress_line(void **state)
+{
+    const struct tally tally = {
+        .batches = 50, .samples = 12800, .bytes = 40000000, .wait_ns = 500000000};
+    char line[256];
+
+    progress_line(&tally, 100, 2.0, 200, line, sizeof line);
+    assert_string_equal(line, " 50% [####################....................] 50/100  "
+                              "25 batches/s  6400 samples/s  20 MB/s  wait 25%");
+    progress_line(&tally, 50, 2.0, 200, line, sizeof line);
+    assert_non_null(strstr(line, "100% [########################################] 50/50 "));
+}
+
+/* Any width: never wider, never out of the buffer. */
+static void test_progress_widths(void **state)
+{
+    const struct tally tally = {UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX};
+    const struct tally none = {0};
+    char line[256];
+
+    for (int columns = -1; columns < 300; columns++) {
+        progress_line(&tally, 1, 1e-9, columns, line, sizeof line);
+        assert_true((int)strlen(line) <= (columns > 0 ? columns : 0));
+        progress_line(&none, 0, 0, columns, line, sizeof line);
+        assert_true((int)strlen(line) <= (columns > 0 ? columns : 0));
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_table),
+    cmocka_unit_test(test_table_unequal_keys),
+    cmocka_unit_test(test_table_wide_text),
+    cmocka_unit_test(test_table_nested_cells),
+    cmocka_unit_test(test_empty),
+    cmocka_unit_test(test_control_characters),
+    cmocka_unit_test(test_map),
+    cmocka_unit_test(test_other_views),
+    cmocka_unit_test(test_json),
+    cmocka_unit_test(test_json_bad_utf8),
+    cmocka_unit_test(test_json_u64),
+    cmocka_unit_test(test_bytes),
+    cmocka_unit_test(test_seconds),
+    cmocka_unit_test(test_count),
+    cmocka_unit_test(test_progress_line),
+    cmocka_unit_test(test_progress_widths),
+};
+TEST_MAIN(tests)
