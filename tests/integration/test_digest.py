@@ -1,0 +1,311 @@
+"""The same batches whoever loads them: the digest of `dlctl run` is that of `dlctl check`, which
+needs neither daemon nor workers, for every kind of dataset, sampler and batch; with any number of
+workers, any prefetch and credits, and with workers killed while it runs.
+
+A new kind of dataset is one line in DATASETS. A kind of proto/spec.def that has none is a failure.
+"""
+
+import contextlib
+import gzip
+import itertools
+import math
+import os
+import pathlib
+import random
+import re
+import shutil
+import signal
+import struct
+import sys
+import tempfile
+import threading
+import unittest
+from concurrent.futures import ThreadPoolExecutor
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
+from dltest import Daemon, TestCase, dlctl_json, main  # noqa: E402
+import dltest  # noqa: E402
+
+SPEC_DEF = pathlib.Path(__file__).resolve().parents[2] / "proto/spec.def"
+FASHION = pathlib.Path("/usr/share/datasets/fashion-mnist")
+ROWS = 61  # prime: divides into neither batches nor ranks
+
+
+# ---- files --------------------------------------------------------------------------------------
+
+def noise(name, size):
+    """Bytes that differ from place to place and from file to file, the same in every run."""
+    return random.Random(name).randbytes(size)
+
+
+def npy(case, name, descr, *shape):
+    width = int(re.sub(r"\D", "", descr))
+    data = noise(name, ROWS * width * math.prod(shape))
+    if descr == "|b1":
+        data = bytes(byte & 1 for byte in data)
+    if os.path.exists(case.path(name)):
+        raise FileExistsError(name)
+    return case.npy(name, (ROWS, *shape), descr, data)
+
+
+IDX_TYPES = {"u1": (8, 1), "i1": (9, 1), "i2": (11, 2), "i4": (12, 4), "f4": (13, 4),
+             "f8": (14, 8)}  # number and width
+
+
+def idx(case, name, dtype, *shape):
+    number, width = IDX_TYPES[dtype]
+    data = struct.pack(f">BBBB{1 + len(shape)}I", 0, 0, number, 1 + len(shape), ROWS, *shape)
+    data += noise(name, ROWS * width * math.prod(shape))
+    if name.endswith(".gz"):  # two members, as some tools write them
+        data = gzip.compress(data[:100]) + gzip.compress(data[100:])
+    return write(case, name, data)
+
+
+def write(case, name, data):
+    path = case.path(name)
+    with open(path, "xb") as file:  # no other line's
+        file.write(data)
+    return path
+
+
+def records(case, name, dtype, width, shape, offset=0):
+    size = offset + ROWS * width * math.prod(shape)
+    return {"path": write(case, name, noise(name, size)), "dtype": dtype, "shape": list(shape),
+            "offset": offset}
+
+
+def fashion(*names):
+    if not FASHION.is_dir():
+        raise unittest.SkipTest("the package dataset-fashion-mnist is not installed")
+    return {name: str(FASHION / f"t10k-{file}.gz") for name, file in names}
+
+
+# ---- the tables ---------------------------------------------------------------------------------
+
+# Name of the case, kind of dataset, its keys. Files are made in the case's directory, each line's
+# under names of its own.
+DATASETS = [
+    ("range", "range", lambda case: {"length": ROWS}),
+    ("idx_one_file", "idx", lambda case: {"files": idx(case, "images", "u1", 9, 7)}),
+    ("idx_gzipped", "idx", lambda case: {"files": idx(case, "zipped.gz", "u1", 9, 7)}),
+    ("idx_several_files", "idx", lambda case: {"files": {
+        "image": idx(case, "images.gz", "u1", 5, 4, 3), "label": idx(case, "labels", "u1"),
+        **{dtype: idx(case, dtype, dtype, 3) for dtype in IDX_TYPES}}}),
+    ("idx_fashion_mnist", "idx", lambda case: {"files": fashion(
+        ("image", "images-idx3-ubyte"), ("label", "labels-idx1-ubyte"))}),
+    ("npy_one_file", "npy", lambda case: {"files": npy(case, "rows.npy", "|u1", 33)}),
+    ("npy_of_numbers", "npy", lambda case: {"files": npy(case, "numbers.npy", "<f8")}),
+    ("npy_several_files", "npy", lambda case: {"files": {
+        descr[1:]: npy(case, descr[1:] + ".npy", descr, *shape) for descr, shape in [
+            ("|b1", (5,)), ("|i1", ()), ("<u2", (3,)), ("<i4", (2, 2)), ("<u8", ()), ("<i8", (1,)),
+            ("<f2", (7,)), ("<f4", (2, 3)), ("<f8", ()), ("<c8", (2,)), ("<c16", (1, 1, 2))]}}),
+    ("records_rows", "records", lambda case: records(case, "rows", "float32", 4, (3, 5))),
+    ("records_behind_a_header", "records", lambda case: records(case, "late", "uint8", 1, (61,), 99)),
+    ("records_of_numbers", "records", lambda case: records(case, "numbers", "int64", 8, ())),
+]
+
+SAMPLERS = [
+    ("sequential", {"kind": "sequential"}),
+    ("torch", {"kind": "random", "order": "torch"}),
+    ("native", {"kind": "random", "order": "native"}),
+]
+
+BATCHES = [
+    ("batches", {"size": 4}),
+    ("whole_batches", {"size": 4, "drop_last": True}),
+    ("unbatched", {"size": None}),
+]
+
+# How it is loaded: by how many workers, so many batches ahead, for so many credits.
+WORKERS = [
+    ({"count": 1, "prefetch": 2}, 3),
+    ({"count": 2, "prefetch": 1}, 1),
+    ({"count": 5, "prefetch": 16}, 64),
+]
+
+# Every life of a worker of the deadly daemon ends, by SIGKILL, when it has filled and then spoilt
+# the slot of its 6th task. 5 workers cannot do more than 25 tasks without.
+PLANS = {"calm": None, "deadly": "torn-always-6", "slow": "slow-always-1"}
+LEAST_TASKS = 26
+
+ALL_RANKS = ["--world", "3", "--rank", "all"]
+LARGE = {"idx_fashion_mnist"}  # not to the end
+
+
+def specs_of(name):
+    """Name, sampler and batching of each spec of a dataset: all pairs for the first dataset of a
+    kind, for the others each sampler and each batching once.
+    """
+    kinds = [kind for _, kind, _ in DATASETS]
+    at = [one for one, _, _ in DATASETS].index(name)
+    pairs = itertools.product(SAMPLERS, BATCHES)
+    if at > kinds.index(kinds[at]):
+        pairs = zip(SAMPLERS, BATCHES[at % 3:] + BATCHES[:at % 3])
+    return [(f"{name}-{one}-{other}", sampler, batch)
+            for (one, sampler), (other, batch) in pairs]
+
+
+class DigestCase(TestCase):
+    """One daemon of each kind for all cases."""
+
+    used = ()
+
+    @classmethod
+    def setUpClass(cls):
+        cls.daemons = {}
+        for name in cls.used:
+            directory = tempfile.mkdtemp(prefix="dltest-")
+            cls.addClassCleanup(shutil.rmtree, directory, ignore_errors=True)
+            config = {"linger": "0s", "limits": {"workers": 1000, "loaders": 1000}}
+            if PLANS[name]:
+                config["worker"] = os.path.join(directory, PLANS[name])
+                os.symlink(dltest.BAD_WORKER, config["worker"])
+            cls.daemons[name] = Daemon(directory, config)
+            cls.addClassCleanup(cls.daemons[name].stop)
+
+    def write_spec(self, name, kind, keys, sampler, batch, workers):
+        return self.spec(name, name=name, seed=77, dataset={"kind": kind, **keys}, sampler=sampler,
+                         batch=batch, workers={"retries": 100, **workers})
+
+    def load(self, daemon, spec, *args):
+        return dlctl_json("run", spec, "--digest", *args, daemon=self.daemons[daemon])
+
+    def assert_equal_digests(self, run, check):
+        for key in ("digest", "batches", "samples", "bytes", "length", "steps"):
+            self.assertEqual(run[key], check[key], key)
+
+    def deaths(self, daemon, loader):
+        return len(re.findall(rf"dloaderd: {loader}: worker \d+ \(pid \d+\) was killed by SIGKILL",
+                              self.daemons[daemon].log))
+
+
+class Digest(DigestCase):
+    used = ("calm", "deadly")
+
+    def check_run(self, daemon, spec, options, args, expected):
+        """Loads one spec in one way."""
+        name, kind, keys, sampler, batch = spec
+        workers, credits = options
+        name += f"-{daemon}-{workers['count']}"
+        spec = self.write_spec(name, kind, keys, sampler, batch, workers)
+        self.assert_equal_digests(
+            self.load(daemon, spec, "--credits", str(credits), *args), expected)
+        self.assertEqual(self.deaths(daemon, name) > 0, daemon == "deadly")
+
+    def check_dataset(self, name, kind, make):
+        keys = make(self)
+        args = [*ALL_RANKS, "--epochs", "2", *(["--batches", "6"] if name in LARGE else [])]
+        digests = set()
+        runs = []
+        with ThreadPoolExecutor(4) as threads:
+            for i, (prefix, sampler, batch) in enumerate(specs_of(name)):
+                spec = (prefix, kind, keys, sampler, batch)
+                expected = dlctl_json("check", self.write_spec(*spec, {}), "--digest", *args)
+                digests.add(expected["digest"])
+                self.assertGreaterEqual(expected["batches"], LEAST_TASKS)
+                # The deadly daemon has one number of workers after the other.
+                ways = [("calm", workers) for workers in WORKERS]
+                ways.append(("deadly", WORKERS[(i + i // 3) % 3]))
+                runs += [(prefix, way, threads.submit(self.check_run, way[0], spec, way[1], args,
+                                                      expected)) for way in ways]
+            for prefix, way, run in runs:
+                with self.subTest(spec=prefix, way=way):
+                    run.result()
+        # Another order, another cut: none of them is what another one is.
+        self.assertEqual(len(digests), len(specs_of(name)))
+
+
+def add_cases():
+    for name, kind, make in DATASETS:
+        def case(self, name=name, kind=kind, make=make):
+            self.check_dataset(name, kind, make)
+        setattr(Digest, "test_" + name, case)
+
+
+add_cases()
+
+
+class Killed(DigestCase):
+    """Workers of every dataset shot from outside at random moments, while all of them load."""
+
+    used = ("slow",)
+
+    def shoot(self, over, rng):
+        """A worker dies again once it has finished a task since: one that never does is given up,
+        which is another test's business.
+        """
+        finished = {}
+        with self.daemons["slow"].client() as client:
+            while not over.wait(0.02):
+                targets = [w for w in client.query("workers") if w["pid"] and w["state"] == "ready"
+                           and finished.get((w["loader"], w["worker"]), -1) < w["tasks"]]
+                if targets:
+                    victim = rng.choice(targets)
+                    finished[victim["loader"], victim["worker"]] = victim["tasks"]
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(victim["pid"], signal.SIGKILL)
+
+    def check_dataset(self, name, kind, keys):
+        spec = self.write_spec(name, kind, keys, {"kind": "random"}, {"size": 4}, {"count": 3})
+        args = [*ALL_RANKS, "--batches", "6"]
+        epoch = 0
+        while epoch < 20 and not self.deaths("slow", name):  # until it was hit
+            expected = dlctl_json("check", spec, "--digest", *args, "--epoch", str(epoch))
+            run = self.load("slow", spec, *args, "--first-epoch", str(epoch))
+            self.assert_equal_digests(run, expected)
+            epoch += 1
+        self.assertGreater(self.deaths("slow", name), 0)
+
+    def test_killed_at_random(self):
+        seed = random.randrange(1 << 32)
+        over = threading.Event()
+        shooter = threading.Thread(target=self.shoot, args=(over, random.Random(seed)))
+        runs = []
+        shooter.start()
+        try:
+            with ThreadPoolExecutor(len(DATASETS)) as threads:
+                for name, kind, make in DATASETS:
+                    with contextlib.suppress(unittest.SkipTest):
+                        keys = make(self)
+                        runs.append((name, threads.submit(self.check_dataset, name, kind, keys)))
+                for name, run in runs:
+                    with self.subTest(dataset=name, seed=seed):
+                        run.result()
+        finally:
+            over.set()
+            shooter.join()
+
+
+class Completeness(TestCase):
+    """The tables above have all there is."""
+
+    def known(self, section, key, prefix):
+        pattern = rf'^CHOICE\("{section}", "{key}", "(\w+)", {prefix}_\w+\)$'
+        found = re.findall(pattern, SPEC_DEF.read_text(), re.MULTILINE)
+        self.assertTrue(found, f"no {section}.{key} in {SPEC_DEF}")
+        return set(found)
+
+    def test_every_kind_of_dataset_has_a_line(self):
+        have = {kind for _, kind, _ in DATASETS}
+        self.assertEqual(have, self.known("dataset", "kind", "DATASET"))
+
+    def test_every_sampler_has_a_line(self):
+        kinds = {sampler["kind"] for _, sampler in SAMPLERS}
+        orders = {sampler["order"] for _, sampler in SAMPLERS if "order" in sampler}
+        self.assertEqual(kinds, self.known("sampler", "kind", "SAMPLER"))
+        self.assertEqual(orders, self.known("sampler", "order", "ORDER"))
+
+    def test_the_digest_sees_every_byte(self):
+        path = self.rows("rows.npy", 40, 16)
+        spec = self.spec("one", dataset={"kind": "npy", "files": path}, batch={"size": 4})
+        before = dlctl_json("check", spec, "--digest")["digest"]
+        with open(path, "r+b") as file:
+            file.seek(-1, os.SEEK_END)
+            last = file.read(1)[0]
+            file.seek(-1, os.SEEK_END)
+            file.write(bytes([last ^ 1]))
+        self.assertNotEqual(dlctl_json("check", spec, "--digest")["digest"], before)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,182 @@
+"""dlctl with a daemon: run against check, the views, control, and the progress bar."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
+from dltest import DLCTL, TestCase, dlctl, dlctl_json, main, wait_until  # noqa: E402
+
+VIEWS = ("loaders", "epochs", "workers", "ring", "sessions")
+
+
+class Run(TestCase):
+    def setUp(self):
+        super().setUp()
+        self.running = self.daemon()
+
+    def rows_spec(self, name="rows", **extra):
+        self.rows("data.npy", 100, 33)
+        self.npy("label.npy", (100,), "<i8", b"".join(i.to_bytes(8, "little") for i in range(100)))
+        spec = {"name": name, "seed": 42, "sampler": {"kind": "random"}, "batch": {"size": 8},
+                "dataset": {"kind": "npy", "files": {"data": "data.npy", "label": "label.npy"}},
+                **extra}
+        with open(self.path(name + ".yaml"), "w") as file:
+            json.dump(spec, file)
+        return file.name
+
+    def run_json(self, *args):
+        return dlctl_json("run", *args, daemon=self.running)
+
+    def assert_same(self, spec, run_args=(), check_args=()):
+        run = self.run_json(spec, "--digest", *run_args)
+        check = dlctl_json("check", spec, "--digest", *check_args)
+        for key in ("name", "batches", "samples", "bytes", "digest", "length", "steps", "seed"):
+            self.assertEqual(run[key], check[key], key)
+        return run
+
+    def test_equals_check(self):
+        spec = self.rows_spec()
+        run = self.assert_same(spec)
+        self.assertEqual((run["batches"], run["samples"], run["bytes"]), (13, 100, 100 * 41))
+        for options in (["--world", "3", "--rank", "2"], ["--world", "3", "--rank", "all"],
+                        ["--batches", "4"], ["--epochs", "3"],
+                        ["--world", "2", "--rank", "all", "--epochs", "2", "--batches", "3"]):
+            with self.subTest(options=options):
+                self.assert_same(spec, options, options)
+        self.assert_same(spec, ["--first-epoch", "5", "--credits", "1"], ["--epoch", "5"])
+
+    def test_equals_check_for_other_shapes(self):
+        for name, extra in (("one", {"batch": {"size": None}}), ("all", {"batch": {"size": 1000}}),
+                            ("drop", {"batch": {"size": 8, "drop_last": True}}),
+                            ("uneven", {"shard": {"even": False}}),
+                            ("native", {"sampler": {"kind": "random", "order": "native"}}),
+                            ("lone", {"dataset": {"kind": "npy", "files": "data.npy"}}),
+                            ("range", {"dataset": {"kind": "range", "length": 77}}),
+                            ("empty", {"dataset": {"kind": "range", "length": 0}})):
+            with self.subTest(name=name):
+                options = ["--world", "3", "--rank", "all"]
+                self.assert_same(self.rows_spec(name, **extra), options, options)
+
+    def test_json(self):
+        run = self.run_json(self.rows_spec(), "--epochs", "2", "--first-epoch", "7")
+        self.assertIsNone(run["digest"])
+        self.assertEqual([e["epoch"] for e in run["epochs"]], [7, 8])
+        self.assertEqual([e["batches"] for e in run["epochs"]], [13, 13])
+        self.assertEqual(run["first_batch_s"], run["epochs"][0]["first_batch_s"])
+        self.assertLessEqual(run["first_batch_s"], run["epochs"][0]["seconds"])
+        self.assertLessEqual(run["wait_s"], run["seconds"])
+        self.assertAlmostEqual(run["batches_per_s"] * run["seconds"], 26, places=3)
+        self.assertGreater(run["open_s"], 0)
+
+    def test_nothing_to_load(self):
+        run = self.run_json(self.spec("none", dataset={"kind": "range", "length": 0}))
+        self.assertEqual((run["batches"], run["first_batch_s"]), (0, None))
+
+    def test_text(self):
+        done = dlctl("run", self.rows_spec(), "--digest", daemon=self.running)
+        self.assertEqual(done.stderr, "")  # no terminal, no progress bar
+        for want in ("rows, seed 42", "100 samples, 13 steps", "13 batches, 100 samples, 4.0 KiB",
+                     "batches/s", "wait ", "first batch after", "digest "):
+            self.assertIn(want, done.stdout)
+
+    def test_by_name(self):
+        spec = self.rows_spec()
+        by_file = self.run_json(spec, "--digest")
+        self.assertEqual(self.run_json("rows", "--digest")["digest"], by_file["digest"])
+
+    def test_no_such_loader_or_file(self):
+        for operand, path in (("nosuch", "name"), ("nosuch.yaml", "nosuch.yaml"),
+                              ("./nosuch", "./nosuch")):
+            with self.subTest(operand=operand):
+                done = dlctl("run", operand, "--json", daemon=self.running, check=False)
+                error = json.loads(done.stderr)["error"]
+                self.assertEqual((done.returncode, done.stdout), (1, ""))
+                self.assertEqual((error["code"], error["path"]), ("ENOENT", path))
+                self.assertFalse(error["message"].startswith(path + ":"))
+
+    def test_bad_spec(self):
+        spec = self.rows_spec(batch={"size": -3})
+        done = dlctl("run", spec, daemon=self.running, check=False)
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertTrue(done.stderr.startswith("dlctl: batch.size: -3"), done.stderr)
+        self.assertEqual(done.stderr.count("\n"), 1)
+        self.assertEqual(done.stderr, dlctl("check", spec, check=False).stderr)
+
+    def test_progress_bar(self):
+        master, slave = pty.openpty()
+        with os.fdopen(master, "rb", buffering=0) as terminal:
+            done = subprocess.run([DLCTL, "run", self.rows_spec(), "--socket", self.running.socket],
+                                  stdout=subprocess.PIPE, stderr=slave, timeout=60)
+            os.write(slave, b"END")
+            os.close(slave)
+            shown = b""
+            while not shown.endswith(b"END"):
+                shown += terminal.read(4096)
+        self.assertEqual(done.returncode, 0)
+        self.assertIn(b" batches/s", shown)
+        self.assertIn(b"/13 ", shown)
+        self.assertTrue(shown.endswith(b"\r\x1b[KEND"), shown)  # the line is wiped at the end
+
+
+class Views(TestCase):
+    def setUp(self):
+        super().setUp()
+        self.running = self.daemon()
+
+    def text(self, view):
+        return dlctl(view, daemon=self.running).stdout
+
+    def test_status(self):
+        status = dlctl_json("status", daemon=self.running)
+        self.assertEqual(status["pid"], self.running.process.pid)
+        lines = dict(line.split(": ", 1) for line in self.text("status").splitlines())
+        self.assertEqual(set(lines), set(status))
+        self.assertEqual(lines["socket"], self.running.socket)
+        self.assertRegex(lines["memory_bytes"], r"\A[0-9.]+ (B|[KMGT]iB)\Z")
+        self.assertRegex(lines["uptime_s"], r"\A[0-9.]+ s\Z")
+
+    def test_nothing_there(self):
+        for view in VIEWS[:-1]:
+            with self.subTest(view=view):
+                self.assertEqual(self.text(view), f"no {view}\n")
+                self.assertEqual(dlctl_json(view, daemon=self.running), [])
+
+    def test_tables(self):
+        client = self.client(self.running)
+        loader = client.open({"name": "seen", "batch": {"size": 2},
+                              "dataset": {"kind": "range", "length": 100}})["loader"]
+        client.start(loader)
+        client.next_batches()
+        for view in VIEWS:
+            with self.subTest(view=view):
+                rows = dlctl_json(view, daemon=self.running)
+                lines = self.text(view).splitlines()
+                self.assertEqual(lines[0].split(),
+                                 [word.upper() for key in rows[0] for word in key.split("_")])
+                self.assertEqual(len(lines), 1 + len(rows))
+                self.assertFalse(any(line != line.rstrip() for line in lines))
+
+
+class Control(TestCase):
+    def test_reload(self):
+        daemon = self.daemon()
+        self.assertEqual(dlctl("reload", daemon=daemon).stdout, "reload: done\n")
+        self.assertEqual(dlctl_json("reload", daemon=daemon), {"verb": "reload", "done": True})
+        self.assertEqual(dlctl_json("status", daemon=daemon)["state"], "running")
+
+    def test_stop_and_drain(self):
+        for verb in ("stop", "drain"):
+            with self.subTest(verb=verb):
+                daemon = self.daemon(socket_name=verb)
+                self.assertEqual(dlctl_json(verb, daemon=daemon), {"verb": verb, "done": True})
+                wait_until(lambda: daemon.process.poll() is not None, "the daemon to end")
+                done = dlctl("status", daemon=daemon, check=False)
+                self.assertEqual((done.returncode, done.stdout), (1, ""))
+                self.assertIn(daemon.socket, done.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,498 @@
+"""What the integration tests share: a real daemon in a private directory, dlctl, and a client that
+speaks the protocol from its description alone (proto/PROTOCOL.md), good and bad bytes alike.
+
+Only the standard library. Programs come from the environment: DLOADERD, DLCTL, BAD_WORKER.
+"""
+
+import array
+import json
+import mmap
+import os
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+DLOADERD = os.environ.get("DLOADERD", "dloaderd")
+DLCTL = os.environ.get("DLCTL", "dlctl")
+BAD_WORKER = os.environ.get("BAD_WORKER", "bad_worker")
+
+# Generous: a sanitized build on a loaded machine. No test waits this long unless it fails.
+PATIENCE = 60.0
+
+HELLO, OPEN, START, RELEASE, PIN, STOP, CLOSE, QUERY, CONTROL = range(1, 10)
+WELCOME, OPENED, STARTED, SEGMENT, RETIRE, DELIVER, FINISHED, FAULT, ERROR, INFO = range(32, 42)
+
+
+# ---- msgpack, as much as the protocol needs ----------------------------------------------------
+
+def pack(value):
+    if value is None:
+        return b"\xc0"
+    if isinstance(value, bool):
+        return b"\xc3" if value else b"\xc2"
+    if isinstance(value, int):
+        if 0 <= value < 128:
+            return bytes([value])
+        return b"\xcf" + struct.pack(">Q", value) if value >= 0 else b"\xd3" + struct.pack(">q", value)
+    if isinstance(value, float):
+        return b"\xcb" + struct.pack(">d", value)
+    if isinstance(value, str):
+        data = value.encode()
+        return b"\xdb" + struct.pack(">I", len(data)) + data
+    if isinstance(value, bytes):
+        return b"\xc6" + struct.pack(">I", len(value)) + value
+    if isinstance(value, (list, tuple)):
+        return b"\xdd" + struct.pack(">I", len(value)) + b"".join(pack(v) for v in value)
+    if isinstance(value, dict):
+        return (b"\xdf" + struct.pack(">I", len(value)) +
+                b"".join(pack(k) + pack(v) for k, v in value.items()))
+    raise TypeError(type(value))
+
+
+def _unpack_at(data, at):
+    code = data[at]
+    at += 1
+
+    def uint(width):
+        return int.from_bytes(data[at:at + width], "big")
+
+    def items(count, start):
+        out = []
+        for _ in range(count):
+            item, start = _unpack_at(data, start)
+            out.append(item)
+        return out, start
+
+    if code < 0x80:
+        return code, at
+    if code < 0x90 or code in (0xde, 0xdf):
+        width = {0xde: 2, 0xdf: 4}.get(code, 0)
+        count = uint(width) if width else code & 15
+        flat, at = items(2 * count, at + width)
+        return dict(zip(flat[::2], flat[1::2])), at
+    if code < 0xa0 or code in (0xdc, 0xdd):
+        width = {0xdc: 2, 0xdd: 4}.get(code, 0)
+        return items(uint(width) if width else code & 15, at + width)
+    if code < 0xc0 or code in (0xd9, 0xda, 0xdb):
+        width = {0xd9: 1, 0xda: 2, 0xdb: 4}.get(code, 0)
+        size = uint(width) if width else code & 31
+        return data[at + width:at + width + size].decode(), at + width + size
+    if code in (0xc4, 0xc5, 0xc6):
+        width = 1 << (code - 0xc4)
+        size = uint(width)
+        return data[at + width:at + width + size], at + width + size
+    if code == 0xc0:
+        return None, at
+    if code in (0xc2, 0xc3):
+        return code == 0xc3, at
+    if code == 0xcb:
+        return struct.unpack_from(">d", data, at)[0], at + 8
+    if 0xcc <= code <= 0xcf:
+        width = 1 << (code - 0xcc)
+        return uint(width), at + width
+    if 0xd0 <= code <= 0xd3:
+        width = 1 << (code - 0xd0)
+        return int.from_bytes(data[at:at + width], "big", signed=True), at + width
+    if code >= 0xe0:
+        return code - 256, at
+    raise ValueError(f"msgpack code {code:#x}")
+
+
+def unpack(data):
+    value, end = _unpack_at(data, 0)
+    if end != len(data):
+        raise ValueError("trailing bytes")
+    return value
+
+
+# ---- the protocol ------------------------------------------------------------------------------
+
+class Batch:
+    """A descriptor and the slot it points to; reads the slot as segment_layout.h lays it out."""
+
+    def __init__(self, client, stream, raw):
+        self.client = client
+        self.stream = stream
+        (self.step, self.generation, self.offset, self.bytes, self.segment,
+         self.samples) = struct.unpack("<QQQQII", raw)
+
+    @property
+    def slot(self):
+        return self.client.segments[self.segment][self.offset:self.offset + self.bytes]
+
+    @property
+    def indices(self):
+        slot = self.slot
+        generation, step, _, samples, _, offset = struct.unpack_from("<QQQIIQ", slot)
+        assert (generation, step, samples) == (self.generation, self.step, self.samples)
+        return list(struct.unpack_from(f"<{samples}Q", slot, offset))
+
+    def release(self):
+        self.client.send(RELEASE, self.stream, struct.pack("<Q", self.step))
+
+
+class RawClient:
+    """Speaks the protocol; `send` takes a message's number and fields, `recv` gives them back."""
+
+    def __init__(self, path, hello=True):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(PATIENCE)
+        self.sock.connect(path)
+        self.buffer = b""
+        self.fds = []
+        self.segments = {}
+        self.requests = 0
+        self.held = []  # messages that came while another was waited for
+        if hello:
+            self.send(HELLO, 1, "dltest")
+            assert self.recv()[0] == WELCOME
+
+    def close(self):
+        self.sock.close()
+        for fd in self.fds:
+            os.close(fd)
+        for segment in self.segments.values():
+            segment.close()
+        self.fds, self.segments = [], {}
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def send_bytes(self, data):
+        self.sock.sendall(data)
+
+    def send_payload(self, payload):
+        self.send_bytes(struct.pack("<I", len(payload)) + payload)
+
+    def send(self, number, *fields):
+        self.send_payload(pack([number, *fields]))
+
+    def recv(self):
+        """The next message as [number, fields...]; None at the end of the stream."""
+        while True:
+            if len(self.buffer) >= 4:
+                size = 4 + struct.unpack_from("<I", self.buffer)[0]
+                if len(self.buffer) >= size:
+                    message = unpack(self.buffer[4:size])
+                    self.buffer = self.buffer[size:]
+                    if message[0] == SEGMENT:
+                        fd = self.fds.pop(0)
+                        self.segments[message[1]] = mmap.mmap(fd, message[2], prot=mmap.PROT_READ)
+                        os.close(fd)
+                    return message
+            try:
+                data, ancillary, _, _ = self.sock.recvmsg(1 << 16, 1024)
+            except ConnectionResetError:
+                return None
+            for _, kind, raw in ancillary:
+                if kind == socket.SCM_RIGHTS:
+                    got = array.array("i")
+                    got.frombytes(raw[:len(raw) - len(raw) % got.itemsize])
+                    self.fds += list(got)
+            if not data:
+                return None
+            self.buffer += data
+
+    def recv_number(self, *numbers):
+        """The next message with one of these numbers. SEGMENT and RETIRE are passed over; what
+        streams bring while an answer is waited for is kept for later.
+        """
+        for i, message in enumerate(self.held):
+            if message[0] in numbers:
+                return self.held.pop(i)
+        while True:
+            message = self.recv()
+            if message is None or message[0] in numbers:
+                return message
+            if message[0] in (DELIVER, FINISHED, FAULT):
+                self.held.append(message)
+            elif message[0] not in (SEGMENT, RETIRE):
+                raise AssertionError(f"unexpected {message}, wanted {numbers}")
+
+    def open(self, spec, base="/"):
+        self.requests += 1
+        self.send(OPEN, self.requests, base, spec)
+        message = self.recv_number(OPENED, ERROR)
+        if message[0] == ERROR:
+            raise DaemonError(*message[2:])
+        keys = "request loader label length batch drop_last seed fingerprint credits".split()
+        return dict(zip(keys, message[1:]))
+
+    def start(self, loader, epoch=0, rank=0, world=1, step=0, credits=0):
+        self.requests += 1
+        self.send(START, self.requests, loader, epoch, rank, world, step, credits)
+        message = self.recv_number(STARTED, ERROR)
+        if message[0] == ERROR:
+            raise DaemonError(*message[2:])
+        return dict(zip("request stream steps samples".split(), message[1:]))
+
+    def next_batches(self):
+        """The next delivery as batches; [] when the stream is finished."""
+        message = self.recv_number(DELIVER, FINISHED, FAULT)
+        if message[0] == FAULT:
+            raise DaemonError(message[3], message[5], message[6])
+        if message[0] == FINISHED:
+            return []
+        raw = message[2]
+        return [Batch(self, message[1], raw[i:i + 40]) for i in range(0, len(raw), 40)]
+
+    def epoch_indices(self, loader, **options):
+        """Runs a whole epoch, releasing as it goes; the sample indices of each step."""
+        stream = self.start(loader, **options)
+        steps = []
+        while True:
+            batches = self.next_batches()
+            if not batches:
+                self.send(STOP, stream["stream"])
+                return steps
+            for batch in batches:
+                steps.append(batch.indices)
+                batch.release()
+
+    def query(self, view):
+        self.requests += 1
+        self.send(QUERY, self.requests, view)
+        while True:  # batches may come before the answer
+            message = self.recv()
+            if message[0] in (INFO, ERROR) and message[1] == self.requests:
+                break
+            self.held.append(message)
+        if message[0] == ERROR:
+            raise DaemonError(*message[2:])
+        return message[2]
+
+
+class DaemonError(Exception):
+    def __init__(self, code, path, message):
+        super().__init__(f"{path}: {message}")
+        self.code = code
+        self.path = path
+        self.message = message
+
+
+# ---- processes ---------------------------------------------------------------------------------
+
+def wait_until(condition, what, patience=PATIENCE):
+    deadline = time.monotonic() + patience
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {patience} s in vain for {what}")
+        time.sleep(0.005)
+
+
+def children_of(pid):
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children") as file:
+            return [int(word) for word in file.read().split()]
+    except FileNotFoundError:
+        return []
+
+
+class Daemon:
+    """dloaderd on a socket in `directory`; `config` is a mapping (JSON is YAML), `env` goes on top
+    of the environment, `popen` to subprocess.Popen, `launcher` in front of the command.
+    """
+
+    def __init__(self, directory, config=None, args=(), socket_name="socket", wait=True, env=None,
+                 launcher=(), **popen):
+        self.socket = os.path.join(directory, socket_name)
+        self.log_path = os.path.join(directory, "daemon.log")
+        command = [*launcher, DLOADERD, "--socket", self.socket, "--log-level", "debug", *args]
+        if config is not None:
+            path = os.path.join(directory, "dloaderd.conf")
+            with open(path, "w") as file:
+                json.dump(config, file)
+            command += ["--config", path]
+        self.log_file = open(self.log_path, "ab")
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.log_file,
+                                        stderr=self.log_file, env={**os.environ, **(env or {})},
+                                        **popen)
+        if wait:
+            wait_until(self.is_listening, "the daemon to listen")
+
+    def is_listening(self):
+        if self.process.poll() is not None:
+            raise AssertionError(f"dloaderd exited with {self.process.returncode}:\n{self.log}")
+        try:
+            with socket.socket(socket.AF_UNIX) as probe:
+                probe.connect(self.socket)
+            return True
+        except (FileNotFoundError, ConnectionRefusedError):
+            return False
+
+    @property
+    def log(self):
+        with open(self.log_path, errors="replace") as file:
+            return file.read()
+
+    @property
+    def workers(self):
+        return children_of(self.process.pid)
+
+    def client(self, **options):
+        return RawClient(self.socket, **options)
+
+    def kill(self):
+        """SIGKILL: what it leaves behind is the next one's business."""
+        self.process.kill()
+        self.process.wait(PATIENCE)
+        self.log_file.close()
+
+    def stop(self):
+        """SIGTERM, and nothing may be left behind."""
+        children = self.workers
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            status = self.process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise AssertionError(f"dloaderd did not stop:\n{self.log}") from None
+        finally:
+            self.log_file.close()
+        log = self.log
+        if status != 0 or "Sanitizer" in log or "runtime error" in log or "assert" in log.lower():
+            raise AssertionError(f"dloaderd exited with {status}:\n{log}")
+        for name in (self.socket, self.socket + ".lock"):
+            if os.path.exists(name):
+                raise AssertionError(f"{name} was left behind")
+        wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in children),
+                   "the workers to end")
+
+
+class TestCase(unittest.TestCase):
+    """A private directory, and daemons that are stopped and checked at the end."""
+
+    maxDiff = 2000
+
+    def setUp(self):
+        self.dir = tempfile.mkdtemp(prefix="dltest-")
+        self.addCleanup(shutil.rmtree, self.dir, ignore_errors=True)
+
+    def path(self, name):
+        return os.path.join(self.dir, name)
+
+    def daemon(self, config=None, **options):
+        daemon = Daemon(self.dir, config, **options)
+        self.addCleanup(daemon.stop)
+        return daemon
+
+    def client(self, daemon, **options):
+        client = daemon.client(**options)
+        self.addCleanup(client.close)
+        return client
+
+    def bad_worker(self, plan):
+        """The configuration that makes workers misbehave; see tests/fault/bad_worker.c."""
+        link = self.path(plan)
+        os.symlink(BAD_WORKER, link)
+        return {"worker": link}
+
+    def spec(self, name, /, **spec):
+        path = self.path(name + ".yaml")
+        with open(path, "w") as file:
+            json.dump(spec, file)
+        return path
+
+    def npy(self, name, shape, descr, data):
+        """Writes a .npy file; `data` are the array's bytes."""
+        header = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {tuple(shape)!r}, }}"
+        header += " " * (63 - (10 + len(header)) % 64) + "\n"
+        path = self.path(name)
+        with open(path, "wb") as file:
+            file.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode())
+            file.write(data)
+        return path
+
+    def rows(self, name, count, width):
+        """A .npy file of uint8 [count, width] with content that depends on every byte's place."""
+        data = bytearray()
+        for row in range(count):
+            data += bytes((row * 131 + column * 7 + (row >> 8)) & 255 for column in range(width))
+        return self.npy(name, (count, width), "|u1", bytes(data))
+
+
+# What most tests load: 10 batches of numbers, in order.
+RANGE = {"dataset": {"kind": "range", "length": 100}, "batch": {"size": 10}, "seed": 1}
+
+
+def named(name, **extra):
+    return {"name": name, **RANGE, **extra}
+
+
+class LifeCase(TestCase):
+    """A daemon from its start to its end."""
+
+    def run_to_end(self, *args, **options):
+        return subprocess.run([DLOADERD, *args], stdin=subprocess.DEVNULL, capture_output=True,
+                              text=True, timeout=PATIENCE, **options)
+
+    def assert_does_not_start(self, want, *args, status=1):
+        done = self.run_to_end(*args)
+        self.assertEqual((done.returncode, done.stdout), (status, ""), done.stderr)
+        if status == 1:
+            self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+            self.assertTrue(done.stderr.startswith("<3>dloaderd: "), done.stderr)
+        self.assertIn(want, done.stderr)
+
+    def streaming(self, daemon, name="streaming", **spec):
+        """A client in the middle of an epoch: (client, loader, stream, batches it holds)."""
+        client = self.client(daemon)
+        loader = client.open(named(name, **spec))["loader"]
+        stream = client.start(loader)
+        return client, loader, stream["stream"], client.next_batches()
+
+    def finish_epoch(self, client, batches):
+        """Takes the rest of the stream; the steps of it all."""
+        steps = []
+        while batches:
+            for batch in batches:
+                steps.append(batch.step)
+                batch.release()
+            batches = client.next_batches()
+        return steps
+
+    def assert_shut_down(self, client):
+        """The daemon takes its leave."""
+        while True:
+            message = client.recv()
+            self.assertIsNotNone(message, "the connection ended without a word")
+            if message[0] == ERROR and message[1] == 0:
+                break
+        self.assertEqual(message[4], "the daemon is shutting down")
+        self.assertIsNone(client.recv())
+
+    def assert_ends(self, daemon, status=0):
+        try:
+            self.assertEqual(daemon.process.wait(PATIENCE), status, daemon.log)
+        except subprocess.TimeoutExpired:
+            self.fail(f"the daemon did not end:\n{daemon.log}")
+
+
+def dlctl(*args, check=True, daemon=None):
+    """Runs dlctl; returns the finished process with text output."""
+    command = [DLCTL, *args]
+    if daemon:
+        command += ["--socket", daemon.socket]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=4 * PATIENCE)
+    if check and done.returncode != 0:
+        raise AssertionError(f"{command} exited with {done.returncode}: {done.stderr}")
+    return done
+
+
+def dlctl_json(*args, daemon=None):
+    return json.loads(dlctl(*args, "--json", daemon=daemon).stdout)
+
+
+def main():
+    unittest.main(verbosity=2, argv=[sys.argv[0], *sys.argv[1:]])

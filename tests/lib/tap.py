@@ -1,0 +1,101 @@
+"""Runs a file of unittest cases and prints TAP, so that every case is counted by itself.
+
+    tap.py FILE           the file is imported with its folder first on the path
+"""
+
+import importlib.util
+import os
+import pathlib
+import sys
+import traceback
+import unittest
+
+
+class TapResult(unittest.TestResult):
+    """One line for each case; a failed subtest makes its case fail, once."""
+
+    def __init__(self, out):
+        super().__init__()
+        self.out = out
+        self.told = 0
+        self.verdict = None
+
+    def tell(self, line):
+        print(line, file=self.out, flush=True)
+
+    def startTest(self, test):
+        super().startTest(test)
+        self.verdict = ("ok", "")
+
+    def stopTest(self, test):
+        super().stopTest(test)
+        self.report(test, self.verdict)
+
+    def report(self, test, verdict):
+        self.told += 1
+        name = test.id().replace("#", "")
+        self.tell(f"{verdict[0]} {self.told} - {name}{verdict[1]}")
+
+    def fail(self, test, error):
+        for line in "".join(traceback.format_exception(*error)).splitlines():
+            self.tell(f"# {line}")
+        if hasattr(test, "test_case") or isinstance(test, unittest.TestCase):
+            self.verdict = ("not ok", "")
+        else:  # setUpClass, setUpModule: no case was started
+            self.report(test, ("not ok", ""))
+
+    def addError(self, test, err):
+        super().addError(test, err)
+        self.fail(test, err)
+
+    def addFailure(self, test, err):
+        super().addFailure(test, err)
+        self.fail(test, err)
+
+    def addSubTest(self, test, subtest, err):
+        super().addSubTest(test, subtest, err)
+        if err:
+            self.tell(f"# in {subtest}")
+            self.fail(test, err)
+
+    def addSkip(self, test, reason):
+        super().addSkip(test, reason)
+        skip = ("ok", " # SKIP " + " ".join(reason.split()))
+        if isinstance(test, unittest.TestCase):
+            if self.verdict[0] == "ok":
+                self.verdict = skip
+        else:
+            self.report(test, skip)
+
+    def addExpectedFailure(self, test, err):
+        super().addExpectedFailure(test, err)
+
+    def addUnexpectedSuccess(self, test):
+        super().addUnexpectedSuccess(test)
+        self.tell("# passed, though it was expected to fail")
+        self.verdict = ("not ok", "")
+
+
+def run(path, out):
+    path = pathlib.Path(path).resolve()
+    sys.path.insert(0, str(path.parent))
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    result = TapResult(out)
+    unittest.defaultTestLoader.loadTestsFromModule(module).run(result)
+    if result.told == 0:
+        print("1..0 # SKIP there is no case in it", file=out)
+        return 1
+    print(f"1..{result.told}", file=out)
+    return 0 if result.wasSuccessful() else 1
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: tap.py FILE")
+    # Whatever a test prints goes to standard error: standard output is the protocol's.
+    protocol = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    sys.exit(run(sys.argv[1], protocol))
