@@ -1,0 +1,78 @@
+"""The key table of dloaderd.conf(5), made from daemon/serve/config.def.
+
+    config_man.py DEF PAGE           exit status 1 if the page's table is not the one of DEF
+    config_man.py --write DEF PAGE   puts it there
+"""
+
+import ast
+import pathlib
+import re
+import sys
+
+BEGIN = "; keys from daemon/serve/config.def begin here"
+END = "; keys from daemon/serve/config.def end here"
+
+STRING = r'"(?:[^"\\]|\\.)*"'
+ENTRY = re.compile(rf"^CONFIG\(([\w.]+),\s*(\w+),\s*({STRING}),\s*((?:{STRING}\s*)+)\)", re.MULTILINE)
+
+TYPES = {
+    "STRING": "text",
+    "MODE": "octal digits in quotes",
+    "LIST": "list of texts",
+    "DURATION": "duration",
+    "COUNT": "positive integer",
+    "BYTES": "size",
+    "LEVEL": "word",
+}
+
+
+def entries(text):
+    """[(key, type, default, meaning)]; ValueError when an entry is not understood."""
+    found = [(key, kind, ast.literal_eval(default), ast.literal_eval(f"({meaning})"))
+             for key, kind, default, meaning in ENTRY.findall(text)]
+    told = len(re.findall(r"^CONFIG\(", text, re.MULTILINE))
+    if len(found) != told or not found:
+        raise ValueError(f"understood {len(found)} of {told} entries")
+    return found
+
+
+def escape(text):
+    return re.sub(r"([\\*_])", r"\\\1", text)
+
+
+def table(text):
+    out = []
+    for key, kind, default, meaning in entries(text):
+        if kind == "LEVEL":
+            meaning = "one of " + meaning
+        shown = {"STRING": f'"{default}"', "MODE": f'"{default}"'}.get(kind, default)
+        out.append(f"*{escape(key)}* ({TYPES[kind]}, default {escape(shown)})\n"
+                   f"\t{escape(meaning[0].upper() + meaning[1:])}.\n")
+    return "\n".join(out)
+
+
+def replace(page, made):
+    """The page with the table between its marks."""
+    head, mark, rest = page.partition(BEGIN + "\n")
+    _, mark2, tail = rest.partition(END + "\n")
+    if not mark or not mark2:
+        raise ValueError(f"needs the lines '{BEGIN}' and '{END}'")
+    return f"{head}{mark}\n{made}\n{mark2}{tail}"
+
+
+def main(argv):
+    write = argv[1:2] == ["--write"]
+    definitions, path = (pathlib.Path(name) for name in argv[-2:])
+    page = path.read_text(encoding="utf-8")
+    wanted = replace(page, table(definitions.read_text(encoding="utf-8")))
+    if write:
+        path.write_text(wanted, encoding="utf-8")
+    elif page != wanted:
+        print(f"{path} is not what {definitions} says; run "
+              f"tests/tools/config_man.py --write {definitions} {path}")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

@@ -1,0 +1,117 @@
+"""Checks who includes whom: nothing includes upward.
+
+    layers.py [ROOT]      prints FILE:LINE: what is wrong; exit status 1 if there was anything
+
+A file belongs to the layer with the longest matching path. Own headers are included by their path
+from the root, so that every edge can be read off the line. Headers of other libraries are confined
+to the files that are their one door; all other headers are free.
+"""
+
+import pathlib
+import re
+import sys
+
+# Layer → the layers it may include, besides itself. Public: the face that strangers include.
+LAYERS = {
+    "proto/": set(),
+    "daemon/plan/": {"proto/"},
+    "daemon/data/": {"proto/"},
+    "daemon/worker/": {"proto/", "daemon/data/"},
+    "daemon/serve/": {"proto/", "daemon/plan/"},
+    "client/": {"proto/", "client/dlclient.h"},
+    "client/dlclient.h": set(),
+    "client/dlctl/": {"proto/", "client/dlclient.h"},
+    "client/dlctl/plan.c": {"proto/", "client/dlclient.h", "client/dlctl/", "daemon/plan/",
+                            "daemon/data/"},
+    "client/dlctl/check.c": {"proto/", "client/dlclient.h", "client/dlctl/", "daemon/plan/",
+                             "daemon/data/"},
+    # Compiled as a stranger's program would be: <dlclient.h> alone.
+    "client/examples/": set(),
+    "tests/": {"proto/", "daemon/plan/", "daemon/data/", "daemon/worker/", "daemon/serve/",
+               "client/", "client/dlclient.h", "client/dlctl/"},
+}
+
+# Header of another library (by its beginning) → where it may be included.
+DOORS = {
+    "uv.h": ("daemon/serve/",),
+    "uv/": ("daemon/serve/",),
+    "systemd/": ("daemon/serve/notify.c",),
+    "msgpack": ("proto/codec.c", "proto/scan.c", "proto/value.c", "proto/value_msgpack.c"),
+    "yaml.h": ("proto/yaml.c",),
+    "zlib.h": ("daemon/data/",),
+    "Random123/": ("daemon/plan/", "daemon/data/"),
+    "jansson.h": ("client/dlctl/",),
+    "pthread.h": (),
+    "dlclient.h": ("client/examples/",),
+}
+
+# The plan is a pure function: no files, no clock, no output, no other process.
+IMPURE = re.compile(r"(fcntl|poll|signal|stdio|time|threads|sys/(file|socket|stat|time|wait)|"
+                    r"sys/(epoll|eventfd|random|types))\.h$")
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
+
+
+def layer_of(path):
+    found = [layer for layer in LAYERS if path == layer or
+             (layer.endswith("/") and path.startswith(layer))]
+    return max(found, key=len) if found else None
+
+
+def check_own(root, path, target):
+    """What is wrong with path including the project's own header target; None: nothing."""
+    layer = layer_of(path)
+    if not (root / target).is_file():
+        return f'"{target}" is not a path from the root of the project'
+    other = layer_of(target)
+    if other is None:
+        return f'"{target}" belongs to no layer'
+    if layer == "client/dlclient.h":
+        return f'the public header includes "{target}": it stands alone'
+    if other != layer and other not in LAYERS[layer]:
+        allowed = ", ".join(sorted(LAYERS[layer])) or "nothing but itself"
+        return f'{layer} must not include "{target}"; it may include {allowed}'
+    return None
+
+
+def check_foreign(path, target):
+    for header, doors in DOORS.items():
+        if target.startswith(header) and not path.startswith(("tests/", *doors)):
+            where = " and ".join(doors) or "no file"
+            return f"<{target}> may be included by {where} alone"
+    if path.startswith("daemon/plan/") and IMPURE.match(target):
+        return f"<{target}>: the plan does no I/O and reads no clock"
+    return None
+
+
+def check_file(root, path):
+    """Yields (line, what is wrong)."""
+    if layer_of(path) is None:
+        yield 1, "belongs to no layer; name its folder in tests/tools/layers.py"
+        return
+    text = (root / path).read_text(encoding="utf-8")
+    for number, line in enumerate(text.splitlines(), 1):
+        match = INCLUDE.match(line)
+        if not match:
+            continue
+        quoted, target = match.group(1) == '"', match.group(2)
+        wrong = check_own(root, path, target) if quoted else check_foreign(path, target)
+        if wrong:
+            yield number, wrong
+
+
+def check(root):
+    root = pathlib.Path(root)
+    wrong = []
+    for folder in sorted({layer.split("/")[0] for layer in LAYERS}):
+        for file in sorted((root / folder).rglob("*")):
+            if file.suffix in (".c", ".h", ".def"):
+                path = file.relative_to(root).as_posix()
+                wrong += [f"{path}:{line}: {what}" for line, what in check_file(root, path)]
+    return wrong
+
+
+if __name__ == "__main__":
+    problems = check(sys.argv[1] if len(sys.argv) > 1 else ".")
+    print("\n".join(problems), end="\n" if problems else "")
+    sys.exit(1 if problems else 0)

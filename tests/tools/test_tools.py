@@ -1,0 +1,282 @@
+"""The checks of ./dev themselves: each finds what it is there to find, and is quiet otherwise."""
+
+import contextlib
+import io
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import config_man
+import layers
+import summary
+import text
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+
+
+class Layers(unittest.TestCase):
+    def wrong(self, files):
+        with tempfile.TemporaryDirectory() as folder:
+            for path, content in files.items():
+                file = pathlib.Path(folder, path)
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(content)
+            return layers.check(folder)
+
+    def include(self, path, target, existing=True):
+        files = {target: ""} if existing else {}
+        return self.wrong({**files, path: f'#include "{target}"\n'})
+
+    def test_this_tree_is_clean(self):
+        self.assertEqual(layers.check(ROOT), [])
+
+    def test_downward_edges_are_fine(self):
+        for path, target in [
+                ("daemon/plan/a.c", "proto/base.h"),
+                ("daemon/worker/a.c", "daemon/data/fetch.h"),
+                ("daemon/serve/a.c", "daemon/plan/plan.h"),
+                ("client/a.c", "client/b.h"),
+                ("client/a.c", "client/dlclient.h"),
+                ("client/dlctl/run.c", "client/dlclient.h"),
+                ("client/dlctl/check.c", "daemon/data/fetch.h"),
+                ("client/dlctl/plan.c", "client/dlctl/verbs.h"),
+                ("tests/unit/a.c", "daemon/serve/slot.h")]:
+            with self.subTest(path=path, target=target):
+                self.assertEqual(self.include(path, target), [])
+
+    def test_upward_and_sideward_edges_are_found(self):
+        for path, target in [
+                ("proto/a.c", "daemon/plan/plan.h"),
+                ("proto/a.h", "client/dlclient.h"),
+                ("daemon/plan/a.c", "daemon/data/fetch.h"),
+                ("daemon/data/a.c", "daemon/plan/plan.h"),
+                ("daemon/data/a.c", "daemon/worker/worker.h"),
+                ("daemon/serve/a.c", "daemon/data/fetch.h"),
+                ("daemon/serve/a.c", "daemon/worker/worker.h"),
+                ("daemon/worker/a.c", "daemon/plan/plan.h"),
+                ("client/a.c", "daemon/plan/plan.h"),
+                ("client/a.c", "client/dlctl/verbs.h"),
+                ("client/dlctl/run.c", "daemon/data/fetch.h"),
+                ("client/dlctl/run.c", "client/connection.h"),
+                ("client/dlclient.h", "proto/base.h"),
+                ("client/examples/a.c", "client/dlclient.h"),
+                ("daemon/serve/a.c", "tests/lib/harness.h")]:
+            with self.subTest(path=path, target=target):
+                found = self.include(path, target)
+                self.assertEqual(len(found), 1, found)
+                self.assertTrue(found[0].startswith(f"{path}:1: "), found)
+
+    def test_paths_start_at_the_root(self):
+        found = self.wrong({"proto/a.c": '\n#include "base.h"\n', "proto/base.h": ""})
+        self.assertEqual(found, ['proto/a.c:2: "base.h" is not a path from the root of the project'])
+
+    def test_a_file_of_no_layer_is_found(self):
+        self.assertEqual(len(self.wrong({"daemon/new/a.c": ""})), 1)
+
+    def test_foreign_headers_have_doors(self):
+        for path, header, good in [
+                ("daemon/serve/loop.c", "uv.h", True),
+                ("daemon/worker/loop.c", "uv.h", False),
+                ("proto/a.c", "uv.h", False),
+                ("proto/codec.c", "msgpack.h", True),
+                ("client/connection.c", "msgpack.h", False),
+                ("daemon/serve/a.c", "msgpack/unpack.h", False),
+                ("daemon/plan/a.c", "stdio.h", False),
+                ("daemon/plan/a.c", "sys/stat.h", False),
+                ("daemon/plan/a.c", "stdlib.h", True),
+                ("daemon/serve/a.c", "pthread.h", False),
+                ("tests/unit/a.c", "msgpack.h", True)]:
+            with self.subTest(path=path, header=header):
+                found = self.wrong({path: f"#  include <{header}>\n"})
+                self.assertEqual(found == [], good, found)
+
+    def test_the_command_fails_on_a_violation(self):
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "proto").mkdir()
+            pathlib.Path(folder, "proto/a.c").write_text("#include <uv.h>\n")
+            done = subprocess.run([sys.executable, HERE / "layers.py", folder],
+                                  stdout=subprocess.PIPE, text=True)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("proto/a.c:1: <uv.h>", done.stdout)
+
+
+class Text(unittest.TestCase):
+    def wrong(self, path, content):
+        data = content if isinstance(content, bytes) else content.encode()
+        return [f"{line}: {what}" for line, what in text.check_text(path, data)]
+
+    def test_clean_text(self):
+        self.assertEqual(self.wrong("a.c", "int a;\n\nint f(void)\n{\n    return 1;\n}\n"), [])
+        self.assertEqual(self.wrong("Makefile", "a:\n\tb\n"), [])
+        self.assertEqual(self.wrong("a.c", ""), [])
+
+    def test_blanks_tabs_and_ends(self):
+        self.assertEqual(self.wrong("a.md", "a\nb \n"), ["2: blanks at the end of the line"])
+        self.assertEqual(len(self.wrong("a.c", "a\n\tb\n")), 1)
+        self.assertEqual(self.wrong("a.c", "a"), ["1: no newline at the end of the file"])
+        self.assertEqual(self.wrong("a.c", b"a\n\xff\n"), ["2: is not UTF-8"])
+
+    def test_lengths(self):
+        def function(lines):
+            return "/* why */\nstatic int f(int a,\n             int b)\n{\n" + \
+                "    a;\n" * (lines - 4) + "}\n"
+        found = list(text.functions(function(20).splitlines()))
+        self.assertEqual(found, [("f", 2, 20)])
+        self.assertEqual(self.wrong("a.c", function(text.MAX_FUNCTION)), [])
+        self.assertEqual(self.wrong("a.c", function(text.MAX_FUNCTION + 1)),
+                         [f"2: f() has {text.MAX_FUNCTION + 1} lines; {text.MAX_FUNCTION} are the "
+                          "most"])
+        self.assertEqual(self.wrong("a.py", "a\n" * text.MAX_FILE), [])
+        self.assertEqual(len(self.wrong("a.py", "a\n" * (text.MAX_FILE + 1))), 1)
+
+
+class Summary(unittest.TestCase):
+    def run_of(self, *tests, status=0):
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            code = summary.summarize([{"name": "t", "command": ["t"], **t} for t in tests], status)
+        return code, out.getvalue().splitlines()[-1], out.getvalue()
+
+    def test_tap_cases(self):
+        code, last, out = self.run_of({"result": "OK", "stdout":
+                                       "1..4\nok 1 - a\nok 2 - b # SKIP no torch\nok 3\n"
+                                       "not ok 4 - d # TODO later\n"})
+        self.assertEqual((code, last), (0, "3 passed, 0 failed, 1 skipped"))
+        self.assertIn("t: b: no torch", out)
+
+    def test_tap_failure_shows_the_log(self):
+        code, last, out = self.run_of({"result": "FAIL", "stderr": "expected 1\n",
+                                       "stdout": "1..2\nok 1 - a\nnot ok 2 - b\n"})
+        self.assertEqual((code, last), (1, "1 passed, 1 failed"))
+        self.assertIn("expected 1", out)
+
+    def test_cmocka_skip(self):
+        _, last, _ = self.run_of({"result": "OK", "stdout": "1..1\nnot ok 1 # SKIP a\n"})
+        self.assertEqual(last, "0 passed, 0 failed, 1 skipped")
+
+    def test_a_crash_after_good_cases_is_a_failure(self):
+        for result in ("ERROR", "FAIL", "TIMEOUT", "INTERRUPT", "UNEXPECTEDPASS"):
+            with self.subTest(result=result):
+                self.assertEqual(self.run_of({"result": result, "stdout": "1..2\nok 1 - a\n"})[:2],
+                                 (1, "1 passed, 1 failed"))
+
+    def test_programs(self):
+        code, last, out = self.run_of({"result": "OK"}, {"result": "SKIP", "stdout": "no systemd"},
+                                      {"result": "FAIL", "stdout": "boo"})
+        self.assertEqual((code, last), (1, "1 passed, 1 failed, 1 skipped"))
+        self.assertIn("t: no systemd", out)
+        self.assertIn("boo", out)
+
+    def test_unittest_programs(self):
+        _, last, _ = self.run_of({"result": "OK", "stderr": "..\nRan 2 tests in 0.1s\n\nOK\n"})
+        self.assertEqual(last, "2 passed, 0 failed")
+        code, last, _ = self.run_of({"result": "FAIL", "stderr": "Ran 5 tests in 0.1s\n\nFAILED "
+                                     "(failures=1, errors=1, skipped=1)\n"})
+        self.assertEqual((code, last), (1, "2 passed, 2 failed, 1 skipped"))
+        _, last, _ = self.run_of({"result": "FAIL", "stderr": "Ran 2 tests in 1s\n\nFAILED "
+                                  "(failures=9)\n"})
+        self.assertEqual(last, "0 passed, 2 failed")
+
+    def test_nothing_is_a_failure(self):
+        self.assertEqual(self.run_of()[:2], (1, "0 passed, 1 failed"))
+        self.assertEqual(self.run_of({"result": "OK"}, status=3)[:2], (1, "1 passed, 1 failed"))
+
+    def test_a_missing_log_is_a_failure(self):
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            self.assertEqual(summary.main(["summary.py", "/nonexistent/log"]), 1)
+        self.assertEqual(out.getvalue().splitlines()[-1], "0 passed, 1 failed")
+
+
+class Tap(unittest.TestCase):
+    def run_file(self, content):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "test_it.py")
+            path.write_text("import unittest\n" + content)
+            done = subprocess.run([sys.executable, HERE.parent / "lib" / "tap.py", path], text=True,
+                                  stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        lines = [line for line in done.stdout.splitlines() if not line.startswith("#")]
+        return done.returncode, lines
+
+    def test_each_case_has_a_line(self):
+        code, lines = self.run_file(
+            "class T(unittest.TestCase):\n"
+            " def test_a(self): print('ok 9 - not the protocol')\n"
+            " def test_b(self): self.skipTest('no such thing')\n"
+            " def test_c(self): self.fail('it is #1')\n"
+            " def test_d(self):\n"
+            "  for i in 0, 1:\n"
+            "   with self.subTest(i=i): self.fail('one')\n")
+        self.assertEqual(code, 1)
+        self.assertEqual(lines, ["ok 1 - test_it.T.test_a",
+                                 "ok 2 - test_it.T.test_b # SKIP no such thing",
+                                 "not ok 3 - test_it.T.test_c", "not ok 4 - test_it.T.test_d",
+                                 "1..4"])
+
+    def test_a_failing_set_up_is_a_failure(self):
+        code, lines = self.run_file("class T(unittest.TestCase):\n"
+                                    " @classmethod\n"
+                                    " def setUpClass(cls): raise OSError\n"
+                                    " def test_a(self): pass\n")
+        self.assertEqual((code, lines[-1]), (1, "1..1"))
+        self.assertTrue(lines[0].startswith("not ok 1 - setUpClass"), lines)
+
+    def test_a_skipped_class_tells_each_case(self):
+        code, lines = self.run_file("@unittest.skip('why')\nclass T(unittest.TestCase):\n"
+                                    " def test_a(self): pass\n")
+        self.assertEqual((code, lines), (0, ["ok 1 - test_it.T.test_a # SKIP why", "1..1"]))
+
+    def test_a_broken_or_empty_file_fails(self):
+        self.assertNotEqual(self.run_file("import no_such_module\n")[0], 0)
+        self.assertNotEqual(self.run_file("")[0], 0)
+
+
+class ConfigMan(unittest.TestCase):
+    DEF = ('/* CONFIG(key, type, default, meaning) */\n'
+           'CONFIG(socket, STRING, "/run/a_b", "where; " "and more")\n'
+           'CONFIG(limits.bytes, BYTES, "8GiB", "memory")\n')
+    PAGE = f"head\n{config_man.BEGIN}\n{config_man.END}\ntail\n"
+
+    def test_the_page_tells_the_settings(self):
+        definitions, page = ROOT / "daemon/serve/config.def", ROOT / "daemon/dloaderd.conf.5.scd"
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            status = config_man.main(["config_man.py", definitions, page])
+        self.assertEqual(status, 0, out.getvalue())
+
+    def test_the_example_names_each_setting_with_its_default(self):
+        example = (ROOT / "systemd/dloaderd.conf").read_text()
+        for key, kind, default, _ in config_man.entries(
+                (ROOT / "daemon/serve/config.def").read_text()):
+            with self.subTest(key=key):
+                section, _, name = key.rpartition(".")
+                line = "#" + ("  " if section else "") + name + ": "
+                found = [at[len(line):] for at in example.splitlines() if at.startswith(line)]
+                self.assertEqual(len(found), 1)
+                if kind != "LIST":
+                    self.assertEqual(found[0].strip('"'), default)
+
+    def test_a_difference_is_found_and_repaired(self):
+        with tempfile.TemporaryDirectory() as folder:
+            definitions, page = pathlib.Path(folder, "d"), pathlib.Path(folder, "p")
+            definitions.write_text(self.DEF)
+            page.write_text(self.PAGE)
+            with contextlib.redirect_stdout(io.StringIO()):
+                self.assertEqual(config_man.main(["", definitions, page]), 1)
+            self.assertEqual(config_man.main(["", "--write", definitions, page]), 0)
+            self.assertEqual(config_man.main(["", definitions, page]), 0)
+            made = page.read_text()
+        self.assertIn('*socket* (text, default "/run/a\\_b")\n\tWhere; and more.\n', made)
+        self.assertTrue(made.startswith("head\n") and made.endswith("tail\n"), made)
+
+    def test_what_is_not_understood_is_told(self):
+        for bad in ("", "CONFIG(a, STRING, 1, 2)\n"):
+            with self.subTest(bad=bad), self.assertRaises(ValueError):
+                config_man.entries(bad)
+        with self.assertRaises(ValueError):
+            config_man.replace("no marks\n", "")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,72 @@
+"""Checks what no formatter does: blanks at line ends, tabs in C, lengths of functions and files.
+
+    text.py FILE...       prints FILE:LINE: what is wrong; exit status 1 if there was anything
+"""
+
+import re
+import sys
+
+MAX_FUNCTION = 100
+MAX_FILE = 800
+CODE = (".c", ".h", ".def", ".py", ".sh")
+
+# A formatted function body opens and closes in the first column.
+FUNCTION_NAME = re.compile(r"(\w+)\(")
+
+
+def functions(lines):
+    """Yields (name, first line, number of lines) of each function, signature included."""
+    start = None
+    for number, line in enumerate(lines, 1):
+        if line == "{":
+            start = number
+            # Up to the line that ended what stands before the function.
+            while start > 1 and lines[start - 2].strip() and lines[start - 2][0] not in "#}/" \
+                    and not lines[start - 2].endswith((";", "*/")):
+                start -= 1
+        elif line == "}" and start:
+            match = FUNCTION_NAME.search(" ".join(lines[start - 1 : number]))
+            yield match.group(1) if match else "?", start, number - start + 1
+            start = None
+
+
+def check_text(path, data):
+    """Yields (line, what is wrong)."""
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        yield data[: error.start].count(b"\n") + 1, "is not UTF-8"
+        return
+    lines = text.split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    elif text:
+        yield len(lines), "no newline at the end of the file"
+    for number, line in enumerate(lines, 1):
+        if line != line.rstrip():
+            yield number, "blanks at the end of the line"
+        if "\t" in line and path.endswith((".c", ".h", ".def")):
+            yield number, "a tab; C is indented by four spaces"
+    if path.endswith(CODE) and len(lines) > MAX_FILE:
+        yield len(lines), f"{len(lines)} lines; {MAX_FILE} are the most a file may have"
+    if path.endswith(".c"):
+        for name, number, length in functions(lines):
+            if length > MAX_FUNCTION:
+                yield number, f"{name}() has {length} lines; {MAX_FUNCTION} are the most"
+
+
+def main(paths):
+    status = 0
+    for path in paths:
+        with open(path, "rb") as file:
+            data = file.read()
+        if b"\0" in data:  # not text
+            continue
+        for number, wrong in check_text(path, data):
+            print(f"{path}:{number}: {wrong}")
+            status = 1
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
