@@ -1,0 +1,100 @@
+/*
+ * What the benchmark's programs share: a clock, the trainer's touch of a batch, option parsing and
+ * the rhythm of runs. Single-threaded programs; no state.
+ *
+ * A program run with --serve waits for a line on standard input before each run and answers it
+ * with one line of JSON, so that bench.py can interleave contenders that stay warm. End of input
+ * ends it. Without --serve it runs once.
+ */
+#ifndef DL_BENCH_H
+#define DL_BENCH_H
+
+#include <errno.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "proto/base.h"
+
+enum touch { TOUCH_NONE, TOUCH_FIRST, TOUCH_ALL };
+
+static inline double bench_now_s(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
+}
+
+static inline bool bench_parse_touch(const char *text, enum touch *ret)
+{
+    static const char *const names[] = {"none", "first", "all"};
+
+    for (unsigned i = 0; i < ARRAY_SIZE(names); i++) {
+        if (strcmp(text, names[i]) == 0) {
+            *ret = (enum touch)i;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A decimal number ≤ max; no sign, no space, nothing after it. */
+static inline bool bench_parse_u64(const char *text, uint64_t max, uint64_t *ret)
+{
+    char *end;
+
+    if (*text < '0' || *text > '9')
+        return false;
+    errno = 0;
+    unsigned long long n = strtoull(text, &end, 10);
+    if (errno != 0 || *end != '\0' || n > max)
+        return false;
+    *ret = n;
+    return true;
+}
+
+static inline bool bench_parse_seconds(const char *text, double *ret)
+{
+    char *end;
+
+    if (*text < '0' || *text > '9')
+        return false;
+    double s = strtod(text, &end);
+    if (*end != '\0' || !(s <= 86400))
+        return false;
+    *ret = s;
+    return true;
+}
+
+/*
+ * Reads what the trainer reads: the first 8 bytes, or one word of each cache line. The empty
+ * instruction uses the sum, so that the compiler cannot leave the reads out.
+ */
+static inline void bench_touch(const void *data, uint64_t bytes, enum touch touch)
+{
+    enum { LINE = 64 };
+    uint64_t end = touch == TOUCH_NONE ? 0 : touch == TOUCH_FIRST ? min_u64(bytes, 1) : bytes;
+    uint64_t sum = 0;
+
+    for (uint64_t at = 0; at < end; at += LINE) {
+        uint64_t word = 0;
+        memcpy(&word, (const char *)data + at, min_u64(sizeof word, bytes - at));
+        sum += word;
+    }
+    __asm__ volatile("" : : "r"(sum));
+}
+
+/* True when another run is due: the next line of input, or once without --serve. */
+static inline bool bench_next_run(bool serve, uint64_t runs_done)
+{
+    int c;
+
+    if (!serve)
+        return runs_done == 0;
+    do
+        c = getchar();
+    while (c != '\n' && c != EOF);
+    return c != EOF;
+}
+
+#endif

@@ -1,0 +1,169 @@
+#!/usr/bin/python3
+"""How fast: dloaderd and its client against the same copies by one thread, and against PyTorch.
+
+Everything in one run on one machine, contenders interleaved, because absolute figures drift and
+only ratios of neighbours mean something. Makes its data in a private directory (TMPDIR), starts
+its own dloaderd there, and leaves nothing behind. Exit status: 0 measured (whatever came out),
+1 could not, 2 usage.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import platform
+import shutil
+import signal
+import sys
+import tempfile
+from contextlib import ExitStack
+
+import contenders
+import report
+from contenders import BenchError
+
+QUIET_LOAD = 0.5
+
+
+def machine():
+    cpu = platform.machine()
+    with open('/proc/cpuinfo', encoding='utf-8') as f:
+        for line in f:
+            if line.startswith('model name'):
+                cpu = line.split(':', 1)[1].strip()
+                break
+    memory = os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE')
+    return {'cpu': cpu, 'cores': len(os.sched_getaffinity(0)), 'memory_bytes': memory,
+            'kernel': platform.release()}
+
+
+def build_options(build):
+    """What the build was configured for, from Meson's own record; '?' outside a build folder."""
+    try:
+        with open(os.path.join(build, 'meson-info/intro-buildoptions.json'), encoding='utf-8') as f:
+            values = {o['name']: o['value'] for o in json.load(f)}
+    except OSError:
+        values = {}
+    return {k: str(values.get(k, '?')) for k in ('buildtype', 'b_sanitize')}
+
+
+def warnings(load, build, quick):
+    out = ['a quick run: too little of everything to be a measurement'] if quick else []
+    if load > QUIET_LOAD:
+        out.append(f'the load average is {load:.2f}: something else is running; the figures are'
+                   ' worth little')
+    if build['buildtype'] not in ('release', '?') or build['b_sanitize'] not in ('none', '?'):
+        out.append(f"this is a {build['buildtype']} build, sanitizers {build['b_sanitize']};"
+                   ' measure with `meson setup --buildtype=release`')
+    return out
+
+
+def say(message):
+    if sys.stderr.isatty():
+        print(f'\r\033[K{message}', end='', file=sys.stderr, flush=True)
+
+
+def measure_row(row, table, args, tmp, socket):
+    """{contender: [run, ...]}, after one warm-up run each; a round starts with another each time,
+    so that nobody always follows the same neighbour."""
+    path = os.path.join(tmp, f'{row.name}.npy')
+    say(f'{row.name}: writing {row.rows * row.row_bytes >> 20} MiB')
+    contenders.write_data(row, path)
+    setting = contenders.Setting(row, path, args.build, socket, tmp, args.touch)
+    runs = {c.name: [] for c in table}
+    with ExitStack() as stack:
+        stack.callback(os.unlink, path)
+        alive = []
+        for c in table:
+            say(f'{row.name}: warming up {c.name}')
+            process = stack.enter_context(
+                contenders.Process(f'{row.name} {c.name}', c.command(setting), tmp))
+            process.run()
+            alive.append((c, process))
+        for i in range(args.runs):
+            for c, process in alive[i % len(alive):] + alive[:i % len(alive)]:
+                say(f'{row.name}: run {i + 1} of {args.runs}: {c.name}')
+                runs[c.name].append(process.run())
+    return runs
+
+
+def row_result(row, table, runs):
+    results = {c.name: report.summary(runs[c.name], c.kind in row.caps) for c in table}
+    return {'name': row.name, 'batch': row.batch, 'row_bytes': row.row_bytes, 'rows': row.rows,
+            'prefetch': row.prefetch, 'slots': row.prefetch + 1, 'whole_epochs': not row.caps,
+            'contenders': results, 'ratios': report.ratios(results),
+            'bars': report.bars(row.name, results)}
+
+
+def bench(args, rows, tmp):
+    load = os.getloadavg()[0]
+    torches = [] if args.no_torch else contenders.find_torches(args.torch, os.environ)
+    table = contenders.contenders(torches)
+    build = build_options(args.build)
+    result = {'machine': machine(), 'load_average': load, 'build': build,
+              'warnings': warnings(load, build, args.quick), 'runs': args.runs, 'quick': args.quick,
+              'versions': {'dloaderd': None, 'torch': [v for _, v in torches]}, 'rows': []}
+    with contenders.Daemon(args.build, tmp) as daemon:
+        for row in rows:
+            runs = measure_row(row, table, args, tmp, daemon.socket)
+            result['versions']['dloaderd'] = runs['dloaderd w1'][0]['version']
+            result['rows'].append(row_result(row, table, runs))
+    say('')
+    result['missed'] = sum(b['met'] is False for r in result['rows'] for b in r['bars'])
+    return result
+
+
+def positive(value):
+    n = int(value)
+    if n < 1:
+        raise argparse.ArgumentTypeError(f'{value} is not a positive integer')
+    return n
+
+
+def parse(argv):
+    p = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+    p.add_argument('--build', required=True, metavar='DIR', help='build folder, of a release')
+    p.add_argument('--json', action='store_true', help='one object instead of the table')
+    p.add_argument('--rows', metavar='NAME,…', default=','.join(contenders.ROWS),
+                   help='of ' + ', '.join(contenders.ROWS))
+    p.add_argument('--runs', type=positive, default=5, help='of each contender (5)')
+    p.add_argument('--prefetch', type=positive, help="instead of each row's own")
+    p.add_argument('--touch', choices=('none', 'first', 'all'), default='first',
+                   help='what the trainer reads: nothing, 8 bytes, every cache line')
+    p.add_argument('--torch', action='append', default=[], metavar='PYTHON',
+                   help='interpreter with PyTorch (/usr/bin/python3 if it has); may be repeated;'
+                   ' DLOADER_TORCH_PYTHONS adds more, joined by colons')
+    p.add_argument('--no-torch', action='store_true', help='leave PyTorch out')
+    p.add_argument('--quick', action='store_true', help='show that it works; measures nothing')
+    args = p.parse_args(argv)
+    rows = []
+    for name in args.rows.split(','):
+        if name not in contenders.ROWS:
+            p.error(f"--rows: {name!r} is none of {', '.join(contenders.ROWS)}")
+        row = contenders.ROWS[name]
+        row = contenders.quick(row) if args.quick else row
+        rows.append(dataclasses.replace(row, prefetch=args.prefetch or row.prefetch))
+    return args, rows
+
+
+def main(argv):
+    args, rows = parse(argv)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    tmp = tempfile.mkdtemp(prefix='dlbench-')
+    try:
+        result = bench(args, rows, tmp)
+    except BenchError as e:
+        say('')
+        print(json.dumps({'error': {'message': str(e)}}) if args.json else f'bench: {e}',
+              file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    finally:
+        shutil.rmtree(tmp, ignore_errors=True)
+    print(json.dumps(result) if args.json else report.text(result))
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,294 @@
+"""The rows and contenders of the benchmark, and how each is run.
+
+A row is a kind of work: so many samples of such a shape, batches of such a size. A contender is a
+program that does it. Both are tables: a new row or contender is one entry. A contender's process
+lives as long as its row, answers each empty line on its standard input with one run, and prints
+that run's times as a line of JSON; so runs can be interleaved while everybody stays warm.
+"""
+
+import json
+import os
+import random
+import select
+import socket
+import subprocess
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Callable
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SEED = 42
+START_TIMEOUT_S = 60
+RUN_TIMEOUT_S = 300
+
+
+class BenchError(Exception):
+    """Something the person at the terminal can mend; the text says how."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """`caps`: batches after which a contender of that kind leaves its epoch; empty: whole epochs.
+
+    Where epochs are whole their start and end count in the rate. Where they are left early, the
+    time to the first batch does not: it is the price of a whole epoch, paid for a part of one.
+    """
+    name: str
+    rows: int
+    shape: tuple
+    dtype: str          # as NumPy writes it
+    item_bytes: int
+    batch: int
+    prefetch: int       # of the loader, batches for each worker
+    seconds: float      # of one run, about
+    caps: dict
+
+    @property
+    def row_bytes(self):
+        n = self.item_bytes
+        for d in self.shape:
+            n *= d
+        return n
+
+
+ROWS = {row.name: row for row in (
+    Row('256x3K', 60_000, (3072,), '|u1', 1, 256, 16, 0.6, {}),
+    Row('8x16K', 20_000, (4096,), '<i4', 4, 8, 16, 0.6, {}),
+    Row('64x147K', 4_000, (3, 224, 224), '|u1', 1, 64, 3, 0.6, {}),
+    Row('1x64B', 1_000_000, (16,), '<f4', 4, 1, 64, 0.6,
+        {'dloaderd': 100_000, 'torch w2': 1_000, 'torch w0': 30_000}),
+)}
+
+
+def quick(row):
+    """The same work, too little of it to be a measurement: shows that everything runs."""
+    return Row(row.name, max(row.rows // 50, 4 * row.batch), row.shape, row.dtype, row.item_bytes,
+               row.batch, row.prefetch, 0.02, {k: max(20, v // 50) for k, v in row.caps.items()})
+
+
+# ---- data -----------------------------------------------------------------------------------
+
+
+def npy_header(row):
+    """Version 1.0 of the format, padded as numpy.save() pads it."""
+    shape = ', '.join(str(n) for n in (row.rows, *row.shape))
+    text = f"{{'descr': '{row.dtype}', 'fortran_order': False, 'shape': ({shape}), }}"
+    text += ' ' * (-(10 + len(text) + 1) % 64) + '\n'
+    return b'\x93NUMPY\x01\x00' + len(text).to_bytes(2, 'little') + text.encode('ascii')
+
+
+def write_data(row, path):
+    """Pseudo-random content, on disk before anything is timed so that no write-back disturbs."""
+    total = row.rows * row.row_bytes
+    there = os.statvfs(os.path.dirname(path))
+    if total > there.f_bavail * there.f_frsize:
+        raise BenchError(f'{path}: needs {total} bytes, {there.f_bavail * there.f_frsize} are left;'
+                         ' set TMPDIR to a place with room')
+    rng = random.Random(SEED)
+    with open(path, 'wb') as f:
+        f.write(npy_header(row))
+        for at in range(0, total, 1 << 22):
+            f.write(rng.randbytes(min(1 << 22, total - at)))
+        f.flush()
+        os.fsync(f.fileno())
+
+
+# ---- contenders -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a contender's command line is made from. `row` holds the prefetch in force."""
+    row: Row
+    npy: str
+    build: str
+    socket: str         # '' without a daemon
+    tmp: str
+    touch: str
+
+
+@dataclass(frozen=True)
+class Contender:
+    name: str
+    kind: str           # the key of Row.caps
+    command: Callable   # (Setting) -> argv
+    daemon: bool = False
+    version: str = ''
+
+
+def roofline_command(slots):
+    def command(s):
+        return [program(s.build, 'roofline'), '--npy', s.npy, '--rows', str(s.row.rows),
+                '--batch', str(s.row.batch), '--slots', str(slots or s.row.prefetch + 1),
+                '--seconds', str(s.row.seconds), '--seed', str(SEED), '--touch', s.touch]
+    return command
+
+
+def spec_of(s, workers):
+    return {'name': f'bench-{s.row.name}-w{workers}',
+            'dataset': {'kind': 'npy', 'files': s.npy},
+            'sampler': {'kind': 'random', 'order': 'torch'},
+            'batch': {'size': s.row.batch, 'drop_last': True},
+            'seed': SEED,
+            'workers': {'count': workers, 'prefetch': s.row.prefetch}}
+
+
+def dloaderd_command(workers):
+    def command(s):
+        path = os.path.join(s.tmp, f'{s.row.name}-w{workers}.json')
+        with open(path, 'w', encoding='utf-8') as f:
+            json.dump(spec_of(s, workers), f)
+        return [program(s.build, 'consumer'), '--spec', path, '--socket', s.socket,
+                '--seconds', str(s.row.seconds), '--touch', s.touch,
+                '--batches', str(s.row.caps.get('dloaderd', 0))]
+    return command
+
+
+def torch_command(python, workers):
+    """Reading a batch's first bytes would cost Python 2 µs a batch, which is not its loader's
+    doing: PyTorch is spared it, to its advantage."""
+    def command(s):
+        return [python, os.path.join(HERE, 'torch_loader.py'), '--npy', s.npy,
+                '--batch', str(s.row.batch), '--workers', str(workers), '--seed', str(SEED),
+                '--seconds', str(s.row.seconds),
+                '--touch', 'none' if s.touch == 'first' else s.touch,
+                '--batches', str(s.row.caps.get(f'torch w{workers}', 0))]
+    return command
+
+
+def contenders(torches):
+    """`torches`: [(python, version)]. The order is that of one round of runs."""
+    table = [
+        Contender('roofline', 'roofline', roofline_command(0)),
+        Contender('roofline, 1 slot', 'roofline', roofline_command(1)),
+        Contender('dloaderd w1', 'dloaderd', dloaderd_command(1), daemon=True),
+        Contender('dloaderd w2', 'dloaderd', dloaderd_command(2), daemon=True),
+    ]
+    for python, version in torches:
+        for workers in (2, 0):
+            table.append(Contender(f'torch {version} w{workers}', f'torch w{workers}',
+                                   torch_command(python, workers), version=version))
+    return table
+
+
+# ---- processes ------------------------------------------------------------------------------
+
+
+PLACES = {
+    'roofline': ('tests/bench/roofline',),
+    'consumer': ('tests/bench/consumer',),
+    'dloaderd': ('daemon/dloaderd', 'daemon/serve/dloaderd'),
+    'dloader-worker': ('daemon/dloader-worker', 'daemon/worker/dloader-worker'),
+}
+
+
+def program(build, name):
+    for place in PLACES[name]:
+        path = os.path.join(build, place)
+        if os.access(path, os.X_OK):
+            return path
+    raise BenchError(f'{os.path.join(build, PLACES[name][0])}: not there; build it first with'
+                     f' `ninja -C {build}`')
+
+
+def tail(path, lines=5):
+    with open(path, encoding='utf-8', errors='replace') as f:
+        return '\n'.join(f.read().splitlines()[-lines:]) or '(it said nothing)'
+
+
+class Process:
+    """One contender at one row. Use as a context manager."""
+
+    def __init__(self, name, argv, tmp):
+        self.name = name
+        self.log = os.path.join(tmp, name.replace(' ', '-') + '.log')
+        with open(self.log, 'wb') as log:
+            self.child = subprocess.Popen(argv + ['--serve'], stdin=subprocess.PIPE,
+                                          stdout=subprocess.PIPE, stderr=log)
+
+    def run(self):
+        with suppress(BrokenPipeError):  # readline below says what happened
+            self.child.stdin.write(b'\n')
+            self.child.stdin.flush()
+        ready, _, _ = select.select([self.child.stdout], [], [], RUN_TIMEOUT_S)
+        if not ready:
+            raise BenchError(f'{self.name}: no answer in {RUN_TIMEOUT_S} s: {tail(self.log)}')
+        line = self.child.stdout.readline()
+        if not line:
+            raise BenchError(f'{self.name}: ended with status {self.child.wait()}:'
+                             f' {tail(self.log)}')
+        return json.loads(line)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        with suppress(BrokenPipeError):
+            self.child.stdin.close()
+        stop(self.child)
+        self.child.stdout.close()
+
+
+def stop(child):
+    """It has been asked to end; ends it, whatever it does."""
+    for end in (lambda: None, child.terminate, child.kill):
+        end()
+        try:
+            return child.wait(10)
+        except subprocess.TimeoutExpired:
+            continue
+    return None
+
+
+class Daemon:
+    """A private dloaderd with a socket of its own, for as long as the context lasts."""
+
+    def __init__(self, build, tmp):
+        self.socket = os.path.join(tmp, 'socket')
+        self.log = os.path.join(tmp, 'dloaderd.log')
+        config = os.path.join(tmp, 'dloaderd.yaml')
+        with open(config, 'w', encoding='utf-8') as f:
+            f.write(f'worker: {json.dumps(os.path.abspath(program(build, "dloader-worker")))}\n')
+        with open(self.log, 'wb') as log:
+            self.child = subprocess.Popen([program(build, 'dloaderd'), '--config', config,
+                                           '--socket', self.socket],
+                                          stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def __enter__(self):
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while True:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as s:
+                try:
+                    s.connect(self.socket)
+                    return self
+                except OSError as e:
+                    why = e
+            if self.child.poll() is not None or time.monotonic() > deadline:
+                self.__exit__()
+                raise BenchError(f'dloaderd did not start ({why}): {tail(self.log)}')
+            time.sleep(0.02)
+
+    def __exit__(self, *_):
+        if self.child.poll() is None:
+            self.child.terminate()
+        stop(self.child)
+
+
+def find_torches(given, environ):
+    """[(python, version)] of the interpreters that import torch; one asked for must."""
+    wanted = list(given) or ['/usr/bin/python3']
+    wanted += [p for p in environ.get('DLOADER_TORCH_PYTHONS', '').split(os.pathsep) if p]
+    found = []
+    for python in wanted:
+        try:
+            r = subprocess.run([python, '-c', 'import numpy, torch; print(torch.__version__)'],
+                               capture_output=True, text=True, timeout=START_TIMEOUT_S, check=False)
+            version, why = r.stdout.strip(), (r.stderr.splitlines() or ['no output'])[-1]
+        except (OSError, subprocess.TimeoutExpired) as e:
+            version, why = '', str(e)
+        if version and version not in [v for _, v in found]:
+            found.append((python, version))
+        elif not version and (given or python != '/usr/bin/python3'):
+            raise BenchError(f'{python}: cannot import numpy and torch: {why}')
+    return found

@@ -1,0 +1,171 @@
+"""From the runs of the contenders to rates, ratios, bars and the printed table. Pure."""
+
+from statistics import median
+
+
+def rate(run, capped):
+    """Batches a second of one run; see contenders.Row for what `capped` leaves out."""
+    if not capped or 'epochs' not in run:
+        return run['batches_per_s']
+    batches = sum(e['batches'] - 1 for e in run['epochs'])
+    seconds = sum(e['seconds'] - e['first_batch_s'] for e in run['epochs'])
+    return batches / seconds
+
+
+def summary(runs, capped):
+    """A contender at a row: its rates, and the median time to an epoch's first batch."""
+    rates = [rate(run, capped) for run in runs]
+    firsts = [e['first_batch_s'] for run in runs for e in run.get('epochs', ())]
+    return {
+        'batches_per_s': median(rates),
+        'min': min(rates),
+        'max': max(rates),
+        'runs': rates,
+        'batches': sum(run['batches'] for run in runs),
+        'first_batch_s': median(firsts) if firsts else None,
+        'wait_s': sum(run.get('wait_s', 0) for run in runs),
+    }
+
+
+def ratios(results):
+    """Quotients of medians. `results`: {contender: summary}. Without a torch the keys that need
+    one are absent. PyTorch's best version counts where there are several."""
+    def of(name):
+        return results[name]['batches_per_s']
+
+    def best(suffix):
+        return max((of(n) for n in results if n.startswith('torch ') and n.endswith(suffix)),
+                   default=None)
+
+    w1, w2 = of('dloaderd w1'), of('dloaderd w2')
+    out = {'w1/roofline': w1 / of('roofline'), 'w2/roofline': w2 / of('roofline'),
+           'w1/roofline, 1 slot': w1 / of('roofline, 1 slot'), 'best batches/s': max(w1, w2)}
+    if best(' w2') is not None:
+        out['w2/torch w2'] = w2 / best(' w2')
+    if best(' w0') is not None:
+        out['worse/torch w0'] = min(w1, w2) / best(' w0')
+    return out
+
+
+# What is to be held: (rows, text, [(metric, least)]); any of the alternatives is enough. A metric
+# is a key of ratios(), or 'first batch' in seconds, whose value is the most allowed.
+FIRST_THREE = ('256x3K', '8x16K', '64x147K')
+BARS = (
+    (FIRST_THREE, '1 worker ≥ 0.90 of the roofline', [('w1/roofline', 0.90)]),
+    (('256x3K',), '≥ 20 × PyTorch, 2 workers each', [('w2/torch w2', 20)]),
+    (('8x16K',), '≥ 45 × PyTorch, 2 workers each', [('w2/torch w2', 45)]),
+    (('64x147K',), '≥ 12 × PyTorch, 2 workers each', [('w2/torch w2', 12)]),
+    (('1x64B',), '≥ 300,000 batches/s or ≥ 200 × PyTorch, 2 workers each',
+     [('best batches/s', 300_000), ('w2/torch w2', 200)]),
+    (('1x64B',), '≥ 3 × PyTorch without workers', [('worse/torch w0', 3)]),
+    (None, 'ahead of PyTorch without workers', [('worse/torch w0', 1)]),
+    (None, "a later epoch's first batch in ≤ 0.5 ms", [('first batch', 0.0005)]),
+)
+
+
+def bars(row, results):
+    """[{text, met, values}] of one row; met is None where nothing that decides was measured."""
+    values = ratios(results)
+    values['first batch'] = max(results[n]['first_batch_s'] for n in results
+                                  if n.startswith('dloaderd'))
+    out = []
+    for rows, text, alternatives in BARS:
+        if rows is not None and row not in rows:
+            continue
+        known = {m: values[m] for m, _ in alternatives if m in values}
+        met = [known[m] <= limit if m == 'first batch' else known[m] >= limit
+               for m, limit in alternatives if m in known]
+        if 'first batch' in known:  # which no loader can beat that has loaded nothing before
+            known['its copy alone'] = 1 / results['roofline']['batches_per_s']
+        out.append({'text': text, 'met': any(met) if any(met) or len(met) == len(alternatives)
+                    else None, 'values': known})
+    return out
+
+
+# ---- the table ------------------------------------------------------------------------------
+
+
+def number(x):
+    if x is None:
+        return '–'
+    if x >= 1000:
+        return f'{x:,.0f}'
+    return f'{x:.1f}' if x >= 10 else f'{x:.2f}' if x >= 0.1 else f'{x:.2g}'
+
+
+def millis(s):
+    return '–' if s is None else f'{s * 1000:.3f} ms'
+
+
+def table(head, lines):
+    widths = [max(len(line[i]) for line in [head, *lines]) for i in range(len(head))]
+
+    def show(line):
+        first, *rest = (c.ljust(w) if i == 0 else c.rjust(w)
+                        for i, (c, w) in enumerate(zip(line, widths)))
+        return '  '.join([first, *rest]).rstrip()
+    return '\n'.join([show(head), '  '.join('-' * w for w in widths), *map(show, lines)])
+
+
+def roofline_table(rows):
+    lines = []
+    for row in rows:
+        c, r = row['contenders'], row['ratios']
+        lines.append([row['name'], number(c['roofline']['batches_per_s']),
+                      number(c['roofline, 1 slot']['batches_per_s']),
+                      number(c['dloaderd w1']['batches_per_s']), number(r['w1/roofline']),
+                      number(c['dloaderd w2']['batches_per_s']), number(r['w2/roofline']),
+                      millis(c['dloaderd w1']['first_batch_s']),
+                      millis(c['dloaderd w2']['first_batch_s']), str(row['prefetch'])])
+    return table(['batches/s', 'roofline', '1 slot', 'ours w1', 'w1/roof', 'ours w2', 'w2/roof',
+                  'first w1', 'first w2', 'prefetch'], lines)
+
+
+def torch_table(rows, versions):
+    lines = []
+    for row in rows:
+        c = row['contenders']
+        w1, w2 = (c[f'dloaderd w{n}']['batches_per_s'] for n in (1, 2))
+        for version in versions:
+            t2, t0 = c[f'torch {version} w2'], c[f'torch {version} w0']
+            lines.append([row['name'], version, number(t2['batches_per_s']),
+                          number(w2 / t2['batches_per_s']), number(t0['batches_per_s']),
+                          number(w1 / t0['batches_per_s']), number(w2 / t0['batches_per_s']),
+                          millis(t2['first_batch_s']), millis(t0['first_batch_s'])])
+    return table(['batches/s', 'PyTorch', 'torch w2', 'ours w2/', 'torch w0', 'ours w1/',
+                  'ours w2/', 'first w2', 'first w0'], lines)
+
+
+SECONDS = ('first batch', 'its copy alone')
+MARKS = {True: 'ok', False: 'MISSED', None: 'not measured'}
+
+
+def bar_lines(rows):
+    out = []
+    for row in rows:
+        for bar in row['bars']:
+            got = ', '.join(f'{m} = {millis(v) if m in SECONDS else number(v)}'
+                            for m, v in bar['values'].items())
+            out.append(f"{MARKS[bar['met']]:<12}  {row['name']:<8}  {bar['text']}"
+                       + (f' ({got})' if got else ''))
+    return '\n'.join(out)
+
+
+def text(result):
+    m = result['machine']
+    parts = [
+        f"{m['cpu']}, {m['cores']} cores, {m['memory_bytes'] / 2**30:.0f} GiB,"
+        f" Linux {m['kernel']}; load {result['load_average']:.2f} at the start",
+        f"dloaderd {result['versions']['dloaderd']} ({result['build']['buildtype']}), PyTorch "
+        f"{', '.join(result['versions']['torch']) or 'not found'};"
+        f" medians of {result['runs']} interleaved runs",
+        *(f'warning: {w}' for w in result['warnings']),
+        '', roofline_table(result['rows']), '']
+    if result['versions']['torch']:
+        parts += [torch_table(result['rows'], result['versions']['torch']), '']
+    parts += [
+        'roofline: one thread, the same copies, no processes. w1, w2, w0: workers. first: from the'
+        ' start of', 'a later epoch to its first batch. Epochs are whole, start and end included,'
+        ' except where 1 million', 'batches are too many: there the rate is that after the first'
+        ' batch.', '', bar_lines(result['rows'])]
+    return '\n'.join(parts)

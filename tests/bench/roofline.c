@@ -1,0 +1,255 @@
+/*
+ * The roofline: what one thread reaches that does nothing but the loader's copies. It maps the
+ * same .npy file, takes the same rows in the same order (the loader's own plan), and copies each
+ * into a batch buffer; the buffers are a ring of as many slots of pre-faulted memfd memory as the
+ * loader has, because copies to memory that is in no cache are slower than to one buffer again and
+ * again (--slots 1 shows how much). It touches each batch as the trainer does.
+ *
+ * The order is computed and every page mapped before the clock starts: this is an upper bound for
+ * one core, not a loader.
+ */
+#include "daemon/plan/plan.h"
+#include "tests/bench/bench.h"
+
+#include <fcntl.h>
+#include <getopt.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+struct options {
+    const char *npy;
+    uint64_t rows;
+    uint64_t batch;
+    uint64_t slots;
+    uint64_t seed;
+    uint64_t epoch;
+    uint64_t batches; /* stop after so many; 0: by time alone */
+    double seconds;
+    enum touch touch;
+    bool serve;
+};
+
+struct roofline {
+    struct options opt;
+    const char *rows; /* borrowed from the mapping, which lives as long as the process */
+    uint64_t row_bytes;
+    char *ring; /* likewise */
+    uint64_t slot_bytes;
+    uint64_t *order; /* owned; steps × batch row numbers */
+    uint64_t steps;
+};
+
+static int fail(const char *what, const char *path, int r)
+{
+    fprintf(stderr, "roofline: %s: cannot %s: %s\n", path, what, strerror(-r));
+    return r;
+}
+
+/* Where the rows begin: magic, two bytes of version, a length of 2 or 4 bytes, the header. */
+static bool npy_data_offset(const unsigned char *file, uint64_t size, uint64_t *ret)
+{
+    uint64_t prefix, offset;
+
+    if (size < 12 || memcmp(file, "\x93NUMPY", 6) != 0 || file[6] < 1 || file[6] > 3)
+        return false;
+    offset = file[8] | (uint64_t)file[9] << 8;
+    prefix = 10;
+    if (file[6] > 1) {
+        offset |= (uint64_t)file[10] << 16 | (uint64_t)file[11] << 24;
+        prefix = 12;
+    }
+    if (offset > size - prefix)
+        return false;
+    *ret = prefix + offset;
+    return true;
+}
+
+static int map_rows(struct roofline *rl)
+{
+    _cleanup_fd_ int fd = open(rl->opt.npy, O_RDONLY | O_CLOEXEC);
+    struct stat st;
+    uint64_t offset, bytes;
+
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return fail("open it", rl->opt.npy, -errno);
+    void *map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED | MAP_POPULATE, fd, 0);
+    if (map == MAP_FAILED)
+        return fail("map it", rl->opt.npy, -errno);
+    if (!npy_data_offset(map, (uint64_t)st.st_size, &offset))
+        return fail("find rows in it: not an .npy file", rl->opt.npy, -EINVAL);
+    bytes = (uint64_t)st.st_size - offset;
+    if (bytes == 0 || bytes % rl->opt.rows != 0)
+        return fail("cut it into the --rows given", rl->opt.npy, -EINVAL);
+    rl->rows = (const char *)map + offset;
+    rl->row_bytes = bytes / rl->opt.rows;
+    return 0;
+}
+
+static int map_ring(struct roofline *rl)
+{
+    enum { PAGE = 4096 };
+    _cleanup_fd_ int fd = memfd_create("roofline", MFD_CLOEXEC);
+    uint64_t bytes;
+
+    if (fd < 0)
+        return fail("create it", "memfd", -errno);
+    if (mul_overflows(rl->row_bytes, rl->opt.batch, &bytes) || bytes > (uint64_t)1 << 40 ||
+        mul_overflows(align_up(bytes, PAGE), rl->opt.slots, &bytes) || bytes > (uint64_t)1 << 40)
+        return fail("hold so many slots of --batch rows", "memfd", -EFBIG);
+    rl->slot_bytes = bytes / rl->opt.slots;
+    int r = posix_fallocate(fd, 0, (off_t)bytes);
+    /* A file system without the call returns EINVAL too; memfd has it, so this is memory. */
+    if (r != 0)
+        return fail("allocate its slots", "memfd", -r);
+    rl->ring = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+    if (rl->ring == MAP_FAILED)
+        return fail("map its slots", "memfd", -errno);
+    return 0;
+}
+
+static struct plan *planp_free(struct plan **plan)
+{
+    return *plan = plan_free(*plan);
+}
+
+static int make_order(struct roofline *rl, uint64_t epoch)
+{
+    _cleanup_(planp_free)
+    struct plan *plan = NULL;
+    int r = plan_new(&(struct plan_params){.length = rl->opt.rows,
+                                           .order = PLAN_TORCH,
+                                           .seed = rl->opt.seed,
+                                           .epoch = epoch,
+                                           .world = 1,
+                                           .batch_size = rl->opt.batch,
+                                           .drop_last = true,
+                                           .even = true},
+                     &plan);
+    if (r < 0)
+        return fail("plan an epoch", rl->opt.npy, r);
+    rl->steps = plan_steps(plan, 0);
+    if (rl->steps == 0)
+        return fail("make one whole batch of its rows", rl->opt.npy, -EINVAL);
+    if (!rl->order)
+        rl->order = calloc(rl->steps * rl->opt.batch, sizeof *rl->order);
+    if (!rl->order)
+        return fail("plan an epoch", rl->opt.npy, -ENOMEM);
+    for (uint64_t k = 0; k < rl->steps; k++)
+        (void)plan_step(plan, 0, k, rl->order + k * rl->opt.batch);
+    return 0;
+}
+
+static void copy_batch(const struct roofline *rl, uint64_t n)
+{
+    const uint64_t *order = rl->order + n % rl->steps * rl->opt.batch;
+    char *slot = rl->ring + n % rl->opt.slots * rl->slot_bytes;
+
+    for (uint64_t i = 0; i < rl->opt.batch; i++)
+        memcpy(slot + i * rl->row_bytes, rl->rows + order[i] * rl->row_bytes, rl->row_bytes);
+    bench_touch(slot, rl->opt.batch * rl->row_bytes, rl->opt.touch);
+}
+
+/* Looks at the clock so seldom that it does not count, even where a batch takes nanoseconds. */
+static void run(const struct roofline *rl)
+{
+    unsigned long long batch_bytes = rl->row_bytes * rl->opt.batch;
+    uint64_t every = batch_bytes < 65536 ? 256 : 1;
+    uint64_t most = rl->opt.batches ? rl->opt.batches : UINT64_MAX;
+    double begun = bench_now_s(), elapsed = 0;
+    uint64_t n = 0;
+
+    do {
+        for (uint64_t i = 0; i < every && n < most; i++)
+            copy_batch(rl, n++);
+        elapsed = bench_now_s() - begun;
+    } while (n < most && elapsed < rl->opt.seconds);
+
+    printf("{\"batches\": %llu, \"seconds\": %.9f, \"batches_per_s\": %.3f, \"slots\": %llu, "
+           "\"batch_bytes\": %llu}\n",
+           (unsigned long long)n, elapsed, (double)n / elapsed, (unsigned long long)rl->opt.slots,
+           batch_bytes);
+    fflush(stdout);
+}
+
+static int usage(void)
+{
+    fprintf(stderr, "usage: roofline --npy FILE --rows N --batch N [--slots N] [--seconds S]\n"
+                    "                [--batches N] [--seed N] [--epoch-offset N]\n"
+                    "                [--touch none|first|all] [--serve]\n");
+    return 2;
+}
+
+static bool parse_options(int argc, char **argv, struct options *opt)
+{
+    static const struct option longs[] = {
+        {"npy", required_argument, NULL, 'f'},
+        {"rows", required_argument, NULL, 'n'},
+        {"batch", required_argument, NULL, 'b'},
+        {"slots", required_argument, NULL, 's'},
+        {"seconds", required_argument, NULL, 't'},
+        {"batches", required_argument, NULL, 'm'},
+        {"seed", required_argument, NULL, 'r'},
+        {"epoch-offset", required_argument, NULL, 'e'},
+        {"touch", required_argument, NULL, 'o'},
+        {"serve", no_argument, NULL, 'S'},
+        {0},
+    };
+    bool ok = true;
+
+    for (int c; ok && (c = getopt_long(argc, argv, "", longs, NULL)) != -1;) {
+        switch (c) {
+        case 'f':
+            opt->npy = optarg;
+            break;
+        case 'n':
+            ok = bench_parse_u64(optarg, INT64_MAX, &opt->rows);
+            break;
+        case 'b':
+            ok = bench_parse_u64(optarg, INT32_MAX, &opt->batch);
+            break;
+        case 's':
+            ok = bench_parse_u64(optarg, INT32_MAX, &opt->slots);
+            break;
+        case 't':
+            ok = bench_parse_seconds(optarg, &opt->seconds);
+            break;
+        case 'm':
+            ok = bench_parse_u64(optarg, UINT64_MAX, &opt->batches);
+            break;
+        case 'r':
+            ok = bench_parse_u64(optarg, UINT64_MAX, &opt->seed);
+            break;
+        case 'e':
+            ok = bench_parse_u64(optarg, UINT64_MAX, &opt->epoch);
+            break;
+        case 'o':
+            ok = bench_parse_touch(optarg, &opt->touch);
+            break;
+        case 'S':
+            opt->serve = true;
+            break;
+        default:
+            ok = false;
+        }
+    }
+    return ok && optind == argc && opt->npy && opt->rows && opt->batch && opt->slots;
+}
+
+int main(int argc, char **argv)
+{
+    struct roofline rl = {
+        .opt = {.slots = 1, .seconds = 0.5, .touch = TOUCH_FIRST},
+    };
+
+    if (!parse_options(argc, argv, &rl.opt))
+        return usage();
+    if (map_rows(&rl) < 0 || map_ring(&rl) < 0)
+        return 1;
+    for (uint64_t i = 0; bench_next_run(rl.opt.serve, i); i++) {
+        if (make_order(&rl, rl.opt.epoch + i) < 0)
+            return 1;
+        run(&rl);
+    }
+    free(rl.order);
+    return 0;
+}
