@@ -28,6 +28,8 @@ def main():
         if not fine:
             print(f"{standard}:\n{errors}")
             return 1
+    if not good:
+        print("the compiler has no C++: only C was tried")
     return 0 if good else 77
 
 
