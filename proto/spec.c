@@ -20,6 +20,8 @@ void spec_deinit(struct dl_spec *spec)
         free(spec->dataset.files[i].path);
     }
     free(spec->dataset.files);
+    free(spec->indices);
+    free(spec->weights);
     free(spec->name);
     *spec = (struct dl_spec){0};
 }
@@ -208,6 +210,8 @@ static reader *const readers[] = {
     [KEY_PATH] = spec_read_path,
     [KEY_DTYPE] = spec_read_dtype,
     [KEY_SHAPE] = spec_read_shape,
+    [KEY_INDICES] = spec_read_indices,
+    [KEY_WEIGHTS] = spec_read_weights,
 };
 
 /* ---- the table against the value ------------------------------------------------------------ */
@@ -215,14 +219,17 @@ static reader *const readers[] = {
 /* The fallback of a row is spec text itself; none of them is wrong (the tests see to it). */
 static int read_fallback(struct spec_reading *rd, const struct spec_key *key)
 {
+    const char *fallback = spec_fallback(rd->spec, key);
     struct value v = {.type = VALUE_STRING};
 
     if (key->type == KEY_BOOL) {
-        v = (struct value){.type = VALUE_BOOL, .boolean = strcmp(key->fallback, "true") == 0};
+        v = (struct value){.type = VALUE_BOOL, .boolean = strcmp(fallback, "true") == 0};
+    } else if (strcmp(fallback, "null") == 0) {
+        v = (struct value){.type = VALUE_NULL};
     } else if (key->type == KEY_UINT || key->type == KEY_UINT_OR_NULL) {
-        v = (struct value){.type = VALUE_INT, .integer = strtoll(key->fallback, NULL, 10)};
+        v = (struct value){.type = VALUE_INT, .integer = strtoll(fallback, NULL, 10)};
     } else {
-        v.string = strdup(key->fallback);
+        v.string = strdup(fallback);
         if (!v.string)
             return spec_no_memory(rd);
     }
@@ -232,11 +239,17 @@ static int read_fallback(struct spec_reading *rd, const struct spec_key *key)
     return r;
 }
 
-/* Before the dataset's kind is known, none of its keys is out of place. */
+/* Before the section's kind is known, none of its keys is out of place. */
 static bool applies(const struct spec_reading *rd, const struct spec_key *key)
 {
-    uint32_t kind = rd->spec->dataset.kind;
+    uint32_t kind = spec_section_kind(rd->spec, key->section);
     return !key->kinds || !kind || key->kinds & 1U << kind;
+}
+
+/* Of the dataset or of the sampler. */
+static const char *kind_name(const struct spec_reading *rd, const char *section)
+{
+    return choice_name(section, "kind", spec_section_kind(rd->spec, section));
 }
 
 static int missing(struct spec_reading *rd, const struct spec_key *key)
@@ -246,8 +259,8 @@ static int missing(struct spec_reading *rd, const struct spec_key *key)
 
     spec_key_path(key, place);
     if (key->kinds)
-        return dl_error_set(rd->err, EINVAL, place, "missing; a dataset of kind %s needs it",
-                            dataset_kind_name(rd->spec->dataset.kind));
+        return dl_error_set(rd->err, EINVAL, place, "missing; a %s of kind %s needs it",
+                            key->section, kind_name(rd, key->section));
     word_list_begin(&list, "");
     spec_list_choices(key, &list);
     return dl_error_set(rd->err, EINVAL, place, "missing; give one of %s", list.text);
@@ -271,7 +284,7 @@ static int refuse_key(struct spec_reading *rd, const char *section, const char *
 {
     const char *what = section[0] ? section : "a loader spec";
     const char *word = section[0] ? NULL : spec_word(key);
-    uint32_t kind = strcmp(section, "dataset") == 0 ? rd->spec->dataset.kind : 0;
+    uint32_t kind = spec_section_kind(rd->spec, section);
     char place[DL_ERROR_PATH_MAX];
     struct word_list list;
 
@@ -284,9 +297,8 @@ static int refuse_key(struct spec_reading *rd, const char *section, const char *
         return dl_error_set(rd->err, EINVAL, place, "not supported by this version; %s takes %s",
                             what, list.text);
     if (spec_key_find(section, key))
-        return dl_error_set(rd->err, EINVAL, place,
-                            "not a key of a dataset of kind %s; it takes %s",
-                            dataset_kind_name(kind), list.text);
+        return dl_error_set(rd->err, EINVAL, place, "not a key of a %s of kind %s; it takes %s",
+                            section, kind_name(rd, section), list.text);
     return dl_error_set(rd->err, EINVAL, place, "unknown key%s%s%s %s takes %s",
                         list.best ? "; did you mean " : ";", list.best ? list.best : "",
                         list.best ? "?" : "", what, list.text);
@@ -308,18 +320,12 @@ static int check_keys(struct spec_reading *rd, const char *section, const struct
 }
 
 /* What no single key can know. */
-static int check_together(struct spec_reading *rd, const struct value *v)
+static int check_together(struct spec_reading *rd)
 {
-    const struct value *sampler = value_get(v, "sampler");
-
     if (rd->spec->batch_size == 0 && rd->spec->drop_last)
         return dl_error_set(rd->err, EINVAL, "batch.drop_last",
                             "true has no meaning with batch.size: null; leave out one of them");
-    if (rd->spec->sampler != SAMPLER_RANDOM && sampler && value_get(sampler, "order"))
-        return dl_error_set(rd->err, EINVAL, "sampler.order",
-                            "only a random sampler has an order; "
-                            "add kind: random or leave this out");
-    return 0;
+    return spec_check_sampler(rd);
 }
 
 static int check_section(struct spec_reading *rd, const char *section, const struct value *map)
@@ -342,7 +348,7 @@ static int read_section(struct spec_reading *rd, const struct spec_key *keys, si
                         const struct value *map)
 {
     int r = check_section(rd, keys[0].section, map);
-    bool first = r == 0 && map && value_get(map, keys[0].key);
+    bool first = r == 0 && (keys[0].fallback || (map && value_get(map, keys[0].key)));
 
     if (first)
         r = read_key(rd, &keys[0], map);
@@ -368,7 +374,7 @@ static int read_spec(struct spec_reading *rd, const struct value *v)
         for (size_t i = begin; r == 0 && !section[0] && i < end; i++)
             r = read_key(rd, &keys[i], v);
     }
-    return r < 0 ? r : check_together(rd, v);
+    return r < 0 ? r : check_together(rd);
 }
 
 static int name_by_content(struct spec_reading *rd)

@@ -14,7 +14,13 @@
 #include "proto/value.h"
 
 enum dataset_kind { DATASET_RANGE = 1, DATASET_IDX, DATASET_NPY, DATASET_RECORDS };
-enum sampler_kind { SAMPLER_SEQUENTIAL = 1, SAMPLER_RANDOM };
+enum sampler_kind {
+    SAMPLER_SEQUENTIAL = 1,
+    SAMPLER_RANDOM,
+    SAMPLER_SUBSET_RANDOM,
+    SAMPLER_WEIGHTED,
+    SAMPLER_INDICES,
+};
 enum sampler_order { ORDER_TORCH = 1, ORDER_NATIVE };
 enum shard_mode { SHARD_STRIDED = 1 };
 enum on_error { ON_ERROR_RAISE = 1 };
@@ -44,7 +50,12 @@ struct dl_spec {
     uint64_t timeout_ns;   /* of one task; 0 = none */
     uint64_t memory_limit; /* bytes of the loader's ring */
     enum sampler_kind sampler;
-    enum sampler_order order; /* of a random sampler */
+    enum sampler_order order; /* of a sampler that draws; 0: it does not */
+    uint64_t num_samples;     /* random, weighted; 0 = null: as many as the dataset has */
+    uint64_t *indices;        /* owned; subset_random, indices: not NULL, even when empty */
+    double *weights;          /* owned; weighted: finite, ≥ 0, with a finite sum above 0 */
+    uint32_t n_indices;
+    uint32_t n_weights;
     enum shard_mode shard;
     uint32_t workers;
     uint32_t prefetch;
@@ -52,6 +63,7 @@ struct dl_spec {
     enum on_error on_error;
     bool drop_last;
     bool even;
+    bool replacement; /* random, weighted */
     bool has_seed;
     bool writable;
 };
@@ -61,6 +73,13 @@ void spec_deinit(struct dl_spec *spec);
 /* `base`: absolute directory for relative paths; NULL: relative paths are refused. */
 int _nodiscard_ spec_from_value(const struct value *v, const char *base, struct dl_spec *ret,
                                 struct dl_error *err);
+
+/*
+ * What can only be known with the dataset: whether the sampler's indices, weights and number of
+ * samples fit its length. -EINVAL with path, value and remedy. The spec is otherwise complete.
+ */
+int _nodiscard_ spec_check_length(const struct dl_spec *spec, uint64_t length,
+                                  struct dl_error *err);
 
 /* Canonical form; the seed is in it only if has_seed. -ENOMEM. */
 int _nodiscard_ spec_to_value(const struct dl_spec *spec, struct value *ret);

@@ -5,6 +5,7 @@
 #include "proto/spec_table.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <xxhash.h>
 
@@ -27,6 +28,32 @@ static int write_shape(const struct spec_dataset *dataset, struct value *v)
         if (r < 0)
             return r;
         value_make_uint(item, dataset->shape[i]);
+    }
+    return 0;
+}
+
+static int write_indices(const struct dl_spec *spec, struct value *v)
+{
+    v->type = VALUE_ARRAY;
+    for (uint32_t i = 0; i < spec->n_indices; i++) {
+        struct value *item;
+        int r = value_push(v, &item);
+        if (r < 0)
+            return r;
+        value_make_uint(item, spec->indices[i]);
+    }
+    return 0;
+}
+
+static int write_weights(const struct dl_spec *spec, struct value *v)
+{
+    v->type = VALUE_ARRAY;
+    for (uint32_t i = 0; i < spec->n_weights; i++) {
+        struct value *item;
+        int r = value_push(v, &item);
+        if (r < 0)
+            return r;
+        *item = (struct value){.type = VALUE_FLOAT, .number = spec->weights[i]};
     }
     return 0;
 }
@@ -72,6 +99,10 @@ static int write_key(const struct dl_spec *spec, const struct spec_key *key, str
         return value_make_string(v, dtype_name(spec->dataset.dtype));
     case KEY_SHAPE:
         return write_shape(&spec->dataset, v);
+    case KEY_INDICES:
+        return write_indices(spec, v);
+    case KEY_WEIGHTS:
+        return write_weights(spec, v);
     case KEY_UINT_OR_NULL:
         if (spec_field_get(spec, key) == 0)
             return 0;
@@ -92,10 +123,7 @@ static bool present(const struct dl_spec *spec, const struct spec_key *key)
         return spec->name;
     if (key->type == KEY_SEED)
         return spec->has_seed;
-    if (key->kinds)
-        return key->kinds & 1U << spec->dataset.kind;
-    return strcmp(key->section, "sampler") != 0 || strcmp(key->key, "order") != 0 ||
-           spec->sampler == SAMPLER_RANDOM;
+    return !key->kinds || key->kinds & 1U << spec_section_kind(spec, key->section);
 }
 
 /* The section's map in `root`, made when it is not the last child already. */
@@ -178,6 +206,33 @@ static void tell_difference(const char *path, const struct value *have, const st
                  want ? spec_show(want, right) : "nothing");
 }
 
+/* In two lists of equal length, the place where they part; they differ. */
+static uint32_t first_difference(const struct value *have, const struct value *want)
+{
+    uint32_t i = 0;
+
+    while (value_equal(&have->items[i], &want->items[i]))
+        i++;
+    return i;
+}
+
+static void tell_lists(const char *path, const struct value *have, const struct value *want,
+                       struct dl_error *err)
+{
+    char below[DL_ERROR_PATH_MAX];
+
+    if (have->count != want->count) {
+        dl_error_set(err, EEXIST, path,
+                     "the open loader has a list of %" PRIu32
+                     ", this spec asks for one of %" PRIu32,
+                     have->count, want->count);
+        return;
+    }
+    uint32_t i = first_difference(have, want);
+    snprintf(below, sizeof below, "%s.%" PRIu32, path, i);
+    tell_difference(below, &have->items[i], &want->items[i], err);
+}
+
 /* True when a difference was found and told. Either may be NULL, where the other has a key. */
 static bool differs(const char *path, const struct value *have, const struct value *want,
                     struct dl_error *err)
@@ -190,7 +245,10 @@ static bool differs(const char *path, const struct value *have, const struct val
     if (!maps) {
         if (have && want && value_equal(have, want))
             return false;
-        tell_difference(path, have, want, err);
+        if (have && want && have->type == VALUE_ARRAY && want->type == VALUE_ARRAY)
+            tell_lists(path, have, want, err);
+        else
+            tell_difference(path, have, want, err);
         return true;
     }
     for (uint32_t i = 0; i < have->count; i++) {

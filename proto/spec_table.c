@@ -7,6 +7,7 @@
 
 #define MAX(name)     DL_BOUND_##name
 #define KIND(name)    (1U << DATASET_##name)
+#define SAMPLER(name) (1U << SAMPLER_##name)
 #define ANY_KIND      0
 #define FIELD(member) offsetof(struct dl_spec, member), sizeof(((struct dl_spec *)NULL)->member)
 #define NO_FIELD      0, 0
@@ -38,6 +39,16 @@ static const struct {
     const char *remedy;
 } notes[] = {
 #define NOTE(section, key, value, remedy) {section, key, value, remedy},
+#include "proto/spec.def"
+};
+
+static const struct {
+    const char *section;
+    const char *key;
+    uint32_t kinds;
+    const char *fallback;
+} fallbacks[] = {
+#define FALLBACK(section, key, kinds, fallback) {section, key, kinds, fallback},
 #include "proto/spec.def"
 };
 
@@ -84,6 +95,24 @@ bool spec_key_is_later(const char *section, const char *key)
         if (strcmp(later[i].first, section) == 0 && strcmp(later[i].second, key) == 0)
             return true;
     return false;
+}
+
+uint32_t spec_section_kind(const struct dl_spec *spec, const char *section)
+{
+    if (strcmp(section, "dataset") == 0)
+        return spec->dataset.kind;
+    return strcmp(section, "sampler") == 0 ? spec->sampler : 0;
+}
+
+const char *spec_fallback(const struct dl_spec *spec, const struct spec_key *key)
+{
+    uint32_t kind = spec_section_kind(spec, key->section);
+
+    for (size_t i = 0; i < ARRAY_SIZE(fallbacks); i++)
+        if (strcmp(fallbacks[i].section, key->section) == 0 &&
+            strcmp(fallbacks[i].key, key->key) == 0 && fallbacks[i].kinds & 1U << kind)
+            return fallbacks[i].fallback;
+    return key->fallback;
 }
 
 const char *spec_note(const struct spec_key *key, const char *shown)

@@ -22,6 +22,8 @@ enum key_type {
     KEY_PATH,
     KEY_DTYPE,
     KEY_SHAPE,
+    KEY_INDICES,
+    KEY_WEIGHTS,
 };
 
 struct spec_key {
@@ -30,7 +32,7 @@ struct spec_key {
     enum key_type type;
     uint32_t offset; /* of the field in struct dl_spec */
     uint32_t size;   /* of the field in bytes; 0 = none: a CHOICE or BOOL has one value only */
-    uint32_t kinds;  /* mask of 1 << enum dataset_kind; 0 = whatever the dataset */
+    uint32_t kinds;  /* mask of 1 << the kind of dataset or sampler; 0 = whatever it is */
     uint64_t min, max;
     const char *fallback; /* may be NULL */
     const char *values;
@@ -44,6 +46,12 @@ const struct spec_key *spec_keys(size_t *ret_count);
 const struct spec_key *spec_key_find(const char *section, const char *key);
 bool spec_section_exists(const char *section);
 bool spec_key_is_later(const char *section, const char *key);
+
+/* Of the section's kinds: the spec's dataset, or sampler. 0: not known yet, or it has none. */
+uint32_t spec_section_kind(const struct dl_spec *spec, const char *section);
+
+/* What the absent key means in this spec; NULL: see the row. */
+const char *spec_fallback(const struct dl_spec *spec, const struct spec_key *key);
 
 /* What is to be said of a number that is out of range, given as shown; NULL: nothing special. */
 const char *spec_note(const struct spec_key *key, const char *shown);
@@ -67,7 +75,7 @@ struct word_list {
 void word_list_begin(struct word_list *list, const char *written);
 void word_list_add(struct word_list *list, const char *word);
 
-/* What may stand in a section for a dataset kind (0: not known yet); what a choice may be. */
+/* What may stand in a section for its kind (0: not known yet); what a choice may be. */
 void spec_list_keys(const char *section, uint32_t kind, struct word_list *list);
 void spec_list_choices(const struct spec_key *key, struct word_list *list);
 
@@ -104,6 +112,13 @@ int _nodiscard_ spec_read_dtype(struct spec_reading *rd, const struct spec_key *
                                 const struct value *v);
 int _nodiscard_ spec_read_shape(struct spec_reading *rd, const struct spec_key *key,
                                 const struct value *v);
+
+/* The sampler's own (spec_sampler.c), and what no single key of it can know. */
+int _nodiscard_ spec_read_indices(struct spec_reading *rd, const struct spec_key *key,
+                                  const struct value *v);
+int _nodiscard_ spec_read_weights(struct spec_reading *rd, const struct spec_key *key,
+                                  const struct value *v);
+int _nodiscard_ spec_check_sampler(struct spec_reading *rd);
 
 /* Refuses the value of `key`: the error's text is `v` as shown, then the words of `fmt`. */
 int spec_refuse(const struct spec_reading *rd, const struct spec_key *key, const struct value *v,

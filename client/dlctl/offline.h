@@ -12,13 +12,13 @@ struct plan;
 
 /*
  * Reads and checks the spec file o->operand; relative paths in it start from its directory. A
- * random sampler without a seed gets one here, and *ret_drawn is true. Returns a negative errno
- * with `err` filled; *ret is then untouched.
+ * sampler that draws and has no seed gets one here, and *ret_drawn is true. Returns a negative
+ * errno with `err` filled; *ret is then untouched.
  */
 int _nodiscard_ offline_spec(const struct options *o, struct dl_spec *ret, bool *ret_drawn,
                              struct dl_error *err);
 
-/* The plan of one epoch over `length` samples. */
+/* The plan of one epoch over `length` samples; -EINVAL where the sampler does not fit them. */
 int _nodiscard_ offline_plan(const struct options *o, const struct dl_spec *spec, uint64_t length,
                              uint64_t epoch, struct plan **ret, struct dl_error *err);
 

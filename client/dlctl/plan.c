@@ -90,7 +90,7 @@ int offline_spec(const struct options *o, struct dl_spec *ret, bool *ret_drawn,
     r = parse_spec(o->operand, &spec, err);
     if (r < 0)
         return r;
-    draw = !spec.has_seed && spec.sampler == SAMPLER_RANDOM;
+    draw = !spec.has_seed && spec.order != 0;
     if (draw) {
         if (getrandom(&spec.seed, sizeof spec.seed, 0) != sizeof spec.seed) {
             spec_deinit(&spec);
@@ -107,20 +107,14 @@ int offline_spec(const struct options *o, struct dl_spec *ret, bool *ret_drawn,
 int offline_plan(const struct options *o, const struct dl_spec *spec, uint64_t length,
                  uint64_t epoch, struct plan **ret, struct dl_error *err)
 {
-    struct plan_params params = {
-        .length = length,
-        .order = spec->sampler == SAMPLER_SEQUENTIAL ? PLAN_SEQUENTIAL
-                 : spec->order == ORDER_TORCH        ? PLAN_TORCH
-                                                     : PLAN_NATIVE,
-        .seed = spec->seed,
-        .epoch = epoch,
-        .world = o->world,
-        .batch_size = spec->batch_size,
-        .drop_last = spec->drop_last,
-        .even = spec->even,
-    };
-    int r = plan_new(&params, ret);
+    struct plan_params params = plan_params_of(spec, length);
+    int r = spec_check_length(spec, length, err);
 
+    if (r < 0)
+        return r;
+    params.epoch = epoch;
+    params.world = o->world;
+    r = plan_new(&params, ret);
     if (r < 0)
         return dl_error_set(err, -r, "dataset",
                             "%" PRIu64 " samples for %" PRIu64 " ranks cannot be planned: %s",

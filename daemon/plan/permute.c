@@ -34,81 +34,47 @@
 #include <Random123/philox.h>
 #include <assert.h>
 #include <errno.h>
-#include <sys/mman.h>
 
 #include "daemon/plan/mt19937.h"
+#include "daemon/plan/zeroes.h"
 
 /* Draws made ahead of their swaps, so that the far ends of the swaps are already in the cache. */
 enum { BLOCK = 64 };
 
-enum { HEAP_MAX = 4 << 20 }; /* bytes */
-
 struct permute_torch {
-    uint64_t length;
-    uint64_t done; /* elements 0..done-1 are final */
+    uint64_t length; /* of each cycle */
+    uint64_t total;  /* of whole cycles */
+    uint64_t done;   /* elements 0..done-1 are final */
     bool inside_out;
     struct mt19937 generator;
     size_t size; /* of the array, in bytes */
     union {      /* owned; NULL if length is 0 */
         void *mem;
-        uint32_t *deltas;   /* forward: element i is i + deltas[i] */
+        uint32_t *deltas;   /* forward: element i of its cycle is i + its delta */
         uint64_t *elements; /* inside out */
     };
 };
 
-/*
- * Fresh pages cost about a microsecond each to touch, zeroing memory that was freed lately a
- * hundredth of that: so small arrays come from the heap, where an epoch finds those of the last
- * one. Large ones are mapped, for the heap would zero them whole before the first step.
- */
-static int zeroes_new(size_t size, bool whole, void **ret)
-{
-    void *mem;
-
-    if (size <= HEAP_MAX) {
-        mem = calloc(1, size);
-        if (!mem)
-            return -ENOMEM;
-    } else {
-        mem = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (mem == MAP_FAILED)
-            return -ENOMEM;
-        /* Advice only. A huge page is zeroed at once: good for one pass over the whole array, but
-         * some 100 µs for each of the first swaps, which land all over it. */
-        (void)madvise(mem, size, whole ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
-    }
-    *ret = mem;
-    return 0;
-}
-
-static void zeroes_free(void *mem, size_t size)
-{
-    if (size <= HEAP_MAX)
-        free(mem);
-    else
-        munmap(mem, size);
-}
-
-int permute_torch_new(uint64_t length, uint64_t seed, uint64_t inside_out_from,
+int permute_torch_new(uint64_t length, uint64_t elements, uint64_t seed, uint64_t inside_out_from,
                       struct permute_torch **ret)
 {
-    assert(inside_out_from <= UINT32_MAX);
+    assert(inside_out_from <= UINT32_MAX && (length > 0 || elements == 0));
     bool inside_out = length >= inside_out_from;
-    uint64_t size;
-    if (mul_overflows(length, inside_out ? sizeof(uint64_t) : sizeof(uint32_t), &size) ||
-        size > PTRDIFF_MAX)
+    uint64_t cycles = length ? elements / length + (elements % length > 0) : 0;
+    uint64_t total, size;
+    if (mul_overflows(length, cycles, &total) ||
+        mul_overflows(total, inside_out ? sizeof(uint64_t) : sizeof(uint32_t), &size))
         return -ENOMEM;
     struct permute_torch *perm = calloc(1, sizeof *perm);
     if (!perm)
         return -ENOMEM;
-    if (size > 0) {
-        int r = zeroes_new(size, inside_out, &perm->mem);
-        if (r < 0) {
-            free(perm);
-            return r;
-        }
+    int r = zeroes_new(size, inside_out, &perm->mem);
+    if (r < 0) {
+        free(perm);
+        return r;
     }
     perm->length = length;
+    perm->total = total;
     perm->inside_out = inside_out;
     perm->size = size;
     mt19937_init(&perm->generator, seed);
@@ -118,7 +84,7 @@ int permute_torch_new(uint64_t length, uint64_t seed, uint64_t inside_out_from,
 
 struct permute_torch *permute_torch_free(struct permute_torch *perm)
 {
-    if (perm && perm->mem)
+    if (perm)
         zeroes_free(perm->mem, perm->size);
     free(perm);
     return NULL;
@@ -126,20 +92,25 @@ struct permute_torch *permute_torch_free(struct permute_torch *perm)
 
 uint64_t permute_torch_missing(const struct permute_torch *perm, uint64_t end)
 {
-    assert(end <= perm->length);
+    assert(end <= perm->total);
     if (end <= perm->done)
         return 0;
-    return perm->inside_out ? perm->length : end - perm->done;
+    uint64_t missing = end - perm->done, rest = missing % perm->length;
+    /* Whole cycles come at once, and `done` is at the end of one. */
+    return perm->inside_out && rest > 0 ? missing - rest + perm->length : missing;
 }
 
-static void swap_forward(struct permute_torch *perm, uint32_t count)
+/* Swaps of elements first..first+count-1 of the cycle that begins at `d`. */
+static void swap_forward(struct permute_torch *perm, uint32_t *d, uint32_t first, uint32_t count)
 {
     uint32_t partners[BLOCK];
-    uint32_t *d = perm->deltas, first = (uint32_t)perm->done;
     uint32_t left = (uint32_t)perm->length - first;
 
     for (uint32_t k = 0; k < count; k++) {
-        partners[k] = first + k + mt19937_next32(&perm->generator) % (left - k);
+        /* The last element has nothing to be swapped with, and torch draws nothing for it. */
+        uint32_t ahead = left - k > 1 ? mt19937_next32(&perm->generator) % (left - k) : 0;
+
+        partners[k] = first + k + ahead;
         __builtin_prefetch(&d[partners[k]], 1);
     }
     for (uint32_t k = 0; k < count; k++) {
@@ -151,10 +122,10 @@ static void swap_forward(struct permute_torch *perm, uint32_t count)
     }
 }
 
-static void shuffle_inside_out(struct permute_torch *perm)
+/* One whole cycle, at `p`. */
+static void shuffle_inside_out(struct permute_torch *perm, uint64_t *p)
 {
     uint64_t partners[BLOCK];
-    uint64_t *p = perm->elements;
 
     for (uint64_t first = 0; first < perm->length; first += BLOCK) {
         uint64_t count = min_u64(BLOCK, perm->length - first);
@@ -168,26 +139,20 @@ static void shuffle_inside_out(struct permute_torch *perm)
             p[partners[k]] = first + k;
         }
     }
-    perm->done = perm->length;
 }
 
-/*
- * Goes on in whole blocks, lest a caller who asks for one element at a time lose the prefetch. The
- * last element is swapped with itself, which costs a draw that torch does not make and nobody sees.
- */
+/* In whole blocks, lest a caller who asks for one element at a time lose the prefetch. */
 void permute_torch_extend(struct permute_torch *perm, uint64_t end)
 {
-    assert(end <= perm->length);
-    if (end <= perm->done)
-        return;
-    if (perm->inside_out) {
-        shuffle_inside_out(perm);
-        return;
-    }
+    assert(end <= perm->total);
     while (perm->done < end) {
-        uint64_t count = min_u64(BLOCK, perm->length - perm->done);
+        uint64_t first = perm->done % perm->length;
+        uint64_t count = perm->inside_out ? perm->length : min_u64(BLOCK, perm->length - first);
 
-        swap_forward(perm, (uint32_t)count);
+        if (perm->inside_out)
+            shuffle_inside_out(perm, perm->elements + perm->done);
+        else
+            swap_forward(perm, perm->deltas + perm->done - first, (uint32_t)first, (uint32_t)count);
         perm->done += count;
     }
 }
@@ -197,14 +162,14 @@ uint64_t permute_torch_at(const struct permute_torch *perm, uint64_t i)
     assert(i < perm->done);
     if (perm->inside_out)
         return perm->elements[i];
-    return (uint32_t)i + perm->deltas[i];
+    return (uint32_t)(i % perm->length) + perm->deltas[i];
 }
 
 /* Keeps the keys apart from whatever else is drawn from Philox for a seed and an epoch. */
 #define KEY_STREAM UINT64_C(0x7065726d757465)
 
 void permute_native_init(struct permute_native *perm, uint64_t length, uint64_t seed,
-                         uint64_t epoch)
+                         uint64_t epoch, uint64_t cycle)
 {
     assert(length < UINT64_C(1) << 63);
     uint64_t least = max_u64(length, 64);
@@ -215,7 +180,7 @@ void permute_native_init(struct permute_native *perm, uint64_t length, uint64_t 
     perm->tops = (least + (UINT64_C(1) << perm->low_bits) - 1) >> perm->low_bits;
     for (unsigned i = 0; i < PERMUTE_NATIVE_ROUNDS; i += 2) {
         philox4x64_key_t key = {{seed, epoch}};
-        philox4x64_ctr_t counter = {{i, length, 0, KEY_STREAM}};
+        philox4x64_ctr_t counter = {{i, length, cycle, KEY_STREAM}};
         philox4x64_ctr_t words = philox4x64(counter, key);
 
         perm->keys[i].add = words.v[0];

@@ -2,8 +2,9 @@
  * The two orders of a shuffled epoch, each a permutation of 0..length-1.
  *
  * permute_torch is torch.randperm(length, generator=g) for g = torch.Generator().manual_seed(seed),
- * replayed only as far as asked. permute_native is a keyed permutation that computes any element by
- * itself. Both are pure functions of their parameters; neither is thread-safe (permute_native_at
+ * replayed only as far as asked; past the end of one permutation come the next ones from the same
+ * g, as RandomSampler draws them. permute_native is a keyed permutation that computes any element
+ * by itself. Both are pure functions of their parameters; neither is thread-safe (permute_native_at
  * is: it changes nothing).
  */
 #ifndef DL_PLAN_PERMUTE_H
@@ -20,18 +21,19 @@
 struct permute_torch;
 
 /*
+ * `elements`: how many are wanted, of one permutation or several in a row; 0 if length is 0.
  * `inside_out_from` is PERMUTE_TORCH_INSIDE_OUT_FROM; tests lower it. At most 2^32 - 1.
- * Reserves 4 bytes of address space a sample, 8 in the inside-out algorithm; memory is used as the
- * shuffle proceeds. Returns 0 or -ENOMEM.
+ * Reserves 4 bytes of address space for each element of whole permutations, 8 in the inside-out
+ * algorithm; memory is used as the shuffle proceeds. Returns 0 or -ENOMEM.
  */
-int _nodiscard_ permute_torch_new(uint64_t length, uint64_t seed, uint64_t inside_out_from,
-                                  struct permute_torch **ret);
+int _nodiscard_ permute_torch_new(uint64_t length, uint64_t elements, uint64_t seed,
+                                  uint64_t inside_out_from, struct permute_torch **ret);
 struct permute_torch *permute_torch_free(struct permute_torch *perm); /* NULL is fine */
 
-/* Samples still to be shuffled before elements 0..end-1 are known. end ≤ length. */
+/* Samples still to be shuffled before elements 0..end-1 are known. end ≤ elements. */
 uint64_t permute_torch_missing(const struct permute_torch *perm, uint64_t end);
 
-/* Shuffles until elements 0..end-1 are known. end ≤ length. */
+/* Shuffles until elements 0..end-1 are known. end ≤ elements. */
 void permute_torch_extend(struct permute_torch *perm, uint64_t end);
 
 /* i must lie below the largest `end` that permute_torch_extend() has had. */
@@ -49,9 +51,10 @@ struct permute_native {
     } keys[PERMUTE_NATIVE_ROUNDS];
 };
 
-/* length < 2^63. Permutations of different lengths, seeds or epochs have nothing in common. */
+/* length < 2^63. Permutations of different lengths, seeds, epochs or cycles have nothing in common.
+ */
 void permute_native_init(struct permute_native *perm, uint64_t length, uint64_t seed,
-                         uint64_t epoch);
+                         uint64_t epoch, uint64_t cycle);
 
 /* i < length. */
 uint64_t permute_native_at(const struct permute_native *perm, uint64_t i);

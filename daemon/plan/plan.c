@@ -1,24 +1,50 @@
 /*
- * Which indices form step k of rank r: the epoch's order, then sharding as DistributedSampler does
- * it, then batching as BatchSampler does it. See plan.h.
+ * Which indices form step k of rank r: the sampler's order, then sharding as DistributedSampler
+ * does it, then batching as BatchSampler does it. See plan.h.
  *
- * A rank's i-th sample stands at position i·world + rank of the padded order. A position p ≥ length
- * is padding and repeats position p mod length. Positions never overflow: a rank has
- * ceil(length/world) samples at most, so p < length + world if world ≤ length, hence below 2^64,
- * and if world > length there is one sample, at position rank.
+ * A rank's i-th sample stands at position i·world + rank of the padded order. A position p ≥ count
+ * is padding and repeats position p mod count. Positions never overflow: a rank has
+ * ceil(count/world) samples at most, so p < count + world if world ≤ count, hence below 2^64,
+ * and if world > count there is one sample, at position rank.
  */
 #include "daemon/plan/plan.h"
 
 #include <assert.h>
 #include <errno.h>
 
-#include "daemon/plan/permute.h"
+#include "daemon/plan/sampler.h"
+#include "proto/spec.h"
 
 struct plan {
-    struct plan_params params;    /* batch_size ≥ 1 */
-    struct permute_torch *torch;  /* owned; NULL unless order is PLAN_TORCH */
-    struct permute_native native; /* if order is PLAN_NATIVE */
+    struct sampler *sampler; /* owned */
+    uint64_t count;          /* of the sampler */
+    uint64_t world;
+    uint64_t batch_size; /* ≥ 1 */
+    bool drop_last;
+    bool even;
 };
+
+struct plan_params plan_params_of(const struct dl_spec *spec, uint64_t length)
+{
+    static const enum plan_order orders[] = {
+        [ORDER_TORCH] = PLAN_TORCH, [ORDER_NATIVE] = PLAN_NATIVE};
+    bool ordered = spec->sampler == SAMPLER_SEQUENTIAL || spec->sampler == SAMPLER_INDICES;
+
+    return (struct plan_params){
+        .length = length,
+        .order = ordered ? PLAN_SEQUENTIAL : orders[spec->order],
+        .indices = spec->indices,
+        .n_indices = spec->n_indices,
+        .weights = spec->weights,
+        .num_samples = spec->num_samples,
+        .replacement = spec->replacement,
+        .seed = spec->seed,
+        .world = 1,
+        .batch_size = spec->batch_size,
+        .drop_last = spec->drop_last,
+        .even = spec->even,
+    };
+}
 
 static void plan_freep(struct plan **plan)
 {
@@ -27,31 +53,20 @@ static void plan_freep(struct plan **plan)
 
 int plan_new(const struct plan_params *params, struct plan **ret)
 {
-    if (params->world == 0 || params->length >= UINT64_C(1) << 63)
+    if (params->world == 0)
         return -EINVAL;
     _cleanup_(plan_freep)
     struct plan *plan = calloc(1, sizeof *plan);
     if (!plan)
         return -ENOMEM;
-    plan->params = *params;
-    plan->params.batch_size = max_u64(params->batch_size, 1);
-
-    int r = 0;
-    switch (params->order) {
-    case PLAN_SEQUENTIAL:
-        break;
-    case PLAN_TORCH:
-        r = permute_torch_new(params->length, params->seed + params->epoch,
-                              PERMUTE_TORCH_INSIDE_OUT_FROM, &plan->torch);
-        break;
-    case PLAN_NATIVE:
-        permute_native_init(&plan->native, params->length, params->seed, params->epoch);
-        break;
-    default:
-        r = -EINVAL;
-    }
+    int r = sampler_new(params, &plan->sampler);
     if (r < 0)
         return r;
+    plan->count = plan->sampler->count;
+    plan->world = params->world;
+    plan->batch_size = max_u64(params->batch_size, 1);
+    plan->drop_last = params->drop_last;
+    plan->even = params->even;
     *ret = steal_ptr(plan);
     return 0;
 }
@@ -59,25 +74,24 @@ int plan_new(const struct plan_params *params, struct plan **ret)
 struct plan *plan_free(struct plan *plan)
 {
     if (plan)
-        permute_torch_free(plan->torch);
+        sampler_free(plan->sampler);
     free(plan);
     return NULL;
 }
 
 uint64_t plan_samples(const struct plan *plan, uint64_t rank)
 {
-    const struct plan_params *params = &plan->params;
-    assert(rank < params->world);
-    uint64_t whole = params->length / params->world, rest = params->length % params->world;
+    assert(rank < plan->world);
+    uint64_t whole = plan->count / plan->world, rest = plan->count % plan->world;
 
-    return whole + (params->even ? rest > 0 : rank < rest);
+    return whole + (plan->even ? rest > 0 : rank < rest);
 }
 
 uint64_t plan_steps(const struct plan *plan, uint64_t rank)
 {
-    uint64_t samples = plan_samples(plan, rank), size = plan->params.batch_size;
+    uint64_t samples = plan_samples(plan, rank), size = plan->batch_size;
 
-    return samples / size + (!plan->params.drop_last && samples % size > 0);
+    return samples / size + (!plan->drop_last && samples % size > 0);
 }
 
 /* Returns how many samples the step has; *ret_first is the position of the first. */
@@ -85,50 +99,38 @@ static uint64_t step_span(const struct plan *plan, uint64_t rank, uint64_t step,
                           uint64_t *ret_first)
 {
     assert(step < plan_steps(plan, rank));
-    uint64_t before = step * plan->params.batch_size;
+    uint64_t before = step * plan->batch_size;
 
-    *ret_first = before * plan->params.world + rank;
-    return min_u64(plan->params.batch_size, plan_samples(plan, rank) - before);
+    *ret_first = before * plan->world + rank;
+    return min_u64(plan->batch_size, plan_samples(plan, rank) - before);
 }
 
 /* How much of the order must be known for `count` samples from position `first` on. */
 static uint64_t span_end(const struct plan *plan, uint64_t first, uint64_t count)
 {
-    return min_u64(first + (count - 1) * plan->params.world + 1, plan->params.length);
+    return min_u64(first + (count - 1) * plan->world + 1, plan->count);
 }
 
 size_t plan_step(struct plan *plan, uint64_t rank, uint64_t step, uint64_t *indices)
 {
-    const uint64_t length = plan->params.length, world = plan->params.world;
+    struct sampler *sampler = plan->sampler;
     uint64_t position;
     uint64_t count = step_span(plan, rank, step, &position);
 
-    if (plan->torch)
-        permute_torch_extend(plan->torch, span_end(plan, position, count));
-    for (uint64_t i = 0; i < count; i++, position += world) {
-        uint64_t p = position < length ? position : position % length;
-
-        switch (plan->params.order) {
-        case PLAN_SEQUENTIAL:
-            indices[i] = p;
-            break;
-        case PLAN_TORCH:
-            indices[i] = permute_torch_at(plan->torch, p);
-            break;
-        case PLAN_NATIVE:
-            indices[i] = permute_native_at(&plan->native, p);
-            break;
-        }
-    }
+    if (sampler->ops->extend)
+        sampler->ops->extend(sampler, span_end(plan, position, count));
+    for (uint64_t i = 0; i < count; i++, position += plan->world)
+        indices[i] =
+            sampler->ops->at(sampler, position < plan->count ? position : position % plan->count);
     return count;
 }
 
 uint64_t plan_backlog(const struct plan *plan, uint64_t rank, uint64_t step)
 {
-    if (!plan->torch)
+    if (!plan->sampler->ops->missing)
         return 0;
     uint64_t first;
     uint64_t count = step_span(plan, rank, step, &first);
 
-    return permute_torch_missing(plan->torch, span_end(plan, first, count));
+    return plan->sampler->ops->missing(plan->sampler, span_end(plan, first, count));
 }

@@ -2,21 +2,32 @@
  * The plan: which sample indices form step k of rank r. A pure function of its parameters.
  *
  * No I/O, no clock, no global state; the same parameters give the same indices in any process.
- * `order: native` computes any step in O(batch) with O(1) memory. `order: torch` follows
- * torch.randperm, whose swaps can only be replayed from the start: the plan keeps the swaps done
- * so far (4 bytes a sample, zero pages until touched), so that the first step of an epoch costs
- * what a batch costs and reaching step k costs the swaps before it, once. From 214,748,364 samples
- * on torch ≥ 2.0 has another algorithm, which only runs whole: 8 bytes a sample, all in the first
- * step.
+ * `order: native` computes any step in O(batch) with O(1) memory, besides the lists that it was
+ * given; only weights without replacement are sorted once, by the first step. `order: torch`
+ * follows torch's generator, whose draws can only be replayed from the start: the plan keeps what
+ * was drawn so far (4 bytes a sample, zero pages until touched), so that the first step of an epoch
+ * costs what a batch costs and reaching step k costs the draws before it, once. From 214,748,364
+ * samples on torch ≥ 2.0 shuffles by another algorithm, which only runs whole: 8 bytes a sample,
+ * all in the first step.
+ *
+ * The sampler's order is one of
+ *   - samples 0..length-1 in turn, or shuffled: RandomSampler; with num_samples above the length
+ *     one shuffle after the other, the last one cut
+ *   - draws with replacement: RandomSampler(replacement=True)
+ *   - `indices` in turn, or shuffled: SubsetRandomSampler
+ *   - draws by `weights`: WeightedRandomSampler
+ * Where versions of torch differ, `order: torch` is the current one's (2.14): draws from 2^28
+ * samples and more. Weights without replacement have no order of torch's that is the same on all
+ * builds, nor has a single draw by weights: -EINVAL, unless there is but one weight.
  *
  * Seed and epoch. `order: torch` uses torch.Generator().manual_seed(seed + epoch mod 2^64), as
  * DistributedSampler(seed=seed) does after set_epoch(epoch); with world 1 that is the order of
- * RandomSampler(generator=g) for such a g, fresh in each epoch. torch looks at the low 32 bits
- * of the sum only. `order: native` is keyed by all bits of seed and epoch separately.
+ * torch's sampler with generator=g for such a g, fresh in each epoch. torch looks at the low 32
+ * bits of the sum only. `order: native` is keyed by all bits of seed and epoch separately.
  *
  * Sharding is DistributedSampler's: rank r takes elements r, r + world, … of the order. With `even`
  * the order is first padded to a multiple of world by repeating it from its start, as often as it
- * takes when world > length: DistributedSampler(drop_last=False). Without `even` nothing is padded
+ * takes when world > samples: DistributedSampler(drop_last=False). Without `even` nothing is padded
  * nor cut, and ranks may differ by one sample. `drop_last` is BatchSampler's and comes after: a
  * rank's incomplete last batch is left out. So no setting is DistributedSampler(drop_last=True),
  * which cuts the order to a multiple of world.
@@ -31,8 +42,14 @@
 enum plan_order { PLAN_SEQUENTIAL, PLAN_TORCH, PLAN_NATIVE };
 
 struct plan_params {
-    uint64_t length; /* samples in the dataset; below 2^63; 0: no steps */
-    enum plan_order order;
+    uint64_t length;         /* samples in the dataset; below 2^63; 0: no steps */
+    enum plan_order order;   /* PLAN_SEQUENTIAL: neither weights, num_samples nor replacement */
+    const uint64_t *indices; /* each below length; NULL: all samples; copied */
+    uint64_t n_indices;      /* 0 and a list: no steps */
+    const double *weights;   /* `length` of them; finite, none below 0, not all 0; NULL: all alike;
+                                not with indices; copied */
+    uint64_t num_samples;    /* below 2^63; 0: as many as there are; not with indices */
+    bool replacement;        /* not with indices */
     uint64_t seed;
     uint64_t epoch;
     uint64_t world;      /* ≥ 1 */
@@ -42,8 +59,15 @@ struct plan_params {
 };
 
 struct plan;
+struct dl_spec;
 
-/* Returns 0, -EINVAL (world 0, length too large, no such order), or -ENOMEM. */
+/*
+ * What a spec says of a plan over a dataset of that length, for epoch 0 of a world of 1. Lists are
+ * the spec's own. spec_check_length() tells in words what plan_new() would refuse.
+ */
+struct plan_params plan_params_of(const struct dl_spec *spec, uint64_t length);
+
+/* Returns 0, -EINVAL (world 0, length too large, what does not go together), or -ENOMEM. */
 int _nodiscard_ plan_new(const struct plan_params *params, struct plan **ret);
 struct plan *plan_free(struct plan *plan); /* NULL is fine; returns NULL */
 
@@ -59,11 +83,11 @@ uint64_t plan_steps(const struct plan *plan, uint64_t rank);
 size_t plan_step(struct plan *plan, uint64_t rank, uint64_t step, uint64_t *indices);
 
 /*
- * How much of the order plan_step(rank, step) would still have to shuffle, in samples (about 10 ns
- * each up to some ten million samples in the dataset; up to 100 ns in larger ones, whose memory is
- * touched for the first time): for a caller that must not block. 0 once the step, or a later one,
- * was computed, and for all but `order: torch`. Calling plan_step() in another thread, and waiting
- * for it, does the work there.
+ * How much of the order plan_step(rank, step) would still have to shuffle or draw, in samples
+ * (about 10 ns each up to some ten million samples in the dataset; up to 100 ns in larger ones,
+ * whose memory is touched for the first time): for a caller that must not block. 0 once the step,
+ * or a later one, was computed, and for `order: native` but for sorting weights. Calling
+ * plan_step() in another thread, and waiting for it, does the work there.
  */
 uint64_t plan_backlog(const struct plan *plan, uint64_t rank, uint64_t step);
 

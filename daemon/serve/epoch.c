@@ -23,11 +23,14 @@ struct epoch {
     void *owner;
 };
 
+/* The lists are the spec's, the same ones for all epochs of a loader. */
 static bool same(const struct plan_params *a, const struct plan_params *b)
 {
     return a->length == b->length && a->order == b->order && a->seed == b->seed &&
            a->epoch == b->epoch && a->world == b->world && a->batch_size == b->batch_size &&
-           a->drop_last == b->drop_last && a->even == b->even;
+           a->drop_last == b->drop_last && a->even == b->even && a->num_samples == b->num_samples &&
+           a->replacement == b->replacement && a->indices == b->indices &&
+           a->n_indices == b->n_indices && a->weights == b->weights;
 }
 
 int epoch_ref(struct epoch_set *set, const struct plan_params *params, struct epoch **ret)

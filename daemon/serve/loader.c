@@ -141,32 +141,14 @@ struct stream *loader_find_stream(struct loader *loader, uint64_t epoch, uint64_
     return NULL;
 }
 
-static enum plan_order plan_order(const struct dl_spec *spec)
-{
-    if (spec->sampler == SAMPLER_SEQUENTIAL)
-        return PLAN_SEQUENTIAL;
-    return spec->order == ORDER_TORCH ? PLAN_TORCH : PLAN_NATIVE;
-}
-
-static struct plan_params plan_params(const struct loader *loader, const struct stream_params *p)
-{
-    const struct dl_spec *spec = &loader->spec;
-
-    return (struct plan_params){.length = loader->length,
-                                .order = plan_order(spec),
-                                .seed = spec->seed,
-                                .epoch = p->epoch,
-                                .world = p->world,
-                                .batch_size = spec->batch_size,
-                                .drop_last = spec->drop_last,
-                                .even = spec->even};
-}
-
 static int add_stream(struct loader *loader, struct stream_params *params, struct stream **ret,
                       struct dl_error *err)
 {
-    struct plan_params plan = plan_params(loader, params);
+    struct plan_params plan = plan_params_of(&loader->spec, loader->length);
     struct epoch *epoch;
+
+    plan.epoch = params->epoch;
+    plan.world = params->world;
     int r = epoch_ref(&loader->epochs, &plan, &epoch);
 
     if (r < 0)

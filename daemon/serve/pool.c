@@ -69,6 +69,12 @@ static void on_process_ready(void *owner, uint64_t length, uint64_t slot_bytes)
         pool_break(pool, &err);
         return;
     }
+    /* A range's length stands in the spec, and was checked there. */
+    if (!pool->opened && pool->o.spec->dataset.kind != DATASET_RANGE &&
+        spec_check_length(pool->o.spec, length, &err) < 0) {
+        pool_break(pool, &err);
+        return;
+    }
     member_add_first_segment(m);
     if (!pool->opened && !pool->broken) {
         pool->opened = true;

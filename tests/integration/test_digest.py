@@ -110,6 +110,25 @@ SAMPLERS = [
     ("native", {"kind": "random", "order": "native"}),
 ]
 
+# Each of these with one batching, for one dataset.
+LISTED = [(i * i + 3) % ROWS for i in range(ROWS)]
+WEIGHTS = [i % 7 / 2 for i in range(ROWS)]
+MORE_SAMPLERS = [
+    ("torch_cycles", {"kind": "random", "num_samples": 2 * ROWS + 9}),
+    ("native_cycles", {"kind": "random", "num_samples": 2 * ROWS + 9, "order": "native"}),
+    ("torch_replacement", {"kind": "random", "replacement": True}),
+    ("native_replacement", {"kind": "random", "replacement": True, "num_samples": 70,
+                            "order": "native"}),
+    ("indices", {"kind": "indices", "indices": LISTED}),
+    ("torch_subset", {"kind": "subset_random", "indices": LISTED}),
+    ("native_subset", {"kind": "subset_random", "indices": LISTED, "order": "native"}),
+    ("torch_weighted", {"kind": "weighted", "weights": WEIGHTS, "num_samples": 90}),
+    ("native_weighted", {"kind": "weighted", "weights": WEIGHTS, "order": "native"}),
+    ("native_weighted_once", {"kind": "weighted", "weights": WEIGHTS, "replacement": False,
+                              "order": "native"}),
+]
+MORE_FOR = "npy_one_file"
+
 BATCHES = [
     ("batches", {"size": 4}),
     ("whole_batches", {"size": 4, "drop_last": True}),
@@ -141,6 +160,8 @@ def specs_of(name):
     pairs = itertools.product(SAMPLERS, BATCHES)
     if at > kinds.index(kinds[at]):
         pairs = zip(SAMPLERS, BATCHES[at % 3:] + BATCHES[:at % 3])
+    if name == MORE_FOR:
+        pairs = [*pairs, *zip(MORE_SAMPLERS, itertools.cycle(BATCHES))]
     return [(f"{name}-{one}-{other}", sampler, batch)
             for (one, sampler), (other, batch) in pairs]
 
@@ -290,8 +311,9 @@ class Completeness(TestCase):
         self.assertEqual(have, self.known("dataset", "kind", "DATASET"))
 
     def test_every_sampler_has_a_line(self):
-        kinds = {sampler["kind"] for _, sampler in SAMPLERS}
-        orders = {sampler["order"] for _, sampler in SAMPLERS if "order" in sampler}
+        samplers = [sampler for _, sampler in SAMPLERS + MORE_SAMPLERS]
+        kinds = {sampler["kind"] for sampler in samplers}
+        orders = {sampler["order"] for sampler in samplers if "order" in sampler}
         self.assertEqual(kinds, self.known("sampler", "kind", "SAMPLER"))
         self.assertEqual(orders, self.known("sampler", "order", "ORDER"))
 

@@ -6,6 +6,7 @@ import re
 import struct
 import subprocess
 import tempfile
+import time
 import unittest
 
 try:
@@ -138,6 +139,36 @@ class Plan(Case):
         self.assertEqual(sorted(indices), list(range(1000)))
         self.assertNotEqual(indices, sorted(indices))
 
+    def each_order(self, sampler, length=10):
+        spec = self.range_spec(length, 100, sampler, "seed: 42\n")
+        return self.steps(spec)[0][2]
+
+    def test_samplers(self):
+        self.assertEqual(self.each_order("random, num_samples: 12"),
+                         [2, 6, 1, 8, 4, 5, 0, 9, 3, 7, 3, 5])
+        self.assertEqual(self.each_order("random, replacement: true"),
+                         [2, 7, 6, 4, 6, 5, 0, 4, 0, 3])
+        self.assertEqual(self.each_order("indices, indices: [5, 5, 0]"), [5, 5, 0])
+        self.assertEqual(self.each_order("subset_random, indices: [5, 6, 7, 8, 9]"),
+                         [7, 9, 8, 5, 6])
+        self.assertEqual(self.each_order("weighted, weights: [.1, .9, .4, .7, 3, .6], "
+                                         "num_samples: 12", 6),
+                         [1, 1, 1, 1, 4, 4, 5, 5, 1, 1, 1, 4])
+
+    def test_a_trillion_samples(self):
+        trillion = 10**12
+        for sampler, length in [("random", trillion), ("random, replacement: true", trillion),
+                                (f"random, num_samples: {trillion}", 7),
+                                (f"weighted, weights: [1, 2], num_samples: {trillion}", 2),
+                                (f"subset_random, indices: [{trillion - 1}]", trillion)]:
+            spec = self.range_spec(length, 4, sampler + ", order: native", "seed: 1\n")
+            last = trillion // 4 - 1 if "subset" not in sampler else 0
+            begin = time.monotonic()
+            (step, _, indices), = self.steps(spec, "--from", last, "--steps", 1)
+            self.assertLess(time.monotonic() - begin, 5)
+            self.assertEqual((step, len(indices)), (last, 4 if last else 1))
+            self.assertTrue(all(0 <= i < length for i in indices))
+
     def test_ranks(self):
         spec = self.range_spec(10, 2)
         self.assertEqual(self.steps(spec, "--world", 4, "--rank", 1),
@@ -176,6 +207,17 @@ class Plan(Case):
         self.assertEqual([s[2] for s in self.steps(spec, "--length", 5)], [[0, 1], [2, 3], [4]])
         self.assertEqual(self.steps(spec, "--length", 0), [])
         self.assertEqual(self.steps(self.range_spec(), "--length", 2), [(0, 0, [0, 1])])
+
+    def test_a_sampler_that_does_not_fit(self):
+        spec = self.write("listed.yaml", "dataset: {kind: npy, files: {x: nowhere.npy}}\n"
+                                         "sampler: {kind: indices, indices: [3, 8]}\n")
+        self.assertEqual([s[2] for s in self.steps(spec, "--length", 9)], [[3], [8]])
+        self.assert_error(1, "EINVAL", "sampler.indices.1", "8 is past the end of a dataset of 8",
+                          "plan", spec, "--length", 8)
+        spec = self.npy_spec(11, sampler="weighted, weights: [1, 2]")
+        for verb in "plan", "check":
+            self.assert_error(1, "EINVAL", "sampler.weights",
+                              "2 weights do not fit a dataset of 11 samples", verb, spec)
 
     def test_length_of_the_file(self):
         self.assertEqual(sorted(i for _, _, s in self.steps(self.npy_spec(11)) for i in s),
@@ -349,6 +391,10 @@ class Failures(Case):
         spec = self.write("bad.yaml", b"\xff\xfe\x00\x01" * 10)
         status, out, err = dlctl("check", spec)
         self.assertEqual((status, out, err.count("\n")), (1, "", 1))
+
+    def test_an_order_that_torch_does_not_have(self):
+        spec = self.range_spec(2, 1, "weighted, weights: [1, 2], replacement: false")
+        self.each("EINVAL", "sampler.order", "write order: native", spec)
 
     def test_bad_value(self):
         self.each("EINVAL", "batch.size", "batch.size: -3", self.range_spec(batch=-3))

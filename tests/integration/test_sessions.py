@@ -263,6 +263,22 @@ class Memory(TestCase):
         self.assertEqual(caught.exception.path, "memory.limit")
         self.assertIn("10000 bytes are less than one batch for each worker", str(caught.exception))
 
+    def test_a_sampler_that_does_not_fit_the_dataset(self):
+        client = self.client(self.daemon())
+        spec = self.batches_of(4)
+        for sampler, path, text in [
+                ({"kind": "indices", "indices": [0, 63, 64]}, "sampler.indices.2",
+                 "64 is past the end of a dataset of 64 samples"),
+                ({"kind": "weighted", "weights": [1, 2, 3]}, "sampler.weights",
+                 "3 weights do not fit a dataset of 64 samples; give one for each")]:
+            with self.assertRaises(DaemonError) as caught:
+                client.open({**spec, "sampler": sampler})
+            self.assertEqual(caught.exception.path, path)
+            self.assertIn(text, str(caught.exception))
+            wait_until(lambda: client.query("loaders") == [], "the loader to go")
+        loader = client.open({**spec, "sampler": {"kind": "indices", "indices": [63, 5, 5]}})
+        self.assertEqual(client.epoch_indices(loader["loader"]), [[63, 5, 5]])
+
     def test_a_tight_limit_slows_but_works(self):
         client = self.client(self.daemon())
         loader = client.open(self.batches_of(4, limit=4096 + 8192))["loader"]

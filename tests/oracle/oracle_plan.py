@@ -36,11 +36,42 @@ def draw_seed(rng):
                        -rng.randint(2**31, 2**62)])
 
 
+def draw_weights(rng, length):
+    """At least one above 0; doubles of all sizes, with zeros and equal ones among them."""
+    one = rng.choice([lambda: rng.random(), lambda: rng.randint(0, 3), lambda: rng.expovariate(1),
+                      lambda: rng.choice([0, 0, 1e-300, 2.5, 1e300]) / length])
+    weights = [float(one()) for _ in range(length)]
+    weights[rng.randrange(length)] += 1.0
+    return weights
+
+
+def draw_sampler(rng):
+    """What versions of torch disagree about is left out: draws from 2^28 samples on (a unit test
+    has the current ones), and weights that are drawn once or without replacement.
+    """
+    kind = rng.choice(["random", "random", "sequential", "many", "replacement", "subset",
+                       "indices", "weighted"])
+    length = draw_length(rng) if kind in ("random", "sequential") else rng.randint(1, 500)
+    case = {"kind": kind, "length": length, "num_samples": 0, "list": [],
+            "order": "sequential" if kind in ("sequential", "indices") else "torch"}
+    if kind == "many":
+        case["num_samples"] = rng.choice([rng.randint(1, 10), rng.randint(1, length * 5)])
+        case["length"] = rng.choice([length, rng.randint(1, 5)])
+    elif kind == "replacement":
+        case["length"] = rng.choice([length, rng.randint(1, 2**28 - 1)])
+        case["num_samples"] = rng.randint(1, 200)
+    elif kind in ("subset", "indices"):
+        case["list"] = [rng.randrange(length) for _ in range(rng.randint(0, 300))]
+    elif kind == "weighted":
+        case["list"] = draw_weights(rng, length)
+        case["num_samples"] = rng.randint(2, 300)
+    return case
+
+
 def draw_case(rng):
     world = rng.choice([1, rng.randint(2, 9)])
     return {
-        "order": rng.choice(["torch", "torch", "torch", "sequential"]),
-        "length": draw_length(rng),
+        **draw_sampler(rng),
         "seed": draw_seed(rng),
         "epoch": rng.randint(0, 1000),
         "world": world,
@@ -53,26 +84,41 @@ def draw_case(rng):
 
 def request_line(case):
     """The daemon's numbers are unsigned: a negative seed is meant modulo 2^64, as torch has it."""
-    return "{order} {length} {seed64} {epoch} {world} {batch_size} {drop} {pad} {rank}\n".format(
-        seed64=case["seed"] % 2**64, drop=int(case["drop_last"]), pad=int(case["even"]), **case)
+    listed = {"subset": "indices", "indices": "indices", "weighted": "weights"}
+    return ("{order} {length} {seed64} {epoch} {world} {batch_size} {drop} {pad} {rank} "
+            "{num_samples} {replacement} {listed} {numbers}\n").format(
+        seed64=case["seed"] % 2**64, drop=int(case["drop_last"]), pad=int(case["even"]),
+        replacement=int(case["kind"] in ("replacement", "weighted")),
+        listed=listed.get(case["kind"], "all"), numbers=" ".join(map(repr, case["list"])), **case)
 
 
 def epoch_sampler(case, data):
-    """One process: RandomSampler or SequentialSampler."""
-    if case["order"] == "sequential":
+    """One process: one of PyTorch's samplers, or the list itself."""
+    if case["kind"] == "sequential":
         return data.SequentialSampler(range(case["length"]))
+    if case["kind"] == "indices":
+        return case["list"]
     import torch
     generator = torch.Generator()
     generator.manual_seed(case["seed"] + case["epoch"])
-    return data.RandomSampler(range(case["length"]), generator=generator)
+    if case["kind"] == "subset":
+        return data.SubsetRandomSampler(case["list"], generator=generator)
+    if case["kind"] == "weighted":
+        return data.WeightedRandomSampler(case["list"], case["num_samples"], generator=generator)
+    return data.RandomSampler(range(case["length"]), replacement=case["kind"] == "replacement",
+                              num_samples=case["num_samples"] or None, generator=generator)
 
 
 def rank_sampler(case, data):
     if case["world"] == 1:
         return epoch_sampler(case, data)
-    if not case["even"]:
-        # PyTorch has no sampler that neither pads nor cuts: every world-th of its whole order.
-        return list(epoch_sampler(case, data))[case["rank"]::case["world"]]
+    if not case["even"] or case["kind"] not in ("random", "sequential"):
+        # PyTorch has no sampler that neither pads nor cuts, nor one that divides another's order:
+        # every world-th of its whole order, as DistributedSampler writes it.
+        order = list(epoch_sampler(case, data))
+        while case["even"] and order and len(order) % case["world"]:
+            order += order[:-len(order) % case["world"]]
+        return order[case["rank"]::case["world"]]
     sampler = data.DistributedSampler(
         range(case["length"]), num_replicas=case["world"], rank=case["rank"],
         shuffle=case["order"] == "torch", seed=case["seed"], drop_last=False)

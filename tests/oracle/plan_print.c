@@ -1,8 +1,9 @@
 /*
  * Prints plans, for comparison with another implementation.
  *
- * Reads lines `order length seed epoch world batch_size drop_last even rank`, order being
- * sequential, torch or native, and the two flags 0 or 1. Answers each with one line: the indices
+ * Reads lines `order length seed epoch world batch_size drop_last even rank num_samples replacement
+ * kind [number...]`, order being sequential, torch or native, the flags 0 or 1, and kind all,
+ * indices or weights, with as many numbers after it. Answers each with one line: the indices
  * of the rank's steps in turn, separated by spaces within a step and by commas between steps.
  * Exit status 1 and a message for a line that it does not understand.
  */
@@ -12,34 +13,77 @@
 
 #include "daemon/plan/plan.h"
 
+enum { NUMBERS_MAX = 4096 };
+
 struct request {
     struct plan_params params;
     uint64_t rank;
+    uint64_t indices[NUMBERS_MAX];
+    double weights[NUMBERS_MAX];
 };
 
-static bool parse(const char *line, struct request *ret)
+/* What follows the kind, as indices and as weights; false for anything that is no number. */
+static bool parse_numbers(const char *text, struct request *request, size_t *ret)
+{
+    size_t n = 0;
+
+    for (char *end;; text = end) {
+        text += strspn(text, " \n");
+        if (*text == '\0')
+            break;
+        if (n == NUMBERS_MAX)
+            return false;
+        request->weights[n] = strtod(text, &end);
+        if (end == text)
+            return false;
+        request->indices[n] = strtoull(text, NULL, 10);
+        n++;
+    }
+    *ret = n;
+    return true;
+}
+
+static bool parse_list(const char *kind, const char *text, struct request *request)
+{
+    size_t n;
+
+    if (!parse_numbers(text, request, &n))
+        return false;
+    if (strcmp(kind, "indices") == 0) {
+        request->params.indices = request->indices;
+        request->params.n_indices = n;
+    } else if (strcmp(kind, "weights") == 0) {
+        request->params.weights = request->weights;
+        return n == request->params.length;
+    }
+    return true;
+}
+
+static bool parse(const char *line, struct request *request)
 {
     static const char *const orders[] = {
         [PLAN_SEQUENTIAL] = "sequential", [PLAN_TORCH] = "torch", [PLAN_NATIVE] = "native"};
-    struct request request = {0};
-    struct plan_params *params = &request.params;
-    unsigned drop_last, even, order = 0;
-    char name[16];
+    struct plan_params *params = &request->params;
+    unsigned drop_last, even, replacement, order = 0;
+    char name[16], kind[16];
+    int used = 0;
 
     if (sscanf(line,
-               "%15s %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %u %u %" SCNu64,
+               "%15s %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %u %u %" SCNu64
+               " %" SCNu64 " %u %15s%n",
                name, &params->length, &params->seed, &params->epoch, &params->world,
-               &params->batch_size, &drop_last, &even, &request.rank) != 9)
+               &params->batch_size, &drop_last, &even, &request->rank, &params->num_samples,
+               &replacement, kind, &used) != 12)
         return false;
     while (order < ARRAY_SIZE(orders) && strcmp(orders[order], name) != 0)
         order++;
-    if (order == ARRAY_SIZE(orders) || request.rank >= params->world)
+    if (order == ARRAY_SIZE(orders) || request->rank >= params->world)
         return false;
     params->order = (enum plan_order)order;
     params->drop_last = drop_last;
     params->even = even;
-    *ret = request;
-    return true;
+    params->replacement = replacement;
+    return parse_list(kind, line + used, request);
 }
 
 static int print_plan(const struct request *request)
@@ -68,11 +112,13 @@ static int print_plan(const struct request *request)
 
 int main(void)
 {
-    char line[512];
+    static char line[1 << 17];
 
     while (fgets(line, sizeof line, stdin)) {
-        struct request request;
+        static struct request request;
         int r = -EINVAL;
+
+        request.params = (struct plan_params){0};
 
         if (parse(line, &request))
             r = print_plan(&request);

@@ -119,8 +119,9 @@ static void test_the_same_params_share(void **state)
 static void test_any_difference_parts(void **state)
 {
     struct fixture *f = *state;
-    struct plan_params params[9];
-    struct epoch *epochs[9];
+    static const uint64_t indices[] = {1, 2, 3};
+    struct plan_params params[13];
+    struct epoch *epochs[13];
 
     for (size_t i = 0; i < ARRAY_SIZE(params); i++)
         params[i] = torch;
@@ -132,6 +133,12 @@ static void test_any_difference_parts(void **state)
     params[6].batch_size++;
     params[7].drop_last = true;
     params[8].even = false;
+    params[9].num_samples = 5;
+    params[10].replacement = true;
+    params[11].indices = indices;
+    params[11].n_indices = 2;
+    params[12].indices = indices;
+    params[12].n_indices = 3;
     for (size_t i = 0; i < ARRAY_SIZE(params); i++) {
         epochs[i] = ref(f, &params[i]);
         for (size_t k = 0; k < i; k++)

@@ -18,7 +18,7 @@ static struct permute_torch *torch_new(uint64_t length, uint64_t seed, uint64_t 
 {
     struct permute_torch *perm = NULL;
 
-    assert_int_equal(permute_torch_new(length, seed, inside_out_from, &perm), 0);
+    assert_int_equal(permute_torch_new(length, length, seed, inside_out_from, &perm), 0);
     return perm;
 }
 
@@ -172,8 +172,9 @@ static void test_torch_too_large(void **state)
     for (size_t v = 0; v < ARRAY_SIZE(too_large); v++) {
         struct permute_torch *perm = NULL;
 
-        assert_int_equal(permute_torch_new(too_large[v], 0, PERMUTE_TORCH_INSIDE_OUT_FROM, &perm),
-                         -ENOMEM);
+        assert_int_equal(
+            permute_torch_new(too_large[v], too_large[v], 0, PERMUTE_TORCH_INSIDE_OUT_FROM, &perm),
+            -ENOMEM);
         assert_null(perm);
     }
     assert_null(permute_torch_free(NULL));
@@ -218,7 +219,7 @@ static void test_native_vectors(void **state)
     for (size_t v = 0; v < ARRAY_SIZE(vectors); v++) {
         struct permute_native perm;
 
-        permute_native_init(&perm, vectors[v].length, vectors[v].seed, vectors[v].epoch);
+        permute_native_init(&perm, vectors[v].length, vectors[v].seed, vectors[v].epoch, 0);
         for (uint64_t i = 0; i < 10; i++)
             assert_int_equal(permute_native_at(&perm, i), vectors[v].first[i]);
         assert_int_equal(permute_native_at(&perm, vectors[v].length - 1), vectors[v].last);
@@ -231,7 +232,7 @@ static void check_bijection(uint64_t length, uint64_t seed)
     _cleanup_free_ bool *seen = calloc(length, sizeof *seen);
 
     assert_non_null(seen);
-    permute_native_init(&perm, length, seed, 1);
+    permute_native_init(&perm, length, seed, 1, 0);
     for (uint64_t i = 0; i < length; i++) {
         uint64_t value = permute_native_at(&perm, i);
 
@@ -274,7 +275,7 @@ static void test_native_huge(void **state)
         struct permute_native perm;
         double sum = 0;
 
-        permute_native_init(&perm, huge[v], v, 0);
+        permute_native_init(&perm, huge[v], v, 0, 0);
         for (uint64_t i = 0; i < N; i++) {
             values[i] = permute_native_at(&perm, i < N / 2 ? i : huge[v] - N + i);
             assert_true(values[i] < huge[v]);
@@ -336,7 +337,7 @@ static void test_native_small_orders(void **state)
             struct permute_native perm;
             uint64_t values[8];
 
-            permute_native_init(&perm, n, seed, 3);
+            permute_native_init(&perm, n, seed, 3, 0);
             for (uint64_t i = 0; i < n; i++)
                 values[i] = permute_native_at(&perm, i);
             counts[rank_of(values, n)]++;
@@ -361,7 +362,7 @@ static void test_native_small_pairs(void **state)
         for (uint64_t seed = 0; seed < SEEDS; seed++) {
             struct permute_native perm;
 
-            permute_native_init(&perm, N, seed, 1);
+            permute_native_init(&perm, N, seed, 1, 0);
             uint64_t a = permute_native_at(&perm, 3), b = permute_native_at(&perm, 3 + apart[v]);
             assert_true(a != b);
             counts[a * (N - 1) + b - (b > a)]++;
@@ -436,7 +437,7 @@ static void fill_native(uint64_t *p, uint64_t n, uint64_t seed, uint64_t epoch)
 {
     struct permute_native perm;
 
-    permute_native_init(&perm, n, seed, epoch);
+    permute_native_init(&perm, n, seed, epoch, 0);
     for (uint64_t i = 0; i < n; i++)
         p[i] = permute_native_at(&perm, i);
 }

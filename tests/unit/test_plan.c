@@ -348,7 +348,7 @@ static void test_refused(void **state)
 static void test_no_memory(void **state)
 {
     static const unsigned allocations[] = {
-        [PLAN_SEQUENTIAL] = 1, [PLAN_NATIVE] = 1, [PLAN_TORCH] = 3};
+        [PLAN_SEQUENTIAL] = 2, [PLAN_NATIVE] = 2, [PLAN_TORCH] = 4};
 
     for (unsigned order = 0; order < ARRAY_SIZE(allocations); order++) {
         struct plan_params params = {.length = 10, .world = 1, .order = (enum plan_order)order};

@@ -39,7 +39,7 @@ static void test_defaults(void **state)
     assert_int_equal(spec.dataset.length, 10);
     assert_int_equal(spec.dataset.n_files, 0);
     assert_int_equal(spec.sampler, SAMPLER_SEQUENTIAL);
-    assert_int_equal(spec.order, ORDER_TORCH);
+    assert_int_equal(spec.order, 0);
     assert_int_equal(spec.batch_size, 1);
     assert_false(spec.drop_last);
     assert_int_equal(spec.shard, SHARD_STRIDED);
@@ -382,7 +382,7 @@ static void test_canonical_form(void **state)
     static const char want_text[] =
         "name: fashion/train-1_a.b\n"
         "dataset: {kind: idx, files: {image: /base/sub/train/images.gz, label: /labels.gz}}\n"
-        "sampler: {kind: random, order: native}\n"
+        "sampler: {kind: random, replacement: false, num_samples: null, order: native}\n"
         "batch: {size: 256, drop_last: true}\n"
         "collate: {kind: default}\n"
         "shard: {mode: strided, even: false}\n"
@@ -445,6 +445,20 @@ static void test_fingerprint(void **state)
         "{dataset: {kind: npy, files: {a: x, b: y}}, batch: {size: 4}, sampler: {kind: random},"
         " shard: {even: false}}",
         "{dataset: {kind: range, length: 5}, batch: {size: 4}, sampler: {kind: random}}",
+        "{dataset: {kind: npy, files: {a: x, b: y}}, batch: {size: 4},"
+        " sampler: {kind: random, replacement: true}}",
+        "{dataset: {kind: npy, files: {a: x, b: y}}, batch: {size: 4},"
+        " sampler: {kind: random, num_samples: 7}}",
+        "{dataset: {kind: npy, files: {a: x, b: y}}, batch: {size: 4},"
+        " sampler: {kind: indices, indices: [1, 2]}}",
+        "{dataset: {kind: npy, files: {a: x, b: y}}, batch: {size: 4},"
+        " sampler: {kind: indices, indices: [2, 1]}}",
+        "{dataset: {kind: npy, files: {a: x, b: y}}, batch: {size: 4},"
+        " sampler: {kind: subset_random, indices: [1, 2]}}",
+        "{dataset: {kind: npy, files: {a: x, b: y}}, batch: {size: 4},"
+        " sampler: {kind: weighted, weights: [1, 2]}}",
+        "{dataset: {kind: npy, files: {a: x, b: y}}, batch: {size: 4},"
+        " sampler: {kind: weighted, weights: [2, 1]}}",
     };
     for (size_t i = 1; i < ARRAY_SIZE(same); i++)
         assert_true(fingerprint_of(same[i]) == fingerprint_of(same[0]));
@@ -487,6 +501,21 @@ static void test_differs(void **state)
          "the open loader has 1, this spec asks for 2"},
         {"", "dataset: {kind: npy, files: x}", "dataset.kind",
          "the open loader has \"range\", this spec asks for \"npy\""},
+        {"sampler: {kind: random, num_samples: 5}", "sampler: {kind: random}",
+         "sampler.num_samples", "the open loader has 5, this spec asks for null"},
+        {"sampler: {kind: random}", "sampler: {kind: random, replacement: true}",
+         "sampler.replacement", "the open loader has false, this spec asks for true"},
+        {"sampler: {kind: random}", "sampler: {kind: random, replacement: false, order: torch}",
+         NULL, NULL},
+        {"sampler: {kind: weighted, weights: [1]}",
+         "sampler: {kind: weighted, weights: [1.0], replacement: true}", NULL, NULL},
+        {"sampler: {kind: weighted, weights: [1]}", "sampler: {kind: weighted, weights: [2]}",
+         "sampler.weights.0", "the open loader has 1.0, this spec asks for 2.0"},
+        {"sampler: {kind: indices, indices: [0, 0]}", "sampler: {kind: indices, indices: [0]}",
+         "sampler.indices", "the open loader has a list of 2, this spec asks for one of 1"},
+        {"dataset: {kind: range, length: 9}\nsampler: {kind: indices, indices: [3, 8, 1]}",
+         "dataset: {kind: range, length: 9}\nsampler: {kind: indices, indices: [3, 4, 2]}",
+         "sampler.indices.1", "the open loader has 8, this spec asks for 4"},
         {"dataset: {kind: npy, files: {a: x, b: y}}", "dataset: {kind: npy, files: {a: x}}",
          "dataset.files.b", "the open loader has \"/base/y\", this spec asks for nothing"},
         {"dataset: {kind: npy, files: {a: x}}", "dataset: {kind: npy, files: {a: x, b: y}}",
@@ -644,7 +673,8 @@ static void test_table(void **state)
         assert_ptr_equal(spec_key_find(keys[i].section, keys[i].key), &keys[i]);
         assert_true(keys[i].values[0] && keys[i].meaning[0] && strlen(path) < SPEC_PATH_MAX - 1);
         bool stores_more = keys[i].type == KEY_NAME || keys[i].type == KEY_FILES ||
-                           keys[i].type == KEY_PATH || keys[i].type == KEY_SHAPE;
+                           keys[i].type == KEY_PATH || keys[i].type == KEY_SHAPE ||
+                           keys[i].type == KEY_INDICES || keys[i].type == KEY_WEIGHTS;
         /* What is stored nowhere must have a fallback to show in the canonical form. */
         assert_true(keys[i].size || stores_more || keys[i].fallback);
         assert_int_equal(spec_section_exists(keys[i].section), keys[i].section[0] != '\0');

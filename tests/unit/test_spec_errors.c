@@ -154,16 +154,75 @@ static const struct refusal key_refusals[] = {
     {"name: \xC3\xA9", "name", "\"\xC3\xA9\" is not a name: 1 to 128 letters, digits and . _ - /"},
     {"sampler: 5", "sampler", "5 is not a mapping"},
     {"sampler: {kind: radnom}", "sampler.kind",
-     "\"radnom\" is not one of sequential, random; did you mean random?"},
-    {"sampler: {kind: true}", "sampler.kind", "true is not one of sequential, random"},
-    {"sampler: {kind: weighted, weights: [1]}", "sampler.kind",
-     "\"weighted\" is not supported by this version; it has sequential, random"},
-    {"sampler: {kind: random, replacement: true}", "sampler.replacement",
-     "not supported by this version; sampler takes kind, order"},
+     "\"radnom\" is not one of sequential, random, subset_random, weighted, indices; did you mean "
+     "random?"},
+    {"sampler: {kind: true}", "sampler.kind",
+     "true is not one of sequential, random, subset_random, weighted, indices"},
+    {"sampler: {kind: client}", "sampler.kind",
+     "\"client\" is not supported by this version; it has sequential, random, subset_random, "
+     "weighted, indices"},
+    {"sampler: {kind: random, replacement: 1}", "sampler.replacement", "1 is not true or false"},
+    {"sampler: {kind: random, num_samples: 0}", "sampler.num_samples",
+     "0 is not a positive integer; null takes as many as there are"},
+    {"sampler: {kind: random, num_samples: -5}", "sampler.num_samples",
+     "-5 is not a positive integer"},
+    {"sampler: {kind: random, num_samples: true}", "sampler.num_samples",
+     "true is not a positive integer"},
+    {"sampler: {kind: random, num_samples: 9223372036854775808}", "sampler.num_samples",
+     "9223372036854775808 is above the maximum of 9223372036854775807"},
+    {"sampler: {kind: random, indices: [0]}", "sampler.indices",
+     "not a key of a sampler of kind random; it takes kind, replacement, num_samples, order"},
+    {"sampler: {kind: sequential, num_samples: 3}", "sampler.num_samples",
+     "not a key of a sampler of kind sequential; it takes kind"},
+    {"sampler: {kind: indices, order: torch}", "sampler.order",
+     "not a key of a sampler of kind indices; it takes kind, indices"},
+    {"sampler: {kind: indices}", "sampler.indices", "missing; a sampler of kind indices needs it"},
+    {"sampler: {kind: subset_random}", "sampler.indices",
+     "missing; a sampler of kind subset_random needs it"},
+    {"sampler: {kind: weighted}", "sampler.weights",
+     "missing; a sampler of kind weighted needs it"},
+    {"sampler: {kind: indices, indices: 5}", "sampler.indices",
+     "5 is not a list of non-negative integers, such as [4, 0, 7]"},
+    {"sampler: {kind: indices, indices: [0, -1]}", "sampler.indices.1",
+     "-1 is not a non-negative integer below 2^63"},
+    {"sampler: {kind: indices, indices: [0, 0, 1.0]}", "sampler.indices.2",
+     "1.0 is not a non-negative integer below 2^63"},
+    {"sampler: {kind: indices, indices: [9223372036854775808]}", "sampler.indices.0",
+     "9223372036854775808 is not a non-negative integer below 2^63"},
+    {"sampler: {kind: subset_random, indices: [0, 1]}", "sampler.indices.1",
+     "1 is past the end of a dataset of 1 samples, whose indices start from 0"},
+    {"sampler: {kind: weighted, weights: []}", "sampler.weights",
+     "the list is empty; give one number for each sample, such as [0.5, 2, 0]"},
+    {"sampler: {kind: weighted, weights: {a: 1}}", "sampler.weights",
+     "a mapping is not a list of one number for each sample, such as [0.5, 2, 0]"},
+    {"sampler: {kind: weighted, weights: [1, -0.5]}", "sampler.weights.1",
+     "-0.5 is not a finite, non-negative number"},
+    {"sampler: {kind: weighted, weights: [.nan]}", "sampler.weights.0",
+     "nan is not a finite, non-negative number"},
+    {"sampler: {kind: weighted, weights: [1, .inf]}", "sampler.weights.1",
+     "inf is not a finite, non-negative number"},
+    {"sampler: {kind: weighted, weights: [[1]]}", "sampler.weights.0",
+     "a list is not a finite, non-negative number"},
+    {"sampler: {kind: weighted, weights: [0, 0.0]}", "sampler.weights",
+     "all weights are 0; at least one must be above"},
+    {"sampler: {kind: weighted, weights: [1.0e+308, 1.0e+308]}", "sampler.weights",
+     "their sum is above the largest float64; scale them down"},
+    {"sampler: {kind: weighted, weights: [1, 2]}", "sampler.weights",
+     "2 weights do not fit a dataset of 1 samples; give one for each"},
+    {"sampler: {kind: weighted, weights: [1], replacement: false, num_samples: 2}",
+     "sampler.num_samples",
+     "2 samples cannot be drawn without replacement from 1 weights; lower it, or write "
+     "replacement: true"},
+    {"sampler: {kind: weighted, weights: [1], replacement: false}", "sampler.order",
+     "torch has no one order for weights without replacement: it differs between builds of "
+     "PyTorch with and without MKL; write order: native"},
+    {"sampler: {kind: weighted, weights: [1, 1], num_samples: 1}", "sampler.order",
+     "torch has no one order for num_samples: 1 of a weighted sampler: it differs between builds "
+     "of PyTorch with and without MKL; write order: native"},
     {"sampler: {kind: random, order: numpy}", "sampler.order",
      "\"numpy\" is not one of torch, native"},
     {"sampler: {order: torch}", "sampler.order",
-     "only a random sampler has an order; add kind: random or leave this out"},
+     "not a key of a sampler of kind sequential; it takes kind"},
     {"batch: {size: -3}", "batch.size", "-3 is not a positive integer"},
     {"batch: {size: 0}", "batch.size", "0 is not a positive integer; null turns batching off"},
     {"batch: {size: abc}", "batch.size", "\"abc\" is not a positive integer"},
@@ -276,11 +335,16 @@ static void test_every_key_every_type(void **state)
         char path[SPEC_PATH_MAX], text[512];
         unsigned refused = 0;
         spec_key_path(&keys[i], path);
-        const char *dataset = keys[i].kinds & 1U << DATASET_RECORDS
-                                  ? "path: x, dtype: int8, shape: [1]"
-                              : keys[i].kinds & 1U << DATASET_IDX ? "files: x"
-                                                                  : "length: 1";
+        uint32_t kinds = strcmp(keys[i].section, "dataset") == 0 ? keys[i].kinds : 0;
+        const char *dataset = kinds & 1U << DATASET_RECORDS ? "path: x, dtype: int8, shape: [1]"
+                              : kinds & 1U << DATASET_IDX   ? "files: x"
+                                                            : "length: 1";
         const char *kind = dataset[0] == 'p' ? "records" : dataset[0] == 'f' ? "idx" : "range";
+        const char *sampler = strcmp(keys[i].section, "sampler") != 0 ? NULL
+                              : keys[i].kinds & 1U << SAMPLER_RANDOM  ? "random"
+                              : keys[i].kinds & 1U << SAMPLER_INDICES ? "indices"
+                              : keys[i].kinds                         ? "weighted"
+                                                                      : NULL;
         for (size_t j = 0; j < ARRAY_SIZE(written); j++) {
             _cleanup_(value_deinit)
             struct value v = {0};
@@ -298,6 +362,8 @@ static void test_every_key_every_type(void **state)
                 section = &v.items[0];
             else if (keys[i].section[0])
                 assert_int_equal(value_set(&v, keys[i].section, &section), 0);
+            if (sampler)
+                assert_int_equal(value_set_string(section, "kind", sampler), 0);
             assert_int_equal(value_set(section, keys[i].key, &child), 0);
             value_move(&wrong, child);
 

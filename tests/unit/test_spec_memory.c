@@ -60,11 +60,12 @@ char *__wrap_strndup(const char *s, size_t n)
 
 static const char text[] =
     "{name: n, dataset: {kind: idx, files: {label: l.gz, image: i.gz, x: x, y: y, z: z}},\n"
-    " sampler: {kind: random, order: native}, batch: {size: 256}, seed: 42,\n"
+    " sampler: {kind: subset_random, indices: [5, 7]}, batch: {size: 256}, seed: 42,\n"
     " workers: {timeout: 30s}, memory: {limit: 256MiB}}\n";
 
 static const char records_text[] =
-    "dataset: {kind: records, path: r, dtype: int8, shape: [1, 2, 3, 4, 5, 6, 7]}";
+    "{dataset: {kind: records, path: r, dtype: int8, shape: [1, 2, 3, 4, 5, 6, 7]},\n"
+    " sampler: {kind: weighted, weights: [1, 2.5]}}\n";
 
 static struct value parsed, records;
 static struct dl_spec spec;

@@ -1,0 +1,59 @@
+/*
+ * Samplers: the sequence of indices that an epoch is cut from, before sharding and batching. One
+ * object for each kind behind a small table of functions; plan.c alone calls them.
+ *
+ * Positions are 0..count-1. Any position may be asked for at any time, in any order, and always
+ * has the same index; a kind that can only be replayed from its start keeps what it has drawn.
+ */
+#ifndef DL_PLAN_SAMPLER_H
+#define DL_PLAN_SAMPLER_H
+
+#include "daemon/plan/plan.h"
+
+struct sampler;
+
+struct sampler_kind_ops {
+    /* What plan_backlog() says of positions 0..end-1, end ≥ 1. NULL: never anything. */
+    uint64_t (*missing)(const struct sampler *sampler, uint64_t end);
+    /* Makes positions 0..end-1 known. NULL: they always are. */
+    void (*extend)(struct sampler *sampler, uint64_t end);
+    /* The index at a position that is known. */
+    uint64_t (*at)(struct sampler *sampler, uint64_t position);
+    void (*free)(struct sampler *sampler);
+};
+
+struct sampler {
+    const struct sampler_kind_ops *ops;
+    uint64_t count;
+};
+
+/* The sampler that the parameters describe. Returns 0, -EINVAL or -ENOMEM. */
+int _nodiscard_ sampler_new(const struct plan_params *params, struct sampler **ret);
+struct sampler *sampler_free(struct sampler *sampler); /* NULL is fine */
+
+/* ---- the kinds, for sampler_new() ----------------------------------------------------------- */
+
+/* `count` of `length` positions without replacement: permutations in a row. (sampler_random.c) */
+int _nodiscard_ sampler_permuted_new(const struct plan_params *params, uint64_t length,
+                                     uint64_t count, struct sampler **ret);
+/* `count` of `length` positions with replacement. (sampler_random.c) */
+int _nodiscard_ sampler_drawn_new(const struct plan_params *params, uint64_t length, uint64_t count,
+                                  struct sampler **ret);
+/* By params->weights, with and without replacement. (sampler_weighted.c) */
+int _nodiscard_ sampler_weighted_new(const struct plan_params *params, uint64_t count,
+                                     struct sampler **ret);
+
+/* Random bits by position; `stream` keeps different uses of one seed and epoch apart. */
+struct sampler_key {
+    uint64_t seed;
+    uint64_t epoch;
+    uint64_t length;
+    uint64_t stream;
+};
+struct sampler_bits {
+    uint64_t high;
+    uint64_t low;
+};
+struct sampler_bits sampler_native_bits(const struct sampler_key *key, uint64_t position);
+
+#endif

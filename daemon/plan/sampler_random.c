@@ -1,0 +1,236 @@
+/*
+ * RandomSampler's sequences. Without replacement: num_samples // n whole permutations, then a cut
+ * one. With replacement: one draw for each position; that torch draws them 32 at a time shows
+ * nowhere. Each in torch's own order for the generator's seed, and in a native one that computes
+ * any position by itself.
+ */
+#include "daemon/plan/sampler.h"
+
+#include <errno.h>
+
+#include "daemon/plan/draws.h"
+#include "daemon/plan/permute.h"
+
+/* From this range on, current torch takes 64 bits for a draw; 1.13 and 2.6 did from 2^32 on. */
+#define DRAW_64_BITS_FROM (UINT64_C(1) << 28)
+
+/* Keeps the native draws apart from whatever else is drawn for a seed and an epoch. */
+#define DRAW_STREAM UINT64_C(0x72616e64696e74)
+
+/* ---- without replacement, torch ------------------------------------------------------------- */
+
+struct permuted_torch {
+    struct sampler base;
+    struct permute_torch *perm; /* owned */
+};
+
+static uint64_t permuted_torch_missing(const struct sampler *sampler, uint64_t end)
+{
+    return permute_torch_missing(container_of(sampler, const struct permuted_torch, base)->perm,
+                                 end);
+}
+
+static void permuted_torch_extend(struct sampler *sampler, uint64_t end)
+{
+    permute_torch_extend(container_of(sampler, struct permuted_torch, base)->perm, end);
+}
+
+static uint64_t permuted_torch_at(struct sampler *sampler, uint64_t position)
+{
+    return permute_torch_at(container_of(sampler, struct permuted_torch, base)->perm, position);
+}
+
+static void permuted_torch_free(struct sampler *sampler)
+{
+    struct permuted_torch *permuted = container_of(sampler, struct permuted_torch, base);
+
+    permute_torch_free(permuted->perm);
+    free(permuted);
+}
+
+static int permuted_torch_new(const struct plan_params *params, uint64_t length, uint64_t count,
+                              struct sampler **ret)
+{
+    static const struct sampler_kind_ops ops = {.missing = permuted_torch_missing,
+                                                .extend = permuted_torch_extend,
+                                                .at = permuted_torch_at,
+                                                .free = permuted_torch_free};
+    struct permuted_torch *permuted = calloc(1, sizeof *permuted);
+
+    if (!permuted)
+        return -ENOMEM;
+    permuted->base = (struct sampler){.ops = &ops, .count = count};
+    int r = permute_torch_new(length, count, params->seed + params->epoch,
+                              PERMUTE_TORCH_INSIDE_OUT_FROM, &permuted->perm);
+    if (r < 0) {
+        free(permuted);
+        return r;
+    }
+    *ret = &permuted->base;
+    return 0;
+}
+
+/* ---- without replacement, native ------------------------------------------------------------ */
+
+struct permuted_native {
+    struct sampler base;
+    uint64_t length;
+    uint64_t seed;
+    uint64_t epoch;
+    uint64_t cycle;             /* which permutation `perm` is */
+    struct permute_native perm; /* remembered for the next position */
+};
+
+static uint64_t permuted_native_at(struct sampler *sampler, uint64_t position)
+{
+    struct permuted_native *permuted = container_of(sampler, struct permuted_native, base);
+    uint64_t cycle = 0;
+
+    if (position >= permuted->length) {
+        cycle = position / permuted->length;
+        position %= permuted->length;
+    }
+    if (cycle != permuted->cycle) {
+        permute_native_init(&permuted->perm, permuted->length, permuted->seed, permuted->epoch,
+                            cycle);
+        permuted->cycle = cycle;
+    }
+    return permute_native_at(&permuted->perm, position);
+}
+
+static void permuted_native_free(struct sampler *sampler)
+{
+    free(container_of(sampler, struct permuted_native, base));
+}
+
+static int permuted_native_new(const struct plan_params *params, uint64_t length, uint64_t count,
+                               struct sampler **ret)
+{
+    static const struct sampler_kind_ops ops = {.at = permuted_native_at,
+                                                .free = permuted_native_free};
+    struct permuted_native *permuted = calloc(1, sizeof *permuted);
+
+    if (!permuted)
+        return -ENOMEM;
+    *permuted = (struct permuted_native){.base = {.ops = &ops, .count = count},
+                                         .length = length,
+                                         .seed = params->seed,
+                                         .epoch = params->epoch};
+    permute_native_init(&permuted->perm, length, params->seed, params->epoch, 0);
+    *ret = &permuted->base;
+    return 0;
+}
+
+int sampler_permuted_new(const struct plan_params *params, uint64_t length, uint64_t count,
+                         struct sampler **ret)
+{
+    return params->order == PLAN_TORCH ? permuted_torch_new(params, length, count, ret)
+                                       : permuted_native_new(params, length, count, ret);
+}
+
+/* ---- with replacement, torch ---------------------------------------------------------------- */
+
+struct drawn_torch {
+    struct sampler base;
+    uint64_t length;
+    struct draws draws;
+};
+
+static uint64_t drawn_torch_missing(const struct sampler *sampler, uint64_t end)
+{
+    return draws_missing(&container_of(sampler, const struct drawn_torch, base)->draws, end);
+}
+
+static void drawn_torch_extend(struct sampler *sampler, uint64_t end)
+{
+    struct drawn_torch *drawn = container_of(sampler, struct drawn_torch, base);
+    struct mt19937 *generator = &drawn->draws.generator;
+
+    while (drawn->draws.done < end) {
+        uint64_t word = drawn->length < DRAW_64_BITS_FROM ? mt19937_next32(generator)
+                                                          : mt19937_next64(generator);
+        draws_add(&drawn->draws, word % drawn->length);
+    }
+}
+
+static uint64_t drawn_torch_at(struct sampler *sampler, uint64_t position)
+{
+    return draws_at(&container_of(sampler, struct drawn_torch, base)->draws, position);
+}
+
+static void drawn_torch_free(struct sampler *sampler)
+{
+    struct drawn_torch *drawn = container_of(sampler, struct drawn_torch, base);
+
+    draws_deinit(&drawn->draws);
+    free(drawn);
+}
+
+static int drawn_torch_new(const struct plan_params *params, uint64_t length, uint64_t count,
+                           struct sampler **ret)
+{
+    static const struct sampler_kind_ops ops = {.missing = drawn_torch_missing,
+                                                .extend = drawn_torch_extend,
+                                                .at = drawn_torch_at,
+                                                .free = drawn_torch_free};
+    struct drawn_torch *drawn = calloc(1, sizeof *drawn);
+
+    if (!drawn)
+        return -ENOMEM;
+    drawn->base = (struct sampler){.ops = &ops, .count = count};
+    drawn->length = length;
+    int r =
+        draws_init(&drawn->draws, count, length > UINT64_C(1) << 32, params->seed + params->epoch);
+    if (r < 0) {
+        free(drawn);
+        return r;
+    }
+    *ret = &drawn->base;
+    return 0;
+}
+
+/* ---- with replacement, native --------------------------------------------------------------- */
+
+struct drawn_native {
+    struct sampler base;
+    struct sampler_key key;
+};
+
+/* The upper 64 bits of bits·length / 2^64, so that no index is likelier by more than 2^-64. */
+static uint64_t drawn_native_at(struct sampler *sampler, uint64_t position)
+{
+    const struct drawn_native *drawn = container_of(sampler, const struct drawn_native, base);
+    struct sampler_bits bits = sampler_native_bits(&drawn->key, position);
+    unsigned __int128 low = (unsigned __int128)bits.low * drawn->key.length;
+    unsigned __int128 high = (unsigned __int128)bits.high * drawn->key.length;
+
+    return (uint64_t)((high + (low >> 64)) >> 64);
+}
+
+static void drawn_native_free(struct sampler *sampler)
+{
+    free(container_of(sampler, struct drawn_native, base));
+}
+
+static int drawn_native_new(const struct plan_params *params, uint64_t length, uint64_t count,
+                            struct sampler **ret)
+{
+    static const struct sampler_kind_ops ops = {.at = drawn_native_at, .free = drawn_native_free};
+    struct drawn_native *drawn = calloc(1, sizeof *drawn);
+
+    if (!drawn)
+        return -ENOMEM;
+    *drawn = (struct drawn_native){
+        .base = {.ops = &ops, .count = count},
+        .key = {
+            .seed = params->seed, .epoch = params->epoch, .length = length, .stream = DRAW_STREAM}};
+    *ret = &drawn->base;
+    return 0;
+}
+
+int sampler_drawn_new(const struct plan_params *params, uint64_t length, uint64_t count,
+                      struct sampler **ret)
+{
+    return params->order == PLAN_TORCH ? drawn_torch_new(params, length, count, ret)
+                                       : drawn_native_new(params, length, count, ret);
+}

@@ -1,0 +1,157 @@
+/*
+ * The sampler's own keys: lists of indices and weights, what goes together, and what must fit the
+ * dataset. The checks are those of PyTorch's samplers and of the torch.multinomial() below them.
+ */
+#include "proto/spec_table.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+
+/* "sampler.indices.7" */
+static int refuse_item(const struct spec_reading *rd, const struct spec_key *key, uint32_t i,
+                       const struct value *v, const char *what)
+{
+    char place[SPEC_PATH_MAX], below[SPEC_PATH_MAX + 16], shown[SPEC_SHOWN_MAX];
+
+    spec_key_path(key, place);
+    snprintf(below, sizeof below, "%s.%" PRIu32, place, i);
+    return dl_error_set(rd->err, EINVAL, below, "%s is not %s", spec_show(v, shown), what);
+}
+
+static int check_list(const struct spec_reading *rd, const struct spec_key *key,
+                      const struct value *v, const char *what)
+{
+    char place[SPEC_PATH_MAX];
+
+    if (v->type != VALUE_ARRAY)
+        return spec_refuse(rd, key, v, "is not a list of %s", what);
+    spec_key_path(key, place);
+    if (v->count < key->min)
+        return dl_error_set(rd->err, EINVAL, place, "the list is empty; give %s", what);
+    if (v->count > key->max)
+        return dl_error_set(rd->err, EINVAL, place,
+                            "%" PRIu32 " entries are above the maximum of %" PRIu64, v->count,
+                            key->max);
+    return 0;
+}
+
+int spec_read_indices(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
+{
+    int r = check_list(rd, key, v, "non-negative integers, such as [4, 0, 7]");
+    if (r < 0)
+        return r;
+    rd->spec->indices = calloc((size_t)v->count + 1, sizeof *rd->spec->indices);
+    if (!rd->spec->indices)
+        return spec_no_memory(rd);
+    for (uint32_t i = 0; i < v->count; i++) {
+        const struct value *item = &v->items[i];
+        if (item->type != VALUE_INT || item->integer < 0)
+            return refuse_item(rd, key, i, item, "a non-negative integer below 2^63");
+        rd->spec->indices[i] = (uint64_t)item->integer;
+    }
+    rd->spec->n_indices = v->count;
+    return 0;
+}
+
+/* NaN, and so nothing that is accepted, for what is no number. */
+static double number_of(const struct value *v)
+{
+    switch (v->type) {
+    case VALUE_INT:
+        return (double)v->integer;
+    case VALUE_UINT:
+        return (double)v->uinteger;
+    case VALUE_FLOAT:
+        return v->number;
+    default:
+        return NAN;
+    }
+}
+
+int spec_read_weights(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
+{
+    double sum = 0;
+    char place[SPEC_PATH_MAX];
+
+    int r = check_list(rd, key, v, "one number for each sample, such as [0.5, 2, 0]");
+    if (r < 0)
+        return r;
+    rd->spec->weights = calloc(v->count, sizeof *rd->spec->weights);
+    if (!rd->spec->weights)
+        return spec_no_memory(rd);
+    for (uint32_t i = 0; i < v->count; i++) {
+        double weight = number_of(&v->items[i]);
+        if (!(weight >= 0) || isinf(weight))
+            return refuse_item(rd, key, i, &v->items[i], "a finite, non-negative number");
+        rd->spec->weights[i] = weight == 0 ? 0 : weight; /* no -0 */
+        sum += weight;
+    }
+    rd->spec->n_weights = v->count;
+    spec_key_path(key, place);
+    if (sum == 0)
+        return dl_error_set(rd->err, EINVAL, place,
+                            "all weights are 0; at least one must be above");
+    if (isinf(sum))
+        return dl_error_set(rd->err, EINVAL, place,
+                            "their sum is above the largest float64; scale them down");
+    return 0;
+}
+
+static int check_weighted(const struct dl_spec *spec, struct dl_error *err)
+{
+    if (!spec->replacement && spec->num_samples > spec->n_weights)
+        return dl_error_set(err, EINVAL, "sampler.num_samples",
+                            "%" PRIu64 " samples cannot be drawn without replacement from %" PRIu32
+                            " weights; lower it, or write replacement: true",
+                            spec->num_samples, spec->n_weights);
+    if (spec->order == ORDER_NATIVE)
+        return 0;
+    if (!spec->replacement)
+        return dl_error_set(err, EINVAL, "sampler.order",
+                            "torch has no one order for weights without replacement: it differs "
+                            "between builds of PyTorch with and without MKL; write order: native");
+    if (spec->num_samples == 1 && spec->n_weights > 1)
+        return dl_error_set(err, EINVAL, "sampler.order",
+                            "torch has no one order for num_samples: 1 of a weighted sampler: it "
+                            "differs between builds of PyTorch with and without MKL; write "
+                            "order: native");
+    return 0;
+}
+
+int spec_check_sampler(struct spec_reading *rd)
+{
+    const struct dl_spec *spec = rd->spec;
+
+    int r = spec->sampler == SAMPLER_WEIGHTED ? check_weighted(spec, rd->err) : 0;
+    if (r == 0 && spec->dataset.kind == DATASET_RANGE)
+        r = spec_check_length(spec, spec->dataset.length, rd->err);
+    return r;
+}
+
+int spec_check_length(const struct dl_spec *spec, uint64_t length, struct dl_error *err)
+{
+    char place[SPEC_PATH_MAX];
+
+    if (spec->sampler == SAMPLER_WEIGHTED && spec->n_weights != length)
+        return dl_error_set(err, EINVAL, "sampler.weights",
+                            "%" PRIu32 " weights do not fit a dataset of %" PRIu64
+                            " samples; give one for each",
+                            spec->n_weights, length);
+    for (uint32_t i = 0; i < spec->n_indices; i++) {
+        if (spec->indices[i] < length)
+            continue;
+        snprintf(place, sizeof place, "sampler.indices.%" PRIu32, i);
+        return dl_error_set(err, EINVAL, place,
+                            "%" PRIu64 " is past the end of a dataset of %" PRIu64
+                            " samples, whose indices start from 0",
+                            spec->indices[i], length);
+    }
+    if (spec->num_samples > 0 && length == 0)
+        return dl_error_set(err, EINVAL, "sampler.num_samples",
+                            "%" PRIu64 " samples cannot be drawn from a dataset that has none",
+                            spec->num_samples);
+    return 0;
+}
