@@ -1,3 +1,4 @@
+/* The array behind the draws; what is drawn, and from how many words, is the samplers' business. */
 #include "daemon/plan/draws.h"
 
 #include <assert.h>

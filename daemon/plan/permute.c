@@ -162,7 +162,7 @@ uint64_t permute_torch_at(const struct permute_torch *perm, uint64_t i)
     assert(i < perm->done);
     if (perm->inside_out)
         return perm->elements[i];
-    return (uint32_t)(i % perm->length) + perm->deltas[i];
+    return (uint32_t)(i < perm->length ? i : i % perm->length) + perm->deltas[i];
 }
 
 /* Keeps the keys apart from whatever else is drawn from Philox for a seed and an epoch. */

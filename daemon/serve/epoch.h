@@ -18,7 +18,10 @@ struct epoch_set {
     struct epoch *epochs; /* owned list, in use by streams */
 };
 
-/* The plan for `params`, made if it is new; counted: epoch_unref(). Returns 0 or -errno. */
+/*
+ * The plan for `params`, made if it is new; counted: epoch_unref(). Lists are told apart by their
+ * addresses: those of one set's epochs are the loader spec's. Returns 0 or -errno.
+ */
 int _nodiscard_ epoch_ref(struct epoch_set *set, const struct plan_params *params,
                           struct epoch **ret);
 void epoch_unref(struct epoch_set *set, struct epoch *epoch);
