@@ -115,6 +115,10 @@ int offline_plan(const struct options *o, const struct dl_spec *spec, uint64_t l
     params.epoch = epoch;
     params.world = o->world;
     r = plan_new(&params, ret);
+    if (r == -ENOMEM && spec->order == ORDER_TORCH)
+        return dl_error_set(err, ENOMEM, "sampler.order",
+                            "torch takes memory for each sample of an epoch, more than there is; "
+                            "write order: native");
     if (r < 0)
         return dl_error_set(err, -r, "dataset",
                             "%" PRIu64 " samples for %" PRIu64 " ranks cannot be planned: %s",

@@ -151,6 +151,10 @@ static int add_stream(struct loader *loader, struct stream_params *params, struc
     plan.world = params->world;
     int r = epoch_ref(&loader->epochs, &plan, &epoch);
 
+    if (r == -ENOMEM && loader->spec.order == ORDER_TORCH)
+        return dl_error_set(err, ENOMEM, "sampler.order",
+                            "torch takes memory for each sample of an epoch, more than there is; "
+                            "write order: native");
     if (r < 0)
         return dl_error_set(err, -r, "epoch", "the plan cannot be made: %s", strerror(-r));
     params->steps = plan_steps(epoch_plan(epoch), params->rank);

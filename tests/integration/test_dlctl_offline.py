@@ -396,6 +396,10 @@ class Failures(Case):
         spec = self.range_spec(2, 1, "weighted, weights: [1, 2], replacement: false")
         self.each("EINVAL", "sampler.order", "write order: native", spec)
 
+    def test_an_order_that_no_memory_holds(self):
+        spec = self.range_spec(5, 1, f"random, num_samples: {2**62}")
+        self.each("ENOMEM", "sampler.order", "more than there is; write order: native", spec)
+
     def test_bad_value(self):
         self.each("EINVAL", "batch.size", "batch.size: -3", self.range_spec(batch=-3))
 
