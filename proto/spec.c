@@ -15,11 +15,7 @@ _Static_assert(sizeof(enum dataset_kind) == sizeof(uint32_t), "rows store enums 
 
 void spec_deinit(struct dl_spec *spec)
 {
-    for (uint32_t i = 0; i < spec->dataset.n_files; i++) {
-        free(spec->dataset.files[i].field);
-        free(spec->dataset.files[i].path);
-    }
-    free(spec->dataset.files);
+    spec_dataset_deinit(&spec->dataset);
     free(spec->indices);
     free(spec->weights);
     free(spec->name);
@@ -46,16 +42,23 @@ const char *sampler_order_name(enum sampler_order order)
     return choice_name("sampler", "order", order);
 }
 
+void spec_place(const struct spec_reading *rd, const struct spec_key *key,
+                char ret[static DL_ERROR_PATH_MAX])
+{
+    const char *section = spec_key_in(key, "dataset") ? rd->place : key->section;
+    snprintf(ret, DL_ERROR_PATH_MAX, "%s%s%s", section, section[0] ? "." : "", key->key);
+}
+
 int spec_refuse(const struct spec_reading *rd, const struct spec_key *key, const struct value *v,
                 const char *fmt, ...)
 {
-    char place[SPEC_PATH_MAX], shown[SPEC_SHOWN_MAX], text[DL_ERROR_MESSAGE_MAX];
+    char place[DL_ERROR_PATH_MAX], shown[SPEC_SHOWN_MAX], text[DL_ERROR_MESSAGE_MAX];
     va_list args;
 
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    spec_key_path(key, place);
+    spec_place(rd, key, place);
     return dl_error_set(rd->err, EINVAL, place, "%s %s", spec_show(v, shown), text);
 }
 
@@ -143,11 +146,13 @@ static int read_uint_or_null(struct spec_reading *rd, const struct spec_key *key
 static int read_seed(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
 {
     if (v->type != VALUE_INT && v->type != VALUE_UINT)
-        return spec_refuse(rd, key, v, "is not an integer from %" PRId64 " to %" PRIu64 "%s",
-                           INT64_MIN, UINT64_MAX,
-                           v->type == VALUE_NULL ? "; leave seed out to have one drawn" : "");
-    rd->spec->seed = v->type == VALUE_UINT ? v->uinteger : (uint64_t)v->integer;
-    rd->spec->has_seed = true;
+        return spec_refuse(
+            rd, key, v, "is not an integer from %" PRId64 " to %" PRIu64 "%s", INT64_MIN,
+            UINT64_MAX,
+            v->type == VALUE_NULL && !key->section[0] ? "; leave seed out to have one drawn" : "");
+    spec_field_set(rd->spec, key, v->type == VALUE_UINT ? v->uinteger : (uint64_t)v->integer);
+    if (!key->section[0])
+        rd->spec->has_seed = true;
     return 0;
 }
 
@@ -212,6 +217,10 @@ static reader *const readers[] = {
     [KEY_SHAPE] = spec_read_shape,
     [KEY_INDICES] = spec_read_indices,
     [KEY_WEIGHTS] = spec_read_weights,
+    [KEY_DATASET] = spec_read_dataset,
+    [KEY_DATASETS] = spec_read_datasets,
+    [KEY_MEMBERS] = spec_read_members,
+    [KEY_PARTS] = spec_read_parts,
 };
 
 /* ---- the table against the value ------------------------------------------------------------ */
@@ -252,12 +261,19 @@ static const char *kind_name(const struct spec_reading *rd, const char *section)
     return choice_name(section, "kind", spec_section_kind(rd->spec, section));
 }
 
+/* What a .npy file of tokens says itself, and what spec_check_dataset() fills in. */
+static bool optional(const struct spec_reading *rd, const struct spec_key *key)
+{
+    return rd->spec->dataset.kind == DATASET_TOKENS &&
+           (key->type == KEY_DTYPE || strcmp(key->key, "stride") == 0);
+}
+
 static int missing(struct spec_reading *rd, const struct spec_key *key)
 {
     struct word_list list;
-    char place[SPEC_PATH_MAX];
+    char place[DL_ERROR_PATH_MAX];
 
-    spec_key_path(key, place);
+    spec_place(rd, key, place);
     if (key->kinds)
         return dl_error_set(rd->err, EINVAL, place, "missing; a %s of kind %s needs it",
                             key->section, kind_name(rd, key->section));
@@ -277,18 +293,20 @@ static int read_key(struct spec_reading *rd, const struct spec_key *key, const s
         return readers[key->type](rd, key, v);
     if (key->fallback)
         return read_fallback(rd, key);
-    return key->section[0] ? missing(rd, key) : 0;
+    return key->section[0] && !optional(rd, key) ? missing(rd, key) : 0;
 }
 
 static int refuse_key(struct spec_reading *rd, const char *section, const char *key)
 {
     const char *what = section[0] ? section : "a loader spec";
     const char *word = section[0] ? NULL : spec_word(key);
+    bool dataset = strcmp(section, "dataset") == 0;
     uint32_t kind = spec_section_kind(rd->spec, section);
     char place[DL_ERROR_PATH_MAX];
     struct word_list list;
 
-    snprintf(place, sizeof place, "%s%s%s", section, section[0] ? "." : "", key);
+    snprintf(place, sizeof place, "%s%s%s", dataset ? rd->place : section, section[0] ? "." : "",
+             key);
     word_list_begin(&list, key);
     spec_list_keys(section, kind, &list);
     if (word)
@@ -333,7 +351,8 @@ static int check_section(struct spec_reading *rd, const char *section, const str
     char shown[SPEC_SHOWN_MAX];
 
     if (map && map->type != VALUE_MAP)
-        return dl_error_set(rd->err, EINVAL, section, "%s is not a mapping", spec_show(map, shown));
+        return dl_error_set(rd->err, EINVAL, strcmp(section, "dataset") == 0 ? rd->place : section,
+                            "%s is not a mapping", spec_show(map, shown));
     if (!map && strcmp(section, "dataset") == 0)
         return dl_error_set(rd->err, EINVAL, section,
                             "missing; for example dataset: {kind: range, length: 100}");
@@ -356,7 +375,32 @@ static int read_section(struct spec_reading *rd, const struct spec_key *keys, si
         r = check_keys(rd, keys[0].section, map);
     for (size_t i = first; r == 0 && i < n; i++)
         r = read_key(rd, &keys[i], map);
-    return r;
+    return r < 0 || !spec_key_in(&keys[0], "dataset") ? r : spec_check_dataset(rd);
+}
+
+int spec_read_inner(const struct spec_reading *rd, const char *place, const struct value *v,
+                    struct spec_dataset *ret)
+{
+    _cleanup_(spec_deinit)
+    struct dl_spec spec = {0};
+    struct spec_reading inner = {
+        .spec = &spec, .base = rd->base, .err = rd->err, .place = place, .depth = rd->depth + 1};
+    size_t n, begin = 0, end;
+    const struct spec_key *keys = spec_keys(&n);
+
+    if (inner.depth > DL_MAX_VALUE_DEPTH)
+        return dl_error_set(rd->err, EINVAL, place, "more than %" PRIu64 " datasets in each other",
+                            DL_MAX_VALUE_DEPTH);
+    while (!spec_key_in(&keys[begin], "dataset"))
+        begin++;
+    for (end = begin; end < n && spec_key_in(&keys[end], "dataset"); end++)
+        ;
+    int r = read_section(&inner, &keys[begin], end - begin, v);
+    if (r < 0)
+        return r;
+    *ret = spec.dataset;
+    spec.dataset = (struct spec_dataset){0};
+    return 0;
 }
 
 static int read_spec(struct spec_reading *rd, const struct value *v)
@@ -367,7 +411,7 @@ static int read_spec(struct spec_reading *rd, const struct value *v)
     int r = check_keys(rd, "", v);
     for (size_t begin = 0; r == 0 && begin < n; begin = end) {
         const char *section = keys[begin].section;
-        for (end = begin + 1; end < n && strcmp(keys[end].section, section) == 0; end++)
+        for (end = begin + 1; end < n && spec_key_in(&keys[end], section); end++)
             ;
         if (section[0])
             r = read_section(rd, &keys[begin], end - begin, value_get(v, section));
@@ -375,6 +419,35 @@ static int read_spec(struct spec_reading *rd, const struct value *v)
             r = read_key(rd, &keys[i], v);
     }
     return r < 0 ? r : check_together(rd);
+}
+
+/*
+ * Defaults and whole paths make the canonical form longer than what was written: it must still fit
+ * the message that takes it to a worker.
+ */
+static int check_size(struct spec_reading *rd)
+{
+    _cleanup_(value_deinit)
+    struct value canonical = {0};
+    _cleanup_(buffer_deinit)
+    struct dl_buffer packed = {0};
+
+    int r = spec_to_value(rd->spec, &canonical);
+    if (r == 0)
+        r = value_pack(&canonical, &packed);
+    if (r == -ENOMEM)
+        return spec_no_memory(rd);
+    if (r < 0)
+        return dl_error_set(rd->err, EINVAL, "dataset",
+                            "with its defaults, the spec is above the maximum of %" PRIu64
+                            " values in %" PRIu64 " levels; list fewer indices or datasets",
+                            DL_MAX_VALUE_NODES, DL_MAX_VALUE_DEPTH);
+    if (packed.len > DL_MAX_SPEC_BYTES)
+        return dl_error_set(rd->err, EINVAL, "dataset",
+                            "with its defaults and whole paths, the spec has %zu bytes, above the "
+                            "maximum of %" PRIu64 "; list fewer indices or files",
+                            packed.len, DL_MAX_SPEC_BYTES);
+    return 0;
 }
 
 static int name_by_content(struct spec_reading *rd)
@@ -398,7 +471,7 @@ int spec_from_value(const struct value *v, const char *base, struct dl_spec *ret
 {
     _cleanup_(spec_deinit)
     struct dl_spec spec = {0};
-    struct spec_reading rd = {.spec = &spec, .base = base, .err = err};
+    struct spec_reading rd = {.spec = &spec, .base = base, .err = err, .place = "dataset"};
     char shown[SPEC_SHOWN_MAX];
 
     if (v->type != VALUE_MAP)
@@ -408,6 +481,8 @@ int spec_from_value(const struct value *v, const char *base, struct dl_spec *ret
         return dl_error_set(err, EINVAL, "", "the base directory %.200s is not a path from /",
                             base);
     int r = read_spec(&rd, v);
+    if (r == 0)
+        r = check_size(&rd);
     if (r == 0)
         r = name_by_content(&rd);
     if (r < 0)

@@ -13,7 +13,17 @@
 #include "proto/dtype.h"
 #include "proto/value.h"
 
-enum dataset_kind { DATASET_RANGE = 1, DATASET_IDX, DATASET_NPY, DATASET_RECORDS };
+enum dataset_kind {
+    DATASET_RANGE = 1,
+    DATASET_IDX,
+    DATASET_NPY,
+    DATASET_RECORDS,
+    DATASET_TOKENS,
+    DATASET_CONCAT,
+    DATASET_SUBSET,
+    DATASET_SPLIT,
+};
+enum token_widen { WIDEN_INT64 = 1, WIDEN_NONE };
 enum sampler_kind {
     SAMPLER_SEQUENTIAL = 1,
     SAMPLER_RANDOM,
@@ -33,13 +43,27 @@ struct spec_file {
 struct spec_dataset {
     enum dataset_kind kind;
     uint64_t length;         /* range */
-    struct spec_file *files; /* owned; idx, npy: 1..DL_MAX_DATASET_FILES; records: one, no field;
-                                sorted by field, so that the order of a map's keys is no matter */
+    struct spec_file *files; /* owned; idx, npy: 1..DL_MAX_DATASET_FILES; records, tokens: one, no
+                                field; sorted by field: the order of a map's keys is no matter */
     uint32_t n_files;
-    uint32_t dtype; /* records */
+    uint32_t dtype; /* records; tokens: 0 = what the .npy file says */
     uint32_t ndim;  /* records */
     uint64_t shape[8];
     uint64_t offset; /* records: bytes to skip at the start of the file */
+
+    uint64_t sequence_length; /* tokens */
+    uint64_t stride;          /* tokens: from the start of one window to that of the next */
+    enum token_widen widen;   /* tokens */
+
+    struct spec_dataset *datasets; /* owned; concat: 1..DL_MAX_DATASET_PARTS; subset, split: one */
+    uint32_t n_datasets;
+    uint32_t n_indices;
+    uint64_t *indices; /* owned; subset; NULL when there are none */
+    uint64_t *lengths; /* owned; split: of its parts; NULL: fractions */
+    double *fractions; /* owned; split: each in [0, 1], about 1 in all; NULL: lengths */
+    uint32_t n_parts;  /* split: 1..DL_MAX_DATASET_PARTS */
+    uint32_t part;     /* split: below n_parts */
+    uint64_t seed;     /* split */
 };
 
 struct dl_spec {
@@ -69,6 +93,12 @@ struct dl_spec {
 };
 
 void spec_deinit(struct dl_spec *spec);
+
+/* Whether tokens can be stored as this: uint16, uint32, int32, int64. */
+bool spec_token_dtype(uint32_t dtype);
+
+/* The file, or the kind of dataset where there is no one file, that its faults are told with. */
+const char *spec_dataset_label(const struct spec_dataset *dataset);
 
 /* `base`: absolute directory for relative paths; NULL: relative paths are refused. */
 int _nodiscard_ spec_from_value(const struct value *v, const char *base, struct dl_spec *ret,

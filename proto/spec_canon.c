@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <xxhash.h>
 
+static int write_dataset(const struct spec_dataset *dataset, struct value *v);
+
 static int write_files(const struct spec_dataset *dataset, struct value *v)
 {
     if (!dataset->files[0].field)
@@ -19,43 +21,48 @@ static int write_files(const struct spec_dataset *dataset, struct value *v)
     return r;
 }
 
-static int write_shape(const struct spec_dataset *dataset, struct value *v)
+static int write_uints(const uint64_t *numbers, uint32_t n, struct value *v)
 {
-    v->type = VALUE_ARRAY; /* also when it has no dimensions */
-    for (uint32_t i = 0; i < dataset->ndim; i++) {
+    v->type = VALUE_ARRAY; /* also when there are none */
+    for (uint32_t i = 0; i < n; i++) {
         struct value *item;
         int r = value_push(v, &item);
         if (r < 0)
             return r;
-        value_make_uint(item, dataset->shape[i]);
+        value_make_uint(item, numbers[i]);
     }
     return 0;
 }
 
-static int write_indices(const struct dl_spec *spec, struct value *v)
+static int write_floats(const double *numbers, uint32_t n, struct value *v)
 {
     v->type = VALUE_ARRAY;
-    for (uint32_t i = 0; i < spec->n_indices; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         struct value *item;
         int r = value_push(v, &item);
         if (r < 0)
             return r;
-        value_make_uint(item, spec->indices[i]);
+        *item = (struct value){.type = VALUE_FLOAT, .number = numbers[i]};
     }
     return 0;
 }
 
-static int write_weights(const struct dl_spec *spec, struct value *v)
+static int write_parts(const struct spec_dataset *dataset, struct value *v)
 {
-    v->type = VALUE_ARRAY;
-    for (uint32_t i = 0; i < spec->n_weights; i++) {
+    return dataset->lengths ? write_uints(dataset->lengths, dataset->n_parts, v)
+                            : write_floats(dataset->fractions, dataset->n_parts, v);
+}
+
+static int write_datasets(const struct spec_dataset *dataset, struct value *v)
+{
+    int r = 0;
+    for (uint32_t i = 0; r == 0 && i < dataset->n_datasets; i++) {
         struct value *item;
-        int r = value_push(v, &item);
-        if (r < 0)
-            return r;
-        *item = (struct value){.type = VALUE_FLOAT, .number = spec->weights[i]};
+        r = value_push(v, &item);
+        if (r == 0)
+            r = write_dataset(&dataset->datasets[i], item);
     }
-    return 0;
+    return r;
 }
 
 static int write_choice(const struct dl_spec *spec, const struct spec_key *key, struct value *v)
@@ -98,11 +105,19 @@ static int write_key(const struct dl_spec *spec, const struct spec_key *key, str
     case KEY_DTYPE:
         return value_make_string(v, dtype_name(spec->dataset.dtype));
     case KEY_SHAPE:
-        return write_shape(&spec->dataset, v);
+        return write_uints(spec->dataset.shape, spec->dataset.ndim, v);
     case KEY_INDICES:
-        return write_indices(spec, v);
+        return write_uints(spec->indices, spec->n_indices, v);
     case KEY_WEIGHTS:
-        return write_weights(spec, v);
+        return write_floats(spec->weights, spec->n_weights, v);
+    case KEY_DATASET:
+        return write_dataset(&spec->dataset.datasets[0], v);
+    case KEY_DATASETS:
+        return write_datasets(&spec->dataset, v);
+    case KEY_MEMBERS:
+        return write_uints(spec->dataset.indices, spec->dataset.n_indices, v);
+    case KEY_PARTS:
+        return write_parts(&spec->dataset, v);
     case KEY_UINT_OR_NULL:
         if (spec_field_get(spec, key) == 0)
             return 0;
@@ -121,9 +136,30 @@ static bool present(const struct dl_spec *spec, const struct spec_key *key)
 {
     if (key->type == KEY_NAME)
         return spec->name;
-    if (key->type == KEY_SEED)
+    if (key->type == KEY_SEED && !key->section[0])
         return spec->has_seed;
+    if (key->type == KEY_DTYPE && !spec->dataset.dtype)
+        return false; /* tokens of a .npy file */
     return !key->kinds || key->kinds & 1U << spec_section_kind(spec, key->section);
+}
+
+static int write_dataset(const struct spec_dataset *dataset, struct value *v)
+{
+    const struct dl_spec spec = {.dataset = *dataset}; /* rows are of a spec; owns nothing */
+    size_t n;
+    const struct spec_key *keys = spec_keys(&n);
+
+    for (size_t i = 0; i < n; i++) {
+        struct value *item;
+        if (!spec_key_in(&keys[i], "dataset") || !present(&spec, &keys[i]))
+            continue;
+        int r = value_set(v, keys[i].key, &item);
+        if (r == 0)
+            r = write_key(&spec, &keys[i], item);
+        if (r < 0)
+            return r;
+    }
+    return 0;
 }
 
 /* The section's map in `root`, made when it is not the last child already. */
@@ -169,8 +205,9 @@ int spec_to_value(const struct dl_spec *spec, struct value *ret)
 /* Neither who asks nor how fast changes which samples come in which order. */
 static bool decides_content(const struct spec_key *key)
 {
-    return key->type != KEY_NAME && key->type != KEY_SEED && strcmp(key->section, "workers") != 0 &&
-           strcmp(key->section, "memory") != 0;
+    bool sampler_seed = key->type == KEY_SEED && !key->section[0];
+    return key->type != KEY_NAME && !sampler_seed && !spec_key_in(key, "workers") &&
+           !spec_key_in(key, "memory");
 }
 
 int spec_fingerprint(const struct dl_spec *spec, uint64_t *ret)
@@ -206,18 +243,12 @@ static void tell_difference(const char *path, const struct value *have, const st
                  want ? spec_show(want, right) : "nothing");
 }
 
-/* In two lists of equal length, the place where they part; they differ. */
-static uint32_t first_difference(const struct value *have, const struct value *want)
-{
-    uint32_t i = 0;
+static bool differs(const char *path, const struct value *have, const struct value *want,
+                    struct dl_error *err);
 
-    while (value_equal(&have->items[i], &want->items[i]))
-        i++;
-    return i;
-}
-
-static void tell_lists(const char *path, const struct value *have, const struct value *want,
-                       struct dl_error *err)
+/* Their lengths, or the first item that differs: a whole list is too much to show. */
+static bool lists_differ(const char *path, const struct value *have, const struct value *want,
+                         struct dl_error *err)
 {
     char below[DL_ERROR_PATH_MAX];
 
@@ -226,11 +257,14 @@ static void tell_lists(const char *path, const struct value *have, const struct 
                      "the open loader has a list of %" PRIu32
                      ", this spec asks for one of %" PRIu32,
                      have->count, want->count);
-        return;
+        return true;
     }
-    uint32_t i = first_difference(have, want);
-    snprintf(below, sizeof below, "%s.%" PRIu32, path, i);
-    tell_difference(below, &have->items[i], &want->items[i], err);
+    for (uint32_t i = 0; i < have->count; i++) {
+        snprintf(below, sizeof below, "%s.%" PRIu32, path, i);
+        if (differs(below, &have->items[i], &want->items[i], err))
+            return true;
+    }
+    return false;
 }
 
 /* True when a difference was found and told. Either may be NULL, where the other has a key. */
@@ -242,13 +276,12 @@ static bool differs(const char *path, const struct value *have, const struct val
 
     if (strcmp(path, "seed") == 0 && (!have || !want))
         return false;
+    if (have && want && have->type == VALUE_ARRAY && want->type == VALUE_ARRAY)
+        return lists_differ(path, have, want, err);
     if (!maps) {
         if (have && want && value_equal(have, want))
             return false;
-        if (have && want && have->type == VALUE_ARRAY && want->type == VALUE_ARRAY)
-            tell_lists(path, have, want, err);
-        else
-            tell_difference(path, have, want, err);
+        tell_difference(path, have, want, err);
         return true;
     }
     for (uint32_t i = 0; i < have->count; i++) {

@@ -107,24 +107,25 @@ static int alloc_files(struct spec_reading *rd, uint32_t n)
 
 int spec_read_path(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
 {
-    char place[SPEC_PATH_MAX];
+    char place[DL_ERROR_PATH_MAX];
 
-    spec_key_path(key, place);
+    spec_place(rd, key, place);
     int r = alloc_files(rd, 1);
     return r < 0 ? r : add_file(rd, place, NULL, v);
 }
 
 int spec_read_files(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
 {
-    char place[DL_ERROR_PATH_MAX];
+    char files[DL_ERROR_PATH_MAX], place[DL_ERROR_PATH_MAX];
 
     if (v->type == VALUE_STRING)
         return spec_read_path(rd, key, v);
+    spec_place(rd, key, files);
     if (v->type != VALUE_MAP || v->count == 0)
         return spec_refuse(rd, key, v, "is neither a mapping of fields to files nor one path%s",
                            v->type == VALUE_MAP ? ": it is empty" : "");
     if (v->count > key->max)
-        return dl_error_set(rd->err, EINVAL, "dataset.files",
+        return dl_error_set(rd->err, EINVAL, files,
                             "%" PRIu32 " files are above the maximum of %" PRIu64, v->count,
                             key->max);
     int r = alloc_files(rd, v->count);
@@ -136,7 +137,7 @@ int spec_read_files(struct spec_reading *rd, const struct spec_key *key, const s
                                "is not a field's name: 1 to %" PRIu64
                                " bytes without dots and control characters",
                                DL_MAX_NAME_BYTES);
-        snprintf(place, sizeof place, "dataset.files.%s", item->key);
+        spec_place_below(files, item->key, place);
         r = add_file(rd, place, item->key, item);
     }
     if (r < 0)
@@ -146,6 +147,12 @@ int spec_read_files(struct spec_reading *rd, const struct spec_key *key, const s
     return 0;
 }
 
+bool spec_token_dtype(uint32_t dtype)
+{
+    return dtype == DL_DTYPE_UINT16 || dtype == DL_DTYPE_UINT32 || dtype == DL_DTYPE_INT32 ||
+           dtype == DL_DTYPE_INT64;
+}
+
 int spec_read_dtype(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
 {
     static const char *const names[] = {
@@ -153,13 +160,19 @@ int spec_read_dtype(struct spec_reading *rd, const struct spec_key *key, const s
 #include "proto/dtype.def"
 #undef DTYPE
     };
+    bool tokens = rd->spec->dataset.kind == DATASET_TOKENS;
     struct word_list list;
+    uint32_t dtype;
 
-    if (v->type == VALUE_STRING && dtype_from_name(v->string, &rd->spec->dataset.dtype) == 0)
+    if (v->type == VALUE_STRING && dtype_from_name(v->string, &dtype) == 0 &&
+        (!tokens || spec_token_dtype(dtype))) {
+        rd->spec->dataset.dtype = dtype;
         return 0;
+    }
     word_list_begin(&list, v->type == VALUE_STRING ? v->string : "");
     for (size_t i = 0; i < ARRAY_SIZE(names); i++)
-        word_list_add(&list, names[i]);
+        if (!tokens || (dtype_from_name(names[i], &dtype) == 0 && spec_token_dtype(dtype)))
+            word_list_add(&list, names[i]);
     return spec_refuse(rd, key, v, "is not one of %s%s%s%s", list.text,
                        list.best ? "; did you mean " : "", list.best ? list.best : "",
                        list.best ? "?" : "");
@@ -168,19 +181,20 @@ int spec_read_dtype(struct spec_reading *rd, const struct spec_key *key, const s
 int spec_read_shape(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
 {
     struct spec_dataset *dataset = &rd->spec->dataset;
-    char place[SPEC_PATH_MAX + 16], shown[SPEC_SHOWN_MAX];
+    char shape[DL_ERROR_PATH_MAX], place[DL_ERROR_PATH_MAX], shown[SPEC_SHOWN_MAX];
     uint64_t bytes;
 
+    spec_place(rd, key, shape);
     if (v->type != VALUE_ARRAY)
         return spec_refuse(rd, key, v, "is not a list of positive integers, such as [28, 28]");
     if (v->count > key->max)
-        return dl_error_set(rd->err, EINVAL, "dataset.shape",
+        return dl_error_set(rd->err, EINVAL, shape,
                             "%" PRIu32 " dimensions are above the maximum of %" PRIu64
                             " (a batch has one more)",
                             v->count, key->max);
     for (uint32_t i = 0; i < v->count; i++) {
         const struct value *item = &v->items[i];
-        snprintf(place, sizeof place, "dataset.shape.%" PRIu32, i);
+        spec_place_item(shape, i, place);
         if (item->type != VALUE_INT || item->integer < 1)
             return dl_error_set(rd->err, EINVAL, place, "%s is not a positive integer",
                                 spec_show(item, shown));
@@ -188,7 +202,7 @@ int spec_read_shape(struct spec_reading *rd, const struct spec_key *key, const s
     }
     dataset->ndim = v->count;
     if (!tensor_bytes(dataset->dtype, dataset->ndim, dataset->shape, &bytes))
-        return dl_error_set(rd->err, EINVAL, "dataset.shape",
+        return dl_error_set(rd->err, EINVAL, shape,
                             "a sample of this shape and dtype would have 2^63 bytes or more");
     return 0;
 }

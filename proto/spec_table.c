@@ -234,6 +234,16 @@ void spec_key_path(const struct spec_key *key, char ret[static SPEC_PATH_MAX])
     snprintf(ret, SPEC_PATH_MAX, "%s%s%s", key->section, key->section[0] ? "." : "", key->key);
 }
 
+void spec_place_below(const char *above, const char *key, char ret[static DL_ERROR_PATH_MAX])
+{
+    snprintf(ret, DL_ERROR_PATH_MAX, "%s.%s", above, key);
+}
+
+void spec_place_item(const char *above, uint32_t i, char ret[static DL_ERROR_PATH_MAX])
+{
+    snprintf(ret, DL_ERROR_PATH_MAX, "%s.%" PRIu32, above, i);
+}
+
 uint64_t spec_field_get(const struct dl_spec *spec, const struct spec_key *key)
 {
     const char *field = (const char *)spec + key->offset;

@@ -24,6 +24,10 @@ enum key_type {
     KEY_SHAPE,
     KEY_INDICES,
     KEY_WEIGHTS,
+    KEY_DATASET,
+    KEY_DATASETS,
+    KEY_MEMBERS,
+    KEY_PARTS,
 };
 
 struct spec_key {
@@ -79,6 +83,12 @@ void word_list_add(struct word_list *list, const char *word);
 void spec_list_keys(const char *section, uint32_t kind, struct word_list *list);
 void spec_list_choices(const struct spec_key *key, struct word_list *list);
 
+/* Whether it is `section`'s. */
+static inline bool spec_key_in(const struct spec_key *key, const char *section)
+{
+    return strcmp(key->section, section) == 0;
+}
+
 /* "batch.size"; "seed" at the top. */
 enum { SPEC_PATH_MAX = 64 };
 void spec_key_path(const struct spec_key *key, char ret[static SPEC_PATH_MAX]);
@@ -103,7 +113,18 @@ struct spec_reading {
     struct dl_spec *spec; /* under construction */
     const char *base;     /* may be NULL */
     struct dl_error *err; /* may be NULL */
+    const char *place;    /* of the dataset in hand: "dataset", "dataset.datasets.1", ... */
+    unsigned depth;       /* datasets around it */
 };
+
+/* What is at `key`, or at `i`, in what is at `above`; cut where it is long. */
+void spec_place_below(const char *above, const char *key, char ret[static DL_ERROR_PATH_MAX]);
+void spec_place_item(const char *above, uint32_t i, char ret[static DL_ERROR_PATH_MAX]);
+
+/* Where a key stands: as spec_key_path(), but below rd->place for a dataset's. */
+void spec_place(const struct spec_reading *rd, const struct spec_key *key,
+                char ret[static DL_ERROR_PATH_MAX]);
+
 int _nodiscard_ spec_read_files(struct spec_reading *rd, const struct spec_key *key,
                                 const struct value *v);
 int _nodiscard_ spec_read_path(struct spec_reading *rd, const struct spec_key *key,
@@ -119,6 +140,24 @@ int _nodiscard_ spec_read_indices(struct spec_reading *rd, const struct spec_key
 int _nodiscard_ spec_read_weights(struct spec_reading *rd, const struct spec_key *key,
                                   const struct value *v);
 int _nodiscard_ spec_check_sampler(struct spec_reading *rd);
+
+/* Reading what datasets made of datasets have (spec_nested.c). */
+int _nodiscard_ spec_read_dataset(struct spec_reading *rd, const struct spec_key *key,
+                                  const struct value *v);
+int _nodiscard_ spec_read_datasets(struct spec_reading *rd, const struct spec_key *key,
+                                   const struct value *v);
+int _nodiscard_ spec_read_members(struct spec_reading *rd, const struct spec_key *key,
+                                  const struct value *v);
+int _nodiscard_ spec_read_parts(struct spec_reading *rd, const struct spec_key *key,
+                                const struct value *v);
+
+/* One dataset that stands at `place` inside the one in hand; *ret is owned by the caller. */
+int _nodiscard_ spec_read_inner(const struct spec_reading *rd, const char *place,
+                                const struct value *v, struct spec_dataset *ret);
+void spec_dataset_deinit(struct spec_dataset *dataset);
+
+/* What no single key of a dataset can know; fills in what follows from another key. */
+int _nodiscard_ spec_check_dataset(struct spec_reading *rd);
 
 /* Refuses the value of `key`: the error's text is `v` as shown, then the words of `fmt`. */
 int spec_refuse(const struct spec_reading *rd, const struct spec_key *key, const struct value *v,

@@ -114,6 +114,15 @@ size_t array_gather(const struct array *array, const uint64_t *indices, size_t n
     }
 }
 
+void array_expect(const struct array *array, uint64_t index)
+{
+    uintptr_t row = (uintptr_t)row_address(array, index, array->row_bytes);
+    uint64_t lines = min_u64((array->row_bytes + CACHE_LINE - 1) / CACHE_LINE, LARGE_LINES);
+
+    for (uint64_t line = 0; line < lines; line++)
+        __builtin_prefetch((const void *)(row + line * CACHE_LINE));
+}
+
 const char *shape_text(uint32_t ndim, const uint64_t *shape, char text[static SHAPE_TEXT_MAX])
 {
     size_t len = 1;

@@ -41,6 +41,9 @@ void array_deinit(struct array *array); /* zeroes it; a zeroed one is fine */
  */
 size_t array_gather(const struct array *array, const uint64_t *indices, size_t n, void *dst);
 
+/* Asks the memory for the beginning of row `index`, which is one. */
+void array_expect(const struct array *array, uint64_t index);
+
 /* Fills data_bytes; -EINVAL with `err` naming `path` when the shape is beyond 63 bits. */
 int _nodiscard_ array_header_measure(struct array_header *header, const char *path,
                                      struct dl_error *err);
@@ -70,6 +73,7 @@ int _nodiscard_ idx_unpack(const uint8_t *data, uint64_t len, const char *path, 
 /* NumPy's .npy, versions 1 to 3, C order, little-endian numbers; used in place. */
 int _nodiscard_ npy_open(const char *path, const struct data_roots *roots, struct array *ret,
                          struct dl_error *err);
+bool npy_is(const uint8_t *data, uint64_t len); /* by how it starts */
 int _nodiscard_ npy_parse(const uint8_t *data, uint64_t len, const char *path,
                           struct array_header *ret, struct dl_error *err);
 

@@ -3,6 +3,7 @@
  * one dataset here: a group of arrays with equally many rows, one leaf each, in the spec's order.
  */
 #include "daemon/data/array.h"
+#include "daemon/data/combine.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -43,7 +44,16 @@ static void group_close(struct dataset *ds)
     free(group);
 }
 
-static const struct dataset_ops group_ops = {.gather = group_gather, .close = group_close};
+static void group_expect(struct dataset *ds, uint64_t index)
+{
+    const struct array_group *group = container_of(ds, struct array_group, base);
+
+    for (uint32_t leaf = 0; leaf < ds->n_leaves; leaf++)
+        array_expect(&group->arrays[leaf], index);
+}
+
+static const struct dataset_ops group_ops = {
+    .gather = group_gather, .expect = group_expect, .close = group_close};
 
 static int open_array(const struct spec_dataset *spec, uint32_t i, const struct data_roots *roots,
                       struct array *ret, struct dl_error *err)
@@ -142,6 +152,12 @@ static int open_group(const struct spec_dataset *spec, const struct data_roots *
 int dataset_open(const struct spec_dataset *spec, const struct data_roots *roots,
                  struct dataset **ret, struct dl_error *err)
 {
+    return dataset_open_at(spec, "dataset", roots, ret, err);
+}
+
+int dataset_open_at(const struct spec_dataset *spec, const char *place,
+                    const struct data_roots *roots, struct dataset **ret, struct dl_error *err)
+{
     switch (spec->kind) {
     case DATASET_RANGE:
         return range_open(spec, ret, err);
@@ -149,6 +165,13 @@ int dataset_open(const struct spec_dataset *spec, const struct data_roots *roots
     case DATASET_NPY:
     case DATASET_RECORDS:
         return open_group(spec, roots, ret, err);
+    case DATASET_TOKENS:
+        return tokens_open(spec, place, roots, ret, err);
+    case DATASET_CONCAT:
+        return concat_open(spec, place, roots, ret, err);
+    case DATASET_SUBSET:
+    case DATASET_SPLIT:
+        return subset_open(spec, place, roots, ret, err);
     }
     return dl_error_set(err, EINVAL, "dataset.kind", "%u is no kind of dataset",
                         (unsigned)spec->kind);

@@ -21,6 +21,8 @@ struct dataset_ops {
      */
     int (*gather)(struct dataset *ds, const uint64_t *indices, size_t n, void *const *dst,
                   size_t *ret_bad, struct dl_error *err);
+    /* Asks the memory for the beginning of a sample that comes soon; below length. May be NULL. */
+    void (*expect)(struct dataset *ds, uint64_t index);
     void (*close)(struct dataset *ds); /* frees what open made, and ds itself */
 };
 
@@ -44,5 +46,11 @@ struct data_roots {
 int _nodiscard_ dataset_open(const struct spec_dataset *spec, const struct data_roots *roots,
                              struct dataset **ret, struct dl_error *err);
 struct dataset *dataset_close(struct dataset *ds); /* NULL is fine; returns NULL */
+
+static inline void dataset_expect(struct dataset *ds, uint64_t index)
+{
+    if (ds->ops->expect)
+        ds->ops->expect(ds, index);
+}
 
 #endif

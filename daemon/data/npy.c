@@ -299,6 +299,11 @@ static int find_header(const uint8_t *data, uint64_t len, const char *path, uint
     return 0;
 }
 
+bool npy_is(const uint8_t *data, uint64_t len)
+{
+    return len >= sizeof npy_magic && memcmp(data, npy_magic, sizeof npy_magic) == 0;
+}
+
 int npy_parse(const uint8_t *data, uint64_t len, const char *path, struct array_header *ret,
               struct dl_error *err)
 {

@@ -13,12 +13,6 @@ enum {
 
 /* ---- faults --------------------------------------------------------------------------------- */
 
-static const char *dataset_path(const struct dl_spec *spec)
-{
-    return spec->dataset.n_files > 0 ? spec->dataset.files[0].path
-                                     : dataset_kind_name(spec->dataset.kind);
-}
-
 /* "step 7 of epoch 0 (samples 3, 9, …, 256 in all)", from the slot: the plan may be in use. */
 static void name_step(struct step *step, char *text, size_t len)
 {
@@ -41,7 +35,7 @@ static void fault(struct loader *loader, struct step *step, int code, const char
     char name[384];
 
     name_step(step, name, sizeof name);
-    dl_error_set(&err, code, dataset_path(&loader->spec), "%s: %s", name, what);
+    dl_error_set(&err, code, spec_dataset_label(&loader->spec.dataset), "%s: %s", name, what);
     step_fault(step, &err);
     loader->totals.faults++;
 }

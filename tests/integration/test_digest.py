@@ -74,6 +74,39 @@ def records(case, name, dtype, width, shape, offset=0):
             "offset": offset}
 
 
+def tokens(case, name, width, dtype=None, stride=None, **keys):
+    """A file for ROWS windows of 17 tokens."""
+    step = stride or 17
+    data = noise(name, width * ((ROWS - 1) * step + 18))
+    if dtype:
+        keys.update(path=write(case, name, data), dtype=dtype)
+    else:
+        keys.update(path=case.npy(name, (len(data) // width,), f"<u{width}", data))
+    if stride:
+        keys["stride"] = stride
+    return {"sequence_length": 17, **keys}
+
+
+def pictures(case, prefix):
+    """A dataset of ROWS samples with two fields."""
+    return {"kind": "npy", "files": {
+        "image": npy(case, prefix + "-image.npy", "|u1", 9, 5),
+        "label": npy(case, prefix + "-label.npy", "<i8")}}
+
+
+def split(inner, parts, part):
+    return {"kind": "split", "dataset": inner, "parts": parts, "part": part, "seed": 5}
+
+
+def mixture(case, prefix):
+    """Three kinds in each other, in 2 · ROWS samples."""
+    whole = {"kind": "concat", "datasets": [pictures(case, prefix + "1"),
+                                            pictures(case, prefix + "2")]}
+    return [{"kind": "subset", "dataset": split(whole, [50, 72], 1),
+             "indices": [71 - i for i in range(ROWS)]},
+            split(whole, [0.5, 0.5], 0)]
+
+
 def fashion(*names):
     if not FASHION.is_dir():
         raise unittest.SkipTest("the package dataset-fashion-mnist is not installed")
@@ -102,6 +135,20 @@ DATASETS = [
     ("records_rows", "records", lambda case: records(case, "rows", "float32", 4, (3, 5))),
     ("records_behind_a_header", "records", lambda case: records(case, "late", "uint8", 1, (61,), 99)),
     ("records_of_numbers", "records", lambda case: records(case, "numbers", "int64", 8, ())),
+    ("tokens_widened", "tokens", lambda case: tokens(case, "corpus", 2, "uint16")),
+    ("tokens_of_npy", "tokens", lambda case: tokens(case, "corpus.npy", 4, stride=5)),
+    ("tokens_as_they_are", "tokens", lambda case: tokens(case, "ids", 4, "int32", 40,
+                                                         widen="none")),
+    ("concat_of_two", "concat", lambda case: {"datasets": [
+        pictures(case, "one"), pictures(case, "two")]}),
+    ("concat_of_mixtures", "concat", lambda case: {"datasets": mixture(case, "mixed")}),
+    ("subset_backwards", "subset", lambda case: {
+        "dataset": pictures(case, "some"), "indices": [ROWS - 1 - i for i in range(ROWS)]}),
+    ("split_in_lengths", "split", lambda case: split(
+        {"kind": "concat", "datasets": [pictures(case, "cut1"), pictures(case, "cut2")]},
+        [122 - ROWS, ROWS], 1)),
+    ("split_in_fractions", "split", lambda case: split({"kind": "range", "length": 2 * ROWS},
+                                                       [0.5, 0.5], 0)),
 ]
 
 SAMPLERS = [

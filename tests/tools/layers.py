@@ -15,7 +15,7 @@ import sys
 LAYERS = {
     "proto/": set(),
     "daemon/plan/": {"proto/"},
-    "daemon/data/": {"proto/"},
+    "daemon/data/": {"proto/", "daemon/plan/"},
     "daemon/worker/": {"proto/", "daemon/data/"},
     "daemon/serve/": {"proto/", "daemon/plan/"},
     "client/": {"proto/", "client/dlclient.h"},

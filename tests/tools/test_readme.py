@@ -31,14 +31,14 @@ class Readme(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stdout)
 
     def test_the_specs_are_accepted(self):
-        self.assertEqual(len(blocks("yaml")), 1)
-        for spec in blocks("yaml"):
+        self.assertEqual(len(blocks("yaml")), 2)
+        for spec, steps in zip(blocks("yaml"), [4, 1000]):
             with tempfile.TemporaryDirectory() as folder:
                 path = pathlib.Path(folder, "spec.yaml")
                 path.write_text(spec, encoding="utf-8")
                 done = self.run_it(os.environ["DLCTL"], "plan", path, "--length", "1000")
             self.assertEqual(done.returncode, 0, done.stdout)
-            self.assertEqual(len(done.stdout.splitlines()), 4)
+            self.assertEqual(len(done.stdout.splitlines()), steps)
 
     def test_the_verbs_exist(self):
         dev = self.run_it(ROOT / "dev", "help").stdout

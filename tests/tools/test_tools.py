@@ -52,7 +52,7 @@ class Layers(unittest.TestCase):
                 ("proto/a.c", "daemon/plan/plan.h"),
                 ("proto/a.h", "client/dlclient.h"),
                 ("daemon/plan/a.c", "daemon/data/fetch.h"),
-                ("daemon/data/a.c", "daemon/plan/plan.h"),
+                ("daemon/data/a.c", "daemon/serve/pool.h"),
                 ("daemon/data/a.c", "daemon/worker/worker.h"),
                 ("daemon/serve/a.c", "daemon/data/fetch.h"),
                 ("daemon/serve/a.c", "daemon/worker/worker.h"),

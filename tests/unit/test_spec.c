@@ -1,32 +1,10 @@
 /* The loader spec: what is accepted, its limits, and the canonical form. */
-#include "proto/spec.h"
 #include "proto/spec_table.h"
-#include "proto/yaml.h"
-#include "tests/lib/harness.h"
+#include "tests/unit/spec_text.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
-
-static int read_spec(const char *text, const char *base, struct dl_spec *ret, struct dl_error *err)
-{
-    _cleanup_(value_deinit)
-    struct value v = {0};
-
-    int r = yaml_parse(text, strlen(text), "spec", &v, err);
-    if (r < 0)
-        fail_msg("%s: %s: %s", text, err->path, err->message);
-    return spec_from_value(&v, base, ret, err);
-}
-
-static void expect_spec(const char *text, struct dl_spec *ret)
-{
-    struct dl_error err = {0};
-    int r = read_spec(text, "/base", ret, &err);
-    if (r < 0)
-        fail_msg("%s: %s: %s", text, err.path, err.message);
-    assert_int_equal(err.code, 0);
-}
 
 static void test_defaults(void **state)
 {
@@ -321,6 +299,19 @@ static void test_long_paths(void **state)
 
 /* ---- canonical form -------------------------------------------------------------------------- */
 
+static const char nested_text[] =
+    "name: n\n"
+    "seed: 3\n"
+    "dataset:\n"
+    "  kind: concat\n"
+    "  datasets:\n"
+    "    - {kind: subset, indices: [4, 0], dataset: {kind: npy, files: {b: b.npy, a: a.npy}}}\n"
+    "    - kind: split\n"
+    "      parts: [1, 2]\n"
+    "      part: 1\n"
+    "      seed: -1\n"
+    "      dataset: {kind: tokens, path: t.npy, sequence_length: 9}\n";
+
 static const char *const round_trips[] = {
     full_text,
     "dataset: {kind: range, length: 0}",
@@ -331,6 +322,13 @@ static const char *const round_trips[] = {
     "{dataset: {kind: records, path: r, dtype: bfloat16, shape: []}, workers: {timeout: 7ns}}",
     "{dataset: {kind: records, path: r, dtype: bool, shape: [1, 2, 3, 4, 5, 6, 7], offset: 9},"
     " memory: {limit: 0.5GiB}}",
+    "dataset: {kind: tokens, path: t.npy, sequence_length: 5}",
+    "dataset: {kind: tokens, path: t, dtype: uint16, sequence_length: 5, stride: 2, widen: none}",
+    "dataset: {kind: subset, dataset: {kind: range, length: 5}, indices: []}",
+    "dataset: {kind: split, dataset: {kind: npy, files: x}, parts: [1, 0], part: 1, seed: -1}",
+    "dataset: {kind: split, dataset: {kind: npy, files: x}, parts: [0.1, 0.2, 0.7], part: 2,"
+    " seed: 18446744073709551615}",
+    nested_text,
 };
 
 static void test_canonical_round_trip(void **state)
@@ -375,6 +373,50 @@ static void test_canonical_round_trip(void **state)
     }
 }
 
+static const char nested_canonical[] =
+    "name: n\n"
+    "dataset:\n"
+    "  kind: concat\n"
+    "  datasets:\n"
+    "    - kind: subset\n"
+    "      dataset: {kind: npy, files: {a: /base/a.npy, b: /base/b.npy}}\n"
+    "      indices: [4, 0]\n"
+    "    - kind: split\n"
+    "      dataset: {kind: tokens, path: /base/t.npy, sequence_length: 9, stride: 9, widen: "
+    "int64}\n"
+    "      parts: [1, 2]\n"
+    "      part: 1\n"
+    "      seed: 18446744073709551615\n"
+    "sampler: {kind: sequential}\n"
+    "batch: {size: 1, drop_last: false}\n"
+    "collate: {kind: default}\n"
+    "shard: {mode: strided, even: true}\n"
+    "seed: 3\n"
+    "workers: {count: 2, prefetch: 2, timeout: 0s, retries: 2, on_error: raise}\n"
+    "memory: {limit: 1073741824, pin: false, writable: false}\n";
+
+static void expect_canonical(const char *text, const char *want_text)
+{
+    _cleanup_(spec_deinit)
+    struct dl_spec spec = {0};
+    _cleanup_(value_deinit)
+    struct value got = {0};
+    _cleanup_(value_deinit)
+    struct value want = {0};
+    _cleanup_(buffer_deinit)
+    struct dl_buffer got_packed = {0};
+    _cleanup_(buffer_deinit)
+    struct dl_buffer want_packed = {0};
+
+    expect_spec(text, &spec);
+    assert_int_equal(spec_to_value(&spec, &got), 0);
+    assert_int_equal(yaml_parse(want_text, strlen(want_text), "t", &want, NULL), 0);
+    assert_int_equal(value_pack(&got, &got_packed), 0);
+    assert_int_equal(value_pack(&want, &want_packed), 0);
+    assert_int_equal(got_packed.len, want_packed.len);
+    assert_memory_equal(got_packed.data, want_packed.data, got_packed.len);
+}
+
 /* The canonical form itself, key by key: other programs show and compare it. */
 static void test_canonical_form(void **state)
 {
@@ -389,162 +431,52 @@ static void test_canonical_form(void **state)
         "seed: 42\n"
         "workers: {count: 5, prefetch: 3, timeout: 30s, retries: 0, on_error: raise}\n"
         "memory: {limit: 268435456, pin: false, writable: true}\n";
-    _cleanup_(spec_deinit)
-    struct dl_spec spec = {0};
-    _cleanup_(value_deinit)
-    struct value got = {0};
-    _cleanup_(value_deinit)
-    struct value want = {0};
-    _cleanup_(buffer_deinit)
-    struct dl_buffer got_packed = {0};
-    _cleanup_(buffer_deinit)
-    struct dl_buffer want_packed = {0};
 
-    expect_spec(full_text, &spec);
-    assert_int_equal(spec_to_value(&spec, &got), 0);
-    assert_int_equal(yaml_parse(want_text, strlen(want_text), "t", &want, NULL), 0);
-    assert_int_equal(value_pack(&got, &got_packed), 0);
-    assert_int_equal(value_pack(&want, &want_packed), 0);
-    assert_int_equal(got_packed.len, want_packed.len);
-    assert_memory_equal(got_packed.data, want_packed.data, got_packed.len);
+    expect_canonical(full_text, want_text);
+    expect_canonical(nested_text, nested_canonical);
 }
 
-static uint64_t fingerprint_of(const char *text)
-{
-    _cleanup_(spec_deinit)
-    struct dl_spec spec = {0};
-    uint64_t fingerprint;
-
-    expect_spec(text, &spec);
-    assert_int_equal(spec_fingerprint(&spec, &fingerprint), 0);
-    return fingerprint;
-}
-
-static void test_fingerprint(void **state)
+static void test_nested(void **state)
 {
     (void)state;
-    static const char *const same[] = {
-        "{dataset: {kind: npy, files: {a: x, b: y}}, batch: {size: 4}, sampler: {kind: random}}",
-        "{sampler: {kind: random}, batch: {size: 4}, dataset: {files: {b: y, a: x}, kind: npy}}",
-        "{dataset: {kind: npy, files: {a: ./x, b: /base/y}}, batch: {size: 4, drop_last: false},"
-        " sampler: {order: torch, kind: random}, shard: {even: true}, collate: {}}",
-        "{dataset: {kind: npy, files: {a: x, b: y}}, batch: {size: 4}, sampler: {kind: random},"
-        " name: n, seed: 5, workers: {count: 7, timeout: 3s}, memory: {limit: 5MiB}}",
-    };
-    static const char *const other[] = {
-        "{dataset: {kind: idx, files: {a: x, b: y}}, batch: {size: 4}, sampler: {kind: random}}",
-        "{dataset: {kind: npy, files: {a: x, c: y}}, batch: {size: 4}, sampler: {kind: random}}",
-        "{dataset: {kind: npy, files: {a: x, b: z}}, batch: {size: 4}, sampler: {kind: random}}",
-        "{dataset: {kind: npy, files: {a: x, b: y}}, batch: {size: 5}, sampler: {kind: random}}",
-        "{dataset: {kind: npy, files: {a: x, b: y}}, batch: {size: null}, sampler: {kind: random}}",
-        "{dataset: {kind: npy, files: {a: x, b: y}}, batch: {size: 4}}",
-        "{dataset: {kind: npy, files: {a: x, b: y}}, batch: {size: 4},"
-        " sampler: {kind: random, order: native}}",
-        "{dataset: {kind: npy, files: {a: x, b: y}}, batch: {size: 4, drop_last: true},"
-        " sampler: {kind: random}}",
-        "{dataset: {kind: npy, files: {a: x, b: y}}, batch: {size: 4}, sampler: {kind: random},"
-        " shard: {even: false}}",
-        "{dataset: {kind: range, length: 5}, batch: {size: 4}, sampler: {kind: random}}",
-        "{dataset: {kind: npy, files: {a: x, b: y}}, batch: {size: 4},"
-        " sampler: {kind: random, replacement: true}}",
-        "{dataset: {kind: npy, files: {a: x, b: y}}, batch: {size: 4},"
-        " sampler: {kind: random, num_samples: 7}}",
-        "{dataset: {kind: npy, files: {a: x, b: y}}, batch: {size: 4},"
-        " sampler: {kind: indices, indices: [1, 2]}}",
-        "{dataset: {kind: npy, files: {a: x, b: y}}, batch: {size: 4},"
-        " sampler: {kind: indices, indices: [2, 1]}}",
-        "{dataset: {kind: npy, files: {a: x, b: y}}, batch: {size: 4},"
-        " sampler: {kind: subset_random, indices: [1, 2]}}",
-        "{dataset: {kind: npy, files: {a: x, b: y}}, batch: {size: 4},"
-        " sampler: {kind: weighted, weights: [1, 2]}}",
-        "{dataset: {kind: npy, files: {a: x, b: y}}, batch: {size: 4},"
-        " sampler: {kind: weighted, weights: [2, 1]}}",
-    };
-    for (size_t i = 1; i < ARRAY_SIZE(same); i++)
-        assert_true(fingerprint_of(same[i]) == fingerprint_of(same[0]));
-    for (size_t i = 0; i < ARRAY_SIZE(other); i++) {
-        assert_false(fingerprint_of(other[i]) == fingerprint_of(same[0]));
-        for (size_t j = 0; j < i; j++)
-            assert_false(fingerprint_of(other[i]) == fingerprint_of(other[j]));
-    }
-    /* Saved states carry it: a change of this number is a change of format. */
-    assert_true(fingerprint_of("dataset: {kind: range, length: 10}") ==
-                UINT64_C(0x333d8120cf2ff8f8));
-}
+    _cleanup_(spec_deinit)
+    struct dl_spec spec = {0};
+    _cleanup_(spec_deinit)
+    struct dl_spec fractions = {0};
 
-static void test_differs(void **state)
-{
-    (void)state;
-    static const struct {
-        const char *have;
-        const char *want;
-        const char *path;    /* NULL: no difference */
-        const char *message; /* its beginning */
-    } cases[] = {
-        {"seed: 1", "seed: 1", NULL, NULL},
-        {"seed: 1", "", NULL, NULL},
-        {"", "seed: 1", NULL, NULL},
-        {"workers: {timeout: 1500ms}", "workers: {timeout: 1.5}", NULL, NULL},
-        {"memory: {limit: 1GiB}", "", NULL, NULL},
-        {"seed: 1", "seed: 2", "seed", "the open loader has 1, this spec asks for 2"},
-        {"batch: {size: 256}", "batch: {size: 128}", "batch.size",
-         "the open loader has 256, this spec asks for 128"},
-        {"batch: {size: null}", "batch: {size: 1}", "batch.size",
-         "the open loader has null, this spec asks for 1"},
-        {"", "sampler: {kind: random}", "sampler.kind",
-         "the open loader has \"sequential\", this spec asks for \"random\""},
-        {"", "workers: {count: 3}", "workers.count", "the open loader has 2, this spec asks for 3"},
-        {"", "memory: {writable: true}", "memory.writable",
-         "the open loader has false, this spec asks for true"},
-        {"", "name: b", "name", "the open loader has \"a\", this spec asks for \"b\""},
-        {"", "dataset: {kind: range, length: 2}", "dataset.length",
-         "the open loader has 1, this spec asks for 2"},
-        {"", "dataset: {kind: npy, files: x}", "dataset.kind",
-         "the open loader has \"range\", this spec asks for \"npy\""},
-        {"sampler: {kind: random, num_samples: 5}", "sampler: {kind: random}",
-         "sampler.num_samples", "the open loader has 5, this spec asks for null"},
-        {"sampler: {kind: random}", "sampler: {kind: random, replacement: true}",
-         "sampler.replacement", "the open loader has false, this spec asks for true"},
-        {"sampler: {kind: random}", "sampler: {kind: random, replacement: false, order: torch}",
-         NULL, NULL},
-        {"sampler: {kind: weighted, weights: [1]}",
-         "sampler: {kind: weighted, weights: [1.0], replacement: true}", NULL, NULL},
-        {"sampler: {kind: weighted, weights: [1]}", "sampler: {kind: weighted, weights: [2]}",
-         "sampler.weights.0", "the open loader has 1.0, this spec asks for 2.0"},
-        {"sampler: {kind: indices, indices: [0, 0]}", "sampler: {kind: indices, indices: [0]}",
-         "sampler.indices", "the open loader has a list of 2, this spec asks for one of 1"},
-        {"dataset: {kind: range, length: 9}\nsampler: {kind: indices, indices: [3, 8, 1]}",
-         "dataset: {kind: range, length: 9}\nsampler: {kind: indices, indices: [3, 4, 2]}",
-         "sampler.indices.1", "the open loader has 8, this spec asks for 4"},
-        {"dataset: {kind: npy, files: {a: x, b: y}}", "dataset: {kind: npy, files: {a: x}}",
-         "dataset.files.b", "the open loader has \"/base/y\", this spec asks for nothing"},
-        {"dataset: {kind: npy, files: {a: x}}", "dataset: {kind: npy, files: {a: x, b: y}}",
-         "dataset.files.b", "the open loader has nothing, this spec asks for \"/base/y\""},
-        {"dataset: {kind: npy, files: {a: x}}", "dataset: {kind: npy, files: x}", "dataset.files",
-         "the open loader has a mapping, this spec asks for \"/base/x\""},
-    };
-    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        const char *const texts[] = {cases[i].have, cases[i].want};
-        struct dl_spec specs[2] = {0};
-        struct dl_error err = {0};
+    expect_spec(nested_text, &spec);
+    const struct spec_dataset *concat = &spec.dataset;
+    assert_int_equal(concat->kind, DATASET_CONCAT);
+    assert_int_equal(concat->n_datasets, 2);
+    const struct spec_dataset *subset = &concat->datasets[0], *split = &concat->datasets[1];
+    assert_int_equal(subset->kind, DATASET_SUBSET);
+    assert_int_equal(subset->n_indices, 2);
+    assert_true(subset->indices[0] == 4 && subset->indices[1] == 0);
+    assert_string_equal(subset->datasets[0].files[0].path, "/base/a.npy");
+    assert_int_equal(split->kind, DATASET_SPLIT);
+    assert_int_equal(split->n_parts, 2);
+    assert_true(split->lengths[0] == 1 && split->lengths[1] == 2 && !split->fractions);
+    assert_int_equal(split->part, 1);
+    assert_true(split->seed == UINT64_MAX);
+    const struct spec_dataset *tokens = &split->datasets[0];
+    assert_int_equal(tokens->kind, DATASET_TOKENS);
+    assert_int_equal(tokens->dtype, 0);
+    assert_int_equal(tokens->sequence_length, 9);
+    assert_int_equal(tokens->stride, 9);
+    assert_int_equal(tokens->widen, WIDEN_INT64);
+    assert_true(spec.has_seed && spec.seed == 3);
 
-        for (int j = 0; j < 2; j++) {
-            char text[512];
-            snprintf(text, sizeof text, "%s\n%s\n%s\n", texts[j],
-                     strstr(texts[j], "dataset:") ? "" : "dataset: {kind: range, length: 1}",
-                     strstr(texts[j], "name:") ? "" : "name: a");
-            expect_spec(text, &specs[j]);
-        }
-        bool differs = spec_differs(&specs[0], &specs[1], &err);
-        if (differs != (cases[i].path != NULL) ||
-            (differs &&
-             (strcmp(err.path, cases[i].path) != 0 || strcmp(err.message, cases[i].message) != 0)))
-            fail_msg("%s / %s: %s: %s", cases[i].have, cases[i].want, err.path, err.message);
-        assert_int_equal(err.code, differs ? EEXIST : 0);
-        assert_int_equal(spec_differs(&specs[0], &specs[1], NULL), differs);
-        spec_deinit(&specs[0]);
-        spec_deinit(&specs[1]);
-    }
+    assert_string_equal(spec_dataset_label(concat), "concat");
+    assert_string_equal(spec_dataset_label(subset), "/base/a.npy");
+    assert_string_equal(spec_dataset_label(tokens), "/base/t.npy");
+
+    /* Whole numbers that make 1 are fractions, as random_split() takes them. */
+    expect_spec("dataset: {kind: split, dataset: {kind: range, length: 9}, parts: [0, 1], part: 0,"
+                " seed: 1}",
+                &fractions);
+    assert_null(fractions.dataset.lengths);
+    assert_true(fractions.dataset.fractions[1] == 1.0);
+    assert_string_equal(spec_dataset_label(&fractions.dataset), "range");
 }
 
 /* ---- units and the table ----------------------------------------------------------------------
@@ -674,7 +606,9 @@ static void test_table(void **state)
         assert_true(keys[i].values[0] && keys[i].meaning[0] && strlen(path) < SPEC_PATH_MAX - 1);
         bool stores_more = keys[i].type == KEY_NAME || keys[i].type == KEY_FILES ||
                            keys[i].type == KEY_PATH || keys[i].type == KEY_SHAPE ||
-                           keys[i].type == KEY_INDICES || keys[i].type == KEY_WEIGHTS;
+                           keys[i].type == KEY_INDICES || keys[i].type == KEY_WEIGHTS ||
+                           keys[i].type == KEY_DATASET || keys[i].type == KEY_DATASETS ||
+                           keys[i].type == KEY_MEMBERS || keys[i].type == KEY_PARTS;
         /* What is stored nowhere must have a fallback to show in the canonical form. */
         assert_true(keys[i].size || stores_more || keys[i].fallback);
         assert_int_equal(spec_section_exists(keys[i].section), keys[i].section[0] != '\0');
@@ -695,8 +629,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_long_paths),
     cmocka_unit_test(test_canonical_round_trip),
     cmocka_unit_test(test_canonical_form),
-    cmocka_unit_test(test_fingerprint),
-    cmocka_unit_test(test_differs),
+    cmocka_unit_test(test_nested),
     cmocka_unit_test(test_durations),
     cmocka_unit_test(test_sizes),
     cmocka_unit_test(test_names),

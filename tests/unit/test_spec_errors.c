@@ -1,21 +1,9 @@
 /* The loader spec: in which words everything that is wrong with one is refused. */
 #include "proto/spec_table.h"
-#include "proto/yaml.h"
-#include "tests/lib/harness.h"
+#include "tests/unit/spec_text.h"
 
 #include <errno.h>
 #include <stdio.h>
-
-static int read_spec(const char *text, const char *base, struct dl_spec *ret, struct dl_error *err)
-{
-    _cleanup_(value_deinit)
-    struct value v = {0};
-
-    int r = yaml_parse(text, strlen(text), "spec", &v, err);
-    if (r < 0)
-        fail_msg("%s: %s: %s", text, err->path, err->message);
-    return spec_from_value(&v, base, ret, err);
-}
 
 struct refusal {
     const char *text;
@@ -59,7 +47,8 @@ static void test_shape_of_spec(void **state)
         {"{}", "dataset", "missing; for example dataset: {kind: range, length: 100}"},
         {"dataset: null", "dataset", "null is not a mapping"},
         {"dataset: range", "dataset", "\"range\" is not a mapping"},
-        {"dataset: {}", "dataset.kind", "missing; give one of range, idx, npy, records"},
+        {"dataset: {}", "dataset.kind",
+         "missing; give one of range, idx, npy, records, tokens, concat, subset, split"},
         {"colour: red", "colour", unknown},
         {"datset: {}", "datset", near_miss},
         {"'': 1", "", unknown},
@@ -71,15 +60,19 @@ static void test_shape_of_spec(void **state)
 }
 
 static const struct refusal dataset_refusals[] = {
-    {"{kind: 5}", "dataset.kind", "5 is not one of range, idx, npy, records"},
+    {"{kind: 5}", "dataset.kind",
+     "5 is not one of range, idx, npy, records, tokens, concat, subset, split"},
     {"{kind: recods, x: 1}", "dataset.kind",
-     "\"recods\" is not one of range, idx, npy, records; did you mean records?"},
-    {"{kind: tokens, path: x, sequence_length: 5}", "dataset.kind",
-     "\"tokens\" is not supported by this version; it has range, idx, npy, records"},
+     "\"recods\" is not one of range, idx, npy, records, tokens, concat, subset, split; did you "
+     "mean records?"},
+    {"{kind: text, path: x}", "dataset.kind",
+     "\"text\" is not supported by this version; it has range, idx, npy, records, tokens, concat, "
+     "subset, split"},
     {"{kimd: range, length: 1}", "dataset.kimd",
      "unknown key; did you mean kind? dataset takes kind, length, files, path, dtype, shape, "
-     "offset"},
-    {"{length: 1}", "dataset.kind", "missing; give one of range, idx, npy, records"},
+     "offset, sequence_length, stride, widen, datasets, dataset, indices, parts, part, seed"},
+    {"{length: 1}", "dataset.kind",
+     "missing; give one of range, idx, npy, records, tokens, concat, subset, split"},
     {"{kind: range}", "dataset.length", "missing; a dataset of kind range needs it"},
     {"{kind: range, length: -1}", "dataset.length", "-1 is not a non-negative integer"},
     {"{kind: range, length: 1.0}", "dataset.length", "1.0 is not a non-negative integer"},
@@ -143,6 +136,167 @@ static void test_dataset_refusals(void **state)
 {
     (void)state;
     EXPECT_REFUSALS("dataset: ", dataset_refusals);
+}
+
+#define IN_SUBSET(dataset) "{kind: subset, indices: [0], dataset: " dataset "}"
+#define SPLIT(keys)        "{kind: split, dataset: {kind: range, length: 9}, seed: 1, " keys "}"
+
+static const struct refusal nested_refusals[] = {
+    /* What stands in another dataset is told with its place. */
+    {"{kind: concat, datasets: [{kind: range, length: 1}, {kind: npy, files: {a: 5}}]}",
+     "dataset.datasets.1.files.a", "5 is not the path of a file; put it in quotes"},
+    {"{kind: concat, datasets: [{kind: npy}]}", "dataset.datasets.0.files",
+     "missing; a dataset of kind npy needs it"},
+    {"{kind: concat, datasets: [{kind: npy, files: {a.b: x}}]}", "dataset.datasets.0.files",
+     "\"a.b\" is not a field's name: 1 to 128 bytes without dots and control characters"},
+    {"{kind: concat, datasets: [{kind: records, path: x, dtype: int8, shape: [1, 0]}]}",
+     "dataset.datasets.0.shape.1", "0 is not a positive integer"},
+    {"{kind: concat, datasets: [{kind: range, length: 1, files: x}]}", "dataset.datasets.0.files",
+     "not a key of a dataset of kind range; it takes kind, length"},
+    {"{kind: concat, datasets: [5]}", "dataset.datasets.0", "5 is not a mapping"},
+    {IN_SUBSET("{kind: concat, datasets: [{kind: range, length: -1}]}"),
+     "dataset.dataset.datasets.0.length", "-1 is not a non-negative integer"},
+    {IN_SUBSET(IN_SUBSET(IN_SUBSET("{kind: xyz}"))), "dataset.dataset.dataset.dataset.kind",
+     "\"xyz\" is not one of range, idx, npy, records, tokens, concat, subset, split"},
+    {IN_SUBSET("{kind: range, lenght: 5}"), "dataset.dataset.lenght",
+     "unknown key; did you mean length? dataset takes kind, length"},
+    {IN_SUBSET("x.npy"), "dataset.dataset", "\"x.npy\" is not a mapping"},
+    {IN_SUBSET("{}"), "dataset.dataset.kind",
+     "missing; give one of range, idx, npy, records, tokens, concat, subset, split"},
+
+    {"{kind: concat}", "dataset.datasets", "missing; a dataset of kind concat needs it"},
+    {"{kind: concat, datasets: []}", "dataset.datasets",
+     "a list without datasets; give some, such as [{kind: npy, files: a.npy}, ...]"},
+    {"{kind: concat, datasets: {kind: range, length: 1}}", "dataset.datasets",
+     "a mapping is not a list of datasets, such as [{kind: npy, files: a.npy}, ...]"},
+
+    {"{kind: subset, indices: [0]}", "dataset.dataset",
+     "missing; a dataset of kind subset needs it"},
+    {"{kind: subset, dataset: {kind: range, length: 1}}", "dataset.indices",
+     "missing; a dataset of kind subset needs it"},
+    {"{kind: subset, dataset: {kind: range, length: 1}, indices: 5}", "dataset.indices",
+     "5 is not a list of indices, such as [0, 1, 2]"},
+    {"{kind: subset, dataset: {kind: range, length: 1}, indices: [0, -1]}", "dataset.indices.1",
+     "-1 is not a non-negative integer"},
+    {"{kind: subset, dataset: {kind: range, length: 1}, indices: [1.5]}", "dataset.indices.0",
+     "1.5 is not a non-negative integer"},
+
+    {SPLIT("part: 0"), "dataset.parts", "missing; a dataset of kind split needs it"},
+    {SPLIT("parts: [9]"), "dataset.part", "missing; a dataset of kind split needs it"},
+    {SPLIT("parts: [], part: 0"), "dataset.parts",
+     "a list without parts; give some, such as [800, 200] or [0.8, 0.2]"},
+    {SPLIT("parts: 0.5, part: 0"), "dataset.parts",
+     "0.5 is not a list of parts, such as [800, 200] or [0.8, 0.2]"},
+    {SPLIT("parts: [4, 5], part: 2"), "dataset.part",
+     "2 is none of the 2 parts, which count from 0"},
+    {SPLIT("parts: [4, 5], part: -1"), "dataset.part", "-1 is not a non-negative integer"},
+    {SPLIT("parts: [4, -5], part: 0"), "dataset.parts.1", "-5 is not a non-negative integer"},
+    {SPLIT("parts: [4, x], part: 0"), "dataset.parts.1", "\"x\" is not a non-negative integer"},
+    {SPLIT("parts: [0.5, 0.6], part: 0"), "dataset.parts",
+     "these fractions make 1.1; they must make 1, all of the dataset"},
+    {SPLIT("parts: [0.5, 0.4], part: 0"), "dataset.parts",
+     "these fractions make 0.9; they must make 1, all of the dataset"},
+    {SPLIT("parts: [0.5, 2], part: 0"), "dataset.parts.1", "2 is not a fraction from 0 to 1"},
+    {SPLIT("parts: [1.5, -0.5], part: 0"), "dataset.parts.0", "1.5 is not a fraction from 0 to 1"},
+    {SPLIT("parts: [.nan, 0.5], part: 0"), "dataset.parts.0", "nan is not a fraction from 0 to 1"},
+    {SPLIT("parts: [0.5, x], part: 0"), "dataset.parts.1", "\"x\" is not a fraction from 0 to 1"},
+    {"{kind: split, dataset: {kind: range, length: 9}, parts: [9], part: 0}", "dataset.seed",
+     "missing; a dataset of kind split needs it"},
+    {"{kind: split, dataset: {kind: range, length: 9}, parts: [9], part: 0, seed: null}",
+     "dataset.seed", "null is not an integer from -9223372036854775808 to 18446744073709551615"},
+
+    {"{kind: tokens, path: x}", "dataset.sequence_length",
+     "missing; a dataset of kind tokens needs it"},
+    {"{kind: tokens, sequence_length: 5}", "dataset.path",
+     "missing; a dataset of kind tokens needs it"},
+    {"{kind: tokens, path: x, sequence_length: 0}", "dataset.sequence_length",
+     "0 is not a positive integer"},
+    {"{kind: tokens, path: x, sequence_length: 68719476737}", "dataset.sequence_length",
+     "68719476737 is above the maximum of 68719476736"},
+    {"{kind: tokens, path: x, sequence_length: 5, stride: 0}", "dataset.stride",
+     "0 is not a positive integer"},
+    {"{kind: tokens, path: x, sequence_length: 5, dtype: float32}", "dataset.dtype",
+     "\"float32\" is not one of uint16, uint32, int32, int64"},
+    {"{kind: tokens, path: x, sequence_length: 5, dtype: int16}", "dataset.dtype",
+     "\"int16\" is not one of uint16, uint32, int32, int64; did you mean uint16?"},
+    {"{kind: tokens, path: x, sequence_length: 5, widen: int32}", "dataset.widen",
+     "\"int32\" is not one of int64, none; did you mean int64?"},
+};
+
+static void test_nested_refusals(void **state)
+{
+    (void)state;
+    EXPECT_REFUSALS("dataset: ", nested_refusals);
+}
+
+/* Lists that are too long, each by one; and what grows too long by being made canonical. */
+static void expect_too_much(struct value *dataset, const char *path, const char *message)
+{
+    _cleanup_(value_deinit)
+    struct value v = {0};
+    struct value *child;
+    struct dl_spec spec = {.workers = 77};
+    struct dl_error err = {0};
+
+    assert_int_equal(value_set(&v, "dataset", &child), 0);
+    value_move(dataset, child);
+    assert_int_equal(spec_from_value(&v, "/base", &spec, &err), -EINVAL);
+    if (strcmp(err.path, path) != 0 || strcmp(err.message, message) != 0)
+        fail_msg("%s: %s", err.path, err.message);
+    assert_int_equal(spec.workers, 77);
+}
+
+static struct value yaml(const char *text)
+{
+    struct value v = {0};
+    assert_int_equal(yaml_parse(text, strlen(text), "t", &v, NULL), 0);
+    return v;
+}
+
+static void test_too_much(void **state)
+{
+    (void)state;
+    struct value list = yaml("{kind: concat, datasets: []}");
+    struct value indices = yaml("{kind: subset, dataset: {kind: range, length: 1}, indices: []}");
+    struct value deep = yaml("{kind: range, length: 1}");
+    struct value paths = yaml("{kind: concat, datasets: []}");
+    _cleanup_free_ char *path = calloc(1, 4000);
+    struct value *item;
+
+    for (int i = 0; i < 1025; i++) {
+        assert_int_equal(value_push(&list.items[1], &item), 0);
+        *item = yaml("{kind: range, length: 1}");
+    }
+    expect_too_much(&list, "dataset.datasets", "1025 datasets are above the maximum of 1024");
+
+    for (int i = 0; i < 65536; i++) {
+        assert_int_equal(value_push(&indices.items[2], &item), 0);
+        value_make_uint(item, 0);
+    }
+    expect_too_much(&indices, "dataset",
+                    "with its defaults, the spec is above the maximum of 65536 values in 16 "
+                    "levels; list fewer indices or datasets");
+
+    for (int i = 0; i < 18; i++) {
+        struct value around = yaml("{kind: subset, indices: [0]}");
+        assert_int_equal(value_set(&around, "dataset", &item), 0);
+        value_move(&deep, item);
+        deep = around;
+    }
+    expect_too_much(&deep,
+                    "dataset.dataset.dataset.dataset.dataset.dataset.dataset.dataset.dataset."
+                    "dataset.dataset.dataset.dataset.dataset.dataset.dataset.dataset.dataset",
+                    "more than 16 datasets in each other");
+
+    memset(path, 'p', 3999);
+    for (int i = 0; i < 200; i++) {
+        assert_int_equal(value_push(&paths.items[1], &item), 0);
+        *item = yaml("{kind: npy}");
+        assert_int_equal(value_set_string(item, "files", path), 0);
+    }
+    expect_too_much(&paths, "dataset",
+                    "with its defaults and whole paths, the spec has 805026 bytes, above the "
+                    "maximum of 786432; list fewer indices or files");
 }
 
 static const struct refusal key_refusals[] = {
@@ -322,6 +476,27 @@ static void test_key_refusals(void **state)
     EXPECT_REFUSALS("dataset: {kind: range, length: 1}\n", key_refusals);
 }
 
+/* A good dataset that has the key; where the key is no dataset's, any. */
+static const char *dataset_with(const struct spec_key *key)
+{
+    static const struct {
+        enum dataset_kind kind;
+        const char *text;
+    } datasets[] = {
+        {DATASET_RECORDS, "{kind: records, path: x, dtype: int8, shape: [1]}"},
+        {DATASET_IDX, "{kind: idx, files: x}"},
+        {DATASET_TOKENS, "{kind: tokens, path: x, sequence_length: 5}"},
+        {DATASET_CONCAT, "{kind: concat, datasets: [{kind: range, length: 1}]}"},
+        {DATASET_SUBSET, "{kind: subset, dataset: {kind: range, length: 1}, indices: [0]}"},
+        {DATASET_SPLIT, "{kind: split, dataset: {kind: range, length: 1}, parts: [1], part: 0, "
+                        "seed: 1}"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(datasets) && strcmp(key->section, "dataset") == 0; i++)
+        if (key->kinds & 1U << datasets[i].kind)
+            return datasets[i].text;
+    return "{kind: range, length: 1}";
+}
+
 /* Whatever stands under any key, the answer is an error that names the key, or a spec. */
 static void test_every_key_every_type(void **state)
 {
@@ -335,11 +510,7 @@ static void test_every_key_every_type(void **state)
         char path[SPEC_PATH_MAX], text[512];
         unsigned refused = 0;
         spec_key_path(&keys[i], path);
-        uint32_t kinds = strcmp(keys[i].section, "dataset") == 0 ? keys[i].kinds : 0;
-        const char *dataset = kinds & 1U << DATASET_RECORDS ? "path: x, dtype: int8, shape: [1]"
-                              : kinds & 1U << DATASET_IDX   ? "files: x"
-                                                            : "length: 1";
-        const char *kind = dataset[0] == 'p' ? "records" : dataset[0] == 'f' ? "idx" : "range";
+        const char *dataset = dataset_with(&keys[i]);
         const char *sampler = strcmp(keys[i].section, "sampler") != 0 ? NULL
                               : keys[i].kinds & 1U << SAMPLER_RANDOM  ? "random"
                               : keys[i].kinds & 1U << SAMPLER_INDICES ? "indices"
@@ -355,7 +526,7 @@ static void test_every_key_every_type(void **state)
             struct dl_error err = {0};
             struct value *section = &v, *child;
 
-            snprintf(text, sizeof text, "dataset: {kind: %s, %s}", kind, dataset);
+            snprintf(text, sizeof text, "dataset: %s", dataset);
             assert_int_equal(yaml_parse(text, strlen(text), "t", &v, &err), 0);
             assert_int_equal(yaml_parse(written[j], strlen(written[j]), "t", &wrong, &err), 0);
             if (strcmp(keys[i].section, "dataset") == 0)
@@ -377,10 +548,9 @@ static void test_every_key_every_type(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_shape_of_spec),
-    cmocka_unit_test(test_dataset_refusals),
-    cmocka_unit_test(test_key_refusals),
-    cmocka_unit_test(test_every_key_every_type),
+    cmocka_unit_test(test_shape_of_spec),   cmocka_unit_test(test_dataset_refusals),
+    cmocka_unit_test(test_nested_refusals), cmocka_unit_test(test_too_much),
+    cmocka_unit_test(test_key_refusals),    cmocka_unit_test(test_every_key_every_type),
 };
 
 TEST_MAIN(tests)

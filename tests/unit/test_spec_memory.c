@@ -67,7 +67,13 @@ static const char records_text[] =
     "{dataset: {kind: records, path: r, dtype: int8, shape: [1, 2, 3, 4, 5, 6, 7]},\n"
     " sampler: {kind: weighted, weights: [1, 2.5]}}\n";
 
-static struct value parsed, records;
+static const char nested_text[] =
+    "dataset: {kind: concat, datasets: [{kind: subset, dataset: {kind: npy, files: {a: x, b: y}},"
+    " indices: [1]}, {kind: split, dataset: {kind: tokens, path: t, sequence_length: 5},"
+    " parts: [0.5, 0.5], part: 0, seed: 1}, {kind: split, dataset: {kind: range, length: 3},"
+    " parts: [1, 2], part: 0, seed: 1}]}";
+
+static struct value parsed, records, nested;
 static struct dl_spec spec;
 static struct dl_buffer packed;
 
@@ -99,6 +105,11 @@ static int read_parsed(struct dl_error *err)
 static int read_records(struct dl_error *err)
 {
     return read_value(&records, err);
+}
+
+static int read_nested(struct dl_error *err)
+{
+    return read_value(&nested, err);
 }
 
 static int unpack(struct dl_error *err)
@@ -175,9 +186,10 @@ static const struct {
     bool tells; /* fills err */
     int least;  /* allocations it makes at the least: a sweep that fails none proves nothing */
 } sweeps[] = {
-    {parse_text, true, 30}, {read_parsed, true, 10}, {read_records, true, 5},  {unpack, true, 30},
-    {pack, false, 1},       {canonical, false, 30},  {fingerprint, false, 20}, {differs, true, 60},
-    {copy, false, 30},      {build, false, 8},
+    {parse_text, true, 30},  {read_parsed, true, 10},  {read_records, true, 5},
+    {read_nested, true, 20}, {unpack, true, 30},       {pack, false, 1},
+    {canonical, false, 30},  {fingerprint, false, 20}, {differs, true, 60},
+    {copy, false, 30},       {build, false, 8},
 };
 
 static void test_every_allocation(void **state)
@@ -187,6 +199,7 @@ static void test_every_allocation(void **state)
 
     assert_int_equal(yaml_parse(text, strlen(text), "t", &parsed, &err), 0);
     assert_int_equal(yaml_parse(records_text, strlen(records_text), "t", &records, &err), 0);
+    assert_int_equal(yaml_parse(nested_text, strlen(nested_text), "t", &nested, &err), 0);
     assert_int_equal(spec_from_value(&parsed, "/base", &spec, &err), 0);
     assert_int_equal(value_pack(&parsed, &packed), 0);
     for (size_t i = 0; i < ARRAY_SIZE(sweeps); i++) {
@@ -205,6 +218,7 @@ static void test_every_allocation(void **state)
     }
     value_deinit(&parsed);
     value_deinit(&records);
+    value_deinit(&nested);
     spec_deinit(&spec);
     buffer_deinit(&packed);
 }

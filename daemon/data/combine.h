@@ -1,0 +1,60 @@
+/*
+ * Datasets made of datasets: concat, subset, split.
+ *
+ * Each is a map from its own indices to those of the datasets inside it, which copy their samples
+ * straight to where the caller wants them: a combinator adds arithmetic, no copy. Indices are
+ * translated in pieces of COMBINE_CHUNK, each read once (the caller's may be memory that another
+ * process writes to), on the stack.
+ *
+ * `place` is where a dataset stands in the spec ("dataset.datasets.1"), for messages.
+ */
+#ifndef DL_DATA_COMBINE_H
+#define DL_DATA_COMBINE_H
+
+#include "daemon/data/dataset.h"
+
+enum { COMBINE_CHUNK = 256 };
+
+/* dataset_open() for a dataset anywhere in the spec. */
+int _nodiscard_ dataset_open_at(const struct spec_dataset *spec, const char *place,
+                                const struct data_roots *roots, struct dataset **ret,
+                                struct dl_error *err);
+
+int _nodiscard_ concat_open(const struct spec_dataset *spec, const char *place,
+                            const struct data_roots *roots, struct dataset **ret,
+                            struct dl_error *err);
+
+/* subset and split: some samples of one dataset, in an order of their own. */
+int _nodiscard_ subset_open(const struct spec_dataset *spec, const char *place,
+                            const struct data_roots *roots, struct dataset **ret,
+                            struct dl_error *err);
+
+/* The leaves of a schema, as a combinator walks along them while it hands samples on. */
+struct leaf_cursor {
+    uint64_t *row_bytes; /* owned; of one sample, for each leaf */
+    void **dst;          /* owned; where each leaf's next sample goes */
+    uint32_t n;
+};
+
+/*
+ * Makes `outer` a dataset of the same samples as `inner`: copies the schema, and measures it for
+ * `cursor`. -ENOMEM.
+ */
+int _nodiscard_ combine_schema(const struct dataset *inner, struct dataset *outer,
+                               struct leaf_cursor *cursor);
+void leaf_cursor_deinit(struct leaf_cursor *cursor);
+
+/* To the first of the samples that go to `dst`, and past `n` of them. */
+void leaf_cursor_begin(struct leaf_cursor *cursor, void *const *dst);
+void leaf_cursor_advance(struct leaf_cursor *cursor, uint64_t n);
+
+/* "dataset.datasets.1" or "dataset.indices"; cut where it is long. */
+void place_item(char ret[static DL_ERROR_PATH_MAX], const char *place, const char *key, uint32_t i);
+void place_key(char ret[static DL_ERROR_PATH_MAX], const char *place, const char *key);
+
+/* The tokens of a flat file, in windows: tokens.c. */
+int _nodiscard_ tokens_open(const struct spec_dataset *spec, const char *place,
+                            const struct data_roots *roots, struct dataset **ret,
+                            struct dl_error *err);
+
+#endif

@@ -1,0 +1,208 @@
+/*
+ * Datasets made of datasets: concat, subset, split. A dataset that stands in another one is read by
+ * the same rows as the spec's own, so that it has the same keys, defaults and messages; only the
+ * place that they name is longer.
+ */
+#include "proto/spec_table.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+
+void spec_dataset_deinit(struct spec_dataset *dataset)
+{
+    for (uint32_t i = 0; i < dataset->n_files; i++) {
+        free(dataset->files[i].field);
+        free(dataset->files[i].path);
+    }
+    for (uint32_t i = 0; i < dataset->n_datasets; i++)
+        spec_dataset_deinit(&dataset->datasets[i]);
+    free(dataset->files);
+    free(dataset->datasets);
+    free(dataset->indices);
+    free(dataset->lengths);
+    free(dataset->fractions);
+    *dataset = (struct spec_dataset){0};
+}
+
+const char *spec_dataset_label(const struct spec_dataset *dataset)
+{
+    while (dataset->n_datasets == 1)
+        dataset = &dataset->datasets[0];
+    return dataset->n_files > 0 ? dataset->files[0].path : dataset_kind_name(dataset->kind);
+}
+
+static int alloc_datasets(struct spec_reading *rd, uint32_t n)
+{
+    rd->spec->dataset.datasets = calloc(n, sizeof *rd->spec->dataset.datasets);
+    return rd->spec->dataset.datasets ? 0 : spec_no_memory(rd);
+}
+
+static int add_dataset(struct spec_reading *rd, const char *place, const struct value *v)
+{
+    struct spec_dataset *dataset = &rd->spec->dataset;
+
+    int r = spec_read_inner(rd, place, v, &dataset->datasets[dataset->n_datasets]);
+    if (r == 0)
+        dataset->n_datasets++;
+    return r;
+}
+
+int spec_read_dataset(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
+{
+    char place[DL_ERROR_PATH_MAX];
+
+    spec_place(rd, key, place);
+    int r = alloc_datasets(rd, 1);
+    return r < 0 ? r : add_dataset(rd, place, v);
+}
+
+/* "dataset.datasets.1". */
+static void item_place(const struct spec_reading *rd, const struct spec_key *key, uint32_t i,
+                       char ret[static DL_ERROR_PATH_MAX])
+{
+    char list[DL_ERROR_PATH_MAX];
+
+    spec_place(rd, key, list);
+    spec_place_item(list, i, ret);
+}
+
+/* A list of key->min to key->max items; `example` is one. */
+static int check_list(const struct spec_reading *rd, const struct spec_key *key,
+                      const struct value *v, const char *what, const char *example)
+{
+    char place[DL_ERROR_PATH_MAX];
+
+    if (v->type != VALUE_ARRAY)
+        return spec_refuse(rd, key, v, "is not a list of %s, such as %s", what, example);
+    if (v->count < key->min)
+        return spec_refuse(rd, key, v, "without %s; give some, such as %s", what, example);
+    if (v->count <= key->max)
+        return 0;
+    spec_place(rd, key, place);
+    return dl_error_set(rd->err, EINVAL, place, "%" PRIu32 " %s are above the maximum of %" PRIu64,
+                        v->count, what, key->max);
+}
+
+int spec_read_datasets(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
+{
+    char place[DL_ERROR_PATH_MAX];
+
+    int r = check_list(rd, key, v, "datasets", "[{kind: npy, files: a.npy}, ...]");
+    if (r == 0)
+        r = alloc_datasets(rd, v->count);
+    for (uint32_t i = 0; r == 0 && i < v->count; i++) {
+        item_place(rd, key, i, place);
+        r = add_dataset(rd, place, &v->items[i]);
+    }
+    return r;
+}
+
+/* `ret` has room for all of them. */
+static int read_numbers(struct spec_reading *rd, const struct spec_key *key, const struct value *v,
+                        uint64_t *ret)
+{
+    char place[DL_ERROR_PATH_MAX], shown[SPEC_SHOWN_MAX];
+
+    for (uint32_t i = 0; i < v->count; i++) {
+        const struct value *item = &v->items[i];
+        if (item->type != VALUE_INT || item->integer < 0) {
+            item_place(rd, key, i, place);
+            return dl_error_set(rd->err, EINVAL, place, "%s is not a non-negative integer",
+                                spec_show(item, shown));
+        }
+        ret[i] = (uint64_t)item->integer;
+    }
+    return 0;
+}
+
+int spec_read_members(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
+{
+    struct spec_dataset *dataset = &rd->spec->dataset;
+
+    int r = check_list(rd, key, v, "indices", "[0, 1, 2]");
+    if (r < 0 || v->count == 0)
+        return r;
+    dataset->indices = calloc(v->count, sizeof *dataset->indices);
+    if (!dataset->indices)
+        return spec_no_memory(rd);
+    dataset->n_indices = v->count;
+    return read_numbers(rd, key, v, dataset->indices);
+}
+
+/* random_split() takes numbers that sum to 1 for fractions, whole ones too. */
+static bool are_fractions(const struct value *v)
+{
+    uint64_t sum = 0;
+
+    for (uint32_t i = 0; i < v->count; i++) {
+        if (v->items[i].type == VALUE_FLOAT)
+            return true;
+        if (v->items[i].type != VALUE_INT || v->items[i].integer < 0 || v->items[i].integer > 1)
+            return false;
+        sum += (uint64_t)v->items[i].integer;
+    }
+    return sum == 1;
+}
+
+static int read_fractions(struct spec_reading *rd, const struct spec_key *key,
+                          const struct value *v, double *ret)
+{
+    char place[DL_ERROR_PATH_MAX], shown[SPEC_SHOWN_MAX];
+    double sum = 0;
+
+    for (uint32_t i = 0; i < v->count; i++) {
+        const struct value *item = &v->items[i];
+        double part = item->type == VALUE_INT     ? (double)item->integer
+                      : item->type == VALUE_FLOAT ? item->number
+                                                  : -1;
+        if (!(part >= 0 && part <= 1)) {
+            item_place(rd, key, i, place);
+            return dl_error_set(rd->err, EINVAL, place, "%s is not a fraction from 0 to 1",
+                                spec_show(item, shown));
+        }
+        ret[i] = part + 0.0; /* -0.0 is 0 */
+        sum += part;
+    }
+    if (fabs(sum - 1) <= 1e-9)
+        return 0;
+    spec_place(rd, key, place);
+    return dl_error_set(rd->err, EINVAL, place,
+                        "these fractions make %.10g; they must make 1, all of the dataset", sum);
+}
+
+int spec_read_parts(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
+{
+    struct spec_dataset *dataset = &rd->spec->dataset;
+
+    int r = check_list(rd, key, v, "parts", "[800, 200] or [0.8, 0.2]");
+    if (r < 0)
+        return r;
+    if (are_fractions(v)) {
+        dataset->fractions = calloc(v->count, sizeof *dataset->fractions);
+        r = dataset->fractions ? read_fractions(rd, key, v, dataset->fractions)
+                               : spec_no_memory(rd);
+    } else {
+        dataset->lengths = calloc(v->count, sizeof *dataset->lengths);
+        r = dataset->lengths ? read_numbers(rd, key, v, dataset->lengths) : spec_no_memory(rd);
+    }
+    dataset->n_parts = v->count;
+    return r;
+}
+
+int spec_check_dataset(struct spec_reading *rd)
+{
+    struct spec_dataset *dataset = &rd->spec->dataset;
+
+    if (dataset->kind == DATASET_TOKENS && dataset->stride == 0)
+        dataset->stride = dataset->sequence_length;
+    if (dataset->kind == DATASET_SPLIT && dataset->part >= dataset->n_parts) {
+        char place[DL_ERROR_PATH_MAX];
+        spec_place(rd, spec_key_find("dataset", "part"), place);
+        return dl_error_set(rd->err, EINVAL, place,
+                            "%" PRIu32 " is none of the %" PRIu32 " parts, which count from 0",
+                            dataset->part, dataset->n_parts);
+    }
+    return 0;
+}

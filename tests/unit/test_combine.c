@@ -1,0 +1,578 @@
+/* Datasets made of datasets, and windows of tokens: what they yield and what they refuse. */
+#include "daemon/data/combine.h"
+#include "daemon/plan/permute.h"
+#include "proto/yaml.h"
+#include "tests/unit/data_files.h"
+
+#include <errno.h>
+
+/* Makes the k-th allocation of our own objects fail; -1: none. */
+static int fail_in = -1;
+
+void *__real_calloc(size_t n, size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+void *__real_realloc(void *old, size_t size);
+void *__wrap_realloc(void *old, size_t size);
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+    return fail_in >= 0 && fail_in-- == 0 ? NULL : __real_calloc(n, size);
+}
+
+void *__wrap_realloc(void *old, size_t size)
+{
+    return fail_in >= 0 && fail_in-- == 0 ? NULL : __real_realloc(old, size);
+}
+
+/* ---- opening what a text says --------------------------------------------------------------- */
+
+static struct dl_spec read_dataset(const char *text)
+{
+    _cleanup_(value_deinit)
+    struct value v = {0};
+    _cleanup_free_ char *whole = NULL;
+    struct dl_spec spec = {0};
+    struct dl_error err = {0};
+
+    assert_true(asprintf(&whole, "dataset: %s", text) > 0);
+    if (yaml_parse(whole, strlen(whole), "t", &v, &err) < 0 ||
+        spec_from_value(&v, harness_tmpdir(), &spec, &err) < 0)
+        fail_msg("%s: %s: %s", text, err.path, err.message);
+    return spec;
+}
+
+static struct dataset *must_open(const char *text)
+{
+    struct dl_spec spec = read_dataset(text);
+    struct dataset *ds = NULL;
+    struct dl_error err = {0};
+
+    if (dataset_open(&spec.dataset, &anywhere, &ds, &err) < 0)
+        fail_msg("%s: %s: %s", text, err.path, err.message);
+    spec_deinit(&spec); /* an open dataset needs it no more */
+    return ds;
+}
+
+static void expect_refusal(const char *text, const char *path, const char *message)
+{
+    struct dl_spec spec = read_dataset(text);
+    struct dataset *ds = NULL;
+    struct dl_error err = {0};
+
+    int r = dataset_open(&spec.dataset, &anywhere, &ds, &err);
+    assert_null(ds);
+    assert_int_equal(r, -EINVAL);
+    assert_error(&err, EINVAL, path, message);
+    spec_deinit(&spec);
+}
+
+enum { ROOM = 1000 };
+
+/* Samples of one int64, all of them one after another. */
+static void gather(struct dataset *ds, const uint64_t *indices, size_t n, uint64_t *ret)
+{
+    struct dl_error err = {0};
+    size_t bad = 0;
+    void *dst[1] = {ret};
+
+    assert_int_equal(ds->n_leaves, 1);
+    for (size_t i = 0; i < n; i++)
+        dataset_expect(ds, indices[i]);
+    if (ds->ops->gather(ds, indices, n, dst, &bad, &err) < 0)
+        fail_msg("%s: %s", err.path, err.message);
+}
+
+static void expect_samples(const char *text, const uint64_t *want, size_t n)
+{
+    struct dataset *ds = must_open(text);
+    uint64_t indices[ROOM], got[ROOM + 1];
+
+    if (ds->length != n)
+        fail_msg("%s: %llu samples", text, (unsigned long long)ds->length);
+    assert_int_equal(ds->schema.count, 1);
+    for (size_t i = 0; i < n; i++)
+        indices[i] = i;
+    got[n] = 77;
+    gather(ds, indices, n, got);
+    for (size_t i = 0; i < n; i++)
+        if (got[i] != want[i])
+            fail_msg("%s: sample %zu is %llu, not %llu", text, i, (unsigned long long)got[i],
+                     (unsigned long long)want[i]);
+    assert_int_equal(got[n], 77);
+    /* In any order, more than one piece at a time. */
+    for (size_t i = 0; n > 0 && i < ROOM; i++)
+        indices[i] = (i * 7919 + 13) % n;
+    gather(ds, indices, n > 0 ? ROOM : 0, got);
+    for (size_t i = 0; n > 0 && i < ROOM; i++)
+        assert_int_equal(got[i], want[indices[i]]);
+    dataset_close(ds);
+}
+
+#define EXPECT_SAMPLES(text, ...) \
+    expect_samples(text, (uint64_t[]){__VA_ARGS__}, ARRAY_SIZE(((uint64_t[]){__VA_ARGS__})))
+
+/* ---- concat, subset, split ------------------------------------------------------------------ */
+
+static void test_concat(void **state)
+{
+    EXPECT_SAMPLES("{kind: concat, datasets: [{kind: range, length: 3}]}", 0, 1, 2);
+    EXPECT_SAMPLES("{kind: concat, datasets: [{kind: range, length: 3}, {kind: range, length: 0},"
+                   " {kind: range, length: 1}, {kind: range, length: 2}]}",
+                   0, 1, 2, 0, 0, 1);
+    EXPECT_SAMPLES("{kind: concat, datasets: [{kind: range, length: 0}, {kind: range, length: 2},"
+                   " {kind: range, length: 0}]}",
+                   0, 1);
+    expect_samples("{kind: concat, datasets: [{kind: range, length: 0}]}", NULL, 0);
+}
+
+static void test_subset(void **state)
+{
+    EXPECT_SAMPLES("{kind: subset, dataset: {kind: range, length: 9}, indices: [8, 0, 0, 3]}", 8, 0,
+                   0, 3);
+    expect_samples("{kind: subset, dataset: {kind: range, length: 9}, indices: []}", NULL, 0);
+    /* Beyond 32 bits. */
+    EXPECT_SAMPLES("{kind: subset, dataset: {kind: range, length: 9223372036854775807},"
+                   " indices: [9223372036854775806, 4294967296, 0]}",
+                   INT64_MAX - 1, UINT64_C(1) << 32, 0);
+}
+
+/* What torch.utils.data.random_split(range(n), parts, generator) gave; 1.13 and 2.13 alike. */
+static void test_split_like_torch(void **state)
+{
+#define SPLIT(n, parts, part, seed)                                                        \
+    "{kind: split, dataset: {kind: range, length: " #n "}, parts: " parts ", part: " #part \
+    ", seed: " #seed "}"
+    EXPECT_SAMPLES(SPLIT(10, "[3, 7]", 0, 42), 2, 6, 1);
+    EXPECT_SAMPLES(SPLIT(10, "[3, 7]", 1, 42), 8, 4, 5, 0, 9, 3, 7);
+    EXPECT_SAMPLES(SPLIT(11, "[0.5, 0.3, 0.2]", 0, 7), 3, 0, 9, 2, 5, 8);
+    EXPECT_SAMPLES(SPLIT(11, "[0.5, 0.3, 0.2]", 1, 7), 4, 10, 1);
+    EXPECT_SAMPLES(SPLIT(11, "[0.5, 0.3, 0.2]", 2, 7), 7, 6);
+    EXPECT_SAMPLES(SPLIT(5, "[1, 0]", 0, 1), 0, 4, 2, 3, 1);
+    EXPECT_SAMPLES(SPLIT(15, "[.1, .1, .1, .1, .1, .1, .1, .1, .1, .1]", 3, -3), 11, 12);
+    EXPECT_SAMPLES(SPLIT(15, "[.1, .1, .1, .1, .1, .1, .1, .1, .1, .1]", 9, -3), 1);
+    expect_samples(SPLIT(0, "[0.5, 0.5]", 1, 1), NULL, 0);
+    expect_samples(SPLIT(5, "[5, 0]", 1, 1), NULL, 0);
+#undef SPLIT
+}
+
+/* Floors, and what they leave to the first parts in turn. */
+static void test_fractions(void **state)
+{
+    static const struct {
+        const char *parts;
+        unsigned length;
+        unsigned want[5];
+    } cases[] = {
+        {"[0.5, 0.5]", 7, {4, 3}},
+        {"[0.1, 0.2, 0.7]", 10, {1, 2, 7}},
+        {"[0.3, 0.3, 0.3, 0.1]", 11, {4, 3, 3, 1}},
+        {"[0.25, 0.25, 0.25, 0.25]", 3, {1, 1, 1, 0}},
+        {"[0.2, 0.2, 0.2, 0.2, 0.2]", 4, {1, 1, 1, 1, 0}},
+        {"[1, 0]", 6, {6, 0}},
+        {"[0, 1.0]", 6, {0, 6}},
+        {"[1.0]", 0, {0}},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        bool seen[16] = {false};
+        unsigned total = 0, commas = 0;
+        for (const char *c = cases[i].parts; *c; c++)
+            commas += *c == ',';
+        for (unsigned part = 0; part <= commas; part++) {
+            uint64_t indices[16], got[16];
+            char text[256];
+            snprintf(text, sizeof text,
+                     "{kind: split, dataset: {kind: range, length: %u}, parts: %s, part: %u, "
+                     "seed: 5}",
+                     cases[i].length, cases[i].parts, part);
+            struct dataset *ds = must_open(text);
+            if (ds->length != cases[i].want[part])
+                fail_msg("%s: %llu samples", text, (unsigned long long)ds->length);
+            for (uint64_t k = 0; k < ds->length; k++)
+                indices[k] = k;
+            gather(ds, indices, ds->length, got);
+            for (uint64_t k = 0; k < ds->length; k++) {
+                assert_true(got[k] < cases[i].length && !seen[got[k]]);
+                seen[got[k]] = true;
+            }
+            total += (unsigned)ds->length;
+            dataset_close(ds);
+        }
+        assert_int_equal(total, cases[i].length);
+    }
+}
+
+static void test_nested(void **state)
+{
+    EXPECT_SAMPLES("{kind: subset, indices: [0, 6, 2, 3], dataset: {kind: concat, datasets: ["
+                   "{kind: subset, dataset: {kind: range, length: 9}, indices: [8, 7, 6]},"
+                   "{kind: concat, datasets: [{kind: range, length: 1}, {kind: range, length: 3}]}"
+                   "]}}",
+                   8, 2, 6, 0);
+    /* A split of a split: its own order over the other's. */
+    struct permute_torch *outer, *inner;
+    assert_int_equal(permute_torch_new(1000, 1000, 1, PERMUTE_TORCH_INSIDE_OUT_FROM, &outer), 0);
+    assert_int_equal(permute_torch_new(600, 600, 2, PERMUTE_TORCH_INSIDE_OUT_FROM, &inner), 0);
+    permute_torch_extend(outer, 1000);
+    permute_torch_extend(inner, 600);
+    uint64_t want[300];
+    for (size_t i = 0; i < 300; i++)
+        want[i] = permute_torch_at(outer, 400 + permute_torch_at(inner, 300 + i));
+    expect_samples("{kind: split, parts: [0.5, 0.5], part: 1, seed: 2, dataset: {kind: split,"
+                   " dataset: {kind: range, length: 1000}, parts: [400, 600], part: 1, seed: 1}}",
+                   want, 300);
+    permute_torch_free(outer);
+    permute_torch_free(inner);
+}
+
+static void write_npy(const char *name, const char *descr, const char *shape, size_t bytes,
+                      uint8_t first)
+{
+    uint8_t data[4096];
+    char dict[128];
+
+    snprintf(dict, sizeof dict, "{'descr': '%s', 'fortran_order': False, 'shape': %s}", descr,
+             shape);
+    size_t len = make_npy(data, 1, dict);
+    assert_true(len + bytes <= sizeof data);
+    for (size_t i = 0; i < bytes; i++)
+        data[len++] = (uint8_t)(first + i);
+    harness_file(name, data, len);
+}
+
+/* Two leaves of different widths, from files, in one batch. */
+static void test_leaves(void **state)
+{
+    uint8_t a[40 * 3], b[40];
+    void *dst[] = {a, b};
+    uint64_t indices[40];
+    struct dl_error err = {0};
+    size_t bad;
+
+    write_npy("a0.npy", "|u1", "(5, 3)", 15, 0);
+    write_npy("b0.npy", "|u1", "(5,)", 5, 100);
+    write_npy("a1.npy", "|u1", "(7, 3)", 21, 15);
+    write_npy("b1.npy", "|u1", "(7,)", 7, 105);
+    struct dataset *ds = must_open("{kind: concat, datasets: ["
+                                   "{kind: npy, files: {a: a0.npy, b: b0.npy}},"
+                                   "{kind: npy, files: {b: b1.npy, a: a1.npy}}]}");
+    assert_int_equal(ds->length, 12);
+    assert_int_equal(ds->n_leaves, 2);
+    assert_int_equal(ds->schema.count, 3);
+    for (size_t i = 0; i < 40; i++) {
+        indices[i] = i * 7 % 12;
+        dataset_expect(ds, indices[i]);
+    }
+    assert_int_equal(ds->ops->gather(ds, indices, 40, dst, &bad, &err), 0);
+    for (size_t i = 0; i < 40; i++) {
+        assert_int_equal(b[i], 100 + indices[i]);
+        for (size_t k = 0; k < 3; k++)
+            assert_int_equal(a[3 * i + k], 3 * indices[i] + k);
+    }
+    dataset_close(ds);
+}
+
+static void test_bad_indices(void **state)
+{
+    static const char *const texts[] = {
+        "{kind: concat, datasets: [{kind: range, length: 5}, {kind: range, length: 5}]}",
+        "{kind: subset, dataset: {kind: range, length: 5}, indices: [4,3,2,1,0,4,3,2,1,0]}",
+        "{kind: split, dataset: {kind: range, length: 20}, parts: [10, 10], part: 1, seed: 3}",
+        "{kind: concat, datasets: [{kind: concat, datasets: [{kind: range, length: 10}]}]}",
+    };
+    static const size_t positions[] = {0, 1, 255, 256, 257, 600, 999};
+    for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
+        struct dataset *ds = must_open(texts[i]);
+        for (size_t k = 0; k < ARRAY_SIZE(positions); k++) {
+            uint64_t indices[ROOM] = {0}, got[ROOM];
+            void *dst[] = {got};
+            struct dl_error err = {0};
+            size_t bad = 0;
+            indices[positions[k]] = k % 2 ? UINT64_MAX : 10;
+            assert_int_equal(ds->ops->gather(ds, indices, ROOM, dst, &bad, &err), -ERANGE);
+            assert_int_equal(bad, positions[k]);
+            assert_error(&err, ERANGE, "",
+                         k % 2 ? "sample 18446744073709551615 is beyond the dataset's 10 samples"
+                               : "sample 10 is beyond the dataset's 10 samples");
+        }
+        dataset_close(ds);
+    }
+}
+
+static void test_unequal_parts(void **state)
+{
+    static const struct {
+        const char *parts;
+        const char *what;
+    } cases[] = {
+        {"{kind: range, length: 5}, {kind: npy, files: u1.npy}", ": uint8 (3,), not int64 ()"},
+        {"{kind: npy, files: u1.npy}, {kind: npy, files: wide.npy}",
+         ": uint8 (4,), not uint8 (3,)"},
+        {"{kind: npy, files: u1.npy}, {kind: npy, files: deep.npy}",
+         ": uint8 (3, 1), not uint8 (3,)"},
+        {"{kind: npy, files: {x: u1.npy, y: u1.npy}}, {kind: npy, files: {x: u1.npy, y: i1.npy}}",
+         " at y: int8 (3,), not uint8 (3,)"},
+        {"{kind: npy, files: {x: u1.npy}}, {kind: npy, files: {y: u1.npy}}",
+         ": a dict of y, not a dict of x"},
+        {"{kind: npy, files: {x: u1.npy}}, {kind: npy, files: {x: u1.npy, y: u1.npy}}",
+         ": a dict of x, y, not a dict of x"},
+        {"{kind: npy, files: u1.npy}, {kind: npy, files: {x: u1.npy}}",
+         ": a dict of x, not uint8 (3,)"},
+    };
+    write_npy("u1.npy", "|u1", "(2, 3)", 6, 0);
+    write_npy("i1.npy", "|i1", "(2, 3)", 6, 0);
+    write_npy("wide.npy", "|u1", "(2, 4)", 8, 0);
+    write_npy("deep.npy", "|u1", "(2, 3, 1)", 6, 0);
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        char text[512], message[512];
+        snprintf(text, sizeof text, "{kind: concat, datasets: [%s]}", cases[i].parts);
+        snprintf(message, sizeof message,
+                 "its samples are not those of dataset.datasets.0%s; all parts of a concat need "
+                 "equal samples",
+                 cases[i].what);
+        expect_refusal(text, "dataset.datasets.1", message);
+    }
+    expect_refusal("{kind: concat, datasets: [{kind: range, length: 1}, {kind: concat, datasets: "
+                   "[{kind: range, length: 1}, {kind: npy, files: u1.npy}]}]}",
+                   "dataset.datasets.1.datasets.1",
+                   "its samples are not those of dataset.datasets.1.datasets.0: uint8 (3,), not "
+                   "int64 (); all parts of a concat need equal samples");
+}
+
+static void test_refusals(void **state)
+{
+    expect_refusal("{kind: subset, dataset: {kind: range, length: 5}, indices: [0, 4, 5]}",
+                   "dataset.indices.2",
+                   "5 is beyond the 5 samples of the dataset it is taken from");
+    expect_refusal("{kind: concat, datasets: [{kind: range, length: 1}, {kind: subset, dataset: "
+                   "{kind: subset, dataset: {kind: range, length: 5}, indices: [7]}, indices: "
+                   "[0]}]}",
+                   "dataset.datasets.1.dataset.indices.0",
+                   "7 is beyond the 5 samples of the dataset it is taken from");
+    expect_refusal("{kind: split, dataset: {kind: range, length: 5}, parts: [2, 2], part: 0, "
+                   "seed: 1}",
+                   "dataset.parts", "they make 4 samples, but the dataset to split has 5");
+    expect_refusal("{kind: split, dataset: {kind: range, length: 5}, part: 0, seed: 1, parts: "
+                   "[9223372036854775807, 9223372036854775807, 7]}",
+                   "dataset.parts",
+                   "they make 18446744073709551615 samples, but the dataset to split has 5");
+    expect_refusal("{kind: concat, datasets: [{kind: range, length: 9223372036854775807},"
+                   " {kind: range, length: 1}]}",
+                   "dataset.datasets.1",
+                   "the parts up to this one have 2^63 samples or more together");
+}
+
+/* ---- tokens --------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *name;
+    const char *descr;
+    uint32_t dtype;
+    size_t bytes;
+} token_types[] = {
+    {"uint16", "<u2", DL_DTYPE_UINT16, 2},
+    {"uint32", "<u4", DL_DTYPE_UINT32, 4},
+    {"int32", "<i4", DL_DTYPE_INT32, 4},
+    {"int64", "<i8", DL_DTYPE_INT64, 8},
+};
+
+/* Values that show a wrong width or sign. */
+static int64_t token(size_t type, uint64_t i)
+{
+    uint64_t bits = (i + 1) * UINT64_C(0x9E3779B97F4A7C15);
+
+    switch (token_types[type].dtype) {
+    case DL_DTYPE_UINT16:
+        return (uint16_t)bits;
+    case DL_DTYPE_UINT32:
+        return (uint32_t)bits;
+    case DL_DTYPE_INT32:
+        return (int32_t)bits;
+    default:
+        return (int64_t)bits;
+    }
+}
+
+/* `count` tokens, after a .npy header when `npy` is not 0: of version 1 with so many spaces. */
+static void write_tokens(const char *name, size_t type, uint64_t count, int npy)
+{
+    uint8_t data[8192];
+    char dict[160];
+    size_t len = 0;
+
+    if (npy) {
+        snprintf(dict, sizeof dict, "{'descr': '%s', 'fortran_order': False, 'shape': (%llu,)}%*s",
+                 token_types[type].descr, (unsigned long long)count, npy, "");
+        len = make_npy(data, 1, dict);
+    }
+    for (uint64_t i = 0; i < count; i++, len += token_types[type].bytes) {
+        int64_t value = token(type, i);
+        memcpy(data + len, &value, token_types[type].bytes); /* little-endian */
+    }
+    assert_true(len <= sizeof data);
+    harness_file(name, data, len);
+}
+
+static void check_leaf(size_t type, bool widen, const void *leaf, uint64_t first, uint64_t length)
+{
+    size_t bytes = widen ? 8 : token_types[type].bytes;
+
+    for (uint64_t i = 0; i < length; i++) {
+        int64_t value = token(type, first + i);
+        assert_memory_equal((const char *)leaf + i * bytes, &value, bytes);
+    }
+}
+
+static void check_tokens(size_t type, bool widen, int npy, uint64_t length, uint64_t stride)
+{
+    enum { COUNT = 100 };
+    _Alignas(8) uint8_t input[COUNT * COUNT * 8], target[COUNT * COUNT * 8];
+    void *dst[] = {input, target};
+    uint64_t indices[COUNT];
+    struct dl_error err = {0};
+    size_t bad, bytes = widen ? 8 : token_types[type].bytes;
+    char text[256];
+
+    write_tokens("tokens", type, COUNT, npy);
+    snprintf(text, sizeof text,
+             "{kind: tokens, path: tokens, sequence_length: %llu, stride: %llu%s%s%s}",
+             (unsigned long long)length, (unsigned long long)stride,
+             npy ? "" : ", dtype: ", npy ? "" : token_types[type].name,
+             widen ? "" : ", widen: none");
+    struct dataset *ds = must_open(text);
+    assert_int_equal(ds->length, (COUNT - length - 1) / stride + 1);
+    assert_int_equal(ds->schema.count, 3);
+    assert_memory_equal(ds->schema.keys + ds->schema.nodes[1].key_off, "input", 5);
+    assert_memory_equal(ds->schema.keys + ds->schema.nodes[2].key_off, "target", 6);
+    for (uint32_t leaf = 1; leaf <= 2; leaf++) {
+        const struct tree_node *node = &ds->schema.nodes[leaf];
+        assert_int_equal(node->dtype, widen ? DL_DTYPE_INT64 : token_types[type].dtype);
+        assert_int_equal(node->ndim, 1);
+        assert_int_equal(node->shape[0], length);
+    }
+    for (uint64_t i = 0; i < ds->length; i++)
+        indices[i] = (i * 61 + 5) % ds->length;
+    assert_int_equal(ds->ops->gather(ds, indices, ds->length, dst, &bad, &err), 0);
+    for (uint64_t i = 0; i < ds->length; i++) {
+        dataset_expect(ds, indices[i]);
+        check_leaf(type, widen, input + i * length * bytes, indices[i] * stride, length);
+        check_leaf(type, widen, target + i * length * bytes, indices[i] * stride + 1, length);
+    }
+    indices[ds->length / 2] = ds->length;
+    assert_int_equal(ds->ops->gather(ds, indices, ds->length, dst, &bad, &err), -ERANGE);
+    assert_int_equal(bad, ds->length / 2);
+    dataset_close(ds);
+}
+
+static void test_tokens(void **state)
+{
+    static const uint64_t lengths[] = {1, 2, 15, 16, 17, 40, 64, 98, 99};
+    static const uint64_t strides[] = {1, 7, 99, 1000};
+
+    for (size_t type = 0; type < ARRAY_SIZE(token_types); type++)
+        for (size_t i = 0; i < ARRAY_SIZE(lengths); i++)
+            for (size_t k = 0; k < ARRAY_SIZE(strides); k++)
+                for (int npy = 0; npy < 4; npy++) /* at four alignments */
+                    check_tokens(type, (i + k + (size_t)npy) % 2, npy, lengths[i], strides[k]);
+}
+
+static void test_token_windows(void **state)
+{
+    static const struct {
+        uint64_t count, length, stride, want;
+    } cases[] = {
+        {0, 4, 4, 0}, {4, 4, 4, 0}, {5, 4, 4, 1}, {8, 4, 4, 1},
+        {9, 4, 4, 2}, {9, 4, 1, 5}, {9, 4, 3, 2}, {9, 4, INT64_MAX, 1},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        char text[256], stride[64] = "";
+        write_tokens("few", 0, cases[i].count, 0);
+        if (cases[i].stride != cases[i].length) /* which is the default */
+            snprintf(stride, sizeof stride, ", stride: %llu", (unsigned long long)cases[i].stride);
+        snprintf(text, sizeof text,
+                 "{kind: tokens, path: few, dtype: uint16, sequence_length: %llu%s}",
+                 (unsigned long long)cases[i].length, stride);
+        struct dataset *ds = must_open(text);
+        if (ds->length != cases[i].want)
+            fail_msg("%s: %llu", text, (unsigned long long)ds->length);
+        dataset_close(ds);
+    }
+}
+
+static void expect_bad_tokens(const char *keys, const char *file, const char *message)
+{
+    char text[256], path[512];
+
+    snprintf(text, sizeof text, "{kind: tokens, path: %s, sequence_length: 2%s}", file, keys);
+    snprintf(path, sizeof path, "%s/%s", harness_tmpdir(), file);
+    expect_refusal(text, path, message);
+}
+
+static void test_token_refusals(void **state)
+{
+    char message[512];
+
+    harness_file("odd", "abc", 3);
+    write_npy("square.npy", "<u2", "(2, 3)", 12, 0);
+    write_npy("float.npy", "<f4", "(2,)", 8, 0);
+    write_npy("u16.npy", "<u2", "(4,)", 8, 0);
+    write_npy("cut.npy", "<u2", "(4,)", 7, 0);
+    snprintf(message, sizeof message,
+             "missing; %s/odd is no .npy file, so give one of uint16, uint32, int32, int64",
+             harness_tmpdir());
+    expect_refusal("{kind: tokens, path: odd, sequence_length: 2}", "dataset.dtype", message);
+    expect_refusal("{kind: concat, datasets: [{kind: tokens, path: odd, sequence_length: 2}]}",
+                   "dataset.datasets.0.dtype", message);
+    expect_bad_tokens(", dtype: uint16", "odd",
+                      "has 3 bytes, which are no whole number of uint16 tokens; check dtype, or "
+                      "write the file again");
+    expect_bad_tokens("", "square.npy",
+                      "has the shape (2, 3); tokens are one long row: save array.ravel()");
+    expect_bad_tokens("", "float.npy",
+                      "holds float32; tokens are uint16, uint32, int32 or int64: convert it with "
+                      "array.astype");
+    expect_bad_tokens(", dtype: uint32", "u16.npy",
+                      "holds uint16, but the spec's dtype is uint32; leave dtype out: the file "
+                      "says what it holds");
+    expect_bad_tokens("", "cut.npy",
+                      "shape (4,) of uint16 needs a file of 73 bytes, but it has 72: it is "
+                      "truncated; write or fetch it again");
+}
+
+/* ---- memory --------------------------------------------------------------------------------- */
+
+static void test_every_allocation(void **state)
+{
+    write_tokens("some", 0, 100, 0);
+    struct dl_spec spec = read_dataset(
+        "{kind: concat, datasets: [{kind: split, dataset: {kind: tokens, path: some, dtype: uint16,"
+        " sequence_length: 3}, parts: [0.5, 0.5], part: 0, seed: 1}, {kind: subset, dataset: "
+        "{kind: tokens, path: some, dtype: uint16, sequence_length: 3}, indices: [1]}]}");
+    int failures = 0;
+
+    for (bool done = false; !done; failures += !done) {
+        struct dataset *ds = NULL;
+        struct dl_error err = {0};
+        fail_in = failures;
+        int r = dataset_open(&spec.dataset, &anywhere, &ds, &err);
+        done = fail_in >= 0;
+        fail_in = -1;
+        assert_int_equal(r, done ? 0 : -ENOMEM);
+        assert_int_equal(ds != NULL, done);
+        assert_int_equal(err.code, done ? 0 : ENOMEM);
+        dataset_close(ds);
+    }
+    assert_in_range(failures, 20, 200);
+    spec_deinit(&spec);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_concat),           cmocka_unit_test(test_subset),
+    cmocka_unit_test(test_split_like_torch), cmocka_unit_test(test_fractions),
+    cmocka_unit_test(test_nested),           cmocka_unit_test(test_leaves),
+    cmocka_unit_test(test_bad_indices),      cmocka_unit_test(test_unequal_parts),
+    cmocka_unit_test(test_refusals),         cmocka_unit_test(test_tokens),
+    cmocka_unit_test(test_token_windows),    cmocka_unit_test(test_token_refusals),
+    cmocka_unit_test(test_every_allocation),
+};
+
+TEST_MAIN(tests)

@@ -1,0 +1,178 @@
+/* Which specs are the same loader: fingerprints and differences. */
+#include "tests/unit/spec_text.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+static uint64_t fingerprint_of(const char *text)
+{
+    _cleanup_(spec_deinit)
+    struct dl_spec spec = {0};
+    uint64_t fingerprint;
+
+    expect_spec(text, &spec);
+    assert_int_equal(spec_fingerprint(&spec, &fingerprint), 0);
+    return fingerprint;
+}
+
+static void test_fingerprint(void **state)
+{
+    (void)state;
+    static const char *const same[] = {
+        "{dataset: {kind: npy, files: {a: x, b: y}}, batch: {size: 4}, sampler: {kind: random}}",
+        "{sampler: {kind: random}, batch: {size: 4}, dataset: {files: {b: y, a: x}, kind: npy}}",
+        "{dataset: {kind: npy, files: {a: ./x, b: /base/y}}, batch: {size: 4, drop_last: false},"
+        " sampler: {order: torch, kind: random}, shard: {even: true}, collate: {}}",
+        "{dataset: {kind: npy, files: {a: x, b: y}}, batch: {size: 4}, sampler: {kind: random},"
+        " name: n, seed: 5, workers: {count: 7, timeout: 3s}, memory: {limit: 5MiB}}",
+    };
+    static const char *const other[] = {
+        "{dataset: {kind: idx, files: {a: x, b: y}}, batch: {size: 4}, sampler: {kind: random}}",
+        "{dataset: {kind: npy, files: {a: x, c: y}}, batch: {size: 4}, sampler: {kind: random}}",
+        "{dataset: {kind: npy, files: {a: x, b: z}}, batch: {size: 4}, sampler: {kind: random}}",
+        "{dataset: {kind: npy, files: {a: x, b: y}}, batch: {size: 5}, sampler: {kind: random}}",
+        "{dataset: {kind: npy, files: {a: x, b: y}}, batch: {size: null}, sampler: {kind: random}}",
+        "{dataset: {kind: npy, files: {a: x, b: y}}, batch: {size: 4}}",
+        "{dataset: {kind: npy, files: {a: x, b: y}}, batch: {size: 4},"
+        " sampler: {kind: random, order: native}}",
+        "{dataset: {kind: npy, files: {a: x, b: y}}, batch: {size: 4, drop_last: true},"
+        " sampler: {kind: random}}",
+        "{dataset: {kind: npy, files: {a: x, b: y}}, batch: {size: 4}, sampler: {kind: random},"
+        " shard: {even: false}}",
+        "{dataset: {kind: range, length: 5}, batch: {size: 4}, sampler: {kind: random}}",
+        "{dataset: {kind: npy, files: {a: x, b: y}}, batch: {size: 4},"
+        " sampler: {kind: random, replacement: true}}",
+        "{dataset: {kind: npy, files: {a: x, b: y}}, batch: {size: 4},"
+        " sampler: {kind: random, num_samples: 7}}",
+        "{dataset: {kind: npy, files: {a: x, b: y}}, batch: {size: 4},"
+        " sampler: {kind: indices, indices: [1, 2]}}",
+        "{dataset: {kind: npy, files: {a: x, b: y}}, batch: {size: 4},"
+        " sampler: {kind: indices, indices: [2, 1]}}",
+        "{dataset: {kind: npy, files: {a: x, b: y}}, batch: {size: 4},"
+        " sampler: {kind: subset_random, indices: [1, 2]}}",
+        "{dataset: {kind: npy, files: {a: x, b: y}}, batch: {size: 4},"
+        " sampler: {kind: weighted, weights: [1, 2]}}",
+        "{dataset: {kind: npy, files: {a: x, b: y}}, batch: {size: 4},"
+        " sampler: {kind: weighted, weights: [2, 1]}}",
+        "dataset: {kind: split, dataset: {kind: range, length: 5}, parts: [2, 3], part: 0, seed: "
+        "1}",
+        "dataset: {kind: split, dataset: {kind: range, length: 5}, parts: [2, 3], part: 0, seed: "
+        "2}",
+        "dataset: {kind: split, dataset: {kind: range, length: 5}, parts: [2, 3], part: 1, seed: "
+        "1}",
+        "dataset: {kind: split, dataset: {kind: range, length: 5}, parts: [3, 2], part: 0, seed: "
+        "1}",
+        "dataset: {kind: subset, dataset: {kind: range, length: 5}, indices: [2, 3]}",
+        "dataset: {kind: subset, dataset: {kind: range, length: 5}, indices: [3, 2]}",
+        "dataset: {kind: subset, dataset: {kind: range, length: 6}, indices: [3, 2]}",
+        "dataset: {kind: concat, datasets: [{kind: range, length: 5}]}",
+        "dataset: {kind: tokens, path: x, sequence_length: 5}",
+        "dataset: {kind: tokens, path: x, sequence_length: 5, widen: none}",
+        "dataset: {kind: tokens, path: x, sequence_length: 5, stride: 4}",
+        "dataset: {kind: tokens, path: x, sequence_length: 5, dtype: int32}",
+    };
+    for (size_t i = 1; i < ARRAY_SIZE(same); i++)
+        assert_true(fingerprint_of(same[i]) == fingerprint_of(same[0]));
+    for (size_t i = 0; i < ARRAY_SIZE(other); i++) {
+        assert_false(fingerprint_of(other[i]) == fingerprint_of(same[0]));
+        for (size_t j = 0; j < i; j++)
+            assert_false(fingerprint_of(other[i]) == fingerprint_of(other[j]));
+    }
+    /* Saved states carry it: a change of this number is a change of format. */
+    assert_true(fingerprint_of("dataset: {kind: range, length: 10}") ==
+                UINT64_C(0x333d8120cf2ff8f8));
+}
+
+static void test_differs(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *have;
+        const char *want;
+        const char *path;    /* NULL: no difference */
+        const char *message; /* its beginning */
+    } cases[] = {
+        {"seed: 1", "seed: 1", NULL, NULL},
+        {"seed: 1", "", NULL, NULL},
+        {"", "seed: 1", NULL, NULL},
+        {"workers: {timeout: 1500ms}", "workers: {timeout: 1.5}", NULL, NULL},
+        {"memory: {limit: 1GiB}", "", NULL, NULL},
+        {"seed: 1", "seed: 2", "seed", "the open loader has 1, this spec asks for 2"},
+        {"batch: {size: 256}", "batch: {size: 128}", "batch.size",
+         "the open loader has 256, this spec asks for 128"},
+        {"batch: {size: null}", "batch: {size: 1}", "batch.size",
+         "the open loader has null, this spec asks for 1"},
+        {"", "sampler: {kind: random}", "sampler.kind",
+         "the open loader has \"sequential\", this spec asks for \"random\""},
+        {"", "workers: {count: 3}", "workers.count", "the open loader has 2, this spec asks for 3"},
+        {"", "memory: {writable: true}", "memory.writable",
+         "the open loader has false, this spec asks for true"},
+        {"", "name: b", "name", "the open loader has \"a\", this spec asks for \"b\""},
+        {"", "dataset: {kind: range, length: 2}", "dataset.length",
+         "the open loader has 1, this spec asks for 2"},
+        {"", "dataset: {kind: npy, files: x}", "dataset.kind",
+         "the open loader has \"range\", this spec asks for \"npy\""},
+        {"sampler: {kind: random, num_samples: 5}", "sampler: {kind: random}",
+         "sampler.num_samples", "the open loader has 5, this spec asks for null"},
+        {"sampler: {kind: random}", "sampler: {kind: random, replacement: true}",
+         "sampler.replacement", "the open loader has false, this spec asks for true"},
+        {"sampler: {kind: random}", "sampler: {kind: random, replacement: false, order: torch}",
+         NULL, NULL},
+        {"sampler: {kind: weighted, weights: [1]}",
+         "sampler: {kind: weighted, weights: [1.0], replacement: true}", NULL, NULL},
+        {"sampler: {kind: weighted, weights: [1]}", "sampler: {kind: weighted, weights: [2]}",
+         "sampler.weights.0", "the open loader has 1.0, this spec asks for 2.0"},
+        {"sampler: {kind: indices, indices: [0, 0]}", "sampler: {kind: indices, indices: [0]}",
+         "sampler.indices", "the open loader has a list of 2, this spec asks for one of 1"},
+        {"dataset: {kind: range, length: 9}\nsampler: {kind: indices, indices: [3, 8, 1]}",
+         "dataset: {kind: range, length: 9}\nsampler: {kind: indices, indices: [3, 4, 2]}",
+         "sampler.indices.1", "the open loader has 8, this spec asks for 4"},
+        {"dataset: {kind: npy, files: {a: x, b: y}}", "dataset: {kind: npy, files: {a: x}}",
+         "dataset.files.b", "the open loader has \"/base/y\", this spec asks for nothing"},
+        {"dataset: {kind: npy, files: {a: x}}", "dataset: {kind: npy, files: {a: x, b: y}}",
+         "dataset.files.b", "the open loader has nothing, this spec asks for \"/base/y\""},
+        {"dataset: {kind: npy, files: {a: x}}", "dataset: {kind: npy, files: x}", "dataset.files",
+         "the open loader has a mapping, this spec asks for \"/base/x\""},
+        {"dataset: {kind: concat, datasets: [{kind: range, length: 1}, {kind: range, length: 2}]}",
+         "dataset: {kind: concat, datasets: [{kind: range, length: 1}, {kind: range, length: 3}]}",
+         "dataset.datasets.1.length", "the open loader has 2, this spec asks for 3"},
+        {"dataset: {kind: concat, datasets: [{kind: range, length: 1}, {kind: range, length: 2}]}",
+         "dataset: {kind: concat, datasets: [{kind: range, length: 1}]}", "dataset.datasets",
+         "the open loader has a list of 2, this spec asks for one of 1"},
+        {"dataset: {kind: subset, dataset: {kind: range, length: 9}, indices: [1]}",
+         "dataset: {kind: subset, dataset: {kind: range, length: 9}, indices: [1, 5]}",
+         "dataset.indices", "the open loader has a list of 1, this spec asks for one of 2"},
+        {"dataset: {kind: tokens, path: x, sequence_length: 5}",
+         "dataset: {kind: tokens, path: x, sequence_length: 5, stride: 5, widen: int64}", NULL,
+         NULL},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        const char *const texts[] = {cases[i].have, cases[i].want};
+        struct dl_spec specs[2] = {0};
+        struct dl_error err = {0};
+
+        for (int j = 0; j < 2; j++) {
+            char text[512];
+            snprintf(text, sizeof text, "%s\n%s\n%s\n", texts[j],
+                     strstr(texts[j], "dataset:") ? "" : "dataset: {kind: range, length: 1}",
+                     strstr(texts[j], "name:") ? "" : "name: a");
+            expect_spec(text, &specs[j]);
+        }
+        bool differs = spec_differs(&specs[0], &specs[1], &err);
+        if (differs != (cases[i].path != NULL) ||
+            (differs &&
+             (strcmp(err.path, cases[i].path) != 0 || strcmp(err.message, cases[i].message) != 0)))
+            fail_msg("%s / %s: %s: %s", cases[i].have, cases[i].want, err.path, err.message);
+        assert_int_equal(err.code, differs ? EEXIST : 0);
+        assert_int_equal(spec_differs(&specs[0], &specs[1], NULL), differs);
+        spec_deinit(&specs[0]);
+        spec_deinit(&specs[1]);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_fingerprint),
+    cmocka_unit_test(test_differs),
+};
+
+TEST_MAIN(tests)
