@@ -34,10 +34,11 @@ struct queue_task {
 
 struct queue_done {
     uint64_t task;
-    uint64_t bytes;    /* of the slot in use; with ENOBUFS: the bytes the batch would need */
-    uint32_t code;     /* 0 = filled; else the errno; ENOBUFS = the slot is too small */
-    uint32_t reserved; /* 0 */
-    uint64_t cost_ns;  /* from taking the task to its end */
+    uint64_t bytes;   /* of the slot in use; with ENOBUFS: the bytes the batch would need */
+    uint32_t code;    /* 0 = filled; else the errno; ENOBUFS = the slot is too small; ENODATA = the
+                         replica of an iterable dataset has no more samples */
+    uint32_t samples; /* in the batch, if it is filled */
+    uint64_t cost_ns; /* from taking the task to its end */
 };
 _Static_assert(sizeof(struct queue_task) == 16, "shared layout");
 _Static_assert(sizeof(struct queue_done) == 32, "shared layout");

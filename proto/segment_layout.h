@@ -53,9 +53,14 @@ struct slot_header {
     uint32_t error_len;
     uint64_t error_off;
     uint64_t error_index; /* the sample at fault; UINT64_MAX when not one sample's fault */
-    uint64_t reserved[2]; /* 0 */
+    /* Again by the daemon, for iterable datasets: whose pass this is a step of. */
+    uint32_t stream; /* the daemon's number for it; 0: the dataset is map-style */
+    uint32_t rank;
+    uint32_t world;
+    uint32_t reserved; /* 0 */
+    uint64_t settled;  /* no earlier step of this stream will be asked of this worker again */
 };
-_Static_assert(sizeof(struct slot_header) == 112, "the slot layout is fixed");
+_Static_assert(sizeof(struct slot_header) == 120, "the slot layout is fixed");
 _Static_assert(sizeof(struct slot_header) <= SLOT_HEADER_BYTES, "the header fits its space");
 
 static inline uint64_t slot_offset(uint64_t slot_bytes, uint32_t slot)
@@ -68,28 +73,43 @@ static inline uint64_t *slot_indices(void *slot)
     return (uint64_t *)(void *)((char *)slot + SLOT_HEADER_BYTES);
 }
 
-/*
- * Puts a task into a slot: header and sample indices; what the worker writes is zeroed.
- * `indices` NULL: they stand at slot_indices() already. False when they do not fit.
- */
-static inline bool slot_prepare(void *slot, uint64_t slot_bytes, uint64_t generation,
-                                uint64_t epoch, uint64_t step, const uint64_t *indices,
-                                uint32_t samples, bool unbatched)
+/* What a slot is to be filled with. */
+struct slot_task {
+    uint64_t generation;
+    uint64_t epoch;
+    uint64_t step;
+    const uint64_t *indices; /* NULL: they stand at slot_indices() already, or will: see samples */
+    uint32_t samples;        /* of an iterable dataset: at most; the worker writes how many, and
+                                their numbers for indices */
+    bool unbatched;
+    uint32_t stream; /* this and the following: see struct slot_header */
+    uint32_t rank;
+    uint32_t world;
+    uint64_t settled;
+};
+
+/* Puts a task into a slot; what the worker writes is zeroed. False when it does not fit. */
+static inline bool slot_prepare(void *slot, uint64_t slot_bytes, const struct slot_task *task)
 {
     struct slot_header *header = slot;
+    uint64_t bytes = task->samples * sizeof *task->indices;
 
-    if (slot_bytes < SLOT_HEADER_BYTES + (uint64_t)samples * sizeof *indices)
+    if (slot_bytes < SLOT_HEADER_BYTES + bytes)
         return false;
     memset(header, 0, SLOT_HEADER_BYTES);
-    header->step = step;
-    header->epoch = epoch;
-    header->samples = samples;
-    header->unbatched = unbatched;
+    header->step = task->step;
+    header->epoch = task->epoch;
+    header->samples = task->samples;
+    header->unbatched = task->unbatched;
     header->indices_off = SLOT_HEADER_BYTES;
     header->error_index = UINT64_MAX;
-    if (indices)
-        memcpy(slot_indices(slot), indices, samples * sizeof *indices);
-    header->generation = generation;
+    header->stream = task->stream;
+    header->rank = task->rank;
+    header->world = task->world;
+    header->settled = task->settled;
+    if (task->indices)
+        memcpy(slot_indices(slot), task->indices, bytes);
+    header->generation = task->generation;
     return true;
 }
 

@@ -22,15 +22,32 @@ enum dataset_kind {
     DATASET_CONCAT,
     DATASET_SUBSET,
     DATASET_SPLIT,
+    DATASET_CHAIN,
+    DATASET_TEXT,
+    DATASET_IMAGEFOLDER,
+    DATASET_TAR,
+    DATASET_PLUGIN,
 };
 enum token_widen { WIDEN_INT64 = 1, WIDEN_NONE };
+enum text_format { TEXT_AUTO = 1, TEXT_LINES, TEXT_JSON };
+enum tokenizer { TOKENIZER_NONE = 1, TOKENIZER_BYTES };
+enum image_transform {
+    TRANSFORM_NONE = 1,
+    TRANSFORM_RESIZE,
+    TRANSFORM_CENTER_CROP,
+    TRANSFORM_RANDOM_CROP
+};
+enum image_layout { LAYOUT_HWC = 1, LAYOUT_CHW };
 enum sampler_kind {
     SAMPLER_SEQUENTIAL = 1,
     SAMPLER_RANDOM,
     SAMPLER_SUBSET_RANDOM,
     SAMPLER_WEIGHTED,
     SAMPLER_INDICES,
+    SAMPLER_CLIENT,
 };
+enum collate_kind { COLLATE_DEFAULT = 1, COLLATE_PAD, COLLATE_NONE, COLLATE_PLUGIN };
+enum pad_side { PAD_RIGHT = 1, PAD_LEFT };
 enum sampler_order { ORDER_TORCH = 1, ORDER_NATIVE };
 enum shard_mode { SHARD_STRIDED = 1 };
 enum on_error { ON_ERROR_RAISE = 1 };
@@ -38,6 +55,18 @@ enum on_error { ON_ERROR_RAISE = 1 };
 struct spec_file {
     char *field; /* owned; NULL: the sample is this file's row itself, not a dict */
     char *path;  /* owned; absolute */
+};
+
+/* What is done with an image on its way into the batch; daemon/data/image.h has the meaning. */
+struct spec_image {
+    enum image_transform transform;
+    enum image_layout layout;
+    uint32_t height; /* of the result; 0 unless there is a transform */
+    uint32_t width;
+    uint32_t resize;  /* center_crop: what the shorter side becomes first; 0: by 256/224 */
+    double flip;      /* probability of a mirror image, left to right; 0..1 */
+    double scale[2];  /* random_crop: least and greatest share of the area */
+    double aspect[2]; /* random_crop: least and greatest width / height */
 };
 
 struct spec_dataset {
@@ -64,6 +93,32 @@ struct spec_dataset {
     uint32_t n_parts;  /* split: 1..DL_MAX_DATASET_PARTS */
     uint32_t part;     /* split: below n_parts */
     uint64_t seed;     /* split */
+
+    bool iterable; /* range: one after another instead of by index */
+    bool divide;   /* iterable range, tar: ranks and workers share the samples; else each has all */
+
+    enum text_format format;  /* text; auto: by the file's name */
+    enum tokenizer tokenizer; /* text */
+    char *field;              /* owned; text: of a JSON line; NULL: "text" */
+    uint64_t max_length;      /* text: tokens kept of a longer sample; 0: all */
+
+    struct spec_image image; /* imagefolder, tar */
+    uint64_t shuffle;        /* tar: samples in the buffer that the next is drawn from; 0: none */
+    bool decode;             /* tar: members become what their extension says; else bytes */
+
+    struct value config; /* owned; plugin: what it is opened with; null: nothing */
+};
+
+/* How samples become a batch; daemon/data/collate.h has the rules. */
+struct spec_collate {
+    enum collate_kind kind;
+    enum pad_side side;   /* pad: where the filling stands */
+    uint64_t multiple_of; /* pad: the padded length; at least 1 */
+    double value;         /* pad: of the filling, as near as the leaf's dtype has it */
+    char **fields; /* owned; pad: paths of the leaves to pad; NULL: all that have a dimension */
+    uint32_t n_fields;
+    char *path;          /* owned; plugin: absolute */
+    struct value config; /* owned; plugin */
 };
 
 struct dl_spec {
@@ -80,8 +135,9 @@ struct dl_spec {
     double *weights;          /* owned; weighted: finite, ≥ 0, with a finite sum above 0 */
     uint32_t n_indices;
     uint32_t n_weights;
+    struct spec_collate collate;
     enum shard_mode shard;
-    uint32_t workers;
+    uint32_t workers; /* 0: in the client's own process */
     uint32_t prefetch;
     uint32_t retries;
     enum on_error on_error;
@@ -90,6 +146,7 @@ struct dl_spec {
     bool replacement; /* random, weighted */
     bool has_seed;
     bool writable;
+    bool in_order; /* batches come in the order of their steps; else as they are ready */
 };
 
 void spec_deinit(struct dl_spec *spec);

@@ -33,22 +33,19 @@ bool tensor_bytes(uint32_t dtype, uint32_t ndim, const uint64_t *shape, uint64_t
 
 /* ---- builder ------------------------------------------------------------------------------- */
 
-/* Both arrays are sized in powers of two, so their capacity follows from their length. */
-static int grow(void **array, size_t used, size_t more, size_t size)
+static int grow(void **array, uint32_t *room, uint32_t used, size_t more, size_t size)
 {
-    size_t have = 0, need = 16;
-    void *bigger;
+    uint64_t need = max_u64(*room, 16);
 
-    while (used > 0 && (have = have ? have * 2 : 16) < used)
-        ;
     while (need < used + more)
         need *= 2;
-    if (need <= have)
+    if (need == *room)
         return 0;
-    bigger = realloc(*array, need * size);
+    void *bigger = realloc(*array, need * size);
     if (!bigger)
         return -ENOMEM;
     *array = bigger;
+    *room = (uint32_t)need;
     return 0;
 }
 
@@ -65,10 +62,10 @@ static int append(struct tree *tree, struct tree_node node, const char *key)
         return -ENAMETOOLONG;
     if (!utf8_text((const uint8_t *)key, len))
         return -EINVAL;
-    r = grow(&nodes, tree->count, 1, sizeof node);
+    r = grow(&nodes, &tree->nodes_room, tree->count, 1, sizeof node);
     tree->nodes = nodes;
     if (r == 0 && len > 0) {
-        r = grow(&keys, tree->keys_len, len, 1);
+        r = grow(&keys, &tree->keys_room, tree->keys_len, len, 1);
         tree->keys = keys;
     }
     if (r < 0)
@@ -100,6 +97,20 @@ int tree_add_tensor(struct tree *tree, const char *key, uint32_t dtype, uint32_t
     if (ndim > 0)
         memcpy(node.shape, shape, ndim * sizeof *shape);
     return append(tree, node, key);
+}
+
+int tree_add_text(struct tree *tree, enum tree_kind kind, const char *key, uint64_t nbytes)
+{
+    assert(kind == TREE_STRING || kind == TREE_BYTES);
+    if (nbytes > INT64_MAX)
+        return -EOVERFLOW;
+    return append(tree, (struct tree_node){.kind = kind, .nbytes = nbytes}, key);
+}
+
+void tree_clear(struct tree *tree)
+{
+    tree->count = 0;
+    tree->keys_len = 0;
 }
 
 void tree_deinit(struct tree *tree)
@@ -265,6 +276,30 @@ int tree_check(const void *encoded, size_t len, uint32_t count, uint64_t slot_by
         if (open[--depth].missing > 0)
             return dl_error_set(err, EBADMSG, "batch tree", "ends before its last child");
     return 0;
+}
+
+bool tree_text(const struct tree_node *node, const void *slot, uint64_t i, const char **ret,
+               uint64_t *ret_len)
+{
+    const char *leaf = (const char *)slot + node->offset;
+    uint64_t numbers, begin, end;
+
+    if (node->ndim == 0) {
+        *ret = leaf;
+        *ret_len = node->nbytes;
+        return i == 0;
+    }
+    if (i >= node->shape[0])
+        return false;
+    numbers = (node->shape[0] + 1) * sizeof(uint64_t);
+    /* Once each: they are shared memory. */
+    begin = __atomic_load_n((const uint64_t *)(const void *)leaf + i, __ATOMIC_RELAXED);
+    end = __atomic_load_n((const uint64_t *)(const void *)leaf + i + 1, __ATOMIC_RELAXED);
+    if (begin > end || end > node->nbytes - numbers)
+        return false;
+    *ret = leaf + numbers + begin;
+    *ret_len = end - begin;
+    return true;
 }
 
 const struct tree_node *tree_skip(const struct tree_node *node)

@@ -6,6 +6,13 @@
  * 64-byte aligned, `shape` in elements, `offset` in bytes from the start of the slot. A number is
  * a tensor of 0 dimensions.
  *
+ * Or a leaf is text: TREE_STRING or TREE_BYTES, its dtype 0. With ndim 0 it is one string: nbytes
+ * of it at `offset`, 64-byte aligned too. With ndim 1 it is the list of shape[0] = n strings that a
+ * batch has of them: at `offset` n + 1 numbers u64, of which i and i + 1 are the beginning and end
+ * of string i, counted from the end of these numbers; the first is 0, none is below the one before
+ * it; then the strings' bytes, one after another. nbytes is all of that: 8·(n + 1) + the last
+ * number. tree_text() reads either. More dimensions are none.
+ *
  * The same encoding describes a *sample schema* (what a dataset yields, without a batch dimension;
  * offsets are then 0) and a *batch* (with the batch dimension first, unless not batched).
  *
@@ -23,6 +30,8 @@ enum tree_kind {
     TREE_DICT = 2,
     TREE_LIST = 3,
     TREE_TUPLE = 4,
+    TREE_STRING = 5, /* UTF-8 */
+    TREE_BYTES = 6,
 };
 
 enum { TREE_DIMS = 8, TREE_ALIGN = 64 };
@@ -30,7 +39,7 @@ enum { TREE_DIMS = 8, TREE_ALIGN = 64 };
 struct tree_node {
     uint16_t kind;             /* enum tree_kind */
     uint16_t dtype;            /* enum dl_dtype; 0 unless a tensor */
-    uint16_t ndim;             /* 0..TREE_DIMS */
+    uint16_t ndim;             /* 0..TREE_DIMS; of text 0 or 1 */
     uint16_t reserved;         /* 0 */
     uint32_t children;         /* direct children; 0 for a tensor */
     uint32_t key_len;          /* bytes, without NUL; 0 unless child of a dict */
@@ -47,6 +56,8 @@ struct tree {
     uint32_t count;
     char *keys; /* owned by builders; in encoded form it follows the nodes */
     uint32_t keys_len;
+    uint32_t nodes_room; /* builder: of the two arrays */
+    uint32_t keys_room;
 };
 
 /*
@@ -59,6 +70,10 @@ int _nodiscard_ tree_add(struct tree *tree, enum tree_kind kind, const char *key
                          uint32_t children);
 int _nodiscard_ tree_add_tensor(struct tree *tree, const char *key, uint32_t dtype, uint32_t ndim,
                                 const uint64_t *shape);
+/* One string, or bytes, of `nbytes`. */
+int _nodiscard_ tree_add_text(struct tree *tree, enum tree_kind kind, const char *key,
+                              uint64_t nbytes);
+void tree_clear(struct tree *tree); /* empty again; keeps its memory */
 void tree_deinit(struct tree *tree);
 
 /* Bytes of the encoded form (nodes, then keys), and the form itself: `out` is 8-byte aligned. */
@@ -83,6 +98,14 @@ static inline const char *tree_key(const void *encoded, const struct tree_node *
 
 /* The node after `node` and all its descendants: the next sibling in a checked tree. */
 const struct tree_node *tree_skip(const struct tree_node *node);
+
+/*
+ * String i of a text leaf in a checked tree: where it lies in `slot`, and its length. i is 0 for
+ * one string, below shape[0] for a list. False when the numbers in the slot, which its writer may
+ * change at any time, lead out of the leaf.
+ */
+bool _nodiscard_ tree_text(const struct tree_node *node, const void *slot, uint64_t i,
+                           const char **ret, uint64_t *ret_len);
 
 /* Product of a shape times the element size; false when it does not fit 63 bits. */
 bool _nodiscard_ tensor_bytes(uint32_t dtype, uint32_t ndim, const uint64_t *shape, uint64_t *ret);

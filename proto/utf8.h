@@ -52,4 +52,24 @@ static inline bool utf8_text(const uint8_t *text, size_t len)
     return true;
 }
 
+/* True for UTF-8, NUL being a character like others: what a string of a sample is. */
+static inline bool utf8_valid(const uint8_t *text, size_t len)
+{
+    for (size_t i = 0; i < len;) {
+        uint64_t eight;
+        if (len - i >= sizeof eight) {
+            memcpy(&eight, text + i, sizeof eight);
+            if ((eight & 0x8080808080808080U) == 0) {
+                i += sizeof eight;
+                continue;
+            }
+        }
+        size_t n = utf8_char(text + i, len - i);
+        if (n == 0)
+            return false;
+        i += n;
+    }
+    return true;
+}
+
 #endif

@@ -68,7 +68,7 @@ static int map_slot(struct check *c, uint64_t bytes, struct dl_error *err)
 
 static int check_init(struct check *c, struct dl_error *err)
 {
-    const struct data_roots anywhere = {0};
+    const struct data_env anywhere = {0};
     bool drawn;
     int r;
 
@@ -97,8 +97,13 @@ static int fill(struct check *c, uint64_t epoch, uint64_t rank, uint64_t step, s
     int r;
 
     for (;;) {
-        if (!slot_prepare(c->slot, c->slot_bytes, step + 1, epoch, step, c->indices, (uint32_t)n,
-                          c->spec.batch_size == 0))
+        if (!slot_prepare(c->slot, c->slot_bytes,
+                          &(struct slot_task){.generation = step + 1,
+                                              .epoch = epoch,
+                                              .step = step,
+                                              .indices = c->indices,
+                                              .samples = (uint32_t)n,
+                                              .unbatched = c->spec.batch_size == 0}))
             return dl_error_set(err, EIO, "batch", "%zu indices do not fit %" PRIu64 " bytes", n,
                                 c->slot_bytes);
         r = fetcher_fill(c->fetcher, c->slot, c->slot_bytes, &used, err);

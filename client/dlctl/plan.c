@@ -236,7 +236,7 @@ static int write_steps(const struct options *o, struct plan *plan, uint64_t batc
 static int dataset_length(const struct options *o, const struct dl_spec *spec, uint64_t *ret,
                           struct dl_error *err)
 {
-    const struct data_roots anywhere = {0};
+    const struct data_env anywhere = {0};
     struct dataset *ds = NULL;
     int r;
 

@@ -17,17 +17,15 @@ enum { COMBINE_CHUNK = 256 };
 
 /* dataset_open() for a dataset anywhere in the spec. */
 int _nodiscard_ dataset_open_at(const struct spec_dataset *spec, const char *place,
-                                const struct data_roots *roots, struct dataset **ret,
+                                const struct data_env *env, struct dataset **ret,
                                 struct dl_error *err);
 
 int _nodiscard_ concat_open(const struct spec_dataset *spec, const char *place,
-                            const struct data_roots *roots, struct dataset **ret,
-                            struct dl_error *err);
+                            const struct data_env *env, struct dataset **ret, struct dl_error *err);
 
 /* subset and split: some samples of one dataset, in an order of their own. */
 int _nodiscard_ subset_open(const struct spec_dataset *spec, const char *place,
-                            const struct data_roots *roots, struct dataset **ret,
-                            struct dl_error *err);
+                            const struct data_env *env, struct dataset **ret, struct dl_error *err);
 
 /* The leaves of a schema, as a combinator walks along them while it hands samples on. */
 struct leaf_cursor {
@@ -54,7 +52,6 @@ void place_key(char ret[static DL_ERROR_PATH_MAX], const char *place, const char
 
 /* The tokens of a flat file, in windows: tokens.c. */
 int _nodiscard_ tokens_open(const struct spec_dataset *spec, const char *place,
-                            const struct data_roots *roots, struct dataset **ret,
-                            struct dl_error *err);
+                            const struct data_env *env, struct dataset **ret, struct dl_error *err);
 
 #endif

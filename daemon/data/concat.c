@@ -88,8 +88,8 @@ static void announce(const struct concat *concat, const struct piece *piece, siz
 }
 
 /* Each run of samples of one part is one gather of that part. */
-static int gather_piece(struct concat *concat, const struct piece *piece, size_t n, size_t *ret_bad,
-                        struct dl_error *err)
+static int gather_piece(struct concat *concat, const struct sample_key *key,
+                        const struct piece *piece, size_t n, size_t *ret_bad, struct dl_error *err)
 {
     struct horizon horizon = {0};
     size_t end;
@@ -99,8 +99,10 @@ static int gather_piece(struct concat *concat, const struct piece *piece, size_t
         for (end = begin + 1; end < n && piece->parts[end] == piece->parts[begin]; end++)
             ;
         announce(concat, piece, n, &horizon, end + concat->ahead);
-        int r = part->ops->gather(part, piece->inner + begin, end - begin, concat->cursor.dst,
-                                  ret_bad, err);
+        struct sample_key inner = *key;
+        inner.base += part_begin(concat, piece->parts[begin]);
+        int r = part->ops->gather(part, &inner, piece->inner + begin, end - begin,
+                                  concat->cursor.dst, ret_bad, err);
         if (r < 0) {
             *ret_bad += begin;
             return r;
@@ -110,8 +112,8 @@ static int gather_piece(struct concat *concat, const struct piece *piece, size_t
     return 0;
 }
 
-static int concat_gather(struct dataset *ds, const uint64_t *indices, size_t n, void *const *dst,
-                         size_t *ret_bad, struct dl_error *err)
+static int concat_gather(struct dataset *ds, const struct sample_key *key, const uint64_t *indices,
+                         size_t n, void *const *dst, size_t *ret_bad, struct dl_error *err)
 {
     struct concat *concat = container_of(ds, struct concat, base);
     struct piece piece;
@@ -121,7 +123,7 @@ static int concat_gather(struct dataset *ds, const uint64_t *indices, size_t n, 
     for (size_t begin = 0; begin < n; begin += COMBINE_CHUNK) {
         size_t count = min_u64(n - begin, COMBINE_CHUNK);
         size_t good = translate(concat, indices + begin, count, &piece, &bad_index);
-        int r = gather_piece(concat, &piece, good, ret_bad, err);
+        int r = gather_piece(concat, key, &piece, good, ret_bad, err);
         if (r < 0) {
             *ret_bad += begin;
             return r;
@@ -265,12 +267,12 @@ static int check_part(const struct concat *concat, uint32_t i, const char *place
 /* ---- opening -------------------------------------------------------------------------------- */
 
 static int add_part(struct concat *concat, uint32_t i, const struct spec_dataset *spec,
-                    const char *place, const struct data_roots *roots, struct dl_error *err)
+                    const char *place, const struct data_env *env, struct dl_error *err)
 {
     char path[DL_ERROR_PATH_MAX];
 
     place_item(path, place, "datasets", i);
-    int r = dataset_open_at(&spec->datasets[i], path, roots, &concat->parts[i], err);
+    int r = dataset_open_at(&spec->datasets[i], path, env, &concat->parts[i], err);
     if (r == 0)
         r = check_part(concat, i, place, err);
     if (r < 0)
@@ -287,7 +289,7 @@ static void dataset_closep(struct dataset **ds)
     *ds = dataset_close(*ds);
 }
 
-int concat_open(const struct spec_dataset *spec, const char *place, const struct data_roots *roots,
+int concat_open(const struct spec_dataset *spec, const char *place, const struct data_env *env,
                 struct dataset **ret, struct dl_error *err)
 {
     _cleanup_(dataset_closep)
@@ -309,7 +311,7 @@ int concat_open(const struct spec_dataset *spec, const char *place, const struct
     if (!concat->parts || !concat->ends)
         return dl_error_set(err, ENOMEM, place, "out of memory");
     for (uint32_t i = 0; r == 0 && i < concat->n; i++)
-        r = add_part(concat, i, spec, place, roots, err);
+        r = add_part(concat, i, spec, place, env, err);
     if (r < 0)
         return r;
     ds->length = concat->ends[concat->n - 1];

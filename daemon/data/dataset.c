@@ -4,6 +4,7 @@
  */
 #include "daemon/data/array.h"
 #include "daemon/data/combine.h"
+#include "daemon/data/rng.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -13,14 +14,14 @@ struct array_group {
     struct array arrays[]; /* base.n_leaves of them; owned */
 };
 
-static int refuse_index(const struct dataset *ds, uint64_t index, struct dl_error *err)
+int dataset_refuse_index(const struct dataset *ds, uint64_t index, struct dl_error *err)
 {
     return dl_error_set(err, ERANGE, "", "sample %llu is beyond the dataset's %llu samples",
                         (unsigned long long)index, (unsigned long long)ds->length);
 }
 
-static int group_gather(struct dataset *ds, const uint64_t *indices, size_t n, void *const *dst,
-                        size_t *ret_bad, struct dl_error *err)
+static int group_gather(struct dataset *ds, const struct sample_key *key, const uint64_t *indices,
+                        size_t n, void *const *dst, size_t *ret_bad, struct dl_error *err)
 {
     struct array_group *group = container_of(ds, struct array_group, base);
 
@@ -28,7 +29,7 @@ static int group_gather(struct dataset *ds, const uint64_t *indices, size_t n, v
         size_t done = array_gather(&group->arrays[leaf], indices, n, dst[leaf]);
         if (done < n) {
             *ret_bad = done;
-            return refuse_index(ds, indices[done], err);
+            return dataset_refuse_index(ds, indices[done], err);
         }
     }
     return 0;
@@ -55,16 +56,16 @@ static void group_expect(struct dataset *ds, uint64_t index)
 static const struct dataset_ops group_ops = {
     .gather = group_gather, .expect = group_expect, .close = group_close};
 
-static int open_array(const struct spec_dataset *spec, uint32_t i, const struct data_roots *roots,
+static int open_array(const struct spec_dataset *spec, uint32_t i, const struct data_env *env,
                       struct array *ret, struct dl_error *err)
 {
     switch (spec->kind) {
     case DATASET_IDX:
-        return idx_open(spec->files[i].path, roots, ret, err);
+        return idx_open(spec->files[i].path, env, ret, err);
     case DATASET_NPY:
-        return npy_open(spec->files[i].path, roots, ret, err);
+        return npy_open(spec->files[i].path, env, ret, err);
     default:
-        return records_open(spec, roots, ret, err);
+        return records_open(spec, env, ret, err);
     }
 }
 
@@ -115,7 +116,7 @@ static void dataset_closep(struct dataset **ds)
     *ds = dataset_close(*ds);
 }
 
-static int open_group(const struct spec_dataset *spec, const struct data_roots *roots,
+static int open_group(const struct spec_dataset *spec, const struct data_env *env,
                       struct dataset **ret, struct dl_error *err)
 {
     _cleanup_(dataset_closep)
@@ -133,7 +134,7 @@ static int open_group(const struct spec_dataset *spec, const struct data_roots *
     ds->ops = &group_ops;
     ds->n_leaves = spec->n_files;
     for (uint32_t i = 0; i < spec->n_files; i++) {
-        r = open_array(spec, i, roots, &group->arrays[i], err);
+        r = open_array(spec, i, env, &group->arrays[i], err);
         if (r < 0)
             return r;
         r = check_length(spec, i, group->arrays[i].count, group->arrays[0].count, err);
@@ -149,14 +150,14 @@ static int open_group(const struct spec_dataset *spec, const struct data_roots *
     return 0;
 }
 
-int dataset_open(const struct spec_dataset *spec, const struct data_roots *roots,
-                 struct dataset **ret, struct dl_error *err)
+int dataset_open(const struct spec_dataset *spec, const struct data_env *env, struct dataset **ret,
+                 struct dl_error *err)
 {
-    return dataset_open_at(spec, "dataset", roots, ret, err);
+    return dataset_open_at(spec, "dataset", env, ret, err);
 }
 
-int dataset_open_at(const struct spec_dataset *spec, const char *place,
-                    const struct data_roots *roots, struct dataset **ret, struct dl_error *err)
+int dataset_open_at(const struct spec_dataset *spec, const char *place, const struct data_env *env,
+                    struct dataset **ret, struct dl_error *err)
 {
     switch (spec->kind) {
     case DATASET_RANGE:
@@ -164,14 +165,20 @@ int dataset_open_at(const struct spec_dataset *spec, const char *place,
     case DATASET_IDX:
     case DATASET_NPY:
     case DATASET_RECORDS:
-        return open_group(spec, roots, ret, err);
+        return open_group(spec, env, ret, err);
     case DATASET_TOKENS:
-        return tokens_open(spec, place, roots, ret, err);
+        return tokens_open(spec, place, env, ret, err);
     case DATASET_CONCAT:
-        return concat_open(spec, place, roots, ret, err);
+        return concat_open(spec, place, env, ret, err);
     case DATASET_SUBSET:
     case DATASET_SPLIT:
-        return subset_open(spec, place, roots, ret, err);
+        return subset_open(spec, place, env, ret, err);
+    case DATASET_CHAIN:
+    case DATASET_TEXT:
+    case DATASET_IMAGEFOLDER:
+    case DATASET_TAR:
+    case DATASET_PLUGIN:
+        break;
     }
     return dl_error_set(err, EINVAL, "dataset.kind", "%u is no kind of dataset",
                         (unsigned)spec->kind);
@@ -182,4 +189,47 @@ struct dataset *dataset_close(struct dataset *ds)
     if (ds)
         ds->ops->close(ds);
     return NULL;
+}
+
+/* The schema as the sample's tree, and memory for each leaf. */
+static int copy_schema(const struct dataset *ds, struct sample *ret, void **dst)
+{
+    const struct tree *schema = &ds->schema;
+    uint32_t leaf = 0;
+
+    for (uint32_t i = 0; i < schema->count; i++) {
+        const struct tree_node *node = &schema->nodes[i];
+        if (node->kind == TREE_TENSOR)
+            dst[leaf++] = sample_alloc(ret, node->nbytes);
+    }
+    return sample_copy_tree(ret, schema, (const void *const *)dst);
+}
+
+int dataset_get(struct dataset *ds, const struct sample_key *key, uint64_t index,
+                struct sample *ret, struct dl_error *err)
+{
+    size_t bad;
+
+    if (index >= ds->length)
+        return dataset_refuse_index(ds, index, err);
+    if (ds->ops->get)
+        return ds->ops->get(ds, key, index, ret, err);
+    void **dst = sample_alloc(ret, max_u64(ds->n_leaves, 1) * sizeof *dst);
+    int r = dst ? copy_schema(ds, ret, dst) : ret->error;
+    if (r < 0)
+        return sample_check(ret, err);
+    return ds->ops->gather(ds, key, &index, 1, dst, &bad, err);
+}
+
+/* A counter that no sample has: those of samples are 0 in this place. */
+enum { COUNTER_REPLICAS = 1 };
+
+uint64_t dataset_replica_seed(uint64_t seed, uint64_t epoch, uint32_t rank, uint32_t workers,
+                              uint32_t worker)
+{
+    philox4x64_key_t key = {.v = {seed, epoch}};
+    philox4x64_ctr_t counter = {.v = {0, 0, 0, COUNTER_REPLICAS}};
+
+    /* 63 bits, as PyTorch's base seed has; replicas of one epoch differ by what is added. */
+    return (philox4x64(counter, key).v[0] >> 1) + (uint64_t)rank * workers + worker;
 }

@@ -1,49 +1,121 @@
 /*
  * Datasets: where samples come from. Used by workers and by single-process loading.
  *
- * A dataset here is map-style with samples of one fixed shape: its `schema` says what a sample is
- * (tree.h), and gather() copies whole samples straight into the batch they belong to, so that a
- * byte moves once between the file and the trainer. Not thread-safe. May block on the disk.
+ * There are two kinds. A *map-style* dataset has a length and gives the sample of an index; one
+ * whose samples all have the same shape says so by its `schema`, and copies them straight into
+ * their batch (gather), so that a byte moves once between the file and the trainer. Others hand
+ * out one sample at a time (get), which collate.h makes a batch of. An *iterable* dataset gives
+ * samples one after another to each of its replicas (iterate); it may not know how many.
+ *
+ * Not thread-safe. May block on the disk.
  */
 #ifndef DL_DATASET_H
 #define DL_DATASET_H
 
+#include "daemon/data/sample.h"
 #include "proto/spec.h"
 #include "proto/tree.h"
 
 struct dataset;
 
+#define DATASET_LENGTH_UNKNOWN UINT64_MAX
+
+/*
+ * Which randomness a sample gets (rng.h): the loader's seed, the epoch, and what to add to the
+ * dataset's own index, so that the datasets inside a concat do not share theirs.
+ */
+struct sample_key {
+    uint64_t seed;
+    uint64_t epoch;
+    uint64_t base;
+};
+
+/* One replica of an iterable dataset: a worker's share of one rank's pass over one epoch. */
+struct replica_params {
+    struct sample_key key;
+    uint64_t seed; /* of this replica alone: no other worker, rank or epoch has it */
+    uint32_t worker;
+    uint32_t workers;
+    uint32_t rank;
+    uint32_t world;
+};
+
+#define DATASET_END 1 /* not an error: the replica has no more samples */
+
+struct dataset_iter;
+struct dataset_iter_ops {
+    /*
+     * The next sample, appended to the empty `ret`; what it points to stays until the arena of
+     * `ret` is cleared. 0; DATASET_END, from then on always; or a negative errno with `err`: this
+     * sample cannot be had, and the next call goes on behind it.
+     */
+    int (*next)(struct dataset_iter *it, struct sample *ret, struct dl_error *err);
+    /*
+     * Passes over up to `n` samples, good or bad, without making them. 0 or DATASET_END. NULL:
+     * the caller takes them and drops them.
+     */
+    int (*skip)(struct dataset_iter *it, uint64_t n);
+    void (*close)(struct dataset_iter *it); /* frees what iterate made, and `it` itself */
+};
+struct dataset_iter {
+    const struct dataset_iter_ops *ops;
+};
+
 struct dataset_ops {
     /*
-     * Copies samples indices[0..n) one after another into dst[l] for each leaf l of the schema in
-     * preorder; sample i of leaf l lands at dst[l] + i·leaf bytes. Indices are below length.
-     * Returns 0, or a negative errno with `err` and *ret_bad = position in `indices` at fault.
+     * Map-style, of one shape. Copies samples indices[0..n) one after another into dst[l] for each
+     * leaf l of the schema in preorder; sample i of leaf l lands at dst[l] + i·leaf bytes. Indices
+     * are below length, or refused. They may lie in memory that another process writes to: each is
+     * read once, checked, and used. Returns 0, or a negative errno with `err` and *ret_bad =
+     * position in `indices` at fault.
      */
-    int (*gather)(struct dataset *ds, const uint64_t *indices, size_t n, void *const *dst,
-                  size_t *ret_bad, struct dl_error *err);
+    int (*gather)(struct dataset *ds, const struct sample_key *key, const uint64_t *indices,
+                  size_t n, void *const *dst, size_t *ret_bad, struct dl_error *err);
+    /* Map-style, of varying shape. As next() of an iterator, for one index. */
+    int (*get)(struct dataset *ds, const struct sample_key *key, uint64_t index, struct sample *ret,
+               struct dl_error *err);
+    /* Iterable. A replica at its beginning; several may be open at once, of one worker. */
+    int (*iterate)(struct dataset *ds, const struct replica_params *params,
+                   struct dataset_iter **ret, struct dl_error *err);
     /* Asks the memory for the beginning of a sample that comes soon; below length. May be NULL. */
     void (*expect)(struct dataset *ds, uint64_t index);
     void (*close)(struct dataset *ds); /* frees what open made, and ds itself */
 };
 
 struct dataset {
-    const struct dataset_ops *ops;
-    uint64_t length;    /* samples */
-    struct tree schema; /* owned; of one sample */
+    const struct dataset_ops *ops; /* gather, get or iterate: exactly one of them */
+    uint64_t length;    /* samples; iterable: of all replicas together, as it says, or unknown */
+    struct tree schema; /* owned; of one sample; empty unless gather is there */
     uint32_t n_leaves;  /* tensors in the schema */
 };
 
-/* Directories that data files must lie below once links are resolved; n = 0: anywhere. */
-struct data_roots {
-    char **paths; /* borrowed; absolute, resolved */
-    uint32_t n;
+static inline bool dataset_is_iterable(const struct dataset *ds)
+{
+    return ds->ops->iterate != NULL;
+}
+
+/* All samples have the shape of `schema`. */
+static inline bool dataset_is_fixed(const struct dataset *ds)
+{
+    return ds->ops->gather != NULL;
+}
+
+/* What opening a dataset depends on besides the spec. Borrowed, for the dataset's life. */
+struct data_env {
+    char **roots;   /* data files must lie below, links resolved; n_roots 0: anywhere */
+    char **plugins; /* likewise for plug-ins; n_plugins 0: none may be loaded */
+    uint32_t n_roots;
+    uint32_t n_plugins;
+    uint32_t worker; /* who opens it: this one of `workers`; 0 of 0: no worker */
+    uint32_t workers;
+    uint64_t seed; /* of the worker, for plug-ins that want one at their start */
 };
 
 /*
  * Opens the dataset a spec describes. Errors name the file (err->path) and what is wrong with it:
  * missing, truncated, wrong magic, size that does not fit the shape, unequal lengths.
  */
-int _nodiscard_ dataset_open(const struct spec_dataset *spec, const struct data_roots *roots,
+int _nodiscard_ dataset_open(const struct spec_dataset *spec, const struct data_env *env,
                              struct dataset **ret, struct dl_error *err);
 struct dataset *dataset_close(struct dataset *ds); /* NULL is fine; returns NULL */
 
@@ -52,5 +124,16 @@ static inline void dataset_expect(struct dataset *ds, uint64_t index)
     if (ds->ops->expect)
         ds->ops->expect(ds, index);
 }
+
+/* One sample of a map-style dataset of either sort, for who needs it by itself. As get(). */
+int _nodiscard_ dataset_get(struct dataset *ds, const struct sample_key *key, uint64_t index,
+                            struct sample *ret, struct dl_error *err);
+
+/* The error of an index that is none: -ERANGE. */
+int dataset_refuse_index(const struct dataset *ds, uint64_t index, struct dl_error *err);
+
+/* The seed of one replica, or of a worker: base_seed(seed, epoch) + rank · workers + worker. */
+uint64_t dataset_replica_seed(uint64_t seed, uint64_t epoch, uint32_t rank, uint32_t workers,
+                              uint32_t worker);
 
 #endif

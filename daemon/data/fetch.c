@@ -19,7 +19,8 @@ enum { ERROR_ALIGN = 8 };
 struct fetcher {
     struct dataset *dataset; /* owned */
     uint64_t batch_size;     /* 0: not batched */
-    uint64_t slot_bytes;     /* for `largest` samples */
+    uint64_t seed;
+    uint64_t slot_bytes; /* for `largest` samples */
 
     struct tree_node *tree; /* owned: the encoded tree, as it goes into the slot */
     uint32_t tree_len;
@@ -117,7 +118,7 @@ static void fetcher_freep(struct fetcher **fetcher)
     *fetcher = fetcher_free(*fetcher);
 }
 
-int fetcher_new(const struct dl_spec *spec, const struct data_roots *roots, struct fetcher **ret,
+int fetcher_new(const struct dl_spec *spec, const struct data_env *env, struct fetcher **ret,
                 struct dl_error *err)
 {
     _cleanup_(fetcher_freep)
@@ -133,7 +134,8 @@ int fetcher_new(const struct dl_spec *spec, const struct data_roots *roots, stru
     if (!f)
         return dl_error_set(err, ENOMEM, "dataset", "out of memory");
     f->batch_size = spec->batch_size;
-    if ((r = dataset_open(&spec->dataset, roots, &f->dataset, err)) < 0 ||
+    f->seed = spec->seed;
+    if ((r = dataset_open(&spec->dataset, env, &f->dataset, err)) < 0 ||
         (r = build_tree(f, err)) < 0)
         return r;
     /* "All of it in one batch" is written as a large number; slots need not be as large. */
@@ -163,6 +165,17 @@ struct fetcher *fetcher_free(struct fetcher *f)
 uint64_t fetcher_length(const struct fetcher *f)
 {
     return f->dataset->length;
+}
+
+bool fetcher_is_iterable(const struct fetcher *f)
+{
+    return dataset_is_iterable(f->dataset);
+}
+
+void fetcher_forget(struct fetcher *f, uint32_t stream)
+{
+    (void)f;
+    (void)stream;
 }
 
 uint64_t fetcher_slot_bytes(const struct fetcher *f)
@@ -283,7 +296,8 @@ int fetcher_fill(struct fetcher *f, void *slot, uint64_t slot_bytes, uint64_t *r
         return -ENOBUFS;
     }
     write_frame(f, header);
-    r = f->dataset->ops->gather(f->dataset, task.indices, task.samples, f->dst, &bad, err);
+    struct sample_key key = {.seed = f->seed, .epoch = header->epoch};
+    r = f->dataset->ops->gather(f->dataset, &key, task.indices, task.samples, f->dst, &bad, err);
     if (r < 0)
         return put_error(header, slot_bytes, task.samples, task.indices[bad], err);
     *ret_used = f->used;

@@ -1,6 +1,9 @@
 /*
- * Fetching: one task (sample indices) becomes one batch image in a slot, fetch and collate in one
- * pass. The worker runs it on ring slots, `dlctl check` on private memory; the bytes are the same.
+ * Fetching: one task becomes one batch image in a slot. The worker runs it on ring slots, loading
+ * without a daemon on private memory; the bytes are the same.
+ *
+ * Where all samples have one shape and are merely stacked, each leaf's rows are gathered to where
+ * they stay. Otherwise samples are collected, and collated (collate.h).
  */
 #ifndef DL_FETCH_H
 #define DL_FETCH_H
@@ -10,19 +13,23 @@
 
 struct fetcher; /* an open dataset and how its batches are laid out */
 
-int _nodiscard_ fetcher_new(const struct dl_spec *spec, const struct data_roots *roots,
+/* `env` is borrowed for the fetcher's life. The spec is not. */
+int _nodiscard_ fetcher_new(const struct dl_spec *spec, const struct data_env *env,
                             struct fetcher **ret, struct dl_error *err);
 struct fetcher *fetcher_free(struct fetcher *fetcher); /* NULL is fine; returns NULL */
 
-uint64_t fetcher_length(const struct fetcher *fetcher); /* samples in the dataset */
+bool fetcher_is_iterable(const struct fetcher *fetcher);
+uint64_t fetcher_length(const struct fetcher *fetcher); /* samples, or DATASET_LENGTH_UNKNOWN */
 
 /*
  * Bytes a slot needs for the largest batch of this spec, header included, a multiple of
  * SLOT_ALIGN. Counts on no more samples in a batch than the dataset has; one that repeats samples
- * beyond that gets -ENOBUFS from fetcher_fill(). fetcher_new() refuses a spec whose slot would pass
- * DL_MAX_SEGMENT_BYTES.
+ * beyond that gets -ENOBUFS from fetcher_fill(). Where samples vary it is a beginning only.
+ * fetcher_new() refuses a spec whose slot would pass DL_MAX_SEGMENT_BYTES.
  */
 uint64_t fetcher_slot_bytes(const struct fetcher *fetcher);
+
+#define FETCH_END 1 /* not an error: the replica has no batch for this step nor for later ones */
 
 /*
  * Fills the slot at `slot` (64-byte aligned, `slot_bytes` long), whose header holds the task
@@ -30,8 +37,15 @@ uint64_t fetcher_slot_bytes(const struct fetcher *fetcher);
  * -ENOBUFS and *ret_used = bytes needed when the slot is too small; or another negative errno with
  * `err`, after putting the error's text into the slot. Bytes between tensors are zeroed: the same
  * batch is the same image.
+ *
+ * Of an iterable dataset, step s of a stream is batch s div workers of the replica of this worker;
+ * a replica goes on from where it stands, or is opened anew and passes over what lies before. The
+ * samples' numbers in the replica are written for their indices. FETCH_END: it ends before.
  */
 int _nodiscard_ fetcher_fill(struct fetcher *fetcher, void *slot, uint64_t slot_bytes,
                              uint64_t *ret_used, struct dl_error *err);
+
+/* The stream has ended: its replica is closed. */
+void fetcher_forget(struct fetcher *fetcher, uint32_t stream);
 
 #endif

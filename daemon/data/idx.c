@@ -212,14 +212,13 @@ static int open_plain(struct source *source, const char *path, struct array *ret
     return 0;
 }
 
-int idx_open(const char *path, const struct data_roots *roots, struct array *ret,
-             struct dl_error *err)
+int idx_open(const char *path, const struct data_env *env, struct array *ret, struct dl_error *err)
 {
     _cleanup_(source_close)
     struct source source = {0};
     int r;
 
-    r = source_open(path, roots, &source, err);
+    r = source_open(path, env, &source, err);
     if (r < 0)
         return r;
     if (source.bytes == 0)

@@ -332,15 +332,14 @@ int npy_parse(const uint8_t *data, uint64_t len, const char *path, struct array_
     return 0;
 }
 
-int npy_open(const char *path, const struct data_roots *roots, struct array *ret,
-             struct dl_error *err)
+int npy_open(const char *path, const struct data_env *env, struct array *ret, struct dl_error *err)
 {
     _cleanup_(source_close)
     struct source source = {0};
     struct array_header header = {0};
     int r;
 
-    if ((r = source_open(path, roots, &source, err)) < 0 ||
+    if ((r = source_open(path, env, &source, err)) < 0 ||
         (r = npy_parse(source.data, source.bytes, path, &header, err)) < 0 ||
         (r = array_header_fits(&header, source.bytes, path, err)) < 0)
         return r;

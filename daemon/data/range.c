@@ -3,8 +3,8 @@
 
 #include <errno.h>
 
-static int range_gather(struct dataset *ds, const uint64_t *indices, size_t n, void *const *dst,
-                        size_t *ret_bad, struct dl_error *err)
+static int range_gather(struct dataset *ds, const struct sample_key *key, const uint64_t *indices,
+                        size_t n, void *const *dst, size_t *ret_bad, struct dl_error *err)
 {
     uint64_t *out = dst[0];
 

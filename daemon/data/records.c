@@ -46,7 +46,7 @@ static int count_records(const struct spec_dataset *spec, uint64_t record, uint6
     return 0;
 }
 
-int records_open(const struct spec_dataset *spec, const struct data_roots *roots, struct array *ret,
+int records_open(const struct spec_dataset *spec, const struct data_env *env, struct array *ret,
                  struct dl_error *err)
 {
     _cleanup_(source_close)
@@ -55,7 +55,7 @@ int records_open(const struct spec_dataset *spec, const struct data_roots *roots
     int r;
 
     if ((r = record_bytes(spec, &record, err)) < 0 ||
-        (r = source_open(spec->files[0].path, roots, &source, err)) < 0 ||
+        (r = source_open(spec->files[0].path, env, &source, err)) < 0 ||
         (r = count_records(spec, record, source.bytes, &count, err)) < 0)
         return r;
     *ret = (struct array){

@@ -24,40 +24,40 @@ static bool path_below(const char *path, const char *root)
     return strncmp(path, root, len) == 0 && path[len] == '/';
 }
 
-static bool path_allowed(const char *path, const struct data_roots *roots)
+static bool path_allowed(const char *path, const struct data_env *env)
 {
-    for (uint32_t i = 0; i < roots->n; i++) {
-        if (path_below(path, roots->paths[i]))
+    for (uint32_t i = 0; i < env->n_roots; i++) {
+        if (path_below(path, env->roots[i]))
             return true;
     }
-    return roots->n == 0;
+    return env->n_roots == 0;
 }
 
-static int refuse_outside(const char *path, const char *resolved, const struct data_roots *roots,
+static int refuse_outside(const char *path, const char *resolved, const struct data_env *env,
                           struct dl_error *err)
 {
-    const char *more = roots->n > 1 ? ", ..." : "";
+    const char *more = env->n_roots > 1 ? ", ..." : "";
 
     if (strcmp(path, resolved) == 0)
         return dl_error_set(err, EACCES, path,
                             "lies outside the daemon's data_roots (%s%s); move it below one of "
                             "them, or ask for its directory to be added",
-                            roots->paths[0], more);
+                            env->roots[0], more);
     return dl_error_set(err, EACCES, path,
                         "leads to %s, outside the daemon's data_roots (%s%s); move the file below "
                         "one of them, or ask for its directory to be added",
-                        resolved, roots->paths[0], more);
+                        resolved, env->roots[0], more);
 }
 
 /*
  * Whoever names a path outside the roots is told so and not whether something is there: a system
  * daemon must not answer questions about other people's directories.
  */
-static int refuse_unopened(const char *path, int code, const struct data_roots *roots,
+static int refuse_unopened(const char *path, int code, const struct data_env *env,
                            struct dl_error *err)
 {
-    if (!path_allowed(path, roots) || (roots->n > 0 && strstr(path, "/..")))
-        return refuse_outside(path, path, roots, err);
+    if (!path_allowed(path, env) || (env->n_roots > 0 && strstr(path, "/..")))
+        return refuse_outside(path, path, env, err);
     switch (code) {
     case ENOENT:
         return dl_error_set(err, code, path,
@@ -77,14 +77,13 @@ static int refuse_unopened(const char *path, int code, const struct data_roots *
  * Judges what is open, by its descriptor: the name may lead elsewhere by now, and links in it were
  * followed by the kernel.
  */
-static int check_roots(int fd, const char *path, const struct data_roots *roots,
-                       struct dl_error *err)
+static int check_roots(int fd, const char *path, const struct data_env *env, struct dl_error *err)
 {
     char link[64];
     char resolved[DL_ERROR_MESSAGE_MAX * 4 + 1];
     ssize_t len;
 
-    if (roots->n == 0)
+    if (env->n_roots == 0)
         return 0;
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     len = readlink(link, resolved, sizeof resolved - 1);
@@ -94,8 +93,8 @@ static int check_roots(int fd, const char *path, const struct data_roots *roots,
                             "mount /proc",
                             link, strerror(errno));
     resolved[len] = '\0';
-    if (!path_allowed(resolved, roots))
-        return refuse_outside(path, resolved, roots, err);
+    if (!path_allowed(resolved, env))
+        return refuse_outside(path, resolved, env, err);
     return 0;
 }
 
@@ -125,7 +124,7 @@ static int map_file(int fd, uint64_t bytes, const char *path, struct source *ret
     return 0;
 }
 
-int source_open(const char *path, const struct data_roots *roots, struct source *ret,
+int source_open(const char *path, const struct data_env *env, struct source *ret,
                 struct dl_error *err)
 {
     struct stat st;
@@ -134,8 +133,8 @@ int source_open(const char *path, const struct data_roots *roots, struct source 
     /* NONBLOCK: a FIFO that nobody writes to would hold the open for ever. */
     _cleanup_fd_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (fd < 0)
-        return refuse_unopened(path, errno, roots, err);
-    if ((r = check_roots(fd, path, roots, err)) < 0)
+        return refuse_unopened(path, errno, env, err);
+    if ((r = check_roots(fd, path, env, err)) < 0)
         return r;
     if (fstat(fd, &st) < 0)
         return dl_error_set(err, errno, path, "its size cannot be read: %s", strerror(errno));

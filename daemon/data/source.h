@@ -19,9 +19,10 @@ struct source {
 
 /*
  * Maps the regular file at `path`, read-only. Errors name `path`: -ENOENT, -EACCES (permissions,
- * or the file that was opened lies outside `roots`), -EISDIR, -EINVAL (not a regular file), ...
+ * or the file that was opened lies outside `env`'s roots), -EISDIR, -EINVAL (not a regular file),
+ * ...
  */
-int _nodiscard_ source_open(const char *path, const struct data_roots *roots, struct source *ret,
+int _nodiscard_ source_open(const char *path, const struct data_env *env, struct source *ret,
                             struct dl_error *err);
 
 /*

@@ -23,8 +23,8 @@ static uint64_t index_at(const struct subset *subset, uint64_t i)
     return subset->narrow ? subset->narrow[i] : subset->wide[i];
 }
 
-static int subset_gather(struct dataset *ds, const uint64_t *indices, size_t n, void *const *dst,
-                         size_t *ret_bad, struct dl_error *err)
+static int subset_gather(struct dataset *ds, const struct sample_key *key, const uint64_t *indices,
+                         size_t n, void *const *dst, size_t *ret_bad, struct dl_error *err)
 {
     struct subset *subset = container_of(ds, struct subset, base);
     uint64_t inner[COMBINE_CHUNK];
@@ -43,8 +43,8 @@ static int subset_gather(struct dataset *ds, const uint64_t *indices, size_t n, 
             }
             inner[i] = index_at(subset, index);
         }
-        int r = subset->inner->ops->gather(subset->inner, inner, count, subset->cursor.dst, ret_bad,
-                                           err);
+        int r = subset->inner->ops->gather(subset->inner, key, inner, count, subset->cursor.dst,
+                                           ret_bad, err);
         if (r < 0) {
             *ret_bad += begin;
             return r;
@@ -189,7 +189,7 @@ static void dataset_closep(struct dataset **ds)
     *ds = dataset_close(*ds);
 }
 
-int subset_open(const struct spec_dataset *spec, const char *place, const struct data_roots *roots,
+int subset_open(const struct spec_dataset *spec, const char *place, const struct data_env *env,
                 struct dataset **ret, struct dl_error *err)
 {
     _cleanup_(dataset_closep)
@@ -206,7 +206,7 @@ int subset_open(const struct spec_dataset *spec, const char *place, const struct
     ds = &subset->base;
     ds->ops = &subset_ops;
     place_key(path, place, "dataset");
-    r = dataset_open_at(&spec->datasets[0], path, roots, &subset->inner, err);
+    r = dataset_open_at(&spec->datasets[0], path, env, &subset->inner, err);
     if (r < 0)
         return r;
     r = spec->kind == DATASET_SPLIT ? take_part(subset, spec, place, err)

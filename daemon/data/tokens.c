@@ -75,8 +75,8 @@ static void tokens_expect(struct dataset *ds, uint64_t index)
         __builtin_prefetch((const void *)((uintptr_t)window + line * CACHE_LINE));
 }
 
-static int tokens_gather(struct dataset *ds, const uint64_t *indices, size_t n, void *const *dst,
-                         size_t *ret_bad, struct dl_error *err)
+static int tokens_gather(struct dataset *ds, const struct sample_key *key, const uint64_t *indices,
+                         size_t n, void *const *dst, size_t *ret_bad, struct dl_error *err)
 {
     const struct tokens *tokens = container_of(ds, struct tokens, base);
     uint64_t out_bytes = ds->schema.nodes[1].nbytes;
@@ -200,7 +200,7 @@ static void dataset_closep(struct dataset **ds)
     *ds = dataset_close(*ds);
 }
 
-int tokens_open(const struct spec_dataset *spec, const char *place, const struct data_roots *roots,
+int tokens_open(const struct spec_dataset *spec, const char *place, const struct data_env *env,
                 struct dataset **ret, struct dl_error *err)
 {
     _cleanup_(dataset_closep)
@@ -217,7 +217,7 @@ int tokens_open(const struct spec_dataset *spec, const char *place, const struct
         return dl_error_set(err, ENOMEM, place, "out of memory");
     ds = &tokens->base;
     ds->ops = &tokens_ops;
-    if ((r = source_open(spec->files[0].path, roots, &tokens->source, err)) < 0 ||
+    if ((r = source_open(spec->files[0].path, env, &tokens->source, err)) < 0 ||
         (r = find_tokens(tokens, spec, place, &count, err)) < 0)
         return r;
     tokens->widen = spec->widen != WIDEN_NONE;

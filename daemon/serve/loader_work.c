@@ -179,9 +179,12 @@ static void run(struct loader *loader, struct step *step, const struct place *pl
     struct stream *stream = step->stream;
     void *slot = segment_slot(place->segment, place->slot);
     size_t n = epoch_step(stream->plan, stream->params.rank, step->number, slot_indices(slot));
-    bool fits = slot_prepare(
-        slot, place->segment->slot_bytes, place->segment->slots.slots[place->slot].generation,
-        stream->params.epoch, step->number, NULL, (uint32_t)n, loader->spec.batch_size == 0);
+    struct slot_task task = {.generation = place->segment->slots.slots[place->slot].generation,
+                             .epoch = stream->params.epoch,
+                             .step = step->number,
+                             .samples = (uint32_t)n,
+                             .unbatched = loader->spec.batch_size == 0};
+    bool fits = slot_prepare(slot, place->segment->slot_bytes, &task);
 
     assert(fits); /* the pool takes no worker whose slots are too small for the task itself */
     step_run(step, place->segment, place->slot, (uint32_t)n);

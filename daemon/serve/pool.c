@@ -210,6 +210,7 @@ static void start_member(struct member *m)
         .workers = pool->n_members,
         .spec = {.data = pool->spec.data, .len = pool->spec.len},
         .roots = {.data = pool->roots.data, .len = pool->roots.len},
+        .plugins = {.data = pool->plugins.data, .len = pool->plugins.len},
         .label = pool->o.spec->name,
         .events = &process_events,
         .owner = m,
@@ -250,6 +251,8 @@ static int pack_inputs(struct pool *pool)
     struct value spec = {0};
     _cleanup_(value_deinit)
     struct value roots = {.type = VALUE_ARRAY};
+    _cleanup_(value_deinit)
+    struct value plugins = {.type = VALUE_ARRAY};
     int r = spec_to_value(pool->o.spec, &spec);
 
     for (uint32_t i = 0; r == 0 && i < pool->o.config->n_data_roots; i++) {
@@ -262,6 +265,8 @@ static int pack_inputs(struct pool *pool)
         r = value_pack(&spec, &pool->spec);
     if (r == 0)
         r = value_pack(&roots, &pool->roots);
+    if (r == 0)
+        r = value_pack(&plugins, &pool->plugins);
     return r;
 }
 
@@ -311,6 +316,7 @@ static void destroy(struct pool *pool)
     free(pool->members);
     buffer_deinit(&pool->spec);
     buffer_deinit(&pool->roots);
+    buffer_deinit(&pool->plugins);
     free(pool);
 }
 

@@ -50,6 +50,7 @@ struct pool {
     uv_timer_t tick;
     struct dl_buffer spec; /* canonical, packed */
     struct dl_buffer roots;
+    struct dl_buffer plugins;
     uint64_t length;     /* samples in the dataset, once opened */
     uint64_t slot_bytes; /* 0 until the first worker is ready */
     uint64_t memory;     /* bytes in segments */

@@ -425,7 +425,8 @@ static int start(struct process *p, const struct process_options *o)
                                                  .workers = o->workers,
                                                  .queue_bytes = sizeof *p->queues,
                                                  .spec = o->spec,
-                                                 .roots = o->roots}},
+                                                 .roots = o->roots,
+                                                 .plugins = o->plugins}},
                  (int[]){queues_fd, p->task_bell, p->done_bell}, 3);
     poll_socket(p);
     return 0;

@@ -34,6 +34,7 @@ struct process_options {
     uint32_t workers;                    /* in the loader */
     struct dl_span spec;                 /* canonical, packed */
     struct dl_span roots;                /* array of strings, packed */
+    struct dl_span plugins;              /* likewise */
     const char *label;                   /* loader's name, for the log */
     const struct process_events *events; /* borrowed, static */
     void *owner;

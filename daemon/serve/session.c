@@ -162,6 +162,7 @@ void session_loader_opened(struct loader_user *user, const struct dl_error *err)
                                                     .loader = opened->id,
                                                     .label = span_str(spec->name),
                                                     .length = loader_length(loader),
+                                                    .in_order = 1,
                                                     .batch = spec->batch_size,
                                                     .drop_last = spec->drop_last,
                                                     .seed = spec->seed,

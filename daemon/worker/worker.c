@@ -111,13 +111,13 @@ static int map_queues(struct worker *w, uint64_t bytes)
     return 0;
 }
 
-static void free_roots(struct data_roots *roots)
+static void free_env(struct data_env *env)
 {
-    freep(&roots->paths);
+    freep(&env->roots);
 }
 
 /* The strings of `v` as roots; they stay borrowed from it. */
-static int roots_from_value(const struct value *v, struct data_roots *ret)
+static int env_from_value(const struct value *v, struct data_env *ret)
 {
     char **paths = v->count ? calloc(v->count, sizeof *paths) : NULL;
 
@@ -125,7 +125,7 @@ static int roots_from_value(const struct value *v, struct data_roots *ret)
         return -ENOMEM;
     for (uint32_t i = 0; i < v->count; i++)
         paths[i] = v->items[i].string;
-    *ret = (struct data_roots){.paths = paths, .n = v->count};
+    *ret = (struct data_env){.roots = paths, .n_roots = v->count};
     return 0;
 }
 
@@ -137,16 +137,16 @@ static int open_fetcher(struct worker *w, const struct dl_msg_w_open *msg, struc
     struct value roots_value = {0};
     _cleanup_(spec_deinit)
     struct dl_spec spec = {0};
-    _cleanup_(free_roots)
-    struct data_roots roots = {0};
+    _cleanup_(free_env)
+    struct data_env env = {0};
     int r;
 
     if ((r = value_unpack(msg->spec.data, msg->spec.len, &spec_value, err)) < 0 ||
         (r = value_unpack(msg->roots.data, msg->roots.len, &roots_value, err)) < 0 ||
         (r = spec_from_value(&spec_value, NULL, &spec, err)) < 0 ||
-        (r = roots_from_value(&roots_value, &roots)) < 0)
+        (r = env_from_value(&roots_value, &env)) < 0)
         return r;
-    return fetcher_new(&spec, &roots, &w->fetcher, err);
+    return fetcher_new(&spec, &env, &w->fetcher, err);
 }
 
 static int handle_open(struct worker *w, const struct dl_msg_w_open *msg)

@@ -96,7 +96,10 @@ static void fill_slot(uint8_t *slot, uint64_t step)
     const uint64_t indices[2] = {step * 2, step * 2 + 1};
     struct tree tree = {0};
 
-    FUZZ_ASSERT(slot_prepare(slot, SLOT_BYTES, step + 1, 0, step, indices, 2, false));
+    FUZZ_ASSERT(
+        slot_prepare(slot, SLOT_BYTES,
+                     &(struct slot_task){
+                         .generation = step + 1, .step = step, .indices = indices, .samples = 2}));
     if (tree_add(&tree, TREE_DICT, NULL, 2) == 0 &&
         tree_add_tensor(&tree, "x", DL_DTYPE_FLOAT32, 2, (const uint64_t[]){2, 3}) == 0 &&
         tree_add_tensor(&tree, "y", DL_DTYPE_INT64, 1, (const uint64_t[]){2}) == 0) {

@@ -224,7 +224,8 @@ class RawClient:
         message = self.recv_number(OPENED, ERROR)
         if message[0] == ERROR:
             raise DaemonError(*message[2:])
-        keys = "request loader label length batch drop_last seed fingerprint credits".split()
+        keys = ("request loader label length iterable in_order batch drop_last seed fingerprint "
+                "credits").split()
         return dict(zip(keys, message[1:]))
 
     def start(self, loader, epoch=0, rank=0, world=1, step=0, credits=0):

@@ -28,7 +28,7 @@ static int print_samples(struct dataset *ds, struct dl_error *err)
         count = min_u64(ds->length - begin, PIECE);
         for (size_t i = 0; i < count; i++)
             indices[i] = begin + i;
-        int r = ds->ops->gather(ds, indices, count, dst, &bad, err);
+        int r = ds->ops->gather(ds, &(struct sample_key){0}, indices, count, dst, &bad, err);
         if (r < 0)
             return r;
         for (size_t i = 0; i < count; i++)
@@ -44,7 +44,7 @@ static int answer(const char *line, struct dl_error *err)
     struct value v = {0};
     _cleanup_(spec_deinit)
     struct dl_spec spec = {0};
-    const struct data_roots anywhere = {0};
+    const struct data_env anywhere = {0};
     struct dataset *ds;
     int r;
 

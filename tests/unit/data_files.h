@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-static const struct data_roots anywhere _unused_ = {0};
+static const struct data_env anywhere _unused_ = {0};
 
 /* The whole message, to the letter. */
 static inline void assert_error(const struct dl_error *err, int code, const char *path,

@@ -263,7 +263,10 @@ static void _unused_ fake_fill(struct fake *f, uint64_t step, uint32_t rows)
     assert_true(rows <= FAKE_ROWS);
     for (uint32_t i = 0; i < rows; i++)
         indices[i] = step * FAKE_ROWS + i;
-    assert_true(slot_prepare(slot, FAKE_SLOT_BYTES, 100 + step, 0, step, indices, rows, false));
+    assert_true(slot_prepare(
+        slot, FAKE_SLOT_BYTES,
+        &(struct slot_task){
+            .generation = 100 + step, .step = step, .indices = indices, .samples = rows}));
     assert_int_equal(tree_add(&tree, TREE_DICT, NULL, 1), 0);
     assert_int_equal(tree_add_tensor(&tree, "image", DL_DTYPE_UINT8, 2,
                                      (const uint64_t[]){rows, FAKE_ROW_BYTES}),

@@ -78,7 +78,7 @@ static void gather(struct dataset *ds, const uint64_t *indices, size_t n, uint64
     assert_int_equal(ds->n_leaves, 1);
     for (size_t i = 0; i < n; i++)
         dataset_expect(ds, indices[i]);
-    if (ds->ops->gather(ds, indices, n, dst, &bad, &err) < 0)
+    if (ds->ops->gather(ds, &(struct sample_key){0}, indices, n, dst, &bad, &err) < 0)
         fail_msg("%s: %s", err.path, err.message);
 }
 
@@ -262,7 +262,7 @@ static void test_leaves(void **state)
         indices[i] = i * 7 % 12;
         dataset_expect(ds, indices[i]);
     }
-    assert_int_equal(ds->ops->gather(ds, indices, 40, dst, &bad, &err), 0);
+    assert_int_equal(ds->ops->gather(ds, &(struct sample_key){0}, indices, 40, dst, &bad, &err), 0);
     for (size_t i = 0; i < 40; i++) {
         assert_int_equal(b[i], 100 + indices[i]);
         for (size_t k = 0; k < 3; k++)
@@ -288,7 +288,9 @@ static void test_bad_indices(void **state)
             struct dl_error err = {0};
             size_t bad = 0;
             indices[positions[k]] = k % 2 ? UINT64_MAX : 10;
-            assert_int_equal(ds->ops->gather(ds, indices, ROOM, dst, &bad, &err), -ERANGE);
+            assert_int_equal(
+                ds->ops->gather(ds, &(struct sample_key){0}, indices, ROOM, dst, &bad, &err),
+                -ERANGE);
             assert_int_equal(bad, positions[k]);
             assert_error(&err, ERANGE, "",
                          k % 2 ? "sample 18446744073709551615 is beyond the dataset's 10 samples"
@@ -451,14 +453,17 @@ static void check_tokens(size_t type, bool widen, int npy, uint64_t length, uint
     }
     for (uint64_t i = 0; i < ds->length; i++)
         indices[i] = (i * 61 + 5) % ds->length;
-    assert_int_equal(ds->ops->gather(ds, indices, ds->length, dst, &bad, &err), 0);
+    assert_int_equal(
+        ds->ops->gather(ds, &(struct sample_key){0}, indices, ds->length, dst, &bad, &err), 0);
     for (uint64_t i = 0; i < ds->length; i++) {
         dataset_expect(ds, indices[i]);
         check_leaf(type, widen, input + i * length * bytes, indices[i] * stride, length);
         check_leaf(type, widen, target + i * length * bytes, indices[i] * stride + 1, length);
     }
     indices[ds->length / 2] = ds->length;
-    assert_int_equal(ds->ops->gather(ds, indices, ds->length, dst, &bad, &err), -ERANGE);
+    assert_int_equal(
+        ds->ops->gather(ds, &(struct sample_key){0}, indices, ds->length, dst, &bad, &err),
+        -ERANGE);
     assert_int_equal(bad, ds->length / 2);
     dataset_close(ds);
 }

@@ -85,7 +85,13 @@ static int refuse(const struct dl_spec *spec, struct dl_error *ret)
 static void prepare(void *slot, uint8_t garbage, const uint64_t *indices, uint32_t n, bool single)
 {
     memset(slot, garbage, SLOT_BYTES);
-    assert_true(slot_prepare(slot, SLOT_BYTES, 7, 3, 11, indices, n, single));
+    assert_true(slot_prepare(slot, SLOT_BYTES,
+                             &(struct slot_task){.generation = 7,
+                                                 .epoch = 3,
+                                                 .step = 11,
+                                                 .indices = indices,
+                                                 .samples = n,
+                                                 .unbatched = single}));
 }
 
 /*
@@ -281,11 +287,11 @@ static void test_roots(void **state)
     struct spec_file file = {NULL, write_rows("a.npy", 5, 1, "(5,)")};
     struct dl_spec spec = npy_spec(&file, 1, 2);
     char *paths[] = {"/nonexistent"};
-    struct data_roots roots = {.paths = paths, .n = 1};
+    struct data_env env = {.roots = paths, .n_roots = 1};
     struct fetcher *f = NULL;
     struct dl_error err = {0};
 
-    assert_int_equal(fetcher_new(&spec, &roots, &f, &err), -EACCES);
+    assert_int_equal(fetcher_new(&spec, &env, &f, &err), -EACCES);
     assert_string_equal(err.path, file.path);
     free(file.path);
 }

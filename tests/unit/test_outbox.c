@@ -104,9 +104,11 @@ static struct dl_message retire_message(uint32_t id)
 
 static struct dl_message open_message(void)
 {
-    return (struct dl_message){
-        .number = DL_MSG_W_OPEN,
-        .w_open = {.workers = 1, .spec = {nil, sizeof nil}, .roots = {nil, sizeof nil}}};
+    return (struct dl_message){.number = DL_MSG_W_OPEN,
+                               .w_open = {.workers = 1,
+                                          .spec = {nil, sizeof nil},
+                                          .roots = {nil, sizeof nil},
+                                          .plugins = {nil, sizeof nil}}};
 }
 
 enum { SEQUENCE = 7 };

@@ -30,13 +30,12 @@ static void test_empty(void **state)
 }
 
 /* A failure leaves the result alone, and keeps no descriptor (the harness counts them). */
-static void refused(const char *path, const struct data_roots *roots, int code,
-                    struct dl_error *ret)
+static void refused(const char *path, const struct data_env *env, int code, struct dl_error *ret)
 {
     struct source source = {.data = (const uint8_t *)"untouched", .bytes = 99};
 
     *ret = (struct dl_error){0};
-    assert_int_equal(source_open(path, roots, &source, ret), -code);
+    assert_int_equal(source_open(path, env, &source, ret), -code);
     assert_int_equal(source.bytes, 99);
     assert_string_equal(source.data, "untouched");
     assert_string_equal(ret->path, path);
@@ -143,16 +142,16 @@ static void test_roots_inside(void **state)
     snprintf(slash, sizeof slash, "%s//", t.in);
     char *below[] = {t.in, slash, "/"};
     for (size_t i = 0; i < ARRAY_SIZE(below); i++) {
-        struct data_roots roots = {.paths = &below[i], .n = 1};
-        assert_int_equal(source_open(t.in_file, &roots, &source, NULL), 0);
+        struct data_env env = {.roots = &below[i], .n_roots = 1};
+        assert_int_equal(source_open(t.in_file, &env, &source, NULL), 0);
         source_close(&source);
         /* Reached from outside, but what was opened lies inside. */
-        assert_int_equal(source_open(t.link_in, &roots, &source, NULL), 0);
+        assert_int_equal(source_open(t.link_in, &env, &source, NULL), 0);
         source_close(&source);
     }
     char *second[] = {"/nonexistent", t.in};
-    struct data_roots roots = {.paths = second, .n = 2};
-    assert_int_equal(source_open(t.in_file, &roots, &source, NULL), 0);
+    struct data_env env = {.roots = second, .n_roots = 2};
+    assert_int_equal(source_open(t.in_file, &env, &source, NULL), 0);
     source_close(&source);
 }
 
@@ -165,17 +164,17 @@ static void test_roots_outside(void **state)
 
     make_tree(&t);
     char *paths[] = {t.in, "/nonexistent"};
-    struct data_roots roots = {.paths = paths, .n = 1};
+    struct data_env env = {.roots = paths, .n_roots = 1};
 
     /* The root's name is a prefix of the sibling's. */
-    refused(t.out_file, &roots, EACCES, &err);
+    refused(t.out_file, &env, EACCES, &err);
     snprintf(want, sizeof want,
              "lies outside the daemon's data_roots (%.400s); move it below one of them, or ask "
              "for its directory to be added",
              t.in);
     assert_error(&err, EACCES, t.out_file, want);
 
-    refused(t.link_out, &roots, EACCES, &err);
+    refused(t.link_out, &env, EACCES, &err);
     snprintf(want, sizeof want,
              "leads to %.400s, outside the daemon's data_roots (%.400s); move the file below one "
              "of them, or ask for its directory to be added",
@@ -183,10 +182,10 @@ static void test_roots_outside(void **state)
     assert_error(&err, EACCES, t.link_out, want);
 
     snprintf(dotted, sizeof dotted, "%s/../inside/a", t.in);
-    refused(dotted, &roots, EACCES, &err);
+    refused(dotted, &env, EACCES, &err);
     assert_error_has(&err, "leads to ");
-    roots.n = 2;
-    refused(t.out_file, &roots, EACCES, &err);
+    env.n_roots = 2;
+    refused(t.out_file, &env, EACCES, &err);
     assert_error_has(&err, ", ...)");
 }
 
@@ -199,17 +198,17 @@ static void test_roots_tell_nothing(void **state)
 
     make_tree(&t);
     char *paths[] = {t.in};
-    struct data_roots roots = {.paths = paths, .n = 1};
+    struct data_env env = {.roots = paths, .n_roots = 1};
 
-    refused("/nonexistent/file", &roots, EACCES, &err);
+    refused("/nonexistent/file", &env, EACCES, &err);
     assert_error_has(&err, "lies outside");
-    refused(t.sibling, &roots, EACCES, &err); /* not: is a directory */
+    refused(t.sibling, &env, EACCES, &err); /* not: is a directory */
     assert_error_has(&err, "lies outside");
     snprintf(dotted, sizeof dotted, "%s/../missing", t.in);
-    refused(dotted, &roots, EACCES, &err);
+    refused(dotted, &env, EACCES, &err);
     assert_error_has(&err, "lies outside");
     snprintf(dotted, sizeof dotted, "%s/missing", t.in);
-    refused(dotted, &roots, ENOENT, &err);
+    refused(dotted, &env, ENOENT, &err);
 }
 
 static void test_alloc(void **state)

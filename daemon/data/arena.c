@@ -1,0 +1,65 @@
+#include "daemon/data/arena.h"
+
+enum { ARENA_ALIGN = 64, ARENA_LEAST = 64 * 1024 };
+
+struct arena_chunk {
+    struct arena_chunk *next;
+    size_t bytes; /* behind this header */
+    _Alignas(ARENA_ALIGN) char data[];
+};
+
+static struct arena_chunk *chunk_new(size_t bytes)
+{
+    size_t whole;
+
+    if (add_overflows(bytes, sizeof(struct arena_chunk) + ARENA_ALIGN, &whole))
+        return NULL;
+    struct arena_chunk *chunk = aligned_alloc(ARENA_ALIGN, align_up(whole, ARENA_ALIGN));
+    if (chunk)
+        chunk->bytes = bytes;
+    return chunk;
+}
+
+void *arena_alloc(struct arena *arena, size_t bytes)
+{
+    struct arena_chunk *chunk = arena->chunks;
+    size_t begin = align_up(arena->used, ARENA_ALIGN);
+
+    if (!chunk || begin > chunk->bytes || bytes > chunk->bytes - begin) {
+        /* Twice the one before, so that a batch is made of few. */
+        size_t room = max_u64(chunk ? 2 * chunk->bytes : ARENA_LEAST, bytes);
+        struct arena_chunk *fresh = chunk_new(room);
+        if (!fresh && room > bytes)
+            fresh = chunk_new(bytes);
+        if (!fresh)
+            return NULL;
+        fresh->next = chunk;
+        arena->chunks = chunk = fresh;
+        begin = 0;
+    }
+    arena->used = begin + bytes;
+    return chunk->data + begin;
+}
+
+void arena_trim(struct arena *arena, const void *last, size_t bytes)
+{
+    arena->used = (size_t)((const char *)last - arena->chunks->data) + bytes;
+}
+
+void arena_clear(struct arena *arena)
+{
+    struct arena_chunk *chunk;
+
+    while (arena->chunks && (chunk = arena->chunks->next)) {
+        arena->chunks->next = chunk->next;
+        free(chunk);
+    }
+    arena->used = 0;
+}
+
+void arena_deinit(struct arena *arena)
+{
+    arena_clear(arena);
+    free(arena->chunks);
+    *arena = (struct arena){0};
+}

@@ -1,0 +1,27 @@
+/*
+ * An arena: memory that is taken bit by bit and given back all at once. What a batch's samples
+ * are made of while the batch is being made. Not thread-safe.
+ */
+#ifndef DL_DATA_ARENA_H
+#define DL_DATA_ARENA_H
+
+#include "proto/base.h"
+
+struct arena_chunk;
+
+struct arena {                  /* all zero: empty */
+    struct arena_chunk *chunks; /* owned list; the first is in use */
+    size_t used;                /* of the first */
+};
+
+/* 64-byte aligned, not zeroed; stays until the arena is cleared. NULL: out of memory. */
+void *arena_alloc(struct arena *arena, size_t bytes);
+
+/* Makes the last allocation smaller: `bytes` of it are kept. */
+void arena_trim(struct arena *arena, const void *last, size_t bytes);
+
+/* Gives everything back, but keeps one chunk as large as was needed for the next batch. */
+void arena_clear(struct arena *arena);
+void arena_deinit(struct arena *arena);
+
+#endif

@@ -1,0 +1,55 @@
+/*
+ * Collating: samples become one batch image (segment_layout.h), its tree and the bytes behind it.
+ *
+ *   default   PyTorch's default_collate: equal trees; tensors stacked along a new first dimension;
+ *             numbers become tensors of int64, float64 or bool; strings and bytes become lists of
+ *             them; dicts stay, with the keys of the first sample; tuples become lists. Without
+ *             batching (batch.size null) default_convert: the sample as it is, tuples as lists.
+ *   pad       as default, but tensors may differ in their first dimension: they are filled up to
+ *             the longest (a multiple of `multiple_of`) with `value`, at their end or beginning.
+ *             A padded leaf `x` gets the siblings `x_lengths`, int64 [B], and `x_mask`, bool
+ *             [B, L], true where there is data; where it has no key (it is the sample, or in a
+ *             list), a dict {values, lengths, mask} stands in its place.
+ *   none      the list of samples, each as it is.
+ *   plugin    what a plug-in's collate makes of the samples.
+ *
+ * collate_measure() looks at all samples and works the batch out; collate_write() then only copies,
+ * each byte once. Samples that do not go together are refused naming both, their shapes and the
+ * place: "sample 7 has [3, 224, 200], sample 0 has [3, 224, 224], at image".
+ */
+#ifndef DL_COLLATE_H
+#define DL_COLLATE_H
+
+#include "daemon/data/dataset.h"
+
+struct collate; /* what the spec says of it, and memory kept from batch to batch */
+
+int _nodiscard_ collate_new(const struct dl_spec *spec, const struct data_env *env,
+                            struct collate **ret, struct dl_error *err);
+struct collate *collate_free(struct collate *collate); /* NULL is fine; returns NULL */
+
+/* Where the batch's parts stand in its slot. */
+struct batch_layout {
+    uint64_t tree_off;
+    uint64_t data_off; /* of the first leaf */
+    uint64_t used;     /* end of the last leaf */
+    uint32_t tree_len;
+    uint32_t tree_count;
+};
+
+/*
+ * Works out the batch of samples[0..n), n ≥ 1, whose numbers are numbers[0..n) in messages, and
+ * whose tree begins at or after `begin` bytes of the slot. The samples must stay as they are until
+ * it is written. Returns 0, or a negative errno with `err` and *ret_bad = position of the sample
+ * at fault: -EINVAL (they do not go together), -E2BIG (too many nodes), -EFBIG (beyond any
+ * segment), -ENOMEM.
+ */
+int _nodiscard_ collate_measure(struct collate *collate, const struct sample *samples,
+                                const uint64_t *numbers, size_t n, uint64_t begin,
+                                struct batch_layout *ret, size_t *ret_bad, struct dl_error *err);
+
+/* Writes tree and leaves of the batch measured last into `slot`, all bytes from `begin` to `used`:
+ * what lies between them is zeroed. */
+void collate_write(struct collate *collate, void *slot);
+
+#endif

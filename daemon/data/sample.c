@@ -1,0 +1,203 @@
+#include "daemon/data/sample.h"
+
+#include "proto/utf8.h"
+
+#include <assert.h>
+#include <errno.h>
+
+/* The first error stays. */
+static int stick(struct sample *sample, int r)
+{
+    if (sample->error == 0 && r < 0)
+        sample->error = r;
+    return sample->error;
+}
+
+/* Whether a node may come now, and room for where its bytes are. */
+static int prepare(struct sample *sample, const char *key)
+{
+    if (sample->error)
+        return sample->error;
+    if (sample->depth == 0)
+        return stick(sample, sample->tree.count > 0 || key ? -EINVAL : 0);
+
+    struct tree_node *parent = &sample->tree.nodes[sample->open[sample->depth - 1]];
+    if ((parent->kind == TREE_DICT) != (key != NULL))
+        return stick(sample, -EINVAL);
+    return 0;
+}
+
+/* The node that was just added is `data`'s; its parent has one child more. */
+static int added(struct sample *sample, const void *data)
+{
+    uint32_t node = sample->tree.count - 1;
+
+    if (node >= sample->data_room) {
+        uint32_t room = sample->data_room ? 2 * sample->data_room : 16;
+        const void **bigger = realloc(sample->data, room * sizeof *bigger);
+        if (!bigger)
+            return stick(sample, -ENOMEM);
+        sample->data = bigger;
+        sample->data_room = room;
+    }
+    sample->data[node] = data;
+    if (sample->depth > 0)
+        sample->tree.nodes[sample->open[sample->depth - 1]].children++;
+    return 0;
+}
+
+int sample_begin(struct sample *sample, enum tree_kind kind, const char *key)
+{
+    int r = prepare(sample, key);
+
+    if (r == 0 && sample->depth == DL_BOUND_TREE_DEPTH)
+        r = stick(sample, -E2BIG);
+    if (r == 0)
+        r = stick(sample, tree_add(&sample->tree, kind, key, 0));
+    if (r == 0)
+        r = added(sample, NULL);
+    if (r == 0)
+        sample->open[sample->depth++] = sample->tree.count - 1;
+    return r;
+}
+
+int sample_end(struct sample *sample)
+{
+    if (sample->error)
+        return sample->error;
+    if (sample->depth == 0)
+        return stick(sample, -EINVAL);
+    sample->depth--;
+    return 0;
+}
+
+int sample_tensor(struct sample *sample, const char *key, uint32_t dtype, uint32_t ndim,
+                  const uint64_t *shape, const void *data)
+{
+    int r = prepare(sample, key);
+
+    if (r == 0)
+        r = stick(sample, tree_add_tensor(&sample->tree, key, dtype, ndim, shape));
+    return r < 0 ? r : added(sample, data);
+}
+
+int sample_text(struct sample *sample, enum tree_kind kind, const char *key, const void *data,
+                size_t len)
+{
+    int r = prepare(sample, key);
+
+    if (r == 0 && kind == TREE_STRING && !utf8_valid(data, len))
+        r = stick(sample, -EILSEQ);
+    if (r == 0)
+        r = stick(sample, tree_add_text(&sample->tree, kind, key, len));
+    return r < 0 ? r : added(sample, data);
+}
+
+static int number(struct sample *sample, const char *key, uint32_t dtype, const void *value,
+                  size_t size)
+{
+    void *copy = sample_alloc(sample, size);
+
+    if (!copy)
+        return sample->error;
+    memcpy(copy, value, size);
+    return sample_tensor(sample, key, dtype, 0, NULL, copy);
+}
+
+int sample_int(struct sample *sample, const char *key, int64_t value)
+{
+    return number(sample, key, DL_DTYPE_INT64, &value, sizeof value);
+}
+
+int sample_float(struct sample *sample, const char *key, double value)
+{
+    return number(sample, key, DL_DTYPE_FLOAT64, &value, sizeof value);
+}
+
+int sample_bool(struct sample *sample, const char *key, bool value)
+{
+    uint8_t byte = value;
+    return number(sample, key, DL_DTYPE_BOOL, &byte, sizeof byte);
+}
+
+int sample_copy_tree(struct sample *sample, const struct tree *tree, const void *const *data)
+{
+    uint32_t missing[DL_BOUND_TREE_DEPTH]; /* children not yet begun, of each open container */
+    char name[DL_BOUND_NAME_BYTES + 1];
+    uint32_t depth = 0;
+
+    for (uint32_t i = 0; i < tree->count; i++) {
+        const struct tree_node *node = &tree->nodes[i];
+        bool keyed = depth > 0 && tree->nodes[sample->open[depth - 1]].kind == TREE_DICT;
+
+        memcpy(name, tree->keys + node->key_off, node->key_len);
+        name[node->key_len] = '\0';
+        if (node->kind == TREE_TENSOR) {
+            sample_tensor(sample, keyed ? name : NULL, node->dtype, node->ndim, node->shape,
+                          *data++);
+        } else {
+            sample_begin(sample, node->kind, keyed ? name : NULL);
+            if (sample->error == 0)
+                missing[depth++] = node->children + 1;
+        }
+        while (sample->error == 0 && depth > 0 && --missing[depth - 1] == 0) {
+            sample_end(sample);
+            depth--;
+        }
+    }
+    return sample->error;
+}
+
+void *sample_alloc(struct sample *sample, size_t bytes)
+{
+    void *memory = sample->error ? NULL : arena_alloc(sample->arena, bytes);
+
+    if (!memory)
+        stick(sample, -ENOMEM);
+    return memory;
+}
+
+void sample_clear(struct sample *sample)
+{
+    tree_clear(&sample->tree);
+    sample->depth = 0;
+    sample->error = 0;
+}
+
+void sample_deinit(struct sample *sample)
+{
+    tree_deinit(&sample->tree);
+    free(sample->data);
+    *sample = (struct sample){0};
+}
+
+int sample_check(const struct sample *sample, struct dl_error *err)
+{
+    switch (sample->error) {
+    case 0:
+        if (sample->depth == 0 && sample->tree.count > 0)
+            return 0;
+        return dl_error_set(err, EINVAL, "", "the sample is %s",
+                            sample->tree.count ? "left open: a container without its end"
+                                               : "empty: it has neither leaf nor container");
+    case -EILSEQ:
+        return dl_error_set(err, EILSEQ, "", "a string of the sample is not UTF-8");
+    case -E2BIG:
+        return dl_error_set(err, E2BIG, "", "the sample has more than %d nodes, or %d levels",
+                            DL_BOUND_TREE_NODES, DL_BOUND_TREE_DEPTH);
+    case -ENAMETOOLONG:
+        return dl_error_set(err, EINVAL, "", "a key of the sample has more than %d bytes",
+                            DL_BOUND_NAME_BYTES);
+    case -EOVERFLOW:
+        return dl_error_set(err, EINVAL, "",
+                            "a tensor of the sample has an unknown dtype, more than %d dimensions, "
+                            "or 2^63 bytes or more",
+                            DL_BOUND_TENSOR_DIMS);
+    case -ENOMEM:
+        return dl_error_set(err, ENOMEM, "", "out of memory for a sample");
+    default:
+        return dl_error_set(err, EINVAL, "",
+                            "the sample is no tree: a second root, a key outside a dict or none in "
+                            "one, an end without its beginning, or a key that is not UTF-8");
+    }
+}
