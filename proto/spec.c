@@ -16,6 +16,7 @@ _Static_assert(sizeof(enum dataset_kind) == sizeof(uint32_t), "rows store enums 
 void spec_deinit(struct dl_spec *spec)
 {
     spec_dataset_deinit(&spec->dataset);
+    spec_collate_deinit(&spec->collate);
     free(spec->indices);
     free(spec->weights);
     free(spec->name);
@@ -192,8 +193,10 @@ static int read_scaled(struct spec_reading *rd, const struct spec_key *key, cons
     if (r == -ERANGE || (r == 0 && n > key->max))
         return spec_refuse(rd, key, v, "is above the maximum of %" PRIu64 " %s", key->max,
                            duration ? "nanoseconds" : "bytes");
+    bool negative =
+        (v->type == VALUE_INT && v->integer < 0) || (v->type == VALUE_FLOAT && v->number < 0);
     if (r < 0 || n < key->min)
-        return spec_refuse(rd, key, v, "is not a %s",
+        return spec_refuse(rd, key, v, "is not a %s%s", negative ? "non-negative " : "",
                            duration ? "duration, such as 30s, 500ms or 2min; 0 is none"
                                     : "size in bytes, such as 4096, 256MiB or 1GiB");
     spec_field_set(rd->spec, key, n);
@@ -221,9 +224,28 @@ static reader *const readers[] = {
     [KEY_DATASETS] = spec_read_datasets,
     [KEY_MEMBERS] = spec_read_members,
     [KEY_PARTS] = spec_read_parts,
+    [KEY_PATHS] = spec_read_paths,
+    [KEY_FIELD_NAME] = spec_read_field_name,
+    [KEY_SIZE] = spec_read_size,
+    [KEY_NUMBER] = spec_read_number,
+    [KEY_RANGE] = spec_read_range,
+    [KEY_LEAVES] = spec_read_leaves,
+    [KEY_VALUE] = spec_read_value,
 };
 
 /* ---- the table against the value ------------------------------------------------------------ */
+
+/* "[0.08, 1]" */
+static int read_fallback_range(struct spec_reading *rd, const struct spec_key *key)
+{
+    char *end;
+    struct value ends[] = {{.type = VALUE_FLOAT}, {.type = VALUE_FLOAT}};
+    const struct value v = {.type = VALUE_ARRAY, .items = ends, .count = 2};
+
+    ends[0].number = strtod(key->fallback + 1, &end);
+    ends[1].number = strtod(end + 1, NULL);
+    return spec_read_range(rd, key, &v);
+}
 
 /* The fallback of a row is spec text itself; none of them is wrong (the tests see to it). */
 static int read_fallback(struct spec_reading *rd, const struct spec_key *key)
@@ -231,7 +253,11 @@ static int read_fallback(struct spec_reading *rd, const struct spec_key *key)
     const char *fallback = spec_fallback(rd->spec, key);
     struct value v = {.type = VALUE_STRING};
 
-    if (key->type == KEY_BOOL) {
+    if (key->type == KEY_RANGE)
+        return read_fallback_range(rd, key);
+    if (key->type == KEY_NUMBER) {
+        v = (struct value){.type = VALUE_FLOAT, .number = strtod(fallback, NULL)};
+    } else if (key->type == KEY_BOOL) {
         v = (struct value){.type = VALUE_BOOL, .boolean = strcmp(fallback, "true") == 0};
     } else if (strcmp(fallback, "null") == 0) {
         v = (struct value){.type = VALUE_NULL};
@@ -255,15 +281,23 @@ static bool applies(const struct spec_reading *rd, const struct spec_key *key)
     return !key->kinds || !kind || key->kinds & 1U << kind;
 }
 
-/* Of the dataset or of the sampler. */
+/* Of the dataset, the sampler or collate. */
 static const char *kind_name(const struct spec_reading *rd, const char *section)
 {
     return choice_name(section, "kind", spec_section_kind(rd->spec, section));
 }
 
-/* What a .npy file of tokens says itself, and what spec_check_dataset() fills in. */
+static const char *article(const char *section)
+{
+    return strcmp(section, "collate") == 0 ? "" : "a ";
+}
+
+/* What a .npy file of tokens says itself, what spec_check_dataset() fills in, and what can be left
+ * out without anything in its place. */
 static bool optional(const struct spec_reading *rd, const struct spec_key *key)
 {
+    if (key->type == KEY_SIZE || key->type == KEY_LEAVES || strcmp(key->key, "transform") == 0)
+        return true;
     return rd->spec->dataset.kind == DATASET_TOKENS &&
            (key->type == KEY_DTYPE || strcmp(key->key, "stride") == 0);
 }
@@ -275,8 +309,8 @@ static int missing(struct spec_reading *rd, const struct spec_key *key)
 
     spec_place(rd, key, place);
     if (key->kinds)
-        return dl_error_set(rd->err, EINVAL, place, "missing; a %s of kind %s needs it",
-                            key->section, kind_name(rd, key->section));
+        return dl_error_set(rd->err, EINVAL, place, "missing; %s%s of kind %s needs it",
+                            article(key->section), key->section, kind_name(rd, key->section));
     word_list_begin(&list, "");
     spec_list_choices(key, &list);
     return dl_error_set(rd->err, EINVAL, place, "missing; give one of %s", list.text);
@@ -289,6 +323,9 @@ static int read_key(struct spec_reading *rd, const struct spec_key *key, const s
 
     if (!applies(rd, key))
         return 0;
+    const char *words = spec_without_meaning(rd->spec, key);
+    if (words)
+        return v ? spec_refuse(rd, key, v, "%s", words) : 0;
     if (v)
         return readers[key->type](rd, key, v);
     if (key->fallback)
@@ -315,8 +352,8 @@ static int refuse_key(struct spec_reading *rd, const char *section, const char *
         return dl_error_set(rd->err, EINVAL, place, "not supported by this version; %s takes %s",
                             what, list.text);
     if (spec_key_find(section, key))
-        return dl_error_set(rd->err, EINVAL, place, "not a key of a %s of kind %s; it takes %s",
-                            section, kind_name(rd, section), list.text);
+        return dl_error_set(rd->err, EINVAL, place, "not a key of %s%s of kind %s; it takes %s",
+                            article(section), section, kind_name(rd, section), list.text);
     return dl_error_set(rd->err, EINVAL, place, "unknown key%s%s%s %s takes %s",
                         list.best ? "; did you mean " : ";", list.best ? list.best : "",
                         list.best ? "?" : "", what, list.text);

@@ -72,8 +72,10 @@ struct spec_image {
 struct spec_dataset {
     enum dataset_kind kind;
     uint64_t length;         /* range */
-    struct spec_file *files; /* owned; idx, npy: 1..DL_MAX_DATASET_FILES; records, tokens: one, no
-                                field; sorted by field: the order of a map's keys is no matter */
+    struct spec_file *files; /* owned; idx, npy: 1..DL_MAX_DATASET_FILES, sorted by field: the order
+                                of a map's keys is no matter; the others without field: records,
+                                tokens, plugin, imagefolder (its directory) one; text, tar
+                                1..DL_MAX_DATASET_PARTS in their order, which may be patterns */
     uint32_t n_files;
     uint32_t dtype; /* records; tokens: 0 = what the .npy file says */
     uint32_t ndim;  /* records */
@@ -99,7 +101,7 @@ struct spec_dataset {
 
     enum text_format format;  /* text; auto: by the file's name */
     enum tokenizer tokenizer; /* text */
-    char *field;              /* owned; text: of a JSON line; NULL: "text" */
+    char *field;              /* owned; text: of a JSON line; NULL: format: lines */
     uint64_t max_length;      /* text: tokens kept of a longer sample; 0: all */
 
     struct spec_image image; /* imagefolder, tar */
@@ -157,6 +159,9 @@ bool spec_token_dtype(uint32_t dtype);
 /* The file, or the kind of dataset where there is no one file, that its faults are told with. */
 const char *spec_dataset_label(const struct spec_dataset *dataset);
 
+/* Whether the kind is known to be iterable. False of a plugin: only it knows, when it is open. */
+bool spec_dataset_is_iterable(const struct spec_dataset *dataset);
+
 /* `base`: absolute directory for relative paths; NULL: relative paths are refused. */
 int _nodiscard_ spec_from_value(const struct value *v, const char *base, struct dl_spec *ret,
                                 struct dl_error *err);
@@ -167,6 +172,13 @@ int _nodiscard_ spec_from_value(const struct value *v, const char *base, struct 
  */
 int _nodiscard_ spec_check_length(const struct dl_spec *spec, uint64_t length,
                                   struct dl_error *err);
+
+/*
+ * What an iterable dataset refuses: every sampler but sequential. spec_from_value() has asked where
+ * the spec says that the dataset is iterable; to be called when a plugin turned out to be. -EINVAL
+ * with path, value and remedy.
+ */
+int _nodiscard_ spec_check_iterable(const struct dl_spec *spec, struct dl_error *err);
 
 /* Canonical form; the seed is in it only if has_seed. -ENOMEM. */
 int _nodiscard_ spec_to_value(const struct dl_spec *spec, struct value *ret);

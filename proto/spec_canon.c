@@ -47,6 +47,47 @@ static int write_floats(const double *numbers, uint32_t n, struct value *v)
     return 0;
 }
 
+static int write_strings(char *const *texts, uint32_t n, struct value *v)
+{
+    v->type = VALUE_ARRAY;
+    for (uint32_t i = 0; i < n; i++) {
+        struct value *item;
+        int r = value_push(v, &item);
+        if (r == 0)
+            r = value_make_string(item, texts[i]);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+static int write_paths(const struct spec_dataset *dataset, struct value *v)
+{
+    v->type = VALUE_ARRAY;
+    for (uint32_t i = 0; i < dataset->n_files; i++) {
+        struct value *item;
+        int r = value_push(v, &item);
+        if (r == 0)
+            r = value_make_string(item, dataset->files[i].path);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+static int write_size(const struct spec_image *image, struct value *v)
+{
+    const uint64_t size[] = {image->height, image->width};
+    return write_uints(size, ARRAY_SIZE(size), v);
+}
+
+static int write_number(double number, struct value *v)
+{
+    v->type = VALUE_FLOAT;
+    v->number = number;
+    return 0;
+}
+
 static int write_parts(const struct spec_dataset *dataset, struct value *v)
 {
     return dataset->lengths ? write_uints(dataset->lengths, dataset->n_parts, v)
@@ -99,7 +140,22 @@ static int write_key(const struct dl_spec *spec, const struct spec_key *key, str
     case KEY_DURATION:
         return write_duration(spec, key, v);
     case KEY_PATH:
-        return value_make_string(v, spec->dataset.files[0].path);
+        return value_make_string(v, spec_key_in(key, "collate") ? spec->collate.path
+                                                                : spec->dataset.files[0].path);
+    case KEY_PATHS:
+        return write_paths(&spec->dataset, v);
+    case KEY_FIELD_NAME:
+        return value_make_string(v, spec->dataset.field);
+    case KEY_SIZE:
+        return write_size(&spec->dataset.image, v);
+    case KEY_NUMBER:
+        return write_number(*spec_numbers_at(spec, key), v);
+    case KEY_RANGE:
+        return write_floats(spec_numbers_at(spec, key), 2, v);
+    case KEY_LEAVES:
+        return write_strings(spec->collate.fields, spec->collate.n_fields, v);
+    case KEY_VALUE:
+        return value_copy(spec_value_at(spec, key), v);
     case KEY_FILES:
         return write_files(&spec->dataset, v);
     case KEY_DTYPE:
@@ -140,7 +196,15 @@ static bool present(const struct dl_spec *spec, const struct spec_key *key)
         return spec->has_seed;
     if (key->type == KEY_DTYPE && !spec->dataset.dtype)
         return false; /* tokens of a .npy file */
-    return !key->kinds || key->kinds & 1U << spec_section_kind(spec, key->section);
+    if (key->type == KEY_SIZE && !spec->dataset.image.height)
+        return false;
+    if (key->type == KEY_LEAVES && !spec->collate.fields)
+        return false;
+    if (strcmp(key->key, "iterable") == 0 && !spec->dataset.iterable)
+        return false; /* or ranges would lose the fingerprint that saved states know them by */
+    if (key->kinds && !(key->kinds & 1U << spec_section_kind(spec, key->section)))
+        return false;
+    return !spec_without_meaning(spec, key);
 }
 
 static int write_dataset(const struct spec_dataset *dataset, struct value *v)

@@ -1,6 +1,6 @@
 /*
- * The dataset's own keys: files, path, dtype, shape. Paths are joined and normalised as text alone:
- * the spec is read where the files need not be.
+ * The dataset's own keys: files, path, paths, dtype, shape. Paths are joined and normalised as text
+ * alone: the spec is read where the files need not be.
  */
 #include "proto/spec_table.h"
 #include "proto/tree.h"
@@ -63,16 +63,23 @@ static int resolve_path(const struct spec_reading *rd, const char *place, const 
 }
 
 /* Batches are addressed as "pair.0": a dot in a field's name would be another level. */
-static bool good_field(const char *field)
+bool spec_good_field(const char *field, size_t len)
 {
-    size_t len = strlen(field);
-
-    if (len == 0 || len > DL_MAX_NAME_BYTES || strchr(field, '.'))
+    if (len == 0 || len > DL_MAX_NAME_BYTES || memchr(field, '.', len))
         return false;
-    for (const uint8_t *c = (const uint8_t *)field; *c; c++)
+    for (const uint8_t *c = (const uint8_t *)field; len > 0; c++, len--)
         if (*c < 0x20 || *c == 0x7F || (c[0] == 0xC2 && c[1] < 0xA0))
             return false;
     return true;
+}
+
+static int refuse_field(const struct spec_reading *rd, const struct spec_key *key,
+                        const struct value *v)
+{
+    return spec_refuse(rd, key, v,
+                       "is not a field's name: 1 to %" PRIu64
+                       " bytes without dots and control characters",
+                       DL_MAX_NAME_BYTES);
 }
 
 static int compare_fields(const void *a, const void *b)
@@ -110,8 +117,43 @@ int spec_read_path(struct spec_reading *rd, const struct spec_key *key, const st
     char place[DL_ERROR_PATH_MAX];
 
     spec_place(rd, key, place);
+    if (spec_key_in(key, "collate"))
+        return resolve_path(rd, place, v, &rd->spec->collate.path);
     int r = alloc_files(rd, 1);
     return r < 0 ? r : add_file(rd, place, NULL, v);
+}
+
+int spec_read_paths(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
+{
+    char paths[DL_ERROR_PATH_MAX], place[DL_ERROR_PATH_MAX];
+
+    if (v->type == VALUE_STRING)
+        return spec_read_path(rd, key, v);
+    if (v->type != VALUE_ARRAY || v->count < key->min)
+        return spec_refuse(rd, key, v, "is neither a path nor a list of paths%s%s",
+                           v->type == VALUE_ARRAY ? ": it is empty" : "", spec_quote_hint(v));
+    spec_place(rd, key, paths);
+    if (v->count > key->max)
+        return dl_error_set(rd->err, EINVAL, paths,
+                            "%" PRIu32 " paths are above the maximum of %" PRIu64
+                            "; write patterns with *",
+                            v->count, key->max);
+    int r = alloc_files(rd, v->count);
+    for (uint32_t i = 0; r == 0 && i < v->count; i++) {
+        spec_place_item(paths, i, place);
+        r = add_file(rd, place, NULL, &v->items[i]);
+    }
+    return r;
+}
+
+int spec_read_field_name(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
+{
+    if (v->type != VALUE_STRING)
+        return spec_refuse(rd, key, v, "is not a string%s", spec_quote_hint(v));
+    if (!spec_good_field(v->string, strlen(v->string)))
+        return refuse_field(rd, key, v);
+    rd->spec->dataset.field = strdup(v->string);
+    return rd->spec->dataset.field ? 0 : spec_no_memory(rd);
 }
 
 int spec_read_files(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
@@ -132,11 +174,8 @@ int spec_read_files(struct spec_reading *rd, const struct spec_key *key, const s
     for (uint32_t i = 0; r == 0 && i < v->count; i++) {
         const struct value *item = &v->items[i];
         struct value name = {.type = VALUE_STRING, .string = item->key};
-        if (!good_field(item->key))
-            return spec_refuse(rd, key, &name,
-                               "is not a field's name: 1 to %" PRIu64
-                               " bytes without dots and control characters",
-                               DL_MAX_NAME_BYTES);
+        if (!spec_good_field(item->key, strlen(item->key)))
+            return refuse_field(rd, key, &name);
         spec_place_below(files, item->key, place);
         r = add_file(rd, place, item->key, item);
     }

@@ -1,7 +1,7 @@
 /*
- * Datasets made of datasets: concat, subset, split. A dataset that stands in another one is read by
- * the same rows as the spec's own, so that it has the same keys, defaults and messages; only the
- * place that they name is longer.
+ * Datasets made of datasets: concat, chain, subset, split. A dataset that stands in another one is
+ * read by the same rows as the spec's own, so that it has the same keys, defaults and messages;
+ * only the place that they name is longer.
  */
 #include "proto/spec_table.h"
 
@@ -23,6 +23,8 @@ void spec_dataset_deinit(struct spec_dataset *dataset)
     free(dataset->indices);
     free(dataset->lengths);
     free(dataset->fractions);
+    free(dataset->field);
+    value_deinit(&dataset->config);
     *dataset = (struct spec_dataset){0};
 }
 
@@ -39,14 +41,46 @@ static int alloc_datasets(struct spec_reading *rd, uint32_t n)
     return rd->spec->dataset.datasets ? 0 : spec_no_memory(rd);
 }
 
+bool spec_dataset_is_iterable(const struct spec_dataset *dataset)
+{
+    return dataset->kind == DATASET_CHAIN || dataset->kind == DATASET_TAR ||
+           (dataset->kind == DATASET_RANGE && dataset->iterable);
+}
+
+/* As ChainDataset and ConcatDataset have it. What a plug-in is, is known when it is open. */
+static int check_part(const struct spec_reading *rd, const char *place,
+                      const struct spec_dataset *part)
+{
+    enum dataset_kind outer = rd->spec->dataset.kind;
+    const char *kind = dataset_kind_name(part->kind);
+    bool iterable = spec_dataset_is_iterable(part);
+
+    if (part->kind == DATASET_PLUGIN || iterable == (outer == DATASET_CHAIN))
+        return 0;
+    if (outer == DATASET_CHAIN)
+        return dl_error_set(rd->err, EINVAL, place,
+                            "%s is map-style%s; chain takes iterable datasets, concat map-style "
+                            "ones",
+                            kind, part->kind == DATASET_RANGE ? " without iterable: true" : "");
+    if (outer == DATASET_CONCAT)
+        return dl_error_set(rd->err, EINVAL, place,
+                            "%s is iterable; concat takes map-style datasets, chain iterable ones",
+                            kind);
+    return dl_error_set(rd->err, EINVAL, place,
+                        "%s is iterable and has no indices; %s takes a map-style dataset", kind,
+                        dataset_kind_name(outer));
+}
+
 static int add_dataset(struct spec_reading *rd, const char *place, const struct value *v)
 {
     struct spec_dataset *dataset = &rd->spec->dataset;
+    struct spec_dataset *part = &dataset->datasets[dataset->n_datasets];
 
-    int r = spec_read_inner(rd, place, v, &dataset->datasets[dataset->n_datasets]);
-    if (r == 0)
-        dataset->n_datasets++;
-    return r;
+    int r = spec_read_inner(rd, place, v, part);
+    if (r < 0)
+        return r;
+    dataset->n_datasets++;
+    return check_part(rd, place, part);
 }
 
 int spec_read_dataset(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
@@ -204,5 +238,5 @@ int spec_check_dataset(struct spec_reading *rd)
                             "%" PRIu32 " is none of the %" PRIu32 " parts, which count from 0",
                             dataset->part, dataset->n_parts);
     }
-    return 0;
+    return spec_check_image(rd);
 }

@@ -126,9 +126,21 @@ int spec_check_sampler(struct spec_reading *rd)
     const struct dl_spec *spec = rd->spec;
 
     int r = spec->sampler == SAMPLER_WEIGHTED ? check_weighted(spec, rd->err) : 0;
+    if (r == 0 && spec_dataset_is_iterable(&spec->dataset))
+        return spec_check_iterable(spec, rd->err);
     if (r == 0 && spec->dataset.kind == DATASET_RANGE)
         r = spec_check_length(spec, spec->dataset.length, rd->err);
     return r;
+}
+
+int spec_check_iterable(const struct dl_spec *spec, struct dl_error *err)
+{
+    if (spec->sampler == SAMPLER_SEQUENTIAL)
+        return 0;
+    return dl_error_set(err, EINVAL, "sampler.kind",
+                        "\"%s\" has no meaning, as the dataset is iterable: samples come in its "
+                        "own order; leave sampler out, or shuffle in the dataset (tar: shuffle)",
+                        sampler_kind_name(spec->sampler));
 }
 
 int spec_check_length(const struct dl_spec *spec, uint64_t length, struct dl_error *err)

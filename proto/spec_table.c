@@ -8,6 +8,12 @@
 #define MAX(name)     DL_BOUND_##name
 #define KIND(name)    (1U << DATASET_##name)
 #define SAMPLER(name) (1U << SAMPLER_##name)
+#define COLLATE(name) (1U << COLLATE_##name)
+#define IMAGES        (KIND(IMAGEFOLDER) | KIND(TAR))
+#define BIT(number)   (1U << (number))
+#define NOT_DECODED                                                               \
+    "has no meaning with decode: false, which leaves images as they are stored; " \
+    "leave out one of them"
 #define ANY_KIND      0
 #define FIELD(member) offsetof(struct dl_spec, member), sizeof(((struct dl_spec *)NULL)->member)
 #define NO_FIELD      0, 0
@@ -39,6 +45,19 @@ static const struct {
     const char *remedy;
 } notes[] = {
 #define NOTE(section, key, value, remedy) {section, key, value, remedy},
+#include "proto/spec.def"
+};
+
+static const struct {
+    const char *section;
+    const char *key;
+    const char *other;
+    const char *words;
+    uint32_t kinds;
+    uint32_t numbers;
+} onlys[] = {
+#define ONLY(section, key, kinds, other, numbers, words) \
+    {section, key, other, words, kinds, numbers},
 #include "proto/spec.def"
 };
 
@@ -101,7 +120,26 @@ uint32_t spec_section_kind(const struct dl_spec *spec, const char *section)
 {
     if (strcmp(section, "dataset") == 0)
         return spec->dataset.kind;
+    if (strcmp(section, "collate") == 0)
+        return spec->collate.kind;
     return strcmp(section, "sampler") == 0 ? spec->sampler : 0;
+}
+
+const char *spec_without_meaning(const struct dl_spec *spec, const struct spec_key *key)
+{
+    uint32_t kind = spec_section_kind(spec, key->section);
+
+    for (size_t i = 0; i < ARRAY_SIZE(onlys); i++) {
+        if (strcmp(onlys[i].section, key->section) != 0 || strcmp(onlys[i].key, key->key) != 0 ||
+            (onlys[i].kinds && !(onlys[i].kinds & 1U << kind)))
+            continue;
+        const struct spec_key *other = spec_key_find(onlys[i].section, onlys[i].other);
+        /* Of a number that has no bit, it matters only that it is no small one. */
+        uint64_t number = min_u64(spec_field_get(spec, other), 31);
+        if (!(onlys[i].numbers & 1U << number))
+            return onlys[i].words;
+    }
+    return NULL;
 }
 
 const char *spec_fallback(const struct dl_spec *spec, const struct spec_key *key)
@@ -119,7 +157,7 @@ const char *spec_note(const struct spec_key *key, const char *shown)
 {
     for (size_t i = 0; i < ARRAY_SIZE(notes); i++)
         if (strcmp(notes[i].section, key->section) == 0 && strcmp(notes[i].key, key->key) == 0 &&
-            strcmp(notes[i].value, shown) == 0)
+            (strcmp(notes[i].value, shown) == 0 || strcmp(notes[i].value, "<") == 0))
             return notes[i].remedy;
     return NULL;
 }

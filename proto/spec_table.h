@@ -28,6 +28,13 @@ enum key_type {
     KEY_DATASETS,
     KEY_MEMBERS,
     KEY_PARTS,
+    KEY_PATHS,
+    KEY_FIELD_NAME,
+    KEY_SIZE,   /* stored in two fields, of which the row has the first */
+    KEY_NUMBER, /* double */
+    KEY_RANGE,  /* double[2] */
+    KEY_LEAVES,
+    KEY_VALUE, /* struct value */
 };
 
 struct spec_key {
@@ -36,7 +43,7 @@ struct spec_key {
     enum key_type type;
     uint32_t offset; /* of the field in struct dl_spec */
     uint32_t size;   /* of the field in bytes; 0 = none: a CHOICE or BOOL has one value only */
-    uint32_t kinds;  /* mask of 1 << the kind of dataset or sampler; 0 = whatever it is */
+    uint32_t kinds;  /* mask of 1 << the section's kind; 0 = whatever it is */
     uint64_t min, max;
     const char *fallback; /* may be NULL */
     const char *values;
@@ -51,13 +58,17 @@ const struct spec_key *spec_key_find(const char *section, const char *key);
 bool spec_section_exists(const char *section);
 bool spec_key_is_later(const char *section, const char *key);
 
-/* Of the section's kinds: the spec's dataset, or sampler. 0: not known yet, or it has none. */
+/* Of the section's kinds: the spec's dataset, sampler or collate. 0: not known yet, or none. */
 uint32_t spec_section_kind(const struct dl_spec *spec, const char *section);
+
+/* Why the key, which the section's kind has, says nothing beside the keys before it; NULL: it does.
+ */
+const char *spec_without_meaning(const struct dl_spec *spec, const struct spec_key *key);
 
 /* What the absent key means in this spec; NULL: see the row. */
 const char *spec_fallback(const struct dl_spec *spec, const struct spec_key *key);
 
-/* What is to be said of a number that is out of range, given as shown; NULL: nothing special. */
+/* What is to be said of an integer below the least, given as shown; NULL: nothing special. */
 const char *spec_note(const struct spec_key *key, const char *shown);
 
 /* What to write here for PyTorch's word; NULL when it is none. */
@@ -93,7 +104,7 @@ static inline bool spec_key_in(const struct spec_key *key, const char *section)
 enum { SPEC_PATH_MAX = 64 };
 void spec_key_path(const struct spec_key *key, char ret[static SPEC_PATH_MAX]);
 
-/* A number field of the spec by its row. `spec` has the row's field. */
+/* A number field of the spec by its row, which is no NUMBER. `spec` has the row's field. */
 uint64_t spec_field_get(const struct dl_spec *spec, const struct spec_key *key);
 void spec_field_set(struct dl_spec *spec, const struct spec_key *key, uint64_t n);
 
@@ -129,10 +140,38 @@ int _nodiscard_ spec_read_files(struct spec_reading *rd, const struct spec_key *
                                 const struct value *v);
 int _nodiscard_ spec_read_path(struct spec_reading *rd, const struct spec_key *key,
                                const struct value *v);
+int _nodiscard_ spec_read_paths(struct spec_reading *rd, const struct spec_key *key,
+                                const struct value *v);
+int _nodiscard_ spec_read_field_name(struct spec_reading *rd, const struct spec_key *key,
+                                     const struct value *v);
 int _nodiscard_ spec_read_dtype(struct spec_reading *rd, const struct spec_key *key,
                                 const struct value *v);
 int _nodiscard_ spec_read_shape(struct spec_reading *rd, const struct spec_key *key,
                                 const struct value *v);
+
+/* Numbers that are no integers, of images and of collate (spec_numbers.c). */
+int _nodiscard_ spec_read_number(struct spec_reading *rd, const struct spec_key *key,
+                                 const struct value *v);
+int _nodiscard_ spec_read_range(struct spec_reading *rd, const struct spec_key *key,
+                                const struct value *v);
+int _nodiscard_ spec_read_size(struct spec_reading *rd, const struct spec_key *key,
+                               const struct value *v);
+
+/* A field of the spec that is no integer, by its row: KEY_NUMBER: one, KEY_RANGE: two; KEY_VALUE.
+ */
+const double *spec_numbers_at(const struct dl_spec *spec, const struct spec_key *key);
+const struct value *spec_value_at(const struct dl_spec *spec, const struct spec_key *key);
+
+/* What is handed on as it is, and the leaves that collate is about (spec_collate.c). */
+int _nodiscard_ spec_read_value(struct spec_reading *rd, const struct spec_key *key,
+                                const struct value *v);
+int _nodiscard_ spec_read_leaves(struct spec_reading *rd, const struct spec_key *key,
+                                 const struct value *v);
+void spec_collate_deinit(struct spec_collate *collate);
+
+/* Whether it can be a field's name: 1 to DL_MAX_NAME_BYTES bytes without dots, control characters.
+ */
+bool spec_good_field(const char *field, size_t len);
 
 /* The sampler's own (spec_sampler.c), and what no single key of it can know. */
 int _nodiscard_ spec_read_indices(struct spec_reading *rd, const struct spec_key *key,
@@ -140,6 +179,9 @@ int _nodiscard_ spec_read_indices(struct spec_reading *rd, const struct spec_key
 int _nodiscard_ spec_read_weights(struct spec_reading *rd, const struct spec_key *key,
                                   const struct value *v);
 int _nodiscard_ spec_check_sampler(struct spec_reading *rd);
+
+/* What no single key of images can know (spec_numbers.c); fills in the transform. */
+int _nodiscard_ spec_check_image(struct spec_reading *rd);
 
 /* Reading what datasets made of datasets have (spec_nested.c). */
 int _nodiscard_ spec_read_dataset(struct spec_reading *rd, const struct spec_key *key,

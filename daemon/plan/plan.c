@@ -28,7 +28,8 @@ struct plan_params plan_params_of(const struct dl_spec *spec, uint64_t length)
 {
     static const enum plan_order orders[] = {
         [ORDER_TORCH] = PLAN_TORCH, [ORDER_NATIVE] = PLAN_NATIVE};
-    bool ordered = spec->sampler == SAMPLER_SEQUENTIAL || spec->sampler == SAMPLER_INDICES;
+    bool ordered = spec->sampler == SAMPLER_SEQUENTIAL || spec->sampler == SAMPLER_INDICES ||
+                   spec->sampler == SAMPLER_CLIENT;
 
     return (struct plan_params){
         .length = length,

@@ -158,6 +158,10 @@ static int find_loader(void *context, struct session *session, const struct valu
         return dl_error_set(err, ESHUTDOWN, "", "the daemon is shutting down");
     if ((r = spec_from_value(spec_value, base, &spec, err)) < 0)
         return r;
+    if (spec.workers == 0)
+        return dl_error_set(err, EINVAL, "workers.count",
+                            "0 loads in the client's own process, which the daemon has no part "
+                            "in; give 1 or more");
     if (!value_get(spec_value, "name"))
         find_free_name(d, session_uid(session), &spec);
     entry = find(d, session_uid(session), spec.name);

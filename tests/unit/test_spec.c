@@ -23,6 +23,9 @@ static void test_defaults(void **state)
     assert_int_equal(spec.shard, SHARD_STRIDED);
     assert_true(spec.even);
     assert_false(spec.has_seed);
+    assert_int_equal(spec.collate.kind, COLLATE_DEFAULT);
+    assert_false(spec.dataset.iterable || spec.dataset.divide);
+    assert_true(spec.in_order);
     assert_int_equal(spec.workers, 2);
     assert_int_equal(spec.prefetch, 2);
     assert_int_equal(spec.timeout_ns, 0);
@@ -392,7 +395,8 @@ static const char nested_canonical[] =
     "collate: {kind: default}\n"
     "shard: {mode: strided, even: true}\n"
     "seed: 3\n"
-    "workers: {count: 2, prefetch: 2, timeout: 0s, retries: 2, on_error: raise}\n"
+    "workers: {count: 2, prefetch: 2, timeout: 0s, retries: 2, on_error: raise, "
+    "in_order: true}\n"
     "memory: {limit: 1073741824, pin: false, writable: false}\n";
 
 static void expect_canonical(const char *text, const char *want_text)
@@ -429,7 +433,8 @@ static void test_canonical_form(void **state)
         "collate: {kind: default}\n"
         "shard: {mode: strided, even: false}\n"
         "seed: 42\n"
-        "workers: {count: 5, prefetch: 3, timeout: 30s, retries: 0, on_error: raise}\n"
+        "workers: {count: 5, prefetch: 3, timeout: 30s, retries: 0, on_error: raise, "
+        "in_order: true}\n"
         "memory: {limit: 268435456, pin: false, writable: true}\n";
 
     expect_canonical(full_text, want_text);
@@ -608,7 +613,8 @@ static void test_table(void **state)
                            keys[i].type == KEY_PATH || keys[i].type == KEY_SHAPE ||
                            keys[i].type == KEY_INDICES || keys[i].type == KEY_WEIGHTS ||
                            keys[i].type == KEY_DATASET || keys[i].type == KEY_DATASETS ||
-                           keys[i].type == KEY_MEMBERS || keys[i].type == KEY_PARTS;
+                           keys[i].type == KEY_MEMBERS || keys[i].type == KEY_PARTS ||
+                           keys[i].type == KEY_PATHS || keys[i].type == KEY_LEAVES;
         /* What is stored nowhere must have a fallback to show in the canonical form. */
         assert_true(keys[i].size || stores_more || keys[i].fallback);
         assert_int_equal(spec_section_exists(keys[i].section), keys[i].section[0] != '\0');

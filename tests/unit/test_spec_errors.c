@@ -5,6 +5,10 @@
 #include <errno.h>
 #include <stdio.h>
 
+#define KINDS                                                                                  \
+    "range, idx, npy, records, tokens, concat, subset, split, chain, text, imagefolder, tar, " \
+    "plugin"
+
 struct refusal {
     const char *text;
     const char *path;
@@ -47,8 +51,7 @@ static void test_shape_of_spec(void **state)
         {"{}", "dataset", "missing; for example dataset: {kind: range, length: 100}"},
         {"dataset: null", "dataset", "null is not a mapping"},
         {"dataset: range", "dataset", "\"range\" is not a mapping"},
-        {"dataset: {}", "dataset.kind",
-         "missing; give one of range, idx, npy, records, tokens, concat, subset, split"},
+        {"dataset: {}", "dataset.kind", "missing; give one of " KINDS},
         {"colour: red", "colour", unknown},
         {"datset: {}", "datset", near_miss},
         {"'': 1", "", unknown},
@@ -60,28 +63,27 @@ static void test_shape_of_spec(void **state)
 }
 
 static const struct refusal dataset_refusals[] = {
-    {"{kind: 5}", "dataset.kind",
-     "5 is not one of range, idx, npy, records, tokens, concat, subset, split"},
+    {"{kind: 5}", "dataset.kind", "5 is not one of " KINDS},
     {"{kind: recods, x: 1}", "dataset.kind",
-     "\"recods\" is not one of range, idx, npy, records, tokens, concat, subset, split; did you "
+     "\"recods\" is not one of " KINDS "; did you "
      "mean records?"},
-    {"{kind: text, path: x}", "dataset.kind",
-     "\"text\" is not supported by this version; it has range, idx, npy, records, tokens, concat, "
-     "subset, split"},
+    {"{kind: python, path: x}", "dataset.kind",
+     "\"python\" is not supported by this version; it has " KINDS},
     {"{kimd: range, length: 1}", "dataset.kimd",
-     "unknown key; did you mean kind? dataset takes kind, length, files, path, dtype, shape, "
-     "offset, sequence_length, stride, widen, datasets, dataset, indices, parts, part, seed"},
-    {"{length: 1}", "dataset.kind",
-     "missing; give one of range, idx, npy, records, tokens, concat, subset, split"},
+     "unknown key; did you mean kind? dataset takes kind, length, iterable, divide, files, "
+     "path, root, paths, shards, dtype, shape, offset, sequence_length, stride, widen, datasets, "
+     "dataset, indices, parts, part, seed, format, field, tokenizer, max_length, shuffle, decode, "
+     "size, transform, resize, flip, scale, aspect, layout, config"},
+    {"{length: 1}", "dataset.kind", "missing; give one of " KINDS},
     {"{kind: range}", "dataset.length", "missing; a dataset of kind range needs it"},
     {"{kind: range, length: -1}", "dataset.length", "-1 is not a non-negative integer"},
     {"{kind: range, length: 1.0}", "dataset.length", "1.0 is not a non-negative integer"},
     {"{kind: range, length: 9223372036854775808}", "dataset.length",
      "9223372036854775808 is above the maximum of 9223372036854775807"},
     {"{kind: range, length: 1, files: x}", "dataset.files",
-     "not a key of a dataset of kind range; it takes kind, length"},
+     "not a key of a dataset of kind range; it takes kind, length, iterable, divide"},
     {"{kind: range, length: 1, lenght: 2}", "dataset.lenght",
-     "unknown key; did you mean length? dataset takes kind, length"},
+     "unknown key; did you mean length? dataset takes kind, length, iterable, divide"},
     {"{kind: idx}", "dataset.files", "missing; a dataset of kind idx needs it"},
     {"{kind: idx, files: {}}", "dataset.files",
      "a mapping is neither a mapping of fields to files nor one path: it is empty"},
@@ -152,17 +154,16 @@ static const struct refusal nested_refusals[] = {
     {"{kind: concat, datasets: [{kind: records, path: x, dtype: int8, shape: [1, 0]}]}",
      "dataset.datasets.0.shape.1", "0 is not a positive integer"},
     {"{kind: concat, datasets: [{kind: range, length: 1, files: x}]}", "dataset.datasets.0.files",
-     "not a key of a dataset of kind range; it takes kind, length"},
+     "not a key of a dataset of kind range; it takes kind, length, iterable, divide"},
     {"{kind: concat, datasets: [5]}", "dataset.datasets.0", "5 is not a mapping"},
     {IN_SUBSET("{kind: concat, datasets: [{kind: range, length: -1}]}"),
      "dataset.dataset.datasets.0.length", "-1 is not a non-negative integer"},
     {IN_SUBSET(IN_SUBSET(IN_SUBSET("{kind: xyz}"))), "dataset.dataset.dataset.dataset.kind",
-     "\"xyz\" is not one of range, idx, npy, records, tokens, concat, subset, split"},
+     "\"xyz\" is not one of " KINDS},
     {IN_SUBSET("{kind: range, lenght: 5}"), "dataset.dataset.lenght",
-     "unknown key; did you mean length? dataset takes kind, length"},
+     "unknown key; did you mean length? dataset takes kind, length, iterable, divide"},
     {IN_SUBSET("x.npy"), "dataset.dataset", "\"x.npy\" is not a mapping"},
-    {IN_SUBSET("{}"), "dataset.dataset.kind",
-     "missing; give one of range, idx, npy, records, tokens, concat, subset, split"},
+    {IN_SUBSET("{}"), "dataset.dataset.kind", "missing; give one of " KINDS},
 
     {"{kind: concat}", "dataset.datasets", "missing; a dataset of kind concat needs it"},
     {"{kind: concat, datasets: []}", "dataset.datasets",
@@ -295,7 +296,7 @@ static void test_too_much(void **state)
         assert_int_equal(value_set_string(item, "files", path), 0);
     }
     expect_too_much(&paths, "dataset",
-                    "with its defaults and whole paths, the spec has 805026 bytes, above the "
+                    "with its defaults and whole paths, the spec has 805036 bytes, above the "
                     "maximum of 786432; list fewer indices or files");
 }
 
@@ -308,13 +309,13 @@ static const struct refusal key_refusals[] = {
     {"name: \xC3\xA9", "name", "\"\xC3\xA9\" is not a name: 1 to 128 letters, digits and . _ - /"},
     {"sampler: 5", "sampler", "5 is not a mapping"},
     {"sampler: {kind: radnom}", "sampler.kind",
-     "\"radnom\" is not one of sequential, random, subset_random, weighted, indices; did you mean "
-     "random?"},
+     "\"radnom\" is not one of sequential, random, subset_random, weighted, indices, client; did "
+     "you "
+     "mean random?"},
     {"sampler: {kind: true}", "sampler.kind",
-     "true is not one of sequential, random, subset_random, weighted, indices"},
-    {"sampler: {kind: client}", "sampler.kind",
-     "\"client\" is not supported by this version; it has sequential, random, subset_random, "
-     "weighted, indices"},
+     "true is not one of sequential, random, subset_random, weighted, indices, client"},
+    {"sampler: {kind: client, indices: [0]}", "sampler.indices",
+     "not a key of a sampler of kind client; it takes kind"},
     {"sampler: {kind: random, replacement: 1}", "sampler.replacement", "1 is not true or false"},
     {"sampler: {kind: random, num_samples: 0}", "sampler.num_samples",
      "0 is not a positive integer; null takes as many as there are"},
@@ -396,11 +397,11 @@ static const struct refusal key_refusals[] = {
     {"batch: {drop_last: yes}", "batch.drop_last", "\"yes\" is not true or false"},
     {"batch: {size: null, drop_last: true}", "batch.drop_last",
      "true has no meaning with batch.size: null; leave out one of them"},
-    {"collate: {kind: pad, value: 0}", "collate.kind",
-     "\"pad\" is not supported by this version; it has default"},
+    {"collate: {kind: pack, value: 0}", "collate.kind",
+     "\"pack\" is not supported by this version; it has default, pad, none, plugin"},
     {"collate: {kind: defualt}", "collate.kind",
-     "\"defualt\" is not one of default; did you mean default?"},
-    {"collate: {value: 0}", "collate.value", "unknown key; collate takes kind"},
+     "\"defualt\" is not one of default, pad, none, plugin; did you mean default?"},
+    {"collate: {value: 0}", "collate.value", "not a key of collate of kind default; it takes kind"},
     {"shard: {mode: dispatch}", "shard.mode",
      "\"dispatch\" is not supported by this version; it has strided"},
     {"shard: {even: null}", "shard.even", "null is not true or false"},
@@ -414,13 +415,18 @@ static const struct refusal key_refusals[] = {
     {"seeds: 1", "seeds",
      "unknown key; did you mean seed? a loader spec takes name, dataset, sampler, batch, "
      "collate, shard, seed, workers, memory"},
-    {"workers: {count: 0}", "workers.count",
-     "0 (loading in the client's own process) is not supported by this version; "
-     "give 1 or more, or load without a daemon by dlctl check"},
-    {"workers: {count: -1}", "workers.count", "-1 is not a positive integer"},
-    {"workers: {count: null}", "workers.count", "null is not a positive integer"},
+    {"workers: {count: -1}", "workers.count",
+     "-1 is not a non-negative integer; 0 loads in the client's own process, without workers"},
+    {"workers: {count: null}", "workers.count", "null is not a non-negative integer"},
+    {"workers: {count: 0, prefetch: 2}", "workers.prefetch",
+     "2 could only be given with worker processes, which load ahead; let workers.count be above "
+     "0, or leave prefetch out"},
+    {"workers: {count: 0, timeout: 0}", "workers.timeout",
+     "0 could only be given with worker processes, which can be stopped; let workers.count be "
+     "above 0, or leave timeout out"},
     {"workers: {count: 257}", "workers.count", "257 is above the maximum of 256"},
-    {"workers: {prefetch: 0}", "workers.prefetch", "0 is not a positive integer"},
+    {"workers: {prefetch: 0}", "workers.prefetch",
+     "0 is not a positive integer; 1 loads one batch ahead for each worker"},
     {"workers: {prefetch: 1025}", "workers.prefetch", "1025 is above the maximum of 1024"},
     {"workers: {retries: -1}", "workers.retries", "-1 is not a non-negative integer"},
     {"workers: {retries: 101}", "workers.retries", "101 is above the maximum of 100"},
@@ -428,15 +434,16 @@ static const struct refusal key_refusals[] = {
      "\"skip\" is not supported by this version; it has raise"},
     {"workers: {on_error: rise}", "workers.on_error",
      "\"rise\" is not one of raise; did you mean raise?"},
-    {"workers: {in_order: true}", "workers.in_order",
+    {"workers: {in_order: 1}", "workers.in_order", "1 is not true or false"},
+    {"workers: {init: x}", "workers.init",
      "not supported by this version; workers takes count, prefetch, timeout, retries, "
-     "on_error"},
+     "on_error, in_order"},
     {"workers: {timeout: 5 parsecs}", "workers.timeout",
      "\"5 parsecs\" is not a duration, such as 30s, 500ms or 2min; 0 is none"},
     {"workers: {timeout: -1}", "workers.timeout",
-     "-1 is not a duration, such as 30s, 500ms or 2min; 0 is none"},
+     "-1 is not a non-negative duration, such as 30s, 500ms or 2min; 0 is none"},
     {"workers: {timeout: -0.5}", "workers.timeout",
-     "-0.5 is not a duration, such as 30s, 500ms or 2min; 0 is none"},
+     "-0.5 is not a non-negative duration, such as 30s, 500ms or 2min; 0 is none"},
     {"workers: {timeout: .nan}", "workers.timeout",
      "nan is not a duration, such as 30s, 500ms or 2min; 0 is none"},
     {"workers: {timeout: .inf}", "workers.timeout",
@@ -456,7 +463,7 @@ static const struct refusal key_refusals[] = {
     {"memory: {limit: 256M}", "memory.limit",
      "\"256M\" is not a size in bytes, such as 4096, 256MiB or 1GiB"},
     {"memory: {limit: -1}", "memory.limit",
-     "-1 is not a size in bytes, such as 4096, 256MiB or 1GiB"},
+     "-1 is not a non-negative size in bytes, such as 4096, 256MiB or 1GiB"},
     {"memory: {limit: 1.5}", "memory.limit",
      "1.5 is not a size in bytes, such as 4096, 256MiB or 1GiB"},
     {"memory: {limit: 9999999999TiB}", "memory.limit",
@@ -490,6 +497,10 @@ static const char *dataset_with(const struct spec_key *key)
         {DATASET_SUBSET, "{kind: subset, dataset: {kind: range, length: 1}, indices: [0]}"},
         {DATASET_SPLIT, "{kind: split, dataset: {kind: range, length: 1}, parts: [1], part: 0, "
                         "seed: 1}"},
+        {DATASET_TAR, "{kind: tar, shards: x}"},
+        {DATASET_IMAGEFOLDER, "{kind: imagefolder, root: x}"},
+        {DATASET_TEXT, "{kind: text, paths: x, tokenizer: bytes}"},
+        {DATASET_PLUGIN, "{kind: plugin, path: x}"},
     };
     for (size_t i = 0; i < ARRAY_SIZE(datasets) && strcmp(key->section, "dataset") == 0; i++)
         if (key->kinds & 1U << datasets[i].kind)
@@ -511,11 +522,15 @@ static void test_every_key_every_type(void **state)
         unsigned refused = 0;
         spec_key_path(&keys[i], path);
         const char *dataset = dataset_with(&keys[i]);
-        const char *sampler = strcmp(keys[i].section, "sampler") != 0 ? NULL
-                              : keys[i].kinds & 1U << SAMPLER_RANDOM  ? "random"
-                              : keys[i].kinds & 1U << SAMPLER_INDICES ? "indices"
-                              : keys[i].kinds                         ? "weighted"
-                                                                      : NULL;
+        if (keys[i].type == KEY_VALUE)
+            continue; /* anything */
+        const char *kind = strcmp(keys[i].section, "sampler") != 0 ? NULL
+                           : keys[i].kinds & 1U << SAMPLER_RANDOM  ? "random"
+                           : keys[i].kinds & 1U << SAMPLER_INDICES ? "indices"
+                           : keys[i].kinds                         ? "weighted"
+                                                                   : NULL;
+        if (strcmp(keys[i].section, "collate") == 0 && keys[i].kinds)
+            kind = keys[i].kinds & 1U << COLLATE_PAD ? "pad" : "plugin";
         for (size_t j = 0; j < ARRAY_SIZE(written); j++) {
             _cleanup_(value_deinit)
             struct value v = {0};
@@ -533,8 +548,8 @@ static void test_every_key_every_type(void **state)
                 section = &v.items[0];
             else if (keys[i].section[0])
                 assert_int_equal(value_set(&v, keys[i].section, &section), 0);
-            if (sampler)
-                assert_int_equal(value_set_string(section, "kind", sampler), 0);
+            if (kind)
+                assert_int_equal(value_set_string(section, "kind", kind), 0);
             assert_int_equal(value_set(section, keys[i].key, &child), 0);
             value_move(&wrong, child);
 

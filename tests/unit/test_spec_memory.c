@@ -73,7 +73,17 @@ static const char nested_text[] =
     " parts: [0.5, 0.5], part: 0, seed: 1}, {kind: split, dataset: {kind: range, length: 3},"
     " parts: [1, 2], part: 0, seed: 1}]}";
 
-static struct value parsed, records, nested;
+static const char kinds_text[] =
+    "dataset: {kind: chain, datasets: [{kind: tar, shards: [a, b]}, {kind: plugin, path: p.so,"
+    " config: {b: [1, x], a: 2}}]}\n"
+    "collate: {kind: pad, fields: [b, a.0]}\n";
+
+static const char plugin_text[] =
+    "dataset: {kind: concat, datasets: [{kind: text, paths: x}, {kind: imagefolder, root: x,"
+    " size: 8, transform: random_crop}]}\n"
+    "collate: {kind: plugin, path: p.so, config: {b: [1, x], a: 2}}\n";
+
+static struct value parsed, records, nested, kinds, plugin;
 static struct dl_spec spec;
 static struct dl_buffer packed;
 
@@ -110,6 +120,16 @@ static int read_records(struct dl_error *err)
 static int read_nested(struct dl_error *err)
 {
     return read_value(&nested, err);
+}
+
+static int read_kinds(struct dl_error *err)
+{
+    return read_value(&kinds, err);
+}
+
+static int read_plugin(struct dl_error *err)
+{
+    return read_value(&plugin, err);
 }
 
 static int unpack(struct dl_error *err)
@@ -186,10 +206,11 @@ static const struct {
     bool tells; /* fills err */
     int least;  /* allocations it makes at the least: a sweep that fails none proves nothing */
 } sweeps[] = {
-    {parse_text, true, 30},  {read_parsed, true, 10},  {read_records, true, 5},
-    {read_nested, true, 20}, {unpack, true, 30},       {pack, false, 1},
-    {canonical, false, 30},  {fingerprint, false, 20}, {differs, true, 60},
-    {copy, false, 30},       {build, false, 8},
+    {parse_text, true, 30},   {read_parsed, true, 10}, {read_records, true, 5},
+    {read_nested, true, 20},  {read_kinds, true, 20},  {read_plugin, true, 20},
+    {unpack, true, 30},       {pack, false, 1},        {canonical, false, 30},
+    {fingerprint, false, 20}, {differs, true, 60},     {copy, false, 30},
+    {build, false, 8},
 };
 
 static void test_every_allocation(void **state)
@@ -200,6 +221,8 @@ static void test_every_allocation(void **state)
     assert_int_equal(yaml_parse(text, strlen(text), "t", &parsed, &err), 0);
     assert_int_equal(yaml_parse(records_text, strlen(records_text), "t", &records, &err), 0);
     assert_int_equal(yaml_parse(nested_text, strlen(nested_text), "t", &nested, &err), 0);
+    assert_int_equal(yaml_parse(kinds_text, strlen(kinds_text), "t", &kinds, &err), 0);
+    assert_int_equal(yaml_parse(plugin_text, strlen(plugin_text), "t", &plugin, &err), 0);
     assert_int_equal(spec_from_value(&parsed, "/base", &spec, &err), 0);
     assert_int_equal(value_pack(&parsed, &packed), 0);
     for (size_t i = 0; i < ARRAY_SIZE(sweeps); i++) {
@@ -219,6 +242,8 @@ static void test_every_allocation(void **state)
     value_deinit(&parsed);
     value_deinit(&records);
     value_deinit(&nested);
+    value_deinit(&kinds);
+    value_deinit(&plugin);
     spec_deinit(&spec);
     buffer_deinit(&packed);
 }

@@ -1,0 +1,125 @@
+/*
+ * The keys of collate, and the configuration of plug-ins: any value at all, kept as it is but for
+ * the order of its maps' keys, which says nothing.
+ */
+#include "proto/spec_table.h"
+
+#include <errno.h>
+#include <inttypes.h>
+
+void spec_collate_deinit(struct spec_collate *collate)
+{
+    for (uint32_t i = 0; i < collate->n_fields; i++)
+        free(collate->fields[i]);
+    free(collate->fields);
+    free(collate->path);
+    value_deinit(&collate->config);
+    *collate = (struct spec_collate){0};
+}
+
+const struct value *spec_value_at(const struct dl_spec *spec, const struct spec_key *key)
+{
+    return (const struct value *)((const char *)spec + key->offset);
+}
+
+static int compare_keys(const void *a, const void *b)
+{
+    const struct value *left = a, *right = b;
+    return strcmp(left->key, right->key);
+}
+
+/* No deeper than DL_MAX_VALUE_DEPTH, as any value that was parsed. */
+static void sort_maps(struct value *v)
+{
+    if (v->type == VALUE_MAP && v->count > 1)
+        qsort(v->items, v->count, sizeof *v->items, compare_keys);
+    for (uint32_t i = 0; i < v->count; i++)
+        sort_maps(&v->items[i]);
+}
+
+int spec_read_value(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
+{
+    struct value *field = (struct value *)((char *)rd->spec + key->offset);
+
+    if (value_copy(v, field) < 0)
+        return spec_no_memory(rd);
+    sort_maps(field);
+    return 0;
+}
+
+/* "pair.0": names, or numbers of items, with dots between them. */
+static bool good_leaf(const char *leaf)
+{
+    for (const char *part = leaf;; part++) {
+        size_t len = strcspn(part, ".");
+        if (!spec_good_field(part, len))
+            return false;
+        part += len;
+        if (!*part)
+            return true;
+    }
+}
+
+static int compare_leaves(const void *a, const void *b)
+{
+    const char *const *left = a, *const *right = b;
+    return strcmp(*left, *right);
+}
+
+static int add_leaf(struct spec_reading *rd, const char *place, const struct value *v)
+{
+    struct spec_collate *collate = &rd->spec->collate;
+    char shown[SPEC_SHOWN_MAX];
+
+    if (v->type != VALUE_STRING)
+        return dl_error_set(rd->err, EINVAL, place, "%s is not the name of a leaf%s",
+                            spec_show(v, shown), spec_quote_hint(v));
+    if (!good_leaf(v->string))
+        return dl_error_set(rd->err, EINVAL, place,
+                            "%s is not the name of a leaf, such as tokens or pair.0",
+                            spec_show(v, shown));
+    char *leaf = strdup(v->string);
+    if (!leaf)
+        return spec_no_memory(rd);
+    collate->fields[collate->n_fields++] = leaf;
+    return 0;
+}
+
+/* Sorted, because their order says nothing, and because any number of them may be equal. */
+static int sort_leaves(struct spec_reading *rd, const char *place)
+{
+    const struct spec_collate *collate = &rd->spec->collate;
+
+    qsort(collate->fields, collate->n_fields, sizeof *collate->fields, compare_leaves);
+    for (uint32_t i = 1; i < collate->n_fields; i++)
+        if (strcmp(collate->fields[i - 1], collate->fields[i]) == 0)
+            return dl_error_set(rd->err, EINVAL, place, "\"%.64s\" is there twice",
+                                collate->fields[i]);
+    return 0;
+}
+
+int spec_read_leaves(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
+{
+    struct spec_collate *collate = &rd->spec->collate;
+    char list[DL_ERROR_PATH_MAX], place[DL_ERROR_PATH_MAX];
+    int r = 0;
+
+    if (v->type != VALUE_ARRAY || v->count < key->min)
+        return spec_refuse(rd, key, v,
+                           "%s, such as [tokens, pair.0]; leave fields out to pad all leaves",
+                           v->type == VALUE_ARRAY ? "is empty; list the leaves to pad"
+                                                  : "is not a list of leaves");
+    spec_place(rd, key, list);
+    if (v->count > key->max)
+        return dl_error_set(rd->err, EINVAL, list,
+                            "%" PRIu32 " leaves are above the maximum of %" PRIu64, v->count,
+                            key->max);
+    collate->fields = calloc(v->count, sizeof *collate->fields);
+    if (!collate->fields)
+        return spec_no_memory(rd);
+    for (uint32_t i = 0; r == 0 && i < v->count; i++) {
+        spec_place_item(list, i, place);
+        r = add_leaf(rd, place, &v->items[i]);
+    }
+    return r < 0 ? r : sort_leaves(rd, list);
+}

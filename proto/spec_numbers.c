@@ -1,0 +1,122 @@
+/*
+ * Numbers that are no integers, sizes of images, and what an image's keys must have in common.
+ * Canonical numbers are floats without -0, so that equal numbers are equal bytes.
+ */
+#include "proto/spec_table.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+
+const double *spec_numbers_at(const struct dl_spec *spec, const struct spec_key *key)
+{
+    return (const double *)((const char *)spec + key->offset);
+}
+
+static double *field_of(struct dl_spec *spec, const struct spec_key *key)
+{
+    return (double *)((char *)spec + key->offset);
+}
+
+/* NaN, and so nothing that is accepted, for what is no number. */
+static double number_of(const struct value *v)
+{
+    switch (v->type) {
+    case VALUE_INT:
+        return (double)v->integer;
+    case VALUE_UINT:
+        return (double)v->uinteger;
+    case VALUE_FLOAT:
+        return v->number + 0.0; /* -0.0 is 0 */
+    default:
+        return NAN;
+    }
+}
+
+int spec_read_number(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
+{
+    double number = number_of(v);
+
+    if (isnan(number))
+        return spec_refuse(rd, key, v, "is not a number");
+    if (key->max && !(number >= (double)key->min && number <= (double)key->max))
+        return spec_refuse(rd, key, v, "is not a number from %" PRIu64 " to %" PRIu64, key->min,
+                           key->max);
+    *field_of(rd->spec, key) = number;
+    return 0;
+}
+
+int spec_read_range(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
+{
+    char place[DL_ERROR_PATH_MAX];
+
+    if (v->type != VALUE_ARRAY || v->count != 2 || isnan(number_of(&v->items[0])) ||
+        isnan(number_of(&v->items[1])))
+        return spec_refuse(rd, key, v, "is not a list of two numbers, the least and the greatest");
+    double low = number_of(&v->items[0]), high = number_of(&v->items[1]);
+    spec_place(rd, key, place);
+    if (!(low > 0 && low <= high && isfinite(high)))
+        return dl_error_set(rd->err, EINVAL, place,
+                            "%g and %g are not the least and the greatest of a range above 0", low,
+                            high);
+    if (key->max && high > (double)key->max)
+        return dl_error_set(rd->err, EINVAL, place, "%g is above the maximum of %" PRIu64, high,
+                            key->max);
+    field_of(rd->spec, key)[0] = low;
+    field_of(rd->spec, key)[1] = high;
+    return 0;
+}
+
+int spec_read_size(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
+{
+    struct spec_image *image = &rd->spec->dataset.image;
+    char size[DL_ERROR_PATH_MAX], place[DL_ERROR_PATH_MAX], shown[SPEC_SHOWN_MAX];
+    bool list = v->type == VALUE_ARRAY;
+    uint32_t *fields[] = {&image->height, &image->width};
+
+    if ((list && v->count != 2) || v->type == VALUE_MAP)
+        return spec_refuse(rd, key, v, "is neither one number of pixels nor [height, width]");
+    spec_place(rd, key, size);
+    for (uint32_t i = 0; i < ARRAY_SIZE(fields); i++) {
+        const struct value *item = list ? &v->items[i] : v;
+        spec_place_item(size, i, place);
+        if (item->type != VALUE_INT || item->integer < (int64_t)key->min ||
+            item->integer > (int64_t)key->max)
+            return dl_error_set(rd->err, EINVAL, list ? place : size,
+                                "%s is not a number of pixels from %" PRIu64 " to %" PRIu64,
+                                spec_show(item, shown), key->min, key->max);
+        *fields[i] = (uint32_t)item->integer;
+    }
+    return 0;
+}
+
+/* Whether the dataset may have images in it that are decoded. */
+static bool has_images(const struct spec_dataset *dataset)
+{
+    return dataset->kind == DATASET_IMAGEFOLDER || dataset->kind == DATASET_TAR;
+}
+
+int spec_check_image(struct spec_reading *rd)
+{
+    struct spec_dataset *dataset = &rd->spec->dataset;
+    struct spec_image *image = &dataset->image;
+    const struct spec_key *key = spec_key_find("dataset", "size");
+    char place[DL_ERROR_PATH_MAX];
+
+    if (!has_images(dataset))
+        return 0;
+    if (!image->transform)
+        image->transform = image->height ? TRANSFORM_RESIZE : TRANSFORM_NONE;
+    if (!image->layout)
+        image->layout = LAYOUT_HWC; /* of a tar that decodes nothing: no one asks */
+    spec_place(rd, key, place);
+    if (image->transform == TRANSFORM_NONE && image->height)
+        return dl_error_set(rd->err, EINVAL, place,
+                            "has no meaning with transform: none; leave out one of them");
+    if (image->transform != TRANSFORM_NONE && !image->height)
+        return dl_error_set(
+            rd->err, EINVAL, place,
+            "missing; transform: %s needs it, such as size: 224 or size: [480, 640]",
+            spec_choice_name(spec_key_find("dataset", "transform"), image->transform));
+    return 0;
+}

@@ -1,0 +1,476 @@
+/*
+ * The keys of text, images, archives, plug-ins and collate: what is read, its canonical form, and
+ * in which words it is refused.
+ */
+#include "tests/unit/spec_text.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+
+/* A section as written, and its canonical form. */
+struct form {
+    const char *written;
+    const char *canonical;
+};
+
+static void pack_yaml(const char *text, struct dl_buffer *ret)
+{
+    _cleanup_(value_deinit)
+    struct value v = {0};
+
+    assert_int_equal(yaml_parse(text, strlen(text), "t", &v, NULL), 0);
+    assert_int_equal(value_pack(&v, ret), 0);
+}
+
+/* The canonical form byte by byte; and that it is its own. */
+static void expect_form(const char *section, const char *text, const char *canonical)
+{
+    _cleanup_(spec_deinit)
+    struct dl_spec spec = {0}, again = {0};
+    _cleanup_(value_deinit)
+    struct value got = {0};
+    _cleanup_(buffer_deinit)
+    struct dl_buffer got_packed = {0}, want_packed = {0};
+    struct dl_error err = {0};
+
+    expect_spec(text, &spec);
+    assert_int_equal(spec_to_value(&spec, &got), 0);
+    assert_int_equal(value_pack(value_get(&got, section), &got_packed), 0);
+    pack_yaml(canonical, &want_packed);
+    if (got_packed.len != want_packed.len ||
+        memcmp(got_packed.data, want_packed.data, got_packed.len) != 0)
+        fail_msg("%s is not %s", text, canonical);
+    if (spec_from_value(&got, NULL, &again, &err) < 0)
+        fail_msg("%s: %s: %s", text, err.path, err.message);
+    assert_false(spec_differs(&spec, &again, NULL));
+}
+
+static void test_dataset_forms(void **state)
+{
+    (void)state;
+    static const struct form forms[] = {
+        {"{kind: range, length: 9, iterable: false}", "{kind: range, length: 9}"},
+        {"{kind: range, length: 9, iterable: true}",
+         "{kind: range, length: 9, iterable: true, divide: true}"},
+        {"{kind: range, length: 9, divide: false, iterable: true}",
+         "{kind: range, length: 9, iterable: true, divide: false}"},
+        {"{kind: chain, datasets: [{kind: range, length: 1, iterable: true}, {kind: plugin,"
+         " path: p.so}, {kind: chain, datasets: [{kind: range, length: 2, iterable: true}]}]}",
+         "{kind: chain, datasets: [{kind: range, length: 1, iterable: true, divide: true},"
+         " {kind: plugin, path: /base/p.so, config: null}, {kind: chain, datasets:"
+         " [{kind: range, length: 2, iterable: true, divide: true}]}]}"},
+        {"{kind: concat, datasets: [{kind: plugin, path: p.so}, {kind: text, paths: x}]}",
+         "{kind: concat, datasets: [{kind: plugin, path: /base/p.so, config: null}, {kind: text,"
+         " paths: [/base/x], format: auto, field: text, tokenizer: none}]}"},
+        {"{kind: text, paths: ['../b*.txt', /a/./x, a]}",
+         "{kind: text, paths: ['/b*.txt', /a/x, /base/a], format: auto, field: text,"
+         " tokenizer: none}"},
+        {"{kind: text, paths: x, format: lines, tokenizer: bytes}",
+         "{kind: text, paths: [/base/x], format: lines, tokenizer: bytes, max_length: null}"},
+        {"{kind: text, paths: x, format: json, field: caf\xC3\xA9, tokenizer: bytes,"
+         " max_length: 512}",
+         "{kind: text, paths: [/base/x], format: json, field: caf\xC3\xA9, tokenizer: bytes,"
+         " max_length: 512}"},
+        {"{kind: imagefolder, root: train}",
+         "{kind: imagefolder, root: /base/train, transform: none, flip: 0.0, layout: hwc}"},
+        {"{kind: imagefolder, root: train, size: 224}",
+         "{kind: imagefolder, root: /base/train, size: [224, 224], transform: resize, flip: 0.0,"
+         " layout: hwc}"},
+        {"{kind: imagefolder, root: t, size: [1, 65535], transform: center_crop, layout: chw,"
+         " flip: 1}",
+         "{kind: imagefolder, root: /base/t, size: [1, 65535], transform: center_crop,"
+         " resize: null, flip: 1.0, layout: chw}"},
+        {"{kind: imagefolder, root: t, size: 9, transform: center_crop, resize: 10, flip: -0.0}",
+         "{kind: imagefolder, root: /base/t, size: [9, 9], transform: center_crop, resize: 10,"
+         " flip: 0.0, layout: hwc}"},
+        {"{kind: imagefolder, root: t, size: 9, transform: random_crop}",
+         "{kind: imagefolder, root: /base/t, size: [9, 9], transform: random_crop, flip: 0.0,"
+         " scale: [0.08, 1.0], aspect: [0.75, 1.3333333333333333], layout: hwc}"},
+        {"{kind: imagefolder, root: t, size: 9, transform: random_crop, scale: [1, 1], aspect:"
+         " [0.5, 3], flip: 0.5}",
+         "{kind: imagefolder, root: /base/t, size: [9, 9], transform: random_crop, flip: 0.5,"
+         " scale: [1.0, 1.0], aspect: [0.5, 3.0], layout: hwc}"},
+        {"{kind: tar, shards: 'train-{000..127}.tar'}",
+         "{kind: tar, divide: true, shards: ['/base/train-{000..127}.tar'], shuffle: 0,"
+         " decode: true, transform: none, flip: 0.0, layout: hwc}"},
+        {"{kind: tar, shards: [b.tar, a.tar, b.tar], divide: false, shuffle: 1048576, size: 7}",
+         "{kind: tar, divide: false, shards: [/base/b.tar, /base/a.tar, /base/b.tar],"
+         " shuffle: 1048576, decode: true, size: [7, 7], transform: resize, flip: 0.0,"
+         " layout: hwc}"},
+        {"{kind: tar, shards: a.tar, decode: false}",
+         "{kind: tar, divide: true, shards: [/base/a.tar], shuffle: 0, decode: false}"},
+        {"{kind: plugin, path: lib/../my.so}", "{kind: plugin, path: /base/my.so, config: null}"},
+        {"{kind: plugin, path: my.so, config: {b: [1, {z: ~, y: .inf}], a: {}, '': 'x'}}",
+         "{kind: plugin, path: /base/my.so, config: {'': x, a: {}, b: [1, {y: .inf, z: null}]}}"},
+        {"{kind: plugin, path: my.so, config: 18446744073709551615}",
+         "{kind: plugin, path: /base/my.so, config: 18446744073709551615}"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(forms); i++) {
+        _cleanup_free_ char *text = NULL;
+        assert_true(asprintf(&text, "dataset: %s", forms[i].written) > 0);
+        expect_form("dataset", text, forms[i].canonical);
+    }
+}
+
+static void test_other_forms(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *section;
+        struct form form;
+    } forms[] = {
+        {"collate", {"{}", "{kind: default}"}},
+        {"collate", {"{kind: none}", "{kind: none}"}},
+        {"collate", {"{kind: pad}", "{kind: pad, value: 0.0, side: right, multiple_of: 1}"}},
+        {"collate",
+         {"{kind: pad, fields: [tokens, pair.0, a], multiple_of: 1048576, side: left, value: -1}",
+          "{kind: pad, value: -1.0, side: left, multiple_of: 1048576, fields: [a, pair.0,"
+          " tokens]}"}},
+        {"collate",
+         {"{kind: pad, value: -.inf}", "{kind: pad, value: -.inf, side: right, multiple_of: 1}"}},
+        {"collate",
+         {"{kind: plugin, path: c.so}", "{kind: plugin, path: /base/c.so, config: null}"}},
+        {"collate",
+         {"{config: [1, {b: 1, a: 2}], path: /c.so, kind: plugin}",
+          "{kind: plugin, path: /c.so, config: [1, {a: 2, b: 1}]}"}},
+        {"sampler", {"{kind: client}", "{kind: client}"}},
+        {"workers", {"{count: 0}", "{count: 0, retries: 2, on_error: raise, in_order: true}"}},
+        {"workers",
+         {"{count: 256, in_order: false}",
+          "{count: 256, prefetch: 2, timeout: 0s, retries: 2, on_error: raise,"
+          " in_order: false}"}},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(forms); i++) {
+        _cleanup_free_ char *text = NULL;
+        assert_true(asprintf(&text, "{dataset: {kind: range, length: 3}, %s: %s}", forms[i].section,
+                             forms[i].form.written) > 0);
+        expect_form(forms[i].section, text, forms[i].form.canonical);
+    }
+}
+
+/* What stands in the fields of the structs. */
+static void test_fields(void **state)
+{
+    (void)state;
+    _cleanup_(spec_deinit)
+    struct dl_spec tar = {0}, text = {0}, plugin = {0}, folder = {0};
+
+    expect_spec("{dataset: {kind: tar, shards: [a, b], shuffle: 5, size: [3, 4], transform:"
+                " random_crop, flip: 0.25, layout: chw}, collate: {kind: pad, value: 1.5, side:"
+                " left, multiple_of: 8, fields: [x.1]}, workers: {count: 0, in_order: false}}",
+                &tar);
+    const struct spec_dataset *dataset = &tar.dataset;
+    assert_int_equal(dataset->kind, DATASET_TAR);
+    assert_int_equal(dataset->n_files, 2);
+    assert_null(dataset->files[1].field);
+    assert_string_equal(dataset->files[1].path, "/base/b");
+    assert_true(dataset->divide && dataset->decode && dataset->shuffle == 5);
+    assert_int_equal(dataset->image.transform, TRANSFORM_RANDOM_CROP);
+    assert_int_equal(dataset->image.layout, LAYOUT_CHW);
+    assert_int_equal(dataset->image.height, 3);
+    assert_int_equal(dataset->image.width, 4);
+    assert_true(dataset->image.flip == 0.25);
+    assert_true(dataset->image.scale[0] == 0.08 && dataset->image.scale[1] == 1);
+    assert_true(dataset->image.aspect[0] == 0.75 && dataset->image.aspect[1] == 4.0 / 3.0);
+    assert_int_equal(tar.collate.kind, COLLATE_PAD);
+    assert_int_equal(tar.collate.side, PAD_LEFT);
+    assert_int_equal(tar.collate.multiple_of, 8);
+    assert_true(tar.collate.value == 1.5);
+    assert_int_equal(tar.collate.n_fields, 1);
+    assert_string_equal(tar.collate.fields[0], "x.1");
+    assert_true(tar.workers == 0 && !tar.in_order);
+    assert_string_equal(spec_dataset_label(dataset), "/base/a");
+
+    expect_spec("dataset: {kind: text, paths: x, format: json, tokenizer: bytes, max_length: 7}",
+                &text);
+    assert_int_equal(text.dataset.format, TEXT_JSON);
+    assert_int_equal(text.dataset.tokenizer, TOKENIZER_BYTES);
+    assert_int_equal(text.dataset.max_length, 7);
+    assert_string_equal(text.dataset.field, "text");
+
+    expect_spec("{dataset: {kind: plugin, path: p.so, config: {a: 1}}, collate: {kind: plugin,"
+                " path: c.so, config: [2]}, sampler: {kind: client}}",
+                &plugin);
+    assert_string_equal(plugin.dataset.files[0].path, "/base/p.so");
+    assert_int_equal(value_get(&plugin.dataset.config, "a")->integer, 1);
+    assert_string_equal(plugin.collate.path, "/base/c.so");
+    assert_int_equal(plugin.collate.config.items[0].integer, 2);
+    assert_int_equal(plugin.sampler, SAMPLER_CLIENT);
+    assert_int_equal(spec_check_length(&plugin, 0, NULL), 0);
+
+    expect_spec("dataset: {kind: imagefolder, root: x, size: 8}", &folder);
+    assert_int_equal(folder.dataset.image.transform, TRANSFORM_RESIZE);
+    assert_int_equal(folder.dataset.image.layout, LAYOUT_HWC);
+    assert_int_equal(folder.dataset.image.resize, 0);
+}
+
+static void test_iterable(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *dataset;
+        bool iterable;
+    } cases[] = {
+        {"{kind: range, length: 1}", false},
+        {"{kind: range, length: 1, iterable: true}", true},
+        {"{kind: chain, datasets: [{kind: tar, shards: x}]}", true},
+        {"{kind: tar, shards: x}", true},
+        {"{kind: plugin, path: x}", false},
+        {"{kind: concat, datasets: [{kind: plugin, path: x}]}", false},
+        {"{kind: text, paths: x}", false},
+        {"{kind: imagefolder, root: x}", false},
+    };
+    static const char *const samplers[] = {"random", "client"};
+    static const char words[] =
+        " has no meaning, as the dataset is iterable: samples come in its own order; leave sampler "
+        "out, or shuffle in the dataset (tar: shuffle)";
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _cleanup_(spec_deinit)
+        struct dl_spec spec = {0};
+        char text[256], message[256];
+
+        snprintf(text, sizeof text, "dataset: %s", cases[i].dataset);
+        expect_spec(text, &spec);
+        assert_int_equal(spec_dataset_is_iterable(&spec.dataset), cases[i].iterable);
+        assert_int_equal(spec_check_iterable(&spec, NULL), 0);
+        for (size_t j = 0; j < ARRAY_SIZE(samplers); j++) {
+            _cleanup_(spec_deinit)
+            struct dl_spec drawn = {0};
+            struct dl_error err = {0};
+
+            snprintf(text, sizeof text, "{dataset: %s, sampler: {kind: %s}}", cases[i].dataset,
+                     samplers[j]);
+            snprintf(message, sizeof message, "\"%s\"%s", samplers[j], words);
+            int r = read_spec(text, "/base", &drawn, &err);
+            assert_int_equal(r, cases[i].iterable ? -EINVAL : 0);
+            if (r == 0) /* a plug-in that turned out iterable */
+                assert_int_equal(spec_check_iterable(&drawn, &err), -EINVAL);
+            assert_string_equal(err.path, "sampler.kind");
+            assert_string_equal(err.message, message);
+        }
+    }
+}
+
+struct refusal {
+    const char *text;
+    const char *path;
+    const char *message;
+};
+
+#define FOLDER(keys) "{kind: imagefolder, root: x, " keys "}"
+#define TAR(keys)    "{kind: tar, shards: x, " keys "}"
+#define TEXT(keys)   "{kind: text, paths: x, " keys "}"
+#define NO_NAME      "is not a field's name: 1 to 128 bytes without dots and control characters"
+#define NOT_DECODED                                                                                \
+    "has no meaning with decode: false, which leaves images as they are stored; leave out one of " \
+    "them"
+
+static const struct refusal dataset_refusals[] = {
+    {"{kind: range, length: 1, divide: true}", "dataset.divide",
+     "true has a meaning for an iterable dataset only; write iterable: true, or leave divide out"},
+    {"{kind: range, length: 1, iterable: 1}", "dataset.iterable", "1 is not true or false"},
+    {"{kind: chain, datasets: [{kind: tar, shards: x}, {kind: idx, files: x}]}",
+     "dataset.datasets.1",
+     "idx is map-style; chain takes iterable datasets, concat map-style ones"},
+    {"{kind: chain, datasets: [{kind: range, length: 1}]}", "dataset.datasets.0",
+     "range is map-style without iterable: true; chain takes iterable datasets, concat map-style "
+     "ones"},
+    {"{kind: concat, datasets: [{kind: chain, datasets: [{kind: plugin, path: x}]}]}",
+     "dataset.datasets.0",
+     "chain is iterable; concat takes map-style datasets, chain iterable ones"},
+    {"{kind: subset, indices: [0], dataset: {kind: tar, shards: x}}", "dataset.dataset",
+     "tar is iterable and has no indices; subset takes a map-style dataset"},
+    {"{kind: split, parts: [1], part: 0, seed: 1, dataset: {kind: range, length: 1, iterable: "
+     "true}}",
+     "dataset.dataset", "range is iterable and has no indices; split takes a map-style dataset"},
+    {"{kind: chain, datasets: []}", "dataset.datasets",
+     "a list without datasets; give some, such as [{kind: npy, files: a.npy}, ...]"},
+
+    {"{kind: text}", "dataset.paths", "missing; a dataset of kind text needs it"},
+    {"{kind: text, paths: []}", "dataset.paths",
+     "a list is neither a path nor a list of paths: it is empty"},
+    {"{kind: text, paths: {a: b}}", "dataset.paths",
+     "a mapping is neither a path nor a list of paths"},
+    {"{kind: text, paths: 5}", "dataset.paths",
+     "5 is neither a path nor a list of paths; put it in quotes"},
+    {"{kind: text, paths: [a, 5]}", "dataset.paths.1",
+     "5 is not the path of a file; put it in quotes"},
+    {"{kind: text, paths: ''}", "dataset.paths", "\"\" is not the path of a file"},
+    {TEXT("format: csv"), "dataset.format", "\"csv\" is not one of auto, lines, json"},
+    {TEXT("field: 5"), "dataset.field", "5 is not a string; put it in quotes"},
+    {TEXT("field: a.b"), "dataset.field", "\"a.b\" " NO_NAME},
+    {TEXT("field: ''"), "dataset.field", "\"\" " NO_NAME},
+    {TEXT("format: lines, field: text"), "dataset.field",
+     "\"text\" has no meaning with format: lines; write format: json, or leave field out"},
+    {TEXT("tokenizer: bpe"), "dataset.tokenizer", "\"bpe\" is not one of none, bytes"},
+    {TEXT("max_length: 5"), "dataset.max_length",
+     "5 is a number of tokens, and tokenizer: none makes none; write tokenizer: bytes, or leave "
+     "max_length out"},
+    {TEXT("tokenizer: bytes, max_length: 0"), "dataset.max_length", "0 is not a positive integer"},
+
+    {"{kind: imagefolder}", "dataset.root", "missing; a dataset of kind imagefolder needs it"},
+    {"{kind: imagefolder, root: [a]}", "dataset.root", "a list is not the path of a file"},
+    {FOLDER("size: 0"), "dataset.size", "0 is not a number of pixels from 1 to 65535"},
+    {FOLDER("size: 65536"), "dataset.size", "65536 is not a number of pixels from 1 to 65535"},
+    {FOLDER("size: 1.5"), "dataset.size", "1.5 is not a number of pixels from 1 to 65535"},
+    {FOLDER("size: [3, -1]"), "dataset.size.1", "-1 is not a number of pixels from 1 to 65535"},
+    {FOLDER("size: [3]"), "dataset.size",
+     "a list is neither one number of pixels nor [height, width]"},
+    {FOLDER("size: {h: 3}"), "dataset.size",
+     "a mapping is neither one number of pixels nor [height, width]"},
+    {FOLDER("transform: crop, size: 5"), "dataset.transform",
+     "\"crop\" is not one of none, resize, center_crop, random_crop"},
+    {FOLDER("transform: none, size: 5"), "dataset.size",
+     "has no meaning with transform: none; leave out one of them"},
+    {FOLDER("transform: resize"), "dataset.size",
+     "missing; transform: resize needs it, such as size: 224 or size: [480, 640]"},
+    {FOLDER("transform: random_crop"), "dataset.size",
+     "missing; transform: random_crop needs it, such as size: 224 or size: [480, 640]"},
+    {FOLDER("size: 5, resize: 6"), "dataset.resize",
+     "6 has a meaning with transform: center_crop only; write that, or leave resize out"},
+    {FOLDER("size: 5, transform: center_crop, resize: 0"), "dataset.resize",
+     "0 is not a positive integer"},
+    {FOLDER("flip: 1.5"), "dataset.flip", "1.5 is not a number from 0 to 1"},
+    {FOLDER("flip: -1"), "dataset.flip", "-1 is not a number from 0 to 1"},
+    {FOLDER("flip: .nan"), "dataset.flip", "nan is not a number"},
+    {FOLDER("flip: true"), "dataset.flip", "true is not a number"},
+    {FOLDER("size: 5, transform: center_crop, scale: [0.5, 1]"), "dataset.scale",
+     "a list has a meaning with transform: random_crop only; write that, or leave scale out"},
+    {FOLDER("aspect: [0.5, 1]"), "dataset.aspect",
+     "a list has a meaning with transform: random_crop only; write that, or leave aspect out"},
+    {FOLDER("size: 5, transform: random_crop, scale: 0.5"), "dataset.scale",
+     "0.5 is not a list of two numbers, the least and the greatest"},
+    {FOLDER("size: 5, transform: random_crop, scale: [0.5, x]"), "dataset.scale",
+     "a list is not a list of two numbers, the least and the greatest"},
+    {FOLDER("size: 5, transform: random_crop, scale: [0.5, 0.4]"), "dataset.scale",
+     "0.5 and 0.4 are not the least and the greatest of a range above 0"},
+    {FOLDER("size: 5, transform: random_crop, scale: [0, 1]"), "dataset.scale",
+     "0 and 1 are not the least and the greatest of a range above 0"},
+    {FOLDER("size: 5, transform: random_crop, scale: [0.5, 1.5]"), "dataset.scale",
+     "1.5 is above the maximum of 1"},
+    {FOLDER("size: 5, transform: random_crop, aspect: [1, .inf]"), "dataset.aspect",
+     "1 and inf are not the least and the greatest of a range above 0"},
+    {FOLDER("layout: nchw"), "dataset.layout",
+     "\"nchw\" is not one of hwc, chw; did you mean chw?"},
+
+    {"{kind: tar}", "dataset.shards", "missing; a dataset of kind tar needs it"},
+    {TAR("shuffle: 1048577"), "dataset.shuffle", "1048577 is above the maximum of 1048576"},
+    {TAR("shuffle: true"), "dataset.shuffle", "true is not a non-negative integer"},
+    {TAR("decode: false, size: 5"), "dataset.size", "5 " NOT_DECODED},
+    {TAR("decode: false, transform: none"), "dataset.transform", "\"none\" " NOT_DECODED},
+    {TAR("decode: false, layout: hwc"), "dataset.layout", "\"hwc\" " NOT_DECODED},
+    {TAR("decode: false, flip: 0.5"), "dataset.flip", "0.5 " NOT_DECODED},
+
+    {"{kind: plugin}", "dataset.path", "missing; a dataset of kind plugin needs it"},
+    {"{kind: plugin, path: x, colour: red}", "dataset.colour",
+     "unknown key; dataset takes kind, path, config"},
+};
+
+static const struct refusal other_refusals[] = {
+    {"collate: {kind: pad, value: x}", "collate.value", "\"x\" is not a number"},
+    {"collate: {kind: pad, value: .nan}", "collate.value", "nan is not a number"},
+    {"collate: {kind: pad, side: top}", "collate.side", "\"top\" is not one of right, left"},
+    {"collate: {kind: pad, multiple_of: 0}", "collate.multiple_of", "0 is not a positive integer"},
+    {"collate: {kind: pad, multiple_of: 1048577}", "collate.multiple_of",
+     "1048577 is above the maximum of 1048576"},
+    {"collate: {kind: pad, fields: []}", "collate.fields",
+     "a list is empty; list the leaves to pad, such as [tokens, pair.0]; leave fields out to pad "
+     "all leaves"},
+    {"collate: {kind: pad, fields: tokens}", "collate.fields",
+     "\"tokens\" is not a list of leaves, such as [tokens, pair.0]; leave fields out to pad all "
+     "leaves"},
+    {"collate: {kind: pad, fields: [a, 5]}", "collate.fields.1",
+     "5 is not the name of a leaf; put it in quotes"},
+    {"collate: {kind: pad, fields: [a..b]}", "collate.fields.0",
+     "\"a..b\" is not the name of a leaf, such as tokens or pair.0"},
+    {"collate: {kind: pad, fields: [a.]}", "collate.fields.0",
+     "\"a.\" is not the name of a leaf, such as tokens or pair.0"},
+    {"collate: {kind: pad, fields: ['']}", "collate.fields.0",
+     "\"\" is not the name of a leaf, such as tokens or pair.0"},
+    {"collate: {kind: pad, fields: [a, b, a]}", "collate.fields", "\"a\" is there twice"},
+    {"collate: {kind: pad, config: 5}", "collate.config",
+     "not a key of collate of kind pad; it takes kind, value, side, multiple_of, fields"},
+    {"collate: {kind: plugin}", "collate.path", "missing; collate of kind plugin needs it"},
+    {"collate: {kind: plugin, path: 5}", "collate.path",
+     "5 is not the path of a file; put it in quotes"},
+    {"collate: {kind: none, fields: [a]}", "collate.fields",
+     "not a key of collate of kind none; it takes kind"},
+};
+
+static void expect_refusals(const char *format, const struct refusal *cases, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        _cleanup_free_ char *text = NULL;
+        struct dl_spec spec = {.workers = 77};
+        struct dl_error err = {0};
+
+        assert_true(asprintf(&text, "%s%s", format, cases[i].text) >= 0);
+        int r = read_spec(text, "/base", &spec, &err);
+        if (r != -EINVAL || strcmp(err.path, cases[i].path) != 0 ||
+            strcmp(err.message, cases[i].message) != 0)
+            fail_msg("%s: %d\n  %s: %s", text, r, err.path, err.message);
+        assert_true(spec.workers == 77 && !spec.name);
+    }
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    expect_refusals("dataset: ", dataset_refusals, ARRAY_SIZE(dataset_refusals));
+    expect_refusals("dataset: {kind: range, length: 1}\n", other_refusals,
+                    ARRAY_SIZE(other_refusals));
+}
+
+/* One path, one leaf more than there may be. */
+static void test_too_many(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *section;
+        const char *text;
+        const char *key;
+        uint64_t most;
+        const char *message;
+    } cases[] = {
+        {"dataset", "dataset: {kind: text}", "paths", DL_MAX_DATASET_PARTS,
+         "1025 paths are above the maximum of 1024; write patterns with *"},
+        {"collate", "{dataset: {kind: range, length: 1}, collate: {kind: pad}}", "fields",
+         DL_MAX_TREE_NODES, "4097 leaves are above the maximum of 4096"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _cleanup_(value_deinit)
+        struct value v = {0};
+        _cleanup_(spec_deinit)
+        struct dl_spec spec = {0}, over = {0};
+        struct dl_error err = {0};
+        struct value *section, *list, *item;
+        char name[16];
+
+        assert_int_equal(yaml_parse(cases[i].text, strlen(cases[i].text), "t", &v, NULL), 0);
+        assert_int_equal(value_set(&v, cases[i].section, &section), 0);
+        assert_int_equal(value_set_string(section, "kind", i ? "pad" : "text"), 0);
+        assert_int_equal(value_set(section, cases[i].key, &list), 0);
+        for (uint64_t n = 0; n <= cases[i].most; n++) {
+            snprintf(name, sizeof name, "n%04u", (unsigned)n);
+            if (n == cases[i].most)
+                assert_int_equal(spec_from_value(&v, "/", &spec, &err), 0);
+            assert_int_equal(value_push(list, &item), 0);
+            assert_int_equal(value_make_string(item, name), 0);
+        }
+        assert_int_equal(spec_from_value(&v, "/", &over, &err), -EINVAL);
+        assert_string_equal(err.message, cases[i].message);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_dataset_forms), cmocka_unit_test(test_other_forms),
+    cmocka_unit_test(test_fields),        cmocka_unit_test(test_iterable),
+    cmocka_unit_test(test_refusals),      cmocka_unit_test(test_too_many),
+};
+
+TEST_MAIN(tests)
