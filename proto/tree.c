@@ -1,7 +1,7 @@
 /*
  * Building and checking tensor trees. The check is the client's and the daemon's wall against a
- * worker gone wrong: after it, walking by `children`, reading keys and viewing tensors cannot leave
- * the bytes it was given.
+ * worker gone wrong: after it, walking by `children`, reading keys and viewing tensors and text
+ * cannot leave the bytes it was given.
  */
 #include "proto/tree.h"
 
@@ -154,10 +154,27 @@ struct check {
 
 #define damaged(check, ...) dl_error_set((check)->err, EBADMSG, "batch tree", "node " __VA_ARGS__)
 
+/* Of any leaf: nothing in unused dimensions, and bytes that lie in the slot. */
+static int check_place(const struct check *check, const struct tree_node *node)
+{
+    uint64_t end;
+
+    for (uint32_t i = node->ndim; i < TREE_DIMS; i++)
+        if (node->shape[i] != 0)
+            return damaged(check, "%u: a dimension beyond its last", check->at);
+    if (node->offset % TREE_ALIGN != 0)
+        return damaged(check, "%u: offset %" PRIu64 " is not a multiple of %d", check->at,
+                       node->offset, TREE_ALIGN);
+    if (add_overflows(node->offset, node->nbytes, &end) || end > check->slot_bytes)
+        return damaged(check, "%u: bytes %" PRIu64 " at %" PRIu64 " end beyond the slot's %" PRIu64,
+                       check->at, node->nbytes, node->offset, check->slot_bytes);
+    return 0;
+}
+
 /* A tensor's own fields: type, shape, size and where its bytes lie. */
 static int check_tensor(const struct check *check, const struct tree_node *node)
 {
-    uint64_t bytes, end;
+    uint64_t bytes;
 
     if (node->children != 0)
         return damaged(check, "%u: a tensor with children", check->at);
@@ -170,16 +187,32 @@ static int check_tensor(const struct check *check, const struct tree_node *node)
     if (bytes != node->nbytes)
         return damaged(check, "%u: %" PRIu64 " bytes, but its shape has %" PRIu64, check->at,
                        node->nbytes, bytes);
-    for (uint32_t i = node->ndim; i < TREE_DIMS; i++)
-        if (node->shape[i] != 0)
-            return damaged(check, "%u: a dimension beyond its last", check->at);
-    if (node->offset % TREE_ALIGN != 0)
-        return damaged(check, "%u: offset %" PRIu64 " is not a multiple of %d", check->at,
-                       node->offset, TREE_ALIGN);
-    if (add_overflows(node->offset, node->nbytes, &end) || end > check->slot_bytes)
-        return damaged(check, "%u: bytes %" PRIu64 " at %" PRIu64 " end beyond the slot's %" PRIu64,
-                       check->at, node->nbytes, node->offset, check->slot_bytes);
-    return 0;
+    return check_place(check, node);
+}
+
+/* A text's: one string, or a list of them with room for the numbers in front. */
+static int check_text(const struct check *check, const struct tree_node *node)
+{
+    uint64_t numbers;
+
+    if (node->children != 0)
+        return damaged(check, "%u: text with children", check->at);
+    if (node->dtype != 0)
+        return damaged(check, "%u: text with element type %u", check->at, node->dtype);
+    if (node->ndim > 1)
+        return damaged(check, "%u: text of %u dimensions; it has none or one", check->at,
+                       node->ndim);
+    if (node->ndim == 1 &&
+        (add_overflows(node->shape[0], 1, &numbers) ||
+         mul_overflows(numbers, sizeof(uint64_t), &numbers) || numbers > node->nbytes))
+        return damaged(check, "%u: %" PRIu64 " strings do not fit %" PRIu64 " bytes", check->at,
+                       node->shape[0], node->nbytes);
+    return check_place(check, node);
+}
+
+static bool is_container(const struct tree_node *node)
+{
+    return node->kind == TREE_DICT || node->kind == TREE_LIST || node->kind == TREE_TUPLE;
 }
 
 static int check_container(const struct check *check, const struct tree_node *node)
@@ -226,6 +259,9 @@ static int check_node(const struct check *check, const struct tree_node *node, b
     switch (node->kind) {
     case TREE_TENSOR:
         return check_tensor(check, node);
+    case TREE_STRING:
+    case TREE_BYTES:
+        return check_text(check, node);
     case TREE_DICT:
     case TREE_LIST:
     case TREE_TUPLE:
@@ -265,7 +301,7 @@ int tree_check(const void *encoded, size_t len, uint32_t count, uint64_t slot_by
         int r = check_node(&check, node, in_dict);
         if (r < 0)
             return r;
-        if (node->kind == TREE_TENSOR)
+        if (!is_container(node))
             continue;
         if (depth == DL_BOUND_TREE_DEPTH)
             return damaged(&check, "%u: nested deeper than %d", check.at, DL_BOUND_TREE_DEPTH);

@@ -10,7 +10,7 @@
 #include "proto/limits.h"
 #include "proto/tree.h"
 
-enum { HEAD = 4 };
+enum { HEAD = 4, STRINGS_MAX = 256 };
 
 /* Walks the children of `node` by tree_skip(), which must end where `node` ends. */
 static void check_children(const struct tree_node *nodes, uint32_t count, uint32_t at)
@@ -36,12 +36,46 @@ static void check_node(const void *encoded, size_t len, const struct tree_node *
         FUZZ_ASSERT(node->key_off + node->key_len <= len);
         memcpy(key, tree_key(encoded, node), node->key_len);
     }
+    if (node->kind == TREE_DICT || node->kind == TREE_LIST || node->kind == TREE_TUPLE)
+        return;
+    FUZZ_ASSERT(node->offset % TREE_ALIGN == 0);
+    FUZZ_ASSERT(node->offset <= slot_bytes && node->nbytes <= slot_bytes - node->offset);
     if (node->kind != TREE_TENSOR)
         return;
     FUZZ_ASSERT(node->ndim <= TREE_DIMS && dtype_bytes(node->dtype) > 0);
     FUZZ_ASSERT(tensor_bytes(node->dtype, node->ndim, node->shape, &bytes));
-    FUZZ_ASSERT(bytes == node->nbytes && node->offset % TREE_ALIGN == 0);
-    FUZZ_ASSERT(node->offset <= slot_bytes && node->nbytes <= slot_bytes - node->offset);
+    FUZZ_ASSERT(bytes == node->nbytes);
+}
+
+/* Every string of the leaf, up to a number that a fuzzer can afford. */
+static void check_text(const struct tree_node *node, const uint8_t *slot)
+{
+    const char *leaf = (const char *)slot + node->offset, *text;
+    uint64_t n = node->ndim ? node->shape[0] : 1, len;
+
+    FUZZ_ASSERT(node->dtype == 0 && node->ndim <= 1 && node->children == 0);
+    FUZZ_ASSERT(!tree_text(node, slot, n, &text, &len));
+    for (uint64_t i = 0; i < min_u64(n, STRINGS_MAX); i++) {
+        if (!tree_text(node, slot, i, &text, &len))
+            continue;
+        FUZZ_ASSERT(text >= leaf && len <= node->nbytes);
+        FUZZ_ASSERT((uint64_t)(text - leaf) <= node->nbytes - len);
+    }
+}
+
+/* The slot holds the input again and again: numbers in it lead anywhere. */
+static void check_texts(const struct tree_node *nodes, uint32_t count, uint64_t slot_bytes,
+                        const uint8_t *data, size_t len)
+{
+    _cleanup_free_ uint8_t *slot = NULL;
+
+    if (slot_bytes > 0)
+        slot = aligned_alloc(TREE_ALIGN, slot_bytes);
+    for (uint64_t at = 0; slot && at < slot_bytes; at += len)
+        memcpy(slot + at, data, min_u64(len, slot_bytes - at));
+    for (uint32_t i = 0; i < count && slot; i++)
+        if (nodes[i].kind == TREE_STRING || nodes[i].kind == TREE_BYTES)
+            check_text(&nodes[i], slot);
 }
 
 static void build_again(const void *encoded, const struct tree_node *nodes, uint32_t count,
@@ -58,6 +92,11 @@ static void build_again(const void *encoded, const struct tree_node *nodes, uint
         if (node->kind == TREE_TENSOR) {
             FUZZ_ASSERT(tree_add_tensor(&tree, name, node->dtype, node->ndim, node->shape) == 0);
             tree.nodes[i].offset = node->offset;
+        } else if (node->kind == TREE_STRING || node->kind == TREE_BYTES) {
+            FUZZ_ASSERT(tree_add_text(&tree, node->kind, name, node->nbytes) == 0);
+            tree.nodes[i].offset = node->offset;
+            tree.nodes[i].ndim = node->ndim;
+            tree.nodes[i].shape[0] = node->shape[0];
         } else {
             FUZZ_ASSERT(tree_add(&tree, node->kind, name, node->children) == 0);
         }
@@ -94,6 +133,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
         check_children(nodes, count, i);
         check_node(nodes, len, &nodes[i], slot_bytes);
     }
+    check_texts(nodes, count, slot_bytes, data, len + HEAD);
     build_again(nodes, nodes, count, slot_bytes);
     return 0;
 }

@@ -125,7 +125,7 @@ static void tree_seed(const char *name, struct tree *tree)
     if (!encoded)
         fail(name);
     for (uint32_t i = 0; i < tree->count; i++)
-        if (tree->nodes[i].kind == TREE_TENSOR)
+        if (tree->nodes[i].kind == TREE_TENSOR || tree->nodes[i].nbytes > 0)
             tree->nodes[i].offset = 64 * i;
     tree_encode(tree, encoded);
     write_seed("corpus/tree", name, head, sizeof head, encoded, len);
@@ -152,6 +152,15 @@ static void tree_seeds(void)
     r |= tree_add_tensor(&tree, NULL, DL_DTYPE_BOOL, 1, empty);
     r |= tree_add_tensor(&tree, NULL, DL_DTYPE_COMPLEX128, 1, shape);
     tree_seed("nested", &tree);
+    r |= tree_add(&tree, TREE_DICT, NULL, 3);
+    r |= tree_add_text(&tree, TREE_STRING, "one", 5);
+    r |= tree_add_text(&tree, TREE_BYTES, "many", 3 * 8 + 7);
+    r |= tree_add_text(&tree, TREE_STRING, "none", 8);
+    if (r == 0) {
+        tree.nodes[2].ndim = tree.nodes[3].ndim = 1;
+        tree.nodes[2].shape[0] = 2;
+    }
+    tree_seed("text", &tree);
     for (int i = 0; i < 32; i++)
         r |= tree_add(&tree, TREE_LIST, NULL, i < 31);
     tree_seed("deep", &tree);

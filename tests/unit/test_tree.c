@@ -145,6 +145,7 @@ static void test_limits_of_building(void **state)
     assert_int_equal(tree_add_tensor(&tree, NULL, 0, 0, NULL), -EOVERFLOW);
     assert_int_equal(tree_add_tensor(&tree, NULL, 99, 0, NULL), -EOVERFLOW);
     assert_int_equal(tree_add_tensor(&tree, NULL, DL_DTYPE_UINT8, 9, huge), -EOVERFLOW);
+    assert_int_equal(tree_add_text(&tree, TREE_STRING, NULL, 1ULL << 63), -EOVERFLOW);
     assert_int_equal(tree.count, 0);
 
     assert_int_equal(tree_add(&tree, TREE_LIST, NULL, DL_BOUND_TREE_NODES - 1), 0);
@@ -202,20 +203,23 @@ static void test_tensor_bytes(void **state)
     }
 }
 
+#define FIELD(member) offsetof(struct tree_node, member), sizeof(((struct tree_node *)0)->member)
+
 /* One field of one node of sample(), set to what it must not be. */
 static void test_damaged_fields(void **state)
 {
-#define FIELD(member) offsetof(struct tree_node, member), sizeof(((struct tree_node *)0)->member)
     static const struct {
         uint32_t node;
         size_t at, size;
         uint64_t value;
     } cases[] = {
         {0, FIELD(kind), 0},
-        {0, FIELD(kind), 5},
+        {0, FIELD(kind), TREE_STRING},
+        {0, FIELD(kind), 7},
         {0, FIELD(kind), TREE_LIST}, /* its children have keys */
         {0, FIELD(kind), TREE_TENSOR},
         {1, FIELD(kind), TREE_LIST},
+        {1, FIELD(kind), TREE_BYTES},
         {0, FIELD(dtype), DL_DTYPE_INT8},
         {1, FIELD(dtype), 0},
         {1, FIELD(dtype), 16},
@@ -267,7 +271,6 @@ static void test_damaged_fields(void **state)
         {3, FIELD(shape[0]), 1},
         {6, FIELD(shape[0]), 1},
     };
-#undef FIELD
 
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct encoded e = sample();
@@ -276,6 +279,132 @@ static void test_damaged_fields(void **state)
         assert_damaged(&e);
     }
 }
+
+/* ["hello", [b"ab", b"", b"xyz"], "", []]: the kinds of text, each at its shortest too. */
+static struct encoded text_sample(void)
+{
+    struct tree tree = {0};
+
+    assert_int_equal(tree_add(&tree, TREE_LIST, NULL, 4), 0);
+    assert_int_equal(tree_add_text(&tree, TREE_STRING, NULL, 5), 0);
+    assert_int_equal(tree_add_text(&tree, TREE_BYTES, NULL, 4 * 8 + 5), 0);
+    assert_int_equal(tree_add_text(&tree, TREE_STRING, NULL, 0), 0);
+    assert_int_equal(tree_add_text(&tree, TREE_STRING, NULL, 8), 0);
+    tree.nodes[1].offset = 128;
+    tree.nodes[2].offset = 192;
+    tree.nodes[2].ndim = 1;
+    tree.nodes[2].shape[0] = 3;
+    tree.nodes[3].offset = SLOT; /* no bytes: may stand at the very end */
+    tree.nodes[4].offset = SLOT - 64;
+    tree.nodes[4].ndim = 1;
+    return encode(&tree);
+}
+
+static void test_text(void **state)
+{
+    static _Alignas(64) uint8_t slot[SLOT];
+    const uint64_t numbers[] = {0, 2, 2, 5};
+    struct encoded e = text_sample();
+    const char *text = NULL;
+    uint64_t len = 77;
+
+    memcpy(slot + 128, "hello", 5);
+    memcpy(slot + 192, numbers, sizeof numbers);
+    memcpy(slot + 192 + sizeof numbers, "abxyz", 5);
+    assert_true(tree_text(&e.nodes[1], slot, 0, &text, &len));
+    assert_ptr_equal(text, slot + 128);
+    assert_int_equal(len, 5);
+    assert_false(tree_text(&e.nodes[1], slot, 1, &text, &len));
+    assert_true(tree_text(&e.nodes[2], slot, 0, &text, &len));
+    assert_ptr_equal(text, slot + 192 + 32);
+    assert_int_equal(len, 2);
+    assert_true(tree_text(&e.nodes[2], slot, 1, &text, &len));
+    assert_int_equal(len, 0);
+    assert_true(tree_text(&e.nodes[2], slot, 2, &text, &len));
+    assert_memory_equal(text, "xyz", 3);
+    assert_int_equal(len, 3);
+    assert_false(tree_text(&e.nodes[2], slot, 3, &text, &len));
+    assert_false(tree_text(&e.nodes[2], slot, UINT64_MAX, &text, &len));
+    assert_true(tree_text(&e.nodes[3], slot, 0, &text, &len));
+    assert_int_equal(len, 0);
+    assert_false(tree_text(&e.nodes[4], slot, 0, &text, &len));
+    assert_good(&e);
+}
+
+/* Numbers that a writer spoils after the check. */
+static void test_text_leads_out(void **state)
+{
+    static const struct {
+        uint64_t begin, end;
+        bool good;
+    } cases[] = {
+        {0, 5, true},           {5, 5, true},
+        {2, 1, false},          {0, 6, false},
+        {6, 6, false},          {0, UINT64_MAX, false},
+        {UINT64_MAX, 0, false}, {UINT64_MAX, UINT64_MAX, false},
+    };
+    static _Alignas(64) uint8_t slot[SLOT];
+    struct encoded e = text_sample();
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        const uint64_t numbers[] = {0, cases[i].begin, cases[i].end, 5};
+        const char *text;
+        uint64_t len;
+
+        memcpy(slot + 192, numbers, sizeof numbers);
+        assert_int_equal(tree_text(&e.nodes[2], slot, 1, &text, &len), cases[i].good);
+    }
+    assert_good(&e);
+}
+
+static void test_damaged_text(void **state)
+{
+    static const struct {
+        uint32_t node;
+        size_t at, size;
+        uint64_t value;
+    } cases[] = {
+        {1, FIELD(kind), TREE_TENSOR},
+        {1, FIELD(kind), TREE_LIST},
+        {1, FIELD(dtype), DL_DTYPE_UINT8},
+        {2, FIELD(dtype), DL_DTYPE_UINT8},
+        {2, FIELD(dtype), UINT16_MAX},
+        {1, FIELD(ndim), 1}, /* 5 bytes hold no number */
+        {1, FIELD(ndim), 2},
+        {2, FIELD(ndim), 0}, /* a dimension beyond its last */
+        {2, FIELD(ndim), 2},
+        {2, FIELD(ndim), UINT16_MAX},
+        {1, FIELD(reserved), 1},
+        {1, FIELD(children), 1},
+        {2, FIELD(children), UINT32_MAX},
+        {1, FIELD(shape[0]), 1},
+        {2, FIELD(shape[0]), 4}, /* 5 numbers in 37 bytes */
+        {2, FIELD(shape[0]), UINT64_MAX},
+        {2, FIELD(shape[0]), UINT64_MAX / 8},
+        {2, FIELD(shape[0]), UINT64_MAX / 8 - 1},
+        {2, FIELD(shape[0]), (UINT64_MAX >> 3) + 4}, /* 8 times that wraps around to 40 */
+        {2, FIELD(shape[1]), 1},
+        {2, FIELD(shape[7]), 1},
+        {2, FIELD(nbytes), 31},
+        {2, FIELD(nbytes), 0},
+        {2, FIELD(nbytes), SLOT},
+        {1, FIELD(nbytes), UINT64_MAX},
+        {4, FIELD(nbytes), 7},
+        {4, FIELD(nbytes), 65},
+        {1, FIELD(offset), 136},
+        {1, FIELD(offset), SLOT},
+        {1, FIELD(offset), UINT64_MAX - 63},
+        {2, FIELD(offset), 200},
+        {3, FIELD(offset), SLOT + 64},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct encoded e = text_sample();
+        memcpy((char *)&e.nodes[cases[i].node] + cases[i].at, &cases[i].value, cases[i].size);
+        assert_damaged(&e);
+    }
+}
+#undef FIELD
 
 static void test_damaged_sizes(void **state)
 {
@@ -290,7 +419,7 @@ static void test_damaged_sizes(void **state)
         e.len = len;
         assert_damaged(&e);
     }
-    static const uint32_t counts[] = {0, 1, 7, 9, 4097, UINT32_MAX};
+    static const uint32_t counts[] = {0, 1, 7, 9, DL_BOUND_TREE_NODES + 1, UINT32_MAX};
     for (size_t i = 0; i < ARRAY_SIZE(counts); i++) {
         e = sample();
         e.count = counts[i];
@@ -358,7 +487,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_out_of_memory),  cmocka_unit_test(test_tensor_bytes),
     cmocka_unit_test(test_damaged_fields), cmocka_unit_test(test_damaged_sizes),
     cmocka_unit_test(test_damaged_keys),   cmocka_unit_test(test_two_roots),
-    cmocka_unit_test(test_depth),
+    cmocka_unit_test(test_depth),          cmocka_unit_test(test_text),
+    cmocka_unit_test(test_text_leads_out), cmocka_unit_test(test_damaged_text),
 };
 
 TEST_MAIN(tests)
