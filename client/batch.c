@@ -2,7 +2,7 @@
  * Batches: a slot as the user sees it, and the end of its lease.
  *
  * The slot header and the tree are copied out of shared memory, checked, and used from the copies.
- * The tensors' bytes are read in place: changing them can spoil a batch, not the process.
+ * The leaves' bytes are read in place: changing them can spoil a batch, not the process.
  */
 #include "client/internal.h"
 
@@ -231,7 +231,7 @@ uint64_t dl_batch_step(const struct dl_batch *batch)
 
 uint64_t dl_batch_bytes(const struct dl_batch *batch)
 {
-    return batch->view->tensor_bytes;
+    return batch->view->leaf_bytes;
 }
 
 const uint64_t *dl_batch_indices(const struct dl_batch *batch, size_t *ret_n)
@@ -250,12 +250,24 @@ size_t dl_type_bytes(uint32_t dtype)
     return dtype_bytes(dtype);
 }
 
+/* 0 and the node at `path`, or -ENOENT with words. */
+static int find(struct dl_batch *batch, const char *path, const struct tree_node **ret)
+{
+    if (view_find(batch->view, path, ret) < 0)
+        return client_fail(batch->client, ENOENT, path, "no such field in the batch");
+    return 0;
+}
+
 int dl_batch_tensor(struct dl_batch *batch, const char *path, struct dl_tensor *ret)
 {
     const struct tree_node *node;
 
-    if (view_find(batch->view, path, &node) < 0)
-        return client_fail(batch->client, ENOENT, path, "no such field in the batch");
+    if (find(batch, path, &node) < 0)
+        return -ENOENT;
+    if (view_is_text(node))
+        return client_fail(batch->client, EINVAL, path,
+                           "%s, not a tensor: dl_batch_text() reads it",
+                           node->kind == TREE_STRING ? "a string" : "bytes");
     if (node->kind != TREE_TENSOR)
         return client_fail(batch->client, EINVAL, path,
                            "not a tensor but %u fields: name one of them", node->children);
@@ -263,19 +275,90 @@ int dl_batch_tensor(struct dl_batch *batch, const char *path, struct dl_tensor *
     return 0;
 }
 
+/* 0 if the node is text, else -EINVAL with words. */
+static int need_text(struct dl_batch *batch, const char *path, const struct tree_node *node)
+{
+    if (view_is_text(node))
+        return 0;
+    if (node->kind == TREE_TENSOR)
+        return client_fail(batch->client, EINVAL, path,
+                           "a tensor, not text: dl_batch_tensor() reads it");
+    return client_fail(batch->client, EINVAL, path, "not text but %u fields: name one of them",
+                       node->children);
+}
+
+static int read_text(struct dl_batch *batch, const char *path, const struct tree_node *node,
+                     uint64_t i, const char **ret, size_t *ret_len)
+{
+    uint64_t len;
+    int r = need_text(batch, path, node);
+
+    if (r < 0)
+        return r;
+    if (i >= view_text_count(node))
+        return client_fail(batch->client, EINVAL, path, "string %llu where there are %llu", (ull)i,
+                           (ull)view_text_count(node));
+    if (!tree_text(node, batch->slot, i, ret, &len))
+        return client_fail(batch->client, EPROTO, path,
+                           "string %llu of step %llu leads out of the batch: its slot was "
+                           "overwritten",
+                           (ull)i, (ull)batch->step);
+    *ret_len = len;
+    return 0;
+}
+
+int dl_batch_text(struct dl_batch *batch, const char *path, uint64_t i, const char **ret,
+                  size_t *ret_len)
+{
+    const struct tree_node *node;
+
+    if (find(batch, path, &node) < 0)
+        return -ENOENT;
+    return read_text(batch, path, node, i, ret, ret_len);
+}
+
+int dl_batch_text_count(struct dl_batch *batch, const char *path, uint64_t *ret)
+{
+    const struct tree_node *node;
+    int r = find(batch, path, &node);
+
+    if (r == 0)
+        r = need_text(batch, path, node);
+    if (r == 0)
+        *ret = view_text_count(node);
+    return r;
+}
+
 uint32_t dl_batch_nodes(const struct dl_batch *batch)
 {
     return batch->view->count;
 }
 
-int dl_batch_node(struct dl_batch *batch, uint32_t i, struct dl_node *ret)
+static int find_number(struct dl_batch *batch, uint32_t i, const struct tree_node **ret)
 {
-    const struct tree_node *node;
-
     if (i >= batch->view->count)
         return client_fail(batch->client, EINVAL, "", "node %u of a tree of %u", i,
                            batch->view->count);
-    node = view_node(batch->view, i);
+    *ret = view_node(batch->view, i);
+    return 0;
+}
+
+int dl_batch_node_text(struct dl_batch *batch, uint32_t node, uint64_t i, const char **ret,
+                       size_t *ret_len)
+{
+    const struct tree_node *found;
+    int r = find_number(batch, node, &found);
+
+    return r < 0 ? r : read_text(batch, "", found, i, ret, ret_len);
+}
+
+int dl_batch_node(struct dl_batch *batch, uint32_t i, struct dl_node *ret)
+{
+    const struct tree_node *node;
+    int r = find_number(batch, i, &node);
+
+    if (r < 0)
+        return r;
     *ret = (struct dl_node){
         .kind = (enum dl_node_kind)node->kind,
         .children = node->children,
@@ -287,5 +370,11 @@ int dl_batch_node(struct dl_batch *batch, uint32_t i, struct dl_node *ret)
     }
     if (node->kind == TREE_TENSOR)
         view_tensor(node, batch->slot, &ret->tensor);
+    if (view_is_text(node)) {
+        ret->count = view_text_count(node);
+        ret->is_list = node->ndim;
+        ret->text = batch->slot + node->offset;
+        ret->text_nbytes = node->nbytes;
+    }
     return 0;
 }

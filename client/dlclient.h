@@ -29,7 +29,8 @@
  * may not use its parent's clients.
  *
  * Memory. Tensors are C-contiguous, 64-byte aligned, in the machine's byte order, mapped read-only
- * unless the spec says `memory: {writable: true}`.
+ * unless the spec says `memory: {writable: true}`. Strings and bytes lie there as well, without
+ * NUL.
  */
 #ifndef DLCLIENT_H
 #define DLCLIENT_H
@@ -170,7 +171,7 @@ DL_API struct dl_epoch *dl_epoch_end(struct dl_epoch *epoch);
 /* ---- batch --------------------------------------------------------------------------------- */
 
 DL_API uint64_t dl_batch_step(const struct dl_batch *batch);
-DL_API uint64_t dl_batch_bytes(const struct dl_batch *batch); /* of its tensors together */
+DL_API uint64_t dl_batch_bytes(const struct dl_batch *batch); /* of its tensors and text together */
 
 /* The sample indices, in the order of the rows; *ret_n of them. */
 DL_API const uint64_t *dl_batch_indices(const struct dl_batch *batch, size_t *ret_n);
@@ -206,18 +207,49 @@ DL_API const char *dl_type_name(uint32_t dtype); /* "float32"; "?" if unknown */
 DL_API size_t dl_type_bytes(uint32_t dtype);     /* of one element; 0 if unknown */
 
 /* The tensor at `path`: keys and positions joined by dots ("image", "pair.0"); NULL or "" for a
- * batch that is one tensor. -ENOENT: no such path; -EINVAL: it is a dict, list or tuple. */
+ * batch that is one tensor. -ENOENT: no such path; -EINVAL: it is a dict, list or tuple, or text.
+ */
 DL_API int dl_batch_tensor(struct dl_batch *batch, const char *path, struct dl_tensor *ret);
 
+/*
+ * Text: a string (UTF-8) or bytes of each sample, so a list of them; or a single one, in a batch
+ * that is one sample as it is. dl_batch_text() gives string `i` of the text at `path`, in place,
+ * not NUL-terminated; dl_batch_text_count() how many there are: the length of the list, which can
+ * be 0, or 1. dl_batch_node_text() is for a node by its number; its count is in struct dl_node.
+ * -ENOENT: no such path; -EINVAL: no text there, or no string `i`; -EPROTO: what stands in shared
+ * memory leads out of the batch. That one spoils the string alone; the session goes on.
+ */
+DL_API int dl_batch_text(struct dl_batch *batch, const char *path, uint64_t i, const char **ret,
+                         size_t *ret_len);
+DL_API int dl_batch_text_count(struct dl_batch *batch, const char *path, uint64_t *ret);
+DL_API int dl_batch_node_text(struct dl_batch *batch, uint32_t node, uint64_t i, const char **ret,
+                              size_t *ret_len);
+
 /* The tree, node by node, in preorder. */
-enum dl_node_kind { DL_NODE_TENSOR = 1, DL_NODE_DICT, DL_NODE_LIST, DL_NODE_TUPLE };
+enum dl_node_kind {
+    DL_NODE_TENSOR = 1,
+    DL_NODE_DICT,
+    DL_NODE_LIST,
+    DL_NODE_TUPLE,
+    DL_NODE_STRING, /* UTF-8 */
+    DL_NODE_BYTES,
+};
 struct dl_node {
     enum dl_node_kind kind;
     uint32_t children; /* direct ones; they follow */
     uint32_t depth;    /* 0 = the root */
     uint32_t key_len;
-    const char *key; /* of a dict's child, not NUL-terminated; else NULL */
-    struct dl_tensor tensor;
+    const char *key;         /* of a dict's child, not NUL-terminated; else NULL */
+    struct dl_tensor tensor; /* zero unless it is one */
+
+    /* Of text; else zero. */
+    uint64_t count;   /* strings in it */
+    uint32_t is_list; /* 1: a list of them, even if of one or none; 0: a single one */
+    uint32_t reserved;
+    /* All of it: of a list count + 1 numbers uint64_t, of which i and i + 1 are the beginning and
+     * end of string i after these numbers, then the strings. Unchecked, unlike dl_batch_text(). */
+    const void *text;
+    uint64_t text_nbytes;
 };
 DL_API uint32_t dl_batch_nodes(const struct dl_batch *batch);
 DL_API int dl_batch_node(struct dl_batch *batch, uint32_t i, struct dl_node *ret);

@@ -8,7 +8,8 @@
 
 _Static_assert(ARRAY_SIZE(((struct dl_tensor *)NULL)->shape) == TREE_DIMS, "public and wire agree");
 _Static_assert((int)DL_NODE_TENSOR == TREE_TENSOR && (int)DL_NODE_DICT == TREE_DICT &&
-                   (int)DL_NODE_LIST == TREE_LIST && (int)DL_NODE_TUPLE == TREE_TUPLE,
+                   (int)DL_NODE_LIST == TREE_LIST && (int)DL_NODE_TUPLE == TREE_TUPLE &&
+                   (int)DL_NODE_STRING == TREE_STRING && (int)DL_NODE_BYTES == TREE_BYTES,
                "public and wire agree");
 #define DTYPE(NAME, number, bytes, name, numpy, dlpack) \
     _Static_assert(DL_##NAME == number, "public and wire agree");
@@ -29,7 +30,7 @@ struct view *view_unref(struct view *view)
     return NULL;
 }
 
-/* Depth of every node and the sum of all tensors, in one walk over the preorder. */
+/* Depth of every node and the sum of all leaves, in one walk over the preorder. */
 static void measure(struct view *view)
 {
     uint32_t open[DL_BOUND_TREE_DEPTH]; /* children still to come, for each level above */
@@ -43,8 +44,8 @@ static void measure(struct view *view)
         if (depth > 0)
             open[depth - 1]--;
         view->depths[i] = (uint8_t)depth;
-        view->tensor_bytes += node->nbytes;
-        if (node->kind != TREE_TENSOR && node->children > 0) {
+        view->leaf_bytes += node->nbytes;
+        if (node->children > 0) {
             assert(depth < ARRAY_SIZE(open));
             open[depth++] = node->children;
         }
@@ -61,14 +62,16 @@ static int view_new(const void *shared, uint64_t len, uint32_t count, uint64_t s
     if (count == 0 || count > DL_MAX_TREE_NODES || len > most)
         return dl_error_set(err, EBADMSG, "", "a tree of %u nodes in %llu bytes", count,
                             (unsigned long long)len);
-    view = calloc(1, sizeof *view + len + count);
+    view = malloc(sizeof *view + len + count);
     if (!view)
         return dl_error_set(err, ENOMEM, "", "no memory for a tree of %u nodes", count);
-    view->refs = 1;
-    view->count = count;
-    view->slot_bytes = slot_bytes;
-    view->len = len;
-    view->depths = view->encoded + len;
+    *view = (struct view){
+        .refs = 1,
+        .count = count,
+        .slot_bytes = slot_bytes,
+        .depths = view->encoded + len,
+        .len = len,
+    };
     memcpy(view->encoded, shared, len);
     r = tree_check(view->encoded, len, count, slot_bytes, err);
     if (r < 0) {
@@ -152,6 +155,16 @@ int view_find(const struct view *view, const char *path, const struct tree_node 
         return -ENOENT;
     *ret = node;
     return 0;
+}
+
+bool view_is_text(const struct tree_node *node)
+{
+    return node->kind == TREE_STRING || node->kind == TREE_BYTES;
+}
+
+uint64_t view_text_count(const struct tree_node *node)
+{
+    return node->ndim ? node->shape[0] : 1;
 }
 
 void view_tensor(const struct tree_node *node, const uint8_t *slot, struct dl_tensor *ret)

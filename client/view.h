@@ -17,9 +17,9 @@
 struct view {
     uint32_t refs;
     uint32_t count;
-    uint64_t slot_bytes; /* what its tensors were checked against */
-    uint64_t tensor_bytes;
-    uint8_t *depths; /* of each node; inside this allocation */
+    uint64_t slot_bytes; /* what its leaves were checked against */
+    uint64_t leaf_bytes; /* of all tensors and texts */
+    uint8_t *depths;     /* of each node; inside this allocation */
     uint64_t len;
     _Alignas(8) uint8_t encoded[]; /* nodes, then keys */
 };
@@ -42,6 +42,10 @@ static inline const struct tree_node *view_node(const struct view *view, uint32_
 
 /* The node at `path` ("pair.0"; NULL or "": the root): 0 and *ret, or -ENOENT. */
 int _nodiscard_ view_find(const struct view *view, const char *path, const struct tree_node **ret);
+
+/* A string or bytes, one or a list of them; and how many. */
+bool view_is_text(const struct tree_node *node);
+uint64_t view_text_count(const struct tree_node *node);
 
 /* What the node, a tensor, looks like in the slot. */
 void view_tensor(const struct tree_node *node, const uint8_t *slot, struct dl_tensor *ret);

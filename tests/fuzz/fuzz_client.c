@@ -100,11 +100,18 @@ static void fill_slot(uint8_t *slot, uint64_t step)
         slot_prepare(slot, SLOT_BYTES,
                      &(struct slot_task){
                          .generation = step + 1, .step = step, .indices = indices, .samples = 2}));
-    if (tree_add(&tree, TREE_DICT, NULL, 2) == 0 &&
+    if (tree_add(&tree, TREE_DICT, NULL, 4) == 0 &&
         tree_add_tensor(&tree, "x", DL_DTYPE_FLOAT32, 2, (const uint64_t[]){2, 3}) == 0 &&
-        tree_add_tensor(&tree, "y", DL_DTYPE_INT64, 1, (const uint64_t[]){2}) == 0) {
-        tree.nodes[1].offset = DATA_AT;
-        tree.nodes[2].offset = DATA_AT + 64;
+        tree_add_tensor(&tree, "y", DL_DTYPE_INT64, 1, (const uint64_t[]){2}) == 0 &&
+        tree_add_text(&tree, TREE_BYTES, "s", 3 * 8 + 7) == 0 &&
+        tree_add_text(&tree, TREE_STRING, "t", 3) == 0) {
+        static const uint64_t numbers[] = {0, 3, 7};
+
+        for (uint64_t i = 1; i < tree.count; i++)
+            tree.nodes[i].offset = DATA_AT + (i - 1) * TREE_ALIGN;
+        tree.nodes[3].ndim = 1;
+        tree.nodes[3].shape[0] = 2;
+        memcpy(slot + tree.nodes[3].offset, numbers, sizeof numbers);
         header->tree_off = TREE_AT;
         header->tree_len = (uint32_t)tree_encoded_bytes(&tree);
         header->tree_count = tree.count;
@@ -239,6 +246,23 @@ static uint64_t touch(const void *data, uint64_t bytes)
     return bytes > 0 ? (uint64_t)byte[0] + byte[bytes - 1] : 0;
 }
 
+/* All of a text leaf that can be read, and a number past its end. */
+static void read_text(struct dl_batch *batch, uint32_t i, const struct dl_node *node)
+{
+    const char *text;
+    size_t len;
+
+    touch(node->text, node->text_nbytes);
+    FUZZ_ASSERT(node->count <= SLOT_BYTES);
+    for (uint64_t s = 0; s <= node->count; s++) {
+        int r = dl_batch_node_text(batch, i, s, &text, &len);
+
+        FUZZ_ASSERT(s < node->count ? r == 0 || r == -EPROTO : r == -EINVAL);
+        if (r == 0)
+            touch(text, len);
+    }
+}
+
 static void read_batch(struct dl_batch *batch)
 {
     uint32_t nodes = dl_batch_nodes(batch);
@@ -254,10 +278,11 @@ static void read_batch(struct dl_batch *batch)
         FUZZ_ASSERT(dl_batch_node(batch, i, &node) == 0);
         FUZZ_ASSERT(node.depth < DL_MAX_TREE_DEPTH + 1);
         touch(node.key, node.key_len);
-        if (node.kind != DL_NODE_TENSOR)
-            continue;
-        touch(node.tensor.data, node.tensor.nbytes);
-        bytes += node.tensor.nbytes;
+        bytes += node.tensor.nbytes + node.text_nbytes;
+        if (node.kind == DL_NODE_TENSOR)
+            touch(node.tensor.data, node.tensor.nbytes);
+        if (node.kind == DL_NODE_STRING || node.kind == DL_NODE_BYTES)
+            read_text(batch, i, &node);
     }
     FUZZ_ASSERT(bytes == dl_batch_bytes(batch));
     if (dl_batch_tensor(batch, "x", &tensor) == 0)
