@@ -6,6 +6,7 @@
 #include "client/dlctl/digest.h"
 #include "client/dlctl/offline.h"
 #include "client/dlctl/outcome.h"
+#include "client/dlctl/render.h"
 #include "client/dlctl/report.h"
 #include "client/dlctl/stats.h"
 #include "client/dlctl/verbs.h"
@@ -21,7 +22,8 @@
 /* Slots and the client library name node kinds alike, so digests of both are comparable. */
 _Static_assert((int)TREE_TENSOR == (int)DL_NODE_TENSOR && (int)TREE_DICT == (int)DL_NODE_DICT &&
                    (int)TREE_LIST == (int)DL_NODE_LIST && (int)TREE_TUPLE == (int)DL_NODE_TUPLE &&
-                   (int)TREE_DIMS == (int)DIGEST_DIMS,
+                   (int)TREE_STRING == (int)DL_NODE_STRING &&
+                   (int)TREE_BYTES == (int)DL_NODE_BYTES && (int)TREE_DIMS == (int)DIGEST_DIMS,
                "one meaning on both sides");
 
 /* All that one check holds. */
@@ -164,6 +166,23 @@ static int count_batch(struct check *c, struct dl_error *err)
     return 0;
 }
 
+/* Adds a text: what it is, and how its first string begins. */
+static int describe_text(struct check *c, const struct tree_node *node, const char *path)
+{
+    struct leaf leaf = {
+        .dtype = node->kind == TREE_STRING ? "string" : "bytes",
+        .ndim = node->ndim,
+        .shape = {node->shape[0]},
+        .is_text = true,
+    };
+    const char *text;
+    uint64_t len;
+
+    if (tree_text(node, c->slot, 0, &text, &len))
+        render_quoted(text, len, leaf.quoted, sizeof leaf.quoted);
+    return outcome_add_leaf(&c->outcome, path, &leaf);
+}
+
 /* Adds `node` and what is below it to the outcome's leaves; `path` ends with its own name. */
 static int describe(struct check *c, const struct tree_node *nodes, const struct tree_node *node,
                     const char *path)
@@ -177,6 +196,8 @@ static int describe(struct check *c, const struct tree_node *nodes, const struct
                                       node->nbytes, &leaf.stats);
         return outcome_add_leaf(&c->outcome, path, &leaf);
     }
+    if (node->kind == TREE_STRING || node->kind == TREE_BYTES)
+        return describe_text(c, node, path);
     for (uint32_t i = 0; i < node->children; i++, child = tree_skip(child)) {
         _cleanup_free_ char *below = NULL;
         const char *dot = *path ? "." : "";

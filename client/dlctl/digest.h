@@ -5,7 +5,9 @@
  * The hash is fed, for each batch, all integers in the machine's byte order:
  *   u64 step, u64 samples, u64 × samples indices, u64 nodes, and for each node in preorder
  *   u32 kind, u32 children, u32 key bytes, u32 dtype, u32 dimensions, the key, u64 × dimensions
- *   shape, u64 bytes, the tensor's bytes (no dtype, shape or bytes but zeros for a container).
+ *   shape, u64 bytes, the leaf's bytes (no dtype, shape or bytes but zeros for a container; of
+ *   text no dtype, and a list of n strings has the one dimension n and for its bytes n + 1 numbers
+ *   u64, where they begin and end after these numbers, then the strings).
  * Counts precede what they count, so that no two different batches feed the same bytes.
  */
 #ifndef DLCTL_DIGEST_H
@@ -17,7 +19,7 @@ enum { DIGEST_DIMS = 8, DIGEST_TEXT = 17 };
 
 /* A tree node as both the client library and a slot can show it. Pointers are borrowed. */
 struct digest_node {
-    uint32_t kind; /* 1 tensor, 2 dict, 3 list, 4 tuple */
+    uint32_t kind; /* 1 tensor, 2 dict, 3 list, 4 tuple, 5 string, 6 bytes */
     uint32_t children;
     uint32_t key_len; /* 0 unless the child of a dict */
     const char *key;

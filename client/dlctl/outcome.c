@@ -68,7 +68,7 @@ static json_t *stat_json(const struct leaf *leaf, double stat)
     return leaf->has_stats ? render_json_real(stat) : json_null();
 }
 
-static json_t *leaf_json(const struct leaf *leaf)
+static json_t *shape_json(const struct leaf *leaf)
 {
     json_t *shape = json_array();
 
@@ -78,10 +78,18 @@ static json_t *leaf_json(const struct leaf *leaf)
             shape = NULL;
         }
     }
+    return shape;
+}
+
+static json_t *leaf_json(const struct leaf *leaf)
+{
+    if (leaf->is_text)
+        return json_pack("{s:o, s:s, s:o}", "path", render_json_text(leaf->path), "kind",
+                         leaf->dtype, "shape", shape_json(leaf));
     return json_pack("{s:o, s:s, s:o, s:o, s:o, s:o}", "path", render_json_text(leaf->path),
-                     "dtype", leaf->dtype, "shape", shape, "min", stat_json(leaf, leaf->stats.min),
-                     "max", stat_json(leaf, leaf->stats.max), "mean",
-                     stat_json(leaf, leaf->stats.mean));
+                     "dtype", leaf->dtype, "shape", shape_json(leaf), "min",
+                     stat_json(leaf, leaf->stats.min), "max", stat_json(leaf, leaf->stats.max),
+                     "mean", stat_json(leaf, leaf->stats.mean));
 }
 
 static json_t *epoch_json(const struct epoch_outcome *e)
@@ -91,7 +99,7 @@ static json_t *epoch_json(const struct epoch_outcome *e)
                      seconds_or_null(e->first_batch_s), "wait_s", e->wait_s);
 }
 
-/* The first batch's tensors, or the epochs; NULL when out of memory. */
+/* The first batch's leaves, or the epochs; NULL when out of memory. */
 static json_t *details_json(const struct outcome *outcome, bool run)
 {
     json_t *array = json_array();
@@ -141,7 +149,9 @@ static json_t *outcome_json(const struct outcome *outcome, bool run)
 
 static void print_leaf(const struct leaf *leaf, int width, bool first)
 {
-    printf("%-10s%-*s %-10s [", first ? "tree" : "", width, *leaf->path ? leaf->path : "(tensor)",
+    const char *lone = leaf->is_text ? "(text)" : "(tensor)";
+
+    printf("%-10s%-*s %-10s [", first ? "tree" : "", width, *leaf->path ? leaf->path : lone,
            leaf->dtype);
     for (uint32_t d = 0; d < leaf->ndim; d++)
         printf("%s%" PRIu64, d ? ", " : "", leaf->shape[d]);
@@ -149,6 +159,8 @@ static void print_leaf(const struct leaf *leaf, int width, bool first)
     if (leaf->has_stats)
         printf("  min %.6g  max %.6g  mean %.6g", leaf->stats.min, leaf->stats.max,
                leaf->stats.mean);
+    if (*leaf->quoted)
+        printf("  %s", leaf->quoted);
     putchar('\n');
 }
 

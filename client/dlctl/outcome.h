@@ -7,12 +7,14 @@
 #include "client/dlctl/progress.h"
 #include "client/dlctl/stats.h"
 
-/* One tensor of the first batch. */
+/* One tensor of the first batch, or one text. */
 struct leaf {
     char *path;        /* owned; keys and positions joined by dots, "" for a lone tensor */
-    const char *dtype; /* static */
+    const char *dtype; /* static; of text its kind, "string" or "bytes" */
     uint32_t ndim;
     uint64_t shape[DIGEST_DIMS];
+    bool is_text;
+    char quoted[48]; /* text: how the first string begins; "" if there is none */
     bool has_stats;
     struct stats stats;
 };

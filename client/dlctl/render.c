@@ -2,6 +2,7 @@
 #include "client/dlctl/render.h"
 
 #include "client/dlctl/units.h"
+#include "proto/utf8.h"
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -282,6 +283,48 @@ int render_view(FILE *file, const struct value *view, const char *name)
     put_inline(file, NULL, view);
     fputc('\n', file);
     return 0;
+}
+
+/* One character as it is shown, into `out`; returns the bytes of `in` that it took. */
+static size_t quote_char(const uint8_t *in, size_t len, char out[8])
+{
+    static const char letters[] = "\nn\tt\rr\"\"\\\\";
+    size_t n = utf8_char(in, len);
+
+    for (size_t i = 0; i + 1 < sizeof letters; i += 2) {
+        if (*in == (uint8_t)letters[i]) {
+            snprintf(out, 8, "\\%c", letters[i + 1]);
+            return 1;
+        }
+    }
+    /* C0, DEL, and C1, which in UTF-8 is C2 80..9F: all that a terminal would obey. */
+    if (n == 0 || *in < 0x20 || *in == 0x7f || (n == 2 && *in == 0xc2 && in[1] < 0xa0)) {
+        snprintf(out, 8, "\\x%02x", *in);
+        return 1;
+    }
+    memcpy(out, in, n);
+    out[n] = '\0';
+    return n;
+}
+
+void render_quoted(const char *text, size_t len, char *buf, size_t size)
+{
+    static const char end[] = "\"...";
+    const uint8_t *in = (const uint8_t *)text;
+    size_t at = 1, done = 0;
+
+    assert(size >= RENDER_QUOTED_MIN);
+    buf[0] = '"';
+    while (done < len) {
+        char shown[8];
+        size_t took = quote_char(in + done, len - done, shown), n = strlen(shown);
+
+        if (at + n + sizeof end > size)
+            break;
+        at += (size_t)snprintf(buf + at, size - at, "%s", shown);
+        done += took;
+    }
+    snprintf(buf + at, size - at, "%.*s", done < len ? 4 : 1, end);
 }
 
 json_t *render_json_u64(uint64_t n)

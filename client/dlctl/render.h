@@ -24,4 +24,11 @@ json_t *render_json_real(double d);
 /* A string; bytes that are no UTF-8 become '?'. */
 json_t *render_json_text(const char *text);
 
+/*
+ * The beginning of a text in quotes, for one line of a terminal: control characters, quotes and
+ * what is no UTF-8 escaped as C does it; "..." after the end quote when not all of it fits `buf`.
+ */
+enum { RENDER_QUOTED_MIN = 16 }; /* bytes of the smallest buf */
+void render_quoted(const char *text, size_t len, char *buf, size_t size);
+
 #endif

@@ -112,6 +112,23 @@ static int start_ranks(struct run *run, uint64_t epoch)
     return 0;
 }
 
+static void feed_node(struct digest *digest, const struct dl_node *node)
+{
+    bool text = node->kind == DL_NODE_STRING || node->kind == DL_NODE_BYTES;
+
+    digest_node(digest, &(struct digest_node){
+                            .kind = node->kind,
+                            .children = node->children,
+                            .key = node->key,
+                            .key_len = node->key_len,
+                            .dtype = node->tensor.dtype,
+                            .ndim = text ? node->is_list : node->tensor.ndim,
+                            .shape = text ? &node->count : node->tensor.shape,
+                            .data = text ? node->text : node->tensor.data,
+                            .nbytes = text ? node->text_nbytes : node->tensor.nbytes,
+                        });
+}
+
 static int feed_digest(struct digest *digest, struct dl_batch *batch)
 {
     uint32_t nodes = dl_batch_nodes(batch);
@@ -126,19 +143,7 @@ static int feed_digest(struct digest *digest, struct dl_batch *batch)
 
         if (r < 0)
             return r;
-        if (node.kind != DL_NODE_TENSOR)
-            node.tensor = (struct dl_tensor){0};
-        digest_node(digest, &(struct digest_node){
-                                .kind = node.kind,
-                                .children = node.children,
-                                .key = node.key,
-                                .key_len = node.key_len,
-                                .dtype = node.tensor.dtype,
-                                .ndim = node.tensor.ndim,
-                                .shape = node.tensor.shape,
-                                .data = node.tensor.data,
-                                .nbytes = node.tensor.nbytes,
-                            });
+        feed_node(digest, &node);
     }
     return 0;
 }

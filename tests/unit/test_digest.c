@@ -174,6 +174,42 @@ static void test_boundaries(void **state)
     assert_string_not_equal(text[0], text[1]);
 }
 
+/* {"s": [b"ab", b"c"]}: the numbers and the strings, as documented; each is seen. */
+static void test_text(void **state)
+{
+    uint64_t numbers[] = {0, 2, 3};
+    uint8_t leaf[sizeof numbers + 3] = {0};
+    char texts[4][DIGEST_TEXT], want[DIGEST_TEXT];
+    const uint64_t shape[] = {2};
+    uint8_t bytes[256];
+    size_t n = 0;
+
+    for (int i = 0; i < 4; i++) {
+        struct digest *digest = NULL;
+
+        numbers[1] = i == 1 ? 1 : 2;
+        memcpy(leaf, numbers, sizeof numbers);
+        memcpy(leaf + sizeof numbers, i == 2 ? "abd" : "abc", 3);
+        assert_int_equal(digest_new(&digest), 0);
+        digest_batch(digest, 7, NULL, 0, 1);
+        digest_node(digest, &(struct digest_node){.kind = i == 3 ? 5 : 6,
+                                                  .ndim = 1,
+                                                  .shape = shape,
+                                                  .data = leaf,
+                                                  .nbytes = sizeof leaf});
+        digest_text(digest, texts[i]);
+        digest_free(digest);
+    }
+    PUT(uint64_t, 7, 0, 1);
+    PUT(uint32_t, 6, 0, 0, 0, 1);
+    PUT(uint64_t, 2, 27, 0, 2, 3);
+    PUT(char, 'a', 'b', 'c');
+    snprintf(want, sizeof want, "%016llx", (unsigned long long)XXH3_64bits(bytes, n));
+    assert_string_equal(texts[0], want);
+    for (int i = 1; i < 4; i++)
+        assert_string_not_equal(texts[0], texts[i]);
+}
+
 static void test_free_null(void **state)
 {
     assert_null(digest_free(NULL));
@@ -261,10 +297,10 @@ static void test_stats_unaligned(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_empty),           cmocka_unit_test(test_documented_bytes),
-    cmocka_unit_test(test_sensitive),       cmocka_unit_test(test_boundaries),
-    cmocka_unit_test(test_free_null),       cmocka_unit_test(test_stats),
-    cmocka_unit_test(test_stats_nan),       cmocka_unit_test(test_stats_none),
-    cmocka_unit_test(test_stats_unaligned),
+    cmocka_unit_test(test_empty),      cmocka_unit_test(test_documented_bytes),
+    cmocka_unit_test(test_sensitive),  cmocka_unit_test(test_boundaries),
+    cmocka_unit_test(test_text),       cmocka_unit_test(test_free_null),
+    cmocka_unit_test(test_stats),      cmocka_unit_test(test_stats_nan),
+    cmocka_unit_test(test_stats_none), cmocka_unit_test(test_stats_unaligned),
 };
 TEST_MAIN(tests)

@@ -305,6 +305,42 @@ static void test_count(void **state)
     assert_format(format_count, 2e21, "2000.0E");
 }
 
+/* ---- quoted text ------------------------------------------------------------------------------
+ */
+
+static void test_quoted(void **state)
+{
+    static const struct {
+        const char *text;
+        size_t len, size;
+        const char *want;
+    } rows[] = {
+        {"", 0, 16, "\"\""},
+        {"hello", 5, 16, "\"hello\""},
+        {"a\0b", 3, 16, "\"a\\x00b\""},
+        {"\x1b[31m", 5, 16, "\"\\x1b[31m\""},
+        {"\n\t\r\"\\", 5, 32, "\"\\n\\t\\r\\\"\\\\\""},
+        {"\x7f\xc2\x9b\xff", 4, 32, "\"\\x7f\\xc2\\x9b\\xff\""},
+        {"\xc3\xa9\xe2\x82\xac", 5, 16, "\"\xc3\xa9\xe2\x82\xac\""},
+        {"\xe2\x82", 2, 16, "\"\\xe2\\x82\""}, /* cut off in a character */
+        {"0123456789", 10, 16, "\"0123456789\""},
+        {"0123456789a", 11, 16, "\"0123456789\"..."},
+        {"012345678\xc3\xa9", 11, 16, "\"012345678\"..."}, /* not half of it */
+        {"0123456\x01"
+         "9",
+         9, 16, "\"0123456\"..."},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        char *buf = malloc(rows[i].size);
+
+        assert_non_null(buf);
+        render_quoted(rows[i].text, rows[i].len, buf, rows[i].size);
+        assert_string_equal(buf, rows[i].want);
+        free(buf);
+    }
+}
+
 /* ---- progress ------------------------------------------------------------------------------- */
 
 static void test_progress_line(void **state)
@@ -350,6 +386,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_bytes),
     cmocka_unit_test(test_seconds),
     cmocka_unit_test(test_count),
+    cmocka_unit_test(test_quoted),
     cmocka_unit_test(test_progress_line),
     cmocka_unit_test(test_progress_widths),
 };

@@ -1,0 +1,99 @@
+/* What `check` and `run` print, for people and as JSON. */
+#include "client/dlctl/outcome.h"
+#include "client/dlctl/render.h"
+#include "tests/lib/harness.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+
+/* What outcome_report() writes to standard output. */
+static const char *report(const char *verb, bool json, const struct outcome *outcome)
+{
+    static char text[8192];
+    const struct verb named = {.name = verb};
+    const struct options o = {.verb = &named, .json = json};
+    const char *path = harness_file("out", "", 0);
+    int saved, fd;
+    ssize_t n;
+
+    fflush(stdout);
+    saved = dup(STDOUT_FILENO);
+    fd = open(path, O_RDWR | O_TRUNC | O_CLOEXEC);
+    assert_true(saved >= 0 && fd >= 0);
+    assert_int_equal(dup2(fd, STDOUT_FILENO), STDOUT_FILENO);
+    int status = outcome_report(&o, outcome);
+    fflush(stdout);
+    assert_int_equal(dup2(saved, STDOUT_FILENO), STDOUT_FILENO);
+    close(saved);
+    n = pread(fd, text, sizeof text - 1, 0);
+    assert_true(n > 0);
+    text[n] = '\0';
+    close(fd);
+    assert_int_equal(status, STATUS_DONE);
+    return text;
+}
+
+static void assert_says(const char *text, const char *want)
+{
+    if (!strstr(text, want))
+        fail_msg("'%s' does not say '%s'", text, want);
+}
+
+static void fill(struct outcome *outcome)
+{
+    static const struct leaf leaves[] = {
+        {.path = (char *)"image", .dtype = "uint8", .ndim = 2, .shape = {4, 9}},
+        {.path = (char *)"name", .dtype = "string", .ndim = 1, .shape = {64}, .is_text = true},
+        {.path = (char *)"raw", .dtype = "bytes", .is_text = true},
+    };
+
+    *outcome = (struct outcome){.length = 1000, .steps = 16, .seed = 7};
+    assert_int_equal(outcome_set_name(outcome, "digits"), 0);
+    for (size_t i = 0; i < ARRAY_SIZE(leaves); i++) {
+        struct leaf leaf = leaves[i];
+
+        if (i == 1)
+            render_quoted("a\x1b[1m", 5, leaf.quoted, sizeof leaf.quoted);
+        assert_int_equal(outcome_add_leaf(outcome, leaf.path, &leaf), 0);
+    }
+}
+
+static void test_text_leaves(void **state)
+{
+    struct outcome outcome;
+    const char *text;
+
+    fill(&outcome);
+    text = report("check", false, &outcome);
+    assert_says(text, "dataset   1000 samples, 16 steps an epoch\n");
+    assert_says(text, "tree      image    uint8      [4, 9]\n");
+    assert_says(text, "          name     string     [64]  \"a\\x1b[1m\"\n");
+    assert_says(text, "          raw      bytes      []\n");
+    text = report("check", true, &outcome);
+    assert_says(text, "\"length\":1000,\"steps\":16,");
+    assert_says(text, "{\"path\":\"image\",\"dtype\":\"uint8\",\"shape\":[4,9],\"min\":null,");
+    assert_says(text, "{\"path\":\"name\",\"kind\":\"string\",\"shape\":[64]},"
+                      "{\"path\":\"raw\",\"kind\":\"bytes\",\"shape\":[]}]");
+    outcome_deinit(&outcome);
+}
+
+/* A batch that is one text has no path to show. */
+static void test_lone_text(void **state)
+{
+    const struct leaf leaf = {.dtype = "string", .ndim = 1, .shape = {2}, .is_text = true};
+    struct outcome outcome = {0};
+
+    assert_int_equal(outcome_set_name(&outcome, "x"), 0);
+    assert_int_equal(outcome_add_leaf(&outcome, "", &leaf), 0);
+    assert_says(report("check", false, &outcome), "tree      (text)   string     [2]\n");
+    assert_says(report("check", true, &outcome),
+                "{\"path\":\"\",\"kind\":\"string\",\"shape\":[2]}");
+    outcome_deinit(&outcome);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_text_leaves),
+    cmocka_unit_test(test_lone_text),
+};
+
+TEST_MAIN(tests)
