@@ -379,7 +379,8 @@ static int check_together(struct spec_reading *rd)
 {
     if (rd->spec->batch_size == 0 && rd->spec->drop_last)
         return dl_error_set(rd->err, EINVAL, "batch.drop_last",
-                            "true has no meaning with batch.size: null; leave out one of them");
+                            "true is mutually exclusive with batch.size: null, which turns "
+                            "batching off; leave out one of them");
     return spec_check_sampler(rd);
 }
 

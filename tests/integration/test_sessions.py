@@ -424,6 +424,8 @@ class Refusals(TestCase):
         cases = [
             ({"dataset": {"kind": "range", "length": 10}, "batch": {"size": -3}},
              "batch.size", "-3 is not a positive integer"),
+            ({"dataset": {"kind": "range", "length": 10}, "workers": {"count": 0}},
+             "workers.count", "in the client's own process"),
             ({"dataset": {"kind": "npy", "files": missing}}, missing, "no such file"),
             ({"dataset": {"kind": "npy", "files": not_npy}}, not_npy, ""),
             ({"dataset": {"kind": "npy", "files": self.dir}}, self.dir, ""),

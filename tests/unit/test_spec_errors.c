@@ -396,7 +396,8 @@ static const struct refusal key_refusals[] = {
     {"batch: {drop_last: 1}", "batch.drop_last", "1 is not true or false"},
     {"batch: {drop_last: yes}", "batch.drop_last", "\"yes\" is not true or false"},
     {"batch: {size: null, drop_last: true}", "batch.drop_last",
-     "true has no meaning with batch.size: null; leave out one of them"},
+     "true is mutually exclusive with batch.size: null, which turns batching off; leave out one of "
+     "them"},
     {"collate: {kind: pack, value: 0}", "collate.kind",
      "\"pack\" is not supported by this version; it has default, pad, none, plugin"},
     {"collate: {kind: defualt}", "collate.kind",
