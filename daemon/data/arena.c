@@ -1,5 +1,7 @@
 #include "daemon/data/arena.h"
 
+#include <assert.h>
+
 enum { ARENA_ALIGN = 64, ARENA_LEAST = 64 * 1024 };
 
 struct arena_chunk {
@@ -10,11 +12,10 @@ struct arena_chunk {
 
 static struct arena_chunk *chunk_new(size_t bytes)
 {
-    size_t whole;
-
-    if (add_overflows(bytes, sizeof(struct arena_chunk) + ARENA_ALIGN, &whole))
+    if (bytes > PTRDIFF_MAX - 2 * ARENA_ALIGN) /* no object is larger; the sum below fits */
         return NULL;
-    struct arena_chunk *chunk = aligned_alloc(ARENA_ALIGN, align_up(whole, ARENA_ALIGN));
+    struct arena_chunk *chunk =
+        aligned_alloc(ARENA_ALIGN, align_up(sizeof *chunk + bytes, ARENA_ALIGN));
     if (chunk)
         chunk->bytes = bytes;
     return chunk;
@@ -43,7 +44,10 @@ void *arena_alloc(struct arena *arena, size_t bytes)
 
 void arena_trim(struct arena *arena, const void *last, size_t bytes)
 {
-    arena->used = (size_t)((const char *)last - arena->chunks->data) + bytes;
+    size_t begin = (size_t)((const char *)last - arena->chunks->data);
+
+    assert(begin <= arena->used && bytes <= arena->used - begin);
+    arena->used = begin + bytes;
 }
 
 void arena_clear(struct arena *arena)

@@ -50,6 +50,8 @@ int sample_begin(struct sample *sample, enum tree_kind kind, const char *key)
 {
     int r = prepare(sample, key);
 
+    if (r == 0 && kind != TREE_DICT && kind != TREE_LIST && kind != TREE_TUPLE)
+        r = stick(sample, -EINVAL);
     if (r == 0 && sample->depth == DL_BOUND_TREE_DEPTH)
         r = stick(sample, -E2BIG);
     if (r == 0)
@@ -75,7 +77,10 @@ int sample_tensor(struct sample *sample, const char *key, uint32_t dtype, uint32
                   const uint64_t *shape, const void *data)
 {
     int r = prepare(sample, key);
+    uint64_t bytes;
 
+    if (r == 0 && !data && tensor_bytes(dtype, ndim, shape, &bytes) && bytes > 0)
+        r = stick(sample, -EFAULT);
     if (r == 0)
         r = stick(sample, tree_add_tensor(&sample->tree, key, dtype, ndim, shape));
     return r < 0 ? r : added(sample, data);
@@ -86,6 +91,10 @@ int sample_text(struct sample *sample, enum tree_kind kind, const char *key, con
 {
     int r = prepare(sample, key);
 
+    if (r == 0 && kind != TREE_STRING && kind != TREE_BYTES)
+        r = stick(sample, -EINVAL);
+    if (r == 0 && !data && len > 0)
+        r = stick(sample, -EFAULT);
     if (r == 0 && kind == TREE_STRING && !utf8_valid(data, len))
         r = stick(sample, -EILSEQ);
     if (r == 0)
@@ -122,25 +131,27 @@ int sample_bool(struct sample *sample, const char *key, bool value)
 
 int sample_copy_tree(struct sample *sample, const struct tree *tree, const void *const *data)
 {
-    uint32_t missing[DL_BOUND_TREE_DEPTH]; /* children not yet begun, of each open container */
+    struct {
+        uint32_t missing; /* children not yet done */
+        bool dict;
+    } open[DL_BOUND_TREE_DEPTH];
     char name[DL_BOUND_NAME_BYTES + 1];
     uint32_t depth = 0;
 
-    for (uint32_t i = 0; i < tree->count; i++) {
+    for (uint32_t i = 0; i < tree->count && sample->error == 0; i++) {
         const struct tree_node *node = &tree->nodes[i];
-        bool keyed = depth > 0 && tree->nodes[sample->open[depth - 1]].kind == TREE_DICT;
+        const char *key = depth > 0 && open[depth - 1].dict ? name : NULL;
 
-        memcpy(name, tree->keys + node->key_off, node->key_len);
+        if (node->key_len > 0)
+            memcpy(name, tree->keys + node->key_off, node->key_len);
         name[node->key_len] = '\0';
         if (node->kind == TREE_TENSOR) {
-            sample_tensor(sample, keyed ? name : NULL, node->dtype, node->ndim, node->shape,
-                          *data++);
-        } else {
-            sample_begin(sample, node->kind, keyed ? name : NULL);
-            if (sample->error == 0)
-                missing[depth++] = node->children + 1;
+            sample_tensor(sample, key, node->dtype, node->ndim, node->shape, *data++);
+        } else if (sample_begin(sample, node->kind, key) == 0) {
+            open[depth].dict = node->kind == TREE_DICT;
+            open[depth++].missing = node->children + 1;
         }
-        while (sample->error == 0 && depth > 0 && --missing[depth - 1] == 0) {
+        while (depth > 0 && --open[depth - 1].missing == 0) {
             sample_end(sample);
             depth--;
         }
@@ -195,9 +206,12 @@ int sample_check(const struct sample *sample, struct dl_error *err)
                             DL_BOUND_TENSOR_DIMS);
     case -ENOMEM:
         return dl_error_set(err, ENOMEM, "", "out of memory for a sample");
+    case -EFAULT:
+        return dl_error_set(err, EINVAL, "", "a leaf of the sample has a size but no bytes (NULL)");
     default:
         return dl_error_set(err, EINVAL, "",
                             "the sample is no tree: a second root, a key outside a dict or none in "
-                            "one, an end without its beginning, or a key that is not UTF-8");
+                            "one, an end without its beginning, an unknown kind of node, or a key "
+                            "that is not UTF-8");
     }
 }

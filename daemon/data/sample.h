@@ -24,12 +24,13 @@ struct sample {
     int error;                          /* negative errno, or 0 */
 };
 
-/* Containers: a key only below a dict, and there always. begin … end around the children. */
+/* Containers: a key only below a dict, and there always. begin … end around the children. -EINVAL
+ * where a node cannot stand, or is of no such kind; -E2BIG, -ENAMETOOLONG. */
 int sample_begin(struct sample *sample, enum tree_kind kind, const char *key);
 int sample_end(struct sample *sample);
 
-/* Leaves. `shape` in elements; `data` C-contiguous. -EOVERFLOW, -E2BIG, -ENAMETOOLONG, -EINVAL as
- * tree_add_tensor(). */
+/* Leaves. `shape` in elements; `data` C-contiguous; -EFAULT: NULL, but of bytes there are some.
+ * -EOVERFLOW, -E2BIG, -ENAMETOOLONG, -EINVAL as tree_add_tensor(). */
 int sample_tensor(struct sample *sample, const char *key, uint32_t dtype, uint32_t ndim,
                   const uint64_t *shape, const void *data);
 /* TREE_STRING (-EILSEQ: not UTF-8) or TREE_BYTES, of `len` bytes. */
