@@ -1,0 +1,188 @@
+/*
+ * Collating samples of any shape. What is made is a tree that passes its check, in a slot of which
+ * nothing is touched but its own bytes; the same samples make the same bytes; and what is refused
+ * is refused in words, naming one of the samples.
+ *
+ * Input: a byte of kind, side and batching, one of multiple_of, one of the filling value, one of
+ * the number of samples; then each sample as a program of single bytes: what to add, and its size.
+ */
+#include "tests/fuzz/fuzz.h"
+
+#include "daemon/data/collate.h"
+
+enum { HEAD = 4, SAMPLES = 8, SLOT = 1 << 18, GUARD = 4096, LARGEST = 64 };
+
+static _Alignas(4096) uint8_t slot_a[SLOT + GUARD], slot_b[SLOT + GUARD];
+
+struct input {
+    const uint8_t *data;
+    size_t len;
+};
+
+/* 0 at the end. */
+static uint8_t take(struct input *in)
+{
+    if (in->len == 0)
+        return 0;
+    in->len--;
+    return *in->data++;
+}
+
+static void add_tensor(struct input *in, struct sample *sample, const char *key)
+{
+    uint64_t shape[TREE_DIMS], bytes;
+    uint8_t form = take(in);
+    uint32_t ndim = form >> 4 & 7;
+
+    for (uint32_t i = 0; i < ndim; i++) {
+        uint8_t dim = take(in);
+        shape[i] = dim < 0xf0 ? dim & 7 : 1ULL << (dim & 0xf) * 4;
+    }
+    if (!tensor_bytes(form & 15, ndim, shape, &bytes) || bytes > SLOT)
+        bytes = 0; /* an error, or one beyond the slot: its bytes are not looked at */
+    uint8_t *data = sample_alloc(sample, bytes);
+    if (data)
+        memset(data, take(in), bytes);
+    sample_tensor(sample, key, form & 15, ndim, shape, data);
+}
+
+static void add_text(struct input *in, struct sample *sample, enum tree_kind kind, const char *key)
+{
+    size_t len = take(in) % LARGEST;
+
+    len = min_u64(len, in->len);
+    sample_text(sample, kind, key, in->data, len);
+    in->data += len;
+    in->len -= len;
+}
+
+static const char *const keys[] = {"a", "b", "a_mask", "a_lengths", "a.b", "", "0", "long"};
+
+/* Until the root is whole, or the program ends. */
+static void build(struct input *in, struct sample *sample)
+{
+    do {
+        uint8_t op = take(in);
+        bool dict = sample->depth > 0 &&
+                    sample->tree.nodes[sample->open[sample->depth - 1]].kind == TREE_DICT;
+        const char *key = dict ? keys[op >> 3 & 7] : NULL;
+        switch (op & 7) {
+        case 0:
+            sample_end(sample);
+            break;
+        case 1:
+            add_tensor(in, sample, key);
+            break;
+        case 2:
+            sample_begin(sample, TREE_DICT, key);
+            break;
+        case 3:
+            sample_begin(sample, TREE_LIST, key);
+            break;
+        case 4:
+            sample_begin(sample, TREE_TUPLE, key);
+            break;
+        case 5:
+            add_text(in, sample, op & 0x80 ? TREE_STRING : TREE_BYTES, key);
+            break;
+        case 6:
+            sample_int(sample, key, op);
+            break;
+        case 7:
+            sample_float(sample, key, op);
+            break;
+        }
+    } while (sample->error == 0 && sample->depth > 0 && in->len > 0);
+    while (sample->error == 0 && sample->depth > 0)
+        sample_end(sample);
+}
+
+static struct dl_spec read_spec(struct input *in, char **fields)
+{
+    static const double values[] = {0, 1, -1, 255, 256, 0.5, 1e300, -1e-30};
+    uint8_t how = take(in), multiple = take(in);
+    struct dl_spec spec = {.batch_size = how & 0x80 ? 0 : SAMPLES};
+
+    spec.collate.kind = how % 3 == 0 ? COLLATE_DEFAULT : how % 3 == 1 ? COLLATE_PAD : COLLATE_NONE;
+    spec.collate.side = how & 0x40 ? PAD_LEFT : PAD_RIGHT;
+    spec.collate.multiple_of = multiple < 0xf0 ? multiple & 15 : UINT64_MAX >> (multiple & 15);
+    spec.collate.value = values[take(in) & 7];
+    if (how & 0x20) {
+        spec.collate.fields = fields;
+        spec.collate.n_fields = 2;
+    }
+    return spec;
+}
+
+static void check_texts(const uint8_t *encoded, uint32_t count)
+{
+    const struct tree_node *nodes = (const void *)encoded;
+    const char *text;
+    uint64_t len;
+
+    for (uint32_t i = 0; i < count; i++) {
+        if (nodes[i].kind != TREE_STRING && nodes[i].kind != TREE_BYTES)
+            continue;
+        for (uint64_t s = 0; s < (nodes[i].ndim ? nodes[i].shape[0] : 1); s++)
+            FUZZ_ASSERT(tree_text(&nodes[i], slot_a, s, &text, &len));
+    }
+}
+
+static void check_batch(struct collate *c, const struct batch_layout *layout, uint64_t begin)
+{
+    struct dl_error err = {0};
+
+    FUZZ_ASSERT(layout->tree_off >= begin && layout->tree_off % 64 == 0);
+    FUZZ_ASSERT(layout->data_off >= layout->tree_off + layout->tree_len);
+    FUZZ_ASSERT(layout->used >= layout->data_off);
+    if (layout->used > SLOT)
+        return;
+    memset(slot_a, 0xaa, begin);
+    memset(slot_a + begin, 0x33, layout->used - begin);
+    memset(slot_a + layout->used, 0xaa, GUARD);
+    memset(slot_b + begin, 0xcc, layout->used - begin);
+    collate_write(c, slot_a);
+    collate_write(c, slot_b);
+    FUZZ_ASSERT(memcmp(slot_a + begin, slot_b + begin, layout->used - begin) == 0);
+    for (uint64_t i = 0; i < begin; i++)
+        FUZZ_ASSERT(slot_a[i] == 0xaa);
+    for (uint64_t i = 0; i < GUARD; i++)
+        FUZZ_ASSERT(slot_a[layout->used + i] == 0xaa);
+    FUZZ_ASSERT(tree_check(slot_a + layout->tree_off, layout->tree_len, layout->tree_count,
+                           layout->used, &err) == 0);
+    check_texts(slot_a + layout->tree_off, layout->tree_count);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
+{
+    static const uint64_t numbers[SAMPLES] = {7, 6, 5, 4, 3, 2, 1, 0};
+    struct input in = {data, len};
+    char *fields[] = {(char *)"a", (char *)"b.0"};
+    struct sample samples[SAMPLES] = {0};
+    struct arena arena = {0};
+    struct collate *c = NULL;
+    struct dl_error err = {0};
+    size_t n, bad = SIZE_MAX;
+
+    if (len < HEAD)
+        return 0;
+    struct dl_spec spec = read_spec(&in, fields);
+    n = spec.batch_size ? 1 + take(&in) % SAMPLES : 1;
+    for (size_t i = 0; i < n; i++) {
+        samples[i].arena = &arena;
+        build(&in, &samples[i]);
+    }
+    FUZZ_ASSERT(collate_new(&spec, &(struct data_env){0}, &c, &err) == 0);
+    uint64_t begin = 128 + 8 * n;
+    struct batch_layout layout;
+    int r = collate_measure(c, samples, numbers, n, begin, &layout, &bad, &err);
+    if (r == 0)
+        check_batch(c, &layout, begin);
+    else
+        FUZZ_ASSERT(bad < n && err.message[0] && err.code == -r);
+    collate_free(c);
+    for (size_t i = 0; i < n; i++)
+        sample_deinit(&samples[i]);
+    arena_deinit(&arena);
+    return 0;
+}

@@ -1,0 +1,243 @@
+/* What the tests of collate share: one case a line, from text to text (tests/lib/batch_text.h). */
+#ifndef DL_TEST_COLLATE_CASE_H
+#define DL_TEST_COLLATE_CASE_H
+
+#include "tests/lib/batch_text.h"
+#include "tests/unit/data_files.h"
+
+struct collate_case {
+    const char *how;     /* keys of collate and batch.size, as one flow mapping without braces */
+    const char *samples; /* a list */
+    const char *expect;  /* the batch; or "position: path: message" */
+};
+
+enum { CASE_SAMPLES = 16, CASE_SLOT = 1 << 16, CASE_BEGIN = 136 };
+
+static const uint64_t case_numbers[CASE_SAMPLES] = {10, 11, 12, 13, 14, 15, 16, 17,
+                                                    18, 19, 20, 21, 22, 23, 24, 25};
+
+/* fail_new: what fail_in becomes when a collate is made; before that, texts are parsed. */
+static int fail_in = -1, fail_new = -1, allocations;
+
+void *__real_calloc(size_t n, size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+void *__real_realloc(void *old, size_t size);
+void *__wrap_realloc(void *old, size_t size);
+char *__real_strdup(const char *s);
+char *__wrap_strdup(const char *s);
+
+static bool fails(void)
+{
+    allocations++;
+    return fail_in >= 0 && fail_in-- == 0;
+}
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+    return fails() ? NULL : __real_calloc(n, size);
+}
+
+void *__wrap_realloc(void *old, size_t size)
+{
+    return fails() ? NULL : __real_realloc(old, size);
+}
+
+char *__wrap_strdup(const char *s)
+{
+    return fails() ? NULL : __real_strdup(s);
+}
+
+static inline const struct value *must_parse(const char *text, struct value *ret)
+{
+    struct dl_error err = {0};
+
+    if (yaml_parse(text, strlen(text), "case", ret, &err) < 0)
+        fail_msg("%s: %s: %s", text, err.path, err.message);
+    return ret;
+}
+
+/* Fields are borrowed from `how`. */
+static inline struct dl_spec case_spec(const struct value *how, char **fields)
+{
+    struct dl_spec spec = {.batch_size = CASE_SAMPLES,
+                           .collate = {.kind = COLLATE_DEFAULT, .side = PAD_RIGHT}};
+    const struct value *v;
+
+    if ((v = value_get(how, "kind")))
+        spec.collate.kind = strcmp(v->string, "pad") == 0 ? COLLATE_PAD : COLLATE_NONE;
+    if ((v = value_get(how, "side")) && strcmp(v->string, "left") == 0)
+        spec.collate.side = PAD_LEFT;
+    if ((v = value_get(how, "multiple_of")))
+        spec.collate.multiple_of = (uint64_t)v->integer;
+    if ((v = value_get(how, "value")))
+        spec.collate.value = v->type == VALUE_INT ? (double)v->integer : v->number;
+    if ((v = value_get(how, "size")))
+        spec.batch_size = 0;
+    if ((v = value_get(how, "fields"))) {
+        for (uint32_t i = 0; i < v->count; i++)
+            fields[i] = v->items[i].string;
+        spec.collate.fields = fields;
+        spec.collate.n_fields = v->count;
+    }
+    return spec;
+}
+
+/* As collate_new(), from the text of a case. */
+static inline int open_collate(const char *how, struct collate **ret, struct dl_error *err)
+{
+    _cleanup_(value_deinit)
+    struct value v = {0};
+    char text[512], *fields[8];
+
+    snprintf(text, sizeof text, "{%s}", how);
+    must_parse(text, &v);
+    struct dl_spec spec = case_spec(&v, fields);
+    fail_in = fail_new;
+    return collate_new(&spec, &anywhere, ret, err);
+}
+
+static inline struct collate *must_collate(const char *how)
+{
+    struct collate *c = NULL;
+    struct dl_error err = {0};
+
+    if (open_collate(how, &c, &err) < 0)
+        fail_msg("%s: %s: %s", how, err.path, err.message);
+    return c;
+}
+
+/* The samples of a case. */
+struct case_samples {
+    struct value text;
+    struct arena arena;
+    struct sample samples[CASE_SAMPLES];
+    uint32_t n;
+};
+
+static inline void build_samples(struct case_samples *s, const char *text)
+{
+    must_parse(text, &s->text);
+    s->n = s->text.count;
+    assert_in_range(s->n, 1, CASE_SAMPLES);
+    for (uint32_t i = 0; i < s->n; i++) {
+        s->samples[i].arena = &s->arena;
+        if (sample_from_value(&s->samples[i], NULL, &s->text.items[i]) < 0)
+            fail_msg("%s: sample %u", text, i);
+    }
+}
+
+static inline void free_samples(struct case_samples *s)
+{
+    for (uint32_t i = 0; i < s->n; i++)
+        sample_deinit(&s->samples[i]);
+    arena_deinit(&s->arena);
+    value_deinit(&s->text);
+}
+
+static inline int measure_case(struct collate *c, const struct case_samples *s,
+                               struct batch_layout *ret, size_t *ret_bad, struct dl_error *err)
+{
+    *ret_bad = 99;
+    return collate_measure(c, s->samples, case_numbers, s->n, CASE_BEGIN, ret, ret_bad, err);
+}
+
+/* Writes the batch over two kinds of garbage: nothing else is touched, and the image is one. */
+static inline void check_image(const struct collate_case *row, struct collate *c,
+                               const struct batch_layout *layout)
+{
+    static _Alignas(4096) uint8_t a[CASE_SLOT], b[CASE_SLOT];
+    _cleanup_free_ char *text = NULL;
+    struct dl_error err = {0};
+    size_t len;
+
+    memset(a, 0xaa, sizeof a);
+    memset(b, 0x55, sizeof b);
+    assert_in_range(layout->used, CASE_BEGIN, CASE_SLOT);
+    collate_write(c, a);
+    collate_write(c, b);
+    assert_memory_equal(a + CASE_BEGIN, b + CASE_BEGIN, layout->used - CASE_BEGIN);
+    for (size_t i = 0; i < CASE_SLOT; i++)
+        if ((i < CASE_BEGIN || i >= layout->used) && (a[i] != 0xaa || b[i] != 0x55))
+            fail_msg("%s: byte %zu of %zu was touched", row->samples, i, (size_t)layout->used);
+    if (tree_check(a + layout->tree_off, layout->tree_len, layout->tree_count, layout->used, &err) <
+        0)
+        fail_msg("%s: %s", row->samples, err.message);
+    FILE *out = open_memstream(&text, &len);
+    assert_non_null(out);
+    assert_true(print_batch(out, a, layout));
+    fclose(out);
+    if (strcmp(text, row->expect) != 0)
+        fail_msg("{%s} %s:\n  %s\nnot\n  %s", row->how, row->samples, text, row->expect);
+}
+
+static inline void check_good(const struct collate_case *row)
+{
+    struct collate *c = must_collate(row->how);
+    struct case_samples s = {0};
+    struct batch_layout layout;
+    struct dl_error err = {0};
+    size_t bad;
+
+    build_samples(&s, row->samples);
+    /* Twice: what the first batch left behind does not matter. */
+    for (int i = 0; i < 2; i++) {
+        if (measure_case(c, &s, &layout, &bad, &err) < 0)
+            fail_msg("{%s} %s: %zu: %s: %s", row->how, row->samples, bad, err.path, err.message);
+        check_image(row, c, &layout);
+    }
+    free_samples(&s);
+    collate_free(c);
+}
+
+static inline void check_bad(const struct collate_case *row)
+{
+    struct collate *c = must_collate(row->how);
+    struct case_samples s = {0};
+    struct batch_layout layout;
+    struct dl_error err = {0};
+    char text[DL_ERROR_MESSAGE_MAX + DL_ERROR_PATH_MAX + 32];
+    size_t bad;
+
+    build_samples(&s, row->samples);
+    if (measure_case(c, &s, &layout, &bad, &err) == 0)
+        fail_msg("{%s} %s: was taken", row->how, row->samples);
+    snprintf(text, sizeof text, "%zu: %s: %s", bad, err.path, err.message);
+    assert_string_equal(text, row->expect);
+    free_samples(&s);
+    collate_free(c);
+}
+
+static inline void check_no_memory(const char *how, const char *samples)
+{
+    struct case_samples s = {0};
+    struct batch_layout layout;
+    int failed = 0;
+
+    build_samples(&s, samples);
+    for (int k = 0; k < 12; k++) {
+        struct collate *c = NULL;
+        struct dl_error err = {0};
+        size_t bad;
+        fail_new = k;
+        int r = open_collate(how, &c, &err);
+        if (r == 0)
+            r = measure_case(c, &s, &layout, &bad, &err);
+        fail_in = fail_new = -1;
+        if (r < 0) {
+            assert_int_equal(r, -ENOMEM);
+            assert_error_has(&err, "out of memory");
+            failed++;
+        }
+        if (c) {
+            assert_int_equal(measure_case(c, &s, &layout, &bad, &err), 0);
+            int before = allocations;
+            assert_int_equal(measure_case(c, &s, &layout, &bad, &err), 0);
+            assert_int_equal(allocations, before);
+        }
+        collate_free(c);
+    }
+    assert_true(failed >= 5);
+    free_samples(&s);
+}
+
+#endif
