@@ -26,13 +26,14 @@ static uint32_t stacked(const struct emit *e)
     return e->c->batched && !e->as_is ? 1 : 0;
 }
 
+/* ", at image"; nothing for the root. */
 static const char *place_of(const struct emit *e, char *out)
 {
-    const struct collate_leaf *leaf = &e->c->leaves[e->leaf];
-    size_t at = strlen(strcpy(out, ", at "));
+    char path[COLLATE_WORDS];
 
-    collate_path(e->from, leaf->node, out + at, PLACE - at);
-    return out[at] ? out : "";
+    collate_path(e->from, e->c->leaves[e->leaf].node, path, sizeof path);
+    collate_say(out, PLACE, 0, "%s%s", path[0] ? ", at " : "", path);
+    return out;
 }
 
 static int too_large(struct dl_error *err)

@@ -14,17 +14,18 @@ static const struct collate_case good[] = {
          "uint8", "2, 3",
          "01080002"
          "0910") ", \"x_lengths\": " T("int64", "2",
-                                       L("02")
-                                           L(
-                                               "03")) ", \"x_mask\": " T("bool", "2, 3",
-                                                                         "010100010101") ", "
-                                                                                         "\"y\":"
-                                                                                         " " T("int"
-                                                                                               "64",
-                                                                                               "2",
-                                                                                               L("0"
-                                                                                                 "5") L(
-                                                                                                   "06")) "}"},
+                                       L("02") L(
+                                           "03")) ", \"x_mask\": " T("bool", "2, 3",
+                                                                     "010100010101") ", "
+                                                                                     "\"y\":"
+                                                                                     " " T(
+                                                                                         "int"
+                                                                                         "64",
+                                                                                         "2",
+                                                                                         L("0"
+                                                                                           "5")
+                                                                                             L("0"
+                                                                                               "6")) "}"},
     /* Elsewhere: a dict in its place. */
     {"kind: pad, side: left, value: 9", "[{$tensor: [uint8, [1], 1]}, {$tensor: [uint8, [2], 2]}]",
      "{\"values\": " T("uint8", "2, 2", "09010209") ", \"lengths\": " T(
