@@ -91,6 +91,8 @@ static int on_opened(struct dl_client *client, const struct dl_message *msg)
     loader->credits = (uint32_t)opened->credits;
     loader->length = opened->length;
     loader->batch_size = opened->batch;
+    loader->iterable = opened->iterable;
+    loader->in_order = opened->in_order;
     loader->seed = opened->seed;
     loader->fingerprint = opened->fingerprint;
     client->call.done = true;
@@ -224,15 +226,44 @@ static int find_stream(struct dl_client *client, const struct dl_message *msg, u
     return 1;
 }
 
-/* The step that a batch or a fault claims must be the one whose turn it is. */
+/* How many steps must come in all; DL_UNKNOWN: as many as there are. */
+static uint64_t steps_due(const struct dl_epoch *epoch)
+{
+    if (epoch->loader->iterable || epoch->steps == DL_UNKNOWN)
+        return DL_UNKNOWN;
+    return epoch->steps > epoch->first ? epoch->steps - epoch->first : 0;
+}
+
+/* The step that a batch or a fault claims must be one whose turn it can be. */
 static int check_step(struct dl_client *client, const struct dl_message *msg,
                       const struct dl_epoch *epoch, uint64_t step)
 {
-    if (step != epoch->expected || step >= epoch->steps)
-        return violated(client, "%s: step %llu of stream %u where %llu of %llu is due",
-                        message_name(msg->number), (ull)step, epoch->stream, (ull)epoch->expected,
-                        (ull)epoch->steps);
+    const struct dl_loader *loader = epoch->loader;
+    const char *name = message_name(msg->number);
+
+    if (!loader->in_order) {
+        if (step < epoch->first || step >= epoch->steps || held_has(&epoch->held, step) ||
+            epoch->delivered >= steps_due(epoch))
+            return violated(client,
+                            "%s: step %llu of stream %u is held, or none of the steps %llu to %llu "
+                            "that are left",
+                            name, (ull)step, epoch->stream, (ull)epoch->first,
+                            (ull)epoch->steps - 1);
+    } else if (loader->iterable) {
+        if (step < epoch->expected || step >= epoch->steps)
+            return violated(client, "%s: step %llu of stream %u where %llu or a later one is due",
+                            name, (ull)step, epoch->stream, (ull)epoch->expected);
+    } else if (step != epoch->expected || step >= epoch->steps) {
+        return violated(client, "%s: step %llu of stream %u where %llu of %llu is due", name,
+                        (ull)step, epoch->stream, (ull)epoch->expected, (ull)epoch->steps);
+    }
     return 0;
+}
+
+static void count_step(struct dl_epoch *epoch, uint64_t step)
+{
+    epoch->expected = step + 1;
+    epoch->delivered++;
 }
 
 static int deliver_one(struct dl_client *client, const struct dl_message *msg,
@@ -260,7 +291,9 @@ static int deliver_one(struct dl_client *client, const struct dl_message *msg,
     if (epoch_push(epoch, &entry) < 0)
         return no_memory(client, msg);
     epoch->lent++;
-    epoch->expected++;
+    count_step(epoch, d->step);
+    if (!epoch->loader->in_order && held_add(&epoch->held, d->step) < 0)
+        return no_memory(client, msg);
     return 0;
 }
 
@@ -318,7 +351,7 @@ static int on_fault(struct dl_client *client, const struct dl_message *msg)
         r = check_step(client, msg, epoch, fault->step);
         if (r < 0)
             return r;
-        epoch->expected++;
+        count_step(epoch, fault->step);
     }
     if (epoch->faults >= EPOCH_FAULTS_MAX)
         return violated(client, "more than %d faults of stream %u wait", EPOCH_FAULTS_MAX,
@@ -335,12 +368,14 @@ static int on_finished(struct dl_client *client, const struct dl_message *msg)
 {
     struct dl_epoch *epoch = NULL;
     int r = find_stream(client, msg, msg->finished.stream, &epoch);
+    uint64_t due;
 
     if (r <= 0)
         return r;
-    if (epoch->expected < epoch->steps)
-        return violated(client, "FINISHED: stream %u ends before its step %llu of %llu",
-                        epoch->stream, (ull)epoch->expected, (ull)epoch->steps);
+    due = steps_due(epoch);
+    if (due != DL_UNKNOWN && epoch->delivered < due)
+        return violated(client, "FINISHED: stream %u ends after %llu of the %llu steps from %llu",
+                        epoch->stream, (ull)epoch->delivered, (ull)due, (ull)epoch->first);
     epoch->over = true;
     return 0;
 }

@@ -55,6 +55,9 @@ DL_API const char *dl_version(void);
 /* Not an error: the epoch has no more batches. */
 #define DL_END 1
 
+/* A count that nobody knows: an iterable dataset need not say how many samples it has. */
+#define DL_UNKNOWN UINT64_MAX
+
 struct dl_client;
 struct dl_loader;
 struct dl_epoch;
@@ -123,7 +126,8 @@ DL_API int dl_loader_open_file(struct dl_client *client, const char *path, struc
 DL_API struct dl_loader *dl_loader_close(struct dl_loader *loader);
 
 DL_API const char *dl_loader_name(const struct dl_loader *loader);
-DL_API uint64_t dl_loader_length(const struct dl_loader *loader);     /* samples in the dataset */
+DL_API uint64_t
+dl_loader_length(const struct dl_loader *loader); /* samples in the dataset, or DL_UNKNOWN */
 DL_API uint64_t dl_loader_batch_size(const struct dl_loader *loader); /* 0: not batched */
 DL_API uint64_t dl_loader_seed(const struct dl_loader *loader);       /* given, or drawn */
 DL_API uint64_t dl_loader_fingerprint(const struct dl_loader *loader);
@@ -149,7 +153,9 @@ DL_API int dl_epoch_start(struct dl_loader *loader, const struct dl_epoch_option
 DL_API int dl_epoch_options_from_env(struct dl_epoch_options *options);
 
 /*
- * The next batch in order. Gives the one before back, unless it is pinned: always, so that a single
+ * The next batch, in the order of the steps, or as they are ready where the spec says
+ * `workers: {in_order: false}`; over an iterable dataset steps may be left out. Gives the one
+ * before back, unless it is pinned: always, so that a single
  * credit cannot stall. timeout_ns: < 0 waits as long as it takes, 0 does not wait. 0 and *ret: a
  * batch, valid until the next call on this epoch; DL_END: no more; -EAGAIN (timeout 0) or
  * -ETIMEDOUT: not ready yet; -ENOMEM: every slot within memory.limit is pinned by this client; else
@@ -159,8 +165,9 @@ DL_API int dl_epoch_options_from_env(struct dl_epoch_options *options);
  */
 DL_API int dl_epoch_next(struct dl_epoch *epoch, int64_t timeout_ns, struct dl_batch **ret);
 
-DL_API uint64_t dl_epoch_steps(const struct dl_epoch *epoch);   /* of this rank, in all */
-DL_API uint64_t dl_epoch_samples(const struct dl_epoch *epoch); /* of this rank, in all */
+/* Of this rank, in all; DL_UNKNOWN over an iterable dataset that does not say. */
+DL_API uint64_t dl_epoch_steps(const struct dl_epoch *epoch);
+DL_API uint64_t dl_epoch_samples(const struct dl_epoch *epoch);
 
 /* Nanoseconds this epoch's dl_epoch_next() calls spent waiting for a batch. */
 DL_API uint64_t dl_epoch_wait_ns(const struct dl_epoch *epoch);

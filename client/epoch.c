@@ -131,6 +131,7 @@ void epoch_queue_pin(struct dl_epoch *epoch, uint64_t step)
 
 void epoch_queue_release(struct dl_epoch *epoch, uint64_t step, bool credit)
 {
+    held_remove(&epoch->held, step);
     epoch->releases[epoch->n_releases++] = htole64(step);
     epoch->unsent += credit;
     if (epoch->n_releases == epoch->flush_at)
@@ -170,6 +171,7 @@ static struct dl_epoch *epoch_free(struct dl_epoch *epoch)
     }
     view_unref(epoch->view);
     free(epoch->entries);
+    held_deinit(&epoch->held);
     free(epoch->releases);
     free(epoch->pins);
     free(epoch);
@@ -207,7 +209,7 @@ static struct dl_epoch *epoch_new(struct dl_loader *loader, const struct dl_epoc
         return NULL;
     epoch->loader = loader;
     epoch->number = o->epoch;
-    epoch->expected = o->step;
+    epoch->first = epoch->expected = o->step;
     epoch->credits = o->credits ? o->credits : loader->credits;
     epoch->flush_at = epoch->credits / 4 ? epoch->credits / 4 : 1;
     epoch->releases = calloc(epoch->flush_at, sizeof *epoch->releases);

@@ -16,6 +16,7 @@
 
 #include "client/connection.h"
 #include "client/dlclient.h"
+#include "client/held.h"
 #include "client/mapping.h"
 #include "client/view.h"
 
@@ -73,6 +74,8 @@ struct dl_loader {
     uint32_t credits; /* the daemon's choice */
     uint32_t kept;    /* batches that only tensors hold */
     bool closed;      /* by the user; the daemon is told when `kept` is 0 */
+    bool iterable;    /* its steps may leave numbers out */
+    bool in_order;    /* batches come in the order of their steps */
     char *name;       /* owned */
     uint64_t length, batch_size, seed, fingerprint;
 };
@@ -97,7 +100,10 @@ struct dl_epoch {
     uint32_t stream;
     bool over; /* the daemon sends nothing more for it */
     uint64_t number, steps, samples;
-    uint64_t expected; /* the step whose batch or fault comes next from the daemon */
+    uint64_t first;     /* step asked for in START */
+    uint64_t expected;  /* in order: no step below it comes any more from the daemon */
+    uint64_t delivered; /* steps that came, as batch or fault */
+    struct held held;   /* not in order: those leased */
 
     uint32_t credits;
     uint32_t lent;     /* credits in use, once the daemon has read all that we sent */

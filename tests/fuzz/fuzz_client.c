@@ -4,7 +4,8 @@
  * refuse, never crash, hang or leak; what it hands out can be read to the last byte.
  *
  * Input: a sequence of an operation byte and its arguments, see the table in step(). Raw bytes go
- * into the socket as they are, so that the parser of frames is fuzzed in every state as well.
+ * into the socket as they are, so that the parser of frames is fuzzed in every state as well. The
+ * last byte says, besides, whether the dataset is iterable (64) and in any order (128).
  */
 #include "tests/fuzz/fuzz.h"
 
@@ -435,6 +436,7 @@ static void make_segment(struct play *p)
 
 static void begin(struct play *p)
 {
+    uint8_t kind = p->len > 0 ? p->data[p->len - 1] : 0;
     struct dl_epoch_options options = {.credits = CREDITS};
     struct dl_message msg = {.number = DL_MSG_WELCOME};
     int pair[2];
@@ -448,12 +450,14 @@ static void begin(struct play *p)
     msg = (struct dl_message){.number = DL_MSG_OPENED};
     msg.opened.request = 1;
     msg.opened.credits = CREDITS;
+    msg.opened.iterable = kind >> 6 & 1;
+    msg.opened.in_order = !(kind >> 7);
     send_message(p, &msg, -1);
     FUZZ_ASSERT(dl_loader_open(p->client, "x", 1, "/", &p->loader) == 0);
     msg = (struct dl_message){.number = DL_MSG_STARTED};
     msg.started.request = 2;
     msg.started.stream = STREAM;
-    msg.started.steps = STEPS;
+    msg.started.steps = p->loader->iterable ? DL_UNKNOWN : STEPS;
     send_message(p, &msg, -1);
     FUZZ_ASSERT(dl_epoch_start(p->loader, &options, &p->epoch) == 0);
     /* An answer that does not come is waited for no longer than a fuzzer can afford. */

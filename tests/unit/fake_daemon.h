@@ -158,6 +158,7 @@ static struct dl_message _unused_ fake_opened(struct fake *f)
         .loader = FAKE_LOADER,
         .label = span_str("digits"),
         .length = 1000,
+        .in_order = 1,
         .batch = FAKE_ROWS,
         .seed = 42,
         .fingerprint = 0xF00D,

@@ -260,7 +260,7 @@ static void test_beyond_the_last_step(void **state)
 
     fake_run(&f, 4, 2);
     fake_finish(&f);
-    expect_violation(&f, "early", "ends before its step 0 of 2");
+    expect_violation(&f, "early", "ends after 0 of the 2 steps from 0");
     fake_end(&f);
 }
 

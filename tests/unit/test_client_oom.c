@@ -69,7 +69,7 @@ static void disarm(void)
         _r;          \
     })
 
-static int use(struct fake *f)
+static int use(struct fake *f, bool in_order)
 {
     struct dl_message started, opened, info = {.number = DL_MSG_INFO};
     struct DLManagedTensor *tensor;
@@ -86,6 +86,7 @@ static int use(struct fake *f)
     if (r < 0)
         return r;
     opened = fake_opened(f);
+    opened.opened.in_order = in_order;
     fake_send(f, &opened);
     r = LIB(dl_loader_open_file(f->client, path, &f->loader));
     if (r < 0)
@@ -139,7 +140,7 @@ static int use(struct fake *f)
     return LIB(dl_client_dispatch(f->client));
 }
 
-static void test_every_allocation(void **state)
+static void fail_each(bool in_order)
 {
     int64_t k = 0;
     int r;
@@ -148,13 +149,19 @@ static void test_every_allocation(void **state)
         struct fake f;
 
         armed = k++;
-        r = use(&f);
+        r = use(&f, in_order);
         if (r < 0)
             assert_int_equal(r, -ENOMEM);
         fake_end(&f);
     } while (armed < 0);
     assert_int_equal(r, 0);
     assert_true(k > 20); /* the scenario does allocate */
+}
+
+static void test_every_allocation(void **state)
+{
+    fail_each(true);
+    fail_each(false);
 }
 
 static const struct CMUnitTest tests[] = {
