@@ -125,6 +125,11 @@ static int add_run_keys(json_t *json, const struct outcome *outcome)
     return r < 0 ? r : json_object_set_new(json, "epochs", details_json(outcome, true));
 }
 
+static json_t *count_or_null(uint64_t n)
+{
+    return n == OUTCOME_UNKNOWN ? json_null() : render_json_u64(n);
+}
+
 static json_t *outcome_json(const struct outcome *outcome, bool run)
 {
     const struct tally *t = &outcome->tally;
@@ -136,7 +141,7 @@ static json_t *outcome_json(const struct outcome *outcome, bool run)
         "samples_per_s", per_second(t->samples, outcome->seconds), "bytes_per_s",
         per_second(t->bytes, outcome->seconds), "wait_s", (double)t->wait_ns / 1e9, "digest",
         *outcome->digest ? json_string(outcome->digest) : json_null(), "length",
-        render_json_u64(outcome->length), "steps", render_json_u64(outcome->steps), "seed",
+        count_or_null(outcome->length), "steps", count_or_null(outcome->steps), "seed",
         render_json_u64(outcome->seed));
 
     if (json && (run ? add_run_keys(json, outcome)
@@ -164,6 +169,14 @@ static void print_leaf(const struct leaf *leaf, int width, bool first)
     putchar('\n');
 }
 
+static void print_count(const char *before, uint64_t n, const char *after)
+{
+    if (n == OUTCOME_UNKNOWN)
+        printf("%sunknown%s", before, after);
+    else
+        printf("%s%" PRIu64 "%s", before, n, after);
+}
+
 static void print_outcome(const struct outcome *outcome, bool run)
 {
     const struct tally *t = &outcome->tally;
@@ -171,8 +184,8 @@ static void print_outcome(const struct outcome *outcome, bool run)
     uint64_t width = 8;
 
     printf("loader    %s, seed %" PRIu64 "\n", outcome->name, outcome->seed);
-    printf("dataset   %" PRIu64 " samples, %" PRIu64 " steps an epoch\n", outcome->length,
-           outcome->steps);
+    print_count("dataset   ", outcome->length, " samples, ");
+    print_count("", outcome->steps, " steps an epoch\n");
     for (size_t i = 0; i < outcome->n_leaves; i++)
         width = max_u64(width, strlen(outcome->leaves[i].path));
     width = min_u64(width, PATH_COLUMNS);

@@ -28,10 +28,12 @@ struct epoch_outcome {
     double wait_s;
 };
 
+#define OUTCOME_UNKNOWN UINT64_MAX /* an iterable dataset does not say */
+
 struct outcome {
-    char *name; /* owned */
-    uint64_t length;
-    uint64_t steps; /* of an epoch: of the rank with the most, among those asked for */
+    char *name;      /* owned */
+    uint64_t length; /* or OUTCOME_UNKNOWN, as may be `steps` */
+    uint64_t steps;  /* of an epoch: of the rank with the most, among those asked for */
     uint64_t seed;
     struct tally tally;
     double seconds;           /* of iterating */

@@ -42,21 +42,23 @@ void progress_line(const struct tally *tally, uint64_t total, double seconds, in
     double done = total ? (double)tally->batches / (double)total : 1;
     char batches[UNITS_MAX], samples[UNITS_MAX], bytes[UNITS_MAX], right[LINE_MAX_BYTES];
     char bar[BAR_MAX + 1];
+    char of[24] = "";
     int len, room, filled;
 
+    if (total != PROGRESS_UNKNOWN)
+        snprintf(of, sizeof of, "/%" PRIu64, total);
     format_count((double)tally->batches * rate, batches, sizeof batches);
     format_count((double)tally->samples * rate, samples, sizeof samples);
     format_count((double)tally->bytes * rate / 1e6, bytes, sizeof bytes);
-    len = snprintf(right, sizeof right,
-                   "%" PRIu64 "/%" PRIu64 "  %s batches/s  %s samples/s  %s MB/s  wait %.0f%%",
-                   tally->batches, total, batches, samples, bytes,
-                   100 * (double)tally->wait_ns / 1e9 * rate);
+    len = snprintf(
+        right, sizeof right, "%" PRIu64 "%s  %s batches/s  %s samples/s  %s MB/s  wait %.0f%%",
+        tally->batches, of, batches, samples, bytes, 100 * (double)tally->wait_ns / 1e9 * rate);
     if (done > 1)
         done = 1;
     room = columns - len - (int)sizeof "100% [] ";
     if (room > BAR_MAX)
         room = BAR_MAX;
-    if (room < BAR_MIN) {
+    if (room < BAR_MIN || total == PROGRESS_UNKNOWN) {
         snprintf(buf, size, "%.*s", columns > 0 ? columns : 0, right);
         return;
     }

@@ -15,9 +15,11 @@ struct tally {
     uint64_t wait_ns;
 };
 
+#define PROGRESS_UNKNOWN UINT64_MAX /* a total: no bar, only how many so far */
+
 struct progress {
     bool on;
-    uint64_t total; /* batches */
+    uint64_t total; /* batches; PROGRESS_UNKNOWN */
     uint64_t begin_ns;
     uint64_t next_ns; /* not redrawn before */
 };

@@ -102,11 +102,12 @@ static int start_ranks(struct run *run, uint64_t epoch)
             return r;
         steps = dl_epoch_steps(run->ranks[i]);
         run->outcome.steps = max_u64(run->outcome.steps, steps);
-        total += min_u64(steps, run->o->batches);
+        if (add_overflows(total, min_u64(steps, run->o->batches), &total))
+            total = PROGRESS_UNKNOWN;
     }
     if (run->progress.begin_ns == 0) {
         if (mul_overflows(total, run->o->epochs, &total))
-            total = UINT64_MAX;
+            total = PROGRESS_UNKNOWN;
         progress_begin(&run->progress, total);
     }
     return 0;

@@ -91,9 +91,26 @@ static void test_lone_text(void **state)
     outcome_deinit(&outcome);
 }
 
+/* An iterable dataset that does not say how much there is. */
+static void test_unknown_counts(void **state)
+{
+    struct outcome outcome = {.length = OUTCOME_UNKNOWN, .steps = OUTCOME_UNKNOWN, .seed = 7};
+
+    assert_int_equal(outcome_set_name(&outcome, "x"), 0);
+    for (int run = 0; run < 2; run++) {
+        const char *verb = run ? "run" : "check";
+
+        assert_says(report(verb, false, &outcome),
+                    "dataset   unknown samples, unknown steps an epoch\n");
+        assert_says(report(verb, true, &outcome), "\"length\":null,\"steps\":null,\"seed\":7");
+    }
+    outcome_deinit(&outcome);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_text_leaves),
     cmocka_unit_test(test_lone_text),
+    cmocka_unit_test(test_unknown_counts),
 };
 
 TEST_MAIN(tests)

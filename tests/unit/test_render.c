@@ -354,6 +354,8 @@ static void test_progress_line(void **state)
                               "25 batches/s  6400 samples/s  20 MB/s  wait 25%");
     progress_line(&tally, 50, 2.0, 200, line, sizeof line);
     assert_non_null(strstr(line, "100% [########################################] 50/50 "));
+    progress_line(&tally, PROGRESS_UNKNOWN, 2.0, 200, line, sizeof line);
+    assert_string_equal(line, "50  25 batches/s  6400 samples/s  20 MB/s  wait 25%");
 }
 
 /* Any width: never wider, never out of the buffer. */
@@ -365,6 +367,8 @@ static void test_progress_widths(void **state)
 
     for (int columns = -1; columns < 300; columns++) {
         progress_line(&tally, 1, 1e-9, columns, line, sizeof line);
+        assert_true((int)strlen(line) <= (columns > 0 ? columns : 0));
+        progress_line(&tally, PROGRESS_UNKNOWN, 1, columns, line, sizeof line);
         assert_true((int)strlen(line) <= (columns > 0 ? columns : 0));
         progress_line(&none, 0, 0, columns, line, sizeof line);
         assert_true((int)strlen(line) <= (columns > 0 ? columns : 0));
