@@ -10,6 +10,7 @@ import unittest
 
 import config_man
 import layers
+import spec_man
 import summary
 import text
 
@@ -276,6 +277,42 @@ class ConfigMan(unittest.TestCase):
                 config_man.entries(bad)
         with self.assertRaises(ValueError):
             config_man.replace("no marks\n", "")
+
+
+class SpecMan(unittest.TestCase):
+    DEF = ('#ifndef KEY\n#define KEY(section, key)\n#endif\n'
+           'KEY("a", "b_c", UINT, FIELD(x.y), KIND(RANGE) | KIND(TAR), 1, MAX(N) - 1, "2", "n, (m)",\n'
+           '    "range, tar: how "\n    "many")\n'
+           'NOTE("a", "b_c", "0", "no")\n'
+           'KEY("", "seed", SEED, NO_FIELD, ANY_KIND, 0, 0, NULL, "integer", "of it")\n')
+    PAGE = f"head\n{spec_man.BEGIN}\n{spec_man.END}\ntail\n"
+
+    def test_the_page_tells_the_keys(self):
+        definitions, page = ROOT / "proto/spec.def", ROOT / "client/dloader-spec.5.scd"
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            status = spec_man.main(["spec_man.py", definitions, page])
+        self.assertEqual(status, 0, out.getvalue())
+
+    def test_a_difference_is_found_and_repaired(self):
+        with tempfile.TemporaryDirectory() as folder:
+            definitions, page = pathlib.Path(folder, "d"), pathlib.Path(folder, "p")
+            definitions.write_text(self.DEF)
+            page.write_text(self.PAGE)
+            with contextlib.redirect_stdout(io.StringIO()):
+                self.assertEqual(spec_man.main(["", definitions, page]), 1)
+            self.assertEqual(spec_man.main(["", "--write", definitions, page]), 0)
+            self.assertEqual(spec_man.main(["", definitions, page]), 0)
+            made = page.read_text()
+        self.assertIn("*a.b\\_c* (n, (m); default 2)\n\trange, tar: how many.\n\n"
+                      "*seed* (integer)\n\tOf it.\n", made)
+        self.assertTrue(made.startswith("head\n") and made.endswith("tail\n"), made)
+
+    def test_what_is_not_understood_is_told(self):
+        for bad in ("", 'KEY("a", "b")\n', 'KEY("a", "b"\n'):
+            with self.subTest(bad=bad), self.assertRaises(ValueError):
+                spec_man.entries(bad)
+        with self.assertRaises(ValueError):
+            spec_man.replace("no marks\n", "")
 
 
 if __name__ == "__main__":
