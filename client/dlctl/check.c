@@ -1,6 +1,6 @@
 /*
  * `dlctl check`: single-process loading, for debugging and as the reference that `run` must equal.
- * The same fetcher as in the workers fills one slot of private memory again and again.
+ * What the workers do is done here, into one slot of private memory again and again.
  */
 #include "client/dlclient.h"
 #include "client/dlctl/digest.h"
@@ -10,8 +10,7 @@
 #include "client/dlctl/report.h"
 #include "client/dlctl/stats.h"
 #include "client/dlctl/verbs.h"
-#include "daemon/data/fetch.h"
-#include "daemon/plan/plan.h"
+#include "daemon/data/local.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -29,12 +28,13 @@ _Static_assert((int)TREE_TENSOR == (int)DL_NODE_TENSOR && (int)TREE_DICT == (int
 /* All that one check holds. */
 struct check {
     const struct options *o;
-    struct dl_spec spec;     /* owned */
-    struct fetcher *fetcher; /* owned */
-    struct plan *plan;       /* owned; of the current epoch */
-    struct digest *digest;   /* owned; NULL unless asked for */
-    uint64_t *indices;       /* owned */
-    void *slot;              /* owned mapping */
+    struct dl_spec spec;        /* owned */
+    struct data_env env;        /* anywhere; borrows */
+    struct local *local;        /* owned */
+    struct local_pass **passes; /* owned; of the current epoch, one for each rank asked for */
+    uint64_t n_passes;
+    struct digest *digest; /* owned; NULL unless asked for */
+    void *slot;            /* owned mapping */
     uint64_t slot_bytes;
     uint64_t aside_ns; /* spent on describing, which is no loading */
     struct outcome outcome;
@@ -44,10 +44,11 @@ static void check_deinit(struct check *c)
 {
     if (c->slot)
         munmap(c->slot, c->slot_bytes);
-    free(c->indices);
+    for (uint64_t i = 0; c->passes && i < c->n_passes; i++)
+        local_end(c->passes[i]);
+    free(c->passes);
     digest_free(c->digest);
-    plan_free(c->plan);
-    fetcher_free(c->fetcher);
+    local_free(c->local);
     spec_deinit(&c->spec);
     outcome_deinit(&c->outcome);
 }
@@ -70,54 +71,43 @@ static int map_slot(struct check *c, uint64_t bytes, struct dl_error *err)
 
 static int check_init(struct check *c, struct dl_error *err)
 {
-    const struct data_env anywhere = {0};
     bool drawn;
     int r;
 
     r = offline_spec(c->o, &c->spec, &drawn, err);
     if (r == 0)
-        r = fetcher_new(&c->spec, &anywhere, &c->fetcher, err);
+        r = local_new(&c->spec, &c->env, &c->local, err);
     if (r == 0)
-        r = map_slot(c, fetcher_slot_bytes(c->fetcher), err);
+        r = map_slot(c, local_slot_bytes(c->local), err);
     if (r < 0)
         return r;
-    c->indices = calloc(max_u64(c->spec.batch_size, 1), sizeof *c->indices);
-    if (!c->indices || (c->o->digest && digest_new(&c->digest) < 0))
+    c->n_passes = c->o->rank_all ? c->o->world : 1;
+    c->passes = calloc(c->n_passes, sizeof(struct local_pass *));
+    if (!c->passes || (c->o->digest && digest_new(&c->digest) < 0))
         return dl_error_set(err, ENOMEM, "batch", "%s", strerror(ENOMEM));
-    c->outcome.length = fetcher_length(c->fetcher);
+    c->outcome.length = local_length(c->local);
     c->outcome.seed = c->spec.seed;
     return outcome_set_name(&c->outcome, c->spec.name) < 0
                ? dl_error_set(err, ENOMEM, "name", "%s", strerror(ENOMEM))
                : 0;
 }
 
-/* Loads one step into the slot, in a larger one if this batch needs it. */
-static int fill(struct check *c, uint64_t epoch, uint64_t rank, uint64_t step, struct dl_error *err)
+/* Loads the pass's next step into the slot, a larger one if it needs that. 0 or LOCAL_END. */
+static int fill(struct check *c, struct local_pass *pass, struct dl_error *err)
 {
-    size_t n = plan_step(c->plan, rank, step, c->indices);
-    uint64_t used = 0;
+    uint64_t step, used = 0;
     int r;
 
-    for (;;) {
-        if (!slot_prepare(c->slot, c->slot_bytes,
-                          &(struct slot_task){.generation = step + 1,
-                                              .epoch = epoch,
-                                              .step = step,
-                                              .indices = c->indices,
-                                              .samples = (uint32_t)n,
-                                              .unbatched = c->spec.batch_size == 0}))
-            return dl_error_set(err, EIO, "batch", "%zu indices do not fit %" PRIu64 " bytes", n,
-                                c->slot_bytes);
-        r = fetcher_fill(c->fetcher, c->slot, c->slot_bytes, &used, err);
-        if (r != -ENOBUFS)
-            return r;
-        if (used <= c->slot_bytes)
-            return dl_error_set(err, EIO, "batch", "does not fit a slot of %" PRIu64 " bytes",
-                                c->slot_bytes);
+    while ((r = local_next(pass, c->slot, c->slot_bytes, &step, &used, err)) == -ENOBUFS) {
         r = map_slot(c, used, err);
         if (r < 0)
-            return r;
+            break;
     }
+    if (r == -ENODATA)
+        return dl_error_set(err, EINVAL, "sampler.kind",
+                            "client: only a client knows this order; give another sampler to check "
+                            "the dataset");
+    return r;
 }
 
 static const struct tree_node *slot_nodes(const struct check *c)
@@ -132,7 +122,8 @@ static void feed_digest(struct check *c)
     const struct slot_header *header = c->slot;
     const struct tree_node *nodes = slot_nodes(c);
 
-    digest_batch(c->digest, header->step, c->indices, header->samples, header->tree_count);
+    digest_batch(c->digest, header->step, slot_indices(c->slot), header->samples,
+                 header->tree_count);
     for (uint32_t i = 0; i < header->tree_count; i++) {
         const struct tree_node *node = &nodes[i];
         digest_node(c->digest, &(struct digest_node){
@@ -226,14 +217,15 @@ static int describe_first(struct check *c, struct dl_error *err)
     return r < 0 ? dl_error_set(err, -r, "batch", "%s", strerror(-r)) : 0;
 }
 
-static int load_step(struct check *c, uint64_t epoch, uint64_t rank, uint64_t step,
-                     struct dl_error *err)
+/* 0 or LOCAL_END. */
+static int load_step(struct check *c, struct local_pass *pass, struct dl_error *err)
 {
     int r;
 
-    r = fill(c, epoch, rank, step, err);
-    if (r == 0)
-        r = count_batch(c, err);
+    r = fill(c, pass, err);
+    if (r != 0)
+        return r;
+    r = count_batch(c, err);
     if (r == 0 && c->outcome.tally.batches == 1)
         r = describe_first(c, err);
     if (r == 0 && c->digest)
@@ -241,23 +233,44 @@ static int load_step(struct check *c, uint64_t epoch, uint64_t rank, uint64_t st
     return r;
 }
 
-static int load_epoch(struct check *c, uint64_t epoch, struct dl_error *err)
+static int start_passes(struct check *c, uint64_t epoch, struct dl_error *err)
 {
     const struct options *o = c->o;
-    uint64_t first = o->rank_all ? 0 : o->rank, last = o->rank_all ? o->world - 1 : o->rank;
-    uint64_t end = 0;
+    int r = 0;
+
+    c->outcome.steps = 0;
+    for (uint64_t i = 0; r == 0 && i < c->n_passes; i++) {
+        struct local_where where = {.epoch = epoch,
+                                    .rank = (uint32_t)(o->rank_all ? i : o->rank),
+                                    .world = (uint32_t)o->world};
+        r = local_start(c->local, &where, &c->passes[i], err);
+        if (r == 0)
+            c->outcome.steps = max_u64(c->outcome.steps, local_steps(c->passes[i]));
+    }
+    return r;
+}
+
+/* The ranks take a step each in turn, as `run` has them do. */
+static int load_epoch(struct check *c, uint64_t epoch, struct dl_error *err)
+{
+    uint64_t left = c->n_passes;
     int r;
 
-    c->plan = plan_free(c->plan);
-    r = offline_plan(o, &c->spec, c->outcome.length, epoch, &c->plan, err);
-    for (uint64_t rank = first; rank <= last && r == 0; rank++)
-        end = max_u64(end, plan_steps(c->plan, rank));
-    c->outcome.steps = end;
-    end = min_u64(end, o->batches);
-    for (uint64_t step = 0; step < end && r == 0; step++)
-        for (uint64_t rank = first; rank <= last && r == 0; rank++)
-            if (step < plan_steps(c->plan, rank))
-                r = load_step(c, epoch, rank, step, err);
+    r = start_passes(c, epoch, err);
+    for (uint64_t k = 0; r == 0 && left > 0 && k < c->o->batches; k++) {
+        for (uint64_t i = 0; r == 0 && i < c->n_passes; i++) {
+            if (!c->passes[i])
+                continue;
+            r = load_step(c, c->passes[i], err);
+            if (r == LOCAL_END) {
+                c->passes[i] = local_end(c->passes[i]);
+                left--;
+                r = 0;
+            }
+        }
+    }
+    for (uint64_t i = 0; i < c->n_passes; i++)
+        c->passes[i] = local_end(c->passes[i]);
     return r;
 }
 

@@ -90,7 +90,7 @@ int offline_spec(const struct options *o, struct dl_spec *ret, bool *ret_drawn,
     r = parse_spec(o->operand, &spec, err);
     if (r < 0)
         return r;
-    draw = !spec.has_seed && spec.order != 0;
+    draw = !spec.has_seed;
     if (draw) {
         if (getrandom(&spec.seed, sizeof spec.seed, 0) != sizeof spec.seed) {
             spec_deinit(&spec);
@@ -240,16 +240,21 @@ static int dataset_length(const struct options *o, const struct dl_spec *spec, u
     struct dataset *ds = NULL;
     int r;
 
-    if (o->has_length || spec->dataset.kind == DATASET_RANGE) {
+    if (o->has_length || (spec->dataset.kind == DATASET_RANGE && !spec->dataset.iterable)) {
         *ret = o->has_length ? o->length : spec->dataset.length;
         return 0;
     }
     r = dataset_open(&spec->dataset, &anywhere, &ds, err);
     if (r < 0)
         return r;
+    if (dataset_is_iterable(ds))
+        r = dl_error_set(err, EINVAL, "dataset.kind",
+                         "an iterable dataset has no plan: its samples come in its own order");
+    else if (spec->sampler == SAMPLER_CLIENT)
+        r = dl_error_set(err, EINVAL, "sampler.kind", "client: only a client knows this order");
     *ret = ds->length;
     dataset_close(ds);
-    return 0;
+    return r;
 }
 
 static void plan_freep(struct plan **plan)
@@ -283,7 +288,7 @@ int verb_plan(const struct options *o)
         report_error(o, &err);
         return STATUS_USAGE;
     }
-    if (drawn)
+    if (drawn && spec.order != 0)
         report_seed(o, spec.seed);
     r = write_steps(o, plan, spec.batch_size);
     return r < 0 ? report_errno(o, r, "standard output") : STATUS_DONE;

@@ -23,6 +23,15 @@ static int copy_schema(const struct tree *from, struct tree *to)
     return 0;
 }
 
+int combine_check(const struct dataset *inner, const char *place, struct dl_error *err)
+{
+    if (!dataset_is_iterable(inner))
+        return 0;
+    return dl_error_set(err, EINVAL, place,
+                        "is an iterable dataset, which has no indices; only map-style ones can be "
+                        "combined like this (chain puts iterable ones one after another)");
+}
+
 int combine_schema(const struct dataset *inner, struct dataset *outer, struct leaf_cursor *cursor)
 {
     uint32_t leaf = 0;

@@ -1,10 +1,10 @@
 /*
- * Datasets made of datasets: concat, subset, split.
+ * Datasets made of datasets: concat, subset, split; and chain, of iterable ones.
  *
- * Each is a map from its own indices to those of the datasets inside it, which copy their samples
- * straight to where the caller wants them: a combinator adds arithmetic, no copy. Indices are
- * translated in pieces of COMBINE_CHUNK, each read once (the caller's may be memory that another
- * process writes to), on the stack.
+ * Each of the first three is a map from its own indices to those of the datasets inside it, which
+ * copy their samples straight to where the caller wants them: a combinator adds arithmetic, no
+ * copy. Indices are translated in pieces of COMBINE_CHUNK, each read once (the caller's may be
+ * memory that another process writes to), on the stack.
  *
  * `place` is where a dataset stands in the spec ("dataset.datasets.1"), for messages.
  */
@@ -23,9 +23,16 @@ int _nodiscard_ dataset_open_at(const struct spec_dataset *spec, const char *pla
 int _nodiscard_ concat_open(const struct spec_dataset *spec, const char *place,
                             const struct data_env *env, struct dataset **ret, struct dl_error *err);
 
+/* Iterable datasets one after another. */
+int _nodiscard_ chain_open(const struct spec_dataset *spec, const char *place,
+                           const struct data_env *env, struct dataset **ret, struct dl_error *err);
+
 /* subset and split: some samples of one dataset, in an order of their own. */
 int _nodiscard_ subset_open(const struct spec_dataset *spec, const char *place,
                             const struct data_env *env, struct dataset **ret, struct dl_error *err);
+
+/* Refuses a dataset at `place` that has no indices to be taken by. */
+int _nodiscard_ combine_check(const struct dataset *inner, const char *place, struct dl_error *err);
 
 /* The leaves of a schema, as a combinator walks along them while it hands samples on. */
 struct leaf_cursor {

@@ -1,7 +1,7 @@
 /*
  * Datasets one after another: sample i is that of the part whose range it falls into, found by
- * binary search in the parts' ends, as ConcatDataset does. All parts have the same samples, since
- * one batch may hold some of each.
+ * binary search in the parts' ends, as ConcatDataset does. Parts whose samples are of one shape
+ * must have the same, since one batch may hold some of each; what comes of others, collate sees.
  */
 #include "daemon/data/combine.h"
 
@@ -18,7 +18,9 @@ struct concat {
     struct dataset **parts; /* owned, n of them */
     uint64_t *ends;         /* owned; samples in parts 0..p together */
     uint32_t n;
-    uint32_t ahead; /* samples that are asked for before their turn */
+    uint32_t n_fixed; /* parts whose samples are of one shape */
+    uint32_t fixed;   /* the first of them */
+    uint32_t ahead;   /* samples that are asked for before their turn */
     struct leaf_cursor cursor;
 };
 
@@ -137,6 +139,17 @@ static int concat_gather(struct dataset *ds, const struct sample_key *key, const
     return 0;
 }
 
+static int concat_get(struct dataset *ds, const struct sample_key *key, uint64_t index,
+                      struct sample *ret, struct dl_error *err)
+{
+    const struct concat *concat = container_of(ds, struct concat, base);
+    uint32_t part = find_part(concat, index);
+    struct sample_key inner = *key;
+
+    inner.base += part_begin(concat, part);
+    return dataset_get(concat->parts[part], &inner, index - part_begin(concat, part), ret, err);
+}
+
 static void concat_expect(struct dataset *ds, uint64_t index)
 {
     const struct concat *concat = container_of(ds, struct concat, base);
@@ -160,6 +173,8 @@ static void concat_close(struct dataset *ds)
 
 static const struct dataset_ops concat_ops = {
     .gather = concat_gather, .expect = concat_expect, .close = concat_close};
+static const struct dataset_ops concat_varying_ops = {
+    .get = concat_get, .expect = concat_expect, .close = concat_close};
 
 /* ---- equal samples -------------------------------------------------------------------------- */
 
@@ -245,22 +260,27 @@ static void name_node(const struct tree *tree, uint32_t target, char *text, size
     }
 }
 
-static int check_part(const struct concat *concat, uint32_t i, const char *place,
-                      struct dl_error *err)
+static int check_part(struct concat *concat, uint32_t i, const char *place, struct dl_error *err)
 {
-    const struct tree *first = &concat->parts[0]->schema, *tree = &concat->parts[i]->schema;
+    const struct dataset *part = concat->parts[i];
+    const struct tree *first = &concat->parts[concat->fixed]->schema, *tree = &part->schema;
     char mine[DESCRIPTION_MAX], theirs[DESCRIPTION_MAX], at[NODE_NAME_MAX];
     char path[DL_ERROR_PATH_MAX];
-    uint32_t node = first_difference(first, tree);
 
+    place_item(path, place, "datasets", i);
+    int r = combine_check(part, path, err);
+    if (r < 0 || !dataset_is_fixed(part))
+        return r;
+    if (concat->n_fixed++ == 0)
+        concat->fixed = i;
+    uint32_t node = concat->fixed == i ? UINT32_MAX : first_difference(first, tree);
     if (node == UINT32_MAX)
         return 0;
     name_node(first, node, at, sizeof at);
-    place_item(path, place, "datasets", i);
     return dl_error_set(err, EINVAL, path,
-                        "its samples are not those of %s.datasets.0%s: %s, not %s; all parts of a "
+                        "its samples are not those of %s.datasets.%u%s: %s, not %s; all parts of a "
                         "concat need equal samples",
-                        place, at, describe(tree, &tree->nodes[node], mine),
+                        place, concat->fixed, at, describe(tree, &tree->nodes[node], mine),
                         describe(first, &first->nodes[node], theirs));
 }
 
@@ -315,7 +335,9 @@ int concat_open(const struct spec_dataset *spec, const char *place, const struct
     if (r < 0)
         return r;
     ds->length = concat->ends[concat->n - 1];
-    if (combine_schema(concat->parts[0], ds, &concat->cursor) < 0)
+    if (concat->n_fixed < concat->n)
+        ds->ops = &concat_varying_ops;
+    else if (combine_schema(concat->parts[0], ds, &concat->cursor) < 0)
         return dl_error_set(err, ENOMEM, place, "out of memory");
     concat->ahead = SMALL_AHEAD;
     for (uint32_t i = 0; i < concat->cursor.n; i++)

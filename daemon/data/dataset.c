@@ -174,6 +174,7 @@ int dataset_open_at(const struct spec_dataset *spec, const char *place, const st
     case DATASET_SPLIT:
         return subset_open(spec, place, env, ret, err);
     case DATASET_CHAIN:
+        return chain_open(spec, place, env, ret, err);
     case DATASET_TEXT:
     case DATASET_IMAGEFOLDER:
     case DATASET_TAR:

@@ -1,116 +1,58 @@
 /*
- * The batch image: header | indices | tree | tensors, each part 64-byte aligned.
- *
- * The image's layout depends only on the number of samples. It is worked out once for the full
- * batch, with its tree already encoded, and again only when the number changes (the last, short
- * batch of an epoch). A fill is then: the tree copied, the gaps zeroed, and each leaf's rows
- * gathered to where they stay.
+ * The batch image: header | indices | tree | leaves, each part 64-byte aligned.
  *
  * The slot's header and indices are shared memory: each field is read once, checked, and used.
  */
 #include "daemon/data/fetch.h"
 
+#include "daemon/data/collate.h"
+#include "daemon/data/replica.h"
+#include "daemon/data/rows.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 
-enum { ERROR_ALIGN = 8 };
+enum {
+    ERROR_ALIGN = 8,
+    /* What a slot begins with where samples vary, besides header and indices. */
+    SLOT_FIRST_BYTES = 64 * 1024,
+};
 
 struct fetcher {
     struct dataset *dataset; /* owned */
-    uint64_t batch_size;     /* 0: not batched */
+    struct rows *rows;       /* owned; else NULL */
+    struct collate *collate; /* owned; NULL with rows */
+    struct draft draft;      /* the samples of a map-style dataset, without rows */
+    struct replica_set replicas;
+    uint64_t batch_size; /* 0: not batched */
     uint64_t seed;
-    uint64_t slot_bytes; /* for `largest` samples */
-
-    struct tree_node *tree; /* owned: the encoded tree, as it goes into the slot */
-    uint32_t tree_len;
-    uint32_t tree_count;
-
-    struct fetch_leaf *leaves; /* owned; dataset->n_leaves of them */
-    void **dst;                /* owned; where each leaf goes in the slot being filled */
-
-    /* The layout that `tree` holds now; offsets from the start of the slot. */
-    uint64_t samples;
-    uint64_t tree_off;
-    uint64_t data_off;
-    uint64_t used;
+    uint64_t slot_bytes;
 };
 
-struct fetch_leaf {
-    struct tree_node *node; /* borrowed from fetcher.tree */
-    uint64_t row_bytes;
-    uint64_t gap; /* bytes between its end and the next leaf */
-};
+/* ---- opening -------------------------------------------------------------------------------- */
 
-/*
- * Lays the image out for `samples` and writes it into the tree. -ENOBUFS, with the layout
- * unchanged in effect (samples = 0: none), when it would not fit any segment.
- */
-static int lay_out(struct fetcher *f, uint64_t samples)
+static uint64_t indices_end(uint64_t samples)
 {
-    const uint64_t limit = DL_MAX_SEGMENT_BYTES - SEGMENT_HEADER_BYTES;
-    uint64_t end;
-
-    assert(samples >= 1 && samples <= DL_MAX_BATCH_SIZE);
-    f->samples = 0;
-    f->tree_off = align_up(SLOT_HEADER_BYTES + samples * sizeof(uint64_t), TREE_ALIGN);
-    f->data_off = align_up(f->tree_off + f->tree_len, TREE_ALIGN);
-    end = f->data_off;
-    for (uint32_t i = 0; i < f->dataset->n_leaves; i++) {
-        struct fetch_leaf *leaf = &f->leaves[i];
-        uint64_t start = align_up(end, TREE_ALIGN), nbytes;
-
-        if (i > 0)
-            f->leaves[i - 1].gap = start - end;
-        if (mul_overflows(leaf->row_bytes, samples, &nbytes) || nbytes > limit - start)
-            return -ENOBUFS;
-        leaf->node->offset = start;
-        leaf->node->nbytes = nbytes;
-        if (f->batch_size > 0)
-            leaf->node->shape[0] = samples;
-        end = start + nbytes;
-        leaf->gap = 0;
-        if (align_up(end, SLOT_ALIGN) > limit)
-            return -ENOBUFS;
-    }
-    f->used = end;
-    f->samples = samples;
-    return 0;
+    return SLOT_HEADER_BYTES + samples * sizeof(uint64_t);
 }
 
-/* The schema's encoded tree, with room made for the batch dimension. */
-static int build_tree(struct fetcher *f, struct dl_error *err)
+/* The slot of a full batch; "all of it in one batch" is written as a large number. */
+static int measure_slot(struct fetcher *f, struct dl_error *err)
 {
-    const struct tree *schema = &f->dataset->schema;
-    uint32_t leaf = 0;
+    uint64_t most = max_u64(f->batch_size, 1);
+    struct batch_layout layout;
 
-    f->tree_len = (uint32_t)tree_encoded_bytes(schema);
-    f->tree_count = schema->count;
-    f->tree = calloc(1, f->tree_len);
-    f->leaves = calloc(f->dataset->n_leaves, sizeof *f->leaves);
-    f->dst = calloc(f->dataset->n_leaves, sizeof *f->dst);
-    if (!f->tree || !f->leaves || !f->dst)
-        return dl_error_set(err, ENOMEM, "dataset", "out of memory");
-    tree_encode(schema, f->tree);
-
-    for (uint32_t i = 0; i < schema->count; i++) {
-        struct tree_node *node = &f->tree[i];
-        if (node->kind != TREE_TENSOR)
-            continue;
-        assert(leaf < f->dataset->n_leaves);
-        f->leaves[leaf++] = (struct fetch_leaf){.node = node, .row_bytes = node->nbytes};
-        if (f->batch_size == 0)
-            continue;
-        if (node->ndim == TREE_DIMS)
-            return dl_error_set(err, EINVAL, "batch.size",
-                                "samples of %u dimensions leave none for the batch (%u in all); "
-                                "use null, or reshape the data",
-                                node->ndim, (unsigned)TREE_DIMS);
-        memmove(node->shape + 1, node->shape, node->ndim * sizeof *node->shape);
-        node->ndim++;
+    if (!dataset_is_iterable(f->dataset))
+        most = max_u64(min_u64(most, f->dataset->length), 1);
+    if (!f->rows) {
+        f->slot_bytes = align_up(indices_end(most) + SLOT_FIRST_BYTES, SLOT_ALIGN);
+        return 0;
     }
-    assert(leaf == f->dataset->n_leaves);
-    return 0;
+    int r = rows_measure(f->rows, most, indices_end(most), &layout, err);
+    if (r == 0)
+        f->slot_bytes = align_up(layout.used, SLOT_ALIGN);
+    return r;
 }
 
 static void fetcher_freep(struct fetcher **fetcher)
@@ -123,7 +65,6 @@ int fetcher_new(const struct dl_spec *spec, const struct data_env *env, struct f
 {
     _cleanup_(fetcher_freep)
     struct fetcher *f = NULL;
-    uint64_t largest;
     int r;
 
     if (spec->batch_size > DL_MAX_BATCH_SIZE)
@@ -135,17 +76,23 @@ int fetcher_new(const struct dl_spec *spec, const struct data_env *env, struct f
         return dl_error_set(err, ENOMEM, "dataset", "out of memory");
     f->batch_size = spec->batch_size;
     f->seed = spec->seed;
-    if ((r = dataset_open(&spec->dataset, env, &f->dataset, err)) < 0 ||
-        (r = build_tree(f, err)) < 0)
+    r = dataset_open(&spec->dataset, env, &f->dataset, err);
+    if (r < 0)
         return r;
-    /* "All of it in one batch" is written as a large number; slots need not be as large. */
-    largest = max_u64(min_u64(f->batch_size, f->dataset->length), 1);
-    if (lay_out(f, largest) < 0)
-        return dl_error_set(err, EFBIG, "batch.size",
-                            "%llu samples of this dataset need more than the %llu bytes a segment "
-                            "can have; choose a smaller batch",
-                            (unsigned long long)largest, (unsigned long long)DL_MAX_SEGMENT_BYTES);
-    f->slot_bytes = align_up(f->used, SLOT_ALIGN);
+    f->replicas = (struct replica_set){.dataset = f->dataset,
+                                       .size = max_u64(spec->batch_size, 1),
+                                       .seed = spec->seed,
+                                       .worker = env->worker,
+                                       .workers = (uint32_t)max_u64(env->workers, 1),
+                                       .drop_last = spec->drop_last};
+    if (dataset_is_fixed(f->dataset) && spec->collate.kind <= COLLATE_DEFAULT)
+        r = rows_new(f->dataset, f->batch_size, &f->rows, err);
+    else
+        r = collate_new(spec, env, &f->collate, err);
+    if (r == 0)
+        r = measure_slot(f, err);
+    if (r < 0)
+        return r;
     *ret = steal_ptr(f);
     return 0;
 }
@@ -154,17 +101,13 @@ struct fetcher *fetcher_free(struct fetcher *f)
 {
     if (!f)
         return NULL;
+    replica_set_deinit(&f->replicas);
+    draft_deinit(&f->draft);
+    collate_free(f->collate);
+    rows_free(f->rows);
     dataset_close(f->dataset);
-    free(f->tree);
-    free(f->leaves);
-    free(f->dst);
     free(f);
     return NULL;
-}
-
-uint64_t fetcher_length(const struct fetcher *f)
-{
-    return f->dataset->length;
 }
 
 bool fetcher_is_iterable(const struct fetcher *f)
@@ -172,16 +115,34 @@ bool fetcher_is_iterable(const struct fetcher *f)
     return dataset_is_iterable(f->dataset);
 }
 
-void fetcher_forget(struct fetcher *f, uint32_t stream)
+uint64_t fetcher_length(const struct fetcher *f)
 {
-    (void)f;
-    (void)stream;
+    return f->dataset->length;
 }
 
 uint64_t fetcher_slot_bytes(const struct fetcher *f)
 {
     return f->slot_bytes;
 }
+
+void fetcher_forget(struct fetcher *f, uint32_t stream)
+{
+    replica_forget(&f->replicas, stream);
+}
+
+/* ---- one task ------------------------------------------------------------------------------- */
+
+/* What stands in the header before the fill. */
+struct task {
+    const uint64_t *indices; /* in the slot */
+    uint64_t samples;
+    uint64_t epoch;
+    uint64_t step;
+    uint64_t settled;
+    uint32_t stream;
+    uint32_t rank;
+    uint32_t world;
+};
 
 /*
  * Leaves the error in the slot, where the tree would begin, cut to the room there is. `err` is the
@@ -190,7 +151,7 @@ uint64_t fetcher_slot_bytes(const struct fetcher *f)
 static int put_error(struct slot_header *header, uint64_t slot_bytes, uint64_t samples,
                      uint64_t index, const struct dl_error *err)
 {
-    uint64_t off = align_up(SLOT_HEADER_BYTES + samples * sizeof(uint64_t), ERROR_ALIGN);
+    uint64_t off = align_up(indices_end(samples), ERROR_ALIGN);
     char *text = (char *)header + off;
     int len = 0;
 
@@ -202,7 +163,7 @@ static int put_error(struct slot_header *header, uint64_t slot_bytes, uint64_t s
     header->error_index = index;
     header->error_off = 0;
     header->error_len = 0;
-    header->used = SLOT_HEADER_BYTES + samples * sizeof(uint64_t);
+    header->used = indices_end(samples);
     if (off >= slot_bytes)
         return -err->code;
     len = snprintf(text, slot_bytes - off, "%s%s%s", err->path, err->path[0] ? ": " : "",
@@ -212,12 +173,6 @@ static int put_error(struct slot_header *header, uint64_t slot_bytes, uint64_t s
     header->used = off + header->error_len + 1;
     return -err->code;
 }
-
-/* What stands in the header before the fill. */
-struct task {
-    const uint64_t *indices;
-    uint64_t samples;
-};
 
 static int read_task(const struct fetcher *f, const void *slot, uint64_t slot_bytes,
                      struct task *ret, struct dl_error *err)
@@ -235,46 +190,141 @@ static int read_task(const struct fetcher *f, const void *slot, uint64_t slot_by
     if (samples == 0 || samples > max_u64(f->batch_size, 1))
         return dl_error_set(err, EINVAL, "", "a task of %llu samples, where batch.size is %llu",
                             (unsigned long long)samples, (unsigned long long)f->batch_size);
+    *ret = (struct task){.indices = (const void *)((const char *)slot + off),
+                         .samples = samples,
+                         .epoch = header->epoch,
+                         .step = header->step,
+                         .settled = header->settled,
+                         .stream = header->stream,
+                         .rank = header->rank,
+                         .world = header->world};
     if (unbatched != (f->batch_size == 0) || off != SLOT_HEADER_BYTES ||
-        slot_bytes < off + samples * sizeof(uint64_t))
+        slot_bytes < indices_end(samples) || (ret->stream != 0) != fetcher_is_iterable(f) ||
+        (ret->stream != 0 && ret->rank >= ret->world))
         return dl_error_set(err, EINVAL, "", "the slot's header is damaged");
-    *ret = (struct task){.indices = (const void *)((const char *)slot + off), .samples = samples};
     return 0;
 }
 
-/* Everything but the rows: tree, gaps, the worker's part of the header. */
-static void write_frame(const struct fetcher *f, struct slot_header *header)
+/* The worker's part of the header, but for the error's fields, which say that there is none. */
+static void write_header(struct slot_header *header, uint64_t samples,
+                         const struct batch_layout *layout)
 {
-    char *slot = (char *)header;
-    uint64_t indices_end = SLOT_HEADER_BYTES + f->samples * sizeof(uint64_t);
-    uint64_t tree_end = f->tree_off + f->tree_len;
-
-    memset(slot + indices_end, 0, f->tree_off - indices_end);
-    memcpy(slot + f->tree_off, f->tree, f->tree_len);
-    memset(slot + tree_end, 0, f->data_off - tree_end);
-    for (uint32_t i = 0; i < f->dataset->n_leaves; i++) {
-        const struct fetch_leaf *leaf = &f->leaves[i];
-        f->dst[i] = slot + leaf->node->offset;
-        memset(slot + leaf->node->offset + leaf->node->nbytes, 0, leaf->gap);
-    }
-    header->tree_off = f->tree_off;
-    header->tree_len = f->tree_len;
-    header->tree_count = f->tree_count;
-    header->data_off = f->data_off;
-    header->used = f->used;
+    header->samples = (uint32_t)samples;
+    header->tree_off = layout->tree_off;
+    header->tree_len = layout->tree_len;
+    header->tree_count = layout->tree_count;
+    header->data_off = layout->data_off;
+    header->used = layout->used;
     header->error_code = 0;
     header->error_len = 0;
     header->error_off = 0;
     header->error_index = UINT64_MAX;
 }
 
+/* Each filler returns as fetcher_fill(), but leaves the error's text to it: *ret_bad is its sample.
+ */
+
+static int fill_rows(struct fetcher *f, const struct task *task, void *slot, uint64_t slot_bytes,
+                     uint64_t *ret_used, uint64_t *ret_bad, struct dl_error *err)
+{
+    const struct sample_key key = {.seed = f->seed, .epoch = task->epoch};
+    struct batch_layout layout;
+    size_t bad = 0;
+
+    int r = rows_measure(f->rows, task->samples, indices_end(task->samples), &layout, err);
+    if (r < 0)
+        return r;
+    *ret_used = layout.used;
+    if (layout.used > slot_bytes)
+        return -ENOBUFS;
+    write_header(slot, task->samples, &layout);
+    r = rows_write(f->rows, &key, task->indices, slot, &bad, err);
+    if (r < 0)
+        *ret_bad = task->indices[bad];
+    return r;
+}
+
+/* Makes a batch of the draft, if it fits. */
+static int fill_draft(struct fetcher *f, const struct draft *draft, void *slot, uint64_t slot_bytes,
+                      uint64_t *ret_used, uint64_t *ret_bad, struct dl_error *err)
+{
+    struct batch_layout layout;
+    size_t bad = SIZE_MAX;
+
+    int r = collate_measure(f->collate, draft->samples, draft->numbers, draft->n,
+                            indices_end(draft->n), &layout, &bad, err);
+    if (r < 0) {
+        *ret_bad = bad < draft->n ? draft->numbers[bad] : UINT64_MAX;
+        return r;
+    }
+    *ret_used = layout.used;
+    if (layout.used > slot_bytes)
+        return -ENOBUFS;
+    write_header(slot, draft->n, &layout);
+    collate_write(f->collate, slot);
+    return 0;
+}
+
+static int fill_collected(struct fetcher *f, const struct task *task, void *slot,
+                          uint64_t slot_bytes, uint64_t *ret_used, uint64_t *ret_bad,
+                          struct dl_error *err)
+{
+    const struct sample_key key = {.seed = f->seed, .epoch = task->epoch};
+
+    draft_clear(&f->draft);
+    for (uint64_t i = 0; i < task->samples; i++) {
+        uint64_t index = __atomic_load_n(&task->indices[i], __ATOMIC_RELAXED);
+        struct sample *sample = draft_add(&f->draft, index);
+        int r = sample ? dataset_get(f->dataset, &key, index, sample, err)
+                       : dl_error_set(err, ENOMEM, "", "out of memory for a sample");
+        if (r == 0)
+            r = sample_check(sample, err);
+        if (r < 0) {
+            *ret_bad = index;
+            return r;
+        }
+        draft_keep(&f->draft);
+    }
+    return fill_draft(f, &f->draft, slot, slot_bytes, ret_used, ret_bad, err);
+}
+
+static int fill_round(struct fetcher *f, const struct task *task, void *slot, uint64_t slot_bytes,
+                      uint64_t *ret_used, uint64_t *ret_bad, struct dl_error *err)
+{
+    struct replica_set *set = &f->replicas;
+    uint64_t rounds = task->settled / set->workers;
+    struct round round = {
+        .stream = task->stream,
+        .rank = task->rank,
+        .world = task->world,
+        .epoch = task->epoch,
+        .number = task->step / set->workers,
+        /* Of this worker: step settled and later ones may come. */
+        .settled = rounds + (task->settled % set->workers > set->worker),
+    };
+    struct draft *draft;
+
+    int r = replica_round(set, &round, &draft, ret_bad, err);
+    if (r == -EAGAIN) {
+        *ret_used = replica_kept_bytes(set, task->stream);
+        return -ENOBUFS;
+    }
+    if (r != 0)
+        return r == DATASET_END ? FETCH_END : r;
+    r = fill_draft(f, draft, slot, slot_bytes, ret_used, ret_bad, err);
+    if (r == -ENOBUFS)
+        replica_keep(set, &round, *ret_used);
+    else if (r == 0)
+        memcpy(slot_indices(slot), draft->numbers, draft->n * sizeof *draft->numbers);
+    return r;
+}
+
 int fetcher_fill(struct fetcher *f, void *slot, uint64_t slot_bytes, uint64_t *ret_used,
                  struct dl_error *err)
 {
-    struct slot_header *header = slot;
     struct dl_error own = {0};
     struct task task = {0};
-    size_t bad = 0;
+    uint64_t bad = UINT64_MAX, used = 0;
     int r;
 
     assert((uintptr_t)slot % TREE_ALIGN == 0);
@@ -282,24 +332,19 @@ int fetcher_fill(struct fetcher *f, void *slot, uint64_t slot_bytes, uint64_t *r
         err = &own;
     r = read_task(f, slot, slot_bytes, &task, err);
     if (r < 0)
-        return slot_bytes < SLOT_HEADER_BYTES ? r
-                                              : put_error(header, slot_bytes, 0, UINT64_MAX, err);
-    if (task.samples != f->samples && lay_out(f, task.samples) < 0) {
-        dl_error_set(err, EFBIG, "batch.size",
-                     "%llu samples of this dataset need more than the %llu bytes a segment can "
-                     "have; choose a smaller batch",
-                     (unsigned long long)task.samples, (unsigned long long)DL_MAX_SEGMENT_BYTES);
-        return put_error(header, slot_bytes, task.samples, UINT64_MAX, err);
-    }
-    if (f->used > slot_bytes) {
-        *ret_used = f->used;
-        return -ENOBUFS;
-    }
-    write_frame(f, header);
-    struct sample_key key = {.seed = f->seed, .epoch = header->epoch};
-    r = f->dataset->ops->gather(f->dataset, &key, task.indices, task.samples, f->dst, &bad, err);
-    if (r < 0)
-        return put_error(header, slot_bytes, task.samples, task.indices[bad], err);
-    *ret_used = f->used;
-    return 0;
+        return slot_bytes < SLOT_HEADER_BYTES ? r : put_error(slot, slot_bytes, 0, UINT64_MAX, err);
+    if (task.stream != 0)
+        r = fill_round(f, &task, slot, slot_bytes, &used, &bad, err);
+    else if (f->rows)
+        r = fill_rows(f, &task, slot, slot_bytes, &used, &bad, err);
+    else
+        r = fill_collected(f, &task, slot, slot_bytes, &used, &bad, err);
+    if (r == 0 || r == -ENOBUFS)
+        *ret_used = used;
+    if (r >= 0 || r == -ENOBUFS)
+        return r;
+    /* These two mean something else to who asked. */
+    if (err->code == ENOBUFS || err->code == ENODATA)
+        err->code = EIO;
+    return put_error(slot, slot_bytes, task.stream ? 0 : task.samples, bad, err);
 }

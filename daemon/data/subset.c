@@ -54,6 +54,14 @@ static int subset_gather(struct dataset *ds, const struct sample_key *key, const
     return 0;
 }
 
+static int subset_get(struct dataset *ds, const struct sample_key *key, uint64_t index,
+                      struct sample *ret, struct dl_error *err)
+{
+    const struct subset *subset = container_of(ds, struct subset, base);
+
+    return dataset_get(subset->inner, key, index_at(subset, index), ret, err);
+}
+
 static void subset_expect(struct dataset *ds, uint64_t index)
 {
     const struct subset *subset = container_of(ds, struct subset, base);
@@ -74,6 +82,8 @@ static void subset_close(struct dataset *ds)
 
 static const struct dataset_ops subset_ops = {
     .gather = subset_gather, .expect = subset_expect, .close = subset_close};
+static const struct dataset_ops subset_varying_ops = {
+    .get = subset_get, .expect = subset_expect, .close = subset_close};
 
 static int alloc_table(struct subset *subset, uint64_t n, const char *place, struct dl_error *err)
 {
@@ -207,13 +217,17 @@ int subset_open(const struct spec_dataset *spec, const char *place, const struct
     ds->ops = &subset_ops;
     place_key(path, place, "dataset");
     r = dataset_open_at(&spec->datasets[0], path, env, &subset->inner, err);
+    if (r == 0)
+        r = combine_check(subset->inner, path, err);
     if (r < 0)
         return r;
     r = spec->kind == DATASET_SPLIT ? take_part(subset, spec, place, err)
                                     : take_indices(subset, spec, place, err);
     if (r < 0)
         return r;
-    if (combine_schema(subset->inner, ds, &subset->cursor) < 0)
+    if (!dataset_is_fixed(subset->inner))
+        ds->ops = &subset_varying_ops;
+    else if (combine_schema(subset->inner, ds, &subset->cursor) < 0)
         return dl_error_set(err, ENOMEM, place, "out of memory");
     *ret = steal_ptr(ds);
     return 0;

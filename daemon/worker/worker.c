@@ -35,6 +35,13 @@ struct segment {
     void *base; /* owned mapping */
 };
 
+/* What a dataset is opened with, besides its spec. */
+struct inputs {
+    struct value roots;
+    struct value plugins;
+    struct data_env env; /* its arrays are owned; their strings are those of the two above */
+};
+
 struct worker {
     int sock;                     /* borrowed from the process */
     int task_bell;                /* owned; readable when tasks were put while we slept */
@@ -42,6 +49,7 @@ struct worker {
     struct worker_queues *queues; /* owned mapping */
     struct frame_reader reader;
     struct fetcher *fetcher;  /* owned; NULL until W_OPEN */
+    struct inputs inputs;     /* owned; what the fetcher borrows */
     struct segment *segments; /* owned array */
     uint32_t n_segments;
     uint64_t unannounced;       /* completions the daemon was not woken for */
@@ -111,42 +119,49 @@ static int map_queues(struct worker *w, uint64_t bytes)
     return 0;
 }
 
-static void free_env(struct data_env *env)
+/* The strings of `v`, which stay its own. */
+static int list_strings(const struct value *v, char ***ret, uint32_t *ret_n)
 {
-    freep(&env->roots);
-}
+    char **strings = v->count ? calloc(v->count, sizeof(char *)) : NULL;
 
-/* The strings of `v` as roots; they stay borrowed from it. */
-static int env_from_value(const struct value *v, struct data_env *ret)
-{
-    char **paths = v->count ? calloc(v->count, sizeof *paths) : NULL;
-
-    if (v->count && !paths)
+    if (v->count && !strings)
         return -ENOMEM;
     for (uint32_t i = 0; i < v->count; i++)
-        paths[i] = v->items[i].string;
-    *ret = (struct data_env){.roots = paths, .n_roots = v->count};
+        strings[i] = v->items[i].string;
+    *ret = strings;
+    *ret_n = v->count;
     return 0;
+}
+
+static void inputs_deinit(struct inputs *inputs)
+{
+    free(inputs->env.roots);
+    free(inputs->env.plugins);
+    value_deinit(&inputs->roots);
+    value_deinit(&inputs->plugins);
+    *inputs = (struct inputs){0};
 }
 
 static int open_fetcher(struct worker *w, const struct dl_msg_w_open *msg, struct dl_error *err)
 {
     _cleanup_(value_deinit)
     struct value spec_value = {0};
-    _cleanup_(value_deinit)
-    struct value roots_value = {0};
     _cleanup_(spec_deinit)
     struct dl_spec spec = {0};
-    _cleanup_(free_env)
-    struct data_env env = {0};
+    struct inputs *in = &w->inputs;
     int r;
 
+    in->env.worker = (uint32_t)msg->worker;
+    in->env.workers = (uint32_t)msg->workers;
     if ((r = value_unpack(msg->spec.data, msg->spec.len, &spec_value, err)) < 0 ||
-        (r = value_unpack(msg->roots.data, msg->roots.len, &roots_value, err)) < 0 ||
+        (r = value_unpack(msg->roots.data, msg->roots.len, &in->roots, err)) < 0 ||
+        (r = value_unpack(msg->plugins.data, msg->plugins.len, &in->plugins, err)) < 0 ||
         (r = spec_from_value(&spec_value, NULL, &spec, err)) < 0 ||
-        (r = env_from_value(&roots_value, &env)) < 0)
+        (r = list_strings(&in->roots, &in->env.roots, &in->env.n_roots)) < 0 ||
+        (r = list_strings(&in->plugins, &in->env.plugins, &in->env.n_plugins)) < 0)
         return r;
-    return fetcher_new(&spec, &env, &w->fetcher, err);
+    in->env.seed = dataset_replica_seed(spec.seed, UINT64_MAX, 0, in->env.workers, in->env.worker);
+    return fetcher_new(&spec, &in->env, &w->fetcher, err);
 }
 
 static int handle_open(struct worker *w, const struct dl_msg_w_open *msg)
@@ -166,6 +181,7 @@ static int handle_open(struct worker *w, const struct dl_msg_w_open *msg)
     return send_message(
         w, &(struct dl_message){.number = DL_MSG_W_READY,
                                 .w_ready = {.length = fetcher_length(w->fetcher),
+                                            .iterable = fetcher_is_iterable(w->fetcher),
                                             .slot_bytes = fetcher_slot_bytes(w->fetcher)}});
 }
 
@@ -230,6 +246,10 @@ static int handle_message(struct worker *w, const struct dl_message *msg)
         return handle_segment(w, &msg->w_segment);
     case DL_MSG_W_UNMAP:
         handle_unmap(w, &msg->w_unmap);
+        return 0;
+    case DL_MSG_W_FORGET:
+        if (w->fetcher)
+            fetcher_forget(w->fetcher, (uint32_t)msg->w_forget.stream);
         return 0;
     default:
         return -EPROTO;
@@ -315,7 +335,9 @@ static uint64_t run_task(struct worker *w, const struct queue_task *task, uint64
         expect(w, &next);
     if (slot)
         r = fetcher_fill(w->fetcher, slot, slot_bytes, &done.bytes, &err);
-    done.code = (uint32_t)-r;
+    if (r == 0)
+        done.samples = ((const struct slot_header *)slot)->samples;
+    done.code = r == FETCH_END ? ENODATA : (uint32_t)-r;
 
     uint64_t ended = now_ns();
     done.cost_ns = ended - started;
@@ -360,6 +382,7 @@ static void worker_deinit(struct worker *w)
     if (w->queues)
         munmap(w->queues, sizeof *w->queues);
     fetcher_free(w->fetcher);
+    inputs_deinit(&w->inputs);
     frame_reader_deinit(&w->reader);
     close_fdp(&w->task_bell);
     close_fdp(&w->done_bell);

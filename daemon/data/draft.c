@@ -1,0 +1,52 @@
+#include "daemon/data/draft.h"
+
+enum { DRAFT_LEAST = 16 };
+
+static bool grow(struct draft *draft)
+{
+    size_t room = draft->room ? 2 * draft->room : DRAFT_LEAST;
+    struct sample *samples = realloc(draft->samples, room * sizeof *samples);
+
+    if (!samples)
+        return false;
+    draft->samples = samples;
+    uint64_t *numbers = realloc(draft->numbers, room * sizeof *numbers);
+    if (!numbers)
+        return false;
+    draft->numbers = numbers;
+    memset(samples + draft->room, 0, (room - draft->room) * sizeof *samples);
+    draft->room = room;
+    return true;
+}
+
+struct sample *draft_add(struct draft *draft, uint64_t number)
+{
+    if (draft->n == draft->room && !grow(draft))
+        return NULL;
+    struct sample *sample = &draft->samples[draft->n];
+    sample_clear(sample);
+    sample->arena = &draft->arena;
+    draft->numbers[draft->n] = number;
+    return sample;
+}
+
+void draft_keep(struct draft *draft)
+{
+    draft->n++;
+}
+
+void draft_clear(struct draft *draft)
+{
+    draft->n = 0;
+    arena_clear(&draft->arena);
+}
+
+void draft_deinit(struct draft *draft)
+{
+    for (size_t i = 0; i < draft->room; i++)
+        sample_deinit(&draft->samples[i]);
+    free(draft->samples);
+    free(draft->numbers);
+    arena_deinit(&draft->arena);
+    *draft = (struct draft){0};
+}

@@ -1,0 +1,376 @@
+#include "daemon/data/local.h"
+
+#include "daemon/plan/plan.h"
+
+#include <assert.h>
+#include <errno.h>
+
+/* The plan of an epoch, which the ranks share: an order of its own for each would take memory. */
+struct shared_plan {
+    struct plan *plan; /* owned */
+    uint64_t epoch;
+    uint32_t world;
+    uint32_t refs;
+};
+
+struct local {
+    const struct dl_spec *spec; /* borrowed */
+    struct shared_plan *plan;   /* borrowed from the passes that have it: the last one made */
+    struct data_env *envs;      /* owned, n of them */
+    struct fetcher **fetchers;  /* owned, n of them: one, or of an iterable dataset one for each
+                                   worker that there would be */
+    uint32_t n;
+    uint32_t passes; /* ever */
+};
+
+/* A step that was fed. */
+struct fed {
+    struct fed *next;
+    size_t n;
+    uint64_t indices[];
+};
+
+struct local_pass {
+    struct local *local; /* borrowed */
+    struct local_where where;
+    struct shared_plan
+        *shared;       /* counted; NULL: an iterable dataset, or the client is the sampler */
+    struct plan *plan; /* borrowed from it */
+    uint64_t *indices; /* owned; of one step of the plan */
+    uint64_t *ends;    /* owned; of an iterable dataset: how many rounds each replica has */
+    uint64_t step;     /* the next one */
+    uint64_t steps;    /* or DATASET_LENGTH_UNKNOWN */
+    uint64_t samples;
+    uint64_t made; /* tasks, ever */
+    struct fed *fed, **last_fed;
+    uint32_t stream;
+    uint32_t ended; /* replicas */
+    bool fed_all;
+};
+
+/* ---- the dataset ---------------------------------------------------------------------------- */
+
+static void local_freep(struct local **local)
+{
+    *local = local_free(*local);
+}
+
+static int add_fetcher(struct local *local, const struct data_env *env, uint32_t workers,
+                       struct dl_error *err)
+{
+    struct data_env *own = &local->envs[local->n];
+
+    *own = *env;
+    own->worker = local->n;
+    own->workers = workers;
+    own->seed = dataset_replica_seed(local->spec->seed, UINT64_MAX, 0, workers, local->n);
+    int r = fetcher_new(local->spec, own, &local->fetchers[local->n], err);
+    if (r == 0)
+        local->n++;
+    return r;
+}
+
+static int check_spec(const struct local *local, struct dl_error *err)
+{
+    if (local_is_iterable(local))
+        return spec_check_iterable(local->spec, err);
+    return spec_check_length(local->spec, local_length(local), err);
+}
+
+int local_new(const struct dl_spec *spec, const struct data_env *env, struct local **ret,
+              struct dl_error *err)
+{
+    uint32_t workers = (uint32_t)max_u64(spec->workers, 1);
+    _cleanup_(local_freep)
+    struct local *local = calloc(1, sizeof *local);
+
+    if (!local)
+        return dl_error_set(err, ENOMEM, "", "out of memory");
+    local->spec = spec;
+    local->envs = calloc(workers, sizeof *local->envs);
+    local->fetchers = calloc(workers, sizeof(struct fetcher *));
+    if (!local->envs || !local->fetchers)
+        return dl_error_set(err, ENOMEM, "", "out of memory");
+    int r = add_fetcher(local, env, workers, err);
+    if (r == 0)
+        r = check_spec(local, err);
+    while (r == 0 && local_is_iterable(local) && local->n < workers)
+        r = add_fetcher(local, env, workers, err);
+    if (r < 0)
+        return r;
+    *ret = steal_ptr(local);
+    return 0;
+}
+
+struct local *local_free(struct local *local)
+{
+    if (!local)
+        return NULL;
+    for (uint32_t i = 0; i < local->n; i++)
+        fetcher_free(local->fetchers[i]);
+    free(local->fetchers);
+    free(local->envs);
+    free(local);
+    return NULL;
+}
+
+bool local_is_iterable(const struct local *local)
+{
+    return fetcher_is_iterable(local->fetchers[0]);
+}
+
+uint64_t local_length(const struct local *local)
+{
+    return fetcher_length(local->fetchers[0]);
+}
+
+uint64_t local_slot_bytes(const struct local *local)
+{
+    return fetcher_slot_bytes(local->fetchers[0]);
+}
+
+/* ---- a pass --------------------------------------------------------------------------------- */
+
+static int new_plan(struct local_pass *pass, struct shared_plan **ret, struct dl_error *err)
+{
+    struct plan_params params = plan_params_of(pass->local->spec, local_length(pass->local));
+    struct shared_plan *shared = calloc(1, sizeof *shared);
+
+    if (!shared)
+        return dl_error_set(err, ENOMEM, "", "out of memory");
+    *shared = (struct shared_plan){.epoch = pass->where.epoch, .world = pass->where.world};
+    params.epoch = shared->epoch;
+    params.world = shared->world;
+    int r = plan_new(&params, &shared->plan);
+    if (r == 0) {
+        *ret = shared;
+        return 0;
+    }
+    free(shared);
+    if (r == -ENOMEM && pass->local->spec->order == ORDER_TORCH)
+        return dl_error_set(err, ENOMEM, "sampler.order",
+                            "torch takes memory for each sample of an epoch, more than there is; "
+                            "write order: native");
+    return dl_error_set(err, -r, "dataset", "%llu samples for %u ranks cannot be planned: %s",
+                        (unsigned long long)params.length, pass->where.world, strerror(-r));
+}
+
+static int take_plan(struct local_pass *pass, struct dl_error *err)
+{
+    struct local *local = pass->local;
+    const struct local_where *where = &pass->where;
+    int r = 0;
+
+    if (!local->plan || local->plan->epoch != where->epoch || local->plan->world != where->world)
+        r = new_plan(pass, &local->plan, err);
+    if (r < 0)
+        return r;
+    local->plan->refs++;
+    pass->shared = local->plan;
+    pass->plan = pass->shared->plan;
+    pass->steps = plan_steps(pass->plan, where->rank);
+    pass->samples = plan_samples(pass->plan, where->rank);
+    uint64_t most = max_u64(min_u64(local->spec->batch_size, pass->samples), 1);
+    pass->indices = calloc(most, sizeof *pass->indices);
+    return pass->indices ? 0 : dl_error_set(err, ENOMEM, "batch", "out of memory");
+}
+
+static void give_plan_back(struct local_pass *pass)
+{
+    struct shared_plan *shared = pass->shared;
+
+    if (!shared || --shared->refs > 0)
+        return;
+    if (pass->local->plan == shared)
+        pass->local->plan = NULL;
+    plan_free(shared->plan);
+    free(shared);
+}
+
+static int prepare_replicas(struct local_pass *pass, struct dl_error *err)
+{
+    const struct dl_spec *spec = pass->local->spec;
+    uint64_t length = local_length(pass->local), size = max_u64(spec->batch_size, 1);
+    uint32_t world = pass->where.world;
+
+    pass->ends = calloc(pass->local->n, sizeof *pass->ends);
+    if (!pass->ends)
+        return dl_error_set(err, ENOMEM, "", "out of memory");
+    for (uint32_t i = 0; i < pass->local->n; i++)
+        pass->ends[i] = UINT64_MAX;
+    if (length == DATASET_LENGTH_UNKNOWN)
+        return 0;
+    pass->samples = length / world + (length % world > 0);
+    pass->steps = pass->samples / size + (!spec->drop_last && pass->samples % size > 0);
+    return 0;
+}
+
+static void pass_freep(struct local_pass **pass)
+{
+    *pass = local_end(*pass);
+}
+
+int local_start(struct local *local, const struct local_where *where, struct local_pass **ret,
+                struct dl_error *err)
+{
+    _cleanup_(pass_freep)
+    struct local_pass *pass = calloc(1, sizeof *pass);
+    int r = 0;
+
+    if (!pass)
+        return dl_error_set(err, ENOMEM, "", "out of memory");
+    if (where->world == 0 || where->rank >= where->world)
+        return dl_error_set(err, EINVAL, "rank", "%u is not below the world size %u", where->rank,
+                            where->world);
+    pass->local = local;
+    pass->where = *where;
+    pass->step = where->step;
+    pass->stream = ++local->passes;
+    pass->last_fed = &pass->fed;
+    pass->steps = pass->samples = DATASET_LENGTH_UNKNOWN;
+    if (local_is_iterable(local))
+        r = prepare_replicas(pass, err);
+    else if (local->spec->sampler != SAMPLER_CLIENT)
+        r = take_plan(pass, err);
+    if (r < 0)
+        return r;
+    if (pass->plan && where->step > pass->steps)
+        return dl_error_set(err, EINVAL, "step",
+                            "step %llu is past the end: rank %u of %u has %llu steps",
+                            (unsigned long long)where->step, where->rank, where->world,
+                            (unsigned long long)pass->steps);
+    *ret = steal_ptr(pass);
+    return 0;
+}
+
+static void drop_fed(struct local_pass *pass)
+{
+    struct fed *fed = pass->fed;
+
+    pass->fed = fed->next;
+    if (!pass->fed)
+        pass->last_fed = &pass->fed;
+    free(fed);
+}
+
+struct local_pass *local_end(struct local_pass *pass)
+{
+    if (!pass)
+        return NULL;
+    for (uint32_t i = 0; pass->ends && i < pass->local->n; i++)
+        fetcher_forget(pass->local->fetchers[i], pass->stream);
+    while (pass->fed)
+        drop_fed(pass);
+    give_plan_back(pass);
+    free(pass->indices);
+    free(pass->ends);
+    free(pass);
+    return NULL;
+}
+
+uint64_t local_steps(const struct local_pass *pass)
+{
+    return pass->steps;
+}
+
+uint64_t local_samples(const struct local_pass *pass)
+{
+    return pass->samples;
+}
+
+int local_feed(struct local_pass *pass, const uint64_t *indices, size_t n, struct dl_error *err)
+{
+    uint64_t most = max_u64(pass->local->spec->batch_size, 1);
+
+    if (pass->plan || pass->ends || pass->fed_all)
+        return dl_error_set(err, EINVAL, "sampler.kind",
+                            pass->fed_all ? "the order has ended already"
+                                          : "only a sampler of kind client is fed");
+    if (n == 0 || n > most)
+        return dl_error_set(err, EINVAL, "batch.size", "%zu indices for a step of 1 to %llu", n,
+                            (unsigned long long)most);
+    struct fed *fed = malloc(sizeof *fed + n * sizeof *indices);
+    if (!fed)
+        return dl_error_set(err, ENOMEM, "", "out of memory for indices");
+    fed->next = NULL;
+    fed->n = n;
+    memcpy(fed->indices, indices, n * sizeof *indices);
+    *pass->last_fed = fed;
+    pass->last_fed = &fed->next;
+    return 0;
+}
+
+void local_feed_end(struct local_pass *pass)
+{
+    pass->fed_all = true;
+}
+
+/* ---- batches -------------------------------------------------------------------------------- */
+
+/* The step's task but for its slot; 0, LOCAL_END or -ENODATA. */
+static int next_task(struct local_pass *pass, struct slot_task *ret)
+{
+    const struct dl_spec *spec = pass->local->spec;
+
+    *ret = (struct slot_task){
+        .epoch = pass->where.epoch, .step = pass->step, .unbatched = spec->batch_size == 0};
+    if (pass->ends) {
+        while (pass->ended < pass->local->n &&
+               pass->step / pass->local->n >= pass->ends[pass->step % pass->local->n])
+            pass->step++;
+        ret->step = ret->settled = pass->step;
+        ret->samples = (uint32_t)max_u64(spec->batch_size, 1);
+        ret->stream = pass->stream;
+        ret->rank = pass->where.rank;
+        ret->world = pass->where.world;
+        return pass->ended == pass->local->n ? LOCAL_END : 0;
+    }
+    if (pass->plan) {
+        if (pass->step >= pass->steps)
+            return LOCAL_END;
+        ret->indices = pass->indices;
+        ret->samples = (uint32_t)plan_step(pass->plan, pass->where.rank, pass->step, pass->indices);
+        return 0;
+    }
+    if (!pass->fed)
+        return pass->fed_all ? LOCAL_END : -ENODATA;
+    ret->indices = pass->fed->indices;
+    ret->samples = (uint32_t)pass->fed->n;
+    return 0;
+}
+
+/* As local_next(), and FETCH_END when the step turned out not to exist. */
+static int load(struct local_pass *pass, struct slot_task *task, void *slot, uint64_t bytes,
+                uint64_t *ret_used, struct dl_error *err)
+{
+    uint32_t fetcher = pass->ends ? (uint32_t)(pass->step % pass->local->n) : 0;
+
+    task->generation = ++pass->made;
+    if (!slot_prepare(slot, bytes, task)) {
+        *ret_used = SLOT_HEADER_BYTES + task->samples * sizeof(uint64_t);
+        return -ENOBUFS;
+    }
+    return fetcher_fill(pass->local->fetchers[fetcher], slot, bytes, ret_used, err);
+}
+
+int local_next(struct local_pass *pass, void *slot, uint64_t bytes, uint64_t *ret_step,
+               uint64_t *ret_used, struct dl_error *err)
+{
+    struct slot_task task;
+    int r;
+
+    while ((r = next_task(pass, &task)) == 0) {
+        *ret_step = pass->step;
+        r = load(pass, &task, slot, bytes, ret_used, err);
+        if (r == -ENOBUFS)
+            return r;
+        pass->step++;
+        if (pass->fed)
+            drop_fed(pass);
+        if (r != FETCH_END)
+            return r;
+        pass->ends[task.step % pass->local->n] = task.step / pass->local->n;
+        pass->ended++;
+    }
+    return r;
+}

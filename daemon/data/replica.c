@@ -1,0 +1,231 @@
+#include "daemon/data/replica.h"
+
+#include <assert.h>
+#include <errno.h>
+
+#include <uthash.h>
+
+struct replica {
+    UT_hash_handle hh; /* by stream */
+    uint32_t stream;
+    struct dataset_iter *iter; /* owned; NULL: not begun, or it could not be */
+    uint64_t position;         /* samples passed */
+    bool ended;
+    bool kept;     /* round `made` is in `draft`, because it did not fit */
+    uint64_t made; /* the last round */
+    uint64_t need;
+    struct draft draft;
+};
+
+static void close_iter(struct replica *replica)
+{
+    if (replica->iter)
+        replica->iter->ops->close(replica->iter);
+    replica->iter = NULL;
+}
+
+static struct replica *find(const struct replica_set *set, uint32_t stream)
+{
+    struct replica *replica;
+
+    HASH_FIND(hh, set->replicas, &stream, sizeof stream, replica);
+    return replica;
+}
+
+static struct replica *add(struct replica_set *set, uint32_t stream)
+{
+    struct replica *replica = calloc(1, sizeof *replica);
+
+    if (!replica)
+        return NULL;
+    replica->stream = stream;
+    HASH_ADD(hh, set->replicas, stream, sizeof replica->stream, replica);
+    return replica;
+}
+
+static bool is_forgotten(const struct replica_set *set, uint32_t stream)
+{
+    for (uint32_t i = 0; i < min_u64(set->n_forgotten, REPLICAS_REMEMBERED); i++)
+        if (set->forgotten[i] == stream)
+            return true;
+    return false;
+}
+
+void replica_forget(struct replica_set *set, uint32_t stream)
+{
+    struct replica *replica = find(set, stream);
+
+    set->forgotten[set->n_forgotten++ % REPLICAS_REMEMBERED] = stream;
+    if (!replica)
+        return;
+    HASH_DEL(set->replicas, replica);
+    close_iter(replica);
+    draft_deinit(&replica->draft);
+    free(replica);
+}
+
+void replica_set_deinit(struct replica_set *set)
+{
+    struct replica *replica, *next;
+
+    HASH_ITER (hh, set->replicas, replica, next)
+        replica_forget(set, replica->stream);
+    draft_deinit(&set->draft);
+}
+
+/* ---- getting to a round --------------------------------------------------------------------- */
+
+/* A replica that cannot be begun has no samples: its first round tells why, and the next ones end.
+ */
+static int begin(struct replica_set *set, struct replica *replica, const struct round *round,
+                 struct dl_error *err)
+{
+    struct replica_params params = {
+        .key = {.seed = set->seed, .epoch = round->epoch},
+        .seed =
+            dataset_replica_seed(set->seed, round->epoch, round->rank, set->workers, set->worker),
+        .worker = set->worker,
+        .workers = set->workers,
+        .rank = round->rank,
+        .world = round->world,
+    };
+
+    close_iter(replica);
+    replica->position = 0;
+    replica->ended = false;
+    int r = set->dataset->ops->iterate(set->dataset, &params, &replica->iter, err);
+    if (r < 0) {
+        replica->iter = NULL;
+        replica->ended = true;
+    }
+    return r;
+}
+
+/* Passes over samples one by one where the dataset cannot leap. */
+static int skip_slowly(struct replica *replica, struct draft *draft, uint64_t n)
+{
+    struct dl_error err;
+    int r = 0;
+
+    for (uint64_t i = 0; r != DATASET_END && i < n; i++) {
+        draft_clear(draft);
+        struct sample *sample = draft_add(draft, i);
+        if (!sample)
+            return -ENOMEM;
+        r = replica->iter->ops->next(replica->iter, sample, &err);
+    }
+    return r == DATASET_END ? r : 0;
+}
+
+/* To sample `want`. */
+static int move_to(struct replica_set *set, struct replica *replica, const struct round *round,
+                   uint64_t want, struct dl_error *err)
+{
+    int r;
+
+    if (!replica->iter || replica->position > want) {
+        if (replica->ended && replica->position <= want)
+            return 0;
+        r = begin(set, replica, round, err);
+        if (r < 0)
+            return r;
+    }
+    uint64_t n = want - replica->position;
+    if (n == 0 || replica->ended)
+        return 0;
+    r = replica->iter->ops->skip ? replica->iter->ops->skip(replica->iter, n)
+                                 : skip_slowly(replica, &set->draft, n);
+    if (r < 0)
+        return dl_error_set(err, -r, "", "out of memory for a sample");
+    replica->ended = r == DATASET_END;
+    replica->position = want;
+    return 0;
+}
+
+/* ---- making a round ------------------------------------------------------------------------- */
+
+static int take_sample(struct replica *replica, struct draft *draft, struct dl_error *err)
+{
+    struct sample *sample = draft_add(draft, replica->position);
+
+    if (!sample)
+        return dl_error_set(err, ENOMEM, "", "out of memory for a sample");
+    int r = replica->iter->ops->next(replica->iter, sample, err);
+    if (r == DATASET_END) {
+        replica->ended = true;
+        return r;
+    }
+    replica->position++;
+    if (r == 0)
+        r = sample_check(sample, err);
+    if (r == 0)
+        draft_keep(draft);
+    return r;
+}
+
+static int make_round(struct replica_set *set, struct replica *replica, uint64_t *ret_bad,
+                      struct dl_error *err)
+{
+    struct draft *draft = &set->draft;
+
+    draft_clear(draft);
+    while (!replica->ended && draft->n < set->size) {
+        int r = take_sample(replica, draft, err);
+        if (r < 0) {
+            *ret_bad = replica->position - 1;
+            return r;
+        }
+    }
+    return draft->n == 0 || (draft->n < set->size && set->drop_last) ? DATASET_END : 0;
+}
+
+int replica_round(struct replica_set *set, const struct round *round, struct draft **ret,
+                  uint64_t *ret_bad, struct dl_error *err)
+{
+    struct replica *replica = find(set, round->stream);
+    uint64_t want;
+
+    *ret_bad = UINT64_MAX;
+    if (!replica && is_forgotten(set, round->stream))
+        return DATASET_END;
+    if (!replica)
+        replica = add(set, round->stream);
+    if (!replica)
+        return dl_error_set(err, ENOMEM, "", "out of memory for a replica of the dataset");
+    if (replica->kept && replica->made == round->number) {
+        *ret = &replica->draft;
+        return 0;
+    }
+    if (replica->kept && replica->made < round->number && replica->made >= round->settled)
+        return -EAGAIN;
+    replica->kept = false;
+    draft_deinit(&replica->draft);
+    *ret = &set->draft;
+    if (mul_overflows(round->number, set->size, &want))
+        return DATASET_END;
+    int r = move_to(set, replica, round, want, err);
+    if (r == 0)
+        r = make_round(set, replica, ret_bad, err);
+    replica->made = round->number;
+    return r;
+}
+
+void replica_keep(struct replica_set *set, const struct round *round, uint64_t need)
+{
+    struct replica *replica = find(set, round->stream);
+
+    assert(replica && replica->made == round->number);
+    if (!replica->kept) {
+        replica->draft = set->draft;
+        set->draft = (struct draft){0};
+    }
+    replica->kept = true;
+    replica->need = need;
+}
+
+uint64_t replica_kept_bytes(const struct replica_set *set, uint32_t stream)
+{
+    const struct replica *replica = find(set, stream);
+
+    return replica && replica->kept ? replica->need : 0;
+}

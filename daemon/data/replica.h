@@ -1,0 +1,63 @@
+/*
+ * Replicas of an iterable dataset: one worker's share of each pass that is under way.
+ *
+ * Round r of a replica is its r-th batch: its samples r·size to r·size + size - 1, the last one
+ * being shorter or, with drop_last, left out. Rounds are asked for in order; one that comes again,
+ * or too early because its worker was replaced, makes the replica begin anew and pass over what
+ * lies before. So a round is the same whoever makes it.
+ *
+ * A round that was made but did not fit its slot is kept until it is asked for again, or cannot be
+ * any more.
+ */
+#ifndef DL_DATA_REPLICA_H
+#define DL_DATA_REPLICA_H
+
+#include "daemon/data/dataset.h"
+#include "daemon/data/draft.h"
+
+enum { REPLICAS_REMEMBERED = 256 };
+
+struct replica_set {
+    struct dataset *dataset;  /* borrowed */
+    struct replica *replicas; /* owned; of the streams under way (uthash) */
+    struct draft draft;       /* of the round that was made last */
+    uint64_t size;            /* samples of a batch, at least 1 */
+    uint64_t seed;
+    uint32_t worker;
+    uint32_t workers;
+    bool drop_last;
+    uint32_t
+        forgotten[REPLICAS_REMEMBERED]; /* streams, the last ones; what is asked of them is old */
+    uint32_t n_forgotten;               /* ever */
+};
+
+/* Which round of which pass. */
+struct round {
+    uint32_t stream;
+    uint32_t rank;
+    uint32_t world;
+    uint64_t epoch;
+    uint64_t number;
+    uint64_t settled; /* no round before this one will be asked for again */
+};
+
+void replica_set_deinit(struct replica_set *set);
+
+/*
+ * The samples of a round, in *ret, borrowed until the next call on the set. 0; DATASET_END: the
+ * replica has no such round, nor later ones; -EAGAIN: an earlier round is kept and must go first;
+ * or a negative errno with `err` and *ret_bad = number of the sample at fault, UINT64_MAX if it is
+ * not one sample's: the round is lost, and the next one is as it would have been.
+ */
+int _nodiscard_ replica_round(struct replica_set *set, const struct round *round,
+                              struct draft **ret, uint64_t *ret_bad, struct dl_error *err);
+
+/* The round made last did not fit: `need` bytes. It stays until it goes, or is settled. */
+void replica_keep(struct replica_set *set, const struct round *round, uint64_t need);
+/* What the round that goes first (-EAGAIN) needs. */
+uint64_t replica_kept_bytes(const struct replica_set *set, uint32_t stream);
+
+/* The pass is over; rounds of it that were on their way find DATASET_END. */
+void replica_forget(struct replica_set *set, uint32_t stream);
+
+#endif

@@ -1,0 +1,438 @@
+/* Replicas of iterable datasets: rounds in order, again, too early, kept, with bad samples. */
+#include "tests/lib/harness.h"
+
+#include "daemon/data/array.h"
+#include "daemon/data/combine.h"
+#include "daemon/data/replica.h"
+
+#include <errno.h>
+
+/* ---- a dataset that tells what is done with it ---------------------------------------------- */
+
+enum { LENGTH = 23, BAD_SAMPLE = 9 };
+
+static struct {
+    bool can_skip;
+    bool fails_to_begin;
+    uint64_t bad; /* the sample that cannot be had; UINT64_MAX: none */
+    unsigned begun, made, skipped, open;
+    struct replica_params params; /* of the last one */
+} told;
+
+struct counting {
+    struct dataset_iter base;
+    uint64_t next;
+};
+
+static int counting_next(struct dataset_iter *it, struct sample *ret, struct dl_error *err)
+{
+    struct counting *c = container_of(it, struct counting, base);
+
+    if (c->next == LENGTH)
+        return DATASET_END;
+    told.made++;
+    if (c->next++ == told.bad)
+        return dl_error_set(err, EBADMSG, "file", "sample %u is bad", BAD_SAMPLE);
+    sample_int(ret, NULL, (int64_t)c->next - 1);
+    return 0;
+}
+
+static int counting_skip(struct dataset_iter *it, uint64_t n)
+{
+    struct counting *c = container_of(it, struct counting, base);
+
+    told.skipped++;
+    if (n > LENGTH - c->next) {
+        c->next = LENGTH;
+        return DATASET_END;
+    }
+    c->next += n;
+    return 0;
+}
+
+static void counting_close(struct dataset_iter *it)
+{
+    told.open--;
+    free(container_of(it, struct counting, base));
+}
+
+static const struct dataset_iter_ops leaping_ops = {
+    .next = counting_next, .skip = counting_skip, .close = counting_close};
+static const struct dataset_iter_ops walking_ops = {.next = counting_next, .close = counting_close};
+
+static int counting_iterate(struct dataset *ds, const struct replica_params *params,
+                            struct dataset_iter **ret, struct dl_error *err)
+{
+    struct counting *c;
+
+    (void)ds;
+    told.begun++;
+    told.params = *params;
+    if (told.fails_to_begin)
+        return dl_error_set(err, ENOENT, "file", "it is gone");
+    c = calloc(1, sizeof *c);
+    assert_non_null(c);
+    told.open++;
+    c->base.ops = told.can_skip ? &leaping_ops : &walking_ops;
+    *ret = &c->base;
+    return 0;
+}
+
+static const struct dataset_ops counting_ops = {.iterate = counting_iterate};
+static struct dataset counting = {.ops = &counting_ops, .length = DATASET_LENGTH_UNKNOWN};
+
+static struct replica_set make_set(uint64_t size, bool drop_last, bool can_skip)
+{
+    memset(&told, 0, sizeof told);
+    told.can_skip = can_skip;
+    told.bad = UINT64_MAX;
+    return (struct replica_set){.dataset = &counting,
+                                .size = size,
+                                .seed = 42,
+                                .worker = 1,
+                                .workers = 3,
+                                .drop_last = drop_last};
+}
+
+static struct round round_of(uint32_t stream, uint64_t number, uint64_t settled)
+{
+    return (struct round){
+        .stream = stream, .rank = 2, .world = 4, .epoch = 5, .number = number, .settled = settled};
+}
+
+/* The round's first sample and how many; or what it said. */
+static int ask(struct replica_set *set, struct round round, uint64_t *ret_first, size_t *ret_n)
+{
+    struct dl_error err = {0};
+    struct draft *draft = NULL;
+    uint64_t bad = 0;
+
+    int r = replica_round(set, &round, &draft, &bad, &err);
+    if (r != 0)
+        return r;
+    *ret_n = draft->n;
+    *ret_first = draft->numbers[0];
+    for (size_t i = 0; i < draft->n; i++) {
+        int64_t value;
+        memcpy(&value, draft->samples[i].data[0], sizeof value);
+        assert_int_equal(value, draft->numbers[i]);
+        assert_int_equal(draft->numbers[i], *ret_first + i);
+    }
+    return 0;
+}
+
+static void expect_round(struct replica_set *set, uint64_t number, uint64_t settled)
+{
+    uint64_t first = 0, left = LENGTH - number * set->size;
+    size_t n = 0;
+
+    assert_int_equal(ask(set, round_of(7, number, settled), &first, &n), 0);
+    assert_int_equal(first, number * set->size);
+    assert_int_equal(n, left < set->size ? left : set->size);
+}
+
+static void expect_end(struct replica_set *set, uint64_t number)
+{
+    uint64_t first;
+    size_t n;
+
+    assert_int_equal(ask(set, round_of(7, number, number), &first, &n), DATASET_END);
+}
+
+/* ---- tests ---------------------------------------------------------------------------------- */
+
+static void test_rounds_in_order(void **state)
+{
+    struct replica_set set = make_set(5, false, false);
+
+    (void)state;
+    for (uint64_t number = 0; number < 5; number++)
+        expect_round(&set, number, number);
+    expect_end(&set, 5);
+    expect_end(&set, 9);
+    assert_int_equal(told.begun, 1);
+    assert_int_equal(told.made, LENGTH);
+    assert_int_equal(told.params.worker, 1);
+    assert_int_equal(told.params.workers, 3);
+    assert_int_equal(told.params.rank, 2);
+    assert_int_equal(told.params.world, 4);
+    assert_true(told.params.key.seed == 42 && told.params.key.epoch == 5);
+    assert_true(told.params.seed == dataset_replica_seed(42, 5, 2, 3, 1));
+    replica_set_deinit(&set);
+    assert_int_equal(told.open, 0);
+}
+
+static void test_short_rounds_and_drop_last(void **state)
+{
+    (void)state;
+    for (uint64_t size = 1; size <= LENGTH + 2; size++) {
+        for (int drop = 0; drop < 2; drop++) {
+            struct replica_set set = make_set(size, drop, true);
+            uint64_t rounds = drop ? LENGTH / size : (LENGTH + size - 1) / size;
+            for (uint64_t number = 0; number < rounds; number++)
+                expect_round(&set, number, number);
+            expect_end(&set, rounds);
+            replica_set_deinit(&set);
+        }
+    }
+}
+
+/* A new worker is asked for a round in the middle; an old one for a round that it had made. */
+static void test_any_round_is_the_same_whoever_makes_it(void **state)
+{
+    (void)state;
+    for (int can_skip = 0; can_skip < 2; can_skip++) {
+        for (uint64_t from = 0; from < 6; from++) {
+            for (uint64_t to = 0; to < 5; to++) {
+                struct replica_set set = make_set(5, false, can_skip);
+                if (from == 5)
+                    expect_end(&set, from);
+                else
+                    expect_round(&set, from, 0);
+                expect_round(&set, to, 0);
+                assert_int_equal(told.begun, to <= from ? 2 : 1);
+                replica_set_deinit(&set);
+                assert_int_equal(told.open, 0);
+            }
+        }
+    }
+}
+
+static void test_streams_are_apart(void **state)
+{
+    struct replica_set set = make_set(5, false, true);
+    uint64_t first;
+    size_t n;
+
+    (void)state;
+    for (uint64_t number = 0; number < 5; number++)
+        for (uint32_t stream = 1; stream <= 4; stream++) {
+            assert_int_equal(ask(&set, round_of(stream, number, number), &first, &n), 0);
+            assert_int_equal(first, number * 5);
+        }
+    assert_int_equal(told.begun, 4);
+    replica_forget(&set, 2);
+    assert_int_equal(told.open, 3);
+    /* What was on its way when it was forgotten does not bring it back. */
+    assert_int_equal(ask(&set, round_of(2, 1, 0), &first, &n), DATASET_END);
+    assert_int_equal(told.begun, 4);
+    replica_forget(&set, 99);
+    replica_set_deinit(&set);
+    assert_int_equal(told.open, 0);
+}
+
+static void test_a_round_that_did_not_fit_is_kept(void **state)
+{
+    struct replica_set set = make_set(5, false, true);
+    struct round kept = round_of(7, 1, 1);
+    uint64_t first;
+    size_t n;
+
+    (void)state;
+    expect_round(&set, 0, 0);
+    expect_round(&set, 1, 1);
+    replica_keep(&set, &kept, 12345);
+    /* Those behind it wait for it, other streams do not. */
+    assert_int_equal(ask(&set, round_of(7, 2, 1), &first, &n), -EAGAIN);
+    assert_int_equal(replica_kept_bytes(&set, 7), 12345);
+    assert_int_equal(ask(&set, round_of(8, 0, 0), &first, &n), 0);
+    assert_int_equal(replica_kept_bytes(&set, 8), 0);
+    unsigned made = told.made;
+    expect_round(&set, 1, 1);
+    replica_keep(&set, &kept, 12346); /* still too small */
+    expect_round(&set, 1, 1);
+    assert_int_equal(told.made, made);
+    /* It went to a slot: the next one comes. */
+    expect_round(&set, 2, 2);
+    assert_int_equal(told.made, made + 5);
+    replica_set_deinit(&set);
+    assert_int_equal(told.open, 0);
+}
+
+static void test_a_kept_round_nobody_wants_gives_way(void **state)
+{
+    struct replica_set set = make_set(5, false, true);
+    struct round kept = round_of(7, 1, 1);
+
+    (void)state;
+    expect_round(&set, 1, 1);
+    replica_keep(&set, &kept, 1 << 20);
+    expect_round(&set, 2, 2); /* settled: it became a fault */
+    expect_round(&set, 3, 3);
+    replica_set_deinit(&set);
+}
+
+static void test_a_bad_sample_costs_its_round_alone(void **state)
+{
+    (void)state;
+    for (int can_skip = 0; can_skip < 2; can_skip++) {
+        struct replica_set set = make_set(5, false, can_skip);
+        struct round second = round_of(7, 1, 1);
+        struct draft *draft;
+        uint64_t bad = 0;
+
+        told.bad = BAD_SAMPLE;
+        for (int again = 0; again < 2; again++) {
+            struct dl_error err = {0};
+            expect_round(&set, 0, 0);
+            assert_int_equal(replica_round(&set, &second, &draft, &bad, &err), -EBADMSG);
+            assert_int_equal(bad, BAD_SAMPLE);
+            assert_string_equal(err.message, "sample 9 is bad");
+            expect_round(&set, 2, 2);
+        }
+        replica_set_deinit(&set);
+    }
+}
+
+/* It is told once; then the replica is as one without samples, so that the epoch ends. */
+static void test_a_replica_that_cannot_begin(void **state)
+{
+    struct replica_set set = make_set(5, false, true);
+    struct round first = round_of(7, 0, 0);
+    struct dl_error err = {0};
+    struct draft *draft;
+    uint64_t bad = 0;
+
+    (void)state;
+    told.fails_to_begin = true;
+    assert_int_equal(replica_round(&set, &first, &draft, &bad, &err), -ENOENT);
+    assert_true(bad == UINT64_MAX);
+    assert_string_equal(err.message, "it is gone");
+    expect_end(&set, 1);
+    assert_int_equal(told.begun, 1);
+    replica_set_deinit(&set);
+}
+
+static void test_far_rounds(void **state)
+{
+    struct replica_set set = make_set(1 << 20, false, true);
+
+    (void)state;
+    expect_end(&set, UINT64_MAX);
+    expect_end(&set, UINT64_MAX >> 20);
+    expect_round(&set, 0, 0);
+    replica_set_deinit(&set);
+}
+
+/* ---- range and chain ------------------------------------------------------------------------ */
+
+static struct spec_dataset range_of(uint64_t length, bool divide)
+{
+    return (struct spec_dataset){
+        .kind = DATASET_RANGE, .length = length, .iterable = true, .divide = divide};
+}
+
+/* All numbers that one replica gives. */
+static size_t collect(struct dataset *ds, uint32_t rank, uint32_t world, uint32_t worker,
+                      uint32_t workers, int64_t *ret, size_t room)
+{
+    struct replica_params params = {
+        .rank = rank, .world = world, .worker = worker, .workers = workers};
+    struct draft draft = {0};
+    struct dataset_iter *it;
+    struct dl_error err = {0};
+    size_t n = 0;
+    int r;
+
+    assert_int_equal(ds->ops->iterate(ds, &params, &it, &err), 0);
+    for (;;) {
+        struct sample *sample = draft_add(&draft, n);
+        r = it->ops->next(it, sample, &err);
+        if (r == DATASET_END)
+            break;
+        assert_int_equal(r, 0);
+        assert_true(n < room);
+        memcpy(&ret[n++], sample->data[0], sizeof *ret);
+    }
+    assert_int_equal(it->ops->next(it, draft_add(&draft, n), &err), DATASET_END);
+    it->ops->close(it);
+    draft_deinit(&draft);
+    return n;
+}
+
+static void test_range_is_divided_among_ranks_then_workers(void **state)
+{
+    (void)state;
+    for (uint64_t length = 0; length < 30; length += 7) {
+        struct spec_dataset spec = range_of(length, true);
+        struct dl_error err = {0};
+        struct dataset *ds;
+        unsigned seen[30] = {0};
+
+        assert_int_equal(range_open(&spec, &ds, &err), 0);
+        assert_true(dataset_is_iterable(ds) && ds->length == length);
+        for (uint32_t rank = 0; rank < 2; rank++) {
+            for (uint32_t worker = 0; worker < 3; worker++) {
+                int64_t numbers[30];
+                size_t n = collect(ds, rank, 2, worker, 3, numbers, 30);
+                for (size_t i = 0; i < n; i++) {
+                    seen[numbers[i]]++;
+                    assert_int_equal(numbers[i], ((int64_t)i * 3 + worker) * 2 + rank);
+                }
+            }
+        }
+        for (uint64_t i = 0; i < length; i++)
+            assert_int_equal(seen[i], 1);
+        dataset_close(ds);
+    }
+}
+
+static void test_chain_is_one_after_another(void **state)
+{
+    struct spec_dataset parts[] = {range_of(4, true), range_of(0, true), range_of(3, false)};
+    struct spec_dataset spec = {.kind = DATASET_CHAIN, .datasets = parts, .n_datasets = 3};
+    struct data_env env = {0};
+    struct dl_error err = {0};
+    struct dataset *ds;
+    int64_t numbers[20];
+
+    (void)state;
+    assert_int_equal(dataset_open(&spec, &env, &ds, &err), 0);
+    assert_int_equal(ds->length, 7);
+    static const int64_t second[] = {1, 3, 0, 1, 2};
+    assert_int_equal(collect(ds, 0, 1, 1, 2, numbers, 20), ARRAY_SIZE(second));
+    assert_memory_equal(numbers, second, sizeof second);
+    dataset_close(ds);
+
+    parts[1].iterable = false;
+    assert_int_equal(dataset_open(&spec, &env, &ds, &err), -EINVAL);
+    assert_string_equal(err.path, "dataset.datasets.1");
+    assert_non_null(strstr(err.message, "chain takes iterable datasets"));
+    spec.kind = DATASET_CONCAT;
+    assert_int_equal(dataset_open(&spec, &env, &ds, &err), -EINVAL);
+    assert_string_equal(err.path, "dataset.datasets.0");
+    assert_non_null(strstr(err.message, "has no indices"));
+}
+
+static void test_no_seed_comes_twice(void **state)
+{
+    enum { EPOCHS = 5, RANKS = 3, WORKERS = 4, N = EPOCHS * RANKS * WORKERS };
+    uint64_t seeds[N];
+    size_t n = 0;
+
+    (void)state;
+    for (uint64_t epoch = 0; epoch < EPOCHS; epoch++)
+        for (uint32_t rank = 0; rank < RANKS; rank++)
+            for (uint32_t worker = 0; worker < WORKERS; worker++)
+                seeds[n++] = dataset_replica_seed(42, epoch, rank, WORKERS, worker);
+    for (size_t i = 0; i < N; i++)
+        for (size_t j = 0; j < i; j++)
+            assert_true(seeds[i] != seeds[j]);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_rounds_in_order),
+    cmocka_unit_test(test_short_rounds_and_drop_last),
+    cmocka_unit_test(test_any_round_is_the_same_whoever_makes_it),
+    cmocka_unit_test(test_streams_are_apart),
+    cmocka_unit_test(test_a_round_that_did_not_fit_is_kept),
+    cmocka_unit_test(test_a_kept_round_nobody_wants_gives_way),
+    cmocka_unit_test(test_a_bad_sample_costs_its_round_alone),
+    cmocka_unit_test(test_a_replica_that_cannot_begin),
+    cmocka_unit_test(test_far_rounds),
+    cmocka_unit_test(test_range_is_divided_among_ranks_then_workers),
+    cmocka_unit_test(test_chain_is_one_after_another),
+    cmocka_unit_test(test_no_seed_comes_twice),
+};
+
+TEST_MAIN(tests)
