@@ -234,6 +234,12 @@ static uint64_t steps_due(const struct dl_epoch *epoch)
     return epoch->steps > epoch->first ? epoch->steps - epoch->first : 0;
 }
 
+/* The steps end before this one; those of an iterable dataset are told by its own estimate. */
+static uint64_t steps_end(const struct dl_epoch *epoch)
+{
+    return epoch->loader->iterable ? DL_UNKNOWN : epoch->steps;
+}
+
 /* The step that a batch or a fault claims must be one whose turn it can be. */
 static int check_step(struct dl_client *client, const struct dl_message *msg,
                       const struct dl_epoch *epoch, uint64_t step)
@@ -242,15 +248,15 @@ static int check_step(struct dl_client *client, const struct dl_message *msg,
     const char *name = message_name(msg->number);
 
     if (!loader->in_order) {
-        if (step < epoch->first || step >= epoch->steps || held_has(&epoch->held, step) ||
+        if (step < epoch->first || step >= steps_end(epoch) || held_has(&epoch->held, step) ||
             epoch->delivered >= steps_due(epoch))
             return violated(client,
                             "%s: step %llu of stream %u is held, or none of the steps %llu to %llu "
                             "that are left",
                             name, (ull)step, epoch->stream, (ull)epoch->first,
-                            (ull)epoch->steps - 1);
+                            (ull)steps_end(epoch) - 1);
     } else if (loader->iterable) {
-        if (step < epoch->expected || step >= epoch->steps)
+        if (step < epoch->expected)
             return violated(client, "%s: step %llu of stream %u where %llu or a later one is due",
                             name, (ull)step, epoch->stream, (ull)epoch->expected);
     } else if (step != epoch->expected || step >= epoch->steps) {

@@ -86,6 +86,7 @@ static const struct loader_events loader_events = {.opened = session_loader_open
                                                    .deliver = session_deliver,
                                                    .fault = session_fault,
                                                    .finished = session_finished,
+                                                   .warning = session_warning,
                                                    .retired = on_retired,
                                                    .gone = on_gone};
 

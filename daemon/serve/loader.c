@@ -141,15 +141,26 @@ struct stream *loader_find_stream(struct loader *loader, uint64_t epoch, uint64_
     return NULL;
 }
 
-static int add_stream(struct loader *loader, struct stream_params *params, struct stream **ret,
-                      struct dl_error *err)
+/* What of a stream's parameters the loader knows. */
+static void complete_params(const struct loader *loader, struct stream_params *params)
+{
+    if (params->credits == 0)
+        params->credits = loader_credits(loader);
+    params->steps = STEPS_UNKNOWN;
+    params->replicas = loader->iterable ? loader->spec.workers : 0;
+    params->any_order = !loader->spec.in_order;
+    params->fed = loader->spec.sampler == SAMPLER_CLIENT;
+}
+
+/* The plan for the stream, and how many steps it has. */
+static int ref_plan(struct loader *loader, struct stream_params *params, struct epoch **ret,
+                    struct dl_error *err)
 {
     struct plan_params plan = plan_params_of(&loader->spec, loader->length);
-    struct epoch *epoch;
 
     plan.epoch = params->epoch;
     plan.world = params->world;
-    int r = epoch_ref(&loader->epochs, &plan, &epoch);
+    int r = epoch_ref(&loader->epochs, &plan, ret);
 
     if (r == -ENOMEM && loader->spec.order == ORDER_TORCH)
         return dl_error_set(err, ENOMEM, "sampler.order",
@@ -157,23 +168,53 @@ static int add_stream(struct loader *loader, struct stream_params *params, struc
                             "write order: native");
     if (r < 0)
         return dl_error_set(err, -r, "epoch", "the plan cannot be made: %s", strerror(-r));
-    params->steps = plan_steps(epoch_plan(epoch), params->rank);
-    if (params->first > params->steps) {
-        epoch_unref(&loader->epochs, epoch);
-        return dl_error_set(err, EINVAL, "step",
-                            "step %llu is past the end: rank %llu of %llu has %llu steps",
-                            (unsigned long long)params->first, (unsigned long long)params->rank,
-                            (unsigned long long)params->world, (unsigned long long)params->steps);
-    }
+    params->steps = plan_steps(epoch_plan(*ret), params->rank);
+    if (params->first <= params->steps)
+        return 0;
+    epoch_unref(&loader->epochs, *ret);
+    return dl_error_set(err, EINVAL, "step",
+                        "step %llu is past the end: rank %llu of %llu has %llu steps",
+                        (unsigned long long)params->first, (unsigned long long)params->rank,
+                        (unsigned long long)params->world, (unsigned long long)params->steps);
+}
+
+static int add_stream(struct loader *loader, struct stream_params *params, struct stream **ret,
+                      struct dl_error *err)
+{
+    struct epoch *epoch = NULL;
+    int r = 0;
+
+    if (!params->replicas && !params->fed)
+        r = ref_plan(loader, params, &epoch, err);
+    if (r < 0)
+        return r;
     struct stream *stream = stream_new(params);
     stream->plan = epoch;
+    stream->number = ++loader->streams_made;
     DL_APPEND(loader->streams, stream);
     *ret = stream;
     return 0;
 }
 
+/* PyTorch's len(loader), for this rank. */
+static void measure(const struct loader *loader, const struct stream *stream,
+                    struct loader_extent *ret)
+{
+    const struct stream_params *params = &stream->params;
+    uint64_t size = max_u64(loader->spec.batch_size, 1);
+
+    *ret = (struct loader_extent){STEPS_UNKNOWN, STEPS_UNKNOWN};
+    if (stream->plan) {
+        ret->steps = params->steps;
+        ret->samples = plan_samples(epoch_plan(stream->plan), params->rank);
+    } else if (params->replicas && loader->length != STEPS_UNKNOWN) {
+        ret->samples = loader->length / params->world + (loader->length % params->world > 0);
+        ret->steps = ret->samples / size + (!loader->spec.drop_last && ret->samples % size > 0);
+    }
+}
+
 int loader_start(struct loader *loader, const struct stream_params *wanted, void *sink,
-                 struct stream **ret, uint64_t *ret_samples, struct dl_error *err)
+                 struct stream **ret, struct loader_extent *ret_extent, struct dl_error *err)
 {
     struct stream_params params = *wanted;
     struct stream *stream = NULL;
@@ -182,8 +223,7 @@ int loader_start(struct loader *loader, const struct stream_params *wanted, void
         *err = loader->why_broken;
         return -err->code;
     }
-    if (params.credits == 0)
-        params.credits = loader_credits(loader);
+    complete_params(loader, &params);
     if (params.first == 0)
         stream = loader_find_stream(loader, params.epoch, params.rank, params.world, true);
     if (stream && stream->window <= params.credits) {
@@ -201,7 +241,7 @@ int loader_start(struct loader *loader, const struct stream_params *wanted, void
     loader->last = params;
     stream->sink = sink;
     stream->begun_ns = uv_hrtime();
-    *ret_samples = plan_samples(epoch_plan(stream->plan), params.rank);
+    measure(loader, stream, ret_extent);
     *ret = stream;
     return 0;
 }
@@ -213,11 +253,12 @@ void loader_expect_next(struct loader *loader, const struct stream *stream)
 
     params.epoch++;
     params.first = 0;
-    if (!loader->expecting || stream->stopped || !stream->sink || stream->to_plan < params.steps ||
-        params.epoch == 0 || params.steps == 0 ||
+    if (!loader->expecting || params.fed || stream->stopped || !stream->sink ||
+        stream_next(stream) < params.steps || params.epoch == 0 || params.steps == 0 ||
         loader_find_stream(loader, params.epoch, params.rank, params.world, true) ||
         loader_find_stream(loader, params.epoch, params.rank, params.world, false))
         return;
+    complete_params(loader, &params);
     /* Failing is no loss: the epoch then starts when it is asked for. */
     (void)!add_stream(loader, &params, &next, NULL);
 }
@@ -280,7 +321,10 @@ void loader_end(struct loader *loader, struct stream *stream)
         give_back(loader, stream, step);
     }
     DL_DELETE(loader->streams, stream);
-    epoch_unref(&loader->epochs, stream->plan);
+    if (stream->plan)
+        epoch_unref(&loader->epochs, stream->plan);
+    if (stream->params.replicas)
+        pool_forget(loader->pool, stream->number);
     stream_free(stream);
 }
 
@@ -335,6 +379,11 @@ uid_t loader_uid(const struct loader *loader)
 uint64_t loader_length(const struct loader *loader)
 {
     return loader->length;
+}
+
+bool loader_is_iterable(const struct loader *loader)
+{
+    return loader->iterable;
 }
 
 uint64_t loader_fingerprint(const struct loader *loader)

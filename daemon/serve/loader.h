@@ -1,6 +1,6 @@
 /*
  * A loader as the daemon keeps it: a spec, its pool, and the streams that read from it. It decides
- * which step is loaded next and hands batches on in order.
+ * which step is loaded next and hands batches on, in order unless the spec says otherwise.
  *
  * Order of service: steps whose worker died first, then the streams in turn, one step each, as far
  * as their windows reach.
@@ -37,6 +37,7 @@ struct loader_events {
     /* In place of a step (number), or UINT64_MAX. `final`: the stream is over. */
     void (*fault)(struct stream *stream, uint64_t number, const struct dl_error *err, bool final);
     void (*finished)(struct stream *stream);
+    void (*warning)(struct stream *stream, const char *message);
     void (*retired)(void *context, uint32_t segment);
     /* Nobody may join it any more, and soon it is freed. */
     void (*gone)(void *context, struct loader *loader);
@@ -64,14 +65,23 @@ void loader_detach(struct loader_user *user);
 
 const struct dl_spec *loader_spec(const struct loader *loader);
 uid_t loader_uid(const struct loader *loader);
-uint64_t loader_length(const struct loader *loader); /* samples; once open */
+/* Once open: samples, UINT64_MAX where an iterable dataset does not know. */
+uint64_t loader_length(const struct loader *loader);
+bool loader_is_iterable(const struct loader *loader);
 uint64_t loader_fingerprint(const struct loader *loader);
 uint32_t loader_credits(const struct loader *loader); /* prefetch × workers + 1 */
 bool loader_is_open(const struct loader *loader);
 
+/* How far a stream goes, as far as that is known beforehand; STEPS_UNKNOWN. */
+struct loader_extent {
+    uint64_t steps;
+    uint64_t samples;
+};
+
 /* Starts a stream; -EINVAL, -ENOMEM, -EDQUOT with `err`. Batches come with the next pump. */
 int _nodiscard_ loader_start(struct loader *loader, const struct stream_params *params, void *sink,
-                             struct stream **ret, uint64_t *ret_samples, struct dl_error *err);
+                             struct stream **ret, struct loader_extent *ret_extent,
+                             struct dl_error *err);
 /* Nothing more is loaded for it; leases stay. */
 void loader_stop(struct loader *loader, struct stream *stream);
 /* Stops it, gives its leases back and frees it. NULL is fine. */

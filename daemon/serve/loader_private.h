@@ -20,8 +20,10 @@ struct loader {
     struct stream *streams;    /* owned list, in the order of service */
     struct step *waiting;      /* steps to run again (utlist), borrowed from their streams */
     struct epoch_set epochs;
-    uv_timer_t end; /* linger, or the end of a broken loader */
-    uint64_t length;
+    uv_timer_t end;  /* linger, or the end of a broken loader */
+    uint64_t length; /* samples; UINT64_MAX: iterable, and not known */
+    bool iterable;
+    uint32_t streams_made;
     uint64_t fingerprint;
     struct loader_totals totals;
     struct stream_params last; /* the stream started last */

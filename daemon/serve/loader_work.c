@@ -13,13 +13,11 @@ enum {
 
 /* ---- faults --------------------------------------------------------------------------------- */
 
-/* "step 7 of epoch 0 (samples 3, 9, …, 256 in all)", from the slot: the plan may be in use. */
-static void name_step(struct step *step, char *text, size_t len)
+/* "(samples 3, 9, …, 256 in all)", from the slot: the plan may be in use. */
+static void name_samples(const struct step *step, char *text, size_t len)
 {
     const uint64_t *indices = slot_indices(segment_slot(step->segment, step->slot));
-    int at =
-        snprintf(text, len, "step %llu of epoch %llu (sample%s", (unsigned long long)step->number,
-                 (unsigned long long)step->stream->params.epoch, step->samples == 1 ? "" : "s");
+    int at = snprintf(text, len, "(sample%s", step->samples == 1 ? "" : "s");
 
     for (uint32_t i = 0; i < step->samples && i < NAMED_INDICES; i++)
         at += snprintf(text + at, len - (size_t)at, "%s %llu", i ? "," : "",
@@ -27,6 +25,21 @@ static void name_step(struct step *step, char *text, size_t len)
     if (step->samples > NAMED_INDICES)
         at += snprintf(text + at, len - (size_t)at, ", … %u in all", step->samples);
     snprintf(text + at, len - (size_t)at, ")");
+}
+
+/* "step 7 of epoch 0 (samples 3, 9)", "step 7 of epoch 0 (batch 3 of worker 1)". */
+static void name_step(const struct step *step, char *text, size_t len)
+{
+    const struct stream *stream = step->stream;
+    int at = snprintf(text, len, "step %llu of epoch %llu ", (unsigned long long)step->number,
+                      (unsigned long long)stream->params.epoch);
+
+    if (stream->params.replicas)
+        snprintf(text + at, len - (size_t)at, "(batch %llu of worker %u)",
+                 (unsigned long long)(step->number / stream->params.replicas),
+                 step_replica(stream, step->number));
+    else
+        name_samples(step, text + at, len - (size_t)at);
 }
 
 static void fault(struct loader *loader, struct step *step, int code, const char *what)
@@ -45,13 +58,13 @@ static bool abandoned(struct step *step)
 {
     if (step->stream)
         return false;
-    free(step);
+    step_free(step);
     return true;
 }
 
 /* ---- what the pool tells -------------------------------------------------------------------- */
 
-static void on_ready(void *owner, uint64_t length)
+static void on_ready(void *owner, uint64_t length, bool iterable)
 {
     struct loader *loader = owner;
     struct loader_user *user;
@@ -59,6 +72,7 @@ static void on_ready(void *owner, uint64_t length)
 
     loader->length =
         loader->spec.dataset.kind == DATASET_RANGE ? loader->spec.dataset.length : length;
+    loader->iterable = iterable;
     loader->state = LOADER_OPEN;
     DL_FOREACH_SAFE (loader->users, user, next) {
         loader_tell_opened(loader, user);
@@ -92,7 +106,7 @@ static void on_broken(void *owner, const struct dl_error *err)
         loader_end_after(loader, 0);
 }
 
-static void on_done(void *owner, void *tag, uint64_t bytes)
+static void on_done(void *owner, void *tag, uint32_t samples, uint64_t bytes)
 {
     struct loader *loader = owner;
     struct step *step = tag;
@@ -100,7 +114,15 @@ static void on_done(void *owner, void *tag, uint64_t bytes)
     if (!step->stream)
         pool_slot(loader->pool, step->segment, step->slot, SLOT_DISCARD);
     if (!abandoned(step))
-        step_ready(step, bytes);
+        step_ready(step, loader->iterable ? samples : step->samples, bytes);
+}
+
+static void on_ended(void *owner, void *tag)
+{
+    struct step *step = tag;
+
+    if (!abandoned(step))
+        stream_replica_ended(step->stream, step);
 }
 
 static void on_failed(void *owner, void *tag, const struct dl_error *err)
@@ -165,6 +187,7 @@ static void on_changed(void *owner)
 const struct pool_events loader_pool_events = {.ready = on_ready,
                                                .broken = on_broken,
                                                .done = on_done,
+                                               .ended = on_ended,
                                                .failed = on_failed,
                                                .lost = on_lost,
                                                .reclaim = on_reclaim,
@@ -173,19 +196,40 @@ const struct pool_events loader_pool_events = {.ready = on_ready,
 
 /* ---- handing out work ----------------------------------------------------------------------- */
 
+/* Writes the step's indices, as far as they are known, to `indices`; how many. */
+static size_t put_indices(struct loader *loader, struct step *step, uint64_t *indices)
+{
+    struct stream *stream = step->stream;
+
+    if (stream->params.replicas)
+        return max_u64(loader->spec.batch_size, 1);
+    if (!step->fed)
+        return epoch_step(stream->plan, stream->params.rank, step->number, indices);
+    memcpy(indices, step->fed, step->samples * sizeof *indices);
+    return step->samples;
+}
+
 /* Puts the step's indices and header into its slot and starts it. */
 static void run(struct loader *loader, struct step *step, const struct place *place)
 {
     struct stream *stream = step->stream;
     void *slot = segment_slot(place->segment, place->slot);
-    size_t n = epoch_step(stream->plan, stream->params.rank, step->number, slot_indices(slot));
-    struct slot_task task = {.generation = place->segment->slots.slots[place->slot].generation,
-                             .epoch = stream->params.epoch,
-                             .step = step->number,
-                             .samples = (uint32_t)n,
-                             .unbatched = loader->spec.batch_size == 0};
-    bool fits = slot_prepare(slot, place->segment->slot_bytes, &task);
+    size_t n = put_indices(loader, step, slot_indices(slot));
+    struct slot_task task = {
+        .generation = place->segment->slots.slots[place->slot].generation,
+        .epoch = stream->params.epoch,
+        .step = step->number,
+        .samples = (uint32_t)n,
+        .unbatched = loader->spec.batch_size == 0,
+    };
 
+    if (stream->params.replicas) {
+        task.stream = stream->number;
+        task.rank = (uint32_t)stream->params.rank;
+        task.world = (uint32_t)stream->params.world;
+        task.settled = stream_settled(stream, step_replica(stream, step->number));
+    }
+    bool fits = slot_prepare(slot, place->segment->slot_bytes, &task);
     assert(fits); /* the pool takes no worker whose slots are too small for the task itself */
     step_run(step, place->segment, place->slot, (uint32_t)n);
     pool_run(loader->pool, place, step);
@@ -205,36 +249,78 @@ static bool wants_step(struct loader *loader, const struct stream *stream)
     return !before || before->window + stream->window < stream->params.credits;
 }
 
+/* The worker that the step must run on. */
+static uint32_t worker_of(const struct stream *stream, uint64_t number)
+{
+    return stream->params.replicas ? step_replica(stream, number) : POOL_ANY;
+}
+
+/* Whether the step's indices are at hand; else they will be, and the loader is pumped. */
+static bool is_planned(struct loader *loader, struct stream *stream, uint64_t number)
+{
+    return !stream->plan || epoch_prepare(stream->plan, loader->o.loop, stream->params.rank, number,
+                                          on_changed, loader);
+}
+
+/* A stream that has a step to load, and no place for it. */
+struct want {
+    struct stream *stream; /* NULL: none; the first one that was found */
+    uint32_t worker;
+};
+
+/* A place for the step; what there is none for is noted. */
+static bool take(struct loader *loader, struct stream *stream, uint64_t number, struct want *want,
+                 struct place *ret)
+{
+    uint32_t worker = worker_of(stream, number);
+
+    /* Any place at all was looked for already. */
+    if (want->stream && want->worker == POOL_ANY)
+        return false;
+    if (pool_take(loader->pool, worker, ret))
+        return true;
+    if (!want->stream)
+        *want = (struct want){stream, worker};
+    return false;
+}
+
+/* Runs a step whose worker died or whose slot was too small. */
+static bool run_waiting(struct loader *loader, struct want *want)
+{
+    struct step *step;
+    struct place place;
+
+    DL_FOREACH (loader->waiting, step) {
+        if (is_planned(loader, step->stream, step->number) &&
+            take(loader, step->stream, step->number, want, &place)) {
+            DL_DELETE(loader->waiting, step);
+            run(loader, step, &place);
+            return true;
+        }
+    }
+    return false;
+}
+
 /*
- * The next stream in turn that has something to load and whose plan is at hand; its turn is then
- * over. What somebody asked for goes before what is expected. NULL when there is none.
+ * Runs the next step of the next stream in turn that has something to load; its turn is then over.
+ * What somebody asked for goes before what is expected.
  */
-static struct stream *next_stream(struct loader *loader, bool expected)
+static bool run_stream(struct loader *loader, bool expected, struct want *want)
 {
     struct stream *stream;
+    struct place place;
 
     DL_FOREACH (loader->streams, stream) {
         if ((stream->sink == NULL) == expected && wants_step(loader, stream) &&
-            epoch_prepare(stream->plan, loader->o.loop, stream->params.rank, stream->to_plan,
-                          on_changed, loader)) {
+            is_planned(loader, stream, stream_next(stream)) &&
+            take(loader, stream, stream_next(stream), want, &place)) {
             DL_DELETE(loader->streams, stream);
             DL_APPEND(loader->streams, stream);
-            return stream;
+            run(loader, stream_plan(stream), &place);
+            return true;
         }
     }
-    return expected ? NULL : next_stream(loader, true);
-}
-
-static struct step *next_waiting(struct loader *loader)
-{
-    struct step *step;
-
-    DL_FOREACH (loader->waiting, step) {
-        if (epoch_prepare(step->stream->plan, loader->o.loop, step->stream->params.rank,
-                          step->number, on_changed, loader))
-            return step;
-    }
-    return NULL;
+    return false;
 }
 
 /*
@@ -257,14 +343,15 @@ static void tell_starving(struct loader *loader, const struct dl_error *err)
 }
 
 /*
- * There is no slot for a step of `stream`. What nobody has asked for is not worth further memory,
- * and gives way where it is short: true if it did.
+ * There is no slot for what is wanted. What nobody has asked for is not worth further memory, and
+ * gives way where it is short: true if it did.
  */
-static bool make_room(struct loader *loader, const struct stream *stream)
+static bool make_room(struct loader *loader, const struct want *want)
 {
     struct dl_error err = {0};
 
-    if (!stream->sink || pool_has_slot(loader->pool) || pool_grow(loader->pool, &err))
+    if (!want->stream || !want->stream->sink || pool_has_slot(loader->pool, want->worker) ||
+        pool_grow(loader->pool, want->worker, &err))
         return false;
     if (loader_drop_expected(loader, NULL))
         return true;
@@ -274,25 +361,14 @@ static bool make_room(struct loader *loader, const struct stream *stream)
 
 static void schedule(struct loader *loader)
 {
-    struct place place;
+    struct want want;
+    bool again;
 
-    for (;;) {
-        struct step *step = next_waiting(loader);
-        struct stream *stream = step ? step->stream : next_stream(loader, false);
-
-        if (!stream)
-            break;
-        if (!pool_take(loader->pool, &place)) {
-            if (make_room(loader, stream))
-                continue;
-            break;
-        }
-        if (step)
-            DL_DELETE(loader->waiting, step);
-        else
-            step = stream_plan(stream);
-        run(loader, step, &place);
-    }
+    do {
+        want = (struct want){0};
+        again = run_waiting(loader, &want) || run_stream(loader, false, &want) ||
+                run_stream(loader, true, &want) || make_room(loader, &want);
+    } while (again);
     pool_flush(loader->pool);
 }
 
@@ -318,6 +394,23 @@ static uint32_t lease_due(struct loader *loader, struct stream *stream, struct s
     return n;
 }
 
+/* As PyTorch warns when len() of an iterable dataset was exceeded. */
+static void warn_of_length(struct loader *loader, struct stream *stream)
+{
+    char text[512];
+
+    if (!loader->iterable || stream->length_told || stream->samples <= loader->length)
+        return;
+    stream->length_told = true;
+    snprintf(text, sizeof text,
+             "the iterable dataset %s says that it has %llu samples, but %llu were fetched by now; "
+             "with several workers or ranks each must yield its share alone (dataset.divide, or "
+             "the worker's number that a plug-in is given)",
+             spec_dataset_label(&loader->spec.dataset), (unsigned long long)loader->length,
+             (unsigned long long)stream->samples);
+    loader->o.events->warning(stream, text);
+}
+
 static void deliver(struct loader *loader, struct stream *stream)
 {
     struct step *steps[DELIVER_AT_ONCE];
@@ -337,6 +430,7 @@ static void deliver(struct loader *loader, struct stream *stream)
             n = 1;
         }
     } while (n > 0);
+    warn_of_length(loader, stream);
     if (stream_finished(stream) && !stream->finish_told && !stream->stopped) {
         stream->finish_told = true;
         loader->o.events->finished(stream);

@@ -34,20 +34,21 @@ void pool_break(struct pool *pool, const struct dl_error *err)
 
 /* ---- lives of workers ----------------------------------------------------------------------- */
 
-static void on_process_ready(void *owner, uint64_t length, uint64_t slot_bytes)
+static void on_process_ready(void *owner, uint64_t length, bool iterable, uint64_t slot_bytes)
 {
     struct member *m = owner;
     struct pool *pool = m->pool;
     struct dl_error err = {0};
 
     /* The daemon writes header and indices itself: they must fit. */
-    uint64_t task_bytes = min_u64(max_u64(pool->o.spec->batch_size, 1), length) * sizeof(uint64_t);
+    uint64_t most = max_u64(pool->o.spec->batch_size, 1);
+    uint64_t task_bytes = (iterable ? most : min_u64(most, length)) * sizeof(uint64_t);
     if (m->state != WORKER_STARTING || slot_bytes < SLOT_HEADER_BYTES + task_bytes ||
         slot_bytes % SLOT_ALIGN != 0) {
         process_kill(m->process);
         return;
     }
-    if (pool->opened && length != pool->length) {
+    if (pool->opened && (length != pool->length || iterable != pool->iterable)) {
         dl_error_set(&m->open_error, ESTALE, "dataset",
                      "it has %llu samples now and had %llu when the loader was opened; open the "
                      "loader anew under another name",
@@ -56,6 +57,7 @@ static void on_process_ready(void *owner, uint64_t length, uint64_t slot_bytes)
         return;
     }
     pool->length = length;
+    pool->iterable = iterable;
     m->state = WORKER_READY;
     pool->slot_bytes = max_u64(pool->slot_bytes, slot_bytes);
     uint64_t least = segment_bytes(1, pool->slot_bytes) * pool->n_members;
@@ -70,15 +72,19 @@ static void on_process_ready(void *owner, uint64_t length, uint64_t slot_bytes)
         return;
     }
     /* A range's length stands in the spec, and was checked there. */
-    if (!pool->opened && pool->o.spec->dataset.kind != DATASET_RANGE &&
-        spec_check_length(pool->o.spec, length, &err) < 0) {
+    int r = 0;
+    if (!pool->opened && iterable)
+        r = spec_check_iterable(pool->o.spec, &err);
+    else if (!pool->opened && pool->o.spec->dataset.kind != DATASET_RANGE)
+        r = spec_check_length(pool->o.spec, length, &err);
+    if (r < 0) {
         pool_break(pool, &err);
         return;
     }
     member_add_first_segment(m);
     if (!pool->opened && !pool->broken) {
         pool->opened = true;
-        pool->o.events->ready(pool->o.owner, length);
+        pool->o.events->ready(pool->o.owner, length, iterable);
     }
     changed(pool);
 }
@@ -151,13 +157,16 @@ static void give_up(struct member *m, const char *cause)
     struct dl_error err = m->open_error;
 
     m->state = WORKER_GIVEN_UP;
-    for (uint32_t i = 0; i < pool->n_members; i++) {
+    /* Of an iterable dataset, each worker's share is its own. */
+    for (uint32_t i = 0; !pool->iterable && i < pool->n_members; i++) {
         if (pool->members[i].state != WORKER_GIVEN_UP)
             return;
     }
     if (!err.code)
-        dl_error_set(&err, EIO, "workers",
-                     "no worker stays alive, %d attempts in a row failed; the last: %s",
+        dl_error_set(&err, EIO, "workers", "%s, %d attempts in a row failed; the last: %s",
+                     pool->iterable ? "a worker does not stay alive, which has a share of the "
+                                      "dataset of its own"
+                                    : "no worker stays alive",
                      MAX_FAILURES, cause);
     pool_break(pool, &err);
 }

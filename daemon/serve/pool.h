@@ -25,10 +25,12 @@ struct place {
 
 struct pool_events {
     /* The dataset is open in the first worker. `slot_bytes`: for its largest batch. */
-    void (*ready)(void *owner, uint64_t length);
+    void (*ready)(void *owner, uint64_t length, bool iterable);
     /* The dataset cannot be opened, or no worker stays alive: nothing will run any more. */
     void (*broken)(void *owner, const struct dl_error *err);
-    void (*done)(void *owner, void *tag, uint64_t bytes);
+    void (*done)(void *owner, void *tag, uint32_t samples, uint64_t bytes);
+    /* The worker's replica has no batch for this task, nor for later ones; its slot is free. */
+    void (*ended)(void *owner, void *tag);
     /* The dataset reports an error for this task; its slot is free again. */
     void (*failed)(void *owner, void *tag, const struct dl_error *err);
     /*
@@ -58,12 +60,15 @@ int _nodiscard_ pool_new(const struct pool_options *options, struct pool **ret,
 /* Kills the workers, frees the segments; all leases are back. Tasks that run are `lost`. */
 struct pool *pool_free(struct pool *pool);
 
+/* Not one worker in particular, but whichever has least to do. */
+#define POOL_ANY UINT32_MAX
+
 /*
- * A free slot of the worker that has least to do, now FILLING. False when there is none, or those
- * who have one have enough to do already: pool_has_slot() tells which.
+ * A free slot of the worker, now FILLING. False when there is none, or those who have one have
+ * enough to do already: pool_has_slot() tells which.
  */
-bool _nodiscard_ pool_take(struct pool *pool, struct place *ret);
-bool pool_has_slot(const struct pool *pool);
+bool _nodiscard_ pool_take(struct pool *pool, uint32_t worker, struct place *ret);
+bool pool_has_slot(const struct pool *pool, uint32_t worker);
 /* Runs the task prepared in the slot. */
 void pool_run(struct pool *pool, const struct place *place, void *tag);
 /* Wakes the workers that got tasks. */
@@ -72,10 +77,13 @@ void pool_flush(struct pool *pool);
 void pool_collect(struct pool *pool);
 
 /*
- * Asks for one more segment because there was no place. True: there will be more (`changed`),
- * false with `err`: memory.limit or the user's quota is reached.
+ * Asks for one more segment of the worker because there was no place. True: there will be more
+ * (`changed`), false with `err`: memory.limit or the user's quota is reached.
  */
-bool pool_grow(struct pool *pool, struct dl_error *err);
+bool pool_grow(struct pool *pool, uint32_t worker, struct dl_error *err);
+
+/* Workers need not keep what they have of a stream over an iterable dataset. */
+void pool_forget(struct pool *pool, uint32_t stream);
 
 /* Applies an event to a slot that was taken. May call `retired`. */
 void pool_slot(struct pool *pool, struct segment *segment, uint32_t slot, enum slot_event event);

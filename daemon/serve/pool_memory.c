@@ -126,7 +126,7 @@ void member_retire_all(struct member *m)
     member_retire_segments(m, UINT64_MAX);
 }
 
-bool pool_grow(struct pool *pool, struct dl_error *err)
+bool pool_grow(struct pool *pool, uint32_t worker, struct dl_error *err)
 {
     struct member *best = NULL;
     uint32_t best_slots = UINT32_MAX;
@@ -136,6 +136,8 @@ bool pool_grow(struct pool *pool, struct dl_error *err)
         struct segment *segment;
         uint32_t slots = 0;
 
+        if (worker != POOL_ANY && worker != i)
+            continue;
         if (m->mapping || m->state == WORKER_STARTING || m->state == WORKER_WAITING)
             return true; /* something is coming already */
         DL_FOREACH (m->segments, segment) {

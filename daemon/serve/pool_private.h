@@ -55,6 +55,7 @@ struct pool {
     uint64_t slot_bytes; /* 0 until the first worker is ready */
     uint64_t memory;     /* bytes in segments */
     uint64_t next_task;
+    bool iterable; /* the dataset; once opened */
     bool opened;
     bool broken;
     bool freed;

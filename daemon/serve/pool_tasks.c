@@ -47,25 +47,34 @@ static bool has_free_slot(const struct member *m)
     return false;
 }
 
-bool pool_has_slot(const struct pool *pool)
+bool pool_has_slot(const struct pool *pool, uint32_t worker)
 {
     for (uint32_t i = 0; i < pool->n_members; i++) {
-        if (has_free_slot(&pool->members[i]))
+        if ((worker == POOL_ANY || worker == i) && has_free_slot(&pool->members[i]))
             return true;
     }
     return false;
 }
 
-bool pool_take(struct pool *pool, struct place *ret)
+bool pool_take(struct pool *pool, uint32_t worker, struct place *ret)
 {
     struct member *best = NULL;
 
     for (uint32_t i = 0; i < pool->n_members; i++) {
         struct member *m = &pool->members[i];
-        if (has_room(m) && (!best || in_flight(m) < in_flight(best)) && has_free_slot(m))
+        if ((worker == POOL_ANY || worker == i) && has_room(m) &&
+            (!best || in_flight(m) < in_flight(best)) && has_free_slot(m))
             best = m;
     }
     return best && take_slot(best, ret);
+}
+
+void pool_forget(struct pool *pool, uint32_t stream)
+{
+    for (uint32_t i = 0; i < pool->n_members; i++) {
+        if (pool->members[i].process)
+            process_send_forget(pool->members[i].process, stream);
+    }
 }
 
 void pool_run(struct pool *pool, const struct place *place, void *tag)
@@ -117,6 +126,8 @@ static void too_small(struct member *m, const struct task *task, uint64_t need)
 {
     struct pool *pool = m->pool;
     uint64_t slot_bytes = align_up(min_u64(need, DL_MAX_SEGMENT_BYTES / 2), SLOT_ALIGN);
+    /* Where one batch is larger than those before it, the next may be larger still. */
+    uint64_t roomy = align_up(slot_bytes + slot_bytes / 4, SLOT_ALIGN);
     struct dl_error err = {0};
 
     if (slot_bytes > pool->slot_bytes) {
@@ -127,6 +138,8 @@ static void too_small(struct member *m, const struct task *task, uint64_t need)
             pool->o.events->failed(pool->o.owner, task->tag, &err);
             return;
         }
+        if (roomy <= pool->o.spec->memory_limit / (2 * (uint64_t)pool->n_members))
+            slot_bytes = roomy;
         pool->slot_bytes = slot_bytes;
         for (uint32_t i = 0; i < pool->n_members; i++)
             member_retire_segments(&pool->members[i], slot_bytes);
@@ -147,11 +160,13 @@ static void complete(struct member *m, const struct queue_done *done)
     m->cost_ns = m->cost_ns ? (7 * m->cost_ns + done->cost_ns) / 8 : done->cost_ns;
     if (done->code == 0) {
         slot_apply(&task.segment->slots, task.slot, SLOT_FILLED);
-        pool->o.events->done(pool->o.owner, task.tag, done->bytes);
+        pool->o.events->done(pool->o.owner, task.tag, done->samples, done->bytes);
         return;
     }
     if (done->code == ENOBUFS) {
         too_small(m, &task, done->bytes);
+    } else if (done->code == ENODATA) {
+        pool->o.events->ended(pool->o.owner, task.tag);
     } else {
         struct dl_error err = {0};
         read_slot_error(&task, done->code, &err);
@@ -166,8 +181,11 @@ static bool plausible(struct member *m, const struct queue_done *done)
 {
     if (in_flight(m) == 0 || done->task != front_task(m)->number)
         return false;
+    if (done->code == ENODATA)
+        return m->pool->iterable;
     return done->code != 0 ||
-           (done->bytes >= SLOT_HEADER_BYTES && done->bytes <= front_task(m)->segment->slot_bytes);
+           (done->samples >= 1 && done->samples <= max_u64(m->pool->o.spec->batch_size, 1) &&
+            done->bytes >= SLOT_HEADER_BYTES && done->bytes <= front_task(m)->segment->slot_bytes);
 }
 
 void member_collect(struct member *m)

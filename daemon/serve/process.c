@@ -177,7 +177,8 @@ static void handle_message(struct process *p, const struct dl_message *msg)
 
     switch (msg->number) {
     case DL_MSG_W_READY:
-        p->events->ready(p->owner, msg->w_ready.length, msg->w_ready.slot_bytes);
+        p->events->ready(p->owner, msg->w_ready.length, msg->w_ready.iterable != 0,
+                         msg->w_ready.slot_bytes);
         break;
     case DL_MSG_W_MAPPED:
         p->events->mapped(p->owner, (uint32_t)msg->w_mapped.id);
@@ -298,6 +299,14 @@ void process_send_unmap(struct process *p, uint32_t segment)
     if (p->running)
         send_message(p, &(struct dl_message){.number = DL_MSG_W_UNMAP, .w_unmap = {.id = segment}},
                      NULL, 0);
+}
+
+void process_send_forget(struct process *p, uint32_t stream)
+{
+    if (p->running)
+        send_message(
+            p, &(struct dl_message){.number = DL_MSG_W_FORGET, .w_forget = {.stream = stream}},
+            NULL, 0);
 }
 
 bool process_put_task(struct process *p, const struct queue_task *task)

@@ -17,7 +17,7 @@
 struct process;
 
 struct process_events {
-    void (*ready)(void *owner, uint64_t length, uint64_t slot_bytes);
+    void (*ready)(void *owner, uint64_t length, bool iterable, uint64_t slot_bytes);
     /* segment 0: the dataset could not be opened. */
     void (*failed)(void *owner, uint32_t segment, const struct dl_error *err);
     void (*mapped)(void *owner, uint32_t segment);
@@ -51,6 +51,7 @@ void process_kill(struct process *process);
 
 void process_send_segment(struct process *process, const struct segment *segment);
 void process_send_unmap(struct process *process, uint32_t segment);
+void process_send_forget(struct process *process, uint32_t stream);
 
 /* Queues a task; process_ring() then wakes the worker if it sleeps. False: the queue is full. */
 bool _nodiscard_ process_put_task(struct process *process, const struct queue_task *task);

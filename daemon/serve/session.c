@@ -162,7 +162,8 @@ void session_loader_opened(struct loader_user *user, const struct dl_error *err)
                                                     .loader = opened->id,
                                                     .label = span_str(spec->name),
                                                     .length = loader_length(loader),
-                                                    .in_order = 1,
+                                                    .iterable = loader_is_iterable(loader),
+                                                    .in_order = spec->in_order,
                                                     .batch = spec->batch_size,
                                                     .drop_last = spec->drop_last,
                                                     .seed = spec->seed,
@@ -237,6 +238,15 @@ void session_finished(struct stream *stream)
 
     session_send(cs->session,
                  &(struct dl_message){.number = DL_MSG_FINISHED, .finished = {.stream = cs->id}});
+}
+
+void session_warning(struct stream *stream, const char *message)
+{
+    struct client_stream *cs = stream->sink;
+
+    session_send(cs->session,
+                 &(struct dl_message){.number = DL_MSG_WARNING,
+                                      .warning = {.stream = cs->id, .message = span_str(message)}});
 }
 
 void session_segment_retired(struct session *s, uint32_t segment)

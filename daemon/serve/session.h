@@ -49,6 +49,7 @@ void session_loader_opened(struct loader_user *user, const struct dl_error *err)
 void session_deliver(struct stream *stream, struct step *const *steps, uint32_t n);
 void session_fault(struct stream *stream, uint64_t number, const struct dl_error *err, bool final);
 void session_finished(struct stream *stream);
+void session_warning(struct stream *stream, const char *message);
 void session_segment_retired(struct session *session, uint32_t segment);
 
 uint64_t session_id(const struct session *session);

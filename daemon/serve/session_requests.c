@@ -91,7 +91,7 @@ static int start_stream(struct session *s, const struct dl_msg_start *msg, struc
                                    .world = msg->world,
                                    .first = msg->step,
                                    .credits = (uint32_t)msg->credits};
-    uint64_t samples;
+    struct loader_extent extent;
 
     if (!opened)
         return -err->code;
@@ -105,7 +105,7 @@ static int start_stream(struct session *s, const struct dl_msg_start *msg, struc
     if (r < 0)
         return r;
     struct client_stream *cs = must_alloc(sizeof *cs);
-    r = loader_start(opened->user.loader, &params, cs, &cs->stream, &samples, err);
+    r = loader_start(opened->user.loader, &params, cs, &cs->stream, &extent, err);
     if (r < 0) {
         free(cs);
         return r;
@@ -118,9 +118,37 @@ static int start_stream(struct session *s, const struct dl_msg_start *msg, struc
                   &(struct dl_message){.number = DL_MSG_STARTED,
                                        .started = {.request = msg->request,
                                                    .stream = cs->id,
-                                                   .steps = cs->stream->params.steps,
-                                                   .samples = samples}},
+                                                   .steps = extent.steps,
+                                                   .samples = extent.samples}},
                   -1);
+    return 0;
+}
+
+/* What a client feeds against the rules it can know is a violation. */
+static int handle_feed(struct session *s, const struct dl_msg_feed *msg, struct dl_error *err)
+{
+    struct client_stream *cs = find_stream(s, msg->stream, err);
+    uint32_t n = (uint32_t)(msg->indices.len / sizeof(uint64_t));
+
+    if (!cs)
+        return -err->code;
+    const struct dl_spec *spec = loader_spec(cs->opened->user.loader);
+    if (!cs->stream->params.fed)
+        return dl_error_set(err, EPROTO, "sampler.kind",
+                            "stream %llu has a sampler of its own: only one of kind client is fed",
+                            (unsigned long long)msg->stream);
+    if (n > max_u64(spec->batch_size, 1))
+        return dl_error_set(err, EPROTO, "indices", "%u for a step, where batch.size is %llu", n,
+                            (unsigned long long)spec->batch_size);
+    if (cs->stream->stopped)
+        return 0;
+    if ((n > 0 && !stream_feed(cs->stream, msg->indices.data, n)) ||
+        (msg->end && !stream_feed_end(cs->stream)))
+        return dl_error_set(err, EPROTO, "stream",
+                            "stream %llu was fed beyond its end, or more than %d steps ahead for "
+                            "each of its %u credits",
+                            (unsigned long long)msg->stream, FEED_AHEAD,
+                            cs->stream->params.credits);
     return 0;
 }
 
@@ -233,6 +261,8 @@ int session_handle(struct session *s, const struct dl_message *m, struct dl_erro
         return handle_leases(s, m->release.stream, m->release.steps, loader_release, err);
     case DL_MSG_PIN:
         return handle_leases(s, m->pin.stream, m->pin.steps, loader_pin, err);
+    case DL_MSG_FEED:
+        return handle_feed(s, &m->feed, err);
     case DL_MSG_STOP:
         return handle_stop(s, &m->stop, err);
     case DL_MSG_CLOSE:

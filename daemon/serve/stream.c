@@ -3,6 +3,22 @@
 #include "daemon/serve/log.h"
 
 #include <assert.h>
+#include <utlist.h>
+
+static struct step *find(struct stream *stream, uint64_t number)
+{
+    struct step *step;
+
+    HASH_FIND(hh, stream->steps, &number, sizeof number, step);
+    return step;
+}
+
+/* A step that the client has fed. */
+struct feed {
+    struct feed *prev, *next;
+    uint32_t n;
+    uint64_t indices[];
+};
 
 struct stream *stream_new(const struct stream_params *params)
 {
@@ -10,14 +26,26 @@ struct stream *stream_new(const struct stream_params *params)
 
     assert(params->rank < params->world && params->credits > 0);
     stream->params = *params;
-    stream->to_plan = stream->to_deliver =
+    stream->to_plan = stream->to_deliver = stream->fed =
         params->first < params->steps ? params->first : params->steps;
+    if (params->replicas == 0)
+        return stream;
+    stream->ends = must_alloc(params->replicas * sizeof *stream->ends);
+    stream->settled = must_alloc(params->replicas * sizeof *stream->settled);
+    for (uint32_t i = 0; i < params->replicas; i++) {
+        stream->ends[i] = UINT64_MAX;
+        /* The first step of replica i that is not before `first`. */
+        stream->settled[i] =
+            stream->to_plan +
+            (i + params->replicas - step_replica(stream, stream->to_plan)) % params->replicas;
+    }
     return stream;
 }
 
 struct stream *stream_free(struct stream *stream)
 {
     struct step *step;
+    struct feed *feed, *next;
 
     if (!stream)
         return NULL;
@@ -26,14 +54,121 @@ struct stream *stream_free(struct stream *stream)
         stream->spare = step->next;
         free(step);
     }
+    DL_FOREACH_SAFE (stream->feed, feed, next)
+        free(feed);
+    free(stream->ends);
+    free(stream->settled);
     free(stream);
     return NULL;
 }
 
+/* ---- which steps there are ------------------------------------------------------------------ */
+
+uint32_t step_replica(const struct stream *stream, uint64_t number)
+{
+    return (uint32_t)(number % stream->params.replicas);
+}
+
+/* As far as is known now. */
+static bool exists(const struct stream *stream, uint64_t number)
+{
+    return !stream->ends ||
+           number / stream->params.replicas < stream->ends[step_replica(stream, number)];
+}
+
+/* The first step from `number` on that exists; params.steps or more: there is none. */
+static uint64_t next_existing(const struct stream *stream, uint64_t number)
+{
+    /* It ends: either a replica has no end yet, or the steps are known. */
+    while (number < stream->params.steps && !exists(stream, number))
+        number++;
+    return number;
+}
+
+/* Once all replicas have ended, how far the steps go is known. */
+static void count_steps(struct stream *stream)
+{
+    uint32_t n = stream->params.replicas;
+    uint64_t steps = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        if (stream->ends[i] == UINT64_MAX)
+            return;
+        if (stream->ends[i] > 0 && (stream->ends[i] - 1) * n + i + 1 > steps)
+            steps = (stream->ends[i] - 1) * n + i + 1;
+    }
+    stream->params.steps = steps;
+}
+
+void stream_replica_ended(struct stream *stream, struct step *step)
+{
+    uint32_t replica = step_replica(stream, step->number);
+    uint64_t round = step->number / stream->params.replicas;
+
+    assert(step->state == STEP_RUNNING);
+    if (round < stream->ends[replica])
+        stream->ends[replica] = round;
+    stream_forget(stream, step);
+    count_steps(stream);
+}
+
+uint64_t stream_settled(struct stream *stream, uint32_t replica)
+{
+    uint64_t *settled = &stream->settled[replica];
+    struct step *step;
+
+    while (*settled < stream->to_plan &&
+           (!(step = find(stream, *settled)) ||
+            (step->state != STEP_WAITING && step->state != STEP_RUNNING)))
+        *settled += stream->params.replicas;
+    return *settled;
+}
+
+bool stream_feed(struct stream *stream, const uint8_t *indices, uint32_t n)
+{
+    uint64_t ahead = stream->fed - stream->params.first - stream->handed;
+
+    if (stream->params.steps != STEPS_UNKNOWN ||
+        ahead >= (uint64_t)FEED_AHEAD * stream->params.credits)
+        return false;
+    struct feed *feed = must_alloc(sizeof *feed + n * sizeof feed->indices[0]);
+    feed->n = n;
+    memcpy(feed->indices, indices, n * sizeof feed->indices[0]);
+    DL_APPEND(stream->feed, feed);
+    stream->fed++;
+    return true;
+}
+
+bool stream_feed_end(struct stream *stream)
+{
+    if (stream->params.steps != STEPS_UNKNOWN)
+        return false;
+    stream->params.steps = stream->fed;
+    return true;
+}
+
+/* ---- planning ------------------------------------------------------------------------------- */
+
+uint64_t stream_next(const struct stream *stream)
+{
+    return next_existing(stream, stream->to_plan);
+}
+
 bool stream_has_room(const struct stream *stream)
 {
-    return !stream->stopped && stream->to_plan < stream->params.steps &&
-           stream->window < stream->params.credits;
+    return !stream->stopped && stream->window < stream->params.credits &&
+           stream_next(stream) < stream->params.steps && (!stream->params.fed || stream->feed);
+}
+
+static void take_feed(struct stream *stream, struct step *step)
+{
+    struct feed *feed = stream->feed;
+
+    DL_DELETE(stream->feed, feed);
+    step->samples = feed->n;
+    step->fed = must_alloc(feed->n * sizeof *step->fed);
+    memcpy(step->fed, feed->indices, feed->n * sizeof *step->fed);
+    free(feed);
 }
 
 struct step *stream_plan(struct stream *stream)
@@ -45,10 +180,22 @@ struct step *stream_plan(struct stream *stream)
         stream->spare = step->next;
     else
         step = must_alloc(sizeof *step);
-    *step = (struct step){.stream = stream, .number = stream->to_plan++, .state = STEP_WAITING};
+    *step = (struct step){.stream = stream, .number = stream_next(stream), .state = STEP_WAITING};
+    stream->to_plan = step->number + 1;
+    if (stream->params.fed)
+        take_feed(stream, step);
     HASH_ADD(hh, stream->steps, number, sizeof step->number, step);
     stream->window++;
+    stream->undelivered++;
     return step;
+}
+
+/* ---- states --------------------------------------------------------------------------------- */
+
+static void becomes_due(struct step *step)
+{
+    if (step->stream->params.any_order)
+        DL_APPEND(step->stream->due, step);
 }
 
 void step_run(struct step *step, struct segment *segment, uint32_t slot, uint32_t samples)
@@ -60,18 +207,29 @@ void step_run(struct step *step, struct segment *segment, uint32_t slot, uint32_
     step->samples = samples;
 }
 
-void step_ready(struct step *step, uint64_t bytes)
+void step_ready(struct step *step, uint32_t samples, uint64_t bytes)
 {
     assert(step->state == STEP_RUNNING);
     step->state = STEP_READY;
+    step->samples = samples;
     step->bytes = bytes;
+    becomes_due(step);
 }
 
 void step_lost(struct step *step)
 {
+    struct stream *stream = step->stream;
+
     assert(step->state == STEP_RUNNING || step->state == STEP_READY);
+    if (step->state == STEP_READY && stream->params.any_order)
+        DL_DELETE(stream->due, step);
     step->state = STEP_WAITING;
     step->segment = NULL;
+    if (stream->settled) {
+        uint64_t *settled = &stream->settled[step_replica(stream, step->number)];
+        if (step->number < *settled)
+            *settled = step->number;
+    }
 }
 
 void step_fault(struct step *step, const struct dl_error *err)
@@ -81,33 +239,41 @@ void step_fault(struct step *step, const struct dl_error *err)
     step->segment = NULL;
     step->error = must_alloc(sizeof *step->error);
     *step->error = *err;
+    becomes_due(step);
 }
 
-static struct step *find(struct stream *stream, uint64_t number)
-{
-    struct step *step;
+/* ---- delivery ------------------------------------------------------------------------------- */
 
-    HASH_FIND(hh, stream->steps, &number, sizeof number, step);
-    return step;
+static struct step *next_due(struct stream *stream)
+{
+    if (stream->params.any_order)
+        return stream->due;
+    stream->to_deliver = next_existing(stream, stream->to_deliver);
+    return find(stream, stream->to_deliver);
 }
 
 struct step *stream_deliverable(struct stream *stream)
 {
-    struct step *step = stream->stopped ? NULL : find(stream, stream->to_deliver);
+    struct step *step = stream->stopped ? NULL : next_due(stream);
 
     return step && (step->state == STEP_READY || step->state == STEP_FAULTED) ? step : NULL;
 }
 
 void stream_deliver(struct stream *stream, struct step *step)
 {
-    assert(step->number == stream->to_deliver);
-    stream->to_deliver++;
+    assert(step == next_due(stream));
+    stream->handed++;
+    if (!stream->params.any_order)
+        stream->to_deliver++;
     if (step->state == STEP_FAULTED) {
         stream_forget(stream, step);
         return;
     }
     assert(step->state == STEP_READY);
+    if (stream->params.any_order)
+        DL_DELETE(stream->due, step);
     step->state = STEP_LEASED;
+    stream->undelivered--;
     stream->leased++;
     stream->delivered++;
     stream->samples += step->samples;
@@ -116,7 +282,7 @@ void stream_deliver(struct stream *stream, struct step *step)
 
 bool stream_finished(const struct stream *stream)
 {
-    return stream->to_deliver >= stream->params.steps;
+    return stream->undelivered == 0 && stream_next(stream) >= stream->params.steps;
 }
 
 struct step *stream_lease(struct stream *stream, uint64_t number)
@@ -144,12 +310,18 @@ void stream_forget(struct stream *stream, struct step *step)
     } else {
         if (step->state == STEP_LEASED)
             stream->leased--;
+        else
+            stream->undelivered--;
         stream->window--;
     }
+    if (stream->params.any_order && (step->state == STEP_READY || step->state == STEP_FAULTED))
+        DL_DELETE(stream->due, step);
     stream->starving_told = false;
     HASH_DEL(stream->steps, step);
     free(step->error);
+    free(step->fed);
     step->error = NULL;
+    step->fed = NULL;
     step->next = stream->spare;
     stream->spare = step;
 }
@@ -159,7 +331,15 @@ void stream_abandon(struct stream *stream, struct step *step)
     assert(step->stream == stream && step->state == STEP_RUNNING);
     HASH_DEL(stream->steps, step);
     stream->window--;
+    stream->undelivered--;
     step->stream = NULL;
+}
+
+void step_free(struct step *step)
+{
+    free(step->error);
+    free(step->fed);
+    free(step);
 }
 
 void stream_stop(struct stream *stream)

@@ -1,7 +1,7 @@
 /*
  * A stream: one rank's pass over one epoch, as the daemon keeps it. Pure.
  *
- * Steps are planned, loaded and delivered in order; each is in exactly one state:
+ * Each step is in exactly one state:
  *
  *   WAITING → RUNNING → READY → LEASED → (given back)
  *      ↑         |  \              \ ↘ PINNED → (given back)
@@ -10,6 +10,14 @@
  * `window` counts the steps planned and not yet given back, pinned or faulted: at most `credits`.
  * So `credits` bounds the slots a stream takes, whether they are being filled, are ready, or are
  * read, and one slow rank never stalls another.
+ *
+ * Steps are planned in the order of their numbers, and delivered in it too, or, with `any_order`,
+ * as they become ready.
+ *
+ * Where the dataset is iterable, step s is batch s div replicas of worker s mod replicas: PyTorch's
+ * round robin. How many batches a replica has shows when it ends: the steps it does not have are
+ * left out, so that the numbers of the others have gaps. Where the client is the sampler, steps
+ * exist as far as it has fed them.
  */
 #ifndef DL_STREAM_H
 #define DL_STREAM_H
@@ -25,7 +33,7 @@ struct epoch;
 
 struct step {
     UT_hash_handle hh;        /* stream.steps, by number */
-    struct step *prev, *next; /* loader.waiting, while WAITING and attempted before */
+    struct step *prev, *next; /* loader.waiting, while WAITING and attempted before; stream.due */
     struct stream *stream;    /* borrowed; NULL: given up while a worker has it */
     uint64_t number;
     enum step_state state;
@@ -35,6 +43,7 @@ struct step {
     struct segment *segment; /* borrowed; from RUNNING on */
     uint64_t bytes;          /* of the slot in use; from READY on */
     struct dl_error *error;  /* owned; when FAULTED */
+    uint64_t *fed;           /* owned; `samples` indices, where the client is the sampler */
 };
 
 struct stream_params {
@@ -42,21 +51,38 @@ struct stream_params {
     uint64_t rank;
     uint64_t world;
     uint64_t first; /* step to begin with */
-    uint64_t steps; /* of this rank in the whole epoch */
+    uint64_t steps; /* of this rank in the whole epoch; STEPS_UNKNOWN until it shows */
     uint32_t credits;
+    uint32_t replicas; /* workers, of an iterable dataset; 0: it is map-style */
+    bool any_order;
+    bool fed; /* the client is the sampler */
 };
+
+#define STEPS_UNKNOWN UINT64_MAX
+
+/* Steps that a client may have fed and not yet been delivered, for each of its credits. */
+enum { FEED_AHEAD = 2 };
 
 struct stream {
     struct stream *prev, *next; /* loader.streams (utlist) */
     struct stream_params params;
-    uint64_t to_plan;    /* next step to be planned */
-    uint64_t to_deliver; /* next step the client gets */
+    uint32_t number;      /* of the stream, in the loader's life; from 1 */
+    uint64_t to_plan;     /* next step to be planned, if it exists */
+    uint64_t to_deliver;  /* next step the client gets, if it exists; not with any_order */
+    struct step *due;     /* READY and FAULTED steps as they came (utlist); with any_order */
+    uint64_t *ends;       /* owned; rounds that each replica has; UINT64_MAX: not known */
+    uint64_t *settled;    /* owned; of each replica: no step before this one is to be run */
+    struct feed *feed;    /* owned list: fed, not yet planned (utlist) */
+    uint64_t fed;         /* steps before this one were fed */
+    uint64_t handed;      /* steps and faults delivered */
+    uint32_t undelivered; /* steps planned and not delivered */
     uint32_t window;
     uint32_t leased; /* steps in LEASED */
     uint32_t pinned; /* steps in PINNED */
     bool stopped;    /* nothing more is planned or delivered */
     bool finish_told;
     bool starving_told; /* the client knows that its pins hold all memory */
+    bool length_told;   /* the client knows that the dataset is longer than it says */
     struct step *steps; /* owned; by number */
     struct step *spare; /* owned; used steps for reuse, linked by `next` */
     struct epoch *plan; /* counted; the loader's */
@@ -71,16 +97,31 @@ struct stream *stream_new(const struct stream_params *params);
 /* All steps must be gone: stream_stop(), then give back what is leased. */
 struct stream *stream_free(struct stream *stream);
 
-/* A further step may be planned now. */
+/* A further step may be planned now; which: the one that stream_plan() would make. */
 bool stream_has_room(const struct stream *stream);
+uint64_t stream_next(const struct stream *stream);
 
 /* Plans the next step: WAITING. */
 struct step *stream_plan(struct stream *stream);
 
+/*
+ * The client's next step of `n` indices, which it has as little-endian bytes; stream.params.fed.
+ * False, and nothing changed: it is more than FEED_AHEAD ahead, or the end was said already.
+ */
+bool _nodiscard_ stream_feed(struct stream *stream, const uint8_t *indices, uint32_t n);
+bool _nodiscard_ stream_feed_end(struct stream *stream);
+
 void step_run(struct step *step, struct segment *segment, uint32_t slot, uint32_t samples);
-void step_ready(struct step *step, uint64_t bytes);
+void step_ready(struct step *step, uint32_t samples, uint64_t bytes);
 void step_lost(struct step *step); /* back to WAITING */
 void step_fault(struct step *step, const struct dl_error *err);
+
+/* The replica that a step is of; and the first step of it that may yet have to be run (again). */
+uint32_t step_replica(const struct stream *stream, uint64_t number);
+uint64_t stream_settled(struct stream *stream, uint32_t replica);
+
+/* The RUNNING step does not exist, for its replica has ended before it. It leaves the stream. */
+void stream_replica_ended(struct stream *stream, struct step *step);
 
 /* The step to be delivered next if it is READY or FAULTED, else NULL. */
 struct step *stream_deliverable(struct stream *stream);
@@ -102,6 +143,7 @@ void stream_forget(struct stream *stream, struct step *step);
  * slot. Its `stream` is NULL from then on, and whoever has the worker's answer frees it.
  */
 void stream_abandon(struct stream *stream, struct step *step);
+void step_free(struct step *step);
 
 /* Nothing more is planned or delivered. */
 void stream_stop(struct stream *stream);

@@ -112,8 +112,12 @@ static int view_epochs(const struct daemon *d, struct value *ret)
             set_uint(&row, "epoch", s->params.epoch);
             set_uint(&row, "rank", s->params.rank);
             set_uint(&row, "world", s->params.world);
-            set_uint(&row, "step", s->to_deliver);
-            set_uint(&row, "steps", s->params.steps);
+            set_uint(&row, "step",
+                     s->params.any_order ? s->params.first + s->handed : s->to_deliver);
+            if (s->params.steps == STEPS_UNKNOWN)
+                set_null(&row, "steps");
+            else
+                set_uint(&row, "steps", s->params.steps);
             set_uint(&row, "running", count_steps(s, STEP_RUNNING));
             set_uint(&row, "ready", count_steps(s, STEP_READY));
             set_uint(&row, "leased", s->leased);

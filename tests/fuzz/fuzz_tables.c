@@ -230,13 +230,13 @@ static void filled(struct game *game, uint8_t whom)
     slot(game, task.step->slot, SLOT_FILLED, SLOT_READY);
     if (task.who == STREAMS) {
         slot(game, task.step->slot, SLOT_DISCARD, SLOT_FREE);
-        free(task.step);
+        step_free(task.step);
         return;
     }
     struct model_step *m = model_step(&game->models[task.who], task.step->number);
     m->fate = READY;
     m->bytes = whom;
-    step_ready(task.step, whom);
+    step_ready(task.step, 2, whom);
 }
 
 /* The worker says that it cannot, or it died with the task too often: `lost`. */
@@ -248,7 +248,7 @@ static void failed(struct game *game, uint8_t whom, bool lost)
         return;
     slot(game, task.step->slot, SLOT_ABORT, SLOT_FREE);
     if (task.who == STREAMS) {
-        free(task.step);
+        step_free(task.step);
         return;
     }
     struct model_step *m = model_step(&game->models[task.who], task.step->number);

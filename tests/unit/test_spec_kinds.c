@@ -439,7 +439,7 @@ static void test_too_many(void **state)
         {"dataset", "dataset: {kind: text}", "paths", DL_MAX_DATASET_PARTS,
          "1025 paths are above the maximum of 1024; write patterns with *"},
         {"collate", "{dataset: {kind: range, length: 1}, collate: {kind: pad}}", "fields",
-         DL_MAX_TREE_NODES, "4097 leaves are above the maximum of 4096"},
+         DL_MAX_COLLATE_FIELDS, "1025 leaves are above the maximum of 1024"},
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {

@@ -28,7 +28,7 @@ static struct step *ready_next(struct stream *stream)
 {
     struct step *step = run_next(stream);
 
-    step_ready(step, 100);
+    step_ready(step, 4, 100);
     return step;
 }
 
@@ -84,7 +84,7 @@ static void test_credits_bound_the_window(void **state)
         assert_int_equal(stream->window, i + 1);
     }
     assert_false(stream_has_room(stream));
-    step_ready(steps[0], 8);
+    step_ready(steps[0], 4, 8);
     assert_false(stream_has_room(stream)); /* ready, not given back */
     stream_deliver(stream, steps[0]);
     assert_false(stream_has_room(stream)); /* leased */
@@ -151,7 +151,7 @@ static void test_delivery_is_in_order(void **state)
             struct step *step;
 
             assert_null(stream_deliverable(stream));
-            step_ready(steps[orders[i][k]], 10);
+            step_ready(steps[orders[i][k]], 4, 10);
             while ((step = stream_deliverable(stream))) {
                 assert_int_equal(step->number, due++);
                 stream_deliver(stream, step);
@@ -179,9 +179,9 @@ static void test_faults_stand_in_their_step_s_place(void **state)
         steps[i] = run_next(stream);
     step_fault(steps[1], &err);
     err.code = 0; /* it has its own copy */
-    step_ready(steps[2], 1);
+    step_ready(steps[2], 4, 1);
     assert_null(stream_deliverable(stream));
-    step_ready(steps[0], 1);
+    step_ready(steps[0], 4, 1);
     assert_ptr_equal(stream_deliverable(stream), steps[0]);
     stream_deliver(stream, steps[0]);
 
@@ -222,7 +222,7 @@ static void test_lost_steps_run_again(void **state)
     assert_int_equal(a->slot, 7);
     assert_int_equal(a->samples, 2);
     step_fault(b, &(struct dl_error){.code = EIO}); /* given up while it waits */
-    step_ready(a, 5);
+    step_ready(a, 4, 5);
     stream_deliver(stream, stream_deliverable(stream));
     assert_ptr_equal(stream_deliverable(stream), b);
     stream_deliver(stream, b);
@@ -317,7 +317,7 @@ static void test_used_steps_are_reused(void **state)
 
     (void)state;
     step_fault(known[0], &(struct dl_error){.code = EIO});
-    step_ready(known[1], 1);
+    step_ready(known[1], 4, 1);
     known[1]->attempts = 7;
     stream_deliver(stream, known[0]);
     stream_deliver(stream, known[1]);
@@ -365,7 +365,7 @@ static void test_stop_at_every_state(void **state)
     assert_false(stream_finished(stream));
     assert_int_equal(stream->window, window);
     HASH_FIND(hh, stream->steps, &(uint64_t){3}, sizeof(uint64_t), step);
-    step_ready(step, 1); /* the worker goes on */
+    step_ready(step, 4, 1); /* the worker goes on */
     assert_null(stream_deliverable(stream));
     assert_int_equal(stream_lease(stream, 0)->state, STEP_PINNED);
     stream_pin(stream, stream_lease(stream, 1));
@@ -433,10 +433,10 @@ static void misuse(void *arg)
         step_run(run_next(stream), &segment, 0, 1);
         break;
     case READY_BEFORE_RUN:
-        step_ready(stream_plan(stream), 1);
+        step_ready(stream_plan(stream), 4, 1);
         break;
     case READY_TWICE:
-        step_ready(ready_next(stream), 1);
+        step_ready(ready_next(stream), 4, 1);
         break;
     case LOSE_WAITING:
         step_lost(stream_plan(stream));
