@@ -9,9 +9,15 @@
  *             the longest (a multiple of `multiple_of`) with `value`, at their end or beginning.
  *             A padded leaf `x` gets the siblings `x_lengths`, int64 [B], and `x_mask`, bool
  *             [B, L], true where there is data; where it has no key (it is the sample, or in a
- *             list), a dict {values, lengths, mask} stands in its place.
+ *             list), a dict {values, lengths, mask} stands in its place. Without batching only
+ *             `multiple_of` pads; the lengths are then one number, the mask is bool [L]. `value`
+ *             must be one of an integer leaf's numbers, and finite in a floating-point leaf's
+ *             dtype if it is finite; there it is rounded to nearest.
  *   none      the list of samples, each as it is.
  *   plugin    what a plug-in's collate makes of the samples.
+ *
+ * Keys that a later sample has beyond those of the first are passed over, as default_collate does;
+ * lists must have one length. Stricter than there: one place has one dtype, nothing is promoted.
  *
  * collate_measure() looks at all samples and works the batch out; collate_write() then only copies,
  * each byte once. Samples that do not go together are refused naming both, their shapes and the
@@ -39,10 +45,11 @@ struct batch_layout {
 
 /*
  * Works out the batch of samples[0..n), n ≥ 1, whose numbers are numbers[0..n) in messages, and
- * whose tree begins at or after `begin` bytes of the slot. The samples must stay as they are until
- * it is written. Returns 0, or a negative errno with `err` and *ret_bad = position of the sample
- * at fault: -EINVAL (they do not go together), -E2BIG (too many nodes), -EFBIG (beyond any
- * segment), -ENOMEM.
+ * whose tree begins at or after `begin` bytes of the slot. Without batching n is 1. The samples
+ * must stay as they are until it is written. Allocates only while batches grow. Returns 0, or a
+ * negative errno with `err` and *ret_bad = position of the sample at fault: -EINVAL (they do not go
+ * together), -E2BIG (too many nodes, or too deep), -EFBIG (beyond any segment), -ENOMEM, or that of
+ * sample_check().
  */
 int _nodiscard_ collate_measure(struct collate *collate, const struct sample *samples,
                                 const uint64_t *numbers, size_t n, uint64_t begin,

@@ -95,6 +95,9 @@ int _nodiscard_ collate_match(struct collate *c, size_t *ret_bad, struct dl_erro
 
 /* ---- collate_fields.c ----------------------------------------------------------------------- */
 
+/* The leaf at a node of the first sample, which is a leaf. */
+struct collate_leaf *collate_leaf_at(const struct collate *c, uint32_t node);
+
 /* Marks the leaves to pad, when the first sample's leaves are known. */
 int _nodiscard_ collate_choose_padded(struct collate *c, struct dl_error *err);
 

@@ -57,7 +57,7 @@ static void say_candidates(const struct collate *c, char *out, size_t room)
         collate_say(out, room, len, "none");
 }
 
-static struct collate_leaf *leaf_of(struct collate *c, uint32_t node)
+struct collate_leaf *collate_leaf_at(const struct collate *c, uint32_t node)
 {
     size_t low = 0, high = c->n_leaves;
 
@@ -92,7 +92,7 @@ static int choose_field(struct collate *c, uint32_t i, struct dl_error *err)
                             c->fields[i], collate_say_node(&tree->nodes[node], what, sizeof what),
                             c->numbers[0], there);
     }
-    leaf_of(c, node)->padded = true;
+    collate_leaf_at(c, node)->padded = true;
     return 0;
 }
 

@@ -7,7 +7,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-enum { SUFFIX = 16, KEY = DL_BOUND_NAME_BYTES + SUFFIX, PLACE = 256 };
+enum { SUFFIX = 16, KEY = DL_BOUND_NAME_BYTES + 1, PLACE = 300 };
 
 /* A walk over a sample in preorder, which adds its nodes to the batch. */
 struct emit {
@@ -173,32 +173,48 @@ static int add_padded_dict(struct emit *e)
     return r;
 }
 
-static bool has_key(const struct tree *tree, uint32_t dict, const char *key)
+/* Whether child `key` of `dict`, of `len` bytes, is padded. */
+static bool is_padded(const struct emit *e, uint32_t dict, const char *key, size_t len)
 {
-    const struct tree_node *child = &tree->nodes[dict + 1];
-    size_t len = strlen(key);
+    const struct tree_node *nodes = e->from->nodes, *child = &nodes[dict + 1];
+    const struct collate_leaf *leaf;
 
-    for (uint32_t i = 0; i < tree->nodes[dict].children; i++, child = tree_skip(child))
-        if (child->key_len == len && memcmp(tree->keys + child->key_off, key, len) == 0)
-            return true;
+    for (uint32_t i = 0; i < nodes[dict].children; i++, child = tree_skip(child)) {
+        if (child->key_len != len ||
+            (len > 0 && memcmp(e->from->keys + child->key_off, key, len) != 0))
+            continue;
+        leaf = collate_is_leaf(child) ? collate_leaf_at(e->c, (uint32_t)(child - nodes)) : NULL;
+        return leaf && leaf->padded;
+    }
     return false;
 }
 
-/* A padded child `key` of `dict`: 3 nodes. */
-static int add_padded_siblings(struct emit *e, uint32_t dict, const char *key)
+/* A key that padding another would add. Few have such endings, so that it is cheap to look. */
+static int check_clash(const struct emit *e, uint32_t dict, const char *key)
 {
-    char lengths[KEY], mask[KEY];
+    static const char *const endings[] = {"_lengths", "_mask"};
+    size_t len = strlen(key);
+
+    for (size_t i = 0; i < ARRAY_SIZE(endings); i++) {
+        size_t ending = strlen(endings[i]);
+        if (len < ending || strcmp(key + len - ending, endings[i]) != 0 ||
+            !is_padded(e, dict, key, len - ending))
+            continue;
+        return dl_error_set(e->err, EINVAL, "collate",
+                            "the samples have a field %s, which padding %.*s would add; rename "
+                            "it, or leave %.*s out of collate.fields",
+                            key, (int)(len - ending), key, (int)(len - ending), key);
+    }
+    return 0;
+}
+
+/* A padded child of a dict: 3 nodes. */
+static int add_padded_siblings(struct emit *e, const char *key)
+{
+    char lengths[KEY + SUFFIX], mask[KEY + SUFFIX];
 
     snprintf(lengths, sizeof lengths, "%s_lengths", key);
     snprintf(mask, sizeof mask, "%s_mask", key);
-    for (int i = 0; i < 2; i++) {
-        const char *name = i == 0 ? lengths : mask;
-        if (has_key(e->from, dict, name))
-            return dl_error_set(e->err, EINVAL, "collate",
-                                "the samples have a field %s, which padding %s would add; rename "
-                                "it, or leave %s out of collate.fields",
-                                name, key, key);
-    }
     return add_padded(e, key, lengths, mask);
 }
 
@@ -217,8 +233,12 @@ static int emit_children(struct emit *e, uint32_t parent, uint32_t container)
                       e->c->leaves[e->leaf].padded;
         snprintf(key, sizeof key, "%.*s", (int)child->key_len,
                  child->key_len > 0 ? e->from->keys + child->key_off : "");
+        if (keyed && e->c->kind == COLLATE_PAD)
+            r = check_clash(e, parent, key);
+        if (r < 0)
+            break;
         if (keyed && padded) {
-            r = add_padded_siblings(e, parent, key);
+            r = add_padded_siblings(e, key);
             e->at++;
             e->leaf++;
         } else {

@@ -28,6 +28,9 @@ static const struct collate_case good[] = {
     {"", "[{b: 1, a: 2}, {z: 9, a: 4, y: [9, [9]], b: 3}]",
      "{\"b\": " I64_2("01", "03") ", \"a\": " I64_2("02", "04") "}"},
     {"", "[{}, {a: 1}]", "{}"},
+    /* Trees that differ in nothing but the bytes of their keys. */
+    {"", "[{a: 1, b: 2}, {b: 3, a: 4}]",
+     "{\"a\": " I64_2("01", "04") ", \"b\": " I64_2("02", "03") "}"},
     {"", "[{'': 1}, {'': 2}]", "{\"\": " I64_2("01", "02") "}"},
     {"", "[[1, x], [2, y]]", "[" I64_2("01", "02") ", {\"texts\": [\"x\", \"y\"]}]"},
     {"", "[{$tuple: [1, 2]}, {$tuple: [3, 4]}]", "[" I64_2("01", "03") ", " I64_2("02", "04") "]"},
@@ -85,6 +88,9 @@ static const struct collate_case bad[] = {
      "equal length; collate: {kind: none} takes any"},
     {"", "[{q: {a: 1, b: 2}}, {q: {a: 1}}]",
      "1: collate: sample 11 has no such key, sample 10 has one, at q.b; each sample of a batch "
+     "needs the keys of the first"},
+    {"", "[{a: 1}, {b: 1}]",
+     "1: collate: sample 11 has no such key, sample 10 has one, at a; each sample of a batch "
      "needs the keys of the first"},
     {"", "[{a: 1}, {}]",
      "1: collate: sample 11 has no such key, sample 10 has one, at a; each sample of a batch "

@@ -71,6 +71,24 @@ static const struct collate_case good[] = {
          "uint8", "1, 1", "01") ", \"c_lengths\": " T("int64", "1",
                                                       L("01")) ", \"c_mask\": " T("bool", "1, 1",
                                                                                   "01") "}}"},
+    /* No clash: what could have been padded is not. */
+    {"kind: pad, fields: [b]",
+     "[{a: {$tensor: [uint8, [1], 1]}, a_mask: 1, mask: 2, c_mask: 3, "
+     "b: {$tensor: [uint8, [0], 1]}}]",
+     "{\"a\": " T("uint8", "1, 1", "01") ", \"a_mask\": " T("int64", "1", L("01")) ", \"mask\": " T(
+         "int64", "1",
+         L("02")) ", \"c_mask\": " T("int64", "1",
+                                     L("03")) ", \"b\": " T("uint8", "1, 0",
+                                                            "") ", \"b_lengths\": " T("int64", "1",
+                                                                                      L("00")) ", "
+                                                                                               "\"b"
+                                                                                               "_ma"
+                                                                                               "sk"
+                                                                                               "\":"
+                                                                                               " " T(
+                                                                                                   "bool",
+                                                                                                   "1, 0",
+                                                                                                   "") "}"},
     /* Without batching: no first dimension. */
     {"kind: pad, size: null, multiple_of: 4, value: 2",
      "[{x: {$tensor: [uint8, [2], 1]}, t: {$tuple: [1]}}]",
@@ -120,6 +138,9 @@ static const struct collate_case bad[] = {
     {"kind: pad", "[{a_lengths: {}, a: {$tensor: [uint8, [1], 1]}}]",
      "0: collate: the samples have a field a_lengths, which padding a would add; rename it, or "
      "leave a out of collate.fields"},
+    {"kind: pad", "[{_mask: 1, '': {$tensor: [uint8, [1], 1]}}]",
+     "0: collate: the samples have a field _mask, which padding  would add; rename it, or leave  "
+     "out of collate.fields"},
     {"kind: pad, value: -1", "[{a: [{$tensor: [uint8, [1], 1]}]}]",
      "0: collate.value: -1 is no uint8, at a.0; choose another value, or name the fields to pad in "
      "collate.fields"},
