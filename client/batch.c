@@ -250,19 +250,21 @@ size_t dl_type_bytes(uint32_t dtype)
     return dtype_bytes(dtype);
 }
 
-/* 0 and the node at `path`, or -ENOENT with words. */
-static int find(struct dl_batch *batch, const char *path, const struct tree_node **ret)
+/* The node at `path`; NULL, and the error's words are set: -ENOENT. */
+static const struct tree_node *find(struct dl_batch *batch, const char *path)
 {
-    if (view_find(batch->view, path, ret) < 0)
-        return client_fail(batch->client, ENOENT, path, "no such field in the batch");
-    return 0;
+    const struct tree_node *node = NULL;
+
+    if (view_find(batch->view, path, &node) < 0)
+        client_fail(batch->client, ENOENT, path, "no such field in the batch");
+    return node;
 }
 
 int dl_batch_tensor(struct dl_batch *batch, const char *path, struct dl_tensor *ret)
 {
-    const struct tree_node *node;
+    const struct tree_node *node = find(batch, path);
 
-    if (find(batch, path, &node) < 0)
+    if (!node)
         return -ENOENT;
     if (view_is_text(node))
         return client_fail(batch->client, EINVAL, path,
@@ -310,20 +312,18 @@ static int read_text(struct dl_batch *batch, const char *path, const struct tree
 int dl_batch_text(struct dl_batch *batch, const char *path, uint64_t i, const char **ret,
                   size_t *ret_len)
 {
-    const struct tree_node *node;
+    const struct tree_node *node = find(batch, path);
 
-    if (find(batch, path, &node) < 0)
+    if (!node)
         return -ENOENT;
     return read_text(batch, path, node, i, ret, ret_len);
 }
 
 int dl_batch_text_count(struct dl_batch *batch, const char *path, uint64_t *ret)
 {
-    const struct tree_node *node;
-    int r = find(batch, path, &node);
+    const struct tree_node *node = find(batch, path);
+    int r = node ? need_text(batch, path, node) : -ENOENT;
 
-    if (r == 0)
-        r = need_text(batch, path, node);
     if (r == 0)
         *ret = view_text_count(node);
     return r;
@@ -334,31 +334,29 @@ uint32_t dl_batch_nodes(const struct dl_batch *batch)
     return batch->view->count;
 }
 
-static int find_number(struct dl_batch *batch, uint32_t i, const struct tree_node **ret)
+/* Node `i`; NULL, and the error's words are set: -EINVAL. */
+static const struct tree_node *find_number(struct dl_batch *batch, uint32_t i)
 {
-    if (i >= batch->view->count)
-        return client_fail(batch->client, EINVAL, "", "node %u of a tree of %u", i,
-                           batch->view->count);
-    *ret = view_node(batch->view, i);
-    return 0;
+    if (i < batch->view->count)
+        return view_node(batch->view, i);
+    client_fail(batch->client, EINVAL, "", "node %u of a tree of %u", i, batch->view->count);
+    return NULL;
 }
 
 int dl_batch_node_text(struct dl_batch *batch, uint32_t node, uint64_t i, const char **ret,
                        size_t *ret_len)
 {
-    const struct tree_node *found;
-    int r = find_number(batch, node, &found);
+    const struct tree_node *found = find_number(batch, node);
 
-    return r < 0 ? r : read_text(batch, "", found, i, ret, ret_len);
+    return found ? read_text(batch, "", found, i, ret, ret_len) : -EINVAL;
 }
 
 int dl_batch_node(struct dl_batch *batch, uint32_t i, struct dl_node *ret)
 {
-    const struct tree_node *node;
-    int r = find_number(batch, i, &node);
+    const struct tree_node *node = find_number(batch, i);
 
-    if (r < 0)
-        return r;
+    if (!node)
+        return -EINVAL;
     *ret = (struct dl_node){
         .kind = (enum dl_node_kind)node->kind,
         .children = node->children,

@@ -83,9 +83,10 @@ void tree_encode(const struct tree *tree, void *out);
 /*
  * Checks an encoded tree of `len` bytes that holds `count` nodes and whose tensors must lie within
  * [0, slot_bytes) of their slot: kinds, counts, depth, keys inside the key area, dtype, shape
- * product equal to nbytes, alignment, bounds. Returns 0, or -EBADMSG with `err` filled. `encoded`
- * is 8-byte aligned. Two children of one dict may have the same key: look-ups find the first.
- * `nodes` must be private memory (a copy), or a hostile writer could change it after the check.
+ * product equal to nbytes, room for a list's numbers (not what they are: see tree_text()),
+ * alignment, bounds. Returns 0, or -EBADMSG with `err` filled. `encoded` is 8-byte aligned. Two
+ * children of one dict may have the same key: look-ups find the first. `nodes` must be private
+ * memory (a copy), or a hostile writer could change it after the check.
  */
 int _nodiscard_ tree_check(const void *encoded, size_t len, uint32_t count, uint64_t slot_bytes,
                            struct dl_error *err);
