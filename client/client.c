@@ -267,6 +267,11 @@ const char *dl_client_error_path(const struct dl_client *client)
     return client ? client->error.path : "";
 }
 
+int dl_client_is_usable(const struct dl_client *client)
+{
+    return client && connection_check(&client->conn) == 0;
+}
+
 int dl_client_fd(const struct dl_client *client)
 {
     return client->fd;

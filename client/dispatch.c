@@ -370,6 +370,25 @@ static int on_fault(struct dl_client *client, const struct dl_message *msg)
     return 0;
 }
 
+/* Only the last one is kept: a daemon that warns without end takes no memory. */
+static int on_warning(struct dl_client *client, const struct dl_message *msg)
+{
+    _cleanup_free_ char *text = NULL;
+    struct dl_error clean = {0};
+    struct dl_epoch *epoch = NULL;
+    int r = find_stream(client, msg, msg->warning.stream, &epoch);
+
+    if (r <= 0)
+        return r;
+    text = span_dup(msg->warning.message);
+    if (!text)
+        return no_memory(client, msg);
+    dl_error_set(&clean, EIO, "", "%s", text); /* as errors: on one line, fit for a terminal */
+    free(epoch->warning);
+    epoch->warning = strndup(clean.message, sizeof clean.message);
+    return epoch->warning ? 0 : no_memory(client, msg);
+}
+
 static int on_finished(struct dl_client *client, const struct dl_message *msg)
 {
     struct dl_epoch *epoch = NULL;
@@ -412,6 +431,8 @@ int client_dispatch(struct dl_client *client, const struct dl_message *msg, int 
         return on_deliver(client, msg);
     case DL_MSG_FAULT:
         return on_fault(client, msg);
+    case DL_MSG_WARNING:
+        return on_warning(client, msg);
     case DL_MSG_FINISHED:
         return on_finished(client, msg);
     default:

@@ -91,6 +91,12 @@ DL_API const char *dl_client_error(const struct dl_client *client);
 DL_API const char *dl_client_error_path(const struct dl_client *client);
 
 /*
+ * 0 once a fatal error is latched, whatever call met it: every later call then returns it again,
+ * and all that is left is dl_client_close(). 1 otherwise, also after an error that was not fatal.
+ */
+DL_API int dl_client_is_usable(const struct dl_client *client);
+
+/*
  * For the caller's own event loop: poll this descriptor for reading (it never changes), call
  * dl_client_dispatch() when it is readable, which reads once and never blocks, then
  * dl_epoch_next() with timeout 0 until it says -EAGAIN: several batches can come at once.
@@ -155,19 +161,27 @@ DL_API int dl_epoch_options_from_env(struct dl_epoch_options *options);
 /*
  * The next batch, in the order of the steps, or as they are ready where the spec says
  * `workers: {in_order: false}`; over an iterable dataset steps may be left out. Gives the one
- * before back, unless it is pinned: always, so that a single
- * credit cannot stall. timeout_ns: < 0 waits as long as it takes, 0 does not wait. 0 and *ret: a
- * batch, valid until the next call on this epoch; DL_END: no more; -EAGAIN (timeout 0) or
- * -ETIMEDOUT: not ready yet; -ENOMEM: every slot within memory.limit is pinned by this client; else
- * the error of this one step ("worker 1 was killed by SIGSEGV …"), after which the next call goes
- * on with the next step, or says DL_END when it was the stream's last word. A step's own EAGAIN or
- * ETIMEDOUT comes as -EIO.
+ * before back, unless it is pinned: always, so that a single credit cannot stall. timeout_ns: < 0
+ * waits as long as it takes, 0 does not wait. 0 and *ret: a batch, valid until the next call on
+ * this epoch; DL_END: no more; -EAGAIN (timeout 0) or -ETIMEDOUT: not ready yet; -ENOMEM: every
+ * slot within memory.limit is pinned by this client; else an error. If dl_client_is_usable() says 1
+ * after it, it was that of this one step ("worker 1 was killed by SIGSEGV …"), and the next call
+ * goes on with the next step, or says DL_END when it was the stream's last word. A step's own
+ * EAGAIN or ETIMEDOUT comes as -EIO.
  */
 DL_API int dl_epoch_next(struct dl_epoch *epoch, int64_t timeout_ns, struct dl_batch **ret);
 
 /* Of this rank, in all; DL_UNKNOWN over an iterable dataset that does not say. */
 DL_API uint64_t dl_epoch_steps(const struct dl_epoch *epoch);
 DL_API uint64_t dl_epoch_samples(const struct dl_epoch *epoch);
+
+/*
+ * What the daemon noticed and a user should know of, though nothing failed by it ("the dataset has
+ * more samples than its length says"): one line of text with the remedy, or NULL. Each is given
+ * once; of several that came since the last call only the last is kept. Owned by the epoch, valid
+ * until this is called again or the epoch ends. Worth a look after each dl_epoch_next().
+ */
+DL_API const char *dl_epoch_warning(struct dl_epoch *epoch);
 
 /* Nanoseconds this epoch's dl_epoch_next() calls spent waiting for a batch. */
 DL_API uint64_t dl_epoch_wait_ns(const struct dl_epoch *epoch);

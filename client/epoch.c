@@ -172,6 +172,8 @@ static struct dl_epoch *epoch_free(struct dl_epoch *epoch)
     view_unref(epoch->view);
     free(epoch->entries);
     held_deinit(&epoch->held);
+    free(epoch->warning);
+    free(epoch->told);
     free(epoch->releases);
     free(epoch->pins);
     free(epoch);
@@ -434,6 +436,13 @@ uint64_t dl_epoch_steps(const struct dl_epoch *epoch)
 uint64_t dl_epoch_samples(const struct dl_epoch *epoch)
 {
     return epoch->samples;
+}
+
+const char *dl_epoch_warning(struct dl_epoch *epoch)
+{
+    free(epoch->told);
+    epoch->told = steal_ptr(epoch->warning);
+    return epoch->told;
 }
 
 uint64_t dl_epoch_wait_ns(const struct dl_epoch *epoch)

@@ -118,6 +118,8 @@ struct dl_epoch {
 
     struct dl_batch *current; /* borrowed: given back by the next next(); NULL: none, or pinned */
     struct view *view;        /* counted: the tree checked last */
+    char *warning;            /* owned: the last one, not yet asked for, or NULL */
+    char *told;               /* owned: the one dl_epoch_warning() gave out */
     uint64_t wait_ns;
 };
 

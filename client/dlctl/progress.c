@@ -80,9 +80,14 @@ void progress_draw(const struct progress *p, const struct tally *tally)
     fprintf(stderr, "\r%s\x1b[K", line);
 }
 
-void progress_end(struct progress *p)
+void progress_wipe(struct progress *p)
 {
     if (p->on)
         fprintf(stderr, "\r\x1b[K");
+}
+
+void progress_end(struct progress *p)
+{
+    progress_wipe(p);
     p->on = false;
 }

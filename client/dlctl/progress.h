@@ -27,7 +27,8 @@ struct progress {
 void progress_begin(struct progress *p, uint64_t total);
 bool progress_due(struct progress *p); /* always false when off */
 void progress_draw(const struct progress *p, const struct tally *tally);
-void progress_end(struct progress *p); /* wipes the line */
+void progress_wipe(struct progress *p); /* for another line in its place; it comes again */
+void progress_end(struct progress *p);  /* wipes the line for good */
 
 /* The line itself, at most `columns` wide: pure. */
 void progress_line(const struct tally *tally, uint64_t total, double seconds, int columns,

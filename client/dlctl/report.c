@@ -53,6 +53,18 @@ int report_client(const struct options *o, const struct dl_client *client, int c
     return report_error(o, &err);
 }
 
+void report_warning(const struct options *o, const char *message)
+{
+    json_t *json =
+        o->json ? json_pack("{s:{s:o}}", "warning", "message", render_json_text(message)) : NULL;
+
+    if (json)
+        print_json_line(stderr, json);
+    else
+        fprintf(stderr, "dlctl: warning: %s\n", message);
+    json_decref(json);
+}
+
 int report_json(const struct options *o, json_t *json)
 {
     if (!json)

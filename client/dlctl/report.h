@@ -15,6 +15,9 @@ int report_error(const struct options *o, const struct dl_error *err);
 int report_client(const struct options *o, const struct dl_client *client, int code);
 int report_errno(const struct options *o, int code, const char *path);
 
+/* Something to know of, on standard error; nothing fails by it. */
+void report_warning(const struct options *o, const char *message);
+
 /* Prints and frees `json` (NULL: memory ran out) as one line. Returns an exit status. */
 int report_json(const struct options *o, json_t *json);
 

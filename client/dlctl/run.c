@@ -149,6 +149,16 @@ static int feed_digest(struct digest *digest, struct dl_batch *batch)
     return 0;
 }
 
+static void pass_on_warning(struct run *run, struct dl_epoch *epoch)
+{
+    const char *warning = dl_epoch_warning(epoch);
+
+    if (!warning)
+        return;
+    progress_wipe(&run->progress);
+    report_warning(run->o, warning);
+}
+
 /* One batch of one rank: 0, DL_END, or a negative errno. */
 static int consume(struct run *run, struct dl_epoch *epoch)
 {
@@ -159,6 +169,7 @@ static int consume(struct run *run, struct dl_epoch *epoch)
     int r;
 
     r = dl_epoch_next(epoch, -1, &batch);
+    pass_on_warning(run, epoch);
     if (r != 0)
         return r;
     dl_batch_indices(batch, &samples);

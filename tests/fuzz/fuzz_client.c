@@ -214,6 +214,12 @@ static void send_other(struct play *p)
         msg.started.steps = STEPS;
         break;
     default:
+        if (kind & 0x40) {
+            msg.number = DL_MSG_WARNING;
+            msg.warning.stream = STREAM + (kind >> 3 & 1);
+            msg.warning.message = span_str(number & 1 ? "odd" : "even\x1b");
+            break;
+        }
         msg.number = DL_MSG_WELCOME;
         msg.welcome.version = number;
         break;
@@ -295,10 +301,14 @@ static void read_batch(struct dl_batch *batch)
 static void next_batch(struct play *p)
 {
     struct dl_batch *batch = NULL;
+    const char *warning;
     int r;
 
     if (!p->epoch)
         return;
+    warning = dl_epoch_warning(p->epoch);
+    if (warning)
+        touch(warning, strlen(warning) + 1);
     p->current = NULL;
     r = dl_epoch_next(p->epoch, 0, &batch);
     FUZZ_ASSERT(r <= 0 || r == DL_END);

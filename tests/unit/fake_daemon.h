@@ -339,6 +339,15 @@ static void _unused_ fake_fault(struct fake *f, uint64_t step, int code, bool fi
     fake_send(f, &msg);
 }
 
+static void _unused_ fake_warn(struct fake *f, uint64_t stream, const char *text)
+{
+    struct dl_message msg = {.number = DL_MSG_WARNING};
+
+    msg.warning.stream = stream;
+    msg.warning.message = span_str(text);
+    fake_send(f, &msg);
+}
+
 /* Everything up to a running epoch with its segment. */
 static void _unused_ fake_run(struct fake *f, uint32_t credits, uint64_t steps)
 {

@@ -64,6 +64,7 @@ static void expect_violation(struct fake *f, const char *name, const char *text)
     if (!strstr(dl_client_error(f->client), text))
         fail_msg("%s: '%s' does not say '%s'", name, dl_client_error(f->client), text);
     /* Latched. */
+    assert_int_equal(dl_client_is_usable(f->client), 0);
     assert_int_equal(dl_client_dispatch(f->client), -EPROTO);
     assert_int_equal(dl_epoch_next(f->epoch, -1, &batch), -EPROTO);
 }
@@ -267,7 +268,7 @@ static void test_beyond_the_last_step(void **state)
 /* Nothing may follow FINISHED or a final fault. */
 static void test_after_the_end(void **state)
 {
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 5; i++) {
         struct fake f;
 
         fake_run(&f, 4, 1);
@@ -283,11 +284,35 @@ static void test_after_the_end(void **state)
             fake_fault(&f, UINT64_MAX, EIO, false);
         else if (i == 2)
             fake_deliver(&f, 0, 1);
-        else
+        else if (i == 3)
             fake_fault(&f, 0, EIO, true);
+        else
+            fake_warn(&f, FAKE_STREAM, "late");
         expect_violation(&f, "after the end", "is over");
         fake_end(&f);
     }
+}
+
+/* However many warnings come, one is kept; an unknown stream's is no warning. */
+static void test_warnings(void **state)
+{
+    struct dl_batch *batch;
+    char text[32];
+    struct fake f;
+
+    fake_run(&f, 4, 10);
+    for (int i = 0; i < 1000; i++) {
+        snprintf(text, sizeof text, "warning %d", i);
+        fake_warn(&f, FAKE_STREAM, text);
+        assert_int_equal(dl_epoch_next(f.epoch, 0, &batch), -EAGAIN);
+    }
+    assert_string_equal(dl_epoch_warning(f.epoch), "warning 999");
+    assert_null(dl_epoch_warning(f.epoch));
+    fake_warn(&f, FAKE_STREAM, "never asked for");
+    assert_int_equal(dl_epoch_next(f.epoch, 0, &batch), -EAGAIN);
+    fake_warn(&f, 99, "whose?");
+    expect_violation(&f, "warning", "WARNING: stream 99 is not known");
+    fake_end(&f);
 }
 
 static void test_fault_out_of_order(void **state)
@@ -583,6 +608,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_too_many_batches),
     cmocka_unit_test(test_beyond_the_last_step),
     cmocka_unit_test(test_after_the_end),
+    cmocka_unit_test(test_warnings),
     cmocka_unit_test(test_fault_out_of_order),
     cmocka_unit_test(test_bad_slots),
     cmocka_unit_test(test_unasked_answers),

@@ -103,12 +103,14 @@ static int use(struct fake *f, bool in_order)
     if (r < 0)
         return r;
     fake_segment(f);
+    fake_warn(f, FAKE_STREAM, "no memory?");
     fake_fault(f, 0, EIO, false);
     fake_deliver(f, 1, 9);
     fake_deliver(f, 9, 18); /* more than the queue's first size */
     r = LIB(dl_epoch_next(f->epoch, -1, &batch));
     if (r != -EIO)
         return r;
+    assert_string_equal(dl_epoch_warning(f->epoch), "no memory?");
     r = LIB(dl_epoch_next(f->epoch, -1, &pinned));
     if (r < 0)
         return r;

@@ -212,6 +212,68 @@ static void test_held_until_released(void **state)
     }
 }
 
+/* ---- warnings, and what is fatal ---- */
+
+static void test_warning(void **state)
+{
+    const char *first, *second;
+    struct fake f;
+
+    run_kind(&f, ITERABLE, 0, DL_UNKNOWN);
+    assert_null(dl_epoch_warning(f.epoch));
+    fake_warn(&f, FAKE_STREAM, "more samples\nthan \x1b[1m length says");
+    fake_deliver(&f, 0, 1);
+    fake_next(&f, 0);
+    first = dl_epoch_warning(f.epoch);
+    assert_string_equal(first, "more samples?than ?[1m length says");
+    /* The text stays while another one comes. */
+    fake_warn(&f, FAKE_STREAM, "again");
+    fake_deliver(&f, 1, 2);
+    fake_next(&f, 1);
+    assert_string_equal(first, "more samples?than ?[1m length says");
+    second = dl_epoch_warning(f.epoch);
+    assert_string_equal(second, "again");
+    assert_null(dl_epoch_warning(f.epoch));
+    fake_warn(&f, FAKE_STREAM, "");
+    fake_finish(&f);
+    assert_int_equal(dl_epoch_next(f.epoch, 0, &(struct dl_batch *){NULL}), DL_END);
+    assert_string_equal(dl_epoch_warning(f.epoch), "");
+    fake_end(&f);
+
+    /* Of a stream that was stopped: nobody is there to hear it. */
+    run_kind(&f, 0, 0, 10);
+    f.epoch = dl_epoch_end(f.epoch);
+    fake_warn(&f, FAKE_STREAM, "too late");
+    assert_int_equal(dl_client_dispatch(f.client), 0);
+    fake_end(&f);
+}
+
+/* A step's error leaves the client usable; the session's end does not, whatever its errno. */
+static void test_usable(void **state)
+{
+    struct dl_message msg = {.number = DL_MSG_ERROR};
+    struct dl_batch *batch;
+    struct fake f;
+
+    run_kind(&f, 0, 0, 10);
+    assert_int_equal(dl_client_is_usable(f.client), 1);
+    fake_fault(&f, 0, EPROTO, false);
+    assert_int_equal(dl_epoch_next(f.epoch, 0, &batch), -EPROTO);
+    assert_int_equal(dl_client_is_usable(f.client), 1);
+    assert_int_equal(dl_epoch_next(f.epoch, 0, &batch), -EAGAIN);
+    assert_int_equal(dl_client_is_usable(f.client), 1);
+    msg.error.code = EIO;
+    fake_send(&f, &msg);
+    assert_int_equal(dl_epoch_next(f.epoch, 0, &batch), -EIO);
+    assert_int_equal(dl_client_is_usable(f.client), 0);
+    fake_end(&f);
+    assert_int_equal(dl_client_is_usable(NULL), 0);
+
+    assert_true(dl_client_connect(&f.client, "/nowhere", NULL) < 0);
+    assert_int_equal(dl_client_is_usable(f.client), 0);
+    dl_client_close(f.client);
+}
+
 /* ---- the set of steps ---- */
 
 static void test_set(void **state)
@@ -247,6 +309,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_order),
     cmocka_unit_test(test_unknown_counts),
     cmocka_unit_test(test_held_until_released),
+    cmocka_unit_test(test_warning),
+    cmocka_unit_test(test_usable),
     cmocka_unit_test(test_set),
 };
 
