@@ -64,7 +64,20 @@ static int set_mode(uint32_t *ret, const struct config_key *key, const struct va
     return 0;
 }
 
-static int set_list(struct config *config, const struct config_key *key, const struct value *v,
+void config_dirs_add(struct config_dirs *dirs, const char *path)
+{
+    dirs->paths = must_realloc(dirs->paths, (dirs->n + 1) * sizeof(char *));
+    dirs->paths[dirs->n++] = must_strdup(path);
+}
+
+static void free_dirs(struct config_dirs *dirs)
+{
+    for (uint32_t i = 0; i < dirs->n; i++)
+        free(dirs->paths[i]);
+    free(dirs->paths);
+}
+
+static int set_list(struct config_dirs *dirs, const struct config_key *key, const struct value *v,
                     struct dl_error *err)
 {
     if (v->type != VALUE_ARRAY)
@@ -80,9 +93,7 @@ static int set_list(struct config *config, const struct config_key *key, const s
             return dl_error_set(err, errno, key->path, "%s: %s", item->string, strerror(errno));
         if (stat(resolved, &st) == 0 && !S_ISDIR(st.st_mode))
             return dl_error_set(err, ENOTDIR, key->path, "%s: %s", item->string, strerror(ENOTDIR));
-        config->data_roots =
-            must_realloc(config->data_roots, (config->n_data_roots + 1) * sizeof(char *));
-        config->data_roots[config->n_data_roots++] = must_strdup(resolved);
+        config_dirs_add(dirs, resolved);
     }
     return 0;
 }
@@ -142,7 +153,7 @@ static int set(struct config *config, const struct config_key *key, const struct
     case MODE:
         return set_mode(at, key, v, err);
     case LIST:
-        return set_list(config, key, v, err);
+        return set_list(at, key, v, err);
     case DURATION:
         return set_duration(at, key, v, err);
     case BYTES:
@@ -295,9 +306,8 @@ int config_load(const char *path, struct config *ret, struct dl_error *err)
 
 void config_deinit(struct config *config)
 {
-    for (uint32_t i = 0; i < config->n_data_roots; i++)
-        free(config->data_roots[i]);
-    free(config->data_roots);
+    free_dirs(&config->data_roots);
+    free_dirs(&config->plugins);
     free(config->socket);
     free(config->socket_group);
     free(config->worker);

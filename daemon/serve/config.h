@@ -13,12 +13,17 @@ struct config_limits {
     uint64_t leases;
 };
 
+struct config_dirs {
+    char **paths; /* owned, and each string; absolute, links resolved; NULL when n is 0 */
+    uint32_t n;
+};
+
 struct config {
     char *socket; /* owned */
     uint32_t socket_mode;
     char *socket_group; /* owned; "" = none */
-    char **data_roots;  /* owned, and each string; absolute, links resolved */
-    uint32_t n_data_roots;
+    struct config_dirs data_roots;
+    struct config_dirs plugins;
     char *worker;           /* owned; "" until config_find_worker() */
     uint64_t linger;        /* ns */
     uint64_t drain_timeout; /* ns */
@@ -32,6 +37,9 @@ struct config {
  */
 int _nodiscard_ config_load(const char *path, struct config *ret, struct dl_error *err);
 void config_deinit(struct config *config);
+
+/* Adds a directory, which is absolute and resolved. */
+void config_dirs_add(struct config_dirs *dirs, const char *path);
 
 /* Fills config->worker if empty; -ENOENT when there is no such program. */
 int _nodiscard_ config_find_worker(struct config *config, struct dl_error *err);

@@ -314,6 +314,9 @@ static void apply_options(struct daemon *d, struct config *config)
     }
     if (d->options.log_level)
         (void)!log_level_from_name(d->options.log_level, &config->log_level);
+    /* Its owner could as well run the plug-in's code in a program of their own. */
+    if (d->options.private && config->plugins.n == 0)
+        config_dirs_add(&config->plugins, "/");
 }
 
 static void reload(struct daemon *d, struct dl_error *err)

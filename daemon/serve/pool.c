@@ -254,28 +254,33 @@ static void on_tick(uv_timer_t *timer)
 
 /* ---- the pool ------------------------------------------------------------------------------- */
 
+static int pack_dirs(const struct config_dirs *dirs, struct dl_buffer *out)
+{
+    _cleanup_(value_deinit)
+    struct value list = {.type = VALUE_ARRAY};
+    int r = 0;
+
+    for (uint32_t i = 0; r == 0 && i < dirs->n; i++) {
+        struct value *item;
+        r = value_push(&list, &item);
+        if (r == 0)
+            r = value_make_string(item, dirs->paths[i]);
+    }
+    return r < 0 ? r : value_pack(&list, out);
+}
+
 static int pack_inputs(struct pool *pool)
 {
     _cleanup_(value_deinit)
     struct value spec = {0};
-    _cleanup_(value_deinit)
-    struct value roots = {.type = VALUE_ARRAY};
-    _cleanup_(value_deinit)
-    struct value plugins = {.type = VALUE_ARRAY};
     int r = spec_to_value(pool->o.spec, &spec);
 
-    for (uint32_t i = 0; r == 0 && i < pool->o.config->n_data_roots; i++) {
-        struct value *item;
-        r = value_push(&roots, &item);
-        if (r == 0)
-            r = value_make_string(item, pool->o.config->data_roots[i]);
-    }
     if (r == 0)
         r = value_pack(&spec, &pool->spec);
     if (r == 0)
-        r = value_pack(&roots, &pool->roots);
+        r = pack_dirs(&pool->o.config->data_roots, &pool->roots);
     if (r == 0)
-        r = value_pack(&plugins, &pool->plugins);
+        r = pack_dirs(&pool->o.config->plugins, &pool->plugins);
     return r;
 }
 

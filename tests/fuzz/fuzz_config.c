@@ -20,6 +20,13 @@ static int make_file(const void *data, size_t len, char *ret_path, size_t path_l
     return fd;
 }
 
+static void check_dirs(const struct config_dirs *dirs)
+{
+    FUZZ_ASSERT((dirs->n == 0) == (dirs->paths == NULL));
+    for (uint32_t i = 0; i < dirs->n; i++)
+        FUZZ_ASSERT(dirs->paths[i][0] == '/');
+}
+
 static void check(const struct config *config)
 {
     FUZZ_ASSERT(config->socket && config->socket_group && config->worker);
@@ -31,9 +38,8 @@ static void check(const struct config *config)
     FUZZ_ASSERT(config->limits.bytes > 0);
     FUZZ_ASSERT(config->log_level == LOG_ERROR || config->log_level == LOG_WARNING ||
                 config->log_level == LOG_INFO || config->log_level == LOG_DEBUG);
-    FUZZ_ASSERT((config->n_data_roots == 0) == (config->data_roots == NULL));
-    for (uint32_t i = 0; i < config->n_data_roots; i++)
-        FUZZ_ASSERT(config->data_roots[i][0] == '/');
+    check_dirs(&config->data_roots);
+    check_dirs(&config->plugins);
 }
 
 static void expect_same_numbers(const struct config *a, const struct config *b)
@@ -43,14 +49,20 @@ static void expect_same_numbers(const struct config *a, const struct config *b)
     FUZZ_ASSERT(memcmp(&a->limits, &b->limits, sizeof a->limits) == 0);
 }
 
+static void expect_same_dirs(const struct config_dirs *a, const struct config_dirs *b)
+{
+    FUZZ_ASSERT(a->n == b->n);
+    for (uint32_t i = 0; i < a->n; i++)
+        FUZZ_ASSERT(strcmp(a->paths[i], b->paths[i]) == 0);
+}
+
 static void expect_same(const struct config *a, const struct config *b)
 {
     expect_same_numbers(a, b);
     FUZZ_ASSERT(strcmp(a->socket, b->socket) == 0 && strcmp(a->worker, b->worker) == 0);
     FUZZ_ASSERT(strcmp(a->socket_group, b->socket_group) == 0);
-    FUZZ_ASSERT(a->n_data_roots == b->n_data_roots);
-    for (uint32_t i = 0; i < a->n_data_roots; i++)
-        FUZZ_ASSERT(strcmp(a->data_roots[i], b->data_roots[i]) == 0);
+    expect_same_dirs(&a->data_roots, &b->data_roots);
+    expect_same_dirs(&a->plugins, &b->plugins);
 }
 
 static const char *level_name(enum log_level level)

@@ -56,7 +56,8 @@ static void expect_defaults(const struct config *config)
     assert_string_equal(config->socket, "/run/dloaderd/socket");
     assert_int_equal(config->socket_mode, 0660);
     assert_string_equal(config->socket_group, "");
-    assert_int_equal(config->n_data_roots, 0);
+    assert_int_equal(config->data_roots.n, 0);
+    assert_int_equal(config->plugins.n, 0);
     assert_string_equal(config->worker, "");
     assert_int_equal(config->linger, 60000000000);
     assert_int_equal(config->drain_timeout, 5000000000);
@@ -92,6 +93,7 @@ static void test_every_key(void **state)
                                 "socket_mode: \"0600\"\n"
                                 "socket_group: users\n"
                                 "data_roots: [/]\n"
+                                "plugins: [/, /usr]\n"
                                 "worker: /opt/worker\n"
                                 "linger: 1h\n"
                                 "drain_timeout: 250ms\n"
@@ -107,8 +109,11 @@ static void test_every_key(void **state)
     assert_string_equal(config.socket, "/tmp/a socket");
     assert_int_equal(config.socket_mode, 0600);
     assert_string_equal(config.socket_group, "users");
-    assert_int_equal(config.n_data_roots, 1);
-    assert_string_equal(config.data_roots[0], "/");
+    assert_int_equal(config.data_roots.n, 1);
+    assert_string_equal(config.data_roots.paths[0], "/");
+    assert_int_equal(config.plugins.n, 2);
+    assert_string_equal(config.plugins.paths[0], "/");
+    assert_string_equal(config.plugins.paths[1], "/usr");
     assert_string_equal(config.worker, "/opt/worker");
     assert_int_equal(config.linger, 3600000000000);
     assert_int_equal(config.drain_timeout, 250000000);
@@ -230,10 +235,10 @@ static void test_data_roots_are_resolved(void **state)
     snprintf(text, sizeof text, "data_roots:\n- %s/../link/.\n- /\n- %s\n", real, link);
     struct config config = load(text);
     char *want = realpath(real, NULL);
-    assert_int_equal(config.n_data_roots, 3);
-    assert_string_equal(config.data_roots[0], want);
-    assert_string_equal(config.data_roots[1], "/");
-    assert_string_equal(config.data_roots[2], want);
+    assert_int_equal(config.data_roots.n, 3);
+    assert_string_equal(config.data_roots.paths[0], want);
+    assert_string_equal(config.data_roots.paths[1], "/");
+    assert_string_equal(config.data_roots.paths[2], want);
     free(want);
     config_deinit(&config);
 }
@@ -282,6 +287,8 @@ static const struct {
     {"data_roots: [srv]", "data_roots", 1, "\"srv\"" NOT_DIR},
     {"data_roots: [/, \"\"]", "data_roots", 1, "\"\"" NOT_DIR},
     {"data_roots: [/, 3]", "data_roots", 1, "3" NOT_DIR},
+    {"plugins: /usr", "plugins", 1, "\"/usr\"" NOT_LIST},
+    {"plugins: [lib]", "plugins", 1, "\"lib\"" NOT_DIR},
     {"data_roots: [[/]]", "data_roots", 1, "a list" NOT_DIR},
 
     {"linger: -1", "linger", 1, "-1" NOT_DURATION},
