@@ -4,6 +4,7 @@
  */
 #include "daemon/data/array.h"
 #include "daemon/data/combine.h"
+#include "daemon/data/plugin.h"
 #include "daemon/data/rng.h"
 
 #include <assert.h>
@@ -178,8 +179,9 @@ int dataset_open_at(const struct spec_dataset *spec, const char *place, const st
     case DATASET_TEXT:
     case DATASET_IMAGEFOLDER:
     case DATASET_TAR:
-    case DATASET_PLUGIN:
         break;
+    case DATASET_PLUGIN:
+        return plugin_open(spec, place, env, ret, err);
     }
     return dl_error_set(err, EINVAL, "dataset.kind", "%u is no kind of dataset",
                         (unsigned)spec->kind);

@@ -15,7 +15,7 @@ static const uint8_t nothing[1];
 
 enum { HUGE_PAGE_BYTES = 2 << 20 };
 
-static bool path_below(const char *path, const char *root)
+bool path_below(const char *path, const char *root)
 {
     size_t len = strlen(root);
 

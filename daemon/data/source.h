@@ -33,6 +33,9 @@ int _nodiscard_ source_alloc(uint64_t bytes, const char *path, struct source *re
                              uint8_t **ret_memory, struct dl_error *err);
 void source_freeze(struct source *source);
 
+/* Whether `path` lies below the directory `root`, by their names: resolve links before. */
+bool path_below(const char *path, const char *root);
+
 void source_close(struct source *source); /* zeroes it; a zeroed one is fine */
 
 /* By content, not by name. */

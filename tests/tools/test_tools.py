@@ -44,6 +44,7 @@ class Layers(unittest.TestCase):
                 ("client/dlctl/run.c", "client/dlclient.h"),
                 ("client/dlctl/check.c", "daemon/data/fetch.h"),
                 ("client/dlctl/plan.c", "client/dlctl/verbs.h"),
+                ("daemon/data/a.c", "daemon/data/dloader-plugin.h"),
                 ("tests/unit/a.c", "daemon/serve/slot.h")]:
             with self.subTest(path=path, target=target):
                 self.assertEqual(self.include(path, target), [])
@@ -64,6 +65,9 @@ class Layers(unittest.TestCase):
                 ("client/dlctl/run.c", "client/connection.h"),
                 ("client/dlclient.h", "proto/base.h"),
                 ("client/examples/a.c", "client/dlclient.h"),
+                ("daemon/data/dloader-plugin.h", "proto/base.h"),
+                ("daemon/examples/a.c", "daemon/data/plugin.h"),
+                ("daemon/serve/a.c", "daemon/data/dloader-plugin.h"),
                 ("daemon/serve/a.c", "tests/lib/harness.h")]:
             with self.subTest(path=path, target=target):
                 found = self.include(path, target)
@@ -89,6 +93,10 @@ class Layers(unittest.TestCase):
                 ("daemon/plan/a.c", "sys/stat.h", False),
                 ("daemon/plan/a.c", "stdlib.h", True),
                 ("daemon/serve/a.c", "pthread.h", False),
+                ("daemon/data/plugin_load.c", "dlfcn.h", True),
+                ("daemon/serve/a.c", "dlfcn.h", False),
+                ("daemon/examples/a.c", "dloader-plugin.h", True),
+                ("client/a.c", "dloader-plugin.h", False),
                 ("tests/unit/a.c", "msgpack.h", True)]:
             with self.subTest(path=path, header=header):
                 found = self.wrong({path: f"#  include <{header}>\n"})

@@ -1,6 +1,8 @@
-"""dlclient.h compiles alone, without a warning, in every language its users write.
+"""A public header compiles alone, without a warning, in every language its users write.
 
-usage: check_header.py dlclient.h COMPILER...        exit status 77: the compiler has no C++
+usage: check_header.py HEADER EXPRESSION COMPILER...
+
+EXPRESSION uses what the header declares. Exit status 77: the compiler has no C++.
 """
 
 import subprocess
@@ -17,8 +19,8 @@ def compiles(compiler, language, standard, text):
 
 
 def main():
-    header, *compiler = sys.argv[1:]
-    text = f'#include "{header}"\nint main(void) {{ return dl_version() == 0; }}\n'
+    header, expression, *compiler = sys.argv[1:]
+    text = f'#include "{header}"\nint main(void) {{ return {expression}; }}\n'
     good, _ = compiles(compiler, "c++", "c++11", "int main() { return 0; }\n")
     languages = [pair for pair in LANGUAGES if good or pair[0] == "c"]
     bad, _ = compiles(compiler, "c", "c99", text + "error\n")

@@ -1,0 +1,254 @@
+/*
+ * Plug-ins for dloaderd: datasets and collate functions in C, C++, Rust or whatever makes a shared
+ * library. Compile with `pkg-config --cflags dloader-plugin`, and link with nothing: all that a
+ * plug-in may call comes in a table, struct dl_plugin_host.
+ *
+ *   static int noise_open(const struct dl_plugin_host *host, const char *config, void **ret)
+ *           { *ret = (void *)host; return 0; }
+ *   static int noise_length(void *handle, uint64_t *ret)
+ *           { *ret = 1000; return 0; }
+ *   static int noise_get(void *handle, uint64_t index, struct dl_plugin_sample *sample,
+ *                        struct dl_plugin_rng *rng)
+ *           { const struct dl_plugin_host *host = handle;
+ *             return host->real(sample, NULL, host->uniform(rng)); }
+ *
+ *   static const struct dl_plugin noise = {.abi = DL_PLUGIN_ABI, .size = sizeof noise,
+ *           .open = noise_open, .length = noise_length, .get = noise_get};
+ *   const struct dl_plugin *dl_plugin_entry(void) { return &noise; }
+ *
+ * What a plug-in is: a map-style dataset, which has `length` and `get`; or an iterable one, which
+ * has `iterate`, `next` and `iter_close`; it cannot be both. One with `collate` makes batches of
+ * samples. One library may have a dataset and a collate function: it is then opened for each.
+ *
+ * Where it runs: in the worker processes of a loader, each of which opens it by itself, and in
+ * `dlctl check`. One thread calls it, one call at a time. A plug-in that crashes takes its worker
+ * with it and no more. It may have several handles open at once: what belongs to one of them is
+ * kept behind the handle, not in globals, and so is the host table, of which each open() gets its
+ * own.
+ *
+ * Results. 0 is success. A failure is a negative errno, said in words by
+ * `return host->fail(host, EINVAL, "column %s is missing", name);`. What is returned is checked as
+ * strictly as a file from a stranger: a sample that is no tree, an unknown type, a result that
+ * means nothing, are errors that name the plug-in.
+ *
+ * Memory. What open() and iterate() hand out is the plug-in's own until close() and iter_close().
+ * Pointers that the host passes are the host's, and good for the length of the call; the host table
+ * and `config` are good until close() has returned. What a leaf points to, the batch is made of
+ * later, after many more calls: it is either memory from alloc(), which belongs to its sample, or
+ * stays as it is until close(): memory of the handle, or a file from map(). In collate(), also
+ * what the samples point to. Keys and numbers are copied.
+ *
+ * Versions. `abi` and `size` come first in both tables. A plug-in of another abi is refused; within
+ * one, tables only grow at their ends. What an older plug-in's table lacks counts as NULL; a newer
+ * plug-in is taken as long as it has nothing that this host does not know. DL_PLUGIN_HOST_HAS()
+ * tells a newer plug-in whether this host has a function.
+ */
+#ifndef DLOADER_PLUGIN_H
+#define DLOADER_PLUGIN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define DL_PLUGIN_EXPORT          __attribute__((visibility("default")))
+#define DL_PLUGIN_PRINTF_(fmt, n) __attribute__((format(printf, fmt, n)))
+#else
+#define DL_PLUGIN_EXPORT
+#define DL_PLUGIN_PRINTF_(fmt, n)
+#endif
+
+#define DL_PLUGIN_ABI            1
+#define DL_PLUGIN_END            1 /* from next(): the replica has no more samples */
+#define DL_PLUGIN_LENGTH_UNKNOWN UINT64_MAX
+
+/* Element types of tensors, in the machine's byte order. A bool is a byte, 0 or 1. */
+enum dl_plugin_type {
+    DL_PLUGIN_BOOL = 1,
+    DL_PLUGIN_UINT8,
+    DL_PLUGIN_INT8,
+    DL_PLUGIN_UINT16,
+    DL_PLUGIN_INT16,
+    DL_PLUGIN_UINT32,
+    DL_PLUGIN_INT32,
+    DL_PLUGIN_UINT64,
+    DL_PLUGIN_INT64,
+    DL_PLUGIN_FLOAT16,
+    DL_PLUGIN_BFLOAT16,
+    DL_PLUGIN_FLOAT32,
+    DL_PLUGIN_FLOAT64,
+    DL_PLUGIN_COMPLEX64,
+    DL_PLUGIN_COMPLEX128
+};
+
+enum dl_plugin_kind {
+    DL_PLUGIN_TENSOR = 1,
+    DL_PLUGIN_DICT,
+    DL_PLUGIN_LIST,
+    DL_PLUGIN_TUPLE,
+    DL_PLUGIN_STRING, /* UTF-8 */
+    DL_PLUGIN_BYTES
+};
+
+enum { DL_PLUGIN_DIMS = 8 };
+
+struct dl_plugin_sample; /* one that is being built, or one to be read */
+struct dl_plugin_rng;    /* random numbers of one sample */
+
+/* A node of a sample's tree, to be read. Pointers are borrowed from the sample. */
+struct dl_plugin_node {
+    uint32_t kind;     /* enum dl_plugin_kind */
+    uint32_t type;     /* enum dl_plugin_type of a tensor; else 0 */
+    uint32_t ndim;     /* of a tensor; 0: a number */
+    uint32_t children; /* direct ones, which follow; 0 for a leaf */
+    uint32_t next;     /* number of the first node that is not below this one */
+    uint32_t key_len;  /* bytes */
+    const char *key;   /* of a dict's child, not NUL-terminated; else NULL */
+    uint64_t shape[8]; /* elements; C-contiguous */
+    const void *data;  /* of a leaf; else NULL */
+    uint64_t nbytes;
+};
+
+/* ---- what the host gives -------------------------------------------------------------------- */
+
+/*
+ * Building: in preorder, one root. `key` is the leaf's or container's name below a dict (1 to 128
+ * bytes of UTF-8), and NULL elsewhere. The first failure sticks: the builder may look at the
+ * results, or return the last one.
+ */
+struct dl_plugin_host {
+    uint32_t abi;
+    uint32_t size;    /* bytes of this table */
+    const char *path; /* of the plug-in, as it was found */
+
+    /* Says what is wrong, and where a remedy is. Returns -code; a code of 0 or less is EIO. */
+    int (*fail)(const struct dl_plugin_host *host, int code, const char *fmt, ...)
+        DL_PLUGIN_PRINTF_(3, 4);
+    /* One line to the worker's standard error: the daemon shows the last ones when it dies. */
+    void (*log)(const struct dl_plugin_host *host, const char *fmt, ...) DL_PLUGIN_PRINTF_(2, 3);
+    /*
+     * Maps a data file, read-only, until close() has returned. `path` is absolute and lies below
+     * the daemon's data_roots: a `config` comes from whoever may connect to the daemon, so a
+     * plug-in that opens paths from it by itself gives away what the daemon can read. Failures are
+     * told as by fail(). *ret_data is not NULL, even for 0 bytes.
+     */
+    int (*map)(const struct dl_plugin_host *host, const char *path, const void **ret_data,
+               uint64_t *ret_bytes);
+
+    /* dict, list or tuple; end() closes the one begun last. */
+    int (*begin)(struct dl_plugin_sample *sample, uint32_t kind, const char *key);
+    int (*end)(struct dl_plugin_sample *sample);
+    /* Memory of the sample, 64-byte aligned, not zeroed; NULL: there is none, which sticks. */
+    void *(*alloc)(struct dl_plugin_sample *sample, size_t bytes);
+    /* `shape` in elements, at most 8 of them; `data` C-contiguous. */
+    int (*tensor)(struct dl_plugin_sample *sample, const char *key, uint32_t type, uint32_t ndim,
+                  const uint64_t *shape, const void *data);
+    int (*string)(struct dl_plugin_sample *sample, const char *key, const char *text, size_t len);
+    int (*bytes)(struct dl_plugin_sample *sample, const char *key, const void *data, size_t len);
+    int (*integer)(struct dl_plugin_sample *sample, const char *key, int64_t value); /* int64 */
+    int (*real)(struct dl_plugin_sample *sample, const char *key, double value);     /* float64 */
+    int (*boolean)(struct dl_plugin_sample *sample, const char *key, int value);
+
+    /*
+     * The same numbers for the same seed, epoch and sample, whichever worker makes it and however
+     * many there are. Use no others, and runs can be repeated.
+     */
+    uint64_t (*random)(struct dl_plugin_rng *rng);
+    double (*uniform)(struct dl_plugin_rng *rng);             /* [0, 1) */
+    uint64_t (*below)(struct dl_plugin_rng *rng, uint64_t n); /* 0..n-1; 0 for n = 0 */
+
+    /* Reading: node 0 is the root. -ENOENT: no such node; find() takes "", "image", "pair.0". */
+    uint32_t (*nodes)(const struct dl_plugin_sample *sample);
+    int (*node)(const struct dl_plugin_sample *sample, uint32_t i, struct dl_plugin_node *ret);
+    int (*find)(const struct dl_plugin_sample *sample, const char *path,
+                struct dl_plugin_node *ret);
+};
+
+#define DL_PLUGIN_HOST_HAS(host, member)                                                 \
+    ((host)->size >= offsetof(struct dl_plugin_host, member) + sizeof((host)->member) && \
+     (host)->member)
+
+/* ---- what the plug-in gives ----------------------------------------------------------------- */
+
+/* One worker process of a loader. */
+struct dl_plugin_worker {
+    uint32_t number; /* below count */
+    uint32_t count;
+    uint64_t seed; /* of this worker alone; the same in every run with the loader's seed */
+};
+
+/*
+ * Who iterates. The samples of an epoch are to be divided among world · workers replicas, of which
+ * this is number rank · workers + worker: the plug-in leaves out the others' samples by itself, or
+ * each of them gives all.
+ */
+struct dl_plugin_replica {
+    uint64_t seed; /* of this replica in this epoch alone */
+    uint64_t epoch;
+    uint32_t worker; /* below workers */
+    uint32_t workers;
+    uint32_t rank; /* below world */
+    uint32_t world;
+};
+
+struct dl_plugin {
+    uint32_t abi;  /* DL_PLUGIN_ABI */
+    uint32_t size; /* sizeof(struct dl_plugin) */
+
+    /*
+     * `config`: what the loader spec has under `config`, as JSON text; "null" if it has nothing.
+     * *ret: the handle that all other functions get, NULL if not set. Needed. close() is called
+     * only after an open() that succeeded; NULL: there is nothing to close.
+     */
+    int (*open)(const struct dl_plugin_host *host, const char *config, void **ret);
+    void (*close)(void *handle);
+    /* Called once, after open() and before the first sample; not when loading without workers. May
+     * be NULL. */
+    int (*init)(void *handle, const struct dl_plugin_worker *worker);
+
+    /*
+     * Map-style. The length is below 2^63, and the same in every worker. get() builds the sample
+     * `index`, which is below it; the same every time but for what it takes from `rng`.
+     *
+     * length() may be there for an iterable dataset as well: samples of all replicas together, or
+     * DL_PLUGIN_LENGTH_UNKNOWN.
+     */
+    int (*length)(void *handle, uint64_t *ret);
+    int (*get)(void *handle, uint64_t index, struct dl_plugin_sample *sample,
+               struct dl_plugin_rng *rng);
+    /*
+     * Map-style: the sizes (tokens, frames) of the samples first..first+n-1, for batches of samples
+     * of like size. May be NULL. Not called by this version.
+     */
+    int (*lengths)(void *handle, uint64_t first, uint64_t n, uint64_t *ret);
+
+    /*
+     * Iterable. iterate() begins a replica; several may be open at once. next() builds its next
+     * sample, or returns DL_PLUGIN_END; after a failure, the next call gives the sample behind the
+     * one that could not be had. skip() passes over n samples without building them, as if next()
+     * had been called n times, and may return DL_PLUGIN_END; NULL: they are built and dropped.
+     */
+    int (*iterate)(void *handle, const struct dl_plugin_replica *replica, void **ret);
+    int (*next)(void *iter, struct dl_plugin_sample *sample, struct dl_plugin_rng *rng);
+    int (*skip)(void *iter, uint64_t n);
+    void (*iter_close)(void *iter);
+
+    /*
+     * Builds one batch of samples[0..n), n ≥ 1, whose numbers in the dataset are numbers[0..n). It
+     * is delivered as it is built: no dimension is added.
+     */
+    int (*collate)(void *handle, const struct dl_plugin_sample *const *samples,
+                   const uint64_t *numbers, size_t n, struct dl_plugin_sample *batch);
+};
+
+/* The one symbol that a plug-in exports. The table stays as it is. */
+DL_PLUGIN_EXPORT const struct dl_plugin *dl_plugin_entry(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
