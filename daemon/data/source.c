@@ -15,13 +15,14 @@ static const uint8_t nothing[1];
 
 enum { HUGE_PAGE_BYTES = 2 << 20 };
 
+/* Or the root itself, which may be listed. */
 bool path_below(const char *path, const char *root)
 {
     size_t len = strlen(root);
 
     while (len > 0 && root[len - 1] == '/')
         len--;
-    return strncmp(path, root, len) == 0 && path[len] == '/';
+    return strncmp(path, root, len) == 0 && (path[len] == '/' || path[len] == '\0');
 }
 
 static bool path_allowed(const char *path, const struct data_env *env)
@@ -124,23 +125,55 @@ static int map_file(int fd, uint64_t bytes, const char *path, struct source *ret
     return 0;
 }
 
-int source_open(const char *path, const struct data_env *env, struct source *ret,
-                struct dl_error *err)
+/* NONBLOCK: a FIFO that nobody writes to would hold the open for ever. */
+static int open_checked(const char *path, int flags, const struct data_env *env, int *ret,
+                        struct dl_error *err)
 {
-    struct stat st;
+    _cleanup_fd_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | flags);
     int r;
 
-    /* NONBLOCK: a FIFO that nobody writes to would hold the open for ever. */
-    _cleanup_fd_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (fd < 0)
         return refuse_unopened(path, errno, env, err);
     if ((r = check_roots(fd, path, env, err)) < 0)
+        return r;
+    *ret = steal_fd(&fd);
+    return 0;
+}
+
+int source_open_file(const char *path, const struct data_env *env, int *ret_fd, uint64_t *ret_bytes,
+                     struct dl_error *err)
+{
+    _cleanup_fd_ int fd = -1;
+    struct stat st;
+    int r;
+
+    if ((r = open_checked(path, 0, env, &fd, err)) < 0)
         return r;
     if (fstat(fd, &st) < 0)
         return dl_error_set(err, errno, path, "its size cannot be read: %s", strerror(errno));
     if ((r = check_type(&st, path, err)) < 0)
         return r;
-    return map_file(fd, (uint64_t)st.st_size, path, ret, err);
+    *ret_bytes = (uint64_t)st.st_size;
+    *ret_fd = steal_fd(&fd);
+    return 0;
+}
+
+int source_open_directory(const char *path, const struct data_env *env, int *ret_fd,
+                          struct dl_error *err)
+{
+    return open_checked(path, O_DIRECTORY, env, ret_fd, err);
+}
+
+int source_open(const char *path, const struct data_env *env, struct source *ret,
+                struct dl_error *err)
+{
+    _cleanup_fd_ int fd = -1;
+    uint64_t bytes;
+    int r;
+
+    if ((r = source_open_file(path, env, &fd, &bytes, err)) < 0)
+        return r;
+    return map_file(fd, bytes, path, ret, err);
 }
 
 int source_alloc(uint64_t bytes, const char *path, struct source *ret, uint8_t **ret_memory,

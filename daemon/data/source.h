@@ -26,6 +26,17 @@ int _nodiscard_ source_open(const char *path, const struct data_env *env, struct
                             struct dl_error *err);
 
 /*
+ * The same, opened only: a descriptor to be read from, and how many bytes there are. For files
+ * that are read once: one that somebody truncates then ends early, and nobody dies of it.
+ */
+int _nodiscard_ source_open_file(const char *path, const struct data_env *env, int *ret_fd,
+                                 uint64_t *ret_bytes, struct dl_error *err);
+
+/* A directory to be listed; its roots are checked as a file's are. -ENOTDIR. */
+int _nodiscard_ source_open_directory(const char *path, const struct data_env *env, int *ret_fd,
+                                      struct dl_error *err);
+
+/*
  * Private zeroed memory of `bytes`, to be written through *ret_memory and then frozen by
  * source_freeze(). -ENOMEM with `err` naming `path`, the file it is for.
  */
