@@ -1,0 +1,376 @@
+"""Compares images as the daemon decodes them with what PIL makes of the same files, and the
+keyed generator and the boxes of random crops with NumPy's Philox and torchvision's rule.
+
+Usage: image_pil.py CHECK_IMAGE. Exit status 77: no PIL or no NumPy here.
+
+Pixels: without libjpeg's own reduction all are PIL's within one step of 255, and hardly any is one
+step off. With it, which PIL's resize() does not use, the mean difference is at most one step.
+"""
+
+import io
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+try:
+    import numpy as np
+    from PIL import Image
+except ImportError:
+    print("skipped: NumPy or PIL cannot be imported (Debian: python3-numpy, python3-pil)")
+    sys.exit(77)
+
+CHECK_IMAGE = ""
+GAP = 1.5  # reduce_gap of daemon/data/image.c
+
+# Photographs, where Debian's packages of wallpapers are installed.
+PHOTOS = [
+    "/usr/share/wallpapers/Autumn/contents/images/1280x1024.jpg",
+    "/usr/share/wallpapers/FallenLeaf/contents/images/2560x1600.jpg",
+    "/usr/share/wallpapers/BytheWater/contents/images/1280x800.jpg",
+]
+
+
+class Tool:
+    """One check_image, asked line by line."""
+
+    def __init__(self, folder):
+        self.out = os.path.join(folder, "out")
+        self.child = subprocess.Popen([CHECK_IMAGE], stdin=subprocess.PIPE,
+                                      stdout=subprocess.PIPE, encoding="utf-8")
+
+    def ask(self, *words):
+        self.child.stdin.write(" ".join(map(str, words)) + "\n")
+        self.child.stdin.flush()
+        answer = self.child.stdout.readline()
+        if not answer:
+            raise AssertionError(f"check_image ended with status {self.child.wait()}")
+        return answer.rstrip("\n")
+
+    def image(self, path, transform="none", size=(0, 0), resize=0, flip=0, layout="hwc", key=(0, 0, 0)):
+        answer = self.ask("image", self.out, transform, *size, resize, flip, layout, *key, path)
+        if answer.startswith("error"):
+            raise ValueError(answer)
+        h, w = map(int, answer.split())
+        pixels = np.fromfile(self.out, np.uint8)
+        return pixels.reshape((3, h, w) if layout == "chw" else (h, w, 3))
+
+    def close(self):
+        self.child.stdin.close()
+        status = self.child.wait()
+        self.child.stdout.close()
+        return status
+
+
+def paint(height, width, seed=0):
+    """Something like a photograph: large shapes, edges, grain."""
+    rng = np.random.default_rng(seed)
+    y, x = np.mgrid[0:height, 0:width].astype(np.float64)
+    planes = []
+    for c in range(3):
+        p = 128 + 70 * np.sin(x / (17 + 9 * c) + seed) * np.cos(y / (23 - 4 * c))
+        p += 60 * ((x // 37 + y // 29) % 2) - 30
+        planes.append(p + rng.normal(0, 6, (height, width)))
+    return np.clip(np.stack(planes, 2), 0, 255).astype(np.uint8)
+
+
+def jpeg(path, pixels, mode="RGB", **options):
+    image = Image.fromarray(pixels)
+    if mode != "RGB":
+        image = image.convert(mode)
+    image.save(path, "JPEG", **{"quality": 90, **options})
+
+
+def crop_of(words, height, width, scale=(0.08, 1.0), aspect=(3 / 4, 4 / 3), flip=0.0):
+    """torchvision's RandomResizedCrop.get_params() and RandomHorizontalFlip, its draws ours."""
+    def uniform(low=0.0, high=1.0):
+        return low + (high - low) * ((next(words) >> 11) * 2.0**-53)
+
+    def below(n):
+        return (next(words) * n) >> 64
+
+    def box():
+        area = height * width
+        for _ in range(10):
+            target = area * uniform(*scale)
+            ratio = math.exp(uniform(math.log(aspect[0]), math.log(aspect[1])))
+            w = int(round(math.sqrt(target * ratio)))
+            h = int(round(math.sqrt(target / ratio)))
+            if 0 < w <= width and 0 < h <= height:
+                top = below(height - h + 1)
+                return top, below(width - w + 1), h, w
+        ratio = width / height
+        h, w = height, width
+        if ratio < aspect[0]:
+            h = int(round(w / aspect[0]))
+        elif ratio > aspect[1]:
+            w = int(round(h * aspect[1]))
+        h, w = max(h, 1), max(w, 1)
+        return (height - h) // 2, (width - w) // 2, h, w
+
+    top, left, h, w = box()
+    return top, left, h, w, flip > 0 and uniform() < flip
+
+
+def philox(seed, epoch, index):
+    bits = np.random.Philox(key=np.array([seed, epoch], np.uint64),
+                            counter=np.array([0, 0, index, 0], np.uint64))
+    while True:
+        yield int(bits.random_raw())
+
+
+def center_box(height, width, size, resize):
+    """torchvision's Resize(resize), then CenterCrop(size)."""
+    resize = resize or int(round(max(size) * 256 / 224))
+    short, long = sorted((height, width))
+    scaled = (resize, int(resize * long / short))
+    h, w = scaled if height <= width else scaled[::-1]
+    return h, w, int(round((h - size[0]) / 2)), int(round((w - size[1]) / 2))
+
+
+def is_reduced(path, box, size):
+    """Whether libjpeg's inverse DCT does a part: GAP more than twice as large in both directions."""
+    return path.endswith("jpg") and all(b >= 2 * GAP * s for b, s in zip(box, size))
+
+
+def bounds(reduced):
+    """Of the difference: the greatest, and the mean."""
+    return (16, 1) if reduced else (1, 0.05)
+
+
+class WithTool(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.tool = Tool(self.folder.name)
+        self.addCleanup(lambda: self.assertEqual(self.tool.close(), 0))
+
+    def path(self, name):
+        return os.path.join(self.folder.name, name)
+
+    def close_to(self, got, want, most=1, mean=0.05):
+        difference = np.abs(got.astype(int) - np.asarray(want).astype(int))
+        self.assertEqual(got.shape, np.asarray(want).shape)
+        self.assertLessEqual(difference.max(), most)
+        self.assertLessEqual(difference.mean(), mean)
+
+
+class Numbers(WithTool):
+    def test_words_are_those_of_numpys_philox(self):
+        big = 2**64 - 1
+        for key in [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1), (42, 3, 123456789),
+                    (big, big, big), (2**63, 7, 2**40)]:
+            with self.subTest(key=key):
+                words = philox(*key)
+                want = [next(words) for _ in range(11)]
+                self.assertEqual(list(map(int, self.tool.ask("words", 11, *key).split())), want)
+
+    def test_boxes_are_torchvisions(self):
+        fallbacks = 0
+        settings = [((0.08, 1.0), (3 / 4, 4 / 3), 0.5), ((1.0, 1.0), (3 / 4, 4 / 3), 0),
+                    ((0.08, 1.0), (0.1, 9.0), 1.0), ((0.5, 0.6), (1.0, 1.0), 0.25)]
+        sizes = [(375, 500), (500, 375), (1, 1), (1, 700), (700, 1), (2, 3), (31, 4000), (224, 224)]
+        for scale, aspect, flip in settings:
+            for n, (h, w) in enumerate(sizes):
+                for index in range(25):
+                    key = (n, index % 3, index * 2**33 + n)
+                    want = crop_of(philox(*key), h, w, scale, aspect, flip)
+                    fallbacks += scale == (1.0, 1.0)
+                    got = self.tool.ask("box", h, w, *map(repr, scale + aspect), flip, *key)
+                    self.assertEqual(list(map(int, got.split())), list(map(int, want)),
+                                     (scale, aspect, flip, h, w, key))
+        self.assertGreater(fallbacks, 0)
+
+
+class Colours(WithTool):
+    """transform: none, against convert("RGB")."""
+
+    def same(self, name, most=0):
+        want = np.asarray(Image.open(self.path(name)).convert("RGB"))
+        self.close_to(self.tool.image(self.path(name)), want, most)
+        self.close_to(self.tool.image(self.path(name), layout="chw"), want.transpose(2, 0, 1), most)
+        self.close_to(self.tool.image(self.path(name), flip=1), want[:, ::-1], most)
+        self.close_to(self.tool.image(self.path(name), flip=1, layout="chw"),
+                      want[:, ::-1].transpose(2, 0, 1), most)
+
+    def test_jpeg(self):
+        for height, width in [(1, 1), (1, 9), (17, 1), (16, 16), (61, 83)]:
+            for i, options in enumerate([{"subsampling": 0}, {"subsampling": 1}, {"subsampling": 2},
+                                         {"progressive": True}, {"optimize": True}]):
+                with self.subTest(height=height, width=width, **options):
+                    jpeg(self.path("a.jpg"), paint(height, width, i), **options)
+                    self.same("a.jpg")
+                    jpeg(self.path("g.jpg"), paint(height, width, i), "L", **options)
+                    self.same("g.jpg")
+
+    def test_cmyk_jpeg(self):
+        jpeg(self.path("c.jpg"), paint(50, 70), "CMYK")
+        self.same("c.jpg")
+        with open(self.path("c.jpg"), "rb") as file:
+            data = bytearray(file.read())
+        at = data.find(b"Adobe")
+        self.assertGreater(at, 0)
+        data[at + 11] = 2  # claim YCCK: other colours, for both of us
+        with open(self.path("y.jpg"), "wb") as file:
+            file.write(data)
+        self.same("y.jpg")
+        del data[at - 4:at + 12]  # no Adobe marker: inverted all the same
+        with open(self.path("p.jpg"), "wb") as file:
+            file.write(data)
+        self.same("p.jpg")
+
+    def test_png(self):
+        pixels = Image.fromarray(paint(37, 53))
+        alpha = pixels.copy()
+        alpha.putalpha(Image.fromarray(paint(37, 53, 5)[:, :, 0]))
+        cases = {
+            "rgb": (pixels, {}), "grey": (pixels.convert("L"), {}), "bits": (pixels.convert("1"), {}),
+            "palette": (pixels.convert("P"), {}), "alpha": (alpha, {}),
+            "grey-alpha": (alpha.convert("LA"), {}),
+            "few": (pixels.quantize(13), {}), "two": (pixels.quantize(2), {"bits": 1}),
+            "see-through": (pixels.quantize(40), {"transparency": 3}),
+            "key": (pixels, {"transparency": (1, 2, 3)}),
+            "grey-key": (pixels.convert("L"), {"transparency": 7}),
+        }
+        for name, (image, options) in cases.items():
+            with self.subTest(name):
+                image.save(self.path("a.png"), "PNG", **options)
+                self.same("a.png")
+
+    def test_deep_png(self):
+        """16 bits: the upper 8. (PIL reads grey as numbers up to 65535 and cuts them off.)"""
+        import struct
+        import zlib
+
+        def chunk(kind, body):
+            return (struct.pack(">I", len(body)) + kind + body +
+                    struct.pack(">I", zlib.crc32(kind + body)))
+        for colour, channels in ((0, 1), (2, 3), (4, 2), (6, 4)):
+            values = np.random.default_rng(colour).integers(0, 65536, (9, 11, channels), np.uint16)
+            rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in values)
+            with open(self.path("d.png"), "wb") as file:
+                file.write(b"\x89PNG\r\n\x1a\n" +
+                           chunk(b"IHDR", struct.pack(">IIBBBBB", 11, 9, 16, colour, 0, 0, 0)) +
+                           chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+            want = (values >> 8).astype(np.uint8)
+            want = want[:, :, :3] if channels > 2 else np.repeat(want[:, :, :1], 3, 2)
+            with self.subTest(colour=colour):
+                self.close_to(self.tool.image(self.path("d.png")), want, 0)
+                if colour == 2:
+                    self.same("d.png")
+
+    def test_exif_orientation_is_left_alone(self):
+        exif = Image.Exif()
+        exif[0x0112] = 6
+        jpeg(self.path("o.jpg"), paint(20, 30), exif=exif.tobytes())
+        self.same("o.jpg")
+        self.assertEqual(self.tool.image(self.path("o.jpg")).shape, (20, 30, 3))
+
+
+class Transforms(WithTool):
+    def sources(self):
+        for i, (height, width) in enumerate([(375, 500), (500, 333), (90, 120), (16, 700)]):
+            for name, options in [("s444", {"subsampling": 0}), ("s422", {"subsampling": 1}),
+                                  ("s420", {"subsampling": 2}),
+                                  ("progressive", {"progressive": True})]:
+                path = self.path(f"{i}-{name}.jpg")
+                if not os.path.exists(path):
+                    jpeg(path, paint(height, width, i), **options)
+                yield path
+            path = self.path(f"{i}.png")
+            if not os.path.exists(path):
+                Image.fromarray(paint(height, width, i)).save(path)
+            yield path
+            if i == 1:
+                jpeg(self.path("grey.jpg"), paint(height, width, i), "L")
+                yield self.path("grey.jpg")
+                jpeg(self.path("cmyk.jpg"), paint(height, width, i), "CMYK")
+                yield self.path("cmyk.jpg")
+
+    def test_resize(self):
+        for path in self.sources():
+            image = Image.open(path).convert("RGB")
+            for size in [(224, 224), (300, 600), (331, 251), (1, 1), (40, 50)]:
+                reduced = is_reduced(path, (image.height, image.width), size)
+                want = image.resize(size[::-1], Image.BILINEAR)
+                with self.subTest(path=os.path.basename(path), size=size):
+                    got = self.tool.image(path, "resize", size)
+                    self.close_to(got, want, *bounds(reduced))
+                    np.testing.assert_array_equal(
+                        self.tool.image(path, "resize", size, layout="chw").transpose(1, 2, 0), got)
+                    np.testing.assert_array_equal(
+                        self.tool.image(path, "resize", size, flip=1)[:, ::-1], got)
+
+    def test_center_crop(self):
+        for path in self.sources():
+            image = Image.open(path).convert("RGB")
+            for size, resize in [((224, 224), 0), ((224, 224), 224), ((224, 160), 232),
+                                 ((200, 201), 0)]:
+                h, w, top, left = center_box(image.height, image.width, size, resize)
+                reduced = is_reduced(path, (image.height, image.width), (h, w))
+                want = np.asarray(image.resize((w, h), Image.BILINEAR))
+                want = want[top:top + size[0], left:left + size[1]]
+                with self.subTest(path=os.path.basename(path), size=size, resize=resize):
+                    self.close_to(self.tool.image(path, "center_crop", size, resize), want,
+                                  *bounds(reduced))
+
+    def test_random_crop(self):
+        reductions = 0
+        for path in self.sources():
+            image = Image.open(path).convert("RGB")
+            for index in range(12):
+                key = (7, index, index * 1000)
+                size = (224, 224) if index % 3 else (97, 150)
+                top, left, h, w, mirror = crop_of(philox(*key), image.height, image.width, flip=0.5)
+                want = image.crop((left, top, left + w, top + h)).resize(size[::-1], Image.BILINEAR)
+                want = np.asarray(want)[:, ::-1] if mirror else np.asarray(want)
+                reduced = is_reduced(path, (h, w), size)
+                reductions += reduced
+                with self.subTest(path=os.path.basename(path), index=index):
+                    got = self.tool.image(path, "random_crop", size, flip=0.5, key=key)
+                    self.close_to(got, want, *bounds(reduced))
+
+    def test_photographs(self):
+        """Large ones, so that libjpeg does a part of the reduction."""
+        photos = [p for p in PHOTOS if os.path.exists(p)]
+        if not photos:
+            self.skipTest("no photographs (Debian: plasma-workspace-wallpapers)")
+        for path in photos:
+            image = Image.open(path).convert("RGB")
+            for width in (600, 450, 320, 224, 150, 64):
+                size = (round(image.height * width / image.width), width)
+                want = np.asarray(image.resize(size[::-1], Image.BILINEAR)).astype(int)
+                difference = np.abs(self.tool.image(path, "resize", size).astype(int) - want)
+                if os.environ.get("SHOW"):
+                    print(f"{os.path.basename(path)} of {image.width} to {width}: mean"
+                          f" {difference.mean():.3f}, max {difference.max()},"
+                          f" 99.9%: {np.percentile(difference, 99.9)}", file=sys.stderr)
+                with self.subTest(path=path, width=width):
+                    self.assertLessEqual(difference.mean(), 1)
+                    self.assertLessEqual(difference.max(), 16)
+
+
+class Faults(WithTool):
+    def refused(self, data, words, transform="none", size=(0, 0)):
+        with open(self.path("bad"), "wb") as file:
+            file.write(data)
+        with self.assertRaises(ValueError) as raised:
+            self.tool.image(self.path("bad"), transform, size)
+        self.assertIn(words, str(raised.exception))
+
+    def test_what_pil_calls_truncated_is(self):
+        for kind, options in [("JPEG", {}), ("JPEG", {"progressive": True}), ("PNG", {})]:
+            file = io.BytesIO()
+            Image.fromarray(paint(200, 300)).save(file, kind, **options)
+            data = file.getvalue()
+            for share in (0.3, 0.6, 0.9, 0.99):
+                with self.subTest(kind=kind, share=share, **options):
+                    self.refused(data[:int(len(data) * share)], "truncated")
+                    self.refused(data[:int(len(data) * share)], "truncated", "resize", (20, 20))
+
+
+if __name__ == "__main__":
+    CHECK_IMAGE = sys.argv.pop(1)
+    unittest.main(verbosity=1)
