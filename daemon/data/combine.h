@@ -61,4 +61,9 @@ void place_key(char ret[static DL_ERROR_PATH_MAX], const char *place, const char
 int _nodiscard_ tokens_open(const struct spec_dataset *spec, const char *place,
                             const struct data_env *env, struct dataset **ret, struct dl_error *err);
 
+/* Images in a folder for each class: imagefolder.c. */
+int _nodiscard_ imagefolder_open(const struct spec_dataset *spec, const char *place,
+                                 const struct data_env *env, struct dataset **ret,
+                                 struct dl_error *err);
+
 #endif

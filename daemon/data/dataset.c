@@ -174,10 +174,11 @@ int dataset_open_at(const struct spec_dataset *spec, const char *place, const st
     case DATASET_SUBSET:
     case DATASET_SPLIT:
         return subset_open(spec, place, env, ret, err);
+    case DATASET_IMAGEFOLDER:
+        return imagefolder_open(spec, place, env, ret, err);
     case DATASET_CHAIN:
         return chain_open(spec, place, env, ret, err);
     case DATASET_TEXT:
-    case DATASET_IMAGEFOLDER:
     case DATASET_TAR:
         break;
     case DATASET_PLUGIN:

@@ -4,10 +4,13 @@
  *     decodes the file, writes the pixels to OUT, prints "HEIGHT WIDTH" or "error: TEXT"
  *   box HEIGHT WIDTH SCALE SCALE ASPECT ASPECT FLIP SEED EPOCH INDEX
  *     prints top, left, height and width of a random crop of an image, and 1 for mirrored
+ *   list ROOT
+ *     prints "LABEL PATH" for each image below a folder of class folders, then an empty line
  *   words N SEED EPOCH INDEX
  *     prints the first words of the sample's generator
  */
 #include "daemon/data/image.h"
+#include "daemon/data/imagefolder_list.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -117,13 +120,30 @@ static int words_line(const char *line)
     return 0;
 }
 
+static int list_line(const char *root)
+{
+    struct image_list list = {0};
+    char path[4096];
+    size_t len;
+
+    if (image_list_make(root, &(struct data_env){0}, &list, NULL) < 0)
+        return -1;
+    for (uint64_t i = 0; i < list.n; i++) {
+        uint32_t label = image_list_get(&list, i, path, sizeof path, &len);
+        printf("%u %s\n", label, path);
+    }
+    puts("");
+    image_list_deinit(&list);
+    return 0;
+}
+
 static int any_line(struct image_decoder *decoder, const char *verb, const char *rest)
 {
     if (strcmp(verb, "image") == 0)
         return image_line(decoder, rest);
     if (strcmp(verb, "box") == 0)
         return box_line(rest);
-    return words_line(rest);
+    return strcmp(verb, "list") == 0 ? list_line(rest) : words_line(rest);
 }
 
 int main(void)

@@ -1,5 +1,6 @@
-"""Compares images as the daemon decodes them with what PIL makes of the same files, and the
-keyed generator and the boxes of random crops with NumPy's Philox and torchvision's rule.
+"""Compares images as the daemon decodes them with what PIL makes of the same files, the keyed
+generator and the boxes of random crops with NumPy's Philox and torchvision's rule, and the order
+of an image folder with torchvision's.
 
 Usage: image_pil.py CHECK_IMAGE. Exit status 77: no PIL or no NumPy here.
 
@@ -350,6 +351,28 @@ class Transforms(WithTool):
                 with self.subTest(path=path, width=width):
                     self.assertLessEqual(difference.mean(), 1)
                     self.assertLessEqual(difference.max(), 16)
+
+
+class Folders(WithTool):
+    def test_order_is_torchvisions(self):
+        """make_dataset() of torchvision/datasets/folder.py, of the same folders."""
+        root = self.path("root")
+        for name in ("b/1.jpg", "b/x/2.PNG", "b/x-1/3.jpeg", "b/x/y/4.jpg", "b/x.y/5.jpg", "b/z.txt",
+                     "B/10.jpg", "B/9.jpg", "a b/1.jpg", "a-b/\u00e4.jpg", "a-b/\U0001f600/1.jpg",
+                     "a-b/\uff5e/1.jpg", "b/.hidden.jpg", "0/.d/1.jpg"):
+            os.makedirs(os.path.dirname(os.path.join(root, name)), exist_ok=True)
+            with open(os.path.join(root, name), "w", encoding="ascii"):
+                pass
+        os.symlink("../b/x", os.path.join(root, "B", "link"))
+        want = []
+        for label, name in enumerate(sorted(e.name for e in os.scandir(root) if e.is_dir())):
+            for folder, _, files in sorted(os.walk(os.path.join(root, name), followlinks=True)):
+                want += [f"{label} {os.path.join(folder, file)}" for file in sorted(files)
+                         if file.lower().endswith((".jpg", ".jpeg", ".png"))]
+        got = [self.tool.ask("list", root)]
+        while got[-1]:
+            got.append(self.tool.child.stdout.readline().rstrip("\n"))
+        self.assertEqual(got[:-1], want)
 
 
 class Faults(WithTool):

@@ -1,0 +1,532 @@
+/* Folders of images: their order, their samples, their faults. */
+#include "daemon/data/combine.h"
+#include "daemon/data/imagefolder_list.h"
+#include "tests/unit/image_files.h"
+
+#include <errno.h>
+#include <sys/stat.h>
+
+/* ---- memory that runs out ------------------------------------------------------------------- */
+
+static long fail_in = -1; /* allocations of ours until one fails; below 0: none does */
+
+static bool fails(void)
+{
+    return fail_in >= 0 && fail_in-- == 0;
+}
+
+void *__real_malloc(size_t size);
+void *__wrap_malloc(size_t size);
+void *__real_calloc(size_t n, size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+void *__real_realloc(void *old, size_t size);
+void *__wrap_realloc(void *old, size_t size);
+void *__real_reallocarray(void *old, size_t n, size_t size);
+void *__wrap_reallocarray(void *old, size_t n, size_t size);
+char *__real_strdup(const char *text);
+char *__wrap_strdup(const char *text);
+char *__real_strndup(const char *text, size_t n);
+char *__wrap_strndup(const char *text, size_t n);
+
+void *__wrap_malloc(size_t size)
+{
+    return fails() ? NULL : __real_malloc(size);
+}
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+    return fails() ? NULL : __real_calloc(n, size);
+}
+
+void *__wrap_realloc(void *old, size_t size)
+{
+    return fails() ? NULL : __real_realloc(old, size);
+}
+
+void *__wrap_reallocarray(void *old, size_t n, size_t size)
+{
+    return fails() ? NULL : __real_reallocarray(old, n, size);
+}
+
+char *__wrap_strdup(const char *text)
+{
+    return fails() ? NULL : __real_strdup(text);
+}
+
+char *__wrap_strndup(const char *text, size_t n)
+{
+    return fails() ? NULL : __real_strndup(text, n);
+}
+
+/* ---- making folders ------------------------------------------------------------------------- */
+
+/* A path below the test's directory, in static memory (8 in turn). */
+static const char *below(const char *name)
+{
+    static char paths[8][4400];
+    static unsigned turn;
+    char *path = paths[turn++ % ARRAY_SIZE(paths)];
+
+    snprintf(path, sizeof paths[0], "%s/%s", harness_tmpdir(), name);
+    return path;
+}
+
+static void make_dir(const char *name)
+{
+    assert_int_equal(mkdir(below(name), 0755), 0);
+}
+
+static void make_link(const char *to, const char *name)
+{
+    assert_int_equal(symlink(to, below(name)), 0);
+}
+
+/* A JPEG or PNG whose size tells which it is: height n, width n + 1. */
+static void make_image(const char *name, uint32_t n)
+{
+    uint8_t *data;
+    size_t len = strlen(name);
+    struct jpeg_options opt = {.height = n, .width = n + 1, .components = 3, .h_samp = 2};
+    size_t bytes = strcmp(name + len - 3, "png") == 0 ? make_png(n, n + 1, false, &data)
+                                                      : make_jpeg(&opt, &data);
+
+    (void)harness_file(name, data, bytes);
+    free(data);
+}
+
+static struct spec_file root_file;
+
+static struct spec_dataset folder_spec(const char *root, enum image_transform transform)
+{
+    root_file = (struct spec_file){.path = (char *)root};
+    struct spec_dataset spec = {
+        .kind = DATASET_IMAGEFOLDER,
+        .files = &root_file,
+        .n_files = 1,
+        .image = {.transform = transform,
+                  .layout = LAYOUT_HWC,
+                  .scale = {0.08, 1},
+                  .aspect = {0.75, 1.3333333333333333}},
+    };
+    if (transform != TRANSFORM_NONE)
+        spec.image.height = spec.image.width = 24;
+    return spec;
+}
+
+static struct dataset *opened(const struct spec_dataset *spec, const struct data_env *env)
+{
+    struct dl_error err = {0};
+    struct dataset *ds = NULL;
+
+    if (dataset_open(spec, env, &ds, &err) < 0)
+        fail_msg("%s: %s", err.path, err.message);
+    return ds;
+}
+
+static int not_opened(const struct spec_dataset *spec, const struct data_env *env,
+                      struct dl_error *err)
+{
+    struct dataset *ds = (void *)&root_file;
+    int r;
+
+    *err = (struct dl_error){0};
+    r = dataset_open(spec, env, &ds, err);
+    assert_true(r < 0);
+    assert_int_equal(r, -err->code);
+    assert_ptr_equal(ds, &root_file);
+    return -r;
+}
+
+/* ---- order ---------------------------------------------------------------------------------- */
+
+/* As sorted(os.walk()) has it: folders by their whole path, "sub-1" before "sub/deep". */
+static void test_order(void **state)
+{
+    static const struct {
+        const char *path;
+        uint32_t label;
+    } want[] = {
+        {"B/0.jpg", 0},      {"a/10.jpg", 1},       {"a/2.JPEG", 1},         {"a/9.png", 1},
+        {"a/sub/.h.PNG", 1}, {"a/sub-1/q.png", 1},  {"a/sub/deep/1.jpg", 1}, {"a-x/z.Jpg", 2},
+        {"linked/q.png", 3}, {"\xc3\xa4/1.jpg", 4},
+    };
+    static const char *const dirs[] = {"o",         "o/B",       "o/a",
+                                       "o/a/sub",   "o/a/sub-1", "o/a/sub/deep",
+                                       "o/a/empty", "o/a-x",     "o/\xc3\xa4"};
+    struct image_list list = {0};
+    char path[4400];
+    size_t len;
+
+    for (size_t i = 0; i < ARRAY_SIZE(dirs); i++)
+        make_dir(dirs[i]);
+    make_link("a/sub-1", "o/linked");
+    for (size_t i = 0; i < ARRAY_SIZE(want); i++) {
+        snprintf(path, sizeof path, "o/%s", want[i].path);
+        if (want[i].label != 3)
+            (void)harness_file(path, "", 0);
+    }
+    (void)harness_file("o/at-the-root.jpg", "", 0);
+    (void)harness_file("o/a/notes.txt", "", 0);
+    (void)harness_file("o/a/jpg", "", 0);
+    (void)harness_file("o/a/x.jpg.bak", "", 0);
+
+    assert_int_equal(image_list_make(below("o"), &anywhere, &list, NULL), 0);
+    assert_int_equal(list.n, ARRAY_SIZE(want));
+    assert_int_equal(list.classes, 5);
+    for (uint64_t i = 0; i < list.n; i++) {
+        uint32_t label = image_list_get(&list, i, path, sizeof path, &len);
+        assert_string_equal(path + strlen(below("o")) + 1, want[i].path);
+        assert_int_equal(label, want[i].label);
+        assert_int_equal(len, strlen(path));
+    }
+    image_list_deinit(&list);
+}
+
+static void test_broken_links_count(void **state)
+{
+    struct spec_dataset spec = folder_spec(below("broken"), TRANSFORM_RESIZE);
+    struct dl_error err = {0};
+    struct arena arena = {0};
+    struct sample sample = {.arena = &arena};
+    struct sample_key key = {0};
+
+    make_dir("broken");
+    make_dir("broken/a");
+    make_link("nowhere", "broken/a/1.jpg");
+    struct dataset *ds = opened(&spec, &anywhere);
+    assert_int_equal(ds->length, 1);
+    assert_int_equal(dataset_get(ds, &key, 0, &sample, &err), -ENOENT);
+    assert_string_equal(err.path, below("broken/a/1.jpg"));
+    sample_deinit(&sample);
+    arena_deinit(&arena);
+    dataset_close(ds);
+}
+
+/* ---- samples -------------------------------------------------------------------------------- */
+
+static int make_pictures(void **state)
+{
+    make_dir("p");
+    make_dir("p/cat");
+    make_dir("p/dog");
+    make_image("p/cat/1.jpg", 30);
+    make_image("p/cat/2.png", 40);
+    make_image("p/dog/1.jpg", 50);
+    make_image("p/dog/2.jpg", 60);
+    return 0;
+}
+
+static void test_as_they_are(void **state)
+{
+    struct spec_dataset spec = folder_spec(below("p"), TRANSFORM_NONE);
+    struct arena arena = {0};
+    struct sample sample = {.arena = &arena};
+    struct sample_key key = {0};
+    struct dl_error err = {0};
+
+    for (int chw = 0; chw < 2; chw++) {
+        spec.image.layout = chw ? LAYOUT_CHW : LAYOUT_HWC;
+        struct dataset *ds = opened(&spec, &anywhere);
+        assert_int_equal(ds->length, 4);
+        assert_false(dataset_is_fixed(ds));
+        for (uint64_t i = 0; i < 4; i++) {
+            uint32_t n = 30 + 10 * (uint32_t)i;
+            sample_clear(&sample);
+            assert_int_equal(dataset_get(ds, &key, i, &sample, &err), 0);
+            assert_int_equal(sample.tree.count, 3);
+            const struct tree_node *image = &sample.tree.nodes[1], *label = &sample.tree.nodes[2];
+            assert_memory_equal(sample.tree.keys + image->key_off, "image", 5);
+            assert_memory_equal(sample.tree.keys + label->key_off, "label", 5);
+            assert_int_equal(image->dtype, DL_DTYPE_UINT8);
+            assert_int_equal(image->shape[0], chw ? 3 : n);
+            assert_int_equal(image->shape[1], chw ? n : n + 1);
+            assert_int_equal(image->shape[2], chw ? n + 1 : 3);
+            assert_int_equal(label->dtype, DL_DTYPE_INT64);
+            assert_int_equal(label->ndim, 0);
+            assert_int_equal(*(const int64_t *)sample.data[2], i / 2);
+            if (i == 1) /* lossless: what was painted */
+                assert_int_equal(((const uint8_t *)sample.data[1])[chw ? 5 : 15], painted(0, 5, 0));
+        }
+        assert_int_equal(dataset_get(ds, &key, 4, &sample, &err), -ERANGE);
+        dataset_close(ds);
+    }
+    sample_deinit(&sample);
+    arena_deinit(&arena);
+}
+
+enum { SIDE = 24, BYTES = SIDE * SIDE * 3 };
+
+static void test_gather(void **state)
+{
+    struct spec_dataset spec = folder_spec(below("p"), TRANSFORM_RANDOM_CROP);
+    struct sample_key key = {.seed = 7, .epoch = 3}, other = {.seed = 7, .epoch = 4};
+    struct sample_key shifted = {.seed = 7, .epoch = 3, .base = 1000};
+    static uint8_t a[4 * BYTES], b[4 * BYTES];
+    int64_t label_a[4], label_b[4];
+    size_t bad = 99;
+    struct dl_error err = {0};
+
+    spec.image.flip = 0.5;
+    struct dataset *ds = opened(&spec, &anywhere);
+    assert_true(dataset_is_fixed(ds));
+    assert_int_equal(ds->n_leaves, 2);
+    assert_int_equal(ds->schema.count, 3);
+    assert_int_equal(ds->schema.nodes[1].nbytes, BYTES);
+    assert_int_equal(ds->schema.nodes[2].nbytes, 8);
+
+    void *to_a[] = {a, label_a}, *to_b[] = {b, label_b};
+    assert_int_equal(ds->ops->gather(ds, &key, (uint64_t[]){0, 1, 2, 3}, 4, to_a, &bad, &err), 0);
+    assert_memory_equal(label_a, ((int64_t[]){0, 0, 1, 1}), sizeof label_a);
+
+    /* Of the sample, the seed and the epoch: not of who comes before it, or with it. */
+    assert_int_equal(ds->ops->gather(ds, &key, (uint64_t[]){3, 1, 2, 0}, 4, to_b, &bad, &err), 0);
+    assert_memory_equal(label_b, ((int64_t[]){1, 0, 1, 0}), sizeof label_b);
+    assert_memory_equal(a, b + 3 * BYTES, BYTES);
+    assert_memory_equal(a + BYTES, b + BYTES, BYTES);
+    assert_memory_equal(a + 3 * BYTES, b, BYTES);
+    assert_int_equal(ds->ops->gather(ds, &other, (uint64_t[]){0}, 1, to_b, &bad, &err), 0);
+    assert_memory_not_equal(a, b, BYTES);
+    assert_int_equal(ds->ops->gather(ds, &shifted, (uint64_t[]){0}, 1, to_b, &bad, &err), 0);
+    assert_memory_not_equal(a, b, BYTES);
+
+    assert_int_equal(ds->ops->gather(ds, &key, (uint64_t[]){0, 4}, 2, to_b, &bad, &err), -ERANGE);
+    assert_int_equal(bad, 1);
+    dataset_close(ds);
+}
+
+/* One sample by itself is the same as in a batch. */
+static void test_get_of_fixed(void **state)
+{
+    struct spec_dataset spec = folder_spec(below("p"), TRANSFORM_CENTER_CROP);
+    static uint8_t batch[BYTES];
+    struct arena arena = {0};
+    struct sample sample = {.arena = &arena};
+    struct sample_key key = {0};
+    int64_t label;
+    size_t bad;
+
+    struct dataset *ds = opened(&spec, &anywhere);
+    assert_int_equal(
+        ds->ops->gather(ds, &key, (uint64_t[]){2}, 1, (void *[]){batch, &label}, &bad, NULL), 0);
+    assert_int_equal(dataset_get(ds, &key, 2, &sample, NULL), 0);
+    assert_memory_equal(sample.data[1], batch, BYTES);
+    assert_memory_equal(sample.data[2], &label, sizeof label);
+    sample_deinit(&sample);
+    arena_deinit(&arena);
+    dataset_close(ds);
+}
+
+/* ---- faults --------------------------------------------------------------------------------- */
+
+static void test_folders_that_are_none(void **state)
+{
+    struct spec_dataset spec = folder_spec(below("nothing-there"), TRANSFORM_NONE);
+    struct dl_error err;
+
+    assert_int_equal(not_opened(&spec, &anywhere, &err), ENOENT);
+    assert_string_equal(err.path, below("nothing-there"));
+
+    spec = folder_spec(harness_file("plain-file", "x", 1), TRANSFORM_NONE);
+    assert_int_equal(not_opened(&spec, &anywhere, &err), ENOTDIR);
+
+    make_dir("flat");
+    (void)harness_file("flat/1.jpg", "", 0);
+    spec = folder_spec(below("flat"), TRANSFORM_NONE);
+    assert_int_equal(not_opened(&spec, &anywhere, &err), ENOENT);
+    assert_error(&err, ENOENT, below("flat"),
+                 "no class folder is in it; put the images of each class into a folder of the "
+                 "class's name");
+
+    static const char *const classes[] = {"flat/a", "flat/b", "flat/c",
+                                          "flat/d", "flat/e", "flat/f"};
+    for (size_t i = 0; i < ARRAY_SIZE(classes); i++)
+        make_dir(classes[i]);
+    (void)harness_file("flat/a/1.gif", "", 0);
+    (void)harness_file("flat/b/1.jpg", "", 0);
+    assert_int_equal(not_opened(&spec, &anywhere, &err), ENOENT);
+    assert_error(&err, ENOENT, below("flat"),
+                 "no image was found for the classes a, c, d, e, ...; the endings .jpg, .jpeg and "
+                 ".png count; remove empty folders");
+    for (size_t i = 2; i < ARRAY_SIZE(classes); i++)
+        assert_int_equal(rmdir(below(classes[i])), 0);
+    assert_int_equal(not_opened(&spec, &anywhere, &err), ENOENT);
+    assert_error_has(&err, "no image was found for the class a; the endings");
+}
+
+static void test_a_link_that_leads_back(void **state)
+{
+    struct spec_dataset spec = folder_spec(below("loop"), TRANSFORM_NONE);
+    struct dl_error err;
+
+    make_dir("loop");
+    make_dir("loop/a");
+    make_dir("loop/a/b");
+    (void)harness_file("loop/a/1.jpg", "", 0);
+    make_link("..", "loop/a/b/up");
+    assert_int_equal(not_opened(&spec, &anywhere, &err), ELOOP);
+    assert_error(&err, ELOOP, below("loop/a/b/up"),
+                 "leads back to a folder that it is in; remove the link");
+}
+
+/* Each file that cannot be read is named, and the others can be. */
+static void test_bad_files(void **state)
+{
+    static const struct {
+        const char *name;
+        int code;
+        const char *words;
+    } table[] = {
+        {"bad/c/1.jpg", EINVAL, "has 0 bytes, and is no image"},
+        {"bad/c/2.jpg", EINVAL, "is neither JPEG nor PNG: it begins with the bytes 3c 68 74 6d"},
+        {"bad/c/3.jpg", EINVAL, "the image file is truncated"},
+        {"bad/c/4.png", EINVAL, "the image file is truncated"},
+        {"bad/c/5.jpg", EINVAL, "is not a regular file"},
+        {"bad/c/6.jpg", 0, ""},
+    };
+    struct jpeg_options opt = {.height = 50, .width = 60, .components = 3};
+    struct spec_dataset spec = folder_spec(below("bad"), TRANSFORM_RESIZE);
+    static uint8_t out[2 * BYTES];
+    int64_t labels[2];
+    uint8_t *data;
+
+    make_dir("bad");
+    make_dir("bad/c");
+    (void)harness_file(table[0].name, "", 0);
+    (void)harness_file(table[1].name, "<html></html>", 13);
+    size_t bytes = make_jpeg(&opt, &data);
+    (void)harness_file(table[2].name, data, bytes * 2 / 3);
+    free(data);
+    bytes = make_png(20, 20, false, &data);
+    (void)harness_file(table[3].name, data, bytes / 2);
+    free(data);
+    assert_int_equal(mkfifo(below(table[4].name), 0600), 0);
+    make_image(table[5].name, 33);
+
+    struct dataset *ds = opened(&spec, &anywhere);
+    assert_int_equal(ds->length, ARRAY_SIZE(table));
+    for (uint64_t i = 0; i < ARRAY_SIZE(table); i++) {
+        struct dl_error err = {0};
+        size_t bad = 9;
+        int r = ds->ops->gather(ds, &(struct sample_key){0}, (uint64_t[]){5, i}, 2,
+                                (void *[]){out, labels}, &bad, &err);
+        assert_int_equal(r, -table[i].code);
+        if (r == 0)
+            continue;
+        assert_int_equal(bad, 1);
+        assert_string_equal(err.path, below(table[i].name));
+        assert_error_has(&err, table[i].words);
+    }
+    dataset_close(ds);
+}
+
+static void test_roots(void **state)
+{
+    char roots_text[2][4400];
+    char *roots[] = {roots_text[0], roots_text[1]};
+    struct data_env env = {.roots = roots, .n_roots = 1};
+    struct spec_dataset spec = folder_spec(below("p"), TRANSFORM_RESIZE);
+    static uint8_t out[BYTES];
+    int64_t label;
+    struct dl_error err;
+    size_t bad;
+
+    /* The root of the data may be the folder itself. */
+    snprintf(roots[0], sizeof roots_text[0], "%s", below("p"));
+    struct dataset *ds = opened(&spec, &env);
+    assert_int_equal(ds->ops->gather(ds, &(struct sample_key){0}, (uint64_t[]){0}, 1,
+                                     (void *[]){out, &label}, &bad, &err),
+                     0);
+    dataset_close(ds);
+
+    spec = folder_spec(harness_tmpdir(), TRANSFORM_RESIZE);
+    assert_int_equal(not_opened(&spec, &env, &err), EACCES);
+
+    /* Links out of it: a folder, then a file. */
+    make_dir("q");
+    make_dir("q/c");
+    make_image("q/c/1.jpg", 20);
+    make_link(below("p/cat"), "q/out");
+    snprintf(roots[0], sizeof roots_text[0], "%s", below("q"));
+    spec = folder_spec(below("q"), TRANSFORM_RESIZE);
+    assert_int_equal(not_opened(&spec, &env, &err), EACCES);
+    assert_string_equal(err.path, below("q/out"));
+    assert_int_equal(unlink(below("q/out")), 0);
+    make_link(below("p/cat/1.jpg"), "q/c/2.jpg");
+    ds = opened(&spec, &env);
+    assert_int_equal(ds->ops->gather(ds, &(struct sample_key){0}, (uint64_t[]){0, 1}, 2,
+                                     (void *[]){out, &label}, &bad, &err),
+                     -EACCES);
+    assert_int_equal(bad, 1);
+    assert_string_equal(err.path, below("q/c/2.jpg"));
+    dataset_close(ds);
+}
+
+static void test_specs(void **state)
+{
+    struct spec_dataset spec = folder_spec(below("p"), TRANSFORM_RESIZE);
+    struct dl_error err;
+
+    spec.image.width = 0;
+    assert_int_equal(not_opened(&spec, &anywhere, &err), EINVAL);
+    assert_string_equal(err.path, "dataset.size");
+    spec = folder_spec(below("p"), TRANSFORM_RESIZE);
+    spec.n_files = 0;
+    assert_int_equal(not_opened(&spec, &anywhere, &err), EINVAL);
+}
+
+/* Whatever is refused memory: an error, nothing left behind, and then all goes on. */
+static void test_out_of_memory(void **state)
+{
+    static const enum image_transform transforms[] = {TRANSFORM_NONE, TRANSFORM_RANDOM_CROP};
+    struct sample_key key = {0};
+
+    for (size_t t = 0; t < ARRAY_SIZE(transforms); t++) {
+        struct spec_dataset spec = folder_spec(below("p"), transforms[t]);
+        unsigned failed = 0;
+        for (long n = 0, done = 0; !done; n++) {
+            struct arena arena = {0};
+            struct sample sample = {.arena = &arena};
+            struct dl_error err = {0};
+            struct dataset *ds = NULL;
+            fail_in = n;
+            int r = dataset_open(&spec, &anywhere, &ds, &err);
+            for (uint64_t i = 0; i < 4 && r == 0; i++) {
+                sample_clear(&sample);
+                r = dataset_get(ds, &key, i, &sample, &err);
+            }
+            done = fail_in >= 0;
+            fail_in = -1;
+            assert_true(r == 0 || (r == -ENOMEM && err.message[0]));
+            failed += r < 0;
+            sample_clear(&sample);
+            for (uint64_t i = 0; i < 4 && ds; i++) {
+                sample_clear(&sample);
+                assert_int_equal(dataset_get(ds, &key, i, &sample, &err), 0);
+            }
+            sample_deinit(&sample);
+            arena_deinit(&arena);
+            dataset_close(ds);
+        }
+        assert_true(failed > 15);
+    }
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_order),
+        cmocka_unit_test(test_broken_links_count),
+        cmocka_unit_test(test_as_they_are),
+        cmocka_unit_test(test_gather),
+        cmocka_unit_test(test_get_of_fixed),
+        cmocka_unit_test(test_folders_that_are_none),
+        cmocka_unit_test(test_a_link_that_leads_back),
+        cmocka_unit_test(test_bad_files),
+        cmocka_unit_test(test_roots),
+        cmocka_unit_test(test_specs),
+        cmocka_unit_test(test_out_of_memory),
+    };
+
+    harness_begin();
+    return harness_end(__FILE__, cmocka_run_group_tests(tests, make_pictures, NULL));
+}
