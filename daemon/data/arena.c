@@ -1,6 +1,7 @@
 #include "daemon/data/arena.h"
 
 #include <assert.h>
+#include <errno.h>
 
 enum { ARENA_ALIGN = 64, ARENA_LEAST = 64 * 1024 };
 
@@ -8,6 +9,12 @@ struct arena_chunk {
     struct arena_chunk *next;
     size_t bytes; /* behind this header */
     _Alignas(ARENA_ALIGN) char data[];
+};
+
+struct arena_hold {
+    struct arena_hold *next;
+    void (*release)(void *what);
+    void *what;
 };
 
 static struct arena_chunk *chunk_new(size_t bytes)
@@ -50,10 +57,26 @@ void arena_trim(struct arena *arena, const void *last, size_t bytes)
     arena->used = begin + bytes;
 }
 
+int arena_hold(struct arena *arena, void (*release)(void *what), void *what)
+{
+    struct arena_hold *hold = arena_alloc(arena, sizeof *hold);
+
+    if (!hold) {
+        release(what);
+        return -ENOMEM;
+    }
+    *hold = (struct arena_hold){.next = arena->holds, .release = release, .what = what};
+    arena->holds = hold;
+    return 0;
+}
+
 void arena_clear(struct arena *arena)
 {
     struct arena_chunk *chunk;
 
+    for (struct arena_hold *hold = arena->holds; hold; hold = hold->next)
+        hold->release(hold->what);
+    arena->holds = NULL;
     while (arena->chunks && (chunk = arena->chunks->next)) {
         arena->chunks->next = chunk->next;
         free(chunk);

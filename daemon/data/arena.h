@@ -8,9 +8,11 @@
 #include "proto/base.h"
 
 struct arena_chunk;
+struct arena_hold;
 
 struct arena {                  /* all zero: empty */
     struct arena_chunk *chunks; /* owned list; the first is in use */
+    struct arena_hold *holds;   /* owned list, in the chunks */
     size_t used;                /* of the first */
 };
 
@@ -19,6 +21,12 @@ void *arena_alloc(struct arena *arena, size_t bytes);
 
 /* Makes the last allocation smaller: `bytes` of it are kept. */
 void arena_trim(struct arena *arena, const void *last, size_t bytes);
+
+/*
+ * What lies elsewhere but must stay as long as the arena's memory: release(what) is called when the
+ * arena is cleared, the latest first; also at once, before -ENOMEM is returned.
+ */
+int _nodiscard_ arena_hold(struct arena *arena, void (*release)(void *what), void *what);
 
 /* Gives everything back, but keeps one chunk as large as was needed for the next batch. */
 void arena_clear(struct arena *arena);

@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -97,6 +98,19 @@ static int check_roots(int fd, const char *path, const struct data_env *env, str
     if (!path_allowed(resolved, env))
         return refuse_outside(path, resolved, env, err);
     return 0;
+}
+
+int source_allows(const char *dir, const char *path, const struct data_env *env,
+                  struct dl_error *err)
+{
+    char resolved[PATH_MAX + 1], below[PATH_MAX + 2];
+
+    if (env->n_roots == 0)
+        return 0;
+    if (!realpath(dir, resolved))
+        return refuse_outside(path, path, env, err);
+    snprintf(below, sizeof below, "%s/", resolved); /* the root itself is allowed here */
+    return path_allowed(below, env) ? 0 : refuse_outside(path, path, env, err);
 }
 
 static int check_type(const struct stat *st, const char *path, struct dl_error *err)

@@ -37,6 +37,13 @@ int _nodiscard_ source_open_directory(const char *path, const struct data_env *e
                                       struct dl_error *err);
 
 /*
+ * 0 when names may be looked up below the directory `dir`, for the pattern `path`: below `env`'s
+ * roots, links resolved. Else -EACCES, whether or not there is such a directory.
+ */
+int _nodiscard_ source_allows(const char *dir, const char *path, const struct data_env *env,
+                              struct dl_error *err);
+
+/*
  * Private zeroed memory of `bytes`, to be written through *ret_memory and then frozen by
  * source_freeze(). -ENOMEM with `err` naming `path`, the file it is for.
  */

@@ -1,0 +1,237 @@
+#include "daemon/data/globs.h"
+
+#include "daemon/data/source.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <glob.h>
+#include <stdio.h>
+
+/* Digits of a range's ends: so that they fit 64 bits with room to count. */
+enum { RANGE_DIGITS = 18 };
+
+static int out_of_memory(struct dl_error *err)
+{
+    return dl_error_set(err, ENOMEM, "dataset", "out of memory for the list of files");
+}
+
+/* Takes `path` over, even on failure. `pattern`: what it came from. */
+static int append(struct file_list *list, char *path, const char *pattern, struct dl_error *err)
+{
+    _cleanup_free_ char *own = path;
+
+    if (!own)
+        return out_of_memory(err);
+    list->bytes += strlen(own);
+    if (list->n == FILE_LIST_MAX || list->bytes > FILE_LIST_BYTES)
+        return dl_error_set(err, E2BIG, pattern,
+                            "with it the list has more than %u files, or %u bytes of paths; put "
+                            "samples into fewer, larger ones, or name a part of them",
+                            (unsigned)FILE_LIST_MAX, (unsigned)FILE_LIST_BYTES);
+    if (list->n == list->room) {
+        uint32_t room = list->room ? 2 * list->room : 16;
+        char **bigger = realloc(list->paths, room * sizeof *bigger);
+        if (!bigger)
+            return out_of_memory(err);
+        list->paths = bigger;
+        list->room = room;
+    }
+    list->paths[list->n++] = steal_ptr(own);
+    return 0;
+}
+
+void file_list_deinit(struct file_list *list)
+{
+    for (uint32_t i = 0; i < list->n; i++)
+        free(list->paths[i]);
+    free(list->paths);
+    *list = (struct file_list){0};
+}
+
+/* ---- ranges --------------------------------------------------------------------------------- */
+
+struct range {
+    const char *begin; /* of "{000..127}" */
+    const char *end;   /* behind it */
+    uint64_t first;
+    uint64_t last;
+    int width; /* digits at least */
+};
+
+/* Digits at `at`; their number, or 0 where there are none, or more than a number may have. */
+static int take_digits(const char *at, uint64_t *ret)
+{
+    uint64_t value = 0;
+    int n = 0;
+
+    for (; isdigit((unsigned char)at[n]); n++) {
+        if (n == RANGE_DIGITS)
+            return 0;
+        value = 10 * value + (uint64_t)(at[n] - '0');
+    }
+    *ret = value;
+    return n;
+}
+
+static bool take_range(const char *at, struct range *ret)
+{
+    struct range range = {.begin = at};
+    int first, last;
+
+    first = take_digits(at + 1, &range.first);
+    if (first == 0 || strncmp(at + 1 + first, "..", 2) != 0)
+        return false;
+    at += 1 + first + 2;
+    last = take_digits(at, &range.last);
+    if (last == 0 || at[last] != '}')
+        return false;
+    range.end = at + last + 1;
+    /* As bash has it: zeroes in front are kept, "{8..10}" has none. */
+    if (range.begin[1] == '0' || *at == '0')
+        range.width = first > last ? first : last;
+    *ret = range;
+    return true;
+}
+
+/* Braces that hold anything else are part of the name. */
+static bool find_range(const char *path, struct range *ret)
+{
+    for (const char *at = strchr(path, '{'); at; at = strchr(at + 1, '{')) {
+        if (take_range(at, ret))
+            return true;
+    }
+    return false;
+}
+
+/* Appends what `path` stands for; `pattern` is what the user wrote. */
+static int expand_ranges(struct file_list *list, const char *path, const char *pattern,
+                         struct dl_error *err)
+{
+    struct range range;
+    int r = 0;
+
+    if (!find_range(path, &range))
+        return append(list, strdup(path), pattern, err);
+    if (range.first > range.last)
+        return dl_error_set(err, EINVAL, pattern,
+                            "the range {%llu..%llu} counts down; write {%llu..%llu}",
+                            (unsigned long long)range.first, (unsigned long long)range.last,
+                            (unsigned long long)range.last, (unsigned long long)range.first);
+    for (uint64_t i = range.first; i <= range.last && r == 0; i++) {
+        _cleanup_free_ char *one = NULL;
+        if (asprintf(&one, "%.*s%0*llu%s", (int)(range.begin - path), path, range.width,
+                     (unsigned long long)i, range.end) < 0) {
+            one = NULL;
+            return out_of_memory(err);
+        }
+        r = expand_ranges(list, one, pattern, err);
+    }
+    return r;
+}
+
+/* ---- patterns ------------------------------------------------------------------------------- */
+
+/* The directory that glob() would begin to read in: all before the first special character. */
+static char *fixed_directory(const char *pattern)
+{
+    size_t len = strcspn(pattern, "*?[\\");
+
+    while (len > 1 && pattern[len - 1] != '/')
+        len--;
+    return strndup(pattern, len);
+}
+
+/* glob() has no argument for its error function. */
+static _Thread_local struct {
+    char dir[DL_ERROR_PATH_MAX];
+    int code;
+} glob_failure;
+
+static int note_failure(const char *dir, int code)
+{
+    if (code == ENOENT)
+        return 0;
+    snprintf(glob_failure.dir, sizeof glob_failure.dir, "%s", dir);
+    glob_failure.code = code;
+    return 1;
+}
+
+static int compare_paths(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static int judge_glob(int r, const char *pattern, struct dl_error *err)
+{
+    switch (r) {
+    case 0:
+        return 0;
+    case GLOB_NOMATCH:
+        return dl_error_set(err, EINVAL, pattern,
+                            "matches no file; if it is the name of one, write a backslash before "
+                            "each of * ? [ in it");
+    case GLOB_ABORTED:
+        return dl_error_set(err, glob_failure.code, pattern, "%s cannot be searched: %s",
+                            glob_failure.dir, strerror(glob_failure.code));
+    default:
+        return out_of_memory(err);
+    }
+}
+
+static int expand_glob(struct file_list *list, const char *pattern, const struct data_env *env,
+                       struct dl_error *err)
+{
+    _cleanup_(globfree)
+    glob_t found = {0};
+    _cleanup_free_ char *dir = fixed_directory(pattern);
+    int r;
+
+    if (!dir)
+        return out_of_memory(err);
+    /* A ".." behind a special character would lead out of the directory that is looked at here. */
+    if (strstr(pattern + strlen(dir), ".."))
+        return dl_error_set(err, EINVAL, pattern,
+                            "has .. behind one of * ? [; name the directory itself");
+    r = source_allows(dir, pattern, env, err);
+    if (r < 0)
+        return r;
+    /* Sorted by us: glob() does it by the locale, and the order decides which sample is which. */
+    r = judge_glob(glob(pattern, GLOB_NOSORT, note_failure, &found), pattern, err);
+    if (r < 0)
+        return r;
+    qsort(found.gl_pathv, found.gl_pathc, sizeof *found.gl_pathv, compare_paths);
+    for (size_t i = 0; i < found.gl_pathc && r == 0; i++)
+        r = append(list, strdup(found.gl_pathv[i]), pattern, err);
+    return r;
+}
+
+int file_list_make(const struct spec_dataset *spec, const struct data_env *env,
+                   struct file_list *ret, struct dl_error *err)
+{
+    _cleanup_(file_list_deinit)
+    struct file_list list = {0};
+    _cleanup_(file_list_deinit)
+    struct file_list patterns = {0};
+    int r = 0;
+
+    for (uint32_t i = 0; i < spec->n_files && r == 0; i++) {
+        const char *path = spec->files[i].path;
+        if (!path)
+            return dl_error_set(err, EINVAL, "dataset.files", "file %u has no path", i);
+        r = expand_ranges(&patterns, path, path, err);
+    }
+    for (uint32_t i = 0; i < patterns.n && r == 0; i++) {
+        char *path = patterns.paths[i];
+        if (strpbrk(path, "*?[\\"))
+            r = expand_glob(&list, path, env, err);
+        else
+            r = append(&list, steal_ptr(patterns.paths[i]), path, err);
+    }
+    if (r < 0)
+        return r;
+    if (list.n == 0)
+        return dl_error_set(err, EINVAL, "dataset", "has no files; name one at least");
+    *ret = list;
+    list = (struct file_list){0};
+    return 0;
+}
