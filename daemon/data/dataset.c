@@ -6,6 +6,7 @@
 #include "daemon/data/combine.h"
 #include "daemon/data/plugin.h"
 #include "daemon/data/rng.h"
+#include "daemon/data/text.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -174,11 +175,12 @@ int dataset_open_at(const struct spec_dataset *spec, const char *place, const st
     case DATASET_SUBSET:
     case DATASET_SPLIT:
         return subset_open(spec, place, env, ret, err);
-    case DATASET_IMAGEFOLDER:
-        return imagefolder_open(spec, place, env, ret, err);
     case DATASET_CHAIN:
         return chain_open(spec, place, env, ret, err);
     case DATASET_TEXT:
+        return text_open(spec, place, env, ret, err);
+    case DATASET_IMAGEFOLDER:
+        return imagefolder_open(spec, place, env, ret, err);
     case DATASET_TAR:
         break;
     case DATASET_PLUGIN:

@@ -45,7 +45,7 @@ DOORS = {
     "jerror.h": ("daemon/data/image_jpeg.c",),
     "png.h": ("daemon/data/image_png.c",),
     "Random123/": ("daemon/plan/", "daemon/data/"),
-    "jansson.h": ("client/dlctl/", "daemon/data/plugin_config.c", "daemon/examples/"),
+    "jansson.h": ("client/dlctl/", "daemon/data/", "daemon/examples/"),
     "dlfcn.h": ("daemon/data/plugin.c", "daemon/data/plugin_load.c"),
     "pthread.h": (),
     "dlclient.h": ("client/examples/",),

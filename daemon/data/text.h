@@ -1,0 +1,23 @@
+/*
+ * Text: a sample is a line, or a field of a line of JSON, of one or more files in their order.
+ *
+ * Without a tokenizer it is {"text": string}; a string of a plain file lies where it is mapped.
+ * With the tokenizer `bytes` it is {"tokens": int64 [n]}, its bytes, 0..255, at most max_length of
+ * them if that is given; they need not be UTF-8 then. Opening reads the files once, to know where
+ * lines begin: about 2.3 bytes of memory for a line of usual length (text_lines.h).
+ */
+#ifndef DL_DATA_TEXT_H
+#define DL_DATA_TEXT_H
+
+#include "daemon/data/dataset.h"
+
+int _nodiscard_ text_open(const struct spec_dataset *spec, const char *place,
+                          const struct data_env *env, struct dataset **ret, struct dl_error *err);
+
+/*
+ * Bytes of sample i, below the length, as nearly as they are known without loading it: of the
+ * line, cut to max_length where that cuts; of JSON, of the whole line it is a field of.
+ */
+uint64_t text_length(const struct dataset *ds, uint64_t i);
+
+#endif

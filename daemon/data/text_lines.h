@@ -1,0 +1,48 @@
+/*
+ * Where the lines of a text lie: a table made in one pass over it, from which any line's place is
+ * read at once.
+ *
+ * A line ends with LF, or with CR LF; the last one may end with the text. A byte order mark at the
+ * beginning is no part of the first line. Lines are grouped by LINE_GROUP; a group has its
+ * beginning as a whole number, and for each line how far behind that it begins, in as few bytes as
+ * the group's last line needs. So a line takes 2.25 bytes where 64 lines have up to 64 KiB, 3.25
+ * up to 16 MiB, and never more than 8.25. Pure but for the memory; not thread-safe.
+ */
+#ifndef DL_DATA_TEXT_LINES_H
+#define DL_DATA_TEXT_LINES_H
+
+#include "proto/base.h"
+
+enum { LINE_GROUP = 64 };
+
+struct line_table {
+    const uint8_t *text; /* borrowed for the table's life */
+    uint64_t bytes;      /* of the text */
+    bool skip_blank;     /* lines of nothing but space are none */
+
+    uint64_t n;                /* lines */
+    struct line_group *groups; /* owned; of LINE_GROUP lines each, but the last */
+    uint8_t *packed;           /* owned: the lines' distances */
+    uint64_t n_groups;
+    uint64_t packed_bytes;
+    uint64_t groups_room;
+    uint64_t packed_room;
+};
+
+struct line {
+    const uint8_t *text; /* borrowed from the table's text */
+    uint64_t bytes;      /* without its end */
+};
+
+/* -ENOMEM. */
+int _nodiscard_ line_table_make(const uint8_t *text, uint64_t bytes, bool skip_blank,
+                                struct line_table *ret);
+void line_table_deinit(struct line_table *table); /* zeroes it; a zeroed one is fine */
+
+/* Line i < n. It lies in the text even when the text was changed since. */
+struct line line_at(const struct line_table *table, uint64_t i);
+
+/* What editors call the line, from 1; counts all lines before it, blank ones too. */
+uint64_t line_number(const struct line_table *table, uint64_t i);
+
+#endif
