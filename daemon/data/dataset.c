@@ -6,6 +6,7 @@
 #include "daemon/data/combine.h"
 #include "daemon/data/plugin.h"
 #include "daemon/data/rng.h"
+#include "daemon/data/tar.h"
 #include "daemon/data/text.h"
 
 #include <assert.h>
@@ -182,7 +183,7 @@ int dataset_open_at(const struct spec_dataset *spec, const char *place, const st
     case DATASET_IMAGEFOLDER:
         return imagefolder_open(spec, place, env, ret, err);
     case DATASET_TAR:
-        break;
+        return tar_open(spec, place, env, ret, err);
     case DATASET_PLUGIN:
         return plugin_open(spec, place, env, ret, err);
     }

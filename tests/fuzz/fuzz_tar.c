@@ -1,0 +1,83 @@
+/*
+ * Tar shards of any bytes. The first byte chooses: members decoded or not, and whether the headers'
+ * checksums are made good first, without which nothing gets past them. Scanning ends, and goes
+ * forward; what was found is made into a sample or refused; what was refused is refused again.
+ */
+#include "daemon/data/tar_sample.h"
+#include "tests/fuzz/fuzz.h"
+
+#include <errno.h>
+
+enum { LARGEST = 1 << 20 };
+
+/* In all blocks that may be headers. */
+static void mend(uint8_t *data, size_t size)
+{
+    for (size_t at = 0; at + TAR_BLOCK <= size; at += TAR_BLOCK) {
+        uint8_t *header = data + at;
+        unsigned sum = 0;
+        if (memcmp(header + 257, "ustar", 5) != 0)
+            continue;
+        memset(header + 148, ' ', 8);
+        for (int i = 0; i < TAR_BLOCK; i++)
+            sum += header[i];
+        snprintf((char *)header + 148, 8, "%06o", sum);
+    }
+}
+
+static void check_made(const struct tar_view *view, uint64_t begin, uint64_t end,
+                       const struct tar_options *options)
+{
+    struct tar_randomness randomness = {.index = begin};
+    struct arena arena = {0};
+    struct sample sample = {.arena = &arena};
+    struct dl_error err = {0};
+    int r = tar_make(view, begin, options, &randomness, &sample, &err);
+
+    FUZZ_ASSERT(r == 0 || (r < 0 && r == -err.code && err.message[0]));
+    if (r == 0) {
+        FUZZ_ASSERT(sample.tree.count >= 3 && sample.tree.nodes[0].kind == TREE_DICT);
+        /* Bytes that are used in place lie in the sample's part of the file. */
+        for (uint32_t i = 2; i < sample.tree.count; i++) {
+            const uint8_t *at = sample.data[i];
+            if (sample.tree.nodes[i].kind == TREE_BYTES)
+                FUZZ_ASSERT(at >= view->data + begin &&
+                            at + sample.tree.nodes[i].nbytes <= view->data + end);
+        }
+    }
+    sample_deinit(&sample);
+    arena_deinit(&arena);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static const struct spec_image image = {.transform = TRANSFORM_NONE};
+    struct dl_error err = {0}, again = {0};
+    uint64_t offset = 0, begin = 0;
+    int r;
+
+    if (size == 0 || size > LARGEST)
+        return 0;
+    _cleanup_free_ uint8_t *copy = malloc(max_u64(size - 1, 1));
+    FUZZ_ASSERT(copy);
+    memcpy(copy, data + 1, size - 1);
+    if (data[0] & 2)
+        mend(copy, size - 1);
+    struct tar_options options = {.decode = data[0] & 1, .image = &image};
+    struct tar_view view = {.path = "fuzz", .data = copy, .bytes = size - 1};
+    while ((r = tar_scan(&view, &offset, &err)) == 0) {
+        FUZZ_ASSERT(offset > begin && offset <= view.bytes);
+        check_made(&view, begin, offset, &options);
+        begin = offset;
+    }
+    FUZZ_ASSERT(r == TAR_END || (r == -EINVAL && err.code == EINVAL && offset == begin));
+    if (r < 0) {
+        struct arena arena = {0};
+        struct sample sample = {.arena = &arena};
+        struct tar_randomness randomness = {0};
+        FUZZ_ASSERT(tar_make(&view, begin, &options, &randomness, &sample, &again) < 0);
+        sample_deinit(&sample);
+        arena_deinit(&arena);
+    }
+    return 0;
+}

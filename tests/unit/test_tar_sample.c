@@ -1,0 +1,362 @@
+/* From members to samples: which belong together, and what each becomes. */
+#include "daemon/data/tar_sample.h"
+#include "tests/unit/data_files.h"
+#include "tests/unit/make_tar.h"
+
+#include <errno.h>
+
+static const struct spec_image no_image = {.transform = TRANSFORM_NONE};
+static const struct tar_options decoded = {.decode = true, .image = &no_image};
+static const struct tar_options raw = {.image = &no_image};
+static const struct tar_randomness no_randomness;
+
+static struct tar_view view_of(const struct tar_file *tar)
+{
+    return (struct tar_view){.path = "shard", .data = tar->data, .bytes = tar->len};
+}
+
+/* A sample in words: {key: value, ...}; strings in quotes, bytes in angles, tensors by shape. */
+struct words {
+    char text[1 << 17];
+    size_t len;
+};
+
+static void put(struct words *words, const char *fmt, ...)
+{
+    va_list args;
+
+    va_start(args, fmt);
+    words->len +=
+        (size_t)vsnprintf(words->text + words->len, sizeof words->text - words->len, fmt, args);
+    va_end(args);
+    assert(words->len < sizeof words->text);
+}
+
+static void put_tensor(struct words *words, const struct tree_node *node, const void *data)
+{
+    char text[SHAPE_TEXT_MAX];
+    int64_t i;
+    double d;
+
+    if (node->ndim > 0) {
+        put(words, "%s%s", dtype_name(node->dtype), shape_text(node->ndim, node->shape, text));
+    } else if (node->dtype == DL_DTYPE_INT64) {
+        memcpy(&i, data, sizeof i);
+        put(words, "%lld", (long long)i);
+    } else if (node->dtype == DL_DTYPE_FLOAT64) {
+        memcpy(&d, data, sizeof d);
+        put(words, "%.17gf", d);
+    } else {
+        assert_int_equal(node->dtype, DL_DTYPE_BOOL);
+        put(words, *(const uint8_t *)data ? "true" : "false");
+    }
+}
+
+/* Returns the node behind it. */
+static uint32_t put_node(struct words *words, const struct sample *sample, uint32_t i)
+{
+    const struct tree_node *node = &sample->tree.nodes[i];
+    const char *ends = node->kind == TREE_DICT ? "{}" : node->kind == TREE_LIST ? "[]" : "";
+    uint32_t next = i + 1;
+
+    if (node->key_len > 0)
+        put(words, "%.*s:", (int)node->key_len, sample->tree.keys + node->key_off);
+    if (node->kind == TREE_STRING)
+        put(words, "\"%.*s\"", (int)node->nbytes, (const char *)sample->data[i]);
+    else if (node->kind == TREE_BYTES)
+        put(words, "<%.*s>", (int)node->nbytes, (const char *)sample->data[i]);
+    else if (node->kind == TREE_TENSOR)
+        put_tensor(words, node, sample->data[i]);
+    else
+        put(words, "%c", ends[0]);
+    for (uint32_t k = 0; k < node->children; k++) {
+        if (k > 0)
+            put(words, " ");
+        next = put_node(words, sample, next);
+    }
+    if (ends[0])
+        put(words, "%c", ends[1]);
+    return next;
+}
+
+/* Samples in words, one after another; or the error of the first bad one. */
+static void read_all(const struct tar_file *tar, const struct tar_options *options,
+                     struct words *words, struct dl_error *err)
+{
+    struct tar_view view = view_of(tar);
+    struct arena arena = {0};
+    struct sample sample = {.arena = &arena};
+    uint64_t offset = 0, begin = 0;
+    int r;
+
+    words->len = 0;
+    words->text[0] = '\0';
+    *err = (struct dl_error){0};
+    while ((r = tar_scan(&view, &offset, err)) == 0) {
+        assert_true(offset > begin);
+        r = tar_make(&view, begin, options, &no_randomness, &sample, err);
+        if (r < 0)
+            break;
+        assert_int_equal(r, 0);
+        if (words->len > 0)
+            put(words, " ");
+        assert_int_equal(put_node(words, &sample, 0), sample.tree.count);
+        sample_clear(&sample);
+        begin = offset;
+    }
+    if (r < 0)
+        assert_int_equal(err->code, -r);
+    else
+        assert_int_equal(tar_make(&view, begin, options, &no_randomness, &sample, err), TAR_END);
+    sample_deinit(&sample);
+    arena_deinit(&arena);
+}
+
+static void expect(const struct tar_file *tar, const struct tar_options *options, const char *want)
+{
+    struct words words;
+    struct dl_error err;
+
+    read_all(tar, options, &words, &err);
+    if (err.code)
+        fail_msg("%s: %s", err.path, err.message);
+    assert_string_equal(words.text, want);
+}
+
+static void expect_refusal(const struct tar_file *tar, const char *says)
+{
+    struct words words;
+    struct dl_error err;
+
+    read_all(tar, &decoded, &words, &err);
+    assert_string_equal(err.path, "shard");
+    assert_error_has(&err, says);
+}
+
+enum { MOST = 8 };
+
+static void test_groups(void **state)
+{
+    static const struct {
+        const char *names[MOST];
+        const char *want; /* without decoding; each member holds its own number */
+    } rows[] = {
+        {{NULL}, ""},
+        {{"a.x"}, "{__key__:\"a\" x:<0>}"},
+        {{"a.x", "a.y"}, "{__key__:\"a\" x:<0> y:<1>}"},
+        {{"a.x", "b.x", "a.x"},
+         "{__key__:\"a\" x:<0>} {__key__:\"b\" x:<1>} {__key__:\"a\" x:<2>}"},
+        {{"a.left.PNG", "a.Right.png"}, "{__key__:\"a\" left.png:<0> right.png:<1>}"},
+        {{"d/a.x", "d/a.y", "e/a.x"}, "{__key__:\"d/a\" x:<0> y:<1>} {__key__:\"e/a\" x:<2>}"},
+        {{"d.e/a.x"}, "{__key__:\"d.e/a\" x:<0>}"},
+        {{"./a.x"}, "{__key__:\"./a\" x:<0>}"},
+        {{"/a.x"}, "{__key__:\"/a\" x:<0>}"},
+        {{"a.x", "README", "a.y"}, "{__key__:\"a\" x:<0> y:<2>}"},
+        {{"none", ".hidden", "d/.hidden", "a.", "d.e/none"}, ""},
+        {{"__meta.x__", "d/__meta.x__", "__a.x"},
+         "{__key__:\"d/__meta\" x__:<1>} {__key__:\"__a\" x:<2>}"},
+        {{"a.x", "ab.x", "a b.x"},
+         "{__key__:\"a\" x:<0>} {__key__:\"ab\" x:<1>} "
+         "{__key__:\"a b\" x:<2>}"},
+        {{"caf\xC3\xA9.x"}, "{__key__:\"caf\xC3\xA9\" x:<0>}"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct tar_file tar = tar_new();
+        tar_member(&tar, "d/", '5', "", 0);
+        for (int k = 0; k < MOST && rows[i].names[k]; k++) {
+            tar_text(&tar, rows[i].names[k], (char[]){(char)('0' + k), '\0'});
+            tar_member(&tar, "link.x", '2', "", 0);
+        }
+        tar_end(&tar);
+        expect(&tar, &raw, rows[i].want);
+        tar_free(&tar);
+    }
+}
+
+static void test_fields(void **state)
+{
+    static const struct {
+        const char *name;
+        const char *content;
+        const char *want; /* NULL: refused */
+        const char *says;
+    } rows[] = {
+        {"a.cls", "7", "cls:7", NULL},
+        {"a.cls", " -12\n", "cls:-12", NULL},
+        {"a.cls2", "+3", "cls2:3", NULL},
+        {"a.index", "9223372036854775807", "index:9223372036854775807", NULL},
+        {"a.id", "0009", "id:9", NULL},
+        {"a.big.cls", "1", "big.cls:1", NULL},
+        {"a.cls", "", NULL,
+         "its member a.cls at byte 0 is not an integer of 64 bits (\"\"), as the extension says"},
+        {"a.cls", "cat", NULL, "(\"cat\")"},
+        {"a.cls", "1.5", NULL, "not an integer"},
+        {"a.cls", "1 2", NULL, "not an integer"},
+        {"a.cls", "9223372036854775808", NULL, "not an integer of 64 bits"},
+        {"a.txt", "caf\xC3\xA9\n", "txt:\"caf\xC3\xA9\n\"", NULL},
+        {"a.text", "", "text:\"\"", NULL},
+        {"a.txt", "\xFF", NULL, "its member a.txt at byte 0 is not UTF-8; write it so"},
+        {"a.bin", "\xFF", "bin:<\xFF>", NULL},
+        {"a.jpg", "x", NULL, "its member a.jpg at byte 0 is an image"},
+        {"a.jpg.bin", "x", "jpg.bin:<x>", NULL},
+        {"a.json", "3", "json:3", NULL},
+        {"a.json", "-2.5e1", "json:-25f", NULL},
+        {"a.json", "1.0", "json:1f", NULL},
+        {"a.json", "\"x\"", "json:\"x\"", NULL},
+        {"a.json", " {} ", "json:{}", NULL},
+        {"a.json", "[]", "json:[]", NULL},
+        {"a.json", "{\"b\": [1, 2.5, true, false, \"c\", {\"d\": []}], \"a\": {\"\\u00e9\": 1}}",
+         "json:{b:[1 2.5f true false \"c\" {d:[]}] a:{\xC3\xA9:1}}", NULL},
+        {"a.json", "{\"b\": [1, {\"c\": null}]}", NULL,
+         "has null at \"json.b[1].c\", which a batch cannot hold; leave the key out"},
+        {"a.json", "null", NULL, "has null at \"json\""},
+        {"a.json", "", NULL, "is not JSON: "},
+        {"a.json", "{\"a\": 1\n\n", NULL, "in its line 3"},
+        {"a.json", "{} {}", NULL, "is not JSON: "},
+        {"a.json", "18446744073709551616", NULL, "is not JSON: too big integer"},
+        {"a.json", "1e999", NULL, "is not JSON: "},
+        {"a.json", "\"\xFF\"", NULL, "is not JSON: "},
+        {"a.npy", "x", NULL, "its member a.npy at byte 0 cannot be read: it does not start with"},
+        {"a.npy", "", NULL, "cannot be read: it is empty"},
+        {"a.__key__", "x", NULL, "is the second field \"__key__\" of its sample"},
+        {"a.\xFF", "x", NULL, "cannot be part of its sample: the sample is no tree"},
+        {"\xFF.x", "x", NULL, "has a name that is not UTF-8"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct tar_file tar = tar_new();
+        char want[1000];
+        tar_text(&tar, rows[i].name, rows[i].content);
+        tar_end(&tar);
+        if (rows[i].want) {
+            snprintf(want, sizeof want, "{__key__:\"a\" %s}", rows[i].want);
+            expect(&tar, &decoded, want);
+        } else {
+            expect_refusal(&tar, rows[i].says);
+        }
+        tar_free(&tar);
+    }
+}
+
+static void test_npy(void **state)
+{
+    struct tar_file tar = tar_new();
+    uint8_t data[300];
+    size_t len = make_npy(data, 1, "{'descr': '<i2', 'fortran_order': False, 'shape': (2, 3), }\n");
+
+    memcpy(data + len, "abcdefghijkl", 12);
+    tar_text(&tar, "a.cls", "1");
+    tar_member(&tar, "a.npy", '0', data, len + 12);
+    tar_end(&tar);
+    expect(&tar, &decoded, "{__key__:\"a\" cls:1 npy:int16(2, 3)}");
+
+    /* In place: what the tensor is made of lies in the file. */
+    struct tar_view view = view_of(&tar);
+    struct arena arena = {0};
+    struct sample sample = {.arena = &arena};
+    assert_int_equal(tar_make(&view, 0, &decoded, &no_randomness, &sample, NULL), 0);
+    assert_ptr_equal(sample.data[3], tar.data + (size_t)3 * TAR_BLOCK + len);
+    sample_deinit(&sample);
+    arena_deinit(&arena);
+
+    tar.len = 0;
+    tar_member(&tar, "a.npy", '0', data, len + 11);
+    expect_refusal(&tar, "its member a.npy at byte 0 cannot be read: it ");
+    tar.len = 0;
+    tar_member(&tar, "a.npy", '0', data, len + 13);
+    expect_refusal(&tar, "its member a.npy at byte 0 cannot be read: it ");
+    tar_free(&tar);
+}
+
+static void test_duplicates(void **state)
+{
+    struct tar_file tar = tar_new();
+
+    tar_text(&tar, "d/a.txt", "1");
+    tar_text(&tar, "d/a.json", "{\"x\": {\"cls\": 1}, \"txt\": 2}");
+    tar_text(&tar, "d/a.cls", "3");
+    expect(&tar, &decoded, "{__key__:\"d/a\" txt:\"1\" json:{x:{cls:1} txt:2} cls:3}");
+    tar_text(&tar, "d/a.TXT", "4");
+    tar_end(&tar);
+    expect_refusal(&tar, "its member d/a.TXT at byte 3072 is the second field \"txt\" of its "
+                         "sample; each may be there once");
+    tar_free(&tar);
+}
+
+static void test_limits(void **state)
+{
+    struct tar_file tar = tar_new();
+    char name[400], text[2000];
+
+    memset(name, 'f', sizeof name);
+    memcpy(name, "a.", 2);
+    name[2 + DL_BOUND_NAME_BYTES] = '\0';
+    tar_pax(&tar, "path", name);
+    tar_text(&tar, "short", "x");
+    struct words words;
+    struct dl_error err;
+    read_all(&tar, &decoded, &words, &err);
+    assert_int_equal(err.code, 0);
+    tar.len = 0;
+    name[2 + DL_BOUND_NAME_BYTES] = 'f';
+    name[3 + DL_BOUND_NAME_BYTES] = '\0';
+    tar_pax(&tar, "path", name);
+    tar_text(&tar, "short", "x");
+    expect_refusal(&tar, "cannot be part of its sample: a key of the sample has more than 128");
+
+    for (int depth = DL_BOUND_TREE_DEPTH - 1; depth <= DL_BOUND_TREE_DEPTH; depth++) {
+        memset(text, '[', (size_t)depth);
+        memset(text + depth, ']', (size_t)depth);
+        text[2 * depth] = '\0';
+        tar.len = 0;
+        tar_text(&tar, "a.json", text);
+        read_all(&tar, &decoded, &words, &err);
+        assert_int_equal(err.code, depth < DL_BOUND_TREE_DEPTH ? 0 : E2BIG);
+    }
+
+    /* More fields than a tree has nodes. */
+    tar.len = 0;
+    for (int i = 0; i < DL_BOUND_TREE_NODES && tar.len < TAR_ROOM - 4096; i++) {
+        snprintf(name, sizeof name, "a.%d", i);
+        tar_text(&tar, name, "");
+    }
+    read_all(&tar, &decoded, &words, &err);
+    assert_int_equal(err.code, 0);
+    tar_free(&tar);
+}
+
+/* A damaged header: the sample it is behind may lack members, so it is lost with it. */
+static void test_damage(void **state)
+{
+    struct tar_file tar = tar_new();
+
+    tar_text(&tar, "a.cls", "1");
+    tar_text(&tar, "b.cls", "2");
+    size_t damage = tar.len;
+    tar_text(&tar, "b.txt", "3");
+    tar.data[damage] ^= 1;
+    struct tar_view view = view_of(&tar);
+    uint64_t offset = 0;
+    struct dl_error err = {0};
+    assert_int_equal(tar_scan(&view, &offset, &err), 0);
+    assert_int_equal(offset, 1024);
+    assert_int_equal(tar_scan(&view, &offset, &err), -EINVAL);
+    assert_int_equal(offset, 1024);
+    assert_error_has(&err, "its header at byte 2048 has a wrong checksum");
+    struct arena arena = {0};
+    struct sample sample = {.arena = &arena};
+    err = (struct dl_error){0};
+    assert_int_equal(tar_make(&view, 1024, &raw, &no_randomness, &sample, &err), -EINVAL);
+    assert_error_has(&err, "its header at byte 2048 has a wrong checksum");
+    sample_deinit(&sample);
+    arena_deinit(&arena);
+    tar_free(&tar);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_groups),     cmocka_unit_test(test_fields), cmocka_unit_test(test_npy),
+    cmocka_unit_test(test_duplicates), cmocka_unit_test(test_limits), cmocka_unit_test(test_damage),
+};
+
+TEST_MAIN(tests)
