@@ -182,7 +182,7 @@ int source_open(const char *path, const struct data_env *env, struct source *ret
                 struct dl_error *err)
 {
     _cleanup_fd_ int fd = -1;
-    uint64_t bytes;
+    uint64_t bytes = 0;
     int r;
 
     if ((r = source_open_file(path, env, &fd, &bytes, err)) < 0)
