@@ -7,6 +7,8 @@
  */
 #include "daemon/data/collate_batch.h"
 
+#include "daemon/data/plugin.h"
+
 #include <assert.h>
 #include <errno.h>
 
@@ -48,15 +50,12 @@ int collate_new(const struct dl_spec *spec, const struct data_env *env, struct c
 {
     struct collate *c;
 
-    (void)env; /* says where plug-ins may lie */
     switch (spec->collate.kind) {
     case COLLATE_DEFAULT:
     case COLLATE_PAD:
     case COLLATE_NONE:
+    case COLLATE_PLUGIN:
         break;
-    case COLLATE_PLUGIN: /* the plug-in is opened here; see measure() for its call */
-        return dl_error_set(err, EINVAL, "collate.kind",
-                            "plugin is not built yet; use default, pad or none");
     default:
         return dl_error_set(err, EINVAL, "collate.kind", "%u is no kind of collate",
                             (unsigned)spec->collate.kind);
@@ -71,6 +70,13 @@ int collate_new(const struct dl_spec *spec, const struct data_env *env, struct c
     c->multiple_of = max_u64(spec->collate.multiple_of, 1);
     c->value = spec->collate.value;
     c->batched = spec->batch_size > 0;
+    if (c->kind == COLLATE_PLUGIN) {
+        int r = plugin_collate_open(&spec->collate, env, &c->plugin, err);
+        if (r < 0) {
+            collate_free(c);
+            return r;
+        }
+    }
     *ret = c;
     return 0;
 }
@@ -86,8 +92,23 @@ struct collate *collate_free(struct collate *c)
     free(c->sources);
     free(c->parts);
     tree_deinit(&c->tree);
+    plugin_collate_close(c->plugin);
+    sample_deinit(&c->made);
+    arena_deinit(&c->arena);
     free(c);
     return NULL;
+}
+
+/* What the plug-in makes of the samples stands for them: one sample, which is the batch. */
+static int make_batch(struct collate *c, struct dl_error *err)
+{
+    arena_clear(&c->arena);
+    sample_clear(&c->made);
+    c->made.arena = &c->arena;
+    int r = plugin_collate(c->plugin, c->samples, c->numbers, c->n, &c->made, err);
+    c->samples = &c->made;
+    c->n = 1;
+    return r;
 }
 
 /* Where the leaves come from, by kind. */
@@ -100,14 +121,17 @@ static int measure(struct collate *c, size_t *ret_bad, struct dl_error *err)
     case COLLATE_PAD:
         c->width = c->n;
         return collate_match(c, ret_bad, err);
-    case COLLATE_PLUGIN: /* goes here: c->samples = the sample it made, c->n = 1, and then as none
-                            without batching (collate_lay_out() looks at kind and batched) */
+    case COLLATE_PLUGIN:
+        *ret_bad = SIZE_MAX; /* the batch's fault, not one sample's */
+        r = make_batch(c, err);
+        break;
     case COLLATE_NONE:
         break;
     }
     c->width = 1;
     for (size_t i = 0; i < c->n && r == 0; i++) {
-        *ret_bad = i;
+        if (c->kind == COLLATE_NONE)
+            *ret_bad = i;
         r = collate_take(c, &c->samples[i], err);
     }
     return r;
@@ -137,7 +161,7 @@ int collate_measure(struct collate *c, const struct sample *samples, const uint6
     r = measure(c, ret_bad, err);
     if (r < 0)
         return r;
-    *ret_bad = 0;
+    *ret_bad = c->plugin ? SIZE_MAX : 0;
     r = collate_lay_out(c, err);
     if (r < 0)
         return r;

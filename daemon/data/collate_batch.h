@@ -53,6 +53,9 @@ struct collate {
     char **fields; /* owned; NULL: all that have a dimension */
     uint32_t n_fields;
     bool batched;
+    struct plugin_collate *plugin; /* owned; of kind plugin */
+    struct arena arena;            /* of the batch that it makes */
+    struct sample made;            /* owned; that batch */
 
     /* The batch at hand; the arrays keep their memory. */
     const struct sample *samples; /* borrowed from measure until write */
