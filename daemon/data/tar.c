@@ -13,6 +13,7 @@ struct tar {
     const struct data_env *env; /* borrowed */
     struct file_list list;      /* owned: the shards */
     struct spec_image image;
+    struct image_decoder *decoder; /* owned; NULL unless members are decoded */
     struct tar_options options;
     uint64_t shuffle;
     bool divide;
@@ -337,6 +338,7 @@ static void tar_close(struct dataset *ds)
 {
     struct tar *tar = container_of(ds, struct tar, base);
 
+    image_decoder_free(tar->decoder);
     file_list_deinit(&tar->list);
     free(tar);
 }
@@ -376,9 +378,13 @@ int tar_open(const struct spec_dataset *spec, const char *place, const struct da
     ds->length = DATASET_LENGTH_UNKNOWN;
     tar->env = env;
     tar->image = spec->image;
-    tar->options = (struct tar_options){.decode = spec->decode, .image = &tar->image};
     tar->shuffle = spec->shuffle;
     tar->divide = spec->divide;
+    if (spec->decode && ((r = image_check_spec(&spec->image, place, err)) < 0 ||
+                         (r = image_decoder_new(&tar->decoder, err)) < 0))
+        return r;
+    tar->options =
+        (struct tar_options){.decode = spec->decode, .image = &tar->image, .decoder = tar->decoder};
     if ((r = file_list_make(spec, env, &tar->list, err)) < 0 || (r = check_shards(tar, err)) < 0)
         return r;
     *ret = steal_ptr(ds);

@@ -83,24 +83,41 @@ static int add_json(const struct tar_field *f, const struct tar_options *options
     return tar_add_json(f, ret, err);
 }
 
-/* The one place where images are decoded. */
-static int tar_decode_image(const struct tar_field *f, const struct tar_options *options,
-                            const struct tar_randomness *randomness, struct sample *ret,
-                            struct dl_error *err)
+static int add_image(const struct tar_field *f, const struct tar_options *options,
+                     const struct tar_randomness *randomness, struct sample *ret,
+                     struct dl_error *err)
 {
-    return tar_field_error(f, ENOTSUP, err,
-                           "is an image, which this version does not decode; take its bytes by "
-                           "decode: false");
+    struct image_file file = {.data = f->data, .bytes = f->size, .path = f->path};
+    const struct sample_key *key = &randomness->key;
+    struct dl_error why = {0};
+    struct image_size size;
+    struct rng rng;
+    uint64_t shape[3];
+    uint8_t *pixels;
+    int r;
+
+    r = image_open(options->decoder, &file, &size, &why);
+    if (r == 0) {
+        size = image_result(options->image, size);
+        image_shape(options->image, size, shape);
+        pixels = sample_alloc(ret, shape[0] * shape[1] * shape[2]);
+        if (!pixels)
+            return ret->error;
+        rng_init(&rng, key->seed, key->epoch, key->base + randomness->index);
+        r = image_decode(options->decoder, options->image, &rng, pixels, &why);
+    }
+    if (r < 0)
+        return tar_field_error(f, -r, err, "is an image that cannot be read: it %s", why.message);
+    return sample_tensor(ret, f->key, DL_DTYPE_UINT8, 3, shape, pixels);
 }
 
 static const struct {
     const char *extension;
     add_fn add;
 } decoders[] = {
-    {"jpg", tar_decode_image}, {"jpeg", tar_decode_image}, {"png", tar_decode_image},
-    {"cls", add_integer},      {"cls2", add_integer},      {"index", add_integer},
-    {"id", add_integer},       {"txt", add_string},        {"text", add_string},
-    {"json", add_json},        {"npy", add_npy},
+    {"jpg", add_image},    {"jpeg", add_image},    {"png", add_image},  {"cls", add_integer},
+    {"cls2", add_integer}, {"index", add_integer}, {"id", add_integer}, {"txt", add_string},
+    {"text", add_string},  {"json", add_json},     {"npy", add_npy},
 };
 
 int tar_add_field(const struct tar_field *f, const struct tar_options *options,

@@ -21,11 +21,13 @@
 #define DL_DATA_TAR_SAMPLE_H
 
 #include "daemon/data/dataset.h"
+#include "daemon/data/image.h"
 #include "daemon/data/tar_reader.h"
 
 struct tar_options {
     bool decode;
     const struct spec_image *image; /* borrowed */
+    struct image_decoder *decoder;  /* borrowed; NULL unless decode */
 };
 
 /* Which sample, for what is random in it. All images of one sample get the same numbers. */

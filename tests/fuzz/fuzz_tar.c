@@ -51,7 +51,8 @@ static void check_made(const struct tar_view *view, uint64_t begin, uint64_t end
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const struct spec_image image = {.transform = TRANSFORM_NONE};
+    static const struct spec_image image = {.transform = TRANSFORM_NONE, .layout = LAYOUT_HWC};
+    static struct image_decoder *decoder;
     struct dl_error err = {0}, again = {0};
     uint64_t offset = 0, begin = 0;
     int r;
@@ -63,7 +64,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memcpy(copy, data + 1, size - 1);
     if (data[0] & 2)
         mend(copy, size - 1);
-    struct tar_options options = {.decode = data[0] & 1, .image = &image};
+    if (!decoder)
+        FUZZ_ASSERT(image_decoder_new(&decoder, NULL) == 0);
+    struct tar_options options = {.decode = data[0] & 1, .image = &image, .decoder = decoder};
     struct tar_view view = {.path = "fuzz", .data = copy, .bytes = size - 1};
     while ((r = tar_scan(&view, &offset, &err)) == 0) {
         FUZZ_ASSERT(offset > begin && offset <= view.bytes);

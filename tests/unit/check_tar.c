@@ -63,7 +63,9 @@ static int print_all(struct dataset *ds)
 int main(int argc, char **argv)
 {
     struct spec_file *files = calloc((size_t)argc, sizeof *files);
-    struct spec_dataset spec = {.kind = DATASET_TAR, .files = files};
+    struct spec_dataset spec = {.kind = DATASET_TAR,
+                                .files = files,
+                                .image = {.transform = TRANSFORM_NONE, .layout = LAYOUT_HWC}};
     struct data_env env = {0};
     struct dataset *ds = NULL;
     struct dl_error err = {0};

@@ -34,6 +34,7 @@ static struct dataset *open_shards(uint64_t shuffle, bool divide)
                                 .files = &file,
                                 .n_files = 1,
                                 .decode = true,
+                                .image = {.transform = TRANSFORM_NONE, .layout = LAYOUT_HWC},
                                 .shuffle = shuffle,
                                 .divide = divide};
     struct dataset *ds = NULL;
@@ -350,7 +351,11 @@ static void test_errors_in_place(void **state)
     static const char *const says[] = {
         "not an integer", "its header at byte 1024 has a wrong checksum", "no such file"};
     struct spec_file files[4];
-    struct spec_dataset spec = {.kind = DATASET_TAR, .files = files, .n_files = 4, .decode = true};
+    struct spec_dataset spec = {.kind = DATASET_TAR,
+                                .files = files,
+                                .n_files = 4,
+                                .decode = true,
+                                .image = {.transform = TRANSFORM_NONE, .layout = LAYOUT_HWC}};
     struct replica_params params = replica(0, 0, 1, 0, 1);
     struct arena arena = {0};
     struct sample sample = {.arena = &arena};

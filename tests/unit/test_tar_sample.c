@@ -5,8 +5,8 @@
 
 #include <errno.h>
 
-static const struct spec_image no_image = {.transform = TRANSFORM_NONE};
-static const struct tar_options decoded = {.decode = true, .image = &no_image};
+static const struct spec_image no_image = {.transform = TRANSFORM_NONE, .layout = LAYOUT_HWC};
+static struct tar_options decoded = {.decode = true, .image = &no_image};
 static const struct tar_options raw = {.image = &no_image};
 static const struct tar_randomness no_randomness;
 
@@ -174,6 +174,19 @@ static void test_groups(void **state)
     }
 }
 
+static int make_decoder(void **state)
+{
+    (void)state;
+    return image_decoder_new(&decoded.decoder, NULL);
+}
+
+static int free_decoder(void **state)
+{
+    (void)state;
+    decoded.decoder = image_decoder_free(decoded.decoder);
+    return 0;
+}
+
 static void test_fields(void **state)
 {
     static const struct {
@@ -198,7 +211,7 @@ static void test_fields(void **state)
         {"a.text", "", "text:\"\"", NULL},
         {"a.txt", "\xFF", NULL, "its member a.txt at byte 0 is not UTF-8; write it so"},
         {"a.bin", "\xFF", "bin:<\xFF>", NULL},
-        {"a.jpg", "x", NULL, "its member a.jpg at byte 0 is an image"},
+        {"a.jpg", "x", NULL, "its member a.jpg at byte 0 is an image that cannot be read: it "},
         {"a.jpg.bin", "x", "jpg.bin:<x>", NULL},
         {"a.json", "3", "json:3", NULL},
         {"a.json", "-2.5e1", "json:-25f", NULL},
@@ -355,8 +368,12 @@ static void test_damage(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_groups),     cmocka_unit_test(test_fields), cmocka_unit_test(test_npy),
-    cmocka_unit_test(test_duplicates), cmocka_unit_test(test_limits), cmocka_unit_test(test_damage),
+    cmocka_unit_test(test_groups),
+    cmocka_unit_test_setup_teardown(test_fields, make_decoder, free_decoder),
+    cmocka_unit_test(test_npy),
+    cmocka_unit_test(test_duplicates),
+    cmocka_unit_test(test_limits),
+    cmocka_unit_test(test_damage),
 };
 
 TEST_MAIN(tests)
