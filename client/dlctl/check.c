@@ -29,7 +29,6 @@ _Static_assert((int)TREE_TENSOR == (int)DL_NODE_TENSOR && (int)TREE_DICT == (int
 struct check {
     const struct options *o;
     struct dl_spec spec;        /* owned */
-    struct data_env env;        /* anywhere; borrows */
     struct local *local;        /* owned */
     struct local_pass **passes; /* owned; of the current epoch, one for each rank asked for */
     uint64_t n_passes;
@@ -69,11 +68,6 @@ static int map_slot(struct check *c, uint64_t bytes, struct dl_error *err)
     return 0;
 }
 
-/* It is the user's own process, so that nothing is kept from it. */
-static char root_dir[] = "/";
-static char *everywhere[] = {root_dir};
-static const struct data_env anywhere = {.plugins = everywhere, .n_plugins = 1};
-
 static int check_init(struct check *c, struct dl_error *err)
 {
     bool drawn;
@@ -81,7 +75,7 @@ static int check_init(struct check *c, struct dl_error *err)
 
     r = offline_spec(c->o, &c->spec, &drawn, err);
     if (r == 0)
-        r = local_new(&c->spec, &c->env, &c->local, err);
+        r = local_new(&c->spec, &offline_env, &c->local, err);
     if (r == 0)
         r = map_slot(c, local_slot_bytes(c->local), err);
     if (r < 0)

@@ -7,8 +7,12 @@
 
 #include "client/dlctl/options.h"
 
+struct data_env;
 struct dl_spec;
 struct plan;
+
+/* It is the user's own process, so that nothing is kept from it: data and plug-ins anywhere. */
+extern const struct data_env offline_env;
 
 /*
  * Reads and checks the spec file o->operand; relative paths in it start from its directory. A

@@ -80,6 +80,10 @@ static int parse_spec(const char *path, struct dl_spec *ret, struct dl_error *er
     return r < 0 ? r : spec_from_value(&value, base, ret, err);
 }
 
+static char root_dir[] = "/";
+static char *everywhere[] = {root_dir};
+const struct data_env offline_env = {.plugins = everywhere, .n_plugins = 1};
+
 int offline_spec(const struct options *o, struct dl_spec *ret, bool *ret_drawn,
                  struct dl_error *err)
 {
@@ -236,7 +240,6 @@ static int write_steps(const struct options *o, struct plan *plan, uint64_t batc
 static int dataset_length(const struct options *o, const struct dl_spec *spec, uint64_t *ret,
                           struct dl_error *err)
 {
-    const struct data_env anywhere = {0};
     struct dataset *ds = NULL;
     int r;
 
@@ -244,7 +247,7 @@ static int dataset_length(const struct options *o, const struct dl_spec *spec, u
         *ret = o->has_length ? o->length : spec->dataset.length;
         return 0;
     }
-    r = dataset_open(&spec->dataset, &anywhere, &ds, err);
+    r = dataset_open(&spec->dataset, &offline_env, &ds, err);
     if (r < 0)
         return r;
     if (dataset_is_iterable(ds))

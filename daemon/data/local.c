@@ -62,7 +62,7 @@ static int add_fetcher(struct local *local, const struct data_env *env, uint32_t
 
     *own = *env;
     own->worker = local->n;
-    own->workers = workers;
+    own->workers = local->spec->workers; /* 0: no worker, and no worker's init */
     own->seed = dataset_replica_seed(local->spec->seed, UINT64_MAX, 0, workers, local->n);
     int r = fetcher_new(local->spec, own, &local->fetchers[local->n], err);
     if (r == 0)

@@ -411,7 +411,7 @@ static void test_real_dictionary(void **state)
 
     if (access(path, R_OK) != 0) {
         print_message("# skipped: no %s (Debian: dict-gcide)\n", path);
-        skip();
+        return;
     }
     compare_file(path);
 }
@@ -425,7 +425,7 @@ static void test_real_documents(void **state)
     for (size_t i = 0; i < ARRAY_SIZE(packed); i++) {
         if (access(packed[i], R_OK) != 0) {
             print_message("# skipped: no %s (Debian: linux-doc)\n", packed[i]);
-            skip();
+            continue;
         }
         _cleanup_free_ char *text = malloc(room);
         gzFile gz = gzopen(packed[i], "rb");
