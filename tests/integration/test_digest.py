@@ -1,6 +1,7 @@
 """The same batches whoever loads them: the digest of `dlctl run` is that of `dlctl check`, which
-needs neither daemon nor workers, for every kind of dataset, sampler and batch; with any number of
-workers, any prefetch and credits, and with workers killed while it runs.
+needs neither daemon nor workers, for every kind of dataset, sampler, batch and collate; with any
+number of workers, any prefetch and credits, and with workers killed while it runs. Iterable datasets
+are divided among workers, so that each number of workers has its own digest.
 
 A new kind of dataset is one line in DATASETS. A kind of proto/spec.def that has none is a failure.
 """
@@ -15,7 +16,9 @@ import random
 import re
 import shutil
 import signal
+import shlex
 import struct
+import subprocess
 import sys
 import tempfile
 import threading
@@ -25,8 +28,10 @@ from concurrent.futures import ThreadPoolExecutor
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 from dltest import Daemon, TestCase, dlctl_json, main  # noqa: E402
 import dltest  # noqa: E402
+import media  # noqa: E402
 
-SPEC_DEF = pathlib.Path(__file__).resolve().parents[2] / "proto/spec.def"
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+SPEC_DEF = SOURCE / "proto/spec.def"
 FASHION = pathlib.Path("/usr/share/datasets/fashion-mnist")
 ROWS = 61  # prime: divides into neither batches nor ranks
 
@@ -113,10 +118,43 @@ def fashion(*names):
     return {name: str(FASHION / f"t10k-{file}.gz") for name, file in names}
 
 
-# ---- the tables ---------------------------------------------------------------------------------
+def shards(case, prefix):
+    """Eight shards of unequal length, ROWS samples together; the ranks and workers share them."""
+    first = 0
+    for i in range(8):
+        count = ROWS - first if i == 7 else 4 + i
+        media.shard(case.path(f"{prefix}-{i}.tar"), first, count)
+        first += count
+    return case.path(f"{prefix}-{{0..7}}.tar")
 
-# Kinds that the spec knows and nothing opens yet.
-NOT_YET = {"chain", "text", "imagefolder", "tar", "plugin", "client"}
+
+def folder(case, name):
+    media.pictures(pathlib.Path(case.path(name)), ROWS)
+    return case.path(name)
+
+
+def lines(case, name):
+    return write(case, name, "\n".join(media.words(name, ROWS)).encode())
+
+
+def ranges(**keys):
+    return {"kind": "range", "length": 2 * ROWS, "iterable": True, **keys}
+
+
+def plugin(case, name, text):
+    """An example plug-in, compiled where the daemons may load it from, and the file it reads."""
+    library = case.plugins / f"{name}.so"
+    if not library.exists():
+        flags = subprocess.run(["pkg-config", "--cflags", "--libs", "jansson"], check=True,
+                               stdout=subprocess.PIPE, text=True).stdout.split()
+        subprocess.run([*shlex.split(os.environ.get("CC", "cc")), "-shared", "-fPIC", "-O1",
+                        f"-I{SOURCE / 'daemon/data'}", str(SOURCE / f"daemon/examples/{name}.c"),
+                        "-o", str(library), *flags], check=True)
+        library.chmod(0o755)
+    return {"path": str(library), "config": {"path": write(case, f"{name}.txt", text.encode())}}
+
+
+# ---- the tables ---------------------------------------------------------------------------------
 
 # Name of the case, kind of dataset, its keys. Files are made in the case's directory, each line's
 # under names of its own.
@@ -150,9 +188,36 @@ DATASETS = [
     ("split_in_lengths", "split", lambda case: split(
         {"kind": "concat", "datasets": [pictures(case, "cut1"), pictures(case, "cut2")]},
         [122 - ROWS, ROWS], 1)),
+    ("range_iterable", "range", lambda case: {"length": 2 * ROWS, "iterable": True}),
+    ("range_iterable_whole", "range", lambda case: {"length": 21, "iterable": True,
+                                                    "divide": False}),
+    ("chain_of_ranges", "chain", lambda case: {"datasets": [
+        ranges(), {"kind": "range", "length": 7, "iterable": True, "divide": False}, ranges()]}),
+    ("text_lines", "text", lambda case: {"paths": [lines(case, "a.txt")]}),
+    ("tar_of_bytes", "tar", lambda case: {"shards": shards(case, "bytes"), "decode": False}),
+    ("tar_decoded_and_shuffled", "tar", lambda case: {
+        "shards": shards(case, "decoded"), "shuffle": 10, "size": 12, "transform": "random_crop",
+        "flip": 0.5}),
+    ("imagefolder_random_crop", "imagefolder", lambda case: {
+        "root": folder(case, "crops"), "size": [14, 12], "transform": "random_crop", "flip": 0.5}),
+    ("imagefolder_center_chw", "imagefolder", lambda case: {
+        "root": folder(case, "centers"), "size": 12, "transform": "center_crop", "layout": "chw"}),
+    ("plugin_csv", "plugin", lambda case: plugin(case, "csv", media.csv(ROWS))),
+    ("plugin_fasta", "plugin", lambda case: plugin(case, "fasta", media.fasta("f", 3 * ROWS))),
     ("split_in_fractions", "split", lambda case: split({"kind": "range", "length": 2 * ROWS},
                                                        [0.5, 0.5], 0)),
 ]
+
+# What each is collated by, where that is not the default: samples that vary need it.
+COLLATES = {
+    "tokens_of_npy": {"kind": "none"},
+    "tar_of_bytes": {"kind": "none"},
+    "tar_decoded_and_shuffled": {"kind": "none"},
+    "plugin_fasta": {"kind": "pad", "value": 9, "multiple_of": 8, "side": "left"},
+    "imagefolder_center_chw": {"kind": "pad", "fields": ["image"]},
+}
+ITERABLE = {"range_iterable", "range_iterable_whole", "chain_of_ranges", "tar_of_bytes",
+            "tar_decoded_and_shuffled", "plugin_fasta"}
 
 SAMPLERS = [
     ("sequential", {"kind": "sequential"}),
@@ -208,7 +273,9 @@ def specs_of(name):
     kinds = [kind for _, kind, _ in DATASETS]
     at = [one for one, _, _ in DATASETS].index(name)
     pairs = itertools.product(SAMPLERS, BATCHES)
-    if at > kinds.index(kinds[at]):
+    if name in ITERABLE:
+        pairs = itertools.product([("as_it_comes", {"kind": "sequential"})], BATCHES)
+    elif at > kinds.index(kinds[at]):
         pairs = zip(SAMPLERS, BATCHES[at % 3:] + BATCHES[:at % 3])
     if name == MORE_FOR:
         pairs = [*pairs, *zip(MORE_SAMPLERS, itertools.cycle(BATCHES))]
@@ -224,19 +291,22 @@ class DigestCase(TestCase):
     @classmethod
     def setUpClass(cls):
         cls.daemons = {}
+        cls.plugins = pathlib.Path(tempfile.mkdtemp(prefix="dltest-plugins-")).resolve()
+        cls.addClassCleanup(shutil.rmtree, cls.plugins, ignore_errors=True)
         for name in cls.used:
             directory = tempfile.mkdtemp(prefix="dltest-")
             cls.addClassCleanup(shutil.rmtree, directory, ignore_errors=True)
-            config = {"linger": "0s", "limits": {"workers": 1000, "loaders": 1000}}
+            config = {"linger": "0s", "limits": {"workers": 1000, "loaders": 1000},
+                      "plugins": [str(cls.plugins)]}
             if PLANS[name]:
                 config["worker"] = os.path.join(directory, PLANS[name])
                 os.symlink(dltest.BAD_WORKER, config["worker"])
             cls.daemons[name] = Daemon(directory, config)
             cls.addClassCleanup(cls.daemons[name].stop)
 
-    def write_spec(self, name, kind, keys, sampler, batch, workers):
+    def write_spec(self, name, kind, keys, sampler, batch, workers, collate=None):
         return self.spec(name, name=name, seed=77, dataset={"kind": kind, **keys}, sampler=sampler,
-                         batch=batch, workers={"retries": 100, **workers})
+                         batch=batch, collate=collate or {}, workers={"retries": 100, **workers})
 
     def load(self, daemon, spec, *args):
         return dlctl_json("run", spec, "--digest", *args, daemon=self.daemons[daemon])
@@ -255,13 +325,27 @@ class Digest(DigestCase):
 
     def check_run(self, daemon, spec, options, args, expected):
         """Loads one spec in one way."""
-        name, kind, keys, sampler, batch = spec
+        name, kind, keys, sampler, batch, collate = spec
         workers, credits = options
         name += f"-{daemon}-{workers['count']}"
-        spec = self.write_spec(name, kind, keys, sampler, batch, workers)
+        spec = self.write_spec(name, kind, keys, sampler, batch, workers, collate)
         self.assert_equal_digests(
             self.load(daemon, spec, "--credits", str(credits), *args), expected)
         self.assertEqual(self.deaths(daemon, name) > 0, daemon == "deadly")
+
+    def expect(self, name, spec, args):
+        """What `check` says, for each number of workers."""
+        prefix, kind, keys, sampler, batch, collate = spec
+        found = {}
+        for workers, _ in WORKERS:
+            count = workers["count"]
+            if found and name not in ITERABLE:
+                found[count] = next(iter(found.values()))
+                continue
+            path = self.write_spec(f"{prefix}-check-{count}", kind, keys, sampler, batch,
+                                   {"count": count}, collate)
+            found[count] = dlctl_json("check", path, "--digest", *args)
+        return found
 
     def check_dataset(self, name, kind, make):
         keys = make(self)
@@ -270,15 +354,16 @@ class Digest(DigestCase):
         runs = []
         with ThreadPoolExecutor(4) as threads:
             for i, (prefix, sampler, batch) in enumerate(specs_of(name)):
-                spec = (prefix, kind, keys, sampler, batch)
-                expected = dlctl_json("check", self.write_spec(*spec, {}), "--digest", *args)
-                digests.add(expected["digest"])
-                self.assertGreaterEqual(expected["batches"], LEAST_TASKS)
+                spec = (prefix, kind, keys, sampler, batch, COLLATES.get(name))
+                expected = self.expect(name, spec, args)
+                digests.add(expected[2]["digest"])
+                self.assertGreaterEqual(expected[2]["batches"], LEAST_TASKS)
                 # The deadly daemon has one number of workers after the other.
                 ways = [("calm", workers) for workers in WORKERS]
                 ways.append(("deadly", WORKERS[(i + i // 3) % 3]))
                 runs += [(prefix, way, threads.submit(self.check_run, way[0], spec, way[1], args,
-                                                      expected)) for way in ways]
+                                                      expected[way[1][0]["count"]]))
+                         for way in ways]
             for prefix, way, run in runs:
                 with self.subTest(spec=prefix, way=way):
                     run.result()
@@ -317,7 +402,9 @@ class Killed(DigestCase):
                         os.kill(victim["pid"], signal.SIGKILL)
 
     def check_dataset(self, name, kind, keys):
-        spec = self.write_spec(name, kind, keys, {"kind": "random"}, {"size": 4}, {"count": 3})
+        sampler = {} if name in ITERABLE else {"kind": "random"}
+        spec = self.write_spec(name, kind, keys, sampler, {"size": 4}, {"count": 3},
+                               COLLATES.get(name))
         args = [*ALL_RANKS, "--batches", "6"]
         epoch = 0
         while epoch < 20 and not self.deaths("slow", name):  # until it was hit
@@ -354,7 +441,7 @@ class Completeness(TestCase):
         pattern = rf'^CHOICE\("{section}", "{key}", "(\w+)", {prefix}_\w+\)$'
         found = re.findall(pattern, SPEC_DEF.read_text(), re.MULTILINE)
         self.assertTrue(found, f"no {section}.{key} in {SPEC_DEF}")
-        return set(found) - NOT_YET
+        return set(found)
 
     def test_every_kind_of_dataset_has_a_line(self):
         have = {kind for _, kind, _ in DATASETS}
@@ -364,8 +451,18 @@ class Completeness(TestCase):
         samplers = [sampler for _, sampler in SAMPLERS + MORE_SAMPLERS]
         kinds = {sampler["kind"] for sampler in samplers}
         orders = {sampler["order"] for sampler in samplers if "order" in sampler}
-        self.assertEqual(kinds, self.known("sampler", "kind", "SAMPLER"))
+        # Nobody but the client knows the order of `client`: test_feed has it.
+        self.assertEqual(kinds | {"client"}, self.known("sampler", "kind", "SAMPLER"))
         self.assertEqual(orders, self.known("sampler", "order", "ORDER"))
+
+    def test_every_collate_has_a_line(self):
+        # A plug-in's is test_plugins'.
+        kinds = {collate["kind"] for collate in COLLATES.values()} | {"default", "plugin"}
+        self.assertEqual(kinds, self.known("collate", "kind", "COLLATE"))
+
+    def test_lines_of_the_tables_go_together(self):
+        names = {name for name, _, _ in DATASETS}
+        self.assertEqual((ITERABLE | set(COLLATES)) - names, set())
 
     def test_the_digest_sees_every_byte(self):
         path = self.rows("rows.npy", 40, 16)
