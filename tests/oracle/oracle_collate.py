@@ -3,35 +3,19 @@ numbers, tensors, strings and bytes in dicts, lists and tuples. What PyTorch ref
 
 Usage: oracle_collate.py COLLATE_PRINT [--seed N] [--cases N]
 
-Runs with the interpreter that runs it and, if DLOADER_TORCH_PYTHONS is set, with each interpreter
-in that colon-separated list, too. Exits with 77 if there is no torch to compare with.
-
 Numbers and tensors of several dtypes in one place are left out: PyTorch promotes some of them, and
 collate refuses all.
 """
 
-import argparse
 import json
-import os
 import random
-import subprocess
-import sys
 
-SKIPPED = 77
+import oracle
+
 DTYPES = ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32",
           "float64", "complex64", "complex128"]
 ELEMENT = {"bool": 1, "uint8": 1, "int8": 1, "int16": 2, "float16": 2, "bfloat16": 2, "int32": 4,
            "float32": 4, "int64": 8, "float64": 8, "complex64": 8, "complex128": 16}
-
-
-def parse_arguments():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("collate_print")
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(32),
-                        help="of the random cases, to repeat a run")
-    parser.add_argument("--cases", type=int, default=1500)
-    parser.add_argument("--this-one", action="store_true", help="leave DLOADER_TORCH_PYTHONS alone")
-    return parser.parse_args()
 
 
 class Drawer:
@@ -172,12 +156,7 @@ def expected_of(torch, unbatched, samples):
 def compare(arguments, torch):
     drawer = Drawer(random.Random(arguments.seed), torch)
     cases = [drawer.case() for _ in range(arguments.cases)]
-    result = subprocess.run([arguments.collate_print],
-                            input="".join(case[2] + "\n" for case in cases),
-                            stdout=subprocess.PIPE, universal_newlines=True, check=True)
-    lines = result.stdout.split("\n")[:-1]
-    if len(lines) != len(cases):
-        sys.exit("%d cases, %d answers" % (len(cases), len(lines)))
+    lines = oracle.answers(arguments, [text for _, _, text in cases])
     refused = 0
     for (unbatched, samples, text), line in zip(cases, lines):
         expected, got = expected_of(torch, unbatched, samples), json.loads(line, object_pairs_hook=Pairs)
@@ -185,35 +164,9 @@ def compare(arguments, torch):
         got = None if is_refused else plain_ours(got)
         refused += is_refused
         if got != expected:
-            sys.exit("seed %d: %s\n  torch %s: %r\n  ours: %s"
-                     % (arguments.seed, text, torch.__version__, expected, line))
-    print("torch %s: %d batches equal, %d of them refused (--seed %d)"
-          % (torch.__version__, len(cases), refused, arguments.seed), flush=True)
-
-
-def compare_elsewhere(arguments, interpreters):
-    for python in interpreters:
-        status = subprocess.call(
-            [python, os.path.abspath(__file__), arguments.collate_print, "--this-one",
-             "--seed", str(arguments.seed), "--cases", str(arguments.cases)])
-        if status != 0:
-            sys.exit("%s, of DLOADER_TORCH_PYTHONS: exit status %d" % (python, status))
-
-
-def main():
-    arguments = parse_arguments()
-    others = [] if arguments.this_one else [
-        python for python in os.environ.get("DLOADER_TORCH_PYTHONS", "").split(":") if python]
-    try:
-        import torch
-    except ImportError as error:
-        if not others:
-            print("skipped: %s cannot import torch: %s" % (sys.executable, error))
-            sys.exit(SKIPPED)
-    else:
-        compare(arguments, torch)
-    compare_elsewhere(arguments, others)
+            oracle.differ(arguments, torch, text, expected, line)
+    oracle.report(arguments, torch, "%d batches, %d of them refused," % (len(cases), refused))
 
 
 if __name__ == "__main__":
-    main()
+    oracle.main(compare, cases=1500)

@@ -2,30 +2,13 @@
 Subset, in each other, sample by sample.
 
 Usage: oracle_datasets.py DATASET_PRINT [--seed N] [--cases N]
-
-Runs with the interpreter that runs it and, if DLOADER_TORCH_PYTHONS is set, with each interpreter
-in that colon-separated list, too. Exits with 77 if there is no torch to compare with.
 """
 
-import argparse
 import json
-import os
 import random
-import subprocess
-import sys
 import warnings
 
-SKIPPED = 77
-
-
-def parse_arguments():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("dataset_print")
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(32),
-                        help="of the random cases, to repeat a run")
-    parser.add_argument("--cases", type=int, default=400)
-    parser.add_argument("--this-one", action="store_true", help="leave DLOADER_TORCH_PYTHONS alone")
-    return parser.parse_args()
+import oracle
 
 
 def draw_seed(rng):
@@ -98,46 +81,15 @@ def compare(arguments, torch):
     rng = random.Random(arguments.seed)
     builder = Builder(rng, data, torch)
     cases = [builder.draw(rng.randint(1, 3)) for _ in range(arguments.cases)]
-    request = "".join(json.dumps({"dataset": spec}) + "\n" for _, spec in cases)
-    result = subprocess.run([arguments.dataset_print], input=request, stdout=subprocess.PIPE,
-                            universal_newlines=True, check=True)
-    lines = result.stdout.split("\n")[:-1]
-    if len(lines) != len(cases):
-        sys.exit("%d cases, %d answers" % (len(cases), len(lines)))
+    lines = oracle.answers(arguments, [json.dumps({"dataset": spec}) for _, spec in cases])
     samples = 0
     for (real, spec), line in zip(cases, lines):
         expected, got = [real[i] for i in range(len(real))], list(map(int, line.split()))
         if got != expected:
-            sys.exit("seed %d: %s\n  torch %s: %r\n  ours: %r"
-                     % (arguments.seed, json.dumps(spec), torch.__version__, expected, got))
+            oracle.differ(arguments, torch, json.dumps(spec), expected, got)
         samples += len(expected)
-    print("torch %s: %d datasets, %d samples equal (--seed %d)"
-          % (torch.__version__, len(cases), samples, arguments.seed), flush=True)
-
-
-def compare_elsewhere(arguments, interpreters):
-    for python in interpreters:
-        status = subprocess.call(
-            [python, os.path.abspath(__file__), arguments.dataset_print, "--this-one",
-             "--seed", str(arguments.seed), "--cases", str(arguments.cases)])
-        if status != 0:
-            sys.exit("%s, of DLOADER_TORCH_PYTHONS: exit status %d" % (python, status))
-
-
-def main():
-    arguments = parse_arguments()
-    others = [] if arguments.this_one else [
-        python for python in os.environ.get("DLOADER_TORCH_PYTHONS", "").split(":") if python]
-    try:
-        import torch
-    except ImportError as error:
-        if not others:
-            print("skipped: %s cannot import torch: %s" % (sys.executable, error))
-            sys.exit(SKIPPED)
-    else:
-        compare(arguments, torch)
-    compare_elsewhere(arguments, others)
+    oracle.report(arguments, torch, "%d datasets, %d samples" % (len(cases), samples))
 
 
 if __name__ == "__main__":
-    main()
+    oracle.main(compare, cases=400)

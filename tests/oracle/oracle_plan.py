@@ -1,28 +1,11 @@
 """Compares the plan with the samplers of a real PyTorch, index by index.
 
 Usage: oracle_plan.py PLAN_PRINT [--seed N] [--cases N]
-
-Runs with the interpreter that runs it and, if DLOADER_TORCH_PYTHONS is set, with each interpreter
-in that colon-separated list, too. Exits with 77 if there is no torch to compare with.
 """
 
-import argparse
-import os
 import random
-import subprocess
-import sys
 
-SKIPPED = 77
-
-
-def parse_arguments():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("plan_print")
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(32),
-                        help="of the random cases, to repeat a run")
-    parser.add_argument("--cases", type=int, default=400)
-    parser.add_argument("--this-one", action="store_true", help="leave DLOADER_TORCH_PYTHONS alone")
-    return parser.parse_args()
+import oracle
 
 
 def draw_length(rng):
@@ -86,7 +69,7 @@ def request_line(case):
     """The daemon's numbers are unsigned: a negative seed is meant modulo 2^64, as torch has it."""
     listed = {"subset": "indices", "indices": "indices", "weighted": "weights"}
     return ("{order} {length} {seed64} {epoch} {world} {batch_size} {drop} {pad} {rank} "
-            "{num_samples} {replacement} {listed} {numbers}\n").format(
+            "{num_samples} {replacement} {listed} {numbers}").format(
         seed64=case["seed"] % 2**64, drop=int(case["drop_last"]), pad=int(case["even"]),
         replacement=int(case["kind"] in ("replacement", "weighted")),
         listed=listed.get(case["kind"], "all"), numbers=" ".join(map(repr, case["list"])), **case)
@@ -139,45 +122,15 @@ def compare(arguments, torch):
     import torch.utils.data as data
     rng = random.Random(arguments.seed)
     cases = [draw_case(rng) for _ in range(arguments.cases)]
-    result = subprocess.run([arguments.plan_print], input="".join(map(request_line, cases)),
-                            stdout=subprocess.PIPE, universal_newlines=True, check=True)
-    lines = result.stdout.split("\n")[:-1]
-    if len(lines) != len(cases):
-        sys.exit("%d cases, %d answers" % (len(cases), len(lines)))
+    lines = oracle.answers(arguments, list(map(request_line, cases)))
     indices = 0
     for case, line in zip(cases, lines):
         expected, got = torch_steps(case, data), plan_steps(line)
         if got != expected:
-            sys.exit("seed %d: %r\n  torch %s: %r\n  plan: %r"
-                     % (arguments.seed, case, torch.__version__, expected, got))
+            oracle.differ(arguments, torch, case, expected, got)
         indices += sum(map(len, expected))
-    print("torch %s: %d cases, %d indices equal (--seed %d)"
-          % (torch.__version__, len(cases), indices, arguments.seed), flush=True)
-
-
-def compare_elsewhere(arguments, interpreters):
-    for python in interpreters:
-        status = subprocess.call(
-            [python, os.path.abspath(__file__), arguments.plan_print, "--this-one",
-             "--seed", str(arguments.seed), "--cases", str(arguments.cases)])
-        if status != 0:
-            sys.exit("%s, of DLOADER_TORCH_PYTHONS: exit status %d" % (python, status))
-
-
-def main():
-    arguments = parse_arguments()
-    others = [] if arguments.this_one else [
-        python for python in os.environ.get("DLOADER_TORCH_PYTHONS", "").split(":") if python]
-    try:
-        import torch
-    except ImportError as error:
-        if not others:
-            print("skipped: %s cannot import torch: %s" % (sys.executable, error))
-            sys.exit(SKIPPED)
-    else:
-        compare(arguments, torch)
-    compare_elsewhere(arguments, others)
+    oracle.report(arguments, torch, "%d cases, %d indices" % (len(cases), indices))
 
 
 if __name__ == "__main__":
-    main()
+    oracle.main(compare, cases=400)
