@@ -27,6 +27,7 @@ PATIENCE = 60.0
 
 HELLO, OPEN, START, RELEASE, PIN, STOP, CLOSE, QUERY, CONTROL = range(1, 10)
 WELCOME, OPENED, STARTED, SEGMENT, RETIRE, DELIVER, FINISHED, FAULT, ERROR, INFO = range(32, 42)
+WARNING = 42
 
 
 # ---- msgpack, as much as the protocol needs ----------------------------------------------------
@@ -148,7 +149,8 @@ class RawClient:
         self.fds = []
         self.segments = {}
         self.requests = 0
-        self.held = []  # messages that came while another was waited for
+        self.held = []
+        self.warnings = []  # messages that came while another was waited for
         if hello:
             self.send(HELLO, 1, "dltest")
             assert self.recv()[0] == WELCOME
@@ -203,8 +205,8 @@ class RawClient:
             self.buffer += data
 
     def recv_number(self, *numbers):
-        """The next message with one of these numbers. SEGMENT and RETIRE are passed over; what
-        streams bring while an answer is waited for is kept for later.
+        """The next message with one of these numbers. SEGMENT and RETIRE are passed over, the texts
+        of warnings kept; what streams bring while an answer is waited for is kept for later.
         """
         for i, message in enumerate(self.held):
             if message[0] in numbers:
@@ -215,6 +217,8 @@ class RawClient:
                 return message
             if message[0] in (DELIVER, FINISHED, FAULT):
                 self.held.append(message)
+            elif message[0] == WARNING:
+                self.warnings.append(message[2])
             elif message[0] not in (SEGMENT, RETIRE):
                 raise AssertionError(f"unexpected {message}, wanted {numbers}")
 
