@@ -31,6 +31,12 @@ static void plugin_freep(struct plugin **p)
     *p = plugin_free(*p);
 }
 
+/* Some codes mean to the loader that nothing is wrong; no plug-in can say that. */
+static int error_code(int code)
+{
+    return code > ERRNO_MAX || code == EAGAIN || code == ENOBUFS || code == ENODATA ? EIO : code;
+}
+
 /*
  * What a function of the plug-in returned: 0 where that is fine, else an error in the best words
  * there are: its own, those of the sample that broke, or ours. `what` begins the message.
@@ -38,19 +44,20 @@ static void plugin_freep(struct plugin **p)
 static int judge(struct plugin *p, int r, const struct dl_error *why, const char *what,
                  struct dl_error *err)
 {
-    int code = r < -ERRNO_MAX ? EIO : -r;
-
     if (r == 0)
         return 0;
     if (r > 0)
         return dl_error_set(err, EPROTO, p->path,
                             "%s: it returned %d, which is neither 0 nor a negative errno", what, r);
     if (p->said.code)
-        return dl_error_set(err, p->said.code, p->path, "%s: %s", what, p->said.message);
+        return dl_error_set(err, error_code(p->said.code), p->path, "%s: %s", what,
+                            p->said.message);
     if (why && why->code)
         return dl_error_set(err, why->code, p->path, "%s: %s", what, why->message);
-    return dl_error_set(err, code, p->path, "%s: it failed with %d (%s) and does not say why", what,
-                        r, strerror(code));
+    /* INT_MIN has no opposite. */
+    int code = r < -ERRNO_MAX ? EIO : -r;
+    return dl_error_set(err, error_code(code), p->path,
+                        "%s: it failed with %d (%s) and does not say why", what, r, strerror(code));
 }
 
 /* As judge(), for a function that builds a sample. */

@@ -149,6 +149,10 @@ static int say(struct bad *bad, struct dl_plugin_sample *s)
         return h->fail(h, EINVAL, "%s", words);
     if (is(bad, "says nothing"))
         return h->fail(h, EINVAL, NULL);
+    if (is(bad, "says ENOBUFS"))
+        return h->fail(h, ENOBUFS, "no room");
+    if (is(bad, "is silent with ENODATA"))
+        return -ENODATA;
     if (is(bad, "silent"))
         return -EIO;
     if (is(bad, "positive"))

@@ -173,6 +173,8 @@ static const struct {
     {"says one, returns another", ENOENT, "gone"},
     {"says nothing", EINVAL, "it failed in words that cannot be formatted"},
     {"silent", EIO, "it failed with -5 (Input/output error) and does not say why"},
+    {"says ENOBUFS", EIO, "no room"},
+    {"is silent with ENODATA", EIO, "it failed with -61 (No data available) and does not say why"},
     {"positive", EPROTO, "it returned 7, which is neither 0 nor a negative errno"},
     {"an end", EPROTO, "it returned 1, which is neither 0 nor a negative errno"},
     {"absurd", EIO, "it failed with -2147483648 (Input/output error) and does not say why"},
