@@ -49,7 +49,7 @@ struct batch_layout {
  * must stay as they are until it is written. Allocates only while batches grow. Returns 0, or a
  * negative errno with `err` and *ret_bad = position of the sample at fault: -EINVAL (they do not go
  * together), -E2BIG (too many nodes, or too deep), -EFBIG (beyond any segment), -ENOMEM, or that of
- * sample_check().
+ * sample_check(). *ret_bad is SIZE_MAX when it is none's: a plug-in refuses the batch.
  */
 int _nodiscard_ collate_measure(struct collate *collate, const struct sample *samples,
                                 const uint64_t *numbers, size_t n, uint64_t begin,

@@ -191,7 +191,7 @@ static int bad_get(void *handle, uint64_t index, struct dl_plugin_sample *s,
     }
     if (is(bad, "maps nothing"))
         return bad->host->map(bad->host, NULL, NULL, NULL);
-    if (is(bad, ""))
+    if (is(bad, "") || strncmp(bad->mode, "rows ", 5) == 0)
         return build_good(bad, index, s, rng);
     int r = build_shape(bad, s);
     return r > 0 ? say(bad, s) : r;
@@ -242,6 +242,10 @@ static int bad_length(void *handle, uint64_t *ret)
         return bad->host->fail(bad->host, EIO, "the index is broken");
     if (is(bad, "length 1"))
         return 1;
+    if (strncmp(bad->mode, "rows ", 5) == 0) {
+        *ret = strtoull(bad->mode + 5, NULL, 10);
+        return 0;
+    }
     *ret = is(bad, "length 2^63")      ? 1ull << 63
            : is(bad, "length unknown") ? DL_PLUGIN_LENGTH_UNKNOWN
                                        : LENGTH;

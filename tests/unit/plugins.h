@@ -70,4 +70,69 @@ static inline struct dataset *must_open(const char *table, const char *mode,
     return ds;
 }
 
+/* ---- reading samples ------------------------------------------------------------------------ */
+
+/* A sample and its arena, emptied by the next use. */
+struct taken {
+    struct arena arena;
+    struct sample sample;
+};
+
+static inline struct sample *empty(struct taken *taken)
+{
+    sample_clear(&taken->sample);
+    arena_clear(&taken->arena);
+    taken->sample.arena = &taken->arena;
+    return &taken->sample;
+}
+
+static inline void taken_deinit(struct taken *taken)
+{
+    sample_deinit(&taken->sample);
+    arena_deinit(&taken->arena);
+}
+
+/* The node below the root with this key. */
+static inline uint32_t find(const struct sample *sample, const char *key)
+{
+    const struct tree *tree = &sample->tree;
+    const struct tree_node *child = tree->nodes + 1;
+
+    for (uint32_t i = 0; i < tree->nodes[0].children; i++, child = tree_skip(child))
+        if (child->key_len == strlen(key) &&
+            memcmp(tree->keys + child->key_off, key, child->key_len) == 0)
+            return (uint32_t)(child - tree->nodes);
+    fail_msg("no %s", key);
+    return 0;
+}
+
+static inline int64_t integer(const struct sample *sample, uint32_t node)
+{
+    int64_t value;
+
+    assert_int_equal(sample->tree.nodes[node].kind, TREE_TENSOR);
+    assert_int_equal(sample->tree.nodes[node].dtype, DL_DTYPE_INT64);
+    assert_int_equal(sample->tree.nodes[node].ndim, 0);
+    memcpy(&value, sample->data[node], sizeof value);
+    return value;
+}
+
+static inline int64_t field(const struct sample *sample, const char *key)
+{
+    return integer(sample, find(sample, key));
+}
+
+static inline void assert_leaf(const struct sample *sample, const char *key, uint32_t kind,
+                               uint32_t dtype, const void *data, size_t len)
+{
+    uint32_t i = find(sample, key);
+    const struct tree_node *node = &sample->tree.nodes[i];
+
+    assert_int_equal(node->kind, kind);
+    assert_int_equal(node->dtype, dtype);
+    assert_int_equal(node->nbytes, len);
+    if (len > 0)
+        assert_memory_equal(sample->data[i], data, len);
+}
+
 #endif

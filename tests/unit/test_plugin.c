@@ -1,91 +1,9 @@
 /* Plug-ins at work: what their samples become, and what is said of those that are none. */
 #include "daemon/data/rng.h"
+#include "tests/unit/fail_alloc.h"
 #include "tests/unit/plugins.h"
 
 #include <errno.h>
-
-/* Makes the k-th allocation of our own objects fail; -1: none. */
-static int fail_in = -1;
-
-void *__real_calloc(size_t n, size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-void *__real_realloc(void *old, size_t size);
-void *__wrap_realloc(void *old, size_t size);
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-    return fail_in >= 0 && fail_in-- == 0 ? NULL : __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *old, size_t size)
-{
-    return fail_in >= 0 && fail_in-- == 0 ? NULL : __real_realloc(old, size);
-}
-
-/* ---- reading samples ------------------------------------------------------------------------ */
-
-/* A sample and its arena, emptied by the next use. */
-struct taken {
-    struct arena arena;
-    struct sample sample;
-};
-
-static struct sample *empty(struct taken *taken)
-{
-    sample_clear(&taken->sample);
-    arena_clear(&taken->arena);
-    taken->sample.arena = &taken->arena;
-    return &taken->sample;
-}
-
-static void taken_deinit(struct taken *taken)
-{
-    sample_deinit(&taken->sample);
-    arena_deinit(&taken->arena);
-}
-
-/* The node below the root with this key. */
-static uint32_t find(const struct sample *sample, const char *key)
-{
-    const struct tree *tree = &sample->tree;
-    const struct tree_node *child = tree->nodes + 1;
-
-    for (uint32_t i = 0; i < tree->nodes[0].children; i++, child = tree_skip(child))
-        if (child->key_len == strlen(key) &&
-            memcmp(tree->keys + child->key_off, key, child->key_len) == 0)
-            return (uint32_t)(child - tree->nodes);
-    fail_msg("no %s", key);
-    return 0;
-}
-
-static int64_t integer(const struct sample *sample, uint32_t node)
-{
-    int64_t value;
-
-    assert_int_equal(sample->tree.nodes[node].kind, TREE_TENSOR);
-    assert_int_equal(sample->tree.nodes[node].dtype, DL_DTYPE_INT64);
-    assert_int_equal(sample->tree.nodes[node].ndim, 0);
-    memcpy(&value, sample->data[node], sizeof value);
-    return value;
-}
-
-static int64_t field(const struct sample *sample, const char *key)
-{
-    return integer(sample, find(sample, key));
-}
-
-static void assert_leaf(const struct sample *sample, const char *key, uint32_t kind, uint32_t dtype,
-                        const void *data, size_t len)
-{
-    uint32_t i = find(sample, key);
-    const struct tree_node *node = &sample->tree.nodes[i];
-
-    assert_int_equal(node->kind, kind);
-    assert_int_equal(node->dtype, dtype);
-    assert_int_equal(node->nbytes, len);
-    if (len > 0)
-        assert_memory_equal(sample->data[i], data, len);
-}
 
 /* ---- map-style ------------------------------------------------------------------------------ */
 
@@ -539,149 +457,6 @@ static void test_init(void **state)
     dataset_close(must_open("map", "init fails", &env));
 }
 
-/* ---- collating ------------------------------------------------------------------------------ */
-
-static struct plugin_collate *must_open_collate(const char *mode, const struct data_env *env)
-{
-    struct spec_collate spec = {
-        .kind = COLLATE_PLUGIN,
-        .path = (char *)(uintptr_t)bad_plugin(),
-        .config = {.type = VALUE_STRING, .string = (char *)(uintptr_t)mode},
-    };
-    struct plugin_collate *collate = NULL;
-    struct dl_error err = {0};
-
-    assert_int_equal(setenv("PLUGIN_TABLE", "collate", 1), 0);
-    if (plugin_collate_open(&spec, env, &collate, &err) < 0)
-        fail_msg("%s: %s", err.path, err.message);
-    return collate;
-}
-
-/* {x: value, words: (bytes, string)} */
-static void make_sample(struct sample *sample, int64_t value)
-{
-    sample_begin(sample, TREE_DICT, NULL);
-    sample_int(sample, "x", value);
-    sample_begin(sample, TREE_TUPLE, "words");
-    sample_text(sample, TREE_BYTES, NULL, "\1", 1);
-    sample_text(sample, TREE_STRING, NULL, "lent", 4);
-    sample_end(sample);
-    assert_int_equal(sample_end(sample), 0);
-}
-
-enum { BATCH = 3 };
-static const uint64_t numbers[BATCH] = {40, 41, 42};
-
-struct batch {
-    struct taken samples[BATCH];
-    struct sample array[BATCH]; /* the same, side by side */
-    struct taken result;
-};
-
-static void batch_init(struct batch *batch)
-{
-    *batch = (struct batch){0};
-    for (int i = 0; i < BATCH; i++) {
-        make_sample(empty(&batch->samples[i]), i + 1);
-        batch->array[i] = batch->samples[i].sample;
-    }
-    empty(&batch->result);
-}
-
-static void batch_deinit(struct batch *batch)
-{
-    for (int i = 0; i < BATCH; i++)
-        taken_deinit(&batch->samples[i]);
-    taken_deinit(&batch->result);
-}
-
-static void test_collate(void **state)
-{
-    /* Key, kind, children, next, bytes of each node of a sample. */
-    static const struct {
-        const char *key;
-        int64_t numbers[4];
-    } nodes[] = {
-        {"-", {TREE_DICT, 2, 5, 0}},      {"x", {TREE_TENSOR, 0, 2, 8}},
-        {"words", {TREE_TUPLE, 2, 5, 0}}, {"-", {TREE_BYTES, 0, 4, 1}},
-        {"-", {TREE_STRING, 0, 5, 4}},
-    };
-    _cleanup_(batch_deinit)
-    struct batch batch;
-    struct data_env env = plugin_env();
-    struct plugin_collate *collate = must_open_collate("", &env);
-    const struct sample *result = &batch.result.sample;
-    struct dl_error err = {0};
-
-    batch_init(&batch);
-    /* More samples than the first time. */
-    assert_int_equal(plugin_collate(collate, batch.array, numbers, 1, &batch.result.sample, &err),
-                     0);
-    assert_int_equal(field(result, "sum"), 1);
-    if (plugin_collate(collate, batch.array, numbers, BATCH, empty(&batch.result), &err) < 0)
-        fail_msg("%s: %s", err.path, err.message);
-    assert_int_equal(field(result, "sum"), 6);
-    assert_leaf(result, "word", TREE_STRING, 0, "lent", 4);
-    uint32_t at = find(result, "nodes");
-    assert_int_equal(result->tree.nodes[at].children, ARRAY_SIZE(nodes));
-    for (uint32_t i = 0; i < ARRAY_SIZE(nodes); i++) {
-        uint32_t entry = at + 1 + 6 * i;
-        assert_int_equal(result->tree.nodes[entry + 1].nbytes, strlen(nodes[i].key));
-        assert_memory_equal(result->data[entry + 1], nodes[i].key, strlen(nodes[i].key));
-        for (uint32_t k = 0; k < 4; k++)
-            assert_int_equal(integer(result, entry + 2 + k), nodes[i].numbers[k]);
-    }
-    plugin_collate_close(collate);
-}
-
-static void test_collate_cannot_write_to_samples(void **state)
-{
-    _cleanup_(batch_deinit)
-    struct batch batch;
-    struct data_env env = plugin_env();
-    struct plugin_collate *collate = must_open_collate("scribbles", &env);
-    struct dl_error err = {0};
-
-    batch_init(&batch);
-    assert_int_equal(plugin_collate(collate, batch.array, numbers, 2, &batch.result.sample, &err),
-                     0);
-    assert_int_equal(integer(&batch.result.sample, 0), 2L * -EPERM);
-    assert_int_equal(batch.array[0].tree.count, 5);
-    plugin_collate_close(collate);
-
-    collate = must_open_collate("looks in vain", &env);
-    assert_int_equal(plugin_collate(collate, batch.array, numbers, 2, empty(&batch.result), &err),
-                     0);
-    assert_int_equal(integer(&batch.result.sample, 0), 9);
-    plugin_collate_close(collate);
-}
-
-static void test_faults_of_collate(void **state)
-{
-    static const struct {
-        const char *mode, *message;
-    } cases[] = {
-        {"collate fails", "collate(): 3 samples from 40 on"},
-        {"nothing", "collate(): the sample is empty: it has neither leaf nor container"},
-    };
-    struct data_env env = plugin_env();
-
-    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        struct batch batch;
-        struct plugin_collate *collate = must_open_collate(cases[i].mode, &env);
-        struct dl_error err = {0};
-
-        batch_init(&batch);
-        assert_int_equal(
-            plugin_collate(collate, batch.array, numbers, BATCH, &batch.result.sample, &err),
-            -EINVAL);
-        assert_error(&err, EINVAL, bad_plugin(), cases[i].message);
-        batch_deinit(&batch);
-        plugin_collate_close(collate);
-    }
-    assert_null(plugin_collate_close(NULL));
-}
-
 /* ---- without memory ------------------------------------------------------------------------- */
 
 /* Whichever allocation fails: an error or the sample, and no leak. */
@@ -708,53 +483,15 @@ static void test_out_of_memory(void **state)
     }
 }
 
-static void test_collate_out_of_memory(void **state)
-{
-    struct data_env env = plugin_env();
-    struct spec_collate spec = {.kind = COLLATE_PLUGIN,
-                                .path = (char *)(uintptr_t)bad_plugin(),
-                                .config = {.type = VALUE_NULL}};
-    bool done = false;
-
-    assert_int_equal(setenv("PLUGIN_TABLE", "collate", 1), 0);
-    for (int k = 0; !done; k++) {
-        struct batch batch;
-        struct plugin_collate *collate = NULL;
-        struct dl_error err = {0};
-        assert_in_range(k, 0, 100);
-        batch_init(&batch);
-        fail_in = k;
-        int r = plugin_collate_open(&spec, &env, &collate, &err);
-        if (r == 0)
-            r = plugin_collate(collate, batch.array, numbers, BATCH, &batch.result.sample, &err);
-        done = fail_in >= 0;
-        fail_in = -1;
-        assert_int_equal(r, done ? 0 : -ENOMEM);
-        plugin_collate_close(collate);
-        batch_deinit(&batch);
-    }
-}
-
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_every_sort_of_leaf),
-    cmocka_unit_test(test_beyond_the_end),
-    cmocka_unit_test(test_two_at_once),
-    cmocka_unit_test(test_faults_of_samples),
-    cmocka_unit_test(test_long_words_are_cut),
-    cmocka_unit_test(test_what_is_forgiven),
-    cmocka_unit_test(test_data_files),
-    cmocka_unit_test(test_iterate),
-    cmocka_unit_test(test_length_of_iterables),
-    cmocka_unit_test(test_skip),
-    cmocka_unit_test(test_failing_samples),
-    cmocka_unit_test(test_faults_of_iterators),
-    cmocka_unit_test(test_failing_skip),
-    cmocka_unit_test(test_init),
-    cmocka_unit_test(test_collate),
-    cmocka_unit_test(test_collate_cannot_write_to_samples),
-    cmocka_unit_test(test_faults_of_collate),
+    cmocka_unit_test(test_every_sort_of_leaf),  cmocka_unit_test(test_beyond_the_end),
+    cmocka_unit_test(test_two_at_once),         cmocka_unit_test(test_faults_of_samples),
+    cmocka_unit_test(test_long_words_are_cut),  cmocka_unit_test(test_what_is_forgiven),
+    cmocka_unit_test(test_data_files),          cmocka_unit_test(test_iterate),
+    cmocka_unit_test(test_length_of_iterables), cmocka_unit_test(test_skip),
+    cmocka_unit_test(test_failing_samples),     cmocka_unit_test(test_faults_of_iterators),
+    cmocka_unit_test(test_failing_skip),        cmocka_unit_test(test_init),
     cmocka_unit_test(test_out_of_memory),
-    cmocka_unit_test(test_collate_out_of_memory),
 };
 
 TEST_MAIN(tests)
