@@ -154,6 +154,15 @@ def plugin(case, name, text):
     return {"path": str(library), "config": {"path": write(case, f"{name}.txt", text.encode())}}
 
 
+def plugin_of_leaves(case):
+    """The plug-in of tests/unit/bad_plugin.c: leaves of every kind, and random numbers."""
+    library = case.plugins / "leaves.so"
+    if not library.exists():
+        shutil.copy(os.environ["BAD_PLUGIN"], library)
+        library.chmod(0o755)
+    return {"path": str(library), "config": f"rows {ROWS}"}
+
+
 # ---- the tables ---------------------------------------------------------------------------------
 
 # Name of the case, kind of dataset, its keys. Files are made in the case's directory, each line's
@@ -203,6 +212,7 @@ DATASETS = [
     ("imagefolder_center_chw", "imagefolder", lambda case: {
         "root": folder(case, "centers"), "size": 12, "transform": "center_crop", "layout": "chw"}),
     ("plugin_csv", "plugin", lambda case: plugin(case, "csv", media.csv(ROWS))),
+    ("plugin_of_leaves", "plugin", plugin_of_leaves),
     ("plugin_fasta", "plugin", lambda case: plugin(case, "fasta", media.fasta("f", 3 * ROWS))),
     ("split_in_fractions", "split", lambda case: split({"kind": "range", "length": 2 * ROWS},
                                                        [0.5, 0.5], 0)),

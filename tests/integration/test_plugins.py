@@ -1,9 +1,11 @@
 """The example plug-ins and the manual's, built as strangers would: by cc and pkg-config, outside the
-tree, against what was installed.
+tree, against what was installed; by themselves, and in a loader.
 
-Programs come from the environment: CHECK_PLUGIN (tests/unit/check_plugin.c), MESON, BUILD, SOURCE.
+Programs come from the environment: CHECK_PLUGIN (tests/unit/check_plugin.c), MESON, BUILD, SOURCE,
+and those of dltest.
 """
 
+import contextlib
 import json
 import os
 import pathlib
@@ -11,11 +13,18 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
-import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
+from dltest import DaemonError, TestCase, dlctl_json, main, wait_until  # noqa: E402
 
 SOURCE = pathlib.Path(os.environ["SOURCE"])
 CC = shlex.split(os.environ.get("CC", "cc"))
+
+
+FASTA = (">one first record\nACGT\nacgu\r\n>two\nNNRA\n>three\n>four x\n" + "ACGTTGCA" * 40 +
+         "\n>five\nG")
 
 
 def output(command, **options):
@@ -25,7 +34,9 @@ def output(command, **options):
     return done.stdout
 
 
-class Plugins(unittest.TestCase):
+class BuildCase(TestCase):
+    """Plug-ins are built once for all cases."""
+
     @classmethod
     def setUpClass(cls):
         cls.folder = pathlib.Path(tempfile.mkdtemp(prefix="dloader-plugins-")).resolve()
@@ -60,6 +71,9 @@ class Plugins(unittest.TestCase):
         path.write_bytes(text.encode())
         return str(path)
 
+
+
+class Plugins(BuildCase):
     def run_plugin(self, plugin, config, *more):
         return subprocess.run([os.environ["CHECK_PLUGIN"], plugin, json.dumps(config),
                                *map(str, more)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -125,15 +139,12 @@ class Plugins(unittest.TestCase):
             with self.subTest(config=config):
                 self.refused(plugin, config, message)
 
-    FASTA = (">one first record\nACGT\nacgu\r\n>two\nNNRA\n>three\n>four x\n" +
-             "ACGTTGCA" * 40 + "\n>five\nG")
-
     def bases(self, text):
         values = ["ACGT".find(c) if c in "ACGT" else 4 for c in text]
         return {"dtype": "uint8", "shape": [len(text)], "values": values}
 
     def test_fasta(self):
-        path = self.file("a.fa", self.FASTA)
+        path = self.file("a.fa", FASTA)
         want = [{"id": "one", "bases": self.bases("ACGTACGT")},
                 {"id": "two", "bases": self.bases("NNRA")}, {"id": "three", "bases": self.bases("")},
                 {"id": "four", "bases": self.bases("ACGTTGCA" * 40)},
@@ -149,7 +160,7 @@ class Plugins(unittest.TestCase):
         self.refused(plugin, {"path": path, "window": -1}, "config is not {path: text, window")
 
     def test_fasta_takes_random_windows(self):
-        path, plugin = self.file("a.fa", self.FASTA), self.example("fasta")
+        path, plugin = self.file("a.fa", FASTA), self.example("fasta")
         seen = set()
         for epoch in range(8):
             samples = self.samples(plugin, {"path": path, "window": 10}, 42, epoch)
@@ -163,5 +174,124 @@ class Plugins(unittest.TestCase):
         self.assertGreater(len(seen), 2)
 
 
+class Loaders(BuildCase):
+    """The same plug-ins, behind a daemon."""
+
+    def table(self, rows):
+        return self.file("table.csv", "name,price\n" + "".join(
+            f"row {i},{i / 4}\n" for i in range(rows)))
+
+    def csv_spec(self, name, **more):
+        return self.spec(name, name=name, seed=5, sampler={"kind": "random"}, batch={"size": 4},
+                         dataset={"kind": "plugin", "path": str(self.example("csv")),
+                                  "config": {"path": self.table(50)}}, **more)
+
+    def fasta_spec(self, name, **more):
+        path = self.file("many.fa", "".join(
+            f">gene{i}\n{'ACGTN' * (i % 7)}{'GATTACA' * (i % 5)}\n" for i in range(101)))
+        return self.spec(name, name=name, seed=5, batch={"size": 4},
+                         dataset={"kind": "plugin", "path": str(self.example("fasta")),
+                                  "config": {"path": path, "window": 20}}, **more)
+
+    def ragged(self):
+        return {"kind": "plugin", "path": str(self.compile(
+            SOURCE / "daemon/examples/ragged.c", "ragged"))}
+
+    def assert_same(self, daemon, spec, *args):
+        run = dlctl_json("run", spec, "--digest", *args, daemon=daemon)
+        check = dlctl_json("check", spec, "--digest", *args)
+        for key in ("digest", "batches", "samples", "bytes"):
+            self.assertEqual(run[key], check[key], key)
+        return run
+
+    def test_batches_are_those_of_check(self):
+        daemon = self.daemon({"plugins": [str(self.folder)]})
+        for i, workers in enumerate([1, 3]):
+            options = {"workers": {"count": workers}}
+            run = self.assert_same(daemon, self.csv_spec(f"csv{i}", **options), "--epochs", "2")
+            self.assertEqual(run["samples"], 100)
+            run = self.assert_same(daemon, self.fasta_spec(
+                f"fasta{i}", collate={"kind": "pad", "fields": ["bases"]}, **options))
+            self.assertEqual(run["samples"], 101)
+            self.assert_same(daemon, self.csv_spec(f"csv-list{i}", collate=self.ragged(), **options))
+            run = self.assert_same(daemon, self.fasta_spec(
+                f"ragged{i}", collate=self.ragged(), **options))
+            self.assertEqual(run["samples"], 101)
+
+    def test_ragged_batches(self):
+        path = self.file("four.fa", ">a\nAC\n>b\n\n>c\nGGG\n>d\nT\n")
+        spec = self.spec("ragged", batch={"size": 4}, collate=self.ragged(), workers={"count": 1},
+                         dataset={"kind": "plugin", "path": str(self.example("fasta")),
+                                  "config": {"path": path}})
+        leaves = {leaf["path"]: leaf for leaf in dlctl_json("check", spec)["tree"]}
+        self.assertEqual(list(leaves), ["id.0", "id.1", "id.2", "id.3", "bases", "bases_offsets"])
+        for name, dtype, values in [("bases", "uint8", [0, 1, 2, 2, 2, 3]),
+                                    ("bases_offsets", "int64", [0, 2, 2, 5, 6])]:
+            self.assertEqual((leaves[name]["dtype"], leaves[name]["shape"]), (dtype, [len(values)]))
+            self.assertAlmostEqual(leaves[name]["mean"], sum(values) / len(values))
+            self.assertEqual(leaves[name]["max"], max(values))
+
+    def open_error(self, daemon, **spec):
+        with self.assertRaises(DaemonError) as caught:
+            self.client(daemon).open({"name": "refused", **spec})
+        return caught.exception
+
+    def run_in_vain(self, daemon, spec):
+        done = subprocess.run([os.environ["DLCTL"], "run", spec, "--socket", daemon.socket],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120)
+        self.assertEqual(done.returncode, 1, done.stdout)
+        return done.stderr
+
+    def test_a_batch_that_is_refused(self):
+        daemon = self.daemon({"plugins": [str(self.folder)]})
+        spec = self.spec("numbers", name="numbers", dataset={"kind": "range", "length": 9},
+                         batch={"size": 4}, collate=self.ragged())
+        self.assertIn("ragged.so: collate(): sample 0 is no dict of leaves",
+                      self.run_in_vain(daemon, spec))
+
+    def test_only_where_it_is_allowed(self):
+        dataset = {"kind": "plugin", "path": str(self.example("csv")),
+                   "config": {"path": self.table(4)}}
+        error = self.open_error(self.daemon(), dataset=dataset)
+        self.assertIn("no plug-ins may be loaded here", str(error))
+        self.assertIn("dloaderd --private", str(error))
+
+    def test_outside_of_plugins(self):
+        dataset = {"kind": "plugin", "path": str(self.example("csv")), "config": None}
+        daemon = self.daemon({"plugins": ["/usr"]})
+        error = self.open_error(daemon, dataset=dataset)
+        self.assertIn("lies outside the daemon's plugins (/usr)", str(error))
+        error = self.open_error(daemon, dataset={"kind": "range", "length": 9},
+                                collate=self.ragged())
+        self.assertIn("lies outside the daemon's plugins (/usr)", str(error))
+
+    def test_data_roots_hold_for_plugins(self):
+        daemon = self.daemon({"plugins": [str(self.folder)], "data_roots": ["/usr"]})
+        error = self.open_error(daemon, dataset={"kind": "plugin", "path": str(self.example("csv")),
+                                                 "config": {"path": self.table(4)}})
+        self.assertIn("outside the daemon's data_roots", str(error))
+
+    def test_a_private_daemon_loads_from_anywhere(self):
+        daemon = self.daemon(args=["--private"], wait=False)
+        clients = []
+
+        def connected():  # and stays: the last to leave ends the daemon
+            with contextlib.suppress(FileNotFoundError, ConnectionRefusedError):
+                clients.append(self.client(daemon))
+            return clients
+
+        wait_until(connected, "the daemon to listen")
+        self.assert_same(daemon, self.csv_spec("mine"))
+
+    def test_a_bad_row_is_one_fault(self):
+        path = self.file("bad.csv", "a\n1\nx\n3\n4\n")
+        daemon = self.daemon({"plugins": [str(self.folder)]})
+        spec = self.spec("bad", name="bad", batch={"size": 2},
+                         dataset={"kind": "plugin", "path": str(self.example("csv")),
+                                  "config": {"path": path}})
+        self.assertIn('csv.so: sample 1: line 3: "x" in column a is no number',
+                      self.run_in_vain(daemon, spec))
+
+
 if __name__ == "__main__":
-    unittest.main()
+    main()
