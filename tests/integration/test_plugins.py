@@ -249,6 +249,18 @@ class Loaders(BuildCase):
         self.assertIn("ragged.so: collate(): sample 0 is no dict of leaves",
                       self.run_in_vain(daemon, spec))
 
+    def test_a_crash_is_one_worker_s(self):
+        plugin = shutil.copy(os.environ["BAD_PLUGIN"], self.path("bad.so"))
+        os.chmod(plugin, 0o755)
+        daemon = self.daemon({"plugins": [self.dir, str(self.folder)]})
+        spec = self.spec("crash", name="crash", batch={"size": 2},
+                         workers={"count": 1, "retries": 1},
+                         dataset={"kind": "plugin", "path": plugin, "config": "crashes"})
+        said = self.run_in_vain(daemon, spec)
+        self.assertIn("was killed by SIGABRT", said)
+        self.assertIn("bad.so: these are its last words", said)
+        self.assert_same(daemon, self.csv_spec("other"))
+
     def test_only_where_it_is_allowed(self):
         dataset = {"kind": "plugin", "path": str(self.example("csv")),
                    "config": {"path": self.table(4)}}

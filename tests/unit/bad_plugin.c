@@ -189,9 +189,13 @@ static int bad_get(void *handle, uint64_t index, struct dl_plugin_sample *s,
         int r = bad->host->map(bad->host, bad->mode + 4, &data, &bytes);
         return r < 0 ? r : bad->host->bytes(s, NULL, data, bytes);
     }
+    if (is(bad, "crashes") && index == 5) {
+        bad->host->log(bad->host, "these are its last words");
+        abort();
+    }
     if (is(bad, "maps nothing"))
         return bad->host->map(bad->host, NULL, NULL, NULL);
-    if (is(bad, "") || strncmp(bad->mode, "rows ", 5) == 0)
+    if (is(bad, "") || is(bad, "crashes") || strncmp(bad->mode, "rows ", 5) == 0)
         return build_good(bad, index, s, rng);
     int r = build_shape(bad, s);
     return r > 0 ? say(bad, s) : r;
