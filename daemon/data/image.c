@@ -21,7 +21,8 @@ struct image_decoder {
     struct image_size source;
     struct resample_axis across, down;
     struct resample_ring ring;
-    uint8_t *row; /* owned; one row as the codec gives it */
+    uint8_t *row_memory; /* owned */
+    uint8_t *row;        /* one row as the codec gives it */
     size_t row_room;
 };
 
@@ -78,7 +79,7 @@ struct image_decoder *image_decoder_free(struct image_decoder *d)
     resample_axis_deinit(&d->across);
     resample_axis_deinit(&d->down);
     resample_ring_deinit(&d->ring);
-    free(d->row);
+    free(d->row_memory);
     free(d);
     return NULL;
 }
@@ -225,17 +226,24 @@ static int plan(struct image_decoder *d, const struct image_crop *crop, struct i
     return 0;
 }
 
-/* Room for one row of the codec's, and for what is read behind it. */
+/*
+ * Room for one row of the codec's, and for what is read behind it. It is not aligned: libjpeg-turbo
+ * writes aligned rows past the cache, and reading them back cost more than decoding them.
+ */
 static int make_row(struct image_decoder *d, uint32_t pixels, uint32_t taps)
 {
-    size_t bytes = ((size_t)pixels + taps) * PIXEL + RESAMPLE_SLACK;
+    enum { OFF_ALIGNMENT = 8 };
+    size_t bytes = ((size_t)pixels + taps) * PIXEL + RESAMPLE_SLACK + OFF_ALIGNMENT;
 
     if (bytes <= d->row_room)
         return 0;
-    free(d->row);
-    d->row = calloc(1, bytes);
-    d->row_room = d->row ? bytes : 0;
-    return d->row ? 0 : -ENOMEM;
+    free(d->row_memory);
+    d->row_memory = calloc(1, bytes);
+    d->row_room = d->row_memory ? bytes : 0;
+    if (!d->row_memory)
+        return -ENOMEM;
+    d->row = d->row_memory + OFF_ALIGNMENT;
+    return 0;
 }
 
 /* Output row `i`, of which all input is there. */
@@ -265,7 +273,7 @@ static int decode_scaled(struct image_decoder *d, const struct image_crop *crop,
         return no_memory(d, err);
     if ((r = ops->begin(d->codec, &window, &rows, err)) < 0)
         return r;
-    if (make_row(d, rows.pixels, d->across.taps) < 0)
+    if (make_row(d, rows.pixels, d->across.most) < 0)
         return no_memory(d, err);
     for (uint32_t y = window.top; y < window.bottom; y++) {
         if ((r = ops->row(d->codec, d->row, err)) < 0)

@@ -131,11 +131,13 @@ int resample_axis_set(struct resample_axis *axis, const struct resample_span *sp
         return r;
     axis->n = span->n;
     axis->taps = taps;
+    axis->most = 2;
     axis->begin = UINT32_MAX;
     axis->end = 0;
     for (uint32_t i = 0; i < axis->n; i++) {
         float share = share_out(axis, span, i, scale, support);
         most = share > most ? share : most;
+        axis->most = (uint32_t)max_u64(axis->most, align_up(axis->count[i], 2));
         axis->begin = (uint32_t)min_u64(axis->begin, axis->from[i]);
         axis->end = (uint32_t)max_u64(axis->end, axis->from[i] + axis->count[i]);
     }
@@ -159,19 +161,28 @@ struct across {
     uint32_t origin;
 };
 
-/* R, G, B of output `i`, in the three low bytes; the fourth is anything. */
-static inline uint32_t across_one(const struct across *a, uint32_t i)
+static inline const uint8_t *first_pixel(const struct across *a, uint32_t i)
 {
-    const struct resample_axis *axis = a->axis;
-    const uint8_t *p = a->row + (size_t)(axis->from[i] - a->origin) * PIXEL;
-    const int16_t *w = axis->weights + (size_t)i * axis->taps;
-    uint32_t n = axis->count[i];
-#ifdef RESAMPLE_SSE2
-    const __m128i zero = _mm_setzero_si128();
-    __m128i sum = _mm_set1_epi32(1 << (axis->bits - 1));
+    return a->row + (size_t)(a->axis->from[i] - a->origin) * PIXEL;
+}
 
-    /* Two pixels at once; behind an odd number stands a weight of 0. */
-    for (uint32_t t = 0; t < n; t += 2) {
+#ifdef RESAMPLE_SSE2
+
+/* Outputs that are made at once: as many pixels as fill a vector. */
+enum { GROUP = 4 };
+
+/* R, G, B and the fourth of output `i`; the number of taps is known where it is inlined. */
+static inline __attribute__((always_inline)) __m128i across_sum(const struct across *a, uint32_t i,
+                                                                uint32_t taps)
+{
+    const __m128i zero = _mm_setzero_si128();
+    const int16_t *w = a->axis->weights + (size_t)i * a->axis->taps;
+    const uint8_t *p = first_pixel(a, i);
+    __m128i sum = _mm_set1_epi32(1 << (a->axis->bits - 1));
+
+    /* Two pixels at once; where there are fewer, the weight is 0. All outputs take the same number
+     * of steps: to guess each one's own would cost more than it saves. */
+    for (uint32_t t = 0; t < taps; t += 2) {
         int32_t pair;
         memcpy(&pair, w + t, sizeof pair);
         __m128i two = _mm_loadl_epi64((const void *)(p + (size_t)t * PIXEL));
@@ -179,57 +190,110 @@ static inline uint32_t across_one(const struct across *a, uint32_t i)
         two = _mm_unpacklo_epi16(two, _mm_srli_si128(two, 8));
         sum = _mm_add_epi32(sum, _mm_madd_epi16(two, _mm_set1_epi32(pair)));
     }
-    sum = _mm_srl_epi32(sum, _mm_cvtsi32_si128((int)axis->bits));
-    sum = _mm_packs_epi32(sum, sum);
-    return (uint32_t)_mm_cvtsi128_si32(_mm_packus_epi16(sum, sum));
+    return _mm_srl_epi32(sum, _mm_cvtsi32_si128((int)a->axis->bits));
+}
+
+/* Four pixels of four bytes; output `n` - 1 again where there are fewer than four. */
+static inline __attribute__((always_inline)) __m128i across_group(const struct across *a,
+                                                                  uint32_t i, uint32_t taps)
+{
+    uint32_t last = a->axis->n - 1;
+    __m128i s[GROUP];
+
+    for (uint32_t k = 0; k < GROUP; k++)
+        s[k] = across_sum(a, i + k < last ? i + k : last, taps);
+    return _mm_packus_epi16(_mm_packs_epi32(s[0], s[1]), _mm_packs_epi32(s[2], s[3]));
+}
+
+/* RGB after RGB. The fourth byte is the next pixel's first, or slack. */
+static inline void put_packed(__m128i group, uint8_t *out)
+{
+    for (unsigned k = 0; k < GROUP; k++) {
+        int32_t pixel = _mm_cvtsi128_si32(group);
+        memcpy(out + (size_t)k * COLOURS, &pixel, sizeof pixel);
+        group = _mm_srli_si128(group, PIXEL);
+    }
+}
+
+/* Four bytes each of R, G and B. */
+static inline void put_planar(__m128i group, uint8_t *out, size_t n)
+{
+    __m128i pairs = _mm_unpacklo_epi8(group, _mm_srli_si128(group, 8)); /* 0 and 2, 1 and 3 */
+    __m128i four = _mm_unpacklo_epi8(pairs, _mm_srli_si128(pairs, 8));
+    uint8_t some[GROUP];
+
+    for (unsigned c = 0; c < COLOURS; c++) {
+        int32_t bytes = _mm_cvtsi128_si32(four);
+        memcpy(some, &bytes, sizeof some);
+        memcpy(out + c * n, some, n < GROUP ? n : GROUP);
+        four = _mm_srli_si128(four, PIXEL);
+    }
+}
+
+/* The last group ends with the last output, with some of what is done already. */
+static inline uint32_t group_at(uint32_t i, uint32_t n)
+{
+    return i + GROUP <= n ? i : n > GROUP ? n - GROUP : 0;
+}
+
+#define ACROSS(taps_)                                                               \
+    static void across_##taps_(const struct across *a, bool planar, uint8_t *out)   \
+    {                                                                               \
+        uint32_t n = a->axis->n;                                                    \
+        for (uint32_t i = 0; i < n; i += GROUP) {                                   \
+            uint32_t at = group_at(i, n);                                           \
+            if (planar)                                                             \
+                put_planar(across_group(a, at, taps_), out + at, n);                \
+            else                                                                    \
+                put_packed(across_group(a, at, taps_), out + (size_t)at * COLOURS); \
+        }                                                                           \
+    }
+#define most a->axis->most
+ACROSS(2)
+ACROSS(4)
+ACROSS(6)
+ACROSS(8)
+ACROSS(most)
+#undef most
+#undef ACROSS
+
+static void across_all(const struct across *a, bool planar, uint8_t *out)
+{
+    static void (*const known[])(const struct across *, bool, uint8_t *) = {
+        [1] = across_2, [2] = across_4, [3] = across_6, [4] = across_8};
+    uint32_t pairs = a->axis->most / 2;
+
+    if (pairs < ARRAY_SIZE(known))
+        known[pairs](a, planar, out);
+    else
+        across_most(a, planar, out);
+}
+
 #else
-    int32_t half = 1 << (axis->bits - 1);
-    int32_t sum[COLOURS] = {half, half, half};
 
-    for (uint32_t t = 0; t < n; t++) {
-        for (unsigned c = 0; c < COLOURS; c++)
-            sum[c] += p[(size_t)t * PIXEL + c] * w[t];
-    }
-    return to_byte(sum[0], axis->bits) | (uint32_t)to_byte(sum[1], axis->bits) << 8 |
-           (uint32_t)to_byte(sum[2], axis->bits) << 16;
-#endif
-}
-
-static void across_packed(const struct across *a, uint8_t *out)
+static void across_all(const struct across *a, bool planar, uint8_t *out)
 {
-    uint32_t n = a->axis->n;
+    const struct resample_axis *axis = a->axis;
+    size_t pixel = planar ? 1 : COLOURS, colour = planar ? axis->n : 1;
 
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t pixel = across_one(a, i);
-#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-        pixel = __builtin_bswap32(pixel);
+    for (uint32_t i = 0; i < axis->n; i++) {
+        const uint8_t *p = first_pixel(a, i);
+        const int16_t *w = axis->weights + (size_t)i * axis->taps;
+        for (unsigned c = 0; c < COLOURS; c++) {
+            int32_t sum = 1 << (axis->bits - 1);
+            for (uint32_t t = 0; t < axis->count[i]; t++)
+                sum += p[(size_t)t * PIXEL + c] * w[t];
+            out[i * pixel + c * colour] = to_byte(sum, axis->bits);
+        }
+    }
+}
+
 #endif
-        /* The fourth byte is the next pixel's first, or slack. */
-        memcpy(out + (size_t)i * COLOURS, &pixel, sizeof pixel);
-    }
-}
-
-static void across_planar(const struct across *a, uint8_t *out)
-{
-    uint32_t n = a->axis->n;
-
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t pixel = across_one(a, i);
-        out[i] = (uint8_t)pixel;
-        out[i + (size_t)n] = (uint8_t)(pixel >> 8);
-        out[i + (size_t)n * 2] = (uint8_t)(pixel >> 16);
-    }
-}
 
 void resample_across(const struct resample_axis *axis, const uint8_t *row, uint32_t origin,
                      bool planar, uint8_t *out)
 {
-    struct across a = {.axis = axis, .row = row, .origin = origin};
-
-    if (planar)
-        across_planar(&a, out);
-    else
-        across_packed(&a, out);
+    across_all(&(struct across){.axis = axis, .row = row, .origin = origin}, planar, out);
 }
 
 /* ---- rows ----------------------------------------------------------------------------------- */

@@ -30,7 +30,8 @@ struct resample_span {
 /* The weights of one direction; all zero: none yet. */
 struct resample_axis {
     uint32_t n;       /* outputs */
-    uint32_t taps;    /* weights of each; even; those that are not needed are 0 */
+    uint32_t taps;    /* room for the weights of each; even; those that are not needed are 0 */
+    uint32_t most;    /* the greatest count, rounded up to an even number; ≤ taps */
     uint32_t begin;   /* all inputs with a weight lie in [begin, end) */
     uint32_t end;     /* */
     unsigned bits;    /* binary places of a weight */
@@ -51,7 +52,7 @@ enum { RESAMPLE_SLACK = 16 };
 
 /*
  * Across: one row of R, G, B and a byte that does not matter for each pixel, the first of which is
- * input `origin`, to axis->n pixels: RGB, or all R, all G, all B. Reads axis->taps pixels from each
+ * input `origin`, to axis->n pixels: RGB, or all R, all G, all B. Reads axis->most pixels from each
  * output's first input on, which may be beyond `end`.
  */
 void resample_across(const struct resample_axis *axis, const uint8_t *row, uint32_t origin,

@@ -67,10 +67,12 @@ static void test_weights(void **state)
         assert_int_equal(resample_axis_set(&one.axis, &spans[s]), 0);
         assert_int_equal(one.axis.n, spans[s].n);
         assert_int_equal(one.axis.taps % 2, 0);
+        assert_int_equal(one.axis.most % 2, 0);
+        assert_in_range(one.axis.most, 2, one.axis.taps);
         assert_true(one.axis.begin >= spans[s].low && one.axis.end <= spans[s].high);
         for (uint32_t i = 0; i < one.axis.n; i++) {
             int32_t sum = 0;
-            assert_in_range(one.axis.count[i], 1, one.axis.taps);
+            assert_in_range(one.axis.count[i], 1, one.axis.most);
             assert_in_range(one.axis.from[i], one.axis.begin, one.axis.end - one.axis.count[i]);
             for (uint32_t t = 0; t < one.axis.taps; t++) {
                 int16_t weight = one.axis.weights[i * one.axis.taps + t];
