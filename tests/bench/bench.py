@@ -19,6 +19,7 @@ import tempfile
 from contextlib import ExitStack
 
 import contenders
+import photos
 import report
 from contenders import BenchError
 
@@ -66,13 +67,13 @@ def say(message):
 def measure_row(row, table, args, tmp, socket):
     """{contender: [run, ...]}, after one warm-up run each; a round starts with another each time,
     so that nobody always follows the same neighbour."""
-    path = os.path.join(tmp, f'{row.name}.npy')
-    say(f'{row.name}: writing {row.rows * row.row_bytes >> 20} MiB')
-    contenders.write_data(row, path)
+    say(f'{row.name}: making its data')
+    path = contenders.make_data(row, tmp, args.build)
     setting = contenders.Setting(row, path, args.build, socket, tmp, args.touch)
     runs = {c.name: [] for c in table}
     with ExitStack() as stack:
-        stack.callback(os.unlink, path)
+        if not row.images:
+            stack.callback(os.unlink, path)
         alive = []
         for c in table:
             say(f'{row.name}: warming up {c.name}')
@@ -95,6 +96,17 @@ def row_result(row, table, runs):
             'bars': report.bars(row.name, results)}
 
 
+def doable(rows, warn):
+    """The rows there are data for; says why others are left out, or are made of less."""
+    if any(row.images for row in rows):
+        if not photos.can_make():
+            warn.append('no row of images: Pillow cannot be imported (Debian: python3-pil)')
+        elif not photos.sources():
+            warn.append('the images are no photographs: none were found (Debian: gnome-backgrounds,'
+                        ' plasma-workspace-wallpapers)')
+    return [row for row in rows if not row.images or photos.can_make()]
+
+
 def bench(args, rows, tmp):
     load = os.getloadavg()[0]
     torches = [] if args.no_torch else contenders.find_torches(args.torch, os.environ)
@@ -103,11 +115,13 @@ def bench(args, rows, tmp):
     result = {'machine': machine(), 'load_average': load, 'build': build,
               'warnings': warnings(load, build, args.quick), 'runs': args.runs, 'quick': args.quick,
               'versions': {'dloaderd': None, 'torch': [v for _, v in torches]}, 'rows': []}
+    rows = doable(rows, result['warnings'])
     with contenders.Daemon(args.build, tmp) as daemon:
         for row in rows:
-            runs = measure_row(row, table, args, tmp, daemon.socket)
+            able = [c for c in table if c.images or not row.images]
+            runs = measure_row(row, able, args, tmp, daemon.socket)
             result['versions']['dloaderd'] = runs['dloaderd w1'][0]['version']
-            result['rows'].append(row_result(row, table, runs))
+            result['rows'].append(row_result(row, able, runs))
     say('')
     result['missed'] = sum(b['met'] is False for r in result['rows'] for b in r['bars'])
     return result

@@ -14,8 +14,10 @@ import socket
 import subprocess
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Callable
+
+import photos
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SEED = 42
@@ -43,6 +45,7 @@ class Row:
     prefetch: int       # of the loader, batches for each worker
     seconds: float      # of one run, about
     caps: dict
+    images: bool = False    # JPEG files to crop and scale, not rows of an array
 
     @property
     def row_bytes(self):
@@ -58,11 +61,14 @@ ROWS = {row.name: row for row in (
     Row('64x147K', 4_000, (3, 224, 224), '|u1', 1, 64, 3, 0.6, {}),
     Row('1x64B', 1_000_000, (16,), '<f4', 4, 1, 64, 0.6,
         {'dloaderd': 100_000, 'torch w2': 1_000, 'torch w0': 30_000}),
+    Row('imagefolder', 320, (224, 224, 3), '|u1', 1, 64, 3, 1.5, {}, True),
 )}
 
 
 def quick(row):
     """The same work, too little of it to be a measurement: shows that everything runs."""
+    if row.images:
+        return replace(row, rows=24, batch=6, seconds=0.02)
     return Row(row.name, max(row.rows // 50, 4 * row.batch), row.shape, row.dtype, row.item_bytes,
                row.batch, row.prefetch, 0.02, {k: max(20, v // 50) for k, v in row.caps.items()})
 
@@ -76,6 +82,18 @@ def npy_header(row):
     text = f"{{'descr': '{row.dtype}', 'fortran_order': False, 'shape': ({shape}), }}"
     text += ' ' * (-(10 + len(text) + 1) % 64) + '\n'
     return b'\x93NUMPY\x01\x00' + len(text).to_bytes(2, 'little') + text.encode('ascii')
+
+
+def make_data(row, tmp, build):
+    """What the row reads: its path. Photographs are made once for a build, which takes a while."""
+    if not row.images:
+        path = os.path.join(tmp, f'{row.name}.npy')
+        write_data(row, path)
+        return path
+    path = os.path.join(build, f'photos-{row.rows}')
+    if not os.path.exists(os.path.join(path, photos.DONE)):
+        photos.make(path, row.rows)
+    return path
 
 
 def write_data(row, path):
@@ -101,7 +119,7 @@ def write_data(row, path):
 class Setting:
     """What a contender's command line is made from. `row` holds the prefetch in force."""
     row: Row
-    npy: str
+    data: str           # .npy file, or folder of class folders
     build: str
     socket: str         # '' without a daemon
     tmp: str
@@ -115,19 +133,27 @@ class Contender:
     command: Callable   # (Setting) -> argv
     daemon: bool = False
     version: str = ''
+    images: bool = True  # can do a row of images
 
 
 def roofline_command(slots):
     def command(s):
-        return [program(s.build, 'roofline'), '--npy', s.npy, '--rows', str(s.row.rows),
+        data = ['roofline', '--npy', s.data, '--rows', str(s.row.rows)]
+        if s.row.images:
+            data = ['image_loop', '--images', s.data]
+        return [program(s.build, data[0]), *data[1:],
                 '--batch', str(s.row.batch), '--slots', str(slots or s.row.prefetch + 1),
                 '--seconds', str(s.row.seconds), '--seed', str(SEED), '--touch', s.touch]
     return command
 
 
 def spec_of(s, workers):
+    dataset = {'kind': 'npy', 'files': s.data}
+    if s.row.images:
+        dataset = {'kind': 'imagefolder', 'root': os.path.abspath(s.data),
+                   'size': list(s.row.shape[:2]), 'transform': 'random_crop', 'flip': 0.5}
     return {'name': f'bench-{s.row.name}-w{workers}',
-            'dataset': {'kind': 'npy', 'files': s.npy},
+            'dataset': dataset,
             'sampler': {'kind': 'random', 'order': 'torch'},
             'batch': {'size': s.row.batch, 'drop_last': True},
             'seed': SEED,
@@ -149,7 +175,8 @@ def torch_command(python, workers):
     """Reading a batch's first bytes would cost Python 2 µs a batch, which is not its loader's
     doing: PyTorch is spared it, to its advantage."""
     def command(s):
-        return [python, os.path.join(HERE, 'torch_loader.py'), '--npy', s.npy,
+        return [python, os.path.join(HERE, 'torch_loader.py'),
+                '--images' if s.row.images else '--npy', s.data,
                 '--batch', str(s.row.batch), '--workers', str(workers), '--seed', str(SEED),
                 '--seconds', str(s.row.seconds),
                 '--touch', 'none' if s.touch == 'first' else s.touch,
@@ -158,7 +185,8 @@ def torch_command(python, workers):
 
 
 def contenders(torches):
-    """`torches`: [(python, version)]. The order is that of one round of runs."""
+    """`torches`: [(python, version)]. The order is that of one round of runs. PyTorch decodes
+    images where its Python has Pillow."""
     table = [
         Contender('roofline', 'roofline', roofline_command(0)),
         Contender('roofline, 1 slot', 'roofline', roofline_command(1)),
@@ -166,9 +194,11 @@ def contenders(torches):
         Contender('dloaderd w2', 'dloaderd', dloaderd_command(2), daemon=True),
     ]
     for python, version in torches:
+        images = has_pillow(python)
         for workers in (2, 0):
             table.append(Contender(f'torch {version} w{workers}', f'torch w{workers}',
-                                   torch_command(python, workers), version=version))
+                                   torch_command(python, workers), version=version,
+                                   images=images))
     return table
 
 
@@ -177,6 +207,7 @@ def contenders(torches):
 
 PLACES = {
     'roofline': ('tests/bench/roofline',),
+    'image_loop': ('tests/bench/image_loop',),
     'consumer': ('tests/bench/consumer',),
     'dloaderd': ('daemon/dloaderd', 'daemon/serve/dloaderd'),
     'dloader-worker': ('daemon/dloader-worker', 'daemon/worker/dloader-worker'),
@@ -273,6 +304,11 @@ class Daemon:
         if self.child.poll() is None:
             self.child.terminate()
         stop(self.child)
+
+
+def has_pillow(python):
+    return subprocess.run([python, '-c', 'import PIL.Image'], stderr=subprocess.DEVNULL,
+                          timeout=START_TIMEOUT_S, check=False).returncode == 0
 
 
 def find_torches(given, environ):

@@ -50,6 +50,7 @@ def ratios(results):
 # What is to be held: (rows, text, [(metric, least)]); any of the alternatives is enough. A metric
 # is a key of ratios(), or 'first batch' in seconds, whose value is the most allowed.
 FIRST_THREE = ('256x3K', '8x16K', '64x147K')
+ARRAYS = (*FIRST_THREE, '1x64B')
 BARS = (
     (FIRST_THREE, '1 worker ≥ 0.90 of the roofline', [('w1/roofline', 0.90)]),
     (('256x3K',), '≥ 20 × PyTorch, 2 workers each', [('w2/torch w2', 20)]),
@@ -58,8 +59,10 @@ BARS = (
     (('1x64B',), '≥ 300,000 batches/s or ≥ 200 × PyTorch, 2 workers each',
      [('best batches/s', 300_000), ('w2/torch w2', 200)]),
     (('1x64B',), '≥ 3 × PyTorch without workers', [('worse/torch w0', 3)]),
+    (('imagefolder',), '1 worker ≥ 0.95 of the bare decoding loop', [('w1/roofline', 0.95)]),
+    (('imagefolder',), '≥ 2 × PyTorch with Pillow, 2 workers each', [('w2/torch w2', 2)]),
     (None, 'ahead of PyTorch without workers', [('worse/torch w0', 1)]),
-    (None, "a later epoch's first batch in ≤ 0.5 ms", [('first batch', 0.0005)]),
+    (ARRAYS, "a later epoch's first batch in ≤ 0.5 ms", [('first batch', 0.0005)]),
 )
 
 
@@ -127,6 +130,8 @@ def torch_table(rows, versions):
         c = row['contenders']
         w1, w2 = (c[f'dloaderd w{n}']['batches_per_s'] for n in (1, 2))
         for version in versions:
+            if f'torch {version} w2' not in c:
+                continue  # images, and no Pillow
             t2, t0 = c[f'torch {version} w2'], c[f'torch {version} w0']
             lines.append([row['name'], version, number(t2['batches_per_s']),
                           number(w2 / t2['batches_per_s']), number(t0['batches_per_s']),
@@ -146,7 +151,7 @@ def bar_lines(rows):
         for bar in row['bars']:
             got = ', '.join(f'{m} = {millis(v) if m in SECONDS else number(v)}'
                             for m, v in bar['values'].items())
-            out.append(f"{MARKS[bar['met']]:<12}  {row['name']:<8}  {bar['text']}"
+            out.append(f"{MARKS[bar['met']]:<12}  {row['name']:<11}  {bar['text']}"
                        + (f' ({got})' if got else ''))
     return '\n'.join(out)
 
@@ -164,7 +169,7 @@ def text(result):
     if result['versions']['torch']:
         parts += [torch_table(result['rows'], result['versions']['torch']), '']
     parts += [
-        'roofline: one thread, the same copies, no processes. w1, w2, w0: workers. first: from the'
+        'roofline: one thread, the same copies or decoding, no processes. w1, w2, w0: workers. first: from the'
         ' start of', 'a later epoch to its first batch. Epochs are whole, start and end included,'
         ' except where 1 million', 'batches are too many: there the rate is that after the first'
         ' batch.', '', bar_lines(result['rows'])]

@@ -13,6 +13,7 @@ import tempfile
 import unittest
 
 import contenders
+import photos
 import report
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -90,7 +91,7 @@ class Arithmetic(unittest.TestCase):
 
 class Data(unittest.TestCase):
     def test_npy_header_is_aligned_and_says_its_shape(self):
-        for row in contenders.ROWS.values():
+        for row in (r for r in contenders.ROWS.values() if not r.images):
             header = contenders.npy_header(row)
             self.assertEqual(len(header) % 64, 0)
             self.assertEqual(len(header), 10 + int.from_bytes(header[8:10], 'little'))
@@ -99,7 +100,8 @@ class Data(unittest.TestCase):
     def test_rows_are_what_their_names_say(self):
         sizes = {n: (r.batch, r.row_bytes) for n, r in contenders.ROWS.items()}
         self.assertEqual(sizes, {'256x3K': (256, 3072), '8x16K': (8, 16384),
-                                 '64x147K': (64, 147 * 1024), '1x64B': (1, 64)})
+                                 '64x147K': (64, 147 * 1024), '1x64B': (1, 64),
+                                 'imagefolder': (64, 147 * 1024)})
 
 
 def bench(*args, **kwargs):
@@ -126,11 +128,14 @@ class Refusals(unittest.TestCase):
 
     def test_programs_refuse_nonsense(self):
         roofline = contenders.program(BUILD, 'roofline')
+        image_loop = contenders.program(BUILD, 'image_loop')
         consumer = contenders.program(BUILD, 'consumer')
         cases = [
             ([roofline], 2), ([roofline, '--npy', 'x', '--rows', '-1', '--batch', '1'], 2),
             ([roofline, '--npy', '/dev/null', '--rows', '1', '--batch', '1'], 1),
             ([roofline, '--npy', __file__, '--rows', '1', '--batch', '1'], 1),
+            ([image_loop], 2), ([image_loop, '--images', '/nonexistent', '--batch', '1'], 1),
+            ([image_loop, '--images', HERE, '--batch', '1'], 1),
             ([consumer], 2), ([consumer, '--spec', 'x', '--touch', 'some'], 2),
             ([consumer, '--spec', 'x', '--socket', '/nonexistent/socket'], 1),
         ]
@@ -180,19 +185,23 @@ class QuickRun(unittest.TestCase):
         self.assertNotIn(result['versions']['dloaderd'], (None, ''))
         for row in result['rows']:
             with self.subTest(row=row['name']):
-                self.check_row(row, result['versions']['torch'])
+                able = row['name'] != 'imagefolder' or contenders.has_pillow('/usr/bin/python3')
+                self.check_row(row, result['versions']['torch'] if able else [])
         self.assertIn('w1/roof', report.text(result))
         return result
 
     def test_every_row(self):
         result = self.quick('--no-torch')
-        self.assertEqual([row['name'] for row in result['rows']], list(contenders.ROWS))
+        self.assertEqual([row['name'] for row in result['rows']],
+                         [r.name for r in contenders.ROWS.values()
+                          if photos.can_make() or not r.images])
         self.assertEqual(result['versions']['torch'], [])
 
     def test_with_torch(self):
         if not contenders.find_torches([], {}):
             self.skipTest('no PyTorch in /usr/bin/python3')
-        result = self.quick('--rows', '1x64B,8x16K')  # one leaves its epochs early, one does not
+        # One leaves its epochs early, one does not, one decodes.
+        result = self.quick('--rows', '1x64B,8x16K,imagefolder')
         self.assertEqual(len(result['versions']['torch']), 1)
         self.assertIn('ours w2/', report.text(result))
 

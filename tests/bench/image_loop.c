@@ -1,0 +1,360 @@
+/*
+ * The roofline of images: what one thread reaches that does nothing but decode. The files are in
+ * memory before the clock starts, one libjpeg object does them all, and around its calls is no
+ * more than the same random crops, resampled to the same pixels, ask for.
+ *
+ * --decoder takes the daemon's own decoder instead: the price of its checks, by itself. Before
+ * either, one batch is made by both, and compared.
+ */
+#include "daemon/data/image.h"
+#include "daemon/data/imagefolder_list.h"
+#include "daemon/data/resample.h"
+#include "daemon/plan/plan.h"
+#include "tests/bench/bench.h"
+
+#include <fcntl.h>
+#include <getopt.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <jpeglib.h>
+
+/* Rows that are aligned libjpeg-turbo writes past the cache. */
+enum { MARGIN = 4, OFF_ALIGNMENT = 8 };
+
+struct options {
+    const char *images;
+    uint64_t batch;
+    uint64_t slots; /* batches of memory that are filled in turn */
+    uint64_t seed;
+    uint64_t epoch;
+    uint64_t batches; /* stop after so many; 0: by time alone */
+    double seconds;
+    enum touch touch;
+    bool decoder;
+    bool serve;
+};
+
+struct loop {
+    struct options opt;
+    struct image_file *files; /* mapped as long as the process lives */
+    uint64_t n;
+    uint64_t *order; /* owned; steps × batch */
+    uint64_t steps;
+    uint64_t epoch;      /* of `order` */
+    uint8_t *out;        /* owned; opt.slots batches */
+    uint8_t *row_memory; /* owned */
+    uint8_t *row;
+    size_t row_room;
+    struct jpeg_decompress_struct jpeg;
+    struct jpeg_error_mgr errors; /* a file it cannot read ends the program */
+    struct resample_axis across, down;
+    struct resample_ring ring;
+    struct image_decoder *decoder; /* owned */
+};
+
+static const struct spec_image spec = {
+    .transform = TRANSFORM_RANDOM_CROP,
+    .layout = LAYOUT_HWC,
+    .height = 224,
+    .width = 224,
+    .flip = 0.5,
+    .scale = {0.08, 1},
+    .aspect = {0.75, 1.3333333333333333},
+};
+static const size_t image_bytes = (size_t)224 * 224 * 3;
+
+static int fail(const char *what, const char *path)
+{
+    fprintf(stderr, "image_loop: %s: cannot %s\n", path, what);
+    return -1;
+}
+
+static int map_files(struct loop *loop)
+{
+    struct image_list list = {0};
+    struct dl_error err = {0};
+
+    if (image_list_make(loop->opt.images, &(struct data_env){0}, &list, &err) < 0) {
+        fprintf(stderr, "image_loop: %s: %s\n", err.path, err.message);
+        return -1;
+    }
+    loop->n = list.n;
+    loop->files = calloc(list.n, sizeof *loop->files);
+    for (uint64_t i = 0; loop->files && i < list.n; i++) {
+        char path[4096];
+        struct stat st;
+        size_t len;
+        (void)image_list_get(&list, i, path, sizeof path, &len);
+        _cleanup_fd_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+        if (fd < 0 || fstat(fd, &st) < 0)
+            return fail("open it", path);
+        void *map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE | MAP_POPULATE, fd, 0);
+        if (map == MAP_FAILED)
+            return fail("map it", path);
+        loop->files[i] =
+            (struct image_file){.data = map, .bytes = (size_t)st.st_size, .path = "a file"};
+    }
+    image_list_deinit(&list);
+    return loop->files ? 0 : fail("list it: no memory", loop->opt.images);
+}
+
+static struct plan *planp_free(struct plan **plan)
+{
+    return *plan = plan_free(*plan);
+}
+
+static int make_order(struct loop *loop, uint64_t epoch)
+{
+    _cleanup_(planp_free)
+    struct plan *plan = NULL;
+
+    if (plan_new(&(struct plan_params){.length = loop->n,
+                                       .order = PLAN_TORCH,
+                                       .seed = loop->opt.seed,
+                                       .epoch = epoch,
+                                       .world = 1,
+                                       .batch_size = loop->opt.batch,
+                                       .drop_last = true,
+                                       .even = true},
+                 &plan) < 0)
+        return fail("plan an epoch", loop->opt.images);
+    loop->epoch = epoch;
+    loop->steps = plan_steps(plan, 0);
+    if (loop->steps == 0)
+        return fail("make one whole batch of its images", loop->opt.images);
+    if (!loop->order)
+        loop->order = calloc(loop->steps * loop->opt.batch, sizeof *loop->order);
+    for (uint64_t k = 0; loop->order && k < loop->steps; k++)
+        (void)plan_step(plan, 0, k, loop->order + k * loop->opt.batch);
+    return loop->order ? 0 : fail("plan an epoch", loop->opt.images);
+}
+
+/* The weights of both directions, for all of the box at once or reduced by the inverse DCT. */
+static unsigned set_weights(struct loop *loop, const struct image_crop *crop)
+{
+    unsigned reduce = 8;
+
+    while (reduce > 1 && (crop->box.height < 1.5 * reduce * crop->size.height ||
+                          crop->box.width < 1.5 * reduce * crop->size.width))
+        reduce /= 2;
+    struct resample_span across = {
+        .begin = (double)crop->box_left / reduce,
+        .length = (double)crop->box.width / reduce,
+        .low = crop->box_left / reduce,
+        .high = (crop->box_left + crop->box.width + reduce - 1) / reduce,
+        .outputs = crop->size.width,
+        .n = crop->size.width,
+        .mirror = crop->mirror,
+    };
+    struct resample_span down = {
+        .begin = (double)crop->box_top / reduce,
+        .length = (double)crop->box.height / reduce,
+        .low = crop->box_top / reduce,
+        .high = (crop->box_top + crop->box.height + reduce - 1) / reduce,
+        .outputs = crop->size.height,
+        .n = crop->size.height,
+    };
+    if (resample_axis_set(&loop->across, &across) < 0 ||
+        resample_axis_set(&loop->down, &down) < 0 ||
+        resample_ring_set(&loop->ring, &loop->down, (size_t)crop->size.width * 3) < 0)
+        abort();
+    return reduce;
+}
+
+static JDIMENSION start(struct loop *loop, unsigned reduce)
+{
+    struct jpeg_decompress_struct *jpeg = &loop->jpeg;
+    JDIMENSION left = loop->across.begin > MARGIN ? loop->across.begin - MARGIN : 0;
+    JDIMENSION width;
+
+    jpeg->out_color_space = JCS_EXT_RGBX;
+    jpeg->scale_num = 1;
+    jpeg->scale_denom = reduce;
+    (void)jpeg_start_decompress(jpeg);
+    width = (JDIMENSION)min_u64(loop->across.end + MARGIN, jpeg->output_width) - left;
+    jpeg_crop_scanline(jpeg, &left, &width);
+    if (loop->down.begin > 0)
+        (void)jpeg_skip_scanlines(jpeg, loop->down.begin);
+    size_t room = ((size_t)jpeg->output_width + loop->across.most) * 4 + RESAMPLE_SLACK;
+    if (room > loop->row_room) {
+        free(loop->row_memory);
+        loop->row_memory = calloc(1, room + OFF_ALIGNMENT);
+        loop->row = loop->row_memory + OFF_ALIGNMENT;
+        loop->row_room = room;
+    }
+    return left;
+}
+
+static void decode_bare(struct loop *loop, const struct image_file *file, struct rng *rng,
+                        uint8_t *out)
+{
+    struct jpeg_decompress_struct *jpeg = &loop->jpeg;
+    const struct resample_axis *down = &loop->down;
+    struct image_crop crop;
+    uint32_t made = 0;
+
+    jpeg_mem_src(jpeg, file->data, file->bytes);
+    (void)jpeg_read_header(jpeg, TRUE);
+    struct image_size size = {.height = jpeg->image_height, .width = jpeg->image_width};
+    image_crop_choose(&spec, size, rng, &crop);
+    uint32_t origin = start(loop, set_weights(loop, &crop));
+    for (uint32_t y = down->begin; y < down->end; y++) {
+        (void)jpeg_read_scanlines(jpeg, &loop->row, 1);
+        resample_across(&loop->across, loop->row, origin, false, resample_ring_row(&loop->ring, y));
+        for (; made < crop.size.height && down->from[made] + down->count[made] <= y + 1; made++)
+            resample_down(down, made, &loop->ring, 0, (size_t)crop.size.width * 3,
+                          out + (size_t)made * crop.size.width * 3);
+    }
+    jpeg_abort_decompress(jpeg);
+}
+
+static void decode_ours(struct loop *loop, const struct image_file *file, struct rng *rng,
+                        uint8_t *out)
+{
+    struct dl_error err = {0};
+    struct image_size size;
+
+    if (image_open(loop->decoder, file, &size, &err) < 0 ||
+        image_decode(loop->decoder, &spec, rng, out, &err) < 0) {
+        fprintf(stderr, "image_loop: %s\n", err.message);
+        exit(1);
+    }
+}
+
+/* Batch `n` of epochs that are the same again and again, in the slot whose turn it is. */
+static uint8_t *make_batch(struct loop *loop, uint64_t n, bool ours)
+{
+    uint8_t *slot = loop->out + n % loop->opt.slots * loop->opt.batch * image_bytes;
+
+    for (uint64_t i = 0; i < loop->opt.batch; i++) {
+        uint64_t index = loop->order[n % loop->steps * loop->opt.batch + i];
+        uint8_t *out = slot + i * image_bytes;
+        struct rng rng;
+        rng_init(&rng, loop->opt.seed, loop->epoch, index);
+        if (ours)
+            decode_ours(loop, &loop->files[index], &rng, out);
+        else
+            decode_bare(loop, &loop->files[index], &rng, out);
+    }
+    return slot;
+}
+
+static int compare(struct loop *loop)
+{
+    _cleanup_free_ uint8_t *want = malloc(loop->opt.batch * image_bytes);
+
+    if (!want)
+        return -1;
+    memcpy(want, make_batch(loop, 0, false), loop->opt.batch * image_bytes);
+    (void)make_batch(loop, 0, true);
+    if (memcmp(want, loop->out, loop->opt.batch * image_bytes) != 0)
+        return fail("make the pixels of the daemon's decoder", loop->opt.images);
+    return 0;
+}
+
+static void run(struct loop *loop)
+{
+    uint64_t most = loop->opt.batches ? loop->opt.batches : UINT64_MAX, n = 0;
+    double begun = bench_now_s(), elapsed;
+
+    do {
+        const uint8_t *slot = make_batch(loop, n++, loop->opt.decoder);
+        bench_touch(slot, loop->opt.batch * image_bytes, loop->opt.touch);
+        elapsed = bench_now_s() - begun;
+    } while (n < most && elapsed < loop->opt.seconds);
+    printf("{\"batches\": %llu, \"seconds\": %.9f, \"batches_per_s\": %.3f, \"batch_bytes\": "
+           "%llu}\n",
+           (unsigned long long)n, elapsed, (double)n / elapsed,
+           (unsigned long long)(loop->opt.batch * image_bytes));
+    fflush(stdout);
+}
+
+static int usage(void)
+{
+    fprintf(stderr, "usage: image_loop --images DIR --batch N [--slots N] [--seconds S]\n"
+                    "                  [--batches N] [--seed N] [--touch none|first|all] "
+                    "[--decoder] [--serve]\n");
+    return 2;
+}
+
+static bool parse_options(int argc, char **argv, struct options *opt)
+{
+    static const struct option longs[] = {
+        {"images", required_argument, NULL, 'f'},  {"batch", required_argument, NULL, 'b'},
+        {"slots", required_argument, NULL, 's'},   {"seconds", required_argument, NULL, 't'},
+        {"batches", required_argument, NULL, 'm'}, {"seed", required_argument, NULL, 'r'},
+        {"touch", required_argument, NULL, 'o'},   {"decoder", no_argument, NULL, 'd'},
+        {"serve", no_argument, NULL, 'S'},         {0},
+    };
+    bool ok = true;
+
+    for (int c; ok && (c = getopt_long(argc, argv, "", longs, NULL)) != -1;) {
+        switch (c) {
+        case 'f':
+            opt->images = optarg;
+            break;
+        case 'b':
+            ok = bench_parse_u64(optarg, 65536, &opt->batch);
+            break;
+        case 's':
+            ok = bench_parse_u64(optarg, 4096, &opt->slots);
+            break;
+        case 't':
+            ok = bench_parse_seconds(optarg, &opt->seconds);
+            break;
+        case 'm':
+            ok = bench_parse_u64(optarg, UINT64_MAX, &opt->batches);
+            break;
+        case 'r':
+            ok = bench_parse_u64(optarg, UINT64_MAX, &opt->seed);
+            break;
+        case 'o':
+            ok = bench_parse_touch(optarg, &opt->touch);
+            break;
+        case 'd':
+            opt->decoder = true;
+            break;
+        case 'S':
+            opt->serve = true;
+            break;
+        default:
+            ok = false;
+        }
+    }
+    return ok && optind == argc && opt->images && opt->batch && opt->slots;
+}
+
+static void loop_deinit(struct loop *loop)
+{
+    jpeg_destroy_decompress(&loop->jpeg);
+    resample_axis_deinit(&loop->across);
+    resample_axis_deinit(&loop->down);
+    resample_ring_deinit(&loop->ring);
+    image_decoder_free(loop->decoder);
+    free(loop->files);
+    free(loop->order);
+    free(loop->row_memory);
+    free(loop->out);
+}
+
+int main(int argc, char **argv)
+{
+    struct loop loop = {.opt = {.slots = 1, .touch = TOUCH_FIRST, .seconds = 0.5}};
+    int r = -1;
+
+    if (!parse_options(argc, argv, &loop.opt))
+        return usage();
+    loop.jpeg.err = jpeg_std_error(&loop.errors);
+    jpeg_create_decompress(&loop.jpeg);
+    loop.out = calloc(loop.opt.slots, loop.opt.batch * image_bytes);
+    if (loop.out && image_decoder_new(&loop.decoder, NULL) == 0 && map_files(&loop) == 0 &&
+        make_order(&loop, 0) == 0)
+        r = compare(&loop);
+    for (uint64_t i = 0; r == 0 && bench_next_run(loop.opt.serve, i); i++) {
+        if ((r = make_order(&loop, i)) == 0)
+            run(&loop);
+    }
+    loop_deinit(&loop);
+    return r < 0;
+}
