@@ -10,7 +10,7 @@ enum { COLOURS = 3, PIXEL = 4 };
 
 /*
  * How much larger than the result an image reduced by the inverse DCT must be: with less, the box
- * filter that the DCT is shows. tests/unit/check_image.py has the difference in figures.
+ * filter that the DCT is shows. tests/unit/image_pil.py has the difference in figures.
  */
 static const double reduce_gap = 1.5;
 

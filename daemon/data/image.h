@@ -7,9 +7,10 @@
  * 16 bits keep the upper 8. EXIF orientation is not applied, as PIL and torchvision do not.
  *
  * Only what is needed of the file is decoded: rows and columns of the crop; and where a JPEG gets
- * smaller by IMAGE_REDUCE_GAP or more times 2, 4, 8, libjpeg's inverse DCT makes it smaller by that
- * factor at once. Without that the pixels are those of PIL's crop() and resize(BILINEAR), but for
- * one step of 255 here and there, where PIL's weights have a digit more.
+ * at least 3, 6 or 12 times smaller in both directions, libjpeg's inverse DCT does 2, 4 or 8 of it.
+ * Without that the pixels are those of PIL's crop() and resize(BILINEAR), but for one step of 255 in
+ * at most 5 % of the bytes, where PIL's weights have more digits; with it they differ by half a step
+ * in the mean, and by 16 at most (tests/unit/image_pil.py, on photographs).
  *
  * A truncated or corrupt file is an error, not grey pixels; what is corrupt in a part that is not
  * decoded is not noticed. Not thread-safe: one decoder for each thread.

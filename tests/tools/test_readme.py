@@ -31,8 +31,8 @@ class Readme(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stdout)
 
     def test_the_specs_are_accepted(self):
-        self.assertEqual(len(blocks("yaml")), 2)
-        for spec, steps in zip(blocks("yaml"), [4, 1000]):
+        self.assertEqual(len(blocks("yaml")), 3)
+        for spec, steps in zip(blocks("yaml"), [4, 1000, 1000]):
             with tempfile.TemporaryDirectory() as folder:
                 path = pathlib.Path(folder, "spec.yaml")
                 path.write_text(spec, encoding="utf-8")
