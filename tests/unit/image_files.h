@@ -8,13 +8,13 @@
 #include <jpeglib.h>
 #include <png.h>
 
-/* Shapes, edges and grain; the same for the same place. */
+/* Shapes, edges of colour and grain; the same for the same place. */
 static inline uint8_t painted(uint32_t y, uint32_t x, uint32_t c)
 {
     uint32_t grain = (y * 2654435761U ^ x * 40503U ^ c * 97U) >> 7;
 
-    return (uint8_t)(40 * (c + 1) + (x * 3 + y * 2) % 64 + 40 * ((x / 13 + y / 11) % 2) +
-                     grain % 8);
+    return (uint8_t)(25 * (c + 1) + (x * 3 + y * 2) % 64 + 40 * ((x / 13 + y / 11) % 2) +
+                     40 * (x / (3 + 2 * c) % 2) + grain % 8);
 }
 
 struct jpeg_options {
