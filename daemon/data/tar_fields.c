@@ -93,7 +93,7 @@ static int add_image(const struct tar_field *f, const struct tar_options *option
     struct image_size size;
     struct rng rng;
     uint64_t shape[3];
-    uint8_t *pixels;
+    uint8_t *pixels = NULL;
     int r;
 
     r = image_open(options->decoder, &file, &size, &why);
