@@ -8,9 +8,9 @@
  *
  * Only what is needed of the file is decoded: rows and columns of the crop; and where a JPEG gets
  * at least 3, 6 or 12 times smaller in both directions, libjpeg's inverse DCT does 2, 4 or 8 of it.
- * Without that the pixels are those of PIL's crop() and resize(BILINEAR), but for one step of 255 in
- * at most 5 % of the bytes, where PIL's weights have more digits; with it they differ by half a step
- * in the mean, and by 16 at most (tests/unit/image_pil.py, on photographs).
+ * Without that the pixels are those of PIL's crop() and resize(BILINEAR), but for one step of 255
+ * in at most 5 % of the bytes, where PIL's weights have more digits; with it they differ by half a
+ * step in the mean, and by 16 at most (tests/unit/image_pil.py, on photographs).
  *
  * A truncated or corrupt file is an error, not grey pixels; what is corrupt in a part that is not
  * decoded is not noticed. Not thread-safe: one decoder for each thread.
