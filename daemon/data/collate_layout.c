@@ -161,7 +161,7 @@ static int add_padded(struct emit *e, const char *values, const char *lengths, c
 
 static int add_padded_dict(struct emit *e)
 {
-    uint32_t dict;
+    uint32_t dict = 0;
     int r;
 
     r = begin(e, TREE_DICT, NULL, &dict);
@@ -253,7 +253,7 @@ static int emit_children(struct emit *e, uint32_t parent, uint32_t container)
 static int emit_node(struct emit *e, const char *key)
 {
     const struct tree_node *node = &e->from->nodes[e->at];
-    uint32_t parent = e->at++, container;
+    uint32_t parent = e->at++, container = 0;
     enum tree_kind kind = node->kind;
     int r;
 
