@@ -7,6 +7,7 @@ that run's times as a line of JSON; so runs can be interleaved while everybody s
 """
 
 import json
+import math
 import os
 import random
 import select
@@ -45,14 +46,27 @@ class Row:
     prefetch: int       # of the loader, batches for each worker
     seconds: float      # of one run, about
     caps: dict
-    images: bool = False    # JPEG files to crop and scale, not rows of an array
+    kind: str = 'rows'  # of an array; images: JPEG files to crop and scale; tokens: windows over a
+                        # flat array, input and target, widened to int64
+
+    @property
+    def images(self):
+        return self.kind == 'images'
 
     @property
     def row_bytes(self):
-        n = self.item_bytes
+        """Of one sample as it is delivered, without a label."""
+        n = 2 * 8 if self.kind == 'tokens' else self.item_bytes
         for d in self.shape:
             n *= d
         return n
+
+    @property
+    def stored(self):
+        """The shape of the array in the file."""
+        if self.kind == 'tokens':  # the last target ends one further
+            return (self.rows * self.shape[0] + 1,)
+        return (self.rows, *self.shape)
 
 
 ROWS = {row.name: row for row in (
@@ -61,7 +75,8 @@ ROWS = {row.name: row for row in (
     Row('64x147K', 4_000, (3, 224, 224), '|u1', 1, 64, 3, 0.6, {}),
     Row('1x64B', 1_000_000, (16,), '<f4', 4, 1, 64, 0.6,
         {'dloaderd': 100_000, 'torch w2': 1_000, 'torch w0': 30_000}),
-    Row('imagefolder', 320, (224, 224, 3), '|u1', 1, 64, 3, 1.5, {}, True),
+    Row('tokens', 20_000, (1024,), '<u2', 2, 8, 64, 0.6, {}, 'tokens'),
+    Row('imagefolder', 320, (224, 224, 3), '|u1', 1, 64, 3, 1.5, {}, 'images'),
 )}
 
 
@@ -69,8 +84,8 @@ def quick(row):
     """The same work, too little of it to be a measurement: shows that everything runs."""
     if row.images:
         return replace(row, rows=24, batch=6, seconds=0.02)
-    return Row(row.name, max(row.rows // 50, 4 * row.batch), row.shape, row.dtype, row.item_bytes,
-               row.batch, row.prefetch, 0.02, {k: max(20, v // 50) for k, v in row.caps.items()})
+    return replace(row, rows=max(row.rows // 50, 4 * row.batch), seconds=0.02,
+                   caps={k: max(20, v // 50) for k, v in row.caps.items()})
 
 
 # ---- data -----------------------------------------------------------------------------------
@@ -78,8 +93,7 @@ def quick(row):
 
 def npy_header(row):
     """Version 1.0 of the format, padded as numpy.save() pads it."""
-    shape = ', '.join(str(n) for n in (row.rows, *row.shape))
-    text = f"{{'descr': '{row.dtype}', 'fortran_order': False, 'shape': ({shape}), }}"
+    text = f"{{'descr': '{row.dtype}', 'fortran_order': False, 'shape': {row.stored}, }}"
     text += ' ' * (-(10 + len(text) + 1) % 64) + '\n'
     return b'\x93NUMPY\x01\x00' + len(text).to_bytes(2, 'little') + text.encode('ascii')
 
@@ -98,7 +112,7 @@ def make_data(row, tmp, build):
 
 def write_data(row, path):
     """Pseudo-random content, on disk before anything is timed so that no write-back disturbs."""
-    total = row.rows * row.row_bytes
+    total = math.prod(row.stored) * row.item_bytes
     there = os.statvfs(os.path.dirname(path))
     if total > there.f_bavail * there.f_frsize:
         raise BenchError(f'{path}: needs {total} bytes, {there.f_bavail * there.f_frsize} are left;'
@@ -141,6 +155,8 @@ def roofline_command(slots):
         data = ['roofline', '--npy', s.data, '--rows', str(s.row.rows)]
         if s.row.images:
             data = ['image_loop', '--images', s.data]
+        elif s.row.kind == 'tokens':
+            data += ['--window', str(s.row.shape[0])]
         return [program(s.build, data[0]), *data[1:],
                 '--batch', str(s.row.batch), '--slots', str(slots or s.row.prefetch + 1),
                 '--seconds', str(s.row.seconds), '--seed', str(SEED), '--touch', s.touch]
@@ -152,6 +168,8 @@ def spec_of(s, workers):
     if s.row.images:
         dataset = {'kind': 'imagefolder', 'root': os.path.abspath(s.data),
                    'size': list(s.row.shape[:2]), 'transform': 'random_crop', 'flip': 0.5}
+    elif s.row.kind == 'tokens':
+        dataset = {'kind': 'tokens', 'path': s.data, 'sequence_length': s.row.shape[0]}
     return {'name': f'bench-{s.row.name}-w{workers}',
             'dataset': dataset,
             'sampler': {'kind': 'random', 'order': 'torch'},
@@ -176,12 +194,20 @@ def torch_command(python, workers):
     doing: PyTorch is spared it, to its advantage."""
     def command(s):
         return [python, os.path.join(HERE, 'torch_loader.py'),
-                '--images' if s.row.images else '--npy', s.data,
+                *torch_data(s),
                 '--batch', str(s.row.batch), '--workers', str(workers), '--seed', str(SEED),
                 '--seconds', str(s.row.seconds),
                 '--touch', 'none' if s.touch == 'first' else s.touch,
                 '--batches', str(s.row.caps.get(f'torch w{workers}', 0))]
     return command
+
+
+def torch_data(s):
+    if s.row.images:
+        return ['--images', s.data]
+    if s.row.kind == 'tokens':
+        return ['--tokens', s.data, '--window', str(s.row.shape[0])]
+    return ['--npy', s.data]
 
 
 def contenders(torches):

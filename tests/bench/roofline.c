@@ -5,6 +5,9 @@
  * loader has, because copies to memory that is in no cache are slower than to one buffer again and
  * again (--slots 1 shows how much). It touches each batch as the trainer does.
  *
+ * With --window L the file is a flat array of uint16, a row is a window of L tokens, and what is
+ * copied are L tokens from its start and the L from its second one on, each widened to int64.
+ *
  * The order is computed and every page mapped before the clock starts: this is an upper bound for
  * one core, not a loader.
  */
@@ -19,6 +22,7 @@
 struct options {
     const char *npy;
     uint64_t rows;
+    uint64_t window; /* tokens; 0: rows are copied as they are */
     uint64_t batch;
     uint64_t slots;
     uint64_t seed;
@@ -31,9 +35,10 @@ struct options {
 
 struct roofline {
     struct options opt;
-    const char *rows; /* borrowed from the mapping, which lives as long as the process */
-    uint64_t row_bytes;
-    char *ring; /* likewise */
+    const char *rows;      /* borrowed from the mapping, which lives as long as the process */
+    uint64_t row_bytes;    /* in the file */
+    uint64_t sample_bytes; /* in the batch */
+    char *ring;            /* likewise */
     uint64_t slot_bytes;
     uint64_t *order; /* owned; steps × batch row numbers */
     uint64_t steps;
@@ -78,10 +83,17 @@ static int map_rows(struct roofline *rl)
     if (!npy_data_offset(map, (uint64_t)st.st_size, &offset))
         return fail("find rows in it: not an .npy file", rl->opt.npy, -EINVAL);
     bytes = (uint64_t)st.st_size - offset;
+    if (rl->opt.window > 0)
+        bytes -= min_u64(bytes, sizeof(uint16_t)); /* the last target's */
     if (bytes == 0 || bytes % rl->opt.rows != 0)
         return fail("cut it into the --rows given", rl->opt.npy, -EINVAL);
     rl->rows = (const char *)map + offset;
-    rl->row_bytes = bytes / rl->opt.rows;
+    rl->row_bytes = rl->sample_bytes = bytes / rl->opt.rows;
+    if (rl->opt.window == 0)
+        return 0;
+    if (rl->row_bytes != rl->opt.window * sizeof(uint16_t))
+        return fail("cut it into windows of --window", rl->opt.npy, -EINVAL);
+    rl->sample_bytes = 2 * rl->opt.window * sizeof(int64_t);
     return 0;
 }
 
@@ -93,7 +105,7 @@ static int map_ring(struct roofline *rl)
 
     if (fd < 0)
         return fail("create it", "memfd", -errno);
-    if (mul_overflows(rl->row_bytes, rl->opt.batch, &bytes) || bytes > (uint64_t)1 << 40 ||
+    if (mul_overflows(rl->sample_bytes, rl->opt.batch, &bytes) || bytes > (uint64_t)1 << 40 ||
         mul_overflows(align_up(bytes, PAGE), rl->opt.slots, &bytes) || bytes > (uint64_t)1 << 40)
         return fail("hold so many slots of --batch rows", "memfd", -EFBIG);
     rl->slot_bytes = bytes / rl->opt.slots;
@@ -139,20 +151,42 @@ static int make_order(struct roofline *rl, uint64_t epoch)
     return 0;
 }
 
+typedef uint16_t any_u16 __attribute__((aligned(1)));
+
+static void widen(const any_u16 *restrict from, int64_t *restrict to, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++)
+        to[i] = from[i];
+}
+
+static void copy_window(const struct roofline *rl, uint64_t row, int64_t *input, int64_t *target)
+{
+    const any_u16 *tokens = (const void *)(rl->rows + row * rl->row_bytes);
+
+    widen(tokens, input, rl->opt.window);
+    widen(tokens + 1, target, rl->opt.window);
+}
+
 static void copy_batch(const struct roofline *rl, uint64_t n)
 {
     const uint64_t *order = rl->order + n % rl->steps * rl->opt.batch;
     char *slot = rl->ring + n % rl->opt.slots * rl->slot_bytes;
+    uint64_t window = rl->opt.window;
+    int64_t *inputs = (void *)slot, *targets = inputs + rl->opt.batch * window;
 
-    for (uint64_t i = 0; i < rl->opt.batch; i++)
-        memcpy(slot + i * rl->row_bytes, rl->rows + order[i] * rl->row_bytes, rl->row_bytes);
-    bench_touch(slot, rl->opt.batch * rl->row_bytes, rl->opt.touch);
+    for (uint64_t i = 0; i < rl->opt.batch; i++) {
+        if (window > 0)
+            copy_window(rl, order[i], inputs + i * window, targets + i * window);
+        else
+            memcpy(slot + i * rl->row_bytes, rl->rows + order[i] * rl->row_bytes, rl->row_bytes);
+    }
+    bench_touch(slot, rl->opt.batch * rl->sample_bytes, rl->opt.touch);
 }
 
 /* Looks at the clock so seldom that it does not count, even where a batch takes nanoseconds. */
 static void run(const struct roofline *rl)
 {
-    unsigned long long batch_bytes = rl->row_bytes * rl->opt.batch;
+    unsigned long long batch_bytes = rl->sample_bytes * rl->opt.batch;
     uint64_t every = batch_bytes < 65536 ? 256 : 1;
     uint64_t most = rl->opt.batches ? rl->opt.batches : UINT64_MAX;
     double begun = bench_now_s(), elapsed = 0;
@@ -173,8 +207,8 @@ static void run(const struct roofline *rl)
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: roofline --npy FILE --rows N --batch N [--slots N] [--seconds S]\n"
-                    "                [--batches N] [--seed N] [--epoch-offset N]\n"
+    fprintf(stderr, "usage: roofline --npy FILE --rows N --batch N [--window L] [--slots N]\n"
+                    "                [--seconds S] [--batches N] [--seed N] [--epoch-offset N]\n"
                     "                [--touch none|first|all] [--serve]\n");
     return 2;
 }
@@ -184,6 +218,7 @@ static bool parse_options(int argc, char **argv, struct options *opt)
     static const struct option longs[] = {
         {"npy", required_argument, NULL, 'f'},
         {"rows", required_argument, NULL, 'n'},
+        {"window", required_argument, NULL, 'w'},
         {"batch", required_argument, NULL, 'b'},
         {"slots", required_argument, NULL, 's'},
         {"seconds", required_argument, NULL, 't'},
@@ -203,6 +238,9 @@ static bool parse_options(int argc, char **argv, struct options *opt)
             break;
         case 'n':
             ok = bench_parse_u64(optarg, INT64_MAX, &opt->rows);
+            break;
+        case 'w':
+            ok = bench_parse_u64(optarg, INT32_MAX, &opt->window);
             break;
         case 'b':
             ok = bench_parse_u64(optarg, INT32_MAX, &opt->batch);

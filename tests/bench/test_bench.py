@@ -95,12 +95,13 @@ class Data(unittest.TestCase):
             header = contenders.npy_header(row)
             self.assertEqual(len(header) % 64, 0)
             self.assertEqual(len(header), 10 + int.from_bytes(header[8:10], 'little'))
-            self.assertIn(f"'shape': ({row.rows}, {row.shape[0]}", header.decode('latin-1'))
+            self.assertIn(f"'shape': ({row.stored[0]},", header.decode('latin-1'))
 
     def test_rows_are_what_their_names_say(self):
         sizes = {n: (r.batch, r.row_bytes) for n, r in contenders.ROWS.items()}
         self.assertEqual(sizes, {'256x3K': (256, 3072), '8x16K': (8, 16384),
                                  '64x147K': (64, 147 * 1024), '1x64B': (1, 64),
+                                 'tokens': (8, 16384),
                                  'imagefolder': (64, 147 * 1024)})
 
 
@@ -201,7 +202,7 @@ class QuickRun(unittest.TestCase):
         if not contenders.find_torches([], {}):
             self.skipTest('no PyTorch in /usr/bin/python3')
         # One leaves its epochs early, one does not, one decodes.
-        result = self.quick('--rows', '1x64B,8x16K,imagefolder')
+        result = self.quick('--rows', '1x64B,8x16K,tokens,imagefolder')
         self.assertEqual(len(result['versions']['torch']), 1)
         self.assertIn('ours w2/', report.text(result))
 

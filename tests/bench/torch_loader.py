@@ -33,6 +33,21 @@ class Rows(Dataset):
         return self.rows[index]
 
 
+class Tokens(Dataset):
+    """Windows over a flat file of uint16, input and target, as language models are fed."""
+
+    def __init__(self, path, window):
+        self.tokens, self.window = numpy.load(path, mmap_mode='r'), window
+
+    def __len__(self):
+        return (len(self.tokens) - 1) // self.window
+
+    def __getitem__(self, index):
+        at = index * self.window
+        both = torch.from_numpy(self.tokens[at:at + self.window + 1].astype(numpy.int64))
+        return both[:-1], both[1:]
+
+
 class Photos(Dataset):
     """torchvision's ImageFolder, RandomResizedCrop(224) and RandomHorizontalFlip by hand, with no
     more than they need: PIL scales the box out of the whole image without cutting it out first."""
@@ -133,6 +148,8 @@ def main():
     data = p.add_mutually_exclusive_group(required=True)
     data.add_argument('--npy')
     data.add_argument('--images', help='folder of class folders')
+    data.add_argument('--tokens', help='.npy of uint16')
+    p.add_argument('--window', type=int, help='tokens of one sample')
     p.add_argument('--batch', type=int, required=True)
     p.add_argument('--workers', type=int, default=2)
     p.add_argument('--prefetch', type=int, default=2, help='prefetch_factor')
@@ -148,7 +165,12 @@ def main():
     if args.workers:
         workers = {'num_workers': args.workers, 'persistent_workers': True,
                    'multiprocessing_context': 'fork', 'prefetch_factor': args.prefetch}
-    dataset = Photos(args.images) if args.images else Rows(args.npy)
+    if args.images:
+        dataset = Photos(args.images)
+    elif args.tokens:
+        dataset = Tokens(args.tokens, args.window)
+    else:
+        dataset = Rows(args.npy)
     loader = DataLoader(dataset, batch_size=args.batch, shuffle=True, drop_last=True,
                         generator=torch.Generator().manual_seed(args.seed), **workers)
     epoch = 0

@@ -44,7 +44,7 @@ static inline uint8_t *tar_header(struct tar_file *tar, const char *magic, const
 
     assert(tar->len + TAR_BLOCK + size + TAR_BLOCK <= TAR_ROOM);
     memset(header, 0, TAR_BLOCK);
-    memcpy(header, name, strnlen(name, 100));
+    memcpy(header, name, min_u64(strlen(name), 100));
     snprintf((char *)header + 100, 8, "%07o", 0644U);
     snprintf((char *)header + 124, 12, "%011o", (unsigned)size);
     header[156] = (uint8_t)type;
