@@ -31,8 +31,9 @@ class Readme(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stdout)
 
     def test_the_specs_are_accepted(self):
-        self.assertEqual(len(blocks("yaml")), 3)
-        for spec, steps in zip(blocks("yaml"), [4, 1000, 1000]):
+        steps_of = [4, 1000, 1000, 125]
+        self.assertEqual(len(blocks("yaml")), len(steps_of))
+        for spec, steps in zip(blocks("yaml"), steps_of):
             with tempfile.TemporaryDirectory() as folder:
                 path = pathlib.Path(folder, "spec.yaml")
                 path.write_text(spec, encoding="utf-8")
