@@ -93,6 +93,7 @@ static int on_opened(struct dl_client *client, const struct dl_message *msg)
     loader->batch_size = opened->batch;
     loader->iterable = opened->iterable;
     loader->in_order = opened->in_order;
+    loader->drop_last = opened->drop_last;
     loader->seed = opened->seed;
     loader->fingerprint = opened->fingerprint;
     client->call.done = true;
@@ -112,6 +113,8 @@ static int on_started(struct dl_client *client, const struct dl_message *msg)
     epoch->stream = (uint32_t)started->stream;
     epoch->steps = started->steps;
     epoch->samples = started->samples;
+    /* Of a dataset with a length and a plan the daemon knows the steps. */
+    epoch->feed.on = started->steps == DL_UNKNOWN && !epoch->loader->iterable;
     /* Linked here and not by the caller: its batches can follow in the same read. */
     epoch->next = epoch->loader->epochs;
     epoch->loader->epochs = epoch;
@@ -229,6 +232,8 @@ static int find_stream(struct dl_client *client, const struct dl_message *msg, u
 /* How many steps must come in all; DL_UNKNOWN: as many as there are. */
 static uint64_t steps_due(const struct dl_epoch *epoch)
 {
+    if (epoch->feed.on)
+        return epoch->feed.steps;
     if (epoch->loader->iterable || epoch->steps == DL_UNKNOWN)
         return DL_UNKNOWN;
     return epoch->steps > epoch->first ? epoch->steps - epoch->first : 0;
@@ -237,6 +242,8 @@ static uint64_t steps_due(const struct dl_epoch *epoch)
 /* The steps end before this one; those of an iterable dataset are told by its own estimate. */
 static uint64_t steps_end(const struct dl_epoch *epoch)
 {
+    if (epoch->feed.on)
+        return epoch->first + epoch->feed.steps;
     return epoch->loader->iterable ? DL_UNKNOWN : epoch->steps;
 }
 
@@ -259,9 +266,9 @@ static int check_step(struct dl_client *client, const struct dl_message *msg,
         if (step < epoch->expected)
             return violated(client, "%s: step %llu of stream %u where %llu or a later one is due",
                             name, (ull)step, epoch->stream, (ull)epoch->expected);
-    } else if (step != epoch->expected || step >= epoch->steps) {
+    } else if (step != epoch->expected || step >= steps_end(epoch)) {
         return violated(client, "%s: step %llu of stream %u where %llu of %llu is due", name,
-                        (ull)step, epoch->stream, (ull)epoch->expected, (ull)epoch->steps);
+                        (ull)step, epoch->stream, (ull)epoch->expected, (ull)steps_end(epoch));
     }
     return 0;
 }
@@ -334,8 +341,8 @@ static struct fault *fault_new(const struct dl_msg_fault *msg)
     if (!fault)
         return NULL;
     fault->code = msg->code ? (int)msg->code : EIO;
-    /* These two mean "not ready yet" to the caller of dl_epoch_next(). */
-    if (fault->code == EAGAIN || fault->code == ETIMEDOUT)
+    /* These mean "not ready yet" and "feed it" to the caller of dl_epoch_next(). */
+    if (fault->code == EAGAIN || fault->code == ETIMEDOUT || fault->code == ENODATA)
         fault->code = EIO;
     fault->path = span_dup(msg->path);
     fault->message = span_dup(msg->message);
@@ -347,7 +354,7 @@ static struct fault *fault_new(const struct dl_msg_fault *msg)
 static int on_fault(struct dl_client *client, const struct dl_message *msg)
 {
     const struct dl_msg_fault *fault = &msg->fault;
-    struct entry entry = {0};
+    struct entry entry = {.descriptor = {.step = fault->step}};
     struct dl_epoch *epoch = NULL;
     int r = find_stream(client, msg, fault->stream, &epoch);
 
@@ -398,6 +405,8 @@ static int on_finished(struct dl_client *client, const struct dl_message *msg)
     if (r <= 0)
         return r;
     due = steps_due(epoch);
+    if (epoch->feed.on && !epoch->feed.ended)
+        return violated(client, "FINISHED: stream %u ends before its order does", epoch->stream);
     if (due != DL_UNKNOWN && epoch->delivered < due)
         return violated(client, "FINISHED: stream %u ends after %llu of the %llu steps from %llu",
                         epoch->stream, (ull)epoch->delivered, (ull)due, (ull)epoch->first);

@@ -164,14 +164,41 @@ DL_API int dl_epoch_options_from_env(struct dl_epoch_options *options);
  * before back, unless it is pinned: always, so that a single credit cannot stall. timeout_ns: < 0
  * waits as long as it takes, 0 does not wait. 0 and *ret: a batch, valid until the next call on
  * this epoch; DL_END: no more; -EAGAIN (timeout 0) or -ETIMEDOUT: not ready yet; -ENOMEM: every
- * slot within memory.limit is pinned by this client; else an error. If dl_client_is_usable() says 1
- * after it, it was that of this one step ("worker 1 was killed by SIGSEGV …"), and the next call
- * goes on with the next step, or says DL_END when it was the stream's last word. A step's own
- * EAGAIN or ETIMEDOUT comes as -EIO.
+ * slot within memory.limit is pinned by this client; -ENODATA: only of an epoch that is fed, see
+ * dl_epoch_feed(); else an error. If dl_client_is_usable() says 1 after it, it was that of this one
+ * step ("worker 1 was killed by SIGSEGV …"), and the next call goes on with the next step, or says
+ * DL_END when it was the stream's last word. A step's own EAGAIN, ETIMEDOUT or ENODATA comes as
+ * -EIO.
  */
 DL_API int dl_epoch_next(struct dl_epoch *epoch, int64_t timeout_ns, struct dl_batch **ret);
 
-/* Of this rank, in all; DL_UNKNOWN over an iterable dataset that does not say. */
+/*
+ * The client as the sampler, of a loader whose spec says `sampler: {kind: client}`: the order of
+ * the epoch is what is fed, while batches are received. Each rank feeds its own; an index may come
+ * twice. Never blocks. At most twice `credits` steps are under way, fed and not yet given out by
+ * dl_epoch_next(); then nothing more is taken until it was called.
+ *
+ * dl_epoch_feed() takes the indices of a sampler and makes batches of batch.size of them. It
+ * returns how many it took, from the first on: as with write(), fewer than `n` when no more have
+ * room, and -EAGAIN when none has. dl_epoch_feed_batch() takes the indices of one step, 1 to
+ * batch.size of them (1 where it is null), as a batch sampler gives them: 0, or -EAGAIN. The two
+ * may be mixed, but not inside a batch. dl_epoch_feed_end() says that nothing follows; an
+ * incomplete batch of dl_epoch_feed() is then the last one, or is left out where the spec says
+ * batch.drop_last.
+ *
+ * dl_epoch_next() says -ENODATA, at once, when all steps that were fed are received and the end was
+ * not said: feed more. DL_END comes after the last step once it was. An index that the dataset does
+ * not have is an error of its step alone, which dl_epoch_next() gives.
+ *
+ * -EINVAL: the loader has a sampler of its own, the end was said before, an incomplete batch waits,
+ * or `n` is no size of a batch. batch.size may be 65536 at most.
+ */
+DL_API int64_t dl_epoch_feed(struct dl_epoch *epoch, const uint64_t *indices, size_t n);
+DL_API int dl_epoch_feed_batch(struct dl_epoch *epoch, const uint64_t *indices, size_t n);
+DL_API int dl_epoch_feed_end(struct dl_epoch *epoch);
+
+/* Of this rank, in all; DL_UNKNOWN over an iterable dataset that does not say, or where the client
+ * is the sampler. */
 DL_API uint64_t dl_epoch_steps(const struct dl_epoch *epoch);
 DL_API uint64_t dl_epoch_samples(const struct dl_epoch *epoch);
 

@@ -171,6 +171,7 @@ static struct dl_epoch *epoch_free(struct dl_epoch *epoch)
     }
     view_unref(epoch->view);
     free(epoch->entries);
+    free(epoch->feed.batch);
     held_deinit(&epoch->held);
     free(epoch->warning);
     free(epoch->told);
@@ -359,6 +360,8 @@ static int wait_entry(struct dl_epoch *epoch, uint64_t deadline, bool block)
         /* What other epochs sent may go on arriving: the caller's time is limited all the same. */
         if (r > 0 && turn < CLIENT_POLL_TURNS)
             continue;
+        if (feed_is_due(epoch))
+            return -ENODATA;
         if (!block)
             return -EAGAIN;
         if (r > 0 && deadline != DEADLINE_NONE && now_ns() >= deadline)
@@ -384,6 +387,9 @@ static int need_entry(struct dl_epoch *epoch, int64_t timeout_ns)
         deadline = DEADLINE_NONE;
     r = wait_entry(epoch, deadline, timeout_ns != 0);
     epoch->wait_ns += now_ns() - begin;
+    if (r == -ENODATA)
+        return client_fail(client, ENODATA, "",
+                           "every step that was fed was received: feed more, or say the end");
     if (r == -EAGAIN || r == -ETIMEDOUT)
         return client_fail(client, -r, "", "no batch is ready yet");
     return r;
@@ -415,6 +421,7 @@ int dl_epoch_next(struct dl_epoch *epoch, int64_t timeout_ns, struct dl_batch **
             return r;
     }
     entry = pop(epoch);
+    epoch->received += entry.descriptor.step != UINT64_MAX;
     if (entry.fault) {
         r = take_fault(epoch, &entry);
     } else {

@@ -5,6 +5,7 @@
  *   client.c    connect, close, query, control          loader.c   open and close
  *   io.c        socket, poll, one request at a time      epoch.c    next, give back, coalescing
  *   dispatch.c  what each message of the daemon does     batch.c    slots as batches, and their end
+ *   feed.c      the client as the sampler
  *   reclaim.c, dlpack.c   batches that tensors in any thread keep alive
  *
  * Ownership: client → loaders → epochs; client → batches the user holds, and the pool of unused
@@ -76,7 +77,8 @@ struct dl_loader {
     bool closed;      /* by the user; the daemon is told when `kept` is 0 */
     bool iterable;    /* its steps may leave numbers out */
     bool in_order;    /* batches come in the order of their steps */
-    char *name;       /* owned */
+    bool drop_last;
+    char *name; /* owned */
     uint64_t length, batch_size, seed, fingerprint;
 };
 
@@ -94,6 +96,15 @@ struct entry {
     struct fault *fault;     /* owned; NULL for a batch */
 };
 
+/* The client as the sampler: what it has said of the order. */
+struct feed {
+    bool on;         /* this epoch is fed */
+    bool ended;      /* nothing follows */
+    uint32_t held;   /* indices of a batch that is not whole yet */
+    uint64_t *batch; /* owned: them, little-endian, with place for batch.size; NULL: none so far */
+    uint64_t steps;  /* sent */
+};
+
 struct dl_epoch {
     struct dl_epoch *next;
     struct dl_loader *loader; /* borrowed: outlives it */
@@ -103,7 +114,9 @@ struct dl_epoch {
     uint64_t first;     /* step asked for in START */
     uint64_t expected;  /* in order: no step below it comes any more from the daemon */
     uint64_t delivered; /* steps that came, as batch or fault */
-    struct held held;   /* not in order: those leased */
+    uint64_t received;  /* of them, those that next() gave out */
+    struct feed feed;
+    struct held held; /* not in order: those leased */
 
     uint32_t credits;
     uint32_t lent;     /* credits in use, once the daemon has read all that we sent */
@@ -216,6 +229,11 @@ void epoch_queue_release(struct dl_epoch *epoch, uint64_t step, bool credit);
 void epoch_flush_if_due(struct dl_epoch *epoch);
 void client_queue_pending(struct dl_client *client); /* of all epochs, as messages */
 void client_release_step(struct dl_client *client, uint32_t stream, uint64_t step);
+
+/* ---- feed.c ---- */
+
+/* There is nothing to wait for before more of the order is said. */
+bool feed_is_due(const struct dl_epoch *epoch);
 
 /* ---- batch.c ---- */
 

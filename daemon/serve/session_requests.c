@@ -145,9 +145,9 @@ static int handle_feed(struct session *s, const struct dl_msg_feed *msg, struct 
     if ((n > 0 && !stream_feed(cs->stream, msg->indices.data, n)) ||
         (msg->end && !stream_feed_end(cs->stream)))
         return dl_error_set(err, EPROTO, "stream",
-                            "stream %llu was fed beyond its end, or more than %d steps ahead for "
-                            "each of its %u credits",
-                            (unsigned long long)msg->stream, FEED_AHEAD,
+                            "stream %llu was fed beyond its end, or more than %llu steps ahead "
+                            "for each of its %u credits",
+                            (unsigned long long)msg->stream, (unsigned long long)DL_MAX_FEED_AHEAD,
                             cs->stream->params.credits);
     return 0;
 }

@@ -1,6 +1,7 @@
 #include "daemon/serve/stream.h"
 
 #include "daemon/serve/log.h"
+#include "proto/limits.h"
 
 #include <assert.h>
 #include <utlist.h>
@@ -129,7 +130,7 @@ bool stream_feed(struct stream *stream, const uint8_t *indices, uint32_t n)
     uint64_t ahead = stream->fed - stream->params.first - stream->handed;
 
     if (stream->params.steps != STEPS_UNKNOWN ||
-        ahead >= (uint64_t)FEED_AHEAD * stream->params.credits)
+        ahead >= DL_MAX_FEED_AHEAD * stream->params.credits)
         return false;
     struct feed *feed = must_alloc(sizeof *feed + n * sizeof feed->indices[0]);
     feed->n = n;

@@ -60,9 +60,6 @@ struct stream_params {
 
 #define STEPS_UNKNOWN UINT64_MAX
 
-/* Steps that a client may have fed and not yet been delivered, for each of its credits. */
-enum { FEED_AHEAD = 2 };
-
 struct stream {
     struct stream *prev, *next; /* loader.streams (utlist) */
     struct stream_params params;
@@ -106,7 +103,7 @@ struct step *stream_plan(struct stream *stream);
 
 /*
  * The client's next step of `n` indices, which it has as little-endian bytes; stream.params.fed.
- * False, and nothing changed: it is more than FEED_AHEAD ahead, or the end was said already.
+ * False, and nothing changed: it is more than DL_MAX_FEED_AHEAD ahead, or the end was said already.
  */
 bool _nodiscard_ stream_feed(struct stream *stream, const uint8_t *indices, uint32_t n);
 bool _nodiscard_ stream_feed_end(struct stream *stream);

@@ -49,8 +49,8 @@ static const struct {
     {"one before the first", 0, 5, 7, {4, LIST_END}, false, "where 5 of 7 is due"},
     {"one too many", 0, 0, 1, {0, 1, LIST_END}, false, "where 1 of 1 is due"},
     {"too few", 0, 0, 3, {0, LIST_END}, true, "ends after 1 of the 3 steps from 0"},
-    {"unknown steps", 0, 0, DL_UNKNOWN, {0, 1, LIST_END}, true, NULL},
-    {"unknown steps, one left out", 0, 0, DL_UNKNOWN, {0, 2, LIST_END}, false, "where 1 of "},
+    {"fed by nobody", 0, 0, DL_UNKNOWN, {0, LIST_END}, false, "where 0 of 0 is due"},
+    {"fed, and never ended", 0, 0, DL_UNKNOWN, {LIST_END}, true, "ends before its order does"},
 
     {"iterable", ITERABLE, 0, DL_UNKNOWN, {0, 1, 2, LIST_END}, true, NULL},
     {"iterable, some left out", ITERABLE, 0, DL_UNKNOWN, {1, 4, F + 9, 17, LIST_END}, true, NULL},

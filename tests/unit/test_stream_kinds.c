@@ -3,6 +3,7 @@
 #include "tests/lib/abort.h"
 
 #include "daemon/serve/stream.h"
+#include "proto/limits.h"
 
 #include <errno.h>
 
@@ -223,8 +224,8 @@ static void test_feeding_is_bounded_and_in_order(void **state)
     while (seen < STEPS) {
         while (fed < STEPS && feed(stream, fed, 1000 + fed))
             fed++;
-        assert_true(fed - seen <= FEED_AHEAD * 3);
-        assert_true(fed == STEPS || fed - seen == FEED_AHEAD * 3);
+        assert_true(fed - seen <= DL_MAX_FEED_AHEAD * 3);
+        assert_true(fed == STEPS || fed - seen == DL_MAX_FEED_AHEAD * 3);
         while (stream_has_room(stream)) {
             struct step *step = stream_plan(stream);
             assert_int_equal(step->samples, 2);

@@ -1,0 +1,164 @@
+/*
+ * The client as the sampler: the order of an epoch, step by step, as the user says it.
+ *
+ * What may be fed is bounded by steps: at most DL_MAX_FEED_AHEAD for each credit are under way
+ * between here and dl_epoch_next(). The daemon counts those it has not delivered, which are never
+ * more. A batch that is not whole yet has a place among them, so that it can always be sent.
+ */
+#include "client/internal.h"
+
+#include <assert.h>
+#include <endian.h>
+#include <errno.h>
+
+/* Above so much that the daemon has not read, nothing more is fed; one step is far less. */
+enum { FEED_OUTPUT_MAX = CONNECTION_OUTPUT_MAX / 4 };
+
+static uint64_t batch_size(const struct dl_epoch *epoch)
+{
+    return max_u64(epoch->loader->batch_size, 1);
+}
+
+static bool has_room(const struct dl_epoch *epoch)
+{
+    uint64_t ahead = epoch->feed.steps - epoch->received;
+
+    assert(epoch->feed.steps >= epoch->received);
+    return !epoch->over && ahead < DL_MAX_FEED_AHEAD * epoch->credits &&
+           connection_output(&epoch->loader->client->conn).len <= FEED_OUTPUT_MAX;
+}
+
+bool feed_is_due(const struct dl_epoch *epoch)
+{
+    const struct feed *feed = &epoch->feed;
+
+    return feed->on && !feed->ended && feed->steps == epoch->received;
+}
+
+/* 0 if more of the order may be said. */
+static int check(struct dl_epoch *epoch)
+{
+    struct dl_client *client = epoch->loader->client;
+    uint64_t size = epoch->loader->batch_size;
+    int r = client_begin(client);
+
+    if (r < 0)
+        return r;
+    if (!epoch->feed.on)
+        return client_fail(client, EINVAL, "sampler.kind",
+                           "this loader has a sampler of its own: only one of kind client is fed");
+    if (epoch->feed.ended)
+        return client_fail(client, EINVAL, "sampler.kind", "the order has ended already");
+    if (size > DL_MAX_FEED_INDICES)
+        return client_fail(client, EINVAL, "batch.size",
+                           "%llu is above %llu, the most indices of a step that a client feeds",
+                           (unsigned long long)size, (unsigned long long)DL_MAX_FEED_INDICES);
+    return 0;
+}
+
+/* The batch that is held, whole or the last one, as the next step; none: the end alone. */
+static void send_step(struct dl_epoch *epoch)
+{
+    struct feed *feed = &epoch->feed;
+    struct dl_message msg = {.number = DL_MSG_FEED};
+
+    msg.feed.stream = epoch->stream;
+    msg.feed.end = feed->ended;
+    msg.feed.indices = (struct dl_span){.data = (const uint8_t *)feed->batch,
+                                        .len = feed->held * sizeof *feed->batch};
+    feed->steps += feed->held > 0;
+    feed->held = 0;
+    client_send(epoch->loader->client, &msg);
+}
+
+/* A place for the indices of one step. */
+static int need_batch(struct dl_epoch *epoch)
+{
+    if (epoch->feed.batch)
+        return 0;
+    epoch->feed.batch = calloc(batch_size(epoch), sizeof *epoch->feed.batch);
+    if (!epoch->feed.batch)
+        return client_fail(epoch->loader->client, ENOMEM, "batch.size", "no memory for indices");
+    return 0;
+}
+
+/* Nothing is fed: everything that is under way must be received before. */
+static int is_full(struct dl_epoch *epoch)
+{
+    return client_fail(epoch->loader->client, EAGAIN, "",
+                       "%llu steps were fed and not received yet: go on with dl_epoch_next()",
+                       (unsigned long long)(epoch->feed.steps - epoch->received));
+}
+
+/* The latched error, or 0. */
+static int flush(struct dl_epoch *epoch)
+{
+    struct dl_client *client = epoch->loader->client;
+
+    return client_flush(client) < 0 ? client_fatal(client) : 0;
+}
+
+int64_t dl_epoch_feed(struct dl_epoch *epoch, const uint64_t *indices, size_t n)
+{
+    struct feed *feed = &epoch->feed;
+    size_t taken = 0;
+    int r = check(epoch);
+
+    if (r == 0)
+        r = need_batch(epoch);
+    while (r == 0 && taken < n && (feed->held > 0 || has_room(epoch))) {
+        feed->batch[feed->held++] = htole64(indices[taken++]);
+        if (feed->held < batch_size(epoch))
+            continue;
+        send_step(epoch);
+        /* Written as soon as there is much of it: what the daemon has read leaves room. */
+        if (connection_output(&epoch->loader->client->conn).len > FEED_OUTPUT_MAX)
+            r = flush(epoch);
+    }
+    if (r == 0)
+        r = flush(epoch);
+    if (r < 0)
+        return r;
+    return taken == 0 && n > 0 ? is_full(epoch) : (int64_t)taken;
+}
+
+int dl_epoch_feed_batch(struct dl_epoch *epoch, const uint64_t *indices, size_t n)
+{
+    struct feed *feed = &epoch->feed;
+    struct dl_client *client = epoch->loader->client;
+    int r = check(epoch);
+
+    if (r < 0)
+        return r;
+    if (feed->held > 0)
+        return client_fail(client, EINVAL, "indices",
+                           "%u indices of dl_epoch_feed() wait for their batch of %llu: feed the "
+                           "rest of it first",
+                           feed->held, (unsigned long long)batch_size(epoch));
+    if (n == 0 || n > batch_size(epoch))
+        return client_fail(client, EINVAL, "indices", "%zu for a step, which has 1 to %llu", n,
+                           (unsigned long long)batch_size(epoch));
+    if (!has_room(epoch))
+        return is_full(epoch);
+    r = need_batch(epoch);
+    if (r < 0)
+        return r;
+    for (size_t i = 0; i < n; i++)
+        feed->batch[feed->held++] = htole64(indices[i]);
+    send_step(epoch);
+    return flush(epoch);
+}
+
+int dl_epoch_feed_end(struct dl_epoch *epoch)
+{
+    int r = check(epoch);
+
+    if (r < 0)
+        return r;
+    epoch->feed.ended = true;
+    if (epoch->loader->drop_last && epoch->feed.held < batch_size(epoch))
+        epoch->feed.held = 0;
+    if (!epoch->over)
+        send_step(epoch);
+    return flush(epoch);
+}
