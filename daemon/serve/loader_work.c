@@ -1,4 +1,5 @@
 #include "daemon/serve/loader_private.h"
+#include "proto/words.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -6,40 +7,24 @@
 
 #include <utlist.h>
 
-enum {
-    DELIVER_AT_ONCE = 256, /* steps handed to the sink in one call */
-    NAMED_INDICES = 8,     /* sample indices listed in a fault's message */
-};
+enum { DELIVER_AT_ONCE = 256 }; /* steps handed to the sink in one call */
 
 /* ---- faults --------------------------------------------------------------------------------- */
 
-/* "(samples 3, 9, …, 256 in all)", from the slot: the plan may be in use. */
-static void name_samples(const struct step *step, char *text, size_t len)
-{
-    const uint64_t *indices = slot_indices(segment_slot(step->segment, step->slot));
-    int at = snprintf(text, len, "(sample%s", step->samples == 1 ? "" : "s");
-
-    for (uint32_t i = 0; i < step->samples && i < NAMED_INDICES; i++)
-        at += snprintf(text + at, len - (size_t)at, "%s %llu", i ? "," : "",
-                       (unsigned long long)indices[i]);
-    if (step->samples > NAMED_INDICES)
-        at += snprintf(text + at, len - (size_t)at, ", … %u in all", step->samples);
-    snprintf(text + at, len - (size_t)at, ")");
-}
-
-/* "step 7 of epoch 0 (samples 3, 9)", "step 7 of epoch 0 (batch 3 of worker 1)". */
+/* "step 7 of epoch 0 (samples 3, 9)", "step 7 of epoch 0 (batch 3 of worker 1)". The indices are
+ * from the slot: the plan may be in use. */
 static void name_step(const struct step *step, char *text, size_t len)
 {
     const struct stream *stream = step->stream;
-    int at = snprintf(text, len, "step %llu of epoch %llu ", (unsigned long long)step->number,
-                      (unsigned long long)stream->params.epoch);
+    size_t at = words_step(step->number, stream->params.epoch, text, len);
 
     if (stream->params.replicas)
-        snprintf(text + at, len - (size_t)at, "(batch %llu of worker %u)",
+        snprintf(text + at, len - at, "(batch %llu of worker %u)",
                  (unsigned long long)(step->number / stream->params.replicas),
                  step_replica(stream, step->number));
     else
-        name_samples(step, text + at, len - (size_t)at);
+        words_samples(slot_indices(segment_slot(step->segment, step->slot)), step->samples,
+                      text + at, len - at);
 }
 
 static void fault(struct loader *loader, struct step *step, int code, const char *what)
@@ -394,7 +379,6 @@ static uint32_t lease_due(struct loader *loader, struct stream *stream, struct s
     return n;
 }
 
-/* As PyTorch warns when len() of an iterable dataset was exceeded. */
 static void warn_of_length(struct loader *loader, struct stream *stream)
 {
     char text[512];
@@ -402,12 +386,8 @@ static void warn_of_length(struct loader *loader, struct stream *stream)
     if (!loader->iterable || stream->length_told || stream->samples <= loader->length)
         return;
     stream->length_told = true;
-    snprintf(text, sizeof text,
-             "the iterable dataset %s says that it has %llu samples, but %llu were fetched by now; "
-             "with several workers or ranks each must yield its share alone (dataset.divide, or "
-             "the worker's number that a plug-in is given)",
-             spec_dataset_label(&loader->spec.dataset), (unsigned long long)loader->length,
-             (unsigned long long)stream->samples);
+    words_too_many(spec_dataset_label(&loader->spec.dataset), loader->length, stream->samples, text,
+                   sizeof text);
     loader->o.events->warning(stream, text);
 }
 

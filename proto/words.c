@@ -1,0 +1,35 @@
+#include "proto/words.h"
+
+#include <assert.h>
+#include <stdio.h>
+
+enum { NAMED_INDICES = 8 };
+
+size_t words_step(uint64_t step, uint64_t epoch, char *text, size_t len)
+{
+    assert(len >= 64);
+    return (size_t)snprintf(text, len, "step %llu of epoch %llu ", (unsigned long long)step,
+                            (unsigned long long)epoch);
+}
+
+void words_samples(const uint64_t *indices, uint32_t n, char *text, size_t len)
+{
+    int at = snprintf(text, len, "(sample%s", n == 1 ? "" : "s");
+
+    assert(len >= 256);
+    for (uint32_t i = 0; i < n && i < NAMED_INDICES; i++)
+        at += snprintf(text + at, len - (size_t)at, "%s %llu", i ? "," : "",
+                       (unsigned long long)indices[i]);
+    if (n > NAMED_INDICES)
+        at += snprintf(text + at, len - (size_t)at, ", … %u in all", n);
+    snprintf(text + at, len - (size_t)at, ")");
+}
+
+void words_too_many(const char *dataset, uint64_t length, uint64_t samples, char *text, size_t len)
+{
+    snprintf(text, len,
+             "the iterable dataset %s says that it has %llu samples, but %llu were fetched by now; "
+             "with several workers or ranks each must yield its share alone (dataset.divide, or "
+             "the worker's number that a plug-in is given)",
+             dataset, (unsigned long long)length, (unsigned long long)samples);
+}

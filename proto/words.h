@@ -1,0 +1,19 @@
+/*
+ * What the daemon says to people of a step, and a client that loads in its own process says in the
+ * same words. Pure.
+ */
+#ifndef DL_WORDS_H
+#define DL_WORDS_H
+
+#include "proto/base.h"
+
+/* "step 7 of epoch 0 ", and how many bytes that are. Cut to `len`, which is 64 or more. */
+size_t words_step(uint64_t step, uint64_t epoch, char *text, size_t len);
+
+/* "(samples 3, 9, …, 256 in all)": the first few indices, cut to `len`, which is 256 or more. */
+void words_samples(const uint64_t *indices, uint32_t n, char *text, size_t len);
+
+/* As PyTorch warns when len() of an iterable dataset was exceeded; `dataset` says which. */
+void words_too_many(const char *dataset, uint64_t length, uint64_t samples, char *text, size_t len);
+
+#endif
