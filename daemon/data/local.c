@@ -353,6 +353,13 @@ static int load(struct local_pass *pass, struct slot_task *task, void *slot, uin
     return fetcher_fill(pass->local->fetchers[fetcher], slot, bytes, ret_used, err);
 }
 
+void local_skip(struct local_pass *pass)
+{
+    pass->step++;
+    if (pass->fed)
+        drop_fed(pass);
+}
+
 int local_next(struct local_pass *pass, void *slot, uint64_t bytes, uint64_t *ret_step,
                uint64_t *ret_used, struct dl_error *err)
 {
@@ -364,9 +371,7 @@ int local_next(struct local_pass *pass, void *slot, uint64_t bytes, uint64_t *re
         r = load(pass, &task, slot, bytes, ret_used, err);
         if (r == -ENOBUFS)
             return r;
-        pass->step++;
-        if (pass->fed)
-            drop_fed(pass);
+        local_skip(pass);
         if (r != FETCH_END)
             return r;
         pass->ends[task.step % pass->local->n] = task.step / pass->local->n;

@@ -57,4 +57,7 @@ void local_feed_end(struct local_pass *pass); /* the order ends with what was fe
 int _nodiscard_ local_next(struct local_pass *pass, void *slot, uint64_t bytes, uint64_t *ret_step,
                            uint64_t *ret_used, struct dl_error *err);
 
+/* After -ENOBUFS: the step is given up, and local_next() goes on with the next one. */
+void local_skip(struct local_pass *pass);
+
 #endif
