@@ -147,15 +147,15 @@ void batch_finish(struct dl_client *client, struct dl_batch *batch)
     assert(!batch->view);
     /* The epoch can have ended while only tensors held the batch; its stream still takes RELEASE.
      */
-    if (!epoch)
-        epoch = client_find_epoch(client, batch->stream);
-    if (epoch)
+    if (batch->loader->local)
+        local_loader_give_back(batch->loader, steal_ptr(batch->mapping));
+    else if (epoch || (epoch = client_find_epoch(client, batch->stream)))
         epoch_queue_release(epoch, batch->step, !batch->pinned);
     else
         client_release_step(client, batch->stream, batch->step);
+    batch->mapping = mapping_unref(batch->mapping);
     if (batch->kept)
         loader_unkeep(batch->loader);
-    batch->mapping = mapping_unref(batch->mapping);
     batch->reclaim = reclaim_unref(batch->reclaim);
     batch->next = client->pool;
     client->pool = batch;

@@ -213,6 +213,20 @@ int dl_client_connect(struct dl_client **ret, const char *socket_path, const cha
     return client_connect(ret, socket_path, agent, CONNECT_TIMEOUT);
 }
 
+int dl_client_connect_local(struct dl_client **ret)
+{
+    struct dl_client *client = client_new();
+
+    *ret = client;
+    if (!client)
+        return -ENOMEM;
+    client->reclaim = reclaim_new(-1);
+    if (client->reclaim)
+        return 0;
+    connection_fail(&client->conn, ENOMEM, "", "no memory for a session");
+    return client_fatal(client);
+}
+
 static struct dl_loader *first_open(const struct dl_client *client)
 {
     struct dl_loader *loader = client->loaders;
@@ -253,6 +267,7 @@ struct dl_client *dl_client_close(struct dl_client *client)
     buffer_deinit(&client->answer);
     connection_deinit(&client->conn);
     reclaim_unref(client->reclaim);
+    local_unload(client);
     free(client);
     return NULL;
 }
@@ -281,7 +296,7 @@ int dl_client_dispatch(struct dl_client *client)
 {
     int r = client_begin(client);
 
-    if (r < 0)
+    if (r < 0 || client->fd < 0)
         return r;
     /* One read: what came before an end of stream can be consumed before the end is noticed. */
     r = client_pump(client);
@@ -297,6 +312,8 @@ int dl_client_dispatch(struct dl_client *client)
 /* QUERY or CONTROL: the answer of both is INFO, kept in client->answer. */
 static int ask(struct dl_client *client, struct dl_message *msg, uint64_t *request)
 {
+    if (client->fd < 0)
+        return client_fail(client, ENOTCONN, "", "this client has no daemon to ask");
     *request = connection_request(&client->conn);
     client->call = (struct call){.request = *request, .answer = DL_MSG_INFO};
     return client_call(client, msg, REQUEST_TIMEOUT);

@@ -21,7 +21,7 @@ struct dl_epoch *client_find_epoch(struct dl_client *client, uint32_t stream)
 {
     for (struct dl_loader *loader = client->loaders; loader; loader = loader->next)
         for (struct dl_epoch *epoch = loader->epochs; epoch; epoch = epoch->next)
-            if (epoch->stream == stream)
+            if (!epoch->local && epoch->stream == stream)
                 return epoch;
     return NULL;
 }
@@ -81,7 +81,7 @@ static int on_opened(struct dl_client *client, const struct dl_message *msg)
     if (opened->credits == 0)
         return violated(client, "OPENED grants no credits");
     for (loader = client->loaders; loader; loader = loader->next)
-        if (loader->id == opened->loader)
+        if (!loader->local && loader->id == opened->loader)
             return violated(client, "OPENED: loader %u is open already", loader->id);
     loader = client->call.loader;
     loader->name = span_dup(opened->label);

@@ -79,6 +79,22 @@ struct dl_batch;
 DL_API int dl_client_connect(struct dl_client **ret, const char *socket_path, const char *agent);
 
 /*
+ * A client without a daemon, for loaders whose spec says `workers: {count: 0}`: their batches are
+ * made in this process, by dl_epoch_next() itself, with the same bytes in the same order. A client
+ * with a daemon opens such a loader in the same way, so this is only needed where there is none.
+ * -ENOMEM.
+ *
+ * Such a loader has no workers, no ring, and nothing is loaded ahead. dl_epoch_next() takes as long
+ * as it takes, whatever its timeout, and dl_epoch_wait_ns() counts that. Batches lie in private
+ * memory, which can be written to, and which is used again once they are given back; memory.limit
+ * bounds what is held by pins and tensors. Plug-ins are loaded into this process, and log to its
+ * standard error. Everything else is as with a daemon.
+ * The loading is in a module of its own, dlclient-local.so, which is opened when it is needed:
+ * $DLOADER_LOCAL_MODULE, or where it was installed.
+ */
+DL_API int dl_client_connect_local(struct dl_client **ret);
+
+/*
  * Ends the session and frees the client, its loaders, epochs and batches; NULL is fine. While
  * DLPack tensors live, their mappings and leases stay, and with them the session in the daemon,
  * until the last one is deleted. Always returns NULL.
@@ -99,7 +115,8 @@ DL_API int dl_client_is_usable(const struct dl_client *client);
 /*
  * For the caller's own event loop: poll this descriptor for reading (it never changes), call
  * dl_client_dispatch() when it is readable, which reads once and never blocks, then
- * dl_epoch_next() with timeout 0 until it says -EAGAIN: several batches can come at once.
+ * dl_epoch_next() with timeout 0 until it says -EAGAIN: several batches can come at once. Without a
+ * daemon there is none: -1, which poll() passes over, and dispatching does nothing.
  */
 DL_API int dl_client_fd(const struct dl_client *client);
 DL_API int dl_client_dispatch(struct dl_client *client);
@@ -108,7 +125,8 @@ DL_API int dl_client_dispatch(struct dl_client *client);
  * A view of the daemon as msgpack (proto/PROTOCOL.md lists the keys): "status", "loaders",
  * "epochs", "workers", "ring", "sessions". *ret_data is owned by the client and valid until its
  * next call. `control` verbs: "stop", "drain", "reload"; -EPERM unless the daemon's own user or
- * root asks. A daemon that does not answer within 30 seconds is given up: -ETIMEDOUT, fatal.
+ * root asks; -ENOTCONN without a daemon. A daemon that does not answer within 30 seconds is given
+ * up: -ETIMEDOUT, fatal.
  */
 DL_API int dl_client_query(struct dl_client *client, const char *view, const void **ret_data,
                            size_t *ret_len);

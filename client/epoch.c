@@ -123,6 +123,8 @@ void client_release_step(struct dl_client *client, uint32_t stream, uint64_t ste
 
 void epoch_queue_pin(struct dl_epoch *epoch, uint64_t step)
 {
+    if (epoch->local)
+        return;
     epoch->pins[epoch->n_pins++] = htole64(step);
     epoch->unsent++;
     if (epoch->n_pins == epoch->flush_at)
@@ -240,6 +242,12 @@ int dl_epoch_start(struct dl_loader *loader, const struct dl_epoch_options *opti
     epoch = epoch_new(loader, o);
     if (!epoch)
         return client_fail(client, ENOMEM, "", "no memory for an epoch");
+    if (loader->local) {
+        r = local_epoch_start(epoch, o);
+        if (r == 0)
+            *ret = steal_ptr(epoch);
+        return r;
+    }
     msg.start.request = connection_request(&client->conn);
     msg.start.loader = loader->id;
     msg.start.epoch = o->epoch;
@@ -331,6 +339,10 @@ struct dl_epoch *dl_epoch_end(struct dl_epoch *epoch)
     for (struct dl_batch *batch = client->batches; batch; batch = batch->next)
         if (batch->epoch == epoch)
             batch->epoch = NULL;
+    if (epoch->local) {
+        local_epoch_end(epoch);
+        return epoch_free(epoch);
+    }
     give_entries_back(epoch);
     queue_pending(epoch);
     /* Also after FINISHED: it is what frees the stream's number. */
@@ -415,6 +427,8 @@ int dl_epoch_next(struct dl_epoch *epoch, int64_t timeout_ns, struct dl_batch **
         return r;
     if (epoch->current)
         batch_give_back(epoch->current);
+    if (epoch->local)
+        return local_epoch_next(epoch, ret);
     if (epoch->count == 0) {
         r = need_entry(epoch, timeout_ns);
         if (r != 0)

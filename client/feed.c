@@ -56,19 +56,37 @@ static int check(struct dl_epoch *epoch)
     return 0;
 }
 
-/* The batch that is held, whole or the last one, as the next step; none: the end alone. */
 static void send_step(struct dl_epoch *epoch)
 {
-    struct feed *feed = &epoch->feed;
+    const struct feed *feed = &epoch->feed;
     struct dl_message msg = {.number = DL_MSG_FEED};
 
+    for (uint32_t i = 0; i < feed->held; i++)
+        feed->batch[i] = htole64(feed->batch[i]);
     msg.feed.stream = epoch->stream;
     msg.feed.end = feed->ended;
     msg.feed.indices = (struct dl_span){.data = (const uint8_t *)feed->batch,
                                         .len = feed->held * sizeof *feed->batch};
+    client_send(epoch->loader->client, &msg);
+}
+
+/* The batch that is held, whole or the last one, as the next step; none: the end alone. */
+static int say(struct dl_epoch *epoch)
+{
+    struct feed *feed = &epoch->feed;
+    int r = 0;
+
+    if (!epoch->local)
+        send_step(epoch);
+    else if (feed->held > 0)
+        r = local_epoch_feed(epoch, feed->batch, feed->held);
+    if (r < 0)
+        return r;
+    if (epoch->local && feed->ended)
+        local_epoch_feed_end(epoch);
     feed->steps += feed->held > 0;
     feed->held = 0;
-    client_send(epoch->loader->client, &msg);
+    return 0;
 }
 
 /* A place for the indices of one step. */
@@ -107,17 +125,21 @@ int64_t dl_epoch_feed(struct dl_epoch *epoch, const uint64_t *indices, size_t n)
     if (r == 0)
         r = need_batch(epoch);
     while (r == 0 && taken < n && (feed->held > 0 || has_room(epoch))) {
-        feed->batch[feed->held++] = htole64(indices[taken++]);
+        feed->batch[feed->held++] = indices[taken++];
         if (feed->held < batch_size(epoch))
             continue;
-        send_step(epoch);
+        r = say(epoch);
+        if (r < 0) { /* no memory for it here: it is not taken */
+            feed->held--;
+            taken--;
+        }
         /* Written as soon as there is much of it: what the daemon has read leaves room. */
-        if (connection_output(&epoch->loader->client->conn).len > FEED_OUTPUT_MAX)
+        if (r == 0 && connection_output(&epoch->loader->client->conn).len > FEED_OUTPUT_MAX)
             r = flush(epoch);
     }
     if (r == 0)
         r = flush(epoch);
-    if (r < 0)
+    if (r < 0 && (taken == 0 || !dl_client_is_usable(epoch->loader->client)))
         return r;
     return taken == 0 && n > 0 ? is_full(epoch) : (int64_t)taken;
 }
@@ -143,10 +165,12 @@ int dl_epoch_feed_batch(struct dl_epoch *epoch, const uint64_t *indices, size_t 
     r = need_batch(epoch);
     if (r < 0)
         return r;
-    for (size_t i = 0; i < n; i++)
-        feed->batch[feed->held++] = htole64(indices[i]);
-    send_step(epoch);
-    return flush(epoch);
+    memcpy(feed->batch, indices, n * sizeof *indices);
+    feed->held = (uint32_t)n;
+    r = say(epoch);
+    if (r < 0)
+        feed->held = 0; /* nothing was taken */
+    return r < 0 ? r : flush(epoch);
 }
 
 int dl_epoch_feed_end(struct dl_epoch *epoch)
@@ -155,10 +179,12 @@ int dl_epoch_feed_end(struct dl_epoch *epoch)
 
     if (r < 0)
         return r;
-    epoch->feed.ended = true;
-    if (epoch->loader->drop_last && epoch->feed.held < batch_size(epoch))
+    if (epoch->loader->drop_last)
         epoch->feed.held = 0;
+    epoch->feed.ended = true;
     if (!epoch->over)
-        send_step(epoch);
-    return flush(epoch);
+        r = say(epoch);
+    if (r < 0)
+        epoch->feed.ended = false; /* to be said again */
+    return r < 0 ? r : flush(epoch);
 }

@@ -6,6 +6,7 @@
  *   io.c        socket, poll, one request at a time      epoch.c    next, give back, coalescing
  *   dispatch.c  what each message of the daemon does     batch.c    slots as batches, and their end
  *   feed.c      the client as the sampler
+ *   local.c     the same without a daemon: a loader whose batches are made here
  *   reclaim.c, dlpack.c   batches that tensors in any thread keep alive
  *
  * Ownership: client → loaders → epochs; client → batches the user holds, and the pool of unused
@@ -18,6 +19,7 @@
 #include "client/connection.h"
 #include "client/dlclient.h"
 #include "client/held.h"
+#include "client/local.h"
 #include "client/mapping.h"
 #include "client/view.h"
 
@@ -65,6 +67,16 @@ struct dl_client {
     struct dl_batch *pool;    /* owned: unused; dl_batch.next */
     struct reclaim *reclaim;  /* counted */
     struct dl_buffer answer;  /* of the last query */
+    void *module;             /* owned handle of dlclient-local.so; NULL until it is needed */
+    const struct local_table *table; /* the module's */
+};
+
+/* The memory of a loader whose batches are made here. */
+struct private_memory {
+    struct mapping *spare; /* owned, mapping.next: unused ones */
+    uint64_t bytes;        /* of all there are, in use or not */
+    uint64_t limit;        /* memory.limit */
+    uint64_t slot_bytes;   /* what the next one shall have */
 };
 
 struct dl_loader {
@@ -78,6 +90,8 @@ struct dl_loader {
     bool iterable;    /* its steps may leave numbers out */
     bool in_order;    /* batches come in the order of their steps */
     bool drop_last;
+    struct module_loader *local; /* owned; NULL: the loader is the daemon's */
+    struct private_memory memory;
     char *name; /* owned */
     uint64_t length, batch_size, seed, fingerprint;
 };
@@ -101,7 +115,7 @@ struct feed {
     bool on;         /* this epoch is fed */
     bool ended;      /* nothing follows */
     uint32_t held;   /* indices of a batch that is not whole yet */
-    uint64_t *batch; /* owned: them, little-endian, with place for batch.size; NULL: none so far */
+    uint64_t *batch; /* owned: them, with place for batch.size; NULL: none so far */
     uint64_t steps;  /* sent */
 };
 
@@ -111,10 +125,13 @@ struct dl_epoch {
     uint32_t stream;
     bool over; /* the daemon sends nothing more for it */
     uint64_t number, steps, samples;
-    uint64_t first;     /* step asked for in START */
-    uint64_t expected;  /* in order: no step below it comes any more from the daemon */
-    uint64_t delivered; /* steps that came, as batch or fault */
-    uint64_t received;  /* of them, those that next() gave out */
+    uint64_t first;           /* step asked for in START */
+    uint64_t expected;        /* in order: no step below it comes any more from the daemon */
+    uint64_t delivered;       /* steps that came, as batch or fault */
+    uint64_t received;        /* of them, those that next() gave out */
+    struct local_pass *local; /* owned; NULL: a stream of the daemon's */
+    uint64_t made;            /* of a local one: samples */
+    bool length_told;         /* that they are more than the dataset says */
     struct feed feed;
     struct held held; /* not in order: those leased */
 
@@ -234,6 +251,21 @@ void client_release_step(struct dl_client *client, uint32_t stream, uint64_t ste
 
 /* There is nothing to wait for before more of the order is said. */
 bool feed_is_due(const struct dl_epoch *epoch);
+
+/* ---- local.c ---- */
+
+/* What loader.c, epoch.c and feed.c do over the socket, for a loader whose batches are made here.
+ */
+int _nodiscard_ local_loader_open(struct dl_loader *loader, const char *spec, size_t len,
+                                  const char *base);
+void local_loader_close(struct dl_loader *loader);
+void local_loader_give_back(struct dl_loader *loader, struct mapping *mapping); /* consumes it */
+int _nodiscard_ local_epoch_start(struct dl_epoch *epoch, const struct dl_epoch_options *o);
+void local_epoch_end(struct dl_epoch *epoch);
+int _nodiscard_ local_epoch_next(struct dl_epoch *epoch, struct dl_batch **ret);
+int _nodiscard_ local_epoch_feed(struct dl_epoch *epoch, const uint64_t *indices, size_t n);
+void local_epoch_feed_end(struct dl_epoch *epoch);
+void local_unload(struct dl_client *client); /* the module, if there is one */
 
 /* ---- batch.c ---- */
 

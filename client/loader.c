@@ -20,6 +20,8 @@ struct dl_loader *loader_free(struct dl_loader *loader)
             *link = loader->next;
             break;
         }
+    if (loader->local)
+        local_loader_close(loader);
     free(loader->name);
     free(loader);
     return NULL;
@@ -74,6 +76,25 @@ static int pack_text(struct dl_client *client, const char *spec, size_t len, str
     return 0;
 }
 
+enum { OPEN_HERE = 1 };
+
+/* OPEN and its answer; OPEN_HERE: the daemon leaves the loading to us. */
+static int open_remote(struct dl_loader *loader, struct dl_span spec, const char *base)
+{
+    struct dl_client *client = loader->client;
+    struct dl_message msg = {.number = DL_MSG_OPEN};
+    int r;
+
+    msg.open.request = connection_request(&client->conn);
+    msg.open.base = span_str(base);
+    msg.open.spec = spec;
+    client->call =
+        (struct call){.request = msg.open.request, .answer = DL_MSG_OPENED, .loader = loader};
+    r = client_call(client, &msg, OPEN_TIMEOUT);
+    /* Of no other key: a file system can refuse with the same errno. */
+    return r == -ENOTSUP && strcmp(client->error.path, "workers.count") == 0 ? OPEN_HERE : r;
+}
+
 int dl_loader_open(struct dl_client *client, const char *spec, size_t len, const char *base,
                    struct dl_loader **ret)
 {
@@ -81,7 +102,6 @@ int dl_loader_open(struct dl_client *client, const char *spec, size_t len, const
     struct dl_loader *loader = NULL;
     _cleanup_(buffer_deinit)
     struct dl_buffer packed = {0};
-    struct dl_message msg = {.number = DL_MSG_OPEN};
     char dir[PATH_MAX];
     int r = client_begin(client);
 
@@ -95,12 +115,11 @@ int dl_loader_open(struct dl_client *client, const char *spec, size_t len, const
     if (!loader)
         return client_fail(client, ENOMEM, "", "no memory for a loader");
     loader->client = client;
-    msg.open.request = connection_request(&client->conn);
-    msg.open.base = span_str(dir);
-    msg.open.spec = (struct dl_span){packed.data, packed.len};
-    client->call =
-        (struct call){.request = msg.open.request, .answer = DL_MSG_OPENED, .loader = loader};
-    r = client_call(client, &msg, OPEN_TIMEOUT);
+    r = OPEN_HERE;
+    if (client->fd >= 0)
+        r = open_remote(loader, (struct dl_span){packed.data, packed.len}, dir);
+    if (r == OPEN_HERE)
+        r = local_loader_open(loader, len ? spec : "", len, dir);
     if (r < 0)
         return r;
     loader->next = client->loaders;
@@ -175,7 +194,8 @@ static void end_loader(struct dl_loader *loader)
     struct dl_message msg = {.number = DL_MSG_CLOSE};
 
     msg.close.loader = loader->id;
-    client_send(loader->client, &msg);
+    if (!loader->local)
+        client_send(loader->client, &msg);
     loader_free(loader);
 }
 

@@ -93,6 +93,23 @@ int mapping_new(int fd, uint32_t id, uint64_t bytes, bool writable, struct mappi
     return 0;
 }
 
+struct mapping *mapping_new_private(uint64_t bytes)
+{
+    struct mapping *mapping = calloc(1, sizeof *mapping);
+
+    if (!mapping)
+        return NULL;
+    mapping->base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapping->base == MAP_FAILED) {
+        free(mapping);
+        return NULL;
+    }
+    atomic_init(&mapping->refs, 1);
+    mapping->bytes = mapping->slot_bytes = bytes;
+    mapping->slots = 1;
+    return mapping;
+}
+
 struct mapping *mapping_ref(struct mapping *mapping)
 {
     /* Relaxed: whoever refs holds a reference, so nothing can be freed meanwhile. */

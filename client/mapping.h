@@ -1,5 +1,6 @@
 /*
- * One shared-memory segment, mapped for as long as anything refers to it.
+ * One shared-memory segment, mapped for as long as anything refers to it, or the private memory of
+ * a batch that is made in this process.
  *
  * A mapping is only made of a memfd that can neither shrink nor grow and is as large as it was
  * announced, so reading it cannot raise SIGBUS for lack of file. Its geometry is read once,
@@ -18,6 +19,7 @@
 
 struct mapping {
     atomic_uint refs;
+    struct mapping *next; /* private_memory.spare */
     uint32_t id;
     uint8_t *base; /* owned: mmap of `bytes` */
     uint64_t bytes;
@@ -31,6 +33,9 @@ struct mapping {
  */
 int _nodiscard_ mapping_new(int fd, uint32_t id, uint64_t bytes, bool writable,
                             struct mapping **ret, struct dl_error *err);
+
+/* Private memory of this process as one slot of `bytes`: one reference, or NULL. */
+struct mapping *mapping_new_private(uint64_t bytes);
 
 struct mapping *mapping_ref(struct mapping *mapping);
 struct mapping *mapping_unref(struct mapping *mapping); /* any thread; NULL is fine; returns NULL */

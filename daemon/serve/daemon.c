@@ -160,7 +160,7 @@ static int find_loader(void *context, struct session *session, const struct valu
     if ((r = spec_from_value(spec_value, base, &spec, err)) < 0)
         return r;
     if (spec.workers == 0)
-        return dl_error_set(err, EINVAL, "workers.count",
+        return dl_error_set(err, ENOTSUP, "workers.count", /* libdlclient then does it */
                             "0 loads in the client's own process, which the daemon has no part "
                             "in; give 1 or more");
     if (!value_get(spec_value, "name"))

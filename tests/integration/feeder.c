@@ -5,10 +5,10 @@
  *
  *     feeder SOCKET SPEC [batch|flat] [RANK WORLD CREDITS STOP_AFTER PAUSE_US]
  *
- * "flat" feeds all indices in a row, some at a time, and leaves the batches to the library.
- * STOP_AFTER: batches received before it leaves the epoch and starts it anew with the same order;
- * 0: never. PAUSE_US: before each feeding. An order beyond the credits is a failure of the library:
- * exit status 3; another failure: 1, with its text.
+ * SOCKET "": without a daemon. "flat" feeds all indices in a row, some at a time, and leaves the
+ * batches to the library. STOP_AFTER: batches received before it leaves the epoch and starts it
+ * anew with the same order; 0: never. PAUSE_US: before each feeding. An order beyond the credits is
+ * a failure of the library: exit status 3; another failure: 1, with its text.
  */
 #include "client/dlclient.h"
 
@@ -152,7 +152,8 @@ int main(int argc, char **argv)
     run.flat = strcmp(argv[3], "flat") == 0;
     run.credits = options.credits;
     run.pause = (useconds_t)number[4];
-    r = dl_client_connect(&run.client, argv[1], "feeder");
+    r = argv[1][0] ? dl_client_connect(&run.client, argv[1], "feeder")
+                   : dl_client_connect_local(&run.client);
     if (r == 0)
         r = dl_loader_open_file(run.client, argv[2], &loader);
     if (r == 0)

@@ -1,7 +1,7 @@
 """The same batches whoever loads them: the digest of `dlctl run` is that of `dlctl check`, which
 needs neither daemon nor workers, for every kind of dataset, sampler, batch and collate; with any
-number of workers, any prefetch and credits, and with workers killed while it runs. Iterable datasets
-are divided among workers, so that each number of workers has its own digest.
+number of workers, none, any prefetch and credits, and with workers killed while it runs. Iterable
+datasets are divided among workers, so that each number of workers has its own digest.
 
 A new kind of dataset is one line in DATASETS. A kind of proto/spec.def that has none is a failure.
 """
@@ -267,6 +267,9 @@ WORKERS = [
     ({"count": 5, "prefetch": 16}, 64),
 ]
 
+# In the client's own process: the daemon says so, and the library does it.
+HERE = ({"count": 0}, 1)
+
 # Every life of a worker of the deadly daemon ends, by SIGKILL, when it has filled and then spoilt
 # the slot of its 6th task. 5 workers cannot do more than 25 tasks without.
 PLANS = {"calm": None, "deadly": "torn-always-6", "slow": "slow-always-1"}
@@ -347,7 +350,7 @@ class Digest(DigestCase):
         """What `check` says, for each number of workers."""
         prefix, kind, keys, sampler, batch, collate = spec
         found = {}
-        for workers, _ in WORKERS:
+        for workers, _ in [*WORKERS, HERE]:
             count = workers["count"]
             if found and name not in ITERABLE:
                 found[count] = next(iter(found.values()))
@@ -369,7 +372,7 @@ class Digest(DigestCase):
                 digests.add(expected[2]["digest"])
                 self.assertGreaterEqual(expected[2]["batches"], LEAST_TASKS)
                 # The deadly daemon has one number of workers after the other.
-                ways = [("calm", workers) for workers in WORKERS]
+                ways = [("calm", workers) for workers in [*WORKERS, HERE]]
                 ways.append(("deadly", WORKERS[(i + i // 3) % 3]))
                 runs += [(prefix, way, threads.submit(self.check_run, way[0], spec, way[1], args,
                                                       expected[way[1][0]["count"]]))

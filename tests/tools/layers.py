@@ -18,7 +18,10 @@ LAYERS = {
     "daemon/data/": {"proto/", "daemon/plan/", "daemon/data/dloader-plugin.h"},
     "daemon/worker/": {"proto/", "daemon/data/"},
     "daemon/serve/": {"proto/", "daemon/plan/"},
-    "client/": {"proto/", "client/dlclient.h"},
+    "client/": {"proto/", "client/dlclient.h", "client/local.h"},
+    # Between libdlclient and its module, which alone has the datasets.
+    "client/local.h": {"proto/", "client/dlclient.h"},
+    "client/local/": {"proto/", "client/dlclient.h", "client/local.h", "daemon/data/"},
     "client/dlclient.h": set(),
     "daemon/data/dloader-plugin.h": set(),
     "client/dlctl/": {"proto/", "client/dlclient.h"},
@@ -30,7 +33,8 @@ LAYERS = {
     "client/examples/": set(),
     "daemon/examples/": set(),
     "tests/": {"proto/", "daemon/plan/", "daemon/data/", "daemon/worker/", "daemon/serve/",
-               "client/", "client/dlclient.h", "client/dlctl/", "daemon/data/dloader-plugin.h"},
+               "client/", "client/dlclient.h", "client/local.h", "client/dlctl/",
+               "daemon/data/dloader-plugin.h"},
 }
 
 # Header of another library (by its beginning) → where it may be included.
@@ -46,7 +50,7 @@ DOORS = {
     "png.h": ("daemon/data/image_png.c",),
     "Random123/": ("daemon/plan/", "daemon/data/"),
     "jansson.h": ("client/dlctl/", "daemon/data/", "daemon/examples/"),
-    "dlfcn.h": ("daemon/data/plugin.c", "daemon/data/plugin_load.c"),
+    "dlfcn.h": ("client/local.c", "daemon/data/plugin.c", "daemon/data/plugin_load.c"),
     "pthread.h": (),
     "dlclient.h": ("client/examples/",),
     "dloader-plugin.h": ("daemon/examples/",),

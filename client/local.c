@@ -1,0 +1,321 @@
+/*
+ * Loaders whose batches are made here, in the client's own process: `workers: {count: 0}`.
+ *
+ * The loading itself is dlclient-local.so's (local.h). A batch lies in private memory in the form
+ * that a slot of the daemon's ring has, and goes the same way from there: batch_new(), leases, pins
+ * and tensors. What is given back is used again for a later batch; memory.limit bounds all of it.
+ */
+#include "client/internal.h"
+#include "proto/words.h"
+
+#include <assert.h>
+#include <dlfcn.h>
+#include <errno.h>
+
+typedef unsigned long long ull; /* for printf */
+
+/* ---- the module ---- */
+
+static const char *module_path(void)
+{
+    const char *path = secure_getenv("DLOADER_LOCAL_MODULE");
+
+    return path && path[0] ? path : DLOADER_LOCAL_MODULE;
+}
+
+static int refuse_module(struct dl_client *client, int code, const char *path, const char *why)
+{
+    return client_fail(client, code, "workers.count",
+                       "0 loads in this process, with a module of libdlclient: %s%s. Install it, "
+                       "name it by DLOADER_LOCAL_MODULE, or give 1 or more",
+                       path, why);
+}
+
+static int load_module(struct dl_client *client)
+{
+    const char *path = module_path();
+    const struct local_table *table;
+    void *module;
+
+    if (client->table)
+        return 0;
+    module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!module) {
+        const char *why = dlerror(); /* which names the path */
+        return refuse_module(client, ENOENT, "", why ? why : path);
+    }
+    table = dlsym(module, DL_LOCAL_TABLE);
+    if (!table || table->version != DL_LOCAL_VERSION) {
+        int r = refuse_module(client, EPROTONOSUPPORT, path,
+                              table ? " is of another release" : " is something else");
+        dlclose(module);
+        return r;
+    }
+    client->module = module;
+    client->table = table;
+    return 0;
+}
+
+void local_unload(struct dl_client *client)
+{
+    if (client->module)
+        dlclose(client->module);
+}
+
+static const struct local_table *table_of(const struct dl_loader *loader)
+{
+    return loader->client->table;
+}
+
+/* ---- loaders ---- */
+
+int local_loader_open(struct dl_loader *loader, const char *spec, size_t len, const char *base)
+{
+    struct dl_client *client = loader->client;
+    struct local_facts facts;
+    struct dl_error err = {0};
+    int r = load_module(client);
+
+    if (r < 0)
+        return r;
+    if (client->table->open(spec, len, base, &loader->local, &err) < 0)
+        return client_fail_with(client, &err);
+    client->table->facts(loader->local, &facts);
+    loader->name = strdup(facts.name);
+    if (!loader->name) {
+        local_loader_close(loader);
+        return client_fail(client, ENOMEM, "", "no memory for a loader");
+    }
+    loader->credits = 1;
+    loader->length = facts.length;
+    loader->batch_size = facts.batch_size;
+    loader->seed = facts.seed;
+    loader->fingerprint = facts.fingerprint;
+    loader->drop_last = facts.drop_last;
+    loader->iterable = facts.iterable;
+    loader->in_order = true;
+    loader->memory.limit = facts.memory_limit;
+    loader->memory.slot_bytes = facts.slot_bytes;
+    return 0;
+}
+
+void local_loader_close(struct dl_loader *loader)
+{
+    struct private_memory *memory = &loader->memory;
+
+    while (memory->spare) {
+        struct mapping *next = memory->spare->next;
+
+        mapping_unref(memory->spare);
+        memory->spare = next;
+    }
+    table_of(loader)->close(loader->local);
+    loader->local = NULL;
+}
+
+/* ---- memory ---- */
+
+static void drop(struct private_memory *memory, struct mapping *mapping)
+{
+    memory->bytes -= mapping->bytes;
+    mapping_unref(mapping);
+}
+
+void local_loader_give_back(struct dl_loader *loader, struct mapping *mapping)
+{
+    struct private_memory *memory = &loader->memory;
+
+    if (mapping->bytes < memory->slot_bytes) {
+        drop(memory, mapping);
+        return;
+    }
+    mapping->next = memory->spare;
+    memory->spare = mapping;
+}
+
+/* Memory for the next batch: 0, or -ENOMEM with words, after which nothing has changed. */
+static int take_memory(struct dl_loader *loader, struct mapping **ret)
+{
+    struct private_memory *memory = &loader->memory;
+    struct mapping *mapping;
+
+    while ((mapping = memory->spare)) {
+        memory->spare = mapping->next;
+        if (mapping->bytes >= memory->slot_bytes) {
+            *ret = mapping;
+            return 0;
+        }
+        drop(memory, mapping);
+    }
+    if (memory->slot_bytes > memory->limit - memory->bytes)
+        return client_fail(loader->client, ENOMEM, "memory.limit",
+                           "%llu bytes are held by pinned batches and tensors, and the next batch "
+                           "takes %llu of %llu: release some, or raise it",
+                           (ull)memory->bytes, (ull)memory->slot_bytes, (ull)memory->limit);
+    mapping = mapping_new_private(memory->slot_bytes);
+    if (!mapping)
+        return client_fail(loader->client, ENOMEM, "", "no memory for a batch of %llu bytes",
+                           (ull)memory->slot_bytes);
+    memory->bytes += mapping->bytes;
+    *ret = mapping;
+    return 0;
+}
+
+/* A batch needs so much: so have all from now on, and some more if there is plenty. */
+static void enlarge(struct private_memory *memory, uint64_t need)
+{
+    uint64_t roomy = align_up(need + need / 4, SLOT_ALIGN);
+
+    memory->slot_bytes = roomy <= memory->limit / 2 ? roomy : align_up(need, SLOT_ALIGN);
+}
+
+/* ---- epochs ---- */
+
+int local_epoch_start(struct dl_epoch *epoch, const struct dl_epoch_options *o)
+{
+    struct dl_loader *loader = epoch->loader;
+    struct dl_epoch_options options = *o;
+    struct local_extent extent;
+    struct local_facts facts;
+    struct dl_error err = {0};
+
+    options.world = o->world ? o->world : 1;
+    if (table_of(loader)->start(loader->local, &options, &epoch->local, &extent, &err) < 0)
+        return client_fail_with(loader->client, &err);
+    table_of(loader)->facts(loader->local, &facts);
+    epoch->steps = extent.steps;
+    epoch->samples = extent.samples;
+    epoch->feed.on = facts.fed;
+    epoch->next = loader->epochs;
+    loader->epochs = epoch;
+    return 0;
+}
+
+void local_epoch_end(struct dl_epoch *epoch)
+{
+    table_of(epoch->loader)->end(epoch->local);
+    epoch->local = NULL;
+}
+
+int local_epoch_feed(struct dl_epoch *epoch, const uint64_t *indices, size_t n)
+{
+    struct dl_error err = {0};
+
+    if (table_of(epoch->loader)->feed(epoch->local, indices, n, &err) < 0)
+        return client_fail_with(epoch->loader->client, &err);
+    return 0;
+}
+
+void local_epoch_feed_end(struct dl_epoch *epoch)
+{
+    table_of(epoch->loader)->feed_end(epoch->local);
+}
+
+/* A step's own error, which must not be taken for what dl_epoch_next() says itself. */
+static int step_failed(struct dl_epoch *epoch, struct dl_error *err)
+{
+    epoch->received++;
+    if (err->code == EAGAIN || err->code == ETIMEDOUT)
+        err->code = EIO;
+    return client_fail_with(epoch->loader->client, err);
+}
+
+/* The next batch in `mapping`: as the table's next(). */
+static int make(struct dl_epoch *epoch, struct mapping *mapping, uint64_t *ret_used,
+                struct dl_error *err)
+{
+    struct dl_loader *loader = epoch->loader;
+    struct local_batch batch = {.slot = mapping->base, .bytes = mapping->bytes};
+    int r = table_of(loader)->next(loader->local, epoch->local, &batch, err);
+
+    *ret_used = batch.used;
+    if (r != -ENOBUFS)
+        return r;
+    if (align_up(batch.used, SLOT_ALIGN) > loader->memory.limit)
+        return table_of(loader)->give_up(loader->local, epoch->local, &batch, err);
+    assert(batch.used > mapping->bytes);
+    return -ENOBUFS;
+}
+
+/* Nothing is left to make, as far as is known without trying. */
+static bool is_at_end(const struct dl_epoch *epoch)
+{
+    if (epoch->feed.on)
+        return epoch->feed.ended && epoch->received == epoch->feed.steps;
+    return !epoch->loader->iterable && epoch->received == epoch->steps - epoch->first;
+}
+
+/* 0 and a batch's memory, or what dl_epoch_next() says. */
+static int load(struct dl_epoch *epoch, struct mapping **ret, uint64_t *ret_used)
+{
+    struct dl_loader *loader = epoch->loader;
+    struct mapping *mapping = NULL;
+    struct dl_error err = {0};
+    int r;
+
+    for (;;) {
+        r = take_memory(loader, &mapping);
+        if (r < 0)
+            return is_at_end(epoch) ? DL_END : r;
+        r = make(epoch, mapping, ret_used, &err);
+        if (r == 0)
+            break;
+        local_loader_give_back(loader, mapping);
+        if (r == DL_END)
+            return r;
+        if (r == -ENODATA)
+            return client_fail(loader->client, ENODATA, "",
+                               "every step that was fed was received: feed more, or say the end");
+        if (r != -ENOBUFS)
+            return step_failed(epoch, &err);
+        enlarge(&loader->memory, *ret_used);
+    }
+    *ret = mapping;
+    return 0;
+}
+
+static void warn_of_length(struct dl_epoch *epoch, uint32_t samples)
+{
+    const struct dl_loader *loader = epoch->loader;
+    struct local_facts facts;
+    char text[512];
+
+    epoch->made += samples;
+    if (!loader->iterable || epoch->length_told || epoch->made <= loader->length)
+        return;
+    epoch->length_told = true;
+    table_of(loader)->facts(loader->local, &facts);
+    words_too_many(facts.label, loader->length, epoch->made, text, sizeof text);
+    free(epoch->warning);
+    epoch->warning = strdup(text); /* without memory there is none: nothing fails by it */
+}
+
+int local_epoch_next(struct dl_epoch *epoch, struct dl_batch **ret)
+{
+    struct dl_client *client = epoch->loader->client;
+    struct entry entry = {0};
+    const struct slot_header *header;
+    uint64_t begin = now_ns(), used;
+    int r;
+
+    if (epoch->over)
+        return DL_END;
+    r = load(epoch, &entry.mapping, &used);
+    epoch->wait_ns += now_ns() - begin;
+    epoch->over = r == DL_END;
+    if (r != 0)
+        return r;
+    entry.slot = entry.mapping->base;
+    header = (const struct slot_header *)(const void *)entry.slot;
+    entry.descriptor = (struct dl_descriptor){.step = header->step,
+                                              .generation = header->generation,
+                                              .bytes = used,
+                                              .samples = header->samples};
+    epoch->received++;
+    warn_of_length(epoch, header->samples);
+    r = batch_new(epoch, &entry, &epoch->current);
+    if (r < 0)
+        return client_fatal(client);
+    *ret = epoch->current;
+    return 0;
+}
