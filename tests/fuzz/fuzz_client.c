@@ -5,7 +5,8 @@
  *
  * Input: a sequence of an operation byte and its arguments, see the table in step(). Raw bytes go
  * into the socket as they are, so that the parser of frames is fuzzed in every state as well. The
- * last byte says, besides, whether the dataset is iterable (64) and in any order (128).
+ * last byte says, besides, whether the client is the sampler (32), or the dataset is iterable (64),
+ * and in any order (128).
  */
 #include "tests/fuzz/fuzz.h"
 
@@ -350,6 +351,24 @@ static void export_tensor(struct play *p, uint8_t i)
         p->tensors[i] = NULL;
 }
 
+/* What the user of a sampler of his own says next. */
+static void feed(struct play *p, uint8_t how)
+{
+    static const uint64_t indices[256];
+    size_t n = take(p);
+    int64_t r;
+
+    if (!p->epoch)
+        return;
+    if (how % 3 == 0)
+        r = dl_epoch_feed(p->epoch, indices, n);
+    else if (how % 3 == 1)
+        r = dl_epoch_feed_batch(p->epoch, indices, n);
+    else
+        r = dl_epoch_feed_end(p->epoch);
+    FUZZ_ASSERT(r <= (how % 3 == 0 ? (int64_t)n : 0));
+}
+
 static void end_epoch(struct play *p)
 {
     p->current = NULL;
@@ -410,7 +429,10 @@ static void step(struct play *p)
         p->current = dl_batch_release(p->current);
         break;
     case 12:
-        FUZZ_ASSERT(dl_client_dispatch(p->client) <= 0);
+        if (operation >> 4 > 0)
+            feed(p, operation >> 4);
+        else
+            FUZZ_ASSERT(dl_client_dispatch(p->client) <= 0);
         break;
     case 13:
         query(p);
@@ -460,6 +482,7 @@ static void begin(struct play *p)
     msg = (struct dl_message){.number = DL_MSG_OPENED};
     msg.opened.request = 1;
     msg.opened.credits = CREDITS;
+    msg.opened.batch = 2;
     msg.opened.iterable = kind >> 6 & 1;
     msg.opened.in_order = !(kind >> 7);
     send_message(p, &msg, -1);
@@ -467,7 +490,7 @@ static void begin(struct play *p)
     msg = (struct dl_message){.number = DL_MSG_STARTED};
     msg.started.request = 2;
     msg.started.stream = STREAM;
-    msg.started.steps = p->loader->iterable ? DL_UNKNOWN : STEPS;
+    msg.started.steps = kind >> 5 & 3 ? DL_UNKNOWN : STEPS;
     send_message(p, &msg, -1);
     FUZZ_ASSERT(dl_epoch_start(p->loader, &options, &p->epoch) == 0);
     /* An answer that does not come is waited for no longer than a fuzzer can afford. */
