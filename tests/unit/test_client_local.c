@@ -469,6 +469,103 @@ static void test_a_sampler_of_its_own(void **state)
     dl_client_close(h.client);
 }
 
+/* ---- what the module says ---- */
+
+static struct local_table table; /* the module's, but for what a test changes */
+static int failure;              /* errno of what shall fail; 0: nothing */
+
+static void change_table(struct here *h)
+{
+    table = *h->client->table;
+    h->client->table = &table;
+    failure = 0;
+}
+
+static int (*real_next)(struct module_loader *loader, struct local_pass *pass,
+                        struct local_batch *batch, struct dl_error *err);
+static int failing_next(struct module_loader *loader, struct local_pass *pass,
+                        struct local_batch *batch, struct dl_error *err)
+{
+    int r = real_next(loader, pass, batch, err);
+
+    return failure ? dl_error_set(err, failure, "dataset", "no good") : r;
+}
+
+/* What means something else to the caller of dl_epoch_next() is not a step's error. */
+static void test_errors_of_steps(void **state)
+{
+    static const int codes[][2] = {{EIO, EIO}, {EAGAIN, EIO}, {ETIMEDOUT, EIO}, {ERANGE, ERANGE}};
+    struct here h;
+
+    start(&h, BATCHES, NULL);
+    change_table(&h);
+    real_next = table.next;
+    table.next = failing_next;
+    for (size_t i = 0; i < ARRAY_SIZE(codes); i++) {
+        failure = codes[i][0];
+        expect_text(&h, next(&h, &(struct dl_batch *){NULL}), -codes[i][1], "dataset: no good");
+    }
+    failure = 0;
+    expect_batch(&h, ARRAY_SIZE(codes) * 8, 8);
+    dl_client_close(h.client);
+}
+
+static int (*real_feed)(struct local_pass *pass, const uint64_t *indices, size_t n,
+                        struct dl_error *err);
+static int failing_feed(struct local_pass *pass, const uint64_t *indices, size_t n,
+                        struct dl_error *err)
+{
+    return failure ? dl_error_set(err, failure, "", "out of memory")
+                   : real_feed(pass, indices, n, err);
+}
+
+/* What is not taken is not lost: it can be fed again. */
+static void test_no_memory_to_feed(void **state)
+{
+    const uint64_t indices[] = {1, 2, 3, 4};
+    struct here h;
+
+    start(&h, FED ", batch: {size: 3}", &(struct dl_epoch_options){.credits = 2});
+    change_table(&h);
+    real_feed = table.feed;
+    table.feed = failing_feed;
+    failure = ENOMEM;
+    expect_text(&h, dl_epoch_feed_batch(h.epoch, indices, 3), -ENOMEM, "out of memory");
+    assert_int_equal(dl_epoch_feed(h.epoch, indices, 4), 2);
+    expect_text(&h, (int)dl_epoch_feed(h.epoch, indices + 2, 2), -ENOMEM, "out of memory");
+    failure = 0;
+    assert_int_equal(dl_epoch_feed(h.epoch, indices + 2, 2), 2);
+    failure = ENOMEM;
+    expect_text(&h, dl_epoch_feed_end(h.epoch), -ENOMEM, "out of memory");
+    failure = 0;
+    assert_int_equal(dl_epoch_feed_end(h.epoch), 0);
+    expect_batch(&h, 1, 3);
+    expect_batch(&h, 4, 1);
+    assert_int_equal(next(&h, &(struct dl_batch *){NULL}), DL_END);
+    dl_client_close(h.client);
+}
+
+/* As of a daemon's: once, when an iterable dataset gives more than its length. */
+static void test_more_samples_than_the_length(void **state)
+{
+    struct here h;
+
+    start(&h, BATCHES, NULL);
+    h.loader->length = 20;
+    h.loader->iterable = true;
+    for (uint64_t step = 0; step < 5; step++) {
+        const char *warning;
+
+        expect_batch(&h, step * 8, 8);
+        warning = dl_epoch_warning(h.epoch);
+        assert_int_equal(warning != NULL, step == 2);
+        if (warning)
+            assert_non_null(strstr(warning, "the iterable dataset range says that it has 20 "
+                                            "samples, but 24 were fetched by now; "));
+    }
+    dl_client_close(h.client);
+}
+
 /* ---- with a daemon ---- */
 
 static void refuse_open(struct fake *f, int code, const char *path)
@@ -600,6 +697,9 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_feeding),
     cmocka_unit_test(test_feeding_half),
     cmocka_unit_test(test_a_sampler_of_its_own),
+    cmocka_unit_test(test_errors_of_steps),
+    cmocka_unit_test(test_no_memory_to_feed),
+    cmocka_unit_test(test_more_samples_than_the_length),
     cmocka_unit_test(test_what_the_daemon_leaves_to_the_client),
     cmocka_unit_test(test_streams_of_nobody),
     cmocka_unit_test(test_every_allocation),
