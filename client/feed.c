@@ -124,7 +124,7 @@ int64_t dl_epoch_feed(struct dl_epoch *epoch, const uint64_t *indices, size_t n)
 
     if (r == 0)
         r = need_batch(epoch);
-    while (r == 0 && taken < n && (feed->held > 0 || has_room(epoch))) {
+    while (r == 0 && taken < n && has_room(epoch)) {
         feed->batch[feed->held++] = indices[taken++];
         if (feed->held < batch_size(epoch))
             continue;

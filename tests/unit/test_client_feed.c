@@ -239,13 +239,20 @@ static void test_a_final_fault(void **state)
 
     run_fed(&f, (struct batching){.size = 4}, 0);
     assert_int_equal(feed_batch(&f, 0, 1), 0);
+    fake_fault(&f, UINT64_MAX, EIO, false); /* of no step: one is still to come */
+    expect_next(&f, -EIO);
+    assert_int_equal(dl_epoch_next(f.epoch, 0, &(struct dl_batch *){NULL}), -EAGAIN);
+    for (uint64_t i = 1; i < WINDOW - 1; i++)
+        assert_int_equal(feed_batch(&f, i, 1), 0);
+    assert_int_equal(feed_from(&f, 5, 2), 2);
     fake_fault(&f, UINT64_MAX, EIO, true);
     take_in(&f);
-    assert_int_equal(feed_batch(&f, 1, 1), -EAGAIN);
+    assert_int_equal(feed_from(&f, 7, 2), -EAGAIN);
     expect_next(&f, -EIO);
     expect_next(&f, DL_END);
     assert_int_equal(dl_epoch_feed_end(f.epoch), 0);
-    expect_feed(&f, 0, 1, false);
+    for (uint64_t i = 0; i < WINDOW - 1; i++)
+        expect_feed(&f, i, 1, false);
     fake_expect_silence(&f);
     fake_end(&f);
 }

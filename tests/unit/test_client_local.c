@@ -397,6 +397,29 @@ static void test_batches_that_grow(void **state)
     dl_client_close(h.client);
 }
 
+/* Each is larger than the one before: what was too small is given up, and counts no more. */
+static void test_batches_that_grow_within_the_limit(void **state)
+{
+    static uint64_t indices[4000];
+    struct dl_batch *batch = NULL;
+    struct here h;
+    size_t samples;
+
+    start(&h,
+          "dataset: {kind: range, length: 5}, workers: {count: 0}, batch: {size: 4000}, "
+          "sampler: {kind: client}, memory: {limit: 66000}",
+          NULL);
+    for (size_t n = 500; n <= 4000; n += 500) {
+        assert_int_equal(dl_epoch_feed_batch(h.epoch, indices, n), 0);
+        if (next(&h, &batch) < 0)
+            fail_msg("%zu: %s", n, dl_client_error(h.client));
+        dl_batch_indices(batch, &samples);
+        assert_int_equal(samples, n);
+    }
+    assert_true(h.loader->memory.bytes <= 66000);
+    dl_client_close(h.client);
+}
+
 /* One that passes the limit is an error of its step alone. */
 static void test_a_batch_beyond_the_limit(void **state)
 {
@@ -693,6 +716,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_tensors_outlive_everything),
     cmocka_unit_test(test_memory_limit),
     cmocka_unit_test(test_batches_that_grow),
+    cmocka_unit_test(test_batches_that_grow_within_the_limit),
     cmocka_unit_test(test_a_batch_beyond_the_limit),
     cmocka_unit_test(test_feeding),
     cmocka_unit_test(test_feeding_half),
