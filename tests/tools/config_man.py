@@ -5,9 +5,11 @@
 """
 
 import ast
-import pathlib
 import re
 import sys
+
+import generated
+from generated import escape
 
 BEGIN = "; keys from daemon/serve/config.def begin here"
 END = "; keys from daemon/serve/config.def end here"
@@ -36,10 +38,6 @@ def entries(text):
     return found
 
 
-def escape(text):
-    return re.sub(r"([\\*_])", r"\\\1", text)
-
-
 def table(text):
     out = []
     for key, kind, default, meaning in entries(text):
@@ -51,27 +49,8 @@ def table(text):
     return "\n".join(out)
 
 
-def replace(page, made):
-    """The page with the table between its marks."""
-    head, mark, rest = page.partition(BEGIN + "\n")
-    _, mark2, tail = rest.partition(END + "\n")
-    if not mark or not mark2:
-        raise ValueError(f"needs the lines '{BEGIN}' and '{END}'")
-    return f"{head}{mark}\n{made}\n{mark2}{tail}"
-
-
 def main(argv):
-    write = argv[1:2] == ["--write"]
-    definitions, path = (pathlib.Path(name) for name in argv[-2:])
-    page = path.read_text(encoding="utf-8")
-    wanted = replace(page, table(definitions.read_text(encoding="utf-8")))
-    if write:
-        path.write_text(wanted, encoding="utf-8")
-    elif page != wanted:
-        print(f"{path} is not what {definitions} says; run "
-              f"tests/tools/config_man.py --write {definitions} {path}")
-        return 1
-    return 0
+    return generated.main(argv, table, BEGIN, END)
 
 
 if __name__ == "__main__":

@@ -5,9 +5,11 @@
 """
 
 import ast
-import pathlib
 import re
 import sys
+
+import generated
+from generated import escape
 
 BEGIN = "; keys from proto/spec.def begin here"
 END = "; keys from proto/spec.def end here"
@@ -44,10 +46,6 @@ def entries(text):
              literal(row[9])) for row in rows]
 
 
-def escape(text):
-    return re.sub(r"([\\*_])", r"\\\1", text)
-
-
 def table(text):
     out = []
     for section, key, kinds, values, fallback, meaning in entries(text):
@@ -59,27 +57,8 @@ def table(text):
     return "\n".join(out)
 
 
-def replace(page, made):
-    """The page with the keys between its marks."""
-    head, mark, rest = page.partition(BEGIN + "\n")
-    _, mark2, tail = rest.partition(END + "\n")
-    if not mark or not mark2:
-        raise ValueError(f"needs the lines '{BEGIN}' and '{END}'")
-    return f"{head}{mark}\n{made}\n{mark2}{tail}"
-
-
 def main(argv):
-    write = argv[1:2] == ["--write"]
-    definitions, path = (pathlib.Path(name) for name in argv[-2:])
-    page = path.read_text(encoding="utf-8")
-    wanted = replace(page, table(definitions.read_text(encoding="utf-8")))
-    if write:
-        path.write_text(wanted, encoding="utf-8")
-    elif page != wanted:
-        print(f"{path} is not what {definitions} says; run "
-              f"tests/tools/spec_man.py --write {definitions} {path}")
-        return 1
-    return 0
+    return generated.main(argv, table, BEGIN, END)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import tempfile
 import unittest
 
 import config_man
+import generated
 import layers
 import spec_man
 import summary
@@ -284,7 +285,7 @@ class ConfigMan(unittest.TestCase):
             with self.subTest(bad=bad), self.assertRaises(ValueError):
                 config_man.entries(bad)
         with self.assertRaises(ValueError):
-            config_man.replace("no marks\n", "")
+            generated.replace("no marks\n", "", "begin", "end")
 
 
 class SpecMan(unittest.TestCase):
@@ -320,7 +321,7 @@ class SpecMan(unittest.TestCase):
             with self.subTest(bad=bad), self.assertRaises(ValueError):
                 spec_man.entries(bad)
         with self.assertRaises(ValueError):
-            spec_man.replace("no marks\n", "")
+            generated.replace("no marks\n", "", "begin", "end")
 
 
 if __name__ == "__main__":

@@ -3,26 +3,9 @@
 #include "daemon/plan/permute.h"
 #include "proto/yaml.h"
 #include "tests/unit/data_files.h"
+#include "tests/unit/fail_alloc.h"
 
 #include <errno.h>
-
-/* Makes the k-th allocation of our own objects fail; -1: none. */
-static int fail_in = -1;
-
-void *__real_calloc(size_t n, size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-void *__real_realloc(void *old, size_t size);
-void *__wrap_realloc(void *old, size_t size);
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-    return fail_in >= 0 && fail_in-- == 0 ? NULL : __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *old, size_t size)
-{
-    return fail_in >= 0 && fail_in-- == 0 ? NULL : __real_realloc(old, size);
-}
 
 /* ---- opening what a text says --------------------------------------------------------------- */
 

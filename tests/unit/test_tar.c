@@ -1,27 +1,10 @@
 /* Tar shards as an iterable dataset: who gets what, in which order, and what stays how long. */
 #include "daemon/data/tar.h"
 #include "tests/unit/data_files.h"
+#include "tests/unit/fail_alloc.h"
 #include "tests/unit/make_tar.h"
 
 #include <errno.h>
-
-/* Makes the k-th allocation of our own objects fail; -1: none. */
-static int fail_in = -1;
-
-void *__real_calloc(size_t n, size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-void *__real_realloc(void *old, size_t size);
-void *__wrap_realloc(void *old, size_t size);
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-    return fail_in >= 0 && fail_in-- == 0 ? NULL : __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *old, size_t size)
-{
-    return fail_in >= 0 && fail_in-- == 0 ? NULL : __real_realloc(old, size);
-}
 
 enum { SHARDS = 7, MOST = 200 };
 

@@ -2,27 +2,10 @@
 #include "daemon/data/text.h"
 #include "daemon/data/text_lines.h"
 #include "tests/unit/data_files.h"
+#include "tests/unit/fail_alloc.h"
 
 #include <errno.h>
 #include <stdio.h>
-
-/* Makes the k-th allocation of our own objects fail; -1: none. */
-static int fail_in = -1;
-
-void *__real_calloc(size_t n, size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-void *__real_realloc(void *old, size_t size);
-void *__wrap_realloc(void *old, size_t size);
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-    return fail_in >= 0 && fail_in-- == 0 ? NULL : __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *old, size_t size)
-{
-    return fail_in >= 0 && fail_in-- == 0 ? NULL : __real_realloc(old, size);
-}
 
 static const struct sample_key key;
 static struct spec_file files[8];
