@@ -102,7 +102,7 @@ def doable(rows, warn):
         if not photos.can_make():
             warn.append('no row of images: Pillow cannot be imported (Debian: python3-pil)')
         elif not photos.sources():
-            warn.append('the images are no photographs: none were found (Debian: gnome-backgrounds,'
+            warn.append('the images are no photographs: none were found (Debian:'
                         ' plasma-workspace-wallpapers)')
     return [row for row in rows if not row.images or photos.can_make()]
 

@@ -1,5 +1,5 @@
-"""Photographs for the benchmark: pieces of what Debian's packages of wallpapers hold, scaled to the
-sizes that pictures on the web have, in a few class folders. Needs PIL."""
+"""Photographs for the benchmark: pieces of what Debian's plasma-workspace-wallpapers holds, scaled to
+the sizes that pictures on the web have, in a few class folders. Needs PIL."""
 
 import glob
 import os
@@ -9,7 +9,7 @@ from contextlib import suppress
 with suppress(ImportError):
     from PIL import Image
 
-SOURCES = ('/usr/share/wallpapers/*/contents/images/*.jpg', '/usr/share/backgrounds/gnome/*.jpg')
+SOURCES = ('/usr/share/wallpapers/*/contents/images/*.jpg',)
 SIZES = ((500, 375), (375, 500), (500, 333), (333, 500), (500, 500), (640, 480), (400, 300))
 CLASSES = 5
 
