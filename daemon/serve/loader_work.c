@@ -47,6 +47,21 @@ static bool abandoned(struct step *step)
     return true;
 }
 
+/*
+ * Steps to run again, earlier ones first: where there is memory for one only, it must be the one
+ * that is due.
+ */
+static int compare_steps(const struct step *a, const struct step *b)
+{
+    return (a->number > b->number) - (a->number < b->number);
+}
+
+static void run_again(struct loader *loader, struct step *step)
+{
+    step_lost(step);
+    DL_INSERT_INORDER(loader->waiting, step, compare_steps);
+}
+
 /* ---- what the pool tells -------------------------------------------------------------------- */
 
 static void on_ready(void *owner, uint64_t length, bool iterable)
@@ -134,8 +149,7 @@ static void on_lost(void *owner, void *tag, bool culprit, const char *cause)
         fault(loader, step, EIO, what);
         return;
     }
-    step_lost(step);
-    DL_APPEND(loader->waiting, step);
+    run_again(loader, step);
 }
 
 static void on_reclaim(void *owner)
@@ -150,8 +164,7 @@ static void on_reclaim(void *owner)
             if (step->state != STEP_READY || step->segment->active)
                 continue;
             struct segment *segment = step->segment;
-            step_lost(step);
-            DL_APPEND(loader->waiting, step);
+            run_again(loader, step);
             pool_slot(loader->pool, segment, step->slot, SLOT_DISCARD);
         }
     }

@@ -38,7 +38,7 @@ struct pool_events {
      * Otherwise (behind the culprit, or a slot too small) the task is not to blame.
      */
     void (*lost)(void *owner, void *tag, bool culprit, const char *cause);
-    /* Memory is short after a worker's death: give up READY slots in retiring segments. */
+    /* Memory is short: give up READY slots in retiring segments. Also from pool_grow(). */
     void (*reclaim)(void *owner);
     void (*retired)(void *owner, uint32_t segment);
     /* After one or more of the above, and whenever there may be places again. */

@@ -151,6 +151,11 @@ bool pool_grow(struct pool *pool, uint32_t worker, struct dl_error *err)
     if (!best)
         return dl_error_set(err, EIO, "workers", "no worker is alive") == 0;
     uint64_t fit = slots_in(pool, budget(pool));
+    if (fit == 0 && pool->retiring) {
+        /* What is ready there may wait for just the step that there is no memory for. */
+        pool->o.events->reclaim(pool->o.owner);
+        fit = slots_in(pool, budget(pool));
+    }
     if (fit == 0)
         return refuse_memory(pool, err) == 0;
     return add_segment(best, (uint32_t)min_u64(pool->o.spec->prefetch + 1, fit), err) == 0;

@@ -201,6 +201,32 @@ class Workers(TestCase):
         self.assertIn("of worker ", str(caught.exception))
 
 
+class GrowingBatches(TestCase):
+    """Samples that vary: slots are replaced by larger ones while the epoch runs."""
+
+    def check(self, daemon, name, sizes, limit, **extra):
+        path = self.path(name + ".txt")
+        with open(path, "w", encoding="ascii") as file:
+            file.write("".join(chr(97 + i % 26) * size + "\n" for i, size in enumerate(sizes)))
+        spec = self.spec(name, name=name, dataset={"kind": "text", "paths": path},
+                         batch={"size": 4}, memory={"limit": limit}, seed=3, **extra)
+        want = dlctl_json("check", spec, "--digest", "--epochs", "2")
+        run = dlctl_json("run", spec, "--digest", "--epochs", "2", daemon=daemon)
+        self.assertEqual((run["digest"], run["batches"]), (want["digest"], want["batches"]))
+
+    def test_ever_larger_ones_in_little_memory(self):
+        """What is ready and stands behind a step that needs the memory gives it back."""
+        self.check(self.daemon(), "growing", [9000 * i for i in range(60)], "3MiB")
+
+    def test_large_ones_among_small_ones(self):
+        daemon = self.daemon()
+        for workers in (1, 2, 4):
+            with self.subTest(workers=workers):
+                sizes = [500_000 if i % 11 == 5 else 100 * i for i in range(100)]
+                self.check(daemon, f"mixed{workers}", sizes, "4MiB", workers={"count": workers},
+                           sampler={"kind": "random"})
+
+
 class AnyOrder(TestCase):
     def test_each_step_once_and_slow_ones_do_not_hold_up_others(self):
         daemon = self.daemon()
