@@ -3,8 +3,9 @@
  * model that keeps one record a step and knows no lists, hashes or free slots. After each event all
  * counts are taken anew from the model and compared.
  *
- * Input: slots, credits, steps and first step, a byte each; then events of two bytes: which, and
- * whom. Events are letters, so that seeds can be read; any other byte counts as one of them, too.
+ * Input: slots, credits, steps and first step, a byte each, the highest bit of the second one for
+ * delivery in any order; then events of two bytes: which, and whom. Events are letters, so that
+ * seeds can be read; any other byte counts as one of them, too.
  */
 #include "tests/fuzz/fuzz.h"
 
@@ -24,13 +25,14 @@ struct model_step {
     enum fate fate;
     uint32_t slot;
     uint32_t bytes;
+    uint64_t since; /* READY, FAULTED: when it became that */
 };
 
 struct model {
     struct stream *stream; /* NULL: ended */
     bool stopped;
     uint64_t planned; /* next to be planned */
-    uint64_t due;     /* next to be delivered */
+    uint64_t due;     /* next to be delivered, in order */
     uint64_t delivered;
     uint64_t bytes;
     struct model_step steps[MAX_STEPS];
@@ -51,6 +53,7 @@ struct game {
     struct step *waiting; /* lost, to run again */
     struct running running[MAX_SLOTS];
     uint32_t n_running;
+    uint64_t now; /* counts what became ready */
 };
 
 static void slot(struct game *game, uint32_t index, enum slot_event event, enum slot_state want)
@@ -120,10 +123,13 @@ static void check_stream(const struct game *game, const struct model *model,
     FUZZ_ASSERT(stream->window == window && window <= game->params.credits);
     FUZZ_ASSERT(HASH_COUNT(stream->steps) == window + counts[PINNED]);
     FUZZ_ASSERT(stream->leased == counts[LEASED] && stream->pinned == counts[PINNED]);
-    FUZZ_ASSERT(stream->to_plan == model->planned && stream->to_deliver == model->due);
+    FUZZ_ASSERT(stream->to_plan == model->planned);
+    FUZZ_ASSERT(game->params.any_order || stream->to_deliver == model->due);
     FUZZ_ASSERT(stream->delivered == model->delivered && stream->bytes == model->bytes);
     FUZZ_ASSERT(stream->samples == 2 * model->delivered);
-    FUZZ_ASSERT(stream_finished(stream) == (model->due == game->params.steps));
+    FUZZ_ASSERT(stream->undelivered == window - counts[LEASED]);
+    FUZZ_ASSERT(stream_finished(stream) ==
+                (stream->undelivered == 0 && model->planned == game->params.steps));
     FUZZ_ASSERT(
         stream_has_room(stream) ==
         (!model->stopped && model->planned < game->params.steps && window < game->params.credits));
@@ -236,6 +242,7 @@ static void filled(struct game *game, uint8_t whom)
     struct model_step *m = model_step(&game->models[task.who], task.step->number);
     m->fate = READY;
     m->bytes = whom;
+    m->since = ++game->now;
     step_ready(task.step, 2, whom);
 }
 
@@ -258,6 +265,7 @@ static void failed(struct game *game, uint8_t whom, bool lost)
         DL_APPEND(game->waiting, task.step);
     } else {
         m->fate = FAULTED;
+        m->since = ++game->now;
         step_fault(task.step, &(struct dl_error){.code = EIO});
     }
 }
@@ -282,18 +290,36 @@ static void reclaim(struct game *game, struct model *model)
 
 /* ---- clients -------------------------------------------------------------------------------- */
 
+/* The step whose turn it is, if it can be delivered; else MAX_STEPS. */
+static uint64_t next_due(const struct game *game, const struct model *model)
+{
+    uint64_t best = MAX_STEPS;
+
+    for (uint64_t number = 0; number < MAX_STEPS; number++) {
+        const struct model_step *m = &model->steps[number];
+        if (m->fate != READY && m->fate != FAULTED)
+            continue;
+        if (game->params.any_order ? best == MAX_STEPS || m->since < model->steps[best].since
+                                   : number == model->due)
+            best = number;
+    }
+    return model->stopped ? MAX_STEPS : best;
+}
+
 static void deliver(struct game *game, struct model *model)
 {
     if (!model->stream)
         return;
     struct step *step = stream_deliverable(model->stream);
-    enum fate fate = model->due < MAX_STEPS ? model->steps[model->due].fate : UNPLANNED;
+    uint64_t due = next_due(game, model);
 
-    FUZZ_ASSERT((step != NULL) == (!model->stopped && (fate == READY || fate == FAULTED)));
+    FUZZ_ASSERT((step != NULL) == (due < MAX_STEPS));
     if (!step)
         return;
-    FUZZ_ASSERT(step->number == model->due);
-    struct model_step *m = model_step(model, model->due++);
+    FUZZ_ASSERT(step->number == due);
+    struct model_step *m = model_step(model, due);
+    enum fate fate = m->fate;
+    model->due++;
     if (fate == READY) {
         slot(game, step->slot, SLOT_LEASE, SLOT_LEASED);
         m->fate = LEASED;
@@ -454,6 +480,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     slot_table_init(&game.segment.slots, 1 + data[0] % MAX_SLOTS);
     game.params = (struct stream_params){.world = 1,
                                          .credits = 1 + data[1] % 16,
+                                         .any_order = data[1] >= 128,
                                          .steps = data[2] % (MAX_STEPS + 1),
                                          .first = data[3] % 8};
     begin(&game, &game.models[0]);
