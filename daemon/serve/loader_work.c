@@ -48,11 +48,15 @@ static bool abandoned(struct step *step)
 }
 
 /*
- * Steps to run again, earlier ones first: where there is memory for one only, it must be the one
- * that is due.
+ * Steps to run again: what somebody asked for first, and earlier ones first. Where there is memory
+ * for one only, it must be the one that is due.
  */
 static int compare_steps(const struct step *a, const struct step *b)
 {
+    bool expected_a = !a->stream->sink, expected_b = !b->stream->sink;
+
+    if (expected_a != expected_b)
+        return expected_a - expected_b;
     return (a->number > b->number) - (a->number < b->number);
 }
 
@@ -262,7 +266,7 @@ static bool is_planned(struct loader *loader, struct stream *stream, uint64_t nu
 
 /* A stream that has a step to load, and no place for it. */
 struct want {
-    struct stream *stream; /* NULL: none; the first one that was found */
+    struct stream *stream; /* NULL: none; else the first one found, of those asked for if any is */
     uint32_t worker;
 };
 
@@ -271,13 +275,11 @@ static bool take(struct loader *loader, struct stream *stream, uint64_t number, 
                  struct place *ret)
 {
     uint32_t worker = worker_of(stream, number);
+    bool in_vain = want->stream && want->worker == POOL_ANY; /* there is no place at all */
 
-    /* Any place at all was looked for already. */
-    if (want->stream && want->worker == POOL_ANY)
-        return false;
-    if (pool_take(loader->pool, worker, ret))
+    if (!in_vain && pool_take(loader->pool, worker, ret))
         return true;
-    if (!want->stream)
+    if (!want->stream || (!want->stream->sink && stream->sink))
         *want = (struct want){stream, worker};
     return false;
 }
