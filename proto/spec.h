@@ -57,7 +57,8 @@ struct spec_file {
     char *path;  /* owned; absolute */
 };
 
-/* What is done with an image on its way into the batch; daemon/data/image.h has the meaning. */
+/* What is done with an image on its way into the batch; daemon/data/image/image.h has the meaning.
+ */
 struct spec_image {
     enum image_transform transform;
     enum image_layout layout;
@@ -111,7 +112,7 @@ struct spec_dataset {
     struct value config; /* owned; plugin: what it is opened with; null: nothing */
 };
 
-/* How samples become a batch; daemon/data/collate.h has the rules. */
+/* How samples become a batch; daemon/data/collate/collate.h has the rules. */
 struct spec_collate {
     enum collate_kind kind;
     enum pad_side side;   /* pad: where the filling stands */

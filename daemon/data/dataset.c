@@ -2,12 +2,12 @@
  * From a spec to an open dataset. The kinds that are files of equal rows (idx, npy, records) share
  * one dataset here: a group of arrays with equally many rows, one leaf each, in the spec's order.
  */
-#include "daemon/data/array.h"
-#include "daemon/data/combine.h"
-#include "daemon/data/plugin.h"
+#include "daemon/data/arrays/array.h"
+#include "daemon/data/combine/combine.h"
+#include "daemon/data/plugin/plugin.h"
 #include "daemon/data/rng.h"
-#include "daemon/data/tar.h"
-#include "daemon/data/text.h"
+#include "daemon/data/tar/tar.h"
+#include "daemon/data/text/text.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -5,7 +5,7 @@
  */
 #include "daemon/data/fetch.h"
 
-#include "daemon/data/collate.h"
+#include "daemon/data/collate/collate.h"
 #include "daemon/data/replica.h"
 #include "daemon/data/rows.h"
 

@@ -2,7 +2,7 @@
  * The dataset of kind range: sample i is the int64 number i. Has no file and no memory. Map-style,
  * or iterable: then each replica counts through all of it, or, divided, through its own share.
  */
-#include "daemon/data/array.h"
+#include "daemon/data/arrays/array.h"
 
 #include <errno.h>
 

@@ -10,7 +10,7 @@
 #ifndef DL_DATA_ROWS_H
 #define DL_DATA_ROWS_H
 
-#include "daemon/data/collate.h"
+#include "daemon/data/collate/collate.h"
 
 struct rows;
 

@@ -6,9 +6,9 @@
  * --decoder takes the daemon's own decoder instead: the price of its checks, by itself. Before
  * either, one batch is made by both, and compared.
  */
-#include "daemon/data/image.h"
-#include "daemon/data/imagefolder_list.h"
-#include "daemon/data/resample.h"
+#include "daemon/data/image/image.h"
+#include "daemon/data/image/imagefolder_list.h"
+#include "daemon/data/image/resample.h"
 #include "daemon/plan/plan.h"
 #include "tests/bench/bench.h"
 

@@ -8,7 +8,7 @@
  */
 #include "tests/fuzz/fuzz.h"
 
-#include "daemon/data/collate.h"
+#include "daemon/data/collate/collate.h"
 
 enum { HEAD = 4, SAMPLES = 8, SLOT = 1 << 18, GUARD = 4096, LARGEST = 64 };
 

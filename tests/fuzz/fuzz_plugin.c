@@ -5,7 +5,7 @@
  */
 #include "tests/fuzz/fuzz.h"
 
-#include "daemon/data/plugin_private.h"
+#include "daemon/data/plugin/plugin_private.h"
 
 enum { FIND_STEPS = 8 };
 

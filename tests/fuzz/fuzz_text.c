@@ -2,8 +2,8 @@
  * Text of any bytes. The first byte chooses: blank lines counted or not, and which. The table of
  * lines must have what a plain walk finds; and lines of JSON become samples or errors, never more.
  */
-#include "daemon/data/text.h"
-#include "daemon/data/text_lines.h"
+#include "daemon/data/text/text.h"
+#include "daemon/data/text/text_lines.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdio.h>

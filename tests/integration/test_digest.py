@@ -148,7 +148,7 @@ def plugin(case, name, text):
         flags = subprocess.run(["pkg-config", "--cflags", "--libs", "jansson"], check=True,
                                stdout=subprocess.PIPE, text=True).stdout.split()
         subprocess.run([*shlex.split(os.environ.get("CC", "cc")), "-shared", "-fPIC", "-O1",
-                        f"-I{SOURCE / 'daemon/data'}", str(SOURCE / f"daemon/examples/{name}.c"),
+                        f"-I{SOURCE / 'daemon/data/plugin'}", str(SOURCE / f"daemon/examples/{name}.c"),
                         "-o", str(library), *flags], check=True)
         library.chmod(0o755)
     return {"path": str(library), "config": {"path": write(case, f"{name}.txt", text.encode())}}

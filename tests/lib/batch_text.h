@@ -12,7 +12,7 @@
 #ifndef DL_TEST_BATCH_TEXT_H
 #define DL_TEST_BATCH_TEXT_H
 
-#include "daemon/data/collate.h"
+#include "daemon/data/collate/collate.h"
 #include "proto/yaml.h"
 
 #include <errno.h>

@@ -15,7 +15,7 @@ import sys
 LAYERS = {
     "proto/": set(),
     "daemon/plan/": {"proto/"},
-    "daemon/data/": {"proto/", "daemon/plan/", "daemon/data/dloader-plugin.h"},
+    "daemon/data/": {"proto/", "daemon/plan/", "daemon/data/plugin/dloader-plugin.h"},
     "daemon/worker/": {"proto/", "daemon/data/"},
     "daemon/serve/": {"proto/", "daemon/plan/"},
     "client/": {"proto/", "client/dlclient.h", "client/local.h"},
@@ -23,7 +23,7 @@ LAYERS = {
     "client/local.h": {"proto/", "client/dlclient.h"},
     "client/local/": {"proto/", "client/dlclient.h", "client/local.h", "daemon/data/"},
     "client/dlclient.h": set(),
-    "daemon/data/dloader-plugin.h": set(),
+    "daemon/data/plugin/dloader-plugin.h": set(),
     "client/dlctl/": {"proto/", "client/dlclient.h"},
     "client/dlctl/plan.c": {"proto/", "client/dlclient.h", "client/dlctl/", "daemon/plan/",
                             "daemon/data/"},
@@ -34,7 +34,7 @@ LAYERS = {
     "daemon/examples/": set(),
     "tests/": {"proto/", "daemon/plan/", "daemon/data/", "daemon/worker/", "daemon/serve/",
                "client/", "client/dlclient.h", "client/local.h", "client/dlctl/",
-               "daemon/data/dloader-plugin.h"},
+               "daemon/data/plugin/dloader-plugin.h"},
 }
 
 # Header of another library (by its beginning) → where it may be included.
@@ -45,12 +45,12 @@ DOORS = {
     "msgpack": ("proto/codec.c", "proto/scan.c", "proto/value.c", "proto/value_msgpack.c"),
     "yaml.h": ("proto/yaml.c",),
     "zlib.h": ("daemon/data/",),
-    "jpeglib.h": ("daemon/data/image_jpeg.c",),
-    "jerror.h": ("daemon/data/image_jpeg.c",),
-    "png.h": ("daemon/data/image_png.c",),
+    "jpeglib.h": ("daemon/data/image/image_jpeg.c",),
+    "jerror.h": ("daemon/data/image/image_jpeg.c",),
+    "png.h": ("daemon/data/image/image_png.c",),
     "Random123/": ("daemon/plan/", "daemon/data/"),
     "jansson.h": ("client/dlctl/", "daemon/data/", "daemon/examples/"),
-    "dlfcn.h": ("client/local.c", "daemon/data/plugin.c", "daemon/data/plugin_load.c"),
+    "dlfcn.h": ("client/local.c", "daemon/data/plugin/plugin.c", "daemon/data/plugin/plugin_load.c"),
     "pthread.h": (),
     "dlclient.h": ("client/examples/",),
     "dloader-plugin.h": ("daemon/examples/",),
@@ -77,7 +77,7 @@ def check_own(root, path, target):
     other = layer_of(target)
     if other is None:
         return f'"{target}" belongs to no layer'
-    if layer in ("client/dlclient.h", "daemon/data/dloader-plugin.h"):
+    if layer in ("client/dlclient.h", "daemon/data/plugin/dloader-plugin.h"):
         return f'the public header includes "{target}": it stands alone'
     if other != layer and other not in LAYERS[layer]:
         allowed = ", ".join(sorted(LAYERS[layer])) or "nothing but itself"

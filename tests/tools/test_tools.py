@@ -45,7 +45,7 @@ class Layers(unittest.TestCase):
                 ("client/dlctl/run.c", "client/dlclient.h"),
                 ("client/dlctl/check.c", "daemon/data/fetch.h"),
                 ("client/dlctl/plan.c", "client/dlctl/verbs.h"),
-                ("daemon/data/a.c", "daemon/data/dloader-plugin.h"),
+                ("daemon/data/a.c", "daemon/data/plugin/dloader-plugin.h"),
                 ("tests/unit/a.c", "daemon/serve/slot.h")]:
             with self.subTest(path=path, target=target):
                 self.assertEqual(self.include(path, target), [])
@@ -66,9 +66,9 @@ class Layers(unittest.TestCase):
                 ("client/dlctl/run.c", "client/connection.h"),
                 ("client/dlclient.h", "proto/base.h"),
                 ("client/examples/a.c", "client/dlclient.h"),
-                ("daemon/data/dloader-plugin.h", "proto/base.h"),
-                ("daemon/examples/a.c", "daemon/data/plugin.h"),
-                ("daemon/serve/a.c", "daemon/data/dloader-plugin.h"),
+                ("daemon/data/plugin/dloader-plugin.h", "proto/base.h"),
+                ("daemon/examples/a.c", "daemon/data/plugin/plugin.h"),
+                ("daemon/serve/a.c", "daemon/data/plugin/dloader-plugin.h"),
                 ("daemon/serve/a.c", "tests/lib/harness.h")]:
             with self.subTest(path=path, target=target):
                 found = self.include(path, target)
@@ -94,7 +94,7 @@ class Layers(unittest.TestCase):
                 ("daemon/plan/a.c", "sys/stat.h", False),
                 ("daemon/plan/a.c", "stdlib.h", True),
                 ("daemon/serve/a.c", "pthread.h", False),
-                ("daemon/data/plugin_load.c", "dlfcn.h", True),
+                ("daemon/data/plugin/plugin_load.c", "dlfcn.h", True),
                 ("daemon/serve/a.c", "dlfcn.h", False),
                 ("daemon/examples/a.c", "dloader-plugin.h", True),
                 ("client/a.c", "dloader-plugin.h", False),

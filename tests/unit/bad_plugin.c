@@ -3,7 +3,7 @@
  * table it shows is in the environment, PLUGIN_TABLE; what its functions do is its configuration, a
  * string.
  */
-#include "daemon/data/dloader-plugin.h"
+#include "daemon/data/plugin/dloader-plugin.h"
 
 #include <errno.h>
 #include <limits.h>

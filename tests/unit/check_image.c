@@ -9,8 +9,8 @@
  *   words N SEED EPOCH INDEX
  *     prints the first words of the sample's generator
  */
-#include "daemon/data/image.h"
-#include "daemon/data/imagefolder_list.h"
+#include "daemon/data/image/image.h"
+#include "daemon/data/image/imagefolder_list.h"
 
 #include <errno.h>
 #include <stdio.h>

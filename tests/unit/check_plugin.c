@@ -6,7 +6,7 @@
  *
  * CONFIG is JSON. Errors go to standard error as one line; exit status 1.
  */
-#include "daemon/data/plugin.h"
+#include "daemon/data/plugin/plugin.h"
 #include "proto/yaml.h"
 
 #include <jansson.h>

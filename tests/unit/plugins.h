@@ -2,7 +2,7 @@
 #ifndef DL_TEST_PLUGINS_H
 #define DL_TEST_PLUGINS_H
 
-#include "daemon/data/plugin.h"
+#include "daemon/data/plugin/plugin.h"
 #include "tests/unit/data_files.h"
 
 #include <sys/stat.h>

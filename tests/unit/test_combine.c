@@ -1,5 +1,5 @@
 /* Datasets made of datasets, and windows of tokens: what they yield and what they refuse. */
-#include "daemon/data/combine.h"
+#include "daemon/data/combine/combine.h"
 #include "daemon/plan/permute.h"
 #include "proto/yaml.h"
 #include "tests/unit/data_files.h"

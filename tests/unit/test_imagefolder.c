@@ -1,6 +1,6 @@
 /* Folders of images: their order, their samples, their faults. */
-#include "daemon/data/combine.h"
-#include "daemon/data/imagefolder_list.h"
+#include "daemon/data/combine/combine.h"
+#include "daemon/data/image/imagefolder_list.h"
 #include "tests/unit/image_files.h"
 
 #include <errno.h>

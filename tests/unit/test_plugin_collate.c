@@ -1,5 +1,5 @@
 /* Plug-ins that collate: by themselves, and as the kind of collate that a spec names. */
-#include "daemon/data/collate.h"
+#include "daemon/data/collate/collate.h"
 #include "proto/segment_layout.h"
 #include "tests/unit/fail_alloc.h"
 #include "tests/unit/plugins.h"

@@ -1,5 +1,5 @@
 /* Which plug-ins are loaded, from where, and what they are opened with. */
-#include "daemon/data/plugin_private.h"
+#include "daemon/data/plugin/plugin_private.h"
 #include "tests/unit/plugins.h"
 
 #include <errno.h>

@@ -1,8 +1,8 @@
 /* Replicas of iterable datasets: rounds in order, again, too early, kept, with bad samples. */
 #include "tests/lib/harness.h"
 
-#include "daemon/data/array.h"
-#include "daemon/data/combine.h"
+#include "daemon/data/arrays/array.h"
+#include "daemon/data/combine/combine.h"
 #include "daemon/data/replica.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* Tar shards as an iterable dataset: who gets what, in which order, and what stays how long. */
-#include "daemon/data/tar.h"
+#include "daemon/data/tar/tar.h"
 #include "tests/unit/data_files.h"
 #include "tests/unit/fail_alloc.h"
 #include "tests/unit/make_tar.h"

@@ -1,0 +1,348 @@
+/*
+ * Datasets one after another: sample i is that of the part whose range it falls into, found by
+ * binary search in the parts' ends, as ConcatDataset does. Parts whose samples are of one shape
+ * must have the same, since one batch may hold some of each; what comes of others, collate sees.
+ */
+#include "daemon/data/combine/combine.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+enum {
+    LARGE_LEAF = 1024, /* bytes of one sample; copying it takes as long as memory's delay */
+    SMALL_AHEAD = 16,
+};
+
+struct concat {
+    struct dataset base;
+    struct dataset **parts; /* owned, n of them */
+    uint64_t *ends;         /* owned; samples in parts 0..p together */
+    uint32_t n;
+    uint32_t n_fixed; /* parts whose samples are of one shape */
+    uint32_t fixed;   /* the first of them */
+    uint32_t ahead;   /* samples that are asked for before their turn */
+    struct leaf_cursor cursor;
+};
+
+/* ---- gathering ------------------------------------------------------------------------------ */
+
+/* The first part that ends beyond `index`, which lies below the last end. */
+static uint32_t find_part(const struct concat *concat, uint64_t index)
+{
+    uint32_t low = 0, high = concat->n - 1;
+
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (index < concat->ends[middle])
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+static uint64_t part_begin(const struct concat *concat, uint32_t part)
+{
+    return part > 0 ? concat->ends[part - 1] : 0;
+}
+
+/* One piece of the task, translated: whose each sample is, and its index there. */
+struct piece {
+    uint32_t parts[COMBINE_CHUNK];
+    uint64_t inner[COMBINE_CHUNK];
+};
+
+/* How far ahead samples were announced, and where the run begins that this ended in. */
+struct horizon {
+    size_t next, run;
+};
+
+/* Returns n, or the position of the first index that is none. */
+static size_t translate(const struct concat *concat, const uint64_t *indices, size_t n,
+                        struct piece *piece, uint64_t *ret_bad_index)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint64_t index = __atomic_load_n(&indices[i], __ATOMIC_RELAXED);
+        if (index >= concat->base.length) {
+            *ret_bad_index = index;
+            return i;
+        }
+        piece->parts[i] = find_part(concat, index);
+        piece->inner[i] = index - part_begin(concat, piece->parts[i]);
+    }
+    return n;
+}
+
+/*
+ * A part's gather looks ahead within what it is given; runs of a shuffled order are too short for
+ * that. So what comes within `ahead` samples is announced here, but for the inside of long runs.
+ */
+static void announce(const struct concat *concat, const struct piece *piece, size_t n,
+                     struct horizon *horizon, size_t until)
+{
+    for (; horizon->next < until && horizon->next < n; horizon->next++) {
+        uint32_t part = piece->parts[horizon->next];
+        if (horizon->next == 0 || part != piece->parts[horizon->next - 1])
+            horizon->run = horizon->next;
+        if (horizon->next - horizon->run < concat->ahead)
+            dataset_expect(concat->parts[part], piece->inner[horizon->next]);
+    }
+}
+
+/* Each run of samples of one part is one gather of that part. */
+static int gather_piece(struct concat *concat, const struct sample_key *key,
+                        const struct piece *piece, size_t n, size_t *ret_bad, struct dl_error *err)
+{
+    struct horizon horizon = {0};
+    size_t end;
+
+    for (size_t begin = 0; begin < n; begin = end) {
+        struct dataset *part = concat->parts[piece->parts[begin]];
+        for (end = begin + 1; end < n && piece->parts[end] == piece->parts[begin]; end++)
+            ;
+        announce(concat, piece, n, &horizon, end + concat->ahead);
+        struct sample_key inner = *key;
+        inner.base += part_begin(concat, piece->parts[begin]);
+        int r = part->ops->gather(part, &inner, piece->inner + begin, end - begin,
+                                  concat->cursor.dst, ret_bad, err);
+        if (r < 0) {
+            *ret_bad += begin;
+            return r;
+        }
+        leaf_cursor_advance(&concat->cursor, end - begin);
+    }
+    return 0;
+}
+
+static int concat_gather(struct dataset *ds, const struct sample_key *key, const uint64_t *indices,
+                         size_t n, void *const *dst, size_t *ret_bad, struct dl_error *err)
+{
+    struct concat *concat = container_of(ds, struct concat, base);
+    struct piece piece;
+    uint64_t bad_index = 0;
+
+    leaf_cursor_begin(&concat->cursor, dst);
+    for (size_t begin = 0; begin < n; begin += COMBINE_CHUNK) {
+        size_t count = min_u64(n - begin, COMBINE_CHUNK);
+        size_t good = translate(concat, indices + begin, count, &piece, &bad_index);
+        int r = gather_piece(concat, key, &piece, good, ret_bad, err);
+        if (r < 0) {
+            *ret_bad += begin;
+            return r;
+        }
+        if (good < count) {
+            *ret_bad = begin + good;
+            return dl_error_set(err, ERANGE, "", "sample %llu is beyond the dataset's %llu samples",
+                                (unsigned long long)bad_index, (unsigned long long)ds->length);
+        }
+    }
+    return 0;
+}
+
+static int concat_get(struct dataset *ds, const struct sample_key *key, uint64_t index,
+                      struct sample *ret, struct dl_error *err)
+{
+    const struct concat *concat = container_of(ds, struct concat, base);
+    uint32_t part = find_part(concat, index);
+    struct sample_key inner = *key;
+
+    inner.base += part_begin(concat, part);
+    return dataset_get(concat->parts[part], &inner, index - part_begin(concat, part), ret, err);
+}
+
+static void concat_expect(struct dataset *ds, uint64_t index)
+{
+    const struct concat *concat = container_of(ds, struct concat, base);
+    uint32_t part = find_part(concat, index);
+
+    dataset_expect(concat->parts[part], index - part_begin(concat, part));
+}
+
+static void concat_close(struct dataset *ds)
+{
+    struct concat *concat = container_of(ds, struct concat, base);
+
+    for (uint32_t i = 0; concat->parts && i < concat->n; i++)
+        dataset_close(concat->parts[i]);
+    free(concat->parts);
+    free(concat->ends);
+    leaf_cursor_deinit(&concat->cursor);
+    tree_deinit(&ds->schema);
+    free(concat);
+}
+
+static const struct dataset_ops concat_ops = {
+    .gather = concat_gather, .expect = concat_expect, .close = concat_close};
+static const struct dataset_ops concat_varying_ops = {
+    .get = concat_get, .expect = concat_expect, .close = concat_close};
+
+/* ---- equal samples -------------------------------------------------------------------------- */
+
+enum { DESCRIPTION_MAX = 256, NODE_NAME_MAX = 256 };
+
+/* "float32 (3, 4)", "a dict of image, label", "a list of 3". Returns `text`. */
+static const char *describe(const struct tree *tree, const struct tree_node *node,
+                            char text[static DESCRIPTION_MAX])
+{
+    const struct tree_node *child = node + 1;
+    size_t len;
+
+    if (node->kind == TREE_TENSOR) {
+        len = (size_t)snprintf(text, DESCRIPTION_MAX, "%s (", dtype_name(node->dtype));
+        for (uint32_t i = 0; i < node->ndim && len < DESCRIPTION_MAX; i++)
+            len += (size_t)snprintf(text + len, DESCRIPTION_MAX - len, "%s%llu", i ? ", " : "",
+                                    (unsigned long long)node->shape[i]);
+        if (len < DESCRIPTION_MAX)
+            snprintf(text + len, DESCRIPTION_MAX - len, node->ndim == 1 ? ",)" : ")");
+        return text;
+    }
+    if (node->kind != TREE_DICT) {
+        snprintf(text, DESCRIPTION_MAX, "a %s of %u", node->kind == TREE_LIST ? "list" : "tuple",
+                 node->children);
+        return text;
+    }
+    len = (size_t)snprintf(text, DESCRIPTION_MAX, "a dict of");
+    for (uint32_t i = 0; i < node->children && len < DESCRIPTION_MAX; i++, child = tree_skip(child))
+        len += (size_t)snprintf(text + len, DESCRIPTION_MAX - len, "%s %.*s", i ? "," : "",
+                                (int)child->key_len, tree->keys + child->key_off);
+    return text;
+}
+
+static bool same_key(const struct tree *a, const struct tree_node *x, const struct tree *b,
+                     const struct tree_node *y)
+{
+    return x->key_len == y->key_len &&
+           (x->key_len == 0 || memcmp(a->keys + x->key_off, b->keys + y->key_off, x->key_len) == 0);
+}
+
+/* Itself, and its children's keys; not what is below them. */
+static bool same_node(const struct tree *a, const struct tree_node *x, const struct tree *b,
+                      const struct tree_node *y)
+{
+    const struct tree_node *xc = x + 1, *yc = y + 1;
+
+    if (x->kind != y->kind || x->children != y->children || x->dtype != y->dtype ||
+        x->ndim != y->ndim || memcmp(x->shape, y->shape, sizeof x->shape) != 0)
+        return false;
+    for (uint32_t i = 0; i < x->children; i++, xc = tree_skip(xc), yc = tree_skip(yc))
+        if (!same_key(a, xc, b, yc))
+            return false;
+    return true;
+}
+
+/* The first node, in preorder, where the trees differ; UINT32_MAX: nowhere. */
+static uint32_t first_difference(const struct tree *a, const struct tree *b)
+{
+    for (uint32_t i = 0; i < a->count && i < b->count; i++)
+        if (!same_node(a, &a->nodes[i], b, &b->nodes[i]))
+            return i;
+    return UINT32_MAX;
+}
+
+/* " at image", " at pair.0"; nothing for the sample itself. */
+static void name_node(const struct tree *tree, uint32_t target, char *text, size_t room)
+{
+    const struct tree_node *node = tree->nodes, *wanted = &tree->nodes[target];
+    size_t len = 0;
+
+    text[0] = '\0';
+    while (node != wanted && len < room) {
+        bool dict = node->kind == TREE_DICT;
+        const struct tree_node *child = node + 1;
+        uint32_t i = 0;
+        for (; tree_skip(child) <= wanted; child = tree_skip(child))
+            i++;
+        const char *before = len > 0 ? "." : " at ";
+        len += (size_t)(dict ? snprintf(text + len, room - len, "%s%.*s", before,
+                                        (int)child->key_len, tree->keys + child->key_off)
+                             : snprintf(text + len, room - len, "%s%u", before, i));
+        node = child;
+    }
+}
+
+static int check_part(struct concat *concat, uint32_t i, const char *place, struct dl_error *err)
+{
+    const struct dataset *part = concat->parts[i];
+    const struct tree *first = &concat->parts[concat->fixed]->schema, *tree = &part->schema;
+    char mine[DESCRIPTION_MAX], theirs[DESCRIPTION_MAX], at[NODE_NAME_MAX];
+    char path[DL_ERROR_PATH_MAX];
+
+    place_item(path, place, "datasets", i);
+    int r = combine_check(part, path, err);
+    if (r < 0 || !dataset_is_fixed(part))
+        return r;
+    if (concat->n_fixed++ == 0)
+        concat->fixed = i;
+    uint32_t node = concat->fixed == i ? UINT32_MAX : first_difference(first, tree);
+    if (node == UINT32_MAX)
+        return 0;
+    name_node(first, node, at, sizeof at);
+    return dl_error_set(err, EINVAL, path,
+                        "its samples are not those of %s.datasets.%u%s: %s, not %s; all parts of a "
+                        "concat need equal samples",
+                        place, concat->fixed, at, describe(tree, &tree->nodes[node], mine),
+                        describe(first, &first->nodes[node], theirs));
+}
+
+/* ---- opening -------------------------------------------------------------------------------- */
+
+static int add_part(struct concat *concat, uint32_t i, const struct spec_dataset *spec,
+                    const char *place, const struct data_env *env, struct dl_error *err)
+{
+    char path[DL_ERROR_PATH_MAX];
+
+    place_item(path, place, "datasets", i);
+    int r = dataset_open_at(&spec->datasets[i], path, env, &concat->parts[i], err);
+    if (r == 0)
+        r = check_part(concat, i, place, err);
+    if (r < 0)
+        return r;
+    if (add_overflows(part_begin(concat, i), concat->parts[i]->length, &concat->ends[i]) ||
+        concat->ends[i] > INT64_MAX)
+        return dl_error_set(err, EINVAL, path,
+                            "the parts up to this one have 2^63 samples or more together");
+    return 0;
+}
+
+static void dataset_closep(struct dataset **ds)
+{
+    *ds = dataset_close(*ds);
+}
+
+int concat_open(const struct spec_dataset *spec, const char *place, const struct data_env *env,
+                struct dataset **ret, struct dl_error *err)
+{
+    _cleanup_(dataset_closep)
+    struct dataset *ds = NULL;
+    struct concat *concat;
+    int r = 0;
+
+    if (spec->n_datasets == 0 || spec->n_datasets > DL_MAX_DATASET_PARTS)
+        return dl_error_set(err, EINVAL, place, "%u datasets; a concat has 1 to %llu",
+                            spec->n_datasets, (unsigned long long)DL_MAX_DATASET_PARTS);
+    concat = calloc(1, sizeof *concat);
+    if (!concat)
+        return dl_error_set(err, ENOMEM, place, "out of memory");
+    ds = &concat->base;
+    ds->ops = &concat_ops;
+    concat->n = spec->n_datasets;
+    concat->parts = calloc(concat->n, sizeof *concat->parts);
+    concat->ends = calloc(concat->n, sizeof *concat->ends);
+    if (!concat->parts || !concat->ends)
+        return dl_error_set(err, ENOMEM, place, "out of memory");
+    for (uint32_t i = 0; r == 0 && i < concat->n; i++)
+        r = add_part(concat, i, spec, place, env, err);
+    if (r < 0)
+        return r;
+    ds->length = concat->ends[concat->n - 1];
+    if (concat->n_fixed < concat->n)
+        ds->ops = &concat_varying_ops;
+    else if (combine_schema(concat->parts[0], ds, &concat->cursor) < 0)
+        return dl_error_set(err, ENOMEM, place, "out of memory");
+    concat->ahead = SMALL_AHEAD;
+    for (uint32_t i = 0; i < concat->cursor.n; i++)
+        if (concat->cursor.row_bytes[i] >= LARGE_LEAF)
+            concat->ahead = 1;
+    *ret = steal_ptr(ds);
+    return 0;
+}

@@ -1,0 +1,54 @@
+/*
+ * From an image file's bytes to a sample's pixels: JPEG or PNG, told apart by content, to 8-bit
+ * RGB, cut, scaled and mirrored as struct spec_image says (image_crop.h has the geometry,
+ * resample.h the filter), height × width × 3 or 3 × height × width.
+ *
+ * Any colours become RGB as PIL's convert("RGB") has it: grey, palette, CMYK; alpha is dropped;
+ * 16 bits keep the upper 8. EXIF orientation is not applied, as PIL and torchvision do not.
+ *
+ * Only what is needed of the file is decoded: rows and columns of the crop; and where a JPEG gets
+ * at least 3, 6 or 12 times smaller in both directions, libjpeg's inverse DCT does 2, 4 or 8 of it.
+ * Without that the pixels are those of PIL's crop() and resize(BILINEAR), but for one step of 255
+ * in at most 5 % of the bytes, where PIL's weights have more digits; with it they differ by half a
+ * step in the mean, and by 16 at most (tests/unit/image_pil.py, on photographs).
+ *
+ * A truncated or corrupt file is an error, not grey pixels; what is corrupt in a part that is not
+ * decoded is not noticed. Not thread-safe: one decoder for each thread.
+ */
+#ifndef DL_DATA_IMAGE_H
+#define DL_DATA_IMAGE_H
+
+#include "daemon/data/image/image_codec.h"
+#include "daemon/data/image/image_crop.h"
+
+struct image_decoder; /* libraries' state, weights and buffers, kept from image to image */
+
+int _nodiscard_ image_decoder_new(struct image_decoder **ret, struct dl_error *err);
+struct image_decoder *image_decoder_free(struct image_decoder *decoder); /* NULL in, NULL out */
+
+/*
+ * Reads the header of `file`, which is borrowed until image_decode(), or the next open. Returns the
+ * size of the image in it. Errors name file->path: -EINVAL neither JPEG nor PNG, corrupt,
+ * truncated; -EFBIG more than IMAGE_BYTES_MAX when decoded; -ENOMEM.
+ */
+int _nodiscard_ image_open(struct image_decoder *decoder, const struct image_file *file,
+                           struct image_size *ret, struct dl_error *err);
+
+/* The size of the result, from the spec and the size in the header. */
+struct image_size image_result(const struct spec_image *spec, struct image_size source);
+
+/*
+ * Once, after image_open() succeeded: writes the result, 3 bytes a pixel, to `out`. `rng` is the
+ * sample's, at its beginning; it may be NULL unless image_draws(spec).
+ */
+int _nodiscard_ image_decode(struct image_decoder *decoder, const struct spec_image *spec,
+                             struct rng *rng, uint8_t *out, struct dl_error *err);
+
+/* Whether the spec can be followed; -EINVAL and err->path below `place` ("dataset.size") if not. */
+int _nodiscard_ image_check_spec(const struct spec_image *spec, const char *place,
+                                 struct dl_error *err);
+
+/* The schema of a result of fixed size: [h, w, 3] or [3, h, w]. */
+void image_shape(const struct spec_image *spec, struct image_size size, uint64_t ret[static 3]);
+
+#endif

@@ -1,0 +1,73 @@
+/*
+ * The two doors to libjpeg-turbo and libpng. A codec reads one image file in memory at a time, row
+ * by row, and is used again for the next: its tables and buffers stay.
+ *
+ *   open → (begin → row … → end)      any of them may fail; open again starts anew
+ *
+ * A failed call has freed what the image took. The bytes of the file are untrusted, and borrowed
+ * until the next open, end or free. Errors name the file: -EINVAL (corrupt, truncated, not
+ * supported), -EFBIG (too large), -ENOMEM. Not thread-safe.
+ */
+#ifndef DL_DATA_IMAGE_CODEC_H
+#define DL_DATA_IMAGE_CODEC_H
+
+#include "daemon/data/image/image_crop.h"
+#include "proto/error.h"
+
+struct image_file {
+    const uint8_t *data; /* borrowed */
+    size_t bytes;
+    const char *path; /* borrowed; for messages */
+};
+
+/* What is wanted of the image, reduced by `reduce`: [left, right) of rows [top, bottom). */
+struct image_window {
+    uint32_t reduce; /* 1, 2, 4, 8; png: 1. Sizes are divided by it and rounded up */
+    uint32_t left;
+    uint32_t right;
+    uint32_t top;
+    uint32_t bottom;
+};
+
+/* What a row holds: pixels [origin, origin + pixels), four bytes each: R, G, B and any. */
+struct image_rows {
+    uint32_t origin; /* at most what was asked for; some codecs start at whole blocks */
+    uint32_t pixels;
+};
+
+struct image_codec;
+struct image_codec_ops {
+    bool (*knows)(const struct image_file *file); /* by the file's first bytes */
+    /* Reads the header. The size is checked: image_check_size(). */
+    int (*open)(struct image_codec *codec, const struct image_file *file, struct image_size *ret,
+                struct dl_error *err);
+    /* Of the image that is open. Each row's memory has room for ret->pixels. */
+    int (*begin)(struct image_codec *codec, const struct image_window *window,
+                 struct image_rows *ret, struct dl_error *err);
+    /* The next row, from window.top on. */
+    int (*row)(struct image_codec *codec, uint8_t *out, struct dl_error *err);
+    /* After the last row: whether the file ends as it should. What lies outside of the window is
+     * not decoded, so not all that can be wrong with it is found. */
+    int (*end)(struct image_codec *codec, struct dl_error *err);
+    void (*free)(struct image_codec *codec); /* NULL is none */
+    uint32_t most_reduced;
+};
+
+struct image_codec {
+    const struct image_codec_ops *ops;
+};
+
+/* NULL: out of memory. */
+struct image_codec *image_jpeg_new(void);
+struct image_codec *image_png_new(void);
+
+/* As decoded to 8-bit RGB; a file of a few bytes can claim any size. */
+#define IMAGE_BYTES_MAX ((uint64_t)1 << 30)
+
+/* -EFBIG when the image is too large; -EINVAL for none. */
+int _nodiscard_ image_check_size(struct image_size size, const char *path, struct dl_error *err);
+
+int image_refuse_corrupt(const char *path, const char *why, struct dl_error *err);
+int image_refuse_truncated(const char *path, struct dl_error *err);
+
+#endif

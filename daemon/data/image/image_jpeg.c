@@ -1,0 +1,289 @@
+/*
+ * JPEG by libjpeg-turbo, with its own defaults (accurate DCT, smooth chroma), as PIL decodes.
+ *
+ * Rows above the window are skipped without inverse DCT, columns beside it likewise, rows below
+ * are not read at all. Smooth upsampling of chroma looks one pixel to each side, and libjpeg takes
+ * the window's edge for the image's: so the window is opened a little wider.
+ *
+ * libjpeg warns of data that are corrupt and goes on with grey. Grey is no training data: such a
+ * warning is an error here, unless it is about bytes that are no part of the picture.
+ */
+#include "daemon/data/image/image_codec.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdio.h>
+/* Needs stdio.h before it. */
+#include <jpeglib.h>
+
+#include <jerror.h>
+
+#ifndef JCS_EXTENSIONS
+#error "libjpeg-turbo is needed: IJG's libjpeg has neither RGBX rows nor partial decoding"
+#endif
+
+enum {
+    MARGIN = 4, /* pixels beside the window */
+    PIXEL = 4,
+    /* Of a progressive file: real ones have ten or so, made-up ones cost a pass over all blocks. */
+    MAX_SCANS = 128,
+};
+
+/* Coefficients of a progressive image, all of them at once. */
+static const long max_memory = 1L << 30;
+
+struct image_jpeg {
+    struct image_codec base;
+    struct jpeg_decompress_struct info;
+    struct jpeg_error_mgr errors;
+    struct jpeg_progress_mgr progress;
+    jmp_buf jump;
+    char message[JMSG_LENGTH_MAX];
+    struct image_file file;
+    bool cmyk; /* rows come as C, M, Y, K */
+};
+
+/* ---- libjpeg's ways out --------------------------------------------------------------------- */
+
+static void leave(j_common_ptr info)
+{
+    struct image_jpeg *jpeg = info->client_data;
+
+    info->err->format_message(info, jpeg->message);
+    longjmp(jpeg->jump, 1);
+}
+
+/* Of headers that are unusual, and bytes between two segments: all pixels are there. */
+static bool is_harmless(int warning)
+{
+    return warning == JWRN_EXTRANEOUS_DATA || warning == JWRN_JFIF_MAJOR ||
+           warning == JWRN_ADOBE_XFORM || warning == JWRN_BOGUS_ICC ||
+           warning == JWRN_NOT_SEQUENTIAL;
+}
+
+static void take_message(j_common_ptr info, int level)
+{
+    if (level < 0 && !is_harmless(info->err->msg_code))
+        leave(info);
+}
+
+static void no_output(j_common_ptr info)
+{
+    (void)info;
+}
+
+static void watch_scans(j_common_ptr info)
+{
+    struct image_jpeg *jpeg = info->client_data;
+
+    if (jpeg->info.input_scan_number > MAX_SCANS) {
+        snprintf(jpeg->message, sizeof jpeg->message, "more than %d scans", MAX_SCANS);
+        longjmp(jpeg->jump, 1);
+    }
+}
+
+/* After a jump: frees what the image took, and says what was wrong. */
+static int give_up(struct image_jpeg *jpeg, struct dl_error *err)
+{
+    const char *path = jpeg->file.path;
+    int code = jpeg->errors.msg_code;
+
+    jpeg_abort_decompress(&jpeg->info);
+    if (code == JERR_OUT_OF_MEMORY)
+        return dl_error_set(err, ENOMEM, path, "out of memory for decoding it");
+    if (code == JERR_NO_BACKING_STORE)
+        return dl_error_set(err, EFBIG, path,
+                            "is a progressive JPEG that needs more than %ld MiB to decode; make it "
+                            "smaller, or store it as baseline JPEG",
+                            max_memory >> 20);
+    if (code == JWRN_JPEG_EOF || code == JERR_INPUT_EOF)
+        return image_refuse_truncated(path, err);
+    return image_refuse_corrupt(path, jpeg->message, err);
+}
+
+/* ---- one image ------------------------------------------------------------------------------ */
+
+static bool jpeg_knows(const struct image_file *file)
+{
+    return file->bytes >= 3 && memcmp(file->data, "\xff\xd8\xff", 3) == 0;
+}
+
+/* An object that was used keeps its tables: an image without would be read with those of the last
+ * one. Jumps, when there is no memory. */
+static void begin_anew(struct image_jpeg *jpeg)
+{
+    jpeg_destroy_decompress(&jpeg->info);
+    jpeg_create_decompress(&jpeg->info);
+    jpeg->info.mem->max_memory_to_use = max_memory;
+    jpeg->info.progress = &jpeg->progress;
+}
+
+static int read_header(struct image_jpeg *jpeg, struct dl_error *err)
+{
+    jpeg->errors.msg_code = 0;
+    if (setjmp(jpeg->jump))
+        return give_up(jpeg, err);
+    begin_anew(jpeg);
+    jpeg_mem_src(&jpeg->info, jpeg->file.data, jpeg->file.bytes);
+    (void)jpeg_read_header(&jpeg->info, TRUE);
+    return 0;
+}
+
+static int jpeg_open(struct image_codec *codec, const struct image_file *file,
+                     struct image_size *ret, struct dl_error *err)
+{
+    struct image_jpeg *jpeg = container_of(codec, struct image_jpeg, base);
+    struct image_size size;
+    int r;
+
+    jpeg->file = *file;
+    if ((r = read_header(jpeg, err)) < 0)
+        return r;
+    size.height = jpeg->info.image_height;
+    size.width = jpeg->info.image_width;
+    if ((r = image_check_size(size, file->path, err)) < 0) {
+        jpeg_abort_decompress(&jpeg->info);
+        return r;
+    }
+    *ret = size;
+    return 0;
+}
+
+static int check_colours(struct image_jpeg *jpeg, struct dl_error *err)
+{
+    J_COLOR_SPACE space = jpeg->info.jpeg_color_space;
+
+    jpeg->cmyk = space == JCS_CMYK || space == JCS_YCCK;
+    if (jpeg->cmyk || space == JCS_GRAYSCALE || space == JCS_RGB || space == JCS_YCbCr)
+        return 0;
+    jpeg_abort_decompress(&jpeg->info);
+    return dl_error_set(err, EINVAL, jpeg->file.path,
+                        "has %d colour components in an unknown way; store it as grey, RGB or CMYK",
+                        jpeg->info.num_components);
+}
+
+/* The part of each row that is decoded. */
+static void cut_columns(struct jpeg_decompress_struct *info, const struct image_window *window,
+                        struct image_rows *ret)
+{
+    JDIMENSION left = window->left > MARGIN ? window->left - MARGIN : 0;
+    JDIMENSION right = window->right + MARGIN;
+
+    if (right > info->output_width)
+        right = info->output_width;
+    JDIMENSION width = right - left;
+    if (width < info->output_width)
+        jpeg_crop_scanline(info, &left, &width);
+    else
+        left = 0;
+    ret->origin = left;
+    ret->pixels = info->output_width;
+}
+
+static int jpeg_begin(struct image_codec *codec, const struct image_window *window,
+                      struct image_rows *ret, struct dl_error *err)
+{
+    struct image_jpeg *jpeg = container_of(codec, struct image_jpeg, base);
+    struct jpeg_decompress_struct *info = &jpeg->info;
+    int r;
+
+    if ((r = check_colours(jpeg, err)) < 0)
+        return r;
+    if (setjmp(jpeg->jump))
+        return give_up(jpeg, err);
+    info->out_color_space = jpeg->cmyk ? JCS_CMYK : JCS_EXT_RGBX;
+    info->scale_num = 1;
+    info->scale_denom = window->reduce;
+    (void)jpeg_start_decompress(info);
+    cut_columns(info, window, ret);
+    if (window->top > 0)
+        (void)jpeg_skip_scanlines(info, window->top);
+    return 0;
+}
+
+/* a · b / 255, rounded. */
+static inline uint8_t scale_byte(unsigned a, unsigned b)
+{
+    unsigned t = a * b + 128;
+
+    return (uint8_t)((t + (t >> 8)) >> 8);
+}
+
+/*
+ * As PIL's convert("RGB"), without colour management: R = 255 · (1 - C)(1 - K). And as PIL we take
+ * 255 for no ink, as Adobe's programs write it, whether or not the file has their marker.
+ */
+static void cmyk_to_rgb(uint8_t *row, uint32_t pixels)
+{
+    for (uint32_t x = 0; x < pixels; x++) {
+        uint8_t *p = row + (size_t)x * PIXEL;
+        for (unsigned c = 0; c < 3; c++)
+            p[c] = scale_byte(p[c], p[3]);
+    }
+}
+
+static int jpeg_row(struct image_codec *codec, uint8_t *out, struct dl_error *err)
+{
+    struct image_jpeg *jpeg = container_of(codec, struct image_jpeg, base);
+
+    if (setjmp(jpeg->jump))
+        return give_up(jpeg, err);
+    (void)jpeg_read_scanlines(&jpeg->info, &out, 1);
+    if (jpeg->cmyk)
+        cmyk_to_rgb(out, jpeg->info.output_width);
+    return 0;
+}
+
+/* Whether the file's last marker is still to come, or was seen: the rest is not decoded for it.
+ * In coded data a byte of 255 is followed by 0 or a restart, so this is no part of them. */
+static bool ends_whole(struct jpeg_decompress_struct *info)
+{
+    return jpeg_input_complete(info) || info->unread_marker == JPEG_EOI ||
+           memmem(info->src->next_input_byte, info->src->bytes_in_buffer, "\xff\xd9", 2);
+}
+
+static int jpeg_end(struct image_codec *codec, struct dl_error *err)
+{
+    struct image_jpeg *jpeg = container_of(codec, struct image_jpeg, base);
+    bool whole = ends_whole(&jpeg->info);
+
+    jpeg_abort_decompress(&jpeg->info);
+    return whole ? 0 : image_refuse_truncated(jpeg->file.path, err);
+}
+
+/* ---- the codec ------------------------------------------------------------------------------ */
+
+static void jpeg_free(struct image_codec *codec)
+{
+    if (!codec)
+        return;
+    struct image_jpeg *jpeg = container_of(codec, struct image_jpeg, base);
+    jpeg_destroy_decompress(&jpeg->info);
+    free(jpeg);
+}
+
+static const struct image_codec_ops jpeg_ops = {
+    .knows = jpeg_knows,
+    .open = jpeg_open,
+    .begin = jpeg_begin,
+    .row = jpeg_row,
+    .end = jpeg_end,
+    .free = jpeg_free,
+    .most_reduced = 8,
+};
+
+struct image_codec *image_jpeg_new(void)
+{
+    struct image_jpeg *jpeg = calloc(1, sizeof *jpeg);
+
+    if (!jpeg)
+        return NULL;
+    jpeg->base.ops = &jpeg_ops;
+    jpeg->info.err = jpeg_std_error(&jpeg->errors);
+    jpeg->errors.error_exit = leave;
+    jpeg->errors.emit_message = take_message;
+    jpeg->errors.output_message = no_output;
+    jpeg->info.client_data = jpeg;
+    jpeg->progress.progress_monitor = watch_scans;
+    return &jpeg->base;
+}

@@ -1,0 +1,278 @@
+/*
+ * PNG by libpng: any colour type, depth and interlacing becomes 8-bit RGB. Palettes are looked up,
+ * 16 bits lose the lower 8, alpha is dropped. Gamma and colour profiles are left alone.
+ */
+#include "daemon/data/image/image_codec.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdio.h>
+
+#include <png.h>
+
+enum {
+    PIXEL = 4,
+    SIGNATURE_BYTES = 8,
+    CHUNK_FRAME = 12,      /* length, type, checksum */
+    CHUNK_MAX = 8 << 20,   /* of what is no pixel: texts, profiles */
+    CHUNKS_KEPT_MAX = 128, /* likewise */
+};
+
+struct image_png {
+    struct image_codec base;
+    png_structp png; /* owned; NULL unless an image is open */
+    png_infop info;  /* owned, likewise */
+    jmp_buf jump;
+    char message[128];
+    bool out_of_memory;
+    struct image_file file;
+    size_t read; /* bytes of the file that libpng has */
+    struct image_size size;
+    uint8_t *all;  /* owned; of an interlaced image: all of its rows; NULL of another */
+    uint32_t next; /* row of `all` */
+};
+
+/* ---- libpng's ways out ---------------------------------------------------------------------- */
+
+static void leave(png_structp png, png_const_charp message)
+{
+    struct image_png *self = png_get_error_ptr(png);
+
+    snprintf(self->message, sizeof self->message, "%s", message);
+    longjmp(self->jump, 1);
+}
+
+static void ignore(png_structp png, png_const_charp message)
+{
+    (void)png;
+    (void)message;
+}
+
+static void read_bytes(png_structp png, png_bytep out, size_t n)
+{
+    struct image_png *self = png_get_io_ptr(png);
+
+    if (n > self->file.bytes - self->read)
+        leave(png, "the data end");
+    memcpy(out, self->file.data + self->read, n);
+    self->read += n;
+}
+
+static png_voidp take_memory(png_structp png, png_alloc_size_t n)
+{
+    struct image_png *self = png_get_mem_ptr(png);
+    void *memory = malloc(n);
+
+    if (!memory)
+        self->out_of_memory = true;
+    return memory;
+}
+
+static void drop_memory(png_structp png, png_voidp memory)
+{
+    (void)png;
+    free(memory);
+}
+
+static void close_image(struct image_png *self)
+{
+    png_destroy_read_struct(&self->png, &self->info, NULL);
+    free(self->all);
+    self->all = NULL;
+}
+
+static int give_up(struct image_png *self, struct dl_error *err)
+{
+    close_image(self);
+    if (self->out_of_memory)
+        return dl_error_set(err, ENOMEM, self->file.path, "out of memory for decoding it");
+    return image_refuse_corrupt(self->file.path, self->message, err);
+}
+
+/* ---- one image ------------------------------------------------------------------------------ */
+
+static const uint8_t signature[SIGNATURE_BYTES] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
+
+static bool png_knows(const struct image_file *file)
+{
+    return file->bytes >= SIGNATURE_BYTES && memcmp(file->data, signature, SIGNATURE_BYTES) == 0;
+}
+
+static uint32_t big_endian(const uint8_t *p)
+{
+    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+}
+
+/* From chunk to chunk until IEND: rows that are not wanted are not read, and so not missed. */
+static bool ends_whole(const struct image_file *file)
+{
+    size_t at = SIGNATURE_BYTES;
+
+    while (file->bytes - at >= CHUNK_FRAME) {
+        uint32_t length = big_endian(file->data + at);
+        if (length > file->bytes - at - CHUNK_FRAME)
+            return false;
+        if (memcmp(file->data + at + 4, "IEND", 4) == 0)
+            return true;
+        at += CHUNK_FRAME + (size_t)length;
+    }
+    return false;
+}
+
+static int start(struct image_png *self, struct dl_error *err)
+{
+    self->png = png_create_read_struct_2(PNG_LIBPNG_VER_STRING, self, leave, ignore, self,
+                                         take_memory, drop_memory);
+    self->info = self->png ? png_create_info_struct(self->png) : NULL;
+    if (!self->info) {
+        close_image(self);
+        return dl_error_set(err, ENOMEM, self->file.path, "out of memory for decoding it");
+    }
+    png_set_read_fn(self->png, self, read_bytes);
+    png_set_user_limits(self->png, PNG_UINT_31_MAX, PNG_UINT_31_MAX);
+    png_set_chunk_malloc_max(self->png, CHUNK_MAX);
+    png_set_chunk_cache_max(self->png, CHUNKS_KEPT_MAX);
+    return 0;
+}
+
+static int read_header(struct image_png *self, struct dl_error *err)
+{
+    /* Also what png_create_read_struct() and its like fail with. */
+    if (setjmp(self->jump))
+        return give_up(self, err);
+    int r = start(self, err);
+    if (r < 0)
+        return r;
+    png_read_info(self->png, self->info);
+    self->size.height = png_get_image_height(self->png, self->info);
+    self->size.width = png_get_image_width(self->png, self->info);
+    return 0;
+}
+
+static int png_open(struct image_codec *codec, const struct image_file *file,
+                    struct image_size *ret, struct dl_error *err)
+{
+    struct image_png *self = container_of(codec, struct image_png, base);
+    int r;
+
+    close_image(self);
+    self->file = *file;
+    self->read = 0;
+    self->out_of_memory = false;
+    if (!ends_whole(file))
+        return image_refuse_truncated(file->path, err);
+    if ((r = read_header(self, err)) < 0)
+        return r;
+    if ((r = image_check_size(self->size, file->path, err)) < 0) {
+        close_image(self);
+        return r;
+    }
+    *ret = self->size;
+    return 0;
+}
+
+/* Whatever it is, RGB of 8 bits, and a fourth byte. */
+static void set_format(struct image_png *self)
+{
+    png_structp png = self->png;
+    bool alpha = (png_get_color_type(png, self->info) & PNG_COLOR_MASK_ALPHA) ||
+                 png_get_valid(png, self->info, PNG_INFO_tRNS);
+
+    png_set_expand(png);
+    png_set_strip_16(png);
+    png_set_gray_to_rgb(png);
+    if (!alpha)
+        png_set_filler(png, 0, PNG_FILLER_AFTER);
+}
+
+/* Interlaced: the last pass has every other row. */
+static void read_all(struct image_png *self, int passes)
+{
+    size_t row_bytes = (size_t)self->size.width * PIXEL;
+
+    self->all = calloc(self->size.height, row_bytes);
+    if (!self->all) {
+        self->out_of_memory = true;
+        leave(self->png, "out of memory");
+    }
+    for (int pass = 0; pass < passes; pass++) {
+        for (uint32_t y = 0; y < self->size.height; y++)
+            png_read_row(self->png, self->all + y * row_bytes, NULL);
+    }
+}
+
+static int png_begin(struct image_codec *codec, const struct image_window *window,
+                     struct image_rows *ret, struct dl_error *err)
+{
+    struct image_png *self = container_of(codec, struct image_png, base);
+
+    if (setjmp(self->jump))
+        return give_up(self, err);
+    set_format(self);
+    int passes = png_set_interlace_handling(self->png);
+    png_read_update_info(self->png, self->info);
+    if (png_get_rowbytes(self->png, self->info) != (size_t)self->size.width * PIXEL)
+        leave(self->png, "its rows are of an unknown kind");
+    self->next = window->top;
+    if (passes > 1) {
+        read_all(self, passes);
+    } else {
+        for (uint32_t y = 0; y < window->top; y++)
+            png_read_row(self->png, NULL, NULL);
+    }
+    *ret = (struct image_rows){.origin = 0, .pixels = self->size.width};
+    return 0;
+}
+
+static int png_row(struct image_codec *codec, uint8_t *out, struct dl_error *err)
+{
+    struct image_png *self = container_of(codec, struct image_png, base);
+    size_t row_bytes = (size_t)self->size.width * PIXEL;
+
+    if (setjmp(self->jump))
+        return give_up(self, err);
+    if (self->all)
+        memcpy(out, self->all + self->next * row_bytes, row_bytes);
+    else
+        png_read_row(self->png, out, NULL);
+    self->next++;
+    return 0;
+}
+
+static int png_end(struct image_codec *codec, struct dl_error *err)
+{
+    (void)err; /* open has seen that the file ends as it should */
+    close_image(container_of(codec, struct image_png, base));
+    return 0;
+}
+
+/* ---- the codec ------------------------------------------------------------------------------ */
+
+static void png_free_codec(struct image_codec *codec)
+{
+    if (!codec)
+        return;
+    struct image_png *self = container_of(codec, struct image_png, base);
+    close_image(self);
+    free(self);
+}
+
+static const struct image_codec_ops png_ops = {
+    .knows = png_knows,
+    .open = png_open,
+    .begin = png_begin,
+    .row = png_row,
+    .end = png_end,
+    .free = png_free_codec,
+    .most_reduced = 1,
+};
+
+struct image_codec *image_png_new(void)
+{
+    struct image_png *self = calloc(1, sizeof *self);
+
+    if (!self)
+        return NULL;
+    self->base.ops = &png_ops;
+    return &self->base;
+}

@@ -1,0 +1,223 @@
+/*
+ * Images in a folder for each class: sample i is {"image": uint8 [h, w, 3] or [3, h, w],
+ * "label": int64}, the label being the number of its class.
+ *
+ * With a transform all samples have one shape, and images are decoded straight into the batch;
+ * without, each has its own. Files are read whole, not mapped: one that is truncated meanwhile is
+ * an error of its own.
+ */
+#include "daemon/data/combine/combine.h"
+#include "daemon/data/image/image.h"
+#include "daemon/data/image/imagefolder_list.h"
+#include "daemon/data/source.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+
+/* A compressed image that is larger cannot be one that is allowed. */
+#define FILE_BYTES_MAX IMAGE_BYTES_MAX
+
+struct imagefolder {
+    struct dataset base;
+    struct spec_image spec;
+    struct image_list list;         /* owned */
+    struct image_decoder *decoder;  /* owned */
+    const struct data_env *env;     /* borrowed */
+    uint64_t image_bytes;           /* of a result, if they are alike */
+    uint8_t *file;                  /* owned; the file being decoded */
+    size_t file_room;               /* */
+    char path[DL_BOUND_PATH_BYTES]; /* of that file */
+};
+
+/* ---- one image ------------------------------------------------------------------------------ */
+
+static int make_room(struct imagefolder *folder, uint64_t bytes, struct dl_error *err)
+{
+    if (bytes > FILE_BYTES_MAX)
+        return dl_error_set(err, EFBIG, folder->path,
+                            "has %llu bytes; an image may have %llu at most",
+                            (unsigned long long)bytes, (unsigned long long)FILE_BYTES_MAX);
+    if (bytes < folder->file_room)
+        return 0;
+    free(folder->file);
+    folder->file_room = bytes + bytes / 4 + 1;
+    folder->file = malloc(folder->file_room);
+    if (folder->file)
+        return 0;
+    folder->file_room = 0;
+    return dl_error_set(err, ENOMEM, folder->path, "out of memory for its %llu bytes",
+                        (unsigned long long)bytes);
+}
+
+static int read_all(struct imagefolder *folder, int fd, size_t bytes, size_t *ret,
+                    struct dl_error *err)
+{
+    size_t done = 0;
+
+    while (done < bytes) {
+        ssize_t n = read(fd, folder->file + done, bytes - done);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return dl_error_set(err, errno, folder->path, "cannot be read: %s", strerror(errno));
+        if (n == 0)
+            break;
+        done += (size_t)n;
+    }
+    *ret = done;
+    return 0;
+}
+
+/* Reads file `index` and its header; the class and the image's size. */
+static int open_image(struct imagefolder *folder, uint64_t index, int64_t *ret_label,
+                      struct image_size *ret, struct dl_error *err)
+{
+    struct image_file file = {.path = folder->path};
+    _cleanup_fd_ int fd = -1;
+    uint64_t bytes;
+    size_t len;
+    int r;
+
+    *ret_label = image_list_get(&folder->list, index, folder->path, sizeof folder->path, &len);
+    if (len >= sizeof folder->path)
+        return dl_error_set(err, ENAMETOOLONG, folder->path,
+                            "is the beginning of a path of %zu bytes; %zu can be opened", len,
+                            sizeof folder->path - 1);
+    if ((r = source_open_file(folder->path, folder->env, &fd, &bytes, err)) < 0 ||
+        (r = make_room(folder, bytes, err)) < 0 ||
+        (r = read_all(folder, fd, bytes, &file.bytes, err)) < 0)
+        return r;
+    file.data = folder->file;
+    return image_open(folder->decoder, &file, ret, err);
+}
+
+static int decode_image(struct imagefolder *folder, const struct sample_key *key, uint64_t index,
+                        uint8_t *out, struct dl_error *err)
+{
+    struct rng rng;
+
+    rng_init(&rng, key->seed, key->epoch, key->base + index);
+    return image_decode(folder->decoder, &folder->spec, &rng, out, err);
+}
+
+/* ---- the dataset ---------------------------------------------------------------------------- */
+
+static int imagefolder_gather(struct dataset *ds, const struct sample_key *key,
+                              const uint64_t *indices, size_t n, void *const *dst, size_t *ret_bad,
+                              struct dl_error *err)
+{
+    struct imagefolder *folder = container_of(ds, struct imagefolder, base);
+
+    for (size_t i = 0; i < n; i++) {
+        /* Once: another process may write to the slot these lie in. */
+        uint64_t index = __atomic_load_n(&indices[i], __ATOMIC_RELAXED);
+        struct image_size size;
+        int64_t label;
+        int r = 0;
+
+        if (index >= ds->length)
+            r = dataset_refuse_index(ds, index, err);
+        if (r == 0)
+            r = open_image(folder, index, &label, &size, err);
+        if (r == 0)
+            r = decode_image(folder, key, index, (uint8_t *)dst[0] + i * folder->image_bytes, err);
+        if (r < 0) {
+            *ret_bad = i;
+            return r;
+        }
+        memcpy((char *)dst[1] + i * sizeof label, &label, sizeof label);
+    }
+    return 0;
+}
+
+static int imagefolder_get(struct dataset *ds, const struct sample_key *key, uint64_t index,
+                           struct sample *ret, struct dl_error *err)
+{
+    struct imagefolder *folder = container_of(ds, struct imagefolder, base);
+    struct image_size size;
+    uint64_t shape[3];
+    int64_t label;
+    int r;
+
+    if (index >= ds->length)
+        return dataset_refuse_index(ds, index, err);
+    if ((r = open_image(folder, index, &label, &size, err)) < 0)
+        return r;
+    image_shape(&folder->spec, size, shape);
+    uint8_t *pixels = sample_alloc(ret, shape[0] * shape[1] * shape[2]);
+    if (!pixels)
+        return sample_check(ret, err);
+    if ((r = decode_image(folder, key, index, pixels, err)) < 0)
+        return r;
+    sample_begin(ret, TREE_DICT, NULL);
+    sample_tensor(ret, "image", DL_DTYPE_UINT8, 3, shape, pixels);
+    sample_int(ret, "label", label);
+    sample_end(ret);
+    return sample_check(ret, err);
+}
+
+static void imagefolder_close(struct dataset *ds)
+{
+    struct imagefolder *folder = container_of(ds, struct imagefolder, base);
+
+    image_list_deinit(&folder->list);
+    image_decoder_free(folder->decoder);
+    tree_deinit(&ds->schema);
+    free(folder->file);
+    free(folder);
+}
+
+static const struct dataset_ops fixed_ops = {.gather = imagefolder_gather,
+                                             .close = imagefolder_close};
+static const struct dataset_ops varying_ops = {.get = imagefolder_get, .close = imagefolder_close};
+
+static int describe(struct imagefolder *folder)
+{
+    struct tree *schema = &folder->base.schema;
+    struct image_size size = image_result(&folder->spec, (struct image_size){0});
+    uint64_t shape[3];
+    int r;
+
+    image_shape(&folder->spec, size, shape);
+    folder->image_bytes = shape[0] * shape[1] * shape[2];
+    folder->base.n_leaves = 2;
+    if ((r = tree_add(schema, TREE_DICT, NULL, 2)) == 0 &&
+        (r = tree_add_tensor(schema, "image", DL_DTYPE_UINT8, 3, shape)) == 0)
+        r = tree_add_tensor(schema, "label", DL_DTYPE_INT64, 0, NULL);
+    return r;
+}
+
+static void dataset_closep(struct dataset **ds)
+{
+    *ds = dataset_close(*ds);
+}
+
+int imagefolder_open(const struct spec_dataset *spec, const char *place, const struct data_env *env,
+                     struct dataset **ret, struct dl_error *err)
+{
+    _cleanup_(dataset_closep)
+    struct dataset *ds = NULL;
+    struct imagefolder *folder;
+    int r;
+
+    if (spec->n_files != 1 || !spec->files[0].path)
+        return dl_error_set(err, EINVAL, place, "is not one folder of images");
+    if ((r = image_check_spec(&spec->image, place, err)) < 0)
+        return r;
+    folder = calloc(1, sizeof *folder);
+    if (!folder)
+        return dl_error_set(err, ENOMEM, place, "out of memory");
+    ds = &folder->base;
+    ds->ops = spec->image.transform == TRANSFORM_NONE ? &varying_ops : &fixed_ops;
+    folder->spec = spec->image;
+    folder->env = env;
+    if ((r = image_decoder_new(&folder->decoder, err)) < 0 ||
+        (r = image_list_make(spec->files[0].path, env, &folder->list, err)) < 0)
+        return r;
+    ds->length = folder->list.n;
+    if (dataset_is_fixed(ds) && (r = describe(folder)) < 0)
+        return dl_error_set(err, -r, place, "its samples cannot be described: %s", strerror(-r));
+    *ret = steal_ptr(ds);
+    return 0;
+}

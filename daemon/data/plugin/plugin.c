@@ -1,0 +1,380 @@
+/* Plug-ins as datasets and as collate functions: each call is made, and its result judged, here. */
+#include "daemon/data/plugin/plugin_private.h"
+
+#include "daemon/data/combine/combine.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+
+enum { ERRNO_MAX = 4095 };
+
+/* ---- one open plug-in ----------------------------------------------------------------------- */
+
+static struct plugin *plugin_free(struct plugin *p)
+{
+    if (!p)
+        return NULL;
+    if (p->opened && p->table.close)
+        p->table.close(p->handle);
+    plugin_host_deinit(p);
+    if (p->library)
+        (void)dlclose(p->library);
+    free(p->config);
+    free(p->path);
+    free(p);
+    return NULL;
+}
+
+static void plugin_freep(struct plugin **p)
+{
+    *p = plugin_free(*p);
+}
+
+/* Some codes mean to the loader that nothing is wrong; no plug-in can say that. */
+static int error_code(int code)
+{
+    return code > ERRNO_MAX || code == EAGAIN || code == ENOBUFS || code == ENODATA ? EIO : code;
+}
+
+/*
+ * What a function of the plug-in returned: 0 where that is fine, else an error in the best words
+ * there are: its own, those of the sample that broke, or ours. `what` begins the message.
+ */
+static int judge(struct plugin *p, int r, const struct dl_error *why, const char *what,
+                 struct dl_error *err)
+{
+    if (r == 0)
+        return 0;
+    if (r > 0)
+        return dl_error_set(err, EPROTO, p->path,
+                            "%s: it returned %d, which is neither 0 nor a negative errno", what, r);
+    if (p->said.code)
+        return dl_error_set(err, error_code(p->said.code), p->path, "%s: %s", what,
+                            p->said.message);
+    if (why && why->code)
+        return dl_error_set(err, why->code, p->path, "%s: %s", what, why->message);
+    /* INT_MIN has no opposite. */
+    int code = r < -ERRNO_MAX ? EIO : -r;
+    return dl_error_set(err, error_code(code), p->path,
+                        "%s: it failed with %d (%s) and does not say why", what, r, strerror(code));
+}
+
+/* As judge(), for a function that builds a sample. */
+static int judge_sample(struct plugin *p, int r, const struct dl_plugin_sample *built,
+                        const char *what, struct dl_error *err)
+{
+    struct dl_error fault = {0};
+
+    r = judge(p, r, built->why, what, err);
+    if (r < 0 || sample_check(built->sample, &fault) == 0)
+        return r;
+    if (built->why->code)
+        fault = *built->why;
+    return dl_error_set(err, fault.code, p->path, "%s: %s", what, fault.message);
+}
+
+static int start(struct plugin *p, struct dl_error *err)
+{
+    int r;
+
+    p->said.code = 0;
+    r = judge(p, p->table.open(&p->host, p->config, &p->handle), NULL, "open()", err);
+    if (r < 0)
+        return r;
+    p->opened = true;
+    if (!p->table.init || p->env->workers == 0)
+        return 0;
+    struct dl_plugin_worker worker = {
+        .number = p->env->worker, .count = p->env->workers, .seed = p->env->seed};
+    p->said.code = 0;
+    return judge(p, p->table.init(p->handle, &worker), NULL, "init()", err);
+}
+
+/* What is to be opened: a path and a configuration, and where that stands in the spec. */
+struct plugin_choice {
+    enum plugin_role role;
+    const char *path;
+    const struct value *config;
+    const char *place;
+};
+
+static int plugin_new(const struct plugin_choice *choice, const struct data_env *env,
+                      struct plugin **ret, struct dl_error *err)
+{
+    _cleanup_(plugin_freep)
+    struct plugin *p = calloc(1, sizeof *p);
+    char place[DL_ERROR_PATH_MAX];
+    int r;
+
+    if (!p)
+        return dl_error_set(err, ENOMEM, choice->place, "out of memory");
+    p->env = env;
+    place_key(place, choice->place, "config");
+    if ((r = plugin_config_text(choice->config, place, &p->config, err)) < 0 ||
+        (r = plugin_load(p, choice->path, choice->role, err)) < 0)
+        return r;
+    plugin_host_init(p);
+    r = start(p, err);
+    if (r < 0)
+        return r;
+    *ret = steal_ptr(p);
+    return 0;
+}
+
+/* ---- a map-style dataset -------------------------------------------------------------------- */
+
+struct plugin_dataset {
+    struct dataset base;
+    struct plugin *plugin; /* owned */
+};
+
+enum { WHAT_MAX = 64 };
+
+static int plugin_get(struct dataset *ds, const struct sample_key *key, uint64_t index,
+                      struct sample *ret, struct dl_error *err)
+{
+    struct plugin *p = container_of(ds, struct plugin_dataset, base)->plugin;
+    struct dl_error why = {0};
+    struct dl_plugin_sample built = {.sample = ret, .why = &why};
+    struct dl_plugin_rng rng;
+    char what[WHAT_MAX];
+
+    if (index >= ds->length)
+        return dataset_refuse_index(ds, index, err);
+    rng_init(&rng.rng, key->seed, key->epoch, key->base + index);
+    snprintf(what, sizeof what, "sample %llu", (unsigned long long)index);
+    p->said.code = 0;
+    return judge_sample(p, p->table.get(p->handle, index, &built, &rng), &built, what, err);
+}
+
+/* ---- an iterable dataset -------------------------------------------------------------------- */
+
+struct plugin_iter {
+    struct dataset_iter base;
+    struct plugin *plugin;       /* borrowed */
+    void *iter;                  /* the plug-in's */
+    struct replica_params about; /* for random numbers */
+    uint64_t number;             /* of the next sample, in this replica */
+    bool ended;
+    struct dl_error fault; /* of a skip: the next next() tells of it, and is the last */
+};
+
+static int plugin_next(struct dataset_iter *it, struct sample *ret, struct dl_error *err)
+{
+    struct plugin_iter *iter = container_of(it, struct plugin_iter, base);
+    struct plugin *p = iter->plugin;
+    struct dl_error why = {0};
+    struct dl_plugin_sample built = {.sample = ret, .why = &why};
+    const struct sample_key *key = &iter->about.key;
+    struct dl_plugin_rng rng;
+    char what[WHAT_MAX];
+    int r;
+
+    if (iter->fault.code) {
+        iter->ended = true;
+        r = dl_error_set(err, iter->fault.code, p->path, "%s", iter->fault.message);
+        iter->fault.code = 0;
+        return r;
+    }
+    if (iter->ended)
+        return DATASET_END;
+    rng_init(&rng.rng, iter->about.seed, key->epoch, key->base + iter->number);
+    snprintf(what, sizeof what, "sample %llu of worker %u of rank %u",
+             (unsigned long long)iter->number, iter->about.worker, iter->about.rank);
+    p->said.code = 0;
+    r = p->table.next(iter->iter, &built, &rng);
+    iter->number++;
+    if (r == DL_PLUGIN_END) {
+        iter->ended = true;
+        sample_clear(ret);
+        return DATASET_END;
+    }
+    return judge_sample(p, r, &built, what, err);
+}
+
+static int plugin_skip(struct dataset_iter *it, uint64_t n)
+{
+    struct plugin_iter *iter = container_of(it, struct plugin_iter, base);
+    struct plugin *p = iter->plugin;
+
+    if (iter->fault.code)
+        return 0;
+    if (iter->ended)
+        return DATASET_END;
+    p->said.code = 0;
+    int r = p->table.skip(iter->iter, n);
+    iter->number += n;
+    iter->ended = r == DL_PLUGIN_END;
+    if (iter->ended)
+        return DATASET_END;
+    (void)judge(p, r, NULL, "skip()", &iter->fault);
+    return 0;
+}
+
+static void plugin_iter_close(struct dataset_iter *it)
+{
+    struct plugin_iter *iter = container_of(it, struct plugin_iter, base);
+
+    iter->plugin->table.iter_close(iter->iter);
+    free(iter);
+}
+
+static const struct dataset_iter_ops iter_ops = {.next = plugin_next, .close = plugin_iter_close};
+static const struct dataset_iter_ops skipping_ops = {
+    .next = plugin_next, .skip = plugin_skip, .close = plugin_iter_close};
+
+static int plugin_iterate(struct dataset *ds, const struct replica_params *params,
+                          struct dataset_iter **ret, struct dl_error *err)
+{
+    struct plugin *p = container_of(ds, struct plugin_dataset, base)->plugin;
+    struct dl_plugin_replica replica = {.seed = params->seed,
+                                        .epoch = params->key.epoch,
+                                        .worker = params->worker,
+                                        .workers = params->workers,
+                                        .rank = params->rank,
+                                        .world = params->world};
+    _cleanup_free_ struct plugin_iter *iter = calloc(1, sizeof *iter);
+
+    if (!iter)
+        return dl_error_set(err, ENOMEM, p->path, "out of memory");
+    iter->base.ops = p->table.skip ? &skipping_ops : &iter_ops;
+    iter->plugin = p;
+    iter->about = *params;
+    p->said.code = 0;
+    int r = judge(p, p->table.iterate(p->handle, &replica, &iter->iter), NULL, "iterate()", err);
+    if (r < 0)
+        return r;
+    *ret = &steal_ptr(iter)->base;
+    return 0;
+}
+
+/* ---- opening a dataset ---------------------------------------------------------------------- */
+
+static void plugin_dataset_close(struct dataset *ds)
+{
+    struct plugin_dataset *plugin_ds = container_of(ds, struct plugin_dataset, base);
+
+    plugin_free(plugin_ds->plugin);
+    tree_deinit(&ds->schema);
+    free(plugin_ds);
+}
+
+static const struct dataset_ops map_ops = {.get = plugin_get, .close = plugin_dataset_close};
+static const struct dataset_ops iterable_ops = {.iterate = plugin_iterate,
+                                                .close = plugin_dataset_close};
+
+static int measure(struct plugin *p, uint64_t *ret, struct dl_error *err)
+{
+    uint64_t length = DATASET_LENGTH_UNKNOWN;
+    int r;
+
+    p->said.code = 0;
+    if (p->table.length &&
+        (r = judge(p, p->table.length(p->handle, &length), NULL, "length()", err)) < 0)
+        return r;
+    if (length > INT64_MAX && !(p->table.iterate && length == DATASET_LENGTH_UNKNOWN))
+        return dl_error_set(err, EOVERFLOW, p->path,
+                            "length(): %llu samples; a dataset has fewer than 2^63",
+                            (unsigned long long)length);
+    *ret = length;
+    return 0;
+}
+
+int plugin_open(const struct spec_dataset *spec, const char *place, const struct data_env *env,
+                struct dataset **ret, struct dl_error *err)
+{
+    _cleanup_(plugin_freep)
+    struct plugin *p = NULL;
+    struct plugin_choice choice = {.role = PLUGIN_DATASET, .config = &spec->config, .place = place};
+    uint64_t length = 0;
+    int r;
+
+    if (spec->n_files != 1 || !spec->files[0].path)
+        return dl_error_set(err, EINVAL, place, "a plug-in has one path, not %u", spec->n_files);
+    choice.path = spec->files[0].path;
+    if ((r = plugin_new(&choice, env, &p, err)) < 0 || (r = measure(p, &length, err)) < 0)
+        return r;
+    struct plugin_dataset *ds = calloc(1, sizeof *ds);
+    if (!ds)
+        return dl_error_set(err, ENOMEM, place, "out of memory");
+    ds->base.ops = p->table.iterate ? &iterable_ops : &map_ops;
+    ds->base.length = length;
+    ds->plugin = steal_ptr(p);
+    *ret = &ds->base;
+    return 0;
+}
+
+/* ---- collating ------------------------------------------------------------------------------ */
+
+struct plugin_collate {
+    struct plugin *plugin;                     /* owned */
+    struct dl_plugin_sample *samples;          /* owned; what the plug-in gets, `room` of each */
+    const struct dl_plugin_sample **addresses; /* owned */
+    size_t room;
+};
+
+int plugin_collate_open(const struct spec_collate *spec, const struct data_env *env,
+                        struct plugin_collate **ret, struct dl_error *err)
+{
+    _cleanup_free_ struct plugin_collate *collate = calloc(1, sizeof *collate);
+    struct plugin_choice choice = {
+        .role = PLUGIN_COLLATE, .path = spec->path, .config = &spec->config, .place = "collate"};
+
+    if (!collate)
+        return dl_error_set(err, ENOMEM, "collate", "out of memory");
+    int r = plugin_new(&choice, env, &collate->plugin, err);
+    if (r < 0)
+        return r;
+    *ret = steal_ptr(collate);
+    return 0;
+}
+
+struct plugin_collate *plugin_collate_close(struct plugin_collate *collate)
+{
+    if (!collate)
+        return NULL;
+    plugin_free(collate->plugin);
+    free(collate->samples);
+    free(collate->addresses);
+    free(collate);
+    return NULL;
+}
+
+static int make_room(struct plugin_collate *collate, size_t n)
+{
+    if (n <= collate->room)
+        return 0;
+    struct dl_plugin_sample *samples = calloc(n, sizeof *samples);
+    const struct dl_plugin_sample **addresses = calloc(n, sizeof *addresses);
+    if (!samples || !addresses) {
+        free(samples);
+        free(addresses);
+        return -ENOMEM;
+    }
+    free(collate->samples);
+    free(collate->addresses);
+    collate->samples = samples;
+    collate->addresses = addresses;
+    collate->room = n;
+    return 0;
+}
+
+int plugin_collate(struct plugin_collate *collate, const struct sample *samples,
+                   const uint64_t *numbers, size_t n, struct sample *ret, struct dl_error *err)
+{
+    struct plugin *p = collate->plugin;
+    struct dl_error why = {0};
+    struct dl_plugin_sample built = {.sample = ret, .why = &why};
+
+    if (make_room(collate, n) < 0)
+        return dl_error_set(err, ENOMEM, p->path, "out of memory");
+    for (size_t i = 0; i < n; i++) {
+        /* Without `why` nothing builds on them: they are read only, though not by their type. */
+        collate->samples[i].sample = (struct sample *)(uintptr_t)&samples[i];
+        collate->addresses[i] = &collate->samples[i];
+    }
+    p->said.code = 0;
+    int r = p->table.collate(p->handle, collate->addresses, numbers, n, &built);
+    return judge_sample(p, r, &built, "collate()", err);
+}

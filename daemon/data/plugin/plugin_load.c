@@ -1,0 +1,217 @@
+/* Finding, judging and loading the library of a plug-in, and reading its table. */
+#include "daemon/data/plugin/plugin_private.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+enum {
+    WRITABLE_BY_OTHERS = S_IWGRP | S_IWOTH,
+    TABLE_MAX = 4096, /* bytes; no table will ever have as many: a size above it is garbage */
+    /* What the first version of the table had. */
+    TABLE_LEAST = offsetof(struct dl_plugin, collate) + sizeof(void (*)(void)),
+};
+
+/* ---- where it lies -------------------------------------------------------------------------- */
+
+/* The allowed directory that `path` is below; NULL: there is none. */
+static const char *allowed_dir(const char *path, const struct data_env *env)
+{
+    for (uint32_t i = 0; i < env->n_plugins; i++) {
+        if (path_below(path, env->plugins[i]))
+            return env->plugins[i];
+    }
+    return NULL;
+}
+
+static int refuse_outside(const char *path, const char *resolved, const struct data_env *env,
+                          struct dl_error *err)
+{
+    const char *more = env->n_plugins > 1 ? ", ..." : "";
+
+    if (strcmp(path, resolved) == 0)
+        return dl_error_set(err, EACCES, path,
+                            "lies outside the daemon's plugins (%s%s); move the plug-in below one "
+                            "of them, or ask for its directory to be added",
+                            env->plugins[0], more);
+    return dl_error_set(err, EACCES, path,
+                        "leads to %s, outside the daemon's plugins (%s%s); move the plug-in below "
+                        "one of them, or ask for its directory to be added",
+                        resolved, env->plugins[0], more);
+}
+
+static int find(const char *path, const struct data_env *env, char resolved[static PATH_MAX],
+                struct dl_error *err)
+{
+    if (!path || path[0] != '/')
+        return dl_error_set(err, EINVAL, path, "is not the absolute path of a plug-in");
+    if (env->n_plugins == 0)
+        return dl_error_set(err, EACCES, path,
+                            "no plug-ins may be loaded here; ask for its directory to be added to "
+                            "plugins in dloaderd.conf, or start a daemon of your own by "
+                            "dloaderd --private");
+    if (!realpath(path, resolved)) {
+        /* Whether there is something outside is nothing that the daemon answers. */
+        int code = errno;
+        if (!allowed_dir(path, env) || strstr(path, "/.."))
+            return refuse_outside(path, path, env, err);
+        return dl_error_set(err, code, path, "the plug-in cannot be found: %s", strerror(code));
+    }
+    return allowed_dir(resolved, env) ? 0 : refuse_outside(path, resolved, env, err);
+}
+
+/* ---- who could have put it there ------------------------------------------------------------ */
+
+static int check_file(const char *path, struct dl_error *err)
+{
+    struct stat st;
+
+    if (stat(path, &st) < 0)
+        return dl_error_set(err, errno, path, "the plug-in cannot be judged: %s", strerror(errno));
+    if (!S_ISREG(st.st_mode))
+        return dl_error_set(err, EINVAL, path, "is not a file; name the plug-in's shared library");
+    if (st.st_uid != 0 && st.st_uid != geteuid())
+        return dl_error_set(err, EPERM, path,
+                            "belongs to user %u; a plug-in belongs to root or to user %u, who runs "
+                            "it",
+                            (unsigned)st.st_uid, (unsigned)geteuid());
+    if (st.st_mode & WRITABLE_BY_OTHERS)
+        return dl_error_set(err, EPERM, path,
+                            "its group or others may write to it (mode %04o), so that anyone's "
+                            "code could run; chmod go-w it",
+                            (unsigned)st.st_mode & 07777);
+    return 0;
+}
+
+/* In a directory with the sticky bit others cannot replace what is not theirs. */
+static int check_dir(const char *path, const char *dir, struct dl_error *err)
+{
+    struct stat st;
+
+    if (stat(dir, &st) < 0)
+        return dl_error_set(err, errno, path, "its directory %s cannot be judged: %s", dir,
+                            strerror(errno));
+    if ((st.st_mode & WRITABLE_BY_OTHERS) && !(st.st_mode & S_ISVTX))
+        return dl_error_set(err, EPERM, path,
+                            "its group or others may write to the directory %s (mode %04o), so "
+                            "that anyone's code could run; chmod go-w it",
+                            dir, (unsigned)st.st_mode & 07777);
+    return 0;
+}
+
+/* The file, and all directories from its own up to the allowed one. */
+static int check_trust(const char *resolved, const struct data_env *env, struct dl_error *err)
+{
+    size_t top = strlen(allowed_dir(resolved, env));
+    char dir[PATH_MAX];
+    int r = check_file(resolved, err);
+
+    snprintf(dir, sizeof dir, "%s", resolved);
+    while (r == 0) {
+        char *slash = strrchr(dir, '/');
+        slash[slash == dir] = '\0'; /* of the root directory the slash stays */
+        r = check_dir(resolved, dir, err);
+        if (strlen(dir) <= top || slash == dir)
+            break;
+    }
+    return r;
+}
+
+/* ---- its table ------------------------------------------------------------------------------ */
+
+static int check_version(const struct plugin *p, const struct dl_plugin *table,
+                         struct dl_error *err)
+{
+    static const char zeros[TABLE_MAX];
+
+    if (!table || (uintptr_t)table % _Alignof(struct dl_plugin) != 0)
+        return dl_error_set(err, EINVAL, p->path, "dl_plugin_entry() gives no table, but %p",
+                            (const void *)table);
+    if (table->abi != DL_PLUGIN_ABI)
+        return dl_error_set(err, EINVAL, p->path,
+                            "was built for version %u of the plug-in interface, and this is "
+                            "version %u; build it with this dloaderd's <dloader-plugin.h>",
+                            table->abi, (unsigned)DL_PLUGIN_ABI);
+    if (table->size < TABLE_LEAST || table->size > TABLE_MAX)
+        return dl_error_set(err, EINVAL, p->path,
+                            "says that its table has %u bytes, and it has %u or some more; set "
+                            ".size = sizeof(struct dl_plugin)",
+                            table->size, (unsigned)TABLE_LEAST);
+    if (table->size > sizeof *table && memcmp(table + 1, zeros, table->size - sizeof *table) != 0)
+        return dl_error_set(err, EINVAL, p->path,
+                            "has functions that this dloaderd does not know: it was built for a "
+                            "later one; install that, or build the plug-in with this one's "
+                            "<dloader-plugin.h>");
+    return 0;
+}
+
+static int check_role(const struct plugin *p, enum plugin_role role, struct dl_error *err)
+{
+    const struct dl_plugin *t = &p->table;
+    const char *missing = NULL;
+
+    if (role == PLUGIN_DATASET && t->get && t->iterate)
+        return dl_error_set(err, EINVAL, p->path,
+                            "has both get() and iterate(); a dataset is either map-style or "
+                            "iterable");
+    if (role == PLUGIN_DATASET && !t->get && !t->iterate)
+        return dl_error_set(err, EINVAL, p->path,
+                            "has neither get() nor iterate(), so it is no dataset%s",
+                            t->collate ? "; it collates: name it in collate.path" : "");
+    if (!t->open)
+        missing = "open";
+    else if (role == PLUGIN_COLLATE && !t->collate)
+        missing = "collate";
+    else if (role == PLUGIN_DATASET && t->get && !t->length)
+        missing = "length";
+    else if (role == PLUGIN_DATASET && t->iterate && !t->next)
+        missing = "next";
+    else if (role == PLUGIN_DATASET && t->iterate && !t->iter_close)
+        missing = "iter_close";
+    if (missing)
+        return dl_error_set(err, EINVAL, p->path, "its table lacks the function %s()", missing);
+    return 0;
+}
+
+/* ---- the whole ------------------------------------------------------------------------------ */
+
+/* dlerror() begins with the path, which the error has already. */
+static int refuse_library(const char *path, struct dl_error *err)
+{
+    const char *why = dlerror();
+    size_t len = strlen(path);
+
+    if (!why)
+        why = "the loader does not say why";
+    if (strncmp(why, path, len) == 0 && why[len] == ':')
+        why += len + 1 + strspn(why + len + 1, " ");
+    return dl_error_set(err, EINVAL, path, "cannot be loaded as a plug-in: %s", why);
+}
+
+int plugin_load(struct plugin *p, const char *path, enum plugin_role role, struct dl_error *err)
+{
+    const struct dl_plugin *(*entry)(void);
+    char resolved[PATH_MAX];
+    int r;
+
+    if ((r = find(path, p->env, resolved, err)) < 0 || (r = check_trust(resolved, p->env, err)) < 0)
+        return r;
+    p->path = strdup(resolved);
+    if (!p->path)
+        return dl_error_set(err, ENOMEM, path, "out of memory");
+    p->library = dlopen(p->path, RTLD_NOW | RTLD_LOCAL);
+    if (!p->library)
+        return refuse_library(p->path, err);
+    void *symbol = dlsym(p->library, "dl_plugin_entry");
+    if (!symbol)
+        return refuse_library(p->path, err);
+    memcpy(&entry, &symbol, sizeof entry); /* POSIX has it that both are alike, ISO C does not */
+    const struct dl_plugin *table = entry();
+    if ((r = check_version(p, table, err)) < 0)
+        return r;
+    memcpy(&p->table, table, min_u64(table->size, sizeof p->table));
+    return check_role(p, role, err);
+}

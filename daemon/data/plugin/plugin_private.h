@@ -1,0 +1,52 @@
+/* What the files of the plug-in host share: one open plug-in, and what it is doing. */
+#ifndef DL_DATA_PLUGIN_PRIVATE_H
+#define DL_DATA_PLUGIN_PRIVATE_H
+
+#include "daemon/data/plugin/dloader-plugin.h"
+#include "daemon/data/plugin/plugin.h"
+#include "daemon/data/rng.h"
+#include "daemon/data/source.h"
+
+enum plugin_role { PLUGIN_DATASET, PLUGIN_COLLATE };
+
+struct plugin_map {
+    struct plugin_map *next;
+    struct source source; /* owned */
+};
+
+struct plugin {
+    struct dl_plugin_host host; /* what it was given */
+    struct dl_plugin table;     /* what it gave, functions that it lacks NULL */
+    const struct data_env *env; /* borrowed */
+    void *library;              /* owned; NULL: not loaded */
+    char *path;                 /* owned */
+    char *config;               /* owned; JSON */
+    struct plugin_map *maps;    /* owned list */
+    void *handle;               /* the plug-in's */
+    bool opened;                /* its open() succeeded */
+    struct dl_error said;       /* by fail(), in the call that goes on; code 0: nothing */
+};
+
+/* A sample in the plug-in's hands: to build, or, with `why` NULL, to read. */
+struct dl_plugin_sample {
+    struct sample *sample;
+    struct dl_error *why; /* what broke it, in more words than sample_check() has */
+};
+
+struct dl_plugin_rng {
+    struct rng rng;
+};
+
+/* plugin_load.c: finds, judges and loads the library at `path`, and checks its table. */
+int _nodiscard_ plugin_load(struct plugin *p, const char *path, enum plugin_role role,
+                            struct dl_error *err);
+
+/* plugin_config.c: `config` as JSON; `place` is its path in the spec. *ret is malloc()ed. */
+int _nodiscard_ plugin_config_text(const struct value *config, const char *place, char **ret,
+                                   struct dl_error *err);
+
+/* plugin_host.c */
+void plugin_host_init(struct plugin *p);
+void plugin_host_deinit(struct plugin *p);
+
+#endif

@@ -1,0 +1,392 @@
+#include "daemon/data/tar/tar.h"
+
+#include "daemon/data/globs.h"
+#include "daemon/data/rng.h"
+#include "daemon/data/source.h"
+#include "daemon/data/tar/tar_sample.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+
+struct tar {
+    struct dataset base;
+    const struct data_env *env; /* borrowed */
+    struct file_list list;      /* owned: the shards */
+    struct spec_image image;
+    struct image_decoder *decoder; /* owned; NULL unless members are decoded */
+    struct tar_options options;
+    uint64_t shuffle;
+    bool divide;
+};
+
+/*
+ * One pass over one shard. Counted: by the replica that goes through it, by each sample of it that
+ * waits, and by the arena of each that was handed out, which may outlive the dataset.
+ */
+struct tar_shard {
+    uint32_t refs;
+    uint32_t number;      /* in the list */
+    const char *path;     /* borrowed from the list */
+    struct source source; /* owned */
+    struct dl_error *why; /* owned; it could not be opened; NULL: it is open, or memory is short */
+    bool open;
+};
+
+/* A sample that was found and not yet made; or a place where there should have been one. */
+struct tar_item {
+    struct tar_shard *shard; /* counted */
+    uint64_t offset;
+    uint64_t ordinal; /* in the shard */
+};
+
+struct tar_iter {
+    struct dataset_iter base;
+    const struct tar *tar; /* borrowed */
+    struct sample_key key;
+    uint32_t *order; /* owned: the numbers of this replica's shards */
+    uint32_t n_order;
+    uint32_t next; /* of order: the shard to open */
+
+    struct tar_shard *shard; /* counted; may be NULL: the next one is to be opened */
+    uint64_t offset;         /* in it, of the next sample */
+    uint64_t ordinal;
+
+    struct tar_item *buffer; /* owned: the samples to draw from */
+    uint64_t n_buffer;
+    uint64_t buffer_room;
+    struct rng rng; /* draws from it */
+};
+
+/* ---- shards --------------------------------------------------------------------------------- */
+
+static struct tar_shard *shard_ref(struct tar_shard *shard)
+{
+    shard->refs++;
+    return shard;
+}
+
+static void shard_unref(void *what)
+{
+    struct tar_shard *shard = what;
+
+    if (!shard || --shard->refs > 0)
+        return;
+    source_close(&shard->source);
+    free(shard->why);
+    free(shard);
+}
+
+/* By how compressed files start; NULL: it is none. */
+static const char *compressed_by(const struct source *source)
+{
+    static const struct {
+        const char *magic;
+        const char *name;
+    } kinds[] = {{"\x1f\x8b", "gzip"},
+                 {"BZh", "bzip2"},
+                 {"\xfd"
+                  "7zXZ",
+                  "xz"},
+                 {"\x28\xb5\x2f\xfd", "zstd"}};
+
+    for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
+        size_t len = strlen(kinds[i].magic);
+        if (source->bytes >= len && memcmp(source->data, kinds[i].magic, len) == 0)
+            return kinds[i].name;
+    }
+    return NULL;
+}
+
+static int open_source(const char *path, const struct data_env *env, struct source *ret,
+                       struct dl_error *err)
+{
+    const char *compression;
+    int r;
+
+    r = source_open(path, env, ret, err);
+    if (r < 0)
+        return r;
+    compression = compressed_by(ret);
+    if (!compression)
+        return 0;
+    source_close(ret);
+    return dl_error_set(err, EINVAL, path,
+                        "is compressed by %s; unpack it, so that its members can be read in place",
+                        compression);
+}
+
+/* NULL: out of memory. A shard that cannot be opened is one that says why. */
+static struct tar_shard *shard_open(const struct tar *tar, uint32_t number)
+{
+    struct tar_shard *shard = calloc(1, sizeof *shard);
+    struct dl_error why = {0};
+
+    if (!shard)
+        return NULL;
+    shard->refs = 1;
+    shard->number = number;
+    shard->path = tar->list.paths[number];
+    shard->open = open_source(shard->path, tar->env, &shard->source, &why) == 0;
+    if (!shard->open && (shard->why = malloc(sizeof why)))
+        *shard->why = why;
+    if (shard->open && shard->source.bytes > 0)
+        (void)madvise((void *)shard->source.data, shard->source.bytes, MADV_SEQUENTIAL);
+    return shard;
+}
+
+static struct tar_view view_of(const struct tar_shard *shard)
+{
+    return (struct tar_view){
+        .path = shard->path, .data = shard->source.data, .bytes = shard->source.bytes};
+}
+
+/* ---- from shards to items ------------------------------------------------------------------- */
+
+/* Whatever could not be had is an item too, whose making tells what is wrong. */
+static int scan_next(struct tar_iter *it, struct tar_item *ret)
+{
+    for (;;) {
+        if (!it->shard) {
+            if (it->next == it->n_order)
+                return DATASET_END;
+            it->shard = shard_open(it->tar, it->order[it->next++]);
+            if (!it->shard)
+                return -ENOMEM;
+            it->offset = 0;
+            it->ordinal = 0;
+        }
+        struct tar_view view = view_of(it->shard);
+        struct tar_item item = {it->shard, it->offset, it->ordinal++};
+        int r = it->shard->open ? tar_scan(&view, &it->offset, NULL) : -EINVAL;
+        if (r == 0) {
+            shard_ref(it->shard);
+        } else {
+            it->shard = NULL;
+            if (r == TAR_END) {
+                shard_unref(item.shard);
+                continue;
+            }
+        }
+        *ret = item;
+        return 0;
+    }
+}
+
+static int put(struct tar_iter *it, struct tar_item item)
+{
+    if (it->n_buffer == it->buffer_room) {
+        uint64_t room = it->buffer_room ? 2 * it->buffer_room : 64;
+        struct tar_item *bigger = realloc(it->buffer, room * sizeof *bigger);
+        if (!bigger) {
+            shard_unref(item.shard);
+            return -ENOMEM;
+        }
+        it->buffer = bigger;
+        it->buffer_room = room;
+    }
+    it->buffer[it->n_buffer++] = item;
+    return 0;
+}
+
+/* The item whose turn it is. Its shard is counted for the caller. */
+static int draw(struct tar_iter *it, struct tar_item *ret)
+{
+    struct tar_item item;
+    int r = 0;
+
+    if (it->tar->shuffle == 0)
+        return scan_next(it, ret);
+    while (it->n_buffer < it->tar->shuffle && (r = scan_next(it, &item)) == 0) {
+        r = put(it, item);
+        if (r < 0)
+            return r;
+    }
+    if (r < 0)
+        return r;
+    if (it->n_buffer == 0)
+        return DATASET_END;
+    uint64_t drawn = rng_below(&it->rng, it->n_buffer);
+    *ret = it->buffer[drawn];
+    it->buffer[drawn] = it->buffer[--it->n_buffer];
+    return 0;
+}
+
+/* ---- the replica ---------------------------------------------------------------------------- */
+
+static int refuse_shard(const struct tar_shard *shard, struct dl_error *err)
+{
+    if (!shard->why)
+        return dl_error_set(err, ENOMEM, shard->path, "out of memory for the shard");
+    return dl_error_set(err, shard->why->code, shard->path, "%s", shard->why->message);
+}
+
+static int tar_iter_next(struct dataset_iter *iter, struct sample *ret, struct dl_error *err)
+{
+    struct tar_iter *it = container_of(iter, struct tar_iter, base);
+    struct tar_item item;
+    int r;
+
+    r = draw(it, &item);
+    if (r < 0)
+        return dl_error_set(err, -r, "dataset", "out of memory for a shard");
+    if (r != 0)
+        return r;
+    const struct tar_shard *shard = item.shard;
+    if (!shard->open) {
+        r = refuse_shard(shard, err);
+        shard_unref(item.shard);
+        return r;
+    }
+    /* What the sample points to stays mapped until the batch is made. */
+    if (arena_hold(ret->arena, shard_unref, item.shard) < 0)
+        return dl_error_set(err, ENOMEM, "dataset", "out of memory for a sample");
+    struct tar_view view = view_of(shard);
+    struct tar_randomness randomness = {
+        .key = it->key, .index = (uint64_t)shard->number << 32 | (uint32_t)item.ordinal};
+    r = tar_make(&view, item.offset, &it->tar->options, &randomness, ret, err);
+    if (r == TAR_END)
+        return dl_error_set(err, EIO, shard->path, "was changed while it was read");
+    return r;
+}
+
+static int tar_iter_skip(struct dataset_iter *iter, uint64_t n)
+{
+    struct tar_iter *it = container_of(iter, struct tar_iter, base);
+    struct tar_item item;
+
+    for (uint64_t i = 0; i < n; i++) {
+        int r = draw(it, &item);
+        if (r == DATASET_END)
+            return r;
+        if (r == 0)
+            shard_unref(item.shard);
+    }
+    return 0;
+}
+
+static void tar_iter_close(struct dataset_iter *iter)
+{
+    struct tar_iter *it = container_of(iter, struct tar_iter, base);
+
+    for (uint64_t i = 0; i < it->n_buffer; i++)
+        shard_unref(it->buffer[i].shard);
+    shard_unref(it->shard);
+    free(it->buffer);
+    free(it->order);
+    free(it);
+}
+
+static const struct dataset_iter_ops tar_iter_ops = {
+    .next = tar_iter_next, .skip = tar_iter_skip, .close = tar_iter_close};
+
+/* ---- the dataset ---------------------------------------------------------------------------- */
+
+/* Counters of the keyed generator that no sample has: one for the epoch's order of shards. */
+static void order_rng(struct rng *rng, const struct sample_key *key)
+{
+    rng_init(rng, key->seed, key->epoch, UINT64_MAX - key->base);
+}
+
+/* All shards in the epoch's order; of which this replica's are then kept. */
+static uint32_t choose_shards(const struct tar *tar, const struct replica_params *params,
+                              uint32_t *order)
+{
+    uint32_t world = tar->divide && params->world > 0 ? params->world : 1;
+    uint32_t workers = tar->divide && params->workers > 0 ? params->workers : 1;
+    uint32_t rank = world > 1 ? params->rank : 0, worker = workers > 1 ? params->worker : 0;
+    uint32_t n = 0;
+    struct rng rng;
+
+    for (uint32_t i = 0; i < tar->list.n; i++)
+        order[i] = i;
+    order_rng(&rng, &params->key);
+    for (uint32_t i = tar->list.n; tar->shuffle > 0 && i > 1; i--) {
+        uint32_t j = (uint32_t)rng_below(&rng, i), last = order[i - 1];
+        order[i - 1] = order[j];
+        order[j] = last;
+    }
+    for (uint32_t i = 0; i < tar->list.n; i++) {
+        if (i % world == rank && i / world % workers == worker)
+            order[n++] = order[i];
+    }
+    return n;
+}
+
+static int tar_iterate(struct dataset *ds, const struct replica_params *params,
+                       struct dataset_iter **ret, struct dl_error *err)
+{
+    const struct tar *tar = container_of(ds, struct tar, base);
+    struct tar_iter *it = calloc(1, sizeof *it);
+    uint32_t *order = calloc(tar->list.n, sizeof *order);
+
+    if (!it || !order) {
+        free(it);
+        free(order);
+        return dl_error_set(err, ENOMEM, "dataset", "out of memory for the order of the shards");
+    }
+    it->base.ops = &tar_iter_ops;
+    it->tar = tar;
+    it->key = params->key;
+    it->order = order;
+    it->n_order = choose_shards(tar, params, order);
+    rng_init(&it->rng, params->seed, params->key.epoch, 0);
+    *ret = &it->base;
+    return 0;
+}
+
+static void tar_close(struct dataset *ds)
+{
+    struct tar *tar = container_of(ds, struct tar, base);
+
+    image_decoder_free(tar->decoder);
+    file_list_deinit(&tar->list);
+    free(tar);
+}
+
+static const struct dataset_ops tar_ops = {.iterate = tar_iterate, .close = tar_close};
+
+/* Found missing now, not hours later. */
+static int check_shards(const struct tar *tar, struct dl_error *err)
+{
+    for (uint32_t i = 0; i < tar->list.n; i++) {
+        struct source source = {0};
+        int r = open_source(tar->list.paths[i], tar->env, &source, err);
+        if (r < 0)
+            return r;
+        source_close(&source);
+    }
+    return 0;
+}
+
+static void dataset_closep(struct dataset **ds)
+{
+    *ds = dataset_close(*ds);
+}
+
+int tar_open(const struct spec_dataset *spec, const char *place, const struct data_env *env,
+             struct dataset **ret, struct dl_error *err)
+{
+    _cleanup_(dataset_closep)
+    struct dataset *ds = NULL;
+    struct tar *tar = calloc(1, sizeof *tar);
+    int r;
+
+    if (!tar)
+        return dl_error_set(err, ENOMEM, place, "out of memory");
+    ds = &tar->base;
+    ds->ops = &tar_ops;
+    ds->length = DATASET_LENGTH_UNKNOWN;
+    tar->env = env;
+    tar->image = spec->image;
+    tar->shuffle = spec->shuffle;
+    tar->divide = spec->divide;
+    if (spec->decode && ((r = image_check_spec(&spec->image, place, err)) < 0 ||
+                         (r = image_decoder_new(&tar->decoder, err)) < 0))
+        return r;
+    tar->options =
+        (struct tar_options){.decode = spec->decode, .image = &tar->image, .decoder = tar->decoder};
+    if ((r = file_list_make(spec, env, &tar->list, err)) < 0 || (r = check_shards(tar, err)) < 0)
+        return r;
+    *ret = steal_ptr(ds);
+    return 0;
+}

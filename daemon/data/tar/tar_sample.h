@@ -1,0 +1,76 @@
+/*
+ * From the members of a tar file to samples, as WebDataset has it.
+ *
+ * Members that follow one another and have the same name up to the first dot behind the last slash
+ * are one sample. What stands behind that dot, in lower case (of ASCII), is the field. Members
+ * without one, or with nothing before it, and those at the top whose name is __so__, belong to no
+ * sample; nor do directories, links and devices. The sample is {"__key__": name, field: ..., ...},
+ * in the order of the members. What a field becomes is said by its last extension:
+ *
+ *   jpg jpeg png        uint8 [H, W, 3] or what image.h makes of it
+ *   cls cls2 index id   int64, of decimal digits
+ *   txt text            string (UTF-8), as it is
+ *   json                the same nested: numbers, bool, strings, lists and dicts
+ *   npy                 tensor
+ *   others, or all if they are not to be decoded: bytes
+ *
+ * Bytes, strings and tensors lie where the file is mapped. Pure but for the memory.
+ * webdataset/tariterators.py: base_plus_ext, group_by_keys; autodecode.py: decoders.
+ */
+#ifndef DL_DATA_TAR_SAMPLE_H
+#define DL_DATA_TAR_SAMPLE_H
+
+#include "daemon/data/dataset.h"
+#include "daemon/data/image/image.h"
+#include "daemon/data/tar/tar_reader.h"
+
+struct tar_options {
+    bool decode;
+    const struct spec_image *image; /* borrowed */
+    struct image_decoder *decoder;  /* borrowed; NULL unless decode */
+};
+
+/* Which sample, for what is random in it. All images of one sample get the same numbers. */
+struct tar_randomness {
+    struct sample_key key;
+    uint64_t index; /* of the sample; key.base is to be added */
+};
+
+/* One member on its way into a sample. */
+struct tar_field {
+    const char *path;   /* of the file */
+    const char *member; /* its name */
+    uint64_t offset;    /* of its header */
+    const char *key;    /* the field's name */
+    const char *extension;
+    const uint8_t *data;
+    uint64_t size;
+};
+
+/*
+ * Passes over the sample that begins at *offset of the file. 0, and *offset is its end; TAR_END: no
+ * more samples; -EINVAL with `err`: the file is damaged in it, *offset stays.
+ */
+int _nodiscard_ tar_scan(const struct tar_view *view, uint64_t *offset, struct dl_error *err);
+
+/* The sample at `offset`, appended to the empty `ret`. Negative errno with `err`; never TAR_END
+ * where tar_scan() found one. */
+int _nodiscard_ tar_make(const struct tar_view *view, uint64_t offset,
+                         const struct tar_options *options, const struct tar_randomness *randomness,
+                         struct sample *ret, struct dl_error *err);
+
+/*
+ * Field `f` as its extension says, at the end of `ret`. Negative errno with `err`, or with the
+ * error that sticks in `ret`, which the caller has the words for. tar_fields.c
+ */
+int _nodiscard_ tar_add_field(const struct tar_field *f, const struct tar_options *options,
+                              const struct tar_randomness *randomness, struct sample *ret,
+                              struct dl_error *err);
+/* Likewise, of JSON. tar_json.c */
+int _nodiscard_ tar_add_json(const struct tar_field *f, struct sample *ret, struct dl_error *err);
+
+/* "member a/b.cls at byte 512: " and what is wrong with it; returns -code. */
+int tar_field_error(const struct tar_field *f, int code, struct dl_error *err, const char *fmt, ...)
+    _printf_(4, 5);
+
+#endif

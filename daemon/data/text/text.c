@@ -1,0 +1,266 @@
+#include "daemon/data/text/text.h"
+
+#include "daemon/data/globs.h"
+#include "daemon/data/source.h"
+#include "daemon/data/text/text_lines.h"
+#include "proto/utf8.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <sys/mman.h>
+
+struct text_file {
+    struct source source;    /* owned */
+    struct line_table lines; /* owned */
+    uint64_t first;          /* sample: its first line */
+    bool json;
+};
+
+struct text {
+    struct dataset base;
+    struct file_list list;   /* owned */
+    struct text_file *files; /* owned; list.n of them */
+    char *field;             /* owned; of a JSON line */
+    enum tokenizer tokenizer;
+    uint64_t max_length;
+};
+
+/* One sample on its way: where it comes from, and what it is made into. */
+struct text_sample {
+    const struct text *text;
+    const struct text_file *file;
+    const char *path;
+    uint64_t line; /* of the file */
+    struct sample *ret;
+    struct dl_error *err;
+};
+
+/* ---- one sample ----------------------------------------------------------------------------- */
+
+static unsigned long long number_of(const struct text_sample *s)
+{
+    return line_number(&s->file->lines, s->line);
+}
+
+static int make_tokens(const struct text_sample *s, const uint8_t *bytes, uint64_t n)
+{
+    if (s->text->max_length > 0)
+        n = min_u64(n, s->text->max_length);
+    int64_t *tokens =
+        n <= SIZE_MAX / sizeof *tokens ? sample_alloc(s->ret, n * sizeof *tokens) : NULL;
+    for (uint64_t i = 0; tokens && i < n; i++)
+        tokens[i] = bytes[i];
+    return sample_tensor(s->ret, "tokens", DL_DTYPE_INT64, 1, &n, tokens);
+}
+
+static int make_string(const struct text_sample *s, const uint8_t *bytes, uint64_t n)
+{
+    int r = sample_text(s->ret, TREE_STRING, "text", bytes, n);
+
+    if (r == -EILSEQ)
+        return dl_error_set(s->err, EILSEQ, s->path,
+                            "line %llu is not UTF-8; convert the file with iconv, or take its "
+                            "bytes as they are by tokenizer: bytes",
+                            number_of(s));
+    return r;
+}
+
+static int make(const struct text_sample *s, const uint8_t *bytes, uint64_t n)
+{
+    if (s->text->tokenizer == TOKENIZER_BYTES)
+        return make_tokens(s, bytes, n);
+    return make_string(s, bytes, n);
+}
+
+static void release_json(void *json)
+{
+    json_decref(json);
+}
+
+static int make_json(const struct text_sample *s, struct line line)
+{
+    const char *field = s->text->field;
+    json_error_t why;
+    json_t *root = json_loadb((const char *)line.text, line.bytes, JSON_ALLOW_NUL, &why);
+
+    if (!root)
+        return dl_error_set(s->err, EINVAL, s->path,
+                            "line %llu is not JSON (%s, at its byte %d); each line must be one "
+                            "object, as jq -c writes them",
+                            number_of(s), why.text, why.position);
+    /* Until the batch is made: the string is the parser's. */
+    int r = arena_hold(s->ret->arena, release_json, root);
+    if (r < 0)
+        return dl_error_set(s->err, ENOMEM, s->path, "out of memory for a sample");
+    if (!json_is_object(root))
+        return dl_error_set(s->err, EINVAL, s->path,
+                            "line %llu is JSON, but not an object; each line must be one, as jq "
+                            "-c '.[]' makes them of a list",
+                            number_of(s));
+    const json_t *value = json_object_get(root, field);
+    if (!value)
+        return dl_error_set(s->err, EINVAL, s->path,
+                            "line %llu has no field \"%s\"; dataset.field says which it is",
+                            number_of(s), field);
+    if (!json_is_string(value))
+        return dl_error_set(s->err, EINVAL, s->path,
+                            "line %llu: its field \"%s\" is not a string; dataset.field says "
+                            "which one is",
+                            number_of(s), field);
+    return make(s, (const uint8_t *)json_string_value(value), json_string_length(value));
+}
+
+/* ---- the dataset ---------------------------------------------------------------------------- */
+
+/* The file that has sample `index`, below the length. */
+static const struct text_file *file_of(const struct text *text, uint64_t index)
+{
+    uint32_t low = 0, high = text->list.n;
+
+    while (high - low > 1) {
+        uint32_t middle = low + (high - low) / 2;
+        if (text->files[middle].first <= index)
+            low = middle;
+        else
+            high = middle;
+    }
+    return &text->files[low];
+}
+
+static int text_get(struct dataset *ds, const struct sample_key *key, uint64_t index,
+                    struct sample *ret, struct dl_error *err)
+{
+    const struct text *text = container_of(ds, struct text, base);
+    int r;
+
+    if (index >= ds->length)
+        return dataset_refuse_index(ds, index, err);
+    const struct text_file *file = file_of(text, index);
+    struct text_sample s = {.text = text,
+                            .file = file,
+                            .path = text->list.paths[file - text->files],
+                            .line = index - file->first,
+                            .ret = ret,
+                            .err = err};
+    struct line line = line_at(&file->lines, s.line);
+    sample_begin(ret, TREE_DICT, NULL);
+    r = file->json ? make_json(&s, line) : make(&s, line.text, line.bytes);
+    if (r < 0)
+        return ret->error && ret->error != -EILSEQ ? sample_check(ret, err) : r;
+    sample_end(ret);
+    return sample_check(ret, err);
+}
+
+static void text_expect(struct dataset *ds, uint64_t index)
+{
+    const struct text *text = container_of(ds, struct text, base);
+    const struct text_file *file = file_of(text, index);
+
+    __builtin_prefetch(line_at(&file->lines, index - file->first).text);
+}
+
+uint64_t text_length(const struct dataset *ds, uint64_t i)
+{
+    const struct text *text = container_of(ds, struct text, base);
+    const struct text_file *file = file_of(text, i);
+    uint64_t bytes = line_at(&file->lines, i - file->first).bytes;
+
+    if (text->tokenizer == TOKENIZER_BYTES && text->max_length > 0)
+        return min_u64(bytes, text->max_length);
+    return bytes;
+}
+
+static void text_close(struct dataset *ds)
+{
+    struct text *text = container_of(ds, struct text, base);
+
+    for (uint32_t i = 0; text->files && i < text->list.n; i++) {
+        line_table_deinit(&text->files[i].lines);
+        source_close(&text->files[i].source);
+    }
+    file_list_deinit(&text->list);
+    free(text->files);
+    free(text->field);
+    free(text);
+}
+
+static const struct dataset_ops text_ops = {
+    .get = text_get, .expect = text_expect, .close = text_close};
+
+/* ---- opening -------------------------------------------------------------------------------- */
+
+static bool ends_with(const char *path, const char *end)
+{
+    size_t len = strlen(path), end_len = strlen(end);
+
+    return len > end_len && strcasecmp(path + len - end_len, end) == 0;
+}
+
+static bool is_json(enum text_format format, const char *path)
+{
+    if (format == TEXT_LINES || format == TEXT_JSON)
+        return format == TEXT_JSON;
+    return ends_with(path, ".jsonl") || ends_with(path, ".ndjson") || ends_with(path, ".json");
+}
+
+static int open_file(struct text_file *file, const char *path, const struct data_env *env,
+                     struct dl_error *err)
+{
+    int r;
+
+    r = source_open(path, env, &file->source, err);
+    if (r < 0)
+        return r;
+    if (source_is_gzip(&file->source))
+        return dl_error_set(err, EINVAL, path,
+                            "is compressed by gzip; unpack it with gunzip, so that its lines can "
+                            "be read in place");
+    /* Read ahead while looking for lines; then samples come in any order. */
+    if (file->source.bytes > 0)
+        (void)madvise((void *)file->source.data, file->source.bytes, MADV_SEQUENTIAL);
+    r = line_table_make(file->source.data, file->source.bytes, file->json, &file->lines);
+    if (file->source.bytes > 0)
+        (void)madvise((void *)file->source.data, file->source.bytes, MADV_NORMAL);
+    if (r < 0)
+        return dl_error_set(err, ENOMEM, path, "out of memory for the places of its lines");
+    return 0;
+}
+
+static void dataset_closep(struct dataset **ds)
+{
+    *ds = dataset_close(*ds);
+}
+
+int text_open(const struct spec_dataset *spec, const char *place, const struct data_env *env,
+              struct dataset **ret, struct dl_error *err)
+{
+    _cleanup_(dataset_closep)
+    struct dataset *ds = NULL;
+    struct text *text = calloc(1, sizeof *text);
+    int r;
+
+    if (!text)
+        return dl_error_set(err, ENOMEM, place, "out of memory");
+    ds = &text->base;
+    ds->ops = &text_ops;
+    text->tokenizer = spec->tokenizer;
+    text->max_length = spec->max_length;
+    text->field = strdup(spec->field ? spec->field : "text");
+    r = file_list_make(spec, env, &text->list, err);
+    if (r < 0)
+        return r;
+    text->files = calloc(text->list.n, sizeof *text->files);
+    if (!text->field || !text->files)
+        return dl_error_set(err, ENOMEM, place, "out of memory");
+    for (uint32_t i = 0; i < text->list.n; i++) {
+        struct text_file *file = &text->files[i];
+        file->first = ds->length;
+        file->json = is_json(spec->format, text->list.paths[i]);
+        r = open_file(file, text->list.paths[i], env, err);
+        if (r < 0)
+            return r;
+        ds->length += file->lines.n;
+    }
+    *ret = steal_ptr(ds);
+    return 0;
+}
