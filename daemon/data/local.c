@@ -190,8 +190,7 @@ static void give_plan_back(struct local_pass *pass)
 static int prepare_replicas(struct local_pass *pass, struct dl_error *err)
 {
     const struct dl_spec *spec = pass->local->spec;
-    uint64_t length = local_length(pass->local), size = max_u64(spec->batch_size, 1);
-    uint32_t world = pass->where.world;
+    uint64_t length = local_length(pass->local);
 
     pass->ends = calloc(pass->local->n, sizeof *pass->ends);
     if (!pass->ends)
@@ -200,8 +199,10 @@ static int prepare_replicas(struct local_pass *pass, struct dl_error *err)
         pass->ends[i] = UINT64_MAX;
     if (length == DATASET_LENGTH_UNKNOWN)
         return 0;
-    pass->samples = length / world + (length % world > 0);
-    pass->steps = pass->samples / size + (!spec->drop_last && pass->samples % size > 0);
+    struct plan_extent extent =
+        plan_estimate(length, pass->where.world, spec->batch_size, spec->drop_last);
+    pass->samples = extent.samples;
+    pass->steps = extent.steps;
     return 0;
 }
 

@@ -88,11 +88,22 @@ uint64_t plan_samples(const struct plan *plan, uint64_t rank)
     return whole + (plan->even ? rest > 0 : rank < rest);
 }
 
+static uint64_t count_steps(uint64_t samples, uint64_t size, bool drop_last)
+{
+    return samples / size + (!drop_last && samples % size > 0);
+}
+
 uint64_t plan_steps(const struct plan *plan, uint64_t rank)
 {
-    uint64_t samples = plan_samples(plan, rank), size = plan->batch_size;
+    return count_steps(plan_samples(plan, rank), plan->batch_size, plan->drop_last);
+}
 
-    return samples / size + (!plan->drop_last && samples % size > 0);
+struct plan_extent plan_estimate(uint64_t length, uint64_t world, uint64_t batch_size,
+                                 bool drop_last)
+{
+    uint64_t samples = length / world + (length % world > 0);
+
+    return (struct plan_extent){samples, count_steps(samples, max_u64(batch_size, 1), drop_last)};
 }
 
 /* Returns how many samples the step has; *ret_first is the position of the first. */

@@ -76,6 +76,17 @@ uint64_t plan_samples(const struct plan *plan, uint64_t rank);
 uint64_t plan_steps(const struct plan *plan, uint64_t rank);
 
 /*
+ * The same of an iterable dataset that says how long it is, which has no plan: PyTorch's len() of a
+ * loader, for one of `world` ranks that share it. What its workers make of it may differ.
+ */
+struct plan_extent {
+    uint64_t samples;
+    uint64_t steps;
+};
+struct plan_extent plan_estimate(uint64_t length, uint64_t world, uint64_t batch_size,
+                                 bool drop_last);
+
+/*
  * Writes the sample indices of one step, in order, to `indices`: room for the smaller of
  * max(batch_size, 1) and plan_samples(). rank < world, step < plan_steps(). Returns how many: at
  * least 1.

@@ -201,15 +201,15 @@ static void measure(const struct loader *loader, const struct stream *stream,
                     struct loader_extent *ret)
 {
     const struct stream_params *params = &stream->params;
-    uint64_t size = max_u64(loader->spec.batch_size, 1);
 
     *ret = (struct loader_extent){STEPS_UNKNOWN, STEPS_UNKNOWN};
     if (stream->plan) {
         ret->steps = params->steps;
         ret->samples = plan_samples(epoch_plan(stream->plan), params->rank);
     } else if (params->replicas && loader->length != STEPS_UNKNOWN) {
-        ret->samples = loader->length / params->world + (loader->length % params->world > 0);
-        ret->steps = ret->samples / size + (!loader->spec.drop_last && ret->samples % size > 0);
+        struct plan_extent extent = plan_estimate(loader->length, params->world,
+                                                  loader->spec.batch_size, loader->spec.drop_last);
+        *ret = (struct loader_extent){extent.steps, extent.samples};
     }
 }
 
