@@ -299,6 +299,8 @@ enum dl_node_kind {
     DL_NODE_TUPLE,
     DL_NODE_STRING, /* UTF-8 */
     DL_NODE_BYTES,
+    DL_NODE_OBJECT, /* of Python's: its first child is its pickle, DL_NODE_BYTES; then the tensors
+                       that the pickle refers to */
 };
 struct dl_node {
     enum dl_node_kind kind;

@@ -9,7 +9,8 @@
 _Static_assert(ARRAY_SIZE(((struct dl_tensor *)NULL)->shape) == TREE_DIMS, "public and wire agree");
 _Static_assert((int)DL_NODE_TENSOR == TREE_TENSOR && (int)DL_NODE_DICT == TREE_DICT &&
                    (int)DL_NODE_LIST == TREE_LIST && (int)DL_NODE_TUPLE == TREE_TUPLE &&
-                   (int)DL_NODE_STRING == TREE_STRING && (int)DL_NODE_BYTES == TREE_BYTES,
+                   (int)DL_NODE_STRING == TREE_STRING && (int)DL_NODE_BYTES == TREE_BYTES &&
+                   (int)DL_NODE_OBJECT == TREE_OBJECT,
                "public and wire agree");
 #define DTYPE(NAME, number, bytes, name, numpy, dlpack) \
     _Static_assert(DL_##NAME == number, "public and wire agree");

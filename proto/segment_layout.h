@@ -57,8 +57,10 @@ struct slot_header {
     uint32_t stream; /* the daemon's number for it; 0: the dataset is map-style */
     uint32_t rank;
     uint32_t world;
-    uint32_t reserved; /* 0 */
-    uint64_t settled;  /* no earlier step of this stream will be asked of this worker again */
+    /* By the worker: bytes of the whole report (a traceback), NUL-terminated too, that stands right
+     * behind the error's text and its NUL; 0: there is none. */
+    uint32_t error_more;
+    uint64_t settled; /* no earlier step of this stream will be asked of this worker again */
 };
 _Static_assert(sizeof(struct slot_header) == 120, "the slot layout is fixed");
 _Static_assert(sizeof(struct slot_header) <= SLOT_HEADER_BYTES, "the header fits its space");

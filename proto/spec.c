@@ -231,6 +231,7 @@ static reader *const readers[] = {
     [KEY_RANGE] = spec_read_range,
     [KEY_LEAVES] = spec_read_leaves,
     [KEY_VALUE] = spec_read_value,
+    [KEY_CALLABLE] = spec_read_callable,
 };
 
 /* ---- the table against the value ------------------------------------------------------------ */
@@ -296,7 +297,10 @@ static const char *article(const char *section)
  * out without anything in its place. */
 static bool optional(const struct spec_reading *rd, const struct spec_key *key)
 {
-    if (key->type == KEY_SIZE || key->type == KEY_LEAVES || strcmp(key->key, "transform") == 0)
+    if (key->type == KEY_SIZE || key->type == KEY_LEAVES || key->type == KEY_CALLABLE ||
+        strcmp(key->key, "transform") == 0)
+        return true;
+    if (rd->spec->dataset.kind == DATASET_PYTHON && spec_key_in(key, "dataset"))
         return true;
     return rd->spec->dataset.kind == DATASET_TOKENS &&
            (key->type == KEY_DTYPE || strcmp(key->key, "stride") == 0);
@@ -381,7 +385,8 @@ static int check_together(struct spec_reading *rd)
         return dl_error_set(rd->err, EINVAL, "batch.drop_last",
                             "true is mutually exclusive with batch.size: null, which turns "
                             "batching off; leave out one of them");
-    return spec_check_sampler(rd);
+    int r = spec_check_python(rd);
+    return r < 0 ? r : spec_check_sampler(rd);
 }
 
 static int check_section(struct spec_reading *rd, const char *section, const struct value *map)

@@ -27,6 +27,7 @@ enum dataset_kind {
     DATASET_IMAGEFOLDER,
     DATASET_TAR,
     DATASET_PLUGIN,
+    DATASET_PYTHON,
 };
 enum token_widen { WIDEN_INT64 = 1, WIDEN_NONE };
 enum text_format { TEXT_AUTO = 1, TEXT_LINES, TEXT_JSON };
@@ -46,7 +47,13 @@ enum sampler_kind {
     SAMPLER_INDICES,
     SAMPLER_CLIENT,
 };
-enum collate_kind { COLLATE_DEFAULT = 1, COLLATE_PAD, COLLATE_NONE, COLLATE_PLUGIN };
+enum collate_kind {
+    COLLATE_DEFAULT = 1,
+    COLLATE_PAD,
+    COLLATE_NONE,
+    COLLATE_PLUGIN,
+    COLLATE_PYTHON
+};
 enum pad_side { PAD_RIGHT = 1, PAD_LEFT };
 enum sampler_order { ORDER_TORCH = 1, ORDER_NATIVE };
 enum shard_mode { SHARD_STRIDED = 1 };
@@ -75,7 +82,8 @@ struct spec_dataset {
     uint64_t length;         /* range */
     struct spec_file *files; /* owned; idx, npy: 1..DL_MAX_DATASET_FILES, sorted by field: the order
                                 of a map's keys is no matter; the others without field: records,
-                                tokens, plugin, imagefolder (its directory) one; text, tar
+                                tokens, plugin, imagefolder (its directory) one; python none, or
+                                its interpreter; text, tar
                                 1..DL_MAX_DATASET_PARTS in their order, which may be patterns */
     uint32_t n_files;
     uint32_t dtype; /* records; tokens: 0 = what the .npy file says */
@@ -109,7 +117,10 @@ struct spec_dataset {
     uint64_t shuffle;        /* tar: samples in the buffer that the next is drawn from; 0: none */
     bool decode;             /* tar: members become what their extension says; else bytes */
 
-    struct value config; /* owned; plugin: what it is opened with; null: nothing */
+    struct value config; /* owned; plugin: what it is opened with, python: args; null: nothing */
+
+    char *object;    /* owned; python: "module:name"; NULL: pickle */
+    uint64_t pickle; /* python: which of the objects that the client sent; 0: object */
 };
 
 /* How samples become a batch; daemon/data/collate/collate.h has the rules. */
@@ -122,6 +133,7 @@ struct spec_collate {
     uint32_t n_fields;
     char *path;          /* owned; plugin: absolute */
     struct value config; /* owned; plugin */
+    char *object;        /* owned; python: "module:name"; NULL: default_collate, or the pickle's */
 };
 
 struct dl_spec {

@@ -144,6 +144,9 @@ static int write_key(const struct dl_spec *spec, const struct spec_key *key, str
                                                                 : spec->dataset.files[0].path);
     case KEY_PATHS:
         return write_paths(&spec->dataset, v);
+    case KEY_CALLABLE:
+        return value_make_string(v, spec_key_in(key, "collate") ? spec->collate.object
+                                                                : spec->dataset.object);
     case KEY_FIELD_NAME:
         return value_make_string(v, spec->dataset.field);
     case KEY_SIZE:
@@ -199,6 +202,13 @@ static bool present(const struct dl_spec *spec, const struct spec_key *key)
     if (key->type == KEY_SIZE && !spec->dataset.image.height)
         return false;
     if (key->type == KEY_LEAVES && !spec->collate.fields)
+        return false;
+    if (spec->dataset.kind == DATASET_PYTHON && spec_key_in(key, "dataset") &&
+        ((key->type == KEY_CALLABLE && !spec->dataset.object) ||
+         (key->type == KEY_PATH && !spec->dataset.n_files) ||
+         (key->type == KEY_UINT && !spec->dataset.pickle)))
+        return false;
+    if (key->type == KEY_CALLABLE && spec_key_in(key, "collate") && !spec->collate.object)
         return false;
     if (strcmp(key->key, "iterable") == 0 && !spec->dataset.iterable)
         return false; /* or ranges would lose the fingerprint that saved states know them by */

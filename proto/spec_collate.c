@@ -13,6 +13,7 @@ void spec_collate_deinit(struct spec_collate *collate)
         free(collate->fields[i]);
     free(collate->fields);
     free(collate->path);
+    free(collate->object);
     value_deinit(&collate->config);
     *collate = (struct spec_collate){0};
 }
@@ -122,4 +123,47 @@ int spec_read_leaves(struct spec_reading *rd, const struct spec_key *key, const 
         r = add_leaf(rd, place, &v->items[i]);
     }
     return r < 0 ? r : sort_leaves(rd, list);
+}
+
+/* "package.module:Class.method": both parts there, and nothing in them that is no name. */
+static bool good_callable(const char *text)
+{
+    const char *colon = strchr(text, ':');
+
+    if (strlen(text) > DL_MAX_NAME_BYTES || !colon || colon == text || !colon[1])
+        return false;
+    for (const char *c = text; *c; c++)
+        if ((uint8_t)*c <= ' ' || *c == '/' || (*c == ':' && c != colon))
+            return false;
+    return true;
+}
+
+int spec_read_callable(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
+{
+    bool collate = spec_key_in(key, "collate");
+    char **field = collate ? &rd->spec->collate.object : &rd->spec->dataset.object;
+
+    if (v->type != VALUE_STRING || !good_callable(v->string))
+        return spec_refuse(rd, key, v, "is not module:name, such as %s%s",
+                           collate ? "mypackage.batches:collate" : "mypackage.data:Dataset",
+                           spec_quote_hint(v));
+    *field = strdup(v->string);
+    return *field ? 0 : spec_no_memory(rd);
+}
+
+int spec_check_python(struct spec_reading *rd)
+{
+    const struct dl_spec *spec = rd->spec;
+
+    if (spec->collate.kind == COLLATE_PYTHON && spec->dataset.kind != DATASET_PYTHON)
+        return dl_error_set(rd->err, EINVAL, "collate.kind",
+                            "python takes the samples of a dataset of kind python; with kind %s "
+                            "write default, pad, none or plugin",
+                            dataset_kind_name(spec->dataset.kind));
+    if (spec->dataset.kind == DATASET_PYTHON && spec->workers == 0)
+        return dl_error_set(
+            rd->err, EINVAL, "workers.count",
+            "0 leaves nobody to run a dataset of kind python; let it be above 0, or "
+            "use the Python package's DataLoader, whose num_workers can be 0");
+    return 0;
 }

@@ -24,6 +24,7 @@ void spec_dataset_deinit(struct spec_dataset *dataset)
     free(dataset->lengths);
     free(dataset->fractions);
     free(dataset->field);
+    free(dataset->object);
     value_deinit(&dataset->config);
     *dataset = (struct spec_dataset){0};
 }
@@ -32,6 +33,8 @@ const char *spec_dataset_label(const struct spec_dataset *dataset)
 {
     while (dataset->n_datasets == 1)
         dataset = &dataset->datasets[0];
+    if (dataset->kind == DATASET_PYTHON)
+        return dataset->object ? dataset->object : dataset_kind_name(dataset->kind);
     return dataset->n_files > 0 ? dataset->files[0].path : dataset_kind_name(dataset->kind);
 }
 
@@ -47,7 +50,7 @@ bool spec_dataset_is_iterable(const struct spec_dataset *dataset)
            (dataset->kind == DATASET_RANGE && dataset->iterable);
 }
 
-/* As ChainDataset and ConcatDataset have it. What a plug-in is, is known when it is open. */
+/* As ChainDataset and ConcatDataset have it. What foreign code is, is known when it is open. */
 static int check_part(const struct spec_reading *rd, const char *place,
                       const struct spec_dataset *part)
 {
@@ -55,7 +58,8 @@ static int check_part(const struct spec_reading *rd, const char *place,
     const char *kind = dataset_kind_name(part->kind);
     bool iterable = spec_dataset_is_iterable(part);
 
-    if (part->kind == DATASET_PLUGIN || iterable == (outer == DATASET_CHAIN))
+    if (part->kind == DATASET_PLUGIN || part->kind == DATASET_PYTHON ||
+        iterable == (outer == DATASET_CHAIN))
         return 0;
     if (outer == DATASET_CHAIN)
         return dl_error_set(rd->err, EINVAL, place,
@@ -225,6 +229,20 @@ int spec_read_parts(struct spec_reading *rd, const struct spec_key *key, const s
     return r;
 }
 
+static int check_python_dataset(const struct spec_reading *rd)
+{
+    const struct spec_dataset *dataset = &rd->spec->dataset;
+    char place[DL_ERROR_PATH_MAX];
+
+    if (dataset->kind != DATASET_PYTHON || !dataset->object != !dataset->pickle)
+        return 0;
+    spec_place(rd, spec_key_find("dataset", "object"), place);
+    return dl_error_set(rd->err, EINVAL, place, "%s",
+                        dataset->object ? "is given, and pickle too; leave out one of them"
+                                        : "missing; a dataset of kind python needs it, such as "
+                                          "mypackage.data:Dataset");
+}
+
 int spec_check_dataset(struct spec_reading *rd)
 {
     struct spec_dataset *dataset = &rd->spec->dataset;
@@ -238,5 +256,6 @@ int spec_check_dataset(struct spec_reading *rd)
                             "%" PRIu32 " is none of the %" PRIu32 " parts, which count from 0",
                             dataset->part, dataset->n_parts);
     }
-    return spec_check_image(rd);
+    int r = check_python_dataset(rd);
+    return r < 0 ? r : spec_check_image(rd);
 }

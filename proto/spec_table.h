@@ -34,7 +34,8 @@ enum key_type {
     KEY_NUMBER, /* double */
     KEY_RANGE,  /* double[2] */
     KEY_LEAVES,
-    KEY_VALUE, /* struct value */
+    KEY_VALUE,    /* struct value */
+    KEY_CALLABLE, /* the section's `object` */
 };
 
 struct spec_key {
@@ -167,6 +168,8 @@ int _nodiscard_ spec_read_value(struct spec_reading *rd, const struct spec_key *
                                 const struct value *v);
 int _nodiscard_ spec_read_leaves(struct spec_reading *rd, const struct spec_key *key,
                                  const struct value *v);
+int _nodiscard_ spec_read_callable(struct spec_reading *rd, const struct spec_key *key,
+                                   const struct value *v);
 void spec_collate_deinit(struct spec_collate *collate);
 
 /* Whether it can be a field's name: 1 to DL_MAX_NAME_BYTES bytes without dots, control characters.
@@ -179,6 +182,9 @@ int _nodiscard_ spec_read_indices(struct spec_reading *rd, const struct spec_key
 int _nodiscard_ spec_read_weights(struct spec_reading *rd, const struct spec_key *key,
                                   const struct value *v);
 int _nodiscard_ spec_check_sampler(struct spec_reading *rd);
+
+/* What no single key of a Python dataset can know (spec_collate.c). */
+int _nodiscard_ spec_check_python(struct spec_reading *rd);
 
 /* What no single key of images can know (spec_numbers.c); fills in the transform. */
 int _nodiscard_ spec_check_image(struct spec_reading *rd);

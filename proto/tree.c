@@ -81,7 +81,7 @@ static int append(struct tree *tree, struct tree_node node, const char *key)
 
 int tree_add(struct tree *tree, enum tree_kind kind, const char *key, uint32_t children)
 {
-    assert(kind == TREE_DICT || kind == TREE_LIST || kind == TREE_TUPLE);
+    assert(kind == TREE_DICT || kind == TREE_LIST || kind == TREE_TUPLE || kind == TREE_OBJECT);
     return append(tree, (struct tree_node){.kind = kind, .children = children}, key);
 }
 
@@ -212,7 +212,8 @@ static int check_text(const struct check *check, const struct tree_node *node)
 
 static bool is_container(const struct tree_node *node)
 {
-    return node->kind == TREE_DICT || node->kind == TREE_LIST || node->kind == TREE_TUPLE;
+    return node->kind == TREE_DICT || node->kind == TREE_LIST || node->kind == TREE_TUPLE ||
+           node->kind == TREE_OBJECT;
 }
 
 static int check_container(const struct check *check, const struct tree_node *node)
@@ -223,9 +224,25 @@ static int check_container(const struct check *check, const struct tree_node *no
         shape |= node->shape[i];
     if (node->dtype || node->ndim || node->offset || node->nbytes || shape)
         return damaged(check, "%u: a container with a tensor's fields", check->at);
+    if (node->kind == TREE_OBJECT && node->children == 0)
+        return damaged(check, "%u: an object without its pickle", check->at);
     if (node->children > check->count - check->at - 1)
         return damaged(check, "%u: %u children, but only %u nodes follow", check->at,
                        node->children, check->count - check->at - 1);
+    return 0;
+}
+
+/* A pickle, then the tensors it refers to. */
+static int check_in_object(const struct check *check, const struct tree_node *node,
+                           const struct tree_node *object)
+{
+    bool first = node == object + 1;
+
+    if (first && (node->kind != TREE_BYTES || node->ndim != 0))
+        return damaged(check, "%u: an object that does not begin with its pickle", check->at);
+    if (!first && node->kind != TREE_TENSOR)
+        return damaged(check, "%u: kind %u in an object, where only tensors stand", check->at,
+                       node->kind);
     return 0;
 }
 
@@ -247,13 +264,16 @@ static int check_key(const struct check *check, const struct tree_node *node, bo
     return 0;
 }
 
-static int check_node(const struct check *check, const struct tree_node *node, bool in_dict)
+static int check_node(const struct check *check, const struct tree_node *node,
+                      const struct tree_node *parent)
 {
     int r;
 
     if (node->reserved != 0)
         return damaged(check, "%u: reserved field is not 0", check->at);
-    r = check_key(check, node, in_dict);
+    r = check_key(check, node, parent && parent->kind == TREE_DICT);
+    if (r == 0 && parent && parent->kind == TREE_OBJECT)
+        r = check_in_object(check, node, parent);
     if (r < 0)
         return r;
     switch (node->kind) {
@@ -265,6 +285,7 @@ static int check_node(const struct check *check, const struct tree_node *node, b
     case TREE_DICT:
     case TREE_LIST:
     case TREE_TUPLE:
+    case TREE_OBJECT:
         return check_container(check, node);
     default:
         return damaged(check, "%u: unknown kind %u", check->at, node->kind);
@@ -278,7 +299,7 @@ int tree_check(const void *encoded, size_t len, uint32_t count, uint64_t slot_by
     const struct tree_node *nodes = encoded;
     struct {
         uint32_t missing; /* children not yet begun */
-        bool dict;
+        uint32_t node;
     } open[DL_BOUND_TREE_DEPTH];
     uint32_t depth = 0;
 
@@ -288,17 +309,17 @@ int tree_check(const void *encoded, size_t len, uint32_t count, uint64_t slot_by
         return dl_error_set(err, EBADMSG, "batch tree", "%zu bytes for %u nodes", len, count);
     for (; check.at < count; check.at++) {
         const struct tree_node *node = &nodes[check.at];
-        bool in_dict = false;
+        const struct tree_node *parent = NULL;
 
         while (depth > 0 && open[depth - 1].missing == 0)
             depth--;
         if (depth > 0) {
             open[depth - 1].missing--;
-            in_dict = open[depth - 1].dict;
+            parent = &nodes[open[depth - 1].node];
         } else if (check.at > 0) {
             return damaged(&check, "%u: lies outside the root", check.at);
         }
-        int r = check_node(&check, node, in_dict);
+        int r = check_node(&check, node, parent);
         if (r < 0)
             return r;
         if (!is_container(node))
@@ -306,7 +327,7 @@ int tree_check(const void *encoded, size_t len, uint32_t count, uint64_t slot_by
         if (depth == DL_BOUND_TREE_DEPTH)
             return damaged(&check, "%u: nested deeper than %d", check.at, DL_BOUND_TREE_DEPTH);
         open[depth].missing = node->children;
-        open[depth++].dict = node->kind == TREE_DICT;
+        open[depth++].node = check.at;
     }
     while (depth > 0)
         if (open[--depth].missing > 0)

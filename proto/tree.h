@@ -13,6 +13,11 @@
  * it; then the strings' bytes, one after another. nbytes is all of that: 8·(n + 1) + the last
  * number. tree_text() reads either. More dimensions are none.
  *
+ * An object is something of Python's that is none of these: TREE_OBJECT has for its first child one
+ * TREE_BYTES of ndim 0, a pickle (protocol 5), and for all others the tensors that the pickle
+ * refers to: its persistent ids are ("t", i), a torch tensor, and ("n", i), a NumPy array, of child
+ * 1 + i.
+ *
  * The same encoding describes a *sample schema* (what a dataset yields, without a batch dimension;
  * offsets are then 0) and a *batch* (with the batch dimension first, unless not batched).
  *
@@ -32,6 +37,7 @@ enum tree_kind {
     TREE_TUPLE = 4,
     TREE_STRING = 5, /* UTF-8 */
     TREE_BYTES = 6,
+    TREE_OBJECT = 7, /* a container */
 };
 
 enum { TREE_DIMS = 8, TREE_ALIGN = 64 };
@@ -61,7 +67,7 @@ struct tree {
 };
 
 /*
- * Builder. tree_add() appends a node in preorder; `key` is NULL unless the parent is a dict.
+ * Builder. tree_add() appends a container in preorder; `key` is NULL unless the parent is a dict.
  * Returns 0, -ENOMEM, -E2BIG past DL_MAX_TREE_NODES, -ENAMETOOLONG for a key above
  * DL_MAX_NAME_BYTES, -EINVAL for one that is not UTF-8; -EOVERFLOW for a shape of more than 63 bits
  * of bytes or an unknown dtype. The tree is then as before. tree_deinit() frees and zeroes.

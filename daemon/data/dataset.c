@@ -186,6 +186,12 @@ int dataset_open_at(const struct spec_dataset *spec, const char *place, const st
         return tar_open(spec, place, env, ret, err);
     case DATASET_PLUGIN:
         return plugin_open(spec, place, env, ret, err);
+    case DATASET_PYTHON:
+        if (env->open_python)
+            return env->open_python(spec, place, env, ret, err);
+        return dl_error_set(err, ENOTSUP, place,
+                            "a dataset of kind python needs a Python interpreter; open the loader "
+                            "at a daemon, whose workers have one");
     }
     return dl_error_set(err, EINVAL, "dataset.kind", "%u is no kind of dataset",
                         (unsigned)spec->kind);

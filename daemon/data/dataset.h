@@ -109,6 +109,12 @@ struct data_env {
     uint32_t worker; /* who opens it: this one of `workers`; 0 of 0: no worker */
     uint32_t workers;
     uint64_t seed; /* of the worker, for plug-ins that want one at their start */
+    /*
+     * Opens a dataset of kind python as dataset_open() does; `place` is where it stands in the
+     * spec. NULL: this process is no interpreter.
+     */
+    int (*open_python)(const struct spec_dataset *spec, const char *place,
+                       const struct data_env *env, struct dataset **ret, struct dl_error *err);
 };
 
 /*

@@ -43,5 +43,5 @@ int main(int argc, char **argv)
         return 2;
     }
     harden();
-    return worker_run(WORKER_SOCKET);
+    return worker_run(WORKER_SOCKET, &fetch_engine);
 }

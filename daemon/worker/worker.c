@@ -1,6 +1,5 @@
 #include "daemon/worker/worker.h"
 
-#include "daemon/data/fetch.h"
 #include "proto/fdpass.h"
 #include "proto/queue.h"
 
@@ -48,8 +47,10 @@ struct worker {
     int done_bell;                /* owned; written to wake the daemon */
     struct worker_queues *queues; /* owned mapping */
     struct frame_reader reader;
-    struct fetcher *fetcher;  /* owned; NULL until W_OPEN */
-    struct inputs inputs;     /* owned; what the fetcher borrows */
+    const struct worker_engine *engine;
+    void *dataset;            /* owned, the engine's; NULL until W_OPEN */
+    int object;               /* owned; from W_OBJECT, or -1 */
+    struct inputs inputs;     /* owned; what the dataset borrows */
     struct segment *segments; /* owned array */
     uint32_t n_segments;
     uint64_t unannounced;       /* completions the daemon was not woken for */
@@ -142,7 +143,7 @@ static void inputs_deinit(struct inputs *inputs)
     *inputs = (struct inputs){0};
 }
 
-static int open_fetcher(struct worker *w, const struct dl_msg_w_open *msg, struct dl_error *err)
+static int open_dataset(struct worker *w, const struct dl_msg_w_open *msg, struct dl_error *err)
 {
     _cleanup_(value_deinit)
     struct value spec_value = {0};
@@ -161,7 +162,9 @@ static int open_fetcher(struct worker *w, const struct dl_msg_w_open *msg, struc
         (r = list_strings(&in->plugins, &in->env.plugins, &in->env.n_plugins)) < 0)
         return r;
     in->env.seed = dataset_replica_seed(spec.seed, UINT64_MAX, 0, in->env.workers, in->env.worker);
-    return fetcher_new(&spec, &in->env, &w->fetcher, err);
+    return w->engine->open(
+        &(struct worker_open){.spec = &spec, .env = &in->env, .object = w->object}, &w->dataset,
+        err);
 }
 
 static int handle_open(struct worker *w, const struct dl_msg_w_open *msg)
@@ -173,16 +176,16 @@ static int handle_open(struct worker *w, const struct dl_msg_w_open *msg)
         return -EPROTO;
     if ((r = map_queues(w, msg->queue_bytes)) < 0)
         return r;
-    if ((r = open_fetcher(w, msg, &err)) < 0) {
+    if ((r = open_dataset(w, msg, &err)) < 0) {
         if (!err.code)
             dl_error_set(&err, -r, "", "the worker could not open the dataset: %s", strerror(-r));
         return send_failed(w, 0, &err);
     }
     return send_message(
         w, &(struct dl_message){.number = DL_MSG_W_READY,
-                                .w_ready = {.length = fetcher_length(w->fetcher),
-                                            .iterable = fetcher_is_iterable(w->fetcher),
-                                            .slot_bytes = fetcher_slot_bytes(w->fetcher)}});
+                                .w_ready = {.length = w->engine->length(w->dataset),
+                                            .iterable = w->engine->is_iterable(w->dataset),
+                                            .slot_bytes = w->engine->slot_bytes(w->dataset)}});
 }
 
 /*
@@ -237,9 +240,18 @@ static void handle_unmap(struct worker *w, const struct dl_msg_w_unmap *msg)
     }
 }
 
+static void handle_object(struct worker *w)
+{
+    close_fdp(&w->object);
+    w->object = frame_reader_take_fd(&w->reader);
+}
+
 static int handle_message(struct worker *w, const struct dl_message *msg)
 {
     switch (msg->number) {
+    case DL_MSG_W_OBJECT:
+        handle_object(w);
+        return 0;
     case DL_MSG_W_OPEN:
         return handle_open(w, &msg->w_open);
     case DL_MSG_W_SEGMENT:
@@ -248,8 +260,8 @@ static int handle_message(struct worker *w, const struct dl_message *msg)
         handle_unmap(w, &msg->w_unmap);
         return 0;
     case DL_MSG_W_FORGET:
-        if (w->fetcher)
-            fetcher_forget(w->fetcher, (uint32_t)msg->w_forget.stream);
+        if (w->dataset)
+            w->engine->forget(w->dataset, (uint32_t)msg->w_forget.stream);
         return 0;
     default:
         return -EPROTO;
@@ -334,7 +346,7 @@ static uint64_t run_task(struct worker *w, const struct queue_task *task, uint64
     if (task_peek(w->queues, &next))
         expect(w, &next);
     if (slot)
-        r = fetcher_fill(w->fetcher, slot, slot_bytes, &done.bytes, &err);
+        r = w->engine->fill(w->dataset, slot, slot_bytes, &done.bytes, &err);
     if (r == 0)
         done.samples = ((const struct slot_header *)slot)->samples;
     done.code = r == FETCH_END ? ENODATA : (uint32_t)-r;
@@ -364,9 +376,14 @@ static int wait_for_work(struct worker *w)
 
     if (w->queues && !queue_sleep(&w->queues->tasks))
         return 0;
+    if (w->engine->rest)
+        w->engine->rest();
     int n = poll(fds, w->queues ? 2 : 1, -1);
-    if (n < 0 && errno != EINTR)
-        return -errno;
+    int code = n < 0 ? errno : 0;
+    if (w->engine->rest)
+        w->engine->wake();
+    if (code != 0 && code != EINTR)
+        return -code;
     if (w->queues)
         queue_awake(&w->queues->tasks);
     if (fds[1].revents && w->queues)
@@ -381,23 +398,26 @@ static void worker_deinit(struct worker *w)
     free(w->segments);
     if (w->queues)
         munmap(w->queues, sizeof *w->queues);
-    fetcher_free(w->fetcher);
+    if (w->dataset)
+        w->engine->close(w->dataset);
+    close_fdp(&w->object);
     inputs_deinit(&w->inputs);
     frame_reader_deinit(&w->reader);
     close_fdp(&w->task_bell);
     close_fdp(&w->done_bell);
 }
 
-int worker_run(int sock)
+int worker_run(int sock, const struct worker_engine *engine)
 {
     _cleanup_(worker_deinit)
-    struct worker w = {.sock = sock, .task_bell = -1, .done_bell = -1};
+    struct worker w = {
+        .sock = sock, .task_bell = -1, .done_bell = -1, .engine = engine, .object = -1};
     int r = 0;
 
     while (r == 0) {
-        if (w.fetcher)
+        if (w.dataset)
             run_tasks(&w);
-        if (w.fetcher && !queue_empty(&w.queues->tasks)) {
+        if (w.dataset && !queue_empty(&w.queues->tasks)) {
             r = handle_socket(&w);
             continue;
         }

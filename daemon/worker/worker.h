@@ -5,13 +5,43 @@
  * queues and the segments it may write. Tasks come through the task queue, each names a slot in
  * which the daemon has put the sample indices; the batch is collated right there and a completion
  * goes back. The worker trusts the daemon and ends when the daemon does. One thread.
+ *
+ * How a slot is filled is its engine's business: the fetcher of daemon/data/ in dloader-worker,
+ * Python's in the workers of a Python host.
  */
 #ifndef DL_WORKER_H
 #define DL_WORKER_H
 
-#include "proto/base.h"
+#include "daemon/data/fetch.h"
+
+/* What a worker opens its dataset with; all borrowed, for the call. */
+struct worker_open {
+    const struct dl_spec *spec;
+    const struct data_env *env; /* lives as long as the worker */
+    int object;                 /* a sealed memfd with the pickle of spec->dataset; -1: none came */
+};
+
+/*
+ * The functions do what those of struct fetcher do (daemon/data/fetch.h has the rules), on the one
+ * dataset that open() made at *ret. Those that may be NULL say so.
+ */
+struct worker_engine {
+    int (*open)(const struct worker_open *how, void **ret, struct dl_error *err);
+    void (*close)(void *engine); /* of what open() made; not called with NULL */
+    bool (*is_iterable)(const void *engine);
+    uint64_t (*length)(const void *engine);
+    uint64_t (*slot_bytes)(const void *engine);
+    int (*fill)(void *engine, void *slot, uint64_t slot_bytes, uint64_t *ret_used,
+                struct dl_error *err);
+    void (*forget)(void *engine, uint32_t stream);
+    void (*rest)(void); /* may be NULL: the worker begins to wait */
+    void (*wake)(void); /* with rest: it has ended */
+};
+
+/* The fetcher of daemon/data/. */
+extern const struct worker_engine fetch_engine;
 
 /* Runs until the daemon hangs up. Returns the process's exit status. */
-int worker_run(int sock);
+int worker_run(int sock, const struct worker_engine *engine);
 
 #endif

@@ -272,6 +272,7 @@ static int emit_node(struct emit *e, const char *key)
         break;
     case TREE_DICT:
     case TREE_LIST:
+    case TREE_OBJECT: /* no sample has one */
         break;
     }
     r = begin(e, kind, key, &container);

@@ -1,0 +1,1 @@
+"""dloader: the Python face of dloaderd, the data loader daemon."""
