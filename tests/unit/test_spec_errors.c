@@ -7,7 +7,7 @@
 
 #define KINDS                                                                                  \
     "range, idx, npy, records, tokens, concat, subset, split, chain, text, imagefolder, tar, " \
-    "plugin"
+    "plugin, python"
 
 struct refusal {
     const char *text;
@@ -67,13 +67,27 @@ static const struct refusal dataset_refusals[] = {
     {"{kind: recods, x: 1}", "dataset.kind",
      "\"recods\" is not one of " KINDS "; did you "
      "mean records?"},
-    {"{kind: python, path: x}", "dataset.kind",
-     "\"python\" is not supported by this version; it has " KINDS},
+    {"{kind: python}", "dataset.object",
+     "missing; a dataset of kind python needs it, such as mypackage.data:Dataset"},
+    {"{kind: python, object: 'a:b', pickle: 1}", "dataset.object",
+     "is given, and pickle too; leave out one of them"},
+    {"{kind: python, object: 'a:b', path: x}", "dataset.path",
+     "not a key of a dataset of kind python; it takes kind, object, pickle, args, interpreter"},
+    {"{kind: python, object: data}", "dataset.object",
+     "\"data\" is not module:name, such as mypackage.data:Dataset"},
+    {"{kind: python, object: 'a:b:c'}", "dataset.object",
+     "\"a:b:c\" is not module:name, such as mypackage.data:Dataset"},
+    {"{kind: python, object: 'a: b'}", "dataset.object",
+     "\"a: b\" is not module:name, such as mypackage.data:Dataset"},
+    {"{kind: python, pickle: 0}", "dataset.pickle", "0 is not a positive integer"},
+    {"{kind: python, pickle: 1, interpreter: 5}", "dataset.interpreter",
+     "5 is not the path of a file; put it in quotes"},
     {"{kimd: range, length: 1}", "dataset.kimd",
      "unknown key; did you mean kind? dataset takes kind, length, iterable, divide, files, "
      "path, root, paths, shards, dtype, shape, offset, sequence_length, stride, widen, datasets, "
      "dataset, indices, parts, part, seed, format, field, tokenizer, max_length, shuffle, decode, "
-     "size, transform, resize, flip, scale, aspect, layout, config"},
+     "size, transform, resize, flip, scale, aspect, layout, config, object, pickle, args, "
+     "interpreter"},
     {"{length: 1}", "dataset.kind", "missing; give one of " KINDS},
     {"{kind: range}", "dataset.length", "missing; a dataset of kind range needs it"},
     {"{kind: range, length: -1}", "dataset.length", "-1 is not a non-negative integer"},
@@ -399,9 +413,9 @@ static const struct refusal key_refusals[] = {
      "true is mutually exclusive with batch.size: null, which turns batching off; leave out one of "
      "them"},
     {"collate: {kind: pack, value: 0}", "collate.kind",
-     "\"pack\" is not supported by this version; it has default, pad, none, plugin"},
+     "\"pack\" is not supported by this version; it has default, pad, none, plugin, python"},
     {"collate: {kind: defualt}", "collate.kind",
-     "\"defualt\" is not one of default, pad, none, plugin; did you mean default?"},
+     "\"defualt\" is not one of default, pad, none, plugin, python; did you mean default?"},
     {"collate: {value: 0}", "collate.value", "not a key of collate of kind default; it takes kind"},
     {"shard: {mode: dispatch}", "shard.mode",
      "\"dispatch\" is not supported by this version; it has strided"},
@@ -502,7 +516,10 @@ static const char *dataset_with(const struct spec_key *key)
         {DATASET_IMAGEFOLDER, "{kind: imagefolder, root: x}"},
         {DATASET_TEXT, "{kind: text, paths: x, tokenizer: bytes}"},
         {DATASET_PLUGIN, "{kind: plugin, path: x}"},
+        {DATASET_PYTHON, "{kind: python, object: 'a:b'}"},
     };
+    if (strcmp(key->key, "pickle") == 0) /* which stands in place of another key */
+        return "{kind: python}";
     for (size_t i = 0; i < ARRAY_SIZE(datasets) && strcmp(key->section, "dataset") == 0; i++)
         if (key->kinds & 1U << datasets[i].kind)
             return datasets[i].text;
@@ -531,7 +548,9 @@ static void test_every_key_every_type(void **state)
                            : keys[i].kinds                         ? "weighted"
                                                                    : NULL;
         if (strcmp(keys[i].section, "collate") == 0 && keys[i].kinds)
-            kind = keys[i].kinds & 1U << COLLATE_PAD ? "pad" : "plugin";
+            kind = keys[i].kinds & 1U << COLLATE_PAD      ? "pad"
+                   : keys[i].kinds & 1U << COLLATE_PLUGIN ? "plugin"
+                                                          : "python";
         for (size_t j = 0; j < ARRAY_SIZE(written); j++) {
             _cleanup_(value_deinit)
             struct value v = {0};

@@ -105,6 +105,14 @@ static void test_dataset_forms(void **state)
          "{kind: plugin, path: /base/my.so, config: {'': x, a: {}, b: [1, {y: .inf, z: null}]}}"},
         {"{kind: plugin, path: my.so, config: 18446744073709551615}",
          "{kind: plugin, path: /base/my.so, config: 18446744073709551615}"},
+        {"{kind: python, object: 'my.data:Set'}",
+         "{kind: python, object: 'my.data:Set', args: null}"},
+        {"{interpreter: py, args: {b: 1, a: [x]}, object: 'a:b.c', kind: python}",
+         "{kind: python, object: 'a:b.c', args: {a: [x], b: 1}, interpreter: /base/py}"},
+        {"{kind: python, pickle: 18446744073709551615, interpreter: /p}",
+         "{kind: python, pickle: 18446744073709551615, args: null, interpreter: /p}"},
+        {"{kind: subset, indices: [0], dataset: {kind: python, object: 'a:b'}}",
+         "{kind: subset, dataset: {kind: python, object: 'a:b', args: null}, indices: [0]}"},
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(forms); i++) {
@@ -219,6 +227,8 @@ static void test_iterable(void **state)
         {"{kind: chain, datasets: [{kind: tar, shards: x}]}", true},
         {"{kind: tar, shards: x}", true},
         {"{kind: plugin, path: x}", false},
+        {"{kind: python, object: 'a:b'}", false},
+        {"{kind: concat, datasets: [{kind: python, pickle: 7}]}", false},
         {"{kind: concat, datasets: [{kind: plugin, path: x}]}", false},
         {"{kind: text, paths: x}", false},
         {"{kind: imagefolder, root: x}", false},
@@ -397,6 +407,11 @@ static const struct refusal other_refusals[] = {
     {"collate: {kind: plugin}", "collate.path", "missing; collate of kind plugin needs it"},
     {"collate: {kind: plugin, path: 5}", "collate.path",
      "5 is not the path of a file; put it in quotes"},
+    {"collate: {kind: python}", "collate.kind",
+     "python takes the samples of a dataset of kind python; with kind range write default, pad, "
+     "none or plugin"},
+    {"collate: {kind: python, object: 5}", "collate.object",
+     "5 is not module:name, such as mypackage.batches:collate; put it in quotes"},
     {"collate: {kind: none, fields: [a]}", "collate.fields",
      "not a key of collate of kind none; it takes kind"},
 };
