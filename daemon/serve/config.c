@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-enum config_type { STRING, MODE, LIST, DURATION, COUNT, BYTES, LEVEL };
+enum config_type { STRING, MODE, LIST, PROGRAMS, DURATION, COUNT, BYTES, LEVEL };
 
 static const struct config_key {
     const char *path;
@@ -98,6 +98,28 @@ static int set_list(struct config_dirs *dirs, const struct config_key *key, cons
     return 0;
 }
 
+/* Links are not resolved: a virtual environment's interpreter is one, and known by its name. */
+static int set_programs(struct config_dirs *programs, const struct config_key *key,
+                        const struct value *v, struct dl_error *err)
+{
+    if (v->type != VALUE_ARRAY)
+        return wrong(err, key, v, "a list of programs");
+    for (uint32_t i = 0; i < v->count; i++) {
+        const struct value *item = &v->items[i];
+        struct stat st;
+
+        if (item->type != VALUE_STRING || item->string[0] != '/')
+            return wrong(err, key, item, "the absolute path of a program");
+        if (access(item->string, X_OK) < 0 || stat(item->string, &st) < 0)
+            return dl_error_set(err, errno, key->path, "%s cannot be executed: %s", item->string,
+                                strerror(errno));
+        if (!S_ISREG(st.st_mode))
+            return dl_error_set(err, EACCES, key->path, "%s is no program", item->string);
+        config_dirs_add(programs, item->string);
+    }
+    return 0;
+}
+
 static int set_duration(uint64_t *ret, const struct config_key *key, const struct value *v,
                         struct dl_error *err)
 {
@@ -154,6 +176,8 @@ static int set(struct config *config, const struct config_key *key, const struct
         return set_mode(at, key, v, err);
     case LIST:
         return set_list(at, key, v, err);
+    case PROGRAMS:
+        return set_programs(at, key, v, err);
     case DURATION:
         return set_duration(at, key, v, err);
     case BYTES:
@@ -172,7 +196,7 @@ static int set_default(struct config *config, const struct config_key *key)
 {
     struct value v = {.type = VALUE_STRING, .string = (char *)key->initial};
 
-    if (key->type == LIST) /* the only default there is: empty */
+    if (key->type == LIST || key->type == PROGRAMS) /* the only default there is: empty */
         return 0;
     if (key->type == COUNT)
         v = (struct value){.type = VALUE_INT, .integer = strtoll(key->initial, NULL, 10)};
@@ -308,6 +332,8 @@ void config_deinit(struct config *config)
 {
     free_dirs(&config->data_roots);
     free_dirs(&config->plugins);
+    free_dirs(&config->python);
+    free_dirs(&config->python_path);
     free(config->socket);
     free(config->socket_group);
     free(config->worker);

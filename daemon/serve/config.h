@@ -24,9 +24,12 @@ struct config {
     char *socket_group; /* owned; "" = none */
     struct config_dirs data_roots;
     struct config_dirs plugins;
-    char *worker;           /* owned; "" until config_find_worker() */
-    uint64_t linger;        /* ns */
-    uint64_t drain_timeout; /* ns */
+    char *worker;                   /* owned; "" until config_find_worker() */
+    struct config_dirs python;      /* programs, links as they are */
+    struct config_dirs python_path; /* directories */
+    uint64_t python_timeout;        /* ns; 0: none */
+    uint64_t linger;                /* ns */
+    uint64_t drain_timeout;         /* ns */
     enum log_level log_level;
     struct config_limits limits;
 };

@@ -90,12 +90,28 @@ static const struct loader_events loader_events = {.opened = session_loader_open
                                                    .retired = on_retired,
                                                    .gone = on_gone};
 
+/* What the loader's workers are run with; the object of its spec is taken from the session. */
+static int choose_python(struct daemon *d, struct session *session, const struct dl_spec *spec,
+                         struct python_run *ret, struct dl_error *err)
+{
+    struct python_asker asker = {
+        .config = &d->config, .private = d->options.private, .uid = session_uid(session)};
+    int r = python_choose(&asker, spec, ret, err);
+
+    if (r == 0 && ret->pickle)
+        r = session_take_object(session, ret->pickle, &ret->object, err);
+    if (r < 0)
+        python_run_deinit(ret);
+    return r;
+}
+
 static int make_loader(struct daemon *d, struct session *session, struct dl_spec *spec,
                        struct loader **ret, struct dl_error *err)
 {
     char key[DL_ERROR_PATH_MAX];
     struct loader_options options = {.loop = &d->loop,
                                      .config = &d->config,
+                                     .hosts = d->hosts,
                                      .account = session_account(session),
                                      .uid = session_uid(session),
                                      .next_segment = &d->next_segment,
@@ -108,7 +124,9 @@ static int make_loader(struct daemon *d, struct session *session, struct dl_spec
     if (!spec->has_seed)
         spec->seed &= (1ull << 53) - 1;
     snprintf(key, sizeof key, "%u:%s", (unsigned)options.uid, spec->name);
-    int r = loader_new(&options, spec, ret, err);
+    int r = choose_python(d, session, spec, &options.python, err);
+    if (r == 0)
+        r = loader_new(&options, spec, ret, err);
     if (r < 0)
         return r;
     struct registered *entry = must_alloc(sizeof *entry);
@@ -120,16 +138,18 @@ static int make_loader(struct daemon *d, struct session *session, struct dl_spec
 
 /*
  * A spec without a name has one made from its fingerprint, which leaves out seed, workers and
- * memory: those who differ in these get "…-2" and so on instead of a refusal.
+ * memory: those who differ in these get "…-2" and so on instead of a refusal. An object's number
+ * says nothing of what is in it: who sends one without a name has the loader alone.
  */
 static void find_free_name(struct daemon *d, uid_t uid, struct dl_spec *spec)
 {
     _cleanup_free_ char *stem = must_strdup(spec->name);
     const struct registered *entry;
     struct dl_error difference;
+    bool alone = python_pickle(spec) != 0;
 
     for (unsigned i = 2; (entry = find(d, uid, spec->name)) &&
-                         spec_differs(loader_spec(entry->loader), spec, &difference);
+                         (alone || spec_differs(loader_spec(entry->loader), spec, &difference));
          i++) {
         free(spec->name);
         if (asprintf(&spec->name, "%s-%u", stem, i) < 0)
@@ -179,6 +199,7 @@ static void free_loaders(struct daemon *d)
         on_gone(d, loader);
         loader_free(loader);
     }
+    hosts_end(d->hosts);
 }
 
 /* ---- sessions ------------------------------------------------------------------------------- */
@@ -458,6 +479,8 @@ static int begin(struct daemon *d, struct dl_error *err)
     if (r < 0)
         return r;
     d->quota = quota_new(&d->config.limits);
+    d->hosts = hosts_new(&(struct hosts_options){
+        .loop = &d->loop, .config = &d->config, .private = d->options.private});
     d->next_segment = 1;
     d->begun_ns = uv_hrtime();
     int passed = notify_listen_fd();
@@ -507,6 +530,7 @@ int daemon_run(const struct daemon_options *options)
     }
     uv_run(&d.loop, UV_RUN_DEFAULT);
     assert(!d.loaders && !d.sessions.head);
+    hosts_free(d.hosts);
     quota_free(d.quota);
     config_deinit(&d.config);
     int left = uv_loop_close(&d.loop);

@@ -25,6 +25,7 @@ struct daemon {
     uv_timer_t deadline; /* of a drain; or of a private daemon's first client */
     struct listener *listener;
     struct quota *quota;
+    struct hosts *hosts;
     struct session_list sessions;
     struct registered *loaders; /* by user and name */
     uint64_t next_session;

@@ -42,6 +42,8 @@ int loader_new(const struct loader_options *options, struct dl_spec *spec, struc
     r = pool_new(&(struct pool_options){.loop = options->loop,
                                         .config = options->config,
                                         .spec = &loader->spec,
+                                        .hosts = options->hosts,
+                                        .python = &loader->o.python,
                                         .account = options->account,
                                         .next_segment = options->next_segment,
                                         .events = &loader_pool_events,
@@ -58,6 +60,7 @@ int loader_new(const struct loader_options *options, struct dl_spec *spec, struc
     return 0;
 
 refused:
+    python_run_deinit(&loader->o.python);
     spec_deinit(&loader->spec);
     free(loader);
     return r;
@@ -67,6 +70,7 @@ static void on_closed(uv_handle_t *handle)
 {
     struct loader *loader = handle->data;
 
+    python_run_deinit(&loader->o.python);
     spec_deinit(&loader->spec);
     free(loader);
 }
@@ -121,9 +125,10 @@ void loader_detach(struct loader_user *user)
     if (loader->users)
         return;
     loader_drop_expected(loader, NULL);
+    /* What a client sent, nobody else can ask for; so a trainer's workers go with its loader. */
+    bool at_once = loader->state == LOADER_BROKEN || loader->o.python.pickle;
     if (loader->pool)
-        loader_end_after(loader,
-                         loader->state == LOADER_BROKEN ? 0 : loader->o.config->linger / 1000000);
+        loader_end_after(loader, at_once ? 0 : loader->o.config->linger / 1000000);
 }
 
 /* ---- streams -------------------------------------------------------------------------------- */

@@ -46,6 +46,8 @@ struct loader_events {
 struct loader_options {
     uv_loop_t *loop;
     const struct config *config; /* borrowed */
+    struct hosts *hosts;
+    struct python_run python; /* consumed by loader_new(), also on failure */
     struct quota_account *account;
     uid_t uid;
     uint32_t *next_segment;

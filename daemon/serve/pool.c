@@ -215,6 +215,8 @@ static void start_member(struct member *m)
     struct process_options options = {
         .loop = pool->o.loop,
         .path = pool->o.config->worker,
+        .hosts = pool->o.hosts,
+        .python = pool->o.python,
         .number = m->number,
         .workers = pool->n_members,
         .spec = {.data = pool->spec.data, .len = pool->spec.len},

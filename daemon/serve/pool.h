@@ -47,10 +47,12 @@ struct pool_events {
 
 struct pool_options {
     uv_loop_t *loop;
-    const struct config *config;   /* borrowed */
-    const struct dl_spec *spec;    /* borrowed, outlives the pool */
-    struct quota_account *account; /* who pays */
-    uint32_t *next_segment;        /* the daemon's counter of segment ids */
+    const struct config *config; /* borrowed */
+    const struct dl_spec *spec;  /* borrowed, outlives the pool */
+    struct hosts *hosts;
+    const struct python_run *python; /* borrowed, outlives the pool */
+    struct quota_account *account;   /* who pays */
+    uint32_t *next_segment;          /* the daemon's counter of segment ids */
     const struct pool_events *events;
     void *owner;
 };

@@ -1,23 +1,25 @@
 #include "daemon/serve/process.h"
 
+#include "daemon/serve/environment.h"
+#include "daemon/serve/last_words.h"
 #include "daemon/serve/log.h"
 #include "daemon/serve/outbox.h"
 #include "proto/fdpass.h"
 
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 
-enum {
-    LAST_WORDS = 512,         /* bytes of standard error kept for an obituary */
-    OUTGOING_LIMIT = 4 << 20, /* bytes; a worker that lets so much wait is broken */
-};
+enum { OUTGOING_LIMIT = 4 << 20 }; /* bytes; a worker that lets so much wait is broken */
 
 struct process {
-    uv_process_t handle;
+    uv_process_t handle;      /* unless a host runs it */
+    struct host_child *child; /* then; NULL once it has ended */
+    int pid;                  /* 0: not known yet */
     uv_poll_t socket_poll;
     uv_poll_t bell_poll;
     uv_pipe_t errors; /* the worker's standard error */
@@ -30,8 +32,7 @@ struct process {
     struct worker_queues *queues; /* owned mapping */
     struct frame_reader reader;
     struct outbox out;
-    char last_words[LAST_WORDS + 1];
-    size_t words_len;
+    struct last_words words;
     char read_space[1024];
     char *label; /* owned */
     uint32_t number;
@@ -86,6 +87,10 @@ struct process *process_free(struct process *p)
         return NULL;
     p->abandoned = true;
     p->events = NULL;
+    if (p->child) {
+        p->child = host_child_free(p->child);
+        p->running = false;
+    }
     process_kill(p);
     close_handles(p);
     release(p);
@@ -94,49 +99,77 @@ struct process *process_free(struct process *p)
 
 void process_kill(struct process *p)
 {
-    if (p->running)
+    if (p->running && p->child)
+        host_kill_child(p->child);
+    else if (p->running)
         (void)uv_process_kill(&p->handle, SIGKILL);
 }
 
 int process_pid(const struct process *p)
 {
-    return p->running ? p->handle.pid : 0;
+    return p->running ? p->pid : 0;
 }
 
-static void describe_exit(struct process *p, int64_t status, int signal, char *text, size_t len)
+/* Tells of its end, with what it said last. */
+static void has_ended(struct process *p, const struct host_end *end)
 {
-    while (p->words_len > 0 && p->last_words[p->words_len - 1] <= ' ')
-        p->words_len--;
-    p->last_words[p->words_len] = '\0';
+    char words[LAST_WORDS + 32], name[64], cause[2 * LAST_WORDS + 1024];
+    const char *signal = end->signal ? sigabbrev_np(end->signal) : NULL;
+    int fd;
 
-    const char *words = p->words_len ? "; its last words: " : "";
-    if (signal)
-        snprintf(text, len, "worker %u (pid %d) was killed by SIG%s%s%s", p->number, p->handle.pid,
-                 sigabbrev_np(signal) ? sigabbrev_np(signal) : "?", words, p->last_words);
+    /* What it said last may still be in the pipe: this handle has no other chance to read it. */
+    if (uv_fileno((uv_handle_t *)&p->errors, &fd) == 0)
+        last_words_read(&p->words, fd);
+    last_words_told(&p->words, words);
+    if (p->pid)
+        snprintf(name, sizeof name, "worker %u (pid %d)", p->number, p->pid);
     else
-        snprintf(text, len, "worker %u (pid %d) exited with status %d%s%s", p->number,
-                 p->handle.pid, (int)status, words, p->last_words);
+        snprintf(name, sizeof name, "worker %u", p->number);
+    if (end->cause)
+        snprintf(cause, sizeof cause, "%s ended with its host: %s%s", name, end->cause, words);
+    else if (end->signal)
+        snprintf(cause, sizeof cause, "%s was killed by SIG%s%s", name, signal ? signal : "?",
+                 words);
+    else
+        snprintf(cause, sizeof cause, "%s exited with status %d%s", name, end->status, words);
+    p->events->exited(p->owner, end->signal, cause);
 }
 
 static void on_exit_(uv_process_t *handle, int64_t status, int signal)
 {
     struct process *p = handle->data;
-    char cause[LAST_WORDS + 160];
 
     p->running = false;
-    if (p->abandoned) {
+    if (p->abandoned)
         close_handles(p);
-        return;
-    }
-    /* What it said last may still be in the pipe: this handle has no other chance to read it. */
-    int fd;
-    if (uv_fileno((uv_handle_t *)&p->errors, &fd) == 0 && p->words_len < LAST_WORDS) {
-        ssize_t n = read(fd, p->last_words + p->words_len, LAST_WORDS - p->words_len);
-        p->words_len += n > 0 ? (size_t)n : 0;
-    }
-    describe_exit(p, status, signal, cause, sizeof cause);
-    p->events->exited(p->owner, signal, cause);
+    else
+        has_ended(p, &(struct host_end){.status = (int)status, .signal = signal});
 }
+
+static void on_child_started(void *owner, int pid)
+{
+    struct process *p = owner;
+
+    p->pid = pid;
+}
+
+static void on_child_ended(void *owner, const struct host_end *end)
+{
+    struct process *p = owner;
+    struct dl_error err = {0};
+
+    p->running = false;
+    p->child = NULL;
+    if (end->never) {
+        dl_error_set(&err, EIO, "dataset.interpreter", "%s", end->cause);
+        p->events->failed(p->owner, 0, &err);
+    }
+    if (!p->abandoned)
+        has_ended(p, end);
+}
+
+static const struct host_child_events child_events = {.started = on_child_started,
+                                                      .ended = on_child_ended};
 
 /* ---- what it says --------------------------------------------------------------------------- */
 
@@ -156,18 +189,7 @@ static void on_errors(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
         uv_read_stop(stream);
         return;
     }
-    if ((size_t)n > LAST_WORDS / 2) {
-        memcpy(p->last_words, buf->base + n - LAST_WORDS / 2, LAST_WORDS / 2);
-        p->words_len = LAST_WORDS / 2;
-    } else {
-        if (p->words_len + (size_t)n > LAST_WORDS) {
-            size_t keep = LAST_WORDS - (size_t)n;
-            memmove(p->last_words, p->last_words + p->words_len - keep, keep);
-            p->words_len = keep;
-        }
-        memcpy(p->last_words + p->words_len, buf->base, (size_t)n);
-        p->words_len += (size_t)n;
-    }
+    last_words_add(&p->words, buf->base, (size_t)n);
     log_debug("%s: worker %u: %.*s", p->label, p->number, (int)n, buf->base);
 }
 
@@ -199,7 +221,7 @@ static void handle_message(struct process *p, const struct dl_message *msg)
 /* A worker that breaks the protocol is killed; its exit is then handled as any other. */
 static void violation(struct process *p, const char *what)
 {
-    log_warning("%s: worker %u (pid %d) is killed: %s", p->label, p->number, p->handle.pid, what);
+    log_warning("%s: worker %u (pid %d) is killed: %s", p->label, p->number, p->pid, what);
     uv_poll_stop(&p->socket_poll);
     process_kill(p);
 }
@@ -331,24 +353,10 @@ bool process_take_done(struct process *p, struct queue_done *ret)
 
 /* ---- its beginning -------------------------------------------------------------------------- */
 
-/* What of the daemon's environment a worker gets; sanitizer options are for the tests. */
-static const char *const passed_variables[] = {"LANG",          "TZ",           "ASAN_OPTIONS",
-                                               "UBSAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS"};
-
 static int spawn(struct process *p, const struct process_options *o, int child_sock)
 {
     char *args[] = {(char *)o->path, NULL};
-    char storage[ARRAY_SIZE(passed_variables)][512];
-    char *env[ARRAY_SIZE(passed_variables) + 2] = {(char *)"PATH=/usr/bin:/bin"};
-    size_t n_env = 1;
-
-    for (size_t i = 0; i < ARRAY_SIZE(passed_variables); i++) {
-        const char *value = getenv(passed_variables[i]);
-        if (!value)
-            continue;
-        snprintf(storage[i], sizeof storage[i], "%s=%s", passed_variables[i], value);
-        env[n_env++] = storage[i];
-    }
+    char **environment = environment_new(NULL);
     uv_stdio_container_t stdio[4] = {
         {.flags = UV_IGNORE},
         {.flags = UV_IGNORE},
@@ -358,13 +366,40 @@ static int spawn(struct process *p, const struct process_options *o, int child_s
     uv_process_options_t options = {.exit_cb = on_exit_,
                                     .file = o->path,
                                     .args = args,
-                                    .env = env,
+                                    .env = environment,
                                     .cwd = "/",
                                     .stdio = stdio,
                                     .stdio_count = 4};
 
     p->handles++;
-    return uv_spawn(o->loop, &p->handle, &options);
+    int r = uv_spawn(o->loop, &p->handle, &options);
+    environment_free(environment);
+    if (r == 0)
+        p->pid = p->handle.pid;
+    return r;
+}
+
+/* The same by a host: it gets the ends that a child of our own would inherit. */
+static int fork_off(struct process *p, const struct process_options *o, int child_sock,
+                    struct dl_error *err)
+{
+    int ends[2];
+
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return -errno;
+    _cleanup_fd_ int told = ends[1];
+    int r = uv_pipe_open(&p->errors, ends[0]);
+    if (r < 0) {
+        close(ends[0]);
+        return r;
+    }
+    return host_start_child(o->hosts,
+                            &(struct host_child_options){.interpreter = o->python->interpreter,
+                                                         .sock = child_sock,
+                                                         .errors = told,
+                                                         .events = &child_events,
+                                                         .owner = p},
+                            &p->child, err);
 }
 
 static int make_queues(struct process *p, int *ret_fd)
@@ -405,7 +440,25 @@ static int watch(struct process *p, uv_loop_t *loop)
     return uv_read_start((uv_stream_t *)&p->errors, on_alloc, on_errors);
 }
 
-static int start(struct process *p, const struct process_options *o)
+static void send_open(struct process *p, const struct process_options *o, int queues_fd)
+{
+    if (o->python->pickle)
+        send_message(p,
+                     &(struct dl_message){.number = DL_MSG_W_OBJECT,
+                                          .w_object = {.object = o->python->pickle}},
+                     &o->python->object, 1);
+    send_message(p,
+                 &(struct dl_message){.number = DL_MSG_W_OPEN,
+                                      .w_open = {.worker = o->number,
+                                                 .workers = o->workers,
+                                                 .queue_bytes = sizeof *p->queues,
+                                                 .spec = o->spec,
+                                                 .roots = o->roots,
+                                                 .plugins = o->plugins}},
+                 (int[]){queues_fd, p->task_bell, p->done_bell}, 3);
+}
+
+static int start(struct process *p, const struct process_options *o, struct dl_error *err)
 {
     _cleanup_fd_ int child_sock = -1;
     _cleanup_fd_ int queues_fd = -1;
@@ -423,20 +476,13 @@ static int start(struct process *p, const struct process_options *o)
     if (r < 0)
         return r;
     p->handles++;
-    if ((r = spawn(p, o, child_sock)) < 0)
+    r = o->python->interpreter ? fork_off(p, o, child_sock, err) : spawn(p, o, child_sock);
+    if (r < 0)
         return r;
     p->running = true;
     if ((r = watch(p, o->loop)) < 0)
         return r;
-    send_message(p,
-                 &(struct dl_message){.number = DL_MSG_W_OPEN,
-                                      .w_open = {.worker = o->number,
-                                                 .workers = o->workers,
-                                                 .queue_bytes = sizeof *p->queues,
-                                                 .spec = o->spec,
-                                                 .roots = o->roots,
-                                                 .plugins = o->plugins}},
-                 (int[]){queues_fd, p->task_bell, p->done_bell}, 3);
+    send_open(p, o, queues_fd);
     poll_socket(p);
     return 0;
 }
@@ -452,9 +498,10 @@ int process_start(const struct process_options *o, struct process **ret, struct 
     p->label = must_strdup(o->label);
     p->handle.data = p->socket_poll.data = p->bell_poll.data = p->errors.data = p;
 
-    int r = start(p, o);
+    int r = start(p, o, err);
     if (r < 0) {
-        dl_error_set(err, -r, "worker", "cannot start %s: %s", o->path, uv_strerror(r));
+        if (!err->code)
+            dl_error_set(err, -r, "worker", "cannot start %s: %s", o->path, uv_strerror(r));
         process_free(p);
         return r;
     }

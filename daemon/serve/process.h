@@ -2,12 +2,17 @@
  * One worker process as the daemon sees it: started, spoken to, watched, reaped. It knows nothing
  * of batches. What it reports is untrusted: checked for form here, for sense by the pool.
  *
+ * It is a child of the daemon, or of a Python host (host.h): the two differ in how it is started
+ * and killed and in who reaps it.
+ *
  * Main thread only. Callbacks come from the loop, never from inside a call; after process_free()
  * none comes.
  */
 #ifndef DL_PROCESS_H
 #define DL_PROCESS_H
 
+#include "daemon/serve/host.h"
+#include "daemon/serve/python.h"
 #include "daemon/serve/segment.h"
 #include "proto/codec.h"
 #include "proto/queue.h"
@@ -30,6 +35,8 @@ struct process_events {
 struct process_options {
     uv_loop_t *loop;
     const char *path;                    /* of dloader-worker */
+    struct hosts *hosts;                 /* where python->interpreter is given */
+    const struct python_run *python;     /* borrowed for the call */
     uint32_t number;                     /* of this worker in its loader */
     uint32_t workers;                    /* in the loader */
     struct dl_span spec;                 /* canonical, packed */
@@ -46,6 +53,7 @@ int _nodiscard_ process_start(const struct process_options *options, struct proc
 /* Kills it if it lives, gives everything back once the loop has let go. NULL is fine. */
 struct process *process_free(struct process *process);
 
+/* 0: there is none, or a host has not started it yet. */
 int process_pid(const struct process *process);
 void process_kill(struct process *process);
 

@@ -112,6 +112,7 @@ static void on_closed(uv_handle_t *handle)
         HASH_DEL(s->segments, segment);
         free(segment);
     }
+    objects_deinit(&s->objects);
     s->o.events->ended(s->o.context, s);
     quota_return(s->account, QUOTA_SESSIONS, 1);
     frame_reader_deinit(&s->reader);
@@ -277,7 +278,19 @@ static void pump_loaders(struct session *s)
 }
 
 static const struct dl_error sends_descriptors = {
-    .code = EPROTO, .path = "frame", .message = "a client sends no file descriptors"};
+    .code = EPROTO, .path = "frame", .message = "a client sends file descriptors with OBJECT only"};
+
+/*
+ * Descriptors arrive with the first byte of their frame: once all whole frames are read, more than
+ * the one frame on its way can have is more than anybody asked for.
+ */
+static int check_descriptors(const struct session *s, struct dl_error *err)
+{
+    if (s->reader.fd_count <= (s->reader.begin < s->reader.end))
+        return 0;
+    *err = sends_descriptors;
+    return -EPROTO;
+}
 
 static void read_messages(struct session *s)
 {
@@ -295,13 +308,13 @@ static void read_messages(struct session *s)
         struct dl_error err = {0};
         int r = frame_reader_next(&s->reader, &payload);
 
-        if (r == 0)
+        if (r == 0 && check_descriptors(s, &err) == 0)
             break;
-        if (r < 0)
+        if (r == 0)
+            r = -EPROTO;
+        else if (r < 0)
             dl_error_set(&err, EMSGSIZE, "frame", "a frame has 1 to %llu bytes",
                          (unsigned long long)DL_MAX_FRAME_BYTES);
-        else if (s->reader.fd_count > 0)
-            err = sends_descriptors, r = -EPROTO;
         else
             r = message_decode(payload.data, payload.len, FROM_CLIENT, &msg, &err);
         if (r >= 0)
@@ -376,6 +389,11 @@ int session_new(const struct session_options *options, struct session **ret, str
 }
 
 /* ---- views ---------------------------------------------------------------------------------- */
+
+int session_take_object(struct session *s, uint64_t number, int *ret_fd, struct dl_error *err)
+{
+    return objects_take(&s->objects, number, ret_fd, err);
+}
 
 uint64_t session_id(const struct session *s)
 {

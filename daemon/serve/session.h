@@ -52,6 +52,10 @@ void session_finished(struct stream *stream);
 void session_warning(struct stream *stream, const char *message);
 void session_segment_retired(struct session *session, uint32_t segment);
 
+/* The object that the client has sent: see objects.h. */
+int _nodiscard_ session_take_object(struct session *session, uint64_t number, int *ret_fd,
+                                    struct dl_error *err);
+
 uint64_t session_id(const struct session *session);
 uid_t session_uid(const struct session *session);
 struct quota_account *session_account(const struct session *session);

@@ -5,6 +5,7 @@
 #ifndef DL_SESSION_PRIVATE_H
 #define DL_SESSION_PRIVATE_H
 
+#include "daemon/serve/objects.h"
 #include "daemon/serve/outbox.h"
 #include "daemon/serve/session.h"
 #include "proto/frame.h"
@@ -45,6 +46,7 @@ struct session {
     struct opened *opened;
     struct client_stream *streams;
     struct known_segment *segments; /* those the client was sent */
+    struct objects objects;         /* sent, not yet taken */
     uint32_t last_known;            /* the one looked up last: mostly the next one too */
     uint32_t next_id;
     int watched; /* events the socket is watched for */

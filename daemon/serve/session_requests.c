@@ -187,6 +187,17 @@ static int handle_stop(struct session *s, const struct dl_msg_stop *msg, struct 
     return 0;
 }
 
+/* Whether it is any good, an OPEN that names it is told. */
+static int handle_object(struct session *s, const struct dl_msg_object *msg, struct dl_error *err)
+{
+    int fd = frame_reader_take_fd(&s->reader);
+
+    if (fd < 0)
+        return dl_error_set(err, EPROTO, "OBJECT", "it came without its file descriptor");
+    objects_add(&s->objects, msg->object, fd);
+    return 0;
+}
+
 static int handle_close(struct session *s, const struct dl_msg_close *msg, struct dl_error *err)
 {
     struct opened *opened = find_opened(s, msg->loader, err);
@@ -255,6 +266,8 @@ int session_handle(struct session *s, const struct dl_message *m, struct dl_erro
         return handle_hello(s, &m->hello, err);
     case DL_MSG_OPEN:
         return answer(s, m->open.request, open_loader(s, &m->open, err), err);
+    case DL_MSG_OBJECT:
+        return handle_object(s, &m->object, err);
     case DL_MSG_START:
         return answer(s, m->start.request, start_stream(s, &m->start, err), err);
     case DL_MSG_RELEASE:

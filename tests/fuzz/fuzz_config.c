@@ -40,12 +40,15 @@ static void check(const struct config *config)
                 config->log_level == LOG_INFO || config->log_level == LOG_DEBUG);
     check_dirs(&config->data_roots);
     check_dirs(&config->plugins);
+    check_dirs(&config->python);
+    check_dirs(&config->python_path);
 }
 
 static void expect_same_numbers(const struct config *a, const struct config *b)
 {
     FUZZ_ASSERT(a->socket_mode == b->socket_mode && a->log_level == b->log_level);
     FUZZ_ASSERT(a->linger == b->linger && a->drain_timeout == b->drain_timeout);
+    FUZZ_ASSERT(a->python_timeout == b->python_timeout);
     FUZZ_ASSERT(memcmp(&a->limits, &b->limits, sizeof a->limits) == 0);
 }
 
@@ -63,6 +66,8 @@ static void expect_same(const struct config *a, const struct config *b)
     FUZZ_ASSERT(strcmp(a->socket_group, b->socket_group) == 0);
     expect_same_dirs(&a->data_roots, &b->data_roots);
     expect_same_dirs(&a->plugins, &b->plugins);
+    expect_same_dirs(&a->python, &b->python);
+    expect_same_dirs(&a->python_path, &b->python_path);
 }
 
 static const char *level_name(enum log_level level)
@@ -81,11 +86,12 @@ static void check_written_out(const struct config *config)
     struct config again = {0};
     int n = snprintf(text, sizeof text,
                      "socket_mode: \"%o\"\nlinger: %" PRIu64 "ns\ndrain_timeout: %" PRIu64
+                     "ns\npython_timeout: %" PRIu64
                      "ns\nlog_level: %s\nlimits:\n  sessions: %" PRIu64 "\n  loaders: %" PRIu64
                      "\n  workers: %" PRIu64 "\n  bytes: %" PRIu64 "B\n  leases: %" PRIu64 "\n",
                      config->socket_mode, config->linger, config->drain_timeout,
-                     level_name(config->log_level), limits->sessions, limits->loaders,
-                     limits->workers, limits->bytes, limits->leases);
+                     config->python_timeout, level_name(config->log_level), limits->sessions,
+                     limits->loaders, limits->workers, limits->bytes, limits->leases);
     int fd = make_file(text, (size_t)n, path, sizeof path);
 
     FUZZ_ASSERT(config_load(path, &again, NULL) == 0);

@@ -21,6 +21,7 @@ TYPES = {
     "STRING": "text",
     "MODE": "octal digits in quotes",
     "LIST": "list of texts",
+    "PROGRAMS": "list of texts",
     "DURATION": "duration",
     "COUNT": "positive integer",
     "BYTES": "size",

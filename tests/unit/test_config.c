@@ -59,6 +59,9 @@ static void expect_defaults(const struct config *config)
     assert_int_equal(config->data_roots.n, 0);
     assert_int_equal(config->plugins.n, 0);
     assert_string_equal(config->worker, "");
+    assert_int_equal(config->python.n, 0);
+    assert_int_equal(config->python_path.n, 0);
+    assert_int_equal(config->python_timeout, 120000000000);
     assert_int_equal(config->linger, 60000000000);
     assert_int_equal(config->drain_timeout, 5000000000);
     assert_int_equal(config->log_level, LOG_INFO);
@@ -95,6 +98,9 @@ static void test_every_key(void **state)
                                 "data_roots: [/]\n"
                                 "plugins: [/, /usr]\n"
                                 "worker: /opt/worker\n"
+                                "python: [/usr/bin/env, /bin/sh]\n"
+                                "python_path: [/usr/lib/..]\n"
+                                "python_timeout: 5\n"
                                 "linger: 1h\n"
                                 "drain_timeout: 250ms\n"
                                 "log_level: debug\n"
@@ -115,6 +121,12 @@ static void test_every_key(void **state)
     assert_string_equal(config.plugins.paths[0], "/");
     assert_string_equal(config.plugins.paths[1], "/usr");
     assert_string_equal(config.worker, "/opt/worker");
+    assert_int_equal(config.python.n, 2);
+    assert_string_equal(config.python.paths[0], "/usr/bin/env");
+    assert_string_equal(config.python.paths[1], "/bin/sh"); /* though /bin may be a link */
+    assert_int_equal(config.python_path.n, 1);
+    assert_string_equal(config.python_path.paths[0], "/usr");
+    assert_int_equal(config.python_timeout, 5000000000);
     assert_int_equal(config.linger, 3600000000000);
     assert_int_equal(config.drain_timeout, 250000000);
     assert_int_equal(config.log_level, LOG_DEBUG);
@@ -289,6 +301,11 @@ static const struct {
     {"data_roots: [/, 3]", "data_roots", 1, "3" NOT_DIR},
     {"plugins: /usr", "plugins", 1, "\"/usr\"" NOT_LIST},
     {"plugins: [lib]", "plugins", 1, "\"lib\"" NOT_DIR},
+    {"python: /usr/bin/env", "python", 1, "\"/usr/bin/env\" is not a list of programs"},
+    {"python: [env]", "python", 1, "\"env\" is not the absolute path of a program"},
+    {"python: [5]", "python", 1, "5 is not the absolute path of a program"},
+    {"python_path: /usr", "python_path", 1, "\"/usr\"" NOT_LIST},
+    {"python_timeout: soon", "python_timeout", 1, "\"soon\"" NOT_DURATION},
     {"data_roots: [[/]]", "data_roots", 1, "a list" NOT_DIR},
 
     {"linger: -1", "linger", 1, "-1" NOT_DURATION},
@@ -375,6 +392,9 @@ static void test_wrong_data_roots(void **state)
     (void)state;
     expect_refused("data_roots: [/, /no/such/directory]", ENOENT, "data_roots", 1,
                    "/no/such/directory: No such file or directory");
+    expect_refused("python: [/usr/bin/env, /no/python]", ENOENT, "python", 1,
+                   "/no/python cannot be executed: No such file or directory");
+    expect_refused("python: [/usr]", EACCES, "python", 1, "/usr is no program");
     snprintf(text, sizeof text, "data_roots: [%s]", file);
     snprintf(message, sizeof message, "%s: Not a directory", file);
     expect_refused(text, ENOTDIR, "data_roots", 1, message);

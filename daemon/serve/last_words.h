@@ -1,0 +1,25 @@
+/* The last a process has said on its standard error, kept for its obituary. Pure. */
+#ifndef DL_LAST_WORDS_H
+#define DL_LAST_WORDS_H
+
+#include "proto/base.h"
+
+enum { LAST_WORDS = 512 }; /* bytes */
+
+struct last_words {
+    char text[LAST_WORDS + 1];
+    size_t len;
+};
+
+void last_words_add(struct last_words *words, const char *text, size_t len);
+
+/* What is in the pipe still; never waits, as long as the descriptor does not. */
+void last_words_read(struct last_words *words, int fd);
+
+/*
+ * "; its last words: out of cheese", or "" when there are none: one line without the end of the
+ * last one. Valid until the next call; adds nothing more to them.
+ */
+const char *last_words_told(struct last_words *words, char ret[static LAST_WORDS + 32]);
+
+#endif
