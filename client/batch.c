@@ -9,6 +9,11 @@
 #include <assert.h>
 #include <errno.h>
 
+/* The fewest leases beyond the current batch that dl_batch_may_keep() grants. */
+enum { KEEP_MIN = 4 };
+
+#define OBJECT_WORDS "it is an object of Python's, pickled: only Python reads it"
+
 /* ---- from a slot ---- */
 
 typedef unsigned long long ull; /* for printf */
@@ -131,7 +136,8 @@ int batch_new(struct dl_epoch *epoch, struct entry *entry, struct dl_batch **ret
     batch->step = header.step;
     batch->samples = header.samples;
     batch->stream = epoch->stream;
-    batch->pinned = batch->kept = false;
+    batch->mapping->leases++;
+    batch->pinned = batch->kept = batch->detached = false;
     atomic_init(&batch->refs, 1);
     link_batch(client, batch);
     *ret = batch;
@@ -140,11 +146,25 @@ int batch_new(struct dl_epoch *epoch, struct entry *entry, struct dl_batch **ret
 
 /* ---- the end of a lease ---- */
 
-void batch_finish(struct dl_client *client, struct dl_batch *batch)
+/* From now on the lease is one of those that take up memory.limit beside the ones on their way. */
+static void mark_pinned(struct dl_batch *batch)
+{
+    assert(!batch->pinned && !batch->detached);
+    batch->pinned = true;
+    batch->loader->held++;
+    batch->loader->held_bytes += batch->mapping->slot_bytes;
+}
+
+/* Consumes the mapping. */
+static void end_lease(struct dl_client *client, struct dl_batch *batch)
 {
     struct dl_epoch *epoch = batch->epoch;
 
-    assert(!batch->view);
+    batch->mapping->leases--;
+    if (batch->pinned) {
+        batch->loader->held--;
+        batch->loader->held_bytes -= batch->mapping->slot_bytes;
+    }
     /* The epoch can have ended while only tensors held the batch; its stream still takes RELEASE.
      */
     if (batch->loader->local)
@@ -154,6 +174,15 @@ void batch_finish(struct dl_client *client, struct dl_batch *batch)
     else
         client_release_step(client, batch->stream, batch->step);
     batch->mapping = mapping_unref(batch->mapping);
+}
+
+void batch_finish(struct dl_client *client, struct dl_batch *batch)
+{
+    assert(!batch->view);
+    if (batch->detached)
+        batch->mapping = mapping_unref(batch->mapping);
+    else
+        end_lease(client, batch);
     if (batch->kept)
         loader_unkeep(batch->loader);
     batch->reclaim = reclaim_unref(batch->reclaim);
@@ -175,14 +204,16 @@ void batch_give_back(struct dl_batch *batch)
         batch_finish(client, batch);
         return;
     }
-    if (!batch->pinned) {
+    if (!batch->pinned && !batch->detached) {
         assert(epoch); /* only pinned batches outlive it in the user's hands */
         epoch_queue_pin(epoch, batch->step);
-        batch->pinned = true;
+        mark_pinned(batch);
     }
     batch->epoch = NULL;
-    batch->kept = true;
-    batch->loader->kept++;
+    if (!batch->detached) {
+        batch->kept = true;
+        batch->loader->kept++;
+    }
     reclaim_drop(batch);
 }
 
@@ -193,12 +224,83 @@ int dl_batch_pin(struct dl_batch *batch)
 
     if (r < 0 || batch->pinned)
         return r;
-    assert(epoch && epoch->current == batch);
+    if (!epoch || epoch->current != batch) /* detached, and pinned before */
+        return 0;
     epoch->current = NULL;
-    batch->pinned = true;
+    if (batch->detached)
+        return 0;
+    mark_pinned(batch);
     epoch_queue_pin(epoch, batch->step);
     epoch_flush_if_due(epoch);
     return 0;
+}
+
+/* Bytes of the slot from its beginning that the batch reaches to. */
+static uint64_t batch_extent(const struct dl_batch *batch)
+{
+    const uint8_t *indices = (const uint8_t *)batch->indices;
+    uint64_t end = (uint64_t)(indices - batch->slot) + batch->samples * sizeof(uint64_t);
+
+    for (uint32_t i = 0; i < batch->view->count; i++) {
+        const struct tree_node *node = view_node(batch->view, i);
+
+        end = max_u64(end, node->offset + node->nbytes);
+    }
+    return end;
+}
+
+int dl_batch_detach(struct dl_batch *batch)
+{
+    struct dl_client *client = batch->client;
+    struct mapping *copy;
+    uint64_t bytes;
+    int r = client_begin(client);
+
+    if (r < 0 || batch->detached)
+        return r;
+    if (atomic_load_explicit(&batch->refs, memory_order_acquire) > 1)
+        return client_fail(client, EBUSY, "", "step %llu has DLPack tensors, which lie in its slot",
+                           (ull)batch->step);
+    bytes = batch_extent(batch);
+    copy = mapping_new_heap(bytes);
+    if (!copy)
+        return client_fail(client, ENOMEM, "", "no memory for a copy of %llu bytes", (ull)bytes);
+    memcpy(copy->base, batch->slot, bytes);
+    batch->indices =
+        (const uint64_t *)(const void *)(copy->base +
+                                         ((const uint8_t *)batch->indices - batch->slot));
+    end_lease(client, batch);
+    batch->pinned = false;
+    batch->detached = true;
+    batch->mapping = copy;
+    batch->slot = copy->base;
+    if (batch->epoch)
+        epoch_flush_if_due(batch->epoch);
+    return 0;
+}
+
+/* Private memory is bounded as a whole; what is held is to leave as much again. */
+static bool may_keep_private(const struct private_memory *memory)
+{
+    return memory->bytes <= memory->limit / 2;
+}
+
+int dl_batch_may_keep(const struct dl_batch *batch)
+{
+    const struct dl_loader *loader = batch->loader;
+
+    if (batch->detached)
+        return 1;
+    reclaim_drain(batch->client);
+    if (loader->local)
+        return may_keep_private(&loader->memory);
+    return loader->held < max_u64(KEEP_MIN, loader->credits / 2) &&
+           batch->mapping->leases < batch->mapping->slots;
+}
+
+int dl_batch_is_writable(const struct dl_batch *batch)
+{
+    return batch->mapping->writable;
 }
 
 struct dl_batch *dl_batch_release(struct dl_batch *batch)
@@ -270,6 +372,8 @@ int dl_batch_tensor(struct dl_batch *batch, const char *path, struct dl_tensor *
         return client_fail(batch->client, EINVAL, path,
                            "%s, not a tensor: dl_batch_text() reads it",
                            node->kind == TREE_STRING ? "a string" : "bytes");
+    if (node->kind == TREE_OBJECT)
+        return client_fail(batch->client, EINVAL, path, OBJECT_WORDS);
     if (node->kind != TREE_TENSOR)
         return client_fail(batch->client, EINVAL, path,
                            "not a tensor but %u fields: name one of them", node->children);
@@ -285,6 +389,8 @@ static int need_text(struct dl_batch *batch, const char *path, const struct tree
     if (node->kind == TREE_TENSOR)
         return client_fail(batch->client, EINVAL, path,
                            "a tensor, not text: dl_batch_tensor() reads it");
+    if (node->kind == TREE_OBJECT)
+        return client_fail(batch->client, EINVAL, path, OBJECT_WORDS);
     return client_fail(batch->client, EINVAL, path, "not text but %u fields: name one of them",
                        node->children);
 }

@@ -15,9 +15,13 @@ const char *dl_version(void)
     return DLOADER_VERSION;
 }
 
+/* The text of client->error; a report belongs to the error before it. */
 static void compose_error(struct dl_client *client)
 {
     const struct dl_error *err = &client->error;
+
+    free(client->detail);
+    client->detail = NULL;
 
     snprintf(client->error_text, sizeof client->error_text, "%s%s%s", err->path,
              err->path[0] && err->message[0] ? ": " : "", err->message);
@@ -239,6 +243,7 @@ static struct dl_loader *first_open(const struct dl_client *client)
 struct dl_client *dl_client_close(struct dl_client *client)
 {
     struct dl_loader *loader;
+    bool leased;
     int r;
 
     if (!client)
@@ -248,12 +253,16 @@ struct dl_client *dl_client_close(struct dl_client *client)
         dl_loader_close(loader);
     assert(!client->batches);
     reclaim_close(client);
+    leased = client->loaders != NULL;
     /* Those whose batches tensors still hold: the daemon keeps them as long as the socket. */
     while (client->loaders)
         loader_free(client->loaders);
     /* What the daemon does not take now it finds out from the socket's end. */
     r = client_flush(client);
     (void)r;
+    /* Tensors of detached batches need no session, nor does a copy of the descriptor in a child. */
+    if (!leased && client->fd >= 0)
+        shutdown(client->fd, SHUT_RDWR);
     while (client->pool) {
         struct dl_batch *next = client->pool->next;
 
@@ -264,6 +273,7 @@ struct dl_client *dl_client_close(struct dl_client *client)
         mapping_unref(client->segments[i]);
     free(client->segments);
     free(client->stopped);
+    free(client->detail);
     buffer_deinit(&client->answer);
     connection_deinit(&client->conn);
     reclaim_unref(client->reclaim);
@@ -280,6 +290,11 @@ const char *dl_client_error(const struct dl_client *client)
 const char *dl_client_error_path(const struct dl_client *client)
 {
     return client ? client->error.path : "";
+}
+
+const char *dl_client_error_detail(const struct dl_client *client)
+{
+    return client && client->detail ? client->detail : "";
 }
 
 int dl_client_is_usable(const struct dl_client *client)

@@ -334,7 +334,34 @@ static int on_deliver(struct dl_client *client, const struct dl_message *msg)
     return connection_check(&client->conn);
 }
 
-static struct fault *fault_new(const struct dl_msg_fault *msg)
+/* A report is of many lines, so more than an error's text; what else a terminal would obey is not
+ * in it. The message was found to be UTF-8: C1 is C2 80..9F in it. */
+static void clean_report(char *text)
+{
+    for (char *p = text; *p; p++) {
+        unsigned char c = (unsigned char)*p;
+
+        if ((c < 0x20 && c != '\n' && c != '\t') || c == 0x7F)
+            *p = '?';
+        else if (c == 0xC2 && (unsigned char)p[1] >= 0x80 && (unsigned char)p[1] < 0xA0)
+            p[0] = p[1] = '?';
+    }
+}
+
+/* NULL: there is none, no room for it, or no memory: the fault's message says enough. */
+static char *report_dup(const struct dl_epoch *epoch, struct dl_span detail)
+{
+    char *copy;
+
+    if (detail.len == 0 || epoch->detail_bytes + detail.len > EPOCH_DETAIL_MAX)
+        return NULL;
+    copy = span_dup(detail);
+    if (copy)
+        clean_report(copy);
+    return copy;
+}
+
+static struct fault *fault_new(const struct dl_epoch *epoch, const struct dl_msg_fault *msg)
 {
     struct fault *fault = calloc(1, sizeof *fault);
 
@@ -348,6 +375,8 @@ static struct fault *fault_new(const struct dl_msg_fault *msg)
     fault->message = span_dup(msg->message);
     if (!fault->path || !fault->message)
         return fault_free(fault);
+    fault->detail = report_dup(epoch, msg->detail);
+    fault->detail_len = fault->detail ? msg->detail.len : 0;
     return fault;
 }
 
@@ -369,7 +398,7 @@ static int on_fault(struct dl_client *client, const struct dl_message *msg)
     if (epoch->faults >= EPOCH_FAULTS_MAX)
         return violated(client, "more than %d faults of stream %u wait", EPOCH_FAULTS_MAX,
                         epoch->stream);
-    entry.fault = fault_new(fault);
+    entry.fault = fault_new(epoch, fault);
     if (!entry.fault || epoch_push(epoch, &entry) < 0)
         return no_memory(client, msg);
     if (fault->final)

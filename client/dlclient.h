@@ -107,6 +107,13 @@ DL_API const char *dl_client_error(const struct dl_client *client);
 DL_API const char *dl_client_error_path(const struct dl_client *client);
 
 /*
+ * The whole report of the last failure, where its text is only the gist: what dl_epoch_next() said
+ * of a step that Python code failed at, type, message and traceback in many lines. Up to 65536
+ * bytes; "" if there is none. Valid as long as the text.
+ */
+DL_API const char *dl_client_error_detail(const struct dl_client *client);
+
+/*
  * 0 once a fatal error is latched, whatever call met it: every later call then returns it again,
  * and all that is left is dl_client_close(). 1 otherwise, also after an error that was not fatal.
  */
@@ -132,6 +139,14 @@ DL_API int dl_client_query(struct dl_client *client, const char *view, const voi
                            size_t *ret_len);
 DL_API int dl_client_control(struct dl_client *client, const char *verb);
 
+/*
+ * Sends the daemon a pickled dataset, for loaders of this session whose spec then says `dataset:
+ * {kind: python, pickle: <object>}`. `fd` is a memfd, sealed against writing and resizing, and
+ * stays the caller's; `object` is not 0. Waits only for room in the socket. What is wrong with its
+ * content is said by dl_loader_open(). -ENOTSUP: a client without a daemon; -EBADF; -EINVAL.
+ */
+DL_API int dl_client_attach(struct dl_client *client, int fd, uint64_t object);
+
 /* ---- loader -------------------------------------------------------------------------------- */
 
 /*
@@ -153,6 +168,7 @@ DL_API const char *dl_loader_name(const struct dl_loader *loader);
 DL_API uint64_t
 dl_loader_length(const struct dl_loader *loader); /* samples in the dataset, or DL_UNKNOWN */
 DL_API uint64_t dl_loader_batch_size(const struct dl_loader *loader); /* 0: not batched */
+DL_API int dl_loader_is_iterable(const struct dl_loader *loader);     /* 1: steps may be left out */
 DL_API uint64_t dl_loader_seed(const struct dl_loader *loader);       /* given, or drawn */
 DL_API uint64_t dl_loader_fingerprint(const struct dl_loader *loader);
 
@@ -227,6 +243,16 @@ DL_API uint64_t dl_epoch_samples(const struct dl_epoch *epoch);
  * until this is called again or the epoch ends. Worth a look after each dl_epoch_next().
  */
 DL_API const char *dl_epoch_warning(struct dl_epoch *epoch);
+
+/* The step that the last dl_epoch_next() gave the error of; DL_UNKNOWN: none, or of no one step. */
+DL_API uint64_t dl_epoch_failed_step(const struct dl_epoch *epoch);
+
+/*
+ * Bytes of shared memory that pinned batches of the epoch's loader hold, and those that only DLPack
+ * tensors keep: what this client takes of memory.limit beyond its current batches. Deleters that
+ * ran in other threads are counted.
+ */
+DL_API uint64_t dl_epoch_held_bytes(const struct dl_epoch *epoch);
 
 /* Nanoseconds this epoch's dl_epoch_next() calls spent waiting for a batch. */
 DL_API uint64_t dl_epoch_wait_ns(const struct dl_epoch *epoch);
@@ -327,6 +353,23 @@ DL_API int dl_batch_node(struct dl_batch *batch, uint32_t i, struct dl_node *ret
 DL_API int dl_batch_pin(struct dl_batch *batch);
 
 /*
+ * Copies the batch into memory of this process alone, which can be written to, and ends its lease:
+ * it takes nothing of memory.limit any more, and is otherwise as before, so valid as long as it
+ * would have been. Pointers into it are not. -EBUSY: DLPack tensors of it live already; -ENOMEM.
+ */
+DL_API int dl_batch_detach(struct dl_batch *batch);
+
+/*
+ * 1: the batch can be held for any time, by a pin or by tensors, and this client can still receive
+ * all others: enough of the memory is left, and a slot of the segment that it lies in. 0: detach it
+ * unless it is sure to be given back soon.
+ */
+DL_API int dl_batch_may_keep(const struct dl_batch *batch);
+
+/* 1: its tensors can be written to: `memory: {writable: true}`, or private memory. */
+DL_API int dl_batch_is_writable(const struct dl_batch *batch);
+
+/*
  * Gives the batch back; it and its pointers are then invalid. Only needed for pinned batches, or to
  * give one back early. NULL is fine. Returns NULL. With DLPack tensors still alive the memory stays
  * until the last is deleted.
@@ -340,6 +383,9 @@ DL_API struct dl_batch *dl_batch_release(struct dl_batch *batch);
  */
 struct DLManagedTensor;
 DL_API int dl_batch_dlpack(struct dl_batch *batch, const char *path, struct DLManagedTensor **ret);
+
+/* The same of node `i` of the tree. -EINVAL: no such node, or no tensor. */
+DL_API int dl_batch_node_dlpack(struct dl_batch *batch, uint32_t i, struct DLManagedTensor **ret);
 
 #ifdef __cplusplus
 }

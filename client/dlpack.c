@@ -78,18 +78,14 @@ static void fill(struct export *export, const struct dl_tensor *tensor)
     t->strides = export->strides;
 }
 
-int dl_batch_dlpack(struct dl_batch *batch, const char *path, struct DLManagedTensor **ret)
+static int export_tensor(struct dl_batch *batch, const char *path, const struct dl_tensor *tensor,
+                         struct DLManagedTensor **ret)
 {
-    struct dl_tensor tensor;
-    struct export *export;
-    int r = dl_batch_tensor(batch, path, &tensor);
+    struct export *export = calloc(1, sizeof *export);
 
-    if (r < 0)
-        return r;
-    export = calloc(1, sizeof *export);
     if (!export)
         return client_fail(batch->client, ENOMEM, path, "no memory for a DLPack tensor");
-    fill(export, &tensor);
+    fill(export, tensor);
     export->batch = batch;
     export->managed.manager_ctx = export;
     export->managed.deleter = delete_export;
@@ -99,4 +95,24 @@ int dl_batch_dlpack(struct dl_batch *batch, const char *path, struct DLManagedTe
     atomic_fetch_add_explicit(&batch->refs, 1, memory_order_relaxed);
     *ret = &export->managed;
     return 0;
+}
+
+int dl_batch_dlpack(struct dl_batch *batch, const char *path, struct DLManagedTensor **ret)
+{
+    struct dl_tensor tensor;
+    int r = dl_batch_tensor(batch, path, &tensor);
+
+    return r < 0 ? r : export_tensor(batch, path, &tensor, ret);
+}
+
+int dl_batch_node_dlpack(struct dl_batch *batch, uint32_t i, struct DLManagedTensor **ret)
+{
+    struct dl_node node;
+    int r = dl_batch_node(batch, i, &node);
+
+    if (r < 0)
+        return r;
+    if (node.kind != DL_NODE_TENSOR)
+        return client_fail(batch->client, EINVAL, "", "node %u is not a tensor", i);
+    return export_tensor(batch, "", &node.tensor, ret);
 }

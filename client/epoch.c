@@ -20,6 +20,7 @@ struct fault *fault_free(struct fault *fault)
     if (fault) {
         free(fault->path);
         free(fault->message);
+        free(fault->detail);
         free(fault);
     }
     return NULL;
@@ -57,7 +58,10 @@ int epoch_push(struct dl_epoch *epoch, const struct entry *entry)
     }
     epoch->entries[(epoch->head + epoch->count) & (epoch->cap - 1)] = *entry;
     epoch->count++;
-    epoch->faults += entry->fault != NULL;
+    if (entry->fault) {
+        epoch->faults++;
+        epoch->detail_bytes += entry->fault->detail_len;
+    }
     return 0;
 }
 
@@ -68,7 +72,10 @@ static struct entry pop(struct dl_epoch *epoch)
     assert(epoch->count > 0);
     epoch->head = (epoch->head + 1) & (epoch->cap - 1);
     epoch->count--;
-    epoch->faults -= entry->fault != NULL;
+    if (entry->fault) {
+        epoch->faults--;
+        epoch->detail_bytes -= entry->fault->detail_len;
+    }
     return *entry;
 }
 
@@ -215,6 +222,7 @@ static struct dl_epoch *epoch_new(struct dl_loader *loader, const struct dl_epoc
     epoch->loader = loader;
     epoch->number = o->epoch;
     epoch->first = epoch->expected = o->step;
+    epoch->failed = DL_UNKNOWN;
     epoch->credits = o->credits ? o->credits : loader->credits;
     epoch->flush_at = epoch->credits / 4 ? epoch->credits / 4 : 1;
     epoch->releases = calloc(epoch->flush_at, sizeof *epoch->releases);
@@ -412,6 +420,8 @@ static int take_fault(struct dl_epoch *epoch, struct entry *entry)
     struct fault *fault = entry->fault;
     int r = client_fail(epoch->loader->client, fault->code, fault->path, "%s", fault->message);
 
+    epoch->loader->client->detail = steal_ptr(fault->detail); /* the error before has none left */
+    epoch->failed = entry->descriptor.step;
     entry_deinit(entry);
     return r;
 }
@@ -425,6 +435,7 @@ int dl_epoch_next(struct dl_epoch *epoch, int64_t timeout_ns, struct dl_batch **
 
     if (r < 0)
         return r;
+    epoch->failed = DL_UNKNOWN;
     if (epoch->current)
         batch_give_back(epoch->current);
     if (epoch->local)
@@ -447,6 +458,17 @@ int dl_epoch_next(struct dl_epoch *epoch, int64_t timeout_ns, struct dl_batch **
     }
     epoch_flush_if_due(epoch);
     return r;
+}
+
+uint64_t dl_epoch_failed_step(const struct dl_epoch *epoch)
+{
+    return epoch->failed;
+}
+
+uint64_t dl_epoch_held_bytes(const struct dl_epoch *epoch)
+{
+    reclaim_drain(epoch->loader->client);
+    return epoch->loader->held_bytes;
 }
 
 uint64_t dl_epoch_steps(const struct dl_epoch *epoch)

@@ -14,6 +14,10 @@
 /* Above so much that the daemon has not read, nothing more is fed; one step is far less. */
 enum { FEED_OUTPUT_MAX = CONNECTION_OUTPUT_MAX / 4 };
 
+/* The first word of a step that has pickled keys of a Python dataset in place of indices: a number
+ * that no index is. The second is their bytes, which follow; the words are not one a sample. */
+#define KEYS_MARK 0x80646C6B65797300ULL
+
 static uint64_t batch_size(const struct dl_epoch *epoch)
 {
     return max_u64(epoch->loader->batch_size, 1);
@@ -89,15 +93,27 @@ static int say(struct dl_epoch *epoch)
     return 0;
 }
 
-/* A place for the indices of one step. */
-static int need_batch(struct dl_epoch *epoch)
+/* A place for the indices of one step, `n` words at least; none waits in it. */
+static int need_batch(struct dl_epoch *epoch, size_t n)
 {
-    if (epoch->feed.batch)
+    struct feed *feed = &epoch->feed;
+
+    if (feed->batch && n <= feed->cap)
         return 0;
-    epoch->feed.batch = calloc(batch_size(epoch), sizeof *epoch->feed.batch);
-    if (!epoch->feed.batch)
+    n = n > batch_size(epoch) ? n : batch_size(epoch);
+    free(feed->batch);
+    feed->cap = 0;
+    feed->batch = calloc(n, sizeof *feed->batch);
+    if (!feed->batch)
         return client_fail(epoch->loader->client, ENOMEM, "batch.size", "no memory for indices");
+    feed->cap = n;
     return 0;
+}
+
+/* The most words of such a step. */
+static uint64_t words_max(const struct dl_epoch *epoch, const uint64_t *indices, size_t n)
+{
+    return n > 2 && indices[0] == KEYS_MARK ? DL_MAX_FEED_INDICES : batch_size(epoch);
 }
 
 /* Nothing is fed: everything that is under way must be received before. */
@@ -123,7 +139,7 @@ int64_t dl_epoch_feed(struct dl_epoch *epoch, const uint64_t *indices, size_t n)
     int r = check(epoch);
 
     if (r == 0)
-        r = need_batch(epoch);
+        r = need_batch(epoch, 1);
     while (r == 0 && taken < n && has_room(epoch)) {
         feed->batch[feed->held++] = indices[taken++];
         if (feed->held < batch_size(epoch))
@@ -157,12 +173,12 @@ int dl_epoch_feed_batch(struct dl_epoch *epoch, const uint64_t *indices, size_t 
                            "%u indices of dl_epoch_feed() wait for their batch of %llu: feed the "
                            "rest of it first",
                            feed->held, (unsigned long long)batch_size(epoch));
-    if (n == 0 || n > batch_size(epoch))
+    if (n == 0 || n > words_max(epoch, indices, n))
         return client_fail(client, EINVAL, "indices", "%zu for a step, which has 1 to %llu", n,
                            (unsigned long long)batch_size(epoch));
     if (!has_room(epoch))
         return is_full(epoch);
-    r = need_batch(epoch);
+    r = need_batch(epoch, n);
     if (r < 0)
         return r;
     memcpy(feed->batch, indices, n * sizeof *indices);

@@ -8,6 +8,7 @@
  *   feed.c      the client as the sampler
  *   local.c     the same without a daemon: a loader whose batches are made here
  *   reclaim.c, dlpack.c   batches that tensors in any thread keep alive
+ *   object.c   datasets of the client's own, sent as descriptors
  *
  * Ownership: client → loaders → epochs; client → batches the user holds, and the pool of unused
  * ones. A batch that only DLPack tensors keep alive is on no list; its last tensor brings it back
@@ -26,7 +27,8 @@
 enum {
     CLIENT_SEGMENTS_MAX = 4096, /* mapped at once; a process has about 65,000 mappings in all */
     EPOCH_FAULTS_MAX = 65536,   /* faults waiting in one epoch: they use no credit */
-    CLIENT_POLL_TURNS = 64,     /* reads a call that must not block does at most */
+    EPOCH_DETAIL_MAX = 4 * 1024 * 1024, /* bytes of their reports; above it only the gist is kept */
+    CLIENT_POLL_TURNS = 64,             /* reads a call that must not block does at most */
 };
 
 #define NS_PER_S        1000000000ULL
@@ -58,6 +60,7 @@ struct dl_client {
     uint64_t call_timeout; /* overrides the timeouts above when not 0; for tests */
     struct dl_error error; /* the last failure */
     char error_text[DL_ERROR_PATH_MAX + DL_ERROR_MESSAGE_MAX + 2];
+    char *detail; /* owned: the whole report of the last error, where it has one, or NULL */
     struct dl_loader *loaders; /* owned; dl_loader.next */
     struct mapping **segments; /* owned, counted; announced and not retired */
     uint32_t n_segments, cap_segments;
@@ -84,11 +87,13 @@ struct dl_loader {
     struct dl_client *client; /* borrowed: outlives it */
     struct dl_epoch *epochs;  /* owned; dl_epoch.next */
     uint32_t id;
-    uint32_t credits; /* the daemon's choice */
-    uint32_t kept;    /* batches that only tensors hold */
-    bool closed;      /* by the user; the daemon is told when `kept` is 0 */
-    bool iterable;    /* its steps may leave numbers out */
-    bool in_order;    /* batches come in the order of their steps */
+    uint32_t credits;    /* the daemon's choice */
+    uint32_t kept;       /* batches that only tensors hold */
+    uint32_t held;       /* leases beyond the current batches': pinned, or kept by tensors */
+    uint64_t held_bytes; /* of their slots */
+    bool closed;         /* by the user; the daemon is told when `kept` is 0 */
+    bool iterable;       /* its steps may leave numbers out */
+    bool in_order;       /* batches come in the order of their steps */
     bool drop_last;
     struct module_loader *local; /* owned; NULL: the loader is the daemon's */
     struct private_memory memory;
@@ -100,6 +105,8 @@ struct fault {
     int code;
     char *path;    /* owned */
     char *message; /* owned */
+    char *detail;  /* owned; NULL: it has none */
+    size_t detail_len;
 };
 
 /* What next() will hand out: a batch, or a fault in its place. */
@@ -115,7 +122,8 @@ struct feed {
     bool on;         /* this epoch is fed */
     bool ended;      /* nothing follows */
     uint32_t held;   /* indices of a batch that is not whole yet */
-    uint64_t *batch; /* owned: them, with place for batch.size; NULL: none so far */
+    uint64_t *batch; /* owned: them; NULL: none so far */
+    size_t cap;      /* places there: batch.size, or what a step of keys has needed */
     uint64_t steps;  /* sent */
 };
 
@@ -145,6 +153,8 @@ struct dl_epoch {
     struct entry *entries;     /* owned ring */
     uint32_t head, count, cap; /* cap: a power of two */
     uint32_t faults;           /* among the entries */
+    size_t detail_bytes;       /* of their reports */
+    uint64_t failed; /* the step of the last fault that next() gave out; else UINT64_MAX */
 
     struct dl_batch *current; /* borrowed: given back by the next next(); NULL: none, or pinned */
     struct view *view;        /* counted: the tree checked last */
@@ -170,8 +180,9 @@ struct dl_batch {
     uint64_t step;
     uint32_t samples;
     uint32_t stream;
-    bool pinned; /* PIN was queued: the credit is back, the lease goes on */
-    bool kept;   /* by tensors alone: the user gave it back */
+    bool pinned;   /* PIN was queued: the credit is back, the lease goes on */
+    bool detached; /* the lease is back: `mapping` is a private copy of the slot */
+    bool kept;     /* by tensors alone: the user gave it back; not of a detached one */
     atomic_uint refs;
 };
 

@@ -236,6 +236,11 @@ uint64_t dl_loader_length(const struct dl_loader *loader)
     return loader->length;
 }
 
+int dl_loader_is_iterable(const struct dl_loader *loader)
+{
+    return loader->iterable;
+}
+
 uint64_t dl_loader_batch_size(const struct dl_loader *loader)
 {
     return loader->batch_size;

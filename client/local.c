@@ -214,7 +214,7 @@ void local_epoch_feed_end(struct dl_epoch *epoch)
 /* A step's own error, which must not be taken for what dl_epoch_next() says itself. */
 static int step_failed(struct dl_epoch *epoch, struct dl_error *err)
 {
-    epoch->received++;
+    epoch->failed = epoch->first + epoch->received++;
     if (err->code == EAGAIN || err->code == ETIMEDOUT)
         err->code = EIO;
     return client_fail_with(epoch->loader->client, err);

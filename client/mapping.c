@@ -81,6 +81,7 @@ int mapping_new(int fd, uint32_t id, uint64_t bytes, bool writable, struct mappi
     atomic_init(&mapping->refs, 1);
     mapping->id = id;
     mapping->bytes = bytes;
+    mapping->writable = writable;
     memcpy(&header, mapping->base, sizeof header);
     r = check_header(&header, id, bytes, err);
     if (r < 0) {
@@ -107,6 +108,26 @@ struct mapping *mapping_new_private(uint64_t bytes)
     atomic_init(&mapping->refs, 1);
     mapping->bytes = mapping->slot_bytes = bytes;
     mapping->slots = 1;
+    mapping->writable = true;
+    return mapping;
+}
+
+struct mapping *mapping_new_heap(uint64_t bytes)
+{
+    struct mapping *mapping = calloc(1, sizeof *mapping);
+
+    if (!mapping)
+        return NULL;
+    bytes = align_up(bytes, SLOT_ALIGN);
+    mapping->base = aligned_alloc(SLOT_ALIGN, bytes);
+    if (!mapping->base) {
+        free(mapping);
+        return NULL;
+    }
+    atomic_init(&mapping->refs, 1);
+    mapping->bytes = mapping->slot_bytes = bytes;
+    mapping->slots = 1;
+    mapping->writable = mapping->heap = true;
     return mapping;
 }
 
@@ -125,7 +146,10 @@ struct mapping *mapping_unref(struct mapping *mapping)
         return NULL;
     /* Release: our reads come before; acquire: the last one sees all others' done. */
     if (atomic_fetch_sub_explicit(&mapping->refs, 1, memory_order_acq_rel) == 1) {
-        munmap(mapping->base, mapping->bytes);
+        if (mapping->heap)
+            free(mapping->base);
+        else
+            munmap(mapping->base, mapping->bytes);
         free(mapping);
     }
     return NULL;

@@ -20,8 +20,11 @@
 struct mapping {
     atomic_uint refs;
     struct mapping *next; /* private_memory.spare */
+    uint32_t leases;      /* batches that lie in it: the client's thread alone */
+    bool writable;
+    bool heap; /* `base` was allocated, not mapped */
     uint32_t id;
-    uint8_t *base; /* owned: mmap of `bytes` */
+    uint8_t *base; /* owned: `bytes` of it */
     uint64_t bytes;
     uint64_t slot_bytes;
     uint32_t slots;
@@ -36,6 +39,9 @@ int _nodiscard_ mapping_new(int fd, uint32_t id, uint64_t bytes, bool writable,
 
 /* Private memory of this process as one slot of `bytes`: one reference, or NULL. */
 struct mapping *mapping_new_private(uint64_t bytes);
+
+/* The same from the heap, so that there can be any number of them; its content is undefined. */
+struct mapping *mapping_new_heap(uint64_t bytes);
 
 struct mapping *mapping_ref(struct mapping *mapping);
 struct mapping *mapping_unref(struct mapping *mapping); /* any thread; NULL is fine; returns NULL */

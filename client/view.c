@@ -110,6 +110,8 @@ static size_t match(const struct view *view, const struct tree_node *parent,
     const char *name = digits;
     size_t len;
 
+    if (parent->kind == TREE_OBJECT) /* what is in it only its pickle knows */
+        return 0;
     if (parent->kind == TREE_DICT) {
         name = tree_key(view->encoded, child);
         len = child->key_len;
