@@ -1,10 +1,94 @@
-/* libdlclient for Python: dloader._client. */
-#include <Python.h>
+/* The module dloader._client: what is in it, and its end. */
+#include "client/python/src/module.h"
 
-static PyModuleDef module = {PyModuleDef_HEAD_INIT, .m_name = "_client", .m_size = 0};
+PyDoc_STRVAR(error_doc, "A request that was refused: .errno, the text, and its place in .path.");
+PyDoc_STRVAR(
+    step_error_doc,
+    "A step could not be loaded; the epoch goes on. .errno, .path, .text, .detail (the whole "
+    "report, or \"\"), .step (None: of no one step).");
+PyDoc_STRVAR(no_data_doc, "All that was fed was received: feed more, or say the end.");
+
+static int add_exception(PyObject *module, const char *name, const char *doc, PyObject *base,
+                         PyObject **ret)
+{
+    *ret = PyErr_NewExceptionWithDoc(name, doc, base, NULL);
+    return *ret ? PyModule_AddObjectRef(module, strrchr(name, '.') + 1, *ret) : -1;
+}
+
+static int add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **ret)
+{
+    *ret = (PyTypeObject *)PyType_FromModuleAndSpec(module, spec, NULL);
+    return *ret ? PyModule_AddType(module, *ret) : -1;
+}
+
+static int module_exec(PyObject *module)
+{
+    struct module_state *state = PyModule_GetState(module);
+
+    if (add_exception(module, "dloader._client.Error", error_doc, PyExc_OSError, &state->error) <
+            0 ||
+        add_exception(module, "dloader._client.StepError", step_error_doc, PyExc_RuntimeError,
+                      &state->step_error) < 0 ||
+        add_exception(module, "dloader._client.NoData", no_data_doc, PyExc_Exception,
+                      &state->no_data) < 0 ||
+        add_type(module, &client_spec, &state->client_type) < 0 ||
+        add_type(module, &loader_spec, &state->loader_type) < 0 ||
+        add_type(module, &epoch_spec, &state->epoch_type) < 0 ||
+        add_type(module, &batch_spec, &state->batch_type) < 0 ||
+        add_type(module, &leaf_spec, &state->leaf_type) < 0)
+        return -1;
+    return PyModule_AddStringConstant(module, "version", dl_version());
+}
+
+/* All of the state, which is nothing but references. */
+static PyObject **references(struct module_state *state, size_t *ret_n)
+{
+    _Static_assert(sizeof *state % sizeof(PyObject *) == 0, "nothing but references");
+    *ret_n = sizeof *state / sizeof(PyObject *);
+    return (PyObject **)(void *)state;
+}
+
+static int module_traverse(PyObject *module, visitproc visit, void *arg)
+{
+    size_t n;
+    PyObject **all = references(PyModule_GetState(module), &n);
+
+    for (size_t i = 0; i < n; i++)
+        Py_VISIT(all[i]);
+    return 0;
+}
+
+static int module_clear(PyObject *module)
+{
+    size_t n;
+    PyObject **all = references(PyModule_GetState(module), &n);
+
+    for (size_t i = 0; i < n; i++)
+        Py_CLEAR(all[i]);
+    return 0;
+}
+
+static void module_free(void *module)
+{
+    module_clear(module);
+}
+
+static PyModuleDef_Slot module_slots[] = {
+    {Py_mod_exec, module_exec},
+    {0, NULL},
+};
+
+PyDoc_STRVAR(module_doc, "libdlclient for Python: sessions with dloaderd, and batches in place.");
+
+static PyModuleDef module_def = {
+    PyModuleDef_HEAD_INIT,   .m_name = "dloader._client",
+    .m_doc = module_doc,     .m_size = sizeof(struct module_state),
+    .m_slots = module_slots, .m_traverse = module_traverse,
+    .m_clear = module_clear, .m_free = module_free,
+};
 
 PyMODINIT_FUNC PyInit__client(void);
 PyMODINIT_FUNC PyInit__client(void)
 {
-    return PyModuleDef_Init(&module);
+    return PyModuleDef_Init(&module_def);
 }

@@ -1,0 +1,482 @@
+/* Client and Loader: sessions, and what every call on them has to see to. */
+#include "client/python/src/module.h"
+
+#include <errno.h>
+
+struct module_state *state_of(PyObject *self)
+{
+    return PyType_GetModuleState(Py_TYPE(self));
+}
+
+/* ---- who may use it ---- */
+
+bool client_check(const struct client_object *client)
+{
+    if (client->pid != getpid())
+        PyErr_Format(PyExc_RuntimeError,
+                     "this client was opened by process %ld: a child must open its own",
+                     (long)client->pid);
+    else if (client->busy)
+        PyErr_SetString(PyExc_RuntimeError,
+                        "another thread uses this client: a client, its loaders and their epochs "
+                        "belong to one thread at a time; open another client for this one");
+    else if (!client->handle)
+        PyErr_SetString(PyExc_ValueError, "the client is closed");
+    else
+        return true;
+    return false;
+}
+
+bool loader_check(const struct loader_object *loader)
+{
+    if (!client_check(loader->client))
+        return false;
+    if (!loader->handle)
+        PyErr_SetString(PyExc_ValueError, "the loader is closed");
+    return loader->handle;
+}
+
+PyThreadState *client_release_gil(struct client_object *client)
+{
+    client->busy = true;
+    return PyEval_SaveThread();
+}
+
+static void end(struct dl_epoch *epoch, struct dl_loader *loader)
+{
+    dl_epoch_end(epoch);
+    dl_loader_close(loader);
+}
+
+void client_take_gil(struct client_object *client, PyThreadState *thread)
+{
+    struct dropped *dropped;
+
+    PyEval_RestoreThread(thread);
+    client->busy = false;
+    while ((dropped = client->dropped)) {
+        client->dropped = dropped->next;
+        end(dropped->epoch, dropped->loader);
+        free(dropped);
+    }
+}
+
+void client_drop(struct client_object *client, struct dl_epoch *epoch, struct dl_loader *loader)
+{
+    struct dropped **link, *dropped;
+
+    if (!client->handle || client->pid != getpid())
+        return;
+    if (!client->busy) {
+        end(epoch, loader);
+        return;
+    }
+    dropped = malloc(sizeof *dropped);
+    if (!dropped)
+        return; /* it is ended with the client */
+    *dropped = (struct dropped){.epoch = epoch, .loader = loader};
+    for (link = &client->dropped; *link; link = &(*link)->next)
+        ;
+    *link = dropped;
+}
+
+/* ---- errors and small values ---- */
+
+PyObject *text_of(const char *text)
+{
+    return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
+}
+
+PyObject *count_or_none(uint64_t n)
+{
+    return n == DL_UNKNOWN ? Py_NewRef(Py_None) : PyLong_FromUnsignedLongLong(n);
+}
+
+PyObject *client_raise(struct module_state *state, const struct client_object *client, int r)
+{
+    bool usable = dl_client_is_usable(client->handle);
+    PyObject *text = text_of(dl_client_error(client->handle));
+    PyObject *path = text_of(dl_client_error_path(client->handle));
+    PyObject *type = usable ? state->error : PyExc_OSError;
+    PyObject *error = NULL;
+
+    /* Of OSError this is the subclass that goes with the errno. */
+    if (text && path)
+        error = PyObject_CallFunction(type, "iO", -r, text);
+    if (error && PyObject_SetAttrString(error, "path", path) == 0)
+        PyErr_SetObject((PyObject *)Py_TYPE(error), error);
+    Py_XDECREF(error);
+    Py_XDECREF(text);
+    Py_XDECREF(path);
+    return NULL;
+}
+
+/* For PyArg_Parse: an int that fits, or OverflowError. */
+static int to_u64(PyObject *number, void *ret)
+{
+    unsigned long long n;
+
+    number = PyNumber_Index(number);
+    if (!number)
+        return 0;
+    n = PyLong_AsUnsignedLongLong(number);
+    Py_DECREF(number);
+    if (n == (unsigned long long)-1 && PyErr_Occurred())
+        return 0;
+    *(uint64_t *)ret = n;
+    return 1;
+}
+
+static int to_u32(PyObject *number, void *ret)
+{
+    uint64_t n;
+
+    if (!to_u64(number, &n))
+        return 0;
+    if (n > UINT32_MAX) {
+        PyErr_Format(PyExc_OverflowError, "%llu is above %u", (unsigned long long)n, UINT32_MAX);
+        return 0;
+    }
+    *(uint32_t *)ret = (uint32_t)n;
+    return 1;
+}
+
+/* ---- Client ---- */
+
+static struct client_object *client_alloc(PyTypeObject *type)
+{
+    struct client_object *client = (struct client_object *)PyType_GenericAlloc(type, 0);
+
+    if (client)
+        client->pid = getpid();
+    return client;
+}
+
+/* The outcome of connecting; consumes `client` unless it is returned. */
+static PyObject *connected(struct client_object *client, int r)
+{
+    if (r == 0)
+        return (PyObject *)client;
+    if (client->handle)
+        client_raise(state_of((PyObject *)client), client, r);
+    else
+        PyErr_NoMemory();
+    Py_DECREF((PyObject *)client);
+    return NULL;
+}
+
+static PyObject *client_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"socket", "agent", NULL};
+    const char *socket = NULL, *agent = NULL;
+    struct client_object *client;
+    PyThreadState *thread;
+    int r;
+
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|zz:Client", names, &socket, &agent))
+        return NULL;
+    client = client_alloc(type);
+    if (!client)
+        return NULL;
+    thread = client_release_gil(client);
+    r = dl_client_connect(&client->handle, socket, agent ? agent : "python");
+    client_take_gil(client, thread);
+    return connected(client, r);
+}
+
+PyDoc_STRVAR(local_doc, "local($type, /)\n--\n\n"
+                        "A client without a daemon, for loaders that say workers: {count: 0}.");
+
+static PyObject *client_local(PyObject *type, PyObject *none)
+{
+    struct client_object *client = client_alloc((PyTypeObject *)type);
+
+    return client ? connected(client, dl_client_connect_local(&client->handle)) : NULL;
+}
+
+static void client_dealloc(PyObject *self)
+{
+    struct client_object *client = (struct client_object *)self;
+    PyTypeObject *type = Py_TYPE(self);
+    freefunc free_object = (freefunc)PyType_GetSlot(type, Py_tp_free);
+
+    if (client->pid == getpid())
+        dl_client_close(client->handle);
+    free_object(self);
+    Py_DECREF(type);
+}
+
+PyDoc_STRVAR(close_doc, "close($self, /)\n--\n\n"
+                        "Ends the session with its loaders and epochs. Tensors stay valid.");
+
+static PyObject *client_close(PyObject *self, PyObject *none)
+{
+    struct client_object *client = (struct client_object *)self;
+
+    if (!client->handle)
+        Py_RETURN_NONE;
+    if (!client_check(client))
+        return NULL;
+    client->handle = dl_client_close(client->handle);
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(open_doc,
+             "open($self, spec, base=None, /)\n--\n\n"
+             "Opens a loader by its spec, YAML or JSON text, or by its name alone; relative "
+             "paths start from base. Error, with the place in .path, if it is refused.");
+
+static PyObject *client_open(PyObject *self, PyObject *args)
+{
+    struct client_object *client = (struct client_object *)self;
+    struct module_state *state = state_of(self);
+    struct loader_object *loader;
+    PyThreadState *thread;
+    const char *spec, *base = NULL;
+    Py_ssize_t len;
+    int r;
+
+    if (!PyArg_ParseTuple(args, "s#|z:open", &spec, &len, &base) || !client_check(client))
+        return NULL;
+    loader = (struct loader_object *)PyType_GenericAlloc(state->loader_type, 0);
+    if (!loader)
+        return NULL;
+    loader->client = (struct client_object *)Py_NewRef(self);
+    thread = client_release_gil(client);
+    r = dl_loader_open(client->handle, spec, (size_t)len, base, &loader->handle);
+    client_take_gil(client, thread);
+    if (r == 0)
+        return (PyObject *)loader;
+    Py_DECREF((PyObject *)loader);
+    return client_raise(state, client, r);
+}
+
+PyDoc_STRVAR(attach_doc,
+             "attach($self, fd, id, /)\n--\n\n"
+             "Sends the daemon a pickled dataset in a sealed memfd, which stays the caller's, for "
+             "specs of this session that say dataset.pickle: id.");
+
+static PyObject *client_attach(PyObject *self, PyObject *args)
+{
+    struct client_object *client = (struct client_object *)self;
+    PyThreadState *thread;
+    uint64_t id;
+    int fd, r;
+
+    if (!PyArg_ParseTuple(args, "iO&:attach", &fd, to_u64, &id) || !client_check(client))
+        return NULL;
+    thread = client_release_gil(client);
+    r = dl_client_attach(client->handle, fd, id);
+    client_take_gil(client, thread);
+    if (r < 0)
+        return client_raise(state_of(self), client, r);
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(query_doc, "query($self, view, /)\n--\n\n"
+                        "A view of the daemon as msgpack: \"status\", \"loaders\", \"epochs\", "
+                        "\"workers\", \"ring\", \"sessions\".");
+
+static PyObject *client_query(PyObject *self, PyObject *args)
+{
+    struct client_object *client = (struct client_object *)self;
+    PyThreadState *thread;
+    const char *view;
+    const void *data;
+    size_t len;
+    int r;
+
+    if (!PyArg_ParseTuple(args, "s:query", &view) || !client_check(client))
+        return NULL;
+    thread = client_release_gil(client);
+    r = dl_client_query(client->handle, view, &data, &len);
+    client_take_gil(client, thread);
+    if (r < 0)
+        return client_raise(state_of(self), client, r);
+    return PyBytes_FromStringAndSize(data, (Py_ssize_t)len);
+}
+
+PyDoc_STRVAR(control_doc, "control($self, verb, /)\n--\n\n"
+                          "\"stop\", \"drain\" or \"reload\", for the daemon's own user and root.");
+
+static PyObject *client_control(PyObject *self, PyObject *args)
+{
+    struct client_object *client = (struct client_object *)self;
+    PyThreadState *thread;
+    const char *verb;
+    int r;
+
+    if (!PyArg_ParseTuple(args, "s:control", &verb) || !client_check(client))
+        return NULL;
+    thread = client_release_gil(client);
+    r = dl_client_control(client->handle, verb);
+    client_take_gil(client, thread);
+    if (r < 0)
+        return client_raise(state_of(self), client, r);
+    Py_RETURN_NONE;
+}
+
+static PyObject *client_is_usable(PyObject *self, void *closure)
+{
+    const struct client_object *client = (struct client_object *)self;
+
+    if (!client->handle || client->pid != getpid())
+        Py_RETURN_FALSE;
+    return PyBool_FromLong(client->busy || dl_client_is_usable(client->handle));
+}
+
+static PyMethodDef client_methods[] = {
+    {"open", client_open, METH_VARARGS, open_doc},
+    {"attach", client_attach, METH_VARARGS, attach_doc},
+    {"query", client_query, METH_VARARGS, query_doc},
+    {"control", client_control, METH_VARARGS, control_doc},
+    {"close", client_close, METH_NOARGS, close_doc},
+    {"local", client_local, METH_NOARGS | METH_CLASS, local_doc},
+    {0},
+};
+
+static PyGetSetDef client_getset[] = {
+    {"is_usable", client_is_usable, NULL, "False once an error was fatal, or it is closed.", NULL},
+    {0},
+};
+
+PyDoc_STRVAR(client_doc,
+             "Client(socket=None, agent=None)\n--\n\n"
+             "A session with the daemon at `socket` (None: the default). Belongs to one "
+             "thread at a time, and to the process that opened it.");
+
+static PyType_Slot client_slots[] = {
+    {Py_tp_doc, (void *)(uintptr_t)client_doc},
+    {Py_tp_new, client_new},
+    {Py_tp_dealloc, client_dealloc},
+    {Py_tp_methods, client_methods},
+    {Py_tp_getset, client_getset},
+    {0, NULL},
+};
+
+PyType_Spec client_spec = {
+    .name = "dloader._client.Client",
+    .basicsize = sizeof(struct client_object),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = client_slots,
+};
+
+/* ---- Loader ---- */
+
+static void loader_dealloc(PyObject *self)
+{
+    struct loader_object *loader = (struct loader_object *)self;
+    PyTypeObject *type = Py_TYPE(self);
+    freefunc free_object = (freefunc)PyType_GetSlot(type, Py_tp_free);
+
+    if (loader->handle)
+        client_drop(loader->client, NULL, loader->handle);
+    Py_XDECREF((PyObject *)loader->client);
+    free_object(self);
+    Py_DECREF(type);
+}
+
+PyDoc_STRVAR(loader_close_doc, "close($self, /)\n--\n\nEnds it and its epochs.");
+
+static PyObject *loader_close(PyObject *self, PyObject *none)
+{
+    struct loader_object *loader = (struct loader_object *)self;
+
+    if (!loader->handle || !loader->client->handle)
+        Py_RETURN_NONE;
+    if (!loader_check(loader))
+        return NULL;
+    loader->handle = dl_loader_close(loader->handle);
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(
+    start_doc,
+    "start($self, /, epoch=0, rank=0, world=1, step=0, credits=0)\n--\n\n"
+    "Starts a pass: its number, this consumer among `world`, the first step wanted, and how "
+    "many batches are loaded ahead (0: as the spec says).");
+
+static PyObject *loader_start(PyObject *self, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"epoch", "rank", "world", "step", "credits", NULL};
+    struct loader_object *loader = (struct loader_object *)self;
+    struct dl_epoch_options options = {.world = 1};
+    struct dl_epoch *handle = NULL;
+    PyThreadState *thread;
+    int r;
+
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O&O&O&O&O&:start", names, to_u64,
+                                     &options.epoch, to_u32, &options.rank, to_u32, &options.world,
+                                     to_u64, &options.step, to_u32, &options.credits) ||
+        !loader_check(loader))
+        return NULL;
+    thread = client_release_gil(loader->client);
+    r = dl_epoch_start(loader->handle, &options, &handle);
+    client_take_gil(loader->client, thread);
+    if (r < 0)
+        return client_raise(state_of(self), loader->client, r);
+    return epoch_object_new(state_of(self), loader, handle);
+}
+
+enum fact { FACT_NAME, FACT_LENGTH, FACT_BATCH_SIZE, FACT_SEED, FACT_FINGERPRINT, FACT_ITERABLE };
+
+static PyObject *loader_fact(PyObject *self, void *closure)
+{
+    const struct loader_object *loader = (struct loader_object *)self;
+
+    if (!loader_check(loader))
+        return NULL;
+    switch ((enum fact)(uintptr_t)closure) {
+    case FACT_NAME:
+        return text_of(dl_loader_name(loader->handle));
+    case FACT_LENGTH:
+        return count_or_none(dl_loader_length(loader->handle));
+    case FACT_BATCH_SIZE:
+        return PyLong_FromUnsignedLongLong(dl_loader_batch_size(loader->handle));
+    case FACT_SEED:
+        return PyLong_FromUnsignedLongLong(dl_loader_seed(loader->handle));
+    case FACT_FINGERPRINT:
+        return PyLong_FromUnsignedLongLong(dl_loader_fingerprint(loader->handle));
+    case FACT_ITERABLE:
+        return PyBool_FromLong(dl_loader_is_iterable(loader->handle));
+    }
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef loader_methods[] = {
+    {"start", (PyCFunction)(void (*)(void))loader_start, METH_VARARGS | METH_KEYWORDS, start_doc},
+    {"close", loader_close, METH_NOARGS, loader_close_doc},
+    {0},
+};
+
+#define FACT(name, number, doc)                                   \
+    {                                                             \
+        name, loader_fact, NULL, doc, (void *)(uintptr_t)(number) \
+    }
+static PyGetSetDef loader_getset[] = {
+    FACT("name", FACT_NAME, "What other clients open it by."),
+    FACT("length", FACT_LENGTH, "Samples in the dataset; None: it does not say."),
+    FACT("batch_size", FACT_BATCH_SIZE, "Samples in a batch; 0: they come as they are."),
+    FACT("seed", FACT_SEED, "The seed in force, given or drawn."),
+    FACT("fingerprint", FACT_FINGERPRINT, "Equal for specs that give the same batches."),
+    FACT("iterable", FACT_ITERABLE, "Whether the dataset is iterable: steps may be left out."),
+    {0},
+};
+
+PyDoc_STRVAR(loader_doc,
+             "A dataset with its sampler, batching and workers; Client.open() makes it.");
+
+static PyType_Slot loader_slots[] = {
+    {Py_tp_doc, (void *)(uintptr_t)loader_doc},
+    {Py_tp_dealloc, loader_dealloc},
+    {Py_tp_methods, loader_methods},
+    {Py_tp_getset, loader_getset},
+    {0, NULL},
+};
+
+PyType_Spec loader_spec = {
+    .name = "dloader._client.Loader",
+    .basicsize = sizeof(struct loader_object),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = loader_slots,
+};
