@@ -20,6 +20,10 @@ static const struct verb VERBS[] = {
      COMMON | PLACE | BIT(OPTION_EPOCHS) | BIT(OPTION_FIRST_EPOCH) | BIT(OPTION_BATCHES) |
          BIT(OPTION_DIGEST) | BIT(OPTION_CREDITS),
      verb_run, "Iterates as a trainer would, over the daemon, and tells how fast it was."},
+    {"peek", "SPEC|NAME",
+     COMMON | BIT(OPTION_WORLD) | BIT(OPTION_ONE_RANK) | BIT(OPTION_EPOCH) | BIT(OPTION_STEP) |
+         BIT(OPTION_INDICES) | BIT(OPTION_VALUES),
+     verb_peek, "Shows what is in one batch, loaded by the daemon for this alone."},
     {"status", NULL, COMMON, verb_view, "Shows the daemon as a whole."},
     {"loaders", NULL, COMMON, verb_view, "Lists the open loaders."},
     {"epochs", NULL, COMMON, verb_view, "Lists the epochs under way, a line for each rank."},

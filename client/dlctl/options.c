@@ -7,7 +7,9 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-enum option_kind { KIND_FLAG, KIND_TEXT, KIND_NUMBER, KIND_RANK };
+enum option_kind { KIND_FLAG, KIND_TEXT, KIND_NUMBER, KIND_RANK, KIND_INDICES };
+
+enum { VALUES_DEFAULT = 8, VALUES_MAX = 4096, INDICES_MAX = 4096 };
 
 #define FIELD(name) offsetof(struct options, name)
 
@@ -48,6 +50,15 @@ static const struct option_row {
                         "batches loaded ahead at most; default: the daemon's choice"},
     [OPTION_DIGEST] = {"digest", NULL, KIND_FLAG, FIELD(digest), 0, 0,
                        "hash all batch contents in order (XXH3-64)"},
+    [OPTION_ONE_RANK] = {"rank", "R", KIND_NUMBER, FIELD(rank), 0, 1048575,
+                         "this consumer, from 0 to W-1; default 0"},
+    [OPTION_STEP] = {"step", "K", KIND_NUMBER, FIELD(step), 0, UINT64_MAX,
+                     "which batch of the rank's, from 0; default 0"},
+    [OPTION_INDICES] = {"indices", "I,...", KIND_INDICES, FIELD(indices), 0, UINT64_MAX,
+                        "samples to make the batch of, where the client is the sampler; "
+                        "default: the first ones"},
+    [OPTION_VALUES] = {"values", "N", KIND_NUMBER, FIELD(values), 0, VALUES_MAX,
+                       "elements and strings to show of each leaf; default 8"},
 };
 
 /* getopt_long() values of the options: above any character. */
@@ -75,6 +86,35 @@ static bool parse_u64(const char *text, uint64_t *ret)
     }
     *ret = n;
     return true;
+}
+
+bool options_next_index(const char **list, uint64_t *ret)
+{
+    const char *end = strchrnul(*list, ',');
+    char digits[24];
+
+    if (end == *list || (size_t)(end - *list) >= sizeof digits)
+        return false;
+    snprintf(digits, sizeof digits, "%.*s", (int)(end - *list), *list);
+    if (!parse_u64(digits, ret))
+        return false;
+    *list = *end && end[1] ? end + 1 : end;
+    return true;
+}
+
+static int set_indices(const char *arg, struct options *o, struct dl_error *err)
+{
+    const char *rest = arg;
+    uint64_t n, count = 0;
+
+    while (options_next_index(&rest, &n))
+        count++;
+    if (*rest || count == 0 || count > INDICES_MAX)
+        return dl_error_set(err, EINVAL, "--indices",
+                            "'%.64s' is not a list of 1 to %d whole numbers such as 3,5,7", arg,
+                            INDICES_MAX);
+    o->indices = arg;
+    return 0;
 }
 
 static int set_number(const struct option_row *row, const char *arg, struct options *o,
@@ -116,6 +156,8 @@ static int set_option(enum option_id id, const char *arg, struct options *o, str
     case KIND_NUMBER:
         o->has_length |= id == OPTION_LENGTH;
         return set_number(row, arg, o, err);
+    case KIND_INDICES:
+        return set_indices(arg, o, err);
     }
     return 0;
 }
@@ -208,6 +250,7 @@ int options_parse(const struct verb *verb, int argc, char **argv, struct options
                             .json = options_want_json(argc, argv),
                             .world = 1,
                             .epochs = 1,
+                            .values = VALUES_DEFAULT,
                             .steps = UINT64_MAX,
                             .batches = UINT64_MAX};
     long_options(verb, longs);

@@ -26,6 +26,10 @@ enum option_id {
     OPTION_BATCHES,
     OPTION_CREDITS,
     OPTION_DIGEST,
+    OPTION_ONE_RANK,
+    OPTION_STEP,
+    OPTION_INDICES,
+    OPTION_VALUES,
     OPTION_COUNT,
 };
 #define BIT(option) (1u << (option))
@@ -49,6 +53,9 @@ struct options {
     bool has_length;
     uint64_t batches; /* at most, of each rank and epoch; UINT64_MAX: all */
     uint64_t credits; /* 0: the daemon's choice */
+    uint64_t step;
+    const char *indices; /* numbers joined by commas, checked; NULL: not given */
+    uint64_t values;     /* shown of each leaf at most */
 };
 
 struct verb {
@@ -65,6 +72,9 @@ struct verb {
  */
 int _nodiscard_ options_parse(const struct verb *verb, int argc, char **argv, struct options *ret,
                               struct dl_error *err);
+
+/* The next number of a checked list, which *list is moved past; false at its end. */
+bool options_next_index(const char **list, uint64_t *ret);
 
 /* True if --json stands among the arguments: errors are then JSON, whatever else is wrong. */
 bool options_want_json(int argc, char **argv);

@@ -4,6 +4,7 @@
  */
 #include "client/dlclient.h"
 #include "client/dlctl/digest.h"
+#include "client/dlctl/open.h"
 #include "client/dlctl/outcome.h"
 #include "client/dlctl/report.h"
 #include "client/dlctl/verbs.h"
@@ -40,29 +41,6 @@ static void run_deinit(struct run *run)
     outcome_deinit(&run->outcome);
 }
 
-static bool ends_in(const char *text, const char *tail)
-{
-    size_t len = strlen(text), n = strlen(tail);
-
-    return len > n && strcmp(text + len - n, tail) == 0;
-}
-
-/* A spec file, there or missing, rather than the name of a loader that is open. */
-static bool is_file(const char *operand)
-{
-    return strchr(operand, '/') || access(operand, F_OK) == 0 || ends_in(operand, ".yaml") ||
-           ends_in(operand, ".yml") || ends_in(operand, ".json");
-}
-
-static int open_loader(struct run *run)
-{
-    const char *operand = run->o->operand;
-
-    if (is_file(operand))
-        return dl_loader_open_file(run->client, operand, &run->loader);
-    return dl_loader_open(run->client, operand, strlen(operand), NULL, &run->loader);
-}
-
 static int run_init(struct run *run)
 {
     uint64_t begin = now_ns();
@@ -70,7 +48,7 @@ static int run_init(struct run *run)
 
     r = dl_client_connect(&run->client, run->o->socket, "dlctl run " DLOADER_VERSION);
     if (r == 0)
-        r = open_loader(run);
+        r = open_operand(run->client, run->o->operand, &run->loader);
     if (r < 0)
         return r;
     run->outcome.open_s = (double)(now_ns() - begin) / 1e9;

@@ -1,27 +1,8 @@
 /* Element statistics: see stats.h. */
 #include "client/dlctl/stats.h"
 
+#include "client/dlctl/element.h"
 #include <math.h>
-
-static double half_to_double(uint16_t bits)
-{
-    int exponent = bits >> 10 & 0x1f;
-    double fraction = bits & 0x3ff;
-    double magnitude = exponent == 0x1f ? (fraction != 0 ? NAN : INFINITY)
-                       : exponent       ? ldexp(fraction + 1024, exponent - 25)
-                                        : ldexp(fraction, -24);
-
-    return bits >> 15 ? -magnitude : magnitude;
-}
-
-static double bfloat_to_double(uint16_t bits)
-{
-    uint32_t wide = (uint32_t)bits << 16;
-    float f;
-
-    memcpy(&f, &wide, sizeof f);
-    return f;
-}
 
 struct sums {
     double min;
@@ -68,9 +49,9 @@ static bool fold(uint32_t dtype, const void *data, uint64_t nbytes, struct sums 
     case DL_DTYPE_INT64:
         FOLD(int64_t, (double));
     case DL_DTYPE_FLOAT16:
-        FOLD(uint16_t, half_to_double);
+        FOLD(uint16_t, element_half);
     case DL_DTYPE_BFLOAT16:
-        FOLD(uint16_t, bfloat_to_double);
+        FOLD(uint16_t, element_bfloat);
     case DL_DTYPE_FLOAT32:
         FOLD(float, (double));
     case DL_DTYPE_FLOAT64:

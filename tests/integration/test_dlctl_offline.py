@@ -477,7 +477,7 @@ class Usage(Case):
                           "ALL")
 
     def test_unknown_verb(self):
-        self.assert_error(2, "EINVAL", "frobnicate", "verbs are plan, check, run, status",
+        self.assert_error(2, "EINVAL", "frobnicate", "verbs are plan, check, run, peek, status",
                           "frobnicate")
 
     def test_option_before_the_verb(self):

@@ -1,0 +1,169 @@
+"""dlctl peek: one batch of a loader, shown without anybody else noticing."""
+
+import json
+import os
+import struct
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
+from dltest import FEED, TestCase, dlctl, dlctl_json, main, named  # noqa: E402
+
+
+class Peek(TestCase):
+    def setUp(self):
+        super().setUp()
+        self.running = self.daemon()
+
+    def rows_spec(self, name="rows", **extra):
+        self.rows("data.npy", 100, 33)
+        self.npy("label.npy", (100,), "<i8", b"".join(i.to_bytes(8, "little") for i in range(100)))
+        return self.spec(name, name=name, seed=42, batch={"size": 8}, **{
+            "sampler": {"kind": "random"},
+            "dataset": {"kind": "npy", "files": {"data": "data.npy", "label": "label.npy"}},
+            **extra})
+
+    def peek(self, *args):
+        return dlctl_json("peek", *args, daemon=self.running)
+
+    def text(self, *args):
+        return dlctl("peek", *args, daemon=self.running).stdout
+
+    def assert_fails(self, status, code, path, message, *args):
+        done = dlctl("peek", *args, "--json", daemon=self.running, check=False)
+        self.assertEqual((done.returncode, done.stdout), (status, ""), done.stderr)
+        error = json.loads(done.stderr)["error"]
+        self.assertEqual((error["code"], error["path"]), (code, path))
+        self.assertIn(message, error["message"])
+
+    def plan(self, spec, *args):
+        done = dlctl("plan", spec, "--json", *args)
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    def test_is_the_step_that_a_trainer_gets(self):
+        spec = self.rows_spec()
+        for step, rank, epoch in ((0, 0, 0), (3, 1, 2), (4, 2, 2)):
+            with self.subTest(step=step, rank=rank, epoch=epoch):
+                place = ["--epoch", str(epoch), "--rank", str(rank), "--world", "3"]
+                want = self.plan(spec, *place, "--from", str(step), "--steps", "1")[0]["indices"]
+                got = self.peek(spec, "--step", str(step), *place)
+                self.assertEqual(got["indices"], want)
+                self.assertEqual([got[k] for k in ("step", "rank", "world", "epoch", "name", "seed",
+                                                   "fed", "bytes")],
+                                 [step, rank, 3, epoch, "rows", 42, False, len(want) * 41])
+                data, label = got["tree"]
+                self.assertEqual(label["values"], want[:8])
+                self.assertEqual((label["min"], label["max"]), (min(want), max(want)))
+                self.assertEqual((data["path"], data["kind"], data["dtype"], data["shape"],
+                                  data["bytes"]),
+                                 ("data", "tensor", "uint8", [len(want), 33], len(want) * 33))
+                self.assertEqual(data["values"],
+                                 [(want[0] * 131 + column * 7) & 255 for column in range(8)])
+
+    def test_text(self):
+        lines = self.text(self.rows_spec(), "--step", "12", "--values", "3").splitlines()
+        self.assertEqual(lines[0], "loader    rows, seed 42")
+        self.assertEqual(lines[1], "batch     epoch 0, step 12, rank 0 of 1: 4 samples, 164 B")
+        self.assertRegex(lines[2], r"\Aindices   \d+ \d+ \d+ \.\.\.\Z")
+        self.assertRegex(lines[3], r"\Atree      data     uint8      \[4, 33\]  132 B  min \d+  max")
+        self.assertRegex(lines[4], r"\A          \d+ \d+ \d+ \.\.\.\Z")
+        self.assertEqual(len(lines), 7)
+        self.assertEqual(len(self.text(self.rows_spec(), "--values", "0").splitlines()), 4)
+
+    def test_strings_and_bytes(self):
+        with open(self.path("lines.txt"), "w") as file:
+            file.write("plain\n\x1b[31mred\n" + "long" * 100 + "\n")
+        spec = self.spec("lines", dataset={"kind": "text", "paths": "lines.txt"},
+                         batch={"size": 3})
+        node = self.peek(spec)["tree"][-1]
+        self.assertEqual((node["kind"], node["shape"]), ("string", [3]))
+        self.assertEqual([v["bytes"] for v in node["values"]], [5, 8, 400])
+        self.assertEqual([v["text"] for v in node["values"]],
+                         ["plain", "\x1b[31mred", ("long" * 100)[:256]])
+        text = self.text(spec)
+        self.assertIn('"plain", "\\x1b[31mred", "longlong', text)
+        self.assertNotIn("\x1b", text)
+
+    def test_by_name(self):
+        client = self.client(self.running)
+        client.open(named("seen"))
+        self.assertEqual(self.peek("seen", "--step", "2")["indices"], list(range(20, 30)))
+        self.assert_fails(1, "ENOENT", "name", "", "unseen")
+
+    def test_disturbs_nobody(self):
+        client = self.client(self.running)
+        loader = client.open(named("shared", sampler={"kind": "random"}))["loader"]
+        steps = client.epoch_indices(loader)
+        stream = client.start(loader, credits=2)["stream"]
+        held = client.next_batches()
+        got = [batch.indices for batch in held]
+        while held:
+            peeked = self.peek("shared", "--step", str(len(got) % 10))
+            self.assertEqual(peeked["indices"], steps[len(got) % 10])
+            before = [(e["rank"], e["epoch"]) for e in dlctl_json("epochs", daemon=self.running)]
+            self.assertEqual(before, [(0, 0)])  # peek's own is gone, the other is there
+            for batch in held:
+                batch.release()
+            held = client.next_batches()
+            got += [batch.indices for batch in held]
+        self.assertEqual(got, steps)
+        self.assertGreater(stream, 0)
+
+    def test_client_is_the_sampler(self):
+        spec = self.rows_spec(sampler={"kind": "client"})
+        got = self.peek(spec)
+        self.assertEqual((got["fed"], got["indices"]), (True, list(range(8))))
+        got = self.peek(spec, "--indices", "99,3,3")
+        self.assertEqual((got["fed"], got["indices"]), (True, [99, 3, 3]))
+        self.assertEqual(got["tree"][1]["values"], [99, 3, 3])
+        self.assertIn("order     is the client's; dlctl chose these samples itself",
+                      self.text(spec, "--indices", "7"))
+        self.assert_fails(1, "ERANGE", self.path("data.npy"), "100", spec, "--indices", "100")
+        self.assert_fails(1, "EINVAL", "indices", "1 to 8", spec, "--indices", "1,2,3,4,5,6,7,8,9")
+
+    def test_client_that_feeds_is_not_disturbed(self):
+        client = self.client(self.running)
+        loader = client.open(named("fed", sampler={"kind": "client"}, batch={"size": 2}))["loader"]
+        stream = client.start(loader)["stream"]
+        self.assertEqual(self.peek("fed", "--indices", "5,6")["indices"], [5, 6])
+        client.send(FEED, stream, 0, struct.pack("<2Q", 9, 8))
+        self.assertEqual(client.next_batches()[0].indices, [9, 8])
+
+    def test_sizes_that_a_client_decides(self):
+        sampler = {"kind": "client"}
+        big = self.spec("big", dataset={"kind": "range", "length": 1000}, batch={"size": 65536},
+                        sampler=sampler)
+        self.assertEqual(self.peek(big)["indices"], list(range(64)))
+        one = self.spec("one", dataset={"kind": "range", "length": 5}, batch={"size": None},
+                        sampler=sampler)
+        self.assertEqual(self.peek(one)["indices"], [0])
+        few = self.spec("few", dataset={"kind": "range", "length": 5}, batch={"size": 8},
+                        sampler=sampler)
+        self.assertEqual(self.peek(few)["indices"], [0, 1, 2, 3, 4])
+        none = self.spec("none", dataset={"kind": "range", "length": 0}, batch={"size": 8},
+                         sampler=sampler)
+        self.assert_fails(1, "ENODATA", "--step", "the dataset is empty", none)
+
+    def test_no_such_step(self):
+        spec = self.rows_spec()
+        self.assert_fails(1, "ENODATA", "--step", "13: the epoch has 13 steps for this rank, 0 to 12",
+                          spec, "--step", "13")
+        empty = self.spec("empty", dataset={"kind": "range", "length": 0})
+        self.assert_fails(1, "ENODATA", "--step", "the epoch is empty", empty)
+
+    def test_order_of_its_own(self):
+        self.assert_fails(1, "EINVAL", "sampler.kind", "only one of kind client", self.rows_spec(),
+                          "--indices", "1")
+
+    def test_usage(self):
+        for path, args in (("--indices", ["--indices", "1,"]), ("--indices", ["--indices", ""]),
+                           ("--indices", ["--indices", "1,a"]), ("--indices", ["--indices", "-1"]),
+                           ("--indices", ["--indices", "18446744073709551616"]),
+                           ("--indices", ["--indices", ",".join(["0"] * 4097)]),
+                           ("--values", ["--values", "4097"]), ("--rank", ["--rank", "all"]),
+                           ("--rank", ["--rank", "1"]), ("--step", ["--step", "x"])):
+            with self.subTest(args=args[1][:20]):
+                self.assert_fails(2, "EINVAL", path, "", "x.yaml", *args)
+
+
+if __name__ == "__main__":
+    main()
