@@ -19,7 +19,7 @@ enum { DIGEST_DIMS = 8, DIGEST_TEXT = 17 };
 
 /* A tree node as both the client library and a slot can show it. Pointers are borrowed. */
 struct digest_node {
-    uint32_t kind; /* 1 tensor, 2 dict, 3 list, 4 tuple, 5 string, 6 bytes */
+    uint32_t kind; /* 1 tensor, 2 dict, 3 list, 4 tuple, 5 string, 6 bytes, 7 object */
     uint32_t children;
     uint32_t key_len; /* 0 unless the child of a dict */
     const char *key;

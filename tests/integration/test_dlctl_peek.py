@@ -1,12 +1,40 @@
 """dlctl peek: one batch of a loader, shown without anybody else noticing."""
 
+import collections
 import json
 import os
+import pickle
 import struct
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 from dltest import FEED, TestCase, dlctl, dlctl_json, main, named  # noqa: E402
+from test_dlctl_peer import (BYTES, DATA_AT, DICT, SLOT_BYTES, SLOTS, TENSOR, TREE_AT,  # noqa: E402
+                             UINT8, Peer, node)
+
+LIST, OBJECT = 3, 7
+
+
+class ObjectPeer(Peer):
+    """Its batches are {"image": uint8 [2], "meta": an object with one tensor, "none": []}."""
+
+    def fill(self, step, pickled, text_at=DATA_AT):
+        at, keys_at = 4096 + step % SLOTS * SLOT_BYTES, 6 * 104
+        tensors_at = text_at + 1024
+        tree = (node(DICT, children=3) +
+                node(TENSOR, UINT8, (2,), key=(keys_at, 5), offset=tensors_at, nbytes=2) +
+                node(OBJECT, children=2, key=(keys_at + 5, 4)) +
+                node(BYTES, offset=text_at, nbytes=len(pickled)) +
+                node(TENSOR, UINT8, (3,), offset=tensors_at + 64, nbytes=3) +
+                node(LIST, key=(keys_at + 9, 4)) + b"imagemetanone")
+        self.ring[at:at + 72] = struct.pack("<QQQIIQQIIQQ", step + 1, step, 0, 2, 0, 128, TREE_AT,
+                                            len(tree), 6, DATA_AT, SLOT_BYTES)
+        self.ring[at + 72:at + 120] = bytes(48)
+        self.ring[at + 128:at + 144] = struct.pack("<2Q", 2 * step, 2 * step + 1)
+        self.ring[at + TREE_AT:at + TREE_AT + len(tree)] = tree
+        self.ring[at + tensors_at:at + tensors_at + 67] = b"\x05\x06" + bytes(62) + b"\x07\x08\x09"
+        self.ring[at + text_at:at + text_at + len(pickled)] = pickled
+        return struct.pack("<QQQQII", step, step + 1, at, SLOT_BYTES, 5, 2)
 
 
 class Peek(TestCase):
@@ -64,7 +92,7 @@ class Peek(TestCase):
         self.assertEqual(lines[0], "loader    rows, seed 42")
         self.assertEqual(lines[1], "batch     epoch 0, step 12, rank 0 of 1: 4 samples, 164 B")
         self.assertRegex(lines[2], r"\Aindices   \d+ \d+ \d+ \.\.\.\Z")
-        self.assertRegex(lines[3], r"\Atree      data     uint8      \[4, 33\]  132 B  min \d+  max")
+        self.assertRegex(lines[3], r"\Atree      data     uint8      \[4, 33\]  132 B  min \d+ ")
         self.assertRegex(lines[4], r"\A          \d+ \d+ \d+ \.\.\.\Z")
         self.assertEqual(len(lines), 7)
         self.assertEqual(len(self.text(self.rows_spec(), "--values", "0").splitlines()), 4)
@@ -145,14 +173,43 @@ class Peek(TestCase):
 
     def test_no_such_step(self):
         spec = self.rows_spec()
-        self.assert_fails(1, "ENODATA", "--step", "13: the epoch has 13 steps for this rank, 0 to 12",
-                          spec, "--step", "13")
+        self.assert_fails(1, "ENODATA", "--step",
+                          "13: the epoch has 13 steps for this rank, 0 to 12", spec, "--step", "13")
         empty = self.spec("empty", dataset={"kind": "range", "length": 0})
         self.assert_fails(1, "ENODATA", "--step", "the epoch is empty", empty)
 
     def test_order_of_its_own(self):
         self.assert_fails(1, "EINVAL", "sampler.kind", "only one of kind client", self.rows_spec(),
                           "--indices", "1")
+
+    def objects(self, *args, pickled):
+        self.count = getattr(self, "count", 0) + 1
+        peer = ObjectPeer(self.path(f"peer{self.count}"), (2, 0, 1), (1, 2),
+                          lambda peer: peer.deliver(0, pickled))
+        self.addCleanup(peer.close)
+        return dlctl("peek", "words", *args, daemon=peer).stdout
+
+    def test_object(self):
+        pickled = pickle.dumps(collections.Counter("abc"), 5)
+        tree = json.loads(self.objects("--json", pickled=pickled))["tree"]
+        self.assertEqual([(n["path"], n["kind"]) for n in tree],
+                         [("image", "tensor"), ("meta", "object"), ("meta.1", "tensor"),
+                          ("none", "list")])
+        self.assertEqual(tree[1], {"path": "meta", "kind": "object", "bytes": len(pickled),
+                                   "class": "collections.Counter", "tensors": 1})
+        self.assertEqual((tree[0]["values"], tree[2]["values"]), ([5, 6], [7, 8, 9]))
+        text = self.objects(pickled=pickled)
+        self.assertIn(f"meta     object: pickled, {len(pickled)} bytes, of collections.Counter,"
+                      " with 1 tensor\n", text)
+        self.assertIn("meta.1   uint8      [3]  3 B  min 7  max 9  mean 8\n          7 8 9\n", text)
+        self.assertIn("none     list       empty\n", text)
+
+    def test_object_that_is_no_pickle(self):
+        for pickled in (b"", b"\x1b[31m", b"\x80\x05\x8c\x01m\x8c\x05\x1b[31m\x93)\x81."):
+            with self.subTest(pickled=pickled):
+                text = self.objects(pickled=pickled)
+                self.assertIn(f"meta     object: pickled, {len(pickled)} bytes, with 1 tensor", text)
+                self.assertNotIn("\x1b", text)
 
     def test_usage(self):
         for path, args in (("--indices", ["--indices", "1,"]), ("--indices", ["--indices", ""]),
