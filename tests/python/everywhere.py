@@ -1,0 +1,138 @@
+"""Runs a file of unittest cases with several interpreters and prints one TAP for all of them.
+
+    everywhere.py FILE
+
+The interpreters are the one that runs this script and those of the colon-separated list
+DLOADER_TORCH_PYTHONS; each case's name begins with what they have, as in "torch 2.13.0: ".
+PYTHONPATH is the package's folder in the build tree. DLOADER_SANITIZERS and CC tell what the
+modules were built with: Python itself knows nothing of sanitizers, so that their library has to be
+there before all others.
+"""
+
+import os
+import pathlib
+import re
+import shlex
+import signal
+import subprocess
+import sys
+
+TAP = pathlib.Path(__file__).resolve().parent.parent / "lib" / "tap.py"
+CASE = re.compile(r"^(not ok|ok)\b\s*\d*\s*(?:- )?(.*)$")
+PLAN = re.compile(r"^1\.\.\d+\s*(#.*)?$")
+
+# Which torch there is, without the seconds that importing it takes.
+ASK = """
+import importlib.util, pathlib, sys
+spec = importlib.util.find_spec("torch")
+found = {}
+if spec and spec.origin:
+    exec(pathlib.Path(spec.origin).with_name("version.py").read_text(), found)
+print(*sys.version_info[:2], found.get("__version__", ""))
+"""
+
+
+class Unusable(Exception):
+    """An interpreter that no case can be run with; the text says why."""
+
+
+def label(python):
+    """What the cases' names begin with: "torch 1.13.1", or "Python 3.12" where there is no torch."""
+    try:
+        asked = subprocess.run([python, "-c", ASK], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               text=True, timeout=120, check=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise Unusable(f"{python} cannot be asked for its version: {error}") from None
+    major, minor, *torch = asked.stdout.split()
+    if (int(major), int(minor)) < (3, 11):
+        raise Unusable(f"{python} is Python {major}.{minor}; the package needs 3.11")
+    return f"torch {torch[0].split('+')[0]}" if torch else f"Python {major}.{minor}"
+
+
+def library(compiler, name):
+    """The path of one of the compiler's libraries; None: it has no such library."""
+    path = subprocess.run([*compiler, f"-print-file-name={name}"], stdout=subprocess.PIPE,
+                          text=True, timeout=60, check=True).stdout.strip()
+    return os.path.realpath(path) if os.path.isabs(path) else None
+
+
+def environment():
+    """For the interpreters; raises Unusable if the sanitizer cannot be had."""
+    env = dict(os.environ)
+    if "address" not in env.get("DLOADER_SANITIZERS", ""):
+        return env
+    compiler = shlex.split(env.get("CC", "cc"))
+    asan = library(compiler, "libasan.so")
+    if asan is None:
+        raise Unusable(f"{compiler[-1]} has no libasan.so to load before Python; build with gcc")
+    # PyTorch throws C++ exceptions, which the sanitizer can catch only if it finds their library
+    # from the beginning.
+    env["LD_PRELOAD"] = " ".join(filter(None, [asan, library(compiler, "libstdc++.so.6")]))
+    # Interpreters leave much behind on purpose; the C parts have unit tests that look for leaks.
+    env["ASAN_OPTIONS"] = env.get("ASAN_OPTIONS", "") + ":detect_leaks=0"
+    env.setdefault("UBSAN_OPTIONS", "halt_on_error=1:print_stacktrace=1")
+    return env
+
+
+class Everywhere:
+    """Numbers the lines of several runs, as if they were one."""
+
+    def __init__(self, out=sys.stdout):
+        self.out = out
+        self.told = 0
+        self.failed = 0
+
+    def tell(self, line):
+        print(line, file=self.out, flush=True)
+
+    def case(self, verdict, text):
+        self.told += 1
+        self.failed += verdict != "ok"
+        self.tell(f"{verdict} {self.told} - {text}")
+
+    def relay(self, line, name):
+        """True if the line ends a run."""
+        if PLAN.match(line):
+            return True
+        case = CASE.match(line)
+        if case:
+            self.case(case.group(1), f"{name}: {case.group(2)}")
+        else:
+            self.tell(line if line.startswith("#") else f"# {line}")
+        return False
+
+    def run(self, python, path, env):
+        try:
+            name = label(python)
+        except Unusable as why:
+            self.case("ok", f"{path.stem} # SKIP {why}")
+            return
+        failed, ended = self.failed, False
+        with subprocess.Popen([python, str(TAP), str(path)], stdout=subprocess.PIPE, text=True,
+                              errors="replace", env=env) as runner:
+            for line in runner.stdout:
+                ended |= self.relay(line.rstrip("\n"), name)
+        status = runner.returncode
+        if not ended or (status and self.failed == failed):
+            how = signal.Signals(-status).name if status < 0 else f"exit status {status}"
+            self.case("not ok", f"{name}: {path.stem} ended early or badly, with {how}")
+
+    def run_all(self, path):
+        others = os.environ.get("DLOADER_TORCH_PYTHONS", "").split(":")
+        pythons = list(dict.fromkeys([sys.executable, *filter(None, others)]))
+        try:
+            env = environment()
+        except Unusable as why:
+            self.case("ok", f"{path.stem} # SKIP {why}")
+            pythons = []
+        for python in pythons:
+            self.run(python, path, env)
+        self.tell(f"# ran with {', '.join(pythons) or 'no interpreter'}")
+        self.tell(f"1..{self.told}")
+        return 1 if self.failed else 0
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: everywhere.py FILE")
+    sys.exit(Everywhere().run_all(pathlib.Path(sys.argv[1]).resolve()))

@@ -1,0 +1,86 @@
+"""tests/python/everywhere.py counts what each interpreter runs, and what keeps one from running."""
+
+import io
+import os
+import pathlib
+import sys
+import tempfile
+import unittest
+from unittest import mock
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "tests/python"))
+
+import everywhere  # noqa: E402
+
+CASES = """
+import os, unittest
+
+class Case(unittest.TestCase):
+    def test_a(self):
+        print("to standard error")
+
+    def test_b(self):
+        {body}
+"""
+
+
+class Everywhere(unittest.TestCase):
+    def run_file(self, body, others="", **env):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "test_it.py")
+            path.write_text(CASES.format(body=body), encoding="utf-8")
+            out = io.StringIO()
+            env = {"DLOADER_SANITIZERS": "none", "DLOADER_TORCH_PYTHONS": others, **env}
+            with mock.patch.dict(os.environ, env):
+                status = everywhere.Everywhere(out).run_all(path)
+        return status, out.getvalue().splitlines()
+
+    def test_every_interpreter_has_its_cases(self):
+        twin = os.path.join(os.path.dirname(sys.executable), ".", "python3")
+        status, lines = self.run_file("pass", others=twin)
+        self.assertEqual(status, 0)
+        cases = [line for line in lines if line.startswith("ok ")]
+        self.assertEqual([int(line.split()[1]) for line in cases], [1, 2, 3, 4])
+        for line in cases:
+            self.assertRegex(line, r"^ok \d - (torch \d+\.\d+\S*|Python 3\.\d+): test_it\.Case\.test_")
+        self.assertEqual(lines[-1], "1..4")
+
+    def test_one_that_is_named_twice_runs_once(self):
+        _, lines = self.run_file("pass", others=sys.executable)
+        self.assertEqual(lines[-1], "1..2")
+
+    def test_a_failure_and_its_trace_are_told(self):
+        status, lines = self.run_file("self.fail('why')")
+        self.assertEqual(status, 1)
+        self.assertRegex("\n".join(lines), r"(?s)# .*AssertionError: why\nnot ok 2 - .*test_b")
+
+    def test_a_skip_keeps_its_words(self):
+        status, lines = self.run_file("self.skipTest('no such thing')")
+        self.assertEqual(status, 0)
+        self.assertTrue(lines[1].endswith("test_b # SKIP no such thing"), lines)
+
+    def test_a_death_is_a_failure(self):
+        for body, how in [("os.kill(os.getpid(), 9)", "SIGKILL"), ("os._exit(0)", "exit status 0")]:
+            with self.subTest(how):
+                status, lines = self.run_file(body)
+                self.assertEqual(status, 1)
+                self.assertRegex(lines[1], f"^not ok 2 - .* ended early or badly, with {how}$")
+
+    def test_an_interpreter_that_is_not_there_is_a_skip_in_words(self):
+        status, lines = self.run_file("pass", others="/nonexistent/python")
+        self.assertEqual(status, 0)
+        self.assertRegex(lines[2], "^ok 3 - test_it # SKIP /nonexistent/python cannot be asked")
+
+    def test_a_compiler_without_the_sanitizers_library_is_a_skip_in_words(self):
+        with tempfile.TemporaryDirectory() as folder:
+            compiler = pathlib.Path(folder, "cc")
+            compiler.write_text('#!/bin/sh\necho "${1#*=}"\n', encoding="utf-8")
+            compiler.chmod(0o700)
+            status, lines = self.run_file("pass", DLOADER_SANITIZERS="address", CC=str(compiler))
+        self.assertEqual(status, 0)
+        self.assertRegex(lines[0], "^ok 1 - test_it # SKIP .* has no libasan.so")
+
+
+if __name__ == "__main__":
+    unittest.main()
