@@ -90,7 +90,7 @@ DL_API int dl_client_connect(struct dl_client **ret, const char *socket_path, co
  * bounds what is held by pins and tensors. Plug-ins are loaded into this process, and log to its
  * standard error. Everything else is as with a daemon.
  * The loading is in a module of its own, dlclient-local.so, which is opened when it is needed:
- * $DLOADER_LOCAL_MODULE, or where it was installed.
+ * $DLOADER_LOCAL_MODULE, else beside the library, else where it was installed.
  */
 DL_API int dl_client_connect_local(struct dl_client **ret);
 

@@ -11,16 +11,42 @@
 #include <assert.h>
 #include <dlfcn.h>
 #include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <unistd.h>
 
 typedef unsigned long long ull; /* for printf */
 
 /* ---- the module ---- */
 
-static const char *module_path(void)
+/*
+ * Beside the library: an installation may have been moved as a whole, and a wheel lies anywhere.
+ * False: it is not there. A program that the library is linked into goes by argv[0], which is the
+ * caller's word: one with more rights than its user does not take it, and none a relative one.
+ */
+static bool module_beside(char *ret_path, size_t size)
+{
+    const char *name = strrchr(DLOADER_LOCAL_MODULE, '/') + 1;
+    Dl_info self;
+    int folder, len;
+
+    if (getauxval(AT_SECURE) || !dladdr(DLOADER_LOCAL_MODULE, &self) || self.dli_fname[0] != '/')
+        return false;
+    folder = (int)(strrchr(self.dli_fname, '/') - self.dli_fname);
+    len = snprintf(ret_path, size, "%.*s/%s", folder, self.dli_fname, name);
+    return len > 0 && (size_t)len < size && access(ret_path, R_OK) == 0;
+}
+
+/* What the environment names, else one beside the library, else where it was installed. */
+static const char *module_path(char *buffer, size_t size)
 {
     const char *path = secure_getenv("DLOADER_LOCAL_MODULE");
 
-    return path && path[0] ? path : DLOADER_LOCAL_MODULE;
+    if (path && path[0])
+        return path;
+    return module_beside(buffer, size) ? buffer : DLOADER_LOCAL_MODULE;
 }
 
 static int refuse_module(struct dl_client *client, int code, const char *path, const char *why)
@@ -33,12 +59,14 @@ static int refuse_module(struct dl_client *client, int code, const char *path, c
 
 static int load_module(struct dl_client *client)
 {
-    const char *path = module_path();
+    char buffer[PATH_MAX];
+    const char *path;
     const struct local_table *table;
     void *module;
 
     if (client->table)
         return 0;
+    path = module_path(buffer, sizeof buffer);
     module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!module) {
         const char *why = dlerror(); /* which names the path */

