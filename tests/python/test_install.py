@@ -109,9 +109,6 @@ class Install(unittest.TestCase):
         for name in ("dlctl", "dloaderd"):
             done = run(self.venv / "bin" / name, "--version")
             self.assertEqual((done.returncode, done.stdout), (0, f"{name} {version}\n"))
-            self.assertEqual(self.run_python(f"from dloader import _programs; "
-                                             f"print(_programs.find({name!r}))"),
-                             str(self.site / "dloader/bin" / name))
 
     def test_no_program_needs_the_build_tree(self):
         for file in [*(self.site / "dloader").glob("*.so"), *(self.site / "dloader/bin").iterdir(),
@@ -145,7 +142,7 @@ class Install(unittest.TestCase):
         self.assertEqual(self.samples_by_way_of_the_daemon(spec), 100)
 
     def test_a_native_epoch(self):
-        if self.run_python("import dloader; print(hasattr(dloader, 'Loader'))") != "True":
+        if not (self.site / "dloader/loader.py").exists():
             self.skipTest("the package has no Loader")
         self.assertEqual(self.run_python(EPOCH, json.dumps(SPEC)), "100")
 

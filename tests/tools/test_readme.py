@@ -43,7 +43,7 @@ class Readme(unittest.TestCase):
 
     def test_the_verbs_exist(self):
         dev = self.run_it(ROOT / "dev", "help").stdout
-        for verb in set(re.findall(r"\./dev (\w+)", README)):
+        for verb in set(re.findall(r"\./dev ([\w-]+)", README)):
             self.assertRegex(dev, rf"(?m)^  {verb}\b")
         dlctl = self.run_it(os.environ["DLCTL"], "--help").stdout
         for verb in set(re.findall(r"dlctl ([a-z]+)", README)):
