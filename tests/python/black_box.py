@@ -1,0 +1,221 @@
+"""What the black-box tests of a DataLoader share.
+
+The class under test is dloader's, or PyTorch's own with DLOADER_TEST_CLASS=torch: the tests are
+right when PyTorch's passes them all. Where a result does not depend on the class, `Case.check`
+plays the same loader with PyTorch's class in the same process and compares all that came of it.
+"""
+
+import collections.abc
+import importlib.util
+import os
+import random
+import select
+import time
+import unittest
+import warnings
+
+import numpy
+import torch
+from torch.utils.data import DataLoader as TorchLoader
+
+CLASS = os.environ.get("DLOADER_TEST_CLASS", "dloader")
+if CLASS == "torch":
+    DataLoader = TorchLoader
+elif CLASS == "dloader":
+    from dloader import DataLoader
+else:
+    raise SystemExit(f"DLOADER_TEST_CLASS is {CLASS!r}; it may be dloader or torch")
+
+OURS = CLASS == "dloader"
+TORCH = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+HERE = os.path.dirname(os.path.abspath(__file__))
+# Lambdas and local classes reach a worker of PyTorch's by fork; ours only if they can be pickled.
+LOCAL_OBJECTS = not OURS or importlib.util.find_spec("cloudpickle") is not None
+needs_local_objects = unittest.skipUnless(LOCAL_OBJECTS, "cloudpickle is not installed")
+PATIENCE = 120  # seconds; only a test that fails waits so long
+
+
+def difference(a, b, where="it"):
+    """What differs between two trees in type, structure, dtype or value; None if nothing does."""
+    if type(a) is not type(b):
+        return f"{where}: {type(a)} and {type(b)}"
+    if isinstance(a, torch.Tensor):
+        if a.dtype != b.dtype or a.shape != b.shape:
+            return f"{where}: {a.dtype} {tuple(a.shape)} and {b.dtype} {tuple(b.shape)}"
+        return difference(a.numpy(), b.numpy(), where)
+    if isinstance(a, numpy.ndarray):
+        if a.dtype != b.dtype or a.shape != b.shape:
+            return f"{where}: {a.dtype} {a.shape} and {b.dtype} {b.shape}"
+        equal = a.tolist() == b.tolist() if a.dtype.hasobject else a.tobytes() == b.tobytes()
+        return None if equal else f"{where}: {a} and {b}"
+    if isinstance(a, (collections.abc.Mapping, list, tuple)):
+        return container_difference(a, b, where)
+    if a != b and not (a != a and b != b):  # NaN is as good as NaN
+        return f"{where}: {a!r} and {b!r}"
+    return None
+
+
+def container_difference(a, b, where):
+    if isinstance(a, collections.abc.Mapping):
+        if list(a) != list(b):
+            return f"{where}: keys {list(a)} and {list(b)}"
+        pairs = [(key, a[key], b[key]) for key in a]
+    else:
+        if len(a) != len(b):
+            return f"{where}: {len(a)} and {len(b)} items"
+        pairs = list(zip(range(len(a)), a, b))
+    for key, x, y in pairs:
+        told = difference(x, y, f"{where}[{key!r}]")
+        if told:
+            return told
+    return None
+
+
+def seed_all(seed):
+    torch.manual_seed(seed)
+    random.seed(seed)
+    numpy.random.seed(seed % 2**32)
+
+
+def rng_states():
+    """Of the three global generators."""
+    kind, words, at, cached, normal = numpy.random.get_state()
+    return (torch.get_rng_state(), random.getstate(), (words, at, cached, normal))
+
+
+def told(error):
+    """Type and text; of a long text the first and the last line (a traceback is in between)."""
+    lines = str(error).strip().splitlines() or [""]
+    return type(error), lines[0], lines[-1]
+
+
+class Played:
+    """What came of a loader: its events, and the generators' states afterwards."""
+
+    def __init__(self, cls, make, seed=0, epochs=1, stop=None):
+        """`make(cls)` builds all that is not to be shared; `stop`: batches until a break."""
+        seed_all(seed)
+        self.events, self.generator, self.length = [], None, None
+        try:
+            loader = make(cls)
+        except Exception as error:
+            self.events.append(("refused", told(error)))
+        else:
+            self.length = self.length_of(loader)
+            for epoch in range(epochs):
+                self.events.append(("epoch", epoch))
+                self.play(loader, stop)
+            if loader.generator is not None:
+                self.generator = loader.generator.get_state()
+        self.rng = rng_states()
+
+    @staticmethod
+    def length_of(loader):
+        try:
+            return len(loader)
+        except Exception as error:
+            return told(error)
+
+    def play(self, loader, stop):
+        try:
+            iterator = iter(loader)
+        except Exception as error:
+            self.events.append(("not iterated", told(error)))
+            return
+        errors = taken = 0
+        while (stop is None or taken < stop) and errors < 10:
+            taken += 1
+            try:
+                self.events.append(("batch", next(iterator)))
+            except StopIteration:
+                self.events.append(("end", taken))
+                return
+            except Exception as error:
+                self.events.append(("error", told(error)))
+                errors += 1
+
+    @property
+    def batches(self):
+        return [event[1] for event in self.events if event[0] == "batch"]
+
+    def tree(self):
+        return [self.length, self.generator, list(self.rng), self.events]
+
+
+class Case(unittest.TestCase):
+    maxDiff = None
+
+    def setUp(self):
+        seed_all(20)
+
+    def same(self, a, b):
+        found = difference(a, b)
+        if found:
+            self.fail(found)
+
+    def check(self, make, seed=0, epochs=1, stop=None):
+        """Same order, values, dtypes, structure, errors, len() and generators as PyTorch's class.
+
+        Returns the batches of all epochs.
+        """
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            expected = Played(TorchLoader, make, seed, epochs, stop)
+            found = Played(DataLoader, make, seed, epochs, stop)
+        self.same(found.tree(), expected.tree())
+        return found.batches
+
+    def both(self, call):
+        """call(cls) for both classes: equal errors (type and whole text), or equal results."""
+        results = []
+        for cls in (TorchLoader, DataLoader):
+            seed_all(3)
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                try:
+                    result = call(cls)
+                except Exception as error:
+                    result = error
+            results.append((result, [(w.category, str(w.message)) for w in caught]))
+        (expected, _), (found, _) = results
+        if isinstance(expected, Exception) or isinstance(found, Exception):
+            self.assertEqual((type(found), str(found)), (type(expected), str(expected)))
+        else:
+            self.same(found, expected)
+        self.assertEqual(results[1][1], results[0][1], "warnings")
+        return expected
+
+
+def open_process(pid):
+    """A descriptor that stands for the process; None if it is gone already."""
+    try:
+        return os.pidfd_open(pid)
+    except ProcessLookupError:
+        return None
+
+
+def wait_gone(pids, patience=PATIENCE):
+    """Waits for all the processes to end; returns those that did not."""
+    end = time.monotonic() + patience
+    left = []
+    for pid in pids:
+        fd = open_process(pid)
+        if fd is None:
+            continue
+        try:
+            poll = select.poll()
+            poll.register(fd, select.POLLIN)
+            if not poll.poll(max(0.0, end - time.monotonic()) * 1000):
+                left.append(pid)
+        finally:
+            os.close(fd)
+    return left
+
+
+def is_alive(pid):
+    return wait_gone([pid], patience=0) == [pid]
+
+
+def flat(batches):
+    """All the numbers in a list of batches that are tensors or lists."""
+    return [int(x) for batch in batches for x in batch]
