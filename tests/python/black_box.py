@@ -32,6 +32,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 # Lambdas and local classes reach a worker of PyTorch's by fork; ours only if they can be pickled.
 LOCAL_OBJECTS = not OURS or importlib.util.find_spec("cloudpickle") is not None
 needs_local_objects = unittest.skipUnless(LOCAL_OBJECTS, "cloudpickle is not installed")
+CONTAINERS = (collections.abc.Mapping, collections.abc.Sequence)
 PATIENCE = 120  # seconds; only a test that fails waits so long
 
 
@@ -42,13 +43,15 @@ def difference(a, b, where="it"):
     if isinstance(a, torch.Tensor):
         if a.dtype != b.dtype or a.shape != b.shape:
             return f"{where}: {a.dtype} {tuple(a.shape)} and {b.dtype} {tuple(b.shape)}"
+        if a.dtype == torch.bfloat16:  # NumPy has none
+            a, b = a.contiguous().view(torch.int16), b.contiguous().view(torch.int16)
         return difference(a.numpy(), b.numpy(), where)
     if isinstance(a, numpy.ndarray):
         if a.dtype != b.dtype or a.shape != b.shape:
             return f"{where}: {a.dtype} {a.shape} and {b.dtype} {b.shape}"
         equal = a.tolist() == b.tolist() if a.dtype.hasobject else a.tobytes() == b.tobytes()
         return None if equal else f"{where}: {a} and {b}"
-    if isinstance(a, (collections.abc.Mapping, list, tuple)):
+    if isinstance(a, CONTAINERS) and not isinstance(a, (str, bytes, bytearray, range)):
         return container_difference(a, b, where)
     if a != b and not (a != a and b != b):  # NaN is as good as NaN
         return f"{where}: {a!r} and {b!r}"
@@ -68,7 +71,8 @@ def container_difference(a, b, where):
         told = difference(x, y, f"{where}[{key!r}]")
         if told:
             return told
-    return None
+    return difference(getattr(a, "__dict__", None), getattr(b, "__dict__", None),
+                      where + "'s attributes")
 
 
 def seed_all(seed):

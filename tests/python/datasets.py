@@ -403,6 +403,10 @@ def as_list(samples):
     return list(samples)
 
 
+def as_it_is(sample):
+    return sample
+
+
 def as_parcel(samples):
     return Parcel(samples)
 
