@@ -11,6 +11,7 @@ import os
 import random
 import select
 import time
+import traceback
 import unittest
 import warnings
 
@@ -137,6 +138,8 @@ class Played:
             except Exception as error:
                 self.events.append(("error", told(error)))
                 errors += 1
+                # PyTorch's frames refer to the error in a circle, with the iterator in it.
+                traceback.clear_frames(error.__traceback__)
 
     @property
     def batches(self):

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import traceback
 
 import torch
 
@@ -28,6 +29,7 @@ def outcomes(loader):
             return found
         except Exception as error:
             found.append(error)
+            traceback.clear_frames(error.__traceback__)  # PyTorch's refer to the iterator
 
 
 def run_script(text, *, wait=True):
@@ -259,7 +261,8 @@ class TestExits(Case):
         """The workers see that their user is gone."""
         process = run_script("iterator = iter(DataLoader(datasets.Pids(), num_workers=1))\n"
                              "print(int(next(iterator)), flush=True)\n"
-                             "sys.stdin.read() if False else __import__('signal').pause()\n",
+                             "import signal\n"
+                             "signal.pause()\n",
                              wait=False)
         with process:
             pid = int(process.stdout.readline())
@@ -271,9 +274,9 @@ class TestExits(Case):
                              "iterator = iter(DataLoader(datasets.Failing(9, 1, 'stick'),\n"
                              "                           num_workers=1))\n"
                              "next(iterator)\n"
-                             "signal.setitimer(signal.ITIMER_REAL, 0.2)\n"
                              "signal.signal(signal.SIGALRM, signal.default_int_handler)\n"
                              "try:\n"
+                             "    signal.setitimer(signal.ITIMER_REAL, 0.2)\n"
                              "    next(iterator)\n"
                              "except KeyboardInterrupt:\n"
                              "    print('interrupted')\n")

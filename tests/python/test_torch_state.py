@@ -1,0 +1,354 @@
+"""state_dict() and load_state_dict(): resuming in the middle of an epoch.
+
+The cases are those of torchdata's stateful tests, with PyTorch's order of samples. PyTorch's own
+class has no states; a plain class over it stands in, which shows that the tests are right.
+"""
+
+import json
+import random
+import warnings
+
+import torch
+from torch.utils.data import BatchSampler, RandomSampler, SubsetRandomSampler
+
+import black_box
+import datasets
+from black_box import Case, OURS
+
+if OURS:
+    from dloader import DataLoader
+else:
+    from replaying import Replaying as DataLoader
+
+N, BATCH = 23, 2
+STEPS = (N + BATCH - 1) // BATCH
+
+
+def values(batches):
+    return [batch.tolist() for batch in batches]
+
+
+def take(iterator, count):
+    return [next(iterator) for _ in range(count)]
+
+
+def through_json(state):
+    return json.loads(json.dumps(state))
+
+
+def ordered(generator_seed=None, **options):
+    """A loader over N numbers; a generator of its own where a seed is given."""
+    if generator_seed is not None:
+        options["generator"] = torch.Generator().manual_seed(generator_seed)
+    return DataLoader(datasets.Numbers(N), batch_size=BATCH, **options)
+
+
+WAYS = [{}, {"num_workers": 2}, {"num_workers": 2, "persistent_workers": True},
+        {"num_workers": 1, "prefetch_factor": 5}]
+SHUFFLES = [{}, {"shuffle": True}, {"shuffle": True, "generator_seed": 7},
+            {"shuffle": True, "seed": 9}]
+
+
+class StateCase(Case):
+    def resume_equals_the_rest(self, build, stops, same=values):
+        """For each stop: a new loader with the state gives what the first one still gave."""
+        torch.manual_seed(31)
+        loader = build()
+        iterator, states, given = iter(loader), {}, []
+        for step in range(max(stops) + 1):
+            if step in stops:
+                states[step] = through_json(loader.state_dict())
+            if step < max(stops):
+                given.append(next(iterator))
+        given += list(iterator)
+        for step, state in states.items():
+            torch.manual_seed(1000 + step)  # whatever the new process has drawn
+            fresh = build()
+            fresh.load_state_dict(state)
+            self.assertEqual(same(list(fresh)), same(given[step:]), f"after {step}")
+        return given
+
+
+class TestInterrupted(StateCase):
+    def test_at_0_1_10_and_the_end(self):
+        for way in WAYS:
+            for shuffle in SHUFFLES:
+                with self.subTest(f"{way} {shuffle}"):
+                    given = self.resume_equals_the_rest(lambda: ordered(**way, **shuffle),
+                                                        (0, 1, 10, STEPS))
+                    self.assertEqual(len(given), STEPS)
+
+    def test_samplers(self):
+        def build(name, sampler, **options):
+            if name == "sampler":
+                options["batch_size"] = 3
+            return DataLoader(datasets.Numbers(N), **{name: sampler()}, **options)
+
+        for name, sampler in (
+                ("sampler", lambda: SubsetRandomSampler(range(5, N))),
+                ("sampler", lambda: RandomSampler(range(N), replacement=True)),
+                ("sampler", lambda: [3, 1, 4, 1, 5, 9, 2, 6]),
+                ("batch_sampler", lambda: BatchSampler(RandomSampler(range(N)), 4, True))):
+            for way in ({}, {"num_workers": 2}):
+                self.resume_equals_the_rest(lambda: build(name, sampler, **way), (0, 1, 2))
+
+    def test_no_batches_and_drop_last(self):
+        self.resume_equals_the_rest(
+            lambda: DataLoader(datasets.Numbers(9), batch_size=None, shuffle=True), (0, 4, 9),
+            same=list)
+        self.resume_equals_the_rest(lambda: ordered(drop_last=True, shuffle=True), (0, 3, 11))
+
+    def test_a_position_counts_what_the_user_got(self):
+        """Not what was made ahead of him."""
+        loader = ordered(num_workers=2, prefetch_factor=4)
+        iterator = iter(loader)
+        next(iterator)
+        fresh = ordered()
+        fresh.load_state_dict(loader.state_dict())
+        self.assertEqual(values(fresh)[0], [2, 3])
+
+    def test_another_number_of_workers(self):
+        """What does not depend on workers resumes with any number of them."""
+        loader = ordered(shuffle=True, generator_seed=3, num_workers=2)
+        iterator = iter(loader)
+        take(iterator, 4)
+        state, rest = loader.state_dict(), None
+        rest = values(iterator)
+        for workers in (0, 1, 2):
+            fresh = ordered(shuffle=True, generator_seed=3, num_workers=workers)
+            fresh.load_state_dict(through_json(state))
+            self.assertEqual(values(fresh), rest)
+
+    def test_nothing_is_loaded_that_lies_before(self):
+        if not OURS:
+            self.skipTest("the class that stands in goes through the epoch again")
+        loader = DataLoader(datasets.Counter(50), batch_size=1, collate_fn=datasets.as_list)
+        iterator = iter(loader)
+        take(iterator, 40)
+        state, calls = loader.state_dict(), loader.dataset.calls
+        self.assertEqual(calls, 40)
+        fresh = DataLoader(datasets.Counter(50), batch_size=1, collate_fn=datasets.as_list)
+        fresh.load_state_dict(state)
+        self.assertEqual(next(iter(fresh)), [(0, 1)])
+
+    def test_random_interruptions(self):
+        rng = random.Random(seed := random.SystemRandom().getrandbits(32))
+        for case in range(30):
+            n, size = rng.randint(1, 30), rng.randint(1, 5)
+            options = {"batch_size": size, "drop_last": rng.random() < 0.3,
+                       "shuffle": rng.random() < 0.7,
+                       "num_workers": rng.choice([0, 0, 0, 1, 2])}
+            stop = rng.randint(0, n // size)
+            with self.subTest(f"seed {seed} case {case}: {n} {options} {stop}"):
+                self.resume_equals_the_rest(
+                    lambda: DataLoader(datasets.Numbers(n), **options), (stop,))
+
+
+class TestEpochs(StateCase):
+    def uninterrupted(self, build, epochs):
+        torch.manual_seed(8)
+        loader = build()
+        return [values(loader) for _ in range(epochs)]
+
+    def test_two_epochs_and_two_more(self):
+        """As four in a row: by generator= or seed= alone, else with torch's generator restored."""
+        for way in ({}, {"num_workers": 2}):
+            for shuffle in SHUFFLES:
+                with self.subTest(f"{way} {shuffle}"):
+                    def build():
+                        return ordered(**way, **shuffle)
+
+                    straight = self.uninterrupted(build, 4)
+                    torch.manual_seed(8)
+                    loader = build()
+                    first = [values(loader) for _ in range(2)]
+                    state, rng = through_json(loader.state_dict()), torch.get_rng_state()
+                    torch.manual_seed(77)
+                    fresh = build()
+                    fresh.load_state_dict(state)
+                    torch.set_rng_state(rng)
+                    self.assertEqual(first + [values(fresh) for _ in range(2)], straight)
+
+    def test_the_epochs_after_a_resumed_one(self):
+        for way in ({}, {"num_workers": 2}):
+            for shuffle in SHUFFLES:
+                with self.subTest(f"{way} {shuffle}"):
+                    def build():
+                        return ordered(**way, **shuffle)
+
+                    straight = self.uninterrupted(build, 4)
+                    torch.manual_seed(8)
+                    loader = build()
+                    list(loader)
+                    iterator = iter(loader)
+                    taken = values(take(iterator, 5))
+                    state, rng = through_json(loader.state_dict()), torch.get_rng_state()
+                    torch.manual_seed(77)
+                    fresh = build()
+                    fresh.load_state_dict(state)
+                    torch.set_rng_state(rng)
+                    self.assertEqual([taken + values(fresh), values(fresh), values(fresh)],
+                                     straight[1:])
+
+    def test_saved_in_the_loop_after_the_last_batch(self):
+        """Resuming gives nothing, and then whole epochs."""
+        for way in ({}, {"num_workers": 2}):
+            loader = ordered(shuffle=True, generator_seed=5, **way)
+            for step, _ in enumerate(loader):
+                if step == STEPS - 1:
+                    state = through_json(loader.state_dict())
+            second = values(loader)
+            fresh = ordered(shuffle=True, generator_seed=5, **way)
+            fresh.load_state_dict(state)
+            self.assertEqual(list(fresh), [])
+            self.assertEqual(values(fresh), second)
+
+    def test_saved_after_the_loop(self):
+        """Resuming gives the next epoch, whole."""
+        for way in ({}, {"num_workers": 2}, {"num_workers": 2, "persistent_workers": True}):
+            loader = ordered(**way)
+            list(loader)
+            fresh = ordered(**way)
+            fresh.load_state_dict(through_json(loader.state_dict()))
+            self.assertEqual(len(list(fresh)), STEPS)
+            self.assertEqual(len(list(fresh)), STEPS)
+
+    def test_saved_before_the_first_epoch(self):
+        for shuffle in ({}, {"shuffle": True, "generator_seed": 4}):
+            loader = ordered(**shuffle)
+            state = through_json(loader.state_dict())
+            fresh = ordered(**shuffle)
+            fresh.load_state_dict(state)
+            expected = values(loader)
+            self.assertEqual(values(fresh), expected)
+            self.assertEqual(len(values(fresh)), STEPS)
+
+    def test_saved_soon_after_resuming(self):
+        """A state of a resumed epoch, taken before its first batch and after it."""
+        for way in ({}, {"num_workers": 2}):
+            loader = ordered(shuffle=True, generator_seed=6, **way)
+            iterator = iter(loader)
+            take(iterator, 3)
+            state = loader.state_dict()
+            rest = values(iterator)
+            for more in (0, 1, 4):
+                again = ordered(shuffle=True, generator_seed=6, **way)
+                again.load_state_dict(through_json(state))
+                resumed = iter(again)
+                take(resumed, more)
+                last = ordered(shuffle=True, generator_seed=6, **way)
+                last.load_state_dict(through_json(again.state_dict()))
+                self.assertEqual(values(last), rest[more:])
+
+    def test_loaded_twice_and_into_a_used_loader(self):
+        loader = ordered()
+        iterator = iter(loader)
+        take(iterator, 2)
+        early = loader.state_dict()
+        take(iterator, 3)
+        late = loader.state_dict()
+        used = ordered()
+        take(iter(used), 7)
+        used.load_state_dict(late)
+        used.load_state_dict(early)
+        self.assertEqual(values(used)[0], [4, 5])
+
+    def test_taking_a_state_changes_nothing(self):
+        for way in ({}, {"num_workers": 2}):
+            expected = self.uninterrupted(lambda: ordered(shuffle=True, **way), 2)
+            torch.manual_seed(8)
+            loader, found = ordered(shuffle=True, **way), []
+            for _ in range(2):
+                loader.state_dict()
+                found.append([])
+                for batch in loader:
+                    loader.state_dict()
+                    found[-1].append(batch.tolist())
+            self.assertEqual(found, expected)
+
+    def test_resuming_leaves_the_users_generators_alone(self):
+        for way in ({}, {"num_workers": 1}):
+            loader = ordered(shuffle=True, **way)
+            take(iter(loader), 2)
+            state = loader.state_dict()
+            fresh = ordered(shuffle=True, **way)
+            before = black_box.rng_states()
+            fresh.load_state_dict(state)
+            list(fresh)
+            self.same(black_box.rng_states(), before)
+
+    def test_two_loaders_at_once(self):
+        loaders = [ordered(shuffle=True, generator_seed=s, num_workers=1) for s in (1, 2)]
+        iterators = [iter(loader) for loader in loaders]
+        for iterator in iterators:
+            take(iterator, 3)
+        states = [loader.state_dict() for loader in loaders]
+        for seed, iterator, state in zip((1, 2), iterators, states):
+            fresh = ordered(shuffle=True, generator_seed=seed, num_workers=1)
+            fresh.load_state_dict(state)
+            self.assertEqual(values(fresh), values(iterator))
+
+
+class TestIterable(StateCase):
+    def build(self, kind, workers, size=2):
+        return DataLoader(kind(N), batch_size=size, num_workers=workers)
+
+    def test_without_a_state_of_its_own(self):
+        """What lies before is loaded again, and a warning says so."""
+        for workers in (0, 1, 2):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                self.resume_equals_the_rest(lambda: self.build(datasets.Split, workers), (0, 1, 10))
+            self.assertTrue(any(issubclass(w.category, UserWarning) for w in caught))
+
+    def test_with_a_state_of_its_own(self):
+        for workers in (0, 1, 2):
+            self.resume_equals_the_rest(lambda: self.build(datasets.Resumable, workers), (0, 1, 10))
+
+    def test_to_the_end_and_beyond(self):
+        for workers in (0, 2):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                loader = self.build(datasets.Split, workers)
+                iterator = iter(loader)
+                take(iterator, STEPS)
+                state = loader.state_dict()
+                fresh = self.build(datasets.Split, workers)
+                fresh.load_state_dict(through_json(state))
+                self.assertEqual(list(fresh), [])
+                self.assertEqual(len(list(fresh)), STEPS)
+
+    def test_sized_and_chained(self):
+        def build(workers):
+            chain = torch.utils.data.ChainDataset([datasets.Sized(9), datasets.Sized(4)])
+            return DataLoader(chain, batch_size=2, num_workers=workers)
+
+        for workers in (0, 2):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                self.resume_equals_the_rest(lambda: build(workers), (0, 3))
+
+
+class TestBadStates(Case):
+    def test_are_refused_and_do_no_harm(self):
+        for bad in (None, [], "state", 3, {"unknown": 1}, {"version": 1 << 70},
+                    {"version": None, "batches": -1}):
+            loader = ordered()
+            with self.assertRaises((ValueError, TypeError, KeyError)) as caught:
+                loader.load_state_dict(bad)
+            self.assertTrue(str(caught.exception), "the error says nothing")
+            self.assertEqual(len(list(loader)), STEPS)
+
+    def test_every_field_may_be_damaged(self):
+        """A state read from a broken file is refused or played; never a crash or a hang."""
+        loader = ordered(shuffle=True)
+        take(iter(loader), 3)
+        state = loader.state_dict()
+        for key in state:
+            for value in (None, -1, 2**65, "x", [], {}):
+                fresh = ordered(shuffle=True)
+                try:
+                    fresh.load_state_dict({**state, key: value})
+                    list(fresh)
+                except Exception as error:
+                    self.assertNotIsInstance(error, (AssertionError, MemoryError))
