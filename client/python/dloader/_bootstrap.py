@@ -1,0 +1,235 @@
+"""What a worker process does before its first sample, in Python: open_worker(), called from C."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from . import _info, _payload, _seeds
+
+# A line of text for the daemon's log and `dlctl`; the whole report travels besides.
+SHORT_TEXT = 400
+
+
+class _Broken:
+    """Stands for what could not be made: each access raises why, with the first traceback."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+        self._trace = error.__traceback__
+
+    def _raise(self) -> Any:
+        raise self._error.with_traceback(self._trace)
+
+    def __getitem__(self, index: Any) -> Any:
+        self._raise()
+
+    def __iter__(self) -> Iterator:
+        return self
+
+    def __next__(self) -> Any:
+        self._raise()
+
+
+class Source:
+    """One worker's dataset and what belongs to it; the C loop reads these attributes.
+
+    dataset: the user's. iterable: it is read by iterate(), not by index. length: of a map-style
+    dataset, None where it does not say. collate: what makes a batch of a list of samples; None:
+    the default rules, which C knows itself. convert: what makes a sample by itself deliverable.
+    """
+
+    def __init__(self, worker: int, workers: int, dataset: Any, iterable: bool) -> None:
+        self.worker = worker
+        self.workers = workers
+        self.dataset = dataset
+        self.iterable = iterable
+        self.length = None if iterable else _length(dataset)
+        self.collate: Callable | None = None
+        self.convert: Callable = _convert
+        self.seed: int | None = None  # of the spec: each epoch is seeded by it; None: seeded once
+
+    def default_collate(self, samples: list) -> Any:
+        """PyTorch's default_collate, for what the rules in C do not cover."""
+        try:
+            from torch.utils.data._utils.collate import default_collate
+        except ImportError as error:
+            raise ImportError("a batch of these samples is made by PyTorch's rules, and torch "
+                              f"cannot be imported by {sys.executable}: {error}; install torch, "
+                              "give a collate_fn, or return NumPy arrays and numbers") from None
+        return default_collate(samples)
+
+    def iterate(self, rank: int, world: int, epoch: int) -> Iterator:
+        """The samples of a new epoch of an iterable dataset; an error in it comes by next()."""
+        del rank, world, epoch
+        try:
+            return iter(self.dataset)
+        except Exception as error:
+            return _Broken(error)
+
+    def reseed(self, epoch: int, rank: int, world: int) -> None:
+        """At each new epoch number: seeds anew, where the loader was opened by a spec."""
+        del world
+        if self.seed is None:
+            return
+        base = _seeds.epoch_base(self.seed, epoch)
+        stream = rank * self.workers + self.worker
+        seed = _seeds.seed_all(base, stream)
+        _info.set_worker_info(self.worker, self.workers, seed, self.dataset)
+
+    def describe(self, exc_info: Any, index: Any) -> tuple[str, str]:
+        """(one line, the whole report) of an error; see "Errors of a step" in the protocol.
+
+        exc_info: (type, value, traceback), or the exception itself. index: of the sample, or None.
+        """
+        if isinstance(exc_info, BaseException):
+            exc_info = type(exc_info), exc_info, exc_info.__traceback__
+        kind, value, trace = exc_info
+        name = kind.__name__
+        module = "__main__" if kind.__module__ == "__mp_main__" else kind.__module__
+        where = kind.__qualname__ if module == "builtins" else f"{module}:{kind.__qualname__}"
+        try:
+            said = str(value)
+        except Exception:
+            said = "<its text cannot be made>"
+        short = " ".join(f"{name}: {said}".split())[:SHORT_TEXT]
+        if index is not None:
+            short += f", at sample {index}"
+        story = "".join(traceback.format_exception(kind, value, trace))
+        return short, (f"{where}\nCaught {name} in DataLoader worker process {self.worker}.\n"
+                       f"Original {story}")
+
+
+def _length(dataset: Any) -> int | None:
+    try:
+        return len(dataset)
+    except Exception:
+        return None
+
+
+def _convert(sample: Any) -> Any:
+    if "torch" in sys.modules:
+        from torch.utils.data._utils.collate import default_convert
+        return default_convert(sample)
+    return sample
+
+
+def resolve(name: str) -> Any:
+    """What "package.module:callable" names; ImportError or AttributeError with the remedy."""
+    module, _, path = name.partition(":")
+    if not module or not path:
+        raise ValueError(f"object: {name!r} is not of the form package.module:callable")
+    value: Any = importlib.import_module(module)
+    for part in path.split("."):
+        value = getattr(value, part)
+    return value
+
+
+def _is_iterable(dataset: Any) -> bool:
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(dataset, torch.utils.data.Dataset):
+        return isinstance(dataset, torch.utils.data.IterableDataset)
+    return not hasattr(dataset, "__getitem__") and hasattr(dataset, "__iter__")
+
+
+def _prepare(meta: dict) -> None:
+    """Makes this process one of the user's: environment, path, folder, main module."""
+    import multiprocessing.spawn
+    for name in set(os.environ) - set(meta["environ"]):
+        del os.environ[name]
+    for name, value in meta["environ"].items():
+        if os.environ.get(name) != value:
+            os.environ[name] = value
+    main = dict(meta["main"])
+    folder = main.pop("dir", None)
+    if folder is not None:
+        try:
+            os.chdir(folder)
+        except OSError:
+            pass  # it may be gone since; relative paths then fail by themselves
+    _info.preparing_main = True
+    try:
+        multiprocessing.spawn.prepare(main)
+    finally:
+        _info.preparing_main = False
+
+
+def _one_thread() -> None:
+    if "torch" in sys.modules:
+        import torch
+        torch.set_num_threads(1)
+
+
+def _open_named(worker: int, workers: int, seed: int, name: str, args: Any) -> Source:
+    make = resolve(name)
+    if isinstance(args, dict):
+        dataset = make(**args)
+    elif isinstance(args, (list, tuple)):
+        dataset = make(*args)
+    elif args is None:
+        dataset = make() if callable(make) else make
+    else:
+        raise TypeError(f"args: {args!r} is neither a map of keyword arguments nor a list")
+    source = Source(worker, workers, dataset, _is_iterable(dataset))
+    source.seed = seed
+    _one_thread()
+    source.reseed(0, 0, 1)
+    return source
+
+
+def _open_object(worker: int, workers: int, seed: int, fd: int, args: Any) -> Source:
+    """What fails on the way is told by the first batch, as PyTorch's workers do."""
+    args = args or {}
+    known: dict[str, Any] = {"iterable": False}
+
+    def prepare(meta: dict) -> None:
+        known.update(meta)
+        _prepare(meta)
+
+    init = None
+    try:
+        known.update(_payload.load(fd, prepare))
+        init = known["worker_init_fn"]
+    except Exception as error:
+        known["dataset"] = _Broken(error)
+    source = Source(worker, workers, known["dataset"], known["iterable"])
+    collate = known.get("collate_fn")
+    if collate is not None:
+        source.collate = source.convert = collate
+    _one_thread()
+    if "base_seed" in args:
+        own = _seeds.seed_all(args["base_seed"], worker)
+        _info.set_worker_info(worker, workers, own, source.dataset)
+    else:
+        source.seed = seed
+        source.reseed(0, 0, 1)
+    try:
+        if init is not None:
+            init(worker)
+    except Exception as error:
+        source.dataset = _Broken(error)
+    return source
+
+
+def open_worker(worker: int, workers: int, spec_seed: int, object_fd: int, object_name: str | None,
+                args: Any, collate_name: str | None, has_collate: bool) -> Source:
+    """Makes worker `worker` of `workers`: loads its dataset, seeds it, runs worker_init_fn.
+
+    object_fd: the sealed object (see _payload), or -1, and then object_name is "module:callable"
+    with `args`. collate_name: "module:callable", or None. has_collate: the spec has collate.kind
+    python; without, collate is None. Raises whatever the import of a named object raises.
+    """
+    _info.set_worker_info(worker, workers, None, None)
+    if object_fd >= 0:
+        source = _open_object(worker, workers, spec_seed, object_fd, args)
+    else:
+        source = _open_named(worker, workers, spec_seed, object_name or "", args)
+    if collate_name:
+        source.collate = source.convert = resolve(collate_name)
+    elif not has_collate:
+        source.collate = None
+    return source

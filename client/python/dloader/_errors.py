@@ -1,0 +1,19 @@
+"""The errors of this package. What a dataset raises keeps its own type; these are ours."""
+
+from __future__ import annotations
+
+
+class Error(RuntimeError):
+    """Whatever this package itself cannot do; a RuntimeError, as PyTorch's loader raises."""
+
+
+class DaemonError(Error):
+    """No daemon could be found or started, or it went away; its last words are in the text."""
+
+
+class PayloadError(Error, TypeError):
+    """A dataset, collate_fn or worker_init_fn cannot be sent to the workers."""
+
+
+class StateError(Error, ValueError):
+    """What load_state_dict() was given is no state of this loader."""

@@ -1,0 +1,43 @@
+"""The host of Python workers: `python -m dloader.host`, started by dloaderd with a socket as fd 3.
+
+It imports what all workers need once ($DLOADER_PRELOAD, names between commas), and then forks a
+worker whenever the daemon asks for one; so a worker starts in milliseconds, and shares the memory
+of the imported modules. It has no threads and runs nothing of the user's.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import sys
+
+CONTROL_FD = 3
+
+
+def preload(names: str) -> list[str]:
+    """Imports them as far as they can be imported; returns those that could not."""
+    failed = []
+    for name in filter(None, (part.strip() for part in names.split(","))):
+        try:
+            importlib.import_module(name)
+        except Exception as error:
+            print(f"dloader.host: {name} is not imported ahead: {error}", file=sys.stderr)
+            failed.append(name)
+    return failed
+
+
+def main() -> int:
+    from . import _bootstrap, _worker  # type: ignore[attr-defined]
+    preload(os.environ.get("DLOADER_PRELOAD", ""))
+    if "torch" in sys.modules:
+        importlib.import_module("torch.utils.data")
+    importlib.import_module("multiprocessing.spawn")
+    # What is here now is never collected, so a worker need not write to it.
+    gc.collect()
+    gc.freeze()
+    return _worker.serve(CONTROL_FD, _bootstrap.open_worker)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

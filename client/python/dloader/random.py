@@ -1,0 +1,66 @@
+"""sample_rng(): randomness that belongs to the sample, not to the process that makes it."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+
+_MASK64 = (1 << 64) - 1
+
+# The key of the sample that this very thread makes, without workers: (seed, epoch, index).
+_own = threading.local()
+
+
+def sample_rng(index: int | None = None) -> np.random.Generator:
+    """A NumPy generator for the sample that is being made, inside `Dataset.__getitem__`.
+
+    Its stream is a function of (seed, epoch, sample index) alone: the same for any number of
+    workers, 0 too, other in each epoch, the same again in a second run with the same seed. It is
+    Generator(Philox(key=[seed, epoch], counter=[0, 0, index, 0])), made anew by each call.
+
+    index: another number instead of the sample's; needed where there is none, in `__getitems__`,
+    in iterable datasets, and under keys that are no integers.
+
+    RuntimeError outside of a sample.
+    """
+    key = _key()
+    if key is None:
+        raise RuntimeError("sample_rng() was called outside of a sample: there is no (seed, epoch, "
+                           "index) to take the stream from; call it in the dataset's __getitem__, "
+                           "or make a numpy.random.default_rng() of your own")
+    seed, epoch, own_index = key
+    if index is None:
+        index = own_index
+    if index is None:
+        raise RuntimeError("sample_rng(): the sample that is being made has no number; give one: "
+                           "sample_rng(index)")
+    bits = np.random.Philox(key=np.array([seed & _MASK64, epoch & _MASK64], dtype=np.uint64),
+                            counter=np.array([0, 0, int(index) & _MASK64, 0], dtype=np.uint64))
+    return np.random.Generator(bits)
+
+
+def set_key(seed: int, epoch: int, index: Any) -> None:
+    """What sample_rng() is keyed by in this thread; an index that is no integer counts as none."""
+    _own.key = (seed, epoch, index if type(index) is int else _as_index(index))
+
+
+def clear_key() -> None:
+    """This thread makes no sample any more."""
+    _own.key = None
+
+
+def _as_index(index: Any) -> int | None:
+    if isinstance(index, (int, np.integer)):
+        return int(index)
+    return None
+
+
+def _key() -> tuple[int, int, int | None] | None:
+    key = getattr(_own, "key", None)
+    if key is None:
+        import sys
+        worker = sys.modules.get("dloader._worker")
+        key = worker.key() if worker is not None else None
+    return key
