@@ -1,0 +1,152 @@
+"""Page-locked memory and copies to a device that overlap with the computation there."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+NO_ACCELERATOR = ("'pin_memory' argument is set as true but no accelerator is found, then device "
+                  "pinned memory won't be used.")
+
+
+def has_accelerator() -> bool:
+    """torch sees a GPU. False where torch cannot be imported."""
+    try:
+        import torch
+    except ImportError:
+        return False
+    return torch.cuda.is_available()
+
+
+def wants_pinning(loader: Any) -> bool:
+    """pin_memory was asked for and can be had; warns, once for a loader, where it cannot."""
+    if not loader.pin_memory:
+        return False
+    if has_accelerator():
+        return True
+    if not getattr(loader, "_told_of_pinning", False):
+        loader._told_of_pinning = True
+        warnings.warn(NO_ACCELERATOR, stacklevel=6)
+    return False
+
+
+def pinner(loader: Any) -> Callable[[Any], Any] | None:
+    """What copies a batch made in this process to page-locked memory, as PyTorch does; or None."""
+    if not wants_pinning(loader):
+        return None
+    from torch.utils.data._utils.pin_memory import pin_memory
+    return pin_memory
+
+
+def pin(epoch: Any) -> bool:
+    """Page-locks the ring of `epoch`, once, so that its batches need no copy; False: it cannot be.
+
+    The batches are then read by the device from where they lie.
+    """
+    from . import _client  # type: ignore[attr-defined]
+    can, reason = _client.pin_available()
+    if can:
+        try:
+            epoch.pin()
+            return True
+        except OSError as error:
+            reason = str(error)
+    warnings.warn(f"the ring is not page-locked: {reason}; batches come in ordinary memory",
+                  stacklevel=2)
+    return False
+
+
+def _moved(data: Any, device: Any, seen: list) -> Any:
+    """The same tree with its tensors on `device`; the tensors there are appended to `seen`."""
+    import torch
+    if isinstance(data, torch.Tensor):
+        there = data.to(device, non_blocking=True)
+        seen.append(there)
+        return there
+    if isinstance(data, (str, bytes)):
+        return data
+    if isinstance(data, tuple) and hasattr(data, "_fields"):
+        return type(data)(*(_moved(part, device, seen) for part in data))
+    if type(data) in (list, tuple):
+        return type(data)([_moved(part, device, seen) for part in data])
+    if isinstance(data, Mapping):
+        return {key: _moved(value, device, seen) for key, value in data.items()}
+    if hasattr(data, "to") and callable(data.to):
+        return data.to(device)
+    return data
+
+
+class DeviceIterator:
+    """Gives the batches of a loader's iterator on a device, one copied ahead of the one in use.
+
+    The copies run on a side stream; the stream that is current in next() waits for the batch it
+    gets, on the device, and the host waits for nothing. The source of a copy is kept until it is
+    done. On the CPU the batches pass through.
+    """
+
+    def __init__(self, iterator: Any, device: Any) -> None:
+        import torch
+        self._iterator = iterator
+        self._device = torch.device(device)
+        self._stream = (torch.cuda.Stream(self._device) if self._device.type == "cuda" else None)
+        self._ahead: tuple | None = None
+        self._error: BaseException | None = None
+        self._started = False
+        self._sources: list = []
+
+    def __iter__(self) -> DeviceIterator:
+        return self
+
+    def __len__(self) -> int:
+        return len(self._iterator)
+
+    def _copy(self) -> None:
+        """Starts copying the next batch; what goes wrong is told in its place."""
+        self._ahead = None
+        try:
+            data = self._iterator._next_data()
+        except BaseException as error:
+            self._error = error
+            return
+        tensors: list = []
+        if self._stream is None:
+            self._ahead = _moved(data, self._device, tensors), tensors, None
+            return
+        import torch
+        with torch.cuda.stream(self._stream):
+            there = _moved(data, self._device, tensors)
+            event = torch.cuda.Event()
+            event.record(self._stream)
+        self._sources.append((event, data))
+        self._ahead = there, tensors, event
+
+    def _forget_sources(self) -> None:
+        self._sources = [(event, data) for event, data in self._sources if not event.query()]
+
+    def __next__(self) -> Any:
+        if not self._started:
+            self._started = True
+            self._copy()
+        if self._error is not None:
+            error, self._error = self._error, None
+            self._started = False
+            if isinstance(error, StopIteration):
+                self._iterator._order.position.finished = True
+            raise error
+        data, tensors, event = self._ahead  # type: ignore[misc]
+        if event is not None:
+            import torch
+            current = torch.cuda.current_stream(self._device)
+            current.wait_event(event)
+            for tensor in tensors:
+                tensor.record_stream(current)
+            self._forget_sources()
+        self._iterator._count()
+        self._copy()
+        return data
+
+
+def to_device(iterator: Any, device: Any) -> Any:
+    """`iterator`, its batches on `device`; itself where that is None."""
+    return iterator if device is None else DeviceIterator(iterator, device)

@@ -1,0 +1,149 @@
+"""Loading in the user's own process: num_workers=0."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from . import _arguments, _device, _order, random, state
+
+
+class LoaderIterator:
+    """What iter(DataLoader) returns: an iterator that keeps the loader's place up to date.
+
+    _next_data() makes the next batch; _count() says that the user gets it.
+    """
+
+    _workers = 0
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+        self._length_said = loader._length_said
+
+    def __iter__(self) -> Iterator:
+        return self
+
+    def __len__(self) -> int:
+        return len(self._loader._index_sampler)
+
+    def __getstate__(self) -> Any:
+        raise NotImplementedError("{} cannot be pickled", self.__class__.__name__)
+
+    def _next_data(self) -> Any:
+        raise NotImplementedError
+
+    def _begin(self, *, draw_base: bool = True) -> None:
+        self._order = _order.Order(self._loader, workers=self._workers > 0, draw_base=draw_base)
+
+    def _count(self) -> None:
+        self._order.count()
+        given, said = self._order.position.given, self._length_said
+        if self._loader._is_iterable and said is not None and given > said:
+            _arguments.warn_of_length(self._loader.dataset, said, given, self._workers, 3)
+
+    def __next__(self) -> Any:
+        try:
+            data = self._next_data()
+        except StopIteration:
+            self._order.position.finished = True
+            raise
+        self._count()
+        return data
+
+
+class SingleIterator(LoaderIterator):
+    """Fetches and collates in next() itself, by Python code alone, as PyTorch does."""
+
+    def __init__(self, loader: Any) -> None:
+        super().__init__(loader)
+        assert loader.timeout == 0, "timeout: there is no worker to wait for with num_workers=0"
+        self._dataset = loader.dataset
+        self._collate = loader.collate_fn
+        self._is_batched = loader._auto_collation
+        self._drop_last = loader.drop_last
+        self._ended = False
+        self._pin = _device.pinner(loader)
+        self._begin()
+        self._key = loader._key_seed, self._order.position.epoch
+        self._restore()
+        if loader._is_iterable:
+            self._fetch = self._fetch_next
+        else:
+            self._fetch = self._fetch_keys if self._is_batched else self._fetch_key
+
+    def _restore(self) -> None:
+        """The dataset's own state, and the place in an iterable one."""
+        resume, dataset = self._order.resume, self._dataset
+        knows = resume is not None and resume.dataset is not None and _order.has_state(dataset)
+        if knows:
+            dataset.load_state_dict(resume.dataset)
+        if not self._loader._is_iterable:
+            return
+        anew = knows and resume.finished
+        self._samples = _order.begin_anew(dataset) if anew else iter(dataset)
+        if self._samples is not dataset and _order.has_state(self._samples):
+            self._order.position.iterator = self._samples
+            if resume is not None and resume.iterator is not None and not resume.finished:
+                self._samples.load_state_dict(resume.iterator)
+                knows = True
+        if resume is not None and resume.exhausted:
+            self._end()
+        elif resume is not None and resume.given and not knows:
+            state.warn_of_loading(resume.given, 6)
+            self._pass_over(resume.given)
+
+    def _pass_over(self, batches: int) -> None:
+        for _ in range(batches):
+            try:
+                self._take(self._order.next())
+            except StopIteration:
+                self._end()
+                return
+
+    def _end(self) -> None:
+        self._ended = self._order.position.exhausted = True
+
+    def _take(self, keys: Any) -> Any:
+        """A list of as many samples as there are `keys`, or one sample; StopIteration."""
+        if self._ended:
+            raise StopIteration
+        if not self._is_batched:
+            return next(self._samples)
+        samples = []
+        for _ in keys:
+            try:
+                samples.append(next(self._samples))
+            except StopIteration:
+                self._end()
+                break
+        if not samples or (self._drop_last and len(samples) < len(keys)):
+            raise StopIteration
+        return samples
+
+    def _fetch_next(self, keys: Any) -> Any:
+        random.set_key(*self._key, None)
+        return self._take(keys)
+
+    def _fetch_key(self, key: Any) -> Any:
+        random.set_key(*self._key, key)
+        return self._dataset[key]
+
+    def _fetch_keys(self, keys: Any) -> Any:
+        many = getattr(self._dataset, "__getitems__", None)
+        if many:
+            random.set_key(*self._key, None)
+            return many(keys)
+        samples = []
+        for key in keys:
+            random.set_key(*self._key, key)
+            samples.append(self._dataset[key])
+        return samples
+
+    def _next_data(self) -> Any:
+        keys = self._order.next()
+        try:
+            samples = self._fetch(keys)
+        finally:
+            random.clear_key()
+        data = self._collate(samples)
+        return data if self._pin is None else self._pin(data)

@@ -1,0 +1,193 @@
+"""The place of a DataLoader in its epoch, as a dict that JSON can hold, and the way back to it.
+
+Version 1:
+
+    version      1
+    epoch        number of the epoch that is resumed, from 0
+    batches      of it that the user got
+    finished     the epoch before was taken to its end, so that the one to come is a new one
+    exhausted    an iterable dataset has nothing left, though the epoch is not finished
+    seed         what sample_rng() is keyed by; null before the first epoch
+    base_seed    of the workers; drawn: whether this epoch draws it
+    rng          {"global", "generators"}: states of torch's generators before the epoch's first
+                 draw, in base64
+    now          SHA-1 of the global generator's state when this was made, in hexadecimal
+    sampler      state_dict() of a sampler that has one, else null
+    dataset, iterator, workers      states of the dataset itself, where it has one, else null
+
+Taking it costs the same at any place. With a dataset that has a length, resuming loads nothing of
+what lies before; the sampler is asked for its keys again. Where the user put torch's global
+generator back to where it was, later epochs draw from it; otherwise they draw from the one in the
+state, as the run that was interrupted would have, and the global one is left alone.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import copy
+import hashlib
+import warnings
+from typing import Any
+
+import torch
+
+from . import _order
+from ._errors import StateError
+
+VERSION = 1
+
+
+def _text(state: torch.Tensor) -> str:
+    return base64.b64encode(state.numpy().tobytes()).decode("ascii")
+
+
+def _bytes(text: Any) -> torch.Tensor:
+    try:
+        data = bytearray(base64.b64decode(text, validate=True))
+    except (TypeError, ValueError, binascii.Error) as error:
+        raise StateError(f"rng: not the state of a generator: {error}") from None
+    return torch.frombuffer(data, dtype=torch.uint8)
+
+
+def _digest(state: torch.Tensor) -> str:
+    return hashlib.sha1(state.numpy().tobytes(), usedforsecurity=False).hexdigest()
+
+
+# ---- taking it ---------------------------------------------------------------------------------
+
+def _dataset_states(loader: Any, position: Any) -> dict[str, Any]:
+    states: dict[str, Any] = {"dataset": None, "iterator": None, "workers": None}
+    if loader.num_workers == 0:
+        if _order.has_state(loader.dataset):
+            states["dataset"] = loader.dataset.state_dict()
+        iterator = position.iterator if position else None
+        if iterator is not None:
+            states["iterator"] = iterator.state_dict()
+    elif position is not None and position.workers:
+        states["workers"] = dict(position.workers)
+    return states
+
+
+def take(loader: Any) -> dict[str, Any]:
+    """loader.state_dict()."""
+    if loader._resume is not None:
+        return copy.deepcopy(loader._resume.state)
+    position = loader._position
+    goes_on = position is not None and not position.finished
+    now = _order.capture(loader, loader._instead)
+    rng = position.rng if goes_on else now
+    finished = position is not None and position.finished
+    sampler = position.sampler if position else None
+    if sampler is None and not goes_on:
+        stateful = _order.stateful_sampler(loader)
+        sampler = stateful.state_dict() if stateful is not None else None
+    return {
+        "version": VERSION,
+        "epoch": position.epoch if goes_on else loader._next_epoch,
+        "batches": position.given if goes_on else 0,
+        "finished": finished,
+        "exhausted": goes_on and position.exhausted,
+        "seed": loader._key_seed,
+        "base_seed": loader._base_seed,
+        "drawn": position.drawn if goes_on else _will_draw(loader),
+        "rng": {"global": _text(rng["global"]),
+                "generators": [_text(state) for state in rng["generators"]]},
+        "now": _digest(now["global"]),
+        "sampler": sampler,
+        **_dataset_states(loader, position),
+    }
+
+
+def _will_draw(loader: Any) -> bool:
+    return loader._base_seed is None or not (loader.persistent_workers and loader.num_workers > 0)
+
+
+# ---- the way back ------------------------------------------------------------------------------
+
+def _field(state: dict, name: str, kinds: Any) -> Any:
+    value = state.get(name)
+    if not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool):
+        raise StateError(f"{name}: {value!r} is not what a state of this version holds there; give "
+                         "what DataLoader.state_dict() returned")
+    return value
+
+
+class Resume:
+    """A state that was loaded, until iter() goes on from it."""
+
+    def __init__(self, loader: Any, state: Any) -> None:
+        if not isinstance(state, dict):
+            raise StateError(f"a state is a dict, not {type(state).__name__}")
+        version = _field(state, "version", int)
+        if version != VERSION:
+            raise StateError(f"version: {version} is none that this dloader knows ({VERSION})")
+        optional = (int, type(None))
+        self.state = copy.deepcopy(state)
+        self.epoch = _field(state, "epoch", int)
+        self.given = _field(state, "batches", int)
+        if self.epoch < 0 or self.given < 0:
+            raise StateError(f"epoch: {self.epoch}, batches: {self.given}: negative")
+        self.finished = _field(state, "finished", bool)
+        self.exhausted = _field(state, "exhausted", bool)
+        self.drawn = _field(state, "drawn", bool)
+        self.seed = _field(state, "seed", optional)
+        self.base_seed = _field(state, "base_seed", optional)
+        self.sampler = state.get("sampler")
+        self.dataset = state.get("dataset")
+        self.iterator = state.get("iterator")
+        self.workers = state.get("workers") or {}
+        self.is_iterable = loader._is_iterable
+        rng = _field(state, "rng", dict)
+        self._global = _bytes(rng.get("global"))
+        self._generators = [_bytes(text) for text in _field(rng, "generators", list)]
+        self._now = _field(state, "now", str)
+        if not self.drawn and self.base_seed is None:
+            raise StateError("base_seed: missing, and this epoch does not draw one")
+        self._check(loader)
+
+    def _check(self, loader: Any) -> None:
+        expected = len(_order.generators(loader))
+        if len(self._generators) != expected:
+            raise StateError(f"rng.generators: {len(self._generators)}, but this loader draws from "
+                             f"{expected}; give it the same generator and samplers as the loader "
+                             "that was saved")
+        try:
+            for state in (self._global, *self._generators):
+                _order.new_generator(state)
+        except (RuntimeError, TypeError, ValueError) as error:
+            raise StateError(f"rng: not the state of a generator: {error}") from None
+
+    def enter(self, loader: Any) -> Any:
+        """Puts `loader` there; returns what stands in for the global generator in this epoch."""
+        loader._next_epoch = self.epoch
+        if self.seed is not None:
+            loader._key_seed = self.seed
+        for generator, state in zip(_order.generators(loader), self._generators):
+            generator.set_state(state)
+        user_put_it_back = _digest(torch.default_generator.get_state()) == self._now
+        if user_put_it_back and loader.seed is None:
+            # What this epoch drew is drawn once more; the user's own goes on from there.
+            loader._instead = None
+            begun = self.given > 0 or _digest(self._global) != self._now
+            return _order.new_generator(self._global) if begun else None
+        if loader._instead is not None or loader.seed is None:
+            loader._instead = _order.new_generator(self._global)
+        return None
+
+
+def load(loader: Any, state: dict[str, Any]) -> None:
+    """loader.load_state_dict(); an empty state means from the start."""
+    if state == {}:
+        loader._forget()
+        return
+    resume = Resume(loader, state)
+    loader._forget()
+    loader._resume = resume
+
+
+def warn_of_loading(batches: int, stacklevel: int) -> None:
+    """Where nothing but reading gets there."""
+    warnings.warn(f"the {batches} batches before this place are loaded again, and thrown away: the "
+                  "dataset is iterable, and has no state_dict() and load_state_dict() to go there "
+                  "at once", UserWarning, stacklevel=stacklevel + 1)
