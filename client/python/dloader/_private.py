@@ -1,0 +1,284 @@
+"""The daemon of this process: found by its socket, or started for it alone.
+
+A private daemon lives in a folder of its own, `dloader-UID-…` below $XDG_RUNTIME_DIR or the folder
+for temporary files, and ends when its last client is gone, however that went. One connection, the
+anchor, keeps it there while this process lives. The folder is removed at exit; one that a killed
+process left behind is found by the lock that nobody holds any more, and removed by whoever comes
+next. A child made by fork() starts a daemon of its own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import fcntl
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from typing import Any
+
+from ._errors import DaemonError
+
+# A loaded machine may take its time; a daemon that cannot start says so by ending.
+START_SECONDS = 60.0
+LOG_LINES = 12
+
+_REMEDY = ("install dloaderd, put it on PATH, or name it in $DLOADERD; or name the socket of one "
+           "that runs in $DLOADER_SOCKET")
+
+
+def _client_module() -> Any:
+    try:
+        from . import _client  # type: ignore[attr-defined]
+    except ImportError as error:
+        raise ImportError("dloader's extension module _client cannot be imported: "
+                          f"{error}; install the package as it is built (pip install), or put its "
+                          "build folder on PYTHONPATH") from error
+    return _client
+
+
+def find_daemon() -> str:
+    """Path of dloaderd: $DLOADERD, next to this package, or on PATH; DaemonError."""
+    named = os.environ.get("DLOADERD")
+    if named:
+        if os.access(named, os.X_OK) and not os.path.isdir(named):
+            return os.path.abspath(named)
+        raise DaemonError(f"$DLOADERD: {named!r} is no program that can be run; {_REMEDY}")
+    beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "dloaderd")
+    found = beside if os.access(beside, os.X_OK) else shutil.which("dloaderd")
+    if not found:
+        raise DaemonError(f"there is no dloaderd; {_REMEDY}")
+    return found
+
+
+def _environment() -> dict[str, str]:
+    """The process's own, and what a worker's interpreter needs to find this package."""
+    environ = dict(os.environ)
+    parent = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    # Where it is installed, it is found; and that folder must not come before the library's.
+    if os.path.basename(parent) not in ("site-packages", "dist-packages"):
+        given = environ.get("PYTHONPATH")
+        environ["PYTHONPATH"] = os.pathsep.join([parent, *([given] if given else [])])
+    names = [name for name in ("numpy", "torch") if importlib.util.find_spec(name) is not None]
+    environ.setdefault("DLOADER_PRELOAD", ",".join(names))
+    # The daemon is nobody's service here, whatever this process is.
+    for name in ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "DLOADER_SOCKET"):
+        environ.pop(name, None)
+    return environ
+
+
+# ---- its folder --------------------------------------------------------------------------------
+
+def _base() -> str:
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    if runtime and os.path.isdir(runtime) and os.access(runtime, os.W_OK):
+        return runtime
+    return tempfile.gettempdir()
+
+
+def _lock_folder(folder: str) -> int | None:
+    """The lock of the process that `folder` belongs to; None: it is held, or is not ours."""
+    try:
+        fd = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return fd
+    except OSError:
+        os.close(fd)
+        return None
+
+
+def _sweep(base: str, prefix: str) -> None:
+    """Removes what dead processes of this user left. One being made has no `lock` as yet."""
+    with contextlib.suppress(OSError):
+        for name in os.listdir(base):
+            folder = os.path.join(base, name)
+            if not name.startswith(prefix) or os.path.islink(folder):
+                continue
+            if not os.path.exists(os.path.join(folder, "lock")):
+                continue
+            fd = _lock_folder(folder)
+            if fd is not None:
+                shutil.rmtree(folder, ignore_errors=True)
+                os.close(fd)
+
+
+def _make_folder() -> tuple[str, int]:
+    base, prefix = _base(), f"dloader-{os.getuid()}-"
+    _sweep(base, prefix)
+    while True:
+        folder = tempfile.mkdtemp(prefix=prefix, dir=base)
+        fd = _lock_folder(folder)
+        # Another process may have swept it away between the lock's making and its locking.
+        if fd is not None and os.path.exists(os.path.join(folder, "lock")):
+            return folder, fd
+        if fd is not None:
+            os.close(fd)
+
+
+# ---- the daemon --------------------------------------------------------------------------------
+
+class Daemon:
+    """One private daemon, running; `path` is its socket."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.anchor: Any = None
+        program = find_daemon()
+        connect = _client_module().Client
+        self.folder, self.lock = _make_folder()
+        self.path = os.path.join(self.folder, "socket")
+        self.log = os.path.join(self.folder, "log")
+        try:
+            with open(self.log, "wb") as log:
+                # A session of its own: an interrupt at the terminal is meant for this process.
+                self.process = subprocess.Popen(
+                    [program, "--private", "--socket", self.path], stdin=subprocess.DEVNULL,
+                    stdout=log, stderr=log, env=_environment(), start_new_session=True)
+            self._connect(connect, program)
+        except BaseException:
+            self.close()
+            raise
+
+    def _connect(self, connect: Any, program: str) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        pause = 0.001
+        while True:
+            try:
+                self.anchor = connect(self.path, "dloader anchor")
+                return
+            except OSError as error:
+                if self.process.poll() is not None:
+                    raise DaemonError(f"{program} did not start: it {self._outcome()}"
+                                      f"{self.last_words()}") from None
+                if time.monotonic() > deadline:
+                    raise DaemonError(f"{program} does not answer at {self.path}: {error}"
+                                      f"{self.last_words()}") from error
+            time.sleep(pause)
+            pause = min(2 * pause, 0.05)
+
+    def _outcome(self) -> str:
+        status = self.process.returncode
+        return f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+
+    def last_words(self) -> str:
+        """The last lines of its log, to be put behind an error; "" if there are none."""
+        try:
+            with open(self.log, encoding="utf-8", errors="replace") as log:
+                lines = [line.rstrip() for line in log if line.strip()]
+        except OSError:
+            return ""
+        return "".join("\n  dloaderd: " + line for line in lines[-LOG_LINES:])
+
+    @property
+    def is_alive(self) -> bool:
+        return self.pid == os.getpid() and self.process.poll() is None
+
+    def obituary(self) -> str:
+        """What became of it, if it is gone; else ""."""
+        try:
+            self.process.wait(timeout=1)
+        except subprocess.TimeoutExpired:
+            return ""
+        return f"\n  the daemon {self._outcome()}{self.last_words()}"
+
+    def close(self) -> None:
+        """Lets it end, and removes its folder. In a child made by fork() nothing is touched."""
+        if self.pid != os.getpid():
+            return
+        if self.anchor is not None:
+            with contextlib.suppress(Exception):
+                self.anchor.close()
+            self.anchor = None
+        process = getattr(self, "process", None)
+        if process is not None:
+            try:
+                # Without a client it ends by itself at once; other clients of it are in the way.
+                process.wait(timeout=2)
+            except subprocess.TimeoutExpired:
+                process.terminate()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(timeout=10)
+                if process.returncode is None:
+                    process.kill()
+                    process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+        os.close(self.lock)
+
+
+_guard = threading.Lock()
+_daemon: Daemon | None = None
+
+
+def private_daemon() -> Daemon:
+    """The one of this process, started if there is none; DaemonError. Any thread may call it."""
+    global _daemon
+    with _guard:
+        if _daemon is not None and not _daemon.is_alive:
+            if _daemon.pid == os.getpid():
+                _daemon.close()
+            _daemon = None
+        if _daemon is None:
+            _daemon = Daemon()
+        return _daemon
+
+
+def _at_exit() -> None:
+    global _daemon
+    if _daemon is not None and _daemon.pid == os.getpid():
+        _daemon.close()
+        _daemon = None
+
+
+def _after_fork() -> None:
+    """The child has its own life: its parent's daemon would live as long as the child, else."""
+    global _guard, _daemon
+    _guard = threading.Lock()
+    if _daemon is not None:
+        _daemon.anchor = None
+        # Of the parent; the lock stays with it as well.
+        with contextlib.suppress(OSError):
+            os.close(_daemon.lock)
+        _daemon = None
+
+
+atexit.register(_at_exit)
+os.register_at_fork(after_in_child=_after_fork)
+
+
+# ---- what the loaders call ---------------------------------------------------------------------
+
+def connect(socket: str | None, agent: str, *, private: bool) -> Any:
+    """A connection of one's own: `_client.Client`.
+
+    socket: of the daemon, or None: $DLOADER_SOCKET; and if that is not set either, the private
+    daemon of this process where `private` says so, or else the one that a client finds by itself.
+    ConnectionError, OSError: nobody there; DaemonError: none could be started.
+    """
+    module = _client_module()
+    path = socket or os.environ.get("DLOADER_SOCKET") or None
+    if path is not None or not private:
+        return module.Client(path, agent)
+    for attempt in range(2):
+        daemon = private_daemon()
+        try:
+            return module.Client(daemon.path, agent)
+        except OSError as error:
+            # It may have died this very moment; another one is started, once.
+            told = daemon.obituary()
+            if attempt or not told:
+                raise DaemonError(f"no connection to the private daemon: {error}{told}") from error
+    raise AssertionError("not reached")
+
+
+def obituary() -> str:
+    """Why the private daemon of this process is gone, to be put behind an error; else ""."""
+    daemon = _daemon
+    return daemon.obituary() if daemon is not None and daemon.pid == os.getpid() else ""

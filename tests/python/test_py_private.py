@@ -1,0 +1,172 @@
+"""The daemon of a process: started once, gone with it. Needs dloaderd in $DLOADERD.
+
+Where the extension module is not built, a plain connection stands in for its client.
+"""
+
+import glob
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import types
+import unittest
+
+import dloader
+
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(dloader.__file__)))
+
+FAKE = '''
+import socket, sys, types
+try:
+    import dloader._client
+except ImportError:
+    class Client:
+        def __init__(self, path, agent):
+            self.socket = socket.socket(socket.AF_UNIX)
+            self.socket.connect(path)
+        def close(self):
+            self.socket.close()
+    import dloader
+    dloader._client = sys.modules["dloader._client"] = types.ModuleType("dloader._client")
+    dloader._client.Client = Client
+from dloader import _private
+'''
+exec(FAKE)  # for this process as well
+_private = sys.modules["dloader._private"]
+
+HAS_DAEMON = bool(os.environ.get("DLOADERD"))
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + 120
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def is_gone(pid):
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as stat:
+            return stat.read().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+class InFolder(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.environ = {**os.environ, "XDG_RUNTIME_DIR": self.folder.name, "PYTHONPATH": PACKAGE}
+        self.environ.pop("DLOADER_SOCKET", None)
+
+    def tearDown(self):
+        self.folder.cleanup()
+
+    def left(self):
+        return glob.glob(self.folder.name + "/*")
+
+    def start(self, code, **options):
+        return subprocess.Popen([sys.executable, "-c", FAKE + code], stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, text=True, env=self.environ, **options)
+
+
+@unittest.skipUnless(HAS_DAEMON, "$DLOADERD is not set")
+class RealDaemon(InFolder):
+    def test_ends_with_its_process(self):
+        child = self.start("c = _private.connect(None, 'x', private=True); "
+                           "print(_private._daemon.process.pid, flush=True)")
+        out, err = child.communicate(timeout=300)
+        self.assertEqual(child.returncode, 0, err)
+        self.assertTrue(wait_for(lambda: is_gone(int(out))))
+        self.assertEqual(self.left(), [])
+
+    def test_ends_with_a_killed_process_whose_folder_is_swept(self):
+        child = self.start("c = _private.connect(None, 'x', private=True); "
+                           "print(_private._daemon.process.pid, flush=True); sys.stdin.read()",
+                           stdin=subprocess.PIPE)
+        pid = int(child.stdout.readline())
+        child.send_signal(signal.SIGKILL)
+        child.communicate(timeout=300)
+        self.assertTrue(wait_for(lambda: is_gone(pid)))
+        self.assertEqual(len(self.left()), 1)
+        _, err = self.start("_private.connect(None, 'x', private=True)").communicate(timeout=300)
+        self.assertEqual((self.left(), err), ([], ""))
+
+    def test_a_living_ones_folder_stays(self):
+        child = self.start("c = _private.connect(None, 'x', private=True); print(1, flush=True); "
+                           "sys.stdin.read()", stdin=subprocess.PIPE)
+        child.stdout.readline()
+        self.start("_private.connect(None, 'x', private=True)").communicate(timeout=300)
+        self.assertEqual(len(self.left()), 1)
+        child.communicate(timeout=300)
+        self.assertEqual(self.left(), [])
+
+    def test_one_for_all_threads_and_another_for_a_fork(self):
+        code = '''
+import os, threading
+seen = []
+threads = [threading.Thread(target=lambda: seen.append(_private.private_daemon().process.pid))
+           for _ in range(8)]
+[t.start() for t in threads]; [t.join() for t in threads]
+assert len(seen) == 8 and len(set(seen)) == 1, seen
+child = os.fork()
+if child == 0:
+    mine = _private.private_daemon().process.pid
+    code = 3 if mine == seen[0] else 0
+    _private._at_exit()
+    os._exit(code)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+assert _private.private_daemon().process.pid == seen[0]
+'''
+        child = self.start(code)
+        _, err = child.communicate(timeout=300)
+        self.assertEqual((child.returncode, err, self.left()), (0, "", []))
+
+    def test_a_dead_one_is_started_again(self):
+        child = self.start('''
+import os, signal
+first = _private.private_daemon()
+os.kill(first.process.pid, signal.SIGKILL)
+first.process.wait()
+assert "killed by signal 9" in _private.obituary()
+_private.connect(None, "x", private=True)
+assert _private.private_daemon() is not first
+''')
+        _, err = child.communicate(timeout=300)
+        self.assertEqual((child.returncode, err, self.left()), (0, "", []))
+
+
+class WithoutDaemon(InFolder):
+    def failing(self, text, code, **environ):
+        self.environ.update(environ)
+        child = self.start(code)
+        _, err = child.communicate(timeout=300)
+        self.assertRegex(err, text)
+        self.assertEqual(self.left(), [])
+
+    def test_none_there(self):
+        code = "_private.connect(None, 'x', private=True)"
+        self.environ.pop("DLOADERD", None)
+        self.failing("DaemonError: there is no dloaderd; install", code, PATH="/nowhere")
+        self.failing(r"\$DLOADERD: '/nowhere/d' is no program", code, DLOADERD="/nowhere/d")
+
+    def test_that_does_not_start(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".sh", delete=False) as script:
+            script.write("#!/bin/sh\necho 'the cat sat on it' >&2\nexit 3\n")
+        os.chmod(script.name, 0o700)
+        self.failing("did not start: it ended with status 3\n  dloaderd: the cat sat on it",
+                     "_private.connect(None, 'x', private=True)", DLOADERD=script.name)
+        os.unlink(script.name)
+
+    def test_environment(self):
+        environ = _private._environment()
+        self.assertEqual(environ["DLOADER_PRELOAD"], "numpy,torch")
+        self.assertIn(PACKAGE, environ["PYTHONPATH"].split(os.pathsep))
+
+
+if __name__ == "__main__":
+    unittest.main()
