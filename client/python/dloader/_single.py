@@ -139,11 +139,20 @@ class SingleIterator(LoaderIterator):
             samples.append(self._dataset[key])
         return samples
 
-    def _next_data(self) -> Any:
-        keys = self._order.next()
+    def _make(self, keys: Any) -> Any:
         try:
             samples = self._fetch(keys)
         finally:
             random.clear_key()
-        data = self._collate(samples)
+        return self._collate(samples)
+
+    def _next_data(self) -> Any:
+        keys = self._order.next()
+        try:
+            data = self._make(keys)
+        except StopIteration:
+            raise
+        except Exception:
+            self._order.count()  # the user may go on behind it, and so does a resumed epoch
+            raise
         return data if self._pin is None else self._pin(data)

@@ -123,6 +123,8 @@ class DataLoader(Generic[T_co]):
     def _set_samplers(self, batch_size: int | None, shuffle: bool, sampler: Any,
                       batch_sampler: Any, drop_last: bool) -> None:
         self._distributes = self.world_size is not None
+        # Of the samplers made here that is known; what a user's may give is seen as it comes.
+        self._keys_are_integers = sampler is None and batch_sampler is None
         if batch_sampler is not None:
             batch_size, drop_last = None, False
         if self._distributes:

@@ -1,0 +1,277 @@
+"""Loading by dloaderd's workers: num_workers > 0."""
+
+from __future__ import annotations
+
+import atexit
+import collections
+import contextlib
+import itertools
+import json
+import os
+import sys
+import weakref
+from typing import Any
+
+from torch.utils.data._utils.collate import default_collate, default_convert
+
+from . import _device, _info, _keys, _payload, _private, _reraise, state
+from ._errors import DaemonError
+from ._single import LoaderIterator
+
+# Steps of which nobody says how large they will be.
+UNKNOWN_BATCH = 65536
+
+# Epoch.next() gives torch tensors.
+AS_TORCH = 1
+
+_objects = itertools.count(1)
+_living: weakref.WeakSet = weakref.WeakSet()
+
+
+def _close_all() -> None:
+    """At exit: an iterator that is still alive keeps neither its workers nor the daemon."""
+    for connection in list(_living):
+        connection.close()
+
+
+# After _private's own, and so run before it.
+atexit.register(_close_all)
+
+
+def _memory_limit() -> int:
+    """Bytes the ring may grow to, where PyTorch has no limit: half of this machine's memory."""
+    return max(1 << 30, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
+
+
+class Connection:
+    """One loader opened with the daemon over a connection of its own; its workers end with it."""
+
+    def __init__(self, loader: Any, args: dict[str, int]) -> None:
+        self.pid = os.getpid()
+        self.client = _private.connect(loader.socket, "dloader.DataLoader", private=True)
+        try:
+            number = next(_objects)
+            fd = _payload.dump(_object(loader), loader._is_iterable)
+            try:
+                self.client.attach(fd, number)
+            finally:
+                os.close(fd)
+            self.loader = self.client.open(json.dumps(_spec(loader, number, args)), None)
+        except BaseException:
+            self.client.close()
+            raise
+        _living.add(self)
+
+    def close(self) -> None:
+        """Ends the workers. A child made by fork() leaves its parent's alone."""
+        client, self.client = self.client, None
+        if client is None or self.pid != os.getpid():
+            return
+        for thing in (self.loader, client):
+            with contextlib.suppress(Exception):
+                thing.close()
+
+
+def _object(loader: Any) -> dict[str, Any]:
+    collate = loader.collate_fn
+    # The workers know these two by themselves.
+    if collate is (default_collate if loader._auto_collation else default_convert):
+        collate = None
+    return {"dataset": loader.dataset, "collate_fn": collate,
+            "worker_init_fn": loader.worker_init_fn}
+
+
+def _batch_size(loader: Any) -> int | None:
+    """batch.size of the spec: the greatest number of words in a step, or null without batches."""
+    if not loader._auto_collation:
+        return None
+    if loader._is_iterable or loader._keys_are_integers:
+        return loader.batch_size
+    return UNKNOWN_BATCH
+
+
+def _spec(loader: Any, number: int, args: dict[str, int]) -> dict[str, Any]:
+    return {
+        "name": f"python-{os.getpid()}-{number}-{os.urandom(4).hex()}",
+        "dataset": {"kind": "python", "pickle": number, "interpreter": sys.executable,
+                    "args": args},
+        "sampler": {"kind": "sequential" if loader._is_iterable else "client"},
+        "batch": {"size": _batch_size(loader),
+                  "drop_last": bool(loader.drop_last and loader._is_iterable)},
+        "collate": {"kind": "python"},
+        "workers": {"count": loader.num_workers, "prefetch": loader.prefetch_factor,
+                    "timeout": 0, "retries": 0, "in_order": bool(loader.in_order)},
+        "memory": {"limit": _memory_limit(), "writable": True},
+        "seed": args["seed"],
+    }
+
+
+class WorkerIterator(LoaderIterator):
+    """Feeds the sampler's keys to the daemon, and gives the batches that come back.
+
+    prefetch_factor × num_workers steps are under way, as in PyTorch: they are drawn in iter(), and
+    then one more whenever one has come.
+    """
+
+    def __init__(self, loader: Any) -> None:
+        if _info.preparing_main:
+            raise RuntimeError("a DataLoader with workers is used while a worker imports the main "
+                               "module; put what the program does below `if __name__ == "
+                               "\"__main__\":`, or install cloudpickle, which needs no import")
+        super().__init__(loader)
+        assert loader.prefetch_factor > 0, "prefetch_factor: must be above 0 with workers"
+        self._workers = loader.num_workers
+        self._pid = os.getpid()
+        self._connection: Connection | None = None
+        self._epoch: Any = None
+        self._failure: str | None = None
+        self._begin()
+        position = self._order.position
+        args = {"base_seed": position.base_seed, "epoch": position.epoch,
+                "seed": loader._key_seed}
+        self._connection = Connection(loader, args)
+        self._start()
+
+    @property
+    def is_stale(self) -> bool:
+        """It cannot begin another epoch: the daemon is gone, or this is another process."""
+        return (self._connection is None or self._pid != os.getpid()
+                or not self._connection.client.is_usable)
+
+    def again(self) -> None:
+        """Another epoch with the same workers."""
+        self._end_epoch()
+        self._length_said = self._loader._length_said
+        self._begin(draw_base=False)
+        self._start()
+
+    def _start(self) -> None:
+        loader, resume = self._loader, self._order.resume
+        step = 0
+        if resume is not None and loader._is_iterable and resume.given:
+            step = resume.given
+            state.warn_of_loading(step, 6)
+        # Kept: what was fed and not received, by step; to say what a worker was at.
+        self._tasks: collections.deque = collections.deque()
+        self._waiting: Any = None  # a step that found no room
+        self._drained = loader._is_iterable
+        self._over = False
+        credits = loader.prefetch_factor * self._workers
+        try:
+            self._epoch = self._connection.loader.start(  # type: ignore[union-attr]
+                epoch=self._order.position.epoch, step=step, credits=credits)
+        except OSError as error:
+            self._fail(error)
+        if _device.wants_pinning(loader):
+            _device.pin(self._epoch)
+        if not loader._is_iterable:
+            for _ in range(credits):
+                self._feed_one()
+
+    # ---- feeding -------------------------------------------------------------------------------
+
+    def _feed_one(self) -> None:
+        """Draws the keys of one more step and feeds them; at the end says so."""
+        if not self._flush() or self._drained:
+            return
+        try:
+            keys = self._order.next()
+        except StopIteration:
+            self._drained = True
+            self._epoch.feed_end()
+            return
+        keys = keys if self._loader._auto_collation else [keys]
+        self._tasks.append(keys)
+        self._waiting = _keys.words(keys)
+        self._flush()
+
+    def _flush(self) -> bool:
+        """False: a step still waits for room."""
+        if self._waiting is not None and self._epoch.feed_batch(self._waiting):
+            self._waiting = None
+        return self._waiting is None
+
+    # ---- receiving -----------------------------------------------------------------------------
+
+    def _next_data(self) -> Any:
+        if self._over:
+            raise StopIteration
+        if self._pid != os.getpid():
+            raise RuntimeError("this iterator belongs to the process that made it, not to its fork")
+        if self._connection is None:
+            raise DaemonError(f"this iterator's workers are gone: {self._failure}")
+        batch = self._receive()
+        if batch is None:
+            self._over = True
+            self._order.position.finished = True
+            self._finish()
+            raise StopIteration
+        self._received()
+        return batch.data
+
+    def _receive(self) -> Any:
+        from . import _client  # type: ignore[attr-defined]
+        timeout = int(self._loader.timeout * 1e9) if self._loader.timeout > 0 else -1
+        while True:
+            try:
+                return self._epoch.next(timeout, AS_TORCH)
+            except _client.NoData:
+                # All that was fed has come, and there is more that found no room or was not asked.
+                self._feed_one()
+            except _client.StepError as error:
+                self._order.count()
+                self._received()
+                _reraise.raise_step_error(error)
+            except TimeoutError as error:
+                raise RuntimeError(f"DataLoader timed out after {self._loader.timeout} seconds"
+                                   f"{self._at()}") from error
+            except OSError as error:
+                self._fail(error)
+
+    def _received(self) -> None:
+        if self._tasks:
+            self._tasks.popleft()
+        if not self._loader._is_iterable:
+            self._feed_one()
+
+    def _at(self) -> str:
+        """What is being waited for."""
+        given = self._order.position.given
+        if not self._tasks:
+            return f": batch {given} of the epoch had not come"
+        keys = ", ".join(map(repr, self._tasks[0][:16]))
+        more = ", …" if len(self._tasks[0]) > 16 else ""
+        return f": batch {given} of the epoch had not come, made of the samples [{keys}{more}]"
+
+    def _fail(self, error: OSError) -> None:
+        self._failure = str(error)
+        self._close()
+        _reraise.raise_fatal(error)
+
+    # ---- the end -------------------------------------------------------------------------------
+
+    def _finish(self) -> None:
+        """After the last batch: without persistent_workers the workers end."""
+        if self._loader.persistent_workers:
+            self._end_epoch()
+        else:
+            self._close()
+
+    def _end_epoch(self) -> None:
+        epoch, self._epoch = self._epoch, None
+        if epoch is not None:
+            with contextlib.suppress(OSError):
+                epoch.end()
+
+    def _close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        if self._pid == os.getpid():
+            self._end_epoch()
+        connection.close()
+
+    def __del__(self) -> None:
+        # Begun, but not whole, where __init__ raised.
+        if getattr(self, "_connection", None) is not None:
+            self._close()
