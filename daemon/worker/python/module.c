@@ -1,7 +1,231 @@
 /* Python datasets in workers: dloader._worker. */
-#include <Python.h>
+#include "daemon/worker/python/engine.h"
+#include "daemon/worker/python/host.h"
+#include "daemon/worker/python/sample.h"
 
-static PyModuleDef module = {PyModuleDef_HEAD_INIT, .m_name = "_worker", .m_size = 0};
+#include <errno.h>
+#include <time.h>
+
+static PyObject *worker_serve(PyObject *module, PyObject *args)
+{
+    PyObject *bootstrap;
+    int sock;
+
+    if (!PyArg_ParseTuple(args, "iO:serve", &sock, &bootstrap))
+        return NULL;
+    Py_XDECREF(origin_bootstrap);
+    Py_INCREF(bootstrap);
+    origin_bootstrap = bootstrap;
+    int status = host_serve(sock);
+    return status < 0 ? NULL : PyLong_FromLong(status);
+}
+
+/* ---- the key of sample_rng() ---------------------------------------------------------------- */
+
+static PyObject *worker_key(PyObject *module, PyObject *nothing)
+{
+    const struct origin_key *k = &origin_key;
+
+    if (!k->set)
+        Py_RETURN_NONE;
+    if (!k->has_index)
+        return Py_BuildValue("(KKO)", (unsigned long long)k->seed, (unsigned long long)k->epoch,
+                             Py_None);
+    return Py_BuildValue("(KKL)", (unsigned long long)k->seed, (unsigned long long)k->epoch,
+                         (long long)k->index);
+}
+
+static PyObject *worker_set_key(PyObject *module, PyObject *args)
+{
+    struct origin_key k = {.set = true, .has_index = true};
+    unsigned long long seed, epoch;
+    long long index;
+
+    if (!PyArg_ParseTuple(args, "KKL:set_key", &seed, &epoch, &index))
+        return NULL;
+    k.seed = seed;
+    k.epoch = epoch;
+    k.index = index;
+    origin_key = k;
+    Py_RETURN_NONE;
+}
+
+static PyObject *worker_clear_key(PyObject *module, PyObject *nothing)
+{
+    origin_key.set = false;
+    Py_RETURN_NONE;
+}
+
+/* ---- the test door --------------------------------------------------------------------------- */
+
+static const char door[] = "dloader._worker.engine";
+
+static void free_engine(PyObject *capsule)
+{
+    void *engine = PyCapsule_GetPointer(capsule, door);
+
+    if (engine)
+        python_engine.close(engine);
+}
+
+static PyObject *worker_engine(PyObject *module, PyObject *args, PyObject *names)
+{
+    static char *keys[] = {"source", "batch_size", "drop_last", "seed", "worker", "workers", NULL};
+    unsigned long long size = 1, seed = 0;
+    unsigned worker = 0, workers = 1;
+    int drop_last = 0;
+    PyObject *source;
+
+    if (!PyArg_ParseTupleAndKeywords(args, names, "OK|pKII:engine", keys, &source, &size,
+                                     &drop_last, &seed, &worker, &workers))
+        return NULL;
+    struct engine *engine = engine_of(source, &(struct engine_batches){.size = size,
+                                                                       .seed = seed,
+                                                                       .worker = worker,
+                                                                       .workers = workers,
+                                                                       .drop_last = drop_last});
+    return engine ? PyCapsule_New(engine, door, free_engine) : NULL;
+}
+
+/* A step as the daemon would put it into a slot, from Python's arguments. */
+struct step {
+    struct slot_task task;
+    Py_buffer words;
+    uint64_t slot_bytes;
+    int repeat;
+};
+
+static int read_step(PyObject *args, PyObject *names, void **ret_engine, struct step *ret)
+{
+    static char *keys[] = {"engine", "words",     "slot_bytes", "epoch",   "step",
+                           "stream", "rank",      "world",      "settled", "samples",
+                           "repeat", "unbatched", NULL};
+    unsigned long long slot_bytes = 1 << 20, epoch = 0, number = 0, settled = 0, samples = 0;
+    unsigned stream = 0, rank = 0, world = 1;
+    int unbatched = 0;
+    PyObject *engine;
+
+    ret->repeat = 1;
+    if (!PyArg_ParseTupleAndKeywords(args, names, "Oy*|KKKIIIKKip:fill", keys, &engine, &ret->words,
+                                     &slot_bytes, &epoch, &number, &stream, &rank, &world, &settled,
+                                     &samples, &ret->repeat, &unbatched))
+        return -1;
+    *ret_engine = PyCapsule_GetPointer(engine, door);
+    ret->slot_bytes = slot_bytes;
+    ret->task = (struct slot_task){
+        .generation = 1,
+        .epoch = epoch,
+        .step = number,
+        .indices = samples ? NULL : ret->words.buf,
+        .samples = (uint32_t)(samples ? samples : (uint64_t)ret->words.len / sizeof(uint64_t)),
+        .unbatched = unbatched,
+        .stream = stream,
+        .rank = rank,
+        .world = world,
+        .settled = settled};
+    if (*ret_engine)
+        return 0;
+    PyBuffer_Release(&ret->words);
+    return -1;
+}
+
+static uint64_t now_ns(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+/* (code, bytes used or needed, the slot, nanoseconds of the last fill) */
+static PyObject *run_step(void *engine, const struct step *step)
+{
+    _cleanup_free_ void *slot = NULL;
+    struct dl_error err;
+    uint64_t used = 0, took = 0;
+    int r = 0;
+
+    if (step->slot_bytes > PY_SSIZE_T_MAX ||
+        posix_memalign(&slot, SLOT_ALIGN, max_u64(step->slot_bytes, 1)) != 0)
+        return PyErr_NoMemory();
+    memset(slot, 0xa5, step->slot_bytes);
+    for (int i = 0; i < step->repeat; i++) {
+        if (!slot_prepare(slot, step->slot_bytes, &step->task)) {
+            PyErr_SetString(PyExc_ValueError, "the slot has no room for its indices");
+            return NULL;
+        }
+        uint64_t begun = now_ns();
+        r = python_engine.fill(engine, slot, step->slot_bytes, &used, &err);
+        took = now_ns() - begun;
+    }
+    if (r < 0 && r != -ENOBUFS)
+        used = ((const struct slot_header *)slot)->used;
+    return Py_BuildValue(
+        "(iKy#K)", r, (unsigned long long)used, (char *)slot,
+        (Py_ssize_t)min_u64(r == -ENOBUFS ? 0 : max_u64(used, SLOT_HEADER_BYTES), step->slot_bytes),
+        (unsigned long long)took);
+}
+
+static PyObject *worker_fill(PyObject *module, PyObject *args, PyObject *names)
+{
+    struct step step = {0};
+    void *engine = NULL;
+
+    if (read_step(args, names, &engine, &step) < 0)
+        return NULL;
+    PyObject *result = run_step(engine, &step);
+    PyBuffer_Release(&step.words);
+    return result;
+}
+
+static PyObject *worker_forget(PyObject *module, PyObject *args)
+{
+    PyObject *capsule;
+    unsigned stream;
+
+    if (!PyArg_ParseTuple(args, "OI:forget", &capsule, &stream))
+        return NULL;
+    void *engine = PyCapsule_GetPointer(capsule, door);
+    if (!engine)
+        return NULL;
+    python_engine.forget(engine, stream);
+    Py_RETURN_NONE;
+}
+
+/* ---- the module ------------------------------------------------------------------------------ */
+
+static PyMethodDef methods[] = {
+    {"serve", worker_serve, METH_VARARGS,
+     "serve(sock_fd, bootstrap) -> exit status\n\n"
+     "The host's loop: forks a worker for each W_FORK, until the daemon hangs up."},
+    {"key", worker_key, METH_NOARGS,
+     "key() -> (seed, epoch, index) of the sample that is being made, or None.\n\n"
+     "index is None where the sample has no number of its own."},
+    {"set_key", worker_set_key, METH_VARARGS,
+     "set_key(seed, epoch, index): a sample is being made, without workers."},
+    {"clear_key", worker_clear_key, METH_NOARGS, "clear_key(): none is any more."},
+    {"engine", (PyCFunction)(void (*)(void))worker_engine, METH_VARARGS | METH_KEYWORDS,
+     "engine(source, batch_size, drop_last=False, seed=0, worker=0, workers=1)\n\n"
+     "For tests and benchmarks: what a worker makes its batches with. batch_size 0: not batched."},
+    {"fill", (PyCFunction)(void (*)(void))worker_fill, METH_VARARGS | METH_KEYWORDS,
+     "fill(engine, words, slot_bytes=1 MiB, epoch=0, step=0, stream=0, rank=0, world=1, "
+     "settled=0,\n"
+     "     samples=0, repeat=1, unbatched=False) -> (code, used, slot, ns)\n\n"
+     "For tests and benchmarks: one step in a private slot. words: the indices, a buffer of "
+     "int64;\n"
+     "samples: how many at most, of an iterable dataset. code: 0, 1 at the end, or a negative "
+     "errno."},
+    {"forget", worker_forget, METH_VARARGS,
+     "forget(engine, stream): for tests; the stream has ended."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyModuleDef module = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "_worker",
+    .m_doc = "Python datasets in the workers of dloaderd; used by this package alone.",
+    .m_methods = methods,
+};
 
 PyMODINIT_FUNC PyInit__worker(void);
 PyMODINIT_FUNC PyInit__worker(void)

@@ -1,0 +1,395 @@
+#include "daemon/worker/python/engine.h"
+
+#include "daemon/worker/python/kept.h"
+#include "daemon/worker/python/passes.h"
+#include "daemon/worker/python/sample.h"
+#include "daemon/worker/python/stack.h"
+#include "daemon/worker/python/store.h"
+
+#include <errno.h>
+
+enum {
+    /* What a slot begins with, besides header and indices; it grows with what it must hold. */
+    SLOT_FIRST_BYTES = 64 * 1024,
+};
+
+struct engine {
+    struct origin source;
+    struct engine_batches batches;
+    struct passes passes;
+    struct kept kept;
+    struct stack *stack;     /* owned */
+    struct store *store;     /* owned */
+    struct fetcher *fetcher; /* owned; where daemon/data/ collates: then nothing above is used */
+    struct data_env env;     /* the fetcher's */
+};
+
+/* ---- opening -------------------------------------------------------------------------------- */
+
+static void engine_close(void *engine)
+{
+    struct engine *e = engine;
+
+    fetcher_free(e->fetcher);
+    kept_clear(&e->kept);
+    passes_clear(&e->passes);
+    store_free(e->store);
+    stack_free(e->stack);
+    origin_deinit(&e->source);
+    free(e);
+    PyErr_Clear();
+}
+
+static void engine_closep(struct engine **engine)
+{
+    if (*engine)
+        engine_close(*engine);
+}
+
+/* An empty one; NULL with an exception. */
+static struct engine *engine_new(const struct engine_batches *batches)
+{
+    struct engine *e = calloc(1, sizeof *e);
+
+    if (e) {
+        e->batches = *batches;
+        e->stack = stack_new();
+        e->store = store_new();
+    }
+    if (!e || !e->stack || !e->store) {
+        PyErr_NoMemory();
+        engine_closep(&e);
+        return NULL;
+    }
+    return e;
+}
+
+struct engine *engine_of(PyObject *source, const struct engine_batches *batches)
+{
+    _cleanup_(engine_closep)
+    struct engine *e = engine_new(batches);
+
+    if (!e || origin_from(source, batches->seed, &e->source) < 0)
+        return NULL;
+    return steal_ptr(e);
+}
+
+static int failed(const char *place, struct dl_error *err)
+{
+    struct report report;
+
+    report_take(NULL, NULL, &report);
+    int r = dl_error_set(err, report.code, place, "%s", report_brief(&report));
+    report_deinit(&report);
+    return r;
+}
+
+static int open_source(struct engine *e, const struct worker_open *how, struct dl_error *err)
+{
+    const struct dl_spec *spec = how->spec;
+    struct origin_open open = {.dataset = &spec->dataset,
+                               .collate = spec->collate.object,
+                               .has_collate = true,
+                               .seed = spec->seed,
+                               .worker = how->env->worker,
+                               .workers = how->env->workers,
+                               .object = how->object};
+
+    return origin_open(&open, &e->source) < 0 ? failed("dataset", err) : 0;
+}
+
+static int open_fetcher(struct engine *e, const struct worker_open *how, struct dl_error *err)
+{
+    e->env = *how->env;
+    e->env.open_python = sample_open_dataset;
+    sample_object = how->object;
+    sample_seed = how->spec->seed;
+    return fetcher_new(how->spec, &e->env, &e->fetcher, err);
+}
+
+static int engine_open(const struct worker_open *how, void **ret, struct dl_error *err)
+{
+    const struct dl_spec *spec = how->spec;
+    struct engine_batches batches = {.size = spec->batch_size,
+                                     .seed = spec->seed,
+                                     .worker = how->env->worker,
+                                     .workers = (uint32_t)max_u64(how->env->workers, 1),
+                                     .drop_last = spec->drop_last};
+    _cleanup_(engine_closep)
+    struct engine *e = engine_new(&batches);
+
+    if (!e)
+        return failed("dataset", err);
+    int r =
+        spec->collate.kind == COLLATE_PYTHON ? open_source(e, how, err) : open_fetcher(e, how, err);
+    if (r == 0)
+        *ret = steal_ptr(e);
+    return r;
+}
+
+static bool engine_is_iterable(const void *engine)
+{
+    const struct engine *e = engine;
+
+    return e->fetcher ? fetcher_is_iterable(e->fetcher) : e->source.iterable;
+}
+
+static uint64_t engine_length(const void *engine)
+{
+    const struct engine *e = engine;
+
+    return e->fetcher ? fetcher_length(e->fetcher) : e->source.length;
+}
+
+static uint64_t engine_slot_bytes(const void *engine)
+{
+    const struct engine *e = engine;
+    uint64_t most = max_u64(e->batches.size, 1);
+
+    if (e->fetcher)
+        return fetcher_slot_bytes(e->fetcher);
+    if (!e->source.iterable && e->source.length < most)
+        most = max_u64(e->source.length, 1);
+    return align_up(image_indices_end(most) + SLOT_FIRST_BYTES, SLOT_ALIGN);
+}
+
+static void engine_forget(void *engine, uint32_t stream)
+{
+    struct engine *e = engine;
+
+    if (e->fetcher) {
+        fetcher_forget(e->fetcher, stream);
+        return;
+    }
+    kept_settle(&e->kept, stream, UINT64_MAX);
+    passes_forget(&e->passes, stream);
+    PyErr_Clear();
+}
+
+/* ---- one task: what the dataset makes -------------------------------------------------------- */
+
+/* The list of keys of a step: integers, or what was pickled because they are none. */
+static PyObject *read_pickled(const struct task *task)
+{
+    uint64_t bytes = task->samples > 1 ? task->indices[1] : UINT64_MAX;
+
+    if (bytes > (task->samples - 2) * sizeof(uint64_t)) {
+        PyErr_SetString(PyExc_ValueError, "the keys of this step are cut off");
+        return NULL;
+    }
+    _cleanup_py_ PyObject *pickle = PyImport_ImportModule("pickle");
+    _cleanup_py_ PyObject *data =
+        pickle ? PyBytes_FromStringAndSize((const char *)(task->indices + 2), (Py_ssize_t)bytes)
+               : NULL;
+    PyObject *keys = data ? PyObject_CallMethod(pickle, "loads", "O", data) : NULL;
+    if (keys && !PyList_CheckExact(keys)) {
+        PyErr_SetString(PyExc_TypeError, "the keys of this step are no list");
+        Py_CLEAR(keys);
+    }
+    return keys;
+}
+
+static PyObject *read_keys(const struct task *task)
+{
+    if (task->indices[0] == ENGINE_KEYS)
+        return read_pickled(task);
+    PyObject *keys = PyList_New((Py_ssize_t)task->samples);
+    for (uint64_t i = 0; keys && i < task->samples; i++) {
+        uint64_t word = __atomic_load_n(&task->indices[i], __ATOMIC_RELAXED);
+        PyObject *key = PyLong_FromLongLong((int64_t)word);
+        if (!key || PyList_SetItem(keys, (Py_ssize_t)i, key) < 0)
+            Py_CLEAR(keys);
+    }
+    return keys;
+}
+
+static int make_mapped(struct engine *e, const struct task *task, struct made *ret,
+                       PyObject **ret_bad)
+{
+    _cleanup_py_ PyObject *keys = read_keys(task);
+
+    ret->samples = task->samples;
+    if (!keys || origin_seed(&e->source, task->epoch, task->rank, task->world) < 0)
+        return -1;
+    if (!task->unbatched) {
+        ret->object = origin_get_all(&e->source, keys, task->epoch, ret_bad);
+        return ret->object ? 1 : -1;
+    }
+    PyObject *key = PyList_GetItem(keys, 0);
+    if (!key)
+        return -1;
+    Py_INCREF(key);
+    ret->object = origin_get(&e->source, key, task->epoch);
+    if (!ret->object)
+        *ret_bad = key;
+    else
+        Py_DECREF(key);
+    return ret->object ? 1 : -1;
+}
+
+static int make_round(struct engine *e, const struct task *task, struct made *ret)
+{
+    struct pass_round round = {.task = task,
+                               .number = task->step / e->batches.workers,
+                               .size = max_u64(e->batches.size, 1),
+                               .drop_last = e->batches.drop_last && e->batches.size};
+
+    kept_settle(&e->kept, task->stream, task->settled);
+    int r = passes_round(&e->passes, &e->source, &round, ret);
+    if (r > 0 && task->unbatched) {
+        PyObject *sample = PyList_GetItem(ret->object, 0);
+        Py_XINCREF(sample);
+        Py_DECREF(ret->object);
+        ret->object = sample;
+    }
+    return r > 0 && !ret->object ? -1 : r;
+}
+
+/* Samples become a batch by the function that there is for it. 1, or -1. */
+static int call_collate(PyObject *function, struct made *made)
+{
+    PyObject *batch = PyObject_CallFunctionObjArgs(function, made->object, NULL);
+
+    if (!batch)
+        return -1;
+    Py_DECREF(made->object);
+    made->object = batch;
+    made->collated = true;
+    return 1;
+}
+
+static int call_default(const struct engine *e, struct made *made)
+{
+    _cleanup_py_ PyObject *function = PyObject_GetAttrString(e->source.object, "default_collate");
+
+    return function ? call_collate(function, made) : -1;
+}
+
+/* ---- one task: into the slot ----------------------------------------------------------------- */
+
+/* 1; 0: too small; -1. */
+static int put_sample(struct engine *e, struct made *made, const struct task *task, void *slot,
+                      uint64_t slot_bytes, uint64_t *ret_used)
+{
+    if (!made->collated && e->source.convert && call_collate(e->source.convert, made) < 0)
+        return -1;
+    made->collated = true;
+    return store_object(e->store, made->object, !known.tensor, task, made->samples, slot,
+                        slot_bytes, ret_used);
+}
+
+static int put_batch(struct engine *e, struct made *made, const struct task *task, void *slot,
+                     uint64_t slot_bytes, uint64_t *ret_used)
+{
+    if (!made->collated && e->source.collate && call_collate(e->source.collate, made) < 0)
+        return -1;
+    if (!made->collated && PyList_CheckExact(made->object)) {
+        enum stack_result r = stack_batch(e->stack, made->object, task, slot, slot_bytes, ret_used);
+        if (r != STACK_NOT_PLAIN)
+            return r == STACK_DONE;
+    }
+    if (!made->collated && call_default(e, made) < 0)
+        return -1;
+    return store_object(e->store, made->object, !known.tensor, task, made->samples, slot,
+                        slot_bytes, ret_used);
+}
+
+/* An iterable dataset's samples are numbered as they come. */
+static void write_numbers(void *slot, const struct made *made)
+{
+    for (uint64_t i = 0; i < made->samples; i++)
+        slot_indices(slot)[i] = made->first + i;
+}
+
+/* As fill(); -1 with an exception. */
+static int fill(struct engine *e, const struct task *task, void *slot, uint64_t slot_bytes,
+                uint64_t *ret_used, PyObject **ret_bad)
+{
+    struct made made = {0};
+    struct task written = *task;
+    int r = 1;
+
+    if (known_refresh() < 0)
+        return -1;
+    if (!kept_take(&e->kept, task, &made))
+        r = task->stream ? make_round(e, task, &made) : make_mapped(e, task, &made, ret_bad);
+    if (r > 0) {
+        written.samples = made.samples;
+        r = (task->unbatched ? put_sample : put_batch)(e, &made, &written, slot, slot_bytes,
+                                                       ret_used);
+        if (r == 0)
+            kept_put(&e->kept, task, &made);
+        else if (r > 0 && task->stream)
+            write_numbers(slot, &made);
+        r = r > 0 ? 0 : r == 0 ? -ENOBUFS : -1;
+    } else if (r == 0) {
+        r = FETCH_END;
+    }
+    Py_XDECREF(made.object);
+    return r;
+}
+
+/* The exception that is set becomes the step's error. */
+static int fail(const struct engine *e, const struct task *task, PyObject *bad, void *slot,
+                uint64_t slot_bytes)
+{
+    struct report report;
+    int overflow = 1;
+    int64_t index = 0;
+
+    report_take(e->source.object, bad, &report);
+    if (bad && PyLong_Check(bad))
+        index = PyLong_AsLongLongAndOverflow(bad, &overflow);
+    int r = report_put(&report, task->stream ? 0 : task->samples,
+                       overflow ? UINT64_MAX : (uint64_t)index, slot, slot_bytes);
+    report_deinit(&report);
+    PyErr_Clear();
+    return r;
+}
+
+static int engine_fill(void *engine, void *slot, uint64_t slot_bytes, uint64_t *ret_used,
+                       struct dl_error *err)
+{
+    struct engine *e = engine;
+    struct task task = {0};
+    _cleanup_py_ PyObject *bad = NULL;
+
+    if (e->fetcher)
+        return sample_fill(e->fetcher, slot, slot_bytes, ret_used, err);
+    if (!image_read_task(slot, slot_bytes, &task) || task.unbatched != (e->batches.size == 0) ||
+        (task.stream != 0) != e->source.iterable) {
+        struct report report;
+        report_make("the slot's header is damaged", &report);
+        int r = report_put(&report, 0, UINT64_MAX, slot, slot_bytes);
+        report_deinit(&report);
+        return r;
+    }
+    int r = fill(e, &task, slot, slot_bytes, ret_used, &bad);
+    return r == -1 ? fail(e, &task, bad, slot, slot_bytes) : r;
+}
+
+/* ---- waiting -------------------------------------------------------------------------------- */
+
+static PyThreadState *resting;
+
+static void engine_rest(void)
+{
+    resting = PyEval_SaveThread();
+}
+
+static void engine_wake(void)
+{
+    PyEval_RestoreThread(steal_ptr(resting));
+}
+
+const struct worker_engine python_engine = {
+    .open = engine_open,
+    .close = engine_close,
+    .is_iterable = engine_is_iterable,
+    .length = engine_length,
+    .slot_bytes = engine_slot_bytes,
+    .fill = engine_fill,
+    .forget = engine_forget,
+    .rest = engine_rest,
+    .wake = engine_wake,
+};

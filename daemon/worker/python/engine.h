@@ -1,0 +1,30 @@
+/*
+ * Python datasets as a worker's engine. Batches are collated by PyTorch's rules, or by the user's
+ * function; a spec with another collate has them collated by daemon/data/, as native samples.
+ */
+#ifndef DL_WORKER_PYTHON_ENGINE_H
+#define DL_WORKER_PYTHON_ENGINE_H
+
+#include "daemon/worker/python/origin.h"
+#include "daemon/worker/worker.h"
+
+extern const struct worker_engine python_engine;
+
+/* The first word of a step whose keys are no integers; then their pickle's length in bytes, and
+ * the pickle of the list of them. */
+#define ENGINE_KEYS UINT64_C(0x80646c6b65797300)
+
+struct engine; /* what python_engine.open() makes */
+
+/* How batches are made of a source that is there already, for tests and benchmarks. */
+struct engine_batches {
+    uint64_t size; /* 0: not batched */
+    uint64_t seed;
+    uint32_t worker;
+    uint32_t workers;
+    bool drop_last;
+};
+/* NULL with an exception. */
+struct engine *engine_of(PyObject *source, const struct engine_batches *batches);
+
+#endif

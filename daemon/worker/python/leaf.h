@@ -1,0 +1,46 @@
+/*
+ * Leaves: the bytes of a NumPy array or a torch tensor, and how they get to their place in a slot.
+ *
+ * Arrays are read by the buffer protocol. Of tensors only type and shape are asked for; torch
+ * itself writes their values, through a tensor over the slot's memory, which is right for every
+ * layout, and cheaper than asking each for its address.
+ */
+#ifndef DL_WORKER_LEAF_H
+#define DL_WORKER_LEAF_H
+
+#include "daemon/worker/python/known.h"
+
+#include "proto/tree.h"
+
+/* What a leaf holds. */
+struct leaf {
+    uint32_t dtype;
+    uint32_t ndim;
+    uint64_t shape[TREE_DIMS];
+};
+
+/*
+ * The buffer of an array whose elements a slot can hold: 1, and `ret` is released with
+ * PyBuffer_Release(). 0: it is none (other byte order, structured, text, objects, dates, more than
+ * TREE_DIMS dimensions). -1: an exception, of its buffer.
+ */
+int leaf_of_array(PyObject *array, Py_buffer *ret, struct leaf *ret_leaf);
+
+/* Whether a later row of the same column has the type and shape of the first. */
+bool leaf_same_array(const Py_buffer *row, const Py_buffer *first);
+
+/* All elements, C-contiguous, at `dst`. Any strides. */
+void leaf_copy_array(void *dst, const Py_buffer *array);
+
+/* A tensor's type and shape. 1; 0: a slot cannot hold it as it is (not strided, not in the CPU's
+ * memory, another element type, too many dimensions, part of a graph); -1. */
+int leaf_of_tensor(PyObject *tensor, struct leaf *ret);
+
+/* A tensor over `dst`, of the leaf's type, with the dimension `rows` first unless it is 0. NULL
+ * with an exception. It must not outlive the slot's lease: keep it to yourself. */
+PyObject *leaf_tensor_over(void *dst, const struct leaf *leaf, uint64_t rows);
+
+/* The tensor's elements, which must still have that shape, at `dst`. -1. */
+int leaf_write_tensor(void *dst, PyObject *tensor, const struct leaf *leaf);
+
+#endif

@@ -1,0 +1,243 @@
+#include "daemon/worker/python/origin.h"
+
+PyObject *origin_bootstrap;
+struct origin_key origin_key;
+
+/* ---- opening -------------------------------------------------------------------------------- */
+
+static PyObject *to_python(const struct value *v);
+
+static PyObject *list_to_python(const struct value *v)
+{
+    PyObject *list = PyList_New(v->count);
+
+    for (uint32_t i = 0; list && i < v->count; i++) {
+        PyObject *item = to_python(&v->items[i]);
+        if (!item || PyList_SetItem(list, i, item) < 0)
+            Py_CLEAR(list);
+    }
+    return list;
+}
+
+static PyObject *map_to_python(const struct value *v)
+{
+    PyObject *map = PyDict_New();
+
+    for (uint32_t i = 0; map && i < v->count; i++) {
+        _cleanup_py_ PyObject *item = to_python(&v->items[i]);
+        if (!item || PyDict_SetItemString(map, v->items[i].key, item) < 0)
+            Py_CLEAR(map);
+    }
+    return map;
+}
+
+static PyObject *to_python(const struct value *v)
+{
+    switch (v->type) {
+    case VALUE_BOOL:
+        return PyBool_FromLong(v->boolean);
+    case VALUE_INT:
+        return PyLong_FromLongLong(v->integer);
+    case VALUE_UINT:
+        return PyLong_FromUnsignedLongLong(v->uinteger);
+    case VALUE_FLOAT:
+        return PyFloat_FromDouble(v->number);
+    case VALUE_STRING:
+        return PyUnicode_FromString(v->string);
+    case VALUE_ARRAY:
+        return list_to_python(v);
+    case VALUE_MAP:
+        return map_to_python(v);
+    case VALUE_NULL:
+        break;
+    }
+    Py_RETURN_NONE;
+}
+
+/* An attribute; NULL without an exception where it is None. */
+static int attribute(PyObject *object, const char *name, PyObject **ret)
+{
+    *ret = PyObject_GetAttrString(object, name);
+    if (!*ret)
+        return -1;
+    if (*ret == Py_None)
+        Py_CLEAR(*ret);
+    return 0;
+}
+
+/* As PyTorch asks for it; one that is not there, or not true, is none. */
+static int find_getitems(struct origin *s)
+{
+    s->getitems = PyObject_GetAttrString(s->dataset, "__getitems__");
+    int truth = s->getitems ? PyObject_IsTrue(s->getitems) : 0;
+
+    if (truth < 0)
+        return -1;
+    if (!truth)
+        Py_CLEAR(s->getitems);
+    if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_AttributeError))
+        return -1;
+    PyErr_Clear();
+    return 0;
+}
+
+static int read_length(struct origin *s)
+{
+    _cleanup_py_ PyObject *length = NULL;
+
+    s->length = UINT64_MAX;
+    if (attribute(s->object, "length", &length) < 0)
+        return -1;
+    if (!length)
+        return 0;
+    long long n = PyLong_AsLongLong(length);
+    if (n == -1 && PyErr_Occurred())
+        return -1;
+    s->length = n < 0 ? UINT64_MAX : (uint64_t)n;
+    return 0;
+}
+
+int origin_from(PyObject *object, uint64_t seed, struct origin *ret)
+{
+    *ret = (struct origin){.seed = seed};
+    Py_INCREF(object);
+    ret->object = object;
+    _cleanup_py_ PyObject *iterable = PyObject_GetAttrString(object, "iterable");
+    int truth = iterable ? PyObject_IsTrue(iterable) : -1;
+    ret->dataset = truth < 0 ? NULL : PyObject_GetAttrString(object, "dataset");
+    if (!ret->dataset || attribute(object, "collate", &ret->collate) < 0 ||
+        attribute(object, "convert", &ret->convert) < 0 || read_length(ret) < 0 ||
+        (!truth && find_getitems(ret) < 0)) {
+        origin_deinit(ret);
+        return -1;
+    }
+    ret->iterable = truth;
+    return 0;
+}
+
+static int read_number(const struct value *args, const char *name, uint64_t *ret)
+{
+    const struct value *v = args->type == VALUE_MAP ? value_get(args, name) : NULL;
+
+    if (v && v->type == VALUE_INT)
+        *ret = (uint64_t)v->integer;
+    else if (v && v->type == VALUE_UINT)
+        *ret = v->uinteger;
+    return 0;
+}
+
+int origin_open(const struct origin_open *how, struct origin *ret)
+{
+    const struct spec_dataset *spec = how->dataset;
+
+    if (!origin_bootstrap) {
+        PyErr_SetString(PyExc_RuntimeError, "this process was given no way to open datasets");
+        return -1;
+    }
+    _cleanup_py_ PyObject *args = to_python(&spec->config);
+    _cleanup_py_ PyObject *object =
+        !args ? NULL
+              : PyObject_CallFunction(origin_bootstrap, "IIKizOzO", how->worker, how->workers,
+                                      (unsigned long long)how->seed,
+                                      spec->object ? -1 : how->object, spec->object, args,
+                                      how->collate, how->has_collate ? Py_True : Py_False);
+    if (!object || origin_from(object, how->seed, ret) < 0)
+        return -1;
+    /* The arguments of the drop-in; those of a dataset that is made by name are its own. */
+    if (!spec->object) {
+        read_number(&spec->config, "seed", &ret->seed);
+        read_number(&spec->config, "epoch", &ret->epoch);
+    }
+    return 0;
+}
+
+void origin_deinit(struct origin *s)
+{
+    Py_CLEAR(s->collate);
+    Py_CLEAR(s->convert);
+    Py_CLEAR(s->getitems);
+    Py_CLEAR(s->dataset);
+    Py_CLEAR(s->object);
+}
+
+int origin_seed(struct origin *s, uint64_t epoch, uint32_t rank, uint32_t world)
+{
+    if (epoch == s->seeded)
+        return 0;
+    s->seeded = epoch;
+    _cleanup_py_ PyObject *done =
+        PyObject_CallMethod(s->object, "reseed", "KII", (unsigned long long)epoch, rank, world);
+    return done ? 0 : -1;
+}
+
+/* ---- samples -------------------------------------------------------------------------------- */
+
+static void set_key(const struct origin *s, uint64_t epoch, PyObject *key)
+{
+    int overflow = 1;
+    int64_t index = key && PyLong_Check(key) ? PyLong_AsLongLongAndOverflow(key, &overflow) : 0;
+
+    origin_key = (struct origin_key){.set = true,
+                                     .has_index = !overflow,
+                                     .seed = s->seed,
+                                     .epoch = s->epoch + epoch,
+                                     .index = (int64_t)((uint64_t)index + s->base)};
+}
+
+PyObject *origin_get(const struct origin *s, PyObject *key, uint64_t epoch)
+{
+    set_key(s, epoch, key);
+    PyObject *sample = PyObject_GetItem(s->dataset, key);
+    origin_key.set = false;
+    return sample;
+}
+
+static PyObject *get_one_by_one(const struct origin *s, PyObject *keys, uint64_t epoch,
+                                PyObject **ret_bad)
+{
+    Py_ssize_t n = PyList_Size(keys);
+    PyObject *samples = n < 0 ? NULL : PyList_New(n);
+
+    for (Py_ssize_t i = 0; samples && i < n; i++) {
+        PyObject *sample = origin_get(s, PyList_GetItem(keys, i), epoch);
+        if (!sample) {
+            *ret_bad = PyList_GetItem(keys, i);
+            Py_XINCREF(*ret_bad);
+            Py_CLEAR(samples);
+        } else if (PyList_SetItem(samples, i, sample) < 0) {
+            Py_CLEAR(samples);
+        }
+    }
+    return samples;
+}
+
+PyObject *origin_get_all(const struct origin *s, PyObject *keys, uint64_t epoch, PyObject **ret_bad)
+{
+    if (!s->getitems)
+        return get_one_by_one(s, keys, epoch, ret_bad);
+    set_key(s, epoch, NULL);
+    PyObject *samples = PyObject_CallFunctionObjArgs(s->getitems, keys, NULL);
+    origin_key.set = false;
+    return samples;
+}
+
+PyObject *origin_iterate(struct origin *s, uint64_t epoch, uint32_t rank, uint32_t world)
+{
+    if (origin_seed(s, epoch, rank, world) < 0)
+        return NULL;
+    PyObject *it =
+        PyObject_CallMethod(s->object, "iterate", "IIK", rank, world, (unsigned long long)epoch);
+    if (it && !PyIter_Check(it)) {
+        PyErr_Format(PyExc_TypeError, "'%R' object is not an iterator", Py_TYPE(it));
+        Py_CLEAR(it);
+    }
+    return it;
+}
+
+PyObject *origin_next(const struct origin *s, PyObject *iterator, uint64_t epoch)
+{
+    set_key(s, epoch, NULL);
+    PyObject *sample = PyIter_Next(iterator);
+    origin_key.set = false;
+    return sample;
+}

@@ -1,0 +1,68 @@
+/*
+ * The user's dataset, in this process: what dloader._bootstrap.open_worker() made of the spec.
+ */
+#ifndef DL_WORKER_ORIGIN_H
+#define DL_WORKER_ORIGIN_H
+
+#include "daemon/worker/python/report.h"
+
+#include "proto/spec.h"
+
+/* dloader._bootstrap.open_worker, from serve(); owned. */
+extern PyObject *origin_bootstrap;
+
+struct origin_open {
+    const struct spec_dataset *dataset;
+    const char *collate; /* "module:callable"; NULL: none is named */
+    bool has_collate;    /* the spec has collate.kind python */
+    uint64_t seed;       /* of the spec */
+    uint32_t worker;
+    uint32_t workers;
+    int object; /* the sealed memfd, or -1 */
+};
+
+/* Everything that is looked up once; owned references. */
+struct origin {
+    PyObject *object; /* the Source itself */
+    PyObject *dataset;
+    PyObject *getitems; /* the dataset's __getitems__; NULL: it has none */
+    PyObject *collate;  /* NULL: default_collate */
+    PyObject *convert;  /* NULL: samples are delivered as they are */
+    bool iterable;
+    uint64_t length; /* UINT64_MAX: it does not say */
+    uint64_t seed;   /* of sample_rng() */
+    uint64_t epoch;  /* what the loader's epoch 0 counts as there */
+    uint64_t base;   /* what is added to an index there: the dataset is part of another */
+    uint64_t seeded; /* the epoch that reseed() was called for last */
+};
+
+int origin_open(const struct origin_open *how, struct origin *ret);
+/* Of a Source that is there already. */
+int origin_from(PyObject *object, uint64_t seed, struct origin *ret);
+void origin_deinit(struct origin *source);
+
+/* Seeds anew where a new epoch begins, if the source does that. */
+int origin_seed(struct origin *source, uint64_t epoch, uint32_t rank, uint32_t world);
+
+/* One sample, by an index, or by any key. The key of sample_rng() is set meanwhile. */
+PyObject *origin_get(const struct origin *source, PyObject *key, uint64_t epoch);
+/* A list of them, by __getitems__ if the dataset has it. *ret_bad, owned: the key at fault. */
+PyObject *origin_get_all(const struct origin *source, PyObject *keys, uint64_t epoch,
+                         PyObject **ret_bad);
+/* An iterator over an epoch of an iterable dataset. */
+PyObject *origin_iterate(struct origin *source, uint64_t epoch, uint32_t rank, uint32_t world);
+/* Its next sample; NULL without an exception: the end. */
+PyObject *origin_next(const struct origin *source, PyObject *iterator, uint64_t epoch);
+
+/* ---- the key of the sample that is being made ----------------------------------------------- */
+
+struct origin_key {
+    bool set;
+    bool has_index;
+    uint64_t seed;
+    uint64_t epoch;
+    int64_t index;
+};
+extern struct origin_key origin_key;
+
+#endif

@@ -1,0 +1,40 @@
+/*
+ * Passes over an iterable Python dataset: one iterator for each stream under way.
+ *
+ * Round r of a pass is its r-th batch of this worker. Rounds are made in order; one that comes
+ * again, or too early because its worker was replaced, makes the pass begin anew and take and drop
+ * what lies before. An error takes its round; the next one goes on with whatever next() gives.
+ */
+#ifndef DL_WORKER_PASSES_H
+#define DL_WORKER_PASSES_H
+
+#include "daemon/worker/python/image.h"
+#include "daemon/worker/python/kept.h"
+#include "daemon/worker/python/origin.h"
+
+enum { FORGOTTEN_REMEMBERED = 256 };
+
+struct passes {
+    struct pass *first; /* owned */
+    uint32_t forgotten[FORGOTTEN_REMEMBERED];
+    uint32_t n_forgotten; /* ever */
+};
+
+struct pass_round {
+    const struct task *task;
+    uint64_t number;
+    uint64_t size; /* samples of a round; at least 1 */
+    bool drop_last;
+};
+
+/*
+ * The list of the round's samples, in ret->object. 1; 0: the pass has no such round, nor later
+ * ones; -1 with an exception.
+ */
+int passes_round(struct passes *passes, struct origin *source, const struct pass_round *round,
+                 struct made *ret);
+
+void passes_forget(struct passes *passes, uint32_t stream);
+void passes_clear(struct passes *passes);
+
+#endif

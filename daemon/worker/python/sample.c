@@ -1,0 +1,290 @@
+#include "daemon/worker/python/sample.h"
+
+#include "daemon/worker/python/leaf.h"
+
+#include <errno.h>
+
+int sample_object = -1;
+uint64_t sample_seed;
+
+struct python_dataset {
+    struct dataset base;
+    struct origin source;
+};
+
+struct python_iter {
+    struct dataset_iter base;
+    struct python_dataset *dataset; /* borrowed */
+    PyObject *iterator;             /* owned */
+    uint64_t epoch;
+};
+
+/* The report of the step's last exception; fetcher_fill() takes its brief text only. */
+static struct report last;
+
+static int failed(struct origin *source, PyObject *index, struct dl_error *err)
+{
+    report_deinit(&last);
+    report_take(source ? source->object : NULL, index, &last);
+    return dl_error_set(err, last.code, "", "%s", report_brief(&last));
+}
+
+/* ---- a Python object as a sample ------------------------------------------------------------- */
+
+/* These give -1 with an exception; what the sample itself refuses, it keeps (sample_check()). */
+static int add(struct sample *to, const char *key, PyObject *object, unsigned depth);
+
+static int add_tensor(struct sample *to, const char *key, PyObject *object)
+{
+    bool tensor = is_tensor(object);
+    struct leaf leaf;
+    Py_buffer array;
+    uint64_t bytes;
+
+    int r = tensor ? leaf_of_tensor(object, &leaf) : leaf_of_array(object, &array, &leaf);
+    if (r == 0)
+        PyErr_Format(PyExc_TypeError,
+                     "a %s whose elements a native collate cannot take; use collate.kind python",
+                     tensor ? "tensor" : "NumPy array");
+    if (r <= 0)
+        return -1;
+    void *data = NULL;
+    if (tensor_bytes(leaf.dtype, leaf.ndim, leaf.shape, &bytes))
+        data = sample_alloc(to, bytes);
+    r = data ? 0 : -ENOMEM;
+    if (data && tensor)
+        r = leaf_write_tensor(data, object, &leaf) < 0 ? -1 : 0;
+    else if (data)
+        leaf_copy_array(data, &array);
+    if (!tensor)
+        PyBuffer_Release(&array);
+    if (r == 0)
+        (void)sample_tensor(to, key, leaf.dtype, leaf.ndim, leaf.shape, data);
+    return r == -1 ? -1 : 0;
+}
+
+static int add_text(struct sample *to, const char *key, PyObject *object)
+{
+    bool text = PyUnicode_CheckExact(object);
+    Py_ssize_t len = 0;
+    char *bytes = NULL;
+    const char *from = NULL;
+
+    if (text)
+        from = PyUnicode_AsUTF8AndSize(object, &len);
+    else if (PyBytes_AsStringAndSize(object, &bytes, &len) == 0)
+        from = bytes;
+    if (!from)
+        return -1;
+    void *data = sample_alloc(to, (size_t)len);
+    if (data)
+        memcpy(data, from, (size_t)len);
+    (void)sample_text(to, text ? TREE_STRING : TREE_BYTES, key, data, (size_t)len);
+    return 0;
+}
+
+static int add_dict(struct sample *to, const char *key, PyObject *object, unsigned depth)
+{
+    _cleanup_py_ PyObject *items = PyDict_Items(object);
+    Py_ssize_t n = items ? PyList_Size(items) : -1;
+
+    if (n < 0)
+        return -1;
+    (void)sample_begin(to, TREE_DICT, key);
+    for (Py_ssize_t i = 0; i < n; i++) {
+        PyObject *item = PyList_GetItem(items, i);
+        PyObject *name = PyTuple_GetItem(item, 0);
+        if (!PyUnicode_Check(name)) {
+            PyErr_Format(PyExc_TypeError, "a sample with the key %R: keys are text", name);
+            return -1;
+        }
+        const char *text = PyUnicode_AsUTF8AndSize(name, NULL);
+        if (!text || add(to, text, PyTuple_GetItem(item, 1), depth - 1) < 0)
+            return -1;
+    }
+    (void)sample_end(to);
+    return 0;
+}
+
+static int add_sequence(struct sample *to, const char *key, PyObject *object, unsigned depth)
+{
+    bool tuple = PyTuple_Check(object);
+    _cleanup_py_ PyObject *items = PySequence_Tuple(object);
+    Py_ssize_t n = items ? PyTuple_Size(items) : -1;
+
+    if (n < 0)
+        return -1;
+    (void)sample_begin(to, tuple ? TREE_TUPLE : TREE_LIST, key);
+    for (Py_ssize_t i = 0; i < n; i++)
+        if (add(to, NULL, PyTuple_GetItem(items, i), depth - 1) < 0)
+            return -1;
+    (void)sample_end(to);
+    return 0;
+}
+
+static int add_int(struct sample *to, const char *key, PyObject *object)
+{
+    long long value = PyLong_AsLongLong(object);
+
+    if (value == -1 && PyErr_Occurred())
+        return -1;
+    (void)sample_int(to, key, value);
+    return 0;
+}
+
+/* NumPy's numbers have an array's buffer, without dimensions. */
+static int add_number(struct sample *to, const char *key, PyObject *object)
+{
+    if (PyLong_CheckExact(object))
+        return add_int(to, key, object);
+    if (known_scalar(Py_TYPE(object)))
+        return add_tensor(to, key, object);
+    if (PyBool_Check(object) || PyFloat_CheckExact(object)) {
+        (void)(PyBool_Check(object) ? sample_bool(to, key, object == Py_True)
+                                    : sample_float(to, key, PyFloat_AsDouble(object)));
+        return 0;
+    }
+    PyErr_Format(PyExc_TypeError,
+                 "a sample with %R in it: a native collate takes tensors, arrays, numbers, text, "
+                 "and dicts, lists and tuples of them; use collate.kind python",
+                 Py_TYPE(object));
+    return -1;
+}
+
+static int add(struct sample *to, const char *key, PyObject *object, unsigned depth)
+{
+    if (depth == 0) {
+        PyErr_SetString(PyExc_RecursionError, "a sample that is nested too deeply");
+        return -1;
+    }
+    if (is_tensor(object) || is_array(object))
+        return add_tensor(to, key, object);
+    if (PyUnicode_CheckExact(object) || PyBytes_CheckExact(object))
+        return add_text(to, key, object);
+    if (PyDict_Check(object))
+        return add_dict(to, key, object, depth);
+    if (PyList_Check(object) || PyTuple_Check(object))
+        return add_sequence(to, key, object, depth);
+    return add_number(to, key, object);
+}
+
+/* ---- the dataset ----------------------------------------------------------------------------- */
+
+/* Takes over `object`, which may be NULL: then an exception is set. */
+static int give(struct python_dataset *ds, PyObject *object, PyObject *index, struct sample *ret,
+                struct dl_error *err)
+{
+    int r = object ? add(ret, NULL, object, DL_BOUND_TREE_DEPTH + 1) : -1;
+
+    Py_XDECREF(object);
+    return r < 0 ? failed(&ds->source, index, err) : 0;
+}
+
+static void use_key(struct origin *source, const struct sample_key *key)
+{
+    source->seed = key->seed;
+    source->epoch = 0;
+    source->base = key->base;
+}
+
+static int python_get(struct dataset *base, const struct sample_key *key, uint64_t index,
+                      struct sample *ret, struct dl_error *err)
+{
+    struct python_dataset *ds = container_of(base, struct python_dataset, base);
+    _cleanup_py_ PyObject *number = PyLong_FromLongLong((int64_t)index);
+
+    use_key(&ds->source, key);
+    if (!number || known_refresh() < 0 || origin_seed(&ds->source, key->epoch, 0, 1) < 0)
+        return failed(&ds->source, number, err);
+    return give(ds, origin_get(&ds->source, number, key->epoch), number, ret, err);
+}
+
+static int python_next(struct dataset_iter *base, struct sample *ret, struct dl_error *err)
+{
+    struct python_iter *it = container_of(base, struct python_iter, base);
+    struct origin *source = &it->dataset->source;
+
+    if (known_refresh() < 0)
+        return failed(source, NULL, err);
+    PyObject *object = origin_next(source, it->iterator, it->epoch);
+    if (!object && !PyErr_Occurred())
+        return DATASET_END;
+    return give(it->dataset, object, NULL, ret, err);
+}
+
+static void python_iter_close(struct dataset_iter *base)
+{
+    struct python_iter *it = container_of(base, struct python_iter, base);
+
+    Py_XDECREF(it->iterator);
+    PyErr_Clear();
+    free(it);
+}
+
+static const struct dataset_iter_ops python_iter_ops = {.next = python_next,
+                                                        .close = python_iter_close};
+
+static int python_iterate(struct dataset *base, const struct replica_params *params,
+                          struct dataset_iter **ret, struct dl_error *err)
+{
+    struct python_dataset *ds = container_of(base, struct python_dataset, base);
+    struct python_iter *it = calloc(1, sizeof *it);
+
+    if (!it)
+        return dl_error_set(err, ENOMEM, "dataset", "out of memory");
+    use_key(&ds->source, &params->key);
+    *it = (struct python_iter){
+        .base.ops = &python_iter_ops, .dataset = ds, .epoch = params->key.epoch};
+    it->iterator = origin_iterate(&ds->source, it->epoch, params->rank, params->world);
+    if (!it->iterator) {
+        free(it);
+        return failed(&ds->source, NULL, err);
+    }
+    *ret = &it->base;
+    return 0;
+}
+
+static void python_close(struct dataset *base)
+{
+    struct python_dataset *ds = container_of(base, struct python_dataset, base);
+
+    origin_deinit(&ds->source);
+    PyErr_Clear();
+    free(ds);
+}
+
+static const struct dataset_ops map_ops = {.get = python_get, .close = python_close};
+static const struct dataset_ops iterable_ops = {.iterate = python_iterate, .close = python_close};
+
+int sample_open_dataset(const struct spec_dataset *spec, const char *place,
+                        const struct data_env *env, struct dataset **ret, struct dl_error *err)
+{
+    struct origin_open open = {.dataset = spec,
+                               .seed = sample_seed,
+                               .worker = env->worker,
+                               .workers = env->workers,
+                               .object = sample_object};
+    struct python_dataset *ds = calloc(1, sizeof *ds);
+
+    if (!ds)
+        return dl_error_set(err, ENOMEM, place, "out of memory");
+    if (origin_open(&open, &ds->source) < 0) {
+        free(ds);
+        int r = failed(NULL, NULL, err);
+        return dl_error_set(err, -r, place, "%s", report_brief(&last));
+    }
+    ds->base.ops = ds->source.iterable ? &iterable_ops : &map_ops;
+    ds->base.length = ds->source.length;
+    *ret = &ds->base;
+    return 0;
+}
+
+int sample_fill(struct fetcher *fetcher, void *slot, uint64_t slot_bytes, uint64_t *ret_used,
+                struct dl_error *err)
+{
+    report_deinit(&last);
+    int r = fetcher_fill(fetcher, slot, slot_bytes, ret_used, err);
+    if (r < 0 && r != -ENOBUFS && last.code)
+        report_put_whole(&last, slot, slot_bytes);
+    return r;
+}

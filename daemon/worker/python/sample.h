@@ -1,0 +1,24 @@
+/*
+ * Python datasets for daemon/data/: their samples as native ones, so that its collate functions,
+ * concat and subset take them.
+ */
+#ifndef DL_WORKER_PYTHON_SAMPLE_H
+#define DL_WORKER_PYTHON_SAMPLE_H
+
+#include "daemon/worker/python/origin.h"
+
+#include "daemon/data/fetch.h"
+
+/* What sample_open_dataset() opens with besides its arguments, of the worker's one loader. */
+extern int sample_object;    /* the sealed memfd, borrowed; -1 */
+extern uint64_t sample_seed; /* of the spec */
+
+/* data_env.open_python */
+int sample_open_dataset(const struct spec_dataset *spec, const char *place,
+                        const struct data_env *env, struct dataset **ret, struct dl_error *err);
+
+/* fetcher_fill(), which leaves the whole report of a Python exception in the slot, too. */
+int sample_fill(struct fetcher *fetcher, void *slot, uint64_t slot_bytes, uint64_t *ret_used,
+                struct dl_error *err);
+
+#endif

@@ -1,0 +1,526 @@
+#include "daemon/worker/python/stack.h"
+
+#include "proto/limits.h"
+
+/* What stands at one place of every sample, and becomes a node of the batch. */
+enum place_kind {
+    PLACE_DICT,
+    PLACE_SEQUENCE,
+    PLACE_TENSOR,
+    PLACE_ARRAY,
+    PLACE_SCALAR, /* NumPy's */
+    PLACE_FLOAT,
+    PLACE_INT,
+    PLACE_BOOL,
+    PLACE_TEXT,
+};
+struct place {
+    enum place_kind kind;
+    uint32_t end;     /* the place after this and all below it */
+    PyObject *key;    /* owned; in a dict */
+    PyObject *type;   /* borrowed: of a scalar, or a text; types outlive their objects */
+    PyObject *column; /* owned; list of a tensor's or a text's rows */
+    Py_buffer first;  /* held: of sample 0's array */
+    struct leaf leaf;
+    uint64_t row_bytes;
+    char *to; /* in the slot */
+};
+
+struct stack {
+    struct tree tree;
+    struct place *places; /* of each node */
+    uint32_t room;
+    Py_ssize_t n; /* samples */
+    bool copies;  /* else texts are collected only, to learn how long they are */
+};
+
+struct stack *stack_new(void)
+{
+    return calloc(1, sizeof(struct stack));
+}
+
+static void clear(struct stack *s)
+{
+    for (uint32_t i = 0; i < s->tree.count; i++) {
+        struct place *place = &s->places[i];
+        if (place->kind == PLACE_ARRAY)
+            PyBuffer_Release(&place->first);
+        Py_CLEAR(place->key);
+        Py_CLEAR(place->column);
+    }
+    tree_clear(&s->tree);
+}
+
+struct stack *stack_free(struct stack *s)
+{
+    if (!s)
+        return NULL;
+    clear(s);
+    tree_deinit(&s->tree);
+    free(s->places);
+    free(s);
+    return NULL;
+}
+
+/* ---- the template: sample 0 ------------------------------------------------------------------ */
+
+/* The place of the node that was added last, if it could be. */
+static struct place *added(struct stack *s, int r, enum place_kind kind)
+{
+    if (r < 0)
+        return NULL;
+    if (s->tree.count > s->room) {
+        uint32_t room = s->room ? 2 * s->room : 16;
+        struct place *places = realloc(s->places, room * sizeof *places);
+        if (!places) {
+            s->tree.count--;
+            return NULL;
+        }
+        s->places = places;
+        s->room = room;
+    }
+    struct place *place = &s->places[s->tree.count - 1];
+    *place = (struct place){.kind = kind, .end = s->tree.count};
+    return place;
+}
+
+/* A tensor of the batch, whose rows are `leaf`. */
+static struct place *add_tensor(struct stack *s, const char *key, const struct leaf *leaf,
+                                enum place_kind kind)
+{
+    uint64_t shape[TREE_DIMS] = {(uint64_t)s->n};
+    struct place *place;
+
+    if (leaf->ndim + 1 > TREE_DIMS)
+        return NULL;
+    memcpy(shape + 1, leaf->shape, leaf->ndim * sizeof *shape);
+    place = added(s, tree_add_tensor(&s->tree, key, leaf->dtype, leaf->ndim + 1, shape), kind);
+    if (!place)
+        return NULL;
+    place->leaf = *leaf;
+    place->row_bytes = s->tree.nodes[s->tree.count - 1].nbytes / (uint64_t)s->n;
+    return place;
+}
+
+static bool begin_column(const struct stack *s, struct place *place)
+{
+    place->column = PyList_New(s->n);
+    return place->column != NULL;
+}
+
+static bool begin_number(struct stack *s, const char *key, uint32_t dtype, enum place_kind kind,
+                         PyObject *object)
+{
+    struct place *place = add_tensor(s, key, &(struct leaf){.dtype = dtype}, kind);
+
+    if (place)
+        place->type = (PyObject *)Py_TYPE(object);
+    return place != NULL;
+}
+
+static bool begin_text(struct stack *s, const char *key, PyObject *object)
+{
+    enum tree_kind kind = PyUnicode_CheckExact(object) ? TREE_STRING : TREE_BYTES;
+    struct place *place = added(s, tree_add_text(&s->tree, kind, key, 0), PLACE_TEXT);
+
+    if (!place)
+        return false;
+    s->tree.nodes[s->tree.count - 1].ndim = 1;
+    s->tree.nodes[s->tree.count - 1].shape[0] = (uint64_t)s->n;
+    place->type = (PyObject *)Py_TYPE(object);
+    return begin_column(s, place);
+}
+
+static bool begin_tensor(struct stack *s, const char *key, PyObject *object)
+{
+    struct leaf leaf;
+
+    if (leaf_of_tensor(object, &leaf) != 1)
+        return false;
+    struct place *place = add_tensor(s, key, &leaf, PLACE_TENSOR);
+    return place && begin_column(s, place);
+}
+
+/* Of these torch has no tensors, or not everywhere: it says so itself. */
+static bool torch_knows(uint32_t dtype)
+{
+    return dtype != DL_DTYPE_UINT16 && dtype != DL_DTYPE_UINT32 && dtype != DL_DTYPE_UINT64;
+}
+
+/* It refuses to share memory with these. */
+static bool has_negative_stride(const Py_buffer *array)
+{
+    for (int d = 0; d < array->ndim; d++)
+        if (array->strides[d] < 0)
+            return true;
+    return false;
+}
+
+static bool begin_array(struct stack *s, const char *key, PyObject *object)
+{
+    struct leaf leaf;
+    Py_buffer first;
+
+    if (leaf_of_array(object, &first, &leaf) != 1)
+        return false;
+    struct place *place = NULL;
+    if (!known.tensor || (torch_knows(leaf.dtype) && !has_negative_stride(&first)))
+        place = add_tensor(s, key, &leaf, PLACE_ARRAY);
+    if (place)
+        place->first = first;
+    else
+        PyBuffer_Release(&first);
+    return place != NULL;
+}
+
+static bool begin(struct stack *s, PyObject *object, const char *key, unsigned depth);
+
+static const char *key_text(PyObject *key)
+{
+    Py_ssize_t len = 0;
+    const char *text = PyUnicode_CheckExact(key) ? PyUnicode_AsUTF8AndSize(key, &len) : NULL;
+
+    return text && len <= DL_BOUND_NAME_BYTES && strlen(text) == (size_t)len ? text : NULL;
+}
+
+static bool begin_dict(struct stack *s, PyObject *dict, const char *key, unsigned depth)
+{
+    _cleanup_py_ PyObject *items = PyDict_Items(dict);
+    Py_ssize_t n = items ? PyList_Size(items) : -1;
+
+    if (n < 0 || n > DL_BOUND_TREE_NODES ||
+        !added(s, tree_add(&s->tree, TREE_DICT, key, (uint32_t)n), PLACE_DICT))
+        return false;
+    uint32_t at = s->tree.count - 1;
+    for (Py_ssize_t i = 0; i < n; i++) {
+        PyObject *item = PyList_GetItem(items, i);
+        PyObject *name = PyTuple_GetItem(item, 0);
+        const char *text = key_text(name);
+        uint32_t child = s->tree.count;
+        if (!text || !begin(s, PyTuple_GetItem(item, 1), text, depth - 1))
+            return false;
+        Py_INCREF(name);
+        s->places[child].key = name;
+    }
+    s->places[at].end = s->tree.count;
+    return true;
+}
+
+static bool begin_sequence(struct stack *s, PyObject *object, const char *key, unsigned depth)
+{
+    _cleanup_py_ PyObject *items = PySequence_Tuple(object);
+    Py_ssize_t n = items ? PyTuple_Size(items) : -1;
+
+    if (n < 0 || n > DL_BOUND_TREE_NODES ||
+        !added(s, tree_add(&s->tree, TREE_LIST, key, (uint32_t)n), PLACE_SEQUENCE))
+        return false;
+    uint32_t at = s->tree.count - 1;
+    for (Py_ssize_t i = 0; i < n; i++)
+        if (!begin(s, PyTuple_GetItem(items, i), NULL, depth - 1))
+            return false;
+    s->places[at].end = s->tree.count;
+    return true;
+}
+
+/* Adds the nodes of `object`. False: not plain, or an exception. */
+static bool begin(struct stack *s, PyObject *object, const char *key, unsigned depth)
+{
+    if (depth == 0)
+        return false;
+    if (is_tensor(object))
+        return begin_tensor(s, key, object);
+    if (is_array(object))
+        return begin_array(s, key, object);
+    if (PyFloat_CheckExact(object))
+        return begin_number(s, key, DL_DTYPE_FLOAT64, PLACE_FLOAT, object);
+    if (PyLong_CheckExact(object))
+        return begin_number(s, key, DL_DTYPE_INT64, PLACE_INT, object);
+    if (PyBool_Check(object))
+        return begin_number(s, key, DL_DTYPE_BOOL, PLACE_BOOL, object);
+    if (PyUnicode_CheckExact(object) || PyBytes_CheckExact(object))
+        return begin_text(s, key, object);
+    if (PyDict_CheckExact(object))
+        return begin_dict(s, object, key, depth);
+    if (PyList_CheckExact(object) || PyTuple_CheckExact(object))
+        return begin_sequence(s, object, key, depth);
+    uint32_t dtype = known_scalar(Py_TYPE(object));
+    return dtype != 0 && begin_number(s, key, dtype, PLACE_SCALAR, object);
+}
+
+/* ---- rows ----------------------------------------------------------------------------------- */
+
+static bool put_array(const struct stack *s, const struct place *place, PyObject *object,
+                      Py_ssize_t i)
+{
+    Py_buffer row;
+
+    if (!is_array(object) || PyObject_GetBuffer(object, &row, PyBUF_STRIDES | PyBUF_FORMAT) < 0)
+        return false;
+    bool same =
+        leaf_same_array(&row, &place->first) && (!known.tensor || !has_negative_stride(&row));
+    if (same && s->copies)
+        leaf_copy_array(place->to + (uint64_t)i * place->row_bytes, &row);
+    PyBuffer_Release(&row);
+    return same;
+}
+
+static bool put_bits(const struct stack *s, const struct place *place, const void *bits,
+                     Py_ssize_t i)
+{
+    if (s->copies)
+        memcpy(place->to + (uint64_t)i * place->row_bytes, bits, place->row_bytes);
+    return true;
+}
+
+static bool put_int(const struct stack *s, const struct place *place, PyObject *object,
+                    Py_ssize_t i)
+{
+    int overflow = 0;
+    int64_t value = PyLong_AsLongLongAndOverflow(object, &overflow);
+
+    /* Little-endian machine: a narrow type's bytes come first. */
+    return !overflow && put_bits(s, place, &value, i);
+}
+
+static bool put_float(const struct stack *s, const struct place *place, PyObject *object,
+                      Py_ssize_t i)
+{
+    double value = PyFloat_AsDouble(object);
+    float narrow = (float)value;
+
+    if (value == -1.0 && PyErr_Occurred())
+        return false;
+    return put_bits(s, place, place->row_bytes == sizeof narrow ? (void *)&narrow : (void *)&value,
+                    i);
+}
+
+static bool put_bool(const struct stack *s, const struct place *place, PyObject *object,
+                     Py_ssize_t i)
+{
+    int truth = PyObject_IsTrue(object);
+    uint8_t value = truth > 0;
+
+    return truth >= 0 && put_bits(s, place, &value, i);
+}
+
+static bool put_scalar(const struct stack *s, const struct place *place, PyObject *object,
+                       Py_ssize_t i)
+{
+    if (place->leaf.dtype == DL_DTYPE_FLOAT32 || place->leaf.dtype == DL_DTYPE_FLOAT64)
+        return put_float(s, place, object, i);
+    if (place->leaf.dtype == DL_DTYPE_BOOL)
+        return put_bool(s, place, object, i);
+    _cleanup_py_ PyObject *value = PyNumber_Index(object);
+    return value && put_int(s, place, value, i);
+}
+
+static bool keep_row(const struct place *place, PyObject *object, Py_ssize_t i)
+{
+    Py_INCREF(object);
+    return PyList_SetItem(place->column, i, object) == 0;
+}
+
+static bool put(const struct stack *s, uint32_t at, PyObject *object, Py_ssize_t i);
+
+/* Looking a key up may run code of other keys' classes: the value is held while it is read. */
+static bool put_dict(const struct stack *s, uint32_t at, PyObject *dict, Py_ssize_t i)
+{
+    bool good = PyDict_CheckExact(dict);
+
+    for (uint32_t child = at + 1; good && child < s->places[at].end; child = s->places[child].end) {
+        PyObject *value = PyDict_GetItemWithError(dict, s->places[child].key);
+        Py_XINCREF(value);
+        good = value && put(s, child, value, i);
+        Py_XDECREF(value);
+    }
+    return good;
+}
+
+static bool put_sequence(const struct stack *s, uint32_t at, PyObject *object, Py_ssize_t i)
+{
+    bool list = PyList_CheckExact(object);
+    bool good = list || PyTuple_CheckExact(object);
+    Py_ssize_t n = s->tree.nodes[at].children;
+    uint32_t child = at + 1;
+
+    good = good && (list ? PyList_Size(object) : PyTuple_Size(object)) == n;
+    for (Py_ssize_t c = 0; good && c < n; c++, child = s->places[child].end) {
+        PyObject *item = list ? PyList_GetItem(object, c) : PyTuple_GetItem(object, c);
+        Py_XINCREF(item);
+        good = item && put(s, child, item, i);
+        Py_XDECREF(item);
+    }
+    return good;
+}
+
+/* Row `i` of the place and of all below it. False: not plain, or an exception. */
+static bool put(const struct stack *s, uint32_t at, PyObject *object, Py_ssize_t i)
+{
+    const struct place *place = &s->places[at];
+
+    switch (place->kind) {
+    case PLACE_DICT:
+        return put_dict(s, at, object, i);
+    case PLACE_SEQUENCE:
+        return put_sequence(s, at, object, i);
+    case PLACE_ARRAY:
+        return put_array(s, place, object, i);
+    case PLACE_TENSOR:
+        return is_tensor(object) && keep_row(place, object, i);
+    default:
+        break;
+    }
+    if ((PyObject *)Py_TYPE(object) != place->type)
+        return false;
+    switch (place->kind) {
+    case PLACE_FLOAT:
+        return put_float(s, place, object, i);
+    case PLACE_INT:
+        return put_int(s, place, object, i);
+    case PLACE_BOOL:
+        return put_bool(s, place, object, i);
+    case PLACE_SCALAR:
+        return put_scalar(s, place, object, i);
+    default:
+        return keep_row(place, object, i);
+    }
+}
+
+/* ---- columns -------------------------------------------------------------------------------- */
+
+static const char *row_text(PyObject *column, Py_ssize_t i, Py_ssize_t *ret_len)
+{
+    PyObject *row = PyList_GetItem(column, i);
+    char *bytes = NULL;
+
+    if (PyUnicode_CheckExact(row))
+        return PyUnicode_AsUTF8AndSize(row, ret_len);
+    return PyBytes_AsStringAndSize(row, &bytes, ret_len) == 0 ? bytes : NULL;
+}
+
+static bool measure_text(const struct stack *s, const struct place *place, struct tree_node *node)
+{
+    Py_ssize_t len = 0;
+
+    node->nbytes = ((uint64_t)s->n + 1) * sizeof(uint64_t);
+    for (Py_ssize_t i = 0; i < s->n; i++) {
+        if (!row_text(place->column, i, &len))
+            return false; /* no UTF-8 */
+        node->nbytes += (uint64_t)len;
+    }
+    return true;
+}
+
+static void write_text(const struct stack *s, const struct place *place, char *to)
+{
+    uint64_t *ends = (void *)to, at = 0;
+    Py_ssize_t len = 0;
+
+    to += ((size_t)s->n + 1) * sizeof at;
+    ends[0] = 0;
+    for (Py_ssize_t i = 0; i < s->n; i++) {
+        const char *text = row_text(place->column, i, &len);
+        memcpy(to + at, text, (size_t)len);
+        at += (uint64_t)len;
+        ends[i + 1] = at;
+    }
+}
+
+/* torch itself stacks, and says whether the tensors go together. */
+static bool write_tensors(const struct stack *s, const struct place *place, char *to)
+{
+    _cleanup_py_ PyObject *over = leaf_tensor_over(to, &place->leaf, (uint64_t)s->n);
+    _cleanup_py_ PyObject *args = over ? PyTuple_Pack(2, place->column, known.zero) : NULL;
+    _cleanup_py_ PyObject *names = args ? PyDict_New() : NULL;
+    if (!names || PyDict_SetItem(names, known.out_name, over) < 0)
+        return false;
+    _cleanup_py_ PyObject *done = PyObject_Call(known.stack, args, names);
+    return done != NULL;
+}
+
+static bool write_columns(const struct stack *s, char *slot)
+{
+    for (uint32_t i = 0; i < s->tree.count; i++) {
+        const struct place *place = &s->places[i];
+        char *to = slot + s->tree.nodes[i].offset;
+        if (place->kind == PLACE_TEXT)
+            write_text(s, place, to);
+        else if (place->kind == PLACE_TENSOR && !write_tensors(s, place, to))
+            return false;
+    }
+    return true;
+}
+
+/* ---- a batch -------------------------------------------------------------------------------- */
+
+static bool is_fixed(const struct place *place)
+{
+    return place->kind >= PLACE_TENSOR && place->kind != PLACE_TEXT;
+}
+
+/* Leaves of known length first, then text. */
+static bool lay_out_fixed(struct stack *s, struct image *image, char *slot)
+{
+    for (uint32_t i = 0; i < s->tree.count; i++) {
+        if (!is_fixed(&s->places[i]))
+            continue;
+        /* Nothing to copy, nothing to compare: what torch makes of no elements is its business. */
+        if (s->tree.nodes[i].nbytes == 0 || !image_place(image, &s->tree.nodes[i]))
+            return false;
+        s->places[i].to = slot + s->tree.nodes[i].offset;
+    }
+    return true;
+}
+
+static bool lay_out_text(struct stack *s, struct image *image)
+{
+    for (uint32_t i = 0; i < s->tree.count; i++)
+        if (s->places[i].kind == PLACE_TEXT &&
+            (!measure_text(s, &s->places[i], &s->tree.nodes[i]) ||
+             !image_place(image, &s->tree.nodes[i])))
+            return false;
+    return true;
+}
+
+static bool put_all(const struct stack *s, PyObject *samples)
+{
+    for (Py_ssize_t i = 0; i < s->n; i++) {
+        PyObject *sample = PyList_GetItem(samples, i);
+        Py_XINCREF(sample);
+        bool good = sample && put(s, 0, sample, i);
+        Py_XDECREF(sample);
+        if (!good)
+            return false;
+    }
+    return true;
+}
+
+static enum stack_result make(struct stack *s, PyObject *samples, const struct task *task,
+                              void *slot, uint64_t slot_bytes, uint64_t *ret_used)
+{
+    if (s->n == 0 || !begin(s, PyList_GetItem(samples, 0), NULL, DL_BOUND_TREE_DEPTH))
+        return STACK_NOT_PLAIN;
+    struct image image = image_begin(task->samples, &s->tree);
+    if (!lay_out_fixed(s, &image, slot))
+        return STACK_NOT_PLAIN;
+    s->copies = image.used <= slot_bytes;
+    if (!put_all(s, samples) || !lay_out_text(s, &image))
+        return STACK_NOT_PLAIN;
+    *ret_used = image.used;
+    if (image.used > slot_bytes)
+        return STACK_TOO_SMALL;
+    if (!write_columns(s, slot))
+        return STACK_NOT_PLAIN;
+    image_finish(&image, &s->tree, task->samples, task->samples, slot);
+    return STACK_DONE;
+}
+
+enum stack_result stack_batch(struct stack *s, PyObject *samples, const struct task *task,
+                              void *slot, uint64_t slot_bytes, uint64_t *ret_used)
+{
+    s->n = PyList_Size(samples);
+    enum stack_result result = make(s, samples, task, slot, slot_bytes, ret_used);
+    clear(s);
+    PyErr_Clear();
+    return result;
+}

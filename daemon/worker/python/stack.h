@@ -1,0 +1,30 @@
+/*
+ * Stacking: PyTorch's default_collate of the plain cases, straight into a slot.
+ *
+ * Sample 0 decides what the batch looks like. All others must have its exact types, keys, shapes
+ * and element types: then rows are copied one after another to where they stay. Whatever is not as
+ * plain as that (promotion, other classes, unequal shapes, ...) is not done here, but by
+ * default_collate itself, so that values and errors are PyTorch's.
+ */
+#ifndef DL_WORKER_STACK_H
+#define DL_WORKER_STACK_H
+
+#include "daemon/worker/python/image.h"
+#include "daemon/worker/python/leaf.h"
+
+struct stack; /* memory kept from batch to batch */
+
+struct stack *stack_new(void); /* NULL: out of memory */
+struct stack *stack_free(struct stack *stack);
+
+enum stack_result { STACK_DONE, STACK_TOO_SMALL, STACK_NOT_PLAIN };
+
+/*
+ * Collates `samples`, an exact list, into the slot. STACK_DONE and STACK_TOO_SMALL give *ret_used:
+ * bytes used, or needed. After STACK_NOT_PLAIN the slot holds anything behind its indices. No
+ * exception is left.
+ */
+enum stack_result stack_batch(struct stack *stack, PyObject *samples, const struct task *task,
+                              void *slot, uint64_t slot_bytes, uint64_t *ret_used);
+
+#endif

@@ -1,0 +1,480 @@
+#include "daemon/worker/python/store.h"
+
+#include "proto/limits.h"
+
+#include <errno.h>
+
+enum {
+    PROTOCOL = 5, /* of pickle */
+    /* Containers that become nodes; objects with their children must still fit below. */
+    NODES_DEEP = DL_BOUND_TREE_DEPTH - 4,
+    /* How many of an object's parts are looked at for something that is worth a node. */
+    LOOKS = 65536,
+};
+
+/* Where the bytes of a node come from. */
+enum part_kind { PART_NONE, PART_TENSOR, PART_ARRAY, PART_TEXT, PART_TEXTS };
+struct part {
+    enum part_kind kind;
+    PyObject *object; /* owned; a tensor, str or bytes; or a tuple of str or bytes */
+    Py_buffer array;  /* held, of PART_ARRAY: the array cannot be resized meanwhile */
+    struct leaf leaf; /* of a tensor */
+};
+
+struct store {
+    struct tree tree;
+    struct part *parts; /* of each node */
+    uint32_t room;
+    bool arrays;
+};
+
+struct store *store_new(void)
+{
+    return calloc(1, sizeof(struct store));
+}
+
+static void clear(struct store *s)
+{
+    for (uint32_t i = 0; i < s->tree.count; i++) {
+        if (s->parts[i].kind == PART_ARRAY)
+            PyBuffer_Release(&s->parts[i].array);
+        Py_CLEAR(s->parts[i].object);
+    }
+    tree_clear(&s->tree);
+}
+
+struct store *store_free(struct store *s)
+{
+    if (!s)
+        return NULL;
+    clear(s);
+    tree_deinit(&s->tree);
+    free(s->parts);
+    free(s);
+    return NULL;
+}
+
+/* ---- nodes ---------------------------------------------------------------------------------- */
+
+static int refuse(int r)
+{
+    if (r == -ENOMEM)
+        PyErr_NoMemory();
+    else if (r == -E2BIG)
+        PyErr_Format(PyExc_RuntimeError,
+                     "this batch has more than %d tensors, texts and containers of them; stack "
+                     "them in collate_fn",
+                     (int)DL_MAX_TREE_NODES);
+    else
+        PyErr_Format(PyExc_RuntimeError, "this batch cannot be stored: %s", strerror(-r));
+    return -1;
+}
+
+/* The part of the node that was added last; `r` says whether it could be. */
+static struct part *added(struct store *s, int r)
+{
+    if (r == 0 && s->tree.count > s->room) {
+        uint32_t room = s->room ? 2 * s->room : 64;
+        struct part *parts = realloc(s->parts, room * sizeof *parts);
+        if (parts) {
+            s->parts = parts;
+            s->room = room;
+        } else {
+            s->tree.count--; /* without a part it does not exist */
+            r = -ENOMEM;
+        }
+    }
+    if (r < 0) {
+        refuse(r);
+        return NULL;
+    }
+    struct part *part = &s->parts[s->tree.count - 1];
+    *part = (struct part){.kind = PART_NONE};
+    return part;
+}
+
+/* A tensor or an array, of which one knows that a slot can hold it: 1. 0: it cannot. -1. */
+static int add_leaf(struct store *s, PyObject *object, const char *key)
+{
+    struct leaf leaf;
+    Py_buffer array;
+    bool tensor = is_tensor(object);
+
+    int r = tensor ? leaf_of_tensor(object, &leaf) : leaf_of_array(object, &array, &leaf);
+    if (r <= 0)
+        return r;
+    struct part *part = added(s, tree_add_tensor(&s->tree, key, leaf.dtype, leaf.ndim, leaf.shape));
+    if (!part) {
+        if (!tensor)
+            PyBuffer_Release(&array);
+        return -1;
+    }
+    part->kind = tensor ? PART_TENSOR : PART_ARRAY;
+    part->leaf = leaf;
+    if (!tensor)
+        part->array = array;
+    Py_INCREF(object);
+    part->object = object;
+    return 1;
+}
+
+/* The bytes of a str or bytes object; NULL when it has none that are UTF-8. No exception. */
+static const char *text_of(PyObject *object, Py_ssize_t *ret_len)
+{
+    const char *text = NULL;
+    char *bytes;
+
+    if (PyUnicode_CheckExact(object))
+        text = PyUnicode_AsUTF8AndSize(object, ret_len);
+    else if (PyBytes_CheckExact(object) && PyBytes_AsStringAndSize(object, &bytes, ret_len) == 0)
+        text = bytes;
+    if (!text)
+        PyErr_Clear();
+    return text;
+}
+
+static enum tree_kind text_kind(PyObject *object)
+{
+    return PyUnicode_CheckExact(object) ? TREE_STRING : TREE_BYTES;
+}
+
+static int add_text(struct store *s, PyObject *object, const char *key)
+{
+    Py_ssize_t len = 0;
+
+    if (!text_of(object, &len))
+        return 0;
+    struct part *part = added(s, tree_add_text(&s->tree, text_kind(object), key, (uint64_t)len));
+    if (!part)
+        return -1;
+    part->kind = PART_TEXT;
+    Py_INCREF(object);
+    part->object = object;
+    return 1;
+}
+
+/* All items are str, or all are bytes, and there is one: *ret_bytes of them together. */
+static bool all_text(PyObject *items, uint64_t *ret_bytes)
+{
+    Py_ssize_t n = PyTuple_Size(items), len = 0;
+
+    *ret_bytes = 0;
+    for (Py_ssize_t i = 0; i < n; i++) {
+        PyObject *item = PyTuple_GetItem(items, i);
+        if (Py_TYPE(item) != Py_TYPE(PyTuple_GetItem(items, 0)) || !text_of(item, &len))
+            return false;
+        *ret_bytes += (uint64_t)len;
+    }
+    return n > 0;
+}
+
+/* The list of text; `items` is a tuple of what was in it. */
+static int add_texts(struct store *s, PyObject *items, uint64_t bytes, const char *key)
+{
+    uint64_t n = (uint64_t)PyTuple_Size(items);
+    struct part *part = added(s, tree_add_text(&s->tree, text_kind(PyTuple_GetItem(items, 0)), key,
+                                               (n + 1) * sizeof(uint64_t) + bytes));
+
+    if (!part)
+        return -1;
+    struct tree_node *node = &s->tree.nodes[s->tree.count - 1];
+    node->ndim = 1;
+    node->shape[0] = n;
+    part->kind = PART_TEXTS;
+    Py_INCREF(items);
+    part->object = items;
+    return 1;
+}
+
+/* ---- objects -------------------------------------------------------------------------------- */
+
+static bool counts_as_tensor(const struct store *s, PyObject *object)
+{
+    return is_tensor(object) || (s->arrays && is_array(object));
+}
+
+/* persistent_id() of the pickler; `found` is the list of what stands beside the pickle. */
+static PyObject *set_aside(PyObject *found, PyObject *object)
+{
+    bool tensor = is_tensor(object);
+    struct leaf leaf;
+    Py_buffer array;
+
+    if (!tensor && !is_array(object))
+        Py_RETURN_NONE;
+    int r = tensor ? leaf_of_tensor(object, &leaf) : leaf_of_array(object, &array, &leaf);
+    if (r < 0)
+        return NULL;
+    if (r == 0)
+        Py_RETURN_NONE;
+    if (!tensor)
+        PyBuffer_Release(&array);
+    if (PyList_Append(found, object) < 0)
+        return NULL;
+    return Py_BuildValue("(sn)", tensor ? "t" : "n", PyList_Size(found) - 1);
+}
+
+static PyMethodDef set_aside_def = {"persistent_id", set_aside, METH_O, NULL};
+
+/* The pickle of `object`, whose tensors and arrays are appended to `found`. */
+static PyObject *pickle(PyObject *object, PyObject *found)
+{
+    _cleanup_py_ PyObject *module = PyImport_ImportModule("pickle");
+    _cleanup_py_ PyObject *io = module ? PyImport_ImportModule("io") : NULL;
+    _cleanup_py_ PyObject *file = io ? PyObject_CallMethod(io, "BytesIO", NULL) : NULL;
+    _cleanup_py_ PyObject *pickler =
+        file ? PyObject_CallMethod(module, "Pickler", "Oi", file, PROTOCOL) : NULL;
+    _cleanup_py_ PyObject *aside = pickler ? PyCFunction_New(&set_aside_def, found) : NULL;
+    if (!aside || PyObject_SetAttrString(pickler, "persistent_id", aside) < 0)
+        return NULL;
+    _cleanup_py_ PyObject *done = PyObject_CallMethod(pickler, "dump", "O", object);
+    return done ? PyObject_CallMethod(file, "getvalue", NULL) : NULL;
+}
+
+/* PyTorch's own words: its users' programs look for them. */
+static int refuse_graph(PyObject *object)
+{
+    if (!is_tensor(object))
+        return 0;
+    _cleanup_py_ PyObject *grad = PyObject_GetAttrString(object, "requires_grad");
+    _cleanup_py_ PyObject *leaf = grad ? PyObject_GetAttrString(object, "is_leaf") : NULL;
+    if (!leaf)
+        return -1;
+    if (grad != Py_True || leaf == Py_True)
+        return 0;
+    PyErr_SetString(PyExc_RuntimeError,
+                    "Cowardly refusing to serialize non-leaf tensor which requires_grad, since "
+                    "autograd does not support crossing process boundaries.  If you just want to "
+                    "transfer the data, call detach() on the tensor before serializing (e.g., "
+                    "putting it on the queue).");
+    return -1;
+}
+
+static int add_object(struct store *s, PyObject *object, const char *key)
+{
+    _cleanup_py_ PyObject *found = PyList_New(0);
+
+    if (!found || refuse_graph(object) < 0)
+        return -1;
+    _cleanup_py_ PyObject *bytes = pickle(object, found);
+    if (!bytes || !added(s, tree_add(&s->tree, TREE_OBJECT, key, 0)))
+        return -1;
+    uint32_t at = s->tree.count - 1;
+    if (add_text(s, bytes, NULL) <= 0)
+        return -1;
+    Py_ssize_t n = PyList_Size(found);
+    for (Py_ssize_t i = 0; i < n; i++) {
+        int r = add_leaf(s, PyList_GetItem(found, i), NULL);
+        if (r == 0)
+            PyErr_SetString(PyExc_RuntimeError, "a tensor changed while it was pickled");
+        if (r <= 0)
+            return -1;
+    }
+    s->tree.nodes[at].children = (uint32_t)n + 1;
+    return 1;
+}
+
+/* ---- containers ----------------------------------------------------------------------------- */
+
+/* The key's bytes, if it can be one of a tree; else NULL. No exception. */
+static const char *good_key(PyObject *key)
+{
+    Py_ssize_t len = 0;
+
+    if (!PyUnicode_CheckExact(key))
+        return NULL;
+    const char *text = text_of(key, &len);
+    return text && len <= DL_BOUND_NAME_BYTES && strlen(text) == (size_t)len ? text : NULL;
+}
+
+static bool good_keys(PyObject *dict)
+{
+    PyObject *key, *value;
+    Py_ssize_t at = 0;
+
+    while (PyDict_Next(dict, &at, &key, &value))
+        if (!good_key(key))
+            return false;
+    return true;
+}
+
+static bool worth(const struct store *s, PyObject *object, unsigned depth, unsigned *looks);
+
+static bool worth_dict(const struct store *s, PyObject *dict, unsigned depth, unsigned *looks)
+{
+    PyObject *key, *value;
+    Py_ssize_t at = 0;
+    bool found = PyDict_Size(dict) == 0;
+
+    if (!good_keys(dict))
+        return false;
+    while (!found && PyDict_Next(dict, &at, &key, &value))
+        found = worth(s, value, depth, looks);
+    return found;
+}
+
+/* Whether `object` is, or holds, something that becomes a node of its own. Runs nobody's code. */
+static bool worth(const struct store *s, PyObject *object, unsigned depth, unsigned *looks)
+{
+    if (*looks == 0)
+        return false;
+    --*looks;
+    if (counts_as_tensor(s, object) || PyUnicode_CheckExact(object) || PyBytes_CheckExact(object))
+        return true;
+    if (depth == 0)
+        return false;
+    if (PyDict_CheckExact(object))
+        return worth_dict(s, object, depth - 1, looks);
+    bool list = PyList_CheckExact(object);
+    if (!list && !PyTuple_CheckExact(object))
+        return false;
+    Py_ssize_t n = list ? PyList_Size(object) : PyTuple_Size(object);
+    bool found = n == 0;
+    for (Py_ssize_t i = 0; !found && i < n; i++)
+        found = worth(s, list ? PyList_GetItem(object, i) : PyTuple_GetItem(object, i), depth - 1,
+                      looks);
+    return found;
+}
+
+static int add(struct store *s, PyObject *object, const char *key, unsigned depth);
+
+static int add_sequence(struct store *s, PyObject *object, const char *key, unsigned depth)
+{
+    bool list = PyList_CheckExact(object);
+    _cleanup_py_ PyObject *items = PySequence_Tuple(object);
+    uint64_t bytes;
+
+    if (!items)
+        return -1;
+    if (list && all_text(items, &bytes))
+        return add_texts(s, items, bytes, key);
+    Py_ssize_t n = PyTuple_Size(items);
+    if (n > DL_BOUND_TREE_NODES)
+        return refuse(-E2BIG);
+    if (!added(s, tree_add(&s->tree, list ? TREE_LIST : TREE_TUPLE, key, (uint32_t)n)))
+        return -1;
+    for (Py_ssize_t i = 0; i < n; i++)
+        if (add(s, PyTuple_GetItem(items, i), NULL, depth - 1) < 0)
+            return -1;
+    return 1;
+}
+
+static int add_dict(struct store *s, PyObject *object, const char *key, unsigned depth)
+{
+    _cleanup_py_ PyObject *items = PyDict_Items(object);
+    Py_ssize_t n = items ? PyList_Size(items) : -1;
+
+    if (n < 0)
+        return -1;
+    if (n > DL_BOUND_TREE_NODES)
+        return refuse(-E2BIG);
+    if (!added(s, tree_add(&s->tree, TREE_DICT, key, (uint32_t)n)))
+        return -1;
+    for (Py_ssize_t i = 0; i < n; i++) {
+        PyObject *item = PyList_GetItem(items, i);
+        const char *name = good_key(PyTuple_GetItem(item, 0));
+        if (!name)
+            return refuse(-EINVAL);
+        if (add(s, PyTuple_GetItem(item, 1), name, depth - 1) < 0)
+            return -1;
+    }
+    return 1;
+}
+
+/* 1, or -1. */
+static int add(struct store *s, PyObject *object, const char *key, unsigned depth)
+{
+    unsigned looks = LOOKS;
+    int r = 0;
+
+    if (counts_as_tensor(s, object))
+        r = add_leaf(s, object, key);
+    else if (PyUnicode_CheckExact(object) || PyBytes_CheckExact(object))
+        r = add_text(s, object, key);
+    else if (depth > 0 && worth(s, object, depth, &looks))
+        r = PyDict_CheckExact(object) ? add_dict(s, object, key, depth)
+                                      : add_sequence(s, object, key, depth);
+    return r != 0 ? r : add_object(s, object, key);
+}
+
+/* ---- writing -------------------------------------------------------------------------------- */
+
+static bool lay_out(struct store *s, uint64_t indices, struct image *ret)
+{
+    *ret = image_begin(indices, &s->tree);
+    for (uint32_t i = 0; i < s->tree.count; i++)
+        if (s->parts[i].kind != PART_NONE && !image_place(ret, &s->tree.nodes[i]))
+            return false;
+    return true;
+}
+
+/* The numbers of where each begins, then the bytes. */
+static void write_texts(char *to, PyObject *items)
+{
+    Py_ssize_t n = PyTuple_Size(items), len = 0;
+    uint64_t *ends = (void *)to, at = 0;
+
+    to += (size_t)(n + 1) * sizeof at;
+    ends[0] = 0;
+    for (Py_ssize_t i = 0; i < n; i++) {
+        const char *text = text_of(PyTuple_GetItem(items, i), &len);
+        memcpy(to + at, text, (size_t)len);
+        at += (uint64_t)len;
+        ends[i + 1] = at;
+    }
+}
+
+static int write_part(const struct part *part, char *to)
+{
+    Py_ssize_t len = 0;
+
+    switch (part->kind) {
+    case PART_TENSOR:
+        return leaf_write_tensor(to, part->object, &part->leaf);
+    case PART_ARRAY:
+        leaf_copy_array(to, &part->array);
+        return 0;
+    case PART_TEXT: {
+        const char *text = text_of(part->object, &len);
+        memcpy(to, text, (size_t)len);
+        return 0;
+    }
+    case PART_TEXTS:
+        write_texts(to, part->object);
+        return 0;
+    case PART_NONE:
+        break;
+    }
+    return 0;
+}
+
+static int put(struct store *s, PyObject *object, const struct task *task, uint64_t samples,
+               void *slot, uint64_t slot_bytes, uint64_t *ret_used)
+{
+    struct image image;
+
+    if (add(s, object, NULL, NODES_DEEP) < 0)
+        return -1;
+    if (!lay_out(s, task->samples, &image)) {
+        PyErr_SetString(PyExc_RuntimeError, "this batch has more bytes than a segment can hold; "
+                                            "choose a smaller batch");
+        return -1;
+    }
+    *ret_used = image.used;
+    if (image.used > slot_bytes)
+        return 0;
+    for (uint32_t i = 0; i < s->tree.count; i++)
+        if (write_part(&s->parts[i], (char *)slot + s->tree.nodes[i].offset) < 0)
+            return -1;
+    image_finish(&image, &s->tree, task->samples, samples, slot);
+    return 1;
+}
+
+int store_object(struct store *s, PyObject *object, bool arrays, const struct task *task,
+                 uint64_t samples, void *slot, uint64_t slot_bytes, uint64_t *ret_used)
+{
+    s->arrays = arrays;
+    int r = put(s, object, task, samples, slot, slot_bytes, ret_used);
+    clear(s);
+    return r;
+}
