@@ -147,6 +147,11 @@ int spec_check_length(const struct dl_spec *spec, uint64_t length, struct dl_err
 {
     char place[SPEC_PATH_MAX];
 
+    if (length == UINT64_MAX && spec->sampler != SAMPLER_CLIENT)
+        return dl_error_set(err, EINVAL, "sampler.kind",
+                            "\"%s\" needs to know how many samples the dataset has, and it does "
+                            "not say (in Python: __len__); write client, and feed the indices",
+                            sampler_kind_name(spec->sampler));
     if (spec->sampler == SAMPLER_WEIGHTED && spec->n_weights != length)
         return dl_error_set(err, EINVAL, "sampler.weights",
                             "%" PRIu32 " weights do not fit a dataset of %" PRIu64

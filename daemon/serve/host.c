@@ -319,7 +319,7 @@ static void read_messages(struct host *h)
 
     if (n == -EAGAIN)
         return;
-    if (n == 0)
+    if (n == 0 || n == -ECONNRESET)
         await_end(h);
     else if (n < 0)
         fail(h, "was killed: its socket cannot be read: %s", strerror((int)-n));
@@ -334,7 +334,8 @@ static void read_messages(struct host *h)
         if (r > 0)
             r = message_decode(payload.data, payload.len, FROM_WORKER, &msg, &err);
         if (r < 0)
-            fail(h, "was killed: %s", err.code ? err.message : strerror(-r));
+            fail(h, "was killed: what it says is no message: %s",
+                 err.code ? err.message : strerror(-r));
         else
             handle_message(h, &msg);
     }

@@ -55,7 +55,10 @@ int loader_new(const struct loader_options *options, struct dl_spec *spec, struc
     }
     uv_timer_init(options->loop, &loader->end);
     loader->end.data = loader;
-    loader->expecting = true;
+    /* What Python code keeps from one sample to the next must not see an epoch that nobody asked
+     * for. */
+    loader->expecting = loader->spec.dataset.kind != DATASET_PYTHON;
+    loader->in_turn = python_in_turn(&loader->spec);
     *ret = loader;
     return 0;
 
@@ -240,8 +243,8 @@ int loader_start(struct loader *loader, const struct stream_params *wanted, void
         if (r < 0)
             return r;
     }
-    if (params.epoch == loader->last.epoch + 1 && params.rank == loader->last.rank &&
-        params.world == loader->last.world)
+    if (loader->spec.dataset.kind != DATASET_PYTHON && params.epoch == loader->last.epoch + 1 &&
+        params.rank == loader->last.rank && params.world == loader->last.world)
         loader->expecting = true;
     loader->last = params;
     stream->sink = sink;
@@ -389,6 +392,11 @@ uint64_t loader_length(const struct loader *loader)
 bool loader_is_iterable(const struct loader *loader)
 {
     return loader->iterable;
+}
+
+const char *loader_interpreter(const struct loader *loader)
+{
+    return loader->o.python.interpreter;
 }
 
 uint64_t loader_fingerprint(const struct loader *loader)

@@ -34,8 +34,10 @@ struct loader_events {
     void (*opened)(struct loader_user *user, const struct dl_error *err);
     /* These steps were leased to the stream's sink, in order. */
     void (*deliver)(struct stream *stream, struct step *const *steps, uint32_t n);
-    /* In place of a step (number), or UINT64_MAX. `final`: the stream is over. */
-    void (*fault)(struct stream *stream, uint64_t number, const struct dl_error *err, bool final);
+    /* In place of a step (number), or UINT64_MAX; `detail`: the whole story, or NULL. `final`: the
+     * stream is over. */
+    void (*fault)(struct stream *stream, uint64_t number, const struct dl_error *err,
+                  const char *detail, bool final);
     void (*finished)(struct stream *stream);
     void (*warning)(struct stream *stream, const char *message);
     void (*retired)(void *context, uint32_t segment);
@@ -70,6 +72,8 @@ uid_t loader_uid(const struct loader *loader);
 /* Once open: samples, UINT64_MAX where an iterable dataset does not know. */
 uint64_t loader_length(const struct loader *loader);
 bool loader_is_iterable(const struct loader *loader);
+/* That its workers are run by; NULL: they are programs of their own. */
+const char *loader_interpreter(const struct loader *loader);
 uint64_t loader_fingerprint(const struct loader *loader);
 uint32_t loader_credits(const struct loader *loader); /* prefetch × workers + 1 */
 bool loader_is_open(const struct loader *loader);
@@ -97,6 +101,9 @@ bool _nodiscard_ loader_pin(struct loader *loader, struct stream *stream, uint64
 void loader_pump(struct loader *loader);
 
 /* For the views. */
+/* Which samples the RUNNING step is of: "samples 3, 9". */
+void loader_name_samples(const struct loader *loader, const struct step *step, char *text,
+                         size_t len);
 const struct pool *loader_pool(const struct loader *loader);
 const struct stream *loader_streams(const struct loader *loader);
 const char *loader_state(const struct loader *loader);

@@ -23,13 +23,15 @@ struct loader {
     uv_timer_t end;  /* linger, or the end of a broken loader */
     uint64_t length; /* samples; UINT64_MAX: iterable, and not known */
     bool iterable;
+    bool in_turn; /* step s is made by worker s mod workers: python_in_turn() */
     uint32_t streams_made;
     uint64_t fingerprint;
     struct loader_totals totals;
     struct stream_params last; /* the stream started last */
     bool expecting;            /* epochs have followed each other so far */
     bool pumping;
-    bool gone; /* the registry was told */
+    bool faulted; /* while work was handed out: there is something to deliver */
+    bool gone;    /* the registry was told */
 };
 
 /* loader.c */

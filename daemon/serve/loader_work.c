@@ -11,20 +11,64 @@ enum { DELIVER_AT_ONCE = 256 }; /* steps handed to the sink in one call */
 
 /* ---- faults --------------------------------------------------------------------------------- */
 
-/* "step 7 of epoch 0 (samples 3, 9)", "step 7 of epoch 0 (batch 3 of worker 1)". The indices are
- * from the slot: the plan may be in use. */
-static void name_step(const struct step *step, char *text, size_t len)
+/*
+ * Keys that are no integers come as words, of which the first is this, that no index is, and the
+ * second the number of bytes in the rest, which only the worker can read.
+ */
+#define KEYS_MARK 0x80646c6b65797300U
+
+/* Python's indices may be below 0. */
+static void name_integers(const uint64_t *indices, uint32_t n, char *text, size_t len)
+{
+    enum { NAMED = 8 };
+    int at = snprintf(text, len, "(sample%s", n == 1 ? "" : "s");
+
+    for (uint32_t i = 0; i < n && i < NAMED; i++)
+        at += snprintf(text + at, len - (size_t)at, "%s %lld", i ? "," : "", (long long)indices[i]);
+    if (n > NAMED)
+        at += snprintf(text + at, len - (size_t)at, ", … %u in all", n);
+    snprintf(text + at, len - (size_t)at, ")");
+}
+
+/* The indices are from the slot where the plan may be in use. */
+static void name_samples(const struct loader *loader, const struct step *step, char *text,
+                         size_t len)
 {
     const struct stream *stream = step->stream;
-    size_t at = words_step(step->number, stream->params.epoch, text, len);
+    const uint64_t *indices = step->fed;
+    uint32_t n = step->fed ? step->n_fed : step->samples;
 
-    if (stream->params.replicas)
-        snprintf(text + at, len - at, "(batch %llu of worker %u)",
+    if (stream->params.replicas) {
+        snprintf(text, len, "(batch %llu of worker %u)",
                  (unsigned long long)(step->number / stream->params.replicas),
                  step_replica(stream, step->number));
+        return;
+    }
+    if (!indices)
+        indices = slot_indices(segment_slot(step->segment, step->slot));
+    if (loader->spec.dataset.kind != DATASET_PYTHON)
+        words_samples(indices, n, text, len);
+    else if (step->fed && indices[0] == KEYS_MARK)
+        snprintf(text, len, "(samples by keys that are no integers)");
     else
-        words_samples(slot_indices(segment_slot(step->segment, step->slot)), step->samples,
-                      text + at, len - at);
+        name_integers(indices, n, text, len);
+}
+
+void loader_name_samples(const struct loader *loader, const struct step *step, char *text,
+                         size_t len)
+{
+    char name[384];
+
+    name_samples(loader, step, name, sizeof name);
+    snprintf(text, len, "%.*s", (int)strlen(name) - 2, name + 1);
+}
+
+/* "step 7 of epoch 0 (samples 3, 9)", "step 7 of epoch 0 (batch 3 of worker 1)". */
+static void name_step(const struct loader *loader, const struct step *step, char *text, size_t len)
+{
+    size_t at = words_step(step->number, step->stream->params.epoch, text, len);
+
+    name_samples(loader, step, text + at, len - at);
 }
 
 static void fault(struct loader *loader, struct step *step, int code, const char *what)
@@ -32,7 +76,7 @@ static void fault(struct loader *loader, struct step *step, int code, const char
     struct dl_error err = {0};
     char name[384];
 
-    name_step(step, name, sizeof name);
+    name_step(loader, step, name, sizeof name);
     dl_error_set(&err, code, spec_dataset_label(&loader->spec.dataset), "%s: %s", name, what);
     step_fault(step, &err);
     loader->totals.faults++;
@@ -98,7 +142,7 @@ static void on_broken(void *owner, const struct dl_error *err)
             loader_drop_steps(loader, stream);
             stream_stop(stream);
             if (stream->sink)
-                loader->o.events->fault(stream, UINT64_MAX, err, true);
+                loader->o.events->fault(stream, UINT64_MAX, err, NULL, true);
         }
     }
     loader_say_gone(loader);
@@ -117,8 +161,9 @@ static void on_done(void *owner, void *tag, uint32_t samples, uint64_t bytes)
 
     if (!step->stream)
         pool_slot(loader->pool, step->segment, step->slot, SLOT_DISCARD);
+    bool told = loader->iterable || loader->spec.dataset.kind == DATASET_PYTHON;
     if (!abandoned(step))
-        step_ready(step, loader->iterable ? samples : step->samples, bytes);
+        step_ready(step, told ? samples : step->samples, bytes);
 }
 
 static void on_ended(void *owner, void *tag)
@@ -129,12 +174,14 @@ static void on_ended(void *owner, void *tag)
         stream_replica_ended(step->stream, step);
 }
 
-static void on_failed(void *owner, void *tag, const struct dl_error *err)
+static void on_failed(void *owner, void *tag, const struct dl_error *err, const char *detail)
 {
     struct step *step = tag;
 
-    if (!abandoned(step))
-        fault(owner, step, err->code, err->message);
+    if (abandoned(step))
+        return;
+    fault(owner, step, err->code, err->message);
+    step->detail = detail ? must_strdup(detail) : NULL;
 }
 
 static void on_lost(void *owner, void *tag, bool culprit, const char *cause)
@@ -207,8 +254,8 @@ static size_t put_indices(struct loader *loader, struct step *step, uint64_t *in
         return max_u64(loader->spec.batch_size, 1);
     if (!step->fed)
         return epoch_step(stream->plan, stream->params.rank, step->number, indices);
-    memcpy(indices, step->fed, step->samples * sizeof *indices);
-    return step->samples;
+    memcpy(indices, step->fed, step->n_fed * sizeof *indices);
+    return step->n_fed;
 }
 
 /* Puts the step's indices and header into its slot and starts it. */
@@ -252,8 +299,10 @@ static bool wants_step(struct loader *loader, const struct stream *stream)
 }
 
 /* The worker that the step must run on. */
-static uint32_t worker_of(const struct stream *stream, uint64_t number)
+static uint32_t worker_of(const struct loader *loader, const struct stream *stream, uint64_t number)
 {
+    if (loader->in_turn)
+        return (uint32_t)(number % loader->spec.workers);
     return stream->params.replicas ? step_replica(stream, number) : POOL_ANY;
 }
 
@@ -274,7 +323,7 @@ struct want {
 static bool take(struct loader *loader, struct stream *stream, uint64_t number, struct want *want,
                  struct place *ret)
 {
-    uint32_t worker = worker_of(stream, number);
+    uint32_t worker = worker_of(loader, stream, number);
     bool in_vain = want->stream && want->worker == POOL_ANY; /* there is no place at all */
 
     if (!in_vain && pool_take(loader->pool, worker, ret))
@@ -302,6 +351,23 @@ static bool run_waiting(struct loader *loader, struct want *want)
 }
 
 /*
+ * Lets slots have room for the indices of the stream's next step. If it cannot be, the step becomes
+ * a fault.
+ */
+static bool make_fit(struct loader *loader, struct stream *stream)
+{
+    struct dl_error err = {0};
+
+    if (!stream->params.fed ||
+        pool_fit(loader->pool,
+                 SLOT_HEADER_BYTES + (uint64_t)stream_next_fed(stream) * sizeof(uint64_t), &err))
+        return true;
+    fault(loader, stream_plan(stream), err.code, err.message);
+    loader->faulted = true;
+    return false;
+}
+
+/*
  * Runs the next step of the next stream in turn that has something to load; its turn is then over.
  * What somebody asked for goes before what is expected.
  */
@@ -312,7 +378,7 @@ static bool run_stream(struct loader *loader, bool expected, struct want *want)
 
     DL_FOREACH (loader->streams, stream) {
         if ((stream->sink == NULL) == expected && wants_step(loader, stream) &&
-            is_planned(loader, stream, stream_next(stream)) &&
+            is_planned(loader, stream, stream_next(stream)) && make_fit(loader, stream) &&
             take(loader, stream, stream_next(stream), want, &place)) {
             DL_DELETE(loader->streams, stream);
             DL_APPEND(loader->streams, stream);
@@ -337,7 +403,7 @@ static void tell_starving(struct loader *loader, const struct dl_error *err)
         if (stream->sink && stream_has_room(stream) && stream->window == 0 && stream->pinned > 0 &&
             !stream->starving_told) {
             stream->starving_told = true;
-            loader->o.events->fault(stream, UINT64_MAX, err, false);
+            loader->o.events->fault(stream, UINT64_MAX, err, NULL, false);
         }
     }
 }
@@ -420,7 +486,7 @@ static void deliver(struct loader *loader, struct stream *stream)
             loader->o.events->deliver(stream, steps, n);
         step = stream_deliverable(stream);
         if (step && step->state == STEP_FAULTED) {
-            loader->o.events->fault(stream, step->number, step->error, false);
+            loader->o.events->fault(stream, step->number, step->error, step->detail, false);
             stream_deliver(stream, step);
             n = 1;
         }
@@ -432,21 +498,29 @@ static void deliver(struct loader *loader, struct stream *stream)
     }
 }
 
-void loader_pump(struct loader *loader)
+static void turn(struct loader *loader)
 {
     struct stream *stream;
 
-    if (loader->pumping || loader->state != LOADER_OPEN)
-        return;
-    loader->pumping = true;
-    pool_collect(loader->pool);
     DL_FOREACH (loader->streams, stream) {
         deliver(loader, stream);
     }
     DL_FOREACH (loader->streams, stream) {
         loader_expect_next(loader, stream);
     }
+    loader->faulted = false;
     if (loader->state == LOADER_OPEN)
         schedule(loader);
+}
+
+void loader_pump(struct loader *loader)
+{
+    if (loader->pumping || loader->state != LOADER_OPEN)
+        return;
+    loader->pumping = true;
+    pool_collect(loader->pool);
+    do
+        turn(loader);
+    while (loader->faulted);
     loader->pumping = false;
 }

@@ -34,21 +34,44 @@ void pool_break(struct pool *pool, const struct dl_error *err)
 
 /* ---- lives of workers ----------------------------------------------------------------------- */
 
+/* What a task needs of a slot before anything is loaded: header and indices, as far as known. */
+static uint64_t task_bytes(const struct pool *pool, uint64_t length, bool iterable)
+{
+    const struct dl_spec *spec = pool->o.spec;
+    uint64_t most = max_u64(spec->batch_size, 1);
+
+    if (!iterable)
+        most = min_u64(most, length);
+    /* Who feeds Python batches of any size says so with each: pool_fit(). */
+    if (pool->o.python->interpreter && spec->sampler == SAMPLER_CLIENT)
+        most = 1;
+    return SLOT_HEADER_BYTES + most * sizeof(uint64_t);
+}
+
+/* Whether a new worker has the dataset that those before it had. Of one whose indices come from the
+ * client the length is the client's business. */
+static bool same_dataset(const struct pool *pool, uint64_t length, bool iterable)
+{
+    bool fed = pool->o.python->interpreter && pool->o.spec->sampler == SAMPLER_CLIENT;
+
+    return iterable == pool->iterable && (length == pool->length || fed);
+}
+
 static void on_process_ready(void *owner, uint64_t length, bool iterable, uint64_t slot_bytes)
 {
     struct member *m = owner;
     struct pool *pool = m->pool;
     struct dl_error err = {0};
 
-    /* The daemon writes header and indices itself: they must fit. */
-    uint64_t most = max_u64(pool->o.spec->batch_size, 1);
-    uint64_t task_bytes = (iterable ? most : min_u64(most, length)) * sizeof(uint64_t);
-    if (m->state != WORKER_STARTING || slot_bytes < SLOT_HEADER_BYTES + task_bytes ||
-        slot_bytes % SLOT_ALIGN != 0) {
+    /* The daemon writes header and indices itself: they must fit. Python knows nothing of them. */
+    uint64_t least_bytes = task_bytes(pool, length, iterable);
+    if (pool->o.python->interpreter)
+        slot_bytes = max_u64(slot_bytes, align_up(least_bytes, SLOT_ALIGN));
+    if (m->state != WORKER_STARTING || slot_bytes < least_bytes || slot_bytes % SLOT_ALIGN != 0) {
         process_kill(m->process);
         return;
     }
-    if (pool->opened && (length != pool->length || iterable != pool->iterable)) {
+    if (pool->opened && !same_dataset(pool, length, iterable)) {
         dl_error_set(&m->open_error, ESTALE, "dataset",
                      "it has %llu samples now and had %llu when the loader was opened; open the "
                      "loader anew under another name",
@@ -157,16 +180,17 @@ static void give_up(struct member *m, const char *cause)
     struct dl_error err = m->open_error;
 
     m->state = WORKER_GIVEN_UP;
-    /* Of an iterable dataset, each worker's share is its own. */
-    for (uint32_t i = 0; !pool->iterable && i < pool->n_members; i++) {
+    /* Of an iterable dataset, and of one made in turn, each worker's share is its own. */
+    bool own_share = pool->iterable || python_in_turn(pool->o.spec);
+    for (uint32_t i = 0; !own_share && i < pool->n_members; i++) {
         if (pool->members[i].state != WORKER_GIVEN_UP)
             return;
     }
     if (!err.code)
         dl_error_set(&err, EIO, "workers", "%s, %d attempts in a row failed; the last: %s",
-                     pool->iterable ? "a worker does not stay alive, which has a share of the "
-                                      "dataset of its own"
-                                    : "no worker stays alive",
+                     own_share ? "a worker does not stay alive, which has a share of the "
+                                 "dataset of its own"
+                               : "no worker stays alive",
                      MAX_FAILURES, cause);
     pool_break(pool, &err);
 }
@@ -193,9 +217,10 @@ static void on_process_exited(void *owner, int signal, const char *cause)
     member_collect(m);
     snprintf(text, sizeof text, "%s", cause);
     if (m->timed_out && signal)
-        snprintf(text, sizeof text,
-                 "worker %u was killed: its task took longer than workers.timeout (%.3g s)",
-                 m->number, (double)pool->o.spec->timeout_ns / 1e9);
+        snprintf(
+            text, sizeof text,
+            "worker %u (pid %d) was killed: its task took longer than workers.timeout (%.3g s)",
+            m->number, process_pid(m->process), (double)pool->o.spec->timeout_ns / 1e9);
     if (!pool->broken)
         log_warning("%s: %s", pool->o.spec->name,
                     m->open_error.code ? m->open_error.message : text);

@@ -31,8 +31,9 @@ struct pool_events {
     void (*done)(void *owner, void *tag, uint32_t samples, uint64_t bytes);
     /* The worker's replica has no batch for this task, nor for later ones; its slot is free. */
     void (*ended)(void *owner, void *tag);
-    /* The dataset reports an error for this task; its slot is free again. */
-    void (*failed)(void *owner, void *tag, const struct dl_error *err);
+    /* The dataset reports an error for this task, perhaps with the whole story of it in `detail`
+     * (else NULL); its slot is free again. */
+    void (*failed)(void *owner, void *tag, const struct dl_error *err, const char *detail);
     /*
      * The worker died or was killed; the slot is gone. `culprit`: this is the task it was at.
      * Otherwise (behind the culprit, or a slot too small) the task is not to blame.
@@ -83,6 +84,12 @@ void pool_collect(struct pool *pool);
  * (`changed`), false with `err`: memory.limit or the user's quota is reached.
  */
 bool pool_grow(struct pool *pool, uint32_t worker, struct dl_error *err);
+
+/*
+ * Lets slots be large enough for a task of `need` bytes; pool_take() gives no others from then on.
+ * False with `err`: one such slot is above memory.limit. May call `retired`.
+ */
+bool pool_fit(struct pool *pool, uint64_t need, struct dl_error *err);
 
 /* Workers need not keep what they have of a stream over an iterable dataset. */
 void pool_forget(struct pool *pool, uint32_t stream);

@@ -1,4 +1,5 @@
 #include "daemon/serve/pool_private.h"
+#include "daemon/serve/report.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -122,29 +123,35 @@ static void read_slot_error(const struct task *task, uint32_t code, struct dl_er
                  *text ? text : strerror((int)code));
 }
 
-static void too_small(struct member *m, const struct task *task, uint64_t need)
+bool pool_fit(struct pool *pool, uint64_t need, struct dl_error *err)
 {
-    struct pool *pool = m->pool;
     uint64_t slot_bytes = align_up(min_u64(need, DL_MAX_SEGMENT_BYTES / 2), SLOT_ALIGN);
     /* Where one batch is larger than those before it, the next may be larger still. */
     uint64_t roomy = align_up(slot_bytes + slot_bytes / 4, SLOT_ALIGN);
+
+    if (slot_bytes <= pool->slot_bytes)
+        return true;
+    if (segment_bytes(1, slot_bytes) > pool->o.spec->memory_limit)
+        return dl_error_set(err, ENOMEM, "memory.limit",
+                            "this batch takes %llu bytes and the limit is %llu",
+                            (unsigned long long)slot_bytes,
+                            (unsigned long long)pool->o.spec->memory_limit) == 0;
+    if (roomy <= pool->o.spec->memory_limit / (2 * (uint64_t)pool->n_members))
+        slot_bytes = roomy;
+    pool->slot_bytes = slot_bytes;
+    for (uint32_t i = 0; i < pool->n_members; i++)
+        member_retire_segments(&pool->members[i], slot_bytes);
+    return true;
+}
+
+static void too_small(struct pool *pool, const struct task *task, uint64_t need)
+{
     struct dl_error err = {0};
 
-    if (slot_bytes > pool->slot_bytes) {
-        if (segment_bytes(1, slot_bytes) > pool->o.spec->memory_limit) {
-            dl_error_set(
-                &err, ENOMEM, "memory.limit", "this batch takes %llu bytes and the limit is %llu",
-                (unsigned long long)slot_bytes, (unsigned long long)pool->o.spec->memory_limit);
-            pool->o.events->failed(pool->o.owner, task->tag, &err);
-            return;
-        }
-        if (roomy <= pool->o.spec->memory_limit / (2 * (uint64_t)pool->n_members))
-            slot_bytes = roomy;
-        pool->slot_bytes = slot_bytes;
-        for (uint32_t i = 0; i < pool->n_members; i++)
-            member_retire_segments(&pool->members[i], slot_bytes);
-    }
-    pool->o.events->lost(pool->o.owner, task->tag, false, "");
+    if (pool_fit(pool, need, &err))
+        pool->o.events->lost(pool->o.owner, task->tag, false, "");
+    else
+        pool->o.events->failed(pool->o.owner, task->tag, &err, NULL);
 }
 
 static void complete(struct member *m, const struct queue_done *done)
@@ -164,13 +171,15 @@ static void complete(struct member *m, const struct queue_done *done)
         return;
     }
     if (done->code == ENOBUFS) {
-        too_small(m, &task, done->bytes);
+        too_small(pool, &task, done->bytes);
     } else if (done->code == ENODATA) {
         pool->o.events->ended(pool->o.owner, task.tag);
     } else {
         struct dl_error err = {0};
         read_slot_error(&task, done->code, &err);
-        pool->o.events->failed(pool->o.owner, task.tag, &err);
+        _cleanup_free_ char *detail =
+            report_read(segment_slot(task.segment, task.slot), task.segment->slot_bytes);
+        pool->o.events->failed(pool->o.owner, task.tag, &err, detail);
     }
     /* Last: it may be what a retiring segment waited for. */
     pool_slot(pool, task.segment, task.slot, SLOT_ABORT);
@@ -179,13 +188,17 @@ static void complete(struct member *m, const struct queue_done *done)
 /* A completion must be of the task at the front, and its batch within the slot. */
 static bool plausible(struct member *m, const struct queue_done *done)
 {
+    uint64_t most = max_u64(m->pool->o.spec->batch_size, 1);
+
     if (in_flight(m) == 0 || done->task != front_task(m)->number)
         return false;
+    if (m->pool->o.python->interpreter) /* a client that feeds says itself how many */
+        most = max_u64(most, DL_MAX_FEED_INDICES);
     if (done->code == ENODATA)
         return m->pool->iterable;
     return done->code != 0 ||
-           (done->samples >= 1 && done->samples <= max_u64(m->pool->o.spec->batch_size, 1) &&
-            done->bytes >= SLOT_HEADER_BYTES && done->bytes <= front_task(m)->segment->slot_bytes);
+           (done->samples >= 1 && done->samples <= most && done->bytes >= SLOT_HEADER_BYTES &&
+            done->bytes <= front_task(m)->segment->slot_bytes);
 }
 
 void member_collect(struct member *m)

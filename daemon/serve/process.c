@@ -107,7 +107,7 @@ void process_kill(struct process *p)
 
 int process_pid(const struct process *p)
 {
-    return p->running ? p->pid : 0;
+    return p->pid;
 }
 
 /* Tells of its end, with what it said last. */

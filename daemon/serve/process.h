@@ -53,7 +53,7 @@ int _nodiscard_ process_start(const struct process_options *options, struct proc
 /* Kills it if it lives, gives everything back once the loop has let go. NULL is fine. */
 struct process *process_free(struct process *process);
 
-/* 0: there is none, or a host has not started it yet. */
+/* Also of one that has just ended. 0: a host has not started it yet. */
 int process_pid(const struct process *process);
 void process_kill(struct process *process);
 

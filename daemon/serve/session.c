@@ -220,17 +220,20 @@ void session_deliver(struct stream *stream, struct step *const *steps, uint32_t 
                                                             .len = n * sizeof *descriptors}}});
 }
 
-void session_fault(struct stream *stream, uint64_t number, const struct dl_error *err, bool final)
+void session_fault(struct stream *stream, uint64_t number, const struct dl_error *err,
+                   const char *detail, bool final)
 {
     struct client_stream *cs = stream->sink;
 
-    session_send(cs->session, &(struct dl_message){.number = DL_MSG_FAULT,
-                                                   .fault = {.stream = cs->id,
-                                                             .step = number,
-                                                             .code = (uint64_t)err->code,
-                                                             .final = final,
-                                                             .path = span_str(err->path),
-                                                             .message = span_str(err->message)}});
+    session_send(cs->session,
+                 &(struct dl_message){.number = DL_MSG_FAULT,
+                                      .fault = {.stream = cs->id,
+                                                .step = number,
+                                                .code = (uint64_t)err->code,
+                                                .final = final,
+                                                .path = span_str(err->path),
+                                                .message = span_str(err->message),
+                                                .detail = span_str(detail ? detail : "")}});
 }
 
 void session_finished(struct stream *stream)

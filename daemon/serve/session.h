@@ -47,7 +47,8 @@ void session_end(struct session *session, const struct dl_error *err);
 /* What loaders tell: see struct loader_events. */
 void session_loader_opened(struct loader_user *user, const struct dl_error *err);
 void session_deliver(struct stream *stream, struct step *const *steps, uint32_t n);
-void session_fault(struct stream *stream, uint64_t number, const struct dl_error *err, bool final);
+void session_fault(struct stream *stream, uint64_t number, const struct dl_error *err,
+                   const char *detail, bool final);
 void session_finished(struct stream *stream);
 void session_warning(struct stream *stream, const char *message);
 void session_segment_retired(struct session *session, uint32_t segment);

@@ -137,7 +137,8 @@ static int handle_feed(struct session *s, const struct dl_msg_feed *msg, struct 
         return dl_error_set(err, EPROTO, "sampler.kind",
                             "stream %llu has a sampler of its own: only one of kind client is fed",
                             (unsigned long long)msg->stream);
-    if (n > max_u64(spec->batch_size, 1))
+    /* Of Python, words may be the pickle of other keys than integers. */
+    if (n > max_u64(spec->batch_size, 1) && spec->dataset.kind != DATASET_PYTHON)
         return dl_error_set(err, EPROTO, "indices", "%u for a step, where batch.size is %llu", n,
                             (unsigned long long)spec->batch_size);
     if (cs->stream->stopped)

@@ -161,12 +161,17 @@ bool stream_has_room(const struct stream *stream)
            stream_next(stream) < stream->params.steps && (!stream->params.fed || stream->feed);
 }
 
+uint32_t stream_next_fed(const struct stream *stream)
+{
+    return stream->feed->n;
+}
+
 static void take_feed(struct stream *stream, struct step *step)
 {
     struct feed *feed = stream->feed;
 
     DL_DELETE(stream->feed, feed);
-    step->samples = feed->n;
+    step->samples = step->n_fed = feed->n;
     step->fed = must_alloc(feed->n * sizeof *step->fed);
     memcpy(step->fed, feed->indices, feed->n * sizeof *step->fed);
     free(feed);
@@ -320,8 +325,10 @@ void stream_forget(struct stream *stream, struct step *step)
     stream->starving_told = false;
     HASH_DEL(stream->steps, step);
     free(step->error);
+    free(step->detail);
     free(step->fed);
     step->error = NULL;
+    step->detail = NULL;
     step->fed = NULL;
     step->next = stream->spare;
     stream->spare = step;
@@ -339,6 +346,7 @@ void stream_abandon(struct stream *stream, struct step *step)
 void step_free(struct step *step)
 {
     free(step->error);
+    free(step->detail);
     free(step->fed);
     free(step);
 }

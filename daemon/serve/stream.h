@@ -43,7 +43,9 @@ struct step {
     struct segment *segment; /* borrowed; from RUNNING on */
     uint64_t bytes;          /* of the slot in use; from READY on */
     struct dl_error *error;  /* owned; when FAULTED */
-    uint64_t *fed;           /* owned; `samples` indices, where the client is the sampler */
+    char *detail;            /* owned; the error's whole story, or NULL */
+    uint64_t *fed;           /* owned; n_fed indices, where the client is the sampler */
+    uint32_t n_fed;
 };
 
 struct stream_params {
@@ -97,6 +99,9 @@ struct stream *stream_free(struct stream *stream);
 /* A further step may be planned now; which: the one that stream_plan() would make. */
 bool stream_has_room(const struct stream *stream);
 uint64_t stream_next(const struct stream *stream);
+
+/* Indices of the next step, of a stream that is fed and has room. */
+uint32_t stream_next_fed(const struct stream *stream);
 
 /* Plans the next step: WAITING. */
 struct step *stream_plan(struct stream *stream);

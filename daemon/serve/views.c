@@ -146,6 +146,7 @@ static int view_workers(const struct daemon *d, struct value *ret)
         for (uint32_t i = 0; i < pool_workers(loader_pool(l)); i++) {
             struct row row = add_row(ret);
             struct pool_worker_view view;
+            char samples[384];
 
             pool_view_worker(loader_pool(l), i, &view);
             const struct step *step = view.tag;
@@ -161,6 +162,16 @@ static int view_workers(const struct daemon *d, struct value *ret)
                 set_uint(&row, "step", step->number);
             else
                 set_null(&row, "step");
+            if (step && step->stream) {
+                loader_name_samples(l, step, samples, sizeof samples);
+                set_string(&row, "samples", samples);
+            } else {
+                set_null(&row, "samples");
+            }
+            if (loader_interpreter(l))
+                set_string(&row, "interpreter", loader_interpreter(l));
+            else
+                set_null(&row, "interpreter");
             set_uint(&row, "tasks", view.tasks);
             set_uint(&row, "restarts", view.restarts);
             set_seconds(&row, "busy_s", view.busy_ns);
