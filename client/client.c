@@ -274,6 +274,7 @@ struct dl_client *dl_client_close(struct dl_client *client)
     free(client->segments);
     free(client->stopped);
     free(client->detail);
+    pin_unref(client->pin);
     buffer_deinit(&client->answer);
     connection_deinit(&client->conn);
     reclaim_unref(client->reclaim);
@@ -320,6 +321,34 @@ int dl_client_dispatch(struct dl_client *client)
         r = client_flush(client);
     }
     return r < 0 ? client_fatal(client) : 0;
+}
+
+/* ---- page-locking ---- */
+
+int dl_pin_check(char *why, size_t size)
+{
+    struct dl_error err = {0};
+    int r = pin_check(&err);
+
+    if (size > 0)
+        snprintf(why, size, "%s", err.message);
+    return r;
+}
+
+int dl_client_pin(struct dl_client *client)
+{
+    struct dl_error err = {0};
+    int r = client_begin(client);
+
+    if (r < 0)
+        return r;
+    if (!client->pin && pin_new(&client->pin, &err) < 0)
+        return client_fail_with(client, &err);
+    for (uint32_t i = 0; r == 0 && i < client->n_segments; i++)
+        r = mapping_pin(client->segments[i], client->pin, &err);
+    if (r < 0)
+        client->pin = pin_unref(client->pin);
+    return r < 0 ? client_fail_with(client, &err) : 0;
 }
 
 /* ---- queries ---- */

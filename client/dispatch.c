@@ -188,6 +188,9 @@ static int on_segment(struct dl_client *client, const struct dl_message *msg, in
         0)
         return connection_fail(&client->conn, err.code, err.path, "%s", err.message);
     client->segments[client->n_segments++] = mapping;
+    /* Not locked it is only slower: the next dl_client_pin() says why. */
+    if (client->pin && mapping_pin(mapping, client->pin, &err) < 0)
+        client->pin = pin_unref(client->pin);
     return 0;
 }
 

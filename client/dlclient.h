@@ -147,6 +147,20 @@ DL_API int dl_client_control(struct dl_client *client, const char *verb);
  */
 DL_API int dl_client_attach(struct dl_client *client, int fd, uint64_t object);
 
+/*
+ * Page-locks the shared memory of this session for CUDA, all of it that is mapped and all that will
+ * be, until it is unmapped: a GPU then copies out of it by itself. libcuda is looked for at run
+ * time; the calling thread's CUDA context is used, or the primary one of device 0 if it has none.
+ * -ENOTSUP: no libcuda, or no device; -EIO: CUDA refused, the text has its name for the error. What
+ * was locked stays so, and everything else works as before. A segment that comes later and cannot
+ * be locked ends the locking of others; calling it again says why. Private memory is not locked.
+ *
+ * dl_pin_check(): whether there is libcuda and a device, without touching one: 0, or -ENOTSUP and
+ * one line of why not, cut to `size` bytes.
+ */
+DL_API int dl_client_pin(struct dl_client *client);
+DL_API int dl_pin_check(char *why, size_t size);
+
 /* ---- loader -------------------------------------------------------------------------------- */
 
 /*

@@ -69,6 +69,7 @@ struct dl_client {
     struct dl_batch *batches; /* owned: in the user's hands; dl_batch.next/prev */
     struct dl_batch *pool;    /* owned: unused; dl_batch.next */
     struct reclaim *reclaim;  /* counted */
+    struct pin *pin;          /* counted: segments that come are page-locked with it; or NULL */
     struct dl_buffer answer;  /* of the last query */
     void *module;             /* owned handle of dlclient-local.so; NULL until it is needed */
     const struct local_table *table; /* the module's */

@@ -146,6 +146,9 @@ struct mapping *mapping_unref(struct mapping *mapping)
         return NULL;
     /* Release: our reads come before; acquire: the last one sees all others' done. */
     if (atomic_fetch_sub_explicit(&mapping->refs, 1, memory_order_acq_rel) == 1) {
+        if (mapping->pin)
+            pin_unregister(mapping->pin, mapping->base);
+        pin_unref(mapping->pin);
         if (mapping->heap)
             free(mapping->base);
         else
@@ -153,6 +156,18 @@ struct mapping *mapping_unref(struct mapping *mapping)
         free(mapping);
     }
     return NULL;
+}
+
+int mapping_pin(struct mapping *mapping, struct pin *pin, struct dl_error *err)
+{
+    int r = 0;
+
+    if (!mapping->pin) {
+        r = pin_register(pin, mapping->base, mapping->bytes, mapping->writable, err);
+        if (r == 0)
+            mapping->pin = pin_ref(pin);
+    }
+    return r;
 }
 
 const uint8_t *mapping_slot(const struct mapping *mapping, const struct dl_descriptor *descriptor)

@@ -12,6 +12,7 @@
 #ifndef DL_CLIENT_MAPPING_H
 #define DL_CLIENT_MAPPING_H
 
+#include "client/pin.h"
 #include "proto/base.h"
 #include "proto/error.h"
 #include "proto/segment_layout.h"
@@ -24,7 +25,8 @@ struct mapping {
     bool writable;
     bool heap; /* `base` was allocated, not mapped */
     uint32_t id;
-    uint8_t *base; /* owned: `bytes` of it */
+    struct pin *pin; /* counted: `base` is page-locked with it; NULL: it is not */
+    uint8_t *base;   /* owned: `bytes` of it */
     uint64_t bytes;
     uint64_t slot_bytes;
     uint32_t slots;
@@ -45,6 +47,9 @@ struct mapping *mapping_new_heap(uint64_t bytes);
 
 struct mapping *mapping_ref(struct mapping *mapping);
 struct mapping *mapping_unref(struct mapping *mapping); /* any thread; NULL is fine; returns NULL */
+
+/* Page-locks it until its end, unless it is locked already: 0, or -EIO with `err`. */
+int _nodiscard_ mapping_pin(struct mapping *mapping, struct pin *pin, struct dl_error *err);
 
 /* The slot a descriptor names, or NULL when it lies anywhere but exactly on one. */
 const uint8_t *mapping_slot(const struct mapping *mapping, const struct dl_descriptor *descriptor);

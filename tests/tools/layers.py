@@ -51,7 +51,7 @@ DOORS = {
     "png.h": ("daemon/data/image/image_png.c",),
     "Random123/": ("daemon/plan/", "daemon/data/"),
     "jansson.h": ("client/dlctl/", "daemon/data/", "daemon/examples/"),
-    "dlfcn.h": ("client/local.c", "daemon/data/plugin/plugin.c", "daemon/data/plugin/plugin_load.c"),
+    "dlfcn.h": ("client/local.c", "client/pin.c", "daemon/data/plugin/plugin.c", "daemon/data/plugin/plugin_load.c"),
     "Python.h": ("daemon/worker/python/", "client/python/src/"),
     "pthread.h": (),
     "dlclient.h": ("client/examples/",),

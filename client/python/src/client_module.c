@@ -73,6 +73,24 @@ static void module_free(void *module)
     module_clear(module);
 }
 
+PyDoc_STRVAR(
+    pin_available_doc,
+    "pin_available($module, /)\n--\n\n"
+    "(True, \"\"), or (False, why): whether there is libcuda and a device to page-lock for.");
+
+static PyObject *pin_available(PyObject *module, PyObject *none)
+{
+    char why[512];
+    int r = dl_pin_check(why, sizeof why);
+
+    return Py_BuildValue("(NN)", PyBool_FromLong(r == 0), text_of(why));
+}
+
+static PyMethodDef module_methods[] = {
+    {"pin_available", pin_available, METH_NOARGS, pin_available_doc},
+    {0},
+};
+
 static PyModuleDef_Slot module_slots[] = {
     {Py_mod_exec, module_exec},
     {0, NULL},
@@ -81,10 +99,11 @@ static PyModuleDef_Slot module_slots[] = {
 PyDoc_STRVAR(module_doc, "libdlclient for Python: sessions with dloaderd, and batches in place.");
 
 static PyModuleDef module_def = {
-    PyModuleDef_HEAD_INIT,   .m_name = "dloader._client",
-    .m_doc = module_doc,     .m_size = sizeof(struct module_state),
-    .m_slots = module_slots, .m_traverse = module_traverse,
-    .m_clear = module_clear, .m_free = module_free,
+    PyModuleDef_HEAD_INIT,         .m_name = "dloader._client",
+    .m_doc = module_doc,           .m_size = sizeof(struct module_state),
+    .m_methods = module_methods,   .m_slots = module_slots,
+    .m_traverse = module_traverse, .m_clear = module_clear,
+    .m_free = module_free,
 };
 
 PyMODINIT_FUNC PyInit__client(void);

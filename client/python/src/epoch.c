@@ -353,6 +353,28 @@ static PyObject *epoch_warning(PyObject *self, PyObject *none)
     return text ? text_of(text) : Py_NewRef(Py_None);
 }
 
+PyDoc_STRVAR(pin_doc,
+             "pin($self, /)\n--\n\n"
+             "Page-locks the session's shared memory for CUDA, now and from now on. Error, "
+             "with the reason, where that cannot be done; everything else works as before.");
+
+static PyObject *epoch_pin(PyObject *self, PyObject *none)
+{
+    struct epoch_object *epoch = (struct epoch_object *)self;
+    struct client_object *client = epoch->loader->client;
+    PyThreadState *thread;
+    int r;
+
+    if (!epoch_check(epoch))
+        return NULL;
+    thread = client_release_gil(client);
+    r = dl_client_pin(client->handle);
+    client_take_gil(client, thread);
+    if (r < 0)
+        return client_raise(state_of(self), client, r);
+    Py_RETURN_NONE;
+}
+
 PyDoc_STRVAR(end_doc, "end($self, /)\n--\n\nEnds it, early or after the last batch.");
 
 static PyObject *epoch_end(PyObject *self, PyObject *none)
@@ -412,6 +434,7 @@ static PyMethodDef epoch_methods[] = {
     {"feed_batch", epoch_feed_batch, METH_O, feed_doc},
     {"feed_end", epoch_feed_end, METH_NOARGS, feed_end_doc},
     {"warning", epoch_warning, METH_NOARGS, warning_doc},
+    {"pin", epoch_pin, METH_NOARGS, pin_doc},
     {"end", epoch_end, METH_NOARGS, end_doc},
     {0},
 };
