@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""How fast: dloaderd and its client against the same copies by one thread, and against PyTorch.
+"""How fast: dloaderd, its client, its Python package; against one thread's copies, and PyTorch.
 
 Everything in one run on one machine, contenders interleaved, because absolute figures drift and
 only ratios of neighbours mean something. Makes its data in a private directory (TMPDIR), starts
@@ -72,7 +72,7 @@ def measure_row(row, table, args, tmp, socket):
     setting = contenders.Setting(row, path, args.build, socket, tmp, args.touch)
     runs = {c.name: [] for c in table}
     with ExitStack() as stack:
-        if not row.images:
+        if row.file:
             stack.callback(os.unlink, path)
         alive = []
         for c in table:
@@ -88,6 +88,30 @@ def measure_row(row, table, args, tmp, socket):
     return runs
 
 
+def measure_once(row, table, args, tmp):
+    """{contender: [run, ...]}, each in a process of its own that has done nothing before; memory
+    once, because it hardly varies and takes long."""
+    path = contenders.make_data(row, tmp, args.build)
+    setting = contenders.Setting(row, path, args.build, '', tmp, args.touch)
+    times = 1 if row.kind == 'memory' else args.runs
+    runs = {c.name: [] for c in table}
+    for i in range(times):
+        for c in table[i % len(table):] + table[:i % len(table)]:
+            say(f'{row.name}: run {i + 1} of {times}: {c.name}')
+            with contenders.Process(f'{row.name} {c.name}', c.command(setting), tmp) as process:
+                runs[c.name].append(process.run())
+    return runs
+
+
+def python_result(row, table, runs):
+    results = {c.name: report.python_summary(row.kind, runs[c.name], c.kind in row.caps)
+               for c in table}
+    return {'name': row.name, 'kind': row.kind, 'batch': row.batch, 'row_bytes': row.row_bytes,
+            'rows': row.rows, 'prefetch': row.prefetch, 'whole_epochs': not row.caps,
+            'contenders': results, 'ratios': report.python_ratios(row.kind, results),
+            'bars': report.python_bars(row.name, row.kind, results)}
+
+
 def row_result(row, table, runs):
     results = {c.name: report.summary(runs[c.name], c.kind in row.caps) for c in table}
     return {'name': row.name, 'batch': row.batch, 'row_bytes': row.row_bytes, 'rows': row.rows,
@@ -96,8 +120,21 @@ def row_result(row, table, runs):
             'bars': report.bars(row.name, results)}
 
 
-def doable(rows, warn):
+def bench_python(rows, args, tmp, torches, packaged):
+    out = []
+    for row in rows:
+        table = contenders.python_contenders(row, torches, packaged)
+        runs = (measure_row(row, table, args, tmp, '') if row.kind == 'python'
+                else measure_once(row, table, args, tmp))
+        out.append(python_result(row, table, runs))
+    return out
+
+
+def doable(rows, torches, warn):
     """The rows there are data for; says why others are left out, or are made of less."""
+    if any(row.python for row in rows) and not torches:
+        warn.append('no row of Python datasets: there is no PyTorch to compare with')
+        rows = [row for row in rows if not row.python]
     if any(row.images for row in rows):
         if not photos.can_make():
             warn.append('no row of images: Pillow cannot be imported (Debian: python3-pil)')
@@ -115,13 +152,21 @@ def bench(args, rows, tmp):
     result = {'machine': machine(), 'load_average': load, 'build': build,
               'warnings': warnings(load, build, args.quick), 'runs': args.runs, 'quick': args.quick,
               'versions': {'dloaderd': None, 'torch': [v for _, v in torches]}, 'rows': []}
-    rows = doable(rows, result['warnings'])
-    with contenders.Daemon(args.build, tmp) as daemon:
+    rows = doable(rows, torches, result['warnings'])
+    python_rows = [row for row in rows if row.python]
+    rows = [row for row in rows if not row.python]
+    with ExitStack() as stack:
+        if rows:
+            daemon = stack.enter_context(contenders.Daemon(args.build, tmp))
         for row in rows:
             able = [c for c in table if c.images or not row.images]
             runs = measure_row(row, able, args, tmp, daemon.socket)
             result['versions']['dloaderd'] = runs['dloaderd w1'][0]['version']
             result['rows'].append(row_result(row, able, runs))
+    if python_rows:
+        packaged, why = contenders.find_packages(torches, args.build)
+        result['warnings'] += why
+        result['rows'] += bench_python(python_rows, args, tmp, torches, packaged)
     say('')
     result['missed'] = sum(b['met'] is False for r in result['rows'] for b in r['bars'])
     return result

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Callable
 
 import photos
+import private_memory
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SEED = 42
@@ -47,11 +48,22 @@ class Row:
     seconds: float      # of one run, about
     caps: dict
     kind: str = 'rows'  # of an array; images: JPEG files to crop and scale; tokens: windows over a
-                        # flat array, input and target, widened to int64
+                        # flat array, input and target, widened to int64; python: a Dataset in
+                        # Python; memory: what such a one takes; first: when its first batch comes
+    dataset: str = ''   # of the last three: the key of python_datasets.KINDS
 
     @property
     def images(self):
         return self.kind == 'images'
+
+    @property
+    def python(self):
+        return self.kind in ('python', 'memory', 'first')
+
+    @property
+    def file(self):
+        """Whether its samples are in a file of its own, made for it alone."""
+        return not self.images and (not self.python or self.dataset == 'photos')
 
     @property
     def row_bytes(self):
@@ -77,6 +89,16 @@ ROWS = {row.name: row for row in (
         {'dloaderd': 100_000, 'torch w2': 1_000, 'torch w0': 30_000}),
     Row('tokens', 20_000, (1024,), '<u2', 2, 8, 64, 0.6, {}, 'tokens'),
     Row('imagefolder', 320, (224, 224, 3), '|u1', 1, 64, 3, 1.5, {}, 'images'),
+    Row('python-28x28', 60_000, (28, 28), '<f4', 4, 64, 2, 0.6, {}, 'python', 'pictures'),
+    Row('python-28x28-torch', 60_000, (28, 28), '<f4', 4, 64, 2, 0.6, {}, 'python', 'tensors'),
+    Row('python-3x224x224', 2_000, (3, 224, 224), '|u1', 1, 64, 2, 0.6, {}, 'python', 'photos'),
+    Row('python-tiny', 100_000, (16,), '<f4', 4, 1, 2, 0.6,
+        {'ours w2': 50_000, 'ours w1': 50_000, 'torch w2': 2_000, 'torch w0': 20_000},
+        'python', 'tiny'),
+    Row('python-50us', 20_000, (16,), '<f4', 4, 64, 2, 0.6, {}, 'python', 'busy'),
+    Row('python-50us-1', 5_000, (16,), '<f4', 4, 1, 2, 0.6, {}, 'python', 'busy'),
+    Row('python-memory', 2_000_000, (), '', 50, 64, 2, 0, {}, 'memory', 'strings'),
+    Row('python-first', 6_400, (28, 28), '<f4', 4, 64, 2, 0, {}, 'first', 'pictures'),
 )}
 
 
@@ -99,8 +121,11 @@ def npy_header(row):
 
 
 def make_data(row, tmp, build):
-    """What the row reads: its path. Photographs are made once for a build, which takes a while."""
-    if not row.images:
+    """What the row reads: its path, or '' if it makes its samples itself. Photographs are made once
+    for a build, which takes a while."""
+    if not row.images and not row.file:
+        return ''
+    if row.file:
         path = os.path.join(tmp, f'{row.name}.npy')
         write_data(row, path)
         return path
@@ -208,6 +233,71 @@ def torch_data(s):
     if s.row.kind == 'tokens':
         return ['--tokens', s.data, '--window', str(s.row.shape[0])]
     return ['--npy', s.data]
+
+
+def package_environment(build):
+    """What `import dloader` needs, with the daemon of the same build. /usr/bin/env sets it, so that
+    a contender is a command line like all others."""
+    path = [os.path.abspath(os.path.join(build, 'client/python'))]
+    path += [p for p in os.environ.get('PYTHONPATH', '').split(os.pathsep) if p]
+    return ['/usr/bin/env', f'PYTHONPATH={os.pathsep.join(path)}',
+            f'DLOADERD={os.path.abspath(program(build, "dloaderd"))}']
+
+
+def python_command(python, loader, workers, transient=False):
+    """The same script for both; how PyTorch is spared the touch, our package is here, too."""
+    def command(s):
+        measure = 'rate' if s.row.kind == 'python' else s.row.kind
+        tag = f'{private_memory.TAG}={os.urandom(8).hex()}'
+        argv = [*package_environment(s.build), tag, python,
+                os.path.join(HERE, 'python_loader.py'), '--loader', loader,
+                '--dataset', s.row.dataset, '--measure', measure, '--rows', str(s.row.rows),
+                '--batch', str(s.row.batch), '--workers', str(workers),
+                '--prefetch', str(s.row.prefetch), '--seed', str(SEED),
+                '--seconds', str(s.row.seconds),
+                '--touch', 'none' if s.touch == 'first' else s.touch]
+        ours = 'ours' if loader == 'dloader' else 'torch'
+        argv += ['--batches', str(s.row.caps.get(f'{ours} w{workers}', 0))]
+        argv += ['--npy', s.data] if s.data else []
+        return argv + (['--transient'] if transient else [])
+    return command
+
+
+def python_contenders(row, torches, packaged):
+    """Those of a row of a Python dataset: PyTorch and ours under each interpreter, as only these
+    two compare. `packaged`: the versions under which our package can be imported."""
+    plans = {'python': (('torch', 2, False), ('torch', 0, False), ('ours', 1, False),
+                        ('ours', 2, False)),
+             'memory': (('torch', 2, False), ('ours', 2, False)),
+             'first': (('torch', 2, False), ('ours', 2, False), ('torch', 2, True),
+                       ('ours', 2, True))}
+    table = []
+    for python, version in torches:
+        for who, workers, transient in plans[row.kind]:
+            if who == 'ours' and version not in packaged:
+                continue
+            loader = 'dloader' if who == 'ours' else 'torch'
+            name = f'{who} {version} w{workers}' + (' transient' if transient else '')
+            table.append(Contender(name, f'{who} w{workers}',
+                                   python_command(python, loader, workers, transient),
+                                   version=version))
+    return table
+
+
+def find_packages(torches, build):
+    """({version under which `from dloader import DataLoader` works}, [why not])."""
+    works, why = set(), []
+    for python, version in torches:
+        r = subprocess.run([*package_environment(build), python, '-c',
+                            'import dloader._client, dloader._worker; '
+                            'from dloader import DataLoader'],
+                           capture_output=True, text=True, timeout=START_TIMEOUT_S, check=False)
+        if r.returncode == 0:
+            works.add(version)
+        else:
+            why.append(f'{python} cannot import dloader.DataLoader: '
+                       + (r.stderr.splitlines() or ['no output'])[-1])
+    return works, why
 
 
 def contenders(torches):

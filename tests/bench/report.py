@@ -47,6 +47,69 @@ def ratios(results):
     return out
 
 
+# ---- Python datasets ------------------------------------------------------------------------
+
+
+def python_summary(kind, runs, capped):
+    """A contender at a row of that kind."""
+    if kind == 'python':
+        return summary(runs, capped)
+    keys = (('private_bytes', 'pss_bytes', 'processes') if kind == 'memory'
+            else ('first_s', 'later_s'))
+    return {**{k: median(run[k] for run in runs) for k in keys}, 'runs': len(runs),
+            'batches': sum(run['batches'] for run in runs)}
+
+
+def versions_of(results):
+    """PyTorch's versions under which both were measured, in their order."""
+    found = [name.split()[1] for name in results if name.startswith('ours ')]
+    return list(dict.fromkeys(found))
+
+
+def python_ratios(kind, results):
+    """Ours by PyTorch's of the same interpreter, where there are several the worst; empty where
+    ours could not be measured. Of time and memory less is better."""
+    def pairs(key, ours, theirs):
+        return [results[f'ours {v} {ours}'][key] / results[f'torch {v} {theirs}'][key]
+                for v in versions_of(results)]
+
+    if not versions_of(results):
+        return {}
+    if kind == 'memory':
+        return {'private memory': max(pairs('private_bytes', 'w2', 'w2'))}
+    if kind == 'first':
+        return {f'{key[:-2]}{more}': max(pairs(key, f'w2{more}', f'w2{more}'))
+                for more in ('', ' transient') for key in ('first_s', 'later_s')}
+    key = 'batches_per_s'
+    return {'w2/torch w2': min(pairs(key, 'w2', 'w2')), 'w1/torch w2': min(pairs(key, 'w1', 'w2')),
+            'worse/torch w0': min(pairs(key, 'w1', 'w0') + pairs(key, 'w2', 'w0'))}
+
+
+PYTHON_BARS = (
+    (('python-28x28', 'python-28x28-torch'), '≥ 10 × PyTorch, 2 workers each',
+     'w2/torch w2', 10),
+    (('python-3x224x224',), '≥ 8 × PyTorch, 2 workers each', 'w2/torch w2', 8),
+    (('python-tiny',), '≥ 20 × PyTorch, 2 workers each', 'w2/torch w2', 20),
+    (('python-50us', 'python-50us-1'), '≥ 1.0 × PyTorch without workers', 'worse/torch w0', 1.0),
+    (('python-memory',), '≤ 0.6 of PyTorch in private memory', 'private memory', 0.6),
+)
+
+
+def python_bars(row, kind, results):
+    """As bars(): met is None where ours was not measured."""
+    values = python_ratios(kind, results)
+    out = []
+    for rows, text, metric, limit in PYTHON_BARS:
+        if row not in rows:
+            continue
+        value = values.get(metric)
+        met = None if value is None else value <= limit if kind == 'memory' else value >= limit
+        out.append({'text': text, 'met': met, 'values': {} if value is None else {metric: value}})
+    return out
+
+
+# ---- bars -----------------------------------------------------------------------------------
+
 # What is to be held: (rows, text, [(metric, least)]); any of the alternatives is enough. A metric
 # is a key of ratios(), or 'first batch' in seconds, whose value is the most allowed.
 FIRST_THREE = ('256x3K', '8x16K', '64x147K')
@@ -143,6 +206,37 @@ def torch_table(rows, versions):
                   'ours w2/', 'first w2', 'first w0'], lines)
 
 
+def python_table(rows, versions):
+    lines = []
+    for row in rows:
+        for v in versions:
+            def rate_of(name, v=v, c=row['contenders']):
+                return c[name.format(v)]['batches_per_s'] if name.format(v) in c else None
+
+            t2, t0, w1, w2 = map(rate_of, ('torch {} w2', 'torch {} w0', 'ours {} w1',
+                                           'ours {} w2'))
+            lines.append([row['name'], v, *map(number, (
+                t2, t0, w1, w2, *(w2 and w / t for w, t in ((w2, t2), (w1, t0), (w2, t0)))))])
+    return table(['Python datasets', 'PyTorch', 'torch w2', 'torch w0', 'ours w1', 'ours w2',
+                  'w2/torch w2', 'w1/torch w0', 'w2/torch w0'], lines)
+
+
+def mebibytes(n):
+    return f'{n / 2**20:,.0f} MiB'
+
+
+def memory_table(rows):
+    return table(['memory of all processes', 'private', 'pss', 'processes'], [
+        [f"{row['name']}, {name}", mebibytes(c['private_bytes']), mebibytes(c['pss_bytes']),
+         str(c['processes'])] for row in rows for name, c in row['contenders'].items()])
+
+
+def first_table(rows):
+    return table(['first batch', 'of a new loader', 'of later epochs'], [
+        [f"{row['name']}, {name}", millis(c['first_s']), millis(c['later_s'])]
+        for row in rows for name, c in row['contenders'].items()])
+
+
 SECONDS = ('first batch', 'its copy alone')
 MARKS = {True: 'ok', False: 'MISSED', None: 'not measured'}
 
@@ -153,7 +247,7 @@ def bar_lines(rows):
         for bar in row['bars']:
             got = ', '.join(f'{m} = {millis(v) if m in SECONDS else number(v)}'
                             for m, v in bar['values'].items())
-            out.append(f"{MARKS[bar['met']]:<12}  {row['name']:<11}  {bar['text']}"
+            out.append(f"{MARKS[bar['met']]:<12}  {row['name']:<18}  {bar['text']}"
                        + (f' ({got})' if got else ''))
     return '\n'.join(out)
 
@@ -163,16 +257,27 @@ def text(result):
     parts = [
         f"{m['cpu']}, {m['cores']} cores, {m['memory_bytes'] / 2**30:.0f} GiB,"
         f" Linux {m['kernel']}; load {result['load_average']:.2f} at the start",
-        f"dloaderd {result['versions']['dloaderd']} ({result['build']['buildtype']}), PyTorch "
-        f"{', '.join(result['versions']['torch']) or 'not found'};"
+        f"dloaderd {result['versions']['dloaderd'] or ''} ({result['build']['buildtype']}), "
+        f"PyTorch {', '.join(result['versions']['torch']) or 'not found'};"
         f" medians of {result['runs']} interleaved runs",
-        *(f'warning: {w}' for w in result['warnings']),
-        '', roofline_table(result['rows']), '']
-    if result['versions']['torch']:
-        parts += [torch_table(result['rows'], result['versions']['torch']), '']
+        *(f'warning: {w}' for w in result['warnings']), '']
+    rows = [row for row in result['rows'] if 'kind' not in row]
+    of = {kind: [row for row in result['rows'] if row.get('kind') == kind]
+          for kind in ('python', 'memory', 'first')}
+    if rows:
+        parts += [roofline_table(rows), '']
+    if rows and result['versions']['torch']:
+        parts += [torch_table(rows, result['versions']['torch']), '']
+    if of['python']:
+        parts += [python_table(of['python'], result['versions']['torch']), '']
+    if of['memory']:
+        parts += [memory_table(of['memory']), '']
+    if of['first']:
+        parts += [first_table(of['first']), '']
     parts += [
         'roofline: one thread, the same copies or decoding, no processes. w1, w2, w0: workers. first: from the'
         ' start of', 'a later epoch to its first batch. Epochs are whole, start and end included,'
         ' except where 1 million', 'batches are too many: there the rate is that after the first'
-        ' batch.', '', bar_lines(result['rows'])]
+        ' batch. Python datasets: workers are', 'persistent; transient: new ones for each epoch.',
+        '', bar_lines(result['rows'])]
     return '\n'.join(parts)

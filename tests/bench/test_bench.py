@@ -14,6 +14,7 @@ import unittest
 
 import contenders
 import photos
+import private_memory
 import report
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -89,20 +90,144 @@ class Arithmetic(unittest.TestCase):
         self.assertEqual(report.bars('8x16K', results)[-1]['met'], False)
 
 
+def python_rated(**rates):
+    """{contender: summary} of a row of a Python dataset; a key's digits are version, workers."""
+    who = {'t': 'torch', 'o': 'ours'}
+    return {f'{who[k[0]]} {k[1]}.0 w{k[2]}': {'batches_per_s': v, 'first_batch_s': 0.001}
+            for k, v in rates.items()}
+
+
+class PythonRows(unittest.TestCase):
+    both = {'t12': 10, 't10': 50, 'o11': 90, 'o12': 120,
+            't22': 8, 't20': 60, 'o21': 100, 'o22': 100}
+
+    def test_ratios_are_of_one_interpreter_and_the_worst_counts(self):
+        got = report.python_ratios('python', python_rated(**self.both))
+        self.assertEqual(got, {'w2/torch w2': 12, 'w1/torch w2': 9, 'worse/torch w0': 100 / 60})
+
+    def test_an_interpreter_without_ours_does_not_count(self):
+        results = {k: v for k, v in self.both.items() if not k.startswith('o1')}
+        got = report.python_ratios('python', python_rated(**results))
+        self.assertEqual(got['w2/torch w2'], 12.5)
+        self.assertEqual(report.python_ratios('python', python_rated(t12=10, t10=50)), {})
+
+    def test_bars(self):
+        cases = [('python-28x28', {}, True), ('python-28x28-torch', {'o12': 99}, False),
+                 ('python-3x224x224', {'o12': 81}, True), ('python-3x224x224', {'o12': 79}, False),
+                 ('python-tiny', {'o12': 201, 'o22': 161}, True), ('python-tiny', {}, False),
+                 ('python-50us', {}, True), ('python-50us-1', {'o21': 59}, False),
+                 ('python-50us', {'o11': 49}, False)]
+        for row, change, met in cases:
+            with self.subTest(row=row, **change):
+                got = report.python_bars(row, 'python', python_rated(**{**self.both, **change}))
+                self.assertEqual([b['met'] for b in got], [met])
+        got = report.python_bars('python-tiny', 'python', python_rated(t12=1, t10=1))
+        self.assertEqual([(b['met'], b['values']) for b in got], [(None, {})])
+
+    def test_memory_bar_takes_the_most(self):
+        def of(**private):
+            return {f"{'ours' if k[0] == 'o' else 'torch'} {k[1]}.0 w2": {'private_bytes': v}
+                    for k, v in private.items()}
+        for o2, met in ((120, True), (121, False)):
+            results = of(t1=100, o1=30, t2=200, o2=o2)
+            got = report.python_bars('python-memory', 'memory', results)
+            self.assertEqual([b['met'] for b in got], [met])
+            self.assertEqual(got[0]['values'], {'private memory': o2 / 200})
+
+    def test_first_batches(self):
+        results = {f'{who} 1.0 w2{more}': {'first_s': first, 'later_s': later}
+                   for who, more, first, later in (('torch', '', 4, 2), ('ours', '', 2, 1),
+                                                   ('torch', ' transient', 4, 4),
+                                                   ('ours', ' transient', 4, 1))}
+        self.assertEqual(report.python_ratios('first', results),
+                         {'first': 0.5, 'later': 0.5, 'first transient': 1,
+                          'later transient': 0.25})
+        self.assertEqual(report.python_bars('python-first', 'first', results), [])
+
+    def test_summaries(self):
+        runs = [{'first_s': n, 'later_s': n / 10, 'batches': 5} for n in (3, 1, 2)]
+        self.assertEqual(report.python_summary('first', runs, False),
+                         {'first_s': 2, 'later_s': 0.2, 'runs': 3, 'batches': 15})
+
+    def test_contenders(self):
+        torches = [('/a', '1.0'), ('/b', '2.0')]
+        def names(row, packaged):
+            table = contenders.python_contenders(contenders.ROWS[row], torches, packaged)
+            return [c.name for c in table]
+        self.assertEqual(names('python-tiny', {'2.0'}),
+                         ['torch 1.0 w2', 'torch 1.0 w0', 'torch 2.0 w2', 'torch 2.0 w0',
+                          'ours 2.0 w1', 'ours 2.0 w2'])
+        self.assertEqual(names('python-memory', {'1.0', '2.0'}),
+                         ['torch 1.0 w2', 'ours 1.0 w2', 'torch 2.0 w2', 'ours 2.0 w2'])
+        self.assertEqual(len(names('python-first', {'1.0', '2.0'})), 8)
+        caps = contenders.ROWS['python-tiny'].caps
+        self.assertEqual(set(caps), {c.kind for c in contenders.python_contenders(
+            contenders.ROWS['python-tiny'], torches, {'1.0'})})
+
+
+class Memory(unittest.TestCase):
+    # Says when its memory is its own, and stays until its input ends; in between is one who stays
+    # no longer than it takes to start another in the background.
+    child = ('import sys\nblock = bytearray(64 << 20)\n'
+             'for i in range(0, len(block), 4096): block[i] = 1\n'
+             'print("there", flush=True)\nsys.stdin.read()')
+    starter = ('import subprocess, sys\n'
+               'subprocess.Popen([sys.executable, "-c", sys.argv[1]], start_new_session=True)')
+
+    def start(self, argv, env=None):
+        child = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env)
+        self.addCleanup(child.wait, 60)
+        self.addCleanup(child.stdout.close)
+        self.addCleanup(child.stdin.close)
+        self.assertEqual(child.stdout.readline(), b'there\n')
+        return child
+
+    def test_children_count(self):
+        before = private_memory.measure()
+        self.start([sys.executable, '-c', self.child])
+        after = private_memory.measure()
+        self.assertEqual(after['processes'], before['processes'] + 1)
+        self.assertGreater(after['private_bytes'] - before['private_bytes'], 60 << 20)
+        self.assertGreaterEqual(after['pss_bytes'], after['private_bytes'])
+
+    def test_who_is_in_the_background_counts_by_its_tag(self):
+        tag = os.urandom(8).hex()
+        before = private_memory.measure()
+        starter = self.start([sys.executable, '-c', self.starter, self.child],
+                             {**os.environ, private_memory.TAG: tag})
+        starter.wait(60)
+        self.assertEqual(private_memory.measure()['processes'], before['processes'])
+        self.assertEqual(private_memory.measure(tag + 'x')['processes'], before['processes'])
+        after = private_memory.measure(tag)
+        self.assertEqual(after['processes'], before['processes'] + 1)
+        self.assertGreater(after['private_bytes'] - before['private_bytes'], 60 << 20)
+
+    def test_rollup(self):
+        got = private_memory.rollup('559e-7ffd ---p 00000000 00:00 0    [rollup]\n'
+                                    'Pss:   12 kB\nPrivate_Dirty:       8 kB\n')
+        self.assertEqual(got, {'Pss': 12288, 'Private_Dirty': 8192})
+
+
 class Data(unittest.TestCase):
     def test_npy_header_is_aligned_and_says_its_shape(self):
-        for row in (r for r in contenders.ROWS.values() if not r.images):
+        for row in (r for r in contenders.ROWS.values() if r.file):
             header = contenders.npy_header(row)
             self.assertEqual(len(header) % 64, 0)
             self.assertEqual(len(header), 10 + int.from_bytes(header[8:10], 'little'))
             self.assertIn(f"'shape': ({row.stored[0]},", header.decode('latin-1'))
 
     def test_rows_are_what_their_names_say(self):
-        sizes = {n: (r.batch, r.row_bytes) for n, r in contenders.ROWS.items()}
+        sizes = {n: (r.batch, r.row_bytes) for n, r in contenders.ROWS.items() if not r.python}
         self.assertEqual(sizes, {'256x3K': (256, 3072), '8x16K': (8, 16384),
                                  '64x147K': (64, 147 * 1024), '1x64B': (1, 64),
                                  'tokens': (8, 16384),
                                  'imagefolder': (64, 147 * 1024)})
+        self.assertEqual({n: (r.batch, r.row_bytes) for n, r in contenders.ROWS.items()
+                          if r.kind == 'python'},
+                         {'python-28x28': (64, 3136), 'python-28x28-torch': (64, 3136),
+                          'python-3x224x224': (64, 147 * 1024), 'python-tiny': (1, 64),
+                          'python-50us': (64, 64), 'python-50us-1': (1, 64)})
+        self.assertEqual(contenders.ROWS['python-memory'].rows, 2_000_000)
 
 
 def bench(*args, **kwargs):
@@ -183,20 +308,22 @@ class QuickRun(unittest.TestCase):
         result = json.loads(r.stdout)
         for key in ('machine', 'load_average', 'build', 'warnings', 'missed'):
             self.assertIn(key, result)
-        self.assertNotIn(result['versions']['dloaderd'], (None, ''))
-        for row in result['rows']:
+        if any('kind' not in row for row in result['rows']):
+            self.assertNotIn(result['versions']['dloaderd'], (None, ''))
+        for row in (r for r in result['rows'] if 'kind' not in r):
             with self.subTest(row=row['name']):
                 able = row['name'] != 'imagefolder' or contenders.has_pillow('/usr/bin/python3')
                 self.check_row(row, result['versions']['torch'] if able else [])
-        self.assertIn('w1/roof', report.text(result))
+                self.assertIn('w1/roof', report.text(result))
         return result
 
     def test_every_row(self):
         result = self.quick('--no-torch')
         self.assertEqual([row['name'] for row in result['rows']],
                          [r.name for r in contenders.ROWS.values()
-                          if photos.can_make() or not r.images])
+                          if not r.python and (photos.can_make() or not r.images)])
         self.assertEqual(result['versions']['torch'], [])
+        self.assertIn('no row of Python datasets', ' '.join(result['warnings']))
 
     def test_with_torch(self):
         if not contenders.find_torches([], {}):
@@ -205,6 +332,41 @@ class QuickRun(unittest.TestCase):
         result = self.quick('--rows', '1x64B,8x16K,tokens,imagefolder')
         self.assertEqual(len(result['versions']['torch']), 1)
         self.assertIn('ours w2/', report.text(result))
+
+    def test_python_datasets(self):
+        if not contenders.find_torches([], {}):
+            self.skipTest('no PyTorch in /usr/bin/python3')
+        names = ('python-28x28', 'python-28x28-torch', 'python-3x224x224', 'python-tiny',
+                 'python-50us', 'python-memory', 'python-first')
+        result = self.quick('--rows', ','.join(names))
+        version, = result['versions']['torch']
+        self.assertEqual([row['name'] for row in result['rows']], list(names))
+        ours = 'ours ' in str(result['rows'])
+        why = ' '.join(result['warnings'])
+        self.assertEqual('cannot import dloader.DataLoader' in why, not ours, why)
+        for row in result['rows']:
+            with self.subTest(row=row['name']):
+                self.check_python_row(row, version, ours)
+        shown = report.text(result)
+        for word in ('w2/torch w2', 'private', 'of later epochs', f'torch {version} w2 transient'):
+            self.assertIn(word, shown)
+
+    def check_python_row(self, row, version, ours):
+        names = {'python': ('w0', 'w2'), 'memory': ('w2',), 'first': ('w2', 'w2 transient')}
+        own = {'python': ('w1', 'w2')}.get(row['kind'], names[row['kind']])
+        self.assertEqual(set(row['contenders']),
+                         {f'torch {version} {n}' for n in names[row['kind']]} |
+                         {f'ours {version} {n}' for n in own if ours})
+        keys = {'python': ('batches_per_s', 'first_batch_s'), 'memory': ('private_bytes',),
+                'first': ('first_s', 'later_s')}[row['kind']]
+        for summary in row['contenders'].values():
+            for key in keys:
+                self.assertGreater(summary[key], 0, key)
+            self.assertGreater(summary['batches'], 0)
+        self.assertEqual(bool(row['ratios']), ours)
+        for bar in row['bars']:
+            self.assertEqual(bar['met'] is None, not ours)
+        self.assertEqual(len(row['bars']), row['kind'] != 'first')
 
     def check_row(self, row, torches):
         names = {'roofline', 'roofline, 1 slot', 'dloaderd w1', 'dloaderd w2'}
