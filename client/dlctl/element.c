@@ -61,7 +61,7 @@ bool element_read(uint32_t dtype, const void *data, uint64_t i, struct element *
     case DL_DTYPE_UINT8:
         READ(ELEMENT_UINT, uinteger, uint8_t, );
     case DL_DTYPE_INT8:
-        READ(ELEMENT_INT, integer, int8_t, );
+        READ(ELEMENT_INT, integer, int8_t, (int64_t));
     case DL_DTYPE_UINT16:
         READ(ELEMENT_UINT, uinteger, uint16_t, );
     case DL_DTYPE_INT16:
