@@ -87,11 +87,9 @@ static void print_text(FILE *file, const struct content *node, const struct text
 /* How many elements or strings there are. */
 static uint64_t count(const struct content *node)
 {
-    uint64_t n = 1;
-
     if (node->kind == DL_NODE_TENSOR)
         return node->nbytes / max_u64(dl_type_bytes(node->dtype), 1);
-    return node->ndim ? node->shape[0] : n;
+    return node->ndim ? node->shape[0] : 1;
 }
 
 static void print_values(FILE *file, const struct content *node)
@@ -147,9 +145,7 @@ static void print_path(FILE *file, const char *path, int width)
         columns += ((unsigned char)*path & 0xc0) != 0x80;
         fputc((unsigned char)*path < 0x20 || *path == 0x7f ? '?' : *path, file);
     }
-    fprintf(file, "%*s",
-            max_u64((uint64_t)width, (uint64_t)columns) > (uint64_t)columns ? width - columns : 0,
-            "");
+    fprintf(file, "%*s", columns < width ? width - columns : 0, "");
 }
 
 static void print_node(FILE *file, const struct content *node, int width, bool first)
