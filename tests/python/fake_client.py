@@ -115,6 +115,7 @@ class Epoch:
     def feed_batch(self, words):
         assert not self.ended
         assert 0 < len(words) <= (self.loader.spec["batch"]["size"] or 10**6)
+        assert self.options["credits"] > 1
         if len(self.queue) >= 2 * self.options["credits"]:
             return False
         self.queue.append(decode(list(words)))

@@ -132,7 +132,7 @@ class DeviceIterator:
             error, self._error = self._error, None
             self._started = False
             if isinstance(error, StopIteration):
-                self._iterator._order.position.finished = True
+                self._iterator._finished()
             raise error
         data, tensors, event = self._ahead  # type: ignore[misc]
         if event is not None:

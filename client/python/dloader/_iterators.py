@@ -127,8 +127,8 @@ class WorkerIterator(LoaderIterator):
         self._failure: str | None = None
         self._begin()
         position = self._order.position
-        args = {"base_seed": position.base_seed, "epoch": position.epoch,
-                "seed": loader._key_seed}
+        # Epochs are started by their own numbers, so the first one adds nothing to them.
+        args = {"base_seed": position.base_seed, "epoch": 0, "seed": loader._key_seed}
         self._connection = Connection(loader, args)
         self._start()
 
@@ -149,23 +149,24 @@ class WorkerIterator(LoaderIterator):
         loader, resume = self._loader, self._order.resume
         step = 0
         if resume is not None and loader._is_iterable and resume.given:
-            step = resume.given
-            state.warn_of_loading(step, 6)
+            step = resume.step
+            state.warn_of_loading(resume.given, 6)
         # Kept: what was fed and not received, by step; to say what a worker was at.
         self._tasks: collections.deque = collections.deque()
         self._waiting: Any = None  # a step that found no room
         self._drained = loader._is_iterable
         self._over = False
-        credits = loader.prefetch_factor * self._workers
+        ahead = loader.prefetch_factor * self._workers
         try:
             self._epoch = self._connection.loader.start(  # type: ignore[union-attr]
-                epoch=self._order.position.epoch, step=step, credits=credits)
+                epoch=self._order.position.epoch, step=step,
+                credits=ahead + 1)  # one is in the user's hands
         except OSError as error:
             self._fail(error)
         if _device.wants_pinning(loader):
             _device.pin(self._epoch)
         if not loader._is_iterable:
-            for _ in range(credits):
+            for _ in range(ahead):
                 self._feed_one()
 
     # ---- feeding -------------------------------------------------------------------------------
@@ -203,9 +204,9 @@ class WorkerIterator(LoaderIterator):
         batch = self._receive()
         if batch is None:
             self._over = True
-            self._order.position.finished = True
             self._finish()
             raise StopIteration
+        self._order.position.step = batch.step + 1
         self._received()
         return batch.data
 

@@ -34,6 +34,7 @@ class Position:
         self.epoch = epoch
         self.rng = rng
         self.given = 0
+        self.step = 0  # of workers, that comes next; an exhausted worker's are left out
         self.finished = False
         self.exhausted = False  # an iterable dataset in this process has given its last sample
         self.base_seed = 0
@@ -160,7 +161,7 @@ class Order:
     def _pass_over(self, resume: Any) -> None:
         """Goes to where `resume` stands, without loading anything."""
         position = self.position
-        position.given = resume.given
+        position.given, position.step = resume.given, resume.step
         if resume.is_iterable:
             return
         if self._stateful is not None and resume.sampler is not None:

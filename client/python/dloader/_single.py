@@ -11,7 +11,8 @@ from . import _arguments, _device, _order, random, state
 class LoaderIterator:
     """What iter(DataLoader) returns: an iterator that keeps the loader's place up to date.
 
-    _next_data() makes the next batch; _count() says that the user gets it.
+    _next_data() makes the next batch; _count() says that the user gets it, and _finished() that
+    there is none; _device calls them as well.
     """
 
     _workers = 0
@@ -41,11 +42,14 @@ class LoaderIterator:
         if self._loader._is_iterable and said is not None and given > said:
             _arguments.warn_of_length(self._loader.dataset, said, given, self._workers, 3)
 
+    def _finished(self) -> None:
+        self._order.position.finished = True
+
     def __next__(self) -> Any:
         try:
             data = self._next_data()
         except StopIteration:
-            self._order.position.finished = True
+            self._finished()
             raise
         self._count()
         return data

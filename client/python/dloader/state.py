@@ -5,6 +5,8 @@ Version 1:
     version      1
     epoch        number of the epoch that is resumed, from 0
     batches      of it that the user got
+    step         of the workers' numbering of batches, which leaves some out over iterable datasets
+    num_workers  which decides that numbering
     finished     the epoch before was taken to its end, so that the one to come is a new one
     exhausted    an iterable dataset has nothing left, though the epoch is not finished
     seed         what sample_rng() is keyed by; null before the first epoch
@@ -86,6 +88,8 @@ def take(loader: Any) -> dict[str, Any]:
         "version": VERSION,
         "epoch": position.epoch if goes_on else loader._next_epoch,
         "batches": position.given if goes_on else 0,
+        "step": position.step if goes_on else 0,
+        "num_workers": loader.num_workers,
         "finished": finished,
         "exhausted": goes_on and position.exhausted,
         "seed": loader._key_seed,
@@ -126,8 +130,10 @@ class Resume:
         self.state = copy.deepcopy(state)
         self.epoch = _field(state, "epoch", int)
         self.given = _field(state, "batches", int)
-        if self.epoch < 0 or self.given < 0:
-            raise StateError(f"epoch: {self.epoch}, batches: {self.given}: negative")
+        self.step = _field(state, "step", int)
+        if self.epoch < 0 or self.given < 0 or self.step < 0:
+            raise StateError(f"epoch: {self.epoch}, batches: {self.given}, step: {self.step}: "
+                             "negative")
         self.finished = _field(state, "finished", bool)
         self.exhausted = _field(state, "exhausted", bool)
         self.drawn = _field(state, "drawn", bool)
@@ -147,6 +153,11 @@ class Resume:
         self._check(loader)
 
     def _check(self, loader: Any) -> None:
+        workers = _field(self.state, "num_workers", int)
+        if self.is_iterable and self.given and workers != loader.num_workers:
+            raise StateError(f"num_workers: {workers}, but this loader has {loader.num_workers}; an "
+                             "iterable dataset is divided by it, so an epoch must be ended with as "
+                             "many as it was begun")
         expected = len(_order.generators(loader))
         if len(self._generators) != expected:
             raise StateError(f"rng.generators: {len(self._generators)}, but this loader draws from "

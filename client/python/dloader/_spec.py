@@ -1,0 +1,89 @@
+"""A loader spec as its user gives it: a dict, a text in YAML or JSON, or the path of a file."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from typing import Any
+
+_NO_WORKERS = re.compile(
+    r"^workers:[ \t]*(\{[^}\n]*\bcount:[ \t]*0\s*[,}]|\n(?:[ \t]+.*\n)*?[ \t]+count:[ \t]*0[ \t]*$)",
+    re.MULTILINE)
+
+
+class Spec:
+    """The text that the daemon gets, and the folder that its relative paths start from.
+
+    A dict, and JSON, can be changed by key; YAML is only added to, so a key that it has already is
+    refused by the daemon.
+    """
+
+    def __init__(self, spec: Any) -> None:
+        self.base = os.getcwd()
+        self.map: dict[str, Any] | None = None
+        self.text = ""
+        if isinstance(spec, dict):
+            self.map = dict(spec)
+            return
+        if isinstance(spec, os.PathLike) or (isinstance(spec, str) and _is_path(spec)):
+            path = os.path.abspath(os.fspath(spec))
+            with open(path, encoding="utf-8") as file:
+                self.text = file.read()
+            self.base = os.path.dirname(path)
+        elif isinstance(spec, str):
+            self.text = spec
+        else:
+            raise TypeError("spec: a dict, a text in YAML or JSON, or the path of a file, not "
+                            f"{type(spec).__name__}")
+        try:
+            value = json.loads(self.text)
+        except ValueError:
+            return
+        if isinstance(value, dict):
+            self.map = value
+
+    def set(self, key: str, value: Any) -> None:
+        """Gives a key of the spec itself a value."""
+        if self.map is not None:
+            self.map[key] = value
+        else:
+            self.text = f"{self.text.rstrip()}\n{key}: {json.dumps(value)}\n"
+
+    @property
+    def has_no_workers(self) -> bool:
+        """It says workers: {count: 0}, as far as can be seen without reading YAML."""
+        if self.map is not None:
+            workers = self.map.get("workers")
+            return isinstance(workers, dict) and workers.get("count") == 0
+        return _NO_WORKERS.search(self.text) is not None
+
+    def __str__(self) -> str:
+        if self.map is None:
+            return self.text
+        spec = dict(self.map)
+        dataset = spec.get("dataset")
+        if isinstance(dataset, dict) and dataset.get("kind") == "python":
+            spec["dataset"] = {"interpreter": sys.executable, **dataset}
+        try:
+            return json.dumps(spec, default=_plain)
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"spec: {error}") from None
+
+
+def _is_path(text: str) -> bool:
+    if "\n" in text or ":" in text and not os.path.exists(text):
+        return False
+    return text.endswith((".yaml", ".yml", ".json")) or os.path.isfile(text)
+
+
+def _plain(value: Any) -> Any:
+    """What JSON does not know, but people write: paths, NumPy's numbers and arrays, tuples."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, (set, frozenset, range)):
+        return list(value)
+    raise TypeError(f"{value!r} ({type(value).__name__}) has no place in a spec")

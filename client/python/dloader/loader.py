@@ -1,0 +1,346 @@
+"""Loader: a dataset that the daemon reads by itself, by its loader spec (see dloader-spec(5))."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+from . import _device, _private, _reraise
+from ._errors import StateError
+from ._progress import Progress
+from ._spec import Spec
+
+VERSION = 1
+
+_MODES = {"numpy": 0, "torch": 1, "dlpack": 2}
+
+
+def _mode(as_: str | None) -> int:
+    if as_ is None:
+        as_ = "torch" if "torch" in sys.modules else "numpy"
+    if as_ not in _MODES:
+        raise ValueError(f"as_: {as_!r} is none of 'torch', 'numpy', 'dlpack', None")
+    if as_ == "torch":
+        import torch  # noqa: F401  what cannot be had is told now, not by the first batch
+    return _MODES[as_]
+
+
+def _number(given: int | None, variable: str, fallback: int) -> int:
+    """A rank or world size: as given, or as torchrun puts it into the environment."""
+    if given is not None:
+        return given
+    text = os.environ.get(variable)
+    if not text:
+        return fallback
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"${variable}: {text!r} is not an integer") from None
+
+
+class _Pass:
+    """The iterator of one epoch of a Loader; see _single.LoaderIterator for its three methods."""
+
+    def __init__(self, loader: Loader, epoch: Any, number: int, step: int) -> None:
+        self._loader = loader
+        self._epoch = epoch
+        self._number = number
+        self._step = self._next_step = step
+        self.pid = os.getpid()
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def _next_data(self) -> Any:
+        from . import _client  # type: ignore[attr-defined]
+        if self._epoch is None:
+            raise StopIteration
+        try:
+            batch = self._epoch.next(-1, self._loader._as)
+        except _client.StepError as error:
+            self._next_step += 1
+            self._count()
+            _reraise.raise_step_error(error)
+        except _client.NoData:
+            raise RuntimeError("sampler.kind: client: a Loader feeds no indices; give the spec a "
+                               "sampler, or use DataLoader") from None
+        except OSError as error:
+            self.end()
+            _reraise.raise_fatal(error)
+        told = self._epoch.warning()
+        if told:
+            warnings.warn(told, stacklevel=4)
+        if batch is None:
+            self.end()
+            raise StopIteration
+        self._next_step = batch.step + 1
+        return batch.data
+
+    def _count(self) -> None:
+        self._step = self._next_step
+        self._loader._stand(self._number, self._step)
+
+    def _finished(self) -> None:
+        self._loader._stand(self._number + 1, 0)
+
+    def __next__(self) -> Any:
+        try:
+            data = self._next_data()
+        except StopIteration:
+            self._finished()
+            raise
+        self._count()
+        return data
+
+    def end(self) -> None:
+        """Stops loading; further next() say StopIteration."""
+        epoch, self._epoch = self._epoch, None
+        if epoch is not None and self.pid == os.getpid():
+            try:
+                epoch.end()
+            except OSError:
+                pass
+
+    def __del__(self) -> None:
+        if getattr(self, "_epoch", None) is not None:
+            self.end()
+
+
+class Loader:
+    """Batches of a dataset that is described by a loader spec, read in place.
+
+        with dloader.Loader("fashion.yaml", as_="torch") as loader:
+            for batch in loader:                    an epoch; the next loop is the next epoch
+                batch["image"], batch["label"]      as the dataset's samples, leaves stacked
+
+    spec: a dict, a text in YAML or JSON, or the path of a file with it; relative paths in a file
+        start from its folder. Refused with the place, the value and the remedy.
+    rank, world_size: of this consumer; absent: $RANK and $WORLD_SIZE, as torchrun sets them, or
+        the only one.
+    socket: of the daemon; absent: $DLOADER_SOCKET, the user's or the system's daemon, or one that
+        is started for this process. A spec with workers.count 0 needs none.
+    epoch: number of the first one; it decides the order together with the seed.
+    as_: "torch", "numpy", or "dlpack" (objects with __dlpack__, for any library); absent: torch's
+        tensors if torch was imported, else NumPy's arrays. Nothing is copied: the arrays are views
+        of shared memory, read-only unless the spec says `memory: {writable: true}` (torch, which
+        knows no read-only tensors, then gets copies).
+    pin_memory: page-locks the ring once, so that a device can read from it at full speed.
+    device: batches come on it, one copied ahead (torch only).
+    name: clients that open the same name with the same spec share workers and ring.
+    progress: shows one on standard error, by tqdm if that can be imported.
+
+    Arrays stay valid as long as anything refers to them, also after close(). One thread at a time.
+    """
+
+    def __init__(self, spec: Any, rank: int | None = None, world_size: int | None = None, *,
+                 socket: str | None = None, epoch: int = 0, as_: str | None = None,
+                 pin_memory: bool = False, device: Any = None, name: str | None = None,
+                 progress: bool = False) -> None:
+        self._client: Any = None
+        self._as = _mode("torch" if as_ is None and device is not None else as_)
+        if device is not None and self._as != _MODES["torch"]:
+            raise ValueError(f"device: {device!r} needs as_='torch', but got as_={as_!r}")
+        self.rank = _number(rank, "RANK", 0)
+        self.world_size = _number(world_size, "WORLD_SIZE", 1)
+        if not 0 <= self.rank < self.world_size:
+            raise ValueError(f"rank: {self.rank} is not in the interval [0, {self.world_size - 1}] "
+                             f"of world_size {self.world_size}")
+        self.pin_memory, self.device, self.progress = pin_memory, device, progress
+        self._spec = Spec(spec)
+        if name is not None:
+            self._spec.set("name", name)
+        self._socket = socket
+        self._steps: int | None = None
+        self._ahead: _Pass | None = None  # begun by len(), for the next iter()
+        self._last: Any = None
+        self._told_of_pinning = False
+        self.set_epoch(epoch)
+        self._open()
+
+    # ---- the session ---------------------------------------------------------------------------
+
+    def _connect(self) -> Any:
+        named = self._socket or os.environ.get("DLOADER_SOCKET")
+        if named is None and self._spec.has_no_workers:
+            from . import _client  # type: ignore[attr-defined]
+            return _client.Client.local()
+        try:
+            return _private.connect(self._socket, "dloader.Loader", private=False)
+        except (FileNotFoundError, ConnectionRefusedError):
+            if named is not None:
+                raise
+        return _private.connect(None, "dloader.Loader", private=True)
+
+    def _open(self) -> None:
+        self._client = self._connect()
+        try:
+            self._loader = self._client.open(str(self._spec), self._spec.base)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Ends the session; what was given out stays valid. Closing twice is fine."""
+        client, self._client = self._client, None
+        if client is not None:
+            self._drop_ahead()
+            client.close()
+
+    def __enter__(self) -> Loader:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def _opened(self) -> Any:
+        if self._client is None:
+            raise ValueError("this loader is closed")
+        return self._loader
+
+    # ---- what it is ----------------------------------------------------------------------------
+
+    @property
+    def spec(self) -> str:
+        """As it was sent to the daemon: JSON, or the YAML that was given."""
+        return str(self._spec)
+
+    @property
+    def name(self) -> str:
+        """Which other clients may open."""
+        return self._opened().name
+
+    @property
+    def length(self) -> int | None:
+        """Samples in the dataset, of all ranks; None if it does not say."""
+        return self._opened().length
+
+    @property
+    def batch_size(self) -> int | None:
+        """Samples in a batch; None: samples come one by one."""
+        return self._opened().batch_size or None
+
+    @property
+    def seed(self) -> int:
+        """Given in the spec, or drawn when the loader was opened first."""
+        return self._opened().seed
+
+    @property
+    def epoch(self) -> int:
+        """Number of the epoch that is under way, or else of the next one."""
+        return self._at[0]
+
+    def __repr__(self) -> str:
+        if self._client is None:
+            return "<dloader.Loader, closed>"
+        return (f"<dloader.Loader {self.name!r}, {self.length} samples, batch_size "
+                f"{self.batch_size}, seed {self.seed}, rank {self.rank} of {self.world_size}>")
+
+    def __len__(self) -> int:
+        """Batches of this rank in an epoch; TypeError where nobody knows before it ends.
+
+        The first time, unless an epoch was started before, this begins loading the next one.
+        """
+        if self._steps is None:
+            if self._ahead is None:
+                self._ahead = self._start(*self._at)
+            if self._steps is None:
+                raise TypeError("this dataset does not say how many samples it has, so the number "
+                                "of batches is known only at the end")
+        return self._steps
+
+    # ---- epochs --------------------------------------------------------------------------------
+
+    def set_epoch(self, epoch: int) -> None:
+        """The number of the next epoch, which otherwise follows the last one's."""
+        if isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < 0:
+            raise ValueError(f"epoch: {epoch!r} is not a non-negative integer")
+        self._drop_ahead()
+        self._stand(epoch, 0)
+        self._begun = False
+
+    def _stand(self, epoch: int, step: int) -> None:
+        self._at = epoch, step
+
+    def _drop_ahead(self) -> None:
+        ahead, self._ahead = getattr(self, "_ahead", None), None
+        if ahead is not None:
+            ahead.end()
+
+    def _start(self, number: int, step: int) -> _Pass:
+        epoch = self._opened().start(epoch=number, rank=self.rank, world=self.world_size, step=step)
+        if epoch.steps is not None:
+            self._steps = epoch.steps
+        if self.pin_memory and (self._as != _MODES["torch"] or _device.wants_pinning(self)):
+            _device.pin(epoch)
+        return _Pass(self, epoch, number, step)
+
+    def __iter__(self) -> Iterator[Any]:
+        """The next epoch; the first time after load_state_dict(), what is left of that one."""
+        if self._begun and self._at[0] == self._number:
+            # The last one was left before its end: it counts as done.
+            self._stand(self._number + 1, 0)
+        started = self._ahead
+        if started is None or (started._number, started._step) != self._at:
+            self._drop_ahead()
+            started = self._start(*self._at)
+        self._ahead = None
+        self._number, self._begun = started._number, True
+        iterator = _device.to_device(started, self.device)
+        if not self.progress:
+            return iterator
+        return Progress(iterator, self._steps, started._step, f"epoch {self._number}")
+
+    # ---- its place -----------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """A few numbers, to be kept with a checkpoint; load_state_dict() goes on from there.
+
+        All ranks stand in the same epoch; the state of one rank is its own.
+        """
+        loader = self._opened()
+        epoch, step = self._at
+        return {"version": VERSION, "epoch": epoch, "step": step, "seed": loader.seed,
+                "fingerprint": loader.fingerprint, "rank": self.rank,
+                "world_size": self.world_size}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """The next iter() goes on from there, at the same cost at any place. {}: from the start.
+
+        A spec that gives no seed takes the one in the state. StateError (a ValueError): no such
+        state, or of another spec, or of another rank in the middle of an epoch.
+        """
+        if state_dict == {}:
+            self.set_epoch(0)
+            return
+        numbers = [state_dict.get(key) if isinstance(state_dict, dict) else None for key in
+                   ("version", "epoch", "step", "seed", "fingerprint", "rank", "world_size")]
+        if any(isinstance(n, bool) or not isinstance(n, int) or n < 0 for n in numbers):
+            raise StateError("this is no state of a Loader; give what state_dict() returned")
+        version, epoch, step, seed, fingerprint, rank, world = numbers
+        if version != VERSION:
+            raise StateError(f"version: {version} is none that this dloader knows ({VERSION})")
+        if step and (rank, world) != (self.rank, self.world_size):
+            raise StateError(f"rank: {rank} of {world}, but this loader is {self.rank} of "
+                             f"{self.world_size}; in the middle of an epoch they must be the same")
+        if seed != self.seed:
+            self._take_seed(seed)
+        if fingerprint != self._opened().fingerprint:
+            raise StateError("fingerprint: the state is of another spec or dataset; open the "
+                             "loader with the spec that was saved")
+        self.set_epoch(epoch)
+        self._stand(epoch, step)
+
+    def _take_seed(self, seed: int) -> None:
+        given = self.seed
+        if self._spec.map is not None and self._spec.map.get("seed") is not None:
+            raise StateError(f"seed: {seed}, but the spec says {given}")
+        kept = self._spec
+        changed = Spec(dict(kept.map) if kept.map is not None else kept.text)
+        changed.base = kept.base
+        changed.set("seed", seed)
+        self._spec = changed
+        self.close()
+        self._open()

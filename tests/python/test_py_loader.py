@@ -1,0 +1,229 @@
+"""dloader.Loader over native datasets. Needs the extension module and $DLOADERD; skipped without."""
+
+import gc
+import io
+import json
+import os
+import contextlib
+import pathlib
+import sys
+import tempfile
+import unittest
+
+import numpy as np
+import torch
+
+import dloader
+from dloader import _progress, _spec
+
+try:
+    from dloader import _client
+    from dloader import Loader
+    HAS_CLIENT = hasattr(_client, "Loader") and bool(os.environ.get("DLOADERD"))
+except ImportError:
+    HAS_CLIENT = False
+
+RANGE = {"dataset": {"kind": "range", "length": 10}, "batch": {"size": 3},
+         "sampler": {"kind": "random"}, "seed": 42, "workers": {"count": 1}}
+ORDER = [2, 6, 1, 8, 4, 5, 0, 9, 3, 7]  # of torch's generator for seed 42
+
+
+def changed(**keys):
+    return {**RANGE, **keys}
+
+
+def values(batches):
+    return [int(i) for batch in batches for i in batch]
+
+
+class Specs(unittest.TestCase):
+    def test_kinds(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "a.yaml")
+            with open(path, "w", encoding="utf-8") as file:
+                file.write("seed: 3\n")
+            for given in (path, pathlib.Path(path)):
+                spec = _spec.Spec(given)
+                self.assertEqual((str(spec), spec.base), ("seed: 3\n", folder))
+            with self.assertRaises(FileNotFoundError):
+                _spec.Spec(os.path.join(folder, "b.yaml"))
+        spec = _spec.Spec("dataset: {kind: range}\n")
+        spec.set("name", "x: y")
+        self.assertEqual(str(spec), 'dataset: {kind: range}\nname: "x: y"\n')
+        spec = _spec.Spec('{"seed": 1}')
+        spec.set("seed", 2)
+        self.assertEqual(json.loads(str(spec)), {"seed": 2})
+        given = {"a": pathlib.Path("/x"), "b": np.int64(3), "c": (1, 2), "d": np.arange(2),
+                 "dataset": {"kind": "python", "object": "m:C"}}
+        self.assertEqual(json.loads(str(_spec.Spec(given))), {
+            "a": "/x", "b": 3, "c": [1, 2], "d": [0, 1],
+            "dataset": {"kind": "python", "object": "m:C", "interpreter": sys.executable}})
+        for wrong in (3, {"a": object()}):
+            with self.assertRaises(TypeError):
+                str(_spec.Spec(wrong))
+
+    def test_no_workers(self):
+        for text, none in (("workers: {count: 0}", True), ("workers: {count: 2}", False),
+                           ("workers:\n  prefetch: 1\n  count: 0\n", True), ("a: 1", False),
+                           ("workers: {prefetch: 2, count: 0, timeout: 3s}", True),
+                           ("workers:\n  count: 01\nx:\n  count: 0\n", False),
+                           ('{"workers": {"count": 0}}', True)):
+            self.assertEqual(_spec.Spec(text).has_no_workers, none, text)
+
+
+class Line(unittest.TestCase):
+    def test_progress_without_tqdm(self):
+        out = io.StringIO()
+        with contextlib.redirect_stderr(out):
+            shown = _progress.Progress(iter([1, 2, 3]), 4, 1, "epoch 0")
+            shown._bar = _progress._Line(4, 1, "epoch 0")
+            self.assertEqual(list(shown), [1, 2, 3])
+        self.assertRegex(out.getvalue(), r"epoch 0: 4/4 batches, \d+/s\n$")
+
+
+@unittest.skipUnless(HAS_CLIENT, "the extension module is not built, or $DLOADERD is not set")
+class Native(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.environ = dict(os.environ)
+        for name in ("DLOADER_SOCKET", "RANK", "WORLD_SIZE"):
+            os.environ.pop(name, None)
+        cls.folder = tempfile.TemporaryDirectory()
+        os.environ["XDG_RUNTIME_DIR"] = cls.folder.name
+
+    @classmethod
+    def tearDownClass(cls):
+        from dloader import _private
+        _private._at_exit()
+        os.environ.clear()
+        os.environ.update(cls.environ)
+        cls.folder.cleanup()
+
+    def test_epochs(self):
+        with Loader(RANGE) as loader:
+            self.assertEqual(len(loader), 4)
+            first, second = values(loader), values(loader)
+            self.assertEqual(first, ORDER)
+            self.assertEqual((sorted(second), second == first), (sorted(first), False))
+            self.assertEqual((loader.length, loader.batch_size, loader.seed, loader.epoch),
+                             (10, 3, 42, 2))
+            self.assertIn("seed 42", repr(loader))
+        self.assertEqual(repr(loader), "<dloader.Loader, closed>")
+        with self.assertRaisesRegex(ValueError, "closed"):
+            iter(loader)
+        loader.close()
+
+    def test_kinds_of_arrays(self):
+        for as_, kind in (("torch", torch.Tensor), ("numpy", np.ndarray), (None, torch.Tensor)):
+            with Loader(changed(memory={"writable": True}), as_=as_) as loader:
+                kept = list(loader)
+            self.assertTrue(all(isinstance(batch, kind) for batch in kept))
+            self.assertEqual(values(kept), ORDER)
+        with Loader(RANGE, as_="dlpack") as loader:
+            batch = next(iter(loader))
+            self.assertEqual(np.from_dlpack(batch).tolist() if hasattr(np, "from_dlpack")
+                             else torch.from_dlpack(batch).tolist(), ORDER[:3])
+        with self.assertRaisesRegex(ValueError, "as_: 'jax'"):
+            Loader(RANGE, as_="jax")
+        with self.assertRaisesRegex(ValueError, "needs as_='torch'"):
+            Loader(RANGE, as_="numpy", device="cpu")
+
+    def test_device(self):
+        with Loader(RANGE, device="cpu") as loader:
+            self.assertEqual(values(loader), ORDER)
+            state = loader.state_dict()
+            self.assertEqual((state["epoch"], state["step"]), (1, 0))
+            next(iter(loader))
+            self.assertEqual(loader.state_dict()["step"], 1, "not what was copied ahead")
+
+    def test_ranks(self):
+        shares = []
+        for rank in range(3):
+            with Loader(RANGE, rank, 3) as loader:
+                shares.append(values(loader))
+                self.assertEqual(len(loader), 2)
+        want = torch.utils.data.DistributedSampler(range(10), 3, 1, seed=42)
+        self.assertEqual(shares[1], list(want))
+        os.environ["RANK"], os.environ["WORLD_SIZE"] = "1", "3"
+        try:
+            with Loader(RANGE) as loader:
+                self.assertEqual(values(loader), shares[1])
+            os.environ["RANK"] = "x"
+            with self.assertRaisesRegex(ValueError, r"\$RANK: 'x' is not an integer"):
+                Loader(RANGE)
+        finally:
+            del os.environ["RANK"], os.environ["WORLD_SIZE"]
+        with self.assertRaisesRegex(ValueError, r"rank: 3 is not in the interval \[0, 2\]"):
+            Loader(RANGE, 3, 3)
+
+    def test_state(self):
+        with Loader(RANGE) as loader:
+            straight = [values([batch]) for _ in range(2) for batch in loader]
+        for stop in range(9):
+            with Loader(RANGE) as loader:
+                given = 0
+                while given < stop:
+                    for _ in loader:
+                        given += 1
+                        if given == stop:
+                            break
+                state = json.loads(json.dumps(loader.state_dict()))
+            seedless = {key: value for key, value in RANGE.items() if key != "seed"}
+            with Loader(seedless if stop % 2 else RANGE) as loader:
+                loader.load_state_dict(state)
+                rest = [values([batch]) for batch in loader]
+                while loader.epoch < 2:
+                    rest += [values([batch]) for batch in loader]
+            self.assertEqual(rest, straight[stop:], stop)
+
+    def test_states_that_are_none(self):
+        with Loader(RANGE) as loader:
+            good = loader.state_dict()
+            for wrong in (None, {"version": 1}, {**good, "version": 9}, {**good, "step": -1},
+                          {**good, "seed": 5}, {**good, "fingerprint": 1},
+                          {**good, "step": 1, "world_size": 2}, {**good, "epoch": True}):
+                with self.assertRaises(dloader.StateError, msg=wrong):
+                    loader.load_state_dict(wrong)
+            loader.set_epoch(7)
+            loader.load_state_dict({})
+            self.assertEqual(values(loader), ORDER)
+            for wrong in (-1, 1.0, True):
+                with self.assertRaises(ValueError):
+                    loader.set_epoch(wrong)
+
+    def test_without_a_daemon(self):
+        if not os.environ.get("DLOADER_LOCAL_MODULE"):
+            self.skipTest("$DLOADER_LOCAL_MODULE is not set")
+        kept = os.environ.pop("DLOADERD")
+        path, os.environ["PATH"] = os.environ["PATH"], "/nowhere"
+        try:
+            with Loader(changed(workers={"count": 0})) as loader:
+                self.assertEqual(values(loader), ORDER)
+        finally:
+            os.environ["DLOADERD"], os.environ["PATH"] = kept, path
+
+    def test_refused(self):
+        with self.assertRaisesRegex(OSError, "batch.size"):
+            Loader(changed(batch={"size": -3}))
+        with Loader(changed(sampler={"kind": "client"})) as loader:
+            with self.assertRaisesRegex(RuntimeError, "sampler.kind: client"):
+                next(iter(loader))
+
+    def test_several_at_once(self):
+        with Loader(RANGE, name="shared") as one, Loader(RANGE, name="shared") as other:
+            a, b = iter(one), iter(other)
+            got = [(int(next(a)[0]), int(next(b)[0])) for _ in range(3)]
+            self.assertEqual(got, [(ORDER[i], ORDER[i]) for i in (0, 3, 6)])
+            del a
+            gc.collect()
+            self.assertEqual(len(list(b)), 1)
+
+    def test_progress(self):
+        out = io.StringIO()
+        with contextlib.redirect_stderr(out), Loader(RANGE, progress=True) as loader:
+            self.assertEqual(values(loader), ORDER)
+        self.assertIn("4/4", out.getvalue())
+
+
+if __name__ == "__main__":
+    unittest.main()
