@@ -76,6 +76,17 @@ class RoundTrips(unittest.TestCase):
             np.testing.assert_array_equal(got, array)
             self.assertEqual(got.dtype, array.dtype)
 
+    def test_strides_stay(self):
+        base = np.arange(60).reshape(3, 4, 5)
+        for array in (base[::-1], base[:, ::-1, ::2], base[::2].T, base[1:, 1:3, 1:4],
+                      np.arange(9, dtype=">u2")[::-2]):
+            got = travel(Holder(x=array))["dataset"].x
+            np.testing.assert_array_equal(got, array)
+            self.assertEqual((got.strides, got.dtype), (array.strides, array.dtype))
+            got[...] = 1
+        sparse = np.zeros((1000, 1000))[:, 0]
+        self.assertEqual(travel(Holder(x=sparse))["dataset"].x.strides, (8,))
+
     def test_arrays_are_views_of_the_file(self):
         array = np.arange(1 << 20, dtype="i8")
         got = travel(Holder(x=array))["dataset"].x

@@ -31,6 +31,12 @@ def check_prefetch(num_workers: int, prefetch_factor: int | None) -> int | None:
     return prefetch_factor
 
 
+def check_assertion(holds: bool, text: str) -> None:
+    """What PyTorch asserts in iter(); before 2.0 it did so without a word."""
+    if not holds:
+        raise AssertionError(*(() if BEFORE_2 else (text,)))
+
+
 def check_numbers(num_workers: int, timeout: float, prefetch_factor: int | None,
                   persistent_workers: bool) -> int | None:
     """Returns the prefetch_factor to use."""

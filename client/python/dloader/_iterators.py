@@ -14,7 +14,7 @@ from typing import Any
 
 from torch.utils.data._utils.collate import default_collate, default_convert
 
-from . import _device, _info, _keys, _payload, _private, _reraise, state
+from . import _arguments, _device, _info, _keys, _payload, _private, _reraise, state
 from ._errors import DaemonError
 from ._single import LoaderIterator
 
@@ -119,7 +119,8 @@ class WorkerIterator(LoaderIterator):
                                "module; put what the program does below `if __name__ == "
                                "\"__main__\":`, or install cloudpickle, which needs no import")
         super().__init__(loader)
-        assert loader.prefetch_factor > 0, "prefetch_factor: must be above 0 with workers"
+        _arguments.check_assertion(loader.prefetch_factor > 0, "prefetch_factor must be greater "
+                                   "than 0 for MultiProcessingDataLoaderIter")
         self._workers = loader.num_workers
         self._pid = os.getpid()
         self._connection: Connection | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import pickle
 import sys
+import zlib
 from typing import Any
 
 # First word of a step whose keys are no integers; no dataset has such an index.
@@ -15,10 +16,31 @@ KEYS_MARK_SIGNED = KEYS_MARK - (1 << 64)
 MAX_WORDS = 65536
 
 
+class _Deflated:
+    """A list of keys whose pickle is small; unpickled it is that list."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = zlib.compress(data, 1)
+
+    def __reduce__(self) -> tuple:
+        return _inflated, (self.data,)
+
+
+def _inflated(data: bytes) -> list:
+    return pickle.loads(zlib.decompress(data))
+
+
+def _pickled(keys: list) -> bytes:
+    data = pickle.dumps(keys, protocol=5)
+    if len(data) <= 8 * (MAX_WORDS - 2):
+        return data
+    return pickle.dumps(_Deflated(data), protocol=5)
+
+
 def pickled_words(keys: list) -> array.array:
     """mark, number of bytes, the pickle of the list in as many words as it takes, padded with 0."""
     try:
-        data = pickle.dumps(keys, protocol=5)
+        data = _pickled(keys)
     except Exception as error:
         raise TypeError(f"the sampler's keys {keys!r:.200} cannot be sent to the workers: {error}; "
                         "let it give integers or strings") from error
@@ -37,7 +59,7 @@ def words(keys: Any) -> Any:
     """What Epoch.feed_batch() takes for a list of keys: the list itself if they are integers."""
     if type(keys) is not list:
         keys = list(keys)
-    if keys and all(type(key) is int for key in keys) and KEYS_MARK_SIGNED not in keys[:1]:
+    if 0 < len(keys) <= MAX_WORDS and all(type(key) is int for key in keys) and KEYS_MARK_SIGNED not in keys[:1]:
         try:
             return array.array("q", keys)
         except OverflowError:

@@ -77,6 +77,11 @@ def _mapped(name: str, dtype: Any, mode: str, offset: int, shape: tuple) -> Any:
     return np.memmap(name, dtype=dtype, mode=mode, offset=offset, shape=shape)
 
 
+def _strided(buffer: Any, dtype: Any, offset: int, shape: tuple, strides: tuple) -> Any:
+    import numpy as np
+    return np.ndarray(shape, dtype, buffer=buffer, offset=offset, strides=strides)
+
+
 def _lock(kind: str) -> Any:
     return getattr(threading, kind)()
 
@@ -98,6 +103,31 @@ def _reduce_memmap(array: Any, np: Any) -> tuple | None:
     offset = base.offset - base.offset % mmap.ALLOCATIONGRANULARITY + within
     mode = "r" if base.mode == "r" else "r+"
     return _mapped, (str(base.filename), array.dtype, mode, offset, array.shape)
+
+
+def _reduce_strided(array: Any) -> tuple | None:
+    """An array with gaps, or that runs backwards, stays so; None: pickle does as well."""
+    if array.flags.contiguous or array.flags.f_contiguous or array.dtype.hasobject:
+        return None
+    if array.size == 0 or array.dtype.names is not None:
+        return None
+    reaches = [stride * (n - 1) for stride, n in zip(array.strides, array.shape)]
+    before = -sum(reach for reach in reaches if reach < 0)
+    size = sum(map(abs, reaches)) + array.itemsize
+    if size > 4 * array.nbytes:
+        return None
+    import numpy as np
+    # From its lowest byte on: a view that runs the other way wherever this one runs backwards.
+    flipped = array[tuple(slice(None, None, -1 if s < 0 else 1) for s in array.strides)]
+    raw = np.lib.stride_tricks.as_strided(flipped.view(np.ndarray), shape=(1,) * array.ndim)
+    span = np.frombuffer(bytearray(_bytes_at(raw, size)), dtype=np.uint8)
+    return _strided, (span, array.dtype, before, array.shape, array.strides)
+
+
+def _bytes_at(array: Any, size: int) -> bytes:
+    """`size` bytes from where `array` begins; the caller knows that they are there."""
+    import ctypes
+    return ctypes.string_at(array.ctypes.data, size)
 
 
 def _reduce_tensor(tensor: Any, torch: Any, storages: dict) -> tuple | None:
@@ -139,7 +169,7 @@ class _Pickler(_Base):
             reduced = _reduce_tensor(obj, torch, self._storages)
         elif np is not None and isinstance(obj, np.ndarray):
             if type(obj) in (np.ndarray, np.memmap):
-                reduced = _reduce_memmap(obj, np)
+                reduced = _reduce_memmap(obj, np) or _reduce_strided(obj)
         elif torch is not None and type(obj) is torch.Generator and obj.device.type == "cpu":
             reduced = _generator, (obj.get_state().numpy().tobytes(),)
         elif type(obj) in _LOCKS:

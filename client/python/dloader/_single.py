@@ -60,7 +60,8 @@ class SingleIterator(LoaderIterator):
 
     def __init__(self, loader: Any) -> None:
         super().__init__(loader)
-        assert loader.timeout == 0, "timeout: there is no worker to wait for with num_workers=0"
+        _arguments.check_assertion(loader.timeout == 0,
+                                   "_SingleProcessDataLoaderIter requires timeout == 0")
         self._dataset = loader.dataset
         self._collate = loader.collate_fn
         self._is_batched = loader._auto_collation
