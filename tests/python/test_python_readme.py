@@ -1,0 +1,77 @@
+"""What the package's README shows works: each example is a program, and is run as one.
+
+Environment: PYTHONPATH: the package; DLOADERD: the daemon.
+"""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+README = pathlib.Path(__file__).resolve().parents[2] / "client/python/README.md"
+PATIENCE = 240
+
+
+def examples():
+    """(the heading it stands under, code) of every Python block."""
+    found, heading = [], ""
+    text = README.read_text(encoding="utf-8")
+    for match in re.finditer(r"^## (.*)$|^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        if match[1]:
+            heading = match[1]
+        else:
+            found.append((heading, match[2]))
+    return found
+
+
+class PythonReadme(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        import dloader._client as module
+        if not hasattr(module, "Client"):
+            raise unittest.SkipTest("this build's dloader._client has no Client")
+
+    def run_example(self, heading):
+        codes = [code for title, code in examples() if title == heading]
+        self.assertEqual(len(codes), 1)
+        if "DataLoader" in codes[0]:
+            try:
+                import torch  # noqa: F401
+            except ImportError as error:
+                self.skipTest(f"no torch: {error}")
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "example.py")
+            path.write_text(codes[0], encoding="utf-8")
+            done = subprocess.run([sys.executable, "-W", "error", str(path)], cwd=folder, text=True,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                  timeout=PATIENCE, env={**os.environ, "TMPDIR": folder})
+            left = [name for name in os.listdir(folder) if name.startswith("dloader-")]
+        self.assertEqual((done.returncode, done.stdout), (0, ""))
+        self.assertEqual(left, [], "its daemon's folder")
+
+    def test_every_example_has_a_case(self):
+        self.assertEqual([title for title, _ in examples()],
+                         ["DataLoader", "Random numbers", "Saving the place", "Loader",
+                          "Several processes"])
+
+    def test_dataloader(self):
+        self.run_example("DataLoader")
+
+    def test_random_numbers(self):
+        self.run_example("Random numbers")
+
+    def test_saving_the_place(self):
+        self.run_example("Saving the place")
+
+    def test_loader(self):
+        self.run_example("Loader")
+
+    def test_several_processes(self):
+        self.run_example("Several processes")
+
+
+if __name__ == "__main__":
+    unittest.main()
