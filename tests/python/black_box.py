@@ -94,6 +94,15 @@ def told(error):
     return type(error), lines[0], lines[-1]
 
 
+def detach(error):
+    """Frees what the error's frames refer to: in PyTorch's there is a circle, and an iterator in it.
+
+    Else the workers would end whenever the garbage is collected, in the middle of another test.
+    """
+    traceback.clear_frames(error.__traceback__)
+    return error.with_traceback(None)
+
+
 class Played:
     """What came of a loader: its events, and the generators' states afterwards."""
 
@@ -132,14 +141,13 @@ class Played:
             taken += 1
             try:
                 self.events.append(("batch", next(iterator)))
-            except StopIteration:
-                self.events.append(("end", taken))
-                return
             except Exception as error:
+                detach(error)
+                if isinstance(error, StopIteration):
+                    self.events.append(("end", taken, told(error)))
+                    return
                 self.events.append(("error", told(error)))
                 errors += 1
-                # PyTorch's frames refer to the error in a circle, with the iterator in it.
-                traceback.clear_frames(error.__traceback__)
 
     @property
     def batches(self):
