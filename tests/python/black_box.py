@@ -95,9 +95,9 @@ def told(error):
 
 
 def detach(error):
-    """Frees what the error's frames refer to: in PyTorch's there is a circle, and an iterator in it.
+    """Frees what the error's frames refer to: PyTorch's are in a circle with the iterator.
 
-    Else the workers would end whenever the garbage is collected, in the middle of another test.
+    Else its workers would end whenever the garbage is collected, in the middle of another test.
     """
     traceback.clear_frames(error.__traceback__)
     return error.with_traceback(None)

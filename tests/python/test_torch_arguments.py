@@ -94,7 +94,8 @@ class TestRefusals(Case):
 
     def test_order_of_the_checks(self):
         """Each has all the faults that come after it, too."""
-        faults = [({"num_workers": -1}, "^num_workers option"), ({"timeout": -1}, "^timeout option"),
+        faults = [({"num_workers": -1}, "^num_workers option"),
+                  ({"timeout": -1}, "^timeout option"),
                   ({"persistent_workers": True}, "^persistent_workers option"),
                   ({"multiprocessing_context": "bad"}, "^multiprocessing_context can only"),
                   ({"sampler": SAMPLER, "shuffle": True}, "^sampler option"),

@@ -217,7 +217,8 @@ class TestSamplers(Case):
         samplers = (lambda: SubsetRandomSampler([5, 6, 7, 8, 9]),
                     lambda: WeightedRandomSampler([.1, .9, .4, .7, 3, .6], 12),
                     lambda: WeightedRandomSampler([.1, .9, .4, .7, 3, .6], 5, replacement=False),
-                    lambda: SequentialSampler(range(7)), lambda: [3, 1, 3, 9], lambda: range(8, 2, -2))
+                    lambda: SequentialSampler(range(7)), lambda: [3, 1, 3, 9],
+                    lambda: range(8, 2, -2))
         for sampler in samplers:
             for workers in (0, 2):
                 self.check(lambda cls: cls(datasets.Numbers(10), batch_size=2, sampler=sampler(),
