@@ -181,7 +181,7 @@ static PyObject *read_pickled(const struct task *task)
     _cleanup_py_ PyObject *data =
         pickle ? PyBytes_FromStringAndSize((const char *)(task->indices + 2), (Py_ssize_t)bytes)
                : NULL;
-    PyObject *keys = data ? PyObject_CallMethod(pickle, "loads", "O", data) : NULL;
+    PyObject *keys = data ? PyObject_CallMethod(pickle, "loads", "(O)", data) : NULL;
     if (keys && !PyList_CheckExact(keys)) {
         PyErr_SetString(PyExc_TypeError, "the keys of this step are no list");
         Py_CLEAR(keys);

@@ -57,14 +57,6 @@ int leaf_of_array(PyObject *array, Py_buffer *ret, struct leaf *ret_leaf)
     return 1;
 }
 
-bool leaf_same_array(const Py_buffer *row, const Py_buffer *first)
-{
-    return row->ndim == first->ndim && row->itemsize == first->itemsize &&
-           strcmp(row->format, first->format) == 0 &&
-           (row->ndim == 0 ||
-            memcmp(row->shape, first->shape, (size_t)row->ndim * sizeof *row->shape) == 0);
-}
-
 #define COPY_LINE(type)                                \
     for (Py_ssize_t i = 0; i < n; i++, from += stride) \
     memcpy(to + (size_t)i * sizeof(type), from, sizeof(type))
@@ -110,6 +102,27 @@ void leaf_copy_array(void *dst, const Py_buffer *array)
         memcpy(dst, array->buf, (size_t)array->len);
     else
         copy_from(dst, array->buf, array, 0);
+}
+
+static int refuse_changed(void)
+{
+    PyErr_SetString(PyExc_RuntimeError, "a tensor changed while its batch was made");
+    return -1;
+}
+
+int leaf_write_array(void *dst, PyObject *array, const struct leaf *leaf)
+{
+    struct leaf now;
+    Py_buffer buffer;
+
+    int r = leaf_of_array(array, &buffer, &now);
+    if (r <= 0)
+        return r < 0 ? -1 : refuse_changed();
+    bool same = memcmp(&now, leaf, sizeof now) == 0;
+    if (same)
+        leaf_copy_array(dst, &buffer);
+    PyBuffer_Release(&buffer);
+    return same ? 0 : refuse_changed();
 }
 
 /* ---- tensors -------------------------------------------------------------------------------- */
@@ -226,10 +239,8 @@ int leaf_write_tensor(void *dst, PyObject *tensor, const struct leaf *leaf)
     if (read_shape(tensor, &now) < 0)
         return -1;
     if (memcmp(&now, leaf, sizeof now) != 0 ||
-        !tensor_bytes(leaf->dtype, leaf->ndim, leaf->shape, &n)) {
-        PyErr_SetString(PyExc_RuntimeError, "a tensor changed while its batch was made");
-        return -1;
-    }
+        !tensor_bytes(leaf->dtype, leaf->ndim, leaf->shape, &n))
+        return refuse_changed();
     if (n == 0)
         return 0;
     int plain = plain_bytes(tensor, &bytes);
@@ -240,6 +251,6 @@ int leaf_write_tensor(void *dst, PyObject *tensor, const struct leaf *leaf)
         return 0;
     }
     _cleanup_py_ PyObject *over = leaf_tensor_over(dst, leaf, 0);
-    _cleanup_py_ PyObject *done = over ? PyObject_CallMethod(over, "copy_", "O", tensor) : NULL;
+    _cleanup_py_ PyObject *done = over ? PyObject_CallMethod(over, "copy_", "(O)", tensor) : NULL;
     return done ? 0 : -1;
 }

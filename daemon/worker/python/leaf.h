@@ -22,12 +22,10 @@ struct leaf {
 /*
  * The buffer of an array whose elements a slot can hold: 1, and `ret` is released with
  * PyBuffer_Release(). 0: it is none (other byte order, structured, text, objects, dates, more than
- * TREE_DIMS dimensions). -1: an exception, of its buffer.
+ * TREE_DIMS dimensions). -1: an exception, of its buffer. Read it at once: NumPy lets arrays be
+ * resized that somebody has the buffer of.
  */
 int leaf_of_array(PyObject *array, Py_buffer *ret, struct leaf *ret_leaf);
-
-/* Whether a later row of the same column has the type and shape of the first. */
-bool leaf_same_array(const Py_buffer *row, const Py_buffer *first);
 
 /* All elements, C-contiguous, at `dst`. Any strides. */
 void leaf_copy_array(void *dst, const Py_buffer *array);
@@ -40,7 +38,8 @@ int leaf_of_tensor(PyObject *tensor, struct leaf *ret);
  * with an exception. It must not outlive the slot's lease: keep it to yourself. */
 PyObject *leaf_tensor_over(void *dst, const struct leaf *leaf, uint64_t rows);
 
-/* The tensor's elements, which must still have that shape, at `dst`. -1. */
+/* The elements at `dst`; type and shape must still be those of `leaf`, or it is an error. -1. */
 int leaf_write_tensor(void *dst, PyObject *tensor, const struct leaf *leaf);
+int leaf_write_array(void *dst, PyObject *array, const struct leaf *leaf);
 
 #endif

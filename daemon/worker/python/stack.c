@@ -13,18 +13,21 @@ enum place_kind {
     PLACE_INT,
     PLACE_BOOL,
     PLACE_TEXT,
+    PLACE_TEXTS, /* text in a sequence: an object with one child, its pickle */
+    PLACE_PICKLE,
 };
 struct place {
     enum place_kind kind;
     uint32_t end;     /* the place after this and all below it */
     PyObject *key;    /* owned; in a dict */
     PyObject *type;   /* borrowed: of a scalar, or a text; types outlive their objects */
-    PyObject *column; /* owned; list of a tensor's or a text's rows */
-    Py_buffer first;  /* held: of sample 0's array */
+    PyObject *column; /* owned; list of a tensor's or a text's rows; bytes of a pickle */
     struct leaf leaf;
     uint64_t row_bytes;
     char *to; /* in the slot */
 };
+
+enum { STACK_PICKLE = 5 /* its protocol */ };
 
 struct stack {
     struct tree tree;
@@ -43,8 +46,6 @@ static void clear(struct stack *s)
 {
     for (uint32_t i = 0; i < s->tree.count; i++) {
         struct place *place = &s->places[i];
-        if (place->kind == PLACE_ARRAY)
-            PyBuffer_Release(&place->first);
         Py_CLEAR(place->key);
         Py_CLEAR(place->column);
     }
@@ -131,6 +132,19 @@ static bool begin_text(struct stack *s, const char *key, PyObject *object)
     return begin_column(s, place);
 }
 
+/* PyTorch gives a list of what stands in a dict or by itself, but a tuple of what stands in a
+ * sequence; a tree has lists of text only. */
+static bool begin_texts(struct stack *s, PyObject *object)
+{
+    struct place *place = added(s, tree_add(&s->tree, TREE_OBJECT, NULL, 1), PLACE_TEXTS);
+
+    if (!place || !begin_column(s, place))
+        return false;
+    place->type = (PyObject *)Py_TYPE(object);
+    place->end = s->tree.count + 1;
+    return added(s, tree_add_text(&s->tree, TREE_BYTES, NULL, 0), PLACE_PICKLE);
+}
+
 static bool begin_tensor(struct stack *s, const char *key, PyObject *object)
 {
     struct leaf leaf;
@@ -159,18 +173,13 @@ static bool has_negative_stride(const Py_buffer *array)
 static bool begin_array(struct stack *s, const char *key, PyObject *object)
 {
     struct leaf leaf;
-    Py_buffer first;
+    Py_buffer array;
 
-    if (leaf_of_array(object, &first, &leaf) != 1)
+    if (leaf_of_array(object, &array, &leaf) != 1)
         return false;
-    struct place *place = NULL;
-    if (!known.tensor || (torch_knows(leaf.dtype) && !has_negative_stride(&first)))
-        place = add_tensor(s, key, &leaf, PLACE_ARRAY);
-    if (place)
-        place->first = first;
-    else
-        PyBuffer_Release(&first);
-    return place != NULL;
+    PyBuffer_Release(&array);
+    return (!known.tensor || torch_knows(leaf.dtype)) &&
+           add_tensor(s, key, &leaf, PLACE_ARRAY) != NULL;
 }
 
 static bool begin(struct stack *s, PyObject *object, const char *key, unsigned depth);
@@ -215,9 +224,12 @@ static bool begin_sequence(struct stack *s, PyObject *object, const char *key, u
         !added(s, tree_add(&s->tree, TREE_LIST, key, (uint32_t)n), PLACE_SEQUENCE))
         return false;
     uint32_t at = s->tree.count - 1;
-    for (Py_ssize_t i = 0; i < n; i++)
-        if (!begin(s, PyTuple_GetItem(items, i), NULL, depth - 1))
+    for (Py_ssize_t i = 0; i < n; i++) {
+        PyObject *item = PyTuple_GetItem(items, i);
+        bool text = PyUnicode_CheckExact(item) || PyBytes_CheckExact(item);
+        if (!(text ? begin_texts(s, item) : begin(s, item, NULL, depth - 1)))
             return false;
+    }
     s->places[at].end = s->tree.count;
     return true;
 }
@@ -252,12 +264,13 @@ static bool begin(struct stack *s, PyObject *object, const char *key, unsigned d
 static bool put_array(const struct stack *s, const struct place *place, PyObject *object,
                       Py_ssize_t i)
 {
+    struct leaf leaf;
     Py_buffer row;
 
-    if (!is_array(object) || PyObject_GetBuffer(object, &row, PyBUF_STRIDES | PyBUF_FORMAT) < 0)
+    if (!is_array(object) || leaf_of_array(object, &row, &leaf) != 1)
         return false;
-    bool same =
-        leaf_same_array(&row, &place->first) && (!known.tensor || !has_negative_stride(&row));
+    bool same = memcmp(&leaf, &place->leaf, sizeof leaf) == 0 &&
+                (!known.tensor || !has_negative_stride(&row));
     if (same && s->copies)
         leaf_copy_array(place->to + (uint64_t)i * place->row_bytes, &row);
     PyBuffer_Release(&row);
@@ -398,6 +411,20 @@ static const char *row_text(PyObject *column, Py_ssize_t i, Py_ssize_t *ret_len)
     return PyBytes_AsStringAndSize(row, &bytes, ret_len) == 0 ? bytes : NULL;
 }
 
+/* Behind its object, whose column it is the pickle of. */
+static bool measure_pickle(struct place *place, struct tree_node *node)
+{
+    _cleanup_py_ PyObject *rows = PyList_AsTuple(place[-1].column);
+    _cleanup_py_ PyObject *module = rows ? PyImport_ImportModule("pickle") : NULL;
+
+    if (!module)
+        return false;
+    place->column = PyObject_CallMethod(module, "dumps", "Oi", rows, STACK_PICKLE);
+    Py_ssize_t len = place->column ? PyBytes_Size(place->column) : -1;
+    node->nbytes = (uint64_t)len;
+    return len >= 0;
+}
+
 static bool measure_text(const struct stack *s, const struct place *place, struct tree_node *node)
 {
     Py_ssize_t len = 0;
@@ -445,6 +472,8 @@ static bool write_columns(const struct stack *s, char *slot)
         char *to = slot + s->tree.nodes[i].offset;
         if (place->kind == PLACE_TEXT)
             write_text(s, place, to);
+        else if (place->kind == PLACE_PICKLE)
+            memcpy(to, PyBytes_AsString(place->column), s->tree.nodes[i].nbytes);
         else if (place->kind == PLACE_TENSOR && !write_tensors(s, place, to))
             return false;
     }
@@ -455,7 +484,7 @@ static bool write_columns(const struct stack *s, char *slot)
 
 static bool is_fixed(const struct place *place)
 {
-    return place->kind >= PLACE_TENSOR && place->kind != PLACE_TEXT;
+    return place->kind >= PLACE_TENSOR && place->kind < PLACE_TEXT;
 }
 
 /* Leaves of known length first, then text. */
@@ -474,11 +503,16 @@ static bool lay_out_fixed(struct stack *s, struct image *image, char *slot)
 
 static bool lay_out_text(struct stack *s, struct image *image)
 {
-    for (uint32_t i = 0; i < s->tree.count; i++)
-        if (s->places[i].kind == PLACE_TEXT &&
-            (!measure_text(s, &s->places[i], &s->tree.nodes[i]) ||
-             !image_place(image, &s->tree.nodes[i])))
+    for (uint32_t i = 0; i < s->tree.count; i++) {
+        struct place *place = &s->places[i];
+        struct tree_node *node = &s->tree.nodes[i];
+        if (place->kind != PLACE_TEXT && place->kind != PLACE_PICKLE)
+            continue;
+        if (!(place->kind == PLACE_TEXT ? measure_text(s, place, node)
+                                        : measure_pickle(place, node)) ||
+            !image_place(image, node))
             return false;
+    }
     return true;
 }
 

@@ -10,15 +10,16 @@ enum {
     NODES_DEEP = DL_BOUND_TREE_DEPTH - 4,
     /* How many of an object's parts are looked at for something that is worth a node. */
     LOOKS = 65536,
+    /* A tuple of more texts is an object: a tree has lists of text, and nodes are large. */
+    TUPLE_OF_TEXT = 8,
 };
 
 /* Where the bytes of a node come from. */
 enum part_kind { PART_NONE, PART_TENSOR, PART_ARRAY, PART_TEXT, PART_TEXTS };
 struct part {
     enum part_kind kind;
-    PyObject *object; /* owned; a tensor, str or bytes; or a tuple of str or bytes */
-    Py_buffer array;  /* held, of PART_ARRAY: the array cannot be resized meanwhile */
-    struct leaf leaf; /* of a tensor */
+    PyObject *object; /* owned; a tensor, array, str or bytes; or a tuple of str or bytes */
+    struct leaf leaf; /* of a tensor, or of an array */
 };
 
 struct store {
@@ -35,11 +36,8 @@ struct store *store_new(void)
 
 static void clear(struct store *s)
 {
-    for (uint32_t i = 0; i < s->tree.count; i++) {
-        if (s->parts[i].kind == PART_ARRAY)
-            PyBuffer_Release(&s->parts[i].array);
+    for (uint32_t i = 0; i < s->tree.count; i++)
         Py_CLEAR(s->parts[i].object);
-    }
     tree_clear(&s->tree);
 }
 
@@ -93,26 +91,32 @@ static struct part *added(struct store *s, int r)
     return part;
 }
 
-/* A tensor or an array, of which one knows that a slot can hold it: 1. 0: it cannot. -1. */
+/* 1; 0: a slot cannot hold it as it is; -1. */
+static int describe(PyObject *object, struct leaf *ret)
+{
+    Py_buffer array;
+
+    if (is_tensor(object))
+        return leaf_of_tensor(object, ret);
+    int r = leaf_of_array(object, &array, ret);
+    if (r > 0)
+        PyBuffer_Release(&array);
+    return r;
+}
+
+/* A tensor or an array: 1. 0: it is for a pickle. -1. */
 static int add_leaf(struct store *s, PyObject *object, const char *key)
 {
     struct leaf leaf;
-    Py_buffer array;
-    bool tensor = is_tensor(object);
 
-    int r = tensor ? leaf_of_tensor(object, &leaf) : leaf_of_array(object, &array, &leaf);
+    int r = describe(object, &leaf);
     if (r <= 0)
         return r;
     struct part *part = added(s, tree_add_tensor(&s->tree, key, leaf.dtype, leaf.ndim, leaf.shape));
-    if (!part) {
-        if (!tensor)
-            PyBuffer_Release(&array);
+    if (!part)
         return -1;
-    }
-    part->kind = tensor ? PART_TENSOR : PART_ARRAY;
+    part->kind = is_tensor(object) ? PART_TENSOR : PART_ARRAY;
     part->leaf = leaf;
-    if (!tensor)
-        part->array = array;
     Py_INCREF(object);
     part->object = object;
     return 1;
@@ -193,44 +197,6 @@ static bool counts_as_tensor(const struct store *s, PyObject *object)
     return is_tensor(object) || (s->arrays && is_array(object));
 }
 
-/* persistent_id() of the pickler; `found` is the list of what stands beside the pickle. */
-static PyObject *set_aside(PyObject *found, PyObject *object)
-{
-    bool tensor = is_tensor(object);
-    struct leaf leaf;
-    Py_buffer array;
-
-    if (!tensor && !is_array(object))
-        Py_RETURN_NONE;
-    int r = tensor ? leaf_of_tensor(object, &leaf) : leaf_of_array(object, &array, &leaf);
-    if (r < 0)
-        return NULL;
-    if (r == 0)
-        Py_RETURN_NONE;
-    if (!tensor)
-        PyBuffer_Release(&array);
-    if (PyList_Append(found, object) < 0)
-        return NULL;
-    return Py_BuildValue("(sn)", tensor ? "t" : "n", PyList_Size(found) - 1);
-}
-
-static PyMethodDef set_aside_def = {"persistent_id", set_aside, METH_O, NULL};
-
-/* The pickle of `object`, whose tensors and arrays are appended to `found`. */
-static PyObject *pickle(PyObject *object, PyObject *found)
-{
-    _cleanup_py_ PyObject *module = PyImport_ImportModule("pickle");
-    _cleanup_py_ PyObject *io = module ? PyImport_ImportModule("io") : NULL;
-    _cleanup_py_ PyObject *file = io ? PyObject_CallMethod(io, "BytesIO", NULL) : NULL;
-    _cleanup_py_ PyObject *pickler =
-        file ? PyObject_CallMethod(module, "Pickler", "Oi", file, PROTOCOL) : NULL;
-    _cleanup_py_ PyObject *aside = pickler ? PyCFunction_New(&set_aside_def, found) : NULL;
-    if (!aside || PyObject_SetAttrString(pickler, "persistent_id", aside) < 0)
-        return NULL;
-    _cleanup_py_ PyObject *done = PyObject_CallMethod(pickler, "dump", "O", object);
-    return done ? PyObject_CallMethod(file, "getvalue", NULL) : NULL;
-}
-
 /* PyTorch's own words: its users' programs look for them. */
 static int refuse_graph(PyObject *object)
 {
@@ -248,6 +214,40 @@ static int refuse_graph(PyObject *object)
                     "transfer the data, call detach() on the tensor before serializing (e.g., "
                     "putting it on the queue).");
     return -1;
+}
+
+/* persistent_id() of the pickler; `found` is the list of what stands beside the pickle. */
+static PyObject *set_aside(PyObject *found, PyObject *object)
+{
+    struct leaf leaf;
+
+    if (!is_tensor(object) && !is_array(object))
+        Py_RETURN_NONE;
+    int r = refuse_graph(object) < 0 ? -1 : describe(object, &leaf);
+    if (r < 0)
+        return NULL;
+    if (r == 0)
+        Py_RETURN_NONE;
+    if (PyList_Append(found, object) < 0)
+        return NULL;
+    return Py_BuildValue("(sn)", is_tensor(object) ? "t" : "n", PyList_Size(found) - 1);
+}
+
+static PyMethodDef set_aside_def = {"persistent_id", set_aside, METH_O, NULL};
+
+/* The pickle of `object`, whose tensors and arrays are appended to `found`. */
+static PyObject *pickle(PyObject *object, PyObject *found)
+{
+    _cleanup_py_ PyObject *module = PyImport_ImportModule("pickle");
+    _cleanup_py_ PyObject *io = module ? PyImport_ImportModule("io") : NULL;
+    _cleanup_py_ PyObject *file = io ? PyObject_CallMethod(io, "BytesIO", NULL) : NULL;
+    _cleanup_py_ PyObject *pickler =
+        file ? PyObject_CallMethod(module, "Pickler", "Oi", file, PROTOCOL) : NULL;
+    _cleanup_py_ PyObject *aside = pickler ? PyCFunction_New(&set_aside_def, found) : NULL;
+    if (!aside || PyObject_SetAttrString(pickler, "persistent_id", aside) < 0)
+        return NULL;
+    _cleanup_py_ PyObject *done = PyObject_CallMethod(pickler, "dump", "(O)", object);
+    return done ? PyObject_CallMethod(file, "getvalue", NULL) : NULL;
 }
 
 static int add_object(struct store *s, PyObject *object, const char *key)
@@ -338,6 +338,7 @@ static bool worth(const struct store *s, PyObject *object, unsigned depth, unsig
 
 static int add(struct store *s, PyObject *object, const char *key, unsigned depth);
 
+/* 0: it is to be an object. */
 static int add_sequence(struct store *s, PyObject *object, const char *key, unsigned depth)
 {
     bool list = PyList_CheckExact(object);
@@ -346,9 +347,11 @@ static int add_sequence(struct store *s, PyObject *object, const char *key, unsi
 
     if (!items)
         return -1;
+    Py_ssize_t n = PyTuple_Size(items);
     if (list && all_text(items, &bytes))
         return add_texts(s, items, bytes, key);
-    Py_ssize_t n = PyTuple_Size(items);
+    if (n > TUPLE_OF_TEXT && all_text(items, &bytes))
+        return 0;
     if (n > DL_BOUND_TREE_NODES)
         return refuse(-E2BIG);
     if (!added(s, tree_add(&s->tree, list ? TREE_LIST : TREE_TUPLE, key, (uint32_t)n)))
@@ -432,8 +435,7 @@ static int write_part(const struct part *part, char *to)
     case PART_TENSOR:
         return leaf_write_tensor(to, part->object, &part->leaf);
     case PART_ARRAY:
-        leaf_copy_array(to, &part->array);
-        return 0;
+        return leaf_write_array(to, part->object, &part->leaf);
     case PART_TEXT: {
         const char *text = text_of(part->object, &len);
         memcpy(to, text, (size_t)len);

@@ -1,0 +1,515 @@
+"""Steps of Python datasets: keys, map-style and iterable datasets, errors, slots too small."""
+
+import pickle
+import sys
+import unittest
+
+import numpy as np
+
+import worker_case
+from dloader import _worker
+from slot import HEADER_BYTES
+from worker_case import END, ENOBUFS, Loader, Source, torch, words_of_keys
+
+
+class Asked:
+    """Gives each key back, and remembers what it was asked."""
+
+    def __init__(self, answer=lambda key: np.array([hash(key)])):
+        self.keys = []
+        self.sample_keys = []
+        self.answer = answer
+
+    def __getitem__(self, key):
+        self.keys.append(key)
+        self.sample_keys.append(_worker.key())
+        return self.answer(key)
+
+
+class AskedTogether(Asked):
+
+    def __getitems__(self, keys):
+        self.keys.append(tuple(keys))
+        self.sample_keys.append(_worker.key())
+        return [self.answer(key) for key in keys]
+
+
+@unittest.skipIf(torch is None, "needs torch")
+class MapStyle(unittest.TestCase):
+
+    def setUp(self):
+        worker_case.in_worker()
+
+    def test_indices_are_ints(self):
+        data = Asked(lambda key: key)
+        loader = Loader(Source(data), 3)
+        self.assertEqual(loader.batch([5, -1, 1 << 40]).tolist(), [5, -1, 1 << 40])
+        self.assertEqual(data.keys, [5, -1, 1 << 40])
+        self.assertTrue(all(type(key) is int for key in data.keys))
+
+    def test_keys_that_are_no_ints(self):
+        data = Asked(lambda key: np.zeros(2))
+        keys = ["a", ("b", 3), 1 << 80, None, 4]
+        loader = Loader(Source(data), 5)
+        loader.batch(words_of_keys(pickle.dumps(keys, 5)))
+        self.assertEqual(data.keys, keys)
+        self.assertEqual([key[2] for key in data.sample_keys], [None] * 4 + [4])
+
+    def test_damaged_keys(self):
+        words = words_of_keys(pickle.dumps(["a"]))
+        for name, bad in {"alone": words[:1], "cut": words[:3], "long": [words[0], -1],
+                          "no list": words_of_keys(pickle.dumps("a")),
+                          "no pickle": words_of_keys(b"\1\2\3")}.items():
+            with self.subTest(name):
+                code, _, got = Loader(Source(Asked()), 4).fill(bad)
+                self.assertLess(code, 0)
+                self.assertNotEqual(code, ENOBUFS)
+                self.assertTrue(got.error[0])
+
+    def test_no_keys(self):
+        loader = Loader(Source(Asked(), collate=lambda samples: len(samples)), 4)
+        self.assertEqual(loader.batch(words_of_keys(pickle.dumps([]))), 0)
+        code, _, got = Loader(Source(Asked()), 4).fill(words_of_keys(pickle.dumps([])))
+        self.assertIn("IndexError", got.error[0])
+
+    def test_getitems(self):
+        data = AskedTogether(lambda key: key)
+        self.assertEqual(Loader(Source(data), 3).batch([3, 1, 2]).tolist(), [3, 1, 2])
+        self.assertEqual(data.keys, [(3, 1, 2)])
+        self.assertEqual(data.sample_keys, [(0, 0, None)])
+        data.__dict__["__getitems__"] = None
+        AskedTogether.__getitems__, saved = None, AskedTogether.__getitems__
+        try:
+            Loader(Source(data), 1).batch([7])
+        finally:
+            AskedTogether.__getitems__ = saved
+        self.assertEqual(data.keys[-1], 7)
+
+    def test_getitems_of_another_length(self):
+        class More(AskedTogether):
+            def __getitems__(self, keys):
+                return iter([1, 2, 3])
+        class Tuple(AskedTogether):
+            def __getitems__(self, keys):
+                return (1, 2, 3, 4, 5)
+        code, _, got = Loader(Source(More()), 2).fill([0, 1])
+        self.assertLess(code, 0)
+        self.assertEqual(Loader(Source(Tuple()), 2).batch([0, 1]).tolist(), [1, 2, 3, 4, 5])
+
+    def test_collate_gets_the_list(self):
+        seen = []
+        loader = Loader(Source(Asked(), collate=lambda s: seen.append(s) or "done"), 2)
+        self.assertEqual(loader.batch([1, 2]), "done")
+        self.assertIs(type(seen[0]), list)
+
+    def test_unbatched(self):
+        data = {0: np.arange(3), 1: (1, "x"), 2: torch.ones(2), 3: {"a": np.float32(2)}, 4: 7,
+                "k": [np.zeros(2)]}
+        loader = Loader(Source(data), 0)
+        self.assertTrue(torch.equal(loader.batch([0]), torch.arange(3)))
+        self.assertEqual(loader.batch([1]), [1, "x"])
+        self.assertTrue(torch.equal(loader.batch([2]), torch.ones(2)))
+        self.assertEqual(loader.batch([3])["a"].dtype, torch.float32)
+        self.assertEqual(loader.batch([4]), 7)
+        key = words_of_keys(pickle.dumps(["k"]))
+        self.assertEqual(loader.batch(key)[0].dtype, torch.float64)
+        loader = Loader(Source(data, collate=lambda sample: {"got": sample}), 0)
+        self.assertEqual(loader.batch([4]), {"got": 7})
+
+    def test_key_of_the_sample(self):
+        data = Asked()
+        loader = Loader(Source(data), 2, seed=99)
+        self.assertIsNone(_worker.key())
+        loader.batch([3, -4], epoch=6)
+        self.assertEqual(data.sample_keys, [(99, 6, 3), (99, 6, -4)])
+        self.assertIsNone(_worker.key())
+        _worker.set_key(1, 2, 3)
+        self.assertEqual(_worker.key(), (1, 2, 3))
+        _worker.clear_key()
+        self.assertIsNone(_worker.key())
+
+    def test_seeded_at_each_epoch(self):
+        source = Source(Asked())
+        loader = Loader(source, 1)
+        for epoch in [0, 0, 1, 1, 2]:
+            loader.batch([0], epoch=epoch, rank=1, world=2)
+        self.assertEqual(source.seeded, [(1, 1, 2), (2, 1, 2)])
+
+    def test_too_small_asks_once(self):
+        data = Asked(lambda key: np.full(2000, key))
+        loader = Loader(Source(data), 2)
+        first = loader.fill([1, 2], slot_bytes=4096, step=0)
+        second = loader.fill([3, 4], slot_bytes=4096, step=2)
+        self.assertEqual([first[0], second[0]], [ENOBUFS, ENOBUFS])
+        self.assertEqual(data.keys, [1, 2, 3, 4])
+        code, used, got = loader.fill([1, 2], slot_bytes=first[1], step=0)
+        self.assertEqual((code, used), (0, first[1]))
+        self.assertEqual(got.tree()[:, 0].tolist(), [1, 2])
+        self.assertEqual(loader.fill([3, 4], slot_bytes=1 << 20, step=2)[2].tree()[:, 5].tolist(),
+                         [3, 4])
+        self.assertEqual(data.keys, [1, 2, 3, 4])
+        loader.fill([1, 2], slot_bytes=1 << 20, step=0)
+        self.assertEqual(data.keys, [1, 2, 3, 4, 1, 2], "what was given is not kept")
+
+    def test_too_small_of_another_epoch(self):
+        data = Asked(lambda key: np.full(2000, key))
+        loader = Loader(Source(data), 1)
+        self.assertEqual(loader.fill([1], slot_bytes=4096)[0], ENOBUFS)
+        self.assertEqual(loader.fill([2])[2].tree()[0, 0].item(), 2)
+        self.assertEqual(loader.fill([1], epoch=1)[2].tree()[0, 0].item(), 1)
+        self.assertEqual(data.keys, [1, 2, 1])
+
+    def test_kept_batches_are_bounded(self):
+        data = Asked(lambda key: np.full(2000, key))
+        loader = Loader(Source(data), 1)
+        for step in range(200):
+            self.assertEqual(loader.fill([step], slot_bytes=4096, step=step)[0], ENOBUFS)
+        for step in range(200):
+            self.assertEqual(loader.fill([step], step=step)[2].tree()[0, 0].item(), step)
+        self.assertEqual(len(data.keys), 200 + 200 - 64)
+
+    def test_every_slot_size(self):
+        """Whatever the room, it is filled, or the need is told and is enough."""
+        data = [{"a": np.arange(5), "t": "text" * i, "f": 1.5} for i in range(4)]
+        need = Loader(Source(data), 4).fill(range(4))[1]
+        for room in range(HEADER_BYTES + 32, need + 65, 13):
+            loader = Loader(Source(data), 4)
+            code, used, _ = loader.fill(range(4), slot_bytes=room)
+            self.assertEqual((code, used), (0 if room >= need else ENOBUFS, need), room)
+
+    def test_damaged_header(self):
+        loader = Loader(Source(Asked()), 2)
+        loader.batch_size = 0
+        code, _, got = loader.fill([1])
+        self.assertLess(code, 0)
+        self.assertIn("damaged", got.error[0])
+        code, _, got = loader.fill([1], stream=4)
+        self.assertLess(code, 0)
+
+    def test_hostile_objects(self):
+        class Lies(list):
+            def __len__(self):
+                return 1 << 40
+
+            def __iter__(self):
+                raise RuntimeError("no")
+
+        class Key(str):
+            def __eq__(self, other):
+                raise RuntimeError("no key")
+            __hash__ = str.__hash__
+
+        class Clears:
+            def __init__(self, victim):
+                self.victim = victim
+
+            def __eq__(self, other):
+                self.victim.clear()
+                return False
+
+            def __hash__(self):
+                return hash("a")
+
+        victim = [[np.ones(3), 1], [np.ones(3), 1]]
+        trap = {Clears(victim): 0, "b": 1}
+        cases = {"lies": [Lies([1])] * 2, "key": [{"a": 1}, {Key("a"): 1}],
+                 "clears": [{"a": victim}, {"a": trap}, trap],
+                 "clears below": [[{"a": 1}, victim], [trap, victim]],
+                 "nested": [[[[[]]]]] * 2}
+        for name, samples in cases.items():
+            with self.subTest(name):
+                code, _, got = Loader(Source(samples), len(samples)).fill(range(len(samples)))
+                self.assertIn(code <= 0, [True])
+                if code:
+                    self.assertTrue(got.error[0])
+
+    def test_deeply_nested_sample(self):
+        sample = 1
+        for _ in range(10_000):
+            sample = [sample]
+        code, _, got = Loader(Source([sample]), 1).fill([0])
+        self.assertLess(code, 0)
+        self.assertIn("RecursionError", got.error[0])
+
+
+@unittest.skipIf(torch is None, "needs torch")
+class Errors(unittest.TestCase):
+
+    def setUp(self):
+        worker_case.in_worker()
+
+    def failing(self, error, **how):
+        def raises(key):
+            if key == 3:
+                raise error
+            return key
+        return Loader(Source(Asked(raises)), 2).fill([1, 3], **how)
+
+    def test_type_text_and_place(self):
+        code, _, got = self.failing(KeyError("x"))
+        self.assertEqual(code, -5)
+        self.assertEqual(got.error[0], "KeyError: 'x', at sample 3")
+        self.assertTrue(got.error[1].startswith(
+            "KeyError\nCaught KeyError in DataLoader worker process 0.\n"
+            "Original Traceback (most recent call last):\n"))
+        self.assertTrue(got.error[1].endswith("KeyError: 'x'\n"))
+        self.assertIn("in raises", got.error[1])
+        self.assertEqual(got.header.error_index, 3)
+        self.assertEqual(got.header.error_code, 5)
+
+    def test_every_kind_of_exception(self):
+        for error in [StopIteration("s"), SystemExit(3), KeyboardInterrupt(), GeneratorExit(),
+                      MemoryError("m"), BaseException("b"), ValueError("\ud800"),
+                      UnicodeError("nul\0nul"), RuntimeError("ä" * 5000)]:
+            with self.subTest(repr(error)[:40]):
+                code, _, got = self.failing(error)
+                self.assertEqual(code, -12 if isinstance(error, MemoryError) else -5)
+                self.assertTrue(got.error[0].startswith(type(error).__name__))
+                self.assertNotIn("\0", got.error[0] + got.error[1])
+
+    def test_no_text_can_be_made(self):
+        class Mute(Exception):
+            def __str__(self):
+                raise RuntimeError("mute")
+        code, _, got = self.failing(Mute())
+        self.assertLess(code, 0)
+        self.assertTrue(got.error[0])
+
+    def test_describe_fails(self):
+        class Bare(Source):
+            def describe(self, error, index):
+                raise RuntimeError("no words")
+        code, _, got = Loader(Bare({}), 1).fill([1])
+        self.assertEqual((code, got.error), (-5, ("KeyError: 1", "")))
+
+    def test_front_of_the_traceback_goes(self):
+        def deep(n):
+            if n == 0:
+                raise ValueError("the end ä")
+            deep(n - 1) if n % 2 else deep(n - 1)  # frames of two kinds are not folded
+
+        def raises(key):
+            deep(500)
+        full = Loader(Source(Asked(raises)), 2).fill([1, 3], slot_bytes=1 << 18)[2].error[1]
+        self.assertLessEqual(len(full.encode()), 65536)
+        for room in list(range(HEADER_BYTES + 16, HEADER_BYTES + 400, 7)) + [2048, 4096, 60_000]:
+            code, used, got = Loader(Source(Asked(raises)), 2).fill([1, 3], slot_bytes=room)
+            self.assertEqual(code, -5)
+            self.assertLessEqual(used, room)
+            if room > HEADER_BYTES + 300:
+                short, whole = got.error
+                self.assertEqual(short, "ValueError: the end ä, at sample 1")
+                self.assertTrue(whole.startswith("ValueError\n"), whole)
+                self.assertTrue(whole.endswith("ValueError: the end ä\n"), whole)
+
+    def test_of_the_collate_function(self):
+        def collate(samples):
+            raise OSError(2, "gone")
+        code, _, got = Loader(Source([1], collate=collate), 1).fill([0])
+        self.assertEqual(got.error[0], "FileNotFoundError: [Errno 2] gone")
+        self.assertEqual(got.header.error_index, (1 << 64) - 1)
+
+    def test_goes_on_after_one(self):
+        loader = Loader(Source({0: 1, 2: 3}), 1)
+        self.assertEqual(loader.batch([0]).tolist(), [1])
+        self.assertLess(loader.fill([1])[0], 0)
+        self.assertEqual(loader.batch([2]).tolist(), [3])
+
+    def test_nothing_is_kept_of_it(self):
+        class Owned(Exception):
+            pass
+        import gc
+        import weakref
+        gone = []
+
+        def raises(key):
+            error = Owned()
+            gone.append(weakref.ref(error))
+            raise error
+        loader = Loader(Source(Asked(raises)), 1)
+        loader.fill([0])
+        gc.collect()
+        self.assertIsNone(gone[0]())
+
+
+class Stream:
+    """An iterable dataset; counts what is taken of it."""
+
+    def __init__(self, n, bad=()):
+        self.n = n
+        self.bad = bad
+        self.taken = 0
+        self.closed = 0
+
+    def __iter__(self):
+        stream = self
+
+        class Iterator:
+            def __init__(self):
+                self.at = 0
+
+            def __iter__(self):
+                return self
+
+            def __next__(self):
+                if self.at == stream.n:
+                    raise StopIteration
+                stream.taken += 1
+                self.at += 1
+                if self.at - 1 in stream.bad:
+                    raise ValueError(f"bad {self.at - 1}")
+                return self.at - 1
+
+            def __del__(self):
+                stream.closed += 1
+        return Iterator()
+
+
+@unittest.skipIf(torch is None, "needs torch")
+class Iterable(unittest.TestCase):
+
+    def setUp(self):
+        worker_case.in_worker()
+
+    def steps(self, loader, steps, **how):
+        out = []
+        for step in steps:
+            code, _, got = loader.step(step, **how)
+            out.append(got.tree().tolist() if code == 0 else "end" if code == END
+                       else got.error[0])
+        return out
+
+    def test_batches_in_order(self):
+        source = Source(Stream(5), iterable=True)
+        loader = Loader(source, 2)
+        self.assertEqual(self.steps(loader, range(5)), [[0, 1], [2, 3], [4], "end", "end"])
+        self.assertEqual(source.passes, [(0, 1, 0)])
+
+    def test_numbers_and_count(self):
+        loader = Loader(Source(Stream(5), iterable=True), 2)
+        loader.step(0)
+        loader.step(1)
+        _, _, got = loader.step(2)
+        self.assertEqual((got.header.samples, got.indices), (1, [4]))
+        self.assertEqual(loader.step(3)[0], END)
+
+    def test_drop_last(self):
+        loader = Loader(Source(Stream(5), iterable=True), 2, drop_last=True)
+        self.assertEqual(self.steps(loader, range(4)), [[0, 1], [2, 3], "end", "end"])
+
+    def test_steps_of_a_worker(self):
+        loader = Loader(Source(Stream(6), iterable=True), 2, worker=1, workers=3)
+        self.assertEqual(self.steps(loader, [1, 4, 7, 10]), [[0, 1], [2, 3], [4, 5], "end"])
+
+    def test_begins_in_the_middle(self):
+        stream = Stream(20)
+        loader = Loader(Source(stream, iterable=True), 2)
+        self.assertEqual(self.steps(loader, [3, 4]), [[6, 7], [8, 9]])
+        self.assertEqual(stream.taken, 10)
+        self.assertEqual(self.steps(loader, [50, 51]), ["end", "end"])
+
+    def test_a_step_again(self):
+        source = Source(Stream(20), iterable=True)
+        loader = Loader(source, 2)
+        self.assertEqual(self.steps(loader, [0, 1, 1, 2, 0]), [[0, 1], [2, 3], [2, 3], [4, 5],
+                                                               [0, 1]])
+        self.assertEqual(len(source.passes), 3)
+
+    def test_streams_do_not_meet(self):
+        source = Source(Stream(6), iterable=True)
+        loader = Loader(source, 2)
+        self.assertEqual(self.steps(loader, [0], stream=1), [[0, 1]])
+        self.assertEqual(self.steps(loader, [0], stream=2, epoch=1, rank=1, world=2), [[0, 1]])
+        self.assertEqual(self.steps(loader, [1], stream=1), [[2, 3]])
+        self.assertEqual(self.steps(loader, [1], stream=2, epoch=1, rank=1, world=2), [[2, 3]])
+        self.assertEqual(source.passes, [(0, 1, 0), (1, 2, 1)])
+        self.assertEqual(source.seeded, [(1, 1, 2)])
+
+    def test_forgotten(self):
+        stream = Stream(6)
+        loader = Loader(Source(stream, iterable=True), 2)
+        self.steps(loader, [0])
+        _worker.forget(loader.engine, 1)
+        self.assertEqual(stream.closed, 1)
+        self.assertEqual(self.steps(loader, [1]), ["end"])
+
+    def test_an_error_takes_its_batch(self):
+        loader = Loader(Source(Stream(8, bad=[2]), iterable=True), 2)
+        self.assertEqual(self.steps(loader, range(5)),
+                         [[0, 1], "ValueError: bad 2", [3, 4], [5, 6], [7]])
+        self.assertEqual(self.steps(loader, [3]), [[5, 6]], "the same when it is made again")
+
+    def test_generator_ends_after_its_error(self):
+        class Generates:
+            def __iter__(self):
+                yield 1
+                raise KeyError("g")
+        loader = Loader(Source(Generates(), iterable=True), 1)
+        self.assertEqual(self.steps(loader, range(4)), [[1], "KeyError: 'g'", "end", "end"])
+
+    def test_cannot_begin(self):
+        class Refuses:
+            def __iter__(self):
+                raise OSError("closed")
+        loader = Loader(Source(Refuses(), iterable=True), 1)
+        self.assertEqual(self.steps(loader, range(3)), ["OSError: closed", "end", "end"])
+        loader = Loader(Source(Stream(1), iterable=True), 1)
+        loader.source.iterate = lambda *args: 3
+        self.assertIn("TypeError", self.steps(loader, [0])[0])
+
+    def test_too_small_takes_once(self):
+        class Large:
+            def __iter__(self):
+                return (np.full(2000, i) for i in range(5))
+        source = Source(Large(), iterable=True)
+        loader = Loader(source, 2)
+        needs = [loader.step(step, slot_bytes=4096) for step in range(2)]
+        self.assertEqual([need[0] for need in needs], [ENOBUFS, ENOBUFS])
+        for step in range(2):
+            code, used, got = loader.step(step, slot_bytes=needs[step][1])
+            self.assertEqual((code, used), (0, needs[step][1]))
+            self.assertEqual(got.tree()[:, 0].tolist(), [2 * step, 2 * step + 1])
+            self.assertEqual(got.indices, [2 * step, 2 * step + 1])
+        self.assertEqual(loader.step(2)[2].tree()[:, 0].tolist(), [4])
+        self.assertEqual(len(source.passes), 1)
+
+    def test_kept_is_settled(self):
+        import weakref
+
+        class Large:
+            def __iter__(self):
+                return (torch.full((2000,), i) for i in range(9))
+        alive = []
+
+        def collate(samples):
+            alive.append(weakref.ref(samples[0]))
+            return samples[0]
+        loader = Loader(Source(Large(), collate=collate, iterable=True), 1)
+        for step in range(3):
+            self.assertEqual(loader.step(step, slot_bytes=4096)[0], ENOBUFS)
+        self.assertEqual([ref() is not None for ref in alive], [True] * 3)
+        loader.step(3, settled=3)
+        self.assertEqual([ref() is not None for ref in alive[:3]], [False] * 3)
+
+    def test_unbatched(self):
+        loader = Loader(Source(Stream(2), iterable=True), 0)
+        got = [loader.step(step) for step in range(3)]
+        self.assertEqual([got[0][2].tree(), got[1][2].tree()], [0, 1])
+        self.assertEqual(got[2][0], END)
+
+    def test_sample_has_no_number(self):
+        keys = []
+
+        class Looks:
+            def __iter__(self):
+                keys.append(_worker.key())
+                while True:
+                    keys.append(_worker.key())
+                    yield 1
+        loader = Loader(Source(Looks(), iterable=True), 1, seed=4)
+        loader.step(0, epoch=2)
+        self.assertEqual(keys[-1], (4, 2, None))
+
+
+if __name__ == "__main__":
+    unittest.main()
