@@ -69,7 +69,7 @@ class Loader:
         words = np.asarray(indices, np.int64)
         code, used, data, _ = _worker.fill(self.engine, words, slot_bytes,
                                            unbatched=self.batch_size == 0, **how)
-        return code, used, slot.Slot(data) if code != ENOBUFS else None
+        return code, used, slot.Slot(data) if code not in (ENOBUFS, END) else None
 
     def batch(self, indices, **how):
         """The batch of these samples; an error of the step is an AssertionError here."""
