@@ -7,6 +7,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/socket.h>
@@ -385,10 +386,12 @@ static int spawn(struct host *h, int child_sock)
 {
     const struct hosts_options *o = &h->hosts->o;
     char *args[] = {h->interpreter, (char *)"-m", (char *)"dloader.host", NULL};
+    /* What a dataset prints goes where its user has the daemon's output. */
+    bool prints = o->private && fcntl(STDOUT_FILENO, F_GETFD) >= 0;
     char **environment = o->private ? NULL : environment_new(&o->config->python_path);
     uv_stdio_container_t stdio[4] = {
         {.flags = UV_IGNORE},
-        {.flags = UV_IGNORE},
+        {.flags = prints ? UV_INHERIT_FD : UV_IGNORE, .data.fd = STDOUT_FILENO},
         {.flags = UV_CREATE_PIPE | UV_WRITABLE_PIPE, .data.stream = (uv_stream_t *)&h->errors},
         {.flags = UV_INHERIT_FD, .data.fd = child_sock},
     };

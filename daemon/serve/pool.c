@@ -11,6 +11,7 @@ enum {
     MAX_FAILURES = 5, /* lives in a row without one finished task until a worker is given up */
     BACKOFF_MS = 50,
     BACKOFF_MAX_MS = 5000,
+    SOME_INDICES = 4096, /* that a slot has room for before any have come */
 };
 
 static const char *const worker_states[] = {"starting", "ready", "waiting", "given up"};
@@ -34,40 +35,55 @@ void pool_break(struct pool *pool, const struct dl_error *err)
 
 /* ---- lives of workers ----------------------------------------------------------------------- */
 
-/* What a task needs of a slot before anything is loaded: header and indices, as far as known. */
-static uint64_t task_bytes(const struct pool *pool, uint64_t length, bool iterable)
+/* Python's samples are as large as they are, and a client that feeds them says how many in each
+ * step; so slots begin small and grow, by pool_fit(). */
+static bool is_fed_python(const struct pool *pool)
 {
-    const struct dl_spec *spec = pool->o.spec;
-    uint64_t most = max_u64(spec->batch_size, 1);
+    return pool->o.python->interpreter && pool->o.spec->sampler == SAMPLER_CLIENT;
+}
+
+/* What a task needs of a slot before anything is loaded: header and indices. */
+static uint64_t task_bytes(uint64_t samples)
+{
+    return SLOT_HEADER_BYTES + samples * sizeof(uint64_t);
+}
+
+/* Slots for the beginning, of what the worker asks for; 0: it asks for too little. */
+static uint64_t first_slot_bytes(const struct pool *pool, uint64_t length, bool iterable,
+                                 uint64_t asked)
+{
+    uint64_t most = max_u64(pool->o.spec->batch_size, 1);
 
     if (!iterable)
         most = min_u64(most, length);
-    /* Who feeds Python batches of any size says so with each: pool_fit(). */
-    if (pool->o.python->interpreter && spec->sampler == SAMPLER_CLIENT)
-        most = 1;
-    return SLOT_HEADER_BYTES + most * sizeof(uint64_t);
+    if (asked % SLOT_ALIGN != 0 || asked > DL_MAX_SEGMENT_BYTES / 2)
+        return 0;
+    if (is_fed_python(pool)) {
+        /* Room for indices that may never come is memory that is taken all the same. */
+        uint64_t rare = most > SOME_INDICES ? (most - SOME_INDICES) * sizeof(uint64_t) : 0;
+        return align_up(max_u64(asked - min_u64(asked, rare), task_bytes(1)), SLOT_ALIGN);
+    }
+    if (pool->o.python->interpreter)
+        return align_up(max_u64(asked, task_bytes(most)), SLOT_ALIGN);
+    return asked < task_bytes(most) ? 0 : asked;
 }
 
 /* Whether a new worker has the dataset that those before it had. Of one whose indices come from the
  * client the length is the client's business. */
 static bool same_dataset(const struct pool *pool, uint64_t length, bool iterable)
 {
-    bool fed = pool->o.python->interpreter && pool->o.spec->sampler == SAMPLER_CLIENT;
-
-    return iterable == pool->iterable && (length == pool->length || fed);
+    return iterable == pool->iterable && (length == pool->length || is_fed_python(pool));
 }
 
-static void on_process_ready(void *owner, uint64_t length, bool iterable, uint64_t slot_bytes)
+static void on_process_ready(void *owner, uint64_t length, bool iterable, uint64_t asked)
 {
     struct member *m = owner;
     struct pool *pool = m->pool;
     struct dl_error err = {0};
 
-    /* The daemon writes header and indices itself: they must fit. Python knows nothing of them. */
-    uint64_t least_bytes = task_bytes(pool, length, iterable);
-    if (pool->o.python->interpreter)
-        slot_bytes = max_u64(slot_bytes, align_up(least_bytes, SLOT_ALIGN));
-    if (m->state != WORKER_STARTING || slot_bytes < least_bytes || slot_bytes % SLOT_ALIGN != 0) {
+    /* The daemon writes header and indices itself: they must fit. */
+    uint64_t slot_bytes = first_slot_bytes(pool, length, iterable, asked);
+    if (m->state != WORKER_STARTING || slot_bytes == 0) {
         process_kill(m->process);
         return;
     }

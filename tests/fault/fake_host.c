@@ -12,8 +12,8 @@
  *   deaf      is ready, but does not kill
  *
  * It writes its environment and its directory to the file LINK.env. What a worker does is in its
- * dataset's args: {length: n, unknown: true, iterable: true, mode: MODE, at: t} does MODE at its
- * t-th task, from 1:
+ * dataset's args: {length: n, unknown: true, iterable: true, roomy: true, mode: MODE, at: t} does
+ * MODE at its t-th task, from 1:
  *
  *   kill, exit3, hang   as the names say        fail     reports an error with a whole report
  *   refuse    does not open it at all
@@ -42,6 +42,7 @@ struct fake {
     struct fetcher *fetcher; /* owned: of numbers */
     uint64_t length;
     bool iterable;
+    bool roomy;
     uint64_t at;
     uint64_t tasks;
     char mode[16];
@@ -87,6 +88,7 @@ static int fake_open(const struct worker_open *how, void **ret, struct dl_error 
         fake.at = number_of(args, "at", 0);
         fake.length = number_of(args, "length", 100);
         fake.iterable = says(args, "iterable");
+        fake.roomy = says(args, "roomy");
     }
     if (spec.dataset.pickle && read_object(how->object, &fake.length, err) < 0)
         return -err->code;
@@ -126,11 +128,12 @@ static uint64_t fake_length(const void *engine)
     return ((const struct fake *)engine)->length;
 }
 
-/* No more than a beginning, as Python's is. */
+/* No more than a beginning, as Python's is; {roomy: true}: for as many as there may be. */
 static uint64_t fake_slot_bytes(const void *engine)
 {
-    return fake_is_iterable(engine) ? fetcher_slot_bytes(((const struct fake *)engine)->fetcher)
-                                    : SLOT_ALIGN;
+    const struct fake *fake = engine;
+
+    return fake->iterable || fake->roomy ? fetcher_slot_bytes(fake->fetcher) : SLOT_ALIGN;
 }
 
 static int report(void *slot, uint64_t slot_bytes, uint64_t *ret_need, size_t lines,

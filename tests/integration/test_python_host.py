@@ -269,6 +269,14 @@ class Fed(HostCase):
         self.assertEqual(self.collect(client), [(2, [1, 2]), (30000, big), (1, [3])])
         self.assertGreater(min(row["slot_bytes"] for row in client.query("ring")), 240000)
 
+    def test_rooms_for_indices_that_may_never_come(self):
+        client = self.client(self.hosting())
+        client.open(python("roomy", {"roomy": True, "length": 1 << 40}, sampler={"kind": "client"},
+                           batch={"size": 65536}, memory={"limit": "64MiB"}))
+        wait_until(lambda: client.query("ring"), "a segment")
+        # The stand-in asks for 65536 numbers of 8 bytes and as many indices.
+        self.assertLess(client.query("ring")[0]["slot_bytes"], (65536 + 4096 + 2048) * 8)
+
     def test_a_batch_above_the_limit_is_a_fault_in_its_place(self):
         client = self.client(self.hosting())
         opened = client.open(python("tight", sampler={"kind": "client"}, batch={"size": 65536},

@@ -1,0 +1,152 @@
+/* The report of an error behind its short text: untrusted in each byte and number. */
+#include "tests/lib/harness.h"
+
+#include "daemon/serve/last_words.h"
+#include "daemon/serve/report.h"
+#include "proto/utf8.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+
+enum { SLOT_BYTES = 1 << 18 };
+
+static char *slot; /* aligned, and exactly as large as it says */
+
+static int make_slot(void **state)
+{
+    (void)state;
+    slot = calloc(1, SLOT_BYTES);
+    return slot ? 0 : -1;
+}
+
+static int free_slot(void **state)
+{
+    (void)state;
+    free(slot);
+    return 0;
+}
+
+static char *read_at(uint64_t off, uint32_t len, uint32_t more)
+{
+    struct slot_header header = {.error_off = off, .error_len = len, .error_more = more};
+
+    memcpy(slot, &header, sizeof header);
+    return report_read(slot, SLOT_BYTES);
+}
+
+/* A report of `n` bytes behind the text "gist" at offset 512. */
+static char *read_text(const char *text, size_t n)
+{
+    memcpy(slot + 512, "gist", 5);
+    memcpy(slot + 517, text, n);
+    return read_at(512, 4, (uint32_t)n);
+}
+
+static void test_kept(void **state)
+{
+    static const struct {
+        const char *written;
+        const char *read;
+    } cases[] = {
+        {"KeyError\nCaught\n\tin \xC3\xA9\n", "KeyError\nCaught\n\tin \xC3\xA9\n"},
+        {"x", "x"},
+        {"\n", "\n"},
+        {"a\x1B[2Jb\r\x07", "a?[2Jb??"},
+        {"\xFF\xC3", "??"},
+        {"\xC2\x85\x7F", "???"}, /* C1 is two bytes */
+        {"\xED\xA0\x80", "???"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _cleanup_free_ char *got = read_text(cases[i].written, strlen(cases[i].written));
+        assert_non_null(got);
+        assert_string_equal(got, cases[i].read);
+    }
+    _cleanup_free_ char *zero = read_text("a\0b", 3);
+    assert_string_equal(zero, "a?b");
+}
+
+static void test_cut(void **state)
+{
+    (void)state;
+    static const char first[] = "a.b:C\n";
+    _cleanup_free_ char *text = malloc(REPORT_MAX + 2);
+
+    assert_non_null(text);
+    for (size_t n = REPORT_MAX - 1; n <= REPORT_MAX + 2; n++) {
+        memset(text, 'x', n);
+        memcpy(text, first, sizeof first - 1);
+        memcpy(text + n - 4, "end\n", 4);
+        _cleanup_free_ char *got = read_text(text, n);
+        assert_int_equal(strlen(got), n > REPORT_MAX ? REPORT_MAX : n);
+        assert_memory_equal(got, first, sizeof first - 1);
+        assert_string_equal(got + strlen(got) - 4, "end\n");
+        assert_int_equal(strncmp(got + sizeof first - 1, "[...]\n", 6) == 0, n > REPORT_MAX);
+    }
+    /* Without an end, the first line ends all the same; a character cut in two is none. */
+    for (size_t i = 0; i < REPORT_MAX + 2; i += 2)
+        memcpy(text + i, "\xC3\xA9", 2);
+    _cleanup_free_ char *got = read_text(text, REPORT_MAX + 2);
+    assert_int_equal(strlen(got), REPORT_MAX);
+    assert_ptr_equal(strchr(got, '\n'), got + REPORT_LINE_MAX - 1);
+    assert_true(utf8_text((const uint8_t *)got, REPORT_MAX));
+}
+
+/* Whatever the numbers say, only the slot is read; a sanitizer watches. */
+static void test_numbers(void **state)
+{
+    static const uint64_t offs[] = {
+        0, 128, SLOT_BYTES - 2, SLOT_BYTES - 1, SLOT_BYTES, SLOT_BYTES + 1, INT64_MAX, UINT64_MAX};
+    static const uint32_t lens[] = {0, 1, 2, SLOT_BYTES - 130, SLOT_BYTES - 129, UINT32_MAX};
+    static const uint32_t mores[] = {1, 2, REPORT_MAX, REPORT_MAX + 1, SLOT_BYTES, UINT32_MAX};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(offs) * ARRAY_SIZE(lens) * ARRAY_SIZE(mores); i++) {
+        uint64_t off = offs[i % ARRAY_SIZE(offs)];
+        uint32_t len = lens[i / ARRAY_SIZE(offs) % ARRAY_SIZE(lens)];
+        _cleanup_free_ char *got =
+            read_at(off, len, mores[i / ARRAY_SIZE(offs) / ARRAY_SIZE(lens)]);
+        assert_int_equal(got != NULL, off < SLOT_BYTES && off + len + 1 < SLOT_BYTES);
+        if (got)
+            assert_in_range(strlen(got), 1, REPORT_MAX);
+    }
+    assert_null(read_at(128, 1, 0));
+}
+
+static void test_last_words(void **state)
+{
+    (void)state;
+    struct last_words words = {0};
+    char told[LAST_WORDS + 32], long_text[3 * LAST_WORDS];
+    int ends[2];
+
+    assert_string_equal(last_words_told(&words, told), "");
+    last_words_add(&words, "out of\n", 7);
+    last_words_add(&words, "cheese\n \n", 9);
+    assert_string_equal(last_words_told(&words, told), "; its last words: out of cheese");
+    memset(long_text, 'x', sizeof long_text);
+    for (size_t n = 1; n < sizeof long_text; n += 37) {
+        last_words_add(&words, long_text, n);
+        last_words_add(&words, "end", 3);
+        last_words_told(&words, told);
+        assert_true(words.len <= LAST_WORDS);
+        assert_string_equal(told + strlen(told) - 4, "xend");
+    }
+    assert_int_equal(pipe2(ends, O_NONBLOCK), 0);
+    assert_int_equal(write(ends[1], "good bye\n", 9), 9);
+    words.len = 0;
+    last_words_read(&words, ends[0]);
+    assert_string_equal(last_words_told(&words, told), "; its last words: good bye");
+    close(ends[0]);
+    close(ends[1]);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test_setup_teardown(test_kept, make_slot, free_slot),
+    cmocka_unit_test_setup_teardown(test_cut, make_slot, free_slot),
+    cmocka_unit_test_setup_teardown(test_numbers, make_slot, free_slot),
+    cmocka_unit_test(test_last_words),
+};
+
+TEST_MAIN(tests)
