@@ -157,6 +157,16 @@ static void find_free_name(struct daemon *d, uid_t uid, struct dl_spec *spec)
     }
 }
 
+/* The loader that is joined has one: what came with this OPEN must not keep its memory. */
+static void drop_object(struct session *session, const struct dl_spec *spec)
+{
+    uint64_t number = python_pickle(spec);
+    int fd;
+
+    if (number && session_take_object(session, number, &fd, NULL) == 0)
+        close(fd);
+}
+
 static int find_loader(void *context, struct session *session, const struct value *spec_value,
                        const char *base, struct loader **ret, struct dl_error *err)
 {
@@ -186,7 +196,12 @@ static int find_loader(void *context, struct session *session, const struct valu
     if (!value_get(spec_value, "name"))
         find_free_name(d, session_uid(session), &spec);
     entry = find(d, session_uid(session), spec.name);
-    return entry ? join(entry, &spec, ret, err) : make_loader(d, session, &spec, ret, err);
+    if (!entry)
+        return make_loader(d, session, &spec, ret, err);
+    r = join(entry, &spec, ret, err);
+    if (r == 0)
+        drop_object(session, &spec);
+    return r;
 }
 
 static void free_loaders(struct daemon *d)

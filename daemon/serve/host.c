@@ -17,7 +17,7 @@
 enum {
     OUTGOING_LIMIT = 1 << 20, /* bytes; a host that lets so much wait is broken */
     IDLE_MS = 60 * 1000,      /* until a host that nobody needs is ended */
-    KILL_MS = 30 * 1000,      /* a worker that was to be killed must be reaped by then */
+    KILL_MS = 120 * 1000,     /* a worker that was to be killed must be reaped by then */
     END_MS = 5 * 1000,        /* a host that was told to end must have by then */
 };
 
@@ -66,6 +66,7 @@ struct hosts {
 
 static void rearm(struct host *h);
 static void read_messages(struct host *h);
+static void flush(struct host *h);
 
 /* ---- its end -------------------------------------------------------------------------------- */
 
@@ -288,6 +289,7 @@ static void handle_message(struct host *h, const struct dl_message *msg)
         h->state = HOST_READY;
         h->hosted = true;
         log_info("%s (pid %d) hosts workers", h->interpreter, h->pid);
+        flush(h);
     } else if (hosting && h->state == HOST_STARTING) {
         fail(h,
              "was killed: it speaks version %llu of the protocol, not %d; install the same release "
@@ -346,13 +348,15 @@ static void read_messages(struct host *h)
 
 static void on_socket(uv_poll_t *poll, int status, int events);
 
+/* One that has not said which protocol it speaks is told nothing yet. */
 static void flush(struct host *h)
 {
+    if (h->state != HOST_READY)
+        return;
     /* A failure means that it is dying; its exit will be reported. */
     (void)!outbox_flush(&h->out, h->sock);
-    if (h->state == HOST_STARTING || h->state == HOST_READY)
-        uv_poll_start(&h->socket_poll, UV_READABLE | (outbox_pending(&h->out) ? UV_WRITABLE : 0),
-                      on_socket);
+    uv_poll_start(&h->socket_poll, UV_READABLE | (outbox_pending(&h->out) ? UV_WRITABLE : 0),
+                  on_socket);
 }
 
 static void on_socket(uv_poll_t *poll, int status, int events)
@@ -434,9 +438,9 @@ static int start(struct host *h)
         return r;
     h->pid = h->handle.pid;
     /* From here on it is there, and its exit tells all. */
-    if (uv_read_start((uv_stream_t *)&h->errors, on_alloc, on_errors) < 0)
+    if (uv_poll_start(&h->socket_poll, UV_READABLE, on_socket) < 0 ||
+        uv_read_start((uv_stream_t *)&h->errors, on_alloc, on_errors) < 0)
         fail(h, "was killed: it cannot be watched");
-    flush(h);
     rearm(h);
     return 0;
 }
@@ -472,7 +476,7 @@ static int find_host(struct hosts *hosts, const char *interpreter, struct host *
 int host_start_child(struct hosts *hosts, const struct host_child_options *o,
                      struct host_child **ret, struct dl_error *err)
 {
-    struct host *h;
+    struct host *h = NULL;
     int r = find_host(hosts, o->interpreter, &h, err);
 
     if (r < 0)
@@ -481,7 +485,6 @@ int host_start_child(struct hosts *hosts, const struct host_child_options *o,
     *child = (struct host_child){
         .host = h, .number = h->next_child++, .events = o->events, .owner = o->owner};
     DL_APPEND(h->children, child);
-    /* Before it is ready, too: it reads that when it is. */
     send_message(h,
                  &(struct dl_message){.number = DL_MSG_W_FORK, .w_fork = {.child = child->number}},
                  (int[]){o->sock, o->errors}, 2);

@@ -20,11 +20,11 @@ void last_words_add(struct last_words *words, const char *text, size_t len)
 
 void last_words_read(struct last_words *words, int fd)
 {
-    char text[LAST_WORDS / 2];
+    char text[LAST_WORDS];
     ssize_t n;
 
     /* More than it could have said within the pipe's size is said by somebody else. */
-    for (int i = 0; i < 512 && (n = read(fd, text, sizeof text)) > 0; i++)
+    for (int i = 0; i < 256 && (n = read(fd, text, sizeof text)) > 0; i++)
         last_words_add(words, text, (size_t)n);
 }
 

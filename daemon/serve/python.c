@@ -90,7 +90,7 @@ int python_choose(const struct python_asker *asker, const struct dl_spec *spec,
                   struct python_run *ret, struct dl_error *err)
 {
     struct found found = {0};
-    const char *interpreter;
+    const char *interpreter = NULL;
     int r = look(&spec->dataset, &found, err);
 
     *ret = (struct python_run){.object = -1};

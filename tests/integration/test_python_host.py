@@ -544,7 +544,10 @@ class Objects(HostCase):
         self.send_object(client, 1, memfd())
         client.open(self.spec("first", 1))
         self.assertEqual(self.refusal(client, self.spec("second", 1)).code, errno.ENOENT)
-        client.open(self.spec("first", 1))  # joins
+        client.open(self.spec("first", 1))  # joins, and needs none
+        self.send_object(client, 1, memfd())
+        client.open(self.spec("first", 1))
+        self.assertEqual(self.refusal(client, self.spec("second", 1)).code, errno.ENOENT)
 
     def test_it_is_of_one_session(self):
         daemon = self.hosting()
