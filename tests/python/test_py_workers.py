@@ -65,6 +65,27 @@ class Stream(theirs.IterableDataset):
         yield from range(info.id if info and self.split else 0, self.n, step)
 
 
+class Stateful(Stream):
+    """Knows its place; each worker has the numbers of its own remainder."""
+
+    loads = 0
+    at = 0
+
+    def __iter__(self):
+        info = theirs.get_worker_info()
+        while info.id + self.at * info.num_workers < self.n:
+            self.at += 1
+            Stateful.loads += 1
+            yield info.id + (self.at - 1) * info.num_workers
+        self.at = 0
+
+    def state_dict(self):
+        return {"at": self.at}
+
+    def load_state_dict(self, state):
+        self.at = state["at"]
+
+
 class Own(Exception):
     pass
 
@@ -352,6 +373,31 @@ class State(Base):
         loader.load_state_dict(state)
         with self.assertWarnsRegex(UserWarning, "the 4 batches before this place are loaded again"):
             self.assertEqual(run(loader, 2), [straight[4:], straight])
+
+
+    def test_iterable_that_knows_its_place(self):
+        for n, batch_size, persistent in ((11, 2, False), (3, 1, False), (12, 3, True),
+                                          (11, None, True), (9, 4, False)):
+            def make():
+                return DataLoader(Stateful(n), batch_size, num_workers=2,
+                                  persistent_workers=persistent)
+            straight = run(make(), 2)
+            for stop in range(len(straight[0]) + 1):
+                loader = make()
+                iterator = iter(loader)
+                for _ in range(stop):
+                    next(iterator)
+                state = json.loads(json.dumps(loader.state_dict()))
+                del iterator
+                loader = make()
+                loader.load_state_dict(state)
+                Stateful.loads = 0
+                with warnings.catch_warnings():
+                    warnings.simplefilter("error")
+                    rest = run(loader)
+                self.assertEqual(rest[0], straight[0][stop:], (n, batch_size, stop))
+                self.assertLessEqual(Stateful.loads, n - stop * (batch_size or 1) + n % 2 * 4)
+                self.assertEqual(run(loader)[0], straight[1], (n, batch_size, stop))
 
 
 if __name__ == "__main__":

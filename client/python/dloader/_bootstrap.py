@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from . import _info, _payload, _seeds
+from . import _carried, _info, _payload, _seeds
 
 # A line of text for the daemon's log and `dlctl`; the whole report travels besides.
 SHORT_TEXT = 400
@@ -51,6 +51,7 @@ class Source:
         self.length = None if iterable else _length(dataset)
         self.collate: Callable | None = None
         self.convert: Callable = _convert
+        self.carrier: _carried.Carrier | None = None
         self.seed: int | None = None  # of the spec: each epoch is seeded by it; None: seeded once
 
     def default_collate(self, samples: list) -> Any:
@@ -67,7 +68,7 @@ class Source:
         """The samples of a new epoch of an iterable dataset; an error in it comes by next()."""
         del rank, world, epoch
         try:
-            return iter(self.dataset)
+            return iter(self.dataset) if self.carrier is None else self.carrier.iterate()
         except Exception as error:
             return _Broken(error)
 
@@ -181,6 +182,14 @@ def _open_named(worker: int, workers: int, seed: int, name: str, args: Any) -> S
     return source
 
 
+def _carry(source: Source, state: dict | None) -> None:
+    """Each batch takes the dataset's state along."""
+    carrier = _carried.Carrier(source.worker, source.dataset, state)
+    source.collate = carrier.with_state(source.collate or source.default_collate)
+    source.convert = carrier.with_state(source.convert)
+    source.carrier = carrier
+
+
 def _open_object(worker: int, workers: int, seed: int, fd: int, args: Any) -> Source:
     """What fails on the way is told by the first batch, as PyTorch's workers do."""
     args = args or {}
@@ -196,10 +205,15 @@ def _open_object(worker: int, workers: int, seed: int, fd: int, args: Any) -> So
         init = known["worker_init_fn"]
     except Exception as error:
         known["dataset"] = _Broken(error)
+    states = known.get("states")
+    if states is not None:
+        worker = (worker + states["turn"]) % workers
     source = Source(worker, workers, known["dataset"], known["iterable"])
     collate = known.get("collate_fn")
     if collate is not None:
         source.collate = source.convert = collate
+    if states is not None:
+        _carry(source, states["states"].get(worker))
     _one_thread()
     if "base_seed" in args:
         own = _seeds.seed_all(args["base_seed"], worker)
@@ -211,7 +225,7 @@ def _open_object(worker: int, workers: int, seed: int, fd: int, args: Any) -> So
         if init is not None:
             init(worker)
     except Exception as error:
-        source.dataset = _Broken(error)
+        source.dataset, source.carrier = _Broken(error), None
     return source
 
 

@@ -14,7 +14,8 @@ from typing import Any
 
 from torch.utils.data._utils.collate import default_collate, default_convert
 
-from . import _arguments, _device, _info, _keys, _payload, _private, _reraise, state
+from . import (_arguments, _carried, _device, _info, _keys, _order, _payload, _private, _reraise,
+               state)
 from ._errors import DaemonError
 from ._single import LoaderIterator
 
@@ -46,12 +47,12 @@ def _memory_limit() -> int:
 class Connection:
     """One loader opened with the daemon over a connection of its own; its workers end with it."""
 
-    def __init__(self, loader: Any, args: dict[str, int]) -> None:
+    def __init__(self, loader: Any, args: dict[str, int], states: dict | None) -> None:
         self.pid = os.getpid()
         self.client = _private.connect(loader.socket, "dloader.DataLoader", private=True)
         try:
             number = next(_objects)
-            fd = _payload.dump(_object(loader), loader._is_iterable)
+            fd = _payload.dump(_object(loader, states), loader._is_iterable)
             try:
                 self.client.attach(fd, number)
             finally:
@@ -72,13 +73,13 @@ class Connection:
                 thing.close()
 
 
-def _object(loader: Any) -> dict[str, Any]:
+def _object(loader: Any, states: dict | None) -> dict[str, Any]:
     collate = loader.collate_fn
     # The workers know these two by themselves.
     if collate is (default_collate if loader._auto_collation else default_convert):
         collate = None
     return {"dataset": loader.dataset, "collate_fn": collate,
-            "worker_init_fn": loader.worker_init_fn}
+            "worker_init_fn": loader.worker_init_fn, "states": states}
 
 
 def _batch_size(loader: Any) -> int | None:
@@ -130,13 +131,18 @@ class WorkerIterator(LoaderIterator):
         position = self._order.position
         # Epochs are started by their own numbers, so the first one adds nothing to them.
         args = {"base_seed": position.base_seed, "epoch": 0, "seed": loader._key_seed}
-        self._connection = Connection(loader, args)
+        self._carried: dict | None = None  # what the workers were told of states
+        if loader._is_iterable and _order.has_state(loader.dataset):
+            self._carried = _carried.to_send(self._order.resume, self._workers)
+        self._connection = Connection(loader, args, self._carried)
         self._start()
 
     @property
     def is_stale(self) -> bool:
         """It cannot begin another epoch: the daemon is gone, or this is another process."""
-        return (self._connection is None or self._pid != os.getpid()
+        # Workers that took over in the middle of a turn would begin the next epoch there as well.
+        shifted = self._carried is not None and self._carried["turn"] != 0
+        return (shifted or self._connection is None or self._pid != os.getpid()
                 or not self._connection.client.is_usable)
 
     def again(self) -> None:
@@ -149,11 +155,15 @@ class WorkerIterator(LoaderIterator):
     def _start(self) -> None:
         loader, resume = self._loader, self._order.resume
         step = 0
-        if resume is not None and loader._is_iterable and resume.given:
+        known = self._carried is not None and resume is not None and bool(resume.workers)
+        if known:
+            self._order.position.workers = dict(resume.workers)
+        elif resume is not None and loader._is_iterable and resume.given:
             step = resume.step
             state.warn_of_loading(resume.given, 6)
         # Kept: what was fed and not received, by step; to say what a worker was at.
         self._tasks: collections.deque = collections.deque()
+        self._states: collections.deque = collections.deque()  # of batches the user has not got
         self._waiting: Any = None  # a step that found no room
         self._drained = loader._is_iterable
         self._over = False
@@ -209,7 +219,16 @@ class WorkerIterator(LoaderIterator):
             raise StopIteration
         self._order.position.step = batch.step + 1
         self._received()
-        return batch.data
+        if self._carried is None:
+            return batch.data
+        data, carried = _carried.split(batch.data)
+        self._states.append(carried)
+        return data
+
+    def _count(self) -> None:
+        super()._count()
+        if self._states:
+            _carried.keep(self._order.position, self._states.popleft())
 
     def _receive(self) -> Any:
         from . import _client  # type: ignore[attr-defined]

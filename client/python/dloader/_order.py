@@ -41,7 +41,7 @@ class Position:
         self.drawn = True  # the base seed was, by this epoch, rather than by one before
         self.sampler: Any = None
         self.iterator: Any = None  # of the dataset, in this process, if it has a state
-        self.workers: dict[str, Any] = {}  # worker → state of its dataset
+        self.workers: dict[str, Any] = {}  # states of their datasets; see _carried
 
 
 class _Instead:

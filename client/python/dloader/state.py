@@ -66,7 +66,7 @@ def _dataset_states(loader: Any, position: Any) -> dict[str, Any]:
         iterator = position.iterator if position else None
         if iterator is not None:
             states["iterator"] = iterator.state_dict()
-    elif position is not None and position.workers:
+    elif position is not None and position.workers and not position.finished:
         states["workers"] = dict(position.workers)
     return states
 
@@ -142,7 +142,7 @@ class Resume:
         self.sampler = state.get("sampler")
         self.dataset = state.get("dataset")
         self.iterator = state.get("iterator")
-        self.workers = state.get("workers") or {}
+        self.workers = _field(state, "workers", (dict, type(None))) or {}
         self.is_iterable = loader._is_iterable
         rng = _field(state, "rng", dict)
         self._global = _bytes(rng.get("global"))
