@@ -245,11 +245,12 @@ def package_environment(build):
 
 
 def python_command(python, loader, workers, transient=False):
-    """The same script for both; how PyTorch is spared the touch, our package is here, too."""
+    """The same script for both; as PyTorch is spared the touch, our package is here, too. What its
+    daemon leaves behind if all is ended by force goes with the benchmark's own directory."""
     def command(s):
         measure = 'rate' if s.row.kind == 'python' else s.row.kind
         tag = f'{private_memory.TAG}={os.urandom(8).hex()}'
-        argv = [*package_environment(s.build), tag, python,
+        argv = [*package_environment(s.build), tag, f'TMPDIR={s.tmp}', python,
                 os.path.join(HERE, 'python_loader.py'), '--loader', loader,
                 '--dataset', s.row.dataset, '--measure', measure, '--rows', str(s.row.rows),
                 '--batch', str(s.row.batch), '--workers', str(workers),
