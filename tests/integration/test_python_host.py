@@ -58,6 +58,10 @@ class HostCase(TestCase):
     def private(self, **options):
         """A private daemon and its first client."""
         daemon = self.daemon(args=("--private",), wait=False, **options)
+        return daemon, self.connect(daemon)
+
+    def connect(self, daemon):
+        """The first client of a daemon that may not listen yet."""
         clients = []
 
         def connected():  # by no other than the client it is to live for
@@ -66,7 +70,7 @@ class HostCase(TestCase):
             return clients
 
         wait_until(connected, "the daemon to listen")
-        return daemon, clients[0]
+        return clients[0]
 
     def send_object(self, client, number, fd, close=True):
         payload = pack([OBJECT, number])
@@ -131,6 +135,12 @@ class Running(HostCase):
         self.assertEqual({row["interpreter"] for row in rows}, {self.link()})
         client.open({"name": "other", "dataset": {"kind": "range", "length": 9}, "workers": {"count": 1}})
         self.assertIsNone(client.query("workers")[-1]["interpreter"])
+
+    def test_many_at_once(self):
+        client = self.client(self.hosting())
+        loader = client.open(python("many", workers={"count": 40}, memory={"limit": "16MiB"}))["loader"]
+        self.assertEqual(len(set(self.pids(client))), 40)
+        self.assertEqual(len(client.epoch_indices(loader)), 25)
 
     def test_each_interpreter_has_its_host(self):
         other = self.link("deaf")
@@ -657,6 +667,16 @@ class Permission(HostCase):
             "kind": "python", "object": "a:b", "interpreter": "/usr/bin/python3"}))
         self.assertEqual((error.code, error.path), (errno.EPERM, "dataset.interpreter"))
         self.assertIn(f"use {self.link()}", error.message)
+
+    def test_a_private_daemon_keeps_to_its_configuration(self):
+        with open(self.path("own.conf"), "w") as file:
+            file.write(f"python: [{self.link()}]\n")
+        daemon = self.daemon(args=("--config", self.path("own.conf"), "--private"), wait=False)
+        client = self.connect(daemon)
+        error = self.refusal(client, python("other", dataset={
+            "kind": "python", "object": "a:b", "interpreter": "/usr/bin/python3"}))
+        self.assertEqual((error.code, error.path), (errno.EPERM, "dataset.interpreter"))
+        self.assertEqual(client.open(python("own"))["length"], 100)  # by the one that is listed
 
     def as_nobody(self, daemon, act):
         """act(client) in a process of another user; what it returns as text."""

@@ -208,11 +208,35 @@ static void test_fields(void **state)
     assert_int_equal(plugin.collate.config.items[0].integer, 2);
     assert_int_equal(plugin.sampler, SAMPLER_CLIENT);
     assert_int_equal(spec_check_length(&plugin, 0, NULL), 0);
+    assert_int_equal(spec_check_length(&plugin, UINT64_MAX, NULL), 0); /* the client's business */
 
     expect_spec("dataset: {kind: imagefolder, root: x, size: 8}", &folder);
     assert_int_equal(folder.dataset.image.transform, TRANSFORM_RESIZE);
     assert_int_equal(folder.dataset.image.layout, LAYOUT_HWC);
     assert_int_equal(folder.dataset.image.resize, 0);
+}
+
+/* A dataset that does not say how long it is has an order only where the client makes it. */
+static void test_unknown_length(void **state)
+{
+    (void)state;
+    static const char *const samplers[] = {"{}", "{kind: random}", "{kind: weighted, weights: [1]}",
+                                           "{kind: indices, indices: [0]}"};
+
+    for (size_t i = 0; i < ARRAY_SIZE(samplers); i++) {
+        _cleanup_(spec_deinit)
+        struct dl_spec spec = {0};
+        struct dl_error err = {0};
+        char text[128];
+
+        snprintf(text, sizeof text, "{dataset: {kind: python, object: 'a:b'}, sampler: %s}",
+                 samplers[i]);
+        expect_spec(text, &spec);
+        assert_int_equal(spec_check_length(&spec, UINT64_MAX, &err), -EINVAL);
+        assert_string_equal(err.path, "sampler.kind");
+        assert_non_null(strstr(err.message, "needs to know how many samples the dataset has"));
+        assert_int_equal(spec_check_length(&spec, 1, &err), 0);
+    }
 }
 
 static void test_iterable(void **state)
@@ -484,8 +508,9 @@ static void test_too_many(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_dataset_forms), cmocka_unit_test(test_other_forms),
-    cmocka_unit_test(test_fields),        cmocka_unit_test(test_iterable),
-    cmocka_unit_test(test_refusals),      cmocka_unit_test(test_too_many),
+    cmocka_unit_test(test_fields),        cmocka_unit_test(test_unknown_length),
+    cmocka_unit_test(test_iterable),      cmocka_unit_test(test_refusals),
+    cmocka_unit_test(test_too_many),
 };
 
 TEST_MAIN(tests)
