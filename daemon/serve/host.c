@@ -160,8 +160,8 @@ static void on_exit_(uv_process_t *handle, int64_t status, int signal)
     int fd;
 
     h->reaped = true;
-    if (h->state == HOST_STARTING)
-        read_messages(h); /* that it was ready may be the news that came with its end */
+    if (h->state == HOST_STARTING || h->state == HOST_READY)
+        read_messages(h); /* what it said last: that it was ready, or how a worker ended */
     struct host_end told = {.signal = SIGKILL, .cause = cause, .never = !h->hosted};
     if (uv_fileno((uv_handle_t *)&h->errors, &fd) == 0)
         last_words_read(&h->words, fd);
