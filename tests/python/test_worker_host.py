@@ -300,7 +300,7 @@ class HostCase(unittest.TestCase):
     def test_exit_statuses(self):
         worker = self.opened("process", 5)
         worker.ask([4])
-        self.assertEqual(self.host.receive(), [W_EXITED, 5, 0, signal.SIGSEGV])
+        self.assertEqual(self.host.receive(), [W_EXITED, 5, 0, signal.SIGTERM])
         worker = self.opened("process", 6)
         worker.ask([5])
         self.assertEqual(self.host.receive(), [W_EXITED, 6, 7, 0])

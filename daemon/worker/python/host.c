@@ -76,9 +76,9 @@ static void harden(pid_t host)
 static void flush(const char *name)
 {
     PyObject *stream = PySys_GetObject(name); /* borrowed */
-    _cleanup_py_ PyObject *done =
-        stream && stream != Py_None ? PyObject_CallMethod(stream, "flush", NULL) : NULL;
 
+    if (stream && stream != Py_None)
+        Py_XDECREF(PyObject_CallMethod(stream, "flush", NULL));
     PyErr_Clear();
 }
 
