@@ -217,5 +217,36 @@ class DefaultCollate(unittest.TestCase):
         self.assertEqual(code, 0, got.error)
 
 
+    def test_nothing_leaks(self):
+        import gc
+        import sys
+        import tracemalloc
+        plain = [(np.ones(3), torch.ones(2), "x", {"a": 1.5, "b": [np.int8(i), b"y"]})
+                 for i in range(8)]
+        mixed = [(np.ones(3), 1)] * 4 + [(np.ones(4), 1)] * 4
+        loaders = [Loader(Source(plain), 8), Loader(Source(mixed), 8)]
+
+        def rounds():
+            for _ in range(100):
+                for loader in loaders:
+                    loader.fill(range(8))
+                    loader.fill(range(8), slot_bytes=256, step=1)
+        rounds()
+        held = [*plain[0], plain[0][3]["b"][0], *mixed[0], "a", "b"]
+        before = [sys.getrefcount(item) for item in held]
+        gc.collect()
+        tracemalloc.start()
+        rounds()
+        gc.collect()
+        first = tracemalloc.get_traced_memory()[0]
+        rounds()
+        gc.collect()
+        second = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+        self.assertLess(second - first, 20_000)
+        after = [sys.getrefcount(item) for item in held]
+        self.assertLess(max(abs(b - a) for a, b in zip(before, after)), 20, (before, after))
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -179,6 +179,18 @@ int leaf_of_tensor(PyObject *tensor, struct leaf *ret)
     return read_shape(tensor, ret);
 }
 
+int leaf_of(PyObject *object, struct leaf *ret)
+{
+    Py_buffer array;
+
+    if (is_tensor(object))
+        return leaf_of_tensor(object, ret);
+    int r = leaf_of_array(object, &array, ret);
+    if (r > 0)
+        PyBuffer_Release(&array);
+    return r;
+}
+
 static PyObject *shape_tuple(const struct leaf *leaf, uint64_t rows)
 {
     uint32_t first = rows ? 1 : 0;

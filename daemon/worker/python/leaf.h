@@ -34,6 +34,9 @@ void leaf_copy_array(void *dst, const Py_buffer *array);
  * memory, another element type, too many dimensions, part of a graph); -1. */
 int leaf_of_tensor(PyObject *tensor, struct leaf *ret);
 
+/* Of either; nothing of a buffer is held. */
+int leaf_of(PyObject *object, struct leaf *ret);
+
 /* A tensor over `dst`, of the leaf's type, with the dimension `rows` first unless it is 0. NULL
  * with an exception. It must not outlive the slot's lease: keep it to yourself. */
 PyObject *leaf_tensor_over(void *dst, const struct leaf *leaf, uint64_t rows);

@@ -1,11 +1,12 @@
 #include "daemon/worker/python/store.h"
 
+#include "daemon/worker/python/pickle.h"
+
 #include "proto/limits.h"
 
 #include <errno.h>
 
 enum {
-    PROTOCOL = 5, /* of pickle */
     /* Containers that become nodes; objects with their children must still fit below. */
     NODES_DEEP = DL_BOUND_TREE_DEPTH - 4,
     /* How many of an object's parts are looked at for something that is worth a node. */
@@ -91,25 +92,12 @@ static struct part *added(struct store *s, int r)
     return part;
 }
 
-/* 1; 0: a slot cannot hold it as it is; -1. */
-static int describe(PyObject *object, struct leaf *ret)
-{
-    Py_buffer array;
-
-    if (is_tensor(object))
-        return leaf_of_tensor(object, ret);
-    int r = leaf_of_array(object, &array, ret);
-    if (r > 0)
-        PyBuffer_Release(&array);
-    return r;
-}
-
 /* A tensor or an array: 1. 0: it is for a pickle. -1. */
 static int add_leaf(struct store *s, PyObject *object, const char *key)
 {
     struct leaf leaf;
 
-    int r = describe(object, &leaf);
+    int r = leaf_of(object, &leaf);
     if (r <= 0)
         return r;
     struct part *part = added(s, tree_add_tensor(&s->tree, key, leaf.dtype, leaf.ndim, leaf.shape));
@@ -197,66 +185,11 @@ static bool counts_as_tensor(const struct store *s, PyObject *object)
     return is_tensor(object) || (s->arrays && is_array(object));
 }
 
-/* PyTorch's own words: its users' programs look for them. */
-static int refuse_graph(PyObject *object)
-{
-    if (!is_tensor(object))
-        return 0;
-    _cleanup_py_ PyObject *grad = PyObject_GetAttrString(object, "requires_grad");
-    _cleanup_py_ PyObject *leaf = grad ? PyObject_GetAttrString(object, "is_leaf") : NULL;
-    if (!leaf)
-        return -1;
-    if (grad != Py_True || leaf == Py_True)
-        return 0;
-    PyErr_SetString(PyExc_RuntimeError,
-                    "Cowardly refusing to serialize non-leaf tensor which requires_grad, since "
-                    "autograd does not support crossing process boundaries.  If you just want to "
-                    "transfer the data, call detach() on the tensor before serializing (e.g., "
-                    "putting it on the queue).");
-    return -1;
-}
-
-/* persistent_id() of the pickler; `found` is the list of what stands beside the pickle. */
-static PyObject *set_aside(PyObject *found, PyObject *object)
-{
-    struct leaf leaf;
-
-    if (!is_tensor(object) && !is_array(object))
-        Py_RETURN_NONE;
-    int r = refuse_graph(object) < 0 ? -1 : describe(object, &leaf);
-    if (r < 0)
-        return NULL;
-    if (r == 0)
-        Py_RETURN_NONE;
-    if (PyList_Append(found, object) < 0)
-        return NULL;
-    return Py_BuildValue("(sn)", is_tensor(object) ? "t" : "n", PyList_Size(found) - 1);
-}
-
-static PyMethodDef set_aside_def = {"persistent_id", set_aside, METH_O, NULL};
-
-/* The pickle of `object`, whose tensors and arrays are appended to `found`. */
-static PyObject *pickle(PyObject *object, PyObject *found)
-{
-    _cleanup_py_ PyObject *module = PyImport_ImportModule("pickle");
-    _cleanup_py_ PyObject *io = module ? PyImport_ImportModule("io") : NULL;
-    _cleanup_py_ PyObject *file = io ? PyObject_CallMethod(io, "BytesIO", NULL) : NULL;
-    _cleanup_py_ PyObject *pickler =
-        file ? PyObject_CallMethod(module, "Pickler", "Oi", file, PROTOCOL) : NULL;
-    _cleanup_py_ PyObject *aside = pickler ? PyCFunction_New(&set_aside_def, found) : NULL;
-    if (!aside || PyObject_SetAttrString(pickler, "persistent_id", aside) < 0)
-        return NULL;
-    _cleanup_py_ PyObject *done = PyObject_CallMethod(pickler, "dump", "(O)", object);
-    return done ? PyObject_CallMethod(file, "getvalue", NULL) : NULL;
-}
-
 static int add_object(struct store *s, PyObject *object, const char *key)
 {
     _cleanup_py_ PyObject *found = PyList_New(0);
 
-    if (!found || refuse_graph(object) < 0)
-        return -1;
-    _cleanup_py_ PyObject *bytes = pickle(object, found);
+    _cleanup_py_ PyObject *bytes = found ? pickle_object(object, found) : NULL;
     if (!bytes || !added(s, tree_add(&s->tree, TREE_OBJECT, key, 0)))
         return -1;
     uint32_t at = s->tree.count - 1;

@@ -1,0 +1,59 @@
+#include "daemon/worker/python/pickle.h"
+
+#include "daemon/worker/python/leaf.h"
+
+enum { PROTOCOL = 5 };
+
+/* PyTorch's own words: its users' programs look for them. */
+static int refuse_graph(PyObject *object)
+{
+    if (!is_tensor(object))
+        return 0;
+    _cleanup_py_ PyObject *grad = PyObject_GetAttrString(object, "requires_grad");
+    _cleanup_py_ PyObject *leaf = grad ? PyObject_GetAttrString(object, "is_leaf") : NULL;
+    if (!leaf)
+        return -1;
+    if (grad != Py_True || leaf == Py_True)
+        return 0;
+    PyErr_SetString(PyExc_RuntimeError,
+                    "Cowardly refusing to serialize non-leaf tensor which requires_grad, since "
+                    "autograd does not support crossing process boundaries.  If you just want to "
+                    "transfer the data, call detach() on the tensor before serializing (e.g., "
+                    "putting it on the queue).");
+    return -1;
+}
+
+/* persistent_id() of the pickler; `found` is the list of what stands beside the pickle. */
+static PyObject *set_aside(PyObject *found, PyObject *object)
+{
+    struct leaf leaf;
+
+    if (!is_tensor(object) && !is_array(object))
+        Py_RETURN_NONE;
+    int r = refuse_graph(object) < 0 ? -1 : leaf_of(object, &leaf);
+    if (r < 0)
+        return NULL;
+    if (r == 0)
+        Py_RETURN_NONE;
+    if (PyList_Append(found, object) < 0)
+        return NULL;
+    return Py_BuildValue("(sn)", is_tensor(object) ? "t" : "n", PyList_Size(found) - 1);
+}
+
+static PyMethodDef set_aside_def = {"persistent_id", set_aside, METH_O, NULL};
+
+PyObject *pickle_object(PyObject *object, PyObject *found)
+{
+    if (refuse_graph(object) < 0)
+        return NULL;
+    _cleanup_py_ PyObject *module = PyImport_ImportModule("pickle");
+    _cleanup_py_ PyObject *io = module ? PyImport_ImportModule("io") : NULL;
+    _cleanup_py_ PyObject *file = io ? PyObject_CallMethod(io, "BytesIO", NULL) : NULL;
+    _cleanup_py_ PyObject *pickler =
+        file ? PyObject_CallMethod(module, "Pickler", "Oi", file, PROTOCOL) : NULL;
+    _cleanup_py_ PyObject *aside = pickler ? PyCFunction_New(&set_aside_def, found) : NULL;
+    if (!aside || PyObject_SetAttrString(pickler, "persistent_id", aside) < 0)
+        return NULL;
+    _cleanup_py_ PyObject *done = PyObject_CallMethod(pickler, "dump", "(O)", object);
+    return done ? PyObject_CallMethod(file, "getvalue", NULL) : NULL;
+}

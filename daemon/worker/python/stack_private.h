@@ -1,0 +1,43 @@
+/* Between the files of stack: what a batch looks like, as its first sample has it. */
+#ifndef DL_WORKER_STACK_PRIVATE_H
+#define DL_WORKER_STACK_PRIVATE_H
+
+#include "daemon/worker/python/stack.h"
+
+/* What stands at one place of every sample, and becomes a node of the batch. */
+enum place_kind {
+    PLACE_DICT,
+    PLACE_SEQUENCE,
+    PLACE_TENSOR,
+    PLACE_ARRAY,
+    PLACE_SCALAR, /* NumPy's */
+    PLACE_FLOAT,
+    PLACE_INT,
+    PLACE_BOOL,
+    PLACE_TEXT,
+    PLACE_TEXTS, /* text in a sequence: an object with one child, its pickle */
+    PLACE_PICKLE,
+};
+struct place {
+    enum place_kind kind;
+    uint32_t end;     /* the place after this and all below it */
+    PyObject *key;    /* owned; in a dict */
+    PyObject *type;   /* borrowed: of a scalar, or a text; types outlive their objects */
+    PyObject *column; /* owned; list of a tensor's or a text's rows; bytes of a pickle */
+    struct leaf leaf;
+    uint64_t row_bytes;
+    char *to; /* in the slot */
+};
+
+struct stack {
+    struct tree tree;
+    struct place *places; /* of each node */
+    uint32_t room;
+    Py_ssize_t n; /* samples */
+    bool copies;  /* else texts are collected only, to learn how long they are */
+};
+
+/* Adds the nodes of a batch of s->n such samples. False: not plain, or an exception. */
+bool stack_template(struct stack *stack, PyObject *sample);
+
+#endif
