@@ -102,15 +102,20 @@ static void fill_slot(uint8_t *slot, uint64_t step)
         slot_prepare(slot, SLOT_BYTES,
                      &(struct slot_task){
                          .generation = step + 1, .step = step, .indices = indices, .samples = 2}));
-    if (tree_add(&tree, TREE_DICT, NULL, 4) == 0 &&
+    if (tree_add(&tree, TREE_DICT, NULL, step % 2 ? 5 : 4) == 0 &&
         tree_add_tensor(&tree, "x", DL_DTYPE_FLOAT32, 2, (const uint64_t[]){2, 3}) == 0 &&
         tree_add_tensor(&tree, "y", DL_DTYPE_INT64, 1, (const uint64_t[]){2}) == 0 &&
         tree_add_text(&tree, TREE_BYTES, "s", 3 * 8 + 7) == 0 &&
-        tree_add_text(&tree, TREE_STRING, "t", 3) == 0) {
+        tree_add_text(&tree, TREE_STRING, "t", 3) == 0 &&
+        (step % 2 == 0 ||
+         (tree_add(&tree, TREE_OBJECT, "o", 2) == 0 &&
+          tree_add_text(&tree, TREE_BYTES, NULL, 5) == 0 &&
+          tree_add_tensor(&tree, NULL, DL_DTYPE_INT64, 1, (const uint64_t[]){2}) == 0))) {
         static const uint64_t numbers[] = {0, 3, 7};
 
         for (uint64_t i = 1; i < tree.count; i++)
-            tree.nodes[i].offset = DATA_AT + (i - 1) * TREE_ALIGN;
+            tree.nodes[i].offset =
+                tree.nodes[i].kind == TREE_OBJECT ? 0 : DATA_AT + (i - 1) * TREE_ALIGN;
         tree.nodes[3].ndim = 1;
         tree.nodes[3].shape[0] = 2;
         memcpy(slot + tree.nodes[3].offset, numbers, sizeof numbers);
@@ -183,6 +188,7 @@ static void send_other(struct play *p)
         msg.fault.step = kind & 0x80 ? number : kind & 0x40 ? UINT64_MAX : p->sent++;
         msg.fault.code = kind >> 3 & 3;
         msg.fault.final = kind >> 5 & 1;
+        msg.fault.detail = span_str(number & 1 ? "KeyError\n\x1b[m\xc2\x9b" : "");
         break;
     case 1:
         msg.number = DL_MSG_FINISHED;
@@ -314,9 +320,14 @@ static void next_batch(struct play *p)
     r = dl_epoch_next(p->epoch, 0, &batch);
     FUZZ_ASSERT(r <= 0 || r == DL_END);
     if (r < 0)
+        touch(dl_client_error_detail(p->client), strlen(dl_client_error_detail(p->client)) + 1);
+    if (r < 0)
         FUZZ_ASSERT(dl_client_error(p->client) != NULL);
     if (r == 0) {
         read_batch(batch);
+        if (dl_batch_step(batch) % 4 == 3 && dl_batch_detach(batch) == 0)
+            read_batch(batch);
+        FUZZ_ASSERT(dl_epoch_held_bytes(p->epoch) <= HELD_MAX * 2 * SLOT_BYTES * SLOTS);
         p->current = batch;
     }
 }
@@ -347,8 +358,14 @@ static void export_tensor(struct play *p, uint8_t i)
 {
     i %= HELD_MAX;
     drop_tensor(p, i);
-    if (p->current && dl_batch_dlpack(p->current, "y", &p->tensors[i]) < 0)
+    if (!p->current)
+        return;
+    if (i & 1 && dl_batch_node_dlpack(p->current, i, &p->tensors[i]) < 0)
         p->tensors[i] = NULL;
+    if (!(i & 1) && dl_batch_dlpack(p->current, "y", &p->tensors[i]) < 0)
+        p->tensors[i] = NULL;
+    if (i == HELD_MAX - 1 && !dl_batch_may_keep(p->current))
+        FUZZ_ASSERT(dl_batch_detach(p->current) <= 0);
 }
 
 /* What the user of a sampler of his own says next. */
@@ -382,6 +399,13 @@ static void start_epoch(struct play *p)
     p->sent = 0;
 }
 
+static void attach(struct play *p)
+{
+    int r = dl_client_attach(p->client, p->memfd, 7);
+
+    FUZZ_ASSERT(r <= 0);
+}
+
 static void query(struct play *p)
 {
     const void *data;
@@ -411,6 +435,8 @@ static void step(struct play *p)
         send_other(p);
         break;
     case 6:
+        if (operation >> 4 == 15)
+            attach(p);
         send_raw(p);
         break;
     case 7:

@@ -75,6 +75,7 @@ class FakeRing:
     def __init__(self, directory, steps, stall=False, writable=True):
         self.path = os.path.join(directory, "fake")
         self.steps, self.stall, self.writable = steps, stall, writable
+        self.sock = None
         self.objects = []  # (number, what was in it)
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(self.path)
@@ -84,7 +85,11 @@ class FakeRing:
 
     def close(self):
         self.listener.close()
+        if self.sock:  # tensors may keep the client's end
+            self.sock.shutdown(socket.SHUT_RDWR)
         self.thread.join(30)
+        if self.sock:
+            self.sock.close()
         os.unlink(self.path)
 
     def send(self, *message, fd=None):
@@ -117,9 +122,8 @@ class FakeRing:
     def serve(self):
         try:
             self.sock, _ = self.listener.accept()
-            with self.sock:
-                for message in self.receive():
-                    self.answer(message)
+            for message in self.receive():
+                self.answer(message)
         except OSError:
             pass
 
