@@ -251,6 +251,22 @@ class Workers(Base):
             run(loader)
         self.assertEqual(len(run(loader)[0]), 10, "new workers")
 
+    def test_end_without_the_garbage_collector(self):
+        gc.disable()
+        try:
+            for options in ({}, {"persistent_workers": True}, {"device": "cpu"},
+                            {"persistent_workers": True, "device": "cpu"}):
+                loader = DataLoader(Rows(), num_workers=1, **options)
+                run(loader)
+                iterator = iter(loader)
+                next(iterator)
+                del loader
+                self.assertEqual(len(list(iterator)), 9)
+                del iterator
+                self.assertTrue(all(client.is_closed for client in self.made), options)
+        finally:
+            gc.enable()
+
     def test_not_in_a_fork(self):
         iterator = iter(DataLoader(Rows(), num_workers=1))
         child = os.fork()

@@ -114,6 +114,8 @@ class WorkerIterator(LoaderIterator):
     then one more whenever one has come.
     """
 
+    _has_workers = True
+
     def __init__(self, loader: Any) -> None:
         if _info.preparing_main:
             raise RuntimeError("a DataLoader with workers is used while a worker imports the main "
@@ -296,3 +298,30 @@ class WorkerIterator(LoaderIterator):
         # Begun, but not whole, where __init__ raised.
         if getattr(self, "_connection", None) is not None:
             self._close()
+
+
+class PersistentIterator:
+    """What iter() of a loader with persistent workers returns, again and again.
+
+    The loader holds the iterator proper, and this holds both; so the workers end when neither the
+    loader nor its iterator is needed any more.
+    """
+
+    def __init__(self, loader: Any, iterator: WorkerIterator) -> None:
+        self._loader = loader
+        self._iterator = iterator
+        self._next_data = iterator._next_data
+        self._count = iterator._count
+        self._finished = iterator._finished
+
+    def __iter__(self) -> PersistentIterator:
+        return self
+
+    def __next__(self) -> Any:
+        return next(self._iterator)
+
+    def __len__(self) -> int:
+        return len(self._iterator)
+
+    def __getstate__(self) -> Any:
+        raise NotImplementedError("{} cannot be pickled", self.__class__.__name__)

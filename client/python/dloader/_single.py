@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,9 +17,16 @@ class LoaderIterator:
     """
 
     _workers = 0
+    _has_workers = False
+
+    @property
+    def _loader(self) -> Any:
+        return self._loader_of()
 
     def __init__(self, loader: Any) -> None:
-        self._loader = loader
+        # A loader holds its persistent iterator; that must not hold it in turn, or both would stay.
+        stays = loader.persistent_workers and self._has_workers
+        self._loader_of = weakref.ref(loader) if stays else lambda: loader
         self._length_said = loader._length_said
 
     def __iter__(self) -> Iterator:
@@ -71,10 +79,10 @@ class SingleIterator(LoaderIterator):
         self._begin()
         self._key = loader._key_seed, self._order.position.epoch
         self._restore()
-        if loader._is_iterable:
-            self._fetch = self._fetch_next
-        else:
-            self._fetch = self._fetch_keys if self._is_batched else self._fetch_key
+        kind = type(self)
+        # Not bound methods, which would make a cycle.
+        self._fetch = (kind._fetch_next if loader._is_iterable else
+                       kind._fetch_keys if self._is_batched else kind._fetch_key)
 
     def _restore(self) -> None:
         """The dataset's own state, and the place in an iterable one."""
@@ -146,7 +154,7 @@ class SingleIterator(LoaderIterator):
 
     def _make(self, keys: Any) -> Any:
         try:
-            samples = self._fetch(keys)
+            samples = self._fetch(self, keys)
         finally:
             random.clear_key()
         return self._collate(samples)

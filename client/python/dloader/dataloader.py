@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
@@ -144,6 +145,7 @@ class DataLoader(Generic[T_co]):
     def _forget(self) -> None:
         """As before the first epoch; generators stay where they are."""
         self._iterator: Any = None  # of persistent workers
+        self._given: Any = None  # weak: the face of it that iter() returned
         self._length_said: int | None = None  # by len(), of an iterable dataset
         self._position: Any = None
         self._resume: Any = None
@@ -194,9 +196,15 @@ class DataLoader(Generic[T_co]):
             return _device.to_device(self._get_iterator(), self.device)
         if self._iterator is None or self._iterator.is_stale:
             self._iterator = self._get_iterator()
+            self._given = None
         else:
             self._iterator.again()
-        return _device.to_device(self._iterator, self.device)
+        given = self._given and self._given()
+        if given is None:
+            from ._iterators import PersistentIterator
+            given = PersistentIterator(self, self._iterator)
+            self._given = weakref.ref(given)
+        return _device.to_device(given, self.device)
 
     def __len__(self) -> int:
         """Batches in an epoch; TypeError where nobody knows."""
