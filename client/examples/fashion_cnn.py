@@ -14,6 +14,7 @@ package dataset-fashion-mnist. Exit status: 0 trained, 1 an accuracy below 0.85,
 
 import argparse
 import gzip
+import os
 import pathlib
 import sys
 import time
@@ -153,7 +154,9 @@ def main():
     if not FOLDER.is_dir():
         sys.exit(f"fashion_cnn: {FOLDER} is not there; on Debian: apt install dataset-fashion-mnist")
 
-    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads")
+    # The workers need cores, too: threads that spin while they wait would take them.
+    torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) - WORKERS))
+    print(f"torch {torch.__version__}, threads: {torch.get_num_threads()}")
     results = {loader: train(loader, arguments.epochs)
                for loader in arguments.loader or ("dloader", "native")}
     for loader, (right, rate) in results.items():
