@@ -35,6 +35,11 @@ with dloader.Loader(json.loads(sys.argv[1]), as_="numpy") as loader:
               for batch in loader))
 """
 
+PYTHON_EPOCH = """
+from dloader import DataLoader
+print([int(x) for batch in DataLoader(range(8), batch_size=3, num_workers=2) for x in batch])
+"""
+
 
 def run(*args, **options):
     return subprocess.run([str(arg) for arg in args], stdout=subprocess.PIPE, text=True,
@@ -106,6 +111,7 @@ class Install(unittest.TestCase):
 
     def test_the_commands_are_the_packages_own(self):
         version = self.run_python("import importlib.metadata as m; print(m.version('dloader'))")
+        self.assertEqual(self.run_python("import dloader; print(dloader.__version__)"), version)
         for name in ("dlctl", "dloaderd"):
             done = run(self.venv / "bin" / name, "--version")
             self.assertEqual((done.returncode, done.stdout), (0, f"{name} {version}\n"))
@@ -142,9 +148,13 @@ class Install(unittest.TestCase):
         self.assertEqual(self.samples_by_way_of_the_daemon(spec), 100)
 
     def test_a_native_epoch(self):
-        if not (self.site / "dloader/loader.py").exists():
-            self.skipTest("the package has no Loader")
         self.assertEqual(self.run_python(EPOCH, json.dumps(SPEC)), "100")
+
+    def test_an_epoch_of_a_python_dataset(self):
+        """Daemon, interpreter and workers: all of it is found from where the package lies."""
+        if importlib.util.find_spec("torch") is None:
+            self.skipTest(f"{sys.executable} has no torch")
+        self.assertEqual(self.run_python(PYTHON_EPOCH), "[0, 1, 2, 3, 4, 5, 6, 7]")
 
     def test_zz_uninstalling_takes_all_of_it_away(self):
         """The last one, by its name."""
