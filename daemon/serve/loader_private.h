@@ -1,6 +1,6 @@
 /*
- * The inside of a loader, shared by loader.c (opening, streams) and loader_work.c (which step next,
- * which batch is due). Nobody else includes it.
+ * The inside of a loader, shared by loader.c (opening, streams), loader_work.c (which step next,
+ * which batch is due) and loader_words.c (what a step is called). Nobody else includes it.
  */
 #ifndef DL_LOADER_PRIVATE_H
 #define DL_LOADER_PRIVATE_H
@@ -50,6 +50,10 @@ void loader_expect_next(struct loader *loader, const struct stream *stream);
  * that the guess was wrong. True if there was any.
  */
 bool loader_drop_expected(struct loader *loader, const struct stream_params *instead);
+
+/* loader_words.c */
+/* "step 7 of epoch 0 (samples 3, 9)", "step 7 of epoch 0 (batch 3 of worker 1)". */
+void loader_name_step(const struct loader *loader, const struct step *step, char *text, size_t len);
 
 /* loader_work.c */
 extern const struct pool_events loader_pool_events;

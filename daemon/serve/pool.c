@@ -75,6 +75,25 @@ static bool same_dataset(const struct pool *pool, uint64_t length, bool iterable
     return iterable == pool->iterable && (length == pool->length || is_fed_python(pool));
 }
 
+/* What of the spec can only be checked with the dataset open. */
+static int check_dataset(const struct pool *pool, uint64_t length, bool iterable,
+                         struct dl_error *err)
+{
+    const struct dl_spec *spec = pool->o.spec;
+    uint64_t one = segment_bytes(1, pool->slot_bytes);
+
+    if (one * pool->n_members > spec->memory_limit)
+        return dl_error_set(err, ENOMEM, "memory.limit",
+                            "%llu bytes are less than one batch for each worker: %u × %llu = %llu; "
+                            "raise it, or lower batch.size or workers.count",
+                            (unsigned long long)spec->memory_limit, pool->n_members,
+                            (unsigned long long)one, (unsigned long long)(one * pool->n_members));
+    if (iterable)
+        return spec_check_iterable(spec, err);
+    /* A range's length stands in the spec, and was checked there. */
+    return spec->dataset.kind == DATASET_RANGE ? 0 : spec_check_length(spec, length, err);
+}
+
 static void on_process_ready(void *owner, uint64_t length, bool iterable, uint64_t asked)
 {
     struct member *m = owner;
@@ -99,24 +118,7 @@ static void on_process_ready(void *owner, uint64_t length, bool iterable, uint64
     pool->iterable = iterable;
     m->state = WORKER_READY;
     pool->slot_bytes = max_u64(pool->slot_bytes, slot_bytes);
-    uint64_t least = segment_bytes(1, pool->slot_bytes) * pool->n_members;
-    if (!pool->opened && least > pool->o.spec->memory_limit) {
-        dl_error_set(&err, ENOMEM, "memory.limit",
-                     "%llu bytes are less than one batch for each worker: %u × %llu = %llu; raise "
-                     "it, or lower batch.size or workers.count",
-                     (unsigned long long)pool->o.spec->memory_limit, pool->n_members,
-                     (unsigned long long)segment_bytes(1, pool->slot_bytes),
-                     (unsigned long long)least);
-        pool_break(pool, &err);
-        return;
-    }
-    /* A range's length stands in the spec, and was checked there. */
-    int r = 0;
-    if (!pool->opened && iterable)
-        r = spec_check_iterable(pool->o.spec, &err);
-    else if (!pool->opened && pool->o.spec->dataset.kind != DATASET_RANGE)
-        r = spec_check_length(pool->o.spec, length, &err);
-    if (r < 0) {
+    if (!pool->opened && check_dataset(pool, length, iterable, &err) < 0) {
         pool_break(pool, &err);
         return;
     }
