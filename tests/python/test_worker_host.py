@@ -19,7 +19,7 @@ PATIENCE = 120
 HERE = pathlib.Path(__file__).resolve().parent
 LIB = HERE.parent / "lib"
 
-W_OPEN, W_SEGMENT, W_FORGET, W_FORK, W_KILL = 64, 65, 67, 69, 70
+W_OPEN, W_SEGMENT, W_FORGET, W_OBJECT, W_FORK, W_KILL = 64, 65, 67, 68, 69, 70
 W_READY, W_MAPPED, W_FAILED, W_HOSTING, W_STARTED, W_EXITED = 96, 97, 98, 99, 100, 101
 ENOBUFS = 105
 ENODATA = 61
@@ -83,7 +83,9 @@ class Worker(Peer):
         os.ftruncate(memory, QUEUES_BYTES)
         self.queues = mmap.mmap(memory, QUEUES_BYTES)
         self.bells = [os.eventfd(0), os.eventfd(0)]
-        spec = {"name": "tested", "dataset": {"kind": "python", "object": f"tests:{dataset}"},
+        if not isinstance(dataset, dict):
+            dataset = {"object": f"tests:{dataset}"}
+        spec = {"name": "tested", "dataset": {"kind": "python", **dataset},
                 "batch": {"size": batch}, "seed": 5,
                 "sampler": {"kind": "client"}, "collate": collate or {"kind": "python"},
                 "workers": {"count": 1}, **more}
@@ -264,6 +266,27 @@ class HostCase(unittest.TestCase):
         self.assertEqual(code, 5)
         self.assertIn("IndexError: list index out of range, at sample 99", got.error[0])
         self.assertTrue(got.error[1].startswith("IndexError\nCaught IndexError"), got.error)
+
+    def test_object(self):
+        """The dataset's own descriptor, its arguments, and the key of sample_rng() by them."""
+        worker = self.worker()
+        memory = os.memfd_create("object")
+        os.write(memory, b"keys")
+        worker.send(W_OBJECT, 3, fds=[memory])
+        os.close(memory)
+        args = {"seed": 9, "epoch": 4, "base_seed": 1 << 62, "more": [1.5, None, True, "x"]}
+        worker.open({"pickle": 3, "args": args})
+        worker.map()
+        opened, keys = worker.batch([7, -1])
+        self.assertEqual(opened, (0, 1, 5, args, None, True))
+        self.assertEqual(keys, [(9, 4, 7), (9, 4, -1)])
+
+    def test_by_name(self):
+        worker = self.opened({"object": "tests:keys", "args": {"seed": 9}},
+                             collate={"kind": "python", "object": "some.where:collate"})
+        opened, keys = worker.batch([7])
+        self.assertEqual(opened, (0, 1, 5, {"seed": 9}, "some.where:collate", True))
+        self.assertEqual(keys, [(5, 0, 7)], "arguments of a dataset by name are its own")
 
     def test_cannot_open(self):
         worker = self.worker()

@@ -75,23 +75,33 @@ class Counts:
         return iter(range(7))
 
 
+class Keys:
+
+    def __getitem__(self, index):
+        return _worker.key()
+
+
 def refuses():
     raise LookupError("no such data, look elsewhere")
 
 
 DATASETS = {"squares": Squares, "process": Process, "farewell": Farewell, "counts": Counts,
-            "refuses": refuses}
+            "keys": Keys, "refuses": refuses}
 
 
 def open_worker(worker, workers, seed, object_fd, object_name, args, collate_name, has_collate):
-    assert object_name.startswith("tests:"), object_name
     if object_fd >= 0:
-        raise AssertionError("a dataset by name has no object")
-    dataset = DATASETS[object_name[6:]]()
-    collate = (lambda samples: samples) if object_name == "tests:process" else None
+        assert object_name is None
+        name = os.pread(object_fd, 100, 0).decode()
+    else:
+        name = object_name.removeprefix("tests:")
+    dataset = DATASETS[name]()
+    collate = (lambda samples: samples) if name in ("process", "keys") else None
     source = worker_case.Source(dataset, collate=collate, iterable=hasattr(dataset, "__iter__"))
     source.length = len(dataset) if hasattr(dataset, "__len__") else None
-    source.opened = (worker, workers, seed, args, collate_name, has_collate)
+    if name == "keys":
+        dataset.opened = (worker, workers, seed, args, collate_name, has_collate)
+        source.collate = lambda samples: (dataset.opened, samples)
     return source
 
 
