@@ -270,6 +270,10 @@ class Joined:
 
 
 class Ends(ClientCase):
+    def sessions(self, daemon):
+        """How many there are beside dlctl's own."""
+        return len(dltest.dlctl_json("sessions", daemon=daemon)) - 1
+
     def test_every_order(self):
         daemon = self.daemon()
         for order in ("elc", "ecl", "lec", "lce", "cel", "cle"):
@@ -291,7 +295,7 @@ class Ends(ClientCase):
             self.assertEqual(kept.data.tolist(), list(range(10)))
         del kept, client, loader, epoch, ends, call
         gc.collect()
-        dltest.wait_until(lambda: not dltest.dlctl_json("loaders", daemon=daemon), "loaders to end")
+        dltest.wait_until(lambda: self.sessions(daemon) == 0, "sessions to end")
 
     def test_collected_in_any_order(self):
         daemon = self.daemon()
@@ -310,7 +314,7 @@ class Ends(ClientCase):
                 self.assertEqual(numpy.asarray(kept).tolist(), list(range(10)))
             del kept
         gc.collect()
-        dltest.wait_until(lambda: not dltest.dlctl_json("loaders", daemon=daemon), "loaders to end")
+        dltest.wait_until(lambda: self.sessions(daemon) == 0, "sessions to end")
 
     def test_cycles_are_collected(self):
         batch = self.load(dataset={"kind": "npy", "files": {"x": self.rows("r.npy", 8, 4)}},
@@ -391,7 +395,7 @@ print(len(kept))
         done = subprocess.run([sys.executable, "-X", "dev", "-c", program], capture_output=True,
                               text=True, timeout=dltest.PATIENCE, check=False)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
-        dltest.wait_until(lambda: not dltest.dlctl_json("loaders", daemon=daemon), "loaders to end")
+        dltest.wait_until(lambda: self.sessions(daemon) == 0, "sessions to end")
 
     def test_without_a_daemon(self):
         client = _client.Client.local()
