@@ -161,6 +161,7 @@ struct dl_spec {
     bool replacement; /* random, weighted */
     bool has_seed;
     bool writable;
+    bool pin;      /* the clients' own business: the daemon and its workers do nothing about it */
     bool in_order; /* batches come in the order of their steps; else as they are ready */
 };
 

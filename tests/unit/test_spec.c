@@ -33,6 +33,7 @@ static void test_defaults(void **state)
     assert_int_equal(spec.on_error, ON_ERROR_RAISE);
     assert_int_equal(spec.memory_limit, 1 << 30);
     assert_false(spec.writable);
+    assert_false(spec.pin);
 
     char want[32];
     uint64_t fingerprint;
@@ -52,7 +53,7 @@ static const char full_text[] =
     "shard: {mode: strided, even: false}\n"
     "seed: 42\n"
     "workers: {count: 5, prefetch: 3, timeout: 30s, retries: 0, on_error: raise}\n"
-    "memory: {limit: 256MiB, pin: false, writable: true}\n";
+    "memory: {limit: 256MiB, pin: true, writable: true}\n";
 
 static void test_full(void **state)
 {
@@ -80,6 +81,7 @@ static void test_full(void **state)
     assert_int_equal(spec.retries, 0);
     assert_int_equal(spec.memory_limit, 256 << 20);
     assert_true(spec.writable);
+    assert_true(spec.pin);
 }
 
 static void test_datasets(void **state)
@@ -435,7 +437,7 @@ static void test_canonical_form(void **state)
         "seed: 42\n"
         "workers: {count: 5, prefetch: 3, timeout: 30s, retries: 0, on_error: raise, "
         "in_order: true}\n"
-        "memory: {limit: 268435456, pin: false, writable: true}\n";
+        "memory: {limit: 268435456, pin: true, writable: true}\n";
 
     expect_canonical(full_text, want_text);
     expect_canonical(nested_text, nested_canonical);

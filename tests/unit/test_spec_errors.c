@@ -485,7 +485,6 @@ static const struct refusal key_refusals[] = {
      "\"9999999999TiB\" is above the maximum of 9223372036854775807 bytes"},
     {"memory: {limit: 9223372036854775808}", "memory.limit",
      "9223372036854775808 is above the maximum of 9223372036854775807 bytes"},
-    {"memory: {pin: true}", "memory.pin", "true is not supported by this version; it has false"},
     {"memory: {pin: 0}", "memory.pin", "0 is not true or false"},
     {"memory: {writable: 'true'}", "memory.writable", "\"true\" is not true or false"},
     {"memory: {limits: 1}", "memory.limits",
