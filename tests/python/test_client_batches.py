@@ -244,7 +244,8 @@ class Memory(ClientCase):
                     self.assertLessEqual(epoch.held_bytes, 2 * 8192)
             epoch.end()
         grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-        self.assertLess(grown, 4096)  # KiB
+        if "asan" not in os.environ.get("LD_PRELOAD", ""):  # which keeps what was freed
+            self.assertLess(grown, 4096)  # KiB
 
     def test_dropped_in_another_thread(self):
         loader = self.load(**range_spec(length=20000, size=10, **WRITABLE))

@@ -406,6 +406,45 @@ static void test_damaged_text(void **state)
 }
 #undef FIELD
 
+/* An object: its pickle, then nothing but tensors. */
+static void test_objects(void **state)
+{
+    static const struct {
+        enum tree_kind first, second;
+        uint32_t children;
+        uint16_t first_ndim;
+        bool good;
+    } rows[] = {
+        {TREE_BYTES, TREE_TENSOR, 2, 0, true},   {TREE_BYTES, TREE_TENSOR, 1, 0, false},
+        {TREE_BYTES, TREE_TENSOR, 0, 0, false},  {TREE_BYTES, TREE_TENSOR, 3, 0, false},
+        {TREE_STRING, TREE_TENSOR, 2, 0, false}, {TREE_BYTES, TREE_TENSOR, 2, 1, false},
+        {TREE_TENSOR, TREE_TENSOR, 2, 0, false}, {TREE_BYTES, TREE_BYTES, 2, 0, false},
+        {TREE_BYTES, TREE_LIST, 2, 0, false},    {TREE_BYTES, TREE_OBJECT, 2, 0, false},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct tree tree = {0};
+        struct dl_error err = {0};
+        struct encoded e;
+
+        assert_int_equal(tree_add(&tree, TREE_OBJECT, NULL, rows[i].children), 0);
+        assert_int_equal(tree_add_text(&tree, TREE_BYTES, NULL, 8), 0);
+        assert_int_equal(tree_add_tensor(&tree, NULL, DL_DTYPE_INT64, 0, NULL), 0);
+        tree.nodes[1].kind = (uint16_t)rows[i].first;
+        tree.nodes[1].ndim = rows[i].first_ndim;
+        if (rows[i].first == TREE_TENSOR)
+            tree.nodes[1].dtype = DL_DTYPE_INT64;
+        if (rows[i].second != TREE_TENSOR)
+            tree.nodes[2].dtype = 0;
+        if (rows[i].second != TREE_TENSOR && rows[i].second != TREE_BYTES)
+            tree.nodes[2].nbytes = 0;
+        e = encode(&tree);
+        assert_int_equal(tree_check(e.nodes, e.len, e.count, e.slot, &err),
+                         rows[i].good ? 0 : -EBADMSG);
+        free(e.nodes);
+    }
+}
+
 static void test_damaged_sizes(void **state)
 {
     struct encoded e = sample();
@@ -485,10 +524,11 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_build),          cmocka_unit_test(test_lone_tensor),
     cmocka_unit_test(test_keys),           cmocka_unit_test(test_limits_of_building),
     cmocka_unit_test(test_out_of_memory),  cmocka_unit_test(test_tensor_bytes),
-    cmocka_unit_test(test_damaged_fields), cmocka_unit_test(test_damaged_sizes),
-    cmocka_unit_test(test_damaged_keys),   cmocka_unit_test(test_two_roots),
-    cmocka_unit_test(test_depth),          cmocka_unit_test(test_text),
-    cmocka_unit_test(test_text_leads_out), cmocka_unit_test(test_damaged_text),
+    cmocka_unit_test(test_damaged_fields), cmocka_unit_test(test_objects),
+    cmocka_unit_test(test_damaged_sizes),  cmocka_unit_test(test_damaged_keys),
+    cmocka_unit_test(test_two_roots),      cmocka_unit_test(test_depth),
+    cmocka_unit_test(test_text),           cmocka_unit_test(test_text_leads_out),
+    cmocka_unit_test(test_damaged_text),
 };
 
 TEST_MAIN(tests)
