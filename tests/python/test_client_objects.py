@@ -115,10 +115,13 @@ class Objects(ClientCase):
 
     @unittest.skipUnless(torch, "torch is not here")
     def test_tensors_of_a_read_only_ring_are_copies(self):
-        epoch = self.fake(an_object([Reference("t", 0)], [1, 2]), writable=False)
-        tensor = epoch.next(-1, TORCH).data[0]
-        self.assertFalse(is_mapped(tensor.data_ptr()))
-        tensor.add_(1)
+        for mode in MODES:
+            epoch = self.fake(an_object([Reference("t", 0)], [1, 2]), writable=False)
+            tensor = epoch.next(-1, mode).data[0]
+            self.assertFalse(is_mapped(tensor.data_ptr()))
+            tensor.add_(1)
+            self.doCleanups()
+            self.setUp()
 
     def test_references_to_nothing(self):
         for reference in (Reference("n", 1), Reference("n", -1), Reference("q", 0),

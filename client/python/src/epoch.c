@@ -153,12 +153,12 @@ static PyObject *raise_next(struct epoch_object *epoch, int r)
     return NULL;
 }
 
-static bool has_tensors(struct dl_batch *batch)
+static bool has(struct dl_batch *batch, enum dl_node_kind kind)
 {
     struct dl_node node;
 
     for (uint32_t i = 0; i < dl_batch_nodes(batch); i++)
-        if (dl_batch_node(batch, i, &node) == 0 && node.kind == DL_NODE_TENSOR)
+        if (dl_batch_node(batch, i, &node) == 0 && node.kind == kind)
             return true;
     return false;
 }
@@ -174,9 +174,10 @@ static int detach_if_due(struct epoch_object *epoch, struct dl_batch *batch, enu
     uint64_t bound = max_u64((uint64_t)epoch->hold_bytes, 2 * dl_batch_bytes(batch));
     bool keep = dl_batch_may_keep(batch) && held <= bound;
 
-    if (mode == MODE_TORCH && !dl_batch_is_writable(batch))
+    /* Objects may refer to torch tensors in any mode. */
+    if (!dl_batch_is_writable(batch) && (mode == MODE_TORCH || has(batch, DL_NODE_OBJECT)))
         keep = false;
-    return keep || !has_tensors(batch) ? 0 : dl_batch_detach(batch);
+    return keep || !has(batch, DL_NODE_TENSOR) ? 0 : dl_batch_detach(batch);
 }
 
 PyDoc_STRVAR(
