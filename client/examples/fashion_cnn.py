@@ -152,7 +152,7 @@ def main():
     if arguments.epochs < 1:
         parser.error(f"--epochs: {arguments.epochs} is not a positive number")
     if not FOLDER.is_dir():
-        sys.exit(f"fashion_cnn: {FOLDER} is not there; on Debian: apt install dataset-fashion-mnist")
+        sys.exit(f"fashion_cnn: {FOLDER} is not there; apt install dataset-fashion-mnist")
 
     # The workers need cores, too: threads that spin while they wait would take them.
     torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) - WORKERS))

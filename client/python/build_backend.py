@@ -1,10 +1,10 @@
 """How pip builds the package: meson-python, on the whole project.
 
-meson-python wants pyproject.toml beside the project's meson.build, which is two folders up. So it is
-given a folder that has both, of links; what it writes beside them goes when the folder goes, and the
-source tree may be read-only. One list of sources and one version serve both ways to build. (Meson
-does not allow the other way, the project as a subproject of a project in this folder, because files
-here would belong to two projects.)
+meson-python wants pyproject.toml beside the project's meson.build, which is two folders up. So it
+is given a folder that has both, of links; what it writes beside them goes when the folder goes, and
+the source tree may be read-only. One list of sources and one version serve both ways to build.
+(Meson does not allow the other way, the project as a subproject of one in this folder, because
+files here would belong to two projects.)
 """
 
 import contextlib
@@ -45,5 +45,5 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
 
 
 def build_sdist(sdist_directory, config_settings=None):
-    raise SystemExit("dloader has no source distribution of its own: it is built from a checkout of "
-                     "the whole project, by `pip install ./client/python` or `pip wheel`")
+    raise SystemExit("dloader has no source distribution of its own: it is built from a checkout "
+                     "of the whole project, by `pip install ./client/python` or `pip wheel`")

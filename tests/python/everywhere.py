@@ -37,7 +37,7 @@ class Unusable(Exception):
 
 
 def label(python):
-    """What the cases' names begin with: "torch 1.13.1", or "Python 3.12" where there is no torch."""
+    """What the cases' names begin with: "torch 1.13.1"; without torch, "Python 3.12"."""
     try:
         asked = subprocess.run([python, "-c", ASK], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                text=True, timeout=120, check=True)

@@ -69,8 +69,9 @@ class Install(unittest.TestCase):
         cls.python = cls.venv / "bin/python"
         before = source_tree()
         # Quick to build; otherwise as a user would.
-        cls.installed = run(cls.python, "-m", "pip", "install", "--no-index", "--no-build-isolation",
-                            "--no-deps", "--config-settings=setup-args=-Doptimization=0", PACKAGE)
+        cls.installed = run(cls.python, "-m", "pip", "install", "--no-index",
+                            "--no-build-isolation", "--no-deps",
+                            "--config-settings=setup-args=-Doptimization=0", PACKAGE)
         if cls.installed.returncode:
             raise AssertionError(cls.installed.stdout)
         cls.left_behind = source_tree() - before

@@ -19,7 +19,7 @@ def examples():
     """(the heading it stands under, code) of every Python block."""
     found, heading = [], ""
     text = README.read_text(encoding="utf-8")
-    for match in re.finditer(r"^## ([^\n]*)$|^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+    for match in re.finditer(r"^## ([^\n]*)$|^```python\n(.*?)^```$", text, re.M | re.S):
         if match[1]:
             heading = match[1]
         else:
