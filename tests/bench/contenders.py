@@ -44,7 +44,7 @@ class Row:
     dtype: str          # as NumPy writes it
     item_bytes: int
     batch: int
-    prefetch: int       # of the loader, batches for each worker
+    prefetch: int       # of the loader, batches for each worker; 0: what it has by default
     seconds: float      # of one run, about
     caps: dict
     kind: str = 'rows'  # of an array; images: JPEG files to crop and scale; tokens: windows over a
@@ -89,16 +89,16 @@ ROWS = {row.name: row for row in (
         {'dloaderd': 100_000, 'torch w2': 1_000, 'torch w0': 30_000}),
     Row('tokens', 20_000, (1024,), '<u2', 2, 8, 64, 0.6, {}, 'tokens'),
     Row('imagefolder', 320, (224, 224, 3), '|u1', 1, 64, 3, 1.5, {}, 'images'),
-    Row('python-28x28', 60_000, (28, 28), '<f4', 4, 64, 2, 0.6, {}, 'python', 'pictures'),
-    Row('python-28x28-torch', 60_000, (28, 28), '<f4', 4, 64, 2, 0.6, {}, 'python', 'tensors'),
-    Row('python-3x224x224', 2_000, (3, 224, 224), '|u1', 1, 64, 2, 0.6, {}, 'python', 'photos'),
-    Row('python-tiny', 100_000, (16,), '<f4', 4, 1, 2, 0.6,
+    Row('python-28x28', 60_000, (28, 28), '<f4', 4, 64, 0, 0.6, {}, 'python', 'pictures'),
+    Row('python-28x28-torch', 60_000, (28, 28), '<f4', 4, 64, 0, 0.6, {}, 'python', 'tensors'),
+    Row('python-3x224x224', 2_000, (3, 224, 224), '|u1', 1, 64, 0, 0.6, {}, 'python', 'photos'),
+    Row('python-tiny', 100_000, (16,), '<f4', 4, 1, 0, 0.6,
         {'ours w2': 50_000, 'ours w1': 50_000, 'torch w2': 2_000, 'torch w0': 20_000},
         'python', 'tiny'),
-    Row('python-50us', 20_000, (16,), '<f4', 4, 64, 2, 0.6, {}, 'python', 'busy'),
-    Row('python-50us-1', 5_000, (16,), '<f4', 4, 1, 2, 0.6, {}, 'python', 'busy'),
-    Row('python-memory', 2_000_000, (), '', 50, 64, 2, 0, {}, 'memory', 'strings'),
-    Row('python-first', 6_400, (28, 28), '<f4', 4, 64, 2, 0, {}, 'first', 'pictures'),
+    Row('python-50us', 20_000, (16,), '<f4', 4, 64, 0, 0.6, {}, 'python', 'busy'),
+    Row('python-50us-1', 5_000, (16,), '<f4', 4, 1, 0, 0.6, {}, 'python', 'busy'),
+    Row('python-memory', 2_000_000, (), '', 50, 64, 0, 0, {}, 'memory', 'strings'),
+    Row('python-first', 6_400, (28, 28), '<f4', 4, 64, 0, 0, {}, 'first', 'pictures'),
 )}
 
 
@@ -254,12 +254,12 @@ def python_command(python, loader, workers, transient=False):
                 os.path.join(HERE, 'python_loader.py'), '--loader', loader,
                 '--dataset', s.row.dataset, '--measure', measure, '--rows', str(s.row.rows),
                 '--batch', str(s.row.batch), '--workers', str(workers),
-                '--prefetch', str(s.row.prefetch), '--seed', str(SEED),
-                '--seconds', str(s.row.seconds),
+                '--seed', str(SEED), '--seconds', str(s.row.seconds),
                 '--touch', 'none' if s.touch == 'first' else s.touch]
         ours = 'ours' if loader == 'dloader' else 'torch'
         argv += ['--batches', str(s.row.caps.get(f'{ours} w{workers}', 0))]
         argv += ['--npy', s.data] if s.data else []
+        argv += ['--prefetch', str(s.row.prefetch)] if s.row.prefetch else []
         return argv + (['--transient'] if transient else [])
     return command
 

@@ -36,7 +36,9 @@ def make_loader(dataset, args):
     workers = {}
     if args.workers:
         workers = {'num_workers': args.workers, 'persistent_workers': not args.transient,
-                   'prefetch_factor': args.prefetch, **more}
+                   **more}
+        if args.prefetch:
+            workers['prefetch_factor'] = args.prefetch
     return cls(dataset, batch_size=args.batch, shuffle=True, drop_last=True,
                generator=torch.Generator().manual_seed(args.seed), **workers)
 
@@ -74,7 +76,7 @@ def parse():
     p.add_argument('--npy', help='of the photos')
     p.add_argument('--batch', type=int, required=True)
     p.add_argument('--workers', type=int, default=2)
-    p.add_argument('--prefetch', type=int, default=2, help='prefetch_factor')
+    p.add_argument('--prefetch', type=int, help='prefetch_factor; else each loader has its own')
     p.add_argument('--transient', action='store_true', help='workers of one epoch alone')
     p.add_argument('--seed', type=int, default=0)
     p.add_argument('--epochs', type=int, default=0, help='of one run, at most; 0: by time alone')

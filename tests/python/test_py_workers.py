@@ -7,6 +7,7 @@ import os
 import random
 import unittest
 import warnings
+from unittest import mock
 
 import fake_client
 import numpy as np
@@ -200,6 +201,18 @@ class Feeding(Base):
         self.assertEqual(len(drawn), 7)
         self.assertEqual(len(list(iterator)), 39)
         self.assertLessEqual(self.made[-1].most, 6)
+
+    def test_more_ahead_where_batches_are_tiny(self):
+        def most(nbytes, **options):
+            with mock.patch.object(fake_client.Batch, "nbytes", nbytes):
+                run(DataLoader(Rows(400), num_workers=2, **options))
+            return self.made[-1].most
+        self.assertEqual(most(1 << 20), 4)
+        self.assertEqual(most(100, prefetch_factor=3), 6)
+        with mock.patch("dloader._iterators.QUICK_S", 1e9):
+            self.assertEqual(most(100), 32)
+        with mock.patch("dloader._iterators.QUICK_S", 0):
+            self.assertEqual(most(100), 4)
 
     def test_what_is_sent(self):
         loader = DataLoader(Rows(), 4, num_workers=2, seed=5, in_order=False, prefetch_factor=1)

@@ -9,6 +9,7 @@ import itertools
 import json
 import os
 import sys
+import time
 import weakref
 from typing import Any
 
@@ -24,6 +25,13 @@ UNKNOWN_BATCH = 65536
 
 # Epoch.next() gives torch tensors.
 AS_TORCH = 1
+
+# Tiny batches: with two of them ahead for each worker, all that happens is that processes wake each
+# other up. Where the user named no prefetch_factor, up to DEEP of at most TINY_BYTES are loaded
+# ahead for each worker, if they are taken in less than QUICK_S each.
+DEEP = 16
+TINY_BYTES = 64 * 1024
+QUICK_S = 1e-3
 
 _objects = itertools.count(1)
 _living: weakref.WeakSet = weakref.WeakSet()
@@ -111,7 +119,7 @@ class WorkerIterator(LoaderIterator):
     """Feeds the sampler's keys to the daemon, and gives the batches that come back.
 
     prefetch_factor × num_workers steps are under way, as in PyTorch: they are drawn in iter(), and
-    then one more whenever one has come.
+    then one more whenever one has come; more of them where batches are tiny, see DEEP.
     """
 
     _has_workers = True
@@ -170,10 +178,14 @@ class WorkerIterator(LoaderIterator):
         self._drained = loader._is_iterable
         self._over = False
         ahead = loader.prefetch_factor * self._workers
+        deepens = loader._prefetch_is_ours and not loader._is_iterable
+        self._most_ahead = max(ahead, DEEP * self._workers) if deepens else ahead
+        self._least_ahead = ahead
+        self._taken = 0.0  # when the last batch came
         try:
             self._epoch = self._connection.loader.start(  # type: ignore[union-attr]
                 epoch=self._order.position.epoch, step=step,
-                credits=ahead + 1)  # one is in the user's hands
+                credits=self._most_ahead + 1)  # one is in the user's hands
         except OSError as error:
             self._fail(error)
         if _device.wants_pinning(loader):
@@ -194,7 +206,8 @@ class WorkerIterator(LoaderIterator):
             self._drained = True
             self._epoch.feed_end()
             return
-        keys = keys if self._loader._auto_collation else [keys]
+        if not self._loader._auto_collation and type(keys) is not memoryview:
+            keys = [keys]
         self._tasks.append(keys)
         self._waiting = _keys.words(keys)
         self._flush()
@@ -220,7 +233,7 @@ class WorkerIterator(LoaderIterator):
             self._finish()
             raise StopIteration
         self._order.position.step = batch.step + 1
-        self._received()
+        self._received(batch.nbytes)
         if self._carried is None:
             return batch.data
         data, carried = _carried.split(batch.data)
@@ -251,11 +264,22 @@ class WorkerIterator(LoaderIterator):
             except OSError as error:
                 self._fail(error)
 
-    def _received(self) -> None:
-        if self._tasks:
-            self._tasks.popleft()
-        if not self._loader._is_iterable:
-            self._feed_one()
+    def _received(self, nbytes: int | None = None) -> None:
+        """One step has come, of so many bytes; None: it failed."""
+        tasks = self._tasks
+        if tasks:
+            tasks.popleft()
+        if self._drained:
+            return
+        if self._most_ahead > self._least_ahead:
+            before, self._taken = self._taken, time.monotonic()
+            tiny = nbytes is not None and nbytes <= TINY_BYTES
+            if tiny and len(tasks) < self._most_ahead - 1:
+                if self._taken - before < QUICK_S and self._order.ready() > 1:
+                    self._feed_one()
+            elif not tiny and len(tasks) >= self._least_ahead:
+                return  # they have grown: back to what the user expects
+        self._feed_one()
 
     def _at(self) -> str:
         """What is being waited for."""

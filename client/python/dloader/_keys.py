@@ -57,6 +57,8 @@ def pickled_words(keys: list) -> array.array:
 
 def words(keys: Any) -> Any:
     """What Epoch.feed_batch() takes for a list of keys: the list itself if they are integers."""
+    if type(keys) is memoryview:  # of _blocks
+        return keys
     if type(keys) is not list:
         keys = list(keys)
     if 0 < len(keys) <= MAX_WORDS and all(type(key) is int for key in keys) and KEYS_MARK_SIGNED not in keys[:1]:

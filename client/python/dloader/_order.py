@@ -16,6 +16,7 @@ import torch
 from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler, SubsetRandomSampler
 from torch.utils.data import DistributedSampler, WeightedRandomSampler
 
+from . import _blocks
 from ._seeds import MASK63, MASK64
 
 # Samplers that draw from the global generator before their first key, if at all, and never after.
@@ -134,6 +135,8 @@ class Order:
         self._states: collections.deque = collections.deque()
         self._at_once = _draws_at_once(self._sampler)
         self._ended = False
+        # In this process keys are ints, as the dataset is used to.
+        self._blocks = _blocks.blocks(loader) if workers else None
         if loader._distributes:
             loader.sampler.set_epoch(self.position.epoch)
         with self._instead:
@@ -143,11 +146,11 @@ class Order:
     def _begin(self, loader: Any, workers: bool, draw_base: bool) -> None:
         position, resume = self.position, self.resume
         _seed_datapipe(loader)
-        self._keys = iter(self._sampler)
+        self._keys = self._blocks or iter(self._sampler)
         if draw_base if resume is None else resume.drawn:
             drawn = torch.empty((), dtype=torch.int64).random_(generator=loader.generator).item()
             position.base_seed = (drawn + loader._stream_offset) & MASK63
-            if workers:
+            if workers and not self._blocks:
                 self._keys = iter(self._sampler)
         else:
             position.drawn = False
@@ -170,12 +173,14 @@ class Order:
             again = begin_anew if resume.finished else iter
             self._keys = again(self._sampler)
             return
-        for _ in range(resume.given):
-            try:
-                next(self._keys)
-            except StopIteration:
-                self._ended = True
-                break
+        try:
+            if self._blocks:
+                self._blocks.skip(resume.given)
+            else:
+                for _ in range(resume.given):
+                    next(self._keys)
+        except StopIteration:
+            self._ended = True
 
     def next(self) -> Any:
         """What the sampler gives for the next batch; StopIteration once it has ended."""
@@ -190,6 +195,10 @@ class Order:
         if self._stateful is not None:
             self._states.append(self._stateful.state_dict())
         return keys
+
+    def ready(self) -> int:
+        """Batches whose keys are drawn already, as far as that is known."""
+        return self._blocks.ready() if self._blocks else 0
 
     def count(self) -> None:
         """The user gets the next batch."""

@@ -101,6 +101,8 @@ class DataLoader(Generic[T_co]):
         self._seed_generators(generator, sampler is not None or batch_sampler is not None)
         self._set_samplers(batch_size, bool(shuffle) and not self._is_iterable, sampler,
                            batch_sampler, drop_last)
+        # Nobody asked for a number: 2, and more of them where batches are tiny.
+        self._prefetch_is_ours = prefetch_factor is None
         if collate_fn is None:
             collate_fn = default_collate if self._auto_collation else default_convert
         self.collate_fn = collate_fn
