@@ -174,8 +174,10 @@ DL_API int dl_loader_open(struct dl_client *client, const char *spec, size_t len
                           struct dl_loader **ret);
 DL_API int dl_loader_open_file(struct dl_client *client, const char *path, struct dl_loader **ret);
 
-/* Stops its epochs, gives their batches back, pinned ones too, frees it; NULL is fine. Returns
- * NULL. */
+/*
+ * Stops its epochs, gives their batches back, pinned ones too, frees it; NULL is fine. While DLPack
+ * tensors of it live, their memory stays, but no worker waits for this loader. Returns NULL.
+ */
 DL_API struct dl_loader *dl_loader_close(struct dl_loader *loader);
 
 DL_API const char *dl_loader_name(const struct dl_loader *loader);

@@ -199,6 +199,15 @@ static void end_loader(struct dl_loader *loader)
     loader_free(loader);
 }
 
+/* Tensors hold its batches still: they need memory, but no workers. */
+static void leave(struct dl_loader *loader)
+{
+    struct dl_message msg = {.number = DL_MSG_LEAVE};
+
+    msg.leave.loader = loader->id;
+    client_send(loader->client, &msg);
+}
+
 void loader_unkeep(struct dl_loader *loader)
 {
     assert(loader->kept > 0);
@@ -221,6 +230,8 @@ struct dl_loader *dl_loader_close(struct dl_loader *loader)
     loader->closed = true;
     if (loader->kept == 0)
         end_loader(loader);
+    else if (!loader->local)
+        leave(loader);
     r = client_flush(client); /* a failure is latched for the next call */
     (void)r;
     return NULL;

@@ -20,7 +20,10 @@ static void on_end(uv_timer_t *timer)
     struct loader *loader = timer->data;
 
     loader_say_gone(loader);
-    loader_free(loader);
+    if (loader->users) /* those who left and hold leases still */
+        pool_end_workers(loader->pool);
+    else
+        loader_free(loader);
 }
 
 void loader_end_after(struct loader *loader, uint64_t ms)
@@ -110,11 +113,29 @@ void loader_tell_opened(struct loader *loader, struct loader_user *user)
 void loader_attach(struct loader *loader, struct loader_user *user)
 {
     user->loader = loader;
-    user->told = false;
+    user->told = user->left = false;
     DL_APPEND(loader->users, user);
     uv_timer_stop(&loader->end);
     if (loader->state != LOADER_OPENING)
         loader_tell_opened(loader, user);
+}
+
+/* One user fewer may ask for batches: without any it is not to last. */
+static void end_if_unused(struct loader *loader)
+{
+    if (loader_users(loader) > 0)
+        return;
+    loader_drop_expected(loader, NULL);
+    /* What a client sent, nobody else can ask for; so a trainer's workers go with its loader. */
+    bool at_once = loader->state == LOADER_BROKEN || loader->o.python.pickle;
+    if (loader->pool)
+        loader_end_after(loader, at_once ? 0 : loader->o.config->linger / 1000000);
+}
+
+void loader_leave(struct loader_user *user)
+{
+    user->left = true;
+    end_if_unused(user->loader);
 }
 
 void loader_detach(struct loader_user *user)
@@ -125,13 +146,10 @@ void loader_detach(struct loader_user *user)
         return;
     DL_DELETE(loader->users, user);
     user->loader = NULL;
-    if (loader->users)
-        return;
-    loader_drop_expected(loader, NULL);
-    /* What a client sent, nobody else can ask for; so a trainer's workers go with its loader. */
-    bool at_once = loader->state == LOADER_BROKEN || loader->o.python.pickle;
-    if (loader->pool)
-        loader_end_after(loader, at_once ? 0 : loader->o.config->linger / 1000000);
+    if (!user->left)
+        end_if_unused(loader);
+    else if (!loader->users && loader->pool && !uv_is_active((uv_handle_t *)&loader->end))
+        loader_end_after(loader, 0); /* its workers have ended already */
 }
 
 /* ---- streams -------------------------------------------------------------------------------- */
@@ -436,7 +454,9 @@ uint32_t loader_users(const struct loader *loader)
     struct loader_user *user;
     uint32_t n = 0;
 
-    DL_COUNT(loader->users, user, n);
+    DL_FOREACH (loader->users, user) {
+        n += !user->left;
+    }
     return n;
 }
 

@@ -27,6 +27,7 @@ struct loader_user {
     struct loader_user *prev, *next; /* loader.users (utlist) */
     struct loader *loader;           /* borrowed; NULL once the loader is gone */
     bool told;                       /* `opened` was called */
+    bool left;                       /* nothing more is asked, but leases may be held still */
 };
 
 struct loader_events {
@@ -64,7 +65,13 @@ int _nodiscard_ loader_new(const struct loader_options *options, struct dl_spec 
 struct loader *loader_free(struct loader *loader);
 
 void loader_attach(struct loader *loader, struct loader_user *user);
-/* The user's streams are stopped already. */
+/*
+ * The user's streams are stopped already, and it starts no more; its leases stay until they are
+ * given back, and loader_detach() comes then. Leases need no workers: these end as if the user had
+ * been detached.
+ */
+void loader_leave(struct loader_user *user);
+/* The user's streams are ended already. */
 void loader_detach(struct loader_user *user);
 
 const struct dl_spec *loader_spec(const struct loader *loader);
@@ -107,7 +114,7 @@ void loader_name_samples(const struct loader *loader, const struct step *step, c
 const struct pool *loader_pool(const struct loader *loader);
 const struct stream *loader_streams(const struct loader *loader);
 const char *loader_state(const struct loader *loader);
-uint32_t loader_users(const struct loader *loader);
+uint32_t loader_users(const struct loader *loader); /* without those who left */
 struct loader_totals {
     uint64_t batches;
     uint64_t samples;

@@ -395,20 +395,31 @@ static void on_backoff_close(uv_handle_t *handle)
         destroy(pool);
 }
 
+void pool_end_workers(struct pool *pool)
+{
+    if (pool->ended)
+        return;
+    pool->ended = true;
+    for (uint32_t i = 0; i < pool->n_members; i++) {
+        struct member *m = &pool->members[i];
+        uv_timer_stop(&m->backoff);
+        m->state = WORKER_GIVEN_UP;
+        member_give_tasks_back(m, "the loader is closed");
+        m->process = process_free(m->process);
+        member_retire_all(m);
+    }
+    quota_return(pool->o.account, QUOTA_WORKERS, pool->n_members);
+}
+
 struct pool *pool_free(struct pool *pool)
 {
     if (!pool)
         return NULL;
     pool->freed = true;
-    for (uint32_t i = 0; i < pool->n_members; i++) {
-        struct member *m = &pool->members[i];
-        member_give_tasks_back(m, "the loader is closed");
-        m->process = process_free(m->process);
-        member_retire_all(m);
-        uv_close((uv_handle_t *)&m->backoff, on_backoff_close);
-    }
+    pool_end_workers(pool);
+    for (uint32_t i = 0; i < pool->n_members; i++)
+        uv_close((uv_handle_t *)&pool->members[i].backoff, on_backoff_close);
     assert(!pool->retiring); /* whoever held a lease gave it back before */
-    quota_return(pool->o.account, QUOTA_WORKERS, pool->n_members);
     uv_close((uv_handle_t *)&pool->tick, on_tick_close);
     return NULL;
 }

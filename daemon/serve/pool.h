@@ -60,7 +60,10 @@ struct pool_options {
 
 int _nodiscard_ pool_new(const struct pool_options *options, struct pool **ret,
                          struct dl_error *err);
-/* Kills the workers, frees the segments; all leases are back. Tasks that run are `lost`. */
+/* Kills the workers, for good; segments stay until their last lease is back. Tasks that run are
+ * `lost`. */
+void pool_end_workers(struct pool *pool);
+/* The same, and frees it; all leases are back. */
 struct pool *pool_free(struct pool *pool);
 
 /* Not one worker in particular, but whichever has least to do. */

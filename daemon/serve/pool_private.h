@@ -58,6 +58,7 @@ struct pool {
     bool iterable; /* the dataset; once opened */
     bool opened;
     bool broken;
+    bool ended; /* pool_end_workers() */
     bool freed;
 };
 

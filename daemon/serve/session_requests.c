@@ -95,6 +95,9 @@ static int start_stream(struct session *s, const struct dl_msg_start *msg, struc
 
     if (!opened)
         return -err->code;
+    if (opened->user.left)
+        return dl_error_set(err, EINVAL, "loader", "loader %llu was left; open it anew",
+                            (unsigned long long)msg->loader);
     if (!opened->user.loader || !opened->user.told)
         return dl_error_set(err, EAGAIN, "loader", "loader %llu is not open yet",
                             (unsigned long long)msg->loader);
@@ -176,15 +179,21 @@ static int handle_leases(struct session *s, uint64_t id, struct dl_span steps,
     return 0;
 }
 
+/* It goes when its last lease is back. */
+static void stop_stream(struct session *s, struct client_stream *cs)
+{
+    loader_stop(cs->opened->user.loader, cs->stream);
+    if (cs->stream->leased + cs->stream->pinned == 0)
+        session_end_stream(s, cs);
+}
+
 static int handle_stop(struct session *s, const struct dl_msg_stop *msg, struct dl_error *err)
 {
     struct client_stream *cs = find_stream(s, msg->stream, err);
 
     if (!cs)
         return -err->code;
-    loader_stop(cs->opened->user.loader, cs->stream);
-    if (cs->stream->leased + cs->stream->pinned == 0)
-        session_end_stream(s, cs);
+    stop_stream(s, cs);
     return 0;
 }
 
@@ -196,6 +205,28 @@ static int handle_object(struct session *s, const struct dl_msg_object *msg, str
     if (fd < 0)
         return dl_error_set(err, EPROTO, "OBJECT", "it came without its file descriptor");
     objects_add(&s->objects, msg->object, fd);
+    return 0;
+}
+
+/* What is leased stays so, as after STOP. */
+static int handle_leave(struct session *s, const struct dl_msg_leave *msg, struct dl_error *err)
+{
+    struct opened *opened = find_opened(s, msg->loader, err);
+    struct client_stream *cs;
+    struct client_stream *next;
+
+    if (!opened)
+        return -err->code;
+    if (!opened->user.loader || !opened->user.told)
+        return unknown(err, "loader", msg->loader), -err->code;
+    if (opened->user.left)
+        return 0;
+    HASH_ITER (hh, s->streams, cs, next) {
+        if (cs->opened == opened)
+            stop_stream(s, cs);
+    }
+    loader_pump(opened->user.loader); /* others may want what was loaded for it */
+    loader_leave(&opened->user);
     return 0;
 }
 
@@ -281,6 +312,8 @@ int session_handle(struct session *s, const struct dl_message *m, struct dl_erro
         return handle_stop(s, &m->stop, err);
     case DL_MSG_CLOSE:
         return handle_close(s, &m->close, err);
+    case DL_MSG_LEAVE:
+        return handle_leave(s, &m->leave, err);
     case DL_MSG_QUERY:
         return answer(s, m->query.request, handle_query(s, &m->query, err), err);
     case DL_MSG_CONTROL:

@@ -15,8 +15,9 @@ import struct
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from dltest import (DELIVER, ERROR, FAULT, FEED, OBJECT, Batch, DaemonError,  # noqa: E402
-                    TestCase, children_of, dlctl, main, pack, wait_until)
+from dltest import (CLOSE, DELIVER, ERROR, FAULT, FEED, LEAVE, OBJECT,  # noqa: E402
+                    RETIRE, STOP, Batch, DaemonError, TestCase, children_of, dlctl, main, pack,
+                    wait_until)
 
 FAKE_HOST = os.environ.get("FAKE_HOST", "fake_host")
 NOBODY = 65534
@@ -411,6 +412,48 @@ class Deaths(HostCase):
         client.send(7, loader)  # CLOSE
         wait_until(lambda: gone(pids), "the workers to end")
         self.assertEqual(len(self.host_pids(daemon)), 1)  # it waits for others a while
+
+    def test_leases_keep_no_workers(self):
+        """LEAVE: what is leased needs memory only, and that stays as it was."""
+        daemon = self.hosting()
+        client = self.client(daemon)
+        self.send_object(client, 7, memfd())
+        dataset = {"kind": "python", "pickle": 7}
+        loader = client.open(python("left", dataset=dataset))["loader"]
+        stream = client.start(loader, credits=1)["stream"]
+        batch = client.next_batches()[0]
+        before = bytes(batch.slot)
+        client.send(STOP, stream)
+        client.send(LEAVE, loader)
+        client.send(LEAVE, loader)
+        pids = children_of(self.host_pids(daemon)[0])
+        wait_until(lambda: gone(pids), "the workers to end")
+        self.assertEqual(bytes(batch.slot), before)
+        self.assertEqual([client.query(view) for view in ("loaders", "workers")], [[], []])
+        with self.assertRaisesRegex(DaemonError, "was left; open it anew"):
+            client.start(loader)
+        self.assertEqual(client.query("sessions")[0]["leased"], 1)
+        batch.release()
+        client.recv_number(RETIRE)
+        client.send(CLOSE, loader)
+
+    def test_who_leaves_takes_nothing_from_others(self):
+        daemon = self.hosting()
+        one, two = self.client(daemon), self.client(daemon)
+        loader = one.open(python("shared"))["loader"]
+        other = two.open("shared")["loader"]
+        one.start(loader)
+        batch = one.next_batches()[0]
+        one.send(LEAVE, loader)
+        before, pids = bytes(batch.slot), self.pids(two)
+        self.assertEqual(len(two.epoch_indices(other)), 25)
+        self.assertEqual(self.pids(two), pids)
+        self.assertEqual(bytes(batch.slot), before)
+        two.send(CLOSE, other)  # no linger: the lease keeps the memory, and the workers go
+        wait_until(lambda: gone(pids), "the workers to end")
+        self.assertEqual(bytes(batch.slot), before)
+        one.close()
+        self.assertEqual(len(two.epoch_indices(two.open(python("shared"))["loader"])), 25)
 
     def test_workers_go_though_they_hang(self):
         daemon = self.hosting()

@@ -567,7 +567,7 @@ class Violations(TestCase):
     def test_unknown_ids(self):
         for message in ((dltest.RELEASE, 99, struct.pack("<Q", 0)), (dltest.STOP, 99),
                         (dltest.PIN, 99, struct.pack("<Q", 0)), (dltest.CLOSE, 99),
-                        (dltest.START, 1, 99, 0, 0, 1, 0, 0)):
+                        (dltest.LEAVE, 99), (dltest.START, 1, 99, 0, 0, 1, 0, 0)):
             client = self.server.client()
             client.send(*message)
             self.assert_dropped(client, "in this session")

@@ -25,7 +25,8 @@ BAD_WORKER = os.environ.get("BAD_WORKER", "bad_worker")
 # Generous: a sanitized build on a loaded machine. No test waits this long unless it fails.
 PATIENCE = 60.0
 
-HELLO, OPEN, START, RELEASE, PIN, STOP, CLOSE, QUERY, CONTROL, FEED, OBJECT = range(1, 12)
+(HELLO, OPEN, START, RELEASE, PIN, STOP, CLOSE, QUERY, CONTROL, FEED, OBJECT,
+ LEAVE) = range(1, 13)
 WELCOME, OPENED, STARTED, SEGMENT, RETIRE, DELIVER, FINISHED, FAULT, ERROR, INFO = range(32, 42)
 WARNING = 42
 

@@ -204,6 +204,7 @@ static void test_tensor_outlives_loader(void **state)
     expect_steps(&f, DL_MSG_PIN, 0);
     fake_expect(&f, DL_MSG_STOP);
     dl_loader_close(f.loader);
+    assert_int_equal(fake_expect(&f, DL_MSG_LEAVE).leave.loader, FAKE_LOADER);
     fake_expect_silence(&f); /* CLOSE would end the lease */
     msg.retire.id = FAKE_SEGMENT;
     fake_send(&f, &msg);
@@ -231,6 +232,7 @@ static void test_tensor_outlives_client(void **state)
     f.client = dl_client_close(f.client);
     expect_steps(&f, DL_MSG_PIN, 1);
     fake_expect(&f, DL_MSG_STOP);
+    fake_expect(&f, DL_MSG_LEAVE);
     fake_expect_silence(&f);
     check_bytes(one, 0);
     one->deleter(one);
