@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from . import _carried, _info, _payload, _seeds
+from . import _carried, _info, _payload, _results, _seeds
 
 # A line of text for the daemon's log and `dlctl`; the whole report travels besides.
 SHORT_TEXT = 400
@@ -202,6 +202,7 @@ def _open_object(worker: int, workers: int, seed: int, fd: int, args: Any) -> So
     init = None
     try:
         known.update(_payload.load(fd, prepare))
+        _results.remember_classes()
         init = known["worker_init_fn"]
     except Exception as error:
         known["dataset"] = _Broken(error)

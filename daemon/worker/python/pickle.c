@@ -42,18 +42,67 @@ static PyObject *set_aside(PyObject *found, PyObject *object)
 
 static PyMethodDef set_aside_def = {"persistent_id", set_aside, METH_O, NULL};
 
-PyObject *pickle_object(PyObject *object, PyObject *found)
+/* What `pickler` makes of the object, into `file`; without pickler, NULL. */
+static PyObject *dump(PyObject *pickler, PyObject *file, PyObject *object, PyObject *found)
 {
-    if (refuse_graph(object) < 0)
-        return NULL;
-    _cleanup_py_ PyObject *module = PyImport_ImportModule("pickle");
-    _cleanup_py_ PyObject *io = module ? PyImport_ImportModule("io") : NULL;
-    _cleanup_py_ PyObject *file = io ? PyObject_CallMethod(io, "BytesIO", NULL) : NULL;
-    _cleanup_py_ PyObject *pickler =
-        file ? PyObject_CallMethod(module, "Pickler", "Oi", file, PROTOCOL) : NULL;
     _cleanup_py_ PyObject *aside = pickler ? PyCFunction_New(&set_aside_def, found) : NULL;
+
     if (!aside || PyObject_SetAttrString(pickler, "persistent_id", aside) < 0)
         return NULL;
     _cleanup_py_ PyObject *done = PyObject_CallMethod(pickler, "dump", "(O)", object);
     return done ? PyObject_CallMethod(file, "getvalue", NULL) : NULL;
+}
+
+static PyObject *new_file(void)
+{
+    _cleanup_py_ PyObject *io = PyImport_ImportModule("io");
+
+    return io ? PyObject_CallMethod(io, "BytesIO", NULL) : NULL;
+}
+
+static PyObject *pickle_plainly(PyObject *object, PyObject *found)
+{
+    _cleanup_py_ PyObject *module = PyImport_ImportModule("pickle");
+    _cleanup_py_ PyObject *file = module ? new_file() : NULL;
+    _cleanup_py_ PyObject *pickler =
+        file ? PyObject_CallMethod(module, "Pickler", "Oi", file, PROTOCOL) : NULL;
+
+    return dump(pickler, file, object, found);
+}
+
+/* NULL without an exception: nothing else can do it. */
+static PyObject *pickle_otherwise(PyObject *object, PyObject *found)
+{
+    _cleanup_py_ PyObject *module = PyImport_ImportModule("dloader._results");
+    _cleanup_py_ PyObject *file = module ? new_file() : NULL;
+    _cleanup_py_ PyObject *pickler =
+        file ? PyObject_CallMethod(module, "pickler", "(O)", file) : NULL;
+    PyObject *bytes = NULL;
+
+    if (pickler && pickler != Py_None && PyList_SetSlice(found, 0, PY_SSIZE_T_MAX, NULL) == 0)
+        bytes = dump(pickler, file, object, found);
+    return bytes;
+}
+
+PyObject *pickle_object(PyObject *object, PyObject *found)
+{
+    PyObject *kind, *value, *trace;
+
+    if (refuse_graph(object) < 0)
+        return NULL;
+    PyObject *bytes = pickle_plainly(object, found);
+    if (bytes || !PyErr_ExceptionMatches(PyExc_Exception))
+        return bytes;
+    /* Its name is not known here, most likely. If nothing helps, the first error is the one. */
+    PyErr_Fetch(&kind, &value, &trace);
+    bytes = pickle_otherwise(object, found);
+    if (!bytes) {
+        PyErr_Clear();
+        PyErr_Restore(kind, value, trace);
+        return NULL;
+    }
+    Py_XDECREF(kind);
+    Py_XDECREF(value);
+    Py_XDECREF(trace);
+    return bytes;
 }
