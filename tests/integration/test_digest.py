@@ -32,6 +32,8 @@ import media  # noqa: E402
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 SPEC_DEF = SOURCE / "proto/spec.def"
+# What needs an interpreter with the project's package has its lines there.
+PYTHON_TEST = SOURCE / "tests/python/test_python_digest.py"
 FASHION = pathlib.Path("/usr/share/datasets/fashion-mnist")
 ROWS = 61  # prime: divides into neither batches nor ranks
 
@@ -456,9 +458,13 @@ class Completeness(TestCase):
         self.assertTrue(found, f"no {section}.{key} in {SPEC_DEF}")
         return set(found)
 
+    def with_python(self, pattern):
+        """The kind that stands in the lines of Python datasets, and is registered to be run."""
+        self.assertIn(f"'{PYTHON_TEST.stem}'", (PYTHON_TEST.parent / "meson.build").read_text())
+        return set(re.findall(pattern, PYTHON_TEST.read_text()))
+
     def test_every_kind_of_dataset_has_a_line(self):
-        # Python's needs an interpreter with the project's package: its own tests have it.
-        have = {kind for _, kind, _ in DATASETS} | {"python"}
+        have = {kind for _, kind, _ in DATASETS} | self.with_python('"kind": "(python)", "object"')
         self.assertEqual(have, self.known("dataset", "kind", "DATASET"))
 
     def test_every_sampler_has_a_line(self):
@@ -470,8 +476,9 @@ class Completeness(TestCase):
         self.assertEqual(orders, self.known("sampler", "order", "ORDER"))
 
     def test_every_collate_has_a_line(self):
-        # A plug-in's is test_plugins', Python's that of its package.
-        kinds = {collate["kind"] for collate in COLLATES.values()} | {"default", "plugin", "python"}
+        # A plug-in's is test_plugins'.
+        kinds = {collate["kind"] for collate in COLLATES.values()} | {"default", "plugin"}
+        kinds |= self.with_python(r'\{"kind": "(python)", \*\*collate\}')
         self.assertEqual(kinds, self.known("collate", "kind", "COLLATE"))
 
     def test_lines_of_the_tables_go_together(self):

@@ -145,7 +145,11 @@ class RawClient:
     def __init__(self, path, hello=True):
         self.sock = socket.socket(socket.AF_UNIX)
         self.sock.settimeout(PATIENCE)
-        self.sock.connect(path)
+        try:
+            self.sock.connect(path)
+        except OSError:
+            self.sock.close()
+            raise
         self.buffer = b""
         self.fds = []
         self.segments = {}

@@ -245,7 +245,7 @@ static int make_round(struct engine *e, const struct task *task, struct made *re
     return r > 0 && !ret->object ? -1 : r;
 }
 
-/* Samples become a batch by the function that there is for it. 1, or -1. */
+/* Samples become a batch by the function that there is for it, which may import torch. 1, or -1. */
 static int call_collate(PyObject *function, struct made *made)
 {
     PyObject *batch = PyObject_CallFunctionObjArgs(function, made->object, NULL);
@@ -255,7 +255,7 @@ static int call_collate(PyObject *function, struct made *made)
     Py_DECREF(made->object);
     made->object = batch;
     made->collated = true;
-    return 1;
+    return known_refresh() < 0 ? -1 : 1;
 }
 
 static int call_default(const struct engine *e, struct made *made)
@@ -309,10 +309,11 @@ static int fill(struct engine *e, const struct task *task, void *slot, uint64_t 
     struct task written = *task;
     int r = 1;
 
-    if (known_refresh() < 0)
-        return -1;
     if (!kept_take(&e->kept, task, &made))
         r = task->stream ? make_round(e, task, &made) : make_mapped(e, task, &made, ret_bad);
+    /* The dataset may have been the first to import NumPy or torch. */
+    if (r > 0 && known_refresh() < 0)
+        r = -1;
     if (r > 0) {
         written.samples = made.samples;
         r = (task->unbatched ? put_sample : put_batch)(e, &made, &written, slot, slot_bytes,

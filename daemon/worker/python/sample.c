@@ -170,11 +170,12 @@ static int add(struct sample *to, const char *key, PyObject *object, unsigned de
 
 /* ---- the dataset ----------------------------------------------------------------------------- */
 
-/* Takes over `object`, which may be NULL: then an exception is set. */
+/* Takes over `object`, which may be NULL: then an exception is set. What made it may have been the
+ * first to import NumPy or torch. */
 static int give(struct python_dataset *ds, PyObject *object, PyObject *index, struct sample *ret,
                 struct dl_error *err)
 {
-    int r = object ? add(ret, NULL, object, DL_BOUND_TREE_DEPTH + 1) : -1;
+    int r = object && known_refresh() == 0 ? add(ret, NULL, object, DL_BOUND_TREE_DEPTH + 1) : -1;
 
     Py_XDECREF(object);
     return r < 0 ? failed(&ds->source, index, err) : 0;
@@ -194,7 +195,7 @@ static int python_get(struct dataset *base, const struct sample_key *key, uint64
     _cleanup_py_ PyObject *number = PyLong_FromLongLong((int64_t)index);
 
     use_key(&ds->source, key);
-    if (!number || known_refresh() < 0 || origin_seed(&ds->source, key->epoch, 0, 1) < 0)
+    if (!number || origin_seed(&ds->source, key->epoch, 0, 1) < 0)
         return failed(&ds->source, number, err);
     return give(ds, origin_get(&ds->source, number, key->epoch), number, ret, err);
 }
@@ -204,8 +205,6 @@ static int python_next(struct dataset_iter *base, struct sample *ret, struct dl_
     struct python_iter *it = container_of(base, struct python_iter, base);
     struct origin *source = &it->dataset->source;
 
-    if (known_refresh() < 0)
-        return failed(source, NULL, err);
     PyObject *object = origin_next(source, it->iterator, it->epoch);
     if (!object && !PyErr_Occurred())
         return DATASET_END;

@@ -1,0 +1,173 @@
+"""Python datasets that specs name, as in `object: "pydata:Rows"`: their samples are those of the
+project's own kinds of dataset, so that the batches can be compared, byte by byte. NumPy alone.
+
+`die_after` ends the process by SIGKILL once it was asked for so many samples, in each life again.
+"""
+
+import collections
+import os
+import signal
+
+import numpy
+
+import dloader
+
+Point = collections.namedtuple("Point", ["x", "label"])
+
+
+class OwnError(Exception):
+    """Which no other process knows."""
+
+
+class Mortal:
+    def __init__(self, die_after=None):
+        self.left = die_after
+
+    def live(self):
+        if self.left is not None:
+            self.left -= 1
+            if self.left < 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Rows(Mortal):
+    """Rows of .npy files: by themselves, or as the fields of a dict."""
+
+    def __init__(self, files, die_after=None):
+        super().__init__(die_after)
+        single = isinstance(files, str)
+        self.arrays = numpy.load(files) if single else {k: numpy.load(f) for k, f in files.items()}
+
+    def __len__(self):
+        if isinstance(self.arrays, dict):
+            return len(next(iter(self.arrays.values())))
+        return len(self.arrays)
+
+    def __getitem__(self, index):
+        self.live()
+        if isinstance(self.arrays, dict):
+            return {name: array[index] for name, array in self.arrays.items()}
+        return self.arrays[index]
+
+
+class Tensors(Rows):
+    """The same as tensors, of a torch that nobody has imported before."""
+
+    def __getitem__(self, index):
+        import torch
+        return torch.from_numpy(super().__getitem__(index).copy())
+
+
+class Numbers(Mortal):
+    """Python's own numbers, as a `range` has them."""
+
+    def __init__(self, length, die_after=None):
+        super().__init__(die_after)
+        self.length = length
+
+    def __len__(self):
+        return self.length
+
+    def __getitem__(self, index):
+        self.live()
+        return index
+
+
+class Lines(Mortal):
+    """Lines of a text: strings, or the numbers of their bytes."""
+
+    def __init__(self, path, tokens=False, die_after=None):
+        super().__init__(die_after)
+        with open(path, encoding="utf-8") as file:
+            self.lines = file.read().split("\n")
+        self.tokens = tokens
+
+    def __len__(self):
+        return len(self.lines)
+
+    def __getitem__(self, index):
+        self.live()
+        if self.tokens:
+            data = numpy.frombuffer(self.lines[index].encode(), numpy.uint8)
+            return {"tokens": data.astype(numpy.int64)}
+        return {"text": self.lines[index]}
+
+
+class Stream(Mortal):
+    """An iterable dataset: 0..length-1, which the workers divide by themselves, or not."""
+
+    def __init__(self, length, divide=True, die_after=None):
+        super().__init__(die_after)
+        self.length, self.divide = length, divide
+
+    def __iter__(self):
+        info = dloader.get_worker_info()
+        first, step = (info.id, info.num_workers) if self.divide else (0, 1)
+        for i in range(first, self.length, step):
+            self.live()
+            yield i
+
+
+class Crops(Mortal):
+    """A crop of each row, at a place that sample_rng() draws."""
+
+    WIDTH = 9
+
+    def __init__(self, file, die_after=None):
+        super().__init__(die_after)
+        self.rows = numpy.load(file)
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, index):
+        self.live()
+        return self.crop(self.rows[index], dloader.sample_rng())
+
+    @classmethod
+    def crop(cls, row, rng):
+        at = rng.integers(len(row) - cls.WIDTH + 1)
+        return row[at:at + cls.WIDTH]
+
+
+class Objects(Mortal):
+    """What only Python can read: a named tuple, a dict with integers, None."""
+
+    def __init__(self, length, die_after=None):
+        super().__init__(die_after)
+        self.length = length
+
+    def __len__(self):
+        return self.length
+
+    def __getitem__(self, index):
+        self.live()
+        return Point(numpy.full((2, 3), index, numpy.float32), {1: index, 2: None})
+
+
+class Failing(Numbers):
+    """Sample `at` raises."""
+
+    def __init__(self, length, at):
+        super().__init__(length)
+        self.at = at
+
+    def __getitem__(self, index):
+        if index == self.at:
+            raise OwnError(f"no sample {index}\nand more of it")
+        return index
+
+
+def stack(samples):
+    """A collate function that gives NumPy arrays."""
+    return {"x": numpy.stack(samples), "n": len(samples)}
+
+
+def stack_torch(samples):
+    """One that gives a tensor."""
+    import torch
+    return torch.from_numpy(numpy.stack(samples))
+
+
+def as_they_are(samples):
+    return samples

@@ -1,0 +1,433 @@
+"""The same batches from a Python dataset as from a native one of the same content, whoever loads
+them: the digest of `dlctl run` over workers that host Python is that of `dlctl check` of the
+native dataset, with any number of workers, prefetch and credits, for three ranks, and with workers
+and their host killed. What no native dataset has is compared among these ways of loading it.
+
+DATASETS is the counterpart of the table in tests/integration/test_digest.py.
+"""
+
+import contextlib
+import importlib.util
+import json
+import os
+import pathlib
+import random
+import re
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import unittest
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy
+
+LIB = str(pathlib.Path(__file__).resolve().parent.parent / "lib")
+sys.path.insert(0, LIB)
+import dltest  # noqa: E402
+import media  # noqa: E402
+import pydata  # noqa: E402
+from dltest import Daemon, RawClient, TestCase, children_of, dlctl_json, main  # noqa: E402
+
+ROWS = 61  # prime: divides into neither batches nor ranks
+SEED = 77
+HAS_TORCH = importlib.util.find_spec("torch") is not None
+
+# By how many workers, so many batches ahead, for so many credits.
+WAYS = [
+    ({"count": 1, "prefetch": 2}, 3),
+    ({"count": 2, "prefetch": 1}, 1),
+    ({"count": 5, "prefetch": 16}, 64),
+]
+# Every life of a worker ends, by SIGKILL, when it is asked for its 10th sample: in its third batch
+# of 4, and 5 workers cannot load two epochs of three ranks without.
+DIE_AFTER = 9
+# Where each worker imports torch for itself, which takes seconds.
+LATE = {"ways": WAYS[1:2], "deadly": False}
+ALL_RANKS = ["--world", "3", "--rank", "all"]
+
+
+# ---- datasets ----------------------------------------------------------------------------------
+
+def python(name, **args):
+    return {"kind": "python", "object": f"pydata:{name}", "args": args,
+            "interpreter": sys.executable}
+
+
+def npy(case, name, dtype, *shape):
+    """The file of an array, the same in every run."""
+    path = case.path(name + ".npy")
+    if not os.path.exists(path):
+        width = numpy.dtype(dtype).itemsize * int(numpy.prod(shape))
+        data = random.Random(name).randbytes(ROWS * width)
+        numpy.save(path, numpy.frombuffer(data, dtype).reshape(ROWS, *shape))
+    return path
+
+
+def fields(case):
+    return {dtype: npy(case, dtype, dtype, *shape) for dtype, shape in [
+        ("|u1", (9, 5)), ("<i8", ()), ("<u2", (3,)), ("<f4", (2, 3)), ("<f8", ()), ("<f2", (7,)),
+        ("<i4", (1,)), ("|i1", ()), ("<c8", (2,))]}
+
+
+def lines(case):
+    path = case.path("lines.txt")
+    if not os.path.exists(path):
+        with open(path, "x", encoding="utf-8") as file:
+            file.write("\n".join(media.words("lines", ROWS)))
+    return path
+
+
+def rows(case, **more):
+    """The same dataset in Python and native."""
+    path = npy(case, "rows", "<f4", 33)
+    return python("Rows", files=path, **more), {"kind": "npy", "files": path}
+
+
+def both(make):
+    """A Python and a native dataset of one content, each in the same combination of others."""
+    def combined(case, **more):
+        inner, native = rows(case, **more)
+        return make(inner, native), make(native, native)
+    return combined
+
+
+# Name, the Python and the native dataset, of which batches are equal.
+DATASETS = [
+    ("array", rows),
+    ("dict", lambda case, **more: (python("Rows", files=fields(case), **more),
+                                   {"kind": "npy", "files": fields(case)})),
+    ("numbers", lambda case, **more: (python("Numbers", length=ROWS, **more),
+                                      {"kind": "range", "length": ROWS})),
+    ("text", lambda case, **more: (python("Lines", path=lines(case), **more),
+                                   {"kind": "text", "paths": [lines(case)]})),
+    ("tokens", lambda case, **more: (
+        python("Lines", path=lines(case), tokens=True, **more),
+        {"kind": "text", "paths": [lines(case)], "tokenizer": "bytes"})),
+    ("concat", both(lambda inner, native: {"kind": "concat", "datasets": [native, inner, native]})),
+    ("concat_of_two", both(lambda inner, native: {"kind": "concat", "datasets": [inner, inner]})),
+    ("subset", both(lambda inner, native: {
+        "kind": "subset", "dataset": inner, "indices": [ROWS - 1 - i for i in range(ROWS)]})),
+    ("split", both(lambda inner, native: {
+        "kind": "split", "dataset": {"kind": "concat", "datasets": [inner, native]},
+        "parts": [0.5, 0.5], "part": 0, "seed": 5})),
+]
+
+# Sampler, batch and collate. What can be loaded by `collate: python` as well is, in both of its
+# ways: PyTorch's rules by the absent object, and the list itself by one.
+TORCH_ORDER = {"kind": "random", "order": "torch"}
+NATIVE_ORDER = {"kind": "random", "order": "native"}
+BY_FOUR = {"size": 4}
+LOADERS = [
+    ("default", TORCH_ORDER, BY_FOUR, {}),
+    ("native_order", NATIVE_ORDER, {"size": 4, "drop_last": True}, {}),
+    ("none", {"kind": "sequential"}, BY_FOUR, {"kind": "none"}),
+    ("unbatched", TORCH_ORDER, {"size": None}, {}),
+]
+PAD = {"kind": "pad", "value": 3, "multiple_of": 4}
+RAGGED = [
+    ("pad", TORCH_ORDER, BY_FOUR, PAD),
+    ("pad_left", NATIVE_ORDER, {"size": 4, "drop_last": True}, {**PAD, "side": "left"}),
+    ("none", TORCH_ORDER, BY_FOUR, {"kind": "none"}),
+]
+
+
+class PythonCase(TestCase):
+    """One private daemon for all cases; a client keeps it."""
+
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.mkdtemp(prefix="dltest-")
+        cls.addClassCleanup(shutil.rmtree, folder, ignore_errors=True)
+        path = [*os.environ.get("PYTHONPATH", "").split(os.pathsep), LIB]
+        cls.running = Daemon(folder, {"linger": "0s", "limits": {"workers": 1000, "loaders": 1000}},
+                             args=("--private",), wait=False,
+                             env={"PYTHONPATH": os.pathsep.join(filter(None, path)),
+                                  "DLOADER_PRELOAD": "numpy"})
+        cls.addClassCleanup(cls.running.stop)
+        anchors = []
+
+        def connected():
+            with contextlib.suppress(FileNotFoundError, ConnectionRefusedError):
+                anchors.append(RawClient(cls.running.socket))
+            return anchors
+
+        dltest.wait_until(connected, "the daemon to listen")
+        cls.anchor = anchors[0]
+        cls.addClassCleanup(cls.end)
+
+    @classmethod
+    def end(cls):
+        """While its client is there: it does not end by itself just before it is told to."""
+        try:
+            cls.running.stop()
+        finally:
+            cls.anchor.close()
+
+    def write_spec(self, name, dataset, sampler, batch, collate, workers):
+        return self.spec(name, name=name, seed=SEED, dataset=dataset, sampler=sampler, batch=batch,
+                         collate=collate, workers={"retries": 100, **workers})
+
+    def run_spec(self, *args, **more):
+        return dlctl_json("run", *args, "--digest", daemon=self.running, **more)
+
+    def assert_equal_digests(self, run, check):
+        for key in ("digest", "batches", "samples", "bytes", "length", "steps"):
+            self.assertEqual(run[key], check[key], key)
+
+    def deaths(self, loader):
+        return len(re.findall(rf"dloaderd: {re.escape(loader)}: worker \d+ \(pid \d+\) was killed by "
+                              "SIGKILL", self.running.log))
+
+    def check_way(self, name, dataset, rest, way, args, expected):
+        """One spec loaded in one way has the batches of `expected`, if that is known."""
+        workers, credits = way
+        spec = self.write_spec(name, dataset, *rest, workers)
+        run = self.run_spec(spec, "--credits", str(credits), *args)
+        if expected:
+            self.assert_equal_digests(run, expected)
+        return run
+
+    def check_ways(self, name, make, rest, expected=None, args=None, deadly=True, ways=None):
+        """Loaded in every way it has the same batches; returns the digest."""
+        args = [*ALL_RANKS, "--epochs", "2"] if args is None else args
+        for way in ways or WAYS:
+            with self.subTest(loader=name, way=way):
+                run = self.check_way(f"{name}-{way[0]['count']}", make(), rest, way, args, expected)
+                expected = expected or run
+        if deadly:
+            with self.subTest(loader=name, way="deadly"):
+                self.check_way(name + "-deadly", make(die_after=DIE_AFTER), rest, WAYS[1], args,
+                               expected)
+                self.assertGreater(self.deaths(name + "-deadly"), 0)
+        return expected["digest"]
+
+
+class Digest(PythonCase):
+    def check_dataset(self, name, make):
+        digests = []
+        loaders = RAGGED if name == "tokens" else LOADERS
+        for at, (loader, *rest) in enumerate(loaders):
+            _, native = make(self)
+            check = self.write_spec("check", native, *rest, {"count": 1})
+            expected = dlctl_json("check", check, "--digest", *ALL_RANKS, "--epochs", "2")
+            self.assertGreater(expected["batches"], 20)
+            digests.append(self.check_ways(f"{name}-{loader}", lambda **more: make(self, **more)[0],
+                                           rest, expected, deadly=at % 2 == 0))
+        self.assertEqual(len(set(digests)), len(loaders))
+
+
+def add_cases():
+    for name, make in DATASETS:
+        def case(self, name=name, make=make):
+            self.check_dataset(name, make)
+        setattr(Digest, "test_" + name, case)
+
+
+add_cases()
+
+
+class Collate(PythonCase):
+    """collate.kind python, whose steps have a worker each."""
+
+    def check_against(self, name, make, native, sampler, batch, collate, **how):
+        expected = None
+        if native:
+            check = self.write_spec("check", native, sampler, batch, {}, {"count": 1})
+            expected = dlctl_json("check", check, "--digest", *ALL_RANKS, "--epochs", "2")
+        return self.check_ways(name, make, (sampler, batch, {"kind": "python", **collate}),
+                               expected, **how)
+
+    def test_by_pytorchs_rules(self):
+        for name, make in DATASETS[:2] + DATASETS[3:4]:
+            _, native = make(self)
+            self.check_against("rules-" + name, lambda **more: make(self, **more)[0], native,
+                               TORCH_ORDER, BY_FOUR, {})
+
+    def test_numbers_by_pytorchs_rules(self):
+        self.check_against("rules-numbers", lambda **more: python("Numbers", length=ROWS, **more),
+                           {"kind": "range", "length": ROWS}, NATIVE_ORDER,
+                           {"size": 4, "drop_last": True}, {})
+
+    @unittest.skipUnless(HAS_TORCH, "needs torch")
+    def test_a_function_that_gives_tensors(self):
+        make, native = (lambda **more: rows(self, **more)[0]), rows(self)[1]
+        self.check_against("tensors", make, native, TORCH_ORDER, BY_FOUR,
+                           {"object": "pydata:stack_torch"}, **LATE)
+
+    @unittest.skipUnless(HAS_TORCH, "needs torch")
+    def test_a_dataset_that_is_the_first_to_import_torch(self):
+        path = npy(self, "rows", "<f4", 33)
+        for name, collate in ("native", {"kind": "default"}), ("ruled", {}):
+            self.check_against("tensors-" + name,
+                               lambda **more: python("Tensors", files=path, **more), rows(self)[1],
+                               TORCH_ORDER, BY_FOUR, collate, **LATE)
+
+    def test_a_function_that_gives_objects(self):
+        make = (lambda **more: rows(self, **more)[0])
+        one = self.check_against("arrays", make, None, TORCH_ORDER, BY_FOUR,
+                                 {"object": "pydata:stack"})
+        other = self.check_against("lists", make, None, TORCH_ORDER, BY_FOUR,
+                                   {"object": "pydata:as_they_are"})
+        self.assertNotEqual(one, other)
+
+    def test_samples_that_are_objects(self):
+        self.check_against("objects", lambda **more: python("Objects", length=ROWS, **more), None,
+                           NATIVE_ORDER, BY_FOUR, {"object": "pydata:as_they_are"})
+
+
+class Iterable(PythonCase):
+    """Each number of workers has batches of its own; PyTorch's ranks all have the same ones."""
+
+    def check_count(self, name, make, native, collate, count):
+        ways = [({"count": count, "prefetch": 3}, 9), ({"count": count, "prefetch": 1}, 1)]
+        check = self.write_spec("check", native, {}, BY_FOUR, {}, {"count": count})
+        expected = dlctl_json("check", check, "--digest", "--epochs", "2")
+        for workers, credits in ways:
+            with self.subTest(name=name, count=count, credits=credits):
+                spec = self.write_spec(f"{name}-{count}-{credits}", make(), {}, BY_FOUR, collate,
+                                       workers)
+                run = self.run_spec(spec, "--epochs", "2", "--credits", str(credits))
+                self.assertEqual(run["digest"], expected["digest"])
+                self.assertEqual(run["samples"], expected["samples"])
+
+    def check_iterable(self, name, make, native, collate=None):
+        for count in (1, 2, 5):
+            self.check_count(name, make, native, collate or {}, count)
+
+    def native(self, **more):
+        return {"kind": "range", "length": 2 * ROWS, "iterable": True, **more}
+
+    def test_divided(self):
+        self.check_iterable("stream", lambda: python("Stream", length=2 * ROWS), self.native())
+
+    def test_whole_in_each_worker(self):
+        self.check_iterable("whole", lambda: python("Stream", length=2 * ROWS, divide=False),
+                            self.native(divide=False))
+
+    def test_by_pytorchs_rules(self):
+        self.check_iterable("ruled", lambda: python("Stream", length=2 * ROWS), self.native(),
+                            {"kind": "python"})
+
+    def test_in_a_chain(self):
+        def chain(one):
+            return {"kind": "chain", "datasets": [self.native(), one, self.native(divide=False)]}
+        self.check_iterable("chain", lambda: chain(python("Stream", length=2 * ROWS)),
+                            chain(self.native()))
+
+    def test_with_workers_that_die(self):
+        """A life is long enough to get to the place of the one before, and a little further."""
+        for collate in ({}, {"kind": "python"}):
+            name = "dying-" + collate.get("kind", "default")
+            check = self.write_spec("check", self.native(), {}, BY_FOUR, {}, {"count": 2})
+            expected = dlctl_json("check", check, "--digest", "--epochs", "3")
+            spec = self.write_spec(name, python("Stream", length=2 * ROWS, die_after=70), {},
+                                   BY_FOUR, collate, {"count": 2})
+            run = self.run_spec(spec, "--epochs", "3")
+            self.assertEqual(run["digest"], expected["digest"])
+            self.assertGreater(self.deaths(name), 0)
+
+
+class Randomness(PythonCase):
+    def crops(self, epoch):
+        """The rows as sample_rng() crops them in one epoch, by its definition."""
+        cropped = [pydata.Crops.crop(row, numpy.random.Generator(numpy.random.Philox(
+            key=numpy.array([SEED, epoch], numpy.uint64),
+            counter=numpy.array([0, 0, i, 0], numpy.uint64))))
+            for i, row in enumerate(numpy.load(npy(self, "rows", "<f4", 33)))]
+        path = self.path(f"crops{epoch}.npy")
+        numpy.save(path, numpy.stack(cropped))
+        return path
+
+    def check_crops(self, name, collate):
+        path = npy(self, "rows", "<f4", 33)
+        for epoch in (0, 3):
+            native = {"kind": "npy", "files": self.crops(epoch)}
+            check = self.write_spec("check", native, TORCH_ORDER, BY_FOUR, {}, {"count": 1})
+            args = [*ALL_RANKS, "--epoch", str(epoch)]
+            expected = dlctl_json("check", check, "--digest", *args)
+            args[-2] = "--first-epoch"
+            self.check_ways(f"{name}-{epoch}", lambda **more: python("Crops", file=path, **more),
+                            (TORCH_ORDER, BY_FOUR, collate), expected, args)
+
+    def test_a_samples_own_stream(self):
+        self.check_crops("crops", {})
+
+    def test_a_samples_own_stream_by_pytorchs_rules(self):
+        self.check_crops("torch-crops", {"kind": "python"})
+
+    @unittest.skipUnless(HAS_TORCH, "needs torch")
+    def test_of_the_drop_in(self):
+        """0 workers and any number of them."""
+        from dloader import DataLoader
+        data = pydata.Crops(npy(self, "rows", "<f4", 33))
+
+        def load(workers):
+            loader = DataLoader(data, batch_size=4, shuffle=True, num_workers=workers, seed=SEED)
+            return [[batch.numpy().tobytes() for batch in loader] for _ in range(2)]
+        expected = load(0)
+        self.assertNotEqual(*expected)
+        for workers in (1, 2, 5):
+            with self.subTest(workers=workers):
+                self.assertEqual(load(workers), expected)
+
+
+class Killed(PythonCase):
+    """Workers and their host shot from outside at random moments."""
+
+    def shoot(self, over, rng, shot):
+        """A worker dies again once it has finished a task since; the host as the third and tenth."""
+        finished = {}
+        while not over.wait(0.02):
+            rows = [row for row in self.anchor.query("workers")
+                    if row["pid"] and row["state"] == "ready" and
+                    finished.get((row["loader"], row["worker"]), -1) < row["tasks"]]
+            if not rows:
+                continue
+            victim = rng.choice(rows)
+            finished[victim["loader"], victim["worker"]] = victim["tasks"]
+            pid, hosts = victim["pid"], children_of(self.running.process.pid)
+            if len(shot) in (2, 9) and hosts:
+                pid = hosts[0]
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+                shot.append(pid)
+
+    def check_loader(self, name, dataset, native, sampler, collate, shot):
+        spec = self.write_spec(name, dataset, sampler, BY_FOUR, collate, {"count": 3})
+        check = self.write_spec("check-" + name, native, sampler, BY_FOUR, {}, {"count": 3})
+        epoch = 0
+        while epoch < 30 and (epoch < 3 or len(shot) < 4):
+            args = ["--world", "1" if "iterable" in name else "3"]
+            args += ["--rank", "all"]
+            expected = dlctl_json("check", check, "--digest", *args, "--epoch", str(epoch))
+            run = self.run_spec(spec, *args, "--first-epoch", str(epoch))
+            self.assertEqual(run["digest"], expected["digest"])
+            epoch += 1
+
+    def test_killed_at_random(self):
+        seed = random.randrange(1 << 32)
+        over, shot = threading.Event(), []
+        shooter = threading.Thread(target=self.shoot, args=(over, random.Random(seed), shot))
+        python_rows, native_rows = rows(self)
+        loaders = [("native", python_rows, native_rows, TORCH_ORDER, {}),
+                   ("ruled", python_rows, native_rows, NATIVE_ORDER, {"kind": "python"}),
+                   ("iterable", python("Stream", length=ROWS),
+                    {"kind": "range", "length": ROWS, "iterable": True}, {}, {})]
+        shooter.start()
+        try:
+            with ThreadPoolExecutor(len(loaders)) as threads:
+                runs = [(loader[0], threads.submit(self.check_loader, *loader, shot))
+                        for loader in loaders]
+                for name, run in runs:
+                    with self.subTest(loader=name, seed=seed):
+                        run.result()
+        finally:
+            over.set()
+            shooter.join()
+        self.assertGreater(len(shot), 3)
+
+
+if __name__ == "__main__":
+    main()
