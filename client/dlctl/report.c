@@ -13,22 +13,56 @@ static void print_json_line(FILE *file, json_t *json)
     fputc('\n', file);
 }
 
-int report_error(const struct options *o, const struct dl_error *err)
+/* The lines of a report, which begin after the one for programs; no control characters. */
+static void print_detail(const char *detail)
+{
+    const char *text = strchr(detail, '\n');
+
+    if (!text)
+        return;
+    for (text++; *text; text++) {
+        bool c1 = (uint8_t)text[0] == 0xC2 && (uint8_t)text[1] >= 0x80 && (uint8_t)text[1] < 0xA0;
+        bool c0 = ((uint8_t)*text < 0x20 && *text != '\n' && *text != '\t') || *text == 0x7F;
+
+        fputc(c0 || c1 ? '?' : *text, stderr);
+        text += c1;
+    }
+    if (text[-1] != '\n')
+        fputc('\n', stderr);
+}
+
+static json_t *error_json(const struct dl_error *err, const char *detail)
 {
     const char *name = strerrorname_np(err->code);
+    json_t *json =
+        json_pack("{s:s, s:o, s:o}", "code", name ? name : "UNKNOWN", "path",
+                  render_json_text(err->path), "message", render_json_text(err->message));
 
-    if (o->json) {
-        json_t *json =
-            json_pack("{s:{s:s, s:o, s:o}}", "error", "code", name ? name : "UNKNOWN", "path",
-                      render_json_text(err->path), "message", render_json_text(err->message));
-        if (json) {
-            print_json_line(stderr, json);
-            json_decref(json);
-            return STATUS_FAILED;
-        }
+    if (json && *detail && json_object_set_new(json, "detail", render_json_text(detail)) < 0) {
+        json_decref(json);
+        return NULL;
+    }
+    return json ? json_pack("{s:o}", "error", json) : NULL;
+}
+
+/* `detail`: the whole report, or "". */
+static int report_whole(const struct options *o, const struct dl_error *err, const char *detail)
+{
+    json_t *json = o->json ? error_json(err, detail) : NULL;
+
+    if (json) {
+        print_json_line(stderr, json);
+        json_decref(json);
+        return STATUS_FAILED;
     }
     fprintf(stderr, "dlctl: %s%s%s\n", err->path, *err->path ? ": " : "", err->message);
+    print_detail(detail);
     return STATUS_FAILED;
+}
+
+int report_error(const struct options *o, const struct dl_error *err)
+{
+    return report_whole(o, err, "");
 }
 
 int report_errno(const struct options *o, int code, const char *path)
@@ -50,7 +84,7 @@ int report_client(const struct options *o, const struct dl_client *client, int c
     if (len && strncmp(text, path, len) == 0 && strncmp(text + len, ": ", 2) == 0)
         text += len + 2;
     dl_error_set(&err, -code, path, "%s", *text ? text : strerror(-code));
-    return report_error(o, &err);
+    return report_whole(o, &err, client ? dl_client_error_detail(client) : "");
 }
 
 void report_warning(const struct options *o, const char *message)

@@ -1,6 +1,7 @@
 /*
  * How dlctl tells the outcome: results on standard output, one line on standard error for a
- * failure, both as JSON when asked. Nothing else in dlctl prints errors.
+ * failure, both as JSON when asked; below it the report of Python code that failed, where there is
+ * one. Nothing else in dlctl prints errors.
  */
 #ifndef DLCTL_REPORT_H
 #define DLCTL_REPORT_H
@@ -10,7 +11,8 @@
 
 struct dl_client;
 
-/* Print one line; return STATUS_FAILED. `code` is a negative errno. */
+/* Print one line, report_client() the client's report as well; return STATUS_FAILED. `code` is a
+ * negative errno. */
 int report_error(const struct options *o, const struct dl_error *err);
 int report_client(const struct options *o, const struct dl_client *client, int code);
 int report_errno(const struct options *o, int code, const char *path);

@@ -158,6 +158,13 @@ class Failing(Numbers):
         return index
 
 
+class Steering(Numbers):
+    """Every sample raises what would clear a terminal."""
+
+    def __getitem__(self, index):
+        raise OwnError(f"before\x1b[2J\x9b2Jafter {index}")
+
+
 def stack(samples):
     """A collate function that gives NumPy arrays."""
     return {"x": numpy.stack(samples), "n": len(samples)}
@@ -171,3 +178,14 @@ def stack_torch(samples):
 
 def as_they_are(samples):
     return samples
+
+
+def as_counter(samples):
+    return collections.Counter(samples)
+
+
+def as_point(samples):
+    """Of Objects: an array, a named tuple with one in it, and a dict with integers."""
+    x = numpy.stack([sample.x for sample in samples])
+    labels = [sample.label[1] for sample in samples]
+    return {"x": x, "point": Point(x + 0, labels), "counts": {label: 1 for label in labels}}

@@ -8,27 +8,17 @@ DATASETS is the counterpart of the table in tests/integration/test_digest.py.
 
 import contextlib
 import importlib.util
-import json
 import os
-import pathlib
 import random
 import re
-import shutil
 import signal
-import sys
-import tempfile
 import threading
 import unittest
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy
 
-LIB = str(pathlib.Path(__file__).resolve().parent.parent / "lib")
-sys.path.insert(0, LIB)
-import dltest  # noqa: E402
-import media  # noqa: E402
-import pydata  # noqa: E402
-from dltest import Daemon, RawClient, TestCase, children_of, dlctl_json, main  # noqa: E402
+from spec_case import SpecCase, children_of, dlctl_json, main, media, pydata, python
 
 ROWS = 61  # prime: divides into neither batches nor ranks
 SEED = 77
@@ -49,11 +39,6 @@ ALL_RANKS = ["--world", "3", "--rank", "all"]
 
 
 # ---- datasets ----------------------------------------------------------------------------------
-
-def python(name, **args):
-    return {"kind": "python", "object": f"pydata:{name}", "args": args,
-            "interpreter": sys.executable}
-
 
 def npy(case, name, dtype, *shape):
     """The file of an array, the same in every run."""
@@ -133,37 +118,8 @@ RAGGED = [
 ]
 
 
-class PythonCase(TestCase):
-    """One private daemon for all cases; a client keeps it."""
-
-    @classmethod
-    def setUpClass(cls):
-        folder = tempfile.mkdtemp(prefix="dltest-")
-        cls.addClassCleanup(shutil.rmtree, folder, ignore_errors=True)
-        path = [*os.environ.get("PYTHONPATH", "").split(os.pathsep), LIB]
-        cls.running = Daemon(folder, {"linger": "0s", "limits": {"workers": 1000, "loaders": 1000}},
-                             args=("--private",), wait=False,
-                             env={"PYTHONPATH": os.pathsep.join(filter(None, path)),
-                                  "DLOADER_PRELOAD": "numpy"})
-        cls.addClassCleanup(cls.running.stop)
-        anchors = []
-
-        def connected():
-            with contextlib.suppress(FileNotFoundError, ConnectionRefusedError):
-                anchors.append(RawClient(cls.running.socket))
-            return anchors
-
-        dltest.wait_until(connected, "the daemon to listen")
-        cls.anchor = anchors[0]
-        cls.addClassCleanup(cls.end)
-
-    @classmethod
-    def end(cls):
-        """While its client is there: it does not end by itself just before it is told to."""
-        try:
-            cls.running.stop()
-        finally:
-            cls.anchor.close()
+class DigestCase(SpecCase):
+    """Loads specs, and compares what came."""
 
     def write_spec(self, name, dataset, sampler, batch, collate, workers):
         return self.spec(name, name=name, seed=SEED, dataset=dataset, sampler=sampler, batch=batch,
@@ -204,7 +160,7 @@ class PythonCase(TestCase):
         return expected["digest"]
 
 
-class Digest(PythonCase):
+class Digest(DigestCase):
     def check_dataset(self, name, make):
         digests = []
         loaders = RAGGED if name == "tokens" else LOADERS
@@ -228,7 +184,7 @@ def add_cases():
 add_cases()
 
 
-class Collate(PythonCase):
+class Collate(DigestCase):
     """collate.kind python, whose steps have a worker each."""
 
     def check_against(self, name, make, native, sampler, batch, collate, **how):
@@ -277,7 +233,7 @@ class Collate(PythonCase):
                            NATIVE_ORDER, BY_FOUR, {"object": "pydata:as_they_are"})
 
 
-class Iterable(PythonCase):
+class Iterable(DigestCase):
     """Each number of workers has batches of its own; PyTorch's ranks all have the same ones."""
 
     def check_count(self, name, make, native, collate, count):
@@ -329,7 +285,7 @@ class Iterable(PythonCase):
             self.assertGreater(self.deaths(name), 0)
 
 
-class Randomness(PythonCase):
+class Randomness(DigestCase):
     def crops(self, epoch):
         """The rows as sample_rng() crops them in one epoch, by its definition."""
         cropped = [pydata.Crops.crop(row, numpy.random.Generator(numpy.random.Philox(
@@ -373,7 +329,7 @@ class Randomness(PythonCase):
                 self.assertEqual(load(workers), expected)
 
 
-class Killed(PythonCase):
+class Killed(DigestCase):
     """Workers and their host shot from outside at random moments."""
 
     def shoot(self, over, rng, shot):
