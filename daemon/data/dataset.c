@@ -234,8 +234,8 @@ int dataset_get(struct dataset *ds, const struct sample_key *key, uint64_t index
     return ds->ops->gather(ds, key, &index, 1, dst, &bad, err);
 }
 
-/* A counter that no sample has: those of samples are 0 in this place. */
-enum { COUNTER_REPLICAS = 1 };
+/* Counters that no sample has: those of samples are 0 in this place. */
+enum { COUNTER_REPLICAS = 1, COUNTER_STEPS = 2 };
 
 uint64_t dataset_replica_seed(uint64_t seed, uint64_t epoch, uint32_t rank, uint32_t workers,
                               uint32_t worker)
@@ -245,4 +245,12 @@ uint64_t dataset_replica_seed(uint64_t seed, uint64_t epoch, uint32_t rank, uint
 
     /* 63 bits, as PyTorch's base seed has; replicas of one epoch differ by what is added. */
     return (philox4x64(counter, key).v[0] >> 1) + (uint64_t)rank * workers + worker;
+}
+
+uint64_t dataset_step_seed(uint64_t seed, uint64_t epoch, uint32_t rank, uint64_t step)
+{
+    philox4x64_key_t key = {.v = {seed, epoch}};
+    philox4x64_ctr_t counter = {.v = {step, rank, 0, COUNTER_STEPS}};
+
+    return philox4x64(counter, key).v[0] >> 1;
 }

@@ -142,4 +142,7 @@ int dataset_refuse_index(const struct dataset *ds, uint64_t index, struct dl_err
 uint64_t dataset_replica_seed(uint64_t seed, uint64_t epoch, uint32_t rank, uint32_t workers,
                               uint32_t worker);
 
+/* The seed of the generators that all samples of one step share, where they are not keyed. */
+uint64_t dataset_step_seed(uint64_t seed, uint64_t epoch, uint32_t rank, uint64_t step);
+
 #endif

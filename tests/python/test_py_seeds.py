@@ -144,9 +144,7 @@ class OpenWorker(unittest.TestCase):
         self.assertIs(mine, theirs)
         self.assertEqual((mine.id, mine.num_workers, mine.seed), (1, 3, 41))
         self.assertIs(mine.dataset, source.dataset)
-        before = random.getstate()
-        source.reseed(1, 0, 1)
-        self.assertEqual(random.getstate(), before, "PyTorch's streams run on")
+        self.assertIsNone(source.reseed, "PyTorch's streams run on")
 
     def test_iterable(self):
         source = self.open(Stream(), iterable=True)
@@ -190,11 +188,12 @@ class OpenWorker(unittest.TestCase):
             source = _bootstrap.open_worker(0, 2, 9, -1, name, args, f"{__name__}:times_two", True)
             self.assertEqual(source.dataset, want)
             self.assertEqual(source.collate([1]), [2])
-        first = torch.initial_seed()
-        source.reseed(1, 0, 1)
-        self.assertNotEqual(torch.initial_seed(), first)
-        source.reseed(1, 1, 2)
-        self.assertEqual(torch.initial_seed(), _seeds.epoch_base(9, 1) + 2)
+        self.assertEqual(dloader.get_worker_info().seed, _seeds.epoch_base(9, 0))
+        source.reseed(1 << 62)
+        stepped = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
+        _seeds.seed_all(1 << 62, 0)
+        self.assertTrue(torch.equal(torch.get_rng_state(), stepped[0]))
+        self.assertEqual((random.getstate(), np.random.get_state()[1].tolist()), stepped[1:])
         for bad, error in (("nowhere:x", ImportError), ("json:nothing", AttributeError),
                            ("json", ValueError)):
             with self.assertRaises(error):

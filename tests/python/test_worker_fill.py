@@ -128,12 +128,23 @@ class MapStyle(unittest.TestCase):
         _worker.clear_key()
         self.assertIsNone(_worker.key())
 
-    def test_seeded_at_each_epoch(self):
+    def test_each_step_has_a_seed_of_its_own(self):
         source = Source(Asked())
-        loader = Loader(source, 1)
-        for epoch in [0, 0, 1, 1, 2]:
-            loader.batch([0], epoch=epoch, rank=1, world=2)
-        self.assertEqual(source.seeded, [(1, 1, 2), (2, 1, 2)])
+        steps = [(0, 0, 0), (0, 0, 1), (1, 0, 0), (0, 1, 0), (0, 0, 0), (1, 0, 0)]
+        for workers in (1, 3):
+            loader = Loader(source, 1, workers=workers)
+            for epoch, rank, step in steps:
+                loader.batch([0], epoch=epoch, rank=rank, world=2, step=step)
+        seeded, again = source.seeded[:6], source.seeded[6:]
+        self.assertEqual(seeded, again)
+        self.assertEqual(seeded[4:], [seeded[0], seeded[2]])
+        self.assertEqual(len(set(seeded)), 4)
+        self.assertTrue(all(0 <= seed < 1 << 63 for seed in seeded))
+
+    def test_a_source_that_seeds_itself(self):
+        source = Source(Asked())
+        source.reseed = None
+        Loader(source, 1).batch([0])
 
     def test_too_small_asks_once(self):
         data = Asked(lambda key: np.full(2000, key))
@@ -424,7 +435,17 @@ class Iterable(unittest.TestCase):
         self.assertEqual(self.steps(loader, [1], stream=1), [[2, 3]])
         self.assertEqual(self.steps(loader, [1], stream=2, epoch=1, rank=1, world=2), [[2, 3]])
         self.assertEqual(source.passes, [(0, 1, 0), (1, 2, 1)])
-        self.assertEqual(source.seeded, [(1, 1, 2)])
+        self.assertEqual(len(set(source.seeded)), 4)
+
+    def test_rounds_are_seeded_the_same_when_they_come_again(self):
+        source = Source(Stream(20), iterable=True)
+        loader = Loader(source, 2, worker=1, workers=2)
+        self.assertEqual(self.steps(loader, [1, 3, 5]), [[0, 1], [2, 3], [4, 5]])
+        first, source.seeded = source.seeded, []
+        self.assertEqual(len(set(first)), 3)
+        loader = Loader(source, 2, worker=1, workers=2)
+        self.assertEqual(self.steps(loader, [5]), [[4, 5]])
+        self.assertEqual(source.seeded, first)
 
     def test_forgotten(self):
         stream = Stream(6)

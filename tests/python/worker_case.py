@@ -39,8 +39,8 @@ class Source:
         self.passes.append((rank, world, epoch))
         return iter(self.dataset)
 
-    def reseed(self, epoch, rank, world):
-        self.seeded.append((epoch, rank, world))
+    def reseed(self, seed):
+        self.seeded.append(seed)
 
     def describe(self, error, index):
         kind = type(error).__name__

@@ -420,6 +420,28 @@ static void test_no_seed_comes_twice(void **state)
             assert_true(seeds[i] != seeds[j]);
 }
 
+/* None comes twice, none is a replica's. */
+static void test_each_step_has_a_seed(void **state)
+{
+    enum { N = 3 * 3 * 3 };
+    uint64_t seeds[2 * N];
+    size_t n = 0;
+
+    (void)state;
+    for (uint64_t epoch = 0; epoch < 3; epoch++)
+        for (uint32_t rank = 0; rank < 3; rank++)
+            for (uint64_t step = 0; step < 3; step++) {
+                seeds[n++] = dataset_step_seed(42, epoch, rank, step);
+                seeds[n++] = dataset_step_seed(43, epoch, rank, step);
+            }
+    for (size_t i = 0; i < n; i++) {
+        assert_true(seeds[i] < UINT64_C(1) << 63);
+        assert_true(seeds[i] != dataset_replica_seed(42, 0, 0, 1, 0));
+        for (size_t j = 0; j < i; j++)
+            assert_true(seeds[i] != seeds[j]);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_rounds_in_order),
     cmocka_unit_test(test_short_rounds_and_drop_last),
@@ -433,6 +455,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_range_is_divided_among_ranks_then_workers),
     cmocka_unit_test(test_chain_is_one_after_another),
     cmocka_unit_test(test_no_seed_comes_twice),
+    cmocka_unit_test(test_each_step_has_a_seed),
 };
 
 TEST_MAIN(tests)

@@ -41,6 +41,8 @@ class Source:
     dataset: the user's. iterable: it is read by iterate(), not by index. length: of a map-style
     dataset, None where it does not say. collate: what makes a batch of a list of samples; None:
     the default rules, which C knows itself. convert: what makes a sample by itself deliverable.
+    reseed: is called before each step with a seed that no other step has, where the loader was
+    opened by a spec; None: the generators were seeded once and run on, as PyTorch's do.
     """
 
     def __init__(self, worker: int, workers: int, dataset: Any, iterable: bool) -> None:
@@ -51,8 +53,8 @@ class Source:
         self.length = None if iterable else _length(dataset)
         self.collate: Callable | None = None
         self.convert: Callable = _convert
+        self.reseed: Callable[[int], None] | None = None
         self.carrier: _carried.Carrier | None = None
-        self.seed: int | None = None  # of the spec: each epoch is seeded by it; None: seeded once
 
     def default_collate(self, samples: list) -> Any:
         """PyTorch's default_collate, for what the rules in C do not cover."""
@@ -71,16 +73,6 @@ class Source:
             return iter(self.dataset) if self.carrier is None else self.carrier.iterate()
         except Exception as error:
             return _Broken(error)
-
-    def reseed(self, epoch: int, rank: int, world: int) -> None:
-        """At each new epoch number: seeds anew, where the loader was opened by a spec."""
-        del world
-        if self.seed is None:
-            return
-        base = _seeds.epoch_base(self.seed, epoch)
-        stream = rank * self.workers + self.worker
-        seed = _seeds.seed_all(base, stream)
-        _info.set_worker_info(self.worker, self.workers, seed, self.dataset)
 
     def describe(self, exc_info: Any, index: Any) -> tuple[str, str]:
         """(one line, the whole report) of an error; see "Errors of a step" in the protocol.
@@ -165,8 +157,17 @@ def _one_thread() -> None:
         torch.set_num_threads(1)
 
 
+def _seed_by_steps(source: Source, seed: int) -> None:
+    """The loader was opened by a spec with this seed."""
+    own = _seeds.seed_all(_seeds.epoch_base(seed, 0), source.worker)
+    _info.set_worker_info(source.worker, source.workers, own, source.dataset)
+    source.reseed = _seeds.seed_step
+
+
 def _open_named(worker: int, workers: int, seed: int, name: str, args: Any) -> Source:
     make = resolve(name)
+    # What is drawn while the dataset is made is the same in all workers: they make the same one.
+    _seeds.seed_all(_seeds.epoch_base(seed, 0), 0)
     if isinstance(args, dict):
         dataset = make(**args)
     elif isinstance(args, (list, tuple)):
@@ -176,9 +177,8 @@ def _open_named(worker: int, workers: int, seed: int, name: str, args: Any) -> S
     else:
         raise TypeError(f"args: {args!r} is neither a map of keyword arguments nor a list")
     source = Source(worker, workers, dataset, _is_iterable(dataset))
-    source.seed = seed
     _one_thread()
-    source.reseed(0, 0, 1)
+    _seed_by_steps(source, seed)
     return source
 
 
@@ -220,8 +220,7 @@ def _open_object(worker: int, workers: int, seed: int, fd: int, args: Any) -> So
         own = _seeds.seed_all(args["base_seed"], worker)
         _info.set_worker_info(worker, workers, own, source.dataset)
     else:
-        source.seed = seed
-        source.reseed(0, 0, 1)
+        _seed_by_steps(source, seed)
     try:
         if init is not None:
             init(worker)

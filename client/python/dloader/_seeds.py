@@ -55,8 +55,23 @@ def seed_all(base_seed: int, worker: int) -> int:
     return seed
 
 
+def seed_step(seed: int) -> None:
+    """Seeds the same generators for one step: as seed_all(seed, 0), in some microseconds."""
+    random.seed(seed)
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        # torch.manual_seed() besides notes who called it, for devices that are not in use.
+        if torch.cuda.is_initialized():
+            torch.manual_seed(seed)
+        else:
+            torch.default_generator.manual_seed(seed)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed(numpy_words(seed, 0))
+
+
 def epoch_base(seed: int, epoch: int) -> int:
-    """A base seed of its own for each epoch of a loader that is opened by its spec (SplitMix64)."""
+    """The base seed of worker_info.seed in a loader that is opened by its spec (SplitMix64)."""
     value = (seed + (epoch + 1) * 0x9E3779B97F4A7C15) & MASK64
     value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9 & MASK64
     value = (value ^ value >> 27) * 0x94D049BB133111EB & MASK64

@@ -209,7 +209,7 @@ static int make_mapped(struct engine *e, const struct task *task, struct made *r
     _cleanup_py_ PyObject *keys = read_keys(task);
 
     ret->samples = task->samples;
-    if (!keys || origin_seed(&e->source, task->epoch, task->rank, task->world) < 0)
+    if (!keys || origin_seed(&e->source, e->source.seed, task->epoch, task->rank, task->step) < 0)
         return -1;
     if (!task->unbatched) {
         ret->object = origin_get_all(&e->source, keys, task->epoch, ret_bad);
@@ -231,6 +231,7 @@ static int make_round(struct engine *e, const struct task *task, struct made *re
 {
     struct pass_round round = {.task = task,
                                .number = task->step / e->batches.workers,
+                               .workers = e->batches.workers,
                                .size = max_u64(e->batches.size, 1),
                                .drop_last = e->batches.drop_last && e->batches.size};
 

@@ -1,5 +1,7 @@
 #include "daemon/worker/python/origin.h"
 
+#include "daemon/data/dataset.h"
+
 PyObject *origin_bootstrap;
 struct origin_key origin_key;
 
@@ -106,7 +108,8 @@ int origin_from(PyObject *object, uint64_t seed, struct origin *ret)
     int truth = iterable ? PyObject_IsTrue(iterable) : -1;
     ret->dataset = truth < 0 ? NULL : PyObject_GetAttrString(object, "dataset");
     if (!ret->dataset || attribute(object, "collate", &ret->collate) < 0 ||
-        attribute(object, "convert", &ret->convert) < 0 || read_length(ret) < 0 ||
+        attribute(object, "convert", &ret->convert) < 0 ||
+        attribute(object, "reseed", &ret->reseed) < 0 || read_length(ret) < 0 ||
         (!truth && find_getitems(ret) < 0)) {
         origin_deinit(ret);
         return -1;
@@ -155,18 +158,19 @@ void origin_deinit(struct origin *s)
 {
     Py_CLEAR(s->collate);
     Py_CLEAR(s->convert);
+    Py_CLEAR(s->reseed);
     Py_CLEAR(s->getitems);
     Py_CLEAR(s->dataset);
     Py_CLEAR(s->object);
 }
 
-int origin_seed(struct origin *s, uint64_t epoch, uint32_t rank, uint32_t world)
+int origin_seed(const struct origin *s, uint64_t seed, uint64_t epoch, uint32_t rank, uint64_t step)
 {
-    if (epoch == s->seeded)
+    if (!s->reseed)
         return 0;
-    s->seeded = epoch;
-    _cleanup_py_ PyObject *done =
-        PyObject_CallMethod(s->object, "reseed", "KII", (unsigned long long)epoch, rank, world);
+    _cleanup_py_ PyObject *base =
+        PyLong_FromUnsignedLongLong(dataset_step_seed(seed, epoch, rank, step));
+    _cleanup_py_ PyObject *done = base ? PyObject_CallFunctionObjArgs(s->reseed, base, NULL) : NULL;
     return done ? 0 : -1;
 }
 
@@ -223,8 +227,6 @@ PyObject *origin_get_all(const struct origin *s, PyObject *keys, uint64_t epoch,
 
 PyObject *origin_iterate(struct origin *s, uint64_t epoch, uint32_t rank, uint32_t world)
 {
-    if (origin_seed(s, epoch, rank, world) < 0)
-        return NULL;
     PyObject *it =
         PyObject_CallMethod(s->object, "iterate", "IIK", rank, world, (unsigned long long)epoch);
     if (it && !PyIter_Check(it)) {

@@ -28,12 +28,12 @@ struct origin {
     PyObject *getitems; /* the dataset's __getitems__; NULL: it has none */
     PyObject *collate;  /* NULL: default_collate */
     PyObject *convert;  /* NULL: samples are delivered as they are */
+    PyObject *reseed;   /* seeds the global generators; NULL: they run on from step to step */
     bool iterable;
     uint64_t length; /* UINT64_MAX: it does not say */
     uint64_t seed;   /* of sample_rng() */
     uint64_t epoch;  /* what the loader's epoch 0 counts as there */
     uint64_t base;   /* what is added to an index there: the dataset is part of another */
-    uint64_t seeded; /* the epoch that reseed() was called for last */
 };
 
 int origin_open(const struct origin_open *how, struct origin *ret);
@@ -41,8 +41,13 @@ int origin_open(const struct origin_open *how, struct origin *ret);
 int origin_from(PyObject *object, uint64_t seed, struct origin *ret);
 void origin_deinit(struct origin *source);
 
-/* Seeds anew where a new epoch begins, if the source does that. */
-int origin_seed(struct origin *source, uint64_t epoch, uint32_t rank, uint32_t world);
+/*
+ * Seeds the global generators for one step, if the source does that: from (seed, epoch, rank, step)
+ * alone, so that no stream comes twice, whichever worker makes the step, and whoever else's it made
+ * before.
+ */
+int origin_seed(const struct origin *source, uint64_t seed, uint64_t epoch, uint32_t rank,
+                uint64_t step);
 
 /* One sample, by an index, or by any key. The key of sample_rng() is set meanwhile. */
 PyObject *origin_get(const struct origin *source, PyObject *key, uint64_t epoch);

@@ -58,14 +58,29 @@ void passes_clear(struct passes *passes)
         passes_forget(passes, passes->first->stream);
 }
 
-/* One that cannot be begun has no samples: its first round tells why, and the next ones end. */
-static int begin(struct pass *pass, struct origin *source, const struct task *task)
+/* For round `number`, which may be one before the round that is wanted. */
+static int seed(const struct origin *source, const struct pass_round *round, uint64_t number)
 {
+    const struct task *task = round->task;
+    uint64_t step = task->step - (round->number - number) * round->workers;
+
+    return origin_seed(source, source->seed, task->epoch, task->rank, step);
+}
+
+/*
+ * One that cannot be begun has no samples: its first round tells why, and the next ones end. The
+ * first round goes on with the generators as the beginning left them.
+ */
+static int begin(struct pass *pass, struct origin *source, const struct pass_round *round)
+{
+    const struct task *task = round->task;
+
     Py_CLEAR(pass->iterator);
     pass->position = 0;
     pass->rounds = 0;
     pass->ended = false;
-    pass->iterator = origin_iterate(source, task->epoch, task->rank, task->world);
+    if (seed(source, round, 0) == 0)
+        pass->iterator = origin_iterate(source, task->epoch, task->rank, task->world);
     pass->ended = !pass->iterator;
     return pass->iterator ? 0 : -1;
 }
@@ -85,11 +100,13 @@ static PyObject *take(struct pass *pass, const struct origin *source, const stru
 /* Takes and drops what lies before the round. */
 static int move_to(struct pass *pass, struct origin *source, const struct pass_round *round)
 {
-    if (!pass->ended && !pass->iterator && begin(pass, source, round->task) < 0)
+    if (!pass->ended && !pass->iterator && begin(pass, source, round) < 0)
         return -1;
-    if (pass->rounds > round->number && begin(pass, source, round->task) < 0)
+    if (pass->rounds > round->number && begin(pass, source, round) < 0)
         return -1;
     while (!pass->ended && pass->rounds < round->number) {
+        if (pass->rounds > 0 && seed(source, round, pass->rounds) < 0)
+            return -1;
         for (uint64_t i = 0; !pass->ended && i < round->size; i++) {
             PyObject *sample = take(pass, source, round->task);
             bool failed = !sample && !pass->ended;
@@ -110,6 +127,8 @@ static int make_round(struct pass *pass, struct origin *source, const struct pas
     uint64_t n = 0, first = pass->position;
 
     pass->rounds = round->number + 1;
+    if (round->number > 0 && seed(source, round, round->number) < 0)
+        return -1;
     while (samples && !pass->ended && n < round->size) {
         _cleanup_py_ PyObject *sample = take(pass, source, round->task);
         if ((!sample && !pass->ended) || (sample && PyList_Append(samples, sample) < 0))

@@ -23,7 +23,8 @@ struct passes {
 struct pass_round {
     const struct task *task;
     uint64_t number;
-    uint64_t size; /* samples of a round; at least 1 */
+    uint64_t workers; /* steps from one round to the next */
+    uint64_t size;    /* samples of a round; at least 1 */
     bool drop_last;
 };
 

@@ -1,5 +1,6 @@
 #include "daemon/worker/python/sample.h"
 
+#include "daemon/worker/python/image.h"
 #include "daemon/worker/python/leaf.h"
 
 #include <errno.h>
@@ -19,6 +20,14 @@ struct python_iter {
     uint64_t epoch;
 };
 
+/* The step that is being made; its generators are seeded before its first sample. */
+static struct {
+    uint64_t epoch;
+    uint64_t step;
+    uint32_t rank;
+    bool is_seeded;
+} current = {.is_seeded = true};
+
 /* The report of the step's last exception; fetcher_fill() takes its brief text only. */
 static struct report last;
 
@@ -27,6 +36,14 @@ static int failed(struct origin *source, PyObject *index, struct dl_error *err)
     report_deinit(&last);
     report_take(source ? source->object : NULL, index, &last);
     return dl_error_set(err, last.code, "", "%s", report_brief(&last));
+}
+
+static int seed(const struct origin *source)
+{
+    if (current.is_seeded)
+        return 0;
+    current.is_seeded = true;
+    return origin_seed(source, sample_seed, current.epoch, current.rank, current.step);
 }
 
 /* ---- a Python object as a sample ------------------------------------------------------------- */
@@ -195,7 +212,7 @@ static int python_get(struct dataset *base, const struct sample_key *key, uint64
     _cleanup_py_ PyObject *number = PyLong_FromLongLong((int64_t)index);
 
     use_key(&ds->source, key);
-    if (!number || origin_seed(&ds->source, key->epoch, 0, 1) < 0)
+    if (!number || seed(&ds->source) < 0)
         return failed(&ds->source, number, err);
     return give(ds, origin_get(&ds->source, number, key->epoch), number, ret, err);
 }
@@ -205,6 +222,8 @@ static int python_next(struct dataset_iter *base, struct sample *ret, struct dl_
     struct python_iter *it = container_of(base, struct python_iter, base);
     struct origin *source = &it->dataset->source;
 
+    if (seed(source) < 0)
+        return failed(source, NULL, err);
     PyObject *object = origin_next(source, it->iterator, it->epoch);
     if (!object && !PyErr_Occurred())
         return DATASET_END;
@@ -234,7 +253,8 @@ static int python_iterate(struct dataset *base, const struct replica_params *par
     use_key(&ds->source, &params->key);
     *it = (struct python_iter){
         .base.ops = &python_iter_ops, .dataset = ds, .epoch = params->key.epoch};
-    it->iterator = origin_iterate(&ds->source, it->epoch, params->rank, params->world);
+    if (seed(&ds->source) == 0)
+        it->iterator = origin_iterate(&ds->source, it->epoch, params->rank, params->world);
     if (!it->iterator) {
         free(it);
         return failed(&ds->source, NULL, err);
@@ -281,7 +301,15 @@ int sample_open_dataset(const struct spec_dataset *spec, const char *place,
 int sample_fill(struct fetcher *fetcher, void *slot, uint64_t slot_bytes, uint64_t *ret_used,
                 struct dl_error *err)
 {
+    struct task task;
+
     report_deinit(&last);
+    if (image_read_task(slot, slot_bytes, &task)) {
+        current.epoch = task.epoch;
+        current.step = task.step;
+        current.rank = task.rank;
+        current.is_seeded = false;
+    }
     int r = fetcher_fill(fetcher, slot, slot_bytes, ret_used, err);
     if (r < 0 && r != -ENOBUFS && last.code)
         report_put_whole(&last, slot, slot_bytes);
