@@ -124,8 +124,9 @@ static int open_socket(struct connection *conn, const char *path, uint64_t deadl
             continue;
         if (errno != EAGAIN || now_ns() >= deadline)
             return connect_failure(conn, path, errno);
-        if (wait_fd(-1, 0, min_u64(pause, deadline)) != -ETIMEDOUT)
-            return connection_fail(conn, EIO, path, "waiting to connect");
+        int r = wait_fd(-1, 0, min_u64(pause, deadline));
+        if (r != -ETIMEDOUT)
+            return connection_fail(conn, r == -EINTR ? EINTR : EIO, path, "waiting to connect");
     }
     *ret = steal_fd(&fd);
     return 0;

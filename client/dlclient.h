@@ -120,6 +120,14 @@ DL_API const char *dl_client_error_detail(const struct dl_client *client);
 DL_API int dl_client_is_usable(const struct dl_client *client);
 
 /*
+ * For language bindings, whose signal handlers run between calls: while a function of libdlclient
+ * waits in the calling thread, `check` is called after each signal and at least every 100 ms. When
+ * it returns other than 0 the function fails with -EINTR, and the session is of no more use. NULL:
+ * nobody is asked. It must not call libdlclient.
+ */
+DL_API void dl_set_interrupt(int (*check)(void *data), void *data);
+
+/*
  * For the caller's own event loop: poll this descriptor for reading (it never changes), call
  * dl_client_dispatch() when it is readable, which reads once and never blocks, then
  * dl_epoch_next() with timeout 0 until it says -EAGAIN: several batches can come at once. Without a

@@ -212,6 +212,7 @@ uint64_t now_ns(void);
 uint64_t deadline_after(uint64_t timeout_ns); /* saturates at DEADLINE_NONE */
 
 /* Waits until `events` or the deadline: 0, -ETIMEDOUT, or another negative errno. */
+/* Also -EINTR: what dl_set_interrupt() set says so. */
 int _nodiscard_ wait_fd(int fd, short events, uint64_t deadline);
 
 /* Queues a message; failures are latched. */

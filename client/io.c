@@ -25,7 +25,20 @@ uint64_t deadline_after(uint64_t timeout_ns)
     return deadline;
 }
 
-int wait_fd(int fd, short events, uint64_t deadline)
+/* How often it is asked; a handler can have run in another thread, so that no wait was cut. */
+#define INTERRUPT_PERIOD (NS_PER_S / 10)
+static _Thread_local struct {
+    int (*check)(void *data);
+    void *data;
+} interrupt;
+
+void dl_set_interrupt(int (*check)(void *data), void *data)
+{
+    interrupt.check = check;
+    interrupt.data = data;
+}
+
+static int wait_once(int fd, short events, uint64_t deadline)
 {
     struct pollfd pfd = {.fd = fd, .events = events};
 
@@ -46,8 +59,25 @@ int wait_fd(int fd, short events, uint64_t deadline)
             return 0;
         if (n == 0 && now >= deadline)
             return -ETIMEDOUT;
-        if (n < 0 && errno != EINTR)
+        if (n < 0 && (errno != EINTR || interrupt.check))
             return -errno;
+    }
+}
+
+int wait_fd(int fd, short events, uint64_t deadline)
+{
+    if (!interrupt.check)
+        return wait_once(fd, events, deadline);
+    for (;;) {
+        uint64_t slice = deadline_after(INTERRUPT_PERIOD);
+        int r = wait_once(fd, events, min_u64(slice, deadline));
+
+        if (r != -ETIMEDOUT && r != -EINTR)
+            return r;
+        if (interrupt.check(interrupt.data))
+            return -EINTR;
+        if (r == -ETIMEDOUT && slice >= deadline)
+            return r;
     }
 }
 
@@ -125,6 +155,10 @@ int client_wait(struct dl_client *client, uint64_t deadline)
     if (connection_output(&client->conn).len > 0)
         events |= POLLOUT;
     r = wait_fd(client->fd, events, deadline);
+    if (r == -EINTR)
+        return connection_fail(&client->conn, EINTR, "",
+                               "interrupted while the daemon was due to "
+                               "answer");
     if (r < 0 && r != -ETIMEDOUT)
         return connection_fail(&client->conn, -r, "", "waiting for the daemon: %s", strerror(-r));
     return r;

@@ -70,11 +70,12 @@ def slot(step, tree, samples=1):
 
 class FakeRing:
     """Serves one client one epoch of `steps`: trees, or (errno, path, message, detail) of faults. With
-    `stall` nothing more comes after them, not even the end."""
+    `stall` nothing more comes after them, not even the end; with `silent` it never opens a loader.
+    """
 
-    def __init__(self, directory, steps, stall=False, writable=True):
+    def __init__(self, directory, steps, stall=False, writable=True, silent=False):
         self.path = os.path.join(directory, "fake")
-        self.steps, self.stall, self.writable = steps, stall, writable
+        self.steps, self.stall, self.writable, self.silent = steps, stall, writable, silent
         self.sock = None
         self.objects = []  # (number, what was in it)
         self.listener = socket.socket(socket.AF_UNIX)
@@ -130,6 +131,8 @@ class FakeRing:
     def answer(self, message):
         if message[0] == HELLO:
             self.send(WELCOME, 1, "fake", 1)
+        elif message[0] == OPEN and self.silent:
+            pass
         elif message[0] == OPEN:
             self.send(OPENED, message[1], LOADER, "fake", 1000, 0, 1, 4, 0, 42, 1, 4)
         elif message[0] == START:

@@ -6,6 +6,7 @@ import gc
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -18,6 +19,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from client_case import (NUMPY, RAW, ClientCase, _client, dltest, main,  # noqa: E402
                          mappings, range_spec)
+from fake_ring import FakeRing  # noqa: E402
 
 FED = {"dataset": {"kind": "range", "length": 100}, "sampler": {"kind": "client"},
        "batch": {"size": 4}}
@@ -196,6 +198,25 @@ class Waiting(ClientCase):
             epoch.next()
         with self.assertRaises(TimeoutError):
             epoch.next(0)
+
+    def test_interrupt_while_it_opens(self):
+        """No daemon has to answer for that, and the session is over."""
+        with socket.socket(socket.AF_UNIX) as silent:
+            path = os.path.join(self.dir, "silent")
+            silent.bind(path)
+            silent.listen()
+            begun = time.monotonic()
+            with self.interrupted(signal.SIGINT), self.assertRaises(KeyboardInterrupt):
+                _client.Client(path, "test")
+            # As a whole it would wait 10 s.
+            self.assertLess(time.monotonic() - begun, 8)
+        ring = FakeRing(self.dir, [], silent=True)
+        self.addCleanup(ring.close)
+        client = _client.Client(ring.path, "test")
+        with self.interrupted(signal.SIGINT), self.assertRaises(KeyboardInterrupt):
+            client.open("fake")
+        self.assertFalse(client.is_usable)
+        client.close()
 
     def interrupted(self, number):
         timer = threading.Timer(0.2, os.kill, (os.getpid(), number))

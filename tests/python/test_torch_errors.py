@@ -260,7 +260,17 @@ class TestExits(Case):
         self.assertEqual(black_box.wait_gone([pid]), [])
 
     def test_interrupted_while_it_waits(self):
-        process = run_script("import signal\n"
+        """For its workers to begin, too, which takes as long as importing torch."""
+        process = run_script("import signal, time\n"
+                             "from black_box import OURS\n"
+                             "signal.signal(signal.SIGALRM, signal.default_int_handler)\n"
+                             "if OURS:\n"
+                             "    try:\n"
+                             "        signal.setitimer(signal.ITIMER_REAL, 0.1)\n"
+                             "        iter(DataLoader(datasets.Numbers(2), num_workers=1))\n"
+                             "        raise SystemExit('not interrupted')\n"
+                             "    except KeyboardInterrupt:\n"
+                             "        pass\n"
                              "iterator = iter(DataLoader(datasets.Failing(9, 1, 'stick'),\n"
                              "                           num_workers=1))\n"
                              "next(iterator)\n"

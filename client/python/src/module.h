@@ -72,6 +72,11 @@ bool loader_check(const struct loader_object *loader);
 PyThreadState *client_release_gil(struct client_object *client);
 void client_take_gil(struct client_object *client, PyThreadState *thread);
 
+/* The same around what waits for an answer; meanwhile Python's signal handlers are run, and what
+ * they raise ends the wait, and the session: client_raise() leaves their exception as it is. */
+PyThreadState *client_begin_call(struct client_object *client);
+void client_end_call(struct client_object *client, PyThreadState *thread);
+
 /* Ends what was dropped: at once, when the client is not busy any more, or never. */
 void client_drop(struct client_object *client, struct dl_epoch *epoch, struct dl_loader *loader);
 

@@ -61,6 +61,30 @@ void client_take_gil(struct client_object *client, PyThreadState *thread)
     }
 }
 
+/* Called without the GIL, in the thread that gave it up. */
+static int is_interrupted(void *thread)
+{
+    PyEval_RestoreThread(thread);
+    int r = PyErr_CheckSignals();
+    PyEval_SaveThread();
+    dl_set_interrupt(is_interrupted, thread); /* the handler may have used another client */
+    return r < 0;
+}
+
+PyThreadState *client_begin_call(struct client_object *client)
+{
+    PyThreadState *thread = client_release_gil(client);
+
+    dl_set_interrupt(is_interrupted, thread);
+    return thread;
+}
+
+void client_end_call(struct client_object *client, PyThreadState *thread)
+{
+    dl_set_interrupt(NULL, NULL);
+    client_take_gil(client, thread);
+}
+
 void client_drop(struct client_object *client, struct dl_epoch *epoch, struct dl_loader *loader)
 {
     struct dropped **link, *dropped;
@@ -94,6 +118,8 @@ PyObject *count_or_none(uint64_t n)
 
 PyObject *client_raise(struct module_state *state, const struct client_object *client, int r)
 {
+    if (PyErr_Occurred()) /* of a signal's handler */
+        return NULL;
     bool usable = dl_client_is_usable(client->handle);
     PyObject *text = text_of(dl_client_error(client->handle));
     PyObject *path = text_of(dl_client_error_path(client->handle));
@@ -178,9 +204,9 @@ static PyObject *client_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     client = client_alloc(type);
     if (!client)
         return NULL;
-    thread = client_release_gil(client);
+    thread = client_begin_call(client);
     r = dl_client_connect(&client->handle, socket, agent ? agent : "python");
-    client_take_gil(client, thread);
+    client_end_call(client, thread);
     return connected(client, r);
 }
 
@@ -242,9 +268,9 @@ static PyObject *client_open(PyObject *self, PyObject *args)
     if (!loader)
         return NULL;
     loader->client = (struct client_object *)Py_NewRef(self);
-    thread = client_release_gil(client);
+    thread = client_begin_call(client);
     r = dl_loader_open(client->handle, spec, (size_t)len, base, &loader->handle);
-    client_take_gil(client, thread);
+    client_end_call(client, thread);
     if (r == 0)
         return (PyObject *)loader;
     Py_DECREF((PyObject *)loader);
@@ -265,9 +291,9 @@ static PyObject *client_attach(PyObject *self, PyObject *args)
 
     if (!PyArg_ParseTuple(args, "iO&:attach", &fd, to_u64, &id) || !client_check(client))
         return NULL;
-    thread = client_release_gil(client);
+    thread = client_begin_call(client);
     r = dl_client_attach(client->handle, fd, id);
-    client_take_gil(client, thread);
+    client_end_call(client, thread);
     if (r < 0)
         return client_raise(state_of(self), client, r);
     Py_RETURN_NONE;
@@ -288,9 +314,9 @@ static PyObject *client_query(PyObject *self, PyObject *args)
 
     if (!PyArg_ParseTuple(args, "s:query", &view) || !client_check(client))
         return NULL;
-    thread = client_release_gil(client);
+    thread = client_begin_call(client);
     r = dl_client_query(client->handle, view, &data, &len);
-    client_take_gil(client, thread);
+    client_end_call(client, thread);
     if (r < 0)
         return client_raise(state_of(self), client, r);
     return PyBytes_FromStringAndSize(data, (Py_ssize_t)len);
@@ -308,9 +334,9 @@ static PyObject *client_control(PyObject *self, PyObject *args)
 
     if (!PyArg_ParseTuple(args, "s:control", &verb) || !client_check(client))
         return NULL;
-    thread = client_release_gil(client);
+    thread = client_begin_call(client);
     r = dl_client_control(client->handle, verb);
-    client_take_gil(client, thread);
+    client_end_call(client, thread);
     if (r < 0)
         return client_raise(state_of(self), client, r);
     Py_RETURN_NONE;
@@ -410,9 +436,9 @@ static PyObject *loader_start(PyObject *self, PyObject *args, PyObject *kwargs)
                                      to_u64, &options.step, to_u32, &options.credits) ||
         !loader_check(loader))
         return NULL;
-    thread = client_release_gil(loader->client);
+    thread = client_begin_call(loader->client);
     r = dl_epoch_start(loader->handle, &options, &handle);
-    client_take_gil(loader->client, thread);
+    client_end_call(loader->client, thread);
     if (r < 0)
         return client_raise(state_of(self), loader->client, r);
     return epoch_object_new(state_of(self), loader, handle);
