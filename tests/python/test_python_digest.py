@@ -14,6 +14,7 @@ import re
 import signal
 import threading
 import unittest
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy
@@ -286,13 +287,15 @@ class Iterable(DigestCase):
 
 
 class Randomness(DigestCase):
-    def crops(self, epoch):
-        """The rows as sample_rng() crops them in one epoch, by its definition."""
+    def crops(self, epoch, base=0):
+        """The rows as sample_rng() crops them in one epoch, by its definition; `base`: samples that
+        stand before them.
+        """
         cropped = [pydata.Crops.crop(row, numpy.random.Generator(numpy.random.Philox(
             key=numpy.array([SEED, epoch], numpy.uint64),
             counter=numpy.array([0, 0, i, 0], numpy.uint64))))
-            for i, row in enumerate(numpy.load(npy(self, "rows", "<f4", 33)))]
-        path = self.path(f"crops{epoch}.npy")
+            for i, row in enumerate(numpy.load(npy(self, "rows", "<f4", 33)), base)]
+        path = self.path(f"crops{epoch}-{base}.npy")
         numpy.save(path, numpy.stack(cropped))
         return path
 
@@ -313,6 +316,16 @@ class Randomness(DigestCase):
     def test_a_samples_own_stream_by_pytorchs_rules(self):
         self.check_crops("torch-crops", {"kind": "python"})
 
+    def test_in_a_concat(self):
+        """The same sample of two equal parts is not cropped in the same way."""
+        part = python("Crops", file=npy(self, "rows", "<f4", 33))
+        native = [{"kind": "npy", "files": self.crops(2, base)} for base in (0, ROWS)]
+        rest = (TORCH_ORDER, BY_FOUR, {})
+        check = self.write_spec("check", {"kind": "concat", "datasets": native}, *rest, {"count": 1})
+        expected = dlctl_json("check", check, "--digest", "--epoch", "2")
+        self.check_ways("concat-crops", lambda: {"kind": "concat", "datasets": [part, part]}, rest,
+                        expected, ["--first-epoch", "2"], deadly=False)
+
     @unittest.skipUnless(HAS_TORCH, "needs torch")
     def test_of_the_drop_in(self):
         """0 workers and any number of them."""
@@ -320,8 +333,10 @@ class Randomness(DigestCase):
         data = pydata.Crops(npy(self, "rows", "<f4", 33))
 
         def load(workers):
-            loader = DataLoader(data, batch_size=4, shuffle=True, num_workers=workers, seed=SEED)
-            return [[batch.numpy().tobytes() for batch in loader] for _ in range(2)]
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # so many workers on so few processors
+                loader = DataLoader(data, batch_size=4, shuffle=True, num_workers=workers, seed=SEED)
+                return [[batch.numpy().tobytes() for batch in loader] for _ in range(2)]
         expected = load(0)
         self.assertNotEqual(*expected)
         for workers in (1, 2, 5):
