@@ -81,13 +81,14 @@ static int check_dataset(const struct pool *pool, uint64_t length, bool iterable
 {
     const struct dl_spec *spec = pool->o.spec;
     uint64_t one = segment_bytes(1, pool->slot_bytes);
+    uint64_t all = one * pool->n_members;
 
-    if (one * pool->n_members > spec->memory_limit)
+    if (all > spec->memory_limit)
         return dl_error_set(err, ENOMEM, "memory.limit",
                             "%llu bytes are less than one batch for each worker: %u × %llu = %llu; "
                             "raise it, or lower batch.size or workers.count",
                             (unsigned long long)spec->memory_limit, pool->n_members,
-                            (unsigned long long)one, (unsigned long long)(one * pool->n_members));
+                            (unsigned long long)one, (unsigned long long)all);
     if (iterable)
         return spec_check_iterable(spec, err);
     /* A range's length stands in the spec, and was checked there. */
