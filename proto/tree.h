@@ -47,7 +47,7 @@ struct tree_node {
     uint16_t dtype;            /* enum dl_dtype; 0 unless a tensor */
     uint16_t ndim;             /* 0..TREE_DIMS; of text 0 or 1 */
     uint16_t reserved;         /* 0 */
-    uint32_t children;         /* direct children; 0 for a tensor */
+    uint32_t children;         /* direct children; 0 for a leaf */
     uint32_t key_len;          /* bytes, without NUL; 0 unless child of a dict */
     uint64_t key_off;          /* from the start of the node array; while building, from `keys` */
     uint64_t offset;           /* of the tensor's bytes, from the start of the slot */

@@ -1,5 +1,5 @@
 """What the tests of specs with Python datasets share: a private daemon whose workers can import
-tests/lib/pydata.py, and dlctl.
+tests/lib/pydata.py and daemon/examples/line.py, and dlctl.
 """
 
 import contextlib
@@ -9,7 +9,9 @@ import shutil
 import sys
 import tempfile
 
-LIB = str(pathlib.Path(__file__).resolve().parent.parent / "lib")
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+LIB = str(SOURCE / "tests/lib")
+EXAMPLES = SOURCE / "daemon/examples"
 sys.path.insert(0, LIB)
 import dltest  # noqa: E402
 import media  # noqa: E402,F401  (for those who import this)
@@ -30,7 +32,8 @@ class SpecCase(dltest.TestCase):
     def setUpClass(cls):
         folder = tempfile.mkdtemp(prefix="dltest-")
         cls.addClassCleanup(shutil.rmtree, folder, ignore_errors=True)
-        path = [*os.environ.get("PYTHONPATH", "").split(os.pathsep), LIB]
+        path = [*os.environ.get("PYTHONPATH", "").split(os.pathsep), LIB,
+                str(EXAMPLES)]
         cls.running = Daemon(folder, {"linger": "0s", "limits": {"workers": 1000, "loaders": 1000}},
                              args=("--private",), wait=False,
                              env={"PYTHONPATH": os.pathsep.join(filter(None, path)),

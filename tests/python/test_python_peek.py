@@ -5,10 +5,11 @@ that raises.
 import importlib.util
 import json
 import os
+import sys
 import unittest
 from unittest import mock
 
-from spec_case import SpecCase, dlctl, dlctl_json, main, python
+from spec_case import EXAMPLES, SpecCase, dlctl, dlctl_json, main, python
 
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 ROWS = 12
@@ -71,6 +72,25 @@ class Peek(SpecCase):
                          [[3 * i, 3 * i + 1, 3 * i + 2] for i in range(4)])
 
 
+class Example(SpecCase):
+    """daemon/examples/line.yaml, as it lies there."""
+
+    def test_line(self):
+        spec = str(EXAMPLES / "line.yaml")
+        ran = dlctl_json("run", spec, "--digest", daemon=self.running)
+        self.assertEqual((ran["samples"], ran["batches"]), (1000, 16))
+        again = dlctl_json("run", spec, "--digest", daemon=self.running)
+        other = dlctl_json("run", spec, "--digest", "--first-epoch", "1", daemon=self.running)
+        self.assertEqual(again["digest"], ran["digest"])
+        self.assertNotEqual(other["digest"], ran["digest"])
+        peeked = dlctl_json("peek", spec, "--values", "64", daemon=self.running)
+        x, y = (node["values"] for node in peeked["tree"])
+        self.assertEqual(x, peeked["indices"])
+        noise = [b - 2 * a for a, b in zip(x, y)]
+        self.assertTrue(all(0 <= n < 1 for n in noise))
+        self.assertEqual(len(set(noise)), 64)
+
+
 class Report(SpecCase):
     def failing(self, verb, *args, collate="default"):
         spec = self.spec("failing", name="failing", dataset=python("Failing", length=ROWS, at=5),
@@ -101,6 +121,18 @@ class Report(SpecCase):
                 self.assertEqual(kind, "pydata:OwnError")
                 self.assertEqual(caught, "Caught OwnError in DataLoader worker process 0.")
                 self.assertEqual(rest[-2:], ["pydata.OwnError: no sample 5", "and more of it"])
+
+    def test_what_cannot_be_made(self):
+        for dataset, told in [({"object": "pydata:Numbers", "args": {"size": 3}}, "TypeError"),
+                              ({"object": "nowhere.data:Set"}, "ModuleNotFoundError"),
+                              ({"object": "pydata:Nothing"}, "AttributeError")]:
+            with self.subTest(**dataset):
+                spec = self.spec("refused", dataset={"kind": "python", **dataset,
+                                                     "interpreter": sys.executable})
+                done = dlctl("run", spec, "--json", daemon=self.running, check=False)
+                self.assertEqual((done.returncode, done.stdout), (1, ""))
+                error = json.loads(done.stderr)["error"]
+                self.assertIn(told, error["message"])
 
     def test_none_where_it_is_no_python(self):
         spec = self.spec("missing", dataset={"kind": "npy", "files": "missing.npy"})
