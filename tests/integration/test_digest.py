@@ -464,7 +464,7 @@ class Completeness(TestCase):
         return set(re.findall(pattern, PYTHON_TEST.read_text()))
 
     def test_every_kind_of_dataset_has_a_line(self):
-        have = {kind for _, kind, _ in DATASETS} | self.with_python('"kind": "(python)", "object"')
+        have = {kind for _, kind, _ in DATASETS} | self.with_python(r'\((python)\("Rows"')
         self.assertEqual(have, self.known("dataset", "kind", "DATASET"))
 
     def test_every_sampler_has_a_line(self):

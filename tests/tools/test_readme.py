@@ -31,7 +31,7 @@ class Readme(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stdout)
 
     def test_the_specs_are_accepted(self):
-        steps_of = [4, 1000, 1000, 125]
+        steps_of = [4, 1000, 1000, 125, 16]
         self.assertEqual(len(blocks("yaml")), len(steps_of))
         for spec, steps in zip(blocks("yaml"), steps_of):
             with tempfile.TemporaryDirectory() as folder:
