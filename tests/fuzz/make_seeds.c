@@ -1,11 +1,12 @@
 /*
- * Writes the seed inputs of the frame, message and tree harnesses, and the dictionary of message
- * heads, below the directory given (tests/fuzz): to be run again when messages.def changes.
+ * Writes the seed inputs of the frame, message, tree and report harnesses, and the dictionary of
+ * message heads, below the directory given (tests/fuzz): to be run again when messages.def changes.
  *
  *   make_seeds tests/fuzz
  */
 #include "proto/codec.h"
 #include "proto/frame.h"
+#include "proto/segment_layout.h"
 #include "proto/tree.h"
 #include <errno.h>
 #include <stdio.h>
@@ -161,11 +162,63 @@ static void tree_seeds(void)
         tree.nodes[2].shape[0] = 2;
     }
     tree_seed("text", &tree);
+    r |= tree_add(&tree, TREE_DICT, NULL, 2);
+    r |= tree_add(&tree, TREE_OBJECT, "point", 3);
+    r |= tree_add_text(&tree, TREE_BYTES, NULL, 20);
+    r |= tree_add_tensor(&tree, NULL, DL_DTYPE_FLOAT32, 2, shape);
+    r |= tree_add_tensor(&tree, NULL, DL_DTYPE_INT64, 0, NULL);
+    r |= tree_add_text(&tree, TREE_STRING, "name", 4);
+    tree_seed("object", &tree);
+    r |= tree_add(&tree, TREE_LIST, NULL, 2);
+    for (int i = 0; i < 2; i++) {
+        r |= tree_add(&tree, TREE_OBJECT, NULL, 1);
+        r |= tree_add_text(&tree, TREE_BYTES, NULL, 4);
+    }
+    tree_seed("objects", &tree);
+    r |= tree_add(&tree, TREE_OBJECT, NULL, 2); /* none: its first child is no pickle */
+    r |= tree_add_tensor(&tree, NULL, DL_DTYPE_INT64, 0, NULL);
+    r |= tree_add_text(&tree, TREE_BYTES, NULL, 4);
+    tree_seed("object_without_pickle", &tree);
     for (int i = 0; i < 32; i++)
         r |= tree_add(&tree, TREE_LIST, NULL, i < 31);
     tree_seed("deep", &tree);
     if (r < 0)
         fail("tree");
+}
+
+static void report_seed(const char *name, uint16_t off, uint16_t len, uint32_t more, uint8_t times,
+                        const char *rest)
+{
+    const uint8_t head[] = {(uint8_t)off,          (uint8_t)(off >> 8),   (uint8_t)len,
+                            (uint8_t)(len >> 8),   (uint8_t)more,         (uint8_t)(more >> 8),
+                            (uint8_t)(more >> 16), (uint8_t)(more >> 24), (uint8_t)(times - 1)};
+
+    write_seed("corpus/report", name, head, sizeof head, rest, strlen(rest));
+}
+
+static void report_seeds(void)
+{
+    static const char whole[] = "KeyError: 'x'\nKeyError\nCaught KeyError in DataLoader worker "
+                                "process 0.\nOriginal Traceback (most recent call last):\n";
+
+    report_seed("whole", SLOT_HEADER_BYTES, 12, sizeof whole - 14, 1, whole);
+    report_seed("none", SLOT_HEADER_BYTES, 12, 0, 1, whole);
+    report_seed("cut", SLOT_HEADER_BYTES, 12, UINT32_MAX, 1, whole);
+    report_seed(
+        "long", SLOT_HEADER_BYTES, 12, UINT32_MAX, 0,
+        "Error\n\xC3\xA9 at last, "
+        "of so many lines that they are too many, and all of them as long as this one is, "
+        "which is repeated; what is in the middle of all this will be left out in the end "
+        "and only the first line and the last ones are kept of it, so that one sees what\n");
+    report_seed("one_line", SLOT_HEADER_BYTES, 1, UINT32_MAX, 0,
+                "0123456789abcdef0123456789abcdef"
+                "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+                "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+                "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef");
+    report_seed("controls", SLOT_HEADER_BYTES, 0, 60, 1,
+                "!a\x1B[2Jb\r\x07\x7F \xC2\x85 \xC2\xA0 \xED\xA0\x80 \xFF\xC3 \xE2\x82\xAC");
+    report_seed("outside", UINT16_MAX, 4, 9, 1, whole);
+    report_seed("all", SLOT_HEADER_BYTES, UINT16_MAX, 9, 1, whole);
 }
 
 int main(int argc, char **argv)
@@ -179,5 +232,6 @@ int main(int argc, char **argv)
     message_seeds();
     message_dictionary();
     tree_seeds();
+    report_seeds();
     return 0;
 }
