@@ -207,6 +207,13 @@ class Collate(DigestCase):
                            {"kind": "range", "length": ROWS}, NATIVE_ORDER,
                            {"size": 4, "drop_last": True}, {})
 
+    def test_unbatched(self):
+        # Without torch, which would make tensors of them, NumPy's numbers stay what they are.
+        for name, make, is_native in (*DATASETS[0], True), (*DATASETS[1], False):
+            native = make(self)[1] if is_native else None
+            self.check_against("alone-" + name, lambda **more: make(self, **more)[0], native,
+                               TORCH_ORDER, {"size": None}, {}, deadly=False)
+
     @unittest.skipUnless(HAS_TORCH, "needs torch")
     def test_a_function_that_gives_tensors(self):
         make, native = (lambda **more: rows(self, **more)[0]), rows(self)[1]
@@ -272,6 +279,14 @@ class Iterable(DigestCase):
             return {"kind": "chain", "datasets": [self.native(), one, self.native(divide=False)]}
         self.check_iterable("chain", lambda: chain(python("Stream", length=2 * ROWS)),
                             chain(self.native()))
+
+    def test_ranks_have_the_same(self):
+        for collate in ({}, {"kind": "python"}):
+            spec = self.write_spec("ranks", python("Stream", length=2 * ROWS), {}, BY_FOUR, collate,
+                                   {"count": 2})
+            runs = [self.run_spec(spec, "--world", "3", "--rank", str(rank)) for rank in range(3)]
+            self.assertEqual([run["samples"] for run in runs], [2 * ROWS] * 3)
+            self.assertEqual(len({run["digest"] for run in runs}), 1)
 
     def test_with_workers_that_die(self):
         """A life is long enough to get to the place of the one before, and a little further."""
