@@ -158,6 +158,14 @@ class Failing(Numbers):
         return index
 
 
+class Broken(Numbers):
+    """Cannot be made."""
+
+    def __init__(self, length):
+        super().__init__(length)
+        raise OwnError("not today")
+
+
 class Steering(Numbers):
     """Every sample raises what would clear a terminal."""
 

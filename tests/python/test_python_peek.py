@@ -123,16 +123,20 @@ class Report(SpecCase):
                 self.assertEqual(rest[-2:], ["pydata.OwnError: no sample 5", "and more of it"])
 
     def test_what_cannot_be_made(self):
-        for dataset, told in [({"object": "pydata:Numbers", "args": {"size": 3}}, "TypeError"),
-                              ({"object": "nowhere.data:Set"}, "ModuleNotFoundError"),
-                              ({"object": "pydata:Nothing"}, "AttributeError")]:
+        place = r", at .*/pydata\.py:\d+$"
+        for dataset, told in [({"object": "pydata:Broken", "args": [3]}, "^OwnError: not today" + place),
+                              ({"object": "pydata:Rows", "args": ["none.npy"]},
+                               "^FileNotFoundError: .*none.npy'" + place),
+                              ({"object": "pydata:Numbers", "args": {"size": 3}}, "^TypeError: .*size'$"),
+                              ({"object": "nowhere.data:Set"}, "^ModuleNotFoundError: .*'nowhere'$"),
+                              ({"object": "pydata:Nothing"}, "^AttributeError: .*'Nothing'$")]:
             with self.subTest(**dataset):
                 spec = self.spec("refused", dataset={"kind": "python", **dataset,
                                                      "interpreter": sys.executable})
                 done = dlctl("run", spec, "--json", daemon=self.running, check=False)
                 self.assertEqual((done.returncode, done.stdout), (1, ""))
                 error = json.loads(done.stderr)["error"]
-                self.assertIn(told, error["message"])
+                self.assertRegex(error["message"], told)
 
     def test_none_where_it_is_no_python(self):
         spec = self.spec("missing", dataset={"kind": "npy", "files": "missing.npy"})

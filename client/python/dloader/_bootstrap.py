@@ -247,3 +247,26 @@ def open_worker(worker: int, workers: int, spec_seed: int, object_fd: int, objec
     elif not has_collate:
         source.collate = None
     return source
+
+
+def _own_place(trace: Any) -> str | None:
+    """Where the user's code begins, whatever it calls; None: it was not reached."""
+    ours = {os.path.dirname(file) for file in (__file__, importlib.__file__)}
+    for frame in traceback.extract_tb(trace):
+        if not frame.filename.startswith("<") and os.path.dirname(frame.filename) not in ours:
+            return f"{frame.filename}:{frame.lineno}"
+    return None
+
+
+def open_worker_telling(*args: Any) -> Source:
+    """As open_worker(), for the host: an error's text says which line of the user's it came from,
+    as no traceback goes with the refusal of a loader.
+    """
+    try:
+        return open_worker(*args)
+    except Exception as error:
+        place = _own_place(error.__traceback__)
+        if place is None:
+            raise
+        base = MemoryError if isinstance(error, MemoryError) else Exception
+        raise type(type(error).__name__, (base,), {})(f"{error}, at {place}") from error

@@ -36,7 +36,7 @@ def main() -> int:
     # What is here now is never collected, so a worker need not write to it.
     gc.collect()
     gc.freeze()
-    return _worker.serve(CONTROL_FD, _bootstrap.open_worker)
+    return _worker.serve(CONTROL_FD, _bootstrap.open_worker_telling)
 
 
 if __name__ == "__main__":
