@@ -5,6 +5,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/random.h>
@@ -487,6 +488,26 @@ static int configure(struct daemon *d, struct dl_error *err)
     return config_find_worker(&d->config, err);
 }
 
+/* What whoever started a private daemon wants of it before having connected to its socket. */
+static void serve_owner(struct daemon *d)
+{
+    struct python_asker asker = {
+        .config = &d->config, .private = d->options.private, .uid = geteuid()};
+    struct dl_error err = {0};
+    const char *interpreter;
+
+    if (d->options.client >= 0) {
+        (void)fcntl(d->options.client, F_SETFD, FD_CLOEXEC);
+        on_accepted(d, d->options.client);
+    }
+    if (!d->options.host)
+        return;
+    if (python_choose_interpreter(&asker, d->options.host, &interpreter, &err) < 0)
+        log_warning("--host: %s", err.message);
+    else
+        hosts_prepare(d->hosts, interpreter);
+}
+
 static int begin(struct daemon *d, struct dl_error *err)
 {
     int r = configure(d, err);
@@ -494,8 +515,9 @@ static int begin(struct daemon *d, struct dl_error *err)
     if (r < 0)
         return r;
     d->quota = quota_new(&d->config.limits);
+    d->relay = d->options.errors >= 0 ? relay_new(d->options.errors) : NULL;
     d->hosts = hosts_new(&(struct hosts_options){
-        .loop = &d->loop, .config = &d->config, .private = d->options.private});
+        .loop = &d->loop, .config = &d->config, .private = d->options.private, .relay = d->relay});
     d->next_segment = 1;
     d->begun_ns = uv_hrtime();
     int passed = notify_listen_fd();
@@ -522,6 +544,7 @@ static int begin(struct daemon *d, struct dl_error *err)
         uv_timer_start(&d->watchdog, on_watchdog, period, period);
     if (d->options.private)
         uv_timer_start(&d->deadline, on_deadline, PRIVATE_PATIENCE_MS, 0);
+    serve_owner(d);
     return 0;
 }
 
@@ -546,6 +569,7 @@ int daemon_run(const struct daemon_options *options)
     uv_run(&d.loop, UV_RUN_DEFAULT);
     assert(!d.loaders && !d.sessions.head);
     hosts_free(d.hosts);
+    relay_free(d.relay);
     quota_free(d.quota);
     config_deinit(&d.config);
     int left = uv_loop_close(&d.loop);

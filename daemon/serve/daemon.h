@@ -13,6 +13,10 @@ struct daemon_options {
     const char *socket;      /* NULL: as configured */
     const char *log_level;   /* NULL: as configured */
     bool private;            /* ends when its last client leaves */
+    /* Of a private one: */
+    const char *host; /* interpreter whose host is started at once; NULL: none */
+    int client;       /* consumed: the first client's connection; -1: none */
+    int errors;       /* consumed: where Python workers' standard error goes; -1: nowhere */
 };
 
 /* What lives in the daemon; views.c reads it. */
@@ -25,6 +29,7 @@ struct daemon {
     uv_timer_t deadline; /* of a drain; or of a private daemon's first client */
     struct listener *listener;
     struct quota *quota;
+    struct relay *relay; /* owned; NULL: none */
     struct hosts *hosts;
     struct session_list sessions;
     struct registered *loaders; /* by user and name */

@@ -461,6 +461,7 @@ static int find_host(struct hosts *hosts, const char *interpreter, struct host *
     h->hosts = hosts;
     h->sock = -1;
     h->interpreter = must_strdup(interpreter);
+    h->words.relay = hosts->o.relay;
     h->handle.data = h->socket_poll.data = h->errors.data = h->timer.data = h;
     DL_APPEND(hosts->hosts, h);
     int r = start(h);
@@ -523,6 +524,20 @@ struct hosts *hosts_new(const struct hosts_options *options)
 
     hosts->o = *options;
     return hosts;
+}
+
+void hosts_prepare(struct hosts *hosts, const char *interpreter)
+{
+    struct host *h = NULL;
+    struct dl_error err = {0};
+
+    if (find_host(hosts, interpreter, &h, &err) < 0)
+        log_warning("%s", err.message);
+}
+
+struct relay *hosts_relay(const struct hosts *hosts)
+{
+    return hosts->o.relay;
 }
 
 void hosts_end(struct hosts *hosts)

@@ -3,10 +3,10 @@
  * loaded and forks a worker whenever it is asked to. So a worker starts in the time of a fork, and
  * what the modules take is shared by all of them.
  *
- * A host is started with its first worker. It ends when nobody has wanted a worker of it for a
- * while, or, in a private daemon, with the daemon; one that died is started anew with the next
- * worker, so that whoever paces the workers' starts paces its own. Its workers die with it. What it
- * says is untrusted: one that makes no sense is killed.
+ * A host is started with its first worker, or by hosts_prepare(). It ends when nobody has wanted a
+ * worker of it for a while, or, in a private daemon, with the daemon; one that died is started anew
+ * with the next worker, so that whoever paces the workers' starts paces its own. Its workers die
+ * with it. What it says is untrusted: one that makes no sense is killed.
  *
  * Main thread only. Callbacks come from the loop, never from inside a call.
  */
@@ -14,6 +14,7 @@
 #define DL_HOST_H
 
 #include "daemon/serve/config.h"
+#include "daemon/serve/relay.h"
 
 #include <uv.h>
 
@@ -24,6 +25,7 @@ struct hosts_options {
     uv_loop_t *loop;
     const struct config *config; /* borrowed; read when a host is started */
     bool private;                /* hosts get the daemon's environment, and stay */
+    struct relay *relay; /* borrowed: gets what hosts and their workers say; NULL: nobody does */
 };
 
 /* How a worker ended. */
@@ -42,6 +44,12 @@ struct host_child_events {
 };
 
 struct hosts *hosts_new(const struct hosts_options *options);
+/*
+ * Starts the host of that interpreter, an absolute path, before anybody wants a worker of it. What
+ * keeps it from starting, the first worker is told.
+ */
+void hosts_prepare(struct hosts *hosts, const char *interpreter);
+struct relay *hosts_relay(const struct hosts *hosts);
 /* No worker is left. The hosts end as soon as they can; the loop then runs dry. */
 void hosts_end(struct hosts *hosts);
 /* After the loop has run dry. NULL is fine. */

@@ -4,6 +4,7 @@
 
 void last_words_add(struct last_words *words, const char *text, size_t len)
 {
+    relay_add(words->relay, &words->lines, text, len);
     if (len > LAST_WORDS / 2) {
         memcpy(words->text, text + len - LAST_WORDS / 2, LAST_WORDS / 2);
         words->len = LAST_WORDS / 2;
@@ -30,6 +31,7 @@ void last_words_read(struct last_words *words, int fd)
 
 const char *last_words_told(struct last_words *words, char ret[static LAST_WORDS + 32])
 {
+    relay_end(words->relay, &words->lines);
     while (words->len > 0 && (uint8_t)words->text[words->len - 1] <= ' ')
         words->len--;
     words->text[words->len] = '\0';

@@ -1,14 +1,16 @@
-/* The last a process has said on its standard error, kept for its obituary. Pure. */
+/* What a process says on its standard error: the last is kept for its obituary, all passed on. */
 #ifndef DL_LAST_WORDS_H
 #define DL_LAST_WORDS_H
 
-#include "proto/base.h"
+#include "daemon/serve/relay.h"
 
 enum { LAST_WORDS = 512 }; /* bytes */
 
 struct last_words {
     char text[LAST_WORDS + 1];
     size_t len;
+    struct relay *relay; /* borrowed; NULL: to nobody */
+    struct relay_lines lines;
 };
 
 void last_words_add(struct last_words *words, const char *text, size_t len);

@@ -1,33 +1,66 @@
 /* dloaderd: arguments in, exit status out. */
 #include "daemon/serve/daemon.h"
 
+#include <fcntl.h>
 #include <getopt.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 static const char usage_text[] =
     "usage: dloaderd [--config FILE] [--socket PATH] [--private] [--log-level LEVEL]\n"
+    "                [--client FD] [--stderr FD] [--host PYTHON]\n"
     "\n"
     "Serves batches of training data to clients on a Unix socket; see dloaderd(8).\n"
     "\n"
     "  --config FILE      settings in YAML, see dloaderd.conf(5)\n"
     "  --socket PATH      where clients connect, instead of the configured path\n"
     "  --private          for one owner: end when the last client leaves\n"
+    "  --client FD        with --private: the first client's connection\n"
+    "  --stderr FD        with --private: where Python workers' standard error goes\n"
+    "  --host PYTHON      with --private: the interpreter to be ready for\n"
     "  --log-level LEVEL  error, warning, info or debug\n"
     "  --version, --help\n";
 
-enum { OPT_CONFIG = 1, OPT_SOCKET, OPT_PRIVATE, OPT_LOG_LEVEL, OPT_VERSION, OPT_HELP };
+enum {
+    OPT_CONFIG = 1,
+    OPT_SOCKET,
+    OPT_PRIVATE,
+    OPT_CLIENT,
+    OPT_STDERR,
+    OPT_HOST,
+    OPT_LOG_LEVEL,
+    OPT_VERSION,
+    OPT_HELP
+};
 
 static const struct option options[] = {{"config", required_argument, NULL, OPT_CONFIG},
                                         {"socket", required_argument, NULL, OPT_SOCKET},
                                         {"private", no_argument, NULL, OPT_PRIVATE},
+                                        {"client", required_argument, NULL, OPT_CLIENT},
+                                        {"stderr", required_argument, NULL, OPT_STDERR},
+                                        {"host", required_argument, NULL, OPT_HOST},
                                         {"log-level", required_argument, NULL, OPT_LOG_LEVEL},
                                         {"version", no_argument, NULL, OPT_VERSION},
                                         {"help", no_argument, NULL, OPT_HELP},
                                         {NULL, 0, NULL, 0}};
 
+/* One that this process was started with, not a standard one. */
+static bool parse_fd(const char *text, int *ret)
+{
+    char *end;
+    long fd = strtol(text, &end, 10);
+
+    if (end == text || *end || fd <= STDERR_FILENO || fd > INT_MAX || fcntl((int)fd, F_GETFD) < 0)
+        return false;
+    *ret = (int)fd;
+    return true;
+}
+
 int main(int argc, char **argv)
 {
-    struct daemon_options o = {0};
+    struct daemon_options o = {.client = -1, .errors = -1};
     int c;
 
     while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
@@ -40,6 +73,17 @@ int main(int argc, char **argv)
             break;
         case OPT_PRIVATE:
             o.private = true;
+            break;
+        case OPT_CLIENT:
+        case OPT_STDERR:
+            if (!parse_fd(optarg, c == OPT_CLIENT ? &o.client : &o.errors)) {
+                fprintf(stderr, "dloaderd: --%s: \"%s\" is no open descriptor above 2\n",
+                        c == OPT_CLIENT ? "client" : "stderr", optarg);
+                return 2;
+            }
+            break;
+        case OPT_HOST:
+            o.host = optarg;
             break;
         case OPT_LOG_LEVEL:
             o.log_level = optarg;
@@ -57,6 +101,10 @@ int main(int argc, char **argv)
     }
     if (optind < argc) {
         fprintf(stderr, "dloaderd: unexpected argument \"%s\"\n%s", argv[optind], usage_text);
+        return 2;
+    }
+    if (!o.private && (o.client >= 0 || o.errors >= 0 || o.host)) {
+        fprintf(stderr, "dloaderd: --client, --stderr and --host need --private\n");
         return 2;
     }
     return daemon_run(&o);

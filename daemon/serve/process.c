@@ -81,12 +81,23 @@ static void close_handles(struct process *p)
         close_handle((uv_handle_t *)&p->handle);
 }
 
+/* What it said last may still be in the pipe, and this handle has no other chance to read it. */
+static void hear_out(struct process *p)
+{
+    int fd;
+
+    if (uv_fileno((uv_handle_t *)&p->errors, &fd) == 0)
+        last_words_read(&p->words, fd);
+    relay_end(p->words.relay, &p->words.lines);
+}
+
 struct process *process_free(struct process *p)
 {
     if (!p)
         return NULL;
     p->abandoned = true;
     p->events = NULL;
+    hear_out(p);
     if (p->child) {
         p->child = host_child_free(p->child);
         p->running = false;
@@ -115,11 +126,8 @@ static void has_ended(struct process *p, const struct host_end *end)
 {
     char words[LAST_WORDS + 32], name[64], cause[2 * LAST_WORDS + 1024];
     const char *signal = end->signal ? sigabbrev_np(end->signal) : NULL;
-    int fd;
 
-    /* What it said last may still be in the pipe: this handle has no other chance to read it. */
-    if (uv_fileno((uv_handle_t *)&p->errors, &fd) == 0)
-        last_words_read(&p->words, fd);
+    hear_out(p);
     last_words_told(&p->words, words);
     if (p->pid)
         snprintf(name, sizeof name, "worker %u (pid %d)", p->number, p->pid);
@@ -494,6 +502,7 @@ int process_start(const struct process_options *o, struct process **ret, struct 
     p->sock = p->task_bell = p->done_bell = -1;
     p->events = o->events;
     p->owner = o->owner;
+    p->words.relay = o->python->interpreter ? hosts_relay(o->hosts) : NULL;
     p->number = o->number;
     p->label = must_strdup(o->label);
     p->handle.data = p->socket_poll.data = p->bell_poll.data = p->errors.data = p;

@@ -67,7 +67,7 @@ static bool is_listed(const struct config_dirs *list, const char *path)
     return false;
 }
 
-static int choose_interpreter(const struct python_asker *asker, const char *named, const char **ret,
+int python_choose_interpreter(const struct python_asker *asker, const char *named, const char **ret,
                               struct dl_error *err)
 {
     const struct config_dirs *listed = &asker->config->python;
@@ -96,7 +96,7 @@ int python_choose(const struct python_asker *asker, const struct dl_spec *spec,
     *ret = (struct python_run){.object = -1};
     if (r < 0 || found.n == 0)
         return r;
-    r = choose_interpreter(asker, found.interpreter, &interpreter, err);
+    r = python_choose_interpreter(asker, found.interpreter, &interpreter, err);
     if (r < 0)
         return r;
     if (found.pickle && asker->uid != geteuid())

@@ -35,6 +35,10 @@ struct python_asker {
 /* The number of the object that the spec names, anywhere in its dataset; 0: none. */
 uint64_t python_pickle(const struct dl_spec *spec);
 
+/* The one that is `named`, or the default, borrowed: 0; as python_choose() if it may not be. */
+int _nodiscard_ python_choose_interpreter(const struct python_asker *asker, const char *named,
+                                          const char **ret, struct dl_error *err);
+
 /*
  * What the spec's workers are to be run with; the object itself is left to the caller. -EINVAL,
  * -EPERM or -ENOTSUP with place, value and remedy.

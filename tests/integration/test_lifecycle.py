@@ -377,6 +377,34 @@ class Private(LifeCase):
         wait_until(connected, "the daemon to listen")
         return daemon, clients[0]
 
+    def test_serves_the_client_that_it_was_started_with(self):
+        ours, theirs = socket.socketpair()
+        daemon = self.daemon(args=["--private", "--client", str(theirs.fileno())], wait=False,
+                             pass_fds=[theirs.fileno()])
+        theirs.close()
+        wait_until(daemon.is_listening, "the daemon to listen")
+        second = self.client(daemon)
+        self.assertEqual(len(second.query("sessions")), 2)
+        second.close()
+        self.assertTrue(daemon.is_listening())  # though the other one has not said a word
+        ours.close()
+        self.assert_ends(daemon)
+
+    def test_a_first_client_that_is_gone_already(self):
+        ours, theirs = socket.socketpair()
+        with theirs:
+            ours.close()
+            daemon = self.daemon(args=["--private", "--client", str(theirs.fileno())], wait=False,
+                                 pass_fds=[theirs.fileno()])
+        self.assert_ends(daemon)
+
+    def test_descriptors_that_are_none(self):
+        for option in ("--client", "--stderr"):
+            for fd in ("1", "99", "x", ""):
+                self.assert_does_not_start(f"{option}: \"{fd}\" is no open descriptor", "--private",
+                                           option, fd, status=2)
+        self.assert_does_not_start("need --private", "--host", "/usr/bin/python3", status=2)
+
     def test_ends_with_its_last_client(self):
         daemon, first = self.private()
         first.epoch_indices(first.open(named("mine"))["loader"])

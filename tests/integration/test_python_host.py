@@ -413,18 +413,32 @@ class Deaths(HostCase):
         wait_until(lambda: gone(pids), "the workers to end")
         self.assertEqual(len(self.host_pids(daemon)), 1)  # it waits for others a while
 
+    def test_a_private_ones_host_is_ready_ahead(self):
+        ours, theirs = os.pipe()
+        daemon = self.daemon(args=("--private", "--host", self.link(), "--stderr", str(theirs)),
+                             wait=False, pass_fds=[theirs])
+        os.close(theirs)
+        with open(ours) as said:
+            client = self.connect(daemon)
+            wait_until(lambda: "hosts workers" in daemon.log, "the host to be ready")
+            host = self.host_pids(daemon)
+            spec = python("said", {"mode": "exit3", "at": 1}, workers={"count": 1})
+            spec["dataset"]["interpreter"] = self.link()
+            client.start(client.open(spec)["loader"])
+            self.assertEqual(self.host_pids(daemon), host)
+            self.assertEqual([said.readline(), said.readline()], ["out of\n", "cheese\n"])
+            client.close()
+
     def test_leases_keep_no_workers(self):
         """LEAVE: what is leased needs memory only, and that stays as it was."""
         daemon = self.hosting()
         client = self.client(daemon)
         self.send_object(client, 7, memfd())
-        dataset = {"kind": "python", "pickle": 7}
-        loader = client.open(python("left", dataset=dataset))["loader"]
+        loader = client.open(python("left", dataset={"kind": "python", "pickle": 7}))["loader"]
         stream = client.start(loader, credits=1)["stream"]
         batch = client.next_batches()[0]
         before = bytes(batch.slot)
         client.send(STOP, stream)
-        client.send(LEAVE, loader)
         client.send(LEAVE, loader)
         pids = children_of(self.host_pids(daemon)[0])
         wait_until(lambda: gone(pids), "the workers to end")
@@ -432,7 +446,6 @@ class Deaths(HostCase):
         self.assertEqual([client.query(view) for view in ("loaders", "workers")], [[], []])
         with self.assertRaisesRegex(DaemonError, "was left; open it anew"):
             client.start(loader)
-        self.assertEqual(client.query("sessions")[0]["leased"], 1)
         batch.release()
         client.recv_number(RETIRE)
         client.send(CLOSE, loader)
@@ -447,8 +460,7 @@ class Deaths(HostCase):
         one.send(LEAVE, loader)
         before, pids = bytes(batch.slot), self.pids(two)
         self.assertEqual(len(two.epoch_indices(other)), 25)
-        self.assertEqual(self.pids(two), pids)
-        self.assertEqual(bytes(batch.slot), before)
+        self.assertEqual((self.pids(two), bytes(batch.slot)), (pids, before))
         two.send(CLOSE, other)  # no linger: the lease keeps the memory, and the workers go
         wait_until(lambda: gone(pids), "the workers to end")
         self.assertEqual(bytes(batch.slot), before)

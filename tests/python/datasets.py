@@ -7,7 +7,9 @@ import collections
 import os
 import random
 import signal
+import sys
 import time
+import warnings
 
 import numpy
 import torch
@@ -219,6 +221,24 @@ class Pids(Dataset):
 
     def __getitem__(self, index):
         return os.getpid()
+
+
+class Talking(Dataset):
+    """Writes to standard output and error, through Python and past it."""
+
+    def __init__(self, length, more=0):
+        self.length, self.more = length, more
+
+    def __len__(self):
+        return self.length
+
+    def __getitem__(self, index):
+        print("out", index)
+        print("error", index, file=sys.stderr)
+        warnings.warn(f"of {index}")
+        os.write(2, b"straight\n")
+        os.write(2, self.more * b".")
+        return index
 
 
 class Failing(Dataset):

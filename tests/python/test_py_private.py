@@ -126,6 +126,39 @@ assert _private.private_daemon().process.pid == seen[0]
         _, err = child.communicate(timeout=300)
         self.assertEqual((child.returncode, err, self.left()), (0, "", []))
 
+    def test_prepared_ahead(self):
+        """Constructing starts it, once; what never iterates leaves nothing, and is told nothing."""
+        child = self.start('''
+from dloader import DataLoader
+assert _private._daemon is None
+DataLoader([1, 2, 3])
+assert _private._daemon is None
+loader = DataLoader([1, 2, 3], num_workers=1)
+daemon = _private._daemon
+assert daemon.is_alive
+DataLoader([1, 2, 3], num_workers=2)
+assert _private._daemon is daemon
+print(daemon.process.pid)
+''')
+        out, err = child.communicate(timeout=300)
+        self.assertEqual((child.returncode, err, self.left()), (0, "", []))
+        self.assertTrue(wait_for(lambda: is_gone(int(out))))
+
+    def test_prepared_and_forked(self):
+        child = self.start('''
+import os
+from dloader import DataLoader
+loader = DataLoader([1, 2, 3], num_workers=1)
+child = os.fork()
+if child == 0:
+    assert _private._daemon is None
+    os._exit(0 if len(list(loader)) == 3 else 1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+assert len(list(loader)) == 3
+''')
+        _, err = child.communicate(timeout=300)
+        self.assertEqual((child.returncode, err), (0, ""))
+
     def test_a_dead_one_is_started_again(self):
         child = self.start('''
 import os, signal
@@ -147,6 +180,10 @@ class WithoutDaemon(InFolder):
         _, err = child.communicate(timeout=300)
         self.assertRegex(err, text)
         self.assertEqual(self.left(), [])
+        # Merely prepared for, it says nothing.
+        _, err = self.start("from dloader import DataLoader; "
+                            "DataLoader([1], num_workers=1)").communicate(timeout=300)
+        self.assertEqual((err, self.left()), ("", []))
 
     def test_none_there(self):
         code = "_private.connect(None, 'x', private=True)"

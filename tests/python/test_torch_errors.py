@@ -223,6 +223,33 @@ class TestEnds(Case):
         self.assertEqual(found, {name: list(range(20)) for name in range(3)})
 
 
+class TestOutput(Case):
+    def test_what_workers_write_is_their_users(self):
+        process = run_script("for persistent in (False, True):\n"
+                             "    loader = DataLoader(datasets.Talking(4), num_workers=2,\n"
+                             "                        persistent_workers=persistent)\n"
+                             "    assert len(list(loader)) == 4\n")
+        self.assertEqual(process.returncode, 0, process.err)
+        self.assertEqual(sorted(process.out.splitlines()), sorted(2 * [f"out {i}" for i in range(4)]))
+        lines = process.err.splitlines()
+        for i in range(4):
+            self.assertEqual(lines.count(f"error {i}"), 2, process.err)
+            self.assertEqual(sum(f"UserWarning: of {i}" in line for line in lines), 2, process.err)
+        self.assertEqual(lines.count("straight"), 8)
+
+    def test_a_reader_that_does_not_read(self):
+        """Ours loses what nobody reads, and goes on."""
+        if not OURS:
+            self.skipTest("PyTorch's workers wait")
+        process = run_script("loader = DataLoader(datasets.Talking(3, 300000), num_workers=1)\n"
+                             "print(len(list(loader)), flush=True)\n", wait=False)
+        with process:
+            self.assertIn("3\n", [process.stdout.readline() for _ in range(4)])
+            process.stdout.read()
+            process.stderr.read()
+        self.assertEqual(process.returncode, 0)
+
+
 class TestExits(Case):
     def test_with_live_iterators_and_batches(self):
         """Nothing is said, no worker stays behind, and it does not hang."""

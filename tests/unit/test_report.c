@@ -1,4 +1,4 @@
-/* The report of an error behind its short text: untrusted in each byte and number. */
+/* What workers say: reports of errors, untrusted in each byte and number; last words; lines. */
 #include "tests/lib/harness.h"
 
 #include "daemon/serve/last_words.h"
@@ -7,6 +7,8 @@
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
 
 enum { SLOT_BYTES = 1 << 18 };
 
@@ -142,11 +144,100 @@ static void test_last_words(void **state)
     close(ends[1]);
 }
 
+static size_t take(int fd, char ret[static 65536])
+{
+    ssize_t n = read(fd, ret, 65535);
+
+    n = n < 0 ? 0 : n;
+    ret[n] = '\0';
+    return (size_t)n;
+}
+
+static void check_relay(int in, int out)
+{
+    struct last_words one = {0}, two = {0};
+    char told[LAST_WORDS + 32];
+    static char got[65536];
+
+    assert_int_equal(fcntl(out, F_SETFL, O_NONBLOCK), 0);
+    struct relay *relay = relay_new(dup(in));
+    assert_non_null(relay);
+    one.relay = two.relay = relay;
+    last_words_add(&one, "half ", 5);
+    last_words_add(&two, "an other\nand ", 13);
+    last_words_add(&one, "a line\n\nrest", 12);
+    take(out, got);
+    assert_string_equal(got, "an other\nhalf a line\n\n");
+    last_words_told(&one, told);
+    assert_string_equal(told, "; its last words: half a line  rest");
+    last_words_told(&two, told);
+    take(out, got);
+    assert_string_equal(got, "rest\nand \n");
+    for (int i = 0; i <= 3 * RELAY_BYTES / 4; i++)
+        last_words_add(&one, "long", 4);
+    last_words_told(&one, told);
+    assert_int_equal(take(out, got), 3 * RELAY_BYTES + 5);
+    /* Nobody reads: it does not wait, and goes on once somebody does. */
+    for (int i = 0; i < 200000; i++)
+        last_words_add(&two, "nobody listens\n", 15);
+    while (take(out, got) > 0)
+        continue;
+    last_words_add(&two, "now\n", 4);
+    take(out, got);
+    assert_string_equal(got, "now\n");
+    relay_free(relay);
+}
+
+static void test_relay(void **state)
+{
+    (void)state;
+    int ends[2];
+
+    assert_int_equal(pipe(ends), 0);
+    check_relay(ends[1], ends[0]);
+    assert_int_equal(fcntl(ends[1], F_GETFL), O_WRONLY); /* it is shared: as it was */
+    assert_null(relay_new(ends[0]));                     /* and closed */
+    close(ends[1]);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    check_relay(ends[1], ends[0]);
+    close(ends[0]);
+    struct relay *relay = relay_new(dup(ends[1]));
+    struct relay_lines lines = {0};
+    relay_add(relay, &lines, "to the dead\n", 12); /* no SIGPIPE */
+    relay_free(relay);
+    close(ends[1]);
+    relay_add(NULL, &lines, "x", 1);
+    relay_end(NULL, &lines);
+}
+
+/* What others write to a file between two lines stays, and so do the lines. */
+static void test_relay_to_file(void **state)
+{
+    (void)state;
+    char path[] = "relay-XXXXXX", got[64] = "";
+    struct relay_lines lines = {0};
+    int fd = mkstemp(path);
+
+    assert_true(fd >= 0);
+    struct relay *relay = relay_new(dup(fd));
+    assert_int_equal(write(fd, "a\n", 2), 2);
+    relay_add(relay, &lines, "b\n", 2);
+    assert_int_equal(write(fd, "c\n", 2), 2);
+    relay_add(relay, &lines, "d\n", 2);
+    assert_int_equal(pread(fd, got, sizeof got - 1, 0), 8);
+    assert_string_equal(got, "a\nb\nc\nd\n");
+    relay_free(relay);
+    close(fd);
+    unlink(path);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(test_kept, make_slot, free_slot),
     cmocka_unit_test_setup_teardown(test_cut, make_slot, free_slot),
     cmocka_unit_test_setup_teardown(test_numbers, make_slot, free_slot),
     cmocka_unit_test(test_last_words),
+    cmocka_unit_test(test_relay),
+    cmocka_unit_test(test_relay_to_file),
 };
 
 TEST_MAIN(tests)

@@ -2,9 +2,11 @@
 
 A private daemon lives in a folder of its own, `dloader-UID-…` below $XDG_RUNTIME_DIR or the folder
 for temporary files, and ends when its last client is gone, however that went. One connection, the
-anchor, keeps it there while this process lives. The folder is removed at exit; one that a killed
-process left behind is found by the lock that nobody holds any more, and removed by whoever comes
-next. A child made by fork() starts a daemon of its own.
+anchor, which it is started with, keeps it there while this process lives. The folder is removed at
+exit; one that a killed process left behind is found by the lock that nobody holds any more, and
+removed by whoever comes next. A child made by fork() starts a daemon of its own.
+
+What workers write to their standard output and error goes where this process's goes.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import fcntl
 import importlib.util
 import os
 import shutil
+import socket as sockets
 import subprocess
 import sys
 import tempfile
@@ -125,41 +128,67 @@ def _make_folder() -> tuple[str, int]:
 
 # ---- the daemon --------------------------------------------------------------------------------
 
+def _is_open(fd: int) -> bool:
+    try:
+        os.fstat(fd)
+        return True
+    except OSError:
+        return False
+
+
 class Daemon:
-    """One private daemon, running; `path` is its socket."""
+    """One private daemon, started but perhaps not listening yet; `path` is its socket."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
         self.anchor: Any = None
-        program = find_daemon()
-        connect = _client_module().Client
+        self.listens = False
+        self.program = find_daemon()
         self.folder, self.lock = _make_folder()
         self.path = os.path.join(self.folder, "socket")
         self.log = os.path.join(self.folder, "log")
         try:
-            with open(self.log, "wb") as log:
-                # A session of its own: an interrupt at the terminal is meant for this process.
-                self.process = subprocess.Popen(
-                    [program, "--private", "--socket", self.path], stdin=subprocess.DEVNULL,
-                    stdout=log, stderr=log, env=_environment(), start_new_session=True)
-            self._connect(connect, program)
+            self._start()
         except BaseException:
             self.close()
             raise
 
-    def _connect(self, connect: Any, program: str) -> None:
+    def _start(self) -> None:
+        self.anchor, theirs = sockets.socketpair()
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(theirs)
+            log = stack.enter_context(open(self.log, "wb"))
+            command = [self.program, "--private", "--socket", self.path, "--host", sys.executable]
+            given = []
+            for option, fd in (("--client", theirs.fileno()), ("--stderr", 2)):
+                if _is_open(fd):
+                    # Above the standard ones, which are the daemon's own.
+                    given.append(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3))
+                    stack.callback(os.close, given[-1])
+                    command += [option, str(given[-1])]
+            # A session of its own: an interrupt at the terminal is meant for this process.
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stderr=log, pass_fds=given, env=_environment(),
+                stdout=None if _is_open(1) else subprocess.DEVNULL, start_new_session=True)
+
+    def connect(self, agent: str) -> Any:
+        """A connection, which the first caller waits for; DaemonError: it did not start."""
+        connect = _client_module().Client
+        if self.listens:
+            return connect(self.path, agent)
         deadline = time.monotonic() + START_SECONDS
         pause = 0.001
         while True:
             try:
-                self.anchor = connect(self.path, "dloader anchor")
-                return
+                client = connect(self.path, agent)
+                self.listens = True
+                return client
             except OSError as error:
                 if self.process.poll() is not None:
-                    raise DaemonError(f"{program} did not start: it {self._outcome()}"
+                    raise DaemonError(f"{self.program} did not start: it {self._outcome()}"
                                       f"{self.last_words()}") from None
                 if time.monotonic() > deadline:
-                    raise DaemonError(f"{program} does not answer at {self.path}: {error}"
+                    raise DaemonError(f"{self.program} does not answer at {self.path}: {error}"
                                       f"{self.last_words()}") from error
             time.sleep(pause)
             pause = min(2 * pause, 0.05)
@@ -194,8 +223,10 @@ class Daemon:
         if self.pid != os.getpid():
             return
         if self.anchor is not None:
-            with contextlib.suppress(Exception):
-                self.anchor.close()
+            # Of which a child of this process may have a copy.
+            with contextlib.suppress(OSError):
+                self.anchor.shutdown(sockets.SHUT_RDWR)
+            self.anchor.close()
             self.anchor = None
         process = getattr(self, "process", None)
         if process is not None:
@@ -230,6 +261,18 @@ def private_daemon() -> Daemon:
         return _daemon
 
 
+def prepare(socket: str | None) -> None:
+    """Starts the private daemon that connect() would, and does not wait for it.
+
+    Its host then has the time until the first iter() to import torch. If it cannot start, connect()
+    will say so.
+    """
+    if socket or os.environ.get("DLOADER_SOCKET"):
+        return
+    with contextlib.suppress(Exception):
+        private_daemon()
+
+
 def _at_exit() -> None:
     global _daemon
     if _daemon is not None and _daemon.pid == os.getpid():
@@ -242,8 +285,9 @@ def _after_fork() -> None:
     global _guard, _daemon
     _guard = threading.Lock()
     if _daemon is not None:
-        _daemon.anchor = None
-        # Of the parent; the lock stays with it as well.
+        # Of the parent, as is the lock.
+        if _daemon.anchor is not None:
+            _daemon.anchor.close()
         with contextlib.suppress(OSError):
             os.close(_daemon.lock)
         _daemon = None
@@ -269,7 +313,7 @@ def connect(socket: str | None, agent: str, *, private: bool) -> Any:
     for attempt in range(2):
         daemon = private_daemon()
         try:
-            return module.Client(daemon.path, agent)
+            return daemon.connect(agent)
         except OSError as error:
             # It may have died this very moment; another one is started, once.
             told = daemon.obituary()

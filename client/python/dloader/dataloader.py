@@ -17,7 +17,7 @@ from torch.utils.data import (BatchSampler, DistributedSampler, IterableDataset,
 from torch.utils.data._utils.collate import default_collate, default_convert
 from torch.utils.data.dataloader import _DatasetKind, _InfiniteConstantSampler
 
-from . import _arguments, _device, _single, state
+from . import _arguments, _device, _info, _private, _single, state
 from ._seeds import MASK64
 
 T_co = TypeVar("T_co", covariant=True)
@@ -112,6 +112,9 @@ class DataLoader(Generic[T_co]):
         self._forget()
         self._initialized = True
         self.check_worker_number_rationality()
+        # A worker's own loader, or one made while it imports the main module, is seldom used.
+        if num_workers > 0 and not _info.preparing_main and _info.get_worker_info() is None:
+            _private.prepare(socket)
 
     def _seed_generators(self, generator: Any, has_sampler: bool) -> None:
         self._instead = None

@@ -33,6 +33,9 @@ def main() -> int:
     if "torch" in sys.modules:
         importlib.import_module("torch.utils.data")
     importlib.import_module("multiprocessing.spawn")
+    # Workers are killed when nobody needs them any more: what they printed is out by then.
+    if sys.stdout is not None:
+        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     # What is here now is never collected, so a worker need not write to it.
     gc.collect()
     gc.freeze()
