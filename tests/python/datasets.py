@@ -241,6 +241,22 @@ class Talking(Dataset):
         return index
 
 
+class KeywordError(Exception):
+    """Cannot be made of a text."""
+
+    def __init__(self, *, code):
+        super().__init__(f"code {code}")
+
+
+class MessageError(Exception):
+    """Is made of a text, by its name alone."""
+
+    message = "what it says"
+
+    def __init__(self, *, message):
+        super().__init__(message)
+
+
 class Failing(Dataset):
     """Fails at sample `at` in the way `how` says."""
 
@@ -263,6 +279,12 @@ class Failing(Dataset):
 
     def pair(self):
         raise PairError(7, "two arguments")
+
+    def keyword(self):
+        raise KeywordError(code=7)
+
+    def message(self):
+        raise MessageError(message="sample is bad")
 
     def stop(self):
         raise StopIteration("in the middle")

@@ -78,7 +78,7 @@ class TestExceptions(Case):
         self.assertIn("Caught PairError in DataLoader worker process 0.", str(error))
 
     def test_types_and_texts_are_torchs(self):
-        for how in ("own", "key", "pair", "stop"):
+        for how in ("own", "key", "pair", "stop", "keyword", "message"):
             for workers in (0, 1, 2):
                 with self.subTest(f"{how} {workers}"):
                     self.check(lambda cls: cls(Failing(6, 3, how), num_workers=workers,
@@ -130,6 +130,8 @@ class TestDeaths(Case):
         if isinstance(caught.exception, RuntimeError):
             self.assertRegex(str(caught.exception), r"DataLoader worker \(pid")
             self.assertRegex(str(caught.exception), text)
+        if OURS:  # tells what the worker was at
+            self.assertRegex(str(caught.exception), r"sample.* 1\b")
 
     def test_killed(self):
         self.dies("kill", r"is killed by signal: Killed|exited unexpectedly")
@@ -159,8 +161,10 @@ class TestDeaths(Case):
         loader = DataLoader(Failing(4, 1, "stick"), num_workers=1, timeout=1)
         iterator = iter(loader)
         self.assertEqual(int(next(iterator)), 0)
-        with self.assertRaisesRegex(RuntimeError, r"^DataLoader timed out after 1 seconds"):
+        with self.assertRaisesRegex(RuntimeError, r"^DataLoader timed out after 1 seconds") as told:
             next(iterator)
+        if OURS:
+            self.assertIn("samples [1]", str(told.exception))
 
     def test_timeout_that_is_long_enough(self):
         for timeout in (60, 60.5):
