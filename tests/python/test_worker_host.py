@@ -76,6 +76,7 @@ class Worker(Peer):
         self.other.close()
         kind, child, self.pid = host.receive()
         assert (kind, child) == (W_STARTED, number), (kind, child)
+        host.living.append(number)
 
     def open(self, dataset, batch=4, collate=None, **more):
         """Sends W_OPEN; returns the answer."""
@@ -174,7 +175,27 @@ class Host(Peer):
             stderr=self.output, stdin=subprocess.DEVNULL)
         os.close(end)
         self.other.close()
+        self.living = []  # numbers of workers that were not told to have exited
         self.hello = self.receive()
+
+    def receive(self):
+        message = super().receive()
+        if message is not None and message[0] == W_EXITED:
+            self.living.remove(message[1])
+        return message
+
+    def clear(self):
+        """Ends all workers; True: it is as new, for another case."""
+        if self.sock.fileno() < 0 or self.process.poll() is not None:
+            return False
+        for number in self.living:
+            self.send(W_KILL, number)
+        while self.living:
+            if self.receive() is None:
+                return False
+        self.output.seek(0)
+        self.output.truncate()
+        return True
 
     def close(self):
         super().close()
@@ -211,11 +232,30 @@ def gone(pid):
 
 
 class HostCase(unittest.TestCase):
+    shared = None  # a host takes as long to start as importing torch
 
     def setUp(self):
-        self.host = Host()
-        self.addCleanup(self.host.close)
+        if HostCase.shared is None:
+            HostCase.shared = Host()
+        self.host = self.shared
         self.assertEqual(self.host.hello, [W_HOSTING, 1], self.host.printed())
+        self.addCleanup(self.clear)
+
+    def clear(self):
+        try:
+            usable = self.host.clear()
+        except OSError:
+            usable = False
+        if not usable:
+            self.drop()
+
+    @classmethod
+    def drop(cls):
+        host, HostCase.shared = HostCase.shared, None
+        if host is not None:
+            host.close()
+
+    tearDownClass = drop
 
     def worker(self, number=1):
         worker = Worker(self.host, number)
