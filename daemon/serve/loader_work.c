@@ -198,6 +198,19 @@ static size_t put_indices(struct loader *loader, struct step *step, uint64_t *in
     return step->n_fed;
 }
 
+/* The step that a worker would have made, had it not died before. */
+static bool bury(struct loader *loader, struct step *step, const struct place *place)
+{
+    _cleanup_free_ char *cause = pool_take_epitaph(loader->pool, place->worker);
+
+    if (!cause)
+        return false;
+    fault(loader, step, EIO, cause);
+    loader->faulted = true;
+    pool_slot(loader->pool, place->segment, place->slot, SLOT_ABORT);
+    return true;
+}
+
 /* Puts the step's indices and header into its slot and starts it. */
 static void run(struct loader *loader, struct step *step, const struct place *place)
 {
@@ -221,7 +234,8 @@ static void run(struct loader *loader, struct step *step, const struct place *pl
     bool fits = slot_prepare(slot, place->segment->slot_bytes, &task);
     assert(fits); /* the pool takes no worker whose slots are too small for the task itself */
     step_run(step, place->segment, place->slot, (uint32_t)n);
-    pool_run(loader->pool, place, step);
+    if (!bury(loader, step, place))
+        pool_run(loader->pool, place, step);
 }
 
 /* The stream may load a further step; an expected one with what its predecessor leaves. */

@@ -243,6 +243,11 @@ static void on_process_exited(void *owner, int signal, const char *cause)
     if (!pool->broken)
         log_warning("%s: %s", pool->o.spec->name,
                     m->open_error.code ? m->open_error.message : text);
+    if (m->state == WORKER_READY && in_flight(m) == 0 && !m->open_error.code &&
+        python_in_turn(pool->o.spec) && pool->o.spec->retries == 0) {
+        free(m->epitaph);
+        m->epitaph = must_strdup(text);
+    }
     m->process = process_free(m->process);
     m->timed_out = m->condemned = m->to_ring = false;
     member_give_tasks_back(m, text);
@@ -371,8 +376,10 @@ int pool_new(const struct pool_options *options, struct pool **ret, struct dl_er
 
 static void destroy(struct pool *pool)
 {
-    for (uint32_t i = 0; i < pool->n_members; i++)
+    for (uint32_t i = 0; i < pool->n_members; i++) {
         free(pool->members[i].tasks);
+        free(pool->members[i].epitaph);
+    }
     free(pool->members);
     buffer_deinit(&pool->spec);
     buffer_deinit(&pool->roots);
@@ -423,6 +430,11 @@ struct pool *pool_free(struct pool *pool)
     assert(!pool->retiring); /* whoever held a lease gave it back before */
     uv_close((uv_handle_t *)&pool->tick, on_tick_close);
     return NULL;
+}
+
+char *pool_take_epitaph(struct pool *pool, uint32_t worker)
+{
+    return steal_ptr(pool->members[worker].epitaph);
 }
 
 bool pool_idle(const struct pool *pool)

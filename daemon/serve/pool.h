@@ -75,6 +75,12 @@ struct pool *pool_free(struct pool *pool);
  */
 bool _nodiscard_ pool_take(struct pool *pool, uint32_t worker, struct place *ret);
 bool pool_has_slot(const struct pool *pool, uint32_t worker);
+/*
+ * How the worker's predecessor died, while it had nothing to do, in a loader that does not retry
+ * and whose workers are their datasets' state: what it would have made next is lost with it. Told
+ * once, owned by the caller; NULL: there is nothing to tell.
+ */
+char *_nodiscard_ pool_take_epitaph(struct pool *pool, uint32_t worker);
 /* Runs the task prepared in the slot. */
 void pool_run(struct pool *pool, const struct place *place, void *tag);
 /* Wakes the workers that got tasks. */

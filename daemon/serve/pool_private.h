@@ -34,6 +34,7 @@ struct member {
     bool timed_out;       /* killed because its task took too long */
     bool condemned;       /* killed because it reported nonsense: nothing it says counts any more */
     bool wants_memory;    /* has no segment because memory.limit is used up */
+    char *epitaph;        /* owned; see pool_take_epitaph() */
     bool to_ring;
     uint64_t finished;
     uint64_t restarts;

@@ -15,9 +15,8 @@ import struct
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from dltest import (CLOSE, DELIVER, ERROR, FAULT, FEED, LEAVE, OBJECT,  # noqa: E402
-                    RETIRE, STOP, Batch, DaemonError, TestCase, children_of, dlctl, main, pack,
-                    wait_until)
+from dltest import (DELIVER, ERROR, FAULT, FEED, OBJECT, DaemonError, TestCase,  # noqa: E402
+                    children_of, dlctl, main, pack, wait_until)
 
 FAKE_HOST = os.environ.get("FAKE_HOST", "fake_host")
 NOBODY = 65534
@@ -345,9 +344,7 @@ class Errors(HostCase):
                                            r"\(pid \d+\) was killed by SIGKILL; given up after 1 "
                                            r"attempt \(workers.retries\)$")
         # A new worker makes what follows, until its own third task.
-        steps = [Batch(client, message[1], message[2][:40]).step
-                 for message in [client.recv_number(DELIVER)]]
-        self.assertEqual(len(steps), 1)
+        self.assertEqual(len(client.next_batches()), 1)
 
     def test_a_worker_that_exits(self):
         _, fault = self.first_fault("exit3")
@@ -412,60 +409,6 @@ class Deaths(HostCase):
         client.send(7, loader)  # CLOSE
         wait_until(lambda: gone(pids), "the workers to end")
         self.assertEqual(len(self.host_pids(daemon)), 1)  # it waits for others a while
-
-    def test_a_private_ones_host_is_ready_ahead(self):
-        ours, theirs = os.pipe()
-        daemon = self.daemon(args=("--private", "--host", self.link(), "--stderr", str(theirs)),
-                             wait=False, pass_fds=[theirs])
-        os.close(theirs)
-        with open(ours) as said:
-            client = self.connect(daemon)
-            wait_until(lambda: "hosts workers" in daemon.log, "the host to be ready")
-            host = self.host_pids(daemon)
-            spec = python("said", {"mode": "exit3", "at": 1}, workers={"count": 1})
-            spec["dataset"]["interpreter"] = self.link()
-            client.start(client.open(spec)["loader"])
-            self.assertEqual(self.host_pids(daemon), host)
-            self.assertEqual([said.readline(), said.readline()], ["out of\n", "cheese\n"])
-            client.close()
-
-    def test_leases_keep_no_workers(self):
-        """LEAVE: what is leased needs memory only, and that stays as it was."""
-        daemon = self.hosting()
-        client = self.client(daemon)
-        self.send_object(client, 7, memfd())
-        loader = client.open(python("left", dataset={"kind": "python", "pickle": 7}))["loader"]
-        stream = client.start(loader, credits=1)["stream"]
-        batch = client.next_batches()[0]
-        before = bytes(batch.slot)
-        client.send(STOP, stream)
-        client.send(LEAVE, loader)
-        pids = children_of(self.host_pids(daemon)[0])
-        wait_until(lambda: gone(pids), "the workers to end")
-        self.assertEqual(bytes(batch.slot), before)
-        self.assertEqual([client.query(view) for view in ("loaders", "workers")], [[], []])
-        with self.assertRaisesRegex(DaemonError, "was left; open it anew"):
-            client.start(loader)
-        batch.release()
-        client.recv_number(RETIRE)
-        client.send(CLOSE, loader)
-
-    def test_who_leaves_takes_nothing_from_others(self):
-        daemon = self.hosting()
-        one, two = self.client(daemon), self.client(daemon)
-        loader = one.open(python("shared"))["loader"]
-        other = two.open("shared")["loader"]
-        one.start(loader)
-        batch = one.next_batches()[0]
-        one.send(LEAVE, loader)
-        before, pids = bytes(batch.slot), self.pids(two)
-        self.assertEqual(len(two.epoch_indices(other)), 25)
-        self.assertEqual((self.pids(two), bytes(batch.slot)), (pids, before))
-        two.send(CLOSE, other)  # no linger: the lease keeps the memory, and the workers go
-        wait_until(lambda: gone(pids), "the workers to end")
-        self.assertEqual(bytes(batch.slot), before)
-        one.close()
-        self.assertEqual(len(two.epoch_indices(two.open(python("shared"))["loader"])), 25)
 
     def test_workers_go_though_they_hang(self):
         daemon = self.hosting()
