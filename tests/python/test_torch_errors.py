@@ -188,7 +188,6 @@ class TestEnds(Case):
         for batch in DataLoader(datasets.Pids(), num_workers=2):
             pid = int(batch)
             break
-        del batch  # else the workers of ours stay with its memory
         self.assertEqual(black_box.wait_gone([pid]), [])
 
     def test_the_end_of_an_epoch_ends_them(self):
