@@ -4,6 +4,8 @@
  * Steps given back or pinned collect in `releases` and `pins` and go out together: when flush_at of
  * them (a quarter of the credits) wait, when no delivered batch is left here, and before the client
  * blocks. So a client that has batches in store makes one system call for a quarter of its credits.
+ * One that is the sampler need not do so before it blocks either, as long as the daemon has enough
+ * to go on with: see is_fed().
  */
 #include "client/internal.h"
 
@@ -11,7 +13,10 @@
 #include <endian.h>
 #include <errno.h>
 
-enum { ENTRIES_MIN = 16 };
+enum {
+    ENTRIES_MIN = 16,
+    HURRY_NS = 100 * 1000, /* between two batches, of a user who does next to nothing with them */
+};
 
 /* ---- the queue ---- */
 
@@ -147,11 +152,28 @@ void epoch_queue_release(struct dl_epoch *epoch, uint64_t step, bool credit)
         queue_pending(epoch);
 }
 
+/*
+ * What the user says can wait for company, since a message of its own costs more than a small
+ * batch: the daemon has half of what it may load ahead, less than a quarter waits here, and the
+ * user is one who comes back at once. So the daemon never waits for what lies here.
+ */
+static bool is_fed(const struct dl_epoch *epoch)
+{
+    uint64_t ahead = epoch->feed.steps - epoch->received;
+    uint32_t waiting = epoch->n_feeds + epoch->n_releases + epoch->n_pins;
+
+    return epoch->hurried && epoch->feed.on && !epoch->feed.ended &&
+           ahead >= epoch->credits / 2 + epoch->n_feeds && waiting < epoch->credits / 4;
+}
+
 void epoch_flush_if_due(struct dl_epoch *epoch)
 {
     struct dl_client *client = epoch->loader->client;
     int r;
 
+    if (is_fed(epoch))
+        return;
+    epoch->n_feeds = 0;
     if (epoch->count == 0 || epoch->n_releases + epoch->n_pins >= epoch->flush_at)
         queue_pending(epoch);
     if (connection_output(&client->conn).len > 0) {
@@ -401,7 +423,10 @@ static int need_entry(struct dl_epoch *epoch, int64_t timeout_ns)
     uint64_t begin, deadline = DEADLINE_NONE;
     int r;
 
-    client_queue_pending(client);
+    if (!is_fed(epoch)) {
+        epoch->n_feeds = 0;
+        client_queue_pending(client);
+    }
     begin = now_ns();
     if (timeout_ns >= 0 && add_overflows(begin, (uint64_t)timeout_ns, &deadline))
         deadline = DEADLINE_NONE;
@@ -436,6 +461,8 @@ int dl_epoch_next(struct dl_epoch *epoch, int64_t timeout_ns, struct dl_batch **
     if (r < 0)
         return r;
     epoch->failed = DL_UNKNOWN;
+    if (!epoch->local)
+        epoch->hurried = now_ns() - epoch->given_ns < HURRY_NS;
     if (epoch->current)
         batch_give_back(epoch->current);
     if (epoch->local)
@@ -457,6 +484,7 @@ int dl_epoch_next(struct dl_epoch *epoch, int64_t timeout_ns, struct dl_batch **
         *ret = batch;
     }
     epoch_flush_if_due(epoch);
+    epoch->given_ns = now_ns();
     return r;
 }
 

@@ -72,6 +72,7 @@ static void send_step(struct dl_epoch *epoch)
     msg.feed.indices = (struct dl_span){.data = (const uint8_t *)feed->batch,
                                         .len = feed->held * sizeof *feed->batch};
     client_send(epoch->loader->client, &msg);
+    epoch->n_feeds++;
 }
 
 /* The batch that is held, whole or the last one, as the next step; none: the end alone. */
@@ -184,9 +185,14 @@ int dl_epoch_feed_batch(struct dl_epoch *epoch, const uint64_t *indices, size_t 
     memcpy(feed->batch, indices, n * sizeof *indices);
     feed->held = (uint32_t)n;
     r = say(epoch);
-    if (r < 0)
+    if (r < 0) {
         feed->held = 0; /* nothing was taken */
-    return r < 0 ? r : flush(epoch);
+        return r;
+    }
+    if (epoch->local)
+        return 0;
+    epoch_flush_if_due(epoch);
+    return dl_client_is_usable(client) ? 0 : client_fatal(client);
 }
 
 int dl_epoch_feed_end(struct dl_epoch *epoch)

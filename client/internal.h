@@ -149,6 +149,9 @@ struct dl_epoch {
     uint32_t unsent;   /* credits that the pending lists below give back when sent */
     uint32_t flush_at; /* pending steps that are sent without waiting for a better moment */
     uint32_t n_releases, n_pins;
+    uint32_t n_feeds;          /* steps fed that lie in the connection's output */
+    bool hurried;              /* the user was back for this batch at once */
+    uint64_t given_ns;         /* when the last batch was given out */
     uint64_t *releases, *pins; /* owned: flush_at each; steps, little-endian */
 
     struct entry *entries;     /* owned ring */
