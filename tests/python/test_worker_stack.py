@@ -241,12 +241,14 @@ class DefaultCollate(unittest.TestCase):
         tracemalloc.start()
         rounds()
         gc.collect()
-        first = tracemalloc.get_traced_memory()[0]
-        rounds()
-        gc.collect()
-        second = tracemalloc.get_traced_memory()[0]
+        sizes = [tracemalloc.get_traced_memory()[0]]
+        for _ in range(3):
+            rounds()
+            gc.collect()
+            sizes.append(tracemalloc.get_traced_memory()[0])
         tracemalloc.stop()
-        self.assertLess(second - first, 30_000)
+        # What leaks does so each time; torch and the interpreter fill their caches once.
+        self.assertLess(min(after - before for before, after in zip(sizes, sizes[1:])), 30_000)
         after = [sys.getrefcount(item) for item in held]
         self.assertLess(max(abs(b - a) for a, b in zip(before, after)), 20, (before, after))
 
