@@ -208,7 +208,7 @@ static void on_timer(uv_timer_t *timer)
     }
 }
 
-/* Lets the timer run for what there is to wait for now; what it runs for already, it goes on. */
+/* The timer runs for what is waited for; if it does so already, it is left alone. */
 static void rearm(struct host *h)
 {
     const struct hosts_options *o = &h->hosts->o;

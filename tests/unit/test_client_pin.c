@@ -89,7 +89,7 @@ static void test_context(void **state)
 static void test_refusals(void **state)
 {
     static const struct {
-        const char *library, *fails, *devices;
+        const char *cuda, *fails, *devices;
         int want;
         const char *text;
     } rows[] = {
@@ -110,7 +110,7 @@ static void test_refusals(void **state)
         struct fake f;
         int check;
 
-        setenv("DLOADER_LIBCUDA", rows[i].library, 1);
+        setenv("DLOADER_LIBCUDA", rows[i].cuda, 1);
         if (rows[i].fails)
             setenv("FAKE_CUDA_FAILS", rows[i].fails, 1);
         if (rows[i].devices)
