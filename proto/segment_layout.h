@@ -75,44 +75,9 @@ static inline uint64_t *slot_indices(void *slot)
     return (uint64_t *)(void *)((char *)slot + SLOT_HEADER_BYTES);
 }
 
-/* What a slot is to be filled with. */
-struct slot_task {
-    uint64_t generation;
-    uint64_t epoch;
-    uint64_t step;
-    const uint64_t *indices; /* NULL: they stand at slot_indices() already, or will: see samples */
-    uint32_t samples;        /* of an iterable dataset: at most; the worker writes how many, and
-                                their numbers for indices */
-    bool unbatched;
-    uint32_t stream; /* this and the following: see struct slot_header */
-    uint32_t rank;
-    uint32_t world;
-    uint64_t settled;
-};
-
-/* Puts a task into a slot; what the worker writes is zeroed. False when it does not fit. */
-static inline bool slot_prepare(void *slot, uint64_t slot_bytes, const struct slot_task *task)
+static inline uint64_t slot_indices_end(uint64_t samples)
 {
-    struct slot_header *header = slot;
-    uint64_t bytes = task->samples * sizeof *task->indices;
-
-    if (slot_bytes < SLOT_HEADER_BYTES + bytes)
-        return false;
-    memset(header, 0, SLOT_HEADER_BYTES);
-    header->step = task->step;
-    header->epoch = task->epoch;
-    header->samples = task->samples;
-    header->unbatched = task->unbatched;
-    header->indices_off = SLOT_HEADER_BYTES;
-    header->error_index = UINT64_MAX;
-    header->stream = task->stream;
-    header->rank = task->rank;
-    header->world = task->world;
-    header->settled = task->settled;
-    if (task->indices)
-        memcpy(slot_indices(slot), task->indices, bytes);
-    header->generation = task->generation;
-    return true;
+    return SLOT_HEADER_BYTES + samples * sizeof(uint64_t);
 }
 
 /*

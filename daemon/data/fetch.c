@@ -1,8 +1,3 @@
-/*
- * The batch image: header | indices | tree | leaves, each part 64-byte aligned.
- *
- * The slot's header and indices are shared memory: each field is read once, checked, and used.
- */
 #include "daemon/data/fetch.h"
 
 #include "daemon/data/collate/collate.h"
@@ -14,7 +9,6 @@
 #include <stdio.h>
 
 enum {
-    ERROR_ALIGN = 8,
     /* What a slot begins with where samples vary, besides header and indices. */
     SLOT_FIRST_BYTES = 64 * 1024,
 };
@@ -32,11 +26,6 @@ struct fetcher {
 
 /* ---- opening -------------------------------------------------------------------------------- */
 
-static uint64_t indices_end(uint64_t samples)
-{
-    return SLOT_HEADER_BYTES + samples * sizeof(uint64_t);
-}
-
 /* The slot of a full batch; "all of it in one batch" is written as a large number. */
 static int measure_slot(struct fetcher *f, struct dl_error *err)
 {
@@ -46,10 +35,10 @@ static int measure_slot(struct fetcher *f, struct dl_error *err)
     if (!dataset_is_iterable(f->dataset))
         most = max_u64(min_u64(most, f->dataset->length), 1);
     if (!f->rows) {
-        f->slot_bytes = align_up(indices_end(most) + SLOT_FIRST_BYTES, SLOT_ALIGN);
+        f->slot_bytes = align_up(slot_indices_end(most) + SLOT_FIRST_BYTES, SLOT_ALIGN);
         return 0;
     }
-    int r = rows_measure(f->rows, most, indices_end(most), &layout, err);
+    int r = rows_measure(f->rows, most, slot_indices_end(most), &layout, err);
     if (r == 0)
         f->slot_bytes = align_up(layout.used, SLOT_ALIGN);
     return r;
@@ -132,112 +121,54 @@ void fetcher_forget(struct fetcher *f, uint32_t stream)
 
 /* ---- one task ------------------------------------------------------------------------------- */
 
-/* What stands in the header before the fill. */
-struct task {
-    const uint64_t *indices; /* in the slot */
-    uint64_t samples;
-    uint64_t epoch;
-    uint64_t step;
-    uint64_t settled;
-    uint32_t stream;
-    uint32_t rank;
-    uint32_t world;
-};
-
-/*
- * Leaves the error in the slot, where the tree would begin, cut to the room there is. `err` is the
- * error's only other copy; its path and message become one text, as dlctl prints them.
- */
-static int put_error(struct slot_header *header, uint64_t slot_bytes, uint64_t samples,
-                     uint64_t index, const struct dl_error *err)
+/* The error's path and message become one text, as dlctl prints them. */
+static int put_error(void *slot, uint64_t slot_bytes, uint64_t samples, uint64_t index,
+                     const struct dl_error *err)
 {
-    uint64_t off = align_up(indices_end(samples), ERROR_ALIGN);
-    char *text = (char *)header + off;
-    int len = 0;
+    char text[sizeof err->path + sizeof err->message + 2];
 
-    header->tree_off = 0;
-    header->tree_len = 0;
-    header->tree_count = 0;
-    header->data_off = 0;
-    header->error_code = (uint32_t)err->code;
-    header->error_index = index;
-    header->error_off = 0;
-    header->error_len = 0;
-    header->used = indices_end(samples);
-    if (off >= slot_bytes)
-        return -err->code;
-    len = snprintf(text, slot_bytes - off, "%s%s%s", err->path, err->path[0] ? ": " : "",
-                   err->message);
-    header->error_off = off;
-    header->error_len = (uint32_t)min_u64((uint64_t)len, slot_bytes - off - 1);
-    header->used = off + header->error_len + 1;
-    return -err->code;
+    snprintf(text, sizeof text, "%s%s%s", err->path, err->path[0] ? ": " : "", err->message);
+    return slot_put_error(
+        slot, slot_bytes,
+        &(struct slot_error){.code = err->code, .samples = samples, .index = index, .text = text});
 }
 
 static int read_task(const struct fetcher *f, const void *slot, uint64_t slot_bytes,
-                     struct task *ret, struct dl_error *err)
+                     struct slot_task *ret, struct dl_error *err)
 {
-    const volatile struct slot_header *header = slot;
-    uint64_t samples, off;
-    uint32_t unbatched;
+    bool sound = slot_read_task(slot, slot_bytes, ret);
 
     if (slot_bytes < SLOT_HEADER_BYTES)
         return dl_error_set(err, EINVAL, "", "a slot of %llu bytes has no room for its header",
                             (unsigned long long)slot_bytes);
-    samples = header->samples;
-    off = header->indices_off;
-    unbatched = header->unbatched;
-    if (samples == 0 || samples > max_u64(f->batch_size, 1))
-        return dl_error_set(err, EINVAL, "", "a task of %llu samples, where batch.size is %llu",
-                            (unsigned long long)samples, (unsigned long long)f->batch_size);
-    *ret = (struct task){.indices = (const void *)((const char *)slot + off),
-                         .samples = samples,
-                         .epoch = header->epoch,
-                         .step = header->step,
-                         .settled = header->settled,
-                         .stream = header->stream,
-                         .rank = header->rank,
-                         .world = header->world};
-    if (unbatched != (f->batch_size == 0) || off != SLOT_HEADER_BYTES ||
-        slot_bytes < indices_end(samples) || (ret->stream != 0) != fetcher_is_iterable(f) ||
+    if (ret->samples == 0 || ret->samples > max_u64(f->batch_size, 1))
+        return dl_error_set(err, EINVAL, "", "a task of %u samples, where batch.size is %llu",
+                            ret->samples, (unsigned long long)f->batch_size);
+    if (!sound || ret->unbatched != (f->batch_size == 0) ||
+        (ret->stream != 0) != fetcher_is_iterable(f) ||
         (ret->stream != 0 && ret->rank >= ret->world))
         return dl_error_set(err, EINVAL, "", "the slot's header is damaged");
     return 0;
 }
 
-/* The worker's part of the header, but for the error's fields, which say that there is none. */
-static void write_header(struct slot_header *header, uint64_t samples,
-                         const struct batch_layout *layout)
-{
-    header->samples = (uint32_t)samples;
-    header->tree_off = layout->tree_off;
-    header->tree_len = layout->tree_len;
-    header->tree_count = layout->tree_count;
-    header->data_off = layout->data_off;
-    header->used = layout->used;
-    header->error_code = 0;
-    header->error_len = 0;
-    header->error_off = 0;
-    header->error_index = UINT64_MAX;
-}
-
 /* Each filler returns as fetcher_fill(), but leaves the error's text to it: *ret_bad is its sample.
  */
 
-static int fill_rows(struct fetcher *f, const struct task *task, void *slot, uint64_t slot_bytes,
-                     uint64_t *ret_used, uint64_t *ret_bad, struct dl_error *err)
+static int fill_rows(struct fetcher *f, const struct slot_task *task, void *slot,
+                     uint64_t slot_bytes, uint64_t *ret_used, uint64_t *ret_bad,
+                     struct dl_error *err)
 {
     const struct sample_key key = {.seed = f->seed, .epoch = task->epoch};
     struct batch_layout layout;
     size_t bad = 0;
 
-    int r = rows_measure(f->rows, task->samples, indices_end(task->samples), &layout, err);
+    int r = rows_measure(f->rows, task->samples, slot_indices_end(task->samples), &layout, err);
     if (r < 0)
         return r;
     *ret_used = layout.used;
     if (layout.used > slot_bytes)
         return -ENOBUFS;
-    write_header(slot, task->samples, &layout);
+    slot_put_batch(slot, task->samples, &layout);
     r = rows_write(f->rows, &key, task->indices, slot, &bad, err);
     if (r < 0)
         *ret_bad = task->indices[bad];
@@ -252,7 +183,7 @@ static int fill_draft(struct fetcher *f, const struct draft *draft, void *slot, 
     size_t bad = SIZE_MAX;
 
     int r = collate_measure(f->collate, draft->samples, draft->numbers, draft->n,
-                            indices_end(draft->n), &layout, &bad, err);
+                            slot_indices_end(draft->n), &layout, &bad, err);
     if (r < 0) {
         *ret_bad = bad < draft->n ? draft->numbers[bad] : UINT64_MAX;
         return r;
@@ -260,12 +191,12 @@ static int fill_draft(struct fetcher *f, const struct draft *draft, void *slot, 
     *ret_used = layout.used;
     if (layout.used > slot_bytes)
         return -ENOBUFS;
-    write_header(slot, draft->n, &layout);
+    slot_put_batch(slot, draft->n, &layout);
     collate_write(f->collate, slot);
     return 0;
 }
 
-static int fill_collected(struct fetcher *f, const struct task *task, void *slot,
+static int fill_collected(struct fetcher *f, const struct slot_task *task, void *slot,
                           uint64_t slot_bytes, uint64_t *ret_used, uint64_t *ret_bad,
                           struct dl_error *err)
 {
@@ -288,8 +219,9 @@ static int fill_collected(struct fetcher *f, const struct task *task, void *slot
     return fill_draft(f, &f->draft, slot, slot_bytes, ret_used, ret_bad, err);
 }
 
-static int fill_round(struct fetcher *f, const struct task *task, void *slot, uint64_t slot_bytes,
-                      uint64_t *ret_used, uint64_t *ret_bad, struct dl_error *err)
+static int fill_round(struct fetcher *f, const struct slot_task *task, void *slot,
+                      uint64_t slot_bytes, uint64_t *ret_used, uint64_t *ret_bad,
+                      struct dl_error *err)
 {
     struct replica_set *set = &f->replicas;
     uint64_t rounds = task->settled / set->workers;
@@ -323,7 +255,7 @@ int fetcher_fill(struct fetcher *f, void *slot, uint64_t slot_bytes, uint64_t *r
                  struct dl_error *err)
 {
     struct dl_error own = {0};
-    struct task task = {0};
+    struct slot_task task = {0};
     uint64_t bad = UINT64_MAX, used = 0;
     int r;
 
@@ -332,7 +264,7 @@ int fetcher_fill(struct fetcher *f, void *slot, uint64_t slot_bytes, uint64_t *r
         err = &own;
     r = read_task(f, slot, slot_bytes, &task, err);
     if (r < 0)
-        return slot_bytes < SLOT_HEADER_BYTES ? r : put_error(slot, slot_bytes, 0, UINT64_MAX, err);
+        return put_error(slot, slot_bytes, 0, UINT64_MAX, err);
     if (task.stream != 0)
         r = fill_round(f, &task, slot, slot_bytes, &used, &bad, err);
     else if (f->rows)

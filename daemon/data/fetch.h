@@ -9,7 +9,7 @@
 #define DL_FETCH_H
 
 #include "daemon/data/dataset.h"
-#include "proto/segment_layout.h"
+#include "proto/slot_fill.h"
 
 struct fetcher; /* an open dataset and how its batches are laid out */
 

@@ -348,7 +348,7 @@ static int load(struct local_pass *pass, struct slot_task *task, void *slot, uin
 
     task->generation = ++pass->made;
     if (!slot_prepare(slot, bytes, task)) {
-        *ret_used = SLOT_HEADER_BYTES + task->samples * sizeof(uint64_t);
+        *ret_used = slot_indices_end(task->samples);
         return -ENOBUFS;
     }
     return fetcher_fill(pass->local->fetchers[fetcher], slot, bytes, ret_used, err);

@@ -1,14 +1,11 @@
 #include "daemon/data/rows.h"
 
-#include "proto/segment_layout.h"
-
 #include <assert.h>
 #include <errno.h>
 
 struct leaf {
     struct tree_node *node; /* borrowed from rows.tree */
     uint64_t row_bytes;
-    uint64_t gap; /* bytes between its end and the next leaf */
 };
 
 struct rows {
@@ -21,42 +18,24 @@ struct rows {
 
     /* The layout that `tree` holds now; samples 0: none. */
     uint64_t samples;
-    uint64_t begin;
     struct batch_layout layout;
 };
 
-/* -EFBIG, and no layout, when it would not fit any segment. */
-static int lay_out(struct rows *rows, uint64_t samples, uint64_t begin)
+/* False, and no layout, when it would not fit any segment. */
+static bool lay_out(struct rows *rows, uint64_t samples, uint64_t begin)
 {
-    const uint64_t limit = DL_MAX_SEGMENT_BYTES - SEGMENT_HEADER_BYTES;
-    struct batch_layout *layout = &rows->layout;
-    uint64_t end;
-
     rows->samples = 0;
-    rows->begin = begin;
-    layout->tree_off = align_up(begin, TREE_ALIGN);
-    layout->data_off = align_up(layout->tree_off + layout->tree_len, TREE_ALIGN);
-    end = layout->data_off;
+    rows->layout = batch_layout_begin(begin, &rows->dataset->schema);
     for (uint32_t i = 0; i < rows->dataset->n_leaves; i++) {
         struct leaf *leaf = &rows->leaves[i];
-        uint64_t start = align_up(end, TREE_ALIGN), nbytes;
-
-        if (i > 0)
-            rows->leaves[i - 1].gap = start - end;
-        if (mul_overflows(leaf->row_bytes, samples, &nbytes) || nbytes > limit - start)
-            return -EFBIG;
-        leaf->node->offset = start;
-        leaf->node->nbytes = nbytes;
+        if (mul_overflows(leaf->row_bytes, samples, &leaf->node->nbytes) ||
+            !batch_layout_place(&rows->layout, leaf->node))
+            return false;
         if (rows->batch_size > 0)
             leaf->node->shape[0] = samples;
-        end = start + nbytes;
-        leaf->gap = 0;
-        if (align_up(end, SLOT_ALIGN) > limit)
-            return -EFBIG;
     }
-    layout->used = end;
     rows->samples = samples;
-    return 0;
+    return true;
 }
 
 /* The schema's encoded tree, with room made for the batch dimension. */
@@ -65,9 +44,7 @@ static int build_tree(struct rows *rows, struct dl_error *err)
     const struct tree *schema = &rows->dataset->schema;
     uint32_t leaf = 0;
 
-    rows->layout.tree_len = (uint32_t)tree_encoded_bytes(schema);
-    rows->layout.tree_count = schema->count;
-    rows->tree = calloc(1, rows->layout.tree_len);
+    rows->tree = calloc(1, tree_encoded_bytes(schema));
     rows->leaves = calloc(rows->dataset->n_leaves, sizeof *rows->leaves);
     rows->dst = calloc(rows->dataset->n_leaves, sizeof *rows->dst);
     if (!rows->tree || !rows->leaves || !rows->dst)
@@ -129,7 +106,7 @@ struct rows *rows_free(struct rows *rows)
 int rows_measure(struct rows *rows, uint64_t samples, uint64_t begin, struct batch_layout *ret,
                  struct dl_error *err)
 {
-    if ((rows->samples != samples || rows->begin != begin) && lay_out(rows, samples, begin) < 0)
+    if ((rows->samples != samples || rows->layout.begin != begin) && !lay_out(rows, samples, begin))
         return dl_error_set(err, EFBIG, "batch.size",
                             "%llu samples of this dataset need more than the %llu bytes a segment "
                             "can have; choose a smaller batch",
@@ -141,18 +118,12 @@ int rows_measure(struct rows *rows, uint64_t samples, uint64_t begin, struct bat
 int rows_write(struct rows *rows, const struct sample_key *key, const uint64_t *indices, void *slot,
                size_t *ret_bad, struct dl_error *err)
 {
-    const struct batch_layout *layout = &rows->layout;
-    uint64_t tree_end = layout->tree_off + layout->tree_len;
     char *bytes = slot;
 
-    memset(bytes + rows->begin, 0, layout->tree_off - rows->begin);
-    memcpy(bytes + layout->tree_off, rows->tree, layout->tree_len);
-    memset(bytes + tree_end, 0, layout->data_off - tree_end);
-    for (uint32_t i = 0; i < rows->dataset->n_leaves; i++) {
-        const struct leaf *leaf = &rows->leaves[i];
-        rows->dst[i] = bytes + leaf->node->offset;
-        memset(bytes + leaf->node->offset + leaf->node->nbytes, 0, leaf->gap);
-    }
+    batch_layout_zero_gaps(&rows->layout, rows->tree, slot);
+    memcpy(bytes + rows->layout.tree_off, rows->tree, rows->layout.tree_len);
+    for (uint32_t i = 0; i < rows->dataset->n_leaves; i++)
+        rows->dst[i] = bytes + rows->leaves[i].node->offset;
     return rows->dataset->ops->gather(rows->dataset, key, indices, rows->samples, rows->dst,
                                       ret_bad, err);
 }

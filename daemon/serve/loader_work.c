@@ -1,4 +1,5 @@
 #include "daemon/serve/loader_private.h"
+#include "proto/slot_fill.h"
 #include "proto/words.h"
 
 #include <assert.h>
@@ -313,8 +314,7 @@ static bool make_fit(struct loader *loader, struct stream *stream)
     struct dl_error err = {0};
 
     if (!stream->params.fed ||
-        pool_fit(loader->pool,
-                 SLOT_HEADER_BYTES + (uint64_t)stream_next_fed(stream) * sizeof(uint64_t), &err))
+        pool_fit(loader->pool, slot_indices_end(stream_next_fed(stream)), &err))
         return true;
     fault(loader, stream_plan(stream), err.code, err.message);
     loader->faulted = true;

@@ -42,12 +42,6 @@ static bool is_fed_python(const struct pool *pool)
     return pool->o.python->interpreter && pool->o.spec->sampler == SAMPLER_CLIENT;
 }
 
-/* What a task needs of a slot before anything is loaded: header and indices. */
-static uint64_t task_bytes(uint64_t samples)
-{
-    return SLOT_HEADER_BYTES + samples * sizeof(uint64_t);
-}
-
 /* Slots for the beginning, of what the worker asks for; 0: it asks for too little. */
 static uint64_t first_slot_bytes(const struct pool *pool, uint64_t length, bool iterable,
                                  uint64_t asked)
@@ -61,11 +55,11 @@ static uint64_t first_slot_bytes(const struct pool *pool, uint64_t length, bool 
     if (is_fed_python(pool)) {
         /* Room for indices that may never come is memory that is taken all the same. */
         uint64_t rare = most > SOME_INDICES ? (most - SOME_INDICES) * sizeof(uint64_t) : 0;
-        return align_up(max_u64(asked - min_u64(asked, rare), task_bytes(1)), SLOT_ALIGN);
+        return align_up(max_u64(asked - min_u64(asked, rare), slot_indices_end(1)), SLOT_ALIGN);
     }
     if (pool->o.python->interpreter)
-        return align_up(max_u64(asked, task_bytes(most)), SLOT_ALIGN);
-    return asked < task_bytes(most) ? 0 : asked;
+        return align_up(max_u64(asked, slot_indices_end(most)), SLOT_ALIGN);
+    return asked < slot_indices_end(most) ? 0 : asked;
 }
 
 /* Whether a new worker has the dataset that those before it had. Of one whose indices come from the

@@ -142,7 +142,7 @@ static int report(void *slot, uint64_t slot_bytes, uint64_t *ret_need, size_t li
     static const char text[] = "KeyError: 'x', at sample 17", head[] = "my.errors:Broken\nbegin\n",
                       line[] = "\tline of \xff the\x1b report\n";
     struct slot_header *header = slot;
-    uint64_t off = SLOT_HEADER_BYTES + header->samples * sizeof(uint64_t);
+    uint64_t off = slot_indices_end(header->samples);
     uint64_t more = sizeof head - 1 + lines * (sizeof line - 1) + 3;
 
     *ret_need = off + sizeof text + more + 1;

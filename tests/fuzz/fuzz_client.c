@@ -12,6 +12,7 @@
 
 #include "client/internal.h"
 #include "proto/fdpass.h"
+#include "proto/slot_fill.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>

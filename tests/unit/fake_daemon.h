@@ -10,6 +10,7 @@
 
 #include "client/internal.h"
 #include "proto/fdpass.h"
+#include "proto/slot_fill.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>

@@ -262,7 +262,7 @@ static void same_as_fetched(const struct dl_spec *spec, const uint64_t *indices,
     struct arena arena = {0};
     struct batch_layout layout;
     struct dl_error err = {0};
-    uint64_t used, begin = SLOT_HEADER_BYTES + 8ULL * n;
+    uint64_t used, begin = slot_indices_end(n);
     size_t at;
 
     memset(fetched, 0xaa, sizeof fetched);

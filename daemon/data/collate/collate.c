@@ -148,7 +148,7 @@ int collate_measure(struct collate *c, const struct sample *samples, const uint6
     c->samples = samples;
     c->numbers = numbers;
     c->n = n;
-    c->begin = begin;
+    c->layout.begin = begin;
     c->n_leaves = 0;
     tree_clear(&c->tree);
     *ret_bad = 0;

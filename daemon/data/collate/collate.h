@@ -1,5 +1,5 @@
 /*
- * Collating: samples become one batch image (segment_layout.h), its tree and the bytes behind it.
+ * Collating: samples become one batch image (slot_fill.h), its tree and the bytes behind it.
  *
  *   default   PyTorch's default_collate: equal trees; tensors stacked along a new first dimension;
  *             numbers become tensors of int64, float64 or bool; strings and bytes become lists of
@@ -27,21 +27,13 @@
 #define DL_COLLATE_H
 
 #include "daemon/data/dataset.h"
+#include "proto/slot_fill.h"
 
 struct collate; /* what the spec says of it, and memory kept from batch to batch */
 
 int _nodiscard_ collate_new(const struct dl_spec *spec, const struct data_env *env,
                             struct collate **ret, struct dl_error *err);
 struct collate *collate_free(struct collate *collate); /* NULL is fine; returns NULL */
-
-/* Where the batch's parts stand in its slot. */
-struct batch_layout {
-    uint64_t tree_off;
-    uint64_t data_off; /* of the first leaf */
-    uint64_t used;     /* end of the last leaf */
-    uint32_t tree_len;
-    uint32_t tree_count;
-};
 
 /*
  * Works out the batch of samples[0..n), n ≥ 1, whose numbers are numbers[0..n) in messages, and

@@ -61,8 +61,7 @@ struct collate {
     const struct sample *samples; /* borrowed from measure until write */
     const uint64_t *numbers;      /* borrowed during measure */
     size_t n;
-    size_t width; /* sources of a leaf: n, or 1 where samples are not merged */
-    uint64_t begin;
+    size_t width;                /* sources of a leaf: n, or 1 where samples are not merged */
     struct collate_leaf *leaves; /* owned */
     size_t n_leaves;
     size_t leaves_room;

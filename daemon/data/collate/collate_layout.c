@@ -1,8 +1,6 @@
 /* The tree of a batch, and where its leaves lie. */
 #include "daemon/data/collate/collate_batch.h"
 
-#include "proto/segment_layout.h"
-
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -301,30 +299,11 @@ static int emit_list(struct emit *e)
 /* Where everything stands. */
 static int place(struct collate *c, struct dl_error *err)
 {
-    const uint64_t limit = DL_MAX_SEGMENT_BYTES - SEGMENT_HEADER_BYTES;
-    struct batch_layout *layout = &c->layout;
-    uint64_t end;
-
-    if (c->begin > limit)
-        return too_large(err);
-    layout->tree_len = (uint32_t)tree_encoded_bytes(&c->tree);
-    layout->tree_count = c->tree.count;
-    layout->tree_off = align_up(c->begin, TREE_ALIGN);
-    layout->data_off = align_up(layout->tree_off + layout->tree_len, TREE_ALIGN);
-    end = layout->data_off;
-    for (uint32_t i = 0; i < c->tree.count; i++) {
-        struct tree_node *node = &c->tree.nodes[i];
-        if (c->parts[i].op == OP_NONE)
-            continue;
-        uint64_t start = align_up(end, TREE_ALIGN);
-        if (start > limit || node->nbytes > limit - start)
+    c->layout = batch_layout_begin(c->layout.begin, &c->tree);
+    for (uint32_t i = 0; i < c->tree.count; i++)
+        if (c->parts[i].op != OP_NONE && !batch_layout_place(&c->layout, &c->tree.nodes[i]))
             return too_large(err);
-        node->offset = start;
-        end = start + node->nbytes;
-    }
-    if (align_up(end, SLOT_ALIGN) > limit)
-        return too_large(err);
-    layout->used = end;
+    c->layout.used = max_u64(c->layout.used, c->layout.data_off);
     return 0;
 }
 

@@ -135,26 +135,20 @@ static void write_leaf(const struct target *t, enum collate_op op)
 
 void collate_write(struct collate *c, void *slot)
 {
-    const struct batch_layout *layout = &c->layout;
     char *out = slot;
-    uint64_t end = layout->tree_off + layout->tree_len;
 
     assert((uintptr_t)slot % TREE_ALIGN == 0);
-    memset(out + c->begin, 0, layout->tree_off - c->begin);
-    tree_encode(&c->tree, out + layout->tree_off);
-    memset(out + end, 0, layout->data_off - end);
-    end = layout->data_off;
+    batch_layout_zero_gaps(&c->layout, c->tree.nodes, slot);
+    tree_encode(&c->tree, out + c->layout.tree_off);
     for (uint32_t i = 0; i < c->tree.count; i++) {
         const struct tree_node *node = &c->tree.nodes[i];
         const struct collate_part *part = &c->parts[i];
         if (part->op == OP_NONE)
             continue;
-        memset(out + end, 0, node->offset - end);
         write_leaf(&(struct target){.c = c,
                                     .leaf = &c->leaves[part->leaf],
                                     .sources = &c->sources[part->leaf * c->width],
                                     .out = out + node->offset},
                    part->op);
-        end = node->offset + node->nbytes;
     }
 }

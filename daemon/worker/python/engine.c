@@ -150,7 +150,7 @@ static uint64_t engine_slot_bytes(const void *engine)
         return fetcher_slot_bytes(e->fetcher);
     if (!e->source.iterable && e->source.length < most)
         most = max_u64(e->source.length, 1);
-    return align_up(image_indices_end(most) + SLOT_FIRST_BYTES, SLOT_ALIGN);
+    return align_up(slot_indices_end(most) + SLOT_FIRST_BYTES, SLOT_ALIGN);
 }
 
 static void engine_forget(void *engine, uint32_t stream)
@@ -169,9 +169,10 @@ static void engine_forget(void *engine, uint32_t stream)
 /* ---- one task: what the dataset makes -------------------------------------------------------- */
 
 /* The list of keys of a step: integers, or what was pickled because they are none. */
-static PyObject *read_pickled(const struct task *task)
+static PyObject *read_pickled(const struct slot_task *task)
 {
-    uint64_t bytes = task->samples > 1 ? task->indices[1] : UINT64_MAX;
+    uint64_t bytes =
+        task->samples > 1 ? __atomic_load_n(&task->indices[1], __ATOMIC_RELAXED) : UINT64_MAX;
 
     if (bytes > (task->samples - 2) * sizeof(uint64_t)) {
         PyErr_SetString(PyExc_ValueError, "the keys of this step are cut off");
@@ -189,7 +190,7 @@ static PyObject *read_pickled(const struct task *task)
     return keys;
 }
 
-static PyObject *read_keys(const struct task *task)
+static PyObject *read_keys(const struct slot_task *task)
 {
     if (task->indices[0] == ENGINE_KEYS)
         return read_pickled(task);
@@ -203,7 +204,7 @@ static PyObject *read_keys(const struct task *task)
     return keys;
 }
 
-static int make_mapped(struct engine *e, const struct task *task, struct made *ret,
+static int make_mapped(struct engine *e, const struct slot_task *task, struct made *ret,
                        PyObject **ret_bad)
 {
     _cleanup_py_ PyObject *keys = read_keys(task);
@@ -227,7 +228,7 @@ static int make_mapped(struct engine *e, const struct task *task, struct made *r
     return ret->object ? 1 : -1;
 }
 
-static int make_round(struct engine *e, const struct task *task, struct made *ret)
+static int make_round(struct engine *e, const struct slot_task *task, struct made *ret)
 {
     struct pass_round round = {.task = task,
                                .number = task->step / e->batches.workers,
@@ -269,30 +270,31 @@ static int call_default(const struct engine *e, struct made *made)
 /* ---- one task: into the slot ----------------------------------------------------------------- */
 
 /* 1; 0: too small; -1. */
-static int put_sample(struct engine *e, struct made *made, const struct task *task, void *slot,
-                      uint64_t slot_bytes, uint64_t *ret_used)
+static int put_sample(struct engine *e, struct made *made, void *slot, uint64_t slot_bytes,
+                      uint64_t *ret_used)
 {
     if (!made->collated && e->source.convert && call_collate(e->source.convert, made) < 0)
         return -1;
     made->collated = true;
-    return store_object(e->store, made->object, !known.tensor, task, made->samples, slot,
-                        slot_bytes, ret_used);
+    return store_object(e->store, made->object, !known.tensor, made->samples, slot, slot_bytes,
+                        ret_used);
 }
 
-static int put_batch(struct engine *e, struct made *made, const struct task *task, void *slot,
-                     uint64_t slot_bytes, uint64_t *ret_used)
+static int put_batch(struct engine *e, struct made *made, void *slot, uint64_t slot_bytes,
+                     uint64_t *ret_used)
 {
     if (!made->collated && e->source.collate && call_collate(e->source.collate, made) < 0)
         return -1;
     if (!made->collated && PyList_CheckExact(made->object)) {
-        enum stack_result r = stack_batch(e->stack, made->object, task, slot, slot_bytes, ret_used);
+        enum stack_result r =
+            stack_batch(e->stack, made->object, made->samples, slot, slot_bytes, ret_used);
         if (r != STACK_NOT_PLAIN)
             return r == STACK_DONE;
     }
     if (!made->collated && call_default(e, made) < 0)
         return -1;
-    return store_object(e->store, made->object, !known.tensor, task, made->samples, slot,
-                        slot_bytes, ret_used);
+    return store_object(e->store, made->object, !known.tensor, made->samples, slot, slot_bytes,
+                        ret_used);
 }
 
 /* An iterable dataset's samples are numbered as they come. */
@@ -303,11 +305,10 @@ static void write_numbers(void *slot, const struct made *made)
 }
 
 /* As fill(); -1 with an exception. */
-static int fill(struct engine *e, const struct task *task, void *slot, uint64_t slot_bytes,
+static int fill(struct engine *e, const struct slot_task *task, void *slot, uint64_t slot_bytes,
                 uint64_t *ret_used, PyObject **ret_bad)
 {
     struct made made = {0};
-    struct task written = *task;
     int r = 1;
 
     if (!kept_take(&e->kept, task, &made))
@@ -316,9 +317,7 @@ static int fill(struct engine *e, const struct task *task, void *slot, uint64_t 
     if (r > 0 && known_refresh() < 0)
         r = -1;
     if (r > 0) {
-        written.samples = made.samples;
-        r = (task->unbatched ? put_sample : put_batch)(e, &made, &written, slot, slot_bytes,
-                                                       ret_used);
+        r = (task->unbatched ? put_sample : put_batch)(e, &made, slot, slot_bytes, ret_used);
         if (r == 0)
             kept_put(&e->kept, task, &made);
         else if (r > 0 && task->stream)
@@ -332,7 +331,7 @@ static int fill(struct engine *e, const struct task *task, void *slot, uint64_t 
 }
 
 /* The exception that is set becomes the step's error. */
-static int fail(const struct engine *e, const struct task *task, PyObject *bad, void *slot,
+static int fail(const struct engine *e, const struct slot_task *task, PyObject *bad, void *slot,
                 uint64_t slot_bytes)
 {
     struct report report;
@@ -353,12 +352,12 @@ static int engine_fill(void *engine, void *slot, uint64_t slot_bytes, uint64_t *
                        struct dl_error *err)
 {
     struct engine *e = engine;
-    struct task task = {0};
+    struct slot_task task = {0};
     _cleanup_py_ PyObject *bad = NULL;
 
     if (e->fetcher)
         return sample_fill(e->fetcher, slot, slot_bytes, ret_used, err);
-    if (!image_read_task(slot, slot_bytes, &task) || task.unbatched != (e->batches.size == 0) ||
+    if (!slot_read_task(slot, slot_bytes, &task) || task.unbatched != (e->batches.size == 0) ||
         (task.stream != 0) != e->source.iterable) {
         struct report report;
         report_make("the slot's header is damaged", &report);

@@ -10,7 +10,7 @@ static void drop(struct kept *kept, uint32_t at)
     Py_XDECREF(made.object); /* last: it may run anything */
 }
 
-static bool is_of(const struct kept_batch *batch, const struct task *task)
+static bool is_of(const struct kept_batch *batch, const struct slot_task *task)
 {
     return batch->stream == task->stream && batch->rank == task->rank &&
            batch->world == task->world && batch->epoch == task->epoch &&
@@ -19,7 +19,7 @@ static bool is_of(const struct kept_batch *batch, const struct task *task)
             memcmp(batch->indices, task->indices, batch->n * sizeof *batch->indices) == 0);
 }
 
-bool kept_take(struct kept *kept, const struct task *task, struct made *ret)
+bool kept_take(struct kept *kept, const struct slot_task *task, struct made *ret)
 {
     for (uint32_t i = 0; i < kept->n; i++) {
         if (!is_of(&kept->batches[i], task))
@@ -32,7 +32,7 @@ bool kept_take(struct kept *kept, const struct task *task, struct made *ret)
     return false;
 }
 
-void kept_put(struct kept *kept, const struct task *task, struct made *made)
+void kept_put(struct kept *kept, const struct slot_task *task, struct made *made)
 {
     struct kept_batch batch = {.stream = task->stream,
                                .rank = task->rank,

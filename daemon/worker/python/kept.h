@@ -5,8 +5,9 @@
 #ifndef DL_WORKER_KEPT_H
 #define DL_WORKER_KEPT_H
 
-#include "daemon/worker/python/image.h"
 #include "daemon/worker/python/py.h"
+
+#include "proto/slot_fill.h"
 
 enum { KEPT_MAX = 64 };
 
@@ -29,10 +30,10 @@ struct kept {
 };
 
 /* Moves what was kept for the task to *ret. False: nothing was. */
-bool kept_take(struct kept *kept, const struct task *task, struct made *ret);
+bool kept_take(struct kept *kept, const struct slot_task *task, struct made *ret);
 
 /* Takes `made` over; the oldest is let go when there are too many. */
-void kept_put(struct kept *kept, const struct task *task, struct made *made);
+void kept_put(struct kept *kept, const struct slot_task *task, struct made *made);
 
 /* Lets go what cannot be asked for any more: of a stream, before step `settled`. */
 void kept_settle(struct kept *kept, uint32_t stream, uint64_t settled);

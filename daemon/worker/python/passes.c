@@ -61,7 +61,7 @@ void passes_clear(struct passes *passes)
 /* For round `number`, which may be one before the round that is wanted. */
 static int seed(const struct origin *source, const struct pass_round *round, uint64_t number)
 {
-    const struct task *task = round->task;
+    const struct slot_task *task = round->task;
     uint64_t step = task->step - (round->number - number) * round->workers;
 
     return origin_seed(source, source->seed, task->epoch, task->rank, step);
@@ -73,7 +73,7 @@ static int seed(const struct origin *source, const struct pass_round *round, uin
  */
 static int begin(struct pass *pass, struct origin *source, const struct pass_round *round)
 {
-    const struct task *task = round->task;
+    const struct slot_task *task = round->task;
 
     Py_CLEAR(pass->iterator);
     pass->position = 0;
@@ -86,7 +86,7 @@ static int begin(struct pass *pass, struct origin *source, const struct pass_rou
 }
 
 /* The next sample, owned; NULL with an exception, or when the pass has ended. */
-static PyObject *take(struct pass *pass, const struct origin *source, const struct task *task)
+static PyObject *take(struct pass *pass, const struct origin *source, const struct slot_task *task)
 {
     PyObject *sample = origin_next(source, pass->iterator, task->epoch);
 

@@ -8,7 +8,6 @@
 #ifndef DL_WORKER_PASSES_H
 #define DL_WORKER_PASSES_H
 
-#include "daemon/worker/python/image.h"
 #include "daemon/worker/python/kept.h"
 #include "daemon/worker/python/origin.h"
 
@@ -21,7 +20,7 @@ struct passes {
 };
 
 struct pass_round {
-    const struct task *task;
+    const struct slot_task *task;
     uint64_t number;
     uint64_t workers; /* steps from one round to the next */
     uint64_t size;    /* samples of a round; at least 1 */

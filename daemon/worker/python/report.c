@@ -2,7 +2,7 @@
 
 #include <errno.h>
 
-enum { ERROR_ALIGN = 8, HEAD_MAX = 1024 };
+enum { HEAD_MAX = 1024 };
 
 void report_deinit(struct report *report)
 {
@@ -116,14 +116,6 @@ static uint64_t next_character(const char *text, uint64_t at, uint64_t len)
     return at;
 }
 
-/* Where one ends, at `at` or before it. */
-static uint64_t whole_characters(const char *text, uint64_t at)
-{
-    while (at > 0 && ((uint8_t)text[at] & 0xc0) == 0x80)
-        at--;
-    return at;
-}
-
 /* The first three lines name the type, and say that a traceback follows; without them, the first.*/
 static uint64_t head_of(const char *text, uint64_t len)
 {
@@ -138,56 +130,38 @@ static uint64_t head_of(const char *text, uint64_t len)
 
 void report_put_whole(const struct report *report, void *slot, uint64_t slot_bytes)
 {
-    struct slot_header *header = slot;
-    uint64_t len, off = header->error_off + header->error_len + 1;
+    volatile struct slot_header *header = slot;
+    uint64_t len;
     const char *text = bytes_of(report->whole, &len);
-    char *to = (char *)slot + off;
 
-    header->error_more = 0;
-    if (!text || header->error_off == 0 || off + 1 >= slot_bytes)
+    if (!text || slot_bytes < SLOT_HEADER_BYTES)
+        return;
+    uint64_t brief = header->error_off;
+    uint64_t off = brief + header->error_len + 1;
+    if (brief == 0 || off + 1 >= slot_bytes)
         return;
     uint64_t room = min_u64(slot_bytes - off - 1, REPORT_MAX);
     uint64_t head = len > room ? head_of(text, len) : len;
     if (head > room)
         return;
+    char *to = (char *)slot + off;
     memcpy(to, text, head);
     uint64_t tail = next_character(text, max_u64(head, len - min_u64(len, room - head)), len);
     memcpy(to + head, text + tail, len - tail);
-    header->error_more = (uint32_t)(head + len - tail);
-    to[header->error_more] = '\0';
-    header->used = off + header->error_more + 1;
+    uint64_t more = head + len - tail;
+    to[more] = '\0';
+    header->error_more = (uint32_t)more;
+    header->used = off + more + 1;
 }
 
 int report_put(const struct report *report, uint64_t samples, uint64_t index, void *slot,
                uint64_t slot_bytes)
 {
-    struct slot_header *header = slot;
-    uint64_t off = align_up(SLOT_HEADER_BYTES + samples * sizeof(uint64_t), ERROR_ALIGN);
-    const char *text = report_brief(report);
-    uint64_t len = min_u64(strlen(text), REPORT_SHORT_MAX);
-    int code = report->code ? report->code : EIO;
-
-    if (slot_bytes < SLOT_HEADER_BYTES)
-        return -code;
-    header->tree_off = 0;
-    header->tree_len = 0;
-    header->tree_count = 0;
-    header->data_off = 0;
-    header->error_code = (uint32_t)code;
-    header->error_index = index;
-    header->error_off = 0;
-    header->error_len = 0;
-    header->error_more = 0;
-    header->used = min_u64(off, slot_bytes);
-    if (off >= slot_bytes)
-        return -code;
-    if (len > slot_bytes - off - 1 || text[len])
-        len = whole_characters(text, min_u64(len, slot_bytes - off - 1));
-    memcpy((char *)slot + off, text, len);
-    ((char *)slot)[off + len] = '\0';
-    header->error_off = off;
-    header->error_len = (uint32_t)len;
-    header->used = off + len + 1;
+    int r = slot_put_error(slot, slot_bytes,
+                           &(struct slot_error){.code = report->code ? report->code : EIO,
+                                                .samples = samples,
+                                                .index = index,
+                                                .text = report_brief(report)});
     report_put_whole(report, slot, slot_bytes);
-    return -code;
+    return r;
 }

@@ -7,10 +7,10 @@
 
 #include "daemon/worker/python/py.h"
 
-#include "proto/segment_layout.h"
+#include "proto/slot_fill.h"
 
 /* Longest whole report, what a FAULT can carry. */
-enum { REPORT_MAX = 65536, REPORT_SHORT_MAX = 1023 };
+enum { REPORT_MAX = 65536 };
 
 struct report {
     int code;        /* positive errno; 0: there is none */

@@ -1,6 +1,5 @@
 #include "daemon/worker/python/sample.h"
 
-#include "daemon/worker/python/image.h"
 #include "daemon/worker/python/leaf.h"
 
 #include <errno.h>
@@ -301,10 +300,10 @@ int sample_open_dataset(const struct spec_dataset *spec, const char *place,
 int sample_fill(struct fetcher *fetcher, void *slot, uint64_t slot_bytes, uint64_t *ret_used,
                 struct dl_error *err)
 {
-    struct task task;
+    struct slot_task task;
 
     report_deinit(&last);
-    if (image_read_task(slot, slot_bytes, &task)) {
+    if (slot_read_task(slot, slot_bytes, &task)) {
         current.epoch = task.epoch;
         current.step = task.step;
         current.rank = task.rank;

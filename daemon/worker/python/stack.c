@@ -266,20 +266,20 @@ static bool is_fixed(const struct place *place)
 }
 
 /* Leaves of known length first, then text. */
-static bool lay_out_fixed(struct stack *s, struct image *image, char *slot)
+static bool lay_out_fixed(struct stack *s, struct batch_layout *layout, char *slot)
 {
     for (uint32_t i = 0; i < s->tree.count; i++) {
         if (!is_fixed(&s->places[i]))
             continue;
         /* Nothing to copy, nothing to compare: what torch makes of no elements is its business. */
-        if (s->tree.nodes[i].nbytes == 0 || !image_place(image, &s->tree.nodes[i]))
+        if (s->tree.nodes[i].nbytes == 0 || !batch_layout_place(layout, &s->tree.nodes[i]))
             return false;
         s->places[i].to = slot + s->tree.nodes[i].offset;
     }
     return true;
 }
 
-static bool lay_out_text(struct stack *s, struct image *image)
+static bool lay_out_text(struct stack *s, struct batch_layout *layout)
 {
     for (uint32_t i = 0; i < s->tree.count; i++) {
         struct place *place = &s->places[i];
@@ -288,7 +288,7 @@ static bool lay_out_text(struct stack *s, struct image *image)
             continue;
         if (!(place->kind == PLACE_TEXT ? measure_text(s, place, node)
                                         : measure_pickle(place, node)) ||
-            !image_place(image, node))
+            !batch_layout_place(layout, node))
             return false;
     }
     return true;
@@ -307,31 +307,33 @@ static bool put_all(const struct stack *s, PyObject *samples)
     return true;
 }
 
-static enum stack_result make(struct stack *s, PyObject *samples, const struct task *task,
-                              void *slot, uint64_t slot_bytes, uint64_t *ret_used)
+static enum stack_result make(struct stack *s, PyObject *samples, uint64_t indices, void *slot,
+                              uint64_t slot_bytes, uint64_t *ret_used)
 {
     if (s->n == 0 || !stack_template(s, PyList_GetItem(samples, 0)))
         return STACK_NOT_PLAIN;
-    struct image image = image_begin(task->samples, &s->tree);
-    if (!lay_out_fixed(s, &image, slot))
+    struct batch_layout layout = batch_layout_begin(slot_indices_end(indices), &s->tree);
+    if (!lay_out_fixed(s, &layout, slot))
         return STACK_NOT_PLAIN;
-    s->copies = image.used <= slot_bytes;
-    if (!put_all(s, samples) || !lay_out_text(s, &image))
+    s->copies = layout.used <= slot_bytes;
+    if (!put_all(s, samples) || !lay_out_text(s, &layout))
         return STACK_NOT_PLAIN;
-    *ret_used = image.used;
-    if (image.used > slot_bytes)
+    *ret_used = layout.used;
+    if (layout.used > slot_bytes)
         return STACK_TOO_SMALL;
     if (!write_columns(s, slot))
         return STACK_NOT_PLAIN;
-    image_finish(&image, &s->tree, task->samples, task->samples, slot);
+    batch_layout_zero_gaps(&layout, s->tree.nodes, slot);
+    tree_encode(&s->tree, (char *)slot + layout.tree_off);
+    slot_put_batch(slot, indices, &layout);
     return STACK_DONE;
 }
 
-enum stack_result stack_batch(struct stack *s, PyObject *samples, const struct task *task,
-                              void *slot, uint64_t slot_bytes, uint64_t *ret_used)
+enum stack_result stack_batch(struct stack *s, PyObject *samples, uint64_t indices, void *slot,
+                              uint64_t slot_bytes, uint64_t *ret_used)
 {
     s->n = PyList_Size(samples);
-    enum stack_result result = make(s, samples, task, slot, slot_bytes, ret_used);
+    enum stack_result result = make(s, samples, indices, slot, slot_bytes, ret_used);
     clear(s);
     PyErr_Clear();
     return result;

@@ -335,11 +335,11 @@ static int add(struct store *s, PyObject *object, const char *key, unsigned dept
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
-static bool lay_out(struct store *s, uint64_t indices, struct image *ret)
+static bool lay_out(struct store *s, uint64_t indices, struct batch_layout *ret)
 {
-    *ret = image_begin(indices, &s->tree);
+    *ret = batch_layout_begin(slot_indices_end(indices), &s->tree);
     for (uint32_t i = 0; i < s->tree.count; i++)
-        if (s->parts[i].kind != PART_NONE && !image_place(ret, &s->tree.nodes[i]))
+        if (s->parts[i].kind != PART_NONE && !batch_layout_place(ret, &s->tree.nodes[i]))
             return false;
     return true;
 }
@@ -383,33 +383,35 @@ static int write_part(const struct part *part, char *to)
     return 0;
 }
 
-static int put(struct store *s, PyObject *object, const struct task *task, uint64_t samples,
-               void *slot, uint64_t slot_bytes, uint64_t *ret_used)
+static int put(struct store *s, PyObject *object, uint64_t samples, void *slot, uint64_t slot_bytes,
+               uint64_t *ret_used)
 {
-    struct image image;
+    struct batch_layout layout;
 
     if (add(s, object, NULL, NODES_DEEP) < 0)
         return -1;
-    if (!lay_out(s, task->samples, &image)) {
+    if (!lay_out(s, samples, &layout)) {
         PyErr_SetString(PyExc_RuntimeError, "this batch has more bytes than a segment can hold; "
                                             "choose a smaller batch");
         return -1;
     }
-    *ret_used = image.used;
-    if (image.used > slot_bytes)
+    *ret_used = layout.used;
+    if (layout.used > slot_bytes)
         return 0;
     for (uint32_t i = 0; i < s->tree.count; i++)
         if (write_part(&s->parts[i], (char *)slot + s->tree.nodes[i].offset) < 0)
             return -1;
-    image_finish(&image, &s->tree, task->samples, samples, slot);
+    batch_layout_zero_gaps(&layout, s->tree.nodes, slot);
+    tree_encode(&s->tree, (char *)slot + layout.tree_off);
+    slot_put_batch(slot, samples, &layout);
     return 1;
 }
 
-int store_object(struct store *s, PyObject *object, bool arrays, const struct task *task,
-                 uint64_t samples, void *slot, uint64_t slot_bytes, uint64_t *ret_used)
+int store_object(struct store *s, PyObject *object, bool arrays, uint64_t samples, void *slot,
+                 uint64_t slot_bytes, uint64_t *ret_used)
 {
     s->arrays = arrays;
-    int r = put(s, object, task, samples, slot, slot_bytes, ret_used);
+    int r = put(s, object, samples, slot, slot_bytes, ret_used);
     clear(s);
     return r;
 }

@@ -9,8 +9,9 @@
 #ifndef DL_WORKER_STORE_H
 #define DL_WORKER_STORE_H
 
-#include "daemon/worker/python/image.h"
 #include "daemon/worker/python/leaf.h"
+
+#include "proto/slot_fill.h"
 
 struct store; /* memory kept from batch to batch; a tree and where its leaves' bytes are */
 
@@ -22,7 +23,7 @@ struct store *store_free(struct store *store);
  * when the slot is too small: *ret_used bytes are needed; -1 with an exception. Runs the pickling
  * code of whatever is in there, so the object may have changed since, but not its tensors.
  */
-int store_object(struct store *store, PyObject *object, bool arrays, const struct task *task,
-                 uint64_t samples, void *slot, uint64_t slot_bytes, uint64_t *ret_used);
+int store_object(struct store *store, PyObject *object, bool arrays, uint64_t samples, void *slot,
+                 uint64_t slot_bytes, uint64_t *ret_used);
 
 #endif

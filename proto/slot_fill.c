@@ -1,0 +1,145 @@
+#include "proto/slot_fill.h"
+
+#include "proto/limits.h"
+
+bool slot_prepare(void *slot, uint64_t slot_bytes, const struct slot_task *task)
+{
+    struct slot_header *header = slot;
+
+    if (slot_bytes < slot_indices_end(task->samples))
+        return false;
+    memset(header, 0, SLOT_HEADER_BYTES);
+    header->step = task->step;
+    header->epoch = task->epoch;
+    header->samples = task->samples;
+    header->unbatched = task->unbatched;
+    header->indices_off = SLOT_HEADER_BYTES;
+    header->error_index = UINT64_MAX;
+    header->stream = task->stream;
+    header->rank = task->rank;
+    header->world = task->world;
+    header->settled = task->settled;
+    if (task->indices)
+        memcpy(slot_indices(slot), task->indices, task->samples * sizeof *task->indices);
+    header->generation = task->generation;
+    return true;
+}
+
+bool slot_read_task(const void *slot, uint64_t slot_bytes, struct slot_task *ret)
+{
+    const volatile struct slot_header *header = slot;
+
+    if (slot_bytes < SLOT_HEADER_BYTES)
+        return false;
+    uint64_t off = header->indices_off;
+    uint32_t unbatched = header->unbatched;
+    *ret = (struct slot_task){.generation = header->generation,
+                              .epoch = header->epoch,
+                              .step = header->step,
+                              .indices = (const void *)((const char *)slot + SLOT_HEADER_BYTES),
+                              .samples = header->samples,
+                              .unbatched = unbatched != 0,
+                              .stream = header->stream,
+                              .rank = header->rank,
+                              .world = header->world,
+                              .settled = header->settled};
+    return ret->samples > 0 && unbatched <= 1 && off == SLOT_HEADER_BYTES &&
+           slot_indices_end(ret->samples) <= slot_bytes;
+}
+
+struct batch_layout batch_layout_begin(uint64_t begin, const struct tree *tree)
+{
+    struct batch_layout layout = {.begin = begin,
+                                  .tree_off = align_up(begin, TREE_ALIGN),
+                                  .tree_len = (uint32_t)tree_encoded_bytes(tree),
+                                  .tree_count = tree->count};
+
+    layout.used = layout.tree_off + layout.tree_len;
+    layout.data_off = align_up(layout.used, TREE_ALIGN);
+    return layout;
+}
+
+bool batch_layout_place(struct batch_layout *layout, struct tree_node *node)
+{
+    uint64_t end;
+
+    node->offset = align_up(layout->used, TREE_ALIGN);
+    if (add_overflows(node->offset, node->nbytes, &end) ||
+        end > DL_MAX_SEGMENT_BYTES - SEGMENT_HEADER_BYTES)
+        return false;
+    layout->used = end;
+    return true;
+}
+
+void batch_layout_zero_gaps(const struct batch_layout *layout, const struct tree_node *nodes,
+                            void *slot)
+{
+    uint64_t end = layout->tree_off + layout->tree_len;
+    char *bytes = slot;
+
+    memset(bytes + layout->begin, 0, layout->tree_off - layout->begin);
+    memset(bytes + end, 0, min_u64(layout->data_off, layout->used) - end);
+    for (uint32_t i = 0; i < layout->tree_count; i++) {
+        end = nodes[i].offset + nodes[i].nbytes;
+        if (nodes[i].offset)
+            memset(bytes + end, 0, min_u64(align_up(end, TREE_ALIGN), layout->used) - end);
+    }
+}
+
+/* What the worker writes when there is neither batch nor error. */
+static void put_nothing(struct slot_header *header)
+{
+    header->tree_off = 0;
+    header->tree_len = 0;
+    header->tree_count = 0;
+    header->data_off = 0;
+    header->error_code = 0;
+    header->error_len = 0;
+    header->error_off = 0;
+    header->error_more = 0;
+    header->error_index = UINT64_MAX;
+}
+
+void slot_put_batch(void *slot, uint64_t samples, const struct batch_layout *layout)
+{
+    struct slot_header *header = slot;
+
+    put_nothing(header);
+    header->samples = (uint32_t)samples;
+    header->tree_off = layout->tree_off;
+    header->tree_len = layout->tree_len;
+    header->tree_count = layout->tree_count;
+    header->data_off = layout->data_off;
+    header->used = layout->used;
+}
+
+/* Where a character ends, at `at` or before it. */
+static uint64_t whole_characters(const char *text, uint64_t at)
+{
+    while (at > 0 && ((uint8_t)text[at] & 0xc0) == 0x80)
+        at--;
+    return at;
+}
+
+int slot_put_error(void *slot, uint64_t slot_bytes, const struct slot_error *error)
+{
+    struct slot_header *header = slot;
+    uint64_t off = slot_indices_end(error->samples);
+
+    if (slot_bytes < SLOT_HEADER_BYTES)
+        return -error->code;
+    put_nothing(header);
+    header->error_code = (uint32_t)error->code;
+    header->error_index = error->index;
+    header->used = min_u64(off, slot_bytes);
+    if (off >= slot_bytes)
+        return -error->code;
+    uint64_t room = min_u64(slot_bytes - off - 1, SLOT_ERROR_MAX);
+    uint64_t len = whole_characters(error->text, min_u64(strlen(error->text), room));
+    memcpy((char *)slot + off, error->text, len);
+    ((char *)slot)[off + len] = '\0';
+    header->error_off = off;
+    header->error_len = (uint32_t)len;
+    header->used = off + len + 1;
+    return -error->code;
+}

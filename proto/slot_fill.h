@@ -1,0 +1,81 @@
+/*
+ * Filling a slot: the task that the daemon leaves in its header, and what the worker makes of it, a
+ * batch image or an error's text.
+ *
+ *   image:    header | indices | tree | leaves, each part 64-byte aligned, zeroes between them
+ *   error:    header | indices | text, NUL
+ *
+ * The header is shared memory: each field is read once, checked, and used. Pure.
+ */
+#ifndef DL_SLOT_FILL_H
+#define DL_SLOT_FILL_H
+
+#include "proto/segment_layout.h"
+#include "proto/tree.h"
+
+/* ---- the task ------------------------------------------------------------------------------- */
+
+/* What a slot is to be filled with. */
+struct slot_task {
+    uint64_t generation;
+    uint64_t epoch;
+    uint64_t step;
+    const uint64_t *indices; /* NULL: they stand at slot_indices() already, or will: see samples */
+    uint32_t samples;        /* of an iterable dataset: at most; the worker writes how many, and
+                                their numbers for indices */
+    bool unbatched;
+    uint32_t stream; /* this and the following: see struct slot_header */
+    uint32_t rank;
+    uint32_t world;
+    uint64_t settled;
+};
+
+/* Puts a task into a slot; what the worker writes is zeroed. False when it does not fit. */
+bool _nodiscard_ slot_prepare(void *slot, uint64_t slot_bytes, const struct slot_task *task);
+
+/*
+ * The task that stands in a slot, its indices in place. False when the header is damaged or there
+ * is no room for the indices: *ret then has the fields as they are, if there is a header at all.
+ */
+bool _nodiscard_ slot_read_task(const void *slot, uint64_t slot_bytes, struct slot_task *ret);
+
+/* ---- the image ------------------------------------------------------------------------------ */
+
+/* Where the batch's parts stand in its slot. */
+struct batch_layout {
+    uint64_t begin; /* end of what lies before: the indices */
+    uint64_t tree_off;
+    uint64_t data_off; /* of the first leaf */
+    uint64_t used;     /* end of the last leaf */
+    uint32_t tree_len;
+    uint32_t tree_count;
+};
+
+/* A layout without leaves yet, of a tree whose nodes are all there. */
+struct batch_layout batch_layout_begin(uint64_t begin, const struct tree *tree);
+
+/* Gives node->nbytes a place: sets node->offset. False: more than a segment can have. */
+bool _nodiscard_ batch_layout_place(struct batch_layout *layout, struct tree_node *node);
+
+/* Zeroes what lies between the parts; `nodes` are those of the tree, with their offsets. */
+void batch_layout_zero_gaps(const struct batch_layout *layout, const struct tree_node *nodes,
+                            void *slot);
+
+/* The worker's part of the header: a batch of `samples`, and no error. */
+void slot_put_batch(void *slot, uint64_t samples, const struct batch_layout *layout);
+
+/* ---- the error ------------------------------------------------------------------------------ */
+
+enum { SLOT_ERROR_MAX = DL_ERROR_MESSAGE_MAX - 1 }; /* bytes of a text; a reader takes no more */
+
+struct slot_error {
+    int code;         /* positive errno */
+    uint64_t samples; /* indices to be left in place */
+    uint64_t index;   /* the sample at fault; UINT64_MAX: none */
+    const char *text;
+};
+
+/* Leaves the error behind the indices, cut to whole characters that there is room for: -code. */
+int slot_put_error(void *slot, uint64_t slot_bytes, const struct slot_error *error);
+
+#endif
