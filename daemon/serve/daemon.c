@@ -11,6 +11,7 @@
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 
 #include <utlist.h>
@@ -436,6 +437,8 @@ static void finish(struct daemon *d)
         uv_close((uv_handle_t *)&d->signals[i], NULL);
     uv_close((uv_handle_t *)&d->watchdog, NULL);
     uv_close((uv_handle_t *)&d->deadline, NULL);
+    if (d->owner_fd >= 0)
+        uv_close((uv_handle_t *)&d->owner, NULL);
 }
 
 static void default_socket(struct config *config)
@@ -488,6 +491,38 @@ static int configure(struct daemon *d, struct dl_error *err)
     return config_find_worker(&d->config, err);
 }
 
+static void on_owner(uv_poll_t *handle, int status, int events)
+{
+    (void)status, (void)events;
+    log_info("the process that started it has ended");
+    finish(handle->data);
+}
+
+/*
+ * A private daemon ends with the process that made its first client's connection, and not only with
+ * the connection: a child that it forked may have a copy and not even know. It is not watched where
+ * the kernel has no pidfds, or does not see it in our pid namespace, when its number is 0. Should
+ * the number be another process's by now, the owner is gone, so that no end is too early.
+ */
+static void watch_owner(struct daemon *d)
+{
+    struct ucred owner;
+    socklen_t len = sizeof owner;
+
+    if (getsockopt(d->options.client, SOL_SOCKET, SO_PEERCRED, &owner, &len) < 0 || owner.pid <= 0)
+        return;
+    _cleanup_fd_ int fd = (int)syscall(SYS_pidfd_open, owner.pid, 0);
+    if (fd < 0 && errno == ESRCH) { /* it has ended already */
+        d->draining = true;
+        uv_timer_start(&d->deadline, on_deadline, 0, 0);
+    }
+    if (fd < 0 || uv_poll_init(&d->loop, &d->owner, fd) < 0)
+        return;
+    d->owner_fd = steal_fd(&fd);
+    d->owner.data = d;
+    (void)uv_poll_start(&d->owner, UV_READABLE, on_owner);
+}
+
 /* What whoever started a private daemon wants of it before having connected to its socket. */
 static void serve_owner(struct daemon *d)
 {
@@ -498,6 +533,7 @@ static void serve_owner(struct daemon *d)
 
     if (d->options.client >= 0) {
         (void)fcntl(d->options.client, F_SETFD, FD_CLOEXEC);
+        watch_owner(d);
         on_accepted(d, d->options.client);
     }
     if (!d->options.host)
@@ -550,7 +586,7 @@ static int begin(struct daemon *d, struct dl_error *err)
 
 int daemon_run(const struct daemon_options *options)
 {
-    struct daemon d = {.options = *options};
+    struct daemon d = {.options = *options, .owner_fd = -1};
     struct dl_error err = {0};
     int r = uv_loop_init(&d.loop);
 
@@ -569,6 +605,7 @@ int daemon_run(const struct daemon_options *options)
     uv_run(&d.loop, UV_RUN_DEFAULT);
     assert(!d.loaders && !d.sessions.head);
     hosts_free(d.hosts);
+    close_fdp(&d.owner_fd);
     relay_free(d.relay);
     quota_free(d.quota);
     config_deinit(&d.config);

@@ -12,7 +12,7 @@ struct daemon_options {
     const char *config_path; /* NULL: none */
     const char *socket;      /* NULL: as configured */
     const char *log_level;   /* NULL: as configured */
-    bool private;            /* ends when its last client leaves */
+    bool private;            /* ends when its last client leaves, or its owner ends */
     /* Of a private one: */
     const char *host; /* interpreter whose host is started at once; NULL: none */
     int client;       /* consumed: the first client's connection; -1: none */
@@ -27,6 +27,8 @@ struct daemon {
     uv_signal_t signals[3]; /* SIGTERM, SIGINT, SIGHUP */
     uv_timer_t watchdog;
     uv_timer_t deadline; /* of a drain; or of a private daemon's first client */
+    uv_poll_t owner;     /* of a private daemon, where owner_fd is >= 0 */
+    int owner_fd;        /* owned; a pidfd: readable when the process has ended; -1: none */
     struct listener *listener;
     struct quota *quota;
     struct relay *relay; /* owned; NULL: none */

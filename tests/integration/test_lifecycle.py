@@ -19,6 +19,14 @@ from dltest import (DLOADERD, PATIENCE, Daemon, DaemonError, LifeCase, dlctl,  #
 
 NOBODY = 65534
 
+MAKES_A_PAIR = """
+import socket, sys, time
+pair = socket.socketpair()
+with socket.socket(fileno=int(sys.argv[1])) as to:
+    socket.send_fds(to, [b"x"], [end.fileno() for end in pair])
+time.sleep(3600)
+"""
+
 
 def memfds_of(pid):
     """(device, inode) of every memfd that a process has open or mapped."""
@@ -397,6 +405,47 @@ class Private(LifeCase):
             daemon = self.daemon(args=["--private", "--client", str(theirs.fileno())], wait=False,
                                  pass_fds=[theirs.fileno()])
         self.assert_ends(daemon)
+
+    def started_by_another(self):
+        """A process that sleeps, and both ends of a pair of sockets that it made."""
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            owner = subprocess.Popen([sys.executable, "-c", MAKES_A_PAIR, str(theirs.fileno())],
+                                     pass_fds=[theirs.fileno()])
+            self.addCleanup(owner.wait)
+            self.addCleanup(owner.kill)
+            theirs.close()
+            pair = [socket.socket(fileno=fd) for fd in socket.recv_fds(ours, 1, 2)[1]]
+        for end in pair:
+            self.addCleanup(end.close)
+        return owner, *pair
+
+    def test_ends_with_the_process_that_started_it(self):
+        """Somebody else has its connection, too, as a child that it forked would."""
+        owner, _, theirs = self.started_by_another()
+        daemon = self.daemon(args=["--private", "--client", str(theirs.fileno())], wait=False,
+                             pass_fds=[theirs.fileno()])
+        theirs.close()
+        wait_until(daemon.is_listening, "the daemon to listen")
+        client, _, _, _ = self.streaming(daemon)
+        workers = daemon.workers
+        self.assertTrue(workers)
+        owner.kill()
+        self.assert_shut_down(client)
+        self.assert_ends(daemon)
+        self.assertEqual([pid for pid in workers if os.path.exists(f"/proc/{pid}")], [])
+
+    def test_the_process_that_started_it_is_gone_already(self):
+        for reaped in (False, True):
+            with self.subTest(reaped=reaped):
+                owner, _, theirs = self.started_by_another()
+                owner.kill()
+                os.waitid(os.P_PID, owner.pid, os.WEXITED | os.WNOWAIT)
+                if reaped:
+                    owner.wait()
+                daemon = self.daemon(args=["--private", "--client", str(theirs.fileno())],
+                                     wait=False, pass_fds=[theirs.fileno()])
+                self.assert_ends(daemon)
 
     def test_descriptors_that_are_none(self):
         for option in ("--client", "--stderr"):

@@ -57,6 +57,15 @@ def is_gone(pid):
         return True
 
 
+def descendants(pid):
+    """Children of all its threads, their children, and so on."""
+    found = []
+    for path in glob.glob(f"/proc/{pid}/task/*/children"):
+        with open(path, encoding="utf-8") as children:
+            found += map(int, children.read().split())
+    return found + [pid for child in found for pid in descendants(child)]
+
+
 class InFolder(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
@@ -95,6 +104,32 @@ class RealDaemon(InFolder):
         self.assertEqual(len(self.left()), 1)
         _, err = self.start("_private.connect(None, 'x', private=True)").communicate(timeout=300)
         self.assertEqual((self.left(), err), ([], ""))
+
+    def test_ends_with_a_killed_process_of_which_a_fork_lives_on(self):
+        # The fork happens behind Python's back: the child has every connection of its parent.
+        child = self.start('''
+import ctypes, time
+from dloader import DataLoader
+batches = iter(DataLoader(list(range(1000)), num_workers=2))
+next(batches)
+fork = ctypes.CDLL(None).fork()
+if fork == 0:
+    time.sleep(3600)
+print(_private._daemon.process.pid, fork, flush=True)
+sys.stdin.read()
+''', stdin=subprocess.PIPE)
+        daemon, fork = map(int, child.stdout.readline().split())
+        processes = [daemon, *descendants(daemon)]
+        try:
+            child.kill()
+            child.wait()
+            self.assertGreaterEqual(len(processes), 4)  # a host and two workers
+            wait_for(lambda: all(map(is_gone, processes)))
+            self.assertEqual([pid for pid in processes if not is_gone(pid)], [])
+            self.assertFalse(is_gone(fork))
+        finally:
+            os.kill(fork, signal.SIGKILL)
+            child.communicate(timeout=300)
 
     def test_a_living_ones_folder_stays(self):
         child = self.start("c = _private.connect(None, 'x', private=True); print(1, flush=True); "

@@ -2,9 +2,10 @@
 
 A private daemon lives in a folder of its own, `dloader-UID-…` below $XDG_RUNTIME_DIR or the folder
 for temporary files, and ends when its last client is gone, however that went. One connection, the
-anchor, which it is started with, keeps it there while this process lives. The folder is removed at
-exit; one that a killed process left behind is found by the lock that nobody holds any more, and
-removed by whoever comes next. A child made by fork() starts a daemon of its own.
+anchor, which it is started with, keeps it there while this process lives; and no longer, though a
+child made by fork() may hold a copy of it, for the daemon watches the process that made it. Such
+a child starts a daemon of its own. The folder is removed at exit; one that a killed process left
+behind is found by the lock that nobody holds any more, and removed by whoever comes next.
 
 What workers write to their standard output and error goes where this process's goes.
 """
@@ -281,7 +282,7 @@ def _at_exit() -> None:
 
 
 def _after_fork() -> None:
-    """The child has its own life: its parent's daemon would live as long as the child, else."""
+    """The child has its own life: what is its parent's must not last as long as the child does."""
     global _guard, _daemon
     _guard = threading.Lock()
     if _daemon is not None:
