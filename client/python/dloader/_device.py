@@ -77,6 +77,35 @@ def _moved(data: Any, device: Any, seen: list) -> Any:
     return data
 
 
+class BatchIterator:
+    """Gives the batches of a loader, and keeps its place up to date.
+
+    _next_data() makes the next batch; _count() says that the user gets it, and _finished() that
+    there is none: a DeviceIterator has made what nobody has got yet.
+    """
+
+    def __iter__(self) -> Any:
+        return self
+
+    def _next_data(self) -> Any:
+        raise NotImplementedError
+
+    def _count(self) -> None:
+        raise NotImplementedError
+
+    def _finished(self) -> None:
+        raise NotImplementedError
+
+    def __next__(self) -> Any:
+        try:
+            data = self._next_data()
+        except StopIteration:
+            self._finished()
+            raise
+        self._count()
+        return data
+
+
 class DeviceIterator:
     """Gives the batches of a loader's iterator on a device, one copied ahead of the one in use.
 

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
 from typing import Any
 
 from . import _arguments, _device, _order, random, state
 
 
-class LoaderIterator:
-    """What iter(DataLoader) returns: an iterator that keeps the loader's place up to date.
-
-    _next_data() makes the next batch; _count() says that the user gets it, and _finished() that
-    there is none; _device calls them as well.
-    """
+class LoaderIterator(_device.BatchIterator):
+    """What iter(DataLoader) returns."""
 
     _workers = 0
     _has_workers = False
@@ -29,17 +24,11 @@ class LoaderIterator:
         self._loader_of = weakref.ref(loader) if stays else lambda: loader
         self._length_said = loader._length_said
 
-    def __iter__(self) -> Iterator:
-        return self
-
     def __len__(self) -> int:
         return len(self._loader._index_sampler)
 
     def __getstate__(self) -> Any:
         raise NotImplementedError("{} cannot be pickled", self.__class__.__name__)
-
-    def _next_data(self) -> Any:
-        raise NotImplementedError
 
     def _begin(self, *, draw_base: bool = True) -> None:
         self._order = _order.Order(self._loader, workers=self._workers > 0, draw_base=draw_base)
@@ -52,15 +41,6 @@ class LoaderIterator:
 
     def _finished(self) -> None:
         self._order.position.finished = True
-
-    def __next__(self) -> Any:
-        try:
-            data = self._next_data()
-        except StopIteration:
-            self._finished()
-            raise
-        self._count()
-        return data
 
 
 class SingleIterator(LoaderIterator):

@@ -41,8 +41,8 @@ def _number(given: int | None, variable: str, fallback: int) -> int:
         raise ValueError(f"${variable}: {text!r} is not an integer") from None
 
 
-class _Pass:
-    """The iterator of one epoch of a Loader; see _single.LoaderIterator for its three methods."""
+class _Pass(_device.BatchIterator):
+    """The iterator of one epoch of a Loader."""
 
     def __init__(self, loader: Loader, epoch: Any, number: int, step: int) -> None:
         self._loader = loader
@@ -50,9 +50,6 @@ class _Pass:
         self._number = number
         self._step = self._next_step = step
         self.pid = os.getpid()
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
 
     def _next_data(self) -> Any:
         from . import _client  # type: ignore[attr-defined]
@@ -85,15 +82,6 @@ class _Pass:
 
     def _finished(self) -> None:
         self._loader._stand(self._number + 1, 0)
-
-    def __next__(self) -> Any:
-        try:
-            data = self._next_data()
-        except StopIteration:
-            self._finished()
-            raise
-        self._count()
-        return data
 
     def end(self) -> None:
         """Stops loading; further next() say StopIteration."""
