@@ -11,6 +11,7 @@ from torch.utils import data as theirs
 
 import dloader
 from dloader import DataLoader
+from epochs import flat, run
 
 
 class Rows(theirs.Dataset):
@@ -60,21 +61,6 @@ class Stateful(theirs.IterableDataset):
 
     def load_state_dict(self, state):
         self.at = state["at"]
-
-
-def flat(batch):
-    """Something that == compares."""
-    if isinstance(batch, torch.Tensor):
-        return str(batch.dtype), batch.tolist()
-    if isinstance(batch, dict):
-        return {key: flat(value) for key, value in batch.items()}
-    if isinstance(batch, (list, tuple)):
-        return type(batch), [flat(value) for value in batch]
-    return batch
-
-
-def run(loader, epochs=1):
-    return [[flat(batch) for batch in loader] for _ in range(epochs)]
 
 
 def numbers(batches):

@@ -16,6 +16,7 @@ from torch.utils import data as theirs
 
 import dloader
 from dloader import DataLoader, _keys, _reraise
+from epochs import run
 
 fake_client.install()
 
@@ -105,20 +106,6 @@ class Failing(Rows):
         if index == 2:
             raise self.error
         return index
-
-
-def flat(batch):
-    if isinstance(batch, torch.Tensor):
-        return str(batch.dtype), batch.tolist()
-    if isinstance(batch, dict):
-        return {key: flat(value) for key, value in batch.items()}
-    if isinstance(batch, (list, tuple)):
-        return type(batch), [flat(value) for value in batch]
-    return batch
-
-
-def run(loader, epochs=1):
-    return [[flat(batch) for batch in loader] for _ in range(epochs)]
 
 
 class Base(unittest.TestCase):
@@ -402,7 +389,6 @@ class State(Base):
         loader.load_state_dict(state)
         with self.assertWarnsRegex(UserWarning, "the 4 batches before this place are loaded again"):
             self.assertEqual(run(loader, 2), [straight[4:], straight])
-
 
     def test_iterable_that_knows_its_place(self):
         for n, batch_size, persistent in ((11, 2, False), (3, 1, False), (12, 3, True),

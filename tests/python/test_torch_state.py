@@ -150,8 +150,9 @@ class TestEpochs(StateCase):
         loader = build()
         return [values(loader) for _ in range(epochs)]
 
-    def test_two_epochs_and_two_more(self):
-        """As four in a row: by generator= or seed= alone, else with torch's generator restored."""
+    def goes_on(self, epochs, batches):
+        """Four epochs, interrupted after that many and so many batches more, are as four in a row:
+        by generator= or seed= alone, else with torch's generator restored."""
         for way in ({}, {"num_workers": 2}):
             for shuffle in SHUFFLES:
                 with self.subTest(f"{way} {shuffle}"):
@@ -161,34 +162,22 @@ class TestEpochs(StateCase):
                     straight = self.uninterrupted(build, 4)
                     torch.manual_seed(8)
                     loader = build()
-                    first = [values(loader) for _ in range(2)]
+                    played = [values(loader) for _ in range(epochs)]
+                    iterator = iter(loader) if batches else None
+                    part = values(take(iterator, batches))
                     state, rng = through_json(loader.state_dict()), torch.get_rng_state()
                     torch.manual_seed(77)
                     fresh = build()
                     fresh.load_state_dict(state)
                     torch.set_rng_state(rng)
-                    self.assertEqual(first + [values(fresh) for _ in range(2)], straight)
+                    rest = [values(fresh) for _ in range(4 - epochs)]
+                    self.assertEqual([*played, part + rest[0], *rest[1:]], straight)
+
+    def test_two_epochs_and_two_more(self):
+        self.goes_on(2, 0)
 
     def test_the_epochs_after_a_resumed_one(self):
-        for way in ({}, {"num_workers": 2}):
-            for shuffle in SHUFFLES:
-                with self.subTest(f"{way} {shuffle}"):
-                    def build():
-                        return ordered(**way, **shuffle)
-
-                    straight = self.uninterrupted(build, 4)
-                    torch.manual_seed(8)
-                    loader = build()
-                    list(loader)
-                    iterator = iter(loader)
-                    taken = values(take(iterator, 5))
-                    state, rng = through_json(loader.state_dict()), torch.get_rng_state()
-                    torch.manual_seed(77)
-                    fresh = build()
-                    fresh.load_state_dict(state)
-                    torch.set_rng_state(rng)
-                    self.assertEqual([taken + values(fresh), values(fresh), values(fresh)],
-                                     straight[1:])
+        self.goes_on(1, 5)
 
     def test_saved_in_the_loop_after_the_last_batch(self):
         """Resuming gives nothing, and then whole epochs."""
