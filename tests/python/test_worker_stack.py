@@ -2,13 +2,14 @@
 
 import collections
 import random
+import sys
 import unittest
 import warnings
 
 import numpy as np
 
 import worker_case
-from worker_case import Loader, Source, same, torch
+from worker_case import Loader, Source, grown, same, torch
 
 BATCHES = 2000
 
@@ -216,11 +217,7 @@ class DefaultCollate(unittest.TestCase):
         code, _, got = loader.fill(range(4))
         self.assertEqual(code, 0, got.error)
 
-
     def test_nothing_leaks(self):
-        import gc
-        import sys
-        import tracemalloc
         plain = [(np.ones(3), torch.ones(2), "x", {"a": 1.5, "b": [np.int8(i), b"y"]})
                  for i in range(8)]
         mixed = [(np.ones(3), 1)] * 4 + [(np.ones(4), 1)] * 4
@@ -237,18 +234,7 @@ class DefaultCollate(unittest.TestCase):
         rounds()
         held = [*plain[0], plain[0][3]["b"][0], *mixed[0], "a", "b"]
         before = [sys.getrefcount(item) for item in held]
-        gc.collect()
-        tracemalloc.start()
-        rounds()
-        gc.collect()
-        sizes = [tracemalloc.get_traced_memory()[0]]
-        for _ in range(3):
-            rounds()
-            gc.collect()
-            sizes.append(tracemalloc.get_traced_memory()[0])
-        tracemalloc.stop()
-        # What leaks does so each time; torch and the interpreter fill their caches once.
-        self.assertLess(min(after - before for before, after in zip(sizes, sizes[1:])), 30_000)
+        self.assertLess(grown(rounds), 1_000)
         after = [sys.getrefcount(item) for item in held]
         self.assertLess(max(abs(b - a) for a, b in zip(before, after)), 20, (before, after))
 

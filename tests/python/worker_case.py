@@ -1,7 +1,10 @@
 """What the tests of dloader._worker share: a source without a daemon, steps, and trees compared."""
 
+import gc
 import struct
+import sys
 import traceback
+import tracemalloc
 import types
 
 import numpy as np
@@ -81,6 +84,19 @@ class Loader:
         """A step of an iterable dataset: (code, used, Slot or None)."""
         size = max(self.batch_size, 1)
         return self.fill([], slot_bytes, step=step, stream=stream, samples=size, **how)
+
+
+def grown(play):
+    """Bytes that stay when it is played once more."""
+    sizes = []
+    tracemalloc.start()
+    for _ in range(2):
+        play()
+        sys._clear_type_cache()  # fills up slowly, with the names of attributes that C code wants
+        gc.collect()
+        sizes.append(tracemalloc.get_traced_memory()[0])
+    tracemalloc.stop()
+    return sizes[1] - sizes[0]
 
 
 def words_of_keys(pickled):
