@@ -111,7 +111,7 @@ class RealDaemon(InFolder):
 import ctypes, time
 from dloader import DataLoader
 batches = iter(DataLoader(list(range(1000)), num_workers=2))
-next(batches)
+next(batches), next(batches)  # one of each worker
 fork = ctypes.CDLL(None).fork()
 if fork == 0:
     time.sleep(3600)
