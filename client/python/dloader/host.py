@@ -35,7 +35,9 @@ def main() -> int:
     importlib.import_module("multiprocessing.spawn")
     # Workers are killed when nobody needs them any more: what they printed is out by then.
     if sys.stdout is not None:
-        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+        # Unbuffered, words of one worker's line would come between those of another's.
+        sys.stdout.reconfigure(line_buffering=True,  # type: ignore[union-attr]
+                               write_through=False)
     # What is here now is never collected, so a worker need not write to it.
     gc.collect()
     gc.freeze()
