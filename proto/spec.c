@@ -312,6 +312,10 @@ static int missing(struct spec_reading *rd, const struct spec_key *key)
     char place[DL_ERROR_PATH_MAX];
 
     spec_place(rd, key, place);
+    if (strcmp(key->key, "model") == 0)
+        return dl_error_set(rd->err, EINVAL, place,
+                            "missing; tokenizer: sentencepiece needs it, the .model file that "
+                            "spm_train wrote");
     if (key->kinds)
         return dl_error_set(rd->err, EINVAL, place, "missing; %s%s of kind %s needs it",
                             article(key->section), key->section, kind_name(rd, key->section));

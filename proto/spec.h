@@ -31,7 +31,7 @@ enum dataset_kind {
 };
 enum token_widen { WIDEN_INT64 = 1, WIDEN_NONE };
 enum text_format { TEXT_AUTO = 1, TEXT_LINES, TEXT_JSON };
-enum tokenizer { TOKENIZER_NONE = 1, TOKENIZER_BYTES };
+enum tokenizer { TOKENIZER_NONE = 1, TOKENIZER_BYTES, TOKENIZER_SENTENCEPIECE };
 enum image_transform {
     TRANSFORM_NONE = 1,
     TRANSFORM_RESIZE,
@@ -110,6 +110,7 @@ struct spec_dataset {
 
     enum text_format format;  /* text; auto: by the file's name */
     enum tokenizer tokenizer; /* text */
+    char *model;              /* owned; text: of the tokenizer sentencepiece; NULL: of no other */
     char *field;              /* owned; text: of a JSON line; NULL: format: lines */
     uint64_t max_length;      /* text: tokens kept of a longer sample; 0: all */
 

@@ -127,6 +127,13 @@ static int write_bool(const struct dl_spec *spec, const struct spec_key *key, st
     return 0;
 }
 
+static const char *path_of(const struct dl_spec *spec, const struct spec_key *key)
+{
+    if (spec_key_in(key, "collate"))
+        return spec->collate.path;
+    return strcmp(key->key, "model") == 0 ? spec->dataset.model : spec->dataset.files[0].path;
+}
+
 /* `v` is a null value. */
 static int write_key(const struct dl_spec *spec, const struct spec_key *key, struct value *v)
 {
@@ -140,8 +147,7 @@ static int write_key(const struct dl_spec *spec, const struct spec_key *key, str
     case KEY_DURATION:
         return write_duration(spec, key, v);
     case KEY_PATH:
-        return value_make_string(v, spec_key_in(key, "collate") ? spec->collate.path
-                                                                : spec->dataset.files[0].path);
+        return value_make_string(v, path_of(spec, key));
     case KEY_PATHS:
         return write_paths(&spec->dataset, v);
     case KEY_CALLABLE:

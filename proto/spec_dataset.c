@@ -119,6 +119,8 @@ int spec_read_path(struct spec_reading *rd, const struct spec_key *key, const st
     spec_place(rd, key, place);
     if (spec_key_in(key, "collate"))
         return resolve_path(rd, place, v, &rd->spec->collate.path);
+    if (strcmp(key->key, "model") == 0) /* beside the files */
+        return resolve_path(rd, place, v, &rd->spec->dataset.model);
     int r = alloc_files(rd, 1);
     return r < 0 ? r : add_file(rd, place, NULL, v);
 }

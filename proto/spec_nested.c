@@ -24,6 +24,7 @@ void spec_dataset_deinit(struct spec_dataset *dataset)
     free(dataset->lengths);
     free(dataset->fractions);
     free(dataset->field);
+    free(dataset->model);
     free(dataset->object);
     value_deinit(&dataset->config);
     *dataset = (struct spec_dataset){0};

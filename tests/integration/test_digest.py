@@ -139,6 +139,19 @@ def lines(case, name):
     return write(case, name, "\n".join(media.words(name, ROWS)).encode())
 
 
+def pieces(case, name):
+    """Lines as tokens of a model that is made of the same words."""
+    if not dltest.SPM_TRAIN:
+        raise unittest.SkipTest("no spm_train (Debian: sentencepiece), or built without the "
+                                "tokenizer (Debian: libsentencepiece-dev)")
+    text = lines(case, name)
+    subprocess.run([dltest.SPM_TRAIN, f"--input={text}", f"--model_prefix={case.path(name)}",
+                    "--vocab_size=40", "--hard_vocab_limit=false", "--num_threads=1"], check=True,
+                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return {"paths": [text], "tokenizer": "sentencepiece", "model": case.path(f"{name}.model"),
+            "max_length": 20}
+
+
 def ranges(**keys):
     return {"kind": "range", "length": 2 * ROWS, "iterable": True, **keys}
 
@@ -205,6 +218,7 @@ DATASETS = [
     ("chain_of_ranges", "chain", lambda case: {"datasets": [
         ranges(), {"kind": "range", "length": 7, "iterable": True, "divide": False}, ranges()]}),
     ("text_lines", "text", lambda case: {"paths": [lines(case, "a.txt")]}),
+    ("text_sentencepiece", "text", lambda case: pieces(case, "pieces.txt")),
     ("tar_of_bytes", "tar", lambda case: {"shards": shards(case, "bytes"), "decode": False}),
     ("tar_decoded_and_shuffled", "tar", lambda case: {
         "shards": shards(case, "decoded"), "shuffle": 10, "size": 12, "transform": "random_crop",
@@ -222,6 +236,7 @@ DATASETS = [
 
 # What each is collated by, where that is not the default: samples that vary need it.
 COLLATES = {
+    "text_sentencepiece": {"kind": "pad", "value": -1},
     "tokens_of_npy": {"kind": "none"},
     "tar_of_bytes": {"kind": "none"},
     "tar_decoded_and_shuffled": {"kind": "none"},

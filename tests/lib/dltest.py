@@ -1,7 +1,7 @@
 """What the integration tests share: a real daemon in a private directory, dlctl, and a client that
 speaks the protocol from its description alone (proto/PROTOCOL.md), good and bad bytes alike.
 
-Only the standard library. Programs come from the environment: DLOADERD, DLCTL, BAD_WORKER.
+Only the standard library. Programs come from the environment: DLOADERD, DLCTL, BAD_WORKER, SPM_TRAIN.
 """
 
 import array
@@ -21,6 +21,7 @@ import unittest
 DLOADERD = os.environ.get("DLOADERD", "dloaderd")
 DLCTL = os.environ.get("DLCTL", "dlctl")
 BAD_WORKER = os.environ.get("BAD_WORKER", "bad_worker")
+SPM_TRAIN = os.environ.get("SPM_TRAIN")  # only where the tokenizer sentencepiece was built
 
 # Generous: a sanitized build on a loaded machine. No test waits this long unless it fails.
 PATIENCE = 60.0

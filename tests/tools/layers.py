@@ -46,6 +46,7 @@ DOORS = {
     "msgpack": ("proto/codec.c", "proto/scan.c", "proto/value.c", "proto/value_msgpack.c"),
     "yaml.h": ("proto/yaml.c",),
     "zlib.h": ("daemon/data/",),
+    "sentencepiece_": ("daemon/data/text/sentencepiece.cc",),
     "jpeglib.h": ("daemon/data/image/image_jpeg.c",),
     "jerror.h": ("daemon/data/image/image_jpeg.c",),
     "png.h": ("daemon/data/image/image_png.c",),
@@ -118,7 +119,7 @@ def check(root):
     wrong = []
     for folder in sorted({layer.split("/")[0] for layer in LAYERS}):
         for file in sorted((root / folder).rglob("*")):
-            if file.suffix in (".c", ".h", ".def"):
+            if file.suffix in (".c", ".cc", ".h", ".def"):
                 path = file.relative_to(root).as_posix()
                 wrong += [f"{path}:{line}: {what}" for line, what in check_file(root, path)]
     return wrong

@@ -8,7 +8,7 @@ import sys
 
 MAX_FUNCTION = 100
 MAX_FILE = 800
-CODE = (".c", ".h", ".def", ".py", ".sh")
+CODE = (".c", ".cc", ".h", ".def", ".py", ".sh")
 
 # A formatted function body opens and closes in the first column.
 FUNCTION_NAME = re.compile(r"(\w+)\(")
@@ -45,11 +45,11 @@ def check_text(path, data):
     for number, line in enumerate(lines, 1):
         if line != line.rstrip():
             yield number, "blanks at the end of the line"
-        if "\t" in line and path.endswith((".c", ".h", ".def")):
+        if "\t" in line and path.endswith((".c", ".cc", ".h", ".def")):
             yield number, "a tab; C is indented by four spaces"
     if path.endswith(CODE) and len(lines) > MAX_FILE:
         yield len(lines), f"{len(lines)} lines; {MAX_FILE} are the most a file may have"
-    if path.endswith(".c"):
+    if path.endswith((".c", ".cc")):
         for name, number, length in functions(lines):
             if length > MAX_FUNCTION:
                 yield number, f"{name}() has {length} lines; {MAX_FUNCTION} are the most"

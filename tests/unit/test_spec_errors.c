@@ -85,7 +85,8 @@ static const struct refusal dataset_refusals[] = {
     {"{kimd: range, length: 1}", "dataset.kimd",
      "unknown key; did you mean kind? dataset takes kind, length, iterable, divide, files, "
      "path, root, paths, shards, dtype, shape, offset, sequence_length, stride, widen, datasets, "
-     "dataset, indices, parts, part, seed, format, field, tokenizer, max_length, shuffle, decode, "
+     "dataset, indices, parts, part, seed, format, field, tokenizer, model, max_length, shuffle, "
+     "decode, "
      "size, transform, resize, flip, scale, aspect, layout, config, object, pickle, args, "
      "interpreter"},
     {"{length: 1}", "dataset.kind", "missing; give one of " KINDS},
@@ -519,6 +520,8 @@ static const char *dataset_with(const struct spec_key *key)
     };
     if (strcmp(key->key, "pickle") == 0) /* which stands in place of another key */
         return "{kind: python}";
+    if (strcmp(key->key, "model") == 0) /* which no other tokenizer has */
+        return "{kind: text, paths: x, tokenizer: sentencepiece}";
     for (size_t i = 0; i < ARRAY_SIZE(datasets) && strcmp(key->section, "dataset") == 0; i++)
         if (key->kinds & 1U << datasets[i].kind)
             return datasets[i].text;

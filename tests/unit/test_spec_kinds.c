@@ -68,6 +68,13 @@ static void test_dataset_forms(void **state)
          " tokenizer: none}"},
         {"{kind: text, paths: x, format: lines, tokenizer: bytes}",
          "{kind: text, paths: [/base/x], format: lines, tokenizer: bytes, max_length: null}"},
+        {"{kind: text, paths: x, model: ../m/./a.model, tokenizer: sentencepiece}",
+         "{kind: text, paths: [/base/x], format: auto, field: text, tokenizer: sentencepiece,"
+         " model: /m/a.model, max_length: null}"},
+        {"{kind: text, paths: [x, y], format: lines, tokenizer: sentencepiece, max_length: 9,"
+         " model: /m}",
+         "{kind: text, paths: [/base/x, /base/y], format: lines, tokenizer: sentencepiece,"
+         " model: /m, max_length: 9}"},
         {"{kind: text, paths: x, format: json, field: caf\xC3\xA9, tokenizer: bytes,"
          " max_length: 512}",
          "{kind: text, paths: [/base/x], format: json, field: caf\xC3\xA9, tokenizer: bytes,"
@@ -164,7 +171,7 @@ static void test_fields(void **state)
 {
     (void)state;
     _cleanup_(spec_deinit)
-    struct dl_spec tar = {0}, text = {0}, plugin = {0}, folder = {0};
+    struct dl_spec tar = {0}, text = {0}, pieces = {0}, plugin = {0}, folder = {0};
 
     expect_spec("{dataset: {kind: tar, shards: [a, b], shuffle: 5, size: [3, 4], transform:"
                 " random_crop, flip: 0.25, layout: chw}, collate: {kind: pad, value: 1.5, side:"
@@ -198,6 +205,13 @@ static void test_fields(void **state)
     assert_int_equal(text.dataset.tokenizer, TOKENIZER_BYTES);
     assert_int_equal(text.dataset.max_length, 7);
     assert_string_equal(text.dataset.field, "text");
+    assert_null(text.dataset.model);
+
+    expect_spec("dataset: {kind: text, paths: x, tokenizer: sentencepiece, model: y}", &pieces);
+    assert_int_equal(pieces.dataset.tokenizer, TOKENIZER_SENTENCEPIECE);
+    assert_string_equal(pieces.dataset.model, "/base/y");
+    assert_int_equal(pieces.dataset.n_files, 1);
+    assert_string_equal(spec_dataset_label(&pieces.dataset), "/base/x");
 
     expect_spec("{dataset: {kind: plugin, path: p.so, config: {a: 1}}, collate: {kind: plugin,"
                 " path: c.so, config: [2]}, sampler: {kind: client}}",
@@ -298,6 +312,7 @@ struct refusal {
 #define FOLDER(keys) "{kind: imagefolder, root: x, " keys "}"
 #define TAR(keys)    "{kind: tar, shards: x, " keys "}"
 #define TEXT(keys)   "{kind: text, paths: x, " keys "}"
+#define NO_MODEL     "is a model of SentencePiece's; write tokenizer: sentencepiece, or leave model out"
 #define NO_NAME      "is not a field's name: 1 to 128 bytes without dots and control characters"
 #define NOT_DECODED                                                                                \
     "has no meaning with decode: false, which leaves images as they are stored; leave out one of " \
@@ -340,10 +355,25 @@ static const struct refusal dataset_refusals[] = {
     {TEXT("field: ''"), "dataset.field", "\"\" " NO_NAME},
     {TEXT("format: lines, field: text"), "dataset.field",
      "\"text\" has no meaning with format: lines; write format: json, or leave field out"},
-    {TEXT("tokenizer: bpe"), "dataset.tokenizer", "\"bpe\" is not one of none, bytes"},
+    {TEXT("tokenizer: bpe"), "dataset.tokenizer",
+     "\"bpe\" is not one of none, bytes, sentencepiece"},
+    {TEXT("tokenizer: sentencepiece"), "dataset.model",
+     "missing; tokenizer: sentencepiece needs it, the .model file that spm_train wrote"},
+    {TEXT("tokenizer: sentencepiece, model: 5"), "dataset.model",
+     "5 is not the path of a file; put it in quotes"},
+    {TEXT("tokenizer: sentencepiece, model: ''"), "dataset.model",
+     "\"\" is not the path of a file"},
+    {TEXT("model: a.model"), "dataset.model", "\"a.model\" " NO_MODEL},
+    {TEXT("tokenizer: bytes, model: a.model"), "dataset.model", "\"a.model\" " NO_MODEL},
+    {"{kind: concat, datasets: [{kind: text, paths: x, tokenizer: sentencepiece}]}",
+     "dataset.datasets.0.model",
+     "missing; tokenizer: sentencepiece needs it, the .model file that spm_train wrote"},
+    {"{kind: tokens, path: x, sequence_length: 5, model: y}", "dataset.model",
+     "not a key of a dataset of kind tokens; it takes kind, path, dtype, sequence_length, stride, "
+     "widen"},
     {TEXT("max_length: 5"), "dataset.max_length",
-     "5 is a number of tokens, and tokenizer: none makes none; write tokenizer: bytes, or leave "
-     "max_length out"},
+     "5 is a number of tokens, and tokenizer: none makes none; write tokenizer: bytes or "
+     "sentencepiece, or leave max_length out"},
     {TEXT("tokenizer: bytes, max_length: 0"), "dataset.max_length", "0 is not a positive integer"},
 
     {"{kind: imagefolder}", "dataset.root", "missing; a dataset of kind imagefolder needs it"},

@@ -3,6 +3,7 @@
 #include "daemon/data/globs.h"
 #include "daemon/data/source.h"
 #include "daemon/data/text/text_lines.h"
+#include "daemon/data/text/text_model.h"
 #include "proto/utf8.h"
 
 #include <errno.h>
@@ -22,6 +23,7 @@ struct text {
     struct text_file *files; /* owned; list.n of them */
     char *field;             /* owned; of a JSON line */
     enum tokenizer tokenizer;
+    struct spm_model *model; /* owned; of the tokenizer sentencepiece */
     uint64_t max_length;
 };
 
@@ -42,14 +44,41 @@ static unsigned long long number_of(const struct text_sample *s)
     return line_number(&s->file->lines, s->line);
 }
 
-static int make_tokens(const struct text_sample *s, const uint8_t *bytes, uint64_t n)
+/* Room for the tokens of a sample that has *n, or fewer if max_length says so. NULL: no memory,
+ * which sample_tensor() tells. */
+static int64_t *alloc_tokens(const struct text_sample *s, uint64_t *n)
 {
     if (s->text->max_length > 0)
-        n = min_u64(n, s->text->max_length);
-    int64_t *tokens =
-        n <= SIZE_MAX / sizeof *tokens ? sample_alloc(s->ret, n * sizeof *tokens) : NULL;
+        *n = min_u64(*n, s->text->max_length);
+    return *n <= SIZE_MAX / sizeof(int64_t) ? sample_alloc(s->ret, *n * sizeof(int64_t)) : NULL;
+}
+
+static int make_bytes(const struct text_sample *s, const uint8_t *bytes, uint64_t n)
+{
+    int64_t *tokens = alloc_tokens(s, &n);
+
     for (uint64_t i = 0; tokens && i < n; i++)
         tokens[i] = bytes[i];
+    return sample_tensor(s->ret, "tokens", DL_DTYPE_INT64, 1, &n, tokens);
+}
+
+static int make_pieces(const struct text_sample *s, const uint8_t *text, uint64_t bytes)
+{
+    char why[SPM_WHY_MAX] = "";
+    const int *ids;
+    size_t count;
+    int r = spm_encode(s->text->model, text, bytes, &ids, &count, why);
+
+    if (r == -ENOMEM)
+        return dl_error_set(s->err, ENOMEM, s->path, "out of memory for a sample");
+    if (r < 0)
+        return dl_error_set(s->err, -r, s->path,
+                            "line %llu cannot be made into tokens (%s); cut it into shorter ones",
+                            number_of(s), why);
+    uint64_t n = count;
+    int64_t *tokens = alloc_tokens(s, &n);
+    for (uint64_t i = 0; tokens && i < n; i++)
+        tokens[i] = ids[i];
     return sample_tensor(s->ret, "tokens", DL_DTYPE_INT64, 1, &n, tokens);
 }
 
@@ -67,9 +96,14 @@ static int make_string(const struct text_sample *s, const uint8_t *bytes, uint64
 
 static int make(const struct text_sample *s, const uint8_t *bytes, uint64_t n)
 {
-    if (s->text->tokenizer == TOKENIZER_BYTES)
-        return make_tokens(s, bytes, n);
-    return make_string(s, bytes, n);
+    switch (s->text->tokenizer) {
+    case TOKENIZER_BYTES:
+        return make_bytes(s, bytes, n);
+    case TOKENIZER_SENTENCEPIECE:
+        return make_pieces(s, bytes, n);
+    default:
+        return make_string(s, bytes, n);
+    }
 }
 
 static void release_json(void *json)
@@ -179,6 +213,7 @@ static void text_close(struct dataset *ds)
         source_close(&text->files[i].source);
     }
     file_list_deinit(&text->list);
+    spm_free(text->model);
     free(text->files);
     free(text->field);
     free(text);
@@ -246,6 +281,9 @@ int text_open(const struct spec_dataset *spec, const char *place, const struct d
     text->tokenizer = spec->tokenizer;
     text->max_length = spec->max_length;
     text->field = strdup(spec->field ? spec->field : "text");
+    if (text->tokenizer == TOKENIZER_SENTENCEPIECE &&
+        (r = text_model_open(spec, place, env, &text->model, err)) < 0)
+        return r;
     r = file_list_make(spec, env, &text->list, err);
     if (r < 0)
         return r;

@@ -1,0 +1,87 @@
+#include "daemon/data/text/text_model.h"
+
+#include "daemon/data/source.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+/* Models have some megabytes. What has more is another file, and is not read into memory. */
+enum { MODEL_BYTES_MAX = 256 << 20 };
+
+static int read_all(int fd, const char *path, uint8_t *out, uint64_t bytes, uint64_t *ret,
+                    struct dl_error *err)
+{
+    uint64_t done = 0;
+
+    while (done < bytes) {
+        ssize_t n = read(fd, out + done, bytes - done);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return dl_error_set(err, errno, path, "cannot be read: %s", strerror(errno));
+        if (n == 0)
+            break;
+        done += (uint64_t)n;
+    }
+    *ret = done;
+    return 0;
+}
+
+/* The library begins with where in its source it was; people want what comes behind that. */
+static const char *words_of(const char *why)
+{
+    const char *end = strrchr(why, ']');
+
+    if (!end)
+        return why;
+    return end + 1 + strspn(end + 1, " ");
+}
+
+static int load(const char *path, const uint8_t *data, uint64_t bytes, struct spm_model **ret,
+                struct dl_error *err)
+{
+    char why[SPM_WHY_MAX] = "";
+    int r = spm_load(data, bytes, ret, why);
+
+    if (r == -ENOMEM)
+        return dl_error_set(err, ENOMEM, path, "out of memory for the model");
+    if (r == 0)
+        return 0;
+    const char *words = words_of(why);
+    return dl_error_set(err, -r, path,
+                        "is no SentencePiece model, or a damaged one%s%s%s; name the .model file "
+                        "that spm_train wrote, or fetch it again",
+                        words[0] ? " (" : "", words, words[0] ? ")" : "");
+}
+
+int text_model_open(const struct spec_dataset *spec, const char *place, const struct data_env *env,
+                    struct spm_model **ret, struct dl_error *err)
+{
+    _cleanup_fd_ int fd = -1;
+    _cleanup_free_ uint8_t *data = NULL;
+    char tokenizer[DL_ERROR_PATH_MAX];
+    uint64_t bytes;
+    int r;
+
+    if (!spm_is_built()) {
+        snprintf(tokenizer, sizeof tokenizer, "%s.tokenizer", place);
+        return dl_error_set(err, ENOTSUP, tokenizer,
+                            "this dloaderd was built without SentencePiece; build it where "
+                            "libsentencepiece-dev and a C++ compiler are installed, or write "
+                            "tokenizer: bytes");
+    }
+    if ((r = source_open_file(spec->model, env, &fd, &bytes, err)) < 0)
+        return r;
+    /* The library takes a file of nothing for a message that leaves everything out. */
+    if (bytes == 0 || bytes > MODEL_BYTES_MAX)
+        return dl_error_set(err, EINVAL, spec->model,
+                            "has %llu bytes and is no SentencePiece model; name the .model file "
+                            "that spm_train wrote",
+                            (unsigned long long)bytes);
+    data = malloc(bytes);
+    if (!data)
+        return dl_error_set(err, ENOMEM, spec->model, "out of memory for the model");
+    if ((r = read_all(fd, spec->model, data, bytes, &bytes, err)) < 0)
+        return r;
+    return load(spec->model, data, bytes, ret, err);
+}
