@@ -26,10 +26,9 @@ LAYERS = {
     "daemon/data/plugin/dloader-plugin.h": set(),
     "client/python/src/": {"proto/", "client/dlclient.h"},
     "client/dlctl/": {"proto/", "client/dlclient.h"},
-    "client/dlctl/plan.c": {"proto/", "client/dlclient.h", "client/dlctl/", "daemon/plan/",
-                            "daemon/data/"},
-    "client/dlctl/check.c": {"proto/", "client/dlclient.h", "client/dlctl/", "daemon/plan/",
-                             "daemon/data/"},
+    # The verbs that need no daemon.
+    "client/dlctl/offline/": {"proto/", "client/dlclient.h", "client/dlctl/", "daemon/plan/",
+                              "daemon/data/"},
     # Compiled as a stranger's program would be: <dlclient.h>, or <dloader-plugin.h>, alone.
     "client/examples/": set(),
     "daemon/examples/": set(),

@@ -43,8 +43,8 @@ class Layers(unittest.TestCase):
                 ("client/a.c", "client/b.h"),
                 ("client/a.c", "client/dlclient.h"),
                 ("client/dlctl/run.c", "client/dlclient.h"),
-                ("client/dlctl/check.c", "daemon/data/fetch.h"),
-                ("client/dlctl/plan.c", "client/dlctl/verbs.h"),
+                ("client/dlctl/offline/check.c", "daemon/data/fetch.h"),
+                ("client/dlctl/offline/plan.c", "client/dlctl/verbs.h"),
                 ("daemon/data/a.c", "daemon/data/plugin/dloader-plugin.h"),
                 ("tests/unit/a.c", "daemon/serve/slot.h")]:
             with self.subTest(path=path, target=target):

@@ -5,7 +5,7 @@
  * streams in constant memory.
  */
 #include "daemon/plan/plan.h"
-#include "client/dlctl/offline.h"
+#include "client/dlctl/offline/offline.h"
 #include "client/dlctl/report.h"
 #include "client/dlctl/verbs.h"
 #include "daemon/data/dataset.h"

@@ -1,6 +1,6 @@
 /*
- * What `plan` and `check` share: the spec file and the plan it makes, without a daemon. Only
- * plan.c, which has these, and check.c know the spec, plan and data libraries.
+ * What `plan` and `check` share: the spec file and the plan it makes, without a daemon. This folder
+ * alone knows the plan and data libraries.
  */
 #ifndef DLCTL_OFFLINE_H
 #define DLCTL_OFFLINE_H

@@ -4,7 +4,7 @@
  */
 #include "client/dlclient.h"
 #include "client/dlctl/digest.h"
-#include "client/dlctl/offline.h"
+#include "client/dlctl/offline/offline.h"
 #include "client/dlctl/outcome.h"
 #include "client/dlctl/render.h"
 #include "client/dlctl/report.h"
