@@ -1,6 +1,7 @@
 /*
  * Which indices form step k of rank r: the sampler's order, then sharding as DistributedSampler
- * does it, then batching as BatchSampler does it. See plan.h.
+ * does it, then batching as BatchSampler does it. See plan.h. Batches of tokens are planned ahead,
+ * by plan_tokens.c: for them each function here only asks what was planned.
  *
  * A rank's i-th sample stands at position i·world + rank of the padded order. A position p ≥ count
  * is padding and repeats position p mod count. Positions never overflow: a rank has
@@ -13,11 +14,13 @@
 #include <errno.h>
 
 #include "daemon/plan/sampler.h"
+#include "daemon/plan/token_plan.h"
 #include "proto/spec.h"
 
 struct plan {
-    struct sampler *sampler; /* owned */
-    uint64_t count;          /* of the sampler */
+    struct sampler *sampler;   /* owned; NULL once `tokens` has what it needs of it */
+    struct token_plan *tokens; /* owned; NULL: batch_size counts */
+    uint64_t count;            /* of the sampler */
     uint64_t world;
     uint64_t batch_size; /* ≥ 1 */
     bool drop_last;
@@ -68,21 +71,39 @@ int plan_new(const struct plan_params *params, struct plan **ret)
     plan->batch_size = max_u64(params->batch_size, 1);
     plan->drop_last = params->drop_last;
     plan->even = params->even;
+    if (params->tokens.tokens > 0)
+        r = token_plan_new(params, plan->count, &plan->tokens);
+    if (r < 0)
+        return r;
     *ret = steal_ptr(plan);
     return 0;
 }
 
 struct plan *plan_free(struct plan *plan)
 {
-    if (plan)
+    if (plan) {
         sampler_free(plan->sampler);
+        token_plan_free(plan->tokens);
+    }
     free(plan);
     return NULL;
+}
+
+int plan_prepare(struct plan *plan)
+{
+    if (!plan->tokens)
+        return 0;
+    int r = token_plan_prepare(plan->tokens, plan->sampler);
+
+    plan->sampler = sampler_free(plan->sampler);
+    return r;
 }
 
 uint64_t plan_samples(const struct plan *plan, uint64_t rank)
 {
     assert(rank < plan->world);
+    if (plan->tokens)
+        return token_plan_samples(plan->tokens, rank);
     uint64_t whole = plan->count / plan->world, rest = plan->count % plan->world;
 
     return whole + (plan->even ? rest > 0 : rank < rest);
@@ -95,7 +116,17 @@ static uint64_t count_steps(uint64_t samples, uint64_t size, bool drop_last)
 
 uint64_t plan_steps(const struct plan *plan, uint64_t rank)
 {
+    assert(rank < plan->world);
+    if (plan->tokens)
+        return token_plan_steps(plan->tokens, rank);
     return count_steps(plan_samples(plan, rank), plan->batch_size, plan->drop_last);
+}
+
+uint64_t plan_most(const struct plan *plan)
+{
+    if (plan->tokens)
+        return token_plan_most(plan->tokens);
+    return plan_steps(plan, 0) > 0 ? min_u64(plan->batch_size, plan_samples(plan, 0)) : 0;
 }
 
 struct plan_extent plan_estimate(uint64_t length, uint64_t world, uint64_t batch_size,
@@ -125,6 +156,8 @@ static uint64_t span_end(const struct plan *plan, uint64_t first, uint64_t count
 
 size_t plan_step(struct plan *plan, uint64_t rank, uint64_t step, uint64_t *indices)
 {
+    if (plan->tokens)
+        return token_plan_step(plan->tokens, rank, step, indices);
     struct sampler *sampler = plan->sampler;
     uint64_t position;
     uint64_t count = step_span(plan, rank, step, &position);
@@ -139,10 +172,42 @@ size_t plan_step(struct plan *plan, uint64_t rank, uint64_t step, uint64_t *indi
 
 uint64_t plan_backlog(const struct plan *plan, uint64_t rank, uint64_t step)
 {
+    if (plan->tokens)
+        return plan->tokens->prepared ? 0 : max_u64(plan->count, 1);
     if (!plan->sampler->ops->missing)
         return 0;
     uint64_t first;
     uint64_t count = step_span(plan, rank, step, &first);
 
     return plan->sampler->ops->missing(plan->sampler, span_end(plan, first, count));
+}
+
+/* ---- of token batches alone ----------------------------------------------------------------- */
+
+const struct plan_totals *plan_totals(const struct plan *plan)
+{
+    return plan->tokens ? token_plan_totals(plan->tokens) : NULL;
+}
+
+uint32_t plan_buckets(const struct plan *plan)
+{
+    return plan->tokens ? token_plan_buckets(plan->tokens) : 0;
+}
+
+struct plan_bucket plan_bucket_at(const struct plan *plan, uint32_t bucket)
+{
+    assert(plan->tokens);
+    return token_plan_bucket(plan->tokens, bucket);
+}
+
+struct plan_step_tokens plan_step_tokens(const struct plan *plan, uint64_t rank, uint64_t step)
+{
+    assert(plan->tokens && rank < plan->world);
+    return token_plan_step_tokens(plan->tokens, rank, step);
+}
+
+void plan_step_lengths(const struct plan *plan, uint64_t rank, uint64_t step, uint32_t *ret)
+{
+    assert(plan->tokens && rank < plan->world);
+    token_plan_step_lengths(plan->tokens, rank, step, ret);
 }

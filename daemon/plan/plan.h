@@ -32,12 +32,14 @@
  * rank's incomplete last batch is left out. So no setting is DistributedSampler(drop_last=True),
  * which cuts the order to a multiple of world.
  *
+ * Batches of tokens are another way to cut the order; plan_tokens.h has their rules.
+ *
  * Not thread-safe: one thread at a time may use a plan.
  */
 #ifndef DL_PLAN_H
 #define DL_PLAN_H
 
-#include "proto/base.h"
+#include "daemon/plan/plan_tokens.h"
 
 enum plan_order { PLAN_SEQUENTIAL, PLAN_TORCH, PLAN_NATIVE };
 
@@ -56,6 +58,8 @@ struct plan_params {
     uint64_t batch_size; /* 0: no batching, one sample a step, same steps as 1 */
     bool drop_last;      /* leaves out each rank's incomplete last batch */
     bool even;           /* ranks get equally many samples, by repeating the first ones */
+    /* tokens.tokens 0: batch_size counts; else neither it nor drop_last */
+    struct plan_tokens tokens;
 };
 
 struct plan;
@@ -69,7 +73,17 @@ struct plan_params plan_params_of(const struct dl_spec *spec, uint64_t length);
 
 /* Returns 0, -EINVAL (world 0, length too large, what does not go together), or -ENOMEM. */
 int _nodiscard_ plan_new(const struct plan_params *params, struct plan **ret);
+
+/*
+ * Works the batches of tokens out, all of the epoch: 0, or -ENOMEM. About 0.1 µs a sample, and 8 to
+ * 20 bytes of memory for each until it returns. To be called once, before anything below is asked
+ * but plan_backlog(); nothing to do, and 0, in a plan without tokens.
+ */
+int _nodiscard_ plan_prepare(struct plan *plan);
 struct plan *plan_free(struct plan *plan); /* NULL is fine; returns NULL */
+
+/* Samples that any one step of any rank has at most; 0: there are no steps. */
+uint64_t plan_most(const struct plan *plan);
 
 /* Samples and steps of one rank in the epoch. rank < world. */
 uint64_t plan_samples(const struct plan *plan, uint64_t rank);
@@ -87,9 +101,8 @@ struct plan_extent plan_estimate(uint64_t length, uint64_t world, uint64_t batch
                                  bool drop_last);
 
 /*
- * Writes the sample indices of one step, in order, to `indices`: room for the smaller of
- * max(batch_size, 1) and plan_samples(). rank < world, step < plan_steps(). Returns how many: at
- * least 1.
+ * Writes the sample indices of one step, in order, to `indices`: room for plan_most(). rank <
+ * world, step < plan_steps(). Returns how many: at least 1.
  */
 size_t plan_step(struct plan *plan, uint64_t rank, uint64_t step, uint64_t *indices);
 
@@ -98,7 +111,8 @@ size_t plan_step(struct plan *plan, uint64_t rank, uint64_t step, uint64_t *indi
  * (about 10 ns each up to some ten million samples in the dataset; up to 100 ns in larger ones,
  * whose memory is touched for the first time): for a caller that must not block. 0 once the step,
  * or a later one, was computed, and for `order: native` but for sorting weights. Calling
- * plan_step() in another thread, and waiting for it, does the work there.
+ * plan_step() in another thread, and waiting for it, does the work there. Of batches of tokens: all
+ * samples until plan_prepare() was called, for any rank and step, and at least 1.
  */
 uint64_t plan_backlog(const struct plan *plan, uint64_t rank, uint64_t step);
 

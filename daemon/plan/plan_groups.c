@@ -1,0 +1,137 @@
+/* Groups: growing them, dealing them out, and the one way in which lengths are sorted. */
+#include "daemon/plan/plan_groups.h"
+
+#include <assert.h>
+#include <errno.h>
+
+void plan_groups_deinit(struct plan_groups *made)
+{
+    free(made->members);
+    free(made->rows);
+    free(made->groups);
+    *made = (struct plan_groups){0};
+}
+
+int plan_grow(void *array, size_t *room, size_t need, size_t item)
+{
+    uint64_t size, wanted = max_u64(need, *room + *room / 2 + 16);
+    void *old;
+
+    if (need <= *room)
+        return 0;
+    if (mul_overflows(wanted, item, &size))
+        return -ENOMEM;
+    memcpy(&old, array, sizeof old);
+    void *grown = realloc(old, size);
+    if (!grown)
+        return -ENOMEM;
+    memcpy(array, &grown, sizeof grown);
+    *room = wanted;
+    return 0;
+}
+
+int plan_groups_add(struct plan_groups *made, uint64_t world, uint64_t first, uint64_t count)
+{
+    assert(count > 0 && first + count <= UINT32_MAX);
+    int r = plan_grow(&made->groups, &made->groups_room, made->n_groups + 1, sizeof *made->groups);
+
+    if (r < 0)
+        return r;
+    if (made->n_even == made->n_groups && count % world == 0) {
+        made->n_even++;
+        made->even_parts += count;
+    }
+    made->groups[made->n_groups++] =
+        (struct plan_group){.first = (uint32_t)first, .count = (uint32_t)count};
+    return 0;
+}
+
+int plan_groups_add_row(struct plan_groups *made, uint64_t first, uint64_t end)
+{
+    assert(end <= UINT32_MAX && first < end);
+    int r = plan_grow(&made->rows, &made->rows_room, made->n_rows + 2, sizeof *made->rows);
+
+    if (r < 0)
+        return r;
+    assert(made->n_rows == 0 || made->rows[made->n_rows] == first);
+    made->rows[made->n_rows++] = (uint32_t)first;
+    made->rows[made->n_rows] = (uint32_t)end;
+    return 0;
+}
+
+struct plan_share plan_groups_share(const struct plan_group *group, uint64_t world, uint64_t rank,
+                                    bool even)
+{
+    uint64_t count = group->count;
+
+    if (count < world) /* once more from the start, where every rank has to have something */
+        return (struct plan_share){.first = group->first + rank % count,
+                                   .count = even || rank < count};
+    return (struct plan_share){.first = group->first + rank,
+                               .count = count / world + (rank < count % world)};
+}
+
+/* ---- sorting -------------------------------------------------------------------------------- */
+
+/* Below FEW, clearing the counts of a digit would take longer than the sort. */
+enum { DIGIT_BITS = 11, DIGITS = 1 << DIGIT_BITS, FEW = 64 };
+
+static inline uint32_t key_of(const struct plan_keys *keys, uint32_t value)
+{
+    uint32_t key = keys->keys[value];
+
+    return key < keys->limit ? key : keys->limit;
+}
+
+static void sort_few(const struct plan_keys *keys, uint32_t *values, size_t n)
+{
+    for (size_t i = 1; i < n; i++) {
+        uint32_t value = values[i], key = key_of(keys, value);
+        size_t j = i;
+
+        for (; j > 0 && key_of(keys, values[j - 1]) > key; j--)
+            values[j] = values[j - 1];
+        values[j] = value;
+    }
+}
+
+/* Returns false when all have the same digit, and nothing was written. */
+static bool sort_by_digit(const struct plan_keys *keys, unsigned shift, const uint32_t *from,
+                          uint32_t *to, size_t n)
+{
+    uint32_t counts[DIGITS] = {0};
+    uint32_t before = 0;
+
+    for (size_t i = 0; i < n; i++)
+        counts[key_of(keys, from[i]) >> shift & (DIGITS - 1)]++;
+    if (counts[key_of(keys, from[0]) >> shift & (DIGITS - 1)] == n)
+        return false;
+    for (size_t digit = 0; digit < DIGITS; digit++) {
+        uint32_t count = counts[digit];
+
+        counts[digit] = before;
+        before += count;
+    }
+    for (size_t i = 0; i < n; i++)
+        to[counts[key_of(keys, from[i]) >> shift & (DIGITS - 1)]++] = from[i];
+    return true;
+}
+
+void plan_sort(const struct plan_keys *keys, uint32_t *values, uint32_t *scratch, size_t n)
+{
+    uint32_t *from = values, *to = scratch;
+
+    if (n < FEW) {
+        sort_few(keys, values, n);
+        return;
+    }
+    for (unsigned shift = 0; shift < 32 && keys->longest >> shift > 0; shift += DIGIT_BITS) {
+        if (!sort_by_digit(keys, shift, from, to, n))
+            continue;
+        uint32_t *done = to;
+        to = from;
+        from = done;
+    }
+    if (from != values)
+        memcpy(values, from, n * sizeof *values);
+}

@@ -1,0 +1,70 @@
+/*
+ * What planning batches of tokens makes: the members of all groups, and where each group stands
+ * among them. plan_tokens.h has the words and the rules.
+ *
+ * The groups are kept in the order in which they were cut; which one is step k is worked out when
+ * it is asked for, so that shuffling them takes no memory. A group consists of samples, or of rows
+ * of samples (`pack`): of *parts*, to say both. Part i belongs to rank i mod world.
+ */
+#ifndef DL_PLAN_GROUPS_H
+#define DL_PLAN_GROUPS_H
+
+#include "proto/base.h"
+
+struct plan_group {
+    uint32_t first; /* part */
+    uint32_t count; /* of parts; below world: only in the last group */
+};
+
+struct plan_groups {
+    uint32_t *members; /* owned; sample indices */
+    uint32_t *rows; /* owned; row i is members rows[i]..rows[i + 1] - 1; NULL: a part is a sample */
+    size_t n_rows;  /* room for one more, where the last row ends, is kept behind them */
+    size_t rows_room;
+    struct plan_group *groups; /* owned */
+    size_t n_groups;
+    size_t groups_room;
+    /* The groups before the first one that cannot be dealt out evenly, and their parts. */
+    size_t n_even;
+    uint64_t even_parts;
+};
+
+void plan_groups_deinit(struct plan_groups *made);
+
+/* `first` + `count` ≤ UINT32_MAX. Both return 0 or -ENOMEM. */
+int _nodiscard_ plan_groups_add(struct plan_groups *made, uint64_t world, uint64_t first,
+                                uint64_t count);
+/* The next row, where the last one ends. */
+int _nodiscard_ plan_groups_add_row(struct plan_groups *made, uint64_t first, uint64_t end);
+
+/* The parts that one rank has of a group: first, first + world, …; none: count 0. */
+struct plan_share {
+    uint64_t first;
+    uint64_t count;
+};
+struct plan_share plan_groups_share(const struct plan_group *group, uint64_t world, uint64_t rank,
+                                    bool even);
+
+/* The members that a part has: *ret_end is behind the last. */
+static inline uint64_t plan_groups_part(const struct plan_groups *made, uint64_t part,
+                                        uint64_t *ret_end)
+{
+    *ret_end = made->rows ? made->rows[part + 1] : part + 1;
+    return made->rows ? made->rows[part] : part;
+}
+
+/* Grows an array of items to hold `need` of them at least: 0 or -ENOMEM. */
+int _nodiscard_ plan_grow(void *array, size_t *room, size_t need, size_t item);
+
+/*
+ * Sorts values by keys[value], ascending and stable; a key above `limit` counts as `limit`, none
+ * may be above `longest` otherwise. `scratch` has room for as many.
+ */
+struct plan_keys {
+    const uint32_t *keys;
+    uint32_t limit;
+    uint32_t longest;
+};
+void plan_sort(const struct plan_keys *keys, uint32_t *values, uint32_t *scratch, size_t n);
+
+#endif

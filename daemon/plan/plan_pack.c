@@ -1,0 +1,291 @@
+/*
+ * Strategy pack: rows of one length, filled with samples. Within a window the longest sample comes
+ * first, and goes into the row with the least space that it fits into (best fit decreasing). The
+ * rows that are not needed for full groups are taken apart again: their samples begin the next
+ * window. Those are the emptiest, so that no batch has a row that is half empty.
+ */
+#include "daemon/plan/token_plan.h"
+
+#include <assert.h>
+#include <errno.h>
+
+#define NO_ROW UINT32_MAX
+
+/* Which spaces some row has: a tree of bits, 64 to a word; a bit above says that a word below is
+ * not 0. So the next space of a row is found in as many looks as there are levels, twice. */
+enum { LEVELS = 6 };
+
+struct spaces {
+    uint64_t *levels[LEVELS]; /* the lowest first; all in one allocation, the lowest's */
+    unsigned n_levels;
+    size_t words; /* of all levels */
+};
+
+struct packing {
+    struct spaces spaces;
+    uint32_t *newest; /* of the rows with that space, where its bit is set */
+    /* Of each row of the window; there are at most as many as members. */
+    uint32_t *next; /* another row with the same space; later: the row's place */
+    uint32_t *space;
+    uint32_t *turn; /* rows in the order in which they are emitted */
+    size_t next_room, space_room, turn_room;
+    uint32_t n_rows;
+    /* Of each member of the window. */
+    uint32_t *row_of;
+    uint32_t *scratch;
+    size_t row_of_room, scratch_room;
+};
+
+static void packing_deinit(struct packing *pk)
+{
+    free(pk->spaces.levels[0]);
+    free(pk->newest);
+    free(pk->next);
+    free(pk->space);
+    free(pk->turn);
+    free(pk->row_of);
+    free(pk->scratch);
+}
+
+/* ---- spaces --------------------------------------------------------------------------------- */
+
+/* Each level has a bit more than there are words below: spaces_find() may look at it. */
+static int spaces_init(struct spaces *spaces, uint32_t greatest)
+{
+    size_t words[LEVELS] = {0};
+    size_t n = greatest;
+
+    do {
+        n = n / 64 + 1;
+        words[spaces->n_levels++] = n;
+        spaces->words += n;
+    } while (n > 1);
+    spaces->levels[0] = calloc(spaces->words, sizeof *spaces->levels[0]);
+    if (!spaces->levels[0])
+        return -ENOMEM;
+    for (unsigned i = 1; i < spaces->n_levels; i++)
+        spaces->levels[i] = spaces->levels[i - 1] + words[i - 1];
+    return 0;
+}
+
+static void spaces_clear(struct spaces *spaces)
+{
+    memset(spaces->levels[0], 0, spaces->words * sizeof *spaces->levels[0]);
+}
+
+static bool spaces_has(const struct spaces *spaces, uint32_t space)
+{
+    return spaces->levels[0][space / 64] >> space % 64 & 1;
+}
+
+static void spaces_add(struct spaces *spaces, uint32_t space)
+{
+    for (unsigned i = 0; i < spaces->n_levels; i++, space /= 64)
+        spaces->levels[i][space / 64] |= UINT64_C(1) << space % 64;
+}
+
+static void spaces_remove(struct spaces *spaces, uint32_t space)
+{
+    for (unsigned i = 0; i < spaces->n_levels; i++, space /= 64)
+        if (spaces->levels[i][space / 64] &= ~(UINT64_C(1) << space % 64))
+            return;
+}
+
+/* The least space of at least `least`, which is at most the greatest; false: there is none. */
+static bool spaces_find(const struct spaces *spaces, uint32_t least, uint32_t *ret)
+{
+    uint64_t at = least, found = 0;
+    unsigned level = 0;
+
+    for (;; level++, at = at / 64 + 1) {
+        if (level == spaces->n_levels)
+            return false;
+        found = spaces->levels[level][at / 64] >> at % 64;
+        if (found)
+            break;
+    }
+    at += (unsigned)__builtin_ctzll(found);
+    while (level-- > 0)
+        at = at * 64 + (unsigned)__builtin_ctzll(spaces->levels[level][at]);
+    *ret = (uint32_t)at;
+    return true;
+}
+
+/* ---- best fit ------------------------------------------------------------------------------- */
+
+static void push_row(struct packing *pk, uint32_t row, uint32_t space)
+{
+    pk->space[row] = space;
+    pk->next[row] = spaces_has(&pk->spaces, space) ? pk->newest[space] : NO_ROW;
+    pk->newest[space] = row;
+    spaces_add(&pk->spaces, space);
+}
+
+/* The row with the least space that `length` fits into; a new one where there is none. */
+static uint32_t pop_row(struct packing *pk, uint32_t length, uint32_t row_length)
+{
+    uint32_t space, row;
+
+    if (!spaces_find(&pk->spaces, length, &space)) {
+        row = pk->n_rows++;
+        pk->space[row] = row_length;
+        return row;
+    }
+    row = pk->newest[space];
+    pk->newest[space] = pk->next[row];
+    if (pk->next[row] == NO_ROW)
+        spaces_remove(&pk->spaces, space);
+    return row;
+}
+
+static int make_room_for_row(struct packing *pk)
+{
+    size_t rows = pk->n_rows + UINT64_C(1);
+    int r = plan_grow(&pk->next, &pk->next_room, rows, sizeof *pk->next);
+
+    if (r == 0)
+        r = plan_grow(&pk->space, &pk->space_room, rows, sizeof *pk->space);
+    if (r == 0)
+        r = plan_grow(&pk->turn, &pk->turn_room, rows, sizeof *pk->turn);
+    return r;
+}
+
+/* Members are sorted: the longest is the last. A member's row is in row_of. */
+static int fit(struct token_plan *plan, struct packing *pk, const uint32_t *members, size_t n)
+{
+    pk->n_rows = 0;
+    spaces_clear(&pk->spaces);
+    for (size_t i = n; i-- > 0;) {
+        uint32_t length = token_length(plan, members[i]);
+        int r = pk->n_rows < pk->turn_room ? 0 : make_room_for_row(pk);
+        if (r < 0)
+            return r;
+        uint32_t row = pop_row(pk, length, plan->params.row_length);
+
+        pk->row_of[i] = row;
+        push_row(pk, row, pk->space[row] - length);
+    }
+    return 0;
+}
+
+/* ---- which rows come, and when -------------------------------------------------------------- */
+
+/*
+ * Puts `kept` rows in front of the others, in `turn`: the fullest; but at the end of an epoch that
+ * drops the others, any: else the samples that pack badly would be left out each time.
+ */
+static void choose(const struct token_plan *plan, struct packing *pk, uint64_t window,
+                   uint64_t kept, bool any)
+{
+    struct plan_keys keys = {pk->space, UINT32_MAX, plan->params.row_length};
+    struct permute_native shuffle;
+    uint32_t *chosen = pk->scratch, n = 0;
+
+    for (uint32_t row = 0; row < pk->n_rows; row++)
+        pk->turn[row] = row;
+    if (plan->shuffled)
+        token_plan_shuffle(plan, SHUFFLE_ROWS, window, any ? pk->n_rows : kept, &shuffle);
+    if (any && plan->shuffled) {
+        for (uint32_t i = 0; i < pk->n_rows; i++)
+            pk->turn[i] = (uint32_t)permute_native_at(&shuffle, i);
+        return;
+    }
+    plan_sort(&keys, pk->turn, pk->scratch, pk->n_rows);
+    for (uint32_t i = 0; i < pk->n_rows; i++)
+        pk->next[pk->turn[i]] = i < kept;
+    for (uint32_t row = 0; row < pk->n_rows; row++)
+        if (pk->next[row])
+            chosen[n++] = row;
+    for (uint32_t i = 0; i < kept; i++)
+        pk->turn[i] = chosen[plan->shuffled ? permute_native_at(&shuffle, i) : i];
+}
+
+/* Writes the members anew, row by row in their turn; rows 0..added-1 of it are taken down. */
+static int write_rows(struct token_plan *plan, struct packing *pk, uint64_t first, size_t n,
+                      uint64_t added)
+{
+    uint32_t *members = plan->made.members + first;
+    uint32_t *places = pk->next; /* of each row; first its size */
+    uint64_t at = 0;
+
+    memset(places, 0, pk->n_rows * sizeof *places);
+    for (size_t i = 0; i < n; i++)
+        places[pk->row_of[i]]++;
+    for (uint32_t i = 0; i < pk->n_rows; i++) {
+        uint32_t size = places[pk->turn[i]];
+
+        if (i < added) {
+            int r = plan_groups_add_row(&plan->made, first + at, first + at + size);
+            if (r < 0)
+                return r;
+        }
+        places[pk->turn[i]] = (uint32_t)at;
+        at += size;
+    }
+    assert(at == n);
+    for (size_t i = n; i-- > 0;)
+        pk->scratch[places[pk->row_of[i]]++] = members[i];
+    memcpy(members, pk->scratch, n * sizeof *members);
+    return 0;
+}
+
+/* Groups of the rows that were added since there were `before`. */
+static int cut_rows(struct token_plan *plan, uint64_t before, uint64_t group)
+{
+    while (before < plan->made.n_rows) {
+        uint64_t count = min_u64(group, plan->made.n_rows - before);
+        int r = token_plan_add(plan, before, count);
+        if (r < 0)
+            return r;
+        before += count;
+    }
+    return 0;
+}
+
+/* One window. What it leaves begins at *first. */
+static int pack_window(struct token_plan *plan, struct packing *pk, uint64_t window,
+                       uint64_t *first, uint64_t end)
+{
+    uint64_t group = plan->params.tokens / plan->params.row_length * plan->world;
+    uint64_t before = plan->made.n_rows;
+    size_t n = end - *first;
+    struct plan_keys keys = token_keys(plan);
+    int r = plan_grow(&pk->row_of, &pk->row_of_room, n, sizeof *pk->row_of);
+
+    if (r == 0)
+        r = plan_grow(&pk->scratch, &pk->scratch_room, n, sizeof *pk->scratch);
+    if (r < 0)
+        return r;
+    plan_sort(&keys, plan->made.members + *first, pk->scratch, n);
+    r = fit(plan, pk, plan->made.members + *first, n);
+    if (r < 0)
+        return r;
+    uint64_t kept = pk->n_rows - pk->n_rows % group;
+    bool last = end == plan->count;
+    choose(plan, pk, window, kept, last && plan->params.leftover == PLAN_DROP);
+    r = write_rows(plan, pk, *first, n,
+                   last && plan->params.leftover == PLAN_EMIT ? pk->n_rows : kept);
+    if (r == 0)
+        r = cut_rows(plan, before, group);
+    if (plan->made.n_rows > before)
+        *first = plan->made.rows[plan->made.n_rows];
+    return r;
+}
+
+int token_cut_rows(struct token_plan *plan)
+{
+    _cleanup_(packing_deinit)
+    struct packing pk = {0};
+    uint64_t first = 0, end = 0;
+
+    pk.newest = calloc(plan->params.row_length + UINT64_C(1), sizeof *pk.newest);
+    if (!pk.newest)
+        return -ENOMEM;
+    int r = spaces_init(&pk.spaces, plan->params.row_length);
+    for (uint64_t window = 0; r == 0 && end < plan->count; window++) {
+        end = max_u64(token_plan_window(plan, first), end + 1);
+        r = pack_window(plan, &pk, window, &first, end);
+    }
+    plan->totals.leftover = end - first;
+    return r;
+}

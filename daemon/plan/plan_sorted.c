@@ -1,0 +1,116 @@
+/*
+ * Strategy sorted: windows of the order, sorted by length and cut into groups. What a window
+ * leaves over are its longest members; they stand at its end, and so at the start of the next.
+ */
+#include "daemon/plan/token_plan.h"
+
+#include <errno.h>
+
+/*
+ * Members first..end-1 are sorted. Returns where the first group ends; `first` when they are too
+ * few for a full one. A group is full, too, when the members that are left are fewer than the
+ * ranks and already too long.
+ */
+static uint64_t group_end(const struct token_plan *plan, uint64_t first, uint64_t end)
+{
+    const uint32_t *members = plan->made.members;
+    uint64_t deep = 0; /* members for each rank that fit */
+
+    for (;; deep++) {
+        uint64_t next = first + (deep + 1) * plan->world;
+        uint32_t last = token_length(plan, members[min_u64(next, end) - 1]);
+
+        if ((deep + 1) * token_padded(&plan->params, last) > plan->params.tokens)
+            return first + deep * plan->world;
+        if (next > end)
+            return first;
+    }
+}
+
+/* Cuts full groups off the front until none is left, or one would begin at `stop` or later. */
+static int cut_front(struct token_plan *plan, uint64_t *first, uint64_t stop, uint64_t end)
+{
+    while (*first < stop) {
+        uint64_t next = group_end(plan, *first, end);
+
+        if (next == *first)
+            return 0;
+        int r = token_plan_add(plan, *first, next - *first);
+        if (r < 0)
+            return r;
+        *first = next;
+    }
+    return 0;
+}
+
+/* Cuts full groups off the back: the longest member says how many there are in one. */
+static int cut_back(struct token_plan *plan, uint64_t first, uint64_t *end)
+{
+    while (*end > first) {
+        uint32_t longest = token_length(plan, plan->made.members[*end - 1]);
+        uint64_t count = plan->params.tokens / token_padded(&plan->params, longest) * plan->world;
+
+        if (count > *end - first)
+            return 0;
+        int r = token_plan_add(plan, *end - count, count);
+        if (r < 0)
+            return r;
+        *end -= count;
+    }
+    return 0;
+}
+
+/*
+ * The end of an epoch that drops its leftover. Were the last window cut from the front alone, the
+ * same few samples would be left out in every epoch: the longest of all. So it is cut from both
+ * ends, and what is left over lies anywhere.
+ */
+static int cut_last_dropping(struct token_plan *plan, uint64_t first, uint64_t end)
+{
+    struct permute_native anywhere;
+    uint64_t stop = end;
+
+    if (plan->shuffled) {
+        token_plan_shuffle(plan, SHUFFLE_END, 0, end - first + 1, &anywhere);
+        stop = first + permute_native_at(&anywhere, 0);
+    }
+    int r = cut_front(plan, &first, stop, end);
+    if (r == 0)
+        r = cut_back(plan, first, &end);
+    if (r == 0)
+        r = cut_front(plan, &first, end, end);
+    plan->totals.leftover = end - first;
+    return r;
+}
+
+/* Cuts one window, sorted. What it leaves begins at *first. */
+static int cut_window(struct token_plan *plan, uint64_t *first, uint64_t end)
+{
+    if (end == plan->count && plan->params.leftover == PLAN_DROP) {
+        int r = cut_last_dropping(plan, *first, end);
+
+        *first = end;
+        return r;
+    }
+    return cut_front(plan, first, end, end);
+}
+
+int token_cut_sorted(struct token_plan *plan)
+{
+    _cleanup_free_ uint32_t *scratch = NULL;
+    struct plan_keys keys = token_keys(plan);
+    size_t room = 0;
+    uint64_t first = 0, end = 0;
+
+    while (end < plan->count) {
+        end = max_u64(token_plan_window(plan, first), end + 1);
+        int r = plan_grow(&scratch, &room, end - first, sizeof *scratch);
+        if (r < 0)
+            return r;
+        plan_sort(&keys, plan->made.members + first, scratch, end - first);
+        r = cut_window(plan, &first, end);
+        if (r < 0)
+            return r;
+    }
+    return first < end ? token_plan_add(plan, first, end - first) : 0;
+}

@@ -1,0 +1,397 @@
+/*
+ * Batches of tokens: what is too long, the order to be cut, and what one step of one rank is. How
+ * groups are cut is in plan_sorted.c, plan_bucket.c and plan_pack.c.
+ */
+#include "daemon/plan/plan_tokens.h"
+
+#include <assert.h>
+#include <errno.h>
+
+#include "daemon/plan/token_plan.h"
+
+/* ---- lengths -------------------------------------------------------------------------------- */
+
+uint32_t plan_tokens_limit(const struct plan_tokens *tokens)
+{
+    uint64_t limit = tokens->max_length > 0 ? tokens->max_length : UINT32_MAX;
+
+    if (tokens->strategy == PLAN_PACK)
+        return (uint32_t)min_u64(limit, tokens->row_length);
+    if (tokens->pad_length > 0)
+        return tokens->pad_length > tokens->tokens ? 0
+                                                   : (uint32_t)min_u64(limit, tokens->pad_length);
+    uint64_t most = tokens->tokens / tokens->multiple * tokens->multiple;
+    if (tokens->strategy == PLAN_BUCKET)
+        most = most / tokens->interval * tokens->interval;
+    return (uint32_t)min_u64(limit, most);
+}
+
+void plan_look_at_lengths(const struct plan_tokens *tokens, uint64_t length,
+                          struct plan_lengths *ret)
+{
+    uint32_t limit = plan_tokens_limit(tokens);
+    struct plan_lengths seen = {.shortest = length > 0 ? UINT64_MAX : 0,
+                                .first_empty = UINT64_MAX,
+                                .first_overlong = UINT64_MAX};
+
+    for (uint64_t i = 0; i < length; i++) {
+        uint32_t n = tokens->lengths[i];
+
+        seen.shortest = min_u64(seen.shortest, n);
+        seen.longest = max_u64(seen.longest, n);
+        seen.tokens += n;
+        if (n == 0)
+            seen.first_empty = min_u64(seen.first_empty, i);
+        if (n > limit) {
+            seen.first_overlong = min_u64(seen.first_overlong, i);
+            seen.overlong++;
+        }
+    }
+    *ret = seen;
+}
+
+/* ---- making one ----------------------------------------------------------------------------- */
+
+/* Carrying wants every sample once in each epoch. */
+static bool can_carry(const struct plan_params *params)
+{
+    bool each_once = !params->weights && !params->replacement &&
+                     (params->num_samples == 0 || params->num_samples == params->length);
+
+    return params->tokens.strategy == PLAN_BUCKET && each_once;
+}
+
+static bool makes_sense(const struct plan_params *params, uint64_t count)
+{
+    const struct plan_tokens *tokens = &params->tokens;
+
+    if (count > UINT32_MAX || params->length > UINT32_MAX || tokens->tokens > UINT32_MAX)
+        return false;
+    if (params->length > 0 && !tokens->lengths)
+        return false;
+    if (tokens->leftover == PLAN_CARRY && !can_carry(params))
+        return false;
+    switch (tokens->strategy) {
+    case PLAN_SORTED:
+        return tokens->multiple > 0 && tokens->leftover <= PLAN_CARRY;
+    case PLAN_BUCKET:
+        return tokens->multiple > 0 && tokens->interval > 0 && tokens->interval <= tokens->tokens &&
+               tokens->leftover <= PLAN_CARRY;
+    case PLAN_PACK:
+        return tokens->row_length > 0 && tokens->row_length <= tokens->tokens &&
+               tokens->leftover <= PLAN_CARRY;
+    }
+    return false;
+}
+
+int token_plan_new(const struct plan_params *params, uint64_t count, struct token_plan **ret)
+{
+    if (!makes_sense(params, count))
+        return -EINVAL;
+    struct token_plan *plan = calloc(1, sizeof *plan);
+    if (!plan)
+        return -ENOMEM;
+    *plan = (struct token_plan){
+        .params = params->tokens,
+        .limit = plan_tokens_limit(&params->tokens),
+        .length = params->length,
+        .world = min_u64(params->world, UINT64_C(1) << 32),
+        .seed = params->seed,
+        .epoch = params->epoch,
+        .even = params->even,
+        .shuffled = params->order != PLAN_SEQUENTIAL,
+    };
+    *ret = plan;
+    return 0;
+}
+
+struct token_plan *token_plan_free(struct token_plan *plan)
+{
+    if (plan) {
+        plan_groups_deinit(&plan->made);
+        free(plan->buckets);
+    }
+    free(plan);
+    return NULL;
+}
+
+void token_plan_shuffle(const struct token_plan *plan, enum token_shuffle use, uint64_t number,
+                        uint64_t length, struct permute_native *ret)
+{
+    uint64_t cycle = UINT64_C(1) << 63 | (uint64_t)use << 56 | number;
+
+    permute_native_init(ret, length, plan->seed, plan->epoch, cycle);
+}
+
+uint64_t token_plan_window(const struct token_plan *plan, uint64_t first)
+{
+    const struct plan_tokens *params = &plan->params;
+    uint64_t group, enough;
+    uint64_t sum = 0;
+
+    if (params->window == 0 || mul_overflows(params->tokens, plan->world, &group) ||
+        mul_overflows(group, params->window, &enough))
+        return plan->count;
+    for (; first < plan->count && sum < enough; first++) {
+        if (first + TOKEN_AHEAD < plan->count)
+            __builtin_prefetch(&params->lengths[plan->made.members[first + TOKEN_AHEAD]]);
+        sum += token_padded(params, token_length(plan, plan->made.members[first]));
+    }
+    return first;
+}
+
+/* ---- planning ------------------------------------------------------------------------------- */
+
+/* Indices whose lengths are fetched ahead of their turn: they lie anywhere in memory. */
+enum { BLOCK = 64 };
+
+/* The sampler's order without what is too long. */
+static int take_order(struct token_plan *plan, struct sampler *sampler)
+{
+    uint32_t block[BLOCK];
+    uint32_t *members = calloc(max_u64(sampler->count, 1), sizeof *members);
+
+    if (!members)
+        return -ENOMEM;
+    plan->made.members = members;
+    if (sampler->ops->extend && sampler->count > 0)
+        sampler->ops->extend(sampler, sampler->count);
+    for (uint64_t first = 0; first < sampler->count; first += BLOCK) {
+        unsigned n = (unsigned)min_u64(BLOCK, sampler->count - first);
+
+        for (unsigned i = 0; i < n; i++) {
+            block[i] = (uint32_t)sampler->ops->at(sampler, first + i);
+            __builtin_prefetch(&plan->params.lengths[block[i]]);
+        }
+        for (unsigned i = 0; i < n; i++) {
+            uint32_t length = plan->params.lengths[block[i]];
+
+            assert(length > 0);
+            plan->totals.overlong += length > plan->limit;
+            if (plan->limit == 0 || (length > plan->limit && !plan->params.truncate))
+                continue;
+            members[plan->count++] = block[i];
+            plan->longest = (uint32_t)max_u64(plan->longest, min_u64(length, plan->limit));
+        }
+    }
+    return 0;
+}
+
+static struct plan_step_tokens measure(const struct token_plan *plan,
+                                       const struct plan_group *group, uint64_t rank);
+
+/* Asks for all lengths at once: they lie anywhere in memory. */
+static void fetch_lengths(const struct token_plan *plan, const struct plan_group *group)
+{
+    uint64_t end, member = plan_groups_part(&plan->made, group->first, &end);
+
+    plan_groups_part(&plan->made, group->first + group->count - UINT64_C(1), &end);
+    for (; member < end; member++)
+        __builtin_prefetch(&plan->params.lengths[plan->made.members[member]]);
+}
+
+/* What the group adds to the epoch's totals; one that is too small for all ranks, in closed form.
+ */
+static void add_up(struct token_plan *plan, const struct plan_group *group, uint64_t world)
+{
+    struct plan_totals *totals = &plan->totals;
+    bool repeats = group->count < world && plan->even;
+
+    fetch_lengths(plan, group);
+    for (uint64_t rank = 0; rank < min_u64(group->count, world); rank++) {
+        struct plan_step_tokens step = measure(plan, group, rank);
+        uint64_t times = repeats ? world / group->count + (rank < world % group->count) : 1;
+
+        totals->samples += times * step.samples;
+        totals->repeated += (times - 1) * step.samples;
+        totals->tokens += times * step.tokens;
+        totals->padded += times * step.padded;
+        totals->rows += times * step.rows;
+        plan->most = max_u64(plan->most, step.samples);
+    }
+}
+
+int token_plan_prepare(struct token_plan *plan, struct sampler *sampler)
+{
+    static int (*const cut[])(struct token_plan * plan) = {[PLAN_SORTED] = token_cut_sorted,
+                                                           [PLAN_BUCKET] = token_cut_buckets,
+                                                           [PLAN_PACK] = token_cut_rows};
+    assert(!plan->prepared);
+    int r = take_order(plan, sampler);
+
+    if (r == 0)
+        r = cut[plan->params.strategy](plan);
+    if (r < 0)
+        return r;
+    for (size_t i = 0; i < plan->made.n_groups; i++)
+        add_up(plan, &plan->made.groups[i], plan->world);
+    plan->totals.groups = plan->made.n_groups;
+    plan->prepared = true;
+    return 0;
+}
+
+/* ---- steps ---------------------------------------------------------------------------------- */
+
+/* Only the last group can have too little for all ranks, and it stays the last. */
+static bool last_is_short(const struct token_plan *plan)
+{
+    const struct plan_groups *made = &plan->made;
+
+    return made->n_groups > 0 && made->groups[made->n_groups - 1].count < plan->world;
+}
+
+static const struct plan_group *group_at(const struct token_plan *plan, uint64_t step)
+{
+    const struct plan_groups *made = &plan->made;
+    uint64_t n = made->n_groups - last_is_short(plan);
+    uint64_t size = plan->params.strategy == PLAN_BUCKET ? plan->params.window : 0;
+    struct permute_native shuffle;
+
+    if (!plan->shuffled || step >= n)
+        return &made->groups[step];
+    if (size == 0 || size > n)
+        size = n;
+    uint64_t window = step / size, first = window * size;
+    token_plan_shuffle(plan, SHUFFLE_GROUPS, window, min_u64(size, n - first), &shuffle);
+    return &made->groups[first + permute_native_at(&shuffle, step - first)];
+}
+
+/* The bucket is the whole group's, for all ranks the same: its last member is in the highest. */
+static uint32_t bucket_of(const struct token_plan *plan, const struct plan_group *group)
+{
+    if (plan->params.strategy != PLAN_BUCKET)
+        return UINT32_MAX;
+    uint32_t last = plan->made.members[group->first + group->count - 1];
+    return (token_length(plan, last) - 1) / plan->params.interval;
+}
+
+static struct plan_step_tokens measure(const struct token_plan *plan,
+                                       const struct plan_group *group, uint64_t rank)
+{
+    struct plan_share share = plan_groups_share(group, plan->world, rank, plan->even);
+    struct plan_step_tokens step = {.bucket = bucket_of(plan, group)};
+    bool packs = plan->params.strategy == PLAN_PACK;
+
+    for (uint64_t i = 0, part = share.first; i < share.count; i++, part += plan->world) {
+        uint64_t end, member = plan_groups_part(&plan->made, part, &end);
+
+        step.samples += end - member;
+        for (; member < end; member++) {
+            uint32_t length = token_length(plan, plan->made.members[member]);
+
+            step.tokens += length;
+            step.longest = length > step.longest ? length : step.longest;
+        }
+    }
+    step.rows = packs ? (uint32_t)share.count : 0;
+    step.padded = packs ? share.count * plan->params.row_length
+                        : step.samples * token_padded(&plan->params, step.longest);
+    return step;
+}
+
+uint64_t token_plan_steps(const struct token_plan *plan, uint64_t rank)
+{
+    assert(plan->prepared);
+    const struct plan_groups *made = &plan->made;
+
+    if (last_is_short(plan) && !plan->even && rank >= made->groups[made->n_groups - 1].count)
+        return made->n_groups - 1;
+    return made->n_groups;
+}
+
+static uint64_t share_samples(const struct token_plan *plan, const struct plan_group *group,
+                              uint64_t rank)
+{
+    struct plan_share share = plan_groups_share(group, plan->world, rank, plan->even);
+    uint64_t samples = 0;
+
+    if (!plan->made.rows)
+        return share.count;
+    for (uint64_t i = 0, part = share.first; i < share.count; i++, part += plan->world)
+        samples += plan->made.rows[part + 1] - plan->made.rows[part];
+    return samples;
+}
+
+uint64_t token_plan_samples(const struct token_plan *plan, uint64_t rank)
+{
+    assert(plan->prepared);
+    const struct plan_groups *made = &plan->made;
+    size_t i = made->rows ? 0 : made->n_even; /* rows have as many samples as they have */
+    uint64_t samples = made->rows ? 0 : made->even_parts / plan->world;
+
+    for (; i < made->n_groups; i++)
+        samples += share_samples(plan, &made->groups[i], rank);
+    return samples;
+}
+
+size_t token_plan_step(const struct token_plan *plan, uint64_t rank, uint64_t step,
+                       uint64_t *indices)
+{
+    assert(step < token_plan_steps(plan, rank));
+    const struct plan_group *group = group_at(plan, step);
+    struct plan_share share = plan_groups_share(group, plan->world, rank, plan->even);
+    size_t n = 0;
+
+    for (uint64_t i = 0, part = share.first; i < share.count; i++, part += plan->world) {
+        uint64_t end, member = plan_groups_part(&plan->made, part, &end);
+
+        while (member < end)
+            indices[n++] = plan->made.members[member++];
+    }
+    return n;
+}
+
+struct plan_step_tokens token_plan_step_tokens(const struct token_plan *plan, uint64_t rank,
+                                               uint64_t step)
+{
+    assert(step < token_plan_steps(plan, rank));
+    return measure(plan, group_at(plan, step), rank);
+}
+
+void token_plan_step_lengths(const struct token_plan *plan, uint64_t rank, uint64_t step,
+                             uint32_t *ret)
+{
+    assert(step < token_plan_steps(plan, rank));
+    const struct plan_group *group = group_at(plan, step);
+    struct plan_share share = plan_groups_share(group, plan->world, rank, plan->even);
+    uint32_t *sizes = ret + share_samples(plan, group, rank);
+
+    for (uint64_t i = 0, part = share.first; i < share.count; i++, part += plan->world) {
+        uint64_t end, member = plan_groups_part(&plan->made, part, &end);
+
+        if (plan->made.rows)
+            sizes[i] = (uint32_t)(end - member);
+        while (member < end)
+            *ret++ = token_length(plan, plan->made.members[member++]);
+    }
+}
+
+const struct plan_totals *token_plan_totals(const struct token_plan *plan)
+{
+    assert(plan->prepared);
+    return &plan->totals;
+}
+
+uint64_t token_plan_most(const struct token_plan *plan)
+{
+    assert(plan->prepared);
+    return plan->most;
+}
+
+uint32_t token_plan_buckets(const struct token_plan *plan)
+{
+    assert(plan->prepared);
+    return plan->n_buckets;
+}
+
+struct plan_bucket token_plan_bucket(const struct token_plan *plan, uint32_t index)
+{
+    assert(plan->prepared && index < plan->n_buckets);
+    const struct token_bucket *bucket = &plan->buckets[index];
+    uint64_t upper = (index + UINT64_C(1)) * plan->params.interval;
+
+    return (struct plan_bucket){.upper = (uint32_t)min_u64(upper, UINT32_MAX),
+                                .members = bucket->members,
+                                .full = bucket->full,
+                                .leftover = bucket->carried + bucket->members - bucket->full};
+}

@@ -1,0 +1,147 @@
+/*
+ * Batches that are measured in tokens: sequences of like length together, so that little of a batch
+ * is padding, or packed into rows, so that next to nothing is.
+ *
+ * The sampler's order is cut into *groups*: the batches of one step, one for each rank. Member i of
+ * a group goes to rank i mod world, and all members of a group are of like length. So all ranks
+ * have like work at the same step, and agree on it without talking. A group is *full* when one
+ * member more for each rank would exceed `tokens`. All of an epoch is known before its first step:
+ * it is a list of groups, and step k is the k-th of them, for every rank. So resuming costs
+ * nothing, and the number of steps is known.
+ *
+ * The padded length of a sample, P(n), is n rounded up to `multiple`, or `pad_length` where that is
+ * given. A batch of m samples whose longest has n tokens takes m · P(n) tokens.
+ *
+ * Strategy `sorted`. The order is cut into windows of about `window` groups' tokens. A window is
+ * sorted by length, ascending and stable, and cut into groups greedily: c members for each rank, as
+ * many as satisfy c · P(longest of them) ≤ tokens. What makes no full group at the end of a window
+ * begins the next. The groups of the whole epoch are then shuffled.
+ *
+ * Strategy `bucket`. A sample's bucket is (n − 1) div interval; the bucket's upper length U is
+ * (bucket + 1) · interval. A group is emitted when its bucket has (tokens div P(U)) · world
+ * members, in the order in which buckets fill. Windows of `window` groups are then shuffled, each
+ * in itself; by default the whole epoch is one. For what fills late comes late otherwise, and a
+ * step's length would tell its place in the epoch.
+ *
+ * Strategy `pack`. Samples are put into rows of `row_length` tokens: within a window as above the
+ * longest first, each into the row with the least room for it. A batch is tokens div row_length
+ * rows. The fullest rows of a window make full groups, in a shuffled order; what is in the others
+ * begins the next window. The groups of the whole epoch are then shuffled. Parts of a group are
+ * rows here: row i goes to rank i mod world. P(n) is n.
+ *
+ * Whatever is shuffled is so by permute_native, keyed by seed and epoch, and by nothing else;
+ * nothing is where the order is PLAN_SEQUENTIAL. In a step of one rank, samples stand in the order
+ * of the group: by length with `sorted`, as they came with `bucket`, row by row with `pack`.
+ *
+ * Too long is a sample with P(n) > tokens, n > max_length, or n > pad_length where that is given;
+ * with `bucket` one with P(U) > tokens, with `pack` one with n > row_length. It is left out of the
+ * order, or (`truncate`) counts as one of the greatest length that is not too long.
+ *
+ * The leftover is what makes no full group at the end of the epoch.
+ *
+ * `emit`: it comes, too. `sorted` and `pack` make one more group of it. With `bucket` each bucket's
+ * leftover becomes a group, from the lowest bucket on; when there are fewer members than ranks they
+ * join the next bucket's leftover, of which a full group is emitted first should it be that many.
+ * Such a group is dealt out like any other: ranks may differ by one member in it. At the very end
+ * fewer members (rows) than ranks may be left. They are the last step of the epoch: with `even`
+ * they are dealt out in turn until each rank has one, which repeats some; else only the first ranks
+ * have that step.
+ *
+ * `drop`: it is left out, and counted. Which samples that hits hangs on the epoch: with `sorted`
+ * and `pack` they lie anywhere in the last window, and are not the longest each time.
+ *
+ * `carry`: the next epoch begins with it. Only with `bucket`, and a sampler that gives every sample
+ * once in an epoch. A bucket that n samples of each epoch are in, with groups of g, then leaves
+ * (e + 1) · n mod g of them after epoch e: which ones has to follow from the epoch alone, so that
+ * state stays (epoch, step). Hence the members of a bucket come in an order of the bucket's own in
+ * each epoch, keyed by (seed, epoch, bucket), and the order of the sampler says only when.
+ *
+ * Pure, as plan.h. Sources of the rules: tensor2tensor and tf.data for buckets, fairseq for greedy
+ * token batches shuffled in groups of ranks, torchtext for sorting in windows.
+ */
+#ifndef DL_PLAN_TOKENS_H
+#define DL_PLAN_TOKENS_H
+
+#include "proto/base.h"
+
+enum plan_strategy { PLAN_SORTED, PLAN_BUCKET, PLAN_PACK };
+enum plan_leftover { PLAN_EMIT, PLAN_DROP, PLAN_CARRY };
+
+/*
+ * What does not go together makes plan_new() fail with -EINVAL: a dataset or an order of more than
+ * UINT32_MAX samples, tokens above UINT32_MAX, row_length 0 or above tokens with `pack`, interval 0
+ * or above tokens with `bucket`, multiple 0 with either of the others, no lengths, `carry` where it
+ * cannot be.
+ */
+struct plan_tokens {
+    uint64_t tokens; /* of one rank's batch, at most, padding included; 0: no such batches */
+    const uint32_t *lengths; /* in tokens, of each of params.length samples, ≥ 1; borrowed */
+    enum plan_strategy strategy;
+    enum plan_leftover leftover;
+    bool truncate;       /* what is too long is cut; else left out */
+    uint32_t max_length; /* 0: none */
+    uint32_t interval;   /* bucket */
+    uint32_t multiple;   /* ≥ 1; without meaning with pack */
+    uint32_t pad_length; /* 0: to the longest; without meaning with pack */
+    uint32_t row_length; /* pack */
+    uint64_t window;     /* in groups; 0: the whole epoch */
+};
+
+/* The greatest length that is not too long; 0: there is none. Of parameters that plan_new() takes.
+ */
+uint32_t plan_tokens_limit(const struct plan_tokens *tokens);
+
+/* What a look at all lengths shows; for who has to refuse them before there is a plan. */
+struct plan_lengths {
+    uint64_t shortest, longest; /* of all */
+    uint64_t first_empty;       /* index of the first sample of length 0; UINT64_MAX: none */
+    uint64_t first_overlong;    /* of the first that is too long; UINT64_MAX: none */
+    uint64_t overlong;          /* how many are too long */
+    uint64_t tokens;            /* sum of all */
+};
+void plan_look_at_lengths(const struct plan_tokens *tokens, uint64_t length,
+                          struct plan_lengths *ret);
+
+struct plan;
+
+/* Of the whole epoch, all ranks together, once plan_prepare() was called. */
+struct plan_totals {
+    uint64_t groups;   /* steps; ranks may have one fewer without `even` */
+    uint64_t samples;  /* in batches, repeated ones included */
+    uint64_t tokens;   /* of these */
+    uint64_t padded;   /* tokens that their batches take, padding included */
+    uint64_t overlong; /* samples left out, or cut */
+    uint64_t leftover; /* samples left out (drop), or left for the next epoch (carry) */
+    uint64_t carried;  /* samples that were left for this epoch by those before (carry) */
+    uint64_t repeated; /* samples that come once more to even the ranks out */
+    uint64_t rows;     /* pack; repeated ones included */
+};
+const struct plan_totals *plan_totals(const struct plan *plan); /* NULL without tokens */
+
+/* The buckets of strategy bucket: how many there are, up to that of the longest sample in the order
+ * (0: another strategy), and what is in one. */
+struct plan_bucket {
+    uint32_t upper;    /* greatest length in it */
+    uint64_t members;  /* samples of the order in it */
+    uint64_t full;     /* samples in a full group of its own; carried ones included */
+    uint64_t leftover; /* members that no full group had, in this epoch; carried ones included */
+};
+uint32_t plan_buckets(const struct plan *plan);
+struct plan_bucket plan_bucket_at(const struct plan *plan, uint32_t bucket);
+
+/* One rank's step. */
+struct plan_step_tokens {
+    uint64_t samples;
+    uint64_t tokens;  /* of the samples as planned, that is cut where they are cut */
+    uint64_t padded;  /* samples · padded length; pack: rows · row_length */
+    uint32_t longest; /* planned length of its longest sample */
+    uint32_t bucket;  /* the highest of the group's, for all ranks; UINT32_MAX: there are none */
+    uint32_t rows;    /* pack; else 0 */
+};
+struct plan_step_tokens plan_step_tokens(const struct plan *plan, uint64_t rank, uint64_t step);
+
+/* The planned lengths of the step's samples, in the order of plan_step(), and behind them, with
+ * `pack`, the samples of each row: room for samples + rows. */
+void plan_step_lengths(const struct plan *plan, uint64_t rank, uint64_t step, uint32_t *ret);
+
+#endif

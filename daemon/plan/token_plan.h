@@ -1,0 +1,116 @@
+/*
+ * The plan of token batches, as plan.c and the strategies see it. plan_tokens.h has the rules;
+ * here is what the strategies share: the order to be cut, and how long its samples count.
+ */
+#ifndef DL_TOKEN_PLAN_H
+#define DL_TOKEN_PLAN_H
+
+#include "daemon/plan/permute.h"
+#include "daemon/plan/plan_groups.h"
+#include "daemon/plan/sampler.h"
+
+/*
+ * What is shuffled, so that no two shuffles of an epoch are alike. permute_native's `cycle` is one
+ * of these, and a number: of the window, or of the bucket. A sampler's cycles lie below 2^63.
+ */
+enum token_shuffle { SHUFFLE_GROUPS = 1, SHUFFLE_ROWS, SHUFFLE_BUCKET, SHUFFLE_END };
+
+struct token_bucket {
+    uint64_t group;    /* members of a full group */
+    uint64_t members;  /* of the order */
+    uint64_t carried;  /* that are there at the start of the epoch */
+    uint64_t full;     /* of both, in full groups */
+    uint64_t first;    /* place of the first of these */
+    uint64_t leftover; /* place of the first of the others (emit) */
+};
+
+struct token_plan {
+    struct plan_tokens params;
+    uint32_t limit;   /* plan_tokens_limit() */
+    uint32_t longest; /* planned length in the order */
+    uint64_t length;  /* of the dataset */
+    uint64_t world;   /* at most 2^32: no more samples are ever dealt out */
+    uint64_t seed;
+    uint64_t epoch;
+    bool even;
+    bool shuffled; /* the order is, and so is what is made of it */
+    bool prepared;
+    uint64_t count; /* of members in the order, the overlong ones left out */
+    struct plan_groups made;
+    struct token_bucket *buckets; /* owned */
+    uint32_t n_buckets;
+    uint64_t most; /* samples in a step of a rank */
+    struct plan_totals totals;
+};
+
+/* -EINVAL: see struct plan_tokens. `count` is the sampler's. */
+int _nodiscard_ token_plan_new(const struct plan_params *params, uint64_t count,
+                               struct token_plan **ret);
+struct token_plan *token_plan_free(struct token_plan *plan); /* NULL is fine */
+
+int _nodiscard_ token_plan_prepare(struct token_plan *plan, struct sampler *sampler);
+
+uint64_t token_plan_samples(const struct token_plan *plan, uint64_t rank);
+uint64_t token_plan_steps(const struct token_plan *plan, uint64_t rank);
+size_t token_plan_step(const struct token_plan *plan, uint64_t rank, uint64_t step,
+                       uint64_t *indices);
+struct plan_step_tokens token_plan_step_tokens(const struct token_plan *plan, uint64_t rank,
+                                               uint64_t step);
+void token_plan_step_lengths(const struct token_plan *plan, uint64_t rank, uint64_t step,
+                             uint32_t *ret);
+const struct plan_totals *token_plan_totals(const struct token_plan *plan);
+uint64_t token_plan_most(const struct token_plan *plan);
+uint32_t token_plan_buckets(const struct token_plan *plan);
+struct plan_bucket token_plan_bucket(const struct token_plan *plan, uint32_t bucket);
+
+/* ---- the strategies: they cut made.members, which are in the sampler's order --------------------
+ */
+
+/* Each returns 0 or -ENOMEM, and sees to totals.leftover and totals.carried. */
+int _nodiscard_ token_cut_sorted(struct token_plan *plan);
+int _nodiscard_ token_cut_buckets(struct token_plan *plan);
+int _nodiscard_ token_cut_rows(struct token_plan *plan);
+
+/* ---- what they share ------------------------------------------------------------------------ */
+
+/* So many members ahead a length is asked for: they lie anywhere in memory. */
+enum { TOKEN_AHEAD = 16 };
+
+static inline uint32_t token_length(const struct token_plan *plan, uint32_t sample)
+{
+    uint32_t length = plan->params.lengths[sample];
+
+    return length < plan->limit ? length : plan->limit;
+}
+
+/* P(n) of plan_tokens.h. */
+static inline uint64_t token_padded(const struct plan_tokens *params, uint64_t length)
+{
+    if (params->strategy == PLAN_PACK)
+        return length;
+    if (params->pad_length > 0)
+        return params->pad_length;
+    return params->multiple == 1
+               ? length
+               : (length + params->multiple - 1) / params->multiple * params->multiple;
+}
+
+static inline struct plan_keys token_keys(const struct token_plan *plan)
+{
+    return (struct plan_keys){plan->params.lengths, plan->limit, plan->longest};
+}
+
+/* The permutation of `length` things for that use in the plan's epoch. */
+void token_plan_shuffle(const struct token_plan *plan, enum token_shuffle use, uint64_t number,
+                        uint64_t length, struct permute_native *ret);
+
+/* Where a window ends that begins at member `first`: it has `window` groups' tokens, or all. */
+uint64_t token_plan_window(const struct token_plan *plan, uint64_t first);
+
+/* Adds a group of `count` parts that stand one behind the other. */
+static inline int token_plan_add(struct token_plan *plan, uint64_t first, uint64_t count)
+{
+    return plan_groups_add(&plan->made, plan->world, first, count);
+}
+
+#endif

@@ -1,0 +1,107 @@
+/*
+ * Plans of token batches: whatever the lengths and settings are, plan_new() refuses, or the plan
+ * is one pass over the samples, within its bounds.
+ *
+ * Input: HEAD bytes of settings, see choose(); then the samples' lengths, a byte each, where the
+ * highest bit says sixteen times as long. Seeds are text where they can be.
+ */
+#include "tests/fuzz/fuzz.h"
+
+#define PLAN_CHECK FUZZ_ASSERT
+#include "tests/lib/plan_check.h"
+
+#include <errno.h>
+
+enum { HEAD = 16, MAX_LENGTH = 512, MAX_WORLD = 40 };
+
+struct input {
+    struct plan_params params;
+    uint32_t lengths[MAX_LENGTH];
+    uint64_t indices[MAX_LENGTH];
+    uint32_t wanted[MAX_LENGTH];
+};
+
+static void choose(struct input *input, const uint8_t *head)
+{
+    struct plan_params *params = &input->params;
+
+    params->order = (enum plan_order)(head[0] % 3);
+    params->even = head[0] & 64;
+    params->world = 1 + head[1] % MAX_WORLD;
+    params->seed = head[2];
+    params->epoch = head[3] < 128 ? head[3] : UINT64_MAX - head[3];
+    params->tokens = (struct plan_tokens){
+        .strategy = (enum plan_strategy)(head[4] % 4),
+        .leftover = (enum plan_leftover)(head[5] % 4),
+        .truncate = head[5] & 64,
+        .tokens = head[6] + 256 * (head[7] % 16),
+        .max_length = head[8],
+        .interval = head[9],
+        .multiple = head[10],
+        .pad_length = head[11],
+        .row_length = head[12] + 256 * (head[13] % 16),
+        .window = head[14],
+    };
+}
+
+/* A list of the dataset's samples, some of them twice, instead of all. */
+static void choose_indices(struct input *input, uint8_t stride)
+{
+    struct plan_params *params = &input->params;
+
+    params->indices = input->indices;
+    params->n_indices = params->length;
+    for (uint64_t i = 0; i < params->length; i++) {
+        input->indices[i] = i * stride % params->length;
+        input->wanted[i] = 0;
+    }
+    for (uint64_t i = 0; i < params->length; i++)
+        input->wanted[input->indices[i]]++;
+}
+
+static void check_same(const struct plan_params *params, struct plan *plan)
+{
+    struct plan *again = NULL;
+
+    if (plan_new(params, &again) < 0 || plan_prepare(again) < 0)
+        abort();
+    FUZZ_ASSERT(memcmp(plan_totals(plan), plan_totals(again), sizeof(struct plan_totals)) == 0);
+    FUZZ_ASSERT(plan_most(plan) == plan_most(again));
+    plan_free(again);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
+{
+    static struct input input;
+    struct plan *plan = NULL;
+    struct plan_lengths seen;
+
+    if (len < HEAD)
+        return 0;
+    input = (struct input){0};
+    choose(&input, data);
+    input.params.length = min_u64(len - HEAD, MAX_LENGTH);
+    input.params.tokens.lengths = input.lengths;
+    for (uint64_t i = 0; i < input.params.length; i++) {
+        uint8_t byte = data[HEAD + i];
+
+        input.lengths[i] = byte < 128 ? byte + 1 : (byte - 127) * 16;
+        input.wanted[i] = 1;
+    }
+    if (data[15] >= 128)
+        choose_indices(&input, data[15]);
+    int r = plan_new(&input.params, &plan);
+    if (r < 0) {
+        FUZZ_ASSERT(r == -EINVAL && !plan);
+        return 0;
+    }
+    if (input.params.tokens.tokens > 0) {
+        plan_look_at_lengths(&input.params.tokens, input.params.length, &seen);
+        FUZZ_ASSERT(plan_prepare(plan) == 0);
+        FUZZ_ASSERT(input.params.indices || seen.overlong == plan_totals(plan)->overlong);
+        plan_check(&input.params, plan, input.wanted);
+        check_same(&input.params, plan);
+    }
+    plan_free(plan);
+    return 0;
+}

@@ -1,0 +1,49 @@
+/* For tests of token batches: plans that are made and prepared, lengths, and numbers to try. */
+#ifndef DL_TEST_PLAN_CASE_H
+#define DL_TEST_PLAN_CASE_H
+
+#include "daemon/plan/plan.h"
+#include "tests/lib/harness.h"
+
+static inline struct plan *prepared(struct plan_params params)
+{
+    struct plan *plan = NULL;
+
+    assert_int_equal(plan_new(&params, &plan), 0);
+    assert_int_equal(plan_prepare(plan), 0);
+    return plan;
+}
+
+static inline void free_planp(struct plan **plan)
+{
+    *plan = plan_free(*plan);
+}
+
+#define _cleanup_plan_ _cleanup_(free_planp)
+
+/* splitmix64: numbers that look random, the same in every run. */
+static inline uint64_t next_random(uint64_t *state)
+{
+    uint64_t x = *state += UINT64_C(0x9e3779b97f4a7c15);
+
+    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+    return x ^ x >> 31;
+}
+
+static inline uint32_t below(uint64_t *state, uint32_t n)
+{
+    return (uint32_t)(next_random(state) % n);
+}
+
+/* Many short ones, few long ones, as text has them: a product of three numbers. */
+static inline void text_like(uint32_t *lengths, size_t n, uint32_t longest, uint64_t seed)
+{
+    for (size_t i = 0; i < n; i++) {
+        double a = (double)below(&seed, 1000) / 1000, b = (double)below(&seed, 1000) / 1000;
+
+        lengths[i] = 1 + (uint32_t)(a * (0.2 + 0.8 * b * b) * (longest - 1));
+    }
+}
+
+#endif

@@ -1,0 +1,533 @@
+/*
+ * Batches of tokens: each rule by examples that were worked out by hand. Samples are letters; what
+ * is in sequence is not shuffled, so that steps can be written down.
+ */
+#include <errno.h>
+
+#include "tests/unit/fail_alloc.h"
+#include "tests/unit/plan_case.h"
+
+#define NO_BUCKET UINT32_MAX
+
+enum { MOST = 26 };
+
+/* One step of a rank, as letters. */
+static void print_step(struct plan *plan, uint64_t rank, uint64_t step, char *ret)
+{
+    uint64_t indices[MOST];
+    size_t n = plan_step(plan, rank, step, indices);
+
+    assert_in_range(n, 1, plan_most(plan));
+    for (size_t i = 0; i < n; i++)
+        *ret++ = (char)('a' + indices[i]);
+    *ret = '\0';
+}
+
+static void print_rank(struct plan *plan, uint64_t rank, char *ret)
+{
+    *ret = '\0';
+    for (uint64_t step = 0; step < plan_steps(plan, rank); step++) {
+        if (step > 0)
+            strcat(ret, " ");
+        print_step(plan, rank, step, ret + strlen(ret));
+    }
+}
+
+static struct plan_params in_sequence(struct plan_tokens tokens, const char *lengths,
+                                      uint32_t *room)
+{
+    size_t n = strlen(lengths);
+
+    for (size_t i = 0; i < n; i++)
+        room[i] = (uint32_t)(lengths[i] - '0');
+    tokens.lengths = room;
+    tokens.multiple = tokens.multiple ? tokens.multiple : 1;
+    return (struct plan_params){.length = n, .world = 1, .even = true, .tokens = tokens};
+}
+
+#define SORTED .strategy = PLAN_SORTED
+#define BUCKET .strategy = PLAN_BUCKET, .interval = 3
+#define PACK   .strategy = PLAN_PACK, .row_length = 8
+
+/* ---- steps ---------------------------------------------------------------------------------- */
+
+static void test_examples(void **state)
+{
+    static const struct {
+        const char *lengths; /* a digit each */
+        struct plan_tokens tokens;
+        uint64_t world;
+        bool uneven;
+        const char *ranks[3];
+        uint64_t overlong, leftover, repeated;
+    } rows[] = {
+        /* As many as fit; what is left at the end comes, or does not. */
+        {"351462", {SORTED, .tokens = 12}, 1, false, {"cfa db e"}, 0, 0, 0},
+        {"351462", {SORTED, .tokens = 12, .leftover = PLAN_DROP}, 1, false, {"cfa db"}, 0, 1, 0},
+        {"351462", {SORTED, .tokens = 6}, 2, false, {"c a b", "f d e"}, 0, 0, 0},
+        /* Two for each of two ranks; the fifth has a rank to itself, or comes twice. */
+        {"11111", {SORTED, .tokens = 2}, 2, false, {"ac e", "bd e"}, 0, 0, 1},
+        {"11111", {SORTED, .tokens = 2}, 2, true, {"ac e", "bd"}, 0, 0, 0},
+        {"11111", {SORTED, .tokens = 2, .leftover = PLAN_DROP}, 2, false, {"ac", "bd"}, 0, 1, 0},
+        /* Three ranks share five: not all have two. */
+        {"11111", {SORTED, .tokens = 2}, 3, false, {"ad", "be", "c"}, 0, 0, 0},
+        /* The third is too long to join the first two, though no rank would have two of it. */
+        {"113", {SORTED, .tokens = 3}, 2, false, {"a c", "b c"}, 0, 0, 1},
+        {"21", {SORTED, .tokens = 8}, 3, false, {"b", "a", "b"}, 0, 0, 1},
+        {"21", {SORTED, .tokens = 8}, 3, true, {"b", "a", ""}, 0, 0, 0},
+        /* A window has four tokens, and what the one before has left. */
+        {"413112", {SORTED, .tokens = 4, .window = 1}, 1, false, {"a b c de f"}, 0, 0, 0},
+        {"12121", {SORTED, .tokens = 4, .window = 1}, 1, false, {"ac bd e"}, 0, 0, 0},
+        /* Padded to eights, to eight, or cut. */
+        {"3591", {SORTED, .tokens = 16, .multiple = 8}, 1, false, {"da b c"}, 0, 0, 0},
+        {"35819", {SORTED, .tokens = 16, .pad_length = 8}, 1, false, {"da bc"}, 1, 0, 0},
+        {"351", {SORTED, .tokens = 12, .max_length = 4}, 1, false, {"ca"}, 1, 0, 0},
+        {"351",
+         {SORTED, .tokens = 12, .max_length = 4, .truncate = true},
+         1,
+         false,
+         {"cab"},
+         1,
+         0,
+         0},
+        {"999", {SORTED, .tokens = 8}, 1, false, {""}, 3, 0, 0},
+        {"999", {SORTED, .tokens = 8, .pad_length = 9, .truncate = true}, 1, false, {""}, 3, 0, 0},
+        {"", {SORTED, .tokens = 8}, 2, false, {"", ""}, 0, 0, 0},
+        {"7", {SORTED, .tokens = 8}, 1, false, {"a"}, 0, 0, 0},
+        /* Up to 3 are one bucket, four of them a batch; up to 6 another, two of them a batch. */
+        {"351462", {BUCKET, .tokens = 12}, 1, false, {"bd acf e"}, 0, 0, 0},
+        {"351462", {BUCKET, .tokens = 12, .leftover = PLAN_DROP}, 1, false, {"bd"}, 0, 4, 0},
+        {"33333", {BUCKET, .tokens = 14}, 1, false, {"abcd e"}, 0, 0, 0},
+        {"33333", {BUCKET, .tokens = 11}, 1, false, {"abc de"}, 0, 0, 0},
+        {"5462514", {BUCKET, .tokens = 12}, 2, false, {"ac d g", "be f g"}, 0, 0, 1},
+        {"5462514", {BUCKET, .tokens = 12}, 2, true, {"ac d g", "be f"}, 0, 0, 0},
+        /* Too few for all ranks go with the next bucket's; these may then be too many. */
+        {"15", {BUCKET, .tokens = 12}, 2, false, {"a", "b"}, 0, 0, 0},
+        {"5181", {BUCKET, .tokens = 12}, 3, false, {"b c", "d c", "a c"}, 0, 0, 2},
+        {"1144", {BUCKET, .tokens = 6}, 3, false, {"a d", "b d", "c d"}, 0, 0, 2},
+        {"1144", {BUCKET, .tokens = 6}, 3, true, {"a d", "b", "c"}, 0, 0, 0},
+        /* 7 is in the bucket up to 9, which is more than 8. */
+        {"76", {BUCKET, .tokens = 8}, 1, false, {"b"}, 1, 0, 0},
+        {"76", {BUCKET, .tokens = 8, .truncate = true}, 1, false, {"a b"}, 1, 0, 0},
+        {"42", {BUCKET, .tokens = 12, .multiple = 5}, 1, false, {"a b"}, 0, 0, 0},
+        {"42424", {BUCKET, .tokens = 12, .pad_length = 4}, 1, false, {"ace bd"}, 0, 0, 0},
+        {"", {BUCKET, .tokens = 8}, 1, false, {""}, 0, 0, 0},
+        /* The longest first, into the row that has the least room for it. */
+        {"53442", {PACK, .tokens = 8}, 1, false, {"ab dc e"}, 0, 0, 0},
+        {"53442", {PACK, .tokens = 17}, 1, false, {"abdc e"}, 0, 0, 0},
+        {"53442", {PACK, .tokens = 16, .leftover = PLAN_DROP}, 1, false, {"abdc"}, 0, 1, 0},
+        {"53442", {PACK, .tokens = 8}, 2, false, {"ab e", "dc e"}, 0, 0, 1},
+        {"53442", {PACK, .tokens = 8}, 2, true, {"ab e", "dc"}, 0, 0, 0},
+        /* 6 leaves 2, 5 leaves 3: 2 goes to the 6, though the 5 is the later row. */
+        {"652", {PACK, .tokens = 8}, 1, false, {"ac b"}, 0, 0, 0},
+        /* 5 and 3, 4 and 3 are fuller than the first row, which has but the 6. */
+        {"33546", {PACK, .tokens = 16}, 1, false, {"cbda e"}, 0, 0, 0},
+        {"999", {PACK, .tokens = 8}, 1, false, {""}, 3, 0, 0},
+        {"991", {PACK, .tokens = 8, .truncate = true}, 1, false, {"b a c"}, 2, 0, 0},
+        /* Of the first window's rows, the two that are fullest are kept. */
+        {"78284", {PACK, .tokens = 16, .window = 1}, 1, false, {"ba dec"}, 0, 0, 0},
+        {"", {PACK, .tokens = 8}, 1, false, {""}, 0, 0, 0},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        uint32_t lengths[MOST];
+        struct plan_params params = in_sequence(rows[i].tokens, rows[i].lengths, lengths);
+
+        params.world = rows[i].world;
+        params.even = !rows[i].uneven;
+        _cleanup_plan_ struct plan *plan = prepared(params);
+        for (uint64_t rank = 0; rank < params.world; rank++) {
+            char steps[128];
+
+            print_rank(plan, rank, steps);
+            assert_string_equal(steps, rows[i].ranks[rank]);
+        }
+        assert_int_equal(plan_totals(plan)->overlong, rows[i].overlong);
+        assert_int_equal(plan_totals(plan)->leftover, rows[i].leftover);
+        assert_int_equal(plan_totals(plan)->repeated, rows[i].repeated);
+    }
+}
+
+/* Epoch after epoch: what one has left begins the next. */
+static void test_carry(void **state)
+{
+    static const struct {
+        const char *lengths;
+        struct plan_tokens tokens;
+        uint64_t world;
+        const char *epochs[4]; /* of rank 0 */
+        uint64_t carried[5];   /* the last: what the last epoch leaves */
+    } rows[] = {
+        {"123", {BUCKET, .tokens = 6}, 1, {"ab", "ca bc", "ab", "ca bc"}, {0, 1, 0, 1, 0}},
+        {"123", {BUCKET, .tokens = 3}, 2, {"a", "c b", "a", "c b"}, {0, 1, 0, 1, 0}},
+        {"152", {BUCKET, .tokens = 6}, 1, {"b ac", "b ac", "b ac", "b ac"}, {0, 0, 0, 0, 0}},
+        /* A bucket of one sample, and batches of three. */
+        {"1", {BUCKET, .tokens = 9}, 1, {"", "", "aaa", ""}, {0, 1, 2, 0, 1}},
+        {"12", {BUCKET, .tokens = 15}, 1, {"", "", "ababa", ""}, {0, 2, 4, 1, 3}},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        for (uint64_t epoch = 0; epoch < 4; epoch++) {
+            uint32_t lengths[MOST];
+            char steps[128];
+            struct plan_params params = in_sequence(rows[i].tokens, rows[i].lengths, lengths);
+
+            params.world = rows[i].world;
+            params.epoch = epoch;
+            params.tokens.leftover = PLAN_CARRY;
+            _cleanup_plan_ struct plan *plan = prepared(params);
+            print_rank(plan, 0, steps);
+            assert_string_equal(steps, rows[i].epochs[epoch]);
+            assert_int_equal(plan_totals(plan)->carried, rows[i].carried[epoch]);
+            assert_int_equal(plan_totals(plan)->leftover, rows[i].carried[epoch + 1]);
+        }
+    }
+}
+
+/* More ranks than there could ever be samples. */
+static void test_huge_world(void **state)
+{
+    for (unsigned i = 0; i < 6; i++) {
+        struct plan_tokens tokens = {.strategy = (enum plan_strategy)(i % 3),
+                                     .tokens = UINT32_MAX,
+                                     .interval = 4,
+                                     .row_length = 8,
+                                     .window = UINT64_MAX};
+        uint32_t lengths[MOST];
+        uint64_t index, last = UINT64_MAX - 1;
+        struct plan_params params = in_sequence(tokens, "111", lengths);
+
+        params.world = UINT64_MAX;
+        params.even = i < 3;
+        _cleanup_plan_ struct plan *plan = prepared(params);
+        assert_int_equal(plan_steps(plan, 0), 1);
+        assert_int_equal(plan_steps(plan, last), params.even);
+        assert_int_equal(plan_samples(plan, last), params.even ? plan_samples(plan, 0) : 0);
+        if (params.even && i % 3 != PLAN_PACK)
+            assert_int_equal(plan_step(plan, last, 0, &index), 1);
+    }
+}
+
+/* ---- what is said of them ------------------------------------------------------------------- */
+
+static void test_step_tokens(void **state)
+{
+    static const struct {
+        const char *lengths;
+        struct plan_tokens tokens;
+        uint64_t rank, step;
+        struct plan_step_tokens want;
+        uint32_t parts[6]; /* lengths, then rows' sizes */
+    } rows[] = {
+        {"351462", {SORTED, .tokens = 12}, 0, 0, {2, 4, 6, 3, NO_BUCKET, 0}, {1, 3}},
+        {"351462", {SORTED, .tokens = 12}, 1, 0, {2, 6, 8, 4, NO_BUCKET, 0}, {2, 4}},
+        {"351462", {SORTED, .tokens = 12, .multiple = 4}, 1, 0, {2, 6, 8, 4, NO_BUCKET, 0}, {2, 4}},
+        {"351462",
+         {SORTED, .tokens = 16, .pad_length = 8},
+         0,
+         0,
+         {2, 4, 16, 3, NO_BUCKET, 0},
+         {1, 3}},
+        {"3614",
+         {SORTED, .tokens = 12, .max_length = 5, .truncate = true},
+         1,
+         0,
+         {2, 8, 10, 5, NO_BUCKET, 0},
+         {3, 5}},
+        {"456664", {BUCKET, .tokens = 12}, 1, 0, {2, 11, 12, 6, 1, 0}, {5, 6}},
+        /* What joins a higher bucket is counted as that on all ranks. */
+        {"15", {BUCKET, .tokens = 12}, 0, 0, {1, 1, 1, 1, 1, 0}, {1}},
+        {"53442", {PACK, .tokens = 16}, 0, 0, {3, 10, 16, 5, NO_BUCKET, 2}, {5, 3, 2, 2, 1}},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        uint32_t lengths[MOST], parts[2 * MOST] = {0};
+        struct plan_params params = in_sequence(rows[i].tokens, rows[i].lengths, lengths);
+
+        params.world = 2;
+        _cleanup_plan_ struct plan *plan = prepared(params);
+        struct plan_step_tokens got = plan_step_tokens(plan, rows[i].rank, rows[i].step);
+        assert_int_equal(got.samples, rows[i].want.samples);
+        assert_int_equal(got.tokens, rows[i].want.tokens);
+        assert_int_equal(got.padded, rows[i].want.padded);
+        assert_int_equal(got.longest, rows[i].want.longest);
+        assert_int_equal(got.bucket, rows[i].want.bucket);
+        assert_int_equal(got.rows, rows[i].want.rows);
+        plan_step_lengths(plan, rows[i].rank, rows[i].step, parts);
+        assert_memory_equal(parts, rows[i].parts, sizeof rows[i].parts);
+    }
+}
+
+static void test_buckets(void **state)
+{
+    static const struct plan_bucket want[] = {{3, 3, 0, 3}, {6, 3, 2, 1}, {9, 1, 1, 0}};
+    uint32_t lengths[MOST];
+    struct plan_params params =
+        in_sequence((struct plan_tokens){BUCKET, .tokens = 12}, "3514628", lengths);
+    _cleanup_plan_ struct plan *plan = prepared(params);
+
+    assert_int_equal(plan_buckets(plan), ARRAY_SIZE(want));
+    for (uint32_t i = 0; i < ARRAY_SIZE(want); i++) {
+        struct plan_bucket bucket = plan_bucket_at(plan, i);
+
+        assert_int_equal(bucket.upper, want[i].upper);
+        assert_int_equal(bucket.members, want[i].members);
+        assert_int_equal(bucket.full, want[i].full);
+        assert_int_equal(bucket.leftover, want[i].leftover);
+    }
+    params.tokens = (struct plan_tokens){SORTED, .tokens = 12, .lengths = lengths, .multiple = 1};
+    _cleanup_plan_ struct plan *sorted = prepared(params);
+    assert_int_equal(plan_buckets(sorted), 0);
+}
+
+static void test_totals(void **state)
+{
+    static const struct {
+        const char *lengths;
+        struct plan_tokens tokens;
+        struct plan_totals want;
+        uint64_t most;
+    } rows[] = {
+        /* "ac e", "bd e" */
+        {"11111", {SORTED, .tokens = 2}, {2, 6, 6, 6, 0, 0, 0, 1, 0}, 2},
+        /* "ca", "fd", and b twice; the 9 is left out */
+        {"351492", {SORTED, .tokens = 8}, {2, 6, 20, 24, 1, 0, 0, 1, 0}, 2},
+        {"53442", {PACK, .tokens = 8}, {2, 6, 20, 32, 0, 0, 0, 1, 4}, 2},
+        {"", {SORTED, .tokens = 8}, {0}, 0},
+        {"", {PACK, .tokens = 8}, {0}, 0},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        uint32_t lengths[MOST];
+        struct plan_params params = in_sequence(rows[i].tokens, rows[i].lengths, lengths);
+
+        params.world = 2;
+        _cleanup_plan_ struct plan *plan = prepared(params);
+        assert_int_equal(plan_most(plan), rows[i].most);
+        assert_memory_equal(plan_totals(plan), &rows[i].want, sizeof rows[i].want);
+    }
+}
+
+/* ---- lengths -------------------------------------------------------------------------------- */
+
+static void test_limit(void **state)
+{
+    static const struct {
+        struct plan_tokens tokens;
+        uint32_t want;
+    } rows[] = {
+        {{SORTED, .tokens = 100, .multiple = 1}, 100},
+        {{SORTED, .tokens = 100, .multiple = 1, .max_length = 70}, 70},
+        {{SORTED, .tokens = 100, .multiple = 1, .max_length = 170}, 100},
+        {{SORTED, .tokens = 100, .multiple = 8}, 96},
+        {{SORTED, .tokens = 100, .multiple = 101}, 0},
+        {{SORTED, .tokens = 100, .multiple = 1, .pad_length = 60}, 60},
+        {{SORTED, .tokens = 100, .multiple = 1, .pad_length = 60, .max_length = 9}, 9},
+        {{SORTED, .tokens = 100, .multiple = 1, .pad_length = 101}, 0},
+        {{SORTED, .tokens = UINT32_MAX, .multiple = 1}, UINT32_MAX},
+        {{SORTED, .tokens = UINT32_MAX, .multiple = UINT32_MAX}, UINT32_MAX},
+        {{BUCKET, .tokens = 100, .multiple = 1}, 99},
+        {{BUCKET, .tokens = 101, .multiple = 50}, 99},
+        {{BUCKET, .tokens = 100, .multiple = 1, .max_length = 98}, 98},
+        {{BUCKET, .tokens = 100, .multiple = 1, .pad_length = 100}, 100},
+        {{PACK, .tokens = 100, .multiple = 1}, 8},
+        {{PACK, .tokens = 100, .multiple = 1, .max_length = 7}, 7},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
+        assert_int_equal(plan_tokens_limit(&rows[i].tokens), rows[i].want);
+}
+
+static void test_look_at_lengths(void **state)
+{
+    static const struct {
+        uint32_t lengths[5];
+        uint64_t length;
+        struct plan_lengths want;
+    } rows[] = {
+        {{0}, 0, {0, 0, UINT64_MAX, UINT64_MAX, 0, 0}},
+        {{5}, 1, {5, 5, UINT64_MAX, UINT64_MAX, 0, 5}},
+        {{4, 8, 9, 2, 10}, 5, {2, 10, UINT64_MAX, 2, 2, 33}},
+        {{4, 0, 9, 0, 10}, 5, {0, 10, 1, 2, 2, 23}},
+        {{UINT32_MAX, UINT32_MAX},
+         2,
+         {UINT32_MAX, UINT32_MAX, UINT64_MAX, 0, 2, UINT64_C(8589934590)}},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct plan_tokens tokens = {.tokens = 8, .multiple = 1, .lengths = rows[i].lengths};
+        struct plan_lengths got;
+
+        plan_look_at_lengths(&tokens, rows[i].length, &got);
+        assert_memory_equal(&got, &rows[i].want, sizeof got);
+    }
+}
+
+/* ---- what is refused ------------------------------------------------------------------------ */
+
+static void test_refused(void **state)
+{
+    static const uint32_t lengths[] = {1, 2};
+    static const double weights[] = {1, 1};
+    static const struct plan_params rows[] = {
+        {.tokens = {SORTED, .multiple = 0}},
+        {.tokens = {SORTED, .multiple = 1, .leftover = PLAN_CARRY}},
+        {.tokens = {SORTED, .multiple = 1, .leftover = (enum plan_leftover)3}},
+        {.tokens = {.strategy = (enum plan_strategy)3, .multiple = 1}},
+        {.tokens = {BUCKET, .multiple = 0}},
+        {.tokens = {.strategy = PLAN_BUCKET, .interval = 0, .multiple = 1}},
+        {.tokens = {.strategy = PLAN_BUCKET, .interval = 9, .multiple = 1}},
+        {.tokens = {PACK, .leftover = PLAN_CARRY}},
+        {.tokens = {.strategy = PLAN_PACK, .row_length = 0}},
+        {.tokens = {.strategy = PLAN_PACK, .row_length = 9}},
+        {.tokens = {BUCKET, .multiple = 1, .leftover = PLAN_CARRY},
+         .order = PLAN_NATIVE,
+         .replacement = true},
+        {.tokens = {BUCKET, .multiple = 1, .leftover = PLAN_CARRY},
+         .order = PLAN_NATIVE,
+         .num_samples = 3},
+        {.tokens = {BUCKET, .multiple = 1, .leftover = PLAN_CARRY},
+         .order = PLAN_NATIVE,
+         .weights = weights},
+        {.tokens = {SORTED, .multiple = 1}, .order = PLAN_NATIVE, .num_samples = UINT64_C(1) << 32},
+        {.tokens = {SORTED, .multiple = 1}, .length = UINT64_C(1) << 32},
+        {.tokens = {SORTED, .multiple = 1, .tokens = UINT64_C(1) << 32}},
+    };
+
+    for (size_t i = 0; i <= ARRAY_SIZE(rows); i++) {
+        struct plan_params params = rows[i < ARRAY_SIZE(rows) ? i : 0];
+        struct plan *plan = NULL;
+
+        params.world = 1;
+        params.length = params.length ? params.length : 2;
+        params.tokens.tokens = params.tokens.tokens ? params.tokens.tokens : 8;
+        params.tokens.lengths = i < ARRAY_SIZE(rows) ? lengths : NULL;
+        if (i == ARRAY_SIZE(rows))
+            params.tokens.multiple = 1;
+        assert_int_equal(plan_new(&params, &plan), -EINVAL);
+        assert_null(plan);
+    }
+}
+
+/* All that carry can do with one sample each: num_samples that says no more, a list of indices. */
+static void test_carry_is_not_refused(void **state)
+{
+    static const uint32_t lengths[] = {1, 2, 3, 1, 2, 3};
+    static const uint64_t indices[] = {5, 1, 1};
+    static const struct plan_params rows[] = {
+        {.order = PLAN_NATIVE, .num_samples = 6},
+        {.order = PLAN_TORCH},
+        {.order = PLAN_SEQUENTIAL},
+        {.order = PLAN_NATIVE, .indices = indices, .n_indices = 3},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct plan_params params = rows[i];
+
+        params.world = 1;
+        params.length = ARRAY_SIZE(lengths);
+        params.tokens = (struct plan_tokens){BUCKET, .tokens = 9, .lengths = lengths, .multiple = 1,
+                                             .leftover = PLAN_CARRY};
+        _cleanup_plan_ struct plan *plan = prepared(params);
+        assert_int_equal(plan_steps(plan, 0), params.indices ? 1 : 2);
+    }
+}
+
+static void test_no_memory(void **state)
+{
+    static const struct plan_params rows[] = {
+        {.tokens = {SORTED}}, {.tokens = {SORTED, .leftover = PLAN_DROP}},
+        {.tokens = {BUCKET}}, {.tokens = {BUCKET, .leftover = PLAN_CARRY}},
+        {.tokens = {PACK}},   {.order = PLAN_NATIVE, .tokens = {PACK, .leftover = PLAN_DROP}},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct plan_params params = rows[i];
+        uint32_t lengths[200];
+        uint64_t seed = i;
+        int r = -ENOMEM;
+
+        for (size_t j = 0; j < ARRAY_SIZE(lengths); j++)
+            lengths[j] = 1 + below(&seed, 8);
+        params.world = 1;
+        params.length = ARRAY_SIZE(lengths);
+        params.tokens.tokens = 9;
+        params.tokens.multiple = 1;
+        params.tokens.lengths = lengths;
+        for (int k = 0; r < 0; k++) {
+            struct plan *plan = NULL;
+
+            fail_in = k;
+            r = plan_new(&params, &plan);
+            if (r == 0)
+                r = plan_prepare(plan);
+            if (r < 0)
+                assert_int_equal(r, -ENOMEM);
+            assert_true((fail_in == -1) == (r < 0));
+            fail_in = -1;
+            plan_free(plan);
+            assert_in_range(k, 0, 60);
+        }
+    }
+}
+
+/* ---- before and after ----------------------------------------------------------------------- */
+
+static void test_backlog(void **state)
+{
+    static const uint32_t lengths[] = {1, 2, 3};
+
+    for (unsigned order = 0; order < 3; order++) {
+        for (uint64_t n = 0; n <= 3; n += 3) {
+            struct plan_params params = {
+                .length = n,
+                .order = (enum plan_order)order,
+                .world = 2,
+                .tokens = {SORTED, .tokens = 4, .multiple = 1, .lengths = lengths}};
+            struct plan *plan = NULL;
+
+            assert_int_equal(plan_new(&params, &plan), 0);
+            assert_int_equal(plan_backlog(plan, 1, 7), n > 0 ? n : 1);
+            assert_int_equal(plan_prepare(plan), 0);
+            assert_int_equal(plan_backlog(plan, 1, 7), 0);
+            plan_free(plan);
+        }
+    }
+}
+
+/* A plan of batches of samples answers, too, as far as it can. */
+static void test_without_tokens(void **state)
+{
+    static const struct {
+        uint64_t length, world, batch_size, most;
+        bool drop_last;
+    } rows[] = {
+        {10, 1, 4, 4, false}, {3, 1, 4, 3, false}, {3, 1, 4, 0, true},
+        {0, 1, 4, 0, false},  {9, 2, 5, 5, false}, {10, 1, 0, 1, false},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        _cleanup_plan_ struct plan *plan =
+            prepared((struct plan_params){.length = rows[i].length,
+                                          .world = rows[i].world,
+                                          .batch_size = rows[i].batch_size,
+                                          .drop_last = rows[i].drop_last,
+                                          .even = true});
+
+        assert_int_equal(plan_most(plan), rows[i].most);
+        assert_null(plan_totals(plan));
+        assert_int_equal(plan_buckets(plan), 0);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_examples),       cmocka_unit_test(test_carry),
+    cmocka_unit_test(test_huge_world),     cmocka_unit_test(test_step_tokens),
+    cmocka_unit_test(test_buckets),        cmocka_unit_test(test_totals),
+    cmocka_unit_test(test_limit),          cmocka_unit_test(test_look_at_lengths),
+    cmocka_unit_test(test_refused),        cmocka_unit_test(test_carry_is_not_refused),
+    cmocka_unit_test(test_no_memory),      cmocka_unit_test(test_backlog),
+    cmocka_unit_test(test_without_tokens),
+};
+
+TEST_MAIN(tests)
