@@ -1,7 +1,7 @@
 /*
  * Loader spec from a value: one pass over the rows of spec.def, so that what is accepted, what is
- * assumed and what is said follow from the table. What depends on two keys at once stands in
- * check_together() alone.
+ * assumed and what is said follow from the table. What depends on keys of two sections at once
+ * stands in what check_together() calls.
  */
 #include "proto/spec_table.h"
 
@@ -17,6 +17,7 @@ void spec_deinit(struct dl_spec *spec)
 {
     spec_dataset_deinit(&spec->dataset);
     spec_collate_deinit(&spec->collate);
+    free(spec->batch.length_of);
     free(spec->indices);
     free(spec->weights);
     free(spec->name);
@@ -230,6 +231,7 @@ static reader *const readers[] = {
     [KEY_NUMBER] = spec_read_number,
     [KEY_RANGE] = spec_read_range,
     [KEY_LEAVES] = spec_read_leaves,
+    [KEY_LEAF] = spec_read_leaf,
     [KEY_VALUE] = spec_read_value,
     [KEY_CALLABLE] = spec_read_callable,
 };
@@ -243,6 +245,7 @@ static int read_fallback_range(struct spec_reading *rd, const struct spec_key *k
     struct value ends[] = {{.type = VALUE_FLOAT}, {.type = VALUE_FLOAT}};
     const struct value v = {.type = VALUE_ARRAY, .items = ends, .count = 2};
 
+    assert(key->fallback);
     ends[0].number = strtod(key->fallback + 1, &end);
     ends[1].number = strtod(end + 1, NULL);
     return spec_read_range(rd, key, &v);
@@ -293,12 +296,13 @@ static const char *article(const char *section)
     return strcmp(section, "collate") == 0 ? "" : "a ";
 }
 
-/* What a .npy file of tokens says itself, what spec_check_dataset() fills in, and what can be left
- * out without anything in its place. */
+/* What a .npy file of tokens says itself, what spec_check_dataset() and spec_check_batch() fill in,
+ * and what can be left out without anything in its place. */
 static bool optional(const struct spec_reading *rd, const struct spec_key *key)
 {
-    if (key->type == KEY_SIZE || key->type == KEY_LEAVES || key->type == KEY_CALLABLE ||
-        strcmp(key->key, "transform") == 0)
+    if (key->type == KEY_SIZE || key->type == KEY_LEAVES || key->type == KEY_LEAF ||
+        key->type == KEY_CALLABLE || strcmp(key->key, "transform") == 0 ||
+        strcmp(key->key, "strategy") == 0)
         return true;
     if (rd->spec->dataset.kind == DATASET_PYTHON && spec_key_in(key, "dataset"))
         return true;
@@ -336,7 +340,7 @@ static int read_key(struct spec_reading *rd, const struct spec_key *key, const s
         return v ? spec_refuse(rd, key, v, "%s", words) : 0;
     if (v)
         return readers[key->type](rd, key, v);
-    if (key->fallback)
+    if (spec_fallback(rd->spec, key))
         return read_fallback(rd, key);
     return key->section[0] && !optional(rd, key) ? missing(rd, key) : 0;
 }
@@ -390,7 +394,9 @@ static int check_together(struct spec_reading *rd)
                             "true is mutually exclusive with batch.size: null, which turns "
                             "batching off; leave out one of them");
     int r = spec_check_python(rd);
-    return r < 0 ? r : spec_check_sampler(rd);
+    if (r == 0)
+        r = spec_check_sampler(rd);
+    return r < 0 ? r : spec_check_batch(rd);
 }
 
 static int check_section(struct spec_reading *rd, const char *section, const struct value *map)

@@ -30,6 +30,9 @@ enum dataset_kind {
     DATASET_PYTHON,
 };
 enum token_widen { WIDEN_INT64 = 1, WIDEN_NONE };
+enum batch_strategy { STRATEGY_SORTED = 1, STRATEGY_BUCKET };
+enum overlong { OVERLONG_DROP = 1, OVERLONG_TRUNCATE, OVERLONG_ERROR };
+enum leftover { LEFTOVER_EMIT = 1, LEFTOVER_DROP, LEFTOVER_CARRY };
 enum text_format { TEXT_AUTO = 1, TEXT_LINES, TEXT_JSON };
 enum tokenizer { TOKENIZER_NONE = 1, TOKENIZER_BYTES, TOKENIZER_SENTENCEPIECE };
 enum image_transform {
@@ -52,9 +55,11 @@ enum collate_kind {
     COLLATE_PAD,
     COLLATE_NONE,
     COLLATE_PLUGIN,
-    COLLATE_PYTHON
+    COLLATE_PYTHON,
+    COLLATE_PACK,
 };
 enum pad_side { PAD_RIGHT = 1, PAD_LEFT };
+enum pad_to { PAD_TO_LONGEST = 1, PAD_TO_BUCKET };
 enum sampler_order { ORDER_TORCH = 1, ORDER_NATIVE };
 enum shard_mode { SHARD_STRIDED = 1 };
 enum on_error { ON_ERROR_RAISE = 1 };
@@ -124,13 +129,32 @@ struct spec_dataset {
     uint64_t pickle; /* python: which of the objects that the client sent; 0: object */
 };
 
+/*
+ * Batches that are measured in tokens, not in samples; daemon/plan/plan.h has the rules. Only
+ * `tokens` has a meaning where it is 0.
+ */
+struct spec_batch {
+    uint64_t tokens; /* at most so many in a batch, padding included; 0: batch_size counts */
+    enum batch_strategy strategy; /* 0: collate packs */
+    enum overlong overlong;
+    enum leftover leftover;
+    uint64_t max_length; /* tokens of a sample; 0 = null: as many as a batch can have */
+    uint64_t interval;   /* bucket: width of a bucket in tokens */
+    uint64_t window;     /* in batches of each rank; 0 = null: the whole epoch; see plan.h */
+    char *length_of;     /* owned; the leaf whose first dimension is a sample's length, as those of
+                            collate.fields; NULL: the first that has a dimension */
+};
+
 /* How samples become a batch; daemon/data/collate/collate.h has the rules. */
 struct spec_collate {
     enum collate_kind kind;
     enum pad_side side;   /* pad: where the filling stands */
-    uint64_t multiple_of; /* pad: the padded length; at least 1 */
+    enum pad_to to;       /* pad: what is padded to; 0 where there is a length */
+    uint64_t length;      /* pad: the padded length; 0 = null: by `to`. pack: of a row */
+    uint64_t multiple_of; /* pad: the padded length; at least 1, and 1 where there is a length */
     double value;         /* pad: of the filling, as near as the leaf's dtype has it */
-    char **fields; /* owned; pad: paths of the leaves to pad; NULL: all that have a dimension */
+    char **fields; /* owned; pad, pack: paths of the leaves in question; NULL: all that have a
+                      dimension */
     uint32_t n_fields;
     char *path;          /* owned; plugin: absolute */
     struct value config; /* owned; plugin */
@@ -140,7 +164,8 @@ struct spec_collate {
 struct dl_spec {
     char *name; /* owned; never NULL: given, or "spec-" and the fingerprint */
     struct spec_dataset dataset;
-    uint64_t batch_size;   /* 0 = null: each sample as it is */
+    uint64_t batch_size; /* 0 = null: each sample as it is; 1 with batch.tokens */
+    struct spec_batch batch;
     uint64_t seed;         /* if has_seed */
     uint64_t timeout_ns;   /* of one task; 0 = none */
     uint64_t memory_limit; /* bytes of the loader's ring */
@@ -168,6 +193,30 @@ struct dl_spec {
 
 void spec_deinit(struct dl_spec *spec);
 
+/* Samples that a batch has at most: each of a token batch has at least one token. */
+static inline uint64_t spec_most_samples(const struct dl_spec *spec)
+{
+    return spec->batch.tokens ? spec->batch.tokens : max_u64(spec->batch_size, 1);
+}
+
+/* What the padded length of each batch is a multiple of, unless it is collate.length: multiple_of,
+ * and with `to: bucket` the interval too. 1 where collate does not pad. */
+static inline uint64_t spec_pad_multiple(const struct dl_spec *spec)
+{
+    uint64_t a = max_u64(spec->collate.multiple_of, 1), b = spec->batch.interval, least = a * b;
+
+    if (spec->collate.kind != COLLATE_PAD)
+        return 1;
+    if (spec->collate.to != PAD_TO_BUCKET)
+        return a;
+    while (b > 0) { /* a becomes the greatest that divides both */
+        uint64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return least / a;
+}
+
 /* Whether tokens can be stored as this: uint16, uint32, int32, int64. */
 bool spec_token_dtype(uint32_t dtype);
 
@@ -183,20 +232,24 @@ int _nodiscard_ spec_from_value(const struct value *v, const char *base, struct 
 
 /*
  * What can only be known with the dataset: whether the sampler's indices, weights and number of
- * samples fit its length. -EINVAL with path, value and remedy. The spec is otherwise complete.
+ * samples, and batch.tokens, fit its length. -EINVAL with path, value and remedy. The spec is
+ * otherwise complete.
  */
 int _nodiscard_ spec_check_length(const struct dl_spec *spec, uint64_t length,
                                   struct dl_error *err);
 
 /*
- * What an iterable dataset refuses: every sampler but sequential. spec_from_value() has asked where
- * the spec says that the dataset is iterable; to be called when a plugin turned out to be. -EINVAL
- * with path, value and remedy.
+ * What an iterable dataset refuses: every sampler but sequential, batch.tokens. spec_from_value()
+ * has asked where the spec says that the dataset is iterable; to be called when a plugin turned out
+ * to be. -EINVAL with path, value and remedy.
  */
 int _nodiscard_ spec_check_iterable(const struct dl_spec *spec, struct dl_error *err);
 
 /* Canonical form; the seed is in it only if has_seed. -ENOMEM. */
 int _nodiscard_ spec_to_value(const struct dl_spec *spec, struct value *ret);
+
+/* The same of a dataset alone: what stands under `dataset`. -ENOMEM. */
+int _nodiscard_ spec_dataset_to_value(const struct spec_dataset *dataset, struct value *ret);
 
 /* XXH3-64 of the packed canonical form without `name`, `seed`, `workers` and `memory`: what
  * decides which samples come in which order. */

@@ -1,6 +1,7 @@
 /*
  * The canonical form of a spec and what follows from it: fingerprint and difference. Two specs are
- * the same loader when their canonical forms are equal, so every key is in it, defaults included.
+ * the same loader when their canonical forms are equal, so every key that says something is in it,
+ * defaults included.
  */
 #include "proto/spec_table.h"
 
@@ -163,6 +164,8 @@ static int write_key(const struct dl_spec *spec, const struct spec_key *key, str
         return write_floats(spec_numbers_at(spec, key), 2, v);
     case KEY_LEAVES:
         return write_strings(spec->collate.fields, spec->collate.n_fields, v);
+    case KEY_LEAF:
+        return value_make_string(v, spec->batch.length_of);
     case KEY_VALUE:
         return value_copy(spec_value_at(spec, key), v);
     case KEY_FILES:
@@ -196,6 +199,21 @@ static int write_key(const struct dl_spec *spec, const struct spec_key *key, str
     return 0;
 }
 
+/*
+ * Whether the key came later than the first saved states, and says what the spec meant without it.
+ * Such a key is left out: loaders would else lose the fingerprint that states know them by.
+ */
+static bool says_nothing_new(const struct dl_spec *spec, const struct spec_key *key)
+{
+    if (strcmp(key->key, "iterable") == 0)
+        return !spec->dataset.iterable;
+    if (strcmp(key->key, "tokens") == 0)
+        return !spec->batch.tokens;
+    if (spec_key_in(key, "collate") && strcmp(key->key, "length") == 0)
+        return !spec->collate.length;
+    return strcmp(key->key, "to") == 0 && spec->collate.to != PAD_TO_BUCKET;
+}
+
 /* Whether the key says anything about this spec. */
 static bool present(const struct dl_spec *spec, const struct spec_key *key)
 {
@@ -216,8 +234,12 @@ static bool present(const struct dl_spec *spec, const struct spec_key *key)
         return false;
     if (key->type == KEY_CALLABLE && spec_key_in(key, "collate") && !spec->collate.object)
         return false;
-    if (strcmp(key->key, "iterable") == 0 && !spec->dataset.iterable)
-        return false; /* or ranges would lose the fingerprint that saved states know them by */
+    if (key->type == KEY_LEAF && !spec->batch.length_of)
+        return false;
+    if (strcmp(key->key, "strategy") == 0 && !spec->batch.strategy)
+        return false; /* packing is its own */
+    if (says_nothing_new(spec, key))
+        return false;
     if (key->kinds && !(key->kinds & 1U << spec_section_kind(spec, key->section)))
         return false;
     return !spec_without_meaning(spec, key);
@@ -239,6 +261,19 @@ static int write_dataset(const struct spec_dataset *dataset, struct value *v)
         if (r < 0)
             return r;
     }
+    return 0;
+}
+
+int spec_dataset_to_value(const struct spec_dataset *dataset, struct value *ret)
+{
+    _cleanup_(value_deinit)
+    struct value v = {.type = VALUE_MAP};
+
+    int r = write_dataset(dataset, &v);
+    if (r < 0)
+        return r;
+    *ret = v;
+    v = (struct value){0};
     return 0;
 }
 

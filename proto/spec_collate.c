@@ -48,8 +48,7 @@ int spec_read_value(struct spec_reading *rd, const struct spec_key *key, const s
     return 0;
 }
 
-/* "pair.0": names, or numbers of items, with dots between them. */
-static bool good_leaf(const char *leaf)
+bool spec_good_leaf(const char *leaf)
 {
     for (const char *part = leaf;; part++) {
         size_t len = strcspn(part, ".");
@@ -75,7 +74,7 @@ static int add_leaf(struct spec_reading *rd, const char *place, const struct val
     if (v->type != VALUE_STRING)
         return dl_error_set(rd->err, EINVAL, place, "%s is not the name of a leaf%s",
                             spec_show(v, shown), spec_quote_hint(v));
-    if (!good_leaf(v->string))
+    if (!spec_good_leaf(v->string))
         return dl_error_set(rd->err, EINVAL, place,
                             "%s is not the name of a leaf, such as tokens or pair.0",
                             spec_show(v, shown));
@@ -102,14 +101,15 @@ static int sort_leaves(struct spec_reading *rd, const char *place)
 int spec_read_leaves(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
 {
     struct spec_collate *collate = &rd->spec->collate;
+    const char *done = collate->kind == COLLATE_PACK ? "pack" : "pad";
     char list[DL_ERROR_PATH_MAX], place[DL_ERROR_PATH_MAX];
     int r = 0;
 
     if (v->type != VALUE_ARRAY || v->count < key->min)
-        return spec_refuse(rd, key, v,
-                           "%s, such as [tokens, pair.0]; leave fields out to pad all leaves",
-                           v->type == VALUE_ARRAY ? "is empty; list the leaves to pad"
-                                                  : "is not a list of leaves");
+        return spec_refuse(
+            rd, key, v, "%s%s, such as [tokens, pair.0]; leave fields out to %s all leaves",
+            v->type == VALUE_ARRAY ? "is empty; list the leaves to " : "is not a list of leaves",
+            v->type == VALUE_ARRAY ? done : "", done);
     spec_place(rd, key, list);
     if (v->count > key->max)
         return dl_error_set(rd->err, EINVAL, list,

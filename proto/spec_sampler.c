@@ -135,6 +135,13 @@ int spec_check_sampler(struct spec_reading *rd)
 
 int spec_check_iterable(const struct dl_spec *spec, struct dl_error *err)
 {
+    if (spec->sampler == SAMPLER_SEQUENTIAL && spec->batch.tokens)
+        return dl_error_set(
+            err, EINVAL, "batch.tokens",
+            "%" PRIu64 " has no meaning, as the dataset is iterable: the lengths of "
+            "its samples are not known before they come; write batch: {size: n}, or "
+            "use a dataset with an index",
+            spec->batch.tokens);
     if (spec->sampler == SAMPLER_SEQUENTIAL)
         return 0;
     return dl_error_set(err, EINVAL, "sampler.kind",
@@ -166,6 +173,11 @@ int spec_check_length(const struct dl_spec *spec, uint64_t length, struct dl_err
                             " samples, whose indices start from 0",
                             spec->indices[i], length);
     }
+    if (spec->batch.tokens && length == 0)
+        return dl_error_set(err, EINVAL, "dataset",
+                            "it has no samples, of which batches of %" PRIu64
+                            " tokens could be made",
+                            spec->batch.tokens);
     if (spec->num_samples > 0 && length == 0)
         return dl_error_set(err, EINVAL, "sampler.num_samples",
                             "%" PRIu64 " samples cannot be drawn from a dataset that has none",

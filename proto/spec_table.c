@@ -5,14 +5,21 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#define MAX(name)     DL_BOUND_##name
-#define KIND(name)    (1U << DATASET_##name)
-#define SAMPLER(name) (1U << SAMPLER_##name)
-#define COLLATE(name) (1U << COLLATE_##name)
-#define IMAGES        (KIND(IMAGEFOLDER) | KIND(TAR))
-#define BIT(number)   (1U << (number))
+#define MAX(name)      DL_BOUND_##name
+#define KIND(name)     (1U << DATASET_##name)
+#define SAMPLER(name)  (1U << SAMPLER_##name)
+#define COLLATE(name)  (1U << COLLATE_##name)
+#define STRATEGY(name) (1U << STRATEGY_##name)
+#define IMAGES         (KIND(IMAGEFOLDER) | KIND(TAR))
+#define BIT(number)    (1U << (number))
 #define NOT_DECODED                                                               \
     "has no meaning with decode: false, which leaves images as they are stored; " \
+    "leave out one of them"
+#define WITHOUT_TOKENS                                                               \
+    "has a meaning for batches measured in tokens only; give batch.tokens besides, " \
+    "or leave this out"
+#define BESIDE_LENGTH                                                   \
+    "has no meaning beside length, which is the padded length itself; " \
     "leave out one of them"
 #define ANY_KIND      0
 #define FIELD(member) offsetof(struct dl_spec, member), sizeof(((struct dl_spec *)NULL)->member)
@@ -122,6 +129,8 @@ uint32_t spec_section_kind(const struct dl_spec *spec, const char *section)
         return spec->dataset.kind;
     if (strcmp(section, "collate") == 0)
         return spec->collate.kind;
+    if (strcmp(section, "batch") == 0)
+        return spec->batch.strategy;
     return strcmp(section, "sampler") == 0 ? spec->sampler : 0;
 }
 

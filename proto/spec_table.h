@@ -34,6 +34,7 @@ enum key_type {
     KEY_NUMBER, /* double */
     KEY_RANGE,  /* double[2] */
     KEY_LEAVES,
+    KEY_LEAF,
     KEY_VALUE,    /* struct value */
     KEY_CALLABLE, /* the section's `object` */
 };
@@ -59,14 +60,15 @@ const struct spec_key *spec_key_find(const char *section, const char *key);
 bool spec_section_exists(const char *section);
 bool spec_key_is_later(const char *section, const char *key);
 
-/* Of the section's kinds: the spec's dataset, sampler or collate. 0: not known yet, or none. */
+/* Of the section's kinds: the spec's dataset, sampler or collate; of batch, the strategy. 0: not
+ * known yet, or none. */
 uint32_t spec_section_kind(const struct dl_spec *spec, const char *section);
 
 /* Why the key, which the section's kind has, says nothing beside the keys before it; NULL: it does.
  */
 const char *spec_without_meaning(const struct dl_spec *spec, const struct spec_key *key);
 
-/* What the absent key means in this spec; NULL: see the row. */
+/* What the absent key means in this spec; NULL: nothing, or see the row. */
 const char *spec_fallback(const struct dl_spec *spec, const struct spec_key *key);
 
 /* What is to be said of an integer below the least, given as shown; NULL: nothing special. */
@@ -171,6 +173,15 @@ int _nodiscard_ spec_read_leaves(struct spec_reading *rd, const struct spec_key 
 int _nodiscard_ spec_read_callable(struct spec_reading *rd, const struct spec_key *key,
                                    const struct value *v);
 void spec_collate_deinit(struct spec_collate *collate);
+
+/* Whether it can be a leaf's path: fields' names, or numbers of items, with dots between them. */
+bool spec_good_leaf(const char *leaf);
+
+/* Batches measured in tokens (spec_batch.c), and what no single key of batch and collate can know;
+ * fills in what follows from another key. */
+int _nodiscard_ spec_read_leaf(struct spec_reading *rd, const struct spec_key *key,
+                               const struct value *v);
+int _nodiscard_ spec_check_batch(struct spec_reading *rd);
 
 /* Whether it can be a field's name: 1 to DL_MAX_NAME_BYTES bytes without dots, control characters.
  */

@@ -27,6 +27,31 @@ struct plan {
     bool even;
 };
 
+static struct plan_tokens tokens_of(const struct dl_spec *spec)
+{
+    static const enum plan_leftover leftovers[] = {
+        [LEFTOVER_EMIT] = PLAN_EMIT, [LEFTOVER_DROP] = PLAN_DROP, [LEFTOVER_CARRY] = PLAN_CARRY};
+    const struct spec_batch *batch = &spec->batch;
+    bool packs = spec->collate.kind == COLLATE_PACK, pads = spec->collate.kind == COLLATE_PAD;
+
+    if (!batch->tokens)
+        return (struct plan_tokens){0};
+    return (struct plan_tokens){
+        .tokens = batch->tokens,
+        .strategy = packs                                ? PLAN_PACK
+                    : batch->strategy == STRATEGY_BUCKET ? PLAN_BUCKET
+                                                         : PLAN_SORTED,
+        .leftover = leftovers[batch->leftover],
+        .truncate = batch->overlong == OVERLONG_TRUNCATE,
+        .max_length = (uint32_t)batch->max_length,
+        .interval = (uint32_t)batch->interval,
+        .multiple = (uint32_t)spec_pad_multiple(spec),
+        .pad_length = pads ? (uint32_t)spec->collate.length : 0,
+        .row_length = packs ? (uint32_t)spec->collate.length : 0,
+        .window = batch->window,
+    };
+}
+
 struct plan_params plan_params_of(const struct dl_spec *spec, uint64_t length)
 {
     static const enum plan_order orders[] = {
@@ -47,6 +72,7 @@ struct plan_params plan_params_of(const struct dl_spec *spec, uint64_t length)
         .batch_size = spec->batch_size,
         .drop_last = spec->drop_last,
         .even = spec->even,
+        .tokens = tokens_of(spec),
     };
 }
 

@@ -9,32 +9,6 @@
     "range, idx, npy, records, tokens, concat, subset, split, chain, text, imagefolder, tar, " \
     "plugin, python"
 
-struct refusal {
-    const char *text;
-    const char *path;
-    const char *message;
-};
-
-static void expect_refusals(const char *head, const struct refusal *cases, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        _cleanup_free_ char *text = NULL;
-        struct dl_spec spec = {.workers = 77};
-        struct dl_error err = {0};
-
-        assert_true(asprintf(&text, "%s%s", head, cases[i].text) >= 0);
-        int r = read_spec(text, "/base", &spec, &err);
-        if (r != -EINVAL || strcmp(err.path, cases[i].path) != 0 ||
-            strcmp(err.message, cases[i].message) != 0)
-            fail_msg("%s: %d\n  %s: %s", text, r, err.path, err.message);
-        assert_int_equal(err.code, EINVAL);
-        assert_true(spec.workers == 77 && !spec.name);
-        assert_int_equal(read_spec(text, "/base", &spec, &(struct dl_error){0}), -EINVAL);
-    }
-}
-
-#define EXPECT_REFUSALS(head, cases) expect_refusals(head, cases, ARRAY_SIZE(cases))
-
 static void test_shape_of_spec(void **state)
 {
     (void)state;
@@ -405,18 +379,15 @@ static const struct refusal key_refusals[] = {
     {"batch: {size: 18446744073709551615}", "batch.size",
      "18446744073709551615 is above the maximum of 1048576"},
     {"batch: {sise: 1}", "batch.sise",
-     "unknown key; did you mean size? batch takes size, drop_last"},
-    {"batch: {tokens: 4096}", "batch.tokens",
-     "not supported by this version; batch takes size, drop_last"},
+     "unknown key; did you mean size? batch takes tokens, size, drop_last, strategy, interval, "
+     "max_length, overlong, leftover, window, length_of"},
     {"batch: {drop_last: 1}", "batch.drop_last", "1 is not true or false"},
     {"batch: {drop_last: yes}", "batch.drop_last", "\"yes\" is not true or false"},
     {"batch: {size: null, drop_last: true}", "batch.drop_last",
      "true is mutually exclusive with batch.size: null, which turns batching off; leave out one of "
      "them"},
-    {"collate: {kind: pack, value: 0}", "collate.kind",
-     "\"pack\" is not supported by this version; it has default, pad, none, plugin, python"},
     {"collate: {kind: defualt}", "collate.kind",
-     "\"defualt\" is not one of default, pad, none, plugin, python; did you mean default?"},
+     "\"defualt\" is not one of default, pad, none, plugin, python, pack; did you mean default?"},
     {"collate: {value: 0}", "collate.value", "not a key of collate of kind default; it takes kind"},
     {"shard: {mode: dispatch}", "shard.mode",
      "\"dispatch\" is not supported by this version; it has strided"},
@@ -528,6 +499,13 @@ static const char *dataset_with(const struct spec_key *key)
     return "{kind: range, length: 1}";
 }
 
+/* Whether the key has a meaning for batches measured in tokens only. */
+static bool of_tokens(const struct spec_key *key)
+{
+    return strcmp(key->section, "batch") == 0 && strcmp(key->key, "tokens") != 0 &&
+           strcmp(key->key, "size") != 0 && strcmp(key->key, "drop_last") != 0;
+}
+
 /* Whatever stands under any key, the answer is an error that names the key, or a spec. */
 static void test_every_key_every_type(void **state)
 {
@@ -550,7 +528,8 @@ static void test_every_key_every_type(void **state)
                            : keys[i].kinds                         ? "weighted"
                                                                    : NULL;
         if (strcmp(keys[i].section, "collate") == 0 && keys[i].kinds)
-            kind = keys[i].kinds & 1U << COLLATE_PAD      ? "pad"
+            kind = strcmp(keys[i].key, "length") == 0     ? "pack"
+                   : keys[i].kinds & 1U << COLLATE_PAD    ? "pad"
                    : keys[i].kinds & 1U << COLLATE_PLUGIN ? "plugin"
                                                           : "python";
         for (size_t j = 0; j < ARRAY_SIZE(written); j++) {
@@ -563,7 +542,8 @@ static void test_every_key_every_type(void **state)
             struct dl_error err = {0};
             struct value *section = &v, *child;
 
-            snprintf(text, sizeof text, "dataset: %s", dataset);
+            snprintf(text, sizeof text, "dataset: %s\n%s", dataset,
+                     of_tokens(&keys[i]) ? "collate: {kind: pad}" : "");
             assert_int_equal(yaml_parse(text, strlen(text), "t", &v, &err), 0);
             assert_int_equal(yaml_parse(written[j], strlen(written[j]), "t", &wrong, &err), 0);
             if (strcmp(keys[i].section, "dataset") == 0)
@@ -572,6 +552,10 @@ static void test_every_key_every_type(void **state)
                 assert_int_equal(value_set(&v, keys[i].section, &section), 0);
             if (kind)
                 assert_int_equal(value_set_string(section, "kind", kind), 0);
+            if (of_tokens(&keys[i])) {
+                assert_int_equal(value_set_uint(section, "tokens", 4096), 0);
+                assert_int_equal(value_set_string(section, "strategy", "bucket"), 0);
+            }
             assert_int_equal(value_set(section, keys[i].key, &child), 0);
             value_move(&wrong, child);
 

@@ -70,6 +70,25 @@ static void test_fingerprint(void **state)
         "dataset: {kind: tokens, path: x, sequence_length: 5, widen: none}",
         "dataset: {kind: tokens, path: x, sequence_length: 5, stride: 4}",
         "dataset: {kind: tokens, path: x, sequence_length: 5, dtype: int32}",
+        "{dataset: {kind: npy, files: x}, collate: {kind: pad}}",
+        "{dataset: {kind: npy, files: x}, collate: {kind: pad, length: 64}}",
+        "{dataset: {kind: npy, files: x}, collate: {kind: pad}, batch: {tokens: 64}}",
+        "{dataset: {kind: npy, files: x}, collate: {kind: pad}, batch: {tokens: 65}}",
+        "{dataset: {kind: npy, files: x}, collate: {kind: pack, length: 64}, batch: {tokens: 64}}",
+        "{dataset: {kind: npy, files: x}, collate: {kind: pad}, batch: {tokens: 64, strategy: "
+        "bucket}}",
+        "{dataset: {kind: npy, files: x}, collate: {kind: pad, to: bucket}, batch: {tokens: 64, "
+        "strategy: bucket}}",
+        "{dataset: {kind: npy, files: x}, collate: {kind: pad}, batch: {tokens: 64, strategy: "
+        "bucket, interval: 4}}",
+        "{dataset: {kind: npy, files: x}, collate: {kind: pad}, batch: {tokens: 64, max_length: "
+        "9}}",
+        "{dataset: {kind: npy, files: x}, collate: {kind: pad}, batch: {tokens: 64, overlong: "
+        "error}}",
+        "{dataset: {kind: npy, files: x}, collate: {kind: pad}, batch: {tokens: 64, leftover: "
+        "drop}}",
+        "{dataset: {kind: npy, files: x}, collate: {kind: pad}, batch: {tokens: 64, window: 9}}",
+        "{dataset: {kind: npy, files: x}, collate: {kind: pad}, batch: {tokens: 64, length_of: a}}",
     };
     for (size_t i = 1; i < ARRAY_SIZE(same); i++)
         assert_true(fingerprint_of(same[i]) == fingerprint_of(same[0]));
@@ -81,6 +100,9 @@ static void test_fingerprint(void **state)
     /* Saved states carry it: a change of this number is a change of format. */
     assert_true(fingerprint_of("dataset: {kind: range, length: 10}") ==
                 UINT64_C(0x333d8120cf2ff8f8));
+    assert_true(fingerprint_of("{dataset: {kind: range, length: 10}, collate: {kind: pad, to: "
+                               "longest, length: null}, batch: {tokens: null}}") ==
+                UINT64_C(0xe0dc327bb669920e));
 }
 
 static void test_differs(void **state)
@@ -100,6 +122,20 @@ static void test_differs(void **state)
         {"seed: 1", "seed: 2", "seed", "the open loader has 1, this spec asks for 2"},
         {"batch: {size: 256}", "batch: {size: 128}", "batch.size",
          "the open loader has 256, this spec asks for 128"},
+        {"batch: {tokens: 8}\ncollate: {kind: pad}", "collate: {kind: pad}", "batch.tokens",
+         "the open loader has 8, this spec asks for nothing"},
+        {"collate: {kind: pad}", "batch: {tokens: 8}\ncollate: {kind: pad}", "batch.size",
+         "the open loader has 1, this spec asks for nothing"},
+        {"batch: {tokens: 8}\ncollate: {kind: pad}",
+         "batch: {tokens: 8, strategy: sorted, window: 256, overlong: drop, leftover: emit,"
+         " max_length: null}\ncollate: {kind: pad, to: longest, length: null}",
+         NULL, NULL},
+        {"batch: {tokens: 8, strategy: bucket}\ncollate: {kind: pad}",
+         "batch: {tokens: 8, strategy: bucket, window: 256}\ncollate: {kind: pad}", "batch.window",
+         "the open loader has null, this spec asks for 256"},
+        {"batch: {tokens: 8, length_of: a}\ncollate: {kind: pad}",
+         "batch: {tokens: 8, length_of: b}\ncollate: {kind: pad}", "batch.length_of",
+         "the open loader has \"a\", this spec asks for \"b\""},
         {"batch: {size: null}", "batch: {size: 1}", "batch.size",
          "the open loader has null, this spec asks for 1"},
         {"", "sampler: {kind: random}", "sampler.kind",

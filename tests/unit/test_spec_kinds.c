@@ -8,44 +8,6 @@
 #include <math.h>
 #include <stdio.h>
 
-/* A section as written, and its canonical form. */
-struct form {
-    const char *written;
-    const char *canonical;
-};
-
-static void pack_yaml(const char *text, struct dl_buffer *ret)
-{
-    _cleanup_(value_deinit)
-    struct value v = {0};
-
-    assert_int_equal(yaml_parse(text, strlen(text), "t", &v, NULL), 0);
-    assert_int_equal(value_pack(&v, ret), 0);
-}
-
-/* The canonical form byte by byte; and that it is its own. */
-static void expect_form(const char *section, const char *text, const char *canonical)
-{
-    _cleanup_(spec_deinit)
-    struct dl_spec spec = {0}, again = {0};
-    _cleanup_(value_deinit)
-    struct value got = {0};
-    _cleanup_(buffer_deinit)
-    struct dl_buffer got_packed = {0}, want_packed = {0};
-    struct dl_error err = {0};
-
-    expect_spec(text, &spec);
-    assert_int_equal(spec_to_value(&spec, &got), 0);
-    assert_int_equal(value_pack(value_get(&got, section), &got_packed), 0);
-    pack_yaml(canonical, &want_packed);
-    if (got_packed.len != want_packed.len ||
-        memcmp(got_packed.data, want_packed.data, got_packed.len) != 0)
-        fail_msg("%s is not %s", text, canonical);
-    if (spec_from_value(&got, NULL, &again, &err) < 0)
-        fail_msg("%s: %s: %s", text, err.path, err.message);
-    assert_false(spec_differs(&spec, &again, NULL));
-}
-
 static void test_dataset_forms(void **state)
 {
     (void)state;
@@ -303,12 +265,6 @@ static void test_iterable(void **state)
     }
 }
 
-struct refusal {
-    const char *text;
-    const char *path;
-    const char *message;
-};
-
 #define FOLDER(keys) "{kind: imagefolder, root: x, " keys "}"
 #define TAR(keys)    "{kind: tar, shards: x, " keys "}"
 #define TEXT(keys)   "{kind: text, paths: x, " keys "}"
@@ -457,7 +413,8 @@ static const struct refusal other_refusals[] = {
      "\"\" is not the name of a leaf, such as tokens or pair.0"},
     {"collate: {kind: pad, fields: [a, b, a]}", "collate.fields", "\"a\" is there twice"},
     {"collate: {kind: pad, config: 5}", "collate.config",
-     "not a key of collate of kind pad; it takes kind, value, side, multiple_of, fields"},
+     "not a key of collate of kind pad; it takes kind, length, to, value, side, multiple_of, "
+     "fields"},
     {"collate: {kind: plugin}", "collate.path", "missing; collate of kind plugin needs it"},
     {"collate: {kind: plugin, path: 5}", "collate.path",
      "5 is not the path of a file; put it in quotes"},
@@ -470,28 +427,11 @@ static const struct refusal other_refusals[] = {
      "not a key of collate of kind none; it takes kind"},
 };
 
-static void expect_refusals(const char *format, const struct refusal *cases, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        _cleanup_free_ char *text = NULL;
-        struct dl_spec spec = {.workers = 77};
-        struct dl_error err = {0};
-
-        assert_true(asprintf(&text, "%s%s", format, cases[i].text) >= 0);
-        int r = read_spec(text, "/base", &spec, &err);
-        if (r != -EINVAL || strcmp(err.path, cases[i].path) != 0 ||
-            strcmp(err.message, cases[i].message) != 0)
-            fail_msg("%s: %d\n  %s: %s", text, r, err.path, err.message);
-        assert_true(spec.workers == 77 && !spec.name);
-    }
-}
-
 static void test_refusals(void **state)
 {
     (void)state;
-    expect_refusals("dataset: ", dataset_refusals, ARRAY_SIZE(dataset_refusals));
-    expect_refusals("dataset: {kind: range, length: 1}\n", other_refusals,
-                    ARRAY_SIZE(other_refusals));
+    EXPECT_REFUSALS("dataset: ", dataset_refusals);
+    EXPECT_REFUSALS("dataset: {kind: range, length: 1}\n", other_refusals);
 }
 
 /* One path, one leaf more than there may be. */

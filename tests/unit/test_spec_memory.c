@@ -79,12 +79,16 @@ static const char kinds_text[] =
     " config: {b: [1, x], a: 2}}]}\n"
     "collate: {kind: pad, fields: [b, a.0]}\n";
 
+static const char tokens_text[] = "dataset: {kind: range, length: 9}\n"
+                                  "batch: {tokens: 64, length_of: a.0}\n"
+                                  "collate: {kind: pack, length: 32}\n";
+
 static const char plugin_text[] =
     "dataset: {kind: concat, datasets: [{kind: text, paths: x}, {kind: imagefolder, root: x,"
     " size: 8, transform: random_crop}]}\n"
     "collate: {kind: plugin, path: p.so, config: {b: [1, x], a: 2}}\n";
 
-static struct value parsed, records, nested, kinds, plugin;
+static struct value parsed, records, nested, kinds, plugin, tokens;
 static struct dl_spec spec;
 static struct dl_buffer packed;
 
@@ -131,6 +135,11 @@ static int read_kinds(struct dl_error *err)
 static int read_plugin(struct dl_error *err)
 {
     return read_value(&plugin, err);
+}
+
+static int read_tokens(struct dl_error *err)
+{
+    return read_value(&tokens, err);
 }
 
 static int unpack(struct dl_error *err)
@@ -207,11 +216,11 @@ static const struct {
     bool tells; /* fills err */
     int least;  /* allocations it makes at the least: a sweep that fails none proves nothing */
 } sweeps[] = {
-    {parse_text, true, 30},   {read_parsed, true, 10}, {read_records, true, 5},
-    {read_nested, true, 20},  {read_kinds, true, 20},  {read_plugin, true, 20},
-    {unpack, true, 30},       {pack, false, 1},        {canonical, false, 30},
-    {fingerprint, false, 20}, {differs, true, 60},     {copy, false, 30},
-    {build, false, 8},
+    {parse_text, true, 30},  {read_parsed, true, 10},  {read_records, true, 5},
+    {read_nested, true, 20}, {read_kinds, true, 20},   {read_plugin, true, 20},
+    {read_tokens, true, 10}, {unpack, true, 30},       {pack, false, 1},
+    {canonical, false, 30},  {fingerprint, false, 20}, {differs, true, 60},
+    {copy, false, 30},       {build, false, 8},
 };
 
 static void test_every_allocation(void **state)
@@ -224,6 +233,7 @@ static void test_every_allocation(void **state)
     assert_int_equal(yaml_parse(nested_text, strlen(nested_text), "t", &nested, &err), 0);
     assert_int_equal(yaml_parse(kinds_text, strlen(kinds_text), "t", &kinds, &err), 0);
     assert_int_equal(yaml_parse(plugin_text, strlen(plugin_text), "t", &plugin, &err), 0);
+    assert_int_equal(yaml_parse(tokens_text, strlen(tokens_text), "t", &tokens, &err), 0);
     assert_int_equal(spec_from_value(&parsed, "/base", &spec, &err), 0);
     assert_int_equal(value_pack(&parsed, &packed), 0);
     for (size_t i = 0; i < ARRAY_SIZE(sweeps); i++) {
@@ -245,6 +255,7 @@ static void test_every_allocation(void **state)
     value_deinit(&nested);
     value_deinit(&kinds);
     value_deinit(&plugin);
+    value_deinit(&tokens);
     spec_deinit(&spec);
     buffer_deinit(&packed);
 }

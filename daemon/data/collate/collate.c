@@ -125,6 +125,7 @@ static int measure(struct collate *c, size_t *ret_bad, struct dl_error *err)
         *ret_bad = SIZE_MAX; /* the batch's fault, not one sample's */
         r = make_batch(c, err);
         break;
+    case COLLATE_PACK:
     case COLLATE_PYTHON: /* refused by collate_new() */
     case COLLATE_NONE:
         break;

@@ -1,0 +1,45 @@
+#include "daemon/plan/lengths_rule.h"
+
+#include "daemon/plan/plan.h"
+
+#include <errno.h>
+#include <inttypes.h>
+
+int lengths_check_count(uint64_t n, struct dl_error *err)
+{
+    if (n <= UINT32_MAX)
+        return 0;
+    return dl_error_set(err, EFBIG, "batch.tokens",
+                        "batches of tokens are planned for at most %" PRIu32
+                        " samples, and the dataset has %" PRIu64 "; take a subset or a split of it",
+                        UINT32_MAX, n);
+}
+
+struct lengths_rule lengths_rule_of(const struct dl_spec *spec)
+{
+    return (struct lengths_rule){.tokens = plan_params_of(spec, 0).tokens,
+                                 .overlong = spec->batch.overlong};
+}
+
+int lengths_check(const struct lengths_rule *rule, uint64_t first, const uint32_t *lengths,
+                  uint64_t n, uint64_t *overlong, struct dl_error *err)
+{
+    struct plan_tokens tokens = rule->tokens;
+    struct plan_lengths look;
+
+    tokens.lengths = lengths;
+    plan_look_at_lengths(&tokens, n, &look);
+    *overlong += look.overlong;
+    if (look.first_empty != UINT64_MAX)
+        return dl_error_set(err, EINVAL, "dataset",
+                            "sample %" PRIu64 " has no tokens; leave it out of the dataset",
+                            first + look.first_empty);
+    if (rule->overlong != OVERLONG_ERROR || look.overlong == 0)
+        return 0;
+    return dl_error_set(err, EINVAL, "batch.overlong",
+                        "sample %" PRIu64 " has %" PRIu32 " tokens, and a batch takes samples of "
+                        "at most %" PRIu32 " (batch.max_length, batch.tokens); write overlong: "
+                        "drop or truncate",
+                        first + look.first_overlong, lengths[look.first_overlong],
+                        plan_tokens_limit(&tokens));
+}

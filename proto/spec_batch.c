@@ -1,0 +1,218 @@
+/*
+ * Batches measured in tokens: what their keys, those of collate and the sampler must have in
+ * common. A batch is counted with its padding, so what pads has to fit it as well as what is
+ * padded.
+ */
+#include "proto/spec_table.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+int spec_read_leaf(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
+{
+    if (v->type != VALUE_STRING || !spec_good_leaf(v->string))
+        return spec_refuse(rd, key, v, "is not the name of a leaf, such as tokens or pair.0%s",
+                           spec_quote_hint(v));
+    rd->spec->batch.length_of = strdup(v->string);
+    return rd->spec->batch.length_of ? 0 : spec_no_memory(rd);
+}
+
+static uint64_t round_up(uint64_t n, uint64_t multiple)
+{
+    return (n + multiple - 1) / multiple * multiple;
+}
+
+static bool has_buckets(const struct dl_spec *spec)
+{
+    return spec->batch.strategy == STRATEGY_BUCKET;
+}
+
+/* What a sample of n tokens counts as, where it is not packed. */
+static uint64_t padded_length(const struct dl_spec *spec, uint64_t n)
+{
+    if (spec->collate.kind == COLLATE_PAD && spec->collate.length)
+        return spec->collate.length;
+    return round_up(has_buckets(spec) ? round_up(n, spec->batch.interval) : n,
+                    spec_pad_multiple(spec));
+}
+
+/* ---- what each rule says -------------------------------------------------------------------- */
+
+/* Where batches are measured in samples. */
+static int check_samples(const struct dl_spec *spec, struct dl_error *err)
+{
+    if (spec->collate.kind == COLLATE_PACK)
+        return dl_error_set(err, EINVAL, "collate.kind",
+                            "\"pack\" fills rows with tokens, and batches are measured in samples; "
+                            "write batch: {tokens: n}, with a multiple of collate.length");
+    return 0;
+}
+
+static int check_to(const struct dl_spec *spec, struct dl_error *err)
+{
+    if (spec->collate.to == PAD_TO_BUCKET && !has_buckets(spec))
+        return dl_error_set(err, EINVAL, "collate.to",
+                            "\"bucket\" needs the buckets of batch: {tokens: n, strategy: bucket}; "
+                            "write that, or to: longest");
+    return 0;
+}
+
+/* Who else has a say in what comes together. */
+static int check_company(const struct dl_spec *spec, struct dl_error *err)
+{
+    if (spec->sampler == SAMPLER_CLIENT)
+        return dl_error_set(err, EINVAL, "sampler.kind",
+                            "\"client\" says itself which samples make a batch, and batch.tokens "
+                            "has that planned; write another kind, or batch: {size: n}");
+    if (spec->collate.kind == COLLATE_DEFAULT)
+        return dl_error_set(
+            err, EINVAL, "collate.kind",
+            "\"default\" stacks samples of one length only, and batch.tokens is for "
+            "different ones; write collate: {kind: pad}, or pack");
+    return 0;
+}
+
+static int check_strategy(const struct dl_spec *spec, struct dl_error *err)
+{
+    const struct spec_key *key = spec_key_find("batch", "strategy");
+
+    if (spec->collate.kind == COLLATE_PACK && spec->batch.strategy)
+        return dl_error_set(err, EINVAL, "batch.strategy",
+                            "\"%s\" has no meaning with collate.kind pack, which chooses what fits "
+                            "a row; leave strategy out",
+                            spec_choice_name(key, spec->batch.strategy));
+    return 0;
+}
+
+/* Of a bucket, what is left follows from the epoch alone if each epoch has the same samples. */
+static int check_leftover(const struct dl_spec *spec, struct dl_error *err)
+{
+    static const char place[] = "batch.leftover";
+
+    if (spec->batch.leftover != LEFTOVER_CARRY)
+        return 0;
+    if (!has_buckets(spec))
+        return dl_error_set(err, EINVAL, place,
+                            "\"carry\" keeps samples for their bucket's next batch; write %s",
+                            spec->collate.kind == COLLATE_PACK
+                                ? "emit or drop with collate.kind pack, which has no buckets"
+                                : "strategy: bucket, or leftover: emit or drop");
+    const char *other = spec->sampler == SAMPLER_WEIGHTED ? "sampler.kind weighted"
+                        : spec->replacement               ? "sampler.replacement true"
+                        : spec->num_samples               ? "sampler.num_samples"
+                                                          : NULL;
+    if (other)
+        return dl_error_set(err, EINVAL, place,
+                            "\"carry\" needs epochs of the same samples, each once, which %s does "
+                            "not give; write emit or drop",
+                            other);
+    return 0;
+}
+
+static int check_pack(const struct dl_spec *spec, struct dl_error *err)
+{
+    uint64_t tokens = spec->batch.tokens, length = spec->collate.length;
+    uint64_t below = tokens / length * length, above = below + length;
+    char remedy[64];
+
+    if (tokens == below)
+        return 0;
+    if (below == 0)
+        snprintf(remedy, sizeof remedy, "%" PRIu64, above);
+    else if (above > DL_MAX_BATCH_SIZE)
+        snprintf(remedy, sizeof remedy, "%" PRIu64, below);
+    else
+        snprintf(remedy, sizeof remedy, "%" PRIu64 " or %" PRIu64, below, above);
+    return dl_error_set(err, EINVAL, "batch.tokens",
+                        "%" PRIu64 " is not a multiple of collate.length %" PRIu64 "; write %s",
+                        tokens, length, remedy);
+}
+
+static int refuse_size(const char *place, uint64_t n, const struct dl_spec *spec,
+                       struct dl_error *err)
+{
+    return dl_error_set(err, EINVAL, place,
+                        "%" PRIu64 " is above batch.tokens %" PRIu64
+                        ", so that not one sample would fit a batch; lower it, or raise tokens",
+                        n, spec->batch.tokens);
+}
+
+/* A sample of one token must fit, with all that pads it. */
+static int check_fits(const struct dl_spec *spec, struct dl_error *err)
+{
+    uint64_t tokens = spec->batch.tokens, interval = spec->batch.interval;
+    const struct spec_collate *collate = &spec->collate;
+    bool pads = collate->kind == COLLATE_PAD;
+
+    if (collate->kind == COLLATE_PACK)
+        return check_pack(spec, err);
+    if (pads && collate->length > tokens)
+        return refuse_size("collate.length", collate->length, spec, err);
+    if (pads && collate->multiple_of > tokens)
+        return refuse_size("collate.multiple_of", collate->multiple_of, spec, err);
+    if (has_buckets(spec) && interval > tokens)
+        return refuse_size("batch.interval", interval, spec, err);
+    uint64_t least = padded_length(spec, 1);
+    if (least > tokens)
+        return dl_error_set(err, EINVAL, "collate.multiple_of",
+                            "%" PRIu64 " and batch.interval %" PRIu64 " pad each sample to %" PRIu64
+                            " tokens at the least, above batch.tokens %" PRIu64
+                            "; lower one of them, or raise tokens",
+                            collate->multiple_of, interval, least, tokens);
+    return 0;
+}
+
+static int check_max_length(const struct dl_spec *spec, struct dl_error *err)
+{
+    uint64_t n = spec->batch.max_length, tokens = spec->batch.tokens;
+    uint64_t length = spec->collate.length;
+    static const char place[] = "batch.max_length";
+
+    if (n == 0)
+        return 0;
+    if (length && n > length) /* of a row, or of all samples */
+        return dl_error_set(err, EINVAL, place,
+                            "%" PRIu64 " is above collate.length %" PRIu64 ": a sample of so many "
+                            "tokens would not fit %s; lower it, or raise length",
+                            n, length, spec->collate.kind == COLLATE_PACK ? "a row" : "it");
+    if (n > tokens)
+        return dl_error_set(err, EINVAL, place,
+                            "%" PRIu64 " is above batch.tokens %" PRIu64 ": a sample of so many "
+                            "tokens would not fit a batch; lower it, or raise tokens",
+                            n, tokens);
+    if (spec->collate.kind != COLLATE_PACK && padded_length(spec, n) > tokens)
+        return dl_error_set(err, EINVAL, place,
+                            "a sample of %" PRIu64 " tokens counts as %" PRIu64
+                            " with its padding, "
+                            "above batch.tokens %" PRIu64 "; lower it, or raise tokens",
+                            n, padded_length(spec, n), tokens);
+    return 0;
+}
+
+int spec_check_batch(struct spec_reading *rd)
+{
+    static int (*const checks[])(const struct dl_spec *spec, struct dl_error *err) = {
+        check_company, check_strategy, check_to, check_leftover, check_fits, check_max_length,
+    };
+    struct dl_spec *spec = rd->spec;
+
+    if (spec->collate.kind == COLLATE_PAD && spec->collate.length)
+        spec->collate.multiple_of = 1;
+    if (spec->collate.kind == COLLATE_PACK && !spec->collate.length)
+        return dl_error_set(rd->err, EINVAL, "collate.length",
+                            "null is not a positive integer; rows need a length");
+    if (!spec->batch.tokens) {
+        int r = check_samples(spec, rd->err);
+        return r < 0 ? r : check_to(spec, rd->err);
+    }
+    spec->batch_size = 1;
+    for (size_t i = 0; i < ARRAY_SIZE(checks); i++) {
+        int r = checks[i](spec, rd->err);
+        if (r < 0)
+            return r;
+    }
+    if (spec->collate.kind != COLLATE_PACK && !spec->batch.strategy)
+        spec->batch.strategy = STRATEGY_SORTED;
+    return 0;
+}

@@ -1,0 +1,106 @@
+/* Which lengths a spec takes: pure. */
+#include "tests/lib/harness.h"
+
+#include "daemon/plan/lengths_rule.h"
+#include "tests/unit/spec_text.h"
+
+#include <errno.h>
+
+static const uint32_t lengths[] = {3, 17, 1, 40, 64, 65, 100};
+
+static const struct {
+    const char *batch;
+    uint32_t given[4]; /* lengths; 0 ends */
+    int r;
+    uint64_t overlong;
+    const char *message; /* NULL: it is fine */
+} cases[] = {
+    {"{tokens: 64}", {3, 64}, 0, 0, NULL},
+    {"{tokens: 64}", {3, 65, 70}, 0, 2, NULL},
+    {"{tokens: 64, max_length: 10}", {3, 11, 10}, 0, 1, NULL},
+    {"{tokens: 64, overlong: truncate}", {65}, 0, 1, NULL},
+    {"{tokens: 64, overlong: error}", {64, 64}, 0, 0, NULL},
+    {"{tokens: 64, overlong: error}",
+     {64, 70},
+     -EINVAL,
+     1,
+     "sample 101 has 70 tokens, and a batch takes samples of at most 64 (batch.max_length, "
+     "batch.tokens); write overlong: drop or truncate"},
+};
+
+static struct lengths_rule rule_of(const char *batch)
+{
+    struct dl_spec spec = {0};
+    char text[256];
+
+    snprintf(
+        text, sizeof text,
+        "dataset: {kind: text, paths: /x, tokenizer: bytes}\nbatch: %s\ncollate: {kind: pad}\n",
+        batch);
+    expect_spec(text, &spec);
+    struct lengths_rule rule = lengths_rule_of(&spec);
+    spec_deinit(&spec);
+    return rule;
+}
+
+static void test_what_a_batch_takes(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct lengths_rule rule = rule_of(cases[i].batch);
+        struct dl_error err = {0};
+        uint64_t overlong = 5, n = 0;
+
+        while (n < 4 && cases[i].given[n])
+            n++;
+        assert_int_equal(lengths_check(&rule, 100, cases[i].given, n, &overlong, &err), cases[i].r);
+        assert_int_equal(overlong, 5 + cases[i].overlong);
+        assert_string_equal(err.message, cases[i].message ? cases[i].message : "");
+    }
+}
+
+static void test_no_tokens(void **state)
+{
+    struct lengths_rule rule = rule_of("{tokens: 64}");
+    static const uint32_t some[] = {4, 0, 2};
+    struct dl_error err = {0};
+    uint64_t overlong = 0;
+
+    (void)state;
+    assert_int_equal(lengths_check(&rule, 7, some, 3, &overlong, &err), -EINVAL);
+    assert_string_equal(err.path, "dataset");
+    assert_string_equal(err.message, "sample 8 has no tokens; leave it out of the dataset");
+}
+
+static void test_in_parts_as_at_once(void **state)
+{
+    struct lengths_rule rule = rule_of("{tokens: 64}");
+    struct dl_error err = {0};
+    uint64_t whole = 0, parts = 0;
+
+    (void)state;
+    assert_int_equal(lengths_check(&rule, 0, lengths, ARRAY_SIZE(lengths), &whole, &err), 0);
+    for (size_t i = 0; i < ARRAY_SIZE(lengths); i++)
+        assert_int_equal(lengths_check(&rule, i, lengths + i, 1, &parts, &err), 0);
+    assert_int_equal(whole, 2);
+    assert_int_equal(parts, whole);
+}
+
+static void test_how_many(void **state)
+{
+    struct dl_error err = {0};
+
+    (void)state;
+    assert_int_equal(lengths_check_count(UINT32_MAX, &err), 0);
+    assert_int_equal(lengths_check_count((uint64_t)UINT32_MAX + 1, &err), -EFBIG);
+    assert_string_equal(err.path, "batch.tokens");
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_what_a_batch_takes),
+    cmocka_unit_test(test_no_tokens),
+    cmocka_unit_test(test_in_parts_as_at_once),
+    cmocka_unit_test(test_how_many),
+};
+
+TEST_MAIN(tests)
