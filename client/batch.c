@@ -54,6 +54,26 @@ static int check_header(struct dl_epoch *epoch, const struct entry *entry,
     return 0;
 }
 
+/* What the plan knows of the batch, behind the indices: all of the lists must lie in the slot. */
+static int check_planned(struct dl_epoch *epoch, const struct entry *entry,
+                         const struct slot_header *h)
+{
+    uint64_t at = h->indices_off + h->samples * sizeof(uint64_t), rows = 0;
+    struct slot_planned planned;
+
+    if (h->planned == 0)
+        return 0;
+    if (h->planned <= entry->mapping->slot_bytes - at && h->planned >= sizeof planned) {
+        memcpy(&planned, entry->slot + at, sizeof planned);
+        rows = planned.rows;
+    }
+    if (h->planned > entry->mapping->slot_bytes - at ||
+        h->planned != slot_planned_bytes(h->samples, rows))
+        return bad_slot(epoch, entry, "bytes of planned lengths", h->planned,
+                        slot_planned_bytes(h->samples, rows));
+    return 0;
+}
+
 /* Header and tree of the slot, checked: 0, or latched. */
 static int read_slot(struct dl_epoch *epoch, const struct entry *entry, struct slot_header *h,
                      struct view **ret)
@@ -65,6 +85,8 @@ static int read_slot(struct dl_epoch *epoch, const struct entry *entry, struct s
     /* Its descriptor came over the socket after the slot was filled: no order is left to keep. */
     memcpy(h, entry->slot, sizeof *h);
     r = check_header(epoch, entry, h);
+    if (r == 0)
+        r = check_planned(epoch, entry, h);
     if (r < 0)
         return r;
     r = view_get(&epoch->view, entry->slot + h->tree_off, h->tree_len, h->tree_count,
@@ -133,6 +155,8 @@ int batch_new(struct dl_epoch *epoch, struct entry *entry, struct dl_batch **ret
     batch->view = view;
     batch->slot = entry->slot;
     batch->indices = (const uint64_t *)(const void *)(entry->slot + header.indices_off);
+    batch->planned_bytes = header.planned;
+    batch->planned = header.planned ? (const void *)(batch->indices + header.samples) : NULL;
     batch->step = header.step;
     batch->samples = header.samples;
     batch->stream = epoch->stream;
@@ -239,7 +263,8 @@ int dl_batch_pin(struct dl_batch *batch)
 static uint64_t batch_extent(const struct dl_batch *batch)
 {
     const uint8_t *indices = (const uint8_t *)batch->indices;
-    uint64_t end = (uint64_t)(indices - batch->slot) + batch->samples * sizeof(uint64_t);
+    uint64_t end = (uint64_t)(indices - batch->slot) + batch->samples * sizeof(uint64_t) +
+                   batch->planned_bytes;
 
     for (uint32_t i = 0; i < batch->view->count; i++) {
         const struct tree_node *node = view_node(batch->view, i);
@@ -269,6 +294,8 @@ int dl_batch_detach(struct dl_batch *batch)
     batch->indices =
         (const uint64_t *)(const void *)(copy->base +
                                          ((const uint8_t *)batch->indices - batch->slot));
+    if (batch->planned)
+        batch->planned = (const void *)(batch->indices + batch->samples);
     end_lease(client, batch);
     batch->pinned = false;
     batch->detached = true;
@@ -340,6 +367,17 @@ const uint64_t *dl_batch_indices(const struct dl_batch *batch, size_t *ret_n)
 {
     *ret_n = batch->samples;
     return batch->indices;
+}
+
+int dl_batch_lengths(const struct dl_batch *batch, const uint32_t **ret_lengths, size_t *ret_n,
+                     uint64_t *ret_padded)
+{
+    if (!batch->planned)
+        return -ENODATA;
+    *ret_lengths = batch->planned->lists;
+    *ret_n = batch->samples;
+    *ret_padded = batch->planned->padded;
+    return 0;
 }
 
 const char *dl_type_name(uint32_t dtype)

@@ -27,6 +27,13 @@ static void compose_error(struct dl_client *client)
              err->path[0] && err->message[0] ? ": " : "", err->message);
 }
 
+void dl_client_set_progress(struct dl_client *client,
+                            void (*tell)(void *data, uint64_t done, uint64_t all), void *data)
+{
+    client->progress.tell = tell;
+    client->progress.data = data;
+}
+
 int client_fail(struct dl_client *client, int code, const char *path, const char *fmt, ...)
 {
     char text[DL_ERROR_MESSAGE_MAX];

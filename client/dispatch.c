@@ -100,6 +100,19 @@ static int on_opened(struct dl_client *client, const struct dl_message *msg)
     return 0;
 }
 
+static int on_progress(struct dl_client *client, const struct dl_message *msg)
+{
+    const struct dl_msg_progress *progress = &msg->progress;
+    const struct call *call = &client->call;
+
+    if (call->answer != DL_MSG_OPENED || call->done || call->request != progress->request)
+        return violated(client, "PROGRESS of request %llu, which is no OPEN that waits",
+                        (ull)progress->request);
+    if (client->progress.tell)
+        client->progress.tell(client->progress.data, progress->done, progress->all);
+    return 0;
+}
+
 static int on_started(struct dl_client *client, const struct dl_message *msg)
 {
     const struct dl_msg_started *started = &msg->started;
@@ -458,6 +471,8 @@ int client_dispatch(struct dl_client *client, const struct dl_message *msg, int 
         return on_welcome(client, msg);
     case DL_MSG_OPENED:
         return on_opened(client, msg);
+    case DL_MSG_PROGRESS:
+        return on_progress(client, msg);
     case DL_MSG_STARTED:
         return on_started(client, msg);
     case DL_MSG_INFO:

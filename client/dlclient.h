@@ -128,6 +128,15 @@ DL_API int dl_client_is_usable(const struct dl_client *client);
 DL_API void dl_set_interrupt(int (*check)(void *data), void *data);
 
 /*
+ * While opening a loader waits until the daemon's workers have found out how long the samples are,
+ * which batches of tokens need, `tell` is called a few times a second: of `all` samples it is known
+ * of `done`. NULL: nobody is told. It must not call libdlclient.
+ */
+DL_API void dl_client_set_progress(struct dl_client *client,
+                                   void (*tell)(void *data, uint64_t done, uint64_t all),
+                                   void *data);
+
+/*
  * For the caller's own event loop: poll this descriptor for reading (it never changes), call
  * dl_client_dispatch() when it is readable, which reads once and never blocks, then
  * dl_epoch_next() with timeout 0 until it says -EAGAIN: several batches can come at once. Without a
@@ -191,7 +200,7 @@ DL_API struct dl_loader *dl_loader_close(struct dl_loader *loader);
 DL_API const char *dl_loader_name(const struct dl_loader *loader);
 DL_API uint64_t
 dl_loader_length(const struct dl_loader *loader); /* samples in the dataset, or DL_UNKNOWN */
-DL_API uint64_t dl_loader_batch_size(const struct dl_loader *loader); /* 0: not batched */
+DL_API uint64_t dl_loader_batch_size(const struct dl_loader *loader); /* at most; 0: not batched */
 DL_API int dl_loader_is_iterable(const struct dl_loader *loader);     /* 1: steps may be left out */
 DL_API uint64_t dl_loader_seed(const struct dl_loader *loader);       /* given, or drawn */
 DL_API uint64_t dl_loader_fingerprint(const struct dl_loader *loader);
@@ -291,6 +300,15 @@ DL_API uint64_t dl_batch_bytes(const struct dl_batch *batch); /* of its tensors 
 
 /* The sample indices, in the order of the rows; *ret_n of them. */
 DL_API const uint64_t *dl_batch_indices(const struct dl_batch *batch, size_t *ret_n);
+
+/*
+ * Of a loader whose batches are measured in tokens (batch.tokens): the length in tokens of each
+ * sample as it is in the batch, that is cut where it was cut, in the order of the indices; and how
+ * many tokens the batch takes, padding included. They are the batch's memory, as its indices are.
+ * -ENODATA, and nothing is written: the loader's batches are measured in samples.
+ */
+DL_API int dl_batch_lengths(const struct dl_batch *batch, const uint32_t **ret_lengths,
+                            size_t *ret_n, uint64_t *ret_padded);
 
 /* Numbers as in proto/dtype.def. */
 enum dl_type {

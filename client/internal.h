@@ -71,7 +71,11 @@ struct dl_client {
     struct reclaim *reclaim;  /* counted */
     struct pin *pin;          /* counted: segments that come are page-locked with it; or NULL */
     struct dl_buffer answer;  /* of the last query */
-    void *module;             /* owned handle of dlclient-local.so; NULL until it is needed */
+    struct {
+        void (*tell)(void *data, uint64_t done, uint64_t all); /* NULL: nobody is told */
+        void *data;
+    } progress;
+    void *module; /* owned handle of dlclient-local.so; NULL until it is needed */
     const struct local_table *table; /* the module's */
 };
 
@@ -181,6 +185,8 @@ struct dl_batch {
     struct view *view;            /* counted; NULL once the user gave the batch back */
     const uint8_t *slot;
     const uint64_t *indices;
+    const struct slot_planned *planned; /* NULL: the batch is not measured in tokens */
+    uint64_t planned_bytes;
     uint64_t step;
     uint32_t samples;
     uint32_t stream;

@@ -2,8 +2,10 @@
  * What stands where in a shared-memory segment. Daemon, worker and client agree on this file.
  *
  *   segment:  [ segment_header, padded to SEGMENT_HEADER_BYTES ] [ slot 0 ] [ slot 1 ] ...
- *   slot:     [ slot_header ] [ sample indices: u64 × samples ] [ tree ] [ tensors, 64-byte aligned
- * ]
+ *   slot:     [ slot_header ] [ sample indices: u64 × samples ] [ planned ] [ tree ] [ tensors ]
+ *
+ * Tensors are 64-byte aligned. `planned` is there for batches that are measured in tokens: what the
+ * plan knows of them.
  *
  * All numbers are in the machine's byte order (a segment never leaves it). Offsets, never pointers.
  * The daemon writes the task (indices, samples, step, generation) into a FREE slot before it hands
@@ -35,12 +37,21 @@ struct segment_header {
 };
 _Static_assert(sizeof(struct segment_header) == 40, "the segment layout is fixed");
 
+/* What a slot is to be filled with. */
+enum slot_what {
+    SLOT_BATCH,
+    SLOT_SAMPLE, /* batch.size null: the one sample as it is */
+    /* No batch, but the lengths in tokens of `samples` samples from the one index on that is there:
+     * u32 × samples at data_off, without a tree. */
+    SLOT_LENGTHS,
+};
+
 struct slot_header {
     uint64_t generation; /* counts the uses of this slot; a descriptor names the one it means */
     uint64_t step;       /* of the rank's epoch */
     uint64_t epoch;
-    uint32_t samples;   /* indices below; at least 1 */
-    uint32_t unbatched; /* 1: batch.size null, the one sample as it is */
+    uint32_t samples; /* indices below; at least 1 */
+    uint32_t what;    /* enum slot_what */
     uint64_t indices_off;
     /* From here on written by the worker. Offsets count from the start of the slot. */
     uint64_t tree_off;
@@ -61,9 +72,27 @@ struct slot_header {
      * behind the error's text and its NUL; 0: there is none. */
     uint32_t error_more;
     uint64_t settled; /* no earlier step of this stream will be asked of this worker again */
+    uint64_t planned; /* bytes behind the indices: a struct slot_planned; 0: there is none */
 };
-_Static_assert(sizeof(struct slot_header) == 120, "the slot layout is fixed");
+_Static_assert(sizeof(struct slot_header) == 128, "the slot layout is fixed");
 _Static_assert(sizeof(struct slot_header) <= SLOT_HEADER_BYTES, "the header fits its space");
+
+/*
+ * What the plan knows of a batch of tokens. A sample whose length turns out to be another than was
+ * planned is an error; but where the planned one is `cut`, it may be longer, and is cut.
+ */
+struct slot_planned {
+    uint64_t padded;  /* tokens of the batch, padding included */
+    uint32_t cut;     /* tokens kept of a sample that has more; 0: none may have more */
+    uint32_t rows;    /* packed: rows of the batch, each with samples of its own; else 0 */
+    uint32_t lists[]; /* planned length of each sample, in order; then samples of each row */
+};
+
+static inline uint64_t slot_planned_bytes(uint64_t samples, uint64_t rows)
+{
+    return align_up(sizeof(struct slot_planned) + (samples + rows) * sizeof(uint32_t),
+                    sizeof(uint64_t));
+}
 
 static inline uint64_t slot_offset(uint64_t slot_bytes, uint32_t slot)
 {
@@ -78,6 +107,12 @@ static inline uint64_t *slot_indices(void *slot)
 static inline uint64_t slot_indices_end(uint64_t samples)
 {
     return SLOT_HEADER_BYTES + samples * sizeof(uint64_t);
+}
+
+/* Where it stands in the slot of a task of so many samples. */
+static inline struct slot_planned *slot_planned(void *slot, uint64_t samples)
+{
+    return (struct slot_planned *)(void *)((char *)slot + slot_indices_end(samples));
 }
 
 /*

@@ -6,21 +6,23 @@ bool slot_prepare(void *slot, uint64_t slot_bytes, const struct slot_task *task)
 {
     struct slot_header *header = slot;
 
-    if (slot_bytes < slot_indices_end(task->samples))
+    if (slot_bytes < slot_task_end(task))
         return false;
     memset(header, 0, SLOT_HEADER_BYTES);
     header->step = task->step;
     header->epoch = task->epoch;
     header->samples = task->samples;
-    header->unbatched = task->unbatched;
+    header->what = task->what;
     header->indices_off = SLOT_HEADER_BYTES;
     header->error_index = UINT64_MAX;
     header->stream = task->stream;
     header->rank = task->rank;
     header->world = task->world;
     header->settled = task->settled;
+    header->planned = task->planned;
     if (task->indices)
-        memcpy(slot_indices(slot), task->indices, task->samples * sizeof *task->indices);
+        memcpy(slot_indices(slot), task->indices,
+               slot_task_end(task) - task->planned - SLOT_HEADER_BYTES);
     header->generation = task->generation;
     return true;
 }
@@ -32,19 +34,20 @@ bool slot_read_task(const void *slot, uint64_t slot_bytes, struct slot_task *ret
     if (slot_bytes < SLOT_HEADER_BYTES)
         return false;
     uint64_t off = header->indices_off;
-    uint32_t unbatched = header->unbatched;
+    uint32_t what = header->what;
     *ret = (struct slot_task){.generation = header->generation,
                               .epoch = header->epoch,
                               .step = header->step,
                               .indices = (const void *)((const char *)slot + SLOT_HEADER_BYTES),
                               .samples = header->samples,
-                              .unbatched = unbatched != 0,
+                              .what = (enum slot_what)what,
                               .stream = header->stream,
                               .rank = header->rank,
                               .world = header->world,
-                              .settled = header->settled};
-    return ret->samples > 0 && unbatched <= 1 && off == SLOT_HEADER_BYTES &&
-           slot_indices_end(ret->samples) <= slot_bytes;
+                              .settled = header->settled,
+                              .planned = header->planned};
+    return ret->samples > 0 && what <= SLOT_LENGTHS && off == SLOT_HEADER_BYTES &&
+           ret->planned <= slot_bytes && slot_task_end(ret) <= slot_bytes;
 }
 
 struct batch_layout batch_layout_begin(uint64_t begin, const struct tree *tree)
@@ -113,6 +116,21 @@ void slot_put_batch(void *slot, uint64_t samples, const struct batch_layout *lay
     header->used = layout->used;
 }
 
+uint32_t *slot_put_lengths(void *slot, uint64_t slot_bytes, const struct slot_task *task,
+                           uint64_t *ret_used)
+{
+    struct slot_header *header = slot;
+    uint64_t off = align_up(slot_task_end(task), TREE_ALIGN);
+
+    *ret_used = off + task->samples * sizeof(uint32_t);
+    if (*ret_used > slot_bytes)
+        return NULL;
+    put_nothing(header);
+    header->data_off = off;
+    header->used = *ret_used;
+    return (uint32_t *)(void *)((char *)slot + off);
+}
+
 /* Where a character ends, at `at` or before it. */
 static uint64_t whole_characters(const char *text, uint64_t at)
 {
@@ -124,7 +142,7 @@ static uint64_t whole_characters(const char *text, uint64_t at)
 int slot_put_error(void *slot, uint64_t slot_bytes, const struct slot_error *error)
 {
     struct slot_header *header = slot;
-    uint64_t off = slot_indices_end(error->samples);
+    uint64_t off = error->begin;
 
     if (slot_bytes < SLOT_HEADER_BYTES)
         return -error->code;

@@ -2,8 +2,10 @@
  * Filling a slot: the task that the daemon leaves in its header, and what the worker makes of it, a
  * batch image or an error's text.
  *
- *   image:    header | indices | tree | leaves, each part 64-byte aligned, zeroes between them
- *   error:    header | indices | text, NUL
+ *   image:    header | indices | planned | tree | leaves, each part 64-byte aligned, zeroes between
+ *             them
+ *   lengths:  header | the first index | lengths, 64-byte aligned
+ *   error:    header | indices | planned | text, NUL
  *
  * The header is shared memory: each field is read once, checked, and used. Pure.
  */
@@ -15,7 +17,6 @@
 
 /* ---- the task ------------------------------------------------------------------------------- */
 
-/* What a slot is to be filled with. */
 struct slot_task {
     uint64_t generation;
     uint64_t epoch;
@@ -23,12 +24,19 @@ struct slot_task {
     const uint64_t *indices; /* NULL: they stand at slot_indices() already, or will: see samples */
     uint32_t samples;        /* of an iterable dataset: at most; the worker writes how many, and
                                 their numbers for indices */
-    bool unbatched;
+    enum slot_what what;
     uint32_t stream; /* this and the following: see struct slot_header */
     uint32_t rank;
     uint32_t world;
     uint64_t settled;
+    uint64_t planned; /* bytes; put there by the caller, after slot_prepare() */
 };
+
+/* Where what the daemon puts into the slot ends; what is made of it begins there. */
+static inline uint64_t slot_task_end(const struct slot_task *task)
+{
+    return slot_indices_end(task->what == SLOT_LENGTHS ? 1 : task->samples) + task->planned;
+}
 
 /* Puts a task into a slot; what the worker writes is zeroed. False when it does not fit. */
 bool _nodiscard_ slot_prepare(void *slot, uint64_t slot_bytes, const struct slot_task *task);
@@ -43,7 +51,7 @@ bool _nodiscard_ slot_read_task(const void *slot, uint64_t slot_bytes, struct sl
 
 /* Where the batch's parts stand in its slot. */
 struct batch_layout {
-    uint64_t begin; /* end of what lies before: the indices */
+    uint64_t begin; /* end of what lies before: slot_task_end() */
     uint64_t tree_off;
     uint64_t data_off; /* of the first leaf */
     uint64_t used;     /* end of the last leaf */
@@ -61,6 +69,11 @@ bool _nodiscard_ batch_layout_place(struct batch_layout *layout, struct tree_nod
 void batch_layout_zero_gaps(const struct batch_layout *layout, const struct tree_node *nodes,
                             void *slot);
 
+/* The worker's part of the header for SLOT_LENGTHS; where they are to be written; NULL: the slot is
+ * too small, and *ret_used what is needed. */
+uint32_t *slot_put_lengths(void *slot, uint64_t slot_bytes, const struct slot_task *task,
+                           uint64_t *ret_used);
+
 /* The worker's part of the header: a batch of `samples`, and no error. */
 void slot_put_batch(void *slot, uint64_t samples, const struct batch_layout *layout);
 
@@ -69,13 +82,13 @@ void slot_put_batch(void *slot, uint64_t samples, const struct batch_layout *lay
 enum { SLOT_ERROR_MAX = DL_ERROR_MESSAGE_MAX - 1 }; /* bytes of a text; a reader takes no more */
 
 struct slot_error {
-    int code;         /* positive errno */
-    uint64_t samples; /* indices to be left in place */
-    uint64_t index;   /* the sample at fault; UINT64_MAX: none */
+    int code;       /* positive errno */
+    uint64_t begin; /* where the text goes: slot_task_end(), or before, over what nobody needs */
+    uint64_t index; /* the sample at fault; UINT64_MAX: none */
     const char *text;
 };
 
-/* Leaves the error behind the indices, cut to whole characters that there is room for: -code. */
+/* Leaves the error in the slot, cut to whole characters that there is room for: -code. */
 int slot_put_error(void *slot, uint64_t slot_bytes, const struct slot_error *error);
 
 #endif

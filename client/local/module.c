@@ -106,7 +106,7 @@ static void module_facts(const struct module_loader *loader, struct local_facts 
     *ret = (struct local_facts){.name = spec->name,
                                 .label = spec_dataset_label(&spec->dataset),
                                 .length = local_length(loader->local),
-                                .batch_size = spec->batch_size,
+                                .batch_size = spec->batch_size ? spec_most_samples(spec) : 0,
                                 .seed = spec->seed,
                                 .fingerprint = loader->fingerprint,
                                 .slot_bytes = local_slot_bytes(loader->local),

@@ -77,6 +77,13 @@ struct dataset_ops {
     /* Iterable. A replica at its beginning; several may be open at once, of one worker. */
     int (*iterate)(struct dataset *ds, const struct replica_params *params,
                    struct dataset_iter **ret, struct dl_error *err);
+    /*
+     * Map-style: what dataset_known_lengths() asks for (lengths.h), of samples that exist.
+     * -ENOTSUP, and nothing else done: they are not known without loading the samples, or not those
+     * of this leaf. May be NULL.
+     */
+    int (*lengths)(struct dataset *ds, const char *leaf, uint64_t first, size_t n, uint32_t *ret,
+                   uint64_t *ret_bad, struct dl_error *err);
     /* Asks the memory for the beginning of a sample that comes soon; below length. May be NULL. */
     void (*expect)(struct dataset *ds, uint64_t index);
     void (*close)(struct dataset *ds); /* frees what open made, and ds itself */

@@ -1,6 +1,7 @@
 #include "daemon/data/fetch.h"
 
 #include "daemon/data/collate/collate.h"
+#include "daemon/data/lengths.h"
 #include "daemon/data/replica.h"
 #include "daemon/data/rows.h"
 
@@ -18,21 +19,28 @@ struct fetcher {
     struct rows *rows;       /* owned; else NULL */
     struct collate *collate; /* owned; NULL with rows */
     struct draft draft;      /* the samples of a map-style dataset, without rows */
+    struct planned planned;  /* owned; of the task at hand */
     struct replica_set replicas;
     uint64_t batch_size; /* 0: not batched */
+    uint64_t tokens;     /* of a batch; 0: batch_size counts */
+    uint64_t most;       /* samples of a task */
+    char *length_of;     /* owned; NULL: the first leaf with a dimension */
     uint64_t seed;
     uint64_t slot_bytes;
 };
 
 /* ---- opening -------------------------------------------------------------------------------- */
 
-/* The slot of a full batch; "all of it in one batch" is written as a large number. */
+/*
+ * The slot of a full batch; "all of it in one batch" is written as a large number. Of a batch of
+ * tokens nobody can say how many samples it has: its slot is as large as it turns out to need.
+ */
 static int measure_slot(struct fetcher *f, struct dl_error *err)
 {
-    uint64_t most = max_u64(f->batch_size, 1);
+    uint64_t most = f->tokens ? 0 : f->most;
     struct batch_layout layout;
 
-    if (!dataset_is_iterable(f->dataset))
+    if (most > 0 && !dataset_is_iterable(f->dataset))
         most = max_u64(min_u64(most, f->dataset->length), 1);
     if (!f->rows) {
         f->slot_bytes = align_up(slot_indices_end(most) + SLOT_FIRST_BYTES, SLOT_ALIGN);
@@ -42,6 +50,19 @@ static int measure_slot(struct fetcher *f, struct dl_error *err)
     if (r == 0)
         f->slot_bytes = align_up(layout.used, SLOT_ALIGN);
     return r;
+}
+
+static int check_spec(const struct dl_spec *spec, struct dl_error *err)
+{
+    if (spec->batch_size > DL_MAX_BATCH_SIZE)
+        return dl_error_set(err, EINVAL, "batch.size", "%llu is more than %llu",
+                            (unsigned long long)spec->batch_size,
+                            (unsigned long long)DL_MAX_BATCH_SIZE);
+    if (spec->batch.tokens > DL_MAX_BATCH_SIZE)
+        return dl_error_set(err, EINVAL, "batch.tokens", "%llu is more than %llu",
+                            (unsigned long long)spec->batch.tokens,
+                            (unsigned long long)DL_MAX_BATCH_SIZE);
+    return 0;
 }
 
 static void fetcher_freep(struct fetcher **fetcher)
@@ -56,14 +77,15 @@ int fetcher_new(const struct dl_spec *spec, const struct data_env *env, struct f
     struct fetcher *f = NULL;
     int r;
 
-    if (spec->batch_size > DL_MAX_BATCH_SIZE)
-        return dl_error_set(err, EINVAL, "batch.size", "%llu is more than %llu",
-                            (unsigned long long)spec->batch_size,
-                            (unsigned long long)DL_MAX_BATCH_SIZE);
+    r = check_spec(spec, err);
+    if (r < 0)
+        return r;
     f = calloc(1, sizeof *f);
-    if (!f)
+    if (!f || (spec->batch.length_of && !(f->length_of = strdup(spec->batch.length_of))))
         return dl_error_set(err, ENOMEM, "dataset", "out of memory");
     f->batch_size = spec->batch_size;
+    f->tokens = spec->batch.tokens;
+    f->most = spec_most_samples(spec);
     f->seed = spec->seed;
     r = dataset_open(&spec->dataset, env, &f->dataset, err);
     if (r < 0)
@@ -74,7 +96,7 @@ int fetcher_new(const struct dl_spec *spec, const struct data_env *env, struct f
                                        .worker = env->worker,
                                        .workers = (uint32_t)max_u64(env->workers, 1),
                                        .drop_last = spec->drop_last};
-    if (dataset_is_fixed(f->dataset) && spec->collate.kind <= COLLATE_DEFAULT)
+    if (dataset_is_fixed(f->dataset) && spec->collate.kind <= COLLATE_DEFAULT && !f->tokens)
         r = rows_new(f->dataset, f->batch_size, &f->rows, err);
     else
         r = collate_new(spec, env, &f->collate, err);
@@ -92,11 +114,18 @@ struct fetcher *fetcher_free(struct fetcher *f)
         return NULL;
     replica_set_deinit(&f->replicas);
     draft_deinit(&f->draft);
+    planned_deinit(&f->planned);
+    free(f->length_of);
     collate_free(f->collate);
     rows_free(f->rows);
     dataset_close(f->dataset);
     free(f);
     return NULL;
+}
+
+struct dataset *fetcher_dataset(const struct fetcher *f)
+{
+    return f->dataset;
 }
 
 bool fetcher_is_iterable(const struct fetcher *f)
@@ -122,7 +151,7 @@ void fetcher_forget(struct fetcher *f, uint32_t stream)
 /* ---- one task ------------------------------------------------------------------------------- */
 
 /* The error's path and message become one text, as dlctl prints them. */
-static int put_error(void *slot, uint64_t slot_bytes, uint64_t samples, uint64_t index,
+static int put_error(void *slot, uint64_t slot_bytes, uint64_t begin, uint64_t index,
                      const struct dl_error *err)
 {
     char text[sizeof err->path + sizeof err->message + 2];
@@ -130,7 +159,26 @@ static int put_error(void *slot, uint64_t slot_bytes, uint64_t samples, uint64_t
     snprintf(text, sizeof text, "%s%s%s", err->path, err->path[0] ? ": " : "", err->message);
     return slot_put_error(
         slot, slot_bytes,
-        &(struct slot_error){.code = err->code, .samples = samples, .index = index, .text = text});
+        &(struct slot_error){.code = err->code, .begin = begin, .index = index, .text = text});
+}
+
+static int refuse_samples(const struct fetcher *f, uint32_t samples, struct dl_error *err)
+{
+    return dl_error_set(err, EINVAL, "", "a task of %u samples, where %s is %llu", samples,
+                        f->tokens ? "batch.tokens" : "batch.size",
+                        (unsigned long long)(f->tokens ? f->tokens : f->batch_size));
+}
+
+/* Whether the task is one of this loader. */
+static bool is_ours(const struct fetcher *f, const struct slot_task *task)
+{
+    if ((task->stream != 0) != fetcher_is_iterable(f) ||
+        (task->stream != 0 && task->rank >= task->world))
+        return false;
+    if (task->what == SLOT_LENGTHS)
+        return !fetcher_is_iterable(f) && task->planned == 0;
+    return (task->what == SLOT_SAMPLE) == (f->batch_size == 0) &&
+           (task->planned == 0 || (f->tokens && !fetcher_is_iterable(f)));
 }
 
 static int read_task(const struct fetcher *f, const void *slot, uint64_t slot_bytes,
@@ -141,12 +189,9 @@ static int read_task(const struct fetcher *f, const void *slot, uint64_t slot_by
     if (slot_bytes < SLOT_HEADER_BYTES)
         return dl_error_set(err, EINVAL, "", "a slot of %llu bytes has no room for its header",
                             (unsigned long long)slot_bytes);
-    if (ret->samples == 0 || ret->samples > max_u64(f->batch_size, 1))
-        return dl_error_set(err, EINVAL, "", "a task of %u samples, where batch.size is %llu",
-                            ret->samples, (unsigned long long)f->batch_size);
-    if (!sound || ret->unbatched != (f->batch_size == 0) ||
-        (ret->stream != 0) != fetcher_is_iterable(f) ||
-        (ret->stream != 0 && ret->rank >= ret->world))
+    if (ret->samples == 0 || (ret->samples > f->most && ret->what != SLOT_LENGTHS))
+        return refuse_samples(f, ret->samples, err);
+    if (!sound || !is_ours(f, ret))
         return dl_error_set(err, EINVAL, "", "the slot's header is damaged");
     return 0;
 }
@@ -162,7 +207,7 @@ static int fill_rows(struct fetcher *f, const struct slot_task *task, void *slot
     struct batch_layout layout;
     size_t bad = 0;
 
-    int r = rows_measure(f->rows, task->samples, slot_indices_end(task->samples), &layout, err);
+    int r = rows_measure(f->rows, task->samples, slot_task_end(task), &layout, err);
     if (r < 0)
         return r;
     *ret_used = layout.used;
@@ -175,15 +220,32 @@ static int fill_rows(struct fetcher *f, const struct slot_task *task, void *slot
     return r;
 }
 
-/* Makes a batch of the draft, if it fits. */
-static int fill_draft(struct fetcher *f, const struct draft *draft, void *slot, uint64_t slot_bytes,
-                      uint64_t *ret_used, uint64_t *ret_bad, struct dl_error *err)
+static int fill_lengths(struct fetcher *f, const struct slot_task *task, void *slot,
+                        uint64_t slot_bytes, uint64_t *ret_used, uint64_t *ret_bad,
+                        struct dl_error *err)
 {
-    struct batch_layout layout;
+    uint64_t first = __atomic_load_n(task->indices, __ATOMIC_RELAXED);
+    uint32_t *lengths = slot_put_lengths(slot, slot_bytes, task, ret_used);
+
+    if (!lengths)
+        return -ENOBUFS;
+    return dataset_lengths(f->dataset, f->length_of, first, task->samples, lengths, ret_bad, err);
+}
+
+/* Makes a batch of the draft, behind what ends at `begin`, if it fits. */
+static int fill_draft(struct fetcher *f, const struct draft *draft, const struct planned *planned,
+                      uint64_t begin, void *slot, uint64_t slot_bytes, uint64_t *ret_used,
+                      uint64_t *ret_bad, struct dl_error *err)
+{
+    struct batch_layout layout = {0};
     size_t bad = SIZE_MAX;
 
-    int r = collate_measure(f->collate, draft->samples, draft->numbers, draft->n,
-                            slot_indices_end(draft->n), &layout, &bad, err);
+    int r = planned ? collate_fit(f->collate, draft->samples, draft->numbers, draft->n, planned,
+                                  &bad, err)
+                    : 0;
+    if (r == 0)
+        r = collate_measure(f->collate, draft->samples, draft->numbers, draft->n, planned, begin,
+                            &layout, &bad, err);
     if (r < 0) {
         *ret_bad = bad < draft->n ? draft->numbers[bad] : UINT64_MAX;
         return r;
@@ -202,12 +264,15 @@ static int fill_collected(struct fetcher *f, const struct slot_task *task, void 
 {
     const struct sample_key key = {.seed = f->seed, .epoch = task->epoch};
 
+    int r = task->planned ? planned_read(&f->planned, slot, task, err) : 0;
+    if (r < 0)
+        return r;
     draft_clear(&f->draft);
     for (uint64_t i = 0; i < task->samples; i++) {
         uint64_t index = __atomic_load_n(&task->indices[i], __ATOMIC_RELAXED);
         struct sample *sample = draft_add(&f->draft, index);
-        int r = sample ? dataset_get(f->dataset, &key, index, sample, err)
-                       : dl_error_set(err, ENOMEM, "", "out of memory for a sample");
+        r = sample ? dataset_get(f->dataset, &key, index, sample, err)
+                   : dl_error_set(err, ENOMEM, "", "out of memory for a sample");
         if (r == 0)
             r = sample_check(sample, err);
         if (r < 0) {
@@ -216,7 +281,8 @@ static int fill_collected(struct fetcher *f, const struct slot_task *task, void 
         }
         draft_keep(&f->draft);
     }
-    return fill_draft(f, &f->draft, slot, slot_bytes, ret_used, ret_bad, err);
+    return fill_draft(f, &f->draft, task->planned ? &f->planned : NULL, slot_task_end(task), slot,
+                      slot_bytes, ret_used, ret_bad, err);
 }
 
 static int fill_round(struct fetcher *f, const struct slot_task *task, void *slot,
@@ -243,7 +309,8 @@ static int fill_round(struct fetcher *f, const struct slot_task *task, void *slo
     }
     if (r != 0)
         return r == DATASET_END ? FETCH_END : r;
-    r = fill_draft(f, draft, slot, slot_bytes, ret_used, ret_bad, err);
+    r = fill_draft(f, draft, NULL, slot_indices_end(draft->n), slot, slot_bytes, ret_used, ret_bad,
+                   err);
     if (r == -ENOBUFS)
         replica_keep(set, &round, *ret_used);
     else if (r == 0)
@@ -264,8 +331,10 @@ int fetcher_fill(struct fetcher *f, void *slot, uint64_t slot_bytes, uint64_t *r
         err = &own;
     r = read_task(f, slot, slot_bytes, &task, err);
     if (r < 0)
-        return put_error(slot, slot_bytes, 0, UINT64_MAX, err);
-    if (task.stream != 0)
+        return put_error(slot, slot_bytes, SLOT_HEADER_BYTES, UINT64_MAX, err);
+    if (task.what == SLOT_LENGTHS)
+        r = fill_lengths(f, &task, slot, slot_bytes, &used, &bad, err);
+    else if (task.stream != 0)
         r = fill_round(f, &task, slot, slot_bytes, &used, &bad, err);
     else if (f->rows)
         r = fill_rows(f, &task, slot, slot_bytes, &used, &bad, err);
@@ -278,5 +347,6 @@ int fetcher_fill(struct fetcher *f, void *slot, uint64_t slot_bytes, uint64_t *r
     /* These two mean something else to who asked. */
     if (err->code == ENOBUFS || err->code == ENODATA)
         err->code = EIO;
-    return put_error(slot, slot_bytes, task.stream ? 0 : task.samples, bad, err);
+    return put_error(slot, slot_bytes, task.stream ? SLOT_HEADER_BYTES : slot_task_end(&task), bad,
+                     err);
 }

@@ -18,13 +18,15 @@ int _nodiscard_ fetcher_new(const struct dl_spec *spec, const struct data_env *e
                             struct fetcher **ret, struct dl_error *err);
 struct fetcher *fetcher_free(struct fetcher *fetcher); /* NULL is fine; returns NULL */
 
+struct dataset *fetcher_dataset(const struct fetcher *fetcher); /* borrowed */
 bool fetcher_is_iterable(const struct fetcher *fetcher);
 uint64_t fetcher_length(const struct fetcher *fetcher); /* samples, or DATASET_LENGTH_UNKNOWN */
 
 /*
  * Bytes a slot needs for the largest batch of this spec, header included, a multiple of
  * SLOT_ALIGN. Counts on no more samples in a batch than the dataset has; one that repeats samples
- * beyond that gets -ENOBUFS from fetcher_fill(). Where samples vary it is a beginning only.
+ * beyond that gets -ENOBUFS from fetcher_fill(). Where samples vary, and for batches of tokens, it
+ * is a beginning only.
  * fetcher_new() refuses a spec whose slot would pass DL_MAX_SEGMENT_BYTES.
  */
 uint64_t fetcher_slot_bytes(const struct fetcher *fetcher);
@@ -37,6 +39,9 @@ uint64_t fetcher_slot_bytes(const struct fetcher *fetcher);
  * -ENOBUFS and *ret_used = bytes needed when the slot is too small; or another negative errno with
  * `err`, after putting the error's text into the slot. Bytes between tensors are zeroed: the same
  * batch is the same image.
+ *
+ * SLOT_LENGTHS is answered from dataset_lengths(); nothing of an iterable dataset. Where the slot
+ * has what the plan knows of the batch, samples that do not fit it are an error.
  *
  * Of an iterable dataset, step s of a stream is batch s div workers of the replica of this worker;
  * a replica goes on from where it stands, or is opened anew and passes over what lies before. The

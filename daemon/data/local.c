@@ -1,24 +1,16 @@
 #include "daemon/data/local.h"
 
-#include "daemon/plan/plan.h"
+#include "daemon/data/local_plan.h"
 
 #include <assert.h>
 #include <errno.h>
 
-/* The plan of an epoch, which the ranks share: an order of its own for each would take memory. */
-struct shared_plan {
-    struct plan *plan; /* owned */
-    uint64_t epoch;
-    uint32_t world;
-    uint32_t refs;
-};
-
 struct local {
     const struct dl_spec *spec; /* borrowed */
-    struct shared_plan *plan;   /* borrowed from the passes that have it: the last one made */
-    struct data_env *envs;      /* owned, n of them */
-    struct fetcher **fetchers;  /* owned, n of them: one, or of an iterable dataset one for each
-                                   worker that there would be */
+    struct local_plans plans;
+    struct data_env *envs;     /* owned, n of them */
+    struct fetcher **fetchers; /* owned, n of them: one, or of an iterable dataset one for each
+                                  worker that there would be */
     uint32_t n;
     uint32_t passes; /* ever */
 };
@@ -33,13 +25,11 @@ struct fed {
 struct local_pass {
     struct local *local; /* borrowed */
     struct local_where where;
-    struct shared_plan
-        *shared;       /* counted; NULL: an iterable dataset, or the client is the sampler */
-    struct plan *plan; /* borrowed from it */
-    uint64_t *indices; /* owned; of one step of the plan */
-    uint64_t *ends;    /* owned; of an iterable dataset: how many rounds each replica has */
-    uint64_t step;     /* the next one */
-    uint64_t steps;    /* or DATASET_LENGTH_UNKNOWN */
+    struct local_plan *plan; /* counted; NULL: an iterable dataset, or the client is the sampler */
+    uint64_t *indices;       /* owned; of one step of the plan */
+    uint64_t *ends;          /* owned; of an iterable dataset: how many rounds each replica has */
+    uint64_t step;           /* the next one */
+    uint64_t steps;          /* or DATASET_LENGTH_UNKNOWN */
     uint64_t samples;
     uint64_t made; /* tasks, ever */
     struct fed *fed, **last_fed;
@@ -98,6 +88,8 @@ int local_new(const struct dl_spec *spec, const struct data_env *env, struct loc
         r = add_fetcher(local, env, workers, err);
     if (r < 0)
         return r;
+    local->plans.spec = spec;
+    local->plans.env = &local->envs[0];
     *ret = steal_ptr(local);
     return 0;
 }
@@ -108,6 +100,7 @@ struct local *local_free(struct local *local)
         return NULL;
     for (uint32_t i = 0; i < local->n; i++)
         fetcher_free(local->fetchers[i]);
+    local_plans_deinit(&local->plans);
     free(local->fetchers);
     free(local->envs);
     free(local);
@@ -131,60 +124,18 @@ uint64_t local_slot_bytes(const struct local *local)
 
 /* ---- a pass --------------------------------------------------------------------------------- */
 
-static int new_plan(struct local_pass *pass, struct shared_plan **ret, struct dl_error *err)
-{
-    struct plan_params params = plan_params_of(pass->local->spec, local_length(pass->local));
-    struct shared_plan *shared = calloc(1, sizeof *shared);
-
-    if (!shared)
-        return dl_error_set(err, ENOMEM, "", "out of memory");
-    *shared = (struct shared_plan){.epoch = pass->where.epoch, .world = pass->where.world};
-    params.epoch = shared->epoch;
-    params.world = shared->world;
-    int r = plan_new(&params, &shared->plan);
-    if (r == 0) {
-        *ret = shared;
-        return 0;
-    }
-    free(shared);
-    if (r == -ENOMEM && pass->local->spec->order == ORDER_TORCH)
-        return dl_error_set(err, ENOMEM, "sampler.order",
-                            "torch takes memory for each sample of an epoch, more than there is; "
-                            "write order: native");
-    return dl_error_set(err, -r, "dataset", "%llu samples for %u ranks cannot be planned: %s",
-                        (unsigned long long)params.length, pass->where.world, strerror(-r));
-}
-
 static int take_plan(struct local_pass *pass, struct dl_error *err)
 {
-    struct local *local = pass->local;
     const struct local_where *where = &pass->where;
-    int r = 0;
+    int r = local_plan_ref(&pass->local->plans, fetcher_dataset(pass->local->fetchers[0]),
+                           where->epoch, where->world, &pass->plan, err);
 
-    if (!local->plan || local->plan->epoch != where->epoch || local->plan->world != where->world)
-        r = new_plan(pass, &local->plan, err);
     if (r < 0)
         return r;
-    local->plan->refs++;
-    pass->shared = local->plan;
-    pass->plan = pass->shared->plan;
-    pass->steps = plan_steps(pass->plan, where->rank);
-    pass->samples = plan_samples(pass->plan, where->rank);
-    uint64_t most = max_u64(min_u64(local->spec->batch_size, pass->samples), 1);
-    pass->indices = calloc(most, sizeof *pass->indices);
+    pass->steps = plan_steps(pass->plan->plan, where->rank);
+    pass->samples = plan_samples(pass->plan->plan, where->rank);
+    pass->indices = calloc(plan_most(pass->plan->plan), sizeof *pass->indices);
     return pass->indices ? 0 : dl_error_set(err, ENOMEM, "batch", "out of memory");
-}
-
-static void give_plan_back(struct local_pass *pass)
-{
-    struct shared_plan *shared = pass->shared;
-
-    if (!shared || --shared->refs > 0)
-        return;
-    if (pass->local->plan == shared)
-        pass->local->plan = NULL;
-    plan_free(shared->plan);
-    free(shared);
 }
 
 static int prepare_replicas(struct local_pass *pass, struct dl_error *err)
@@ -262,7 +213,7 @@ struct local_pass *local_end(struct local_pass *pass)
         fetcher_forget(pass->local->fetchers[i], pass->stream);
     while (pass->fed)
         drop_fed(pass);
-    give_plan_back(pass);
+    local_plan_unref(&pass->local->plans, pass->plan);
     free(pass->indices);
     free(pass->ends);
     free(pass);
@@ -313,8 +264,9 @@ static int next_task(struct local_pass *pass, struct slot_task *ret)
 {
     const struct dl_spec *spec = pass->local->spec;
 
-    *ret = (struct slot_task){
-        .epoch = pass->where.epoch, .step = pass->step, .unbatched = spec->batch_size == 0};
+    *ret = (struct slot_task){.epoch = pass->where.epoch,
+                              .step = pass->step,
+                              .what = spec->batch_size == 0 ? SLOT_SAMPLE : SLOT_BATCH};
     if (pass->ends) {
         while (pass->ended < pass->local->n &&
                pass->step / pass->local->n >= pass->ends[pass->step % pass->local->n])
@@ -330,7 +282,10 @@ static int next_task(struct local_pass *pass, struct slot_task *ret)
         if (pass->step >= pass->steps)
             return LOCAL_END;
         ret->indices = pass->indices;
-        ret->samples = (uint32_t)plan_step(pass->plan, pass->where.rank, pass->step, pass->indices);
+        ret->samples =
+            (uint32_t)plan_step(pass->plan->plan, pass->where.rank, pass->step, pass->indices);
+        ret->planned =
+            local_planned_bytes(&pass->local->plans, pass->plan, pass->where.rank, pass->step);
         return 0;
     }
     if (!pass->fed)
@@ -348,9 +303,11 @@ static int load(struct local_pass *pass, struct slot_task *task, void *slot, uin
 
     task->generation = ++pass->made;
     if (!slot_prepare(slot, bytes, task)) {
-        *ret_used = slot_indices_end(task->samples);
+        *ret_used = slot_task_end(task);
         return -ENOBUFS;
     }
+    if (task->planned)
+        local_put_planned(&pass->local->plans, pass->plan, pass->where.rank, pass->step, slot);
     return fetcher_fill(pass->local->fetchers[fetcher], slot, bytes, ret_used, err);
 }
 

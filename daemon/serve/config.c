@@ -336,6 +336,7 @@ void config_deinit(struct config *config)
     free_dirs(&config->python_path);
     free(config->socket);
     free(config->socket_group);
+    free(config->cache);
     free(config->worker);
     *config = (struct config){0};
 }

@@ -24,6 +24,7 @@ struct config {
     char *socket_group; /* owned; "" = none */
     struct config_dirs data_roots;
     struct config_dirs plugins;
+    char *cache;                    /* owned; a directory, "" = none, or "auto" */
     char *worker;                   /* owned; "" until config_find_worker() */
     struct config_dirs python;      /* programs, links as they are */
     struct config_dirs python_path; /* directories */

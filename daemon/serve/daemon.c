@@ -1,5 +1,6 @@
 #include "daemon/serve/daemon.h"
 
+#include "daemon/serve/length_table.h"
 #include "daemon/serve/notify.h"
 #include "daemon/serve/views.h"
 
@@ -84,7 +85,9 @@ static int join(const struct registered *entry, const struct dl_spec *wanted, st
     return 0;
 }
 
-static const struct loader_events loader_events = {.opened = session_loader_opened,
+static const struct loader_events loader_events = {.progress = session_loader_progress,
+                                                   .opened = session_loader_opened,
+                                                   .started = session_started,
                                                    .deliver = session_deliver,
                                                    .fault = session_fault,
                                                    .finished = session_finished,
@@ -355,6 +358,7 @@ static void apply_options(struct daemon *d, struct config *config)
     /* Its owner could as well run the plug-in's code in a program of their own. */
     if (d->options.private && config->plugins.n == 0)
         config_dirs_add(&config->plugins, "/");
+    length_cache_locate(&config->cache);
 }
 
 static void reload(struct daemon *d, struct dl_error *err)

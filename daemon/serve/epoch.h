@@ -2,13 +2,15 @@
  * Epochs: the plans of a loader, one for each (epoch, world), shared by the ranks that read it.
  *
  * Reaching a step far into a torch-ordered epoch takes as many swaps as lie before it. What would
- * hold the loop for longer than a millisecond is done in libuv's thread pool; meanwhile the plan
- * is busy and nobody else may use it.
+ * hold the loop for longer than a millisecond is done in libuv's thread pool, and batches of tokens
+ * are worked out there, a whole epoch at once; meanwhile the plan is busy and nobody else may use
+ * it.
  */
 #ifndef DL_EPOCH_H
 #define DL_EPOCH_H
 
 #include "daemon/plan/plan.h"
+#include "daemon/serve/length_table.h"
 
 #include <uv.h>
 
@@ -20,14 +22,23 @@ struct epoch_set {
 
 /*
  * The plan for `params`, made if it is new; counted: epoch_unref(). Lists are told apart by their
- * addresses: those of one set's epochs are the loader spec's. Returns 0 or -errno.
+ * addresses: those of one set's epochs are the loader spec's. `lengths` are those of
+ * params->tokens; NULL: none. Returns 0 or -errno.
  */
 int _nodiscard_ epoch_ref(struct epoch_set *set, const struct plan_params *params,
-                          struct epoch **ret);
+                          struct length_table *lengths, struct epoch **ret);
 void epoch_unref(struct epoch_set *set, struct epoch *epoch);
 
 const struct plan *epoch_plan(const struct epoch *epoch);
 const struct plan_params *epoch_params(const struct epoch *epoch);
+
+/*
+ * Has the plan worked out (plan_prepare()). 0: it is; 1: a thread is at it, and `done` of the
+ * caller who began that is called from the loop afterwards, unless the epoch was given up; -ENOMEM:
+ * it cannot be. Before it is, nothing else may be asked of the plan.
+ */
+int _nodiscard_ epoch_work_out(struct epoch *epoch, uv_loop_t *loop, void (*done)(void *owner),
+                               void *owner);
 
 /*
  * Makes ready for epoch_step(rank, step). True: it is. False: a thread is at it, and `done` of

@@ -94,6 +94,9 @@ struct loader *loader_free(struct loader *loader)
     loader_drop_expected(loader, NULL);
     assert(!loader->streams && !loader->waiting && !loader->epochs.epochs);
     loader->pool = pool_free(loader->pool);
+    loader->measuring = measuring_free(loader->measuring);
+    loader->lengths = length_table_unref(loader->lengths);
+    quota_return(loader->o.account, QUOTA_BYTES, loader->lengths_bytes);
     quota_return(loader->o.account, QUOTA_LOADERS, 1);
     uv_close((uv_handle_t *)&loader->end, on_closed);
     return NULL;
@@ -178,15 +181,16 @@ static void complete_params(const struct loader *loader, struct stream_params *p
     params->fed = loader->spec.sampler == SAMPLER_CLIENT;
 }
 
-/* The plan for the stream, and how many steps it has. */
-static int ref_plan(struct loader *loader, struct stream_params *params, struct epoch **ret,
+static int ref_plan(struct loader *loader, const struct stream_params *params, struct epoch **ret,
                     struct dl_error *err)
 {
     struct plan_params plan = plan_params_of(&loader->spec, loader->length);
 
     plan.epoch = params->epoch;
     plan.world = params->world;
-    int r = epoch_ref(&loader->epochs, &plan, ret);
+    if (loader->lengths)
+        plan.tokens.lengths = loader->lengths->values;
+    int r = epoch_ref(&loader->epochs, &plan, loader->lengths, ret);
 
     if (r == -ENOMEM && loader->spec.order == ORDER_TORCH)
         return dl_error_set(err, ENOMEM, "sampler.order",
@@ -194,10 +198,30 @@ static int ref_plan(struct loader *loader, struct stream_params *params, struct 
                             "write order: native");
     if (r < 0)
         return dl_error_set(err, -r, "epoch", "the plan cannot be made: %s", strerror(-r));
-    params->steps = plan_steps(epoch_plan(*ret), params->rank);
+    return 0;
+}
+
+static void pump(void *owner)
+{
+    loader_pump(owner);
+}
+
+/* How many steps the stream has; 1: its plan is not yet worked out. */
+static int settle(struct loader *loader, struct stream *stream, struct dl_error *err)
+{
+    struct stream_params *params = &stream->params;
+
+    if (!stream->plan)
+        return 0;
+    int r = epoch_work_out(stream->plan, loader->o.loop, pump, loader);
+    stream->unsettled = r == 1;
+    if (r == 1)
+        return 1;
+    if (r < 0)
+        return dl_error_set(err, -r, "epoch", "the plan cannot be worked out: %s", strerror(-r));
+    params->steps = plan_steps(epoch_plan(stream->plan), params->rank);
     if (params->first <= params->steps)
         return 0;
-    epoch_unref(&loader->epochs, *ret);
     return dl_error_set(err, EINVAL, "step",
                         "step %llu is past the end: rank %llu of %llu has %llu steps",
                         (unsigned long long)params->first, (unsigned long long)params->rank,
@@ -218,6 +242,11 @@ static int add_stream(struct loader *loader, struct stream_params *params, struc
     stream->plan = epoch;
     stream->number = ++loader->streams_made;
     DL_APPEND(loader->streams, stream);
+    r = settle(loader, stream, err);
+    if (r < 0) {
+        loader_end(loader, stream);
+        return r;
+    }
     *ret = stream;
     return 0;
 }
@@ -253,7 +282,7 @@ int loader_start(struct loader *loader, const struct stream_params *wanted, void
     if (params.first == 0)
         stream = loader_find_stream(loader, params.epoch, params.rank, params.world, true);
     if (stream && stream->window <= params.credits) {
-        params.steps = stream->params.steps;
+        params.steps = stream->params.steps; /* its plan is the same */
         stream->params = params;
     } else {
         loader_drop_expected(loader, &params);
@@ -267,9 +296,29 @@ int loader_start(struct loader *loader, const struct stream_params *wanted, void
     loader->last = params;
     stream->sink = sink;
     stream->begun_ns = uv_hrtime();
-    measure(loader, stream, ret_extent);
     *ret = stream;
+    if (stream->unsettled)
+        return 1;
+    measure(loader, stream, ret_extent);
     return 0;
+}
+
+void loader_plan(struct loader *loader, struct stream *stream)
+{
+    struct loader_extent extent;
+    struct dl_error err = {0};
+
+    if (!stream->unsettled)
+        return;
+    int r = settle(loader, stream, &err);
+    if (r == 1)
+        return;
+    if (r == 0)
+        measure(loader, stream, &extent);
+    if (stream->sink)
+        loader->o.events->started(stream, r == 0 ? &extent : NULL, r == 0 ? NULL : &err);
+    else if (r < 0)
+        loader_end(loader, stream);
 }
 
 void loader_expect_next(struct loader *loader, const struct stream *stream)
@@ -433,6 +482,11 @@ bool loader_is_open(const struct loader *loader)
     return loader->state == LOADER_OPEN;
 }
 
+uint64_t loader_measured(const struct loader *loader)
+{
+    return loader->measuring ? measuring_done(loader->measuring) : UINT64_MAX;
+}
+
 const struct pool *loader_pool(const struct loader *loader)
 {
     return loader->pool;
@@ -446,7 +500,8 @@ const struct stream *loader_streams(const struct loader *loader)
 const char *loader_state(const struct loader *loader)
 {
     static const char *const names[] = {"opening", "open", "broken"};
-    return names[loader->state];
+    return loader->measuring && loader->state == LOADER_OPENING ? "measuring"
+                                                                : names[loader->state];
 }
 
 uint32_t loader_users(const struct loader *loader)

@@ -30,9 +30,21 @@ struct loader_user {
     bool left;                       /* nothing more is asked, but leases may be held still */
 };
 
+/* How far a stream goes, as far as that is known beforehand; STEPS_UNKNOWN. */
+struct loader_extent {
+    uint64_t steps;
+    uint64_t samples;
+};
+
 struct loader_events {
+    /* It is not open yet: of `all` samples the lengths of `done` are known. */
+    void (*progress)(struct loader_user *user, uint64_t done, uint64_t all);
     /* err NULL: it is open. Else the user is detached already. */
     void (*opened)(struct loader_user *user, const struct dl_error *err);
+    /* What loader_start() had left open is known: how far it goes, or (err) why it is not to be;
+     * it has to be ended then. */
+    void (*started)(struct stream *stream, const struct loader_extent *extent,
+                    const struct dl_error *err);
     /* These steps were leased to the stream's sink, in order. */
     void (*deliver)(struct stream *stream, struct step *const *steps, uint32_t n);
     /* In place of a step (number), or UINT64_MAX; `detail`: the whole story, or NULL. `final`: the
@@ -85,13 +97,8 @@ uint64_t loader_fingerprint(const struct loader *loader);
 uint32_t loader_credits(const struct loader *loader); /* prefetch × workers + 1 */
 bool loader_is_open(const struct loader *loader);
 
-/* How far a stream goes, as far as that is known beforehand; STEPS_UNKNOWN. */
-struct loader_extent {
-    uint64_t steps;
-    uint64_t samples;
-};
-
-/* Starts a stream; -EINVAL, -ENOMEM, -EDQUOT with `err`. Batches come with the next pump. */
+/* Starts a stream; -EINVAL, -ENOMEM, -EDQUOT with `err`. 1: its plan takes a while, and `started`
+ * is called then. Batches come with the next pump. */
 int _nodiscard_ loader_start(struct loader *loader, const struct stream_params *params, void *sink,
                              struct stream **ret, struct loader_extent *ret_extent,
                              struct dl_error *err);
@@ -108,9 +115,14 @@ bool _nodiscard_ loader_pin(struct loader *loader, struct stream *stream, uint64
 void loader_pump(struct loader *loader);
 
 /* For the views. */
-/* Which samples the RUNNING step is of: "samples 3, 9". */
-void loader_name_samples(const struct loader *loader, const struct step *step, char *text,
-                         size_t len);
+/* Samples whose length is known, while lengths are taken; else UINT64_MAX. */
+uint64_t loader_measured(const struct loader *loader);
+/*
+ * What a worker's task, by its tag, is about: "samples 3, 9", "lengths of samples 0 to 63"; and
+ * *ret_step is the step, or NULL. False: nobody waits for it any more.
+ */
+bool loader_name_task(const struct loader *loader, const void *tag, const struct step **ret_step,
+                      char *text, size_t len);
 const struct pool *loader_pool(const struct loader *loader);
 const struct stream *loader_streams(const struct loader *loader);
 const char *loader_state(const struct loader *loader);

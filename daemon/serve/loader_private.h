@@ -1,14 +1,18 @@
 /*
  * The inside of a loader, shared by loader.c (opening, streams), loader_work.c (which step next,
- * which batch is due) and loader_words.c (what a step is called). Nobody else includes it.
+ * which batch is due), loader_measure.c (lengths, before it is open) and loader_words.c (what a
+ * step is called). Nobody else includes it.
  */
 #ifndef DL_LOADER_PRIVATE_H
 #define DL_LOADER_PRIVATE_H
 
 #include "daemon/serve/epoch.h"
+#include "daemon/serve/length_table.h"
 #include "daemon/serve/loader.h"
 
 enum loader_state { LOADER_OPENING, LOADER_OPEN, LOADER_BROKEN };
+
+struct measuring;
 
 struct loader {
     struct loader_options o;
@@ -23,7 +27,11 @@ struct loader {
     uv_timer_t end;  /* linger, or the end of a broken loader */
     uint64_t length; /* samples; UINT64_MAX: iterable, and not known */
     bool iterable;
-    bool in_turn; /* step s is made by worker s mod workers: python_in_turn() */
+    bool in_turn;                 /* step s is made by worker s mod workers: python_in_turn() */
+    struct measuring *measuring;  /* owned; while lengths are taken */
+    struct length_table *lengths; /* counted; NULL unless the spec has batch.tokens */
+    uint64_t lengths_bytes;       /* what of the quota they take */
+    uint32_t cut;                 /* tokens left of a sample that is too long; 0: it is left out */
     uint32_t streams_made;
     uint64_t fingerprint;
     struct loader_totals totals;
@@ -40,6 +48,8 @@ void loader_end_after(struct loader *loader, uint64_t ms);
 void loader_tell_opened(struct loader *loader, struct loader_user *user);
 /* What of the stream is not yet delivered never will be. */
 void loader_drop_steps(struct loader *loader, struct stream *stream);
+/* Tells how far the stream goes, if that is known now and was not before. May end it. */
+void loader_plan(struct loader *loader, struct stream *stream);
 /* The stream of that rank and epoch that a client has, or (`expected`) that nobody has yet. */
 struct stream *loader_find_stream(struct loader *loader, uint64_t epoch, uint64_t rank,
                                   uint64_t world, bool expected);
@@ -50,6 +60,24 @@ void loader_expect_next(struct loader *loader, const struct stream *stream);
  * that the guess was wrong. True if there was any.
  */
 bool loader_drop_expected(struct loader *loader, const struct stream_params *instead);
+
+/* loader_work.c, for loader_measure.c */
+void loader_opened(struct loader *loader); /* it is: whoever waits is told */
+void loader_break(struct loader *loader, const struct dl_error *err);
+
+/*
+ * loader_measure.c. Takes the lengths of all samples, and then says loader_opened(); while
+ * loader->measuring is there, tasks are its own. `fingerprint` is the cache's, or 0. An error comes
+ * at once, or breaks the loader.
+ */
+int _nodiscard_ loader_measure(struct loader *loader, uint64_t fingerprint, struct dl_error *err);
+void loader_measure_pump(struct loader *loader);
+struct measuring *measuring_free(struct measuring *m); /* no task runs; NULL is fine */
+uint64_t measuring_done(const struct measuring *m);    /* samples */
+void measuring_name(const void *tag, char *text, size_t len);
+void measuring_took(struct measuring *m, void *tag);
+void measuring_refused(struct measuring *m, void *tag, const struct dl_error *err);
+void measuring_lost(struct measuring *m, void *tag, bool culprit, const char *cause);
 
 /* loader_words.c */
 /* "step 7 of epoch 0 (samples 3, 9)", "step 7 of epoch 0 (batch 3 of worker 1)". */

@@ -47,13 +47,23 @@ static void name_samples(const struct loader *loader, const struct step *step, c
         name_integers(indices, n, text, len);
 }
 
-void loader_name_samples(const struct loader *loader, const struct step *step, char *text,
-                         size_t len)
+bool loader_name_task(const struct loader *loader, const void *tag, const struct step **ret_step,
+                      char *text, size_t len)
 {
+    const struct step *step = tag;
     char name[384];
 
+    *ret_step = NULL;
+    if (loader->measuring) {
+        measuring_name(tag, text, len);
+        return true;
+    }
+    if (!step->stream)
+        return false;
+    *ret_step = step;
     name_samples(loader, step, name, sizeof name);
     snprintf(text, len, "%.*s", (int)strlen(name) - 2, name + 1);
+    return true;
 }
 
 void loader_name_step(const struct loader *loader, const struct step *step, char *text, size_t len)

@@ -53,33 +53,45 @@ static void run_again(struct loader *loader, struct step *step)
 
 /* ---- what the pool tells -------------------------------------------------------------------- */
 
-static void on_ready(void *owner, uint64_t length, bool iterable)
+void loader_opened(struct loader *loader)
 {
-    struct loader *loader = owner;
     struct loader_user *user;
     struct loader_user *next;
 
-    loader->length =
-        loader->spec.dataset.kind == DATASET_RANGE ? loader->spec.dataset.length : length;
-    loader->iterable = iterable;
     loader->state = LOADER_OPEN;
     DL_FOREACH_SAFE (loader->users, user, next) {
         loader_tell_opened(loader, user);
     }
 }
 
-static void on_broken(void *owner, const struct dl_error *err)
+static void on_ready(void *owner, uint64_t length, bool iterable, uint64_t fingerprint)
 {
     struct loader *loader = owner;
+    struct dl_error err = {0};
+
+    loader->length =
+        loader->spec.dataset.kind == DATASET_RANGE ? loader->spec.dataset.length : length;
+    loader->iterable = iterable;
+    if (!loader->spec.batch.tokens)
+        loader_opened(loader);
+    else if (loader_measure(loader, fingerprint, &err) < 0)
+        loader_break(loader, &err);
+}
+
+void loader_break(struct loader *loader, const struct dl_error *err)
+{
     struct loader_user *user;
     struct loader_user *next;
     struct stream *stream;
+    struct stream *next_stream;
 
     log_warning("%s: %s%s%s", loader->spec.name, err->path, *err->path ? ": " : "", err->message);
     loader->state = LOADER_BROKEN;
     loader->why_broken = *err;
-    DL_FOREACH (loader->streams, stream) {
-        if (!stream->stopped) {
+    DL_FOREACH_SAFE (loader->streams, stream, next_stream) {
+        if (stream->unsettled && stream->sink) {
+            loader->o.events->started(stream, NULL, err);
+        } else if (!stream->stopped) {
             loader_drop_steps(loader, stream);
             stream_stop(stream);
             if (stream->sink)
@@ -95,11 +107,20 @@ static void on_broken(void *owner, const struct dl_error *err)
         loader_end_after(loader, 0);
 }
 
+static void on_broken(void *owner, const struct dl_error *err)
+{
+    loader_break(owner, err);
+}
+
 static void on_done(void *owner, void *tag, uint32_t samples, uint64_t bytes)
 {
     struct loader *loader = owner;
     struct step *step = tag;
 
+    if (loader->measuring) {
+        measuring_took(loader->measuring, tag);
+        return;
+    }
     if (!step->stream)
         pool_slot(loader->pool, step->segment, step->slot, SLOT_DISCARD);
     bool told = loader->iterable || loader->spec.dataset.kind == DATASET_PYTHON;
@@ -117,11 +138,14 @@ static void on_ended(void *owner, void *tag)
 
 static void on_failed(void *owner, void *tag, const struct dl_error *err, const char *detail)
 {
+    struct loader *loader = owner;
     struct step *step = tag;
 
-    if (abandoned(step))
+    if (loader->measuring)
+        measuring_refused(loader->measuring, tag, err);
+    if (loader->measuring || abandoned(step))
         return;
-    fault(owner, step, err->code, err->message);
+    fault(loader, step, err->code, err->message);
     step->detail = detail ? must_strdup(detail) : NULL;
 }
 
@@ -131,7 +155,9 @@ static void on_lost(void *owner, void *tag, bool culprit, const char *cause)
     struct step *step = tag;
     char what[DL_ERROR_MESSAGE_MAX];
 
-    if (abandoned(step))
+    if (loader->measuring)
+        measuring_lost(loader->measuring, tag, culprit, cause);
+    if (loader->measuring || abandoned(step))
         return;
     step->attempts += culprit;
     loader->totals.retries += culprit;
@@ -199,6 +225,29 @@ static size_t put_indices(struct loader *loader, struct step *step, uint64_t *in
     return step->n_fed;
 }
 
+static uint64_t planned_bytes(const struct loader *loader, const struct stream *stream,
+                              uint64_t number, uint64_t samples)
+{
+    if (!loader->lengths)
+        return 0;
+    return slot_planned_bytes(
+        samples, plan_step_tokens(epoch_plan(stream->plan), stream->params.rank, number).rows);
+}
+
+/* What the plan knows of a batch of tokens; `n` samples. */
+static void put_planned(const struct loader *loader, const struct step *step, size_t n, void *slot)
+{
+    const struct stream *stream = step->stream;
+    const struct plan *plan = epoch_plan(stream->plan);
+    struct plan_step_tokens tokens = plan_step_tokens(plan, stream->params.rank, step->number);
+    struct slot_planned *planned = slot_planned(slot, n);
+
+    planned->padded = tokens.padded;
+    planned->cut = loader->cut;
+    planned->rows = tokens.rows;
+    plan_step_lengths(plan, stream->params.rank, step->number, planned->lists);
+}
+
 /* The step that a worker would have made, had it not died before. */
 static bool bury(struct loader *loader, struct step *step, const struct place *place)
 {
@@ -223,7 +272,7 @@ static void run(struct loader *loader, struct step *step, const struct place *pl
         .epoch = stream->params.epoch,
         .step = step->number,
         .samples = (uint32_t)n,
-        .unbatched = loader->spec.batch_size == 0,
+        .what = loader->spec.batch_size == 0 ? SLOT_SAMPLE : SLOT_BATCH,
     };
 
     if (stream->params.replicas) {
@@ -232,8 +281,11 @@ static void run(struct loader *loader, struct step *step, const struct place *pl
         task.world = (uint32_t)stream->params.world;
         task.settled = stream_settled(stream, step_replica(stream, step->number));
     }
+    task.planned = planned_bytes(loader, stream, step->number, n);
     bool fits = slot_prepare(slot, place->segment->slot_bytes, &task);
     assert(fits); /* the pool takes no worker whose slots are too small for the task itself */
+    if (task.planned)
+        put_planned(loader, step, n, slot);
     step_run(step, place->segment, place->slot, (uint32_t)n);
     if (!bury(loader, step, place))
         pool_run(loader->pool, place, step);
@@ -312,9 +364,16 @@ static bool run_waiting(struct loader *loader, struct want *want)
 static bool make_fit(struct loader *loader, struct stream *stream)
 {
     struct dl_error err = {0};
+    uint64_t step = stream_next(stream), samples;
 
-    if (!stream->params.fed ||
-        pool_fit(loader->pool, slot_indices_end(stream_next_fed(stream)), &err))
+    if (stream->params.fed)
+        samples = stream_next_fed(stream);
+    else if (loader->lengths)
+        samples = plan_step_tokens(epoch_plan(stream->plan), stream->params.rank, step).samples;
+    else
+        return true;
+    if (pool_fit(loader->pool,
+                 slot_indices_end(samples) + planned_bytes(loader, stream, step, samples), &err))
         return true;
     fault(loader, stream_plan(stream), err.code, err.message);
     loader->faulted = true;
@@ -394,6 +453,17 @@ static void schedule(struct loader *loader)
 
 /* ---- handing out batches -------------------------------------------------------------------- */
 
+/* What there was in a delivered batch of tokens. */
+static void count_tokens(const struct loader *loader, struct stream *stream, uint64_t step)
+{
+    if (!loader->lengths)
+        return;
+    struct plan_step_tokens tokens =
+        plan_step_tokens(epoch_plan(stream->plan), stream->params.rank, step);
+    stream->tokens += tokens.tokens;
+    stream->padded += tokens.padded;
+}
+
 static uint32_t lease_due(struct loader *loader, struct stream *stream, struct step **steps,
                           uint32_t max)
 {
@@ -406,6 +476,7 @@ static uint32_t lease_due(struct loader *loader, struct stream *stream, struct s
             break;
         pool_slot(loader->pool, step->segment, step->slot, SLOT_LEASE);
         stream_deliver(stream, step);
+        count_tokens(loader, stream, step->number);
         loader->totals.batches++;
         loader->totals.samples += step->samples;
         loader->totals.bytes += step->bytes;
@@ -455,7 +526,11 @@ static void deliver(struct loader *loader, struct stream *stream)
 static void turn(struct loader *loader)
 {
     struct stream *stream;
+    struct stream *next;
 
+    DL_FOREACH_SAFE (loader->streams, stream, next) {
+        loader_plan(loader, stream);
+    }
     DL_FOREACH (loader->streams, stream) {
         deliver(loader, stream);
     }
@@ -469,12 +544,16 @@ static void turn(struct loader *loader)
 
 void loader_pump(struct loader *loader)
 {
-    if (loader->pumping || loader->state != LOADER_OPEN)
+    if (loader->pumping || (loader->state != LOADER_OPEN && !loader->measuring))
         return;
     loader->pumping = true;
     pool_collect(loader->pool);
-    do
+    if (loader->measuring)
+        loader_measure_pump(loader);
+    while (loader->state == LOADER_OPEN) {
         turn(loader);
-    while (loader->faulted);
+        if (!loader->faulted)
+            break;
+    }
     loader->pumping = false;
 }

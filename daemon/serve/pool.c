@@ -89,28 +89,45 @@ static int check_dataset(const struct pool *pool, uint64_t length, bool iterable
     return spec->dataset.kind == DATASET_RANGE ? 0 : spec_check_length(spec, length, err);
 }
 
-static void on_process_ready(void *owner, uint64_t length, bool iterable, uint64_t asked)
+/* What a new worker has, against what those before it had; 0, or -ESTALE with the member's error.
+ */
+static int compare_dataset(struct member *m, const struct dl_msg_w_ready *what)
+{
+    const struct pool *pool = m->pool;
+
+    if (!same_dataset(pool, what->length, what->iterable))
+        return dl_error_set(&m->open_error, ESTALE, "dataset",
+                            "it has %llu samples now and had %llu when the loader was opened; open "
+                            "the loader anew under another name",
+                            (unsigned long long)what->length, (unsigned long long)pool->length);
+    if (what->fingerprint != pool->fingerprint)
+        return dl_error_set(&m->open_error, ESTALE, "dataset",
+                            "its files have changed since the lengths of its samples were taken; "
+                            "open the loader anew under another name");
+    return 0;
+}
+
+static void on_process_ready(void *owner, const struct dl_msg_w_ready *what)
 {
     struct member *m = owner;
     struct pool *pool = m->pool;
     struct dl_error err = {0};
 
     /* The daemon writes header and indices itself: they must fit. */
-    uint64_t slot_bytes = first_slot_bytes(pool, length, iterable, asked);
+    uint64_t length = what->length;
+    bool iterable = what->iterable;
+    uint64_t slot_bytes = first_slot_bytes(pool, length, iterable, what->slot_bytes);
     if (m->state != WORKER_STARTING || slot_bytes == 0) {
         process_kill(m->process);
         return;
     }
-    if (pool->opened && !same_dataset(pool, length, iterable)) {
-        dl_error_set(&m->open_error, ESTALE, "dataset",
-                     "it has %llu samples now and had %llu when the loader was opened; open the "
-                     "loader anew under another name",
-                     (unsigned long long)length, (unsigned long long)pool->length);
+    if (pool->opened && compare_dataset(m, what) < 0) {
         process_kill(m->process);
         return;
     }
     pool->length = length;
     pool->iterable = iterable;
+    pool->fingerprint = what->fingerprint;
     m->state = WORKER_READY;
     pool->slot_bytes = max_u64(pool->slot_bytes, slot_bytes);
     if (!pool->opened && check_dataset(pool, length, iterable, &err) < 0) {
@@ -120,7 +137,7 @@ static void on_process_ready(void *owner, uint64_t length, bool iterable, uint64
     member_add_first_segment(m);
     if (!pool->opened && !pool->broken) {
         pool->opened = true;
-        pool->o.events->ready(pool->o.owner, length, iterable);
+        pool->o.events->ready(pool->o.owner, length, iterable, what->fingerprint);
     }
     changed(pool);
 }

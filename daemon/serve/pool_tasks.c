@@ -188,7 +188,8 @@ static void complete(struct member *m, const struct queue_done *done)
 /* A completion must be of the task at the front, and its batch within the slot. */
 static bool plausible(struct member *m, const struct queue_done *done)
 {
-    uint64_t most = max_u64(m->pool->o.spec->batch_size, 1);
+    const struct dl_spec *spec = m->pool->o.spec;
+    uint64_t most = max_u64(spec_most_samples(spec), spec->batch.tokens ? DL_MAX_LENGTHS : 0);
 
     if (in_flight(m) == 0 || done->task != front_task(m)->number)
         return false;

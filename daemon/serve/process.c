@@ -207,8 +207,7 @@ static void handle_message(struct process *p, const struct dl_message *msg)
 
     switch (msg->number) {
     case DL_MSG_W_READY:
-        p->events->ready(p->owner, msg->w_ready.length, msg->w_ready.iterable != 0,
-                         msg->w_ready.slot_bytes);
+        p->events->ready(p->owner, &msg->w_ready);
         break;
     case DL_MSG_W_MAPPED:
         p->events->mapped(p->owner, (uint32_t)msg->w_mapped.id);

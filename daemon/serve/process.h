@@ -22,7 +22,7 @@
 struct process;
 
 struct process_events {
-    void (*ready)(void *owner, uint64_t length, bool iterable, uint64_t slot_bytes);
+    void (*ready)(void *owner, const struct dl_msg_w_ready *what);
     /* segment 0: the dataset could not be opened. */
     void (*failed)(void *owner, uint32_t segment, const struct dl_error *err);
     void (*mapped)(void *owner, uint32_t segment);

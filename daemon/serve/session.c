@@ -145,6 +145,16 @@ static void violation(struct session *s, const struct dl_error *err)
 
 /* ---- what loaders tell ---------------------------------------------------------------------- */
 
+void session_loader_progress(struct loader_user *user, uint64_t done, uint64_t all)
+{
+    struct opened *opened = container_of(user, struct opened, user);
+
+    session_send(
+        opened->session,
+        &(struct dl_message){.number = DL_MSG_PROGRESS,
+                             .progress = {.request = opened->request, .done = done, .all = all}});
+}
+
 void session_loader_opened(struct loader_user *user, const struct dl_error *err)
 {
     struct opened *opened = container_of(user, struct opened, user);
@@ -158,18 +168,45 @@ void session_loader_opened(struct loader_user *user, const struct dl_error *err)
     }
     const struct loader *loader = user->loader;
     const struct dl_spec *spec = loader_spec(loader);
-    session_send(s, &(struct dl_message){.number = DL_MSG_OPENED,
-                                         .opened = {.request = opened->request,
-                                                    .loader = opened->id,
-                                                    .label = span_str(spec->name),
-                                                    .length = loader_length(loader),
-                                                    .iterable = loader_is_iterable(loader),
-                                                    .in_order = spec->in_order,
-                                                    .batch = spec->batch_size,
-                                                    .drop_last = spec->drop_last,
-                                                    .seed = spec->seed,
-                                                    .fingerprint = loader_fingerprint(loader),
-                                                    .credits = loader_credits(loader)}});
+    session_send(
+        s, &(struct dl_message){.number = DL_MSG_OPENED,
+                                .opened = {.request = opened->request,
+                                           .loader = opened->id,
+                                           .label = span_str(spec->name),
+                                           .length = loader_length(loader),
+                                           .iterable = loader_is_iterable(loader),
+                                           .in_order = spec->in_order,
+                                           .batch = spec->batch_size ? spec_most_samples(spec) : 0,
+                                           .drop_last = spec->drop_last,
+                                           .seed = spec->seed,
+                                           .fingerprint = loader_fingerprint(loader),
+                                           .credits = loader_credits(loader)}});
+}
+
+void session_answer_start(struct client_stream *cs, const struct loader_extent *extent)
+{
+    session_queue(cs->session,
+                  &(struct dl_message){.number = DL_MSG_STARTED,
+                                       .started = {.request = cs->request,
+                                                   .stream = cs->id,
+                                                   .steps = extent->steps,
+                                                   .samples = extent->samples}},
+                  -1);
+}
+
+void session_started(struct stream *stream, const struct loader_extent *extent,
+                     const struct dl_error *err)
+{
+    struct client_stream *cs = stream->sink;
+    struct session *s = cs->session;
+
+    if (extent) {
+        session_answer_start(cs, extent);
+        flush(s);
+        return;
+    }
+    session_send_error(s, cs->request, err);
+    session_end_stream(s, cs);
 }
 
 /* The client gets a segment before the first batch in it. */

@@ -46,6 +46,10 @@ void session_end(struct session *session, const struct dl_error *err);
 
 /* What loaders tell: see struct loader_events. */
 void session_loader_opened(struct loader_user *user, const struct dl_error *err);
+/* See struct loader_events. */
+void session_loader_progress(struct loader_user *user, uint64_t done, uint64_t all);
+void session_started(struct stream *stream, const struct loader_extent *extent,
+                     const struct dl_error *err);
 void session_deliver(struct stream *stream, struct step *const *steps, uint32_t n);
 void session_fault(struct stream *stream, uint64_t number, const struct dl_error *err,
                    const char *detail, bool final);

@@ -27,6 +27,7 @@ struct client_stream {
     struct stream *stream; /* owned by the loader, ended by us */
     struct opened *opened; /* borrowed */
     uint32_t id;
+    uint64_t request; /* START's, until it is answered */
 };
 
 struct known_segment {
@@ -59,6 +60,8 @@ void session_queue(struct session *s, const struct dl_message *msg, int fd);
 void session_send(struct session *s, const struct dl_message *msg);
 void session_send_error(struct session *s, uint64_t request, const struct dl_error *err);
 
+/* The answer to START. */
+void session_answer_start(struct client_stream *cs, const struct loader_extent *extent);
 void session_end_stream(struct session *s, struct client_stream *cs);
 void session_close_loader(struct session *s, struct opened *opened);
 

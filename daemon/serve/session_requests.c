@@ -116,14 +116,10 @@ static int start_stream(struct session *s, const struct dl_msg_start *msg, struc
     cs->session = s;
     cs->opened = opened;
     cs->id = ++s->next_id;
+    cs->request = msg->request;
     HASH_ADD(hh, s->streams, id, sizeof cs->id, cs);
-    session_queue(s,
-                  &(struct dl_message){.number = DL_MSG_STARTED,
-                                       .started = {.request = msg->request,
-                                                   .stream = cs->id,
-                                                   .steps = extent.steps,
-                                                   .samples = extent.samples}},
-                  -1);
+    if (r == 0)
+        session_answer_start(cs, &extent);
     return 0;
 }
 

@@ -157,7 +157,7 @@ uint64_t stream_next(const struct stream *stream)
 
 bool stream_has_room(const struct stream *stream)
 {
-    return !stream->stopped && stream->window < stream->params.credits &&
+    return !stream->stopped && !stream->unsettled && stream->window < stream->params.credits &&
            stream_next(stream) < stream->params.steps && (!stream->params.fed || stream->feed);
 }
 
@@ -288,7 +288,8 @@ void stream_deliver(struct stream *stream, struct step *step)
 
 bool stream_finished(const struct stream *stream)
 {
-    return stream->undelivered == 0 && stream_next(stream) >= stream->params.steps;
+    return stream->undelivered == 0 && !stream->unsettled &&
+           stream_next(stream) >= stream->params.steps;
 }
 
 struct step *stream_lease(struct stream *stream, uint64_t number)

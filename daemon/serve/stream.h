@@ -82,6 +82,7 @@ struct stream {
     bool finish_told;
     bool starving_told; /* the client knows that its pins hold all memory */
     bool length_told;   /* the client knows that the dataset is longer than it says */
+    bool unsettled;     /* its plan is being worked out: how many steps it has is not known */
     struct step *steps; /* owned; by number */
     struct step *spare; /* owned; used steps for reuse, linked by `next` */
     struct epoch *plan; /* counted; the loader's */
@@ -89,6 +90,8 @@ struct stream {
     uint64_t delivered; /* steps delivered in this stream's life */
     uint64_t samples;
     uint64_t bytes;
+    uint64_t tokens; /* of batches of tokens, delivered; without and with padding */
+    uint64_t padded;
     uint64_t begun_ns;
 };
 

@@ -1,7 +1,11 @@
 #include "daemon/serve/views.h"
 
+#include "daemon/serve/epoch.h"
+
 #include <errno.h>
 #include <stdio.h>
+
+enum { BUCKETS_SHOWN = 512 };
 
 /*
  * Rows are built by a chain of setters; the first failure (out of memory is the only one) sticks
@@ -67,7 +71,11 @@ static int view_loaders(const struct daemon *d, struct value *ret)
         set_string(&row, "state", loader_state(l));
         set_string(&row, "dataset", dataset_kind_name(spec->dataset.kind));
         set_uint(&row, "length", loader_length(l));
-        set_uint(&row, "batch", spec->batch_size);
+        if (loader_measured(l) == UINT64_MAX)
+            set_null(&row, "measured");
+        else
+            set_uint(&row, "measured", loader_measured(l));
+        set_uint(&row, "batch", spec->batch_size ? spec_most_samples(spec) : 0);
         set_uint(&row, "seed", spec->seed);
         set_uint(&row, "users", loader_users(l));
         set_uint(&row, "workers", spec->workers);
@@ -92,6 +100,63 @@ static uint32_t count_steps(const struct stream *stream, enum step_state state)
     for (step = stream->steps; step; step = step->hh.next)
         n += step->state == state;
     return n;
+}
+
+static void set_array(struct row *row, const char *key, struct value **ret)
+{
+    if (row->r == 0)
+        row->r = value_set(row->map, key, ret);
+    if (row->r == 0)
+        (*ret)->type = VALUE_ARRAY;
+}
+
+/* The buckets of a plan, as far as anybody reads so many. */
+static void add_buckets(struct row *row, const struct plan *plan)
+{
+    uint32_t n = plan ? plan_buckets(plan) : 0;
+    struct value *buckets = NULL;
+
+    if (n == 0 || n > BUCKETS_SHOWN) {
+        set_null(row, "buckets");
+        return;
+    }
+    set_array(row, "buckets", &buckets);
+    for (uint32_t i = 0; i < n && row->r == 0; i++) {
+        struct plan_bucket bucket = plan_bucket_at(plan, i);
+        struct row inner = add_row(buckets);
+
+        set_uint(&inner, "upper", bucket.upper);
+        set_uint(&inner, "members", bucket.members);
+        set_uint(&inner, "full", bucket.full);
+        set_uint(&inner, "leftover", bucket.leftover);
+        row->r = inner.r;
+    }
+}
+
+/* Of batches of tokens: what was delivered of them, and what becomes of the epoch's samples. */
+static void add_tokens(struct row *row, const struct stream *s)
+{
+    const struct plan *plan = s->plan && !s->unsettled ? epoch_plan(s->plan) : NULL;
+    const struct plan_totals *totals = plan ? plan_totals(plan) : NULL;
+    const struct {
+        const char *key;
+        uint64_t n;
+    } all[] = {
+        {"tokens", s->tokens},
+        {"padded", s->padded},
+        {"overlong", totals ? totals->overlong : 0},
+        {"leftover", totals ? totals->leftover : 0},
+        {"carried", totals ? totals->carried : 0},
+        {"repeated", totals ? totals->repeated : 0},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
+        if (totals)
+            set_uint(row, all[i].key, all[i].n);
+        else
+            set_null(row, all[i].key);
+    }
+    add_buckets(row, totals ? plan : NULL);
 }
 
 static int view_epochs(const struct daemon *d, struct value *ret)
@@ -124,6 +189,7 @@ static int view_epochs(const struct daemon *d, struct value *ret)
             set_uint(&row, "pinned", s->pinned);
             set_uint(&row, "credits", s->params.credits);
             set_uint(&row, "samples", s->samples);
+            add_tokens(&row, s);
             set_seconds(&row, "age_s", uv_hrtime() - s->begun_ns);
             set_string(&row, "state",
                        !s->sink             ? "expected"
@@ -149,7 +215,8 @@ static int view_workers(const struct daemon *d, struct value *ret)
             char samples[384];
 
             pool_view_worker(loader_pool(l), i, &view);
-            const struct step *step = view.tag;
+            const struct step *step = NULL;
+            bool busy = view.tag && loader_name_task(l, view.tag, &step, samples, sizeof samples);
             set_string(&row, "loader", loader_name(l));
             set_uint(&row, "worker", view.number);
             if (view.pid)
@@ -158,16 +225,14 @@ static int view_workers(const struct daemon *d, struct value *ret)
                 set_null(&row, "pid");
             set_string(&row, "state", view.state);
             set_uint(&row, "queued", view.in_flight);
-            if (step && step->stream)
+            if (step)
                 set_uint(&row, "step", step->number);
             else
                 set_null(&row, "step");
-            if (step && step->stream) {
-                loader_name_samples(l, step, samples, sizeof samples);
+            if (busy)
                 set_string(&row, "samples", samples);
-            } else {
+            else
                 set_null(&row, "samples");
-            }
             if (loader_interpreter(l))
                 set_string(&row, "interpreter", loader_interpreter(l));
             else

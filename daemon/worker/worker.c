@@ -1,5 +1,6 @@
 #include "daemon/worker/worker.h"
 
+#include "daemon/data/lengths.h"
 #include "proto/fdpass.h"
 #include "proto/queue.h"
 
@@ -50,6 +51,7 @@ struct worker {
     const struct worker_engine *engine;
     void *dataset;            /* owned, the engine's; NULL until W_OPEN */
     int object;               /* owned; from W_OBJECT, or -1 */
+    uint64_t fingerprint;     /* of the lengths of its samples, or 0 */
     struct inputs inputs;     /* owned; what the dataset borrows */
     struct segment *segments; /* owned array */
     uint32_t n_segments;
@@ -161,6 +163,9 @@ static int open_dataset(struct worker *w, const struct dl_msg_w_open *msg, struc
         (r = list_strings(&in->roots, &in->env.roots, &in->env.n_roots)) < 0 ||
         (r = list_strings(&in->plugins, &in->env.plugins, &in->env.n_plugins)) < 0)
         return r;
+    /* Before the dataset is opened: should the files change now, the lengths are taken anew. */
+    if (spec.batch.tokens)
+        w->fingerprint = lengths_fingerprint(&spec.dataset, spec.batch.length_of, &in->env);
     in->env.seed = dataset_replica_seed(spec.seed, UINT64_MAX, 0, in->env.workers, in->env.worker);
     return w->engine->open(
         &(struct worker_open){.spec = &spec, .env = &in->env, .object = w->object}, &w->dataset,
@@ -185,7 +190,8 @@ static int handle_open(struct worker *w, const struct dl_msg_w_open *msg)
         w, &(struct dl_message){.number = DL_MSG_W_READY,
                                 .w_ready = {.length = w->engine->length(w->dataset),
                                             .iterable = w->engine->is_iterable(w->dataset),
-                                            .slot_bytes = w->engine->slot_bytes(w->dataset)}});
+                                            .slot_bytes = w->engine->slot_bytes(w->dataset),
+                                            .fingerprint = w->fingerprint}});
 }
 
 /*

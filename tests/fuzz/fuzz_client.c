@@ -285,10 +285,13 @@ static void read_batch(struct dl_batch *batch)
     struct dl_node node;
     size_t samples;
     const uint64_t *indices = dl_batch_indices(batch, &samples);
-    uint64_t bytes = 0;
+    const uint32_t *lengths;
+    uint64_t bytes = 0, padded;
 
     FUZZ_ASSERT(samples > 0);
     touch(indices, samples * sizeof *indices);
+    if (dl_batch_lengths(batch, &lengths, &samples, &padded) == 0)
+        touch(lengths, samples * sizeof *lengths);
     for (uint32_t i = 0; i < nodes; i++) {
         FUZZ_ASSERT(dl_batch_node(batch, i, &node) == 0);
         FUZZ_ASSERT(node.depth < DL_MAX_TREE_DEPTH + 1);

@@ -5,10 +5,12 @@
  *
  * Input: a byte of kind, side and batching, one of multiple_of, one of the filling value, one of
  * the number of samples; then each sample as a program of single bytes: what to add, and its size.
+ * Where the first byte says so, what is planned follows: a byte of how, one of the cut, one of the
+ * rows, and a byte for each length and row, or what would be right.
  */
 #include "tests/fuzz/fuzz.h"
 
-#include "daemon/data/collate/collate.h"
+#include "daemon/data/collate/collate_batch.h"
 
 enum { HEAD = 4, SAMPLES = 8, SLOT = 1 << 18, GUARD = 4096, LARGEST = 64 };
 
@@ -104,6 +106,9 @@ static struct dl_spec read_spec(struct input *in, char **fields)
     struct dl_spec spec = {.batch_size = how & 0x80 ? 0 : SAMPLES};
 
     spec.collate.kind = how % 3 == 0 ? COLLATE_DEFAULT : how % 3 == 1 ? COLLATE_PAD : COLLATE_NONE;
+    if (how & 0x10 && how % 3 == 0)
+        spec.collate.kind = COLLATE_PACK;
+    spec.collate.length = how & 0x10 ? 8 : 0;
     spec.collate.side = how & 0x40 ? PAD_LEFT : PAD_RIGHT;
     spec.collate.multiple_of = multiple < 0xf0 ? multiple & 15 : UINT64_MAX >> (multiple & 15);
     spec.collate.value = values[take(in) & 7];
@@ -153,6 +158,47 @@ static void check_batch(struct collate *c, const struct batch_layout *layout, ui
     check_texts(slot_a + layout->tree_off, layout->tree_count);
 }
 
+enum { PLANNED_HONEST = 1, PLANNED_HUGE = 2, PLANNED_SHORT = 4, ROWS = 8 };
+
+/* What a daemon that knows the samples would plan, a row for each. */
+static void plan_honestly(const struct sample *samples, size_t n, struct slot_planned *ret)
+{
+    ret->rows = (uint32_t)n;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t leaf;
+        bool has = samples[i].error == 0 && collate_length_leaf(&samples[i].tree, NULL, &leaf);
+        ret->lists[i] = has ? (uint32_t)samples[i].tree.nodes[leaf].shape[0] : 1;
+        ret->lists[n + i] = 1;
+    }
+}
+
+/* What is planned of the samples, as it may stand in a slot. False: it is refused, in words. */
+static bool read_planned(struct input *in, const struct sample *samples, size_t n,
+                         struct planned *ret)
+{
+    static _Alignas(64) uint8_t slot[SLOT_HEADER_BYTES + 256];
+    uint8_t how = take(in);
+    struct slot_planned *block = slot_planned(slot, n);
+    struct dl_error err = {0};
+
+    memset(slot, 0, sizeof slot);
+    block->cut = take(in) & 7;
+    block->rows = take(in) % ROWS;
+    if (how & PLANNED_HONEST)
+        plan_honestly(samples, n, block);
+    for (size_t i = 0; !(how & PLANNED_HONEST) && i < n + block->rows; i++)
+        block->lists[i] = take(in);
+    uint64_t bytes = slot_planned_bytes(n, block->rows);
+    if (how & PLANNED_SHORT)
+        bytes -= min_u64(bytes, (uint64_t)8 * (how >> 3));
+    if (how & PLANNED_HUGE)
+        block->rows = UINT32_MAX - how;
+    struct slot_task task = {.samples = (uint32_t)n, .planned = bytes};
+    int r = planned_read(ret, slot, &task, &err);
+    FUZZ_ASSERT(r == 0 || (err.message[0] && err.code == -r));
+    return r == 0;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
     static const uint64_t numbers[SAMPLES] = {7, 6, 5, 4, 3, 2, 1, 0};
@@ -166,6 +212,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 
     if (len < HEAD)
         return 0;
+    bool is_planned = (data[0] & 0x90) == 0x10;
+    struct planned planned = {0};
     struct dl_spec spec = read_spec(&in, fields);
     n = spec.batch_size ? 1 + take(&in) % SAMPLES : 1;
     for (size_t i = 0; i < n; i++) {
@@ -175,11 +223,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     FUZZ_ASSERT(collate_new(&spec, &(struct data_env){0}, &c, &err) == 0);
     uint64_t begin = 128 + 8 * n;
     struct batch_layout layout;
-    int r = collate_measure(c, samples, numbers, n, begin, &layout, &bad, &err);
+    int r = 0;
+    if (is_planned && !read_planned(&in, samples, n, &planned))
+        is_planned = false;
+    else if (is_planned)
+        r = collate_fit(c, samples, numbers, n, &planned, &bad, &err);
+    if (r == 0)
+        r = collate_measure(c, samples, numbers, n, is_planned ? &planned : NULL, begin, &layout,
+                            &bad, &err);
     if (r == 0)
         check_batch(c, &layout, begin);
     else
-        FUZZ_ASSERT(bad < n && err.message[0] && err.code == -r);
+        FUZZ_ASSERT((bad < n || (bad == SIZE_MAX && spec.collate.kind == COLLATE_PACK)) &&
+                    err.message[0] && err.code == -r);
+    planned_deinit(&planned);
     collate_free(c);
     for (size_t i = 0; i < n; i++)
         sample_deinit(&samples[i]);

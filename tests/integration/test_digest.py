@@ -277,6 +277,23 @@ BATCHES = [
     ("unbatched", {"size": None}),
 ]
 
+# Batches of tokens, of lines of 1 to 60 bytes: sampler, batching, collate.
+TOKENS = [
+    ("sorted", {"kind": "random"}, {"tokens": 200}, {"kind": "pad", "multiple_of": 4}),
+    ("sorted_in_windows", {"kind": "random", "order": "native"},
+     {"tokens": 128, "window": 3, "leftover": "drop"}, {"kind": "pad", "value": 7}),
+    ("sequential", {"kind": "sequential"}, {"tokens": 160}, {"kind": "none"}),
+    ("buckets", {"kind": "random"}, {"tokens": 128, "strategy": "bucket"},
+     {"kind": "pad", "to": "bucket"}),
+    ("carried", {"kind": "random"}, {"tokens": 128, "strategy": "bucket", "leftover": "carry",
+                                     "window": 4}, {"kind": "pad", "length": 64}),
+    ("cut", {"kind": "random", "num_samples": 200, "replacement": True},
+     {"tokens": 100, "max_length": 25, "overlong": "truncate"}, {"kind": "pad", "side": "left"}),
+    ("packed", {"kind": "random"}, {"tokens": 192}, {"kind": "pack", "length": 64}),
+    ("packed_in_order", {"kind": "sequential"}, {"tokens": 128, "window": 2},
+     {"kind": "pack", "length": 128, "value": -1}),
+]
+
 # How it is loaded: by how many workers, so many batches ahead, for so many credits.
 WORKERS = [
     ({"count": 1, "prefetch": 2}, 3),
@@ -380,11 +397,23 @@ class Digest(DigestCase):
     def check_dataset(self, name, kind, make):
         keys = make(self)
         args = [*ALL_RANKS, "--epochs", "2", *(["--batches", "6"] if name in LARGE else [])]
+        self.check_specs(name, [(prefix, kind, keys, sampler, batch, COLLATES.get(name))
+                                for prefix, sampler, batch in specs_of(name)], args)
+
+    def test_tokens(self):
+        keys = {"paths": self.path("varied.txt"), "tokenizer": "bytes"}
+        with open(keys["paths"], "w") as file:
+            for i in range(500):
+                file.write("".join(chr(97 + (i + j) % 26) for j in range(1 + i * i % 60)) + "\n")
+        self.check_specs("tokens", [(f"tokens-{name}", "text", keys, *how) for name, *how in TOKENS],
+                         [*ALL_RANKS, "--epochs", "2"])
+
+    def check_specs(self, name, specs, args):
         digests = set()
         runs = []
         with ThreadPoolExecutor(4) as threads:
-            for i, (prefix, sampler, batch) in enumerate(specs_of(name)):
-                spec = (prefix, kind, keys, sampler, batch, COLLATES.get(name))
+            for i, spec in enumerate(specs):
+                prefix = spec[0]
                 expected = self.expect(name, spec, args)
                 digests.add(expected[2]["digest"])
                 self.assertGreaterEqual(expected[2]["batches"], LEAST_TASKS)
@@ -398,7 +427,7 @@ class Digest(DigestCase):
                 with self.subTest(spec=prefix, way=way):
                     run.result()
         # Another order, another cut: none of them is what another one is.
-        self.assertEqual(len(digests), len(specs_of(name)))
+        self.assertEqual(len(digests), len(specs))
 
 
 def add_cases():
@@ -493,6 +522,7 @@ class Completeness(TestCase):
     def test_every_collate_has_a_line(self):
         # A plug-in's is test_plugins'.
         kinds = {collate["kind"] for collate in COLLATES.values()} | {"default", "plugin"}
+        kinds |= {collate["kind"] for *_, collate in TOKENS}
         kinds |= self.with_python(r'\{"kind": "(python)", \*\*collate\}')
         self.assertEqual(kinds, self.known("collate", "kind", "COLLATE"))
 

@@ -12,6 +12,7 @@ import pathlib
 import re
 import shlex
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -172,6 +173,58 @@ class Plugins(BuildCase):
             self.assertEqual(self.samples(plugin, {"path": path, "window": 10}, 42, epoch, 0, 1, 3),
                              samples[3:])
         self.assertGreater(len(seen), 2)
+
+
+    def indexed(self, name, sequences, code=8, letter="H"):
+        """The two files of a corpus; returns their path without .idx and .bin."""
+        size = struct.calcsize(letter)
+        begins = [size * sum(map(len, sequences[:i])) for i in range(len(sequences))]
+        n = len(sequences)
+        index = b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, code, n, n + 1)
+        index += struct.pack(f"<{n}i", *map(len, sequences)) + struct.pack(f"<{n}q", *begins)
+        (self.folder / f"{name}.idx").write_bytes(index + struct.pack(f"<{n + 1}q", *range(n + 1)))
+        (self.folder / f"{name}.bin").write_bytes(b"".join(
+            struct.pack(f"<{len(s)}{letter}", *s) for s in sequences))
+        return {"path": str(self.folder / name)}
+
+    def test_indexed(self):
+        plugin = self.example("indexed")
+        sequences = [[1, 2, 3], [250], list(range(100)), [], [7, 7]]
+        for code, letter, dtype in [(1, "B", "uint8"), (5, "q", "int64")]:
+            config = self.indexed("corpus", sequences, code, letter)
+            self.assertEqual(self.samples(plugin, config), [
+                {"tokens": {"dtype": dtype, "shape": [len(s)], "values": s}} for s in sequences])
+        # It has its lengths from the index alone; check_plugin looks, and would say if they differed.
+        source = (SOURCE / "daemon/examples/indexed.c").read_text()
+        wrong = source.replace("ret[i] = length_at(handle, first + i);", "ret[i] = 1 + first + i;")
+        self.assertNotEqual(source, wrong)
+        wrong = self.compile(self.file("wrong.c", wrong), "wrong", *self.jansson)
+        done = self.run_plugin(wrong, config)
+        self.assertEqual((done.returncode, done.stderr),
+                         (1, ": sample 0: lengths() says 1\n"))
+
+    def test_indexed_refuses(self):
+        plugin = self.example("indexed")
+        config = self.indexed("short", [[1, 2], [3, 4, 5]])
+        index, tokens = (pathlib.Path(config["path"] + end) for end in (".idx", ".bin"))
+        whole = index.read_bytes()
+        tokens.write_bytes(tokens.read_bytes()[:-1])
+        self.refused(plugin, config, "sample 1: its 3 tokens from byte 4 on lie outside the file")
+        for broken, message in [
+                (b"", "open(): " + str(index) + ": is no index of version 1"),
+                (whole[:33], "is no index of version 1"),
+                (b"x" + whole[1:], "is no index of version 1"),
+                (whole[:9] + b"\2" + whole[10:], "is no index of version 1"),
+                (whole[:17] + b"\7" + whole[18:], "7 is no type of tokens"),
+                (whole[:17] + b"\x63" + whole[18:], "99 is no type of tokens"),
+                (whole[:57], "is too short for the 2 sequences it says it has"),
+                (whole[:18] + b"\xff" * 8 + whole[26:], "is too short for the 184467440737")]:
+            with self.subTest(broken=broken):
+                index.write_bytes(broken)
+                self.refused(plugin, config, message)
+        for config in [None, {}, {"path": 3}]:
+            self.refused(plugin, config, "config is not {path: the two files' without .idx, .bin}")
+        self.refused(plugin, {"path": "/no/such"}, "open(): /no/such.idx: no such file")
 
 
 class Loaders(BuildCase):

@@ -18,6 +18,9 @@ import tempfile
 import time
 import unittest
 
+# Nothing is left in the user's cache, nor found there.
+os.environ["XDG_CACHE_HOME"] = "/nonexistent"
+
 DLOADERD = os.environ.get("DLOADERD", "dloaderd")
 DLCTL = os.environ.get("DLCTL", "dlctl")
 BAD_WORKER = os.environ.get("BAD_WORKER", "bad_worker")
@@ -30,6 +33,7 @@ PATIENCE = 60.0
  LEAVE) = range(1, 13)
 WELCOME, OPENED, STARTED, SEGMENT, RETIRE, DELIVER, FINISHED, FAULT, ERROR, INFO = range(32, 42)
 WARNING = 42
+PROGRESS = 43
 
 
 # ---- msgpack, as much as the protocol needs ----------------------------------------------------
@@ -156,6 +160,7 @@ class RawClient:
         self.segments = {}
         self.requests = 0
         self.held = []
+        self.progress = []  # of OPEN: how many lengths were known, of how many
         self.warnings = []  # messages that came while another was waited for
         if hello:
             self.send(HELLO, 1, "dltest")
@@ -223,6 +228,8 @@ class RawClient:
                 return message
             if message[0] in (DELIVER, FINISHED, FAULT):
                 self.held.append(message)
+            elif message[0] == PROGRESS:
+                self.progress.append(message[2:])
             elif message[0] == WARNING:
                 self.warnings.append(message[2])
             elif message[0] not in (SEGMENT, RETIRE):
@@ -325,7 +332,8 @@ class Daemon:
             command += ["--config", path]
         self.log_file = open(self.log_path, "ab")
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.log_file,
-                                        stderr=self.log_file, env={**os.environ, **(env or {})},
+                                        stderr=self.log_file, env={**os.environ, "XDG_CACHE_HOME": directory,
+                                                                       **(env or {})},
                                         **popen)
         if wait:
             wait_until(self.is_listening, "the daemon to listen")

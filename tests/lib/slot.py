@@ -12,6 +12,7 @@ import numpy as np
 
 HEADER_BYTES = 128
 ALIGN = 64
+LENGTHS = 2
 TENSOR, DICT, LIST, TUPLE, STRING, BYTES, OBJECT = range(1, 8)
 DTYPES = {1: "bool", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "uint32", 7: "int32",
           8: "uint64", 9: "int64", 10: "float16", 11: "bfloat16", 12: "float32", 13: "float64",
@@ -23,14 +24,14 @@ class Header(ctypes.Structure):
 
     _fields_ = [("generation", ctypes.c_uint64), ("step", ctypes.c_uint64),
                 ("epoch", ctypes.c_uint64), ("samples", ctypes.c_uint32),
-                ("unbatched", ctypes.c_uint32), ("indices_off", ctypes.c_uint64),
+                ("what", ctypes.c_uint32), ("indices_off", ctypes.c_uint64),
                 ("tree_off", ctypes.c_uint64), ("tree_len", ctypes.c_uint32),
                 ("tree_count", ctypes.c_uint32), ("data_off", ctypes.c_uint64),
                 ("used", ctypes.c_uint64), ("error_code", ctypes.c_uint32),
                 ("error_len", ctypes.c_uint32), ("error_off", ctypes.c_uint64),
                 ("error_index", ctypes.c_uint64), ("stream", ctypes.c_uint32),
                 ("rank", ctypes.c_uint32), ("world", ctypes.c_uint32),
-                ("error_more", ctypes.c_uint32), ("settled", ctypes.c_uint64)]
+                ("error_more", ctypes.c_uint32), ("settled", ctypes.c_uint64), ("planned", ctypes.c_uint64)]
 
 
 class Node(ctypes.Structure):
@@ -71,8 +72,8 @@ class Slot:
     def __init__(self, data):
         self.data = bytes(data)
         self.header = Header.from_buffer_copy(self.data)
-        self.indices = list(np.frombuffer(self.data, np.uint64, self.header.samples, HEADER_BYTES)
-                            ) if self.header.samples else []
+        n = 1 if self.header.what == LENGTHS else self.header.samples
+        self.indices = list(np.frombuffer(self.data, np.uint64, n, HEADER_BYTES)) if n else []
 
     @property
     def error(self):

@@ -50,8 +50,8 @@ static int answer(const struct value *unbatched, const struct value *list)
     }
     if (r == 0)
         r = collate_new(&spec, &(struct data_env){0}, &c, &err);
-    if (r == 0 && collate_measure(c, samples, numbers, list->count, SLOT_HEADER_BYTES, &layout,
-                                  &bad, &err) == 0)
+    if (r == 0 && collate_measure(c, samples, numbers, list->count, NULL, SLOT_HEADER_BYTES,
+                                  &layout, &bad, &err) == 0)
         r = print_made(c, &layout);
     else if (r == 0)
         print_refusal(&err);

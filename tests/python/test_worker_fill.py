@@ -243,6 +243,180 @@ class MapStyle(unittest.TestCase):
         self.assertIn("RecursionError", got.error[0])
 
 
+class Point(tuple):
+    """A named tuple, as far as anything looks."""
+
+    _fields = ("x", "y")
+
+    def __new__(cls, x, y):
+        return tuple.__new__(cls, (x, y))
+
+
+class Sequences:
+    """Sample i has i + 1 tokens; keeps count of what is asked of it."""
+
+    def __init__(self, n=6, make=lambda i: {"id": i, "tokens": np.arange(i + 1)}):
+        self.n = n
+        self.make = make
+        self.asked = []
+
+    def __len__(self):
+        return self.n
+
+    def __getitem__(self, index):
+        self.asked.append(index)
+        return self.make(index)
+
+
+class Said(Sequences):
+    """Says what they are without any."""
+
+    def __init__(self, said, n=6):
+        super().__init__(n)
+        self.said = said
+        self.times = 0
+
+    def lengths(self):
+        self.times += 1
+        return self.said
+
+
+@unittest.skipIf(torch is None, "needs torch")
+class Tokens(unittest.TestCase):
+
+    def setUp(self):
+        worker_case.in_worker()
+
+    def loader(self, data, collate=lambda samples: samples, **how):
+        return Loader(Source(data, collate=collate, length=len(data)), 1, tokens=64, **how)
+
+    def test_lengths_of_samples(self):
+        data = Sequences()
+        code, got, slot = self.loader(data).lengths(2, 3)
+        self.assertEqual((code, got.tolist(), data.asked), (0, [3, 4, 5], [2, 3, 4]))
+        self.assertEqual((slot.header.samples, slot.header.tree_count), (3, 0))
+
+    def test_lengths_that_are_said(self):
+        for said in ([7, 8, 9, 10, 11, 12], np.arange(7, 13, dtype=np.uint16),
+                     torch.arange(7, 13), range(7, 13)):
+            data = Said(said)
+            loader = self.loader(data)
+            self.assertEqual(loader.lengths(0, 2)[1].tolist(), [7, 8])
+            self.assertEqual(loader.lengths(4, 2)[1].tolist(), [11, 12])
+            self.assertEqual((data.asked, data.times), ([], 1))
+
+    def test_which_leaf(self):
+        sample = {"n": 5, "a": [np.zeros(()), torch.zeros(3, 2)], "b.c": {"d": np.zeros(4)}}
+        for leaf, want in [(None, 3), ("a.1", 3), ("b.c.d", 4), ("a.0", None), ("n", None),
+                           ("x", None), ("b.c", None)]:
+            with self.subTest(leaf):
+                loader = self.loader(Sequences(1, lambda i: sample), length_of=leaf)
+                code, got, slot = loader.lengths(0, 1)
+                if want is None:
+                    self.assertIn(f"sample 0 has no {leaf} with a dimension", slot.error[0])
+                    self.assertEqual(slot.header.error_index, 0)
+                else:
+                    self.assertEqual((code, got.tolist()), (0, [want]))
+
+    def test_lengths_that_are_none(self):
+        cases = [(Said([1, 2]), "lengths() gives 2 lengths, and the dataset has 6", None),
+                 (Said([1, 2, 0, 4, 5, 6]), "lengths() gives 0 for sample 2", 2),
+                 (Said([1, 2, -3, 4, 5, 6]), "lengths() gives -3 for sample 2", 2),
+                 (Said([1, 2, 1 << 32, 4, 5, 6]), "for sample 2; a sample has 1 to", 2),
+                 (Said([1.5] * 6), "give one integer for each sample", None),
+                 (Said(np.full(6, 1 << 63, np.uint64)), "more than int64", None),
+                 (Said(5), "has no len()", None),
+                 (Sequences(6, lambda i: np.zeros(i % 2)), "sample 0 has 0 tokens", 0),
+                 (Sequences(6, lambda i: 1 // i), "ZeroDivisionError", 0)]
+        for data, text, index in cases:
+            with self.subTest(text):
+                code, _, slot = self.loader(data).lengths(0, 6)
+                self.assertLess(code, 0)
+                self.assertIn(text, slot.error[0])
+                if index is not None:
+                    self.assertEqual(slot.header.error_index, index)
+
+    def test_lengths_need_room(self):
+        loader = self.loader(Sequences())
+        code, used, _ = loader.lengths(0, 6, slot_bytes=192 + 23)
+        self.assertEqual((code, used), (ENOBUFS, 192 + 24))
+        self.assertEqual(loader.lengths(0, 6, slot_bytes=used)[0], 0)
+        for first, n in [(0, 7), (6, 1), (7, 1), (-1, 1)]:
+            code, _, slot = loader.lengths(first, n)
+            self.assertIn("damaged", slot.error[0])
+
+    def test_as_planned(self):
+        loader = self.loader(Sequences())
+        got = loader.batch([4, 1], planned=worker_case.planned([5, 2]))
+        self.assertEqual([sample["tokens"].tolist() for sample in got], [[0, 1, 2, 3, 4], [0, 1]])
+
+    def test_cut(self):
+        def make(i):
+            return {"id": i, "t": np.arange(i + 1), "m": [torch.ones(i + 1, 2), (np.zeros(9),)],
+                    "p": Point(np.arange(i + 1), "text")}
+        data = Sequences(6, make)
+        seen = []
+        loader = self.loader(data, collate=lambda samples: seen.extend(samples) or 1)
+        loader.batch([4, 1], planned=worker_case.planned([3, 2], cut=3))
+        self.assertEqual([sample["t"].tolist() for sample in seen], [[0, 1, 2], [0, 1]])
+        self.assertEqual(seen[0]["m"][0].shape, (3, 2))
+        self.assertEqual(seen[0]["m"][1][0].shape, (9,))
+        self.assertIsInstance(seen[0]["p"], Point)
+        self.assertEqual(seen[0]["p"][0].tolist(), [0, 1, 2])
+        self.assertEqual((seen[0]["id"], seen[0]["p"][1]), (4, "text"))
+
+    def test_a_cut_leaves_the_dataset_alone(self):
+        kept = {"t": np.arange(5), "list": [np.arange(5)]}
+        loader = self.loader(Sequences(1, lambda i: kept))
+        loader.batch([0], planned=worker_case.planned([2], cut=2))
+        self.assertEqual((kept["t"].shape, kept["list"][0].shape), ((5,), (5,)))
+
+    def test_not_as_planned(self):
+        changed = "when lengths were taken; the data changed: open the loader anew"
+        cases = [([5, 3], 0, f"sample 1 has 2 tokens, and had 3 {changed}", 1),
+                 ([4, 2], 0, f"sample 4 has 5 tokens, and had 4 {changed}", 4),
+                 ([4, 2], 6, f"sample 4 has 5 tokens, and had 4 {changed}", 4),
+                 ([6, 2], 6, f"sample 4 has 5 tokens, and had at least 6 {changed}", 4)]
+        for lengths, cut, text, index in cases:
+            code, _, slot = self.loader(Sequences()).fill(
+                [4, 1], planned=worker_case.planned(lengths, cut=cut))
+            self.assertLess(code, 0)
+            self.assertIn(text, slot.error[0])
+            self.assertEqual(slot.header.error_index, index)
+            end = HEADER_BYTES + 16 + 24
+            self.assertEqual(slot.header.error_off, end, "the task stays")
+
+    def test_hostile_counts(self):
+        good = worker_case.planned([5, 2], rows=[1, 1])
+        for at, value in [(12, 1 << 31), (12, 3), (16, 0), (24, 3), (24, 0)]:
+            data = bytearray(good)
+            data[at:at + 4] = value.to_bytes(4, "little")
+            code, _, slot = self.loader(Sequences()).fill([4, 1], planned=bytes(data))
+            self.assertLess(code, 0)
+            self.assertIn("damaged", slot.error[0])
+        for data in (good[:8], good[:16]):
+            code, _, slot = self.loader(Sequences()).fill([4, 1], planned=data)
+            self.assertIn("damaged", slot.error[0])
+        code, _, slot = Loader(Source(Sequences()), 2).fill([4, 1], planned=good)
+        self.assertIn("damaged", slot.error[0], "no batches of tokens")
+
+    def test_getitems_gives_too_few(self):
+        class Few(Sequences):
+            def __getitems__(self, indices):
+                return [self[0]]
+        code, _, slot = self.loader(Few()).fill([4, 1], planned=worker_case.planned([5, 2]))
+        self.assertIn("__getitems__ gives 1 samples for 2 indices", slot.error[0])
+
+    def test_what_was_cut_is_kept(self):
+        data = Sequences(6, lambda i: np.full(2000, i))
+        loader = self.loader(data, collate=None)
+        plan = worker_case.planned([1000, 1000], cut=1000)
+        code, used, _ = loader.fill([4, 1], slot_bytes=4096, planned=plan)
+        self.assertEqual(code, ENOBUFS)
+        code, _, slot = loader.fill([4, 1], slot_bytes=used, planned=plan)
+        self.assertEqual((code, slot.tree().shape, data.asked), (0, (2, 1000), [4, 1]))
+
+
 @unittest.skipIf(torch is None, "needs torch")
 class Errors(unittest.TestCase):
 

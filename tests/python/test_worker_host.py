@@ -108,7 +108,7 @@ class Worker(Peer):
 
     def ask(self, indices, step=0, unbatched=False, stream=0):
         """Puts one task."""
-        head = slot.Header(generation=1, step=step, samples=len(indices), unbatched=unbatched,
+        head = slot.Header(generation=1, step=step, samples=len(indices), what=int(unbatched),
                            indices_off=slot.HEADER_BYTES, error_index=(1 << 64) - 1,
                            stream=stream, world=1)
         data = bytes(head).ljust(slot.HEADER_BYTES, b"\0") + struct.pack(f"<{len(indices)}q",
@@ -271,7 +271,7 @@ class HostCase(unittest.TestCase):
 
     def test_batches(self):
         worker = self.worker()
-        self.assertEqual(worker.open("squares"), [W_READY, 100, 0, 69632])
+        self.assertEqual(worker.open("squares"), [W_READY, 100, 0, 69632, 0])
         worker.map()
         self.assertEqual(worker.batch([3, 1])[:, 0].tolist(), [9, 1])
         self.assertEqual(worker.batch([5])[:, 3].tolist(), [25])

@@ -74,6 +74,14 @@ class Loader:
                                            unbatched=self.batch_size == 0, **how)
         return code, used, slot.Slot(data) if code not in (ENOBUFS, END) else None
 
+    def lengths(self, first, n, **how):
+        """(code, lengths of samples, Slot or None)."""
+        code, used, data, _ = _worker.fill(self.engine, np.asarray([first], np.int64), samples=n,
+                                           lengths=True, **how)
+        got = slot.Slot(data) if code != ENOBUFS else None
+        there = got is not None and not got.error
+        return code, np.frombuffer(data, np.uint32, n, got.header.data_off) if there else used, got
+
     def batch(self, indices, **how):
         """The batch of these samples; an error of the step is an AssertionError here."""
         code, _, got = self.fill(indices, **how)
@@ -97,6 +105,12 @@ def grown(play):
         sizes.append(tracemalloc.get_traced_memory()[0])
     tracemalloc.stop()
     return sizes[1] - sizes[0]
+
+
+def planned(lengths, rows=(), cut=0):
+    """What the plan knows of a batch: struct slot_planned."""
+    data = struct.pack(f"<QII{len(lengths)}I{len(rows)}I", 0, cut, len(rows), *lengths, *rows)
+    return data + b"\0" * (-len(data) % 8)
 
 
 def words_of_keys(pickled):

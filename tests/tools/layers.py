@@ -15,9 +15,10 @@ import sys
 LAYERS = {
     "proto/": set(),
     "daemon/plan/": {"proto/"},
-    "daemon/data/": {"proto/", "daemon/plan/", "daemon/data/plugin/dloader-plugin.h"},
+    "daemon/cache/": {"proto/"},
+    "daemon/data/": {"proto/", "daemon/cache/", "daemon/plan/", "daemon/data/plugin/dloader-plugin.h"},
     "daemon/worker/": {"proto/", "daemon/data/"},
-    "daemon/serve/": {"proto/", "daemon/plan/"},
+    "daemon/serve/": {"proto/", "daemon/cache/", "daemon/plan/"},
     "client/": {"proto/", "client/dlclient.h", "client/local.h"},
     # Between libdlclient and its module, which alone has the datasets.
     "client/local.h": {"proto/", "client/dlclient.h"},
@@ -28,11 +29,11 @@ LAYERS = {
     "client/dlctl/": {"proto/", "client/dlclient.h"},
     # The verbs that need no daemon.
     "client/dlctl/offline/": {"proto/", "client/dlclient.h", "client/dlctl/", "daemon/plan/",
-                              "daemon/data/"},
+                              "daemon/cache/", "daemon/data/"},
     # Compiled as a stranger's program would be: <dlclient.h>, or <dloader-plugin.h>, alone.
     "client/examples/": set(),
     "daemon/examples/": set(),
-    "tests/": {"proto/", "daemon/plan/", "daemon/data/", "daemon/worker/", "daemon/serve/",
+    "tests/": {"proto/", "daemon/cache/", "daemon/plan/", "daemon/data/", "daemon/worker/", "daemon/serve/",
                "client/", "client/dlclient.h", "client/local.h", "client/dlctl/",
                "daemon/data/plugin/dloader-plugin.h"},
 }

@@ -193,6 +193,15 @@ static int bad_get(void *handle, uint64_t index, struct dl_plugin_sample *s,
         bad->host->log(bad->host, "these are its last words");
         abort();
     }
+    if (strncmp(bad->mode, "tokens", 6) == 0) {
+        uint64_t n = index + 1;
+        int64_t *tokens = bad->host->alloc(s, n * sizeof *tokens);
+        memset(tokens, 0, n * sizeof *tokens);
+        bad->host->begin(s, DL_PLUGIN_DICT, NULL);
+        bad->host->integer(s, "id", (int64_t)index);
+        bad->host->tensor(s, "tokens", DL_PLUGIN_INT64, 1, &n, tokens);
+        return bad->host->end(s);
+    }
     if (is(bad, "maps nothing"))
         return bad->host->map(bad->host, NULL, NULL, NULL);
     if (is(bad, "") || is(bad, "crashes") || strncmp(bad->mode, "rows ", 5) == 0)
@@ -250,9 +259,39 @@ static int bad_length(void *handle, uint64_t *ret)
         *ret = strtoull(bad->mode + 5, NULL, 10);
         return 0;
     }
+    if (strncmp(bad->mode, "tokens of ", 10) == 0) {
+        *ret = strtoull(bad->mode + 10, NULL, 10);
+        return 0;
+    }
     *ret = is(bad, "length 2^63")      ? 1ull << 63
            : is(bad, "length unknown") ? DL_PLUGIN_LENGTH_UNKNOWN
                                        : LENGTH;
+    return 0;
+}
+
+/* Ten times the truth, so that it shows who is asked. */
+static int bad_lengths(void *handle, uint64_t first, uint64_t n, uint64_t *ret)
+{
+    const struct bad *bad = handle;
+
+    if (is(bad, "tokens: fails"))
+        return bad->host->fail(bad->host, EIO, "the table of lengths is broken");
+    if (is(bad, "tokens: silent"))
+        return -ENOENT;
+    if (is(bad, "tokens: positive"))
+        return 3;
+    if (is(bad, "tokens: unknown"))
+        return bad->host->fail(bad->host, ENOTSUP, "nobody counted them");
+    if (is(bad, "tokens: unwritten"))
+        return 0;
+    for (uint64_t i = 0; i < n; i++)
+        ret[i] = 10 * (first + i + 1);
+    if (is(bad, "tokens: empty") && first <= 4 && first + n > 4)
+        ret[4 - first] = 0;
+    if (is(bad, "tokens: huge") && first <= 5 && first + n > 5)
+        ret[5 - first] = (1ull << 32) + 1;
+    if (is(bad, "tokens: sentinel") && first <= 5 && first + n > 5)
+        ret[5 - first] = UINT32_MAX;
     return 0;
 }
 
@@ -408,6 +447,7 @@ struct later {
 };
 
 static const struct dl_plugin map = {OPENS, INIT, MAP, .collate = bad_collate};
+static const struct dl_plugin map_lengths = {OPENS, MAP, .lengths = bad_lengths};
 static const struct dl_plugin iter = {OPENS, INIT, ITER, .skip = bad_skip};
 static const struct dl_plugin iter_no_skip = {OPENS, ITER};
 static const struct dl_plugin iter_length = {OPENS, ITER, .length = bad_length};
@@ -439,6 +479,7 @@ static const struct {
     const void *table;
 } tables[] = {
     {"map", &map},
+    {"map, lengths", &map_lengths},
     {"iter", &iter},
     {"iter, no skip", &iter_no_skip},
     {"iter, length", &iter_length},

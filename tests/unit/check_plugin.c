@@ -4,11 +4,14 @@
  *
  *   check_plugin PATH CONFIG [SEED EPOCH WORKER WORKERS SKIP]
  *
- * CONFIG is JSON. Errors go to standard error as one line; exit status 1.
+ * Lengths that the plug-in tells are compared with those of the samples. CONFIG is JSON. Errors go
+ * to standard error as one line; exit status 1.
  */
+#include "daemon/data/lengths.h"
 #include "daemon/data/plugin/plugin.h"
 #include "proto/yaml.h"
 
+#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 
@@ -105,6 +108,24 @@ static int iterate(struct dataset *ds, const struct replica_params *params, uint
     return r;
 }
 
+/* What the plug-in says of sample `i` without loading it, if anything, beside what it is. */
+static int check_length(struct dataset *ds, uint64_t i, const struct sample *sample,
+                        struct dl_error *err)
+{
+    uint64_t bad;
+    uint32_t length, node = 0;
+    int r = dataset_known_lengths(ds, NULL, i, 1, &length, &bad, err);
+
+    if (r < 0 || length == LENGTH_UNKNOWN)
+        return r;
+    while (node < sample->tree.count && sample->tree.nodes[node].ndim == 0)
+        node++;
+    if (node < sample->tree.count && sample->tree.nodes[node].shape[0] == length)
+        return 0;
+    return dl_error_set(err, EPROTO, "", "sample %llu: lengths() says %u", (unsigned long long)i,
+                        length);
+}
+
 static int run(struct dataset *ds, const struct replica_params *params, uint64_t pass,
                struct dl_error *err)
 {
@@ -116,6 +137,8 @@ static int run(struct dataset *ds, const struct replica_params *params, uint64_t
         r = iterate(ds, params, pass, &sample, err);
     for (uint64_t i = pass; r == 0 && !dataset_is_iterable(ds) && i < ds->length; i++) {
         r = dataset_get(ds, &params->key, i, &sample, err);
+        if (r == 0)
+            r = check_length(ds, i, &sample, err);
         if (r == 0)
             print(&sample);
     }

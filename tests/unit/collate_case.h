@@ -56,7 +56,7 @@ static inline const struct value *must_parse(const char *text, struct value *ret
     return ret;
 }
 
-/* Fields are borrowed from `how`. */
+/* Fields and paths are borrowed from `how`. */
 static inline struct dl_spec case_spec(const struct value *how, char **fields)
 {
     struct dl_spec spec = {.batch_size = CASE_SAMPLES,
@@ -64,7 +64,17 @@ static inline struct dl_spec case_spec(const struct value *how, char **fields)
     const struct value *v;
 
     if ((v = value_get(how, "kind")))
-        spec.collate.kind = strcmp(v->string, "pad") == 0 ? COLLATE_PAD : COLLATE_NONE;
+        spec.collate.kind = strcmp(v->string, "pad") == 0    ? COLLATE_PAD
+                            : strcmp(v->string, "pack") == 0 ? COLLATE_PACK
+                                                             : COLLATE_NONE;
+    if ((v = value_get(how, "to")))
+        spec.collate.to = strcmp(v->string, "bucket") == 0 ? PAD_TO_BUCKET : PAD_TO_LONGEST;
+    if ((v = value_get(how, "interval")))
+        spec.batch.interval = (uint64_t)v->integer;
+    if ((v = value_get(how, "length")))
+        spec.collate.length = (uint64_t)v->integer;
+    if ((v = value_get(how, "length_of")))
+        spec.batch.length_of = v->string;
     if ((v = value_get(how, "side")) && strcmp(v->string, "left") == 0)
         spec.collate.side = PAD_LEFT;
     if ((v = value_get(how, "multiple_of")))
@@ -138,7 +148,7 @@ static inline int measure_case(struct collate *c, const struct case_samples *s,
                                struct batch_layout *ret, size_t *ret_bad, struct dl_error *err)
 {
     *ret_bad = 99;
-    return collate_measure(c, s->samples, case_numbers, s->n, CASE_BEGIN, ret, ret_bad, err);
+    return collate_measure(c, s->samples, case_numbers, s->n, NULL, CASE_BEGIN, ret, ret_bad, err);
 }
 
 /* Writes the batch over two kinds of garbage: nothing else is touched, and the image is one. */

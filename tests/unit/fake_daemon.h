@@ -284,6 +284,18 @@ static void _unused_ fake_fill(struct fake *f, uint64_t step, uint32_t rows)
     memset(slot + FAKE_DATA_AT, (int)step, rows * FAKE_ROW_BYTES);
 }
 
+/* The batch of the filled slot is measured in tokens: FAKE_ROWS planned lengths 10, 11, ... */
+static void _unused_ fake_plan(struct fake *f, uint64_t step, uint64_t padded)
+{
+    struct slot_header *header = (struct slot_header *)(void *)fake_slot(f, step);
+    struct slot_planned *planned = slot_planned(header, FAKE_ROWS);
+
+    header->planned = slot_planned_bytes(FAKE_ROWS, 0);
+    *planned = (struct slot_planned){.padded = padded};
+    for (uint32_t i = 0; i < FAKE_ROWS; i++)
+        planned->lists[i] = 10 + i;
+}
+
 static struct dl_descriptor _unused_ fake_descriptor(uint64_t step, uint32_t rows)
 {
     return (struct dl_descriptor){

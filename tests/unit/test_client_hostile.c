@@ -365,6 +365,11 @@ static const struct {
     {"nbytes", AT_NODE(1, nbytes), 1 << 20, "the tree of step 0"},
     {"key beyond", AT_NODE(1, key_off), 1 << 20, "the tree of step 0"},
     {"key long", AT_NODE(1, key_len), 1 << 20, "the tree of step 0"},
+    {"planned, no room for its head", AT_HEADER(planned), 8, "planned lengths 8 where 32"},
+    {"planned short", AT_HEADER(planned), 24, "planned lengths 24 where 32"},
+    {"planned long", AT_HEADER(planned), 40, "planned lengths 40 where 32"},
+    {"planned beyond", AT_HEADER(planned), FAKE_SLOT_BYTES - 152, "planned lengths"},
+    {"planned far", AT_HEADER(planned), UINT64_MAX - 7, "planned lengths"},
 };
 
 /* With and without a good batch before it, whose checked tree is compared first. */
@@ -389,6 +394,23 @@ static void test_bad_slots(void **state)
         memcpy(fake_slot(&f, 0) + bad_slots[row].at, &bad_slots[row].value, bad_slots[row].size);
         expect_violation(&f, bad_slots[row].name, bad_slots[row].text);
         assert_ptr_equal(f.epoch->view, before);
+        fake_end(&f);
+    }
+}
+
+/* What is planned must be as long as its own number of rows makes it. */
+static void test_planned_rows(void **state)
+{
+    static const uint32_t rows[] = {1, 3, FAKE_SLOT_BYTES, UINT32_MAX};
+
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct fake f;
+
+        fake_run(&f, 4, 10);
+        fake_deliver(&f, 0, 1);
+        fake_plan(&f, 0, 52);
+        slot_planned(fake_slot(&f, 0), FAKE_ROWS)->rows = rows[i];
+        expect_violation(&f, "rows", "planned lengths 32 where");
         fake_end(&f);
     }
 }
@@ -611,6 +633,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_warnings),
     cmocka_unit_test(test_fault_out_of_order),
     cmocka_unit_test(test_bad_slots),
+    cmocka_unit_test(test_planned_rows),
     cmocka_unit_test(test_unasked_answers),
     cmocka_unit_test(test_wrong_answers),
     cmocka_unit_test(test_answer_twice),

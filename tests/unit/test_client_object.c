@@ -286,6 +286,42 @@ static void test_may_keep(void **state)
     fake_end(&f);
 }
 
+static void assert_lengths(const struct dl_batch *batch, uint64_t want_padded)
+{
+    const uint32_t *lengths = NULL;
+    uint64_t padded = 0;
+    size_t n = 0;
+
+    assert_int_equal(dl_batch_lengths(batch, &lengths, &n, &padded), 0);
+    assert_int_equal(n, FAKE_ROWS);
+    assert_int_equal(padded, want_padded);
+    for (uint32_t i = 0; i < FAKE_ROWS; i++)
+        assert_int_equal(lengths[i], 10 + i);
+}
+
+/* Batches of tokens say the lengths that were planned; a copy has them too; others have none. */
+static void test_lengths(void **state)
+{
+    const uint32_t *lengths = NULL;
+    uint64_t padded = 7;
+    size_t n = 7;
+    struct fake f;
+
+    fake_run(&f, 3, 10);
+    fake_deliver(&f, 0, 2);
+    fake_plan(&f, 1, 52);
+    assert_int_equal(dl_batch_lengths(fake_next(&f, 0), &lengths, &n, &padded), -ENODATA);
+    assert_null(lengths);
+    assert_int_equal(n, 7);
+    assert_int_equal(padded, 7);
+    fake_next(&f, 1);
+    assert_lengths(f.epoch->current, 52);
+    assert_int_equal(dl_batch_detach(f.epoch->current), 0);
+    memset(f.base + SEGMENT_HEADER_BYTES, 0xAA, 2 * FAKE_SLOT_BYTES);
+    assert_lengths(f.epoch->current, 52);
+    fake_end(&f);
+}
+
 static void test_detach(void **state)
 {
     struct DLManagedTensor *tensor;
@@ -390,7 +426,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_object_nodes), cmocka_unit_test(test_node_dlpack),
     cmocka_unit_test(test_held_bytes),   cmocka_unit_test(test_may_keep),
     cmocka_unit_test(test_detach),       cmocka_unit_test(test_detach_pinned),
-    cmocka_unit_test(test_feed_keys),
+    cmocka_unit_test(test_feed_keys),    cmocka_unit_test(test_lengths),
 };
 
 TEST_MAIN(tests)

@@ -131,7 +131,7 @@ static int refuse(struct collate *c, size_t n, struct dl_error *err)
     size_t bad_sample = 99;
 
     *err = (struct dl_error){0};
-    return collate_measure(c, many, case_numbers, n, 128, &layout, &bad_sample, err);
+    return collate_measure(c, many, case_numbers, n, NULL, 128, &layout, &bad_sample, err);
 }
 
 /* Samples whose builder failed, or that were left open, are told as such, with their place. */
@@ -145,14 +145,17 @@ static void test_unfinished_samples(void **state)
 
     many[0].arena = many[1].arena = &arena;
     sample_int(&many[0], NULL, 1);
-    assert_int_equal(collate_measure(c, many, case_numbers, 2, 128, &layout, &at, &err), -EINVAL);
+    assert_int_equal(collate_measure(c, many, case_numbers, 2, NULL, 128, &layout, &at, &err),
+                     -EINVAL);
     assert_int_equal(at, 1);
     assert_error_has(&err, "empty");
     sample_begin(&many[1], TREE_LIST, NULL);
-    assert_int_equal(collate_measure(c, many, case_numbers, 2, 128, &layout, &at, &err), -EINVAL);
+    assert_int_equal(collate_measure(c, many, case_numbers, 2, NULL, 128, &layout, &at, &err),
+                     -EINVAL);
     assert_error_has(&err, "left open");
     sample_text(&many[1], TREE_STRING, NULL, "\xff", 1);
-    assert_int_equal(collate_measure(c, many, case_numbers, 2, 128, &layout, &at, &err), -EILSEQ);
+    assert_int_equal(collate_measure(c, many, case_numbers, 2, NULL, 128, &layout, &at, &err),
+                     -EILSEQ);
     clear_many();
     arena_deinit(&arena);
     collate_free(c);
@@ -229,7 +232,7 @@ static void test_wide_dicts(void **state)
         }
         sample_end(&many[i]);
     }
-    assert_int_equal(collate_measure(c, many, case_numbers, 2, 128, &layout, &at, &err), 0);
+    assert_int_equal(collate_measure(c, many, case_numbers, 2, NULL, 128, &layout, &at, &err), 0);
     assert_int_equal(layout.tree_count, KEYS + 1);
     clear_many();
     collate_free(c);
@@ -269,7 +272,9 @@ static void same_as_fetched(const struct dl_spec *spec, const uint64_t *indices,
     memset(collated, 0x55, sizeof collated);
     assert_true(slot_prepare(
         fetched, sizeof fetched,
-        &(struct slot_task){.indices = indices, .samples = n, .unbatched = spec->batch_size == 0}));
+        &(struct slot_task){.indices = indices,
+                            .samples = n,
+                            .what = spec->batch_size == 0 ? SLOT_SAMPLE : SLOT_BATCH}));
     if (fetcher_new(spec, &anywhere, &f, &err) < 0 ||
         fetcher_fill(f, fetched, sizeof fetched, &used, &err) < 0 ||
         dataset_open(&spec->dataset, &anywhere, &ds, &err) < 0 ||
@@ -280,7 +285,7 @@ static void same_as_fetched(const struct dl_spec *spec, const uint64_t *indices,
         if (dataset_get(ds, &key, indices[i], &samples[i], &err) < 0)
             fail_msg("%s: %s", err.path, err.message);
     }
-    if (collate_measure(c, samples, indices, n, begin, &layout, &at, &err) < 0)
+    if (collate_measure(c, samples, indices, n, NULL, begin, &layout, &at, &err) < 0)
         fail_msg("%s: %s", err.path, err.message);
     collate_write(c, collated);
 

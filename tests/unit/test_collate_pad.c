@@ -43,6 +43,23 @@ static const struct collate_case good[] = {
     {"kind: pad, multiple_of: 2", "[{$tensor: [uint8, [2], 3]}]",
      "{\"values\": " T("uint8", "1, 2", "030a") ", \"lengths\": " T(
          "int64", "1", L("02")) ", \"mask\": " T("bool", "1, 2", "0101") "}"},
+    /* to: bucket, alone and with a multiple of its own; length, which neither of them changes. */
+    {"kind: pad, to: bucket, interval: 3", "[{$tensor: [uint8, [4], 1]}]",
+     "{\"values\": " T("uint8", "1, 6", "01080f160000") ", \"lengths\": " T(
+         "int64", "1", L("04")) ", \"mask\": " T("bool", "1, 6", "010101010000") "}"},
+    {"kind: pad, to: bucket, interval: 4, multiple_of: 6", "[{$tensor: [uint8, [1], 1]}]",
+     "{\"values\": " T("uint8", "1, 12", "010000000000000000000000") ", \"lengths\": " T(
+         "int64", "1", L("01")) ", \"mask\": " T("bool", "1, 12", "010000000000000000000000") "}"},
+    {"kind: pad, to: longest, interval: 3", "[{$tensor: [uint8, [1], 1]}]",
+     "{\"values\": " T("uint8", "1, 1", "01") ", \"lengths\": " T(
+         "int64", "1", L("01")) ", \"mask\": " T("bool", "1, 1", "01") "}"},
+    {"kind: pad, length: 3, multiple_of: 2",
+     "[{$tensor: [uint8, [1], 1]}, {$tensor: [uint8, [3], 2]}]",
+     "{\"values\": " T("uint8", "2, 3", "010000020910") ", \"lengths\": " T(
+         "int64", "2", L("01") L("03")) ", \"mask\": " T("bool", "2, 3", "010000010101") "}"},
+    {"kind: pad, length: 3, side: left", "[{$tensor: [uint8, [1], 1]}]",
+     "{\"values\": " T("uint8", "1, 3", "000001") ", \"lengths\": " T(
+         "int64", "1", L("01")) ", \"mask\": " T("bool", "1, 3", "000001") "}"},
     /* Nothing to pad with, or nothing at all. */
     {"kind: pad, multiple_of: 8", "[{$tensor: [uint8, [0], 3]}, {$tensor: [uint8, [0], 3]}]",
      "{\"values\": " T("uint8", "2, 0", "") ", \"lengths\": " T(
@@ -99,6 +116,12 @@ static const struct collate_case good[] = {
 };
 
 static const struct collate_case bad[] = {
+    {"kind: pad, length: 2", "[{a: {$tensor: [uint8, [2], 1]}}, {a: {$tensor: [uint8, [3], 1]}}]",
+     "1: collate.length: sample 11 has 3 elements at a, more than 2; choose a greater length, or "
+     "cut samples with batch: {max_length: 2, overlong: truncate}"},
+    {"kind: pad, length: 2", "[{$tensor: [uint8, [3], 1]}]",
+     "0: collate.length: sample 10 has 3 elements, more than 2; choose a greater length, or cut "
+     "samples with batch: {max_length: 2, overlong: truncate}"},
     {"kind: pad", "[{$tensor: [uint8, [1, 2], 1]}, {$tensor: [uint8, [1, 3], 1]}]",
      "1: collate: sample 11 has [1, 3], sample 10 has [1, 2]; only the first dimension is padded"},
     {"kind: pad", "[{$tensor: [uint8, [1, 2], 1]}, {$tensor: [uint8, [1], 1]}]",
@@ -301,7 +324,7 @@ static void test_values(void **state)
             size_t size = dtype_bytes(dtype);
             assert_int_equal(collate_new(&spec, &anywhere, &c, &err), 0);
             sample_tensor(&sample, NULL, dtype, 1, (uint64_t[]){1}, data);
-            int r = collate_measure(c, &sample, case_numbers, 1, 0, &layout, &at, &err);
+            int r = collate_measure(c, &sample, case_numbers, 1, NULL, 0, &layout, &at, &err);
             if (r != (f->hex ? 0 : -EINVAL))
                 fail_msg("%g as %s: %d %s", f->value, f->dtype, r, err.message);
             if (r == 0) {

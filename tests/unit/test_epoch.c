@@ -2,6 +2,7 @@
 #include "tests/lib/abort.h"
 
 #include "daemon/serve/epoch.h"
+#include "tests/lib/uv_threads.h"
 
 #include <errno.h>
 
@@ -43,24 +44,6 @@ static int teardown(void **state)
     return r;
 }
 
-/* libuv's worker threads keep a descriptor of their own from their first use on: before we count.
- */
-static void nothing(uv_work_t *work)
-{
-    (void)work;
-}
-
-static void start_libuv(void)
-{
-    uv_work_t work;
-    uv_loop_t loop;
-
-    if (uv_loop_init(&loop) < 0 || uv_queue_work(&loop, &work, nothing, NULL) < 0)
-        abort();
-    uv_run(&loop, UV_RUN_DEFAULT);
-    uv_loop_close(&loop);
-}
-
 static void done(void *owner)
 {
     struct fixture *f = owner;
@@ -72,7 +55,7 @@ static struct epoch *ref(struct fixture *f, const struct plan_params *params)
 {
     struct epoch *epoch = NULL;
 
-    assert_int_equal(epoch_ref(&f->set, params, &epoch), 0);
+    assert_int_equal(epoch_ref(&f->set, params, NULL, &epoch), 0);
     assert_non_null(epoch);
     return epoch;
 }
@@ -158,10 +141,10 @@ static void test_impossible_plans(void **state)
     struct plan_params params = torch;
 
     params.world = 0;
-    assert_int_equal(epoch_ref(&f->set, &params, &epoch), -EINVAL);
+    assert_int_equal(epoch_ref(&f->set, &params, NULL, &epoch), -EINVAL);
     params = torch;
     params.length = (uint64_t)1 << 63;
-    assert_int_equal(epoch_ref(&f->set, &params, &epoch), -EINVAL);
+    assert_int_equal(epoch_ref(&f->set, &params, NULL, &epoch), -EINVAL);
     assert_ptr_equal(epoch, f); /* untouched */
     assert_null(f->set.epochs);
 }
@@ -338,6 +321,82 @@ static void test_a_busy_plan_is_nobody_s(void **state)
     epoch_unref(&f->set, epoch);
 }
 
+/* ---- batches of tokens ---------------------------------------------------------------------- */
+
+enum { SAMPLES = 500000 };
+
+static struct length_table *some_lengths(void)
+{
+    struct length_table *table = length_table_new(SAMPLES);
+
+    assert_non_null(table);
+    for (uint32_t i = 0; i < SAMPLES; i++)
+        table->values[i] = 1 + i * 7 % 200;
+    return table;
+}
+
+static struct plan_params in_tokens(const struct length_table *table)
+{
+    struct plan_params params = torch;
+
+    params.length = SAMPLES;
+    params.tokens = (struct plan_tokens){
+        .tokens = 4096, .lengths = table->values, .strategy = PLAN_SORTED, .multiple = 1};
+    return params;
+}
+
+static int work_out(struct fixture *f, struct epoch *epoch)
+{
+    return epoch_work_out(epoch, &f->loop, done, f);
+}
+
+static void test_tokens_are_worked_out_by_a_thread(void **state)
+{
+    struct fixture *f = *state;
+    struct length_table *table = some_lengths();
+    struct plan_params params = in_tokens(table);
+    struct epoch *epoch = NULL, *same = NULL;
+
+    assert_int_equal(epoch_ref(&f->set, &params, table, &epoch), 0);
+    assert_int_equal(work_out(f, epoch), 1);
+    assert_int_equal(epoch_ref(&f->set, &params, table, &same), 0);
+    assert_ptr_equal(same, epoch);
+    assert_int_equal(work_out(f, same), 1); /* the same thread is at it */
+    uv_run(&f->loop, UV_RUN_DEFAULT);
+    assert_int_equal(f->calls, 1);
+    assert_int_equal(work_out(f, epoch), 0);
+    assert_int_equal(plan_samples(epoch_plan(epoch), 0) + plan_samples(epoch_plan(epoch), 1),
+                     SAMPLES);
+    assert_true(prepare(f, epoch, 1, plan_steps(epoch_plan(epoch), 1) - 1));
+    epoch_unref(&f->set, epoch);
+    epoch_unref(&f->set, epoch);
+    length_table_unref(table);
+}
+
+static void test_lengths_outlive_their_loader(void **state)
+{
+    struct fixture *f = *state;
+    struct length_table *table = some_lengths();
+    struct plan_params params = in_tokens(table);
+    struct epoch *epoch = NULL;
+
+    assert_int_equal(epoch_ref(&f->set, &params, table, &epoch), 0);
+    assert_int_equal(work_out(f, epoch), 1);
+    epoch_unref(&f->set, epoch);
+    length_table_unref(table);
+    uv_run(&f->loop, UV_RUN_DEFAULT); /* the thread reads them still */
+    assert_int_equal(f->calls, 0);
+}
+
+static void test_plain_plans_have_nothing_to_work_out(void **state)
+{
+    struct fixture *f = *state;
+    struct epoch *epoch = ref(f, &torch);
+
+    assert_int_equal(work_out(f, epoch), 0);
+    epoch_unref(&f->set, epoch);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 static const struct CMUnitTest tests[] = {
@@ -352,11 +411,14 @@ static const struct CMUnitTest tests[] = {
     TEST(test_one_of_two_gives_up_while_busy),
     TEST(test_several_at_once),
     TEST(test_a_busy_plan_is_nobody_s),
+    TEST(test_tokens_are_worked_out_by_a_thread),
+    TEST(test_lengths_outlive_their_loader),
+    TEST(test_plain_plans_have_nothing_to_work_out),
 };
 
 int main(void)
 {
-    start_libuv();
+    uv_threads_start();
     harness_begin();
     return harness_end(__FILE__, cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -73,7 +73,7 @@ static void prepare(void *slot, uint8_t garbage, const uint64_t *indices, uint32
                                                  .step = 11,
                                                  .indices = indices,
                                                  .samples = n,
-                                                 .unbatched = single}));
+                                                 .what = single ? SLOT_SAMPLE : SLOT_BATCH}));
 }
 
 /*
@@ -483,7 +483,7 @@ static void test_damaged_task(void **state)
         else if (what == 3)
             header->indices_off = UINT64_MAX - 7;
         else if (what == 4)
-            header->unbatched = 1;
+            header->what = SLOT_SAMPLE;
         else
             slot_bytes = what == 5 ? SLOT_HEADER_BYTES + 31 : 64;
         memcpy(slot_b, slot_a, SLOT_BYTES);
@@ -495,6 +495,229 @@ static void test_damaged_task(void **state)
     header->samples = 0;
     assert_int_equal(fetcher_fill(f, slot_a, SLOT_BYTES, &used, NULL), -EINVAL);
     assert_string_equal(slot_a + header->error_off, "a task of 0 samples, where batch.size is 4");
+    fetcher_free(f);
+}
+
+/* ---- batches of tokens ----------------------------------------------------------------------- */
+
+/* Lines of text as bytes: "a", "bb", "ccc", "dddd"; batches of at most 8 tokens. */
+static struct dl_spec lines_spec(struct spec_file *file, enum collate_kind kind)
+{
+    static const char lines[] = "a\nbb\nccc\ndddd\n";
+
+    *file = (struct spec_file){NULL, strdup(harness_file("lines.txt", lines, strlen(lines)))};
+    return (struct dl_spec){.dataset = {.kind = DATASET_TEXT,
+                                        .files = file,
+                                        .n_files = 1,
+                                        .format = TEXT_LINES,
+                                        .tokenizer = TOKENIZER_BYTES},
+                            .batch_size = 1,
+                            .batch = {.tokens = 8},
+                            .collate = {.kind = kind, .length = 4}};
+}
+
+/* A task with what is planned of it: lists of n lengths, and of the samples of `rows` rows. */
+static void prepare_planned(const uint64_t *indices, uint32_t n, const uint32_t *lists,
+                            uint32_t rows, uint32_t cut)
+{
+    struct slot_task task = {
+        .indices = indices, .samples = n, .step = 11, .planned = slot_planned_bytes(n, rows)};
+
+    memset(slot_a, 0xaa, SLOT_BYTES);
+    assert_true(slot_prepare(slot_a, SLOT_BYTES, &task));
+    struct slot_planned *planned = slot_planned(slot_a, n);
+    *planned = (struct slot_planned){.cut = cut, .rows = rows};
+    memcpy(planned->lists, lists, (n + rows) * sizeof *lists);
+}
+
+static void test_planned(void **state)
+{
+    static const uint64_t indices[] = {3, 0, 2};
+    static const struct {
+        enum collate_kind kind;
+        uint32_t lists[5], rows, cut;
+        uint64_t bad;
+        const char *error; /* NULL: it is taken */
+    } rows[] = {
+        {COLLATE_PAD, {4, 1, 3}, 0, 0, 0, NULL},
+        {COLLATE_PAD, {2, 1, 2}, 0, 2, 0, NULL},
+        {COLLATE_PACK, {4, 1, 3, 1, 2}, 2, 0, 0, NULL},
+        {COLLATE_NONE, {4, 1, 3}, 0, 0, 0, NULL},
+        {COLLATE_DEFAULT, {1, 1, 1}, 0, 1, 0, NULL},
+        {COLLATE_PAD,
+         {4, 1, 2},
+         0,
+         0,
+         2,
+         "dataset: sample 2 has 3 tokens, and had 2 when lengths were taken; the data changed: "
+         "open "
+         "the loader anew"},
+        {COLLATE_NONE,
+         {4, 2, 3},
+         0,
+         0,
+         0,
+         "dataset: sample 0 has 1 tokens, and had 2 when lengths were taken; the data changed: "
+         "open "
+         "the loader anew"},
+        {COLLATE_PAD,
+         {4, 0, 3},
+         0,
+         0,
+         UINT64_MAX,
+         "the slot's header is damaged: a planned length is none"},
+        {COLLATE_PACK,
+         {4, 1, 3, 1, 1},
+         2,
+         0,
+         UINT64_MAX,
+         "the slot's header is damaged: rows of other samples are planned"},
+        {COLLATE_PACK,
+         {4, 1, 3},
+         0,
+         0,
+         UINT64_MAX,
+         "collate: no rows are planned for this batch; packing needs batch.tokens"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        const struct slot_header *header = (const void *)slot_a;
+        struct spec_file file;
+        struct dl_spec spec = lines_spec(&file, rows[i].kind);
+        struct fetcher *f = must_open(&spec);
+        struct dl_error err = {0};
+        uint64_t used = 0, end = slot_indices_end(3) + slot_planned_bytes(3, rows[i].rows);
+        prepare_planned(indices, 3, rows[i].lists, rows[i].rows, rows[i].cut);
+        memcpy(slot_b, slot_a, end);
+        int r = fetcher_fill(f, slot_a, SLOT_BYTES, &used, &err);
+        if (rows[i].error) {
+            assert_int_equal(r, -EINVAL);
+            assert_string_equal(slot_a + header->error_off, rows[i].error);
+            assert_int_equal(header->error_off, end);
+            assert_true(header->error_index == rows[i].bad);
+        } else {
+            if (r < 0)
+                fail_msg("%zu: %s: %s", i, err.path, err.message);
+            assert_int_equal(header->tree_off, align_up(end, 64));
+            assert_int_equal(header->samples, 3);
+        }
+        /* The task stands there as it was. */
+        assert_memory_equal(slot_a + SLOT_HEADER_BYTES, slot_b + SLOT_HEADER_BYTES,
+                            end - SLOT_HEADER_BYTES);
+        fetcher_free(f);
+        free(file.path);
+    }
+}
+
+static void test_planned_bytes(void **state)
+{
+    static const uint64_t indices[] = {3, 0, 2};
+    static const uint32_t lists[] = {4, 1, 3, 1, 2};
+    struct spec_file file;
+    struct dl_spec spec = lines_spec(&file, COLLATE_PACK);
+    struct fetcher *f = must_open(&spec);
+    struct dl_error err = {0};
+    uint64_t used = 0, again = 0;
+
+    prepare_planned(indices, 3, lists, 2, 0);
+    assert_int_equal(fetcher_fill(f, slot_a, SLOT_BYTES, &used, &err), 0);
+    const struct slot_header *header = (const void *)slot_a;
+    const struct tree_node *tree = (const void *)(slot_a + header->tree_off);
+    assert_int_equal(tree[0].kind, TREE_DICT);
+    const struct tree_node *values = NULL;
+    for (uint32_t i = 1; i < header->tree_count; i++)
+        if (tree[i].key_len == 6 && memcmp(tree_key(tree, &tree[i]), "tokens", 6) == 0)
+            values = &tree[i];
+    assert_non_null(values);
+    assert_int_equal(values->nbytes % 8, 0);
+    for (uint64_t i = 0, size = values->nbytes / 8; i < 8; i++)
+        assert_int_equal(slot_a[values->offset + i * size], "ddddaccc"[i]);
+    /* A byte too few is told, and what is needed is enough. */
+    prepare_planned(indices, 3, lists, 2, 0);
+    assert_int_equal(fetcher_fill(f, slot_a, used - 1, &again, &err), -ENOBUFS);
+    assert_int_equal(again, used);
+    assert_int_equal(fetcher_fill(f, slot_a, used, &again, &err), 0);
+    fetcher_free(f);
+    free(file.path);
+}
+
+static void prepare_lengths(uint64_t first, uint32_t n)
+{
+    memset(slot_a, 0xaa, SLOT_BYTES);
+    assert_true(
+        slot_prepare(slot_a, SLOT_BYTES,
+                     &(struct slot_task){.indices = &first, .samples = n, .what = SLOT_LENGTHS}));
+}
+
+static void test_lengths(void **state)
+{
+    struct slot_header *header = (void *)slot_a;
+    struct spec_file file;
+    struct dl_spec spec = lines_spec(&file, COLLATE_PAD);
+    struct fetcher *f = must_open(&spec);
+    struct dl_error err = {0};
+    uint64_t used = 0;
+
+    prepare_lengths(1, 3);
+    assert_int_equal(fetcher_fill(f, slot_a, SLOT_BYTES, &used, &err), 0);
+    assert_int_equal(header->used, used);
+    assert_int_equal(used, header->data_off + 12);
+    assert_int_equal(header->data_off, 192);
+    assert_memory_equal(slot_a + header->data_off, ((uint32_t[]){2, 3, 4}), 12);
+    assert_int_equal(header->tree_count, 0);
+    assert_int_equal(header->error_code, 0);
+    assert_int_equal(header->samples, 3);
+
+    prepare_lengths(1, 3);
+    assert_int_equal(fetcher_fill(f, slot_a, used - 1, &used, &err), -ENOBUFS);
+    assert_int_equal(used, 192 + 12);
+
+    prepare_lengths(2, 3);
+    assert_int_equal(fetcher_fill(f, slot_a, SLOT_BYTES, &used, &err), -ERANGE);
+    assert_int_equal(header->error_index, 4);
+    assert_int_equal(header->error_off, slot_indices_end(1));
+    assert_int_equal(header->data_off, 0);
+
+    prepare_lengths(1, 3);
+    header->planned = 24;
+    assert_int_equal(fetcher_fill(f, slot_a, SLOT_BYTES, &used, &err), -EINVAL);
+    assert_string_equal(slot_a + header->error_off, "the slot's header is damaged");
+    fetcher_free(f);
+    free(file.path);
+}
+
+/* Nobody knows how many samples a batch has: there is room for the first tasks, no more. */
+static void test_token_slots(void **state)
+{
+    struct dl_spec spec = range_spec(1ULL << 40, 1);
+    uint64_t indices[9] = {0}, used;
+    struct dl_error err;
+
+    spec.batch.tokens = DL_MAX_BATCH_SIZE;
+    spec.collate.kind = COLLATE_DEFAULT;
+    struct fetcher *f = must_open(&spec);
+    assert_int_equal(fetcher_slot_bytes(f), 64 * 1024 + 4096);
+    fetcher_free(f);
+
+    spec.batch.tokens = 8;
+    f = must_open(&spec);
+    prepare(slot_a, 0xaa, indices, 8, false);
+    assert_int_equal(fetcher_fill(f, slot_a, SLOT_BYTES, &used, &err), 0);
+    prepare(slot_a, 0xaa, indices, 9, false);
+    assert_int_equal(fetcher_fill(f, slot_a, SLOT_BYTES, &used, &err), -EINVAL);
+    assert_error(&err, EINVAL, "", "a task of 9 samples, where batch.tokens is 8");
+    fetcher_free(f);
+
+    spec.batch.tokens = DL_MAX_BATCH_SIZE + 1;
+    assert_int_equal(refuse(&spec, &err), EINVAL);
+    assert_error(&err, EINVAL, "batch.tokens", "1048577 is more than 1048576");
+
+    /* What is planned is of batches of tokens alone. */
+    spec = range_spec(100, 4);
+    f = must_open(&spec);
+    prepare_planned(indices, 4, (uint32_t[]){1, 1, 1, 1}, 0, 0);
+    assert_int_equal(fetcher_fill(f, slot_a, SLOT_BYTES, &used, &err), -EINVAL);
+    assert_error(&err, EINVAL, "", "the slot's header is damaged");
     fetcher_free(f);
 }
 
@@ -534,7 +757,9 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_slot_bytes),     cmocka_unit_test(test_batch_too_large),
     cmocka_unit_test(test_dimensions),     cmocka_unit_test(test_rows_of_no_bytes),
     cmocka_unit_test(test_slot_too_small), cmocka_unit_test(test_bad_index),
-    cmocka_unit_test(test_damaged_task),
+    cmocka_unit_test(test_damaged_task),   cmocka_unit_test(test_planned),
+    cmocka_unit_test(test_planned_bytes),  cmocka_unit_test(test_lengths),
+    cmocka_unit_test(test_token_slots),
 };
 
 TEST_MAIN(tests)

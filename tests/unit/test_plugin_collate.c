@@ -180,7 +180,7 @@ static void test_a_batch(void **state)
         size_t bad = 0;
 
         batch_init(&batch);
-        if (collate_measure(collate, batch.array, numbers, n, 136, &layout, &bad, &err) < 0)
+        if (collate_measure(collate, batch.array, numbers, n, NULL, 136, &layout, &bad, &err) < 0)
             fail_msg("%s: %s", err.path, err.message);
         assert_true(layout.used <= sizeof slot);
         memset(slot, 0xee, sizeof slot);
@@ -207,8 +207,8 @@ static void test_a_refused_batch(void **state)
     size_t bad = 0;
 
     batch_init(&batch);
-    assert_int_equal(collate_measure(collate, batch.array, numbers, 3, 0, &layout, &bad, &err),
-                     -EINVAL);
+    assert_int_equal(
+        collate_measure(collate, batch.array, numbers, 3, NULL, 0, &layout, &bad, &err), -EINVAL);
     assert_error(&err, EINVAL, bad_plugin(), "collate(): 3 samples from 40 on");
     assert_int_equal(bad, SIZE_MAX); /* no sample's fault */
     collate_free(collate);

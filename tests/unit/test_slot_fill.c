@@ -15,7 +15,7 @@ static const struct slot_task task = {.generation = 1,
                                       .step = 3,
                                       .indices = indices,
                                       .samples = 3,
-                                      .unbatched = true,
+                                      .what = SLOT_SAMPLE,
                                       .stream = 4,
                                       .rank = 5,
                                       .world = 6,
@@ -36,7 +36,7 @@ static void test_task_is_read_as_written(void **state)
     assert_ptr_equal(got.indices, slot_indices(slot));
     assert_memory_equal(got.indices, indices, sizeof indices);
     assert_true(got.generation == 1 && got.epoch == 2 && got.step == 3 && got.samples == 3);
-    assert_true(got.unbatched && got.stream == 4 && got.rank == 5 && got.world == 6);
+    assert_true(got.what == SLOT_SAMPLE && got.stream == 4 && got.rank == 5 && got.world == 6);
     assert_int_equal(got.settled, 7);
     assert_false(slot_prepare(slot, slot_indices_end(3) - 1, &task));
 }
@@ -58,7 +58,7 @@ static void test_damaged_task(void **state)
     header->indices_off += 8;
     assert_false(slot_read_task(slot, sizeof slot, &got));
     prepare();
-    header->unbatched = 2;
+    header->what = 3;
     assert_false(slot_read_task(slot, sizeof slot, &got));
 }
 
@@ -102,7 +102,8 @@ static void test_error(void **state)
 {
     static const char text[] = "h\xc3\xa4\xe2\x82\xac";
     static const size_t whole[] = {0, 1, 1, 3, 3, 3, 6};
-    struct slot_error error = {.code = ERANGE, .samples = 3, .index = 5, .text = text};
+    struct slot_error error = {
+        .code = ERANGE, .begin = slot_indices_end(3), .index = 5, .text = text};
     uint64_t off = slot_indices_end(3);
 
     for (size_t room = 0; room < ARRAY_SIZE(whole); room++) {

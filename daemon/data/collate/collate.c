@@ -11,6 +11,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <inttypes.h>
 
 bool collate_room(void *array, size_t *room, uint64_t need, size_t size)
 {
@@ -30,8 +31,13 @@ bool collate_room(void *array, size_t *room, uint64_t need, size_t size)
     return true;
 }
 
-static int copy_fields(struct collate *c, const struct spec_collate *spec)
+static int copy_names(struct collate *c, const struct spec_collate *spec, const char *length_of)
 {
+    if (length_of) {
+        c->length_of = strdup(length_of);
+        if (!c->length_of)
+            return -ENOMEM;
+    }
     if (!spec->fields)
         return 0;
     c->fields = calloc(max_u64(spec->n_fields, 1), sizeof *c->fields);
@@ -45,40 +51,75 @@ static int copy_fields(struct collate *c, const struct spec_collate *spec)
     return 0;
 }
 
-int collate_new(const struct dl_spec *spec, const struct data_env *env, struct collate **ret,
-                struct dl_error *err)
+/* What the padded length is a multiple of: of the interval, too, where it is a bucket's. */
+static int choose_multiple(struct collate *c, const struct dl_spec *spec, struct dl_error *err)
 {
-    struct collate *c;
+    uint64_t a = max_u64(spec->collate.multiple_of, 1), b = 1, common;
 
-    switch (spec->collate.kind) {
+    if (spec->collate.to == PAD_TO_BUCKET)
+        b = max_u64(spec->batch.interval, 1);
+    common = a;
+    for (uint64_t rest = b; rest > 0;) {
+        uint64_t next = common % rest;
+        common = rest;
+        rest = next;
+    }
+    if (mul_overflows(a / common, b, &c->multiple_of))
+        return dl_error_set(err, EINVAL, "collate.multiple_of",
+                            "%" PRIu64 " and batch.interval %" PRIu64
+                            " have no common multiple that fits; choose a smaller one",
+                            a, b);
+    return 0;
+}
+
+static int check_kind(const struct spec_collate *spec, struct dl_error *err)
+{
+    switch (spec->kind) {
     case COLLATE_DEFAULT:
     case COLLATE_PAD:
     case COLLATE_NONE:
     case COLLATE_PLUGIN:
+        return 0;
+    case COLLATE_PACK:
+        if (spec->length > 0 && spec->length <= INT32_MAX)
+            return 0;
+        return dl_error_set(err, EINVAL, "collate.length",
+                            "%" PRIu64 " is no length of a row; write one of 1 to %" PRId32,
+                            spec->length, INT32_MAX);
+    case COLLATE_PYTHON:
         break;
-    default:
-        return dl_error_set(err, EINVAL, "collate.kind", "%u is no kind of collate",
-                            (unsigned)spec->collate.kind);
     }
-    c = calloc(1, sizeof *c);
-    if (!c || copy_fields(c, &spec->collate) < 0) {
-        collate_free(c);
+    return dl_error_set(err, EINVAL, "collate.kind", "%u is no kind of collate",
+                        (unsigned)spec->kind);
+}
+
+static void collate_freep(struct collate **collate)
+{
+    *collate = collate_free(*collate);
+}
+
+int collate_new(const struct dl_spec *spec, const struct data_env *env, struct collate **ret,
+                struct dl_error *err)
+{
+    int r = check_kind(&spec->collate, err);
+
+    if (r < 0)
+        return r;
+    _cleanup_(collate_freep)
+    struct collate *c = calloc(1, sizeof *c);
+    if (!c || copy_names(c, &spec->collate, spec->batch.length_of) < 0)
         return dl_error_set(err, ENOMEM, "collate", "out of memory");
-    }
     c->kind = spec->collate.kind;
     c->side = spec->collate.side;
-    c->multiple_of = max_u64(spec->collate.multiple_of, 1);
+    c->length = spec->collate.length;
     c->value = spec->collate.value;
     c->batched = spec->batch_size > 0;
-    if (c->kind == COLLATE_PLUGIN) {
-        int r = plugin_collate_open(&spec->collate, env, &c->plugin, err);
-        if (r < 0) {
-            collate_free(c);
-            return r;
-        }
-    }
-    *ret = c;
-    return 0;
+    r = choose_multiple(c, spec, err);
+    if (r == 0 && c->kind == COLLATE_PLUGIN)
+        r = plugin_collate_open(&spec->collate, env, &c->plugin, err);
+    if (r == 0)
+        *ret = steal_ptr(c);
+    return r;
 }
 
 struct collate *collate_free(struct collate *c)
@@ -88,6 +129,7 @@ struct collate *collate_free(struct collate *c)
     for (uint32_t i = 0; i < c->n_fields; i++)
         free(c->fields[i]);
     free(c->fields);
+    free(c->length_of);
     free(c->leaves);
     free(c->sources);
     free(c->parts);
@@ -119,13 +161,14 @@ static int measure(struct collate *c, size_t *ret_bad, struct dl_error *err)
     switch (c->kind) {
     case COLLATE_DEFAULT:
     case COLLATE_PAD:
+    case COLLATE_PACK:
         c->width = c->n;
-        return collate_match(c, ret_bad, err);
+        r = collate_match(c, ret_bad, err);
+        return r == 0 && c->kind == COLLATE_PACK ? collate_check_packed(c, ret_bad, err) : r;
     case COLLATE_PLUGIN:
         *ret_bad = SIZE_MAX; /* the batch's fault, not one sample's */
         r = make_batch(c, err);
         break;
-    case COLLATE_PACK:
     case COLLATE_PYTHON: /* refused by collate_new() */
     case COLLATE_NONE:
         break;
@@ -140,8 +183,8 @@ static int measure(struct collate *c, size_t *ret_bad, struct dl_error *err)
 }
 
 int collate_measure(struct collate *c, const struct sample *samples, const uint64_t *numbers,
-                    size_t n, uint64_t begin, struct batch_layout *ret, size_t *ret_bad,
-                    struct dl_error *err)
+                    size_t n, const struct planned *planned, uint64_t begin,
+                    struct batch_layout *ret, size_t *ret_bad, struct dl_error *err)
 {
     int r;
 
@@ -149,6 +192,7 @@ int collate_measure(struct collate *c, const struct sample *samples, const uint6
     c->samples = samples;
     c->numbers = numbers;
     c->n = n;
+    c->planned = planned;
     c->layout.begin = begin;
     c->n_leaves = 0;
     tree_clear(&c->tree);

@@ -10,9 +10,23 @@
  *             A padded leaf `x` gets the siblings `x_lengths`, int64 [B], and `x_mask`, bool
  *             [B, L], true where there is data; where it has no key (it is the sample, or in a
  *             list), a dict {values, lengths, mask} stands in its place. Without batching only
- *             `multiple_of` pads; the lengths are then one number, the mask is bool [L]. `value`
+ *             `multiple_of` pads; the lengths are then one number, the mask is bool [L]. With `to:
+ *             bucket` the padded length is a multiple of the buckets' interval, too; `length` gives
+ *             it outright, and refuses a longer sample. `value`
  *             must be one of an integer leaf's numbers, and finite in a floating-point leaf's
  *             dtype if it is finite; there it is rounded to nearest.
+ *   pack      as default, but the leaves in question, of one first dimension in each sample, are
+ *             put into the rows that the plan has chosen: [rows, length, …], each row its samples
+ *             one after another and then `value`, of which the same holds. Four tensors tell them
+ *             apart, all int32. They stand at the top of the dict that has the leaf whose length
+ *             counts; where that has no key, in a dict {values, …} in its place.
+ *               segment_ids   [rows, length]: 1 for a row's first sample, 2 …; 0 is padding
+ *               position_ids  [rows, length]: 0, 1, … in each sample; 0 in padding
+ *               cu_seqlens    [m + 1]: with the rows laid end to end, where each sample begins,
+ *                             and each row's padding, if it has some; then rows · length. What
+ *                             kernels of attention over sequences of varying length take.
+ *               max_seqlen    []: the longest of these m pieces, padding included: such kernels
+ *                             leave out what lies beyond it
  *   none      the list of samples, each as it is.
  *   plugin    what a plug-in's collate makes of the samples.
  *
@@ -27,6 +41,7 @@
 #define DL_COLLATE_H
 
 #include "daemon/data/dataset.h"
+#include "daemon/data/planned.h"
 #include "proto/slot_fill.h"
 
 struct collate; /* what the spec says of it, and memory kept from batch to batch */
@@ -36,16 +51,29 @@ int _nodiscard_ collate_new(const struct dl_spec *spec, const struct data_env *e
 struct collate *collate_free(struct collate *collate); /* NULL is fine; returns NULL */
 
 /*
+ * Holds samples[0..n) against what is planned of as many. Each has the planned length, or more
+ * where it is to be cut: then its leaves that are padded or packed (of other kinds: all) and have
+ * the same first dimension are cut there, in its tree alone. 0, or -EINVAL with `err` and *ret_bad
+ * = position of the first that has another length.
+ */
+int _nodiscard_ collate_fit(const struct collate *collate, struct sample *samples,
+                            const uint64_t *numbers, size_t n, const struct planned *planned,
+                            size_t *ret_bad, struct dl_error *err);
+
+/*
  * Works out the batch of samples[0..n), n ≥ 1, whose numbers are numbers[0..n) in messages, and
- * whose tree begins at or after `begin` bytes of the slot. Without batching n is 1. The samples
+ * whose tree begins at or after `begin` bytes of the slot. `planned` (NULL: nothing; pack needs its
+ * rows) is of samples that it fits, and borrowed until the batch is written. Without batching n is
+ * 1. The samples
  * must stay as they are until it is written. Allocates only while batches grow. Returns 0, or a
  * negative errno with `err` and *ret_bad = position of the sample at fault: -EINVAL (they do not go
  * together), -E2BIG (too many nodes, or too deep), -EFBIG (beyond any segment), -ENOMEM, or that of
  * sample_check(). *ret_bad is SIZE_MAX when it is none's: a plug-in refuses the batch.
  */
 int _nodiscard_ collate_measure(struct collate *collate, const struct sample *samples,
-                                const uint64_t *numbers, size_t n, uint64_t begin,
-                                struct batch_layout *ret, size_t *ret_bad, struct dl_error *err);
+                                const uint64_t *numbers, size_t n, const struct planned *planned,
+                                uint64_t begin, struct batch_layout *ret, size_t *ret_bad,
+                                struct dl_error *err);
 
 /* Writes tree and leaves of the batch measured last into `slot`, all bytes from `begin` to `used`:
  * what lies between them is zeroed. */

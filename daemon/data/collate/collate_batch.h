@@ -1,6 +1,7 @@
 /*
  * Inside collate: the batch that is being made, which collate_match.c, collate_layout.c and
- * collate_write.c work on in turn. For collate*.c alone.
+ * collate_write.c work on in turn. For collate*.c, and for lengths.c, which finds leaves and names
+ * them as they do.
  *
  *   match   which leaves the batch has, and where each sample has its bytes
  *   layout  the batch's tree, and where in the slot each leaf lies
@@ -19,10 +20,10 @@ struct collate_source {
 
 /* A leaf of the sample whose tree the batch gets; leaf l has sources[l · width] and on. */
 struct collate_leaf {
-    uint32_t node; /* in that sample */
-    bool padded;
+    uint32_t node;                /* in that sample */
+    bool padded;                  /* or packed: its first dimension is not the samples' own */
     const struct tree_node *like; /* that node; borrowed from the sample */
-    uint64_t length;              /* padded: first dimension of the result */
+    uint64_t length;              /* padded: first dimension of the result, or of a row */
 };
 
 enum collate_op {
@@ -32,6 +33,11 @@ enum collate_op {
     OP_LENGTHS, /* of a padded leaf */
     OP_MASK,    /* of a padded leaf */
     OP_TEXTS,   /* a list of strings */
+    OP_PACK,
+    OP_SEGMENTS, /* the four tensors of a packed batch */
+    OP_POSITIONS,
+    OP_BOUNDS,
+    OP_LONGEST,
 };
 
 /* How a node of the batch's tree is written. */
@@ -48,10 +54,12 @@ enum {
 struct collate {
     enum collate_kind kind;
     enum pad_side side;
-    uint64_t multiple_of;
+    uint64_t multiple_of; /* of the padded length; with to: bucket, of the interval, too */
+    uint64_t length;      /* pad: the padded length, or 0; pack: of a row */
     double value;
     char **fields; /* owned; NULL: all that have a dimension */
     uint32_t n_fields;
+    char *length_of; /* owned; NULL: the first leaf with a dimension */
     bool batched;
     struct plugin_collate *plugin; /* owned; of kind plugin */
     struct arena arena;            /* of the batch that it makes */
@@ -61,8 +69,10 @@ struct collate {
     const struct sample *samples; /* borrowed from measure until write */
     const uint64_t *numbers;      /* borrowed during measure */
     size_t n;
-    size_t width;                /* sources of a leaf: n, or 1 where samples are not merged */
-    struct collate_leaf *leaves; /* owned */
+    const struct planned *planned; /* borrowed likewise; NULL: nothing */
+    uint32_t length_leaf;          /* pack: the node of the first sample whose length counts */
+    size_t width;                  /* sources of a leaf: n, or 1 where samples are not merged */
+    struct collate_leaf *leaves;   /* owned */
     size_t n_leaves;
     size_t leaves_room;
     struct collate_source *sources; /* owned */
@@ -97,11 +107,35 @@ int _nodiscard_ collate_match(struct collate *c, size_t *ret_bad, struct dl_erro
 
 /* ---- collate_fields.c ----------------------------------------------------------------------- */
 
+/* The node at `path` below `node` ("image", "pair.0"). False: none. A key may have dots in it. */
+bool collate_find(const struct tree *tree, uint32_t node, const char *path, uint32_t *ret);
+
 /* The leaf at a node of the first sample, which is a leaf. */
 struct collate_leaf *collate_leaf_at(const struct collate *c, uint32_t node);
 
 /* Marks the leaves to pad, when the first sample's leaves are known. */
 int _nodiscard_ collate_choose_padded(struct collate *c, struct dl_error *err);
+
+/* ---- collate_planned.c ---------------------------------------------------------------------- */
+
+/* The leaf whose first dimension is a sample's length; `path` as dl_spec.batch.length_of. */
+bool _nodiscard_ collate_length_leaf(const struct tree *tree, const char *path, uint32_t *ret);
+
+/* ---- collate_pack.c ------------------------------------------------------------------------- */
+
+/* Whether the samples can be packed as planned, once they are matched; *ret_bad as there. */
+int _nodiscard_ collate_check_packed(struct collate *c, size_t *ret_bad, struct dl_error *err);
+
+/* Entries of cu_seqlens. */
+uint64_t collate_bounds(const struct collate *c);
+
+/* Writes one packed leaf, or one of the four tensors, at `out`. */
+void collate_write_packed(const struct collate *c, const struct collate_part *part, void *out);
+
+/* ---- collate_write.c ------------------------------------------------------------------------ */
+
+/* `bytes` of one element after another. */
+void collate_fill(char *out, size_t bytes, const uint8_t *element, size_t size);
 
 /* ---- collate_words.c ------------------------------------------------------------------------ */
 

@@ -1,4 +1,4 @@
-/* Which leaves are padded: those that the spec names, or all that have a dimension. */
+/* Which leaves are padded, or packed: those that the spec names, or all that have a dimension. */
 #include "daemon/data/collate/collate_batch.h"
 
 #include <errno.h>
@@ -7,8 +7,7 @@
 
 enum { PATHS_TOLD = 600 };
 
-/* The node at `path` below `node`. False: none. A key may have dots in it. */
-static bool find_path(const struct tree *tree, uint32_t node, const char *path, uint32_t *ret)
+bool collate_find(const struct tree *tree, uint32_t node, const char *path, uint32_t *ret)
 {
     const struct tree_node *parent = &tree->nodes[node];
     uint32_t child = node + 1;
@@ -26,7 +25,7 @@ static bool find_path(const struct tree *tree, uint32_t node, const char *path, 
             len = collate_say(number, sizeof number, 0, "%u", i);
         if (strncmp(path, name, len) != 0 || (path[len] != '\0' && path[len] != '.'))
             continue;
-        if (path[len] == '.' && find_path(tree, child, path + len + 1, ret))
+        if (path[len] == '.' && collate_find(tree, child, path + len + 1, ret))
             return true;
         if (path[len] == '\0') {
             *ret = child;
@@ -36,7 +35,7 @@ static bool find_path(const struct tree *tree, uint32_t node, const char *path, 
     return false;
 }
 
-/* What a user could have meant: the first sample's leaves that can be padded. */
+/* What a user could have meant: the first sample's leaves that can be padded or packed. */
 static void say_candidates(const struct collate *c, char *out, size_t room)
 {
     const char *comma = "";
@@ -71,6 +70,17 @@ struct collate_leaf *collate_leaf_at(const struct collate *c, uint32_t node)
     return &c->leaves[low];
 }
 
+/* What is done with them. */
+static const char *doing(const struct collate *c)
+{
+    return c->kind == COLLATE_PACK ? "pack" : "pad";
+}
+
+static const char *done(const struct collate *c)
+{
+    return c->kind == COLLATE_PACK ? "packed" : "padded";
+}
+
 static int choose_field(struct collate *c, uint32_t i, struct dl_error *err)
 {
     const struct tree *tree = &c->samples[0].tree;
@@ -78,19 +88,18 @@ static int choose_field(struct collate *c, uint32_t i, struct dl_error *err)
     uint32_t node = 0;
 
     snprintf(key, sizeof key, "collate.fields.%u", i);
-    if (!find_path(tree, 0, c->fields[i], &node)) {
+    if (!collate_find(tree, 0, c->fields[i], &node)) {
         say_candidates(c, there, sizeof there);
-        return dl_error_set(err, EINVAL, key,
-                            "sample %" PRIu64 " has no %s; it can be padded at %s", c->numbers[0],
-                            c->fields[i], there);
+        return dl_error_set(err, EINVAL, key, "sample %" PRIu64 " has no %s; it can be %s at %s",
+                            c->numbers[0], c->fields[i], done(c), there);
     }
     if (tree->nodes[node].kind != TREE_TENSOR || tree->nodes[node].ndim == 0) {
         say_candidates(c, there, sizeof there);
         return dl_error_set(err, EINVAL, key,
                             "%s is %s in sample %" PRIu64
-                            ", and has no dimension to pad; the sample can be padded at %s",
+                            ", and has no dimension to %s; the sample can be %s at %s",
                             c->fields[i], collate_say_node(&tree->nodes[node], what, sizeof what),
-                            c->numbers[0], there);
+                            c->numbers[0], doing(c), done(c), there);
     }
     collate_leaf_at(c, node)->padded = true;
     return 0;
@@ -100,7 +109,7 @@ int collate_choose_padded(struct collate *c, struct dl_error *err)
 {
     int r = 0;
 
-    if (c->kind != COLLATE_PAD)
+    if (c->kind != COLLATE_PAD && c->kind != COLLATE_PACK)
         return 0;
     for (size_t l = 0; !c->fields && l < c->n_leaves; l++)
         c->leaves[l].padded = c->leaves[l].like->kind == TREE_TENSOR && c->leaves[l].like->ndim > 0;

@@ -62,8 +62,8 @@ static int added(const struct emit *e, int r, const char *key, enum collate_op o
                             DL_BOUND_TREE_NODES);
     case -ENAMETOOLONG:
         return dl_error_set(e->err, EINVAL, "collate",
-                            "the key %s has more than %d bytes; choose a shorter one", key,
-                            DL_BOUND_NAME_BYTES);
+                            "the key %s has more than %d bytes; choose a shorter one",
+                            key ? key : "", DL_BOUND_NAME_BYTES);
     case -EOVERFLOW:
         return too_large(e->err);
     default:
@@ -122,8 +122,12 @@ static int add_tensor(struct emit *e, const char *key)
     memcpy(shape + batch, leaf->like->shape, ndim * sizeof *shape);
     if (leaf->padded)
         shape[batch] = leaf->length;
+    if (leaf->padded && e->c->kind == COLLATE_PACK)
+        shape[0] = e->c->planned->rows;
     return added(e, tree_add_tensor(&e->c->tree, key, leaf->like->dtype, ndim + batch, shape), key,
-                 leaf->padded ? OP_PAD : OP_STACK);
+                 !leaf->padded                ? OP_STACK
+                 : e->c->kind == COLLATE_PACK ? OP_PACK
+                                              : OP_PAD);
 }
 
 static int check_value(struct emit *e)
@@ -169,6 +173,86 @@ static int add_padded_dict(struct emit *e)
     e->c->tree.nodes[dict].children = 3;
     e->depth--;
     return r;
+}
+
+/* The tensors that tell the samples of packed rows apart. */
+static const char *const packed_keys[] = {"segment_ids", "position_ids", "cu_seqlens",
+                                          "max_seqlen"};
+enum { PACKED_KEYS = ARRAY_SIZE(packed_keys) };
+
+static int add_packed_keys(struct emit *e)
+{
+    static const enum collate_op ops[] = {OP_SEGMENTS, OP_POSITIONS, OP_BOUNDS, OP_LONGEST};
+    static const uint32_t ndims[] = {2, 2, 1, 0};
+    const uint64_t rows[] = {e->c->planned->rows, e->c->length};
+    const uint64_t bounds[] = {collate_bounds(e->c)};
+    int r = 0;
+
+    for (size_t i = 0; i < PACKED_KEYS && r == 0; i++)
+        r = added(e,
+                  tree_add_tensor(&e->c->tree, packed_keys[i], DL_DTYPE_INT32, ndims[i],
+                                  ndims[i] == 2 ? rows : bounds),
+                  packed_keys[i], ops[i]);
+    return r;
+}
+
+static int add_packed(struct emit *e, const char *key)
+{
+    int r = e->c->leaves[e->leaf].padded ? check_value(e) : 0;
+
+    return r < 0 ? r : add_tensor(e, key);
+}
+
+/* The leaf whose length counts, without a key of its own. */
+static int add_packed_dict(struct emit *e)
+{
+    uint32_t dict = 0;
+    int r = begin(e, TREE_DICT, NULL, &dict);
+
+    if (r == 0)
+        r = add_packed(e, "values");
+    if (r == 0)
+        r = add_packed_keys(e);
+    e->c->tree.nodes[dict].children = 1 + PACKED_KEYS;
+    e->depth--;
+    return r;
+}
+
+/* The leaf whose length counts is a child of this dict. */
+static bool has_length_leaf(const struct emit *e, uint32_t dict)
+{
+    const struct tree_node *nodes = e->from->nodes, *child = &nodes[dict + 1];
+
+    if (e->c->kind != COLLATE_PACK || nodes[dict].kind != TREE_DICT)
+        return false;
+    for (uint32_t i = 0; i < nodes[dict].children; i++, child = tree_skip(child))
+        if ((uint32_t)(child - nodes) == e->c->length_leaf)
+            return true;
+    return false;
+}
+
+static bool is_key(const struct emit *e, const struct tree_node *child, const char *key)
+{
+    return child->key_len == strlen(key) &&
+           memcmp(e->from->keys + child->key_off, key, child->key_len) == 0;
+}
+
+/* In front of the other children of the dict that has the leaf whose length counts. */
+static int add_packed_siblings(struct emit *e, uint32_t dict, uint32_t container)
+{
+    const struct tree_node *nodes = e->from->nodes, *child = &nodes[dict + 1];
+
+    if (!has_length_leaf(e, dict))
+        return 0;
+    for (uint32_t i = 0; i < nodes[dict].children; i++, child = tree_skip(child))
+        for (size_t k = 0; k < PACKED_KEYS; k++)
+            if (is_key(e, child, packed_keys[k]))
+                return dl_error_set(e->err, EINVAL, "collate",
+                                    "the samples have a field %s, which packing would add; rename "
+                                    "it",
+                                    packed_keys[k]);
+    e->c->tree.nodes[container].children += PACKED_KEYS;
+    return add_packed_keys(e);
 }
 
 /* Whether child `key` of `dict`, of `len` bytes, is padded. */
@@ -222,13 +306,13 @@ static int emit_children(struct emit *e, uint32_t parent, uint32_t container)
 {
     const struct tree_node *node = &e->from->nodes[parent];
     char key[KEY];
-    int r = 0;
+    int r = add_packed_siblings(e, parent, container);
 
     for (uint32_t i = 0; i < node->children && r == 0; i++) {
         const struct tree_node *child = &e->from->nodes[e->at];
         bool keyed = node->kind == TREE_DICT;
-        bool padded = e->leaf < e->c->n_leaves && e->c->leaves[e->leaf].like == child &&
-                      e->c->leaves[e->leaf].padded;
+        bool padded = e->c->kind == COLLATE_PAD && e->leaf < e->c->n_leaves &&
+                      e->c->leaves[e->leaf].like == child && e->c->leaves[e->leaf].padded;
         snprintf(key, sizeof key, "%.*s", (int)child->key_len,
                  child->key_len > 0 ? e->from->keys + child->key_off : "");
         if (keyed && e->c->kind == COLLATE_PAD)
@@ -247,6 +331,19 @@ static int emit_children(struct emit *e, uint32_t parent, uint32_t container)
     return r;
 }
 
+static int emit_tensor(struct emit *e, const char *key)
+{
+    const struct collate_leaf *leaf = &e->c->leaves[e->leaf];
+    int r;
+
+    if (e->c->kind == COLLATE_PACK)
+        r = !key && leaf->node == e->c->length_leaf ? add_packed_dict(e) : add_packed(e, key);
+    else
+        r = leaf->padded ? add_padded_dict(e) : add_tensor(e, key);
+    e->leaf++;
+    return r;
+}
+
 /* The node the walk is at, and all below it. */
 static int emit_node(struct emit *e, const char *key)
 {
@@ -257,9 +354,7 @@ static int emit_node(struct emit *e, const char *key)
 
     switch (kind) {
     case TREE_TENSOR:
-        r = e->c->leaves[e->leaf].padded ? add_padded_dict(e) : add_tensor(e, key);
-        e->leaf++;
-        return r;
+        return emit_tensor(e, key);
     case TREE_STRING:
     case TREE_BYTES:
         r = add_text(e, key);

@@ -92,9 +92,12 @@ static const char *shape_remedy(const struct collate *c, const struct collate_le
                                 const struct tree_node *have)
 {
     if (leaf->padded)
-        return "only the first dimension is padded";
+        return c->kind == COLLATE_PACK ? "only the first dimension is packed"
+                                       : "only the first dimension is padded";
     if (!differ_in_length(have, leaf->like))
         return "samples of one batch need one shape";
+    if (c->kind == COLLATE_PACK)
+        return "name it in collate.fields to have it packed";
     return c->kind == COLLATE_PAD ? "name it in collate.fields to have it padded"
                                   : "collate: {kind: pad} would fill them up";
 }
@@ -270,8 +273,30 @@ static bool same_tree(const struct tree *a, const struct tree *b)
            (a->keys_len == 0 || memcmp(a->keys, b->keys, a->keys_len) == 0);
 }
 
+/* What the spec gives, if no source is longer. */
+static int measure_given(struct collate *c, size_t l, size_t *ret_bad, struct dl_error *err)
+{
+    char path[COLLATE_WORDS];
+
+    for (size_t i = 0; i < c->width; i++) {
+        uint64_t extent = c->sources[l * c->width + i].extent;
+        if (extent <= c->length)
+            continue;
+        *ret_bad = i;
+        collate_path(&c->samples[0].tree, c->leaves[l].node, path, sizeof path);
+        return dl_error_set(err, EINVAL, "collate.length",
+                            "sample %" PRIu64 " has %" PRIu64 " elements%s%s, more than %" PRIu64
+                            "; choose a greater length, or cut samples with batch: {max_length: "
+                            "%" PRIu64 ", overlong: truncate}",
+                            c->numbers[i], extent, path[0] ? " at " : "", path, c->length,
+                            c->length);
+    }
+    c->leaves[l].length = c->length;
+    return 0;
+}
+
 /* The longest source, up to the next multiple. */
-static int measure_padded(struct collate *c, size_t l, struct dl_error *err)
+static int measure_longest(struct collate *c, size_t l, struct dl_error *err)
 {
     struct collate_leaf *leaf = &c->leaves[l];
     uint64_t longest = 0, beyond;
@@ -311,7 +336,7 @@ int collate_match(struct collate *c, size_t *ret_bad, struct dl_error *err)
         }
     }
     for (size_t l = 0; l < c->n_leaves && r == 0; l++)
-        if (c->leaves[l].padded)
-            r = measure_padded(c, l, err);
+        if (c->leaves[l].padded && c->kind == COLLATE_PAD)
+            r = c->length ? measure_given(c, l, ret_bad, err) : measure_longest(c, l, err);
     return r;
 }

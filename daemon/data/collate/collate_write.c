@@ -40,8 +40,7 @@ static void write_stack(const struct target *t)
         stack(t, bytes);
 }
 
-/* `bytes` of one element after another. */
-static void fill(char *out, size_t bytes, const uint8_t *element, size_t size)
+void collate_fill(char *out, size_t bytes, const uint8_t *element, size_t size)
 {
     size_t done = min_u64(size, bytes);
 
@@ -72,7 +71,7 @@ static void write_padded(const struct target *t)
         size_t bytes = t->sources[i].extent * row, rest = whole - bytes;
         bool left = t->c->side == PAD_LEFT;
         copy(left ? out + rest : out, t->sources[i].data, bytes);
-        fill(left ? out : out + bytes, rest, element, dtype_bytes(like->dtype));
+        collate_fill(left ? out : out + bytes, rest, element, dtype_bytes(like->dtype));
     }
 }
 
@@ -110,9 +109,9 @@ static void write_texts(const struct target *t)
     ends[t->c->width] = end;
 }
 
-static void write_leaf(const struct target *t, enum collate_op op)
+static void write_leaf(const struct target *t, const struct collate_part *part)
 {
-    switch (op) {
+    switch (part->op) {
     case OP_NONE:
         break;
     case OP_STACK:
@@ -129,6 +128,13 @@ static void write_leaf(const struct target *t, enum collate_op op)
         break;
     case OP_TEXTS:
         write_texts(t);
+        break;
+    case OP_PACK:
+    case OP_SEGMENTS:
+    case OP_POSITIONS:
+    case OP_BOUNDS:
+    case OP_LONGEST:
+        collate_write_packed(t->c, part, t->out);
         break;
     }
 }
@@ -149,6 +155,6 @@ void collate_write(struct collate *c, void *slot)
                                     .leaf = &c->leaves[part->leaf],
                                     .sources = &c->sources[part->leaf * c->width],
                                     .out = out + node->offset},
-                   part->op);
+                   part);
     }
 }

@@ -4,6 +4,7 @@
  * must have the same, since one batch may hold some of each; what comes of others, collate sees.
  */
 #include "daemon/data/combine/combine.h"
+#include "daemon/data/lengths.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -158,6 +159,28 @@ static void concat_expect(struct dataset *ds, uint64_t index)
     dataset_expect(concat->parts[part], index - part_begin(concat, part));
 }
 
+/* Each part's own, in one call of it. */
+static int concat_lengths(struct dataset *ds, const char *leaf, uint64_t first, size_t n,
+                          uint32_t *ret, uint64_t *ret_bad, struct dl_error *err)
+{
+    const struct concat *concat = container_of(ds, struct concat, base);
+    size_t count;
+
+    for (size_t done = 0; done < n; done += count) {
+        uint32_t part = find_part(concat, first + done);
+        uint64_t begin = part_begin(concat, part);
+        count = min_u64(n - done, concat->ends[part] - (first + done));
+        int r = dataset_known_lengths(concat->parts[part], leaf, first + done - begin, count,
+                                      ret + done, ret_bad, err);
+        if (r < 0) {
+            if (*ret_bad != UINT64_MAX)
+                *ret_bad += begin;
+            return r;
+        }
+    }
+    return 0;
+}
+
 static void concat_close(struct dataset *ds)
 {
     struct concat *concat = container_of(ds, struct concat, base);
@@ -174,7 +197,7 @@ static void concat_close(struct dataset *ds)
 static const struct dataset_ops concat_ops = {
     .gather = concat_gather, .expect = concat_expect, .close = concat_close};
 static const struct dataset_ops concat_varying_ops = {
-    .get = concat_get, .expect = concat_expect, .close = concat_close};
+    .get = concat_get, .lengths = concat_lengths, .expect = concat_expect, .close = concat_close};
 
 /* ---- equal samples -------------------------------------------------------------------------- */
 

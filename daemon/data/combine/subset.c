@@ -4,6 +4,7 @@
  * spec's seed. Either is a table of indices; a split keeps those of its own part alone.
  */
 #include "daemon/data/combine/combine.h"
+#include "daemon/data/lengths.h"
 #include "daemon/plan/permute.h"
 
 #include <assert.h>
@@ -68,6 +69,27 @@ static void subset_expect(struct dataset *ds, uint64_t index)
     dataset_expect(subset->inner, index_at(subset, index));
 }
 
+/* One call for each run of samples that follow each other in the inner dataset too. */
+static int subset_lengths(struct dataset *ds, const char *leaf, uint64_t first, size_t n,
+                          uint32_t *ret, uint64_t *ret_bad, struct dl_error *err)
+{
+    const struct subset *subset = container_of(ds, struct subset, base);
+    size_t count;
+
+    for (size_t done = 0; done < n; done += count) {
+        uint64_t inner = index_at(subset, first + done), bad = UINT64_MAX;
+        for (count = 1; done + count < n; count++)
+            if (index_at(subset, first + done + count) != inner + count)
+                break;
+        int r = dataset_known_lengths(subset->inner, leaf, inner, count, ret + done, &bad, err);
+        if (r < 0) {
+            *ret_bad = bad == UINT64_MAX ? bad : first + done + (bad - inner);
+            return r;
+        }
+    }
+    return 0;
+}
+
 static void subset_close(struct dataset *ds)
 {
     struct subset *subset = container_of(ds, struct subset, base);
@@ -83,7 +105,7 @@ static void subset_close(struct dataset *ds)
 static const struct dataset_ops subset_ops = {
     .gather = subset_gather, .expect = subset_expect, .close = subset_close};
 static const struct dataset_ops subset_varying_ops = {
-    .get = subset_get, .expect = subset_expect, .close = subset_close};
+    .get = subset_get, .lengths = subset_lengths, .expect = subset_expect, .close = subset_close};
 
 static int alloc_table(struct subset *subset, uint64_t n, const char *place, struct dl_error *err)
 {

@@ -220,8 +220,11 @@ struct dl_plugin {
     int (*get)(void *handle, uint64_t index, struct dl_plugin_sample *sample,
                struct dl_plugin_rng *rng);
     /*
-     * Map-style: the sizes (tokens, frames) of the samples first..first+n-1, for batches of samples
-     * of like size. May be NULL. Not called by this version.
+     * Map-style: the lengths of the samples first..first+n-1, n ≥ 1, which exist: how many elements
+     * the first dimension has of the first tensor, in preorder, that has one. Each is at least 1,
+     * below 2^32 - 1, and the same every time: batches of tokens are planned by them. NULL, or
+     * -ENOTSUP: they are not known without the samples; get() is called for each then, as it is
+     * where the loader spec takes the lengths of another leaf (batch.length_of).
      */
     int (*lengths)(void *handle, uint64_t first, uint64_t n, uint64_t *ret);
 

@@ -2,6 +2,7 @@
 #include "daemon/data/plugin/plugin_private.h"
 
 #include "daemon/data/combine/combine.h"
+#include "daemon/data/lengths.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -148,6 +149,51 @@ static int plugin_get(struct dataset *ds, const struct sample_key *key, uint64_t
     return judge_sample(p, p->table.get(p->handle, index, &built, &rng), &built, what, err);
 }
 
+/* The plug-in counts in 64 bits; so many of its lengths are taken at once. */
+enum { LENGTHS_CHUNK = 1024 };
+
+static int take_lengths(struct plugin *p, uint64_t first, size_t n, uint32_t *ret,
+                        uint64_t *ret_bad, struct dl_error *err)
+{
+    uint64_t lengths[LENGTHS_CHUNK] = {0};
+    int r;
+
+    p->said.code = 0;
+    r = p->table.lengths(p->handle, first, n, lengths);
+    if (r == -ENOTSUP)
+        return r;
+    if ((r = judge(p, r, NULL, "lengths()", err)) < 0)
+        return r;
+    for (size_t i = 0; i < n; i++) {
+        uint64_t sample = first + i;
+
+        if (lengths[i] >= LENGTH_UNKNOWN) {
+            *ret_bad = sample;
+            return dl_error_set(err, EOVERFLOW, p->path,
+                                "lengths(): sample %llu has %llu tokens; a sample has fewer than "
+                                "2^32 - 1",
+                                (unsigned long long)sample, (unsigned long long)lengths[i]);
+        }
+        ret[i] = (uint32_t)lengths[i];
+    }
+    return 0;
+}
+
+/* Which leaf its lengths are of, the plug-in does not say: they are those of the usual one. */
+static int plugin_lengths(struct dataset *ds, const char *leaf, uint64_t first, size_t n,
+                          uint32_t *ret, uint64_t *ret_bad, struct dl_error *err)
+{
+    struct plugin *p = container_of(ds, struct plugin_dataset, base)->plugin;
+    int r = 0;
+
+    if (leaf || !p->table.lengths)
+        return -ENOTSUP;
+    for (size_t done = 0; done < n && r == 0; done += LENGTHS_CHUNK)
+        r = take_lengths(p, first + done, min_u64(n - done, LENGTHS_CHUNK), ret + done, ret_bad,
+                         err);
+    return r;
+}
+
 /* ---- an iterable dataset -------------------------------------------------------------------- */
 
 struct plugin_iter {
@@ -260,7 +306,8 @@ static void plugin_dataset_close(struct dataset *ds)
     free(plugin_ds);
 }
 
-static const struct dataset_ops map_ops = {.get = plugin_get, .close = plugin_dataset_close};
+static const struct dataset_ops map_ops = {
+    .get = plugin_get, .lengths = plugin_lengths, .close = plugin_dataset_close};
 static const struct dataset_ops iterable_ops = {.iterate = plugin_iterate,
                                                 .close = plugin_dataset_close};
 

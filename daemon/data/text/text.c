@@ -1,6 +1,7 @@
 #include "daemon/data/text/text.h"
 
 #include "daemon/data/globs.h"
+#include "daemon/data/lengths.h"
 #include "daemon/data/source.h"
 #include "daemon/data/text/text_lines.h"
 #include "daemon/data/text/text_model.h"
@@ -193,15 +194,52 @@ static void text_expect(struct dataset *ds, uint64_t index)
     __builtin_prefetch(line_at(&file->lines, index - file->first).text);
 }
 
-uint64_t text_length(const struct dataset *ds, uint64_t i)
+/* The length in tokens of line `line` of a plain file. */
+static int length_of(const struct text *text, const struct text_file *file, uint64_t line,
+                     uint32_t *ret, struct dl_error *err)
+{
+    uint64_t n = line_at(&file->lines, line).bytes;
+
+    if (text->max_length > 0)
+        n = min_u64(n, text->max_length);
+    if (n >= LENGTH_UNKNOWN)
+        return dl_error_set(err, EOVERFLOW, text->list.paths[file - text->files],
+                            "line %llu has %llu tokens; a sample has fewer than 2^32 - 1: cut it "
+                            "by dataset.max_length, or divide it into lines",
+                            (unsigned long long)line_number(&file->lines, line),
+                            (unsigned long long)n);
+    *ret = (uint32_t)n;
+    return 0;
+}
+
+static int text_lengths(struct dataset *ds, const char *leaf, uint64_t first, size_t n,
+                        uint32_t *ret, uint64_t *ret_bad, struct dl_error *err)
 {
     const struct text *text = container_of(ds, struct text, base);
-    const struct text_file *file = file_of(text, i);
-    uint64_t bytes = line_at(&file->lines, i - file->first).bytes;
+    const struct text_file *file = n > 0 ? file_of(text, first) : NULL;
+    uint64_t line = n > 0 ? first - file->first : 0;
+    int r = 0;
 
-    if (text->tokenizer == TOKENIZER_BYTES && text->max_length > 0)
-        return min_u64(bytes, text->max_length);
-    return bytes;
+    if (text->tokenizer == TOKENIZER_NONE && n > 0) {
+        *ret_bad = first;
+        return dl_error_set(err, EINVAL, text->list.paths[file - text->files],
+                            "line %llu is text without tokens; write tokenizer: bytes",
+                            (unsigned long long)line_number(&file->lines, line));
+    }
+    if (text->tokenizer != TOKENIZER_BYTES || (leaf && strcmp(leaf, "tokens") != 0))
+        return -ENOTSUP;
+    for (size_t i = 0; i < n && r == 0; i++, line++) {
+        while (line == file->lines.n) { /* of this file; the next may be empty */
+            file++;
+            line = 0;
+        }
+        *ret_bad = first + i;
+        if (file->json)
+            ret[i] = LENGTH_UNKNOWN; /* parsing it is what loading does */
+        else
+            r = length_of(text, file, line, &ret[i], err);
+    }
+    return r;
 }
 
 static void text_close(struct dataset *ds)
@@ -220,7 +258,7 @@ static void text_close(struct dataset *ds)
 }
 
 static const struct dataset_ops text_ops = {
-    .get = text_get, .expect = text_expect, .close = text_close};
+    .get = text_get, .lengths = text_lengths, .expect = text_expect, .close = text_close};
 
 /* ---- opening -------------------------------------------------------------------------------- */
 

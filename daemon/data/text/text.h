@@ -3,10 +3,10 @@
  *
  * Without a tokenizer it is {"text": string}; a string of a plain file lies where it is mapped.
  * With the tokenizer `bytes` it is {"tokens": int64 [n]}, its bytes, 0..255, at most max_length of
- * them if that is given; they need not be UTF-8 then. With `sentencepiece` they are the ids that
- * the model makes of the whole of it, of which the first max_length are kept. Opening reads the
- * files once, to know where lines begin: about 2.3 bytes of memory for a line of usual length
- * (text_lines.h).
+ * them if that is given; they need not be UTF-8 then. How many they are is known of plain files,
+ * and of JSON found by parsing. With `sentencepiece` they are the ids that the model makes of the
+ * whole of it, of which the first max_length are kept. Opening reads the files once, to know where
+ * lines begin: about 2.3 bytes of memory for a line of usual length (text_lines.h).
  */
 #ifndef DL_DATA_TEXT_H
 #define DL_DATA_TEXT_H
@@ -15,12 +15,5 @@
 
 int _nodiscard_ text_open(const struct spec_dataset *spec, const char *place,
                           const struct data_env *env, struct dataset **ret, struct dl_error *err);
-
-/*
- * Bytes of sample i, below the length, as nearly as they are known without loading it: of the
- * line, cut to max_length where that cuts; of JSON, of the whole line it is a field of. Of the
- * tokenizer `sentencepiece` bytes too: how many tokens they are is known when they are made.
- */
-uint64_t text_length(const struct dataset *ds, uint64_t i);
 
 #endif

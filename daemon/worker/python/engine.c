@@ -5,6 +5,7 @@
 #include "daemon/worker/python/sample.h"
 #include "daemon/worker/python/stack.h"
 #include "daemon/worker/python/store.h"
+#include "daemon/worker/python/tokens.h"
 
 #include <errno.h>
 
@@ -16,6 +17,8 @@ enum {
 struct engine {
     struct origin source;
     struct engine_batches batches;
+    char *length_of;        /* owned; that of batches */
+    struct planned planned; /* owned; of the task at hand */
     struct passes passes;
     struct kept kept;
     struct stack *stack;     /* owned */
@@ -36,6 +39,8 @@ static void engine_close(void *engine)
     store_free(e->store);
     stack_free(e->stack);
     origin_deinit(&e->source);
+    planned_deinit(&e->planned);
+    free(e->length_of);
     free(e);
     PyErr_Clear();
 }
@@ -53,10 +58,12 @@ static struct engine *engine_new(const struct engine_batches *batches)
 
     if (e) {
         e->batches = *batches;
+        e->length_of = batches->length_of ? strdup(batches->length_of) : NULL;
+        e->batches.length_of = e->length_of;
         e->stack = stack_new();
         e->store = store_new();
     }
-    if (!e || !e->stack || !e->store) {
+    if (!e || !e->stack || !e->store || (batches->length_of && !e->length_of)) {
         PyErr_NoMemory();
         engine_closep(&e);
         return NULL;
@@ -114,7 +121,9 @@ static int engine_open(const struct worker_open *how, void **ret, struct dl_erro
                                      .seed = spec->seed,
                                      .worker = how->env->worker,
                                      .workers = (uint32_t)max_u64(how->env->workers, 1),
-                                     .drop_last = spec->drop_last};
+                                     .drop_last = spec->drop_last,
+                                     .tokens = spec->batch.tokens,
+                                     .length_of = spec->batch.length_of};
     _cleanup_(engine_closep)
     struct engine *e = engine_new(&batches);
 
@@ -150,6 +159,8 @@ static uint64_t engine_slot_bytes(const void *engine)
         return fetcher_slot_bytes(e->fetcher);
     if (!e->source.iterable && e->source.length < most)
         most = max_u64(e->source.length, 1);
+    if (e->batches.tokens) /* nobody can say how many samples a batch has */
+        most = 0;
     return align_up(slot_indices_end(most) + SLOT_FIRST_BYTES, SLOT_ALIGN);
 }
 
@@ -204,7 +215,7 @@ static PyObject *read_keys(const struct slot_task *task)
     return keys;
 }
 
-static int make_mapped(struct engine *e, const struct slot_task *task, struct made *ret,
+static int make_mapped(struct engine *e, const struct slot_task *task, void *slot, struct made *ret,
                        PyObject **ret_bad)
 {
     _cleanup_py_ PyObject *keys = read_keys(task);
@@ -212,8 +223,10 @@ static int make_mapped(struct engine *e, const struct slot_task *task, struct ma
     ret->samples = task->samples;
     if (!keys || origin_seed(&e->source, e->source.seed, task->epoch, task->rank, task->step) < 0)
         return -1;
-    if (!task->unbatched) {
+    if (task->what != SLOT_SAMPLE) {
         ret->object = origin_get_all(&e->source, keys, task->epoch, ret_bad);
+        if (ret->object && task->planned)
+            return tokens_fit(&ret->object, e->length_of, &e->planned, slot, task, ret_bad);
         return ret->object ? 1 : -1;
     }
     PyObject *key = PyList_GetItem(keys, 0);
@@ -238,7 +251,7 @@ static int make_round(struct engine *e, const struct slot_task *task, struct mad
 
     kept_settle(&e->kept, task->stream, task->settled);
     int r = passes_round(&e->passes, &e->source, &round, ret);
-    if (r > 0 && task->unbatched) {
+    if (r > 0 && task->what == SLOT_SAMPLE) {
         PyObject *sample = PyList_GetItem(ret->object, 0);
         Py_XINCREF(sample);
         Py_DECREF(ret->object);
@@ -269,32 +282,29 @@ static int call_default(const struct engine *e, struct made *made)
 
 /* ---- one task: into the slot ----------------------------------------------------------------- */
 
-/* 1; 0: too small; -1. */
-static int put_sample(struct engine *e, struct made *made, void *slot, uint64_t slot_bytes,
-                      uint64_t *ret_used)
+/* 1; 0: too small; -1. `task` has as many samples as were made. */
+static int put_sample(struct engine *e, const struct slot_task *task, struct made *made, void *slot,
+                      uint64_t slot_bytes, uint64_t *ret_used)
 {
     if (!made->collated && e->source.convert && call_collate(e->source.convert, made) < 0)
         return -1;
     made->collated = true;
-    return store_object(e->store, made->object, !known.tensor, made->samples, slot, slot_bytes,
-                        ret_used);
+    return store_object(e->store, made->object, !known.tensor, task, slot, slot_bytes, ret_used);
 }
 
-static int put_batch(struct engine *e, struct made *made, void *slot, uint64_t slot_bytes,
-                     uint64_t *ret_used)
+static int put_batch(struct engine *e, const struct slot_task *task, struct made *made, void *slot,
+                     uint64_t slot_bytes, uint64_t *ret_used)
 {
     if (!made->collated && e->source.collate && call_collate(e->source.collate, made) < 0)
         return -1;
     if (!made->collated && PyList_CheckExact(made->object)) {
-        enum stack_result r =
-            stack_batch(e->stack, made->object, made->samples, slot, slot_bytes, ret_used);
+        enum stack_result r = stack_batch(e->stack, made->object, task, slot, slot_bytes, ret_used);
         if (r != STACK_NOT_PLAIN)
             return r == STACK_DONE;
     }
     if (!made->collated && call_default(e, made) < 0)
         return -1;
-    return store_object(e->store, made->object, !known.tensor, made->samples, slot, slot_bytes,
-                        ret_used);
+    return store_object(e->store, made->object, !known.tensor, task, slot, slot_bytes, ret_used);
 }
 
 /* An iterable dataset's samples are numbered as they come. */
@@ -312,12 +322,15 @@ static int fill(struct engine *e, const struct slot_task *task, void *slot, uint
     int r = 1;
 
     if (!kept_take(&e->kept, task, &made))
-        r = task->stream ? make_round(e, task, &made) : make_mapped(e, task, &made, ret_bad);
+        r = task->stream ? make_round(e, task, &made) : make_mapped(e, task, slot, &made, ret_bad);
     /* The dataset may have been the first to import NumPy or torch. */
     if (r > 0 && known_refresh() < 0)
         r = -1;
     if (r > 0) {
-        r = (task->unbatched ? put_sample : put_batch)(e, &made, slot, slot_bytes, ret_used);
+        struct slot_task as_made = *task;
+        as_made.samples = (uint32_t)made.samples;
+        r = (task->what == SLOT_SAMPLE ? put_sample : put_batch)(e, &as_made, &made, slot,
+                                                                 slot_bytes, ret_used);
         if (r == 0)
             kept_put(&e->kept, task, &made);
         else if (r > 0 && task->stream)
@@ -328,6 +341,20 @@ static int fill(struct engine *e, const struct slot_task *task, void *slot, uint
     }
     Py_XDECREF(made.object);
     return r;
+}
+
+/* Likewise, for the lengths of samples. */
+static int fill_lengths(struct engine *e, const struct slot_task *task, void *slot,
+                        uint64_t slot_bytes, uint64_t *ret_used, PyObject **ret_bad)
+{
+    uint64_t first = __atomic_load_n(task->indices, __ATOMIC_RELAXED);
+    uint32_t *lengths = slot_put_lengths(slot, slot_bytes, task, ret_used);
+
+    if (!lengths)
+        return -ENOBUFS;
+    if (origin_seed(&e->source, e->source.seed, task->epoch, task->rank, task->step) < 0)
+        return -1;
+    return tokens_take(&e->source, e->length_of, first, task->samples, lengths, ret_bad);
 }
 
 /* The exception that is set becomes the step's error. */
@@ -341,11 +368,25 @@ static int fail(const struct engine *e, const struct slot_task *task, PyObject *
     report_take(e->source.object, bad, &report);
     if (bad && PyLong_Check(bad))
         index = PyLong_AsLongLongAndOverflow(bad, &overflow);
-    int r = report_put(&report, task->stream ? 0 : task->samples,
+    int r = report_put(&report, task->stream ? SLOT_HEADER_BYTES : slot_task_end(task),
                        overflow ? UINT64_MAX : (uint64_t)index, slot, slot_bytes);
     report_deinit(&report);
     PyErr_Clear();
     return r;
+}
+
+/* Whether the task that stands in the slot is one of this loader. */
+static bool read_task(const struct engine *e, const void *slot, uint64_t slot_bytes,
+                      struct slot_task *ret)
+{
+    if (!slot_read_task(slot, slot_bytes, ret) || (ret->stream != 0) != e->source.iterable)
+        return false;
+    if (ret->what == SLOT_LENGTHS) {
+        uint64_t first = __atomic_load_n(ret->indices, __ATOMIC_RELAXED), n = e->source.length;
+        return ret->stream == 0 && ret->planned == 0 && first <= n && ret->samples <= n - first;
+    }
+    return (ret->what == SLOT_SAMPLE) == (e->batches.size == 0) &&
+           (ret->planned == 0 || (e->batches.tokens && ret->stream == 0));
 }
 
 static int engine_fill(void *engine, void *slot, uint64_t slot_bytes, uint64_t *ret_used,
@@ -357,15 +398,15 @@ static int engine_fill(void *engine, void *slot, uint64_t slot_bytes, uint64_t *
 
     if (e->fetcher)
         return sample_fill(e->fetcher, slot, slot_bytes, ret_used, err);
-    if (!slot_read_task(slot, slot_bytes, &task) || task.unbatched != (e->batches.size == 0) ||
-        (task.stream != 0) != e->source.iterable) {
+    if (!read_task(e, slot, slot_bytes, &task)) {
         struct report report;
         report_make("the slot's header is damaged", &report);
-        int r = report_put(&report, 0, UINT64_MAX, slot, slot_bytes);
+        int r = report_put(&report, SLOT_HEADER_BYTES, UINT64_MAX, slot, slot_bytes);
         report_deinit(&report);
         return r;
     }
-    int r = fill(e, &task, slot, slot_bytes, ret_used, &bad);
+    int r = (task.what == SLOT_LENGTHS ? fill_lengths : fill)(e, &task, slot, slot_bytes, ret_used,
+                                                              &bad);
     return r == -1 ? fail(e, &task, bad, slot, slot_bytes) : r;
 }
 

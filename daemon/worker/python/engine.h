@@ -23,6 +23,8 @@ struct engine_batches {
     uint32_t worker;
     uint32_t workers;
     bool drop_last;
+    uint64_t tokens;       /* of a batch; 0: size counts */
+    const char *length_of; /* as dl_spec.batch.length_of; copied */
 };
 /* NULL with an exception. */
 struct engine *engine_of(PyObject *source, const struct engine_batches *batches);

@@ -70,20 +70,24 @@ static void free_engine(PyObject *capsule)
 
 static PyObject *worker_engine(PyObject *module, PyObject *args, PyObject *names)
 {
-    static char *keys[] = {"source", "batch_size", "drop_last", "seed", "worker", "workers", NULL};
-    unsigned long long size = 1, seed = 0;
+    static char *keys[] = {"source",  "batch_size", "drop_last", "seed", "worker",
+                           "workers", "tokens",     "length_of", NULL};
+    unsigned long long size = 1, seed = 0, tokens = 0;
+    const char *length_of = NULL;
     unsigned worker = 0, workers = 1;
     int drop_last = 0;
     PyObject *source;
 
-    if (!PyArg_ParseTupleAndKeywords(args, names, "OK|pKII:engine", keys, &source, &size,
-                                     &drop_last, &seed, &worker, &workers))
+    if (!PyArg_ParseTupleAndKeywords(args, names, "OK|pKIIKz:engine", keys, &source, &size,
+                                     &drop_last, &seed, &worker, &workers, &tokens, &length_of))
         return NULL;
     struct engine *engine = engine_of(source, &(struct engine_batches){.size = size,
                                                                        .seed = seed,
                                                                        .worker = worker,
                                                                        .workers = workers,
-                                                                       .drop_last = drop_last});
+                                                                       .drop_last = drop_last,
+                                                                       .tokens = tokens,
+                                                                       .length_of = length_of});
     return engine ? PyCapsule_New(engine, door, free_engine) : NULL;
 }
 
@@ -91,6 +95,7 @@ static PyObject *worker_engine(PyObject *module, PyObject *args, PyObject *names
 struct step {
     struct slot_task task;
     Py_buffer words;
+    Py_buffer planned; /* obj NULL: nothing */
     uint64_t slot_bytes;
     int repeat;
 };
@@ -99,16 +104,17 @@ static int read_step(PyObject *args, PyObject *names, void **ret_engine, struct 
 {
     static char *keys[] = {"engine", "words",     "slot_bytes", "epoch",   "step",
                            "stream", "rank",      "world",      "settled", "samples",
-                           "repeat", "unbatched", NULL};
+                           "repeat", "unbatched", "lengths",    "planned", NULL};
     unsigned long long slot_bytes = 1 << 20, epoch = 0, number = 0, settled = 0, samples = 0;
     unsigned stream = 0, rank = 0, world = 1;
-    int unbatched = 0;
+    int unbatched = 0, lengths = 0;
     PyObject *engine;
 
     ret->repeat = 1;
-    if (!PyArg_ParseTupleAndKeywords(args, names, "Oy*|KKKIIIKKip:fill", keys, &engine, &ret->words,
-                                     &slot_bytes, &epoch, &number, &stream, &rank, &world, &settled,
-                                     &samples, &ret->repeat, &unbatched))
+    if (!PyArg_ParseTupleAndKeywords(args, names, "Oy*|KKKIIIKKippy*:fill", keys, &engine,
+                                     &ret->words, &slot_bytes, &epoch, &number, &stream, &rank,
+                                     &world, &settled, &samples, &ret->repeat, &unbatched, &lengths,
+                                     &ret->planned))
         return -1;
     *ret_engine = PyCapsule_GetPointer(engine, door);
     ret->slot_bytes = slot_bytes;
@@ -116,17 +122,17 @@ static int read_step(PyObject *args, PyObject *names, void **ret_engine, struct 
         .generation = 1,
         .epoch = epoch,
         .step = number,
-        .indices = samples ? NULL : ret->words.buf,
+        .indices = samples && !lengths ? NULL : ret->words.buf,
         .samples = (uint32_t)(samples ? samples : (uint64_t)ret->words.len / sizeof(uint64_t)),
-        .unbatched = unbatched,
+        .what = lengths     ? SLOT_LENGTHS
+                : unbatched ? SLOT_SAMPLE
+                            : SLOT_BATCH,
+        .planned = (uint64_t)ret->planned.len,
         .stream = stream,
         .rank = rank,
         .world = world,
         .settled = settled};
-    if (*ret_engine)
-        return 0;
-    PyBuffer_Release(&ret->words);
-    return -1;
+    return *ret_engine ? 0 : -1;
 }
 
 static uint64_t now_ns(void)
@@ -154,6 +160,8 @@ static PyObject *run_step(void *engine, const struct step *step)
             PyErr_SetString(PyExc_ValueError, "the slot has no room for its indices");
             return NULL;
         }
+        if (step->task.planned)
+            memcpy(slot_planned(slot, step->task.samples), step->planned.buf, step->task.planned);
         uint64_t begun = now_ns();
         r = python_engine.fill(engine, slot, step->slot_bytes, &used, &err);
         took = now_ns() - begun;
@@ -171,10 +179,9 @@ static PyObject *worker_fill(PyObject *module, PyObject *args, PyObject *names)
     struct step step = {0};
     void *engine = NULL;
 
-    if (read_step(args, names, &engine, &step) < 0)
-        return NULL;
-    PyObject *result = run_step(engine, &step);
+    PyObject *result = read_step(args, names, &engine, &step) < 0 ? NULL : run_step(engine, &step);
     PyBuffer_Release(&step.words);
+    PyBuffer_Release(&step.planned);
     return result;
 }
 
@@ -205,15 +212,18 @@ static PyMethodDef methods[] = {
      "set_key(seed, epoch, index): a sample is being made, without workers."},
     {"clear_key", worker_clear_key, METH_NOARGS, "clear_key(): none is any more."},
     {"engine", (PyCFunction)(void (*)(void))worker_engine, METH_VARARGS | METH_KEYWORDS,
-     "engine(source, batch_size, drop_last=False, seed=0, worker=0, workers=1)\n\n"
+     "engine(source, batch_size, drop_last=False, seed=0, worker=0, workers=1, tokens=0,\n"
+     "       length_of=None)\n\n"
      "For tests and benchmarks: what a worker makes its batches with. batch_size 0: not batched."},
     {"fill", (PyCFunction)(void (*)(void))worker_fill, METH_VARARGS | METH_KEYWORDS,
      "fill(engine, words, slot_bytes=1 MiB, epoch=0, step=0, stream=0, rank=0, world=1, "
      "settled=0,\n"
-     "     samples=0, repeat=1, unbatched=False) -> (code, used, slot, ns)\n\n"
+     "     samples=0, repeat=1, unbatched=False, lengths=False, planned=b'')\n"
+     "     -> (code, used, slot, ns)\n\n"
      "For tests and benchmarks: one step in a private slot. words: the indices, a buffer of "
      "int64;\n"
-     "samples: how many at most, of an iterable dataset. code: 0, 1 at the end, or a negative "
+     "samples: how many at most, of an iterable dataset, or of how many the lengths are asked.\n"
+     "planned: a struct slot_planned. code: 0, 1 at the end, or a negative "
      "errno."},
     {"forget", worker_forget, METH_VARARGS,
      "forget(engine, stream): for tests; the stream has ended."},

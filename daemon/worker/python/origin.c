@@ -159,6 +159,7 @@ void origin_deinit(struct origin *s)
     Py_CLEAR(s->collate);
     Py_CLEAR(s->convert);
     Py_CLEAR(s->reseed);
+    Py_CLEAR(s->lengths);
     Py_CLEAR(s->getitems);
     Py_CLEAR(s->dataset);
     Py_CLEAR(s->object);

@@ -28,6 +28,7 @@ struct origin {
     PyObject *getitems; /* the dataset's __getitems__; NULL: it has none */
     PyObject *collate;  /* NULL: default_collate */
     PyObject *convert;  /* NULL: samples are delivered as they are */
+    PyObject *lengths;  /* what the dataset's lengths() said (tokens.h); NULL: it was not asked */
     PyObject *reseed;   /* seeds the global generators; NULL: they run on from step to step */
     bool iterable;
     uint64_t length; /* UINT64_MAX: it does not say */

@@ -154,12 +154,12 @@ void report_put_whole(const struct report *report, void *slot, uint64_t slot_byt
     header->used = off + more + 1;
 }
 
-int report_put(const struct report *report, uint64_t samples, uint64_t index, void *slot,
+int report_put(const struct report *report, uint64_t begin, uint64_t index, void *slot,
                uint64_t slot_bytes)
 {
     int r = slot_put_error(slot, slot_bytes,
                            &(struct slot_error){.code = report->code ? report->code : EIO,
-                                                .samples = samples,
+                                                .begin = begin,
                                                 .index = index,
                                                 .text = report_brief(report)});
     report_put_whole(report, slot, slot_bytes);

@@ -32,10 +32,10 @@ void report_make(const char *text, struct report *ret);
 const char *report_brief(const struct report *report); /* borrowed; never NULL */
 
 /*
- * Leaves it in the slot, behind the `samples` indices. A report that is too long for the slot
- * loses what stands at the traceback's front. Returns a negative errno, for the task.
+ * Leaves it in the slot, from `begin` on (struct slot_error). A report that is too long for the
+ * slot loses what stands at the traceback's front. Returns a negative errno, for the task.
  */
-int report_put(const struct report *report, uint64_t samples, uint64_t index, void *slot,
+int report_put(const struct report *report, uint64_t begin, uint64_t index, void *slot,
                uint64_t slot_bytes);
 
 /* Adds the whole report of the error that stands in the slot already. */

@@ -1,6 +1,7 @@
 #include "daemon/worker/python/sample.h"
 
 #include "daemon/worker/python/leaf.h"
+#include "daemon/worker/python/tokens.h"
 
 #include <errno.h>
 
@@ -216,6 +217,18 @@ static int python_get(struct dataset *base, const struct sample_key *key, uint64
     return give(ds, origin_get(&ds->source, number, key->epoch), number, ret, err);
 }
 
+/* Whichever leaf is asked for: the dataset says how long its samples are. */
+static int python_lengths(struct dataset *base, const char *leaf, uint64_t first, size_t n,
+                          uint32_t *ret, uint64_t *ret_bad, struct dl_error *err)
+{
+    struct python_dataset *ds = container_of(base, struct python_dataset, base);
+    int r = tokens_known(&ds->source, first, n, ret, ret_bad);
+
+    if (r < 0)
+        return failed(&ds->source, NULL, err);
+    return r > 0 ? 0 : -ENOTSUP;
+}
+
 static int python_next(struct dataset_iter *base, struct sample *ret, struct dl_error *err)
 {
     struct python_iter *it = container_of(base, struct python_iter, base);
@@ -271,7 +284,8 @@ static void python_close(struct dataset *base)
     free(ds);
 }
 
-static const struct dataset_ops map_ops = {.get = python_get, .close = python_close};
+static const struct dataset_ops map_ops = {
+    .get = python_get, .lengths = python_lengths, .close = python_close};
 static const struct dataset_ops iterable_ops = {.iterate = python_iterate, .close = python_close};
 
 int sample_open_dataset(const struct spec_dataset *spec, const char *place,

@@ -307,12 +307,12 @@ static bool put_all(const struct stack *s, PyObject *samples)
     return true;
 }
 
-static enum stack_result make(struct stack *s, PyObject *samples, uint64_t indices, void *slot,
-                              uint64_t slot_bytes, uint64_t *ret_used)
+static enum stack_result make(struct stack *s, PyObject *samples, const struct slot_task *task,
+                              void *slot, uint64_t slot_bytes, uint64_t *ret_used)
 {
     if (s->n == 0 || !stack_template(s, PyList_GetItem(samples, 0)))
         return STACK_NOT_PLAIN;
-    struct batch_layout layout = batch_layout_begin(slot_indices_end(indices), &s->tree);
+    struct batch_layout layout = batch_layout_begin(slot_task_end(task), &s->tree);
     if (!lay_out_fixed(s, &layout, slot))
         return STACK_NOT_PLAIN;
     s->copies = layout.used <= slot_bytes;
@@ -325,15 +325,15 @@ static enum stack_result make(struct stack *s, PyObject *samples, uint64_t indic
         return STACK_NOT_PLAIN;
     batch_layout_zero_gaps(&layout, s->tree.nodes, slot);
     tree_encode(&s->tree, (char *)slot + layout.tree_off);
-    slot_put_batch(slot, indices, &layout);
+    slot_put_batch(slot, task->samples, &layout);
     return STACK_DONE;
 }
 
-enum stack_result stack_batch(struct stack *s, PyObject *samples, uint64_t indices, void *slot,
-                              uint64_t slot_bytes, uint64_t *ret_used)
+enum stack_result stack_batch(struct stack *s, PyObject *samples, const struct slot_task *task,
+                              void *slot, uint64_t slot_bytes, uint64_t *ret_used)
 {
     s->n = PyList_Size(samples);
-    enum stack_result result = make(s, samples, indices, slot, slot_bytes, ret_used);
+    enum stack_result result = make(s, samples, task, slot, slot_bytes, ret_used);
     clear(s);
     PyErr_Clear();
     return result;

@@ -21,11 +21,11 @@ struct stack *stack_free(struct stack *stack);
 enum stack_result { STACK_DONE, STACK_TOO_SMALL, STACK_NOT_PLAIN };
 
 /*
- * Collates `samples`, an exact list, into the slot, behind `indices` indices. STACK_DONE and
+ * Collates `samples`, an exact list, into the slot, behind the task. STACK_DONE and
  * STACK_TOO_SMALL give *ret_used: bytes used, or needed. After STACK_NOT_PLAIN the slot holds
- * anything behind its indices. No exception is left.
+ * anything behind the task. No exception is left.
  */
-enum stack_result stack_batch(struct stack *stack, PyObject *samples, uint64_t indices, void *slot,
-                              uint64_t slot_bytes, uint64_t *ret_used);
+enum stack_result stack_batch(struct stack *stack, PyObject *samples, const struct slot_task *task,
+                              void *slot, uint64_t slot_bytes, uint64_t *ret_used);
 
 #endif

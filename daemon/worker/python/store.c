@@ -335,9 +335,9 @@ static int add(struct store *s, PyObject *object, const char *key, unsigned dept
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
-static bool lay_out(struct store *s, uint64_t indices, struct batch_layout *ret)
+static bool lay_out(struct store *s, const struct slot_task *task, struct batch_layout *ret)
 {
-    *ret = batch_layout_begin(slot_indices_end(indices), &s->tree);
+    *ret = batch_layout_begin(slot_task_end(task), &s->tree);
     for (uint32_t i = 0; i < s->tree.count; i++)
         if (s->parts[i].kind != PART_NONE && !batch_layout_place(ret, &s->tree.nodes[i]))
             return false;
@@ -383,14 +383,14 @@ static int write_part(const struct part *part, char *to)
     return 0;
 }
 
-static int put(struct store *s, PyObject *object, uint64_t samples, void *slot, uint64_t slot_bytes,
-               uint64_t *ret_used)
+static int put(struct store *s, PyObject *object, const struct slot_task *task, void *slot,
+               uint64_t slot_bytes, uint64_t *ret_used)
 {
     struct batch_layout layout;
 
     if (add(s, object, NULL, NODES_DEEP) < 0)
         return -1;
-    if (!lay_out(s, samples, &layout)) {
+    if (!lay_out(s, task, &layout)) {
         PyErr_SetString(PyExc_RuntimeError, "this batch has more bytes than a segment can hold; "
                                             "choose a smaller batch");
         return -1;
@@ -403,15 +403,15 @@ static int put(struct store *s, PyObject *object, uint64_t samples, void *slot, 
             return -1;
     batch_layout_zero_gaps(&layout, s->tree.nodes, slot);
     tree_encode(&s->tree, (char *)slot + layout.tree_off);
-    slot_put_batch(slot, samples, &layout);
+    slot_put_batch(slot, task->samples, &layout);
     return 1;
 }
 
-int store_object(struct store *s, PyObject *object, bool arrays, uint64_t samples, void *slot,
-                 uint64_t slot_bytes, uint64_t *ret_used)
+int store_object(struct store *s, PyObject *object, bool arrays, const struct slot_task *task,
+                 void *slot, uint64_t slot_bytes, uint64_t *ret_used)
 {
     s->arrays = arrays;
-    int r = put(s, object, samples, slot, slot_bytes, ret_used);
+    int r = put(s, object, task, slot, slot_bytes, ret_used);
     clear(s);
     return r;
 }

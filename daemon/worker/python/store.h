@@ -19,11 +19,12 @@ struct store *store_new(void); /* NULL: out of memory */
 struct store *store_free(struct store *store);
 
 /*
- * Puts `object` into the slot. `arrays`: exact NumPy arrays count as tensors. 1 and *ret_used; 0
- * when the slot is too small: *ret_used bytes are needed; -1 with an exception. Runs the pickling
- * code of whatever is in there, so the object may have changed since, but not its tensors.
+ * Puts `object` into the slot, behind the task. `arrays`: exact NumPy arrays count as tensors. 1
+ * and *ret_used; 0 when the slot is too small: *ret_used bytes are needed; -1 with an exception.
+ * Runs the pickling code of whatever is in there, so the object may have changed since, but not its
+ * tensors.
  */
-int store_object(struct store *store, PyObject *object, bool arrays, uint64_t samples, void *slot,
-                 uint64_t slot_bytes, uint64_t *ret_used);
+int store_object(struct store *store, PyObject *object, bool arrays, const struct slot_task *task,
+                 void *slot, uint64_t slot_bytes, uint64_t *ret_used);
 
 #endif

@@ -1,0 +1,118 @@
+/* Samples beside what the plan knows of them: their lengths, and where they are cut. */
+#include "daemon/data/collate/collate_batch.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+
+static bool has_dimension(const struct tree_node *node)
+{
+    return node->kind == TREE_TENSOR && node->ndim > 0;
+}
+
+bool collate_length_leaf(const struct tree *tree, const char *path, uint32_t *ret)
+{
+    if (path)
+        return tree->count > 0 && collate_find(tree, 0, path, ret) &&
+               has_dimension(&tree->nodes[*ret]);
+    for (*ret = 0; *ret < tree->count; ++*ret)
+        if (has_dimension(&tree->nodes[*ret]))
+            return true;
+    return false;
+}
+
+/* One sample that is looked at. */
+struct fit {
+    const struct collate *c;
+    struct sample *sample;
+    uint64_t number;
+    uint32_t planned;
+    uint32_t cut;
+    struct dl_error *err;
+};
+
+static int refuse_leaf(const struct fit *f)
+{
+    const char *path = f->c->length_of;
+
+    return dl_error_set(f->err, EINVAL, path ? "batch.length_of" : "dataset",
+                        "sample %" PRIu64 " has no %s with a dimension, and had one when lengths "
+                        "were taken; the data changed: open the loader anew",
+                        f->number, path ? path : "leaf");
+}
+
+static int refuse_length(const struct fit *f, uint64_t has)
+{
+    if (f->cut == f->planned)
+        return dl_error_set(f->err, EINVAL, "dataset",
+                            "sample %" PRIu64 " has %" PRIu64 " tokens, and had at least %" PRIu32
+                            " when lengths were taken; the data changed: open the loader anew",
+                            f->number, has, f->planned);
+    return dl_error_set(f->err, EINVAL, "dataset",
+                        "sample %" PRIu64 " has %" PRIu64 " tokens, and had %" PRIu32
+                        " when lengths were taken; the data changed: open the loader anew",
+                        f->number, has, f->planned);
+}
+
+/* Its first elements stay; where they are does not change. */
+static void cut_node(const struct fit *f, struct tree_node *node)
+{
+    bool ok;
+
+    node->shape[0] = f->planned;
+    ok = tensor_bytes(node->dtype, node->ndim, node->shape, &node->nbytes);
+    assert(ok); /* it is not above what it was, unless that was nothing */
+}
+
+/* The leaves that go with the length: those of collate.fields, or all of that first dimension. */
+static void cut_sample(const struct fit *f, uint32_t leaf)
+{
+    struct tree *tree = &f->sample->tree;
+    uint64_t whole = tree->nodes[leaf].shape[0];
+    bool named = f->c->fields && (f->c->kind == COLLATE_PAD || f->c->kind == COLLATE_PACK);
+    uint32_t node;
+
+    for (uint32_t i = 0; !named && i < tree->count; i++)
+        if (has_dimension(&tree->nodes[i]) && tree->nodes[i].shape[0] == whole)
+            cut_node(f, &tree->nodes[i]);
+    for (uint32_t i = 0; named && i < f->c->n_fields; i++)
+        if (collate_find(tree, 0, f->c->fields[i], &node) && has_dimension(&tree->nodes[node]) &&
+            tree->nodes[node].shape[0] == whole)
+            cut_node(f, &tree->nodes[node]);
+    cut_node(f, &tree->nodes[leaf]);
+}
+
+static int fit_sample(const struct fit *f)
+{
+    uint32_t leaf = 0;
+
+    int r = sample_check(f->sample, f->err);
+    if (r < 0)
+        return r;
+    if (!collate_length_leaf(&f->sample->tree, f->c->length_of, &leaf))
+        return refuse_leaf(f);
+    uint64_t has = f->sample->tree.nodes[leaf].shape[0];
+    if (has == f->planned)
+        return 0;
+    if (has < f->planned || f->planned != f->cut)
+        return refuse_length(f, has);
+    cut_sample(f, leaf);
+    return 0;
+}
+
+int collate_fit(const struct collate *c, struct sample *samples, const uint64_t *numbers, size_t n,
+                const struct planned *planned, size_t *ret_bad, struct dl_error *err)
+{
+    int r = 0;
+
+    for (size_t i = 0; i < n && r == 0; i++) {
+        *ret_bad = i;
+        r = fit_sample(&(struct fit){.c = c,
+                                     .sample = &samples[i],
+                                     .number = numbers[i],
+                                     .planned = planned->lengths[i],
+                                     .cut = planned->cut,
+                                     .err = err});
+    }
+    return r;
+}

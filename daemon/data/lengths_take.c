@@ -1,0 +1,65 @@
+#include "daemon/data/lengths_take.h"
+
+#include "daemon/cache/lengths_cache.h"
+#include "daemon/data/lengths.h"
+#include "daemon/plan/lengths_rule.h"
+
+#include <errno.h>
+#include <time.h>
+
+enum {
+    AT_ONCE = 4096,               /* samples, between two words of progress */
+    WORTH_NS = 250 * 1000 * 1000, /* what took less is not worth a file in the cache */
+};
+
+static uint64_t now_ns(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+static int scan(struct dataset *ds, const struct dl_spec *spec,
+                const struct lengths_progress *progress, uint32_t *lengths, struct dl_error *err)
+{
+    uint64_t bad = UINT64_MAX;
+    int r = 0;
+
+    for (uint64_t i = 0, n; i < ds->length && r == 0; i += n) {
+        n = min_u64(ds->length - i, AT_ONCE);
+        r = dataset_lengths(ds, spec->batch.length_of, i, n, lengths + i, &bad, err);
+        if (r == 0 && progress)
+            progress->tell(progress->owner, i + n, ds->length);
+    }
+    return r;
+}
+
+int lengths_take(struct dataset *ds, const struct dl_spec *spec, const struct data_env *env,
+                 const char *dir, const struct lengths_progress *progress, uint32_t **ret,
+                 struct dl_error *err)
+{
+    struct lengths_rule rule = lengths_rule_of(spec);
+    int r = lengths_check_count(ds->length, err);
+
+    if (r < 0)
+        return r;
+    _cleanup_free_ uint32_t *lengths = calloc(max_u64(ds->length, 1), sizeof *lengths);
+    uint64_t overlong = 0, fingerprint = 0, began = now_ns();
+
+    if (!lengths)
+        return dl_error_set(err, ENOMEM, "batch.tokens", "out of memory for the samples' lengths");
+    if (dir && *dir)
+        fingerprint = lengths_fingerprint(&spec->dataset, spec->batch.length_of, env);
+    if (!fingerprint || lengths_cache_load(dir, fingerprint, ds->length, lengths) < 0) {
+        r = scan(ds, spec, progress, lengths, err);
+        if (r == 0 && fingerprint && now_ns() - began > WORTH_NS)
+            /* A cache that cannot be written is no loss but of time. */
+            (void)!lengths_cache_store(dir, fingerprint, ds->length, lengths, NULL);
+    }
+    if (r == 0)
+        r = lengths_check(&rule, 0, lengths, ds->length, &overlong, err);
+    if (r == 0)
+        *ret = steal_ptr(lengths);
+    return r;
+}

@@ -1,0 +1,46 @@
+/*
+ * The plans of a dataset that is loaded in this process (local.h): made for an epoch, and shared by
+ * the ranks, for which an order of its own each would take memory. For batches of tokens the
+ * samples' lengths are taken before the first one.
+ */
+#ifndef DL_LOCAL_PLAN_H
+#define DL_LOCAL_PLAN_H
+
+#include "daemon/data/dataset.h"
+#include "daemon/plan/plan.h"
+#include "proto/segment_layout.h"
+
+struct local_plan {
+    struct plan *plan; /* owned */
+    uint64_t epoch;
+    uint32_t world;
+    uint32_t refs;
+};
+
+/* Zero but for what is borrowed. */
+struct local_plans {
+    const struct dl_spec *spec; /* borrowed */
+    const struct data_env *env; /* borrowed */
+    struct local_plan *last;    /* borrowed from those who have it */
+    uint32_t *lengths;          /* owned; NULL until they are needed */
+};
+
+void local_plans_deinit(struct local_plans *plans); /* all plans were given back */
+
+/* Takes the lengths now, if batches of tokens need them. `progress` as lengths_take()'s. */
+struct lengths_progress;
+int _nodiscard_ local_plans_measure(struct local_plans *plans, struct dataset *ds,
+                                    const struct lengths_progress *progress, struct dl_error *err);
+
+/* Counted. May take as long as the dataset's lengths do. */
+int _nodiscard_ local_plan_ref(struct local_plans *plans, struct dataset *ds, uint64_t epoch,
+                               uint32_t world, struct local_plan **ret, struct dl_error *err);
+void local_plan_unref(struct local_plans *plans, struct local_plan *plan); /* NULL is fine */
+
+/* Of a task of the step: bytes of struct slot_planned, or 0; and what is to stand there. */
+uint64_t local_planned_bytes(const struct local_plans *plans, const struct local_plan *plan,
+                             uint64_t rank, uint64_t step);
+void local_put_planned(const struct local_plans *plans, const struct local_plan *plan,
+                       uint64_t rank, uint64_t step, void *slot);
+
+#endif

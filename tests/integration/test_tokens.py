@@ -1,0 +1,290 @@
+"""Batches of tokens through the real daemon: its workers take the lengths, a thread plans, and every
+sample comes once in a batch that is within its tokens, whoever dies meanwhile.
+"""
+
+import os
+import random
+import struct
+import sys
+import threading
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
+from dltest import DaemonError, TestCase, main, wait_until  # noqa: E402
+
+
+class TokenCase(TestCase):
+    def corpus(self, count=2000, seed=1, most=300, name="corpus.txt"):
+        """A file of lines; their lengths in bytes."""
+        rng = random.Random(seed)
+        lengths = [min(most, 1 + int(rng.lognormvariate(3.5, 0.8))) for _ in range(count)]
+        with open(self.path(name), "w") as file:
+            for i, length in enumerate(lengths):
+                file.write((f"{i} " * length)[:length] + "\n")
+        return lengths
+
+    def json_corpus(self, lengths, name="corpus.jsonl"):
+        with open(self.path(name), "w") as file:
+            for length in lengths:
+                file.write('{"text": "' + "x" * length + '"}\n')
+
+    def spec(self, file="corpus.txt", name="tokens", batch=None, **more):
+        return {"name": name, "dataset": {"kind": "text", "paths": self.path(file),
+                                          "tokenizer": "bytes"},
+                "sampler": {"kind": "random"}, "batch": {"tokens": 1024, **(batch or {})},
+                "collate": {"kind": "pad"}, "seed": 5, **more}
+
+    def once_each(self, steps, count):
+        self.assertEqual(sorted(sum(steps, [])), list(range(count)))
+
+    def within(self, steps, lengths, tokens=1024):
+        for step in steps:
+            self.assertLessEqual(len(step) * max(lengths[i] for i in step), tokens)
+
+    def padding(self, steps, lengths):
+        padded = sum(len(step) * max(lengths[i] for i in step) for step in steps)
+        return 1 - sum(lengths[i] for step in steps for i in step) / padded
+
+
+class Epochs(TokenCase):
+    def test_each_sample_once_in_a_small_batch(self):
+        lengths = self.corpus()
+        client = self.client(self.daemon())
+        for strategy in "sorted", "bucket":
+            opened = client.open(self.spec(name=strategy, batch={"strategy": strategy}))
+            self.assertEqual((opened["length"], opened["batch"]), (2000, 1024))
+            first = client.epoch_indices(opened["loader"])
+            self.once_each(first, 2000)
+            self.within(first, lengths)
+            self.assertLess(self.padding(first, lengths), 0.12)
+            second = client.epoch_indices(opened["loader"], epoch=1)
+            self.once_each(second, 2000)
+            self.assertNotEqual(first, second)
+            self.assertEqual(first, client.epoch_indices(opened["loader"]))
+
+    def test_steps_are_known_and_an_epoch_resumes(self):
+        self.corpus()
+        client = self.client(self.daemon())
+        loader = client.open(self.spec())["loader"]
+        whole = client.epoch_indices(loader)
+        stream = client.start(loader, step=len(whole) - 3)
+        self.assertEqual((stream["steps"], stream["samples"]), (len(whole), 2000))
+        got = []
+        while batches := client.next_batches():
+            for batch in batches:
+                got.append(batch.indices)
+                batch.release()
+        self.assertEqual(got, whole[-3:])
+        with self.assertRaisesRegex(DaemonError, f"step {len(whole) + 1} is past the end: rank 0 of 1 "
+                                                 f"has {len(whole)} steps"):
+            client.start(loader, step=len(whole) + 1)
+        self.once_each(client.epoch_indices(loader), 2000)
+
+    def test_ranks_have_like_steps(self):
+        lengths = self.corpus()
+        client = self.client(self.daemon())
+        loader = client.open(self.spec(batch={"strategy": "bucket"}))["loader"]
+        ranks = [client.epoch_indices(loader, rank=rank, world=3) for rank in range(3)]
+        self.assertEqual(len({len(steps) for steps in ranks}), 1)
+        repeated = sum(len(step) for steps in ranks for step in steps) - 2000
+        self.assertLessEqual(repeated, 2)
+        self.assertEqual(set(sum(sum(ranks, []), [])), set(range(2000)))
+        last = 0
+        for steps in zip(*ranks):
+            buckets = {(lengths[i] - 1) // 8 for step in steps for i in step}
+            last += len(buckets) > 1  # few samples of a bucket go with the next one's
+        self.assertLessEqual(last, 38)
+
+    def test_planned_lengths_are_in_the_slot(self):
+        lengths = self.corpus()
+        client = self.client(self.daemon())
+        loader = client.open(self.spec())["loader"]
+        client.start(loader)
+        (batch, *_) = client.next_batches()
+        (planned,) = struct.unpack_from("<Q", batch.slot, 120)
+        at = 128 + 8 * batch.samples
+        padded, cut, rows, *lists = struct.unpack_from(f"<QII{batch.samples}I", batch.slot, at)
+        mine = [lengths[i] for i in batch.indices]
+        self.assertEqual((padded, cut, rows, lists),
+                         (len(mine) * max(mine), 0, 0, mine))
+        self.assertGreaterEqual(planned, 16 + 4 * batch.samples)
+
+    def test_too_long(self):
+        lengths = self.corpus()
+        client = self.client(self.daemon())
+        short = sorted(i for i, length in enumerate(lengths) if length <= 40)
+        loader = client.open(self.spec(name="drop", batch={"max_length": 40}))["loader"]
+        self.assertEqual(sorted(sum(client.epoch_indices(loader), [])), short)
+        loader = client.open(self.spec(name="cut", batch={"max_length": 40, "overlong": "truncate"}))
+        self.once_each(client.epoch_indices(loader["loader"]), 2000)
+        bad = next(i for i, length in enumerate(lengths) if length > 40)
+        with self.assertRaisesRegex(DaemonError, f"sample {bad} has {lengths[bad]} tokens, and a batch "
+                                                 "takes samples of at most 40"):
+            client.open(self.spec(name="no", batch={"max_length": 40, "overlong": "error"}))
+
+    def test_pack(self):
+        self.corpus()
+        client = self.client(self.daemon())
+        loader = client.open(self.spec(name="pack", collate={"kind": "pack", "length": 512}))["loader"]
+        self.once_each(client.epoch_indices(loader), 2000)
+
+
+class Measuring(TokenCase):
+    def test_json_is_read_by_all_workers(self):
+        lengths = [random.Random(i).randrange(1, 200) for i in range(20000)]
+        self.json_corpus(lengths)
+        daemon = self.daemon()
+        client = self.client(daemon)
+        loader = client.open(self.spec("corpus.jsonl", workers={"count": 3}))["loader"]
+        steps = client.epoch_indices(loader)
+        self.once_each(steps, 20000)
+        self.within(steps, lengths)
+        self.assertIn("20000 lengths were taken", daemon.log)
+        self.assertTrue(all(worker["tasks"] > 0 for worker in client.query("workers")))
+
+    def test_a_worker_that_dies_is_replaced(self):
+        for plan in "abort-once-2", "exit-once-1", "oversize-once-2":
+            with self.subTest(plan):
+                lengths = self.corpus()
+                daemon = self.daemon(self.bad_worker(plan))
+                client = self.client(daemon)
+                loader = client.open(self.spec(name=plan))["loader"]
+                steps = client.epoch_indices(loader)
+                self.once_each(steps, 2000)
+                self.within(steps, lengths)
+                client.close()
+                daemon.stop()
+
+    def test_what_always_dies_is_given_up(self):
+        self.corpus()
+        client = self.client(self.daemon(self.bad_worker("abort-always-1")))
+        with self.assertRaisesRegex(DaemonError, "SIGABRT"):
+            client.open(self.spec(workers={"count": 1, "retries": 1}))
+
+    def test_a_hang_is_ended(self):
+        self.corpus()
+        client = self.client(self.daemon(self.bad_worker("hang-once-1")))
+        loader = client.open(self.spec(workers={"count": 1, "timeout": "500ms"}))["loader"]
+        self.once_each(client.epoch_indices(loader), 2000)
+
+    def test_an_error_is_the_loader_s(self):
+        self.corpus()
+        with open(self.path("corpus.txt"), "a") as file:
+            file.write("\nlast\n")
+        client = self.client(self.daemon())
+        with self.assertRaisesRegex(DaemonError, "2000 has no tokens"):
+            client.open(self.spec())
+        # It is gone, and may be opened again.
+        lengths = self.corpus()
+        loader = client.open(self.spec())["loader"]
+        self.within(client.epoch_indices(loader), lengths)
+
+    def test_a_client_that_leaves_disturbs_nobody(self):
+        self.json_corpus([50] * 30000)
+        daemon = self.daemon(self.bad_worker("slow-always-1"))
+        spec = self.spec("corpus.jsonl", name="slow", workers={"count": 1})
+        first, second = daemon.client(), self.client(daemon)
+        first.send(2, 1, "/", spec)
+        wait_until(lambda: second.query("loaders")[0:1] and
+                   second.query("loaders")[0]["state"] == "measuring", "the measuring")
+        wait_until(lambda: (second.query("workers")[0]["samples"] or "").startswith("lengths of samples"),
+                   "a worker that takes lengths")
+        self.assertLess(second.query("loaders")[0]["measured"], 30000)
+        first.close()
+        self.assertEqual(second.open(spec)["length"], 30000)
+
+    def test_a_new_worker_finds_other_files(self):
+        self.corpus()
+        daemon = self.daemon()
+        client = self.client(daemon)
+        loader = client.open(self.spec(workers={"count": 1}))["loader"]
+        self.once_each(client.epoch_indices(loader), 2000)
+        self.corpus(seed=2)
+        os.kill(client.query("workers")[0]["pid"], 9)
+        with self.assertRaisesRegex(DaemonError, "changed since the lengths|samples now and had"):
+            while True:
+                client.epoch_indices(loader)
+
+    def test_other_lengths_than_planned(self):
+        """The worker that lives on has the new file before its eyes."""
+        lengths = self.corpus(count=50)
+        client = self.client(self.daemon())
+        rows = self.path("corpus.jsonl")
+        self.json_corpus([10] * 50)
+        loader = client.open(self.spec("corpus.jsonl", workers={"count": 1}))["loader"]
+        with open(rows, "r+") as file:  # in place: it is mapped
+            file.write('{"text": "xxxxxxxx"  }\n')
+        with self.assertRaisesRegex(DaemonError, "sample 0 has 8 tokens, and had 10"):
+            client.epoch_indices(loader)
+        del lengths
+
+
+class Cache(TokenCase):
+    """A scan that took long is not repeated: by another loader, or another daemon."""
+
+    def test_lengths_are_kept(self):
+        self.json_corpus([random.Random(i).randrange(1, 90) for i in range(3000)])
+        spec = self.spec("corpus.jsonl", workers={"count": 1})
+        daemon = self.daemon(self.bad_worker("slow-always-1"))
+        client = self.client(daemon)
+        steps = client.epoch_indices(client.open(spec)["loader"])
+        # It took more than a second: whoever waits is told how far it is.
+        self.assertTrue(client.progress)
+        self.assertEqual(client.progress, sorted(client.progress))
+        self.assertTrue(all(0 < done <= most == 3000 for done, most in client.progress))
+        wait_until(lambda: os.listdir(self.path("dloader")), "the file in the cache")
+        client.close()
+        daemon.stop()
+        os.unlink(self.path("slow-always-1"))
+        daemon = self.daemon()
+        client = self.client(daemon)
+        self.assertEqual(client.epoch_indices(client.open(spec)["loader"]), steps)
+        self.assertIn("3000 lengths were in the cache", daemon.log)
+        # What is there is looked at like what was just taken.
+        spec.update(name="no", batch={"tokens": 512, "max_length": 80, "overlong": "error"})
+        with self.assertRaisesRegex(DaemonError, "a batch takes samples of at most 80"):
+            client.open(spec)
+        self.assertEqual(daemon.log.count("in the cache"), 1)
+
+    def test_none(self):
+        self.json_corpus([9] * 3000)
+        daemon = self.daemon({**self.bad_worker("slow-always-1"), "cache": ""})
+        client = self.client(daemon)
+        client.open(self.spec("corpus.jsonl", workers={"count": 1}))
+        self.assertFalse(os.path.exists(self.path("dloader")))
+
+
+class Planning(TokenCase):
+    def test_the_loop_goes_on(self):
+        """Another client's requests are answered while an epoch of many samples is planned."""
+        path = self.rows("rows.npy", 1, 1)
+        with open(path, "r+b") as file:  # 3 million samples of 8 tokens, without bytes on the disk
+            head = file.read(128).replace(b"(1, 1)", b"(3000000, 8)")
+            head = head.replace(b" " * 6 + b"\n", b"\n") if len(head) > 128 else head
+            file.seek(0)
+            file.write(head)
+            file.truncate(len(head) + 24_000_000)
+        daemon = self.daemon()
+        client, other = self.client(daemon), self.client(daemon)
+        loader = client.open({"name": "many", "dataset": {"kind": "npy", "files": path},
+                              "sampler": {"kind": "random"}, "batch": {"tokens": 4096},
+                              "collate": {"kind": "pad"}, "seed": 1})["loader"]
+        started = []
+
+        def start():
+            started.append(client.start(loader)["steps"])
+
+        thread = threading.Thread(target=start)
+        thread.start()
+        answers = 0
+        while thread.is_alive():
+            other.query("status")
+            answers += 1
+            time.sleep(0.001)
+        thread.join()
+        self.assertEqual(started, [-(-3000000 // 512)])
+        self.assertGreater(answers, 3)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""Batches of tokens of Python datasets: lengths taken or said, padded, packed, and left to Python."""
+
+import os
+import unittest
+
+import numpy as np
+
+import dloader
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+N = 200
+
+
+def tokens(i):
+    """Sample i, of 1 to 40 tokens."""
+    return np.full(i * 7 % 40 + 1, i + 1, np.int32)
+
+
+class Sequences:
+    """Sample i says who it is in each token."""
+
+    def __init__(self, lie=None):
+        self.lie = lie
+
+    def __len__(self):
+        return N
+
+    def __getitem__(self, index):
+        return {"id": index, "tokens": tokens(index)}
+
+
+class Said(Sequences):
+    """Knows its lengths, and gives a wrong one for `lie`."""
+
+    def lengths(self):
+        return [len(tokens(i)) + (i == self.lie) for i in range(N)]
+
+
+def listed(samples):
+    """Collates nothing; says that it was asked."""
+    return {"mine": [sample["tokens"] for sample in samples],
+            "id": [sample["id"] for sample in samples]}
+
+
+def spec(dataset="Sequences", batch=None, **collate):
+    args = collate.pop("args", {})
+    return {"dataset": {"kind": "python", "object": f"test_py_tokens:{dataset}", "args": args},
+            "batch": {"tokens": 256, **(batch or {})}, "sampler": {"kind": "random"},
+            "collate": collate, "workers": {"count": 2}, "seed": 7}
+
+
+class Tokens(unittest.TestCase):
+
+    @classmethod
+    def setUpClass(cls):
+        # Workers of named datasets find them where the daemon's environment says.
+        path = os.environ.get("PYTHONPATH", "")
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [path, HERE]))
+
+    def check_padded(self, loader):
+        seen = []
+        for batch in loader:
+            self.assertLessEqual(batch["tokens"].size, 256)
+            for row, n, i in zip(batch["tokens"], batch["tokens_lengths"], batch["id"]):
+                self.assertEqual(row[:n].tolist(), tokens(int(i)).tolist())
+                self.assertFalse(row[n:].any())
+                seen.append(int(i))
+        self.assertEqual(sorted(seen), list(range(N)))
+
+    def test_padded(self):
+        for dataset in ("Sequences", "Said"):
+            with self.subTest(dataset), \
+                    dloader.Loader(spec(dataset, kind="pad"), as_="numpy") as loader:
+                self.check_padded(loader)
+
+    def test_packed(self):
+        seen = []
+        with dloader.Loader(spec("Said", kind="pack", length=64), as_="numpy") as loader:
+            for batch in loader:
+                self.assertEqual(batch["tokens"].shape[1], 64)
+                flat, bounds = batch["tokens"].reshape(-1), batch["cu_seqlens"]
+                pieces = [flat[a:b] for a, b in zip(bounds, bounds[1:])]
+                self.assertEqual(max(map(len, pieces)), batch["max_seqlen"])
+                pieces = [piece for piece in pieces if piece[0]]
+                self.assertEqual(len(pieces), len(batch["id"]))
+                for piece, i in zip(pieces, batch["id"]):
+                    self.assertEqual(piece.tolist(), tokens(int(i)).tolist())
+                    seen.append(int(i))
+        self.assertEqual(sorted(seen), list(range(N)))
+
+    def test_python_collates(self):
+        seen = []
+        collate = {"kind": "python", "object": "test_py_tokens:listed"}
+        for dataset in ("Sequences", "Said"):
+            with dloader.Loader(spec(dataset, **collate), as_="numpy") as loader:
+                for batch in loader:
+                    for row, i in zip(batch["mine"], batch["id"]):
+                        self.assertEqual(np.asarray(row).tolist(), tokens(int(i)).tolist())
+                        seen.append(int(i))
+        self.assertEqual(sorted(seen), sorted([*range(N)] * 2))
+
+    def test_another_length(self):
+        want = "sample 9 has 24 tokens, and had 25 when lengths were taken"
+        for collate in ({"kind": "pad"}, {"kind": "none"}, {"kind": "pack", "length": 64},
+                        {"kind": "python", "object": "test_py_tokens:listed"}):
+            with self.subTest(collate["kind"]), self.assertRaises(Exception) as raised, \
+                    dloader.Loader(spec("Said", args={"lie": 9}, **collate),
+                                   as_="numpy") as loader:
+                list(loader)
+            self.assertIn(want, str(raised.exception))
+
+    def test_cut(self):
+        batch = {"max_length": 16, "overlong": "truncate"}
+        with dloader.Loader(spec("Said", batch, kind="pad"), as_="numpy") as loader:
+            seen = 0
+            for got in loader:
+                self.assertLessEqual(got["tokens"].shape[1], 16)
+                for n, i in zip(got["tokens_lengths"], got["id"]):
+                    self.assertEqual(n, min(len(tokens(int(i))), 16))
+                    seen += 1
+        self.assertEqual(seen, N)
+
+
+if __name__ == "__main__":
+    unittest.main()

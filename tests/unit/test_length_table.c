@@ -1,0 +1,184 @@
+/* The lengths of a loader: counted, and kept in a cache that threads read and write. */
+#include "tests/lib/harness.h"
+
+#include "daemon/cache/lengths_cache.h"
+#include "daemon/serve/length_table.h"
+#include "tests/lib/uv_threads.h"
+
+#include <errno.h>
+#include <ftw.h>
+#include <stdio.h>
+
+enum { SAMPLES = 1000, FINGERPRINT = 77 };
+
+struct fixture {
+    uv_loop_t loop;
+    char dir[64];
+    int calls;
+    int r;
+    uint64_t overlong;
+    struct dl_error err;
+};
+
+static int setup(void **state)
+{
+    struct fixture *f = calloc(1, sizeof *f);
+
+    assert_non_null(f);
+    strcpy(f->dir, "/tmp/test_length_table-XXXXXX");
+    assert_non_null(mkdtemp(f->dir));
+    assert_int_equal(uv_loop_init(&f->loop), 0);
+    *state = f;
+    return 0;
+}
+
+static int unlink_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+    (void)st, (void)type, (void)ftw;
+    return remove(path);
+}
+
+static int teardown(void **state)
+{
+    struct fixture *f = *state;
+
+    uv_run(&f->loop, UV_RUN_DEFAULT);
+    int r = uv_loop_close(&f->loop);
+    nftw(f->dir, unlink_one, 8, FTW_DEPTH | FTW_PHYS);
+    free(f);
+    return r;
+}
+
+static void done(void *owner, int r, uint64_t overlong, const struct dl_error *err)
+{
+    struct fixture *f = owner;
+
+    f->calls++;
+    f->r = r;
+    f->overlong = overlong;
+    f->err = *err;
+}
+
+static const struct lengths_rule rule = {
+    .tokens = {.tokens = 512, .strategy = PLAN_SORTED, .multiple = 1, .max_length = 900}};
+
+static struct length_table *table_of(uint32_t step)
+{
+    struct length_table *table = length_table_new(SAMPLES);
+
+    assert_non_null(table);
+    for (uint32_t i = 0; i < SAMPLES; i++)
+        table->values[i] = 1 + i * step;
+    return table;
+}
+
+static struct length_table *load(struct fixture *f, const struct lengths_rule *by)
+{
+    struct length_table *table = length_table_new(SAMPLES);
+
+    assert_non_null(length_cache_load(&f->loop, f->dir, FINGERPRINT, table, by, done, f));
+    uv_run(&f->loop, UV_RUN_DEFAULT);
+    return table;
+}
+
+static void test_what_is_stored_is_loaded(void **state)
+{
+    struct fixture *f = *state;
+    struct length_table *table = table_of(1);
+
+    length_cache_store(&f->loop, f->dir, FINGERPRINT, table, "test");
+    length_table_unref(table); /* the thread has a reference of its own */
+    uv_run(&f->loop, UV_RUN_DEFAULT);
+    table = load(f, &rule);
+    assert_int_equal(f->calls, 1);
+    assert_int_equal(f->r, 0);
+    assert_int_equal(f->overlong, SAMPLES - 512);
+    for (uint32_t i = 0; i < SAMPLES; i++)
+        assert_int_equal(table->values[i], 1 + i);
+    length_table_unref(table);
+}
+
+static void test_there_is_none(void **state)
+{
+    struct fixture *f = *state;
+
+    length_table_unref(load(f, &rule));
+    assert_int_equal(f->calls, 1);
+    assert_int_equal(f->r, -ENOENT);
+}
+
+static void test_what_is_there_may_be_refused(void **state)
+{
+    struct fixture *f = *state;
+    struct length_table *table = table_of(1);
+    struct lengths_rule strict = rule;
+
+    strict.overlong = OVERLONG_ERROR;
+    length_cache_store(&f->loop, f->dir, FINGERPRINT, table, "test");
+    uv_run(&f->loop, UV_RUN_DEFAULT);
+    length_table_unref(table);
+    length_table_unref(load(f, &strict));
+    assert_int_equal(f->r, -EINVAL);
+    assert_string_equal(f->err.path, "batch.overlong");
+    assert_non_null(strstr(f->err.message, "sample 512 has 513 tokens"));
+}
+
+static void test_nobody_waits_any_more(void **state)
+{
+    struct fixture *f = *state;
+    struct length_table *table = length_table_new(SAMPLES);
+    struct length_cache_load *l =
+        length_cache_load(&f->loop, f->dir, FINGERPRINT, table, &rule, done, f);
+
+    length_table_unref(table);
+    length_cache_forget(l);
+    uv_run(&f->loop, UV_RUN_DEFAULT);
+    assert_int_equal(f->calls, 0);
+}
+
+static void test_a_cache_that_cannot_be_written(void **state)
+{
+    struct fixture *f = *state;
+    struct length_table *table = table_of(1);
+
+    length_cache_store(&f->loop, "/proc/nowhere", FINGERPRINT, table, "test");
+    uv_run(&f->loop, UV_RUN_DEFAULT); /* is told in the log, and no more */
+    length_table_unref(table);
+}
+
+static void test_where_it_is(void **state)
+{
+    char *dir = strdup("auto");
+
+    (void)state;
+    setenv("CACHE_DIRECTORY", "/var/cache/dloaderd", 1);
+    length_cache_locate(&dir);
+    assert_string_equal(dir, "/var/cache/dloaderd");
+    length_cache_locate(&dir); /* is said already */
+    unsetenv("CACHE_DIRECTORY");
+    setenv("XDG_CACHE_HOME", "/home/x/cache", 1);
+    free(dir);
+    dir = strdup("auto");
+    length_cache_locate(&dir);
+    assert_string_equal(dir, "/home/x/cache/dloader");
+    free(dir);
+    dir = strdup("");
+    length_cache_locate(&dir);
+    assert_string_equal(dir, "");
+    free(dir);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+static const struct CMUnitTest tests[] = {
+    TEST(test_what_is_stored_is_loaded),       TEST(test_there_is_none),
+    TEST(test_what_is_there_may_be_refused),   TEST(test_nobody_waits_any_more),
+    TEST(test_a_cache_that_cannot_be_written), cmocka_unit_test(test_where_it_is),
+};
+
+int main(void)
+{
+    uv_threads_start();
+    harness_begin();
+    return harness_end(__FILE__, cmocka_run_group_tests(tests, NULL, NULL));
+}

@@ -1,0 +1,106 @@
+/* What the plan knows, taken out of a slot that anything may have written to. */
+#include "daemon/data/planned.h"
+#include "tests/unit/data_files.h"
+
+#include <errno.h>
+
+enum { SLOT_BYTES = 4096 };
+
+static _Alignas(64) uint8_t slot[SLOT_BYTES];
+
+static int fail_in = -1;
+
+void *__real_realloc(void *old, size_t size);
+void *__wrap_realloc(void *old, size_t size);
+void *__wrap_realloc(void *old, size_t size)
+{
+    return fail_in >= 0 && fail_in-- == 0 ? NULL : __real_realloc(old, size);
+}
+
+/* A planned block, and what is wrong with it. */
+struct row {
+    uint32_t samples, rows, cut;
+    uint32_t lists[8];
+    uint64_t bytes;   /* 0: as many as there are */
+    const char *text; /* NULL: nothing is */
+};
+
+#define DAMAGED "the slot's header is damaged: "
+
+static const struct row rows[] = {
+    {3, 0, 0, {5, 1, 7}, 0, NULL},
+    {3, 0, 7, {5, 1, 7}, 0, NULL},
+    {3, 2, 0, {5, 1, 7, 1, 2}, 0, NULL},
+    {3, 3, 0, {5, 1, 7, 1, 1, 1}, 0, NULL},
+    {3, 2, 0, {5, 1, 7, 1, 2}, 200, NULL}, /* more room than is needed */
+    {3, 0, 6, {5, 1, 7}, 0, DAMAGED "a planned length is none"},
+    {3, 0, 0, {5, 0, 7}, 0, DAMAGED "a planned length is none"},
+    {3, 0, 0, {5, 1, 7}, 8, DAMAGED "what is planned is cut off"},
+    {3, 0, 0, {5, 1, 7}, 16, DAMAGED "what is planned is cut off"},
+    {3, 2, 0, {5, 1, 7, 1, 2}, 32, DAMAGED "what is planned is cut off"},
+    {3, UINT32_MAX, 0, {5, 1, 7, 1, 2}, 40, DAMAGED "what is planned is cut off"},
+    {3, 2, 0, {5, 1, 7, 1, 1}, 0, DAMAGED "rows of other samples are planned"},
+    {3, 2, 0, {5, 1, 7, 1, 3}, 0, DAMAGED "rows of other samples are planned"},
+    {3, 2, 0, {5, 1, 7, 4, UINT32_MAX}, 0, DAMAGED "rows of other samples are planned"},
+    {3, 2, 0, {5, 1, 7, 3, 0}, 0, DAMAGED "a planned row is empty"},
+};
+
+static struct slot_task put(const struct row *row)
+{
+    struct slot_task task = {.samples = row->samples,
+                             .planned = row->bytes ? row->bytes
+                                                   : slot_planned_bytes(row->samples, row->rows)};
+
+    assert_true(slot_prepare(slot, SLOT_BYTES, &task));
+    struct slot_planned *planned = slot_planned(slot, row->samples);
+    planned->cut = row->cut;
+    planned->rows = row->rows;
+    memcpy(planned->lists, row->lists, sizeof row->lists);
+    assert_true(slot_read_task(slot, SLOT_BYTES, &task));
+    return task;
+}
+
+static void test_blocks(void **state)
+{
+    struct planned planned = {0};
+
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct slot_task task = put(&rows[i]);
+        struct dl_error err = {0};
+        int r = planned_read(&planned, slot, &task, &err);
+        assert_int_equal(r, rows[i].text ? -EINVAL : 0);
+        if (r < 0) {
+            assert_error(&err, EINVAL, "", rows[i].text);
+            continue;
+        }
+        memset(slot, 0xff, sizeof slot); /* nothing of it is looked at again */
+        assert_int_equal(planned.cut, rows[i].cut);
+        assert_int_equal(planned.rows, rows[i].rows);
+        assert_memory_equal(planned.lengths, rows[i].lists, rows[i].samples * 4);
+        assert_memory_equal(planned.in_row, rows[i].lists + rows[i].samples, rows[i].rows * 4);
+    }
+    planned_deinit(&planned);
+    planned_deinit(&planned);
+}
+
+static void test_no_memory(void **state)
+{
+    struct planned planned = {0};
+    struct dl_error err = {0};
+    struct slot_task task = put(&rows[0]);
+
+    fail_in = 0;
+    assert_int_equal(planned_read(&planned, slot, &task, &err), -ENOMEM);
+    assert_int_equal(planned_read(&planned, slot, &task, &err), 0);
+    fail_in = 0;
+    assert_int_equal(planned_read(&planned, slot, &task, &err), 0); /* its memory is kept */
+    fail_in = -1;
+    planned_deinit(&planned);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_blocks),
+    cmocka_unit_test(test_no_memory),
+};
+
+TEST_MAIN(tests)
