@@ -10,12 +10,15 @@
 
 static const struct verb VERBS[] = {
     {"plan", "SPEC",
-     COMMON | PLACE | BIT(OPTION_EPOCH) | BIT(OPTION_FROM) | BIT(OPTION_STEPS) | BIT(OPTION_LENGTH),
+     COMMON | PLACE | BIT(OPTION_EPOCH) | BIT(OPTION_FROM) | BIT(OPTION_STEPS) |
+         BIT(OPTION_LENGTH) | BIT(OPTION_TOTALS),
      verb_plan, "Prints the sample indices of each step of an epoch. Needs no daemon."},
     {"check", "SPEC",
      COMMON | PLACE | BIT(OPTION_EPOCH) | BIT(OPTION_EPOCHS) | BIT(OPTION_BATCHES) |
          BIT(OPTION_DIGEST),
      verb_check, "Loads in its own process and tells what is in a batch. Needs no daemon."},
+    {"lengths", "SPEC", COMMON, verb_lengths,
+     "Draws how long the samples are, and what batches of tokens would pad. Needs no daemon."},
     {"run", "SPEC|NAME",
      COMMON | PLACE | BIT(OPTION_EPOCHS) | BIT(OPTION_FIRST_EPOCH) | BIT(OPTION_BATCHES) |
          BIT(OPTION_DIGEST) | BIT(OPTION_CREDITS),

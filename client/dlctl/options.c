@@ -59,6 +59,8 @@ static const struct option_row {
                         "default: the first ones"},
     [OPTION_VALUES] = {"values", "N", KIND_NUMBER, FIELD(values), 0, VALUES_MAX,
                        "elements and strings to show of each leaf; default 8"},
+    [OPTION_TOTALS] = {"totals", NULL, KIND_FLAG, FIELD(totals), 0, 0,
+                       "of batches of tokens: what they are in all, instead of each step"},
 };
 
 /* getopt_long() values of the options: above any character. */

@@ -30,6 +30,7 @@ enum option_id {
     OPTION_STEP,
     OPTION_INDICES,
     OPTION_VALUES,
+    OPTION_TOTALS,
     OPTION_COUNT,
 };
 #define BIT(option) (1u << (option))
@@ -42,6 +43,7 @@ struct options {
     bool json;
     bool help;
     bool digest;
+    bool totals;
     uint64_t epoch;  /* the only or the first one */
     uint64_t epochs; /* how many */
     uint64_t world;  /* ≥ 1 */

@@ -58,6 +58,12 @@ static double per_second(uint64_t n, double seconds)
     return seconds > 0 ? (double)n / seconds : 0;
 }
 
+/* The share of the padded tokens, of which there are some, that is padding. */
+static double padding_of(const struct tally *tally)
+{
+    return 1 - (double)tally->tokens / (double)tally->padded;
+}
+
 static json_t *seconds_or_null(double seconds)
 {
     return seconds < 0 ? json_null() : render_json_real(seconds);
@@ -125,6 +131,24 @@ static int add_run_keys(json_t *json, const struct outcome *outcome)
     return r < 0 ? r : json_object_set_new(json, "epochs", details_json(outcome, true));
 }
 
+/* Of batches that are measured in tokens, what they are in tokens; the others have no such keys. */
+static int add_token_keys(json_t *json, const struct outcome *outcome)
+{
+    const struct tally *t = &outcome->tally;
+    int r;
+
+    if (t->padded == 0)
+        return 0;
+    r = json_object_set_new(json, "tokens", render_json_u64(t->tokens));
+    if (r == 0)
+        r = json_object_set_new(json, "padded", render_json_u64(t->padded));
+    if (r == 0)
+        r = json_object_set_new(json, "padding", json_real(padding_of(t)));
+    return r < 0 ? r
+                 : json_object_set_new(json, "tokens_per_s",
+                                       json_real(per_second(t->tokens, outcome->seconds)));
+}
+
 static json_t *count_or_null(uint64_t n)
 {
     return n == OUTCOME_UNKNOWN ? json_null() : render_json_u64(n);
@@ -144,8 +168,9 @@ static json_t *outcome_json(const struct outcome *outcome, bool run)
         count_or_null(outcome->length), "steps", count_or_null(outcome->steps), "seed",
         render_json_u64(outcome->seed));
 
-    if (json && (run ? add_run_keys(json, outcome)
-                     : json_object_set_new(json, "tree", details_json(outcome, false))) < 0) {
+    if (json && (add_token_keys(json, outcome) < 0 ||
+                 (run ? add_run_keys(json, outcome)
+                      : json_object_set_new(json, "tree", details_json(outcome, false))) < 0)) {
         json_decref(json);
         json = NULL;
     }
@@ -177,6 +202,15 @@ static void print_count(const char *before, uint64_t n, const char *after)
         printf("%s%" PRIu64 "%s", before, n, after);
 }
 
+static void print_tokens(const struct tally *tally, double seconds)
+{
+    char rate[UNITS_MAX];
+
+    format_count(per_second(tally->tokens, seconds), rate, sizeof rate);
+    printf("tokens    %" PRIu64 ", %s tokens/s, %.2f%% of %" PRIu64 " padded\n", tally->tokens,
+           rate, 100 * padding_of(tally), tally->padded);
+}
+
 static void print_outcome(const struct outcome *outcome, bool run)
 {
     const struct tally *t = &outcome->tally;
@@ -200,6 +234,8 @@ static void print_outcome(const struct outcome *outcome, bool run)
     printf("speed     %s batches/s, ", rate);
     format_count(per_second(t->samples, outcome->seconds), rate, sizeof rate);
     printf("%s samples/s, %s/s\n", rate, bytes);
+    if (t->padded)
+        print_tokens(t, outcome->seconds);
     if (run) {
         format_seconds((double)t->wait_ns / 1e9, seconds, sizeof seconds);
         printf("wait      %s, %.0f%% of the time\n", seconds,

@@ -35,30 +35,17 @@ bool progress_due(struct progress *p)
     return true;
 }
 
-void progress_line(const struct tally *tally, uint64_t total, double seconds, int columns,
-                   char *buf, size_t size)
+/* `right`, behind a bar as long as there is room for it; done < 0: nobody knows how much. */
+static void bar_line(const char *right, double done, int columns, char *buf, size_t size)
 {
-    double rate = seconds > 0 ? 1 / seconds : 0;
-    double done = total ? (double)tally->batches / (double)total : 1;
-    char batches[UNITS_MAX], samples[UNITS_MAX], bytes[UNITS_MAX], right[LINE_MAX_BYTES];
     char bar[BAR_MAX + 1];
-    char of[24] = "";
-    int len, room, filled;
+    int room = columns - (int)strlen(right) - (int)sizeof "100% [] ", filled;
 
-    if (total != PROGRESS_UNKNOWN)
-        snprintf(of, sizeof of, "/%" PRIu64, total);
-    format_count((double)tally->batches * rate, batches, sizeof batches);
-    format_count((double)tally->samples * rate, samples, sizeof samples);
-    format_count((double)tally->bytes * rate / 1e6, bytes, sizeof bytes);
-    len = snprintf(
-        right, sizeof right, "%" PRIu64 "%s  %s batches/s  %s samples/s  %s MB/s  wait %.0f%%",
-        tally->batches, of, batches, samples, bytes, 100 * (double)tally->wait_ns / 1e9 * rate);
     if (done > 1)
         done = 1;
-    room = columns - len - (int)sizeof "100% [] ";
     if (room > BAR_MAX)
         room = BAR_MAX;
-    if (room < BAR_MIN || total == PROGRESS_UNKNOWN) {
+    if (room < BAR_MIN || done < 0) {
         snprintf(buf, size, "%.*s", columns > 0 ? columns : 0, right);
         return;
     }
@@ -69,14 +56,69 @@ void progress_line(const struct tally *tally, uint64_t total, double seconds, in
     snprintf(buf, size, "%3d%% [%s] %s", (int)(done * 100), bar, right);
 }
 
-void progress_draw(const struct progress *p, const struct tally *tally)
+static double share_done(uint64_t n, uint64_t total)
+{
+    if (total == PROGRESS_UNKNOWN)
+        return -1;
+    return total ? (double)n / (double)total : 1;
+}
+
+void progress_line(const struct tally *tally, uint64_t total, double seconds, int columns,
+                   char *buf, size_t size)
+{
+    double rate = seconds > 0 ? 1 / seconds : 0;
+    char batches[UNITS_MAX], samples[UNITS_MAX], bytes[UNITS_MAX], right[LINE_MAX_BYTES];
+    char of[24] = "";
+
+    if (total != PROGRESS_UNKNOWN)
+        snprintf(of, sizeof of, "/%" PRIu64, total);
+    format_count((double)tally->batches * rate, batches, sizeof batches);
+    format_count((double)tally->samples * rate, samples, sizeof samples);
+    format_count((double)tally->bytes * rate / 1e6, bytes, sizeof bytes);
+    snprintf(right, sizeof right, "%" PRIu64 "%s  %s batches/s  %s samples/s  %s MB/s  wait %.0f%%",
+             tally->batches, of, batches, samples, bytes,
+             100 * (double)tally->wait_ns / 1e9 * rate);
+    bar_line(right, share_done(tally->batches, total), columns, buf, size);
+}
+
+void progress_count_line(uint64_t samples, uint64_t total, double seconds, int columns, char *buf,
+                         size_t size)
+{
+    char rate[UNITS_MAX], right[LINE_MAX_BYTES];
+
+    format_count(seconds > 0 ? (double)samples / seconds : 0, rate, sizeof rate);
+    snprintf(right, sizeof right, "%" PRIu64 "/%" PRIu64 " lengths  %s samples/s", samples, total,
+             rate);
+    bar_line(right, share_done(samples, total), columns, buf, size);
+}
+
+static int columns_of_terminal(void)
 {
     struct winsize ws = {0};
-    char line[LINE_MAX_BYTES];
-    int columns = ioctl(STDERR_FILENO, TIOCGWINSZ, &ws) == 0 && ws.ws_col ? ws.ws_col : 80;
 
-    progress_line(tally, p->total, (double)(now_ns() - p->begin_ns) / 1e9, columns - 1, line,
+    return (ioctl(STDERR_FILENO, TIOCGWINSZ, &ws) == 0 && ws.ws_col ? ws.ws_col : 80) - 1;
+}
+
+static double seconds_since(uint64_t begin_ns)
+{
+    return (double)(now_ns() - begin_ns) / 1e9;
+}
+
+void progress_draw(const struct progress *p, const struct tally *tally)
+{
+    char line[LINE_MAX_BYTES];
+
+    progress_line(tally, p->total, seconds_since(p->begin_ns), columns_of_terminal(), line,
                   sizeof line);
+    fprintf(stderr, "\r%s\x1b[K", line);
+}
+
+void progress_draw_count(const struct progress *p, uint64_t samples)
+{
+    char line[LINE_MAX_BYTES];
+
+    progress_count_line(samples, p->total, seconds_since(p->begin_ns), columns_of_terminal(), line,
+                        sizeof line);
     fprintf(stderr, "\r%s\x1b[K", line);
 }
 

@@ -11,7 +11,9 @@
 struct tally {
     uint64_t batches;
     uint64_t samples;
-    uint64_t bytes; /* of tensors */
+    uint64_t bytes;  /* of tensors */
+    uint64_t tokens; /* of batches that are measured in tokens; else 0, as is `padded` */
+    uint64_t padded; /* what these take with their padding */
     uint64_t wait_ns;
 };
 
@@ -19,7 +21,7 @@ struct tally {
 
 struct progress {
     bool on;
-    uint64_t total; /* batches; PROGRESS_UNKNOWN */
+    uint64_t total; /* batches, or what is counted; PROGRESS_UNKNOWN */
     uint64_t begin_ns;
     uint64_t next_ns; /* not redrawn before */
 };
@@ -27,12 +29,16 @@ struct progress {
 void progress_begin(struct progress *p, uint64_t total);
 bool progress_due(struct progress *p); /* always false when off */
 void progress_draw(const struct progress *p, const struct tally *tally);
+/* The same of samples that are only counted. */
+void progress_draw_count(const struct progress *p, uint64_t samples);
 void progress_wipe(struct progress *p); /* for another line in its place; it comes again */
 void progress_end(struct progress *p);  /* wipes the line for good */
 
 /* The line itself, at most `columns` wide: pure. */
 void progress_line(const struct tally *tally, uint64_t total, double seconds, int columns,
                    char *buf, size_t size);
+void progress_count_line(uint64_t samples, uint64_t total, double seconds, int columns, char *buf,
+                         size_t size);
 
 uint64_t now_ns(void); /* CLOCK_MONOTONIC */
 

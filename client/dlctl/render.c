@@ -47,6 +47,8 @@ static bool put_unit(FILE *file, const char *key, const struct value *v)
     } else if (ends_in(key, "_s")) {
         format_seconds(d, text, sizeof text);
         fputs(text, file);
+    } else if (ends_in(key, "padding") || ends_in(key, "fill")) {
+        fprintf(file, "%.2f%%", 100 * d);
     } else {
         return false;
     }

@@ -1,7 +1,8 @@
 /*
  * The daemon's views for people and for programs, knowing nothing of any view: a map becomes
  * `key: value` lines, an array of maps a table. What a key ends in says its unit: `_bytes`, `_s`,
- * `_per_s`. Text from other processes reaches the terminal with control characters replaced.
+ * `_per_s`, `padding` and `fill` (shares, shown in per cent). Text from other processes reaches the
+ * terminal with control characters replaced.
  */
 #ifndef DLCTL_RENDER_H
 #define DLCTL_RENDER_H

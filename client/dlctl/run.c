@@ -41,14 +41,28 @@ static void run_deinit(struct run *run)
     outcome_deinit(&run->outcome);
 }
 
+/* The daemon takes the lengths of the samples. */
+static void tell_lengths(void *data, uint64_t done, uint64_t all)
+{
+    struct run *run = data;
+
+    if (run->progress.begin_ns == 0)
+        progress_begin(&run->progress, all);
+    if (progress_due(&run->progress))
+        progress_draw_count(&run->progress, done);
+}
+
 static int run_init(struct run *run)
 {
     uint64_t begin = now_ns();
     int r;
 
     r = dl_client_connect(&run->client, run->o->socket, "dlctl run " DLOADER_VERSION);
-    if (r == 0)
-        r = open_operand(run->client, run->o->operand, &run->loader);
+    if (r < 0)
+        return r;
+    dl_client_set_progress(run->client, tell_lengths, run);
+    r = open_operand(run->client, run->o->operand, &run->loader);
+    progress_end(&run->progress);
     if (r < 0)
         return r;
     run->outcome.open_s = (double)(now_ns() - begin) / 1e9;
@@ -137,6 +151,19 @@ static void pass_on_warning(struct run *run, struct dl_epoch *epoch)
     report_warning(run->o, warning);
 }
 
+static void tally_tokens(struct tally *tally, const struct dl_batch *batch)
+{
+    const uint32_t *lengths;
+    uint64_t padded;
+    size_t n;
+
+    if (dl_batch_lengths(batch, &lengths, &n, &padded) < 0)
+        return;
+    tally->padded += padded;
+    for (size_t i = 0; i < n; i++)
+        tally->tokens += lengths[i];
+}
+
 /* One batch of one rank: 0, DL_END, or a negative errno. */
 static int consume(struct run *run, struct dl_epoch *epoch)
 {
@@ -155,6 +182,7 @@ static int consume(struct run *run, struct dl_epoch *epoch)
     tally->samples += samples;
     tally->bytes += dl_batch_bytes(batch);
     tally->wait_ns += dl_epoch_wait_ns(epoch) - waited;
+    tally_tokens(tally, batch);
     if (run->digest)
         r = feed_digest(run->digest, batch);
     if (progress_due(&run->progress))

@@ -6,6 +6,7 @@
 
 int verb_plan(const struct options *o);
 int verb_check(const struct options *o);
+int verb_lengths(const struct options *o);
 int verb_run(const struct options *o);
 int verb_peek(const struct options *o);
 int verb_view(const struct options *o);    /* status, loaders, epochs, workers, ring, sessions */

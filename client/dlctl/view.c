@@ -1,5 +1,6 @@
 /* The verbs that ask the daemon one thing: its views, and stop, drain, reload. */
 #include "client/dlclient.h"
+#include "client/dlctl/epochs.h"
 #include "client/dlctl/render.h"
 #include "client/dlctl/report.h"
 #include "client/dlctl/verbs.h"
@@ -27,7 +28,10 @@ static int print_view(const struct options *o, const void *data, size_t len)
     }
     if (o->json)
         return report_json(o, render_json(&value));
-    r = render_view(stdout, &value, o->verb->name);
+    if (strcmp(o->verb->name, "epochs") == 0)
+        r = epochs_table(&value);
+    if (r == 0)
+        r = render_view(stdout, &value, o->verb->name);
     return r < 0 ? report_errno(o, r, o->verb->name) : STATUS_DONE;
 }
 

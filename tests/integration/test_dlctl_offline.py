@@ -3,22 +3,17 @@
 import json
 import os
 import re
-import struct
-import subprocess
-import tempfile
+import sys
 import time
 import unittest
 
-try:
-    import numpy
-except ImportError:
-    numpy = None
-
-DLCTL = os.path.abspath(os.environ["DLCTL"])
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
+from offline import Case, dlctl  # noqa: E402
 
 VERBS = {
-    "plan": ["epoch", "world", "rank", "from", "steps", "length"],
+    "plan": ["epoch", "world", "rank", "from", "steps", "length", "totals"],
     "check": ["epoch", "epochs", "world", "rank", "batches", "digest"],
+    "lengths": [],
     "run": ["epochs", "first-epoch", "world", "rank", "batches", "digest", "credits"],
     "status": [],
     "loaders": [],
@@ -30,87 +25,7 @@ VERBS = {
     "drain": [],
     "reload": [],
 }
-FLAGS = {"digest", "json", "help"}
-
-
-def dlctl(*args, cwd=None, stdout=subprocess.PIPE):
-    """Runs dlctl; returns (exit status, standard output, standard error)."""
-    done = subprocess.run([DLCTL, *map(str, args)], stdout=stdout, stderr=subprocess.PIPE,
-                          stdin=subprocess.DEVNULL, cwd=cwd, timeout=60)
-    return done.returncode, (done.stdout or b"").decode(), done.stderr.decode()
-
-
-def write_npy(path, dtype, shape, data):
-    """`data`: the elements' bytes. By NumPy if there is one, else as its format says."""
-    if numpy is not None:
-        numpy.save(path, numpy.frombuffer(data, dtype=dtype).reshape(shape))
-        return
-    head = "{'descr': '%s', 'fortran_order': False, 'shape': %s, }" % (dtype, tuple(shape))
-    head += " " * (-(len(head) + 11) % 64) + "\n"
-    with open(path, "wb") as file:
-        file.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head.encode() + data)
-
-
-class Case(unittest.TestCase):
-    def setUp(self):
-        self._dir = tempfile.TemporaryDirectory(prefix="dloader-test-")
-        self.addCleanup(self._dir.cleanup)
-        self.dir = self._dir.name
-
-    def path(self, name):
-        return os.path.join(self.dir, name)
-
-    def write(self, name, text):
-        with open(self.path(name), "wb" if isinstance(text, bytes) else "w") as file:
-            file.write(text)
-        return self.path(name)
-
-    def range_spec(self, length=10, batch=3, sampler="sequential", extra="", name="spec.yaml"):
-        return self.write(name, f"dataset: {{kind: range, length: {length}}}\n"
-                                f"sampler: {{kind: {sampler}}}\n"
-                                f"batch: {{size: {batch}}}\n{extra}")
-
-    def npy_spec(self, rows=10, batch=4, extra="seed: 42\n", sampler="random, order: torch"):
-        """image: rows of [2, 3] whose bytes count up; label: int64 row numbers."""
-        image = bytes(i % 256 for i in range(rows * 6))
-        write_npy(self.path("image.npy"), "|u1", (rows, 2, 3), image)
-        write_npy(self.path("label.npy"), "<i8", (rows,), struct.pack(f"<{rows}q", *range(rows)))
-        return self.write("npy.yaml", "name: small\n"
-                          "dataset: {kind: npy, files: {image: image.npy, label: label.npy}}\n"
-                          f"sampler: {{kind: {sampler}}}\nbatch: {{size: {batch}}}\n{extra}")
-
-    def steps(self, *args):
-        status, out, err = dlctl("plan", *args, "--json")
-        self.assertEqual((status, err), (0, ""))
-        lines = [json.loads(line) for line in out.splitlines()]
-        for line in lines:
-            self.assertEqual(list(line), ["step", "rank", "indices"])
-        return [(line["step"], line["rank"], line["indices"]) for line in lines]
-
-    def check(self, *args):
-        status, out, err = dlctl("check", *args, "--json")
-        self.assertEqual((status, err), (0, ""))
-        self.assertEqual(out.count("\n"), 1)
-        return json.loads(out)
-
-    def digest(self, *args):
-        digest = self.check(*args, "--digest")["digest"]
-        self.assertRegex(digest, r"\A[0-9a-f]{16}\Z")
-        return digest
-
-    def assert_error(self, status, code, path, pattern, *args, cwd=None):
-        """The same failure twice: one line for people, one JSON object for programs."""
-        have, out, err = dlctl(*args, cwd=cwd)
-        self.assertEqual((have, out), (status, ""), err)
-        self.assertEqual(err.count("\n"), 1, err)
-        self.assertTrue(err.startswith("dlctl: " + (f"{path}: " if path else "")), err)
-        self.assertRegex(err, pattern)
-        have, out, err = dlctl(args[0], "--json", *args[1:], cwd=cwd)
-        self.assertEqual((have, out), (status, ""), err)
-        error = json.loads(err)["error"]
-        self.assertEqual(sorted(error), ["code", "message", "path"])
-        self.assertEqual((error["code"], error["path"]), (code, path))
-        self.assertRegex(f"{error['path']}: {error['message']}", pattern)
+FLAGS = {"digest", "json", "help", "totals"}
 
 
 class Plan(Case):
@@ -422,7 +337,7 @@ class Failures(Case):
         self.assertTrue(err.startswith(f"dlctl: {image}: "), err)
 
     def test_no_daemon(self):
-        for verb in set(VERBS) - {"plan", "check"}:
+        for verb in set(VERBS) - {"plan", "check", "lengths"}:
             with self.subTest(verb=verb):
                 args = [verb] + ([self.range_spec()] if verb == "run" else [])
                 socket = self.path("socket")
@@ -477,7 +392,7 @@ class Usage(Case):
                           "ALL")
 
     def test_unknown_verb(self):
-        self.assert_error(2, "EINVAL", "frobnicate", "verbs are plan, check, run, peek, status",
+        self.assert_error(2, "EINVAL", "frobnicate", "verbs are plan, check, lengths, run, peek, status",
                           "frobnicate")
 
     def test_option_before_the_verb(self):

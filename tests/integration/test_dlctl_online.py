@@ -9,6 +9,7 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 from dltest import DLCTL, TestCase, dlctl, dlctl_json, main, wait_until  # noqa: E402
 
+OF_TOKENS = ("tokens", "padded", "overlong", "leftover", "carried", "repeated", "buckets")
 VIEWS = ("loaders", "epochs", "workers", "ring", "sessions")
 
 
@@ -60,8 +61,33 @@ class Run(TestCase):
                 options = ["--world", "3", "--rank", "all"]
                 self.assert_same(self.rows_spec(name, **extra), options, options)
 
+    def test_equals_check_for_batches_of_tokens(self):
+        with open(self.path("lines.txt"), "w") as file:
+            file.writelines("x" * (1 + i * 7919 % 61) + "\n" for i in range(500))
+        options = ["--world", "3", "--rank", "all", "--epochs", "2"]
+        for name, batch, collate in (
+                ("sorted", {}, {"kind": "pad"}),
+                ("bucket", {"strategy": "bucket", "max_length": 50}, {"kind": "pad",
+                                                                      "to": "bucket"}),
+                ("cut", {"max_length": 40, "overlong": "truncate"}, {"kind": "pad"}),
+                ("pack", {}, {"kind": "pack", "length": 64})):
+            with self.subTest(name=name):
+                spec = self.rows_spec(name, batch={"tokens": 512, **batch}, collate=collate,
+                                      dataset={"kind": "text", "paths": "lines.txt",
+                                               "tokenizer": "bytes"})
+                run = self.assert_same(spec, options, options)
+                check = dlctl_json("check", spec, *options)
+                for key in ("tokens", "padded", "padding"):
+                    self.assertEqual(run[key], check[key], key)
+                self.assertGreater(run["tokens_per_s"], 0)
+                self.assertLessEqual(run["tokens"], run["padded"])
+                self.assertLessEqual(run["padded"], 512 * run["batches"])
+                out = dlctl("run", spec, daemon=self.running).stdout
+                self.assertRegex(out, r"(?m)^tokens    \d+, .* tokens/s, \d+\.\d\d% of \d+ padded$")
+
     def test_json(self):
         run = self.run_json(self.rows_spec(), "--epochs", "2", "--first-epoch", "7")
+        self.assertNotIn("tokens", run)
         self.assertIsNone(run["digest"])
         self.assertEqual([e["epoch"] for e in run["epochs"]], [7, 8])
         self.assertEqual([e["batches"] for e in run["epochs"]], [13, 13])
@@ -154,10 +180,28 @@ class Views(TestCase):
             with self.subTest(view=view):
                 rows = dlctl_json(view, daemon=self.running)
                 lines = self.text(view).splitlines()
+                keys = [key for key in rows[0] if view != "epochs" or key not in OF_TOKENS]
                 self.assertEqual(lines[0].split(),
-                                 [word.upper() for key in rows[0] for word in key.split("_")])
+                                 [word.upper() for key in keys for word in key.split("_")])
                 self.assertEqual(len(lines), 1 + len(rows))
                 self.assertFalse(any(line != line.rstrip() for line in lines))
+
+
+    def test_epochs_of_tokens(self):
+        with open(self.path("lines.txt"), "w") as file:
+            file.writelines("x" * n + "\n" for n in (3, 5, 2, 8, 1, 6, 4, 3))
+        client = self.client(self.running)
+        loader = client.open({"name": "buckets", "collate": {"kind": "pad"},
+                              "batch": {"tokens": 16, "strategy": "bucket", "interval": 4},
+                              "dataset": {"kind": "text", "paths": self.path("lines.txt"),
+                                          "tokenizer": "bytes"}})["loader"]
+        client.start(loader, credits=1)
+        client.next_batches()  # samples 1 and 3, of 5 and 8 tokens
+        row, = dlctl_json("epochs", daemon=self.running)
+        self.assertEqual((row["tokens"], row["padded"]), (13, 16))
+        head, line = (text.split() for text in self.text("epochs").splitlines())
+        self.assertEqual(head[-3:], ["TOKENS", "PADDING", "LEFTOVER"])
+        self.assertEqual(line[-3:], ["13", "18.75%", "0"])
 
 
 class Control(TestCase):

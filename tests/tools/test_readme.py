@@ -31,13 +31,18 @@ class Readme(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stdout)
 
     def test_the_specs_are_accepted(self):
-        steps_of = [4, 1000, 1000, 125, 16]
+        # Of 1,000 samples; those measured in tokens have to be there, 1,000 of 50 bytes.
+        steps_of = [4, 1000, 1000, 125, 4, 16]
         self.assertEqual(len(blocks("yaml")), len(steps_of))
         for spec, steps in zip(blocks("yaml"), steps_of):
             with tempfile.TemporaryDirectory() as folder:
                 path = pathlib.Path(folder, "spec.yaml")
                 path.write_text(spec, encoding="utf-8")
-                done = self.run_it(os.environ["DLCTL"], "plan", path, "--length", "1000")
+                corpus = pathlib.Path(folder, "corpus")
+                corpus.mkdir()
+                (corpus / "x.jsonl").write_text('{"text": "%s"}\n' % ("x" * 50) * 1000)
+                length = [] if "tokens: 16384" in spec else ["--length", "1000"]
+                done = self.run_it(os.environ["DLCTL"], "plan", path, *length)
             self.assertEqual(done.returncode, 0, done.stdout)
             self.assertEqual(len(done.stdout.splitlines()), steps)
 

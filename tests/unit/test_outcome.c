@@ -107,10 +107,33 @@ static void test_unknown_counts(void **state)
     outcome_deinit(&outcome);
 }
 
+/* Batches that are measured in tokens; of others nothing is said of tokens. */
+static void test_tokens(void **state)
+{
+    struct outcome outcome = {
+        .seconds = 2, .tally = {.batches = 3, .samples = 5, .tokens = 9000, .padded = 12000}};
+
+    assert_int_equal(outcome_set_name(&outcome, "x"), 0);
+    for (int run = 0; run < 2; run++) {
+        const char *verb = run ? "run" : "check";
+
+        outcome.tally.padded = 12000;
+        assert_says(report(verb, false, &outcome),
+                    "tokens    9000, 4500 tokens/s, 25.00% of 12000 padded\n");
+        assert_says(report(verb, true, &outcome),
+                    "\"tokens\":9000,\"padded\":12000,\"padding\":0.25,\"tokens_per_s\":4500.0");
+        outcome.tally.padded = 0;
+        assert_null(strstr(report(verb, false, &outcome), "tokens"));
+        assert_null(strstr(report(verb, true, &outcome), "tokens"));
+    }
+    outcome_deinit(&outcome);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_text_leaves),
     cmocka_unit_test(test_lone_text),
     cmocka_unit_test(test_unknown_counts),
+    cmocka_unit_test(test_tokens),
 };
 
 TEST_MAIN(tests)

@@ -1,4 +1,5 @@
 /* Views as text and JSON, units, and the progress line. */
+#include "client/dlctl/epochs.h"
 #include "client/dlctl/progress.h"
 #include "client/dlctl/render.h"
 #include "client/dlctl/units.h"
@@ -359,6 +360,100 @@ static void test_progress_line(void **state)
 }
 
 /* Any width: never wider, never out of the buffer. */
+static void test_count_line(void **state)
+{
+    char line[256];
+
+    progress_count_line(500, 2000, 0.5, 80, line, sizeof line);
+    assert_string_equal(line, " 25% [#########..............................] 500/2000 lengths  "
+                              "1000 samples/s");
+    progress_count_line(0, 0, 0, 80, line, sizeof line);
+    assert_non_null(strstr(line, "100% [####"));
+    for (int columns = 0; columns < 80; columns++) {
+        progress_count_line(2000, 2000, 1e-9, columns, line, sizeof line);
+        assert_true(strlen(line) <= (size_t)columns);
+    }
+}
+
+/* ---- epochs --------------------------------------------------------------------------------- */
+
+/* A row of the view `epochs`; tokens < 0: it has no batches of tokens. */
+static void add_epoch(struct value *view, const char *loader, int64_t tokens, int64_t padded)
+{
+    static const char *const keys[] = {"tokens",   "padded",  "overlong",
+                                       "leftover", "carried", "repeated"};
+    const int64_t values[] = {tokens, padded, 3, 7, 4, 0};
+    struct value *row = container(view, NULL, VALUE_MAP), *bucket;
+
+    put_string(row, "loader", loader);
+    for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
+        if (tokens < 0)
+            child(row, keys[i]);
+        else
+            put_int(row, keys[i], values[i]);
+    }
+    if (tokens >= 0) {
+        bucket = container(container(row, "buckets", VALUE_ARRAY), NULL, VALUE_MAP);
+        put_int(bucket, "upper", 8);
+    } else {
+        child(row, "buckets");
+    }
+    put_int(row, "step", 5);
+}
+
+static void test_epochs_without_tokens(void **state)
+{
+    struct value view = {.type = VALUE_ARRAY};
+
+    add_epoch(&view, "a", -1, -1);
+    add_epoch(&view, "b", -1, -1);
+    assert_int_equal(epochs_table(&view), 0);
+    assert_rendered(&view, "epochs",
+                    "LOADER  STEP\n"
+                    "a          5\n"
+                    "b          5\n");
+}
+
+static void test_epochs_with_tokens(void **state)
+{
+    struct value view = {.type = VALUE_ARRAY};
+
+    add_epoch(&view, "a", -1, -1);
+    add_epoch(&view, "b", 75, 100);
+    add_epoch(&view, "c", 0, 0);
+    assert_int_equal(epochs_table(&view), 0);
+    assert_rendered(&view, "epochs",
+                    "LOADER  STEP  TOKENS  PADDING  LEFTOVER\n"
+                    "a          5       -        -         -\n"
+                    "b          5      75   25.00%         7\n"
+                    "c          5       0        -         7\n");
+}
+
+/* What an older daemon, or a hostile one, says: no such keys, no numbers, no rows. */
+static void test_epochs_otherwise(void **state)
+{
+    struct value view = {.type = VALUE_ARRAY};
+    struct value *row = container(&view, NULL, VALUE_MAP);
+
+    put_int(row, "step", 1);
+    assert_int_equal(epochs_table(&view), 0);
+    assert_rendered(&view, "epochs", "STEP\n   1\n");
+
+    view = (struct value){.type = VALUE_ARRAY};
+    row = container(&view, NULL, VALUE_MAP);
+    put_int(row, "step", 1);
+    put_int(row, "tokens", -4);
+    put_string(row, "padded", "x");
+    assert_int_equal(epochs_table(&view), 0);
+    assert_rendered(&view, "epochs", "STEP\n   1\n");
+
+    view = (struct value){.type = VALUE_ARRAY};
+    child(&view, NULL);
+    assert_int_equal(epochs_table(&view), 0);
+    value_deinit(&view);
+    assert_int_equal(epochs_table(&view), 0);
+}
+
 static void test_progress_widths(void **state)
 {
     const struct tally tally = {UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX};
@@ -392,6 +487,10 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_count),
     cmocka_unit_test(test_quoted),
     cmocka_unit_test(test_progress_line),
+    cmocka_unit_test(test_count_line),
+    cmocka_unit_test(test_epochs_without_tokens),
+    cmocka_unit_test(test_epochs_with_tokens),
+    cmocka_unit_test(test_epochs_otherwise),
     cmocka_unit_test(test_progress_widths),
 };
 TEST_MAIN(tests)

@@ -139,6 +139,18 @@ static void feed_digest(struct check *c)
     }
 }
 
+static void tally_tokens(struct tally *tally, void *slot)
+{
+    const struct slot_header *header = slot;
+    const struct slot_planned *planned = slot_planned(slot, header->samples);
+
+    if (header->planned == 0)
+        return;
+    tally->padded += planned->padded;
+    for (uint32_t i = 0; i < header->samples; i++)
+        tally->tokens += planned->lists[i];
+}
+
 /* Counts the batch in the slot, after checking it as a client would. */
 static int count_batch(struct check *c, struct dl_error *err)
 {
@@ -153,6 +165,7 @@ static int count_batch(struct check *c, struct dl_error *err)
     c->outcome.tally.samples += header->samples;
     for (uint32_t i = 0; i < header->tree_count; i++)
         c->outcome.tally.bytes += nodes[i].nbytes;
+    tally_tokens(&c->outcome.tally, c->slot);
     return 0;
 }
 

@@ -1,6 +1,6 @@
 /*
- * What `plan` and `check` share: the spec file and the plan it makes, without a daemon. This folder
- * alone knows the plan and data libraries.
+ * What the verbs that need no daemon share: the spec file, the samples' lengths, and the plan that
+ * they make. This folder alone knows the plan and data libraries.
  */
 #ifndef DLCTL_OFFLINE_H
 #define DLCTL_OFFLINE_H
@@ -10,6 +10,7 @@
 struct data_env;
 struct dl_spec;
 struct plan;
+struct plan_params;
 
 /* It is the user's own process, so that nothing is kept from it: data and plug-ins anywhere. */
 extern const struct data_env offline_env;
@@ -22,8 +23,16 @@ extern const struct data_env offline_env;
 int _nodiscard_ offline_spec(const struct options *o, struct dl_spec *ret, bool *ret_drawn,
                              struct dl_error *err);
 
-/* The plan of one epoch over `length` samples; -EINVAL where the sampler does not fit them. */
-int _nodiscard_ offline_plan(const struct options *o, const struct dl_spec *spec, uint64_t length,
-                             uint64_t epoch, struct plan **ret, struct dl_error *err);
+/*
+ * How many samples there are, and where batches are measured in tokens, the length of each, to be
+ * freed by the caller; else NULL. May read the whole dataset, with progress on a terminal. Refuses
+ * what has no plan.
+ */
+int _nodiscard_ offline_measure(const struct options *o, const struct dl_spec *spec,
+                                uint64_t *ret_length, uint32_t **ret_lengths, struct dl_error *err);
+
+/* The prepared plan; -EINVAL where the sampler does not fit the dataset. */
+int _nodiscard_ offline_plan(const struct dl_spec *spec, const struct plan_params *params,
+                             struct plan **ret, struct dl_error *err);
 
 #endif

@@ -1,134 +1,24 @@
 /*
- * `dlctl plan`: the sample indices of each step, and what it shares with `check` (offline.h).
+ * `dlctl plan`: the sample indices of each step, and of batches of tokens their lengths; or what
+ * they are in all (--totals).
  *
  * Lines are formatted by hand into a fixed buffer and written as it fills: an epoch of any length
  * streams in constant memory.
  */
 #include "daemon/plan/plan.h"
+#include "client/dlctl/form.h"
 #include "client/dlctl/offline/offline.h"
+#include "client/dlctl/render.h"
 #include "client/dlctl/report.h"
 #include "client/dlctl/verbs.h"
-#include "daemon/data/dataset.h"
-#include "proto/yaml.h"
+#include "proto/spec.h"
 
 #include <assert.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <libgen.h>
-#include <limits.h>
 #include <stdio.h>
-#include <sys/random.h>
 
 enum { OUT_BYTES = 1 << 16, U64_DIGITS = 20 };
-
-/* ---- the spec and its plan ------------------------------------------------------------------ */
-
-static int read_text(const char *path, char **ret_text, size_t *ret_len, struct dl_error *err)
-{
-    _cleanup_free_ char *text = malloc(DL_MAX_SPEC_TEXT + 1);
-    _cleanup_fd_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-    size_t len = 0;
-    ssize_t n = 0;
-
-    if (fd < 0)
-        return dl_error_set(err, errno, path, "%s", strerror(errno));
-    if (!text)
-        return dl_error_set(err, ENOMEM, path, "%s", strerror(ENOMEM));
-    do {
-        n = read(fd, text + len, DL_MAX_SPEC_TEXT + 1 - len);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return dl_error_set(err, errno, path, "%s", strerror(errno));
-        len += (size_t)n;
-    } while (n != 0 && len <= DL_MAX_SPEC_TEXT);
-    if (len > DL_MAX_SPEC_TEXT)
-        return dl_error_set(err, EFBIG, path, "a loader spec has at most %" PRIu64 " bytes",
-                            DL_MAX_SPEC_TEXT);
-    *ret_text = steal_ptr(text);
-    *ret_len = len;
-    return 0;
-}
-
-/* The absolute directory of `path`, without links. */
-static int directory_of(const char *path, char ret[PATH_MAX], struct dl_error *err)
-{
-    _cleanup_free_ char *copy = strdup(path);
-
-    if (!copy || !realpath(dirname(copy), ret)) {
-        int code = copy ? errno : ENOMEM;
-        return dl_error_set(err, code, path, "its directory: %s", strerror(code));
-    }
-    return 0;
-}
-
-static int parse_spec(const char *path, struct dl_spec *ret, struct dl_error *err)
-{
-    _cleanup_(value_deinit)
-    struct value value = {0};
-    _cleanup_free_ char *text = NULL;
-    char base[PATH_MAX];
-    size_t len = 0;
-    int r;
-
-    r = read_text(path, &text, &len, err);
-    if (r == 0)
-        r = directory_of(path, base, err);
-    if (r == 0)
-        r = yaml_parse(text, len, path, &value, err);
-    return r < 0 ? r : spec_from_value(&value, base, ret, err);
-}
-
-static char root_dir[] = "/";
-static char *everywhere[] = {root_dir};
-const struct data_env offline_env = {.plugins = everywhere, .n_plugins = 1};
-
-int offline_spec(const struct options *o, struct dl_spec *ret, bool *ret_drawn,
-                 struct dl_error *err)
-{
-    struct dl_spec spec = {0};
-    bool draw;
-    int r;
-
-    r = parse_spec(o->operand, &spec, err);
-    if (r < 0)
-        return r;
-    draw = !spec.has_seed;
-    if (draw) {
-        if (getrandom(&spec.seed, sizeof spec.seed, 0) != sizeof spec.seed) {
-            spec_deinit(&spec);
-            return dl_error_set(err, EIO, "seed", "cannot be drawn; give one in the spec");
-        }
-        spec.seed &= INT64_MAX; /* fits any JSON reader's integer */
-        spec.has_seed = true;
-    }
-    *ret = spec;
-    *ret_drawn = draw;
-    return 0;
-}
-
-int offline_plan(const struct options *o, const struct dl_spec *spec, uint64_t length,
-                 uint64_t epoch, struct plan **ret, struct dl_error *err)
-{
-    struct plan_params params = plan_params_of(spec, length);
-    int r = spec_check_length(spec, length, err);
-
-    if (r < 0)
-        return r;
-    params.epoch = epoch;
-    params.world = o->world;
-    r = plan_new(&params, ret);
-    if (r == -ENOMEM && spec->order == ORDER_TORCH)
-        return dl_error_set(err, ENOMEM, "sampler.order",
-                            "torch takes memory for each sample of an epoch, more than there is; "
-                            "write order: native");
-    if (r < 0)
-        return dl_error_set(err, -r, "dataset",
-                            "%" PRIu64 " samples for %" PRIu64 " ranks cannot be planned: %s",
-                            length, o->world, strerror(-r));
-    return 0;
-}
 
 /* ---- lines ---------------------------------------------------------------------------------- */
 
@@ -181,24 +71,92 @@ static inline void out_u64(struct out *out, uint64_t n)
     out->len += (size_t)(end - p);
 }
 
-static void out_step(struct out *out, const struct options *o, uint64_t step, uint64_t rank,
-                     const uint64_t *indices, size_t n)
-{
-    const char *gap = o->json ? "," : " ";
+/* What is printed of one step. */
+struct shown {
+    uint64_t step;
+    uint64_t rank;
+    size_t n;
+    uint64_t *indices;              /* owned; room for any step */
+    uint32_t *lengths;              /* owned; then samples of each row; NULL without tokens */
+    struct plan_step_tokens tokens; /* valid with `lengths` */
+};
 
-    out_text(out, o->json ? "{\"step\":" : "step ");
-    out_u64(out, step);
-    if (o->json || o->rank_all) {
-        out_text(out, o->json ? ",\"rank\":" : " rank ");
-        out_u64(out, rank);
+static void out_field(struct out *out, const char *name, uint64_t n)
+{
+    out_text(out, name);
+    out_u64(out, n);
+}
+
+static void out_lengths(struct out *out, const char *name, const uint32_t *lengths, size_t n)
+{
+    out_text(out, name);
+    for (size_t i = 0; i < n; i++)
+        out_field(out, i ? "," : "", lengths[i]);
+    out_text(out, "]");
+}
+
+static void out_json_rows(struct out *out, const struct shown *s)
+{
+    const uint32_t *rows = s->lengths + s->n;
+    size_t at = 0;
+
+    out_text(out, ",\"rows\":[");
+    for (uint32_t row = 0; row < s->tokens.rows; row++) {
+        out_text(out, row ? ",[" : "[");
+        for (uint32_t i = 0; i < rows[row]; i++)
+            out_field(out, i ? "," : "", s->indices[at++]);
+        out_text(out, "]");
     }
-    out_text(out, o->json ? ",\"indices\":[" : ": ");
-    for (size_t i = 0; i < n; i++) {
-        if (i)
-            out_text(out, gap);
-        out_u64(out, indices[i]);
+    out_text(out, "]");
+}
+
+static void out_json(struct out *out, const struct shown *s)
+{
+    out_field(out, "{\"step\":", s->step);
+    out_field(out, ",\"rank\":", s->rank);
+    out_text(out, ",\"indices\":[");
+    for (size_t i = 0; i < s->n; i++)
+        out_field(out, i ? "," : "", s->indices[i]);
+    out_text(out, "]");
+    if (s->lengths) {
+        out_lengths(out, ",\"lengths\":[", s->lengths, s->n);
+        out_field(out, ",\"tokens\":", s->tokens.tokens);
+        out_field(out, ",\"padded\":", s->tokens.padded);
+        if (s->tokens.bucket == UINT32_MAX)
+            out_text(out, ",\"bucket\":null");
+        else
+            out_field(out, ",\"bucket\":", s->tokens.bucket);
+        if (s->tokens.rows)
+            out_json_rows(out, s);
     }
-    out_text(out, o->json ? "]}\n" : "\n");
+    out_text(out, "}\n");
+}
+
+static void out_line(struct out *out, const struct options *o, const struct shown *s)
+{
+    const uint32_t *rows = s->lengths ? s->lengths + s->n : NULL;
+    uint32_t row = 0, left = s->tokens.rows ? rows[0] : 0;
+
+    out_field(out, "step ", s->step);
+    if (o->rank_all)
+        out_field(out, " rank ", s->rank);
+    if (s->lengths) {
+        if (s->tokens.bucket != UINT32_MAX)
+            out_field(out, " bucket ", s->tokens.bucket);
+        if (s->tokens.rows)
+            out_field(out, " rows ", s->tokens.rows);
+        out_field(out, " tokens ", s->tokens.tokens);
+        out_field(out, "/", s->tokens.padded);
+    }
+    out_text(out, ":");
+    for (size_t i = 0; i < s->n; i++) {
+        if (s->tokens.rows && left-- == 0) {
+            out_text(out, " |");
+            left = rows[++row] - 1;
+        }
+        out_field(out, " ", s->indices[i]);
+    }
+    out_text(out, "\n");
 }
 
 /* Steps of the rank with the most of them, among those asked for. */
@@ -213,74 +171,161 @@ static uint64_t most_steps(const struct options *o, const struct plan *plan)
     return most;
 }
 
-static int write_steps(const struct options *o, struct plan *plan, uint64_t batch_size)
+static void shown_deinit(struct shown *s)
 {
-    _cleanup_free_ uint64_t *indices = calloc(max_u64(batch_size, 1), sizeof *indices);
+    free(s->indices);
+    free(s->lengths);
+}
+
+static int shown_init(struct shown *s, const struct plan *plan)
+{
+    size_t most = max_u64(plan_most(plan), 1);
+
+    s->indices = calloc(most, sizeof *s->indices);
+    if (plan_totals(plan)) /* a row has one sample at least */
+        s->lengths = calloc(2 * most, sizeof *s->lengths);
+    return s->indices && (s->lengths || !plan_totals(plan)) ? 0 : -ENOMEM;
+}
+
+static void write_step(struct out *out, const struct options *o, struct plan *plan, struct shown *s)
+{
+    s->n = plan_step(plan, s->rank, s->step, s->indices);
+    if (s->lengths) {
+        s->tokens = plan_step_tokens(plan, s->rank, s->step);
+        plan_step_lengths(plan, s->rank, s->step, s->lengths);
+    }
+    if (o->json)
+        out_json(out, s);
+    else
+        out_line(out, o, s);
+}
+
+static int write_steps(const struct options *o, struct plan *plan)
+{
+    _cleanup_(shown_deinit)
+    struct shown s = {0};
     _cleanup_free_ struct out *out = malloc(sizeof *out);
     uint64_t end = most_steps(o, plan);
     uint64_t first = o->rank_all ? 0 : o->rank;
     uint64_t last = o->rank_all ? o->world - 1 : o->rank;
 
-    if (!indices || !out)
+    if (shown_init(&s, plan) < 0 || !out)
         return -ENOMEM;
     out->len = 0;
     out->error = 0;
     if (end > o->from && end - o->from > o->steps)
         end = o->from + o->steps;
-    for (uint64_t step = o->from; step < end && out->error == 0; step++) {
-        for (uint64_t rank = first; rank <= last; rank++) {
-            if (step < plan_steps(plan, rank))
-                out_step(out, o, step, rank, indices, plan_step(plan, rank, step, indices));
-        }
-    }
+    for (s.step = o->from; s.step < end && out->error == 0; s.step++)
+        for (s.rank = first; s.rank <= last; s.rank++)
+            if (s.step < plan_steps(plan, s.rank))
+                write_step(out, o, plan, &s);
     out_flush(out);
     return out->error;
 }
 
-static int dataset_length(const struct options *o, const struct dl_spec *spec, uint64_t *ret,
-                          struct dl_error *err)
-{
-    struct dataset *ds = NULL;
-    int r;
+/* ---- totals --------------------------------------------------------------------------------- */
 
-    if (o->has_length || (spec->dataset.kind == DATASET_RANGE && !spec->dataset.iterable)) {
-        *ret = o->has_length ? o->length : spec->dataset.length;
-        return 0;
+static void form_buckets(const struct form *form, const struct plan *plan)
+{
+    struct value *buckets = form_array(form, "buckets");
+
+    for (uint32_t i = 0; i < plan_buckets(plan); i++) {
+        const struct plan_bucket bucket = plan_bucket_at(plan, i);
+
+        if (bucket.members == 0)
+            continue;
+        const struct form row = form_row(form, buckets);
+        form_u64(&row, "upper", bucket.upper);
+        form_u64(&row, "members", bucket.members);
+        form_u64(&row, "full", bucket.full);
+        form_u64(&row, "leftover", bucket.leftover);
     }
-    r = dataset_open(&spec->dataset, &offline_env, &ds, err);
-    if (r < 0)
-        return r;
-    if (dataset_is_iterable(ds))
-        r = dl_error_set(err, EINVAL, "dataset.kind",
-                         "an iterable dataset has no plan: its samples come in its own order");
-    else if (spec->sampler == SAMPLER_CLIENT)
-        r = dl_error_set(err, EINVAL, "sampler.kind", "client: only a client knows this order");
-    *ret = ds->length;
-    dataset_close(ds);
-    return r;
 }
+
+/* As dloaderd's views: all keys, null where they do not apply. */
+static int form_totals(const struct dl_spec *spec, const struct plan *plan, struct value *ret)
+{
+    const struct plan_totals *totals = plan_totals(plan);
+    int error = 0;
+    const struct form form = {.map = ret, .error = &error};
+
+    form_u64(&form, "groups", totals->groups);
+    form_u64(&form, "samples", totals->samples);
+    form_u64(&form, "tokens", totals->tokens);
+    form_u64(&form, "padded", totals->padded);
+    form_padding(&form, totals->tokens, totals->padded);
+    form_u64(&form, "overlong", totals->overlong);
+    form_u64(&form, "leftover", totals->leftover);
+    form_u64(&form, "carried", totals->carried);
+    form_u64(&form, "repeated", totals->repeated);
+    if (spec->collate.kind == COLLATE_PACK)
+        form_u64(&form, "rows", totals->rows);
+    else
+        (void)form_null(&form, "rows");
+    if (plan_buckets(plan))
+        form_buckets(&form, plan);
+    else
+        (void)form_null(&form, "buckets");
+    return error;
+}
+
+static int print_totals(const struct options *o, const struct dl_spec *spec,
+                        const struct plan *plan)
+{
+    _cleanup_(value_deinit)
+    struct value totals = {.type = VALUE_MAP};
+    int r = form_totals(spec, plan, &totals);
+
+    if (r == 0 && o->json)
+        return report_json(o, render_json(&totals));
+    if (r == 0)
+        r = render_view(stdout, &totals, "totals");
+    return r < 0 ? report_errno(o, r, "") : STATUS_DONE;
+}
+
+/* ---- the verb ------------------------------------------------------------------------------- */
 
 static void plan_freep(struct plan **plan)
 {
     *plan = plan_free(*plan);
 }
 
+static int make_plan(const struct options *o, const struct dl_spec *spec, uint32_t **ret_lengths,
+                     struct plan **ret, struct dl_error *err)
+{
+    struct plan_params params;
+    uint64_t length;
+    int r;
+
+    if (o->totals && !spec->batch.tokens)
+        return dl_error_set(err, EINVAL, "--totals",
+                            "are of batches that are measured in tokens, and the spec has no "
+                            "batch.tokens; leave it out");
+    r = offline_measure(o, spec, &length, ret_lengths, err);
+    if (r < 0)
+        return r;
+    params = plan_params_of(spec, length);
+    params.epoch = o->epoch;
+    params.world = o->world;
+    params.tokens.lengths = *ret_lengths;
+    return offline_plan(spec, &params, ret, err);
+}
+
 int verb_plan(const struct options *o)
 {
     _cleanup_(spec_deinit)
     struct dl_spec spec = {0};
+    _cleanup_free_ uint32_t *lengths = NULL;
     _cleanup_(plan_freep)
     struct plan *plan = NULL;
     struct dl_error err = {0};
-    uint64_t length = 0, steps;
+    uint64_t steps;
     bool drawn = false;
     int r;
 
     r = offline_spec(o, &spec, &drawn, &err);
     if (r == 0)
-        r = dataset_length(o, &spec, &length, &err);
-    if (r == 0)
-        r = offline_plan(o, &spec, length, o->epoch, &plan, &err);
+        r = make_plan(o, &spec, &lengths, &plan, &err);
     if (r < 0)
         return report_error(o, &err);
     steps = most_steps(o, plan);
@@ -293,6 +338,8 @@ int verb_plan(const struct options *o)
     }
     if (drawn && spec.order != 0)
         report_seed(o, spec.seed);
-    r = write_steps(o, plan, spec.batch_size);
+    if (o->totals)
+        return print_totals(o, &spec, plan);
+    r = write_steps(o, plan);
     return r < 0 ? report_errno(o, r, "standard output") : STATUS_DONE;
 }

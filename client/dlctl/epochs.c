@@ -1,0 +1,86 @@
+/* The table of epochs: see epochs.h. */
+#include "client/dlctl/epochs.h"
+
+#include "client/dlctl/form.h"
+
+#include <errno.h>
+
+/* All that is null without batches of tokens. */
+static const char *const KEYS[] = {"tokens",   "padded",  "padding",  "overlong",
+                                   "leftover", "carried", "repeated", "buckets"};
+
+static bool is_of_tokens(const char *key)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(KEYS); i++)
+        if (strcmp(key, KEYS[i]) == 0)
+            return true;
+    return false;
+}
+
+static bool get_count(const struct value *row, const char *key, uint64_t *ret)
+{
+    const struct value *v = value_get(row, key);
+
+    if (!v || (v->type != VALUE_UINT && (v->type != VALUE_INT || v->integer < 0)))
+        return false;
+    *ret = v->type == VALUE_UINT ? v->uinteger : (uint64_t)v->integer;
+    return true;
+}
+
+static bool has_tokens(const struct value *view)
+{
+    uint64_t n;
+
+    for (uint32_t i = 0; i < view->count; i++)
+        if (get_count(&view->items[i], "tokens", &n))
+            return true;
+    return false;
+}
+
+/* Behind all other columns: tokens, padding, leftover. */
+static void add_columns(const struct form *form, const struct value *row)
+{
+    uint64_t tokens, padded, leftover;
+
+    if (!get_count(row, "tokens", &tokens) || !get_count(row, "padded", &padded))
+        return;
+    form_u64(form, "tokens", tokens);
+    form_padding(form, tokens, padded);
+    if (get_count(row, "leftover", &leftover))
+        form_u64(form, "leftover", leftover);
+}
+
+/* A row of the table, in place of the view's. */
+static int change_row(struct value *row, bool tokens)
+{
+    _cleanup_(value_deinit)
+    struct value table = {.type = VALUE_MAP};
+    int error = 0;
+    const struct form form = {.map = &table, .error = &error};
+
+    for (uint32_t i = 0; i < row->count && error == 0; i++) {
+        struct value *from = &row->items[i], *to;
+
+        if (is_of_tokens(from->key))
+            continue;
+        to = form_null(&form, from->key);
+        if (to)
+            form_note(&form, value_copy(from, to));
+    }
+    if (tokens)
+        add_columns(&form, row);
+    if (error == 0)
+        value_move(&table, row);
+    return error;
+}
+
+int epochs_table(struct value *view)
+{
+    bool tokens = view->type == VALUE_ARRAY && has_tokens(view);
+    int r = 0;
+
+    for (uint32_t i = 0; view->type == VALUE_ARRAY && i < view->count && r == 0; i++)
+        if (view->items[i].type == VALUE_MAP)
+            r = change_row(&view->items[i], tokens);
+    return r;
+}

@@ -1,0 +1,207 @@
+/*
+ * The spec file, the dataset's length, the samples' lengths and the plan that they make, without a
+ * daemon: see offline.h.
+ */
+#include "client/dlctl/offline/offline.h"
+
+#include "client/dlctl/progress.h"
+#include "daemon/cache/lengths_cache.h"
+#include "daemon/data/dataset.h"
+#include "daemon/data/lengths_take.h"
+#include "daemon/plan/plan.h"
+#include "proto/yaml.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <libgen.h>
+#include <limits.h>
+#include <sys/random.h>
+
+/* ---- the spec ------------------------------------------------------------------------------- */
+
+static int read_text(const char *path, char **ret_text, size_t *ret_len, struct dl_error *err)
+{
+    _cleanup_free_ char *text = malloc(DL_MAX_SPEC_TEXT + 1);
+    _cleanup_fd_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    size_t len = 0;
+    ssize_t n = 0;
+
+    if (fd < 0)
+        return dl_error_set(err, errno, path, "%s", strerror(errno));
+    if (!text)
+        return dl_error_set(err, ENOMEM, path, "%s", strerror(ENOMEM));
+    do {
+        n = read(fd, text + len, DL_MAX_SPEC_TEXT + 1 - len);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return dl_error_set(err, errno, path, "%s", strerror(errno));
+        len += (size_t)n;
+    } while (n != 0 && len <= DL_MAX_SPEC_TEXT);
+    if (len > DL_MAX_SPEC_TEXT)
+        return dl_error_set(err, EFBIG, path, "a loader spec has at most %" PRIu64 " bytes",
+                            DL_MAX_SPEC_TEXT);
+    *ret_text = steal_ptr(text);
+    *ret_len = len;
+    return 0;
+}
+
+/* The absolute directory of `path`, without links. */
+static int directory_of(const char *path, char ret[PATH_MAX], struct dl_error *err)
+{
+    _cleanup_free_ char *copy = strdup(path);
+
+    if (!copy || !realpath(dirname(copy), ret)) {
+        int code = copy ? errno : ENOMEM;
+        return dl_error_set(err, code, path, "its directory: %s", strerror(code));
+    }
+    return 0;
+}
+
+static int parse_spec(const char *path, struct dl_spec *ret, struct dl_error *err)
+{
+    _cleanup_(value_deinit)
+    struct value value = {0};
+    _cleanup_free_ char *text = NULL;
+    char base[PATH_MAX];
+    size_t len = 0;
+    int r;
+
+    r = read_text(path, &text, &len, err);
+    if (r == 0)
+        r = directory_of(path, base, err);
+    if (r == 0)
+        r = yaml_parse(text, len, path, &value, err);
+    return r < 0 ? r : spec_from_value(&value, base, ret, err);
+}
+
+static char root_dir[] = "/";
+static char *everywhere[] = {root_dir};
+const struct data_env offline_env = {.plugins = everywhere, .n_plugins = 1};
+
+int offline_spec(const struct options *o, struct dl_spec *ret, bool *ret_drawn,
+                 struct dl_error *err)
+{
+    struct dl_spec spec = {0};
+    bool draw;
+    int r;
+
+    r = parse_spec(o->operand, &spec, err);
+    if (r < 0)
+        return r;
+    draw = !spec.has_seed;
+    if (draw) {
+        if (getrandom(&spec.seed, sizeof spec.seed, 0) != sizeof spec.seed) {
+            spec_deinit(&spec);
+            return dl_error_set(err, EIO, "seed", "cannot be drawn; give one in the spec");
+        }
+        spec.seed &= INT64_MAX; /* fits any JSON reader's integer */
+        spec.has_seed = true;
+    }
+    *ret = spec;
+    *ret_drawn = draw;
+    return 0;
+}
+
+/* ---- the dataset ---------------------------------------------------------------------------- */
+
+static void tell_progress(void *owner, uint64_t done, uint64_t all)
+{
+    struct progress *progress = owner;
+
+    if (progress_due(progress))
+        progress_draw_count(progress, done);
+}
+
+/* The lengths of all samples, from the user's cache where they are there. */
+static int take_lengths(struct dataset *ds, const struct dl_spec *spec, uint32_t **ret,
+                        struct dl_error *err)
+{
+    struct progress progress;
+    const struct lengths_progress tell = {.tell = tell_progress, .owner = &progress};
+    char dir[PATH_MAX];
+    int r;
+
+    lengths_cache_dir(dir);
+    progress_begin(&progress, ds->length);
+    r = lengths_take(ds, spec, &offline_env, dir, &tell, ret, err);
+    progress_end(&progress);
+    return r;
+}
+
+/* What a plan is made of is known without a look at the dataset. */
+static bool knows_length(const struct options *o, const struct dl_spec *spec, uint64_t *ret)
+{
+    bool range = spec->dataset.kind == DATASET_RANGE && !spec->dataset.iterable;
+
+    if (spec->batch.tokens || (!o->has_length && !range))
+        return false;
+    *ret = o->has_length ? o->length : spec->dataset.length;
+    return true;
+}
+
+static int measure_dataset(struct dataset *ds, const struct dl_spec *spec, uint64_t *ret_length,
+                           uint32_t **ret_lengths, struct dl_error *err)
+{
+    if (dataset_is_iterable(ds))
+        return dl_error_set(err, EINVAL, "dataset.kind",
+                            "an iterable dataset has no plan: its samples come in its own order");
+    if (spec->sampler == SAMPLER_CLIENT)
+        return dl_error_set(err, EINVAL, "sampler.kind", "client: only a client knows this order");
+    *ret_length = ds->length;
+    return spec->batch.tokens ? take_lengths(ds, spec, ret_lengths, err) : 0;
+}
+
+int offline_measure(const struct options *o, const struct dl_spec *spec, uint64_t *ret_length,
+                    uint32_t **ret_lengths, struct dl_error *err)
+{
+    struct dataset *ds = NULL;
+    int r;
+
+    *ret_lengths = NULL;
+    if (knows_length(o, spec, ret_length))
+        return 0;
+    if (o->has_length)
+        return dl_error_set(err, EINVAL, "--length",
+                            "batches of tokens are planned by the length of each sample, which the "
+                            "number of them does not tell; leave it out, and the dataset is asked");
+    r = dataset_open(&spec->dataset, &offline_env, &ds, err);
+    if (r < 0)
+        return r;
+    r = measure_dataset(ds, spec, ret_length, ret_lengths, err);
+    dataset_close(ds);
+    return r;
+}
+
+/* ---- the plan ------------------------------------------------------------------------------- */
+
+static int refuse_plan(const struct plan_params *params, int r, struct dl_error *err)
+{
+    if (r == -ENOMEM && params->order == PLAN_TORCH)
+        return dl_error_set(err, ENOMEM, "sampler.order",
+                            "torch takes memory for each sample of an epoch, more than there is; "
+                            "write order: native");
+    return dl_error_set(err, -r, "dataset",
+                        "%" PRIu64 " samples for %" PRIu64 " ranks cannot be planned: %s",
+                        params->length, params->world, strerror(-r));
+}
+
+int offline_plan(const struct dl_spec *spec, const struct plan_params *params, struct plan **ret,
+                 struct dl_error *err)
+{
+    struct plan *plan = NULL;
+    int r = spec_check_length(spec, params->length, err);
+
+    if (r < 0)
+        return r;
+    r = plan_new(params, &plan);
+    if (r == 0)
+        r = plan_prepare(plan);
+    if (r < 0) {
+        plan_free(plan);
+        return refuse_plan(params, r, err);
+    }
+    *ret = plan;
+    return 0;
+}
