@@ -84,6 +84,56 @@ static inline void bench_touch(const void *data, uint64_t bytes, enum touch touc
     __asm__ volatile("" : : "r"(sum));
 }
 
+/* As a trainer computes between two batches. */
+static inline void bench_rest(double seconds)
+{
+    struct timespec ts = {.tv_sec = (time_t)seconds};
+
+    ts.tv_nsec = (long)((seconds - (double)ts.tv_sec) * 1e9);
+    nanosleep(&ts, NULL);
+}
+
+/* How long each batch of a run was waited for. */
+struct bench_waits {
+    double *seconds; /* owned */
+    size_t n;
+    size_t room;
+};
+
+static inline int bench_waits_add(struct bench_waits *waits, double seconds)
+{
+    if (waits->n == waits->room) {
+        size_t room = waits->room ? 2 * waits->room : 1024;
+        double *grown = realloc(waits->seconds, room * sizeof *grown);
+        if (!grown)
+            return -ENOMEM;
+        waits->seconds = grown;
+        waits->room = room;
+    }
+    waits->seconds[waits->n++] = seconds;
+    return 0;
+}
+
+static inline int bench_compare_seconds(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* Members of an object in JSON, or nothing where nothing was waited for. Sorts the waits. */
+static inline void bench_waits_print(struct bench_waits *waits)
+{
+    size_t last = waits->n - 1;
+
+    if (waits->n == 0)
+        return;
+    qsort(waits->seconds, waits->n, sizeof *waits->seconds, bench_compare_seconds);
+    printf("\"wait_p50_s\": %.9f, \"wait_p99_s\": %.9f, \"wait_most_s\": %.9f, ",
+           waits->seconds[last / 2], waits->seconds[(size_t)((double)last * 0.99)],
+           waits->seconds[last]);
+}
+
 /* True when another run is due: the next line of input, or once without --serve. */
 static inline bool bench_next_run(bool serve, uint64_t runs_done)
 {

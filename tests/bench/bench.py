@@ -21,9 +21,12 @@ from contextlib import ExitStack
 import contenders
 import photos
 import report
+import token_batches
+import token_report
 from contenders import BenchError
 
 QUIET_LOAD = 0.5
+ROWS = {**contenders.ROWS, **token_batches.ROWS}
 
 
 def machine():
@@ -64,11 +67,11 @@ def say(message):
         print(f'\r\033[K{message}', end='', file=sys.stderr, flush=True)
 
 
-def measure_row(row, table, args, tmp, socket):
+def measure_row(row, table, args, tmp, socket, make_data=contenders.make_data):
     """{contender: [run, ...]}, after one warm-up run each; a round starts with another each time,
     so that nobody always follows the same neighbour."""
     say(f'{row.name}: making its data')
-    path = contenders.make_data(row, tmp, args.build)
+    path = make_data(row, tmp, args.build)
     setting = contenders.Setting(row, path, args.build, socket, tmp, args.touch)
     runs = {c.name: [] for c in table}
     with ExitStack() as stack:
@@ -130,6 +133,24 @@ def bench_python(rows, args, tmp, torches, packaged):
     return out
 
 
+def measure_tokens(row, args, tmp, torches, socket):
+    """(the result of a row of token batches, {contender: [run, ...]})."""
+    make_data = token_batches.make_data
+    if row.kind == 'corpus':
+        runs = measure_row(row, token_batches.corpus_contenders(torches), args, tmp, socket,
+                           make_data)
+        lengths = token_batches.lengths_of(token_batches.corpus_path(row, tmp))
+        return token_report.corpus_result(row, runs, lengths), runs
+    if row.kind == 'planning':
+        runs = measure_row(row, token_batches.planning_contenders(), args, tmp, socket, make_data)
+        return token_report.planning_result(row, runs), runs
+    say(f'{row.name}: making its data')
+    setting = contenders.Setting(row, make_data(row, tmp, args.build), args.build, socket, tmp,
+                                 args.touch)
+    runs = token_batches.measure_waiting(setting, args.runs, say)
+    return token_report.waiting_result(row, runs), runs
+
+
 def doable(rows, torches, warn):
     """The rows there are data for; says why others are left out, or are made of less."""
     if any(row.python for row in rows) and not torches:
@@ -141,7 +162,17 @@ def doable(rows, torches, warn):
         elif not photos.sources():
             warn.append('the images are no photographs: none were found (Debian:'
                         ' plasma-workspace-wallpapers)')
+    if any(row.kind == 'corpus' for row in rows) and not token_batches.can_make():
+        warn.append(f'no row of token batches of text: there is no {token_batches.DICTIONARY}'
+                    ' (Debian: dict-gcide)')
+        rows = [row for row in rows if row.kind != 'corpus']
     return [row for row in rows if not row.images or photos.can_make()]
+
+
+def version_in(runs):
+    """That of the first that is ours and says one."""
+    return next((some[0]['version'] for name, some in runs.items()
+                 if not name.startswith('torch ') and 'version' in some[0]), None)
 
 
 def bench(args, rows, tmp):
@@ -154,15 +185,20 @@ def bench(args, rows, tmp):
               'versions': {'dloaderd': None, 'torch': [v for _, v in torches]}, 'rows': []}
     rows = doable(rows, torches, result['warnings'])
     python_rows = [row for row in rows if row.python]
-    rows = [row for row in rows if not row.python]
+    token_rows = [row for row in rows if isinstance(row, token_batches.Row)]
+    rows = [row for row in rows if not row.python and row not in token_rows]
     with ExitStack() as stack:
-        if rows:
+        if rows or token_rows:
             daemon = stack.enter_context(contenders.Daemon(args.build, tmp))
         for row in rows:
             able = [c for c in table if c.images or not row.images]
             runs = measure_row(row, able, args, tmp, daemon.socket)
             result['versions']['dloaderd'] = runs['dloaderd w1'][0]['version']
             result['rows'].append(row_result(row, able, runs))
+        for row in token_rows:
+            got, runs = measure_tokens(row, args, tmp, torches, daemon.socket)
+            result['versions']['dloaderd'] = result['versions']['dloaderd'] or version_in(runs)
+            result['rows'].append(got)
     if python_rows:
         packaged, why = contenders.find_packages(torches, args.build)
         result['warnings'] += why
@@ -183,8 +219,8 @@ def parse(argv):
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     p.add_argument('--build', required=True, metavar='DIR', help='build folder, of a release')
     p.add_argument('--json', action='store_true', help='one object instead of the table')
-    p.add_argument('--rows', metavar='NAME,…', default=','.join(contenders.ROWS),
-                   help='of ' + ', '.join(contenders.ROWS))
+    p.add_argument('--rows', metavar='NAME,…', default=','.join(ROWS),
+                   help='of ' + ', '.join(ROWS))
     p.add_argument('--runs', type=positive, default=5, help='of each contender (5)')
     p.add_argument('--prefetch', type=positive, help="instead of each row's own")
     p.add_argument('--touch', choices=('none', 'first', 'all'), default='first',
@@ -197,10 +233,11 @@ def parse(argv):
     args = p.parse_args(argv)
     rows = []
     for name in args.rows.split(','):
-        if name not in contenders.ROWS:
-            p.error(f"--rows: {name!r} is none of {', '.join(contenders.ROWS)}")
-        row = contenders.ROWS[name]
-        row = contenders.quick(row) if args.quick else row
+        if name not in ROWS:
+            p.error(f"--rows: {name!r} is none of {', '.join(ROWS)}")
+        row = ROWS[name]
+        if args.quick:
+            row = (token_batches if name in token_batches.ROWS else contenders).quick(row)
         rows.append(dataclasses.replace(row, prefetch=args.prefetch or row.prefetch))
     return args, rows
 
@@ -220,7 +257,8 @@ def main(argv):
         return 130
     finally:
         shutil.rmtree(tmp, ignore_errors=True)
-    print(json.dumps(result) if args.json else report.text(result))
+    print(json.dumps(result) if args.json
+          else report.text(result, token_report.tables(result['rows'])))
     return 0
 
 

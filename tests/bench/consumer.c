@@ -5,6 +5,9 @@
  * An epoch's `seconds` run from before dl_epoch_start() until after dl_epoch_end(), so that the
  * cost of starting and ending is in its rate; `first_batch_s` from before dl_epoch_start() until
  * the first batch is in hand and touched. Each epoch has a number of its own: no order comes twice.
+ *
+ * With --lengths it counts tokens: those of the samples, and those that their batches take. With
+ * --pause it rests after each batch, as a trainer computes, and looks at each wait by itself.
  */
 #include "client/dlclient.h"
 #include "tests/bench/bench.h"
@@ -19,6 +22,9 @@ struct options {
     uint64_t batches; /* of one epoch, at most; 0: all */
     double seconds;   /* no further epoch of a run is started after so long */
     enum touch touch;
+    const char *lengths; /* may be NULL: a uint32_t for each sample */
+    bool waits;
+    double pause; /* waits: seconds, after each batch */
     bool serve;
 };
 
@@ -26,6 +32,8 @@ struct epoch_times {
     uint64_t number;
     uint64_t batches;
     uint64_t bytes;
+    uint64_t tokens; /* of its samples */
+    uint64_t padded; /* elements of its tokens, padding included */
     double seconds;
     double first_batch_s;
     double wait_s;
@@ -36,6 +44,9 @@ struct run {
     struct epoch_times *epochs; /* owned */
     size_t n;
     size_t room;
+    struct bench_waits waits;
+    uint32_t *lengths; /* owned; of each sample of the dataset; NULL: tokens are not counted */
+    size_t n_lengths;
 };
 
 static struct epoch_times *run_add(struct run *run)
@@ -75,27 +86,76 @@ static int touch_batch(struct dl_batch *batch, enum touch touch)
     return 0;
 }
 
-static int consume(struct dl_epoch *epoch, const struct options *opt, double begun,
+/* The lengths that the batch tells, or, where it is measured in samples, those of the file. */
+static int count_tokens(const struct run *run, struct dl_batch *batch, struct epoch_times *times)
+{
+    const uint32_t *lengths;
+    const uint64_t *indices;
+    struct dl_tensor tokens;
+    uint64_t padded;
+    size_t n;
+    int r;
+
+    r = dl_batch_tensor(batch, "tokens", &tokens);
+    if (r < 0)
+        return r;
+    times->padded += tokens.nbytes / dl_type_bytes(tokens.dtype);
+    r = dl_batch_lengths(batch, &lengths, &n, &padded);
+    if (r == 0) {
+        for (size_t i = 0; i < n; i++)
+            times->tokens += lengths[i];
+        return 0;
+    }
+    indices = dl_batch_indices(batch, &n);
+    for (size_t i = 0; i < n; i++) {
+        if (indices[i] >= run->n_lengths)
+            return -ERANGE;
+        times->tokens += run->lengths[indices[i]];
+    }
+    return 0;
+}
+
+/* Everything that is done with a batch but touching it. */
+static int look_at(struct run *run, const struct options *opt, struct dl_batch *batch, double wait,
+                   struct epoch_times *times)
+{
+    int r = 0;
+
+    times->bytes += dl_batch_bytes(batch);
+    if (run->lengths)
+        r = count_tokens(run, batch, times);
+    if (opt->waits && r == 0) {
+        r = bench_waits_add(&run->waits, wait);
+        bench_rest(opt->pause);
+    }
+    return r;
+}
+
+static int consume(struct dl_epoch *epoch, const struct options *opt, double begun, struct run *run,
                    struct epoch_times *times)
 {
     uint64_t most = opt->batches ? opt->batches : UINT64_MAX;
 
     while (times->batches < most) {
         struct dl_batch *batch;
+        double asked = opt->waits ? bench_now_s() : 0;
         int r = dl_epoch_next(epoch, -1, &batch);
+        double wait = opt->waits ? bench_now_s() - asked : 0;
         if (r == DL_END)
             return 0;
         if (r < 0 || (r = touch_batch(batch, opt->touch)) < 0)
             return r;
         if (times->batches++ == 0)
             times->first_batch_s = bench_now_s() - begun;
-        times->bytes += dl_batch_bytes(batch);
+        r = look_at(run, opt, batch, wait, times);
+        if (r < 0)
+            return r;
     }
     return 0;
 }
 
 static int run_epoch(struct dl_loader *loader, const struct options *opt, uint64_t number,
-                     struct epoch_times *times)
+                     struct run *run, struct epoch_times *times)
 {
     struct dl_epoch_options epoch_options = {.epoch = number, .world = 1};
     struct dl_epoch *epoch = NULL;
@@ -105,7 +165,7 @@ static int run_epoch(struct dl_loader *loader, const struct options *opt, uint64
     if (r < 0)
         return r;
     times->number = number;
-    r = consume(epoch, opt, begun, times);
+    r = consume(epoch, opt, begun, run, times);
     times->wait_s = (double)dl_epoch_wait_ns(epoch) * 1e-9;
     dl_epoch_end(epoch);
     times->seconds = bench_now_s() - begun;
@@ -120,20 +180,27 @@ static void print_epoch(const struct epoch_times *t)
            (double)t->batches / t->seconds, t->first_batch_s, t->wait_s);
 }
 
-static void print_run(const struct run *run)
+static void print_run(struct run *run)
 {
     struct epoch_times sum = {0};
 
     for (size_t i = 0; i < run->n; i++) {
         sum.batches += run->epochs[i].batches;
         sum.bytes += run->epochs[i].bytes;
+        sum.tokens += run->epochs[i].tokens;
+        sum.padded += run->epochs[i].padded;
         sum.seconds += run->epochs[i].seconds;
         sum.wait_s += run->epochs[i].wait_s;
     }
     printf("{\"version\": \"%s\", \"batches\": %llu, \"bytes\": %llu, \"seconds\": %.9f, "
-           "\"batches_per_s\": %.3f, \"wait_s\": %.9f, \"epochs\": [",
+           "\"batches_per_s\": %.3f, \"wait_s\": %.9f, ",
            dl_version(), (unsigned long long)sum.batches, (unsigned long long)sum.bytes,
            sum.seconds, (double)sum.batches / sum.seconds, sum.wait_s);
+    if (run->lengths)
+        printf("\"tokens\": %llu, \"padded\": %llu, ", (unsigned long long)sum.tokens,
+               (unsigned long long)sum.padded);
+    bench_waits_print(&run->waits);
+    fputs("\"epochs\": [", stdout);
     for (size_t i = 0; i < run->n; i++) {
         fputs(i ? ", " : "", stdout);
         print_epoch(&run->epochs[i]);
@@ -149,11 +216,12 @@ static int do_run(struct dl_loader *loader, const struct options *opt, uint64_t 
     double begun = bench_now_s();
 
     run->n = 0;
+    run->waits.n = 0;
     do {
         struct epoch_times *times = run_add(run);
         if (!times)
             return -ENOMEM;
-        int r = run_epoch(loader, opt, (*epoch)++, times);
+        int r = run_epoch(loader, opt, (*epoch)++, run, times);
         if (r < 0)
             return r;
     } while (run->n != opt->epochs && bench_now_s() - begun < opt->seconds);
@@ -165,7 +233,7 @@ static int usage(void)
 {
     fprintf(stderr, "usage: consumer --spec FILE [--socket PATH] [--epochs N] [--seconds S]\n"
                     "                [--batches N] [--epoch-offset N] [--touch none|first|all]\n"
-                    "                [--serve]\n");
+                    "                [--lengths FILE] [--pause S] [--serve]\n");
     return 2;
 }
 
@@ -179,6 +247,8 @@ static bool parse_options(int argc, char **argv, struct options *opt)
         {"batches", required_argument, NULL, 'm'},
         {"seconds", required_argument, NULL, 't'},
         {"touch", required_argument, NULL, 'o'},
+        {"lengths", required_argument, NULL, 'l'},
+        {"pause", required_argument, NULL, 'p'},
         {"serve", no_argument, NULL, 'S'},
         {0},
     };
@@ -207,6 +277,13 @@ static bool parse_options(int argc, char **argv, struct options *opt)
         case 'o':
             ok = bench_parse_touch(optarg, &opt->touch);
             break;
+        case 'l':
+            opt->lengths = optarg;
+            break;
+        case 'p':
+            ok = bench_parse_seconds(optarg, &opt->pause);
+            opt->waits = true;
+            break;
         case 'S':
             opt->serve = true;
             break;
@@ -217,15 +294,50 @@ static bool parse_options(int argc, char **argv, struct options *opt)
     return ok && optind == argc && opt->spec;
 }
 
+static int read_lengths(const char *path, struct run *run)
+{
+    FILE *file = fopen(path, "rbe");
+    long bytes = -1;
+    bool ok;
+
+    if (!file)
+        return -errno;
+    if (fseek(file, 0, SEEK_END) == 0)
+        bytes = ftell(file);
+    rewind(file);
+    run->n_lengths = bytes > 0 ? (size_t)bytes / sizeof *run->lengths : 0;
+    run->lengths = calloc(run->n_lengths + 1, sizeof *run->lengths);
+    ok = run->lengths &&
+         fread(run->lengths, sizeof *run->lengths, run->n_lengths, file) == run->n_lengths;
+    fclose(file);
+    return ok ? 0 : -EIO;
+}
+
+/* The file of lengths has to be of the loader's dataset. */
+static int open_loader(struct dl_client *client, const struct options *opt, struct run *run,
+                       struct dl_loader **ret)
+{
+    int r = opt->lengths ? read_lengths(opt->lengths, run) : 0;
+
+    if (r < 0)
+        return fail(NULL, "read the lengths", r);
+    r = dl_loader_open_file(client, opt->spec, ret);
+    if (r < 0)
+        return fail(client, "open the loader", r);
+    if (run->lengths && run->n_lengths != dl_loader_length(*ret))
+        return fail(NULL, "count tokens: there are other lengths than samples", -EINVAL);
+    return 0;
+}
+
 /* Opens the spec and does the runs; says what went wrong. */
 static int consumer(struct dl_client *client, const struct options *opt, struct run *run)
 {
     struct dl_loader *loader = NULL;
     uint64_t epoch = opt->epoch_offset;
-    int r = dl_loader_open_file(client, opt->spec, &loader);
+    int r = open_loader(client, opt, run, &loader);
 
     if (r < 0)
-        return fail(client, "open the loader", r);
+        return r;
     for (uint64_t i = 0; bench_next_run(opt->serve, i); i++) {
         if ((r = do_run(loader, opt, &epoch, run)) < 0)
             return fail(client, "run an epoch", r);
@@ -249,5 +361,7 @@ int main(int argc, char **argv)
         r = consumer(client, &opt, &run);
     dl_client_close(client);
     free(run.epochs);
+    free(run.waits.seconds);
+    free(run.lengths);
     return r < 0;
 }

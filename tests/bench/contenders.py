@@ -326,6 +326,7 @@ PLACES = {
     'roofline': ('tests/bench/roofline',),
     'image_loop': ('tests/bench/image_loop',),
     'consumer': ('tests/bench/consumer',),
+    'plan_tokens': ('tests/bench/plan_tokens',),
     'dloaderd': ('daemon/dloaderd', 'daemon/serve/dloaderd'),
     'dloader-worker': ('daemon/dloader-worker', 'daemon/worker/dloader-worker'),
 }
@@ -356,9 +357,16 @@ class Process:
                                           stdout=subprocess.PIPE, stderr=log)
 
     def run(self):
-        with suppress(BrokenPipeError):  # readline below says what happened
+        self.ask()
+        return self.answer()
+
+    def ask(self):
+        """Lets a run begin, of which answer() waits for the end."""
+        with suppress(BrokenPipeError):  # answer() says what happened
             self.child.stdin.write(b'\n')
             self.child.stdin.flush()
+
+    def answer(self):
         ready, _, _ = select.select([self.child.stdout], [], [], RUN_TIMEOUT_S)
         if not ready:
             raise BenchError(f'{self.name}: no answer in {RUN_TIMEOUT_S} s: {tail(self.log)}')

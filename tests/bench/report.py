@@ -238,21 +238,32 @@ def first_table(rows):
 
 
 SECONDS = ('first batch', 'its copy alone')
+PERCENT = ('padding', 'bound')
 MARKS = {True: 'ok', False: 'MISSED', None: 'not measured'}
+
+
+def percent(share):
+    return f'{share:.2%}'
+
+
+def shown(metric, value):
+    if metric in PERCENT:
+        return percent(value)
+    return millis(value) if metric in SECONDS else number(value)
 
 
 def bar_lines(rows):
     out = []
     for row in rows:
         for bar in row['bars']:
-            got = ', '.join(f'{m} = {millis(v) if m in SECONDS else number(v)}'
-                            for m, v in bar['values'].items())
+            got = ', '.join(f'{m} = {shown(m, v)}' for m, v in bar['values'].items())
             out.append(f"{MARKS[bar['met']]:<12}  {row['name']:<18}  {bar['text']}"
                        + (f' ({got})' if got else ''))
     return '\n'.join(out)
 
 
-def text(result):
+def text(result, more=()):
+    """`more`: tables of other rows, which stand behind those that are known here."""
     m = result['machine']
     parts = [
         f"{m['cpu']}, {m['cores']} cores, {m['memory_bytes'] / 2**30:.0f} GiB,"
@@ -274,6 +285,8 @@ def text(result):
         parts += [memory_table(of['memory']), '']
     if of['first']:
         parts += [first_table(of['first']), '']
+    for one in more:
+        parts += [one, '']
     parts += [
         'roofline: one thread, the same copies or decoding, no processes. w1, w2, w0: workers. first: from the'
         ' start of', 'a later epoch to its first batch. Epochs are whole, start and end included,'

@@ -16,6 +16,7 @@ import contenders
 import photos
 import private_memory
 import report
+import token_batches
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 BUILD = ''
@@ -256,6 +257,7 @@ class Refusals(unittest.TestCase):
         roofline = contenders.program(BUILD, 'roofline')
         image_loop = contenders.program(BUILD, 'image_loop')
         consumer = contenders.program(BUILD, 'consumer')
+        plan_tokens = contenders.program(BUILD, 'plan_tokens')
         cases = [
             ([roofline], 2), ([roofline, '--npy', 'x', '--rows', '-1', '--batch', '1'], 2),
             ([roofline, '--npy', '/dev/null', '--rows', '1', '--batch', '1'], 1),
@@ -264,6 +266,9 @@ class Refusals(unittest.TestCase):
             ([image_loop, '--images', HERE, '--batch', '1'], 1),
             ([consumer], 2), ([consumer, '--spec', 'x', '--touch', 'some'], 2),
             ([consumer, '--spec', 'x', '--socket', '/nonexistent/socket'], 1),
+            ([consumer, '--spec', 'x', '--pause', '-1'], 2),
+            ([plan_tokens, '--strategy', 'none'], 2), ([plan_tokens, '--samples', '0'], 2),
+            ([plan_tokens, '--samples', '10', '--tokens', '7', '--strategy', 'bucket'], 1),
         ]
         for argv, status in cases:
             with self.subTest(argv=argv):
@@ -297,17 +302,22 @@ class Roofline(unittest.TestCase):
                 self.assertEqual(got['batch_bytes'], 8 * 16384)
 
 
+def quick_run(case, build, *args):
+    with tempfile.TemporaryDirectory() as tmp:
+        env = {**os.environ, 'TMPDIR': tmp}
+        env.pop('DLOADER_TORCH_PYTHONS', None)
+        r = bench('--build', build, '--quick', '--runs', '2', '--json', *args, env=env)
+        case.assertEqual(r.returncode, 0, r.stderr)
+        case.assertEqual(os.listdir(tmp), [], 'it left something behind')
+    result = json.loads(r.stdout)
+    for key in ('machine', 'load_average', 'build', 'warnings', 'missed'):
+        case.assertIn(key, result)
+    return result
+
+
 class QuickRun(unittest.TestCase):
     def quick(self, *args):
-        with tempfile.TemporaryDirectory() as tmp:
-            env = {**os.environ, 'TMPDIR': tmp}
-            env.pop('DLOADER_TORCH_PYTHONS', None)
-            r = bench('--build', BUILD, '--quick', '--runs', '2', '--json', *args, env=env)
-            self.assertEqual(r.returncode, 0, r.stderr)
-            self.assertEqual(os.listdir(tmp), [], 'it left something behind')
-        result = json.loads(r.stdout)
-        for key in ('machine', 'load_average', 'build', 'warnings', 'missed'):
-            self.assertIn(key, result)
+        result = quick_run(self, BUILD, *args)
         if any('kind' not in row for row in result['rows']):
             self.assertNotIn(result['versions']['dloaderd'], (None, ''))
         for row in (r for r in result['rows'] if 'kind' not in r):
@@ -321,7 +331,9 @@ class QuickRun(unittest.TestCase):
         result = self.quick('--no-torch')
         self.assertEqual([row['name'] for row in result['rows']],
                          [r.name for r in contenders.ROWS.values()
-                          if not r.python and (photos.can_make() or not r.images)])
+                          if not r.python and (photos.can_make() or not r.images)]
+                         + [r.name for r in token_batches.ROWS.values()
+                            if r.kind != 'corpus' or token_batches.can_make()])
         self.assertEqual(result['versions']['torch'], [])
         self.assertIn('no row of Python datasets', ' '.join(result['warnings']))
 

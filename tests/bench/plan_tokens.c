@@ -1,0 +1,169 @@
+/*
+ * How long the plan of an epoch of token batches takes, by each strategy: lengths of a log-normal
+ * distribution, planned by one thread with the daemon's own code, in torch's shuffled order.
+ *
+ * Each run is the plan of another epoch, from plan_new() to the end of plan_prepare(), after which
+ * every step is known. It is reported as one line of JSON: the time by the clock, the time of the
+ * processor, which says the same and more on a machine that is busy, and what padding came out.
+ */
+#include "daemon/plan/plan.h"
+#include "tests/bench/bench.h"
+
+#include <getopt.h>
+#include <math.h>
+
+struct options {
+    uint64_t samples;
+    uint64_t tokens;
+    uint64_t longest;
+    enum plan_strategy strategy;
+    bool serve;
+};
+
+/* Of text in sentences: half of the lengths are below e^4 ≈ 55, one in six above e^4.8 ≈ 120. */
+static const double log_mean = 4.0, log_deviation = 0.8;
+
+/* splitmix64, as a fraction above 0, so that it has a logarithm. */
+static double next_fraction(uint64_t *state)
+{
+    uint64_t x = *state += UINT64_C(0x9e3779b97f4a7c15);
+
+    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+    x ^= x >> 31;
+    return ((double)(x >> 11) + 0.5) / 9007199254740992.0;
+}
+
+/* By Box and Muller's transform. Longer ones than the longest are cut to it. */
+static void make_lengths(const struct options *opt, uint32_t *ret)
+{
+    uint64_t state = 42;
+
+    for (uint64_t i = 0; i < opt->samples; i++) {
+        double radius = sqrt(-2 * log(next_fraction(&state)));
+        double normal = radius * cos(6.283185307179586 * next_fraction(&state));
+        double length = exp(log_mean + log_deviation * normal);
+        ret[i] = length < 1 ? 1 : (uint32_t)fmin(length, (double)opt->longest);
+    }
+}
+
+static double cpu_now_s(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts);
+    return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
+}
+
+static int do_run(const struct options *opt, const uint32_t *lengths, uint64_t epoch)
+{
+    struct plan_params params = {
+        .length = opt->samples,
+        .order = PLAN_TORCH,
+        .seed = 42,
+        .epoch = epoch,
+        .world = 1,
+        .even = true,
+        .tokens = {.tokens = opt->tokens,
+                   .lengths = lengths,
+                   .strategy = opt->strategy,
+                   .interval = 8,
+                   .multiple = 1,
+                   .row_length = (uint32_t)min_u64(opt->tokens, 2048),
+                   .window = opt->strategy == PLAN_BUCKET ? 0 : 256},
+    };
+    const struct plan_totals *totals;
+    struct plan *plan = NULL;
+    double begun = bench_now_s(), begun_cpu = cpu_now_s(), seconds, cpu;
+    int r;
+
+    r = plan_new(&params, &plan);
+    if (r == 0)
+        r = plan_prepare(plan);
+    seconds = bench_now_s() - begun;
+    cpu = cpu_now_s() - begun_cpu;
+    if (r == 0) {
+        totals = plan_totals(plan);
+        printf("{\"seconds\": %.9f, \"cpu_s\": %.9f, \"batches\": %llu, \"samples\": %llu, "
+               "\"tokens\": %llu, "
+               "\"padded\": %llu}\n",
+               seconds, cpu, (unsigned long long)totals->groups,
+               (unsigned long long)totals->samples, (unsigned long long)totals->tokens,
+               (unsigned long long)totals->padded);
+        fflush(stdout);
+    }
+    plan_free(plan);
+    return r;
+}
+
+static bool parse_strategy(const char *text, enum plan_strategy *ret)
+{
+    static const char *const names[] = {"sorted", "bucket", "pack"};
+
+    for (unsigned i = 0; i < ARRAY_SIZE(names); i++) {
+        if (strcmp(text, names[i]) == 0) {
+            *ret = (enum plan_strategy)i;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool parse_options(int argc, char **argv, struct options *opt)
+{
+    static const struct option longs[] = {
+        {"samples", required_argument, NULL, 'n'}, {"tokens", required_argument, NULL, 't'},
+        {"longest", required_argument, NULL, 'l'}, {"strategy", required_argument, NULL, 's'},
+        {"serve", no_argument, NULL, 'S'},         {0},
+    };
+    bool ok = true;
+
+    for (int c; ok && (c = getopt_long(argc, argv, "", longs, NULL)) != -1;) {
+        switch (c) {
+        case 'n':
+            ok = bench_parse_u64(optarg, UINT32_MAX, &opt->samples);
+            break;
+        case 't':
+            ok = bench_parse_u64(optarg, UINT32_MAX, &opt->tokens);
+            break;
+        case 'l':
+            ok = bench_parse_u64(optarg, UINT32_MAX, &opt->longest);
+            break;
+        case 's':
+            ok = parse_strategy(optarg, &opt->strategy);
+            break;
+        case 'S':
+            opt->serve = true;
+            break;
+        default:
+            ok = false;
+        }
+    }
+    return ok && optind == argc && opt->samples > 0 && opt->longest > 0 && opt->tokens > 0;
+}
+
+int main(int argc, char **argv)
+{
+    struct options opt = {.samples = 10000000, .tokens = 16384, .longest = 512};
+    uint32_t *lengths;
+    int r = 0;
+
+    if (!parse_options(argc, argv, &opt)) {
+        fprintf(stderr, "usage: plan_tokens [--strategy sorted|bucket|pack] [--samples N]\n"
+                        "                   [--tokens N] [--longest N] [--serve]\n");
+        return 2;
+    }
+    lengths = calloc(opt.samples, sizeof *lengths);
+    if (!lengths) {
+        fprintf(stderr, "plan_tokens: no memory for %llu lengths\n",
+                (unsigned long long)opt.samples);
+        return 1;
+    }
+    make_lengths(&opt, lengths);
+    for (uint64_t epoch = 0; r == 0 && bench_next_run(opt.serve, epoch); epoch++)
+        r = do_run(&opt, lengths, epoch);
+    free(lengths);
+    if (r < 0)
+        fprintf(stderr, "plan_tokens: cannot plan: %s\n", strerror(-r));
+    return r < 0;
+}
