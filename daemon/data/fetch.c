@@ -258,6 +258,9 @@ static int fill_draft(struct fetcher *f, const struct draft *draft, const struct
     return 0;
 }
 
+/* So many samples before their turn they are announced: time enough for one access to memory. */
+enum { GET_AHEAD = 8 };
+
 static int fill_collected(struct fetcher *f, const struct slot_task *task, void *slot,
                           uint64_t slot_bytes, uint64_t *ret_used, uint64_t *ret_bad,
                           struct dl_error *err)
@@ -270,6 +273,11 @@ static int fill_collected(struct fetcher *f, const struct slot_task *task, void 
     draft_clear(&f->draft);
     for (uint64_t i = 0; i < task->samples; i++) {
         uint64_t index = __atomic_load_n(&task->indices[i], __ATOMIC_RELAXED);
+        if (i + GET_AHEAD < task->samples) {
+            uint64_t ahead = __atomic_load_n(&task->indices[i + GET_AHEAD], __ATOMIC_RELAXED);
+            if (ahead < f->dataset->length)
+                dataset_expect(f->dataset, ahead);
+        }
         struct sample *sample = draft_add(&f->draft, index);
         r = sample ? dataset_get(f->dataset, &key, index, sample, err)
                    : dl_error_set(err, ENOMEM, "", "out of memory for a sample");

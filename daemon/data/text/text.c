@@ -191,7 +191,7 @@ static void text_expect(struct dataset *ds, uint64_t index)
     const struct text *text = container_of(ds, struct text, base);
     const struct text_file *file = file_of(text, index);
 
-    __builtin_prefetch(line_at(&file->lines, index - file->first).text);
+    line_expect(&file->lines, index - file->first);
 }
 
 /* The length in tokens of line `line` of a plain file. */

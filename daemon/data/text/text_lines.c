@@ -170,6 +170,17 @@ struct line line_at(const struct line_table *table, uint64_t i)
     return (struct line){.text = text + begin, .bytes = end - begin};
 }
 
+void line_expect(const struct line_table *table, uint64_t i)
+{
+    enum { CACHE_LINE = 64, MOST = 512 };
+    uint64_t begin = begin_of(table, i);
+    uint64_t end = i + 1 < table->n ? begin_of(table, i + 1) : table->bytes;
+
+    for (uint64_t at = begin; at < min_u64(end, begin + MOST); at += CACHE_LINE)
+        __builtin_prefetch(table->text + at);
+    __builtin_prefetch(table->text + end - 1);
+}
+
 uint64_t line_number(const struct line_table *table, uint64_t i)
 {
     const uint8_t *at = table->text, *line = at + begin_of(table, i);

@@ -42,6 +42,9 @@ void line_table_deinit(struct line_table *table); /* zeroes it; a zeroed one is 
 /* Line i < n. It lies in the text even when the text was changed since. */
 struct line line_at(const struct line_table *table, uint64_t i);
 
+/* Asks for line i < n, without waiting for it: line_at() looks at its end. */
+void line_expect(const struct line_table *table, uint64_t i);
+
 /* What editors call the line, from 1; counts all lines before it, blank ones too. */
 uint64_t line_number(const struct line_table *table, uint64_t i);
 
