@@ -16,6 +16,7 @@ void outcome_deinit(struct outcome *outcome)
         free(outcome->leaves[i].path);
     free(outcome->leaves);
     free(outcome->epochs);
+    value_deinit(&outcome->plan);
     free(outcome->name);
     *outcome = (struct outcome){0};
 }
@@ -131,6 +132,30 @@ static int add_run_keys(json_t *json, const struct outcome *outcome)
     return r < 0 ? r : json_object_set_new(json, "epochs", details_json(outcome, true));
 }
 
+/* What becomes of an epoch's samples, as the daemon planned it. */
+static const struct {
+    const char *key, *words;
+} plan_keys[] = {
+    {"overlong", "too long"},
+    {"leftover", "left over"},
+    {"carried", "from epochs before"},
+    {"repeated", "repeated"},
+};
+
+static int add_plan_keys(json_t *json, const struct value *plan)
+{
+    const struct value *buckets = value_get(plan, "buckets");
+    int r = 0;
+
+    for (size_t i = 0; i < ARRAY_SIZE(plan_keys) && r == 0; i++) {
+        const struct value *v = value_get(plan, plan_keys[i].key);
+        r = json_object_set_new(json, plan_keys[i].key, v ? render_json(v) : json_null());
+    }
+    return r < 0
+               ? r
+               : json_object_set_new(json, "buckets", buckets ? render_json(buckets) : json_null());
+}
+
 /* Of batches that are measured in tokens, what they are in tokens; the others have no such keys. */
 static int add_token_keys(json_t *json, const struct outcome *outcome)
 {
@@ -144,6 +169,8 @@ static int add_token_keys(json_t *json, const struct outcome *outcome)
         r = json_object_set_new(json, "padded", render_json_u64(t->padded));
     if (r == 0)
         r = json_object_set_new(json, "padding", json_real(padding_of(t)));
+    if (r == 0 && outcome->plan.type == VALUE_MAP)
+        r = add_plan_keys(json, &outcome->plan);
     return r < 0 ? r
                  : json_object_set_new(json, "tokens_per_s",
                                        json_real(per_second(t->tokens, outcome->seconds)));
@@ -211,6 +238,26 @@ static void print_tokens(const struct tally *tally, double seconds)
            rate, 100 * padding_of(tally), tally->padded);
 }
 
+/* The samples of the last epoch that do not come just once. */
+static void print_plan(const struct value *plan)
+{
+    const char *before = "epoch     ";
+
+    for (size_t i = 0; i < ARRAY_SIZE(plan_keys); i++) {
+        const struct value *v = value_get(plan, plan_keys[i].key);
+        uint64_t n = !v                      ? 0
+                     : v->type == VALUE_UINT ? v->uinteger
+                     : v->type == VALUE_INT  ? (uint64_t)v->integer
+                                             : 0;
+        if (n == 0)
+            continue;
+        printf("%s%" PRIu64 " %s", before, n, plan_keys[i].words);
+        before = ", ";
+    }
+    if (*before == ',')
+        printf(" samples\n");
+}
+
 static void print_outcome(const struct outcome *outcome, bool run)
 {
     const struct tally *t = &outcome->tally;
@@ -236,6 +283,8 @@ static void print_outcome(const struct outcome *outcome, bool run)
     printf("%s samples/s, %s/s\n", rate, bytes);
     if (t->padded)
         print_tokens(t, outcome->seconds);
+    if (outcome->plan.type == VALUE_MAP)
+        print_plan(&outcome->plan);
     if (run) {
         format_seconds((double)t->wait_ns / 1e9, seconds, sizeof seconds);
         printf("wait      %s, %.0f%% of the time\n", seconds,

@@ -6,6 +6,7 @@
 #include "client/dlctl/options.h"
 #include "client/dlctl/progress.h"
 #include "client/dlctl/stats.h"
+#include "proto/value.h"
 
 /* One tensor of the first batch, or one text. */
 struct leaf {
@@ -42,6 +43,7 @@ struct outcome {
     struct leaf *leaves;      /* owned; check only */
     size_t n_leaves;
     struct epoch_outcome *epochs; /* owned; run only */
+    struct value plan;            /* owned; run only: the daemon's row of the last epoch, or null */
     size_t n_epochs;
 };
 

@@ -213,6 +213,43 @@ static int consume_step(struct run *run, struct epoch_outcome *e, uint64_t begin
     return 0;
 }
 
+static bool says(const struct value *row, const char *key, uint64_t n)
+{
+    const struct value *v = value_get(row, key);
+
+    return v && ((v->type == VALUE_UINT && v->uinteger == n) ||
+                 (v->type == VALUE_INT && v->integer >= 0 && (uint64_t)v->integer == n));
+}
+
+/* Of batches of tokens: what the daemon says of the epoch. */
+static int ask_for_plan(struct run *run, uint64_t epoch)
+{
+    _cleanup_(value_deinit)
+    struct value view = {0};
+    const void *data;
+    size_t len;
+    int r;
+
+    if (run->outcome.tally.padded == 0)
+        return 0;
+    if ((r = dl_client_query(run->client, "epochs", &data, &len)) < 0 ||
+        (r = value_unpack(data, len, &view, NULL)) < 0)
+        return r;
+    for (uint32_t i = 0; view.type == VALUE_ARRAY && i < view.count; i++) {
+        struct value *row = &view.items[i];
+        const struct value *name = value_get(row, "loader");
+
+        if (!name || name->type != VALUE_STRING || strcmp(name->string, run->outcome.name) != 0 ||
+            !says(row, "epoch", epoch) || !says(row, "world", run->o->world))
+            continue;
+        value_deinit(&run->outcome.plan);
+        run->outcome.plan = *row;
+        *row = (struct value){0};
+        break;
+    }
+    return 0;
+}
+
 static int run_epoch(struct run *run, uint64_t epoch)
 {
     struct epoch_outcome e = {.epoch = epoch, .first_batch_s = -1};
@@ -221,8 +258,11 @@ static int run_epoch(struct run *run, uint64_t epoch)
     int r;
 
     r = start_ranks(run, epoch);
-    for (uint64_t step = 0; step < run->o->batches && live && r == 0; step++)
+    for (uint64_t step = 0; step < run->o->batches && live && r == 0; step++) {
         r = consume_step(run, &e, begin, &live);
+        if (r == 0 && step == 0)
+            r = ask_for_plan(run, epoch);
+    }
     if (r < 0)
         return r;
     end_ranks(run);

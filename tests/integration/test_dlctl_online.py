@@ -69,6 +69,7 @@ class Run(TestCase):
                 ("sorted", {}, {"kind": "pad"}),
                 ("bucket", {"strategy": "bucket", "max_length": 50}, {"kind": "pad",
                                                                       "to": "bucket"}),
+                ("carried", {"strategy": "bucket", "leftover": "carry"}, {"kind": "pad"}),
                 ("cut", {"max_length": 40, "overlong": "truncate"}, {"kind": "pad"}),
                 ("pack", {}, {"kind": "pack", "length": 64})):
             with self.subTest(name=name):
@@ -80,10 +81,15 @@ class Run(TestCase):
                 for key in ("tokens", "padded", "padding"):
                     self.assertEqual(run[key], check[key], key)
                 self.assertGreater(run["tokens_per_s"], 0)
+                totals = dlctl_json("plan", spec, "--totals", "--epoch", "1", "--world", "3")
+                for key in ("overlong", "leftover", "carried", "repeated", "buckets"):
+                    self.assertEqual(run[key], totals[key], key)
                 self.assertLessEqual(run["tokens"], run["padded"])
                 self.assertLessEqual(run["padded"], 512 * run["batches"])
                 out = dlctl("run", spec, daemon=self.running).stdout
                 self.assertRegex(out, r"(?m)^tokens    \d+, .* tokens/s, \d+\.\d\d% of \d+ padded$")
+                if name == "bucket":
+                    self.assertRegex(out, rf"(?m)^epoch     {run['overlong']} too long")
 
     def test_json(self):
         run = self.run_json(self.rows_spec(), "--epochs", "2", "--first-epoch", "7")
