@@ -65,6 +65,9 @@ static int check_company(const struct dl_spec *spec, struct dl_error *err)
         return dl_error_set(err, EINVAL, "sampler.kind",
                             "\"client\" says itself which samples make a batch, and batch.tokens "
                             "has that planned; write another kind, or batch: {size: n}");
+    if (spec->shard != SHARD_STRIDED)
+        return spec_refuse_shard(spec, err,
+                                 "as each step of batch.tokens is for all ranks already");
     if (spec->collate.kind == COLLATE_DEFAULT)
         return dl_error_set(
             err, EINVAL, "collate.kind",

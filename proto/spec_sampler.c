@@ -121,16 +121,44 @@ static int check_weighted(const struct dl_spec *spec, struct dl_error *err)
     return 0;
 }
 
+int spec_refuse_shard(const struct dl_spec *spec, struct dl_error *err, const char *why)
+{
+    return dl_error_set(err, EINVAL, "shard.mode", "\"%s\" has no meaning, %s; leave mode out",
+                        spec_choice_name(spec_key_find("shard", "mode"), spec->shard), why);
+}
+
+static int check_mode(const struct dl_spec *spec, struct dl_error *err)
+{
+    if (spec->sampler != SAMPLER_CLIENT || spec->shard == SHARD_STRIDED)
+        return 0;
+    return spec_refuse_shard(spec, err,
+                             "as a client that is the sampler says what each of its ranks takes");
+}
+
 int spec_check_sampler(struct spec_reading *rd)
 {
     const struct dl_spec *spec = rd->spec;
 
     int r = spec->sampler == SAMPLER_WEIGHTED ? check_weighted(spec, rd->err) : 0;
+    if (r == 0)
+        r = check_mode(spec, rd->err);
     if (r == 0 && spec_dataset_is_iterable(&spec->dataset))
         return spec_check_iterable(spec, rd->err);
     if (r == 0 && spec->dataset.kind == DATASET_RANGE)
         r = spec_check_length(spec, spec->dataset.length, rd->err);
     return r;
+}
+
+int spec_check_world(const struct dl_spec *spec, uint64_t world, struct dl_error *err)
+{
+    uint64_t size = max_u64(spec->batch_size, 1);
+
+    if (spec->shard != SHARD_SPLIT || spec->batch.tokens || size % world == 0)
+        return 0;
+    return dl_error_set(err, EINVAL, "batch.size",
+                        "%" PRIu64 " cannot be split evenly among %" PRIu64
+                        " ranks, as shard.mode split does; write a multiple of %" PRIu64,
+                        size, world, world);
 }
 
 int spec_check_iterable(const struct dl_spec *spec, struct dl_error *err)
@@ -142,6 +170,10 @@ int spec_check_iterable(const struct dl_spec *spec, struct dl_error *err)
             "its samples are not known before they come; write batch: {size: n}, or "
             "use a dataset with an index",
             spec->batch.tokens);
+    if (spec->sampler == SAMPLER_SEQUENTIAL && spec->shard != SHARD_STRIDED)
+        return spec_refuse_shard(spec, err,
+                                 "as the dataset is iterable: ranks share its samples as it "
+                                 "divides them (dataset.divide)");
     if (spec->sampler == SAMPLER_SEQUENTIAL)
         return 0;
     return dl_error_set(err, EINVAL, "sampler.kind",

@@ -187,6 +187,9 @@ int _nodiscard_ spec_check_batch(struct spec_reading *rd);
  */
 bool spec_good_field(const char *field, size_t len);
 
+/* Refuses shard.mode: "batch" has no meaning, `why`. (spec_sampler.c) */
+int spec_refuse_shard(const struct dl_spec *spec, struct dl_error *err, const char *why);
+
 /* The sampler's own (spec_sampler.c), and what no single key of it can know. */
 int _nodiscard_ spec_read_indices(struct spec_reading *rd, const struct spec_key *key,
                                   const struct value *v);

@@ -64,7 +64,10 @@ int local_plan_ref(struct local_plans *plans, struct dataset *ds, uint64_t epoch
                    struct local_plan **ret, struct dl_error *err)
 {
     struct local_plan *last = plans->last;
-    int r = local_plans_measure(plans, ds, NULL, err);
+    int r = spec_check_world(plans->spec, world, err);
+
+    if (r == 0)
+        r = local_plans_measure(plans, ds, NULL, err);
 
     if (r == 0 && (!last || last->epoch != epoch || last->world != world))
         r = make(plans, ds, epoch, world, &plans->last, err);

@@ -1,12 +1,7 @@
 /*
- * Which indices form step k of rank r: the sampler's order, then sharding as DistributedSampler
- * does it, then batching as BatchSampler does it. See plan.h. Batches of tokens are planned ahead,
- * by plan_tokens.c: for them each function here only asks what was planned.
- *
- * A rank's i-th sample stands at position i·world + rank of the padded order. A position p ≥ count
- * is padding and repeats position p mod count. Positions never overflow: a rank has
- * ceil(count/world) samples at most, so p < count + world if world ≤ count, hence below 2^64,
- * and if world > count there is one sample, at position rank.
+ * Which indices form step k of rank r: the sampler's order, dealt to ranks and cut into batches by
+ * shard.c. See plan.h. Batches of tokens are planned ahead, by plan_tokens.c: for them each
+ * function here only asks what was planned.
  */
 #include "daemon/plan/plan.h"
 
@@ -19,12 +14,8 @@
 
 struct plan {
     struct sampler *sampler;   /* owned; NULL once `tokens` has what it needs of it */
-    struct token_plan *tokens; /* owned; NULL: batch_size counts */
-    uint64_t count;            /* of the sampler */
-    uint64_t world;
-    uint64_t batch_size; /* ≥ 1 */
-    bool drop_last;
-    bool even;
+    struct token_plan *tokens; /* owned; NULL: batches are measured in samples */
+    struct shard shard;
 };
 
 static struct plan_tokens tokens_of(const struct dl_spec *spec)
@@ -56,6 +47,8 @@ struct plan_params plan_params_of(const struct dl_spec *spec, uint64_t length)
 {
     static const enum plan_order orders[] = {
         [ORDER_TORCH] = PLAN_TORCH, [ORDER_NATIVE] = PLAN_NATIVE};
+    static const enum plan_shard modes[] = {
+        [SHARD_STRIDED] = PLAN_STRIDED, [SHARD_BATCH] = PLAN_BATCH, [SHARD_SPLIT] = PLAN_SPLIT};
     bool ordered = spec->sampler == SAMPLER_SEQUENTIAL || spec->sampler == SAMPLER_INDICES ||
                    spec->sampler == SAMPLER_CLIENT;
 
@@ -71,9 +64,15 @@ struct plan_params plan_params_of(const struct dl_spec *spec, uint64_t length)
         .world = 1,
         .batch_size = spec->batch_size,
         .drop_last = spec->drop_last,
+        .shard = modes[spec->shard],
         .even = spec->even,
         .tokens = tokens_of(spec),
     };
+}
+
+bool plan_can_split(const struct plan_params *params)
+{
+    return params->shard != PLAN_SPLIT || max_u64(params->batch_size, 1) % params->world == 0;
 }
 
 static void plan_freep(struct plan **plan)
@@ -83,7 +82,7 @@ static void plan_freep(struct plan **plan)
 
 int plan_new(const struct plan_params *params, struct plan **ret)
 {
-    if (params->world == 0)
+    if (params->world == 0 || !plan_can_split(params))
         return -EINVAL;
     _cleanup_(plan_freep)
     struct plan *plan = calloc(1, sizeof *plan);
@@ -92,13 +91,14 @@ int plan_new(const struct plan_params *params, struct plan **ret)
     int r = sampler_new(params, &plan->sampler);
     if (r < 0)
         return r;
-    plan->count = plan->sampler->count;
-    plan->world = params->world;
-    plan->batch_size = max_u64(params->batch_size, 1);
-    plan->drop_last = params->drop_last;
-    plan->even = params->even;
+    plan->shard = shard_of(&(struct shard_params){.count = plan->sampler->count,
+                                                  .world = params->world,
+                                                  .batch_size = max_u64(params->batch_size, 1),
+                                                  .mode = params->shard,
+                                                  .drop_last = params->drop_last,
+                                                  .even = params->even});
     if (params->tokens.tokens > 0)
-        r = token_plan_new(params, plan->count, &plan->tokens);
+        r = token_plan_new(params, plan->shard.count, &plan->tokens);
     if (r < 0)
         return r;
     *ret = steal_ptr(plan);
@@ -127,57 +127,34 @@ int plan_prepare(struct plan *plan)
 
 uint64_t plan_samples(const struct plan *plan, uint64_t rank)
 {
-    assert(rank < plan->world);
-    if (plan->tokens)
-        return token_plan_samples(plan->tokens, rank);
-    uint64_t whole = plan->count / plan->world, rest = plan->count % plan->world;
-
-    return whole + (plan->even ? rest > 0 : rank < rest);
-}
-
-static uint64_t count_steps(uint64_t samples, uint64_t size, bool drop_last)
-{
-    return samples / size + (!drop_last && samples % size > 0);
+    assert(rank < plan->shard.world);
+    return plan->tokens ? token_plan_samples(plan->tokens, rank)
+                        : shard_samples(&plan->shard, rank);
 }
 
 uint64_t plan_steps(const struct plan *plan, uint64_t rank)
 {
-    assert(rank < plan->world);
-    if (plan->tokens)
-        return token_plan_steps(plan->tokens, rank);
-    return count_steps(plan_samples(plan, rank), plan->batch_size, plan->drop_last);
+    assert(rank < plan->shard.world);
+    return plan->tokens ? token_plan_steps(plan->tokens, rank) : shard_steps(&plan->shard, rank);
 }
 
 uint64_t plan_most(const struct plan *plan)
 {
     if (plan->tokens)
         return token_plan_most(plan->tokens);
-    return plan_steps(plan, 0) > 0 ? min_u64(plan->batch_size, plan_samples(plan, 0)) : 0;
+    return plan_steps(plan, 0) > 0 ? min_u64(plan->shard.size, plan_samples(plan, 0)) : 0;
 }
 
 struct plan_extent plan_estimate(uint64_t length, uint64_t world, uint64_t batch_size,
                                  bool drop_last)
 {
-    uint64_t samples = length / world + (length % world > 0);
+    struct shard shard = shard_of(&(struct shard_params){.count = length,
+                                                         .world = world,
+                                                         .batch_size = max_u64(batch_size, 1),
+                                                         .drop_last = drop_last,
+                                                         .even = true});
 
-    return (struct plan_extent){samples, count_steps(samples, max_u64(batch_size, 1), drop_last)};
-}
-
-/* Returns how many samples the step has; *ret_first is the position of the first. */
-static uint64_t step_span(const struct plan *plan, uint64_t rank, uint64_t step,
-                          uint64_t *ret_first)
-{
-    assert(step < plan_steps(plan, rank));
-    uint64_t before = step * plan->batch_size;
-
-    *ret_first = before * plan->world + rank;
-    return min_u64(plan->batch_size, plan_samples(plan, rank) - before);
-}
-
-/* How much of the order must be known for `count` samples from position `first` on. */
-static uint64_t span_end(const struct plan *plan, uint64_t first, uint64_t count)
-{
-    return min_u64(first + (count - 1) * plan->world + 1, plan->count);
+    return (struct plan_extent){shard_samples(&shard, 0), shard_steps(&shard, 0)};
 }
 
 size_t plan_step(struct plan *plan, uint64_t rank, uint64_t step, uint64_t *indices)
@@ -185,27 +162,25 @@ size_t plan_step(struct plan *plan, uint64_t rank, uint64_t step, uint64_t *indi
     if (plan->tokens)
         return token_plan_step(plan->tokens, rank, step, indices);
     struct sampler *sampler = plan->sampler;
-    uint64_t position;
-    uint64_t count = step_span(plan, rank, step, &position);
+    struct shard_span span = shard_span(&plan->shard, rank, step);
 
     if (sampler->ops->extend)
-        sampler->ops->extend(sampler, span_end(plan, position, count));
-    for (uint64_t i = 0; i < count; i++, position += plan->world)
+        sampler->ops->extend(sampler, shard_needs(&plan->shard, &span));
+    for (uint64_t i = 0; i < span.n; i++)
         indices[i] =
-            sampler->ops->at(sampler, position < plan->count ? position : position % plan->count);
-    return count;
+            sampler->ops->at(sampler, shard_at(&plan->shard, span.first + i * span.stride));
+    return span.n;
 }
 
 uint64_t plan_backlog(const struct plan *plan, uint64_t rank, uint64_t step)
 {
     if (plan->tokens)
-        return plan->tokens->prepared ? 0 : max_u64(plan->count, 1);
+        return plan->tokens->prepared ? 0 : max_u64(plan->shard.count, 1);
     if (!plan->sampler->ops->missing)
         return 0;
-    uint64_t first;
-    uint64_t count = step_span(plan, rank, step, &first);
+    struct shard_span span = shard_span(&plan->shard, rank, step);
 
-    return plan->sampler->ops->missing(plan->sampler, span_end(plan, first, count));
+    return plan->sampler->ops->missing(plan->sampler, shard_needs(&plan->shard, &span));
 }
 
 /* ---- of token batches alone ----------------------------------------------------------------- */
@@ -228,12 +203,12 @@ struct plan_bucket plan_bucket_at(const struct plan *plan, uint32_t bucket)
 
 struct plan_step_tokens plan_step_tokens(const struct plan *plan, uint64_t rank, uint64_t step)
 {
-    assert(plan->tokens && rank < plan->world);
+    assert(plan->tokens && rank < plan->shard.world);
     return token_plan_step_tokens(plan->tokens, rank, step);
 }
 
 void plan_step_lengths(const struct plan *plan, uint64_t rank, uint64_t step, uint32_t *ret)
 {
-    assert(plan->tokens && rank < plan->world);
+    assert(plan->tokens && rank < plan->shard.world);
     token_plan_step_lengths(plan->tokens, rank, step, ret);
 }

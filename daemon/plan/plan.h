@@ -25,12 +25,13 @@
  * torch's sampler with generator=g for such a g, fresh in each epoch. torch looks at the low 32
  * bits of the sum only. `order: native` is keyed by all bits of seed and epoch separately.
  *
- * Sharding is DistributedSampler's: rank r takes elements r, r + world, … of the order. With `even`
- * the order is first padded to a multiple of world by repeating it from its start, as often as it
- * takes when world > samples: DistributedSampler(drop_last=False). Without `even` nothing is padded
- * nor cut, and ranks may differ by one sample. `drop_last` is BatchSampler's and comes after: a
- * rank's incomplete last batch is left out. So no setting is DistributedSampler(drop_last=True),
- * which cuts the order to a multiple of world.
+ * Sharding (shard.h) is DistributedSampler's, or one of Accelerate's. Strided: rank r takes
+ * elements r, r + world, … of the order. With `even` the order is first padded to a multiple of
+ * world by repeating it from its start, as often as it takes when world > samples:
+ * DistributedSampler(drop_last=False). Without `even` nothing is padded nor cut, and ranks may
+ * differ by one sample. `drop_last` is BatchSampler's and comes after: a rank's incomplete last
+ * batch is left out. So no setting is DistributedSampler(drop_last=True), which cuts the order to a
+ * multiple of world.
  *
  * Batches of tokens are another way to cut the order; plan_tokens.h has their rules.
  *
@@ -40,6 +41,7 @@
 #define DL_PLAN_H
 
 #include "daemon/plan/plan_tokens.h"
+#include "daemon/plan/shard.h"
 
 enum plan_order { PLAN_SEQUENTIAL, PLAN_TORCH, PLAN_NATIVE };
 
@@ -54,10 +56,11 @@ struct plan_params {
     bool replacement;        /* not with indices */
     uint64_t seed;
     uint64_t epoch;
-    uint64_t world;      /* ≥ 1 */
-    uint64_t batch_size; /* 0: no batching, one sample a step, same steps as 1 */
-    bool drop_last;      /* leaves out each rank's incomplete last batch */
-    bool even;           /* ranks get equally many samples, by repeating the first ones */
+    uint64_t world;        /* ≥ 1 */
+    uint64_t batch_size;   /* 0: no batching, one sample a step, same steps as 1 */
+    bool drop_last;        /* leaves out each rank's incomplete last batch */
+    enum plan_shard shard; /* of batches of samples; those of tokens have rules of their own */
+    bool even;             /* ranks get equally many samples, by repeating the first ones */
     /* tokens.tokens 0: batch_size counts; else neither it nor drop_last */
     struct plan_tokens tokens;
 };
@@ -71,7 +74,11 @@ struct dl_spec;
  */
 struct plan_params plan_params_of(const struct dl_spec *spec, uint64_t length);
 
-/* Returns 0, -EINVAL (world 0, length too large, what does not go together), or -ENOMEM. */
+/* Whether batches can be split among so many ranks, where they are to be. */
+bool plan_can_split(const struct plan_params *params);
+
+/* Returns 0, -EINVAL (world 0, a batch that cannot be split, length too large, what does not go
+ * together), or -ENOMEM. */
 int _nodiscard_ plan_new(const struct plan_params *params, struct plan **ret);
 
 /*

@@ -31,9 +31,9 @@ static bool same(const struct plan_params *a, const struct plan_params *b)
 {
     return a->length == b->length && a->order == b->order && a->seed == b->seed &&
            a->epoch == b->epoch && a->world == b->world && a->batch_size == b->batch_size &&
-           a->drop_last == b->drop_last && a->even == b->even && a->num_samples == b->num_samples &&
-           a->replacement == b->replacement && a->indices == b->indices &&
-           a->n_indices == b->n_indices && a->weights == b->weights &&
+           a->drop_last == b->drop_last && a->shard == b->shard && a->even == b->even &&
+           a->num_samples == b->num_samples && a->replacement == b->replacement &&
+           a->indices == b->indices && a->n_indices == b->n_indices && a->weights == b->weights &&
            a->tokens.lengths == b->tokens.lengths;
 }
 

@@ -186,11 +186,14 @@ static int ref_plan(struct loader *loader, const struct stream_params *params, s
 {
     struct plan_params plan = plan_params_of(&loader->spec, loader->length);
 
+    int r = spec_check_world(&loader->spec, params->world, err);
+    if (r < 0)
+        return r;
     plan.epoch = params->epoch;
     plan.world = params->world;
     if (loader->lengths)
         plan.tokens.lengths = loader->lengths->values;
-    int r = epoch_ref(&loader->epochs, &plan, loader->lengths, ret);
+    r = epoch_ref(&loader->epochs, &plan, loader->lengths, ret);
 
     if (r == -ENOMEM && loader->spec.order == ORDER_TORCH)
         return dl_error_set(err, ENOMEM, "sampler.order",

@@ -53,6 +53,9 @@ class Run(TestCase):
         for name, extra in (("one", {"batch": {"size": None}}), ("all", {"batch": {"size": 1000}}),
                             ("drop", {"batch": {"size": 8, "drop_last": True}}),
                             ("uneven", {"shard": {"even": False}}),
+                            ("by_batches", {"shard": {"mode": "batch"}}),
+                            ("in_parts", {"shard": {"mode": "split", "even": False},
+                                          "batch": {"size": 9}}),
                             ("native", {"sampler": {"kind": "random", "order": "native"}}),
                             ("lone", {"dataset": {"kind": "npy", "files": "data.npy"}}),
                             ("range", {"dataset": {"kind": "range", "length": 77}}),
@@ -60,6 +63,15 @@ class Run(TestCase):
             with self.subTest(name=name):
                 options = ["--world", "3", "--rank", "all"]
                 self.assert_same(self.rows_spec(name, **extra), options, options)
+
+    def test_a_batch_that_cannot_be_split(self):
+        spec = self.rows_spec("odd", shard={"mode": "split"}, batch={"size": 8})
+        for verb in (["run"], ["check"], ["plan"]):
+            done = dlctl(*verb, spec, "--world", "3", check=False,
+                         daemon=self.running if verb == ["run"] else None)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("batch.size: 8 cannot be split evenly among 3 ranks, as shard.mode split "
+                          "does; write a multiple of 3", done.stderr)
 
     def test_equals_check_for_batches_of_tokens(self):
         with open(self.path("lines.txt"), "w") as file:

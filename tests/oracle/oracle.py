@@ -1,7 +1,7 @@
 """What the comparisons with a real PyTorch share: arguments, which torch, the program's answers.
 
 A script defines compare(arguments, torch), which exits with a message where something differs, and
-ends with oracle.main(compare, cases=400). It runs with the interpreter that runs it and, if
+returns False where it has nothing to compare with; it ends with oracle.main(compare, cases=400). It runs with the interpreter that runs it and, if
 DLOADER_TORCH_PYTHONS is set, with each interpreter in that colon-separated list, too; it exits with
 77 (skipped) if there is no torch to compare with.
 """
@@ -45,24 +45,29 @@ def parse_arguments(cases):
 
 
 def compare_elsewhere(arguments, interpreters):
+    """Whether any of them had what there is to compare with."""
+    compared = False
     for python in interpreters:
         status = subprocess.call(
             [python, os.path.abspath(sys.argv[0]), arguments.program, "--this-one",
              "--seed", str(arguments.seed), "--cases", str(arguments.cases)])
-        if status != 0:
+        if status not in (0, SKIPPED):
             sys.exit("%s, of DLOADER_TORCH_PYTHONS: exit status %d" % (python, status))
+        compared = compared or status == 0
+    return compared
 
 
 def main(compare, cases):
     arguments = parse_arguments(cases)
     others = [] if arguments.this_one else [
         python for python in os.environ.get("DLOADER_TORCH_PYTHONS", "").split(":") if python]
+    compared = False
     try:
         import torch
     except ImportError as error:
-        if not others:
-            print("skipped: %s cannot import torch: %s" % (sys.executable, error))
-            sys.exit(SKIPPED)
+        print("%s cannot import torch: %s" % (sys.executable, error), flush=True)
     else:
-        compare(arguments, torch)
-    compare_elsewhere(arguments, others)
+        compared = compare(arguments, torch) is not False
+    if not compare_elsewhere(arguments, others) and not compared:
+        print("skipped: there is nothing to compare with")
+        sys.exit(SKIPPED)

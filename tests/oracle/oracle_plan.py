@@ -8,6 +8,9 @@ import random
 import oracle
 
 
+SHARDS = ("strided", "batch", "split")  # numbers of enum plan_shard
+
+
 def draw_length(rng):
     """Often near the sizes where something changes: none to shard, less than a block, many."""
     return rng.choice([rng.randint(1, 12), rng.randint(1, 200), rng.randint(1, 5000)])
@@ -68,10 +71,11 @@ def draw_case(rng):
 def request_line(case):
     """The daemon's numbers are unsigned: a negative seed is meant modulo 2^64, as torch has it."""
     listed = {"subset": "indices", "indices": "indices", "weighted": "weights"}
-    return ("{order} {length} {seed64} {epoch} {world} {batch_size} {drop} {pad} {rank} "
+    return ("{order} {length} {seed64} {epoch} {world} {batch_size} {drop} {pad} {number} {rank} "
             "{num_samples} {replacement} {listed} {numbers}").format(
         seed64=case["seed"] % 2**64, drop=int(case["drop_last"]), pad=int(case["even"]),
         replacement=int(case["kind"] in ("replacement", "weighted")),
+        number=SHARDS.index(case.get("shard", "strided")),
         listed=listed.get(case["kind"], "all"), numbers=" ".join(map(repr, case["list"])), **case)
 
 

@@ -1,8 +1,9 @@
 /*
  * Prints plans, for comparison with another implementation.
  *
- * Reads lines `order length seed epoch world batch_size drop_last even rank num_samples replacement
- * kind [number...]`, order being sequential, torch or native, the flags 0 or 1, and kind all,
+ * Reads lines `order length seed epoch world batch_size drop_last even shard rank num_samples
+ * replacement kind [number...]`, order being sequential, torch or native, shard a number of enum
+ * plan_shard, the flags 0 or 1, and kind all,
  * indices or weights, with as many numbers after it. Answers each with one line: the indices
  * of the rank's steps in turn, separated by spaces within a step and by commas between steps.
  * Exit status 1 and a message for a line that it does not understand.
@@ -64,24 +65,25 @@ static bool parse(const char *line, struct request *request)
     static const char *const orders[] = {
         [PLAN_SEQUENTIAL] = "sequential", [PLAN_TORCH] = "torch", [PLAN_NATIVE] = "native"};
     struct plan_params *params = &request->params;
-    unsigned drop_last, even, replacement, order = 0;
+    unsigned drop_last, even, shard, replacement, order = 0;
     char name[16], kind[16];
     int used = 0;
 
     if (sscanf(line,
-               "%15s %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %u %u %" SCNu64
+               "%15s %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %u %u %u %" SCNu64
                " %" SCNu64 " %u %15s%n",
                name, &params->length, &params->seed, &params->epoch, &params->world,
-               &params->batch_size, &drop_last, &even, &request->rank, &params->num_samples,
-               &replacement, kind, &used) != 12)
+               &params->batch_size, &drop_last, &even, &shard, &request->rank, &params->num_samples,
+               &replacement, kind, &used) != 13)
         return false;
     while (order < ARRAY_SIZE(orders) && strcmp(orders[order], name) != 0)
         order++;
-    if (order == ARRAY_SIZE(orders) || request->rank >= params->world)
+    if (order == ARRAY_SIZE(orders) || request->rank >= params->world || shard > PLAN_SPLIT)
         return false;
     params->order = (enum plan_order)order;
     params->drop_last = drop_last;
     params->even = even;
+    params->shard = (enum plan_shard)shard;
     params->replacement = replacement;
     return parse_list(kind, line + used, request);
 }

@@ -133,6 +133,9 @@ static const struct refusal together_refusals[] = {
     {"batch: {tokens: 64}", "collate.kind",
      "\"default\" stacks samples of one length only, and batch.tokens is for different ones; write "
      "collate: {kind: pad}, or pack"},
+    {"batch: {tokens: 64}\nshard: {mode: split}" PAD, "shard.mode",
+     "\"split\" has no meaning, as each step of batch.tokens is for all ranks already; leave mode "
+     "out"},
     {"batch: {tokens: 64}\nsampler: {kind: client}" PAD, "sampler.kind",
      "\"client\" says itself which samples make a batch, and batch.tokens has that planned; write "
      "another kind, or batch: {size: n}"},
@@ -483,10 +486,38 @@ static void test_any_keys(void **state)
     assert_in_range(of_tokens, 100, accepted);
 }
 
+/* What depends on the world size, and what iterable datasets make of shard modes. */
+static void test_shard_modes(void **state)
+{
+    (void)state;
+    _cleanup_(spec_deinit)
+    struct dl_spec split = {0}, tar = {0};
+    struct dl_error err = {0};
+
+    expect_spec("dataset: {kind: range, length: 9}\nbatch: {size: 8}\nshard: {mode: split}",
+                &split);
+    assert_int_equal(split.shard, SHARD_SPLIT);
+    assert_int_equal(spec_check_world(&split, 4, &err), 0);
+    assert_int_equal(spec_check_world(&split, 16, &err), -EINVAL);
+    assert_string_equal(err.path, "batch.size");
+    assert_string_equal(err.message, "8 cannot be split evenly among 16 ranks, as shard.mode split "
+                                     "does; write a multiple of 16");
+    split.shard = SHARD_BATCH;
+    assert_int_equal(spec_check_world(&split, 3, &err), 0);
+    assert_int_equal(
+        read_spec("dataset: {kind: tar, shards: x}\nshard: {mode: batch}", "/base", &tar, &err),
+        -EINVAL);
+    assert_string_equal(err.path, "shard.mode");
+    assert_string_equal(err.message, "\"batch\" has no meaning, as the dataset is iterable: ranks "
+                                     "share its samples as it divides them (dataset.divide); leave "
+                                     "mode out");
+}
+
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_forms),       cmocka_unit_test(test_refusals),
-    cmocka_unit_test(test_sizes),       cmocka_unit_test(test_datasets),
-    cmocka_unit_test(test_plan_tokens), cmocka_unit_test(test_any_keys),
+    cmocka_unit_test(test_shard_modes), cmocka_unit_test(test_forms),
+    cmocka_unit_test(test_refusals),    cmocka_unit_test(test_sizes),
+    cmocka_unit_test(test_datasets),    cmocka_unit_test(test_plan_tokens),
+    cmocka_unit_test(test_any_keys),
 };
 
 TEST_MAIN(tests)

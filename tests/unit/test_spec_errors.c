@@ -390,7 +390,10 @@ static const struct refusal key_refusals[] = {
      "\"defualt\" is not one of default, pad, none, plugin, python, pack; did you mean default?"},
     {"collate: {value: 0}", "collate.value", "not a key of collate of kind default; it takes kind"},
     {"shard: {mode: dispatch}", "shard.mode",
-     "\"dispatch\" is not supported by this version; it has strided"},
+     "\"dispatch\" is not supported by this version; it has strided, batch, split"},
+    {"shard: {mode: batch}\nsampler: {kind: client}", "shard.mode",
+     "\"batch\" has no meaning, as a client that is the sampler says what each of its ranks takes; "
+     "leave mode out"},
     {"shard: {even: null}", "shard.even", "null is not true or false"},
     {"seed: x", "seed",
      "\"x\" is not an integer from -9223372036854775808 to 18446744073709551615"},

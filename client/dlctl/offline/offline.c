@@ -193,6 +193,8 @@ int offline_plan(const struct dl_spec *spec, const struct plan_params *params, s
     struct plan *plan = NULL;
     int r = spec_check_length(spec, params->length, err);
 
+    if (r == 0)
+        r = spec_check_world(spec, params->world, err);
     if (r < 0)
         return r;
     r = plan_new(params, &plan);
