@@ -10,6 +10,7 @@ import importlib.util
 import os
 import random
 import select
+import threading
 import time
 import traceback
 import unittest
@@ -35,6 +36,33 @@ LOCAL_OBJECTS = not OURS or importlib.util.find_spec("cloudpickle") is not None
 needs_local_objects = unittest.skipUnless(LOCAL_OBJECTS, "cloudpickle is not installed")
 CONTAINERS = (collections.abc.Mapping, collections.abc.Sequence)
 PATIENCE = 120  # seconds; only a test that fails waits so long
+
+
+def _other_threads_rest():
+    """Whether all but this one sleep. One that ends is gone, or runs."""
+    own = str(threading.get_native_id())
+    for task in os.listdir("/proc/self/task"):
+        try:
+            with open(f"/proc/self/task/{task}/stat", encoding="ascii", errors="replace") as file:
+                state = file.read().rpartition(")")[2].split()[0]
+        except FileNotFoundError:
+            continue
+        if task != own and state != "S":
+            return False
+    return True
+
+
+def _settle():
+    """PyTorch's workers are forked from here while threads of the epoch before still end, and the
+    sanitizer's allocator is locked for ever in a child that is forked while one of them frees its
+    memory (libasan of GCC 12 has no handler for fork()): it waits until they are gone."""
+    deadline = time.monotonic() + 1
+    while not _other_threads_rest() and time.monotonic() < deadline:
+        time.sleep(0.001)
+
+
+if os.environ.get("DLOADER_SANITIZERS", "none") != "none":
+    os.register_at_fork(before=_settle)
 
 
 def difference(a, b, where="it"):

@@ -173,7 +173,6 @@ static void test_check_length(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-
     cmocka_unit_test(test_samplers),
     cmocka_unit_test(test_the_longest_lists),
     cmocka_unit_test(test_check_length),
