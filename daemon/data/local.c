@@ -284,8 +284,11 @@ static int next_task(struct local_pass *pass, struct slot_task *ret)
         ret->indices = pass->indices;
         ret->samples =
             (uint32_t)plan_step(pass->plan->plan, pass->where.rank, pass->step, pass->indices);
-        ret->planned =
-            local_planned_bytes(&pass->local->plans, pass->plan, pass->where.rank, pass->step);
+        if (spec->batch.tokens) {
+            struct plan_step_size size =
+                plan_step_size(pass->plan->plan, pass->where.rank, pass->step);
+            ret->planned = slot_planned_bytes(size.samples, size.rows);
+        }
         return 0;
     }
     if (!pass->fed)
@@ -307,7 +310,8 @@ static int load(struct local_pass *pass, struct slot_task *task, void *slot, uin
         return -ENOBUFS;
     }
     if (task->planned)
-        local_put_planned(&pass->local->plans, pass->plan, pass->where.rank, pass->step, slot);
+        plan_put_planned(pass->plan->plan, pass->where.rank, pass->step,
+                         slot_planned(slot, task->samples));
     return fetcher_fill(pass->local->fetchers[fetcher], slot, bytes, ret_used, err);
 }
 

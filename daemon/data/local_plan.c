@@ -87,25 +87,3 @@ void local_plan_unref(struct local_plans *plans, struct local_plan *plan)
     plan_free(plan->plan);
     free(plan);
 }
-
-uint64_t local_planned_bytes(const struct local_plans *plans, const struct local_plan *plan,
-                             uint64_t rank, uint64_t step)
-{
-    if (!plans->spec->batch.tokens)
-        return 0;
-    struct plan_step_tokens tokens = plan_step_tokens(plan->plan, rank, step);
-    return slot_planned_bytes(tokens.samples, tokens.rows);
-}
-
-void local_put_planned(const struct local_plans *plans, const struct local_plan *plan,
-                       uint64_t rank, uint64_t step, void *slot)
-{
-    struct plan_step_tokens tokens = plan_step_tokens(plan->plan, rank, step);
-    struct plan_tokens params = plan_params_of(plans->spec, 0).tokens;
-    struct slot_planned *planned = slot_planned(slot, tokens.samples);
-
-    planned->padded = tokens.padded;
-    planned->cut = params.truncate ? plan_tokens_limit(&params) : 0;
-    planned->rows = tokens.rows;
-    plan_step_lengths(plan->plan, rank, step, planned->lists);
-}

@@ -8,7 +8,6 @@
 
 #include "daemon/data/dataset.h"
 #include "daemon/plan/plan.h"
-#include "proto/segment_layout.h"
 
 struct local_plan {
     struct plan *plan; /* owned */
@@ -36,11 +35,5 @@ int _nodiscard_ local_plans_measure(struct local_plans *plans, struct dataset *d
 int _nodiscard_ local_plan_ref(struct local_plans *plans, struct dataset *ds, uint64_t epoch,
                                uint32_t world, struct local_plan **ret, struct dl_error *err);
 void local_plan_unref(struct local_plans *plans, struct local_plan *plan); /* NULL is fine */
-
-/* Of a task of the step: bytes of struct slot_planned, or 0; and what is to stand there. */
-uint64_t local_planned_bytes(const struct local_plans *plans, const struct local_plan *plan,
-                             uint64_t rank, uint64_t step);
-void local_put_planned(const struct local_plans *plans, const struct local_plan *plan,
-                       uint64_t rank, uint64_t step, void *slot);
 
 #endif

@@ -212,3 +212,16 @@ void plan_step_lengths(const struct plan *plan, uint64_t rank, uint64_t step, ui
     assert(plan->tokens && rank < plan->shard.world);
     token_plan_step_lengths(plan->tokens, rank, step, ret);
 }
+
+struct plan_step_size plan_step_size(const struct plan *plan, uint64_t rank, uint64_t step)
+{
+    assert(plan->tokens && rank < plan->shard.world);
+    return token_plan_step_size(plan->tokens, rank, step);
+}
+
+struct plan_step_tokens plan_put_planned(const struct plan *plan, uint64_t rank, uint64_t step,
+                                         struct slot_planned *ret)
+{
+    assert(plan->tokens && rank < plan->shard.world);
+    return token_plan_put_planned(plan->tokens, rank, step, ret);
+}

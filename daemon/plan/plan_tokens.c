@@ -8,6 +8,7 @@
 #include <errno.h>
 
 #include "daemon/plan/token_plan.h"
+#include "proto/segment_layout.h"
 
 /* ---- lengths -------------------------------------------------------------------------------- */
 
@@ -177,8 +178,8 @@ static int take_order(struct token_plan *plan, struct sampler *sampler)
     return 0;
 }
 
-static struct plan_step_tokens measure(const struct token_plan *plan,
-                                       const struct plan_group *group, uint64_t rank);
+static struct plan_step_tokens walk(const struct token_plan *plan, const struct plan_group *group,
+                                    uint64_t rank, uint32_t *lengths);
 
 /* Asks for all lengths at once: they lie anywhere in memory. */
 static void fetch_lengths(const struct token_plan *plan, const struct plan_group *group)
@@ -199,7 +200,7 @@ static void add_up(struct token_plan *plan, const struct plan_group *group, uint
 
     fetch_lengths(plan, group);
     for (uint64_t rank = 0; rank < min_u64(group->count, world); rank++) {
-        struct plan_step_tokens step = measure(plan, group, rank);
+        struct plan_step_tokens step = walk(plan, group, rank, NULL);
         uint64_t times = repeats ? world / group->count + (rank < world % group->count) : 1;
 
         totals->samples += times * step.samples;
@@ -265,27 +266,44 @@ static uint32_t bucket_of(const struct token_plan *plan, const struct plan_group
     return (token_length(plan, last) - 1) / plan->params.interval;
 }
 
-static struct plan_step_tokens measure(const struct token_plan *plan,
-                                       const struct plan_group *group, uint64_t rank)
+static uint64_t share_samples(const struct token_plan *plan, const struct plan_share *share)
+{
+    uint64_t samples = 0;
+
+    if (!plan->made.rows)
+        return share->count;
+    for (uint64_t i = 0, part = share->first; i < share->count; i++, part += plan->world)
+        samples += plan->made.rows[part + 1] - plan->made.rows[part];
+    return samples;
+}
+
+/* What one rank has of a group; its lengths and the samples of its rows to `lengths`, if not NULL.
+ */
+static struct plan_step_tokens walk(const struct token_plan *plan, const struct plan_group *group,
+                                    uint64_t rank, uint32_t *lengths)
 {
     struct plan_share share = plan_groups_share(group, plan->world, rank, plan->even);
-    struct plan_step_tokens step = {.bucket = bucket_of(plan, group)};
-    bool packs = plan->params.strategy == PLAN_PACK;
+    struct plan_step_tokens step = {.samples = share_samples(plan, &share),
+                                    .rows = plan->made.rows ? (uint32_t)share.count : 0,
+                                    .bucket = bucket_of(plan, group)};
+    uint32_t *sizes = lengths ? lengths + step.samples : NULL;
 
     for (uint64_t i = 0, part = share.first; i < share.count; i++, part += plan->world) {
         uint64_t end, member = plan_groups_part(&plan->made, part, &end);
 
-        step.samples += end - member;
+        if (sizes && step.rows)
+            sizes[i] = (uint32_t)(end - member);
         for (; member < end; member++) {
             uint32_t length = token_length(plan, plan->made.members[member]);
 
             step.tokens += length;
             step.longest = length > step.longest ? length : step.longest;
+            if (lengths)
+                *lengths++ = length;
         }
     }
-    step.rows = packs ? (uint32_t)share.count : 0;
-    step.padded = packs ? share.count * plan->params.row_length
-                        : step.samples * token_padded(&plan->params, step.longest);
+    step.padded = step.rows ? step.rows * (uint64_t)plan->params.row_length
+                            : step.samples * token_padded(&plan->params, step.longest);
     return step;
 }
 
@@ -299,19 +317,6 @@ uint64_t token_plan_steps(const struct token_plan *plan, uint64_t rank)
     return made->n_groups;
 }
 
-static uint64_t share_samples(const struct token_plan *plan, const struct plan_group *group,
-                              uint64_t rank)
-{
-    struct plan_share share = plan_groups_share(group, plan->world, rank, plan->even);
-    uint64_t samples = 0;
-
-    if (!plan->made.rows)
-        return share.count;
-    for (uint64_t i = 0, part = share.first; i < share.count; i++, part += plan->world)
-        samples += plan->made.rows[part + 1] - plan->made.rows[part];
-    return samples;
-}
-
 uint64_t token_plan_samples(const struct token_plan *plan, uint64_t rank)
 {
     assert(plan->prepared);
@@ -319,8 +324,11 @@ uint64_t token_plan_samples(const struct token_plan *plan, uint64_t rank)
     size_t i = made->rows ? 0 : made->n_even; /* rows have as many samples as they have */
     uint64_t samples = made->rows ? 0 : made->even_parts / plan->world;
 
-    for (; i < made->n_groups; i++)
-        samples += share_samples(plan, &made->groups[i], rank);
+    for (; i < made->n_groups; i++) {
+        struct plan_share share =
+            plan_groups_share(&made->groups[i], plan->world, rank, plan->even);
+        samples += share_samples(plan, &share);
+    }
     return samples;
 }
 
@@ -345,25 +353,37 @@ struct plan_step_tokens token_plan_step_tokens(const struct token_plan *plan, ui
                                                uint64_t step)
 {
     assert(step < token_plan_steps(plan, rank));
-    return measure(plan, group_at(plan, step), rank);
+    return walk(plan, group_at(plan, step), rank, NULL);
 }
 
 void token_plan_step_lengths(const struct token_plan *plan, uint64_t rank, uint64_t step,
                              uint32_t *ret)
 {
     assert(step < token_plan_steps(plan, rank));
-    const struct plan_group *group = group_at(plan, step);
-    struct plan_share share = plan_groups_share(group, plan->world, rank, plan->even);
-    uint32_t *sizes = ret + share_samples(plan, group, rank);
+    walk(plan, group_at(plan, step), rank, ret);
+}
 
-    for (uint64_t i = 0, part = share.first; i < share.count; i++, part += plan->world) {
-        uint64_t end, member = plan_groups_part(&plan->made, part, &end);
+struct plan_step_size token_plan_step_size(const struct token_plan *plan, uint64_t rank,
+                                           uint64_t step)
+{
+    assert(step < token_plan_steps(plan, rank));
+    struct plan_share share =
+        plan_groups_share(group_at(plan, step), plan->world, rank, plan->even);
 
-        if (plan->made.rows)
-            sizes[i] = (uint32_t)(end - member);
-        while (member < end)
-            *ret++ = token_length(plan, plan->made.members[member++]);
-    }
+    return (struct plan_step_size){.samples = share_samples(plan, &share),
+                                   .rows = plan->made.rows ? (uint32_t)share.count : 0};
+}
+
+struct plan_step_tokens token_plan_put_planned(const struct token_plan *plan, uint64_t rank,
+                                               uint64_t step, struct slot_planned *ret)
+{
+    assert(step < token_plan_steps(plan, rank));
+    struct plan_step_tokens tokens = walk(plan, group_at(plan, step), rank, ret->lists);
+
+    ret->padded = tokens.padded;
+    ret->cut = plan->params.truncate ? plan->limit : 0;
+    ret->rows = tokens.rows;
+    return tokens;
 }
 
 const struct plan_totals *token_plan_totals(const struct token_plan *plan)

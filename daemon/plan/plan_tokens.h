@@ -103,6 +103,7 @@ void plan_look_at_lengths(const struct plan_tokens *tokens, uint64_t length,
                           struct plan_lengths *ret);
 
 struct plan;
+struct slot_planned;
 
 /* Of the whole epoch, all ranks together, once plan_prepare() was called. */
 struct plan_totals {
@@ -139,6 +140,20 @@ struct plan_step_tokens {
     uint32_t rows;    /* pack; else 0 */
 };
 struct plan_step_tokens plan_step_tokens(const struct plan *plan, uint64_t rank, uint64_t step);
+
+/* How much one rank's step has, without a look at any length. rows: 0 but with pack. */
+struct plan_step_size {
+    uint64_t samples;
+    uint32_t rows;
+};
+struct plan_step_size plan_step_size(const struct plan *plan, uint64_t rank, uint64_t step);
+
+/*
+ * What the step's slot is to say of it, at `ret`, which has room for slot_planned_bytes(samples,
+ * rows). Returns what it has in tokens.
+ */
+struct plan_step_tokens plan_put_planned(const struct plan *plan, uint64_t rank, uint64_t step,
+                                         struct slot_planned *ret);
 
 /* The planned lengths of the step's samples, in the order of plan_step(), and behind them, with
  * `pack`, the samples of each row: room for samples + rows. */

@@ -56,6 +56,10 @@ size_t token_plan_step(const struct token_plan *plan, uint64_t rank, uint64_t st
                        uint64_t *indices);
 struct plan_step_tokens token_plan_step_tokens(const struct token_plan *plan, uint64_t rank,
                                                uint64_t step);
+struct plan_step_size token_plan_step_size(const struct token_plan *plan, uint64_t rank,
+                                           uint64_t step);
+struct plan_step_tokens token_plan_put_planned(const struct token_plan *plan, uint64_t rank,
+                                               uint64_t step, struct slot_planned *ret);
 void token_plan_step_lengths(const struct token_plan *plan, uint64_t rank, uint64_t step,
                              uint32_t *ret);
 const struct plan_totals *token_plan_totals(const struct token_plan *plan);

@@ -23,6 +23,12 @@ struct length_table *length_table_new(uint64_t n);
 struct length_table *length_table_ref(struct length_table *table);   /* NULL is fine */
 struct length_table *length_table_unref(struct length_table *table); /* returns NULL */
 
+/* What of the quota a table of so many lengths takes. */
+static inline uint64_t length_table_bytes(uint64_t n)
+{
+    return n * sizeof(uint32_t);
+}
+
 /* Puts the directory that there is by default in place of "auto". */
 void length_cache_locate(char **dir);
 

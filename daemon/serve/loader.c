@@ -95,8 +95,9 @@ struct loader *loader_free(struct loader *loader)
     assert(!loader->streams && !loader->waiting && !loader->epochs.epochs);
     loader->pool = pool_free(loader->pool);
     loader->measuring = measuring_free(loader->measuring);
+    if (loader->lengths)
+        quota_return(loader->o.account, QUOTA_BYTES, length_table_bytes(loader->lengths->n));
     loader->lengths = length_table_unref(loader->lengths);
-    quota_return(loader->o.account, QUOTA_BYTES, loader->lengths_bytes);
     quota_return(loader->o.account, QUOTA_LOADERS, 1);
     uv_close((uv_handle_t *)&loader->end, on_closed);
     return NULL;

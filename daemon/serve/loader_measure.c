@@ -34,7 +34,7 @@ struct chunk {
 
 struct measuring {
     struct loader *loader;
-    struct length_table *table; /* counted */
+    struct length_table *table; /* borrowed: the loader's lengths */
     struct lengths_rule rule;
     struct length_cache_load *load;
     uint64_t fingerprint;
@@ -79,7 +79,6 @@ static void finish(struct measuring *m)
     log_lengths(m);
     if (m->fingerprint && *dir && m->begun_ns && uv_hrtime() - m->begun_ns > KEEP_NS)
         length_cache_store(loader->o.loop, dir, m->fingerprint, m->table, loader->spec.name);
-    loader->lengths = length_table_ref(m->table);
     loader->measuring = measuring_free(m);
     loader_opened(loader);
 }
@@ -105,7 +104,7 @@ static void on_loaded(void *owner, int r, uint64_t overlong, const struct dl_err
 
 int loader_measure(struct loader *loader, uint64_t fingerprint, struct dl_error *err)
 {
-    uint64_t bytes = loader->length * sizeof(uint32_t);
+    uint64_t bytes = length_table_bytes(loader->length);
     const char *dir = loader->o.config->cache;
     int r = lengths_check_count(loader->length, err);
 
@@ -113,18 +112,16 @@ int loader_measure(struct loader *loader, uint64_t fingerprint, struct dl_error 
         r = quota_charge(loader->o.account, QUOTA_BYTES, bytes, err);
     if (r < 0)
         return r;
-    struct measuring *m = must_alloc(sizeof *m);
-    m->table = length_table_new(loader->length);
-    if (!m->table) {
-        free(m);
+    loader->lengths = length_table_new(loader->length);
+    if (!loader->lengths) {
         quota_return(loader->o.account, QUOTA_BYTES, bytes);
         return dl_error_set(err, ENOMEM, "batch.tokens",
                             "no memory for the lengths of %llu samples",
                             (unsigned long long)loader->length);
     }
-    loader->lengths_bytes = bytes;
+    struct measuring *m = must_alloc(sizeof *m);
+    m->table = loader->lengths;
     m->rule = lengths_rule_of(&loader->spec);
-    loader->cut = m->rule.tokens.truncate ? plan_tokens_limit(&m->rule.tokens) : 0;
     loader->measuring = m;
     m->loader = loader;
     m->fingerprint = fingerprint;
@@ -146,7 +143,6 @@ struct measuring *measuring_free(struct measuring *m)
     DL_FOREACH_SAFE (m->again, chunk, next)
         free(chunk);
     length_cache_forget(m->load);
-    length_table_unref(m->table);
     free(m);
     return NULL;
 }

@@ -29,9 +29,8 @@ struct loader {
     bool iterable;
     bool in_turn;                 /* step s is made by worker s mod workers: python_in_turn() */
     struct measuring *measuring;  /* owned; while lengths are taken */
-    struct length_table *lengths; /* counted; NULL unless the spec has batch.tokens */
-    uint64_t lengths_bytes;       /* what of the quota they take */
-    uint32_t cut;                 /* tokens left of a sample that is too long; 0: it is left out */
+    struct length_table *lengths; /* counted; from loader_measure() on, complete once it is open;
+                                   * NULL without batch.tokens */
     uint32_t streams_made;
     uint64_t fingerprint;
     struct loader_totals totals;

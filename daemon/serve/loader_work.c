@@ -225,27 +225,25 @@ static size_t put_indices(struct loader *loader, struct step *step, uint64_t *in
     return step->n_fed;
 }
 
-static uint64_t planned_bytes(const struct loader *loader, const struct stream *stream,
-                              uint64_t number, uint64_t samples)
+/* Bytes that the task of the stream's step has, of which struct slot_planned is *ret_planned. */
+static uint64_t task_bytes(const struct stream *stream, uint64_t number, uint64_t *ret_planned)
 {
-    if (!loader->lengths)
-        return 0;
-    return slot_planned_bytes(
-        samples, plan_step_tokens(epoch_plan(stream->plan), stream->params.rank, number).rows);
+    struct plan_step_size size =
+        plan_step_size(epoch_plan(stream->plan), stream->params.rank, number);
+
+    *ret_planned = slot_planned_bytes(size.samples, size.rows);
+    return slot_indices_end(size.samples) + *ret_planned;
 }
 
-/* What the plan knows of a batch of tokens; `n` samples. */
-static void put_planned(const struct loader *loader, const struct step *step, size_t n, void *slot)
+/* What the plan knows of a batch of tokens, for its worker and for our counts. */
+static void put_planned(struct step *step, size_t n, void *slot)
 {
     const struct stream *stream = step->stream;
-    const struct plan *plan = epoch_plan(stream->plan);
-    struct plan_step_tokens tokens = plan_step_tokens(plan, stream->params.rank, step->number);
-    struct slot_planned *planned = slot_planned(slot, n);
+    struct plan_step_tokens tokens = plan_put_planned(epoch_plan(stream->plan), stream->params.rank,
+                                                      step->number, slot_planned(slot, n));
 
-    planned->padded = tokens.padded;
-    planned->cut = loader->cut;
-    planned->rows = tokens.rows;
-    plan_step_lengths(plan, stream->params.rank, step->number, planned->lists);
+    step->tokens = tokens.tokens;
+    step->padded = tokens.padded;
 }
 
 /* The step that a worker would have made, had it not died before. */
@@ -281,11 +279,12 @@ static void run(struct loader *loader, struct step *step, const struct place *pl
         task.world = (uint32_t)stream->params.world;
         task.settled = stream_settled(stream, step_replica(stream, step->number));
     }
-    task.planned = planned_bytes(loader, stream, step->number, n);
+    if (loader->lengths)
+        task_bytes(stream, step->number, &task.planned);
     bool fits = slot_prepare(slot, place->segment->slot_bytes, &task);
     assert(fits); /* the pool takes no worker whose slots are too small for the task itself */
     if (task.planned)
-        put_planned(loader, step, n, slot);
+        put_planned(step, n, slot);
     step_run(step, place->segment, place->slot, (uint32_t)n);
     if (!bury(loader, step, place))
         pool_run(loader->pool, place, step);
@@ -364,16 +363,15 @@ static bool run_waiting(struct loader *loader, struct want *want)
 static bool make_fit(struct loader *loader, struct stream *stream)
 {
     struct dl_error err = {0};
-    uint64_t step = stream_next(stream), samples;
+    uint64_t need, planned;
 
     if (stream->params.fed)
-        samples = stream_next_fed(stream);
+        need = slot_indices_end(stream_next_fed(stream));
     else if (loader->lengths)
-        samples = plan_step_tokens(epoch_plan(stream->plan), stream->params.rank, step).samples;
+        need = task_bytes(stream, stream_next(stream), &planned);
     else
         return true;
-    if (pool_fit(loader->pool,
-                 slot_indices_end(samples) + planned_bytes(loader, stream, step, samples), &err))
+    if (pool_fit(loader->pool, need, &err))
         return true;
     fault(loader, stream_plan(stream), err.code, err.message);
     loader->faulted = true;
@@ -453,17 +451,6 @@ static void schedule(struct loader *loader)
 
 /* ---- handing out batches -------------------------------------------------------------------- */
 
-/* What there was in a delivered batch of tokens. */
-static void count_tokens(const struct loader *loader, struct stream *stream, uint64_t step)
-{
-    if (!loader->lengths)
-        return;
-    struct plan_step_tokens tokens =
-        plan_step_tokens(epoch_plan(stream->plan), stream->params.rank, step);
-    stream->tokens += tokens.tokens;
-    stream->padded += tokens.padded;
-}
-
 static uint32_t lease_due(struct loader *loader, struct stream *stream, struct step **steps,
                           uint32_t max)
 {
@@ -476,7 +463,6 @@ static uint32_t lease_due(struct loader *loader, struct stream *stream, struct s
             break;
         pool_slot(loader->pool, step->segment, step->slot, SLOT_LEASE);
         stream_deliver(stream, step);
-        count_tokens(loader, stream, step->number);
         loader->totals.batches++;
         loader->totals.samples += step->samples;
         loader->totals.bytes += step->bytes;

@@ -284,6 +284,8 @@ void stream_deliver(struct stream *stream, struct step *step)
     stream->delivered++;
     stream->samples += step->samples;
     stream->bytes += step->bytes;
+    stream->tokens += step->tokens;
+    stream->padded += step->padded;
 }
 
 bool stream_finished(const struct stream *stream)

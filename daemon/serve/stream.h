@@ -42,6 +42,8 @@ struct step {
     uint32_t slot;
     struct segment *segment; /* borrowed; from RUNNING on */
     uint64_t bytes;          /* of the slot in use; from READY on */
+    uint64_t tokens;         /* of batches of tokens, as planned; from RUNNING on */
+    uint64_t padded;         /* that, with padding */
     struct dl_error *error;  /* owned; when FAULTED */
     char *detail;            /* owned; the error's whole story, or NULL */
     uint64_t *fed;           /* owned; n_fed indices, where the client is the sampler */

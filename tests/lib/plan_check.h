@@ -6,6 +6,9 @@
 #define DL_TEST_PLAN_CHECK_H
 
 #include "daemon/plan/plan.h"
+#include "proto/segment_layout.h"
+
+#include <string.h>
 
 /* What all ranks have had so far. */
 struct plan_sums {
@@ -42,6 +45,25 @@ static inline void plan_check_rows(const struct plan_tokens *tokens,
     PLAN_CHECK(lengths == sizes);
 }
 
+/* What is said of a step in fewer words, and in its slot, is the same. */
+static inline void plan_check_put(const struct plan_tokens *tokens, const struct plan *plan,
+                                  uint64_t rank, uint64_t number, const uint32_t *lengths)
+{
+    struct plan_step_tokens step = plan_step_tokens(plan, rank, number);
+    struct plan_step_size size = plan_step_size(plan, rank, number);
+    struct slot_planned *planned = calloc(1, slot_planned_bytes(size.samples, size.rows));
+    struct plan_step_tokens put = plan_put_planned(plan, rank, number, planned);
+
+    PLAN_CHECK(size.samples == step.samples && size.rows == step.rows);
+    PLAN_CHECK(put.samples == step.samples && put.tokens == step.tokens);
+    PLAN_CHECK(put.padded == step.padded && put.longest == step.longest);
+    PLAN_CHECK(put.bucket == step.bucket && put.rows == step.rows);
+    PLAN_CHECK(planned->padded == step.padded && planned->rows == step.rows);
+    PLAN_CHECK(planned->cut == (tokens->truncate ? plan_tokens_limit(tokens) : 0));
+    PLAN_CHECK(memcmp(planned->lists, lengths, (step.samples + step.rows) * sizeof *lengths) == 0);
+    free(planned);
+}
+
 static inline void plan_check_step(const struct plan_params *params, struct plan *plan,
                                    uint64_t rank, uint64_t number, struct plan_sums *sums)
 {
@@ -55,6 +77,7 @@ static inline void plan_check_step(const struct plan_params *params, struct plan
 
     PLAN_CHECK(n >= 1 && n <= most && step.samples == n && step.padded <= tokens->tokens);
     plan_step_lengths(plan, rank, number, lengths);
+    plan_check_put(tokens, plan, rank, number, lengths);
     for (size_t i = 0; i < n; i++) {
         uint32_t whole = tokens->lengths[indices[i]];
 

@@ -168,6 +168,27 @@ static void test_delivery_is_in_order(void **state)
     }
 }
 
+/* What a step has in tokens counts once it is delivered; one that is used anew has none. */
+static void test_tokens_are_counted_at_delivery(void **state)
+{
+    struct stream *stream = stream_of(0, 3, 1);
+    struct step *step = run_next(stream);
+
+    (void)state;
+    step->tokens = 30;
+    step->padded = 32;
+    step_ready(step, 4, 10);
+    assert_int_equal(stream->tokens, 0);
+    stream_deliver(stream, step);
+    assert_int_equal(stream->tokens, 30);
+    assert_int_equal(stream->padded, 32);
+    stream_forget(stream, step);
+    assert_ptr_equal(lease_next(stream), step);
+    assert_int_equal(stream->tokens, 30);
+    assert_int_equal(stream->padded, 32);
+    end(stream);
+}
+
 static void test_faults_stand_in_their_step_s_place(void **state)
 {
     struct stream *stream = stream_of(0, 3, 3);
@@ -493,6 +514,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_the_end_of_the_epoch),
     cmocka_unit_test(test_far_steps),
     cmocka_unit_test(test_delivery_is_in_order),
+    cmocka_unit_test(test_tokens_are_counted_at_delivery),
     cmocka_unit_test(test_faults_stand_in_their_step_s_place),
     cmocka_unit_test(test_lost_steps_run_again),
     cmocka_unit_test(test_pins_return_their_credit),
