@@ -6,8 +6,8 @@
 #include <errno.h>
 
 /* All that is null without batches of tokens. */
-static const char *const KEYS[] = {"tokens",   "padded",  "padding",  "overlong",
-                                   "leftover", "carried", "repeated", "buckets"};
+static const char *const KEYS[] = {"tokens",  "padded",   "padding",      "overlong", "leftover",
+                                   "carried", "repeated", "tokens_per_s", "buckets"};
 
 static bool is_of_tokens(const char *key)
 {
@@ -37,14 +37,17 @@ static bool has_tokens(const struct value *view)
     return false;
 }
 
-/* Behind all other columns: tokens, padding, leftover. */
+/* Behind all other columns: tokens, how many a second, padding, leftover. */
 static void add_columns(const struct form *form, const struct value *row)
 {
+    const struct value *rate = value_get(row, "tokens_per_s");
     uint64_t tokens, padded, leftover;
 
     if (!get_count(row, "tokens", &tokens) || !get_count(row, "padded", &padded))
         return;
     form_u64(form, "tokens", tokens);
+    if (rate && rate->type == VALUE_FLOAT)
+        form_real(form, "tokens_per_s", rate->number);
     form_padding(form, tokens, padded);
     if (get_count(row, "leftover", &leftover))
         form_u64(form, "leftover", leftover);

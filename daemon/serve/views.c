@@ -22,6 +22,12 @@ static void set_uint(struct row *row, const char *key, uint64_t u)
         row->r = value_set_uint(row->map, key, u);
 }
 
+static void set_real(struct row *row, const char *key, double d)
+{
+    if (row->r == 0)
+        row->r = value_set_float(row->map, key, d);
+}
+
 static void set_string(struct row *row, const char *key, const char *s)
 {
     if (row->r == 0)
@@ -30,8 +36,7 @@ static void set_string(struct row *row, const char *key, const char *s)
 
 static void set_seconds(struct row *row, const char *key, uint64_t ns)
 {
-    if (row->r == 0)
-        row->r = value_set_float(row->map, key, (double)ns / 1e9);
+    set_real(row, key, (double)ns / 1e9);
 }
 
 static void set_null(struct row *row, const char *key)
@@ -133,8 +138,11 @@ static void add_buckets(struct row *row, const struct plan *plan)
     }
 }
 
-/* Of batches of tokens: what was delivered of them, and what becomes of the epoch's samples. */
-static void add_tokens(struct row *row, const struct stream *s)
+/*
+ * Of batches of tokens: what was delivered of them, in `age_ns`, and what becomes of the epoch's
+ * samples.
+ */
+static void add_tokens(struct row *row, const struct stream *s, uint64_t age_ns)
 {
     const struct plan *plan = s->plan && !s->unsettled ? epoch_plan(s->plan) : NULL;
     const struct plan_totals *totals = plan ? plan_totals(plan) : NULL;
@@ -156,7 +164,47 @@ static void add_tokens(struct row *row, const struct stream *s)
         else
             set_null(row, all[i].key);
     }
+    if (totals)
+        set_real(row, "tokens_per_s", (double)s->tokens * 1e9 / (double)max_u64(age_ns, 1));
+    else
+        set_null(row, "tokens_per_s");
     add_buckets(row, totals ? plan : NULL);
+}
+
+static const char *stream_state(const struct stream *s)
+{
+    return !s->sink             ? "expected"
+           : s->stopped         ? "stopped"
+           : stream_finished(s) ? "finished"
+                                : "running";
+}
+
+static void add_epoch(struct row *row, const struct loader *l, const struct stream *s)
+{
+    uint64_t age_ns = uv_hrtime() - s->begun_ns;
+
+    set_string(row, "loader", loader_name(l));
+    if (s->sink)
+        set_uint(row, "session", session_id(stream_session(s)));
+    else
+        set_null(row, "session");
+    set_uint(row, "epoch", s->params.epoch);
+    set_uint(row, "rank", s->params.rank);
+    set_uint(row, "world", s->params.world);
+    set_uint(row, "step", s->params.any_order ? s->params.first + s->handed : s->to_deliver);
+    if (s->params.steps == STEPS_UNKNOWN)
+        set_null(row, "steps");
+    else
+        set_uint(row, "steps", s->params.steps);
+    set_uint(row, "running", count_steps(s, STEP_RUNNING));
+    set_uint(row, "ready", count_steps(s, STEP_READY));
+    set_uint(row, "leased", s->leased);
+    set_uint(row, "pinned", s->pinned);
+    set_uint(row, "credits", s->params.credits);
+    set_uint(row, "samples", s->samples);
+    add_tokens(row, s, age_ns);
+    set_seconds(row, "age_s", age_ns);
+    set_string(row, "state", stream_state(s));
 }
 
 static int view_epochs(const struct daemon *d, struct value *ret)
@@ -164,38 +212,11 @@ static int view_epochs(const struct daemon *d, struct value *ret)
     ret->type = VALUE_ARRAY;
     for (struct registered *e = d->loaders; e; e = registered_next(e)) {
         const struct loader *l = registered_loader(e);
-        const struct stream *s;
 
-        for (s = loader_streams(l); s; s = s->next) {
+        for (const struct stream *s = loader_streams(l); s; s = s->next) {
             struct row row = add_row(ret);
 
-            set_string(&row, "loader", loader_name(l));
-            if (s->sink)
-                set_uint(&row, "session", session_id(stream_session(s)));
-            else
-                set_null(&row, "session");
-            set_uint(&row, "epoch", s->params.epoch);
-            set_uint(&row, "rank", s->params.rank);
-            set_uint(&row, "world", s->params.world);
-            set_uint(&row, "step",
-                     s->params.any_order ? s->params.first + s->handed : s->to_deliver);
-            if (s->params.steps == STEPS_UNKNOWN)
-                set_null(&row, "steps");
-            else
-                set_uint(&row, "steps", s->params.steps);
-            set_uint(&row, "running", count_steps(s, STEP_RUNNING));
-            set_uint(&row, "ready", count_steps(s, STEP_READY));
-            set_uint(&row, "leased", s->leased);
-            set_uint(&row, "pinned", s->pinned);
-            set_uint(&row, "credits", s->params.credits);
-            set_uint(&row, "samples", s->samples);
-            add_tokens(&row, s);
-            set_seconds(&row, "age_s", uv_hrtime() - s->begun_ns);
-            set_string(&row, "state",
-                       !s->sink             ? "expected"
-                       : s->stopped         ? "stopped"
-                       : stream_finished(s) ? "finished"
-                                            : "running");
+            add_epoch(&row, l, s);
             if (row.r < 0)
                 return row.r;
         }

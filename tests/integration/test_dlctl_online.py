@@ -9,7 +9,8 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 from dltest import DLCTL, TestCase, dlctl, dlctl_json, main, wait_until  # noqa: E402
 
-OF_TOKENS = ("tokens", "padded", "overlong", "leftover", "carried", "repeated", "buckets")
+OF_TOKENS = ("tokens", "padded", "overlong", "leftover", "carried", "repeated", "tokens_per_s",
+             "buckets")
 VIEWS = ("loaders", "epochs", "workers", "ring", "sessions")
 
 
@@ -217,9 +218,10 @@ class Views(TestCase):
         client.next_batches()  # samples 1 and 3, of 5 and 8 tokens
         row, = dlctl_json("epochs", daemon=self.running)
         self.assertEqual((row["tokens"], row["padded"]), (13, 16))
-        head, line = (text.split() for text in self.text("epochs").splitlines())
-        self.assertEqual(head[-3:], ["TOKENS", "PADDING", "LEFTOVER"])
-        self.assertEqual(line[-3:], ["13", "18.75%", "0"])
+        self.assertAlmostEqual(row["tokens_per_s"] * row["age_s"], 13)
+        head, line = self.text("epochs").splitlines()
+        self.assertRegex(head, "  TOKENS  TOKENS PER S +PADDING  LEFTOVER$")
+        self.assertRegex(line, r" 13 +\d\S*/s +18\.75% +0$")
 
 
 class Control(TestCase):

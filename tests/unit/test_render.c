@@ -393,9 +393,11 @@ static void add_epoch(struct value *view, const char *loader, int64_t tokens, in
             put_int(row, keys[i], values[i]);
     }
     if (tokens >= 0) {
+        put_float(row, "tokens_per_s", (double)tokens / 2);
         bucket = container(container(row, "buckets", VALUE_ARRAY), NULL, VALUE_MAP);
         put_int(bucket, "upper", 8);
     } else {
+        child(row, "tokens_per_s");
         child(row, "buckets");
     }
     put_int(row, "step", 5);
@@ -423,10 +425,10 @@ static void test_epochs_with_tokens(void **state)
     add_epoch(&view, "c", 0, 0);
     assert_int_equal(epochs_table(&view), 0);
     assert_rendered(&view, "epochs",
-                    "LOADER  STEP  TOKENS  PADDING  LEFTOVER\n"
-                    "a          5       -        -         -\n"
-                    "b          5      75   25.00%         7\n"
-                    "c          5       0        -         7\n");
+                    "LOADER  STEP  TOKENS  TOKENS PER S  PADDING  LEFTOVER\n"
+                    "a          5       -             -        -         -\n"
+                    "b          5      75        37.5/s   25.00%         7\n"
+                    "c          5       0           0/s        -         7\n");
 }
 
 /* What an older daemon, or a hostile one, says: no such keys, no numbers, no rows. */
@@ -444,6 +446,7 @@ static void test_epochs_otherwise(void **state)
     put_int(row, "step", 1);
     put_int(row, "tokens", -4);
     put_string(row, "padded", "x");
+    put_string(row, "tokens_per_s", "x");
     assert_int_equal(epochs_table(&view), 0);
     assert_rendered(&view, "epochs", "STEP\n   1\n");
 
