@@ -7,9 +7,7 @@ new loader take to their first batch (first).
 """
 
 import argparse
-import json
 import os
-import sys
 import time
 from statistics import median
 
@@ -91,16 +89,10 @@ def main():
     args = parse()
     dataset = python_datasets.make(args.dataset, args.rows, args.npy)
     loader = None if args.measure == 'first' else make_loader(dataset, args)
-    epoch = 0
-    for _ in sys.stdin if args.serve else [None]:
-        if args.measure == 'memory':
-            result = measure_memory(loader)
-        elif args.measure == 'first':
-            result = measure_first(dataset, args)
-        else:
-            result = torch_loader.run(loader, epoch, args)
-            epoch += len(result['epochs'])
-        print(json.dumps(result), flush=True)
+    measure = {'memory': lambda epoch: measure_memory(loader),
+               'first': lambda epoch: measure_first(dataset, args),
+               'rate': lambda epoch: torch_loader.run(loader, epoch, args)}[args.measure]
+    torch_loader.serve(args, measure)
 
 
 if __name__ == '__main__':

@@ -10,15 +10,15 @@ less than sending their number along would.
 """
 
 import argparse
-import json
 import random
-import sys
 import time
 
 import numpy
 import torch
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, Dataset
+
+import torch_loader
 
 WINDOW = 256
 
@@ -145,11 +145,7 @@ def main():
     args = p.parse_args()
 
     loader = make_loader(args)
-    epoch = 0
-    for _ in sys.stdin if args.serve else [None]:
-        result = run(loader, epoch, args)
-        epoch += len(result['epochs'])
-        print(json.dumps(result), flush=True)
+    torch_loader.serve(args, lambda epoch: run(loader, epoch, args))
 
 
 if __name__ == '__main__':

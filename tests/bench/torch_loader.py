@@ -143,6 +143,16 @@ def run(loader, first_epoch, args):
             'epochs': epochs}
 
 
+def serve(args, answer):
+    """One run, or with --serve one for each line of standard input; answer(first_epoch) is what is
+    printed of it, and says by its epochs with which the next one begins."""
+    epoch = 0
+    for _ in sys.stdin if args.serve else [None]:
+        result = answer(epoch)
+        epoch += len(result.get('epochs', ()))
+        print(json.dumps(result), flush=True)
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     data = p.add_mutually_exclusive_group(required=True)
@@ -173,11 +183,7 @@ def main():
         dataset = Rows(args.npy)
     loader = DataLoader(dataset, batch_size=args.batch, shuffle=True, drop_last=True,
                         generator=torch.Generator().manual_seed(args.seed), **workers)
-    epoch = 0
-    for _ in sys.stdin if args.serve else [None]:
-        result = run(loader, epoch, args)
-        epoch += len(result['epochs'])
-        print(json.dumps(result), flush=True)
+    serve(args, lambda epoch: run(loader, epoch, args))
 
 
 if __name__ == '__main__':
