@@ -15,7 +15,9 @@
 struct plan {
     struct sampler *sampler;   /* owned; NULL once `tokens` has what it needs of it */
     struct token_plan *tokens; /* owned; NULL: batches are measured in samples */
-    struct shard shard;
+    struct shard whole;        /* of all positions of the order */
+    struct shard shard;        /* of those from `base` on */
+    uint64_t base;
 };
 
 static struct plan_tokens tokens_of(const struct dl_spec *spec)
@@ -72,7 +74,38 @@ struct plan_params plan_params_of(const struct dl_spec *spec, uint64_t length)
 
 bool plan_can_split(const struct plan_params *params)
 {
-    return params->shard != PLAN_SPLIT || max_u64(params->batch_size, 1) % params->world == 0;
+    uint64_t size = max_u64(params->batch_size, 1);
+    bool can = size % params->world == 0;
+
+    for (uint32_t i = 0; can && i < params->before.n; i++)
+        can = size % params->before.of[i].world == 0;
+    return params->shard != PLAN_SPLIT || can;
+}
+
+static struct shard shard_for(const struct plan_params *params, uint64_t count, uint64_t world)
+{
+    return shard_of(&(struct shard_params){.count = count,
+                                           .world = world,
+                                           .batch_size = max_u64(params->batch_size, 1),
+                                           .mode = params->shard,
+                                           .drop_last = params->drop_last,
+                                           .even = params->even});
+}
+
+/* How many positions of the order, its first ones, `before` took. */
+static uint64_t taken_before(const struct plan_params *params, uint64_t count)
+{
+    uint64_t base = 0;
+
+    for (uint32_t i = 0; i < params->before.n; i++) {
+        const struct history_stretch *stretch = &params->before.of[i];
+        struct shard shard = shard_for(params, count - base, stretch->world);
+
+        if (stretch->steps >= shard_steps(&shard, 0)) /* no rank has more */
+            return count;
+        base += shard_span(&shard, 0, stretch->steps).first;
+    }
+    return base;
 }
 
 static void plan_freep(struct plan **plan)
@@ -80,9 +113,18 @@ static void plan_freep(struct plan **plan)
     *plan = plan_free(*plan);
 }
 
+static bool has_worlds(const struct plan_params *params)
+{
+    bool has = params->world > 0 && params->before.n <= DL_BOUND_HISTORY;
+
+    for (uint32_t i = 0; has && i < params->before.n; i++)
+        has = params->before.of[i].world > 0;
+    return has;
+}
+
 int plan_new(const struct plan_params *params, struct plan **ret)
 {
-    if (params->world == 0 || !plan_can_split(params))
+    if (!has_worlds(params) || !plan_can_split(params))
         return -EINVAL;
     _cleanup_(plan_freep)
     struct plan *plan = calloc(1, sizeof *plan);
@@ -91,14 +133,11 @@ int plan_new(const struct plan_params *params, struct plan **ret)
     int r = sampler_new(params, &plan->sampler);
     if (r < 0)
         return r;
-    plan->shard = shard_of(&(struct shard_params){.count = plan->sampler->count,
-                                                  .world = params->world,
-                                                  .batch_size = max_u64(params->batch_size, 1),
-                                                  .mode = params->shard,
-                                                  .drop_last = params->drop_last,
-                                                  .even = params->even});
+    plan->whole = shard_for(params, plan->sampler->count, params->world);
+    plan->base = taken_before(params, plan->sampler->count);
+    plan->shard = shard_for(params, plan->sampler->count - plan->base, params->world);
     if (params->tokens.tokens > 0)
-        r = token_plan_new(params, plan->shard.count, &plan->tokens);
+        r = token_plan_new(params, plan->sampler->count, &plan->tokens);
     if (r < 0)
         return r;
     *ret = steal_ptr(plan);
@@ -157,30 +196,39 @@ struct plan_extent plan_estimate(uint64_t length, uint64_t world, uint64_t batch
     return (struct plan_extent){shard_samples(&shard, 0), shard_steps(&shard, 0)};
 }
 
+/* Positions of the whole order. */
+static struct shard_span span_of(const struct plan *plan, uint64_t rank, uint64_t step)
+{
+    struct shard_span span = shard_span(&plan->shard, rank, step);
+
+    span.first += plan->base;
+    return span;
+}
+
 size_t plan_step(struct plan *plan, uint64_t rank, uint64_t step, uint64_t *indices)
 {
     if (plan->tokens)
         return token_plan_step(plan->tokens, rank, step, indices);
     struct sampler *sampler = plan->sampler;
-    struct shard_span span = shard_span(&plan->shard, rank, step);
+    struct shard_span span = span_of(plan, rank, step);
 
     if (sampler->ops->extend)
-        sampler->ops->extend(sampler, shard_needs(&plan->shard, &span));
+        sampler->ops->extend(sampler, shard_needs(&plan->whole, &span));
     for (uint64_t i = 0; i < span.n; i++)
         indices[i] =
-            sampler->ops->at(sampler, shard_at(&plan->shard, span.first + i * span.stride));
+            sampler->ops->at(sampler, shard_at(&plan->whole, span.first + i * span.stride));
     return span.n;
 }
 
 uint64_t plan_backlog(const struct plan *plan, uint64_t rank, uint64_t step)
 {
     if (plan->tokens)
-        return plan->tokens->prepared ? 0 : max_u64(plan->shard.count, 1);
+        return plan->tokens->prepared ? 0 : max_u64(plan->whole.count, 1);
     if (!plan->sampler->ops->missing)
         return 0;
-    struct shard_span span = shard_span(&plan->shard, rank, step);
+    struct shard_span span = span_of(plan, rank, step);
 
-    return plan->sampler->ops->missing(plan->sampler, shard_needs(&plan->shard, &span));
+    return plan->sampler->ops->missing(plan->sampler, shard_needs(&plan->whole, &span));
 }
 
 /* ---- of token batches alone ----------------------------------------------------------------- */

@@ -35,6 +35,15 @@
  *
  * Batches of tokens are another way to cut the order; plan_tokens.h has their rules.
  *
+ * A change of the world size within an epoch. `before` has the steps that other world sizes took
+ * of the epoch, all ranks alike; the plan is then that of the rest, from step 0. Where batches are
+ * counted in samples, step k of all ranks together is positions k·G … (k + 1)·G − 1 of the order
+ * with every way of sharding, G being the samples in a full step of all ranks; so what was taken is
+ * the beginning of the order, and the rest is dealt out as the order itself would be. `even`
+ * repeats the beginning of the whole order. Going on with the same world size is thus the same,
+ * be it told as `before` or not. Steps that were all steps of the epoch leave nothing, also where
+ * they had left samples out.
+ *
  * Not thread-safe: one thread at a time may use a plan.
  */
 #ifndef DL_PLAN_H
@@ -42,6 +51,7 @@
 
 #include "daemon/plan/plan_tokens.h"
 #include "daemon/plan/shard.h"
+#include "proto/history.h"
 
 enum plan_order { PLAN_SEQUENTIAL, PLAN_TORCH, PLAN_NATIVE };
 
@@ -61,6 +71,7 @@ struct plan_params {
     bool drop_last;        /* leaves out each rank's incomplete last batch */
     enum plan_shard shard; /* of batches of samples; those of tokens have rules of their own */
     bool even;             /* ranks get equally many samples, by repeating the first ones */
+    struct history before; /* what other numbers of ranks have taken of this epoch */
     /* tokens.tokens 0: batch_size counts; else neither it nor drop_last */
     struct plan_tokens tokens;
 };
@@ -74,7 +85,7 @@ struct dl_spec;
  */
 struct plan_params plan_params_of(const struct dl_spec *spec, uint64_t length);
 
-/* Whether batches can be split among so many ranks, where they are to be. */
+/* Whether batches can be split among so many ranks, where they are to be; now and before. */
 bool plan_can_split(const struct plan_params *params);
 
 /* Returns 0, -EINVAL (world 0, a batch that cannot be split, length too large, what does not go

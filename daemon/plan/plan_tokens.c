@@ -70,7 +70,7 @@ static bool makes_sense(const struct plan_params *params, uint64_t count)
         return false;
     if (params->length > 0 && !tokens->lengths)
         return false;
-    if (tokens->leftover == PLAN_CARRY && !can_carry(params))
+    if (tokens->leftover == PLAN_CARRY && (!can_carry(params) || params->before.n > 0))
         return false;
     switch (tokens->strategy) {
     case PLAN_SORTED:
@@ -99,6 +99,7 @@ int token_plan_new(const struct plan_params *params, uint64_t count, struct toke
         .world = min_u64(params->world, UINT64_C(1) << 32),
         .seed = params->seed,
         .epoch = params->epoch,
+        .before = params->before,
         .even = params->even,
         .shuffled = params->order != PLAN_SEQUENTIAL,
     };
@@ -143,41 +144,6 @@ uint64_t token_plan_window(const struct token_plan *plan, uint64_t first)
 
 /* ---- planning ------------------------------------------------------------------------------- */
 
-/* Indices whose lengths are fetched ahead of their turn: they lie anywhere in memory. */
-enum { BLOCK = 64 };
-
-/* The sampler's order without what is too long. */
-static int take_order(struct token_plan *plan, struct sampler *sampler)
-{
-    uint32_t block[BLOCK];
-    uint32_t *members = calloc(max_u64(sampler->count, 1), sizeof *members);
-
-    if (!members)
-        return -ENOMEM;
-    plan->made.members = members;
-    if (sampler->ops->extend && sampler->count > 0)
-        sampler->ops->extend(sampler, sampler->count);
-    for (uint64_t first = 0; first < sampler->count; first += BLOCK) {
-        unsigned n = (unsigned)min_u64(BLOCK, sampler->count - first);
-
-        for (unsigned i = 0; i < n; i++) {
-            block[i] = (uint32_t)sampler->ops->at(sampler, first + i);
-            __builtin_prefetch(&plan->params.lengths[block[i]]);
-        }
-        for (unsigned i = 0; i < n; i++) {
-            uint32_t length = plan->params.lengths[block[i]];
-
-            assert(length > 0);
-            plan->totals.overlong += length > plan->limit;
-            if (plan->limit == 0 || (length > plan->limit && !plan->params.truncate))
-                continue;
-            members[plan->count++] = block[i];
-            plan->longest = (uint32_t)max_u64(plan->longest, min_u64(length, plan->limit));
-        }
-    }
-    return 0;
-}
-
 static struct plan_step_tokens walk(const struct token_plan *plan, const struct plan_group *group,
                                     uint64_t rank, uint32_t *lengths);
 
@@ -212,16 +178,23 @@ static void add_up(struct token_plan *plan, const struct plan_group *group, uint
     }
 }
 
-int token_plan_prepare(struct token_plan *plan, struct sampler *sampler)
+int token_plan_cut(struct token_plan *plan)
 {
     static int (*const cut[])(struct token_plan * plan) = {[PLAN_SORTED] = token_cut_sorted,
                                                            [PLAN_BUCKET] = token_cut_buckets,
                                                            [PLAN_PACK] = token_cut_rows};
-    assert(!plan->prepared);
-    int r = take_order(plan, sampler);
+    return cut[plan->params.strategy](plan);
+}
 
+int token_plan_prepare(struct token_plan *plan, struct sampler *sampler)
+{
+    assert(!plan->prepared);
+    int r = token_take_order(plan, sampler);
+
+    if (r == 0 && plan->before.n > 0)
+        r = token_leave_out_taken(plan);
     if (r == 0)
-        r = cut[plan->params.strategy](plan);
+        r = token_plan_cut(plan);
     if (r < 0)
         return r;
     for (size_t i = 0; i < plan->made.n_groups; i++)
@@ -241,7 +214,7 @@ static bool last_is_short(const struct token_plan *plan)
     return made->n_groups > 0 && made->groups[made->n_groups - 1].count < plan->world;
 }
 
-static const struct plan_group *group_at(const struct token_plan *plan, uint64_t step)
+const struct plan_group *token_plan_group(const struct token_plan *plan, uint64_t step)
 {
     const struct plan_groups *made = &plan->made;
     uint64_t n = made->n_groups - last_is_short(plan);
@@ -336,7 +309,7 @@ size_t token_plan_step(const struct token_plan *plan, uint64_t rank, uint64_t st
                        uint64_t *indices)
 {
     assert(step < token_plan_steps(plan, rank));
-    const struct plan_group *group = group_at(plan, step);
+    const struct plan_group *group = token_plan_group(plan, step);
     struct plan_share share = plan_groups_share(group, plan->world, rank, plan->even);
     size_t n = 0;
 
@@ -353,14 +326,14 @@ struct plan_step_tokens token_plan_step_tokens(const struct token_plan *plan, ui
                                                uint64_t step)
 {
     assert(step < token_plan_steps(plan, rank));
-    return walk(plan, group_at(plan, step), rank, NULL);
+    return walk(plan, token_plan_group(plan, step), rank, NULL);
 }
 
 void token_plan_step_lengths(const struct token_plan *plan, uint64_t rank, uint64_t step,
                              uint32_t *ret)
 {
     assert(step < token_plan_steps(plan, rank));
-    walk(plan, group_at(plan, step), rank, ret);
+    walk(plan, token_plan_group(plan, step), rank, ret);
 }
 
 struct plan_step_size token_plan_step_size(const struct token_plan *plan, uint64_t rank,
@@ -368,7 +341,7 @@ struct plan_step_size token_plan_step_size(const struct token_plan *plan, uint64
 {
     assert(step < token_plan_steps(plan, rank));
     struct plan_share share =
-        plan_groups_share(group_at(plan, step), plan->world, rank, plan->even);
+        plan_groups_share(token_plan_group(plan, step), plan->world, rank, plan->even);
 
     return (struct plan_step_size){.samples = share_samples(plan, &share),
                                    .rows = plan->made.rows ? (uint32_t)share.count : 0};
@@ -378,7 +351,7 @@ struct plan_step_tokens token_plan_put_planned(const struct token_plan *plan, ui
                                                uint64_t step, struct slot_planned *ret)
 {
     assert(step < token_plan_steps(plan, rank));
-    struct plan_step_tokens tokens = walk(plan, group_at(plan, step), rank, ret->lists);
+    struct plan_step_tokens tokens = walk(plan, token_plan_group(plan, step), rank, ret->lists);
 
     ret->padded = tokens.padded;
     ret->cut = plan->params.truncate ? plan->limit : 0;

@@ -56,6 +56,12 @@
  * state stays (epoch, step). Hence the members of a bucket come in an order of the bucket's own in
  * each epoch, keyed by (seed, epoch, bucket), and the order of the sampler says only when.
  *
+ * A change of the world size within an epoch (plan.h). The groups that were taken before are those
+ * of a plan for that world size, so its steps say which samples are gone; what is left of the order
+ * stands as it stood and is cut anew, windows, buckets, rows and shuffles as of any order. `emit`
+ * and `drop` deal with the leftover of that. `carry` has no such change: what the epochs before
+ * have left hangs on the world size.
+ *
  * Pure, as plan.h. Sources of the rules: tensor2tensor and tf.data for buckets, fairseq for greedy
  * token batches shuffled in groups of ranks, torchtext for sorting in windows.
  */
@@ -71,7 +77,7 @@ enum plan_leftover { PLAN_EMIT, PLAN_DROP, PLAN_CARRY };
  * What does not go together makes plan_new() fail with -EINVAL: a dataset or an order of more than
  * UINT32_MAX samples, tokens above UINT32_MAX, row_length 0 or above tokens with `pack`, interval 0
  * or above tokens with `bucket`, multiple 0 with either of the others, no lengths, `carry` where it
- * cannot be.
+ * cannot be, or with params.before.
  */
 struct plan_tokens {
     uint64_t tokens; /* of one rank's batch, at most, padding included; 0: no such batches */

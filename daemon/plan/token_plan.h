@@ -32,6 +32,7 @@ struct token_plan {
     uint64_t world;   /* at most 2^32: no more samples are ever dealt out */
     uint64_t seed;
     uint64_t epoch;
+    struct history before;
     bool even;
     bool shuffled; /* the order is, and so is what is made of it */
     bool prepared;
@@ -66,6 +67,18 @@ const struct plan_totals *token_plan_totals(const struct token_plan *plan);
 uint64_t token_plan_most(const struct token_plan *plan);
 uint32_t token_plan_buckets(const struct token_plan *plan);
 struct plan_bucket token_plan_bucket(const struct token_plan *plan, uint32_t bucket);
+
+/* The group that is that step of all ranks. */
+const struct plan_group *token_plan_group(const struct token_plan *plan, uint64_t step);
+
+/* ---- the order: made.members, `count` of them ----------------------------------------------- */
+
+/* Each returns 0 or -ENOMEM. */
+int _nodiscard_ token_take_order(struct token_plan *plan, struct sampler *sampler);
+int _nodiscard_ token_leave_out_taken(struct token_plan *plan); /* what `before` says */
+
+/* Cuts it, by the strategy that was asked for. */
+int _nodiscard_ token_plan_cut(struct token_plan *plan);
 
 /* ---- the strategies: they cut made.members, which are in the sampler's order --------------------
  */

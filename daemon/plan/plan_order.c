@@ -1,0 +1,124 @@
+/*
+ * The order that batches of tokens are cut from: the sampler's, without what is too long, and
+ * without what other world sizes took of the epoch before.
+ */
+#include "daemon/plan/token_plan.h"
+
+#include <assert.h>
+#include <errno.h>
+
+/* Indices whose lengths are fetched ahead of their turn: they lie anywhere in memory. */
+enum { BLOCK = 64 };
+
+/* The sampler's order without what is too long. */
+int token_take_order(struct token_plan *plan, struct sampler *sampler)
+{
+    uint32_t block[BLOCK];
+    uint32_t *members = calloc(max_u64(sampler->count, 1), sizeof *members);
+
+    if (!members)
+        return -ENOMEM;
+    plan->made.members = members;
+    if (sampler->ops->extend && sampler->count > 0)
+        sampler->ops->extend(sampler, sampler->count);
+    for (uint64_t first = 0; first < sampler->count; first += BLOCK) {
+        unsigned n = (unsigned)min_u64(BLOCK, sampler->count - first);
+
+        for (unsigned i = 0; i < n; i++) {
+            block[i] = (uint32_t)sampler->ops->at(sampler, first + i);
+            __builtin_prefetch(&plan->params.lengths[block[i]]);
+        }
+        for (unsigned i = 0; i < n; i++) {
+            uint32_t length = plan->params.lengths[block[i]];
+
+            assert(length > 0);
+            plan->totals.overlong += length > plan->limit;
+            if (plan->limit == 0 || (length > plan->limit && !plan->params.truncate))
+                continue;
+            members[plan->count++] = block[i];
+            plan->longest = (uint32_t)max_u64(plan->longest, min_u64(length, plan->limit));
+        }
+    }
+    return 0;
+}
+
+/* ---- what was taken before ------------------------------------------------------------------ */
+
+/* Counts the samples of a group, of all its parts. */
+static void count_group(const struct token_plan *plan, const struct plan_group *group,
+                        uint32_t *times)
+{
+    uint64_t end, member = plan_groups_part(&plan->made, group->first, &end);
+
+    plan_groups_part(&plan->made, group->first + group->count - UINT64_C(1), &end);
+    for (; member < end; member++)
+        times[plan->made.members[member]]++;
+}
+
+/* What is cut from the order of `count` members in made.members, of which `steps` are taken. */
+static int count_taken(struct token_plan *plan, uint64_t steps, uint32_t *times)
+{
+    int r = token_plan_cut(plan);
+
+    if (r < 0)
+        return r;
+    for (uint64_t step = 0; step < min_u64(steps, plan->made.n_groups); step++)
+        count_group(plan, token_plan_group(plan, step), times);
+    return 0;
+}
+
+/* Takes each sample out of the order as often as it was taken. A sample that comes several times
+ * is the same each time, so that it does not matter which of them goes. */
+static void leave_out(struct token_plan *plan, uint32_t *order, uint32_t *times)
+{
+    uint64_t kept = 0;
+
+    plan->longest = 0;
+    for (uint64_t i = 0; i < plan->count; i++) {
+        if (times[order[i]] > 0) {
+            times[order[i]]--;
+            plan->totals.overlong -= plan->params.lengths[order[i]] > plan->limit;
+            continue;
+        }
+        order[kept++] = order[i];
+        plan->longest = (uint32_t)max_u64(plan->longest, token_length(plan, order[i]));
+    }
+    plan->count = kept;
+}
+
+/* One stretch: plans what is left for its world size, and leaves out its first steps. */
+static int leave_out_stretch(struct token_plan *plan, const struct history_stretch *stretch,
+                             uint32_t *times)
+{
+    uint64_t overlong = plan->totals.overlong;
+    uint32_t *order = calloc(max_u64(plan->count, 1), sizeof *order);
+
+    if (!order)
+        return -ENOMEM;
+    memcpy(order, plan->made.members, plan->count * sizeof *order);
+    plan->world = stretch->world;
+    int r = count_taken(plan, stretch->steps, times);
+    if (stretch->steps >= plan->made.n_groups)
+        plan->count =
+            0; /* all steps there were: what they left out is not of this epoch any more */
+    plan_groups_deinit(&plan->made);
+    free(plan->buckets);
+    plan->buckets = NULL;
+    plan->n_buckets = 0;
+    plan->totals = (struct plan_totals){.overlong = overlong};
+    leave_out(plan, order, times);
+    plan->made.members = order;
+    return r;
+}
+
+int token_leave_out_taken(struct token_plan *plan)
+{
+    _cleanup_free_ uint32_t *times = calloc(max_u64(plan->length, 1), sizeof *times);
+    uint64_t world = plan->world;
+    int r = times ? 0 : -ENOMEM;
+
+    for (uint32_t i = 0; r == 0 && i < plan->before.n; i++)
+        r = leave_out_stretch(plan, &plan->before.of[i], times);
+    plan->world = world;
+    return r;
+}
