@@ -61,7 +61,7 @@ enum collate_kind {
 enum pad_side { PAD_RIGHT = 1, PAD_LEFT };
 enum pad_to { PAD_TO_LONGEST = 1, PAD_TO_BUCKET };
 enum sampler_order { ORDER_TORCH = 1, ORDER_NATIVE };
-enum shard_mode { SHARD_STRIDED = 1, SHARD_BATCH, SHARD_SPLIT };
+enum shard_mode { SHARD_STRIDED = 1, SHARD_BATCH, SHARD_SPLIT, SHARD_DISPATCH };
 enum on_error { ON_ERROR_RAISE = 1 };
 
 struct spec_file {
@@ -238,8 +238,8 @@ int _nodiscard_ spec_from_value(const struct value *v, const char *base, struct 
 int _nodiscard_ spec_check_length(const struct dl_spec *spec, uint64_t length,
                                   struct dl_error *err);
 
-/* What can only be known with the world size, ≥ 1: whether batches can be split. -EINVAL likewise.
- */
+/* What can only be known with the world size, ≥ 1: whether batches can be split, or dispatched.
+ * -EINVAL likewise. */
 int _nodiscard_ spec_check_world(const struct dl_spec *spec, uint64_t world, struct dl_error *err);
 
 /*

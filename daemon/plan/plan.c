@@ -49,8 +49,10 @@ struct plan_params plan_params_of(const struct dl_spec *spec, uint64_t length)
 {
     static const enum plan_order orders[] = {
         [ORDER_TORCH] = PLAN_TORCH, [ORDER_NATIVE] = PLAN_NATIVE};
-    static const enum plan_shard modes[] = {
-        [SHARD_STRIDED] = PLAN_STRIDED, [SHARD_BATCH] = PLAN_BATCH, [SHARD_SPLIT] = PLAN_SPLIT};
+    static const enum plan_shard modes[] = {[SHARD_STRIDED] = PLAN_STRIDED,
+                                            [SHARD_BATCH] = PLAN_BATCH,
+                                            [SHARD_SPLIT] = PLAN_SPLIT,
+                                            [SHARD_DISPATCH] = PLAN_DISPATCH};
     bool ordered = spec->sampler == SAMPLER_SEQUENTIAL || spec->sampler == SAMPLER_INDICES ||
                    spec->sampler == SAMPLER_CLIENT;
 
@@ -124,7 +126,8 @@ static bool has_worlds(const struct plan_params *params)
 
 int plan_new(const struct plan_params *params, struct plan **ret)
 {
-    if (!has_worlds(params) || !plan_can_split(params))
+    if (!has_worlds(params) || !plan_can_split(params) ||
+        (params->shard == PLAN_DISPATCH && params->tokens.tokens > 0))
         return -EINVAL;
     _cleanup_(plan_freep)
     struct plan *plan = calloc(1, sizeof *plan);
@@ -164,16 +167,21 @@ int plan_prepare(struct plan *plan)
     return r;
 }
 
+static bool is_rank(const struct plan *plan, uint64_t rank)
+{
+    return rank < plan->shard.world || (rank == PLAN_ALL && plan->shard.dispatch);
+}
+
 uint64_t plan_samples(const struct plan *plan, uint64_t rank)
 {
-    assert(rank < plan->shard.world);
+    assert(is_rank(plan, rank));
     return plan->tokens ? token_plan_samples(plan->tokens, rank)
                         : shard_samples(&plan->shard, rank);
 }
 
 uint64_t plan_steps(const struct plan *plan, uint64_t rank)
 {
-    assert(rank < plan->shard.world);
+    assert(is_rank(plan, rank));
     return plan->tokens ? token_plan_steps(plan->tokens, rank) : shard_steps(&plan->shard, rank);
 }
 
@@ -181,7 +189,11 @@ uint64_t plan_most(const struct plan *plan)
 {
     if (plan->tokens)
         return token_plan_most(plan->tokens);
-    return plan_steps(plan, 0) > 0 ? min_u64(plan->shard.size, plan_samples(plan, 0)) : 0;
+    if (plan_steps(plan, 0) == 0)
+        return 0;
+    if (plan->shard.dispatch)
+        return min_u64(plan->shard.size * plan->shard.world, plan_samples(plan, PLAN_ALL));
+    return min_u64(plan->shard.size, plan_samples(plan, 0));
 }
 
 struct plan_extent plan_estimate(uint64_t length, uint64_t world, uint64_t batch_size,
@@ -218,6 +230,24 @@ size_t plan_step(struct plan *plan, uint64_t rank, uint64_t step, uint64_t *indi
         indices[i] =
             sampler->ops->at(sampler, shard_at(&plan->whole, span.first + i * span.stride));
     return span.n;
+}
+
+uint64_t plan_repeated(const struct plan *plan, uint64_t rank, uint64_t step)
+{
+    if (plan->tokens)
+        return token_plan_repeated(plan->tokens, rank, step);
+    struct shard_span span = shard_span(&plan->shard, rank, step);
+
+    return shard_repeated(&plan->shard, &span);
+}
+
+struct plan_slice plan_slice(const struct plan *plan, uint64_t rank, uint64_t step)
+{
+    assert(plan->shard.dispatch);
+    struct shard_span all = shard_span(&plan->shard, SHARD_ALL, step);
+    struct shard_span span = shard_span(&plan->shard, rank, step);
+
+    return (struct plan_slice){span.first - all.first, span.n};
 }
 
 uint64_t plan_backlog(const struct plan *plan, uint64_t rank, uint64_t step)

@@ -33,6 +33,10 @@
  * batch is left out. So no setting is DistributedSampler(drop_last=True), which cuts the order to a
  * multiple of world.
  *
+ * Dispatch: all ranks' samples of a step come one behind the other in the order, and are loaded as
+ * one batch. PLAN_ALL in place of a rank stands for that batch, wherever a rank is asked for below;
+ * plan_slice() says which of its samples are a rank's.
+ *
  * Batches of tokens are another way to cut the order; plan_tokens.h has their rules.
  *
  * A change of the world size within an epoch. `before` has the steps that other world sizes took
@@ -54,6 +58,8 @@
 #include "proto/history.h"
 
 enum plan_order { PLAN_SEQUENTIAL, PLAN_TORCH, PLAN_NATIVE };
+
+#define PLAN_ALL SHARD_ALL /* in place of a rank, with PLAN_DISPATCH */
 
 struct plan_params {
     uint64_t length;         /* samples in the dataset; below 2^63; 0: no steps */
@@ -88,8 +94,8 @@ struct plan_params plan_params_of(const struct dl_spec *spec, uint64_t length);
 /* Whether batches can be split among so many ranks, where they are to be; now and before. */
 bool plan_can_split(const struct plan_params *params);
 
-/* Returns 0, -EINVAL (world 0, a batch that cannot be split, length too large, what does not go
- * together), or -ENOMEM. */
+/* Returns 0, -EINVAL (world 0, a batch that cannot be split, length too large, tokens that are to
+ * be dispatched, what else does not go together), or -ENOMEM. */
 int _nodiscard_ plan_new(const struct plan_params *params, struct plan **ret);
 
 /*
@@ -100,7 +106,7 @@ int _nodiscard_ plan_new(const struct plan_params *params, struct plan **ret);
 int _nodiscard_ plan_prepare(struct plan *plan);
 struct plan *plan_free(struct plan *plan); /* NULL is fine; returns NULL */
 
-/* Samples that any one step of any rank has at most; 0: there are no steps. */
+/* Samples that any one step of any rank has at most, PLAN_ALL included; 0: there are no steps. */
 uint64_t plan_most(const struct plan *plan);
 
 /* Samples and steps of one rank in the epoch. rank < world. */
@@ -123,6 +129,20 @@ struct plan_extent plan_estimate(uint64_t length, uint64_t world, uint64_t batch
  * world, step < plan_steps(). Returns how many: at least 1.
  */
 size_t plan_step(struct plan *plan, uint64_t rank, uint64_t step, uint64_t *indices);
+
+/*
+ * How many samples of the step are there only to even the ranks out, having been given to a rank
+ * already: always its last ones, and perhaps all. A sample that the sampler itself gives more than
+ * once is none of these.
+ */
+uint64_t plan_repeated(const struct plan *plan, uint64_t rank, uint64_t step);
+
+/* Where a rank's samples of a dispatched step stand in the batch of all: step < plan_steps(). */
+struct plan_slice {
+    uint64_t first;
+    uint64_t samples;
+};
+struct plan_slice plan_slice(const struct plan *plan, uint64_t rank, uint64_t step);
 
 /*
  * How much of the order plan_step(rank, step) would still have to shuffle or draw, in samples

@@ -322,6 +322,16 @@ size_t token_plan_step(const struct token_plan *plan, uint64_t rank, uint64_t st
     return n;
 }
 
+/* Where parts are fewer than ranks, these have one each: the later ones get theirs again. */
+uint64_t token_plan_repeated(const struct token_plan *plan, uint64_t rank, uint64_t step)
+{
+    assert(step < token_plan_steps(plan, rank));
+    const struct plan_group *group = token_plan_group(plan, step);
+    struct plan_share share = plan_groups_share(group, plan->world, rank, plan->even);
+
+    return rank < group->count ? 0 : share_samples(plan, &share);
+}
+
 struct plan_step_tokens token_plan_step_tokens(const struct token_plan *plan, uint64_t rank,
                                                uint64_t step)
 {

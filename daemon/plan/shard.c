@@ -13,6 +13,16 @@ static uint64_t round_of(const struct shard *shard)
     return shard->size * shard->world;
 }
 
+/* How far an incomplete last round of `rest` positions is filled up. */
+static uint64_t padded_rest(const struct shard *shard, uint64_t rest)
+{
+    uint64_t over = rest % shard->world;
+
+    if (!shard->dispatch)
+        return round_of(shard);
+    return over > 0 ? rest + shard->world - over : rest;
+}
+
 struct shard shard_of(const struct shard_params *params)
 {
     struct shard shard = {
@@ -20,6 +30,7 @@ struct shard shard_of(const struct shard_params *params)
         .world = params->world,
         .size = params->batch_size,
         .strided = params->mode == PLAN_STRIDED,
+        .dispatch = params->mode == PLAN_DISPATCH,
         .drop_last = params->drop_last,
         .even = params->even,
         .end = params->count,
@@ -35,38 +46,59 @@ struct shard shard_of(const struct shard_params *params)
     if (params->drop_last)
         shard.end -= rest;
     else if (params->even && rest > 0)
-        shard.end += round_of(&shard) - rest;
+        shard.end += padded_rest(&shard, rest) - rest;
     return shard;
+}
+
+/* What the ranks have of a last round that is not whole; not strided. */
+static struct shard_span last_span(const struct shard *shard, uint64_t rank)
+{
+    uint64_t rest = shard->end % round_of(shard), start = shard->end - rest;
+
+    if (rank == SHARD_ALL)
+        return (struct shard_span){start, rest, 1};
+    if (shard->dispatch) {
+        uint64_t part = rest / shard->world, larger = rest % shard->world;
+        return (struct shard_span){start + rank * part + min_u64(rank, larger),
+                                   part + (rank < larger), 1};
+    }
+    uint64_t before = min_u64(rank * shard->size, rest);
+    return (struct shard_span){start + before, min_u64(rest - before, shard->size), 1};
 }
 
 uint64_t shard_samples(const struct shard *shard, uint64_t rank)
 {
+    if (rank == SHARD_ALL)
+        return shard->end;
     if (shard->strided) {
         uint64_t rest = shard->count % shard->world;
         return shard->count / shard->world + (shard->even ? rest > 0 : rank < rest);
     }
-    uint64_t rest = shard->end % round_of(shard), before = rank * shard->size;
-    uint64_t last = rest > before ? min_u64(rest - before, shard->size) : 0;
-
-    return shard->end / round_of(shard) * shard->size + last;
+    return shard->end / round_of(shard) * shard->size + last_span(shard, rank).n;
 }
 
 uint64_t shard_steps(const struct shard *shard, uint64_t rank)
 {
+    if (!shard->strided)
+        return shard->end / round_of(shard) + (last_span(shard, rank).n > 0);
     uint64_t samples = shard_samples(shard, rank);
-    bool drops = shard->strided && shard->drop_last;
 
-    return samples / shard->size + (!drops && samples % shard->size > 0);
+    return samples / shard->size + (!shard->drop_last && samples % shard->size > 0);
 }
 
 struct shard_span shard_span(const struct shard *shard, uint64_t rank, uint64_t step)
 {
     assert(step < shard_steps(shard, rank));
+    if (!shard->strided && step == shard->end / round_of(shard))
+        return last_span(shard, rank);
+    if (rank == SHARD_ALL)
+        return (struct shard_span){step * round_of(shard), round_of(shard), 1};
+    if (!shard->strided)
+        return (struct shard_span){step * round_of(shard) + rank * shard->size, shard->size, 1};
     uint64_t before = step * shard->size;
     uint64_t n = min_u64(shard->size, shard_samples(shard, rank) - before);
 
-    return shard->strided ? (struct shard_span){before * shard->world + rank, n, shard->world}
-                          : (struct shard_span){step * round_of(shard) + rank * shard->size, n, 1};
+    return (struct shard_span){before * shard->world + rank, n, shard->world};
 }
 
 uint64_t shard_at(const struct shard *shard, uint64_t position)
@@ -81,4 +113,13 @@ uint64_t shard_at(const struct shard *shard, uint64_t position)
 uint64_t shard_needs(const struct shard *shard, const struct shard_span *span)
 {
     return min_u64(span->first + (span->n - 1) * span->stride + 1, shard->count);
+}
+
+uint64_t shard_repeated(const struct shard *shard, const struct shard_span *span)
+{
+    if (span->first >= shard->count)
+        return span->n;
+    uint64_t whole = (shard->count - 1 - span->first) / span->stride + 1;
+
+    return span->n - min_u64(span->n, whole);
 }

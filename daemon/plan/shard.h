@@ -3,29 +3,45 @@
  * Pure arithmetic; plan.c alone uses it.
  *
  *   strided   Rank r takes positions r, r + world, …, and cuts them into batches:
- * DistributedSampler and then BatchSampler, whose drop_last leaves a rank's incomplete last batch
- * out. batch     The order is cut into batches, and rank r takes batches r, r + world, …:
- * Accelerate's BatchSamplerShard. split     The order is cut into batches, and each of these into
- * `world` parts, of which rank r takes the r-th: BatchSamplerShard(split_batches=True). The batch
- * size is a multiple of the world size. So, with batch and split, step q of rank r is positions q·G
- * + r·b … q·G + (r + 1)·b − 1, where b is the size of a rank's batch and G = b · world. `even` pads
- * the order by repeating its beginning: with strided to a multiple of world, as often as that
- * takes; else to a multiple of G, by its first min(count, G) positions over and over. drop_last
- * then cuts the order to a multiple of G instead, with `even` and without.
+ *             DistributedSampler and then BatchSampler, whose drop_last leaves a rank's incomplete
+ *             last batch out.
+ *   batch     The order is cut into batches, and rank r takes batches r, r + world, …:
+ *             Accelerate's BatchSamplerShard.
+ *   split     The order is cut into batches, and each of these into `world` parts, of which rank r
+ *             takes the r-th: BatchSamplerShard(split_batches=True). The batch size is a multiple
+ *             of the world size.
+ *   dispatch  Full rounds as with batch. What is left for the last round, o positions, is cut into
+ *             `world` parts as large as each other: Accelerate's DataLoaderDispatcher.
+ *
+ * So, but for strided, step q of rank r is positions q·G + r·b … q·G + (r + 1)·b − 1, where b is
+ * the size of a rank's batch and G = b · world. `even` pads the order by repeating its beginning:
+ * with strided to a multiple of world, as often as that takes; with batch and split to a multiple
+ * of G, by its first min(count, G) positions over and over. drop_last then cuts the order to a
+ * multiple of G instead, with `even` and without.
+ *
+ * Dispatch is padded in the same way, but only to a multiple of world: each rank's last step has
+ * s = ceil(o / world) positions, from q·G + r·s on. (Accelerate repeats the first `world` samples
+ * but once, and leaves ranks without any where twice as many samples are fewer than ranks.) Without
+ * `even`, parts differ by one position at most, the first ones being larger, and a rank whose part
+ * is empty has no such step. So all that the ranks have of a round are consecutive positions, in
+ * the order of ranks: SHARD_ALL in place of a rank is them together.
  */
 #ifndef DL_PLAN_SHARD_H
 #define DL_PLAN_SHARD_H
 
 #include "proto/base.h"
 
-enum plan_shard { PLAN_STRIDED, PLAN_BATCH, PLAN_SPLIT };
+enum plan_shard { PLAN_STRIDED, PLAN_BATCH, PLAN_SPLIT, PLAN_DISPATCH };
+
+#define SHARD_ALL UINT64_MAX /* dispatch: as a rank, all of them together */
 
 struct shard {
     uint64_t count; /* positions of the order; below 2^63 */
     uint64_t world;
     uint64_t size; /* of a rank's full batch, ≥ 1 */
-    uint64_t end;  /* batch, split: positions dealt out, repeated ones included */
+    uint64_t end;  /* but strided: positions dealt out, repeated ones included */
     bool strided;
+    bool dispatch;
     bool drop_last; /* strided */
     bool even;      /* strided */
 };
@@ -55,6 +71,10 @@ struct shard_span shard_span(const struct shard *shard, uint64_t rank, uint64_t 
 
 /* The position of the order that stands there: itself, or what is repeated. */
 uint64_t shard_at(const struct shard *shard, uint64_t position);
+
+/* How many of the span's positions are there only to even the ranks out: its last ones, as they
+ * are past the order's end. */
+uint64_t shard_repeated(const struct shard *shard, const struct shard_span *span);
 
 /* How much of the order the span needs: positions below this one. */
 uint64_t shard_needs(const struct shard *shard, const struct shard_span *span);

@@ -55,6 +55,7 @@ uint64_t token_plan_samples(const struct token_plan *plan, uint64_t rank);
 uint64_t token_plan_steps(const struct token_plan *plan, uint64_t rank);
 size_t token_plan_step(const struct token_plan *plan, uint64_t rank, uint64_t step,
                        uint64_t *indices);
+uint64_t token_plan_repeated(const struct token_plan *plan, uint64_t rank, uint64_t step);
 struct plan_step_tokens token_plan_step_tokens(const struct token_plan *plan, uint64_t rank,
                                                uint64_t step);
 struct plan_step_size token_plan_step_size(const struct token_plan *plan, uint64_t rank,

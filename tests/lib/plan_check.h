@@ -17,6 +17,7 @@ struct plan_sums {
     uint64_t tokens;
     uint64_t padded;
     uint64_t rows;
+    uint64_t repeated;
 };
 
 static inline uint64_t plan_check_padded(const struct plan_tokens *tokens, uint64_t n)
@@ -87,6 +88,8 @@ static inline void plan_check_step(const struct plan_params *params, struct plan
         sum += lengths[i];
         sums->times[indices[i]]++;
     }
+    PLAN_CHECK(plan_repeated(plan, rank, number) <= n);
+    sums->repeated += plan_repeated(plan, rank, number);
     PLAN_CHECK(step.tokens == sum && step.longest == longest);
     PLAN_CHECK((tokens->strategy == PLAN_BUCKET) == (step.bucket != UINT32_MAX));
     if (tokens->strategy == PLAN_PACK)
@@ -170,6 +173,7 @@ static inline void plan_check(const struct plan_params *params, struct plan *pla
         PLAN_CHECK(sums.samples - before == plan_samples(plan, rank));
     }
     PLAN_CHECK(sums.samples == totals->samples && sums.tokens == totals->tokens);
+    PLAN_CHECK(sums.repeated == totals->repeated);
     PLAN_CHECK(sums.padded == totals->padded && sums.rows == totals->rows);
     PLAN_CHECK((totals->groups == 0) == (plan_most(plan) == 0));
     plan_check_buckets(plan);

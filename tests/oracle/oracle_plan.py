@@ -8,7 +8,7 @@ import random
 import oracle
 
 
-SHARDS = ("strided", "batch", "split")  # numbers of enum plan_shard
+SHARDS = ("strided", "batch", "split", "dispatch")  # numbers of enum plan_shard
 
 
 def draw_length(rng):
@@ -119,7 +119,13 @@ def torch_steps(case, data):
 
 
 def plan_steps(line):
-    return [list(map(int, step.split())) for step in line.split(",")] if line else []
+    steps = line.split(";")[0]
+    return [list(map(int, step.split())) for step in steps.split(",")] if steps else []
+
+
+def plan_repeated(line):
+    """How many samples of each step are there only to even the ranks out."""
+    return list(map(int, line.split(";")[1].split(","))) if ";" in line else []
 
 
 def compare(arguments, torch):

@@ -5,7 +5,8 @@
  * replacement kind [number...]`, order being sequential, torch or native, shard a number of enum
  * plan_shard, the flags 0 or 1, and kind all,
  * indices or weights, with as many numbers after it. Answers each with one line: the indices
- * of the rank's steps in turn, separated by spaces within a step and by commas between steps.
+ * of the rank's steps in turn, separated by spaces within a step and by commas between steps; then
+ * a semicolon, and for each step how many of its samples are repeated, separated by commas.
  * Exit status 1 and a message for a line that it does not understand.
  */
 #include <errno.h>
@@ -78,7 +79,7 @@ static bool parse(const char *line, struct request *request)
         return false;
     while (order < ARRAY_SIZE(orders) && strcmp(orders[order], name) != 0)
         order++;
-    if (order == ARRAY_SIZE(orders) || request->rank >= params->world || shard > PLAN_SPLIT)
+    if (order == ARRAY_SIZE(orders) || request->rank >= params->world || shard > PLAN_DISPATCH)
         return false;
     params->order = (enum plan_order)order;
     params->drop_last = drop_last;
@@ -105,6 +106,8 @@ static int print_plan(const struct request *request)
         for (size_t i = 0; i < count; i++)
             printf("%s%" PRIu64, i > 0 ? " " : step > 0 ? "," : "", indices[i]);
     }
+    for (uint64_t step = 0; indices && step < plan_steps(plan, request->rank); step++)
+        printf("%s%" PRIu64, step > 0 ? "," : ";", plan_repeated(plan, request->rank, step));
     putchar('\n');
     r = indices ? 0 : -ENOMEM;
     free(indices);

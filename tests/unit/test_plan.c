@@ -135,6 +135,43 @@ static void test_batches(void **state)
     }
 }
 
+/* What all ranks have of a step is one batch, and each rank's part of it is what it has alone. */
+static void test_dispatch(void **state)
+{
+    static const enum plan_order orders[] = {PLAN_SEQUENTIAL, PLAN_TORCH, PLAN_NATIVE};
+
+    for (unsigned flags = 0; flags < 12; flags++)
+        for (uint64_t length = 0; length < 30; length++) {
+            _cleanup_plan_ struct plan *plan = make((struct plan_params){.length = length,
+                                                                         .order = orders[flags / 4],
+                                                                         .seed = 7,
+                                                                         .world = 3,
+                                                                         .batch_size = 4,
+                                                                         .shard = PLAN_DISPATCH,
+                                                                         .drop_last = flags & 1,
+                                                                         .even = flags & 2});
+            uint64_t all[12], part[12], samples = 0;
+
+            for (uint64_t step = 0; step < plan_steps(plan, PLAN_ALL); step++) {
+                size_t n = plan_step(plan, PLAN_ALL, step, all);
+                uint64_t done = 0, repeated = 0;
+                assert_in_range(n, 1, plan_most(plan));
+                for (uint64_t rank = 0; rank < 3 && step < plan_steps(plan, rank); rank++) {
+                    struct plan_slice slice = plan_slice(plan, rank, step);
+                    assert_int_equal(plan_step(plan, rank, step, part), slice.samples);
+                    assert_int_equal(slice.first, done);
+                    assert_memory_equal(part, all + slice.first, slice.samples * sizeof *part);
+                    done += slice.samples;
+                    repeated += plan_repeated(plan, rank, step);
+                }
+                assert_int_equal(done, n);
+                assert_int_equal(plan_repeated(plan, PLAN_ALL, step), repeated);
+                samples += n;
+            }
+            assert_int_equal(samples, plan_samples(plan, PLAN_ALL));
+        }
+}
+
 /* ---- against a naive implementation ---- */
 
 enum { MAX_LENGTH = 300, MAX_WORLD = 11 };
@@ -439,6 +476,7 @@ static void test_trillion(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_distributed_sampler_table),
     cmocka_unit_test(test_batches),
+    cmocka_unit_test(test_dispatch),
     cmocka_unit_test(test_every_shape),
     cmocka_unit_test(test_seed_and_epoch),
     cmocka_unit_test(test_backlog),
