@@ -11,6 +11,7 @@
 #define DL_SPEC_H
 
 #include "proto/dtype.h"
+#include "proto/state_token.h"
 #include "proto/value.h"
 
 enum dataset_kind {
@@ -242,6 +243,11 @@ int _nodiscard_ spec_check_length(const struct dl_spec *spec, uint64_t length,
  * -EINVAL likewise. */
 int _nodiscard_ spec_check_world(const struct dl_spec *spec, uint64_t world, struct dl_error *err);
 
+/* What of an epoch other world sizes had before: whether the rest can be planned. -EINVAL likewise.
+ */
+int _nodiscard_ spec_check_history(const struct dl_spec *spec, const struct history *before,
+                                   struct dl_error *err);
+
 /*
  * What an iterable dataset refuses: every sampler but sequential, batch.tokens, every shard mode
  * but strided. spec_from_value() has asked where the spec says that the dataset is iterable; to be
@@ -258,6 +264,13 @@ int _nodiscard_ spec_dataset_to_value(const struct spec_dataset *dataset, struct
 /* XXH3-64 of the packed canonical form without `name`, `seed`, `workers` and `memory`: what
  * decides which samples come in which order. */
 int _nodiscard_ spec_fingerprint(const struct dl_spec *spec, uint64_t *ret);
+
+/*
+ * By what a state (state_token.h) knows the spec: XXH3-64 of each of its sections, packed, without
+ * paths, which say where the data lies and not what it is, and without dataset.pickle. -ENOMEM.
+ */
+int _nodiscard_ spec_parts(const struct dl_spec *spec, uint64_t ret[static STATE_PARTS]);
+enum state_order spec_state_order(const struct dl_spec *spec);
 
 /*
  * The first key whose canonical values differ ("batch.size") as err->path, with both values in the

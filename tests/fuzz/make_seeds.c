@@ -1,12 +1,14 @@
 /*
- * Writes the seed inputs of the frame, message, tree and report harnesses, and the dictionary of
- * message heads, below the directory given (tests/fuzz): to be run again when messages.def changes.
+ * Writes the seed inputs of the frame, message, tree, report and state harnesses, and the
+ * dictionary of message heads, below the directory given (tests/fuzz): to be run again when
+ * messages.def changes.
  *
  *   make_seeds tests/fuzz
  */
 #include "proto/codec.h"
 #include "proto/frame.h"
 #include "proto/segment_layout.h"
+#include "proto/state_token.h"
 #include "proto/tree.h"
 #include <errno.h>
 #include <stdio.h>
@@ -221,6 +223,41 @@ static void report_seeds(void)
     report_seed("all", SLOT_HEADER_BYTES, UINT16_MAX, 9, 1, whole);
 }
 
+/* Without their sums, which the harness makes. */
+static void state_seed(const char *name, const struct state_token *token)
+{
+    enum { SUM_BYTES = 9 };
+    uint8_t bytes[STATE_TOKEN_MAX];
+    size_t len;
+
+    if (state_token_write(token, bytes, &len) < 0)
+        fail(name);
+    write_seed("corpus/state_token", name, bytes, len - SUM_BYTES, bytes, 0);
+}
+
+static void state_seeds(void)
+{
+    struct state_token token = {
+        .of = {.parts = {1, 2, 3, 4, UINT64_MAX}, .length = 60000}, .epoch = 3, .world = 4};
+
+    state_seed("start", &token);
+    token.steps = 120;
+    token.of.order = STATE_NATIVE;
+    token.before = (struct history){2, {{8, 10}, {2, 300}}};
+    state_seed("changed", &token);
+    token.of.order = STATE_CLIENT;
+    state_seed("client", &token);
+    token.of.order = STATE_SEQUENTIAL;
+    token.of.workers = 2;
+    token.of.length = UINT64_MAX;
+    state_seed("iterable", &token);
+    for (uint64_t i = token.before.n; i < DL_MAX_HISTORY; i++)
+        if (!history_add(&token.before, 1 + i % 2, UINT64_MAX))
+            fail("full");
+    token.of.workers = 0;
+    state_seed("full", &token);
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 2) {
@@ -233,5 +270,6 @@ int main(int argc, char **argv)
     message_dictionary();
     tree_seeds();
     report_seeds();
+    state_seeds();
     return 0;
 }

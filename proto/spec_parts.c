@@ -1,0 +1,105 @@
+/*
+ * What a state knows a spec by: its sections, each with a fingerprint of its own, so that one which
+ * differs can be named. Where files lie is no part of it, nor what only counts within a session:
+ * the same data at another place is the same dataset.
+ */
+#include "proto/spec_table.h"
+
+#include <errno.h>
+#include <xxhash.h>
+
+/* The keys that say where something is. What a path leads to is in the dataset's own fingerprint.
+ */
+static bool is_place(const struct spec_key *key)
+{
+    return key->type == KEY_PATH || key->type == KEY_PATHS || strcmp(key->key, "pickle") == 0;
+}
+
+/* Files by field keep the fields. */
+static void forget_files(struct value *v)
+{
+    for (uint32_t i = 0; i < v->count; i++)
+        value_move(&(struct value){0}, &v->items[i]);
+    if (v->type == VALUE_STRING)
+        value_move(&(struct value){0}, v);
+}
+
+static void forget_places(const char *section, struct value *map)
+{
+    for (uint32_t i = 0; i < map->count; i++) {
+        struct value *v = &map->items[i];
+        const struct spec_key *key = spec_key_find(section, v->key);
+
+        if (key && is_place(key))
+            value_move(&(struct value){0}, v);
+        else if (key && key->type == KEY_FILES)
+            forget_files(v);
+        else if (key && key->type == KEY_DATASET)
+            forget_places(section, v);
+        else if (key && key->type == KEY_DATASETS)
+            for (uint32_t d = 0; d < v->count; d++)
+                forget_places(section, &v->items[d]);
+    }
+}
+
+static int print_part(struct value *root, const char *section, uint64_t *ret)
+{
+    _cleanup_(buffer_deinit)
+    struct dl_buffer packed = {0};
+    int r = 0;
+
+    *ret = 0;
+    for (uint32_t i = 0; r == 0 && i < root->count; i++) {
+        struct value *map = &root->items[i];
+
+        if (map->type != VALUE_MAP || strcmp(map->key, section) != 0)
+            continue;
+        forget_places(section, map);
+        r = value_pack(map, &packed);
+    }
+    if (r == 0)
+        *ret = XXH3_64bits(packed.data, packed.len);
+    return r;
+}
+
+int spec_parts(const struct dl_spec *spec, uint64_t ret[static STATE_PARTS])
+{
+    _cleanup_(value_deinit)
+    struct value root = {0};
+    int r = spec_to_value(spec, &root);
+
+    for (unsigned i = 0; r == 0 && i < STATE_PARTS; i++)
+        r = print_part(&root, state_part_name((enum state_part)i), &ret[i]);
+    return r;
+}
+
+enum state_order spec_state_order(const struct dl_spec *spec)
+{
+    if (spec->sampler == SAMPLER_CLIENT)
+        return STATE_CLIENT;
+    if (spec->sampler == SAMPLER_SEQUENTIAL || spec->sampler == SAMPLER_INDICES)
+        return STATE_SEQUENTIAL;
+    return spec->order == ORDER_TORCH ? STATE_TORCH : STATE_NATIVE;
+}
+
+int spec_check_history(const struct dl_spec *spec, const struct history *before,
+                       struct dl_error *err)
+{
+    int r = 0;
+
+    if (before->n == 0)
+        return 0;
+    if (spec->sampler == SAMPLER_CLIENT)
+        return dl_error_set(err, EINVAL, "sampler.kind",
+                            "client: the order is the client's own, and has no rest for other "
+                            "numbers of ranks");
+    if (spec->batch.tokens && spec->batch.leftover == LEFTOVER_CARRY)
+        return dl_error_set(err, EINVAL, "batch.leftover",
+                            "carry: what one epoch leaves for the next hangs on the world size, "
+                            "which can then change only between epochs; go on with %llu ranks, or "
+                            "begin the next epoch",
+                            (unsigned long long)before->of[before->n - 1].world);
+    for (uint32_t i = 0; r == 0 && i < before->n; i++)
+        r = spec_check_world(spec, before->of[i].world, err);
+    return r;
+}

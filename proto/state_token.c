@@ -1,0 +1,379 @@
+#include "proto/state_token.h"
+
+#include "proto/value.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+/* Its functions as our own: libdlclient links no libxxhash. */
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+/* What the sum takes: 0xcf and eight bytes. */
+enum { SUM_BYTES = 9, UINT64_MARK = 0xcf };
+
+static const char *const PARTS[STATE_PARTS] = {"dataset", "sampler", "batch", "collate", "shard"};
+static const char *const ORDERS[STATE_ORDERS] = {"sequential", "torch", "native", "client"};
+
+const char *state_part_name(enum state_part part)
+{
+    return PARTS[part];
+}
+
+const char *state_order_name(enum state_order order)
+{
+    return ORDERS[order];
+}
+
+/* ---- writing -------------------------------------------------------------------------------- */
+
+static int set_parts(struct value *map, const uint64_t *parts)
+{
+    struct value *v;
+    int r = value_set(map, "spec", &v);
+
+    for (unsigned i = 0; r == 0 && i < STATE_PARTS; i++)
+        r = value_set_uint(v, PARTS[i], parts[i]);
+    return r;
+}
+
+static int push_uint(struct value *array, uint64_t number)
+{
+    struct value *item;
+    int r = value_push(array, &item);
+
+    if (r == 0)
+        value_make_uint(item, number);
+    return r;
+}
+
+static int set_before(struct value *map, const struct history *before)
+{
+    struct value *v;
+    int r = value_set(map, "before", &v);
+
+    if (r == 0)
+        v->type = VALUE_ARRAY; /* also when there is nothing in it */
+    for (uint32_t i = 0; r == 0 && i < before->n; i++) {
+        r = push_uint(v, before->of[i].world);
+        if (r == 0)
+            r = push_uint(v, before->of[i].steps);
+    }
+    return r;
+}
+
+static int set_all(struct value *map, const struct state_token *token)
+{
+    const struct state_identity *of = &token->of;
+    int r;
+
+    if ((r = value_set_uint(map, "state", STATE_TOKEN_VERSION)) < 0 ||
+        (r = set_parts(map, of->parts)) < 0 ||
+        (r = value_set_uint(map, "dataset", of->dataset)) < 0 ||
+        (r = value_set_uint(map, "length", of->length)) < 0 ||
+        (r = value_set_string(map, "order", ORDERS[of->order])) < 0 ||
+        (r = value_set_uint(map, "seed", of->seed)) < 0 ||
+        (r = value_set_uint(map, "workers", of->workers)) < 0 ||
+        (r = value_set_uint(map, "epoch", token->epoch)) < 0 ||
+        (r = value_set_uint(map, "world", token->world)) < 0 ||
+        (r = value_set_uint(map, "steps", token->steps)) < 0 ||
+        (r = set_before(map, &token->before)) < 0)
+        return r;
+    return value_set_uint(map, "sum", 0);
+}
+
+static void put_sum(const uint8_t *data, size_t len, uint8_t ret[static SUM_BYTES])
+{
+    XXH64_canonical_t sum; /* big-endian, as msgpack has its numbers */
+
+    XXH64_canonicalFromHash(&sum, XXH3_64bits(data, len));
+    ret[0] = UINT64_MARK;
+    memcpy(ret + 1, sum.digest, sizeof sum.digest);
+}
+
+int state_token_write(const struct state_token *token, uint8_t ret[static STATE_TOKEN_MAX],
+                      size_t *ret_len)
+{
+    _cleanup_(value_deinit)
+    struct value map = {.type = VALUE_MAP};
+    _cleanup_(buffer_deinit)
+    struct dl_buffer packed = {0};
+    int r = set_all(&map, token);
+
+    if (r == 0)
+        r = value_pack(&map, &packed);
+    if (r < 0)
+        return r;
+    size_t summed = packed.len - 1; /* the sum is one byte so far: 0 */
+    if (summed + SUM_BYTES > STATE_TOKEN_MAX)
+        return -EMSGSIZE;
+    memcpy(ret, packed.data, summed);
+    put_sum(ret, summed, ret + summed);
+    *ret_len = summed + SUM_BYTES;
+    return 0;
+}
+
+/* ---- reading -------------------------------------------------------------------------------- */
+
+static bool uint_of(const struct value *v, uint64_t *ret)
+{
+    if (v && v->type == VALUE_UINT)
+        *ret = v->uinteger;
+    else if (v && v->type == VALUE_INT && v->integer >= 0)
+        *ret = (uint64_t)v->integer;
+    else
+        return false;
+    return true;
+}
+
+static bool get_uint(const struct value *map, const char *key, uint64_t *ret)
+{
+    return uint_of(value_get(map, key), ret);
+}
+
+static bool get_parts(const struct value *map, uint64_t *ret)
+{
+    const struct value *v = value_get(map, "spec");
+    bool all = v != NULL;
+
+    for (unsigned i = 0; all && i < STATE_PARTS; i++)
+        all = get_uint(v, PARTS[i], &ret[i]);
+    return all;
+}
+
+static bool get_order(const struct value *map, enum state_order *ret)
+{
+    const struct value *v = value_get(map, "order");
+
+    for (unsigned i = 0; v && v->type == VALUE_STRING && i < STATE_ORDERS; i++) {
+        if (strcmp(v->string, ORDERS[i]) == 0) {
+            *ret = (enum state_order)i;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool get_before(const struct value *map, struct history *ret)
+{
+    const struct value *v = value_get(map, "before");
+    bool fits = v && v->type == VALUE_ARRAY && v->count % 2 == 0;
+
+    for (uint32_t i = 0; fits && i < v->count; i += 2) {
+        uint64_t world, steps;
+
+        fits = uint_of(&v->items[i], &world) && uint_of(&v->items[i + 1], &steps) && world > 0 &&
+               world <= DL_MAX_WORLD_SIZE && history_add(ret, world, steps);
+    }
+    return fits;
+}
+
+static bool get_all(const struct value *map, struct state_token *ret)
+{
+    struct state_identity *of = &ret->of;
+
+    return get_parts(map, of->parts) && get_uint(map, "dataset", &of->dataset) &&
+           get_uint(map, "length", &of->length) && get_order(map, &of->order) &&
+           get_uint(map, "seed", &of->seed) && get_uint(map, "workers", &of->workers) &&
+           get_uint(map, "epoch", &ret->epoch) && get_uint(map, "world", &ret->world) &&
+           get_uint(map, "steps", &ret->steps) && ret->world > 0 &&
+           ret->world <= DL_MAX_WORLD_SIZE && get_before(map, &ret->before);
+}
+
+static int no_state(struct dl_error *err)
+{
+    return dl_error_set(err, EINVAL, "state", "this is no state of an epoch");
+}
+
+static int read_map(const struct value *map, struct state_token *ret, struct dl_error *err)
+{
+    uint64_t version;
+
+    if (!get_uint(map, "state", &version))
+        return no_state(err);
+    if (version != STATE_TOKEN_VERSION)
+        return dl_error_set(err, EPROTONOSUPPORT, "state",
+                            "is of version %" PRIu64 ", and this release knows version %d", version,
+                            STATE_TOKEN_VERSION);
+    return get_all(map, ret) ? 0 : no_state(err);
+}
+
+/* There is one way to write a token: whatever is not that was not written here. */
+static int check_form(const struct state_token *token, const void *data, size_t len,
+                      struct dl_error *err)
+{
+    uint8_t again[STATE_TOKEN_MAX];
+    size_t again_len = 0;
+    int r = state_token_write(token, again, &again_len);
+
+    if (r == -ENOMEM)
+        return dl_error_set(err, ENOMEM, "state", "out of memory");
+    if (r < 0 || again_len != len || memcmp(again, data, len) != 0)
+        return no_state(err);
+    return 0;
+}
+
+int state_token_read(const void *data, size_t len, struct state_token *ret, struct dl_error *err)
+{
+    _cleanup_(value_deinit)
+    struct value map = {0};
+    struct state_token token = {0};
+    uint8_t sum[SUM_BYTES];
+
+    if (len <= SUM_BYTES || len > STATE_TOKEN_MAX ||
+        ((const uint8_t *)data)[len - SUM_BYTES] != UINT64_MARK)
+        return no_state(err);
+    put_sum(data, len - SUM_BYTES, sum);
+    if (memcmp(sum, (const uint8_t *)data + len - SUM_BYTES, SUM_BYTES) != 0)
+        return dl_error_set(err, EINVAL, "state", "is damaged, or no state: its checksum is wrong");
+    int r = value_unpack(data, len, &map, NULL);
+    if (r == -ENOMEM)
+        return dl_error_set(err, ENOMEM, "state", "out of memory");
+    if (r < 0)
+        return no_state(err);
+    r = read_map(&map, &token, err);
+    if (r == 0)
+        r = check_form(&token, data, len, err);
+    if (r == 0)
+        *ret = token;
+    return r;
+}
+
+/* ---- what it is of -------------------------------------------------------------------------- */
+
+static int check_spec(const struct state_identity *state, const struct state_identity *loader,
+                      struct dl_error *err)
+{
+    if (state->order != loader->order)
+        return dl_error_set(err, EINVAL, "sampler.order",
+                            "the state is of an epoch in order %s, this loader has %s",
+                            ORDERS[state->order], ORDERS[loader->order]);
+    for (unsigned i = 0; i < STATE_PARTS; i++)
+        if (state->parts[i] != loader->parts[i])
+            return dl_error_set(err, EINVAL, PARTS[i],
+                                "the state is of a loader whose spec says something else under "
+                                "%s; open the loader with the spec that the state is of",
+                                PARTS[i]);
+    return 0;
+}
+
+static int check_data(const struct state_identity *state, const struct state_identity *loader,
+                      struct dl_error *err)
+{
+    if (state->length != loader->length)
+        return dl_error_set(err, EINVAL, "dataset",
+                            "has %" PRIu64 " samples, and the state is of one with %" PRIu64,
+                            loader->length, state->length);
+    if (state->dataset != loader->dataset)
+        return dl_error_set(err, EINVAL, "dataset",
+                            "the state is of other data: fingerprint %016" PRIx64
+                            ", and this is %016" PRIx64
+                            "; its files were changed, or are not those of then",
+                            state->dataset, loader->dataset);
+    return 0;
+}
+
+int state_token_check(const struct state_token *token, const struct state_identity *loader,
+                      struct dl_error *err)
+{
+    const struct state_identity *state = &token->of;
+    int r = check_spec(state, loader, err);
+
+    if (r == 0)
+        r = check_data(state, loader, err);
+    if (r < 0)
+        return r;
+    if (state->seed != loader->seed)
+        return dl_error_set(err, EINVAL, "seed",
+                            "%" PRIu64 ", and the state has %" PRIu64 "; write seed: %" PRIu64
+                            " in the spec",
+                            loader->seed, state->seed, state->seed);
+    if (token->steps > 0 && state->workers != loader->workers)
+        return dl_error_set(err, EINVAL, "workers.count",
+                            "%" PRIu64 ", and the state is of %" PRIu64
+                            ": which worker has which samples of an iterable dataset hangs on it",
+                            loader->workers, state->workers);
+    return 0;
+}
+
+/* ---- where it goes on ----------------------------------------------------------------------- */
+
+static int place_in_other_world(const struct state_token *token, uint64_t world,
+                                struct state_place *ret, struct dl_error *err)
+{
+    struct history *before = &ret->before;
+
+    if (token->of.workers > 0 || token->of.order == STATE_CLIENT)
+        return dl_error_set(err, EINVAL, "world",
+                            "%" PRIu64 ", and the state is of %" PRIu64 "; %s", world, token->world,
+                            token->of.workers > 0
+                                ? "ranks share an iterable dataset by its own rules, which no "
+                                  "other number of ranks can go on with"
+                                : "each rank's client is its sampler, and has an order of its own");
+    if (!history_add(before, token->world, token->steps))
+        return dl_error_set(err, EINVAL, "world",
+                            "%" PRIu64 ", and the state is of %" PRIu64
+                            "; the world size has changed %u times in this epoch, and may no more",
+                            world, token->world, before->n);
+    ret->step = 0;
+    /* Nothing was given out since there were as many ranks as now. */
+    if (before->n > 0 && before->of[before->n - 1].world == world)
+        ret->step = before->of[--before->n].steps;
+    return 0;
+}
+
+int state_token_place(const struct state_token *token, uint64_t world, struct state_place *ret,
+                      struct dl_error *err)
+{
+    *ret =
+        (struct state_place){.epoch = token->epoch, .step = token->steps, .before = token->before};
+    if (world == token->world || (token->steps == 0 && token->before.n == 0))
+        return 0;
+    return place_in_other_world(token, world, ret, err);
+}
+
+/* ---- for people ----------------------------------------------------------------------------- */
+
+struct text {
+    char *at;
+    size_t size;
+    size_t len;
+};
+
+static void say(struct text *text, const char *format, ...) _printf_(2, 3);
+static void say(struct text *text, const char *format, ...)
+{
+    size_t room = text->len < text->size ? text->size - text->len : 0;
+    va_list args;
+
+    va_start(args, format);
+    int n = vsnprintf(room > 0 ? text->at + text->len : NULL, room, format, args);
+    va_end(args);
+    text->len += n > 0 ? (size_t)n : 0;
+}
+
+size_t state_token_json(const struct state_token *token, char *buf, size_t size)
+{
+    const struct state_identity *of = &token->of;
+    struct text text = {.at = buf, .size = size};
+
+    say(&text, "{\"version\": %d, \"epoch\": %" PRIu64 ", \"world\": %" PRIu64, STATE_TOKEN_VERSION,
+        token->epoch, token->world);
+    say(&text, ", \"steps\": %" PRIu64 ", \"before\": [", token->steps);
+    for (uint32_t i = 0; i < token->before.n; i++)
+        say(&text, "%s{\"world\": %" PRIu64 ", \"steps\": %" PRIu64 "}", i > 0 ? ", " : "",
+            token->before.of[i].world, token->before.of[i].steps);
+    say(&text, "], \"seed\": %" PRIu64 ", \"order\": \"%s\", \"length\": ", of->seed,
+        ORDERS[of->order]);
+    if (of->length == UINT64_MAX)
+        say(&text, "null");
+    else
+        say(&text, "%" PRIu64, of->length);
+    say(&text, ", \"workers\": %" PRIu64 ", \"dataset\": \"%016" PRIx64 "\", \"spec\": {",
+        of->workers, of->dataset);
+    for (unsigned i = 0; i < STATE_PARTS; i++)
+        say(&text, "%s\"%s\": \"%016" PRIx64 "\"", i > 0 ? ", " : "", PARTS[i], of->parts[i]);
+    say(&text, "}}");
+    return text.len;
+}

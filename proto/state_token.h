@@ -1,0 +1,96 @@
+/*
+ * The state of an epoch: a token that says what is read, in which order, and how far that is done.
+ *
+ * It is a msgpack map of at most STATE_TOKEN_MAX bytes, with these keys in this order:
+ *
+ *   state      version of the token, STATE_TOKEN_VERSION
+ *   spec       what the loader spec says: an XXH3-64 of each of its sections dataset, sampler,
+ *              batch, collate and shard in canonical form, places and names left out
+ *   dataset    fingerprint of the data: of what is in the files, not where they lie
+ *   length     samples in the dataset; UINT64_MAX: not known
+ *   order      "sequential", "torch", "native", or "client"
+ *   seed       in force, given or drawn
+ *   workers    of a loader over an iterable dataset; 0: it is map-style
+ *   epoch      its number
+ *   world      ranks that read it
+ *   steps      that each of them was given; over an iterable dataset the number of the next one
+ *   before     what other world sizes had before: world, steps, world, steps, …
+ *   sum        XXH3-64 of all bytes before it
+ *
+ * No rank is in it: steps are those of all ranks. Pure.
+ */
+#ifndef DL_STATE_TOKEN_H
+#define DL_STATE_TOKEN_H
+
+#include "proto/error.h"
+#include "proto/history.h"
+
+enum { STATE_TOKEN_VERSION = 1, STATE_TOKEN_MAX = 1023, STATE_JSON_MAX = 4096 };
+
+enum state_part {
+    STATE_DATASET,
+    STATE_SAMPLER,
+    STATE_BATCH,
+    STATE_COLLATE,
+    STATE_SHARD,
+    STATE_PARTS
+};
+enum state_order { STATE_SEQUENTIAL, STATE_TORCH, STATE_NATIVE, STATE_CLIENT, STATE_ORDERS };
+
+/* The section's name in a spec. */
+const char *state_part_name(enum state_part part);
+const char *state_order_name(enum state_order order);
+
+/* What a loader is, of which there can be a state. */
+struct state_identity {
+    uint64_t parts[STATE_PARTS];
+    uint64_t dataset;
+    uint64_t length;
+    enum state_order order;
+    uint64_t seed;
+    uint64_t workers;
+};
+
+struct state_token {
+    struct state_identity of;
+    uint64_t epoch;
+    uint64_t world;
+    uint64_t steps;
+    struct history before;
+};
+
+/* Writes the token; *ret_len bytes. -ENOMEM. */
+int _nodiscard_ state_token_write(const struct state_token *token,
+                                  uint8_t ret[static STATE_TOKEN_MAX], size_t *ret_len);
+
+/*
+ * Reads one that state_token_write() wrote: -EINVAL (no state at all, cut off, damaged),
+ * -EPROTONOSUPPORT (of another version), -ENOMEM, with `err`.
+ */
+int _nodiscard_ state_token_read(const void *data, size_t len, struct state_token *ret,
+                                 struct dl_error *err);
+
+/* Whether it is a state of that loader. -EINVAL with what differs, by its name in the spec. */
+int _nodiscard_ state_token_check(const struct state_token *token,
+                                  const struct state_identity *loader, struct dl_error *err);
+
+/* Where it goes on, for so many ranks. */
+struct state_place {
+    uint64_t epoch;
+    uint64_t step;
+    struct history before;
+};
+
+/*
+ * With as many ranks as before, at its step; with others at step 0 of what is left. -EINVAL:
+ * another world size where each rank has an order of its own (an iterable dataset, a sampler that
+ * is the client), or it has changed too often.
+ */
+int _nodiscard_ state_token_place(const struct state_token *token, uint64_t world,
+                                  struct state_place *ret, struct dl_error *err);
+
+/* As JSON, on one line. As snprintf(): how long it is, which may be more than `size` - 1. At most
+ * STATE_JSON_MAX - 1. */
+size_t state_token_json(const struct state_token *token, char *buf, size_t size);
+
+#endif
