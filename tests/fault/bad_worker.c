@@ -2,7 +2,8 @@
  * A worker that misbehaves on purpose: the real worker, linked with `fetcher_fill` and
  * `fetcher_slot_bytes` wrapped. What it does is in the name it is started by (the daemon's
  * configuration names a link to it): MODE-always-N or MODE-once-N does MODE at the N-th task (from
- * 1) of each life, or of the first life only (a file NAME.done beside the link remembers).
+ * 1) of each life, or of the first life only (a file NAME.done beside the link remembers);
+ * MODE-random-N at one task of N, whichever it happens to be.
  *
  *   exit      exits with status 0          exit3    with status 3 and some last words
  *   abort     aborts                       segv     writes to address 0
@@ -15,6 +16,8 @@
  *   torn      fills its slot, spoils all of it, and is killed (SIGKILL)
  *   small     asks for slots that are too small (from the start; N is ignored)
  *   mute      never says that it is ready (N is ignored)
+ *   any       one of exit, exit3, abort, segv, hang, stop, socket, queue, oversize and torn, and
+ *             another one each time
  */
 #include "daemon/data/fetch.h"
 #include "proto/queue.h"
@@ -23,6 +26,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <time.h>
 
@@ -37,7 +41,9 @@ uint64_t __wrap_fetcher_slot_bytes(const struct fetcher *fetcher);
 
 static struct {
     char mode[32];
+    const char *mood; /* what `any` is at this task */
     bool once;
+    bool random;
     unsigned long at;
     char marker[4096];
 } plan;
@@ -57,12 +63,23 @@ static void read_plan(void)
         _exit(2);
     }
     plan.once = strcmp(when, "once") == 0;
+    plan.random = strcmp(when, "random") == 0;
     snprintf(plan.marker, sizeof plan.marker, "%.*s.done", (int)sizeof plan.marker - 8, name);
+}
+
+static unsigned long draw(unsigned long below)
+{
+    unsigned long number = 0;
+
+    (void)!getrandom(&number, sizeof number, 0);
+    return below ? number % below : 0;
 }
 
 /* True when it is time; in a `once` plan for the first worker that gets there only. */
 static bool is_time(unsigned long task)
 {
+    if (plan.random)
+        return draw(plan.at) == 0;
     if (task != plan.at)
         return false;
     if (!plan.once)
@@ -75,7 +92,16 @@ static bool is_time(unsigned long task)
 
 static bool is_mode(const char *mode)
 {
-    return strcmp(plan.mode, mode) == 0;
+    return strcmp(plan.mood ? plan.mood : plan.mode, mode) == 0;
+}
+
+static void choose_mood(void)
+{
+    static const char *const moods[] = {"exit", "exit3",  "abort", "segv",     "hang",
+                                        "stop", "socket", "queue", "oversize", "torn"};
+
+    if (strcmp(plan.mode, "any") == 0)
+        plan.mood = moods[draw(ARRAY_SIZE(moods))];
 }
 
 static void sleep_ms(long ms)
@@ -137,6 +163,7 @@ int __wrap_fetcher_fill(struct fetcher *fetcher, void *slot, uint64_t slot_bytes
         sleep_ms(50);
     bool now = is_time(task);
     if (now) {
+        choose_mood();
         misbehave();
         if (is_mode("fail")) {
             struct slot_header *header = slot;

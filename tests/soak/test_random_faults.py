@@ -1,0 +1,316 @@
+"""One kind of fault at a time, many times, at random points of epochs of several ranks: every batch
+comes to its rank once, in the order of the plan, with the bytes of an undisturbed run.
+
+Which points and victims were drawn follows from a seed that a failure names; $SOAK_SEED sets it.
+"""
+
+import os
+import random
+import signal
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import crew  # noqa: E402
+from crew import At, Crew, Recipe, Reference  # noqa: E402
+from dltest import Daemon, TestCase, main, wait_until  # noqa: E402
+
+SEED = int(os.environ.get("SOAK_SEED", 0)) or random.randrange(1 << 32)
+
+
+def range_recipe(name="range", length=700, order="plan", workers=None, **spec):
+    return Recipe(name, {
+        "dataset": {"kind": "range", "length": length}, "sampler": {"kind": "random"},
+        "batch": {"size": 4}, **spec,
+        "workers": {"count": 2, "retries": 100, **(workers or {})}}, order)
+
+
+def iterable_recipe(name="iterable", length=700, workers=None):
+    return Recipe(name, {
+        "dataset": {"kind": "range", "length": length, "iterable": True}, "batch": {"size": 4},
+        "workers": {"count": 2, "retries": 100, **(workers or {})}}, "own")
+
+
+class FaultCase(TestCase):
+    def setUp(self):
+        super().setUp()
+        self.rng = random.Random(f"{SEED} {self.id()}")
+        self.reference = Reference()
+        self.addCleanup(self.reference.stop)
+        self.due = {}  # when something is to happen that was put off
+
+    def crew(self, daemon, recipe, label=None, **options):
+        return Crew(self.dir, daemon.socket, recipe, label or recipe.name, **options)
+
+    def later(self, action):
+        """In some milliseconds."""
+        self.due[action] = time.monotonic() + self.rng.uniform(0.001, 0.3)
+
+    def do_what_is_due(self):
+        for action in [action for action, at in self.due.items() if time.monotonic() >= at]:
+            del self.due[action]
+            action()
+
+    def run_crews(self, crews, times=0, fault=None):
+        """Injects the fault so many times, and checks what came."""
+        at = At(self.rng, crews, self.reference, times)
+
+        def each():
+            self.do_what_is_due()
+            if at.is_due():
+                fault()
+
+        with self.subTest(seed=SEED):
+            crew.run(crews, each)
+            self.assertEqual(at.points, [], "not all faults were injected")
+            wrong = [what for one in crews for what in one.check(self.reference)]
+            self.assertEqual(wrong, [])
+
+    def anyone(self, crews):
+        ranks = [rank for one in crews for rank in one.ranks]
+        self.rng.shuffle(ranks)
+        return ranks
+
+    def pause(self, rank):
+        if rank.signal(signal.SIGSTOP):
+            self.later(lambda: rank.signal(signal.SIGCONT))
+            return True
+        return False
+
+
+class Checking(FaultCase):
+    """What the other cases rest on: whatever is wrong with what came is seen."""
+
+    def received(self, change):
+        daemon = self.daemon()
+        one = self.crew(daemon, range_recipe(length=40), epochs=2)
+        crew.run([one])
+        path = one.ranks[0].path
+        with open(path) as file:
+            lines = file.read().splitlines()
+        self.assertEqual((len(lines), one.check(self.reference)), (22, []))
+        change(lines)
+        with open(path, "w") as file:
+            file.write("\n".join(lines) + "\n")
+        return one.check(self.reference)
+
+    def test_a_lost_batch(self):
+        self.assertEqual(len(self.received(lambda lines: lines.pop(3))), 1)
+
+    def test_a_batch_that_came_twice(self):
+        self.assertEqual(len(self.received(lambda lines: lines.insert(3, lines[2]))), 1)
+
+    def test_two_in_the_wrong_order(self):
+        def swap(lines):
+            lines[14], lines[15] = lines[15], lines[14]
+        self.assertEqual(len(self.received(swap)), 1)
+
+    def test_other_bytes(self):
+        def change(lines):
+            step, digest, rest = lines[0].split(" ", 3)[1:4]
+            lines[0] = f"0 {step} {'0' * len(digest)} {rest}"
+        self.assertEqual(len(self.received(change)), 1)
+
+    def test_a_fault(self):
+        self.assertEqual(len(self.received(lambda lines: lines.insert(2, "0 fault of someone"))), 1)
+
+    def test_an_epoch_without_an_end(self):
+        self.assertEqual(len(self.received(lambda lines: lines.pop())), 1)
+
+    def test_an_epoch_that_did_not_come(self):
+        self.assertEqual(len(self.received(lambda lines: lines.__delitem__(slice(11, None)))), 2)
+
+    def test_steps_of_any_order(self):
+        """May come so, but each of them once."""
+        daemon = self.daemon()
+        one = self.crew(daemon, range_recipe(order="any", length=40,
+                                             workers={"in_order": False}))
+        crew.run([one])
+        path = one.ranks[0].path
+        with open(path) as file:
+            lines = file.read().splitlines()
+        for text, wrong in ((lines[5:10] + lines[:5] + lines[10:], 0), (lines[1:], 1)):
+            with open(path, "w") as file:
+                file.write("\n".join(text) + "\n")
+            self.assertEqual(len(one.check(self.reference)), wrong)
+
+
+class Workers(FaultCase):
+    """Every misbehaviour of tests/fault/bad_worker.c, at random tasks, by the plan and in turn."""
+
+    def check(self, mode, one_of=15, least=4, timeout="0"):
+        daemon = self.daemon(self.bad_worker(f"{mode}-random-{one_of}"))
+        client = self.client(daemon)
+        workers = {"timeout": timeout}
+        recipes = [range_recipe(workers=workers), iterable_recipe(workers=workers)]
+        crews = [self.crew(daemon, recipe, world=2, epochs=2) for recipe in recipes]
+        for recipe in recipes:  # so that there is something to look at behind them
+            client.open({**recipe.spec})
+        self.run_crews(crews)
+        restarts = sum(worker["restarts"] for worker in client.query("workers"))
+        self.assertGreaterEqual(restarts, least)
+        self.assertEqual(client.query("status")["faults"], 0)
+
+    def test_exit_0(self):
+        self.check("exit")
+
+    def test_exit_3(self):
+        self.check("exit3")
+
+    def test_abort(self):
+        self.check("abort")
+
+    def test_segmentation_fault(self):
+        self.check("segv")
+
+    def test_garbage_to_its_socket(self):
+        self.check("socket")
+
+    def test_garbage_in_its_queue(self):
+        self.check("queue")
+
+    def test_a_batch_beyond_its_slot(self):
+        self.check("oversize")
+
+    def test_killed_with_a_spoilt_slot(self):
+        self.check("torn")
+
+    def test_hangs(self):
+        self.check("hang", 60, 2, "300ms")
+
+    def test_stops_itself(self):
+        self.check("stop", 60, 2, "300ms")
+
+    def test_all_of_them(self):
+        self.check("any", 30, 4, "300ms")
+
+
+class Signals(FaultCase):
+    """From outside."""
+
+    def workers(self, client, finished):
+        """Those that have finished a task since they were hit last: one that never does is given
+        up, which is no fault.
+        """
+        rows = [row for row in client.query("workers") if row["pid"] and row["state"] == "ready" and
+                finished.get((row["loader"], row["worker"]), -1) < row["tasks"]]
+        self.rng.shuffle(rows)
+        for row in rows[:1]:
+            finished[row["loader"], row["worker"]] = row["tasks"]
+        return [row["pid"] for row in rows[:1]]
+
+    def send(self, pid, number):
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            pass
+
+    def crews(self, daemon, **options):
+        return [self.crew(daemon, recipe, world=3, epochs=2, pause=3000, **options)
+                for recipe in (range_recipe(), iterable_recipe())]
+
+    def test_workers_are_killed(self):
+        daemon = self.daemon()
+        client, finished = self.client(daemon), {}
+
+        def fault():
+            for pid in self.workers(client, finished):
+                self.send(pid, signal.SIGKILL)
+
+        self.run_crews(self.crews(daemon), 30, fault)
+        self.assertEqual(client.query("status")["faults"], 0)
+        self.assertIn("was killed by SIGKILL", daemon.log)
+
+    def test_workers_are_stopped_and_go_on(self):
+        daemon = self.daemon()
+        client = self.client(daemon)
+
+        def fault():
+            for pid in self.workers(client, {}):
+                self.send(pid, signal.SIGSTOP)
+                self.later(lambda: self.send(pid, signal.SIGCONT))
+
+        self.run_crews(self.crews(daemon), 20, fault)
+
+    def test_clients_with_leases_pins_and_tensors_are_killed(self):
+        daemon = self.daemon()
+        client = self.client(daemon)
+        crews = self.crews(daemon, pins=3, tensors=3)
+        self.run_crews(crews, 24, lambda: any(rank.signal(signal.SIGKILL)
+                                              for rank in self.anyone(crews)))
+        self.assertGreater(sum(rank.starts for one in crews for rank in one.ranks), 20)
+        wait_until(lambda: len(client.query("sessions")) == 1, "their sessions to end")
+        self.assertEqual(client.query("status")["faults"], 0)
+        for row in client.query("ring"):
+            self.assertEqual((row["leased"], row["state"]), (0, "active"))
+
+    def test_clients_are_stopped_and_go_on(self):
+        daemon = self.daemon()
+        crews = self.crews(daemon, pins=2, tensors=2)
+        self.run_crews(crews, 24, lambda: any(self.pause(rank) for rank in self.anyone(crews)))
+
+    def test_the_daemon_is_killed_and_started_again(self):
+        daemons = [Daemon(self.dir)]
+        self.addCleanup(lambda: daemons[-1].stop())
+
+        def fault():
+            daemons[-1].kill()
+            daemons.append(Daemon(self.dir))
+
+        self.run_crews(self.crews(daemons[0], pins=3, tensors=3), 6, fault)
+
+    def test_the_daemon_is_stopped_and_goes_on(self):
+        daemon = self.daemon()
+
+        def fault():
+            self.send(daemon.process.pid, signal.SIGSTOP)
+            self.later(lambda: self.send(daemon.process.pid, signal.SIGCONT))
+
+        self.run_crews(self.crews(daemon), 12, fault)
+
+    def test_everything_at_once(self):
+        daemon = self.daemon(self.bad_worker("any-random-60"))
+        client, finished = self.client(daemon), {}
+        workers = {"timeout": "500ms"}
+        crews = [self.crew(daemon, recipe, world=3, epochs=2, pause=2000, pins=2, tensors=2)
+                 for recipe in (range_recipe(workers=workers), iterable_recipe(workers=workers))]
+
+        def fault():
+            if self.rng.random() < 0.5:
+                for pid in self.workers(client, finished):
+                    self.send(pid, signal.SIGKILL)
+            else:
+                any(rank.signal(signal.SIGKILL) for rank in self.anyone(crews))
+
+        self.run_crews(crews, 24, fault)
+
+
+class Ranks(FaultCase):
+    def test_a_slow_rank_gets_all_of_its_own(self):
+        daemon = self.daemon()
+        crews = [self.crew(daemon, recipe, world=3, epochs=2)
+                 for recipe in (range_recipe(), iterable_recipe())]
+        for one in crews:
+            one.ranks[1].options = {"pause": 10000}
+        self.run_crews(crews)
+
+    def test_a_stopped_rank_stalls_only_itself(self):
+        daemon = self.daemon()
+        for recipe in (range_recipe(length=2000), iterable_recipe(length=2000)):
+            one = self.crew(daemon, recipe, world=3, epochs=2)
+            still = one.ranks[0]
+            still.options = {"pause": 1000}
+            at = At(self.rng, [one], self.reference, 1)
+
+            def each():
+                if at.is_due():
+                    self.assertTrue(still.signal(signal.SIGSTOP))
+                if still.stopped and all(rank.done for rank in one.ranks[1:]):
+                    still.signal(signal.SIGCONT)
+
+            crew.run([one], each)
+            self.assertEqual(one.check(self.reference), [])
+
+
+if __name__ == "__main__":
+    main()
