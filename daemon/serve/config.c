@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-enum config_type { STRING, MODE, LIST, PROGRAMS, DURATION, COUNT, BYTES, LEVEL };
+enum config_type { STRING, MODE, LIST, PROGRAMS, DURATION, COUNT, BYTES, LEVEL, SANDBOX };
 
 static const struct config_key {
     const char *path;
@@ -164,6 +164,22 @@ static int set_level(enum log_level *ret, const struct config_key *key, const st
     return 0;
 }
 
+static int set_sandbox(enum config_sandbox *ret, const struct config_key *key,
+                       const struct value *v, struct dl_error *err)
+{
+    static const char *const words[] = {[CONFIG_SANDBOX_DEFAULT] = "default",
+                                        [CONFIG_SANDBOX_STRICT] = "strict",
+                                        [CONFIG_SANDBOX_OFF] = "off"};
+
+    for (size_t i = 0; i < ARRAY_SIZE(words) && v->type == VALUE_STRING; i++) {
+        if (strcmp(v->string, words[i]) == 0) {
+            *ret = (enum config_sandbox)i;
+            return 0;
+        }
+    }
+    return wrong(err, key, v, "one of default, strict, off");
+}
+
 static int set(struct config *config, const struct config_key *key, const struct value *v,
                struct dl_error *err)
 {
@@ -186,6 +202,8 @@ static int set(struct config *config, const struct config_key *key, const struct
         return set_count(at, key, v, err);
     case LEVEL:
         return set_level(at, key, v, err);
+    case SANDBOX:
+        return set_sandbox(at, key, v, err);
     }
     return -EINVAL;
 }

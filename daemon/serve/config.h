@@ -13,6 +13,8 @@ struct config_limits {
     uint64_t leases;
 };
 
+enum config_sandbox { CONFIG_SANDBOX_DEFAULT, CONFIG_SANDBOX_STRICT, CONFIG_SANDBOX_OFF };
+
 struct config_dirs {
     char **paths; /* owned, and each string; absolute, links resolved; NULL when n is 0 */
     uint32_t n;
@@ -32,6 +34,7 @@ struct config {
     uint64_t linger;                /* ns */
     uint64_t drain_timeout;         /* ns */
     enum log_level log_level;
+    enum config_sandbox sandbox;
     struct config_limits limits;
 };
 

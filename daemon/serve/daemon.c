@@ -120,6 +120,7 @@ static int make_loader(struct daemon *d, struct session *session, struct dl_spec
                                      .account = session_account(session),
                                      .uid = session_uid(session),
                                      .next_segment = &d->next_segment,
+                                     .told_sandbox = &d->told_sandbox,
                                      .events = &loader_events,
                                      .context = d};
 

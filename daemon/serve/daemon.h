@@ -38,6 +38,7 @@ struct daemon {
     uint64_t next_session;
     uint64_t sessions_ever;
     uint32_t next_segment;
+    bool told_sandbox;
     uint64_t begun_ns;
     bool draining;
     bool stopping;

@@ -540,6 +540,11 @@ struct relay *hosts_relay(const struct hosts *hosts)
     return hosts->o.relay;
 }
 
+bool hosts_private(const struct hosts *hosts)
+{
+    return hosts->o.private;
+}
+
 void hosts_end(struct hosts *hosts)
 {
     struct host *h;

@@ -50,6 +50,8 @@ struct hosts *hosts_new(const struct hosts_options *options);
  */
 void hosts_prepare(struct hosts *hosts, const char *interpreter);
 struct relay *hosts_relay(const struct hosts *hosts);
+/* Whether the daemon is a private one. */
+bool hosts_private(const struct hosts *hosts);
 /* No worker is left. The hosts end as soon as they can; the loop then runs dry. */
 void hosts_end(struct hosts *hosts);
 /* After the loop has run dry. NULL is fine. */

@@ -49,6 +49,7 @@ int loader_new(const struct loader_options *options, struct dl_spec *spec, struc
                                         .python = &loader->o.python,
                                         .account = options->account,
                                         .next_segment = options->next_segment,
+                                        .told_sandbox = options->told_sandbox,
                                         .events = &loader_pool_events,
                                         .owner = loader},
                  &loader->pool, err);

@@ -66,6 +66,7 @@ struct loader_options {
     struct quota_account *account;
     uid_t uid;
     uint32_t *next_segment;
+    bool *told_sandbox;
     const struct loader_events *events; /* borrowed, static */
     void *context;
 };

@@ -1,5 +1,7 @@
 #include "daemon/serve/pool_private.h"
 
+#include "daemon/serve/sandbox.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
@@ -107,6 +109,24 @@ static int compare_dataset(struct member *m, const struct dl_msg_w_ready *what)
     return 0;
 }
 
+static enum sandbox_level sandbox_of(const struct pool *pool)
+{
+    return sandbox_choose(pool->o.config, pool->o.python->interpreter,
+                          hosts_private(pool->o.hosts));
+}
+
+static void note_sandbox(struct member *m, uint32_t parts)
+{
+    const struct pool *pool = m->pool;
+    const char *complaint = sandbox_complaint(sandbox_of(pool), parts);
+
+    m->sandbox = parts;
+    if (!complaint || *pool->o.told_sandbox)
+        return;
+    *pool->o.told_sandbox = true;
+    log_warning("%s", complaint);
+}
+
 static void on_process_ready(void *owner, const struct dl_msg_w_ready *what)
 {
     struct member *m = owner;
@@ -129,6 +149,7 @@ static void on_process_ready(void *owner, const struct dl_msg_w_ready *what)
     pool->iterable = iterable;
     pool->fingerprint = what->fingerprint;
     m->state = WORKER_READY;
+    note_sandbox(m, (uint32_t)what->sandbox);
     pool->slot_bytes = max_u64(pool->slot_bytes, slot_bytes);
     if (!pool->opened && check_dataset(pool, length, iterable, &err) < 0) {
         pool_break(pool, &err);
@@ -282,6 +303,7 @@ static void start_member(struct member *m)
         .spec = {.data = pool->spec.data, .len = pool->spec.len},
         .roots = {.data = pool->roots.data, .len = pool->roots.len},
         .plugins = {.data = pool->plugins.data, .len = pool->plugins.len},
+        .sandbox = sandbox_of(pool),
         .label = pool->o.spec->name,
         .events = &process_events,
         .owner = m,
@@ -477,5 +499,6 @@ void pool_view_worker(const struct pool *pool, uint32_t i, struct pool_worker_vi
                                      .restarts = m->restarts,
                                      .in_flight = in_flight(m),
                                      .busy_ns = m->busy_ns,
+                                     .sandbox = m->state == WORKER_READY ? m->sandbox : 0,
                                      .tag = in_flight(m) ? front_task(m)->tag : NULL};
 }

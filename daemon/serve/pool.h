@@ -54,6 +54,7 @@ struct pool_options {
     const struct python_run *python; /* borrowed, outlives the pool */
     struct quota_account *account;   /* who pays */
     uint32_t *next_segment;          /* the daemon's counter of segment ids */
+    bool *told_sandbox;              /* the daemon's: the log has what workers are not kept from */
     const struct pool_events *events;
     void *owner;
 };
@@ -117,7 +118,8 @@ struct pool_worker_view {
     uint64_t restarts;
     uint32_t in_flight;
     uint64_t busy_ns;
-    const void *tag; /* of the task it is at; NULL when idle */
+    uint32_t sandbox; /* which parts of it hold */
+    const void *tag;  /* of the task it is at; NULL when idle */
 };
 uint32_t pool_workers(const struct pool *pool);
 void pool_view_worker(const struct pool *pool, uint32_t i, struct pool_worker_view *ret);

@@ -36,6 +36,7 @@ struct member {
     bool wants_memory;    /* has no segment because memory.limit is used up */
     char *epitaph;        /* owned; see pool_take_epitaph() */
     bool to_ring;
+    uint32_t sandbox; /* which parts of it hold in the worker */
     uint64_t finished;
     uint64_t restarts;
     uint64_t busy_ns;

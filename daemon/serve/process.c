@@ -461,7 +461,8 @@ static void send_open(struct process *p, const struct process_options *o, int qu
                                                  .queue_bytes = sizeof *p->queues,
                                                  .spec = o->spec,
                                                  .roots = o->roots,
-                                                 .plugins = o->plugins}},
+                                                 .plugins = o->plugins,
+                                                 .sandbox = o->sandbox}},
                  (int[]){queues_fd, p->task_bell, p->done_bell}, 3);
 }
 

@@ -16,6 +16,7 @@
 #include "daemon/serve/segment.h"
 #include "proto/codec.h"
 #include "proto/queue.h"
+#include "proto/sandbox.h"
 
 #include <uv.h>
 
@@ -34,14 +35,15 @@ struct process_events {
 
 struct process_options {
     uv_loop_t *loop;
-    const char *path;                    /* of dloader-worker */
-    struct hosts *hosts;                 /* where python->interpreter is given */
-    const struct python_run *python;     /* borrowed for the call */
-    uint32_t number;                     /* of this worker in its loader */
-    uint32_t workers;                    /* in the loader */
-    struct dl_span spec;                 /* canonical, packed */
-    struct dl_span roots;                /* array of strings, packed */
-    struct dl_span plugins;              /* likewise */
+    const char *path;                /* of dloader-worker */
+    struct hosts *hosts;             /* where python->interpreter is given */
+    const struct python_run *python; /* borrowed for the call */
+    uint32_t number;                 /* of this worker in its loader */
+    uint32_t workers;                /* in the loader */
+    struct dl_span spec;             /* canonical, packed */
+    struct dl_span roots;            /* array of strings, packed */
+    struct dl_span plugins;          /* likewise */
+    enum sandbox_level sandbox;
     const char *label;                   /* loader's name, for the log */
     const struct process_events *events; /* borrowed, static */
     void *owner;

@@ -1,6 +1,7 @@
 #include "daemon/serve/views.h"
 
 #include "daemon/serve/epoch.h"
+#include "daemon/serve/sandbox.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -234,8 +235,10 @@ static int view_workers(const struct daemon *d, struct value *ret)
             struct row row = add_row(ret);
             struct pool_worker_view view;
             char samples[384];
+            char sandbox[SANDBOX_WORDS];
 
             pool_view_worker(loader_pool(l), i, &view);
+            sandbox_describe(view.sandbox, sandbox);
             const struct step *step = NULL;
             bool busy = view.tag && loader_name_task(l, view.tag, &step, samples, sizeof samples);
             set_string(&row, "loader", loader_name(l));
@@ -261,6 +264,7 @@ static int view_workers(const struct daemon *d, struct value *ret)
             set_uint(&row, "tasks", view.tasks);
             set_uint(&row, "restarts", view.restarts);
             set_seconds(&row, "busy_s", view.busy_ns);
+            set_string(&row, "sandbox", sandbox);
             if (row.r < 0)
                 return row.r;
         }

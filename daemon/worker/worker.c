@@ -52,6 +52,7 @@ struct worker {
     void *dataset;            /* owned, the engine's; NULL until W_OPEN */
     int object;               /* owned; from W_OBJECT, or -1 */
     uint64_t fingerprint;     /* of the lengths of its samples, or 0 */
+    uint32_t sandbox;         /* which parts of it hold */
     struct inputs inputs;     /* owned; what the dataset borrows */
     struct segment *segments; /* owned array */
     uint32_t n_segments;
@@ -145,6 +146,20 @@ static void inputs_deinit(struct inputs *inputs)
     *inputs = (struct inputs){0};
 }
 
+/* Before a file of the dataset is read, and after what it may be is known. */
+static void close_in(struct worker *w, enum sandbox_level level, const struct dl_spec *spec)
+{
+    struct sandbox_files files;
+
+    if (level != SANDBOX_FULL)
+        return;
+    sandbox_files_begin(&files);
+    sandbox_files_allow_spec(&files, spec, &w->inputs.env);
+    if (w->engine->allow)
+        w->engine->allow(&files);
+    w->sandbox |= sandbox_files_hold(&files);
+}
+
 static int open_dataset(struct worker *w, const struct dl_msg_w_open *msg, struct dl_error *err)
 {
     _cleanup_(value_deinit)
@@ -163,6 +178,7 @@ static int open_dataset(struct worker *w, const struct dl_msg_w_open *msg, struc
         (r = list_strings(&in->roots, &in->env.roots, &in->env.n_roots)) < 0 ||
         (r = list_strings(&in->plugins, &in->env.plugins, &in->env.n_plugins)) < 0)
         return r;
+    close_in(w, (enum sandbox_level)msg->sandbox, &spec);
     /* Before the dataset is opened: should the files change now, the lengths are taken anew. */
     if (spec.batch.tokens)
         w->fingerprint = lengths_fingerprint(&spec.dataset, spec.batch.length_of, &in->env);
@@ -181,6 +197,7 @@ static int handle_open(struct worker *w, const struct dl_msg_w_open *msg)
         return -EPROTO;
     if ((r = map_queues(w, msg->queue_bytes)) < 0)
         return r;
+    w->sandbox = sandbox_calls((enum sandbox_level)msg->sandbox, sandbox_landlock() > 0);
     if ((r = open_dataset(w, msg, &err)) < 0) {
         if (!err.code)
             dl_error_set(&err, -r, "", "the worker could not open the dataset: %s", strerror(-r));
@@ -191,7 +208,8 @@ static int handle_open(struct worker *w, const struct dl_msg_w_open *msg)
                                 .w_ready = {.length = w->engine->length(w->dataset),
                                             .iterable = w->engine->is_iterable(w->dataset),
                                             .slot_bytes = w->engine->slot_bytes(w->dataset),
-                                            .fingerprint = w->fingerprint}});
+                                            .fingerprint = w->fingerprint,
+                                            .sandbox = w->sandbox}});
 }
 
 /*

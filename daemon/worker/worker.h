@@ -13,6 +13,7 @@
 #define DL_WORKER_H
 
 #include "daemon/data/fetch.h"
+#include "daemon/worker/sandbox.h"
 
 /* What a worker opens its dataset with; all borrowed, for the call. */
 struct worker_open {
@@ -26,6 +27,8 @@ struct worker_open {
  * dataset that open() made at *ret. Those that may be NULL say so.
  */
 struct worker_engine {
+    /* What it reads besides what the spec names; may be NULL. Before open(). */
+    void (*allow)(struct sandbox_files *files);
     int (*open)(const struct worker_open *how, void **ret, struct dl_error *err);
     void (*close)(void *engine); /* of what open() made; not called with NULL */
     bool (*is_iterable)(const void *engine);

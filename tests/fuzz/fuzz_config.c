@@ -38,6 +38,7 @@ static void check(const struct config *config)
     FUZZ_ASSERT(config->limits.bytes > 0);
     FUZZ_ASSERT(config->log_level == LOG_ERROR || config->log_level == LOG_WARNING ||
                 config->log_level == LOG_INFO || config->log_level == LOG_DEBUG);
+    FUZZ_ASSERT(config->sandbox <= CONFIG_SANDBOX_OFF);
     check_dirs(&config->data_roots);
     check_dirs(&config->plugins);
     check_dirs(&config->python);

@@ -348,6 +348,7 @@ class DigestCase(TestCase):
             if PLANS[name]:
                 config["worker"] = os.path.join(directory, PLANS[name])
                 os.symlink(dltest.BAD_WORKER, config["worker"])
+                config["sandbox"] = "off"  # it writes a file when it has misbehaved
             cls.daemons[name] = Daemon(directory, config)
             cls.addClassCleanup(cls.daemons[name].stop)
 

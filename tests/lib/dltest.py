@@ -415,7 +415,7 @@ class TestCase(unittest.TestCase):
         """The configuration that makes workers misbehave; see tests/fault/bad_worker.c."""
         link = self.path(plan)
         os.symlink(BAD_WORKER, link)
-        return {"worker": link}
+        return {"worker": link, "sandbox": "off"}  # it writes a file when it has misbehaved
 
     def spec(self, name, /, **spec):
         path = self.path(name + ".yaml")

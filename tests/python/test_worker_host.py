@@ -1,5 +1,7 @@
 """The host and the workers that it forks, driven by a daemon written in Python."""
 
+import ctypes
+import errno
 import mmap
 import os
 import pathlib
@@ -21,12 +23,15 @@ LIB = HERE.parent / "lib"
 
 W_OPEN, W_SEGMENT, W_FORGET, W_OBJECT, W_FORK, W_KILL = 64, 65, 67, 68, 69, 70
 W_READY, W_MAPPED, W_FAILED, W_HOSTING, W_STARTED, W_EXITED = 96, 97, 98, 99, 100, 101
+CALLS, FILES = 1, 2
 ENOBUFS = 105
 ENODATA = 61
 SEGMENT_HEADER = 4096
 QUEUE_RECORDS = 4096
 DONE = 192
 TASKS_AT = 384
+HAS_SECCOMP = os.environ.get("DLOADER_SECCOMP") == "1"
+HAS_LANDLOCK = ctypes.CDLL(None).syscall(444, None, 0, 1) > 0
 DONES_AT = TASKS_AT + QUEUE_RECORDS * 16
 QUEUES_BYTES = DONES_AT + QUEUE_RECORDS * 32
 
@@ -78,7 +83,7 @@ class Worker(Peer):
         assert (kind, child) == (W_STARTED, number), (kind, child)
         host.living.append(number)
 
-    def open(self, dataset, batch=4, collate=None, **more):
+    def open(self, dataset, batch=4, collate=None, sandbox=0, **more):
         """Sends W_OPEN; returns the answer."""
         memory = os.memfd_create("queues")
         os.ftruncate(memory, QUEUES_BYTES)
@@ -90,7 +95,7 @@ class Worker(Peer):
                 "batch": {"size": batch}, "seed": 5,
                 "sampler": {"kind": "client"}, "collate": collate or {"kind": "python"},
                 "workers": {"count": 1}, **more}
-        self.send(W_OPEN, 0, 1, QUEUES_BYTES, spec, [], [], fds=[memory, *self.bells])
+        self.send(W_OPEN, 0, 1, QUEUES_BYTES, spec, [], [], sandbox, fds=[memory, *self.bells])
         os.close(memory)
         return self.receive()
 
@@ -271,7 +276,7 @@ class HostCase(unittest.TestCase):
 
     def test_batches(self):
         worker = self.worker()
-        self.assertEqual(worker.open("squares"), [W_READY, 100, 0, 69632, 0])
+        self.assertEqual(worker.open("squares"), [W_READY, 100, 0, 69632, 0, 0])
         worker.map()
         self.assertEqual(worker.batch([3, 1])[:, 0].tolist(), [9, 1])
         self.assertEqual(worker.batch([5])[:, 3].tolist(), [25])
@@ -291,6 +296,29 @@ class HostCase(unittest.TestCase):
         worker.send(W_FORGET, 1)
         worker.ask([0] * 4, step=0, stream=2)
         self.assertEqual(worker.done()[2].tree().tolist(), [0, 1, 2, 3])
+
+    @unittest.skipUnless(os.uname().machine == "x86_64", "keyctl's number is that of x86-64")
+    def test_sandbox(self):
+        """What its user's code may do, by the level that the daemon asks for."""
+        denied = errno.EPERM, errno.EACCES
+        for level, free in ((0, {0, 1, 2, 3, 4, 5}), (1, {1, 2, 3, 4, 5}), (2, {5})):
+            with self.subTest(level=level):
+                worker = self.worker(level)
+                answer = worker.open("outside", sandbox=level)
+                self.assertEqual(answer[0], W_READY, answer)
+                parts = answer[-1]
+                worker.map()
+                codes = worker.batch(range(6))
+                calls, files = bool(parts & CALLS), bool(parts & FILES)
+                self.assertTrue(level < 1 or calls or not HAS_SECCOMP, parts)
+                self.assertEqual(files, level == 2 and HAS_LANDLOCK)
+                if level == 2 and not (calls and files):
+                    continue
+                for attempt, code in enumerate(codes):
+                    if attempt in free or (level == 1 and not calls):
+                        self.assertEqual(code, 0, attempt)
+                    else:
+                        self.assertIn(code, denied, attempt)
 
     def test_native_collate(self):
         """Samples go through daemon/data/ where the spec names one of its collate functions."""

@@ -1,7 +1,10 @@
 """A host of Python workers, as `python -m dloader.host` is one, with datasets for the tests."""
 
+import errno
 import os
 import signal
+import socket
+import subprocess
 import sys
 import time
 
@@ -59,6 +62,43 @@ class Process:
         time.sleep(600)
 
 
+class Outside:
+    """What is asked for by the sample's index, and the errno that it fails with; 0: it does not."""
+
+    def __getitem__(self, index):
+        attempt = (self.keys, self.write, self.start, self.connect, self.limit, self.look)[index]
+        try:
+            attempt()
+        except OSError as error:
+            return error.errno
+        return 0
+
+    def keys(self):
+        import ctypes
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.syscall(ctypes.c_long(250), ctypes.c_long(0), ctypes.c_long(-3), ctypes.c_long(0)) < 0:
+            raise OSError(ctypes.get_errno(), "keyctl")
+
+    def write(self):
+        os.close(os.open("/tmp", os.O_TMPFILE | os.O_RDWR))
+
+    def start(self):
+        subprocess.run(["/bin/true"], check=True)
+
+    def connect(self):
+        socket.socket(socket.AF_INET).close()
+
+    def limit(self):
+        import resource
+        try:
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        except ValueError as error:  # which it makes of EPERM
+            raise PermissionError(errno.EPERM, "setrlimit") from error
+
+    def look(self):
+        import this  # noqa: F401 (a module that nobody has loaded yet)
+
+
 class Farewell:
 
     def __getitem__(self, index):
@@ -85,7 +125,7 @@ def refuses():
     raise LookupError("no such data, look elsewhere")
 
 
-DATASETS = {"squares": Squares, "process": Process, "farewell": Farewell, "counts": Counts,
+DATASETS = {"squares": Squares, "process": Process, "outside": Outside, "farewell": Farewell, "counts": Counts,
             "keys": Keys, "refuses": refuses}
 
 
@@ -96,7 +136,7 @@ def open_worker(worker, workers, seed, object_fd, object_name, args, collate_nam
     else:
         name = object_name.removeprefix("tests:")
     dataset = DATASETS[name]()
-    collate = (lambda samples: samples) if name in ("process", "keys") else None
+    collate = (lambda samples: samples) if name in ("process", "keys", "outside") else None
     source = worker_case.Source(dataset, collate=collate, iterable=hasattr(dataset, "__iter__"))
     source.length = len(dataset) if hasattr(dataset, "__len__") else None
     if name == "keys":

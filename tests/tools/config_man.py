@@ -26,6 +26,7 @@ TYPES = {
     "COUNT": "positive integer",
     "BYTES": "size",
     "LEVEL": "word",
+    "SANDBOX": "word",
 }
 
 

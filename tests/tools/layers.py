@@ -44,6 +44,7 @@ DOORS = {
     "uv/": ("daemon/serve/",),
     "systemd/": ("daemon/serve/notify.c",),
     "msgpack": ("proto/codec.c", "proto/scan.c", "proto/value.c", "proto/value_msgpack.c"),
+    "seccomp.h": ("daemon/worker/sandbox_calls.c",),
     "yaml.h": ("proto/yaml.c",),
     "zlib.h": ("daemon/data/",),
     "sentencepiece_": ("daemon/data/text/sentencepiece.cc",),

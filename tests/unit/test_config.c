@@ -65,6 +65,7 @@ static void expect_defaults(const struct config *config)
     assert_int_equal(config->linger, 60000000000);
     assert_int_equal(config->drain_timeout, 5000000000);
     assert_int_equal(config->log_level, LOG_INFO);
+    assert_int_equal(config->sandbox, CONFIG_SANDBOX_DEFAULT);
     assert_int_equal(config->limits.sessions, 256);
     assert_int_equal(config->limits.loaders, 64);
     assert_int_equal(config->limits.workers, 64);
@@ -146,7 +147,7 @@ static void test_each_key_alone(void **state)
 #include "daemon/serve/config.def"
     };
 #undef CONFIG
-    static const char *const values[] = {"x", "\"0660\"", "[]", "1", "info"};
+    static const char *const values[] = {"x", "\"0660\"", "[]", "1", "info", "strict"};
 
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
@@ -202,6 +203,13 @@ static void test_numbers_and_units(void **state)
         enum log_level level;
     } levels[] = {
         {"error", LOG_ERROR}, {"warning", LOG_WARNING}, {"info", LOG_INFO}, {"debug", LOG_DEBUG}};
+    static const struct {
+        const char *text;
+        enum config_sandbox sandbox;
+    } sandboxes[] = {{"default", CONFIG_SANDBOX_DEFAULT},
+                     {"strict", CONFIG_SANDBOX_STRICT},
+                     {"off", CONFIG_SANDBOX_OFF},
+                     {"\"off\"", CONFIG_SANDBOX_OFF}};
     struct config config;
     char text[128];
 
@@ -228,6 +236,12 @@ static void test_numbers_and_units(void **state)
         snprintf(text, sizeof text, "{\"log_level\": \"%s\"}", levels[i].text); /* JSON is YAML */
         config = load(text);
         assert_int_equal(config.log_level, levels[i].level);
+        config_deinit(&config);
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(sandboxes); i++) {
+        snprintf(text, sizeof text, "sandbox: %s\n", sandboxes[i].text);
+        config = load(text);
+        assert_int_equal(config.sandbox, sandboxes[i].sandbox);
         config_deinit(&config);
     }
 }
@@ -265,6 +279,7 @@ static void test_data_roots_are_resolved(void **state)
 #define NOT_COUNT    " is not a positive integer"
 #define NOT_SIZE     " is not a size such as 8GiB"
 #define NOT_LEVEL    " is not one of error, warning, info, debug"
+#define NOT_SANDBOX  " is not one of default, strict, off"
 #define NO_SETTING   "there is no such setting; dloaderd.conf(5) lists them"
 
 static const struct {
@@ -322,6 +337,10 @@ static const struct {
     {"log_level: loud", "log_level", 1, "\"loud\"" NOT_LEVEL},
     {"log_level: Info", "log_level", 1, "\"Info\"" NOT_LEVEL},
     {"log_level: 7", "log_level", 1, "7" NOT_LEVEL},
+    {"sandbox: tight", "sandbox", 1, "\"tight\"" NOT_SANDBOX},
+    {"sandbox: on", "sandbox", 1, "\"on\"" NOT_SANDBOX},
+    {"sandbox: false", "sandbox", 1, "a boolean" NOT_SANDBOX},
+    {"sandbox: 1", "sandbox", 1, "1" NOT_SANDBOX},
 
     {"limits:\n  sessions: 0", "limits.sessions", 2, "0" NOT_COUNT},
     {"limits: {loaders: -3}", "limits.loaders", 1, "-3" NOT_COUNT},

@@ -2,6 +2,7 @@
 
 #include "daemon/worker/python/kept.h"
 #include "daemon/worker/python/passes.h"
+#include "daemon/worker/python/reads.h"
 #include "daemon/worker/python/sample.h"
 #include "daemon/worker/python/stack.h"
 #include "daemon/worker/python/store.h"
@@ -425,6 +426,7 @@ static void engine_wake(void)
 }
 
 const struct worker_engine python_engine = {
+    .allow = reads_allow,
     .open = engine_open,
     .close = engine_close,
     .is_iterable = engine_is_iterable,

@@ -1,6 +1,7 @@
 #include "daemon/worker/python/host.h"
 
 #include "daemon/worker/python/engine.h"
+#include "daemon/worker/sandbox.h"
 
 #include "proto/fdpass.h"
 
@@ -9,8 +10,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -61,14 +60,7 @@ static bool take_descriptors(int sock, int errors)
 
 static void harden(pid_t host)
 {
-    struct rlimit no_core = {0, 0};
-
-    /* None of these can fail for a reason the worker could act on. */
-    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-    (void)prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-    (void)setrlimit(RLIMIT_CORE, &no_core);
-    (void)signal(SIGPIPE, SIG_IGN);
-    (void)signal(SIGINT, SIG_IGN);
+    sandbox_harden();
     if (getppid() != host) /* it died before we asked to be told */
         _exit(FAILED_STATUS);
 }

@@ -1,0 +1,215 @@
+/* The sandbox's list of forbidden system calls. */
+#include "daemon/worker/sandbox.h"
+
+#if !HAVE_SECCOMP
+
+uint32_t sandbox_calls(enum sandbox_level level, bool landlock)
+{
+    (void)level, (void)landlock;
+    return 0;
+}
+
+#else
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <seccomp.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+
+/* Newer than some copies of libseccomp; the same number on all architectures but Alpha. */
+enum { NR_FCHMODAT2 = 452, NR_SETXATTRAT = 463, NR_REMOVEXATTRAT = 466, NR_FILE_SETATTR = 469 };
+
+/* Nobody who loads data has a use for these, whatever language it is written in. */
+static const char *const attacks[] = {
+    "acct",
+    "add_key",
+    "bpf",
+    "clock_adjtime",
+    "clock_settime",
+    "delete_module",
+    "fanotify_init",
+    "finit_module",
+    "init_module",
+    "ioperm",
+    "iopl",
+    "kcmp",
+    "kexec_load",
+    "kexec_file_load",
+    "keyctl",
+    "lookup_dcookie",
+    "nfsservctl",
+    "quotactl",
+    "open_by_handle_at",
+    "perf_event_open",
+    "quotactl_fd",
+    "reboot",
+    "request_key",
+    "sethostname",
+    "setdomainname",
+    "settimeofday",
+    "swapon",
+    "swapoff",
+    "syslog",
+    "userfaultfd",
+    "vhangup",
+    "process_vm_readv",
+    "process_vm_writev",
+};
+
+/* Other programs, processes, users, namespaces, networks, and what goes around a file's opening. */
+static const char *const outside[] = {
+    /* programs and processes; clone() is looked at below */
+    "execve", "execveat", "fork", "vfork", "tkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo",
+    "pidfd_getfd", "pidfd_send_signal", "process_madvise", "process_mrelease", "setrlimit",
+    /* users and namespaces */
+    "capset", "setuid", "setgid", "setreuid", "setregid", "setresuid", "setresgid", "setgroups",
+    "setfsuid", "setfsgid", "chroot", "mount", "umount", "umount2", "pivot_root", "move_mount",
+    "open_tree", "fsopen", "fsconfig", "fsmount", "fspick", "mount_setattr", "setns", "unshare",
+    "modify_ldt", "adjtimex",
+    /* other processes' ears; what the worker has open already, it may use */
+    "socket", "bind", "connect", "listen", "accept", "accept4", "shmget", "shmat", "shmctl",
+    "msgget", "msgsnd", "msgrcv", "msgctl", "semget", "semop", "semtimedop", "semctl", "mq_open",
+    "mq_unlink", "io_uring_setup", "io_uring_enter", "io_uring_register"};
+
+/* A file's name, rights, owner, times and place: with Landlock, too, which does not see them all.
+ */
+static const char *const files[] = {
+    "chmod",    "fchmod",    "fchmodat",  "chown",       "fchown",       "lchown",       "fchownat",
+    "setxattr", "lsetxattr", "fsetxattr", "removexattr", "lremovexattr", "fremovexattr", "utime",
+    "utimes",   "futimesat", "utimensat", "truncate",    "mkdir",        "mkdirat",      "rmdir",
+    "mknod",    "mknodat",   "link",      "linkat",      "symlink",      "symlinkat",    "unlink",
+    "unlinkat", "rename",    "renameat",  "renameat2",   "creat"};
+
+/* The filter being made; the first failure sticks. */
+struct filter {
+    scmp_filter_ctx ctx;
+    int r;
+};
+
+static void forbid_number(struct filter *f, int number)
+{
+    if (f->r == 0)
+        f->r = seccomp_rule_add(f->ctx, SCMP_ACT_ERRNO(EPERM), number, 0);
+}
+
+static void forbid(struct filter *f, const char *const *names, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        int number = seccomp_syscall_resolve_name(names[i]);
+
+        if (number != __NR_SCMP_ERROR) /* that copy of libseccomp has never heard of it */
+            forbid_number(f, number);
+    }
+}
+
+/* The call fails with `code` where one of its arguments is so. */
+static void forbid_where(struct filter *f, const char *name, int code, struct scmp_arg_cmp arg)
+{
+    int number = seccomp_syscall_resolve_name(name);
+
+    if (f->r == 0)
+        f->r = seccomp_rule_add_array(f->ctx, SCMP_ACT_ERRNO((uint32_t)code), number, 1, &arg);
+}
+
+/* `value` in the lower half of an argument: the kernel reads no more of an int. */
+static struct scmp_arg_cmp is_int(unsigned arg, uint32_t value)
+{
+    return SCMP_CMP64(arg, SCMP_CMP_MASKED_EQ, UINT32_MAX, value);
+}
+
+static void forbid_attacks(struct filter *f)
+{
+    forbid(f, attacks, ARRAY_SIZE(attacks));
+    if (!SANDBOX_SANITIZED)
+        forbid_number(f, SCMP_SYS(ptrace));
+    /* Keys that its user never pressed. */
+    forbid_where(f, "ioctl", EPERM, is_int(1, TIOCSTI));
+    forbid_where(f, "ioctl", EPERM, is_int(1, TIOCLINUX));
+}
+
+/* Threads are clones that share all; anything else is a process. */
+static void forbid_processes(struct filter *f)
+{
+    static const uint64_t namespaces[] = {CLONE_NEWNS,  CLONE_NEWCGROUP, CLONE_NEWUTS,
+                                          CLONE_NEWIPC, CLONE_NEWUSER,   CLONE_NEWPID,
+                                          CLONE_NEWNET};
+    const uint64_t thread = CLONE_THREAD | (SANDBOX_SANITIZED ? CLONE_VM : 0);
+#if defined(__s390__) || defined(__CRIS__)
+    const unsigned flags = 1;
+#else
+    const unsigned flags = 0;
+#endif
+
+    forbid_where(f, "clone", EPERM, SCMP_CMP64(flags, SCMP_CMP_MASKED_EQ, thread, 0));
+    for (size_t i = 0; i < ARRAY_SIZE(namespaces); i++)
+        forbid_where(f, "clone", EPERM,
+                     SCMP_CMP64(flags, SCMP_CMP_MASKED_EQ, namespaces[i], namespaces[i]));
+    /* Its flags lie in memory, where nobody can judge them; the libc then makes a clone(). */
+    if (f->r == 0)
+        f->r = seccomp_rule_add(f->ctx, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
+}
+
+/* Of what a process does to any, what it may do to itself. */
+static void forbid_others(struct filter *f)
+{
+    static const int prctls[] = {PR_SET_PDEATHSIG, PR_SET_PTRACER, PR_SET_MM};
+    uint64_t self = (uint64_t)getpid();
+
+    forbid_where(f, "kill", EPERM, SCMP_CMP64(0, SCMP_CMP_NE, self));
+    forbid_where(f, "tgkill", EPERM, SCMP_CMP64(0, SCMP_CMP_NE, self));
+    forbid_where(f, "prlimit64", EPERM, SCMP_CMP64(2, SCMP_CMP_NE, 0)); /* new limits */
+    /* Which personality it has, it may ask. */
+    forbid_where(f, "personality", EPERM, SCMP_CMP64(0, SCMP_CMP_LT, UINT32_MAX));
+    for (size_t i = 0; i < ARRAY_SIZE(prctls); i++)
+        forbid_where(f, "prctl", EPERM, is_int(0, (uint32_t)prctls[i]));
+}
+
+/* Where Landlock does not keep files from being opened to write. */
+static void forbid_writing(struct filter *f)
+{
+    static const uint64_t ways[] = {O_WRONLY, O_RDWR, O_CREAT, O_TRUNC};
+
+    for (size_t i = 0; i < ARRAY_SIZE(ways); i++) {
+        forbid_where(f, "open", EACCES, SCMP_CMP64(1, SCMP_CMP_MASKED_EQ, ways[i], ways[i]));
+        forbid_where(f, "openat", EACCES, SCMP_CMP64(2, SCMP_CMP_MASKED_EQ, ways[i], ways[i]));
+    }
+    if (f->r == 0)
+        f->r = seccomp_rule_add(f->ctx, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(openat2), 0);
+}
+
+static void forbid_outside(struct filter *f, bool landlock)
+{
+    static const int later[] = {NR_FCHMODAT2, NR_SETXATTRAT, NR_REMOVEXATTRAT, NR_FILE_SETATTR};
+
+    forbid(f, outside, ARRAY_SIZE(outside));
+    forbid_processes(f);
+    forbid_others(f);
+    if (SANDBOX_COVERED)
+        return;
+    forbid(f, files, ARRAY_SIZE(files));
+    for (size_t i = 0; i < ARRAY_SIZE(later); i++)
+        forbid_number(f, later[i]);
+    if (!landlock)
+        forbid_writing(f);
+}
+
+uint32_t sandbox_calls(enum sandbox_level level, bool landlock)
+{
+    struct filter f = {.ctx = level == SANDBOX_OFF ? NULL : seccomp_init(SCMP_ACT_ALLOW)};
+
+    if (!f.ctx)
+        return 0;
+    /* The worker runs no code of others beside its own: it need not be slower for that. */
+    (void)seccomp_attr_set(f.ctx, SCMP_FLTATR_CTL_SSB, 1);
+    forbid_attacks(&f);
+    if (level == SANDBOX_FULL)
+        forbid_outside(&f, landlock);
+    if (f.r == 0)
+        f.r = seccomp_load(f.ctx);
+    seccomp_release(f.ctx);
+    return f.r == 0 ? SANDBOX_CALLS : 0;
+}
+
+#endif

@@ -1,0 +1,274 @@
+/* The worker's sandbox by itself: each case closes in a child of its own and looks around there. */
+#include "daemon/worker/sandbox.h"
+#include "tests/unit/spec_text.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/keyctl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+static bool can_read(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+    if (fd >= 0)
+        close(fd);
+    return fd >= 0;
+}
+
+/* Below harness_tmpdir(). */
+static const char *at(const char *name)
+{
+    static char path[PATH_MAX];
+
+    snprintf(path, sizeof path, "%s/%s", harness_tmpdir(), name);
+    return path;
+}
+
+static void make_tree(void)
+{
+    static const char *const directories[] = {"a", "a/deep", "b"};
+    static const char *const files[] = {"a/x.npy", "a/y.npy", "a/deep/z.npy", "b/x.npy", "b/y.npy"};
+
+    for (size_t i = 0; i < ARRAY_SIZE(directories); i++)
+        if (mkdir(at(directories[i]), 0700) < 0)
+            assert_int_equal(errno, EEXIST);
+    for (size_t i = 0; i < ARRAY_SIZE(files); i++)
+        harness_file(files[i], "x", 1);
+    if (symlink("../b/x.npy", at("a/link.npy")) < 0)
+        assert_int_equal(errno, EEXIST);
+}
+
+/* What a child can read of the tree after it closed itself in; a bit for each of `looked_at`. */
+static const char *const looked_at[] = {"a/x.npy", "a/y.npy", "a/deep/z.npy", "b/x.npy", "b/y.npy"};
+
+static unsigned look(const struct dl_spec *spec, const struct data_env *env)
+{
+    unsigned found = 0;
+    int status = 0;
+    pid_t pid = fork();
+
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        struct sandbox_files files;
+
+        sandbox_harden();
+        sandbox_files_begin(&files);
+        sandbox_files_allow_spec(&files, spec, env);
+        if (!(sandbox_files_hold(&files) & SANDBOX_FILES))
+            _exit(0x80);
+        for (size_t i = 0; i < ARRAY_SIZE(looked_at); i++)
+            found |= can_read(at(looked_at[i])) ? 1u << i : 0;
+        _exit((int)found);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    return (unsigned)WEXITSTATUS(status);
+}
+
+static void test_what_a_spec_reads(void **state)
+{
+    static const struct {
+        const char *dataset;
+        const char *root; /* of the daemon; NULL: none */
+        unsigned readable;
+    } cases[] = {
+        {"{kind: range, length: 3}", NULL, 0},
+        /* Files that are opened once, and no others. */
+        {"{kind: npy, files: {f: a/x.npy}}", NULL, 1},
+        {"{kind: npy, files: {f: a/x.npy, g: b/y.npy}}", NULL, 1 | 16},
+        {"{kind: npy, files: {f: a/link.npy}}", NULL, 8},
+        {"{kind: npy, files: {f: nothing.npy}}", NULL, 0},
+        {"{kind: records, path: a/y.npy, dtype: uint8, shape: [1]}", NULL, 2},
+        {"{kind: subset, indices: [0], dataset: {kind: npy, files: {f: b/x.npy}}}", NULL, 8},
+        {"{kind: concat, datasets: [{kind: npy, files: {f: a/x.npy}}, {kind: npy, files: {f: "
+         "a/y.npy}}]}",
+         NULL, 1 | 2},
+        {"{kind: text, paths: [a/x.npy]}", NULL, 1},
+        /* Shards are looked for by name again. */
+        {"{kind: tar, shards: [a/x.npy]}", NULL, 1 | 2 | 4},
+        {"{kind: tar, shards: [a/link.npy]}", NULL, 8 | 16},
+        /* What has to be looked for: as far as the daemon lets it. */
+        {"{kind: text, paths: [\"a/*.npy\"]}", NULL, 31},
+        {"{kind: text, paths: [\"a/*.npy\"]}", "b", 8 | 16},
+        {"{kind: tar, shards: [\"a/{0..1}.tar\"]}", "a/deep", 4},
+        {"{kind: imagefolder, root: a}", NULL, 31},
+        {"{kind: imagefolder, root: a}", "a", 1 | 2 | 4},
+        {"{kind: plugin, path: b/p.so}", "a", 1 | 2 | 4},
+        {"{kind: npy, files: {f: a/x.npy}}", "a", 1},
+    };
+
+    (void)state;
+    make_tree();
+    if (!sandbox_landlock())
+        skip();
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _cleanup_(spec_deinit)
+        struct dl_spec spec = {0};
+        struct dl_error err = {0};
+        char text[1024], root[PATH_MAX];
+        char *roots[] = {root};
+        struct data_env env = {.roots = roots, .n_roots = cases[i].root != NULL};
+
+        snprintf(root, sizeof root, "%s", at(cases[i].root ? cases[i].root : ""));
+        snprintf(text, sizeof text, "dataset: %s\nbatch: {size: 1}", cases[i].dataset);
+        if (read_spec(text, harness_tmpdir(), &spec, &err) < 0)
+            fail_msg("%s: %s: %s", text, err.path, err.message);
+        unsigned got = look(&spec, &env);
+        if (got != cases[i].readable)
+            fail_msg("%s below %s: %#x can be read, not %#x", cases[i].dataset,
+                     cases[i].root ? cases[i].root : "anything", got, cases[i].readable);
+    }
+}
+
+/* ---- calls ---------------------------------------------------------------------------------- */
+
+/* The errno of `attempt` in a child that forbade itself calls; 0: it succeeded. -1: no seccomp. */
+static int forbidden(enum sandbox_level level, bool landlock, int (*attempt)(void))
+{
+    int status = 0;
+    pid_t pid = fork();
+
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        sandbox_harden();
+        if (sandbox_calls(level, landlock) != (level == SANDBOX_OFF ? 0 : SANDBOX_CALLS))
+            _exit(255);
+        _exit(attempt());
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status) == 255 ? -1 : WEXITSTATUS(status);
+}
+
+static int closed(int fd)
+{
+    int code = fd < 0 ? errno : 0;
+
+    if (fd >= 0)
+        close(fd);
+    return code;
+}
+
+static int open_to_write(void)
+{
+    return closed(open(at("a/x.npy"), O_WRONLY | O_CLOEXEC));
+}
+
+static int open_both_ways(void)
+{
+    return closed(open(at("a/x.npy"), O_RDWR | O_CLOEXEC));
+}
+
+static int open_new(void)
+{
+    return closed(open(at("new"), O_RDONLY | O_CREAT | O_CLOEXEC, 0600));
+}
+
+static int open_to_read(void)
+{
+    return closed(open(at("a/x.npy"), O_RDONLY | O_CLOEXEC));
+}
+
+static int remove_file(void)
+{
+    return unlink(at("b/y.npy")) < 0 ? errno : 0;
+}
+
+static int make_socket(void)
+{
+    return closed(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+}
+
+static int make_process(void)
+{
+    pid_t pid = fork();
+
+    if (pid == 0)
+        _exit(0);
+    if (pid > 0)
+        waitpid(pid, NULL, 0);
+    return pid < 0 ? errno : 0;
+}
+
+static int set_core_limit(void)
+{
+    const struct rlimit limit = {0, 0};
+
+    return setrlimit(RLIMIT_CORE, &limit) < 0 ? errno : 0;
+}
+
+static int ask_for_keys(void)
+{
+    return syscall(SYS_keyctl, KEYCTL_GET_KEYRING_ID, KEY_SPEC_SESSION_KEYRING, 0) < 0 ? errno : 0;
+}
+
+/* What a worker does all the time. */
+static int work(void)
+{
+    char text[16];
+    int fd = memfd_create("test", MFD_CLOEXEC);
+    void *base = fd < 0 || ftruncate(fd, 4096) < 0
+                     ? MAP_FAILED
+                     : mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    int other = open(at("a/x.npy"), O_RDONLY | O_CLOEXEC);
+    bool ok = base != MAP_FAILED && posix_fallocate(fd, 0, 8192) == 0 && other >= 0 &&
+              read(other, text, sizeof text) == 1;
+
+    close_fdp(&fd);
+    close_fdp(&other);
+    return ok ? 0 : EIO;
+}
+
+static void test_calls(void **state)
+{
+    static const struct {
+        const char *name;
+        int (*attempt)(void);
+        int light, full, full_alone; /* without Landlock */
+    } cases[] = {
+        {"work", work, 0, 0, 0},
+        {"open to read", open_to_read, 0, 0, 0},
+        {"open to write", open_to_write, 0, 0, EACCES},
+        {"open both ways", open_both_ways, 0, 0, EACCES},
+        {"open new", open_new, 0, 0, EACCES},
+        {"remove", remove_file, 0, EPERM, EPERM},
+        {"socket", make_socket, 0, EPERM, EPERM},
+        {"process", make_process, 0, EPERM, EPERM},
+        {"limit", set_core_limit, 0, EPERM, EPERM},
+        {"keys", ask_for_keys, EPERM, EPERM, EPERM},
+    };
+
+    (void)state;
+    if (!HAVE_SECCOMP || forbidden(SANDBOX_LIGHT, true, work) < 0)
+        skip();
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        const struct {
+            enum sandbox_level level;
+            bool landlock;
+            int code;
+        } levels[] = {{SANDBOX_LIGHT, true, cases[i].light},
+                      {SANDBOX_FULL, true, cases[i].full},
+                      {SANDBOX_FULL, false, cases[i].full_alone}};
+
+        for (size_t level = 0; level < ARRAY_SIZE(levels); level++) {
+            make_tree();
+            (void)unlink(at("new"));
+            int got = forbidden(levels[level].level, levels[level].landlock, cases[i].attempt);
+            if (got != levels[level].code)
+                fail_msg("%s, level %zu: %s, not %s", cases[i].name, level, strerror(got),
+                         strerror(levels[level].code));
+        }
+    }
+    assert_int_equal(forbidden(SANDBOX_OFF, true, make_socket), 0);
+}
+
+static const struct CMUnitTest tests[] = {cmocka_unit_test(test_what_a_spec_reads),
+                                          cmocka_unit_test(test_calls)};
+
+TEST_MAIN(tests)
