@@ -1,0 +1,173 @@
+"""What is loaded in the soak: one recipe for each kind of thing that can be asked of the daemon, over
+small files that are the same in every run.
+"""
+
+import os
+import pathlib
+import random
+import shlex
+import shutil
+import subprocess
+
+from crew import Recipe
+import dltest
+import media
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+ROWS = 601  # prime: divides into neither batches nor ranks
+RANDOM = {"kind": "random"}
+# Long enough for a busy machine, short enough that workers that hang do not hold up much.
+TIMEOUT = "2s"
+
+
+class Files:
+    """Makes files in a directory; dltest's own writers do."""
+
+    npy = dltest.TestCase.npy
+
+    def __init__(self, directory):
+        self.directory = directory
+
+    def path(self, name):
+        return os.path.join(self.directory, name)
+
+    def noise(self, name, rows, *shape):
+        size = rows
+        for n in shape:
+            size *= n
+        return self.npy(name, (rows, *shape), "|u1", random.Random(name).randbytes(size))
+
+    def text(self, name, text):
+        with open(self.path(name), "w") as file:
+            file.write(text)
+        return self.path(name)
+
+    def lines(self):
+        return self.text("lines.txt", "".join(
+            "".join(chr(97 + (i + j) % 26) for j in range(1 + i * i % 60)) + "\n"
+            for i in range(2 * ROWS)))
+
+    def pictures(self):
+        root = pathlib.Path(self.path("pictures"))
+        media.pictures(root, 200)
+        return str(root)
+
+    def shards(self):
+        for i in range(3):
+            media.shard(self.path(f"shard{i}.tar"), 100 * i, 100)
+        return self.path("shard*.tar")
+
+
+def native(workers=2, **more):
+    return {"count": workers, "retries": 100, "timeout": TIMEOUT, **more}
+
+
+def numbers(length=4 * ROWS, **more):
+    return {"kind": "range", "length": length, **more}
+
+
+def by_index(files):
+    rows = files.noise("rows.npy", ROWS, 64)
+    kib = files.noise("kib.npy", ROWS, 1024)
+    large = files.noise("large.npy", 151, 1 << 16)
+    yield Recipe("torch-order", {"dataset": numbers(), "sampler": RANDOM, "batch": {"size": 8},
+                                 "workers": native()}, worlds=(1, 2, 3, 8))
+    yield Recipe("native-order", {
+        "dataset": numbers(), "sampler": {**RANDOM, "order": "native"}, "batch": {"size": 16},
+        "workers": native(3, prefetch=4)}, worlds=(1, 3, 4))
+    yield Recipe("uneven", {"dataset": numbers(ROWS), "batch": {"size": 4}, "shard": {"even": False},
+                            "workers": native(1)}, worlds=(2, 3, 5))
+    for mode in ("batch", "split"):
+        yield Recipe(f"{mode}-shards", {
+            "dataset": numbers(2 * ROWS), "sampler": RANDOM, "batch": {"size": 8},
+            "shard": {"mode": mode}, "workers": native()}, worlds=(1, 2, 4))
+    yield Recipe("one-by-one", {"dataset": {"kind": "npy", "files": rows}, "batch": {"size": None},
+                                "memory": {"writable": True}, "workers": native()})
+    yield Recipe("any-order", {
+        "dataset": {"kind": "npy", "files": rows}, "sampler": RANDOM, "batch": {"size": 3},
+        "workers": native(3, in_order=False)}, "any")
+    yield Recipe("combined", {
+        "dataset": {"kind": "concat", "datasets": [
+            {"kind": "npy", "files": rows}, {"kind": "subset", "dataset": {"kind": "npy", "files": rows},
+                                             "indices": list(range(0, ROWS, 3))}]},
+        "sampler": RANDOM, "batch": {"size": 5}, "workers": native()})
+    yield Recipe("short-of-memory", {
+        "dataset": {"kind": "npy", "files": kib}, "sampler": RANDOM, "batch": {"size": 4},
+        "memory": {"limit": 4096 + 12 * 8192}, "workers": native(1)},
+        worlds=(1, 2), options={"pins": 6, "tensors": 3})
+    yield Recipe("large", {"dataset": {"kind": "npy", "files": large}, "sampler": RANDOM,
+                           "batch": {"size": 16}, "workers": native()}, worlds=(1, 2))
+    yield Recipe("fed", {"dataset": numbers(ROWS), "sampler": {"kind": "client"},
+                         "batch": {"size": 5}, "workers": native()}, "fed", (1, 2), ROWS)
+
+
+def of_files(files):
+    lines = files.lines()
+    yield Recipe("lines", {"dataset": {"kind": "text", "paths": lines}, "sampler": RANDOM,
+                           "batch": {"size": 6}, "collate": {"kind": "none"}, "workers": native()})
+    text = {"kind": "text", "paths": lines, "tokenizer": "bytes"}
+    yield Recipe("buckets", {
+        "dataset": text, "sampler": RANDOM, "collate": {"kind": "pad", "to": "bucket"},
+        "batch": {"tokens": 128, "strategy": "bucket", "window": 4}, "workers": native()})
+    yield Recipe("packed", {
+        "dataset": text, "sampler": RANDOM, "collate": {"kind": "pack", "length": 64},
+        "batch": {"tokens": 192}, "workers": native()})
+    yield Recipe("pictures", {
+        "dataset": {"kind": "imagefolder", "root": files.pictures(), "size": [14, 12],
+                    "transform": "random_crop", "flip": 0.5},
+        "sampler": RANDOM, "batch": {"size": 4}, "workers": native()})
+
+
+def one_after_another(files):
+    yield Recipe("iterable", {"dataset": numbers(2 * ROWS, iterable=True), "batch": {"size": 4},
+                              "workers": native()}, "own")
+    yield Recipe("iterable-whole", {
+        "dataset": numbers(ROWS // 2, iterable=True, divide=False), "batch": {"size": 4},
+        "workers": native(3)}, "own", (1, 2))
+    yield Recipe("shards", {
+        "dataset": {"kind": "tar", "shards": files.shards(), "shuffle": 10, "size": 12,
+                    "transform": "random_crop", "flip": 0.5},
+        "batch": {"size": 4}, "collate": {"kind": "none"}, "workers": native()}, "own", (1, 2))
+
+
+def by_plugins(files, plugins):
+    library = os.path.join(plugins, "leaves.so")
+    shutil.copy(os.environ["BAD_PLUGIN"], library)
+    os.chmod(library, 0o755)
+    yield Recipe("leaves", {
+        "dataset": {"kind": "plugin", "path": library, "config": f"rows {ROWS}"},
+        "sampler": RANDOM, "batch": {"size": 4}, "workers": native()}, "own")
+    library = os.path.join(plugins, "fasta.so")
+    flags = subprocess.run(["pkg-config", "--cflags", "--libs", "jansson"], check=True,
+                           stdout=subprocess.PIPE, text=True).stdout.split()
+    subprocess.run([*shlex.split(os.environ.get("CC", "cc")), "-shared", "-fPIC", "-O1",
+                    f"-I{SOURCE / 'daemon/data/plugin'}", str(SOURCE / "daemon/examples/fasta.c"),
+                    "-o", library, *flags], check=True)
+    os.chmod(library, 0o755)
+    path = files.text("reads.fasta", media.fasta("f", 2 * ROWS))
+    yield Recipe("reads", {
+        "dataset": {"kind": "plugin", "path": library, "config": {"path": path}},
+        "collate": {"kind": "pad", "value": 9}, "batch": {"size": 4}, "workers": native()},
+        "own", (1, 2))
+
+
+def by_python(files):
+    def python(name, **args):
+        return {"kind": "python", "object": f"pydata:{name}", "args": args}
+
+    workers = {"count": 2, "retries": 100}
+    rows = files.noise("python.npy", ROWS, 33)
+    yield Recipe("python-rows", {"dataset": python("Rows", files=rows), "sampler": RANDOM,
+                                 "batch": {"size": 4}, "workers": workers}, "own")
+    yield Recipe("python-stream", {"dataset": python("Stream", length=ROWS), "batch": {"size": 4},
+                                   "workers": workers}, "own", (1,))
+    yield Recipe("python-crops", {
+        "dataset": python("Crops", file=rows), "sampler": RANDOM, "batch": {"size": 3},
+        "collate": {"kind": "python", "object": "pydata:stack"}, "workers": workers}, "own", (1, 2))
+
+
+def all_recipes(directory, plugins, with_python):
+    files = Files(directory)
+    recipes = [*by_index(files), *of_files(files), *one_after_another(files),
+               *by_plugins(files, plugins)]
+    return recipes + (list(by_python(files)) if with_python else [])
