@@ -212,8 +212,10 @@ class Soak:
         return self.pause(self.victim(x), 3 * y)
 
     def host(self, x):
-        hosts = [pid for pid in self.daemon.workers if "dloader.host" in startline.command_of(pid)]
-        # All of its workers die with it.
+        # One that never got as far as to start workers is an error for whoever opens a loader. All of
+        # its workers die with it.
+        hosts = [pid for pid in self.daemon.workers
+                 if "dloader.host" in startline.command_of(pid) and dltest.children_of(pid)]
         if not hosts or any(self.finished_tasks.get((row["loader"], row["worker"]), -1) >= row["tasks"]
                             for row in self.view("workers") if row["interpreter"]):
             return None
