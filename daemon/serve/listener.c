@@ -161,8 +161,9 @@ static int bind_path(struct listener *l, const struct config *config, struct dl_
     if ((r = take_lock(l, err)) < 0 || (r = clear_path(l, &address, err)) < 0)
         return r;
     l->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    /* Nobody gets in before mode and group are right. */
-    mode_t mask = umask(0177);
+    /* Nobody gets in before it listens, and by then mode and group are right. Until then a client
+     * is refused, which it may take for "not yet", and not denied, which is for good. */
+    mode_t mask = umask(0);
     r = l->fd < 0 ? -1 : bind(l->fd, (const struct sockaddr *)&address, sizeof address);
     int code = errno;
     umask(mask);

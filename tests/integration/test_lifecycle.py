@@ -162,6 +162,46 @@ class Socket(LifeCase):
         daemon = self.daemon({"socket_group": group.gr_name})
         self.assertEqual(os.stat(daemon.socket).st_gid, NOBODY)
 
+    @unittest.skipIf(os.geteuid(), "only root may become another user")
+    def test_whoever_may_connect_is_never_denied_while_it_starts(self):
+        """Refused or not found, yes: then a client that looks for its daemon tries again."""
+        os.chmod(self.dir, 0o755)
+        for _ in range(10):
+            daemon = Daemon(self.dir, {"socket_mode": "0666"})
+            seen, tell = os.pipe()
+            child = os.fork()
+            if child == 0:
+                os.setuid(NOBODY)
+                self.connect_until_it_works(daemon.socket, tell)
+            os.close(tell)
+            os.read(seen, 1)  # it is connected
+            daemon.kill()
+            daemon = Daemon(self.dir, {"socket_mode": "0666"})
+            self.assertEqual(os.read(seen, 100), b"")
+            self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
+            os.close(seen)
+            daemon.stop()
+
+    def connect_until_it_works(self, path, tell):
+        """The life of a child: once, and again when that daemon is gone."""
+        try:
+            with socket.socket(socket.AF_UNIX) as client:
+                client.connect(path)
+                os.write(tell, b"!")
+                with contextlib.suppress(ConnectionResetError):  # it was killed before it accepted
+                    client.recv(1)
+            while True:
+                with socket.socket(socket.AF_UNIX) as client:
+                    try:
+                        client.connect(path)
+                        os._exit(0)
+                    except (FileNotFoundError, ConnectionRefusedError):
+                        pass
+        except OSError as error:
+            os.write(tell, str(error).encode())
+        finally:
+            os._exit(1)
+
     def test_unknown_group(self):
         self.spec("conf", socket_group="no-such-group")
         self.assert_does_not_start('socket_group: there is no group "no-such-group"',
