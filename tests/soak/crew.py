@@ -60,19 +60,23 @@ class Rank:
         self.stopped = False
         self.options = {}  # of this rank alone
 
-    def start(self):
+    def command(self):
         crew = self.crew
         words = {"rank": self.rank, "world": crew.world, "epoch": crew.epoch,
                  "epochs": crew.epochs, "recover": LOOKS_FOR_A_DAEMON,
                  "random": self.starts + 97 * self.rank, **crew.options, **self.options}
+        return [TRAINER, crew.socket, crew.spec_path, self.path,
+                *(f"{key}={value}" for key, value in words.items()),
+                *(f"also={path}" for path in crew.also)]
+
+    def start(self):
+        crew = self.crew
+        command = self.command()
         self.starts += 1
         self.errors = tempfile.TemporaryFile()
         self.process = subprocess.Popen(
-            [TRAINER, crew.socket, crew.spec_path, self.path,
-             *(f"{key}={value}" for key, value in words.items()),
-             *(f"also={path}" for path in crew.also)],
-            stdin=subprocess.DEVNULL, stderr=self.errors, user=crew.user, group=crew.user,
-            extra_groups=None if crew.user is None else [])
+            command, stdin=subprocess.DEVNULL, stderr=self.errors, env=crew.environment,
+            user=crew.user, group=crew.user, extra_groups=None if crew.user is None else [])
 
     def said(self):
         self.errors.seek(0)
@@ -116,13 +120,16 @@ class Rank:
 class Crew:
     """All ranks of a recipe, on one daemon."""
 
+    rank_type = Rank
+    environment = None  # this process's
+
     def __init__(self, directory, socket, recipe, label, world=1, epoch=0, epochs=1, user=None,
                  also=(), **options):
         self.directory, self.socket, self.recipe, self.label = directory, socket, recipe, label
         self.world, self.epoch, self.epochs, self.user, self.also = world, epoch, epochs, user, also
         self.options = {**recipe.arguments(), **options}
         self.spec_path = recipe.write(directory, "" if user is None else "-of-another")
-        self.ranks = [Rank(self, rank) for rank in range(world)]
+        self.ranks = [self.rank_type(self, rank) for rank in range(world)]
 
     def start(self):
         for rank in self.ranks:
@@ -139,6 +146,14 @@ class Crew:
     def end(self):
         for rank in self.ranks:
             rank.end()
+
+    def as_written(self, lines):
+        """Of the reference, as this crew writes them."""
+        return lines
+
+    def as_read(self, lines):
+        """Of a rank's file, without what is there for itself alone."""
+        return lines
 
     def check(self, reference):
         """What is wrong with what they received: a list of sentences."""
@@ -165,7 +180,7 @@ def step_of(line):
 
 def expected_lines(rank, epoch, reference):
     crew = rank.crew
-    lines = reference.lines(crew.recipe, epoch, crew.world, rank.rank)
+    lines = crew.as_written(reference.lines(crew.recipe, epoch, crew.world, rank.rank))
     stop = crew.options.get("stop", 0)
     for i, line in enumerate(lines):
         if stop and step_of(line) >= stop - 1:
@@ -188,7 +203,8 @@ def differences(rank, reference):
     if sorted(found) != list(wanted):
         yield f"epochs {sorted(found)}, wanted {list(wanted)}"
     for epoch in wanted:
-        lines, want = found.get(epoch, []), expected_lines(rank, epoch, reference)
+        lines = crew.as_read(found.get(epoch, []))
+        want = expected_lines(rank, epoch, reference)
         if crew.recipe.order == "any":
             lines, want = sorted(lines, key=step_of), sorted(want, key=step_of)
         if lines != want:

@@ -1,17 +1,26 @@
-"""The interpreter for datasets in Python, of a daemon that may be sanitized."""
+"""Python in the soak: the interpreter for datasets, of a daemon that may be sanitized, and trainers."""
 
 import glob
 import os
+import pathlib
+import re
 import shlex
 import subprocess
 
+import crew
+
 PYTHON = "/usr/bin/python3"
+TRAINER = str(pathlib.Path(__file__).with_name("pytrainer.py"))
+
+
+def can_import(module):
+    return subprocess.run([PYTHON, "-c", f"import {module}"],
+                          stderr=subprocess.DEVNULL).returncode == 0
 
 
 def can_host(package):
     """Whether it is there, with all that datasets in Python need."""
-    return bool(glob.glob(os.path.join(package, "dloader", "_client*.so"))) and subprocess.run(
-        [PYTHON, "-c", "import numpy"], stderr=subprocess.DEVNULL).returncode == 0
+    return bool(glob.glob(os.path.join(package, "dloader", "_client*.so"))) and can_import("numpy")
 
 
 def library(compiler, name):
@@ -25,13 +34,21 @@ def is_sanitized(program):
         return b"__asan_init" in file.read()
 
 
-def interpreter(directory):
-    """Python itself knows nothing of sanitizers: their library has to be there before all others."""
+def preloaded():
+    """Python itself knows nothing of sanitizers: their library has to be there before all others. ""
+    where there are none.
+    """
     if not is_sanitized(os.environ["DLOADERD"]):
-        return PYTHON
+        return ""
     compiler = shlex.split(os.environ.get("CC", "cc"))
-    preload = " ".join(filter(None, [library(compiler, "libasan.so"),
-                                     library(compiler, "libstdc++.so.6")]))
+    return " ".join(filter(None, [library(compiler, "libasan.so"),
+                                  library(compiler, "libstdc++.so.6")]))
+
+
+def interpreter(directory):
+    preload = preloaded()
+    if not preload:
+        return PYTHON
     path = os.path.join(directory, "python")
     if not os.path.exists(path):
         with open(path, "w") as file:
@@ -39,3 +56,43 @@ def interpreter(directory):
                        f"LD_PRELOAD=\"{preload}\" exec {PYTHON} \"$@\"\n")
         os.chmod(path, 0o755)
     return path
+
+
+def environment(package, directory):
+    """Of a trainer in Python."""
+    env = {**os.environ, "PYTHONPATH": package, "XDG_RUNTIME_DIR": directory,
+           "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"}
+    return {**env, "LD_PRELOAD": preloaded()} if preloaded() else env
+
+
+class PythonRank(crew.Rank):
+    def command(self):
+        one = self.crew
+        return [PYTHON, TRAINER, "loader", one.socket, one.spec_path, self.path, str(one.epoch),
+                str(one.epochs), str(self.rank), str(one.world)]
+
+
+class PythonCrew(crew.Crew):
+    """Of dloader.Loader, for recipes whose samples are their own indices."""
+
+    rank_type = PythonRank
+
+    def as_written(self, lines):
+        return [re.sub(r"^(\d+) \S+", r"\1 -", line) for line in lines]
+
+    def as_read(self, lines):
+        return [line.partition(" | ")[0] for line in lines]
+
+
+class DropInRank(crew.Rank):
+    """A trainer whose daemon is its own, and which checks by itself what it gets."""
+
+    def command(self):
+        return [PYTHON, TRAINER, "dataloader", str(self.crew.epoch)]
+
+
+class DropIn(crew.Crew):
+    rank_type = DropInRank
+
+    def check(self, reference):
+        return []

@@ -170,4 +170,8 @@ def all_recipes(directory, plugins, with_python):
     files = Files(directory)
     recipes = [*by_index(files), *of_files(files), *one_after_another(files),
                *by_plugins(files, plugins)]
-    return recipes + (list(by_python(files)) if with_python else [])
+    if with_python:
+        recipes += by_python(files)
+    for recipe in recipes:  # whether a sample is its own index, and steps follow each other
+        recipe.is_numbers = recipe.order == "plan" and recipe.spec["dataset"]["kind"] == "range"
+    return recipes

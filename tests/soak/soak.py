@@ -35,6 +35,7 @@ PROGRAMS = {"DLOADERD": "daemon/dloaderd", "DLCTL": "client/dlctl/dlctl",
 NOBODY = 65534
 BECOME_SUBREAPER = 36  # prctl: whoever loses its parent below this process becomes its child
 MISBEHAVES = "any-random-300"  # at one task of 300; see tests/fault/bad_worker.c
+WITH_PYTHON_TRAINERS = 30  # seconds of soak from which on it has time for them
 STALL = 180  # seconds in which some rank must get a batch
 
 
@@ -80,6 +81,9 @@ class Soak:
         self.jobs = random.Random(f"jobs {o.seed}")
         self.whims = random.Random(f"faults {o.seed}")
         self.with_python = not o.no_python and pythons.can_host(o.package)
+        self.with_torch = self.with_python and pythons.can_import("torch")
+        self.runtime = self.path("runtime")  # of private daemons
+        os.mkdir(self.runtime)
         self.recipes = recipes.all_recipes(self.out, self.plugins, self.with_python)
         self.reference = crew.Reference(self.config())
         # What came is checked beside the loop, which would inject few faults else.
@@ -125,6 +129,9 @@ class Soak:
     def new_crew(self):
         """What it is follows from the seed alone."""
         draw, number = self.jobs, self.counts["crews"]
+        if draw.random() < 0.1 and self.with_python and self.o.seconds >= WITH_PYTHON_TRAINERS:
+            self.new_python_crew()
+            return
         recipe = draw.choice(self.recipes)
         options = {"pause": draw.choice([0, 500, 3000]), "pins": draw.choice([0, 0, 3]),
                    "tensors": draw.choice([0, 0, 3]), "detach": draw.choice([0, 1]),
@@ -142,6 +149,23 @@ class Soak:
                         epoch, epochs, user, paths, **options)
         if slow < world:
             one.ranks[slow].options = {"pause": 12000}
+        self.begin(one)
+
+    def new_python_crew(self):
+        """Of dloader.Loader, or once in a while a DataLoader with a daemon of its own."""
+        draw, number = self.jobs, self.counts["crews"]
+        recipe = draw.choice([one for one in self.recipes if one.is_numbers])
+        world, epoch, seed = draw.choice([1, 2]), draw.randrange(3), draw.randrange(1 << 32)
+        if self.with_torch and draw.random() < 0.4:
+            one = pythons.DropIn(self.out, None, recipe, f"{number:05}-drop-in", epoch=seed)
+        else:
+            one = pythons.PythonCrew(self.out, self.daemon.socket, recipe,
+                                     f"{number:05}-python-{recipe.name}", world, epoch, 2)
+        one.environment = pythons.environment(self.o.package, self.runtime)
+        self.counts["crews in Python"] += 1
+        self.begin(one)
+
+    def begin(self, one):
         self.counts["crews"] += 1
         one.moved, one.was = time.monotonic(), -1
         self.crews.append(one.start())
@@ -168,6 +192,8 @@ class Soak:
             self.checks.remove((one, check))
             self.wrong += check.result()
             for rank in one.ranks:
+                if not os.path.exists(rank.path):
+                    continue  # it checks by itself
                 lines = crew.read_lines(rank.path)
                 self.counts["batches"] += sum(map(len, lines.values()))
                 if not check.result():
@@ -239,6 +265,9 @@ class Soak:
 
     def stop_trainer(self, x, y):
         rank = self.rank(x)
+        if isinstance(rank, pythons.DropInRank):  # or its daemon, or a worker of that
+            family = startline.descendants(rank.process.pid)
+            return self.pause(family[int(y * len(family))] if family else None, 2 * y)
         if rank:
             self.later(2 * y, lambda: rank.signal(signal.SIGCONT))
         return bool(rank) and rank.signal(signal.SIGSTOP)

@@ -384,6 +384,8 @@ static int one_step(struct trainer *t)
 
 static int one_epoch(struct trainer *t)
 {
+    if (t->any)
+        t->step = 0;
     while (t->any && t->step < STEPS_MAX && t->seen[t->step])
         t->step++;
     struct dl_epoch_options options = {.epoch = t->at,

@@ -1,0 +1,121 @@
+"""A trainer in Python: dloader.Loader on the daemon of the soak, or DataLoader with one of its own.
+
+    pytrainer.py loader SOCKET SPEC FILE FIRST_EPOCH EPOCHS RANK WORLD
+    pytrainer.py dataloader SEED
+
+`loader` writes what it gets to a file, as trainer.c does, of datasets whose samples are their own
+indices: "EPOCH STEP - INDEX... | STATE", and goes on from the last line's state when it is started
+again, or when the daemon went away and came back. It holds some arrays, which must not change.
+`dataloader` compares what it gets with what PyTorch's gives. Exit status 0: all was well.
+"""
+
+import base64
+import os
+import pickle
+import random
+import sys
+import time
+
+HOLDS = 6  # arrays
+LOOKS = 120  # seconds without progress until it gives up
+
+
+class File:
+    def __init__(self, path, first):
+        self.file = open(path, "ab+", buffering=0)
+        self.epoch, self.step, self.state = first, 0, None
+        self.file.seek(0)
+        data = self.file.read()
+        whole = data.rfind(b"\n") + 1
+        self.file.truncate(whole)
+        for line in data[:whole].decode().splitlines()[-1:]:
+            words, state = line.split(" | ")
+            self.state = pickle.loads(base64.b64decode(state))
+            epoch, step = words.split()[:2]
+            ended = step == "end"
+            self.epoch, self.step = int(epoch) + ended, 0 if ended else int(step) + 1
+
+    def write(self, words, state):
+        self.state = state
+        self.file.write(f"{words} | {base64.b64encode(pickle.dumps(state)).decode()}\n".encode())
+
+
+class Held:
+    """Arrays that a user still has, and what was in them."""
+
+    def __init__(self):
+        self.arrays = []
+
+    def add(self, array):
+        self.arrays.append((array, array.copy()))
+        if len(self.arrays) > HOLDS:
+            self.check(*self.arrays.pop(random.randrange(HOLDS)))
+
+    def check(self, array, copy):
+        assert (array == copy).all(), f"an array changed: {array}, was {copy}"
+
+    def check_all(self):
+        for pair in self.arrays:
+            self.check(*pair)
+
+
+def epochs_of(loader, file, until, held):
+    while file.epoch < until:
+        for batch in loader:
+            indices = " ".join(map(str, batch.tolist()))
+            file.write(f"{file.epoch} {file.step} - {indices}", loader.state_dict())
+            file.step += 1
+            held.add(batch)
+        file.write(f"{file.epoch} end", loader.state_dict())
+        file.epoch, file.step = file.epoch + 1, 0
+
+
+def train(socket, spec, path, first, epochs, rank, world):
+    import dloader
+    file, held = File(path, first), Held()
+    since, at = time.monotonic(), None
+    while file.epoch < first + epochs:
+        try:
+            with dloader.Loader(spec, rank, world, socket=socket, epoch=file.epoch,
+                                as_="numpy") as loader:
+                if file.state is not None:
+                    loader.load_state_dict(file.state)
+                epochs_of(loader, file, first + epochs, held)
+        except (dloader.DaemonError, ConnectionError, FileNotFoundError, TimeoutError):
+            held.check_all()
+            if at != (file.epoch, file.step):
+                since, at = time.monotonic(), (file.epoch, file.step)
+            if time.monotonic() - since > LOOKS:
+                raise
+            time.sleep(0.02)
+    held.check_all()
+
+
+def compare(seed):
+    """Epochs of a drop-in loader with a daemon of its own: whole ones, and one left in the middle."""
+    import torch
+    import torch.utils.data
+    from dloader import DataLoader
+    samples = [torch.full((3,), i) for i in range(101)]
+    rng = random.Random(seed)
+    options = {"batch_size": rng.choice([1, 4, 7]), "shuffle": True, "drop_last": rng.random() < 0.5}
+    made = []
+    for loader, more in ((torch.utils.data.DataLoader, {}),
+                         (DataLoader, {"num_workers": 2,
+                                       "persistent_workers": rng.random() < 0.5})):
+        generator = torch.Generator()
+        generator.manual_seed(seed)
+        one = loader(samples, generator=generator, **options, **more)
+        left = next(iter(one))
+        made.append([left, *(batch for _ in range(2) for batch in one)])
+        del one
+    assert len(made[0]) == len(made[1]), (len(made[0]), len(made[1]))
+    for i, (theirs, ours) in enumerate(zip(*made)):
+        assert torch.equal(theirs, ours), f"batch {i}: {ours.tolist()}, wanted {theirs.tolist()}"
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "loader":
+        train(*sys.argv[2:5], *map(int, sys.argv[5:]))
+    else:
+        compare(int(sys.argv[2]))
