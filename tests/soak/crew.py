@@ -34,12 +34,12 @@ class Recipe:
         self.options = options or {}
         self.spec = {"name": name, "seed": 7, **spec}
 
-    def write(self, directory, suffix=""):
-        """The path of the spec, for a loader whose name has the suffix."""
-        path = os.path.join(directory, f"{self.name}{suffix}.yaml")
+    def write(self, directory):
+        """The path of the spec."""
+        path = os.path.join(directory, f"{self.name}.yaml")
         if not os.path.exists(path):
             with open(path + ".new", "w") as file:
-                json.dump({**self.spec, "name": self.name + suffix}, file)
+                json.dump(self.spec, file)
             os.rename(path + ".new", path)
         return path
 
@@ -128,7 +128,7 @@ class Crew:
         self.directory, self.socket, self.recipe, self.label = directory, socket, recipe, label
         self.world, self.epoch, self.epochs, self.user, self.also = world, epoch, epochs, user, also
         self.options = {**recipe.arguments(), **options}
-        self.spec_path = recipe.write(directory, "" if user is None else "-of-another")
+        self.spec_path = recipe.write(directory)
         self.ranks = [self.rank_type(self, rank) for rank in range(world)]
 
     def start(self):

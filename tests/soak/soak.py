@@ -143,8 +143,7 @@ class Soak:
         user = NOBODY if draw.random() < 0.2 and self.can_be_another else None
         world, epoch, epochs = draw.choice(recipe.worlds), draw.randrange(3), draw.randrange(1, 4)
         slow = draw.randrange(2 * world)
-        paths = [one.write(self.out, "" if user is None else "-of-another") for one in also
-                 if one.order != "fed"]
+        paths = [one.write(self.out) for one in also if one.order != "fed"]
         one = crew.Crew(self.out, self.daemon.socket, recipe, f"{number:05}-{recipe.name}", world,
                         epoch, epochs, user, paths, **options)
         if slow < world:

@@ -7,14 +7,22 @@ Which points and victims were drawn follows from a seed that a failure names; $S
 import os
 import random
 import signal
+import socket
 import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import crew  # noqa: E402
 from crew import At, Crew, Recipe, Reference  # noqa: E402
-from dltest import Daemon, TestCase, main, wait_until  # noqa: E402
+from dltest import PATIENCE, Daemon, TestCase, main, wait_until  # noqa: E402
 
+BEHIND_A_SOCKET = """
+import os, sys
+os.dup2(int(sys.argv[1]), 3)
+os.set_inheritable(3, True)
+os.environ.update(LISTEN_FDS="1", LISTEN_PID=str(os.getpid()))
+os.execv(sys.argv[2], sys.argv[2:])
+"""
 SEED = int(os.environ.get("SOAK_SEED", 0)) or random.randrange(1 << 32)
 
 
@@ -258,6 +266,31 @@ class Signals(FaultCase):
             daemons.append(Daemon(self.dir))
 
         self.run_crews(self.crews(daemons[0], pins=3, tensors=3), 6, fault)
+
+    def test_the_daemon_is_killed_and_started_again_behind_its_socket(self):
+        """As by a service manager, which keeps the socket: nobody is refused, but has to wait."""
+        kept = socket.socket(socket.AF_UNIX)
+        self.addCleanup(kept.close)
+        kept.bind(self.path("kept"))
+        kept.listen(64)
+        launcher = [sys.executable, "-c", BEHIND_A_SOCKET, str(kept.fileno())]
+
+        def start():
+            daemons.append(Daemon(self.dir, socket_name="unused", wait=False, launcher=launcher,
+                                  pass_fds=[kept.fileno()]))
+            daemons[-1].socket = self.path("kept")
+
+        def fault():
+            if daemons[-1].process.returncode is None:  # else the next one is to come already
+                daemons[-1].kill()
+                self.later(start)
+
+        daemons = []
+        start()
+        self.run_crews(self.crews(daemons[0], pins=3, tensors=3), 6, fault)
+        daemons[-1].process.terminate()
+        self.assertEqual(daemons[-1].process.wait(PATIENCE), 0, daemons[-1].log)
+        daemons[-1].log_file.close()
 
     def test_the_daemon_is_stopped_and_goes_on(self):
         daemon = self.daemon()
