@@ -340,7 +340,7 @@ int local_epoch_next(struct dl_epoch *epoch, struct dl_batch **ret)
                                               .bytes = used,
                                               .samples = header->samples};
     epoch->received++;
-    warn_of_length(epoch, header->samples);
+    warn_of_length(epoch, header->samples - header->repeated);
     r = batch_new(epoch, &entry, &epoch->current);
     if (r < 0)
         return client_fatal(client);

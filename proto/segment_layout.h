@@ -22,7 +22,7 @@
 enum {
     SEGMENT_LAYOUT_VERSION = 1,
     SEGMENT_HEADER_BYTES = 4096,
-    SLOT_HEADER_BYTES = 128,
+    SLOT_HEADER_BYTES = 192,
     SLOT_ALIGN = 4096, /* slots start on pages: a slot can be page-locked or dropped by itself */
 };
 
@@ -73,8 +73,12 @@ struct slot_header {
     uint32_t error_more;
     uint64_t settled; /* no earlier step of this stream will be asked of this worker again */
     uint64_t planned; /* bytes behind the indices: a struct slot_planned; 0: there is none */
+    /* By the worker, for iterable datasets: samples that are there for evenness only, the last ones
+     * of the batch. 0 for map-style ones, where the plan knows. */
+    uint32_t repeated;
+    uint32_t reserved[15]; /* 0 */
 };
-_Static_assert(sizeof(struct slot_header) == 128, "the slot layout is fixed");
+_Static_assert(sizeof(struct slot_header) == 192, "the slot layout is fixed");
 _Static_assert(sizeof(struct slot_header) <= SLOT_HEADER_BYTES, "the header fits its space");
 
 /*

@@ -101,6 +101,7 @@ static void put_nothing(struct slot_header *header)
     header->error_off = 0;
     header->error_more = 0;
     header->error_index = UINT64_MAX;
+    header->repeated = 0;
 }
 
 void slot_put_batch(void *slot, uint64_t samples, const struct batch_layout *layout)
@@ -114,6 +115,13 @@ void slot_put_batch(void *slot, uint64_t samples, const struct batch_layout *lay
     header->tree_count = layout->tree_count;
     header->data_off = layout->data_off;
     header->used = layout->used;
+}
+
+void slot_put_repeated(void *slot, uint32_t repeated)
+{
+    struct slot_header *header = slot;
+
+    header->repeated = repeated;
 }
 
 uint32_t *slot_put_lengths(void *slot, uint64_t slot_bytes, const struct slot_task *task,

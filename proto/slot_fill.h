@@ -77,6 +77,9 @@ uint32_t *slot_put_lengths(void *slot, uint64_t slot_bytes, const struct slot_ta
 /* The worker's part of the header: a batch of `samples`, and no error. */
 void slot_put_batch(void *slot, uint64_t samples, const struct batch_layout *layout);
 
+/* Of these, the last ones are there for evenness only; after slot_put_batch(). */
+void slot_put_repeated(void *slot, uint32_t repeated);
+
 /* ---- the error ------------------------------------------------------------------------------ */
 
 enum { SLOT_ERROR_MAX = DL_ERROR_MESSAGE_MAX - 1 }; /* bytes of a text; a reader takes no more */

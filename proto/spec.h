@@ -200,6 +200,19 @@ static inline uint64_t spec_most_samples(const struct dl_spec *spec)
     return spec->batch.tokens ? spec->batch.tokens : max_u64(spec->batch_size, 1);
 }
 
+/*
+ * Samples that a task of an iterable dataset asks for: a rank's batch, or, with shard.mode
+ * dispatch, the batches of all ranks. spec_check_world() has said that the batches can be split.
+ */
+static inline uint64_t spec_round_samples(const struct dl_spec *spec, uint64_t world)
+{
+    uint64_t size = max_u64(spec->batch_size, 1);
+
+    if (spec->shard == SHARD_SPLIT)
+        return size / world;
+    return spec->shard == SHARD_DISPATCH ? size * world : size;
+}
+
 /* What the padded length of each batch is a multiple of, unless it is collate.length: multiple_of,
  * and with `to: bucket` the interval too. 1 where collate does not pad. */
 static inline uint64_t spec_pad_multiple(const struct dl_spec *spec)
@@ -249,9 +262,9 @@ int _nodiscard_ spec_check_history(const struct dl_spec *spec, const struct hist
                                    struct dl_error *err);
 
 /*
- * What an iterable dataset refuses: every sampler but sequential, batch.tokens, every shard mode
- * but strided. spec_from_value() has asked where the spec says that the dataset is iterable; to be
- * called when a plugin turned out to be. -EINVAL with path, value and remedy.
+ * What an iterable dataset refuses: every sampler but sequential, and batch.tokens.
+ * spec_from_value() has asked where the spec says that the dataset is iterable; to be called when a
+ * plugin turned out to be. -EINVAL with path, value and remedy.
  */
 int _nodiscard_ spec_check_iterable(const struct dl_spec *spec, struct dl_error *err);
 

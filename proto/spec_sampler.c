@@ -170,10 +170,6 @@ int spec_check_iterable(const struct dl_spec *spec, struct dl_error *err)
             "its samples are not known before they come; write batch: {size: n}, or "
             "use a dataset with an index",
             spec->batch.tokens);
-    if (spec->sampler == SAMPLER_SEQUENTIAL && spec->shard != SHARD_STRIDED)
-        return spec_refuse_shard(spec, err,
-                                 "as the dataset is iterable: ranks share its samples as it "
-                                 "divides them (dataset.divide)");
     if (spec->sampler == SAMPLER_SEQUENTIAL)
         return 0;
     return dl_error_set(err, EINVAL, "sampler.kind",

@@ -30,10 +30,14 @@ struct sample_key {
     uint64_t base;
 };
 
-/* One replica of an iterable dataset: a worker's share of one rank's pass over one epoch. */
+/*
+ * One replica of an iterable dataset: a worker's share of one rank's pass over one epoch. Where all
+ * ranks go through the same samples (replica.h) they have equal replicas, as of the one rank 0.
+ */
 struct replica_params {
     struct sample_key key;
-    uint64_t seed; /* of this replica alone: no other worker, rank or epoch has it */
+    uint64_t seed;  /* of this replica alone: no other worker, rank or epoch has it */
+    uint64_t again; /* so many of the first samples may be wanted again: see dataset_iter_ops */
     uint32_t worker;
     uint32_t workers;
     uint32_t rank;
@@ -55,6 +59,13 @@ struct dataset_iter_ops {
      * the caller takes them and drops them.
      */
     int (*skip)(struct dataset_iter *it, uint64_t n);
+    /*
+     * Sample `number` once more, below replica_params.again and made before; as next(). NULL:
+     * another replica is begun for it, which must be what this one was. For datasets of which that
+     * cannot be said.
+     */
+    int (*again)(struct dataset_iter *it, uint64_t number, struct sample *ret,
+                 struct dl_error *err);
     void (*close)(struct dataset_iter *it); /* frees what iterate made, and `it` itself */
 };
 struct dataset_iter {

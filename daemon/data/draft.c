@@ -38,6 +38,7 @@ void draft_keep(struct draft *draft)
 void draft_clear(struct draft *draft)
 {
     draft->n = 0;
+    draft->repeated = 0;
     arena_clear(&draft->arena);
 }
 

@@ -12,6 +12,7 @@ struct draft { /* all zero: empty */
     uint64_t *numbers;      /* owned; what each is called in messages, and in the batch's indices */
     size_t n;
     size_t room;
+    uint32_t repeated; /* the last ones, which are there for evenness only */
 };
 
 /* The next sample, empty, called `number`; NULL: out of memory. It counts once it is kept. */

@@ -91,11 +91,12 @@ int fetcher_new(const struct dl_spec *spec, const struct data_env *env, struct f
     if (r < 0)
         return r;
     f->replicas = (struct replica_set){.dataset = f->dataset,
-                                       .size = max_u64(spec->batch_size, 1),
                                        .seed = spec->seed,
                                        .worker = env->worker,
                                        .workers = (uint32_t)max_u64(env->workers, 1),
-                                       .drop_last = spec->drop_last};
+                                       .shard = spec->shard,
+                                       .drop_last = spec->drop_last,
+                                       .even = spec->even};
     if (dataset_is_fixed(f->dataset) && spec->collate.kind <= COLLATE_DEFAULT && !f->tokens)
         r = rows_new(f->dataset, f->batch_size, &f->rows, err);
     else
@@ -162,6 +163,14 @@ static int put_error(void *slot, uint64_t slot_bytes, uint64_t begin, uint64_t i
         &(struct slot_error){.code = err->code, .begin = begin, .index = index, .text = text});
 }
 
+/* Samples that a task may have. */
+static uint64_t most_samples(const struct fetcher *f, const struct slot_task *task)
+{
+    bool of_all_ranks = task->stream != 0 && f->replicas.shard == SHARD_DISPATCH;
+
+    return of_all_ranks ? f->most * task->world : f->most;
+}
+
 static int refuse_samples(const struct fetcher *f, uint32_t samples, struct dl_error *err)
 {
     return dl_error_set(err, EINVAL, "", "a task of %u samples, where %s is %llu", samples,
@@ -189,7 +198,7 @@ static int read_task(const struct fetcher *f, const void *slot, uint64_t slot_by
     if (slot_bytes < SLOT_HEADER_BYTES)
         return dl_error_set(err, EINVAL, "", "a slot of %llu bytes has no room for its header",
                             (unsigned long long)slot_bytes);
-    if (ret->samples == 0 || (ret->samples > f->most && ret->what != SLOT_LENGTHS))
+    if (ret->samples == 0 || (ret->samples > most_samples(f, ret) && ret->what != SLOT_LENGTHS))
         return refuse_samples(f, ret->samples, err);
     if (!sound || !is_ours(f, ret))
         return dl_error_set(err, EINVAL, "", "the slot's header is damaged");
@@ -304,6 +313,7 @@ static int fill_round(struct fetcher *f, const struct slot_task *task, void *slo
         .rank = task->rank,
         .world = task->world,
         .epoch = task->epoch,
+        .size = task->samples,
         .number = task->step / set->workers,
         /* Of this worker: step settled and later ones may come. */
         .settled = rounds + (task->settled % set->workers > set->worker),
@@ -321,9 +331,11 @@ static int fill_round(struct fetcher *f, const struct slot_task *task, void *slo
                    err);
     if (r == -ENOBUFS)
         replica_keep(set, &round, *ret_used);
-    else if (r == 0)
-        memcpy(slot_indices(slot), draft->numbers, draft->n * sizeof *draft->numbers);
-    return r;
+    if (r != 0)
+        return r;
+    memcpy(slot_indices(slot), draft->numbers, draft->n * sizeof *draft->numbers);
+    slot_put_repeated(slot, draft->repeated);
+    return 0;
 }
 
 int fetcher_fill(struct fetcher *f, void *slot, uint64_t slot_bytes, uint64_t *ret_used,

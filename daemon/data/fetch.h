@@ -43,9 +43,10 @@ uint64_t fetcher_slot_bytes(const struct fetcher *fetcher);
  * SLOT_LENGTHS is answered from dataset_lengths(); nothing of an iterable dataset. Where the slot
  * has what the plan knows of the batch, samples that do not fit it are an error.
  *
- * Of an iterable dataset, step s of a stream is batch s div workers of the replica of this worker;
- * a replica goes on from where it stands, or is opened anew and passes over what lies before. The
- * samples' numbers in the replica are written for their indices. FETCH_END: it ends before.
+ * Of an iterable dataset, step s of a stream is round s div workers of the replica of this worker
+ * (replica.h), the task's samples being those of a full one; a replica goes on from where it
+ * stands, or is opened anew and passes over what lies before. The samples' numbers in the replica
+ * are written for their indices, and how many of them are repeated. FETCH_END: it ends before.
  */
 int _nodiscard_ fetcher_fill(struct fetcher *fetcher, void *slot, uint64_t slot_bytes,
                              uint64_t *ret_used, struct dl_error *err);

@@ -140,9 +140,11 @@ static int take_plan(struct local_pass *pass, struct dl_error *err)
 
 static int prepare_replicas(struct local_pass *pass, struct dl_error *err)
 {
-    const struct dl_spec *spec = pass->local->spec;
     uint64_t length = local_length(pass->local);
+    int r = spec_check_world(pass->local->spec, pass->where.world, err);
 
+    if (r < 0)
+        return r;
     pass->ends = calloc(pass->local->n, sizeof *pass->ends);
     if (!pass->ends)
         return dl_error_set(err, ENOMEM, "", "out of memory");
@@ -150,8 +152,9 @@ static int prepare_replicas(struct local_pass *pass, struct dl_error *err)
         pass->ends[i] = UINT64_MAX;
     if (length == DATASET_LENGTH_UNKNOWN)
         return 0;
-    struct plan_extent extent =
-        plan_estimate(length, pass->where.world, spec->batch_size, spec->drop_last);
+    struct plan_params params = plan_params_of(pass->local->spec, length);
+    params.world = pass->where.world;
+    struct plan_extent extent = plan_estimate(&params, pass->where.rank);
     pass->samples = extent.samples;
     pass->steps = extent.steps;
     return 0;
@@ -272,7 +275,7 @@ static int next_task(struct local_pass *pass, struct slot_task *ret)
                pass->step / pass->local->n >= pass->ends[pass->step % pass->local->n])
             pass->step++;
         ret->step = ret->settled = pass->step;
-        ret->samples = (uint32_t)max_u64(spec->batch_size, 1);
+        ret->samples = (uint32_t)spec_round_samples(spec, pass->where.world);
         ret->stream = pass->stream;
         ret->rank = pass->where.rank;
         ret->world = pass->where.world;

@@ -1,21 +1,7 @@
-#include "daemon/data/replica.h"
+#include "daemon/data/replica_private.h"
 
 #include <assert.h>
 #include <errno.h>
-
-#include <uthash.h>
-
-struct replica {
-    UT_hash_handle hh; /* by stream */
-    uint32_t stream;
-    struct dataset_iter *iter; /* owned; NULL: not begun, or it could not be */
-    uint64_t position;         /* samples passed */
-    bool ended;
-    bool kept;     /* round `made` is in `draft`, because it did not fit */
-    uint64_t made; /* the last round */
-    uint64_t need;
-    struct draft draft;
-};
 
 static void close_iter(struct replica *replica)
 {
@@ -71,6 +57,7 @@ void replica_set_deinit(struct replica_set *set)
     HASH_ITER (hh, set->replicas, replica, next)
         replica_forget(set, replica->stream);
     draft_deinit(&set->draft);
+    draft_deinit(&set->passed);
 }
 
 /* ---- getting to a round --------------------------------------------------------------------- */
@@ -80,15 +67,7 @@ void replica_set_deinit(struct replica_set *set)
 static int begin(struct replica_set *set, struct replica *replica, const struct round *round,
                  struct dl_error *err)
 {
-    struct replica_params params = {
-        .key = {.seed = set->seed, .epoch = round->epoch},
-        .seed =
-            dataset_replica_seed(set->seed, round->epoch, round->rank, set->workers, set->worker),
-        .worker = set->worker,
-        .workers = set->workers,
-        .rank = round->rank,
-        .world = round->world,
-    };
+    struct replica_params params = replica_params_of(set, round);
 
     close_iter(replica);
     replica->position = 0;
@@ -99,22 +78,6 @@ static int begin(struct replica_set *set, struct replica *replica, const struct 
         replica->ended = true;
     }
     return r;
-}
-
-/* Passes over samples one by one where the dataset cannot leap. */
-static int skip_slowly(struct replica *replica, struct draft *draft, uint64_t n)
-{
-    struct dl_error err;
-    int r = 0;
-
-    for (uint64_t i = 0; r != DATASET_END && i < n; i++) {
-        draft_clear(draft);
-        struct sample *sample = draft_add(draft, i);
-        if (!sample)
-            return -ENOMEM;
-        r = replica->iter->ops->next(replica->iter, sample, &err);
-    }
-    return r == DATASET_END ? r : 0;
 }
 
 /* To sample `want`. */
@@ -133,51 +96,15 @@ static int move_to(struct replica_set *set, struct replica *replica, const struc
     uint64_t n = want - replica->position;
     if (n == 0 || replica->ended)
         return 0;
-    r = replica->iter->ops->skip ? replica->iter->ops->skip(replica->iter, n)
-                                 : skip_slowly(replica, &set->draft, n);
+    r = replica_skip(set, replica->iter, n);
     if (r < 0)
-        return dl_error_set(err, -r, "", "out of memory for a sample");
+        return replica_refuse_memory(err);
     replica->ended = r == DATASET_END;
     replica->position = want;
     return 0;
 }
 
-/* ---- making a round ------------------------------------------------------------------------- */
-
-static int take_sample(struct replica *replica, struct draft *draft, struct dl_error *err)
-{
-    struct sample *sample = draft_add(draft, replica->position);
-
-    if (!sample)
-        return dl_error_set(err, ENOMEM, "", "out of memory for a sample");
-    int r = replica->iter->ops->next(replica->iter, sample, err);
-    if (r == DATASET_END) {
-        replica->ended = true;
-        return r;
-    }
-    replica->position++;
-    if (r == 0)
-        r = sample_check(sample, err);
-    if (r == 0)
-        draft_keep(draft);
-    return r;
-}
-
-static int make_round(struct replica_set *set, struct replica *replica, uint64_t *ret_bad,
-                      struct dl_error *err)
-{
-    struct draft *draft = &set->draft;
-
-    draft_clear(draft);
-    while (!replica->ended && draft->n < set->size) {
-        int r = take_sample(replica, draft, err);
-        if (r < 0) {
-            *ret_bad = replica->position - 1;
-            return r;
-        }
-    }
-    return draft->n == 0 || (draft->n < set->size && set->drop_last) ? DATASET_END : 0;
-}
+/* ---- a round --------------------------------------------------------------------------------- */
 
 int replica_round(struct replica_set *set, const struct round *round, struct draft **ret,
                   uint64_t *ret_bad, struct dl_error *err)
@@ -201,11 +128,11 @@ int replica_round(struct replica_set *set, const struct round *round, struct dra
     replica->kept = false;
     draft_deinit(&replica->draft);
     *ret = &set->draft;
-    if (mul_overflows(round->number, set->size, &want))
+    if (mul_overflows(round->number, replica_part(set, round).round, &want))
         return DATASET_END;
     int r = move_to(set, replica, round, want, err);
     if (r == 0)
-        r = make_round(set, replica, ret_bad, err);
+        r = replica_make(set, replica, round, ret_bad, err);
     replica->made = round->number;
     return r;
 }

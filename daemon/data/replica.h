@@ -1,10 +1,25 @@
 /*
  * Replicas of an iterable dataset: one worker's share of each pass that is under way.
  *
- * Round r of a replica is its r-th batch: its samples r·size to r·size + size - 1, the last one
- * being shorter or, with drop_last, left out. Rounds are asked for in order; one that comes again,
- * or too early because its worker was replaced, makes the replica begin anew and pass over what
- * lies before. So a round is the same whoever makes it.
+ * Round q of a replica is its q-th batch. How ranks share the samples is the shard mode's:
+ *
+ *   strided    The dataset divides them: each rank has replicas of its own. Round q is samples
+ *              q·size … q·size + size − 1, the last one being shorter or, with drop_last, left out.
+ *   batch,     All ranks have equal replicas, of rank 0 of 1. Rank r's round q is samples q·G + r·b
+ *   split      … q·G + (r + 1)·b − 1, where b is the size of its batch and G = b · world. That is
+ *              how a plan deals an order (daemon/plan/shard.h), whose rules for the last round hold
+ *              here too: with `even` the first samples are repeated, drop_last leaves out a round
+ *              that not all ranks have, and else each rank takes what lies in its part.
+ *   dispatch   Round q is samples q·G … q·G + G − 1, for all ranks together. The last one has
+ * fewer; with `even` it has as many more as make it a multiple of world, from the beginning; with
+ * drop_last it is left out.
+ *
+ * Other ranks' samples are passed over. Accelerate's IterableDatasetShard does the same, in each
+ * worker of a DataLoader; so the rules hold for each replica by itself.
+ *
+ * Rounds are asked for in order; one that comes again, or too early because its worker was
+ * replaced, makes the replica begin anew and pass over what lies before. So a round is the same
+ * whoever makes it. Repeated samples are made again, by the same rule.
  *
  * A round that was made but did not fit its slot is kept until it is asked for again, or cannot be
  * any more.
@@ -21,11 +36,13 @@ struct replica_set {
     struct dataset *dataset;  /* borrowed */
     struct replica *replicas; /* owned; of the streams under way (uthash) */
     struct draft draft;       /* of the round that was made last */
-    uint64_t size;            /* samples of a batch, at least 1 */
+    struct draft passed;      /* for samples that are made to be passed over */
     uint64_t seed;
     uint32_t worker;
     uint32_t workers;
+    enum shard_mode shard;
     bool drop_last;
+    bool even;
     uint32_t
         forgotten[REPLICAS_REMEMBERED]; /* streams, the last ones; what is asked of them is old */
     uint32_t n_forgotten;               /* ever */
@@ -37,6 +54,7 @@ struct round {
     uint32_t rank;
     uint32_t world;
     uint64_t epoch;
+    uint64_t size; /* samples of a full one, at least 1: the rank's, or with dispatch all ranks' */
     uint64_t number;
     uint64_t settled; /* no round before this one will be asked for again */
 };

@@ -196,16 +196,18 @@ uint64_t plan_most(const struct plan *plan)
     return min_u64(plan->shard.size, plan_samples(plan, 0));
 }
 
-struct plan_extent plan_estimate(uint64_t length, uint64_t world, uint64_t batch_size,
-                                 bool drop_last)
+struct plan_extent plan_estimate(const struct plan_params *params, uint64_t rank)
 {
-    struct shard shard = shard_of(&(struct shard_params){.count = length,
-                                                         .world = world,
-                                                         .batch_size = max_u64(batch_size, 1),
-                                                         .drop_last = drop_last,
-                                                         .even = true});
+    bool strided = params->shard == PLAN_STRIDED;
+    struct shard shard =
+        shard_of(&(struct shard_params){.count = params->length,
+                                        .world = params->world,
+                                        .batch_size = max_u64(params->batch_size, 1),
+                                        .mode = params->shard,
+                                        .drop_last = params->drop_last,
+                                        .even = params->even || strided});
 
-    return (struct plan_extent){shard_samples(&shard, 0), shard_steps(&shard, 0)};
+    return (struct plan_extent){shard_samples(&shard, rank), shard_steps(&shard, rank)};
 }
 
 /* Positions of the whole order. */

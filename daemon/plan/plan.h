@@ -114,15 +114,16 @@ uint64_t plan_samples(const struct plan *plan, uint64_t rank);
 uint64_t plan_steps(const struct plan *plan, uint64_t rank);
 
 /*
- * The same of an iterable dataset that says how long it is, which has no plan: PyTorch's len() of a
- * loader, for one of `world` ranks that share it. What its workers make of it may differ.
+ * The same of an iterable dataset that says how long it is, which has no plan: as if one worker had
+ * all of it, and with strided as PyTorch's len() of a loader has it, for ranks that share it
+ * evenly. What several workers, each with a last batch of its own, make of it may differ. Of
+ * `params` the length, the world, and how batches are made and dealt.
  */
 struct plan_extent {
     uint64_t samples;
     uint64_t steps;
 };
-struct plan_extent plan_estimate(uint64_t length, uint64_t world, uint64_t batch_size,
-                                 bool drop_last);
+struct plan_extent plan_estimate(const struct plan_params *params, uint64_t rank);
 
 /*
  * Writes the sample indices of one step, in order, to `indices`: room for plan_most(). rank <

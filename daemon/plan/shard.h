@@ -1,6 +1,6 @@
 /*
  * How the positions 0..count-1 of an epoch's order are dealt to `world` ranks, and cut into steps.
- * Pure arithmetic; plan.c alone uses it.
+ * Pure arithmetic, for plans and for replicas of iterable datasets.
  *
  *   strided   Rank r takes positions r, r + world, …, and cuts them into batches:
  *             DistributedSampler and then BatchSampler, whose drop_last leaves a rank's incomplete

@@ -188,14 +188,11 @@ static int ref_plan(struct loader *loader, const struct stream_params *params, s
 {
     struct plan_params plan = plan_params_of(&loader->spec, loader->length);
 
-    int r = spec_check_world(&loader->spec, params->world, err);
-    if (r < 0)
-        return r;
     plan.epoch = params->epoch;
     plan.world = params->world;
     if (loader->lengths)
         plan.tokens.lengths = loader->lengths->values;
-    r = epoch_ref(&loader->epochs, &plan, loader->lengths, ret);
+    int r = epoch_ref(&loader->epochs, &plan, loader->lengths, ret);
 
     if (r == -ENOMEM && loader->spec.order == ORDER_TORCH)
         return dl_error_set(err, ENOMEM, "sampler.order",
@@ -237,9 +234,9 @@ static int add_stream(struct loader *loader, struct stream_params *params, struc
                       struct dl_error *err)
 {
     struct epoch *epoch = NULL;
-    int r = 0;
+    int r = spec_check_world(&loader->spec, params->world, err);
 
-    if (!params->replicas && !params->fed)
+    if (r == 0 && !params->replicas && !params->fed)
         r = ref_plan(loader, params, &epoch, err);
     if (r < 0)
         return r;
@@ -267,8 +264,9 @@ static void measure(const struct loader *loader, const struct stream *stream,
         ret->steps = params->steps;
         ret->samples = plan_samples(epoch_plan(stream->plan), params->rank);
     } else if (params->replicas && loader->length != STEPS_UNKNOWN) {
-        struct plan_extent extent = plan_estimate(loader->length, params->world,
-                                                  loader->spec.batch_size, loader->spec.drop_last);
+        struct plan_params plan = plan_params_of(&loader->spec, loader->length);
+        plan.world = params->world;
+        struct plan_extent extent = plan_estimate(&plan, params->rank);
         *ret = (struct loader_extent){extent.steps, extent.samples};
     }
 }

@@ -112,7 +112,7 @@ static void on_broken(void *owner, const struct dl_error *err)
     loader_break(owner, err);
 }
 
-static void on_done(void *owner, void *tag, uint32_t samples, uint64_t bytes)
+static void on_done(void *owner, void *tag, uint32_t samples, uint32_t repeated, uint64_t bytes)
 {
     struct loader *loader = owner;
     struct step *step = tag;
@@ -124,8 +124,10 @@ static void on_done(void *owner, void *tag, uint32_t samples, uint64_t bytes)
     if (!step->stream)
         pool_slot(loader->pool, step->segment, step->slot, SLOT_DISCARD);
     bool told = loader->iterable || loader->spec.dataset.kind == DATASET_PYTHON;
-    if (!abandoned(step))
-        step_ready(step, told ? samples : step->samples, bytes);
+    if (abandoned(step))
+        return;
+    step->repeated = repeated;
+    step_ready(step, told ? samples : step->samples, bytes);
 }
 
 static void on_ended(void *owner, void *tag)
@@ -218,7 +220,7 @@ static size_t put_indices(struct loader *loader, struct step *step, uint64_t *in
     struct stream *stream = step->stream;
 
     if (stream->params.replicas)
-        return max_u64(loader->spec.batch_size, 1);
+        return spec_round_samples(&loader->spec, stream->params.world);
     if (!step->fed)
         return epoch_step(stream->plan, stream->params.rank, step->number, indices);
     memcpy(indices, step->fed, step->n_fed * sizeof *indices);
@@ -367,6 +369,8 @@ static bool make_fit(struct loader *loader, struct stream *stream)
 
     if (stream->params.fed)
         need = slot_indices_end(stream_next_fed(stream));
+    else if (stream->params.replicas)
+        need = slot_indices_end(spec_round_samples(&loader->spec, stream->params.world));
     else if (loader->lengths)
         need = task_bytes(stream, stream_next(stream), &planned);
     else
@@ -473,12 +477,13 @@ static uint32_t lease_due(struct loader *loader, struct stream *stream, struct s
 
 static void warn_of_length(struct loader *loader, struct stream *stream)
 {
+    uint64_t samples = stream->samples - stream->repeated;
     char text[512];
 
-    if (!loader->iterable || stream->length_told || stream->samples <= loader->length)
+    if (!loader->iterable || stream->length_told || samples <= loader->length)
         return;
     stream->length_told = true;
-    words_too_many(spec_dataset_label(&loader->spec.dataset), loader->length, stream->samples, text,
+    words_too_many(spec_dataset_label(&loader->spec.dataset), loader->length, samples, text,
                    sizeof text);
     loader->o.events->warning(stream, text);
 }

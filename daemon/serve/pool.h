@@ -28,7 +28,7 @@ struct pool_events {
     void (*ready)(void *owner, uint64_t length, bool iterable, uint64_t fingerprint);
     /* The dataset cannot be opened, or no worker stays alive: nothing will run any more. */
     void (*broken)(void *owner, const struct dl_error *err);
-    void (*done)(void *owner, void *tag, uint32_t samples, uint64_t bytes);
+    void (*done)(void *owner, void *tag, uint32_t samples, uint32_t repeated, uint64_t bytes);
     /* The worker's replica has no batch for this task, nor for later ones; its slot is free. */
     void (*ended)(void *owner, void *tag);
     /* The dataset reports an error for this task, perhaps with the whole story of it in `detail`

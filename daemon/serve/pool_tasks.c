@@ -154,7 +154,7 @@ static void too_small(struct pool *pool, const struct task *task, uint64_t need)
         pool->o.events->failed(pool->o.owner, task->tag, &err, NULL);
 }
 
-static void complete(struct member *m, const struct queue_done *done)
+static void complete(struct member *m, const struct queue_done *done, uint32_t repeated)
 {
     struct pool *pool = m->pool;
     struct task task = *front_task(m);
@@ -167,7 +167,7 @@ static void complete(struct member *m, const struct queue_done *done)
     m->cost_ns = m->cost_ns ? (7 * m->cost_ns + done->cost_ns) / 8 : done->cost_ns;
     if (done->code == 0) {
         slot_apply(&task.segment->slots, task.slot, SLOT_FILLED);
-        pool->o.events->done(pool->o.owner, task.tag, done->samples, done->bytes);
+        pool->o.events->done(pool->o.owner, task.tag, done->samples, repeated, done->bytes);
         return;
     }
     if (done->code == ENOBUFS) {
@@ -185,8 +185,18 @@ static void complete(struct member *m, const struct queue_done *done)
     pool_slot(pool, task.segment, task.slot, SLOT_ABORT);
 }
 
+/* Samples of an iterable dataset's batch that are repeated. The worker may still write there: it is
+ * read once. */
+static uint32_t read_repeated(struct member *m, const struct queue_done *done)
+{
+    const struct task *task = front_task(m);
+    const volatile struct slot_header *header = segment_slot(task->segment, task->slot);
+
+    return m->pool->iterable && done->code == 0 ? header->repeated : 0;
+}
+
 /* A completion must be of the task at the front, and its batch within the slot. */
-static bool plausible(struct member *m, const struct queue_done *done)
+static bool plausible(struct member *m, const struct queue_done *done, uint32_t *ret_repeated)
 {
     const struct dl_spec *spec = m->pool->o.spec;
     uint64_t most = max_u64(spec_most_samples(spec), spec->batch.tokens ? DL_MAX_LENGTHS : 0);
@@ -197,24 +207,26 @@ static bool plausible(struct member *m, const struct queue_done *done)
         most = max_u64(most, DL_MAX_FEED_INDICES);
     if (done->code == ENODATA)
         return m->pool->iterable;
+    *ret_repeated = read_repeated(m, done);
     return done->code != 0 ||
-           (done->samples >= 1 && done->samples <= most && done->bytes >= SLOT_HEADER_BYTES &&
-            done->bytes <= front_task(m)->segment->slot_bytes);
+           (done->samples >= 1 && done->samples <= most && *ret_repeated <= done->samples &&
+            done->bytes >= SLOT_HEADER_BYTES && done->bytes <= front_task(m)->segment->slot_bytes);
 }
 
 void member_collect(struct member *m)
 {
     struct queue_done done;
+    uint32_t repeated = 0;
 
     while (m->process && !m->condemned && process_take_done(m->process, &done)) {
-        if (!plausible(m, &done)) {
+        if (!plausible(m, &done, &repeated)) {
             log_warning("%s: worker %u is killed: its completion makes no sense",
                         m->pool->o.spec->name, m->number);
             m->condemned = true;
             process_kill(m->process);
             return;
         }
-        complete(m, &done);
+        complete(m, &done, repeated);
     }
 }
 

@@ -283,6 +283,7 @@ void stream_deliver(struct stream *stream, struct step *step)
     stream->leased++;
     stream->delivered++;
     stream->samples += step->samples;
+    stream->repeated += step->repeated;
     stream->bytes += step->bytes;
     stream->tokens += step->tokens;
     stream->padded += step->padded;

@@ -39,6 +39,7 @@ struct step {
     enum step_state state;
     uint32_t attempts; /* that ended with the worker's death */
     uint32_t samples;
+    uint32_t repeated; /* of these: there for evenness only, the last ones; from READY on */
     uint32_t slot;
     struct segment *segment; /* borrowed; from RUNNING on */
     uint64_t bytes;          /* of the slot in use; from READY on */
@@ -91,6 +92,7 @@ struct stream {
     void *sink;         /* the session's; NULL: expected, see loader.h */
     uint64_t delivered; /* steps delivered in this stream's life */
     uint64_t samples;
+    uint64_t repeated; /* of these */
     uint64_t bytes;
     uint64_t tokens; /* of batches of tokens, delivered; without and with padding */
     uint64_t padded;

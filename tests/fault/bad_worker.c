@@ -13,6 +13,7 @@
  *   socket    writes garbage to its socket
  *   queue     advances the completion queue by records it never wrote
  *   oversize  says that the batch is larger than its slot
+ *   repeats   says that more samples are repeated than the batch has
  *   torn      fills its slot, spoils all of it, and is killed (SIGKILL)
  *   small     asks for slots that are too small (from the start; N is ignored)
  *   mute      never says that it is ready (N is ignored)
@@ -180,6 +181,8 @@ int __wrap_fetcher_fill(struct fetcher *fetcher, void *slot, uint64_t slot_bytes
         }
     }
     int r = __real_fetcher_fill(fetcher, slot, slot_bytes, ret_used, err);
+    if (now && r == 0 && is_mode("repeats"))
+        slot_put_repeated(slot, ((struct slot_header *)slot)->samples + 1);
     if (now && is_mode("torn")) {
         memset(slot, 0xa5, *ret_used);
         raise(SIGKILL);

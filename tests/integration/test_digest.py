@@ -294,6 +294,15 @@ TOKENS = [
      {"kind": "pack", "length": 128, "value": -1}),
 ]
 
+# How ranks share an iterable dataset that is not divided among them: batching and shard.
+SHARED = [
+    ("in_batches", {"size": 2}, {"mode": "batch"}),
+    ("in_parts", {"size": 9}, {"mode": "split"}),
+    ("whole_rounds", {"size": 2, "drop_last": True}, {"mode": "batch"}),
+    ("uneven_parts", {"size": 6}, {"mode": "split", "even": False}),
+    ("unbatched", {"size": None}, {"mode": "batch"}),
+]
+
 # How it is loaded: by how many workers, so many batches ahead, for so many credits.
 WORKERS = [
     ({"count": 1, "prefetch": 2}, 3),
@@ -352,9 +361,10 @@ class DigestCase(TestCase):
             cls.daemons[name] = Daemon(directory, config)
             cls.addClassCleanup(cls.daemons[name].stop)
 
-    def write_spec(self, name, kind, keys, sampler, batch, workers, collate=None):
+    def write_spec(self, name, kind, keys, sampler, batch, workers, collate=None, shard=None):
         return self.spec(name, name=name, seed=77, dataset={"kind": kind, **keys}, sampler=sampler,
-                         batch=batch, collate=collate or {}, workers={"retries": 100, **workers})
+                         batch=batch, collate=collate or {}, shard=shard or {},
+                         workers={"retries": 100, **workers})
 
     def load(self, daemon, spec, *args):
         return dlctl_json("run", spec, "--digest", *args, daemon=self.daemons[daemon])
@@ -373,17 +383,17 @@ class Digest(DigestCase):
 
     def check_run(self, daemon, spec, options, args, expected):
         """Loads one spec in one way."""
-        name, kind, keys, sampler, batch, collate = spec
+        name, kind, keys, sampler, batch, *rest = spec
         workers, credits = options
         name += f"-{daemon}-{workers['count']}"
-        spec = self.write_spec(name, kind, keys, sampler, batch, workers, collate)
+        spec = self.write_spec(name, kind, keys, sampler, batch, workers, *rest)
         self.assert_equal_digests(
             self.load(daemon, spec, "--credits", str(credits), *args), expected)
         self.assertEqual(self.deaths(daemon, name) > 0, daemon == "deadly")
 
     def expect(self, name, spec, args):
         """What `check` says, for each number of workers."""
-        prefix, kind, keys, sampler, batch, collate = spec
+        prefix, kind, keys, sampler, batch, *rest = spec
         found = {}
         for workers, _ in [*WORKERS, HERE]:
             count = workers["count"]
@@ -391,7 +401,7 @@ class Digest(DigestCase):
                 found[count] = next(iter(found.values()))
                 continue
             path = self.write_spec(f"{prefix}-check-{count}", kind, keys, sampler, batch,
-                                   {"count": count}, collate)
+                                   {"count": count}, *rest)
             found[count] = dlctl_json("check", path, "--digest", *args)
         return found
 
@@ -408,6 +418,27 @@ class Digest(DigestCase):
                 file.write("".join(chr(97 + (i + j) % 26) for j in range(1 + i * i % 60)) + "\n")
         self.check_specs("tokens", [(f"tokens-{name}", "text", keys, *how) for name, *how in TOKENS],
                          [*ALL_RANKS, "--epochs", "2"])
+
+    def check_shared(self, name):
+        kind, make = next((kind, make) for one, kind, make in DATASETS if one == name)
+        keys = make(self)
+        self.check_specs(name, [(f"shared-{name}-{how}", kind, keys, {}, batch, COLLATES.get(name),
+                                 shard) for how, batch, shard in SHARED], [*ALL_RANKS, "--epochs", "2"])
+
+    def test_shared_range(self):
+        self.check_shared("range_iterable")
+
+    def test_shared_whole_range(self):
+        self.check_shared("range_iterable_whole")
+
+    def test_shared_chain(self):
+        self.check_shared("chain_of_ranges")
+
+    def test_shared_shards(self):
+        self.check_shared("tar_decoded_and_shuffled")
+
+    def test_shared_plugin(self):
+        self.check_shared("plugin_fasta")
 
     def check_specs(self, name, specs, args):
         digests = set()

@@ -27,6 +27,23 @@ def shares(length, workers, size, drop_last=False, world=1, rank=0):
     return [[batch for batch in mine if len(batch) == size or not drop_last] for mine in cut]
 
 
+def parts(samples, mode, size, world, rank, drop_last, even):
+    """A rank's batches of one worker's samples, and how many samples of each are repeated: the rules
+    of Accelerate's IterableDatasetShard.
+    """
+    whole = size if mode == "split" else size * world
+    own = whole // world
+    padded = samples[:len(samples) // whole * whole] if drop_last else list(samples)
+    while even and not drop_last and len(padded) % whole:
+        padded.append(samples[(len(padded) - len(samples)) % min(len(samples), whole)])
+    found = []
+    for begin in range(rank * own, len(padded), whole):
+        batch = padded[begin:begin + own]
+        found.append((batch, len([at for at in range(begin, begin + len(batch))
+                                  if at >= len(samples)])))
+    return found
+
+
 def round_robin(batches):
     """(step, batch): round by round, from those that have one."""
     return [(r * len(batches) + worker, mine[r])
@@ -34,7 +51,7 @@ def round_robin(batches):
             for worker, mine in enumerate(batches) if r < len(mine)]
 
 
-class Delivery(TestCase):
+class StreamCase(TestCase):
     def values(self, batch):
         """The int64 numbers of a batch that is one tensor."""
         slot = batch.slot
@@ -53,6 +70,8 @@ class Delivery(TestCase):
                 batch.release()
         return found, stream
 
+
+class Delivery(StreamCase):
     def test_round_robin_of_workers(self):
         client = self.client(self.daemon())
         for workers, length, size, drop_last in [(1, 10, 3, False), (2, 23, 3, False),
@@ -139,6 +158,109 @@ class Delivery(TestCase):
         wait_until(lambda: any(row["state"] == "expected" and row["ready"] > 0
                                for row in client.query("epochs")), "an expected epoch")
         self.assertEqual(self.steps(client, loader, epoch=1)[0], round_robin(shares(40, 2, 4)))
+
+
+class Shards(StreamCase):
+    """Modes batch and split: each worker's share is dealt to the ranks by itself."""
+
+    def shard(self, mode, even=True):
+        return {"mode": mode, "even": even}
+
+    def collect(self, client, loader, **options):
+        """(step, values, how many of them are repeated) of each batch, by what its slot says."""
+        stream = client.start(loader, **options)
+        found = []
+        while batches := client.next_batches():
+            for batch in batches:
+                repeated = int.from_bytes(batch.slot[128:132], "little")
+                found.append((batch.step, self.values(batch), repeated))
+                batch.release()
+        return found, stream
+
+    def check(self, client, length, size, world, workers, mode, drop_last, even):
+        name = f"s{length}-{size}-{world}-{workers}-{mode}-{drop_last}-{even}"
+        loader = client.open(counting(name, length, workers, shard=self.shard(mode, even),
+                                      batch={"size": size, "drop_last": drop_last}))["loader"]
+        steps = []
+        for rank in range(world):
+            want = round_robin([parts(list(range(length))[worker::workers], mode, size, world, rank,
+                                      drop_last, even) for worker in range(workers)])
+            found, stream = self.collect(client, loader, rank=rank, world=world)
+            self.assertEqual(found, [(step, *batch) for step, batch in want])
+            steps.append([step for step, _, _ in found])
+            # As if one worker had all of it.
+            alone = parts(list(range(length)), mode, size, world, rank, drop_last, even)
+            self.assertEqual((stream["steps"], stream["samples"]),
+                             (len(alone), sum(len(batch) for batch, _ in alone)))
+        if even or drop_last:
+            self.assertEqual(steps, [steps[0]] * world)
+
+    def test_each_rank_has_its_part(self):
+        client = self.client(self.daemon())
+        rules = [(mode, drop_last, even) for mode in ("batch", "split")
+                 for drop_last, even in ((False, True), (False, False), (True, True))]
+        for length, size, world, workers in [(23, 2, 3, 1), (50, 4, 2, 2), (7, 3, 3, 2), (1, 4, 4, 1),
+                                             (0, 2, 2, 2), (36, 6, 3, 1)]:
+            for mode, drop_last, even in rules:
+                size_of_all = size * world if mode == "split" else size
+                with self.subTest(length=length, size=size_of_all, world=world, workers=workers,
+                                  mode=mode, drop_last=drop_last, even=even):
+                    self.check(client, length, size_of_all, world, workers, mode, drop_last, even)
+        # A repeated sample is none that the dataset has too many.
+        self.assertEqual(client.warnings, [])
+
+    def test_unbatched(self):
+        client = self.client(self.daemon())
+        loader = client.open(counting("one", 7, 2, batch={"size": None},
+                                      shard=self.shard("batch")))["loader"]
+        for rank in range(2):
+            found, _ = self.collect(client, loader, rank=rank, world=2)
+            want = round_robin([parts(list(range(7))[worker::2], "batch", 1, 2, rank, False, True)
+                                for worker in range(2)])
+            self.assertEqual(found, [(step, *batch) for step, batch in want])
+
+    def test_start_in_the_middle(self):
+        client = self.client(self.daemon())
+        loader = client.open(counting("middle", 50, 3, batch={"size": 4},
+                                      shard=self.shard("batch")))["loader"]
+        want, _ = self.collect(client, loader, rank=1, world=2)
+        for first in range(want[-1][0] + 3):
+            found, _ = self.collect(client, loader, rank=1, world=2, step=first)
+            self.assertEqual(found, [batch for batch in want if batch[0] >= first])
+
+    def test_batches_that_cannot_be_split(self):
+        client = self.client(self.daemon())
+        loader = client.open(counting("odd", 50, batch={"size": 4},
+                                      shard=self.shard("split")))["loader"]
+        with self.assertRaises(DaemonError) as caught:
+            client.start(loader, rank=1, world=3)
+        self.assertEqual(caught.exception.path, "batch.size")
+        self.assertIn("4 cannot be split evenly among 3 ranks", str(caught.exception))
+
+    def test_workers_die_everywhere(self):
+        for plan, mode in (("exit-once-5", "batch"), ("torn-always-6", "split"),
+                           ("small-once-1", "batch"), ("torn-always-9", "batch")):
+            with self.subTest(plan=plan, mode=mode):
+                daemon = self.daemon(self.bad_worker(plan))
+                spec = self.spec(plan, **counting(plan, 203, 3, batch={"size": 4},
+                                                  shard=self.shard(mode), workers={"retries": 100}))
+                args = ["--digest", "--epochs", "2", "--world", "4", "--rank", "all"]
+                want = dlctl_json("check", spec, *args)
+                run = dlctl_json("run", spec, *args, daemon=daemon)
+                self.assertEqual((run["digest"], run["batches"], run["samples"]),
+                                 (want["digest"], want["batches"], want["samples"]))
+                daemon.stop()
+
+    def test_a_worker_that_repeats_more_than_there_is(self):
+        daemon = self.daemon(self.bad_worker("repeats-once-3"))
+        client = self.client(daemon)
+        loader = client.open(counting("liar", 40, 2, batch={"size": 4},
+                                      shard=self.shard("batch")))["loader"]
+        found, _ = self.collect(client, loader, world=2)
+        want = round_robin([parts(list(range(40))[worker::2], "batch", 4, 2, 0, False, True)
+                            for worker in range(2)])
+        self.assertEqual(found, [(step, *batch) for step, batch in want])
+        self.assertIn("is killed: its completion makes no sense", daemon.log)
 
 
 class Workers(TestCase):

@@ -10,7 +10,7 @@ import pickle
 
 import numpy as np
 
-HEADER_BYTES = 128
+HEADER_BYTES = 192
 ALIGN = 64
 LENGTHS = 2
 TENSOR, DICT, LIST, TUPLE, STRING, BYTES, OBJECT = range(1, 8)
@@ -31,7 +31,9 @@ class Header(ctypes.Structure):
                 ("error_len", ctypes.c_uint32), ("error_off", ctypes.c_uint64),
                 ("error_index", ctypes.c_uint64), ("stream", ctypes.c_uint32),
                 ("rank", ctypes.c_uint32), ("world", ctypes.c_uint32),
-                ("error_more", ctypes.c_uint32), ("settled", ctypes.c_uint64), ("planned", ctypes.c_uint64)]
+                ("error_more", ctypes.c_uint32), ("settled", ctypes.c_uint64),
+                ("planned", ctypes.c_uint64), ("repeated", ctypes.c_uint32),
+                ("reserved", ctypes.c_uint32 * 15)]
 
 
 class Node(ctypes.Structure):

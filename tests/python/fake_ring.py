@@ -17,7 +17,7 @@ OBJECT = 11
 LOADER, STREAM, SEGMENT_ID = 7, 3, 5
 HEADER_BYTES, SLOT_BYTES, SLOTS = 4096, 1 << 16, 16
 BYTES = HEADER_BYTES + SLOT_BYTES * SLOTS
-TREE_AT, DATA_AT = 256, 8192
+TREE_AT, DATA_AT = 512, 8192
 MAGIC = 0x676573726f6c64
 TENSOR, DICT, LIST, TUPLE, STRING, BYTES_, OBJECT_NODE = range(1, 8)
 F_ADD_SEALS, SEALS = 1033, 2 | 4  # against shrinking and growing
@@ -59,10 +59,10 @@ class Tree:
 
 def slot(step, tree, samples=1):
     encoded = tree.encode()
-    header = struct.pack("<QQQIIQQIIQQ", 100 + step, step, 0, samples, 0, 128, TREE_AT, len(encoded),
+    header = struct.pack("<QQQIIQQIIQQ", 100 + step, step, 0, samples, 0, 192, TREE_AT, len(encoded),
                          len(tree.nodes), DATA_AT, DATA_AT + len(tree.data))
     header += struct.pack("<IIQQ", 0, 0, 0, 2 ** 64 - 1)
-    out = header.ljust(128, b"\0") + struct.pack(f"<{samples}Q", *range(samples))
+    out = header.ljust(192, b"\0") + struct.pack(f"<{samples}Q", *range(samples))
     out = out.ljust(TREE_AT, b"\0") + encoded
     assert len(out) <= DATA_AT
     return out.ljust(DATA_AT, b"\0") + tree.data

@@ -122,9 +122,9 @@ RAGGED = [
 class DigestCase(SpecCase):
     """Loads specs, and compares what came."""
 
-    def write_spec(self, name, dataset, sampler, batch, collate, workers):
+    def write_spec(self, name, dataset, sampler, batch, collate, workers, **more):
         return self.spec(name, name=name, seed=SEED, dataset=dataset, sampler=sampler, batch=batch,
-                         collate=collate, workers={"retries": 100, **workers})
+                         collate=collate, workers={"retries": 100, **workers}, **more)
 
     def run_spec(self, *args, **more):
         return dlctl_json("run", *args, "--digest", daemon=self.running, **more)
@@ -287,6 +287,28 @@ class Iterable(DigestCase):
             runs = [self.run_spec(spec, "--world", "3", "--rank", str(rank)) for rank in range(3)]
             self.assertEqual([run["samples"] for run in runs], [2 * ROWS] * 3)
             self.assertEqual(len({run["digest"] for run in runs}), 1)
+
+    def test_ranks_have_their_parts(self):
+        """As those of a native dataset, in every shard mode that deals them out."""
+        for name, batch, shard in [
+                ("batches", {"size": 2}, {"mode": "batch"}), ("parts", {"size": 9}, {"mode": "split"}),
+                ("whole", {"size": 2, "drop_last": True}, {"mode": "batch"}),
+                ("uneven", {"size": 6}, {"mode": "split", "even": False})]:
+            for collate in ({}, {"kind": "python"}):
+                with self.subTest(name=name, **collate):
+                    args = [*ALL_RANKS, "--epochs", "2"]
+                    check = self.write_spec("check", self.native(), {}, batch, {}, {"count": 2},
+                                            shard=shard)
+                    expected = dlctl_json("check", check, "--digest", *args)
+                    self.assertGreater(expected["batches"], 20)
+                    for how in ({}, {"die_after": 130}):
+                        loader = f"{name}-{collate.get('kind', 'default')}-{len(how)}"
+                        spec = self.write_spec(loader, python("Stream", length=2 * ROWS, **how), {},
+                                               batch, collate, {"count": 2}, shard=shard)
+                        run = self.run_spec(spec, *args)
+                        for key in ("digest", "batches", "samples", "bytes"):
+                            self.assertEqual(run[key], expected[key], key)
+                        self.assertEqual(self.deaths(loader) > 0, bool(how))
 
     def test_with_workers_that_die(self):
         """A life is long enough to get to the place of the one before, and a little further."""

@@ -344,7 +344,7 @@ static void test_batch_too_large(void **state)
     assert_int_equal(fetcher_fill(f, slot_a, SLOT_BYTES, &used, &err), -EFBIG);
     prepare(slot_a, 0xaa, indices, 2, false);
     assert_int_equal(fetcher_fill(f, slot_a, SLOT_BYTES, &used, &err), -ENOBUFS);
-    assert_int_equal(used, 320 + (2LL << 30));
+    assert_int_equal(used, SLOT_HEADER_BYTES + 192 + (2LL << 30));
     fetcher_free(f);
     spec.batch_size = DL_MAX_BATCH_SIZE + 1;
     assert_int_equal(refuse(&spec, &err), EINVAL);
@@ -662,7 +662,7 @@ static void test_lengths(void **state)
     assert_int_equal(fetcher_fill(f, slot_a, SLOT_BYTES, &used, &err), 0);
     assert_int_equal(header->used, used);
     assert_int_equal(used, header->data_off + 12);
-    assert_int_equal(header->data_off, 192);
+    assert_int_equal(header->data_off, SLOT_HEADER_BYTES + TREE_ALIGN);
     assert_memory_equal(slot_a + header->data_off, ((uint32_t[]){2, 3, 4}), 12);
     assert_int_equal(header->tree_count, 0);
     assert_int_equal(header->error_code, 0);

@@ -81,13 +81,16 @@ static int counting_iterate(struct dataset *ds, const struct replica_params *par
 static const struct dataset_ops counting_ops = {.iterate = counting_iterate};
 static struct dataset counting = {.ops = &counting_ops, .length = DATASET_LENGTH_UNKNOWN};
 
+static uint64_t batch_size; /* of the rounds that are asked for */
+
 static struct replica_set make_set(uint64_t size, bool drop_last, bool can_skip)
 {
     memset(&told, 0, sizeof told);
     told.can_skip = can_skip;
     told.bad = UINT64_MAX;
+    batch_size = size;
     return (struct replica_set){.dataset = &counting,
-                                .size = size,
+                                .shard = SHARD_STRIDED,
                                 .seed = 42,
                                 .worker = 1,
                                 .workers = 3,
@@ -96,8 +99,13 @@ static struct replica_set make_set(uint64_t size, bool drop_last, bool can_skip)
 
 static struct round round_of(uint32_t stream, uint64_t number, uint64_t settled)
 {
-    return (struct round){
-        .stream = stream, .rank = 2, .world = 4, .epoch = 5, .number = number, .settled = settled};
+    return (struct round){.stream = stream,
+                          .rank = 2,
+                          .world = 4,
+                          .epoch = 5,
+                          .size = batch_size,
+                          .number = number,
+                          .settled = settled};
 }
 
 /* The round's first sample and how many; or what it said. */
@@ -123,12 +131,12 @@ static int ask(struct replica_set *set, struct round round, uint64_t *ret_first,
 
 static void expect_round(struct replica_set *set, uint64_t number, uint64_t settled)
 {
-    uint64_t first = 0, left = LENGTH - number * set->size;
+    uint64_t first = 0, left = LENGTH - number * batch_size;
     size_t n = 0;
 
     assert_int_equal(ask(set, round_of(7, number, settled), &first, &n), 0);
-    assert_int_equal(first, number * set->size);
-    assert_int_equal(n, left < set->size ? left : set->size);
+    assert_int_equal(first, number * batch_size);
+    assert_int_equal(n, left < batch_size ? left : batch_size);
 }
 
 static void expect_end(struct replica_set *set, uint64_t number)

@@ -504,20 +504,34 @@ static void test_shard_modes(void **state)
                                      "does; write a multiple of 16");
     split.shard = SHARD_BATCH;
     assert_int_equal(spec_check_world(&split, 3, &err), 0);
-    assert_int_equal(
-        read_spec("dataset: {kind: tar, shards: x}\nshard: {mode: batch}", "/base", &tar, &err),
-        -EINVAL);
-    assert_string_equal(err.path, "shard.mode");
-    assert_string_equal(err.message, "\"batch\" has no meaning, as the dataset is iterable: ranks "
-                                     "share its samples as it divides them (dataset.divide); leave "
-                                     "mode out");
+    expect_spec("dataset: {kind: tar, shards: x}\nshard: {mode: batch}", &tar);
+    assert_int_equal(spec_check_iterable(&tar, &err), 0);
+}
+
+/* Of an iterable dataset, what a task asks for. */
+static void test_round_samples(void **state)
+{
+    struct dl_spec spec = {.batch_size = 12, .shard = SHARD_STRIDED};
+
+    (void)state;
+    assert_int_equal(spec_round_samples(&spec, 3), 12);
+    spec.shard = SHARD_BATCH;
+    assert_int_equal(spec_round_samples(&spec, 3), 12);
+    spec.shard = SHARD_SPLIT;
+    assert_int_equal(spec_round_samples(&spec, 3), 4);
+    spec.shard = SHARD_DISPATCH;
+    assert_int_equal(spec_round_samples(&spec, 3), 36);
+    spec.batch_size = 0; /* not batched */
+    assert_int_equal(spec_round_samples(&spec, 3), 3);
+    spec.shard = SHARD_BATCH;
+    assert_int_equal(spec_round_samples(&spec, 3), 1);
 }
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_shard_modes), cmocka_unit_test(test_forms),
     cmocka_unit_test(test_refusals),    cmocka_unit_test(test_sizes),
     cmocka_unit_test(test_datasets),    cmocka_unit_test(test_plan_tokens),
-    cmocka_unit_test(test_any_keys),
+    cmocka_unit_test(test_any_keys),    cmocka_unit_test(test_round_samples),
 };
 
 TEST_MAIN(tests)

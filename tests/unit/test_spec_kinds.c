@@ -234,6 +234,7 @@ static void test_iterable(void **state)
         {"{kind: imagefolder, root: x}", false},
     };
     static const char *const samplers[] = {"random", "client"};
+    static const char *const shards[] = {"strided", "batch", "split"};
     static const char words[] =
         " has no meaning, as the dataset is iterable: samples come in its own order; leave sampler "
         "out, or shuffle in the dataset (tar: shuffle)";
@@ -247,6 +248,15 @@ static void test_iterable(void **state)
         expect_spec(text, &spec);
         assert_int_equal(spec_dataset_is_iterable(&spec.dataset), cases[i].iterable);
         assert_int_equal(spec_check_iterable(&spec, NULL), 0);
+        for (size_t j = 0; j < ARRAY_SIZE(shards); j++) {
+            _cleanup_(spec_deinit)
+            struct dl_spec shared = {0};
+
+            snprintf(text, sizeof text, "{dataset: %s, shard: {mode: %s}}", cases[i].dataset,
+                     shards[j]);
+            expect_spec(text, &shared);
+            assert_int_equal(spec_check_iterable(&shared, NULL), 0);
+        }
         for (size_t j = 0; j < ARRAY_SIZE(samplers); j++) {
             _cleanup_(spec_deinit)
             struct dl_spec drawn = {0};

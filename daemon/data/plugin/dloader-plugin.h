@@ -183,7 +183,8 @@ struct dl_plugin_worker {
 /*
  * Who iterates. The samples of an epoch are to be divided among world · workers replicas, of which
  * this is number rank · workers + worker: the plug-in leaves out the others' samples by itself, or
- * each of them gives all.
+ * each of them gives all. Where the loader deals the samples to its ranks itself (shard.mode batch,
+ * split, dispatch), rank is 0 and world 1. A replica that is begun again gives the same samples.
  */
 struct dl_plugin_replica {
     uint64_t seed; /* of this replica in this epoch alone */
@@ -232,7 +233,8 @@ struct dl_plugin {
      * Iterable. iterate() begins a replica; several may be open at once. next() builds its next
      * sample, or returns DL_PLUGIN_END; after a failure, the next call gives the sample behind the
      * one that could not be had. skip() passes over n samples without building them, as if next()
-     * had been called n times, and may return DL_PLUGIN_END; NULL: they are built and dropped.
+     * had been called n times, and returns DL_PLUGIN_END if there were fewer; NULL: they are built
+     * and dropped.
      */
     int (*iterate)(void *handle, const struct dl_plugin_replica *replica, void **ret);
     int (*next)(void *iter, struct dl_plugin_sample *sample, struct dl_plugin_rng *rng);

@@ -122,7 +122,9 @@ static int engine_open(const struct worker_open *how, void **ret, struct dl_erro
                                      .seed = spec->seed,
                                      .worker = how->env->worker,
                                      .workers = (uint32_t)max_u64(how->env->workers, 1),
+                                     .shard = spec->shard,
                                      .drop_last = spec->drop_last,
+                                     .even = spec->even,
                                      .tokens = spec->batch.tokens,
                                      .length_of = spec->batch.length_of};
     _cleanup_(engine_closep)
@@ -247,8 +249,9 @@ static int make_round(struct engine *e, const struct slot_task *task, struct mad
     struct pass_round round = {.task = task,
                                .number = task->step / e->batches.workers,
                                .workers = e->batches.workers,
-                               .size = max_u64(e->batches.size, 1),
-                               .drop_last = e->batches.drop_last && e->batches.size};
+                               .shard = e->batches.shard,
+                               .drop_last = e->batches.drop_last && e->batches.size,
+                               .even = e->batches.even};
 
     kept_settle(&e->kept, task->stream, task->settled);
     int r = passes_round(&e->passes, &e->source, &round, ret);
@@ -311,8 +314,13 @@ static int put_batch(struct engine *e, const struct slot_task *task, struct made
 /* An iterable dataset's samples are numbered as they come. */
 static void write_numbers(void *slot, const struct made *made)
 {
-    for (uint64_t i = 0; i < made->samples; i++)
-        slot_indices(slot)[i] = made->first + i;
+    uint64_t own = made->samples - made->repeated, *indices = slot_indices(slot);
+
+    for (uint64_t i = 0; i < own; i++)
+        indices[i] = made->first + i;
+    for (uint64_t i = 0; i < made->repeated; i++)
+        indices[own + i] = made->again[i];
+    slot_put_repeated(slot, made->repeated);
 }
 
 /* As fill(); -1 with an exception. */
@@ -340,7 +348,7 @@ static int fill(struct engine *e, const struct slot_task *task, void *slot, uint
     } else if (r == 0) {
         r = FETCH_END;
     }
-    Py_XDECREF(made.object);
+    made_clear(&made);
     return r;
 }
 
@@ -397,8 +405,10 @@ static int engine_fill(void *engine, void *slot, uint64_t slot_bytes, uint64_t *
     struct slot_task task = {0};
     _cleanup_py_ PyObject *bad = NULL;
 
-    if (e->fetcher)
-        return sample_fill(e->fetcher, slot, slot_bytes, ret_used, err);
+    if (e->fetcher) {
+        bool shared = engine_is_iterable(e) && e->batches.shard != SHARD_STRIDED;
+        return sample_fill(e->fetcher, shared, slot, slot_bytes, ret_used, err);
+    }
     if (!read_task(e, slot, slot_bytes, &task)) {
         struct report report;
         report_make("the slot's header is damaged", &report);

@@ -22,7 +22,9 @@ struct engine_batches {
     uint64_t seed;
     uint32_t worker;
     uint32_t workers;
+    enum shard_mode shard;
     bool drop_last;
+    bool even;
     uint64_t tokens;       /* of a batch; 0: size counts */
     const char *length_of; /* as dl_spec.batch.length_of; copied */
 };

@@ -1,5 +1,14 @@
 #include "daemon/worker/python/kept.h"
 
+void made_clear(struct made *made)
+{
+    PyObject *object = made->object;
+
+    free(made->again);
+    *made = (struct made){0};
+    Py_XDECREF(object); /* last: it may run anything */
+}
+
 static void drop(struct kept *kept, uint32_t at)
 {
     struct made made = kept->batches[at].made;
@@ -7,7 +16,7 @@ static void drop(struct kept *kept, uint32_t at)
     free(kept->batches[at].indices);
     kept->n--;
     memmove(&kept->batches[at], &kept->batches[at + 1], (kept->n - at) * sizeof *kept->batches);
-    Py_XDECREF(made.object); /* last: it may run anything */
+    made_clear(&made);
 }
 
 static bool is_of(const struct kept_batch *batch, const struct slot_task *task)
@@ -25,7 +34,7 @@ bool kept_take(struct kept *kept, const struct slot_task *task, struct made *ret
         if (!is_of(&kept->batches[i], task))
             continue;
         *ret = kept->batches[i].made;
-        kept->batches[i].made.object = NULL;
+        kept->batches[i].made = (struct made){0};
         drop(kept, i);
         return true;
     }
@@ -42,11 +51,11 @@ void kept_put(struct kept *kept, const struct slot_task *task, struct made *made
                                .n = task->samples,
                                .made = *made};
 
-    made->object = NULL;
+    *made = (struct made){0};
     if (task->stream == 0) {
         batch.indices = malloc(task->samples * sizeof *batch.indices);
         if (!batch.indices) { /* it will be made again */
-            Py_CLEAR(batch.made.object);
+            made_clear(&batch.made);
             return;
         }
         memcpy(batch.indices, task->indices, task->samples * sizeof *batch.indices);

@@ -17,7 +17,10 @@ struct made {
     bool collated;    /* it is the batch */
     uint64_t first;   /* iterable: number of the first sample */
     uint64_t samples;
+    uint64_t *again;   /* owned; of the last samples, which are repeated: their numbers */
+    uint32_t repeated; /* how many these are */
 };
+void made_clear(struct made *made);
 
 struct kept {
     struct kept_batch {

@@ -70,24 +70,28 @@ static void free_engine(PyObject *capsule)
 
 static PyObject *worker_engine(PyObject *module, PyObject *args, PyObject *names)
 {
-    static char *keys[] = {"source",  "batch_size", "drop_last", "seed", "worker",
-                           "workers", "tokens",     "length_of", NULL};
+    static char *keys[] = {"source", "batch_size", "drop_last", "seed", "worker", "workers",
+                           "tokens", "length_of",  "shard",     "even", NULL};
     unsigned long long size = 1, seed = 0, tokens = 0;
     const char *length_of = NULL;
-    unsigned worker = 0, workers = 1;
-    int drop_last = 0;
+    unsigned worker = 0, workers = 1, shard = SHARD_STRIDED;
+    int drop_last = 0, even = 1;
     PyObject *source;
 
-    if (!PyArg_ParseTupleAndKeywords(args, names, "OK|pKIIKz:engine", keys, &source, &size,
-                                     &drop_last, &seed, &worker, &workers, &tokens, &length_of))
+    if (!PyArg_ParseTupleAndKeywords(args, names, "OK|pKIIKzIp:engine", keys, &source, &size,
+                                     &drop_last, &seed, &worker, &workers, &tokens, &length_of,
+                                     &shard, &even))
         return NULL;
-    struct engine *engine = engine_of(source, &(struct engine_batches){.size = size,
-                                                                       .seed = seed,
-                                                                       .worker = worker,
-                                                                       .workers = workers,
-                                                                       .drop_last = drop_last,
-                                                                       .tokens = tokens,
-                                                                       .length_of = length_of});
+    struct engine *engine =
+        engine_of(source, &(struct engine_batches){.size = size,
+                                                   .seed = seed,
+                                                   .worker = worker,
+                                                   .workers = workers,
+                                                   .shard = (enum shard_mode)shard,
+                                                   .drop_last = drop_last,
+                                                   .even = even,
+                                                   .tokens = tokens,
+                                                   .length_of = length_of});
     return engine ? PyCapsule_New(engine, door, free_engine) : NULL;
 }
 

@@ -4,6 +4,11 @@
  * Round r of a pass is its r-th batch of this worker. Rounds are made in order; one that comes
  * again, or too early because its worker was replaced, makes the pass begin anew and take and drop
  * what lies before. An error takes its round; the next one goes on with whatever next() gives.
+ *
+ * Where ranks share the samples (daemon/data/replica.h has the rules), each has a pass of its own
+ * over all of them, as rank 0 of 1, and each makes the samples of all ranks for a round, in the
+ * same step: what the dataset draws, and where an error ends a round, is the same for all of them.
+ * The first samples of a pass are kept for its last round, which repeats them.
  */
 #ifndef DL_WORKER_PASSES_H
 #define DL_WORKER_PASSES_H
@@ -23,13 +28,14 @@ struct pass_round {
     const struct slot_task *task;
     uint64_t number;
     uint64_t workers; /* steps from one round to the next */
-    uint64_t size;    /* samples of a round; at least 1 */
+    enum shard_mode shard;
     bool drop_last;
+    bool even;
 };
 
 /*
- * The list of the round's samples, in ret->object. 1; 0: the pass has no such round, nor later
- * ones; -1 with an exception.
+ * The list of the round's samples, in ret->object. The task's samples are those of a full round. 1;
+ * 0: the pass has no such round, nor later ones; -1 with an exception.
  */
 int passes_round(struct passes *passes, struct origin *source, const struct pass_round *round,
                  struct made *ret);

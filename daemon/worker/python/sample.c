@@ -17,7 +17,10 @@ struct python_iter {
     struct dataset_iter base;
     struct python_dataset *dataset; /* borrowed */
     PyObject *iterator;             /* owned */
+    PyObject *firsts; /* owned list: the first `keep` samples, for a dataset need not give them
+                         twice; None for one that could not be had */
     uint64_t epoch;
+    uint64_t keep;
 };
 
 /* The step that is being made; its generators are seeded before its first sample. */
@@ -229,6 +232,14 @@ static int python_lengths(struct dataset *base, const char *leaf, uint64_t first
     return r > 0 ? 0 : -ENOTSUP;
 }
 
+/* Keeps what came, if it is one of the first samples. */
+static int keep(struct python_iter *it, PyObject *object)
+{
+    Py_ssize_t n = it->keep > 0 ? PyList_Size(it->firsts) : 0;
+
+    return (uint64_t)n < it->keep ? PyList_Append(it->firsts, object) : 0;
+}
+
 static int python_next(struct dataset_iter *base, struct sample *ret, struct dl_error *err)
 {
     struct python_iter *it = container_of(base, struct python_iter, base);
@@ -239,6 +250,28 @@ static int python_next(struct dataset_iter *base, struct sample *ret, struct dl_
     PyObject *object = origin_next(source, it->iterator, it->epoch);
     if (!object && !PyErr_Occurred())
         return DATASET_END;
+    if (!object) {
+        int r = failed(source, NULL, err);
+        return keep(it, Py_None) < 0 ? failed(source, NULL, err) : r;
+    }
+    if (keep(it, object) < 0)
+        Py_CLEAR(object);
+    return give(it->dataset, object, NULL, ret, err);
+}
+
+/* One whose making failed is None, which no sample can be: it fails again. */
+static int python_again(struct dataset_iter *base, uint64_t number, struct sample *ret,
+                        struct dl_error *err)
+{
+    struct python_iter *it = container_of(base, struct python_iter, base);
+    PyObject *object = PyList_GetItem(it->firsts, (Py_ssize_t)number);
+
+    if (object == Py_None)
+        return dl_error_set(err, EIO, "",
+                            "sample %llu of a worker's share is to be repeated, and could not be "
+                            "had before",
+                            (unsigned long long)number);
+    Py_XINCREF(object);
     return give(it->dataset, object, NULL, ret, err);
 }
 
@@ -247,12 +280,13 @@ static void python_iter_close(struct dataset_iter *base)
     struct python_iter *it = container_of(base, struct python_iter, base);
 
     Py_XDECREF(it->iterator);
+    Py_XDECREF(it->firsts);
     PyErr_Clear();
     free(it);
 }
 
-static const struct dataset_iter_ops python_iter_ops = {.next = python_next,
-                                                        .close = python_iter_close};
+static const struct dataset_iter_ops python_iter_ops = {
+    .next = python_next, .again = python_again, .close = python_iter_close};
 
 static int python_iterate(struct dataset *base, const struct replica_params *params,
                           struct dataset_iter **ret, struct dl_error *err)
@@ -263,13 +297,17 @@ static int python_iterate(struct dataset *base, const struct replica_params *par
     if (!it)
         return dl_error_set(err, ENOMEM, "dataset", "out of memory");
     use_key(&ds->source, &params->key);
-    *it = (struct python_iter){
-        .base.ops = &python_iter_ops, .dataset = ds, .epoch = params->key.epoch};
-    if (seed(&ds->source) == 0)
+    *it = (struct python_iter){.base.ops = &python_iter_ops,
+                               .dataset = ds,
+                               .epoch = params->key.epoch,
+                               .keep = params->again};
+    it->firsts = it->keep > 0 ? PyList_New(0) : NULL;
+    if ((it->firsts || it->keep == 0) && seed(&ds->source) == 0)
         it->iterator = origin_iterate(&ds->source, it->epoch, params->rank, params->world);
     if (!it->iterator) {
-        free(it);
-        return failed(&ds->source, NULL, err);
+        int r = failed(&ds->source, NULL, err);
+        python_iter_close(&it->base);
+        return r;
     }
     *ret = &it->base;
     return 0;
@@ -311,8 +349,8 @@ int sample_open_dataset(const struct spec_dataset *spec, const char *place,
     return 0;
 }
 
-int sample_fill(struct fetcher *fetcher, void *slot, uint64_t slot_bytes, uint64_t *ret_used,
-                struct dl_error *err)
+int sample_fill(struct fetcher *fetcher, bool ranks_alike, void *slot, uint64_t slot_bytes,
+                uint64_t *ret_used, struct dl_error *err)
 {
     struct slot_task task;
 
@@ -320,7 +358,7 @@ int sample_fill(struct fetcher *fetcher, void *slot, uint64_t slot_bytes, uint64
     if (slot_read_task(slot, slot_bytes, &task)) {
         current.epoch = task.epoch;
         current.step = task.step;
-        current.rank = task.rank;
+        current.rank = ranks_alike ? 0 : task.rank;
         current.is_seeded = false;
     }
     int r = fetcher_fill(fetcher, slot, slot_bytes, ret_used, err);

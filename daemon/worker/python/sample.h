@@ -17,8 +17,9 @@ extern uint64_t sample_seed; /* of the spec */
 int sample_open_dataset(const struct spec_dataset *spec, const char *place,
                         const struct data_env *env, struct dataset **ret, struct dl_error *err);
 
-/* fetcher_fill(), which leaves the whole report of a Python exception in the slot, too. */
-int sample_fill(struct fetcher *fetcher, void *slot, uint64_t slot_bytes, uint64_t *ret_used,
-                struct dl_error *err);
+/* fetcher_fill(), which leaves the whole report of a Python exception in the slot, too.
+ * `ranks_alike`: the step's generators are seeded as rank 0's, whatever the rank. */
+int sample_fill(struct fetcher *fetcher, bool ranks_alike, void *slot, uint64_t slot_bytes,
+                uint64_t *ret_used, struct dl_error *err);
 
 #endif

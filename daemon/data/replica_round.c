@@ -1,0 +1,257 @@
+/*
+ * Rounds of a replica (replica.h): which samples a rank takes of each, and how the last one is
+ * made.
+ */
+#include "daemon/data/replica_private.h"
+
+#include <errno.h>
+
+#include "daemon/plan/shard.h"
+
+/* ---- how ranks share the samples ------------------------------------------------------------ */
+
+struct part replica_part(const struct replica_set *set, const struct round *round)
+{
+    if (set->shard == SHARD_BATCH || set->shard == SHARD_SPLIT)
+        return (struct part){round->size * round->world, round->rank * round->size, round->size};
+    return (struct part){round->size, 0, round->size};
+}
+
+/* How many of the first samples may be repeated. */
+static uint64_t repeats(const struct replica_set *set, const struct round *round)
+{
+    if (!set->even || set->drop_last || set->shard == SHARD_STRIDED)
+        return 0;
+    return set->shard == SHARD_DISPATCH ? round->world : replica_part(set, round).round;
+}
+
+struct replica_params replica_params_of(const struct replica_set *set, const struct round *round)
+{
+    bool apart = set->shard == SHARD_STRIDED;
+    uint32_t rank = apart ? round->rank : 0;
+
+    return (struct replica_params){
+        .key = {.seed = set->seed, .epoch = round->epoch},
+        .seed = dataset_replica_seed(set->seed, round->epoch, rank, set->workers, set->worker),
+        .again = repeats(set, round),
+        .worker = set->worker,
+        .workers = set->workers,
+        .rank = rank,
+        .world = apart ? round->world : 1,
+    };
+}
+
+/* ---- passing over samples -------------------------------------------------------------------- */
+
+/* Passes over samples one by one where the dataset cannot leap. */
+static int skip_slowly(struct dataset_iter *it, struct draft *draft, uint64_t n)
+{
+    struct dl_error err;
+    int r = 0;
+
+    for (uint64_t i = 0; r != DATASET_END && i < n; i++) {
+        draft_clear(draft);
+        struct sample *sample = draft_add(draft, i);
+        if (!sample)
+            return -ENOMEM;
+        r = it->ops->next(it, sample, &err);
+    }
+    return r == DATASET_END ? r : 0;
+}
+
+int replica_skip(struct replica_set *set, struct dataset_iter *it, uint64_t n)
+{
+    return it->ops->skip ? it->ops->skip(it, n) : skip_slowly(it, &set->passed, n);
+}
+
+int replica_refuse_memory(struct dl_error *err)
+{
+    return dl_error_set(err, ENOMEM, "", "out of memory for a sample");
+}
+
+/* ---- making a round ------------------------------------------------------------------------- */
+
+static int take_sample(struct replica *replica, struct draft *draft, struct dl_error *err)
+{
+    struct sample *sample = draft_add(draft, replica->position);
+
+    if (!sample)
+        return replica_refuse_memory(err);
+    int r = replica->iter->ops->next(replica->iter, sample, err);
+    if (r == DATASET_END) {
+        replica->ended = true;
+        return r;
+    }
+    replica->position++;
+    if (r == 0)
+        r = sample_check(sample, err);
+    if (r == 0)
+        draft_keep(draft);
+    return r;
+}
+
+/* Up to `n` samples. */
+static int take(struct replica_set *set, struct replica *replica, uint64_t n, uint64_t *ret_bad,
+                struct dl_error *err)
+{
+    while (!replica->ended && set->draft.n < n) {
+        int r = take_sample(replica, &set->draft, err);
+        if (r < 0) {
+            *ret_bad = replica->position - 1;
+            return r;
+        }
+    }
+    return 0;
+}
+
+/* Passes over other ranks' samples: one by one, so that it shows how many there are. */
+static int pass_over(struct replica_set *set, struct replica *replica, uint64_t n,
+                     struct dl_error *err)
+{
+    for (; !replica->ended && n > 0; n--) {
+        int r = replica_skip(set, replica->iter, 1);
+        if (r < 0)
+            return replica_refuse_memory(err);
+        replica->ended = r == DATASET_END;
+        replica->position += !replica->ended;
+    }
+    return 0;
+}
+
+/* Takes the rank's part of the round, and passes over the rest if what is in it has a meaning. */
+static int take_part(struct replica_set *set, struct replica *replica, const struct part *part,
+                     uint64_t *ret_bad, struct dl_error *err)
+{
+    int r = pass_over(set, replica, part->first, err);
+
+    if (r == 0)
+        r = take(set, replica, part->n, ret_bad, err);
+    /* Where samples have to be made to be passed over, it is all ranks that make them, in the same
+     * step: what a dataset draws from generators which steps share is the same for all. */
+    if (r == 0 && !replica->ended && (set->drop_last || !replica->iter->ops->skip))
+        r = pass_over(set, replica, part->round - part->first - part->n, err);
+    return r;
+}
+
+/* ---- making the last round ------------------------------------------------------------------ */
+
+/* A second pass over the beginning. */
+struct again {
+    struct dataset_iter *iter; /* owned; NULL: not begun */
+    uint64_t position;
+};
+
+static void again_deinit(struct again *again)
+{
+    if (again->iter)
+        again->iter->ops->close(again->iter);
+}
+
+/* To sample `number`. */
+static int go_back(struct replica_set *set, const struct round *round, struct again *again,
+                   uint64_t number, struct dl_error *err)
+{
+    struct replica_params params = replica_params_of(set, round);
+    int r = 0;
+
+    if (!again->iter || again->position > number) {
+        again_deinit(again);
+        *again = (struct again){0};
+        r = set->dataset->ops->iterate(set->dataset, &params, &again->iter, err);
+        if (r < 0) {
+            again->iter = NULL;
+            return r;
+        }
+    }
+    r = replica_skip(set, again->iter, number - again->position);
+    again->position = number;
+    return r < 0 ? replica_refuse_memory(err) : r;
+}
+
+static int repeat_sample(struct replica_set *set, const struct replica *replica,
+                         const struct round *round, struct again *again, uint64_t number,
+                         struct dl_error *err)
+{
+    struct dataset_iter *it = replica->iter;
+    struct sample *sample = draft_add(&set->draft, number);
+    int r = 0;
+
+    if (!sample)
+        return replica_refuse_memory(err);
+    if (it->ops->again) {
+        r = it->ops->again(it, number, sample, err);
+    } else {
+        r = go_back(set, round, again, number, err);
+        if (r == 0)
+            r = again->iter->ops->next(again->iter, sample, err);
+        again->position++;
+    }
+    if (r == DATASET_END)
+        return dl_error_set(err, EIO, "dataset",
+                            "sample %llu of a worker's share is to be repeated, for all ranks to "
+                            "have equally many, and was not there the second time; write "
+                            "shard: {even: false} for a dataset that changes while it is read",
+                            (unsigned long long)number);
+    if (r == 0)
+        r = sample_check(sample, err);
+    if (r == 0) {
+        draft_keep(&set->draft);
+        set->draft.repeated++;
+    }
+    return r;
+}
+
+/* Repeats what stands at positions `from` to `to` − 1, which lie behind the end. */
+static int repeat(struct replica_set *set, const struct replica *replica, const struct round *round,
+                  const struct shard *shard, uint64_t from, uint64_t to, uint64_t *ret_bad,
+                  struct dl_error *err)
+{
+    _cleanup_(again_deinit)
+    struct again again = {0};
+    int r = 0;
+
+    for (uint64_t at = from; r == 0 && at < to; at++) {
+        *ret_bad = shard_at(shard, at);
+        r = repeat_sample(set, replica, round, &again, *ret_bad, err);
+    }
+    return r;
+}
+
+/* The replica has ended, before the round or in it: whether the round exists, and what it lacks. */
+static int complete(struct replica_set *set, const struct replica *replica,
+                    const struct round *round, uint64_t *ret_bad, struct dl_error *err)
+{
+    bool dispatch = set->shard == SHARD_DISPATCH;
+    uint64_t rank = dispatch ? 0 : round->rank;
+    struct shard shard = shard_of(&(struct shard_params){.count = replica->position,
+                                                         .world = dispatch ? 1 : round->world,
+                                                         .batch_size = round->size,
+                                                         .mode = PLAN_BATCH,
+                                                         .drop_last = set->drop_last,
+                                                         .even = set->even && !dispatch});
+
+    if (round->number >= shard_steps(&shard, rank))
+        return DATASET_END;
+    struct shard_span span = shard_span(&shard, rank, round->number);
+    if (dispatch && set->even)
+        span.n = (span.n + round->world - 1) / round->world * round->world;
+    return repeat(set, replica, round, &shard, span.first + set->draft.n, span.first + span.n,
+                  ret_bad, err);
+}
+
+int replica_make(struct replica_set *set, struct replica *replica, const struct round *round,
+                 uint64_t *ret_bad, struct dl_error *err)
+{
+    const struct part part = replica_part(set, round);
+    struct draft *draft = &set->draft;
+
+    draft_clear(draft);
+    if (replica->ended)
+        return DATASET_END;
+    int r = take_part(set, replica, &part, ret_bad, err);
+    if (r < 0 || !replica->ended)
+        return r;
+    if (set->shard != SHARD_STRIDED)
+        return complete(set, replica, round, ret_bad, err);
+    return draft->n == 0 || set->drop_last ? DATASET_END : 0;
+}
