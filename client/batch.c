@@ -158,6 +158,7 @@ int batch_new(struct dl_epoch *epoch, struct entry *entry, struct dl_batch **ret
     batch->planned_bytes = header.planned;
     batch->planned = header.planned ? (const void *)(batch->indices + header.samples) : NULL;
     batch->step = header.step;
+    batch->generation = header.generation;
     batch->samples = header.samples;
     batch->stream = epoch->stream;
     batch->mapping->leases++;
@@ -170,11 +171,19 @@ int batch_new(struct dl_epoch *epoch, struct entry *entry, struct dl_batch **ret
 
 /* ---- the end of a lease ---- */
 
+/* The daemon that lent its slot is there, or there never was one. */
+static bool is_lent(const struct dl_batch *batch)
+{
+    return batch->loader->local || client_has_lease(batch->client, batch->mapping);
+}
+
 /* From now on the lease is one of those that take up memory.limit beside the ones on their way. */
 static void mark_pinned(struct dl_batch *batch)
 {
     assert(!batch->pinned && !batch->detached);
     batch->pinned = true;
+    if (!is_lent(batch))
+        return;
     batch->loader->held++;
     batch->loader->held_bytes += batch->mapping->slot_bytes;
 }
@@ -185,7 +194,7 @@ static void end_lease(struct dl_client *client, struct dl_batch *batch)
     struct dl_epoch *epoch = batch->epoch;
 
     batch->mapping->leases--;
-    if (batch->pinned) {
+    if (batch->pinned && is_lent(batch)) {
         batch->loader->held--;
         batch->loader->held_bytes -= batch->mapping->slot_bytes;
     }
@@ -193,6 +202,8 @@ static void end_lease(struct dl_client *client, struct dl_batch *batch)
      */
     if (batch->loader->local)
         local_loader_give_back(batch->loader, steal_ptr(batch->mapping));
+    else if (!is_lent(batch))
+        ; /* nobody waits for it */
     else if (epoch || (epoch = client_find_epoch(client, batch->stream)))
         epoch_queue_release(epoch, batch->step, !batch->pinned);
     else
@@ -230,7 +241,8 @@ void batch_give_back(struct dl_batch *batch)
     }
     if (!batch->pinned && !batch->detached) {
         assert(epoch); /* only pinned batches outlive it in the user's hands */
-        epoch_queue_pin(epoch, batch->step);
+        if (is_lent(batch))
+            epoch_queue_pin(epoch, batch->step);
         mark_pinned(batch);
     }
     batch->epoch = NULL;
@@ -254,7 +266,8 @@ int dl_batch_pin(struct dl_batch *batch)
     if (batch->detached)
         return 0;
     mark_pinned(batch);
-    epoch_queue_pin(epoch, batch->step);
+    if (is_lent(batch))
+        epoch_queue_pin(epoch, batch->step);
     epoch_flush_if_due(epoch);
     return 0;
 }
@@ -316,7 +329,7 @@ int dl_batch_may_keep(const struct dl_batch *batch)
 {
     const struct dl_loader *loader = batch->loader;
 
-    if (batch->detached)
+    if (batch->detached || !is_lent(batch))
         return 1;
     reclaim_drain(batch->client);
     if (loader->local)

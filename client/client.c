@@ -107,47 +107,72 @@ static int connect_failure(struct connection *conn, const char *path, int code)
     return connection_fail(conn, code, path, "connect: %s", strerror(code));
 }
 
-/* 0 and a connected socket, or the latched error. */
-static int open_socket(struct connection *conn, const char *path, uint64_t deadline, int *ret)
+int client_dial(const char *path, int *ret)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    _cleanup_fd_ int fd = -1;
+    _cleanup_fd_ int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     size_t len = strlen(path);
 
-    if (len == 0)
-        return connection_fail(conn, ENOENT, "", "the path of the daemon's socket is empty");
-    if (len >= sizeof address.sun_path)
-        return connection_fail(conn, ENAMETOOLONG, path,
-                               "a socket's path has at most %zu bytes, this one has %zu",
-                               sizeof address.sun_path - 1, len);
-    memcpy(address.sun_path, path, len + 1);
-    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
-        return connection_fail(conn, errno, path, "socket: %s", strerror(errno));
+        return -errno;
+    if (len >= sizeof address.sun_path)
+        return -ENAMETOOLONG;
+    memcpy(address.sun_path, path, len + 1);
     while (connect(fd, (const struct sockaddr *)&address, sizeof address) < 0) {
-        uint64_t pause = deadline_after(CONNECT_RETRY);
-
-        if (errno == EINTR)
-            continue;
-        if (errno != EAGAIN || now_ns() >= deadline)
-            return connect_failure(conn, path, errno);
-        int r = wait_fd(-1, 0, min_u64(pause, deadline));
-        if (r != -ETIMEDOUT)
-            return connection_fail(conn, r == -EINTR ? EINTR : EIO, path, "waiting to connect");
+        if (errno != EINTR)
+            return -errno;
     }
     *ret = steal_fd(&fd);
     return 0;
 }
 
-/* HELLO and WELCOME. 0, or the latched error. */
-static int greet(struct dl_client *client, const char *path, const char *agent, uint64_t timeout_ns)
+/* 0 and a connected socket, or the latched error. */
+static int open_socket(struct connection *conn, const char *path, uint64_t deadline, int *ret)
+{
+    size_t len = strlen(path), max = sizeof(((struct sockaddr_un *)NULL)->sun_path);
+    int r;
+
+    if (len == 0)
+        return connection_fail(conn, ENOENT, "", "the path of the daemon's socket is empty");
+    if (len >= max)
+        return connection_fail(conn, ENAMETOOLONG, path,
+                               "a socket's path has at most %zu bytes, this one has %zu", max - 1,
+                               len);
+    while ((r = client_dial(path, ret)) < 0) {
+        uint64_t pause = deadline_after(CONNECT_RETRY);
+
+        if (r != -EAGAIN || now_ns() >= deadline)
+            return connect_failure(conn, path, -r);
+        r = wait_fd(-1, 0, min_u64(pause, deadline));
+        if (r != -ETIMEDOUT)
+            return connection_fail(conn, r == -EINTR ? EINTR : EIO, path, "waiting to connect");
+    }
+    return 0;
+}
+
+static struct dl_message hello_message(const char *agent)
 {
     struct dl_message hello = {.number = DL_MSG_HELLO};
-    size_t len = agent ? strlen(agent) : 0;
-    int r;
 
     hello.hello.version = DL_PROTOCOL_VERSION;
     hello.hello.agent = span_str(agent ? agent : "libdlclient");
+    return hello;
+}
+
+void client_greet(struct dl_client *client, const char *agent)
+{
+    struct dl_message hello = hello_message(agent);
+
+    client_send(client, &hello);
+}
+
+/* HELLO and WELCOME. 0, or the latched error. */
+static int greet(struct dl_client *client, const char *path, const char *agent, uint64_t timeout_ns)
+{
+    struct dl_message hello = hello_message(agent);
+    size_t len = agent ? strlen(agent) : 0;
+    int r;
+
     if (len > DL_MAX_NAME_BYTES)
         return connection_fail(&client->conn, EINVAL, "agent",
                                "a name of %zu bytes; it may have %llu", len,
@@ -162,13 +187,29 @@ static int greet(struct dl_client *client, const char *path, const char *agent, 
     return r;
 }
 
+/* How long a daemon may be away: what the environment says, or as usual. */
+static uint64_t patience(void)
+{
+    const char *text = getenv("DLOADER_RECONNECT");
+    char *end;
+    double seconds;
+
+    if (!text || !text[0])
+        return PATIENCE;
+    seconds = strtod(text, &end);
+    return *end == '\0' && seconds >= 0 && seconds <= 1e9 ? (uint64_t)(seconds * NS_PER_S)
+                                                          : PATIENCE;
+}
+
 /* An empty client; NULL: out of memory. */
 static struct dl_client *client_new(void)
 {
     struct dl_client *client = calloc(1, sizeof *client);
 
-    if (client)
-        client->fd = -1;
+    if (client) {
+        client->fd = client->reconnect.watch = -1;
+        client->reconnect.patience = patience();
+    }
     return client;
 }
 
@@ -199,6 +240,16 @@ int client_adopt(struct dl_client **ret, int fd, const char *path, const char *a
     return adopt(client, fd, path, agent, timeout_ns) < 0 ? client_fatal(client) : 0;
 }
 
+/* For the day the daemon ends. */
+static int remember_way(struct dl_client *client, const char *path, const char *agent)
+{
+    client->reconnect.path = strdup(path);
+    client->reconnect.agent = agent ? strdup(agent) : NULL;
+    if (client->reconnect.path && (!agent || client->reconnect.agent))
+        return 0;
+    return connection_fail(&client->conn, ENOMEM, "", "no memory for a session");
+}
+
 int client_connect(struct dl_client **ret, const char *path, const char *agent, uint64_t timeout_ns)
 {
     char buf[sizeof(((struct sockaddr_un *)NULL)->sun_path)];
@@ -217,6 +268,8 @@ int client_connect(struct dl_client **ret, const char *path, const char *agent, 
 
         r = adopt(client, fd, path, agent, now < deadline ? deadline - now : 0);
     }
+    if (r == 0)
+        r = remember_way(client, path, agent);
     return r < 0 ? client_fatal(client) : 0;
 }
 
@@ -282,6 +335,7 @@ struct dl_client *dl_client_close(struct dl_client *client)
     free(client->segments);
     free(client->stopped);
     free(client->detail);
+    reconnect_deinit(client);
     pin_unref(client->pin);
     buffer_deinit(&client->answer);
     connection_deinit(&client->conn);
@@ -309,11 +363,6 @@ const char *dl_client_error_detail(const struct dl_client *client)
 int dl_client_is_usable(const struct dl_client *client)
 {
     return client && connection_check(&client->conn) == 0;
-}
-
-int dl_client_fd(const struct dl_client *client)
-{
-    return client->fd;
 }
 
 int dl_client_dispatch(struct dl_client *client)

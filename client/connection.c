@@ -118,3 +118,11 @@ int connection_end(struct connection *conn)
                                "the daemon went away in the middle of a message");
     return connection_fail(conn, ECONNRESET, "", "the daemon closed the session");
 }
+
+void connection_restart(struct connection *conn)
+{
+    uint64_t last_request = conn->last_request;
+
+    connection_deinit(conn);
+    *conn = (struct connection){.last_request = last_request};
+}

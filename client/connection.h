@@ -62,4 +62,7 @@ int _nodiscard_ connection_next(struct connection *conn, struct dl_message *ret,
 /* The stream of bytes ended. Latches and returns what that means at this point. */
 int connection_end(struct connection *conn);
 
+/* For another stream of bytes: as at the beginning, but requests go on being counted. */
+void connection_restart(struct connection *conn);
+
 #endif

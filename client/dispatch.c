@@ -21,12 +21,18 @@ struct dl_epoch *client_find_epoch(struct dl_client *client, uint32_t stream)
 {
     for (struct dl_loader *loader = client->loaders; loader; loader = loader->next)
         for (struct dl_epoch *epoch = loader->epochs; epoch; epoch = epoch->next)
-            if (!epoch->local && epoch->stream == stream)
+            if (!epoch->local && !epoch->gone && epoch->stream == stream)
                 return epoch;
     return NULL;
 }
 
 /* ---- answers ---- */
+
+/* The one that waits for an answer: a client that is away asks by itself. */
+static struct call *due_call(struct dl_client *client)
+{
+    return client_is_away(client) ? &client->reconnect.call : &client->call;
+}
 
 /* Streams stopped before the request that is answered now: nothing of them can come any more. */
 static void forget_stopped(struct dl_client *client, uint64_t request)
@@ -42,7 +48,7 @@ static void forget_stopped(struct dl_client *client, uint64_t request)
 /* Is this what the blocked call waits for? Latches if not. */
 static int check_answer(struct dl_client *client, const struct dl_message *msg, uint64_t request)
 {
-    const struct call *call = &client->call;
+    const struct call *call = due_call(client);
 
     if (call->answer == 0 || call->done || call->request != request)
         return violated(client, "%s answers request %llu, which waits for no answer",
@@ -66,7 +72,12 @@ static int on_welcome(struct dl_client *client, const struct dl_message *msg)
                         "the daemon speaks protocol version %llu, this library %d: install the "
                         "same release of both",
                         (ull)version, DL_PROTOCOL_VERSION);
-    client->call.done = true;
+    if (due_call(client)->again && msg->welcome.life == client->reconnect.ended)
+        return connection_fail(&client->conn, ECONNRESET, client->reconnect.path,
+                               "the daemon ended the session, and not because it ended itself: its "
+                               "log says why");
+    client->reconnect.life = msg->welcome.life;
+    due_call(client)->done = true;
     return 0;
 }
 
@@ -81,8 +92,10 @@ static int on_opened(struct dl_client *client, const struct dl_message *msg)
     if (opened->credits == 0)
         return violated(client, "OPENED grants no credits");
     for (loader = client->loaders; loader; loader = loader->next)
-        if (!loader->local && loader->id == opened->loader)
+        if (!loader->local && !loader->gone && loader->id == opened->loader)
             return violated(client, "OPENED: loader %u is open already", loader->id);
+    if (due_call(client)->again)
+        return reconnect_opened(client, opened);
     loader = client->call.loader;
     loader->name = span_dup(opened->label);
     if (!loader->name)
@@ -103,7 +116,7 @@ static int on_opened(struct dl_client *client, const struct dl_message *msg)
 static int on_progress(struct dl_client *client, const struct dl_message *msg)
 {
     const struct dl_msg_progress *progress = &msg->progress;
-    const struct call *call = &client->call;
+    const struct call *call = due_call(client);
 
     if (call->answer != DL_MSG_OPENED || call->done || call->request != progress->request)
         return violated(client, "PROGRESS of request %llu, which is no OPEN that waits",
@@ -123,6 +136,8 @@ static int on_started(struct dl_client *client, const struct dl_message *msg)
         return r;
     if (client_find_epoch(client, (uint32_t)started->stream))
         return violated(client, "STARTED: stream %llu runs already", (ull)started->stream);
+    if (due_call(client)->again)
+        return reconnect_started(client, started);
     epoch->stream = (uint32_t)started->stream;
     epoch->steps = started->steps;
     epoch->samples = started->samples;
@@ -157,13 +172,19 @@ static int on_error(struct dl_client *client, const struct dl_message *msg)
 
     if (!path || !text)
         return no_memory(client, msg);
+    if (msg->error.request == 0 && code == ESHUTDOWN && client_may_reconnect(client)) {
+        struct dl_error why = {0};
+
+        dl_error_set(&why, code, path, "%s", text);
+        return client_lost(client, &why);
+    }
     if (msg->error.request == 0)
         return connection_fail(&client->conn, code, path, "%s", text);
     r = check_answer(client, msg, msg->error.request);
     if (r < 0)
         return r;
-    dl_error_set(&client->call.refused, code, path, "%s", text);
-    client->call.done = true;
+    dl_error_set(&due_call(client)->refused, code, path, "%s", text);
+    due_call(client)->done = true;
     return 0;
 }
 
@@ -200,6 +221,7 @@ static int on_segment(struct dl_client *client, const struct dl_message *msg, in
     if (mapping_new(fd, (uint32_t)segment->id, segment->bytes, segment->writable, &mapping, &err) <
         0)
         return connection_fail(&client->conn, err.code, err.path, "%s", err.message);
+    mapping->incarnation = client->incarnation;
     client->segments[client->n_segments++] = mapping;
     /* Not locked it is only slower: the next dl_client_pin() says why. */
     if (client->pin && mapping_pin(mapping, client->pin, &err) < 0)
@@ -263,6 +285,12 @@ static uint64_t steps_end(const struct dl_epoch *epoch)
     return epoch->loader->iterable ? DL_UNKNOWN : epoch->steps;
 }
 
+/* Not in order: the step was delivered before, by this daemon or by one before it. */
+static bool has_come(const struct dl_epoch *epoch, uint64_t step)
+{
+    return step < epoch->expected || held_has(&epoch->came, step);
+}
+
 /* The step that a batch or a fault claims must be one whose turn it can be. */
 static int check_step(struct dl_client *client, const struct dl_message *msg,
                       const struct dl_epoch *epoch, uint64_t step)
@@ -271,11 +299,11 @@ static int check_step(struct dl_client *client, const struct dl_message *msg,
     const char *name = message_name(msg->number);
 
     if (!loader->in_order) {
-        if (step < epoch->first || step >= steps_end(epoch) || held_has(&epoch->held, step) ||
+        if (step < epoch->first || step >= steps_end(epoch) || has_come(epoch, step) ||
             epoch->delivered >= steps_due(epoch))
             return violated(client,
-                            "%s: step %llu of stream %u is held, or none of the steps %llu to %llu "
-                            "that are left",
+                            "%s: step %llu of stream %u has come before, or is none of the steps "
+                            "%llu to %llu that are left",
                             name, (ull)step, epoch->stream, (ull)epoch->first,
                             (ull)steps_end(epoch) - 1);
     } else if (loader->iterable) {
@@ -289,39 +317,93 @@ static int check_step(struct dl_client *client, const struct dl_message *msg,
     return 0;
 }
 
-static void count_step(struct dl_epoch *epoch, uint64_t step)
+/* 0 or -ENOMEM. */
+static int count_step(struct dl_epoch *epoch, uint64_t step)
 {
-    epoch->expected = step + 1;
+    int r = 0;
+
     epoch->delivered++;
+    if (epoch->loader->in_order)
+        epoch->expected = step + 1;
+    else if (step != epoch->expected)
+        r = held_add(&epoch->came, step);
+    else
+        epoch->expected++;
+    while (epoch->came.count > 0 && held_has(&epoch->came, epoch->expected))
+        held_remove(&epoch->came, epoch->expected++);
+    feed_arrived(epoch);
+    return r;
+}
+
+/*
+ * Not in order, steps behind the first missing one had arrived before the daemon ended: the next
+ * one makes them again.
+ */
+static bool is_known(const struct dl_epoch *epoch, uint64_t step)
+{
+    return epoch->resumed && !epoch->loader->in_order && step >= epoch->first &&
+           step < steps_end(epoch) && has_come(epoch, step);
+}
+
+static int check_credit(struct dl_client *client, const struct dl_epoch *epoch, uint64_t step)
+{
+    if (epoch->lent < epoch->credits)
+        return 0;
+    return violated(client, "DELIVER: step %llu of stream %u exceeds its %u credits", (ull)step,
+                    epoch->stream, epoch->credits);
+}
+
+/* Another daemon made it again. */
+static int give_back_unseen(struct dl_epoch *epoch, uint64_t step)
+{
+    int r = check_credit(epoch->loader->client, epoch, step);
+
+    if (r < 0)
+        return r;
+    epoch->lent++;
+    feed_arrived(epoch);
+    epoch_queue_release(epoch, step, true);
+    return 0;
+}
+
+/* The batch as an entry; its mapping is not counted yet. */
+static int find_slot(struct dl_client *client, const struct dl_descriptor *d, struct entry *entry)
+{
+    uint32_t segment = find_segment(client, d->segment);
+
+    if (segment == UINT32_MAX)
+        return violated(client, "DELIVER: step %llu lies in segment %u, which is not known",
+                        (ull)d->step, d->segment);
+    entry->slot = mapping_slot(client->segments[segment], d);
+    if (!entry->slot || d->samples == 0 || d->samples > DL_MAX_BATCH_SIZE)
+        return violated(client,
+                        "DELIVER: step %llu with %u samples in %llu bytes at %llu of segment %u "
+                        "is no slot",
+                        (ull)d->step, d->samples, (ull)d->bytes, (ull)d->offset, d->segment);
+    entry->mapping = client->segments[segment];
+    return 0;
 }
 
 static int deliver_one(struct dl_client *client, const struct dl_message *msg,
                        struct dl_epoch *epoch, const struct dl_descriptor *d)
 {
     struct entry entry = {.descriptor = *d};
-    uint32_t segment = find_segment(client, d->segment);
-    int r = check_step(client, msg, epoch, d->step);
+    int r;
 
+    if (is_known(epoch, d->step))
+        return give_back_unseen(epoch, d->step);
+    r = check_step(client, msg, epoch, d->step);
+    if (r == 0)
+        r = check_credit(client, epoch, d->step);
+    if (r == 0)
+        r = find_slot(client, d, &entry);
     if (r < 0)
         return r;
-    if (epoch->lent >= epoch->credits)
-        return violated(client, "DELIVER: step %llu of stream %u exceeds its %u credits",
-                        (ull)d->step, epoch->stream, epoch->credits);
-    if (segment == UINT32_MAX)
-        return violated(client, "DELIVER: step %llu lies in segment %u, which is not known",
-                        (ull)d->step, d->segment);
-    entry.slot = mapping_slot(client->segments[segment], d);
-    if (!entry.slot || d->samples == 0 || d->samples > DL_MAX_BATCH_SIZE)
-        return violated(client,
-                        "DELIVER: step %llu with %u samples in %llu bytes at %llu of segment %u "
-                        "is no slot",
-                        (ull)d->step, d->samples, (ull)d->bytes, (ull)d->offset, d->segment);
-    entry.mapping = mapping_ref(client->segments[segment]);
+    mapping_ref(entry.mapping);
     if (epoch_push(epoch, &entry) < 0)
         return no_memory(client, msg);
     epoch->lent++;
-    count_step(epoch, d->step);
-    if (!epoch->loader->in_order && held_add(&epoch->held, d->step) < 0)
+    if (count_step(epoch, d->step) < 0)
         return no_memory(client, msg);
     return 0;
 }
@@ -405,11 +487,17 @@ static int on_fault(struct dl_client *client, const struct dl_message *msg)
 
     if (r <= 0)
         return r;
+    if (fault->step != UINT64_MAX && is_known(epoch, fault->step)) {
+        feed_arrived(epoch);
+        epoch->over = epoch->over || fault->final;
+        return 0;
+    }
     if (fault->step != UINT64_MAX) {
         r = check_step(client, msg, epoch, fault->step);
         if (r < 0)
             return r;
-        count_step(epoch, fault->step);
+        if (count_step(epoch, fault->step) < 0)
+            return no_memory(client, msg);
     }
     if (epoch->faults >= EPOCH_FAULTS_MAX)
         return violated(client, "more than %d faults of stream %u wait", EPOCH_FAULTS_MAX,
@@ -463,7 +551,7 @@ int client_dispatch(struct dl_client *client, const struct dl_message *msg, int 
 {
     _cleanup_fd_ int owned = fd;
 
-    if (client->call.answer == DL_MSG_WELCOME && !client->call.done &&
+    if (due_call(client)->answer == DL_MSG_WELCOME && !due_call(client)->done &&
         msg->number != DL_MSG_WELCOME && msg->number != DL_MSG_ERROR)
         return violated(client, "%s came before WELCOME", message_name(msg->number));
     switch (msg->number) {

@@ -20,8 +20,11 @@
  * which gives it back, or until dl_batch_release() if it was pinned by dl_batch_pin().
  *
  * Errors. Every function that can fail returns a negative errno; dl_client_error() then tells in
- * words what and where. After a fatal one (the daemon went away, the protocol was violated) every
- * later call on that client returns the same errno.
+ * words what and where. After a fatal one (the daemon went away for good, the protocol was
+ * violated) every later call on that client returns the same errno.
+ *
+ * A daemon that ends, killed, restarted or upgraded, is a pause and no more: see
+ * dl_client_set_reconnect().
  *
  * Threads. None inside, no globals, no signal handlers, no output. A client and all that was
  * opened from it belong to one thread at a time; different clients are independent. The deleter of
@@ -137,12 +140,24 @@ DL_API void dl_client_set_progress(struct dl_client *client,
                                    void *data);
 
 /*
+ * How long the client waits for another daemon at the same path when its own has ended: the calls
+ * that need one wait, as long as their timeouts let them, open the loaders again, and start the
+ * epochs where they were: no batch is lost, none comes twice, and what was received stays valid. By
+ * default 30 seconds, or what $DLOADER_RECONNECT says, in seconds; 0: not at all. After that the
+ * client fails with -ECONNRESET; with -ESTALE if the next daemon finds another dataset, number of
+ * steps or seed. A daemon that is started by its client (--private) is not waited for, and neither
+ * is the first one: that is dl_client_connect()'s business.
+ * While a daemon shuts down, opening a loader and starting an epoch wait for the next one too.
+ */
+DL_API void dl_client_set_reconnect(struct dl_client *client, uint64_t timeout_ns);
+
+/*
  * For the caller's own event loop: poll this descriptor for reading (it never changes), call
  * dl_client_dispatch() when it is readable, which reads once and never blocks, then
  * dl_epoch_next() with timeout 0 until it says -EAGAIN: several batches can come at once. Without a
  * daemon there is none: -1, which poll() passes over, and dispatching does nothing.
  */
-DL_API int dl_client_fd(const struct dl_client *client);
+DL_API int dl_client_fd(struct dl_client *client);
 DL_API int dl_client_dispatch(struct dl_client *client);
 
 /*

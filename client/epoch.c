@@ -119,8 +119,10 @@ static void queue_pending(struct dl_epoch *epoch)
 void client_queue_pending(struct dl_client *client)
 {
     for (struct dl_loader *loader = client->loaders; loader; loader = loader->next)
-        for (struct dl_epoch *epoch = loader->epochs; epoch; epoch = epoch->next)
+        for (struct dl_epoch *epoch = loader->epochs; epoch; epoch = epoch->next) {
             queue_pending(epoch);
+            feed_catch_up(epoch);
+        }
 }
 
 void client_release_step(struct dl_client *client, uint32_t stream, uint64_t step)
@@ -145,7 +147,6 @@ void epoch_queue_pin(struct dl_epoch *epoch, uint64_t step)
 
 void epoch_queue_release(struct dl_epoch *epoch, uint64_t step, bool credit)
 {
-    held_remove(&epoch->held, step);
     epoch->releases[epoch->n_releases++] = htole64(step);
     epoch->unsent += credit;
     if (epoch->n_releases == epoch->flush_at)
@@ -201,9 +202,11 @@ static struct dl_epoch *epoch_free(struct dl_epoch *epoch)
         entry_deinit(&entry);
     }
     view_unref(epoch->view);
+    if (epoch->loader->client->reconnect.call.epoch == epoch)
+        epoch->loader->client->reconnect.call.epoch = NULL;
     free(epoch->entries);
-    free(epoch->feed.batch);
-    held_deinit(&epoch->held);
+    feed_deinit(&epoch->feed);
+    held_deinit(&epoch->came);
     free(epoch->warning);
     free(epoch->told);
     free(epoch->releases);
@@ -243,6 +246,8 @@ static struct dl_epoch *epoch_new(struct dl_loader *loader, const struct dl_epoc
         return NULL;
     epoch->loader = loader;
     epoch->number = o->epoch;
+    epoch->rank = o->rank;
+    epoch->world = o->world ? o->world : 1;
     epoch->first = epoch->expected = o->step;
     epoch->failed = DL_UNKNOWN;
     epoch->credits = o->credits ? o->credits : loader->credits;
@@ -254,6 +259,20 @@ static struct dl_epoch *epoch_new(struct dl_loader *loader, const struct dl_epoc
     return epoch;
 }
 
+struct dl_message epoch_start_message(struct dl_epoch *epoch, uint64_t step)
+{
+    struct dl_message msg = {.number = DL_MSG_START};
+
+    msg.start.request = connection_request(&epoch->loader->client->conn);
+    msg.start.loader = epoch->loader->id;
+    msg.start.epoch = epoch->number;
+    msg.start.rank = epoch->rank;
+    msg.start.world = epoch->world;
+    msg.start.step = step;
+    msg.start.credits = epoch->credits;
+    return msg;
+}
+
 int dl_epoch_start(struct dl_loader *loader, const struct dl_epoch_options *options,
                    struct dl_epoch **ret)
 {
@@ -261,8 +280,8 @@ int dl_epoch_start(struct dl_loader *loader, const struct dl_epoch_options *opti
     const struct dl_epoch_options *o = options ? options : &defaults;
     _cleanup_(epoch_freep)
     struct dl_epoch *epoch = NULL;
-    struct dl_message msg = {.number = DL_MSG_START};
     struct dl_client *client = loader->client;
+    struct dl_message msg;
     int r = client_begin(client);
 
     if (r == 0)
@@ -278,13 +297,7 @@ int dl_epoch_start(struct dl_loader *loader, const struct dl_epoch_options *opti
             *ret = steal_ptr(epoch);
         return r;
     }
-    msg.start.request = connection_request(&client->conn);
-    msg.start.loader = loader->id;
-    msg.start.epoch = o->epoch;
-    msg.start.rank = o->rank;
-    msg.start.world = o->world ? o->world : 1;
-    msg.start.step = o->step;
-    msg.start.credits = epoch->credits;
+    msg = epoch_start_message(epoch, o->step);
     client->call =
         (struct call){.request = msg.start.request, .answer = DL_MSG_STARTED, .epoch = epoch};
     r = client_call(client, &msg, REQUEST_TIMEOUT);
@@ -348,15 +361,24 @@ static void give_entries_back(struct dl_epoch *epoch)
     while (epoch->count > 0) {
         struct entry entry = pop(epoch);
 
-        if (entry.mapping)
+        if (entry.mapping && client_has_lease(epoch->loader->client, entry.mapping))
             epoch_queue_release(epoch, entry.descriptor.step, true);
         entry_deinit(&entry);
     }
 }
 
-struct dl_epoch *dl_epoch_end(struct dl_epoch *epoch)
+void client_stop_stream(struct dl_client *client, uint32_t stream, bool over)
 {
     struct dl_message msg = {.number = DL_MSG_STOP};
+
+    msg.stop.stream = stream;
+    client_send(client, &msg);
+    if (!over)
+        remember_stopped(client, stream);
+}
+
+struct dl_epoch *dl_epoch_end(struct dl_epoch *epoch)
+{
     struct dl_client *client;
     int r;
 
@@ -376,10 +398,8 @@ struct dl_epoch *dl_epoch_end(struct dl_epoch *epoch)
     give_entries_back(epoch);
     queue_pending(epoch);
     /* Also after FINISHED: it is what frees the stream's number. */
-    msg.stop.stream = epoch->stream;
-    client_send(client, &msg);
-    if (!epoch->over)
-        remember_stopped(client, epoch->stream);
+    if (!epoch->gone)
+        client_stop_stream(client, epoch->stream, epoch->over);
     r = client_flush(client); /* a failure is latched for the next call */
     (void)r;
     return epoch_free(epoch);
@@ -393,8 +413,10 @@ static int wait_entry(struct dl_epoch *epoch, uint64_t deadline, bool block)
     struct dl_client *client = epoch->loader->client;
 
     for (int turn = 0; epoch->count == 0 && !epoch->over; turn++) {
-        int r = client_flush(client);
+        int r;
 
+        feed_catch_up(epoch);
+        r = client_flush(client);
         if (r == 0)
             r = client_pump(client);
         if (r < 0)

@@ -60,20 +60,112 @@ static int check(struct dl_epoch *epoch)
     return 0;
 }
 
-static void send_step(struct dl_epoch *epoch)
+/* ---- to the daemon ---- */
+
+static void send_step(struct dl_epoch *epoch, const struct fed *fed, bool end)
 {
-    const struct feed *feed = &epoch->feed;
+    struct feed *feed = &epoch->feed;
     struct dl_message msg = {.number = DL_MSG_FEED};
 
-    for (uint32_t i = 0; i < feed->held; i++)
-        feed->batch[i] = htole64(feed->batch[i]);
     msg.feed.stream = epoch->stream;
-    msg.feed.end = feed->ended;
-    msg.feed.indices = (struct dl_span){.data = (const uint8_t *)feed->batch,
-                                        .len = feed->held * sizeof *feed->batch};
+    msg.feed.end = feed->end_sent = end;
+    if (fed)
+        msg.feed.indices = (struct dl_span){.data = (const uint8_t *)fed->indices,
+                                            .len = fed->n * sizeof *fed->indices};
     client_send(epoch->loader->client, &msg);
     epoch->n_feeds++;
 }
+
+static bool may_send(const struct dl_epoch *epoch)
+{
+    return epoch->feed.ahead < DL_MAX_FEED_AHEAD * epoch->credits &&
+           connection_output(&epoch->loader->client->conn).len <= FEED_OUTPUT_MAX;
+}
+
+void feed_catch_up(struct dl_epoch *epoch)
+{
+    struct feed *feed = &epoch->feed;
+
+    if (!feed->on || epoch->local || epoch->gone || epoch->over)
+        return;
+    while (feed->unsent && may_send(epoch)) {
+        const struct fed *fed = feed->unsent;
+
+        feed->unsent = fed->next;
+        feed->sent++;
+        feed->ahead++;
+        send_step(epoch, fed, feed->ended && !fed->next);
+    }
+    if (feed->ended && !feed->end_sent && !feed->unsent)
+        send_step(epoch, NULL, true);
+}
+
+void feed_rewind(struct dl_epoch *epoch)
+{
+    struct feed *feed = &epoch->feed;
+
+    feed->unsent = feed->head;
+    feed->sent = feed->kept;
+    feed->ahead = 0;
+    feed->end_sent = false;
+}
+
+/* The first step that is kept is not needed any more. */
+static void drop_first(struct feed *feed)
+{
+    struct fed *fed = feed->head;
+
+    if (feed->unsent == fed) { /* the daemon made it up: its sender is told off elsewhere */
+        feed->unsent = fed->next;
+        feed->sent++;
+    }
+    feed->head = fed->next;
+    if (!feed->head)
+        feed->tail = NULL;
+    feed->kept++;
+    free(fed);
+}
+
+void feed_arrived(struct dl_epoch *epoch)
+{
+    struct feed *feed = &epoch->feed;
+
+    if (feed->ahead > 0)
+        feed->ahead--;
+    while (feed->head && feed->kept < epoch->expected - epoch->first)
+        drop_first(feed);
+}
+
+void feed_deinit(struct feed *feed)
+{
+    while (feed->head)
+        drop_first(feed);
+    free(feed->batch);
+}
+
+/* The batch that is held is kept until it has arrived. */
+static int keep_step(struct dl_epoch *epoch)
+{
+    struct feed *feed = &epoch->feed;
+    struct fed *fed = malloc(sizeof *fed + feed->held * sizeof fed->indices[0]);
+
+    if (!fed)
+        return client_fail(epoch->loader->client, ENOMEM, "batch.size", "no memory for indices");
+    fed->next = NULL;
+    fed->n = feed->held;
+    for (uint32_t i = 0; i < feed->held; i++)
+        fed->indices[i] = htole64(feed->batch[i]);
+    if (feed->tail)
+        feed->tail->next = fed;
+    else
+        feed->head = fed;
+    feed->tail = fed;
+    if (!feed->unsent)
+        feed->unsent = fed;
+    return 0;
+}
+
+/* ---- from the user ---- */
 
 /* The batch that is held, whole or the last one, as the next step; none: the end alone. */
 static int say(struct dl_epoch *epoch)
@@ -81,16 +173,15 @@ static int say(struct dl_epoch *epoch)
     struct feed *feed = &epoch->feed;
     int r = 0;
 
-    if (!epoch->local)
-        send_step(epoch);
-    else if (feed->held > 0)
-        r = local_epoch_feed(epoch, feed->batch, feed->held);
+    if (feed->held > 0)
+        r = epoch->local ? local_epoch_feed(epoch, feed->batch, feed->held) : keep_step(epoch);
     if (r < 0)
         return r;
     if (epoch->local && feed->ended)
         local_epoch_feed_end(epoch);
     feed->steps += feed->held > 0;
     feed->held = 0;
+    feed_catch_up(epoch);
     return 0;
 }
 

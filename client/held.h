@@ -1,6 +1,7 @@
 /*
- * The steps whose leases an epoch holds: needed where batches come in any order, to refuse a step
- * that is held already. Where they come in order, the next one's number tells as much.
+ * A set of steps: those that have come, where batches come in any order, to refuse a step that
+ * comes twice, and to ask another daemon for the others. Where they come in order, the next one's
+ * number tells as much.
  *
  * A hash set with open addressing, at most half full. UINT64_MAX is no step.
  */

@@ -6,6 +6,7 @@
  *   io.c        socket, poll, one request at a time      epoch.c    next, give back, coalescing
  *   dispatch.c  what each message of the daemon does     batch.c    slots as batches, and their end
  *   feed.c      the client as the sampler
+ *   reconnect.c back to a daemon after the one before ended
  *   local.c     the same without a daemon: a loader whose batches are made here
  *   reclaim.c, dlpack.c   batches that tensors in any thread keep alive
  *   object.c   datasets of the client's own, sent as descriptors
@@ -36,15 +37,43 @@ enum {
 #define CONNECT_TIMEOUT (10 * NS_PER_S)
 #define REQUEST_TIMEOUT (30 * NS_PER_S)
 #define OPEN_TIMEOUT    (600 * NS_PER_S) /* the workers open the dataset: it may be unpacked */
+#define PATIENCE        (30 * NS_PER_S)  /* with a daemon that is away, unless told */
 
 /* The answer a blocked call waits for. */
 struct call {
     uint64_t request; /* 0 with `answer` WELCOME; `answer` 0: nobody waits */
     enum message_number answer;
     bool done;
+    bool again;               /* what was open before: the answer must be the same */
     struct dl_error refused;  /* code 0: granted */
-    struct dl_loader *loader; /* borrowed: filled by OPENED */
-    struct dl_epoch *epoch;   /* borrowed: filled by STARTED */
+    struct dl_loader *loader; /* borrowed: filled by OPENED; NULL: closed meanwhile */
+    struct dl_epoch *epoch;   /* borrowed: filled by STARTED; NULL: ended meanwhile */
+};
+
+/* A pickled dataset that was sent to the daemon, kept to be sent to the next one. */
+struct object {
+    struct object *next;
+    uint64_t number;
+    int fd; /* owned */
+};
+
+/* How far a client is on its way back; see reconnect.c. */
+enum away { AWAY_NOT, AWAY_CONNECTING, AWAY_GREETING, AWAY_OPENING, AWAY_STARTING };
+
+struct reconnect {
+    char *path;        /* owned; of the daemon's socket; NULL: there is no way back */
+    char *agent;       /* owned; of HELLO */
+    uint64_t life;     /* the daemon's, from WELCOME */
+    uint64_t ended;    /* the life of the one that ended the session; 0: it was left */
+    uint64_t patience; /* ns; 0: it is not tried */
+    enum away away;
+    uint64_t deadline; /* when another daemon must have answered */
+    uint64_t due;      /* OPENING, STARTING: when the answer must have come */
+    uint64_t pause;    /* after the next try that fails */
+    uint64_t next_try;
+    struct call call;      /* the answer it waits for */
+    struct dl_error cause; /* why the session ended, or the last try failed */
+    int watch;             /* owned; what dl_client_fd() gave out: an epoll of `fd`; -1: none */
 };
 
 /* A stream stopped while the daemon may still have batches of it on the way. */
@@ -54,8 +83,13 @@ struct stopped {
 };
 
 struct dl_client {
-    int fd; /* borrowed from `reclaim`, which outlives the client while tensors do; -1: none */
+    /* Borrowed from `reclaim`, which outlives the client while tensors do; -1: none. While the
+     * client is away and not connected, a timer in the socket's place. */
+    int fd;
     struct connection conn;
+    struct reconnect reconnect;
+    uint32_t incarnation;   /* counts the daemons it was connected to */
+    struct object *objects; /* owned; sent, and taken by no loader that is open */
     struct call call;
     uint64_t call_timeout; /* overrides the timeouts above when not 0; for tests */
     struct dl_error error; /* the last failure */
@@ -97,12 +131,16 @@ struct dl_loader {
     uint32_t held;       /* leases beyond the current batches': pinned, or kept by tensors */
     uint64_t held_bytes; /* of their slots */
     bool closed;         /* by the user; the daemon is told when `kept` is 0 */
+    bool gone;           /* the daemon that had it is gone, and the next has not opened it yet */
     bool iterable;       /* its steps may leave numbers out */
     bool in_order;       /* batches come in the order of their steps */
     bool drop_last;
     struct module_loader *local; /* owned; NULL: the loader is the daemon's */
     struct private_memory memory;
-    char *name; /* owned */
+    struct dl_buffer spec;  /* what OPEN says, to be said again; of a remote one */
+    char *base;             /* owned; likewise */
+    struct object *objects; /* owned; that the spec names */
+    char *name;             /* owned */
     uint64_t length, batch_size, seed, fingerprint;
 };
 
@@ -122,31 +160,48 @@ struct entry {
     struct fault *fault;     /* owned; NULL for a batch */
 };
 
+/* The indices of a step, kept until its batch has arrived: another daemon may have to make it. */
+struct fed {
+    struct fed *next;
+    size_t n;
+    uint64_t indices[]; /* little-endian */
+};
+
 /* The client as the sampler: what it has said of the order. */
 struct feed {
     bool on;         /* this epoch is fed */
     bool ended;      /* nothing follows */
+    bool end_sent;   /* and the daemon was told */
     uint32_t held;   /* indices of a batch that is not whole yet */
     uint64_t *batch; /* owned: them; NULL: none so far */
     size_t cap;      /* places there: batch.size, or what a step of keys has needed */
-    uint64_t steps;  /* sent */
+    uint64_t steps;  /* said */
+    uint64_t sent;   /* of them, those that the daemon was sent, or one before it had delivered */
+    uint64_t ahead;  /* sent to this daemon, and not arrived */
+    /* Owned list of the steps from `kept` on, counted from the epoch's first. */
+    struct fed *head, *tail;
+    struct fed *unsent; /* borrowed: the step `sent` in it; NULL: all were sent */
+    uint64_t kept;
 };
 
 struct dl_epoch {
     struct dl_epoch *next;
     struct dl_loader *loader; /* borrowed: outlives it */
     uint32_t stream;
-    bool over; /* the daemon sends nothing more for it */
+    bool over;    /* the daemon sends nothing more for it */
+    bool gone;    /* the daemon that had it is gone, and the next has not started it yet */
+    bool resumed; /* another daemon had it before this one */
+    uint32_t rank, world;
     uint64_t number, steps, samples;
     uint64_t first;           /* step asked for in START */
-    uint64_t expected;        /* in order: no step below it comes any more from the daemon */
+    uint64_t expected;        /* no step below it comes any more: each of them has */
+    struct held came;         /* not in order: steps above it that have come */
     uint64_t delivered;       /* steps that came, as batch or fault */
     uint64_t received;        /* of them, those that next() gave out */
     struct local_pass *local; /* owned; NULL: a stream of the daemon's */
     uint64_t made;            /* of a local one: samples */
     bool length_told;         /* that they are more than the dataset says */
     struct feed feed;
-    struct held held; /* not in order: those leased */
 
     uint32_t credits;
     uint32_t lent;     /* credits in use, once the daemon has read all that we sent */
@@ -190,9 +245,10 @@ struct dl_batch {
     uint64_t step;
     uint32_t samples;
     uint32_t stream;
-    bool pinned;   /* PIN was queued: the credit is back, the lease goes on */
-    bool detached; /* the lease is back: `mapping` is a private copy of the slot */
-    bool kept;     /* by tensors alone: the user gave it back; not of a detached one */
+    uint64_t generation; /* of the slot */
+    bool pinned;         /* PIN was queued: the credit is back, the lease goes on */
+    bool detached;       /* the lease is back: `mapping` is a private copy of the slot */
+    bool kept;           /* by tensors alone: the user gave it back; not of a detached one */
     atomic_uint refs;
 };
 
@@ -224,6 +280,12 @@ uint64_t deadline_after(uint64_t timeout_ns); /* saturates at DEADLINE_NONE */
 /* Also -EINTR: what dl_set_interrupt() set says so. */
 int _nodiscard_ wait_fd(int fd, short events, uint64_t deadline);
 
+/* 0 and a connected socket, or a negative errno: -EAGAIN, the queue of connections is full. */
+int _nodiscard_ client_dial(const char *path, int *ret);
+
+/* Queues HELLO and expects WELCOME. */
+void client_greet(struct dl_client *client, const char *agent);
+
 /* Queues a message; failures are latched. */
 void client_send(struct dl_client *client, const struct dl_message *msg);
 
@@ -233,13 +295,14 @@ int _nodiscard_ client_flush(struct dl_client *client);
 /* Reads once and handles what came: 1, 0 when nothing was there, or the latched error. */
 int _nodiscard_ client_pump(struct dl_client *client);
 
-/* Blocks until the socket is readable, or writable if output waits: 0, -ETIMEDOUT, or latched. */
+/* Blocks until the socket is readable, or writable if output waits: 0, -ETIMEDOUT, or latched.
+ * While the client is away 0 may come earlier. */
 int _nodiscard_ client_wait(struct dl_client *client, uint64_t deadline);
 
 /*
  * Sends `msg` and waits for client->call to be answered. 0, the daemon's refusal (set as the last
  * error), or a latched error: an answer that does not come in time is one, since it could come
- * later and be taken for another's.
+ * later and be taken for another's. If the daemon ends meanwhile, the next one is asked.
  */
 int _nodiscard_ client_call(struct dl_client *client, const struct dl_message *msg,
                             uint64_t timeout_ns);
@@ -250,13 +313,65 @@ int _nodiscard_ client_call(struct dl_client *client, const struct dl_message *m
 int _nodiscard_ client_dispatch(struct dl_client *client, const struct dl_message *msg, int fd);
 struct dl_epoch *client_find_epoch(struct dl_client *client, uint32_t stream);
 
+/* The stream is of no use here: STOP, and what is still on its way is given back unseen. */
+void client_stop_stream(struct dl_client *client, uint32_t stream, bool over);
+
+/* ---- reconnect.c ---- */
+
+/* The session's end is not the client's. */
+bool client_may_reconnect(const struct dl_client *client);
+
+static inline bool client_is_away(const struct dl_client *client)
+{
+    return client->reconnect.away != AWAY_NOT;
+}
+
+/* The stream of bytes ended, or `why` (may be NULL) was the daemon's last word: the client is away
+ * from now on, and 0; or the latched error. */
+int _nodiscard_ client_lost(struct dl_client *client, const struct dl_error *why);
+
+/* A client that is away does what it can without waiting: 1, 0 when there was nothing, or the
+ * latched error. */
+int _nodiscard_ reconnect_turn(struct dl_client *client);
+
+/* When reconnect_turn() is due even if nothing arrives. */
+uint64_t reconnect_wake(const struct dl_client *client);
+
+/* Blocks until the client is not away: 0, -ETIMEDOUT, or the latched error. */
+int _nodiscard_ reconnect_await(struct dl_client *client, uint64_t deadline);
+
+/* Is the slot of that mapping one that a daemon which is there has lent? */
+static inline bool client_has_lease(const struct dl_client *client, const struct mapping *mapping)
+{
+    return mapping->incarnation == client->incarnation;
+}
+
+/* Answers to a client that is away. 0, or the latched error. */
+int _nodiscard_ reconnect_opened(struct dl_client *client, const struct dl_msg_opened *opened);
+int _nodiscard_ reconnect_started(struct dl_client *client, const struct dl_msg_started *started);
+void reconnect_deinit(struct dl_client *client);
+
+/* ---- object.c ---- */
+
+/* Sends an object again: 0, or a negative errno. The output must be empty. */
+int _nodiscard_ object_send(struct dl_client *client, const struct object *object);
+/* The loader, which was opened, takes those that its spec names. */
+void objects_take(struct dl_loader *loader, const char *spec, size_t len);
+struct object *objects_free(struct object *list); /* returns NULL */
+
 /* ---- loader.c ---- */
+
+/* OPEN of the loader, once more or for the first time, and the call for its answer. */
+struct dl_message loader_open_message(struct dl_loader *loader);
 
 /* One batch fewer is held by tensors alone; the last one of a closed loader ends it. */
 void loader_unkeep(struct dl_loader *loader);
 struct dl_loader *loader_free(struct dl_loader *loader); /* unlinks; tells nobody; returns NULL */
 
 /* ---- epoch.c ---- */
+
+/* START from that step on, and the call for its answer. */
+struct dl_message epoch_start_message(struct dl_epoch *epoch, uint64_t step);
 
 int _nodiscard_ epoch_push(struct dl_epoch *epoch, const struct entry *entry); /* consumes it */
 void entry_deinit(struct entry *entry);
@@ -273,6 +388,14 @@ void client_release_step(struct dl_client *client, uint32_t stream, uint64_t ste
 
 /* There is nothing to wait for before more of the order is said. */
 bool feed_is_due(const struct dl_epoch *epoch);
+
+/* A step has arrived; and those below epoch->expected are not needed any more. */
+void feed_arrived(struct dl_epoch *epoch);
+/* Another daemon is to be told all that has not arrived. */
+void feed_rewind(struct dl_epoch *epoch);
+/* As much of what it was not told as it may be. */
+void feed_catch_up(struct dl_epoch *epoch);
+void feed_deinit(struct feed *feed);
 
 /* ---- local.c ---- */
 

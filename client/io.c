@@ -91,6 +91,8 @@ void client_send(struct dl_client *client, const struct dl_message *msg)
 
 int client_flush(struct dl_client *client)
 {
+    if (client->reconnect.away == AWAY_CONNECTING) /* there is no socket, and nothing to write */
+        return connection_check(&client->conn);
     for (;;) {
         struct dl_span out = connection_output(&client->conn);
         ssize_t n;
@@ -119,7 +121,7 @@ static int receive(struct dl_client *client)
     if (n == -EAGAIN)
         return 0;
     if (n == 0 || n == -ECONNRESET || n == -EPIPE)
-        return connection_end(&client->conn);
+        return client_lost(client, NULL);
     if (n == -EMFILE)
         return connection_fail(&client->conn, EMFILE, "",
                                "a segment's file descriptor was lost: this process may open no "
@@ -136,6 +138,10 @@ int client_pump(struct dl_client *client)
 
     if (r < 0)
         return r;
+    if (client_is_away(client) && (r = reconnect_turn(client)) != 0)
+        return r;
+    if (client->reconnect.away == AWAY_CONNECTING)
+        return 0;
     r = receive(client);
     if (r <= 0)
         return r;
@@ -149,12 +155,15 @@ int client_pump(struct dl_client *client)
 
 int client_wait(struct dl_client *client, uint64_t deadline)
 {
+    uint64_t wake = client_is_away(client) ? reconnect_wake(client) : DEADLINE_NONE;
     short events = POLLIN;
     int r;
 
     if (connection_output(&client->conn).len > 0)
         events |= POLLOUT;
-    r = wait_fd(client->fd, events, deadline);
+    r = wait_fd(client->fd, events, min_u64(deadline, wake));
+    if (r == -ETIMEDOUT && wake < deadline)
+        return 0;
     if (r == -EINTR)
         return connection_fail(&client->conn, EINTR, "",
                                "interrupted while the daemon was due to "
@@ -164,6 +173,9 @@ int client_wait(struct dl_client *client, uint64_t deadline)
     return r;
 }
 
+enum { ANSWER_LOST = 1 };
+
+/* 0, ANSWER_LOST: the daemon ended before it answered, or the latched error. */
 static int await_answer(struct dl_client *client, uint64_t timeout_ns)
 {
     uint64_t deadline = deadline_after(timeout_ns);
@@ -175,6 +187,8 @@ static int await_answer(struct dl_client *client, uint64_t timeout_ns)
             r = client_pump(client);
         if (client->call.done) /* whatever came behind the answer is for the next call */
             return 0;
+        if (r >= 0 && client_is_away(client))
+            return ANSWER_LOST;
         if (r == 0)
             r = client_wait(client, deadline);
         else if (r > 0 && now_ns() >= deadline)
@@ -190,22 +204,65 @@ static int await_answer(struct dl_client *client, uint64_t timeout_ns)
     return 0;
 }
 
+/* The request, or the same to another daemon: 0, ANSWER_LOST, or a negative errno: latched, or else
+ * it cannot be sent. */
+static int ask_once(struct dl_client *client, const struct dl_message *msg, uint64_t timeout_ns)
+{
+    struct dl_message again = *msg;
+    int r = client_is_away(client) ? reconnect_await(client, DEADLINE_NONE) : 0;
+
+    if (r < 0)
+        return r;
+    client->call.done = false;
+    client->call.refused.code = 0;
+    if (msg->number == DL_MSG_START) /* another daemon has another number for it */
+        again.start.loader = client->call.epoch->loader->id;
+    client_queue_pending(client);
+    r = connection_send(&client->conn, &again);
+    return r < 0 ? r : await_answer(client, timeout_ns);
+}
+
+/* The daemon shuts down, and another is to take its place: it is asked again after a while. True
+ * unless that takes too long. */
+static bool wait_for_another(struct dl_client *client, uint64_t deadline)
+{
+    uint64_t again = deadline_after(NS_PER_S / 20);
+    int r = 0;
+
+    if (client->call.refused.code != ESHUTDOWN || !client_may_reconnect(client) ||
+        now_ns() >= deadline)
+        return false;
+    while (r >= 0 && !client_is_away(client)) {
+        r = client_flush(client);
+        if (r == 0)
+            r = client_pump(client);
+        if (r == 0 && !client_is_away(client))
+            r = client_wait(client, again);
+        if (now_ns() >= again)
+            break;
+    }
+    return connection_check(&client->conn) == 0;
+}
+
 int client_call(struct dl_client *client, const struct dl_message *msg, uint64_t timeout_ns)
 {
+    uint64_t deadline = deadline_after(client->reconnect.patience);
     int r;
 
     if (client->call_timeout > 0)
         timeout_ns = client->call_timeout;
-    client_queue_pending(client);
-    r = connection_send(&client->conn, msg);
-    if (r < 0 && connection_check(&client->conn) == 0) {
-        client->call.answer = 0;
+    do {
+        r = ask_once(client, msg, timeout_ns);
+    } while ((r == ANSWER_LOST && msg->number != DL_MSG_CONTROL) ||
+             (r == 0 && wait_for_another(client, deadline)));
+    client->call.answer = 0;
+    if (r < 0 && connection_check(&client->conn) == 0)
         return client_fail(client, EINVAL, "", "%s cannot be sent: %s", message_name(msg->number),
                            r == -EMSGSIZE ? "it is too long" : "a text is not UTF-8");
-    }
-    if (r == 0)
-        r = await_answer(client, timeout_ns);
-    client->call.answer = 0;
+    if (r == ANSWER_LOST)
+        return client_fail(client, ECONNRESET, "",
+                           "the daemon ended before it answered: whether it did what it was told "
+                           "is not known");
     if (r < 0)
         return client_fatal(client);
     if (client->call.refused.code)

@@ -22,6 +22,11 @@ struct dl_loader *loader_free(struct dl_loader *loader)
         }
     if (loader->local)
         local_loader_close(loader);
+    if (loader->client->reconnect.call.loader == loader)
+        loader->client->reconnect.call.loader = NULL;
+    objects_free(loader->objects);
+    buffer_deinit(&loader->spec);
+    free(loader->base);
     free(loader->name);
     free(loader);
     return NULL;
@@ -78,19 +83,29 @@ static int pack_text(struct dl_client *client, const char *spec, size_t len, str
 
 enum { OPEN_HERE = 1 };
 
+struct dl_message loader_open_message(struct dl_loader *loader)
+{
+    struct dl_message msg = {.number = DL_MSG_OPEN};
+
+    msg.open.request = connection_request(&loader->client->conn);
+    msg.open.base = span_str(loader->base);
+    msg.open.spec = (struct dl_span){loader->spec.data, loader->spec.len};
+    msg.open.seeded = loader->name != NULL; /* it was open before */
+    msg.open.seed = loader->seed;
+    return msg;
+}
+
 /* OPEN and its answer; OPEN_HERE: the daemon leaves the loading to us. */
-static int open_remote(struct dl_loader *loader, struct dl_span spec, const char *base)
+static int open_remote(struct dl_loader *loader)
 {
     struct dl_client *client = loader->client;
-    struct dl_message msg = {.number = DL_MSG_OPEN};
+    struct dl_message msg = loader_open_message(loader);
     int r;
 
-    msg.open.request = connection_request(&client->conn);
-    msg.open.base = span_str(base);
-    msg.open.spec = spec;
     client->call =
         (struct call){.request = msg.open.request, .answer = DL_MSG_OPENED, .loader = loader};
     r = client_call(client, &msg, OPEN_TIMEOUT);
+    loader->gone = client_is_away(client); /* it ended right behind its answer */
     /* Of no other key: a file system can refuse with the same errno. */
     return r == -ENOTSUP && strcmp(client->error.path, "workers.count") == 0 ? OPEN_HERE : r;
 }
@@ -100,28 +115,31 @@ int dl_loader_open(struct dl_client *client, const char *spec, size_t len, const
 {
     _cleanup_(loader_freep)
     struct dl_loader *loader = NULL;
-    _cleanup_(buffer_deinit)
-    struct dl_buffer packed = {0};
     char dir[PATH_MAX];
     int r = client_begin(client);
 
     if (r == 0)
         r = absolute(client, base, dir);
-    if (r == 0)
-        r = pack_text(client, spec, len, &packed);
     if (r < 0)
         return r;
     loader = calloc(1, sizeof *loader);
     if (!loader)
         return client_fail(client, ENOMEM, "", "no memory for a loader");
     loader->client = client;
+    r = pack_text(client, spec, len, &loader->spec);
+    if (r < 0)
+        return r;
+    loader->base = strdup(dir);
+    if (!loader->base)
+        return client_fail(client, ENOMEM, "", "no memory for a loader");
     r = OPEN_HERE;
     if (client->fd >= 0)
-        r = open_remote(loader, (struct dl_span){packed.data, packed.len}, dir);
+        r = open_remote(loader);
     if (r == OPEN_HERE)
         r = local_loader_open(loader, len ? spec : "", len, dir);
     if (r < 0)
         return r;
+    objects_take(loader, spec, len);
     loader->next = client->loaders;
     client->loaders = loader;
     *ret = steal_ptr(loader);
@@ -194,7 +212,7 @@ static void end_loader(struct dl_loader *loader)
     struct dl_message msg = {.number = DL_MSG_CLOSE};
 
     msg.close.loader = loader->id;
-    if (!loader->local)
+    if (!loader->local && !loader->gone)
         client_send(loader->client, &msg);
     loader_free(loader);
 }
@@ -230,7 +248,7 @@ struct dl_loader *dl_loader_close(struct dl_loader *loader)
     loader->closed = true;
     if (loader->kept == 0)
         end_loader(loader);
-    else if (!loader->local)
+    else if (!loader->local && !loader->gone)
         leave(loader);
     r = client_flush(client); /* a failure is latched for the next call */
     (void)r;

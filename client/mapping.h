@@ -25,8 +25,9 @@ struct mapping {
     bool writable;
     bool heap; /* `base` was allocated, not mapped */
     uint32_t id;
-    struct pin *pin; /* counted: `base` is page-locked with it; NULL: it is not */
-    uint8_t *base;   /* owned: `bytes` of it */
+    uint32_t incarnation; /* dl_client.incarnation when it came */
+    struct pin *pin;      /* counted: `base` is page-locked with it; NULL: it is not */
+    uint8_t *base;        /* owned: `bytes` of it */
     uint64_t bytes;
     uint64_t slot_bytes;
     uint32_t slots;

@@ -110,8 +110,24 @@ static int choose_python(struct daemon *d, struct session *session, const struct
     return r;
 }
 
+/* The seed of a spec that gives none: the one that was in force before, or a new one. */
+static int give_seed(struct dl_spec *spec, const uint64_t *seed, struct dl_error *err)
+{
+    if (spec->has_seed)
+        return 0;
+    if (seed) {
+        spec->seed = *seed;
+        return 0;
+    }
+    if (getrandom(&spec->seed, sizeof spec->seed, 0) != sizeof spec->seed)
+        return dl_error_set(err, errno, "seed", "none can be drawn: %s", strerror(errno));
+    /* Python and JSON have trouble above 2^53, torch above 2^63: enough are left. */
+    spec->seed &= (1ull << 53) - 1;
+    return 0;
+}
+
 static int make_loader(struct daemon *d, struct session *session, struct dl_spec *spec,
-                       struct loader **ret, struct dl_error *err)
+                       const uint64_t *seed, struct loader **ret, struct dl_error *err)
 {
     char key[DL_ERROR_PATH_MAX];
     struct loader_options options = {.loop = &d->loop,
@@ -124,13 +140,10 @@ static int make_loader(struct daemon *d, struct session *session, struct dl_spec
                                      .events = &loader_events,
                                      .context = d};
 
-    if (!spec->has_seed && getrandom(&spec->seed, sizeof spec->seed, 0) != sizeof spec->seed)
-        return dl_error_set(err, errno, "seed", "none can be drawn: %s", strerror(errno));
-    /* Python and JSON have trouble above 2^53, torch above 2^63: enough are left. */
-    if (!spec->has_seed)
-        spec->seed &= (1ull << 53) - 1;
     snprintf(key, sizeof key, "%u:%s", (unsigned)options.uid, spec->name);
-    int r = choose_python(d, session, spec, &options.python, err);
+    int r = give_seed(spec, seed, err);
+    if (r == 0)
+        r = choose_python(d, session, spec, &options.python, err);
     if (r == 0)
         r = loader_new(&options, spec, ret, err);
     if (r < 0)
@@ -144,10 +157,11 @@ static int make_loader(struct daemon *d, struct session *session, struct dl_spec
 
 /*
  * A spec without a name has one made from its fingerprint, which leaves out seed, workers and
- * memory: those who differ in these get "…-2" and so on instead of a refusal. An object's number
- * says nothing of what is in it: who sends one without a name has the loader alone.
+ * memory: those who differ in these get "…-2" and so on instead of a refusal, also where the seed
+ * is one that a former daemon has drawn. An object's number says nothing of what is in it: who
+ * sends one without a name has the loader alone.
  */
-static void find_free_name(struct daemon *d, uid_t uid, struct dl_spec *spec)
+static void find_free_name(struct daemon *d, uid_t uid, const uint64_t *seed, struct dl_spec *spec)
 {
     _cleanup_free_ char *stem = must_strdup(spec->name);
     const struct registered *entry;
@@ -155,7 +169,8 @@ static void find_free_name(struct daemon *d, uid_t uid, struct dl_spec *spec)
     bool alone = python_pickle(spec) != 0;
 
     for (unsigned i = 2; (entry = find(d, uid, spec->name)) &&
-                         (alone || spec_differs(loader_spec(entry->loader), spec, &difference));
+                         (alone || (seed && loader_spec(entry->loader)->seed != *seed) ||
+                          spec_differs(loader_spec(entry->loader), spec, &difference));
          i++) {
         free(spec->name);
         if (asprintf(&spec->name, "%s-%u", stem, i) < 0)
@@ -174,7 +189,8 @@ static void drop_object(struct session *session, const struct dl_spec *spec)
 }
 
 static int find_loader(void *context, struct session *session, const struct value *spec_value,
-                       const char *base, struct loader **ret, struct dl_error *err)
+                       const char *base, const uint64_t *seed, struct loader **ret,
+                       struct dl_error *err)
 {
     struct daemon *d = context;
     _cleanup_(spec_deinit)
@@ -200,10 +216,10 @@ static int find_loader(void *context, struct session *session, const struct valu
                             "0 loads in the client's own process, which the daemon has no part "
                             "in; give 1 or more");
     if (!value_get(spec_value, "name"))
-        find_free_name(d, session_uid(session), &spec);
+        find_free_name(d, session_uid(session), spec.has_seed ? NULL : seed, &spec);
     entry = find(d, session_uid(session), spec.name);
     if (!entry)
-        return make_loader(d, session, &spec, ret, err);
+        return make_loader(d, session, &spec, seed, ret, err);
     r = join(entry, &spec, ret, err);
     if (r == 0)
         drop_object(session, &spec);
@@ -332,6 +348,7 @@ static void on_accepted(void *context, int fd)
     struct session_options options = {.loop = &d->loop,
                                       .fd = fd,
                                       .id = ++d->next_session,
+                                      .life = d->life,
                                       .quota = d->quota,
                                       .events = &session_events,
                                       .context = d};
@@ -432,6 +449,9 @@ static void finish(struct daemon *d)
     notify_stopping();
     log_info("stopping");
     d->listener = listener_free(d->listener);
+    /* What clients have received they go on reading: no slot of it is filled again. */
+    for (struct registered *e = d->loaders; e; e = registered_next(e))
+        loader_halt(e->loader);
     dl_error_set(&err, ESHUTDOWN, "", "the daemon is shutting down");
     for (struct session *s = d->sessions.head; s; s = session_next(s))
         session_end(s, &err);
@@ -549,6 +569,17 @@ static void serve_owner(struct daemon *d)
         hosts_prepare(d->hosts, interpreter);
 }
 
+/* What tells clients one daemon from the next. Nobody starts a private one anew. */
+static int draw_life(struct daemon *d, struct dl_error *err)
+{
+    while (!d->options.private && d->life == 0) {
+        if (getrandom(&d->life, sizeof d->life, 0) != sizeof d->life)
+            return dl_error_set(err, errno, "", "no random number can be drawn: %s",
+                                strerror(errno));
+    }
+    return 0;
+}
+
 static int begin(struct daemon *d, struct dl_error *err)
 {
     int r = configure(d, err);
@@ -561,6 +592,9 @@ static int begin(struct daemon *d, struct dl_error *err)
         .loop = &d->loop, .config = &d->config, .private = d->options.private, .relay = d->relay});
     d->next_segment = 1;
     d->begun_ns = uv_hrtime();
+    r = draw_life(d, err);
+    if (r < 0)
+        return r;
     int passed = notify_listen_fd();
     if (passed < -1)
         return dl_error_set(err, -passed, "LISTEN_FDS",

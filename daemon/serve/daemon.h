@@ -35,6 +35,7 @@ struct daemon {
     struct hosts *hosts;
     struct session_list sessions;
     struct registered *loaders; /* by user and name */
+    uint64_t life;              /* drawn at the start; 0: private */
     uint64_t next_session;
     uint64_t sessions_ever;
     uint32_t next_segment;

@@ -369,6 +369,11 @@ void loader_drop_steps(struct loader *loader, struct stream *stream)
     }
 }
 
+void loader_halt(struct loader *loader)
+{
+    loader->halted = true;
+}
+
 void loader_stop(struct loader *loader, struct stream *stream)
 {
     if (stream->stopped)

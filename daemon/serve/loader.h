@@ -103,6 +103,8 @@ bool loader_is_open(const struct loader *loader);
 int _nodiscard_ loader_start(struct loader *loader, const struct stream_params *params, void *sink,
                              struct stream **ret, struct loader_extent *ret_extent,
                              struct dl_error *err);
+/* The daemon ends: from now on nothing is loaded or delivered, whatever is given back. */
+void loader_halt(struct loader *loader);
 /* Nothing more is loaded for it; leases stay. */
 void loader_stop(struct loader *loader, struct stream *stream);
 /* Stops it, gives its leases back and frees it. NULL is fine. */

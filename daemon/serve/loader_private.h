@@ -37,6 +37,7 @@ struct loader {
     struct stream_params last; /* the stream started last */
     bool expecting;            /* epochs have followed each other so far */
     bool pumping;
+    bool halted;  /* nothing more is loaded or delivered */
     bool faulted; /* while work was handed out: there is something to deliver */
     bool gone;    /* the registry was told */
 };

@@ -535,7 +535,7 @@ static void turn(struct loader *loader)
 
 void loader_pump(struct loader *loader)
 {
-    if (loader->pumping || (loader->state != LOADER_OPEN && !loader->measuring))
+    if (loader->pumping || loader->halted || (loader->state != LOADER_OPEN && !loader->measuring))
         return;
     loader->pumping = true;
     pool_collect(loader->pool);

@@ -16,9 +16,13 @@
 struct session;
 
 struct session_events {
-    /* The loader of that spec for this user, made or joined. 0, or a negative errno with `err`. */
+    /*
+     * The loader of that spec for this user, made or joined. `seed`: what a spec that gives none is
+     * to have; NULL: any. 0, or a negative errno with `err`.
+     */
     int (*find_loader)(void *context, struct session *session, const struct value *spec,
-                       const char *base, struct loader **ret, struct dl_error *err);
+                       const char *base, const uint64_t *seed, struct loader **ret,
+                       struct dl_error *err);
     int (*view)(void *context, const char *name, struct value *ret, struct dl_error *err);
     int (*control)(void *context, struct session *session, const char *verb, struct dl_error *err);
     /* May a stream start now? 0, or a negative errno with `err`. */
@@ -32,6 +36,7 @@ struct session_options {
     uv_loop_t *loop;
     int fd; /* consumed, also on failure */
     uint64_t id;
+    uint64_t life; /* of the daemon, for WELCOME */
     struct quota *quota;
     const struct session_events *events; /* borrowed, static */
     void *context;

@@ -43,7 +43,8 @@ static int handle_hello(struct session *s, const struct dl_msg_hello *msg, struc
     session_send(s, &(struct dl_message){.number = DL_MSG_WELCOME,
                                          .welcome = {.version = DL_PROTOCOL_VERSION,
                                                      .agent = span_str("dloaderd " DLOADER_VERSION),
-                                                     .session = s->o.id}});
+                                                     .session = s->o.id,
+                                                     .life = s->o.life}});
     return 0;
 }
 
@@ -72,7 +73,8 @@ static int open_loader(struct session *s, const struct dl_msg_open *msg, struct 
     int r;
 
     if ((r = parse_spec(msg->spec, &spec, err)) < 0 ||
-        (r = s->o.events->find_loader(s->o.context, s, &spec, base, &loader, err)) < 0)
+        (r = s->o.events->find_loader(s->o.context, s, &spec, base, msg->seeded ? &msg->seed : NULL,
+                                      &loader, err)) < 0)
         return r;
     struct opened *opened = must_alloc(sizeof *opened);
     opened->session = s;

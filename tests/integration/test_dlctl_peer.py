@@ -99,7 +99,7 @@ class Peer:
 
     def answer(self, message):
         if message[0] == HELLO:
-            self.send(WELCOME, 1, "peer", 1)
+            self.send(WELCOME, 1, "peer", 1, 0)
         elif message[0] == OPEN:
             self.send(OPENED, message[1], 1, "words", *self.opened, 2, 0, 7, 1, 8)
         elif message[0] == START:

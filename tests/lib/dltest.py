@@ -35,6 +35,9 @@ WELCOME, OPENED, STARTED, SEGMENT, RETIRE, DELIVER, FINISHED, FAULT, ERROR, INFO
 WARNING = 42
 PROGRESS = 43
 
+# Of a message: how many fields have to be given, and what the others then are.
+USUALLY = {OPEN: (3, (0, 0))}
+
 
 # ---- msgpack, as much as the protocol needs ----------------------------------------------------
 
@@ -187,6 +190,10 @@ class RawClient:
         self.send_bytes(struct.pack("<I", len(payload)) + payload)
 
     def send(self, number, *fields):
+        """Fields at the end that most have no use for may be left out: see USUALLY."""
+        least, rest = USUALLY.get(number, (0, ()))
+        if len(fields) >= least:
+            fields += rest[len(fields) - least:]
         self.send_payload(pack([number, *fields]))
 
     def recv(self):

@@ -130,7 +130,7 @@ class FakeRing:
 
     def answer(self, message):
         if message[0] == HELLO:
-            self.send(WELCOME, 1, "fake", 1)
+            self.send(WELCOME, 1, "fake", 1, 0)
         elif message[0] == OPEN and self.silent:
             pass
         elif message[0] == OPEN:

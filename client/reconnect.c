@@ -1,0 +1,438 @@
+/*
+ * Back to a daemon after the one before has ended: killed, restarted or upgraded.
+ *
+ *   client_lost() → CONNECTING → GREETING → OPENING each loader → STARTING each epoch → there
+ *                       ↑ any end of the new session, a daemon that shuts down ↓
+ *
+ * Nothing here blocks: reconnect_turn() does what can be done now, and is called by whoever reads,
+ * in the place of a call that waits or of the user's event loop. While there is no socket a timer
+ * has its descriptor's number, and is readable when the next try is due.
+ *
+ * What has arrived stays the user's: the mappings are this process's own, and a daemon that ends
+ * has no slot filled again. The batches of a daemon that is gone are read and given back without a
+ * word on the wire; a mapping's incarnation tells them from others. Each epoch is started again at
+ * the first step that has not arrived, so that no batch is lost and none comes twice.
+ */
+#include "client/internal.h"
+
+#include "proto/slot_fill.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+
+#define PAUSE_MIN (NS_PER_S / 1000)
+#define PAUSE_MAX (NS_PER_S / 10)
+
+typedef unsigned long long ull; /* for printf */
+
+bool client_may_reconnect(const struct dl_client *client)
+{
+    const struct reconnect *rc = &client->reconnect;
+
+    return rc->path && rc->patience > 0 && rc->life != 0;
+}
+
+/* ---- the descriptor ---- */
+
+/* `fd` (consumed) takes the place of the client's, under its number. 0, or latched. */
+static int take_place(struct dl_client *client, int fd)
+{
+    struct epoll_event event = {.events = EPOLLIN};
+    int watch = client->reconnect.watch, r;
+
+    if (watch >= 0)
+        (void)epoll_ctl(watch, EPOLL_CTL_DEL, client->fd, NULL);
+    r = dup3(fd, client->fd, O_CLOEXEC) < 0 ? -errno : 0;
+    close(fd);
+    if (r == 0 && watch >= 0 && epoll_ctl(watch, EPOLL_CTL_ADD, client->fd, &event) < 0)
+        r = -errno;
+    return r < 0 ? connection_fail(&client->conn, -r, "", "the socket cannot be replaced: %s",
+                                   strerror(-r))
+                 : 0;
+}
+
+/* Sets the timer that stands in the socket's place. 0, or latched. */
+static int set_timer(struct dl_client *client)
+{
+    uint64_t at = max_u64(client->reconnect.next_try, 1); /* 0 would disarm it */
+    struct itimerspec spec = {
+        .it_value = {.tv_sec = (time_t)(at / NS_PER_S), .tv_nsec = (long)(at % NS_PER_S)}};
+
+    if (timerfd_settime(client->fd, TFD_TIMER_ABSTIME, &spec, NULL) == 0)
+        return 0;
+    return connection_fail(&client->conn, errno, "", "timerfd_settime: %s", strerror(errno));
+}
+
+static int put_timer(struct dl_client *client)
+{
+    int fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+
+    if (fd < 0)
+        return connection_fail(&client->conn, errno, "", "timerfd_create: %s", strerror(errno));
+    return take_place(client, fd) < 0 ? connection_check(&client->conn) : set_timer(client);
+}
+
+/* ---- the end of a session ---- */
+
+/* A batch that the user holds must be what it was: the daemon may have ended the session and lived
+ * on. */
+static int check_held(struct dl_client *client)
+{
+    for (const struct dl_batch *batch = client->batches; batch; batch = batch->next) {
+        struct slot_header header;
+
+        if (batch->detached || batch->loader->local || !client_has_lease(client, batch->mapping))
+            continue;
+        memcpy(&header, batch->slot, sizeof header);
+        if (header.generation != batch->generation)
+            return connection_fail(&client->conn, EPROTO, "",
+                                   "the daemon ended the session and has filled the slot of step "
+                                   "%llu again, which is held here",
+                                   (ull)batch->step);
+    }
+    return 0;
+}
+
+static void leave_epoch(struct dl_epoch *epoch)
+{
+    epoch->gone = true;
+    epoch->lent = epoch->unsent = 0;
+    epoch->n_releases = epoch->n_pins = epoch->n_feeds = 0;
+}
+
+/* Nothing that was the daemon's is told to the next one. */
+static void leave_behind(struct dl_client *client)
+{
+    for (uint32_t i = 0; i < client->n_segments; i++)
+        mapping_unref(client->segments[i]);
+    client->n_segments = client->n_stopped = 0;
+    for (struct dl_loader *loader = client->loaders; loader; loader = loader->next) {
+        if (loader->local)
+            continue;
+        loader->gone = true;
+        loader->held = 0;
+        loader->held_bytes = 0;
+        for (struct dl_epoch *epoch = loader->epochs; epoch; epoch = epoch->next)
+            leave_epoch(epoch);
+    }
+    client->incarnation++;
+    connection_restart(&client->conn);
+}
+
+static int give_up(struct dl_client *client)
+{
+    struct reconnect *rc = &client->reconnect;
+
+    rc->away = AWAY_NOT;
+    return connection_fail(&client->conn, ECONNRESET, rc->path,
+                           "the daemon has ended, and none was there within %.3g s: %s",
+                           (double)rc->patience / (double)NS_PER_S, rc->cause.message);
+}
+
+/* The next try comes after a pause; each is longer than the one before. */
+static int pause_then_try(struct dl_client *client)
+{
+    struct reconnect *rc = &client->reconnect;
+    uint64_t now = now_ns();
+
+    if (now >= rc->deadline)
+        return give_up(client);
+    rc->next_try = now + rc->pause;
+    rc->pause = min_u64(rc->pause * 2, PAUSE_MAX);
+    return 0;
+}
+
+int client_lost(struct dl_client *client, const struct dl_error *why)
+{
+    struct reconnect *rc = &client->reconnect;
+    bool again = client_is_away(client);
+    int r;
+
+    if (!client_may_reconnect(client))
+        return why ? connection_fail(&client->conn, why->code, why->path, "%s", why->message)
+                   : connection_end(&client->conn);
+    if (why)
+        rc->cause = *why;
+    else
+        dl_error_set(&rc->cause, ECONNRESET, "", "it closed the session");
+    r = check_held(client);
+    if (r < 0)
+        return r;
+    rc->ended = rc->life;
+    leave_behind(client);
+    rc->call = (struct call){0};
+    rc->away = AWAY_CONNECTING;
+    if (again) {
+        r = pause_then_try(client);
+    } else {
+        rc->deadline = deadline_after(rc->patience);
+        rc->pause = PAUSE_MIN;
+        rc->next_try = now_ns();
+    }
+    return r < 0 ? r : put_timer(client);
+}
+
+/* ---- the way back ---- */
+
+static int try_connect(struct dl_client *client)
+{
+    struct reconnect *rc = &client->reconnect;
+    int fd, r;
+
+    if (now_ns() < rc->next_try)
+        return 0;
+    r = client_dial(rc->path, &fd);
+    if (r < 0) {
+        dl_error_set(&rc->cause, -r, "", "connect: %s", strerror(-r));
+        r = pause_then_try(client);
+        return r < 0 ? r : set_timer(client);
+    }
+    r = take_place(client, fd);
+    if (r < 0)
+        return r;
+    rc->away = AWAY_GREETING;
+    rc->due = rc->deadline;
+    rc->call = (struct call){.answer = DL_MSG_WELCOME, .again = true};
+    client_greet(client, rc->agent);
+    return 1;
+}
+
+static struct dl_loader *next_loader(const struct dl_client *client)
+{
+    struct dl_loader *loader = client->loaders;
+
+    while (loader && (!loader->gone || loader->closed))
+        loader = loader->next;
+    return loader;
+}
+
+static struct dl_epoch *next_epoch(const struct dl_client *client)
+{
+    for (struct dl_loader *loader = client->loaders; loader; loader = loader->next)
+        for (struct dl_epoch *epoch = loader->epochs; epoch; epoch = epoch->next)
+            if (epoch->gone && !epoch->over)
+                return epoch;
+    return NULL;
+}
+
+/* What does not go at once with a new socket is tried with another one. */
+static int send_objects(struct dl_client *client, const struct object *list)
+{
+    int r = 0;
+
+    for (const struct object *object = list; object && r == 0; object = object->next)
+        r = object_send(client, object);
+    return r;
+}
+
+static int open_again(struct dl_client *client, struct dl_loader *loader)
+{
+    struct reconnect *rc = &client->reconnect;
+    struct dl_message msg;
+
+    if (send_objects(client, loader->objects) < 0)
+        return client_lost(client, NULL);
+    msg = loader_open_message(loader);
+    rc->call = (struct call){
+        .request = msg.open.request, .answer = DL_MSG_OPENED, .again = true, .loader = loader};
+    rc->away = AWAY_OPENING;
+    rc->due = deadline_after(OPEN_TIMEOUT);
+    client_send(client, &msg);
+    return 1;
+}
+
+static int start_again(struct dl_client *client, struct dl_epoch *epoch)
+{
+    struct reconnect *rc = &client->reconnect;
+    struct dl_message msg = epoch_start_message(epoch, epoch->expected);
+
+    rc->call = (struct call){
+        .request = msg.start.request, .answer = DL_MSG_STARTED, .again = true, .epoch = epoch};
+    rc->away = AWAY_STARTING;
+    rc->due = deadline_after(REQUEST_TIMEOUT);
+    client_send(client, &msg);
+    return 1;
+}
+
+/* What the daemon says again must be what the one before it said. */
+static int differs(struct dl_client *client, const char *name, const char *what, uint64_t now,
+                   uint64_t before)
+{
+    if (now == before)
+        return 0;
+    return connection_fail(&client->conn, ESTALE, name,
+                           "the daemon is back, but with another %s: %llu now, %llu before; start "
+                           "the epoch anew",
+                           what, (ull)now, (ull)before);
+}
+
+int reconnect_opened(struct dl_client *client, const struct dl_msg_opened *opened)
+{
+    struct dl_loader *loader = client->reconnect.call.loader;
+    struct dl_message close = {.number = DL_MSG_CLOSE};
+    int r = 0;
+
+    client->reconnect.call.done = true;
+    if (!loader) {
+        close.close.loader = opened->loader;
+        client_send(client, &close);
+        return 0;
+    }
+    if ((r = differs(client, loader->name, "spec fingerprint", opened->fingerprint,
+                     loader->fingerprint)) < 0 ||
+        (r = differs(client, loader->name, "kind of dataset (1: iterable)", opened->iterable,
+                     loader->iterable)) < 0 ||
+        (r = differs(client, loader->name, "length of the dataset", opened->length,
+                     loader->length)) < 0 ||
+        (r = differs(client, loader->name, "order (1: of the steps)", opened->in_order,
+                     loader->in_order)) < 0 ||
+        (r = differs(client, loader->name, "seed", opened->seed, loader->seed)) < 0)
+        return r;
+    loader->id = (uint32_t)opened->loader;
+    loader->gone = false;
+    return 0;
+}
+
+int reconnect_started(struct dl_client *client, const struct dl_msg_started *started)
+{
+    struct dl_epoch *epoch = client->reconnect.call.epoch;
+    uint32_t stream = (uint32_t)started->stream;
+
+    client->reconnect.call.done = true;
+    if (!epoch) {
+        client_stop_stream(client, stream, false);
+        return 0;
+    }
+    /* Of an iterable dataset it is an estimate. */
+    if (!epoch->loader->iterable &&
+        differs(client, epoch->loader->name, "number of steps", started->steps, epoch->steps) < 0)
+        return connection_check(&client->conn);
+    epoch->stream = stream;
+    epoch->gone = false;
+    epoch->resumed = true;
+    feed_rewind(epoch);
+    feed_catch_up(epoch);
+    return 0;
+}
+
+/*
+ * A daemon that is about to end: the next one is asked. One that does not know the loader's name
+ * yet, which is all that was said of it: whoever has its spec may still be on the way. Everything
+ * else a user has to know.
+ */
+static int refused(struct dl_client *client, const struct dl_error *err)
+{
+    const struct dl_error why = *err;
+
+    if (why.code == ESHUTDOWN || (why.code == ENOENT && strcmp(why.path, "name") == 0)) {
+        int r = client_lost(client, &why);
+
+        client->reconnect.ended = 0; /* it may be this one again */
+        return r;
+    }
+    return connection_fail(&client->conn, why.code, why.path, "the daemon is back, but %s",
+                           why.message);
+}
+
+static int overdue(struct dl_client *client)
+{
+    struct reconnect *rc = &client->reconnect;
+
+    if (rc->away == AWAY_GREETING) {
+        dl_error_set(&rc->cause, ETIMEDOUT, "", "it does not answer");
+        return give_up(client);
+    }
+    return connection_fail(&client->conn, ETIMEDOUT, rc->path,
+                           "the daemon is back, but does not answer (%s was due)",
+                           message_name(rc->call.answer));
+}
+
+/* The next request, or the end of the way. */
+static int go_on(struct dl_client *client)
+{
+    struct reconnect *rc = &client->reconnect;
+    struct dl_loader *loader = next_loader(client);
+    struct dl_epoch *epoch = next_epoch(client);
+
+    /* An object's descriptor goes with the first byte of its message. */
+    if (client_flush(client) < 0)
+        return connection_check(&client->conn);
+    if (connection_output(&client->conn).len > 0)
+        return 0;
+    if (rc->away == AWAY_GREETING && send_objects(client, client->objects) < 0)
+        return client_lost(client, NULL);
+    if (loader)
+        return open_again(client, loader);
+    if (epoch)
+        return start_again(client, epoch);
+    rc->away = AWAY_NOT;
+    return 1;
+}
+
+int reconnect_turn(struct dl_client *client)
+{
+    struct reconnect *rc = &client->reconnect;
+
+    if (rc->away == AWAY_CONNECTING)
+        return try_connect(client);
+    if (!rc->call.done)
+        return now_ns() < rc->due ? 0 : overdue(client);
+    if (rc->call.refused.code)
+        return refused(client, &rc->call.refused);
+    return go_on(client);
+}
+
+uint64_t reconnect_wake(const struct dl_client *client)
+{
+    const struct reconnect *rc = &client->reconnect;
+
+    return rc->away == AWAY_CONNECTING ? rc->next_try : rc->due;
+}
+
+int reconnect_await(struct dl_client *client, uint64_t deadline)
+{
+    while (client_is_away(client)) {
+        int r = client_flush(client);
+
+        if (r == 0)
+            r = client_pump(client);
+        if (r == 0 && client_is_away(client))
+            r = client_wait(client, deadline);
+        if (r < 0)
+            return r;
+    }
+    return connection_check(&client->conn);
+}
+
+void reconnect_deinit(struct dl_client *client)
+{
+    struct reconnect *rc = &client->reconnect;
+
+    close_fdp(&rc->watch);
+    free(rc->path);
+    free(rc->agent);
+    client->objects = objects_free(client->objects);
+}
+
+/* ---- for the user ---- */
+
+void dl_client_set_reconnect(struct dl_client *client, uint64_t timeout_ns)
+{
+    client->reconnect.patience = timeout_ns;
+}
+
+/* Whoever watches it with epoll would not notice that another file has taken the number: so one of
+ * our own is what is watched. Without it the number alone is the same. */
+int dl_client_fd(struct dl_client *client)
+{
+    struct epoll_event event = {.events = EPOLLIN};
+    struct reconnect *rc = &client->reconnect;
+
+    if (client->fd < 0 || rc->watch >= 0 || !client_may_reconnect(client))
+        return rc->watch >= 0 ? rc->watch : client->fd;
+    rc->watch = epoll_create1(EPOLL_CLOEXEC);
+    if (rc->watch >= 0 && epoll_ctl(rc->watch, EPOLL_CTL_ADD, client->fd, &event) < 0)
+        close_fdp(&rc->watch);
+    return rc->watch >= 0 ? rc->watch : client->fd;
+}

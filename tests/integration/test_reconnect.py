@@ -1,0 +1,329 @@
+"""Daemons that end while trainers run, at any moment, and others that take their places: killed or
+upgraded, with the socket kept by a service manager or not. A trainer sees a pause and no more: its
+batches are those of an undisturbed run, byte by byte.
+"""
+
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
+from dltest import (DLCTL, PATIENCE, Daemon, TestCase, dlctl_json, main, wait_until)  # noqa: E402
+
+FAKE_HOST = os.environ.get("FAKE_HOST", "fake_host")
+FEEDER = os.environ.get("FEEDER", "feeder")
+TRAINER = os.environ.get("TRAINER", "trainer")
+ROWS = 400
+
+# A listening socket as descriptor 3, and the two variables, as a service manager passes them.
+PASS_SOCKET = """
+import os, sys
+os.dup2(int(sys.argv[1]), 3)
+os.set_inheritable(3, True)
+os.environ.update(LISTEN_FDS="1", LISTEN_PID=str(os.getpid()))
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+class RestartCase(TestCase):
+    """One daemon after the other on the same socket."""
+
+    def setUp(self):
+        super().setUp()
+        self.seed = random.randrange(1 << 32)
+        self.rng = random.Random(self.seed)
+        self.now = None
+        self.kept = None  # the listening socket, if it is a service manager's
+        self.config = {}
+        self.addCleanup(self.end)
+
+    def end(self):
+        if self.kept:
+            self.kept.close()
+            self.now.process.terminate()
+            self.now.process.wait(PATIENCE)
+            self.now.log_file.close()
+        elif self.now:
+            self.now.stop()
+
+    def slow(self):
+        """Workers that take their time, so that a daemon's end finds an epoch that runs."""
+        self.config = self.bad_worker("slow-always-1")
+
+    def keep_socket(self):
+        self.kept = socket.socket(socket.AF_UNIX)
+        self.kept.bind(self.path("kept"))
+        self.kept.listen(64)
+
+    def begin(self):
+        options = {}
+        if self.kept:
+            options = {"launcher": [sys.executable, "-c", PASS_SOCKET, str(self.kept.fileno())],
+                       "pass_fds": [self.kept.fileno()], "wait": False, "socket_name": "unused"}
+        self.now = Daemon(self.dir, self.config, **options)
+        if self.kept:
+            self.now.socket = self.path("kept")
+        return self.now
+
+    def listening(self):
+        with open(f"{self.now.log_path}") as log:
+            return log.read().count("listening on ") > self.begun
+
+    def follow(self, gently):
+        """The daemon ends, and the next one begins after a while."""
+        with open(self.now.log_path) as log:
+            self.begun = log.read().count("listening on ")
+        if gently:
+            self.now.process.terminate()
+            self.assertEqual(self.now.process.wait(PATIENCE), 0, self.now.log)
+            self.now.log_file.close()
+        else:
+            self.now.kill()
+        time.sleep(self.rng.choice([0, 0, 0.05, 0.3]))
+        self.begin()
+        wait_until(self.listening, "the next daemon to listen")
+
+    def disturb(self, trainer, times=4, gently=False):
+        """The daemon ends again and again while the trainer runs; what that has printed."""
+        if times:  # a first daemon is not waited for
+            with self.now.client() as client:
+                wait_until(lambda: trainer.pid in [s["pid"] for s in client.query("sessions")],
+                           "the trainer to connect")
+        for _ in range(times):
+            time.sleep(self.rng.random() * 0.4)
+            if trainer.poll() is None:
+                self.follow(gently)
+        out, err = trainer.communicate(timeout=4 * PATIENCE)
+        self.assertEqual((trainer.returncode, err), (0, ""), f"seed {self.seed}")
+        return out
+
+    def popen(self, *command, **options):
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                   **options)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        return process
+
+    def npy_rows(self):
+        path = self.path("rows.npy")
+        return path if os.path.exists(path) else self.rows("rows.npy", ROWS, 16)
+
+    def write(self, name, **spec):
+        spec = {"dataset": {"kind": "npy", "files": self.npy_rows()}, "batch": {"size": 8},
+                "sampler": {"kind": "random"}, "workers": {"count": 2, "retries": 100}, **spec}
+        return self.spec(name, name=name, **spec)
+
+    def run_dlctl(self, spec, *args, **how):
+        trainer = self.popen(DLCTL, "run", spec, "--digest", "--json", "--socket", self.now.socket,
+                             *args)
+        return json.loads(self.disturb(trainer, **how))
+
+    def undisturbed(self, spec, *args):
+        return dlctl_json("check", spec, "--digest", *args)["digest"]
+
+
+class Digest(RestartCase):
+    """`dlctl run`, with a daemon that ends at random moments."""
+
+    def same(self, name, *args, gently=False, **spec):
+        self.slow()
+        self.begin()
+        path = self.write(name, seed=3, **spec)
+        got = self.run_dlctl(path, *args, gently=gently)
+        self.assertEqual(got["digest"], self.undisturbed(path, *args), f"seed {self.seed}")
+
+    def test_map_style(self):
+        self.same("map")
+
+    def test_map_style_upgraded(self):
+        self.config["drain_timeout"] = "100ms"
+        self.same("map", gently=True)
+
+    def test_ranks_and_epochs(self):
+        self.same("ranks", "--world", "3", "--rank", "all", "--epochs", "2", batch={"size": 16})
+
+    def test_iterable(self):
+        self.same("iterable", dataset={"kind": "range", "length": 500, "iterable": True},
+                  sampler={"kind": "sequential"})
+
+    def test_tokens(self):
+        with open(self.path("corpus.txt"), "w") as file:
+            for i in range(300):
+                file.write("x" * (1 + i * 7 % 90) + "\n")
+        self.same("tokens", dataset={"kind": "text", "paths": self.path("corpus.txt"),
+                                     "tokenizer": "bytes"},
+                  batch={"tokens": 256}, collate={"kind": "pad"})
+
+    def test_socket_kept(self):
+        self.keep_socket()
+        self.same("kept")
+
+    def test_socket_kept_and_upgraded(self):
+        self.keep_socket()
+        self.config["drain_timeout"] = "50ms"
+        self.same("kept", gently=True)
+
+    def test_a_seed_that_was_drawn(self):
+        """The next daemon goes on with the seed that the first one drew."""
+        self.slow()
+        self.begin()
+        got = self.run_dlctl(self.write("drawn"))
+        self.assertEqual(got["digest"], self.undisturbed(self.write("drawn", seed=got["seed"])))
+
+    def test_python(self):
+        """Workers of a shared daemon's Python host."""
+        os.symlink(FAKE_HOST, self.path("host-good"))
+        self.config = {"python": [self.path("host-good")]}
+        spec = self.spec("python", name="python", seed=1, batch={"size": 4},
+                         collate={"kind": "python"}, workers={"count": 2},
+                         dataset={"kind": "python", "object": "my.data:Set",
+                                  "args": {"mode": "slow", "at": 1, "length": 160}})
+        self.begin()
+        want = dlctl_json("run", spec, "--digest", daemon=self.now)["digest"]
+        self.follow(gently=False)
+        self.assertEqual(self.run_dlctl(spec)["digest"], want, f"seed {self.seed}")
+
+
+class Trainer(RestartCase):
+    """Batches that are held, that come in any order, and whose order the trainer says."""
+
+    def steps(self, out):
+        return [[int(word) for word in line.split()] for line in out.splitlines()]
+
+    def train(self, spec, *options, **how):
+        return self.steps(self.disturb(
+            self.popen(TRAINER, self.now.socket, spec, *options), **how))
+
+    def expected(self, name, **spec):
+        """Of an undisturbed run, through a daemon of its own."""
+        daemon = Daemon(self.dir, socket_name=name)
+        path = self.write(name, **spec)
+        try:
+            done = subprocess.run([TRAINER, daemon.socket, path], capture_output=True, text=True,
+                                  check=True, timeout=4 * PATIENCE)
+        finally:
+            daemon.stop()
+        return path, self.steps(done.stdout)
+
+    def test_pins(self):
+        self.slow()
+        path, want = self.expected("pins", seed=4)
+        self.begin()
+        self.assertEqual(self.train(path, "pins=20"), want, f"seed {self.seed}")
+
+    def test_any_order(self):
+        self.slow()
+        workers = {"count": 3, "in_order": False, "retries": 100}
+        path, want = self.expected("any", seed=4, workers=workers)
+        self.begin()
+        got = self.train(path, "credits=7")
+        self.assertEqual(sorted(got), sorted(want), f"seed {self.seed}")
+
+    def test_fed(self):
+        self.slow()
+        rng = random.Random(7)
+        order = [[rng.randrange(ROWS) for _ in range(rng.randint(1, 8))] for _ in range(70)]
+        path = self.write("fed", sampler={"kind": "client"})
+        self.begin()
+        for how in "batch", "flat":
+            fed = order if how == "batch" else [sum(order, [])]
+            with self.subTest(how):
+                feeder = self.popen(FEEDER, self.now.socket, path, how, "0", "1", "5",
+                                    stdin=subprocess.PIPE)
+                feeder.stdin.write("".join(" ".join(map(str, step)) + "\n" for step in fed))
+                feeder.stdin.close()
+                feeder.stdin = None
+                got = self.steps(self.disturb(feeder, times=3))
+                self.assertEqual([line[0] for line in got], list(range(len(got))))
+                if how == "batch":
+                    self.assertEqual([line[1:] for line in got], order, f"seed {self.seed}")
+                self.assertEqual(sum((line[1:] for line in got), []), sum(order, []))
+
+    def test_several_trainers(self):
+        """They share a loader whose seed was drawn; all come back to the same one."""
+        self.slow()
+        self.begin()
+        path = self.write("shared", batch={"size": 16})
+        others = [self.popen(TRAINER, self.now.socket, path, f"rank={rank}", "world=3")
+                  for rank in range(2)]
+        mine = self.popen(TRAINER, self.now.socket, path, "rank=2", "world=3")
+        seen = self.steps(self.disturb(mine))
+        for other in others:
+            seen += self.steps(self.disturb(other, times=0))
+        indices = sorted(sum((step[2:] for step in seen), []))
+        self.assertEqual(sorted(set(indices)), list(range(ROWS)), f"seed {self.seed}")
+        self.assertLess(len(indices) - ROWS, 3)  # padding
+
+
+class Refused(RestartCase):
+    def failing(self, spec, change):
+        """What a trainer says of a daemon that comes back to something else."""
+        self.slow()
+        self.begin()
+        trainer = self.popen(TRAINER, self.now.socket, spec)
+        trainer.stdout.readline()
+        self.now.kill()
+        change()
+        self.begin()
+        _, err = trainer.communicate(timeout=PATIENCE)
+        self.assertEqual(trainer.returncode, 1)
+        return err
+
+    def test_another_dataset(self):
+        err = self.failing(self.write("changed"),
+                           lambda: os.rename(self.rows("other.npy", ROWS - 9, 16),
+                                             self.path("rows.npy")))
+        self.assertIn(f"with another length of the dataset: {ROWS - 9} now, {ROWS} before", err)
+
+    def test_no_dataset(self):
+        err = self.failing(self.write("lost"), lambda: os.unlink(self.path("rows.npy")))
+        self.assertIn("the daemon is back, but", err)
+        self.assertIn("rows.npy", err)
+
+    def test_nobody_comes(self):
+        self.slow()
+        self.begin()
+        trainer = self.popen(TRAINER, self.now.socket, self.write("alone"),
+                             env={**os.environ, "DLOADER_RECONNECT": "0.2"})
+        trainer.stdout.readline()
+        self.now.kill()
+        _, err = trainer.communicate(timeout=PATIENCE)
+        self.assertIn("the daemon has ended, and none was there within 0.2 s", err)
+        self.begin()
+
+    def test_a_private_one_is_not_waited_for(self):
+        daemon = Daemon(self.dir, self.bad_worker("slow-always-1"), args=("--private",), wait=False)
+        wait_until(lambda: os.path.exists(daemon.socket), "the socket")
+        trainer = self.popen(TRAINER, daemon.socket, self.write("private"))
+        trainer.stdout.readline()
+        daemon.kill()
+        _, err = trainer.communicate(timeout=PATIENCE)
+        self.assertIn("the daemon closed the session", err)
+
+
+class Upgrade(RestartCase):
+    def test_between_epochs(self):
+        """A daemon that shuts down starts no epoch: who asks for one waits for the next daemon."""
+        self.slow()
+        self.config["drain_timeout"] = "1h"
+        self.begin()
+        path = self.write("between", seed=1, batch={"size": 40})
+        trainer = self.popen(TRAINER, self.now.socket, path, "epochs=3")
+        trainer.stdout.readline()
+        self.now.process.terminate()  # it ends with the epoch
+        self.assertEqual(self.now.process.wait(PATIENCE), 0)
+        self.now.log_file.close()
+        self.begin()
+        out, err = trainer.communicate(timeout=PATIENCE)
+        self.assertEqual((trainer.returncode, err), (0, ""))
+        steps = [line.split()[:2] for line in out.splitlines()]
+        self.assertEqual(steps, [[str(e), str(s)] for e in range(3) for s in range(10)][1:])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,784 @@
+/*
+ * The way back to another daemon, step by step: the session ends at every point of it, and of what
+ * follows. No batch is lost, none comes twice, and what had arrived can be read.
+ */
+#include "tests/unit/fake_daemon.h"
+
+#include <stdio.h>
+#include <sys/un.h>
+
+enum { LIFE = 1, NEXT_LIFE = 2, NEXT_LOADER = 17, NEXT_STREAM = 13, ANY_ORDER = 1, FED = 2 };
+
+/* ---- a daemon that comes and goes ---- */
+
+static int listener = -1;
+
+static const char *socket_path(void)
+{
+    static char path[100];
+
+    snprintf(path, sizeof path, "%s/socket", harness_tmpdir());
+    return path;
+}
+
+static void listen_again(void)
+{
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+
+    strcpy(a.sun_path, socket_path());
+    unlink(socket_path());
+    listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    assert_int_equal(bind(listener, (const struct sockaddr *)&a, sizeof a), 0);
+    assert_int_equal(listen(listener, 8), 0);
+}
+
+static void welcome(struct fake *f, uint64_t life)
+{
+    struct dl_message msg = {.number = DL_MSG_WELCOME};
+
+    msg.welcome.version = DL_PROTOCOL_VERSION;
+    msg.welcome.agent = span_str("fake");
+    msg.welcome.life = life;
+    fake_send(f, &msg);
+}
+
+/* A session whose daemon can be followed by another. */
+static void connect_to(struct fake *f, uint64_t life)
+{
+    int fd;
+
+    fake_pair(f, &fd);
+    welcome(f, life);
+    assert_int_equal(client_adopt(&f->client, fd, "fake", "test", NS_PER_S), 0);
+    fake_expect(f, DL_MSG_HELLO);
+    f->client->reconnect.path = strdup(socket_path());
+    f->client->reconnect.agent = strdup("test");
+}
+
+static struct dl_message opened_as(struct fake *f, int kind)
+{
+    struct dl_message msg = fake_opened(f);
+
+    msg.opened.in_order = !(kind & ANY_ORDER);
+    return msg;
+}
+
+/* A running epoch of so many steps, and its segment. */
+static void run(struct fake *f, int kind, uint64_t steps)
+{
+    struct dl_message msg;
+
+    connect_to(f, LIFE);
+    msg = opened_as(f, kind);
+    fake_send(f, &msg);
+    assert_int_equal(dl_loader_open(f->client, "name: digits", 12, "/data", &f->loader), 0);
+    assert_int_equal(fake_expect(f, DL_MSG_OPEN).open.seeded, 0);
+    fake_start(f, 8, kind & FED ? DL_UNKNOWN : steps);
+    fake_segment(f);
+}
+
+static void end_session(struct fake *f)
+{
+    close_fdp(&f->sock);
+    frame_reader_deinit(&f->in);
+}
+
+/* Whatever the client can do now. */
+static void turn(struct fake *f)
+{
+    for (int i = 0; i < 6; i++)
+        assert_int_equal(dl_client_dispatch(f->client), 0);
+}
+
+/* The client comes to the next daemon. */
+static void come(struct fake *f, uint64_t life)
+{
+    f->client->reconnect.next_try = 0;
+    turn(f);
+    f->sock = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    assert_true(f->sock >= 0);
+    assert_int_equal(fake_expect(f, DL_MSG_HELLO).hello.version, DL_PROTOCOL_VERSION);
+    welcome(f, life);
+    turn(f);
+}
+
+static void open_again(struct fake *f, int kind)
+{
+    struct dl_message msg = fake_expect(f, DL_MSG_OPEN);
+
+    assert_int_equal(msg.open.seeded, 1);
+    assert_int_equal(msg.open.seed, 42);
+    assert_memory_equal(msg.open.base.data, "/data", 5);
+    assert_memory_equal(msg.open.spec.data,
+                        "\xac"
+                        "name: digits",
+                        13);
+    msg = opened_as(f, kind);
+    msg.opened.request--; /* it was asked already */
+    msg.opened.loader = NEXT_LOADER;
+    fake_send(f, &msg);
+    turn(f);
+}
+
+/* START as it came. */
+static struct dl_message start_again(struct fake *f, uint64_t steps, uint64_t step)
+{
+    struct dl_message start = fake_expect(f, DL_MSG_START), msg = fake_started(f, steps);
+
+    assert_int_equal(start.start.loader, NEXT_LOADER);
+    assert_int_equal(start.start.step, step);
+    assert_int_equal(start.start.credits, 8);
+    assert_int_equal(start.start.world, 1);
+    msg.started.request--;
+    msg.started.stream = NEXT_STREAM;
+    fake_send(f, &msg);
+    turn(f);
+    return start;
+}
+
+/* The segment of another daemon: the same number, other memory. */
+static void segment_again(struct fake *f)
+{
+    munmap(f->base, FAKE_BYTES);
+    close_fdp(&f->memfd);
+    fake_segment(f);
+}
+
+static void come_back(struct fake *f, int kind, uint64_t steps, uint64_t step)
+{
+    come(f, NEXT_LIFE);
+    open_again(f, kind);
+    start_again(f, kind & FED ? DL_UNKNOWN : steps, step);
+    segment_again(f);
+}
+
+static void deliver(struct fake *f, uint64_t stream, uint64_t step)
+{
+    struct dl_descriptor d = fake_descriptor(step, FAKE_ROWS);
+
+    fake_fill(f, step, FAKE_ROWS);
+    fake_send_descriptors(f, stream, &d, 1);
+}
+
+static void finish(struct fake *f)
+{
+    struct dl_message msg = {.number = DL_MSG_FINISHED};
+
+    msg.finished.stream = NEXT_STREAM;
+    fake_send(f, &msg);
+}
+
+static void expect_release(struct fake *f, uint64_t step)
+{
+    struct dl_message msg = fake_expect(f, DL_MSG_RELEASE);
+    uint64_t got;
+
+    assert_int_equal(msg.release.stream, NEXT_STREAM);
+    assert_int_equal(msg.release.steps.len, sizeof got);
+    memcpy(&got, msg.release.steps.data, sizeof got);
+    assert_int_equal(got, step);
+}
+
+static void first_byte(struct dl_batch *batch, uint64_t step)
+{
+    struct dl_tensor image;
+
+    assert_int_equal(dl_batch_step(batch), step);
+    assert_int_equal(dl_batch_tensor(batch, "image", &image), 0);
+    assert_int_equal(*(const uint8_t *)image.data, (uint8_t)step);
+}
+
+static int setup(void **state)
+{
+    listen_again();
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    close_fdp(&listener);
+    return 0;
+}
+
+/* ---- in order ---- */
+
+/* `arrived` steps arrived and `received` of them were given out when the daemon ended. */
+static void one_pause(uint64_t arrived, uint64_t received, bool pin)
+{
+    enum { STEPS = 5 };
+    struct dl_batch *pinned = NULL, *batch = NULL;
+    struct fake f;
+
+    run(&f, 0, STEPS);
+    if (arrived > 0)
+        fake_deliver(&f, 0, arrived);
+    for (uint64_t step = 0; step < received; step++) {
+        batch = fake_next(&f, step);
+        if (step == 0 && pin && dl_batch_pin(batch) == 0)
+            pinned = batch;
+    }
+    turn(&f);
+    end_session(&f);
+    turn(&f);
+    assert_true(client_is_away(f.client) && dl_client_is_usable(f.client));
+    come_back(&f, 0, STEPS, arrived);
+    assert_false(client_is_away(f.client));
+    /* The new daemon's slots lie elsewhere: what was received is as it was. */
+    if (pinned)
+        first_byte(pinned, 0);
+    if (batch)
+        first_byte(batch, received - 1);
+    for (uint64_t step = received; step < arrived; step++)
+        fake_next(&f, step);
+    for (uint64_t step = arrived; step < STEPS; step++) {
+        deliver(&f, NEXT_STREAM, step);
+        fake_next(&f, step);
+    }
+    finish(&f);
+    assert_int_equal(dl_epoch_next(f.epoch, 0, &batch), DL_END);
+    dl_batch_release(pinned);
+    assert_int_equal(f.loader->held, 0);
+    assert_int_equal(f.loader->held_bytes, 0);
+    dl_epoch_end(f.epoch);
+    turn(&f);
+    /* Nothing of the first daemon's leases was said to the second. */
+    for (uint64_t step = arrived; step < STEPS; step++)
+        expect_release(&f, step);
+    assert_int_equal(fake_expect(&f, DL_MSG_STOP).stop.stream, NEXT_STREAM);
+    fake_expect_silence(&f);
+    fake_end(&f);
+}
+
+static void test_end_at_every_step(void **state)
+{
+    for (uint64_t arrived = 0; arrived <= 5; arrived++)
+        for (uint64_t received = 0; received <= arrived; received++)
+            for (int pin = 0; pin < 2; pin++)
+                one_pause(arrived, received, pin);
+}
+
+/* Again and again, at every stage of the way: the first daemon that lasts has it all. */
+static void test_end_at_every_stage(void **state)
+{
+    for (int stage = 0; stage < 4; stage++) {
+        struct fake f;
+
+        run(&f, 0, 3);
+        fake_deliver(&f, 0, 1);
+        fake_next(&f, 0);
+        end_session(&f);
+        turn(&f);
+        for (int lives = 0; lives < 3; lives++) {
+            if (stage > 0)
+                come(&f, NEXT_LIFE + (uint64_t)lives);
+            else
+                f.client->reconnect.next_try = 0;
+            if (stage > 1)
+                open_again(&f, 0);
+            if (stage > 2)
+                start_again(&f, 3, 1);
+            if (stage == 0) { /* it ends before it has accepted */
+                turn(&f);
+                close_fdp(&listener);
+                listen_again();
+            }
+            end_session(&f);
+            turn(&f);
+            assert_true(client_is_away(f.client));
+        }
+        come(&f, 9);
+        open_again(&f, 0);
+        start_again(&f, 3, 1);
+        segment_again(&f);
+        deliver(&f, NEXT_STREAM, 1);
+        fake_next(&f, 1);
+        fake_end(&f);
+    }
+}
+
+/* Nothing of an epoch that is over, or of a loader without epochs, is asked for again. */
+static void test_only_what_runs(void **state)
+{
+    struct dl_batch *batch;
+    struct fake f;
+
+    run(&f, 0, 1);
+    fake_deliver(&f, 0, 1);
+    fake_finish(&f);
+    fake_next(&f, 0);
+    turn(&f);
+    end_session(&f);
+    turn(&f);
+    come(&f, NEXT_LIFE);
+    open_again(&f, 0);
+    assert_false(client_is_away(f.client));
+    assert_int_equal(dl_epoch_next(f.epoch, 0, &batch), DL_END);
+    f.epoch = dl_epoch_end(f.epoch);
+    turn(&f);
+    fake_expect_silence(&f);
+    dl_loader_close(f.loader);
+    assert_int_equal(fake_expect(&f, DL_MSG_CLOSE).close.loader, NEXT_LOADER);
+    fake_end(&f);
+}
+
+/* The user ends it while the daemon is asked to start it again, or closes the loader. */
+static void test_given_up_on_the_way(void **state)
+{
+    struct dl_message msg;
+    struct fake f;
+
+    run(&f, 0, 3);
+    end_session(&f);
+    turn(&f);
+    come(&f, NEXT_LIFE);
+    open_again(&f, 0);
+    f.epoch = dl_epoch_end(f.epoch);
+    start_again(&f, 3, 0);
+    assert_int_equal(fake_expect(&f, DL_MSG_STOP).stop.stream, NEXT_STREAM);
+    segment_again(&f);
+    deliver(&f, NEXT_STREAM, 0); /* it was on its way: given back unseen */
+    turn(&f);
+    expect_release(&f, 0);
+
+    end_session(&f);
+    turn(&f);
+    come(&f, NEXT_LIFE + 1);
+    dl_loader_close(f.loader);
+    fake_expect(&f, DL_MSG_OPEN);
+    msg = fake_opened(&f);
+    msg.opened.request--;
+    fake_send(&f, &msg);
+    turn(&f);
+    assert_int_equal(fake_expect(&f, DL_MSG_CLOSE).close.loader, FAKE_LOADER);
+    assert_false(client_is_away(f.client));
+    fake_end(&f);
+}
+
+/* A tensor of a batch of the first daemon's outlives it, and its loader in the second. */
+static void test_tensor(void **state)
+{
+    struct {
+        uint8_t dl_tensor[48];
+        void *manager_ctx;
+        void (*deleter)(struct DLManagedTensor *self);
+    } managed;
+    struct DLManagedTensor *tensor;
+    struct dl_batch *batch;
+    struct fake f;
+
+    run(&f, 0, 3);
+    fake_deliver(&f, 0, 1);
+    batch = fake_next(&f, 0);
+    assert_int_equal(dl_batch_dlpack(batch, "image", &tensor), 0);
+    memcpy(&managed, tensor, sizeof managed);
+    end_session(&f);
+    turn(&f);
+    come_back(&f, 0, 3, 1);
+    deliver(&f, NEXT_STREAM, 1);
+    fake_next(&f, 1); /* gives step 0 back: nobody is told */
+    assert_int_equal(dl_epoch_held_bytes(f.epoch), 0);
+    dl_loader_close(f.loader);
+    managed.deleter(tensor);
+    turn(&f);
+    expect_release(&f, 1);
+    fake_expect(&f, DL_MSG_STOP);
+    fake_expect(&f, DL_MSG_LEAVE);
+    fake_expect(&f, DL_MSG_CLOSE);
+    fake_end(&f);
+}
+
+/* ---- in any order, and fed ---- */
+
+static void test_any_order(void **state)
+{
+    struct dl_batch *batch;
+    struct fake f;
+
+    run(&f, ANY_ORDER, 6);
+    deliver(&f, FAKE_STREAM, 0);
+    deliver(&f, FAKE_STREAM, 2);
+    fake_fault(&f, 4, EIO, false);
+    fake_next(&f, 0);
+    turn(&f);
+    end_session(&f);
+    turn(&f);
+    come_back(&f, ANY_ORDER, 6, 1); /* the first that has not come */
+    fake_next(&f, 2);
+    for (uint64_t step = 5; step > 0; step--)
+        deliver(&f, NEXT_STREAM, step);
+    finish(&f);
+    assert_int_equal(dl_epoch_next(f.epoch, 0, &batch), -EIO);
+    assert_int_equal(dl_epoch_failed_step(f.epoch), 4);
+    fake_next(&f, 5);
+    fake_next(&f, 3);
+    fake_next(&f, 1);
+    assert_int_equal(dl_epoch_next(f.epoch, 0, &batch), DL_END);
+    fake_end(&f);
+}
+
+static void feed(struct fake *f, uint64_t from, uint64_t to)
+{
+    for (uint64_t step = from; step < to; step++)
+        assert_int_equal(dl_epoch_feed_batch(f->epoch, (const uint64_t[]){step, step * 7}, 2), 0);
+}
+
+static void expect_feed(struct fake *f, uint64_t stream, uint64_t from, uint64_t to, bool end)
+{
+    for (uint64_t step = from; step < to; step++) {
+        struct dl_message msg = fake_expect(f, DL_MSG_FEED);
+        uint64_t indices[2];
+
+        assert_int_equal(msg.feed.stream, stream);
+        assert_int_equal(msg.feed.indices.len, sizeof indices);
+        memcpy(indices, msg.feed.indices.data, sizeof indices);
+        assert_int_equal(indices[0], step);
+        assert_int_equal(indices[1], step * 7);
+        assert_int_equal(msg.feed.end, end && step + 1 == to);
+    }
+}
+
+/* What had not arrived is fed again, the end too, and what is said meanwhile follows. */
+static void test_fed(void **state)
+{
+    for (uint64_t arrived = 0; arrived <= 4; arrived++) {
+        struct dl_batch *batch;
+        struct fake f;
+
+        run(&f, FED, 0);
+        feed(&f, 0, 4);
+        turn(&f);
+        expect_feed(&f, FAKE_STREAM, 0, 4, false);
+        if (arrived > 0)
+            fake_deliver(&f, 0, arrived);
+        turn(&f);
+        end_session(&f);
+        turn(&f);
+        feed(&f, 4, 6); /* nobody is there */
+        come(&f, NEXT_LIFE);
+        open_again(&f, 0);
+        feed(&f, 6, 7);
+        assert_int_equal(dl_epoch_feed_end(f.epoch), 0);
+        start_again(&f, DL_UNKNOWN, arrived);
+        expect_feed(&f, NEXT_STREAM, arrived, 7, true);
+        segment_again(&f);
+        for (uint64_t step = 0; step < 7; step++) {
+            if (step >= arrived)
+                deliver(&f, NEXT_STREAM, step);
+            fake_next(&f, step);
+        }
+        finish(&f);
+        assert_int_equal(dl_epoch_next(f.epoch, 0, &batch), DL_END);
+        assert_null(f.epoch->feed.head);
+        fake_end(&f);
+    }
+}
+
+/* The end alone, when all steps had arrived. */
+static void test_fed_to_the_end(void **state)
+{
+    struct fake f;
+
+    run(&f, FED, 0);
+    feed(&f, 0, 1);
+    assert_int_equal(dl_epoch_feed_end(f.epoch), 0);
+    fake_deliver(&f, 0, 1);
+    turn(&f);
+    end_session(&f);
+    turn(&f);
+    come_back(&f, FED, 0, 1);
+    struct dl_message msg = fake_expect(&f, DL_MSG_FEED);
+    assert_int_equal(msg.feed.end, 1);
+    assert_int_equal(msg.feed.indices.len, 0);
+    fake_expect_silence(&f);
+    fake_end(&f);
+}
+
+/* ---- what ends it ---- */
+
+static void expect_fatal(struct fake *f, int want, const char *text)
+{
+    struct dl_batch *batch;
+
+    assert_int_equal(dl_epoch_next(f->epoch, -1, &batch), want);
+    if (!strstr(dl_client_error(f->client), text))
+        fail_msg("'%s' does not say '%s'", dl_client_error(f->client), text);
+    assert_int_equal(dl_client_is_usable(f->client), 0);
+    fake_end(f);
+}
+
+static void test_nobody_comes(void **state)
+{
+    struct dl_batch *batch;
+    struct fake f;
+
+    close_fdp(&listener);
+    run(&f, 0, 3);
+    dl_client_set_reconnect(f.client, NS_PER_S / 100);
+    end_session(&f);
+    expect_fatal(&f, -ECONNRESET, "none was there within 0.01 s: connect: Connection refused");
+
+    run(&f, 0, 3);
+    dl_client_set_reconnect(f.client, 0);
+    end_session(&f);
+    expect_fatal(&f, -ECONNRESET, "closed the session");
+
+    /* The user's patience ends first. */
+    run(&f, 0, 3);
+    fake_deliver(&f, 0, 1);
+    end_session(&f);
+    fake_next(&f, 0);
+    assert_int_equal(dl_epoch_next(f.epoch, 0, &batch), -EAGAIN);
+    assert_int_equal(dl_epoch_next(f.epoch, NS_PER_S / 100, &batch), -ETIMEDOUT);
+    assert_int_equal(dl_client_is_usable(f.client), 1);
+    listen_again();
+    come_back(&f, 0, 3, 1);
+    deliver(&f, NEXT_STREAM, 1);
+    fake_next(&f, 1);
+    fake_end(&f);
+}
+
+/* One that nobody starts anew, and one that has ended the session alone. */
+static void test_no_other_daemon(void **state)
+{
+    struct fake f;
+
+    run(&f, 0, 3);
+    f.client->reconnect.life = 0;
+    end_session(&f);
+    expect_fatal(&f, -ECONNRESET, "closed the session");
+
+    run(&f, 0, 3);
+    end_session(&f);
+    turn(&f);
+    f.client->reconnect.next_try = 0;
+    turn(&f);
+    f.sock = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    welcome(&f, LIFE);
+    expect_fatal(&f, -ECONNRESET, "not because it ended itself");
+}
+
+/* A batch that the user holds was filled again: that daemon did not end. */
+static void test_overwritten(void **state)
+{
+    struct fake f;
+
+    run(&f, 0, 3);
+    fake_deliver(&f, 0, 1);
+    assert_int_equal(dl_batch_pin(fake_next(&f, 0)), 0);
+    ((struct slot_header *)(void *)fake_slot(&f, 0))->generation++;
+    end_session(&f);
+    expect_fatal(&f, -EPROTO, "has filled the slot of step 0 again");
+}
+
+static void test_another_dataset(void **state)
+{
+    static const struct {
+        size_t field;
+        const char *text;
+    } rows[] = {
+        {offsetof(struct dl_msg_opened, fingerprint), "digits: the daemon is back, but with "
+                                                      "another spec fingerprint: 5 now, 61453"},
+        {offsetof(struct dl_msg_opened, length), "length of the dataset: 5 now, 1000 before"},
+        {offsetof(struct dl_msg_opened, seed), "seed: 5 now, 42 before"},
+        {SIZE_MAX, "another number of steps: 4 now, 3 before"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct dl_message msg;
+        struct fake f;
+
+        run(&f, 0, 3);
+        end_session(&f);
+        turn(&f);
+        come(&f, NEXT_LIFE);
+        fake_expect(&f, DL_MSG_OPEN);
+        msg = fake_opened(&f);
+        msg.opened.request--;
+        if (rows[i].field != SIZE_MAX)
+            *(uint64_t *)(void *)((uint8_t *)&msg.opened + rows[i].field) = 5;
+        fake_send(&f, &msg);
+        if (rows[i].field == SIZE_MAX) {
+            turn(&f);
+            fake_expect(&f, DL_MSG_START);
+            msg = fake_started(&f, 4);
+            msg.started.request--;
+            fake_send(&f, &msg);
+        }
+        expect_fatal(&f, -ESTALE, rows[i].text);
+    }
+}
+
+static void refuse(struct fake *f, uint64_t request, int code, const char *path)
+{
+    struct dl_message msg = {.number = DL_MSG_ERROR};
+
+    msg.error.request = request;
+    msg.error.code = (uint64_t)code;
+    msg.error.path = span_str(path);
+    msg.error.message = span_str("no such thing");
+    fake_send(f, &msg);
+}
+
+/* What a user has to know ends it; what will pass does not. */
+static void test_refused(void **state)
+{
+    static const struct {
+        int code;
+        const char *path;
+        bool fatal;
+    } rows[] = {
+        {ENOENT, "dataset.files", true},
+        {ENOENT, "name", false},
+        {ESHUTDOWN, "", false},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct fake f;
+
+        run(&f, 0, 3);
+        refuse(&f, 0, ESHUTDOWN, ""); /* the daemon's last words are no error */
+        turn(&f);
+        end_session(&f);
+        come(&f, NEXT_LIFE);
+        refuse(&f, fake_expect(&f, DL_MSG_OPEN).open.request, rows[i].code, rows[i].path);
+        if (rows[i].fatal) {
+            expect_fatal(&f, -rows[i].code, "the daemon is back, but no such thing");
+            continue;
+        }
+        turn(&f);
+        fake_expect_end(&f);
+        end_session(&f);
+        come_back(&f, 0, 3, 0);
+        fake_end(&f);
+    }
+}
+
+/* Whether a daemon did what it was told before it ended is not known: the next is not told. */
+static void test_control_once(void **state)
+{
+    struct fake f;
+
+    run(&f, 0, 3);
+    end_session(&f);
+    assert_int_equal(dl_client_control(f.client, "reload"), -ECONNRESET);
+    assert_non_null(strstr(dl_client_error(f.client), "is not known"));
+    assert_int_equal(dl_client_is_usable(f.client), 1);
+    come(&f, NEXT_LIFE);
+    open_again(&f, 0);
+    start_again(&f, 3, 0);
+    fake_expect_silence(&f);
+    fake_end(&f);
+}
+
+/* ---- the user's event loop, and objects ---- */
+
+/* The descriptor stays the same, and is readable when there is something to do. */
+static void test_descriptor(void **state)
+{
+    struct pollfd pfd = {.events = POLLIN};
+    struct fake f;
+
+    run(&f, 0, 3);
+    turn(&f);
+    pfd.fd = dl_client_fd(f.client);
+    assert_int_equal(poll(&pfd, 1, 0), 0);
+    end_session(&f);
+    close_fdp(&listener);
+    for (int i = 0; i < 4; i++) { /* the end, and tries in vain */
+        assert_int_equal(poll(&pfd, 1, 10000), 1);
+        assert_int_equal(dl_client_dispatch(f.client), 0);
+    }
+    listen_again();
+    come(&f, NEXT_LIFE);
+    open_again(&f, 0);
+    start_again(&f, 3, 0);
+    assert_int_equal(dl_client_fd(f.client), pfd.fd);
+    assert_int_equal(poll(&pfd, 1, 0), 0);
+    segment_again(&f);
+    assert_int_equal(poll(&pfd, 1, 10000), 1);
+    fake_end(&f);
+}
+
+/* What OBJECT brought: its first byte. */
+static uint8_t expect_object(struct fake *f, uint64_t number)
+{
+    struct dl_message msg = fake_expect(f, DL_MSG_OBJECT);
+    int fd = frame_reader_take_fd(&f->in);
+    uint8_t byte = 0;
+
+    assert_int_equal(msg.object.object, number);
+    assert_true(fd >= 0);
+    assert_int_equal(pread(fd, &byte, 1, 0), 1);
+    close(fd);
+    return byte;
+}
+
+static void attach(struct fake *f, uint8_t byte, uint64_t number)
+{
+    int fd = memfd_create("pickle", MFD_CLOEXEC);
+
+    assert_int_equal(pwrite(fd, &byte, 1, 0), 1);
+    assert_int_equal(dl_client_attach(f->client, fd, number), 0);
+    close(fd);
+    assert_int_equal(expect_object(f, number), byte);
+}
+
+static void test_objects(void **state)
+{
+    static const char spec[] = "{\"dataset\": {\"kind\": \"python\", \"pickle\": 31}}";
+    struct dl_message msg;
+    struct fake f;
+
+    connect_to(&f, LIFE);
+    attach(&f, 'a', 31);
+    attach(&f, 'b', 32);
+    msg = fake_opened(&f);
+    fake_send(&f, &msg);
+    assert_int_equal(dl_loader_open(f.client, spec, strlen(spec), "/", &f.loader), 0);
+    fake_expect(&f, DL_MSG_OPEN);
+    end_session(&f);
+    turn(&f);
+    come(&f, NEXT_LIFE);
+    assert_int_equal(expect_object(&f, 32), 'b'); /* no loader has taken it */
+    assert_int_equal(expect_object(&f, 31), 'a');
+    fake_expect(&f, DL_MSG_OPEN);
+    msg = fake_opened(&f);
+    msg.opened.request--;
+    fake_send(&f, &msg);
+    turn(&f);
+    assert_false(client_is_away(f.client));
+    for (uint64_t number = 100; number < 120; number++) /* the last 16 of them stay */
+        attach(&f, 'c', number);
+    dl_loader_close(f.loader);
+    fake_expect(&f, DL_MSG_CLOSE);
+    end_session(&f);
+    turn(&f);
+    come(&f, NEXT_LIFE + 1);
+    for (uint64_t number = 119; number > 103; number--)
+        assert_int_equal(expect_object(&f, number), 'c');
+    fake_expect_silence(&f);
+    fake_end(&f);
+}
+
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+static const struct CMUnitTest tests[] = {
+    T(test_end_at_every_step),
+    T(test_end_at_every_stage),
+    T(test_only_what_runs),
+    T(test_given_up_on_the_way),
+    T(test_tensor),
+    T(test_any_order),
+    T(test_fed),
+    T(test_fed_to_the_end),
+    T(test_nobody_comes),
+    T(test_no_other_daemon),
+    T(test_overwritten),
+    T(test_another_dataset),
+    T(test_refused),
+    T(test_control_once),
+    T(test_descriptor),
+    T(test_objects),
+};
+
+TEST_MAIN(tests)
