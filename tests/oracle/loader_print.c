@@ -2,9 +2,10 @@
  * Prints the batches of loaders whose samples are single integers, for comparison with another
  * implementation.
  *
- * Reads one loader spec a line, in JSON, and answers each with one line: the batches of the first
- * epoch, each as its numbers separated by spaces, separated by semicolons. A batch that fails ends
- * the program with exit status 1 and a message.
+ * Reads one loader spec a line, in JSON, with RANK/WORLD before it or as for one rank, and answers
+ * each with one line: the batches of the first epoch, each as its numbers separated by spaces, and
+ * +N where the last N are repeated, with a semicolon behind it. A batch that fails ends the program
+ * with exit status 1 and a message.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -27,13 +28,15 @@ static int print_batch(struct dl_error *err)
         return dl_error_set(err, EINVAL, "dataset", "its samples are no single integers");
     for (uint64_t i = 0; i < node->nbytes / sizeof *numbers; i++)
         printf("%s%" PRId64, i > 0 ? " " : "", numbers[i]);
+    if (header->repeated > 0)
+        printf("+%" PRIu32, header->repeated);
     putchar(';');
     return 0;
 }
 
-static int print_epoch(struct local *local, struct dl_error *err)
+static int print_epoch(struct local *local, uint32_t rank, uint32_t world, struct dl_error *err)
 {
-    const struct local_where where = {.world = 1};
+    const struct local_where where = {.rank = rank, .world = world};
     struct local_pass *pass;
     uint64_t step, used;
     int r = local_start(local, &where, &pass, err);
@@ -55,13 +58,16 @@ static int answer(const char *line, struct dl_error *err)
     struct dl_spec spec = {0};
     const struct data_env anywhere = {0};
     struct local *local;
-    int r;
+    uint32_t rank = 0, world = 1;
+    int r, prefix = 0;
 
+    if (sscanf(line, "%" SCNu32 "/%" SCNu32 " %n", &rank, &world, &prefix) == 2)
+        line += prefix;
     if ((r = yaml_parse(line, strlen(line), "line", &v, err)) < 0 ||
         (r = spec_from_value(&v, NULL, &spec, err)) < 0 ||
         (r = local_new(&spec, &anywhere, &local, err)) < 0)
         return r;
-    r = print_epoch(local, err);
+    r = print_epoch(local, rank, world, err);
     putchar('\n');
     local_free(local);
     return r;

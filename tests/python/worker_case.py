@@ -52,6 +52,39 @@ class Source:
                 f"{kind}\nCaught {kind} in DataLoader worker process 0.\nOriginal {text}")
 
 
+class Stream:
+    """An iterable dataset; counts what is taken of it."""
+
+    def __init__(self, n, bad=()):
+        self.n = n
+        self.bad = bad
+        self.taken = 0
+        self.closed = 0
+
+    def __iter__(self):
+        stream = self
+
+        class Iterator:
+            def __init__(self):
+                self.at = 0
+
+            def __iter__(self):
+                return self
+
+            def __next__(self):
+                if self.at == stream.n:
+                    raise StopIteration
+                stream.taken += 1
+                self.at += 1
+                if self.at - 1 in stream.bad:
+                    raise ValueError(f"bad {self.at - 1}")
+                return self.at - 1
+
+            def __del__(self):
+                stream.closed += 1
+        return Iterator()
+
+
 def default_convert(sample):
     if torch is None:
         return sample
