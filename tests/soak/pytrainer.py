@@ -6,7 +6,7 @@
 `loader` writes what it gets to a file, as trainer.c does, of datasets whose samples are their own
 indices: "EPOCH STEP - INDEX... | STATE", and goes on from the last line's state when it is started
 again, or when the daemon went away and came back. It holds some arrays, which must not change.
-`dataloader` compares what it gets with what PyTorch's gives. Exit status 0: all was well.
+`dataloader` compares what it gets with what PyTorch's samplers say. Exit status 0: all was well.
 """
 
 import base64
@@ -91,27 +91,42 @@ def train(socket, spec, path, first, epochs, rank, world):
     held.check_all()
 
 
-def compare(seed):
-    """Epochs of a drop-in loader with a daemon of its own: whole ones, and one left in the middle."""
+def as_pytorch(length, size, drop_last, seed, persistent):
+    """The batches of PyTorch's DataLoader with workers, in its samplers' own words: the first one of
+    an epoch that is left, and two whole epochs.
+    """
     import torch
-    import torch.utils.data
+    from torch.utils.data import BatchSampler, RandomSampler
+    generator = torch.Generator()
+    generator.manual_seed(seed)
+    sampler = BatchSampler(RandomSampler(range(length), generator=generator), size, drop_last)
+    for epoch in range(3):
+        if epoch == 0 or not persistent:  # the seed of the workers
+            torch.empty((), dtype=torch.int64).random_(generator=generator)
+        batches = iter(sampler)
+        if epoch == 0:
+            yield next(batches)
+        else:
+            yield from batches
+
+
+def compare(seed):
+    """A drop-in loader with a daemon of its own."""
+    import torch
     from dloader import DataLoader
     samples = [torch.full((3,), i) for i in range(101)]
     rng = random.Random(seed)
-    options = {"batch_size": rng.choice([1, 4, 7]), "shuffle": True, "drop_last": rng.random() < 0.5}
-    made = []
-    for loader, more in ((torch.utils.data.DataLoader, {}),
-                         (DataLoader, {"num_workers": 2,
-                                       "persistent_workers": rng.random() < 0.5})):
-        generator = torch.Generator()
-        generator.manual_seed(seed)
-        one = loader(samples, generator=generator, **options, **more)
-        left = next(iter(one))
-        made.append([left, *(batch for _ in range(2) for batch in one)])
-        del one
-    assert len(made[0]) == len(made[1]), (len(made[0]), len(made[1]))
-    for i, (theirs, ours) in enumerate(zip(*made)):
-        assert torch.equal(theirs, ours), f"batch {i}: {ours.tolist()}, wanted {theirs.tolist()}"
+    size, drop_last, persistent = rng.choice([1, 4, 7]), rng.random() < 0.5, rng.random() < 0.5
+    generator = torch.Generator()
+    generator.manual_seed(seed)
+    loader = DataLoader(samples, batch_size=size, shuffle=True, drop_last=drop_last, num_workers=2,
+                        persistent_workers=persistent, generator=generator)
+    got = [next(iter(loader)), *(batch for _ in range(2) for batch in loader)]
+    wanted = list(as_pytorch(len(samples), size, drop_last, seed, persistent))
+    assert len(got) == len(wanted), (len(got), len(wanted))
+    for i, (ours, theirs) in enumerate(zip(got, wanted)):
+        assert torch.equal(ours, torch.stack([samples[j] for j in theirs])), (
+            f"batch {i}: {ours[:, 0].tolist()}, wanted {theirs}")
 
 
 if __name__ == "__main__":
