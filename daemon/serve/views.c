@@ -182,7 +182,7 @@ static const char *stream_state(const struct stream *s)
 
 static void add_epoch(struct row *row, const struct loader *l, const struct stream *s)
 {
-    uint64_t age_ns = uv_hrtime() - s->begun_ns;
+    uint64_t age_ns = s->sink ? uv_hrtime() - s->begun_ns : 0; /* nobody has begun it */
 
     set_string(row, "loader", loader_name(l));
     if (s->sink)
@@ -204,7 +204,10 @@ static void add_epoch(struct row *row, const struct loader *l, const struct stre
     set_uint(row, "credits", s->params.credits);
     set_uint(row, "samples", s->samples);
     add_tokens(row, s, age_ns);
-    set_seconds(row, "age_s", age_ns);
+    if (s->sink)
+        set_seconds(row, "age_s", age_ns);
+    else
+        set_null(row, "age_s");
     set_string(row, "state", stream_state(s));
 }
 

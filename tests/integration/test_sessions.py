@@ -141,8 +141,8 @@ class LookAhead(TestCase):
         opened = client.open(named("ahead", sampler={"kind": "random"}, workers={"count": 1}))
         loader = opened["loader"]
         rows = self.finish_epoch(client, loader)
-        self.assertEqual([(r["epoch"], r["state"], r["session"]) for r in rows],
-                         [(1, "expected", None)])
+        self.assertEqual([(r["epoch"], r["state"], r["session"], r["age_s"]) for r in rows],
+                         [(1, "expected", None, None)])
         self.assertEqual(rows[0]["ready"], opened["credits"])
         tasks = sum(w["tasks"] for w in client.query("workers"))
         stream = client.start(loader, epoch=1)
