@@ -4,6 +4,7 @@
  */
 #include "client/internal.h"
 
+#include <endian.h>
 #include <errno.h>
 
 /* Latches -EPROTO. */
@@ -81,6 +82,16 @@ static int on_welcome(struct dl_client *client, const struct dl_message *msg)
     return 0;
 }
 
+static bool take_parts(struct dl_span bytes, uint64_t ret[static STATE_PARTS])
+{
+    if (bytes.len != STATE_PARTS * sizeof *ret)
+        return false;
+    memcpy(ret, bytes.data, bytes.len);
+    for (unsigned i = 0; i < STATE_PARTS; i++)
+        ret[i] = le64toh(ret[i]);
+    return true;
+}
+
 static int on_opened(struct dl_client *client, const struct dl_message *msg)
 {
     const struct dl_msg_opened *opened = &msg->opened;
@@ -109,6 +120,13 @@ static int on_opened(struct dl_client *client, const struct dl_message *msg)
     loader->drop_last = opened->drop_last;
     loader->seed = opened->seed;
     loader->fingerprint = opened->fingerprint;
+    loader->identity = (struct state_identity){.dataset = opened->dataset,
+                                               .length = opened->length,
+                                               .order = (enum state_order)opened->order,
+                                               .seed = opened->seed,
+                                               .workers = opened->iterable ? opened->workers : 0};
+    if (!take_parts(opened->parts, loader->identity.parts))
+        return violated(client, "OPENED: %zu bytes tell no spec's parts", opened->parts.len);
     client->call.done = true;
     return 0;
 }

@@ -229,6 +229,11 @@ struct dl_epoch_options {
     uint64_t step;     /* first step wanted: 0, or where a former run left off */
     uint32_t credits;  /* batches loaded ahead at most; 0: prefetch × workers + 1 of the spec */
     uint32_t reserved; /* 0 */
+
+    /* Goes on from there instead: what dl_epoch_state() gave, of any rank; epoch and step are then
+     * 0. NULL: from the step above. */
+    const void *state;
+    size_t state_len;
 };
 
 /*
@@ -279,6 +284,9 @@ DL_API int64_t dl_epoch_feed(struct dl_epoch *epoch, const uint64_t *indices, si
 DL_API int dl_epoch_feed_batch(struct dl_epoch *epoch, const uint64_t *indices, size_t n);
 DL_API int dl_epoch_feed_end(struct dl_epoch *epoch);
 
+/* The number of the pass: that of the options, or where their state leads. */
+DL_API uint64_t dl_epoch_number(const struct dl_epoch *epoch);
+
 /* Of this rank, in all; DL_UNKNOWN over an iterable dataset that does not say, or where the client
  * is the sampler. */
 DL_API uint64_t dl_epoch_steps(const struct dl_epoch *epoch);
@@ -304,6 +312,46 @@ DL_API uint64_t dl_epoch_held_bytes(const struct dl_epoch *epoch);
 
 /* Nanoseconds this epoch's dl_epoch_next() calls spent waiting for a batch. */
 DL_API uint64_t dl_epoch_wait_ns(const struct dl_epoch *epoch);
+
+/*
+ * The state of an epoch: a token that says where it stands, so that another process, on another
+ * machine, with another number of ranks, can go on from there. It is of all ranks: that of any one
+ * serves all, once they were given equally many steps. A few hundred bytes of msgpack, at most
+ * DL_STATE_MAX, with a version and a checksum; there is nothing secret in it, and no path.
+ *
+ * dl_epoch_state() writes that of the batches that dl_epoch_next() gave out, the current one
+ * included, and of steps that failed. *len is the size of `buf`, then that of the token. Once
+ * dl_epoch_next() has said DL_END it is the beginning of the next epoch. -ENOSPC; -ENOTSUP in the
+ * midst of an epoch whose batches come in no order (workers.in_order: false).
+ *
+ * dl_epoch_start() with options.state goes on behind those batches, at the same cost at any place:
+ * with as many ranks as the state says with the same steps that would have come; with another world
+ * size each sample that is left comes once, and steps are counted from 0 again, as dl_epoch_steps()
+ * and dl_batch_step() say. Where nothing is left for this rank, the next epoch is started; after a
+ * world size that gave some ranks a step more than others, take the state of rank 0. -EINVAL, and
+ * dl_client_error() says what differs: the state is of other data (its files are told by their
+ * sizes and ends, wherever they lie), of a spec that says something else under dataset, sampler,
+ * batch, collate or shard, of another seed; or damaged. workers, memory and name may differ.
+ *
+ * Over an iterable dataset the world size must stay, and workers.count, which decide which replica
+ * has which samples; what was given out is passed over again, which dl_epoch_warning() tells of
+ * where it takes time. Where the client is the sampler the world size must stay, too, and what is
+ * fed begins behind the state's steps. With `batch.leftover: carry` it can change between epochs
+ * only.
+ *
+ * dl_loader_state() writes the token of the place that `options` name, with any epoch, step and
+ * world; with options.state that state's place for `world`, and `step`, if it is not 0, in its
+ * stead. dl_loader_find_state() says where a state goes on with so many ranks, or why it does not.
+ * dl_state_json() describes a token as one line of JSON: returns its length, which may be more than
+ * `size` - 1, as snprintf() does, or -EINVAL, -EPROTONOSUPPORT: no state, or of another version.
+ */
+#define DL_STATE_MAX 1023
+DL_API int dl_epoch_state(struct dl_epoch *epoch, void *buf, size_t *len);
+DL_API int dl_loader_state(struct dl_loader *loader, const struct dl_epoch_options *options,
+                           void *buf, size_t *len);
+DL_API int dl_loader_find_state(struct dl_loader *loader, const void *state, size_t len,
+                                uint32_t world, uint64_t *ret_epoch, uint64_t *ret_step);
+DL_API int dl_state_json(const void *state, size_t len, char *buf, size_t size);
 
 /* Ends it early or after DL_END: gives its unpinned batches back, frees it. Returns NULL. */
 DL_API struct dl_epoch *dl_epoch_end(struct dl_epoch *epoch);

@@ -235,20 +235,26 @@ static int check_options(struct dl_client *client, const struct dl_epoch_options
                            (unsigned long long)DL_MAX_CREDITS);
     if (o->reserved != 0)
         return client_fail(client, EINVAL, "reserved", "%u is not 0", o->reserved);
+    if (o->state && (o->epoch != 0 || o->step != 0))
+        return client_fail(client, EINVAL, o->epoch ? "epoch" : "step",
+                           "%llu beside a state, which says it by itself: 0 is due",
+                           (unsigned long long)(o->epoch ? o->epoch : o->step));
     return 0;
 }
 
-static struct dl_epoch *epoch_new(struct dl_loader *loader, const struct dl_epoch_options *o)
+static struct dl_epoch *epoch_new(struct dl_loader *loader, const struct dl_epoch_options *o,
+                                  const struct state_place *place)
 {
     struct dl_epoch *epoch = calloc(1, sizeof *epoch);
 
     if (!epoch)
         return NULL;
     epoch->loader = loader;
-    epoch->number = o->epoch;
+    epoch->number = place->epoch;
     epoch->rank = o->rank;
     epoch->world = o->world ? o->world : 1;
-    epoch->first = epoch->expected = o->step;
+    epoch->first = epoch->expected = epoch->position = place->step;
+    epoch->before = place->before;
     epoch->failed = DL_UNKNOWN;
     epoch->credits = o->credits ? o->credits : loader->credits;
     epoch->flush_at = epoch->credits / 4 ? epoch->credits / 4 : 1;
@@ -259,7 +265,8 @@ static struct dl_epoch *epoch_new(struct dl_loader *loader, const struct dl_epoc
     return epoch;
 }
 
-struct dl_message epoch_start_message(struct dl_epoch *epoch, uint64_t step)
+struct dl_message epoch_start_message(struct dl_epoch *epoch, uint64_t step,
+                                      uint8_t before[static HISTORY_BYTES])
 {
     struct dl_message msg = {.number = DL_MSG_START};
 
@@ -270,7 +277,41 @@ struct dl_message epoch_start_message(struct dl_epoch *epoch, uint64_t step)
     msg.start.world = epoch->world;
     msg.start.step = step;
     msg.start.credits = epoch->credits;
+    msg.start.before = (struct dl_span){before, history_write(&epoch->before, before)};
     return msg;
+}
+
+static int start_remote(struct dl_epoch *epoch)
+{
+    struct dl_client *client = epoch->loader->client;
+    uint8_t before[HISTORY_BYTES];
+    struct dl_message msg = epoch_start_message(epoch, epoch->first, before);
+
+    client->call =
+        (struct call){.request = msg.start.request, .answer = DL_MSG_STARTED, .epoch = epoch};
+    return client_call(client, &msg, REQUEST_TIMEOUT);
+}
+
+static int start_at(struct dl_loader *loader, const struct dl_epoch_options *o,
+                    const struct state_place *place, struct dl_epoch **ret)
+{
+    _cleanup_(epoch_freep)
+    struct dl_epoch *epoch = epoch_new(loader, o, place);
+
+    if (!epoch)
+        return client_fail(loader->client, ENOMEM, "", "no memory for an epoch");
+    int r = loader->local ? local_epoch_start(epoch, o->rank) : start_remote(epoch);
+    if (r == 0)
+        *ret = steal_ptr(epoch);
+    return r;
+}
+
+/* It was begun, and this rank has had all of it. What the steps of an iterable dataset are is only
+ * an estimate; what a client feeds has no end yet. */
+static bool has_nothing_left(const struct dl_epoch *epoch)
+{
+    return (epoch->first > 0 || epoch->before.n > 0) && !epoch->loader->iterable &&
+           !epoch->feed.on && epoch->first >= epoch->steps;
 }
 
 int dl_epoch_start(struct dl_loader *loader, const struct dl_epoch_options *options,
@@ -278,33 +319,24 @@ int dl_epoch_start(struct dl_loader *loader, const struct dl_epoch_options *opti
 {
     static const struct dl_epoch_options defaults;
     const struct dl_epoch_options *o = options ? options : &defaults;
-    _cleanup_(epoch_freep)
-    struct dl_epoch *epoch = NULL;
     struct dl_client *client = loader->client;
-    struct dl_message msg;
+    struct state_place place;
     int r = client_begin(client);
 
     if (r == 0)
         r = check_options(client, o);
-    if (r < 0)
+    if (r == 0)
+        r = state_find_place(loader, o, &place);
+    if (r == 0)
+        r = start_at(loader, o, &place, ret);
+    if (r < 0 || !o->state || !has_nothing_left(*ret))
         return r;
-    epoch = epoch_new(loader, o);
-    if (!epoch)
-        return client_fail(client, ENOMEM, "", "no memory for an epoch");
-    if (loader->local) {
-        r = local_epoch_start(epoch, o);
-        if (r == 0)
-            *ret = steal_ptr(epoch);
-        return r;
-    }
-    msg = epoch_start_message(epoch, o->step);
-    client->call =
-        (struct call){.request = msg.start.request, .answer = DL_MSG_STARTED, .epoch = epoch};
-    r = client_call(client, &msg, REQUEST_TIMEOUT);
-    if (r < 0)
-        return r;
-    *ret = steal_ptr(epoch);
-    return 0;
+    dl_epoch_end(*ret);
+    *ret = NULL;
+    if (add_overflows(place.epoch, 1, &place.epoch))
+        return client_fail(client, ERANGE, "epoch", "the state is at the end of the last one");
+    place = (struct state_place){.epoch = place.epoch};
+    return start_at(loader, o, &place, ret);
 }
 
 static int env_number(const char *name, uint64_t max, uint32_t *ret)
@@ -491,11 +523,15 @@ int dl_epoch_next(struct dl_epoch *epoch, int64_t timeout_ns, struct dl_batch **
         return local_epoch_next(epoch, ret);
     if (epoch->count == 0) {
         r = need_entry(epoch, timeout_ns);
+        epoch->ended = r == DL_END;
         if (r != 0)
             return r;
     }
     entry = pop(epoch);
-    epoch->received += entry.descriptor.step != UINT64_MAX;
+    if (entry.descriptor.step != UINT64_MAX) {
+        epoch->received++;
+        epoch->position = entry.descriptor.step + 1;
+    }
     if (entry.fault) {
         r = take_fault(epoch, &entry);
     } else {
@@ -519,6 +555,11 @@ uint64_t dl_epoch_held_bytes(const struct dl_epoch *epoch)
 {
     reclaim_drain(epoch->loader->client);
     return epoch->loader->held_bytes;
+}
+
+uint64_t dl_epoch_number(const struct dl_epoch *epoch)
+{
+    return epoch->number;
 }
 
 uint64_t dl_epoch_steps(const struct dl_epoch *epoch)

@@ -142,6 +142,7 @@ struct dl_loader {
     struct object *objects; /* owned; that the spec names */
     char *name;             /* owned */
     uint64_t length, batch_size, seed, fingerprint;
+    struct state_identity identity; /* what states know it by */
 };
 
 struct fault {
@@ -194,6 +195,9 @@ struct dl_epoch {
     uint32_t rank, world;
     uint64_t number, steps, samples;
     uint64_t first;           /* step asked for in START */
+    struct history before;    /* what other world sizes had of the epoch */
+    uint64_t position;        /* behind the last step that next() gave out; else `first` */
+    bool ended;               /* next() said so */
     uint64_t expected;        /* no step below it comes any more: each of them has */
     struct held came;         /* not in order: steps above it that have come */
     uint64_t delivered;       /* steps that came, as batch or fault */
@@ -371,7 +375,8 @@ struct dl_loader *loader_free(struct dl_loader *loader); /* unlinks; tells nobod
 /* ---- epoch.c ---- */
 
 /* START from that step on, and the call for its answer. */
-struct dl_message epoch_start_message(struct dl_epoch *epoch, uint64_t step);
+struct dl_message epoch_start_message(struct dl_epoch *epoch, uint64_t step,
+                                      uint8_t before[static HISTORY_BYTES]);
 
 int _nodiscard_ epoch_push(struct dl_epoch *epoch, const struct entry *entry); /* consumes it */
 void entry_deinit(struct entry *entry);
@@ -397,6 +402,13 @@ void feed_rewind(struct dl_epoch *epoch);
 void feed_catch_up(struct dl_epoch *epoch);
 void feed_deinit(struct feed *feed);
 
+/* ---- state.c ---- */
+
+/* Where the options say that the epoch starts: a state's place, which must be one of this loader,
+ * or their own. 0, or the refusal as the last error. */
+int _nodiscard_ state_find_place(struct dl_loader *loader, const struct dl_epoch_options *o,
+                                 struct state_place *ret);
+
 /* ---- local.c ---- */
 
 /* What loader.c, epoch.c and feed.c do over the socket, for a loader whose batches are made here.
@@ -405,7 +417,7 @@ int _nodiscard_ local_loader_open(struct dl_loader *loader, const char *spec, si
                                   const char *base);
 void local_loader_close(struct dl_loader *loader);
 void local_loader_give_back(struct dl_loader *loader, struct mapping *mapping); /* consumes it */
-int _nodiscard_ local_epoch_start(struct dl_epoch *epoch, const struct dl_epoch_options *o);
+int _nodiscard_ local_epoch_start(struct dl_epoch *epoch, uint32_t rank);
 void local_epoch_end(struct dl_epoch *epoch);
 int _nodiscard_ local_epoch_next(struct dl_epoch *epoch, struct dl_batch **ret);
 int _nodiscard_ local_epoch_feed(struct dl_epoch *epoch, const uint64_t *indices, size_t n);

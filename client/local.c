@@ -119,6 +119,7 @@ int local_loader_open(struct dl_loader *loader, const char *spec, size_t len, co
     loader->batch_size = facts.batch_size;
     loader->seed = facts.seed;
     loader->fingerprint = facts.fingerprint;
+    loader->identity = facts.identity;
     loader->drop_last = facts.drop_last;
     loader->iterable = facts.iterable;
     loader->in_order = true;
@@ -199,21 +200,35 @@ static void enlarge(struct private_memory *memory, uint64_t need)
 
 /* ---- epochs ---- */
 
-int local_epoch_start(struct dl_epoch *epoch, const struct dl_epoch_options *o)
+static void warn_of_passing(struct dl_epoch *epoch, const struct local_facts *facts)
+{
+    char text[512];
+
+    if (!facts->iterable || facts->leaps || epoch->first == 0)
+        return;
+    words_passing(facts->label, epoch->first, facts->batch_size, text, sizeof text);
+    epoch->warning = strdup(text); /* without memory there is none: nothing fails by it */
+}
+
+int local_epoch_start(struct dl_epoch *epoch, uint32_t rank)
 {
     struct dl_loader *loader = epoch->loader;
-    struct dl_epoch_options options = *o;
+    struct local_start where = {.epoch = epoch->number,
+                                .step = epoch->first,
+                                .rank = rank,
+                                .world = (uint32_t)epoch->world,
+                                .before = &epoch->before};
     struct local_extent extent;
     struct local_facts facts;
     struct dl_error err = {0};
 
-    options.world = o->world ? o->world : 1;
-    if (table_of(loader)->start(loader->local, &options, &epoch->local, &extent, &err) < 0)
+    if (table_of(loader)->start(loader->local, &where, &epoch->local, &extent, &err) < 0)
         return client_fail_with(loader->client, &err);
     table_of(loader)->facts(loader->local, &facts);
     epoch->steps = extent.steps;
     epoch->samples = extent.samples;
     epoch->feed.on = facts.fed;
+    warn_of_passing(epoch, &facts);
     epoch->next = loader->epochs;
     loader->epochs = epoch;
     return 0;
@@ -243,6 +258,7 @@ void local_epoch_feed_end(struct dl_epoch *epoch)
 static int step_failed(struct dl_epoch *epoch, struct dl_error *err)
 {
     epoch->failed = epoch->first + epoch->received++;
+    epoch->position = epoch->failed + 1;
     if (err->code == EAGAIN || err->code == ETIMEDOUT)
         err->code = EIO;
     return client_fail_with(epoch->loader->client, err);
@@ -326,11 +342,13 @@ int local_epoch_next(struct dl_epoch *epoch, struct dl_batch **ret)
     uint64_t begin = now_ns(), used;
     int r;
 
-    if (epoch->over)
+    if (epoch->over) {
+        epoch->ended = true;
         return DL_END;
+    }
     r = load(epoch, &entry.mapping, &used);
     epoch->wait_ns += now_ns() - begin;
-    epoch->over = r == DL_END;
+    epoch->over = epoch->ended = r == DL_END;
     if (r != 0)
         return r;
     entry.slot = entry.mapping->base;
@@ -340,6 +358,7 @@ int local_epoch_next(struct dl_epoch *epoch, struct dl_batch **ret)
                                               .bytes = used,
                                               .samples = header->samples};
     epoch->received++;
+    epoch->position = header->step + 1;
     warn_of_length(epoch, header->samples - header->repeated);
     r = batch_new(epoch, &entry, &epoch->current);
     if (r < 0)

@@ -11,9 +11,10 @@
 
 #include "client/dlclient.h"
 #include "proto/error.h"
+#include "proto/state_token.h"
 
 /* To be raised with every change of what stands here. */
-enum { DL_LOCAL_VERSION = 1 };
+enum { DL_LOCAL_VERSION = 2 };
 
 /* The table's symbol. */
 #define DL_LOCAL_TABLE "dlclient_local"
@@ -28,11 +29,20 @@ struct local_facts {
     uint64_t batch_size;
     uint64_t seed;
     uint64_t fingerprint;
+    struct state_identity identity;
     uint64_t slot_bytes; /* for a batch, to begin with */
     uint64_t memory_limit;
     bool drop_last;
     bool iterable;
-    bool fed; /* the client is the sampler */
+    bool leaps; /* iterable, and passes over samples without making them */
+    bool fed;   /* the client is the sampler */
+};
+
+struct local_start {
+    uint64_t epoch;
+    uint64_t step;
+    uint32_t rank, world;
+    const struct history *before; /* what other world sizes had of the epoch */
 };
 
 struct local_extent {
@@ -55,7 +65,7 @@ struct local_table {
     void (*close)(struct module_loader *loader); /* its passes were ended */
     void (*facts)(const struct module_loader *loader, struct local_facts *ret);
 
-    int (*start)(struct module_loader *loader, const struct dl_epoch_options *options,
+    int (*start)(struct module_loader *loader, const struct local_start *where,
                  struct local_pass **ret, struct local_extent *ret_extent, struct dl_error *err);
     void (*end)(struct local_pass *pass);
 

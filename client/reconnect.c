@@ -245,7 +245,8 @@ static int open_again(struct dl_client *client, struct dl_loader *loader)
 static int start_again(struct dl_client *client, struct dl_epoch *epoch)
 {
     struct reconnect *rc = &client->reconnect;
-    struct dl_message msg = epoch_start_message(epoch, epoch->expected);
+    uint8_t before[HISTORY_BYTES];
+    struct dl_message msg = epoch_start_message(epoch, epoch->expected, before);
 
     rc->call = (struct call){
         .request = msg.start.request, .answer = DL_MSG_STARTED, .again = true, .epoch = epoch};
@@ -285,6 +286,8 @@ int reconnect_opened(struct dl_client *client, const struct dl_msg_opened *opene
                      loader->iterable)) < 0 ||
         (r = differs(client, loader->name, "length of the dataset", opened->length,
                      loader->length)) < 0 ||
+        (r = differs(client, loader->name, "fingerprint of the data", opened->dataset,
+                     loader->identity.dataset)) < 0 ||
         (r = differs(client, loader->name, "order (1: of the steps)", opened->in_order,
                      loader->in_order)) < 0 ||
         (r = differs(client, loader->name, "seed", opened->seed, loader->seed)) < 0)

@@ -356,8 +356,9 @@ static void say(struct text *text, const char *format, ...)
 size_t state_token_json(const struct state_token *token, char *buf, size_t size)
 {
     const struct state_identity *of = &token->of;
-    struct text text = {.at = buf, .size = size};
+    struct text text = {.size = size};
 
+    text.at = buf;
     say(&text, "{\"version\": %d, \"epoch\": %" PRIu64 ", \"world\": %" PRIu64, STATE_TOKEN_VERSION,
         token->epoch, token->world);
     say(&text, ", \"steps\": %" PRIu64 ", \"before\": [", token->steps);

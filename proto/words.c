@@ -25,6 +25,18 @@ void words_samples(const uint64_t *indices, uint32_t n, char *text, size_t len)
     snprintf(text + at, len - (size_t)at, ")");
 }
 
+void words_passing(const char *dataset, uint64_t step, uint64_t batch, char *text, size_t len)
+{
+    uint64_t samples;
+
+    if (mul_overflows(step, max_u64(batch, 1), &samples))
+        samples = UINT64_MAX;
+    snprintf(text, len,
+             "going on at step %llu: the iterable dataset %s cannot leap there, so up to %llu "
+             "samples are made again and dropped first (a plug-in's skip() spares that)",
+             (unsigned long long)step, dataset, (unsigned long long)samples);
+}
+
 void words_too_many(const char *dataset, uint64_t length, uint64_t samples, char *text, size_t len)
 {
     snprintf(text, len,

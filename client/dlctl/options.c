@@ -61,6 +61,10 @@ static const struct option_row {
                        "elements and strings to show of each leaf; default 8"},
     [OPTION_TOTALS] = {"totals", NULL, KIND_FLAG, FIELD(totals), 0, 0,
                        "of batches of tokens: what they are in all, instead of each step"},
+    [OPTION_STATE] = {"state", "FILE", KIND_TEXT, FIELD(state), 0, 0,
+                      "go on from the state in that file, with any --world"},
+    [OPTION_SAVE_STATE] = {"save-state", "FILE", KIND_TEXT, FIELD(save_state), 0, 0,
+                           "write the state there at the end"},
 };
 
 /* getopt_long() values of the options: above any character. */
@@ -144,8 +148,12 @@ static int set_option(enum option_id id, const char *arg, struct options *o, str
         memcpy((char *)o + row->field, &yes, sizeof yes);
         return 0;
     case KIND_TEXT:
-        if (!*arg)
-            return dl_error_set(err, EINVAL, "--socket", "is empty: --socket PATH");
+        if (!*arg) {
+            char path[32];
+
+            snprintf(path, sizeof path, "--%s", row->name);
+            return dl_error_set(err, EINVAL, path, "is empty: %s %s", path, row->arg);
+        }
         memcpy((char *)o + row->field, &arg, sizeof arg);
         return 0;
     case KIND_RANK:
@@ -217,6 +225,10 @@ static int check_ranges(const struct options *o, struct dl_error *err)
 {
     uint64_t last;
 
+    if (o->state && o->epoch > 0)
+        return dl_error_set(err, EINVAL, "--first-epoch",
+                            "%" PRIu64 " beside --state, which says which epoch is gone on with",
+                            o->epoch);
     if (o->rank >= o->world)
         return dl_error_set(err, EINVAL, "--rank",
                             "%" PRIu64 " is not below the world size; with --world %" PRIu64

@@ -31,6 +31,8 @@ enum option_id {
     OPTION_INDICES,
     OPTION_VALUES,
     OPTION_TOTALS,
+    OPTION_STATE,
+    OPTION_SAVE_STATE,
     OPTION_COUNT,
 };
 #define BIT(option) (1u << (option))
@@ -56,8 +58,10 @@ struct options {
     uint64_t batches; /* at most, of each rank and epoch; UINT64_MAX: all */
     uint64_t credits; /* 0: the daemon's choice */
     uint64_t step;
-    const char *indices; /* numbers joined by commas, checked; NULL: not given */
-    uint64_t values;     /* shown of each leaf at most */
+    const char *indices;    /* numbers joined by commas, checked; NULL: not given */
+    uint64_t values;        /* shown of each leaf at most */
+    const char *state;      /* file to go on from; NULL: none */
+    const char *save_state; /* file to write at the end; NULL: none */
 };
 
 struct verb {

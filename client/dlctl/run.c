@@ -7,6 +7,7 @@
 #include "client/dlctl/open.h"
 #include "client/dlctl/outcome.h"
 #include "client/dlctl/report.h"
+#include "client/dlctl/state.h"
 #include "client/dlctl/verbs.h"
 
 #include <errno.h>
@@ -22,6 +23,8 @@ struct run {
     struct digest *digest; /* owned; NULL unless asked for */
     struct progress progress;
     struct outcome outcome;
+    struct state_file state; /* to begin with; then where rank 0 stands */
+    uint64_t epoch;          /* under way */
 };
 
 static void end_ranks(struct run *run)
@@ -75,23 +78,28 @@ static int run_init(struct run *run)
     return outcome_set_name(&run->outcome, dl_loader_name(run->loader));
 }
 
-static int start_ranks(struct run *run, uint64_t epoch)
+/* The first epoch begins where the state says, if there is one. */
+static int start_ranks(struct run *run, uint64_t epoch, bool first)
 {
+    bool resumes = first && run->o->state;
     uint64_t total = 0;
 
     run->outcome.steps = 0;
     for (uint32_t i = 0; i < run->n_ranks; i++) {
         struct dl_epoch_options options = {
-            .epoch = epoch,
+            .epoch = resumes ? 0 : epoch,
             .rank = run->o->rank_all ? i : (uint32_t)run->o->rank,
             .world = (uint32_t)run->o->world,
             .credits = (uint32_t)run->o->credits,
+            .state = resumes ? run->state.bytes : NULL,
+            .state_len = resumes ? run->state.len : 0,
         };
         uint64_t steps;
         int r = dl_epoch_start(run->loader, &options, &run->ranks[i]);
 
         if (r < 0)
             return r;
+        run->epoch = dl_epoch_number(run->ranks[i]);
         steps = dl_epoch_steps(run->ranks[i]);
         run->outcome.steps = max_u64(run->outcome.steps, steps);
         if (add_overflows(total, min_u64(steps, run->o->batches), &total))
@@ -190,6 +198,19 @@ static int consume(struct run *run, struct dl_epoch *epoch)
     return r;
 }
 
+/* Rank 0 has the most steps, or the only ones asked for. */
+static int end_rank(struct run *run, uint32_t i)
+{
+    int r = 0;
+
+    if (run->ranks[i] && i == 0 && run->o->save_state) {
+        run->state.len = sizeof run->state.bytes;
+        r = dl_epoch_state(run->ranks[i], run->state.bytes, &run->state.len);
+    }
+    run->ranks[i] = dl_epoch_end(run->ranks[i]);
+    return r;
+}
+
 /* One round over the ranks that have batches left; *ret_live of them still do. */
 static int consume_step(struct run *run, struct epoch_outcome *e, uint64_t begin,
                         uint32_t *ret_live)
@@ -199,12 +220,12 @@ static int consume_step(struct run *run, struct epoch_outcome *e, uint64_t begin
     for (uint32_t i = 0; i < run->n_ranks; i++) {
         int r = run->ranks[i] ? consume(run, run->ranks[i]) : DL_END;
 
+        if (r == DL_END)
+            r = end_rank(run, i);
         if (r < 0)
             return r;
-        if (r == DL_END) {
-            run->ranks[i] = dl_epoch_end(run->ranks[i]);
+        if (!run->ranks[i])
             continue;
-        }
         if (e->batches++ == 0)
             e->first_batch_s = (double)(now_ns() - begin) / 1e9;
         live++;
@@ -250,19 +271,22 @@ static int ask_for_plan(struct run *run, uint64_t epoch)
     return 0;
 }
 
-static int run_epoch(struct run *run, uint64_t epoch)
+static int run_epoch(struct run *run, uint64_t epoch, bool first)
 {
-    struct epoch_outcome e = {.epoch = epoch, .first_batch_s = -1};
+    struct epoch_outcome e = {.first_batch_s = -1};
     uint64_t begin = now_ns(), waited = run->outcome.tally.wait_ns;
     uint32_t live = 1;
     int r;
 
-    r = start_ranks(run, epoch);
+    r = start_ranks(run, epoch, first);
+    e.epoch = run->epoch;
     for (uint64_t step = 0; step < run->o->batches && live && r == 0; step++) {
         r = consume_step(run, &e, begin, &live);
         if (r == 0 && step == 0)
-            r = ask_for_plan(run, epoch);
+            r = ask_for_plan(run, run->epoch);
     }
+    for (uint32_t i = 0; i < run->n_ranks && r == 0; i++)
+        r = end_rank(run, i);
     if (r < 0)
         return r;
     end_ranks(run);
@@ -275,17 +299,22 @@ int verb_run(const struct options *o)
 {
     _cleanup_(run_deinit)
     struct run run = {.o = o};
+    struct dl_error err = {0};
     uint64_t begin;
     int r;
 
+    if (o->state && state_file_read(o->state, &run.state, &err) < 0)
+        return report_error(o, &err);
     r = run_init(&run);
     begin = now_ns();
     for (uint64_t i = 0; i < o->epochs && r == 0; i++)
-        r = run_epoch(&run, o->epoch + i);
+        r = run_epoch(&run, i > 0 ? run.epoch + 1 : o->epoch, i == 0);
     run.outcome.seconds = (double)(now_ns() - begin) / 1e9;
     progress_end(&run.progress);
     if (r < 0)
         return report_client(o, run.client, r);
+    if (o->save_state && state_file_write(o->save_state, &run.state, &err) < 0)
+        return report_error(o, &err);
     if (run.digest)
         digest_text(run.digest, run.outcome.digest);
     return outcome_report(o, &run.outcome);

@@ -18,6 +18,7 @@ struct module_loader {
     char *everywhere[1]; /* one's own process: what is loaded into it is its own choice */
     struct local *local; /* owned */
     uint64_t fingerprint;
+    struct state_identity identity;
 };
 
 static char root[] = "/";
@@ -74,6 +75,20 @@ static int check_memory(const struct module_loader *loader, struct dl_error *err
                         (unsigned long long)limit, (unsigned long long)need);
 }
 
+static int identify(struct module_loader *loader, struct dl_error *err)
+{
+    struct state_identity *identity = &loader->identity;
+
+    if (spec_parts(&loader->spec, identity->parts) < 0)
+        return dl_error_set(err, ENOMEM, "", "out of memory");
+    identity->dataset = local_content(loader->local);
+    identity->length = local_length(loader->local);
+    identity->order = spec_state_order(&loader->spec);
+    identity->seed = loader->spec.seed;
+    identity->workers = local_is_iterable(loader->local) ? 1 : 0;
+    return 0;
+}
+
 static int module_open(const char *text, size_t len, const char *base, struct module_loader **ret,
                        struct dl_error *err)
 {
@@ -93,6 +108,8 @@ static int module_open(const char *text, size_t len, const char *base, struct mo
     if (r == 0)
         r = local_new(&loader->spec, &loader->env, &loader->local, err);
     if (r == 0)
+        r = identify(loader, err);
+    if (r == 0)
         r = check_memory(loader, err);
     if (r == 0)
         *ret = steal_ptr(loader);
@@ -109,21 +126,24 @@ static void module_facts(const struct module_loader *loader, struct local_facts 
                                 .batch_size = spec->batch_size ? spec_most_samples(spec) : 0,
                                 .seed = spec->seed,
                                 .fingerprint = loader->fingerprint,
+                                .identity = loader->identity,
                                 .slot_bytes = local_slot_bytes(loader->local),
                                 .memory_limit = spec->memory_limit,
                                 .drop_last = spec->drop_last,
                                 .iterable = local_is_iterable(loader->local),
+                                .leaps = local_leaps(loader->local),
                                 .fed = spec->sampler == SAMPLER_CLIENT};
 }
 
-static int module_start(struct module_loader *loader, const struct dl_epoch_options *options,
+static int module_start(struct module_loader *loader, const struct local_start *how,
                         struct local_pass **ret, struct local_extent *ret_extent,
                         struct dl_error *err)
 {
-    struct local_where where = {.epoch = options->epoch,
-                                .rank = options->rank,
-                                .world = options->world,
-                                .step = options->step};
+    struct local_where where = {.epoch = how->epoch,
+                                .rank = how->rank,
+                                .world = how->world,
+                                .step = how->step,
+                                .before = *how->before};
     int r = local_start(loader->local, &where, ret, err);
 
     if (r == 0)

@@ -4,6 +4,7 @@
  */
 #include "daemon/data/arrays/array.h"
 #include "daemon/data/combine/combine.h"
+#include "daemon/data/dataset_fingerprint.h"
 #include "daemon/data/plugin/plugin.h"
 #include "daemon/data/rng.h"
 #include "daemon/data/tar/tar.h"
@@ -159,8 +160,8 @@ int dataset_open(const struct spec_dataset *spec, const struct data_env *env, st
     return dataset_open_at(spec, "dataset", env, ret, err);
 }
 
-int dataset_open_at(const struct spec_dataset *spec, const char *place, const struct data_env *env,
-                    struct dataset **ret, struct dl_error *err)
+static int open_kind(const struct spec_dataset *spec, const char *place, const struct data_env *env,
+                     struct dataset **ret, struct dl_error *err)
 {
     switch (spec->kind) {
     case DATASET_RANGE:
@@ -195,6 +196,16 @@ int dataset_open_at(const struct spec_dataset *spec, const char *place, const st
     }
     return dl_error_set(err, EINVAL, "dataset.kind", "%u is no kind of dataset",
                         (unsigned)spec->kind);
+}
+
+int dataset_open_at(const struct spec_dataset *spec, const char *place, const struct data_env *env,
+                    struct dataset **ret, struct dl_error *err)
+{
+    int r = open_kind(spec, place, env, ret, err);
+
+    if (r == 0 && (*ret)->content == 0)
+        (*ret)->content = dataset_fingerprint(spec, env);
+    return r;
 }
 
 struct dataset *dataset_close(struct dataset *ds)

@@ -105,6 +105,8 @@ struct dataset {
     uint64_t length;    /* samples; iterable: of all replicas together, as it says, or unknown */
     struct tree schema; /* owned; of one sample; empty unless gather is there */
     uint32_t n_leaves;  /* tensors in the schema */
+    bool leaps;         /* its iterators have skip() */
+    uint64_t content;   /* fingerprint of the data: dataset_fingerprint.h; 0: not known */
 };
 
 static inline bool dataset_is_iterable(const struct dataset *ds)

@@ -117,6 +117,16 @@ uint64_t local_length(const struct local *local)
     return fetcher_length(local->fetchers[0]);
 }
 
+bool local_leaps(const struct local *local)
+{
+    return fetcher_dataset(local->fetchers[0])->leaps;
+}
+
+uint64_t local_content(const struct local *local)
+{
+    return fetcher_dataset(local->fetchers[0])->content;
+}
+
 uint64_t local_slot_bytes(const struct local *local)
 {
     return fetcher_slot_bytes(local->fetchers[0]);
@@ -127,8 +137,9 @@ uint64_t local_slot_bytes(const struct local *local)
 static int take_plan(struct local_pass *pass, struct dl_error *err)
 {
     const struct local_where *where = &pass->where;
-    int r = local_plan_ref(&pass->local->plans, fetcher_dataset(pass->local->fetchers[0]),
-                           where->epoch, where->world, &pass->plan, err);
+    struct local_plan_key key = {where->epoch, where->world, where->before};
+    int r = local_plan_ref(&pass->local->plans, fetcher_dataset(pass->local->fetchers[0]), &key,
+                           &pass->plan, err);
 
     if (r < 0)
         return r;
@@ -183,6 +194,10 @@ int local_start(struct local *local, const struct local_where *where, struct loc
     pass->stream = ++local->passes;
     pass->last_fed = &pass->fed;
     pass->steps = pass->samples = DATASET_LENGTH_UNKNOWN;
+    if (where->before.n > 0 && (local_is_iterable(local) || local->spec->sampler == SAMPLER_CLIENT))
+        return dl_error_set(err, EINVAL, "before",
+                            "an iterable dataset, and a sampler of kind client, have no order that "
+                            "another world size could go on with");
     if (local_is_iterable(local))
         r = prepare_replicas(pass, err);
     else if (local->spec->sampler != SAMPLER_CLIENT)

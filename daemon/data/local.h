@@ -9,6 +9,7 @@
 #define DL_LOCAL_H
 
 #include "daemon/data/fetch.h"
+#include "proto/history.h"
 
 struct local;      /* an open dataset */
 struct local_pass; /* one rank's pass over one epoch */
@@ -19,14 +20,17 @@ int _nodiscard_ local_new(const struct dl_spec *spec, const struct data_env *env
 struct local *local_free(struct local *local); /* its passes are ended; NULL is fine */
 
 bool local_is_iterable(const struct local *local);
-uint64_t local_length(const struct local *local);     /* or DATASET_LENGTH_UNKNOWN */
+uint64_t local_length(const struct local *local); /* or DATASET_LENGTH_UNKNOWN */
+bool local_leaps(const struct local *local);
+uint64_t local_content(const struct local *local);    /* that of the dataset */
 uint64_t local_slot_bytes(const struct local *local); /* to begin with */
 
 struct local_where {
     uint64_t epoch;
     uint32_t rank;
     uint32_t world;
-    uint64_t step; /* to begin with */
+    uint64_t step;         /* to begin with */
+    struct history before; /* what other world sizes had of the epoch */
 };
 
 /* -EINVAL, -ENOMEM with `err`. */

@@ -35,7 +35,7 @@ static int refuse(const struct dl_spec *spec, const struct plan_params *params, 
                         strerror(-r));
 }
 
-static int make(struct local_plans *plans, struct dataset *ds, uint64_t epoch, uint32_t world,
+static int make(struct local_plans *plans, struct dataset *ds, const struct local_plan_key *key,
                 struct local_plan **ret, struct dl_error *err)
 {
     struct plan_params params = plan_params_of(plans->spec, ds->length);
@@ -44,9 +44,10 @@ static int make(struct local_plans *plans, struct dataset *ds, uint64_t epoch, u
 
     if (!plan)
         return dl_error_set(err, ENOMEM, "", "out of memory");
-    *plan = (struct local_plan){.epoch = epoch, .world = world};
-    params.epoch = epoch;
-    params.world = world;
+    plan->key = *key;
+    params.epoch = key->epoch;
+    params.world = key->world;
+    params.before = key->before;
     params.tokens.lengths = plans->lengths;
     r = plan_new(&params, &plan->plan);
     if (r == 0)
@@ -60,17 +61,22 @@ static int make(struct local_plans *plans, struct dataset *ds, uint64_t epoch, u
     return refuse(plans->spec, &params, r, err);
 }
 
-int local_plan_ref(struct local_plans *plans, struct dataset *ds, uint64_t epoch, uint32_t world,
+static bool same_key(const struct local_plan_key *a, const struct local_plan_key *b)
+{
+    return a->epoch == b->epoch && a->world == b->world && history_equal(&a->before, &b->before);
+}
+
+int local_plan_ref(struct local_plans *plans, struct dataset *ds, const struct local_plan_key *key,
                    struct local_plan **ret, struct dl_error *err)
 {
-    struct local_plan *last = plans->last;
-    int r = spec_check_world(plans->spec, world, err);
+    int r = spec_check_world(plans->spec, key->world, err);
 
     if (r == 0)
+        r = spec_check_history(plans->spec, &key->before, err);
+    if (r == 0)
         r = local_plans_measure(plans, ds, NULL, err);
-
-    if (r == 0 && (!last || last->epoch != epoch || last->world != world))
-        r = make(plans, ds, epoch, world, &plans->last, err);
+    if (r == 0 && (!plans->last || !same_key(&plans->last->key, key)))
+        r = make(plans, ds, key, &plans->last, err);
     if (r < 0)
         return r;
     plans->last->refs++;

@@ -9,10 +9,15 @@
 #include "daemon/data/dataset.h"
 #include "daemon/plan/plan.h"
 
-struct local_plan {
-    struct plan *plan; /* owned */
+struct local_plan_key {
     uint64_t epoch;
     uint32_t world;
+    struct history before;
+};
+
+struct local_plan {
+    struct plan *plan; /* owned */
+    struct local_plan_key key;
     uint32_t refs;
 };
 
@@ -32,8 +37,9 @@ int _nodiscard_ local_plans_measure(struct local_plans *plans, struct dataset *d
                                     const struct lengths_progress *progress, struct dl_error *err);
 
 /* Counted. May take as long as the dataset's lengths do. */
-int _nodiscard_ local_plan_ref(struct local_plans *plans, struct dataset *ds, uint64_t epoch,
-                               uint32_t world, struct local_plan **ret, struct dl_error *err);
+int _nodiscard_ local_plan_ref(struct local_plans *plans, struct dataset *ds,
+                               const struct local_plan_key *key, struct local_plan **ret,
+                               struct dl_error *err);
 void local_plan_unref(struct local_plans *plans, struct local_plan *plan); /* NULL is fine */
 
 #endif

@@ -113,6 +113,7 @@ int range_open(const struct spec_dataset *spec, struct dataset **ret, struct dl_
     range->divide = spec->divide;
     if (spec->iterable) {
         ds->ops = &range_iterable_ops;
+        ds->leaps = true;
     } else {
         ds->ops = &range_ops;
         ds->n_leaves = 1;

@@ -34,7 +34,7 @@ static bool same(const struct plan_params *a, const struct plan_params *b)
            a->drop_last == b->drop_last && a->shard == b->shard && a->even == b->even &&
            a->num_samples == b->num_samples && a->replacement == b->replacement &&
            a->indices == b->indices && a->n_indices == b->n_indices && a->weights == b->weights &&
-           a->tokens.lengths == b->tokens.lengths;
+           a->tokens.lengths == b->tokens.lengths && history_equal(&a->before, &b->before);
 }
 
 int epoch_ref(struct epoch_set *set, const struct plan_params *params, struct length_table *lengths,

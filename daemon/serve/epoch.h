@@ -1,5 +1,6 @@
 /*
- * Epochs: the plans of a loader, one for each (epoch, world), shared by the ranks that read it.
+ * Epochs: the plans of a loader, one for each (epoch, world, and what other world sizes had
+ * before), shared by the ranks that read it.
  *
  * Reaching a step far into a torch-ordered epoch takes as many swaps as lie before it. What would
  * hold the loop for longer than a millisecond is done in libuv's thread pool, and batches of tokens

@@ -40,8 +40,11 @@ int loader_new(const struct loader_options *options, struct dl_spec *spec, struc
     loader->o = *options;
     loader->spec = *spec;
     *spec = (struct dl_spec){0};
-    if (r < 0 || (r = spec_fingerprint(&loader->spec, &loader->fingerprint)) < 0)
+    if (r < 0 || (r = spec_fingerprint(&loader->spec, &loader->fingerprint)) < 0 ||
+        (r = spec_parts(&loader->spec, loader->identity.parts)) < 0)
         goto refused;
+    loader->identity.order = spec_state_order(&loader->spec);
+    loader->identity.seed = loader->spec.seed;
     r = pool_new(&(struct pool_options){.loop = options->loop,
                                         .config = options->config,
                                         .spec = &loader->spec,
@@ -188,6 +191,7 @@ static int ref_plan(struct loader *loader, const struct stream_params *params, s
 {
     struct plan_params plan = plan_params_of(&loader->spec, loader->length);
 
+    plan.before = params->before;
     plan.epoch = params->epoch;
     plan.world = params->world;
     if (loader->lengths)
@@ -236,6 +240,8 @@ static int add_stream(struct loader *loader, struct stream_params *params, struc
     struct epoch *epoch = NULL;
     int r = spec_check_world(&loader->spec, params->world, err);
 
+    if (r == 0)
+        r = spec_check_history(&loader->spec, &params->before, err);
     if (r == 0 && !params->replicas && !params->fed)
         r = ref_plan(loader, params, &epoch, err);
     if (r < 0)
@@ -282,7 +288,12 @@ int loader_start(struct loader *loader, const struct stream_params *wanted, void
         return -err->code;
     }
     complete_params(loader, &params);
-    if (params.first == 0)
+    if (params.before.n > 0 && (params.replicas || params.fed))
+        return dl_error_set(err, EINVAL, "before",
+                            "%u world sizes before this one, but an iterable dataset, and a "
+                            "sampler of kind client, have no order that others could go on with",
+                            params.before.n);
+    if (params.first == 0 && params.before.n == 0)
         stream = loader_find_stream(loader, params.epoch, params.rank, params.world, true);
     if (stream && stream->window <= params.credits) {
         params.steps = stream->params.steps; /* its plan is the same */
@@ -331,6 +342,7 @@ void loader_expect_next(struct loader *loader, const struct stream *stream)
 
     params.epoch++;
     params.first = 0;
+    params.before.n = 0;
     if (!loader->expecting || params.fed || stream->stopped || !stream->sink ||
         stream_next(stream) < params.steps || params.epoch == 0 || params.steps == 0 ||
         loader_find_stream(loader, params.epoch, params.rank, params.world, true) ||
@@ -477,6 +489,11 @@ const char *loader_interpreter(const struct loader *loader)
 uint64_t loader_fingerprint(const struct loader *loader)
 {
     return loader->fingerprint;
+}
+
+const struct state_identity *loader_identity(const struct loader *loader)
+{
+    return &loader->identity;
 }
 
 uint32_t loader_credits(const struct loader *loader)

@@ -95,6 +95,8 @@ bool loader_is_iterable(const struct loader *loader);
 /* That its workers are run by; NULL: they are programs of their own. */
 const char *loader_interpreter(const struct loader *loader);
 uint64_t loader_fingerprint(const struct loader *loader);
+/* What states of its epochs know it by; once open. */
+const struct state_identity *loader_identity(const struct loader *loader);
 uint32_t loader_credits(const struct loader *loader); /* prefetch × workers + 1 */
 bool loader_is_open(const struct loader *loader);
 

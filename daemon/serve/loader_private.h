@@ -27,12 +27,14 @@ struct loader {
     uv_timer_t end;  /* linger, or the end of a broken loader */
     uint64_t length; /* samples; UINT64_MAX: iterable, and not known */
     bool iterable;
+    bool leaps;                   /* the dataset passes over samples without making them */
     bool in_turn;                 /* step s is made by worker s mod workers: python_in_turn() */
     struct measuring *measuring;  /* owned; while lengths are taken */
     struct length_table *lengths; /* counted; from loader_measure() on, complete once it is open;
                                    * NULL without batch.tokens */
     uint32_t streams_made;
     uint64_t fingerprint;
+    struct state_identity identity; /* whole once it is open */
     struct loader_totals totals;
     struct stream_params last; /* the stream started last */
     bool expecting;            /* epochs have followed each other so far */

@@ -64,17 +64,21 @@ void loader_opened(struct loader *loader)
     }
 }
 
-static void on_ready(void *owner, uint64_t length, bool iterable, uint64_t fingerprint)
+static void on_ready(void *owner, const struct dl_msg_w_ready *what)
 {
     struct loader *loader = owner;
     struct dl_error err = {0};
 
     loader->length =
-        loader->spec.dataset.kind == DATASET_RANGE ? loader->spec.dataset.length : length;
-    loader->iterable = iterable;
+        loader->spec.dataset.kind == DATASET_RANGE ? loader->spec.dataset.length : what->length;
+    loader->iterable = what->iterable;
+    loader->leaps = what->leaps;
+    loader->identity.dataset = what->dataset;
+    loader->identity.length = loader->length;
+    loader->identity.workers = loader->iterable ? loader->spec.workers : 0;
     if (!loader->spec.batch.tokens)
         loader_opened(loader);
-    else if (loader_measure(loader, fingerprint, &err) < 0)
+    else if (loader_measure(loader, what->fingerprint, &err) < 0)
         loader_break(loader, &err);
 }
 
@@ -488,6 +492,18 @@ static void warn_of_length(struct loader *loader, struct stream *stream)
     loader->o.events->warning(stream, text);
 }
 
+static void warn_of_passing(struct loader *loader, struct stream *stream)
+{
+    char text[512];
+
+    if (!loader->iterable || loader->leaps || stream->passing_told || stream->params.first == 0)
+        return;
+    stream->passing_told = true;
+    words_passing(spec_dataset_label(&loader->spec.dataset), stream->params.first,
+                  loader->spec.batch_size, text, sizeof text);
+    loader->o.events->warning(stream, text);
+}
+
 static void deliver(struct loader *loader, struct stream *stream)
 {
     struct step *steps[DELIVER_AT_ONCE];
@@ -496,6 +512,7 @@ static void deliver(struct loader *loader, struct stream *stream)
 
     if (!stream->sink)
         return;
+    warn_of_passing(loader, stream);
     do {
         n = lease_due(loader, stream, steps, ARRAY_SIZE(steps));
         if (n > 0)

@@ -106,6 +106,11 @@ static int compare_dataset(struct member *m, const struct dl_msg_w_ready *what)
         return dl_error_set(&m->open_error, ESTALE, "dataset",
                             "its files have changed since the lengths of its samples were taken; "
                             "open the loader anew under another name");
+    if (what->dataset != pool->dataset)
+        return dl_error_set(&m->open_error, ESTALE, spec_dataset_label(&pool->o.spec->dataset),
+                            "its files are not those that they were when the loader was opened: "
+                            "something was written to one, or put in its place; open the loader "
+                            "anew under another name");
     return 0;
 }
 
@@ -148,6 +153,7 @@ static void on_process_ready(void *owner, const struct dl_msg_w_ready *what)
     pool->length = length;
     pool->iterable = iterable;
     pool->fingerprint = what->fingerprint;
+    pool->dataset = what->dataset;
     m->state = WORKER_READY;
     note_sandbox(m, (uint32_t)what->sandbox);
     pool->slot_bytes = max_u64(pool->slot_bytes, slot_bytes);
@@ -158,7 +164,7 @@ static void on_process_ready(void *owner, const struct dl_msg_w_ready *what)
     member_add_first_segment(m);
     if (!pool->opened && !pool->broken) {
         pool->opened = true;
-        pool->o.events->ready(pool->o.owner, length, iterable, what->fingerprint);
+        pool->o.events->ready(pool->o.owner, what);
     }
     changed(pool);
 }

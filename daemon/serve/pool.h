@@ -24,8 +24,8 @@ struct place {
 };
 
 struct pool_events {
-    /* The dataset is open in the first worker. `fingerprint`: of its samples' lengths, or 0. */
-    void (*ready)(void *owner, uint64_t length, bool iterable, uint64_t fingerprint);
+    /* The dataset is open in the first worker, which says what it is. */
+    void (*ready)(void *owner, const struct dl_msg_w_ready *what);
     /* The dataset cannot be opened, or no worker stays alive: nothing will run any more. */
     void (*broken)(void *owner, const struct dl_error *err);
     void (*done)(void *owner, void *tag, uint32_t samples, uint32_t repeated, uint64_t bytes);

@@ -55,6 +55,7 @@ struct pool {
     struct dl_buffer plugins;
     uint64_t length;      /* samples in the dataset, once opened */
     uint64_t fingerprint; /* of their lengths, once opened */
+    uint64_t dataset;     /* of the data */
     uint64_t slot_bytes;  /* 0 until the first worker is ready */
     uint64_t memory;      /* bytes in segments */
     uint64_t next_task;

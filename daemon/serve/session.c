@@ -3,6 +3,7 @@
 #include "proto/fdpass.h"
 
 #include <assert.h>
+#include <endian.h>
 #include <errno.h>
 
 #include <utlist.h>
@@ -168,6 +169,11 @@ void session_loader_opened(struct loader_user *user, const struct dl_error *err)
     }
     const struct loader *loader = user->loader;
     const struct dl_spec *spec = loader_spec(loader);
+    const struct state_identity *identity = loader_identity(loader);
+    uint64_t parts[STATE_PARTS];
+
+    for (unsigned i = 0; i < STATE_PARTS; i++)
+        parts[i] = htole64(identity->parts[i]);
     session_send(
         s, &(struct dl_message){.number = DL_MSG_OPENED,
                                 .opened = {.request = opened->request,
@@ -180,7 +186,11 @@ void session_loader_opened(struct loader_user *user, const struct dl_error *err)
                                            .drop_last = spec->drop_last,
                                            .seed = spec->seed,
                                            .fingerprint = loader_fingerprint(loader),
-                                           .credits = loader_credits(loader)}});
+                                           .credits = loader_credits(loader),
+                                           .dataset = identity->dataset,
+                                           .workers = spec->workers,
+                                           .order = identity->order,
+                                           .parts = {(const uint8_t *)parts, sizeof parts}}});
 }
 
 void session_answer_start(struct client_stream *cs, const struct loader_extent *extent)

@@ -97,6 +97,8 @@ static int start_stream(struct session *s, const struct dl_msg_start *msg, struc
 
     if (!opened)
         return -err->code;
+    if (!history_read(msg->before, &params.before))
+        return dl_error_set(err, EPROTO, "before", "it is no history of an epoch");
     if (opened->user.left)
         return dl_error_set(err, EINVAL, "loader", "loader %llu was left; open it anew",
                             (unsigned long long)msg->loader);

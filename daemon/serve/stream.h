@@ -23,6 +23,7 @@
 #define DL_STREAM_H
 
 #include "daemon/serve/segment.h"
+#include "proto/history.h"
 
 #include <uthash.h>
 
@@ -55,8 +56,9 @@ struct stream_params {
     uint64_t epoch;
     uint64_t rank;
     uint64_t world;
-    uint64_t first; /* step to begin with */
-    uint64_t steps; /* of this rank in the whole epoch; STEPS_UNKNOWN until it shows */
+    uint64_t first;        /* step to begin with */
+    struct history before; /* what other world sizes had of the epoch; steps count from there */
+    uint64_t steps;        /* of this rank in the whole epoch; STEPS_UNKNOWN until it shows */
     uint32_t credits;
     uint32_t replicas; /* workers, of an iterable dataset; 0: it is map-style */
     bool any_order;
@@ -84,6 +86,7 @@ struct stream {
     bool stopped;    /* nothing more is planned or delivered */
     bool finish_told;
     bool starving_told; /* the client knows that its pins hold all memory */
+    bool passing_told;  /* the client knows that its first step is far */
     bool length_told;   /* the client knows that the dataset is longer than it says */
     bool unsettled;     /* its plan is being worked out: how many steps it has is not known */
     struct step *steps; /* owned; by number */

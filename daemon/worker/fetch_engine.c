@@ -26,6 +26,16 @@ static uint64_t engine_length(const void *engine)
     return fetcher_length(engine);
 }
 
+static uint64_t engine_content(const void *engine)
+{
+    return fetcher_dataset(engine)->content;
+}
+
+static bool engine_leaps(const void *engine)
+{
+    return fetcher_dataset(engine)->leaps;
+}
+
 static uint64_t engine_slot_bytes(const void *engine)
 {
     return fetcher_slot_bytes(engine);
@@ -47,6 +57,8 @@ const struct worker_engine fetch_engine = {
     .close = engine_close,
     .is_iterable = engine_is_iterable,
     .length = engine_length,
+    .content = engine_content,
+    .leaps = engine_leaps,
     .slot_bytes = engine_slot_bytes,
     .fill = engine_fill,
     .forget = engine_forget,

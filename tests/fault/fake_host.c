@@ -215,6 +215,16 @@ static int fake_fill(void *engine, void *slot, uint64_t slot_bytes, uint64_t *re
     return r;
 }
 
+static uint64_t fake_content(const void *engine)
+{
+    return fetcher_dataset(((const struct fake *)engine)->fetcher)->content;
+}
+
+static bool fake_leaps(const void *engine)
+{
+    return fetcher_dataset(((const struct fake *)engine)->fetcher)->leaps;
+}
+
 static void fake_forget(void *engine, uint32_t stream)
 {
     fetcher_forget(((struct fake *)engine)->fetcher, stream);
@@ -225,6 +235,8 @@ static const struct worker_engine fake_engine = {
     .close = fake_close,
     .is_iterable = fake_is_iterable,
     .length = fake_length,
+    .content = fake_content,
+    .leaps = fake_leaps,
     .slot_bytes = fake_slot_bytes,
     .fill = fake_fill,
     .forget = fake_forget,

@@ -101,7 +101,8 @@ class Peer:
         if message[0] == HELLO:
             self.send(WELCOME, 1, "peer", 1, 0)
         elif message[0] == OPEN:
-            self.send(OPENED, message[1], 1, "words", *self.opened, 2, 0, 7, 1, 8)
+            self.send(OPENED, message[1], 1, "words", *self.opened, 2, 0, 7, 1, 8, 5, 1, 0,
+                      bytes(40))
         elif message[0] == START:
             self.send(STARTED, message[1], 1, *self.started)
             self.send_segment()

@@ -216,7 +216,7 @@ class Signals(TestCase):
         wait_until(lambda: all(w["state"] == "ready" for w in client.query("workers")), "workers")
         victim = client.query("workers")[0]["pid"]
         os.kill(victim, signal.SIGSTOP)
-        client.send(3, 9, loader, 0, 0, 1, 0, 0)
+        client.send(3, 9, loader, 0, 0, 1, 0, 0, b"")
         time.sleep(0.2)
         os.kill(victim, signal.SIGCONT)
         stream = client.recv_number(34)[2]

@@ -88,7 +88,7 @@ class Delivery(TestCase):
         loader = client.open({"name": "far", "dataset": {"kind": "range", "length": 4000000},
                               "sampler": {"kind": "random"}, "batch": {"size": 1000}, "seed": 1})
         other = self.client(daemon)
-        client.send(dltest.START, 77, loader["loader"], 0, 0, 1, 3999, 0)
+        client.send(dltest.START, 77, loader["loader"], 0, 0, 1, 3999, 0, b"")
         self.assertEqual(other.query("status")["state"], "running")  # answered meanwhile
         message = client.recv_number(dltest.STARTED)
         self.assertEqual(message[1], 77)
@@ -361,7 +361,7 @@ class Seals(TestCase):
     def segment_fd(self, **memory):
         client = self.client(self.daemon())
         loader = client.open(named("sealed", memory=memory))["loader"]
-        client.send(dltest.START, 1, loader, 0, 0, 1, 0, 0)
+        client.send(dltest.START, 1, loader, 0, 0, 1, 0, 0, b"")
         buffer = b""
         while not client.fds:
             data, ancillary, _, _ = client.sock.recvmsg(65536, 1024)
@@ -567,7 +567,7 @@ class Violations(TestCase):
     def test_unknown_ids(self):
         for message in ((dltest.RELEASE, 99, struct.pack("<Q", 0)), (dltest.STOP, 99),
                         (dltest.PIN, 99, struct.pack("<Q", 0)), (dltest.CLOSE, 99),
-                        (dltest.LEAVE, 99), (dltest.START, 1, 99, 0, 0, 1, 0, 0)):
+                        (dltest.LEAVE, 99), (dltest.START, 1, 99, 0, 0, 1, 0, 0, b"")):
             client = self.server.client()
             client.send(*message)
             self.assert_dropped(client, "in this session")

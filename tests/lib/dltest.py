@@ -249,12 +249,14 @@ class RawClient:
         if message[0] == ERROR:
             raise DaemonError(*message[2:])
         keys = ("request loader label length iterable in_order batch drop_last seed fingerprint "
-                "credits").split()
+                "credits dataset workers order parts").split()
         return dict(zip(keys, message[1:]))
 
-    def start(self, loader, epoch=0, rank=0, world=1, step=0, credits=0):
+    def start(self, loader, epoch=0, rank=0, world=1, step=0, credits=0, before=()):
+        """`before`: pairs of world size and steps, of those who had the epoch before."""
         self.requests += 1
-        self.send(START, self.requests, loader, epoch, rank, world, step, credits)
+        history = b"".join(struct.pack("<QQ", *stretch) for stretch in before)
+        self.send(START, self.requests, loader, epoch, rank, world, step, credits, history)
         message = self.recv_number(STARTED, ERROR)
         if message[0] == ERROR:
             raise DaemonError(*message[2:])

@@ -276,7 +276,10 @@ class HostCase(unittest.TestCase):
 
     def test_batches(self):
         worker = self.worker()
-        self.assertEqual(worker.open("squares"), [W_READY, 100, 0, 69632, 0, 0])
+        answer = worker.open("squares")
+        self.assertEqual(answer[:6] + answer[7:], [W_READY, 100, 0, 69632, 0, 0, 0])
+        self.assertNotEqual(answer[6], 0)
+        self.assertEqual(self.worker(number=2).open("squares"), answer)
         worker.map()
         self.assertEqual(worker.batch([3, 1])[:, 0].tolist(), [9, 1])
         self.assertEqual(worker.batch([5])[:, 3].tolist(), [25])
@@ -306,7 +309,7 @@ class HostCase(unittest.TestCase):
                 worker = self.worker(level)
                 answer = worker.open("outside", sandbox=level)
                 self.assertEqual(answer[0], W_READY, answer)
-                parts = answer[-1]
+                parts = answer[5]
                 worker.map()
                 codes = worker.batch(range(6))
                 calls, files = bool(parts & CALLS), bool(parts & FILES)

@@ -150,6 +150,8 @@ static uint64_t _unused_ fake_next_request(struct fake *f)
     return f->client->conn.last_request + 1;
 }
 
+static const uint8_t FAKE_PARTS[40] = {1};
+
 static struct dl_message _unused_ fake_opened(struct fake *f)
 {
     struct dl_message msg = {.number = DL_MSG_OPENED};
@@ -164,6 +166,7 @@ static struct dl_message _unused_ fake_opened(struct fake *f)
         .seed = 42,
         .fingerprint = 0xF00D,
         .credits = 4,
+        .parts = {FAKE_PARTS, sizeof FAKE_PARTS},
     };
     return msg;
 }

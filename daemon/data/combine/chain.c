@@ -3,6 +3,7 @@
  * parts in turn, as ChainDataset does.
  */
 #include "daemon/data/combine/combine.h"
+#include "daemon/data/dataset_fingerprint.h"
 
 #include <errno.h>
 
@@ -116,6 +117,7 @@ static int add_part(struct chain *chain, uint32_t i, const struct spec_dataset *
     if (!dataset_is_iterable(chain->parts[i]))
         return dl_error_set(err, EINVAL, path,
                             "is map-style; chain takes iterable datasets, concat map-style ones");
+    chain->base.content = dataset_fingerprint_join(chain->base.content, chain->parts[i]->content);
     /* Known if each is. */
     if (chain->parts[i]->length == DATASET_LENGTH_UNKNOWN ||
         add_overflows(*length, chain->parts[i]->length, length))

@@ -4,6 +4,7 @@
  * must have the same, since one batch may hold some of each; what comes of others, collate sees.
  */
 #include "daemon/data/combine/combine.h"
+#include "daemon/data/dataset_fingerprint.h"
 #include "daemon/data/lengths.h"
 
 #include <errno.h>
@@ -320,6 +321,8 @@ static int add_part(struct concat *concat, uint32_t i, const struct spec_dataset
         r = check_part(concat, i, place, err);
     if (r < 0)
         return r;
+    concat->base.content =
+        dataset_fingerprint_join(concat->base.content, concat->parts[i]->content);
     if (add_overflows(part_begin(concat, i), concat->parts[i]->length, &concat->ends[i]) ||
         concat->ends[i] > INT64_MAX)
         return dl_error_set(err, EINVAL, path,

@@ -243,6 +243,7 @@ int subset_open(const struct spec_dataset *spec, const char *place, const struct
         r = combine_check(subset->inner, path, err);
     if (r < 0)
         return r;
+    ds->content = subset->inner->content;
     r = spec->kind == DATASET_SPLIT ? take_part(subset, spec, place, err)
                                     : take_indices(subset, spec, place, err);
     if (r < 0)

@@ -153,6 +153,20 @@ static uint64_t engine_length(const void *engine)
     return e->fetcher ? fetcher_length(e->fetcher) : e->source.length;
 }
 
+static uint64_t engine_content(const void *engine)
+{
+    const struct engine *e = engine;
+
+    return e->fetcher ? fetcher_dataset(e->fetcher)->content : origin_content(&e->source);
+}
+
+static bool engine_leaps(const void *engine)
+{
+    const struct engine *e = engine;
+
+    return e->fetcher && fetcher_dataset(e->fetcher)->leaps;
+}
+
 static uint64_t engine_slot_bytes(const void *engine)
 {
     const struct engine *e = engine;
@@ -441,6 +455,8 @@ const struct worker_engine python_engine = {
     .close = engine_close,
     .is_iterable = engine_is_iterable,
     .length = engine_length,
+    .content = engine_content,
+    .leaps = engine_leaps,
     .slot_bytes = engine_slot_bytes,
     .fill = engine_fill,
     .forget = engine_forget,

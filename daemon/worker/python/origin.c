@@ -1,6 +1,9 @@
 #include "daemon/worker/python/origin.h"
 
 #include "daemon/data/dataset.h"
+#include "daemon/data/file_print.h"
+
+#include <errno.h>
 
 PyObject *origin_bootstrap;
 struct origin_key origin_key;
@@ -163,6 +166,30 @@ void origin_deinit(struct origin *s)
     Py_CLEAR(s->getitems);
     Py_CLEAR(s->dataset);
     Py_CLEAR(s->object);
+}
+
+static void add_name(struct file_print *print, PyObject *type, const char *attribute)
+{
+    _cleanup_py_ PyObject *name = PyObject_GetAttrString(type, attribute);
+    Py_ssize_t len = 0;
+    const char *text = name ? PyUnicode_AsUTF8AndSize(name, &len) : NULL;
+
+    if (text)
+        file_print_add(print, text, (uint64_t)len);
+    else
+        print->r = -EINVAL;
+}
+
+uint64_t origin_content(const struct origin *source)
+{
+    PyObject *type = (PyObject *)Py_TYPE(source->dataset);
+    struct file_print print;
+
+    file_print_begin(&print, NULL);
+    add_name(&print, type, "__module__");
+    add_name(&print, type, "__qualname__");
+    PyErr_Clear();
+    return file_print_end(&print);
 }
 
 int origin_seed(const struct origin *s, uint64_t seed, uint64_t epoch, uint32_t rank, uint64_t step)

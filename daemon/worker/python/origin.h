@@ -42,6 +42,9 @@ int origin_open(const struct origin_open *how, struct origin *ret);
 int origin_from(PyObject *object, uint64_t seed, struct origin *ret);
 void origin_deinit(struct origin *source);
 
+/* What the dataset's type is called, as a number; 0: it cannot be told. */
+uint64_t origin_content(const struct origin *source);
+
 /*
  * Seeds the global generators for one step, if the source does that: from (seed, epoch, rank, step)
  * alone, so that no stream comes twice, whichever worker makes the step, and whoever else's it made

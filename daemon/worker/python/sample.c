@@ -345,6 +345,7 @@ int sample_open_dataset(const struct spec_dataset *spec, const char *place,
     }
     ds->base.ops = ds->source.iterable ? &iterable_ops : &map_ops;
     ds->base.length = ds->source.length;
+    ds->base.content = origin_content(&ds->source);
     *ret = &ds->base;
     return 0;
 }

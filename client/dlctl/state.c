@@ -1,0 +1,125 @@
+/* `dlctl state`, and the files with states that `dlctl run` reads and writes. */
+#include "client/dlctl/state.h"
+
+#include "client/dlctl/report.h"
+#include "client/dlctl/verbs.h"
+#include "proto/state_token.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+
+/* ---- files ---------------------------------------------------------------------------------- */
+
+int state_file_read(const char *path, struct state_file *ret, struct dl_error *err)
+{
+    _cleanup_fd_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    uint8_t bytes[DL_STATE_MAX + 1]; /* one more, to tell */
+    size_t len = 0;
+
+    if (fd < 0)
+        return dl_error_set(err, errno, path, "%s", strerror(errno));
+    while (len < sizeof bytes) {
+        ssize_t n = read(fd, bytes + len, sizeof bytes - len);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return dl_error_set(err, errno, path, "%s", strerror(errno));
+        if (n == 0)
+            break;
+        len += (size_t)n;
+    }
+    if (len == 0 || len == sizeof bytes)
+        return dl_error_set(err, EINVAL, path, "is no state: one has 1 to %d bytes", DL_STATE_MAX);
+    memcpy(ret->bytes, bytes, len);
+    ret->len = len;
+    return 0;
+}
+
+static int write_all(int fd, const uint8_t *bytes, size_t len)
+{
+    while (len > 0) {
+        ssize_t n = write(fd, bytes, len);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return -errno;
+        bytes += n;
+        len -= (size_t)n;
+    }
+    return fsync(fd) < 0 && errno != EINVAL ? -errno : 0; /* of what is no file: nothing to do */
+}
+
+int state_file_write(const char *path, const struct state_file *state, struct dl_error *err)
+{
+    char part[PATH_MAX];
+    int n = snprintf(part, sizeof part, "%s.part", path);
+
+    if (n < 0 || (size_t)n >= sizeof part)
+        return dl_error_set(err, ENAMETOOLONG, path, "%s", strerror(ENAMETOOLONG));
+    _cleanup_fd_ int fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0666);
+    if (fd < 0)
+        return dl_error_set(err, errno, part, "%s", strerror(errno));
+    int r = write_all(fd, state->bytes, state->len);
+    if (r == 0 && rename(part, path) < 0)
+        r = -errno;
+    if (r == 0)
+        return 0;
+    (void)unlink(part);
+    return dl_error_set(err, -r, path, "%s", strerror(-r));
+}
+
+/* ---- telling -------------------------------------------------------------------------------- */
+
+static void print_before(const struct history *before)
+{
+    printf("before   ");
+    for (uint32_t i = 0; i < before->n; i++)
+        printf("%s%" PRIu64 " steps of %" PRIu64 " ranks", i > 0 ? ", " : " ", before->of[i].steps,
+               before->of[i].world);
+    printf("%s\n", before->n > 0 ? "" : " nothing");
+}
+
+static void print_state(const struct state_token *token)
+{
+    const struct state_identity *of = &token->of;
+
+    printf("epoch     %" PRIu64 "\nsteps     %" PRIu64 " of each of %" PRIu64 " ranks\n",
+           token->epoch, token->steps, token->world);
+    print_before(&token->before);
+    printf("order     %s, seed %" PRIu64 "\n", state_order_name(of->order), of->seed);
+    printf("dataset   %016" PRIx64, of->dataset);
+    if (of->length != UINT64_MAX)
+        printf(", %" PRIu64 " samples", of->length);
+    if (of->workers > 0)
+        printf(", iterable, read by %" PRIu64 " workers", of->workers);
+    printf("\nspec     ");
+    for (unsigned i = 0; i < STATE_PARTS; i++)
+        printf(" %s %016" PRIx64, state_part_name((enum state_part)i), of->parts[i]);
+    printf("\n");
+}
+
+int verb_state(const struct options *o)
+{
+    struct state_file file = {0};
+    struct state_token token;
+    struct dl_error err = {0};
+    char json[STATE_JSON_MAX];
+    int r = state_file_read(o->operand, &file, &err);
+
+    if (r == 0 && (r = state_token_read(file.bytes, file.len, &token, &err)) < 0)
+        dl_error_set(&err, err.code, o->operand, "%s", err.message);
+    if (r < 0)
+        return report_error(o, &err);
+    if (o->json) {
+        state_token_json(&token, json, sizeof json);
+        printf("%s\n", json);
+    } else {
+        print_state(&token);
+    }
+    return STATUS_DONE;
+}

@@ -1,0 +1,20 @@
+/* Files with the state of an epoch (struct state_token). */
+#ifndef DLCTL_STATE_H
+#define DLCTL_STATE_H
+
+#include "client/dlclient.h"
+#include "proto/error.h"
+
+struct state_file {
+    uint8_t bytes[DL_STATE_MAX];
+    size_t len; /* 0: there is none */
+};
+
+/* The file's bytes, whatever they mean: 0 or a negative errno with `err`. */
+int _nodiscard_ state_file_read(const char *path, struct state_file *ret, struct dl_error *err);
+
+/* Whole or not at all: what is there stays until all of the new one is. */
+int _nodiscard_ state_file_write(const char *path, const struct state_file *state,
+                                 struct dl_error *err);
+
+#endif

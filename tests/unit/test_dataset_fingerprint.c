@@ -1,0 +1,183 @@
+/* By what data is recognised: a copy anywhere is the same, and what was changed is not. */
+#include "daemon/data/dataset_fingerprint.h"
+#include "proto/yaml.h"
+#include "tests/unit/data_files.h"
+
+#include <sys/stat.h>
+#include <utime.h>
+
+enum { LARGE = 20000 };
+
+/* The open dataset's, so that those inside it are asked, too. */
+static uint64_t print_of(const char *text)
+{
+    _cleanup_(value_deinit)
+    struct value v = {0};
+    _cleanup_free_ char *whole = NULL;
+    struct dl_spec spec = {0};
+    struct dl_error err = {0};
+    struct dataset *ds = NULL;
+
+    assert_true(asprintf(&whole, "dataset: %s", text) > 0);
+    if (yaml_parse(whole, strlen(whole), "t", &v, &err) < 0 ||
+        spec_from_value(&v, harness_tmpdir(), &spec, &err) < 0 ||
+        dataset_open(&spec.dataset, &anywhere, &ds, &err) < 0)
+        fail_msg("%s: %s: %s", text, err.path, err.message);
+    uint64_t print = ds->content;
+    dataset_close(ds);
+    spec_deinit(&spec);
+    assert_true(print != 0);
+    return print;
+}
+
+static char *below(const char *name)
+{
+    static char paths[4][4096];
+    static unsigned turn;
+    char *path = paths[turn++ % 4];
+
+    snprintf(path, sizeof paths[0], "%s/%s", harness_tmpdir(), name);
+    return path;
+}
+
+static void make_folder(const char *name)
+{
+    assert_int_equal(mkdir(below(name), 0700), 0);
+}
+
+/* Text of LARGE bytes, with `c` at `at`. */
+static void write_large(const char *name, size_t at, char c)
+{
+    char data[LARGE];
+
+    memset(data, 'a', sizeof data);
+    for (size_t i = 99; i < sizeof data; i += 100)
+        data[i] = '\n';
+    data[at] = c;
+    harness_file(name, data, sizeof data);
+}
+
+static void test_copies_are_the_same(void **state)
+{
+    struct utimbuf old = {1, 1};
+
+    (void)state;
+    make_folder("there");
+    write_large("here.txt", 0, 'a');
+    write_large("there/copy.txt", 0, 'a');
+    assert_int_equal(utime(below("there/copy.txt"), &old), 0);
+    assert_int_equal(print_of("{kind: text, paths: here.txt}"),
+                     print_of("{kind: text, paths: [there/*.txt]}"));
+    assert_int_equal(print_of("{kind: records, path: here.txt, dtype: uint8, shape: [100]}"),
+                     print_of("{kind: records, path: there/copy.txt, dtype: uint8, shape: [100]}"));
+}
+
+static void test_changes_are_seen(void **state)
+{
+    static const size_t places[] = {0, 4095, LARGE - 4096, LARGE - 1};
+    uint64_t whole;
+
+    (void)state;
+    write_large("f.txt", 0, 'a');
+    whole = print_of("{kind: text, paths: f.txt}");
+    for (size_t i = 0; i < ARRAY_SIZE(places); i++) {
+        write_large("f.txt", places[i], 'b');
+        assert_true(print_of("{kind: text, paths: f.txt}") != whole);
+    }
+    write_large("f.txt", 0, 'a');
+    assert_int_equal(print_of("{kind: text, paths: f.txt}"), whole);
+    assert_int_equal(truncate(below("f.txt"), LARGE - 100), 0);
+    assert_true(print_of("{kind: text, paths: f.txt}") != whole);
+}
+
+static void test_several_files(void **state)
+{
+    (void)state;
+    harness_file("1.txt", "one\n", 4);
+    harness_file("2.txt", "two\n", 4);
+    uint64_t print = print_of("{kind: text, paths: [1.txt, 2.txt]}");
+    assert_true(print_of("{kind: text, paths: [2.txt, 1.txt]}") != print);
+    assert_true(print_of("{kind: text, paths: [1.txt]}") != print);
+    assert_true(print_of("{kind: text, paths: [1.txt, 1.txt]}") != print);
+    assert_int_equal(print_of("{kind: text, paths: ['[12].txt']}"), print);
+}
+
+/* More than are looked at: the first and the last are. */
+static void test_many_files(void **state)
+{
+    enum { FILES = FINGERPRINT_FILES + 700 };
+    static const char spec[] = "{kind: text, paths: many/*.t}";
+    char name[32];
+
+    (void)state;
+    make_folder("many");
+    for (int i = 0; i < FILES; i++) {
+        snprintf(name, sizeof name, "many/%05d.t", i);
+        harness_file(name, "one\n", 4);
+    }
+    uint64_t print = print_of(spec);
+    assert_int_equal(print_of(spec), print);
+    harness_file("many/00000.t", "two\n", 4);
+    assert_true(print_of(spec) != print);
+    harness_file("many/00000.t", "one\n", 4);
+    harness_file(name, "two\n", 4);
+    assert_true(print_of(spec) != print);
+    harness_file(name, "one\n", 4);
+    assert_int_equal(print_of(spec), print);
+    assert_int_equal(unlink(below(name)), 0);
+    assert_true(print_of(spec) != print);
+}
+
+static void make_images(const char *root, const char *class, const char *name)
+{
+    char path[256];
+
+    (void)mkdir(below(root), 0700);
+    snprintf(path, sizeof path, "%s/%s", root, class);
+    (void)mkdir(below(path), 0700);
+    snprintf(path, sizeof path, "%s/%s/%s", root, class, name);
+    harness_file(path, "not read", 8);
+}
+
+#define IMAGES(root) "{kind: imagefolder, size: 8, root: " root "}"
+
+static void test_images_by_their_names(void **state)
+{
+    (void)state;
+    make_images("one", "cat", "1.png");
+    make_images("one", "dog", "2.png");
+    make_images("same", "cat", "1.png");
+    make_images("same", "dog", "2.png");
+    make_images("other", "cat", "1.png");
+    make_images("other", "cow", "2.png");
+    uint64_t print = print_of(IMAGES("one"));
+    assert_int_equal(print_of(IMAGES("same")), print);
+    assert_true(print_of(IMAGES("other")) != print);
+    make_images("same", "dog", "3.png");
+    assert_true(print_of(IMAGES("same")) != print);
+}
+
+static void test_datasets_of_datasets(void **state)
+{
+    (void)state;
+    harness_file("a.r", "aaaa", 4);
+    harness_file("b.r", "bbbb", 4);
+    harness_file("copy.r", "aaaa", 4);
+#define R(name)      "{kind: records, dtype: uint8, shape: [], path: " name "}"
+#define CONCAT(a, b) "{kind: concat, datasets: [" R(a) ", " R(b) "]}"
+#define SUBSET(name) "{kind: subset, indices: [1], dataset: " R(name) "}"
+    uint64_t print = print_of(CONCAT("a.r", "b.r"));
+    assert_int_equal(print_of(CONCAT("copy.r", "b.r")), print);
+    assert_true(print_of(CONCAT("b.r", "a.r")) != print);
+    assert_true(print_of(CONCAT("a.r", "a.r")) != print);
+    assert_int_equal(print_of(SUBSET("a.r")), print_of(SUBSET("copy.r")));
+    assert_true(print_of(SUBSET("a.r")) != print_of(SUBSET("b.r")));
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_copies_are_the_same),   cmocka_unit_test(test_changes_are_seen),
+    cmocka_unit_test(test_several_files),         cmocka_unit_test(test_many_files),
+    cmocka_unit_test(test_images_by_their_names), cmocka_unit_test(test_datasets_of_datasets),
+};
+
+TEST_MAIN(tests)
