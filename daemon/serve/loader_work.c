@@ -98,7 +98,8 @@ void loader_break(struct loader *loader, const struct dl_error *err)
         } else if (!stream->stopped) {
             loader_drop_steps(loader, stream);
             stream_stop(stream);
-            if (stream->sink)
+            /* One that was told to be finished lacks nothing. */
+            if (stream->sink && !stream->finish_told)
                 loader->o.events->fault(stream, UINT64_MAX, err, NULL, true);
         }
     }

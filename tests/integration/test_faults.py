@@ -168,6 +168,23 @@ class EveryAttempt(TestCase):
             client.start(loader)
         self.assertIn("it has 50 samples now and had 100", str(caught.exception))
 
+    def test_an_epoch_that_is_finished_does_not_fail_any_more(self):
+        path = self.rows("rows.npy", 4, 8)
+        client = self.client(self.daemon())
+        loader = client.open({"name": "done", "dataset": {"kind": "npy", "files": path},
+                              "batch": {"size": 2}, "workers": {"count": 1}})["loader"]
+        client.start(loader)
+        leases = []
+        while batches := client.next_batches():
+            leases += batches
+        os.rename(self.rows("other.npy", 2, 8), path)
+        os.kill(client.query("workers")[0]["pid"], signal.SIGKILL)
+        wait_until(lambda: client.query("loaders") == [], "the loader to be given up")
+        self.assertEqual(client.held, [], "what came after FINISHED")
+        for batch, indices in zip(leases, ([0, 1], [2, 3]), strict=True):
+            self.assertEqual(batch.indices, indices)
+            batch.release()
+
     def test_a_worker_that_never_gets_ready_holds_up_nobody_else(self):
         daemon = self.daemon(self.bad_worker("mute-always-1"))
         waiting = self.client(daemon)
