@@ -3,7 +3,7 @@
 A crew is the ranks of one loader spec. Each rank is a process that writes one line for each batch;
 killed and started again it goes on behind its last line. `Reference` knows the lines of an
 undisturbed run, from a daemon of its own, whose indices are those of `dlctl plan`. Standard library
-only; the program comes from the environment: TRAINER.
+only; the program comes from the environment: SOAK_TRAINER.
 """
 
 import json
@@ -18,7 +18,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 import dltest  # noqa: E402
 
-TRAINER = os.environ.get("TRAINER", "trainer")
+TRAINER = os.environ.get("SOAK_TRAINER", "trainer")
 LOOKS_FOR_A_DAEMON = 120  # seconds without progress until a trainer gives up
 
 

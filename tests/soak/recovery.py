@@ -22,7 +22,7 @@ import tempfile
 import time
 
 QUIET_LOAD = 0.5
-PROGRAMS = {"DLOADERD": "daemon/dloaderd", "TRAINER": "tests/soak/trainer",
+PROGRAMS = {"DLOADERD": "daemon/dloaderd", "SOAK_TRAINER": "tests/soak/trainer",
             "DLOADER_LOCAL_MODULE": "client/dlclient-local.so"}
 SPEC = {"dataset": {"kind": "range", "length": 1 << 20}, "sampler": {"kind": "random"},
         "batch": {"size": 64}, "seed": 1}
@@ -135,7 +135,7 @@ def killed_daemon(directory, times):
     with open(spec, "w") as file:
         json.dump({**SPEC, "name": "d"}, file)
     daemon = dltest.Daemon(directory, {}, ("--log-level", "info"))
-    trainer = subprocess.Popen([os.environ["TRAINER"], daemon.socket, spec, path, "epochs=1000",
+    trainer = subprocess.Popen([os.environ["SOAK_TRAINER"], daemon.socket, spec, path, "epochs=1000",
                                 "recover=60", "pause=2000"])
     try:
         for _ in range(times):

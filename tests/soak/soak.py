@@ -29,7 +29,7 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 PROGRAMS = {"DLOADERD": "daemon/dloaderd", "DLCTL": "client/dlctl/dlctl",
-            "TRAINER": "tests/soak/trainer", "BAD_WORKER": "tests/fault/bad_worker",
+            "SOAK_TRAINER": "tests/soak/trainer", "BAD_WORKER": "tests/fault/bad_worker",
             "BAD_PLUGIN": "tests/unit/bad_plugin.so",
             "DLOADER_LOCAL_MODULE": "client/dlclient-local.so"}
 NOBODY = 65534
@@ -319,7 +319,7 @@ class Soak:
     def find_out_users(self):
         """Whether another user's trainer could be started at all: it must reach the program."""
         self.can_be_another = os.geteuid() == 0 and subprocess.run(
-            [os.environ["TRAINER"]], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            [os.environ["SOAK_TRAINER"]], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             preexec_fn=lambda: os.setuid(NOBODY)).returncode == 2
 
     def tick(self, more):
