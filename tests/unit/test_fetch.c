@@ -670,7 +670,7 @@ static void test_lengths(void **state)
 
     prepare_lengths(1, 3);
     assert_int_equal(fetcher_fill(f, slot_a, used - 1, &used, &err), -ENOBUFS);
-    assert_int_equal(used, 192 + 12);
+    assert_int_equal(used, SLOT_HEADER_BYTES + TREE_ALIGN + 12);
 
     prepare_lengths(2, 3);
     assert_int_equal(fetcher_fill(f, slot_a, SLOT_BYTES, &used, &err), -ERANGE);
