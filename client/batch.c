@@ -5,9 +5,11 @@
  * The leaves' bytes are read in place: changing them can spoil a batch, not the process.
  */
 #include "client/internal.h"
+#include "proto/words.h"
 
 #include <assert.h>
 #include <errno.h>
+#include <stdio.h>
 
 /* The fewest leases beyond the current batch that dl_batch_may_keep() grants. */
 enum { KEEP_MIN = 4 };
@@ -43,8 +45,8 @@ static int check_header(struct dl_epoch *epoch, const struct entry *entry,
         return bad_slot(epoch, entry, "epoch", h->epoch, epoch->number);
     if (h->error_code != 0)
         return bad_slot(epoch, entry, "error code", h->error_code, 0);
-    if (h->samples != d->samples)
-        return bad_slot(epoch, entry, "samples", h->samples, d->samples);
+    if (d->first > h->samples || d->samples > h->samples - d->first)
+        return bad_slot(epoch, entry, "samples", h->samples, (uint64_t)d->first + d->samples);
     if (h->indices_off % sizeof(uint64_t) != 0 || h->indices_off > size ||
         h->samples > (size - h->indices_off) / sizeof(uint64_t))
         return bad_slot(epoch, entry, "indices at", h->indices_off, SLOT_HEADER_BYTES);
@@ -52,6 +54,12 @@ static int check_header(struct dl_epoch *epoch, const struct entry *entry,
         h->tree_len > size - h->tree_off)
         return bad_slot(epoch, entry, "a tree at", h->tree_off, SLOT_HEADER_BYTES);
     return 0;
+}
+
+/* The batch is some rows of what is in the slot. */
+static bool is_part(const struct dl_descriptor *d, const struct slot_header *h)
+{
+    return d->samples < h->samples;
 }
 
 /* What the plan knows of the batch, behind the indices: all of the lists must lie in the slot. */
@@ -63,6 +71,9 @@ static int check_planned(struct dl_epoch *epoch, const struct entry *entry,
 
     if (h->planned == 0)
         return 0;
+    if (is_part(&entry->descriptor, h))
+        return bad_slot(epoch, entry, "planned lengths of samples", h->samples,
+                        entry->descriptor.samples);
     if (h->planned <= entry->mapping->slot_bytes - at && h->planned >= sizeof planned) {
         memcpy(&planned, entry->slot + at, sizeof planned);
         rows = planned.rows;
@@ -99,6 +110,39 @@ static int read_slot(struct dl_epoch *epoch, const struct entry *entry, struct s
     return 0;
 }
 
+static int refuse_leaf(struct dl_epoch *epoch, const struct entry *entry, const struct view *view,
+                       uint32_t bad, uint32_t samples)
+{
+    const struct tree_node *node = view_node(view, bad);
+    struct dl_client *client = epoch->loader->client;
+    char text[512], name[DL_BOUND_NAME_BYTES + 1];
+
+    words_no_rows(node, bad, samples, text, sizeof text);
+    snprintf(name, sizeof name, "%.*s", (int)node->key_len, tree_key(view->encoded, node));
+    return client_fail(client, EINVAL, name, "step %llu %s", (ull)entry->descriptor.step, text);
+}
+
+/* The rank's rows of the batch in *view, which is consumed: 0, latched, or the step's error. */
+static int take_rows(struct dl_epoch *epoch, const struct entry *entry, const struct slot_header *h,
+                     struct view **view)
+{
+    const struct dl_descriptor *d = &entry->descriptor;
+    struct view *whole = *view;
+    uint32_t bad;
+    int r;
+
+    if (!is_part(d, h))
+        return 0;
+    r = view_slice(&epoch->slice, whole, h->samples, d->first, d->samples, view, &bad);
+    if (r == -EINVAL)
+        r = refuse_leaf(epoch, entry, whole, bad, h->samples);
+    else if (r < 0)
+        r = connection_fail(&epoch->loader->client->conn, ENOMEM, "",
+                            "no memory for the tree of a batch");
+    view_unref(whole);
+    return r;
+}
+
 static struct dl_batch *take_object(struct dl_client *client)
 {
     struct dl_batch *batch = client->pool;
@@ -128,6 +172,15 @@ static void unlink_batch(struct dl_client *client, struct dl_batch *batch)
         batch->next->prev = batch->prev;
 }
 
+static void give_entry_back(struct dl_epoch *epoch, struct entry *entry)
+{
+    if (epoch->loader->local)
+        local_loader_give_back(epoch->loader, steal_ptr(entry->mapping));
+    else
+        epoch_queue_release(epoch, entry->descriptor.step, true);
+    entry_deinit(entry);
+}
+
 int batch_new(struct dl_epoch *epoch, struct entry *entry, struct dl_batch **ret)
 {
     struct dl_client *client = epoch->loader->client;
@@ -136,6 +189,8 @@ int batch_new(struct dl_epoch *epoch, struct entry *entry, struct dl_batch **ret
     struct view *view;
     int r = read_slot(epoch, entry, &header, &view);
 
+    if (r == 0)
+        r = take_rows(epoch, entry, &header, &view);
     if (r == 0) {
         batch = take_object(client);
         if (!batch) {
@@ -144,7 +199,7 @@ int batch_new(struct dl_epoch *epoch, struct entry *entry, struct dl_batch **ret
         }
     }
     if (r < 0) {
-        entry_deinit(entry);
+        give_entry_back(epoch, entry);
         return r;
     }
     assert(!batch->reclaim && !batch->view);
@@ -154,12 +209,14 @@ int batch_new(struct dl_epoch *epoch, struct entry *entry, struct dl_batch **ret
     batch->mapping = entry->mapping;
     batch->view = view;
     batch->slot = entry->slot;
-    batch->indices = (const uint64_t *)(const void *)(entry->slot + header.indices_off);
+    batch->indices = (const uint64_t *)(const void *)(entry->slot + header.indices_off) +
+                     entry->descriptor.first;
     batch->planned_bytes = header.planned;
     batch->planned = header.planned ? (const void *)(batch->indices + header.samples) : NULL;
     batch->step = header.step;
     batch->generation = header.generation;
-    batch->samples = header.samples;
+    batch->samples = entry->descriptor.samples;
+    batch->repeated = entry->descriptor.repeated;
     batch->stream = epoch->stream;
     batch->mapping->leases++;
     batch->pinned = batch->kept = batch->detached = false;
@@ -279,12 +336,7 @@ static uint64_t batch_extent(const struct dl_batch *batch)
     uint64_t end = (uint64_t)(indices - batch->slot) + batch->samples * sizeof(uint64_t) +
                    batch->planned_bytes;
 
-    for (uint32_t i = 0; i < batch->view->count; i++) {
-        const struct tree_node *node = view_node(batch->view, i);
-
-        end = max_u64(end, node->offset + node->nbytes);
-    }
-    return end;
+    return max_u64(end, view_end(batch->view));
 }
 
 int dl_batch_detach(struct dl_batch *batch)
@@ -373,7 +425,12 @@ uint64_t dl_batch_step(const struct dl_batch *batch)
 
 uint64_t dl_batch_bytes(const struct dl_batch *batch)
 {
-    return batch->view->leaf_bytes;
+    return view_bytes(batch->view, batch->slot);
+}
+
+uint32_t dl_batch_repeated(const struct dl_batch *batch)
+{
+    return batch->repeated;
 }
 
 const uint64_t *dl_batch_indices(const struct dl_batch *batch, size_t *ret_n)
@@ -457,7 +514,7 @@ static int read_text(struct dl_batch *batch, const char *path, const struct tree
     if (i >= view_text_count(node))
         return client_fail(batch->client, EINVAL, path, "string %llu where there are %llu", (ull)i,
                            (ull)view_text_count(node));
-    if (!tree_text(node, batch->slot, i, ret, &len))
+    if (!view_text(batch->view, node, batch->slot, i, ret, &len))
         return client_fail(batch->client, EPROTO, path,
                            "string %llu of step %llu leads out of the batch: its slot was "
                            "overwritten",
@@ -528,8 +585,9 @@ int dl_batch_node(struct dl_batch *batch, uint32_t i, struct dl_node *ret)
     if (view_is_text(node)) {
         ret->count = view_text_count(node);
         ret->is_list = node->ndim;
-        ret->text = batch->slot + node->offset;
-        ret->text_nbytes = node->nbytes;
+        /* The numbers of a list count from its own beginning, which is not that of these rows. */
+        ret->text = node->ndim && batch->view->whole ? NULL : batch->slot + node->offset;
+        ret->text_nbytes = view_text_bytes(batch->view, node, batch->slot);
     }
     return 0;
 }

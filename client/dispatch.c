@@ -398,6 +398,9 @@ static int find_slot(struct dl_client *client, const struct dl_descriptor *d, st
                         "DELIVER: step %llu with %u samples in %llu bytes at %llu of segment %u "
                         "is no slot",
                         (ull)d->step, d->samples, (ull)d->bytes, (ull)d->offset, d->segment);
+    if (d->repeated > d->samples)
+        return violated(client, "DELIVER: step %llu repeats %u of its %u samples", (ull)d->step,
+                        d->repeated, d->samples);
     entry->mapping = client->segments[segment];
     return 0;
 }

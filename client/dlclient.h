@@ -33,7 +33,8 @@
  *
  * Memory. Tensors are C-contiguous, 64-byte aligned, in the machine's byte order, mapped read-only
  * unless the spec says `memory: {writable: true}`. Strings and bytes lie there as well, without
- * NUL.
+ * NUL. With `shard.mode: dispatch` tensors are rows of larger ones, and aligned to their elements
+ * alone.
  */
 #ifndef DLCLIENT_H
 #define DLCLIENT_H
@@ -365,6 +366,13 @@ DL_API uint64_t dl_batch_bytes(const struct dl_batch *batch); /* of its tensors 
 DL_API const uint64_t *dl_batch_indices(const struct dl_batch *batch, size_t *ret_n);
 
 /*
+ * How many of its samples are there only so that all ranks get equally many (shard.even): the last
+ * ones, which some rank has been given already. Metrics over an epoch leave them out. 0 without
+ * ranks, and of an iterable dataset.
+ */
+DL_API uint32_t dl_batch_repeated(const struct dl_batch *batch);
+
+/*
  * Of a loader whose batches are measured in tokens (batch.tokens): the length in tokens of each
  * sample as it is in the batch, that is cut where it was cut, in the order of the indices; and how
  * many tokens the batch takes, padding included. They are the batch's memory, as its indices are.
@@ -446,7 +454,9 @@ struct dl_node {
     uint32_t is_list; /* 1: a list of them, even if of one or none; 0: a single one */
     uint32_t reserved;
     /* All of it: of a list count + 1 numbers uint64_t, of which i and i + 1 are the beginning and
-     * end of string i after these numbers, then the strings. Unchecked, unlike dl_batch_text(). */
+     * end of string i after these numbers, then the strings. Unchecked, unlike dl_batch_text().
+     * NULL of a list of which this rank has some strings alone (shard.mode dispatch), though
+     * text_nbytes says how much it would be: dl_batch_node_text() reads them. */
     const void *text;
     uint64_t text_nbytes;
 };

@@ -204,6 +204,7 @@ static struct dl_epoch *epoch_free(struct dl_epoch *epoch)
     view_unref(epoch->view);
     if (epoch->loader->client->reconnect.call.epoch == epoch)
         epoch->loader->client->reconnect.call.epoch = NULL;
+    view_unref(epoch->slice);
     free(epoch->entries);
     feed_deinit(&epoch->feed);
     held_deinit(&epoch->came);
@@ -510,6 +511,7 @@ int dl_epoch_next(struct dl_epoch *epoch, int64_t timeout_ns, struct dl_batch **
     struct dl_client *client = epoch->loader->client;
     struct dl_batch *batch;
     struct entry entry;
+    uint64_t step;
     int r = client_begin(client);
 
     if (r < 0)
@@ -535,11 +537,14 @@ int dl_epoch_next(struct dl_epoch *epoch, int64_t timeout_ns, struct dl_batch **
     if (entry.fault) {
         r = take_fault(epoch, &entry);
     } else {
+        step = entry.descriptor.step;
         r = batch_new(epoch, &entry, &batch);
-        if (r < 0)
+        if (connection_check(&client->conn) < 0)
             return client_fatal(client);
-        epoch->current = batch;
-        *ret = batch;
+        if (r < 0)
+            epoch->failed = step;
+        else
+            *ret = epoch->current = batch;
     }
     epoch_flush_if_due(epoch);
     epoch->given_ns = now_ns();

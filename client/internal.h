@@ -225,6 +225,7 @@ struct dl_epoch {
 
     struct dl_batch *current; /* borrowed: given back by the next next(); NULL: none, or pinned */
     struct view *view;        /* counted: the tree checked last */
+    struct view *slice;       /* counted: the rows taken last of it, or of another */
     char *warning;            /* owned: the last one, not yet asked for, or NULL */
     char *told;               /* owned: the one dl_epoch_warning() gave out */
     uint64_t wait_ns;
@@ -248,6 +249,7 @@ struct dl_batch {
     uint64_t planned_bytes;
     uint64_t step;
     uint32_t samples;
+    uint32_t repeated;
     uint32_t stream;
     uint64_t generation; /* of the slot */
     bool pinned;         /* PIN was queued: the credit is back, the lease goes on */
@@ -426,7 +428,8 @@ void local_unload(struct dl_client *client); /* the module, if there is one */
 
 /* ---- batch.c ---- */
 
-/* The batch of an entry whose reference it takes over, also on failure: 0, or a latched error. */
+/* The batch of an entry whose reference it takes over, also on failure: 0, a latched error, or one
+ * of the step alone, which the client then goes on after: it has no rows for this rank. */
 int _nodiscard_ batch_new(struct dl_epoch *epoch, struct entry *entry, struct dl_batch **ret);
 
 /* The user lets go: the lease ends, or goes on for its DLPack tensors as a pin. */

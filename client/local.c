@@ -265,19 +265,18 @@ static int step_failed(struct dl_epoch *epoch, struct dl_error *err)
 }
 
 /* The next batch in `mapping`: as the table's next(). */
-static int make(struct dl_epoch *epoch, struct mapping *mapping, uint64_t *ret_used,
+static int make(struct dl_epoch *epoch, struct mapping *mapping, struct local_batch *ret,
                 struct dl_error *err)
 {
     struct dl_loader *loader = epoch->loader;
-    struct local_batch batch = {.slot = mapping->base, .bytes = mapping->bytes};
-    int r = table_of(loader)->next(loader->local, epoch->local, &batch, err);
 
-    *ret_used = batch.used;
+    *ret = (struct local_batch){.slot = mapping->base, .bytes = mapping->bytes};
+    int r = table_of(loader)->next(loader->local, epoch->local, ret, err);
     if (r != -ENOBUFS)
         return r;
-    if (align_up(batch.used, SLOT_ALIGN) > loader->memory.limit)
-        return table_of(loader)->give_up(loader->local, epoch->local, &batch, err);
-    assert(batch.used > mapping->bytes);
+    if (align_up(ret->used, SLOT_ALIGN) > loader->memory.limit)
+        return table_of(loader)->give_up(loader->local, epoch->local, ret, err);
+    assert(ret->used > mapping->bytes);
     return -ENOBUFS;
 }
 
@@ -290,7 +289,7 @@ static bool is_at_end(const struct dl_epoch *epoch)
 }
 
 /* 0 and a batch's memory, or what dl_epoch_next() says. */
-static int load(struct dl_epoch *epoch, struct mapping **ret, uint64_t *ret_used)
+static int load(struct dl_epoch *epoch, struct mapping **ret, struct local_batch *ret_batch)
 {
     struct dl_loader *loader = epoch->loader;
     struct mapping *mapping = NULL;
@@ -301,7 +300,7 @@ static int load(struct dl_epoch *epoch, struct mapping **ret, uint64_t *ret_used
         r = take_memory(loader, &mapping);
         if (r < 0)
             return is_at_end(epoch) ? DL_END : r;
-        r = make(epoch, mapping, ret_used, &err);
+        r = make(epoch, mapping, ret_batch, &err);
         if (r == 0)
             break;
         local_loader_give_back(loader, mapping);
@@ -312,7 +311,7 @@ static int load(struct dl_epoch *epoch, struct mapping **ret, uint64_t *ret_used
                                "every step that was fed was received: feed more, or say the end");
         if (r != -ENOBUFS)
             return step_failed(epoch, &err);
-        enlarge(&loader->memory, *ret_used);
+        enlarge(&loader->memory, ret_batch->used);
     }
     *ret = mapping;
     return 0;
@@ -339,14 +338,16 @@ int local_epoch_next(struct dl_epoch *epoch, struct dl_batch **ret)
     struct dl_client *client = epoch->loader->client;
     struct entry entry = {0};
     const struct slot_header *header;
-    uint64_t begin = now_ns(), used;
+    struct local_batch made;
+    struct dl_batch *batch;
+    uint64_t begin = now_ns();
     int r;
 
     if (epoch->over) {
         epoch->ended = true;
         return DL_END;
     }
-    r = load(epoch, &entry.mapping, &used);
+    r = load(epoch, &entry.mapping, &made);
     epoch->wait_ns += now_ns() - begin;
     epoch->over = epoch->ended = r == DL_END;
     if (r != 0)
@@ -355,14 +356,18 @@ int local_epoch_next(struct dl_epoch *epoch, struct dl_batch **ret)
     header = (const struct slot_header *)(const void *)entry.slot;
     entry.descriptor = (struct dl_descriptor){.step = header->step,
                                               .generation = header->generation,
-                                              .bytes = used,
-                                              .samples = header->samples};
+                                              .bytes = made.used,
+                                              .samples = header->samples,
+                                              .repeated = made.repeated};
     epoch->received++;
     epoch->position = header->step + 1;
-    warn_of_length(epoch, header->samples - header->repeated);
-    r = batch_new(epoch, &entry, &epoch->current);
-    if (r < 0)
+    warn_of_length(epoch, header->samples - made.repeated);
+    r = batch_new(epoch, &entry, &batch);
+    if (connection_check(&client->conn) < 0)
         return client_fatal(client);
-    *ret = epoch->current;
-    return 0;
+    if (r < 0)
+        epoch->failed = entry.descriptor.step;
+    else
+        *ret = epoch->current = batch;
+    return r;
 }

@@ -53,7 +53,8 @@ struct local_extent {
 struct local_batch {
     void *slot; /* 64-byte aligned; borrowed */
     uint64_t bytes;
-    uint64_t used; /* or what is needed */
+    uint64_t used;     /* or what is needed */
+    uint32_t repeated; /* see struct dl_descriptor */
 };
 
 struct local_table {

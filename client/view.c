@@ -2,6 +2,7 @@
 #include "client/view.h"
 
 #include "proto/limits.h"
+#include "proto/slot_cut.h"
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
@@ -26,8 +27,10 @@ struct view *view_ref(struct view *view)
 
 struct view *view_unref(struct view *view)
 {
-    if (view && --view->refs == 0)
+    if (view && --view->refs == 0) {
+        view_unref(view->whole);
         free(view);
+    }
     return NULL;
 }
 
@@ -101,6 +104,125 @@ int view_get(struct view **cache, const void *shared, uint64_t len, uint32_t cou
     *ret = view_ref(view);
     return 0;
 }
+
+/* ---- rows of a batch ---- */
+
+static bool is_list(const struct tree_node *node)
+{
+    return view_is_text(node) && node->ndim == 1;
+}
+
+/* Of a list only how many there are: what is in it, and where, the whole list tells. */
+static void cut(struct tree_node *node, const struct view *slice)
+{
+    uint64_t row = node->nbytes / node->shape[0];
+
+    node->shape[0] = slice->rows;
+    if (node->kind != TREE_TENSOR)
+        return;
+    node->offset += slice->first * row;
+    node->nbytes = slice->rows * row;
+}
+
+/* UINT32_MAX: all leaves can be cut; objects are leaves here. */
+static uint32_t find_uncut(const struct view *view, uint64_t all)
+{
+    for (uint32_t i = 0; i < view->count; i++) {
+        const struct tree_node *node = view_node(view, i);
+        bool leaf = node->kind == TREE_TENSOR || node->kind == TREE_OBJECT || view_is_text(node);
+
+        if (leaf && !tree_has_rows(node, all))
+            return i;
+    }
+    return UINT32_MAX;
+}
+
+int view_slice(struct view **cache, struct view *whole, uint64_t all, uint64_t first, uint64_t rows,
+               struct view **ret, uint32_t *ret_bad)
+{
+    struct view *slice = *cache;
+
+    assert(all > 0 && first <= all && rows <= all - first && !whole->whole);
+    if (slice && slice->whole == whole && slice->first == first && slice->rows == rows) {
+        *ret = view_ref(slice);
+        return 0;
+    }
+    *ret_bad = find_uncut(whole, all);
+    if (*ret_bad != UINT32_MAX)
+        return -EINVAL;
+    slice = malloc(sizeof *slice + whole->len + whole->count);
+    if (!slice)
+        return -ENOMEM;
+    memcpy(slice, whole, sizeof *slice + whole->len + whole->count);
+    slice->refs = 1;
+    slice->whole = view_ref(whole);
+    slice->first = first;
+    slice->rows = rows;
+    slice->depths = slice->encoded + slice->len;
+    slice->leaf_bytes = 0;
+    for (uint32_t i = 0; i < slice->count; i++) {
+        struct tree_node *node = (struct tree_node *)(void *)slice->encoded + i;
+
+        if (node->kind != TREE_TENSOR && !view_is_text(node))
+            continue;
+        cut(node, slice);
+        slice->leaf_bytes += is_list(node) ? 0 : node->nbytes;
+    }
+    view_unref(*cache);
+    *cache = slice;
+    *ret = view_ref(slice);
+    return 0;
+}
+
+/* The node as it is in the whole batch. */
+static const struct tree_node *whole_node(const struct view *view, const struct tree_node *node)
+{
+    return view->whole ? view_node(view->whole, 0) + (node - view_node(view, 0)) : node;
+}
+
+bool view_text(const struct view *view, const struct tree_node *node, const uint8_t *slot,
+               uint64_t i, const char **ret, uint64_t *ret_len)
+{
+    return tree_text(whole_node(view, node), slot, view->first + i, ret, ret_len);
+}
+
+uint64_t view_text_bytes(const struct view *view, const struct tree_node *node, const uint8_t *slot)
+{
+    uint64_t bytes = sizeof(uint64_t), len;
+    const char *text;
+
+    if (!view->whole || !is_list(node))
+        return node->nbytes;
+    for (uint64_t i = 0; i < view->rows; i++) /* one that is overwritten has no bytes */
+        bytes += sizeof(uint64_t) + (view_text(view, node, slot, i, &text, &len) ? len : 0);
+    return bytes;
+}
+
+uint64_t view_bytes(const struct view *view, const uint8_t *slot)
+{
+    uint64_t bytes = view->leaf_bytes;
+
+    for (uint32_t i = 0; view->whole && i < view->count; i++)
+        if (is_list(view_node(view, i)))
+            bytes += view_text_bytes(view, view_node(view, i), slot);
+    return bytes;
+}
+
+uint64_t view_end(const struct view *view)
+{
+    uint64_t end = 0;
+
+    for (uint32_t i = 0; i < view->count; i++) {
+        const struct tree_node *node = view_node(view, i);
+
+        if (is_list(node))
+            node = whole_node(view, node);
+        end = max_u64(end, node->offset + node->nbytes);
+    }
+    return end;
+}
+
+/* ---- look-ups ---- */
 
 /* Bytes of `path` that name child `i` of `parent`, without the dot after them; 0: another child. */
 static size_t match(const struct view *view, const struct tree_node *parent,

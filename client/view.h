@@ -17,8 +17,11 @@
 struct view {
     uint32_t refs;
     uint32_t count;
+    struct view *whole; /* counted; NULL: it is the whole batch; else this is some rows of it */
+    uint64_t first;     /* of the rows */
+    uint64_t rows;
     uint64_t slot_bytes; /* what its leaves were checked against */
-    uint64_t leaf_bytes; /* of all tensors and texts */
+    uint64_t leaf_bytes; /* of all tensors and texts; of rows without lists of text */
     uint8_t *depths;     /* of each node; inside this allocation */
     uint64_t len;
     _Alignas(8) uint8_t encoded[]; /* nodes, then keys */
@@ -35,6 +38,15 @@ struct view *view_unref(struct view *view); /* NULL is fine; returns NULL */
 int _nodiscard_ view_get(struct view **cache, const void *shared, uint64_t len, uint32_t count,
                          uint64_t slot_bytes, struct view **ret, struct dl_error *err);
 
+/*
+ * The view of `rows` rows of a batch that has `all`, from `first` on, all within it: *cache if it
+ * is the same, else a new one that replaces *cache. Tensors begin where their rows do, so that
+ * they are aligned to their elements alone. Returns 0 and a reference of the caller's own; -ENOMEM;
+ * or -EINVAL, and *ret_bad is the node of the first leaf that has not one row a sample.
+ */
+int _nodiscard_ view_slice(struct view **cache, struct view *whole, uint64_t all, uint64_t first,
+                           uint64_t rows, struct view **ret, uint32_t *ret_bad);
+
 static inline const struct tree_node *view_node(const struct view *view, uint32_t i)
 {
     return (const struct tree_node *)(const void *)view->encoded + i;
@@ -46,6 +58,23 @@ int _nodiscard_ view_find(const struct view *view, const char *path, const struc
 /* A string or bytes, one or a list of them; and how many. */
 bool view_is_text(const struct tree_node *node);
 uint64_t view_text_count(const struct tree_node *node);
+
+/*
+ * Where string `i` of a node that is text lies in the slot. False: the numbers there, which its
+ * writer may change at any time, lead out of the leaf.
+ */
+bool _nodiscard_ view_text(const struct view *view, const struct tree_node *node,
+                           const uint8_t *slot, uint64_t i, const char **ret, uint64_t *ret_len);
+
+/* Bytes of a node that is text, as dl_node.text_nbytes has them. */
+uint64_t view_text_bytes(const struct view *view, const struct tree_node *node,
+                         const uint8_t *slot);
+
+/* Bytes of all leaves. */
+uint64_t view_bytes(const struct view *view, const uint8_t *slot);
+
+/* What the leaves reach to, in bytes from the start of the slot. */
+uint64_t view_end(const struct view *view);
 
 /* What the node, a tensor, looks like in the slot. */
 void view_tensor(const struct tree_node *node, const uint8_t *slot, struct dl_tensor *ret);

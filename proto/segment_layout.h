@@ -129,7 +129,10 @@ struct dl_descriptor {
     uint64_t bytes;  /* of the slot in use */
     uint32_t segment;
     uint32_t samples;
+    uint32_t first;    /* the first of the slot's samples that is this rank's; with `dispatch` the
+                          slot is all ranks', else 0 */
+    uint32_t repeated; /* of `samples`, the last ones: there only to even the ranks out */
 };
-_Static_assert(sizeof(struct dl_descriptor) == 40, "the wire format is fixed");
+_Static_assert(sizeof(struct dl_descriptor) == 48, "the wire format is fixed");
 
 #endif

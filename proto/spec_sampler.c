@@ -127,12 +127,32 @@ int spec_refuse_shard(const struct dl_spec *spec, struct dl_error *err, const ch
                         spec_choice_name(spec_key_find("shard", "mode"), spec->shard), why);
 }
 
+/* Each rank gets its rows of one batch of all, and all get the same one. */
+static int check_dispatch(const struct dl_spec *spec, struct dl_error *err)
+{
+    if (spec->batch_size == 0 && !spec->batch.tokens)
+        return dl_error_set(err, EINVAL, "batch.size",
+                            "null makes no batch, of which shard.mode dispatch could give each "
+                            "rank its rows; write size: 1, or another mode");
+    if (spec->collate.kind == COLLATE_NONE)
+        return dl_error_set(err, EINVAL, "collate.kind",
+                            "\"none\" makes no rows, of which shard.mode dispatch could give each "
+                            "rank its own; write default or pad, or another mode");
+    if (!spec->in_order)
+        return dl_error_set(err, EINVAL, "workers.in_order",
+                            "false has no meaning with shard.mode dispatch, where all ranks get "
+                            "the same batches; leave in_order out, or write another mode");
+    return 0;
+}
+
 static int check_mode(const struct dl_spec *spec, struct dl_error *err)
 {
-    if (spec->sampler != SAMPLER_CLIENT || spec->shard == SHARD_STRIDED)
+    if (spec->shard == SHARD_STRIDED)
         return 0;
-    return spec_refuse_shard(spec, err,
-                             "as a client that is the sampler says what each of its ranks takes");
+    if (spec->sampler == SAMPLER_CLIENT)
+        return spec_refuse_shard(
+            spec, err, "as a client that is the sampler says what each of its ranks takes");
+    return spec->shard == SHARD_DISPATCH ? check_dispatch(spec, err) : 0;
 }
 
 int spec_check_sampler(struct spec_reading *rd)
@@ -153,6 +173,13 @@ int spec_check_world(const struct dl_spec *spec, uint64_t world, struct dl_error
 {
     uint64_t size = max_u64(spec->batch_size, 1);
 
+    if (spec->shard == SHARD_DISPATCH && size > DL_MAX_BATCH_SIZE / world)
+        return dl_error_set(err, EINVAL, "batch.size",
+                            "%" PRIu64 " samples for each of %" PRIu64
+                            " ranks are above the maximum of %" PRIu64
+                            " in the one batch that shard.mode dispatch loads for all; lower size, "
+                            "or write another mode",
+                            size, world, (uint64_t)DL_MAX_BATCH_SIZE);
     if (spec->shard != SHARD_SPLIT || spec->batch.tokens || size % world == 0)
         return 0;
     return dl_error_set(err, EINVAL, "batch.size",

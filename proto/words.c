@@ -1,6 +1,8 @@
 #include "proto/words.h"
 
+#include "proto/tree.h"
 #include <assert.h>
+#include <inttypes.h>
 #include <stdio.h>
 
 enum { NAMED_INDICES = 8 };
@@ -44,4 +46,19 @@ void words_too_many(const char *dataset, uint64_t length, uint64_t samples, char
              "with several workers or ranks each must yield its share alone (dataset.divide, or "
              "the worker's number that a plug-in is given)",
              dataset, (unsigned long long)length, (unsigned long long)samples);
+}
+
+void words_no_rows(const struct tree_node *leaf, uint32_t number, uint64_t samples, char *text,
+                   size_t len)
+{
+    static const char remedy[] = "let collate make one row a sample, or write another shard.mode";
+
+    if (leaf->kind == TREE_OBJECT || leaf->ndim == 0)
+        snprintf(text, len, "cannot be dispatched: node %" PRIu32 " of its batch is %s; %s", number,
+                 leaf->kind == TREE_OBJECT ? "an object" : "a single value", remedy);
+    else
+        snprintf(text, len,
+                 "cannot be dispatched: node %" PRIu32 " of its batch has %" PRIu64
+                 " rows for %" PRIu64 " samples; %s",
+                 number, leaf->shape[0], samples, remedy);
 }

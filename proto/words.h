@@ -15,6 +15,11 @@ void words_samples(const uint64_t *indices, uint32_t n, char *text, size_t len);
 
 /* An epoch that goes on at a step, in which `batch` samples are: what it costs to get there. */
 void words_passing(const char *dataset, uint64_t step, uint64_t batch, char *text, size_t len);
+struct tree_node;
+
+/* Why a batch of `samples` whose node `number` is that leaf cannot be dispatched. */
+void words_no_rows(const struct tree_node *leaf, uint32_t number, uint64_t samples, char *text,
+                   size_t len);
 
 /* As PyTorch warns when len() of an iterable dataset was exceeded; `dataset` says which. */
 void words_too_many(const char *dataset, uint64_t length, uint64_t samples, char *text, size_t len);

@@ -9,12 +9,20 @@
 static const char *const KEYS[] = {"tokens",  "padded",   "padding",      "overlong", "leftover",
                                    "carried", "repeated", "tokens_per_s", "buckets"};
 
+/* All that is null where no rank waits for another. */
+static const char *const WAITS[] = {"waits_for", "waits_why"};
+
 static bool is_of_tokens(const char *key)
 {
     for (size_t i = 0; i < ARRAY_SIZE(KEYS); i++)
         if (strcmp(key, KEYS[i]) == 0)
             return true;
     return false;
+}
+
+static bool is_of_waiting(const char *key)
+{
+    return strcmp(key, WAITS[0]) == 0 || strcmp(key, WAITS[1]) == 0;
 }
 
 static bool get_count(const struct value *row, const char *key, uint64_t *ret)
@@ -27,12 +35,12 @@ static bool get_count(const struct value *row, const char *key, uint64_t *ret)
     return true;
 }
 
-static bool has_tokens(const struct value *view)
+static bool any_has(const struct value *view, const char *key)
 {
     uint64_t n;
 
     for (uint32_t i = 0; i < view->count; i++)
-        if (get_count(&view->items[i], "tokens", &n))
+        if (get_count(&view->items[i], key, &n))
             return true;
     return false;
 }
@@ -54,7 +62,7 @@ static void add_columns(const struct form *form, const struct value *row)
 }
 
 /* A row of the table, in place of the view's. */
-static int change_row(struct value *row, bool tokens)
+static int change_row(struct value *row, bool tokens, bool waits)
 {
     _cleanup_(value_deinit)
     struct value table = {.type = VALUE_MAP};
@@ -64,7 +72,7 @@ static int change_row(struct value *row, bool tokens)
     for (uint32_t i = 0; i < row->count && error == 0; i++) {
         struct value *from = &row->items[i], *to;
 
-        if (is_of_tokens(from->key))
+        if (is_of_tokens(from->key) || (!waits && is_of_waiting(from->key)))
             continue;
         to = form_null(&form, from->key);
         if (to)
@@ -79,11 +87,15 @@ static int change_row(struct value *row, bool tokens)
 
 int epochs_table(struct value *view)
 {
-    bool tokens = view->type == VALUE_ARRAY && has_tokens(view);
+    bool tokens, waits;
     int r = 0;
 
-    for (uint32_t i = 0; view->type == VALUE_ARRAY && i < view->count && r == 0; i++)
+    if (view->type != VALUE_ARRAY)
+        return 0;
+    tokens = any_has(view, "tokens");
+    waits = any_has(view, WAITS[0]);
+    for (uint32_t i = 0; i < view->count && r == 0; i++)
         if (view->items[i].type == VALUE_MAP)
-            r = change_row(&view->items[i], tokens);
+            r = change_row(&view->items[i], tokens, waits);
     return r;
 }

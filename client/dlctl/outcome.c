@@ -184,16 +184,17 @@ static json_t *count_or_null(uint64_t n)
 static json_t *outcome_json(const struct outcome *outcome, bool run)
 {
     const struct tally *t = &outcome->tally;
-    json_t *json = json_pack(
-        "{s:o, s:o, s:o, s:o, s:f, s:f, s:f, s:f, s:f, s:o, s:o, s:o, s:o}", "name",
-        render_json_text(outcome->name), "batches", render_json_u64(t->batches), "samples",
-        render_json_u64(t->samples), "bytes", render_json_u64(t->bytes), "seconds",
-        outcome->seconds, "batches_per_s", per_second(t->batches, outcome->seconds),
-        "samples_per_s", per_second(t->samples, outcome->seconds), "bytes_per_s",
-        per_second(t->bytes, outcome->seconds), "wait_s", (double)t->wait_ns / 1e9, "digest",
-        *outcome->digest ? json_string(outcome->digest) : json_null(), "length",
-        count_or_null(outcome->length), "steps", count_or_null(outcome->steps), "seed",
-        render_json_u64(outcome->seed));
+    json_t *json =
+        json_pack("{s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:f, s:f, s:f, s:o, s:o, s:o, s:o}", "name",
+                  render_json_text(outcome->name), "batches", render_json_u64(t->batches),
+                  "samples", render_json_u64(t->samples), "repeated", render_json_u64(t->repeated),
+                  "bytes", render_json_u64(t->bytes), "seconds", outcome->seconds, "batches_per_s",
+                  per_second(t->batches, outcome->seconds), "samples_per_s",
+                  per_second(t->samples, outcome->seconds), "bytes_per_s",
+                  per_second(t->bytes, outcome->seconds), "wait_s", (double)t->wait_ns / 1e9,
+                  "digest", *outcome->digest ? json_string(outcome->digest) : json_null(), "length",
+                  count_or_null(outcome->length), "steps", count_or_null(outcome->steps), "seed",
+                  render_json_u64(outcome->seed));
 
     if (json && (add_token_keys(json, outcome) < 0 ||
                  (run ? add_run_keys(json, outcome)
@@ -274,8 +275,10 @@ static void print_outcome(const struct outcome *outcome, bool run)
         print_leaf(&outcome->leaves[i], (int)width, i == 0);
     format_bytes((double)t->bytes, bytes, sizeof bytes);
     format_seconds(outcome->seconds, seconds, sizeof seconds);
-    printf("loaded    %" PRIu64 " batches, %" PRIu64 " samples, %s in %s\n", t->batches, t->samples,
-           bytes, seconds);
+    printf("loaded    %" PRIu64 " batches, %" PRIu64 " samples", t->batches, t->samples);
+    if (t->repeated)
+        printf(" (%" PRIu64 " repeated)", t->repeated);
+    printf(", %s in %s\n", bytes, seconds);
     format_bytes(per_second(t->bytes, outcome->seconds), bytes, sizeof bytes);
     format_count(per_second(t->batches, outcome->seconds), rate, sizeof rate);
     printf("speed     %s batches/s, ", rate);

@@ -11,9 +11,10 @@
 struct tally {
     uint64_t batches;
     uint64_t samples;
-    uint64_t bytes;  /* of tensors */
-    uint64_t tokens; /* of batches that are measured in tokens; else 0, as is `padded` */
-    uint64_t padded; /* what these take with their padding */
+    uint64_t repeated; /* of them, there only to even the ranks out */
+    uint64_t bytes;    /* of tensors */
+    uint64_t tokens;   /* of batches that are measured in tokens; else 0, as is `padded` */
+    uint64_t padded;   /* what these take with their padding */
     uint64_t wait_ns;
 };
 

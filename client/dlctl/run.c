@@ -113,6 +113,32 @@ static int start_ranks(struct run *run, uint64_t epoch, bool first)
     return 0;
 }
 
+/* A list of which only some strings are this rank's, as the list it would be; freed by the caller.
+ */
+static int gather_list(struct dl_batch *batch, uint32_t at, const struct dl_node *node, void **ret)
+{
+    uint64_t *numbers = malloc(node->text_nbytes), end = 0;
+    char *strings = (char *)(numbers + node->count + 1);
+    uint64_t room = node->text_nbytes - (node->count + 1) * sizeof *numbers;
+
+    if (!numbers)
+        return -ENOMEM;
+    *ret = numbers;
+    numbers[0] = 0;
+    for (uint64_t i = 0; i < node->count; i++) {
+        const char *text;
+        size_t len;
+        int r = dl_batch_node_text(batch, at, i, &text, &len);
+
+        if (r < 0)
+            return r;
+        len = min_u64(len, room - end);
+        memcpy(strings + end, text, len);
+        numbers[i + 1] = end += len;
+    }
+    return 0;
+}
+
 static void feed_node(struct digest *digest, const struct dl_node *node)
 {
     bool text = node->kind == DL_NODE_STRING || node->kind == DL_NODE_BYTES;
@@ -140,8 +166,13 @@ static int feed_digest(struct digest *digest, struct dl_batch *batch)
     digest_batch(digest, dl_batch_step(batch), indices, samples, nodes);
     for (uint32_t i = 0; i < nodes; i++) {
         struct dl_node node = {0};
+        _cleanup_free_ void *gathered = NULL;
         int r = dl_batch_node(batch, i, &node);
 
+        if (r == 0 && node.is_list && !node.text) {
+            r = gather_list(batch, i, &node, &gathered);
+            node.text = gathered;
+        }
         if (r < 0)
             return r;
         feed_node(digest, &node);
@@ -188,6 +219,7 @@ static int consume(struct run *run, struct dl_epoch *epoch)
     dl_batch_indices(batch, &samples);
     tally->batches++;
     tally->samples += samples;
+    tally->repeated += dl_batch_repeated(batch);
     tally->bytes += dl_batch_bytes(batch);
     tally->wait_ns += dl_epoch_wait_ns(epoch) - waited;
     tally_tokens(tally, batch);

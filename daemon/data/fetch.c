@@ -23,7 +23,8 @@ struct fetcher {
     struct replica_set replicas;
     uint64_t batch_size; /* 0: not batched */
     uint64_t tokens;     /* of a batch; 0: batch_size counts */
-    uint64_t most;       /* samples of a task */
+    uint64_t most;       /* samples of a batch */
+    uint64_t task_most;  /* samples of a task, which is for all ranks where they are dispatched */
     char *length_of;     /* owned; NULL: the first leaf with a dimension */
     uint64_t seed;
     uint64_t slot_bytes;
@@ -86,6 +87,7 @@ int fetcher_new(const struct dl_spec *spec, const struct data_env *env, struct f
     f->batch_size = spec->batch_size;
     f->tokens = spec->batch.tokens;
     f->most = spec_most_samples(spec);
+    f->task_most = spec->shard == SHARD_DISPATCH ? DL_MAX_BATCH_SIZE : f->most;
     f->seed = spec->seed;
     r = dataset_open(&spec->dataset, env, &f->dataset, err);
     if (r < 0)
@@ -163,14 +165,6 @@ static int put_error(void *slot, uint64_t slot_bytes, uint64_t begin, uint64_t i
         &(struct slot_error){.code = err->code, .begin = begin, .index = index, .text = text});
 }
 
-/* Samples that a task may have. */
-static uint64_t most_samples(const struct fetcher *f, const struct slot_task *task)
-{
-    bool of_all_ranks = task->stream != 0 && f->replicas.shard == SHARD_DISPATCH;
-
-    return of_all_ranks ? f->most * task->world : f->most;
-}
-
 static int refuse_samples(const struct fetcher *f, uint32_t samples, struct dl_error *err)
 {
     return dl_error_set(err, EINVAL, "", "a task of %u samples, where %s is %llu", samples,
@@ -198,7 +192,7 @@ static int read_task(const struct fetcher *f, const void *slot, uint64_t slot_by
     if (slot_bytes < SLOT_HEADER_BYTES)
         return dl_error_set(err, EINVAL, "", "a slot of %llu bytes has no room for its header",
                             (unsigned long long)slot_bytes);
-    if (ret->samples == 0 || (ret->samples > most_samples(f, ret) && ret->what != SLOT_LENGTHS))
+    if (ret->samples == 0 || (ret->samples > f->task_most && ret->what != SLOT_LENGTHS))
         return refuse_samples(f, ret->samples, err);
     if (!sound || !is_ours(f, ret))
         return dl_error_set(err, EINVAL, "", "the slot's header is damaged");

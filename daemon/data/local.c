@@ -1,6 +1,8 @@
 #include "daemon/data/local.h"
 
 #include "daemon/data/local_plan.h"
+#include "proto/slot_cut.h"
+#include "proto/words.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -31,7 +33,8 @@ struct local_pass {
     uint64_t step;           /* the next one */
     uint64_t steps;          /* or DATASET_LENGTH_UNKNOWN */
     uint64_t samples;
-    uint64_t made; /* tasks, ever */
+    uint64_t made;     /* tasks, ever */
+    uint32_t repeated; /* of the last step's samples */
     struct fed *fed, **last_fed;
     uint32_t stream;
     uint32_t ended; /* replicas */
@@ -277,6 +280,28 @@ void local_feed_end(struct local_pass *pass)
 
 /* ---- batches -------------------------------------------------------------------------------- */
 
+/*
+ * Whether a batch of the rank's samples alone is another than its rows of the batch of all ranks:
+ * what it is padded to hangs on the others, and what plugins make of it may.
+ */
+static bool needs_all_ranks(const struct dl_spec *spec)
+{
+    const struct spec_collate *collate = &spec->collate;
+
+    return spec->shard == SHARD_DISPATCH && collate->kind != COLLATE_DEFAULT &&
+           !(collate->kind == COLLATE_PAD && collate->length);
+}
+
+/* The step's indices, as many as there are. */
+static uint32_t put_indices(struct local_pass *pass)
+{
+    const struct local_where *where = &pass->where;
+    uint64_t rank = needs_all_ranks(pass->local->spec) ? PLAN_ALL : where->rank;
+
+    pass->repeated = (uint32_t)plan_repeated(pass->plan->plan, where->rank, pass->step);
+    return (uint32_t)plan_step(pass->plan->plan, rank, pass->step, pass->indices);
+}
+
 /* The step's task but for its slot; 0, LOCAL_END or -ENODATA. */
 static int next_task(struct local_pass *pass, struct slot_task *ret)
 {
@@ -300,8 +325,7 @@ static int next_task(struct local_pass *pass, struct slot_task *ret)
         if (pass->step >= pass->steps)
             return LOCAL_END;
         ret->indices = pass->indices;
-        ret->samples =
-            (uint32_t)plan_step(pass->plan->plan, pass->where.rank, pass->step, pass->indices);
+        ret->samples = put_indices(pass);
         if (spec->batch.tokens) {
             struct plan_step_size size =
                 plan_step_size(pass->plan->plan, pass->where.rank, pass->step);
@@ -314,6 +338,22 @@ static int next_task(struct local_pass *pass, struct slot_task *ret)
     ret->indices = pass->fed->indices;
     ret->samples = (uint32_t)pass->fed->n;
     return 0;
+}
+
+/* The rank's rows of the batch of all ranks. */
+static int take_rows(const struct local_pass *pass, void *slot, struct dl_error *err)
+{
+    const struct slot_header *header = slot;
+    struct plan_slice slice = plan_slice(pass->plan->plan, pass->where.rank, pass->step);
+    uint32_t bad;
+
+    if (slice.samples == header->samples ||
+        slot_cut(slot, (uint32_t)slice.first, (uint32_t)slice.samples, &bad) == 0)
+        return 0;
+    const struct tree_node *nodes = (const void *)((const char *)slot + header->tree_off);
+    char text[512];
+    words_no_rows(&nodes[bad], bad, header->samples, text, sizeof text);
+    return dl_error_set(err, EINVAL, "", "it %s", text);
 }
 
 /* As local_next(), and FETCH_END when the step turned out not to exist. */
@@ -330,7 +370,17 @@ static int load(struct local_pass *pass, struct slot_task *task, void *slot, uin
     if (task->planned)
         plan_put_planned(pass->plan->plan, pass->where.rank, pass->step,
                          slot_planned(slot, task->samples));
-    return fetcher_fill(pass->local->fetchers[fetcher], slot, bytes, ret_used, err);
+    int r = fetcher_fill(pass->local->fetchers[fetcher], slot, bytes, ret_used, err);
+    if (r != 0)
+        return r;
+    if (pass->ends)
+        pass->repeated = ((const struct slot_header *)slot)->repeated;
+    return pass->plan && needs_all_ranks(pass->local->spec) ? take_rows(pass, slot, err) : 0;
+}
+
+uint32_t local_repeated(const struct local_pass *pass)
+{
+    return pass->repeated;
 }
 
 void local_skip(struct local_pass *pass)

@@ -61,6 +61,9 @@ void local_feed_end(struct local_pass *pass); /* the order ends with what was fe
 int _nodiscard_ local_next(struct local_pass *pass, void *slot, uint64_t bytes, uint64_t *ret_step,
                            uint64_t *ret_used, struct dl_error *err);
 
+/* Of the batch made last: how many of its samples, the last ones, only even the ranks out. */
+uint32_t local_repeated(const struct local_pass *pass);
+
 /* After -ENOBUFS: the step is given up, and local_next() goes on with the next one. */
 void local_skip(struct local_pass *pass);
 

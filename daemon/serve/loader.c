@@ -96,7 +96,7 @@ struct loader *loader_free(struct loader *loader)
         loader_detach(user);
     }
     loader_drop_expected(loader, NULL);
-    assert(!loader->streams && !loader->waiting && !loader->epochs.epochs);
+    assert(!loader->streams && !loader->waiting && !loader->dispatchers && !loader->epochs.epochs);
     loader->pool = pool_free(loader->pool);
     loader->measuring = measuring_free(loader->measuring);
     if (loader->lengths)
@@ -234,7 +234,7 @@ static int settle(struct loader *loader, struct stream *stream, struct dl_error 
                         (unsigned long long)params->world, (unsigned long long)params->steps);
 }
 
-static int add_stream(struct loader *loader, struct stream_params *params, struct stream **ret,
+int loader_add_stream(struct loader *loader, struct stream_params *params, struct stream **ret,
                       struct dl_error *err)
 {
     struct epoch *epoch = NULL;
@@ -300,7 +300,12 @@ int loader_start(struct loader *loader, const struct stream_params *wanted, void
         stream->params = params;
     } else {
         loader_drop_expected(loader, &params);
-        int r = add_stream(loader, &params, &stream, err);
+        int r = loader_add_stream(loader, &params, &stream, err);
+        if (r == 0 && loader->spec.shard == SHARD_DISPATCH) {
+            r = loader_join(loader, stream, err);
+            if (r < 0)
+                loader_end(loader, stream);
+        }
         if (r < 0)
             return r;
     }
@@ -344,13 +349,38 @@ void loader_expect_next(struct loader *loader, const struct stream *stream)
     params.first = 0;
     params.before.n = 0;
     if (!loader->expecting || params.fed || stream->stopped || !stream->sink ||
-        stream_next(stream) < params.steps || params.epoch == 0 || params.steps == 0 ||
+        stream->dispatcher || stream_next(stream) < params.steps || params.epoch == 0 ||
+        params.steps == 0 ||
         loader_find_stream(loader, params.epoch, params.rank, params.world, true) ||
         loader_find_stream(loader, params.epoch, params.rank, params.world, false))
         return;
     complete_params(loader, &params);
     /* Failing is no loss: the epoch then starts when it is asked for. */
-    (void)!add_stream(loader, &params, &next, NULL);
+    (void)!loader_add_stream(loader, &params, &next, NULL);
+}
+
+void loader_drop_step(struct loader *loader, struct stream *stream, struct step *step)
+{
+    switch (step->state) {
+    case STEP_LEASED:
+    case STEP_PINNED:
+        break;
+    case STEP_RUNNING: /* the worker is writing: see abandoned() */
+        stream_abandon(stream, step);
+        break;
+    case STEP_READY:
+        pool_slot(loader->pool, step->segment, step->slot,
+                  step->held ? SLOT_RELEASE : SLOT_DISCARD);
+        stream_forget(stream, step);
+        break;
+    case STEP_WAITING:
+        DL_DELETE(loader->waiting, step);
+        stream_forget(stream, step);
+        break;
+    case STEP_FAULTED:
+        stream_forget(stream, step);
+        break;
+    }
 }
 
 void loader_drop_steps(struct loader *loader, struct stream *stream)
@@ -359,25 +389,7 @@ void loader_drop_steps(struct loader *loader, struct stream *stream)
     struct step *next;
 
     HASH_ITER (hh, stream->steps, step, next) {
-        switch (step->state) {
-        case STEP_LEASED:
-        case STEP_PINNED:
-            break;
-        case STEP_RUNNING: /* the worker is writing: see abandoned() */
-            stream_abandon(stream, step);
-            break;
-        case STEP_READY:
-            pool_slot(loader->pool, step->segment, step->slot, SLOT_DISCARD);
-            stream_forget(stream, step);
-            break;
-        case STEP_WAITING:
-            DL_DELETE(loader->waiting, step);
-            stream_forget(stream, step);
-            break;
-        case STEP_FAULTED:
-            stream_forget(stream, step);
-            break;
-        }
+        loader_drop_step(loader, stream, step);
     }
 }
 
@@ -392,6 +404,7 @@ void loader_stop(struct loader *loader, struct stream *stream)
         return;
     stream_stop(stream);
     loader_drop_steps(loader, stream);
+    loader_leave_source(loader, stream);
 }
 
 static void give_back(struct loader *loader, struct stream *stream, struct step *step)
@@ -412,6 +425,7 @@ void loader_end(struct loader *loader, struct stream *stream)
     if (!stream)
         return;
     loader_stop(loader, stream);
+    loader_leave_source(loader, stream); /* where a loader that broke has stopped it */
     HASH_ITER (hh, stream->steps, step, next) {
         give_back(loader, stream, step);
     }
@@ -430,8 +444,8 @@ bool loader_drop_expected(struct loader *loader, const struct stream_params *ins
     bool any = false;
 
     DL_FOREACH_SAFE (loader->streams, stream, next) {
-        if (stream->sink || (instead && (stream->params.rank != instead->rank ||
-                                         stream->params.world != instead->world)))
+        if (!stream_is_expected(stream) || (instead && (stream->params.rank != instead->rank ||
+                                                        stream->params.world != instead->world)))
             continue;
         loader->expecting = loader->expecting && !instead;
         loader_end(loader, stream);

@@ -12,6 +12,12 @@
  * another epoch is started instead, what was expected is dropped, and the loader stops expecting
  * until epochs follow each other again.
  *
+ * Dispatch: the ranks of an epoch share a *source*, which loads each batch of all of them once; see
+ * stream.h. Its window, as large as a rank's, counts the steps that not every rank has taken. So a
+ * rank that stands still, or has yet to start, holds the others up after that many steps. One that
+ * has stopped holds up nobody. It may come back at any step that the source still has; at an
+ * earlier one it gets a source of its own, which waits for no rank that is elsewhere.
+ *
  * Main thread only. Callbacks come from the loop or from loader_pump().
  */
 #ifndef DL_LOADER_H
@@ -128,6 +134,10 @@ uint64_t loader_measured(const struct loader *loader);
  */
 bool loader_name_task(const struct loader *loader, const void *tag, const struct step **ret_step,
                       char *text, size_t len);
+/* Of a stream whose batches are dispatched: the lowest rank that holds it up, when it could take
+ * more; UINT64_MAX: none does. *ret_started: that rank has begun. */
+uint64_t loader_waits_for(const struct loader *loader, const struct stream *stream,
+                          bool *ret_started);
 const struct pool *loader_pool(const struct loader *loader);
 const struct stream *loader_streams(const struct loader *loader);
 const char *loader_state(const struct loader *loader);

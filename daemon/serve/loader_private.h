@@ -1,7 +1,7 @@
 /*
  * The inside of a loader, shared by loader.c (opening, streams), loader_work.c (which step next,
- * which batch is due), loader_measure.c (lengths, before it is open) and loader_words.c (what a
- * step is called). Nobody else includes it.
+ * which batch is due), loader_dispatch.c (batches of all ranks), loader_measure.c (lengths, before
+ * it is open) and loader_words.c (what a step is called). Nobody else includes it.
  */
 #ifndef DL_LOADER_PRIVATE_H
 #define DL_LOADER_PRIVATE_H
@@ -19,10 +19,11 @@ struct loader {
     struct dl_spec spec; /* owned */
     enum loader_state state;
     struct dl_error why_broken;
-    struct pool *pool;         /* owned */
-    struct loader_user *users; /* borrowed list */
-    struct stream *streams;    /* owned list, in the order of service */
-    struct step *waiting;      /* steps to run again (utlist), borrowed from their streams */
+    struct pool *pool;              /* owned */
+    struct loader_user *users;      /* borrowed list */
+    struct stream *streams;         /* owned list, in the order of service */
+    struct step *waiting;           /* steps to run again (utlist), borrowed from their streams */
+    struct dispatcher *dispatchers; /* owned list */
     struct epoch_set epochs;
     uv_timer_t end;  /* linger, or the end of a broken loader */
     uint64_t length; /* samples; UINT64_MAX: iterable, and not known */
@@ -32,6 +33,7 @@ struct loader {
     struct measuring *measuring;  /* owned; while lengths are taken */
     struct length_table *lengths; /* counted; from loader_measure() on, complete once it is open;
                                    * NULL without batch.tokens */
+    uint64_t first_slot_bytes;    /* what one rank's batch was thought to take at first */
     uint32_t streams_made;
     uint64_t fingerprint;
     struct state_identity identity; /* whole once it is open */
@@ -50,6 +52,11 @@ void loader_end_after(struct loader *loader, uint64_t ms);
 void loader_tell_opened(struct loader *loader, struct loader_user *user);
 /* What of the stream is not yet delivered never will be. */
 void loader_drop_steps(struct loader *loader, struct stream *stream);
+/* The same of one step, in whatever state; what is leased stays. */
+void loader_drop_step(struct loader *loader, struct stream *stream, struct step *step);
+/* Completed parameters; 0 or negative with `err`. */
+int _nodiscard_ loader_add_stream(struct loader *loader, struct stream_params *params,
+                                  struct stream **ret, struct dl_error *err);
 /* Tells how far the stream goes, if that is known now and was not before. May end it. */
 void loader_plan(struct loader *loader, struct stream *stream);
 /* The stream of that rank and epoch that a client has, or (`expected`) that nobody has yet. */
@@ -80,6 +87,17 @@ void measuring_name(const void *tag, char *text, size_t len);
 void measuring_took(struct measuring *m, void *tag);
 void measuring_refused(struct measuring *m, void *tag, const struct dl_error *err);
 void measuring_lost(struct measuring *m, void *tag, bool culprit, const char *cause);
+
+/*
+ * loader_dispatch.c. A rank's stream gets a source to take its steps from; leaves it, for good,
+ * which lets go of what was kept for it alone; takes what there is for it, as far as its window
+ * reaches.
+ */
+int _nodiscard_ loader_join(struct loader *loader, struct stream *stream, struct dl_error *err);
+void loader_leave_source(struct loader *loader, struct stream *stream);
+void loader_take(struct loader *loader, struct stream *stream);
+/* The stream is nobody's yet. */
+bool stream_is_expected(const struct stream *stream);
 
 /* loader_words.c */
 /* "step 7 of epoch 0 (samples 3, 9)", "step 7 of epoch 0 (batch 3 of worker 1)". */

@@ -37,6 +37,10 @@ static void name_samples(const struct loader *loader, const struct step *step, c
                  step_replica(stream, step->number));
         return;
     }
+    if (!indices && !step->segment) { /* it was given up before it had a slot */
+        snprintf(text, len, "(no slot)");
+        return;
+    }
     if (!indices)
         indices = slot_indices(segment_slot(step->segment, step->slot));
     if (loader->spec.dataset.kind != DATASET_PYTHON)

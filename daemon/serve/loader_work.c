@@ -38,7 +38,7 @@ static bool abandoned(struct step *step)
  */
 static int compare_steps(const struct step *a, const struct step *b)
 {
-    bool expected_a = !a->stream->sink, expected_b = !b->stream->sink;
+    bool expected_a = stream_is_expected(a->stream), expected_b = stream_is_expected(b->stream);
 
     if (expected_a != expected_b)
         return expected_a - expected_b;
@@ -76,6 +76,7 @@ static void on_ready(void *owner, const struct dl_msg_w_ready *what)
     loader->identity.dataset = what->dataset;
     loader->identity.length = loader->length;
     loader->identity.workers = loader->iterable ? loader->spec.workers : 0;
+    loader->first_slot_bytes = pool_slot_bytes(loader->pool);
     if (!loader->spec.batch.tokens)
         loader_opened(loader);
     else if (loader_measure(loader, what->fingerprint, &err) < 0)
@@ -126,12 +127,20 @@ static void on_done(void *owner, void *tag, uint32_t samples, uint32_t repeated,
         measuring_took(loader->measuring, tag);
         return;
     }
+    struct segment *segment = step->segment;
+    uint32_t slot = step->slot;
     if (!step->stream)
-        pool_slot(loader->pool, step->segment, step->slot, SLOT_DISCARD);
+        pool_slot(loader->pool, segment, slot, SLOT_DISCARD);
     bool told = loader->iterable || loader->spec.dataset.kind == DATASET_PYTHON;
     if (abandoned(step))
         return;
-    step->repeated = repeated;
+    if (loader->iterable)
+        step->repeated = repeated;
+    if (stream_is_source(step->stream) && told && samples != step->samples) {
+        fault(loader, step, EIO, "its batch has another number of samples than were asked for");
+        pool_slot(loader->pool, segment, slot, SLOT_DISCARD);
+        return;
+    }
     step_ready(step, told ? samples : step->samples, bytes);
 }
 
@@ -177,6 +186,12 @@ static void on_lost(void *owner, void *tag, bool culprit, const char *cause)
     run_again(loader, step);
 }
 
+/* It loads nothing itself. */
+static bool takes_from_source(const struct stream *stream)
+{
+    return stream->dispatcher && !stream_is_source(stream);
+}
+
 static void on_reclaim(void *owner)
 {
     struct loader *loader = owner;
@@ -186,11 +201,12 @@ static void on_reclaim(void *owner)
 
     DL_FOREACH (loader->streams, stream) {
         HASH_ITER (hh, stream->steps, step, next) {
-            if (step->state != STEP_READY || step->segment->active)
+            if (step->state != STEP_READY || step->segment->active || takes_from_source(stream))
                 continue;
             struct segment *segment = step->segment;
+            enum slot_event event = step->held ? SLOT_RELEASE : SLOT_DISCARD;
             run_again(loader, step);
-            pool_slot(loader->pool, segment, step->slot, SLOT_DISCARD);
+            pool_slot(loader->pool, segment, step->slot, event);
         }
     }
 }
@@ -288,6 +304,9 @@ static void run(struct loader *loader, struct step *step, const struct place *pl
     }
     if (loader->lengths)
         task_bytes(stream, step->number, &task.planned);
+    if (stream->plan && !stream_is_source(stream))
+        step->repeated =
+            (uint32_t)plan_repeated(epoch_plan(stream->plan), stream->params.rank, step->number);
     bool fits = slot_prepare(slot, place->segment->slot_bytes, &task);
     assert(fits); /* the pool takes no worker whose slots are too small for the task itself */
     if (task.planned)
@@ -302,9 +321,9 @@ static bool wants_step(struct loader *loader, const struct stream *stream)
 {
     const struct stream *before;
 
-    if (!stream_has_room(stream))
+    if (!stream_has_room(stream) || takes_from_source(stream))
         return false;
-    if (stream->sink)
+    if (!stream_is_expected(stream))
         return true;
     before = loader_find_stream(loader, stream->params.epoch - 1, stream->params.rank,
                                 stream->params.world, false);
@@ -341,7 +360,7 @@ static bool take(struct loader *loader, struct stream *stream, uint64_t number, 
 
     if (!in_vain && pool_take(loader->pool, worker, ret))
         return true;
-    if (!want->stream || (!want->stream->sink && stream->sink))
+    if (!want->stream || (stream_is_expected(want->stream) && !stream_is_expected(stream)))
         *want = (struct want){stream, worker};
     return false;
 }
@@ -364,6 +383,21 @@ static bool run_waiting(struct loader *loader, struct want *want)
 }
 
 /*
+ * How many samples a source's batches have at most. Slots are made as large as one should take,
+ * where memory.limit allows for it, so that the first ones need not be loaded twice.
+ */
+static uint64_t size_for_all(struct loader *loader, const struct stream *source)
+{
+    uint64_t samples = plan_most(epoch_plan(source->plan)), bytes;
+    uint64_t size = max_u64(min_u64(loader->spec.batch_size, loader->length), 1);
+    struct dl_error none = {0};
+
+    if (!mul_overflows(loader->first_slot_bytes, (samples + size - 1) / size, &bytes))
+        (void)!pool_fit(loader->pool, bytes, &none);
+    return samples;
+}
+
+/*
  * Lets slots have room for the indices of the stream's next step. If it cannot be, the step becomes
  * a fault.
  */
@@ -376,6 +410,8 @@ static bool make_fit(struct loader *loader, struct stream *stream)
         need = slot_indices_end(stream_next_fed(stream));
     else if (stream->params.replicas)
         need = slot_indices_end(spec_round_samples(&loader->spec, stream->params.world));
+    else if (stream_is_source(stream))
+        need = slot_indices_end(size_for_all(loader, stream));
     else if (loader->lengths)
         need = task_bytes(stream, stream_next(stream), &planned);
     else
@@ -397,7 +433,7 @@ static bool run_stream(struct loader *loader, bool expected, struct want *want)
     struct place place;
 
     DL_FOREACH (loader->streams, stream) {
-        if ((stream->sink == NULL) == expected && wants_step(loader, stream) &&
+        if (stream_is_expected(stream) == expected && wants_step(loader, stream) &&
             is_planned(loader, stream, stream_next(stream)) && make_fit(loader, stream) &&
             take(loader, stream, stream_next(stream), want, &place)) {
             DL_DELETE(loader->streams, stream);
@@ -436,8 +472,8 @@ static bool make_room(struct loader *loader, const struct want *want)
 {
     struct dl_error err = {0};
 
-    if (!want->stream || !want->stream->sink || pool_has_slot(loader->pool, want->worker) ||
-        pool_grow(loader->pool, want->worker, &err))
+    if (!want->stream || stream_is_expected(want->stream) ||
+        pool_has_slot(loader->pool, want->worker) || pool_grow(loader->pool, want->worker, &err))
         return false;
     if (loader_drop_expected(loader, NULL))
         return true;
@@ -470,11 +506,12 @@ static uint32_t lease_due(struct loader *loader, struct stream *stream, struct s
         /* Over the user's limit of leases: it waits until something is released. */
         if (quota_charge(loader->o.account, QUOTA_LEASES, 1, NULL) < 0)
             break;
-        pool_slot(loader->pool, step->segment, step->slot, SLOT_LEASE);
+        if (!step->held)
+            pool_slot(loader->pool, step->segment, step->slot, SLOT_LEASE);
         stream_deliver(stream, step);
         loader->totals.batches++;
         loader->totals.samples += step->samples;
-        loader->totals.bytes += step->bytes;
+        loader->totals.bytes += step_bytes(step);
         steps[n++] = step;
     }
     return n;
@@ -514,6 +551,7 @@ static void deliver(struct loader *loader, struct stream *stream)
     if (!stream->sink)
         return;
     warn_of_passing(loader, stream);
+    loader_take(loader, stream);
     do {
         n = lease_due(loader, stream, steps, ARRAY_SIZE(steps));
         if (n > 0)

@@ -258,6 +258,8 @@ void session_deliver(struct stream *stream, struct step *const *steps, uint32_t 
             .bytes = step->bytes,
             .segment = step->segment->id,
             .samples = step->samples,
+            .first = step->first,
+            .repeated = step->repeated,
         };
     }
     session_send(

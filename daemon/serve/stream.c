@@ -6,7 +6,7 @@
 #include <assert.h>
 #include <utlist.h>
 
-static struct step *find(struct stream *stream, uint64_t number)
+struct step *stream_find(struct stream *stream, uint64_t number)
 {
     struct step *step;
 
@@ -25,7 +25,7 @@ struct stream *stream_new(const struct stream_params *params)
 {
     struct stream *stream = must_alloc(sizeof *stream);
 
-    assert(params->rank < params->world && params->credits > 0);
+    assert((params->rank < params->world || params->rank == PLAN_ALL) && params->credits > 0);
     stream->params = *params;
     stream->to_plan = stream->to_deliver = stream->fed =
         params->first < params->steps ? params->first : params->steps;
@@ -119,7 +119,7 @@ uint64_t stream_settled(struct stream *stream, uint32_t replica)
     struct step *step;
 
     while (*settled < stream->to_plan &&
-           (!(step = find(stream, *settled)) ||
+           (!(step = stream_find(stream, *settled)) ||
             (step->state != STEP_WAITING && step->state != STEP_RUNNING)))
         *settled += stream->params.replicas;
     return *settled;
@@ -196,6 +196,12 @@ struct step *stream_plan(struct stream *stream)
     return step;
 }
 
+void stream_skip(struct stream *stream, uint64_t number)
+{
+    assert(stream_is_source(stream));
+    stream->to_plan = max_u64(stream->to_plan, number);
+}
+
 /* ---- states --------------------------------------------------------------------------------- */
 
 static void becomes_due(struct step *step)
@@ -217,7 +223,8 @@ void step_ready(struct step *step, uint32_t samples, uint64_t bytes)
 {
     assert(step->state == STEP_RUNNING);
     step->state = STEP_READY;
-    step->samples = samples;
+    step->samples = step->all = samples;
+    step->repeated = (uint32_t)min_u64(step->repeated, samples);
     step->bytes = bytes;
     becomes_due(step);
 }
@@ -231,6 +238,7 @@ void step_lost(struct step *step)
         DL_DELETE(stream->due, step);
     step->state = STEP_WAITING;
     step->segment = NULL;
+    step->held = false;
     if (stream->settled) {
         uint64_t *settled = &stream->settled[step_replica(stream, step->number)];
         if (step->number < *settled)
@@ -255,7 +263,7 @@ static struct step *next_due(struct stream *stream)
     if (stream->params.any_order)
         return stream->due;
     stream->to_deliver = next_existing(stream, stream->to_deliver);
-    return find(stream, stream->to_deliver);
+    return stream_find(stream, stream->to_deliver);
 }
 
 struct step *stream_deliverable(struct stream *stream)
@@ -284,7 +292,7 @@ void stream_deliver(struct stream *stream, struct step *step)
     stream->delivered++;
     stream->samples += step->samples;
     stream->repeated += step->repeated;
-    stream->bytes += step->bytes;
+    stream->bytes += step_bytes(step);
     stream->tokens += step->tokens;
     stream->padded += step->padded;
 }
@@ -297,7 +305,7 @@ bool stream_finished(const struct stream *stream)
 
 struct step *stream_lease(struct stream *stream, uint64_t number)
 {
-    struct step *step = find(stream, number);
+    struct step *step = stream_find(stream, number);
 
     return step && (step->state == STEP_LEASED || step->state == STEP_PINNED) ? step : NULL;
 }

@@ -14,6 +14,11 @@
  * Steps are planned in the order of their numbers, and delivered in it too, or, with `any_order`,
  * as they become ready.
  *
+ * Where batches are dispatched, all ranks of an epoch get rows of the same ones. Their *source* is
+ * a stream of its own without a client, whose rank is PLAN_ALL: its steps are loaded as any
+ * other's. A rank's stream loads nothing: its step is READY from the start, when it takes what the
+ * source has. loader_dispatch.c does that.
+ *
  * Where the dataset is iterable, step s is batch s div replicas of worker s mod replicas: PyTorch's
  * round robin. How many batches a replica has shows when it ends: the steps it does not have are
  * left out, so that the numbers of the others have gaps. Where the client is the sampler, steps
@@ -22,6 +27,7 @@
 #ifndef DL_STREAM_H
 #define DL_STREAM_H
 
+#include "daemon/plan/plan.h"
 #include "daemon/serve/segment.h"
 #include "proto/history.h"
 
@@ -31,6 +37,7 @@ enum step_state { STEP_WAITING, STEP_RUNNING, STEP_READY, STEP_FAULTED, STEP_LEA
 
 struct stream;
 struct epoch;
+struct dispatcher;
 
 struct step {
     UT_hash_handle hh;        /* stream.steps, by number */
@@ -40,7 +47,10 @@ struct step {
     enum step_state state;
     uint32_t attempts; /* that ended with the worker's death */
     uint32_t samples;
-    uint32_t repeated; /* of these: there for evenness only, the last ones; from READY on */
+    uint32_t all;      /* samples in the slot, of which these are some; from READY on */
+    uint32_t first;    /* the first of them in the slot */
+    uint32_t repeated; /* of `samples`, the last ones: there only to even the ranks out */
+    bool held;         /* while READY: a lease of its own on the slot, as others read it too */
     uint32_t slot;
     struct segment *segment; /* borrowed; from RUNNING on */
     uint64_t bytes;          /* of the slot in use; from READY on */
@@ -54,7 +64,7 @@ struct step {
 
 struct stream_params {
     uint64_t epoch;
-    uint64_t rank;
+    uint64_t rank; /* PLAN_ALL: a source */
     uint64_t world;
     uint64_t first;        /* step to begin with */
     struct history before; /* what other world sizes had of the epoch; steps count from there */
@@ -92,8 +102,10 @@ struct stream {
     struct step *steps; /* owned; by number */
     struct step *spare; /* owned; used steps for reuse, linked by `next` */
     struct epoch *plan; /* counted; the loader's */
-    void *sink;         /* the session's; NULL: expected, see loader.h */
-    uint64_t delivered; /* steps delivered in this stream's life */
+    struct dispatcher *dispatcher; /* borrowed: a source's own, or whom the rank takes its steps
+                                      from; NULL: it loads them itself, or takes no more */
+    void *sink;                    /* the session's; NULL: expected, see loader.h */
+    uint64_t delivered;            /* steps delivered in this stream's life */
     uint64_t samples;
     uint64_t repeated; /* of these */
     uint64_t bytes;
@@ -106,6 +118,12 @@ struct stream *stream_new(const struct stream_params *params);
 /* All steps must be gone: stream_stop(), then give back what is leased. */
 struct stream *stream_free(struct stream *stream);
 
+/* It loads batches for others to take. */
+static inline bool stream_is_source(const struct stream *stream)
+{
+    return stream->params.rank == PLAN_ALL;
+}
+
 /* A further step may be planned now; which: the one that stream_plan() would make. */
 bool stream_has_room(const struct stream *stream);
 uint64_t stream_next(const struct stream *stream);
@@ -116,6 +134,12 @@ uint32_t stream_next_fed(const struct stream *stream);
 /* Plans the next step: WAITING. */
 struct step *stream_plan(struct stream *stream);
 
+/* The step of that number, planned and not given back; NULL: there is none. */
+struct step *stream_find(struct stream *stream, uint64_t number);
+
+/* A source need not plan steps before `number`. */
+void stream_skip(struct stream *stream, uint64_t number);
+
 /*
  * The client's next step of `n` indices, which it has as little-endian bytes; stream.params.fed.
  * False, and nothing changed: it is more than DL_MAX_FEED_AHEAD ahead, or the end was said already.
@@ -125,7 +149,13 @@ bool _nodiscard_ stream_feed_end(struct stream *stream);
 
 void step_run(struct step *step, struct segment *segment, uint32_t slot, uint32_t samples);
 void step_ready(struct step *step, uint32_t samples, uint64_t bytes);
-void step_lost(struct step *step); /* back to WAITING */
+void step_lost(struct step *step); /* back to WAITING; its lease on the slot was the caller's */
+
+/* What of the slot's bytes is the step's. */
+static inline uint64_t step_bytes(const struct step *step)
+{
+    return step->samples < step->all ? step->bytes / step->all * step->samples : step->bytes;
+}
 void step_fault(struct step *step, const struct dl_error *err);
 
 /* The replica that a step is of; and the first step of it that may yet have to be run (again). */

@@ -98,6 +98,21 @@ static int view_loaders(const struct daemon *d, struct value *ret)
     return 0;
 }
 
+/* The rank that the stream waits for, where batches are dispatched, and why; else null. */
+static void add_waiting(struct row *row, const struct loader *loader, const struct stream *stream)
+{
+    bool started = false;
+    uint64_t rank = loader_waits_for(loader, stream, &started);
+
+    if (rank == UINT64_MAX) {
+        set_null(row, "waits_for");
+        set_null(row, "waits_why");
+        return;
+    }
+    set_uint(row, "waits_for", rank);
+    set_string(row, "waits_why", started ? "behind" : "not started");
+}
+
 static uint32_t count_steps(const struct stream *stream, enum step_state state)
 {
     const struct step *step;
@@ -204,6 +219,7 @@ static void add_epoch(struct row *row, const struct loader *l, const struct stre
     set_uint(row, "credits", s->params.credits);
     set_uint(row, "samples", s->samples);
     add_tokens(row, s, age_ns);
+    add_waiting(row, l, s);
     if (s->sink)
         set_seconds(row, "age_s", age_ns);
     else
@@ -218,6 +234,8 @@ static int view_epochs(const struct daemon *d, struct value *ret)
         const struct loader *l = registered_loader(e);
 
         for (const struct stream *s = loader_streams(l); s; s = s->next) {
+            if (stream_is_source(s)) /* its ranks' streams are there */
+                continue;
             struct row row = add_row(ret);
 
             add_epoch(&row, l, s);

@@ -163,7 +163,7 @@ static void send_deliver(struct play *p)
         .segment = SEGMENT,
         .samples = 2,
     };
-    uint64_t words[5];
+    uint64_t words[sizeof d / sizeof(uint64_t)];
 
     if (field < ARRAY_SIZE(words)) {
         memcpy(words, &d, sizeof d);
@@ -271,7 +271,8 @@ static void read_text(struct dl_batch *batch, uint32_t i, const struct dl_node *
     const char *text;
     size_t len;
 
-    touch(node->text, node->text_nbytes);
+    if (node->text) /* else some of a list */
+        touch(node->text, node->text_nbytes);
     FUZZ_ASSERT(node->count <= SLOT_BYTES);
     for (uint64_t s = 0; s <= node->count; s++) {
         int r = dl_batch_node_text(batch, i, s, &text, &len);

@@ -212,7 +212,8 @@ static int which_spec(const char *name)
 }
 
 static int find_loader(void *context, struct session *session, const struct value *v,
-                       const char *base, struct loader **ret, struct dl_error *err)
+                       const char *base, const uint64_t *seed, struct loader **ret,
+                       struct dl_error *err)
 {
     struct game *g = context;
     _cleanup_(spec_deinit)

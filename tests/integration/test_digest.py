@@ -303,6 +303,16 @@ SHARED = [
     ("unbatched", {"size": None}, {"mode": "batch"}),
 ]
 
+# What is dispatched: tensors of all types, text, what is padded to the longest of all ranks.
+DISPATCHED = [
+    ("npy_several_files", {"size": 2}),
+    ("text_lines", {"size": 1}),
+    ("text_sentencepiece", {"size": 2}),
+    ("imagefolder_random_crop", {"size": 2, "drop_last": True}),
+    ("imagefolder_center_chw", {"size": 1}),
+    ("plugin_csv", {"size": 2}),
+]
+
 # How it is loaded: by how many workers, so many batches ahead, for so many credits.
 WORKERS = [
     ({"count": 1, "prefetch": 2}, 3),
@@ -343,6 +353,7 @@ class DigestCase(TestCase):
     """One daemon of each kind for all cases."""
 
     used = ()
+    shard = {}
 
     @classmethod
     def setUpClass(cls):
@@ -439,6 +450,21 @@ class Digest(DigestCase):
 
     def test_shared_plugin(self):
         self.check_shared("plugin_fasta")
+
+    def test_dispatch(self):
+        """Each batch of three ranks is loaded once by the daemon, while `check` and the library load
+        what is one rank's, if they can. Many small batches: each worker has to die of one.
+        """
+        self.shard = {"mode": "dispatch"}
+        makes = {name: (kind, make) for name, kind, make in DATASETS}
+        specs = []
+        for name, batch in DISPATCHED:
+            kind, make = makes[name]
+            keys = make(self)
+            for one, sampler in SAMPLERS[:2]:
+                specs.append((f"dispatch-{name}-{one}", kind, keys, sampler, batch,
+                              COLLATES.get(name)))
+        self.check_specs("dispatch", specs, [*ALL_RANKS, "--epochs", "4"])
 
     def check_specs(self, name, specs, args):
         digests = set()

@@ -92,6 +92,22 @@ class Plan(Case):
         self.assertEqual(self.steps(spec, "--world", 4, "--rank", 3),
                          [(0, 3, [3, 7]), (1, 3, [1])])
 
+    def test_repeated(self):
+        """13 samples, in order, for 3 ranks: what of the last steps is there for evenness alone."""
+        for mode, size, repeated in (("strided", 2, [0, 1, 1]), ("batch", 2, [1, 2, 2]),
+                                     ("split", 6, [1, 2, 2]), ("dispatch", 2, [0, 1, 1])):
+            for even in (True, False):
+                with self.subTest(mode=mode, even=even):
+                    spec = self.range_spec(13, size, extra=f"shard: {{mode: {mode}, "
+                                                           f"even: {str(even).lower()}}}\n")
+                    _, out, _ = dlctl("plan", spec, "--json", "--world", 3, "--rank", "all")
+                    lines = [json.loads(line) for line in out.splitlines()]
+                    self.assertEqual([line["repeated"] for line in lines if line["step"] == 2],
+                                     repeated if even else [0] * len(lines[6:]))
+                    self.assertEqual(sum(line["repeated"] for line in lines[:6]), 0)
+                    self.assertEqual(sum(len(line["indices"]) - line["repeated"]
+                                         for line in lines), 13)
+
     def test_all_ranks(self):
         spec = self.range_spec(10, 2, extra="shard: {even: false}\n")
         every = self.steps(spec, "--world", 4, "--rank", "all")

@@ -34,7 +34,7 @@ class ObjectPeer(Peer):
         self.ring[at + TREE_AT:at + TREE_AT + len(tree)] = tree
         self.ring[at + tensors_at:at + tensors_at + 67] = b"\x05\x06" + bytes(62) + b"\x07\x08\x09"
         self.ring[at + text_at:at + text_at + len(pickled)] = pickled
-        return struct.pack("<QQQQII", step, step + 1, at, SLOT_BYTES, 5, 2)
+        return struct.pack("<QQQQ4I", step, step + 1, at, SLOT_BYTES, 5, 2, 0, 0)
 
 
 class Peek(TestCase):

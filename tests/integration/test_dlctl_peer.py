@@ -79,7 +79,7 @@ class Peer:
         self.ring[at + TREE_AT:at + TREE_AT + len(tree)] = tree
         self.ring[at + DATA_AT + 1024:at + DATA_AT + 1026] = bytes([step, 7])
         self.ring[at + text_at:at + text_at + len(text)] = text
-        return struct.pack("<QQQQII", step, step + 1, at, SLOT_BYTES, 5, 2)
+        return struct.pack("<QQQQ4I", step, step + 1, at, SLOT_BYTES, 5, 2, 0, 0)
 
     def deliver(self, step, strings=(b"one", b"two"), text_at=DATA_AT):
         self.send(DELIVER, 1, self.fill(step, strings, text_at))

@@ -55,7 +55,8 @@ class TokenPlan(TokenCase):
         spec = self.token_spec(self.LENGTHS, self.BUCKETS)
         keys = ["step", "indices", "lengths", "tokens", "padded", "bucket"]
         lines = self.lines(spec)
-        self.assertEqual([list(line) for line in lines], [keys[:1] + ["rank"] + keys[1:]] * 4)
+        self.assertEqual([list(line) for line in lines],
+                         [["step", "rank", "indices", "repeated", *keys[2:]]] * 4)
         self.assertEqual([tuple(line[key] for key in keys) for line in lines], want)
         self.assertEqual(dlctl("plan", spec)[1],
                          "step 0 bucket 1 tokens 13/16: 1 3\n"

@@ -130,7 +130,7 @@ class Batch:
         self.client = client
         self.stream = stream
         (self.step, self.generation, self.offset, self.bytes, self.segment,
-         self.samples) = struct.unpack("<QQQQII", raw)
+         self.samples, self.first, self.repeated) = struct.unpack("<QQQQ4I", raw)
 
     @property
     def slot(self):
@@ -140,8 +140,9 @@ class Batch:
     def indices(self):
         slot = self.slot
         generation, step, _, samples, _, offset = struct.unpack_from("<QQQIIQ", slot)
-        assert (generation, step, samples) == (self.generation, self.step, self.samples)
-        return list(struct.unpack_from(f"<{samples}Q", slot, offset))
+        assert (generation, step) == (self.generation, self.step)
+        assert self.first + self.samples <= samples
+        return list(struct.unpack_from(f"<{self.samples}Q", slot, offset + 8 * self.first))
 
     def release(self):
         self.client.send(RELEASE, self.stream, struct.pack("<Q", self.step))
@@ -270,7 +271,7 @@ class RawClient:
         if message[0] == FINISHED:
             return []
         raw = message[2]
-        return [Batch(self, message[1], raw[i:i + 40]) for i in range(0, len(raw), 40)]
+        return [Batch(self, message[1], raw[i:i + 48]) for i in range(0, len(raw), 48)]
 
     def epoch_indices(self, loader, **options):
         """Runs a whole epoch, releasing as it goes; the sample indices of each step."""

@@ -69,7 +69,7 @@ class Case(unittest.TestCase):
         self.assertEqual((status, err), (0, ""))
         lines = [json.loads(line) for line in out.splitlines()]
         for line in lines:
-            self.assertEqual(list(line), ["step", "rank", "indices"])
+            self.assertEqual(list(line), ["step", "rank", "indices", "repeated"])
         return [(line["step"], line["rank"], line["indices"]) for line in lines]
 
     def check(self, *args):

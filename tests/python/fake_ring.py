@@ -152,8 +152,8 @@ class FakeRing:
                 offset = HEADER_BYTES + SLOT_BYTES * (step % SLOTS)
                 data = slot(step, what)
                 os.pwrite(segment, data, offset)
-                self.send(DELIVER, STREAM, struct.pack("<QQQQII", step, 100 + step, offset, len(data),
-                                                       SEGMENT_ID, 1))
+                self.send(DELIVER, STREAM, struct.pack("<QQQQ4I", step, 100 + step, offset, len(data),
+                                                       SEGMENT_ID, 1, 0, 0))
             else:
                 code, path, text, detail = what
                 self.send(FAULT, STREAM, step, code, 0, path, text, detail)

@@ -172,7 +172,7 @@ static void test_segment_table(void **state)
 
 /* ---- descriptors ---- */
 
-enum { STREAM, STEP, GENERATION, OFFSET, BYTES, SEGMENT, SAMPLES };
+enum { STREAM, STEP, GENERATION, OFFSET, BYTES, SEGMENT, SAMPLES, FIRST, REPEATED };
 
 static const struct {
     const char *name;
@@ -196,7 +196,10 @@ static const struct {
     {"shorter than its header", BYTES, SLOT_HEADER_BYTES - 1, "is no slot"},
     {"no samples", SAMPLES, 0, "is no slot"},
     {"absurd samples", SAMPLES, UINT32_MAX, "is no slot"},
-    {"other samples", SAMPLES, FAKE_ROWS + 1, "samples"},
+    {"more samples than there are", SAMPLES, FAKE_ROWS + 1, "samples 4 where 5 is due"},
+    {"rows beyond", FIRST, 1, "samples 4 where 5 is due"},
+    {"rows far beyond", FIRST, UINT32_MAX, "samples 4 where 4294967299 is due"},
+    {"more repeated than there are", REPEATED, FAKE_ROWS + 1, "step 1 repeats 5 of its 4 samples"},
     {"another step's slot", OFFSET, SEGMENT_HEADER_BYTES, "generation 100 where 101 is due"},
 };
 
@@ -228,6 +231,12 @@ static void test_bad_descriptors(void **state)
             break;
         case SAMPLES:
             d.samples = (uint32_t)value;
+            break;
+        case FIRST:
+            d.first = (uint32_t)value;
+            break;
+        case REPEATED:
+            d.repeated = (uint32_t)value;
             break;
         }
         fake_run(&f, 4, 10);
@@ -342,7 +351,7 @@ static const struct {
     {"step", AT_HEADER(step), 1, "step 1 where 0"},
     {"epoch", AT_HEADER(epoch), 1, "epoch 1 where 0"},
     {"failed", AT_HEADER(error_code), 5, "error code 5"},
-    {"samples", AT_HEADER(samples), 5, "samples 5 where 4"},
+    {"samples", AT_HEADER(samples), 3, "samples 3 where 4"},
     {"indices beyond", AT_HEADER(indices_off), FAKE_SLOT_BYTES - 24, "indices at"},
     {"indices far", AT_HEADER(indices_off), UINT64_MAX - 7, "indices at"},
     {"indices odd", AT_HEADER(indices_off), 129, "indices at"},

@@ -85,7 +85,7 @@ static size_t count_end(void)
 /* Once the buffer is warm, a message is sent and read without the allocator. */
 static void test_hot_path_does_not_allocate(void **state)
 {
-    uint8_t records[400] = {0};
+    uint8_t records[480] = {0};
     struct dl_message msg = {.number = DL_MSG_DELIVER};
     struct dl_buffer out = {0};
 

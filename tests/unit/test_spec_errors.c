@@ -389,8 +389,23 @@ static const struct refusal key_refusals[] = {
     {"collate: {kind: defualt}", "collate.kind",
      "\"defualt\" is not one of default, pad, none, plugin, python, pack; did you mean default?"},
     {"collate: {value: 0}", "collate.value", "not a key of collate of kind default; it takes kind"},
-    {"shard: {mode: dispatch}", "shard.mode",
-     "\"dispatch\" is not supported by this version; it has strided, batch, split"},
+    {"shard: {mode: dispatched}", "shard.mode",
+     "\"dispatched\" is not one of strided, batch, split, dispatch; did you mean dispatch?"},
+    {"shard: {mode: dispatch}\nsampler: {kind: client}", "shard.mode",
+     "\"dispatch\" has no meaning, as a client that is the sampler says what each of its ranks "
+     "takes; leave mode out"},
+    {"shard: {mode: dispatch}\nbatch: {size: null}", "batch.size",
+     "null makes no batch, of which shard.mode dispatch could give each rank its rows; write "
+     "size: 1, or another mode"},
+    {"shard: {mode: dispatch}\ncollate: {kind: none}", "collate.kind",
+     "\"none\" makes no rows, of which shard.mode dispatch could give each rank its own; write "
+     "default or pad, or another mode"},
+    {"shard: {mode: dispatch}\nworkers: {in_order: false}", "workers.in_order",
+     "false has no meaning with shard.mode dispatch, where all ranks get the same batches; leave "
+     "in_order out, or write another mode"},
+    {"shard: {mode: dispatch}\nbatch: {tokens: 64}\ncollate: {kind: pad}", "shard.mode",
+     "\"dispatch\" has no meaning, as each step of batch.tokens is for all ranks already; leave "
+     "mode out"},
     {"shard: {mode: batch}\nsampler: {kind: client}", "shard.mode",
      "\"batch\" has no meaning, as a client that is the sampler says what each of its ranks takes; "
      "leave mode out"},

@@ -152,7 +152,7 @@ static void tally_tokens(struct tally *tally, void *slot)
 }
 
 /* Counts the batch in the slot, after checking it as a client would. */
-static int count_batch(struct check *c, struct dl_error *err)
+static int count_batch(struct check *c, const struct local_pass *pass, struct dl_error *err)
 {
     const struct slot_header *header = c->slot;
     const struct tree_node *nodes = slot_nodes(c);
@@ -163,6 +163,7 @@ static int count_batch(struct check *c, struct dl_error *err)
         return r;
     c->outcome.tally.batches++;
     c->outcome.tally.samples += header->samples;
+    c->outcome.tally.repeated += local_repeated(pass);
     for (uint32_t i = 0; i < header->tree_count; i++)
         c->outcome.tally.bytes += nodes[i].nbytes;
     tally_tokens(&c->outcome.tally, c->slot);
@@ -237,7 +238,7 @@ static int load_step(struct check *c, struct local_pass *pass, struct dl_error *
     r = fill(c, pass, err);
     if (r != 0)
         return r;
-    r = count_batch(c, err);
+    r = count_batch(c, pass, err);
     if (r == 0 && c->outcome.tally.batches == 1)
         r = describe_first(c, err);
     if (r == 0 && c->digest)

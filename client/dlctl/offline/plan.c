@@ -76,6 +76,7 @@ struct shown {
     uint64_t step;
     uint64_t rank;
     size_t n;
+    uint64_t repeated;              /* of them, the last ones */
     uint64_t *indices;              /* owned; room for any step */
     uint32_t *lengths;              /* owned; then samples of each row; NULL without tokens */
     struct plan_step_tokens tokens; /* valid with `lengths` */
@@ -118,6 +119,7 @@ static void out_json(struct out *out, const struct shown *s)
     for (size_t i = 0; i < s->n; i++)
         out_field(out, i ? "," : "", s->indices[i]);
     out_text(out, "]");
+    out_field(out, ",\"repeated\":", s->repeated);
     if (s->lengths) {
         out_lengths(out, ",\"lengths\":[", s->lengths, s->n);
         out_field(out, ",\"tokens\":", s->tokens.tokens);
@@ -190,6 +192,7 @@ static int shown_init(struct shown *s, const struct plan *plan)
 static void write_step(struct out *out, const struct options *o, struct plan *plan, struct shown *s)
 {
     s->n = plan_step(plan, s->rank, s->step, s->indices);
+    s->repeated = plan_repeated(plan, s->rank, s->step);
     if (s->lengths) {
         s->tokens = plan_step_tokens(plan, s->rank, s->step);
         plan_step_lengths(plan, s->rank, s->step, s->lengths);

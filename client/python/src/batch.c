@@ -6,6 +6,7 @@
 struct batch_object {
     PyObject_HEAD PyObject *data; /* owned: the tree */
     uint64_t step, nbytes;
+    uint32_t repeated;
     uint64_t *indices; /* owned: a copy */
     size_t n_indices;
 };
@@ -298,6 +299,7 @@ PyObject *batch_object_new(struct module_state *state, struct dl_batch *batch, e
     indices = dl_batch_indices(batch, &object->n_indices);
     object->step = dl_batch_step(batch);
     object->nbytes = dl_batch_bytes(batch);
+    object->repeated = dl_batch_repeated(batch);
     object->indices = malloc(object->n_indices * sizeof *indices + 1);
     if (object->indices) {
         memcpy(object->indices, indices, object->n_indices * sizeof *indices);
@@ -352,6 +354,11 @@ static PyObject *batch_nbytes(PyObject *self, void *closure)
     return PyLong_FromUnsignedLongLong(((struct batch_object *)self)->nbytes);
 }
 
+static PyObject *batch_repeated(PyObject *self, void *closure)
+{
+    return PyLong_FromUnsignedLong(((struct batch_object *)self)->repeated);
+}
+
 static PyObject *batch_indices(PyObject *self, void *closure)
 {
     const struct batch_object *batch = (struct batch_object *)self;
@@ -370,6 +377,9 @@ static PyGetSetDef batch_getset[] = {
     {"data", batch_data, NULL, "The tree: dicts, lists and tuples of tensors and text.", NULL},
     {"step", batch_step, NULL, "Its place in the epoch, from 0.", NULL},
     {"indices", batch_indices, NULL, "The samples' indices as int64, in the order of the rows.",
+     NULL},
+    {"repeated", batch_repeated, NULL,
+     "How many of the samples, the last ones, are there only so that all ranks get equally many.",
      NULL},
     {"nbytes", batch_nbytes, NULL, "Bytes of its tensors and text together.", NULL},
     {0},

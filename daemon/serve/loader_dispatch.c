@@ -1,0 +1,265 @@
+/*
+ * Dispatch: one stream, the source, loads the batches of all ranks, and each rank's own stream
+ * takes its rows of them, in order. stream.h and loader.h say how.
+ *
+ * A slot has a lease for each rank that has taken the step, and one for the source from the first
+ * of these on until the last rank has taken it: a slot that one rank has read and given back is
+ * still there for the others. The `tail` is the first step that some rank has yet to take; what is
+ * before it the source gives up, in whatever state it is.
+ */
+#include "daemon/serve/loader_private.h"
+
+#include <assert.h>
+
+#include <utlist.h>
+
+struct dispatcher {
+    struct dispatcher *prev, *next; /* loader.dispatchers */
+    struct stream *source;          /* owned; the loader's list has it, too */
+    uint64_t tail;
+    uint64_t here;   /* ranks that take steps from it now */
+    uint64_t waited; /* ranks that are waited for, not having begun */
+    uint8_t begun[]; /* a bit for each of the others */
+};
+
+static bool has_begun(const struct dispatcher *d, uint64_t rank)
+{
+    return d->begun[rank / 8] >> rank % 8 & 1;
+}
+
+static void set_begun(struct dispatcher *d, uint64_t rank)
+{
+    d->waited -= !has_begun(d, rank);
+    d->begun[rank / 8] |= (uint8_t)(1 << rank % 8);
+}
+
+bool stream_is_expected(const struct stream *stream)
+{
+    return !stream->sink && !stream_is_source(stream);
+}
+
+/* ---- who takes from whom -------------------------------------------------------------------- */
+
+/* The stream of that rank that takes from it. */
+static struct stream *find_rank(const struct loader *loader, const struct dispatcher *d,
+                                uint64_t rank)
+{
+    struct stream *stream;
+
+    DL_FOREACH (loader->streams, stream) {
+        if (stream->dispatcher == d && stream->params.rank == rank)
+            return stream;
+    }
+    return NULL;
+}
+
+static bool is_same_epoch(const struct dispatcher *d, const struct stream *stream)
+{
+    return d->source->params.epoch == stream->params.epoch &&
+           d->source->params.world == stream->params.world &&
+           history_equal(&d->source->params.before, &stream->params.before);
+}
+
+static int add_dispatcher(struct loader *loader, const struct stream *stream,
+                          struct dispatcher **ret, struct dl_error *err)
+{
+    uint64_t world = stream->params.world;
+    struct stream_params params = stream->params;
+    struct stream *source;
+
+    params.rank = PLAN_ALL;
+    params.credits = loader_credits(loader);
+    params.steps = STEPS_UNKNOWN;
+    int r = loader_add_stream(loader, &params, &source, err);
+    if (r < 0)
+        return r;
+    struct dispatcher *d = must_alloc(sizeof *d + world / 8 + 1);
+    d->source = source;
+    d->tail = params.first;
+    d->waited = world;
+    source->dispatcher = d;
+    DL_APPEND(loader->dispatchers, d);
+    *ret = d;
+    return 0;
+}
+
+/*
+ * The ranks that a rank does not wait for when it comes back, at a step that their source has left
+ * behind: they do not come back with it.
+ */
+static void excuse(const struct dispatcher *d, struct dispatcher *own)
+{
+    for (uint64_t rank = 0; rank < own->source->params.world; rank++)
+        if (has_begun(d, rank))
+            set_begun(own, rank);
+}
+
+/* What the rank may join; those that have left its step behind do not wait for it any more. */
+static struct dispatcher *choose(struct loader *loader, const struct stream *stream)
+{
+    struct dispatcher *d, *found = NULL;
+    uint64_t rank = stream->params.rank;
+
+    DL_FOREACH (loader->dispatchers, d) {
+        if (!is_same_epoch(d, stream))
+            continue;
+        if (d->tail > stream->params.first)
+            set_begun(d, rank);
+        else if (!found && !find_rank(loader, d, rank))
+            found = d;
+    }
+    return found;
+}
+
+int loader_join(struct loader *loader, struct stream *stream, struct dl_error *err)
+{
+    struct dispatcher *other, *d = choose(loader, stream);
+
+    if (!d) {
+        int r = add_dispatcher(loader, stream, &d, err);
+        if (r < 0)
+            return r;
+        /* Where the rank has a place already, this is another job's, all of whose ranks come. */
+        DL_FOREACH (loader->dispatchers, other) {
+            if (other != d && is_same_epoch(other, stream) &&
+                !find_rank(loader, other, stream->params.rank))
+                excuse(other, d);
+        }
+    }
+    set_begun(d, stream->params.rank);
+    d->here++;
+    stream->dispatcher = d;
+    return 0;
+}
+
+/* ---- steps ---------------------------------------------------------------------------------- */
+
+/* The first step that the rank has yet to take; UINT64_MAX: it has all. */
+static uint64_t place_of(const struct stream *rank)
+{
+    uint64_t next = stream_next(rank);
+
+    return next < rank->params.steps ? next : UINT64_MAX;
+}
+
+static uint64_t find_tail(const struct loader *loader, const struct dispatcher *d)
+{
+    const struct stream *stream;
+    uint64_t tail = d->waited > 0 ? d->source->params.first : UINT64_MAX;
+
+    DL_FOREACH (loader->streams, stream) {
+        if (stream->dispatcher == d && stream != d->source)
+            tail = min_u64(tail, place_of(stream));
+    }
+    return min_u64(tail, d->source->params.steps);
+}
+
+/* Gives up what every rank has taken, or will not. */
+static void trim(struct loader *loader, struct dispatcher *d)
+{
+    uint64_t tail = find_tail(loader, d);
+    struct step *step;
+    struct step *next;
+
+    if (tail <= d->tail)
+        return;
+    d->tail = tail;
+    HASH_ITER (hh, d->source->steps, step, next) {
+        if (step->number < tail)
+            loader_drop_step(loader, d->source, step);
+    }
+    stream_skip(d->source, tail);
+}
+
+static void end_dispatcher(struct loader *loader, struct dispatcher *d)
+{
+    struct stream *source = d->source;
+
+    source->dispatcher = NULL;
+    DL_DELETE(loader->dispatchers, d);
+    free(d);
+    loader_end(loader, source);
+}
+
+void loader_leave_source(struct loader *loader, struct stream *stream)
+{
+    struct dispatcher *d = stream->dispatcher;
+
+    if (!d || stream == d->source)
+        return;
+    stream->dispatcher = NULL;
+    if (--d->here == 0)
+        end_dispatcher(loader, d);
+    else
+        trim(loader, d);
+}
+
+/* The rank's step of the source's, which is READY or FAULTED. */
+static void give(struct loader *loader, struct stream *stream, struct step *step)
+{
+    struct step *own = stream_plan(stream);
+
+    assert(own->number == step->number);
+    if (step->state == STEP_FAULTED) {
+        step_fault(own, step->error);
+        own->detail = step->detail ? must_strdup(step->detail) : NULL;
+        return;
+    }
+    const struct plan *plan = epoch_plan(stream->plan);
+    uint64_t rank = stream->params.rank;
+    struct plan_slice slice = plan_slice(plan, rank, step->number);
+
+    if (!step->held)
+        pool_slot(loader->pool, step->segment, step->slot, SLOT_LEASE);
+    step->held = own->held = true;
+    pool_slot(loader->pool, step->segment, step->slot, SLOT_LEASE);
+    own->repeated = (uint32_t)plan_repeated(plan, rank, step->number);
+    step_run(own, step->segment, step->slot, (uint32_t)slice.samples);
+    step_ready(own, (uint32_t)slice.samples, step->bytes);
+    own->first = (uint32_t)slice.first;
+    own->all = step->samples;
+}
+
+void loader_take(struct loader *loader, struct stream *stream)
+{
+    struct dispatcher *d = stream->dispatcher;
+    struct step *step;
+
+    if (!d)
+        return;
+    while (stream_has_room(stream) && (step = stream_find(d->source, stream_next(stream))) &&
+           (step->state == STEP_READY || step->state == STEP_FAULTED))
+        give(loader, stream, step);
+    trim(loader, d);
+}
+
+/* ---- views ---------------------------------------------------------------------------------- */
+
+static uint64_t first_waited(const struct dispatcher *d)
+{
+    uint64_t rank = 0;
+
+    while (has_begun(d, rank))
+        rank++;
+    return rank;
+}
+
+uint64_t loader_waits_for(const struct loader *loader, const struct stream *stream,
+                          bool *ret_started)
+{
+    const struct dispatcher *d = stream->dispatcher;
+    const struct stream *other;
+    uint64_t rank = UINT64_MAX;
+
+    if (!d || !stream_has_room(stream) || place_of(stream) < d->source->to_plan ||
+        d->source->window < d->source->params.credits)
+        return UINT64_MAX;
+    *ret_started = d->waited == 0;
+    if (d->waited > 0)
+        return first_waited(d);
+    DL_FOREACH (loader->streams, other) {
+        if (other->dispatcher == d && other != d->source && place_of(other) == d->tail)
+            rank = min_u64(rank, other->params.rank);
+    }
+    return rank;
+}
