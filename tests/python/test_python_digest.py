@@ -122,7 +122,10 @@ RAGGED = [
 class DigestCase(SpecCase):
     """Loads specs, and compares what came."""
 
+    shard = {}
+
     def write_spec(self, name, dataset, sampler, batch, collate, workers, **more):
+        more.setdefault("shard", self.shard)
         return self.spec(name, name=name, seed=SEED, dataset=dataset, sampler=sampler, batch=batch,
                          collate=collate, workers={"retries": 100, **workers}, **more)
 
@@ -239,6 +242,35 @@ class Collate(DigestCase):
     def test_samples_that_are_objects(self):
         self.check_against("objects", lambda **more: python("Objects", length=ROWS, **more), None,
                            NATIVE_ORDER, BY_FOUR, {"object": "pydata:as_they_are"})
+
+
+class Dispatch(DigestCase):
+    """A worker makes the batch of all ranks: of that each has rows, where it has any."""
+
+    shard = {"mode": "dispatch"}
+    SMALL = {"size": 1}  # many steps: each worker is to die once
+
+    def check_rows(self, name, make, native, collate):
+        check = self.write_spec("check", native, TORCH_ORDER, self.SMALL, {}, {"count": 1})
+        args = [*ALL_RANKS, "--epochs", "3"]
+        expected = dlctl_json("check", check, "--digest", *args)
+        self.check_ways(name, make, (TORCH_ORDER, self.SMALL, collate), expected, args)
+
+    def test_arrays_and_text(self):
+        for name, make in DATASETS[1], DATASETS[3]:
+            for how, collate in ("default", {}), ("rules", {"kind": "python"}):
+                self.check_rows(f"dispatched-{name}-{how}",
+                                lambda make=make, **more: make(self, **more)[0], make(self)[1], collate)
+
+    def test_a_collate_function_that_makes_no_rows(self):
+        spec = self.write_spec("no-rows", rows(self)[0], {}, BY_FOUR,
+                               {"kind": "python", "object": "pydata:stack"}, {"count": 1})
+        with self.assertRaises(AssertionError) as caught:
+            self.run_spec(spec, *ALL_RANKS)
+        self.assertIn("step 0 cannot be dispatched: node ", str(caught.exception))
+        self.assertIn("let collate make one row a sample", str(caught.exception))
+        # One rank alone has all of the batch, and needs no rows.
+        self.assertEqual(self.run_spec(spec)["samples"], ROWS)
 
 
 class Iterable(DigestCase):
