@@ -235,6 +235,11 @@ void loader_take(struct loader *loader, struct stream *stream)
 
 /* ---- views ---------------------------------------------------------------------------------- */
 
+const struct stream *loader_source(const struct stream *stream)
+{
+    return stream->dispatcher && !stream_is_source(stream) ? stream->dispatcher->source : NULL;
+}
+
 static uint64_t first_waited(const struct dispatcher *d)
 {
     uint64_t rank = 0;

@@ -123,6 +123,17 @@ static uint32_t count_steps(const struct stream *stream, enum step_state state)
     return n;
 }
 
+/* The stream's own, and what of its source's it has yet to take. */
+static uint32_t count_all(const struct stream *stream, enum step_state state)
+{
+    const struct stream *source = loader_source(stream);
+    uint32_t n = count_steps(stream, state);
+
+    for (const struct step *step = source ? source->steps : NULL; step; step = step->hh.next)
+        n += step->state == state && step->number >= stream->to_plan;
+    return n;
+}
+
 static void set_array(struct row *row, const char *key, struct value **ret)
 {
     if (row->r == 0)
@@ -212,8 +223,8 @@ static void add_epoch(struct row *row, const struct loader *l, const struct stre
         set_null(row, "steps");
     else
         set_uint(row, "steps", s->params.steps);
-    set_uint(row, "running", count_steps(s, STEP_RUNNING));
-    set_uint(row, "ready", count_steps(s, STEP_READY));
+    set_uint(row, "running", count_all(s, STEP_RUNNING));
+    set_uint(row, "ready", count_all(s, STEP_READY));
     set_uint(row, "leased", s->leased);
     set_uint(row, "pinned", s->pinned);
     set_uint(row, "credits", s->params.credits);

@@ -215,6 +215,8 @@ class Waiting(DispatchCase):
         slow = ranks.pop(2)
         self.hold_up(ranks, slow, WINDOW)
         self.assertEqual(slow.row()["waits_for"], None)
+        self.assertEqual((slow.row()["ready"], slow.row()["leased"]), (WINDOW, WINDOW))
+        self.assertEqual(ranks[0].row()["ready"], 0)
         slow.release()
         slow.take()
         for rank in ranks:
