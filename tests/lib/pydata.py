@@ -108,6 +108,17 @@ class Stream(Mortal):
             yield i
 
 
+class Once:
+    """Gives its samples to the first pass only, as a stream from elsewhere would."""
+
+    def __init__(self, length):
+        self.left = iter(range(length))
+
+    def __iter__(self):
+        left, self.left = self.left, iter(())
+        return left
+
+
 class Crops(Mortal):
     """A crop of each row, at a place that sample_rng() draws."""
 

@@ -342,6 +342,19 @@ class Iterable(DigestCase):
                             self.assertEqual(run[key], expected[key], key)
                         self.assertEqual(self.deaths(loader) > 0, bool(how))
 
+    def test_what_can_be_read_but_once(self):
+        """What is repeated was kept."""
+        args = ["--world", "3", "--rank", "2"]
+        for collate in ({}, {"kind": "python"}):
+            with self.subTest(**collate):
+                check = self.write_spec("check", self.native(length=11), {}, {"size": 2}, {},
+                                        {"count": 1}, shard={"mode": "batch"})
+                expected = dlctl_json("check", check, "--digest", *args)
+                self.assertEqual((expected["batches"], expected["samples"]), (2, 4))
+                spec = self.write_spec(f"once{len(collate)}", python("Once", length=11), {},
+                                       {"size": 2}, collate, {"count": 1}, shard={"mode": "batch"})
+                self.assertEqual(self.run_spec(spec, *args)["digest"], expected["digest"])
+
     def test_with_workers_that_die(self):
         """A life is long enough to get to the place of the one before, and a little further."""
         for collate in ({}, {"kind": "python"}):

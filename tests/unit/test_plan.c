@@ -473,6 +473,40 @@ static void test_trillion(void **state)
     assert_int_equal(indices[1], UINT64_C(83525373690));
 }
 
+/* Of an iterable dataset: as many steps as one worker with all of it would make. */
+static void test_estimate(void **state)
+{
+    static const struct {
+        enum plan_shard shard;
+        bool drop_last;
+        bool even;
+        struct plan_extent want[3]; /* of each rank */
+    } cases[] = {
+        {PLAN_STRIDED, false, true, {{5, 3}, {5, 3}, {5, 3}}},
+        {PLAN_STRIDED, false, false, {{5, 3}, {5, 3}, {5, 3}}}, /* what it divides is not known */
+        {PLAN_STRIDED, true, true, {{5, 2}, {5, 2}, {5, 2}}},
+        {PLAN_BATCH, false, true, {{6, 3}, {6, 3}, {6, 3}}},
+        {PLAN_BATCH, false, false, {{5, 3}, {4, 2}, {4, 2}}},
+        {PLAN_BATCH, true, true, {{4, 2}, {4, 2}, {4, 2}}},
+        {PLAN_SPLIT, false, true, {{5, 5}, {5, 5}, {5, 5}}},
+        {PLAN_SPLIT, false, false, {{5, 5}, {4, 4}, {4, 4}}},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
+        for (uint64_t rank = 0; rank < 3; rank++) {
+            struct plan_params params = {.length = 13,
+                                         .world = 3,
+                                         .batch_size = cases[i].shard == PLAN_SPLIT ? 3 : 2,
+                                         .shard = cases[i].shard,
+                                         .drop_last = cases[i].drop_last,
+                                         .even = cases[i].even};
+            struct plan_extent got = plan_estimate(&params, rank);
+            assert_int_equal(got.samples, cases[i].want[rank].samples);
+            assert_int_equal(got.steps, cases[i].want[rank].steps);
+        }
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_distributed_sampler_table),
     cmocka_unit_test(test_batches),
@@ -482,6 +516,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_backlog),
     cmocka_unit_test(test_backlog_of_padding),
     cmocka_unit_test(test_refused),
+    cmocka_unit_test(test_estimate),
     cmocka_unit_test(test_no_memory),
     cmocka_unit_test(test_huge),
     cmocka_unit_test(test_trillion),
