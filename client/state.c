@@ -57,6 +57,15 @@ static int write_state(struct dl_loader *loader, const struct state_place *place
     return 0;
 }
 
+static int check_order(struct dl_loader *loader)
+{
+    if (loader->in_order)
+        return 0;
+    return client_fail(loader->client, ENOTSUP, "workers.in_order",
+                       "false: batches come as they are ready, so that no number says which were "
+                       "given out; take the state between epochs, or write true");
+}
+
 int dl_epoch_state(struct dl_epoch *epoch, void *buf, size_t *len)
 {
     struct dl_loader *loader = epoch->loader;
@@ -68,10 +77,10 @@ int dl_epoch_state(struct dl_epoch *epoch, void *buf, size_t *len)
         return r;
     if (epoch->ended && epoch->number < UINT64_MAX)
         place = (struct state_place){.epoch = epoch->number + 1};
-    else if (!loader->in_order && epoch->received > 0)
-        return client_fail(loader->client, ENOTSUP, "workers.in_order",
-                           "false: batches come as they are ready, so that no number says which "
-                           "were given out; take the state between epochs, or write true");
+    else if (epoch->received > 0)
+        r = check_order(loader);
+    if (r < 0)
+        return r;
     return write_state(loader, &place, epoch->world, buf, len);
 }
 
@@ -81,7 +90,7 @@ int dl_loader_state(struct dl_loader *loader, const struct dl_epoch_options *opt
     static const struct dl_epoch_options defaults;
     const struct dl_epoch_options *o = options ? options : &defaults;
     uint64_t world = o->world ? o->world : 1;
-    struct state_place place;
+    struct state_place place = {0};
     int r = client_begin(loader->client);
 
     if (r == 0 && world > DL_MAX_WORLD_SIZE)
@@ -93,13 +102,15 @@ int dl_loader_state(struct dl_loader *loader, const struct dl_epoch_options *opt
         return r;
     if (o->state && o->step > 0)
         place.step = o->step;
+    if (place.step > 0 && (r = check_order(loader)) < 0)
+        return r;
     return write_state(loader, &place, world, buf, len);
 }
 
 int dl_loader_find_state(struct dl_loader *loader, const void *state, size_t len, uint32_t world,
                          uint64_t *ret_epoch, uint64_t *ret_step)
 {
-    struct state_place place;
+    struct state_place place = {0};
     int r = client_begin(loader->client);
 
     if (r == 0)

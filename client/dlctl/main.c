@@ -19,6 +19,8 @@ static const struct verb VERBS[] = {
      verb_check, "Loads in its own process and tells what is in a batch. Needs no daemon."},
     {"lengths", "SPEC", COMMON, verb_lengths,
      "Draws how long the samples are, and what batches of tokens would pad. Needs no daemon."},
+    {"state", "FILE", COMMON, verb_state,
+     "Tells what is in the state of an epoch. Needs no daemon."},
     {"run", "SPEC|NAME",
      COMMON | PLACE | BIT(OPTION_EPOCHS) | BIT(OPTION_FIRST_EPOCH) | BIT(OPTION_BATCHES) |
          BIT(OPTION_DIGEST) | BIT(OPTION_CREDITS) | BIT(OPTION_STATE) | BIT(OPTION_SAVE_STATE),
@@ -27,8 +29,6 @@ static const struct verb VERBS[] = {
      COMMON | BIT(OPTION_WORLD) | BIT(OPTION_ONE_RANK) | BIT(OPTION_EPOCH) | BIT(OPTION_STEP) |
          BIT(OPTION_INDICES) | BIT(OPTION_VALUES),
      verb_peek, "Shows what is in one batch, loaded by the daemon for this alone."},
-    {"state", "FILE", COMMON, verb_state,
-     "Tells what is in the state of an epoch. Needs no daemon."},
     {"status", NULL, COMMON, verb_view, "Shows the daemon as a whole."},
     {"loaders", NULL, COMMON, verb_view, "Lists the open loaders."},
     {"epochs", NULL, COMMON, verb_view, "Lists the epochs under way, a line for each rank."},

@@ -14,7 +14,9 @@ VERBS = {
     "plan": ["epoch", "world", "rank", "from", "steps", "length", "totals"],
     "check": ["epoch", "epochs", "world", "rank", "batches", "digest"],
     "lengths": [],
-    "run": ["epochs", "first-epoch", "world", "rank", "batches", "digest", "credits"],
+    "run": ["epochs", "first-epoch", "world", "rank", "batches", "digest", "credits", "state",
+            "save-state"],
+    "state": [],
     "status": [],
     "loaders": [],
     "epochs": [],
@@ -26,6 +28,7 @@ VERBS = {
     "reload": [],
 }
 FLAGS = {"digest", "json", "help", "totals"}
+FILES = {"state", "save-state"}
 
 
 class Plan(Case):
@@ -353,7 +356,7 @@ class Failures(Case):
         self.assertTrue(err.startswith(f"dlctl: {image}: "), err)
 
     def test_no_daemon(self):
-        for verb in set(VERBS) - {"plan", "check", "lengths"}:
+        for verb in set(VERBS) - {"plan", "check", "lengths", "state"}:
             with self.subTest(verb=verb):
                 args = [verb] + ([self.range_spec()] if verb == "run" else [])
                 socket = self.path("socket")
@@ -375,7 +378,7 @@ class Usage(Case):
         many = few + ["+1", "x", "1x", " 1", "0x10", "1.5", "1e3", "all1", "9" * 30]
         for verb in ("plan", "check", "run"):
             for option in VERBS[verb]:
-                if option in FLAGS:
+                if option in FLAGS | FILES:
                     continue
                 for bad in many if (verb, option) == ("plan", "rank") else few:
                     with self.subTest(verb=verb, option=option, bad=bad):
@@ -408,7 +411,8 @@ class Usage(Case):
                           "ALL")
 
     def test_unknown_verb(self):
-        self.assert_error(2, "EINVAL", "frobnicate", "verbs are plan, check, lengths, run, peek, status",
+        self.assert_error(2, "EINVAL", "frobnicate", "verbs are plan, check, lengths, state, run, peek, "
+                          "status",
                           "frobnicate")
 
     def test_option_before_the_verb(self):

@@ -158,7 +158,7 @@ class Native(unittest.TestCase):
 
     def test_state(self):
         with Loader(RANGE) as loader:
-            straight = [values([batch]) for _ in range(2) for batch in loader]
+            straight = [values([batch]) for _ in range(3) for batch in loader]
         for stop in range(9):
             with Loader(RANGE) as loader:
                 given = 0
@@ -172,18 +172,65 @@ class Native(unittest.TestCase):
             with Loader(seedless if stop % 2 else RANGE) as loader:
                 loader.load_state_dict(state)
                 rest = [values([batch]) for batch in loader]
-                while loader.epoch < 2:
+                while loader.epoch < 3:
                     rest += [values([batch]) for batch in loader]
             self.assertEqual(rest, straight[stop:], stop)
+
+    def test_state_in_other_worlds(self):
+        """Ranks as of torch.distributed, in one process: each sample of the epoch once."""
+        spec = changed(dataset={"kind": "range", "length": 100}, shard={"even": False})
+        state, seen = None, []
+        for world, steps in (4, 2), (3, 3), (4, 1), (1, 99):
+            states = []
+            for rank in range(world):
+                with Loader(spec, rank, world) as loader:
+                    loader.set_epoch(5)
+                    if state:
+                        loader.load_state_dict(state)
+                    batches = iter(loader)
+                    for _ in range(min(steps, len(loader))):
+                        seen += values([next(batches)])
+                    if steps == 99:
+                        self.assertEqual(list(batches), [])
+                    states.append(loader.state_dict())
+            self.assertEqual(states, states[:1] * world)
+            state = json.loads(json.dumps(states[0]))
+        self.assertEqual(sorted(seen), list(range(100)))
+        self.assertEqual((state["epoch"], state["step"]), (6, 0))
+        with Loader(spec, 1, 2) as loader:
+            loader.load_state_dict(state)
+            self.assertEqual((loader.epoch, len(loader)), (6, 17))
+            self.assertEqual(len(values(loader)), 50)
+
+    def test_state_without_order(self):
+        with Loader(changed(workers={"in_order": False})) as loader:
+            batches = iter(loader)
+            next(batches)
+            with self.assertRaisesRegex(dloader.StateError, "in_order: false"):
+                loader.state_dict()
+            self.assertEqual(len(list(batches)), 3)
+            self.assertEqual(loader.state_dict()["epoch"], 1)
 
     def test_states_that_are_none(self):
         with Loader(RANGE) as loader:
             good = loader.state_dict()
-            for wrong in (None, {"version": 1}, {**good, "version": 9}, {**good, "step": -1},
-                          {**good, "seed": 5}, {**good, "fingerprint": 1},
-                          {**good, "step": 1, "world_size": 2}, {**good, "epoch": True}):
+            self.assertLess(len(json.dumps(good)), 2048)
+            damaged = good["token"][:20] + "AAAA" + good["token"][24:]
+            for wrong in (None, [], {"version": 1}, {**good, "version": 9}, {**good, "step": -1},
+                          {**good, "seed": 5}, {**good, "token": damaged}, {**good, "token": 5},
+                          {**good, "token": good["token"][4:]}, {"version": 2},
+                          {**good, "step": 1, "world_size": 2}):
                 with self.assertRaises(dloader.StateError, msg=wrong):
                     loader.load_state_dict(wrong)
+            with Loader(changed(batch={"size": 4})) as other:
+                with self.assertRaisesRegex(dloader.StateError, "something else under batch"):
+                    other.load_state_dict(good)
+            with Loader(changed(dataset={"kind": "range", "length": 11})) as other:
+                with self.assertRaisesRegex(dloader.StateError, "dataset"):
+                    other.load_state_dict(good)
+            with Loader(changed(seed=7)) as other:
+                with self.assertRaisesRegex(dloader.StateError, "seed: 42, but the spec says 7"):
+                    other.load_state_dict(good)
             loader.set_epoch(7)
             loader.load_state_dict({})
             self.assertEqual(values(loader), ORDER)

@@ -49,7 +49,7 @@ class PythonReadme(unittest.TestCase):
     def test_every_example_has_a_case(self):
         self.assertEqual([title for title, _ in examples()],
                          ["DataLoader", "Random numbers", "Saving the place", "Loader",
-                          "Batches of tokens", "Several processes"])
+                          "Other numbers of ranks", "Batches of tokens", "Several processes"])
 
     def test_dataloader(self):
         self.run_example("DataLoader")
@@ -62,6 +62,9 @@ class PythonReadme(unittest.TestCase):
 
     def test_loader(self):
         self.run_example("Loader")
+
+    def test_other_numbers_of_ranks(self):
+        self.run_example("Other numbers of ranks")
 
     def test_batches_of_tokens(self):
         self.run_example("Batches of tokens")

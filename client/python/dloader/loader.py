@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
+import json
 import os
 import sys
 import warnings
@@ -13,7 +16,7 @@ from ._errors import StateError
 from ._progress import Progress
 from ._spec import Spec
 
-VERSION = 1
+VERSION = 2
 
 _MODES = {"numpy": 0, "torch": 1, "dlpack": 2}
 
@@ -39,6 +42,33 @@ def _number(given: int | None, variable: str, fallback: int) -> int:
         return int(text)
     except ValueError:
         raise ValueError(f"${variable}: {text!r} is not an integer") from None
+
+
+def _said(token: bytes) -> dict[str, int]:
+    """What of a token is told to people."""
+    from . import _client  # type: ignore[attr-defined]
+    said = json.loads(_client.state_json(token))
+    return {"epoch": said["epoch"], "step": said["steps"], "world_size": said["world"],
+            "seed": said["seed"]}
+
+
+def _read(state_dict: Any) -> bytes:
+    """The token in what state_dict() gave."""
+    if not isinstance(state_dict, dict) or "version" not in state_dict:
+        raise StateError("this is no state of a Loader; give what state_dict() returned")
+    if state_dict["version"] != VERSION:
+        raise StateError(f"version: {state_dict['version']!r} is none that this dloader knows "
+                         f"({VERSION})")
+    try:
+        token = base64.b64decode(state_dict["token"], validate=True)
+        said = _said(token)
+    except (KeyError, TypeError, ValueError, binascii.Error):
+        raise StateError("token: it is damaged, or of another release") from None
+    for key, value in said.items():
+        if key in state_dict and state_dict[key] != value:
+            raise StateError(f"{key}: {state_dict[key]!r} was changed by hand: the token, which "
+                             f"counts, has {value}")
+    return token
 
 
 class _Pass(_device.BatchIterator):
@@ -145,6 +175,7 @@ class Loader:
         self._ahead: _Pass | None = None  # begun by len(), for the next iter()
         self._last: Any = None
         self._told_of_pinning = False
+        self._from: bytes | None = None  # the state that the epoch under way goes on from
         self.set_epoch(epoch)
         self._open()
 
@@ -250,6 +281,8 @@ class Loader:
         self._begun = False
 
     def _stand(self, epoch: int, step: int) -> None:
+        if step == 0:
+            self._from = None
         self._at = epoch, step
 
     def _drop_ahead(self) -> None:
@@ -258,7 +291,13 @@ class Loader:
             ahead.end()
 
     def _start(self, number: int, step: int) -> _Pass:
-        epoch = self._opened().start(epoch=number, rank=self.rank, world=self.world_size, step=step)
+        where: dict[str, Any] = {"epoch": number, "step": step}
+        if self._from is not None:
+            where = {"state": self._token(number, step)}
+        epoch = self._opened().start(rank=self.rank, world=self.world_size, **where)
+        if epoch.number != number:  # the state was at the end of its epoch
+            number, step = epoch.number, 0
+            self._stand(number, step)
         if epoch.steps is not None:
             self._steps = epoch.steps
         if self.pin_memory and (self._as != _MODES["torch"] or _device.wants_pinning(self)):
@@ -284,42 +323,45 @@ class Loader:
     # ---- its place -----------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """A few numbers, to be kept with a checkpoint; load_state_dict() goes on from there.
+        """Less than 2 KiB that JSON can hold, to be kept with a checkpoint; load_state_dict() goes
+        on from there.
 
-        All ranks stand in the same epoch; the state of one rank is its own.
+        The state of one rank serves all, once all were given equally many batches. What counts is
+        "token"; the rest is for people.
         """
+        token = self._token(*self._at)
+        return {"version": VERSION, "token": base64.b64encode(token).decode(), **_said(token)}
+
+    def _token(self, epoch: int, step: int) -> bytes:
         loader = self._opened()
-        epoch, step = self._at
-        return {"version": VERSION, "epoch": epoch, "step": step, "seed": loader.seed,
-                "fingerprint": loader.fingerprint, "rank": self.rank,
-                "world_size": self.world_size}
+        try:
+            if self._from is None:
+                return loader.state(epoch=epoch, world=self.world_size, step=step)
+            return loader.state(world=self.world_size, step=step, state=self._from)
+        except OSError as error:
+            raise StateError(str(error.strerror)) from None
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """The next iter() goes on from there, at the same cost at any place. {}: from the start.
 
-        A spec that gives no seed takes the one in the state. StateError (a ValueError): no such
-        state, or of another spec, or of another rank in the middle of an epoch.
+        With as many ranks as then, the batches are those that would have come; with more or fewer,
+        each sample that is left of the epoch comes once. A spec that gives no seed takes the one in
+        the state. StateError (a ValueError): no such state, or of other data or another spec, which
+        says what differs.
         """
         if state_dict == {}:
             self.set_epoch(0)
             return
-        numbers = [state_dict.get(key) if isinstance(state_dict, dict) else None for key in
-                   ("version", "epoch", "step", "seed", "fingerprint", "rank", "world_size")]
-        if any(isinstance(n, bool) or not isinstance(n, int) or n < 0 for n in numbers):
-            raise StateError("this is no state of a Loader; give what state_dict() returned")
-        version, epoch, step, seed, fingerprint, rank, world = numbers
-        if version != VERSION:
-            raise StateError(f"version: {version} is none that this dloader knows ({VERSION})")
-        if step and (rank, world) != (self.rank, self.world_size):
-            raise StateError(f"rank: {rank} of {world}, but this loader is {self.rank} of "
-                             f"{self.world_size}; in the middle of an epoch they must be the same")
-        if seed != self.seed:
-            self._take_seed(seed)
-        if fingerprint != self._opened().fingerprint:
-            raise StateError("fingerprint: the state is of another spec or dataset; open the "
-                             "loader with the spec that was saved")
+        token = _read(state_dict)
+        said = _said(token)
+        if said["seed"] != self.seed:
+            self._take_seed(said["seed"])
+        try:
+            epoch, step = self._opened().find_state(token, self.world_size)
+        except OSError as error:
+            raise StateError(str(error.strerror)) from None
         self.set_epoch(epoch)
-        self._stand(epoch, step)
+        self._at, self._from = (epoch, step), token
 
     def _take_seed(self, seed: int) -> None:
         given = self.seed

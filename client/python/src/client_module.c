@@ -86,7 +86,25 @@ static PyObject *pin_available(PyObject *module, PyObject *none)
     return Py_BuildValue("(NN)", PyBool_FromLong(r == 0), text_of(why));
 }
 
+PyDoc_STRVAR(state_json_doc, "state_json($module, state, /)\n--\n\n"
+                             "What is in a state, as JSON; ValueError: it is none.");
+
+static PyObject *state_json(PyObject *module, PyObject *args)
+{
+    char json[4096];
+    const char *state;
+    Py_ssize_t len;
+
+    (void)module;
+    if (!PyArg_ParseTuple(args, "y#:state_json", &state, &len))
+        return NULL;
+    if (dl_state_json(state, (size_t)len, json, sizeof json) < 0)
+        return PyErr_Format(PyExc_ValueError, "this is no state that this release knows");
+    return text_of(json);
+}
+
 static PyMethodDef module_methods[] = {
+    {"state_json", state_json, METH_VARARGS, state_json_doc},
     {"pin_available", pin_available, METH_NOARGS, pin_available_doc},
     {0},
 };

@@ -390,7 +390,7 @@ static PyObject *epoch_end(PyObject *self, PyObject *none)
     Py_RETURN_NONE;
 }
 
-enum number { NUMBER_STEPS, NUMBER_SAMPLES, NUMBER_WAIT, NUMBER_HELD };
+enum number { NUMBER_EPOCH, NUMBER_STEPS, NUMBER_SAMPLES, NUMBER_WAIT, NUMBER_HELD };
 
 static PyObject *epoch_number(PyObject *self, void *closure)
 {
@@ -399,6 +399,8 @@ static PyObject *epoch_number(PyObject *self, void *closure)
     if (!epoch_check(epoch))
         return NULL;
     switch ((enum number)(uintptr_t)closure) {
+    case NUMBER_EPOCH:
+        return PyLong_FromUnsignedLongLong(dl_epoch_number(epoch->handle));
     case NUMBER_STEPS:
         return count_or_none(dl_epoch_steps(epoch->handle));
     case NUMBER_SAMPLES:
@@ -445,6 +447,7 @@ static PyMethodDef epoch_methods[] = {
         name, epoch_number, NULL, doc, (void *)(uintptr_t)(number) \
     }
 static PyGetSetDef epoch_getset[] = {
+    NUMBER("number", NUMBER_EPOCH, "Of the pass."),
     NUMBER("steps", NUMBER_STEPS, "Of this rank, in the whole epoch; None: not known."),
     NUMBER("samples", NUMBER_SAMPLES, "Of this rank, in the whole epoch; None: not known."),
     NUMBER("wait_ns", NUMBER_WAIT, "Nanoseconds that next() has waited for batches."),

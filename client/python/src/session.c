@@ -418,30 +418,86 @@ static PyObject *loader_close(PyObject *self, PyObject *none)
 
 PyDoc_STRVAR(
     start_doc,
-    "start($self, /, epoch=0, rank=0, world=1, step=0, credits=0)\n--\n\n"
+    "start($self, /, epoch=0, rank=0, world=1, step=0, credits=0, state=None)\n--\n\n"
     "Starts a pass: its number, this consumer among `world`, the first step wanted, and how "
-    "many batches are loaded ahead (0: as the spec says).");
+    "many batches are loaded ahead (0: as the spec says); or from a state, which says epoch and "
+    "step by itself.");
 
 static PyObject *loader_start(PyObject *self, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"epoch", "rank", "world", "step", "credits", NULL};
+    static char *names[] = {"epoch", "rank", "world", "step", "credits", "state", NULL};
     struct loader_object *loader = (struct loader_object *)self;
     struct dl_epoch_options options = {.world = 1};
     struct dl_epoch *handle = NULL;
+    const char *state = NULL;
+    Py_ssize_t state_len = 0;
     PyThreadState *thread;
     int r;
 
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O&O&O&O&O&:start", names, to_u64,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O&O&O&O&O&z#:start", names, to_u64,
                                      &options.epoch, to_u32, &options.rank, to_u32, &options.world,
-                                     to_u64, &options.step, to_u32, &options.credits) ||
+                                     to_u64, &options.step, to_u32, &options.credits, &state,
+                                     &state_len) ||
         !loader_check(loader))
         return NULL;
+    options.state = state;
+    options.state_len = (size_t)state_len;
     thread = client_begin_call(loader->client);
     r = dl_epoch_start(loader->handle, &options, &handle);
     client_end_call(loader->client, thread);
     if (r < 0)
         return client_raise(state_of(self), loader->client, r);
     return epoch_object_new(state_of(self), loader, handle);
+}
+
+PyDoc_STRVAR(state_doc,
+             "state($self, /, epoch=0, world=1, step=0, state=None)\n--\n\n"
+             "The token of that place; with a state, that of its epoch for `world`, at `step` "
+             "unless that is 0.");
+
+static PyObject *loader_state(PyObject *self, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"epoch", "world", "step", "state", NULL};
+    struct loader_object *loader = (struct loader_object *)self;
+    struct dl_epoch_options options = {.world = 1};
+    char token[DL_STATE_MAX];
+    size_t len = sizeof token;
+    const char *state = NULL;
+    Py_ssize_t state_len = 0;
+
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O&O&O&z#:state", names, to_u64, &options.epoch,
+                                     to_u32, &options.world, to_u64, &options.step, &state,
+                                     &state_len) ||
+        !loader_check(loader))
+        return NULL;
+    options.state = state;
+    options.state_len = (size_t)state_len;
+    int r = dl_loader_state(loader->handle, &options, token, &len);
+    if (r < 0)
+        return client_raise(state_of(self), loader->client, r);
+    return PyBytes_FromStringAndSize(token, (Py_ssize_t)len);
+}
+
+PyDoc_STRVAR(find_state_doc,
+             "find_state($self, state, world, /)\n--\n\n"
+             "(epoch, step) where so many ranks go on; Error, with what differs, if the state is "
+             "of something else.");
+
+static PyObject *loader_find_state(PyObject *self, PyObject *args)
+{
+    struct loader_object *loader = (struct loader_object *)self;
+    uint64_t epoch, step;
+    const char *state;
+    Py_ssize_t len;
+    uint32_t world;
+
+    if (!PyArg_ParseTuple(args, "y#O&:find_state", &state, &len, to_u32, &world) ||
+        !loader_check(loader))
+        return NULL;
+    int r = dl_loader_find_state(loader->handle, state, (size_t)len, world, &epoch, &step);
+    if (r < 0)
+        return client_raise(state_of(self), loader->client, r);
+    return Py_BuildValue("(KK)", (unsigned long long)epoch, (unsigned long long)step);
 }
 
 enum fact { FACT_NAME, FACT_LENGTH, FACT_BATCH_SIZE, FACT_SEED, FACT_FINGERPRINT, FACT_ITERABLE };
@@ -471,6 +527,8 @@ static PyObject *loader_fact(PyObject *self, void *closure)
 
 static PyMethodDef loader_methods[] = {
     {"start", (PyCFunction)(void (*)(void))loader_start, METH_VARARGS | METH_KEYWORDS, start_doc},
+    {"state", (PyCFunction)(void (*)(void))loader_state, METH_VARARGS | METH_KEYWORDS, state_doc},
+    {"find_state", loader_find_state, METH_VARARGS, find_state_doc},
     {"close", loader_close, METH_NOARGS, loader_close_doc},
     {0},
 };
