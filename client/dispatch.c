@@ -156,6 +156,15 @@ static int on_started(struct dl_client *client, const struct dl_message *msg)
         return violated(client, "STARTED: stream %llu runs already", (ull)started->stream);
     if (due_call(client)->again)
         return reconnect_started(client, started);
+    if (epoch->number != DL_RESUME &&
+        (started->epoch != epoch->number || started->first != epoch->first))
+        return violated(client,
+                        "STARTED: epoch %llu from step %llu, where epoch %llu from step %llu was "
+                        "asked for",
+                        (ull)started->epoch, (ull)started->first, (ull)epoch->number,
+                        (ull)epoch->first);
+    epoch->number = started->epoch;
+    epoch->first = epoch->expected = epoch->position = started->first;
     epoch->stream = (uint32_t)started->stream;
     epoch->steps = started->steps;
     epoch->samples = started->samples;

@@ -235,10 +235,28 @@ struct dl_epoch_options {
      * 0. NULL: from the step above. */
     const void *state;
     size_t state_len;
+    const char *job; /* name of the training job that the ranks are of, or NULL; see below */
 };
+
+/* In the place of an epoch's number, with step 0: where the job's rank has left off. */
+#define DL_RESUME UINT64_MAX
 
 /*
  * Starts loading. NULL options: epoch 0, one rank. Does not wait for the first batch.
+ *
+ * Ranks that read the same loader have to agree: one that starts an epoch while another rank of as
+ * many is in one more than one before or after it is refused (-EINVAL). Those of a job with a name
+ * must also all say the same number of ranks, and no two sessions may read the same epoch as the
+ * same rank (-EBUSY).
+ *
+ * A batch that is given back is acknowledged. When the trainer of such a job dies and comes back,
+ * it can start DL_RESUME: it goes on at the first step that was not acknowledged, and what was
+ * loaded ahead is there still; dl_epoch_number() and dl_epoch_first() say where that is. At an
+ * epoch's end it is the beginning of the next. The daemon keeps this as long as it keeps the loader
+ * (linger in dloaderd.conf), not beyond its own end; nor does it keep where a rank is in an epoch
+ * that another number of ranks has begun: that is for a state. -ENOENT: nothing is known of this
+ * rank.
+ *
  * dl_epoch_options_from_env() fills `rank` and `world` from $RANK and $WORLD_SIZE, each if it is
  * set; -EINVAL, and nothing changed, when one is no number within bounds.
  */
@@ -285,8 +303,9 @@ DL_API int64_t dl_epoch_feed(struct dl_epoch *epoch, const uint64_t *indices, si
 DL_API int dl_epoch_feed_batch(struct dl_epoch *epoch, const uint64_t *indices, size_t n);
 DL_API int dl_epoch_feed_end(struct dl_epoch *epoch);
 
-/* The number of the pass: that of the options, or where their state leads. */
+/* Its number, and the first step of it that this one gives, if there is such a step. */
 DL_API uint64_t dl_epoch_number(const struct dl_epoch *epoch);
+DL_API uint64_t dl_epoch_first(const struct dl_epoch *epoch);
 
 /* Of this rank, in all; DL_UNKNOWN over an iterable dataset that does not say, or where the client
  * is the sampler. */

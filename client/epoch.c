@@ -205,6 +205,7 @@ static struct dl_epoch *epoch_free(struct dl_epoch *epoch)
     if (epoch->loader->client->reconnect.call.epoch == epoch)
         epoch->loader->client->reconnect.call.epoch = NULL;
     view_unref(epoch->slice);
+    free(epoch->job);
     free(epoch->entries);
     feed_deinit(&epoch->feed);
     held_deinit(&epoch->came);
@@ -240,6 +241,12 @@ static int check_options(struct dl_client *client, const struct dl_epoch_options
         return client_fail(client, EINVAL, o->epoch ? "epoch" : "step",
                            "%llu beside a state, which says it by itself: 0 is due",
                            (unsigned long long)(o->epoch ? o->epoch : o->step));
+    if (o->job && strlen(o->job) > DL_MAX_NAME_BYTES)
+        return client_fail(client, EINVAL, "job", "a name of %zu bytes; it may have %llu",
+                           strlen(o->job), (unsigned long long)DL_MAX_NAME_BYTES);
+    if (o->epoch == DL_RESUME && (!o->job || !o->job[0] || o->step > 0))
+        return client_fail(client, EINVAL, o->step > 0 ? "step" : "job",
+                           "resuming needs the job's name and no step");
     return 0;
 }
 
@@ -256,12 +263,13 @@ static struct dl_epoch *epoch_new(struct dl_loader *loader, const struct dl_epoc
     epoch->world = o->world ? o->world : 1;
     epoch->first = epoch->expected = epoch->position = place->step;
     epoch->before = place->before;
+    epoch->job = strdup(o->job ? o->job : "");
     epoch->failed = DL_UNKNOWN;
     epoch->credits = o->credits ? o->credits : loader->credits;
     epoch->flush_at = epoch->credits / 4 ? epoch->credits / 4 : 1;
     epoch->releases = calloc(epoch->flush_at, sizeof *epoch->releases);
     epoch->pins = calloc(epoch->flush_at, sizeof *epoch->pins);
-    if (!epoch->releases || !epoch->pins)
+    if (!epoch->releases || !epoch->pins || !epoch->job)
         return epoch_free(epoch);
     return epoch;
 }
@@ -279,6 +287,7 @@ struct dl_message epoch_start_message(struct dl_epoch *epoch, uint64_t step,
     msg.start.step = step;
     msg.start.credits = epoch->credits;
     msg.start.before = (struct dl_span){before, history_write(&epoch->before, before)};
+    msg.start.job = span_str(epoch->job);
     return msg;
 }
 
@@ -301,6 +310,10 @@ static int start_at(struct dl_loader *loader, const struct dl_epoch_options *o,
 
     if (!epoch)
         return client_fail(loader->client, ENOMEM, "", "no memory for an epoch");
+    if (loader->local && o->epoch == DL_RESUME)
+        return client_fail(loader->client, ENOENT, "job",
+                           "this loader has no daemon that would know how far the job has come; "
+                           "start an epoch by its number");
     int r = loader->local ? local_epoch_start(epoch, o->rank) : start_remote(epoch);
     if (r == 0)
         *ret = steal_ptr(epoch);
@@ -428,11 +441,13 @@ struct dl_epoch *dl_epoch_end(struct dl_epoch *epoch)
         local_epoch_end(epoch);
         return epoch_free(epoch);
     }
-    give_entries_back(epoch);
+    /* What nobody has seen is not acknowledged: it is given back once the stream has stopped. STOP
+     * also comes after FINISHED: it is what frees the stream's number. */
     queue_pending(epoch);
-    /* Also after FINISHED: it is what frees the stream's number. */
     if (!epoch->gone)
         client_stop_stream(client, epoch->stream, epoch->over);
+    give_entries_back(epoch);
+    queue_pending(epoch);
     r = client_flush(client); /* a failure is latched for the next call */
     (void)r;
     return epoch_free(epoch);
@@ -565,6 +580,11 @@ uint64_t dl_epoch_held_bytes(const struct dl_epoch *epoch)
 uint64_t dl_epoch_number(const struct dl_epoch *epoch)
 {
     return epoch->number;
+}
+
+uint64_t dl_epoch_first(const struct dl_epoch *epoch)
+{
+    return epoch->first;
 }
 
 uint64_t dl_epoch_steps(const struct dl_epoch *epoch)

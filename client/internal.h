@@ -193,6 +193,7 @@ struct dl_epoch {
     bool gone;    /* the daemon that had it is gone, and the next has not started it yet */
     bool resumed; /* another daemon had it before this one */
     uint32_t rank, world;
+    char *job; /* owned; "": none */
     uint64_t number, steps, samples;
     uint64_t first;           /* step asked for in START */
     struct history before;    /* what other world sizes had of the epoch */

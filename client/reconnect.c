@@ -311,6 +311,8 @@ int reconnect_started(struct dl_client *client, const struct dl_msg_started *sta
     if (!epoch->loader->iterable &&
         differs(client, epoch->loader->name, "number of steps", started->steps, epoch->steps) < 0)
         return connection_check(&client->conn);
+    if (differs(client, epoch->loader->name, "first step", started->first, epoch->expected) < 0)
+        return connection_check(&client->conn);
     epoch->stream = stream;
     epoch->gone = false;
     epoch->resumed = true;

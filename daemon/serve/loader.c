@@ -20,6 +20,7 @@ static void on_end(uv_timer_t *timer)
     struct loader *loader = timer->data;
 
     loader_say_gone(loader);
+    loader_drop_parked(loader, true);
     if (loader->users) /* those who left and hold leases still */
         pool_end_workers(loader->pool);
     else
@@ -96,6 +97,8 @@ struct loader *loader_free(struct loader *loader)
         loader_detach(user);
     }
     loader_drop_expected(loader, NULL);
+    loader_drop_parked(loader, true);
+    positions_deinit(&loader->positions);
     assert(!loader->streams && !loader->waiting && !loader->dispatchers && !loader->epochs.epochs);
     loader->pool = pool_free(loader->pool);
     loader->measuring = measuring_free(loader->measuring);
@@ -169,7 +172,7 @@ struct stream *loader_find_stream(struct loader *loader, uint64_t epoch, uint64_
 
     DL_FOREACH (loader->streams, stream) {
         if (stream->params.epoch == epoch && stream->params.rank == rank &&
-            stream->params.world == world && (stream->sink == NULL) == expected)
+            stream->params.world == world && (stream->sink == NULL) == expected && !stream->parked)
             return stream;
     }
     return NULL;
@@ -293,14 +296,21 @@ int loader_start(struct loader *loader, const struct stream_params *wanted, void
                             "%u world sizes before this one, but an iterable dataset, and a "
                             "sampler of kind client, have no order that others could go on with",
                             params.before.n);
-    if (params.first == 0 && params.before.n == 0)
+    int r = loader_agree(loader, &params, err);
+    if (r < 0)
+        return r;
+    stream = loader_take_parked(loader, &params);
+    if (params.first == 0 && params.before.n == 0 && !stream) {
         stream = loader_find_stream(loader, params.epoch, params.rank, params.world, true);
-    if (stream && stream->window <= params.credits) {
+        if (stream && stream->window > params.credits)
+            stream = NULL;
+    }
+    if (stream) {
         params.steps = stream->params.steps; /* its plan is the same */
         stream->params = params;
     } else {
         loader_drop_expected(loader, &params);
-        int r = loader_add_stream(loader, &params, &stream, err);
+        r = loader_add_stream(loader, &params, &stream, err);
         if (r == 0 && loader->spec.shard == SHARD_DISPATCH) {
             r = loader_join(loader, stream, err);
             if (r < 0)
@@ -309,6 +319,7 @@ int loader_start(struct loader *loader, const struct stream_params *wanted, void
         if (r < 0)
             return r;
     }
+    loader_note_start(loader, &params);
     if (loader->spec.dataset.kind != DATASET_PYTHON && params.epoch == loader->last.epoch + 1 &&
         params.rank == loader->last.rank && params.world == loader->last.world)
         loader->expecting = true;
@@ -402,6 +413,7 @@ void loader_stop(struct loader *loader, struct stream *stream)
 {
     if (stream->stopped)
         return;
+    loader_note_stop(loader, stream);
     stream_stop(stream);
     loader_drop_steps(loader, stream);
     loader_leave_source(loader, stream);
@@ -444,8 +456,9 @@ bool loader_drop_expected(struct loader *loader, const struct stream_params *ins
     bool any = false;
 
     DL_FOREACH_SAFE (loader->streams, stream, next) {
-        if (!stream_is_expected(stream) || (instead && (stream->params.rank != instead->rank ||
-                                                        stream->params.world != instead->world)))
+        if (!stream_is_expected(stream) || stream->parked ||
+            (instead &&
+             (stream->params.rank != instead->rank || stream->params.world != instead->world)))
             continue;
         loader->expecting = loader->expecting && !instead;
         loader_end(loader, stream);

@@ -18,6 +18,11 @@
  * has stopped holds up nobody. It may come back at any step that the source still has; at an
  * earlier one it gets a source of its own, which waits for no rank that is elsewhere.
  *
+ * Jobs: a stream whose client is gone without having stopped it, and that belongs to a job with a
+ * name, is *parked*: it has no sink, its leases are READY again, and nothing more is loaded for it.
+ * loader_start() for the same job, rank and epoch at the step where it stands takes it over. It is
+ * kept as long as a loader that nobody uses is, and gives way where memory is short.
+ *
  * Main thread only. Callbacks come from the loop or from loader_pump().
  */
 #ifndef DL_LOADER_H
@@ -106,8 +111,11 @@ const struct state_identity *loader_identity(const struct loader *loader);
 uint32_t loader_credits(const struct loader *loader); /* prefetch × workers + 1 */
 bool loader_is_open(const struct loader *loader);
 
-/* Starts a stream; -EINVAL, -ENOMEM, -EDQUOT with `err`. 1: its plan takes a while, and `started`
- * is called then. Batches come with the next pump. */
+/* In the place of an epoch's number: where the job's rank has left off. */
+#define EPOCH_RESUME UINT64_MAX
+
+/* Starts a stream; -EINVAL, -ENOMEM, -EDQUOT, -EBUSY, -ENOENT (nothing to resume) with `err`. 1:
+ * its plan takes a while, and `started` is called then. Batches come with the next pump. */
 int _nodiscard_ loader_start(struct loader *loader, const struct stream_params *params, void *sink,
                              struct stream **ret, struct loader_extent *ret_extent,
                              struct dl_error *err);
@@ -117,6 +125,8 @@ void loader_halt(struct loader *loader);
 void loader_stop(struct loader *loader, struct stream *stream);
 /* Stops it, gives its leases back and frees it. NULL is fine. */
 void loader_end(struct loader *loader, struct stream *stream);
+/* Its client is gone. As loader_end(), or it is parked. */
+void loader_lose(struct loader *loader, struct stream *stream);
 
 /* False: the client has no such lease. */
 bool _nodiscard_ loader_release(struct loader *loader, struct stream *stream, uint64_t step);

@@ -1,7 +1,9 @@
 /*
  * The inside of a loader, shared by loader.c (opening, streams), loader_work.c (which step next,
- * which batch is due), loader_dispatch.c (batches of all ranks), loader_measure.c (lengths, before
- * it is open) and loader_words.c (what a step is called). Nobody else includes it.
+ * The inside of a loader, shared by loader.c (opening, streams), loader_work.c (which step next,
+ * which batch is due), loader_dispatch.c (batches of all ranks), loader_jobs.c (ranks that agree,
+ * clients that come back), loader_measure.c (lengths, before it is open) and loader_words.c (what a
+ * step is called). Nobody else includes it.
  */
 #ifndef DL_LOADER_PRIVATE_H
 #define DL_LOADER_PRIVATE_H
@@ -9,6 +11,7 @@
 #include "daemon/serve/epoch.h"
 #include "daemon/serve/length_table.h"
 #include "daemon/serve/loader.h"
+#include "daemon/serve/positions.h"
 
 enum loader_state { LOADER_OPENING, LOADER_OPEN, LOADER_BROKEN };
 
@@ -39,7 +42,9 @@ struct loader {
     struct state_identity identity; /* whole once it is open */
     struct loader_totals totals;
     struct stream_params last; /* the stream started last */
-    bool expecting;            /* epochs have followed each other so far */
+    struct positions positions;
+    uint32_t parked; /* of the streams */
+    bool expecting;  /* epochs have followed each other so far */
     bool pumping;
     bool halted;  /* nothing more is loaded or delivered */
     bool faulted; /* while work was handed out: there is something to deliver */
@@ -69,6 +74,23 @@ void loader_expect_next(struct loader *loader, const struct stream *stream);
  * that the guess was wrong. True if there was any.
  */
 bool loader_drop_expected(struct loader *loader, const struct stream_params *instead);
+
+/* loader_jobs.c */
+/* Where the rank goes on, for EPOCH_RESUME, and whether it agrees with others. */
+int _nodiscard_ loader_agree(struct loader *loader, struct stream_params *params,
+                             struct dl_error *err);
+/* The parked stream that goes on just there, or NULL. Others of this rank, up to that epoch, and of
+ * ranks of another world are dropped. */
+struct stream *loader_take_parked(struct loader *loader, const struct stream_params *params);
+/* The stream is about to stop, by its client's will. */
+void loader_note_start(struct loader *loader, const struct stream_params *params);
+void loader_note_stop(struct loader *loader, const struct stream *stream);
+/* Drops parked streams: the one that was parked first, or all; true if there was any. */
+bool loader_drop_parked(struct loader *loader, bool all);
+void loader_expire_parked(struct loader *loader);
+
+/* loader_work.c, for loader_jobs.c: the step is READY or RUNNING, and its slot not its own. */
+void loader_run_again(struct loader *loader, struct step *step);
 
 /* loader_work.c, for loader_measure.c */
 void loader_opened(struct loader *loader); /* it is: whoever waits is told */

@@ -45,7 +45,7 @@ static int compare_steps(const struct step *a, const struct step *b)
     return (a->number > b->number) - (a->number < b->number);
 }
 
-static void run_again(struct loader *loader, struct step *step)
+void loader_run_again(struct loader *loader, struct step *step)
 {
     step_lost(step);
     DL_INSERT_INORDER(loader->waiting, step, compare_steps);
@@ -183,7 +183,7 @@ static void on_lost(void *owner, void *tag, bool culprit, const char *cause)
         fault(loader, step, EIO, what);
         return;
     }
-    run_again(loader, step);
+    loader_run_again(loader, step);
 }
 
 /* It loads nothing itself. */
@@ -205,7 +205,7 @@ static void on_reclaim(void *owner)
                 continue;
             struct segment *segment = step->segment;
             enum slot_event event = step->held ? SLOT_RELEASE : SLOT_DISCARD;
-            run_again(loader, step);
+            loader_run_again(loader, step);
             pool_slot(loader->pool, segment, step->slot, event);
         }
     }
@@ -321,7 +321,7 @@ static bool wants_step(struct loader *loader, const struct stream *stream)
 {
     const struct stream *before;
 
-    if (!stream_has_room(stream) || takes_from_source(stream))
+    if (stream->parked || !stream_has_room(stream) || takes_from_source(stream))
         return false;
     if (!stream_is_expected(stream))
         return true;
@@ -475,7 +475,7 @@ static bool make_room(struct loader *loader, const struct want *want)
     if (!want->stream || stream_is_expected(want->stream) ||
         pool_has_slot(loader->pool, want->worker) || pool_grow(loader->pool, want->worker, &err))
         return false;
-    if (loader_drop_expected(loader, NULL))
+    if (loader_drop_expected(loader, NULL) || loader_drop_parked(loader, false))
         return true;
     tell_starving(loader, &err);
     return false;
@@ -502,7 +502,9 @@ static uint32_t lease_due(struct loader *loader, struct stream *stream, struct s
     struct step *step;
     uint32_t n = 0;
 
-    while (n < max && (step = stream_deliverable(stream)) && step->state == STEP_READY) {
+    /* One that was parked with pins can have more READY than its client has credits. */
+    while (n < max && stream->leased < stream->params.credits &&
+           (step = stream_deliverable(stream)) && step->state == STEP_READY) {
         /* Over the user's limit of leases: it waits until something is released. */
         if (quota_charge(loader->o.account, QUOTA_LEASES, 1, NULL) < 0)
             break;
@@ -575,6 +577,7 @@ static void turn(struct loader *loader)
     struct stream *stream;
     struct stream *next;
 
+    loader_expire_parked(loader);
     DL_FOREACH_SAFE (loader->streams, stream, next) {
         loader_plan(loader, stream);
     }

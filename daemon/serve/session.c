@@ -69,18 +69,23 @@ void session_send_error(struct session *s, uint64_t request, const struct dl_err
 
 /* ---- the end -------------------------------------------------------------------------------- */
 
-void session_end_stream(struct session *s, struct client_stream *cs)
+/* A loader outlives its users' streams: they end before their users detach. */
+static void end_stream(struct session *s, struct client_stream *cs,
+                       void (*end)(struct loader *, struct stream *))
 {
-    struct loader *loader = cs->opened->user.loader;
-
-    /* A loader outlives its users' streams: they end before their users detach. */
-    loader_end(loader, cs->stream);
+    end(cs->opened->user.loader, cs->stream);
     HASH_DEL(s->streams, cs);
     free(cs);
     s->o.events->stream_ended(s->o.context);
 }
 
-void session_close_loader(struct session *s, struct opened *opened)
+void session_end_stream(struct session *s, struct client_stream *cs)
+{
+    end_stream(s, cs, loader_end);
+}
+
+static void close_loader(struct session *s, struct opened *opened,
+                         void (*end)(struct loader *, struct stream *))
 {
     struct loader *loader = opened->user.loader;
     struct client_stream *cs;
@@ -88,7 +93,7 @@ void session_close_loader(struct session *s, struct opened *opened)
 
     HASH_ITER (hh, s->streams, cs, next) {
         if (cs->opened == opened)
-            session_end_stream(s, cs);
+            end_stream(s, cs, end);
     }
     if (loader) {
         loader_pump(loader); /* others may want what was just given back */
@@ -96,6 +101,11 @@ void session_close_loader(struct session *s, struct opened *opened)
     }
     HASH_DEL(s->opened, opened);
     free(opened);
+}
+
+void session_close_loader(struct session *s, struct opened *opened)
+{
+    close_loader(s, opened, loader_end);
 }
 
 static void on_closed(uv_handle_t *handle)
@@ -106,8 +116,9 @@ static void on_closed(uv_handle_t *handle)
     struct known_segment *segment;
     struct known_segment *next_segment;
 
+    /* Without a word: jobs may come back. */
     HASH_ITER (hh, s->opened, opened, next) {
-        session_close_loader(s, opened);
+        close_loader(s, opened, loader_lose);
     }
     HASH_ITER (hh, s->segments, segment, next_segment) {
         HASH_DEL(s->segments, segment);
@@ -200,7 +211,9 @@ void session_answer_start(struct client_stream *cs, const struct loader_extent *
                                        .started = {.request = cs->request,
                                                    .stream = cs->id,
                                                    .steps = extent->steps,
-                                                   .samples = extent->samples}},
+                                                   .samples = extent->samples,
+                                                   .epoch = cs->stream->params.epoch,
+                                                   .first = cs->stream->params.first}},
                   -1);
 }
 

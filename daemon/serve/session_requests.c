@@ -88,7 +88,8 @@ static int open_loader(struct session *s, const struct dl_msg_open *msg, struct 
 static int start_stream(struct session *s, const struct dl_msg_start *msg, struct dl_error *err)
 {
     struct opened *opened = find_opened(s, msg->loader, err);
-    struct stream_params params = {.epoch = msg->epoch,
+    struct stream_params params = {.owner = s,
+                                   .epoch = msg->epoch,
                                    .rank = msg->rank,
                                    .world = msg->world,
                                    .first = msg->step,
@@ -108,6 +109,10 @@ static int start_stream(struct session *s, const struct dl_msg_start *msg, struc
     if (params.world == 0 || params.rank >= params.world)
         return dl_error_set(err, EINVAL, "rank", "%llu is not below the world size %llu",
                             (unsigned long long)params.rank, (unsigned long long)params.world);
+    if (params.epoch == EPOCH_RESUME && params.first > 0)
+        return dl_error_set(err, EINVAL, "step", "%llu, where the daemon is to say the step",
+                            (unsigned long long)params.first);
+    memcpy(params.job, msg->job.data, min_u64(msg->job.len, sizeof params.job - 1));
     int r = s->o.events->may_start(s->o.context, err);
     if (r < 0)
         return r;

@@ -7,14 +7,40 @@
 #define REFUSED (-1)
 
 static const int8_t transitions[SLOT_STATES][SLOT_EVENTS] = {
-    /*                ASSIGN        FILLED      ABORT      LEASE        RELEASE      DISCARD
-                      RETIRE */
-    [SLOT_FREE] = {SLOT_FILLING, REFUSED, REFUSED, REFUSED, REFUSED, REFUSED, SLOT_RETIRED},
-    [SLOT_FILLING] = {REFUSED, SLOT_READY, SLOT_FREE, REFUSED, REFUSED, REFUSED, REFUSED},
-    [SLOT_READY] = {REFUSED, REFUSED, REFUSED, SLOT_LEASED, REFUSED, SLOT_FREE, REFUSED},
+    [SLOT_FREE] = {[SLOT_ASSIGN] = SLOT_FILLING,
+                   [SLOT_FILLED] = REFUSED,
+                   [SLOT_ABORT] = REFUSED,
+                   [SLOT_LEASE] = REFUSED,
+                   [SLOT_RELEASE] = REFUSED,
+                   [SLOT_RECALL] = REFUSED,
+                   [SLOT_DISCARD] = REFUSED,
+                   [SLOT_RETIRE] = SLOT_RETIRED},
+    [SLOT_FILLING] = {[SLOT_ASSIGN] = REFUSED,
+                      [SLOT_FILLED] = SLOT_READY,
+                      [SLOT_ABORT] = SLOT_FREE,
+                      [SLOT_LEASE] = REFUSED,
+                      [SLOT_RELEASE] = REFUSED,
+                      [SLOT_RECALL] = REFUSED,
+                      [SLOT_DISCARD] = REFUSED,
+                      [SLOT_RETIRE] = REFUSED},
+    [SLOT_READY] = {[SLOT_ASSIGN] = REFUSED,
+                    [SLOT_FILLED] = REFUSED,
+                    [SLOT_ABORT] = REFUSED,
+                    [SLOT_LEASE] = SLOT_LEASED,
+                    [SLOT_RELEASE] = REFUSED,
+                    [SLOT_RECALL] = REFUSED,
+                    [SLOT_DISCARD] = SLOT_FREE,
+                    [SLOT_RETIRE] = REFUSED},
     /* RELEASE: to FREE with the last lease, see slot_apply(). */
-    [SLOT_LEASED] = {REFUSED, REFUSED, REFUSED, SLOT_LEASED, SLOT_LEASED, REFUSED, REFUSED},
-    [SLOT_RETIRED] = {REFUSED, REFUSED, REFUSED, REFUSED, REFUSED, REFUSED, REFUSED},
+    [SLOT_LEASED] = {[SLOT_ASSIGN] = REFUSED,
+                     [SLOT_FILLED] = REFUSED,
+                     [SLOT_ABORT] = REFUSED,
+                     [SLOT_LEASE] = SLOT_LEASED,
+                     [SLOT_RELEASE] = SLOT_LEASED,
+                     [SLOT_RECALL] = SLOT_READY,
+                     [SLOT_DISCARD] = REFUSED,
+                     [SLOT_RETIRE] = REFUSED},
+    [SLOT_RETIRED] = {REFUSED, REFUSED, REFUSED, REFUSED, REFUSED, REFUSED, REFUSED, REFUSED},
 };
 
 void slot_table_init(struct slot_table *table, uint32_t count)
@@ -69,6 +95,10 @@ enum slot_state slot_apply(struct slot_table *table, uint32_t index, enum slot_e
         slot->leases++;
     if (event == SLOT_RELEASE && --slot->leases == 0)
         to = SLOT_FREE;
+    if (event == SLOT_RECALL) {
+        assert(slot->leases == 1);
+        slot->leases = 0;
+    }
     if (to == SLOT_FREE) {
         slot->next_free = table->free_head;
         table->free_head = index;

@@ -1,15 +1,16 @@
 /*
  * The slots of one segment: who may touch each, at any time. Pure.
  *
- *   event →      ASSIGN    FILLED   ABORT   LEASE    RELEASE       DISCARD   RETIRE
- *   FREE         FILLING   –        –       –        –             –         RETIRED
- *   FILLING      –         READY    FREE    –        –             –         –
- *   READY        –         –        –       LEASED   –             FREE      –
- *   LEASED       –         –        –       LEASED   LEASED/FREE   –         –
- *   RETIRED      –         –        –       –        –             –         –
+ *   event →      ASSIGN    FILLED   ABORT   LEASE    RELEASE       RECALL   DISCARD   RETIRE
+ *   FREE         FILLING   –        –       –        –             –        –         RETIRED
+ *   FILLING      –         READY    FREE    –        –             –        –         –
+ *   READY        –         –        –       LEASED   –             –        FREE      –
+ *   LEASED       –         –        –       LEASED   LEASED/FREE   READY    –         –
+ *   RETIRED      –         –        –       –        –             –        –         –
  *
  * FREE: nobody reads or writes it. FILLING: one worker writes it. READY: complete, nobody reads it.
- * LEASED: `leases` clients read it; the last RELEASE frees it. RETIRED: never used again. A
+ * LEASED: `leases` clients read it; the last RELEASE frees it; RECALL is of the only lease, whose
+ * client is gone and was not done with it. RETIRED: never used again. A
  * transition not in the table is a bug of the daemon: slot_apply() asserts.
  *
  * `generation` counts the assignments of a slot, so that a stale descriptor is recognised.
@@ -28,10 +29,11 @@ enum slot_event {
     SLOT_ABORT,
     SLOT_LEASE,
     SLOT_RELEASE,
+    SLOT_RECALL,
     SLOT_DISCARD,
     SLOT_RETIRE,
 };
-enum { SLOT_EVENTS = 7 };
+enum { SLOT_EVENTS = 8 };
 
 struct slot {
     uint64_t generation;

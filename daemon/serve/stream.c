@@ -6,7 +6,7 @@
 #include <assert.h>
 #include <utlist.h>
 
-struct step *stream_find(struct stream *stream, uint64_t number)
+struct step *stream_find(const struct stream *stream, uint64_t number)
 {
     struct step *step;
 
@@ -155,6 +155,14 @@ uint64_t stream_next(const struct stream *stream)
     return next_existing(stream, stream->to_plan);
 }
 
+/* Of a stream that was rewound: steps that are there already are not planned again. They are passed
+ * over at once, since they can be delivered and given back before the next one is planned. */
+static void pass_over(struct stream *stream)
+{
+    while (stream->rewound && stream_find(stream, stream_next(stream)))
+        stream->to_plan = stream_next(stream) + 1;
+}
+
 bool stream_has_room(const struct stream *stream)
 {
     return !stream->stopped && !stream->unsettled && stream->window < stream->params.credits &&
@@ -188,9 +196,11 @@ struct step *stream_plan(struct stream *stream)
         step = must_alloc(sizeof *step);
     *step = (struct step){.stream = stream, .number = stream_next(stream), .state = STEP_WAITING};
     stream->to_plan = step->number + 1;
+    assert(!stream_find(stream, step->number));
     if (stream->params.fed)
         take_feed(stream, step);
     HASH_ADD(hh, stream->steps, number, sizeof step->number, step);
+    pass_over(stream);
     stream->window++;
     stream->undelivered++;
     return step;
@@ -361,6 +371,60 @@ void step_free(struct step *step)
     free(step->detail);
     free(step->fed);
     free(step);
+}
+
+/* ---- going on where a client left off -------------------------------------------------------- */
+
+uint64_t stream_position(const struct stream *stream)
+{
+    uint64_t lowest = stream_next(stream);
+
+    for (const struct step *step = stream->steps; step; step = step->hh.next)
+        lowest = min_u64(lowest, step->number);
+    return lowest;
+}
+
+bool stream_done(const struct stream *stream)
+{
+    return stream_finished(stream) && stream->leased + stream->pinned == 0;
+}
+
+bool stream_has_gaps(const struct stream *stream)
+{
+    uint64_t at = stream_position(stream);
+
+    for (uint64_t n = HASH_COUNT(stream->steps); n > 0; n--) {
+        if (!stream_find(stream, at))
+            return true;
+        at = next_existing(stream, at + 1);
+    }
+    return at < stream->to_plan;
+}
+
+void stream_recall(struct stream *stream, struct step *step)
+{
+    assert(step->state == STEP_LEASED || step->state == STEP_PINNED);
+    if (step->state == STEP_PINNED) {
+        stream->pinned--;
+        stream->window++;
+    } else {
+        stream->leased--;
+    }
+    step->state = STEP_READY;
+    stream->undelivered++;
+    becomes_due(step);
+}
+
+void stream_rewind(struct stream *stream)
+{
+    assert(stream->leased + stream->pinned == 0);
+    stream->params.first = stream->to_deliver = stream_position(stream);
+    stream->rewound = stream->rewound || stream_has_gaps(stream);
+    if (stream->rewound)
+        stream->to_plan = stream->params.first;
+    pass_over(stream);
+    stream->handed = 0;
+    stream->finish_told = stream->starving_told = false;
 }
 
 void stream_stop(struct stream *stream)

@@ -23,6 +23,10 @@
  * round robin. How many batches a replica has shows when it ends: the steps it does not have are
  * left out, so that the numbers of the others have gaps. Where the client is the sampler, steps
  * exist as far as it has fed them.
+ *
+ * A release is the acknowledgement. The stream of a client that is gone without a word can go on at
+ * the first step that was not acknowledged: stream_rewind() makes all leases READY again, and steps
+ * behind that one, which were released, are planned anew.
  */
 #ifndef DL_STREAM_H
 #define DL_STREAM_H
@@ -30,6 +34,8 @@
 #include "daemon/plan/plan.h"
 #include "daemon/serve/segment.h"
 #include "proto/history.h"
+
+#include "proto/limits.h"
 
 #include <uthash.h>
 
@@ -63,6 +69,8 @@ struct step {
 };
 
 struct stream_params {
+    char job[DL_BOUND_NAME_BYTES + 1]; /* that the rank belongs to; "": none */
+    const void *owner;                 /* whoever started it: only compared */
     uint64_t epoch;
     uint64_t rank; /* PLAN_ALL: a source */
     uint64_t world;
@@ -104,8 +112,11 @@ struct stream {
     struct epoch *plan; /* counted; the loader's */
     struct dispatcher *dispatcher; /* borrowed: a source's own, or whom the rank takes its steps
                                       from; NULL: it loads them itself, or takes no more */
-    void *sink;                    /* the session's; NULL: expected, see loader.h */
-    uint64_t delivered;            /* steps delivered in this stream's life */
+    void *sink;                    /* the session's; NULL: expected or parked, see loader.h */
+    bool parked;                   /* its client is gone, and may come back */
+    bool rewound;                  /* steps behind to_plan can be there already */
+    uint64_t parked_ns;
+    uint64_t delivered; /* steps delivered in this stream's life */
     uint64_t samples;
     uint64_t repeated; /* of these */
     uint64_t bytes;
@@ -135,7 +146,7 @@ uint32_t stream_next_fed(const struct stream *stream);
 struct step *stream_plan(struct stream *stream);
 
 /* The step of that number, planned and not given back; NULL: there is none. */
-struct step *stream_find(struct stream *stream, uint64_t number);
+struct step *stream_find(const struct stream *stream, uint64_t number);
 
 /* A source need not plan steps before `number`. */
 void stream_skip(struct stream *stream, uint64_t number);
@@ -186,6 +197,21 @@ void stream_forget(struct stream *stream, struct step *step);
  */
 void stream_abandon(struct stream *stream, struct step *step);
 void step_free(struct step *step);
+
+/* The lowest step that is not given back; those that a fault took the place of are. */
+uint64_t stream_position(const struct stream *stream);
+
+/* Every step was delivered and given back. */
+bool stream_done(const struct stream *stream);
+
+/* Steps before the last one planned were given back, and others before them were not. */
+bool stream_has_gaps(const struct stream *stream);
+
+/* LEASED or PINNED → READY; its slot is the caller's business. */
+void stream_recall(struct stream *stream, struct step *step);
+
+/* No step is leased any more: it goes on at its position, as if it had begun there. */
+void stream_rewind(struct stream *stream);
 
 /* Nothing more is planned or delivered. */
 void stream_stop(struct stream *stream);

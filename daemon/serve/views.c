@@ -200,7 +200,8 @@ static void add_tokens(struct row *row, const struct stream *s, uint64_t age_ns)
 
 static const char *stream_state(const struct stream *s)
 {
-    return !s->sink             ? "expected"
+    return s->parked            ? "parked"
+           : !s->sink           ? "expected"
            : s->stopped         ? "stopped"
            : stream_finished(s) ? "finished"
                                 : "running";
@@ -215,6 +216,7 @@ static void add_epoch(struct row *row, const struct loader *l, const struct stre
         set_uint(row, "session", session_id(stream_session(s)));
     else
         set_null(row, "session");
+    set_string(row, "job", s->params.job);
     set_uint(row, "epoch", s->params.epoch);
     set_uint(row, "rank", s->params.rank);
     set_uint(row, "world", s->params.world);

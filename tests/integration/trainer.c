@@ -4,7 +4,8 @@
  *
  *     trainer SOCKET SPEC [key=value ...]
  *
- * epoch, epochs, rank, world, step, credits: as in struct dl_epoch_options, 1 epoch by default;
+ * epoch ("resume": DL_RESUME), epochs, rank, world, step, credits, job: as in struct
+ * dl_epoch_options, 1 epoch by default; of the first epoch it prints "at" and where it begins;
  * pause_us: after each batch; pins: batches that it holds beside the current one, the oldest of
  * which it then gives back. A batch that changed while it was held: exit status 3; another failure:
  * 1, with its text.
@@ -21,6 +22,7 @@ enum { PINS_MAX = 256 };
 
 struct options {
     uint64_t epoch, epochs, rank, world, step, credits, pause_us, pins;
+    const char *job;
 };
 
 struct held {
@@ -34,6 +36,7 @@ struct trainer {
     struct dl_loader *loader;
     struct held held[PINS_MAX]; /* a ring */
     uint64_t pinned, released;  /* in all */
+    uint64_t next;              /* epoch */
 };
 
 static int read_option(struct options *o, const char *text)
@@ -47,6 +50,14 @@ static int read_option(struct options *o, const char *text)
         {"pins=", &o->pins},   {"pause_us=", &o->pause_us},
     };
 
+    if (strncmp(text, "job=", 4) == 0) {
+        o->job = text + 4;
+        return 0;
+    }
+    if (strcmp(text, "epoch=resume") == 0) {
+        o->epoch = DL_RESUME;
+        return 0;
+    }
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
         if (strncmp(text, keys[i].key, strlen(keys[i].key)) == 0) {
             *keys[i].value = strtoull(text + strlen(keys[i].key), NULL, 10);
@@ -111,17 +122,25 @@ static void print_step(uint64_t epoch, const struct dl_batch *batch)
     fflush(stdout);
 }
 
+/* One epoch; t->next follows it. */
 static int train(struct trainer *t, uint64_t number)
 {
     struct dl_epoch_options options = {.epoch = number,
                                        .rank = (uint32_t)t->o.rank,
                                        .world = (uint32_t)t->o.world,
                                        .step = number == t->o.epoch ? t->o.step : 0,
-                                       .credits = (uint32_t)t->o.credits};
+                                       .credits = (uint32_t)t->o.credits,
+                                       .job = t->o.job};
     struct dl_epoch *epoch;
     struct dl_batch *batch;
     int r = dl_epoch_start(t->loader, &options, &epoch);
 
+    if (r == 0 && t->o.job && number == t->o.epoch) {
+        printf("at %" PRIu64 " %" PRIu64 "\n", dl_epoch_number(epoch), dl_epoch_first(epoch));
+        fflush(stdout);
+    }
+    if (r == 0)
+        t->next = (number = dl_epoch_number(epoch)) + 1;
     while (r == 0 && (r = dl_epoch_next(epoch, -1, &batch)) == 0) {
         print_step(number, batch);
         if (t->o.pins > 0)
@@ -147,8 +166,9 @@ int main(int argc, char **argv)
     r = dl_client_connect(&t.client, argv[1], "trainer");
     if (r == 0)
         r = dl_loader_open_file(t.client, argv[2], &t.loader);
+    t.next = t.o.epoch;
     for (uint64_t i = 0; i < t.o.epochs && r >= 0; i++)
-        r = train(&t, t.o.epoch + i);
+        r = train(&t, t.next);
     while (r >= 0 && t.released < t.pinned)
         release_oldest(&t);
     if (r < 0)

@@ -36,7 +36,7 @@ WARNING = 42
 PROGRESS = 43
 
 # Of a message: how many fields have to be given, and what the others then are.
-USUALLY = {OPEN: (3, (0, 0))}
+USUALLY = {OPEN: (3, (0, 0)), START: (7, ("",))}
 
 
 # ---- msgpack, as much as the protocol needs ----------------------------------------------------
@@ -253,15 +253,15 @@ class RawClient:
                 "credits dataset workers order parts").split()
         return dict(zip(keys, message[1:]))
 
-    def start(self, loader, epoch=0, rank=0, world=1, step=0, credits=0, before=()):
+    def start(self, loader, epoch=0, rank=0, world=1, step=0, credits=0, before=(), job=""):
         """`before`: pairs of world size and steps, of those who had the epoch before."""
         self.requests += 1
         history = b"".join(struct.pack("<QQ", *stretch) for stretch in before)
-        self.send(START, self.requests, loader, epoch, rank, world, step, credits, history)
+        self.send(START, self.requests, loader, epoch, rank, world, step, credits, history, job)
         message = self.recv_number(STARTED, ERROR)
         if message[0] == ERROR:
             raise DaemonError(*message[2:])
-        return dict(zip("request stream steps samples".split(), message[1:]))
+        return dict(zip("request stream steps samples epoch first".split(), message[1:]))
 
     def next_batches(self):
         """The next delivery as batches; [] when the stream is finished."""

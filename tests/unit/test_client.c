@@ -502,8 +502,8 @@ static void test_close_tells_the_daemon(void **state)
     fake_next(&f, 0);
     f.client = dl_client_close(f.client);
     expect_steps(&f, DL_MSG_RELEASE, 0);
-    expect_steps(&f, DL_MSG_RELEASE, 1);
     assert_int_equal(fake_expect(&f, DL_MSG_STOP).stop.stream, FAKE_STREAM);
+    expect_steps(&f, DL_MSG_RELEASE, 1);
     fake_expect(&f, DL_MSG_CLOSE);
     fake_expect_end(&f);
     assert_null(dl_client_close(NULL));

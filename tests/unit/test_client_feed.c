@@ -34,6 +34,7 @@ static void run_fed(struct fake *f, struct batching how, uint64_t first)
     fake_expect(f, DL_MSG_OPEN);
     msg = fake_started(f, DL_UNKNOWN);
     msg.started.samples = DL_UNKNOWN;
+    msg.started.first = first;
     fake_send(f, &msg);
     assert_int_equal(dl_epoch_start(f->loader, &options, &f->epoch), 0);
     fake_expect(f, DL_MSG_START);

@@ -21,6 +21,7 @@ static void run_kind(struct fake *f, int kind, uint64_t first, uint64_t steps)
     assert_int_equal(dl_loader_open(f->client, "x", 1, "/", &f->loader), 0);
     fake_expect(f, DL_MSG_OPEN);
     msg = fake_started(f, steps);
+    msg.started.first = first;
     fake_send(f, &msg);
     assert_int_equal(dl_epoch_start(f->loader, &options, &f->epoch), 0);
     fake_expect(f, DL_MSG_START);

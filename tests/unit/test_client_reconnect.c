@@ -131,6 +131,7 @@ static struct dl_message start_again(struct fake *f, uint64_t steps, uint64_t st
     assert_int_equal(start.start.world, 1);
     msg.started.request--;
     msg.started.stream = NEXT_STREAM;
+    msg.started.first = step;
     fake_send(f, &msg);
     turn(f);
     return start;

@@ -1,0 +1,156 @@
+/* Ranks that disagree are refused, and told with whom; and how far the ranks of jobs have come. */
+#include "tests/lib/harness.h"
+
+#include "daemon/serve/positions.h"
+#include "daemon/serve/ranks.h"
+#include <errno.h>
+
+static const int mine, other_session;
+#define ME   &mine
+#define THEM &other_session
+
+static const struct {
+    const char *name;
+    struct rank_claim others[3]; /* job NULL: none */
+    struct rank_claim one;
+    int want;
+    const char *text;
+} rows[] = {
+    {"alone", {{NULL}}, {"", 4, 0, 7, ME}, 0, NULL},
+    {"the same epoch", {{"", 4, 1, 7, THEM}}, {"", 4, 0, 7, ME}, 0, NULL},
+    {"one ahead", {{"", 4, 1, 6, THEM}}, {"", 4, 0, 7, ME}, 0, NULL},
+    {"one behind", {{"", 4, 1, 8, THEM}}, {"", 4, 0, 7, ME}, 0, NULL},
+    {"two ahead",
+     {{"", 4, 1, 5, THEM}},
+     {"", 4, 0, 7, ME},
+     -EINVAL,
+     "rank 0 of 4 starts epoch 7 while rank 1 of 4 is in epoch 5; ranks of a job"},
+    {"two behind",
+     {{"x", 4, 1, 9, THEM}},
+     {"x", 4, 0, 7, ME},
+     -EINVAL,
+     "rank 1 of 4 is in epoch 9 of job x"},
+    {"the largest numbers", {{"", 4, 1, 0, THEM}}, {"", 4, 0, UINT64_MAX, ME}, -EINVAL, "epoch 0"},
+    {"behind in an old epoch only",
+     {{"", 4, 1, 5, THEM}, {"", 4, 1, 6, THEM}},
+     {"", 4, 0, 7, ME},
+     0,
+     NULL},
+    {"one of several",
+     {{"", 4, 1, 7, THEM}, {"", 4, 2, 7, THEM}, {"", 4, 3, 4, THEM}},
+     {"", 4, 0, 7, ME},
+     -EINVAL,
+     "rank 3 of 4 is in epoch 4"},
+    {"the rank itself", {{"", 4, 0, 2, THEM}}, {"", 4, 0, 7, ME}, 0, NULL},
+    {"of another number of ranks", {{"", 2, 1, 2, THEM}}, {"", 4, 0, 7, ME}, 0, NULL},
+    {"of another job", {{"x", 4, 1, 2, THEM}}, {"y", 4, 0, 7, ME}, 0, NULL},
+    {"of a job, and of none", {{"x", 4, 1, 2, THEM}}, {"", 4, 0, 7, ME}, 0, NULL},
+    {"single ones without a name", {{"", 1, 0, 2, THEM}}, {"", 1, 0, 7, ME}, 0, NULL},
+    {"without a name the same twice", {{"", 4, 0, 7, THEM}}, {"", 4, 0, 7, ME}, 0, NULL},
+    {"with a name the same twice",
+     {{"x", 4, 0, 7, THEM}},
+     {"x", 4, 0, 7, ME},
+     -EBUSY,
+     "rank 0 of job \"x\" reads epoch 7 already, in another session"},
+    {"the same twice in a session", {{"x", 4, 0, 7, ME}}, {"x", 4, 0, 7, ME}, 0, NULL},
+    {"the next epoch of the same", {{"x", 1, 0, 7, THEM}}, {"x", 1, 0, 8, ME}, 0, NULL},
+    {"another number of ranks in a job",
+     {{"x", 2, 1, 7, THEM}},
+     {"x", 4, 0, 7, ME},
+     -EINVAL,
+     "rank 0 of job \"x\" says 4 ranks, and rank 1 of it, which is reading, says 2"},
+};
+
+static void test_table(void **state)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct dl_error err = {0};
+        size_t n = 0;
+
+        while (n < 3 && rows[i].others[n].job)
+            n++;
+        if (ranks_check(rows[i].others, n, &rows[i].one, &err) != rows[i].want)
+            fail_msg("%s: %d, %s", rows[i].name, -err.code, err.message);
+        if (rows[i].text && !strstr(err.message, rows[i].text))
+            fail_msg("%s: '%s' does not say '%s'", rows[i].name, err.message, rows[i].text);
+    }
+}
+
+/* ---- how far they have come ---- */
+
+static void expect(const struct positions *p, const char *job, uint64_t rank, uint64_t epoch,
+                   uint64_t step)
+{
+    const struct position *at = positions_find(p, job, rank, 2);
+
+    assert_non_null(at);
+    assert_int_equal(at->epoch, epoch);
+    assert_int_equal(at->step, step);
+}
+
+static void test_positions(void **state)
+{
+    struct positions p = {0};
+
+    assert_null(positions_find(&p, "x", 0, 2));
+    positions_set(&p, "x", 0, 2, 3, 10);
+    assert_null(positions_find(&p, "x", 1, 2));
+    assert_null(positions_find(&p, "x", 0, 3));
+    assert_null(positions_find(&p, "y", 0, 2));
+    expect(&p, "x", 0, 3, 10);
+    positions_set(&p, "x", 0, 2, 2, 4); /* the trainer went back by itself */
+    expect(&p, "x", 0, 2, 4);
+    positions_deinit(&p);
+}
+
+/* Two epochs in a client's hands when it was gone, in either order. */
+static void test_positions_of_two_epochs(void **state)
+{
+    for (int order = 0; order < 2; order++) {
+        struct positions p = {0};
+
+        positions_set(&p, "x", 0, 2, 5, 0);
+        positions_lose(&p, "x", 0, 2, order ? 5 : 4, order ? 3 : 97, false);
+        positions_lose(&p, "x", 0, 2, order ? 4 : 5, order ? 97 : 3, false);
+        expect(&p, "x", 0, 4, 97);
+        /* All of an epoch was given back: what counts is the other one. */
+        positions_set(&p, "x", 0, 2, 5, 0);
+        positions_lose(&p, "x", 0, 2, order ? 5 : 4, order ? 3 : 100, !order);
+        positions_lose(&p, "x", 0, 2, order ? 4 : 5, order ? 100 : 3, order);
+        expect(&p, "x", 0, 5, 3);
+        /* And if there was no other, the next one. */
+        positions_set(&p, "x", 0, 2, 5, 0);
+        positions_lose(&p, "x", 0, 2, 5, 100, true);
+        expect(&p, "x", 0, 6, 0);
+        /* It had stopped in the middle of that one before. */
+        positions_set(&p, "x", 0, 2, 6, 8);
+        positions_lose(&p, "x", 0, 2, 5, 100, true);
+        expect(&p, "x", 0, 6, 8);
+        positions_deinit(&p);
+    }
+}
+
+static void test_positions_are_bounded(void **state)
+{
+    struct positions p = {0};
+
+    for (uint64_t i = 0; i < POSITIONS_MAX; i++)
+        positions_set(&p, "many", i, 2, i, 0);
+    positions_set(&p, "many", 0, 2, 1, 1); /* the oldest one no more */
+    positions_set(&p, "other", 0, 2, 7, 7);
+    assert_int_equal(p.count, POSITIONS_MAX);
+    assert_null(positions_find(&p, "many", 1, 2));
+    expect(&p, "many", 0, 1, 1);
+    expect(&p, "many", POSITIONS_MAX - 1, POSITIONS_MAX - 1, 0);
+    expect(&p, "other", 0, 7, 7);
+    positions_deinit(&p);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_table),
+    cmocka_unit_test(test_positions),
+    cmocka_unit_test(test_positions_of_two_epochs),
+    cmocka_unit_test(test_positions_are_bounded),
+};
+
+TEST_MAIN(tests)
