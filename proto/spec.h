@@ -262,7 +262,7 @@ int _nodiscard_ spec_check_history(const struct dl_spec *spec, const struct hist
                                    struct dl_error *err);
 
 /*
- * What an iterable dataset refuses: every sampler but sequential, batch.tokens, shard mode dispatch.
+ * What an iterable dataset refuses: every sampler but sequential, and batch.tokens.
  * spec_from_value() has asked where the spec says that the dataset is iterable; to be called when a
  * plugin turned out to be. -EINVAL with path, value and remedy.
  */

@@ -197,10 +197,6 @@ int spec_check_iterable(const struct dl_spec *spec, struct dl_error *err)
             "its samples are not known before they come; write batch: {size: n}, or "
             "use a dataset with an index",
             spec->batch.tokens);
-    if (spec->sampler == SAMPLER_SEQUENTIAL && spec->shard == SHARD_DISPATCH)
-        return dl_error_set(err, EINVAL, "shard.mode",
-                            "\"dispatch\" is not supported by this version where the dataset is "
-                            "iterable; write batch or split");
     if (spec->sampler == SAMPLER_SEQUENTIAL)
         return 0;
     return dl_error_set(err, EINVAL, "sampler.kind",

@@ -340,13 +340,27 @@ static int next_task(struct local_pass *pass, struct slot_task *ret)
     return 0;
 }
 
-/* The rank's rows of the batch of all ranks. */
-static int take_rows(const struct local_pass *pass, void *slot, struct dl_error *err)
+/* What of the batch of all ranks is the rank's. */
+static struct plan_slice slice_of(struct local_pass *pass, const struct slot_header *header)
+{
+    const struct local_where *where = &pass->where;
+
+    if (pass->plan)
+        return plan_slice(pass->plan->plan, where->rank, pass->step);
+    struct plan_rows rows = plan_rows(header->samples, header->repeated, where->world, where->rank);
+    pass->repeated = (uint32_t)rows.repeated;
+    return (struct plan_slice){rows.first, rows.samples};
+}
+
+/* The rank's rows of the batch of all ranks; FETCH_END: there are none. */
+static int take_rows(struct local_pass *pass, void *slot, struct dl_error *err)
 {
     const struct slot_header *header = slot;
-    struct plan_slice slice = plan_slice(pass->plan->plan, pass->where.rank, pass->step);
+    struct plan_slice slice = slice_of(pass, header);
     uint32_t bad;
 
+    if (slice.samples == 0)
+        return FETCH_END;
     if (slice.samples == header->samples ||
         slot_cut(slot, (uint32_t)slice.first, (uint32_t)slice.samples, &bad) == 0)
         return 0;
@@ -375,7 +389,9 @@ static int load(struct local_pass *pass, struct slot_task *task, void *slot, uin
         return r;
     if (pass->ends)
         pass->repeated = ((const struct slot_header *)slot)->repeated;
-    return pass->plan && needs_all_ranks(pass->local->spec) ? take_rows(pass, slot, err) : 0;
+    bool all_ranks = pass->ends ? pass->local->spec->shard == SHARD_DISPATCH
+                                : needs_all_ranks(pass->local->spec);
+    return all_ranks ? take_rows(pass, slot, err) : 0;
 }
 
 uint32_t local_repeated(const struct local_pass *pass)

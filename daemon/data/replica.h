@@ -10,9 +10,9 @@
  *              how a plan deals an order (daemon/plan/shard.h), whose rules for the last round hold
  *              here too: with `even` the first samples are repeated, drop_last leaves out a round
  *              that not all ranks have, and else each rank takes what lies in its part.
- *   dispatch   Round q is samples q·G … q·G + G − 1, for all ranks together. The last one has
- * fewer; with `even` it has as many more as make it a multiple of world, from the beginning; with
- * drop_last it is left out.
+ *   dispatch   Round q is samples q·G … q·G + G − 1, of all ranks together, as one task; G is a
+ *              multiple of world. The last one has fewer: with `even` filled up to a multiple of
+ *              world from the beginning, with drop_last left out.
  *
  * Other ranks' samples are passed over. Accelerate's IterableDatasetShard does the same, in each
  * worker of a DataLoader; so the rules hold for each replica by itself.

@@ -222,19 +222,18 @@ static int complete(struct replica_set *set, const struct replica *replica,
                     const struct round *round, uint64_t *ret_bad, struct dl_error *err)
 {
     bool dispatch = set->shard == SHARD_DISPATCH;
-    uint64_t rank = dispatch ? 0 : round->rank;
-    struct shard shard = shard_of(&(struct shard_params){.count = replica->position,
-                                                         .world = dispatch ? 1 : round->world,
-                                                         .batch_size = round->size,
-                                                         .mode = PLAN_BATCH,
-                                                         .drop_last = set->drop_last,
-                                                         .even = set->even && !dispatch});
+    uint64_t rank = dispatch ? SHARD_ALL : round->rank;
+    struct shard shard =
+        shard_of(&(struct shard_params){.count = replica->position,
+                                        .world = round->world,
+                                        .batch_size = round->size / (dispatch ? round->world : 1),
+                                        .mode = dispatch ? PLAN_DISPATCH : PLAN_BATCH,
+                                        .drop_last = set->drop_last,
+                                        .even = set->even});
 
     if (round->number >= shard_steps(&shard, rank))
         return DATASET_END;
     struct shard_span span = shard_span(&shard, rank, round->number);
-    if (dispatch && set->even)
-        span.n = (span.n + round->world - 1) / round->world * round->world;
     return repeat(set, replica, round, &shard, span.first + set->draft.n, span.first + span.n,
                   ret_bad, err);
 }

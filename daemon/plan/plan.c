@@ -252,6 +252,21 @@ struct plan_slice plan_slice(const struct plan *plan, uint64_t rank, uint64_t st
     return (struct plan_slice){span.first - all.first, span.n};
 }
 
+struct plan_rows plan_rows(uint64_t samples, uint64_t repeated, uint64_t world, uint64_t rank)
+{
+    /* One round of so many positions, to be dealt as the last one of an order. */
+    struct shard shard = shard_of(&(struct shard_params){
+        .count = samples, .world = world, .batch_size = samples, .mode = PLAN_DISPATCH});
+    uint64_t n = shard_samples(&shard, rank);
+
+    if (n == 0)
+        return (struct plan_rows){0};
+    struct shard_span span = shard_span(&shard, rank, 0);
+    uint64_t own = samples - repeated, real = own > span.first ? min_u64(own - span.first, n) : 0;
+
+    return (struct plan_rows){span.first, n, n - real};
+}
+
 uint64_t plan_backlog(const struct plan *plan, uint64_t rank, uint64_t step)
 {
     if (plan->tokens)

@@ -146,6 +146,17 @@ struct plan_slice {
 struct plan_slice plan_slice(const struct plan *plan, uint64_t rank, uint64_t step);
 
 /*
+ * The same of an iterable dataset's step, which has `samples` for `world` ranks, the last
+ * `repeated` of them for evenness only. A rank without any has no such step.
+ */
+struct plan_rows {
+    uint64_t first;
+    uint64_t samples;
+    uint64_t repeated; /* of these, the last ones */
+};
+struct plan_rows plan_rows(uint64_t samples, uint64_t repeated, uint64_t world, uint64_t rank);
+
+/*
  * How much of the order plan_step(rank, step) would still have to shuffle or draw, in samples
  * (about 10 ns each up to some ten million samples in the dataset; up to 100 ns in larger ones,
  * whose memory is touched for the first time): for a caller that must not block. 0 once the step,

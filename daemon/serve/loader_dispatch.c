@@ -194,30 +194,47 @@ void loader_leave_source(struct loader *loader, struct stream *stream)
         trim(loader, d);
 }
 
-/* The rank's step of the source's, which is READY or FAULTED. */
+/* What of the source's step is the rank's. */
+static struct plan_rows rows_of(const struct stream *stream, const struct step *step)
+{
+    uint64_t rank = stream->params.rank;
+
+    if (!stream->plan)
+        return plan_rows(step->samples, step->repeated, stream->params.world, rank);
+    const struct plan *plan = epoch_plan(stream->plan);
+    struct plan_slice slice = plan_slice(plan, rank, step->number);
+    return (struct plan_rows){slice.first, slice.samples, plan_repeated(plan, rank, step->number)};
+}
+
+/* The rank's step of the source's, which is READY. */
 static void give(struct loader *loader, struct stream *stream, struct step *step)
 {
-    struct step *own = stream_plan(stream);
+    struct plan_rows rows = rows_of(stream, step);
 
-    assert(own->number == step->number);
-    if (step->state == STEP_FAULTED) {
-        step_fault(own, step->error);
-        own->detail = step->detail ? must_strdup(step->detail) : NULL;
+    if (rows.samples == 0) { /* a last round of an iterable dataset, too small for all ranks */
+        stream_end_replica(stream, step->number);
         return;
     }
-    const struct plan *plan = epoch_plan(stream->plan);
-    uint64_t rank = stream->params.rank;
-    struct plan_slice slice = plan_slice(plan, rank, step->number);
-
+    struct step *own = stream_plan(stream);
+    assert(own->number == step->number);
     if (!step->held)
         pool_slot(loader->pool, step->segment, step->slot, SLOT_LEASE);
     step->held = own->held = true;
     pool_slot(loader->pool, step->segment, step->slot, SLOT_LEASE);
-    own->repeated = (uint32_t)plan_repeated(plan, rank, step->number);
-    step_run(own, step->segment, step->slot, (uint32_t)slice.samples);
-    step_ready(own, (uint32_t)slice.samples, step->bytes);
-    own->first = (uint32_t)slice.first;
+    own->repeated = (uint32_t)rows.repeated;
+    step_run(own, step->segment, step->slot, (uint32_t)rows.samples);
+    step_ready(own, (uint32_t)rows.samples, step->bytes);
+    own->first = (uint32_t)rows.first;
     own->all = step->samples;
+}
+
+static void give_fault(struct stream *stream, const struct step *step)
+{
+    struct step *own = stream_plan(stream);
+
+    assert(own->number == step->number);
+    step_fault(own, step->error);
+    own->detail = step->detail ? must_strdup(step->detail) : NULL;
 }
 
 void loader_take(struct loader *loader, struct stream *stream)
@@ -227,9 +244,15 @@ void loader_take(struct loader *loader, struct stream *stream)
 
     if (!d)
         return;
+    if (stream->ends)
+        stream_learn_ends(stream, d->source);
     while (stream_has_room(stream) && (step = stream_find(d->source, stream_next(stream))) &&
-           (step->state == STEP_READY || step->state == STEP_FAULTED))
-        give(loader, stream, step);
+           (step->state == STEP_READY || step->state == STEP_FAULTED)) {
+        if (step->state == STEP_FAULTED)
+            give_fault(stream, step);
+        else
+            give(loader, stream, step);
+    }
     trim(loader, d);
 }
 

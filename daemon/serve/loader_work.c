@@ -136,7 +136,7 @@ static void on_done(void *owner, void *tag, uint32_t samples, uint32_t repeated,
         return;
     if (loader->iterable)
         step->repeated = repeated;
-    if (stream_is_source(step->stream) && told && samples != step->samples) {
+    else if (stream_is_source(step->stream) && told && samples != step->samples) {
         fault(loader, step, EIO, "its batch has another number of samples than were asked for");
         pool_slot(loader->pool, segment, slot, SLOT_DISCARD);
         return;
@@ -298,7 +298,7 @@ static void run(struct loader *loader, struct step *step, const struct place *pl
 
     if (stream->params.replicas) {
         task.stream = stream->number;
-        task.rank = (uint32_t)stream->params.rank;
+        task.rank = stream_is_source(stream) ? 0 : (uint32_t)stream->params.rank;
         task.world = (uint32_t)stream->params.world;
         task.settled = stream_settled(stream, step_replica(stream, step->number));
     }
@@ -388,8 +388,9 @@ static bool run_waiting(struct loader *loader, struct want *want)
  */
 static uint64_t size_for_all(struct loader *loader, const struct stream *source)
 {
-    uint64_t samples = plan_most(epoch_plan(source->plan)), bytes;
-    uint64_t size = max_u64(min_u64(loader->spec.batch_size, loader->length), 1);
+    uint64_t samples = source->plan ? plan_most(epoch_plan(source->plan))
+                                    : spec_round_samples(&loader->spec, source->params.world);
+    uint64_t bytes, size = max_u64(min_u64(loader->spec.batch_size, loader->length), 1);
     struct dl_error none = {0};
 
     if (!mul_overflows(loader->first_slot_bytes, (samples + size - 1) / size, &bytes))

@@ -101,15 +101,27 @@ static void count_steps(struct stream *stream)
     stream->params.steps = steps;
 }
 
+void stream_end_replica(struct stream *stream, uint64_t number)
+{
+    uint64_t *end = &stream->ends[step_replica(stream, number)];
+
+    *end = min_u64(*end, number / stream->params.replicas);
+    count_steps(stream);
+}
+
 void stream_replica_ended(struct stream *stream, struct step *step)
 {
-    uint32_t replica = step_replica(stream, step->number);
-    uint64_t round = step->number / stream->params.replicas;
+    uint64_t number = step->number;
 
     assert(step->state == STEP_RUNNING);
-    if (round < stream->ends[replica])
-        stream->ends[replica] = round;
     stream_forget(stream, step);
+    stream_end_replica(stream, number);
+}
+
+void stream_learn_ends(struct stream *stream, const struct stream *source)
+{
+    for (uint32_t i = 0; i < stream->params.replicas; i++)
+        stream->ends[i] = min_u64(stream->ends[i], source->ends[i]);
     count_steps(stream);
 }
 

@@ -176,6 +176,14 @@ uint64_t stream_settled(struct stream *stream, uint32_t replica);
 /* The RUNNING step does not exist, for its replica has ended before it. It leaves the stream. */
 void stream_replica_ended(struct stream *stream, struct step *step);
 
+/* The replica of the step, which is not planned, has no such step for this stream, nor later ones.
+ */
+void stream_end_replica(struct stream *stream, uint64_t number);
+
+/* What replicas are known to have ended in the source, have ended for the rank that takes from it.
+ */
+void stream_learn_ends(struct stream *stream, const struct stream *source);
+
 /* The step to be delivered next if it is READY or FAULTED, else NULL. */
 struct step *stream_deliverable(struct stream *stream);
 

@@ -302,6 +302,7 @@ SHARED = [
     ("uneven_parts", {"size": 6}, {"mode": "split", "even": False}),
     ("unbatched", {"size": None}, {"mode": "batch"}),
 ]
+DISPATCHED_STREAM = ("dispatched", {"size": 1}, {"mode": "dispatch"})
 
 # What is dispatched: tensors of all types, text, what is padded to the longest of all ranks.
 DISPATCHED = [
@@ -432,9 +433,11 @@ class Digest(DigestCase):
 
     def check_shared(self, name):
         kind, make = next((kind, make) for one, kind, make in DATASETS if one == name)
-        keys = make(self)
-        self.check_specs(name, [(f"shared-{name}-{how}", kind, keys, {}, batch, COLLATES.get(name),
-                                 shard) for how, batch, shard in SHARED], [*ALL_RANKS, "--epochs", "2"])
+        keys, collate, shared = make(self), COLLATES.get(name), SHARED
+        if collate != {"kind": "none"}:  # which makes no rows
+            shared = [*SHARED, DISPATCHED_STREAM]
+        self.check_specs(name, [(f"shared-{name}-{how}", kind, keys, {}, batch, collate, shard)
+                                for how, batch, shard in shared], [*ALL_RANKS, "--epochs", "2"])
 
     def test_shared_range(self):
         self.check_shared("range_iterable")

@@ -507,6 +507,30 @@ static void test_estimate(void **state)
         }
 }
 
+/* Rows of a round that no plan knows are dealt as a plan deals its last one. */
+static void test_rows(void **state)
+{
+    (void)state;
+    for (uint64_t samples = 1; samples < 12; samples++)
+        for (uint64_t world = 1; world < 6; world++)
+            for (uint64_t repeated = 0; repeated <= samples; repeated++) {
+                uint64_t next = 0, again = 0;
+                for (uint64_t rank = 0; rank < world; rank++) {
+                    struct plan_rows rows = plan_rows(samples, repeated, world, rank);
+                    assert_int_equal(rows.samples, samples / world + (rank < samples % world));
+                    if (rows.samples > 0)
+                        assert_int_equal(rows.first, next);
+                    next += rows.samples;
+                    uint64_t own = samples - repeated;
+                    assert_int_equal(rows.repeated,
+                                     next > own ? min_u64(next - own, rows.samples) : 0);
+                    again += rows.repeated;
+                }
+                assert_int_equal(next, samples);
+                assert_int_equal(again, repeated);
+            }
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_distributed_sampler_table),
     cmocka_unit_test(test_batches),
@@ -517,6 +541,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_backlog_of_padding),
     cmocka_unit_test(test_refused),
     cmocka_unit_test(test_estimate),
+    cmocka_unit_test(test_rows),
     cmocka_unit_test(test_no_memory),
     cmocka_unit_test(test_huge),
     cmocka_unit_test(test_trillion),

@@ -234,7 +234,7 @@ static void test_iterable(void **state)
         {"{kind: imagefolder, root: x}", false},
     };
     static const char *const samplers[] = {"random", "client"};
-    static const char *const shards[] = {"strided", "batch", "split"};
+    static const char *const shards[] = {"strided", "batch", "split", "dispatch"};
     static const char words[] =
         " has no meaning, as the dataset is iterable: samples come in its own order; leave sampler "
         "out, or shuffle in the dataset (tar: shuffle)";
