@@ -336,14 +336,57 @@ static uint64_t batch_extent(const struct dl_batch *batch)
     uint64_t end = (uint64_t)(indices - batch->slot) + batch->samples * sizeof(uint64_t) +
                    batch->planned_bytes;
 
-    return max_u64(end, view_end(batch->view));
+    for (uint32_t i = 0; i < batch->view->count; i++) {
+        const struct tree_node *node = view_node(batch->view, i);
+
+        end = max_u64(end, node->offset + node->nbytes);
+    }
+    return end;
+}
+
+/* All of the slot that the batch has, where it stands; NULL, and the error is set. */
+static struct mapping *copy_slot(struct dl_batch *batch)
+{
+    uint64_t bytes = batch_extent(batch);
+    struct mapping *copy = mapping_new_heap(bytes);
+
+    if (!copy) {
+        client_fail(batch->client, ENOMEM, "", "no memory for a copy of %llu bytes", (ull)bytes);
+        return NULL;
+    }
+    memcpy(copy->base, batch->slot, bytes);
+    batch->indices =
+        (const uint64_t *)(const void *)(copy->base +
+                                         ((const uint8_t *)batch->indices - batch->slot));
+    if (batch->planned)
+        batch->planned = (const void *)(batch->indices + batch->samples);
+    return copy;
+}
+
+/* The same of a batch of some rows: these alone, which are aligned then as any tensors. */
+static struct mapping *copy_rows(struct dl_batch *batch)
+{
+    uint64_t indices = batch->samples * sizeof(uint64_t), bytes;
+    struct view *packed = view_pack(batch->view, indices, &bytes);
+    struct mapping *copy = packed ? mapping_new_heap(bytes) : NULL;
+
+    if (!copy) {
+        view_unref(packed);
+        client_fail(batch->client, ENOMEM, "", "no memory for a copy of %llu bytes", (ull)bytes);
+        return NULL;
+    }
+    memcpy(copy->base, batch->indices, indices);
+    view_copy(batch->view, batch->slot, packed, copy->base);
+    batch->indices = (const uint64_t *)(const void *)copy->base;
+    view_unref(batch->view);
+    batch->view = packed;
+    return copy;
 }
 
 int dl_batch_detach(struct dl_batch *batch)
 {
     struct dl_client *client = batch->client;
     struct mapping *copy;
-    uint64_t bytes;
     int r = client_begin(client);
 
     if (r < 0 || batch->detached)
@@ -351,16 +394,9 @@ int dl_batch_detach(struct dl_batch *batch)
     if (atomic_load_explicit(&batch->refs, memory_order_acquire) > 1)
         return client_fail(client, EBUSY, "", "step %llu has DLPack tensors, which lie in its slot",
                            (ull)batch->step);
-    bytes = batch_extent(batch);
-    copy = mapping_new_heap(bytes);
+    copy = batch->view->whole ? copy_rows(batch) : copy_slot(batch);
     if (!copy)
-        return client_fail(client, ENOMEM, "", "no memory for a copy of %llu bytes", (ull)bytes);
-    memcpy(copy->base, batch->slot, bytes);
-    batch->indices =
-        (const uint64_t *)(const void *)(copy->base +
-                                         ((const uint8_t *)batch->indices - batch->slot));
-    if (batch->planned)
-        batch->planned = (const void *)(batch->indices + batch->samples);
+        return -ENOMEM;
     end_lease(client, batch);
     batch->pinned = false;
     batch->detached = true;

@@ -137,6 +137,26 @@ static uint32_t find_uncut(const struct view *view, uint64_t all)
     return UINT32_MAX;
 }
 
+static struct tree_node *node_of(struct view *view, uint32_t i)
+{
+    return (struct tree_node *)(void *)view->encoded + i;
+}
+
+/* A copy to be changed: of nobody's rows, and with no bytes counted. */
+static struct view *view_dup(const struct view *view)
+{
+    struct view *copy = malloc(sizeof *copy + view->len + view->count);
+
+    if (!copy)
+        return NULL;
+    memcpy(copy, view, sizeof *copy + view->len + view->count);
+    copy->refs = 1;
+    copy->depths = copy->encoded + copy->len;
+    copy->whole = NULL;
+    copy->first = copy->rows = copy->leaf_bytes = 0;
+    return copy;
+}
+
 int view_slice(struct view **cache, struct view *whole, uint64_t all, uint64_t first, uint64_t rows,
                struct view **ret, uint32_t *ret_bad)
 {
@@ -150,18 +170,14 @@ int view_slice(struct view **cache, struct view *whole, uint64_t all, uint64_t f
     *ret_bad = find_uncut(whole, all);
     if (*ret_bad != UINT32_MAX)
         return -EINVAL;
-    slice = malloc(sizeof *slice + whole->len + whole->count);
+    slice = view_dup(whole);
     if (!slice)
         return -ENOMEM;
-    memcpy(slice, whole, sizeof *slice + whole->len + whole->count);
-    slice->refs = 1;
     slice->whole = view_ref(whole);
     slice->first = first;
     slice->rows = rows;
-    slice->depths = slice->encoded + slice->len;
-    slice->leaf_bytes = 0;
     for (uint32_t i = 0; i < slice->count; i++) {
-        struct tree_node *node = (struct tree_node *)(void *)slice->encoded + i;
+        struct tree_node *node = node_of(slice, i);
 
         if (node->kind != TREE_TENSOR && !view_is_text(node))
             continue;
@@ -198,6 +214,58 @@ uint64_t view_text_bytes(const struct view *view, const struct tree_node *node, 
     return bytes;
 }
 
+struct view *view_pack(const struct view *slice, uint64_t begin, uint64_t *ret_end)
+{
+    struct view *packed = view_dup(slice);
+
+    *ret_end = begin;
+    for (uint32_t i = 0; packed && i < packed->count; i++) {
+        struct tree_node *node = node_of(packed, i);
+
+        if (node->kind != TREE_TENSOR && !is_list(node))
+            continue;
+        node->offset = align_up(*ret_end, TREE_ALIGN);
+        *ret_end = node->offset + whole_node(slice, view_node(slice, i))->nbytes;
+        if (node->kind == TREE_TENSOR)
+            *ret_end = node->offset + node->nbytes;
+    }
+    return packed;
+}
+
+/* The list's strings, and where they are; as many of their bytes as the whole list has at most. */
+static void copy_list(const struct view *slice, const struct tree_node *from, const uint8_t *slot,
+                      struct tree_node *node, uint8_t *to)
+{
+    uint64_t *numbers = (uint64_t *)(void *)(to + node->offset), end = 0, len;
+    char *strings = (char *)(numbers + slice->rows + 1);
+    uint64_t room = whole_node(slice, from)->nbytes - (slice->rows + 1) * sizeof *numbers;
+    const char *text;
+
+    numbers[0] = 0;
+    for (uint64_t i = 0; i < slice->rows; i++) {
+        if (view_text(slice, from, slot, i, &text, &len) && len <= room - end) {
+            memcpy(strings + end, text, len);
+            end += len;
+        }
+        numbers[i + 1] = end;
+    }
+    node->nbytes = (slice->rows + 1) * sizeof *numbers + end;
+}
+
+void view_copy(const struct view *slice, const uint8_t *slot, struct view *packed, uint8_t *to)
+{
+    for (uint32_t i = 0; i < packed->count; i++) {
+        const struct tree_node *from = view_node(slice, i);
+        struct tree_node *node = node_of(packed, i);
+
+        if (is_list(node))
+            copy_list(slice, from, slot, node, to);
+        else if (node->kind == TREE_TENSOR)
+            memcpy(to + node->offset, slot + from->offset, node->nbytes);
+        packed->leaf_bytes += node->nbytes;
+    }
+}
+
 uint64_t view_bytes(const struct view *view, const uint8_t *slot)
 {
     uint64_t bytes = view->leaf_bytes;
@@ -206,20 +274,6 @@ uint64_t view_bytes(const struct view *view, const uint8_t *slot)
         if (is_list(view_node(view, i)))
             bytes += view_text_bytes(view, view_node(view, i), slot);
     return bytes;
-}
-
-uint64_t view_end(const struct view *view)
-{
-    uint64_t end = 0;
-
-    for (uint32_t i = 0; i < view->count; i++) {
-        const struct tree_node *node = view_node(view, i);
-
-        if (is_list(node))
-            node = whole_node(view, node);
-        end = max_u64(end, node->offset + node->nbytes);
-    }
-    return end;
 }
 
 /* ---- look-ups ---- */

@@ -70,11 +70,18 @@ bool _nodiscard_ view_text(const struct view *view, const struct tree_node *node
 uint64_t view_text_bytes(const struct view *view, const struct tree_node *node,
                          const uint8_t *slot);
 
+/*
+ * A view of rows as they stand when they are all there is: behind `begin` bytes, each leaf aligned
+ * and by itself. *ret_end: how much that takes at most, with text; NULL: out of memory.
+ */
+struct view *view_pack(const struct view *slice, uint64_t begin, uint64_t *ret_end);
+
+/* Copies what the slice has in `slot` to where the packed view says, in `to`: what there is of text
+ * is noted in the view. */
+void view_copy(const struct view *slice, const uint8_t *slot, struct view *packed, uint8_t *to);
+
 /* Bytes of all leaves. */
 uint64_t view_bytes(const struct view *view, const uint8_t *slot);
-
-/* What the leaves reach to, in bytes from the start of the slot. */
-uint64_t view_end(const struct view *view);
 
 /* What the node, a tensor, looks like in the slot. */
 void view_tensor(const struct tree_node *node, const uint8_t *slot, struct dl_tensor *ret);

@@ -99,7 +99,8 @@ static void expect_rows(struct dl_batch *batch, uint64_t step, uint32_t first, u
     assert_int_equal(dl_batch_node(batch, 2, &node), 0);
     assert_int_equal(node.count, n);
     assert_int_equal(node.text_nbytes, list);
-    assert_true((node.text == NULL) == (n < FAKE_ROWS));
+    assert_true((node.text == NULL) == (n < FAKE_ROWS && !batch->detached));
+    assert_true(!batch->detached || (uintptr_t)number.data % 64 == 0);
     assert_int_equal(dl_batch_node(batch, 1, &node), 0);
     assert_ptr_equal(node.tensor.data, image.data);
 }
@@ -152,6 +153,8 @@ static void test_pinned_and_detached(void **state)
         batches[step] = next(&f);
         assert_int_equal(step % 2 ? dl_batch_detach(batches[step]) : 0, 0);
         assert_int_equal(dl_batch_pin(batches[step]), 0);
+        if (step % 2 && parts[step].n < FAKE_ROWS) /* no more than the rows, and what aligns them */
+            assert_in_range(batches[step]->mapping->bytes, 1, SLOT_ALIGN);
         if (step % 2)
             memset(fake_slot(&f, step), 0xEE, FAKE_SLOT_BYTES);
     }
@@ -233,6 +236,29 @@ static void test_overwritten_text(void **state)
     fake_end(&f);
 }
 
+/* A copy of such a list has no more than there was, and asks for nothing outside of it. */
+static void test_overwritten_text_detached(void **state)
+{
+    const char *text;
+    struct fake f;
+    size_t len;
+
+    fake_run(&f, 4, 100);
+    deliver(&f, 0, 1, 3, 0);
+    struct dl_batch *batch = next(&f);
+    uint64_t *numbers = (uint64_t *)(void *)(fake_slot(&f, 0) + TEXT_AT);
+    numbers[1] = 0; /* the first of the rows is all bytes of the list, the others are none at all */
+    numbers[2] = 6;
+    numbers[3] = 0;
+    numbers[4] = UINT64_MAX;
+    assert_int_equal(dl_batch_detach(batch), 0);
+    for (uint64_t i = 0; i < 3; i++)
+        assert_int_equal(dl_batch_text(batch, "name", i, &text, &len), 0);
+    assert_int_equal(dl_batch_text(batch, "name", 0, &text, &len), 0);
+    assert_int_equal(len, 6);
+    fake_end(&f);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_rows),
     cmocka_unit_test(test_nothing_is_copied),
@@ -241,6 +267,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_no_rows),
     cmocka_unit_test(test_all_of_it),
     cmocka_unit_test(test_overwritten_text),
+    cmocka_unit_test(test_overwritten_text_detached),
 };
 
 TEST_MAIN(tests)
