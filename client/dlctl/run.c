@@ -117,13 +117,14 @@ static int start_ranks(struct run *run, uint64_t epoch, bool first)
  */
 static int gather_list(struct dl_batch *batch, uint32_t at, const struct dl_node *node, void **ret)
 {
-    uint64_t *numbers = malloc(node->text_nbytes), end = 0;
-    char *strings = (char *)(numbers + node->count + 1);
-    uint64_t room = node->text_nbytes - (node->count + 1) * sizeof *numbers;
+    uint64_t room = node->text_nbytes - (node->count + 1) * sizeof(uint64_t), end = 0;
+    uint64_t *numbers = malloc(node->text_nbytes);
+    char *strings;
 
     if (!numbers)
         return -ENOMEM;
     *ret = numbers;
+    strings = (char *)(numbers + node->count + 1);
     numbers[0] = 0;
     for (uint64_t i = 0; i < node->count; i++) {
         const char *text;
