@@ -265,7 +265,59 @@ static void test_what_was_fed_goes_with_its_stream(void **state)
     step_free(step);
 }
 
+/* ---- dispatched ----------------------------------------------------------------------------- */
+
+/* A source goes on where its ranks need it; a step that is lost has let go of its slot. */
+static void test_a_source(void **state)
+{
+    struct stream *source = stream_new(&(struct stream_params){
+        .rank = PLAN_ALL, .world = 3, .first = 2, .steps = 20, .credits = 4});
+    struct step *step;
+
+    assert_true(stream_is_source(source));
+    for (uint64_t number = 2; number < 6; number++)
+        assert_int_equal(stream_plan(source)->number, number);
+    assert_false(stream_has_room(source));
+    step = stream_find(source, 3);
+    step_run(step, &segment, 0, 12);
+    step_ready(step, 12, 1200);
+    assert_int_equal(step_bytes(step), 1200);
+    step->held = true;
+    step_lost(step);
+    assert_false(step->held);
+    for (uint64_t number = 2; number < 6; number++)
+        stream_forget(source, stream_find(source, number));
+    assert_null(stream_find(source, 3));
+    stream_skip(source, 15);
+    assert_int_equal(stream_next(source), 15);
+    stream_skip(source, 7); /* it is past that */
+    assert_int_equal(stream_plan(source)->number, 15);
+    stream_forget(source, stream_find(source, 15));
+    assert_null(stream_free(source));
+}
+
+/* What a rank has of a slot is counted by its samples; it repeats no more than it has. */
+static void test_a_share(void **state)
+{
+    struct stream *stream =
+        stream_new(&(struct stream_params){.rank = 1, .world = 3, .steps = 9, .credits = 1});
+    struct step *step = stream_plan(stream);
+
+    step->repeated = 7;
+    step_run(step, &segment, 0, 4);
+    step_ready(step, 4, 1200);
+    step->all = 12;
+    assert_int_equal(step->repeated, 4);
+    assert_int_equal(step_bytes(step), 400);
+    stream_deliver(stream, step);
+    assert_int_equal(stream->bytes, 400);
+    stream_forget(stream, step);
+    assert_null(stream_free(stream));
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_a_source),
+    cmocka_unit_test(test_a_share),
     cmocka_unit_test(test_round_robin_whatever_the_timing),
     cmocka_unit_test(test_out_of_order_nothing_is_lost),
     cmocka_unit_test(test_settled_goes_back_with_lost_steps),
