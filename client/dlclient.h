@@ -356,8 +356,7 @@ DL_API uint64_t dl_epoch_wait_ns(const struct dl_epoch *epoch);
  * Over an iterable dataset the world size must stay, and workers.count, which decide which replica
  * has which samples; what was given out is passed over again, which dl_epoch_warning() tells of
  * where it takes time. Where the client is the sampler the world size must stay, too, and what is
- * fed begins behind the state's steps. With `batch.leftover: carry` it can change between epochs
- * only.
+ * fed begins behind the state's steps.
  *
  * dl_loader_state() writes the token of the place that `options` name, with any epoch, step and
  * world; with options.state that state's place for `world`, and `step`, if it is not 0, in its

@@ -93,12 +93,6 @@ int spec_check_history(const struct dl_spec *spec, const struct history *before,
         return dl_error_set(err, EINVAL, "sampler.kind",
                             "client: the order is the client's own, and has no rest for other "
                             "numbers of ranks");
-    if (spec->batch.tokens && spec->batch.leftover == LEFTOVER_CARRY)
-        return dl_error_set(err, EINVAL, "batch.leftover",
-                            "carry: what one epoch leaves for the next hangs on the world size, "
-                            "which can then change only between epochs; go on with %llu ranks, or "
-                            "begin the next epoch",
-                            (unsigned long long)before->of[before->n - 1].world);
     for (uint32_t i = 0; r == 0 && i < before->n; i++)
         r = spec_check_world(spec, before->of[i].world, err);
     return r;

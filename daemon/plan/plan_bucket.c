@@ -8,6 +8,13 @@
 
 #include <errno.h>
 
+static int make_buckets(struct token_plan *plan)
+{
+    plan->n_buckets = plan->count > 0 ? (plan->longest - 1) / plan->params.interval + 1 : 0;
+    plan->buckets = calloc(max_u64(plan->n_buckets, 1), sizeof *plan->buckets);
+    return plan->buckets ? 0 : -ENOMEM;
+}
+
 /* Counts the members of each bucket. `numbers`: the bucket of each member of the order. */
 static void count_members(struct token_plan *plan, uint32_t *numbers)
 {
@@ -27,6 +34,13 @@ static uint64_t left_before(uint64_t epoch, uint64_t n, uint64_t group)
     return (uint64_t)((unsigned __int128)epoch * n % group);
 }
 
+static uint64_t group_of(const struct token_plan *plan, uint32_t b, uint64_t world)
+{
+    uint64_t upper = (b + UINT64_C(1)) * plan->params.interval;
+
+    return plan->params.tokens / token_padded(&plan->params, upper) * world;
+}
+
 /* Finds the place of each bucket's members. Returns how many members there are
  * in full groups; UINT64_MAX: more than can be. */
 static uint64_t lay_out(struct token_plan *plan)
@@ -36,9 +50,8 @@ static uint64_t lay_out(struct token_plan *plan)
 
     for (uint32_t b = 0; b < plan->n_buckets; b++) {
         struct token_bucket *bucket = &plan->buckets[b];
-        uint64_t upper = (b + UINT64_C(1)) * params->interval;
 
-        bucket->group = params->tokens / token_padded(params, upper) * plan->world;
+        bucket->group = group_of(plan, b, plan->world);
         if (params->leftover == PLAN_CARRY)
             bucket->carried = left_before(plan->epoch, bucket->members, bucket->group);
         plan->totals.carried += bucket->carried;
@@ -138,15 +151,16 @@ static int list_buckets(const struct token_plan *plan, const uint32_t *numbers, 
     return 0;
 }
 
-/* A bucket's members in epoch after epoch, as far as the full groups of this one have them. */
+/* A bucket's members in epoch after epoch: those from `from` to `to`, counted from the first that
+ * is carried into this one. */
 static void write_bucket(const struct token_plan *plan, uint32_t b, const uint32_t *listed,
-                         uint32_t *members)
+                         uint64_t from, uint64_t to, uint32_t *members)
 {
     const struct token_bucket *bucket = &plan->buckets[b];
     uint64_t n = bucket->members, shuffled_for = UINT64_MAX;
     struct permute_native shuffle;
 
-    for (uint64_t k = 0; k < bucket->full; k++) {
+    for (uint64_t k = from; k < to; k++) {
         uint64_t before = bucket->carried > k ? bucket->carried - k : 0; /* this epoch's first */
         uint64_t back = before > 0 ? (before - 1) / n + 1 : 0;           /* epochs */
         uint64_t i = before > 0 ? back * n - before : k - bucket->carried;
@@ -157,7 +171,7 @@ static void write_bucket(const struct token_plan *plan, uint32_t b, const uint32
             token_plan_shuffle(&then, SHUFFLE_BUCKET, b, n, &shuffle);
             shuffled_for = back;
         }
-        members[bucket->first + k] = listed[plan->shuffled ? permute_native_at(&shuffle, i) : i];
+        members[k - from] = listed[plan->shuffled ? permute_native_at(&shuffle, i) : i];
     }
 }
 
@@ -172,8 +186,80 @@ static int write_carrying(const struct token_plan *plan, const uint32_t *numbers
     if (r < 0)
         return r;
     for (uint32_t b = 0; b < plan->n_buckets; b++)
-        write_bucket(plan, b, listed + starts[b], members);
+        write_bucket(plan, b, listed + starts[b], 0, plan->buckets[b].full,
+                     members + plan->buckets[b].first);
     return 0;
+}
+
+/* The tail of a bucket that a world size leaves for the next epoch: members counted in `tail`. */
+static int count_tail(const struct token_plan *plan, uint32_t b, const uint32_t *listed,
+                      uint64_t world, uint32_t *tail)
+{
+    const struct token_bucket *bucket = &plan->buckets[b];
+    uint64_t group = group_of(plan, b, world), there = bucket->carried + bucket->members;
+    uint64_t left = (left_before(plan->epoch, bucket->members, group) + bucket->members) % group;
+    uint64_t n = min_u64(left, there);
+    _cleanup_free_ uint32_t *members = calloc(max_u64(n, 1), sizeof *members);
+
+    if (!members)
+        return -ENOMEM;
+    write_bucket(plan, b, listed, there - n, there, members);
+    for (uint64_t i = 0; i < n; i++)
+        tail[members[i]]++;
+    return 0;
+}
+
+/* How many members are carried into this epoch, in all; UINT64_MAX: more than can be. */
+static uint64_t count_carried(struct token_plan *plan, uint64_t world)
+{
+    uint64_t sum = 0;
+
+    for (uint32_t b = 0; b < plan->n_buckets; b++) {
+        struct token_bucket *bucket = &plan->buckets[b];
+
+        bucket->carried = left_before(plan->epoch, bucket->members, group_of(plan, b, world));
+        sum += bucket->carried;
+        if (sum > UINT32_MAX - plan->count)
+            return UINT64_MAX;
+    }
+    return sum;
+}
+
+static int write_carry(struct token_plan *plan, const uint32_t *numbers, struct token_carry *carry)
+{
+    _cleanup_free_ uint32_t *starts = calloc(max_u64(plan->n_buckets, 1), sizeof *starts);
+    _cleanup_free_ uint32_t *listed = calloc(max_u64(plan->count, 1), sizeof *listed);
+    int r = starts && listed ? list_buckets(plan, numbers, starts, listed) : -ENOMEM;
+    uint64_t at = 0;
+
+    for (uint32_t b = 0; r == 0 && b < plan->n_buckets; b++) {
+        uint64_t carried = plan->buckets[b].carried;
+
+        write_bucket(plan, b, listed + starts[b], 0, carried, carry->members + at);
+        at += carried;
+        r = count_tail(plan, b, listed + starts[b], carry->world, carry->tail);
+    }
+    return r;
+}
+
+int token_carry_over(struct token_plan *plan, struct token_carry *carry)
+{
+    _cleanup_free_ uint32_t *numbers = calloc(max_u64(plan->count, 1), sizeof *numbers);
+    int r = numbers ? make_buckets(plan) : -ENOMEM;
+
+    if (r < 0)
+        return r;
+    count_members(plan, numbers);
+    carry->n = count_carried(plan, carry->first_world);
+    if (carry->n == UINT64_MAX)
+        return -ENOMEM;
+    carry->members = calloc(carry->n + plan->count + 1, sizeof *carry->members);
+    if (!carry->members)
+        return -ENOMEM;
+    r = write_carry(plan, numbers, carry);
+    memcpy(carry->members + carry->n, plan->made.members, plan->count * sizeof *carry->members);
+    carry->n += plan->count;
+    return r;
 }
 
 /* ---- the end of the epoch ------------------------------------------------------------------- */
@@ -234,9 +320,7 @@ int token_cut_buckets(struct token_plan *plan)
 {
     _cleanup_free_ uint32_t *numbers = calloc(max_u64(plan->count, 1), sizeof *numbers);
 
-    plan->n_buckets = plan->count > 0 ? (plan->longest - 1) / plan->params.interval + 1 : 0;
-    plan->buckets = calloc(max_u64(plan->n_buckets, 1), sizeof *plan->buckets);
-    if (!plan->buckets || !numbers)
+    if (!numbers || make_buckets(plan) < 0)
         return -ENOMEM;
     count_members(plan, numbers);
     uint64_t full = lay_out(plan);

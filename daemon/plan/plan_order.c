@@ -86,33 +86,151 @@ static void leave_out(struct token_plan *plan, uint32_t *order, uint32_t *times)
     plan->count = kept;
 }
 
-/* One stretch: plans what is left for its world size, and leaves out its first steps. */
-static int leave_out_stretch(struct token_plan *plan, const struct history_stretch *stretch,
-                             uint32_t *times)
+/* Forgets what was cut, and the members with it. */
+static void forget_cut(struct token_plan *plan)
 {
-    uint64_t overlong = plan->totals.overlong;
-    uint32_t *order = calloc(max_u64(plan->count, 1), sizeof *order);
-
-    if (!order)
-        return -ENOMEM;
-    memcpy(order, plan->made.members, plan->count * sizeof *order);
-    plan->world = stretch->world;
-    int r = count_taken(plan, stretch->steps, times);
-    if (stretch->steps >= plan->made.n_groups)
-        plan->count =
-            0; /* all steps there were: what they left out is not of this epoch any more */
     plan_groups_deinit(&plan->made);
     free(plan->buckets);
     plan->buckets = NULL;
     plan->n_buckets = 0;
-    plan->totals = (struct plan_totals){.overlong = overlong};
+    plan->totals = (struct plan_totals){.overlong = plan->totals.overlong};
+}
+
+static uint32_t *copy_members(const uint32_t *members, uint64_t n)
+{
+    uint32_t *copy = calloc(max_u64(n, 1), sizeof *copy);
+
+    if (copy)
+        memcpy(copy, members, n * sizeof *copy);
+    return copy;
+}
+
+/* One stretch: plans what is left for its world size, and leaves out its first steps. */
+static int leave_out_stretch(struct token_plan *plan, const struct history_stretch *stretch,
+                             uint32_t *times)
+{
+    uint32_t *order = copy_members(plan->made.members, plan->count);
+
+    if (!order)
+        return -ENOMEM;
+    plan->world = stretch->world;
+    int r = count_taken(plan, stretch->steps, times);
+    if (stretch->steps >= plan->made.n_groups)
+        plan->count = 0; /* they were all: what they left out is not of this epoch any more */
+    forget_cut(plan);
     leave_out(plan, order, times);
     plan->made.members = order;
     return r;
 }
 
+/* ---- where each epoch leaves some for the next ---------------------------------------------- */
+
+/* All that lies between epochs: each is as long as the dataset, and counts samples. */
+struct leaving {
+    uint32_t *order; /* the sampler's, of `n`; not as long as the dataset */
+    uint64_t n;
+    uint32_t *gone; /* taken in the epoch so far */
+    uint32_t *rest; /* of these, not yet found in the order */
+    uint32_t *tail; /* left for the next epoch */
+};
+
+static void leaving_deinit(struct leaving *leaving)
+{
+    free(leaving->order);
+    free(leaving->gone);
+    free(leaving->rest);
+    free(leaving->tail);
+}
+
+static int leaving_init(struct leaving *leaving, const struct token_plan *plan)
+{
+    uint64_t length = max_u64(plan->length, 1);
+
+    leaving->n = plan->count;
+    leaving->order = copy_members(plan->made.members, plan->count);
+    leaving->gone = calloc(length, sizeof *leaving->gone);
+    leaving->rest = calloc(length, sizeof *leaving->rest);
+    leaving->tail = calloc(length, sizeof *leaving->tail);
+    return leaving->order && leaving->gone && leaving->rest && leaving->tail ? 0 : -ENOMEM;
+}
+
+/* Keeps of what the epoch has what is neither taken nor left: that is to be cut now. */
+static void keep_rest(struct token_plan *plan, struct leaving *leaving,
+                      const struct token_carry *carry)
+{
+    uint32_t *members = carry->members;
+
+    plan->count = 0;
+    plan->longest = 0;
+    for (uint64_t i = 0; i < carry->n; i++) {
+        uint32_t sample = members[i];
+
+        if (leaving->rest[sample] > 0) {
+            leaving->rest[sample]--;
+        } else if (leaving->tail[sample] > 0) {
+            leaving->tail[sample]--;
+            plan->totals.leftover++;
+        } else {
+            members[plan->count++] = sample;
+            plan->longest = (uint32_t)max_u64(plan->longest, token_length(plan, sample));
+        }
+    }
+    plan->made.members = members;
+}
+
+/* The order becomes what a world size finds that goes on in the midst of the epoch. */
+static int find_rest(struct token_plan *plan, struct leaving *leaving, uint64_t world)
+{
+    struct token_carry carry = {
+        .first_world = plan->before.of[0].world, .world = world, .tail = leaving->tail};
+    size_t bytes = plan->length * sizeof *leaving->rest;
+
+    memcpy(leaving->rest, leaving->gone, bytes);
+    memset(leaving->tail, 0, bytes);
+    plan->made.members = copy_members(leaving->order, leaving->n);
+    plan->count = leaving->n;
+    plan->longest = 0;
+    for (uint64_t i = 0; i < leaving->n; i++)
+        plan->longest = (uint32_t)max_u64(plan->longest, token_length(plan, leaving->order[i]));
+    int r = plan->made.members ? token_carry_over(plan, &carry) : -ENOMEM;
+    forget_cut(plan);
+    if (r == 0)
+        keep_rest(plan, leaving, &carry);
+    else
+        free(carry.members);
+    plan->world = world;
+    plan->params.leftover = PLAN_EMIT;
+    return r;
+}
+
+static int leave_out_carrying(struct token_plan *plan)
+{
+    _cleanup_(leaving_deinit)
+    struct leaving leaving = {0};
+    const struct history *before = &plan->before;
+    uint64_t world = plan->world;
+    int r = leaving_init(&leaving, plan);
+
+    plan->world = before->of[0].world; /* which found the epoch as if there were no other */
+    for (uint32_t i = 0; r == 0 && i < before->n; i++) {
+        r = count_taken(plan, before->of[i].steps, leaving.gone);
+        bool all = r == 0 && before->of[i].steps >= plan->made.n_groups;
+        forget_cut(plan);
+        if (all) {
+            plan->count = 0;
+            break;
+        }
+        if (r == 0)
+            r = find_rest(plan, &leaving, i + 1 < before->n ? before->of[i + 1].world : world);
+    }
+    plan->world = world;
+    return r;
+}
+
 int token_leave_out_taken(struct token_plan *plan)
 {
+    if (plan->params.leftover == PLAN_CARRY)
+        return leave_out_carrying(plan);
     _cleanup_free_ uint32_t *times = calloc(max_u64(plan->length, 1), sizeof *times);
     uint64_t world = plan->world;
     int r = times ? 0 : -ENOMEM;

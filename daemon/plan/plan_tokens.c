@@ -70,7 +70,7 @@ static bool makes_sense(const struct plan_params *params, uint64_t count)
         return false;
     if (params->length > 0 && !tokens->lengths)
         return false;
-    if (tokens->leftover == PLAN_CARRY && (!can_carry(params) || params->before.n > 0))
+    if (tokens->leftover == PLAN_CARRY && !can_carry(params))
         return false;
     switch (tokens->strategy) {
     case PLAN_SORTED:

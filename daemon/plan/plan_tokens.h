@@ -59,8 +59,12 @@
  * A change of the world size within an epoch (plan.h). The groups that were taken before are those
  * of a plan for that world size, so its steps say which samples are gone; what is left of the order
  * stands as it stood and is cut anew, windows, buckets, rows and shuffles as of any order. `emit`
- * and `drop` deal with the leftover of that. `carry` has no such change: what the epochs before
- * have left hangs on the world size.
+ * and `drop` deal with the leftover of that. With `carry` what is left is all that the first world
+ * size found in the epoch, carried samples included, less what was taken, and less what the next
+ * epoch begins with, in the world size that goes on; all of it comes, as with `emit`. So a sample
+ * comes in this epoch or in the next. Only what was taken already of what the next one begins with,
+ * less than a group of each bucket, comes there once more, as it does when the world size changes
+ * between epochs.
  *
  * Pure, as plan.h. Sources of the rules: tensor2tensor and tf.data for buckets, fairseq for greedy
  * token batches shuffled in groups of ranks, torchtext for sorting in windows.
@@ -77,7 +81,7 @@ enum plan_leftover { PLAN_EMIT, PLAN_DROP, PLAN_CARRY };
  * What does not go together makes plan_new() fail with -EINVAL: a dataset or an order of more than
  * UINT32_MAX samples, tokens above UINT32_MAX, row_length 0 or above tokens with `pack`, interval 0
  * or above tokens with `bucket`, multiple 0 with either of the others, no lengths, `carry` where it
- * cannot be, or with params.before.
+ * cannot be.
  */
 struct plan_tokens {
     uint64_t tokens; /* of one rank's batch, at most, padding included; 0: no such batches */

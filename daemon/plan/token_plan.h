@@ -84,6 +84,20 @@ int _nodiscard_ token_plan_cut(struct token_plan *plan);
 /* ---- the strategies: they cut made.members, which are in the sampler's order --------------------
  */
 
+/*
+ * Of an order that carries, made.members, in the midst of an epoch that `first_world` has begun:
+ * all members that this epoch has, carried ones first; and what `world` leaves of them for the next
+ * epoch. To be called without buckets, and makes them.
+ */
+struct token_carry {
+    uint64_t first_world;
+    uint64_t world;
+    uint32_t *members; /* owned by the caller; `n` of them */
+    uint64_t n;
+    uint32_t *tail; /* the caller's: how often each sample is left, added to what is there */
+};
+int _nodiscard_ token_carry_over(struct token_plan *plan, struct token_carry *carry);
+
 /* Each returns 0 or -ENOMEM, and sees to totals.leftover and totals.carried. */
 int _nodiscard_ token_cut_sorted(struct token_plan *plan);
 int _nodiscard_ token_cut_buckets(struct token_plan *plan);

@@ -10,7 +10,15 @@
 
 #include <errno.h>
 
-enum { MOST = 80, BATCH = 24, RANKS = 6, CHAINS = 4000, TOKEN_CHAINS = 600, SAMPLES = 300 };
+enum {
+    MOST = 80,
+    BATCH = 24,
+    RANKS = 6,
+    CHAINS = 4000,
+    TOKEN_CHAINS = 600,
+    CARRY_CHAINS = 400,
+    SAMPLES = 300
+};
 
 /* ---- the second implementation, of batches of samples --------------------------------------- */
 
@@ -312,11 +320,87 @@ static void test_chains_of_tokens(void **state)
     }
 }
 
+/* ---- what epochs leave for the next --------------------------------------------------------- */
+
+/* How often each sample came in all epochs before `epochs`, of that world size from the first on.
+ */
+static void count_epochs(struct plan_params params, uint64_t world, uint64_t epochs, uint32_t *ret)
+{
+    memset(ret, 0, SAMPLES * sizeof *ret);
+    params.world = world;
+    params.before.n = 0;
+    for (params.epoch = 0; params.epoch < epochs; params.epoch++) {
+        _cleanup_plan_ struct plan *plan = prepared(params);
+        uint64_t got[1024];
+
+        for (uint64_t rank = 0; rank < world; rank++)
+            for (uint64_t step = 0; step < plan_steps(plan, rank); step++)
+                for (size_t n = plan_step(plan, rank, step, got); n > 0; n--)
+                    ret[got[n - 1]]++;
+    }
+}
+
+/* `wanted`: how often each sample is in the epoch, with what was carried into it, and not yet
+ * taken. The rest that one more world size gets is that, but for what its own next epoch begins
+ * with. */
+static void check_carried_rest(const struct plan_params *params, const uint32_t *wanted)
+{
+    uint32_t by_next[SAMPLES], left[SAMPLES];
+    uint64_t leftover = 0;
+    _cleanup_plan_ struct plan *plan = prepared(*params);
+
+    count_epochs(*params, params->world, params->epoch + 1, by_next);
+    memcpy(left, wanted, sizeof left);
+    take_steps(params, UINT64_MAX, left);
+    for (uint64_t i = 0; i < params->length; i++) {
+        uint64_t tail = params->epoch + 1 - by_next[i];
+
+        assert_int_equal(left[i], min_u64(wanted[i], tail));
+        leftover += left[i];
+    }
+    assert_int_equal(plan_totals(plan)->leftover, leftover);
+}
+
+static void test_chains_that_carry(void **state)
+{
+    uint32_t lengths[SAMPLES], wanted[SAMPLES];
+    uint64_t random = 4;
+    unsigned checked = 0;
+
+    (void)state;
+    for (unsigned chain = 0; chain < CARRY_CHAINS; chain++) {
+        struct plan_params params = random_tokens(lengths, &random);
+
+        text_like(lengths, SAMPLES, 30, chain);
+        params.even = false;
+        params.tokens.strategy = PLAN_BUCKET;
+        params.tokens.leftover = PLAN_CARRY;
+        params.tokens.truncate = true;
+        count_epochs(params, params.world, params.epoch, wanted);
+        for (uint64_t i = 0; i < params.length; i++)
+            wanted[i] = (uint32_t)params.epoch + 1 - wanted[i];
+        for (unsigned change = 0; change < 3; change++, checked++) {
+            uint64_t steps = 1 + below(&random, 3), world = params.world;
+            bool all = take_steps(&params, steps, wanted);
+
+            assert_true(history_add(&params.before, world, steps));
+            while (params.world == world)
+                params.world = 1 + below(&random, RANKS);
+            if (all) {
+                _cleanup_plan_ struct plan *nothing = prepared(params);
+                assert_int_equal(plan_steps(nothing, 0), 0);
+                break;
+            }
+            check_carried_rest(&params, wanted);
+        }
+    }
+    assert_true(checked > CARRY_CHAINS);
+}
+
 /* ---- what cannot be ------------------------------------------------------------------------- */
 
 static void test_refused(void **state)
 {
-    static const uint32_t lengths[4] = {1, 2, 3, 4};
     struct plan *plan = NULL;
     struct plan_params params = {
         .length = 4, .world = 2, .batch_size = 6, .shard = PLAN_SPLIT, .before = {1, {{4, 1}}}};
@@ -327,12 +411,7 @@ static void test_refused(void **state)
     params.before.of[0].world = 0;
     assert_int_equal(plan_new(&params, &plan), -EINVAL);
     params.before = (struct history){1, {{4, 1}}};
-    params.tokens = (struct plan_tokens){.tokens = 8,
-                                         .lengths = lengths,
-                                         .strategy = PLAN_BUCKET,
-                                         .leftover = PLAN_CARRY,
-                                         .interval = 2,
-                                         .multiple = 1};
+    params.before.n = DL_MAX_HISTORY + 1;
     assert_int_equal(plan_new(&params, &plan), -EINVAL);
     params.before.n = 0;
     assert_int_equal(plan_new(&params, &plan), 0);
@@ -373,6 +452,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_same_world_goes_on),
     cmocka_unit_test(test_native_order_is_reached_at_once),
     cmocka_unit_test(test_chains_of_tokens),
+    cmocka_unit_test(test_chains_that_carry),
     cmocka_unit_test(test_refused),
     cmocka_unit_test(test_history),
 };

@@ -286,10 +286,6 @@ static void test_histories_of_specs(void **state)
         {SPEC("kind: range, length: 4", ", batch: {size: 6}"), NULL},
         {SPEC("kind: range, length: 4", ", batch: {size: 6}, shard: {mode: split}"), "batch.size"},
         {SPEC("kind: range, length: 4", ", sampler: {kind: client}"), "sampler.kind"},
-        {SPEC("kind: text, paths: a, tokenizer: bytes",
-              ", batch: {tokens: 64, strategy: bucket, leftover: carry},"
-              " collate: {kind: pad}"),
-         "batch.leftover"},
     };
     const struct history before = {2, {{3, 1}, {4, 1}}}, none = {0};
 
