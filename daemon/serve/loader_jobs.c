@@ -14,7 +14,7 @@ typedef unsigned long long ull; /* for printf */
 /* A client is in the middle of it. */
 static bool is_read(const struct stream *stream)
 {
-    return stream->sink && !stream->stopped && !stream_finished(stream);
+    return stream->sink && !stream->stopped && !stream_done(stream);
 }
 
 static int check_ranks(struct loader *loader, const struct stream_params *params,

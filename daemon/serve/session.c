@@ -8,7 +8,10 @@
 
 #include <utlist.h>
 
-enum { PENDING_MAX = 4 << 20 }; /* bytes a client may leave unread before it is dropped */
+enum {
+    PENDING_MAX = 4 << 20, /* bytes a client may leave unread before it is dropped */
+    LAST_READS = 64,       /* of what a client that is gone has left */
+};
 
 /* ---- sending -------------------------------------------------------------------------------- */
 
@@ -108,6 +111,33 @@ void session_close_loader(struct session *s, struct opened *opened)
     close_loader(s, opened, loader_end);
 }
 
+static bool is_last_word(enum message_number number)
+{
+    return number == DL_MSG_RELEASE || number == DL_MSG_STOP || number == DL_MSG_CLOSE;
+}
+
+/*
+ * A client that is killed leaves what it wrote in the socket, but its end can be noticed first, as
+ * when it had not read all either. What it gave back it had done with, so that counts.
+ */
+static void hear_last_words(struct session *s)
+{
+    struct dl_error err = {0};
+    struct dl_span payload;
+    struct dl_message msg;
+    int r;
+
+    for (int reads = 0; reads < LAST_READS; reads++) {
+        while ((r = frame_reader_next(&s->reader, &payload)) > 0) {
+            if (message_decode(payload.data, payload.len, FROM_CLIENT, &msg, &err) < 0 ||
+                (is_last_word(msg.number) && session_handle(s, &msg, &err) < 0))
+                return;
+        }
+        if (r < 0 || fdpass_recv(s->o.fd, &s->reader, MSG_DONTWAIT) <= 0)
+            return;
+    }
+}
+
 static void on_closed(uv_handle_t *handle)
 {
     struct session *s = handle->data;
@@ -116,7 +146,9 @@ static void on_closed(uv_handle_t *handle)
     struct known_segment *segment;
     struct known_segment *next_segment;
 
-    /* Without a word: jobs may come back. */
+    if (!s->violated)
+        hear_last_words(s);
+    /* Without STOP or CLOSE: jobs may come back. */
     HASH_ITER (hh, s->opened, opened, next) {
         close_loader(s, opened, loader_lose);
     }
@@ -152,6 +184,7 @@ static void violation(struct session *s, const struct dl_error *err)
     log_warning("session %llu (uid %u, pid %d): ended: %s%s%s", (unsigned long long)s->o.id,
                 (unsigned)s->peer.uid, (int)s->peer.pid, err->path, *err->path ? ": " : "",
                 err->message);
+    s->violated = true;
     session_end(s, err);
 }
 

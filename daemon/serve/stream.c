@@ -175,9 +175,18 @@ static void pass_over(struct stream *stream)
         stream->to_plan = stream_next(stream) + 1;
 }
 
+/* Of a stream that was rewound: the next one to be planned is the one that all others wait for,
+ * which can fill the window. */
+static bool is_due(const struct stream *stream)
+{
+    return stream->rewound && !stream->params.any_order &&
+           next_existing(stream, stream->to_deliver) == stream_next(stream);
+}
+
 bool stream_has_room(const struct stream *stream)
 {
-    return !stream->stopped && !stream->unsettled && stream->window < stream->params.credits &&
+    return !stream->stopped && !stream->unsettled &&
+           (stream->window < stream->params.credits || is_due(stream)) &&
            stream_next(stream) < stream->params.steps && (!stream->params.fed || stream->feed);
 }
 

@@ -33,13 +33,15 @@ class JobCase(TestCase):
     def trainer(self, daemon, spec, *options):
         process = subprocess.Popen([TRAINER, daemon.socket, spec, *options], text=True,
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        self.addCleanup(process.communicate)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.stderr.close)
+        self.addCleanup(process.wait)
         self.addCleanup(process.kill)
         return process
 
     def to_end(self, process):
-        out, err = process.communicate(timeout=PATIENCE)
-        self.assertEqual((process.returncode, err), (0, ""), f"seed {self.seed}")
+        out, err = process.stdout.read(), process.stderr.read()  # with what readline() has read ahead
+        self.assertEqual((process.wait(PATIENCE), err), (0, ""), f"seed {self.seed}")
         lines = [line.split() for line in out.splitlines()]
         begin = [tuple(map(int, line[1:])) for line in lines if line[0] == "at"]
         return begin, [list(map(int, line)) for line in lines if line[0] != "at"]

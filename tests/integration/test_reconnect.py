@@ -88,12 +88,17 @@ class RestartCase(TestCase):
         self.begin()
         wait_until(self.listening, "the next daemon to listen")
 
+    def connected(self, *trainers):
+        """They have been greeted: a first daemon is not waited for."""
+        with self.now.client() as client:
+            wait_until(lambda: {trainer.pid for trainer in trainers} <=
+                       {row["pid"] for row in client.query("sessions") if row["agent"]},
+                       "the trainers to connect")
+
     def disturb(self, trainer, times=4, gently=False):
         """The daemon ends again and again while the trainer runs; what that has printed."""
-        if times:  # a first daemon is not waited for
-            with self.now.client() as client:
-                wait_until(lambda: trainer.pid in [s["pid"] for s in client.query("sessions")],
-                           "the trainer to connect")
+        if times:
+            self.connected(trainer)
         for _ in range(times):
             time.sleep(self.rng.random() * 0.4)
             if trainer.poll() is None:
@@ -252,6 +257,7 @@ class Trainer(RestartCase):
         others = [self.popen(TRAINER, self.now.socket, path, f"rank={rank}", "world=3")
                   for rank in range(2)]
         mine = self.popen(TRAINER, self.now.socket, path, "rank=2", "world=3")
+        self.connected(mine, *others)
         seen = self.steps(self.disturb(mine))
         for other in others:
             seen += self.steps(self.disturb(other, times=0))
@@ -319,8 +325,8 @@ class Upgrade(RestartCase):
         self.assertEqual(self.now.process.wait(PATIENCE), 0)
         self.now.log_file.close()
         self.begin()
-        out, err = trainer.communicate(timeout=PATIENCE)
-        self.assertEqual((trainer.returncode, err), (0, ""))
+        out, err = trainer.stdout.read(), trainer.stderr.read()
+        self.assertEqual((trainer.wait(PATIENCE), err), (0, ""))
         steps = [line.split()[:2] for line in out.splitlines()]
         self.assertEqual(steps, [[str(e), str(s)] for e in range(3) for s in range(10)][1:])
 

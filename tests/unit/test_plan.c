@@ -278,6 +278,30 @@ static void test_every_shape(void **state)
                     });
 }
 
+/* Where ranks are even, the last step is the same for all, so that none waits for others' sums. */
+static void test_even_ranks_end_together(void **state)
+{
+    static const enum plan_shard modes[] = {PLAN_STRIDED, PLAN_BATCH, PLAN_SPLIT};
+
+    for (uint64_t length = 0; length < 60; length++)
+        for (uint64_t world = 1; world < 6; world++)
+            for (unsigned bits = 0; bits < 24; bits++) {
+                enum plan_shard mode = modes[bits / 8];
+                uint64_t size = 1 + bits / 2 % 4;
+                _cleanup_plan_ struct plan *plan = make(
+                    (struct plan_params){.length = length,
+                                         .order = PLAN_NATIVE,
+                                         .world = world,
+                                         .batch_size = mode == PLAN_SPLIT ? size * world : size,
+                                         .drop_last = bits & 1,
+                                         .shard = mode,
+                                         .even = true});
+
+                for (uint64_t rank = 1; rank < world; rank++)
+                    assert_int_equal(plan_steps(plan, rank), plan_steps(plan, 0));
+            }
+}
+
 /* ---- seeds ---- */
 
 static void test_seed_and_epoch(void **state)
@@ -536,6 +560,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_batches),
     cmocka_unit_test(test_dispatch),
     cmocka_unit_test(test_every_shape),
+    cmocka_unit_test(test_even_ranks_end_together),
     cmocka_unit_test(test_seed_and_epoch),
     cmocka_unit_test(test_backlog),
     cmocka_unit_test(test_backlog_of_padding),

@@ -509,6 +509,80 @@ static void test_names_and_null(void **state)
     assert_null(stream_free(NULL));
 }
 
+/* ---- a client that is gone and comes back ---- */
+
+enum { REWOUND_STEPS = 40, REWOUND_CREDITS = 6 };
+
+/* What a client can have done when it is gone: some steps pinned, some given back, some not. */
+static void live(struct stream *stream, unsigned *seed, bool *given_back)
+{
+    for (int turn = rand_r(seed) % 60; turn > 0; turn--) {
+        struct step *step;
+        uint64_t number = (uint64_t)rand_r(seed) % REWOUND_STEPS;
+
+        if (stream_has_room(stream))
+            ready_next(stream);
+        if (rand_r(seed) % 2 && (step = stream_deliverable(stream)))
+            stream_deliver(stream, step);
+        step = stream_lease(stream, number);
+        if (step && rand_r(seed) % 4 == 0)
+            stream_pin(stream, step);
+        if (step && rand_r(seed) % 2) {
+            given_back[number] = true;
+            stream_forget(stream, step);
+        }
+    }
+}
+
+static void lose_client(struct stream *stream)
+{
+    struct step *step;
+    struct step *next;
+
+    HASH_ITER (hh, stream->steps, step, next) {
+        if (step->state == STEP_LEASED || step->state == STEP_PINNED)
+            stream_recall(stream, step);
+    }
+    stream_rewind(stream);
+}
+
+/* All that follows its position is delivered once, in order, and what was there is not made anew.
+ */
+static void test_rewind(void **state)
+{
+    for (unsigned seed = 0; seed < 2000; seed++) {
+        struct stream *stream = stream_of(0, REWOUND_STEPS, REWOUND_CREDITS);
+        bool given_back[REWOUND_STEPS] = {0};
+        uint64_t position = 0, there;
+        unsigned random = seed;
+        struct step *step;
+
+        for (int lives = 0; lives < 3; lives++) {
+            live(stream, &random, given_back);
+            there = HASH_COUNT(stream->steps);
+            position = stream_position(stream);
+            for (uint64_t i = 0; i < position; i++)
+                assert_true(given_back[i]);
+            assert_true(position == REWOUND_STEPS || !given_back[position]);
+            lose_client(stream);
+            assert_int_equal(stream->leased + stream->pinned, 0);
+            assert_int_equal(HASH_COUNT(stream->steps), there);
+            assert_int_equal(stream_position(stream), position);
+            memset(given_back + position, 0, REWOUND_STEPS - position);
+        }
+        for (uint64_t number = position; number < REWOUND_STEPS; number++) {
+            while (!(step = stream_deliverable(stream)))
+                ready_next(stream);
+            assert_int_equal(step->number, number);
+            stream_deliver(stream, step);
+            stream_forget(stream, step);
+        }
+        assert_true(stream_finished(stream) && stream_done(stream));
+        assert_int_equal(stream_position(stream), REWOUND_STEPS);
+        end(stream);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_credits_bound_the_window),
     cmocka_unit_test(test_the_end_of_the_epoch),
@@ -525,6 +599,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_faulted_steps_are_forgotten_whole),
     cmocka_unit_test(test_misuse_aborts),
     cmocka_unit_test(test_names_and_null),
+    cmocka_unit_test(test_rewind),
 };
 
 TEST_MAIN(tests)
