@@ -150,6 +150,10 @@ int client_pump(struct dl_client *client)
         if (r < 0)
             return r;
     }
+    /* An answer was perhaps the one that a client waits for on its way back: whoever watches the
+     * socket sees nothing more come until the next question is asked. */
+    if (r == 0 && client_is_away(client))
+        r = reconnect_turn(client);
     return r < 0 ? r : 1;
 }
 

@@ -392,7 +392,9 @@ uint64_t reconnect_wake(const struct dl_client *client)
 {
     const struct reconnect *rc = &client->reconnect;
 
-    return rc->away == AWAY_CONNECTING ? rc->next_try : rc->due;
+    if (rc->away == AWAY_CONNECTING)
+        return rc->next_try;
+    return rc->call.done ? 0 : rc->due;
 }
 
 int reconnect_await(struct dl_client *client, uint64_t deadline)
