@@ -2,222 +2,7 @@
  * The way back to another daemon, step by step: the session ends at every point of it, and of what
  * follows. No batch is lost, none comes twice, and what had arrived can be read.
  */
-#include "tests/unit/fake_daemon.h"
-
-#include <stdio.h>
-#include <sys/un.h>
-
-enum { PAUSE_LITTLE = 1000 * 1000 }; /* ns */
-enum { LIFE = 1, NEXT_LIFE = 2, NEXT_LOADER = 17, NEXT_STREAM = 13, ANY_ORDER = 1, FED = 2 };
-
-/* ---- a daemon that comes and goes ---- */
-
-static int listener = -1;
-
-static const char *socket_path(void)
-{
-    static char path[100];
-
-    snprintf(path, sizeof path, "%s/socket", harness_tmpdir());
-    return path;
-}
-
-static void listen_again(void)
-{
-    struct sockaddr_un a = {.sun_family = AF_UNIX};
-
-    strcpy(a.sun_path, socket_path());
-    unlink(socket_path());
-    listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    assert_int_equal(bind(listener, (const struct sockaddr *)&a, sizeof a), 0);
-    assert_int_equal(listen(listener, 8), 0);
-}
-
-static void welcome(struct fake *f, uint64_t life)
-{
-    struct dl_message msg = {.number = DL_MSG_WELCOME};
-
-    msg.welcome.version = DL_PROTOCOL_VERSION;
-    msg.welcome.agent = span_str("fake");
-    msg.welcome.life = life;
-    fake_send(f, &msg);
-}
-
-/* A session whose daemon can be followed by another. */
-static void connect_to(struct fake *f, uint64_t life)
-{
-    int fd;
-
-    fake_pair(f, &fd);
-    welcome(f, life);
-    assert_int_equal(client_adopt(&f->client, fd, "fake", "test", NS_PER_S), 0);
-    fake_expect(f, DL_MSG_HELLO);
-    f->client->reconnect.path = strdup(socket_path());
-    f->client->reconnect.agent = strdup("test");
-}
-
-static struct dl_message opened_as(struct fake *f, int kind)
-{
-    struct dl_message msg = fake_opened(f);
-
-    msg.opened.in_order = !(kind & ANY_ORDER);
-    return msg;
-}
-
-/* A running epoch of so many steps, and its segment. */
-static void run(struct fake *f, int kind, uint64_t steps)
-{
-    struct dl_message msg;
-
-    connect_to(f, LIFE);
-    msg = opened_as(f, kind);
-    fake_send(f, &msg);
-    assert_int_equal(dl_loader_open(f->client, "name: digits", 12, "/data", &f->loader), 0);
-    assert_int_equal(fake_expect(f, DL_MSG_OPEN).open.seeded, 0);
-    fake_start(f, 8, kind & FED ? DL_UNKNOWN : steps);
-    fake_segment(f);
-}
-
-static void end_session(struct fake *f)
-{
-    close_fdp(&f->sock);
-    frame_reader_deinit(&f->in);
-}
-
-/* Whatever the client can do now. */
-static void turn(struct fake *f)
-{
-    for (int i = 0; i < 6; i++)
-        assert_int_equal(dl_client_dispatch(f->client), 0);
-}
-
-/* The client comes to the next daemon. */
-static void come(struct fake *f, uint64_t life)
-{
-    f->client->reconnect.next_try = 0;
-    turn(f);
-    f->sock = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    assert_true(f->sock >= 0);
-    assert_int_equal(fake_expect(f, DL_MSG_HELLO).hello.version, DL_PROTOCOL_VERSION);
-    welcome(f, life);
-    turn(f);
-}
-
-/* The answer to an OPEN that was asked already. */
-static void say_opened(struct fake *f)
-{
-    struct dl_message msg = fake_opened(f);
-
-    msg.opened.request--;
-    fake_send(f, &msg);
-}
-
-static void say_started(struct fake *f, uint64_t steps)
-{
-    struct dl_message msg = fake_started(f, steps);
-
-    msg.started.request--;
-    fake_send(f, &msg);
-}
-
-static void open_again(struct fake *f, int kind)
-{
-    struct dl_message msg = fake_expect(f, DL_MSG_OPEN);
-
-    assert_int_equal(msg.open.seeded, 1);
-    assert_int_equal(msg.open.seed, 42);
-    assert_memory_equal(msg.open.base.data, "/data", 5);
-    assert_memory_equal(msg.open.spec.data,
-                        "\xac"
-                        "name: digits",
-                        13);
-    msg = opened_as(f, kind);
-    msg.opened.request--; /* it was asked already */
-    msg.opened.loader = NEXT_LOADER;
-    fake_send(f, &msg);
-    turn(f);
-}
-
-/* START as it came. */
-static struct dl_message start_again(struct fake *f, uint64_t steps, uint64_t step)
-{
-    struct dl_message start = fake_expect(f, DL_MSG_START), msg = fake_started(f, steps);
-
-    assert_int_equal(start.start.loader, NEXT_LOADER);
-    assert_int_equal(start.start.step, step);
-    assert_int_equal(start.start.credits, 8);
-    assert_int_equal(start.start.world, 1);
-    msg.started.request--;
-    msg.started.stream = NEXT_STREAM;
-    msg.started.first = step;
-    fake_send(f, &msg);
-    turn(f);
-    return start;
-}
-
-/* The segment of another daemon: the same number, other memory. */
-static void segment_again(struct fake *f)
-{
-    munmap(f->base, FAKE_BYTES);
-    close_fdp(&f->memfd);
-    fake_segment(f);
-}
-
-static void come_back(struct fake *f, int kind, uint64_t steps, uint64_t step)
-{
-    come(f, NEXT_LIFE);
-    open_again(f, kind);
-    start_again(f, kind & FED ? DL_UNKNOWN : steps, step);
-    segment_again(f);
-}
-
-static void deliver(struct fake *f, uint64_t stream, uint64_t step)
-{
-    struct dl_descriptor d = fake_descriptor(step, FAKE_ROWS);
-
-    fake_fill(f, step, FAKE_ROWS);
-    fake_send_descriptors(f, stream, &d, 1);
-}
-
-static void finish(struct fake *f)
-{
-    struct dl_message msg = {.number = DL_MSG_FINISHED};
-
-    msg.finished.stream = NEXT_STREAM;
-    fake_send(f, &msg);
-}
-
-static void expect_release(struct fake *f, uint64_t step)
-{
-    struct dl_message msg = fake_expect(f, DL_MSG_RELEASE);
-    uint64_t got;
-
-    assert_int_equal(msg.release.stream, NEXT_STREAM);
-    assert_int_equal(msg.release.steps.len, sizeof got);
-    memcpy(&got, msg.release.steps.data, sizeof got);
-    assert_int_equal(got, step);
-}
-
-static void first_byte(struct dl_batch *batch, uint64_t step)
-{
-    struct dl_tensor image;
-
-    assert_int_equal(dl_batch_step(batch), step);
-    assert_int_equal(dl_batch_tensor(batch, "image", &image), 0);
-    assert_int_equal(*(const uint8_t *)image.data, (uint8_t)step);
-}
-
-static int setup(void **state)
-{
-    listen_again();
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    close_fdp(&listener);
-    return 0;
-}
+#include "tests/unit/next_daemon.h"
 
 /* ---- in order ---- */
 
@@ -237,8 +22,7 @@ static void one_pause(uint64_t arrived, uint64_t received, bool pin)
             pinned = batch;
     }
     turn(&f);
-    end_session(&f);
-    turn(&f);
+    lose(&f);
     assert_true(client_is_away(f.client) && dl_client_is_usable(f.client));
     come_back(&f, 0, STEPS, arrived);
     assert_false(client_is_away(f.client));
@@ -285,8 +69,7 @@ static void test_end_at_every_stage(void **state)
         run(&f, 0, 3);
         fake_deliver(&f, 0, 1);
         fake_next(&f, 0);
-        end_session(&f);
-        turn(&f);
+        lose(&f);
         for (int lives = 0; lives < 3; lives++) {
             if (stage > 0)
                 come(&f, NEXT_LIFE + (uint64_t)lives);
@@ -301,15 +84,13 @@ static void test_end_at_every_stage(void **state)
                 close_fdp(&listener);
                 listen_again();
             }
-            end_session(&f);
-            turn(&f);
+            lose(&f);
             assert_true(client_is_away(f.client));
         }
         come(&f, 9);
         open_again(&f, 0);
         start_again(&f, 3, 1);
-        segment_again(&f);
-        deliver(&f, NEXT_STREAM, 1);
+        deliver_there(&f, 1);
         fake_next(&f, 1);
         fake_end(&f);
     }
@@ -326,10 +107,8 @@ static void test_only_what_runs(void **state)
     fake_finish(&f);
     fake_next(&f, 0);
     turn(&f);
-    end_session(&f);
-    turn(&f);
-    come(&f, NEXT_LIFE);
-    open_again(&f, 0);
+    lose(&f);
+    come_and_open(&f, 0);
     assert_false(client_is_away(f.client));
     assert_int_equal(dl_epoch_next(f.epoch, 0, &batch), DL_END);
     f.epoch = dl_epoch_end(f.epoch);
@@ -346,10 +125,8 @@ static void test_given_up_on_the_way(void **state)
     struct fake f;
 
     run(&f, 0, 3);
-    end_session(&f);
-    turn(&f);
-    come(&f, NEXT_LIFE);
-    open_again(&f, 0);
+    lose(&f);
+    come_and_open(&f, 0);
     f.epoch = dl_epoch_end(f.epoch);
     start_again(&f, 3, 0);
     assert_int_equal(fake_expect(&f, DL_MSG_STOP).stop.stream, NEXT_STREAM);
@@ -358,8 +135,7 @@ static void test_given_up_on_the_way(void **state)
     turn(&f);
     expect_release(&f, 0);
 
-    end_session(&f);
-    turn(&f);
+    lose(&f);
     come(&f, NEXT_LIFE + 1);
     dl_loader_close(f.loader);
     fake_expect(&f, DL_MSG_OPEN);
@@ -387,8 +163,7 @@ static void test_tensor(void **state)
     batch = fake_next(&f, 0);
     assert_int_equal(dl_batch_dlpack(batch, "image", &tensor), 0);
     memcpy(&managed, tensor, sizeof managed);
-    end_session(&f);
-    turn(&f);
+    lose(&f);
     come_back(&f, 0, 3, 1);
     deliver(&f, NEXT_STREAM, 1);
     fake_next(&f, 1); /* gives step 0 back: nobody is told */
@@ -416,8 +191,7 @@ static void test_any_order(void **state)
     fake_fault(&f, 4, EIO, false);
     fake_next(&f, 0);
     turn(&f);
-    end_session(&f);
-    turn(&f);
+    lose(&f);
     come_back(&f, ANY_ORDER, 6, 1); /* the first that has not come */
     fake_next(&f, 2);
     for (uint64_t step = 5; step > 0; step--)
@@ -467,8 +241,7 @@ static void test_fed(void **state)
         if (arrived > 0)
             fake_deliver(&f, 0, arrived);
         turn(&f);
-        end_session(&f);
-        turn(&f);
+        lose(&f);
         feed(&f, 4, 6); /* nobody is there */
         come(&f, NEXT_LIFE);
         open_again(&f, 0);
@@ -499,8 +272,7 @@ static void test_fed_to_the_end(void **state)
     assert_int_equal(dl_epoch_feed_end(f.epoch), 0);
     fake_deliver(&f, 0, 1);
     turn(&f);
-    end_session(&f);
-    turn(&f);
+    lose(&f);
     come_back(&f, FED, 0, 1);
     struct dl_message msg = fake_expect(&f, DL_MSG_FEED);
     assert_int_equal(msg.feed.end, 1);
@@ -564,8 +336,7 @@ static void test_no_other_daemon(void **state)
     expect_fatal(&f, -ECONNRESET, "closed the session");
 
     run(&f, 0, 3);
-    end_session(&f);
-    turn(&f);
+    lose(&f);
     f.client->reconnect.next_try = 0;
     turn(&f);
     f.sock = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -604,8 +375,7 @@ static void test_another_dataset(void **state)
         struct fake f;
 
         run(&f, 0, 3);
-        end_session(&f);
-        turn(&f);
+        lose(&f);
         come(&f, NEXT_LIFE);
         fake_expect(&f, DL_MSG_OPEN);
         msg = fake_opened(&f);
@@ -677,8 +447,7 @@ static void test_control_once(void **state)
     assert_int_equal(dl_client_control(f.client, "reload"), -ECONNRESET);
     assert_non_null(strstr(dl_client_error(f.client), "is not known"));
     assert_int_equal(dl_client_is_usable(f.client), 1);
-    come(&f, NEXT_LIFE);
-    open_again(&f, 0);
+    come_and_open(&f, 0);
     start_again(&f, 3, 0);
     fake_expect_silence(&f);
     fake_end(&f);
@@ -769,8 +538,7 @@ static void test_objects(void **state)
     fake_send(&f, &msg);
     assert_int_equal(dl_loader_open(f.client, spec, strlen(spec), "/", &f.loader), 0);
     fake_expect(&f, DL_MSG_OPEN);
-    end_session(&f);
-    turn(&f);
+    lose(&f);
     come(&f, NEXT_LIFE);
     assert_int_equal(expect_object(&f, 32), 'b'); /* no loader has taken it */
     assert_int_equal(expect_object(&f, 31), 'a');
@@ -782,8 +550,7 @@ static void test_objects(void **state)
         attach(&f, 'c', number);
     dl_loader_close(f.loader);
     fake_expect(&f, DL_MSG_CLOSE);
-    end_session(&f);
-    turn(&f);
+    lose(&f);
     come(&f, NEXT_LIFE + 1);
     for (uint64_t number = 119; number > 103; number--)
         assert_int_equal(expect_object(&f, number), 'c');
