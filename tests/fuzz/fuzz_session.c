@@ -22,7 +22,7 @@
 #include <sys/socket.h>
 #include <utlist.h>
 
-enum { CLIENTS = 3, HELD = 64, STREAMS = 16, LOADERS = 8, SPECS = 6, TURNS = 3, DEFERRED = 64 };
+enum { CLIENTS = 3, HELD = 64, STREAMS = 16, LOADERS = 8, SPECS = 7, TURNS = 3, DEFERRED = 64 };
 
 /* Batches of at most 8 samples, so that one size of slots fits all. */
 enum { SLOT = 4096 };
@@ -50,6 +50,9 @@ static const struct {
     {"{name: s5, dataset: {kind: range, length: 64}, batch: {size: 1}, seed: 1, "
      "workers: {count: 1, prefetch: 8}, shard: {mode: batch}, memory: {limit: 65536}}",
      64, false},
+    {"{name: s6, dataset: {kind: npy, files: /x}, batch: {tokens: 8, strategy: bucket}, seed: 1, "
+     "workers: {count: 2, retries: 1}, collate: {kind: pad}, memory: {limit: 131072}}",
+     16, false},
 };
 
 struct lease {
@@ -147,6 +150,22 @@ int __wrap_uv_timer_start(uv_timer_t *timer, uv_timer_cb cb, uint64_t timeout, u
 {
     (void)timeout, (void)repeat;
     return __real_uv_timer_start(timer, cb, world.timers_run ? 0 : UINT32_MAX, 0);
+}
+
+static void run_out(uv_handle_t *handle, void *arg)
+{
+    uv_timer_t *timer = (uv_timer_t *)handle;
+
+    (void)arg;
+    if (handle->type == UV_TIMER && uv_is_active(handle) && !uv_is_closing(handle))
+        __real_uv_timer_start(timer, timer->timer_cb, 0, 0);
+}
+
+/* All that were waiting for ever wait for the next turn. */
+static void let_time_pass(uv_loop_t *loop)
+{
+    world.timers_run = true;
+    uv_walk(loop, run_out, NULL);
 }
 
 int __wrap_uv_queue_work(uv_loop_t *loop, uv_work_t *work, uv_work_cb cb, uv_after_work_cb after);
@@ -871,6 +890,18 @@ static void be_ready(struct game *g, struct process *p, bool any)
     fake_ready(p, &what);
 }
 
+/* How long its samples are: 1, 2, 3 and so on, or as the input has it, or nowhere. */
+static void tell_lengths(struct game *g, const struct fake_task *task, uint8_t how)
+{
+    uint64_t room = (task->slot_bytes - SLOT_HEADER_BYTES) / sizeof(uint32_t);
+    uint32_t *lengths = (uint32_t *)(void *)(task->slot + 1);
+    bool any = (how & 7) > 4;
+
+    task->slot->data_off = (how & 7) == 7 ? take_number(g) : SLOT_HEADER_BYTES;
+    for (uint64_t i = 0; i < min_u64(task->slot->samples, room); i++)
+        lengths[i] = any ? (uint32_t)take_number(g) : (uint32_t)i % 7 + 1;
+}
+
 /* One task, as `how` says. */
 static void do_task(struct game *g, struct process *p, uint8_t how)
 {
@@ -882,6 +913,8 @@ static void do_task(struct game *g, struct process *p, uint8_t how)
     done.task = task.record.task;
     done.samples = task.slot->samples;
     done.bytes = min_u64(task.slot_bytes, 512);
+    if (task.slot->what == SLOT_LENGTHS)
+        tell_lengths(g, &task, how);
     switch (how & 7) {
     case 0: /* an error, told anywhere in the slot */
         task.slot->error_off = take_number(g);
@@ -1013,8 +1046,11 @@ static void play(struct game *g)
     case 'n':
         fakes.refuse_next = true;
         break;
-    case 't': /* what was to come later comes now */
-        world.timers_run = !world.timers_run;
+    case 't': /* what was to come later comes now, or the other way round */
+        if (world.timers_run)
+            world.timers_run = false;
+        else
+            let_time_pass(&g->loop);
         break;
     default:
         play_client(g, &g->clients[event % CLIENTS], event / CLIENTS % 10);
@@ -1034,6 +1070,7 @@ static void begin(struct game *g)
     g->config.limits.sessions = 2 + (how >> 1 & 1);
     g->config.limits.leases = 2 + (how >> 2 & 15);
     g->config.limits.workers = 6;
+    *g->config.cache = '\0'; /* lengths are not kept */
     g->quota = quota_new(&g->config.limits);
     g->account = quota_account(g->quota, getuid());
     g->hosts = hosts_new(&(struct hosts_options){.loop = &g->loop, .config = &g->config});
@@ -1053,7 +1090,7 @@ static void end(struct game *g)
         g->loaders[i] = NULL;
         loader_free(loader);
     }
-    world.timers_run = true;
+    let_time_pass(&g->loop);
     hosts_end(g->hosts);
     settle(g);
     FUZZ_ASSERT(fakes.count == 0 && world.n == 0);
