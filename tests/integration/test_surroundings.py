@@ -2,6 +2,8 @@
 
 import collections
 import contextlib
+import errno
+import grp
 import json
 import os
 import shutil
@@ -16,7 +18,7 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 import dltest  # noqa: E402
-from dltest import (PATIENCE, Daemon, DaemonError, LifeCase, RawClient, dlctl,  # noqa: E402
+from dltest import (PATIENCE, Daemon, DaemonError, LifeCase, RawClient, children_of, dlctl,  # noqa: E402
                     dlctl_json, main, named, wait_until)
 
 NOBODY = 65534
@@ -46,13 +48,13 @@ def open_fds_by_kind(pid):
     return kinds
 
 
-def as_nobody(work):
-    """What work() returns, run by a child with another user's rights."""
+def as_nobody(work, groups=()):
+    """What work() returns, run by a child with another user's rights, and those of `groups`."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
-            os.setgroups([])
+            os.setgroups(groups)
             os.setgid(NOBODY)
             os.setuid(NOBODY)
             answer = {"value": work()}
@@ -119,6 +121,35 @@ class Users(LifeCase):
         with self.assertRaisesRegex(AssertionError, "PermissionError"):
             as_nobody(lambda: RawClient(daemon.socket).close())
 
+    def test_group_lets_its_members_in(self):
+        group = grp.getgrall()[-1]
+        daemon = self.daemon({"socket_mode": "0660", "socket_group": group.gr_name})
+
+        def work():
+            with RawClient(daemon.socket) as client:
+                return client.query("status")["state"]
+
+        with self.assertRaisesRegex(AssertionError, "PermissionError"):
+            as_nobody(work)
+        self.assertEqual(as_nobody(work, [group.gr_gid]), "running")
+
+    def test_objects_are_its_own_user_s(self):
+        """Code comes from nobody else, whatever interpreters are there."""
+        daemon = self.daemon({"socket_mode": "0666", "python": ["/usr/bin/env"]})
+
+        def work():
+            with RawClient(daemon.socket) as client:
+                try:
+                    client.open({"name": "code", "dataset": {"kind": "python", "pickle": 1},
+                                 "sampler": {"kind": "client"}, "collate": {"kind": "python"}})
+                except DaemonError as error:
+                    return error.code, error.path, error.message
+
+        code, path, message = as_nobody(work)
+        self.assertEqual((code, path), (errno.EPERM, "dataset.pickle"))
+        self.assertIn(f"you are uid {NOBODY}", message)
+        self.assertEqual(children_of(daemon.process.pid), [])
+
     def test_loaders_of_the_same_name(self):
         daemon = self.daemon({"socket_mode": "0666"})
         client = self.client(daemon)
@@ -173,6 +204,91 @@ class Users(LifeCase):
                 self.assertEqual(len(client.epoch_indices(loader)), 10)
             other.join()
         self.assertEqual(answers[0][3], "limits.sessions")
+
+
+@unittest.skipIf(os.geteuid(), "only root can be another user")
+class Greedy(LifeCase):
+    """A user who takes all that one may have, and asks for thousands of sessions more."""
+
+    LIMITS = {"sessions": 8, "loaders": 2, "workers": 3, "leases": 3, "bytes": 200000}
+
+    def setUp(self):
+        super().setUp()
+        os.chmod(self.dir, 0o755)
+        self.rendezvous = self.path("rendezvous")
+
+    def refusal(self, client, spec):
+        try:
+            client.open(spec)
+        except DaemonError as error:
+            return error.path
+
+    def take_all(self, daemon):
+        """Runs as the other: [what each limit refused], then refused sessions until it is told."""
+        clients = [RawClient(daemon.socket) for _ in range(self.LIMITS["sessions"])]
+        first = clients[0]
+        large = {"kind": "npy", "files": self.path("large.npy")}
+        refused = [self.refusal(first, named("large", dataset=large, batch={"size": 64},
+                                             workers={"count": 1}))]
+        loader = first.open(named("theirs", workers={"count": 2}))["loader"]
+        refused.append(self.refusal(first, named("toomany", workers={"count": 2})))
+        first.open(named("more", workers={"count": 1}))
+        refused.append(self.refusal(first, named("third", workers={"count": 1})))
+        first.start(loader)
+        leases = []
+        while len(leases) < self.LIMITS["leases"]:
+            leases += first.next_batches()
+        with socket.socket(socket.AF_UNIX) as report:
+            report.settimeout(PATIENCE)
+            report.connect(self.rendezvous)
+            report.sendall(b"x")
+            report.setblocking(False)
+            turned_away = 0
+            while turned_away < 2000 or not self.is_told(report):
+                with RawClient(daemon.socket, hello=False) as client:
+                    refused[3:] = [client.recv()[3]]
+                turned_away += 1
+        for client in clients:
+            client.close()
+        return refused, len(leases)
+
+    @staticmethod
+    def is_told(report):
+        try:
+            return report.recv(1) is not None
+        except BlockingIOError:
+            return False
+
+    def test_another_user_gets_its_batches(self):
+        rows = self.rows("large.npy", 64, 4096)
+        os.chmod(rows, 0o644)
+        daemon = self.daemon({"socket_mode": "0666", "limits": self.LIMITS})
+        answers = []
+        with socket.socket(socket.AF_UNIX) as meeting:
+            meeting.bind(self.rendezvous)
+            os.chmod(self.rendezvous, 0o666)
+            meeting.listen()
+            meeting.settimeout(PATIENCE)
+            other = threading.Thread(
+                target=lambda: answers.append(as_nobody(lambda: self.take_all(daemon))))
+            other.start()
+            peer, _ = meeting.accept()
+            with peer:
+                peer.recv(1)
+                # All that one user may have, while the other has it and asks for more.
+                clients = [self.client(daemon) for _ in range(self.LIMITS["sessions"])]
+                first = clients[0].open(named("first", workers={"count": 2}))["loader"]
+                second = clients[1].open(named("second", workers={"count": 1}))["loader"]
+                for client, loader in ((clients[0], first), (clients[1], second)):
+                    self.assertEqual(sum(client.epoch_indices(loader), []), list(range(100)))
+                sessions = collections.Counter(s["uid"] for s in clients[2].query("sessions"))
+                self.assertEqual(sessions[NOBODY], self.LIMITS["sessions"])
+                peer.sendall(b"x")
+            other.join()
+        refused, leases = answers[0]
+        self.assertEqual(refused, ["limits.bytes", "limits.workers", "limits.loaders",
+                                   "limits.sessions"])
+        self.assertEqual(leases, self.LIMITS["leases"])
 
 
 # ---- service manager ----------------------------------------------------------------------------
