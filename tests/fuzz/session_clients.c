@@ -1,0 +1,493 @@
+/*
+ * Clients of the fuzzed daemon: what they say, right or wrong, and what they make of what they are
+ * told. One that broke no rule must never be told that it did, nor be hung up on.
+ */
+#include "tests/fuzz/session_game.h"
+
+#include "proto/fdpass.h"
+
+#include <errno.h>
+#include <sys/socket.h>
+
+/* ---- what a client is told ------------------------------------------------------------------ */
+
+static struct told_stream *find_stream(struct client *c, uint64_t id)
+{
+    for (uint32_t i = 0; i < STREAMS; i++) {
+        if (c->streams[i].id == id)
+            return &c->streams[i];
+    }
+    return NULL;
+}
+
+static struct told_loader *find_told(struct client *c, uint64_t id)
+{
+    for (uint32_t i = 0; i < LOADERS; i++) {
+        if (c->loaders[i].id == id)
+            return &c->loaders[i];
+    }
+    return NULL;
+}
+
+static struct lease *find_lease(struct client *c, uint64_t stream, uint64_t step)
+{
+    for (uint32_t i = 0; i < HELD; i++) {
+        if (c->leases[i].stream == stream && (stream == 0 || c->leases[i].step == step))
+            return &c->leases[i];
+    }
+    return NULL;
+}
+
+static uint32_t count_leases(const struct client *c, uint32_t stream, bool pins)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < HELD; i++)
+        n += c->leases[i].stream == stream && (pins || !c->leases[i].pinned);
+    return n;
+}
+
+/* Exchanges one for the other; 0: a free place. */
+static void put_segment(struct client *c, uint32_t from, uint32_t to)
+{
+    for (uint32_t i = 0; i < HELD; i++) {
+        if (c->segments[i] == from) {
+            c->segments[i] = to;
+            return;
+        }
+    }
+    FUZZ_ASSERT(!"a segment is told once, and retired once, and there are few");
+}
+
+static bool knows_segment(const struct client *c, uint32_t id)
+{
+    for (uint32_t i = 0; i < HELD; i++) {
+        if (c->segments[i] == id)
+            return true;
+    }
+    return false;
+}
+
+/* Nobody else may have the slot, and the client only once. */
+static void check_alone(const struct game *g, const struct dl_descriptor *d)
+{
+    for (uint32_t i = 0; i < CLIENTS; i++) {
+        for (uint32_t k = 0; k < HELD; k++) {
+            const struct lease *lease = &g->clients[i].leases[k];
+            FUZZ_ASSERT(lease->stream == 0 || lease->segment != d->segment ||
+                        lease->offset != d->offset);
+        }
+    }
+}
+
+static void hear_descriptor(const struct game *g, struct client *c, struct told_stream *stream,
+                            const struct dl_descriptor *d)
+{
+    FUZZ_ASSERT(knows_segment(c, d->segment) && d->samples > 0 && d->samples <= 8);
+    FUZZ_ASSERT(d->offset >= SEGMENT_HEADER_BYTES && d->bytes >= SLOT_HEADER_BYTES);
+    check_alone(g, d);
+    FUZZ_ASSERT(stream->any_order || d->step >= stream->next);
+    stream->next = d->step + 1;
+    if (d->step < 64) {
+        FUZZ_ASSERT(!(stream->seen & (uint64_t)1 << d->step));
+        stream->seen |= (uint64_t)1 << d->step;
+    }
+    struct lease *lease = find_lease(c, 0, 0);
+    FUZZ_ASSERT(lease);
+    *lease = (struct lease){
+        .stream = stream->id, .step = d->step, .offset = d->offset, .segment = d->segment};
+    FUZZ_ASSERT(count_leases(c, stream->id, false) <= stream->credits);
+}
+
+static void hear_deliver(const struct game *g, struct client *c, const struct dl_msg_deliver *msg)
+{
+    struct told_stream *stream = find_stream(c, msg->stream);
+
+    FUZZ_ASSERT(stream && !stream->finished && !stream->stopped);
+    for (size_t at = 0; at < msg->descriptors.len; at += sizeof(struct dl_descriptor)) {
+        struct dl_descriptor d;
+        memcpy(&d, msg->descriptors.data + at, sizeof d);
+        hear_descriptor(g, c, stream, &d);
+    }
+}
+
+static void hear_end(struct client *c, uint64_t id)
+{
+    struct told_stream *stream = find_stream(c, id);
+
+    FUZZ_ASSERT(stream && !stream->finished && !stream->stopped);
+    stream->finished = true;
+}
+
+static void hear_retired(struct client *c, uint32_t id)
+{
+    for (uint32_t i = 0; i < HELD; i++)
+        FUZZ_ASSERT(c->leases[i].stream == 0 || c->leases[i].segment != id);
+    put_segment(c, id, 0);
+}
+
+static void hear_opened(struct client *c, const struct dl_msg_opened *msg)
+{
+    struct told_loader *loader = find_told(c, 0);
+
+    FUZZ_ASSERT(loader && !find_told(c, msg->loader)); /* no more are asked for */
+    *loader = (struct told_loader){.id = (uint32_t)msg->loader,
+                                   .credits = msg->credits,
+                                   .any_order = !msg->in_order,
+                                   .is_fed = msg->label.len == 2 &&
+                                             memcmp(msg->label.data, "s3", 2) == 0};
+}
+
+static void hear_started(struct client *c, const struct dl_msg_started *msg)
+{
+    struct told_stream *stream = find_stream(c, 0);
+
+    FUZZ_ASSERT(stream && !find_stream(c, msg->stream));
+    *stream = c->starting;
+    stream->id = (uint32_t)msg->stream;
+}
+
+static void hear(const struct game *g, struct client *c, const struct dl_message *msg)
+{
+    switch (msg->number) {
+    case DL_MSG_OPENED:
+        hear_opened(c, &msg->opened);
+        break;
+    case DL_MSG_STARTED:
+        hear_started(c, &msg->started);
+        break;
+    case DL_MSG_SEGMENT:
+        FUZZ_ASSERT(!knows_segment(c, (uint32_t)msg->segment.id));
+        put_segment(c, 0, (uint32_t)msg->segment.id);
+        break;
+    case DL_MSG_RETIRE:
+        hear_retired(c, (uint32_t)msg->retire.id);
+        break;
+    case DL_MSG_DELIVER:
+        hear_deliver(g, c, &msg->deliver);
+        break;
+    case DL_MSG_FAULT:
+        if (msg->fault.final)
+            hear_end(c, msg->fault.stream);
+        break;
+    case DL_MSG_FINISHED:
+        hear_end(c, msg->finished.stream);
+        break;
+    case DL_MSG_ERROR:
+        FUZZ_ASSERT(msg->error.request != 0); /* it did nothing wrong */
+        break;
+    default:
+        break;
+    }
+}
+
+void hang_up(struct client *c)
+{
+    close_fdp(&c->sock);
+    frame_reader_deinit(&c->reader);
+    *c = (struct client){.sock = -1};
+}
+
+/* From now on it is only listened to for what a message is. */
+void break_rules(struct client *c)
+{
+    c->at_fault = true;
+    memset(c->leases, 0, sizeof c->leases);
+}
+
+void hear_all(const struct game *g, struct client *c)
+{
+    while (c->sock >= 0) {
+        struct dl_span payload;
+        struct dl_message msg;
+        struct dl_error err = {0};
+        ssize_t n = fdpass_recv(c->sock, &c->reader, MSG_DONTWAIT);
+        int r;
+
+        if (n == -EAGAIN)
+            return;
+        if (n <= 0) {
+            FUZZ_ASSERT(c->at_fault); /* nobody else is hung up on */
+            hang_up(c);
+            return;
+        }
+        while ((r = frame_reader_next(&c->reader, &payload)) > 0) {
+            FUZZ_ASSERT(message_decode(payload.data, payload.len, FROM_DAEMON, &msg, &err) == 0);
+            int fd = msg.number == DL_MSG_SEGMENT ? frame_reader_take_fd(&c->reader) : -1;
+            FUZZ_ASSERT(msg.number != DL_MSG_SEGMENT || fd >= 0);
+            close_fdp(&fd);
+            if (!c->at_fault)
+                hear(g, c, &msg);
+        }
+        FUZZ_ASSERT(r == 0);
+    }
+}
+
+/* ---- what a client does --------------------------------------------------------------------- */
+
+static void say(struct client *c, const struct dl_message *msg)
+{
+    struct dl_buffer out = {0};
+
+    if (message_encode(msg, &out) == 0)
+        (void)!fdpass_send(c->sock, out.data, out.len, NULL, 0, MSG_DONTWAIT);
+    buffer_deinit(&out);
+    /* HELLO comes first, and once. */
+    if (c->hello == (msg->number == DL_MSG_HELLO))
+        break_rules(c);
+    c->hello = true;
+}
+
+static void say_hello(struct client *c, uint8_t version)
+{
+    if (version > 1)
+        break_rules(c);
+    say(c, &(struct dl_message){.number = DL_MSG_HELLO,
+                                .hello = {.version = version > 1 ? version : DL_PROTOCOL_VERSION,
+                                          .agent = span_str("fuzz")}});
+}
+
+static void say_open(struct game *g, struct client *c, uint8_t which)
+{
+    struct value v = {.type = VALUE_STRING, .string = (char *)game_specs[which % SPECS].text};
+    char name[8];
+    struct dl_buffer packed = {0};
+
+    snprintf(name, sizeof name, "s%u", which % SPECS);
+    if (which & 0x40)
+        v.string = name;
+    if (c->requests++ >= LOADERS)
+        return; /* so that all that it may be told has a place */
+    FUZZ_ASSERT(value_pack(&v, &packed) == 0);
+    say(c, &(struct dl_message){.number = DL_MSG_OPEN,
+                                .open = {.request = c->requests,
+                                         .base = span_str("/"),
+                                         .spec = {.data = packed.data, .len = packed.len}}});
+    buffer_deinit(&packed);
+    (void)g;
+}
+
+static void say_start(struct game *g, struct client *c, uint8_t how)
+{
+    const struct told_loader *loader = &c->loaders[how % LOADERS];
+    struct dl_message msg = {.number = DL_MSG_START,
+                             .start = {.request = 1,
+                                       .loader = loader->id,
+                                       .epoch = how >> 3 & 1,
+                                       .world = 1 + (how >> 4 & 1),
+                                       .rank = how >> 5 & 1,
+                                       .credits = how >> 6}};
+
+    if (how >= 0xF8) { /* numbers of any size, of any loader */
+        msg.start.loader = take(g);
+        msg.start.step = take_number(g);
+        msg.start.epoch = take_number(g);
+        loader = find_told(c, msg.start.loader);
+    }
+    if (!find_stream(c, 0))
+        return;
+    if (!loader || loader->id == 0)
+        break_rules(c);
+    else
+        c->starting =
+            (struct told_stream){.loader = loader->id,
+                                 .credits = msg.start.credits ? msg.start.credits : loader->credits,
+                                 .next = msg.start.step,
+                                 .any_order = loader->any_order,
+                                 .is_fed = loader->is_fed};
+    say(c, &msg);
+}
+
+static void drop_if_over(struct client *c, struct told_stream *stream)
+{
+    if (stream->stopped && count_leases(c, stream->id, true) == 0)
+        *stream = (struct told_stream){0};
+}
+
+/* RELEASE or PIN of a lease it has; with `any`, of one that it may not have. */
+static void say_lease(struct game *g, struct client *c, bool pin, bool any)
+{
+    struct lease *lease = &c->leases[take(g) % HELD];
+    uint64_t stream = lease->stream;
+    uint64_t step = lease->step;
+
+    if (any) {
+        stream = take(g);
+        step = take_number(g);
+        lease = find_lease(c, stream, step);
+    }
+    if (!any && stream == 0)
+        return;
+    if (!lease || stream == 0)
+        break_rules(c);
+    const struct dl_span steps = {(const uint8_t *)&step, sizeof step};
+    if (pin)
+        say(c,
+            &(struct dl_message){.number = DL_MSG_PIN, .pin = {.stream = stream, .steps = steps}});
+    else
+        say(c, &(struct dl_message){.number = DL_MSG_RELEASE,
+                                    .release = {.stream = stream, .steps = steps}});
+    if (c->at_fault)
+        return;
+    if (pin) {
+        lease->pinned = true;
+    } else {
+        *lease = (struct lease){0};
+        drop_if_over(c, find_stream(c, stream));
+    }
+}
+
+static void stop_told(struct client *c, struct told_stream *stream)
+{
+    stream->stopped = true;
+    drop_if_over(c, stream);
+}
+
+static void say_stop(struct game *g, struct client *c, uint8_t how)
+{
+    struct told_stream *stream = &c->streams[how % STREAMS];
+    uint64_t id = how >= 0xF0 ? take(g) : stream->id;
+
+    if (how < 0xF0 && id == 0)
+        return;
+    stream = find_stream(c, id);
+    if (!stream || id == 0)
+        break_rules(c);
+    say(c, &(struct dl_message){.number = DL_MSG_STOP, .stop = {.stream = id}});
+    if (!c->at_fault)
+        stop_told(c, stream);
+}
+
+static void say_close(struct game *g, struct client *c, uint8_t how)
+{
+    struct told_loader *loader = &c->loaders[how % LOADERS];
+    uint64_t id = how >= 0xF0 ? take(g) : loader->id;
+
+    if (how < 0xF0 && id == 0)
+        return;
+    loader = find_told(c, id);
+    if (!loader || id == 0)
+        break_rules(c);
+    if (how & 8)
+        say(c, &(struct dl_message){.number = DL_MSG_LEAVE, .leave = {.loader = id}});
+    else
+        say(c, &(struct dl_message){.number = DL_MSG_CLOSE, .close = {.loader = id}});
+    for (uint32_t i = 0; !c->at_fault && i < STREAMS; i++) {
+        struct told_stream *stream = &c->streams[i];
+        if (stream->id == 0 || stream->loader != id)
+            continue;
+        for (uint32_t k = 0; !(how & 8) && k < HELD; k++) {
+            if (c->leases[k].stream == stream->id)
+                c->leases[k] = (struct lease){0};
+        }
+        stop_told(c, stream);
+    }
+    if (!(how & 8) && !c->at_fault)
+        *loader = (struct told_loader){0};
+}
+
+/* Only of the loader that is fed, and no more than a batch. */
+static void say_feed(struct game *g, struct client *c, uint8_t how)
+{
+    static const uint64_t indices[8] = {3, 1, 4, 1, 5, 9, 2, 6};
+    uint64_t odd[8];
+    struct told_stream *stream = &c->streams[how % STREAMS];
+    size_t n = how >> 4 & 3;
+
+    if (stream->id == 0)
+        return;
+    memcpy(odd, indices, sizeof odd);
+    if (how & 0x40)
+        odd[0] = take_number(g);
+    if (stream->fed >= DL_MAX_FEED_AHEAD * stream->credits) /* further it need not be fed */
+        return;
+    stream->fed++;
+    if (!stream->is_fed || n > 3 || (stream->fed_end && !stream->stopped))
+        break_rules(c);
+    stream->fed_end |= how >> 7;
+    say(c, &(struct dl_message){.number = DL_MSG_FEED,
+                                .feed = {.stream = stream->id,
+                                         .end = how >> 7,
+                                         .indices = {(const uint8_t *)odd, n * sizeof *odd}}});
+}
+
+static void say_other(struct game *g, struct client *c, uint8_t how)
+{
+    struct dl_message msg = {.number = DL_MSG_QUERY,
+                             .query = {.request = 1, .view = span_str(how & 8 ? "x" : "ring")}};
+    const uint8_t *raw = g->data;
+    size_t len = min_u64(how >> 4, g->len);
+
+    switch (how & 7) {
+    case 0:
+        say(c, &msg);
+        break;
+    case 1:
+        msg = (struct dl_message){.number = DL_MSG_CONTROL,
+                                  .control = {.request = 1, .verb = span_str("stop")}};
+        say(c, &msg);
+        break;
+    case 2: /* without its descriptor */
+        break_rules(c);
+        say(c, &(struct dl_message){.number = DL_MSG_OBJECT, .object = {.object = how}});
+        break;
+    case 3: /* what only a daemon says */
+        break_rules(c);
+        say(c, &(struct dl_message){.number = DL_MSG_RETIRE, .retire = {.id = how}});
+        break;
+    case 4: /* bytes */
+        break_rules(c);
+        (void)!fdpass_send(c->sock, raw, len, NULL, 0, MSG_DONTWAIT);
+        g->data += len;
+        g->len -= len;
+        break;
+    case 5:
+        (void)shutdown(c->sock, SHUT_WR);
+        break_rules(c);
+        break;
+    default:
+        hang_up(c);
+        break;
+    }
+}
+
+void play_client(struct game *g, struct client *c, uint8_t event)
+{
+    uint8_t how = take(g);
+
+    if (event == 0) {
+        connect_client(g, c);
+        return;
+    }
+    if (c->sock < 0)
+        return;
+    switch (event) {
+    case 1:
+        say_hello(c, how);
+        break;
+    case 2:
+        say_open(g, c, how);
+        break;
+    case 3:
+        say_start(g, c, how);
+        break;
+    case 4:
+        say_lease(g, c, false, how >= 0xF0);
+        break;
+    case 5:
+        say_lease(g, c, true, how >= 0xF0);
+        break;
+    case 6:
+        say_stop(g, c, how);
+        break;
+    case 7:
+        say_close(g, c, how);
+        break;
+    case 8:
+        say_feed(g, c, how);
+        break;
+    default:
+        say_other(g, c, how);
+        break;
+    }
+}

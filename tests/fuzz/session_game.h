@@ -1,0 +1,101 @@
+/*
+ * What the parts of fuzz_session.c share: the game, its clients (session_clients.c) and the loaders
+ * that they ask for.
+ */
+#ifndef DL_FUZZ_SESSION_GAME_H
+#define DL_FUZZ_SESSION_GAME_H
+
+#include "tests/fuzz/fuzz.h"
+
+#include "daemon/serve/session.h"
+#include "proto/frame.h"
+
+enum { CLIENTS = 3, HELD = 64, STREAMS = 16, LOADERS = 8, SPECS = 7 };
+
+struct game_spec {
+    const char *text;
+    uint64_t length;
+    bool iterable;
+};
+extern const struct game_spec game_specs[SPECS];
+
+struct lease {
+    uint32_t stream; /* 0: free */
+    uint64_t step;
+    uint64_t offset;
+    uint32_t segment;
+    bool pinned;
+};
+
+struct told_stream {
+    uint32_t id; /* 0: free */
+    uint32_t loader;
+    uint64_t credits;
+    uint64_t next; /* the least step that may come, in order */
+    uint64_t seen; /* steps below 64 that came */
+    bool any_order;
+    bool finished;
+    bool stopped; /* it goes with its last lease */
+    bool is_fed;
+    bool fed_end;
+    uint32_t fed; /* steps */
+};
+
+struct told_loader {
+    uint32_t id; /* 0: free */
+    uint64_t credits;
+    bool any_order;
+    bool is_fed;
+};
+
+/*
+ * What a client knows, of what it was told. One that broke the rules is hung up on some time, and
+ * knows nothing any more.
+ */
+struct client {
+    int sock; /* owned; -1: it has none */
+    bool hello;
+    bool at_fault;
+    struct frame_reader reader;
+    uint64_t requests;
+    struct told_stream starting; /* what the answer to START is about */
+    struct told_loader loaders[LOADERS];
+    struct told_stream streams[STREAMS];
+    struct lease leases[HELD];
+    uint32_t segments[HELD]; /* told, not yet retired; 0: free */
+};
+
+struct game {
+    const uint8_t *data;
+    size_t len;
+    uv_loop_t loop;
+    struct config config;
+    struct quota *quota;
+    struct quota_account *account;
+    struct hosts *hosts;
+    struct session_list sessions;
+    uint32_t n_sessions;
+    uint64_t next_session;
+    uint32_t next_segment;
+    bool told_sandbox;
+    struct loader *loaders[SPECS];
+    struct client clients[CLIENTS];
+};
+
+/* The next byte of the input; 0 at its end. */
+uint8_t take(struct game *g);
+/* Small numbers as they are; 0xF0.. become the largest, where overflows are. */
+uint64_t take_number(struct game *g);
+
+/* Connects the client to the daemon; fuzz_session.c. */
+void connect_client(struct game *g, struct client *c);
+
+/* Takes what the daemon has told the client, and checks it against what it knows. */
+void hear_all(const struct game *g, struct client *c);
+void hang_up(struct client *c);
+/* From now on it is only listened to for what a message is. */
+void break_rules(struct client *c);
+/* One event of the client's: which, and the rest is taken from the input. */
+void play_client(struct game *g, struct client *c, uint8_t event);
+
+#endif
