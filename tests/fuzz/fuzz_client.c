@@ -29,6 +29,8 @@ enum {
     STEPS = 40,
     CREDITS = 6,
     HELD_MAX = 8,
+    ANSWERED_NS = 20 * 1000 * 1000,
+    UNANSWERED_NS = 1000,
 };
 
 struct play {
@@ -37,7 +39,10 @@ struct play {
     int sock;
     int memfd;
     uint8_t *base;
-    uint64_t sent; /* steps delivered as they should be */
+    uint64_t sent;    /* steps delivered as they should be */
+    uint64_t number;  /* of the epoch */
+    uint32_t stream;  /* that batches are of */
+    uint32_t segment; /* that they lie in */
     struct dl_client *client;
     struct dl_loader *loader;
     struct dl_epoch *epoch; /* NULL once ended */
@@ -96,16 +101,18 @@ static void send_message(struct play *p, const struct dl_message *msg, int fd)
     buffer_deinit(&out);
 }
 
-static void fill_slot(uint8_t *slot, uint64_t step)
+static void fill_slot(uint8_t *slot, uint64_t step, uint64_t epoch)
 {
     struct slot_header *header = (struct slot_header *)(void *)slot;
     const uint64_t indices[2] = {step * 2, step * 2 + 1};
     struct tree tree = {0};
 
-    FUZZ_ASSERT(
-        slot_prepare(slot, SLOT_BYTES,
-                     &(struct slot_task){
-                         .generation = step + 1, .step = step, .indices = indices, .samples = 2}));
+    FUZZ_ASSERT(slot_prepare(slot, SLOT_BYTES,
+                             &(struct slot_task){.generation = step + 1,
+                                                 .step = step,
+                                                 .epoch = epoch,
+                                                 .indices = indices,
+                                                 .samples = 2}));
     if (tree_add(&tree, TREE_DICT, NULL, step % 2 ? 5 : 4) == 0 &&
         tree_add_tensor(&tree, "x", DL_DTYPE_FLOAT32, 2, (const uint64_t[]){2, 3}) == 0 &&
         tree_add_tensor(&tree, "y", DL_DTYPE_INT64, 1, (const uint64_t[]){2}) == 0 &&
@@ -139,6 +146,10 @@ static void send_segment(struct play *p, uint64_t change)
     msg.segment.id = SEGMENT + (change >> 4 & 3);
     msg.segment.bytes = BYTES + (change >> 6 & 1);
     msg.segment.writable = change >> 3 & 1;
+    if (change & 0x80) { /* one that fits, and is used from now on */
+        p->segment = (uint32_t)msg.segment.id;
+        memcpy(p->base + offsetof(struct segment_header, id), &p->segment, sizeof p->segment);
+    }
     if ((change & 7) == 1) {
         fd = -1;
     } else if ((change & 7) == 2) {
@@ -160,7 +171,7 @@ static void send_deliver(struct play *p)
         .generation = p->sent + 1,
         .offset = slot_offset(SLOT_BYTES, (uint32_t)(p->sent % SLOTS)),
         .bytes = SLOT_BYTES,
-        .segment = SEGMENT,
+        .segment = p->segment,
         .samples = 2,
     };
     uint64_t words[sizeof d / sizeof(uint64_t)];
@@ -170,10 +181,10 @@ static void send_deliver(struct play *p)
         words[field] += take_number(p);
         memcpy(&d, words, sizeof d);
     } else if (!(field & 0x80)) {
-        fill_slot(p->base + d.offset, p->sent); /* 0x80: what stood there before */
+        fill_slot(p->base + d.offset, p->sent, p->number); /* 0x80: what stood there before */
     }
     p->sent++;
-    msg.deliver.stream = STREAM + (field >> 4 & 1);
+    msg.deliver.stream = p->stream + (field >> 4 & 1);
     msg.deliver.descriptors = (struct dl_span){(const uint8_t *)&d, sizeof d};
     send_message(p, &msg, -1);
 }
@@ -188,7 +199,7 @@ static void send_other(struct play *p)
     switch (kind % 8) {
     case 0:
         msg.number = DL_MSG_FAULT;
-        msg.fault.stream = STREAM;
+        msg.fault.stream = p->stream;
         msg.fault.step = kind & 0x80 ? number : kind & 0x40 ? UINT64_MAX : p->sent++;
         msg.fault.code = kind >> 3 & 3;
         msg.fault.final = kind >> 5 & 1;
@@ -196,11 +207,11 @@ static void send_other(struct play *p)
         break;
     case 1:
         msg.number = DL_MSG_FINISHED;
-        msg.finished.stream = number;
+        msg.finished.stream = kind & 8 ? p->stream : number;
         break;
     case 2:
         msg.number = DL_MSG_RETIRE;
-        msg.retire.id = number;
+        msg.retire.id = kind & 8 ? p->segment : number;
         break;
     case 3:
         msg.number = DL_MSG_ERROR;
@@ -228,7 +239,7 @@ static void send_other(struct play *p)
     default:
         if (kind & 0x40) {
             msg.number = DL_MSG_WARNING;
-            msg.warning.stream = STREAM + (kind >> 3 & 1);
+            msg.warning.stream = p->stream + (kind >> 3 & 1);
             msg.warning.message = span_str(number & 1 ? "odd" : "even\x1b");
             break;
         }
@@ -401,10 +412,32 @@ static void end_epoch(struct play *p)
     p->epoch = dl_epoch_end(p->epoch);
 }
 
-static void start_epoch(struct play *p)
+/* How long a call waits: for an answer that lies there already, or for one that does not come. */
+static void let_wait(struct play *p, bool answered)
 {
-    if (!p->epoch && dl_epoch_start(p->loader, NULL, &p->epoch) < 0)
+    p->client->call_timeout = answered ? ANSWERED_NS : UNANSWERED_NS;
+}
+
+/* With an odd `how` it is answered: of a stream that was there before, or of a new one. */
+static void start_epoch(struct play *p, uint8_t how)
+{
+    struct dl_epoch_options options = {.epoch = how >> 1, .credits = CREDITS};
+    struct dl_message msg = {.number = DL_MSG_STARTED};
+
+    if (p->epoch)
+        return;
+    if (how & 1) {
+        p->stream += how >> 1 & 1;
+        msg.started.request = p->client->conn.last_request + 1;
+        msg.started.stream = p->stream;
+        msg.started.steps = how & 4 ? DL_UNKNOWN : STEPS;
+        send_message(p, &msg, -1);
+    }
+    let_wait(p, how & 1);
+    if (dl_epoch_start(p->loader, &options, &p->epoch) < 0)
         p->epoch = NULL;
+    let_wait(p, false);
+    p->number = options.epoch;
     p->sent = 0;
 }
 
@@ -415,13 +448,22 @@ static void attach(struct play *p)
     FUZZ_ASSERT(r <= 0);
 }
 
-static void query(struct play *p)
+static void query(struct play *p, bool answered)
 {
+    static const uint8_t value[] = {0x93, 0xC0, 0x01, 0x02};
+    struct dl_message msg = {.number = DL_MSG_INFO};
     const void *data;
     size_t len;
 
+    if (answered) {
+        msg.info.request = p->client->conn.last_request + 1;
+        msg.info.value = (struct dl_span){value, sizeof value};
+        send_message(p, &msg, -1);
+    }
+    let_wait(p, answered);
     if (dl_client_query(p->client, "ring", &data, &len) == 0)
         touch(data, len);
+    let_wait(p, false);
 }
 
 static void step(struct play *p)
@@ -470,13 +512,13 @@ static void step(struct play *p)
             FUZZ_ASSERT(dl_client_dispatch(p->client) <= 0);
         break;
     case 13:
-        query(p);
+        query(p, operation >> 4 & 1);
         break;
     case 14:
         end_epoch(p);
         break;
     default:
-        start_epoch(p);
+        start_epoch(p, operation >> 4);
         break;
     }
 }
@@ -525,12 +567,12 @@ static void begin(struct play *p)
     FUZZ_ASSERT(dl_loader_open(p->client, "x", 1, "/", &p->loader) == 0);
     msg = (struct dl_message){.number = DL_MSG_STARTED};
     msg.started.request = 2;
-    msg.started.stream = STREAM;
+    p->stream = msg.started.stream = STREAM;
+    p->segment = SEGMENT;
     msg.started.steps = kind >> 5 & 3 ? DL_UNKNOWN : STEPS;
     send_message(p, &msg, -1);
     FUZZ_ASSERT(dl_epoch_start(p->loader, &options, &p->epoch) == 0);
-    /* An answer that does not come is waited for no longer than a fuzzer can afford. */
-    p->client->call_timeout = 1000;
+    let_wait(p, false);
 }
 
 static void end(struct play *p)
