@@ -1,0 +1,86 @@
+/* Which workers are closed in how far, and what is said of it. */
+#include "daemon/serve/sandbox.h"
+#include "tests/lib/harness.h"
+
+#include <stdio.h>
+
+static void test_levels(void **state)
+{
+    static const struct {
+        enum config_sandbox configured;
+        bool python, private;
+        enum sandbox_level level;
+    } cases[] = {
+        {CONFIG_SANDBOX_DEFAULT, false, false, SANDBOX_FULL},
+        {CONFIG_SANDBOX_DEFAULT, false, true, SANDBOX_FULL},
+        {CONFIG_SANDBOX_DEFAULT, true, false, SANDBOX_LIGHT},
+        {CONFIG_SANDBOX_DEFAULT, true, true, SANDBOX_OFF},
+        {CONFIG_SANDBOX_STRICT, false, false, SANDBOX_FULL},
+        {CONFIG_SANDBOX_STRICT, true, false, SANDBOX_FULL},
+        {CONFIG_SANDBOX_STRICT, true, true, SANDBOX_FULL},
+        {CONFIG_SANDBOX_OFF, false, false, SANDBOX_OFF},
+        {CONFIG_SANDBOX_OFF, true, false, SANDBOX_OFF},
+        {CONFIG_SANDBOX_OFF, false, true, SANDBOX_OFF},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        const struct config config = {.sandbox = cases[i].configured};
+        assert_int_equal(sandbox_choose(&config, cases[i].python, cases[i].private),
+                         cases[i].level);
+    }
+}
+
+static void test_words(void **state)
+{
+    static const struct {
+        uint32_t parts;
+        const char *words;
+    } cases[] = {
+        {0, "off"},
+        {SANDBOX_CALLS, "calls"},
+        {SANDBOX_FILES, "files"},
+        {SANDBOX_CALLS | SANDBOX_SIGNALS, "calls, signals"},
+        {SANDBOX_CALLS | SANDBOX_FILES | SANDBOX_NETWORK | SANDBOX_SIGNALS,
+         "calls, files, network, signals"},
+    };
+    char words[SANDBOX_WORDS];
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        sandbox_describe(cases[i].parts, words);
+        assert_string_equal(words, cases[i].words);
+    }
+}
+
+/* `said`: a part of it; NULL: all that was asked for holds. */
+static void test_complaints(void **state)
+{
+    static const struct {
+        enum sandbox_level level;
+        uint32_t parts;
+        const char *said;
+    } cases[] = {
+        {SANDBOX_OFF, 0, NULL},
+        {SANDBOX_LIGHT, SANDBOX_CALLS, NULL},
+        {SANDBOX_LIGHT, 0, "workers can make any system call"},
+        {SANDBOX_FULL, SANDBOX_CALLS | SANDBOX_FILES, NULL},
+        {SANDBOX_FULL, SANDBOX_CALLS, "workers can read whatever the daemon can"},
+        {SANDBOX_FULL, SANDBOX_FILES, "workers can make any system call"},
+        {SANDBOX_FULL, 0, "workers are not closed in"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        const char *text = sandbox_complaint(cases[i].level, cases[i].parts);
+        if (!cases[i].said)
+            assert_null(text);
+        else if (!text || !strstr(text, cases[i].said))
+            fail_msg("case %zu: \"%s\" does not say \"%s\"", i, text ? text : "", cases[i].said);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_levels), cmocka_unit_test(test_words), cmocka_unit_test(test_complaints)};
+
+TEST_MAIN(tests)
