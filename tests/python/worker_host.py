@@ -66,7 +66,8 @@ class Outside:
     """What is asked for by the sample's index, and the errno that it fails with; 0: it does not."""
 
     def __getitem__(self, index):
-        attempt = (self.keys, self.write, self.start, self.connect, self.limit, self.look)[index]
+        attempt = (self.keys, self.write, self.start, self.connect, self.limit, self.read,
+                   self.look)[index]
         try:
             attempt()
         except OSError as error:
@@ -94,6 +95,10 @@ class Outside:
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         except ValueError as error:  # which it makes of EPERM
             raise PermissionError(errno.EPERM, "setrlimit") from error
+
+    def read(self):
+        with open("/etc/passwd", "rb"):
+            pass
 
     def look(self):
         import this  # noqa: F401 (a module that nobody has loaded yet)

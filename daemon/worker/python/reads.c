@@ -2,7 +2,11 @@
 
 #include "daemon/worker/python/py.h"
 
-/* A str that names a directory or a zip file; "" is the current one. */
+/*
+ * A str that names a directory or a zip file. The root directory, where a daemon's hosts are
+ * started and Python looks for modules by itself, would be everything there is; so would "", which
+ * is it.
+ */
 static void allow_text(struct sandbox_files *files, PyObject *text)
 {
     _cleanup_py_ PyObject *bytes = NULL;
@@ -11,8 +15,8 @@ static void allow_text(struct sandbox_files *files, PyObject *text)
         return;
     bytes = PyUnicode_EncodeFSDefault(text);
     const char *path = bytes ? PyBytes_AsString(bytes) : NULL;
-    if (path)
-        sandbox_files_allow(files, *path ? path : ".");
+    if (path && *path && strcmp(path, "/") != 0)
+        sandbox_files_allow(files, path);
     PyErr_Clear();
 }
 
