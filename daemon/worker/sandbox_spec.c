@@ -1,6 +1,8 @@
 /* The sandbox's files: which of them a spec is about. */
 #include "daemon/worker/sandbox.h"
 
+#include "daemon/data/source.h"
+
 #include <limits.h>
 
 /* What can only be found by looking around, as the daemon lets it: below its data_roots. */
@@ -12,15 +14,46 @@ static void allow_roots(struct sandbox_files *files, const struct data_env *env)
         sandbox_files_allow(files, "/");
 }
 
-/* The directory of the file that `path` leads to. */
-static void allow_directory_of(struct sandbox_files *files, const char *path)
+static bool lies_below(const char *path, char **directories, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        if (path_below(path, directories[i]))
+            return true;
+    }
+    return false;
+}
+
+/*
+ * Where the file is that `path` leads to. False: there is none, or none that may be read: to name
+ * it opens nothing.
+ */
+static bool find(const char *path, const struct data_env *env, char ret[static PATH_MAX])
+{
+    return realpath(path, ret) && (env->n_roots == 0 || lies_below(ret, env->roots, env->n_roots));
+}
+
+static void allow_file(struct sandbox_files *files, const char *path, const struct data_env *env)
 {
     char resolved[PATH_MAX];
 
-    if (!realpath(path, resolved))
-        return;
+    if (find(path, env, resolved))
+        sandbox_files_allow(files, resolved);
+}
+
+static void allow_directory_of(struct sandbox_files *files, char *resolved)
+{
     resolved[max_u64((uint64_t)(strrchr(resolved, '/') - resolved), 1)] = '\0';
     sandbox_files_allow(files, resolved);
+}
+
+/* The plug-in, the libraries beside it, and whatever of the data its configuration names. */
+static void allow_plugin(struct sandbox_files *files, const char *path, const struct data_env *env)
+{
+    char resolved[PATH_MAX];
+
+    if (realpath(path, resolved) && lies_below(resolved, env->plugins, env->n_plugins))
+        allow_directory_of(files, resolved);
+    allow_roots(files, env);
 }
 
 static bool is_pattern(const char *path)
@@ -33,23 +66,25 @@ static void allow_files(struct sandbox_files *files, const struct spec_dataset *
                         const struct data_env *env)
 {
     for (uint32_t i = 0; i < dataset->n_files; i++) {
-        sandbox_files_allow(files, dataset->files[i].path);
+        allow_file(files, dataset->files[i].path, env);
         if (dataset->kind == DATASET_TEXT && is_pattern(dataset->files[i].path))
             allow_roots(files, env);
     }
     if (dataset->model)
-        sandbox_files_allow(files, dataset->model);
+        allow_file(files, dataset->model, env);
 }
 
 /* Shards are opened again in each epoch, and may have been replaced by then. */
 static void allow_shards(struct sandbox_files *files, const struct spec_dataset *dataset,
                          const struct data_env *env)
 {
+    char resolved[PATH_MAX];
+
     for (uint32_t i = 0; i < dataset->n_files; i++) {
         if (is_pattern(dataset->files[i].path))
             allow_roots(files, env);
-        else
-            allow_directory_of(files, dataset->files[i].path);
+        else if (find(dataset->files[i].path, env, resolved))
+            allow_directory_of(files, resolved);
     }
 }
 
@@ -69,9 +104,8 @@ static void allow_dataset(struct sandbox_files *files, const struct spec_dataset
     case DATASET_TAR:
         allow_shards(files, dataset, env);
         break;
-    case DATASET_PLUGIN: /* and the libraries beside it */
-        allow_directory_of(files, dataset->files[0].path);
-        allow_roots(files, env);
+    case DATASET_PLUGIN:
+        allow_plugin(files, dataset->files[0].path, env);
         break;
     case DATASET_IMAGEFOLDER: /* links in it may lead anywhere */
     case DATASET_PYTHON:
@@ -90,10 +124,8 @@ void sandbox_files_allow_spec(struct sandbox_files *files, const struct dl_spec 
                               const struct data_env *env)
 {
     allow_dataset(files, &spec->dataset, env);
-    if (spec->collate.kind == COLLATE_PLUGIN) {
-        allow_directory_of(files, spec->collate.path);
-        allow_roots(files, env);
-    }
+    if (spec->collate.kind == COLLATE_PLUGIN)
+        allow_plugin(files, spec->collate.path, env);
     if (spec->collate.kind == COLLATE_PYTHON)
         allow_roots(files, env);
 }

@@ -99,8 +99,17 @@ static void test_what_a_spec_reads(void **state)
         {"{kind: tar, shards: [\"a/{0..1}.tar\"]}", "a/deep", 4},
         {"{kind: imagefolder, root: a}", NULL, 31},
         {"{kind: imagefolder, root: a}", "a", 1 | 2 | 4},
-        {"{kind: plugin, path: b/p.so}", "a", 1 | 2 | 4},
         {"{kind: npy, files: {f: a/x.npy}}", "a", 1},
+        /* To name what lies elsewhere opens nothing. */
+        {"{kind: npy, files: {f: b/x.npy}}", "a", 0},
+        {"{kind: npy, files: {f: a/link.npy}}", "a", 0},
+        {"{kind: tar, shards: [b/x.npy]}", "a", 0},
+        {"{kind: concat, datasets: [{kind: npy, files: {f: a/x.npy}}, {kind: npy, files: {f: "
+         "b/y.npy}}]}",
+         "a", 1},
+        /* A plug-in's own directory, if it is one that plug-ins may lie in, which b is. */
+        {"{kind: plugin, path: b/x.npy}", "a/deep", 4 | 8 | 16},
+        {"{kind: plugin, path: a/x.npy}", "a/deep", 4},
     };
 
     (void)state;
@@ -111,10 +120,12 @@ static void test_what_a_spec_reads(void **state)
         _cleanup_(spec_deinit)
         struct dl_spec spec = {0};
         struct dl_error err = {0};
-        char text[1024], root[PATH_MAX];
-        char *roots[] = {root};
-        struct data_env env = {.roots = roots, .n_roots = cases[i].root != NULL};
+        char text[1024], root[PATH_MAX], plugin[PATH_MAX];
+        char *roots[] = {root}, *plugins[] = {plugin};
+        struct data_env env = {
+            .roots = roots, .n_roots = cases[i].root != NULL, .plugins = plugins, .n_plugins = 1};
 
+        snprintf(plugin, sizeof plugin, "%s", at("b"));
         snprintf(root, sizeof root, "%s", at(cases[i].root ? cases[i].root : ""));
         snprintf(text, sizeof text, "dataset: %s\nbatch: {size: 1}", cases[i].dataset);
         if (read_spec(text, harness_tmpdir(), &spec, &err) < 0)
