@@ -51,6 +51,8 @@ class Recipe:
 class Rank:
     """One trainer, from its first start until it has all it is to have."""
 
+    lives = 1 << 30  # of the last one nobody deprives it
+
     def __init__(self, crew, rank):
         self.crew, self.rank = crew, rank
         self.path = os.path.join(crew.directory, f"{crew.label}.{rank}")

@@ -66,6 +66,8 @@ def environment(package, directory):
 
 
 class PythonRank(crew.Rank):
+    lives = 6  # it takes seconds until it has imported what it needs
+
     def command(self):
         one = self.crew
         return [PYTHON, TRAINER, "loader", one.socket, one.spec_path, self.path, str(one.epoch),
@@ -86,6 +88,11 @@ class PythonCrew(crew.Crew):
 
 class DropInRank(crew.Rank):
     """A trainer whose daemon is its own, and which checks by itself what it gets."""
+
+    lives = 3
+
+    def size(self):
+        return self.starts  # it has no file that would grow
 
     def command(self):
         return [PYTHON, TRAINER, "dataloader", str(self.crew.epoch)]

@@ -260,7 +260,7 @@ class Soak:
 
     def kill_trainer(self, x, y):
         rank = self.rank(x)
-        return bool(rank) and rank.signal(signal.SIGKILL)
+        return bool(rank) and rank.starts < rank.lives and rank.signal(signal.SIGKILL)
 
     def stop_trainer(self, x, y):
         rank = self.rank(x)
