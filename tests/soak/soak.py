@@ -1,6 +1,6 @@
 """A daemon under everything at once, with faults at random points: `./dev soak`.
 
-    soak.py --build DIR [--minutes N | --seconds N | --short] [--seed S] [--crews N] [--no-python]
+    soak.py --build DIR [--minutes N | --seconds N | --short] [--seed S] [--crews N] [--only WORD]
 
 Crews of trainers of every kind of loader come and go; workers, hosts of Python, trainers and the
 daemon itself are killed, or stopped for a while; workers misbehave by themselves; hostile sessions
@@ -47,6 +47,7 @@ def read_arguments():
     parser.add_argument("--short", action="store_true", help="as in the tests: 8 seconds")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     parser.add_argument("--crews", type=int, default=5, help="at a time")
+    parser.add_argument("--only", default="", help="recipes whose name has this in it")
     parser.add_argument("--no-python", action="store_true", help="no datasets in Python")
     o = parser.parse_args()
     for name, path in PROGRAMS.items() if o.build else ():
@@ -85,6 +86,8 @@ class Soak:
         self.runtime = self.path("runtime")  # of private daemons
         os.mkdir(self.runtime)
         self.recipes = recipes.all_recipes(self.out, self.plugins, self.with_python)
+        self.recipes = [recipe for recipe in self.recipes if o.only in recipe.name]
+        self.numbers = [recipe for recipe in self.recipes if recipe.is_numbers]
         self.reference = crew.Reference(self.config())
         # What came is checked beside the loop, which would inject few faults else.
         self.checker = concurrent.futures.ThreadPoolExecutor(1)
@@ -129,7 +132,8 @@ class Soak:
     def new_crew(self):
         """What it is follows from the seed alone."""
         draw, number = self.jobs, self.counts["crews"]
-        if draw.random() < 0.1 and self.with_python and self.o.seconds >= WITH_PYTHON_TRAINERS:
+        python = self.with_python and self.numbers and self.o.seconds >= WITH_PYTHON_TRAINERS
+        if draw.random() < 0.1 and python:
             self.new_python_crew()
             return
         recipe = draw.choice(self.recipes)
@@ -153,7 +157,7 @@ class Soak:
     def new_python_crew(self):
         """Of dloader.Loader, or once in a while a DataLoader with a daemon of its own."""
         draw, number = self.jobs, self.counts["crews"]
-        recipe = draw.choice([one for one in self.recipes if one.is_numbers])
+        recipe = draw.choice(self.numbers)
         world, epoch, seed = draw.choice([1, 2]), draw.randrange(3), draw.randrange(1 << 32)
         if self.with_torch and draw.random() < 0.4:
             one = pythons.DropIn(self.out, None, recipe, f"{number:05}-drop-in", epoch=seed)
