@@ -33,13 +33,16 @@ class Recipe:
         self.name, self.order, self.worlds, self.length = name, order, worlds, length
         self.options = options or {}
         self.spec = {"name": name, "seed": 7, **spec}
+        # Ranks that take rows of the same batches are those of one training, which dies as a whole,
+        # and whose loader is its own.
+        self.together = self.spec.get("shard", {}).get("mode") == "dispatch"
 
-    def write(self, directory):
-        """The path of the spec."""
-        path = os.path.join(directory, f"{self.name}.yaml")
+    def write(self, directory, name=None):
+        """The path of the spec, for a loader of that name; None: its own."""
+        path = os.path.join(directory, f"{name or self.name}.yaml")
         if not os.path.exists(path):
             with open(path + ".new", "w") as file:
-                json.dump(self.spec, file)
+                json.dump({**self.spec, "name": name or self.name}, file)
             os.rename(path + ".new", path)
         return path
 
@@ -99,6 +102,28 @@ class Rank:
         self.done = True
         return True
 
+    def lines(self):
+        """(place, line) of each whole line: the epoch and the step, or one behind all steps."""
+        if not os.path.exists(self.path):
+            return
+        with open(self.path) as file:
+            for line in filter(lambda line: line.endswith("\n"), file):
+                epoch, step = line.split()[:2]
+                yield (int(epoch), int(step) if step.isdigit() else 1 << 60), line
+
+    def place(self):
+        """What it gets next."""
+        (epoch, step) = max((place for place, _ in self.lines()), default=(self.crew.epoch, -1))
+        return (epoch + 1, 0) if step == 1 << 60 else (epoch, step + 1)
+
+    def cut(self, place):
+        """Forgets what it got from there on."""
+        kept = [line for at, line in self.lines() if at < place]
+        if os.path.exists(self.path):
+            with open(self.path, "w") as file:  # whose owner may be another user
+                file.writelines(kept)
+        self.done = self.stopped = False
+
     def size(self):
         try:
             return os.stat(self.path).st_size
@@ -130,13 +155,21 @@ class Crew:
         self.directory, self.socket, self.recipe, self.label = directory, socket, recipe, label
         self.world, self.epoch, self.epochs, self.user, self.also = world, epoch, epochs, user, also
         self.options = {**recipe.arguments(), **options}
-        self.spec_path = recipe.write(directory)
+        self.spec_path = recipe.write(directory, label if recipe.together else None)
         self.ranks = [self.rank_type(self, rank) for rank in range(world)]
 
     def start(self):
         for rank in self.ranks:
             rank.start()
         return self
+
+    def restart(self):
+        """As a training that was killed and goes on at the first step that some rank has not got."""
+        self.end()
+        place = min(rank.place() for rank in self.ranks)
+        for rank in self.ranks:
+            rank.cut(place)
+            rank.start()
 
     def poll(self):
         """True once all ranks are done."""

@@ -264,6 +264,9 @@ class Soak:
 
     def kill_trainer(self, x, y):
         rank = self.rank(x)
+        if rank and rank.crew.recipe.together and rank.starts < rank.lives:
+            rank.crew.restart()
+            return True
         return bool(rank) and rank.starts < rank.lives and rank.signal(signal.SIGKILL)
 
     def stop_trainer(self, x, y):
