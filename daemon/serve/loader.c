@@ -356,6 +356,10 @@ void loader_expect_next(struct loader *loader, const struct stream *stream)
     struct stream_params params = stream->params;
     struct stream *next;
 
+    if (stream_is_source(stream)) {
+        loader_expect_source(loader, stream);
+        return;
+    }
     params.epoch++;
     params.first = 0;
     params.before.n = 0;
@@ -449,6 +453,16 @@ void loader_end(struct loader *loader, struct stream *stream)
     stream_free(stream);
 }
 
+/* What is started shows that the stream was expected in vain. A source is every rank's. */
+static bool is_instead(const struct stream *stream, const struct stream_params *started)
+{
+    if (stream->params.world != started->world)
+        return false;
+    if (stream_is_source(stream))
+        return stream->params.epoch != started->epoch || started->first != 0;
+    return stream->params.rank == started->rank;
+}
+
 bool loader_drop_expected(struct loader *loader, const struct stream_params *instead)
 {
     struct stream *stream;
@@ -457,8 +471,7 @@ bool loader_drop_expected(struct loader *loader, const struct stream_params *ins
 
     DL_FOREACH_SAFE (loader->streams, stream, next) {
         if (!stream_is_expected(stream) || stream->parked ||
-            (instead &&
-             (stream->params.rank != instead->rank || stream->params.world != instead->world)))
+            (instead && !is_instead(stream, instead)))
             continue;
         loader->expecting = loader->expecting && !instead;
         loader_end(loader, stream);

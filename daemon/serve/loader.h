@@ -16,7 +16,8 @@
  * stream.h. Its window, as large as a rank's, counts the steps that not every rank has taken. So a
  * rank that stands still, or has yet to start, holds the others up after that many steps. One that
  * has stopped holds up nobody. It may come back at any step that the source still has; at an
- * earlier one it gets a source of its own, which waits for no rank that is elsewhere.
+ * earlier one it gets a source of its own, which waits for no rank that is elsewhere. What is
+ * expected is the next epoch's source, for the first rank that starts it.
  *
  * Jobs: a stream whose client is gone without having stopped it, and that belongs to a job with a
  * name, is *parked*: it has no sink, its leases are READY again, and nothing more is loaded for it.

@@ -35,7 +35,9 @@ static void set_begun(struct dispatcher *d, uint64_t rank)
 
 bool stream_is_expected(const struct stream *stream)
 {
-    return !stream->sink && !stream_is_source(stream);
+    if (stream_is_source(stream))
+        return stream->dispatcher && stream->dispatcher->here == 0;
+    return !stream->sink;
 }
 
 /* ---- who takes from whom -------------------------------------------------------------------- */
@@ -60,11 +62,12 @@ static bool is_same_epoch(const struct dispatcher *d, const struct stream *strea
            history_equal(&d->source->params.before, &stream->params.before);
 }
 
-static int add_dispatcher(struct loader *loader, const struct stream *stream,
+/* Of the epoch and the world of `like`, from its first step on. */
+static int add_dispatcher(struct loader *loader, const struct stream_params *like,
                           struct dispatcher **ret, struct dl_error *err)
 {
-    uint64_t world = stream->params.world;
-    struct stream_params params = stream->params;
+    uint64_t world = like->world;
+    struct stream_params params = *like;
     struct stream *source;
 
     params.rank = PLAN_ALL;
@@ -116,7 +119,7 @@ int loader_join(struct loader *loader, struct stream *stream, struct dl_error *e
     struct dispatcher *other, *d = choose(loader, stream);
 
     if (!d) {
-        int r = add_dispatcher(loader, stream, &d, err);
+        int r = add_dispatcher(loader, &stream->params, &d, err);
         if (r < 0)
             return r;
         /* Where the rank has a place already, this is another job's, all of whose ranks come. */
@@ -185,14 +188,60 @@ void loader_leave_source(struct loader *loader, struct stream *stream)
 {
     struct dispatcher *d = stream->dispatcher;
 
-    if (!d || stream == d->source)
+    if (!d)
         return;
     stream->dispatcher = NULL;
+    if (stream == d->source) { /* which nobody had */
+        DL_DELETE(loader->dispatchers, d);
+        free(d);
+        return;
+    }
     if (--d->here == 0)
         end_dispatcher(loader, d);
     else
         trim(loader, d);
 }
+
+/* ---- the next epoch ------------------------------------------------------------------------- */
+
+/* A source of that epoch and world which ranks take from, or (`expected`) which none does yet. */
+static struct stream *find_source(const struct loader *loader, uint64_t epoch, uint64_t world,
+                                  bool expected)
+{
+    struct dispatcher *d;
+
+    DL_FOREACH (loader->dispatchers, d) {
+        const struct stream_params *params = &d->source->params;
+        if (params->epoch == epoch && params->world == world &&
+            stream_is_expected(d->source) == expected)
+            return d->source;
+    }
+    return NULL;
+}
+
+const struct stream *loader_source_before(const struct loader *loader, const struct stream *source)
+{
+    return find_source(loader, source->params.epoch - 1, source->params.world, false);
+}
+
+void loader_expect_source(struct loader *loader, const struct stream *source)
+{
+    struct stream_params params = source->params;
+    struct dispatcher *d;
+
+    params.epoch++;
+    params.first = 0;
+    params.before.n = 0;
+    if (!loader->expecting || source->stopped || stream_is_expected(source) ||
+        stream_next(source) < source->params.steps || params.epoch == 0 || params.steps == 0 ||
+        find_source(loader, params.epoch, params.world, true) ||
+        find_source(loader, params.epoch, params.world, false))
+        return;
+    /* Failing is no loss, as for any stream. */
+    (void)!add_dispatcher(loader, &params, &d, NULL);
+}
+
+/* ---- taking --------------------------------------------------------------------------------- */
 
 /* What of the source's step is the rank's. */
 static struct plan_rows rows_of(const struct stream *stream, const struct step *step)

@@ -118,6 +118,10 @@ void measuring_lost(struct measuring *m, void *tag, bool culprit, const char *ca
 int _nodiscard_ loader_join(struct loader *loader, struct stream *stream, struct dl_error *err);
 void loader_leave_source(struct loader *loader, struct stream *stream);
 void loader_take(struct loader *loader, struct stream *stream);
+/* A source that has planned its last step makes room for the next epoch's first. */
+void loader_expect_source(struct loader *loader, const struct stream *source);
+/* The source of the epoch before, if ranks take from it still. */
+const struct stream *loader_source_before(const struct loader *loader, const struct stream *source);
 /* The stream is nobody's yet. */
 bool stream_is_expected(const struct stream *stream);
 

@@ -325,8 +325,11 @@ static bool wants_step(struct loader *loader, const struct stream *stream)
         return false;
     if (!stream_is_expected(stream))
         return true;
-    before = loader_find_stream(loader, stream->params.epoch - 1, stream->params.rank,
-                                stream->params.world, false);
+    if (stream_is_source(stream))
+        before = loader_source_before(loader, stream);
+    else
+        before = loader_find_stream(loader, stream->params.epoch - 1, stream->params.rank,
+                                    stream->params.world, false);
     return !before || before->window + stream->window < stream->params.credits;
 }
 

@@ -156,6 +156,25 @@ class Native(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, r"rank: 3 is not in the interval \[0, 2\]"):
             Loader(RANGE, 3, 3)
 
+    def test_dispatch(self):
+        """Two ranks take the rows of one batch, as arrays and as tensors; the second process would
+        be another one's: here both go step by step."""
+        for as_ in ("numpy", "torch"):
+            spec = changed(name=f"dispatched-{as_}", shard={"mode": "dispatch"},
+                           dataset={"kind": "range", "length": 15})
+            with contextlib.ExitStack() as stack:
+                ranks = [stack.enter_context(Loader(spec, rank, 2, as_=as_)) for rank in range(2)]
+                order = torch.randperm(15, generator=torch.Generator().manual_seed(42)).tolist()
+                passes = [iter(rank) for rank in ranks]
+                for step in range(3):
+                    batches = [next(one) for one in passes]
+                    self.assertEqual([len(batch) for batch in batches], [3, 3] if step < 2 else [2, 2])
+                    self.assertEqual(values(batches),
+                                     [*order[6 * step:6 * step + 6], *order[:step // 2]])
+                    self.assertEqual([rank.repeated for rank in ranks], [0, step // 2])
+                for one in passes:
+                    self.assertRaises(StopIteration, next, one)
+
     def test_state(self):
         with Loader(RANGE) as loader:
             straight = [values([batch]) for _ in range(3) for batch in loader]

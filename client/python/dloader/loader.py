@@ -79,6 +79,7 @@ class _Pass(_device.BatchIterator):
         self._epoch = epoch
         self._number = number
         self._step = self._next_step = step
+        self._repeated = 0
         self.pid = os.getpid()
 
     def _next_data(self) -> Any:
@@ -89,6 +90,7 @@ class _Pass(_device.BatchIterator):
             batch = self._epoch.next(-1, self._loader._as)
         except _client.StepError as error:
             self._next_step += 1
+            self._repeated = 0
             self._count()
             _reraise.raise_step_error(error)
         except _client.NoData:
@@ -104,11 +106,13 @@ class _Pass(_device.BatchIterator):
             self.end()
             raise StopIteration
         self._next_step = batch.step + 1
+        self._repeated = batch.repeated
         return batch.data
 
     def _count(self) -> None:
         self._step = self._next_step
         self._loader._stand(self._number, self._step)
+        self._loader._repeated = self._repeated
 
     def _finished(self) -> None:
         self._loader._stand(self._number + 1, 0)
@@ -172,6 +176,7 @@ class Loader:
             self._spec.set("name", name)
         self._socket = socket
         self._steps: int | None = None
+        self._repeated = 0
         self._ahead: _Pass | None = None  # begun by len(), for the next iter()
         self._last: Any = None
         self._told_of_pinning = False
@@ -250,6 +255,12 @@ class Loader:
     def epoch(self) -> int:
         """Number of the epoch that is under way, or else of the next one."""
         return self._at[0]
+
+    @property
+    def repeated(self) -> int:
+        """How many samples of the batch given last, its last ones, are there only so that all
+        ranks get equally many (shard.even): metrics leave them out."""
+        return self._repeated
 
     def __repr__(self) -> str:
         if self._client is None:
