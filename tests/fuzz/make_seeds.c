@@ -41,7 +41,7 @@ static void write_seed(const char *dir, const char *name, const void *head, size
 /* {"kind": ["range", 10]} */
 static const uint8_t any[] = {0x81, 0xA4, 'k', 'i', 'n', 'd', 0x92,
                               0xA5, 'r',  'a', 'n', 'g', 'e', 10};
-static const uint8_t zeros[128];
+static const uint8_t zeros[192];
 
 static void message_seed(const char *name, const struct dl_message *msg)
 {
