@@ -264,6 +264,13 @@ static int step_failed(struct dl_epoch *epoch, struct dl_error *err)
     return client_fail_with(epoch->loader->client, err);
 }
 
+/* Without memory there is none: nothing fails by it. */
+static void warn(struct dl_epoch *epoch, const char *text)
+{
+    free(epoch->warning);
+    epoch->warning = strdup(text);
+}
+
 /* The next batch in `mapping`: as the table's next(). */
 static int make(struct dl_epoch *epoch, struct mapping *mapping, struct local_batch *ret,
                 struct dl_error *err)
@@ -272,6 +279,8 @@ static int make(struct dl_epoch *epoch, struct mapping *mapping, struct local_ba
 
     *ret = (struct local_batch){.slot = mapping->base, .bytes = mapping->bytes};
     int r = table_of(loader)->next(loader->local, epoch->local, ret, err);
+    if (ret->warning)
+        warn(epoch, ret->warning);
     if (r != -ENOBUFS)
         return r;
     if (align_up(ret->used, SLOT_ALIGN) > loader->memory.limit)
@@ -329,8 +338,7 @@ static void warn_of_length(struct dl_epoch *epoch, uint32_t samples)
     epoch->length_told = true;
     table_of(loader)->facts(loader->local, &facts);
     words_too_many(facts.label, loader->length, epoch->made, text, sizeof text);
-    free(epoch->warning);
-    epoch->warning = strdup(text); /* without memory there is none: nothing fails by it */
+    warn(epoch, text);
 }
 
 int local_epoch_next(struct dl_epoch *epoch, struct dl_batch **ret)

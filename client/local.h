@@ -55,6 +55,8 @@ struct local_batch {
     uint64_t bytes;
     uint64_t used;     /* or what is needed */
     uint32_t repeated; /* see struct dl_descriptor */
+    const char
+        *warning; /* of next(): what is to be said of it, borrowed until the next call; NULL */
 };
 
 struct local_table {

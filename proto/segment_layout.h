@@ -3,9 +3,10 @@
  *
  *   segment:  [ segment_header, padded to SEGMENT_HEADER_BYTES ] [ slot 0 ] [ slot 1 ] ...
  *   slot:     [ slot_header ] [ sample indices: u64 × samples ] [ planned ] [ tree ] [ tensors ]
+ *             [ bad samples ]
  *
  * Tensors are 64-byte aligned. `planned` is there for batches that are measured in tokens: what the
- * plan knows of them.
+ * plan knows of them. Bad samples are there where some were left out or replaced.
  *
  * All numbers are in the machine's byte order (a segment never leaves it). Offsets, never pointers.
  * The daemon writes the task (indices, samples, step, generation) into a FREE slot before it hands
@@ -76,7 +77,11 @@ struct slot_header {
     /* By the worker, for iterable datasets: samples that are there for evenness only, the last ones
      * of the batch. 0 for map-style ones, where the plan knows. */
     uint32_t repeated;
-    uint32_t reserved[15]; /* 0 */
+    /* By the worker: samples that their dataset refused, where workers.on_error lets the batch go
+     * on without them; the first SLOT_BAD_MAX of them as struct slot_bad (slot_bad.h). */
+    uint32_t bad_count;
+    uint64_t bad_off;     /* 64-byte aligned; 0: there are none */
+    uint64_t reserved[6]; /* 0 */
 };
 _Static_assert(sizeof(struct slot_header) == 192, "the slot layout is fixed");
 _Static_assert(sizeof(struct slot_header) <= SLOT_HEADER_BYTES, "the header fits its space");

@@ -102,6 +102,8 @@ static void put_nothing(struct slot_header *header)
     header->error_more = 0;
     header->error_index = UINT64_MAX;
     header->repeated = 0;
+    header->bad_off = 0;
+    header->bad_count = 0;
 }
 
 void slot_put_batch(void *slot, uint64_t samples, const struct batch_layout *layout)

@@ -230,6 +230,7 @@ static reader *const readers[] = {
     [KEY_SIZE] = spec_read_size,
     [KEY_NUMBER] = spec_read_number,
     [KEY_RANGE] = spec_read_range,
+    [KEY_SHARE] = spec_read_share,
     [KEY_LEAVES] = spec_read_leaves,
     [KEY_LEAF] = spec_read_leaf,
     [KEY_VALUE] = spec_read_value,
@@ -265,7 +266,7 @@ static int read_fallback(struct spec_reading *rd, const struct spec_key *key)
         v = (struct value){.type = VALUE_BOOL, .boolean = strcmp(fallback, "true") == 0};
     } else if (strcmp(fallback, "null") == 0) {
         v = (struct value){.type = VALUE_NULL};
-    } else if (key->type == KEY_UINT || key->type == KEY_UINT_OR_NULL) {
+    } else if (key->type == KEY_UINT || key->type == KEY_UINT_OR_NULL || key->type == KEY_SHARE) {
         v = (struct value){.type = VALUE_INT, .integer = strtoll(fallback, NULL, 10)};
     } else {
         v.string = strdup(fallback);
@@ -396,7 +397,9 @@ static int check_together(struct spec_reading *rd)
     int r = spec_check_python(rd);
     if (r == 0)
         r = spec_check_sampler(rd);
-    return r < 0 ? r : spec_check_batch(rd);
+    if (r == 0)
+        r = spec_check_batch(rd);
+    return r < 0 ? r : spec_check_bad(rd);
 }
 
 static int check_section(struct spec_reading *rd, const char *section, const struct value *map)

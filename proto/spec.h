@@ -63,7 +63,8 @@ enum pad_side { PAD_RIGHT = 1, PAD_LEFT };
 enum pad_to { PAD_TO_LONGEST = 1, PAD_TO_BUCKET };
 enum sampler_order { ORDER_TORCH = 1, ORDER_NATIVE };
 enum shard_mode { SHARD_STRIDED = 1, SHARD_BATCH, SHARD_SPLIT, SHARD_DISPATCH };
-enum on_error { ON_ERROR_RAISE = 1 };
+/* Compared: up to raise, no batch goes on without a bad sample. */
+enum on_error { ON_ERROR_RAISE = 1, ON_ERROR_SKIP, ON_ERROR_SUBSTITUTE };
 
 struct spec_file {
     char *field; /* owned; NULL: the sample is this file's row itself, not a dict */
@@ -183,6 +184,7 @@ struct dl_spec {
     uint32_t prefetch;
     uint32_t retries;
     enum on_error on_error;
+    double max_bad; /* without raise: samples, from 1 on; below 1: their share of the dataset */
     bool drop_last;
     bool even;
     bool replacement; /* random, weighted */
@@ -267,6 +269,15 @@ int _nodiscard_ spec_check_history(const struct dl_spec *spec, const struct hist
  * plugin turned out to be. -EINVAL with path, value and remedy.
  */
 int _nodiscard_ spec_check_iterable(const struct dl_spec *spec, struct dl_error *err);
+
+/*
+ * How many different samples may be bad before it is an error: max_bad, of a dataset of `length`
+ * samples, UINT64_MAX where that is not known. 0 with on_error raise.
+ */
+uint64_t spec_max_bad(const struct dl_spec *spec, uint64_t length);
+
+/* Whether max_bad has a meaning for a dataset of that length. -EINVAL likewise. */
+int _nodiscard_ spec_check_share(const struct dl_spec *spec, uint64_t length, struct dl_error *err);
 
 /* Canonical form; the seed is in it only if has_seed. -ENOMEM. */
 int _nodiscard_ spec_to_value(const struct dl_spec *spec, struct value *ret);

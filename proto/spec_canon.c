@@ -89,6 +89,15 @@ static int write_number(double number, struct value *v)
     return 0;
 }
 
+/* From 1 on a number of samples, which is an integer. */
+static int write_share(double number, struct value *v)
+{
+    if (number < 1)
+        return write_number(number, v);
+    value_make_uint(v, (uint64_t)number);
+    return 0;
+}
+
 static int write_parts(const struct spec_dataset *dataset, struct value *v)
 {
     return dataset->lengths ? write_uints(dataset->lengths, dataset->n_parts, v)
@@ -160,6 +169,8 @@ static int write_key(const struct dl_spec *spec, const struct spec_key *key, str
         return write_size(&spec->dataset.image, v);
     case KEY_NUMBER:
         return write_number(*spec_numbers_at(spec, key), v);
+    case KEY_SHARE:
+        return write_share(*spec_numbers_at(spec, key), v);
     case KEY_RANGE:
         return write_floats(spec_numbers_at(spec, key), 2, v);
     case KEY_LEAVES:

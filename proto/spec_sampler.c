@@ -197,6 +197,12 @@ int spec_check_iterable(const struct dl_spec *spec, struct dl_error *err)
             "its samples are not known before they come; write batch: {size: n}, or "
             "use a dataset with an index",
             spec->batch.tokens);
+    if (spec->on_error == ON_ERROR_SUBSTITUTE && spec->shard != SHARD_STRIDED)
+        return dl_error_set(err, EINVAL, "workers.on_error",
+                            "\"substitute\" cannot be had with shard.mode %s, as the dataset is "
+                            "iterable: what comes next is another rank's; write skip, or leave "
+                            "shard.mode out",
+                            spec_choice_name(spec_key_find("shard", "mode"), spec->shard));
     if (spec->sampler == SAMPLER_SEQUENTIAL)
         return 0;
     return dl_error_set(err, EINVAL, "sampler.kind",

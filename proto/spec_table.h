@@ -33,6 +33,7 @@ enum key_type {
     KEY_SIZE,   /* stored in two fields, of which the row has the first */
     KEY_NUMBER, /* double */
     KEY_RANGE,  /* double[2] */
+    KEY_SHARE,  /* double: a number from 1 on, or a share below it */
     KEY_LEAVES,
     KEY_LEAF,
     KEY_VALUE,    /* struct value */
@@ -159,8 +160,11 @@ int _nodiscard_ spec_read_range(struct spec_reading *rd, const struct spec_key *
                                 const struct value *v);
 int _nodiscard_ spec_read_size(struct spec_reading *rd, const struct spec_key *key,
                                const struct value *v);
+int _nodiscard_ spec_read_share(struct spec_reading *rd, const struct spec_key *key,
+                                const struct value *v);
 
-/* A field of the spec that is no integer, by its row: KEY_NUMBER: one, KEY_RANGE: two; KEY_VALUE.
+/* A field of the spec that is no integer, by its row: KEY_NUMBER, KEY_SHARE: one, KEY_RANGE: two;
+ * KEY_VALUE.
  */
 const double *spec_numbers_at(const struct dl_spec *spec, const struct spec_key *key);
 const struct value *spec_value_at(const struct dl_spec *spec, const struct spec_key *key);
@@ -196,6 +200,9 @@ int _nodiscard_ spec_read_indices(struct spec_reading *rd, const struct spec_key
 int _nodiscard_ spec_read_weights(struct spec_reading *rd, const struct spec_key *key,
                                   const struct value *v);
 int _nodiscard_ spec_check_sampler(struct spec_reading *rd);
+
+/* What workers.on_error can be, with what else the spec says (spec_bad.c). */
+int _nodiscard_ spec_check_bad(struct spec_reading *rd);
 
 /* What no single key of a Python dataset can know (spec_collate.c). */
 int _nodiscard_ spec_check_python(struct spec_reading *rd);

@@ -62,3 +62,17 @@ void words_no_rows(const struct tree_node *leaf, uint32_t number, uint64_t sampl
                  " rows for %" PRIu64 " samples; %s",
                  number, leaf->shape[0], samples, remedy);
 }
+
+void words_bad(const struct bad_sample *sample, const struct quarantine *all, bool skipped,
+               char *text, size_t len)
+{
+    char replica[64] = "";
+
+    if (sample->place.world)
+        snprintf(replica, sizeof replica, " of worker %u, rank %u", sample->place.worker,
+                 sample->place.rank);
+    snprintf(text, len, "sample %lld%s is bad, and %s: %s (%llu of %llu that may be)",
+             (long long)sample->index, replica, skipped ? "left out" : "replaced",
+             sample->text ? sample->text : "one of many", (unsigned long long)quarantine_count(all),
+             (unsigned long long)all->limit);
+}

@@ -5,7 +5,7 @@
 #ifndef DL_WORDS_H
 #define DL_WORDS_H
 
-#include "proto/base.h"
+#include "proto/quarantine.h"
 
 /* "step 7 of epoch 0 ", and how many bytes that are. Cut to `len`, which is 64 or more. */
 size_t words_step(uint64_t step, uint64_t epoch, char *text, size_t len);
@@ -23,5 +23,9 @@ void words_no_rows(const struct tree_node *leaf, uint32_t number, uint64_t sampl
 
 /* As PyTorch warns when len() of an iterable dataset was exceeded; `dataset` says which. */
 void words_too_many(const char *dataset, uint64_t length, uint64_t samples, char *text, size_t len);
+
+/* "sample 3 is left out of its batch: ...", when it is bad for the first time; cut to `len`. */
+void words_bad(const struct bad_sample *sample, const struct quarantine *all, bool skipped,
+               char *text, size_t len);
 
 #endif

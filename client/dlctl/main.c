@@ -35,6 +35,8 @@ static const struct verb VERBS[] = {
     {"workers", NULL, COMMON, verb_view, "Lists the worker processes."},
     {"ring", NULL, COMMON, verb_view, "Lists the shared-memory segments and their slots."},
     {"sessions", NULL, COMMON, verb_view, "Lists the connected clients."},
+    {"quarantine", "[NAME]", COMMON, verb_view,
+     "Lists the bad samples that were left out or replaced, of one loader or all."},
     {"stop", NULL, COMMON, verb_control, "Ends the daemon now."},
     {"drain", NULL, COMMON, verb_control,
      "Lets epochs under way finish, accepts nothing new, then ends the daemon."},

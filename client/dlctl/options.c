@@ -207,14 +207,16 @@ static int check_operands(const struct verb *verb, int argc, char **argv, struct
                           struct dl_error *err)
 {
     int want = verb->operand ? 1 : 0;
+    bool optional = want && verb->operand[0] == '[';
 
-    if (argc < want)
+    if (argc < want && !optional)
         return dl_error_set(err, EINVAL, verb->name, "needs %s: dlctl %s %s [options]",
                             verb->operand, verb->name, verb->operand);
     if (argc > want)
         return dl_error_set(err, EINVAL, argv[want],
                             "one argument too many: dlctl %s%s%s [options]", verb->name,
                             want ? " " : "", want ? verb->operand : "");
+    want = argc;
     if (want && !*argv[0])
         return dl_error_set(err, EINVAL, verb->name, "%s is empty", verb->operand);
     o->operand = want ? argv[0] : NULL;

@@ -66,8 +66,8 @@ struct options {
 
 struct verb {
     const char *name;
-    const char *operand;                 /* "SPEC"; NULL: takes none */
-    uint32_t options;                    /* mask; --socket, --json and --help are always in it */
+    const char *operand; /* "SPEC"; "[NAME]": it may be left out; NULL: takes none */
+    uint32_t options;    /* mask; --socket, --json and --help are always in it */
     int (*run)(const struct options *o); /* returns an exit status, and has reported failures */
     const char *meaning;
 };

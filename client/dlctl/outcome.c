@@ -15,6 +15,7 @@ void outcome_deinit(struct outcome *outcome)
     for (size_t i = 0; i < outcome->n_leaves; i++)
         free(outcome->leaves[i].path);
     free(outcome->leaves);
+    value_deinit(&outcome->bad);
     free(outcome->epochs);
     value_deinit(&outcome->plan);
     free(outcome->name);
@@ -181,6 +182,15 @@ static json_t *count_or_null(uint64_t n)
     return n == OUTCOME_UNKNOWN ? json_null() : render_json_u64(n);
 }
 
+static int add_check_keys(json_t *json, const struct outcome *outcome)
+{
+    int r = json_object_set_new(json, "tree", details_json(outcome, false));
+
+    if (r == 0 && outcome->bad.type == VALUE_ARRAY)
+        r = json_object_set_new(json, "bad", render_json(&outcome->bad));
+    return r;
+}
+
 static json_t *outcome_json(const struct outcome *outcome, bool run)
 {
     const struct tally *t = &outcome->tally;
@@ -197,8 +207,7 @@ static json_t *outcome_json(const struct outcome *outcome, bool run)
                   render_json_u64(outcome->seed));
 
     if (json && (add_token_keys(json, outcome) < 0 ||
-                 (run ? add_run_keys(json, outcome)
-                      : json_object_set_new(json, "tree", details_json(outcome, false))) < 0)) {
+                 (run ? add_run_keys(json, outcome) : add_check_keys(json, outcome)) < 0)) {
         json_decref(json);
         json = NULL;
     }
@@ -259,6 +268,32 @@ static void print_plan(const struct value *plan)
         printf(" samples\n");
 }
 
+static uint64_t number_of(const struct value *row, const char *key)
+{
+    const struct value *v = value_get(row, key);
+
+    return v && v->type == VALUE_UINT  ? v->uinteger
+           : v && v->type == VALUE_INT ? (uint64_t)v->integer
+                                       : 0;
+}
+
+static void print_bad(const struct value *bad)
+{
+    for (uint32_t i = 0; bad->type == VALUE_ARRAY && i < bad->count; i++) {
+        const struct value *row = &bad->items[i], *done = value_get(row, "done");
+        const struct value *message = value_get(row, "message");
+        const struct value *worker = value_get(row, "worker");
+
+        printf("%-10ssample %" PRIu64, i ? "" : "bad", number_of(row, "sample"));
+        if (worker && worker->type != VALUE_NULL)
+            printf(" of worker %" PRIu64 ", rank %" PRIu64, number_of(row, "worker"),
+                   number_of(row, "rank"));
+        printf(" was %s%s%s\n", done && done->type == VALUE_STRING ? done->string : "bad",
+               message && message->type == VALUE_STRING ? ": " : "",
+               message && message->type == VALUE_STRING ? message->string : "");
+    }
+}
+
 static void print_outcome(const struct outcome *outcome, bool run)
 {
     const struct tally *t = &outcome->tally;
@@ -297,6 +332,7 @@ static void print_outcome(const struct outcome *outcome, bool run)
             printf("start     first batch after %s\n", seconds);
         }
     }
+    print_bad(&outcome->bad);
     if (*outcome->digest)
         printf("digest    %s\n", outcome->digest);
 }

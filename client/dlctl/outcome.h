@@ -45,6 +45,7 @@ struct outcome {
     struct epoch_outcome *epochs; /* owned; run only */
     struct value plan;            /* owned; run only: the daemon's row of the last epoch, or null */
     size_t n_epochs;
+    struct value bad; /* owned; check only: rows of bad samples; null: on_error is raise */
 };
 
 void outcome_deinit(struct outcome *outcome);

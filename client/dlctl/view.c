@@ -7,10 +7,29 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 static void client_closep(struct dl_client **client)
 {
     *client = dl_client_close(*client);
+}
+
+/* Only the rows of one loader. */
+static void keep_loader(struct value *view, const char *name)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; view->type == VALUE_ARRAY && i < view->count; i++) {
+        struct value *row = &view->items[i];
+        const struct value *loader = row->type == VALUE_MAP ? value_get(row, "loader") : NULL;
+        if (!loader || loader->type != VALUE_STRING || strcmp(loader->string, name) != 0)
+            continue;
+        if (n < i)
+            value_move(row, &view->items[n]);
+        n++;
+    }
+    while (view->type == VALUE_ARRAY && view->count > n)
+        value_deinit(&view->items[--view->count]);
 }
 
 static int print_view(const struct options *o, const void *data, size_t len)
@@ -26,6 +45,8 @@ static int print_view(const struct options *o, const void *data, size_t len)
             dl_error_set(&err, -r, o->verb->name, "the daemon's answer is malformed");
         return report_error(o, &err);
     }
+    if (o->operand)
+        keep_loader(&value, o->operand);
     if (o->json)
         return report_json(o, render_json(&value));
     if (strcmp(o->verb->name, "epochs") == 0)

@@ -184,6 +184,7 @@ static int module_next(struct module_loader *loader, struct local_pass *pass,
         memset(batch->slot, 0, SLOT_HEADER_BYTES);
     r = local_next(pass, batch->slot, batch->bytes, &step, &batch->used, err);
     batch->repeated = local_repeated(pass);
+    batch->warning = local_warning(loader->local);
     if (r >= 0 || r == -ENOBUFS || r == -ENODATA)
         return r;
     return tell(loader, batch, err);

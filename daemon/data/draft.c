@@ -39,6 +39,7 @@ void draft_clear(struct draft *draft)
 {
     draft->n = 0;
     draft->repeated = 0;
+    bad_list_clear(&draft->bad);
     arena_clear(&draft->arena);
 }
 
@@ -48,6 +49,7 @@ void draft_deinit(struct draft *draft)
         sample_deinit(&draft->samples[i]);
     free(draft->samples);
     free(draft->numbers);
+    bad_list_deinit(&draft->bad);
     arena_deinit(&draft->arena);
     *draft = (struct draft){0};
 }

@@ -5,6 +5,7 @@
 #define DL_DATA_DRAFT_H
 
 #include "daemon/data/sample.h"
+#include "proto/slot_bad.h"
 
 struct draft { /* all zero: empty */
     struct arena arena;
@@ -12,7 +13,8 @@ struct draft { /* all zero: empty */
     uint64_t *numbers;      /* owned; what each is called in messages, and in the batch's indices */
     size_t n;
     size_t room;
-    uint32_t repeated; /* the last ones, which are there for evenness only */
+    uint32_t repeated;   /* the last ones, which are there for evenness only */
+    struct bad_list bad; /* those that came and are not among them */
 };
 
 /* The next sample, empty, called `number`; NULL: out of memory. It counts once it is kept. */

@@ -1,5 +1,6 @@
 #include "daemon/data/fetch.h"
 
+#include "daemon/data/bad.h"
 #include "daemon/data/collate/collate.h"
 #include "daemon/data/lengths.h"
 #include "daemon/data/replica.h"
@@ -28,6 +29,7 @@ struct fetcher {
     char *length_of;     /* owned; NULL: the first leaf with a dimension */
     uint64_t seed;
     uint64_t slot_bytes;
+    enum on_error on_error;
 };
 
 /* ---- opening -------------------------------------------------------------------------------- */
@@ -48,9 +50,11 @@ static int measure_slot(struct fetcher *f, struct dl_error *err)
         return 0;
     }
     int r = rows_measure(f->rows, most, slot_indices_end(most), &layout, err);
-    if (r == 0)
-        f->slot_bytes = align_up(layout.used, SLOT_ALIGN);
-    return r;
+    if (r < 0)
+        return r;
+    uint64_t bad = f->on_error <= ON_ERROR_RAISE ? 0 : slot_bad_bytes();
+    f->slot_bytes = align_up(layout.used + bad, SLOT_ALIGN);
+    return 0;
 }
 
 static int check_spec(const struct dl_spec *spec, struct dl_error *err)
@@ -89,6 +93,7 @@ int fetcher_new(const struct dl_spec *spec, const struct data_env *env, struct f
     f->most = spec_most_samples(spec);
     f->task_most = spec->shard == SHARD_DISPATCH ? DL_MAX_BATCH_SIZE : f->most;
     f->seed = spec->seed;
+    f->on_error = spec->on_error;
     r = dataset_open(&spec->dataset, env, &f->dataset, err);
     if (r < 0)
         return r;
@@ -98,7 +103,8 @@ int fetcher_new(const struct dl_spec *spec, const struct data_env *env, struct f
                                        .workers = (uint32_t)max_u64(env->workers, 1),
                                        .shard = spec->shard,
                                        .drop_last = spec->drop_last,
-                                       .even = spec->even};
+                                       .even = spec->even,
+                                       .on_error = spec->on_error};
     if (dataset_is_fixed(f->dataset) && spec->collate.kind <= COLLATE_DEFAULT && !f->tokens)
         r = rows_new(f->dataset, f->batch_size, &f->rows, err);
     else
@@ -202,24 +208,134 @@ static int read_task(const struct fetcher *f, const void *slot, uint64_t slot_by
 /* Each filler returns as fetcher_fill(), but leaves the error's text to it: *ret_bad is its sample.
  */
 
-static int fill_rows(struct fetcher *f, const struct slot_task *task, void *slot,
-                     uint64_t slot_bytes, uint64_t *ret_used, uint64_t *ret_bad,
-                     struct dl_error *err)
+/*
+ * The sample of `index` in the draft, or what workers.on_error has come of it: another one, or
+ * none. `position` is that in the task. Negative: it cannot be had, and *ret_bad is at fault.
+ */
+static int collect(struct fetcher *f, const struct sample_key *key, uint64_t index,
+                   uint64_t position, uint64_t *ret_bad, struct dl_error *err)
+{
+    for (unsigned further = 0;; further++) {
+        struct sample *sample = draft_add(&f->draft, index);
+        int r = sample ? dataset_get(f->dataset, key, index, sample, err)
+                       : dl_error_set(err, ENOMEM, "", "out of memory for a sample");
+        if (r == 0)
+            r = sample_check(sample, err);
+        if (r == 0) {
+            draft_keep(&f->draft);
+            return 0;
+        }
+        if (further == 0)
+            *ret_bad = index;
+        /* An index that is none is the fault of who asked for it. */
+        if (f->on_error <= ON_ERROR_RAISE || !bad_is_sample(err) || index >= f->dataset->length)
+            return r;
+        if (bad_list_add(&f->draft.bad, index, position, err) < 0)
+            return dl_error_set(err, ENOMEM, "", "out of memory for a list of bad samples");
+        if (f->on_error == ON_ERROR_SKIP)
+            return 0;
+        if (further == BAD_FURTHER)
+            return bad_nothing_left(&f->draft.bad, err);
+        index = index + 1 < f->dataset->length ? index + 1 : 0;
+    }
+}
+
+/* So many samples before their turn they are announced: time enough for one access to memory. */
+enum { GET_AHEAD = 8 };
+
+/* All samples of a map-style dataset that the task has, and that can be had. */
+static int collect_all(struct fetcher *f, const struct slot_task *task, uint64_t *ret_bad,
+                       struct dl_error *err)
 {
     const struct sample_key key = {.seed = f->seed, .epoch = task->epoch};
-    struct batch_layout layout;
-    size_t bad = 0;
+    int r = 0;
 
-    int r = rows_measure(f->rows, task->samples, slot_task_end(task), &layout, err);
+    draft_clear(&f->draft);
+    for (uint64_t i = 0; r == 0 && i < task->samples; i++) {
+        uint64_t index = __atomic_load_n(&task->indices[i], __ATOMIC_RELAXED);
+        if (i + GET_AHEAD < task->samples) {
+            uint64_t ahead = __atomic_load_n(&task->indices[i + GET_AHEAD], __ATOMIC_RELAXED);
+            if (ahead < f->dataset->length)
+                dataset_expect(f->dataset, ahead);
+        }
+        r = collect(f, &key, index, i, ret_bad, err);
+    }
+    if (r < 0 || f->draft.n > 0)
+        return r;
+    *ret_bad = f->draft.bad.items[0].index;
+    return bad_nothing_left(&f->draft.bad, err);
+}
+
+/* What is said of the batch that was made of the draft, where some of it is bad. */
+static int put_bad(struct fetcher *f, const struct draft *draft, void *slot, uint64_t slot_bytes,
+                   uint64_t *ret_used)
+{
+    if (f->on_error <= ON_ERROR_RAISE || draft->bad.n == 0)
+        return 0;
+    if (!slot_put_bad(slot, slot_bytes, &draft->bad, ret_used))
+        return -ENOBUFS;
+    memcpy(slot_indices(slot), draft->numbers, draft->n * sizeof *draft->numbers);
+    return 0;
+}
+
+/* Where what is made of the draft begins: behind the task, or where fewer indices end. */
+static uint64_t draft_begin(const struct draft *draft, const struct slot_task *task)
+{
+    return draft->n == task->samples ? slot_task_end(task) : slot_indices_end(draft->n);
+}
+
+/* `n` rows behind what ends at `begin`, if they fit. *ret_at: the one at fault; n: none. */
+static int put_rows(struct fetcher *f, uint64_t epoch, const uint64_t *indices, uint64_t n,
+                    uint64_t begin, void *slot, uint64_t slot_bytes, uint64_t *ret_used,
+                    size_t *ret_at, struct dl_error *err)
+{
+    const struct sample_key key = {.seed = f->seed, .epoch = epoch};
+    struct batch_layout layout;
+
+    *ret_at = n;
+    int r = rows_measure(f->rows, n, begin, &layout, err);
     if (r < 0)
         return r;
     *ret_used = layout.used;
     if (layout.used > slot_bytes)
         return -ENOBUFS;
-    slot_put_batch(slot, task->samples, &layout);
-    r = rows_write(f->rows, &key, task->indices, slot, &bad, err);
+    slot_put_batch(slot, n, &layout);
+    return rows_write(f->rows, &key, indices, slot, ret_at, err);
+}
+
+/* The rows that can be had, after one could not: each is taken by itself, to find the others. */
+static int fill_some_rows(struct fetcher *f, const struct slot_task *task, void *slot,
+                          uint64_t slot_bytes, uint64_t *ret_used, uint64_t *ret_bad,
+                          struct dl_error *err)
+{
+    struct draft *draft = &f->draft;
+    size_t at;
+
+    int r = collect_all(f, task, ret_bad, err);
     if (r < 0)
-        *ret_bad = task->indices[bad];
+        return r;
+    r = put_rows(f, task->epoch, draft->numbers, draft->n, draft_begin(draft, task), slot,
+                 slot_bytes, ret_used, &at, err);
+    if (r < 0) {
+        *ret_bad = at < draft->n ? draft->numbers[at] : UINT64_MAX;
+        return r;
+    }
+    return put_bad(f, draft, slot, slot_bytes, ret_used);
+}
+
+static int fill_rows(struct fetcher *f, const struct slot_task *task, void *slot,
+                     uint64_t slot_bytes, uint64_t *ret_used, uint64_t *ret_bad,
+                     struct dl_error *err)
+{
+    size_t at;
+
+    int r = put_rows(f, task->epoch, task->indices, task->samples, slot_task_end(task), slot,
+                     slot_bytes, ret_used, &at, err);
+    if (r == 0 || at >= task->samples)
+        return r;
+    if (f->on_error > ON_ERROR_RAISE && bad_is_sample(err))
+        return fill_some_rows(f, task, slot, slot_bytes, ret_used, ret_bad, err);
+    *ret_bad = task->indices[at];
     return r;
 }
 
@@ -261,39 +377,20 @@ static int fill_draft(struct fetcher *f, const struct draft *draft, const struct
     return 0;
 }
 
-/* So many samples before their turn they are announced: time enough for one access to memory. */
-enum { GET_AHEAD = 8 };
-
 static int fill_collected(struct fetcher *f, const struct slot_task *task, void *slot,
                           uint64_t slot_bytes, uint64_t *ret_used, uint64_t *ret_bad,
                           struct dl_error *err)
 {
-    const struct sample_key key = {.seed = f->seed, .epoch = task->epoch};
+    struct draft *draft = &f->draft;
 
     int r = task->planned ? planned_read(&f->planned, slot, task, err) : 0;
+    if (r == 0)
+        r = collect_all(f, task, ret_bad, err);
     if (r < 0)
         return r;
-    draft_clear(&f->draft);
-    for (uint64_t i = 0; i < task->samples; i++) {
-        uint64_t index = __atomic_load_n(&task->indices[i], __ATOMIC_RELAXED);
-        if (i + GET_AHEAD < task->samples) {
-            uint64_t ahead = __atomic_load_n(&task->indices[i + GET_AHEAD], __ATOMIC_RELAXED);
-            if (ahead < f->dataset->length)
-                dataset_expect(f->dataset, ahead);
-        }
-        struct sample *sample = draft_add(&f->draft, index);
-        r = sample ? dataset_get(f->dataset, &key, index, sample, err)
-                   : dl_error_set(err, ENOMEM, "", "out of memory for a sample");
-        if (r == 0)
-            r = sample_check(sample, err);
-        if (r < 0) {
-            *ret_bad = index;
-            return r;
-        }
-        draft_keep(&f->draft);
-    }
-    return fill_draft(f, &f->draft, task->planned ? &f->planned : NULL, slot_task_end(task), slot,
-                      slot_bytes, ret_used, ret_bad, err);
+    r = fill_draft(f, draft, task->planned ? &f->planned : NULL, draft_begin(draft, task), slot,
+                   slot_bytes, ret_used, ret_bad, err);
+    return r < 0 ? r : put_bad(f, draft, slot, slot_bytes, ret_used);
 }
 
 static int fill_round(struct fetcher *f, const struct slot_task *task, void *slot,
@@ -323,6 +420,8 @@ static int fill_round(struct fetcher *f, const struct slot_task *task, void *slo
         return r == DATASET_END ? FETCH_END : r;
     r = fill_draft(f, draft, NULL, slot_indices_end(draft->n), slot, slot_bytes, ret_used, ret_bad,
                    err);
+    if (r == 0 && !slot_put_bad(slot, slot_bytes, &draft->bad, ret_used))
+        r = -ENOBUFS;
     if (r == -ENOBUFS)
         replica_keep(set, &round, *ret_used);
     if (r != 0)

@@ -15,6 +15,9 @@ struct local {
                                   worker that there would be */
     uint32_t n;
     uint32_t passes; /* ever */
+    struct quarantine quarantine;
+    struct bad_list bad; /* of the batch made last */
+    char warning[DL_ERROR_MESSAGE_MAX];
 };
 
 /* A step that was fed. */
@@ -65,6 +68,9 @@ static int add_fetcher(struct local *local, const struct data_env *env, uint32_t
 
 static int check_spec(const struct local *local, struct dl_error *err)
 {
+    int r = spec_check_share(local->spec, local_length(local), err);
+    if (r < 0)
+        return r;
     if (local_is_iterable(local))
         return spec_check_iterable(local->spec, err);
     return spec_check_length(local->spec, local_length(local), err);
@@ -91,6 +97,7 @@ int local_new(const struct dl_spec *spec, const struct data_env *env, struct loc
         r = add_fetcher(local, env, workers, err);
     if (r < 0)
         return r;
+    local->quarantine.limit = spec_max_bad(spec, local_length(local));
     local->plans.spec = spec;
     local->plans.env = &local->envs[0];
     *ret = steal_ptr(local);
@@ -104,6 +111,8 @@ struct local *local_free(struct local *local)
     for (uint32_t i = 0; i < local->n; i++)
         fetcher_free(local->fetchers[i]);
     local_plans_deinit(&local->plans);
+    quarantine_deinit(&local->quarantine);
+    bad_list_deinit(&local->bad);
     free(local->fetchers);
     free(local->envs);
     free(local);
@@ -133,6 +142,16 @@ uint64_t local_content(const struct local *local)
 uint64_t local_slot_bytes(const struct local *local)
 {
     return fetcher_slot_bytes(local->fetchers[0]);
+}
+
+const struct quarantine *local_quarantine(const struct local *local)
+{
+    return &local->quarantine;
+}
+
+const char *local_warning(const struct local *local)
+{
+    return local->warning[0] ? local->warning : NULL;
 }
 
 /* ---- a pass --------------------------------------------------------------------------------- */
@@ -399,6 +418,36 @@ uint32_t local_repeated(const struct local_pass *pass)
     return pass->repeated;
 }
 
+static void warn(void *owner, const struct bad_sample *sample)
+{
+    struct local *local = owner;
+
+    words_bad(sample, &local->quarantine, local->spec->on_error == ON_ERROR_SKIP, local->warning,
+              sizeof local->warning);
+}
+
+/* Counts what is bad in the batch that was made. */
+static int count_bad(struct local_pass *pass, const struct slot_task *task, const void *slot,
+                     uint64_t bytes, struct dl_error *err)
+{
+    struct local *local = pass->local;
+    bool apart = local->spec->shard == SHARD_STRIDED;
+    struct bad_place place = {0};
+
+    if (local->spec->on_error <= ON_ERROR_RAISE)
+        return 0;
+    if (slot_read_bad(slot, bytes, &local->bad) < 0)
+        return dl_error_set(err, ENOMEM, "", "out of memory for a list of bad samples");
+    if (pass->ends)
+        place = (struct bad_place){.rank = apart ? pass->where.rank : 0,
+                                   .world = apart ? pass->where.world : 1,
+                                   .worker = (uint32_t)(pass->step % local->n)};
+    else if (local->spec->on_error == ON_ERROR_SKIP)
+        pass->repeated = bad_list_left(&local->bad, task->samples, pass->repeated);
+    return quarantine_take(&local->quarantine, &place, &local->bad, warn, local, err) ? 0
+                                                                                      : -err->code;
+}
+
 void local_skip(struct local_pass *pass)
 {
     pass->step++;
@@ -412,11 +461,14 @@ int local_next(struct local_pass *pass, void *slot, uint64_t bytes, uint64_t *re
     struct slot_task task;
     int r;
 
+    pass->local->warning[0] = '\0';
     while ((r = next_task(pass, &task)) == 0) {
         *ret_step = pass->step;
         r = load(pass, &task, slot, bytes, ret_used, err);
         if (r == -ENOBUFS)
             return r;
+        if (r == 0)
+            r = count_bad(pass, &task, slot, bytes, err);
         local_skip(pass);
         if (r != FETCH_END)
             return r;

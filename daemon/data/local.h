@@ -10,6 +10,7 @@
 
 #include "daemon/data/fetch.h"
 #include "proto/history.h"
+#include "proto/quarantine.h"
 
 struct local;      /* an open dataset */
 struct local_pass; /* one rank's pass over one epoch */
@@ -63,6 +64,12 @@ int _nodiscard_ local_next(struct local_pass *pass, void *slot, uint64_t bytes, 
 
 /* Of the batch made last: how many of its samples, the last ones, only even the ranks out. */
 uint32_t local_repeated(const struct local_pass *pass);
+/* The bad samples of all batches so far, where workers.on_error lets them pass; borrowed. */
+const struct quarantine *local_quarantine(const struct local *local);
+
+/* What is to be said of the batch that local_next() has made: of samples that were bad for the
+ * first time, the last. NULL: nothing. Borrowed until the next call. */
+const char *local_warning(const struct local *local);
 
 /* After -ENOBUFS: the step is given up, and local_next() goes on with the next one. */
 void local_skip(struct local_pass *pass);

@@ -70,7 +70,7 @@ static int begin(struct replica_set *set, struct replica *replica, const struct 
     struct replica_params params = replica_params_of(set, round);
 
     close_iter(replica);
-    replica->position = 0;
+    replica->position = replica->good = 0;
     replica->ended = false;
     int r = set->dataset->ops->iterate(set->dataset, &params, &replica->iter, err);
     if (r < 0) {
@@ -80,27 +80,62 @@ static int begin(struct replica_set *set, struct replica *replica, const struct 
     return r;
 }
 
+/* Passes over samples until `want` good ones have gone. */
+static int skip_good(struct replica *replica, struct draft *draft, uint64_t want)
+{
+    struct dl_error err;
+    uint64_t in_a_row = 0;
+
+    while (replica->good < want && in_a_row < BAD_IN_A_ROW) {
+        draft_clear(draft);
+        struct sample *sample = draft_add(draft, replica->position);
+        if (!sample)
+            return -ENOMEM;
+        int r = replica->iter->ops->next(replica->iter, sample, &err);
+        if (r == DATASET_END)
+            return r;
+        replica->position++;
+        if (r == 0)
+            r = sample_check(sample, &err);
+        if (r < 0 && !bad_is_sample(&err))
+            return -ENOMEM;
+        replica->good += r == 0;
+        in_a_row = r == 0 ? 0 : in_a_row + 1;
+    }
+    return replica->good < want ? DATASET_END : 0;
+}
+
+/* What rounds count. */
+static uint64_t passed(const struct replica_set *set, const struct replica *replica)
+{
+    return replica_substitutes(set) ? replica->good : replica->position;
+}
+
 /* To sample `want`. */
 static int move_to(struct replica_set *set, struct replica *replica, const struct round *round,
                    uint64_t want, struct dl_error *err)
 {
     int r;
 
-    if (!replica->iter || replica->position > want) {
-        if (replica->ended && replica->position <= want)
+    if (!replica->iter || passed(set, replica) > want) {
+        if (replica->ended && passed(set, replica) <= want)
             return 0;
         r = begin(set, replica, round, err);
         if (r < 0)
             return r;
     }
-    uint64_t n = want - replica->position;
+    uint64_t n = want - passed(set, replica);
     if (n == 0 || replica->ended)
         return 0;
-    r = replica_skip(set, replica->iter, n);
+    if (replica_substitutes(set))
+        r = skip_good(replica, &set->passed, want);
+    else
+        r = replica_skip(set, replica->iter, n);
     if (r < 0)
         return replica_refuse_memory(err);
     replica->ended = r == DATASET_END;
-    replica->position = want;
+    if (!replica_substitutes(set))
+        replica->position = want;
     return 0;
 }
 

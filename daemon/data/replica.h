@@ -21,12 +21,18 @@
  * replaced, makes the replica begin anew and pass over what lies before. So a round is the same
  * whoever makes it. Repeated samples are made again, by the same rule.
  *
+ * Bad samples are left out of their round where workers.on_error says so, and counted as if they
+ * were there: a round may be shorter, and all others are what they are. With substitute, only good
+ * samples count, and a round goes on until it is full; to begin anew is then to take all samples
+ * again, since none can be passed over unseen.
+ *
  * A round that was made but did not fit its slot is kept until it is asked for again, or cannot be
  * any more.
  */
 #ifndef DL_DATA_REPLICA_H
 #define DL_DATA_REPLICA_H
 
+#include "daemon/data/bad.h"
 #include "daemon/data/dataset.h"
 #include "daemon/data/draft.h"
 
@@ -43,6 +49,7 @@ struct replica_set {
     enum shard_mode shard;
     bool drop_last;
     bool even;
+    enum on_error on_error;
     uint32_t
         forgotten[REPLICAS_REMEMBERED]; /* streams, the last ones; what is asked of them is old */
     uint32_t n_forgotten;               /* ever */

@@ -11,6 +11,7 @@ struct replica {
     uint32_t stream;
     struct dataset_iter *iter; /* owned; NULL: not begun, or it could not be */
     uint64_t position;         /* samples passed */
+    uint64_t good;             /* of them, where only these count */
     bool ended;
     bool kept;     /* round `made` is in `draft`, because it did not fit */
     uint64_t made; /* the last round */
@@ -29,6 +30,10 @@ struct part replica_part(const struct replica_set *set, const struct round *roun
 
 /* How the dataset is to be iterated for the round's rank. */
 struct replica_params replica_params_of(const struct replica_set *set, const struct round *round);
+
+/* Whether only good samples count, and a round goes on until it is full. Not where ranks share the
+ * samples: there it is by their positions. */
+bool replica_substitutes(const struct replica_set *set);
 
 /* Passes over samples. 0; DATASET_END: there were fewer; -ENOMEM. */
 int _nodiscard_ replica_skip(struct replica_set *set, struct dataset_iter *it, uint64_t n);

@@ -41,6 +41,11 @@ struct replica_params replica_params_of(const struct replica_set *set, const str
     };
 }
 
+bool replica_substitutes(const struct replica_set *set)
+{
+    return set->on_error == ON_ERROR_SUBSTITUTE && set->shard == SHARD_STRIDED;
+}
+
 /* ---- passing over samples -------------------------------------------------------------------- */
 
 /* Passes over samples one by one where the dataset cannot leap. */
@@ -85,22 +90,47 @@ static int take_sample(struct replica *replica, struct draft *draft, struct dl_e
     replica->position++;
     if (r == 0)
         r = sample_check(sample, err);
-    if (r == 0)
+    if (r == 0) {
         draft_keep(draft);
+        replica->good++;
+    }
     return r;
 }
 
-/* Up to `n` samples. */
-static int take(struct replica_set *set, struct replica *replica, uint64_t n, uint64_t *ret_bad,
-                struct dl_error *err)
+/* The round goes on without sample `number`, which was to be at `position` of it: 0, or the error
+ * that it ends with. */
+static int leave_out(struct replica_set *set, uint64_t number, uint64_t position,
+                     struct dl_error *err)
 {
-    while (!replica->ended && set->draft.n < n) {
+    if (set->on_error <= ON_ERROR_RAISE || !bad_is_sample(err))
+        return -err->code;
+    if (bad_list_add(&set->draft.bad, number, position, err) < 0)
+        return dl_error_set(err, ENOMEM, "", "out of memory for a list of bad samples");
+    return 0;
+}
+
+/* Up to `n` samples; *ret_taken of them count. */
+static int take(struct replica_set *set, struct replica *replica, uint64_t n, uint64_t *ret_taken,
+                uint64_t *ret_bad, struct dl_error *err)
+{
+    uint64_t in_a_row = 0;
+
+    while (!replica->ended && *ret_taken < n && in_a_row < BAD_IN_A_ROW) {
         int r = take_sample(replica, &set->draft, err);
+        if (r == DATASET_END)
+            break;
+        bool counts = r == 0 || !replica_substitutes(set);
+        if (r < 0)
+            r = leave_out(set, replica->position - 1, *ret_taken, err);
         if (r < 0) {
             *ret_bad = replica->position - 1;
             return r;
         }
+        in_a_row = counts ? 0 : in_a_row + 1;
+        *ret_taken += counts;
     }
+    if (in_a_row == BAD_IN_A_ROW)
+        replica->ended = true;
     return 0;
 }
 
@@ -120,12 +150,12 @@ static int pass_over(struct replica_set *set, struct replica *replica, uint64_t 
 
 /* Takes the rank's part of the round, and passes over the rest if what is in it has a meaning. */
 static int take_part(struct replica_set *set, struct replica *replica, const struct part *part,
-                     uint64_t *ret_bad, struct dl_error *err)
+                     uint64_t *ret_taken, uint64_t *ret_bad, struct dl_error *err)
 {
     int r = pass_over(set, replica, part->first, err);
 
     if (r == 0)
-        r = take(set, replica, part->n, ret_bad, err);
+        r = take(set, replica, part->n, ret_taken, ret_bad, err);
     /* Where samples have to be made to be passed over, it is all ranks that make them, in the same
      * step: what a dataset draws from generators which steps share is the same for all. */
     if (r == 0 && !replica->ended && (set->drop_last || !replica->iter->ops->skip))
@@ -201,25 +231,28 @@ static int repeat_sample(struct replica_set *set, const struct replica *replica,
     return r;
 }
 
-/* Repeats what stands at positions `from` to `to` − 1, which lie behind the end. */
+/* Repeats what stands behind the first `taken` positions of the span, which lies behind the end. */
 static int repeat(struct replica_set *set, const struct replica *replica, const struct round *round,
-                  const struct shard *shard, uint64_t from, uint64_t to, uint64_t *ret_bad,
-                  struct dl_error *err)
+                  const struct shard *shard, const struct shard_span *span, uint64_t taken,
+                  uint64_t *ret_bad, struct dl_error *err)
 {
     _cleanup_(again_deinit)
     struct again again = {0};
     int r = 0;
 
-    for (uint64_t at = from; r == 0 && at < to; at++) {
-        *ret_bad = shard_at(shard, at);
+    for (uint64_t at = taken; r == 0 && at < span->n; at++) {
+        *ret_bad = shard_at(shard, span->first + at);
         r = repeat_sample(set, replica, round, &again, *ret_bad, err);
+        if (r < 0)
+            r = leave_out(set, *ret_bad, at, err);
     }
     return r;
 }
 
 /* The replica has ended, before the round or in it: whether the round exists, and what it lacks. */
 static int complete(struct replica_set *set, const struct replica *replica,
-                    const struct round *round, uint64_t *ret_bad, struct dl_error *err)
+                    const struct round *round, uint64_t taken, uint64_t *ret_bad,
+                    struct dl_error *err)
 {
     bool dispatch = set->shard == SHARD_DISPATCH;
     uint64_t rank = dispatch ? SHARD_ALL : round->rank;
@@ -234,8 +267,7 @@ static int complete(struct replica_set *set, const struct replica *replica,
     if (round->number >= shard_steps(&shard, rank))
         return DATASET_END;
     struct shard_span span = shard_span(&shard, rank, round->number);
-    return repeat(set, replica, round, &shard, span.first + set->draft.n, span.first + span.n,
-                  ret_bad, err);
+    return repeat(set, replica, round, &shard, &span, taken, ret_bad, err);
 }
 
 int replica_make(struct replica_set *set, struct replica *replica, const struct round *round,
@@ -243,14 +275,20 @@ int replica_make(struct replica_set *set, struct replica *replica, const struct 
 {
     const struct part part = replica_part(set, round);
     struct draft *draft = &set->draft;
+    uint64_t taken = 0;
 
     draft_clear(draft);
     if (replica->ended)
         return DATASET_END;
-    int r = take_part(set, replica, &part, ret_bad, err);
-    if (r < 0 || !replica->ended)
+    int r = take_part(set, replica, &part, &taken, ret_bad, err);
+    if (r == 0 && replica->ended) {
+        if (set->shard != SHARD_STRIDED)
+            r = complete(set, replica, round, taken, ret_bad, err);
+        else if (taken == 0 || set->drop_last)
+            r = DATASET_END;
+    }
+    if (r != 0 || draft->n > 0 || draft->bad.n == 0)
         return r;
-    if (set->shard != SHARD_STRIDED)
-        return complete(set, replica, round, ret_bad, err);
-    return draft->n == 0 || set->drop_last ? DATASET_END : 0;
+    *ret_bad = draft->bad.items[0].index;
+    return bad_nothing_left(&draft->bad, err);
 }

@@ -82,6 +82,7 @@ static void on_closed(uv_handle_t *handle)
     struct loader *loader = handle->data;
 
     python_run_deinit(&loader->o.python);
+    quarantine_deinit(&loader->quarantine);
     spec_deinit(&loader->spec);
     free(loader);
 }
@@ -583,4 +584,9 @@ uint32_t loader_users(const struct loader *loader)
 const struct loader_totals *loader_totals(const struct loader *loader)
 {
     return &loader->totals;
+}
+
+const struct quarantine *loader_quarantine(const struct loader *loader)
+{
+    return &loader->quarantine;
 }

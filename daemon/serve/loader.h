@@ -31,6 +31,7 @@
 
 #include "daemon/serve/pool.h"
 #include "daemon/serve/stream.h"
+#include "proto/quarantine.h"
 
 struct loader;
 
@@ -163,5 +164,6 @@ struct loader_totals {
     uint64_t retries; /* steps run again after a worker's death */
 };
 const struct loader_totals *loader_totals(const struct loader *loader);
+const struct quarantine *loader_quarantine(const struct loader *loader);
 
 #endif

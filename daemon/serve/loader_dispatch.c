@@ -297,7 +297,7 @@ void loader_take(struct loader *loader, struct stream *stream)
         stream_learn_ends(stream, d->source);
     while (stream_has_room(stream) && (step = stream_find(d->source, stream_next(stream))) &&
            (step->state == STEP_READY || step->state == STEP_FAULTED)) {
-        if (step->state == STEP_FAULTED)
+        if (step->state == STEP_FAULTED || !loader_admit(loader, stream, step))
             give_fault(stream, step);
         else
             give(loader, stream, step);

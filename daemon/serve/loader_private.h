@@ -41,6 +41,8 @@ struct loader {
     uint64_t fingerprint;
     struct state_identity identity; /* whole once it is open */
     struct loader_totals totals;
+    struct quarantine
+        quarantine;            /* of samples in delivered batches, or in those that could not be */
     struct stream_params last; /* the stream started last */
     struct positions positions;
     uint32_t parked; /* of the streams */
@@ -127,6 +129,12 @@ bool stream_is_expected(const struct stream *stream);
 
 /* loader_words.c */
 /* "step 7 of epoch 0 (samples 3, 9)", "step 7 of epoch 0 (batch 3 of worker 1)". */
+/*
+ * Counts what is bad in a batch that is due, and tells the stream of it: here, and not when it was
+ * made, so that the same one is the first to be too many. False: it is, and the step has become a
+ * fault. The batch of a source is counted once, for the rank that takes it first.
+ */
+bool _nodiscard_ loader_admit(struct loader *loader, struct stream *stream, struct step *step);
 void loader_name_step(const struct loader *loader, const struct step *step, char *text, size_t len);
 
 /* loader_work.c */

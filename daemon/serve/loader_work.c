@@ -77,6 +77,7 @@ static void on_ready(void *owner, const struct dl_msg_w_ready *what)
     loader->identity.length = loader->length;
     loader->identity.workers = loader->iterable ? loader->spec.workers : 0;
     loader->first_slot_bytes = pool_slot_bytes(loader->pool);
+    loader->quarantine.limit = spec_max_bad(&loader->spec, loader->length);
     if (!loader->spec.batch.tokens)
         loader_opened(loader);
     else if (loader_measure(loader, what->fingerprint, &err) < 0)
@@ -118,7 +119,37 @@ static void on_broken(void *owner, const struct dl_error *err)
     loader_break(owner, err);
 }
 
-static void on_done(void *owner, void *tag, uint32_t samples, uint32_t repeated, uint64_t bytes)
+/* How many samples the batch has. A list of lengths has them all. */
+static uint32_t count_samples(const struct loader *loader, const struct step *step, uint32_t told)
+{
+    if (loader->iterable || loader->spec.dataset.kind == DATASET_PYTHON)
+        return told;
+    return loader->spec.on_error == ON_ERROR_SKIP ? (uint32_t)min_u64(told, step->samples)
+                                                  : step->samples;
+}
+
+/* How many of them only even the ranks out: as the worker says, or of those that were planned. */
+static uint32_t count_repeated(const struct loader *loader, const struct step *step, uint32_t told,
+                               const struct bad_list *bad)
+{
+    if (loader->iterable)
+        return told;
+    return loader->spec.on_error == ON_ERROR_SKIP
+               ? bad_list_left(bad, step->samples, step->repeated)
+               : step->repeated;
+}
+
+static void keep_bad(struct step *step, const struct bad_list *bad)
+{
+    if (bad->n == 0)
+        return;
+    step->bad =
+        (struct bad_list){.n = bad->n, .items = must_alloc(SLOT_BAD_MAX * sizeof *bad->items)};
+    memcpy(step->bad.items, bad->items, bad_list_listed(bad) * sizeof *bad->items);
+}
+
+static void on_done(void *owner, void *tag, uint32_t samples, uint32_t repeated, uint64_t bytes,
+                    const struct bad_list *bad)
 {
     struct loader *loader = owner;
     struct step *step = tag;
@@ -131,17 +162,17 @@ static void on_done(void *owner, void *tag, uint32_t samples, uint32_t repeated,
     uint32_t slot = step->slot;
     if (!step->stream)
         pool_slot(loader->pool, segment, slot, SLOT_DISCARD);
-    bool told = loader->iterable || loader->spec.dataset.kind == DATASET_PYTHON;
     if (abandoned(step))
         return;
-    if (loader->iterable)
-        step->repeated = repeated;
-    else if (stream_is_source(step->stream) && told && samples != step->samples) {
+    samples = count_samples(loader, step, samples);
+    if (!loader->iterable && stream_is_source(step->stream) && samples != step->samples) {
         fault(loader, step, EIO, "its batch has another number of samples than were asked for");
         pool_slot(loader->pool, segment, slot, SLOT_DISCARD);
         return;
     }
-    step_ready(step, told ? samples : step->samples, bytes);
+    step->repeated = count_repeated(loader, step, repeated, bad);
+    step_ready(step, samples, bytes);
+    keep_bad(step, bad);
 }
 
 static void on_ended(void *owner, void *tag)
@@ -500,6 +531,57 @@ static void schedule(struct loader *loader)
 
 /* ---- handing out batches -------------------------------------------------------------------- */
 
+/* Whose bad samples they are. */
+struct telling {
+    struct loader *loader;
+    struct stream *stream;
+};
+
+static void tell_bad(void *owner, const struct bad_sample *sample)
+{
+    const struct telling *telling = owner;
+    struct loader *loader = telling->loader;
+    char text[DL_ERROR_MESSAGE_MAX];
+
+    words_bad(sample, &loader->quarantine, loader->spec.on_error == ON_ERROR_SKIP, text,
+              sizeof text);
+    log_warning("%s: %s", loader->spec.name, text);
+    loader->o.events->warning(telling->stream, text);
+}
+
+/* Where the sample's number counts: nowhere in particular if it is an index. The replicas of all
+ * ranks are one and the same where the dataset does not divide the samples itself. */
+static struct bad_place place_of_bad(const struct loader *loader, const struct step *step)
+{
+    const struct stream_params *params = &step->stream->params;
+    bool apart = loader->spec.shard == SHARD_STRIDED;
+
+    if (!params->replicas)
+        return (struct bad_place){0};
+    return (struct bad_place){.rank = apart ? (uint32_t)params->rank : 0,
+                              .world = apart ? (uint32_t)params->world : 1,
+                              .worker = step_replica(step->stream, step->number)};
+}
+
+bool loader_admit(struct loader *loader, struct stream *stream, struct step *step)
+{
+    struct segment *segment = step->segment;
+    uint32_t slot = step->slot;
+    struct dl_error err = {0};
+
+    if (step->bad.n == 0)
+        return true;
+    struct bad_place place = place_of_bad(loader, step);
+    struct telling telling = {loader, stream};
+    bool good = quarantine_take(&loader->quarantine, &place, &step->bad, tell_bad, &telling, &err);
+    if (!good) {
+        fault(loader, step, err.code, err.message);
+        pool_slot(loader->pool, segment, slot, SLOT_DISCARD);
+    }
+    bad_list_deinit(&step->bad);
+    return good;
+}
+
 static uint32_t lease_due(struct loader *loader, struct stream *stream, struct step **steps,
                           uint32_t max)
 {
@@ -509,6 +591,8 @@ static uint32_t lease_due(struct loader *loader, struct stream *stream, struct s
     /* One that was parked with pins can have more READY than its client has credits. */
     while (n < max && stream->leased < stream->params.credits &&
            (step = stream_deliverable(stream)) && step->state == STEP_READY) {
+        if (!loader_admit(loader, stream, step))
+            continue;
         /* Over the user's limit of leases: it waits until something is released. */
         if (quota_charge(loader->o.account, QUOTA_LEASES, 1, NULL) < 0)
             break;

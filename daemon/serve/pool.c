@@ -85,6 +85,9 @@ static int check_dataset(const struct pool *pool, uint64_t length, bool iterable
                             "raise it, or lower batch.size or workers.count",
                             (unsigned long long)spec->memory_limit, pool->n_members,
                             (unsigned long long)one, (unsigned long long)all);
+    int r = spec_check_share(spec, length, err);
+    if (r < 0)
+        return r;
     if (iterable)
         return spec_check_iterable(spec, err);
     /* A range's length stands in the spec, and was checked there. */
@@ -423,6 +426,7 @@ static void destroy(struct pool *pool)
     buffer_deinit(&pool->spec);
     buffer_deinit(&pool->roots);
     buffer_deinit(&pool->plugins);
+    bad_list_deinit(&pool->bad);
     free(pool);
 }
 

@@ -13,6 +13,7 @@
 
 #include "daemon/serve/process.h"
 #include "daemon/serve/quota.h"
+#include "proto/slot_bad.h"
 #include "proto/spec.h"
 
 struct pool;
@@ -28,7 +29,9 @@ struct pool_events {
     void (*ready)(void *owner, const struct dl_msg_w_ready *what);
     /* The dataset cannot be opened, or no worker stays alive: nothing will run any more. */
     void (*broken)(void *owner, const struct dl_error *err);
-    void (*done)(void *owner, void *tag, uint32_t samples, uint32_t repeated, uint64_t bytes);
+    /* `bad`: what is not in the batch, borrowed; empty with on_error raise. */
+    void (*done)(void *owner, void *tag, uint32_t samples, uint32_t repeated, uint64_t bytes,
+                 const struct bad_list *bad);
     /* The worker's replica has no batch for this task, nor for later ones; its slot is free. */
     void (*ended)(void *owner, void *tag);
     /* The dataset reports an error for this task, perhaps with the whole story of it in `detail`

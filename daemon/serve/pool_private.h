@@ -59,7 +59,8 @@ struct pool {
     uint64_t slot_bytes;  /* 0 until the first worker is ready */
     uint64_t memory;      /* bytes in segments */
     uint64_t next_task;
-    bool iterable; /* the dataset; once opened */
+    struct bad_list bad; /* of the completion at hand */
+    bool iterable;       /* the dataset; once opened */
     bool opened;
     bool broken;
     bool ended; /* pool_end_workers() */

@@ -167,7 +167,8 @@ static void complete(struct member *m, const struct queue_done *done, uint32_t r
     m->cost_ns = m->cost_ns ? (7 * m->cost_ns + done->cost_ns) / 8 : done->cost_ns;
     if (done->code == 0) {
         slot_apply(&task.segment->slots, task.slot, SLOT_FILLED);
-        pool->o.events->done(pool->o.owner, task.tag, done->samples, repeated, done->bytes);
+        pool->o.events->done(pool->o.owner, task.tag, done->samples, repeated, done->bytes,
+                             &pool->bad);
         return;
     }
     if (done->code == ENOBUFS) {
@@ -195,6 +196,15 @@ static uint32_t read_repeated(struct member *m, const struct queue_done *done)
     return m->pool->iterable && done->code == 0 ? header->repeated : 0;
 }
 
+/* The list of bad samples that stands in the slot, where there may be one. */
+static bool read_bad(struct pool *pool, const struct task *task)
+{
+    bad_list_clear(&pool->bad);
+    return pool->o.spec->on_error <= ON_ERROR_RAISE ||
+           slot_read_bad(segment_slot(task->segment, task->slot), task->segment->slot_bytes,
+                         &pool->bad) != -EINVAL;
+}
+
 /* A completion must be of the task at the front, and its batch within the slot. */
 static bool plausible(struct member *m, const struct queue_done *done, uint32_t *ret_repeated)
 {
@@ -212,7 +222,8 @@ static bool plausible(struct member *m, const struct queue_done *done, uint32_t 
     *ret_repeated = read_repeated(m, done);
     return done->code != 0 ||
            (done->samples >= 1 && done->samples <= most && *ret_repeated <= done->samples &&
-            done->bytes >= SLOT_HEADER_BYTES && done->bytes <= front_task(m)->segment->slot_bytes);
+            done->bytes >= SLOT_HEADER_BYTES && done->bytes <= front_task(m)->segment->slot_bytes &&
+            read_bad(m->pool, front_task(m)));
 }
 
 void member_collect(struct member *m)

@@ -268,6 +268,7 @@ void step_lost(struct step *step)
     if (step->state == STEP_READY && stream->params.any_order)
         DL_DELETE(stream->due, step);
     step->state = STEP_WAITING;
+    bad_list_deinit(&step->bad);
     step->segment = NULL;
     step->held = false;
     if (stream->settled) {
@@ -279,7 +280,10 @@ void step_lost(struct step *step)
 
 void step_fault(struct step *step, const struct dl_error *err)
 {
-    assert(step->state == STEP_RUNNING || step->state == STEP_WAITING);
+    assert(step->state == STEP_RUNNING || step->state == STEP_WAITING ||
+           (step->state == STEP_READY && step->bad.n > 0));
+    if (step->state == STEP_READY && step->stream->params.any_order)
+        DL_DELETE(step->stream->due, step);
     step->state = STEP_FAULTED;
     step->segment = NULL;
     step->error = must_alloc(sizeof *step->error);
@@ -370,6 +374,7 @@ void stream_forget(struct stream *stream, struct step *step)
     free(step->error);
     free(step->detail);
     free(step->fed);
+    bad_list_deinit(&step->bad);
     step->error = NULL;
     step->detail = NULL;
     step->fed = NULL;
@@ -391,6 +396,7 @@ void step_free(struct step *step)
     free(step->error);
     free(step->detail);
     free(step->fed);
+    bad_list_deinit(&step->bad);
     free(step);
 }
 

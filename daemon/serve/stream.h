@@ -7,6 +7,8 @@
  *      ↑         |  \              \ ↘ PINNED → (given back)
  *      └─ lost ──┘   → FAULTED → (delivered as a fault, no lease)
  *
+ * READY becomes FAULTED when too many of its samples turn out to be bad.
+ *
  * `window` counts the steps planned and not yet given back, pinned or faulted: at most `credits`.
  * So `credits` bounds the slots a stream takes, whether they are being filled, are ready, or are
  * read, and one slow rank never stalls another.
@@ -34,6 +36,7 @@
 #include "daemon/plan/plan.h"
 #include "daemon/serve/segment.h"
 #include "proto/history.h"
+#include "proto/slot_bad.h"
 
 #include "proto/limits.h"
 
@@ -66,6 +69,7 @@ struct step {
     char *detail;            /* owned; the error's whole story, or NULL */
     uint64_t *fed;           /* owned; n_fed indices, where the client is the sampler */
     uint32_t n_fed;
+    struct bad_list bad; /* READY: its bad samples, until they are counted */
 };
 
 struct stream_params {

@@ -6,7 +6,10 @@
 #include <errno.h>
 #include <stdio.h>
 
-enum { BUCKETS_SHOWN = 512 };
+enum {
+    BUCKETS_SHOWN = 512,
+    BAD_SHOWN = 1024, /* what a frame has room for */
+};
 
 /*
  * Rows are built by a chain of setters; the first failure (out of memory is the only one) sticks
@@ -90,6 +93,7 @@ static int view_loaders(const struct daemon *d, struct value *ret)
         set_uint(&row, "delivered_bytes", totals->bytes);
         set_uint(&row, "retries", totals->retries);
         set_uint(&row, "faults", totals->faults);
+        set_uint(&row, "bad", quarantine_count(loader_quarantine(l)));
         set_uint(&row, "memory_bytes", pool_memory(loader_pool(l)));
         set_uint(&row, "limit_bytes", spec->memory_limit);
         if (row.r < 0)
@@ -355,6 +359,61 @@ static int view_sessions(const struct daemon *d, struct value *ret)
     return 0;
 }
 
+/* Where the sample's number counts; null of a map-style dataset, where it is the index. */
+static void set_place(struct row *row, const struct bad_place *place)
+{
+    const struct {
+        const char *key;
+        uint32_t n;
+    } all[] = {{"rank", place->rank}, {"world", place->world}, {"worker", place->worker}};
+
+    for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
+        if (place->world)
+            set_uint(row, all[i].key, all[i].n);
+        else
+            set_null(row, all[i].key);
+    }
+}
+
+static int add_bad_sample(const struct loader *l, const struct bad_sample *sample,
+                          struct value *rows)
+{
+    const struct dl_spec *spec = loader_spec(l);
+    struct row row = add_row(rows);
+
+    set_string(&row, "loader", loader_name(l));
+    set_string(&row, "dataset", spec_dataset_label(&spec->dataset));
+    if ((int64_t)sample->index < 0 && row.r == 0) /* Python's, which may be below 0 */
+        row.r = value_set_int(row.map, "sample", (int64_t)sample->index);
+    else
+        set_uint(&row, "sample", sample->index);
+    set_place(&row, &sample->place);
+    set_uint(&row, "errno", (uint64_t)sample->code);
+    set_string(&row, "done", spec->on_error == ON_ERROR_SKIP ? "skipped" : "substituted");
+    set_uint(&row, "seen", sample->seen);
+    if (sample->text)
+        set_string(&row, "message", sample->text);
+    else
+        set_null(&row, "message");
+    return row.r;
+}
+
+static int view_quarantine(const struct daemon *d, struct value *ret)
+{
+    ret->type = VALUE_ARRAY;
+    for (struct registered *e = d->loaders; e; e = registered_next(e)) {
+        const struct loader *l = registered_loader(e);
+        const struct quarantine *q = loader_quarantine(l);
+
+        for (uint32_t i = 0; i < q->n && ret->count < BAD_SHOWN; i++) {
+            int r = add_bad_sample(l, &q->samples[i], ret);
+            if (r < 0)
+                return r;
+        }
+    }
+    return 0;
+}
+
 static int view_status(const struct daemon *d, struct value *ret)
 {
     struct loader_totals sum = {0};
@@ -403,8 +462,9 @@ static const struct {
     const char *name;
     int (*make)(const struct daemon *d, struct value *ret);
 } views[] = {
-    {"status", view_status},   {"loaders", view_loaders}, {"epochs", view_epochs},
-    {"workers", view_workers}, {"ring", view_ring},       {"sessions", view_sessions},
+    {"status", view_status},         {"loaders", view_loaders}, {"epochs", view_epochs},
+    {"workers", view_workers},       {"ring", view_ring},       {"sessions", view_sessions},
+    {"quarantine", view_quarantine},
 };
 
 int views_make(const struct daemon *daemon, const char *name, struct value *ret,
@@ -418,6 +478,6 @@ int views_make(const struct daemon *daemon, const char *name, struct value *ret,
         return 0;
     }
     return dl_error_set(err, EINVAL, name,
-                        "there is no such view; there are status, loaders, epochs, workers, ring "
-                        "and sessions");
+                        "there is no such view; there are status, loaders, epochs, workers, ring, "
+                        "sessions and quarantine");
 }

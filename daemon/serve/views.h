@@ -5,7 +5,7 @@
 
 #include "daemon/serve/daemon.h"
 
-/* status, loaders, epochs, workers, ring or sessions. -EINVAL for another name. */
+/* status, loaders, epochs, workers, ring, sessions or quarantine. -EINVAL for another name. */
 int _nodiscard_ views_make(const struct daemon *daemon, const char *name, struct value *ret,
                            struct dl_error *err);
 

@@ -23,6 +23,7 @@ VERBS = {
     "workers": [],
     "ring": [],
     "sessions": [],
+    "quarantine": [],
     "stop": [],
     "drain": [],
     "reload": [],

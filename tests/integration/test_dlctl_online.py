@@ -12,7 +12,7 @@ from dltest import DLCTL, TestCase, dlctl, dlctl_json, main, wait_until  # noqa:
 OF_WAITING = ("waits_for", "waits_why")
 OF_TOKENS = ("tokens", "padded", "overlong", "leftover", "carried", "repeated", "tokens_per_s",
              "buckets")
-VIEWS = ("loaders", "epochs", "workers", "ring", "sessions")
+VIEWS = ("loaders", "epochs", "workers", "ring", "quarantine", "sessions")
 
 
 class Run(TestCase):
@@ -196,6 +196,11 @@ class Views(TestCase):
                               "dataset": {"kind": "range", "length": 100}})["loader"]
         client.start(loader)
         client.next_batches()
+        with open(self.path("lines.jsonl"), "w") as file:
+            file.write('{"text": "a"}\n{"text": "b\n')
+        client.epoch_indices(client.open({
+            "name": "bad", "dataset": {"kind": "text", "paths": file.name}, "batch": {"size": 2},
+            "collate": {"kind": "none"}, "workers": {"on_error": "skip"}})["loader"])
         for view in VIEWS:
             with self.subTest(view=view):
                 rows = dlctl_json(view, daemon=self.running)

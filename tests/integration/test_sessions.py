@@ -487,6 +487,12 @@ class Views(TestCase):
         client = self.client(self.daemon())
         client.start(client.open(named("seen"))["loader"])
         client.next_batches()
+        with open(self.path("lines.jsonl"), "w") as file:
+            file.write('{"text": "a"}\n{"text": "b\n')
+        bad = client.open({"name": "bad", "dataset": {"kind": "text", "paths": file.name},
+                           "collate": {"kind": "none"}, "batch": {"size": 2},
+                           "workers": {"on_error": "skip"}})["loader"]
+        client.epoch_indices(bad)
         for name, keys in described.items():
             with self.subTest(view=name):
                 view = client.query(name)
@@ -494,7 +500,7 @@ class Views(TestCase):
                     self.assertEqual(list(row), keys)
                 self.assertTrue(view)
         self.assertEqual(set(described),
-                         {"status", "loaders", "epochs", "workers", "ring", "sessions"})
+                         {"status", "loaders", "epochs", "workers", "ring", "sessions", "quarantine"})
 
 
 class Violations(TestCase):

@@ -33,7 +33,8 @@ class Header(ctypes.Structure):
                 ("rank", ctypes.c_uint32), ("world", ctypes.c_uint32),
                 ("error_more", ctypes.c_uint32), ("settled", ctypes.c_uint64),
                 ("planned", ctypes.c_uint64), ("repeated", ctypes.c_uint32),
-                ("reserved", ctypes.c_uint32 * 15)]
+                ("bad_count", ctypes.c_uint32), ("bad_off", ctypes.c_uint64),
+                ("reserved", ctypes.c_uint64 * 6)]
 
 
 class Node(ctypes.Structure):

@@ -15,6 +15,7 @@ static struct {
     bool can_skip;
     bool fails_to_begin;
     uint64_t bad; /* the sample that cannot be had; UINT64_MAX: none */
+    uint64_t bad_too[3];
     unsigned begun, made, skipped, open;
     struct replica_params params; /* of the last one */
 } told;
@@ -31,7 +32,11 @@ static int counting_next(struct dataset_iter *it, struct sample *ret, struct dl_
     if (c->next == LENGTH)
         return DATASET_END;
     told.made++;
-    if (c->next++ == told.bad)
+    uint64_t number = c->next++;
+    bool bad = number == told.bad;
+    for (size_t i = 0; i < ARRAY_SIZE(told.bad_too); i++)
+        bad = bad || (number > 0 && number == told.bad_too[i]);
+    if (bad)
         return dl_error_set(err, EBADMSG, "file", "sample %u is bad", BAD_SAMPLE);
     sample_int(ret, NULL, (int64_t)c->next - 1);
     return 0;
@@ -292,6 +297,81 @@ static void test_a_bad_sample_costs_its_round_alone(void **state)
     }
 }
 
+/* What the rounds of seven have of 23 samples, of which numbers 9, 10 and 21 are bad. */
+static void test_rounds_go_on_without_bad_samples(void **state)
+{
+    static const uint64_t N = UINT64_MAX;
+    const struct {
+        enum on_error on_error;
+        uint64_t numbers[4][8]; /* N ends them */
+        uint32_t bad[4];
+    } rows[] = {
+        {ON_ERROR_SKIP,
+         {{0, 1, 2, 3, 4, 5, 6, N},
+          {7, 8, 11, 12, 13, N},
+          {14, 15, 16, 17, 18, 19, 20, N},
+          {22, N}},
+         {0, 2, 0, 1}},
+        {ON_ERROR_SUBSTITUTE,
+         {{0, 1, 2, 3, 4, 5, 6, N},
+          {7, 8, 11, 12, 13, 14, 15, N},
+          {16, 17, 18, 19, 20, 22, N},
+          {N}},
+         {0, 2, 1, 0}},
+    };
+    /* In order; each again; from the end; by another worker, which begins anew. */
+    static const unsigned orders[][8] = {
+        {0, 1, 2, 3, 4}, {0, 0, 1, 1, 2, 2, 3, 4}, {3, 2, 1, 0, 4}, {2, 4}};
+
+    (void)state;
+    for (size_t i = 0; i < 2 * ARRAY_SIZE(rows) * ARRAY_SIZE(orders); i++) {
+        const enum on_error on_error = rows[i / 2 % ARRAY_SIZE(rows)].on_error;
+        const unsigned *order = orders[i / 2 / ARRAY_SIZE(rows)];
+        struct replica_set set = make_set(7, false, i % 2);
+        told.bad_too[0] = 9;
+        told.bad_too[1] = 10;
+        told.bad_too[2] = 21;
+        set.on_error = on_error;
+        for (; *order < 4; order++) {
+            const uint64_t *want = rows[i / 2 % ARRAY_SIZE(rows)].numbers[*order];
+            struct round round = round_of(7, *order, 0);
+            struct dl_error err = {0};
+            struct draft *draft = NULL;
+            uint64_t bad = 0;
+            int r = replica_round(&set, &round, &draft, &bad, &err);
+            assert_int_equal(r, *want == N ? DATASET_END : 0);
+            for (size_t s = 0; r == 0 && s < draft->n; s++)
+                assert_int_equal(draft->numbers[s], want[s]);
+            if (r == 0) {
+                assert_true(want[draft->n] == N);
+                assert_int_equal(draft->bad.n, rows[i / 2 % ARRAY_SIZE(rows)].bad[*order]);
+            }
+        }
+        replica_set_deinit(&set);
+    }
+}
+
+static void test_a_round_of_nothing_but_bad_samples(void **state)
+{
+    struct replica_set set = make_set(2, false, true);
+    struct round round = round_of(7, 5, 5);
+    struct dl_error err = {0};
+    struct draft *draft;
+    uint64_t bad = 0;
+
+    (void)state;
+    told.bad_too[0] = 10;
+    told.bad_too[1] = 11;
+    set.on_error = ON_ERROR_SKIP;
+    assert_int_equal(replica_round(&set, &round, &draft, &bad, &err), -EBADMSG);
+    assert_int_equal(bad, 10);
+    assert_string_equal(err.message,
+                        "nothing is left of this batch: all that could be in it is bad (sample 10: "
+                        "file: sample 9 is bad; sample 11: file: sample 9 is bad)");
+    expect_round(&set, 6, 6);
+    replica_set_deinit(&set);
+}
+
 /* It is told once; then the replica is as one without samples, so that the epoch ends. */
 static void test_a_replica_that_cannot_begin(void **state)
 {
@@ -458,6 +538,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_a_round_that_did_not_fit_is_kept),
     cmocka_unit_test(test_a_kept_round_nobody_wants_gives_way),
     cmocka_unit_test(test_a_bad_sample_costs_its_round_alone),
+    cmocka_unit_test(test_rounds_go_on_without_bad_samples),
+    cmocka_unit_test(test_a_round_of_nothing_but_bad_samples),
     cmocka_unit_test(test_a_replica_that_cannot_begin),
     cmocka_unit_test(test_far_rounds),
     cmocka_unit_test(test_range_is_divided_among_ranks_then_workers),

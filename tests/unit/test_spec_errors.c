@@ -9,6 +9,9 @@
     "range, idx, npy, records, tokens, concat, subset, split, chain, text, imagefolder, tar, " \
     "plugin, python"
 
+#define NO_SHARE \
+    " is neither a number of samples, such as 100, nor a share of them, such as 1% or 0.01"
+
 static void test_shape_of_spec(void **state)
 {
     (void)state;
@@ -435,14 +438,35 @@ static const struct refusal key_refusals[] = {
     {"workers: {prefetch: 1025}", "workers.prefetch", "1025 is above the maximum of 1024"},
     {"workers: {retries: -1}", "workers.retries", "-1 is not a non-negative integer"},
     {"workers: {retries: 101}", "workers.retries", "101 is above the maximum of 100"},
-    {"workers: {on_error: skip}", "workers.on_error",
-     "\"skip\" is not supported by this version; it has raise"},
+    {"workers: {on_error: retry}", "workers.on_error",
+     "\"retry\" is not supported by this version; it has raise, skip, substitute"},
     {"workers: {on_error: rise}", "workers.on_error",
-     "\"rise\" is not one of raise; did you mean raise?"},
+     "\"rise\" is not one of raise, skip, substitute; did you mean raise?"},
+    {"workers: {max_bad: 5}", "workers.max_bad",
+     "5 has no meaning with on_error: raise, where the first one is an error; write on_error: skip "
+     "or substitute, or leave max_bad out"},
+    {"workers: {on_error: skip, max_bad: 0}", "workers.max_bad", "0" NO_SHARE},
+    {"workers: {on_error: skip, max_bad: -1}", "workers.max_bad", "-1" NO_SHARE},
+    {"workers: {on_error: skip, max_bad: 1.0}", "workers.max_bad", "1.0" NO_SHARE},
+    {"workers: {on_error: skip, max_bad: 0.0}", "workers.max_bad", "0.0" NO_SHARE},
+    {"workers: {on_error: skip, max_bad: .nan}", "workers.max_bad", "nan" NO_SHARE},
+    {"workers: {on_error: skip, max_bad: null}", "workers.max_bad", "null" NO_SHARE},
+    {"workers: {on_error: skip, max_bad: 100%}", "workers.max_bad", "\"100%\"" NO_SHARE},
+    {"workers: {on_error: skip, max_bad: '%'}", "workers.max_bad", "\"%\"" NO_SHARE},
+    {"workers: {on_error: skip, max_bad: 1 %}", "workers.max_bad", "\"1 %\"" NO_SHARE},
+    {"workers: {on_error: skip, max_bad: 65537}", "workers.max_bad",
+     "65537 is above the maximum of 65536"},
+    {"batch: {tokens: 8}\ncollate: {kind: pad}\nworkers: {on_error: substitute}",
+     "workers.on_error",
+     "\"substitute\" cannot be had with batch.tokens, whose batches are planned by the lengths of "
+     "all samples: leave the bad ones out by dataset: {kind: subset}, and on_error too"},
+    {"batch: {size: null}\nworkers: {on_error: skip}", "workers.on_error",
+     "\"skip\" leaves nothing of a step with batch.size: null; write substitute, or leave on_error "
+     "out"},
     {"workers: {in_order: 1}", "workers.in_order", "1 is not true or false"},
     {"workers: {init: x}", "workers.init",
      "not supported by this version; workers takes count, prefetch, timeout, retries, "
-     "on_error, in_order"},
+     "on_error, max_bad, in_order"},
     {"workers: {timeout: 5 parsecs}", "workers.timeout",
      "\"5 parsecs\" is not a duration, such as 30s, 500ms or 2min; 0 is none"},
     {"workers: {timeout: -1}", "workers.timeout",

@@ -118,6 +118,15 @@ static void test_other_forms(void **state)
          {"{count: 256, in_order: false}",
           "{count: 256, prefetch: 2, timeout: 0s, retries: 2, on_error: raise,"
           " in_order: false}"}},
+        {"workers",
+         {"{count: 0, on_error: skip}",
+          "{count: 0, retries: 2, on_error: skip, max_bad: 100, in_order: true}"}},
+        {"workers",
+         {"{count: 0, on_error: substitute, max_bad: 0.5%}",
+          "{count: 0, retries: 2, on_error: substitute, max_bad: 0.005, in_order: true}"}},
+        {"workers",
+         {"{count: 0, on_error: substitute, max_bad: 65536}",
+          "{count: 0, retries: 2, on_error: substitute, max_bad: 65536, in_order: true}"}},
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(forms); i++) {

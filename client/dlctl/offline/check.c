@@ -263,6 +263,60 @@ static int start_passes(struct check *c, uint64_t epoch, struct dl_error *err)
     return r;
 }
 
+static int add_place(struct value *row, const struct bad_place *place)
+{
+    const struct {
+        const char *key;
+        uint32_t n;
+    } all[] = {{"rank", place->rank}, {"world", place->world}, {"worker", place->worker}};
+    struct value *v;
+    int r = 0;
+
+    for (size_t i = 0; i < ARRAY_SIZE(all) && r == 0; i++)
+        r = place->world ? value_set_uint(row, all[i].key, all[i].n)
+                         : value_set(row, all[i].key, &v);
+    return r;
+}
+
+static int add_bad_sample(const struct check *c, const struct bad_sample *sample,
+                          struct value *rows)
+{
+    bool skipped = c->spec.on_error == ON_ERROR_SKIP;
+    struct value *row, *v;
+
+    int r = value_push(rows, &row);
+    if (r == 0) {
+        row->type = VALUE_MAP;
+        r = value_set_uint(row, "sample", sample->index);
+    }
+    if (r == 0)
+        r = add_place(row, &sample->place);
+    if (r == 0)
+        r = value_set_uint(row, "errno", (uint64_t)sample->code);
+    if (r == 0)
+        r = value_set_string(row, "done", skipped ? "skipped" : "substituted");
+    if (r == 0)
+        r = value_set_uint(row, "seen", sample->seen);
+    if (r == 0)
+        r = sample->text ? value_set_string(row, "message", sample->text)
+                         : value_set(row, "message", &v);
+    return r;
+}
+
+/* What was bad in all that was loaded. */
+static int describe_bad(struct check *c, struct dl_error *err)
+{
+    const struct quarantine *q = local_quarantine(c->local);
+    int r = 0;
+
+    if (c->spec.on_error <= ON_ERROR_RAISE)
+        return 0;
+    c->outcome.bad.type = VALUE_ARRAY;
+    for (uint32_t i = 0; i < q->n && i < QUARANTINE_TOLD && r == 0; i++)
+        r = add_bad_sample(c, &q->samples[i], &c->outcome.bad);
+    return r < 0 ? dl_error_set(err, -r, "workers.on_error", "%s", strerror(-r)) : 0;
+}
+
 /* The ranks take a step each in turn, as `run` has them do. */
 static int load_epoch(struct check *c, uint64_t epoch, struct dl_error *err)
 {
@@ -299,6 +353,8 @@ int verb_check(const struct options *o)
     begin = now_ns();
     for (uint64_t i = 0; i < o->epochs && r == 0; i++)
         r = load_epoch(&c, o->epoch + i, &err);
+    if (r == 0)
+        r = describe_bad(&c, &err);
     if (r < 0)
         return report_error(o, &err);
     c.outcome.seconds = (double)(now_ns() - begin - c.aside_ns) / 1e9;

@@ -1,0 +1,137 @@
+#include "proto/quarantine.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+void quarantine_deinit(struct quarantine *q)
+{
+    for (uint32_t i = 0; i < q->n; i++)
+        free(q->samples[i].text);
+    free(q->samples);
+    *q = (struct quarantine){0};
+}
+
+uint64_t quarantine_count(const struct quarantine *q)
+{
+    return q->n + q->unlisted;
+}
+
+static int compare_numbers(uint64_t a, uint64_t b)
+{
+    return (a > b) - (a < b);
+}
+
+static int compare(const struct bad_sample *sample, const struct bad_place *place, uint64_t index)
+{
+    int order = compare_numbers(sample->place.world, place->world);
+
+    if (order == 0)
+        order = compare_numbers(sample->place.rank, place->rank);
+    if (order == 0)
+        order = compare_numbers(sample->place.worker, place->worker);
+    return order ? order : compare_numbers(sample->index, index);
+}
+
+/* The first sample that is not before it. */
+static uint32_t find(const struct quarantine *q, const struct bad_place *place, uint64_t index)
+{
+    uint32_t begin = 0, end = q->n;
+
+    while (begin < end) {
+        uint32_t middle = begin + (end - begin) / 2;
+        if (compare(&q->samples[middle], place, index) < 0)
+            begin = middle + 1;
+        else
+            end = middle;
+    }
+    return begin;
+}
+
+static bool make_room(struct quarantine *q)
+{
+    uint32_t room = q->room ? 2 * q->room : 16;
+    struct bad_sample *samples;
+
+    if (q->n < q->room)
+        return true;
+    samples = realloc(q->samples, room * sizeof *samples);
+    if (!samples)
+        return false;
+    q->samples = samples;
+    q->room = room;
+    return true;
+}
+
+enum bad_verdict quarantine_admit_unlisted(struct quarantine *q, uint32_t n)
+{
+    if (n == 0)
+        return BAD_KNOWN;
+    if (n > q->limit || quarantine_count(q) > q->limit - n)
+        return BAD_ABOVE;
+    q->unlisted += n;
+    return BAD_NEW;
+}
+
+enum bad_verdict quarantine_admit(struct quarantine *q, const struct bad_place *place,
+                                  const struct slot_bad *bad, const struct bad_sample **ret)
+{
+    uint32_t at = find(q, place, bad->index);
+
+    if (ret)
+        *ret = NULL;
+    if (at < q->n && compare(&q->samples[at], place, bad->index) == 0) {
+        q->samples[at].seen++;
+        if (ret)
+            *ret = &q->samples[at];
+        return BAD_KNOWN;
+    }
+    if (quarantine_count(q) >= q->limit)
+        return BAD_ABOVE;
+    if (!make_room(q))
+        return quarantine_admit_unlisted(q, 1);
+    memmove(&q->samples[at + 1], &q->samples[at], (q->n - at) * sizeof *q->samples);
+    q->samples[at] = (struct bad_sample){.place = *place,
+                                         .index = bad->index,
+                                         .seen = 1,
+                                         .code = (int)bad->code,
+                                         .text = q->n < QUARANTINE_TOLD ? strdup(bad->text) : NULL};
+    q->n++;
+    if (ret)
+        *ret = &q->samples[at];
+    return BAD_NEW;
+}
+
+static int refuse(const struct quarantine *q, const struct slot_bad *bad, uint32_t n,
+                  struct dl_error *err)
+{
+    char which[64] = "";
+
+    if (bad)
+        snprintf(which, sizeof which, "sample %lld: ", (long long)bad->index);
+    else
+        snprintf(which, sizeof which, "%u samples of one batch: ", n);
+    return dl_error_set(err, bad ? (int)bad->code : EIO, "dataset",
+                        "%s%s; it is one more than the %llu bad samples that workers.max_bad "
+                        "allows: look at them (dlctl quarantine), mend the data, or raise it",
+                        which, bad ? bad->text : "they are bad", (unsigned long long)q->limit);
+}
+
+bool quarantine_take(struct quarantine *q, const struct bad_place *place,
+                     const struct bad_list *list,
+                     void (*named)(void *owner, const struct bad_sample *sample), void *owner,
+                     struct dl_error *err)
+{
+    uint32_t listed = bad_list_listed(list);
+
+    for (uint32_t i = 0; i < listed; i++) {
+        const struct bad_sample *sample;
+        enum bad_verdict verdict = quarantine_admit(q, place, &list->items[i], &sample);
+        if (verdict == BAD_ABOVE)
+            return refuse(q, &list->items[i], 1, err) == 0;
+        if (verdict == BAD_NEW && sample && named)
+            named(owner, sample);
+    }
+    if (quarantine_admit_unlisted(q, list->n - listed) == BAD_ABOVE)
+        return refuse(q, NULL, list->n - listed, err) == 0;
+    return true;
+}
