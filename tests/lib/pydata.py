@@ -169,6 +169,39 @@ class Failing(Numbers):
         return index
 
 
+class Spotty(Numbers):
+    """Some samples raise; `at_once`: they are asked for many at a time."""
+
+    def __init__(self, length, bad, at_once=False, error="OwnError", die_after=None):
+        super().__init__(length, die_after)
+        self.bad, self.error = bad, error
+        if at_once:
+            self.__getitems__ = lambda indices: [self[index] for index in indices]
+
+    def __getitem__(self, index):
+        if index in self.bad:
+            raise {"OwnError": OwnError, "MemoryError": MemoryError}[self.error](f"no sample {index}")
+        return super().__getitem__(index)
+
+
+class SpottyStream(Stream):
+    """Goes on behind what it raises."""
+
+    def __init__(self, length, bad, die_after=None):
+        super().__init__(length, True, die_after)
+        self.bad = bad
+
+    def __iter__(self):
+        self.inner = super().__iter__()
+        return self
+
+    def __next__(self):
+        i = next(self.inner)
+        if i in self.bad:
+            raise OwnError(f"no sample {i}")
+        return i
+
+
 class Broken(Numbers):
     """Cannot be made."""
 

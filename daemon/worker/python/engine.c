@@ -3,6 +3,7 @@
 #include "daemon/worker/python/kept.h"
 #include "daemon/worker/python/passes.h"
 #include "daemon/worker/python/reads.h"
+#include "daemon/worker/python/refused.h"
 #include "daemon/worker/python/sample.h"
 #include "daemon/worker/python/stack.h"
 #include "daemon/worker/python/store.h"
@@ -125,6 +126,7 @@ static int engine_open(const struct worker_open *how, void **ret, struct dl_erro
                                      .shard = spec->shard,
                                      .drop_last = spec->drop_last,
                                      .even = spec->even,
+                                     .on_error = spec->on_error,
                                      .tokens = spec->batch.tokens,
                                      .length_of = spec->batch.length_of};
     _cleanup_(engine_closep)
@@ -232,6 +234,43 @@ static PyObject *read_keys(const struct slot_task *task)
     return keys;
 }
 
+/* Whether what is bad is only left out. Of keys that are no integers none is the next one. */
+static bool goes_on(const struct engine *e, const struct slot_task *task)
+{
+    return e->batches.on_error > ON_ERROR_RAISE && task->indices[0] != ENGINE_KEYS;
+}
+
+/*
+ * The samples that can be had. A dataset that gives many at once says no more than that one of
+ * them is bad: then each is asked for by itself.
+ */
+static int make_some(struct engine *e, const struct slot_task *task, PyObject *keys,
+                     struct made *ret, PyObject **ret_bad)
+{
+    if (e->source.getitems) {
+        ret->object = origin_get_all(&e->source, keys, task->epoch, ret_bad);
+        if (ret->object || !PyErr_ExceptionMatches(PyExc_Exception) ||
+            PyErr_ExceptionMatches(PyExc_MemoryError))
+            return ret->object ? 1 : -1;
+        PyErr_Clear();
+        Py_CLEAR(*ret_bad);
+    }
+    return refused_collect(&e->source, e->batches.on_error, keys, task->epoch, ret, ret_bad);
+}
+
+/* Of a step that is one sample, which is not in a list. */
+static int make_one(struct engine *e, const struct slot_task *task, PyObject *keys,
+                    struct made *ret, PyObject **ret_bad)
+{
+    if (make_some(e, task, keys, ret, ret_bad) < 0)
+        return -1;
+    PyObject *sample = PyList_GetItem(ret->object, 0);
+    Py_XINCREF(sample);
+    Py_DECREF(ret->object);
+    ret->object = sample;
+    return sample ? 1 : -1;
+}
+
 static int make_mapped(struct engine *e, const struct slot_task *task, void *slot, struct made *ret,
                        PyObject **ret_bad)
 {
@@ -240,6 +279,8 @@ static int make_mapped(struct engine *e, const struct slot_task *task, void *slo
     ret->samples = task->samples;
     if (!keys || origin_seed(&e->source, e->source.seed, task->epoch, task->rank, task->step) < 0)
         return -1;
+    if (goes_on(e, task))
+        return (task->what == SLOT_SAMPLE ? make_one : make_some)(e, task, keys, ret, ret_bad);
     if (task->what != SLOT_SAMPLE) {
         ret->object = origin_get_all(&e->source, keys, task->epoch, ret_bad);
         if (ret->object && task->planned)
@@ -265,7 +306,8 @@ static int make_round(struct engine *e, const struct slot_task *task, struct mad
                                .workers = e->batches.workers,
                                .shard = e->batches.shard,
                                .drop_last = e->batches.drop_last && e->batches.size,
-                               .even = e->batches.even};
+                               .even = e->batches.even,
+                               .on_error = e->batches.on_error};
 
     kept_settle(&e->kept, task->stream, task->settled);
     int r = passes_round(&e->passes, &e->source, &round, ret);
@@ -326,15 +368,12 @@ static int put_batch(struct engine *e, const struct slot_task *task, struct made
 }
 
 /* An iterable dataset's samples are numbered as they come. */
-static void write_numbers(void *slot, const struct made *made)
+static void write_numbers(void *slot, const struct slot_task *task, const struct made *made)
 {
-    uint64_t own = made->samples - made->repeated, *indices = slot_indices(slot);
-
-    for (uint64_t i = 0; i < own; i++)
-        indices[i] = made->first + i;
-    for (uint64_t i = 0; i < made->repeated; i++)
-        indices[own + i] = made->again[i];
-    slot_put_repeated(slot, made->repeated);
+    for (uint64_t i = 0; made->numbers && i < made->samples; i++)
+        slot_indices(slot)[i] = made->numbers[i];
+    if (task->stream)
+        slot_put_repeated(slot, made->repeated);
 }
 
 /* As fill(); -1 with an exception. */
@@ -354,15 +393,17 @@ static int fill(struct engine *e, const struct slot_task *task, void *slot, uint
         as_made.samples = (uint32_t)made.samples;
         r = (task->what == SLOT_SAMPLE ? put_sample : put_batch)(e, &as_made, &made, slot,
                                                                  slot_bytes, ret_used);
+        if (r > 0 && !slot_put_bad(slot, slot_bytes, &made.bad, ret_used))
+            r = 0;
         if (r == 0)
             kept_put(&e->kept, task, &made);
-        else if (r > 0 && task->stream)
-            write_numbers(slot, &made);
+        else if (r > 0)
+            write_numbers(slot, task, &made);
         r = r > 0 ? 0 : r == 0 ? -ENOBUFS : -1;
     } else if (r == 0) {
         r = FETCH_END;
     }
-    made_clear(&made);
+    made_deinit(&made);
     return r;
 }
 

@@ -25,6 +25,7 @@ struct engine_batches {
     enum shard_mode shard;
     bool drop_last;
     bool even;
+    enum on_error on_error;
     uint64_t tokens;       /* of a batch; 0: size counts */
     const char *length_of; /* as dl_spec.batch.length_of; copied */
 };

@@ -1,10 +1,11 @@
 #include "daemon/worker/python/kept.h"
 
-void made_clear(struct made *made)
+void made_deinit(struct made *made)
 {
     PyObject *object = made->object;
 
-    free(made->again);
+    free(made->numbers);
+    bad_list_deinit(&made->bad);
     *made = (struct made){0};
     Py_XDECREF(object); /* last: it may run anything */
 }
@@ -16,7 +17,7 @@ static void drop(struct kept *kept, uint32_t at)
     free(kept->batches[at].indices);
     kept->n--;
     memmove(&kept->batches[at], &kept->batches[at + 1], (kept->n - at) * sizeof *kept->batches);
-    made_clear(&made);
+    made_deinit(&made);
 }
 
 static bool is_of(const struct kept_batch *batch, const struct slot_task *task)
@@ -55,7 +56,7 @@ void kept_put(struct kept *kept, const struct slot_task *task, struct made *made
     if (task->stream == 0) {
         batch.indices = malloc(task->samples * sizeof *batch.indices);
         if (!batch.indices) { /* it will be made again */
-            made_clear(&batch.made);
+            made_deinit(&batch.made);
             return;
         }
         memcpy(batch.indices, task->indices, task->samples * sizeof *batch.indices);

@@ -7,6 +7,7 @@
 
 #include "daemon/worker/python/py.h"
 
+#include "proto/slot_bad.h"
 #include "proto/slot_fill.h"
 
 enum { KEPT_MAX = 64 };
@@ -15,12 +16,12 @@ enum { KEPT_MAX = 64 };
 struct made {
     PyObject *object; /* owned; samples, or a batch; NULL: nothing */
     bool collated;    /* it is the batch */
-    uint64_t first;   /* iterable: number of the first sample */
     uint64_t samples;
-    uint64_t *again;   /* owned; of the last samples, which are repeated: their numbers */
-    uint32_t repeated; /* how many these are */
+    uint64_t *numbers; /* owned; of the samples; NULL: those of the task */
+    uint32_t repeated; /* iterable: how many of the last samples are */
+    struct bad_list bad;
 };
-void made_clear(struct made *made);
+void made_deinit(struct made *made);
 
 struct kept {
     struct kept_batch {

@@ -1,8 +1,11 @@
 #include "daemon/worker/python/passes.h"
 
+#include "daemon/worker/python/refused.h"
+
 /* One of the first samples of a pass. */
 struct first {
-    PyObject *sample; /* owned */
+    PyObject *sample;     /* owned; NULL: it is bad */
+    struct slot_bad *bad; /* owned; why */
     uint64_t number;
 };
 
@@ -54,8 +57,10 @@ static void drop_firsts(struct pass *pass)
     uint64_t n = pass->n_firsts;
 
     pass->n_firsts = 0;
-    for (uint64_t i = 0; i < n; i++)
-        Py_DECREF(firsts[i].sample);
+    for (uint64_t i = 0; i < n; i++) {
+        free(firsts[i].bad);
+        Py_XDECREF(firsts[i].sample);
+    }
     free(firsts);
 }
 
@@ -158,13 +163,11 @@ static int begin(struct pass *pass, struct origin *source, const struct pass_rou
     return pass->iterator ? 0 : -1;
 }
 
-/* Keeps a sample that may be repeated. */
-static int keep(struct pass *pass, PyObject *sample, uint64_t most)
+/* Keeps a sample that may be repeated, or (taking it over) why there is none. */
+static int keep(struct pass *pass, PyObject *sample, struct slot_bad *bad)
 {
     uint64_t n = pass->n_firsts;
 
-    if (n >= most)
-        return 0;
     if ((n & (n - 1)) == 0) { /* room for twice as many */
         struct first *firsts = realloc(pass->firsts, max_u64(2 * n, 1) * sizeof *firsts);
         if (!firsts) {
@@ -173,8 +176,8 @@ static int keep(struct pass *pass, PyObject *sample, uint64_t most)
         }
         pass->firsts = firsts;
     }
-    Py_INCREF(sample);
-    pass->firsts[pass->n_firsts++] = (struct first){sample, pass->position - 1};
+    Py_XINCREF(sample);
+    pass->firsts[pass->n_firsts++] = (struct first){sample, bad, pass->position - 1};
     return 0;
 }
 
@@ -188,9 +191,80 @@ static PyObject *take(struct pass *pass, const struct origin *source,
         pass->ended = true;
     else
         pass->position++;
-    if (sample && keep(pass, sample, repeats(round)) < 0)
+    if (sample && pass->n_firsts < repeats(round) && keep(pass, sample, NULL) < 0)
         Py_CLEAR(sample);
     return sample;
+}
+
+static int list_bad(struct bad_list *list, const struct slot_bad *bad, uint64_t position)
+{
+    struct dl_error err = {0};
+
+    dl_error_set(&err, (int)bad->code, "", "%s", bad->text);
+    if (bad_list_add(list, bad->index, position, &err) == 0)
+        return 0;
+    PyErr_NoMemory();
+    return -1;
+}
+
+/*
+ * The round goes on without the sample at hand, whose exception is set: it is listed if there is a
+ * list. 0, or -1 with the exception that ends the round.
+ */
+static int leave_out(struct pass *pass, const struct origin *source, const struct pass_round *round,
+                     uint64_t position, struct bad_list *list)
+{
+    _cleanup_(bad_list_deinit)
+    struct bad_list one = {0};
+
+    if (!refused_take(source, round->on_error, NULL, pass->position - 1, position, &one))
+        return -1;
+    if (pass->n_firsts < repeats(round)) {
+        struct slot_bad *bad = malloc(sizeof *bad);
+        if (bad)
+            *bad = one.items[0];
+        else
+            PyErr_NoMemory();
+        if (!bad || keep(pass, NULL, bad) < 0) {
+            free(bad);
+            return -1;
+        }
+    }
+    return list ? list_bad(list, &one.items[0], position) : 0;
+}
+
+static bool substitutes(const struct pass_round *round)
+{
+    return round->on_error == ON_ERROR_SUBSTITUTE && !is_shared(round);
+}
+
+/*
+ * All samples of the round: those of the task's part into ret->object, or (NULL) dropped.
+ * *ret_taken of the round count. 0, or -1 with the exception that ends the round.
+ */
+static int take_round(struct pass *pass, const struct origin *source,
+                      const struct pass_round *round, struct made *ret, uint64_t *ret_taken)
+{
+    uint64_t own = own_part(round), in_a_row = 0;
+
+    for (*ret_taken = 0; !pass->ended && *ret_taken < whole_round(round);) {
+        _cleanup_py_ PyObject *sample = take(pass, source, round);
+        uint64_t position = *ret_taken - own;
+        bool mine = ret->object && *ret_taken >= own && position < round->task->samples;
+        if (pass->ended)
+            break;
+        if (!sample && leave_out(pass, source, round, position, mine ? &ret->bad : NULL) < 0)
+            return -1;
+        if (sample && mine) {
+            ret->numbers[ret->samples++] = pass->position - 1;
+            if (PyList_Append(ret->object, sample) < 0)
+                return -1;
+        }
+        *ret_taken += sample || !substitutes(round);
+        in_a_row = sample ? 0 : in_a_row + 1;
+        pass->ended = substitutes(round) && in_a_row == BAD_IN_A_ROW;
+    }
+    return 0;
 }
 
 /* Takes and drops what lies before the round. */
@@ -201,16 +275,14 @@ static int move_to(struct pass *pass, struct origin *source, const struct pass_r
     if (pass->rounds > round->number && begin(pass, source, round) < 0)
         return -1;
     while (!pass->ended && pass->rounds < round->number) {
+        struct made dropped = {0};
+        uint64_t taken;
         if (pass->rounds > 0 && seed(source, round, pass->rounds) < 0)
             return -1;
-        for (uint64_t i = 0; !pass->ended && i < whole_round(round); i++) {
-            PyObject *sample = take(pass, source, round);
-            bool failed = !sample && !pass->ended;
-            Py_XDECREF(sample);
-            PyErr_Clear();
-            if (failed) /* the round ended there when it was made */
-                break;
-        }
+        /* With an error the round ended there when it was made. */
+        (void)!take_round(pass, source, round, &dropped, &taken);
+        made_deinit(&dropped);
+        PyErr_Clear();
         pass->rounds++;
     }
     return 0;
@@ -218,73 +290,58 @@ static int move_to(struct pass *pass, struct origin *source, const struct pass_r
 
 /* ---- a round -------------------------------------------------------------------------------- */
 
-/* All samples of the round, of which the list gets those of the task's part. How many there were;
- * -1 with an exception. */
-static int64_t take_round(struct pass *pass, const struct origin *source,
-                          const struct pass_round *round, PyObject *list)
+/* Fills the task's part of a last round of `n` samples, which is not whole, up from the beginning
+ * of the pass. */
+static int fill_up(const struct pass *pass, const struct pass_round *round, uint64_t n,
+                   struct made *ret)
 {
-    uint64_t whole = whole_round(round), own = own_part(round), n = 0;
+    uint64_t own = own_part(round), to = end_of_last(round, n);
 
-    while (!pass->ended && n < whole) {
-        _cleanup_py_ PyObject *sample = take(pass, source, round);
-        bool mine = sample && n >= own && n < own + round->task->samples;
-        if ((!sample && !pass->ended) || (mine && PyList_Append(list, sample) < 0))
+    for (uint64_t at = max_u64(n, own); pass->n_firsts > 0 && at < to; at++) {
+        const struct first *first = &pass->firsts[(at - n) % pass->n_firsts];
+        if (first->bad) {
+            if (list_bad(&ret->bad, first->bad, at - own) < 0)
+                return -1;
+            continue;
+        }
+        if (PyList_Append(ret->object, first->sample) < 0)
             return -1;
-        n += sample != NULL;
-    }
-    return (int64_t)n;
-}
-
-/* Fills the list up from the beginning of the pass: positions `from` to `to` - 1 of those that the
- * last round lacks. */
-static int repeat(const struct pass *pass, PyObject *list, uint64_t from, uint64_t to,
-                  struct made *ret)
-{
-    if (to <= from || pass->n_firsts == 0)
-        return 0;
-    ret->again = malloc((to - from) * sizeof *ret->again);
-    if (!ret->again) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    for (uint64_t i = from; i < to; i++) {
-        const struct first *first = &pass->firsts[i % pass->n_firsts];
-        if (PyList_Append(list, first->sample) < 0)
-            return -1;
-        ret->again[ret->repeated++] = first->number;
+        ret->numbers[ret->samples++] = first->number;
+        ret->repeated++;
     }
     return 0;
-}
-
-/* The task's part of a last round of `n` samples that is not whole. */
-static int fill_up(const struct pass *pass, const struct pass_round *round, uint64_t n,
-                   PyObject *list, struct made *ret)
-{
-    uint64_t own = own_part(round), from = max_u64(n, own), to = end_of_last(round, n);
-
-    return repeat(pass, list, from - n, to > from ? to - n : from - n, ret);
 }
 
 static int make_round(struct pass *pass, struct origin *source, const struct pass_round *round,
                       struct made *ret)
 {
-    _cleanup_py_ PyObject *samples = PyList_New(0);
-    uint64_t first = pass->position + own_part(round), whole = whole_round(round);
+    uint64_t taken, whole = whole_round(round);
 
     pass->rounds = round->number + 1;
-    if (!samples || (round->number > 0 && seed(source, round, round->number) < 0))
+    if (round->number > 0 && seed(source, round, round->number) < 0)
         return -1;
-    int64_t n = take_round(pass, source, round, samples);
-    if (n < 0)
+    ret->object = PyList_New(0);
+    ret->numbers = malloc(round->task->samples * sizeof *ret->numbers);
+    if (!ret->object || !ret->numbers) {
+        PyErr_NoMemory();
         return -1;
-    if (n == 0 || ((uint64_t)n < whole && round->drop_last))
+    }
+    if (take_round(pass, source, round, ret, &taken) < 0)
+        return -1;
+    if (taken == 0 || (taken < whole && round->drop_last)) {
+        Py_CLEAR(ret->object);
         return 0;
-    if ((uint64_t)n < whole && fill_up(pass, round, (uint64_t)n, samples, ret) < 0)
+    }
+    if (taken < whole && fill_up(pass, round, taken, ret) < 0)
         return -1;
-    ret->samples = (uint64_t)PyList_Size(samples);
-    ret->first = first;
-    ret->object = steal_ptr(samples);
-    return ret->samples > 0;
+    if (ret->samples > 0)
+        return 1;
+    if (ret->bad.n == 0) {
+        Py_CLEAR(ret->object);
+        return 0;
+    }
+    refused_all(&ret->bad);
+    return -1;
 }
 
 int passes_round(struct passes *passes, struct origin *source, const struct pass_round *round,

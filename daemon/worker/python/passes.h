@@ -3,7 +3,8 @@
  *
  * Round r of a pass is its r-th batch of this worker. Rounds are made in order; one that comes
  * again, or too early because its worker was replaced, makes the pass begin anew and take and drop
- * what lies before. An error takes its round; the next one goes on with whatever next() gives.
+ * what lies before. An error takes its round; the next one goes on with whatever next() gives. With
+ * workers.on_error skip or substitute the round goes on instead, as in daemon/data/replica.h.
  *
  * Where ranks share the samples (daemon/data/replica.h has the rules), each has a pass of its own
  * over all of them, as rank 0 of 1, and each makes the samples of all ranks for a round, in the
@@ -31,6 +32,7 @@ struct pass_round {
     enum shard_mode shard;
     bool drop_last;
     bool even;
+    enum on_error on_error;
 };
 
 /*

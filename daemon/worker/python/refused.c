@@ -1,0 +1,93 @@
+#include "daemon/worker/python/refused.h"
+
+bool refused_take(const struct origin *source, enum on_error on_error, PyObject *key,
+                  uint64_t index, uint64_t position, struct bad_list *list)
+{
+    struct report report;
+    struct dl_error err = {0};
+
+    /* What ends the process, and memory that is short, are not the sample's. */
+    if (on_error <= ON_ERROR_RAISE || !PyErr_ExceptionMatches(PyExc_Exception) ||
+        PyErr_ExceptionMatches(PyExc_MemoryError))
+        return false;
+    report_take(source->object, key, &report);
+    dl_error_set(&err, report.code, "", "%s", report_brief(&report));
+    report_deinit(&report);
+    PyErr_Clear();
+    if (bad_list_add(list, index, position, &err) == 0)
+        return true;
+    PyErr_NoMemory();
+    return false;
+}
+
+void refused_all(const struct bad_list *list)
+{
+    struct dl_error err;
+
+    bad_nothing_left(list, &err);
+    PyErr_SetString(PyExc_RuntimeError, err.message);
+}
+
+/* Whether there is such a sample, as far as is known; else who asks for it is at fault. */
+static bool exists(const struct origin *source, int64_t index)
+{
+    uint64_t before = index < 0 ? -(uint64_t)index - 1 : (uint64_t)index;
+
+    return source->length == UINT64_MAX || before < source->length;
+}
+
+static int64_t next_index(const struct origin *source, int64_t index)
+{
+    return source->length != UINT64_MAX && index + 1 == (int64_t)source->length ? 0 : index + 1;
+}
+
+/* The sample of `index`, or what comes in its place, appended. 0: nothing does; 1; -1. */
+static int collect(const struct origin *source, enum on_error on_error, int64_t index,
+                   uint64_t position, uint64_t epoch, struct made *ret)
+{
+    for (unsigned further = 0;; further++) {
+        _cleanup_py_ PyObject *key = PyLong_FromLongLong(index);
+        _cleanup_py_ PyObject *sample = key ? origin_get(source, key, epoch) : NULL;
+        if (sample) {
+            ret->numbers[ret->samples++] = (uint64_t)index;
+            return PyList_Append(ret->object, sample) < 0 ? -1 : 1;
+        }
+        if (!key || !exists(source, index) ||
+            !refused_take(source, on_error, key, (uint64_t)index, position, &ret->bad))
+            return -1;
+        if (on_error == ON_ERROR_SKIP)
+            return 0;
+        if (further == BAD_FURTHER) {
+            refused_all(&ret->bad);
+            return -1;
+        }
+        index = next_index(source, index);
+    }
+}
+
+int refused_collect(const struct origin *source, enum on_error on_error, PyObject *keys,
+                    uint64_t epoch, struct made *ret, PyObject **ret_bad)
+{
+    Py_ssize_t n = PyList_Size(keys);
+
+    ret->samples = 0;
+    ret->object = PyList_New(0);
+    ret->numbers = malloc((size_t)(n > 0 ? n : 1) * sizeof *ret->numbers);
+    if (!ret->object || !ret->numbers) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < n; i++) {
+        PyObject *key = PyList_GetItem(keys, i);
+        int64_t index = PyLong_AsLongLong(key);
+        if (collect(source, on_error, index, (uint64_t)i, epoch, ret) < 0) {
+            Py_INCREF(key);
+            *ret_bad = key;
+            return -1;
+        }
+    }
+    if (ret->samples > 0)
+        return 1;
+    refused_all(&ret->bad);
+    return -1;
+}
