@@ -12,6 +12,7 @@
 #ifndef DL_DATASET_H
 #define DL_DATASET_H
 
+#include "daemon/data/guard.h"
 #include "daemon/data/sample.h"
 #include "proto/spec.h"
 #include "proto/tree.h"
@@ -128,7 +129,8 @@ struct data_env {
     uint32_t n_plugins;
     uint32_t worker; /* who opens it: this one of `workers`; 0 of 0: no worker */
     uint32_t workers;
-    uint64_t seed; /* of the worker, for plug-ins that want one at their start */
+    uint64_t seed;       /* of the worker, for plug-ins that want one at their start */
+    struct guard *guard; /* of the files that are mapped; NULL: nobody looks at them again */
     /*
      * Opens a dataset of kind python as dataset_open() does; `place` is where it stands in the
      * spec. NULL: this process is no interpreter.

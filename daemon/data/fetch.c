@@ -30,6 +30,7 @@ struct fetcher {
     uint64_t seed;
     uint64_t slot_bytes;
     enum on_error on_error;
+    struct guard *guard; /* borrowed; may be NULL */
 };
 
 /* ---- opening -------------------------------------------------------------------------------- */
@@ -94,8 +95,9 @@ int fetcher_new(const struct dl_spec *spec, const struct data_env *env, struct f
     f->task_most = spec->shard == SHARD_DISPATCH ? DL_MAX_BATCH_SIZE : f->most;
     f->seed = spec->seed;
     f->on_error = spec->on_error;
+    f->guard = env->guard;
     r = dataset_open(&spec->dataset, env, &f->dataset, err);
-    if (r < 0)
+    if (r < 0 || (r = guard_check(f->guard, err)) < 0)
         return r;
     f->replicas = (struct replica_set){.dataset = f->dataset,
                                        .seed = spec->seed,
@@ -104,7 +106,8 @@ int fetcher_new(const struct dl_spec *spec, const struct data_env *env, struct f
                                        .shard = spec->shard,
                                        .drop_last = spec->drop_last,
                                        .even = spec->even,
-                                       .on_error = spec->on_error};
+                                       .on_error = spec->on_error,
+                                       .guard = env->guard};
     if (dataset_is_fixed(f->dataset) && spec->collate.kind <= COLLATE_DEFAULT && !f->tokens)
         r = rows_new(f->dataset, f->batch_size, &f->rows, err);
     else
@@ -221,6 +224,8 @@ static int collect(struct fetcher *f, const struct sample_key *key, uint64_t ind
                        : dl_error_set(err, ENOMEM, "", "out of memory for a sample");
         if (r == 0)
             r = sample_check(sample, err);
+        if (guard_check(f->guard, err) < 0)
+            r = -EIO;
         if (r == 0) {
             draft_keep(&f->draft);
             return 0;
@@ -331,6 +336,9 @@ static int fill_rows(struct fetcher *f, const struct slot_task *task, void *slot
 
     int r = put_rows(f, task->epoch, task->indices, task->samples, slot_task_end(task), slot,
                      slot_bytes, ret_used, &at, err);
+    /* Which of the rows it was shows when each is taken by itself. */
+    if (r == 0 && guard_check(f->guard, err) < 0)
+        return fill_some_rows(f, task, slot, slot_bytes, ret_used, ret_bad, err);
     if (r == 0 || at >= task->samples)
         return r;
     if (f->on_error > ON_ERROR_RAISE && bad_is_sample(err))
@@ -348,7 +356,8 @@ static int fill_lengths(struct fetcher *f, const struct slot_task *task, void *s
 
     if (!lengths)
         return -ENOBUFS;
-    return dataset_lengths(f->dataset, f->length_of, first, task->samples, lengths, ret_bad, err);
+    int r = dataset_lengths(f->dataset, f->length_of, first, task->samples, lengths, ret_bad, err);
+    return guard_check(f->guard, err) < 0 ? -EIO : r;
 }
 
 /* Makes a batch of the draft, behind what ends at `begin`, if it fits. */

@@ -14,6 +14,7 @@ struct local {
     struct fetcher **fetchers; /* owned, n of them: one, or of an iterable dataset one for each
                                   worker that there would be */
     uint32_t n;
+    struct guard guard;
     uint32_t passes; /* ever */
     struct quarantine quarantine;
     struct bad_list bad; /* of the batch made last */
@@ -58,6 +59,7 @@ static int add_fetcher(struct local *local, const struct data_env *env, uint32_t
 
     *own = *env;
     own->worker = local->n;
+    own->guard = &local->guard;
     own->workers = local->spec->workers; /* 0: no worker, and no worker's init */
     own->seed = dataset_replica_seed(local->spec->seed, UINT64_MAX, 0, workers, local->n);
     int r = fetcher_new(local->spec, own, &local->fetchers[local->n], err);
@@ -403,7 +405,9 @@ static int load(struct local_pass *pass, struct slot_task *task, void *slot, uin
     if (task->planned)
         plan_put_planned(pass->plan->plan, pass->where.rank, pass->step,
                          slot_planned(slot, task->samples));
-    int r = fetcher_fill(pass->local->fetchers[fetcher], slot, bytes, ret_used, err);
+    int r = guard_look(&pass->local->guard, err);
+    if (r == 0)
+        r = fetcher_fill(pass->local->fetchers[fetcher], slot, bytes, ret_used, err);
     if (r != 0)
         return r;
     if (pass->ends)

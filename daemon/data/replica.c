@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <errno.h>
 
-static void close_iter(struct replica *replica)
+void replica_close(struct replica *replica)
 {
     if (replica->iter)
         replica->iter->ops->close(replica->iter);
@@ -45,7 +45,7 @@ void replica_forget(struct replica_set *set, uint32_t stream)
     if (!replica)
         return;
     HASH_DEL(set->replicas, replica);
-    close_iter(replica);
+    replica_close(replica);
     draft_deinit(&replica->draft);
     free(replica);
 }
@@ -69,7 +69,7 @@ static int begin(struct replica_set *set, struct replica *replica, const struct 
 {
     struct replica_params params = replica_params_of(set, round);
 
-    close_iter(replica);
+    replica_close(replica);
     replica->position = replica->good = 0;
     replica->ended = false;
     int r = set->dataset->ops->iterate(set->dataset, &params, &replica->iter, err);
@@ -133,6 +133,10 @@ static int move_to(struct replica_set *set, struct replica *replica, const struc
         r = replica_skip(set, replica->iter, n);
     if (r < 0)
         return replica_refuse_memory(err);
+    if (guard_check(set->guard, err) < 0) {
+        replica_close(replica); /* it has gone astray */
+        return -EIO;
+    }
     replica->ended = r == DATASET_END;
     if (!replica_substitutes(set))
         replica->position = want;

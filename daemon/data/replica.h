@@ -50,6 +50,7 @@ struct replica_set {
     bool drop_last;
     bool even;
     enum on_error on_error;
+    struct guard *guard; /* borrowed; of what the dataset maps; may be NULL */
     uint32_t
         forgotten[REPLICAS_REMEMBERED]; /* streams, the last ones; what is asked of them is old */
     uint32_t n_forgotten;               /* ever */

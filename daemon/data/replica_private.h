@@ -28,6 +28,9 @@ struct part {
 };
 struct part replica_part(const struct replica_set *set, const struct round *round);
 
+/* It begins anew when it is next moved. */
+void replica_close(struct replica *replica);
+
 /* How the dataset is to be iterated for the round's rank. */
 struct replica_params replica_params_of(const struct replica_set *set, const struct round *round);
 

@@ -76,13 +76,16 @@ int replica_refuse_memory(struct dl_error *err)
 
 /* ---- making a round ------------------------------------------------------------------------- */
 
-static int take_sample(struct replica *replica, struct draft *draft, struct dl_error *err)
+static int take_sample(struct replica_set *set, struct replica *replica, struct dl_error *err)
 {
+    struct draft *draft = &set->draft;
     struct sample *sample = draft_add(draft, replica->position);
 
     if (!sample)
         return replica_refuse_memory(err);
     int r = replica->iter->ops->next(replica->iter, sample, err);
+    if (guard_check(set->guard, err) < 0)
+        r = -EIO;
     if (r == DATASET_END) {
         replica->ended = true;
         return r;
@@ -116,7 +119,7 @@ static int take(struct replica_set *set, struct replica *replica, uint64_t n, ui
     uint64_t in_a_row = 0;
 
     while (!replica->ended && *ret_taken < n && in_a_row < BAD_IN_A_ROW) {
-        int r = take_sample(replica, &set->draft, err);
+        int r = take_sample(set, replica, err);
         if (r == DATASET_END)
             break;
         bool counts = r == 0 || !replica_substitutes(set);
@@ -142,6 +145,10 @@ static int pass_over(struct replica_set *set, struct replica *replica, uint64_t 
         int r = replica_skip(set, replica->iter, 1);
         if (r < 0)
             return replica_refuse_memory(err);
+        if (guard_check(set->guard, err) < 0) {
+            replica_close(replica); /* it has gone astray */
+            return -EIO;
+        }
         replica->ended = r == DATASET_END;
         replica->position += !replica->ended;
     }
@@ -216,6 +223,8 @@ static int repeat_sample(struct replica_set *set, const struct replica *replica,
             r = again->iter->ops->next(again->iter, sample, err);
         again->position++;
     }
+    if (guard_check(set->guard, err) < 0)
+        r = -EIO;
     if (r == DATASET_END)
         return dl_error_set(err, EIO, "dataset",
                             "sample %llu of a worker's share is to be repeated, for all ranks to "

@@ -187,7 +187,13 @@ int source_open(const char *path, const struct data_env *env, struct source *ret
 
     if ((r = source_open_file(path, env, &fd, &bytes, err)) < 0)
         return r;
-    return map_file(fd, bytes, path, ret, err);
+    if ((r = map_file(fd, bytes, path, ret, err)) < 0 || bytes == 0 || !env->guard)
+        return r;
+    ret->guarded = guard_add(env->guard, ret->data, bytes, fd, path);
+    if (ret->guarded)
+        return 0;
+    source_close(ret);
+    return dl_error_set(err, ENOMEM, path, "out of memory");
 }
 
 int source_alloc(uint64_t bytes, const char *path, struct source *ret, uint8_t **ret_memory,
@@ -219,6 +225,7 @@ void source_freeze(struct source *source)
 
 void source_close(struct source *source)
 {
+    guard_remove(source->guarded);
     if (source->bytes > 0)
         munmap((void *)source->data, source->bytes);
     *source = (struct source){0};

@@ -3,7 +3,7 @@
  *
  * A source is opened once, checked by what was opened (not by its name, which may change under
  * us), and only read afterwards. A mapped file that somebody truncates later raises SIGBUS on
- * access: the worker dies of it, and the daemon reports it; nothing here can prevent that.
+ * access, which env->guard is there for.
  * Opening and reading may block on the disk. Not thread-safe.
  */
 #ifndef DL_DATA_SOURCE_H
@@ -15,6 +15,7 @@
 struct source {
     const uint8_t *data; /* owned mapping; not NULL once open, even of 0 bytes */
     uint64_t bytes;
+    struct guarded *guarded; /* owned; NULL: private memory, or there is no guard */
 };
 
 /*

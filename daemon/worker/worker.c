@@ -54,6 +54,7 @@ struct worker {
     uint64_t fingerprint;     /* of the lengths of its samples, or 0 */
     uint32_t sandbox;         /* which parts of it hold */
     struct inputs inputs;     /* owned; what the dataset borrows */
+    struct guard guard;       /* of the files that it maps */
     struct segment *segments; /* owned array */
     uint32_t n_segments;
     uint64_t unannounced;       /* completions the daemon was not woken for */
@@ -171,6 +172,7 @@ static int open_dataset(struct worker *w, const struct dl_msg_w_open *msg, struc
 
     in->env.worker = (uint32_t)msg->worker;
     in->env.workers = (uint32_t)msg->workers;
+    in->env.guard = &w->guard;
     if ((r = value_unpack(msg->spec.data, msg->spec.len, &spec_value, err)) < 0 ||
         (r = value_unpack(msg->roots.data, msg->roots.len, &in->roots, err)) < 0 ||
         (r = value_unpack(msg->plugins.data, msg->plugins.len, &in->plugins, err)) < 0 ||
@@ -426,6 +428,7 @@ static void worker_deinit(struct worker *w)
         munmap(w->queues, sizeof *w->queues);
     if (w->dataset)
         w->engine->close(w->dataset);
+    guard_uninstall();
     close_fdp(&w->object);
     inputs_deinit(&w->inputs);
     frame_reader_deinit(&w->reader);
@@ -440,6 +443,7 @@ int worker_run(int sock, const struct worker_engine *engine)
         .sock = sock, .task_bell = -1, .done_bell = -1, .engine = engine, .object = -1};
     int r = 0;
 
+    guard_install(&w.guard);
     while (r == 0) {
         if (w.dataset)
             run_tasks(&w);

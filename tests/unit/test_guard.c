@@ -1,0 +1,158 @@
+/* Mapped data files that are cut while they are read: an error that names them, and no death. */
+#include "tests/unit/data_files.h"
+
+#include "daemon/data/source.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { PAGE = 4096, PAGES = 8 };
+
+static const char *make(const char *name)
+{
+    char data[PAGES * PAGE];
+
+    memset(data, 'x', sizeof data);
+    return harness_file(name, data, sizeof data);
+}
+
+static void open_guarded(const char *path, struct guard *guard, struct source *ret)
+{
+    const struct data_env env = {.guard = guard};
+    struct dl_error err = {0};
+
+    if (source_open(path, &env, ret, &err) < 0)
+        fail_msg("%s", err.message);
+}
+
+static uint8_t at(const struct source *source, unsigned page)
+{
+    return *(const volatile uint8_t *)(source->data + page * PAGE);
+}
+
+static void test_a_cut_file_is_found_out_each_time(void **state)
+{
+    _cleanup_free_ char *path = strdup(make("cut"));
+    struct guard guard = {0};
+    struct source source, other;
+    struct dl_error err = {0};
+
+    (void)state;
+    open_guarded(path, &guard, &source);
+    open_guarded(make("other"), &guard, &other);
+    guard_install(&guard);
+    assert_int_equal(at(&source, 7), 'x');
+    assert_int_equal(guard_check(&guard, &err), 0);
+    assert_int_equal(truncate(path, 3 * PAGE), 0);
+    for (int again = 0; again < 3; again++) {
+        assert_int_equal(at(&source, 2), 'x');
+        assert_int_equal(at(&other, 7), 'x');
+        assert_int_equal(guard_check(&guard, &err), 0);
+        assert_int_equal(at(&source, 3), 0);
+        assert_int_equal(at(&source, 6), 0);
+        assert_int_equal(guard_check(&guard, &err), -EIO);
+        assert_int_equal(err.code, EIO);
+        assert_string_equal(err.path, path);
+        assert_string_equal(err.message,
+                            "has 12288 bytes and had 32768 when it was opened: it was cut while it "
+                            "is in use; write a new file and rename it in place of the old one, "
+                            "then open the loader anew");
+    }
+    /* It is as good as before once it is whole. */
+    assert_int_equal(truncate(path, PAGES * PAGE), 0);
+    assert_int_equal(at(&source, 6), 0);
+    assert_int_equal(guard_check(&guard, &err), 0);
+    source_close(&source);
+    source_close(&other);
+    assert_null(guard.files);
+    guard_uninstall();
+}
+
+static void test_a_cut_file_without_a_name(void **state)
+{
+    _cleanup_free_ char *path = strdup(make("nameless"));
+    struct guard guard = {0};
+    struct source source;
+    struct dl_error err = {0};
+
+    (void)state;
+    open_guarded(path, &guard, &source);
+    guard_install(&guard);
+    int fd = open(path, O_RDWR);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(at(&source, 7), 'x');
+    assert_int_equal(guard_check(&guard, &err), 0);
+    assert_int_equal(ftruncate(fd, 0), 0);
+    close(fd);
+    assert_int_equal(at(&source, 0), 0);
+    for (int again = 0; again < 2; again++) {
+        assert_int_equal(guard_check(&guard, &err), -EIO);
+        assert_error_has(&err, "cannot be read where it could before");
+    }
+    source_close(&source);
+    guard_uninstall();
+}
+
+static void test_looking_without_a_signal(void **state)
+{
+    _cleanup_free_ char *path = strdup(make("looked"));
+    struct guard guard = {0};
+    struct source source;
+    struct dl_error err = {0};
+
+    (void)state;
+    open_guarded(path, &guard, &source);
+    assert_int_equal(guard_look(&guard, &err), 0);
+    assert_int_equal(truncate(path, PAGES * PAGE - 1), 0);
+    assert_int_equal(guard_look(&guard, &err), -EIO);
+    assert_error_has(&err, "has 32767 bytes and had 32768");
+    /* Another file of that name is no matter. */
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(guard_look(&guard, &err), 0);
+    make("looked");
+    assert_int_equal(truncate(path, 1), 0);
+    assert_int_equal(guard_look(&guard, &err), 0);
+    source_close(&source);
+    assert_int_equal(guard_check(NULL, &err), 0);
+}
+
+/* Memory that is no data file's, under a guard: it dies of it as ever. */
+static void read_behind(void)
+{
+    static struct guard guard;
+    int fd = open(make("foreign"), O_RDWR);
+    volatile char *memory = mmap(NULL, 2 * PAGE, PROT_READ, MAP_SHARED, fd, 0);
+
+    (void)signal(SIGBUS, SIG_DFL);
+    guard_install(&guard);
+    if (ftruncate(fd, PAGE) == 0 && memory[PAGE] == 0)
+        _exit(0);
+    _exit(1);
+}
+
+static void test_other_memory_is_none_of_its_business(void **state)
+{
+    int status = 0;
+    pid_t child = fork();
+
+    (void)state;
+    assert_true(child >= 0);
+    if (child == 0) {
+        (void)setrlimit(RLIMIT_CORE, &(struct rlimit){0});
+        read_behind();
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGBUS);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_a_cut_file_is_found_out_each_time),
+    cmocka_unit_test(test_a_cut_file_without_a_name),
+    cmocka_unit_test(test_looking_without_a_signal),
+    cmocka_unit_test(test_other_memory_is_none_of_its_business),
+};
+TEST_MAIN(tests)
