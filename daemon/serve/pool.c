@@ -35,6 +35,21 @@ void pool_break(struct pool *pool, const struct dl_error *err)
     pool->o.events->broken(pool->o.owner, err);
 }
 
+void member_without_memory(struct member *m, const struct dl_error *err)
+{
+    struct pool *pool = m->pool;
+    bool others = false;
+
+    for (uint32_t i = 0; i < pool->n_members; i++)
+        others = others || (i != m->number && pool->members[i].segments);
+    if (err->code == EDQUOT || !others) {
+        pool_break(pool, err);
+        return;
+    }
+    m->open_error = *err;
+    process_kill(m->process);
+}
+
 /* ---- lives of workers ----------------------------------------------------------------------- */
 
 /* Python's samples are as large as they are, and a client that feeds them says how many in each
@@ -181,7 +196,7 @@ static void on_process_failed(void *owner, uint32_t segment, const struct dl_err
         pool_free_segment(pool, steal_ptr(m->mapping));
         log_warning("%s: %s: %s", pool->o.spec->name, err->path, err->message);
         if (!m->segments)
-            pool_break(pool, err);
+            member_without_memory(m, err);
     } else if (!pool->opened) {
         pool_break(pool, err);
     } else {
@@ -203,7 +218,7 @@ static void on_process_mapped(void *owner, uint32_t id)
     struct segment *segment = steal_ptr(m->mapping);
     if (segment_seal(segment, &err) < 0) {
         pool_free_segment(m->pool, segment);
-        pool_break(m->pool, &err);
+        member_without_memory(m, &err);
     } else {
         DL_APPEND(m->segments, segment);
         /* Another worker's batch may meanwhile have turned out larger than these slots. */

@@ -74,7 +74,7 @@ void member_add_first_segment(struct member *m)
     if (fit == 0)
         pool->o.events->reclaim(pool->o.owner);
     else if (add_segment(m, (uint32_t)min_u64(spec->prefetch + 1, fit), &err) < 0)
-        pool_break(pool, &err);
+        member_without_memory(m, &err);
 }
 
 void pool_feed_hungry(struct pool *pool)

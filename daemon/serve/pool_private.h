@@ -81,6 +81,13 @@ static inline struct task *front_task(struct member *m)
 /* Nothing will run any more; tells the owner, once. */
 void pool_break(struct pool *pool, const struct dl_error *err);
 
+/*
+ * The worker has no segment, as the system had no memory or descriptor for one. While others have
+ * some the loader goes on, and this one is started again after a while; a user's quota, and a
+ * loader that nobody works for, do not wait.
+ */
+void member_without_memory(struct member *m, const struct dl_error *err);
+
 /* pool_tasks.c */
 void member_collect(struct member *m);
 /* Its worker is gone: every task it had is `lost`, the first one as the culprit. */
