@@ -13,12 +13,13 @@
  *   socket    writes garbage to its socket
  *   queue     advances the completion queue by records it never wrote
  *   oversize  says that the batch is larger than its slot
+ *   list      says that there are bad samples, in a list beyond its slot
  *   repeats   says that more samples are repeated than the batch has
  *   torn      fills its slot, spoils all of it, and is killed (SIGKILL)
  *   small     asks for slots that are too small (from the start; N is ignored)
  *   mute      never says that it is ready (N is ignored)
- *   any       one of exit, exit3, abort, segv, hang, stop, socket, queue, oversize and torn, and
- *             another one each time
+ *   any       one of exit, exit3, abort, segv, hang, stop, socket, queue, oversize, list and
+ *             torn, and another one each time
  */
 #include "daemon/data/fetch.h"
 #include "proto/queue.h"
@@ -98,8 +99,8 @@ static bool is_mode(const char *mode)
 
 static void choose_mood(void)
 {
-    static const char *const moods[] = {"exit", "exit3",  "abort", "segv",     "hang",
-                                        "stop", "socket", "queue", "oversize", "torn"};
+    static const char *const moods[] = {"exit",   "exit3", "abort",    "segv", "hang", "stop",
+                                        "socket", "queue", "oversize", "list", "torn"};
 
     if (strcmp(plan.mode, "any") == 0)
         plan.mood = moods[draw(ARRAY_SIZE(moods))];
@@ -183,6 +184,11 @@ int __wrap_fetcher_fill(struct fetcher *fetcher, void *slot, uint64_t slot_bytes
     int r = __real_fetcher_fill(fetcher, slot, slot_bytes, ret_used, err);
     if (now && r == 0 && is_mode("repeats"))
         slot_put_repeated(slot, ((struct slot_header *)slot)->samples + 1);
+    if (now && is_mode("list")) {
+        struct slot_header *header = slot;
+        header->bad_off = slot_bytes - 64;
+        header->bad_count = 1;
+    }
     if (now && is_mode("torn")) {
         memset(slot, 0xa5, *ret_used);
         raise(SIGKILL);

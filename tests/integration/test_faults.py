@@ -11,7 +11,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-from dltest import DaemonError, TestCase, main, wait_until  # noqa: E402
+from dltest import DaemonError, TestCase, dlctl_json, main, wait_until  # noqa: E402
 
 RANGE = {"dataset": {"kind": "range", "length": 1000},
          "sampler": {"kind": "random"}, "batch": {"size": 8}, "seed": 5}
@@ -95,6 +95,11 @@ class OneMisbehaviour(TestCase):
 
     def test_reports_a_batch_beyond_its_slot(self):
         daemon, restarts = self.check("oversize-once-5")
+        self.assertGreaterEqual(restarts, 1)
+        self.assertIn("its completion makes no sense", daemon.log)
+
+    def test_damages_its_list_of_bad_samples(self):
+        daemon, restarts = self.check("list-once-5", on_error="skip")
         self.assertGreaterEqual(restarts, 1)
         self.assertIn("its completion makes no sense", daemon.log)
 
@@ -225,6 +230,17 @@ class Signals(TestCase):
             client.send(6, stream["stream"])
             self.assertEqual(sorted(seen), list(range(1000)), f"seed {seed}, epoch {epoch}")
         self.assertGreater(sum(w["restarts"] for w in client.query("workers")), 3)
+
+    def test_any_misbehaviour_at_random(self):
+        """Every 20th task of the average goes wrong in some way: not a byte is another."""
+        name = {"name": "any", "workers": {"count": 3, "retries": 100, "timeout": "500ms",
+                                           "on_error": "skip"}}
+        path = self.spec("any", **spec(**name))
+        want = dlctl_json("check", path, "--digest", "--epochs", "3")
+        daemon = self.daemon(self.bad_worker("any-random-20"))
+        got = dlctl_json("run", path, "--digest", "--epochs", "3", daemon=daemon)
+        self.assertEqual((got["digest"], got["samples"]), (want["digest"], want["samples"]))
+        self.assertGreater(daemon.log.count("any: worker "), 5, daemon.log)
 
     def test_a_stopped_worker_stalls_nothing_once_it_goes_on(self):
         daemon = self.daemon()
