@@ -6,8 +6,8 @@
  * zeroes, and the guard remembers. Who has read asks guard_check() before anything is made of what
  * was read. It also puts the file back where the zeroes were, so that the next one to read there
  * is found out as well. A library has no signals to handle: a client that loads by itself looks at
- * the sizes before each batch (guard_look()); a file that is cut between that and the end of the
- * batch kills it as it would any program.
+ * the sizes every few milliseconds (guard_look()); a file that is cut and read in between kills it
+ * as it would any program.
  *
  * What lies between the file's new end and the end of that page reads as zeroes without a signal.
  * A file that is deleted, or replaced by another under its name, stays what it was.

@@ -6,6 +6,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <time.h>
 
 struct local {
     const struct dl_spec *spec; /* borrowed */
@@ -15,7 +16,8 @@ struct local {
                                   worker that there would be */
     uint32_t n;
     struct guard guard;
-    uint32_t passes; /* ever */
+    struct timespec looked; /* when its files were looked at */
+    uint32_t passes;        /* ever */
     struct quarantine quarantine;
     struct bad_list bad; /* of the batch made last */
     char warning[DL_ERROR_MESSAGE_MAX];
@@ -391,6 +393,23 @@ static int take_rows(struct local_pass *pass, void *slot, struct dl_error *err)
     return dl_error_set(err, EINVAL, "", "it %s", text);
 }
 
+/*
+ * Looks at the mapped files, once in a tick of the system's coarse clock, which is a few
+ * milliseconds: for each batch of a small size it would cost a third of it.
+ */
+static int look(struct local *local, struct dl_error *err)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    if (now.tv_sec == local->looked.tv_sec && now.tv_nsec == local->looked.tv_nsec)
+        return 0;
+    int r = guard_look(&local->guard, err);
+    if (r == 0) /* else the next batch is to hear of it too */
+        local->looked = now;
+    return r;
+}
+
 /* As local_next(), and FETCH_END when the step turned out not to exist. */
 static int load(struct local_pass *pass, struct slot_task *task, void *slot, uint64_t bytes,
                 uint64_t *ret_used, struct dl_error *err)
@@ -405,7 +424,7 @@ static int load(struct local_pass *pass, struct slot_task *task, void *slot, uin
     if (task->planned)
         plan_put_planned(pass->plan->plan, pass->where.rank, pass->step,
                          slot_planned(slot, task->samples));
-    int r = guard_look(&pass->local->guard, err);
+    int r = look(pass->local, err);
     if (r == 0)
         r = fetcher_fill(pass->local->fetchers[fetcher], slot, bytes, ret_used, err);
     if (r != 0)
