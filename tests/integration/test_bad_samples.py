@@ -183,6 +183,109 @@ class Policies(BadCase):
         self.assertEqual(steps, [0, 2, 3, 4, 5, 6, 7])
 
 
+class Ranks(BadCase):
+    """Two of them, and 60 samples: with batches of 8, 16 at a time, and 4 are repeated."""
+
+    def load(self, make, mode, on_error, bad=BAD, **workers):
+        """(indices, repeated) of each rank's batches, and the rows of the quarantine."""
+        daemon = self.daemon(socket_name=f"{make.__name__}-{mode}-{on_error}")
+        dataset, collate = make(self, bad)
+        if mode == "dispatch":
+            collate = {"kind": "pad"}
+        spec = {"name": "bad", "dataset": dataset, "collate": collate, "batch": {"size": 8},
+                "shard": {"mode": mode}, "workers": {"on_error": on_error, **workers}}
+        clients = [self.client(daemon) for _ in range(2)]
+        got = []
+        for rank, client in enumerate(clients):
+            client.start(client.open(spec)["loader"], rank=rank, world=2)
+        for client in clients:
+            out = []
+            while batches := client.next_batches():
+                for batch in batches:
+                    out.append((batch.indices, batch.repeated))
+                    batch.release()
+            got.append(out)
+        return got, clients[0].query("quarantine"), daemon
+
+    def plan(self, bad):
+        """What each rank's batches are in mode batch, bad samples left out."""
+        order = list(range(COUNT)) + [0, 1, 2, 3]
+        steps = [range(begin, begin + 8) for begin in range(0, 64, 8)]
+        return [[([order[at] for at in step if order[at] not in bad],
+                  sum(at >= COUNT and order[at] not in bad for at in step)) for step in steps[rank::2]]
+                for rank in (0, 1)]
+
+    def test_repeated_ones_are_left_out_too(self):
+        for make in (lines, archive):
+            with self.subTest(make.__name__):
+                got, rows, _ = self.load(make, "batch", "skip", [1, 2, 17, 58])
+                self.assertEqual(got, self.plan([1, 2, 17, 58]))
+                self.assertEqual(got[1][-1], ([56, 57, 59, 0, 3], 2))
+                self.assertEqual([(row["sample"], row["seen"]) for row in rows],
+                                 [(1, 2), (2, 2), (17, 1), (58, 1)])
+
+    def test_here_it_is_the_same(self):
+        for make in (lines, archive):
+            for mode in ("strided", "batch", "split"):
+                for count in (1, 2):
+                    with self.subTest(make.__name__, mode=mode, count=count):
+                        name = f"{make.__name__}-{mode}-{count}"
+                        spec = self.write(name, make, "skip", [1, 2, 17, 58], shard={"mode": mode},
+                                          workers={"count": count})
+                        args = (spec, "--digest", "--world", "2")
+                        want = dlctl_json("check", *args)
+                        got = dlctl_json("run", *args, daemon=self.daemon(socket_name=name))
+                        for key in ("digest", "batches", "samples"):
+                            self.assertEqual(got[key], want[key], key)
+
+    def test_of_a_batch_for_all_ranks_they_count_once(self):
+        got, rows, daemon = self.load(images, "dispatch", "substitute")
+        place = {3: 5, 4: 5, 17: 18, 58: 59}
+        order = [place.get(i, i) for i in range(COUNT)] + [0, 1, 2, 5]
+        self.assertEqual(sorted(i for rank in got for step, _ in rank for i in step), sorted(order))
+        self.assertEqual([(row["sample"], row["seen"]) for row in rows],
+                         [(3, 3), (4, 3), (17, 1), (58, 1)])
+        self.assertEqual(daemon.log.count("is bad, and replaced"), len(BAD))
+
+    def test_one_too_many_is_an_error_of_all_ranks(self):
+        daemon = self.daemon()
+        dataset, collate = images(self, [3, 20])
+        for rank in (0, 1):
+            client = self.client(daemon)
+            client.start(client.open({
+                "name": "bad", "dataset": dataset, "batch": {"size": 8},
+                "shard": {"mode": "dispatch"},
+                "workers": {"on_error": "substitute", "max_bad": 1}})["loader"], rank=rank, world=2)
+            setattr(self, f"client{rank}", client)
+        for rank in (0, 1):
+            client = getattr(self, f"client{rank}")
+            steps, words = [], []
+            while True:
+                try:
+                    batches = client.next_batches()
+                except DaemonError as error:
+                    words.append(str(error))
+                    continue
+                if not batches:
+                    break
+                for batch in batches:
+                    steps.append(batch.step)
+                    batch.release()
+            self.assertEqual(steps, [0, 2, 3])
+            self.assertEqual(len(words), 1)
+            self.assertIn("is one more than the 1 bad samples that workers.max_bad allows", words[0])
+
+    def test_what_comes_next_is_another_ranks(self):
+        client = self.client(self.daemon())
+        dataset, collate = archive(self, [])
+        for mode in ("batch", "split"):
+            with self.assertRaises(DaemonError) as caught:
+                client.open({"dataset": dataset, "workers": {"on_error": "substitute"},
+                             "shard": {"mode": mode}})
+            self.assertEqual(caught.exception.path, "workers.on_error")
+            self.assertIn(f"shard.mode {mode}", str(caught.exception))
+
+
 class Budget(BadCase):
     def steps(self, client, loader, epoch=0):
         """What comes of each step: samples, or words."""

@@ -95,7 +95,7 @@ class Scarce(TestCase):
             self.check(daemon, call, code)
 
     def test_in_the_workers(self):
-        daemon = self.daemon({"linger": "0s", "worker": self.path("worker"),
+        daemon = self.daemon({"linger": "0s", "worker": self.path("worker"), "sandbox": "off",
                               "limits": {"workers": 1000}})
         for call, code in WORKER:
             self.check(daemon, call, code)

@@ -89,6 +89,32 @@ class Bad(SpecCase):
                     self.assertEqual(len(rows), len(bad))
                     self.assertEqual(load("dying", die_after=30)[0], steps)
 
+    def test_streams_that_ranks_share(self):
+        """Of 10 samples each has two at a time, and the last round repeats the first ones."""
+        data = python("SpottyStream", length=10, bad=[1, 8])
+        want = [[[0], [4, 5], [9]], [[2, 3], [6, 7], [0]]]
+        for kind, collate in (("native", {}), ("python", COLLATES["python"])):
+            for rank in (0, 1):
+                with self.subTest(collate=kind, rank=rank):
+                    client = RawClient(self.running.socket)
+                    self.addCleanup(client.close)
+                    loader = client.open({
+                        "name": f"shared-{kind}-{rank}", "dataset": data, "collate": collate, "seed": 1,
+                        "batch": {"size": 2}, "shard": {"mode": "batch"},
+                        "workers": {"count": 1, "on_error": "skip"}})["loader"]
+                    client.start(loader, rank=rank, world=2)
+                    got = []
+                    while batches := client.next_batches():
+                        for batch in batches:
+                            got.append((batch.indices, batch.repeated))
+                            batch.release()
+                    self.assertEqual([indices for indices, _ in got], want[rank])
+                    self.assertEqual([repeated for _, repeated in got], [0, 0, rank])
+                    rows = client.query("quarantine")
+                    self.assertEqual([row["sample"] for row in rows if row["loader"].endswith(
+                        f"{kind}-{rank}")], [1] if rank else [1, 8])
+                    client.close()
+
     def test_one_by_one(self):
         data = python("Spotty", length=LENGTH, bad=BAD)
         for kind in ("native", "python"):

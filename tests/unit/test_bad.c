@@ -269,7 +269,29 @@ static void test_how_many_there_may_be(void **state)
     }
 }
 
+/* ---- of samples that are repeated ----------------------------------------------------------- */
+
+static void test_what_is_left_of_the_last_ones(void **state)
+{
+    const struct {
+        uint64_t n; /* bad, at positions 1 to n */
+        uint32_t planned, tail, left;
+    } rows[] = {
+        {0, 8, 3, 3},    {4, 8, 3, 3},    {5, 8, 3, 2},     {6, 8, 3, 1},     {7, 8, 3, 0},
+        {3, 8, 0, 0},    {2, 3, 3, 1},    {64, 99, 30, 30}, {69, 99, 30, 25}, /* 5 are not listed */
+        {94, 99, 30, 0}, {97, 99, 30, 0},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct bad_list list = list_of(rows[i].n);
+        assert_int_equal(bad_list_left(&list, rows[i].planned, rows[i].tail), rows[i].left);
+        bad_list_deinit(&list);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_what_is_left_of_the_last_ones),
     cmocka_unit_test(test_what_is_put_is_read),
     cmocka_unit_test(test_what_makes_no_sense_is_refused),
     cmocka_unit_test(test_each_sample_counts_once),

@@ -463,6 +463,9 @@ static const struct refusal key_refusals[] = {
     {"batch: {size: null}\nworkers: {on_error: skip}", "workers.on_error",
      "\"skip\" leaves nothing of a step with batch.size: null; write substitute, or leave on_error "
      "out"},
+    {"shard: {mode: dispatch}\nworkers: {on_error: skip}", "workers.on_error",
+     "\"skip\" makes batches of other sizes than shard.mode dispatch divides among ranks; write "
+     "substitute, or leave on_error out"},
     {"workers: {in_order: 1}", "workers.in_order", "1 is not true or false"},
     {"workers: {init: x}", "workers.init",
      "not supported by this version; workers takes count, prefetch, timeout, retries, "
