@@ -148,13 +148,15 @@ class Crew:
     """All ranks of a recipe, on one daemon."""
 
     rank_type = Rank
-    environment = None  # this process's
 
     def __init__(self, directory, socket, recipe, label, world=1, epoch=0, epochs=1, user=None,
                  also=(), **options):
         self.directory, self.socket, self.recipe, self.label = directory, socket, recipe, label
         self.world, self.epoch, self.epochs, self.user, self.also = world, epoch, epochs, user, also
         self.options = {**recipe.arguments(), **options}
+        # Who goes on when the daemon is another one: the library, or the trainer itself.
+        self.environment = {**os.environ,
+                            "DLOADER_RECONNECT": "0" if options.get("own") else str(LOOKS_FOR_A_DAEMON)}
         self.spec_path = recipe.write(directory, label if recipe.together else None)
         self.ranks = [self.rank_type(self, rank) for rank in range(world)]
 

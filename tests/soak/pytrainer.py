@@ -5,7 +5,7 @@
 
 `loader` writes what it gets to a file, as trainer.c does, of datasets whose samples are their own
 indices: "EPOCH STEP - INDEX... | STATE", and goes on from the last line's state when it is started
-again, or when the daemon went away and came back. It holds some arrays, which must not change.
+again. It holds some arrays, which must not change.
 `dataloader` compares what it gets with what PyTorch's samplers say. Exit status 0: all was well.
 """
 
@@ -17,7 +17,7 @@ import sys
 import time
 
 HOLDS = 6  # arrays
-LOOKS = 120  # seconds without progress until it gives up
+LOOKS = 120  # seconds for a daemon to connect to
 
 
 class File:
@@ -70,24 +70,26 @@ def epochs_of(loader, file, until, held):
         file.epoch, file.step = file.epoch + 1, 0
 
 
-def train(socket, spec, path, first, epochs, rank, world):
+def opened(*args, **options):
+    """A Loader. There may be no daemon just now; of one that it has lost it takes care itself."""
     import dloader
-    file, held = File(path, first), Held()
-    since, at = time.monotonic(), None
-    while file.epoch < first + epochs:
+    since = time.monotonic()
+    while True:
         try:
-            with dloader.Loader(spec, rank, world, socket=socket, epoch=file.epoch,
-                                as_="numpy") as loader:
-                if file.state is not None:
-                    loader.load_state_dict(file.state)
-                epochs_of(loader, file, first + epochs, held)
-        except (dloader.DaemonError, ConnectionError, FileNotFoundError, TimeoutError):
-            held.check_all()
-            if at != (file.epoch, file.step):
-                since, at = time.monotonic(), (file.epoch, file.step)
+            return dloader.Loader(*args, **options)
+        except (ConnectionError, FileNotFoundError, TimeoutError):
             if time.monotonic() - since > LOOKS:
                 raise
             time.sleep(0.02)
+
+
+def train(socket, spec, path, first, epochs, rank, world):
+    file, held = File(path, first), Held()
+    if file.epoch < first + epochs:
+        with opened(spec, rank, world, socket=socket, epoch=file.epoch, as_="numpy") as loader:
+            if file.state is not None:
+                loader.load_state_dict(file.state)
+            epochs_of(loader, file, first + epochs, held)
     held.check_all()
 
 

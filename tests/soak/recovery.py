@@ -8,7 +8,7 @@
 - client: from SIGKILL of a client that holds leases and pins until the daemon says that all slots
   are free; the question alone takes the time of "asked", which is in it.
 - daemon: from the start of a new daemon, the old one killed just before, to the next batch in the
-  trainer's file; the trainer looks for it again by itself.
+  trainer's file; the library looks for it again.
 """
 
 import argparse

@@ -258,6 +258,13 @@ class Signals(FaultCase):
         self.run_crews(crews, 24, lambda: any(self.pause(rank) for rank in self.anyone(crews)))
 
     def test_the_daemon_is_killed_and_started_again(self):
+        """The library goes on, and nobody notices anything."""
+        self.daemon_is_killed()
+
+    def test_trainers_start_again_what_a_killed_daemon_forgot(self):
+        self.daemon_is_killed(own=1)
+
+    def daemon_is_killed(self, **options):
         daemons = [Daemon(self.dir)]
         self.addCleanup(lambda: daemons[-1].stop())
 
@@ -265,7 +272,7 @@ class Signals(FaultCase):
             daemons[-1].kill()
             daemons.append(Daemon(self.dir))
 
-        self.run_crews(self.crews(daemons[0], pins=3, tensors=3), 6, fault)
+        self.run_crews(self.crews(daemons[0], pins=3, tensors=3, **options), 6, fault)
 
     def test_the_daemon_is_killed_and_started_again_behind_its_socket(self):
         """As by a service manager, which keeps the socket: nobody is refused, but has to wait."""

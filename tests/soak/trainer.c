@@ -1,7 +1,8 @@
 /*
  * A trainer that survives, over the public library: writes what it receives to a file, one batch a
- * line, and goes on behind the file's last line when it is started again, or when the daemon went
- * away and came back. A batch counts as received once its line is there.
+ * line, and goes on behind the file's last line when it is started again. A batch counts as
+ * received once its line is there. When the daemon goes away and comes back the library goes on, or
+ * the trainer itself does (`own`).
  *
  *     trainer SOCKET SPEC FILE [KEY=NUMBER...] [also=SPEC...]
  *
@@ -50,7 +51,8 @@ struct trainer {
     const char *also[ALSO_MAX];
     size_t n_also;
     uint64_t epoch, epochs, rank, world, stop, credits, pause, pins, tensors, detach, poll, any,
-        fed, recover, random;
+        fed, own, recover, random;
+    int connected;
     int out; /* owned */
     struct dl_client *client;
     struct dl_loader *loader;
@@ -84,6 +86,7 @@ static const struct {
     {"poll", offsetof(struct trainer, poll)},       /* 1: waits in a loop of its own */
     {"any", offsetof(struct trainer, any)},         /* 1: steps come in any order */
     {"fed", offsetof(struct trainer, fed)},         /* samples: it is the sampler of so many */
+    {"own", offsetof(struct trainer, own)},         /* 1: it starts again what a daemon forgot */
     {"recover", offsetof(struct trainer, recover)}, /* s: how long it looks for a daemon again */
     {"random", offsetof(struct trainer, random)},   /* seed of its whims */
 };
@@ -428,6 +431,7 @@ static int attach(struct trainer *t)
 {
     int r = dl_client_connect(&t->client, t->socket, "soak");
 
+    t->connected = r == 0;
     if (r == 0)
         r = dl_loader_open_file(t->client, t->spec, &t->loader);
     for (size_t i = 0; r == 0 && i < t->n_also; i++)
@@ -449,7 +453,7 @@ static int is_lost(const struct trainer *t, int r)
     static const int codes[] = {ECONNRESET, EPIPE,     ENOTCONN, ECONNREFUSED,
                                 ENOENT,     ETIMEDOUT, ESHUTDOWN};
 
-    if (!t->client || dl_client_is_usable(t->client))
+    if (!t->client || dl_client_is_usable(t->client) || (t->connected && !t->own))
         return 0;
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
         if (r == -codes[i])
