@@ -118,6 +118,16 @@ def of_files(files):
         "sampler": RANDOM, "batch": {"size": 4}, "workers": native()})
 
 
+def with_bad_samples(files):
+    """Of which some are left out, or come from elsewhere, whoever finds out that they are bad."""
+    path = files.text("bad.jsonl", "".join(
+        f'{{"text": "line {i}"{"}" if i % 41 else ""}\n' for i in range(ROWS)))
+    for policy in ("skip", "substitute"):
+        yield Recipe(f"bad-samples-{policy}", {
+            "dataset": {"kind": "text", "paths": path}, "sampler": RANDOM, "batch": {"size": 5},
+            "collate": {"kind": "none"}, "workers": native(on_error=policy)}, "own")
+
+
 def one_after_another(files):
     yield Recipe("iterable", {"dataset": numbers(2 * ROWS, iterable=True), "batch": {"size": 4},
                               "workers": native()}, "own")
@@ -168,7 +178,7 @@ def by_python(files):
 
 def all_recipes(directory, plugins, with_python):
     files = Files(directory)
-    recipes = [*by_index(files), *of_files(files), *one_after_another(files),
+    recipes = [*by_index(files), *of_files(files), *with_bad_samples(files), *one_after_another(files),
                *by_plugins(files, plugins)]
     if with_python:
         recipes += by_python(files)
