@@ -15,6 +15,7 @@ uint32_t sandbox_calls(enum sandbox_level level, bool landlock)
 #include <fcntl.h>
 #include <sched.h>
 #include <seccomp.h>
+#include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 
@@ -154,7 +155,9 @@ static void forbid_processes(struct filter *f)
 /* Of what a process does to any, what it may do to itself. */
 static void forbid_others(struct filter *f)
 {
-    static const int prctls[] = {PR_SET_PDEATHSIG, PR_SET_PTRACER, PR_SET_MM};
+    static const int prctls[] = {PR_SET_PTRACER, PR_SET_MM};
+    struct scmp_arg_cmp outlive[] = {is_int(0, PR_SET_PDEATHSIG),
+                                     SCMP_CMP64(1, SCMP_CMP_NE, SIGKILL)};
     uint64_t self = (uint64_t)getpid();
 
     forbid_where(f, "kill", EPERM, SCMP_CMP64(0, SCMP_CMP_NE, self));
@@ -164,6 +167,10 @@ static void forbid_others(struct filter *f)
     forbid_where(f, "personality", EPERM, SCMP_CMP64(0, SCMP_CMP_LT, UINT32_MAX));
     for (size_t i = 0; i < ARRAY_SIZE(prctls); i++)
         forbid_where(f, "prctl", EPERM, is_int(0, (uint32_t)prctls[i]));
+    /* It dies with its parent, and so does what a sanitizer looks for leaks with, which asks. */
+    if (f->r == 0)
+        f->r = seccomp_rule_add_array(f->ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(prctl),
+                                      ARRAY_SIZE(outlive), outlive);
 }
 
 /* Where Landlock does not keep files from being opened to write. */

@@ -278,6 +278,12 @@ static int outlive_parent(const struct escape *e)
     return code(prctl(PR_SET_PDEATHSIG, 0));
 }
 
+/* What a sanitizer's search for leaks asks for, in a process that nothing else would end. */
+static int may_die_with_parent(const struct escape *e)
+{
+    return code(prctl(PR_SET_PDEATHSIG, SIGKILL));
+}
+
 /* ---- limits, kernel, network ---------------------------------------------------------------- */
 
 static int raise_limit(const struct escape *e)
@@ -425,6 +431,7 @@ static const struct attempt {
     {"unix socket", open_unix},
     {"connect to daemon", connect_daemon},
     {"may read data", read_data},
+    {"may die with parent", may_die_with_parent},
     {"may write null", write_null},
     {"may run thread", run_thread},
     {"may load library", load_library},
