@@ -70,8 +70,9 @@ class Rank:
         words = {"rank": self.rank, "world": crew.world, "epoch": crew.epoch,
                  "epochs": crew.epochs, "recover": LOOKS_FOR_A_DAEMON,
                  "random": self.starts + 97 * self.rank, **crew.options, **self.options}
+        words["resume"] = words.get("resume", 0) and int(self.starts > 0)
         return [TRAINER, crew.socket, crew.spec_path, self.path,
-                *(f"{key}={value}" for key, value in words.items()),
+                *(f"{key}={value}" for key, value in words.items()), f"job={crew.label}",
                 *(f"also={path}" for path in crew.also)]
 
     def start(self):

@@ -79,6 +79,11 @@ class PythonCrew(crew.Crew):
 
     rank_type = PythonRank
 
+    def __init__(self, directory, socket, recipe, label, *args, **options):
+        super().__init__(directory, socket, recipe, label, *args, **options)
+        # Its ranks belong to no job: there may be no others that read the same loader.
+        self.spec_path = recipe.write(directory, label)
+
     def as_written(self, lines):
         return [re.sub(r"^(\d+) \S+", r"\1 -", line) for line in lines]
 

@@ -140,7 +140,7 @@ class Soak:
         options = {"pause": draw.choice([0, 500, 3000]), "pins": draw.choice([0, 0, 3]),
                    "tensors": draw.choice([0, 0, 3]), "detach": draw.choice([0, 1]),
                    "poll": draw.choice([0, 0, 1]), "credits": draw.choice([0, 0, 1, 9]),
-                   "own": draw.choice([0, 0, 1])}
+                   "own": draw.choice([0, 0, 1]), "resume": draw.choice([0, 1])}
         stop = draw.choice([0, 0, 0, 20])
         if recipe.order in ("plan", "own") and stop:
             options["stop"] = stop

@@ -252,6 +252,12 @@ class Signals(FaultCase):
         for row in client.query("ring"):
             self.assertEqual((row["leased"], row["state"]), (0, "active"))
 
+    def test_killed_clients_ask_the_daemon_where_they_were(self):
+        daemon = self.daemon()
+        crews = self.crews(daemon, pins=2, resume=1)
+        self.run_crews(crews, 24, lambda: any(rank.signal(signal.SIGKILL)
+                                              for rank in self.anyone(crews)))
+
     def test_clients_are_stopped_and_go_on(self):
         daemon = self.daemon()
         crews = self.crews(daemon, pins=2, tensors=2)
@@ -337,7 +343,7 @@ class Ranks(FaultCase):
     def test_a_stopped_rank_stalls_only_itself(self):
         daemon = self.daemon()
         for recipe in (range_recipe(length=2000), iterable_recipe(length=2000)):
-            one = self.crew(daemon, recipe, world=3, epochs=2)
+            one = self.crew(daemon, recipe, world=3)
             still = one.ranks[0]
             still.options = {"pause": 1000}
             at = At(self.rng, [one], self.reference, 1)

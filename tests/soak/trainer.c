@@ -4,14 +4,16 @@
  * received once its line is there. When the daemon goes away and comes back the library goes on, or
  * the trainer itself does (`own`).
  *
- *     trainer SOCKET SPEC FILE [KEY=NUMBER...] [also=SPEC...]
+ *     trainer SOCKET SPEC FILE [KEY=NUMBER...] [also=SPEC...] [job=NAME]
  *
  * Lines: "EPOCH STEP DIGEST INDEX...", the digest being that of `dlctl run --digest` over the one
  * batch; "EPOCH fault TEXT"; "EPOCH end". Exit status: 0; 1 with a text: something failed;
  * 3: what was held changed under its hands.
  *
- * Keys: see `keys` below. `also`: loaders that are opened besides, of each of which one batch is
- * taken, and then no more.
+ * Ranks of a job begin an epoch when all have ended the one before; their files differ in the
+ * number behind the last dot. With `resume` a trainer that is started again asks the daemon where
+ * it was, which must not be behind what it has. Keys: see `keys` below. `also`: loaders that are
+ * opened besides, of each of which one batch is taken, and then no more.
  */
 #include "client/dlclient.h"
 #include "client/dlctl/digest.h"
@@ -48,11 +50,14 @@ struct kept {
 struct trainer {
     const char *socket;
     const char *spec;
+    const char *path;
+    const char *job;
     const char *also[ALSO_MAX];
     size_t n_also;
     uint64_t epoch, epochs, rank, world, stop, credits, pause, pins, tensors, detach, poll, any,
-        fed, own, recover, random;
+        fed, own, resume, recover, random;
     int connected;
+    int resumed;
     int out; /* owned */
     struct dl_client *client;
     struct dl_loader *loader;
@@ -87,6 +92,7 @@ static const struct {
     {"any", offsetof(struct trainer, any)},         /* 1: steps come in any order */
     {"fed", offsetof(struct trainer, fed)},         /* samples: it is the sampler of so many */
     {"own", offsetof(struct trainer, own)},         /* 1: it starts again what a daemon forgot */
+    {"resume", offsetof(struct trainer, resume)},   /* 1: see above */
     {"recover", offsetof(struct trainer, recover)}, /* s: how long it looks for a daemon again */
     {"random", offsetof(struct trainer, random)},   /* seed of its whims */
 };
@@ -357,8 +363,10 @@ static int take(struct trainer *t, struct dl_batch *batch)
     uint64_t step = t->base + dl_batch_step(batch);
     int r = 0;
 
-    if (!t->any || !t->seen[step % STEPS_MAX])
-        r = write_batch(t, batch, step);
+    /* What it had not given back when it was killed comes again. */
+    if (t->any ? t->seen[step % STEPS_MAX] : t->resume && step < t->step)
+        return 0;
+    r = write_batch(t, batch, step);
     t->seen[step % STEPS_MAX] = 1;
     t->step = step + 1;
     return r < 0 ? r : keep(t, batch);
@@ -385,6 +393,57 @@ static int one_step(struct trainer *t)
     return r;
 }
 
+/* Until all ranks of the job have ended the epoch before: no two of them may be further apart. */
+static void await_peers(const struct trainer *t)
+{
+    const char *dot = strrchr(t->path, '.');
+    char path[4096], end[32];
+
+    if (!dot || !t->job || t->at == t->epoch)
+        return;
+    snprintf(end, sizeof end, "%" PRIu64 " end\n", t->at - 1);
+    for (uint64_t rank = 0; rank < t->world; rank++) {
+        int ended = 0;
+        snprintf(path, sizeof path, "%.*s.%" PRIu64, (int)(dot - t->path), t->path, rank);
+        while (!ended) {
+            char *line = NULL;
+            size_t space = 0;
+            FILE *file = fopen(path, "re");
+            while (file && !ended && getline(&line, &space, file) > 0)
+                ended = strcmp(line, end) == 0;
+            free(line);
+            if (file)
+                fclose(file);
+            if (!ended)
+                nap(NAP_MS * 1000);
+        }
+    }
+}
+
+/* Where the daemon says that it was. Negative: an error; 1: it does not know. */
+static int resume(struct trainer *t, struct dl_epoch_options options)
+{
+    options.epoch = DL_RESUME;
+    options.step = 0;
+    int r = dl_epoch_start(t->loader, &options, &t->pass);
+    if (r == -ENOENT && dl_client_is_usable(t->client))
+        return 1;
+    if (r < 0)
+        return r;
+    uint64_t epoch = dl_epoch_number(t->pass), first = dl_epoch_first(t->pass);
+    if (epoch == t->at && first <= t->step)
+        return 0;
+    /* It has left an epoch early, or given back the last batch of one and not noted its end. */
+    t->pass = dl_epoch_end(t->pass);
+    if (epoch < t->at || (epoch == t->at + 1 && first == 0))
+        return 1;
+    fprintf(stderr,
+            "trainer: it was at step %" PRIu64 " of epoch %" PRIu64 ", but has all before step "
+            "%" PRIu64 " of epoch %" PRIu64 " only\n",
+            first, epoch, t->step, t->at);
+    exit(3);
+}
+
 static int one_epoch(struct trainer *t)
 {
     if (t->any)
@@ -395,9 +454,16 @@ static int one_epoch(struct trainer *t)
                                        .rank = (uint32_t)t->rank,
                                        .world = (uint32_t)t->world,
                                        .step = t->fed ? 0 : t->step,
-                                       .credits = (uint32_t)t->credits};
-    int r = dl_epoch_start(t->loader, &options, &t->pass);
+                                       .credits = (uint32_t)t->credits,
+                                       .job = t->job};
+    int r = 1;
 
+    await_peers(t);
+    if (t->resume && !t->resumed && !t->fed && !t->any)
+        r = resume(t, options);
+    t->resumed = 1;
+    if (r == 1)
+        r = dl_epoch_start(t->loader, &options, &t->pass);
     t->base = t->fed ? t->step : 0;
     t->fed_to = t->base * dl_loader_batch_size(t->loader);
     t->fed_all = 0;
@@ -499,6 +565,10 @@ static int read_options(struct trainer *t, char **words)
             t->also[t->n_also++] = value + 1;
             continue;
         }
+        if (len == 3 && strncmp(*words, "job", len) == 0) {
+            t->job = value + 1;
+            continue;
+        }
         while (i < ARRAY_SIZE(keys) &&
                (strlen(keys[i].name) != len || strncmp(keys[i].name, *words, len) != 0))
             i++;
@@ -518,6 +588,7 @@ int main(int argc, char **argv)
         return 2;
     t.socket = argv[1];
     t.spec = argv[2];
+    t.path = argv[3];
     t.at = t.epoch;
     t.random = t.random * 2654435761 + 88172645463325252;
     int r = open_file(&t, argv[3]);
