@@ -81,6 +81,10 @@ def by_index(files):
         yield Recipe(f"{mode}-shards", {
             "dataset": numbers(2 * ROWS), "sampler": RANDOM, "batch": {"size": 8},
             "shard": {"mode": mode}, "workers": native()}, worlds=(1, 2, 4))
+    for name, dataset in (("numbers", numbers(2 * ROWS)), ("rows", {"kind": "npy", "files": rows})):
+        yield Recipe(f"dispatched-{name}", {
+            "dataset": dataset, "sampler": RANDOM, "batch": {"size": 8},
+            "shard": {"mode": "dispatch"}, "workers": native()}, worlds=(1, 2, 4))
     yield Recipe("one-by-one", {"dataset": {"kind": "npy", "files": rows}, "batch": {"size": None},
                                 "memory": {"writable": True}, "workers": native()})
     yield Recipe("any-order", {
