@@ -22,6 +22,8 @@ struct dispatcher {
     uint8_t begun[]; /* a bit for each of the others */
 };
 
+static void trim(struct loader *loader, struct dispatcher *d);
+
 static bool has_begun(const struct dispatcher *d, uint64_t rank)
 {
     return d->begun[rank / 8] >> rank % 8 & 1;
@@ -114,6 +116,40 @@ static struct dispatcher *choose(struct loader *loader, const struct stream *str
     return found;
 }
 
+/*
+ * Whoever is in the next epoch has done with this one, though nobody saw it: ranks may be so far
+ * apart when the daemon is another one. Those that are before it do not wait for `stream`, ...
+ */
+static void excuse_before(struct loader *loader, const struct stream *stream)
+{
+    struct dispatcher *d;
+
+    DL_FOREACH (loader->dispatchers, d) {
+        const struct stream_params *params = &d->source->params;
+        if (params->epoch + 1 != stream->params.epoch || params->world != stream->params.world ||
+            has_begun(d, stream->params.rank))
+            continue;
+        set_begun(d, stream->params.rank);
+        trim(loader, d);
+    }
+}
+
+/* ... and who begins before it does not wait for those that are in the next. */
+static void excuse_next(const struct loader *loader, struct dispatcher *own)
+{
+    const struct stream_params *params = &own->source->params;
+    const struct dispatcher *d;
+
+    DL_FOREACH (loader->dispatchers, d) {
+        if (d->source->params.epoch != params->epoch + 1 ||
+            d->source->params.world != params->world)
+            continue;
+        for (uint64_t rank = 0; rank < params->world; rank++)
+            if (find_rank(loader, d, rank))
+                set_begun(own, rank);
+    }
+}
+
 int loader_join(struct loader *loader, struct stream *stream, struct dl_error *err)
 {
     struct dispatcher *other, *d = choose(loader, stream);
@@ -128,10 +164,12 @@ int loader_join(struct loader *loader, struct stream *stream, struct dl_error *e
                 !find_rank(loader, other, stream->params.rank))
                 excuse(other, d);
         }
+        excuse_next(loader, d);
     }
     set_begun(d, stream->params.rank);
     d->here++;
     stream->dispatcher = d;
+    excuse_before(loader, stream);
     return 0;
 }
 

@@ -382,6 +382,25 @@ class ComingBack(DispatchCase):
         self.assertEqual(len(behind.to_the_end()), 21)
         self.assertEqual(len(ahead.to_the_end()), 12)
 
+    def test_a_rank_that_is_in_the_next_epoch_already(self):
+        """As after the daemon's end, between two epochs: nobody waits for it in the one before."""
+        for behind_first in (False, True):
+            with self.subTest(behind_first=behind_first):
+                daemon = self.daemon()
+                if behind_first:
+                    behind = Rank(self, daemon, 1, world=2, step=16)
+                ahead = Rank(self, daemon, 0, world=2, epoch=1)
+                if not behind_first:
+                    behind = Rank(self, daemon, 1, world=2, step=16)
+                self.assertEqual(len(behind.to_the_end()), 5)
+                behind.start(epoch=1)
+                for step in range(21):
+                    samples = ahead.pass_step() + behind.pass_step()
+                    self.assertEqual(samples[0], 10 * step)
+                ahead.client.close()
+                behind.client.close()
+                daemon.stop()
+
     def test_a_rank_that_begins_before_the_others(self):
         daemon = self.daemon()
         first = Rank(self, daemon, 0, world=2)
