@@ -20,13 +20,16 @@ from contextlib import ExitStack
 
 import contenders
 import photos
+import rank_report
+import ranks
 import report
 import token_batches
 import token_report
 from contenders import BenchError
 
 QUIET_LOAD = 0.5
-ROWS = {**contenders.ROWS, **token_batches.ROWS}
+ROWS = {**contenders.ROWS, **token_batches.ROWS, **ranks.ROWS}
+MODULES = {contenders.Row: contenders, token_batches.Row: token_batches, ranks.Row: ranks}
 
 
 def machine():
@@ -151,11 +154,30 @@ def measure_tokens(row, args, tmp, torches, socket):
     return token_report.waiting_result(row, runs), runs
 
 
+def measure_ranks(row, args, tmp, torches, socket):
+    """(the result of a row of many ranks, {contender: [run, ...]})."""
+    say(f'{row.name}: making its data')
+    setting = contenders.Setting(row, ranks.make_data(row, tmp, args.build), args.build, socket,
+                                 tmp, args.touch)
+    if row.kind == 'ranks-rate':
+        runs = ranks.measure_rate(setting, args.runs, say)
+        return rank_report.rate_result(row, runs), {n: some[0] for n, some in runs.items()}
+    if row.kind == 'ranks-dispatch':
+        runs = ranks.measure_dispatch(setting, args.runs, say)
+        return rank_report.dispatch_result(row, runs), runs
+    packaged, _ = contenders.find_packages(torches, args.build)
+    return rank_report.memory_result(
+        row, ranks.measure_memory(setting, torches, packaged, say)), {}
+
+
 def doable(rows, torches, warn):
     """The rows there are data for; says why others are left out, or are made of less."""
     if any(row.python for row in rows) and not torches:
         warn.append('no row of Python datasets: there is no PyTorch to compare with')
         rows = [row for row in rows if not row.python]
+    if any(row.kind == 'ranks-memory' for row in rows) and not torches:
+        warn.append('no row of the memory of ranks: there is no PyTorch to compare with')
+        rows = [row for row in rows if row.kind != 'ranks-memory']
     if any(row.images for row in rows):
         if not photos.can_make():
             warn.append('no row of images: Pillow cannot be imported (Debian: python3-pil)')
@@ -186,17 +208,19 @@ def bench(args, rows, tmp):
     rows = doable(rows, torches, result['warnings'])
     python_rows = [row for row in rows if row.python]
     token_rows = [row for row in rows if isinstance(row, token_batches.Row)]
-    rows = [row for row in rows if not row.python and row not in token_rows]
+    rank_rows = [row for row in rows if isinstance(row, ranks.Row)]
+    rows = [row for row in rows if isinstance(row, contenders.Row) and not row.python]
     with ExitStack() as stack:
-        if rows or token_rows:
+        if rows or token_rows or rank_rows:
             daemon = stack.enter_context(contenders.Daemon(args.build, tmp))
         for row in rows:
             able = [c for c in table if c.images or not row.images]
             runs = measure_row(row, able, args, tmp, daemon.socket)
             result['versions']['dloaderd'] = runs['dloaderd w1'][0]['version']
             result['rows'].append(row_result(row, able, runs))
-        for row in token_rows:
-            got, runs = measure_tokens(row, args, tmp, torches, daemon.socket)
+        for row in token_rows + rank_rows:
+            measure = measure_ranks if row in rank_rows else measure_tokens
+            got, runs = measure(row, args, tmp, torches, daemon.socket)
             result['versions']['dloaderd'] = result['versions']['dloaderd'] or version_in(runs)
             result['rows'].append(got)
     if python_rows:
@@ -237,7 +261,7 @@ def parse(argv):
             p.error(f"--rows: {name!r} is none of {', '.join(ROWS)}")
         row = ROWS[name]
         if args.quick:
-            row = (token_batches if name in token_batches.ROWS else contenders).quick(row)
+            row = MODULES[type(row)].quick(row)
         rows.append(dataclasses.replace(row, prefetch=args.prefetch or row.prefetch))
     return args, rows
 
@@ -258,7 +282,8 @@ def main(argv):
     finally:
         shutil.rmtree(tmp, ignore_errors=True)
     print(json.dumps(result) if args.json
-          else report.text(result, token_report.tables(result['rows'])))
+          else report.text(result, token_report.tables(result['rows'])
+                           + rank_report.tables(result['rows'])))
     return 0
 
 

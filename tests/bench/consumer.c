@@ -8,6 +8,7 @@
  *
  * With --lengths it counts tokens: those of the samples, and those that their batches take. With
  * --pause it rests after each batch, as a trainer computes, and looks at each wait by itself.
+ * --rank and --world make it one of several, which are processes of their own.
  */
 #include "client/dlclient.h"
 #include "tests/bench/bench.h"
@@ -19,6 +20,8 @@ struct options {
     const char *socket; /* may be NULL */
     uint64_t epochs;    /* of one run, at most; 0: by time alone */
     uint64_t epoch_offset;
+    uint64_t rank;
+    uint64_t world;
     uint64_t batches; /* of one epoch, at most; 0: all */
     double seconds;   /* no further epoch of a run is started after so long */
     enum touch touch;
@@ -157,7 +160,8 @@ static int consume(struct dl_epoch *epoch, const struct options *opt, double beg
 static int run_epoch(struct dl_loader *loader, const struct options *opt, uint64_t number,
                      struct run *run, struct epoch_times *times)
 {
-    struct dl_epoch_options epoch_options = {.epoch = number, .world = 1};
+    struct dl_epoch_options epoch_options = {
+        .epoch = number, .rank = (uint32_t)opt->rank, .world = (uint32_t)opt->world};
     struct dl_epoch *epoch = NULL;
     double begun = bench_now_s();
     int r = dl_epoch_start(loader, &epoch_options, &epoch);
@@ -231,9 +235,10 @@ static int do_run(struct dl_loader *loader, const struct options *opt, uint64_t 
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: consumer --spec FILE [--socket PATH] [--epochs N] [--seconds S]\n"
-                    "                [--batches N] [--epoch-offset N] [--touch none|first|all]\n"
-                    "                [--lengths FILE] [--pause S] [--serve]\n");
+    fprintf(stderr,
+            "usage: consumer --spec FILE [--socket PATH] [--epochs N] [--seconds S]\n"
+            "                [--batches N] [--epoch-offset N] [--touch none|first|all]\n"
+            "                [--lengths FILE] [--pause S] [--rank R --world W] [--serve]\n");
     return 2;
 }
 
@@ -249,6 +254,8 @@ static bool parse_options(int argc, char **argv, struct options *opt)
         {"touch", required_argument, NULL, 'o'},
         {"lengths", required_argument, NULL, 'l'},
         {"pause", required_argument, NULL, 'p'},
+        {"rank", required_argument, NULL, 'r'},
+        {"world", required_argument, NULL, 'w'},
         {"serve", no_argument, NULL, 'S'},
         {0},
     };
@@ -283,6 +290,12 @@ static bool parse_options(int argc, char **argv, struct options *opt)
         case 'p':
             ok = bench_parse_seconds(optarg, &opt->pause);
             opt->waits = true;
+            break;
+        case 'r':
+            ok = bench_parse_u64(optarg, UINT32_MAX, &opt->rank);
+            break;
+        case 'w':
+            ok = bench_parse_u64(optarg, UINT32_MAX, &opt->world);
             break;
         case 'S':
             opt->serve = true;
@@ -347,7 +360,7 @@ static int consumer(struct dl_client *client, const struct options *opt, struct 
 
 int main(int argc, char **argv)
 {
-    struct options opt = {.touch = TOUCH_FIRST, .seconds = 0.5};
+    struct options opt = {.touch = TOUCH_FIRST, .seconds = 0.5, .world = 1};
     struct dl_client *client = NULL;
     struct run run = {0};
     int r;

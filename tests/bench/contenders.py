@@ -400,12 +400,13 @@ def stop(child):
 class Daemon:
     """A private dloaderd with a socket of its own, for as long as the context lasts."""
 
-    def __init__(self, build, tmp):
+    def __init__(self, build, tmp, **settings):
         self.socket = os.path.join(tmp, 'socket')
         self.log = os.path.join(tmp, 'dloaderd.log')
         config = os.path.join(tmp, 'dloaderd.yaml')
+        worker = os.path.abspath(program(build, 'dloader-worker'))
         with open(config, 'w', encoding='utf-8') as f:
-            f.write(f'worker: {json.dumps(os.path.abspath(program(build, "dloader-worker")))}\n')
+            json.dump({'worker': worker, **settings}, f)  # which is YAML, too
         with open(self.log, 'wb') as log:
             self.child = subprocess.Popen([program(build, 'dloaderd'), '--config', config,
                                            '--socket', self.socket],

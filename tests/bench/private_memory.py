@@ -2,7 +2,8 @@
 
 Private memory is what would be free without the program: Private_Clean and Private_Dirty of
 smaps_rollup (proc(5)), summed. What several processes share, pages that fork() left in common or a
-mapped file, is in none of these; it is in `pss_bytes`, where each page counts once.
+mapped file, is in none of these; it is in `pss_bytes`, where each page counts once. `kept_bytes` is that
+without pages of files, which the kernel can drop: what must stay, memory that is shared included.
 """
 
 import os
@@ -50,8 +51,13 @@ def rollup(text):
 
 def measure(tag=None):
     """Of this process, its descendants, and the tagged ones with theirs."""
-    private = pss = count = 0
-    for pid in descendants({os.getpid()} | (tagged(tag) if tag else set())):
+    return measure_of({os.getpid()} | (tagged(tag) if tag else set()))
+
+
+def measure_of(roots):
+    """Of these processes and their descendants."""
+    private = pss = kept = count = 0
+    for pid in descendants(roots):
         try:
             with open(f'/proc/{pid}/smaps_rollup', encoding='ascii', errors='replace') as f:
                 sums = rollup(f.read())
@@ -59,5 +65,6 @@ def measure(tag=None):
             continue  # it has ended meanwhile
         private += sums['Private_Clean'] + sums['Private_Dirty']
         pss += sums['Pss']
+        kept += sums['Pss_Anon'] + sums['Pss_Shmem']
         count += 1
-    return {'private_bytes': private, 'pss_bytes': pss, 'processes': count}
+    return {'private_bytes': private, 'pss_bytes': pss, 'kept_bytes': kept, 'processes': count}
