@@ -52,30 +52,6 @@ static int refuse_outside(const char *path, const char *resolved, const struct d
 }
 
 /*
- * Whoever names a path outside the roots is told so and not whether something is there: a system
- * daemon must not answer questions about other people's directories.
- */
-static int refuse_unopened(const char *path, int code, const struct data_env *env,
-                           struct dl_error *err)
-{
-    if (!path_allowed(path, env) || (env->n_roots > 0 && strstr(path, "/..")))
-        return refuse_outside(path, path, env, err);
-    switch (code) {
-    case ENOENT:
-        return dl_error_set(err, code, path,
-                            "no such file; a relative path starts from the directory of the "
-                            "loader spec");
-    case EACCES:
-        return dl_error_set(err, code, path,
-                            "user %u may not read it; grant read permission on the file and "
-                            "search permission on its directories",
-                            (unsigned)geteuid());
-    default:
-        return dl_error_set(err, code, path, "cannot be opened: %s", strerror(code));
-    }
-}
-
-/*
  * Judges what is open, by its descriptor: the name may lead elsewhere by now, and links in it were
  * followed by the kernel.
  */
@@ -98,6 +74,35 @@ static int check_roots(int fd, const char *path, const struct data_env *env, str
     if (!path_allowed(resolved, env))
         return refuse_outside(path, resolved, env, err);
     return 0;
+}
+
+/*
+ * Whoever names a path outside the roots is told so and not whether something is there: a system
+ * daemon must not answer questions about other people's directories.
+ */
+static int refuse_unopened(const char *path, int code, const struct data_env *env,
+                           struct dl_error *err)
+{
+    if (!path_allowed(path, env) || (env->n_roots > 0 && strstr(path, "/..")))
+        return refuse_outside(path, path, env, err);
+    /* A sandbox lets nobody read what a link leads to, outside the roots: where that is can be
+     * seen. */
+    _cleanup_fd_ int fd = code == EACCES ? open(path, O_PATH | O_CLOEXEC) : -1;
+    if (fd >= 0 && check_roots(fd, path, env, err) < 0)
+        return -err->code;
+    switch (code) {
+    case ENOENT:
+        return dl_error_set(err, code, path,
+                            "no such file; a relative path starts from the directory of the "
+                            "loader spec");
+    case EACCES:
+        return dl_error_set(err, code, path,
+                            "user %u may not read it; grant read permission on the file and "
+                            "search permission on its directories",
+                            (unsigned)geteuid());
+    default:
+        return dl_error_set(err, code, path, "cannot be opened: %s", strerror(code));
+    }
 }
 
 int source_allows(const char *dir, const char *path, const struct data_env *env,
