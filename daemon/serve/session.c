@@ -37,6 +37,7 @@ static void flush(struct session *s)
     if (pending > PENDING_MAX) {
         log_warning("session %llu (uid %u, pid %d): dropped, it does not read what it asked for",
                     (unsigned long long)s->o.id, (unsigned)s->peer.uid, (int)s->peer.pid);
+        s->violated = true; /* it is there, and would go on asking */
         session_end(s, NULL);
         return;
     }

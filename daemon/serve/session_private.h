@@ -52,7 +52,7 @@ struct session {
     uint32_t next_id;
     int watched; /* events the socket is watched for */
     bool ending;
-    bool violated; /* the protocol: that is why it ends */
+    bool violated; /* the protocol, or patience: that is why it ends */
 };
 
 /* Queues a message, with a copy of `fd` unless it is -1. */
