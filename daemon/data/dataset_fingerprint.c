@@ -8,8 +8,10 @@
 /* What cannot be opened is not what it was, and that is all that can be said. */
 static void add_file(struct file_print *print, const char *path)
 {
-    _cleanup_fd_ int fd = file_print_file(print, path);
+    int fd = file_print_file(print, path);
 
+    if (fd >= 0)
+        close(fd);
     if (print->r < 0 && print->r != -ENOMEM) {
         uint64_t code = (uint64_t)-print->r;
 

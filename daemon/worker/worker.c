@@ -211,7 +211,7 @@ static int handle_open(struct worker *w, const struct dl_msg_w_open *msg)
                                             .iterable = w->engine->is_iterable(w->dataset),
                                             .slot_bytes = w->engine->slot_bytes(w->dataset),
                                             .fingerprint = w->fingerprint,
-                                             .sandbox = w->sandbox,
+                                            .sandbox = w->sandbox,
                                             .dataset = w->engine->content(w->dataset),
                                             .leaps = w->engine->leaps(w->dataset)}});
 }

@@ -184,7 +184,7 @@ class Policies(BadCase):
 
 
 class Ranks(BadCase):
-    """Two of them, and 60 samples: with batches of 8, 16 at a time, and 4 are repeated."""
+    """Two of them, and 60 samples: batches of 8, and 4 samples are repeated."""
 
     def load(self, make, mode, on_error, bad=BAD, **workers):
         """(indices, repeated) of each rank's batches, and the rows of the quarantine."""
@@ -218,7 +218,7 @@ class Ranks(BadCase):
     def test_repeated_ones_are_left_out_too(self):
         for make in (lines, archive):
             with self.subTest(make.__name__):
-                got, rows, _ = self.load(make, "batch", "skip", [1, 2, 17, 58])
+                got, rows, _ = self.load(make, "batch", "skip", [1, 2, 17, 58], count=1)
                 self.assertEqual(got, self.plan([1, 2, 17, 58]))
                 self.assertEqual(got[1][-1], ([56, 57, 59, 0, 3], 2))
                 self.assertEqual([(row["sample"], row["seen"]) for row in rows],
@@ -241,10 +241,10 @@ class Ranks(BadCase):
     def test_of_a_batch_for_all_ranks_they_count_once(self):
         got, rows, daemon = self.load(images, "dispatch", "substitute")
         place = {3: 5, 4: 5, 17: 18, 58: 59}
-        order = [place.get(i, i) for i in range(COUNT)] + [0, 1, 2, 5]
+        order = [place.get(i, i) for i in range(COUNT)]
         self.assertEqual(sorted(i for rank in got for step, _ in rank for i in step), sorted(order))
         self.assertEqual([(row["sample"], row["seen"]) for row in rows],
-                         [(3, 3), (4, 3), (17, 1), (58, 1)])
+                         [(3, 1), (4, 2), (17, 1), (58, 1)])  # 4 was also tried in place of 3
         self.assertEqual(daemon.log.count("is bad, and replaced"), len(BAD))
 
     def test_one_too_many_is_an_error_of_all_ranks(self):

@@ -6,7 +6,7 @@ import os
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-from dltest import DaemonError, TestCase, dlctl, main  # noqa: E402
+from dltest import DaemonError, TestCase, dlctl, main, wait_until  # noqa: E402
 
 ROWS, WIDTH, PAGE = 64, 4096, 4096
 
@@ -20,6 +20,8 @@ class Cut(TestCase):
         self.loader = self.trainer.open({
             "name": "rows", "dataset": {"kind": "npy", "files": self.data}, "batch": {"size": 4},
             "workers": {"count": 2, "prefetch": 1, "on_error": on_error, **workers}})["loader"]
+        # One that opened the file after it was cut would say so, and end.
+        wait_until(lambda: all(w["state"] == "ready" for w in self.trainer.query("workers")), "workers")
         self.whole = self.steps()
 
     def steps(self, epoch=0):
@@ -39,7 +41,8 @@ class Cut(TestCase):
                 batch.release()
 
     def assert_nobody_died(self):
-        self.assertEqual([w["restarts"] for w in self.trainer.query("workers")], [0, 0])
+        self.assertEqual([w["restarts"] for w in self.trainer.query("workers")], [0, 0],
+                         self.running.log)
         self.assertNotIn("SIGBUS", self.running.log)
 
     def test_a_cut_file_is_an_error_of_what_lay_there(self):

@@ -365,6 +365,7 @@ class Seals(TestCase):
         buffer = b""
         while not client.fds:
             data, ancillary, _, _ = client.sock.recvmsg(65536, 1024)
+            self.assertTrue(data, "the daemon ended the session")
             buffer += data
             for _, _, raw in ancillary:
                 client.fds += struct.unpack(f"{len(raw) // 4}i", raw)
@@ -484,15 +485,16 @@ class Views(TestCase):
                     keys = described.setdefault(line[4:], [])
                 elif line.startswith("| `"):
                     keys.append(line.split("`")[1])
-        client = self.client(self.daemon())
+        daemon = self.daemon()
+        client, other = self.client(daemon), self.client(daemon)
         client.start(client.open(named("seen"))["loader"])
         client.next_batches()
         with open(self.path("lines.jsonl"), "w") as file:
             file.write('{"text": "a"}\n{"text": "b\n')
-        bad = client.open({"name": "bad", "dataset": {"kind": "text", "paths": file.name},
-                           "collate": {"kind": "none"}, "batch": {"size": 2},
-                           "workers": {"on_error": "skip"}})["loader"]
-        client.epoch_indices(bad)
+        bad = other.open({"name": "bad", "dataset": {"kind": "text", "paths": file.name},
+                          "collate": {"kind": "none"}, "batch": {"size": 2},
+                          "workers": {"on_error": "skip"}})["loader"]
+        other.epoch_indices(bad)
         for name, keys in described.items():
             with self.subTest(view=name):
                 view = client.query(name)

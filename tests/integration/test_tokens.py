@@ -11,6 +11,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 from dltest import DaemonError, TestCase, main, wait_until  # noqa: E402
+from slot import HEADER_BYTES  # noqa: E402
 
 
 class TokenCase(TestCase):
@@ -102,7 +103,7 @@ class Epochs(TokenCase):
         client.start(loader)
         (batch, *_) = client.next_batches()
         (planned,) = struct.unpack_from("<Q", batch.slot, 120)
-        at = 128 + 8 * batch.samples
+        at = HEADER_BYTES + 8 * batch.samples
         padded, cut, rows, *lists = struct.unpack_from(f"<QII{batch.samples}I", batch.slot, at)
         mine = [lengths[i] for i in batch.indices]
         self.assertEqual((padded, cut, rows, lists),
