@@ -459,8 +459,21 @@ static bool make_fit(struct loader *loader, struct stream *stream)
 }
 
 /*
- * Runs the next step of the next stream in turn that has something to load; its turn is then over.
- * What somebody asked for goes before what is expected.
+ * A turn is as many steps as a worker takes ahead: one, or several quick ones, which then come to
+ * their client together and wake it once.
+ */
+static void took_turn(struct loader *loader, struct stream *stream, uint32_t worker)
+{
+    if (++stream->turn < pool_ahead(loader->pool, worker))
+        return;
+    stream->turn = 0;
+    DL_DELETE(loader->streams, stream);
+    DL_APPEND(loader->streams, stream);
+}
+
+/*
+ * Runs the next step of the next stream in turn that has something to load. What somebody asked
+ * for goes before what is expected.
  */
 static bool run_stream(struct loader *loader, bool expected, struct want *want)
 {
@@ -471,8 +484,7 @@ static bool run_stream(struct loader *loader, bool expected, struct want *want)
         if (stream_is_expected(stream) == expected && wants_step(loader, stream) &&
             is_planned(loader, stream, stream_next(stream)) && make_fit(loader, stream) &&
             take(loader, stream, stream_next(stream), want, &place)) {
-            DL_DELETE(loader->streams, stream);
-            DL_APPEND(loader->streams, stream);
+            took_turn(loader, stream, place.worker);
             run(loader, stream_plan(stream), &place);
             return true;
         }

@@ -79,6 +79,8 @@ struct pool *pool_free(struct pool *pool);
  */
 bool _nodiscard_ pool_take(struct pool *pool, uint32_t worker, struct place *ret);
 bool pool_has_slot(const struct pool *pool, uint32_t worker);
+/* How many tasks the worker gets ahead, by what its last ones took: 0 when they take long. */
+uint64_t pool_ahead(const struct pool *pool, uint32_t worker);
 /*
  * How the worker's predecessor died, while it had nothing to do, in a loader that does not retry
  * and whose workers are their datasets' state: what it would have made next is lost with it. Told

@@ -12,14 +12,19 @@
  */
 enum { AHEAD_NS = 300 * 1000 };
 
+uint64_t pool_ahead(const struct pool *pool, uint32_t worker)
+{
+    uint64_t cost = pool->members[worker].cost_ns;
+
+    return cost ? min_u64(AHEAD_NS / cost, QUEUE_RECORDS) : 0;
+}
+
 static bool has_room(const struct member *m)
 {
-    uint64_t ahead = m->cost_ns ? AHEAD_NS / m->cost_ns : 0;
-
     if (m->state != WORKER_READY || !m->segments || m->timed_out || m->condemned)
         return false;
     return m->pool->n_members == 1 ? in_flight(m) < QUEUE_RECORDS
-                                   : in_flight(m) < min_u64(max_u64(2, ahead), QUEUE_RECORDS);
+                                   : in_flight(m) < max_u64(2, pool_ahead(m->pool, m->number));
 }
 
 static bool take_slot(struct member *m, struct place *ret)

@@ -102,6 +102,7 @@ struct stream {
     uint64_t fed;         /* steps before this one were fed */
     uint64_t handed;      /* steps and faults delivered */
     uint32_t undelivered; /* steps planned and not delivered */
+    uint32_t turn; /* steps run since others had theirs */
     uint32_t window;
     uint32_t leased; /* steps in LEASED */
     uint32_t pinned; /* steps in PINNED */
