@@ -169,7 +169,7 @@ class Messages(ClientCase):
                          (22, "dataset", "dataset: KeyError: 'x'", report, 0,
                           "dataset: KeyError: 'x'"))
         with self.assertRaises(_client.StepError) as caught:
-            epoch.next(0)
+            epoch.next()
         self.assertEqual((caught.exception.detail, caught.exception.step), ("", 1))
         self.assertEqual(epoch.next().data, "after")
         with self.assertRaises(_client.StepError) as caught:  # no time limit of the call's
