@@ -153,21 +153,21 @@ static struct dl_batch *take_object(struct dl_client *client)
     return batch;
 }
 
-static void link_batch(struct dl_client *client, struct dl_batch *batch)
+static void link_batch(struct dl_batch **list, struct dl_batch *batch)
 {
     batch->prev = NULL;
-    batch->next = client->batches;
+    batch->next = *list;
     if (batch->next)
         batch->next->prev = batch;
-    client->batches = batch;
+    *list = batch;
 }
 
-static void unlink_batch(struct dl_client *client, struct dl_batch *batch)
+static void unlink_batch(struct dl_batch **list, struct dl_batch *batch)
 {
     if (batch->prev)
         batch->prev->next = batch->next;
     else
-        client->batches = batch->next;
+        *list = batch->next;
     if (batch->next)
         batch->next->prev = batch->prev;
 }
@@ -176,8 +176,10 @@ static void give_entry_back(struct dl_epoch *epoch, struct entry *entry)
 {
     if (epoch->loader->local)
         local_loader_give_back(epoch->loader, steal_ptr(entry->mapping));
-    else
+    else if (client_has_lease(epoch->loader->client, entry->mapping))
         epoch_queue_release(epoch, entry->descriptor.step, true);
+    else
+        outlived_given_back(epoch);
     entry_deinit(entry);
 }
 
@@ -221,7 +223,7 @@ int batch_new(struct dl_epoch *epoch, struct entry *entry, struct dl_batch **ret
     batch->mapping->leases++;
     batch->pinned = batch->kept = batch->detached = false;
     atomic_init(&batch->refs, 1);
-    link_batch(client, batch);
+    link_batch(&client->batches, batch);
     *ret = batch;
     return 0;
 }
@@ -259,6 +261,8 @@ static void end_lease(struct dl_client *client, struct dl_batch *batch)
      */
     if (batch->loader->local)
         local_loader_give_back(batch->loader, steal_ptr(batch->mapping));
+    else if (!is_lent(batch) && epoch)
+        outlived_given_back(epoch);
     else if (!is_lent(batch))
         ; /* nobody waits for it */
     else if (epoch || (epoch = client_find_epoch(client, batch->stream)))
@@ -275,8 +279,10 @@ void batch_finish(struct dl_client *client, struct dl_batch *batch)
         batch->mapping = mapping_unref(batch->mapping);
     else
         end_lease(client, batch);
-    if (batch->kept)
+    if (batch->kept) {
+        unlink_batch(&client->kept, batch);
         loader_unkeep(batch->loader);
+    }
     batch->reclaim = reclaim_unref(batch->reclaim);
     batch->next = client->pool;
     client->pool = batch;
@@ -289,7 +295,7 @@ void batch_give_back(struct dl_batch *batch)
 
     if (epoch && epoch->current == batch)
         epoch->current = NULL;
-    unlink_batch(client, batch);
+    unlink_batch(&client->batches, batch);
     batch->view = view_unref(batch->view);
     /* Alone: no tensor, and only this thread can make one. Acquire: those deleted are done. */
     if (atomic_load_explicit(&batch->refs, memory_order_acquire) == 1) {
@@ -302,9 +308,9 @@ void batch_give_back(struct dl_batch *batch)
             epoch_queue_pin(epoch, batch->step);
         mark_pinned(batch);
     }
-    batch->epoch = NULL;
     if (!batch->detached) {
         batch->kept = true;
+        link_batch(&client->kept, batch);
         batch->loader->kept++;
     }
     reclaim_drop(batch);

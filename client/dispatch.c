@@ -288,7 +288,7 @@ static int find_stream(struct dl_client *client, const struct dl_message *msg, u
     if (!epoch)
         return violated(client, "%s: stream %llu is not known", message_name(msg->number),
                         (ull)stream);
-    if (epoch->over)
+    if (epoch->over && !epoch->ending)
         return violated(client, "%s: stream %llu is over", message_name(msg->number), (ull)stream);
     *ret = epoch;
     return 1;
@@ -517,6 +517,10 @@ static int on_fault(struct dl_client *client, const struct dl_message *msg)
 
     if (r <= 0)
         return r;
+    if (epoch->ending && fault->step == UINT64_MAX) { /* all steps had come: nobody misses it */
+        epoch->ending = !fault->final;
+        return 0;
+    }
     if (fault->step != UINT64_MAX && is_known(epoch, fault->step)) {
         feed_arrived(epoch);
         epoch->over = epoch->over || fault->final;
@@ -574,6 +578,7 @@ static int on_finished(struct dl_client *client, const struct dl_message *msg)
         return violated(client, "FINISHED: stream %u ends after %llu of the %llu steps from %llu",
                         epoch->stream, (ull)epoch->delivered, (ull)due, (ull)epoch->first);
     epoch->over = true;
+    epoch->ending = false;
     return 0;
 }
 

@@ -253,9 +253,11 @@ struct dl_epoch_options {
  * it can start DL_RESUME: it goes on at the first step that was not acknowledged, and what was
  * loaded ahead is there still; dl_epoch_number() and dl_epoch_first() say where that is. At an
  * epoch's end it is the beginning of the next. The daemon keeps this as long as it keeps the loader
- * (linger in dloaderd.conf), not beyond its own end; nor does it keep where a rank is in an epoch
- * that another number of ranks has begun: that is for a state. A daemon that has followed another
- * takes what had arrived from that one for given back. -ENOENT: nothing is known of this rank.
+ * (linger in dloaderd.conf), not beyond its own end. One that follows it learns from the ranks that
+ * reconnect where they are, and what they still hold of the one before is not passed over; of an
+ * iterable dataset's epoch that had come to its end it knows nothing. Nor is it kept where a rank
+ * is in an epoch that another number of ranks has begun: that is for a state. -ENOENT: nothing is
+ * known of this rank.
  *
  * dl_epoch_options_from_env() fills `rank` and `world` from $RANK and $WORLD_SIZE, each if it is
  * set; -EINVAL, and nothing changed, when one is no number within bounds.

@@ -111,6 +111,7 @@ static void queue_pending(struct dl_epoch *epoch)
 {
     send_steps(epoch, true);
     send_steps(epoch, false);
+    outlived_tell(epoch);
     assert(epoch->lent >= epoch->unsent);
     epoch->lent -= epoch->unsent;
     epoch->unsent = 0;
@@ -161,7 +162,7 @@ void epoch_queue_release(struct dl_epoch *epoch, uint64_t step, bool credit)
 static bool is_fed(const struct dl_epoch *epoch)
 {
     uint64_t ahead = epoch->feed.steps - epoch->received;
-    uint32_t waiting = epoch->n_feeds + epoch->n_releases + epoch->n_pins;
+    uint32_t waiting = epoch->n_feeds + epoch->n_releases + epoch->n_pins + epoch->n_outlived;
 
     return epoch->hurried && epoch->feed.on && !epoch->feed.ended &&
            ahead >= epoch->credits / 2 + epoch->n_feeds && waiting < epoch->credits / 4;
@@ -175,7 +176,8 @@ void epoch_flush_if_due(struct dl_epoch *epoch)
     if (is_fed(epoch))
         return;
     epoch->n_feeds = 0;
-    if (epoch->count == 0 || epoch->n_releases + epoch->n_pins >= epoch->flush_at)
+    if (epoch->count == 0 ||
+        epoch->n_releases + epoch->n_pins + epoch->n_outlived >= epoch->flush_at)
         queue_pending(epoch);
     if (connection_output(&client->conn).len > 0) {
         r = client_flush(client); /* a failure is latched for the next call */
@@ -265,6 +267,7 @@ static struct dl_epoch *epoch_new(struct dl_loader *loader, const struct dl_epoc
     epoch->before = place->before;
     epoch->job = strdup(o->job ? o->job : "");
     epoch->failed = DL_UNKNOWN;
+    epoch->outlived = UINT64_MAX;
     epoch->credits = o->credits ? o->credits : loader->credits;
     epoch->flush_at = epoch->credits / 4 ? epoch->credits / 4 : 1;
     epoch->releases = calloc(epoch->flush_at, sizeof *epoch->releases);
@@ -288,6 +291,7 @@ struct dl_message epoch_start_message(struct dl_epoch *epoch, uint64_t step,
     msg.start.credits = epoch->credits;
     msg.start.before = (struct dl_span){before, history_write(&epoch->before, before)};
     msg.start.job = span_str(epoch->job);
+    msg.start.held = outlived_lowest(epoch);
     return msg;
 }
 
@@ -423,6 +427,14 @@ void client_stop_stream(struct dl_client *client, uint32_t stream, bool over)
         remember_stopped(client, stream);
 }
 
+/* What outlives the epoch. */
+static void disown(const struct dl_epoch *epoch, struct dl_batch *list)
+{
+    for (; list; list = list->next)
+        if (list->epoch == epoch)
+            list->epoch = NULL;
+}
+
 struct dl_epoch *dl_epoch_end(struct dl_epoch *epoch)
 {
     struct dl_client *client;
@@ -434,10 +446,9 @@ struct dl_epoch *dl_epoch_end(struct dl_epoch *epoch)
     reclaim_drain(client);
     if (epoch->current)
         batch_give_back(epoch->current);
-    for (struct dl_batch *batch = client->batches; batch; batch = batch->next)
-        if (batch->epoch == epoch)
-            batch->epoch = NULL;
     if (epoch->local) {
+        disown(epoch, client->batches);
+        disown(epoch, client->kept);
         local_epoch_end(epoch);
         return epoch_free(epoch);
     }
@@ -445,8 +456,10 @@ struct dl_epoch *dl_epoch_end(struct dl_epoch *epoch)
      * also comes after FINISHED: it is what frees the stream's number. */
     queue_pending(epoch);
     if (!epoch->gone)
-        client_stop_stream(client, epoch->stream, epoch->over);
+        client_stop_stream(client, epoch->stream, epoch->over && !epoch->ending);
     give_entries_back(epoch);
+    disown(epoch, client->batches);
+    disown(epoch, client->kept);
     queue_pending(epoch);
     r = client_flush(client); /* a failure is latched for the next call */
     (void)r;

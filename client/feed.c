@@ -86,7 +86,7 @@ void feed_catch_up(struct dl_epoch *epoch)
 {
     struct feed *feed = &epoch->feed;
 
-    if (!feed->on || epoch->local || epoch->gone || epoch->over)
+    if (!feed->on || epoch->local || epoch->gone || (epoch->over && !epoch->ending))
         return;
     while (feed->unsent && may_send(epoch)) {
         const struct fed *fed = feed->unsent;

@@ -7,13 +7,14 @@
  *   dispatch.c  what each message of the daemon does     batch.c    slots as batches, and their end
  *   feed.c      the client as the sampler
  *   reconnect.c back to a daemon after the one before ended
+ *   outlived.c  batches of daemons that are gone, and what the next one is told of them
  *   local.c     the same without a daemon: a loader whose batches are made here
  *   reclaim.c, dlpack.c   batches that tensors in any thread keep alive
  *   object.c   datasets of the client's own, sent as descriptors
  *
  * Ownership: client → loaders → epochs; client → batches the user holds, and the pool of unused
- * ones. A batch that only DLPack tensors keep alive is on no list; its last tensor brings it back
- * through `reclaim`. All but reclaim.c belongs to the client's thread.
+ * ones. A batch that only DLPack tensors keep alive comes back through `reclaim` with the last one.
+ * All but reclaim.c belongs to the client's thread.
  */
 #ifndef DL_CLIENT_INTERNAL_H
 #define DL_CLIENT_INTERNAL_H
@@ -101,6 +102,7 @@ struct dl_client {
     struct stopped *stopped; /* owned */
     uint32_t n_stopped, cap_stopped;
     struct dl_batch *batches; /* owned: in the user's hands; dl_batch.next/prev */
+    struct dl_batch *kept;    /* borrowed: those that tensors alone hold; dl_batch.next/prev */
     struct dl_batch *pool;    /* owned: unused; dl_batch.next */
     struct reclaim *reclaim;  /* counted */
     struct pin *pin;          /* counted: segments that come are page-locked with it; or NULL */
@@ -192,6 +194,7 @@ struct dl_epoch {
     bool over;    /* the daemon sends nothing more for it */
     bool gone;    /* the daemon that had it is gone, and the next has not started it yet */
     bool resumed; /* another daemon had it before this one */
+    bool ending;  /* it is over, but this daemon has yet to see that */
     uint32_t rank, world;
     char *job; /* owned; "": none */
     uint64_t number, steps, samples;
@@ -213,6 +216,8 @@ struct dl_epoch {
     uint32_t unsent;   /* credits that the pending lists below give back when sent */
     uint32_t flush_at; /* pending steps that are sent without waiting for a better moment */
     uint32_t n_releases, n_pins;
+    uint32_t n_outlived;       /* batches of gone daemons that were given back since ... */
+    uint64_t outlived;         /* ... this one was told the lowest; UINT64_MAX: there is none */
     uint32_t n_feeds;          /* steps fed that lie in the connection's output */
     bool hurried;              /* the user was back for this batch at once */
     uint64_t given_ns;         /* when the last batch was given out */
@@ -237,7 +242,8 @@ struct dl_epoch {
  * to zero ends the lease: the client's thread at once, another one through `reclaim`.
  */
 struct dl_batch {
-    struct dl_batch *next, *prev; /* client.batches; pool; reclaim's list: one at a time */
+    struct dl_batch *next, *prev; /* client.batches, kept or pool: one at a time */
+    struct dl_batch *dropped;     /* reclaim's list */
     struct dl_client *client;     /* borrowed; dangles once the client is closed */
     struct dl_epoch *epoch;       /* borrowed; NULL once the epoch has ended */
     struct dl_loader *loader;     /* borrowed; outlives it unless the client is closed */
@@ -357,6 +363,16 @@ static inline bool client_has_lease(const struct dl_client *client, const struct
 int _nodiscard_ reconnect_opened(struct dl_client *client, const struct dl_msg_opened *opened);
 int _nodiscard_ reconnect_started(struct dl_client *client, const struct dl_msg_started *started);
 void reconnect_deinit(struct dl_client *client);
+
+/* ---- outlived.c ---- */
+
+/* The lowest step of the epoch that a daemon which is gone has lent, and that was not given back;
+ * UINT64_MAX: none, or no job asks. What is said in START. */
+uint64_t outlived_lowest(struct dl_epoch *epoch);
+/* One of them was given back. */
+void outlived_given_back(struct dl_epoch *epoch);
+/* Queues what has changed of it. */
+void outlived_tell(struct dl_epoch *epoch);
 
 /* ---- object.c ---- */
 

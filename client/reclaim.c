@@ -78,8 +78,8 @@ void reclaim_drop(struct dl_batch *batch)
             free_orphan(batch);
             return;
         }
-        batch->next = head;
-        /* Release: the taker sees `next`, and everything read through the tensor is done. */
+        batch->dropped = head;
+        /* Release: the taker sees `dropped`, and everything read through the tensor is done. */
     } while (!atomic_compare_exchange_weak_explicit(&reclaim->head, &head, batch,
                                                     memory_order_release, memory_order_acquire));
 }
@@ -87,7 +87,7 @@ void reclaim_drop(struct dl_batch *batch)
 static void finish_all(struct dl_client *client, struct dl_batch *batch)
 {
     while (batch) {
-        struct dl_batch *next = batch->next;
+        struct dl_batch *next = batch->dropped;
 
         batch_finish(client, batch);
         batch = next;

@@ -11,7 +11,8 @@
  * What has arrived stays the user's: the mappings are this process's own, and a daemon that ends
  * has no slot filled again. The batches of a daemon that is gone are read and given back without a
  * word on the wire; a mapping's incarnation tells them from others. Each epoch is started again at
- * the first step that has not arrived, so that no batch is lost and none comes twice.
+ * the first step that has not arrived, so that no batch is lost and none comes twice. One of a job
+ * all of whose steps had arrived is started behind them, so that the daemon knows where it is.
  */
 #include "client/internal.h"
 
@@ -99,6 +100,7 @@ static void leave_epoch(struct dl_epoch *epoch)
     epoch->gone = true;
     epoch->lent = epoch->unsent = 0;
     epoch->n_releases = epoch->n_pins = epoch->n_feeds = 0;
+    epoch->ending = false;
 }
 
 /* Nothing that was the daemon's is told to the next one. */
@@ -207,11 +209,25 @@ static struct dl_loader *next_loader(const struct dl_client *client)
     return loader;
 }
 
+/*
+ * All of it had come: there is nothing to ask for, but where the job is. Over an iterable dataset
+ * the workers would have to go through all of it once more.
+ */
+static bool is_complete(const struct dl_epoch *epoch)
+{
+    const struct feed *feed = &epoch->feed;
+
+    if (!epoch->over || !epoch->job[0] || epoch->loader->iterable)
+        return false;
+    return feed->on ? feed->ended && epoch->expected == epoch->first + feed->steps
+                    : epoch->expected == epoch->steps;
+}
+
 static struct dl_epoch *next_epoch(const struct dl_client *client)
 {
     for (struct dl_loader *loader = client->loaders; loader; loader = loader->next)
         for (struct dl_epoch *epoch = loader->epochs; epoch; epoch = epoch->next)
-            if (epoch->gone && !epoch->over)
+            if (epoch->gone && (!epoch->over || is_complete(epoch)))
                 return epoch;
     return NULL;
 }
@@ -316,6 +332,8 @@ int reconnect_started(struct dl_client *client, const struct dl_msg_started *sta
     epoch->stream = stream;
     epoch->gone = false;
     epoch->resumed = true;
+    epoch->ending = epoch->over;
+    outlived_tell(epoch);
     feed_rewind(epoch);
     feed_catch_up(epoch);
     return 0;

@@ -127,6 +127,7 @@ static int start_stream(struct session *s, const struct dl_msg_start *msg, struc
     cs->id = ++s->next_id;
     cs->request = msg->request;
     HASH_ADD(hh, s->streams, id, sizeof cs->id, cs);
+    stream_hold(cs->stream, msg->held);
     if (r == 0)
         session_answer_start(cs, &extent);
     return 0;
@@ -181,6 +182,21 @@ static int handle_leases(struct session *s, uint64_t id, struct dl_span steps,
     /* A stopped stream goes when its last lease is back. */
     if (cs->stream->stopped && cs->stream->leased + cs->stream->pinned == 0)
         session_end_stream(s, cs);
+    return 0;
+}
+
+/* What the client has of a daemon before this one becomes less. */
+static int handle_held(struct session *s, const struct dl_msg_held *msg, struct dl_error *err)
+{
+    struct client_stream *cs = find_stream(s, msg->stream, err);
+
+    if (!cs)
+        return -err->code;
+    if (msg->step < cs->stream->held)
+        return dl_error_set(err, EPROTO, "step",
+                            "step %llu of stream %llu was given back, as the client has said",
+                            (unsigned long long)msg->step, (unsigned long long)msg->stream);
+    stream_hold(cs->stream, msg->step);
     return 0;
 }
 
@@ -311,6 +327,8 @@ int session_handle(struct session *s, const struct dl_message *m, struct dl_erro
         return handle_leases(s, m->release.stream, m->release.steps, loader_release, err);
     case DL_MSG_PIN:
         return handle_leases(s, m->pin.stream, m->pin.steps, loader_pin, err);
+    case DL_MSG_HELD:
+        return handle_held(s, &m->held, err);
     case DL_MSG_FEED:
         return handle_feed(s, &m->feed, err);
     case DL_MSG_STOP:

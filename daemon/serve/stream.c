@@ -27,6 +27,7 @@ struct stream *stream_new(const struct stream_params *params)
 
     assert((params->rank < params->world || params->rank == PLAN_ALL) && params->credits > 0);
     stream->params = *params;
+    stream->held = UINT64_MAX;
     stream->to_plan = stream->to_deliver = stream->fed =
         params->first < params->steps ? params->first : params->steps;
     if (params->replicas == 0)
@@ -402,9 +403,14 @@ void step_free(struct step *step)
 
 /* ---- going on where a client left off -------------------------------------------------------- */
 
+void stream_hold(struct stream *stream, uint64_t number)
+{
+    stream->held = number;
+}
+
 uint64_t stream_position(const struct stream *stream)
 {
-    uint64_t lowest = stream_next(stream);
+    uint64_t lowest = min_u64(stream_next(stream), stream->held);
 
     for (const struct step *step = stream->steps; step; step = step->hh.next)
         lowest = min_u64(lowest, step->number);
@@ -413,7 +419,8 @@ uint64_t stream_position(const struct stream *stream)
 
 bool stream_done(const struct stream *stream)
 {
-    return stream_finished(stream) && stream->leased + stream->pinned == 0;
+    return stream_finished(stream) && stream->leased + stream->pinned == 0 &&
+           stream->held == UINT64_MAX;
 }
 
 bool stream_has_gaps(const struct stream *stream)
@@ -450,6 +457,7 @@ void stream_rewind(struct stream *stream)
     if (stream->rewound)
         stream->to_plan = stream->params.first;
     pass_over(stream);
+    stream->held = UINT64_MAX; /* its holder is gone */
     stream->handed = 0;
     stream->finish_told = stream->starving_told = false;
 }

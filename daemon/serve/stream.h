@@ -28,7 +28,8 @@
  *
  * A release is the acknowledgement. The stream of a client that is gone without a word can go on at
  * the first step that was not acknowledged: stream_rewind() makes all leases READY again, and steps
- * behind that one, which were released, are planned anew.
+ * behind that one, which were released, are planned anew. What its client has of a daemon before
+ * counts as well: it is no lease, but the position does not pass the lowest step of it, `held`.
  */
 #ifndef DL_STREAM_H
 #define DL_STREAM_H
@@ -102,8 +103,9 @@ struct stream {
     uint64_t fed;         /* steps before this one were fed */
     uint64_t handed;      /* steps and faults delivered */
     uint32_t undelivered; /* steps planned and not delivered */
-    uint32_t turn; /* steps run since others had theirs */
+    uint32_t turn;        /* steps run since others had theirs */
     uint32_t window;
+    uint64_t held;   /* no lower step of another daemon's is held by the client; UINT64_MAX: none */
     uint32_t leased; /* steps in LEASED */
     uint32_t pinned; /* steps in PINNED */
     bool stopped;    /* nothing more is planned or delivered */
@@ -210,6 +212,10 @@ void stream_forget(struct stream *stream, struct step *step);
  */
 void stream_abandon(struct stream *stream, struct step *step);
 void step_free(struct step *step);
+
+/* Of the steps that another daemon has delivered, this is the lowest that the client holds;
+ * UINT64_MAX: it holds none. */
+void stream_hold(struct stream *stream, uint64_t number);
 
 /* The lowest step that is not given back; those that a fault took the place of are. */
 uint64_t stream_position(const struct stream *stream);

@@ -276,12 +276,14 @@ static void say_start(struct game *g, struct client *c, uint8_t how)
                                        .epoch = how >> 3 & 1,
                                        .world = 1 + (how >> 4 & 1),
                                        .rank = how >> 5 & 1,
-                                       .credits = how >> 6}};
+                                       .credits = how >> 6,
+                                       .held = UINT64_MAX}};
 
     if (how >= 0xF8) { /* numbers of any size, of any loader */
         msg.start.loader = take(g);
         msg.start.step = take_number(g);
         msg.start.epoch = take_number(g);
+        msg.start.held = take_number(g);
         loader = find_told(c, msg.start.loader);
     }
     if (!find_stream(c, 0))

@@ -266,6 +266,104 @@ class Trainer(RestartCase):
         self.assertLess(len(indices) - ROWS, 3)  # padding
 
 
+class Job(RestartCase):
+    """A trainer whose daemon was followed by others dies, and its job goes on by its name."""
+
+    def setUp(self):
+        super().setUp()
+        self.slow()
+
+    def trainer(self, spec, *options):
+        return self.popen(TRAINER, self.now.socket, spec, "job=nine", *options)
+
+    def lines(self, process, count):
+        """So many batches, fewer at the end of what it has to say, and maybe where it began."""
+        words = [process.stdout.readline().split() for _ in range(count)]
+        return [list(map(int, line)) for line in words if line and line[0] != "at"]
+
+    def shoot(self, process):
+        process.kill()
+        out, err = process.stdout.read(), process.stderr.read()
+        process.wait(PATIENCE)
+        self.assertEqual(err, "", f"seed {self.seed}")
+        with self.now.client() as client:
+            wait_until(lambda: len(client.query("sessions")) == 1, "the session to end")
+        return [list(map(int, line.split())) for line in out.splitlines()]
+
+    def go_on(self, spec, *options):
+        """Where the job goes on, and what comes then."""
+        trainer = self.trainer(spec, "epoch=resume", *options)
+        begin = trainer.stdout.readline().split()
+        out, err = trainer.communicate(timeout=4 * PATIENCE)
+        self.assertEqual((trainer.returncode, err, begin[0]), (0, "", "at"), f"seed {self.seed}")
+        return tuple(map(int, begin[1:])), [list(map(int, line.split())) for line in out.splitlines()]
+
+    def again(self, pins=0, restarts=1, least=0, **spec):
+        """Nothing that was not given back is passed over, and what comes is what is due."""
+        self.begin()
+        path = self.write("job", seed=5, **spec)
+        want = [list(map(int, line.split())) for line in
+                self.popen(TRAINER, self.now.socket, path).communicate(timeout=PATIENCE)[0].splitlines()]
+        trainer = self.trainer(path, f"pins={pins}", "credits=5")
+        self.lines(trainer, 1)  # where it begins
+        seen = self.lines(trainer, self.rng.randint(1, 8) + pins)
+        for _ in range(restarts):
+            self.follow(gently=False)
+            self.connected(trainer)
+            seen += self.lines(trainer, self.rng.randint(least, 9))
+        seen += self.shoot(trainer)
+        (_, first), rest = self.go_on(path)
+        in_hand = [line[1] for line in seen[-max(pins, 1):]]
+        # One that is printed may be the next in hand already, or not.
+        self.assertLessEqual(first, min(in_hand[1:] or in_hand), f"seed {self.seed}")
+        by_step = {line[1]: line for line in seen}
+        if spec.get("workers", {}).get("in_order", True):
+            self.assertGreaterEqual(first, seen[-1][1] - pins - 5, f"seed {self.seed}")
+            self.assertEqual([line[1] for line in rest], list(range(first, len(want))))
+        for line in rest:
+            self.assertEqual(by_step.setdefault(line[1], line), line)
+        self.assertEqual(sorted(by_step.values()), sorted(want), f"seed {self.seed}")
+
+    def test_in_order(self):
+        self.again()
+
+    def test_pins(self):
+        self.again(pins=9)
+
+    def test_pins_through_three_daemons(self):
+        self.again(pins=12, restarts=2)
+
+    def test_it_does_not_stay_behind(self):
+        self.again(pins=2, least=9)
+
+    def test_any_order(self):
+        self.again(pins=6, workers={"count": 3, "in_order": False, "retries": 100})
+
+    def test_iterable(self):
+        self.again(pins=4, dataset={"kind": "range", "length": ROWS, "iterable": True},
+                   sampler={"kind": "sequential"})
+
+    def test_dispatch(self):
+        """Two ranks of the same batches; one of them dies."""
+        self.begin()
+        path = self.write("both", seed=5, shard={"mode": "dispatch"})
+        ranks = [self.trainer(path, "pins=5", "credits=5", "world=2", f"rank={rank}")
+                 for rank in range(2)]
+        seen = self.lines(ranks[0], 8)
+        self.follow(gently=False)
+        self.connected(*ranks)
+        seen += self.lines(ranks[0], 3)
+        seen += self.shoot(ranks[0])
+        ranks[1].kill()
+        ranks[1].wait(PATIENCE)
+        trainer = self.trainer(path, "epoch=resume", "world=2", "rank=0")
+        begin = trainer.stdout.readline().split()
+        self.assertEqual(begin[:2], ["at", "0"])
+        self.assertLessEqual(int(begin[2]), seen[-1][1] - 3, f"seed {self.seed}")
+        rest = self.lines(trainer, 2)
+        self.assertEqual(rest[0], [line for line in seen if line[1] == int(begin[2])][0])
+
+
 class Refused(RestartCase):
     def failing(self, spec, change):
         """What a trainer says of a daemon that comes back to something else."""

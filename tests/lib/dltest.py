@@ -30,13 +30,13 @@ SPM_TRAIN = os.environ.get("SPM_TRAIN")  # only where the tokenizer sentencepiec
 PATIENCE = 60.0
 
 (HELLO, OPEN, START, RELEASE, PIN, STOP, CLOSE, QUERY, CONTROL, FEED, OBJECT,
- LEAVE) = range(1, 13)
+ LEAVE, HELD) = range(1, 14)
 WELCOME, OPENED, STARTED, SEGMENT, RETIRE, DELIVER, FINISHED, FAULT, ERROR, INFO = range(32, 42)
 WARNING = 42
 PROGRESS = 43
 
 # Of a message: how many fields have to be given, and what the others then are.
-USUALLY = {OPEN: (3, (0, 0)), START: (7, (b"", ""))}
+USUALLY = {OPEN: (3, (0, 0)), START: (7, (b"", "", 2 ** 64 - 1))}
 
 
 # ---- msgpack, as much as the protocol needs ----------------------------------------------------
@@ -253,11 +253,13 @@ class RawClient:
                 "credits dataset workers order parts").split()
         return dict(zip(keys, message[1:]))
 
-    def start(self, loader, epoch=0, rank=0, world=1, step=0, credits=0, before=(), job=""):
+    def start(self, loader, epoch=0, rank=0, world=1, step=0, credits=0, before=(), job="",
+              held=2 ** 64 - 1):
         """`before`: pairs of world size and steps, of those who had the epoch before."""
         self.requests += 1
         history = b"".join(struct.pack("<QQ", *stretch) for stretch in before)
-        self.send(START, self.requests, loader, epoch, rank, world, step, credits, history, job)
+        self.send(START, self.requests, loader, epoch, rank, world, step, credits, history, job,
+                  held)
         message = self.recv_number(STARTED, ERROR)
         if message[0] == ERROR:
             raise DaemonError(*message[2:])

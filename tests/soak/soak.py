@@ -119,9 +119,6 @@ class Soak:
             return False
         self.daemon.kill()
         time.sleep(y * 0.3)
-        # What arrived from the old one the new one takes for given back: dl_epoch_start().
-        for one in self.crews:
-            one.options["resume"] = 0
         self.start_daemon()
         self.finished_tasks = {}
         return True

@@ -583,6 +583,53 @@ static void test_rewind(void **state)
     }
 }
 
+/* What the client has of a daemon before this one holds the position, and goes with the client. */
+static void test_held_of_another_daemon(void **state)
+{
+    enum { FIRST = 4, STEPS = 6 };
+    static const struct {
+        uint64_t held, given_back; /* of this daemon's steps, these many */
+        uint64_t position;
+        bool done;
+    } rows[] = {
+        {UINT64_MAX, 0, FIRST, false},
+        {UINT64_MAX, 1, 5, false},
+        {UINT64_MAX, 2, STEPS, true},
+        {0, 0, 0, false},
+        {0, 2, 0, false},
+        {3, 1, 3, false},
+        {3, 2, 3, false},
+        {5, 0, FIRST, false},
+        {5, 2, 5, false},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct stream *stream = stream_of(FIRST, STEPS, 8);
+        struct step *step;
+
+        stream_hold(stream, rows[i].held);
+        for (uint64_t number = 0; number < rows[i].given_back; number++) {
+            ready_next(stream);
+            step = stream_deliverable(stream);
+            stream_deliver(stream, step);
+            stream_forget(stream, step);
+        }
+        assert_int_equal(stream_position(stream), rows[i].position);
+        assert_int_equal(stream_done(stream), rows[i].done);
+        stream_rewind(stream);
+        assert_int_equal(stream_position(stream), rows[i].position);
+        for (uint64_t number = rows[i].position; number < STEPS; number++) {
+            while (!(step = stream_deliverable(stream)))
+                ready_next(stream);
+            assert_int_equal(step->number, number);
+            stream_deliver(stream, step);
+            stream_forget(stream, step);
+        }
+        assert_true(stream_done(stream));
+        end(stream);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_credits_bound_the_window),
     cmocka_unit_test(test_the_end_of_the_epoch),
@@ -597,6 +644,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_used_steps_are_reused),
     cmocka_unit_test(test_stop_at_every_state),
     cmocka_unit_test(test_faulted_steps_are_forgotten_whole),
+    cmocka_unit_test(test_held_of_another_daemon),
     cmocka_unit_test(test_misuse_aborts),
     cmocka_unit_test(test_names_and_null),
     cmocka_unit_test(test_rewind),
