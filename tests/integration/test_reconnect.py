@@ -269,12 +269,14 @@ class Trainer(RestartCase):
 class Job(RestartCase):
     """A trainer whose daemon was followed by others dies, and its job goes on by its name."""
 
-    def setUp(self):
-        super().setUp()
-        self.slow()
+    def started(self, ranks=1):
+        """They have said where they are; until then nobody knows."""
+        with self.now.client() as client:
+            wait_until(lambda: sum(row["session"] is not None for row in client.query("epochs")) ==
+                       ranks, "the epoch to go on")
 
     def trainer(self, spec, *options):
-        return self.popen(TRAINER, self.now.socket, spec, "job=nine", *options)
+        return self.popen(TRAINER, self.now.socket, spec, "job=nine", "credits=5", *options)
 
     def lines(self, process, count):
         """So many batches, fewer at the end of what it has to say, and maybe where it began."""
@@ -293,23 +295,23 @@ class Job(RestartCase):
     def go_on(self, spec, *options):
         """Where the job goes on, and what comes then."""
         trainer = self.trainer(spec, "epoch=resume", *options)
-        begin = trainer.stdout.readline().split()
-        out, err = trainer.communicate(timeout=4 * PATIENCE)
-        self.assertEqual((trainer.returncode, err, begin[0]), (0, "", "at"), f"seed {self.seed}")
-        return tuple(map(int, begin[1:])), [list(map(int, line.split())) for line in out.splitlines()]
+        begin, *lines = [line.split() for line in trainer.stdout.read().splitlines()]
+        err = trainer.stderr.read()
+        self.assertEqual((trainer.wait(PATIENCE), err, begin[0]), (0, "", "at"), f"seed {self.seed}")
+        return tuple(map(int, begin[1:])), [list(map(int, line)) for line in lines]
 
     def again(self, pins=0, restarts=1, least=0, **spec):
         """Nothing that was not given back is passed over, and what comes is what is due."""
         self.begin()
-        path = self.write("job", seed=5, **spec)
+        path = self.write("job", seed=5, **{"batch": {"size": 2}, **spec})
         want = [list(map(int, line.split())) for line in
                 self.popen(TRAINER, self.now.socket, path).communicate(timeout=PATIENCE)[0].splitlines()]
-        trainer = self.trainer(path, f"pins={pins}", "credits=5")
+        trainer = self.trainer(path, f"pins={pins}", "pause_us=20000")
         self.lines(trainer, 1)  # where it begins
         seen = self.lines(trainer, self.rng.randint(1, 8) + pins)
         for _ in range(restarts):
             self.follow(gently=False)
-            self.connected(trainer)
+            self.started()
             seen += self.lines(trainer, self.rng.randint(least, 9))
         seen += self.shoot(trainer)
         (_, first), rest = self.go_on(path)
@@ -346,12 +348,12 @@ class Job(RestartCase):
     def test_dispatch(self):
         """Two ranks of the same batches; one of them dies."""
         self.begin()
-        path = self.write("both", seed=5, shard={"mode": "dispatch"})
-        ranks = [self.trainer(path, "pins=5", "credits=5", "world=2", f"rank={rank}")
+        path = self.write("both", seed=5, batch={"size": 2}, shard={"mode": "dispatch"})
+        ranks = [self.trainer(path, "pins=5", "pause_us=20000", "world=2", f"rank={rank}")
                  for rank in range(2)]
         seen = self.lines(ranks[0], 8)
         self.follow(gently=False)
-        self.connected(*ranks)
+        self.started(2)
         seen += self.lines(ranks[0], 3)
         seen += self.shoot(ranks[0])
         ranks[1].kill()
