@@ -5,11 +5,12 @@ ranks that do not agree.
 import errno
 import os
 import random
+import struct
 import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from dltest import (PATIENCE, STOP, DaemonError, TestCase, main, named, wait_until)  # noqa: E402
+from dltest import (ERROR, FEED, HELD, PATIENCE, STOP, DaemonError, TestCase, main, named, wait_until)  # noqa: E402
 
 TRAINER = os.environ.get("TRAINER", "trainer")
 RESUME = 2 ** 64 - 1
@@ -250,6 +251,103 @@ class Parked(JobCase):
             client.start(loader, epoch=RESUME, job="x", rank=0, world=2)
         with self.assertRaisesRegex(DaemonError, "rank 1 of job \"x\" is reading epoch 0"):
             client.start(loader, epoch=RESUME, job="x", rank=1, world=2)
+
+
+class Followed(JobCase):
+    """A daemon is told what its client still holds of the one before."""
+
+    KINDS = {"map": {}, "any order": {"workers": {"count": 2, "in_order": False}},
+             "iterable": {"dataset": {"kind": "range", "length": 100, "iterable": True}},
+             "dispatch": {"shard": {"mode": "dispatch"}}, "fed": {"sampler": {"kind": "client"}}}
+
+    def goes_on(self, daemon, watcher, kind, held, then, name):
+        """Of 50 steps those from 40 on are asked for, five are given back, and the client is gone:
+        where the job goes on."""
+        client = self.client(daemon)
+        spec = {"name": name, "dataset": {"kind": "range", "length": 100}, "batch": {"size": 2},
+                **self.KINDS[kind]}
+        loader = client.open(spec)["loader"]
+        start = client.start(loader, job="h", step=40, credits=5, held=held)
+        if kind == "fed":
+            for step in range(40, 50):
+                client.send(FEED, start["stream"], 0, struct.pack("<QQ", 2 * step, 2 * step + 1))
+        steps = []
+        while len(steps) < 5:
+            for batch in client.next_batches()[:5 - len(steps)]:
+                batch.release()
+                steps.append(batch.step)
+        if kind != "any order":
+            self.assertEqual(steps, list(range(40, 45)))
+        for step in then:
+            client.send(HELD, start["stream"], step)
+        client.query("status")  # it has read all of it
+        client.close()
+        self.gone(watcher)
+        start = watcher.start(watcher.open(spec)["loader"], job="h", epoch=RESUME)
+        self.assertEqual(start["epoch"], 0)
+        return start["first"]
+
+    def test_what_is_held_is_not_passed_over(self):
+        daemon = self.daemon()
+        watcher = self.client(daemon)
+        for kind in self.KINDS:
+            for i, (held, then, first) in enumerate((
+                    (12, (), 12), (12, (13, 39), 39), (39, (RESUME,), None), (RESUME, (), None))):
+                with self.subTest(kind=kind, held=held, then=then):
+                    got = self.goes_on(daemon, watcher, kind, held, then, f"{kind.replace(' ', '-')}-{i}")
+                    if first is not None:
+                        self.assertEqual(got, first)
+                    elif kind == "any order":
+                        self.assertGreaterEqual(got, 40)
+                    else:
+                        self.assertEqual(got, 45)
+
+    def test_what_was_loaded_ahead_is_there_still(self):
+        """Only the steps that the daemon did not have are made."""
+        daemon = self.daemon()
+        client = self.client(daemon)
+        loader = client.open(named("ahead", batch={"size": 2}))["loader"]
+        client.start(loader, job="a", step=6, credits=4, held=3)
+        batches = []
+        while len(batches) < 4:
+            batches += client.next_batches()
+        client.close()
+        self.gone(watcher := self.client(daemon))
+        self.assertEqual([row["state"] for row in watcher.query("epochs")], ["parked"])
+        loader = watcher.open("ahead")["loader"]
+        self.assertEqual(watcher.start(loader, epoch=RESUME, job="a", credits=7)["first"], 3)
+        batches = []
+        while len(batches) < 7:
+            batches += watcher.next_batches()
+        self.assertEqual([(batch.step, batch.indices) for batch in batches],
+                         [(i, [2 * i, 2 * i + 1]) for i in range(3, 10)])
+        # Those, and maybe the one behind them.
+        self.assertIn(sum(row["tasks"] for row in watcher.query("workers")), (7, 8))
+
+    def test_the_end_of_an_epoch(self):
+        """All had come from the daemon before: done once nothing of it is held."""
+        daemon = self.daemon()
+        for job, then, place in (("held", (), (3, 48)), ("given", (RESUME,), (4, 0))):
+            with self.subTest(job):
+                client = self.client(daemon)
+                loader = client.open(named("end", batch={"size": 2}))["loader"]
+                start = client.start(loader, epoch=3, job=job, step=50, held=48)
+                self.assertEqual(client.next_batches(), [])
+                for step in then:
+                    client.send(HELD, start["stream"], step)
+                client.send(STOP, start["stream"])
+                start = client.start(loader, epoch=RESUME, job=job)
+                self.assertEqual((start["epoch"], start["first"]), place)
+
+    def test_nothing_is_held_again(self):
+        client = self.client(self.daemon())
+        loader = client.open(named("again"))["loader"]
+        stream = client.start(loader, job="x", step=5, held=2)["stream"]
+        client.send(HELD, stream, 3)
+        client.send(HELD, stream, 2)
+        message = client.recv_number(ERROR)
+        self.assertEqual(message[:3], [ERROR, 0, errno.EPROTO])
+        self.assertRegex(message[4], "step 2 of stream [0-9]+ was given back")
 
 
 class Disagree(JobCase):
