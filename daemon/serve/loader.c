@@ -100,6 +100,7 @@ struct loader *loader_free(struct loader *loader)
     loader_drop_expected(loader, NULL);
     loader_drop_parked(loader, true);
     positions_deinit(&loader->positions);
+    roll_book_deinit(&loader->rolls);
     assert(!loader->streams && !loader->waiting && !loader->dispatchers && !loader->epochs.epochs);
     loader->pool = pool_free(loader->pool);
     loader->measuring = measuring_free(loader->measuring);
@@ -460,7 +461,8 @@ static bool is_instead(const struct stream *stream, const struct stream_params *
     if (stream->params.world != started->world)
         return false;
     if (stream_is_source(stream))
-        return stream->params.epoch != started->epoch || started->first != 0;
+        return strcmp(stream->params.job, started->job) == 0 &&
+               (stream->params.epoch != started->epoch || started->first != 0);
     return stream->params.rank == started->rank;
 }
 

@@ -12,12 +12,16 @@
  * another epoch is started instead, what was expected is dropped, and the loader stops expecting
  * until epochs follow each other again.
  *
- * Dispatch: the ranks of an epoch share a *source*, which loads each batch of all of them once; see
- * stream.h. Its window, as large as a rank's, counts the steps that not every rank has taken. So a
- * rank that stands still, or has yet to start, holds the others up after that many steps. One that
- * has stopped holds up nobody. It may come back at any step that the source still has; at an
- * earlier one it gets a source of its own, which waits for no rank that is elsewhere. What is
- * expected is the next epoch's source, for the first rank that starts it.
+ * Dispatch: the ranks of a job's epoch share a *source*, which loads each batch of all of them
+ * once; see stream.h. Its window, as large as a rank's, counts the steps that not every rank has
+ * taken. So a rank that stands still, or has yet to start, holds the others up after that many
+ * steps. One that has stopped holds up nobody. It may come back at any step that the source still
+ * has; at an earlier one it gets a source of its own, which waits for no rank that is elsewhere,
+ * nor for one that has done with the epoch, also when all have left it (roll.h). Whoever comes back
+ * in the middle of an epoch waits for others no longer than a client that is gone is waited for, as
+ * they may have been at its end before the daemon was started. Waiting saves work and decides
+ * nothing else: a rank that comes later is served by a source of its own. What is expected is the
+ * next epoch's source, for the first rank that starts it.
  *
  * Jobs: a stream whose client is gone without having stopped it, and that belongs to a job with a
  * name, is *parked*: it has no sink, its leases are READY again, and nothing more is loaded for it.

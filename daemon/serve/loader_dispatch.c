@@ -13,27 +13,19 @@
 
 #include <utlist.h>
 
+typedef unsigned long long ull; /* for printf */
+
 struct dispatcher {
     struct dispatcher *prev, *next; /* loader.dispatchers */
+    struct loader *loader;          /* borrowed */
     struct stream *source;          /* owned; the loader's list has it, too */
+    struct roll *roll;              /* owned; NULL once it has ended */
+    uv_timer_t patience;            /* with those that are awaited in the middle of an epoch */
     uint64_t tail;
-    uint64_t here;   /* ranks that take steps from it now */
-    uint64_t waited; /* ranks that are waited for, not having begun */
-    uint8_t begun[]; /* a bit for each of the others */
+    uint64_t here; /* ranks that take steps from it now */
 };
 
 static void trim(struct loader *loader, struct dispatcher *d);
-
-static bool has_begun(const struct dispatcher *d, uint64_t rank)
-{
-    return d->begun[rank / 8] >> rank % 8 & 1;
-}
-
-static void set_begun(struct dispatcher *d, uint64_t rank)
-{
-    d->waited -= !has_begun(d, rank);
-    d->begun[rank / 8] |= (uint8_t)(1 << rank % 8);
-}
 
 bool stream_is_expected(const struct stream *stream)
 {
@@ -57,18 +49,10 @@ static struct stream *find_rank(const struct loader *loader, const struct dispat
     return NULL;
 }
 
-static bool is_same_epoch(const struct dispatcher *d, const struct stream *stream)
-{
-    return d->source->params.epoch == stream->params.epoch &&
-           d->source->params.world == stream->params.world &&
-           history_equal(&d->source->params.before, &stream->params.before);
-}
-
 /* Of the epoch and the world of `like`, from its first step on. */
 static int add_dispatcher(struct loader *loader, const struct stream_params *like,
                           struct dispatcher **ret, struct dl_error *err)
 {
-    uint64_t world = like->world;
     struct stream_params params = *like;
     struct stream *source;
 
@@ -78,25 +62,30 @@ static int add_dispatcher(struct loader *loader, const struct stream_params *lik
     int r = loader_add_stream(loader, &params, &source, err);
     if (r < 0)
         return r;
-    struct dispatcher *d = must_alloc(sizeof *d + world / 8 + 1);
+    struct dispatcher *d = must_alloc(sizeof *d);
+    d->loader = loader;
     d->source = source;
     d->tail = params.first;
-    d->waited = world;
+    d->roll = roll_new(params.world);
+    uv_timer_init(loader->o.loop, &d->patience);
+    d->patience.data = d;
     source->dispatcher = d;
     DL_APPEND(loader->dispatchers, d);
     *ret = d;
     return 0;
 }
 
-/*
- * The ranks that a rank does not wait for when it comes back, at a step that their source has left
- * behind: they do not come back with it.
- */
-static void excuse(const struct dispatcher *d, struct dispatcher *own)
+static void free_dispatcher(uv_handle_t *handle)
 {
-    for (uint64_t rank = 0; rank < own->source->params.world; rank++)
-        if (has_begun(d, rank))
-            set_begun(own, rank);
+    free(handle->data);
+}
+
+/* Who has read the epoch to its end is known for a while. */
+static void drop_dispatcher(struct loader *loader, struct dispatcher *d)
+{
+    DL_DELETE(loader->dispatchers, d);
+    roll_book_keep(&loader->rolls, &d->source->params, steal_ptr(d->roll));
+    uv_close((uv_handle_t *)&d->patience, free_dispatcher);
 }
 
 /* What the rank may join; those that have left its step behind do not wait for it any more. */
@@ -106,14 +95,23 @@ static struct dispatcher *choose(struct loader *loader, const struct stream *str
     uint64_t rank = stream->params.rank;
 
     DL_FOREACH (loader->dispatchers, d) {
-        if (!is_same_epoch(d, stream))
+        if (!roll_same_epoch(&d->source->params, &stream->params))
             continue;
         if (d->tail > stream->params.first)
-            set_begun(d, rank);
+            roll_excuse(d->roll, rank);
         else if (!found && !find_rank(loader, d, rank))
             found = d;
     }
     return found;
+}
+
+/* The source's epoch is the one before that of the other, of the same job and world. */
+static bool is_before(const struct dispatcher *d, const struct stream_params *other)
+{
+    const struct stream_params *params = &d->source->params;
+
+    return params->epoch + 1 == other->epoch && params->world == other->world &&
+           strcmp(params->job, other->job) == 0;
 }
 
 /*
@@ -125,11 +123,9 @@ static void excuse_before(struct loader *loader, const struct stream *stream)
     struct dispatcher *d;
 
     DL_FOREACH (loader->dispatchers, d) {
-        const struct stream_params *params = &d->source->params;
-        if (params->epoch + 1 != stream->params.epoch || params->world != stream->params.world ||
-            has_begun(d, stream->params.rank))
+        if (!is_before(d, &stream->params) || roll_of(d->roll, stream->params.rank) != ROLL_AWAITED)
             continue;
-        set_begun(d, stream->params.rank);
+        roll_done(d->roll, stream->params.rank);
         trim(loader, d);
     }
 }
@@ -137,38 +133,84 @@ static void excuse_before(struct loader *loader, const struct stream *stream)
 /* ... and who begins before it does not wait for those that are in the next. */
 static void excuse_next(const struct loader *loader, struct dispatcher *own)
 {
-    const struct stream_params *params = &own->source->params;
     const struct dispatcher *d;
 
     DL_FOREACH (loader->dispatchers, d) {
-        if (d->source->params.epoch != params->epoch + 1 ||
-            d->source->params.world != params->world)
+        if (!is_before(own, &d->source->params))
             continue;
-        for (uint64_t rank = 0; rank < params->world; rank++)
+        for (uint64_t rank = 0; rank < own->roll->world; rank++)
             if (find_rank(loader, d, rank))
-                set_begun(own, rank);
+                roll_done(own->roll, rank);
     }
+}
+
+/*
+ * Whom a rank does not wait for that begins with a source of its own: those that have done with the
+ * epoch, and, when it comes back at a step that others have left behind, these: they do not come
+ * back with it.
+ */
+static void excuse_others(struct loader *loader, struct dispatcher *own,
+                          const struct stream *stream, const struct roll *known)
+{
+    const struct dispatcher *d;
+
+    if (known)
+        roll_learn_done(own->roll, known);
+    /* Where the rank has a place already, this is another job's, all of whose ranks come. */
+    DL_FOREACH (loader->dispatchers, d) {
+        if (d != own && roll_same_epoch(&d->source->params, &stream->params) &&
+            !find_rank(loader, d, stream->params.rank))
+            roll_learn(own->roll, d->roll);
+    }
+    excuse_next(loader, own);
+}
+
+/* Those that might have come back have not. */
+static void on_patience(uv_timer_t *timer)
+{
+    struct dispatcher *d = timer->data;
+    struct loader *loader = d->loader;
+    const struct stream_params *params = &d->source->params;
+
+    if (d->roll->awaited == 0)
+        return;
+    log_info("%s: rank %llu of %llu has not come to epoch %llu%s%s, whose step %llu others have "
+             "come back to: they go on without it",
+             loader->spec.name, (ull)roll_first_awaited(d->roll), (ull)params->world,
+             (ull)params->epoch, params->job[0] ? " of job " : "", params->job, (ull)d->tail);
+    roll_excuse_all(d->roll);
+    trim(loader, d);
+    loader_pump(loader);
+}
+
+/*
+ * In the middle of an epoch ranks come back, and some may have died for good, or have come to the
+ * epoch's end under another daemon: they are awaited as long as a trainer that has died is, counted
+ * from the last one that came.
+ */
+static void be_patient(struct loader *loader, struct dispatcher *d)
+{
+    if (d->roll->awaited == 0)
+        uv_timer_stop(&d->patience);
+    else if (d->source->params.first > 0)
+        uv_timer_start(&d->patience, on_patience, loader->o.config->linger / 1000000, 0);
 }
 
 int loader_join(struct loader *loader, struct stream *stream, struct dl_error *err)
 {
-    struct dispatcher *other, *d = choose(loader, stream);
+    const struct roll *known = roll_book_come(&loader->rolls, &stream->params);
+    struct dispatcher *d = choose(loader, stream);
 
     if (!d) {
         int r = add_dispatcher(loader, &stream->params, &d, err);
         if (r < 0)
             return r;
-        /* Where the rank has a place already, this is another job's, all of whose ranks come. */
-        DL_FOREACH (loader->dispatchers, other) {
-            if (other != d && is_same_epoch(other, stream) &&
-                !find_rank(loader, other, stream->params.rank))
-                excuse(other, d);
-        }
-        excuse_next(loader, d);
+        excuse_others(loader, d, stream, known);
     }
-    set_begun(d, stream->params.rank);
+    roll_come(d->roll, stream->params.rank);
     d->here++;
     stream->dispatcher = d;
+    be_patient(loader, d);
     excuse_before(loader, stream);
     return 0;
 }
@@ -186,7 +228,7 @@ static uint64_t place_of(const struct stream *rank)
 static uint64_t find_tail(const struct loader *loader, const struct dispatcher *d)
 {
     const struct stream *stream;
-    uint64_t tail = d->waited > 0 ? d->source->params.first : UINT64_MAX;
+    uint64_t tail = d->roll->awaited > 0 ? d->source->params.first : UINT64_MAX;
 
     DL_FOREACH (loader->streams, stream) {
         if (stream->dispatcher == d && stream != d->source)
@@ -216,9 +258,8 @@ static void end_dispatcher(struct loader *loader, struct dispatcher *d)
 {
     struct stream *source = d->source;
 
+    drop_dispatcher(loader, d);
     source->dispatcher = NULL;
-    DL_DELETE(loader->dispatchers, d);
-    free(d);
     loader_end(loader, source);
 }
 
@@ -230,10 +271,11 @@ void loader_leave_source(struct loader *loader, struct stream *stream)
         return;
     stream->dispatcher = NULL;
     if (stream == d->source) { /* which nobody had */
-        DL_DELETE(loader->dispatchers, d);
-        free(d);
+        drop_dispatcher(loader, d);
         return;
     }
+    if (!stream->lost)
+        roll_done(d->roll, stream->params.rank);
     if (--d->here == 0)
         end_dispatcher(loader, d);
     else
@@ -242,16 +284,17 @@ void loader_leave_source(struct loader *loader, struct stream *stream)
 
 /* ---- the next epoch ------------------------------------------------------------------------- */
 
-/* A source of that epoch and world which ranks take from, or (`expected`) which none does yet. */
-static struct stream *find_source(const struct loader *loader, uint64_t epoch, uint64_t world,
-                                  bool expected)
+/* A source of that epoch, and of the job and world of `like`, which ranks take from, or
+ * (`expected`) which none does yet. */
+static struct stream *find_source(const struct loader *loader, const struct stream_params *like,
+                                  uint64_t epoch, bool expected)
 {
     struct dispatcher *d;
 
     DL_FOREACH (loader->dispatchers, d) {
         const struct stream_params *params = &d->source->params;
-        if (params->epoch == epoch && params->world == world &&
-            stream_is_expected(d->source) == expected)
+        if (params->epoch == epoch && params->world == like->world &&
+            strcmp(params->job, like->job) == 0 && stream_is_expected(d->source) == expected)
             return d->source;
     }
     return NULL;
@@ -259,7 +302,7 @@ static struct stream *find_source(const struct loader *loader, uint64_t epoch, u
 
 const struct stream *loader_source_before(const struct loader *loader, const struct stream *source)
 {
-    return find_source(loader, source->params.epoch - 1, source->params.world, false);
+    return find_source(loader, &source->params, source->params.epoch - 1, false);
 }
 
 void loader_expect_source(struct loader *loader, const struct stream *source)
@@ -272,8 +315,8 @@ void loader_expect_source(struct loader *loader, const struct stream *source)
     params.before.n = 0;
     if (!loader->expecting || source->stopped || stream_is_expected(source) ||
         stream_next(source) < source->params.steps || params.epoch == 0 || params.steps == 0 ||
-        find_source(loader, params.epoch, params.world, true) ||
-        find_source(loader, params.epoch, params.world, false))
+        find_source(loader, &params, params.epoch, true) ||
+        find_source(loader, &params, params.epoch, false))
         return;
     /* Failing is no loss, as for any stream. */
     (void)!add_dispatcher(loader, &params, &d, NULL);
@@ -350,15 +393,6 @@ const struct stream *loader_source(const struct stream *stream)
     return stream->dispatcher && !stream_is_source(stream) ? stream->dispatcher->source : NULL;
 }
 
-static uint64_t first_waited(const struct dispatcher *d)
-{
-    uint64_t rank = 0;
-
-    while (has_begun(d, rank))
-        rank++;
-    return rank;
-}
-
 uint64_t loader_waits_for(const struct loader *loader, const struct stream *stream,
                           bool *ret_started)
 {
@@ -369,9 +403,9 @@ uint64_t loader_waits_for(const struct loader *loader, const struct stream *stre
     if (!d || !stream_has_room(stream) || place_of(stream) < d->source->to_plan ||
         d->source->window < d->source->params.credits)
         return UINT64_MAX;
-    *ret_started = d->waited == 0;
-    if (d->waited > 0)
-        return first_waited(d);
+    *ret_started = d->roll->awaited == 0;
+    if (d->roll->awaited > 0)
+        return roll_first_awaited(d->roll);
     DL_FOREACH (loader->streams, other) {
         if (other->dispatcher == d && other != d->source && place_of(other) == d->tail)
             rank = min_u64(rank, other->params.rank);

@@ -159,6 +159,7 @@ void loader_lose(struct loader *loader, struct stream *stream)
 {
     const struct stream_params *p = &stream->params;
 
+    stream->lost = !stream_done(stream);
     if (!p->job[0] || stream->stopped || !is_known(p)) {
         loader_end(loader, stream);
         return;

@@ -12,6 +12,7 @@
 #include "daemon/serve/length_table.h"
 #include "daemon/serve/loader.h"
 #include "daemon/serve/positions.h"
+#include "daemon/serve/roll.h"
 
 enum loader_state { LOADER_OPENING, LOADER_OPEN, LOADER_BROKEN };
 
@@ -45,8 +46,9 @@ struct loader {
         quarantine;            /* of samples in delivered batches, or in those that could not be */
     struct stream_params last; /* the stream started last */
     struct positions positions;
-    uint32_t parked; /* of the streams */
-    bool expecting;  /* epochs have followed each other so far */
+    struct roll_book rolls; /* of dispatched epochs that all ranks have left */
+    uint32_t parked;        /* of the streams */
+    bool expecting;         /* epochs have followed each other so far */
     bool pumping;
     bool halted;  /* nothing more is loaded or delivered */
     bool faulted; /* while work was handed out: there is something to deliver */

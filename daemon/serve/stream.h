@@ -120,6 +120,7 @@ struct stream {
     struct dispatcher *dispatcher; /* borrowed: a source's own, or whom the rank takes its steps
                                       from; NULL: it loads them itself, or takes no more */
     void *sink;                    /* the session's; NULL: expected or parked, see loader.h */
+    bool lost;                     /* its client is gone, without having read it to the end */
     bool parked;                   /* its client is gone, and may come back */
     bool rewound;                  /* steps behind to_plan can be there already */
     uint64_t parked_ns;

@@ -36,16 +36,17 @@ def shares(step):
 class Rank:
     """One rank, a session of its own; `batches` are those it has not given back."""
 
-    def __init__(self, case, daemon, rank, world=WORLD, step=0, epoch=0, credits=0, **more):
+    def __init__(self, case, daemon, rank, world=WORLD, step=0, epoch=0, credits=0, job="", **more):
         self.client = case.client(daemon)
         self.loader = self.client.open(spec(**more))
-        self.rank, self.world, self.credits = rank, world, credits
+        self.rank, self.world, self.credits, self.job = rank, world, credits, job
         self.start(epoch, step)
 
     def start(self, epoch=0, step=0):
         self.step, self.batches, self.arrived = step, [], []
         self.started = self.client.start(self.loader["loader"], rank=self.rank, world=self.world,
-                                         step=step, epoch=epoch, credits=self.credits)
+                                         step=step, epoch=epoch, credits=self.credits,
+                                         job=self.job)
         self.stream = self.started["stream"]
 
     def next(self):
@@ -412,6 +413,160 @@ class ComingBack(DispatchCase):
             self.assertEqual(samples[0], 10 * step)
         self.assertEqual([first.next(), later.next()], [None, None])
         self.assert_loaded(first.client, 21)
+
+
+class Jobs(DispatchCase):
+    """Ranks of one job only share what is loaded; no name is a job of its own."""
+
+    def test_each_has_its_own_batches(self):
+        daemon = self.daemon()
+        jobs = [[Rank(self, daemon, 0, world=2, job=job)] for job in ("one", "two", "")]
+        for job in jobs:
+            for _ in range(WINDOW):
+                job[0].pass_step()
+        for job in jobs:
+            wait_until(lambda: job[0].client.query("epochs")[jobs.index(job)]["waits_for"] == 1,
+                       "each to wait for its own rank 1")
+            self.assertTrue(job[0].nothing_more())
+        for number, job in enumerate(jobs):
+            job.append(Rank(self, daemon, 1, world=2, job=job[0].job))
+            for step in range(WINDOW):
+                self.assertEqual(job[1].pass_step()[0], 10 * step + 5)
+            self.assertEqual(job[0].pass_step()[0], 10 * WINDOW)
+            for other in jobs[number + 1:]:
+                self.assertTrue(other[0].nothing_more())
+
+    def test_each_has_its_own_next_epoch(self):
+        daemon = self.daemon()
+        jobs = [self.ranks(daemon, range(2), world=2, job=job) for job in ("one", "")]
+        for epoch in range(3):
+            for job in jobs:
+                for rank in job:
+                    if epoch:
+                        rank.start(epoch=epoch)
+                for step in range(21):
+                    self.assertEqual([rank.pass_step()[0] for rank in job][0], 10 * step)
+                self.assertEqual([rank.next() for rank in job], [None, None])
+        # Each batch was loaded once for each job.
+        self.assertLessEqual(self.tasks(jobs[0][0].client), 2 * (3 * 21 + WINDOW))
+
+
+class Alone(DispatchCase):
+    """A rank comes back to an epoch that others have left: it waits for those that may come."""
+
+    def left(self, daemon, job, left_at, stop=True):
+        """All ranks have left epoch 0: at the steps `left_at` by dying, else at its end."""
+        ranks = self.ranks(daemon, job=job)
+        for step in range(STEPS):
+            for rank in ranks:
+                if left_at.get(rank.rank) == step:
+                    rank.client.close()
+                elif step < left_at.get(rank.rank, STEPS):
+                    self.assertEqual(rank.pass_step(), shares(step)[rank.rank])
+        for rank in ranks:
+            if rank.rank not in left_at:
+                self.assertIsNone(rank.next())
+                if stop:
+                    rank.client.send(STOP, rank.stream)
+                rank.client.close()
+        client = self.client(daemon)
+        wait_until(lambda: client.query("epochs") == [] or
+                   all(row["rank"] is None for row in client.query("epochs")), "all to have left")
+
+    def rest(self, rank, step):
+        return [shares(at)[rank] for at in range(step, STEPS)]
+
+    def test_the_last_one(self):
+        for job in ("", "name"):
+            for stop in (True, False):
+                with self.subTest(job=job, stop=stop):
+                    daemon = self.daemon()
+                    self.left(daemon, job, {3: 5}, stop)
+                    back = Rank(self, daemon, 3, step=5, job=job)
+                    self.assertIsNone(back.row()["waits_for"])
+                    self.assertEqual(back.to_the_end(), self.rest(3, 5))
+                    back.client.close()
+                    daemon.stop()
+
+    def test_the_last_one_more_than_once(self):
+        daemon = self.daemon()
+        self.left(daemon, "name", {1: 1})
+        for step in range(1, STEPS):
+            back = Rank(self, daemon, 1, step=step, job="name")
+            self.assertEqual(back.pass_step(), shares(step)[1])
+            back.client.close()
+            wait_until(lambda: [row for row in self.client(daemon).query("epochs")
+                                if row["rank"] == 1] == [], "it to be gone")
+
+    def test_by_its_name_alone(self):
+        daemon = self.daemon()
+        self.left(daemon, "name", {2: 7})
+        back = Rank(self, daemon, 2, epoch=2 ** 64 - 1, job="name")
+        self.assertEqual((back.started["epoch"], back.started["first"]), (0, 7))
+        self.assertEqual(back.to_the_end(), self.rest(2, 7))
+
+    def test_two_that_died(self):
+        """They wait for each other, and not for those that were at the end."""
+        for job in ("", "name"):
+            with self.subTest(job=job):
+                daemon = self.daemon()
+                self.left(daemon, job, {2: 3, 3: 3})
+                back = Rank(self, daemon, 3, step=3, job=job)
+                back.take(WINDOW)
+                back.release()
+                wait_until(lambda: back.waits_for(2, "not started"), "it to wait for rank 2")
+                self.assertTrue(back.nothing_more())
+                other = Rank(self, daemon, 2, step=3, job=job)
+                self.assertEqual(other.to_the_end()[:1 + WINDOW], self.rest(2, 3)[:1 + WINDOW])
+                self.assertEqual(back.to_the_end(), self.rest(3, 3 + WINDOW))
+                daemon.stop()
+
+    def test_two_that_died_at_different_steps(self):
+        daemon = self.daemon()
+        self.left(daemon, "name", {2: 8, 3: 2})
+        ahead = Rank(self, daemon, 2, step=8, job="name")
+        behind = Rank(self, daemon, 3, step=2, job="name")
+        self.assertEqual(ahead.to_the_end(), self.rest(2, 8))
+        self.assertEqual(behind.to_the_end(), self.rest(3, 2))
+
+    def test_another_pass(self):
+        """One died, and then all read the epoch anew: each batch is loaded once for them."""
+        daemon = self.daemon()
+        self.left(daemon, "name", {3: 5})
+        ranks = self.ranks(daemon, job="name")
+        for step in range(STEPS):
+            self.assertEqual([rank.pass_step() for rank in ranks], shares(step))
+        # And twice what was expected of the next epoch, the first time in vain.
+        self.assertIn(self.tasks(ranks[0].client) - 2 * STEPS, range(2 * WINDOW + 1))
+
+    def test_of_another_daemon(self):
+        """Nothing is known of the others: they are awaited as long as one that has died is."""
+        daemon = self.daemon()
+        back = Rank(self, daemon, 3, step=5)
+        back.take(WINDOW)
+        back.release()
+        wait_until(lambda: back.waits_for(0, "not started"), "it to wait for rank 0")
+        self.assertTrue(back.nothing_more())
+        daemon.stop()
+
+        daemon = self.daemon(config={"linger": "300ms"})
+        back = Rank(self, daemon, 3, step=5, job="name")
+        self.assertEqual(back.to_the_end(), self.rest(3, 5))
+        self.assertIn("dispatched: rank 0 of 4 has not come to epoch 0 of job name, whose step 5 "
+                      "others have come back to: they go on without it", daemon.log)
+        late = Rank(self, daemon, 0, step=5, job="name")
+        self.assertEqual(late.to_the_end(), self.rest(0, 5))
+
+    def test_at_the_beginning_all_are_awaited(self):
+        daemon = self.daemon(config={"linger": "10ms"})
+        first = Rank(self, daemon, 0, world=2)
+        for _ in range(WINDOW):
+            first.pass_step()
+        wait_until(lambda: first.waits_for(1, "not started"), "it to wait for rank 1")
+        middle = Rank(self, daemon, 0, world=2, step=1, name="other")
+        self.assertEqual(len(middle.to_the_end()), 20)  # by then the first one would have gone on
+        self.assertTrue(first.nothing_more())
+        self.assertTrue(first.waits_for(1, "not started"))
 
 
 class Faults(DispatchCase):
