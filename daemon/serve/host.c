@@ -162,7 +162,9 @@ static void on_exit_(uv_process_t *handle, int64_t status, int signal)
     h->reaped = true;
     if (h->state == HOST_STARTING || h->state == HOST_READY)
         read_messages(h); /* what it said last: that it was ready, or how a worker ended */
-    struct host_end told = {.signal = SIGKILL, .cause = cause, .never = !h->hosted};
+    /* One that something else has killed may fare better the next time. */
+    bool killed = signal && !*h->why;
+    struct host_end told = {.signal = SIGKILL, .cause = cause, .never = !h->hosted && !killed};
     if (uv_fileno((uv_handle_t *)&h->errors, &fd) == 0)
         last_words_read(&h->words, fd);
     if (signal)
@@ -172,9 +174,9 @@ static void on_exit_(uv_process_t *handle, int64_t status, int signal)
         snprintf(how, sizeof how, "exited with status %d", (int)status);
     snprintf(cause, sizeof cause, "%s -m dloader.host (pid %d) %s%s%s", h->interpreter, h->pid,
              *h->why ? h->why : how,
-             told.never && !*h->why
-                 ? " before it was ready (it needs the package dloader of this release)"
-                 : "",
+             h->hosted || *h->why ? ""
+             : killed             ? " before it was ready"
+                      : " before it was ready (it needs the package dloader of this release)",
              last_words_told(&h->words, words));
     if (h->children || signal || status)
         log_warning("%s", cause);

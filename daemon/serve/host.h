@@ -34,7 +34,9 @@ struct host_end {
     int signal;
     /* What became of its host, or NULL: the end was its own. */
     const char *cause;
-    bool never; /* the host never came to starting workers, and another try is not worth much */
+    /* The host never came to starting workers, by its own doing, or was not ready in time: another
+     * try is not worth much. */
+    bool never;
 };
 
 struct host_child_events {

@@ -9,10 +9,7 @@
 #include <utlist.h>
 
 enum {
-    TICK_MS = 100,    /* how often hung workers are looked for */
-    MAX_FAILURES = 5, /* lives in a row without one finished task until a worker is given up */
-    BACKOFF_MS = 50,
-    BACKOFF_MAX_MS = 5000,
+    TICK_MS = 100,       /* how often hung workers are looked for */
     SOME_INDICES = 4096, /* that a slot has room for before any have come */
 };
 
@@ -173,6 +170,7 @@ static void on_process_ready(void *owner, const struct dl_msg_w_ready *what)
     pool->fingerprint = what->fingerprint;
     pool->dataset = what->dataset;
     m->state = WORKER_READY;
+    m->ready_since = uv_hrtime();
     note_sandbox(m, (uint32_t)what->sandbox);
     pool->slot_bytes = max_u64(pool->slot_bytes, slot_bytes);
     if (!pool->opened && check_dataset(pool, length, iterable, &err) < 0) {
@@ -266,21 +264,29 @@ static void give_up(struct member *m, const char *cause)
                      own_share ? "a worker does not stay alive, which has a share of the "
                                  "dataset of its own"
                                : "no worker stays alive",
-                     MAX_FAILURES, cause);
+                     DEATHS_MAX, cause);
     pool_break(pool, &err);
 }
 
-static void restart_later(struct member *m, const char *cause)
+static void restart_later(struct member *m, uint64_t well_ns, const char *cause)
 {
-    uint64_t delay = m->failures == 0 ? 0 : (uint64_t)BACKOFF_MS << min_u64(m->failures - 1, 16);
+    uint64_t pause_ms;
 
-    if (++m->failures > MAX_FAILURES) {
+    if (!deaths_add(&m->deaths, well_ns, &pause_ms)) {
         give_up(m, cause);
         return;
     }
     m->restarts++;
     m->state = WORKER_WAITING;
-    uv_timer_start(&m->backoff, on_backoff, min_u64(delay, BACKOFF_MAX_MS), 0);
+    uv_timer_start(&m->backoff, on_backoff, pause_ms, 0);
+}
+
+/* How long it did what it should: until now, or until it got the task that it is at. */
+static uint64_t was_well(struct member *m)
+{
+    if (m->state != WORKER_READY || m->open_error.code)
+        return 0;
+    return (in_flight(m) > 0 ? m->front_since : uv_hrtime()) - m->ready_since;
 }
 
 static void on_process_exited(void *owner, int signal, const char *cause)
@@ -290,6 +296,7 @@ static void on_process_exited(void *owner, int signal, const char *cause)
     char text[1024];
 
     member_collect(m);
+    uint64_t well_ns = was_well(m);
     snprintf(text, sizeof text, "%s", cause);
     if (m->timed_out && signal)
         snprintf(
@@ -309,7 +316,7 @@ static void on_process_exited(void *owner, int signal, const char *cause)
     member_give_tasks_back(m, text);
     member_retire_all(m);
     if (!pool->broken)
-        restart_later(m, text);
+        restart_later(m, well_ns, text);
     m->open_error.code = 0;
     changed(pool);
 }
@@ -338,7 +345,7 @@ static void start_member(struct member *m)
     if (process_start(&options, &m->process, &err) < 0) {
         m->open_error = err;
         log_error("%s: %s", pool->o.spec->name, err.message);
-        restart_later(m, err.message);
+        restart_later(m, 0, err.message);
     }
 }
 

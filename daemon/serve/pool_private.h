@@ -5,6 +5,7 @@
 #ifndef DL_POOL_PRIVATE_H
 #define DL_POOL_PRIVATE_H
 
+#include "daemon/serve/deaths.h"
 #include "daemon/serve/pool.h"
 
 enum worker_state { WORKER_STARTING, WORKER_READY, WORKER_WAITING, WORKER_GIVEN_UP };
@@ -30,11 +31,12 @@ struct member {
     uint64_t end;
     uint64_t front_since; /* ns; when tasks[begin] became the one it is at */
     uint64_t cost_ns;     /* of a task, recent mean */
-    uint32_t failures;    /* in a row */
-    bool timed_out;       /* killed because its task took too long */
-    bool condemned;       /* killed because it reported nonsense: nothing it says counts any more */
-    bool wants_memory;    /* has no segment because memory.limit is used up */
-    char *epitaph;        /* owned; see pool_take_epitaph() */
+    uint64_t ready_since; /* ns; while READY */
+    struct deaths deaths;
+    bool timed_out;    /* killed because its task took too long */
+    bool condemned;    /* killed because it reported nonsense: nothing it says counts any more */
+    bool wants_memory; /* has no segment because memory.limit is used up */
+    char *epitaph;     /* owned; see pool_take_epitaph() */
     bool to_ring;
     uint32_t sandbox; /* which parts of it hold in the worker */
     uint64_t finished;

@@ -167,7 +167,7 @@ static void complete(struct member *m, const struct queue_done *done, uint32_t r
     m->begin++;
     m->front_since = uv_hrtime();
     m->finished++;
-    m->failures = 0;
+    deaths_forget(&m->deaths);
     m->busy_ns += done->cost_ns;
     m->cost_ns = m->cost_ns ? (7 * m->cost_ns + done->cost_ns) / 8 : done->cost_ns;
     if (done->code == 0) {

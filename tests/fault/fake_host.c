@@ -6,6 +6,7 @@
  *   good      what it should
  *   mute      never says that it is ready       exit3    ends with status 3 and some last words
  *   garbage   writes garbage instead            version  speaks another version of the protocol
+ *   killed    is killed before it is ready      revived  likewise, but not if LINK.dead is there
  *   late      writes garbage when it is asked for a worker
  *   unknown   tells of the end of a worker that nobody asked for
  *   unable    cannot start workers
@@ -376,6 +377,23 @@ static void write_surroundings(const char *link)
     fclose(file);
 }
 
+/* As by somebody else; "revived" leaves a mark for the next one. */
+static void be_killed(const char *link)
+{
+    char path[4096];
+
+    snprintf(path, sizeof path, "%s.dead", link);
+    if (is_mode("revived")) {
+        if (access(path, F_OK) == 0)
+            return;
+        FILE *file = fopen(path, "we");
+        if (!file)
+            abort();
+        fclose(file);
+    }
+    (void)raise(SIGKILL);
+}
+
 static void begin(const char *link)
 {
     const char *base = strrchr(link, '/') ? strrchr(link, '/') + 1 : link;
@@ -386,6 +404,8 @@ static void begin(const char *link)
         fprintf(stderr, "No module named\n dloader.host\n");
         exit(3);
     }
+    if (is_mode("killed") || is_mode("revived"))
+        be_killed(link);
     while (is_mode("mute"))
         pause();
     if (is_mode("garbage"))

@@ -141,6 +141,38 @@ class EveryAttempt(TestCase):
         # The daemon is well, and another try starts afresh.
         self.assertEqual(client.query("status")["loaders"], 0)
 
+    def idle_deaths(self, name):
+        """A loader whose one worker has nothing to do; ends it and waits for the next one."""
+        daemon = self.daemon()
+        client = self.client(daemon)
+        loader = client.open(spec(name=name, workers={"count": 1}))["loader"]
+
+        def kill():
+            row = client.query("workers")[0]
+            os.kill(row["pid"], signal.SIGKILL)
+            wait_until(lambda: not client.query("workers") or
+                       client.query("workers")[0]["restarts"] > row["restarts"] and
+                       client.query("workers")[0]["state"] == "ready", "the next worker")
+
+        return client, loader, kill
+
+    def test_deaths_in_a_row_end_a_loader_that_does_nothing(self):
+        client, loader, kill = self.idle_deaths("doomed")
+        for _ in range(6):
+            self.assertEqual(len(client.query("workers")), 1)
+            kill()
+        with self.assertRaises(DaemonError) as caught:
+            client.start(loader)
+        self.assertRegex(str(caught.exception), "no worker stays alive, 5 attempts in a row failed; "
+                                                "the last: .*was killed by SIGKILL")
+
+    def test_a_finished_task_makes_up_for_all_deaths(self):
+        client, loader, kill = self.idle_deaths("hardy")
+        for epoch in range(3):
+            for _ in range(4):
+                kill()
+            self.assertEqual(len(client.epoch_indices(loader, epoch=epoch)), 125)
+
     def test_a_failing_sample_is_an_error_in_its_place(self):
         daemon = self.daemon(self.bad_worker("fail-once-3"))
         client = self.client(daemon)

@@ -9,6 +9,7 @@ import errno
 import fcntl
 import os
 import random
+import re
 import signal
 import socket
 import struct
@@ -482,6 +483,23 @@ class BadHosts(HostCase):
     def test_that_exits_at_once(self):
         self.check("exit3", ") exited with status 3 before it was ready (it needs the package dloader "
                             "of this release); its last words: No module named  dloader.host")
+
+    def test_that_is_always_killed_before_it_is_ready(self):
+        daemon, _, error = self.opening("killed")
+        self.assertEqual(error.path, "workers")
+        self.assertRegex(error.message, r"5 attempts in a row failed; the last: .*/host-killed -m "
+                                        r"dloader\.host \(pid \d+\) was killed by SIGKILL before it "
+                                        r"was ready$")
+        hosts = set(re.findall(r"dloader\.host \(pid (\d+)\)", daemon.log))
+        self.assertGreaterEqual(len(hosts), 6)
+
+    def test_that_is_killed_once_before_it_is_ready(self):
+        """As by whoever frees memory: OPEN does not fail for that."""
+        daemon = self.hosting("revived")
+        client = self.client(daemon)
+        loader = client.open(python("good"))["loader"]
+        self.assertEqual(len(client.epoch_indices(loader)), 25)
+        self.assertIn("was killed by SIGKILL before it was ready", daemon.log)
 
     def test_that_never_gets_ready(self):
         self.check("mute", ") was killed: it was not ready within python_timeout (0.2 s)",
