@@ -133,14 +133,11 @@ static void excuse_before(struct loader *loader, const struct stream *stream)
 /* ... and who begins before it does not wait for those that are in the next. */
 static void excuse_next(const struct loader *loader, struct dispatcher *own)
 {
-    const struct dispatcher *d;
+    const struct stream *stream;
 
-    DL_FOREACH (loader->dispatchers, d) {
-        if (!is_before(own, &d->source->params))
-            continue;
-        for (uint64_t rank = 0; rank < own->roll->world; rank++)
-            if (find_rank(loader, d, rank))
-                roll_done(own->roll, rank);
+    DL_FOREACH (loader->streams, stream) {
+        if (loader_source(stream) && is_before(own, &stream->params))
+            roll_done(own->roll, stream->params.rank);
     }
 }
 

@@ -11,11 +11,11 @@
 
 /* ---- what a client is told ------------------------------------------------------------------ */
 
-static struct told_stream *find_stream(struct client *c, uint64_t id)
+static struct told_stream *find_stream(const struct client *c, uint64_t id)
 {
     for (uint32_t i = 0; i < STREAMS; i++) {
         if (c->streams[i].id == id)
-            return &c->streams[i];
+            return (struct told_stream *)&c->streams[i];
     }
     return NULL;
 }
@@ -68,14 +68,36 @@ static bool knows_segment(const struct client *c, uint32_t id)
     return false;
 }
 
+static bool shares_rows(const struct lease *lease, const struct dl_descriptor *d)
+{
+    return lease->first < d->first + d->samples && d->first < lease->first + lease->samples;
+}
+
+/*
+ * Two ranks of one epoch have other rows of a slot. A rank has them twice if it was stopped with
+ * them in its hands and came back.
+ */
+static bool may_share(const struct told_stream *other, const struct lease *lease,
+                      const struct told_stream *stream, const struct dl_descriptor *d)
+{
+    return game_specs[stream->spec].dispatched && other->spec == stream->spec &&
+           other->job == stream->job && other->epoch == stream->epoch &&
+           other->world == stream->world && lease->step == d->step &&
+           lease->generation == d->generation &&
+           (other->rank == stream->rank ? other->stopped : !shares_rows(lease, d));
+}
+
 /* Nobody else may have the slot, and the client only once. */
-static void check_alone(const struct game *g, const struct dl_descriptor *d)
+static void check_alone(const struct game *g, const struct told_stream *stream,
+                        const struct dl_descriptor *d)
 {
     for (uint32_t i = 0; i < CLIENTS; i++) {
         for (uint32_t k = 0; k < HELD; k++) {
             const struct lease *lease = &g->clients[i].leases[k];
-            FUZZ_ASSERT(lease->stream == 0 || lease->segment != d->segment ||
-                        lease->offset != d->offset);
+            if (lease->stream == 0 || lease->segment != d->segment || lease->offset != d->offset)
+                continue;
+            const struct told_stream *other = find_stream(&g->clients[i], lease->stream);
+            FUZZ_ASSERT(other && may_share(other, lease, stream, d));
         }
     }
 }
@@ -85,7 +107,8 @@ static void hear_descriptor(const struct game *g, struct client *c, struct told_
 {
     FUZZ_ASSERT(knows_segment(c, d->segment) && d->samples > 0 && d->samples <= 8);
     FUZZ_ASSERT(d->offset >= SEGMENT_HEADER_BYTES && d->bytes >= SLOT_HEADER_BYTES);
-    check_alone(g, d);
+    FUZZ_ASSERT(d->first == 0 || game_specs[stream->spec].dispatched);
+    check_alone(g, stream, d);
     FUZZ_ASSERT(stream->any_order || d->step >= stream->next);
     stream->next = d->step + 1;
     if (d->step < 64) {
@@ -94,8 +117,13 @@ static void hear_descriptor(const struct game *g, struct client *c, struct told_
     }
     struct lease *lease = find_lease(c, 0, 0);
     FUZZ_ASSERT(lease);
-    *lease = (struct lease){
-        .stream = stream->id, .step = d->step, .offset = d->offset, .segment = d->segment};
+    *lease = (struct lease){.stream = stream->id,
+                            .step = d->step,
+                            .offset = d->offset,
+                            .generation = d->generation,
+                            .segment = d->segment,
+                            .first = d->first,
+                            .samples = d->samples};
     FUZZ_ASSERT(count_leases(c, stream->id, false) <= stream->credits);
 }
 
@@ -129,13 +157,15 @@ static void hear_retired(struct client *c, uint32_t id)
 static void hear_opened(struct client *c, const struct dl_msg_opened *msg)
 {
     struct told_loader *loader = find_told(c, 0);
+    int spec = which_spec((const char *)msg->label.data, msg->label.len);
 
     FUZZ_ASSERT(loader && !find_told(c, msg->loader)); /* no more are asked for */
+    FUZZ_ASSERT(spec >= 0);
     *loader = (struct told_loader){.id = (uint32_t)msg->loader,
+                                   .spec = spec,
                                    .credits = msg->credits,
                                    .any_order = !msg->in_order,
-                                   .is_fed = msg->label.len == 2 &&
-                                             memcmp(msg->label.data, "s3", 2) == 0};
+                                   .is_fed = spec == 3};
 }
 
 static void hear_started(struct client *c, const struct dl_msg_started *msg)
@@ -145,6 +175,8 @@ static void hear_started(struct client *c, const struct dl_msg_started *msg)
     FUZZ_ASSERT(stream && !find_stream(c, msg->stream));
     *stream = c->starting;
     stream->id = (uint32_t)msg->stream;
+    stream->epoch = msg->epoch;
+    stream->next = msg->first;
 }
 
 static void hear(const struct game *g, struct client *c, const struct dl_message *msg)
@@ -253,7 +285,7 @@ static void say_open(struct game *g, struct client *c, uint8_t which)
     char name[8];
     struct dl_buffer packed = {0};
 
-    snprintf(name, sizeof name, "s%u", which % SPECS);
+    snprintf(name, sizeof name, "s%x", which % SPECS);
     if (which & 0x40)
         v.string = name;
     if (c->requests++ >= LOADERS)
@@ -267,17 +299,19 @@ static void say_open(struct game *g, struct client *c, uint8_t which)
     (void)g;
 }
 
-static void say_start(struct game *g, struct client *c, uint8_t how)
+/* Of the job, if it is not '\0'; with `resume` where it has left off. */
+static void say_start(struct game *g, struct client *c, uint8_t how, char job, bool resume)
 {
     const struct told_loader *loader = &c->loaders[how % LOADERS];
     struct dl_message msg = {.number = DL_MSG_START,
                              .start = {.request = 1,
                                        .loader = loader->id,
-                                       .epoch = how >> 3 & 1,
+                                       .epoch = resume ? EPOCH_RESUME : how >> 3 & 1,
                                        .world = 1 + (how >> 4 & 1),
                                        .rank = how >> 5 & 1,
                                        .credits = how >> 6,
-                                       .held = UINT64_MAX}};
+                                       .held = UINT64_MAX,
+                                       .job = {(const uint8_t *)&job, job != '\0'}}};
 
     if (how >= 0xF8) { /* numbers of any size, of any loader */
         msg.start.loader = take(g);
@@ -293,8 +327,11 @@ static void say_start(struct game *g, struct client *c, uint8_t how)
     else
         c->starting =
             (struct told_stream){.loader = loader->id,
+                                 .spec = loader->spec,
+                                 .job = job,
+                                 .world = msg.start.world,
+                                 .rank = msg.start.rank,
                                  .credits = msg.start.credits ? msg.start.credits : loader->credits,
-                                 .next = msg.start.step,
                                  .any_order = loader->any_order,
                                  .is_fed = loader->is_fed};
     say(c, &msg);
@@ -447,6 +484,9 @@ static void say_other(struct game *g, struct client *c, uint8_t how)
         (void)shutdown(c->sock, SHUT_WR);
         break_rules(c);
         break;
+    case 6:
+        say_start(g, c, take(g), "xy"[how >> 3 & 1], how >> 4 & 1);
+        break;
     default:
         hang_up(c);
         break;
@@ -471,7 +511,7 @@ void play_client(struct game *g, struct client *c, uint8_t event)
         say_open(g, c, how);
         break;
     case 3:
-        say_start(g, c, how);
+        say_start(g, c, how, '\0', false);
         break;
     case 4:
         say_lease(g, c, false, how >= 0xF0);

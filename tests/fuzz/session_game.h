@@ -10,26 +10,38 @@
 #include "daemon/serve/session.h"
 #include "proto/frame.h"
 
-enum { CLIENTS = 3, HELD = 64, STREAMS = 16, LOADERS = 8, SPECS = 7 };
+enum { CLIENTS = 3, HELD = 64, STREAMS = 16, LOADERS = 8, SPECS = 11 };
 
 struct game_spec {
     const char *text;
     uint64_t length;
     bool iterable;
+    bool dispatched;
 };
 extern const struct game_spec game_specs[SPECS];
+
+/* Of a loader's name, "s" and a digit, or a letter behind the tenth: which; -1: none of ours. */
+int which_spec(const char *name, size_t len);
 
 struct lease {
     uint32_t stream; /* 0: free */
     uint64_t step;
     uint64_t offset;
+    uint64_t generation;
     uint32_t segment;
+    uint32_t first; /* its rows of the slot */
+    uint32_t samples;
     bool pinned;
 };
 
 struct told_stream {
     uint32_t id; /* 0: free */
     uint32_t loader;
+    int spec;
+    char job; /* '\0': none */
+    uint64_t epoch;
+    uint64_t world;
+    uint64_t rank;
     uint64_t credits;
     uint64_t next; /* the least step that may come, in order */
     uint64_t seen; /* steps below 64 that came */
@@ -43,6 +55,7 @@ struct told_stream {
 
 struct told_loader {
     uint32_t id; /* 0: free */
+    int spec;
     uint64_t credits;
     bool any_order;
     bool is_fed;
