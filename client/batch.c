@@ -222,6 +222,7 @@ int batch_new(struct dl_epoch *epoch, struct entry *entry, struct dl_batch **ret
     batch->stream = epoch->stream;
     batch->mapping->leases++;
     batch->pinned = batch->kept = batch->detached = false;
+    batch->withheld = NULL;
     atomic_init(&batch->refs, 1);
     link_batch(&client->batches, batch);
     *ret = batch;
@@ -272,6 +273,18 @@ static void end_lease(struct dl_client *client, struct dl_batch *batch)
     batch->mapping = mapping_unref(batch->mapping);
 }
 
+/* Of a detached batch whose lease is not back yet. */
+static void end_withheld(struct dl_client *client, struct dl_batch *batch)
+{
+    struct mapping *copy = batch->mapping;
+
+    if (!batch->withheld)
+        return;
+    batch->mapping = steal_ptr(batch->withheld);
+    end_lease(client, batch);
+    batch->mapping = copy;
+}
+
 void batch_finish(struct dl_client *client, struct dl_batch *batch)
 {
     assert(!batch->view);
@@ -296,6 +309,7 @@ void batch_give_back(struct dl_batch *batch)
     if (epoch && epoch->current == batch)
         epoch->current = NULL;
     unlink_batch(&client->batches, batch);
+    end_withheld(client, batch);
     batch->view = view_unref(batch->view);
     /* Alone: no tensor, and only this thread can make one. Acquire: those deleted are done. */
     if (atomic_load_explicit(&batch->refs, memory_order_acquire) == 1) {
@@ -326,8 +340,11 @@ int dl_batch_pin(struct dl_batch *batch)
     if (!epoch || epoch->current != batch) /* detached, and pinned before */
         return 0;
     epoch->current = NULL;
-    if (batch->detached)
+    end_withheld(batch->client, batch);
+    if (batch->detached) {
+        epoch_flush_if_due(epoch);
         return 0;
+    }
     mark_pinned(batch);
     if (is_lent(batch))
         epoch_queue_pin(epoch, batch->step);
@@ -389,6 +406,16 @@ static struct mapping *copy_rows(struct dl_batch *batch)
     return copy;
 }
 
+/*
+ * A lease that ends is an acknowledgement: what the trainer of a job has in its hands is not
+ * acknowledged yet, wherever it lies.
+ */
+static bool is_in_hand(const struct dl_batch *batch)
+{
+    return batch->epoch && batch->epoch->current == batch && batch->epoch->job[0] &&
+           !batch->loader->local;
+}
+
 int dl_batch_detach(struct dl_batch *batch)
 {
     struct dl_client *client = batch->client;
@@ -403,7 +430,10 @@ int dl_batch_detach(struct dl_batch *batch)
     copy = batch->view->whole ? copy_rows(batch) : copy_slot(batch);
     if (!copy)
         return -ENOMEM;
-    end_lease(client, batch);
+    if (is_in_hand(batch))
+        batch->withheld = steal_ptr(batch->mapping);
+    else
+        end_lease(client, batch);
     batch->pinned = false;
     batch->detached = true;
     batch->mapping = copy;

@@ -490,7 +490,8 @@ DL_API int dl_batch_pin(struct dl_batch *batch);
 /*
  * Copies the batch into memory of this process alone, which can be written to, and ends its lease:
  * it takes nothing of memory.limit any more, and is otherwise as before, so valid as long as it
- * would have been. Pointers into it are not. -EBUSY: DLPack tensors of it live already; -ENOMEM.
+ * would have been. Pointers into it are not. The current batch of a job keeps its slot until it is
+ * given back, since that acknowledges it. -EBUSY: DLPack tensors of it live already; -ENOMEM.
  */
 DL_API int dl_batch_detach(struct dl_batch *batch);
 

@@ -249,7 +249,8 @@ struct dl_batch {
     struct dl_loader *loader;     /* borrowed; outlives it unless the client is closed */
     struct reclaim *reclaim;      /* counted once the batch was ever exported, else NULL */
     struct mapping *mapping;      /* counted */
-    struct view *view;            /* counted; NULL once the user gave the batch back */
+    struct mapping *withheld; /* counted; a detached one's slot until it is given back, or NULL */
+    struct view *view;        /* counted; NULL once the user gave the batch back */
     const uint8_t *slot;
     const uint64_t *indices;
     const struct slot_planned *planned; /* NULL: the batch is not measured in tokens */
@@ -260,7 +261,7 @@ struct dl_batch {
     uint32_t stream;
     uint64_t generation; /* of the slot */
     bool pinned;         /* PIN was queued: the credit is back, the lease goes on */
-    bool detached;       /* the lease is back: `mapping` is a private copy of the slot */
+    bool detached;       /* `mapping` is a private copy of the slot, and the lease is back */
     bool kept;           /* by tensors alone: the user gave it back; not of a detached one */
     atomic_uint refs;
 };

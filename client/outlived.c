@@ -10,10 +10,12 @@
 static uint64_t lowest_of(const struct dl_epoch *epoch, const struct dl_batch *list,
                           uint64_t lowest)
 {
-    for (; list; list = list->next)
-        if (list->epoch == epoch && !list->detached &&
-            !client_has_lease(list->client, list->mapping))
+    for (; list; list = list->next) {
+        const struct mapping *slot = list->detached ? list->withheld : list->mapping;
+
+        if (list->epoch == epoch && slot && !client_has_lease(list->client, slot))
             lowest = min_u64(lowest, list->step);
+    }
     return lowest;
 }
 

@@ -23,7 +23,8 @@ static const struct verb VERBS[] = {
      "Tells what is in the state of an epoch. Needs no daemon."},
     {"run", "SPEC|NAME",
      COMMON | PLACE | BIT(OPTION_EPOCHS) | BIT(OPTION_FIRST_EPOCH) | BIT(OPTION_BATCHES) |
-         BIT(OPTION_DIGEST) | BIT(OPTION_CREDITS) | BIT(OPTION_STATE) | BIT(OPTION_SAVE_STATE),
+         BIT(OPTION_DIGEST) | BIT(OPTION_CREDITS) | BIT(OPTION_STATE) | BIT(OPTION_SAVE_STATE) |
+         BIT(OPTION_JOB) | BIT(OPTION_RESUME),
      verb_run, "Iterates as a trainer would, over the daemon, and tells how fast it was."},
     {"peek", "SPEC|NAME",
      COMMON | BIT(OPTION_WORLD) | BIT(OPTION_ONE_RANK) | BIT(OPTION_EPOCH) | BIT(OPTION_STEP) |

@@ -65,6 +65,10 @@ static const struct option_row {
                       "go on from the state in that file, with any --world"},
     [OPTION_SAVE_STATE] = {"save-state", "FILE", KIND_TEXT, FIELD(save_state), 0, 0,
                            "write the state there at the end"},
+    [OPTION_JOB] = {"job", "NAME", KIND_TEXT, FIELD(job), 0, 0,
+                    "be a rank of the training job of that name"},
+    [OPTION_RESUME] = {"resume", NULL, KIND_FLAG, FIELD(resume), 0, 0,
+                       "go on where this rank of the --job has left off"},
 };
 
 /* getopt_long() values of the options: above any character. */
@@ -223,14 +227,31 @@ static int check_operands(const struct verb *verb, int argc, char **argv, struct
     return 0;
 }
 
-static int check_ranges(const struct options *o, struct dl_error *err)
+/* What says where the first epoch begins: one of them. */
+static int check_begin(const struct options *o, struct dl_error *err)
 {
-    uint64_t last;
-
     if (o->state && o->epoch > 0)
         return dl_error_set(err, EINVAL, "--first-epoch",
                             "%" PRIu64 " beside --state, which says which epoch is gone on with",
                             o->epoch);
+    if (!o->resume)
+        return 0;
+    if (!o->job)
+        return dl_error_set(err, EINVAL, "--resume", "needs the job's name: --job NAME");
+    if (o->state || o->epoch > 0)
+        return dl_error_set(err, EINVAL, o->state ? "--state" : "--first-epoch",
+                            "beside --resume, which says where to go on; give one of them");
+    if (o->rank_all)
+        return dl_error_set(err, EINVAL, "--rank",
+                            "all beside --resume: ranks may have left off in different epochs; "
+                            "resume each by itself");
+    return 0;
+}
+
+static int check_ranges(const struct options *o, struct dl_error *err)
+{
+    uint64_t last;
+
     if (o->rank >= o->world)
         return dl_error_set(err, EINVAL, "--rank",
                             "%" PRIu64 " is not below the world size; with --world %" PRIu64
@@ -240,7 +261,7 @@ static int check_ranges(const struct options *o, struct dl_error *err)
         return dl_error_set(err, EINVAL, "--epochs",
                             "%" PRIu64 " epochs from %" PRIu64 " pass the last one, %" PRIu64,
                             o->epochs, o->epoch, UINT64_MAX);
-    return 0;
+    return check_begin(o, err);
 }
 
 /* The options of `verb` as getopt_long() wants them. */

@@ -33,6 +33,8 @@ enum option_id {
     OPTION_TOTALS,
     OPTION_STATE,
     OPTION_SAVE_STATE,
+    OPTION_JOB,
+    OPTION_RESUME,
     OPTION_COUNT,
 };
 #define BIT(option) (1u << (option))
@@ -62,6 +64,8 @@ struct options {
     uint64_t values;        /* shown of each leaf at most */
     const char *state;      /* file to go on from; NULL: none */
     const char *save_state; /* file to write at the end; NULL: none */
+    const char *job;        /* whose ranks these are; NULL: of none */
+    bool resume;            /* where the job's rank has left off */
 };
 
 struct verb {

@@ -78,7 +78,7 @@ static int run_init(struct run *run)
     return outcome_set_name(&run->outcome, dl_loader_name(run->loader));
 }
 
-/* The first epoch begins where the state says, if there is one. */
+/* The first epoch begins where the state or the job says, if there is one. */
 static int start_ranks(struct run *run, uint64_t epoch, bool first)
 {
     bool resumes = first && run->o->state;
@@ -87,12 +87,15 @@ static int start_ranks(struct run *run, uint64_t epoch, bool first)
     run->outcome.steps = 0;
     for (uint32_t i = 0; i < run->n_ranks; i++) {
         struct dl_epoch_options options = {
-            .epoch = resumes ? 0 : epoch,
+            .epoch = resumes                   ? 0
+                     : first && run->o->resume ? DL_RESUME
+                                               : epoch,
             .rank = run->o->rank_all ? i : (uint32_t)run->o->rank,
             .world = (uint32_t)run->o->world,
             .credits = (uint32_t)run->o->credits,
             .state = resumes ? run->state.bytes : NULL,
             .state_len = resumes ? run->state.len : 0,
+            .job = run->o->job,
         };
         uint64_t steps;
         int r = dl_epoch_start(run->loader, &options, &run->ranks[i]);

@@ -15,7 +15,7 @@ VERBS = {
     "check": ["epoch", "epochs", "world", "rank", "batches", "digest"],
     "lengths": [],
     "run": ["epochs", "first-epoch", "world", "rank", "batches", "digest", "credits", "state",
-            "save-state"],
+            "save-state", "job", "resume"],
     "state": [],
     "status": [],
     "loaders": [],
@@ -28,8 +28,8 @@ VERBS = {
     "drain": [],
     "reload": [],
 }
-FLAGS = {"digest", "json", "help", "totals"}
-FILES = {"state", "save-state"}
+FLAGS = {"digest", "json", "help", "totals", "resume"}
+FILES = {"state", "save-state", "job"}
 
 
 class Plan(Case):

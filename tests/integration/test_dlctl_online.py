@@ -117,6 +117,30 @@ class Run(TestCase):
         self.assertAlmostEqual(run["batches_per_s"] * run["seconds"], 26, places=3)
         self.assertGreater(run["open_s"], 0)
 
+    def test_a_job_goes_on_where_it_was(self):
+        spec = self.rows_spec()
+        whole = self.run_json(spec, "--epochs", "2")
+        job = ("--job", "nine")
+        first = self.run_json(spec, *job, "--batches", "5")
+        self.assertEqual((first["batches"], first["epochs"][0]["epoch"]), (5, 0))
+        rest = self.run_json(spec, *job, "--resume", "--epochs", "2")
+        self.assertEqual([e["epoch"] for e in rest["epochs"]], [0, 1])
+        self.assertEqual([e["batches"] for e in rest["epochs"]], [8, 13])
+        self.assertEqual(first["samples"] + rest["samples"], whole["samples"])
+        self.assertEqual(self.run_json(spec, *job, "--resume")["epochs"][0]["epoch"], 2)
+
+    def test_jobs_that_are_refused(self):
+        spec = self.rows_spec()
+        for want, status, *args in (
+                ("--resume: needs the job's name", 2, "--resume"),
+                ("--state: beside --resume", 2, "--resume", "--job", "a", "--state", "x"),
+                ("--first-epoch: beside --resume", 2, "--resume", "--job", "a", "--first-epoch", "3"),
+                ("--rank: all beside --resume", 2, "--resume", "--job", "a", "--rank", "all"),
+                ("nothing is known of rank 0 of 1 of job", 1, "--resume", "--job", "nobody")):
+            done = dlctl("run", spec, *args, daemon=self.running, check=False)
+            self.assertEqual(done.returncode, status, args)
+            self.assertIn(want, done.stderr)
+
     def test_nothing_to_load(self):
         run = self.run_json(self.spec("none", dataset={"kind": "range", "length": 0}))
         self.assertEqual((run["batches"], run["first_batch_s"]), (0, None))

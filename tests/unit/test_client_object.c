@@ -367,6 +367,32 @@ static void test_detach(void **state)
     fake_end(&f);
 }
 
+/* A job's trainer that dies with a copy in its hands gets it again. */
+static void test_detached_in_a_job(void **state)
+{
+    struct DLManagedTensor *tensor;
+    struct dl_batch *batch;
+    struct fake f;
+
+    fake_run(&f, 2, 10);
+    free(f.epoch->job);
+    f.epoch->job = strdup("j");
+    fake_deliver(&f, 0, 2);
+    batch = fake_next(&f, 0);
+    assert_int_equal(dl_batch_detach(batch), 0);
+    fake_expect_silence(&f);
+    assert_int_equal(dl_batch_node_dlpack(batch, 1, &tensor), 0);
+    batch = fake_next(&f, 1);
+    expect_steps(&f, DL_MSG_RELEASE, 0); /* though its copy is held */
+    drop(tensor);
+    assert_int_equal(dl_batch_detach(batch), 0);
+    assert_int_equal(dl_batch_pin(batch), 0); /* from here on it is in nobody's way */
+    expect_steps(&f, DL_MSG_RELEASE, 1);
+    dl_batch_release(batch);
+    f.epoch = dl_epoch_end(f.epoch);
+    fake_end(&f);
+}
+
 static void test_detach_pinned(void **state)
 {
     struct DLManagedTensor *tensor;
@@ -421,12 +447,13 @@ static void test_feed_keys(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_attach),       cmocka_unit_test(test_attach_local),
-    cmocka_unit_test(test_detail),       cmocka_unit_test(test_detail_bound),
-    cmocka_unit_test(test_object_nodes), cmocka_unit_test(test_node_dlpack),
-    cmocka_unit_test(test_held_bytes),   cmocka_unit_test(test_may_keep),
-    cmocka_unit_test(test_detach),       cmocka_unit_test(test_detach_pinned),
-    cmocka_unit_test(test_feed_keys),    cmocka_unit_test(test_lengths),
+    cmocka_unit_test(test_attach),        cmocka_unit_test(test_attach_local),
+    cmocka_unit_test(test_detail),        cmocka_unit_test(test_detail_bound),
+    cmocka_unit_test(test_object_nodes),  cmocka_unit_test(test_node_dlpack),
+    cmocka_unit_test(test_held_bytes),    cmocka_unit_test(test_may_keep),
+    cmocka_unit_test(test_detach),        cmocka_unit_test(test_detached_in_a_job),
+    cmocka_unit_test(test_detach_pinned), cmocka_unit_test(test_feed_keys),
+    cmocka_unit_test(test_lengths),
 };
 
 TEST_MAIN(tests)

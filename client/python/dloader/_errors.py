@@ -16,4 +16,4 @@ class PayloadError(Error, TypeError):
 
 
 class StateError(Error, ValueError):
-    """What load_state_dict() was given is no state of this loader."""
+    """What load_state_dict() was given is no state of this loader, or there is nothing to resume."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import errno
 import json
 import os
 import sys
@@ -17,6 +18,8 @@ from ._progress import Progress
 from ._spec import Spec
 
 VERSION = 2
+
+_RESUME = 2 ** 64 - 1  # DL_RESUME of dlclient.h
 
 _MODES = {"numpy": 0, "torch": 1, "dlpack": 2}
 
@@ -153,6 +156,13 @@ class Loader:
     device: batches come on it, one copied ahead (torch only).
     name: clients that open the same name with the same spec share workers and ring.
     progress: shows one on standard error, by tqdm if that can be imported.
+    job: name of the training job that the ranks are of. Those of a job that do not agree on the
+        epoch or on their number are refused, and the daemon remembers which batches each has given
+        back: all but those that something refers to, once next() was called.
+    resume: begins at the first batch that this rank of the job has not given back, in whichever
+        epoch that is, instead of with `epoch`; what was loaded ahead is there still. StateError:
+        the daemon knows nothing of this rank, because it never began, or because the loader was
+        closed for longer than the daemon keeps one (linger in dloaderd.conf(5)).
 
     Arrays stay valid as long as anything refers to them, also after close(). One thread at a time.
     """
@@ -160,7 +170,7 @@ class Loader:
     def __init__(self, spec: Any, rank: int | None = None, world_size: int | None = None, *,
                  socket: str | None = None, epoch: int = 0, as_: str | None = None,
                  pin_memory: bool = False, device: Any = None, name: str | None = None,
-                 progress: bool = False) -> None:
+                 progress: bool = False, job: str | None = None, resume: bool = False) -> None:
         self._client: Any = None
         self._as = _mode("torch" if as_ is None and device is not None else as_)
         if device is not None and self._as != _MODES["torch"]:
@@ -170,7 +180,10 @@ class Loader:
         if not 0 <= self.rank < self.world_size:
             raise ValueError(f"rank: {self.rank} is not in the interval [0, {self.world_size - 1}] "
                              f"of world_size {self.world_size}")
+        if resume and not job:
+            raise ValueError("resume: it needs the name of the job, job=")
         self.pin_memory, self.device, self.progress = pin_memory, device, progress
+        self.job = job
         self._spec = Spec(spec)
         if name is not None:
             self._spec.set("name", name)
@@ -183,6 +196,8 @@ class Loader:
         self._from: bytes | None = None  # the state that the epoch under way goes on from
         self.set_epoch(epoch)
         self._open()
+        if resume:
+            self._go_on()
 
     # ---- the session ---------------------------------------------------------------------------
 
@@ -305,8 +320,11 @@ class Loader:
         where: dict[str, Any] = {"epoch": number, "step": step}
         if self._from is not None:
             where = {"state": self._token(number, step)}
-        epoch = self._opened().start(rank=self.rank, world=self.world_size, **where)
-        if epoch.number != number:  # the state was at the end of its epoch
+        epoch = self._opened().start(rank=self.rank, world=self.world_size, job=self.job, **where)
+        if number == _RESUME:
+            number, step = epoch.number, epoch.first
+            self._stand(number, step)
+        elif epoch.number != number:  # the state was at the end of its epoch
             number, step = epoch.number, 0
             self._stand(number, step)
         if epoch.steps is not None:
@@ -314,6 +332,16 @@ class Loader:
         if self.pin_memory and (self._as != _MODES["torch"] or _device.wants_pinning(self)):
             _device.pin(epoch)
         return _Pass(self, epoch, number, step)
+
+    def _go_on(self) -> None:
+        """Begins, for the next iter(), where the job has left off."""
+        try:
+            self._ahead = self._start(_RESUME, 0)
+        except BaseException as error:
+            self.close()
+            if isinstance(error, OSError) and error.errno == errno.ENOENT:
+                raise StateError(str(error.strerror)) from None
+            raise
 
     def __iter__(self) -> Iterator[Any]:
         """The next epoch; the first time after load_state_dict(), what is left of that one."""

@@ -390,7 +390,7 @@ static PyObject *epoch_end(PyObject *self, PyObject *none)
     Py_RETURN_NONE;
 }
 
-enum number { NUMBER_EPOCH, NUMBER_STEPS, NUMBER_SAMPLES, NUMBER_WAIT, NUMBER_HELD };
+enum number { NUMBER_EPOCH, NUMBER_FIRST, NUMBER_STEPS, NUMBER_SAMPLES, NUMBER_WAIT, NUMBER_HELD };
 
 static PyObject *epoch_number(PyObject *self, void *closure)
 {
@@ -401,6 +401,8 @@ static PyObject *epoch_number(PyObject *self, void *closure)
     switch ((enum number)(uintptr_t)closure) {
     case NUMBER_EPOCH:
         return PyLong_FromUnsignedLongLong(dl_epoch_number(epoch->handle));
+    case NUMBER_FIRST:
+        return PyLong_FromUnsignedLongLong(dl_epoch_first(epoch->handle));
     case NUMBER_STEPS:
         return count_or_none(dl_epoch_steps(epoch->handle));
     case NUMBER_SAMPLES:
@@ -448,6 +450,7 @@ static PyMethodDef epoch_methods[] = {
     }
 static PyGetSetDef epoch_getset[] = {
     NUMBER("number", NUMBER_EPOCH, "Of the pass."),
+    NUMBER("first", NUMBER_FIRST, "The first step of it that this one gives."),
     NUMBER("steps", NUMBER_STEPS, "Of this rank, in the whole epoch; None: not known."),
     NUMBER("samples", NUMBER_SAMPLES, "Of this rank, in the whole epoch; None: not known."),
     NUMBER("wait_ns", NUMBER_WAIT, "Nanoseconds that next() has waited for batches."),

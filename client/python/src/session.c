@@ -418,14 +418,14 @@ static PyObject *loader_close(PyObject *self, PyObject *none)
 
 PyDoc_STRVAR(
     start_doc,
-    "start($self, /, epoch=0, rank=0, world=1, step=0, credits=0, state=None)\n--\n\n"
+    "start($self, /, epoch=0, rank=0, world=1, step=0, credits=0, state=None, job=None)\n--\n\n"
     "Starts a pass: its number, this consumer among `world`, the first step wanted, and how "
     "many batches are loaded ahead (0: as the spec says); or from a state, which says epoch and "
-    "step by itself.");
+    "step by itself; or, as epoch RESUME, where this rank of the job has left off.");
 
 static PyObject *loader_start(PyObject *self, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"epoch", "rank", "world", "step", "credits", "state", NULL};
+    static char *names[] = {"epoch", "rank", "world", "step", "credits", "state", "job", NULL};
     struct loader_object *loader = (struct loader_object *)self;
     struct dl_epoch_options options = {.world = 1};
     struct dl_epoch *handle = NULL;
@@ -434,10 +434,10 @@ static PyObject *loader_start(PyObject *self, PyObject *args, PyObject *kwargs)
     PyThreadState *thread;
     int r;
 
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O&O&O&O&O&z#:start", names, to_u64,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O&O&O&O&O&z#z:start", names, to_u64,
                                      &options.epoch, to_u32, &options.rank, to_u32, &options.world,
                                      to_u64, &options.step, to_u32, &options.credits, &state,
-                                     &state_len) ||
+                                     &state_len, &options.job) ||
         !loader_check(loader))
         return NULL;
     options.state = state;

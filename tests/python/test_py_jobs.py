@@ -1,0 +1,90 @@
+"""dloader.Loader as a rank of a job: killed at some batch, and back by the job's name."""
+
+import os
+import signal
+import subprocess
+import sys
+
+from client_case import ClientCase, main
+from dltest import PATIENCE, wait_until
+
+import dloader
+
+ROWS, SIZE = 60, 3
+TRAINER = """
+import os, signal, sys
+import torch, dloader
+resume, dies_at, epochs = sys.argv[3] == "resume", int(sys.argv[4]), int(sys.argv[5])
+with dloader.Loader(sys.argv[1], socket=sys.argv[2], as_="torch", job="py", resume=resume) as loader:
+    seen = 0
+    while loader.epoch < epochs:
+        for batch in loader:
+            print(loader.epoch, *batch.tolist(), flush=True)
+            seen += 1
+            if seen == dies_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+class Jobs(ClientCase):
+    def setUp(self):
+        super().setUp()
+        self.spec_path = self.spec("job", name="job", seed=5, batch={"size": SIZE},
+                                   dataset={"kind": "range", "length": ROWS},
+                                   sampler={"kind": "random"}, workers={"count": 2})
+        self.running = self.daemon()
+        self.watcher = self.running.client()
+        self.addCleanup(self.watcher.close)
+
+    def train(self, how, dies_at=0, epochs=3):
+        """The batches that came, each as its epoch and samples."""
+        done = subprocess.run([sys.executable, "-c", TRAINER, self.spec_path, self.running.socket, how,
+                               str(dies_at), str(epochs)], capture_output=True, text=True,
+                              timeout=4 * PATIENCE)
+        self.assertEqual(done.returncode, -signal.SIGKILL if dies_at else 0, done.stderr)
+        wait_until(lambda: len(self.watcher.query("sessions")) == 1, "the trainer's session to end")
+        return [tuple(map(int, line.split())) for line in done.stdout.splitlines()]
+
+    def test_nothing_is_lost_and_only_what_was_in_hand_comes_again(self):
+        want = self.train("first")
+        self.assertEqual(len(want), 3 * ROWS // SIZE)
+        got, how = [], "first"
+        for dies_at in 7, 1, 13, 9, 20:  # the last two die in the second and in the third epoch
+            came = self.train(how, dies_at)
+            self.assertEqual(len(came), dies_at)
+            got += came[:-1]  # which was in its hands
+            how = "resume"
+        self.assertEqual(got + self.train(how), want)
+
+    def test_where_it_goes_on(self):
+        self.train("first", 7)
+        with dloader.Loader(self.spec_path, socket=self.running.socket, job="py", resume=True) as one:
+            self.assertEqual((one.epoch, one.state_dict()["step"], len(one)), (0, 6, 20))
+        with dloader.Loader(self.spec_path, socket=self.running.socket, job="py", resume=True) as one:
+            self.assertEqual(len(list(one)), 14)
+            self.assertEqual((one.epoch, len(list(one))), (1, 20))
+
+    def test_refused(self):
+        def loader(**options):
+            return dloader.Loader(self.spec_path, socket=self.running.socket, **options)
+        with self.assertRaisesRegex(ValueError, "resume: it needs the name of the job"):
+            loader(resume=True)
+        with self.assertRaisesRegex(dloader.StateError, 'nothing is known of rank 0 of 1 of job "x"'):
+            loader(job="x", resume=True)
+        with loader(job="y") as first:
+            batches = iter(first)
+            next(batches)
+            with self.assertRaisesRegex(OSError, 'rank 0 of job "y" is reading epoch 0'):
+                loader(job="y", resume=True)
+            with loader(job="y", rank=1, world_size=2) as other:
+                with self.assertRaisesRegex(OSError, "says 2 ranks"):
+                    iter(other)
+        with self.assertRaisesRegex(dloader.StateError, "has no daemon"):
+            dloader.Loader({"dataset": {"kind": "range", "length": 9}, "workers": {"count": 0}},
+                           job="x", resume=True)
+
+
+if __name__ == "__main__":
+    if not os.environ.get("DLOADERD"):
+        sys.exit(77)
+    main()
