@@ -4,6 +4,8 @@
 #include "client/dlctl/form.h"
 
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 
 /* All that is null without batches of tokens. */
 static const char *const KEYS[] = {"tokens",  "padded",   "padding",      "overlong", "leftover",
@@ -11,6 +13,11 @@ static const char *const KEYS[] = {"tokens",  "padded",   "padding",      "overl
 
 /* All that is null where no rank waits for another. */
 static const char *const WAITS[] = {"waits_for", "waits_why"};
+
+/* Empty where an epoch has had no other number of ranks. */
+static const char BEFORE[] = "before";
+
+enum { BEFORE_TEXT_MAX = 4096 };
 
 static bool is_of_tokens(const char *key)
 {
@@ -45,6 +52,34 @@ static bool any_has(const struct value *view, const char *key)
     return false;
 }
 
+static bool has_before(const struct value *row)
+{
+    const struct value *v = value_get(row, BEFORE);
+
+    return v && v->type == VALUE_ARRAY && v->count > 0;
+}
+
+/* "3 steps of 2 ranks, 4 steps of 3 ranks"; what is no such list is left as it is. */
+static void add_before(const struct form *form, const struct value *row)
+{
+    char text[BEFORE_TEXT_MAX] = "";
+    size_t at = 0;
+    const struct value *v = value_get(row, BEFORE);
+
+    for (uint32_t i = 0; has_before(row) && i < v->count && at < sizeof text; i++) {
+        const struct value *of = &v->items[i];
+        uint64_t world, steps;
+
+        if (of->type != VALUE_MAP || !get_count(of, "world", &world) ||
+            !get_count(of, "steps", &steps))
+            continue;
+        at += (size_t)snprintf(text + at, sizeof text - at,
+                               "%s%" PRIu64 " steps of %" PRIu64 " ranks", at ? ", " : "", steps,
+                               world);
+    }
+    form_text(form, BEFORE, text[0] ? text : "-");
+}
+
 /* Behind all other columns: tokens, how many a second, padding, leftover. */
 static void add_columns(const struct form *form, const struct value *row)
 {
@@ -62,7 +97,7 @@ static void add_columns(const struct form *form, const struct value *row)
 }
 
 /* A row of the table, in place of the view's. */
-static int change_row(struct value *row, bool tokens, bool waits)
+static int change_row(struct value *row, bool tokens, bool waits, bool before)
 {
     _cleanup_(value_deinit)
     struct value table = {.type = VALUE_MAP};
@@ -74,6 +109,11 @@ static int change_row(struct value *row, bool tokens, bool waits)
 
         if (is_of_tokens(from->key) || (!waits && is_of_waiting(from->key)))
             continue;
+        if (strcmp(from->key, BEFORE) == 0) {
+            if (before)
+                add_before(&form, row);
+            continue;
+        }
         to = form_null(&form, from->key);
         if (to)
             form_note(&form, value_copy(from, to));
@@ -87,15 +127,17 @@ static int change_row(struct value *row, bool tokens, bool waits)
 
 int epochs_table(struct value *view)
 {
-    bool tokens, waits;
+    bool tokens, waits, before = false;
     int r = 0;
 
     if (view->type != VALUE_ARRAY)
         return 0;
     tokens = any_has(view, "tokens");
     waits = any_has(view, WAITS[0]);
+    for (uint32_t i = 0; i < view->count; i++)
+        before = before || (view->items[i].type == VALUE_MAP && has_before(&view->items[i]));
     for (uint32_t i = 0; i < view->count && r == 0; i++)
         if (view->items[i].type == VALUE_MAP)
-            r = change_row(&view->items[i], tokens, waits);
+            r = change_row(&view->items[i], tokens, waits, before);
     return r;
 }

@@ -202,6 +202,22 @@ static void add_tokens(struct row *row, const struct stream *s, uint64_t age_ns)
     add_buckets(row, totals ? plan : NULL);
 }
 
+/* What other numbers of ranks have had of the epoch, first things first; the steps count from
+ * there. */
+static void add_before(struct row *row, const struct history *before)
+{
+    struct value *stretches = NULL;
+
+    set_array(row, "before", &stretches);
+    for (uint32_t i = 0; i < before->n && row->r == 0; i++) {
+        struct row inner = add_row(stretches);
+
+        set_uint(&inner, "world", before->of[i].world);
+        set_uint(&inner, "steps", before->of[i].steps);
+        row->r = inner.r;
+    }
+}
+
 static const char *stream_state(const struct stream *s)
 {
     return s->parked            ? "parked"
@@ -229,6 +245,7 @@ static void add_epoch(struct row *row, const struct loader *l, const struct stre
         set_null(row, "steps");
     else
         set_uint(row, "steps", s->params.steps);
+    add_before(row, &s->params.before);
     set_uint(row, "running", count_all(s, STEP_RUNNING));
     set_uint(row, "ready", count_all(s, STEP_READY));
     set_uint(row, "leased", s->leased);

@@ -10,6 +10,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 from dltest import DLCTL, TestCase, dlctl, dlctl_json, main, wait_until  # noqa: E402
 
 OF_WAITING = ("waits_for", "waits_why")
+OF_HISTORY = ("before",)
 OF_TOKENS = ("tokens", "padded", "overlong", "leftover", "carried", "repeated", "tokens_per_s",
              "buckets")
 VIEWS = ("loaders", "epochs", "workers", "ring", "quarantine", "sessions")
@@ -231,7 +232,7 @@ class Views(TestCase):
                 rows = dlctl_json(view, daemon=self.running)
                 lines = self.text(view).splitlines()
                 keys = [key for key in rows[0]
-                        if view != "epochs" or key not in (*OF_TOKENS, *OF_WAITING)]
+                        if view != "epochs" or key not in (*OF_TOKENS, *OF_WAITING, *OF_HISTORY)]
                 self.assertEqual(lines[0].split(),
                                  [word.upper() for key in keys for word in key.split("_")])
                 self.assertEqual(len(lines), 1 + len(rows))

@@ -66,6 +66,23 @@ class Going(TestCase):
                              "tokenizer": "bytes"}), (3, 2, 1))
                 self.assertEqual(sorted(taken), list(range(LENGTH)))
 
+    def test_history_is_shown(self):
+        daemon = self.daemon()
+        client = self.client(daemon)
+        loader = client.open(counting("shown"))["loader"]
+        client.start(loader, epoch=0, world=1)
+        row, = dlctl_json("epochs", daemon=daemon)
+        self.assertEqual(row["before"], [])
+        self.assertNotIn("BEFORE", dlctl("epochs", daemon=daemon).stdout)
+        client.start(loader, epoch=0, world=3, before=[(4, 2), (1, 5)])
+        rows = dlctl_json("epochs", daemon=daemon)
+        self.assertEqual([row["before"] for row in rows],
+                         [[], [{"world": 4, "steps": 2}, {"world": 1, "steps": 5}]])
+        lines = dlctl("epochs", daemon=daemon).stdout.splitlines()
+        self.assertRegex(lines[0], r"\bSTEPS +BEFORE +RUNNING\b")
+        self.assertRegex(lines[2], r" 2 steps of 4 ranks, 5 steps of 1 ranks ")
+        self.assertNotIn("ranks", lines[1])
+
     def test_the_rest_is_not_taken_for_the_beginning(self):
         """What was loaded ahead for the next epoch is of all of it, and not of a rest."""
         client = self.client(self.daemon())
