@@ -18,7 +18,7 @@ enum { SLOT_BYTES = 1 << 20 };
 
 static _Alignas(64) char slot[SLOT_BYTES];
 
-static int print_batch(struct dl_error *err)
+static int print_batch(uint32_t repeated, struct dl_error *err)
 {
     const struct slot_header *header = (const void *)slot;
     const struct tree_node *node = (const void *)(slot + header->tree_off);
@@ -28,8 +28,8 @@ static int print_batch(struct dl_error *err)
         return dl_error_set(err, EINVAL, "dataset", "its samples are no single integers");
     for (uint64_t i = 0; i < node->nbytes / sizeof *numbers; i++)
         printf("%s%" PRId64, i > 0 ? " " : "", numbers[i]);
-    if (header->repeated > 0)
-        printf("+%" PRIu32, header->repeated);
+    if (repeated > 0)
+        printf("+%" PRIu32, repeated);
     putchar(';');
     return 0;
 }
@@ -44,7 +44,7 @@ static int print_epoch(struct local *local, uint32_t rank, uint32_t world, struc
     if (r < 0)
         return r;
     while ((r = local_next(pass, slot, sizeof slot, &step, &used, err)) == 0)
-        if ((r = print_batch(err)) < 0)
+        if ((r = print_batch(local_repeated(pass), err)) < 0)
             break;
     local_end(pass);
     return r < 0 ? r : 0;

@@ -1,10 +1,15 @@
 """Compares the shard modes of iterable datasets with Accelerate's own IterableDatasetShard in each
-worker of a DataLoader, batch by batch, and which samples of a batch are repeated.
+worker of a DataLoader, and its DataLoaderDispatcher over each worker's share, batch by batch, and
+which samples of a batch are repeated.
 
-Where batches may be uneven, which that class does not know, BatchSamplerShard says what they are.
-Accelerate is not followed in two places. The class's own length is wrong with split_batches, and is
-not asked. And with split_batches and a batch of 1 it yields nothing at all where there are several
-ranks; like any other size that the ranks do not divide, we refuse it.
+Where batches may be uneven, which IterableDatasetShard does not know, BatchSamplerShard says what
+they are; a dispatcher always evens its ranks out. Accelerate is not followed in four places. Its
+shard's own length is wrong with split_batches, and is not asked. With split_batches and a batch of 1
+it yields nothing at all where there are several ranks; like any other size that the ranks do not
+divide, we refuse it. Its dispatcher raises where there is nothing to send; that is an epoch without
+steps here. And it repeats what it has only once, so that ranks are left empty, with batches of no
+samples, where a share has fewer than half as many as there are ranks; here it is repeated until each
+rank has one.
 
 Usage: oracle_iterable.py LOADER_PRINT [--seed N] [--cases N]
 
@@ -16,12 +21,13 @@ import json
 import random
 
 import oracle
+import oracle_shard
 
 
 def draw_case(rng):
     """Small numbers: what is special happens near the size of a round."""
     world, batch = rng.randint(1, 6), rng.randint(1, 7)
-    mode, workers = rng.choice(["batch", "split"]), rng.choice([1, 1, 1, 2, 3])
+    mode, workers = rng.choice(["batch", "split", "dispatch"]), rng.choice([1, 1, 1, 2, 3])
     drop_last = rng.random() < 0.3
     return {
         "length": rng.choice([0, rng.randint(0, 12), rng.randint(0, 4 * world * batch * workers)]),
@@ -29,7 +35,7 @@ def draw_case(rng):
         "size": batch * world if mode == "split" else batch,
         "mode": mode,
         "drop_last": drop_last,
-        "even": drop_last or rng.random() < 0.8,
+        "even": drop_last or mode == "dispatch" or rng.random() < 0.8,
         "workers": workers,
     }
 
@@ -58,6 +64,28 @@ def share_batches(case, share, rank, theirs):
     return list(data.DataLoader(shard, size, drop_last=case["drop_last"], collate_fn=list))
 
 
+def dispatched_batches(case, share, theirs):
+    """All ranks' batches of one worker's share."""
+    if case["drop_last"] and len(share) < case["world"] * case["size"] or not share:
+        return [[] for _ in range(case["world"])]
+    sender = oracle_shard.Dispatching(theirs["module"], theirs["torch"])
+    given = [sender.steps(case["world"], rank, theirs["Share"](share), batch_size=case["size"],
+                          drop_last=case["drop_last"], _drop_last=case["drop_last"])[0]
+             for rank in range(case["world"])]
+    has = oracle_shard.dispatcher_has(len(share), case["world"], case["size"], case["drop_last"])
+    empty = [rank for rank in range(case["world"]) if [] in given[rank]]
+    if has == bool(empty):
+        raise AssertionError("%s: Accelerate leaves ranks %s empty" % (case, empty))
+    return [[batch or [share[rank % len(share)]] for batch in given[rank]]
+            for rank in range(case["world"])]
+
+
+def all_batches(case, share, theirs):
+    if case["mode"] == "dispatch":
+        return dispatched_batches(case, share, theirs)
+    return [share_batches(case, share, rank, theirs) for rank in range(case["world"])]
+
+
 def mark_repeated(batches):
     """Those of a share, by rank: a sample that was there in an earlier round, or at an earlier rank
     of this one, is repeated.
@@ -79,8 +107,7 @@ def expected_batches(case, theirs):
     """Of each rank, round by round of the workers."""
     shares = [list(range(case["length"]))[worker::case["workers"]]
               for worker in range(case["workers"])]
-    marked = [mark_repeated([share_batches(case, share, rank, theirs)
-                             for rank in range(case["world"])]) for share in shares]
+    marked = [mark_repeated(all_batches(case, share, theirs)) for share in shares]
     result = []
     for rank in range(case["world"]):
         mine = [of_share[rank] for of_share in marked]
@@ -99,7 +126,7 @@ def read_batches(line):
 
 def compare(arguments, torch):
     try:
-        from accelerate.data_loader import BatchSamplerShard, IterableDatasetShard
+        import accelerate.data_loader as data_loader
     except ImportError:
         print("torch %s: Accelerate is not installed beside it" % torch.__version__, flush=True)
         return False
@@ -112,8 +139,9 @@ def compare(arguments, torch):
         def __iter__(self):
             return iter(self.numbers)
 
-    theirs = {"data": data, "BatchSamplerShard": BatchSamplerShard,
-              "IterableDatasetShard": IterableDatasetShard, "Share": Share}
+    theirs = {"data": data, "module": data_loader, "torch": torch, "Share": Share,
+              "BatchSamplerShard": data_loader.BatchSamplerShard,
+              "IterableDatasetShard": data_loader.IterableDatasetShard}
     rng = random.Random(arguments.seed)
     cases = [draw_case(rng) for _ in range(arguments.cases)]
     lines = iter(oracle.answers(arguments, [request_line(case, rank) for case in cases

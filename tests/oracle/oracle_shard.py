@@ -54,16 +54,14 @@ class Dispatching:
     def broadcast(self, batch, from_process):
         return self.pass_on(batch)
 
-    def steps(self, case, rank, sampler, data):
-        """All of a rank's batches; and the remainder that gather_for_metrics would cut to."""
+    def steps(self, world, rank, dataset, **options):
+        """All of a rank's batches; and the remainder that gather_for_metrics would cut to. With
+        the options of DataLoaderDispatcher."""
         from accelerate.state import PartialState
         self.reads, self.at = rank == 0, 0
-        # Rank 0 is the only one that reads; what the others would read must not matter.
-        inner = data.BatchSampler(sampler, case["batch_size"], case["drop_last"])
-        dispatcher = self.module.DataLoaderDispatcher(
-            range(case["length"]), batch_sampler=inner, _drop_last=case["drop_last"])
+        dispatcher = self.module.DataLoaderDispatcher(dataset, **options)
         dispatcher.state = type("State", (), {"process_index": rank, "device": self.torch.device("cpu"),
-                                              "num_processes": case["world"]})()
+                                              "num_processes": world})()
         PartialState(cpu=True)
         before = self.module.broadcast_object_list, self.module.broadcast
         self.module.broadcast_object_list = self.broadcast_object_list
@@ -74,18 +72,19 @@ class Dispatching:
             self.module.broadcast_object_list, self.module.broadcast = before
 
 
-def dispatcher_has(case):
+def dispatcher_has(length, world, batch_size, drop_last):
     """Accelerate's fails where there is nothing to send, and where it would leave a rank empty."""
-    first = case["world"] * case["batch_size"]
-    if case["drop_last"]:
-        return case["length"] >= first
-    return case["length"] > 0 and (case["length"] % case["world"] == 0
-                                   or 2 * case["length"] >= case["world"])
+    if drop_last:
+        return length >= world * batch_size
+    return length > 0 and (length % world == 0 or 2 * length >= world)
 
 
 def dispatched(case, data, classes):
     sender = Dispatching(classes.module, classes.torch)
-    return [sender.steps(case, rank, oracle_plan.epoch_sampler(case, data), data)
+    # Rank 0 is the only one that reads; what the others would read must not matter.
+    return [sender.steps(case["world"], rank, range(case["length"]), _drop_last=case["drop_last"],
+                         batch_sampler=data.BatchSampler(oracle_plan.epoch_sampler(case, data),
+                                                         case["batch_size"], case["drop_last"]))
             for rank in range(case["rank"] + 1)][-1]
 
 
@@ -153,7 +152,8 @@ def compare(arguments, torch):
     compared = 0
     for case in cases:
         ranks = [next(lines) for _ in range(case["world"])]
-        if case["shard"] == "dispatch" and not dispatcher_has(case):
+        if case["shard"] == "dispatch" and not dispatcher_has(
+                case["length"], case["world"], case["batch_size"], case["drop_last"]):
             continue
         expected, remainder = expected_steps(case, data, Classes(data_loader, torch))
         got = oracle_plan.plan_steps(ranks[case["rank"]])
