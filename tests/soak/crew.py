@@ -62,7 +62,6 @@ class Rank:
         self.process = None
         self.starts = 0
         self.done = False
-        self.stopped = False
         self.options = {}  # of this rank alone
 
     def command(self):
@@ -94,7 +93,6 @@ class Rank:
             return self.done
         status, said = self.process.returncode, self.said()
         self.errors.close()
-        self.stopped = False
         if status == -signal.SIGKILL:
             self.start()
             return False
@@ -123,7 +121,7 @@ class Rank:
         if os.path.exists(self.path):
             with open(self.path, "w") as file:  # whose owner may be another user
                 file.writelines(kept)
-        self.done = self.stopped = False
+        self.done = False
 
     def size(self):
         try:
@@ -136,7 +134,6 @@ class Rank:
         if self.done or self.process.poll() is not None:
             return False
         self.process.send_signal(number)
-        self.stopped = {signal.SIGSTOP: True, signal.SIGCONT: False}.get(number, self.stopped)
         return True
 
     def end(self):

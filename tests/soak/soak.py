@@ -16,7 +16,6 @@ import argparse
 import collections
 import concurrent.futures
 import ctypes
-import json
 import os
 import pathlib
 import random
@@ -93,7 +92,7 @@ class Soak:
         self.checker = concurrent.futures.ThreadPoolExecutor(1)
         self.checks = []
         self.daemon = None
-        self.is_stopped = False
+        self.pauses = pauses.Pauses()
 
     def path(self, name):
         return os.path.join(self.dir, name)
@@ -232,8 +231,14 @@ class Soak:
         return True
 
     def pause(self, pid, seconds):
-        self.later(seconds, lambda: self.send(pid, signal.SIGCONT))
-        return self.send(pid, signal.SIGSTOP)
+        def go_on():
+            if not self.pauses.end(pid):
+                self.later(0.02, go_on)
+
+        begun = self.pauses.begin(pid)
+        if begun:
+            self.later(seconds, go_on)
+        return begun
 
     def kill_worker(self, x, y):
         return self.send(self.victim(x), signal.SIGKILL)
@@ -275,19 +280,10 @@ class Soak:
         if isinstance(rank, pythons.DropInRank):  # or its daemon, or a worker of that
             family = startline.descendants(rank.process.pid)
             return self.pause(family[int(y * len(family))] if family else None, 2 * y)
-        if rank:
-            self.later(2 * y, lambda: rank.signal(signal.SIGCONT))
-        return bool(rank) and rank.signal(signal.SIGSTOP)
+        return self.pause(rank.process.pid if rank else None, 2 * y)
 
     def stop_daemon(self, x, y):
-        daemon, self.is_stopped = self.daemon, True
-
-        def resume():
-            self.is_stopped = False
-            self.send(daemon.process.pid, signal.SIGCONT)
-
-        self.later(y, resume)
-        return self.send(daemon.process.pid, signal.SIGSTOP)
+        return self.pause(self.daemon.process.pid, y)
 
     def reload(self, x, y):
         return self.send(self.daemon.process.pid, signal.SIGHUP)
@@ -307,7 +303,7 @@ class Soak:
         weights, kinds = zip(*self.FAULTS)
         kind = self.whims.choices(kinds, weights)[0]
         x, y, gap = self.whims.random(), self.whims.random(), self.whims.expovariate(6)
-        if not self.is_stopped and kind(self, x, y):
+        if not self.pauses.is_on(self.daemon.process.pid) and kind(self, x, y):
             self.counts[kind.__name__] += 1
         self.fault_at = time.monotonic() + gap
 
@@ -410,28 +406,21 @@ class Soak:
             self.soak()
             if not self.wrong:
                 self.check_start_line()
-        except Stalled as stall:
-            self.wrong.append(str(stall))
+        except Stalled as what:
+            self.wrong.append(str(what))
             self.dump()
         finally:
             self.end()
         return not self.wrong
 
     def dump(self):
-        """What a look at a stalled daemon would show."""
-        self.send(self.daemon.process.pid, signal.SIGCONT)
-        pids = [self.daemon.process.pid, *self.daemon.workers,
-                *(rank.process.pid for one in self.crews for rank in one.ranks if not rank.done)]
+        """All of it is said, since the directory may be gone with the machine."""
+        self.pauses.end_all()
+        ranks = [rank for one in self.crews for rank in one.ranks]
         with open(self.path("stall.txt"), "w") as file:
-            for name in ("status", "loaders", "epochs", "workers", "ring", "sessions"):
-                try:
-                    print(name, json.dumps(self.view(name), indent=1), file=file)
-                except (OSError, AssertionError, TypeError) as error:
-                    print(name, repr(error), file=file)
-            for pid in pids if shutil.which("gdb") else ():
-                print(startline.command_of(pid), file=file, flush=True)
-                subprocess.run(["gdb", "-p", str(pid), "-batch", "-ex", "thread apply all bt"],
-                               stdout=file, stderr=file, stdin=subprocess.DEVNULL, timeout=120)
+            for line in stall.tell(self.daemon, self.view, ranks):
+                print(line, file=file, flush=True)
+                self.say(f"| {line}")
 
     def end(self):
         for one in self.crews:
@@ -439,8 +428,7 @@ class Soak:
         for _, process in self.hostile:
             process.kill()
             process.wait()
-        for _, action in self.due:
-            action()
+        self.pauses.end_all()
         try:
             self.daemon.stop()
         except AssertionError as error:
@@ -479,8 +467,10 @@ if __name__ == "__main__":
 
 import crew  # noqa: E402
 import dltest  # noqa: E402
+import pauses  # noqa: E402
 import pythons  # noqa: E402
 import recipes  # noqa: E402
+import stall  # noqa: E402
 import startline  # noqa: E402
 
 if __name__ == "__main__":

@@ -8,12 +8,14 @@ import os
 import random
 import signal
 import socket
+import subprocess
 import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import crew  # noqa: E402
 from crew import At, Crew, Recipe, Reference  # noqa: E402
+from pauses import Pauses, look  # noqa: E402
 from dltest import PATIENCE, Daemon, TestCase, main, wait_until  # noqa: E402
 
 BEHIND_A_SOCKET = """
@@ -46,6 +48,8 @@ class FaultCase(TestCase):
         self.reference = Reference()
         self.addCleanup(self.reference.stop)
         self.due = {}  # when something is to happen that was put off
+        self.pauses = Pauses()
+        self.addCleanup(self.pauses.end_all)
 
     def crew(self, daemon, recipe, label=None, **options):
         return Crew(self.dir, daemon.socket, recipe, label or recipe.name, **options)
@@ -70,6 +74,7 @@ class FaultCase(TestCase):
 
         with self.subTest(seed=SEED):
             crew.run(crews, each)
+            wait_until(lambda: self.do_what_is_due() or not self.due, "what was put off")
             self.assertEqual(at.points, [], "not all faults were injected")
             wrong = [what for one in crews for what in one.check(self.reference)]
             self.assertEqual(wrong, [])
@@ -79,11 +84,15 @@ class FaultCase(TestCase):
         self.rng.shuffle(ranks)
         return ranks
 
-    def pause(self, rank):
-        if rank.signal(signal.SIGSTOP):
-            self.later(lambda: rank.signal(signal.SIGCONT))
-            return True
-        return False
+    def pause(self, pid):
+        def go_on():
+            if not self.pauses.end(pid):
+                self.later(go_on)
+
+        begun = self.pauses.begin(pid)
+        if begun:
+            self.later(go_on)
+        return begun
 
 
 class Checking(FaultCase):
@@ -141,6 +150,64 @@ class Checking(FaultCase):
             with open(path, "w") as file:
                 file.write("\n".join(text) + "\n")
             self.assertEqual(len(one.check(self.reference)), wrong)
+
+
+SAYS_THAT_IT_GOES_ON = """
+import signal
+signal.signal(signal.SIGCONT, lambda *_: print("it goes on", flush=True))
+print("it is there", flush=True)
+while True:
+    signal.pause()
+"""
+
+
+class Pausing(FaultCase):
+    """SIGCONT goes to who is stopped, once. See pauses.py for what comes of it elsewhere."""
+
+    def setUp(self):
+        super().setUp()
+        self.process = subprocess.Popen([sys.executable, "-c", SAYS_THAT_IT_GOES_ON], text=True,
+                                        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+        self.addCleanup(self.process.stdout.close)
+        self.addCleanup(self.process.wait)
+        self.addCleanup(self.process.kill)
+        self.assertEqual(self.process.stdout.readline(), "it is there\n")
+        self.pid = self.process.pid
+
+    def stop(self):
+        self.assertTrue(self.pauses.begin(self.pid))
+        wait_until(lambda: look(self.pid)[0] == "T", "it to stop")
+
+    def said_in_the_end(self):
+        self.process.kill()
+        self.process.wait()
+        return self.process.stdout.read()
+
+    def test_one_that_is_stopped_goes_on(self):
+        self.stop()
+        self.assertTrue(self.pauses.is_on(self.pid))
+        self.assertTrue(self.pauses.end(self.pid))
+        self.assertEqual(self.process.stdout.readline(), "it goes on\n")
+        self.assertFalse(self.pauses.is_on(self.pid))
+
+    def test_one_in_a_pause_is_not_stopped_again(self):
+        self.stop()
+        self.assertFalse(self.pauses.begin(self.pid))
+
+    def test_one_that_is_not_stopped_gets_nothing(self):
+        self.assertTrue(self.pauses.end(self.pid))
+        self.stop()
+        os.kill(self.pid, signal.SIGCONT)
+        self.assertEqual(self.process.stdout.readline(), "it goes on\n")
+        self.assertFalse(self.pauses.end(self.pid))
+        self.assertEqual(self.said_in_the_end(), "")
+
+    def test_one_that_is_gone_was_in_its_last_pause(self):
+        self.stop()
+        self.process.kill()
+        self.process.wait()
+        self.assertTrue(self.pauses.end(self.pid))
+        self.assertFalse(self.pauses.begin(self.pid))
 
 
 class Workers(FaultCase):
@@ -235,8 +302,7 @@ class Signals(FaultCase):
 
         def fault():
             for pid in self.workers(client, {}):
-                self.send(pid, signal.SIGSTOP)
-                self.later(lambda: self.send(pid, signal.SIGCONT))
+                self.pause(pid)
 
         self.run_crews(self.crews(daemon), 20, fault)
 
@@ -261,7 +327,8 @@ class Signals(FaultCase):
     def test_clients_are_stopped_and_go_on(self):
         daemon = self.daemon()
         crews = self.crews(daemon, pins=2, tensors=2)
-        self.run_crews(crews, 24, lambda: any(self.pause(rank) for rank in self.anyone(crews)))
+        self.run_crews(crews, 24, lambda: any(self.pause(rank.process.pid)
+                                              for rank in self.anyone(crews)))
 
     def test_the_daemon_is_killed_and_started_again(self):
         """The library goes on, and nobody notices anything."""
@@ -307,12 +374,7 @@ class Signals(FaultCase):
 
     def test_the_daemon_is_stopped_and_goes_on(self):
         daemon = self.daemon()
-
-        def fault():
-            self.send(daemon.process.pid, signal.SIGSTOP)
-            self.later(lambda: self.send(daemon.process.pid, signal.SIGCONT))
-
-        self.run_crews(self.crews(daemon), 12, fault)
+        self.run_crews(self.crews(daemon), 12, lambda: self.pause(daemon.process.pid))
 
     def test_everything_at_once(self):
         daemon = self.daemon(self.bad_worker("any-random-60"))
@@ -350,9 +412,9 @@ class Ranks(FaultCase):
 
             def each():
                 if at.is_due():
-                    self.assertTrue(still.signal(signal.SIGSTOP))
-                if still.stopped and all(rank.done for rank in one.ranks[1:]):
-                    still.signal(signal.SIGCONT)
+                    self.assertTrue(self.pauses.begin(still.process.pid))
+                if all(rank.done for rank in one.ranks[1:]):
+                    self.pauses.end(still.process.pid)
 
             crew.run([one], each)
             self.assertEqual(one.check(self.reference), [])
