@@ -191,10 +191,11 @@ struct dl_epoch {
     struct dl_epoch *next;
     struct dl_loader *loader; /* borrowed: outlives it */
     uint32_t stream;
-    bool over;    /* the daemon sends nothing more for it */
-    bool gone;    /* the daemon that had it is gone, and the next has not started it yet */
-    bool resumed; /* another daemon had it before this one */
-    bool ending;  /* it is over, but this daemon has yet to see that */
+    bool over;     /* the daemon sends nothing more for it */
+    bool gone;     /* the daemon that had it is gone, and the next has not started it yet */
+    bool resumed;  /* another daemon had it before this one */
+    bool ending;   /* it is over, but this daemon has yet to see that */
+    bool unwanted; /* it is over, and this daemon does not start it */
     uint32_t rank, world;
     char *job; /* owned; "": none */
     uint64_t number, steps, samples;

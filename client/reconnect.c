@@ -100,7 +100,7 @@ static void leave_epoch(struct dl_epoch *epoch)
     epoch->gone = true;
     epoch->lent = epoch->unsent = 0;
     epoch->n_releases = epoch->n_pins = epoch->n_feeds = 0;
-    epoch->ending = false;
+    epoch->ending = epoch->unwanted = false;
 }
 
 /* Nothing that was the daemon's is told to the next one. */
@@ -217,7 +217,7 @@ static bool is_complete(const struct dl_epoch *epoch)
 {
     const struct feed *feed = &epoch->feed;
 
-    if (!epoch->over || !epoch->job[0] || epoch->loader->iterable)
+    if (!epoch->over || epoch->unwanted || !epoch->job[0] || epoch->loader->iterable)
         return false;
     return feed->on ? feed->ended && epoch->expected == epoch->first + feed->steps
                     : epoch->expected == epoch->steps;
@@ -341,11 +341,13 @@ int reconnect_started(struct dl_client *client, const struct dl_msg_started *sta
 
 /*
  * A daemon that is about to end: the next one is asked. One that does not know the loader's name
- * yet, which is all that was said of it: whoever has its spec may still be on the way. Everything
- * else a user has to know.
+ * yet, which is all that was said of it: whoever has its spec may still be on the way. An epoch
+ * that is over needs nothing of it: by now the other ranks can be far from it. Everything else a
+ * user has to know.
  */
 static int refused(struct dl_client *client, const struct dl_error *err)
 {
+    struct dl_epoch *epoch = client->reconnect.call.epoch;
     const struct dl_error why = *err;
 
     if (why.code == ESHUTDOWN || (why.code == ENOENT && strcmp(why.path, "name") == 0)) {
@@ -353,6 +355,11 @@ static int refused(struct dl_client *client, const struct dl_error *err)
 
         client->reconnect.ended = 0; /* it may be this one again */
         return r;
+    }
+    if (epoch && epoch->over) {
+        epoch->unwanted = true;
+        client->reconnect.call.refused = (struct dl_error){0};
+        return 1;
     }
     return connection_fail(&client->conn, why.code, why.path, "the daemon is back, but %s",
                            why.message);

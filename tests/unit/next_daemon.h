@@ -1,5 +1,6 @@
 /*
- * A fake daemon that ends, and others that follow it at the same path: for test_client_reconnect.c.
+ * A fake daemon that ends, and others that follow it at the same path: for test_client_reconnect.c
+ * and test_client_outlived.c.
  */
 #ifndef DL_TEST_NEXT_DAEMON_H
 #define DL_TEST_NEXT_DAEMON_H
@@ -111,7 +112,7 @@ static void come(struct fake *f, uint64_t life)
 }
 
 /* The answer to an OPEN that was asked already. */
-static void say_opened(struct fake *f)
+static void _unused_ say_opened(struct fake *f)
 {
     struct dl_message msg = fake_opened(f);
 
@@ -119,7 +120,7 @@ static void say_opened(struct fake *f)
     fake_send(f, &msg);
 }
 
-static void say_started(struct fake *f, uint64_t steps)
+static void _unused_ say_started(struct fake *f, uint64_t steps)
 {
     struct dl_message msg = fake_started(f, steps);
 
@@ -176,7 +177,7 @@ static void segment_again(struct fake *f)
     fake_segment(f);
 }
 
-static void come_back(struct fake *f, int kind, uint64_t steps, uint64_t step)
+static void _unused_ come_back(struct fake *f, int kind, uint64_t steps, uint64_t step)
 {
     come_and_open(f, kind);
     start_again(f, kind & FED ? DL_UNKNOWN : steps, step);
@@ -216,13 +217,58 @@ static void expect_release(struct fake *f, uint64_t step)
     assert_int_equal(got, step);
 }
 
-static void first_byte(struct dl_batch *batch, uint64_t step)
+static void _unused_ first_byte(struct dl_batch *batch, uint64_t step)
 {
     struct dl_tensor image;
 
     assert_int_equal(dl_batch_step(batch), step);
     assert_int_equal(dl_batch_tensor(batch, "image", &image), 0);
     assert_int_equal(*(const uint8_t *)image.data, (uint8_t)step);
+}
+
+static void _unused_ delete_tensor(struct DLManagedTensor *tensor)
+{
+    struct {
+        uint8_t dl_tensor[48];
+        void *manager_ctx;
+        void (*deleter)(struct DLManagedTensor *self);
+    } managed;
+
+    memcpy(&managed, tensor, sizeof managed);
+    managed.deleter(tensor);
+}
+
+static void _unused_ feed(struct fake *f, uint64_t from, uint64_t to)
+{
+    for (uint64_t step = from; step < to; step++)
+        assert_int_equal(dl_epoch_feed_batch(f->epoch, (const uint64_t[]){step, step * 7}, 2), 0);
+}
+
+static void _unused_ expect_feed(struct fake *f, uint64_t stream, uint64_t from, uint64_t to,
+                                 bool end)
+{
+    for (uint64_t step = from; step < to; step++) {
+        struct dl_message msg = fake_expect(f, DL_MSG_FEED);
+        uint64_t indices[2];
+
+        assert_int_equal(msg.feed.stream, stream);
+        assert_int_equal(msg.feed.indices.len, sizeof indices);
+        memcpy(indices, msg.feed.indices.data, sizeof indices);
+        assert_int_equal(indices[0], step);
+        assert_int_equal(indices[1], step * 7);
+        assert_int_equal(msg.feed.end, end && step + 1 == to);
+    }
+}
+
+static void _unused_ refuse(struct fake *f, uint64_t request, int code, const char *path)
+{
+    struct dl_message msg = {.number = DL_MSG_ERROR};
+
+    msg.error.request = request;
+    msg.error.code = (uint64_t)code;
+    msg.error.path = span_str(path);
+    msg.error.message = span_str("no such thing");
+    fake_send(f, &msg);
 }
 
 static int setup(void **state)
