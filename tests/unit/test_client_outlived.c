@@ -57,6 +57,26 @@ static void test_held(void **state)
     fake_end(&f);
 }
 
+/* What the trainer has in its hands is not acknowledged, wherever it lies. */
+static void test_held_in_a_copy(void **state)
+{
+    struct fake f;
+
+    run(&f, 0, 4);
+    give_job(&f);
+    fake_deliver(&f, 0, 2);
+    assert_int_equal(dl_batch_detach(fake_next(&f, 0)), 0);
+    turn(&f);
+    lose(&f);
+    come_and_open(&f, 0);
+    assert_int_equal(start_again(&f, 4, 2).start.held, 0);
+    segment_again(&f);
+    fake_next(&f, 1);
+    turn(&f);
+    expect_held(&f, 1);
+    fake_end(&f);
+}
+
 /* Given back while no daemon is there, or held through several of them, or by no job. */
 static void test_held_by_whom(void **state)
 {
@@ -212,6 +232,7 @@ static void test_all_had_come_and_ended(void **state)
 
 static const struct CMUnitTest tests[] = {
     T(test_held),
+    T(test_held_in_a_copy),
     T(test_held_by_whom),
     T(test_held_in_any_order),
     T(test_all_had_come),
