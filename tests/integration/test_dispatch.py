@@ -11,6 +11,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 import dltest  # noqa: E402
 from dltest import (DELIVER, DLCTL, FAULT, FINISHED, STOP, Daemon, DaemonError,  # noqa: E402,F401
                     TestCase, dlctl, dlctl_json, main, wait_until)
+from rounds import dispatched  # noqa: E402
 
 SAMPLES, SIZE, WORLD = 203, 5, 4
 GLOBAL = SIZE * WORLD
@@ -692,25 +693,9 @@ class Memory(DispatchCase):
 class Iterables(DispatchCase):
     """Each round is one worker's: of its share as many samples as all ranks take."""
 
-    def rounds(self, share, world, size, drop_last, even):
-        """What each rank has of each: numbers in the share, and how many are repeated; or None."""
-        found = []
-        for begin in range(0, len(share), size * world):
-            numbers = list(range(begin, min(begin + size * world, len(share))))
-            own = len(numbers)
-            if drop_last and own < size * world:
-                break
-            while even and len(numbers) % world:
-                numbers.append((len(numbers) - own) % min(len(share), size * world))
-            part, larger = divmod(len(numbers), world)
-            ends = [(rank + 1) * part + min(rank + 1, larger) for rank in range(world)]
-            found.append([(numbers[first:end], max(end - max(first, own), 0)) if end > first else None
-                          for first, end in zip([0, *ends], ends)])
-        return found
-
     def expected(self, length, world, size, workers, **how):
         """(step, numbers, repeated) of each rank: round by round of the workers."""
-        shares = [self.rounds(range(worker, length, workers), world, size, **how)
+        shares = [dispatched(range(worker, length, workers), world, size, **how)
                   for worker in range(workers)]
         found = [[] for _ in range(world)]
         for step in range(max(map(len, shares)) * workers):

@@ -9,6 +9,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 from dltest import DaemonError, TestCase, dlctl, dlctl_json, main, wait_until  # noqa: E402
+from rounds import parts, round_robin, shares  # noqa: E402
 
 UNKNOWN = 2**64 - 1
 
@@ -17,38 +18,6 @@ def counting(name, length, count=2, **extra):
     dataset = {"kind": "range", "length": length, "iterable": True, **extra.pop("dataset", {})}
     workers = {"count": count, **extra.pop("workers", {})}
     return {"name": name, "dataset": dataset, "seed": 1, "workers": workers, **extra}
-
-
-def shares(length, workers, size, drop_last=False, world=1, rank=0):
-    """The batches of each worker of a divided range."""
-    all_of_them = [list(range(length))[worker * world + rank::workers * world]
-                   for worker in range(workers)]
-    cut = [[mine[i:i + size] for i in range(0, len(mine), size)] for mine in all_of_them]
-    return [[batch for batch in mine if len(batch) == size or not drop_last] for mine in cut]
-
-
-def parts(samples, mode, size, world, rank, drop_last, even):
-    """A rank's batches of one worker's samples, and how many samples of each are repeated: the rules
-    of Accelerate's IterableDatasetShard.
-    """
-    whole = size if mode == "split" else size * world
-    own = whole // world
-    padded = samples[:len(samples) // whole * whole] if drop_last else list(samples)
-    while even and not drop_last and len(padded) % whole:
-        padded.append(samples[(len(padded) - len(samples)) % min(len(samples), whole)])
-    found = []
-    for begin in range(rank * own, len(padded), whole):
-        batch = padded[begin:begin + own]
-        found.append((batch, len([at for at in range(begin, begin + len(batch))
-                                  if at >= len(samples)])))
-    return found
-
-
-def round_robin(batches):
-    """(step, batch): round by round, from those that have one."""
-    return [(r * len(batches) + worker, mine[r])
-            for r in range(max(map(len, batches), default=0))
-            for worker, mine in enumerate(batches) if r < len(mine)]
 
 
 class StreamCase(TestCase):

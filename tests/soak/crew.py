@@ -17,6 +17,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 import dltest  # noqa: E402
+import rounds  # noqa: E402
 
 TRAINER = os.environ.get("SOAK_TRAINER", "trainer")
 LOOKS_FOR_A_DAEMON = 120  # seconds without progress until a trainer gives up
@@ -25,8 +26,9 @@ LOOKS_FOR_A_DAEMON = 120  # seconds without progress until a trainer gives up
 class Recipe:
     """A loader spec, and how its ranks are to be treated.
 
-    order: "plan": as `dlctl plan` says; "own": as an undisturbed run says, and nobody else can;
-    "any": the plan's steps in any order; "fed": as the trainer itself says, of `length` samples.
+    order: "plan": as `dlctl plan` says; "rounds": as the model of workers that take turns says;
+    "own": as an undisturbed run says, and nobody else can; "any": the plan's steps in any order;
+    "fed": as the trainer itself says, of `length` samples.
     """
 
     def __init__(self, name, spec, order="plan", worlds=(1, 2, 3), length=0, options=None):
@@ -36,6 +38,8 @@ class Recipe:
         # Ranks that take rows of the same batches are those of one training, which dies as a whole,
         # and whose loader is its own.
         self.together = self.spec.get("shard", {}).get("mode") == "dispatch"
+        # A state says where all ranks are, in an order that there is before anything is loaded.
+        self.has_states = order not in ("any", "fed") and not self.together
 
     def write(self, directory, name=None):
         """The path of the spec, for a loader of that name; None: its own."""
@@ -69,7 +73,8 @@ class Rank:
         words = {"rank": self.rank, "world": crew.world, "epoch": crew.epoch,
                  "epochs": crew.epochs, "recover": LOOKS_FOR_A_DAEMON,
                  "random": self.starts + 97 * self.rank, **crew.options, **self.options}
-        words["resume"] = words.get("resume", 0) and int(self.starts > 0)
+        asks = self.starts > 0 and not words.get("saves")
+        words["resume"] = words.get("resume", 0) and int(asks)
         return [TRAINER, crew.socket, crew.spec_path, self.path,
                 *(f"{key}={value}" for key, value in words.items()), f"job={crew.label}",
                 *(f"also={path}" for path in crew.also)]
@@ -264,23 +269,28 @@ class Reference:
         """The lines of each rank; all run, since there are loaders where one waits for the others."""
         crew = Crew(self.directory, self.daemon.socket, recipe, f"{recipe.name}-{epoch}-{world}",
                     world, epoch)
-        crew.options.update({key: 0 for key in ("pause", "pins", "tensors", "detach")})
+        crew.options.update({key: 0 for key in ("pause", "pins", "tensors", "detach", "saves")})
         run([crew])
         found = [read_lines(rank.path)[epoch] for rank in crew.ranks]
         for rank, lines in enumerate(found):
             if lines.pop() != "end":
                 raise AssertionError(f"the undisturbed run of {crew.label} has no end")
-            if recipe.order in ("plan", "any"):
-                self.compare_with_plan(crew, rank, lines)
+            want = self.planned(crew, rank)
+            words = [line.split() for line in sorted(lines, key=step_of)]
+            if want not in (None, [(int(step), [int(i) for i in indices])
+                                   for step, _, *indices in words]):
+                raise AssertionError(f"{crew.label}: the undisturbed run is not what is planned")
         return found
 
-    def compare_with_plan(self, crew, rank, lines):
+    def planned(self, crew, rank):
+        """(step, indices) of a rank; None: nobody knows before."""
+        if crew.recipe.order == "rounds":
+            return rounds.of_spec(crew.recipe.spec, crew.world, rank)
+        if crew.recipe.order not in ("plan", "any"):
+            return None
         done = dltest.dlctl("plan", crew.spec_path, "--json", "--epoch", str(crew.epoch), "--world",
                             str(crew.world), "--rank", str(rank))
-        plan = [(row["step"], row["indices"]) for row in map(json.loads, done.stdout.splitlines())]
-        words = [line.split() for line in sorted(lines, key=step_of)]
-        if plan != [(int(step), [int(i) for i in indices]) for step, _, *indices in words]:
-            raise AssertionError(f"{crew.label}: the undisturbed run is not what dlctl plans")
+        return [(row["step"], row["indices"]) for row in map(json.loads, done.stdout.splitlines())]
 
     def stop(self):
         self.daemon.stop()

@@ -113,6 +113,9 @@ def of_files(files):
     yield Recipe("buckets", {
         "dataset": text, "sampler": RANDOM, "collate": {"kind": "pad", "to": "bucket"},
         "batch": {"tokens": 128, "strategy": "bucket", "window": 4}, "workers": native()})
+    yield Recipe("sorted", {
+        "dataset": text, "sampler": RANDOM, "collate": {"kind": "pad"}, "shard": {"even": False},
+        "batch": {"tokens": 160, "strategy": "sorted", "window": 300}, "workers": native()})
     yield Recipe("packed", {
         "dataset": text, "sampler": RANDOM, "collate": {"kind": "pack", "length": 64},
         "batch": {"tokens": 192}, "workers": native()})
@@ -134,10 +137,15 @@ def with_bad_samples(files):
 
 def one_after_another(files):
     yield Recipe("iterable", {"dataset": numbers(2 * ROWS, iterable=True), "batch": {"size": 4},
-                              "workers": native()}, "own")
+                              "workers": native()}, "rounds")
     yield Recipe("iterable-whole", {
         "dataset": numbers(ROWS // 2, iterable=True, divide=False), "batch": {"size": 4},
-        "workers": native(3)}, "own", (1, 2))
+        "workers": native(3)}, "rounds", (1, 2))
+    modes = ("batch", 4, (1, 2, 3)), ("split", 12, (1, 2, 4)), ("dispatch", 3, (1, 2, 4))
+    for mode, size, worlds in modes:
+        yield Recipe(f"iterable-{mode}", {
+            "dataset": numbers(2 * ROWS, iterable=True), "batch": {"size": size},
+            "shard": {"mode": mode}, "workers": native()}, "rounds", worlds)
     yield Recipe("shards", {
         "dataset": {"kind": "tar", "shards": files.shards(), "shuffle": 10, "size": 12,
                     "transform": "random_crop", "flip": 0.5},

@@ -140,10 +140,13 @@ class Soak:
                    "tensors": draw.choice([0, 0, 3]), "detach": draw.choice([0, 1]),
                    "poll": draw.choice([0, 0, 1]), "credits": draw.choice([0, 0, 1, 9]),
                    "own": draw.choice([0, 0, 1]), "resume": draw.choice([0, 1])}
+        saves = draw.choice([0, 0, 7])
+        if recipe.has_states and saves:
+            options["saves"] = saves
         stop = draw.choice([0, 0, 0, 20])
-        if recipe.order in ("plan", "own") and stop:
+        if recipe.order in ("plan", "rounds", "own") and stop:
             options["stop"] = stop
-        also = draw.sample(self.recipes, draw.choice([0, 0, 0, 2]))
+        also = draw.sample(self.recipes, min(draw.choice([0, 0, 0, 2]), len(self.recipes)))
         user = NOBODY if draw.random() < 0.2 and self.can_be_another else None
         world, epoch, epochs = draw.choice(recipe.worlds), draw.randrange(3), draw.randrange(1, 4)
         slow = draw.randrange(2 * world)
@@ -199,8 +202,8 @@ class Soak:
                     continue  # it checks by itself
                 lines = crew.read_lines(rank.path)
                 self.counts["batches"] += sum(map(len, lines.values()))
-                if not check.result():
-                    os.unlink(rank.path)
+                for path in [rank.path, f"{rank.path}.state"] if not check.result() else ():
+                    pathlib.Path(path).unlink(missing_ok=True)
 
     # ---- faults --------------------------------------------------------------------------------
 

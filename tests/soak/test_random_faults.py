@@ -38,7 +38,7 @@ def range_recipe(name="range", length=700, order="plan", workers=None, **spec):
 def iterable_recipe(name="iterable", length=700, workers=None):
     return Recipe(name, {
         "dataset": {"kind": "range", "length": length, "iterable": True}, "batch": {"size": 4},
-        "workers": {"count": 2, "retries": 100, **(workers or {})}}, "own")
+        "workers": {"count": 2, "retries": 100, **(workers or {})}}, "rounds")
 
 
 class FaultCase(TestCase):
@@ -136,6 +136,19 @@ class Checking(FaultCase):
 
     def test_an_epoch_that_did_not_come(self):
         self.assertEqual(len(self.received(lambda lines: lines.__delitem__(slice(11, None)))), 2)
+
+    def test_what_came_behind_the_state_is_forgotten(self):
+        """A trainer that goes on with its state gets all of it again."""
+        one = self.crew(self.daemon(), range_recipe(), saves=7, pause=2000).start()
+        self.addCleanup(one.end)
+        rank = one.ranks[0]
+        wait_until(lambda: rank.place() > (0, 10), "some steps")
+        rank.process.kill()
+        rank.process.wait()
+        with open(rank.path, "a") as file:
+            file.write(f"0 {rank.place()[1]} {'0' * 16} 1 2 3 4\n")
+        wait_until(one.poll, "the end")
+        self.assertEqual((one.check(self.reference), rank.starts), ([], 2))
 
     def test_steps_of_any_order(self):
         """May come so, but each of them once."""
@@ -321,6 +334,12 @@ class Signals(FaultCase):
     def test_killed_clients_ask_the_daemon_where_they_were(self):
         daemon = self.daemon()
         crews = self.crews(daemon, pins=2, resume=1)
+        self.run_crews(crews, 24, lambda: any(rank.signal(signal.SIGKILL)
+                                              for rank in self.anyone(crews)))
+
+    def test_killed_clients_go_on_with_the_state_that_they_saved_last(self):
+        daemon = self.daemon()
+        crews = self.crews(daemon, pins=2, saves=7)
         self.run_crews(crews, 24, lambda: any(rank.signal(signal.SIGKILL)
                                               for rank in self.anyone(crews)))
 

@@ -12,8 +12,9 @@
  *
  * Ranks of a job begin an epoch when all have ended the one before; their files differ in the
  * number behind the last dot. With `resume` a trainer that is started again asks the daemon where
- * it was, which must not be behind what it has. Keys: see `keys` below. `also`: loaders that are
- * opened besides, of each of which one batch is taken, and then no more.
+ * it was, which must not be behind what it has. With `saves` it goes on with the state that it
+ * saved last, in FILE.state, and forgets what it received since. Keys: see `keys` below. `also`:
+ * loaders that are opened besides, of each of which one batch is taken, and then no more.
  */
 #include "client/dlclient.h"
 #include "client/dlctl/digest.h"
@@ -21,6 +22,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdio.h>
 #include <time.h>
@@ -55,9 +57,10 @@ struct trainer {
     const char *also[ALSO_MAX];
     size_t n_also;
     uint64_t epoch, epochs, rank, world, stop, credits, pause, pins, tensors, detach, poll, any,
-        fed, own, resume, recover, random;
+        fed, own, resume, saves, recover, random;
     int connected;
     int resumed;
+    int restored;
     int out; /* owned */
     struct dl_client *client;
     struct dl_loader *loader;
@@ -70,7 +73,10 @@ struct trainer {
     int fed_all;
     struct kept kept[KEPT_MAX];
     size_t next_kept;
-    char *line; /* owned */
+    uint8_t state[DL_STATE_MAX]; /* to go on with */
+    size_t state_len;
+    uint64_t unsaved; /* batches */
+    char *line;       /* owned */
     size_t line_space;
 };
 
@@ -93,6 +99,7 @@ static const struct {
     {"fed", offsetof(struct trainer, fed)},         /* samples: it is the sampler of so many */
     {"own", offsetof(struct trainer, own)},         /* 1: it starts again what a daemon forgot */
     {"resume", offsetof(struct trainer, resume)},   /* 1: see above */
+    {"saves", offsetof(struct trainer, saves)},     /* batches between two states that it saves */
     {"recover", offsetof(struct trainer, recover)}, /* s: how long it looks for a daemon again */
     {"random", offsetof(struct trainer, random)},   /* seed of its whims */
 };
@@ -315,6 +322,98 @@ static int keep(struct trainer *t, struct dl_batch *batch)
     return r;
 }
 
+/* ---- states --------------------------------------------------------------------------------- */
+
+static void state_path(const struct trainer *t, const char *end, char ret[static PATH_MAX])
+{
+    snprintf(ret, PATH_MAX, "%s.state%s", t->path, end);
+}
+
+static int save(struct trainer *t, const void *state, size_t len)
+{
+    char path[PATH_MAX], new[PATH_MAX];
+
+    state_path(t, "", path);
+    state_path(t, ".new", new);
+    t->unsaved = 0;
+    FILE *file = fopen(new, "we");
+    if (!file)
+        return -errno;
+    int r = fwrite(state, 1, len, file) == len ? 0 : -EIO;
+    if (fclose(file) != 0 || (r == 0 && rename(new, path) != 0))
+        r = -errno;
+    return r;
+}
+
+/* Behind the batch that it has just written. */
+static int save_batch(struct trainer *t)
+{
+    uint8_t state[DL_STATE_MAX];
+    size_t len = sizeof state;
+
+    if (!t->saves || ++t->unsaved < t->saves)
+        return 0;
+    int r = dl_epoch_state(t->pass, state, &len);
+    return r < 0 ? r : save(t, state, len);
+}
+
+/* At the beginning of the next epoch, whether or not it has had all of this one. */
+static int save_epoch(struct trainer *t)
+{
+    const struct dl_epoch_options next = {.epoch = t->at, .world = (uint32_t)t->world};
+    uint8_t state[DL_STATE_MAX];
+    size_t len = sizeof state;
+
+    if (!t->saves)
+        return 0;
+    int r = dl_loader_state(t->loader, &next, state, &len);
+    return r < 0 ? r : save(t, state, len);
+}
+
+/* Leaves the lines before a place. */
+static int cut_file(struct trainer *t, uint64_t epoch, uint64_t step)
+{
+    FILE *file = fopen(t->path, "re");
+    char *line = NULL;
+    size_t space = 0;
+    ssize_t n;
+    off_t kept = 0;
+
+    if (!file)
+        return -errno;
+    while ((n = getline(&line, &space, file)) > 0) {
+        char *rest, *end;
+        uint64_t in = strtoull(line, &rest, 10), at = strtoull(rest, &end, 10);
+        if (in > epoch || (in == epoch && (end == rest || at >= step)))
+            break;
+        kept += n;
+    }
+    free(line);
+    fclose(file);
+    t->at = epoch;
+    t->step = step;
+    return ftruncate(t->out, kept) < 0 ? -errno : 0;
+}
+
+/* Goes back to the state that it saved last; without one, to the beginning. */
+static int restore(struct trainer *t)
+{
+    char path[PATH_MAX];
+    uint64_t epoch = t->epoch, step = 0;
+    int r = 0;
+
+    state_path(t, "", path);
+    FILE *file = fopen(path, "re");
+    t->restored = 1;
+    if (file) {
+        t->state_len = fread(t->state, 1, sizeof t->state, file);
+        fclose(file);
+        r = dl_loader_find_state(t->loader, t->state, t->state_len, (uint32_t)t->world, &epoch,
+                                 &step);
+    }
+    return r < 0 ? r : cut_file(t, epoch, step);
+}
+
 /* ---- one epoch ------------------------------------------------------------------------------ */
 
 /* The order that it feeds: every sample once, and another one in each epoch. */
@@ -369,6 +468,8 @@ static int take(struct trainer *t, struct dl_batch *batch)
     r = write_batch(t, batch, step);
     t->seen[step % STEPS_MAX] = 1;
     t->step = step + 1;
+    if (r == 0)
+        r = save_batch(t);
     return r < 0 ? r : keep(t, batch);
 }
 
@@ -444,6 +545,28 @@ static int resume(struct trainer *t, struct dl_epoch_options options)
     exit(3);
 }
 
+static int leave_epoch(struct trainer *t)
+{
+    t->pass = dl_epoch_end(t->pass);
+    write_word(t, "end", "");
+    memset(t->seen, 0, sizeof t->seen);
+    t->at++;
+    t->step = 0;
+    return save_epoch(t);
+}
+
+/* 0; or 1: the state was that of the epoch's end, which has not been noted yet. */
+static int start_from_state(struct trainer *t, struct dl_epoch_options options)
+{
+    options.state = t->state;
+    options.state_len = t->state_len;
+    options.epoch = options.step = 0;
+    int r = dl_epoch_start(t->loader, &options, &t->pass);
+    if (r == 0)
+        t->state_len = 0;
+    return r < 0 ? r : dl_epoch_number(t->pass) != t->at;
+}
+
 static int one_epoch(struct trainer *t)
 {
     if (t->any)
@@ -462,6 +585,8 @@ static int one_epoch(struct trainer *t)
     if (t->resume && !t->resumed && !t->fed && !t->any)
         r = resume(t, options);
     t->resumed = 1;
+    if (t->state_len > 0 && (r = start_from_state(t, options)) == 1)
+        return leave_epoch(t);
     if (r == 1)
         r = dl_epoch_start(t->loader, &options, &t->pass);
     t->base = t->fed ? t->step : 0;
@@ -469,14 +594,7 @@ static int one_epoch(struct trainer *t)
     t->fed_all = 0;
     while (r == 0 && (t->stop == 0 || t->step < t->stop))
         r = one_step(t);
-    if (r < 0)
-        return r;
-    t->pass = dl_epoch_end(t->pass);
-    write_word(t, "end", "");
-    memset(t->seen, 0, sizeof t->seen);
-    t->at++;
-    t->step = 0;
-    return 0;
+    return r < 0 ? r : leave_epoch(t);
 }
 
 /* ---- sessions ------------------------------------------------------------------------------- */
@@ -537,7 +655,9 @@ static int train(struct trainer *t)
         uint64_t at = t->at, step = t->step;
         if (!t->client)
             r = attach(t);
-        if (r == 0)
+        if (r == 0 && t->saves && !t->restored)
+            r = restore(t);
+        if (r == 0 && t->at < t->epoch + t->epochs)
             r = one_epoch(t);
         if (at != t->at || step != t->step)
             since = seconds();
