@@ -613,11 +613,14 @@ static int open_also(struct trainer *t, const char *path)
 
 static int attach(struct trainer *t)
 {
-    int r = dl_client_connect(&t->client, t->socket, "soak");
+    struct dl_client *client;
+    struct dl_loader *loader;
+    int r = dl_client_connect(&client, t->socket, "soak");
 
+    t->client = client;
     t->connected = r == 0;
-    if (r == 0)
-        r = dl_loader_open_file(t->client, t->spec, &t->loader);
+    if (r == 0 && (r = dl_loader_open_file(client, t->spec, &loader)) == 0)
+        t->loader = loader;
     for (size_t i = 0; r == 0 && i < t->n_also; i++)
         r = open_also(t, t->also[i]);
     return r;
