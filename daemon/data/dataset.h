@@ -56,10 +56,11 @@ struct dataset_iter_ops {
      */
     int (*next)(struct dataset_iter *it, struct sample *ret, struct dl_error *err);
     /*
-     * Passes over up to `n` samples, good or bad, without making them. 0 or DATASET_END. NULL:
-     * the caller takes them and drops them.
+     * Passes over up to `n` samples, good or bad, without making them; *ret of them, which may cost
+     * more and is not asked for where `ret` is NULL. 0; or DATASET_END: there were fewer than n.
+     * NULL: the caller takes them and drops them.
      */
-    int (*skip)(struct dataset_iter *it, uint64_t n);
+    int (*skip)(struct dataset_iter *it, uint64_t n, uint64_t *ret);
     /*
      * Sample `number` once more, below replica_params.again and made before; as next(). NULL:
      * another replica is begun for it, which must be what this one was. For datasets of which that

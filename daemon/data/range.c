@@ -37,13 +37,15 @@ struct range_iter {
     uint64_t length;
 };
 
-static int range_skip(struct dataset_iter *it, uint64_t n)
+static int range_skip(struct dataset_iter *it, uint64_t n, uint64_t *ret)
 {
     struct range_iter *range = container_of(it, struct range_iter, base);
     uint64_t left =
         range->length > range->next ? (range->length - range->next - 1) / range->stride + 1 : 0;
 
     range->next += min_u64(n, left) * range->stride;
+    if (ret)
+        *ret = min_u64(n, left);
     return n > left ? DATASET_END : 0;
 }
 

@@ -66,7 +66,7 @@ static int skip_slowly(struct dataset_iter *it, struct draft *draft, uint64_t n)
 
 int replica_skip(struct replica_set *set, struct dataset_iter *it, uint64_t n)
 {
-    return it->ops->skip ? it->ops->skip(it, n) : skip_slowly(it, &set->passed, n);
+    return it->ops->skip ? it->ops->skip(it, n, NULL) : skip_slowly(it, &set->passed, n);
 }
 
 int replica_refuse_memory(struct dl_error *err)

@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy
 
-from spec_case import SpecCase, children_of, dlctl_json, main, media, pydata, python
+from spec_case import RawClient, SpecCase, children_of, dlctl_json, main, media, pydata, python
 
 ROWS = 61  # prime: divides into neither batches nor ranks
 SEED = 77
@@ -311,6 +311,23 @@ class Iterable(DigestCase):
             return {"kind": "chain", "datasets": [self.native(), one, self.native(divide=False)]}
         self.check_iterable("chain", lambda: chain(python("Stream", length=2 * ROWS)),
                             chain(self.native()))
+
+    def test_what_passing_over_costs_is_told(self):
+        """In a chain, too, of which one part cannot leap."""
+        stream = python("Stream", length=2 * ROWS)
+        for dataset in stream, {"kind": "chain", "datasets": [self.native(), stream]}:
+            for step in 0, 5:
+                with self.subTest(kind=dataset["kind"], step=step), \
+                        RawClient(self.running.socket) as client:
+                    loader = client.open({"name": f"told-{dataset['kind']}", "dataset": dataset,
+                                          "batch": {"size": 4}, "workers": {"count": 2}})["loader"]
+                    client.start(loader, step=step)
+                    while batches := client.next_batches():
+                        for batch in batches:
+                            batch.release()
+                    self.assertEqual(len(client.warnings), 1 if step else 0)
+                    if step:
+                        self.assertRegex(client.warnings[0], "going on at step 5.*up to 20 samples")
 
     def test_ranks_have_the_same(self):
         for collate in ({}, {"kind": "python"}):

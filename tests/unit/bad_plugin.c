@@ -361,8 +361,10 @@ static int bad_skip(void *iter, uint64_t n)
         return it->bad->host->fail(it->bad->host, EIO, "cannot seek");
     if (is(it->bad, "skip positive"))
         return 5;
-    it->next += n * it->replica.workers * it->replica.world;
-    return it->next >= LENGTH && n > 100 ? DL_PLUGIN_END : 0;
+    uint64_t stride = (uint64_t)it->replica.workers * it->replica.world;
+    uint64_t left = it->next < LENGTH ? (LENGTH - it->next - 1) / stride + 1 : 0;
+    it->next += n * stride;
+    return n > left ? DL_PLUGIN_END : 0;
 }
 
 static void bad_iter_close(void *iter)

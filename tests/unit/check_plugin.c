@@ -98,7 +98,7 @@ static int iterate(struct dataset *ds, const struct replica_params *params, uint
     if (r < 0)
         return r;
     if (pass > 0)
-        r = it->ops->skip(it, pass);
+        r = it->ops->skip(it, pass, NULL);
     while (r == 0) {
         r = it->ops->next(it, sample, err);
         if (r == 0)

@@ -293,7 +293,7 @@ static void test_length_of_iterables(void **state)
 /* cmocka has a macro of that name. */
 static int pass_over(struct dataset_iter *it, uint64_t n)
 {
-    return (it->ops->skip)(it, n);
+    return (it->ops->skip)(it, n, NULL);
 }
 
 /* What was passed over counts: what follows is the same, random numbers too. */
@@ -315,6 +315,14 @@ static void test_skip(void **state)
     assert_int_equal(pass_over(part, 1000), DATASET_END);
     assert_int_equal(pass_over(part, 0), DATASET_END);
     expect_number(part, &taken, -1);
+    part->ops->close(part);
+    part = must_iterate(ds, &second_of_two);
+    uint64_t passed = 0;
+    assert_int_equal((part->ops->skip)(part, 3, &passed), 0);
+    assert_int_equal(passed, 3);
+    expect_number(part, &taken, 7);
+    assert_int_equal((part->ops->skip)(part, 1000, &passed), DATASET_END);
+    assert_int_equal(passed, 1); /* of five */
     part->ops->close(part);
     whole->ops->close(whole);
     dataset_close(ds);

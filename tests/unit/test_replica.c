@@ -42,10 +42,11 @@ static int counting_next(struct dataset_iter *it, struct sample *ret, struct dl_
     return 0;
 }
 
-static int counting_skip(struct dataset_iter *it, uint64_t n)
+static int counting_skip(struct dataset_iter *it, uint64_t n, uint64_t *ret)
 {
     struct counting *c = container_of(it, struct counting, base);
 
+    assert_null(ret); /* nobody here wants to know */
     told.skipped++;
     if (n > LENGTH - c->next) {
         c->next = LENGTH;
@@ -492,6 +493,72 @@ static void test_chain_is_one_after_another(void **state)
     assert_non_null(strstr(err.message, "has no indices"));
 }
 
+/* From `begin` on; all if it is 0. Passes over them in two goes, and says what it passed. */
+static size_t collect_behind(struct dataset *ds, uint64_t begin, int64_t *ret, size_t room,
+                             uint64_t *ret_passed)
+{
+    struct replica_params params = {.world = 1, .worker = 1, .workers = 2};
+    struct draft draft = {0};
+    struct dataset_iter *it;
+    struct dl_error err = {0};
+    uint64_t passed = 0;
+    size_t n = 0;
+
+    assert_int_equal(ds->ops->iterate(ds, &params, &it, &err), 0);
+    int r = (it->ops->skip)(it, begin / 2, ret_passed);
+    assert_int_equal(r, *ret_passed < begin / 2 ? DATASET_END : 0);
+    r = (it->ops->skip)(it, begin - begin / 2, &passed);
+    assert_int_equal(r, passed < begin - begin / 2 ? DATASET_END : 0);
+    *ret_passed += passed;
+    for (;;) {
+        struct sample *sample = draft_add(&draft, n);
+        if (it->ops->next(it, sample, &err) == DATASET_END)
+            break;
+        assert_true(n < room);
+        memcpy(&ret[n++], sample->data[0], sizeof *ret);
+    }
+    assert_int_equal((it->ops->skip)(it, 1, NULL), DATASET_END);
+    it->ops->close(it);
+    draft_deinit(&draft);
+    return n;
+}
+
+static void test_chain_leaps_over_its_parts(void **state)
+{
+    struct spec_dataset inner[] = {range_of(3, false), range_of(1, true)};
+    struct spec_dataset chain = {.kind = DATASET_CHAIN, .datasets = inner, .n_datasets = 2};
+    struct spec_dataset cases[][4] = {
+        {range_of(5, false)},
+        {range_of(0, false), range_of(0, true)},
+        {range_of(4, true), range_of(0, true), range_of(3, false)},
+        {range_of(2, false), chain, range_of(7, true), range_of(1, false)},
+    };
+    static const uint32_t parts[] = {1, 2, 3, 4};
+    struct data_env env = {0};
+    struct dl_error err = {0};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct spec_dataset spec = {
+            .kind = DATASET_CHAIN, .datasets = cases[i], .n_datasets = parts[i]};
+        struct dataset *ds;
+        int64_t all[20], rest[20];
+        uint64_t passed;
+
+        assert_int_equal(dataset_open(&spec, &env, &ds, &err), 0);
+        assert_true(ds->leaps);
+        size_t n = collect(ds, 0, 1, 1, 2, all, 20);
+        for (uint64_t begin = 0; begin <= n + 2; begin++) {
+            size_t left = collect_behind(ds, begin, rest, 20, &passed);
+            assert_int_equal(passed, min_u64(begin, n));
+            assert_int_equal(left, n - passed);
+            if (left > 0)
+                assert_memory_equal(rest, all + passed, left * sizeof *rest);
+        }
+        dataset_close(ds);
+    }
+}
+
 static void test_no_seed_comes_twice(void **state)
 {
     enum { EPOCHS = 5, RANKS = 3, WORKERS = 4, N = EPOCHS * RANKS * WORKERS };
@@ -544,6 +611,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_far_rounds),
     cmocka_unit_test(test_range_is_divided_among_ranks_then_workers),
     cmocka_unit_test(test_chain_is_one_after_another),
+    cmocka_unit_test(test_chain_leaps_over_its_parts),
     cmocka_unit_test(test_no_seed_comes_twice),
     cmocka_unit_test(test_each_step_has_a_seed),
 };

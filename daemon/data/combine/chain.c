@@ -65,6 +65,28 @@ static int chain_next(struct dataset_iter *it, struct sample *ret, struct dl_err
     return r;
 }
 
+/* A part that cannot be begun is one bad sample, as next() has it. */
+static int chain_skip(struct dataset_iter *it, uint64_t n, uint64_t *ret)
+{
+    struct chain_iter *ci = container_of(it, struct chain_iter, base);
+    struct dl_error err;
+    uint64_t passed = 0;
+    int r = 0;
+
+    while (passed < n && (r = begin_part(ci, &err)) != DATASET_END) {
+        uint64_t of_part = 1;
+
+        if (r == 0 && ci->it->ops->skip(ci->it, n - passed, &of_part) == DATASET_END) {
+            close_part(ci);
+            ci->part++;
+        }
+        passed += of_part;
+    }
+    if (ret)
+        *ret = passed;
+    return passed < n ? DATASET_END : 0;
+}
+
 static void chain_iter_close(struct dataset_iter *it)
 {
     struct chain_iter *ci = container_of(it, struct chain_iter, base);
@@ -75,6 +97,8 @@ static void chain_iter_close(struct dataset_iter *it)
 
 static const struct dataset_iter_ops chain_iter_ops = {.next = chain_next,
                                                        .close = chain_iter_close};
+static const struct dataset_iter_ops leaping_ops = {
+    .next = chain_next, .skip = chain_skip, .close = chain_iter_close};
 
 static int chain_iterate(struct dataset *ds, const struct replica_params *params,
                          struct dataset_iter **ret, struct dl_error *err)
@@ -83,7 +107,7 @@ static int chain_iterate(struct dataset *ds, const struct replica_params *params
 
     if (!ci)
         return dl_error_set(err, ENOMEM, "dataset", "out of memory");
-    *ci = (struct chain_iter){.base.ops = &chain_iter_ops,
+    *ci = (struct chain_iter){.base.ops = ds->leaps ? &leaping_ops : &chain_iter_ops,
                               .chain = container_of(ds, struct chain, base),
                               .params = *params};
     *ret = &ci->base;
@@ -118,6 +142,7 @@ static int add_part(struct chain *chain, uint32_t i, const struct spec_dataset *
         return dl_error_set(err, EINVAL, path,
                             "is map-style; chain takes iterable datasets, concat map-style ones");
     chain->base.content = dataset_fingerprint_join(chain->base.content, chain->parts[i]->content);
+    chain->base.leaps = chain->base.leaps && chain->parts[i]->leaps;
     /* Known if each is. */
     if (chain->parts[i]->length == DATASET_LENGTH_UNKNOWN ||
         add_overflows(*length, chain->parts[i]->length, length))
@@ -146,6 +171,7 @@ int chain_open(const struct spec_dataset *spec, const char *place, const struct 
         return dl_error_set(err, ENOMEM, place, "out of memory");
     ds = &chain->base;
     ds->ops = &chain_ops;
+    ds->leaps = true; /* until a part does not */
     chain->n = spec->n_datasets;
     chain->parts = calloc(chain->n, sizeof(struct dataset *));
     if (!chain->parts)

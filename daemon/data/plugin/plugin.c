@@ -239,9 +239,8 @@ static int plugin_next(struct dataset_iter *it, struct sample *ret, struct dl_er
     return judge_sample(p, r, &built, what, err);
 }
 
-static int plugin_skip(struct dataset_iter *it, uint64_t n)
+static int skip_some(struct plugin_iter *iter, uint64_t n)
 {
-    struct plugin_iter *iter = container_of(it, struct plugin_iter, base);
     struct plugin *p = iter->plugin;
 
     if (iter->fault.code)
@@ -256,6 +255,21 @@ static int plugin_skip(struct dataset_iter *it, uint64_t n)
         return DATASET_END;
     (void)judge(p, r, NULL, "skip()", &iter->fault);
     return 0;
+}
+
+/* The plug-in does not say how many there were before the end: they are counted one by one. */
+static int plugin_skip(struct dataset_iter *it, uint64_t n, uint64_t *ret)
+{
+    struct plugin_iter *iter = container_of(it, struct plugin_iter, base);
+    int r = 0;
+
+    if (!ret)
+        return skip_some(iter, n);
+    for (*ret = 0; *ret < n && !iter->fault.code && r == 0; *ret += r == 0)
+        r = skip_some(iter, 1);
+    if (iter->fault.code)
+        *ret = n; /* what the next next() tells lies behind them */
+    return r;
 }
 
 static void plugin_iter_close(struct dataset_iter *it)

@@ -249,19 +249,23 @@ static int tar_iter_next(struct dataset_iter *iter, struct sample *ret, struct d
     return r;
 }
 
-static int tar_iter_skip(struct dataset_iter *iter, uint64_t n)
+static int tar_iter_skip(struct dataset_iter *iter, uint64_t n, uint64_t *ret)
 {
     struct tar_iter *it = container_of(iter, struct tar_iter, base);
     struct tar_item item;
+    uint64_t passed;
+    int r = 0;
 
-    for (uint64_t i = 0; i < n; i++) {
-        int r = draw(it, &item);
+    for (passed = 0; passed < n; passed++) {
+        r = draw(it, &item);
         if (r == DATASET_END)
-            return r;
+            break;
         if (r == 0)
             shard_unref(item.shard);
     }
-    return 0;
+    if (ret)
+        *ret = passed;
+    return r == DATASET_END ? r : 0;
 }
 
 static void tar_iter_close(struct dataset_iter *iter)
