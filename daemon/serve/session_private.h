@@ -28,6 +28,7 @@ struct client_stream {
     struct opened *opened; /* borrowed */
     uint32_t id;
     uint64_t request; /* START's, until it is answered */
+    bool stopped;     /* its client said so; it goes with its last lease */
 };
 
 struct known_segment {

@@ -179,8 +179,9 @@ static int handle_leases(struct session *s, uint64_t id, struct dl_span steps,
                                 "step %llu of stream %llu is not leased to this client",
                                 (unsigned long long)step, (unsigned long long)id);
     }
-    /* A stopped stream goes when its last lease is back. */
-    if (cs->stream->stopped && cs->stream->leased + cs->stream->pinned == 0)
+    /* One that its client has stopped goes when its last lease is back. One that a broken loader
+     * has ended is there until the client has done with it. */
+    if (cs->stopped && cs->stream->leased + cs->stream->pinned == 0)
         session_end_stream(s, cs);
     return 0;
 }
@@ -203,6 +204,7 @@ static int handle_held(struct session *s, const struct dl_msg_held *msg, struct 
 /* It goes when its last lease is back. */
 static void stop_stream(struct session *s, struct client_stream *cs)
 {
+    cs->stopped = true;
     loader_stop(cs->opened->user.loader, cs->stream);
     if (cs->stream->leased + cs->stream->pinned == 0)
         session_end_stream(s, cs);

@@ -11,7 +11,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-from dltest import DaemonError, TestCase, dlctl_json, main, wait_until  # noqa: E402
+from dltest import STOP, DaemonError, TestCase, dlctl_json, main, wait_until  # noqa: E402
 
 RANGE = {"dataset": {"kind": "range", "length": 1000},
          "sampler": {"kind": "random"}, "batch": {"size": 8}, "seed": 5}
@@ -141,11 +141,11 @@ class EveryAttempt(TestCase):
         # The daemon is well, and another try starts afresh.
         self.assertEqual(client.query("status")["loaders"], 0)
 
-    def idle_deaths(self, name):
+    def idle_deaths(self, name, **more):
         """A loader whose one worker has nothing to do; ends it and waits for the next one."""
         daemon = self.daemon()
         client = self.client(daemon)
-        loader = client.open(spec(name=name, workers={"count": 1}))["loader"]
+        loader = client.open(spec(name=name, workers={"count": 1}, **more))["loader"]
 
         def kill():
             row = client.query("workers")[0]
@@ -165,6 +165,22 @@ class EveryAttempt(TestCase):
             client.start(loader)
         self.assertRegex(str(caught.exception), "no worker stays alive, 5 attempts in a row failed; "
                                                 "the last: .*was killed by SIGKILL")
+
+    def test_a_loader_that_ends_behind_its_epoch(self):
+        """Its batches can still be given back, and the epoch stopped, as that of any other."""
+        client, loader, kill = self.idle_deaths("short", dataset={"length": 16})
+        stream = client.start(loader, credits=2)["stream"]
+        batches = []
+        while arrived := client.next_batches():
+            batches += arrived
+        self.assertEqual(len(batches), 2)
+        for _ in range(6):
+            kill()
+        self.assertEqual(client.query("workers"), [])
+        for batch in batches:
+            batch.release()
+        client.send(STOP, stream)
+        self.assertEqual(client.query("loaders"), [])
 
     def test_a_finished_task_makes_up_for_all_deaths(self):
         client, loader, kill = self.idle_deaths("hardy")
