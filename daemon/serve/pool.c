@@ -349,22 +349,35 @@ static void start_member(struct member *m)
     }
 }
 
+/* The task at the front seems to take too long. */
+static bool is_overdue(const struct member *m)
+{
+    return m->process && in_flight(m) > 0 && !m->timed_out &&
+           uv_hrtime() - m->front_since >= m->pool->o.spec->timeout_ns;
+}
+
 static void on_tick(uv_timer_t *timer)
 {
     struct pool *pool = timer->data;
-    uint64_t timeout = pool->o.spec->timeout_ns;
-    uint64_t now = uv_hrtime();
+    bool collected = false;
 
     for (uint32_t i = 0; i < pool->n_members; i++) {
         struct member *m = &pool->members[i];
-        if (!m->process || in_flight(m) == 0 || m->timed_out || now - m->front_since < timeout)
+        uint64_t finished = m->finished;
+
+        if (!is_overdue(m))
             continue;
-        member_collect(m); /* it may have finished and not said so yet */
-        if (in_flight(m) == 0 || now - m->front_since < timeout)
+        /* It may have finished and not said so yet, or we were stopped and have not heard it: then
+         * the next one has the whole time from now on. */
+        member_collect(m);
+        collected = collected || m->finished != finished;
+        if (!is_overdue(m))
             continue;
         m->timed_out = true;
         process_kill(m->process);
     }
+    if (collected)
+        changed(pool);
 }
 
 /* ---- the pool ------------------------------------------------------------------------------- */

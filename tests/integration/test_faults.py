@@ -290,6 +290,25 @@ class Signals(TestCase):
         self.assertEqual((got["digest"], got["samples"]), (want["digest"], want["samples"]))
         self.assertGreater(daemon.log.count("any: worker "), 5, daemon.log)
 
+    def test_a_daemon_that_was_stopped_blames_no_worker(self):
+        """What a worker has finished meanwhile took no longer than it did, nor does the rest."""
+        daemon = self.daemon(self.bad_worker("slow-always-1"))
+        client = self.client(daemon)
+        loader = client.open(spec(name="slow", workers={"count": 1, "prefetch": 80,
+                                                        "timeout": "2s"}))["loader"]
+        client.start(loader, credits=80)
+        batches, steps = client.next_batches(), 0
+        os.kill(daemon.process.pid, signal.SIGSTOP)
+        time.sleep(2.3)  # for no longer than the worker has something to do
+        os.kill(daemon.process.pid, signal.SIGCONT)
+        while batches:
+            for batch in batches:
+                batch.release()
+            steps += len(batches)
+            batches = client.next_batches()
+        self.assertEqual(steps, 125)
+        self.assertEqual([w["restarts"] for w in client.query("workers")], [0], daemon.log)
+
     def test_a_stopped_worker_stalls_nothing_once_it_goes_on(self):
         daemon = self.daemon()
         client = self.client(daemon)
