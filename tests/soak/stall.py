@@ -42,7 +42,7 @@ def of_trainer(rank):
         yield from (f"  said: {line}" for line in rank.said().splitlines())
 
 
-def of_process(pid):
+def of_process(pid, with_backtrace):
     """Of one that is traced there is no backtrace: a leak checker that ends a program does so, too."""
     status = dict(line.split(":\t", 1) for line in read(f"/proc/{pid}/status").splitlines()
                   if ":\t" in line)
@@ -51,7 +51,7 @@ def of_process(pid):
     for task in sorted(os.listdir(f"/proc/{pid}/task") if status else [], key=int):
         yield f"  thread {task} waits in {read(f'/proc/{pid}/task/{task}/wchan')}"
         yield from (f"    {line}" for line in read(f"/proc/{pid}/task/{task}/stack").splitlines())
-    if status.get("TracerPid", "").strip() == "0" and shutil.which("gdb"):
+    if with_backtrace and status.get("TracerPid", "").strip() == "0":
         yield from backtrace(pid)
 
 
@@ -65,7 +65,7 @@ def backtrace(pid):
     return [f"  {line}" for line in done.stdout.splitlines() if line.startswith(("#", "Thread"))]
 
 
-def tell(daemon, view, ranks):
+def tell(daemon, view, ranks, with_backtraces=shutil.which("gdb") is not None):
     """Lines. The daemon must not be stopped."""
     yield from of_views(view)
     for rank in ranks:
@@ -73,7 +73,7 @@ def tell(daemon, view, ranks):
     pids = [daemon.process.pid, *(rank.process.pid for rank in ranks if not rank.done)]
     for pid in dict.fromkeys(one for pid in pids for one in (pid, *startline.descendants(pid))):
         try:
-            yield from of_process(pid)
+            yield from of_process(pid, with_backtraces)
         except OSError as error:
             yield f"  it has ended meanwhile: {error.strerror}"
     yield "the end of the daemon's log:"

@@ -6,6 +6,7 @@ Which points and victims were drawn follows from a seed that a failure names; $S
 
 import os
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -14,6 +15,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import crew  # noqa: E402
+import stall  # noqa: E402
 from crew import At, Crew, Recipe, Reference  # noqa: E402
 from pauses import Pauses, look  # noqa: E402
 from dltest import PATIENCE, Daemon, TestCase, main, wait_until  # noqa: E402
@@ -221,6 +223,30 @@ class Pausing(FaultCase):
         self.process.wait()
         self.assertTrue(self.pauses.end(self.pid))
         self.assertFalse(self.pauses.begin(self.pid))
+
+
+class Stalls(FaultCase):
+    def test_what_is_told_of_one(self):
+        """Who stands still, where, and what the daemon knows of it."""
+        daemon = self.daemon()
+        one = self.crew(daemon, range_recipe(), world=2, pause=2000).start()
+        self.addCleanup(one.end)
+        client = self.client(daemon)
+        wait_until(lambda: all(rank.size() > 0 for rank in one.ranks), "the first steps")
+        pid = one.ranks[0].process.pid
+        self.assertTrue(self.pauses.begin(pid))
+        wait_until(lambda: look(pid)[0] == "T", "it to stop")
+        told = "\n".join(stall.tell(daemon, client.query, one.ranks, with_backtraces=False))
+        self.assertRegex(told, rf"range, rank 0 of 2, life 1, pid {pid}, not done: \d+ lines, the last "
+                               r"'0 \d+ ")
+        self.assertRegex(told, rf"(?m)^{pid}: .*trainer .*\n  State T \(stopped\), .*TracerPid 0")
+        self.assertRegex(told, rf"(?m)^  thread {pid} waits in \w")
+        self.assertRegex(told, r'(?m)^epochs:\n(?:  .*\n)*  .*"job": "range", .*"rank": 0')
+        for worker in daemon.workers:
+            self.assertRegex(told, f"(?m)^{worker}: .*worker")
+        if shutil.which("gdb"):
+            self.assertRegex("\n".join(stall.of_process(pid, True)), "(?m)^  #0 ")
+        self.assertIn("listening on", told[told.index("the end of the daemon's log:"):])
 
 
 class Workers(FaultCase):
