@@ -395,22 +395,23 @@ class Soak:
     def warm_up(self):
         """What is there for good from the first loader on."""
         with self.daemon.client() as client:
-            client.epoch_indices(client.open(dltest.named("warm-up"))["loader"])
+            spec = dltest.named("warm-up", workers=recipes.native())  # a worker may hang here, too
+            client.epoch_indices(client.open(spec)["loader"])
         dltest.wait_until(lambda: self.view("loaders") == [] and not self.daemon.workers,
                           "the first loader to go")
 
     def run(self):
         self.find_out_users()
         self.start_daemon()
-        self.warm_up()
-        self.before = startline.of_daemon(self.daemon)
-        self.memory_before = startline.memory(self.daemon.process.pid)
         try:
+            self.warm_up()
+            self.before = startline.of_daemon(self.daemon)
+            self.memory_before = startline.memory(self.daemon.process.pid)
             self.soak()
             if not self.wrong:
                 self.check_start_line()
-        except Stalled as what:
-            self.wrong.append(str(what))
+        except (Stalled, TimeoutError, AssertionError) as what:
+            self.wrong.append(repr(what))
             self.dump()
         finally:
             self.end()
