@@ -203,8 +203,11 @@ int dataset_open_at(const struct spec_dataset *spec, const char *place, const st
 {
     int r = open_kind(spec, place, env, ret, err);
 
-    if (r == 0 && (*ret)->content == 0)
-        (*ret)->content = dataset_fingerprint(spec, env);
+    if (r == 0 && (*ret)->content == 0) {
+        r = dataset_fingerprint(spec, env, &(*ret)->content, err);
+        if (r < 0)
+            *ret = dataset_close(*ret);
+    }
     return r;
 }
 

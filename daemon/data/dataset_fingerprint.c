@@ -1,7 +1,7 @@
 #include "daemon/data/dataset_fingerprint.h"
 
 #include "daemon/data/file_print.h"
-#include "daemon/data/globs.h"
+#include "daemon/data/spec_files.h"
 
 #include <errno.h>
 
@@ -20,51 +20,38 @@ static void add_file(struct file_print *print, const char *path)
     }
 }
 
-static void add_listed_files(struct file_print *print, const struct spec_dataset *spec)
+/* Those of the spec, or of very many the first, the last and some between. */
+static int add_files(struct file_print *print, const struct spec_dataset *spec,
+                     struct dl_error *err)
 {
     _cleanup_(file_list_deinit)
     struct file_list list = {0};
+    enum files_sort sort = files_sort_of(spec->kind);
 
-    print->r = file_list_make(spec, print->env, &list, NULL);
-    if (print->r < 0)
-        return;
+    if (sort == FILES_PLUGIN || sort == FILES_CODE) /* known by its name alone */
+        return 0;
+    int r = spec_files_list(spec, print->env, &list, err);
+    if (r < 0)
+        return r;
     file_print_number(print, list.n);
     uint64_t n = min_u64(list.n, FINGERPRINT_FILES);
-    for (uint64_t i = 0; i < n; i++) /* the first and the last are among them */
+    for (uint64_t i = 0; i < n; i++)
         add_file(print, list.paths[n > 1 ? i * (list.n - 1) / (n - 1) : 0]);
+    return 0;
 }
 
-uint64_t dataset_fingerprint(const struct spec_dataset *spec, const struct data_env *env)
+int dataset_fingerprint(const struct spec_dataset *spec, const struct data_env *env, uint64_t *ret,
+                        struct dl_error *err)
 {
     struct file_print print;
 
     file_print_begin(&print, env);
     file_print_number(&print, spec->kind);
-    switch (spec->kind) {
-    case DATASET_IDX:
-    case DATASET_NPY:
-    case DATASET_RECORDS:
-    case DATASET_TOKENS:
-        for (uint32_t i = 0; i < spec->n_files; i++)
-            add_file(&print, spec->files[i].path);
-        break;
-    case DATASET_TEXT:
-    case DATASET_TAR:
-        add_listed_files(&print, spec);
-        if (spec->model)
-            add_file(&print, spec->model);
-        break;
-    case DATASET_IMAGEFOLDER: /* by its list: imagefolder.c */
-    case DATASET_PLUGIN:
-    case DATASET_PYTHON:
-    case DATASET_RANGE:
-    case DATASET_CONCAT:
-    case DATASET_SUBSET:
-    case DATASET_SPLIT:
-    case DATASET_CHAIN:
-        break;
-    }
-    return file_print_end(&print);
+    int r = add_files(&print, spec, err);
+    *ret = file_print_end(&print);
+    if (r == 0 && *ret == 0)
+        r = dl_error_set(err, ENOMEM, "", "out of memory for a fingerprint");
+    return r;
 }
 
 uint64_t dataset_fingerprint_join(uint64_t before, uint64_t next)

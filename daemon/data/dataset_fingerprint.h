@@ -17,9 +17,11 @@ enum { FINGERPRINT_FILES = 1024 };
 
 /*
  * Of the files that the spec names itself, without the datasets inside it. A file that is not there
- * counts as one that is not there. Reads files. 0: it cannot be told.
+ * counts as one that is not there. Reads files. 0 and *ret, which is never 0; else as of
+ * spec_files_list().
  */
-uint64_t dataset_fingerprint(const struct spec_dataset *spec, const struct data_env *env);
+int _nodiscard_ dataset_fingerprint(const struct spec_dataset *spec, const struct data_env *env,
+                                    uint64_t *ret, struct dl_error *err);
 
 /* Of datasets one after another: begins with 0. */
 uint64_t dataset_fingerprint_join(uint64_t before, uint64_t next);

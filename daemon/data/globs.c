@@ -40,6 +40,13 @@ static int append(struct file_list *list, char *path, const char *pattern, struc
     return 0;
 }
 
+int file_list_add(struct file_list *list, const char *path, struct dl_error *err)
+{
+    if (!path)
+        return dl_error_set(err, EINVAL, "dataset.files", "one has no path");
+    return append(list, strdup(path), path, err);
+}
+
 void file_list_deinit(struct file_list *list)
 {
     for (uint32_t i = 0; i < list->n; i++)

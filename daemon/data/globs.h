@@ -31,6 +31,8 @@ struct file_list {
  */
 int _nodiscard_ file_list_make(const struct spec_dataset *spec, const struct data_env *env,
                                struct file_list *ret, struct dl_error *err);
+/* One more, as it is called; NULL is refused. */
+int _nodiscard_ file_list_add(struct file_list *list, const char *path, struct dl_error *err);
 void file_list_deinit(struct file_list *list);
 
 #endif

@@ -1,8 +1,8 @@
 /* By what the lengths of a dataset are recognised: its description, and a look at its files. */
 #include "daemon/data/file_print.h"
-#include "daemon/data/globs.h"
 #include "daemon/data/image/imagefolder_list.h"
 #include "daemon/data/lengths.h"
+#include "daemon/data/spec_files.h"
 
 #include <errno.h>
 #include <sys/stat.h>
@@ -26,19 +26,12 @@ static void add_file(struct file_print *print, const char *path)
 
 /* ---- all files ------------------------------------------------------------------------------ */
 
-/* Those that the spec names as they are. */
-static void add_named_files(struct file_print *print, const struct spec_dataset *spec)
-{
-    for (uint32_t i = 0; i < spec->n_files; i++)
-        add_file(print, spec->files[i].path);
-}
-
 static void add_listed_files(struct file_print *print, const struct spec_dataset *spec)
 {
     _cleanup_(file_list_deinit)
     struct file_list list = {0};
 
-    print->r = file_list_make(spec, print->env, &list, NULL);
+    print->r = spec_files_list(spec, print->env, &list, NULL);
     for (uint32_t i = 0; i < list.n && print->r == 0; i++)
         add_file(print, list.paths[i]);
 }
@@ -62,33 +55,10 @@ static void add_images(struct file_print *print, const struct spec_dataset *spec
 /* What a dataset is read from. Of code nothing is known: it may read what it likes. */
 static void add_files(struct file_print *print, const struct spec_dataset *spec)
 {
-    switch (spec->kind) {
-    case DATASET_IDX:
-    case DATASET_NPY:
-    case DATASET_RECORDS:
-    case DATASET_TOKENS:
-        add_named_files(print, spec);
-        break;
-    case DATASET_TEXT:
-    case DATASET_TAR:
-        add_listed_files(print, spec);
-        if (spec->model)
-            add_file(print, spec->model);
-        break;
-    case DATASET_IMAGEFOLDER:
+    if (files_sort_of(spec->kind) == FILES_FOLDER)
         add_images(print, spec);
-        break;
-    case DATASET_PLUGIN:
-    case DATASET_PYTHON:
-        print->r = -ENOTSUP;
-        break;
-    case DATASET_RANGE:
-    case DATASET_CONCAT:
-    case DATASET_SUBSET:
-    case DATASET_SPLIT:
-    case DATASET_CHAIN:
-        break;
-    }
+    else
+        add_listed_files(print, spec);
     for (uint32_t i = 0; i < spec->n_datasets && print->r == 0; i++)
         add_files(print, &spec->datasets[i]);
 }

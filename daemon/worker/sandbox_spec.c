@@ -2,6 +2,7 @@
 #include "daemon/worker/sandbox.h"
 
 #include "daemon/data/source.h"
+#include "daemon/data/spec_files.h"
 
 #include <limits.h>
 
@@ -67,7 +68,7 @@ static void allow_files(struct sandbox_files *files, const struct spec_dataset *
 {
     for (uint32_t i = 0; i < dataset->n_files; i++) {
         allow_file(files, dataset->files[i].path, env);
-        if (dataset->kind == DATASET_TEXT && is_pattern(dataset->files[i].path))
+        if (files_sort_of(dataset->kind) == FILES_LISTED && is_pattern(dataset->files[i].path))
             allow_roots(files, env);
     }
     if (dataset->model)
@@ -93,29 +94,22 @@ static void allow_dataset(struct sandbox_files *files, const struct spec_dataset
 {
     for (uint32_t i = 0; i < dataset->n_datasets; i++)
         allow_dataset(files, &dataset->datasets[i], env);
-    switch (dataset->kind) {
-    case DATASET_IDX:
-    case DATASET_NPY:
-    case DATASET_RECORDS:
-    case DATASET_TOKENS:
-    case DATASET_TEXT:
+    switch (files_sort_of(dataset->kind)) {
+    case FILES_NAMED:
+    case FILES_LISTED:
         allow_files(files, dataset, env);
         break;
-    case DATASET_TAR:
+    case FILES_SHARDS:
         allow_shards(files, dataset, env);
         break;
-    case DATASET_PLUGIN:
+    case FILES_PLUGIN:
         allow_plugin(files, dataset->files[0].path, env);
         break;
-    case DATASET_IMAGEFOLDER: /* links in it may lead anywhere */
-    case DATASET_PYTHON:
+    case FILES_FOLDER:
+    case FILES_CODE:
         allow_roots(files, env);
         break;
-    case DATASET_RANGE:
-    case DATASET_CONCAT:
-    case DATASET_SUBSET:
-    case DATASET_SPLIT:
-    case DATASET_CHAIN:
+    case FILES_NONE:
         break;
     }
 }

@@ -1,0 +1,72 @@
+#include "daemon/data/spec_files.h"
+
+#include <errno.h>
+
+enum files_sort files_sort_of(enum dataset_kind kind)
+{
+    switch (kind) {
+    case DATASET_IDX:
+    case DATASET_NPY:
+    case DATASET_RECORDS:
+    case DATASET_TOKENS:
+        return FILES_NAMED;
+    case DATASET_TEXT:
+        return FILES_LISTED;
+    case DATASET_TAR:
+        return FILES_SHARDS;
+    case DATASET_IMAGEFOLDER:
+        return FILES_FOLDER;
+    case DATASET_PLUGIN:
+        return FILES_PLUGIN;
+    case DATASET_PYTHON:
+        return FILES_CODE;
+    case DATASET_RANGE:
+    case DATASET_CONCAT:
+    case DATASET_SUBSET:
+    case DATASET_SPLIT:
+    case DATASET_CHAIN:
+        break;
+    }
+    return FILES_NONE;
+}
+
+static int add_named(const struct spec_dataset *spec, struct file_list *list, struct dl_error *err)
+{
+    int r = 0;
+
+    for (uint32_t i = 0; i < spec->n_files && r == 0; i++)
+        r = file_list_add(list, spec->files[i].path, err);
+    return r;
+}
+
+int spec_files_list(const struct spec_dataset *spec, const struct data_env *env,
+                    struct file_list *ret, struct dl_error *err)
+{
+    _cleanup_(file_list_deinit)
+    struct file_list list = {0};
+    int r = 0;
+
+    switch (files_sort_of(spec->kind)) {
+    case FILES_NAMED:
+        r = add_named(spec, &list, err);
+        break;
+    case FILES_LISTED:
+    case FILES_SHARDS:
+        r = file_list_make(spec, env, &list, err);
+        break;
+    case FILES_PLUGIN:
+    case FILES_CODE:
+        return dl_error_set(err, ENOTSUP, "dataset.kind",
+                            "is code, which reads what it likes; its files are not known");
+    case FILES_NONE:
+    case FILES_FOLDER:
+        break;
+    }
+    if (r == 0 && spec->model)
+        r = file_list_add(&list, spec->model, err);
+    if (r < 0)
+        return r;
+    *ret = list;
+    list = (struct file_list){0};
+    return 0;
+}

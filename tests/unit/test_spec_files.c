@@ -1,0 +1,112 @@
+/* What each kind of dataset is read from. */
+#include "daemon/data/spec_files.h"
+#include "proto/yaml.h"
+#include "tests/unit/data_files.h"
+
+#include <errno.h>
+#include <sys/stat.h>
+
+static int list_of(const char *text, struct file_list *ret, struct dl_error *err)
+{
+    _cleanup_(value_deinit)
+    struct value v = {0};
+    _cleanup_(spec_deinit)
+    struct dl_spec spec = {0};
+    _cleanup_free_ char *whole = NULL;
+
+    assert_true(asprintf(&whole, "dataset: %s", text) > 0);
+    if (yaml_parse(whole, strlen(whole), "t", &v, err) < 0 ||
+        spec_from_value(&v, harness_tmpdir(), &spec, err) < 0)
+        fail_msg("%s: %s: %s", text, err->path, err->message);
+    return spec_files_list(&spec.dataset, &anywhere, ret, err);
+}
+
+/* Their names below the test's folder, joined by spaces. */
+static void join(const struct file_list *list, char *ret, size_t size)
+{
+    size_t at = 0, skip = strlen(harness_tmpdir()) + 1;
+
+    ret[0] = '\0';
+    for (uint32_t i = 0; i < list->n && at < size; i++)
+        at += (size_t)snprintf(ret + at, size - at, "%s%s", i ? " " : "", list->paths[i] + skip);
+}
+
+static void test_each_kind(void **state)
+{
+    static const struct {
+        const char *dataset;
+        const char *files; /* NULL: nobody knows */
+    } cases[] = {
+        {"{kind: range, length: 3}", ""},
+        {"{kind: idx, files: {image: i.gz, label: l.gz}}", "i.gz l.gz"},
+        {"{kind: npy, files: one.npy}", "one.npy"},
+        {"{kind: records, path: \"r[1].bin\", dtype: uint8, shape: [1]}", "r[1].bin"},
+        {"{kind: tokens, path: t.bin, dtype: uint16, sequence_length: 4}", "t.bin"},
+        {"{kind: text, paths: [b.txt, \"a*.txt\", \"n{1..2}\"]}", "b.txt a1.txt a2.txt n1 n2"},
+        {"{kind: tar, shards: \"s-{08..10}.tar\"}", "s-08.tar s-09.tar s-10.tar"},
+        {"{kind: imagefolder, root: .}", ""},
+        {"{kind: plugin, path: p.so}", NULL},
+        {"{kind: python, object: \"m:C\"}", NULL},
+        /* Of those inside nothing: whoever wants them goes through them. */
+        {"{kind: subset, indices: [0], dataset: {kind: npy, files: one.npy}}", ""},
+        {"{kind: split, parts: [0.5, 0.5], part: 0, seed: 1, dataset: {kind: npy, files: one.npy}}",
+         ""},
+        {"{kind: concat, datasets: [{kind: npy, files: one.npy}]}", ""},
+        {"{kind: chain, datasets: [{kind: tar, shards: s.tar}]}", ""},
+    };
+
+    (void)state;
+    harness_file("a2.txt", "x", 1);
+    harness_file("a1.txt", "x", 1);
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _cleanup_(file_list_deinit)
+        struct file_list list = {0};
+        struct dl_error err = {0};
+        char names[1024];
+        int r = list_of(cases[i].dataset, &list, &err);
+
+        if (!cases[i].files) {
+            assert_int_equal(r, -ENOTSUP);
+            continue;
+        }
+        if (r < 0)
+            fail_msg("%s: %s: %s", cases[i].dataset, err.path, err.message);
+        join(&list, names, sizeof names);
+        assert_string_equal(names, cases[i].files);
+    }
+}
+
+/* The model is one of them, whether or not a tokenizer for it is built in. */
+static void test_a_model(void **state)
+{
+    char path[] = "/x/a.txt", model[] = "/x/spm.model";
+    struct spec_file file = {.path = path};
+    struct spec_dataset spec = {.kind = DATASET_TEXT, .files = &file, .n_files = 1, .model = model};
+    _cleanup_(file_list_deinit)
+    struct file_list list = {0};
+    struct dl_error err = {0};
+
+    (void)state;
+    assert_int_equal(spec_files_list(&spec, &anywhere, &list, &err), 0);
+    assert_int_equal(list.n, 2);
+    assert_string_equal(list.paths[1], model);
+}
+
+static void test_refused(void **state)
+{
+    struct file_list list = {0};
+    struct dl_error err = {0};
+
+    (void)state;
+    assert_int_equal(list_of("{kind: text, paths: \"none*.txt\"}", &list, &err), -EINVAL);
+    assert_non_null(strstr(err.message, "matches no file"));
+    assert_int_equal(list.n, 0);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_each_kind),
+    cmocka_unit_test(test_a_model),
+    cmocka_unit_test(test_refused),
+};
+
+TEST_MAIN(tests)
