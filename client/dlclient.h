@@ -231,8 +231,8 @@ struct dl_epoch_options {
     uint32_t credits;  /* batches loaded ahead at most; 0: prefetch × workers + 1 of the spec */
     uint32_t reserved; /* 0 */
 
-    /* Goes on from there instead: what dl_epoch_state() gave, of any rank; epoch and step are then
-     * 0. NULL: from the step above. */
+    /* Goes on from there instead: what dl_epoch_state() or dl_epoch_whole_state() gave, of any
+     * rank; epoch and step are then 0. NULL: from the step above. */
     const void *state;
     size_t state_len;
     const char *job; /* name of the training job that the ranks are of, or NULL; see below */
@@ -357,8 +357,16 @@ DL_API uint64_t dl_epoch_wait_ns(const struct dl_epoch *epoch);
  *
  * Over an iterable dataset the world size must stay, and workers.count, which decide which replica
  * has which samples; what was given out is passed over again, which dl_epoch_warning() tells of
- * where it takes time. Where the client is the sampler the world size must stay, too, and what is
- * fed begins behind the state's steps.
+ * where it takes time. A dataset that knows its own place (a plug-in with save_state(), a Python
+ * one with state_dict()) spares that: dl_epoch_whole_state() writes the token at `step`, DL_UNKNOWN
+ * being where the epoch stands, and behind it what the dataset says of each worker, up to 64 KiB
+ * each; it goes wherever a token does. Of a step other than that it is at hand for a few batches
+ * back; what lacks is passed over, as all is with the token alone. Where each rank has samples of
+ * its own (shard.mode strided), what the dataset says is of this rank, and passed over by others.
+ * dl_epoch_carries() is 1 once the dataset has said anything. -ENOSPC: *len is what it takes.
+ *
+ * Where the client is the sampler the world size must stay, too, and what is fed begins behind the
+ * state's steps.
  *
  * dl_loader_state() writes the token of the place that `options` name, with any epoch, step and
  * world; with options.state that state's place for `world`, and `step`, if it is not 0, in its
@@ -368,6 +376,8 @@ DL_API uint64_t dl_epoch_wait_ns(const struct dl_epoch *epoch);
  */
 #define DL_STATE_MAX 1023
 DL_API int dl_epoch_state(struct dl_epoch *epoch, void *buf, size_t *len);
+DL_API int dl_epoch_whole_state(struct dl_epoch *epoch, uint64_t step, void *buf, size_t *len);
+DL_API int dl_epoch_carries(const struct dl_epoch *epoch);
 DL_API int dl_loader_state(struct dl_loader *loader, const struct dl_epoch_options *options,
                            void *buf, size_t *len);
 DL_API int dl_loader_find_state(struct dl_loader *loader, const void *state, size_t len,

@@ -207,6 +207,7 @@ static struct dl_epoch *epoch_free(struct dl_epoch *epoch)
     if (epoch->loader->client->reconnect.call.epoch == epoch)
         epoch->loader->client->reconnect.call.epoch = NULL;
     view_unref(epoch->slice);
+    carry_deinit(epoch);
     free(epoch->job);
     free(epoch->entries);
     feed_deinit(&epoch->feed);
@@ -301,6 +302,8 @@ static int start_remote(struct dl_epoch *epoch)
     uint8_t before[HISTORY_BYTES];
     struct dl_message msg = epoch_start_message(epoch, epoch->first, before);
 
+    if (!client_is_away(client))
+        carry_queue(epoch);
     client->call =
         (struct call){.request = msg.start.request, .answer = DL_MSG_STARTED, .epoch = epoch};
     return client_call(client, &msg, REQUEST_TIMEOUT);
@@ -318,7 +321,9 @@ static int start_at(struct dl_loader *loader, const struct dl_epoch_options *o,
         return client_fail(loader->client, ENOENT, "job",
                            "this loader has no daemon that would know how far the job has come; "
                            "start an epoch by its number");
-    int r = loader->local ? local_epoch_start(epoch, o->rank) : start_remote(epoch);
+    int r = state_take_carried(epoch, o);
+    if (r == 0)
+        r = loader->local ? local_epoch_start(epoch, o->rank) : start_remote(epoch);
     if (r == 0)
         *ret = steal_ptr(epoch);
     return r;

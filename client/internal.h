@@ -187,6 +187,21 @@ struct feed {
     uint64_t kept;
 };
 
+/* What the dataset said of its place behind a batch of one worker. */
+struct carried_record {
+    uint8_t *bytes; /* owned; a record of proto/carried.h; NULL: none */
+    size_t len;
+    uint64_t after; /* good from this step on */
+};
+
+/* Where the workers' replicas stand, as far as an iterable dataset says it. */
+struct carrying {
+    struct carried_pair {
+        struct carried_record latest, before;
+    } * of;         /* owned; of each worker; NULL: nothing was said */
+    bool lost_told; /* the user knows that there is a state which cannot be kept */
+};
+
 struct dl_epoch {
     struct dl_epoch *next;
     struct dl_loader *loader; /* borrowed: outlives it */
@@ -201,6 +216,7 @@ struct dl_epoch {
     uint64_t number, steps, samples;
     uint64_t first;           /* step asked for in START */
     struct history before;    /* what other world sizes had of the epoch */
+    struct carrying carrying; /* behind the batches that next() gave out */
     uint64_t position;        /* behind the last step that next() gave out; else `first` */
     bool ended;               /* next() said so */
     uint64_t expected;        /* no step below it comes any more: each of them has */
@@ -423,12 +439,30 @@ void feed_rewind(struct dl_epoch *epoch);
 void feed_catch_up(struct dl_epoch *epoch);
 void feed_deinit(struct feed *feed);
 
+/* ---- carry.c ---- */
+
+/* What stands in the slot of a batch that is given out: 0, or -EPROTO, not latched. Without memory
+ * it is not kept, and nothing fails by it. */
+int _nodiscard_ carry_note(struct dl_epoch *epoch, const struct entry *entry,
+                           const struct slot_header *header);
+/* Takes a list over that stood behind a state; what is another rank's is left out. */
+int _nodiscard_ carry_take(struct dl_epoch *epoch, struct dl_span list);
+/* Writes the list of a state at `step`; nothing if there is none. -ENOMEM. */
+int _nodiscard_ carry_write(const struct dl_epoch *epoch, uint64_t step, struct dl_buffer *ret);
+/* Queues it for the daemon, before START; the client is not away, or has just come back. */
+void carry_queue(struct dl_epoch *epoch);
+/* What is known of worker 0; empty: nothing. */
+struct dl_span carry_first(const struct dl_epoch *epoch);
+void carry_deinit(struct dl_epoch *epoch);
+
 /* ---- state.c ---- */
 
 /* Where the options say that the epoch starts: a state's place, which must be one of this loader,
  * or their own. 0, or the refusal as the last error. */
 int _nodiscard_ state_find_place(struct dl_loader *loader, const struct dl_epoch_options *o,
                                  struct state_place *ret);
+/* The dataset's own states behind that state, which was found good. */
+int _nodiscard_ state_take_carried(struct dl_epoch *epoch, const struct dl_epoch_options *o);
 
 /* ---- local.c ---- */
 

@@ -10,6 +10,7 @@
 #define DL_CLIENT_LOCAL_H
 
 #include "client/dlclient.h"
+#include "proto/codec.h"
 #include "proto/error.h"
 #include "proto/state_token.h"
 
@@ -43,6 +44,7 @@ struct local_start {
     uint64_t step;
     uint32_t rank, world;
     const struct history *before; /* what other world sizes had of the epoch */
+    struct dl_span state;         /* what the dataset said of its place; empty: nothing; copied */
 };
 
 struct local_extent {

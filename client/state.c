@@ -1,14 +1,29 @@
 /* States: where an epoch stands, as a token, and the way back to it. */
 #include "client/internal.h"
+#include "proto/carried.h"
 
 #include <errno.h>
 #include <inttypes.h>
+
+/* A token, and behind it the list that it names, or none. *ret_list borrows it. */
+static int read_whole(struct dl_span state, struct state_token *ret, struct dl_span *ret_list,
+                      struct dl_error *err)
+{
+    *ret_list = carried_split(&state);
+    int r = state_token_read(state.data, state.len, ret, err);
+    if (r == 0 && ret_list->len > 0 && ret->carried != state_carried_sum(*ret_list))
+        return dl_error_set(err, EINVAL, "state",
+                            "what the dataset said of its place is damaged, or of another state; "
+                            "give the state as it was written");
+    return r;
+}
 
 static int read_state(struct dl_loader *loader, const void *state, size_t len,
                       struct state_token *ret)
 {
     struct dl_error err = {0};
-    int r = state_token_read(state, len, ret, &err);
+    struct dl_span list;
+    int r = read_whole((struct dl_span){state, len}, ret, &list, &err);
 
     if (r == 0)
         r = state_token_check(ret, &loader->identity, &err);
@@ -36,24 +51,39 @@ int state_find_place(struct dl_loader *loader, const struct dl_epoch_options *o,
     return o->state ? find_state(loader, o->state, o->state_len, o->world ? o->world : 1, ret) : 0;
 }
 
+int state_take_carried(struct dl_epoch *epoch, const struct dl_epoch_options *o)
+{
+    struct dl_span state = {o->state, o->state_len}, list = {0};
+
+    if (o->state && epoch->first > 0)
+        list = carried_split(&state);
+    if (list.len == 0 || carry_take(epoch, list) == 0)
+        return 0;
+    return client_fail(epoch->loader->client, EINVAL, "state",
+                       "what the dataset said of its place is not of this loader");
+}
+
 static int write_state(struct dl_loader *loader, const struct state_place *place, uint64_t world,
-                       void *buf, size_t *len)
+                       struct dl_span list, void *buf, size_t *len)
 {
     struct state_token token = {.of = loader->identity,
                                 .epoch = place->epoch,
                                 .world = world,
                                 .steps = place->step,
-                                .before = place->before};
+                                .before = place->before,
+                                .carried = list.len > 0 ? state_carried_sum(list) : 0};
     uint8_t bytes[STATE_TOKEN_MAX];
-    size_t size = 0;
+    size_t size = 0, room = *len;
 
     if (state_token_write(&token, bytes, &size) < 0)
         return client_fail(loader->client, ENOMEM, "", "no memory for a state");
-    if (size > *len)
+    *len = size + list.len;
+    if (*len > room)
         return client_fail(loader->client, ENOSPC, "state", "it takes %zu bytes, and there are %zu",
-                           size, *len);
+                           *len, room);
     memcpy(buf, bytes, size);
-    *len = size;
+    if (list.len > 0)
+        memcpy((uint8_t *)buf + size, list.data, list.len);
     return 0;
 }
 
@@ -81,7 +111,40 @@ int dl_epoch_state(struct dl_epoch *epoch, void *buf, size_t *len)
         r = check_order(loader);
     if (r < 0)
         return r;
-    return write_state(loader, &place, epoch->world, buf, len);
+    return write_state(loader, &place, epoch->world, (struct dl_span){0}, buf, len);
+}
+
+int dl_epoch_whole_state(struct dl_epoch *epoch, uint64_t step, void *buf, size_t *len)
+{
+    _cleanup_(buffer_deinit)
+    struct dl_buffer list = {0};
+    struct state_place place = {.epoch = epoch->number, .step = step, .before = epoch->before};
+    int r = client_begin(epoch->loader->client);
+
+    if (r == 0 && step != DL_UNKNOWN && (step < epoch->first || step > epoch->position))
+        r = client_fail(epoch->loader->client, EINVAL, "step",
+                        "%" PRIu64 " is none between the first, %" PRIu64 ", and what was given "
+                        "out, %" PRIu64,
+                        step, epoch->first, epoch->position);
+    if (r < 0)
+        return r;
+    if (step == DL_UNKNOWN)
+        place.step = epoch->position;
+    if (step == DL_UNKNOWN && epoch->ended && epoch->number < UINT64_MAX)
+        place = (struct state_place){.epoch = epoch->number + 1};
+    else if (epoch->received > 0)
+        r = check_order(epoch->loader);
+    if (r == 0 && place.epoch == epoch->number && carry_write(epoch, place.step, &list) < 0)
+        r = client_fail(epoch->loader->client, ENOMEM, "", "no memory for a state");
+    if (r < 0)
+        return r;
+    return write_state(epoch->loader, &place, epoch->world, (struct dl_span){list.data, list.len},
+                       buf, len);
+}
+
+int dl_epoch_carries(const struct dl_epoch *epoch)
+{
+    return epoch->carrying.of != NULL;
 }
 
 int dl_loader_state(struct dl_loader *loader, const struct dl_epoch_options *options, void *buf,
@@ -104,7 +167,7 @@ int dl_loader_state(struct dl_loader *loader, const struct dl_epoch_options *opt
         place.step = o->step;
     if (place.step > 0 && (r = check_order(loader)) < 0)
         return r;
-    return write_state(loader, &place, world, buf, len);
+    return write_state(loader, &place, world, (struct dl_span){0}, buf, len);
 }
 
 int dl_loader_find_state(struct dl_loader *loader, const void *state, size_t len, uint32_t world,
@@ -125,7 +188,8 @@ int dl_loader_find_state(struct dl_loader *loader, const void *state, size_t len
 int dl_state_json(const void *state, size_t len, char *buf, size_t size)
 {
     struct state_token token;
-    int r = state_token_read(state, len, &token, NULL);
+    struct dl_span list;
+    int r = read_whole((struct dl_span){state, len}, &token, &list, NULL);
 
     return r < 0 ? r : (int)state_token_json(&token, buf, size);
 }

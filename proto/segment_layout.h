@@ -3,10 +3,11 @@
  *
  *   segment:  [ segment_header, padded to SEGMENT_HEADER_BYTES ] [ slot 0 ] [ slot 1 ] ...
  *   slot:     [ slot_header ] [ sample indices: u64 × samples ] [ planned ] [ tree ] [ tensors ]
- *             [ bad samples ]
+ *             [ bad samples ] [ state ]
  *
  * Tensors are 64-byte aligned. `planned` is there for batches that are measured in tokens: what the
- * plan knows of them. Bad samples are there where some were left out or replaced.
+ * plan knows of them. Bad samples are there where some were left out or replaced, the
+ * state where an iterable dataset knows its own.
  *
  * All numbers are in the machine's byte order (a segment never leaves it). Offsets, never pointers.
  * The daemon writes the task (indices, samples, step, generation) into a FREE slot before it hands
@@ -80,8 +81,13 @@ struct slot_header {
     /* By the worker: samples that their dataset refused, where workers.on_error lets the batch go
      * on without them; the first SLOT_BAD_MAX of them as struct slot_bad (slot_bad.h). */
     uint32_t bad_count;
-    uint64_t bad_off;     /* 64-byte aligned; 0: there are none */
-    uint64_t reserved[6]; /* 0 */
+    uint64_t bad_off; /* 64-byte aligned; 0: there are none */
+    /* A record (proto/carried.h) of an iterable dataset that knows its own place. By the daemon: of
+     * this worker's replica, where it may begin. By the worker: of that, behind this batch. */
+    uint64_t state_off;
+    uint32_t state_len;   /* 0: there is none */
+    uint32_t state_lost;  /* by the worker: enum carried_lost; why there is none */
+    uint64_t reserved[4]; /* 0 */
 };
 _Static_assert(sizeof(struct slot_header) == 192, "the slot layout is fixed");
 _Static_assert(sizeof(struct slot_header) <= SLOT_HEADER_BYTES, "the header fits its space");

@@ -2,11 +2,18 @@
 
 #include "proto/limits.h"
 
+uint64_t slot_state_end(const struct slot_task *task)
+{
+    uint64_t end = slot_task_end(task);
+
+    return task->state.len == 0 ? end : align_up(end, sizeof(uint64_t)) + task->state.len;
+}
+
 bool slot_prepare(void *slot, uint64_t slot_bytes, const struct slot_task *task)
 {
     struct slot_header *header = slot;
 
-    if (slot_bytes < slot_task_end(task))
+    if (slot_bytes < slot_state_end(task))
         return false;
     memset(header, 0, SLOT_HEADER_BYTES);
     header->step = task->step;
@@ -23,6 +30,11 @@ bool slot_prepare(void *slot, uint64_t slot_bytes, const struct slot_task *task)
     if (task->indices)
         memcpy(slot_indices(slot), task->indices,
                slot_task_end(task) - task->planned - SLOT_HEADER_BYTES);
+    if (task->state.len > 0) {
+        header->state_off = slot_state_end(task) - task->state.len;
+        header->state_len = (uint32_t)task->state.len;
+        memcpy((char *)slot + header->state_off, task->state.data, task->state.len);
+    }
     header->generation = task->generation;
     return true;
 }
@@ -46,6 +58,8 @@ bool slot_read_task(const void *slot, uint64_t slot_bytes, struct slot_task *ret
                               .world = header->world,
                               .settled = header->settled,
                               .planned = header->planned};
+    if (!slot_read_state(slot, slot_bytes, &ret->state))
+        return false;
     return ret->samples > 0 && what <= SLOT_LENGTHS && off == SLOT_HEADER_BYTES &&
            ret->planned <= slot_bytes && slot_task_end(ret) <= slot_bytes;
 }
@@ -104,6 +118,9 @@ static void put_nothing(struct slot_header *header)
     header->repeated = 0;
     header->bad_off = 0;
     header->bad_count = 0;
+    header->state_off = 0;
+    header->state_len = 0;
+    header->state_lost = CARRIED_KEPT;
 }
 
 void slot_put_batch(void *slot, uint64_t samples, const struct batch_layout *layout)
@@ -124,6 +141,48 @@ void slot_put_repeated(void *slot, uint32_t repeated)
     struct slot_header *header = slot;
 
     header->repeated = repeated;
+}
+
+bool slot_put_state(void *slot, uint64_t slot_bytes, const uint8_t head[static CARRIED_HEAD_BYTES],
+                    struct dl_span state, uint64_t *used)
+{
+    struct slot_header *header = slot;
+    uint64_t end = *used, off = align_up(end, TREE_ALIGN);
+
+    *used = off + CARRIED_HEAD_BYTES + state.len;
+    if (*used > slot_bytes)
+        return false;
+    memset((char *)slot + end, 0, off - end);
+    memcpy((char *)slot + off, head, CARRIED_HEAD_BYTES);
+    if (state.len > 0)
+        memcpy((char *)slot + off + CARRIED_HEAD_BYTES, state.data, state.len);
+    header->state_off = off;
+    header->state_len = (uint32_t)(CARRIED_HEAD_BYTES + state.len);
+    header->used = *used;
+    return true;
+}
+
+void slot_put_lost(void *slot, enum carried_lost lost)
+{
+    struct slot_header *header = slot;
+
+    header->state_lost = lost;
+}
+
+bool slot_read_state(const void *slot, uint64_t slot_bytes, struct dl_span *ret)
+{
+    const volatile struct slot_header *header = slot;
+    uint64_t off = header->state_off;
+    uint32_t len = header->state_len;
+
+    *ret = (struct dl_span){0};
+    if (len == 0)
+        return true;
+    if (off < SLOT_HEADER_BYTES || off % sizeof(uint64_t) != 0 || off > slot_bytes ||
+        len > slot_bytes - off || len > CARRIED_MAX)
+        return false;
+    *ret = (struct dl_span){(const uint8_t *)slot + off, len};
+    return true;
 }
 
 uint32_t *slot_put_lengths(void *slot, uint64_t slot_bytes, const struct slot_task *task,

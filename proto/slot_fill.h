@@ -12,6 +12,7 @@
 #ifndef DL_SLOT_FILL_H
 #define DL_SLOT_FILL_H
 
+#include "proto/carried.h"
 #include "proto/segment_layout.h"
 #include "proto/tree.h"
 
@@ -30,6 +31,9 @@ struct slot_task {
     uint32_t world;
     uint64_t settled;
     uint64_t planned; /* bytes; put there by the caller, after slot_prepare() */
+    /* A record (carried.h) that the replica may begin with; an empty one: there is none. Behind
+     * slot_task_end(), and gone once the image is written. */
+    struct dl_span state;
 };
 
 /* Where what the daemon puts into the slot ends; what is made of it begins there. */
@@ -37,6 +41,9 @@ static inline uint64_t slot_task_end(const struct slot_task *task)
 {
     return slot_indices_end(task->what == SLOT_LENGTHS ? 1 : task->samples) + task->planned;
 }
+
+/* Where the state ends that goes with it. */
+uint64_t slot_state_end(const struct slot_task *task);
 
 /* Puts a task into a slot; what the worker writes is zeroed. False when it does not fit. */
 bool _nodiscard_ slot_prepare(void *slot, uint64_t slot_bytes, const struct slot_task *task);
@@ -76,6 +83,19 @@ uint32_t *slot_put_lengths(void *slot, uint64_t slot_bytes, const struct slot_ta
 
 /* The worker's part of the header: a batch of `samples`, and no error. */
 void slot_put_batch(void *slot, uint64_t samples, const struct batch_layout *layout);
+
+/* Behind what there is so far, of *used bytes, a record of what the dataset said of its place, of
+ * `head` and `state`; after slot_put_batch(). False: it does not fit, and *used is what is needed.
+ */
+bool _nodiscard_ slot_put_state(void *slot, uint64_t slot_bytes,
+                                const uint8_t head[static CARRIED_HEAD_BYTES], struct dl_span state,
+                                uint64_t *used);
+/* Why there is none. */
+void slot_put_lost(void *slot, enum carried_lost lost);
+
+/* The record in a batch's slot, in *ret, which is empty if there is none. False: it is damaged. The
+ * memory may be another process's: what is read of it is to be copied, and checked then. */
+bool _nodiscard_ slot_read_state(const void *slot, uint64_t slot_bytes, struct dl_span *ret);
 
 /* Of these, the last ones are there for evenness only; after slot_put_batch(). */
 void slot_put_repeated(void *slot, uint32_t repeated);

@@ -35,8 +35,20 @@ void words_passing(const char *dataset, uint64_t step, uint64_t batch, char *tex
         samples = UINT64_MAX;
     snprintf(text, len,
              "going on at step %llu: the iterable dataset %s cannot leap there, so up to %llu "
-             "samples are made again and dropped first (a plug-in's skip() spares that)",
+             "samples are made again and dropped first (a dataset's own state, or a plug-in's "
+             "skip(), spares that)",
              (unsigned long long)step, dataset, (unsigned long long)samples);
+}
+
+void words_state_lost(enum carried_lost why, char *text, size_t len)
+{
+    snprintf(text, len,
+             "the dataset's own state is not kept, since it %s: a run that goes on from a state "
+             "taken here makes the samples before it again",
+             why == CARRIED_TOO_LARGE
+                 ? "takes more than 65536 bytes"
+                 : "holds something else than numbers, text, bytes, None, and lists, tuples, "
+                   "dicts, NumPy arrays and CPU tensors of them");
 }
 
 void words_too_many(const char *dataset, uint64_t length, uint64_t samples, char *text, size_t len)

@@ -5,6 +5,7 @@
 #ifndef DL_WORDS_H
 #define DL_WORDS_H
 
+#include "proto/carried.h"
 #include "proto/quarantine.h"
 
 /* "step 7 of epoch 0 ", and how many bytes that are. Cut to `len`, which is 64 or more. */
@@ -15,6 +16,10 @@ void words_samples(const uint64_t *indices, uint32_t n, char *text, size_t len);
 
 /* An epoch that goes on at a step, in which `batch` samples are: what it costs to get there. */
 void words_passing(const char *dataset, uint64_t step, uint64_t batch, char *text, size_t len);
+
+/* The dataset knows its own place, but that cannot be kept. */
+void words_state_lost(enum carried_lost why, char *text, size_t len);
+
 struct tree_node;
 
 /* Why a batch of `samples` whose node `number` is that leaf cannot be dispatched. */

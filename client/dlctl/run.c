@@ -42,6 +42,7 @@ static void run_deinit(struct run *run)
     dl_client_close(run->client);
     digest_free(run->digest);
     outcome_deinit(&run->outcome);
+    state_file_deinit(&run->state);
 }
 
 /* The daemon takes the lengths of the samples. */
@@ -234,14 +235,30 @@ static int consume(struct run *run, struct dl_epoch *epoch)
     return r;
 }
 
+/* Where the epoch stands, with what the dataset itself says. */
+static int take_state(struct run *run, struct dl_epoch *epoch)
+{
+    struct state_file state = {0};
+    int r = dl_epoch_whole_state(epoch, DL_UNKNOWN, NULL, &state.len);
+
+    if (r != -ENOSPC)
+        return r;
+    state.bytes = malloc(state.len);
+    if (!state.bytes)
+        return -ENOMEM;
+    r = dl_epoch_whole_state(epoch, DL_UNKNOWN, state.bytes, &state.len);
+    state_file_deinit(&run->state);
+    run->state = state;
+    return r;
+}
+
 /* Rank 0 has the most steps, or the only ones asked for. */
 static int end_rank(struct run *run, uint32_t i)
 {
     int r = 0;
 
     if (run->ranks[i] && i == 0 && run->o->save_state) {
-        run->state.len = sizeof run->state.bytes;
-        r = dl_epoch_state(run->ranks[i], run->state.bytes, &run->state.len);
+        r = take_state(run, run->ranks[i]);
     }
     run->ranks[i] = dl_epoch_end(run->ranks[i]);
     return r;

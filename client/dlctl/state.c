@@ -3,6 +3,7 @@
 
 #include "client/dlctl/report.h"
 #include "client/dlctl/verbs.h"
+#include "proto/carried.h"
 #include "proto/state_token.h"
 
 #include <errno.h>
@@ -11,31 +12,52 @@
 #include <limits.h>
 #include <stdio.h>
 
+/* A token, and what the dataset of as many workers as there can be says. */
+enum { FILE_MAX = DL_STATE_MAX + 256 * (CARRIED_MAX + 16) + 16, FILE_STEP = 64 * 1024 };
+
 /* ---- files ---------------------------------------------------------------------------------- */
+
+void state_file_deinit(struct state_file *file)
+{
+    free(file->bytes);
+    *file = (struct state_file){0};
+}
+
+/* Up to FILE_STEP further bytes: 1; 0: there are none; or a negative errno. */
+static int read_more(int fd, struct state_file *file)
+{
+    uint8_t *grown = realloc(file->bytes, file->len + FILE_STEP);
+    ssize_t n;
+
+    if (!grown)
+        return -ENOMEM;
+    file->bytes = grown;
+    do {
+        n = read(fd, grown + file->len, FILE_STEP);
+    } while (n < 0 && errno == EINTR);
+    file->len += n > 0 ? (size_t)n : 0;
+    return n < 0 ? -errno : n > 0;
+}
 
 int state_file_read(const char *path, struct state_file *ret, struct dl_error *err)
 {
     _cleanup_fd_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-    uint8_t bytes[DL_STATE_MAX + 1]; /* one more, to tell */
-    size_t len = 0;
+    _cleanup_(state_file_deinit)
+    struct state_file file = {0};
+    int r;
 
     if (fd < 0)
         return dl_error_set(err, errno, path, "%s", strerror(errno));
-    while (len < sizeof bytes) {
-        ssize_t n = read(fd, bytes + len, sizeof bytes - len);
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return dl_error_set(err, errno, path, "%s", strerror(errno));
-        if (n == 0)
-            break;
-        len += (size_t)n;
-    }
-    if (len == 0 || len == sizeof bytes)
-        return dl_error_set(err, EINVAL, path, "is no state: one has 1 to %d bytes", DL_STATE_MAX);
-    memcpy(ret->bytes, bytes, len);
-    ret->len = len;
+    do {
+        r = read_more(fd, &file);
+    } while (r > 0 && file.len <= FILE_MAX);
+    if (r < 0)
+        return dl_error_set(err, -r, path, "%s", strerror(-r));
+    if (file.len == 0 || file.len > FILE_MAX)
+        return dl_error_set(err, EINVAL, path, "is no state: one has 1 to %d bytes", FILE_MAX);
+    state_file_deinit(ret);
+    *ret = file;
+    file = (struct state_file){0};
     return 0;
 }
 
@@ -103,15 +125,30 @@ static void print_state(const struct state_token *token)
     printf("\n");
 }
 
+/* What the dataset itself says, of how many workers. */
+static void print_carried(struct dl_span list)
+{
+    struct dl_span record;
+    uint32_t worker, n = 0;
+    size_t at = 0;
+
+    while (carried_list_next(list, &at, &worker, &record) > 0)
+        n++;
+    if (list.len > 0)
+        printf("carried   the dataset's own states of %u workers, %zu bytes\n", n, list.len);
+}
+
 int verb_state(const struct options *o)
 {
+    _cleanup_(state_file_deinit)
     struct state_file file = {0};
     struct state_token token;
     struct dl_error err = {0};
     char json[STATE_JSON_MAX];
     int r = state_file_read(o->operand, &file, &err);
 
-    if (r == 0 && (r = state_token_read(file.bytes, file.len, &token, &err)) < 0)
+    struct dl_span state = {file.bytes, file.len}, list = carried_split(&state);
+    if (r == 0 && (r = state_token_read(state.data, state.len, &token, &err)) < 0)
         dl_error_set(&err, err.code, o->operand, "%s", err.message);
     if (r < 0)
         return report_error(o, &err);
@@ -120,6 +157,7 @@ int verb_state(const struct options *o)
         printf("%s\n", json);
     } else {
         print_state(&token);
+        print_carried(list);
     }
     return STATUS_DONE;
 }

@@ -6,9 +6,10 @@
 #include "proto/error.h"
 
 struct state_file {
-    uint8_t bytes[DL_STATE_MAX];
-    size_t len; /* 0: there is none */
+    uint8_t *bytes; /* owned */
+    size_t len;     /* 0: there is none */
 };
+void state_file_deinit(struct state_file *file);
 
 /* The file's bytes, whatever they mean: 0 or a negative errno with `err`. */
 int _nodiscard_ state_file_read(const char *path, struct state_file *ret, struct dl_error *err);

@@ -143,7 +143,8 @@ static int module_start(struct module_loader *loader, const struct local_start *
                                 .rank = how->rank,
                                 .world = how->world,
                                 .step = how->step,
-                                .before = *how->before};
+                                .before = *how->before,
+                                .state = how->state};
     int r = local_start(loader->local, &where, ret, err);
 
     if (r == 0)

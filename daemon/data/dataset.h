@@ -14,6 +14,7 @@
 
 #include "daemon/data/guard.h"
 #include "daemon/data/sample.h"
+#include "proto/carried.h"
 #include "proto/spec.h"
 #include "proto/tree.h"
 
@@ -43,6 +44,10 @@ struct replica_params {
     uint32_t workers;
     uint32_t rank;
     uint32_t world;
+    /* Of a dataset that knows its own place: what save() of such a replica gave behind sample
+     * `position` - 1, and it begins there. Empty: it begins at its first sample. */
+    struct dl_span state;
+    uint64_t position;
 };
 
 #define DATASET_END 1 /* not an error: the replica has no more samples */
@@ -68,6 +73,13 @@ struct dataset_iter_ops {
      */
     int (*again)(struct dataset_iter *it, uint64_t number, struct sample *ret,
                  struct dl_error *err);
+    /*
+     * Of a dataset that knows its own place (dataset.carries): where the replica stands, in at most
+     * `room` bytes. 0 and *ret_len; *ret_lost: why it cannot be had, which is no error. -ENOTSUP:
+     * this replica knows it not, now or ever. Else a negative errno with `err`.
+     */
+    int (*save)(struct dataset_iter *it, void *buf, size_t room, size_t *ret_len,
+                enum carried_lost *ret_lost, struct dl_error *err);
     void (*close)(struct dataset_iter *it); /* frees what iterate made, and `it` itself */
 };
 struct dataset_iter {
@@ -108,6 +120,7 @@ struct dataset {
     struct tree schema; /* owned; of one sample; empty unless gather is there */
     uint32_t n_leaves;  /* tensors in the schema */
     bool leaps;         /* its iterators have skip() */
+    bool carries;       /* they have save(), and iterate() goes on from what that gave */
     uint64_t content;   /* fingerprint of the data: dataset_fingerprint.h; 0: not known */
 };
 

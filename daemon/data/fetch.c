@@ -47,7 +47,8 @@ static int measure_slot(struct fetcher *f, struct dl_error *err)
     if (most > 0 && !dataset_is_iterable(f->dataset))
         most = max_u64(min_u64(most, f->dataset->length), 1);
     if (!f->rows) {
-        f->slot_bytes = align_up(slot_indices_end(most) + SLOT_FIRST_BYTES, SLOT_ALIGN);
+        uint64_t state = f->dataset->carries ? CARRIED_MAX : 0;
+        f->slot_bytes = align_up(slot_indices_end(most) + SLOT_FIRST_BYTES + state, SLOT_ALIGN);
         return 0;
     }
     int r = rows_measure(f->rows, most, slot_indices_end(most), &layout, err);
@@ -402,6 +403,24 @@ static int fill_collected(struct fetcher *f, const struct slot_task *task, void 
     return r < 0 ? r : put_bad(f, draft, slot, slot_bytes, ret_used);
 }
 
+/* Where the dataset says that the replica stands behind the round. */
+static int put_state(struct fetcher *f, const struct round *round, void *slot, uint64_t slot_bytes,
+                     uint64_t *ret_used, struct dl_error *err)
+{
+    uint8_t head[CARRIED_HEAD_BYTES];
+    enum carried_lost lost;
+    struct carried state;
+
+    int r = replica_save(&f->replicas, round, &state, &lost, err);
+    if (r < 0)
+        return r;
+    slot_put_lost(slot, lost);
+    if (state.round == 0)
+        return 0;
+    carried_write_head(&state, head);
+    return slot_put_state(slot, slot_bytes, head, state.state, ret_used) ? 0 : -ENOBUFS;
+}
+
 static int fill_round(struct fetcher *f, const struct slot_task *task, void *slot,
                       uint64_t slot_bytes, uint64_t *ret_used, uint64_t *ret_bad,
                       struct dl_error *err)
@@ -417,6 +436,7 @@ static int fill_round(struct fetcher *f, const struct slot_task *task, void *slo
         .number = task->step / set->workers,
         /* Of this worker: step settled and later ones may come. */
         .settled = rounds + (task->settled % set->workers > set->worker),
+        .state = task->state,
     };
     struct draft *draft;
 
@@ -431,6 +451,8 @@ static int fill_round(struct fetcher *f, const struct slot_task *task, void *slo
                    err);
     if (r == 0 && !slot_put_bad(slot, slot_bytes, &draft->bad, ret_used))
         r = -ENOBUFS;
+    if (r == 0 && f->dataset->carries)
+        r = put_state(f, &round, slot, slot_bytes, ret_used, err);
     if (r == -ENOBUFS)
         replica_keep(set, &round, *ret_used);
     if (r != 0)

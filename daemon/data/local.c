@@ -45,6 +45,7 @@ struct local_pass {
     uint32_t stream;
     uint32_t ended; /* replicas */
     bool fed_all;
+    uint8_t *state; /* owned; where.state */
 };
 
 /* ---- the dataset ---------------------------------------------------------------------------- */
@@ -216,6 +217,13 @@ int local_start(struct local *local, const struct local_where *where, struct loc
                             where->world);
     pass->local = local;
     pass->where = *where;
+    if (where->state.len > 0) {
+        pass->state = malloc(where->state.len);
+        if (!pass->state)
+            return dl_error_set(err, ENOMEM, "", "out of memory");
+        memcpy(pass->state, where->state.data, where->state.len);
+        pass->where.state.data = pass->state;
+    }
     pass->step = where->step;
     pass->stream = ++local->passes;
     pass->last_fed = &pass->fed;
@@ -260,6 +268,7 @@ struct local_pass *local_end(struct local_pass *pass)
     local_plan_unref(&pass->local->plans, pass->plan);
     free(pass->indices);
     free(pass->ends);
+    free(pass->state);
     free(pass);
     return NULL;
 }
@@ -342,6 +351,8 @@ static int next_task(struct local_pass *pass, struct slot_task *ret)
         ret->stream = pass->stream;
         ret->rank = pass->where.rank;
         ret->world = pass->where.world;
+        if (pass->local->n == 1)
+            ret->state = pass->where.state;
         return pass->ended == pass->local->n ? LOCAL_END : 0;
     }
     if (pass->plan) {
@@ -418,7 +429,7 @@ static int load(struct local_pass *pass, struct slot_task *task, void *slot, uin
 
     task->generation = ++pass->made;
     if (!slot_prepare(slot, bytes, task)) {
-        *ret_used = slot_task_end(task);
+        *ret_used = slot_state_end(task);
         return -ENOBUFS;
     }
     if (task->planned)

@@ -58,9 +58,30 @@ void replica_set_deinit(struct replica_set *set)
         replica_forget(set, replica->stream);
     draft_deinit(&set->draft);
     draft_deinit(&set->passed);
+    free(set->state);
 }
 
 /* ---- getting to a round --------------------------------------------------------------------- */
+
+static uint8_t *state_memory(struct replica_set *set)
+{
+    if (!set->state)
+        set->state = malloc(CARRIED_MAX);
+    return set->state;
+}
+
+/* The round's record, if the replica of `params` can begin with it. It is copied: plug-ins and
+ * interpreters take their time, and it lies in a slot. */
+static bool find_state(struct replica_set *set, const struct round *round,
+                       const struct replica_params *params, struct carried *ret)
+{
+    if (round->state.len == 0 || round->state.len > CARRIED_MAX || !set->dataset->carries ||
+        !state_memory(set))
+        return false;
+    memcpy(set->state, round->state.data, round->state.len);
+    return carried_read((struct dl_span){set->state, round->state.len}, ret) &&
+           ret->round <= round->number && ret->rank == params->rank && ret->world == params->world;
+}
 
 /* A replica that cannot be begun has no samples: its first round tells why, and the next ones end.
  */
@@ -68,10 +89,17 @@ static int begin(struct replica_set *set, struct replica *replica, const struct 
                  struct dl_error *err)
 {
     struct replica_params params = replica_params_of(set, round);
+    struct carried from = {0};
 
     replica_close(replica);
     replica->position = replica->good = 0;
     replica->ended = false;
+    if (find_state(set, round, &params, &from)) {
+        params.state = from.state;
+        params.position = replica->position = from.position;
+        replica->good = from.good;
+        replica->ended = from.ended;
+    }
     int r = set->dataset->ops->iterate(set->dataset, &params, &replica->iter, err);
     if (r < 0) {
         replica->iter = NULL;
@@ -174,6 +202,34 @@ int replica_round(struct replica_set *set, const struct round *round, struct dra
         r = replica_make(set, replica, round, ret_bad, err);
     replica->made = round->number;
     return r;
+}
+
+int replica_save(struct replica_set *set, const struct round *round, struct carried *ret,
+                 enum carried_lost *ret_lost, struct dl_error *err)
+{
+    struct replica *replica = find(set, round->stream);
+    struct replica_params params = replica_params_of(set, round);
+    size_t len = 0;
+
+    *ret = (struct carried){0};
+    *ret_lost = CARRIED_KEPT;
+    if (!set->dataset->carries || !replica || !replica->iter)
+        return 0;
+    assert(replica->made == round->number);
+    if (!state_memory(set))
+        return replica_refuse_memory(err);
+    int r =
+        replica->iter->ops->save(replica->iter, set->state, CARRIED_STATE_MAX, &len, ret_lost, err);
+    if (r < 0 || *ret_lost != CARRIED_KEPT)
+        return r == -ENOTSUP ? 0 : r;
+    *ret = (struct carried){.round = round->number + 1,
+                            .position = replica->position,
+                            .good = min_u64(replica->good, replica->position),
+                            .rank = params.rank,
+                            .world = params.world,
+                            .ended = replica->ended,
+                            .state = {set->state, len}};
+    return 0;
 }
 
 void replica_keep(struct replica_set *set, const struct round *round, uint64_t need)

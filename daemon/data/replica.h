@@ -26,6 +26,9 @@
  * samples count, and a round goes on until it is full; to begin anew is then to take all samples
  * again, since none can be passed over unseen.
  *
+ * A dataset that knows its own place says it behind a round. With that a replica begins there, and
+ * passes over what lies between that and the round that is wanted.
+ *
  * A round that was made but did not fit its slot is kept until it is asked for again, or cannot be
  * any more.
  */
@@ -51,6 +54,7 @@ struct replica_set {
     bool even;
     enum on_error on_error;
     struct guard *guard; /* borrowed; of what the dataset maps; may be NULL */
+    uint8_t *state;      /* owned; memory for a record, once one was there */
     uint32_t
         forgotten[REPLICAS_REMEMBERED]; /* streams, the last ones; what is asked of them is old */
     uint32_t n_forgotten;               /* ever */
@@ -64,7 +68,8 @@ struct round {
     uint64_t epoch;
     uint64_t size; /* samples of a full one, at least 1: the rank's, or with dispatch all ranks' */
     uint64_t number;
-    uint64_t settled; /* no round before this one will be asked for again */
+    uint64_t settled;     /* no round before this one will be asked for again */
+    struct dl_span state; /* a record that the replica may begin with (proto/carried.h), or empty */
 };
 
 void replica_set_deinit(struct replica_set *set);
@@ -82,6 +87,15 @@ int _nodiscard_ replica_round(struct replica_set *set, const struct round *round
 void replica_keep(struct replica_set *set, const struct round *round, uint64_t need);
 /* What the round that goes first (-EAGAIN) needs. */
 uint64_t replica_kept_bytes(const struct replica_set *set, uint32_t stream);
+
+/*
+ * Where the replica stands behind the round that was made last: 0 and *ret, borrowed until the next
+ * call on the set, empty where the dataset does not say it, and *ret_lost if it cannot be kept; or
+ * a negative errno with `err`: the round is lost.
+ */
+int _nodiscard_ replica_save(struct replica_set *set, const struct round *round,
+                             struct carried *ret, enum carried_lost *ret_lost,
+                             struct dl_error *err);
 
 /* The pass is over; rounds of it that were on their way find DATASET_END. */
 void replica_forget(struct replica_set *set, uint32_t stream);

@@ -335,6 +335,23 @@ int loader_start(struct loader *loader, const struct stream_params *wanted, void
     return 0;
 }
 
+/* Where batches are dispatched it is the source that loads. Ranks that join it later know the same,
+ * or less. */
+void loader_bring_states(struct stream *stream, struct states *states)
+{
+    struct stream *loads = stream;
+
+    if (states->n == 0 || stream->params.first == 0)
+        return;
+    if (stream->dispatcher)
+        loads = loader_source_of(stream);
+    stream->carried = true;
+    if (loads->states.n > 0)
+        return;
+    loads->states = *states;
+    *states = (struct states){0};
+}
+
 void loader_plan(struct loader *loader, struct stream *stream)
 {
     struct loader_extent extent;

@@ -125,6 +125,9 @@ bool loader_is_open(const struct loader *loader);
 int _nodiscard_ loader_start(struct loader *loader, const struct stream_params *params, void *sink,
                              struct stream **ret, struct loader_extent *ret_extent,
                              struct dl_error *err);
+/* Gives a stream that has just been started what its client knows of its replicas; all of it is
+ * moved, and *states is empty then. */
+void loader_bring_states(struct stream *stream, struct states *states);
 /* The daemon ends: from now on nothing is loaded or delivered, whatever is given back. */
 void loader_halt(struct loader *loader);
 /* Nothing more is loaded for it; leases stay. */

@@ -279,6 +279,11 @@ void loader_leave_source(struct loader *loader, struct stream *stream)
         trim(loader, d);
 }
 
+struct stream *loader_source_of(const struct stream *stream)
+{
+    return stream->dispatcher->source;
+}
+
 /* ---- the next epoch ------------------------------------------------------------------------- */
 
 /* A source of that epoch, and of the job and world of `like`, which ranks take from, or

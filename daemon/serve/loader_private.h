@@ -87,6 +87,9 @@ int _nodiscard_ loader_agree(struct loader *loader, struct stream_params *params
  * ranks of another world are dropped. */
 struct stream *loader_take_parked(struct loader *loader, const struct stream_params *params);
 /* The stream is about to stop, by its client's will. */
+/* What loads for a rank that takes its steps from a source. */
+struct stream *loader_source_of(const struct stream *stream);
+
 void loader_note_start(struct loader *loader, const struct stream_params *params);
 void loader_note_stop(struct loader *loader, const struct stream *stream);
 /* Drops parked streams: the one that was parked first, or all; true if there was any. */

@@ -148,6 +148,18 @@ static void keep_bad(struct step *step, const struct bad_list *bad)
     memcpy(step->bad.items, bad->items, bad_list_listed(bad) * sizeof *bad->items);
 }
 
+/* Where the dataset says that the step's replica stands behind it. */
+static void learn_state(struct step *step)
+{
+    struct stream *stream = step->stream;
+    struct dl_span record;
+
+    if (slot_read_state(segment_slot(step->segment, step->slot), step->segment->slot_bytes,
+                        &record) &&
+        record.len > 0)
+        states_learn(&stream->states, step_replica(stream, step->number), record);
+}
+
 static void on_done(void *owner, void *tag, uint32_t samples, uint32_t repeated, uint64_t bytes,
                     const struct bad_list *bad)
 {
@@ -171,6 +183,8 @@ static void on_done(void *owner, void *tag, uint32_t samples, uint32_t repeated,
         return;
     }
     step->repeated = count_repeated(loader, step, repeated, bad);
+    if (loader->iterable)
+        learn_state(step);
     step_ready(step, samples, bytes);
     keep_bad(step, bad);
 }
@@ -313,6 +327,13 @@ static bool bury(struct loader *loader, struct step *step, const struct place *p
     return true;
 }
 
+/* What the step's worker may begin its replica with, should it not be there already. */
+static struct dl_span state_for(const struct stream *stream, uint64_t number)
+{
+    return states_find(&stream->states, step_replica(stream, number),
+                       number / stream->params.replicas);
+}
+
 /* Puts the step's indices and header into its slot and starts it. */
 static void run(struct loader *loader, struct step *step, const struct place *place)
 {
@@ -332,6 +353,10 @@ static void run(struct loader *loader, struct step *step, const struct place *pl
         task.rank = stream_is_source(stream) ? 0 : (uint32_t)stream->params.rank;
         task.world = (uint32_t)stream->params.world;
         task.settled = stream_settled(stream, step_replica(stream, step->number));
+        task.state = state_for(stream, step->number);
+        if (slot_state_end(&task) > place->segment->slot_bytes)
+            task.state =
+                (struct dl_span){0}; /* it is a step that comes again, and gets on without */
     }
     if (loader->lengths)
         task_bytes(stream, step->number, &task.planned);
@@ -444,7 +469,8 @@ static bool make_fit(struct loader *loader, struct stream *stream)
     if (stream->params.fed)
         need = slot_indices_end(stream_next_fed(stream));
     else if (stream->params.replicas)
-        need = slot_indices_end(spec_round_samples(&loader->spec, stream->params.world));
+        need = slot_indices_end(spec_round_samples(&loader->spec, stream->params.world)) +
+               state_for(stream, stream_next(stream)).len;
     else if (stream_is_source(stream))
         need = slot_indices_end(size_for_all(loader, stream));
     else if (loader->lengths)
@@ -636,7 +662,8 @@ static void warn_of_passing(struct loader *loader, struct stream *stream)
 {
     char text[512];
 
-    if (!loader->iterable || loader->leaps || stream->passing_told || stream->params.first == 0)
+    if (!loader->iterable || loader->leaps || stream->carried || stream->passing_told ||
+        stream->params.first == 0)
         return;
     stream->passing_told = true;
     words_passing(spec_dataset_label(&loader->spec.dataset), stream->params.first,

@@ -104,6 +104,7 @@ static void close_loader(struct session *s, struct opened *opened,
         loader_detach(&opened->user);
     }
     HASH_DEL(s->opened, opened);
+    states_deinit(&opened->states);
     free(opened);
 }
 
@@ -209,6 +210,7 @@ void session_loader_opened(struct loader_user *user, const struct dl_error *err)
     if (err) {
         session_send_error(s, opened->request, err);
         HASH_DEL(s->opened, opened);
+        states_deinit(&opened->states);
         free(opened);
         return;
     }

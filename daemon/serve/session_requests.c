@@ -113,6 +113,9 @@ static int start_stream(struct session *s, const struct dl_msg_start *msg, struc
         return dl_error_set(err, EINVAL, "step", "%llu, where the daemon is to say the step",
                             (unsigned long long)params.first);
     memcpy(params.job, msg->job.data, min_u64(msg->job.len, sizeof params.job - 1));
+    _cleanup_(states_deinit)
+    struct states states = opened->states;
+    opened->states = (struct states){0};
     int r = s->o.events->may_start(s->o.context, err);
     if (r < 0)
         return r;
@@ -122,6 +125,7 @@ static int start_stream(struct session *s, const struct dl_msg_start *msg, struc
         free(cs);
         return r;
     }
+    loader_bring_states(cs->stream, &states);
     cs->session = s;
     cs->opened = opened;
     cs->id = ++s->next_id;
@@ -231,6 +235,21 @@ static int handle_object(struct session *s, const struct dl_msg_object *msg, str
     return 0;
 }
 
+/* For the next START, whatever becomes of that. */
+static int handle_carry(struct session *s, const struct dl_msg_carry *msg, struct dl_error *err)
+{
+    struct opened *opened = find_opened(s, msg->loader, err);
+
+    if (!opened)
+        return -err->code;
+    if (!opened->user.loader || !opened->user.told)
+        return unknown(err, "loader", msg->loader), -err->code;
+    if (msg->worker >= max_u64(loader_spec(opened->user.loader)->workers, 1) ||
+        !states_bring(&opened->states, (uint32_t)msg->worker, msg->record))
+        return dl_error_set(err, EPROTO, "CARRY", "it is no state of one of the loader's workers");
+    return 0;
+}
+
 /* What is leased stays so, as after STOP. */
 static int handle_leave(struct session *s, const struct dl_msg_leave *msg, struct dl_error *err)
 {
@@ -323,6 +342,8 @@ int session_handle(struct session *s, const struct dl_message *m, struct dl_erro
         return answer(s, m->open.request, open_loader(s, &m->open, err), err);
     case DL_MSG_OBJECT:
         return handle_object(s, &m->object, err);
+    case DL_MSG_CARRY:
+        return handle_carry(s, &m->carry, err);
     case DL_MSG_START:
         return answer(s, m->start.request, start_stream(s, &m->start, err), err);
     case DL_MSG_RELEASE:

@@ -58,6 +58,7 @@ struct stream *stream_free(struct stream *stream)
     }
     DL_FOREACH_SAFE (stream->feed, feed, next)
         free(feed);
+    states_deinit(&stream->states);
     free(stream->ends);
     free(stream->settled);
     free(stream);

@@ -36,6 +36,7 @@
 
 #include "daemon/plan/plan.h"
 #include "daemon/serve/segment.h"
+#include "daemon/serve/states.h"
 #include "proto/history.h"
 #include "proto/slot_bad.h"
 
@@ -99,6 +100,7 @@ struct stream {
     struct step *due;     /* READY and FAULTED steps as they came (utlist); with any_order */
     uint64_t *ends;       /* owned; rounds that each replica has; UINT64_MAX: not known */
     uint64_t *settled;    /* owned; of each replica: no step before this one is to be run */
+    struct states states; /* of its replicas, as far as the dataset says them */
     struct feed *feed;    /* owned list: fed, not yet planned (utlist) */
     uint64_t fed;         /* steps before this one were fed */
     uint64_t handed;      /* steps and faults delivered */
@@ -111,6 +113,7 @@ struct stream {
     bool stopped;    /* nothing more is planned or delivered */
     bool finish_told;
     bool starving_told; /* the client knows that its pins hold all memory */
+    bool carried;       /* its client has brought states */
     bool passing_told;  /* the client knows that its first step is far */
     bool length_told;   /* the client knows that the dataset is longer than it says */
     bool unsettled;     /* its plan is being worked out: how many steps it has is not known */

@@ -108,6 +108,82 @@ class Stream(Mortal):
             yield i
 
 
+class Placed(Stream):
+    """One that knows its own place, and draws. Its samples say how many were made in this life.
+
+    state: what is wrong with what it says, if anything: "bulky" (more than may be kept), "odd" (no
+    plain value), "raises"; or the path of a file: it cannot be put there once that is there.
+    """
+
+    def __init__(self, length, divide=True, die_after=None, state=None):
+        super().__init__(length, divide, die_after)
+        self.state, self.made, self.at = state, 0, 0
+        self.rng = numpy.random.default_rng(5)
+        self.history = ()
+
+    def __iter__(self):
+        info = dloader.get_worker_info()
+        first, step = (info.id, info.num_workers) if self.divide else (0, 1)
+        while (i := first + self.at * step) < self.length:
+            self.live()
+            self.at += 1
+            self.made += 1
+            self.history = (*self.history[-2:], i)
+            yield {"i": i, "draw": self.rng.random(), "sum": sum(self.history), "made": self.made}
+        self.at = 0
+
+    def state_dict(self):
+        if self.state == "raises":
+            raise OwnError("it has forgotten")
+        state = {"stream": {"at": self.at, "parts": [{"history": self.history, "none": None}]},
+                 "rng": self.rng.bit_generator.state, 7: numpy.arange(3), "bytes": b"\x00\xff"}
+        if self.state == "bulky":
+            state["more"] = "x" * 70000
+        if self.state == "odd":
+            state["more"] = Point
+        return state
+
+    def load_state_dict(self, state):
+        if self.state is not None and os.path.exists(self.state):
+            raise OwnError("not this one")
+        assert state[7].tolist() == [0, 1, 2] and state["bytes"] == b"\x00\xff"
+        assert type(state["stream"]["parts"][0]["history"]) is tuple
+        self.at, self.history = state["stream"]["at"], state["stream"]["parts"][0]["history"]
+        self.rng.bit_generator.state = state["rng"]
+
+
+class Walk:
+    """An iterator that knows its own place, of a dataset that has none."""
+
+    def __init__(self, first, step, end):
+        self.at, self.step, self.end = first, step, end
+        self.made = 0
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self.at >= self.end:
+            raise StopIteration
+        self.at, self.made = self.at + self.step, self.made + 1
+        return {"i": self.at - self.step, "made": self.made}
+
+    def state_dict(self):
+        return {"at": self.at}
+
+    def load_state_dict(self, state):
+        self.at = state["at"]
+
+
+class Walks:
+    def __init__(self, length):
+        self.length = length
+
+    def __iter__(self):
+        info = dloader.get_worker_info()
+        return Walk(info.id, info.num_workers, self.length)
+
+
 class Once:
     """Gives its samples to the first pass only, as a stream from elsewhere would."""
 

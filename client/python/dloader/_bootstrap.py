@@ -9,7 +9,8 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from . import _carried, _info, _payload, _results, _seeds
+from . import _carried, _info, _payload, _results, _seeds, _states
+from ._errors import StateError
 
 # A line of text for the daemon's log and `dlctl`; the whole report travels besides.
 SHORT_TEXT = 400
@@ -42,7 +43,8 @@ class Source:
     dataset, None where it does not say. collate: what makes a batch of a list of samples; None:
     the default rules, which C knows itself. convert: what makes a sample by itself deliverable.
     reseed: is called before each step with a seed that no other step has, where the loader was
-    opened by a spec; None: the generators were seeded once and run on, as PyTorch's do.
+    opened by a spec; None: the generators were seeded once and run on, as PyTorch's do. keeper: of
+    states that the dataset says behind each batch; None: it is not asked.
     """
 
     def __init__(self, worker: int, workers: int, dataset: Any, iterable: bool) -> None:
@@ -55,6 +57,7 @@ class Source:
         self.convert: Callable = _convert
         self.reseed: Callable[[int], None] | None = None
         self.carrier: _carried.Carrier | None = None
+        self.keeper: _states.Keeper | None = None
 
     def default_collate(self, samples: list) -> Any:
         """PyTorch's default_collate, for what the rules in C do not cover."""
@@ -66,11 +69,17 @@ class Source:
                               "give a collate_fn, or return NumPy arrays and numbers") from None
         return default_collate(samples)
 
-    def iterate(self, rank: int, world: int, epoch: int) -> Iterator:
-        """The samples of a new epoch of an iterable dataset; an error in it comes by next()."""
+    def iterate(self, rank: int, world: int, epoch: int, state: bytes | None = None) -> Iterator:
+        """The samples of a new epoch of an iterable dataset, from where the state says; an error in
+        it comes by next(), one of the state at once.
+        """
         del rank, world, epoch
         try:
+            if self.keeper is not None:
+                return self.keeper.begin(state)
             return iter(self.dataset) if self.carrier is None else self.carrier.iterate()
+        except StateError:
+            raise
         except Exception as error:
             return _Broken(error)
 
@@ -177,6 +186,8 @@ def _open_named(worker: int, workers: int, seed: int, name: str, args: Any) -> S
     else:
         raise TypeError(f"args: {args!r} is neither a map of keyword arguments nor a list")
     source = Source(worker, workers, dataset, _is_iterable(dataset))
+    if source.iterable:
+        source.keeper = _states.Keeper(dataset)
     _one_thread()
     _seed_by_steps(source, seed)
     return source

@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import warnings
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -82,6 +83,7 @@ class _Pass(_device.BatchIterator):
         self._epoch = epoch
         self._number = number
         self._step = self._next_step = step
+        loader._pass = weakref.ref(self)
         self._repeated = 0
         self.pid = os.getpid()
 
@@ -125,9 +127,20 @@ class _Pass(_device.BatchIterator):
         epoch, self._epoch = self._epoch, None
         if epoch is not None and self.pid == os.getpid():
             try:
+                if epoch.carries:
+                    self._loader._kept = (self._number, self._step), epoch.state(self._step)
+            except (OSError, ValueError):
+                pass
+            try:
                 epoch.end()
             except OSError:
                 pass
+
+    def whole_state(self, number: int, step: int) -> bytes | None:
+        """The state there, with what the dataset says; None: that is another's, or nothing."""
+        if self._epoch is None or (number, step) != (self._number, self._step):
+            return None
+        return self._epoch.state(step) if self._epoch.carries else None
 
     def __del__(self) -> None:
         if getattr(self, "_epoch", None) is not None:
@@ -194,6 +207,9 @@ class Loader:
         self._last: Any = None
         self._told_of_pinning = False
         self._from: bytes | None = None  # the state that the epoch under way goes on from
+        self._pass: Any = lambda: None  # weak: the one that was begun last
+        # Of an iterable dataset that knows its own place: where a pass has ended, or goes on.
+        self._kept: tuple[tuple[int, int], bytes] | None = None
         self.set_epoch(epoch)
         self._open()
         if resume:
@@ -367,6 +383,12 @@ class Loader:
 
         The state of one rank serves all, once all were given equally many batches. What counts is
         "token"; the rest is for people.
+
+        Of an iterable dataset that has state_dict() and load_state_dict(), or whose iterators have,
+        it holds what each worker's said besides: then it goes on there at once, where else all
+        that lies before is made again. Such a state may be plain values, NumPy arrays and CPU
+        tensors, up to 64 KiB for each worker; where ranks have samples of their own, each rank
+        needs its own.
         """
         token = self._token(*self._at)
         return {"version": VERSION, "token": base64.b64encode(token).decode(), **_said(token)}
@@ -374,6 +396,12 @@ class Loader:
     def _token(self, epoch: int, step: int) -> bytes:
         loader = self._opened()
         try:
+            begun = self._pass()
+            whole = begun.whole_state(epoch, step) if begun is not None and step else None
+            if whole is not None:
+                return whole
+            if self._kept is not None and self._kept[0] == (epoch, step):
+                return self._kept[1]
             if self._from is None:
                 return loader.state(epoch=epoch, world=self.world_size, step=step)
             return loader.state(world=self.world_size, step=step, state=self._from)
@@ -401,6 +429,8 @@ class Loader:
             raise StateError(str(error.strerror)) from None
         self.set_epoch(epoch)
         self._at, self._from = (epoch, step), token
+        same = step > 0 and said["world_size"] == self.world_size
+        self._kept = ((epoch, step), token) if same else None
 
     def _take_seed(self, seed: int) -> None:
         given = self.seed

@@ -390,6 +390,37 @@ static PyObject *epoch_end(PyObject *self, PyObject *none)
     Py_RETURN_NONE;
 }
 
+PyDoc_STRVAR(epoch_state_doc,
+             "state($self, step=None, /)\n--\n\n"
+             "The state at `step`, which is where it stands or a batch or two back, with what the "
+             "dataset itself says of its place.");
+
+static PyObject *epoch_state(PyObject *self, PyObject *const *args, Py_ssize_t n)
+{
+    struct epoch_object *epoch = (struct epoch_object *)self;
+    unsigned long long step = DL_UNKNOWN;
+    size_t len = 0;
+    int r;
+
+    if (n > 1)
+        return PyErr_Format(PyExc_TypeError, "state() takes at most 1 argument, not %zd", n);
+    if (n > 0 && args[0] != Py_None)
+        step = PyLong_AsUnsignedLongLong(args[0]);
+    if (PyErr_Occurred() || !epoch_check(epoch))
+        return NULL;
+    r = dl_epoch_whole_state(epoch->handle, step, NULL, &len);
+    if (r != -ENOSPC)
+        return client_raise(state_of(self), epoch->loader->client, r);
+    PyObject *state = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)len);
+    if (!state)
+        return NULL;
+    r = dl_epoch_whole_state(epoch->handle, step, PyBytes_AsString(state), &len);
+    if (r == 0)
+        return state;
+    Py_DECREF(state);
+    return client_raise(state_of(self), epoch->loader->client, r);
+}
+
 enum number { NUMBER_EPOCH, NUMBER_FIRST, NUMBER_STEPS, NUMBER_SAMPLES, NUMBER_WAIT, NUMBER_HELD };
 
 static PyObject *epoch_number(PyObject *self, void *closure)
@@ -413,6 +444,13 @@ static PyObject *epoch_number(PyObject *self, void *closure)
         return PyLong_FromUnsignedLongLong(dl_epoch_held_bytes(epoch->handle));
     }
     Py_RETURN_NONE;
+}
+
+static PyObject *epoch_carries(PyObject *self, void *closure)
+{
+    const struct epoch_object *epoch = (struct epoch_object *)self;
+
+    return epoch_check(epoch) ? PyBool_FromLong(dl_epoch_carries(epoch->handle)) : NULL;
 }
 
 static PyObject *epoch_hold_bytes(PyObject *self, void *closure)
@@ -439,6 +477,7 @@ static PyMethodDef epoch_methods[] = {
     {"feed_batch", epoch_feed_batch, METH_O, feed_doc},
     {"feed_end", epoch_feed_end, METH_NOARGS, feed_end_doc},
     {"warning", epoch_warning, METH_NOARGS, warning_doc},
+    {"state", (PyCFunction)(void (*)(void))epoch_state, METH_FASTCALL, epoch_state_doc},
     {"pin", epoch_pin, METH_NOARGS, pin_doc},
     {"end", epoch_end, METH_NOARGS, end_doc},
     {0},
@@ -455,6 +494,8 @@ static PyGetSetDef epoch_getset[] = {
     NUMBER("samples", NUMBER_SAMPLES, "Of this rank, in the whole epoch; None: not known."),
     NUMBER("wait_ns", NUMBER_WAIT, "Nanoseconds that next() has waited for batches."),
     NUMBER("held_bytes", NUMBER_HELD, "Shared memory that kept batches of the loader take."),
+    {"carries", epoch_carries, NULL, "Whether the dataset has said anything of its own place.",
+     NULL},
     {"hold_bytes", epoch_hold_bytes, epoch_set_hold_bytes,
      "Above so much held_bytes further batches are copied to private memory; 256 MiB.", NULL},
     {0},

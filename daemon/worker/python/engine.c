@@ -376,6 +376,22 @@ static void write_numbers(void *slot, const struct slot_task *task, const struct
         slot_put_repeated(slot, made->repeated);
 }
 
+/* Behind all else. False: there is no room. */
+static bool put_state(const struct made *made, void *slot, uint64_t slot_bytes, uint64_t *ret_used)
+{
+    uint8_t head[CARRIED_HEAD_BYTES];
+    char *bytes = NULL;
+    Py_ssize_t len = 0;
+
+    if (made->lost)
+        slot_put_lost(slot, made->lost);
+    if (!made->state || PyBytes_AsStringAndSize(made->state, &bytes, &len) < 0)
+        return true;
+    carried_write_head(&made->at, head);
+    return slot_put_state(slot, slot_bytes, head,
+                          (struct dl_span){(const uint8_t *)bytes, (size_t)len}, ret_used);
+}
+
 /* As fill(); -1 with an exception. */
 static int fill(struct engine *e, const struct slot_task *task, void *slot, uint64_t slot_bytes,
                 uint64_t *ret_used, PyObject **ret_bad)
@@ -394,6 +410,8 @@ static int fill(struct engine *e, const struct slot_task *task, void *slot, uint
         r = (task->what == SLOT_SAMPLE ? put_sample : put_batch)(e, &as_made, &made, slot,
                                                                  slot_bytes, ret_used);
         if (r > 0 && !slot_put_bad(slot, slot_bytes, &made.bad, ret_used))
+            r = 0;
+        if (r > 0 && !put_state(&made, slot, slot_bytes, ret_used))
             r = 0;
         if (r == 0)
             kept_put(&e->kept, task, &made);

@@ -2,11 +2,12 @@
 
 void made_deinit(struct made *made)
 {
-    PyObject *object = made->object;
+    PyObject *object = made->object, *state = made->state;
 
     free(made->numbers);
     bad_list_deinit(&made->bad);
     *made = (struct made){0};
+    Py_XDECREF(state);
     Py_XDECREF(object); /* last: it may run anything */
 }
 

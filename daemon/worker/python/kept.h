@@ -20,6 +20,11 @@ struct made {
     uint64_t *numbers; /* owned; of the samples; NULL: those of the task */
     uint32_t repeated; /* iterable: how many of the last samples are */
     struct bad_list bad;
+    /* Where the dataset says that it stands behind these samples, for a round of an iterable one.
+     */
+    PyObject *state; /* owned, bytes; NULL: it does not */
+    struct carried at;
+    enum carried_lost lost;
 };
 void made_deinit(struct made *made);
 

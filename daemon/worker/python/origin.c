@@ -117,6 +117,11 @@ int origin_from(PyObject *object, uint64_t seed, struct origin *ret)
         origin_deinit(ret);
         return -1;
     }
+    ret->keeper = PyObject_GetAttrString(object, "keeper");
+    if (!ret->keeper)
+        PyErr_Clear();
+    else if (ret->keeper == Py_None)
+        Py_CLEAR(ret->keeper);
     ret->iterable = truth;
     return 0;
 }
@@ -162,6 +167,7 @@ void origin_deinit(struct origin *s)
     Py_CLEAR(s->collate);
     Py_CLEAR(s->convert);
     Py_CLEAR(s->reseed);
+    Py_CLEAR(s->keeper);
     Py_CLEAR(s->lengths);
     Py_CLEAR(s->getitems);
     Py_CLEAR(s->dataset);
@@ -253,15 +259,32 @@ PyObject *origin_get_all(const struct origin *s, PyObject *keys, uint64_t epoch,
     return samples;
 }
 
-PyObject *origin_iterate(struct origin *s, uint64_t epoch, uint32_t rank, uint32_t world)
+PyObject *origin_iterate(struct origin *s, uint64_t epoch, uint32_t rank, uint32_t world,
+                         struct dl_span state)
 {
-    PyObject *it =
-        PyObject_CallMethod(s->object, "iterate", "IIK", rank, world, (unsigned long long)epoch);
+    PyObject *it = state.data ? PyObject_CallMethod(s->object, "iterate", "IIKy#", rank, world,
+                                                    (unsigned long long)epoch, state.data,
+                                                    (Py_ssize_t)state.len)
+                              : PyObject_CallMethod(s->object, "iterate", "IIK", rank, world,
+                                                    (unsigned long long)epoch);
     if (it && !PyIter_Check(it)) {
         PyErr_Format(PyExc_TypeError, "'%R' object is not an iterator", Py_TYPE(it));
         Py_CLEAR(it);
     }
     return it;
+}
+
+int origin_enter(const struct origin *s, PyObject *iterator)
+{
+    _cleanup_py_ PyObject *done =
+        s->keeper ? PyObject_CallMethod(s->keeper, "enter", "O", iterator) : NULL;
+
+    return s->keeper && !done ? -1 : 0;
+}
+
+PyObject *origin_state(const struct origin *s, PyObject *iterator)
+{
+    return PyObject_CallMethod(s->keeper, "take", "O", iterator);
 }
 
 PyObject *origin_next(const struct origin *s, PyObject *iterator, uint64_t epoch)

@@ -6,6 +6,7 @@
 
 #include "daemon/worker/python/report.h"
 
+#include "proto/carried.h"
 #include "proto/spec.h"
 
 /* dloader._bootstrap.open_worker, from serve(); owned. */
@@ -29,6 +30,7 @@ struct origin {
     PyObject *collate;  /* NULL: default_collate */
     PyObject *convert;  /* NULL: samples are delivered as they are */
     PyObject *lengths;  /* what the dataset's lengths() said (tokens.h); NULL: it was not asked */
+    PyObject *keeper;   /* dloader._states.Keeper; NULL: no states are asked for */
     PyObject *reseed;   /* seeds the global generators; NULL: they run on from step to step */
     bool iterable;
     uint64_t length; /* UINT64_MAX: it does not say */
@@ -58,8 +60,14 @@ PyObject *origin_get(const struct origin *source, PyObject *key, uint64_t epoch)
 /* A list of them, by __getitems__ if the dataset has it. *ret_bad, owned: the key at fault. */
 PyObject *origin_get_all(const struct origin *source, PyObject *keys, uint64_t epoch,
                          PyObject **ret_bad);
-/* An iterator over an epoch of an iterable dataset. */
-PyObject *origin_iterate(struct origin *source, uint64_t epoch, uint32_t rank, uint32_t world);
+/* An iterator over an epoch of an iterable dataset; from there on that `state` says, unless that is
+ * empty: then there is a keeper. */
+PyObject *origin_iterate(struct origin *source, uint64_t epoch, uint32_t rank, uint32_t world,
+                         struct dl_span state);
+/* A round of it is about to be made, where there is a keeper; and behind the round, where it
+ * stands: bytes, None or a number (enum carried_lost), or False: it never says so. */
+int origin_enter(const struct origin *source, PyObject *iterator);
+PyObject *origin_state(const struct origin *source, PyObject *iterator);
 /* Its next sample; NULL without an exception: the end. */
 PyObject *origin_next(const struct origin *source, PyObject *iterator, uint64_t epoch);
 

@@ -16,6 +16,7 @@ struct pass {
     uint64_t position;  /* samples taken */
     uint64_t rounds;    /* rounds passed */
     bool ended;
+    bool stateless;       /* it does not know where it stands */
     struct first *firsts; /* owned; n_firsts of them */
     uint64_t n_firsts;
 };
@@ -143,24 +144,66 @@ static int seed(const struct origin *source, const struct pass_round *round, uin
     return origin_seed(source, source->seed, task->epoch, rank_of(round), step);
 }
 
+static uint32_t world_of(const struct pass_round *round)
+{
+    return is_shared(round) ? 1 : round->task->world;
+}
+
+/* Whether the pass can begin where the round's task says. */
+static bool find_state(const struct origin *source, const struct pass_round *round,
+                       struct carried *ret)
+{
+    return source->keeper && repeats(round) == 0 && carried_read(round->task->state, ret) &&
+           ret->round <= round->number && ret->rank == rank_of(round) &&
+           ret->world == world_of(round);
+}
+
 /*
  * One that cannot be begun has no samples: its first round tells why, and the next ones end. The
  * first round goes on with the generators as the beginning left them.
  */
 static int begin(struct pass *pass, struct origin *source, const struct pass_round *round)
 {
-    const struct slot_task *task = round->task;
+    struct carried from = {0};
 
     Py_CLEAR(pass->iterator);
     drop_firsts(pass);
-    pass->position = 0;
-    pass->rounds = 0;
-    pass->ended = false;
+    pass->stateless = !source->keeper || repeats(round) > 0;
+    if (!find_state(source, round, &from))
+        from = (struct carried){0};
+    pass->position = from.position;
+    pass->rounds = from.round;
+    pass->ended = from.ended;
+    if (pass->ended)
+        return 0;
     if (seed(source, round, 0) == 0)
         pass->iterator =
-            origin_iterate(source, task->epoch, rank_of(round), is_shared(round) ? 1 : task->world);
+            origin_iterate(source, round->task->epoch, rank_of(round), world_of(round), from.state);
     pass->ended = !pass->iterator;
     return pass->iterator ? 0 : -1;
+}
+
+/* Asks where the pass stands behind the round. */
+static int ask_state(struct pass *pass, const struct origin *source, const struct pass_round *round,
+                     struct made *ret)
+{
+    if (pass->stateless || !pass->iterator)
+        return 0;
+    _cleanup_py_ PyObject *state = origin_state(source, pass->iterator);
+    if (!state)
+        return -1;
+    pass->stateless = state == Py_False;
+    if (PyBytes_Check(state)) {
+        ret->state = Py_NewRef(state);
+        ret->at = (struct carried){.round = round->number + 1,
+                                   .position = pass->position,
+                                   .rank = rank_of(round),
+                                   .world = world_of(round),
+                                   .ended = pass->ended};
+    } else if (PyLong_CheckExact(state)) {
+        ret->lost = (enum carried_lost)PyLong_AsLong(state);
+    }
+    return 0;
 }
 
 /* Keeps a sample that may be repeated, or (taking it over) why there is none. */
@@ -334,6 +377,8 @@ static int make_round(struct pass *pass, struct origin *source, const struct pas
     }
     if (taken < whole && fill_up(pass, round, taken, ret) < 0)
         return -1;
+    if (ask_state(pass, source, round, ret) < 0)
+        return -1;
     if (ret->samples > 0)
         return 1;
     if (ret->bad.n == 0) {
@@ -356,6 +401,10 @@ int passes_round(struct passes *passes, struct origin *source, const struct pass
         pass = add(passes, stream);
     if (!pass)
         return -1;
+    if (!pass->stateless && pass->iterator && origin_enter(source, pass->iterator) < 0) {
+        pass->rounds = round->number + 1;
+        return -1;
+    }
     if (move_to(pass, source, round) < 0) {
         pass->rounds = round->number + 1;
         return -1;

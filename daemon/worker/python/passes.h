@@ -10,6 +10,10 @@
  * over all of them, as rank 0 of 1, and each makes the samples of all ranks for a round, in the
  * same step: what the dataset draws, and where an error ends a round, is the same for all of them.
  * The first samples of a pass are kept for its last round, which repeats them.
+ *
+ * A dataset that knows its own place is asked for it behind each round. With what it said a pass
+ * begins there, and drops what lies between that and the round that is wanted. Where the first
+ * samples are needed at the end it begins with them all the same.
  */
 #ifndef DL_WORKER_PASSES_H
 #define DL_WORKER_PASSES_H

@@ -245,7 +245,8 @@ static int python_next(struct dataset_iter *base, struct sample *ret, struct dl_
     struct python_iter *it = container_of(base, struct python_iter, base);
     struct origin *source = &it->dataset->source;
 
-    if (seed(source) < 0)
+    bool enters = !current.is_seeded; /* a pass that is begun in this step is the last one anyway */
+    if (seed(source) < 0 || (enters && origin_enter(source, it->iterator) < 0))
         return failed(source, NULL, err);
     PyObject *object = origin_next(source, it->iterator, it->epoch);
     if (!object && !PyErr_Occurred())
@@ -275,6 +276,30 @@ static int python_again(struct dataset_iter *base, uint64_t number, struct sampl
     return give(it->dataset, object, NULL, ret, err);
 }
 
+static int python_save(struct dataset_iter *base, void *buf, size_t room, size_t *ret_len,
+                       enum carried_lost *ret_lost, struct dl_error *err)
+{
+    struct python_iter *it = container_of(base, struct python_iter, base);
+    struct origin *source = &it->dataset->source;
+    char *bytes;
+    Py_ssize_t len;
+
+    *ret_len = 0;
+    if (it->keep > 0)
+        return -ENOTSUP;
+    _cleanup_py_ PyObject *state = origin_state(source, it->iterator);
+    if (!state)
+        return failed(source, NULL, err);
+    if (PyLong_CheckExact(state))
+        *ret_lost = (enum carried_lost)PyLong_AsLong(state);
+    if (!PyBytes_Check(state) || PyBytes_AsStringAndSize(state, &bytes, &len) < 0 ||
+        (size_t)len > room)
+        return *ret_lost ? 0 : -ENOTSUP;
+    memcpy(buf, bytes, (size_t)len);
+    *ret_len = (size_t)len;
+    return 0;
+}
+
 static void python_iter_close(struct dataset_iter *base)
 {
     struct python_iter *it = container_of(base, struct python_iter, base);
@@ -286,7 +311,11 @@ static void python_iter_close(struct dataset_iter *base)
 }
 
 static const struct dataset_iter_ops python_iter_ops = {
-    .next = python_next, .again = python_again, .close = python_iter_close};
+    .next = python_next,
+    .again = python_again,
+    .save = python_save,
+    .close = python_iter_close,
+};
 
 static int python_iterate(struct dataset *base, const struct replica_params *params,
                           struct dataset_iter **ret, struct dl_error *err)
@@ -303,7 +332,8 @@ static int python_iterate(struct dataset *base, const struct replica_params *par
                                .keep = params->again};
     it->firsts = it->keep > 0 ? PyList_New(0) : NULL;
     if ((it->firsts || it->keep == 0) && seed(&ds->source) == 0)
-        it->iterator = origin_iterate(&ds->source, it->epoch, params->rank, params->world);
+        it->iterator =
+            origin_iterate(&ds->source, it->epoch, params->rank, params->world, params->state);
     if (!it->iterator) {
         int r = failed(&ds->source, NULL, err);
         python_iter_close(&it->base);
@@ -346,6 +376,7 @@ int sample_open_dataset(const struct spec_dataset *spec, const char *place,
     ds->base.ops = ds->source.iterable ? &iterable_ops : &map_ops;
     ds->base.length = ds->source.length;
     ds->base.content = origin_content(&ds->source);
+    ds->base.carries = ds->source.iterable && ds->source.keeper;
     *ret = &ds->base;
     return 0;
 }

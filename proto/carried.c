@@ -1,0 +1,113 @@
+#include "proto/carried.h"
+
+#include "proto/limits.h"
+
+#include <endian.h>
+#include <errno.h>
+
+enum { ITEM_BYTES = 16, TAIL_BYTES = 16 };
+
+static const char CARRIED_MARK[8] = {'d', 'l', 'c', 'a', 'r', 'r', 'y', '1'};
+
+static void put(uint8_t *at, uint64_t number)
+{
+    number = htole64(number);
+    memcpy(at, &number, sizeof number);
+}
+
+static uint64_t get(const uint8_t *at)
+{
+    uint64_t number;
+
+    memcpy(&number, at, sizeof number);
+    return le64toh(number);
+}
+
+/* ---- a record ------------------------------------------------------------------------------- */
+
+void carried_write_head(const struct carried *carried, uint8_t ret[static CARRIED_HEAD_BYTES])
+{
+    put(ret, carried->round);
+    put(ret + 8, carried->position);
+    put(ret + 16, carried->good);
+    put(ret + 24, carried->rank);
+    put(ret + 32, carried->world);
+    put(ret + 40, carried->ended);
+}
+
+bool carried_read(struct dl_span record, struct carried *ret)
+{
+    uint8_t head[CARRIED_HEAD_BYTES]; /* it may lie in memory that another process writes to */
+
+    if (record.len < CARRIED_HEAD_BYTES || record.len > CARRIED_MAX)
+        return false;
+    memcpy(head, record.data, sizeof head);
+    if (get(head + 32) == 0 || get(head + 32) > DL_MAX_WORLD_SIZE ||
+        get(head + 24) >= get(head + 32) || get(head + 40) > 1 || get(head) == 0 ||
+        get(head + 16) > get(head + 8))
+        return false;
+    *ret = (struct carried){.round = get(head),
+                            .position = get(head + 8),
+                            .good = get(head + 16),
+                            .rank = (uint32_t)get(head + 24),
+                            .world = (uint32_t)get(head + 32),
+                            .ended = get(head + 40) == 1,
+                            .state = {record.data + sizeof head, record.len - sizeof head}};
+    return true;
+}
+
+/* ---- a list --------------------------------------------------------------------------------- */
+
+int carried_list_add(struct dl_buffer *list, uint32_t worker, struct dl_span record)
+{
+    uint8_t head[ITEM_BYTES];
+
+    put(head, worker);
+    put(head + 8, record.len);
+    int r = buffer_append(list, head, sizeof head);
+    return r < 0 ? r : buffer_append(list, record.data, record.len);
+}
+
+int carried_list_end(struct dl_buffer *list)
+{
+    uint8_t tail[TAIL_BYTES];
+
+    put(tail, list->len + TAIL_BYTES);
+    memcpy(tail + 8, CARRIED_MARK, sizeof CARRIED_MARK);
+    return buffer_append(list, tail, sizeof tail);
+}
+
+struct dl_span carried_split(struct dl_span *state)
+{
+    struct dl_span list = {0};
+    uint64_t len;
+
+    if (state->len < TAIL_BYTES || memcmp(state->data + state->len - sizeof CARRIED_MARK,
+                                          CARRIED_MARK, sizeof CARRIED_MARK) != 0)
+        return list;
+    len = get(state->data + state->len - TAIL_BYTES);
+    if (len < TAIL_BYTES || len > state->len)
+        return list;
+    list = (struct dl_span){state->data + state->len - len, len};
+    state->len -= len;
+    return list;
+}
+
+int carried_list_next(struct dl_span list, size_t *at, uint32_t *ret_worker,
+                      struct dl_span *ret_record)
+{
+    size_t end = list.len < TAIL_BYTES ? 0 : list.len - TAIL_BYTES;
+    struct carried carried;
+
+    if (*at == end)
+        return 0;
+    if (end - *at < ITEM_BYTES)
+        return -EINVAL;
+    uint64_t worker = get(list.data + *at), len = get(list.data + *at + 8);
+    if (worker >= DL_MAX_WORKERS || len > end - *at - ITEM_BYTES)
+        return -EINVAL;
+    *ret_worker = (uint32_t)worker;
+    *ret_record = (struct dl_span){list.data + *at + ITEM_BYTES, len};
+    *at += ITEM_BYTES + len;
+    return carried_read(*ret_record, &carried) ? 1 : -EINVAL;
+}

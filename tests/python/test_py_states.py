@@ -1,0 +1,272 @@
+"""Iterable datasets that know their own place: an epoch goes on there, through a Loader's state."""
+
+import base64
+import json
+import os
+import signal
+import tempfile
+import unittest
+import warnings
+
+import spec_case
+from spec_case import SpecCase, dlctl_json, python
+
+try:
+    from dloader import Loader, StateError, _states
+    HAS_CLIENT = bool(os.environ.get("DLOADERD"))
+except ImportError:
+    HAS_CLIENT = False
+
+SIZE = 4
+
+
+class Values(unittest.TestCase):
+    """States as bytes."""
+
+    def test_come_back_as_they_were(self):
+        import numpy as np
+        cases = [None, True, 0, -1, 1 << 200, 1.5, float("inf"), "\0ü\ud800", b"", b"\xff", [], (),
+                 {}, {"tuple": 1}, {1: {(2, None): [{"dict": ()}]}}, [[(1,), [2]], ()],
+                 {"ex_iterable": {"shard_idx": 3, "parts": [{"i": 1}, None]}, "epoch": 0}]
+        for value in cases:
+            with self.subTest(repr(value)):
+                self.assertEqual(_states.decode(_states.encode(value)), value)
+                self.assertIs(type(_states.decode(_states.encode(value))), type(value))
+        for array in np.arange(6.).reshape(2, 3), np.zeros((0, 2), np.int8), np.bool_(True):
+            back = _states.decode(_states.encode(array))
+            self.assertEqual((back.dtype, back.shape, back.tolist()),
+                             (array.dtype, array.shape, array.tolist()))
+
+    def test_of_torch(self):
+        try:
+            import torch
+        except ImportError:
+            self.skipTest("no torch")
+        state = torch.get_rng_state()
+        self.assertTrue(torch.equal(_states.decode(_states.encode({"rng": state}))["rng"], state))
+
+    def test_not_plain(self):
+        import numpy as np
+        endless = []
+        endless.append(endless)
+        for value in object(), {"a": [Values]}, endless, np.array([None]), {1, 2}:
+            with self.subTest(str(type(value))), self.assertRaises(_states._NotPlain):
+                _states.encode(value)
+
+    def test_others_are_refused(self):
+        for data in (b"", b"\x80\x04", b"{", b'{"eval": "1"}', b'{"bytes": "?"}', b'{"dict": [1]}',
+                     b'{"array": ["O", [1], "AAAAAAAAAAA="]}', b'{"array": ["<i8", [2], ""]}',
+                     b'{"dict": [[[], 1]]}', b"[" * 100000):
+            with self.subTest(data[:40]), self.assertRaises(StateError):
+                _states.decode(data)
+
+
+@unittest.skipUnless(HAS_CLIENT, "needs the built extension and $DLOADERD")
+class States(SpecCase):
+    def spec(self, dataset, workers=2, **more):
+        return {"name": f"states-{os.urandom(4).hex()}", "dataset": dataset, "seed": 3,
+                "batch": {"size": SIZE}, "workers": {"count": workers}, **more}
+
+    def loader(self, spec):
+        """Of its own: with workers of its own, too."""
+        loader = Loader({**spec, "name": f"states-{os.urandom(4).hex()}"}, as_="numpy",
+                        socket=self.running.socket)
+        self.addCleanup(loader.close)
+        return loader
+
+    def samples(self, batches, made=None):
+        """What is to be the same; `made` gets how many samples had been made for each batch."""
+        found = []
+        for batch in batches:
+            found.append({key: value.tolist() for key, value in batch.items() if key != "made"})
+            if made is not None:
+                made.append(max(batch["made"].tolist()))
+        return found
+
+    def begin(self, spec, batches):
+        """The state behind so many batches, and the batches that follow."""
+        loader = self.loader(spec)
+        epoch = iter(loader)
+        for _ in range(batches):
+            next(epoch)
+        return json.loads(json.dumps(loader.state_dict())), self.samples(epoch)
+
+    def go_on(self, spec, state, made=None):
+        """What comes from the state on, and what is warned of."""
+        loader = self.loader(spec)
+        loader.load_state_dict(state)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            found = self.samples(loader, made)
+        return found, [str(warning.message) for warning in caught]
+
+    def test_goes_on_where_it_was(self):
+        for workers in 1, 2, 5:
+            for name, stop in ("Placed", 1), ("Placed", 8), ("Placed", 14), ("Walks", 9):
+                with self.subTest(f"{name} {workers} {stop}"):
+                    spec = self.spec(python(name, length=61), workers)
+                    state, rest = self.begin(spec, stop)
+                    made = []
+                    self.assertEqual(self.go_on(spec, state, made), (rest, []))
+                    self.assertTrue(rest)
+                    # Each worker made none but what came, and one round at most of what had come.
+                    self.assertLessEqual(max(made), (len(rest) // workers + 2) * SIZE)
+
+    def test_collated_natively(self):
+        spec = self.spec(python("Placed", length=61), collate={"kind": "default"})
+        state, rest = self.begin(spec, 7)
+        made = []
+        self.assertEqual(self.go_on(spec, state, made), (rest, []))
+        self.assertLessEqual(max(made), (len(rest) // 2 + 2) * SIZE)
+
+    def test_at_the_end_of_a_long_stream(self):
+        """Nothing is made of what lies before."""
+        length, size = 1000003, 50000
+        spec = self.spec(python("Walks", length=length), workers=1, batch={"size": size})
+        loader = self.loader(spec)
+        epoch = iter(loader)
+        for _ in range(length // size):
+            next(epoch)
+        made = []
+        found, told = self.go_on(spec, loader.state_dict(), made)
+        self.assertEqual((found, told), ([{"i": [1000000, 1000001, 1000002]}], []))
+        self.assertEqual(made, [3])
+
+    def test_a_state_of_a_state(self):
+        """Taken before the first batch that follows, behind it, and after a loop that was left."""
+        spec = self.spec(python("Placed", length=61), workers=2)
+        state, rest = self.begin(spec, 5)
+        for more in 0, 1, 3:
+            with self.subTest(more):
+                loader = self.loader(spec)
+                loader.load_state_dict(state)
+                for n, _ in enumerate(loader if more else ()):
+                    if n + 1 == more:
+                        break
+                made = []
+                again = json.loads(json.dumps(loader.state_dict()))
+                self.assertEqual(self.go_on(spec, again, made), (rest[more:], []))
+                self.assertLessEqual(max(made), (len(rest) // 2 + 2) * SIZE)
+
+    def test_the_next_epoch_is_whole(self):
+        spec = self.spec(python("Walks", length=30))
+        state, rest = self.begin(spec, 3)
+        loader = self.loader(spec)
+        loader.load_state_dict(state)
+        self.assertEqual(self.samples(loader), rest)
+        self.assertEqual(len(self.samples(loader)), len(rest) + 3)
+
+    def test_a_worker_that_dies_begins_where_it_was(self):
+        """In the midst of what goes on, and however often."""
+        spec = self.spec(python("Walks", length=400), workers=2, batch={"size": SIZE})
+        state, rest = self.begin(spec, 60)
+        loader = self.loader(spec)
+        loader.load_state_dict(state)
+        found, made = [], []
+        epoch = iter(loader)
+        for batch in epoch:
+            found += self.samples([batch], made)
+            if len(found) in (3, 14, 23):
+                for worker in self.workers_of(loader):
+                    os.kill(worker, signal.SIGKILL)
+        self.assertEqual(found, rest)
+        # Of the 30 rounds that lie before, none was made again.
+        self.assertLess(max(made), 60 * SIZE // 2)
+
+    def workers_of(self, loader):
+        return [worker["pid"] for worker in dlctl_json("workers", daemon=self.running)
+                if worker["loader"] == loader.name and worker["pid"]]
+
+    def test_what_cannot_be_kept_is_told_and_passed_over(self):
+        for wrong, words in ("bulky", "more than 65536 bytes"), ("odd", "something else than"):
+            with self.subTest(wrong):
+                spec = self.spec(python("Placed", length=61, state=wrong))
+                loader = self.loader(spec)
+                epoch = iter(loader)
+                with self.assertWarnsRegex(UserWarning, words):
+                    next(epoch), next(epoch)
+                state, rest = loader.state_dict(), self.samples(epoch)
+                found, told = self.go_on(spec, state)
+                self.assertEqual(found, rest)
+                self.assertIn("made again", told[0])
+
+    def test_functions_that_raise(self):
+        spec = self.spec(python("Placed", length=61, state="raises"))
+        with self.assertRaisesRegex(Exception, "pydata.Placed: state_dict.*it has forgotten"):
+            next(iter(self.loader(spec)))
+        flag = os.path.join(self.enterContext(tempfile.TemporaryDirectory()), "flag")
+        spec = self.spec(python("Placed", length=61, state=flag), workers=1)
+        state, _ = self.begin(spec, 3)
+        with open(flag, "w", encoding="utf-8"):
+            pass
+        loader = self.loader(spec)
+        loader.load_state_dict(state)
+        epoch = iter(loader)
+        with self.assertRaisesRegex(Exception, "pydata.Placed: load_state_dict.*not this one"):
+            next(epoch)
+        self.assertEqual(list(epoch), [])  # it has no more samples
+
+    def test_a_token_alone_passes_over(self):
+        spec = self.spec(python("Placed", length=61))
+        state, rest = self.begin(spec, 6)
+        whole = base64.b64decode(state["token"])
+        length = int.from_bytes(whole[-16:-8], "little")
+        alone = {**state, "token": base64.b64encode(whole[:-length]).decode()}
+        found, told = self.go_on(spec, alone)
+        self.assertEqual(found, rest)
+        self.assertIn("made again", told[0])
+
+    def test_another_states_list_is_refused(self):
+        spec = self.spec(python("Placed", length=61))
+        (one, _), (other, _) = self.begin(spec, 3), self.begin(spec, 6)
+        one, other = (base64.b64decode(state["token"]) for state in (one, other))
+
+        def length(whole):
+            return int.from_bytes(whole[-16:-8], "little")
+
+        mixed = one[:-length(one)] + other[-length(other):]
+        state = {"version": 2, "token": base64.b64encode(mixed).decode()}
+        with self.assertRaisesRegex(StateError, "damaged|another"):
+            self.loader(spec).load_state_dict(state)
+
+    def test_ranks_have_states_of_their_own(self):
+        """What one rank brought is not taken for another's."""
+        spec = self.spec(python("Walks", length=90), workers=2)
+        spec["name"] = "ranks-of-states"
+        loaders = [Loader(spec, rank, 2, as_="numpy", socket=self.running.socket)
+                   for rank in range(2)]
+        epochs = [iter(loader) for loader in loaders]
+        for epoch in epochs:
+            for _ in range(3):
+                next(epoch)
+        states = [loader.state_dict() for loader in loaders]
+        rests = [self.samples(epoch) for epoch in epochs]
+        for loader in loaders:
+            loader.close()
+        for rank, brought in (0, 0), (1, 1), (1, 0):
+            with self.subTest(f"{rank} {brought}"):
+                loader = Loader({**spec, "name": f"{spec['name']}-{rank}-{brought}"}, rank, 2,
+                                as_="numpy", socket=self.running.socket)
+                loader.load_state_dict(states[brought])
+                with warnings.catch_warnings(record=True) as caught:
+                    warnings.simplefilter("always")
+                    self.assertEqual(self.samples(loader), rests[rank])
+                self.assertEqual(len(caught), rank != brought)
+                loader.close()
+
+    def test_from_a_file(self):
+        spec = self.spec(python("Placed", length=400), workers=2)
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        path, file = os.path.join(folder, "spec.json"), os.path.join(folder, "state")
+        with open(path, "w", encoding="utf-8") as out:
+            json.dump(spec, out)
+        whole = dlctl_json("run", path, daemon=self.running)
+        first = dlctl_json("run", path, "--batches", "70", "--save-state", file,
+                           daemon=self.running)
+        rest = dlctl_json("run", path, "--state", file, daemon=self.running)
+        self.assertEqual(whole["samples"], first["samples"] + rest["samples"])
+        self.assertIn("carried", dlctl_json("state", file))
+
+
+if __name__ == "__main__":
+    spec_case.main()
