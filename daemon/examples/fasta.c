@@ -152,6 +152,48 @@ static int fasta_iterate(void *handle, const struct dl_plugin_replica *replica, 
     return 0;
 }
 
+/* Where a replica stands: the record at hand, and where it begins. */
+struct fasta_place {
+    uint64_t offset;
+    uint64_t record;
+};
+
+static int fasta_save_state(void *iter, void *state, size_t room, size_t *ret_bytes)
+{
+    const struct fasta_iter *it = iter;
+    struct fasta_place place = {(uint64_t)(it->at - it->fasta->data), it->record};
+
+    *ret_bytes = sizeof place;
+    if (room >= sizeof place)
+        memcpy(state, &place, sizeof place);
+    return 0;
+}
+
+/* What comes from outside may say anything: it must be the beginning of a record, or the end. */
+static int fasta_load_state(void *handle, const struct dl_plugin_replica *replica,
+                            const void *state, size_t bytes, void **ret)
+{
+    const struct fasta *fasta = handle;
+    const uint64_t size = (uint64_t)(fasta->end - fasta->data);
+    struct fasta_place place;
+
+    if (bytes != sizeof place)
+        return fasta->host->fail(fasta->host, EINVAL, "a state of %zu bytes is none", bytes);
+    memcpy(&place, state, sizeof place);
+    if (place.offset > size || (place.offset < size && fasta->data[place.offset] != '>'))
+        return fasta->host->fail(fasta->host, EINVAL,
+                                 "no record begins at byte %llu, where the state says; the file "
+                                 "was changed: start the epoch from its beginning",
+                                 (unsigned long long)place.offset);
+    int r = fasta_iterate(handle, replica, ret);
+    if (r < 0)
+        return r;
+    struct fasta_iter *it = *ret;
+    it->at = fasta->data + place.offset;
+    it->record = place.record;
+    return 0;
+}
+
 static void fasta_iter_close(void *iter)
 {
     free(iter);
@@ -227,6 +269,8 @@ static const struct dl_plugin fasta_plugin = {
     .next = fasta_next,
     .skip = fasta_skip,
     .iter_close = fasta_iter_close,
+    .save_state = fasta_save_state,
+    .load_state = fasta_load_state,
 };
 
 const struct dl_plugin *dl_plugin_entry(void)

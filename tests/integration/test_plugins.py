@@ -289,8 +289,8 @@ class Loaders(BuildCase):
             self.client(daemon).open({"name": "refused", **spec})
         return caught.exception
 
-    def run_in_vain(self, daemon, spec):
-        done = subprocess.run([os.environ["DLCTL"], "run", spec, "--socket", daemon.socket],
+    def run_in_vain(self, daemon, spec, *args):
+        done = subprocess.run([os.environ["DLCTL"], "run", spec, *args, "--socket", daemon.socket],
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120)
         self.assertEqual(done.returncode, 1, done.stdout)
         return done.stderr
@@ -301,6 +301,36 @@ class Loaders(BuildCase):
                          batch={"size": 4}, collate=self.ragged())
         self.assertIn("ragged.so: collate(): sample 0 is no dict of leaves",
                       self.run_in_vain(daemon, spec))
+
+    def state_list(self, whole):
+        """What the dataset said, which stands behind the token."""
+        return int.from_bytes(whole[-16:-8], "little")
+
+    def test_goes_on_where_it_says(self):
+        """The same batches as by passing over; and it is the plug-in that says where."""
+        daemon = self.daemon({"plugins": [str(self.folder)]})
+        for workers in 1, 2, 5:
+            spec = self.fasta_spec(f"going{workers}", workers={"count": workers},
+                                   collate={"kind": "pad", "fields": ["bases"]})
+            whole = dlctl_json("run", spec, daemon=daemon)
+            for stop in 1, 7, 15:
+                file, token = self.path("state"), self.path("token")
+                first = dlctl_json("run", spec, "--batches", str(stop), "--save-state", file,
+                                   daemon=daemon)
+                saved = pathlib.Path(file).read_bytes()
+                pathlib.Path(token).write_bytes(saved[:-self.state_list(saved)])
+                runs = [dlctl_json("run", spec, "--digest", "--state", state, daemon=daemon)
+                        for state in (file, token)]
+                self.assertEqual(runs[0]["digest"], runs[1]["digest"])
+                self.assertEqual(first["samples"] + runs[0]["samples"], whole["samples"])
+        config = json.loads(pathlib.Path(spec).read_text(encoding="utf-8"))
+        path = pathlib.Path(config["dataset"]["config"]["path"])
+        kept = path.read_bytes()
+        self.addCleanup(path.write_bytes, kept)
+        path.write_bytes(kept[:1] + kept[1:].replace(b">", b";"))  # one record is left
+        said = self.run_in_vain(daemon, self.spec("moved", **{**config, "name": "moved"}),
+                                "--state", file)
+        self.assertIn("load_state(): no record begins at byte", said)
 
     def test_a_crash_is_one_worker_s(self):
         plugin = shutil.copy(os.environ["BAD_PLUGIN"], self.path("bad.so"))

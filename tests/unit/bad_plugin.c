@@ -461,6 +461,18 @@ static const struct dl_plugin no_length = {OPENS, .get = bad_get};
 static const struct dl_plugin no_next = {OPENS, .iterate = bad_iterate,
                                          .iter_close = bad_iter_close};
 static const struct dl_plugin no_iter_close = {OPENS, .iterate = bad_iterate, .next = bad_next};
+#define ITERATES .iterate = bad_iterate, .next = bad_next, .iter_close = bad_iter_close
+static int bad_save_state(void *at, void *state, size_t room, size_t *ret_bytes)
+{
+    return -ENOTSUP;
+}
+static int bad_load_state(void *handle, const struct dl_plugin_replica *replica, const void *state,
+                          size_t bytes, void **ret)
+{
+    return -ENOTSUP;
+}
+static const struct dl_plugin no_load_state = {OPENS, ITERATES, .save_state = bad_save_state};
+static const struct dl_plugin no_save_state = {OPENS, ITERATES, .load_state = bad_load_state};
 static const struct dl_plugin abi_2 = {.abi = 2, .size = sizeof(struct dl_plugin)};
 static const struct dl_plugin too_small = {.abi = DL_PLUGIN_ABI, .size = 16, .open = bad_open};
 static const struct dl_plugin too_large = {.abi = DL_PLUGIN_ABI, .size = UINT32_MAX};
@@ -492,6 +504,8 @@ static const struct {
     {"no length", &no_length},
     {"no next", &no_next},
     {"no iter_close", &no_iter_close},
+    {"no load_state", &no_load_state},
+    {"no save_state", &no_save_state},
     {"abi 2", &abi_2},
     {"too small", &too_small},
     {"too large", &too_large},

@@ -32,6 +32,8 @@ static const struct {
     {"no length", "its table lacks the function length()"},
     {"no next", "its table lacks the function next()"},
     {"no iter_close", "its table lacks the function iter_close()"},
+    {"no load_state", "its table lacks the function load_state()"},
+    {"no save_state", "its table lacks the function save_state()"},
     {"abi 2", "was built for version 2 of the plug-in interface, and this is version 1; build it "
               "with this dloaderd's <dloader-plugin.h>"},
     {"too small", "says that its table has 16 bytes, and it has 96 or some more; set .size = "

@@ -14,6 +14,8 @@ enum { LENGTH = 23, BAD_SAMPLE = 9 };
 static struct {
     bool can_skip;
     bool fails_to_begin;
+    int fails_to_save;
+    enum carried_lost loses;
     uint64_t bad; /* the sample that cannot be had; UINT64_MAX: none */
     uint64_t bad_too[3];
     unsigned begun, made, skipped, open;
@@ -56,6 +58,22 @@ static int counting_skip(struct dataset_iter *it, uint64_t n, uint64_t *ret)
     return 0;
 }
 
+/* Its place is the number of the next sample. */
+static int counting_save(struct dataset_iter *it, void *buf, size_t room, size_t *ret_len,
+                         enum carried_lost *ret_lost, struct dl_error *err)
+{
+    struct counting *c = container_of(it, struct counting, base);
+
+    assert_true(room >= sizeof c->next);
+    if (told.loses)
+        *ret_lost = told.loses;
+    if (told.fails_to_save)
+        return dl_error_set(err, -told.fails_to_save, "file", "it has forgotten");
+    memcpy(buf, &c->next, sizeof c->next);
+    *ret_len = sizeof c->next;
+    return 0;
+}
+
 static void counting_close(struct dataset_iter *it)
 {
     told.open--;
@@ -63,8 +81,9 @@ static void counting_close(struct dataset_iter *it)
 }
 
 static const struct dataset_iter_ops leaping_ops = {
-    .next = counting_next, .skip = counting_skip, .close = counting_close};
-static const struct dataset_iter_ops walking_ops = {.next = counting_next, .close = counting_close};
+    .next = counting_next, .skip = counting_skip, .save = counting_save, .close = counting_close};
+static const struct dataset_iter_ops walking_ops = {
+    .next = counting_next, .save = counting_save, .close = counting_close};
 
 static int counting_iterate(struct dataset *ds, const struct replica_params *params,
                             struct dataset_iter **ret, struct dl_error *err)
@@ -80,6 +99,11 @@ static int counting_iterate(struct dataset *ds, const struct replica_params *par
     assert_non_null(c);
     told.open++;
     c->base.ops = told.can_skip ? &leaping_ops : &walking_ops;
+    if (params->state.data) {
+        assert_int_equal(params->state.len, sizeof c->next);
+        memcpy(&c->next, params->state.data, sizeof c->next);
+        assert_int_equal(params->position, c->next);
+    }
     *ret = &c->base;
     return 0;
 }
@@ -95,6 +119,7 @@ static struct replica_set make_set(uint64_t size, bool drop_last, bool can_skip)
     told.can_skip = can_skip;
     told.bad = UINT64_MAX;
     batch_size = size;
+    counting.carries = false;
     return (struct replica_set){.dataset = &counting,
                                 .shard = SHARD_STRIDED,
                                 .seed = 42,
@@ -209,6 +234,102 @@ static void test_any_round_is_the_same_whoever_makes_it(void **state)
                 assert_int_equal(told.open, 0);
             }
         }
+    }
+}
+
+/* ---- where the dataset says that it stands -------------------------------------------------- */
+
+enum { RECORD_BYTES = CARRIED_HEAD_BYTES + sizeof(uint64_t) };
+
+/* The record behind round `number`, made by a set of its own. */
+static void save_behind(struct replica_set *set, uint64_t number, uint8_t ret[static RECORD_BYTES])
+{
+    struct round round = round_of(7, number, 0);
+    struct dl_error err = {0};
+    enum carried_lost lost;
+    struct carried at;
+
+    counting.carries = true;
+    for (uint64_t i = 0; i <= number; i++)
+        expect_round(set, i, 0);
+    assert_int_equal(replica_save(set, &round, &at, &lost, &err), 0);
+    assert_int_equal(lost, CARRIED_KEPT);
+    assert_int_equal(at.round, number + 1);
+    carried_write_head(&at, ret);
+    assert_int_equal(at.state.len, sizeof(uint64_t));
+    memcpy(ret + CARRIED_HEAD_BYTES, at.state.data, at.state.len);
+    replica_set_deinit(set);
+}
+
+/* Any later round is what it is, and of what lies before the state nothing is made. */
+static void test_a_replica_begins_where_a_state_says(void **state)
+{
+    for (uint64_t behind = 0; behind < 4; behind++) {
+        for (uint64_t wanted = 0; wanted < 5; wanted++) {
+            uint8_t bytes[RECORD_BYTES];
+            struct replica_set set = make_set(5, false, false);
+            save_behind(&set, behind, bytes);
+            set = make_set(5, false, false);
+            counting.carries = true;
+            struct round round = round_of(7, wanted, 0);
+            round.state = (struct dl_span){bytes, sizeof bytes};
+            uint64_t first = 0, from = wanted > behind ? (behind + 1) * 5 : 0;
+            size_t n = 0;
+            assert_int_equal(ask(&set, round, &first, &n), 0);
+            assert_int_equal(first, wanted * 5);
+            assert_int_equal(told.made, wanted * 5 + n - from);
+            assert_int_equal(told.begun, 1);
+            replica_set_deinit(&set);
+            assert_int_equal(told.open, 0);
+        }
+    }
+}
+
+static void test_a_state_that_is_none_of_its_own_is_left(void **state)
+{
+    uint8_t bytes[RECORD_BYTES];
+    struct replica_set set = make_set(5, false, false);
+    uint64_t first = 0;
+    size_t n = 0;
+
+    save_behind(&set, 2, bytes);
+    for (int how = 0; how < 4; how++) {
+        struct round round = round_of(7, 4, 0);
+        set = make_set(5, false, false);
+        counting.carries = how != 0; /* the dataset has lost its functions */
+        round.rank -= how == 1;
+        round.world += how == 2;
+        round.state = (struct dl_span){bytes, how == 3 ? CARRIED_HEAD_BYTES - 1 : sizeof bytes};
+        assert_int_equal(ask(&set, round, &first, &n), 0);
+        assert_int_equal(first, 20);
+        assert_int_equal(told.made, LENGTH);
+        replica_set_deinit(&set);
+    }
+}
+
+static void test_what_cannot_be_saved(void **state)
+{
+    static const struct {
+        int code;
+        enum carried_lost loses;
+        int r;
+    } cases[] = {
+        {0, CARRIED_TOO_LARGE, 0}, {-ENOTSUP, CARRIED_KEPT, 0}, {-EBADMSG, CARRIED_KEPT, -EBADMSG}};
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct replica_set set = make_set(5, false, false);
+        struct round round = round_of(7, 0, 0);
+        struct dl_error err = {0};
+        enum carried_lost lost;
+        struct carried at;
+
+        counting.carries = true;
+        told.fails_to_save = cases[i].code;
+        told.loses = cases[i].loses;
+        expect_round(&set, 0, 0);
+        assert_int_equal(replica_save(&set, &round, &at, &lost, &err), cases[i].r);
+        assert_int_equal(lost, cases[i].loses);
+        assert_int_equal(at.round, 0);
+        replica_set_deinit(&set);
     }
 }
 
@@ -601,6 +722,9 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_rounds_in_order),
     cmocka_unit_test(test_short_rounds_and_drop_last),
     cmocka_unit_test(test_any_round_is_the_same_whoever_makes_it),
+    cmocka_unit_test(test_a_replica_begins_where_a_state_says),
+    cmocka_unit_test(test_a_state_that_is_none_of_its_own_is_left),
+    cmocka_unit_test(test_what_cannot_be_saved),
     cmocka_unit_test(test_streams_are_apart),
     cmocka_unit_test(test_a_round_that_did_not_fit_is_kept),
     cmocka_unit_test(test_a_kept_round_nobody_wants_gives_way),

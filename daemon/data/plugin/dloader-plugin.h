@@ -247,6 +247,24 @@ struct dl_plugin {
      */
     int (*collate)(void *handle, const struct dl_plugin_sample *const *samples,
                    const uint64_t *numbers, size_t n, struct dl_plugin_sample *batch);
+
+    /*
+     * Iterable: where a replica stands, so that an epoch that was interrupted goes on there at
+     * once, instead of passing over all that lies before. Both or neither.
+     *
+     * save_state() is called behind each batch. It writes what load_state() needs to `state`, at
+     * most `room` bytes (64 KiB), and says in *ret_bytes how many these are, 0 being fine; or how
+     * many it would take, if there is no room: then nothing is kept. Few bytes are best. -ENOTSUP:
+     * this replica cannot say it.
+     *
+     * load_state() is called in the place of iterate(): it begins a replica whose next sample is
+     * the one behind those that were taken when save_state() was called, maybe in another process,
+     * by another build, on another machine. The bytes come from whoever may connect to the daemon:
+     * they are to be checked, and copied if they are to stay.
+     */
+    int (*save_state)(void *iter, void *state, size_t room, size_t *ret_bytes);
+    int (*load_state)(void *handle, const struct dl_plugin_replica *replica, const void *state,
+                      size_t bytes, void **ret);
 };
 
 /* The one symbol that a plug-in exports. The table stays as it is. */

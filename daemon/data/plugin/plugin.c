@@ -272,6 +272,24 @@ static int plugin_skip(struct dataset_iter *it, uint64_t n, uint64_t *ret)
     return r;
 }
 
+static int plugin_save(struct dataset_iter *it, void *buf, size_t room, size_t *ret_len,
+                       enum carried_lost *ret_lost, struct dl_error *err)
+{
+    struct plugin_iter *iter = container_of(it, struct plugin_iter, base);
+    struct plugin *p = iter->plugin;
+
+    *ret_len = 0;
+    if (iter->fault.code)
+        return -ENOTSUP;
+    p->said.code = 0;
+    int r = p->table.save_state(iter->iter, buf, room, ret_len);
+    if (r == -ENOTSUP || (r = judge(p, r, NULL, "save_state()", err)) < 0)
+        return r;
+    if (*ret_len > room)
+        *ret_lost = CARRIED_TOO_LARGE;
+    return 0;
+}
+
 static void plugin_iter_close(struct dataset_iter *it)
 {
     struct plugin_iter *iter = container_of(it, struct plugin_iter, base);
@@ -280,20 +298,34 @@ static void plugin_iter_close(struct dataset_iter *it)
     free(iter);
 }
 
-static const struct dataset_iter_ops iter_ops = {.next = plugin_next, .close = plugin_iter_close};
+static const struct dataset_iter_ops iter_ops = {
+    .next = plugin_next, .save = plugin_save, .close = plugin_iter_close};
 static const struct dataset_iter_ops skipping_ops = {
-    .next = plugin_next, .skip = plugin_skip, .close = plugin_iter_close};
+    .next = plugin_next, .skip = plugin_skip, .save = plugin_save, .close = plugin_iter_close};
 
-static int plugin_iterate(struct dataset *ds, const struct replica_params *params,
-                          struct dataset_iter **ret, struct dl_error *err)
+/* From the first sample on, or where the replica's state says. */
+static int begin(struct plugin *p, const struct replica_params *params, void **ret,
+                 struct dl_error *err)
 {
-    struct plugin *p = container_of(ds, struct plugin_dataset, base)->plugin;
     struct dl_plugin_replica replica = {.seed = params->seed,
                                         .epoch = params->key.epoch,
                                         .worker = params->worker,
                                         .workers = params->workers,
                                         .rank = params->rank,
                                         .world = params->world};
+    const struct dl_span *state = &params->state;
+
+    p->said.code = 0;
+    if (!state->data)
+        return judge(p, p->table.iterate(p->handle, &replica, ret), NULL, "iterate()", err);
+    return judge(p, p->table.load_state(p->handle, &replica, state->data, state->len, ret), NULL,
+                 "load_state()", err);
+}
+
+static int plugin_iterate(struct dataset *ds, const struct replica_params *params,
+                          struct dataset_iter **ret, struct dl_error *err)
+{
+    struct plugin *p = container_of(ds, struct plugin_dataset, base)->plugin;
     _cleanup_free_ struct plugin_iter *iter = calloc(1, sizeof *iter);
 
     if (!iter)
@@ -301,8 +333,8 @@ static int plugin_iterate(struct dataset *ds, const struct replica_params *param
     iter->base.ops = p->table.skip ? &skipping_ops : &iter_ops;
     iter->plugin = p;
     iter->about = *params;
-    p->said.code = 0;
-    int r = judge(p, p->table.iterate(p->handle, &replica, &iter->iter), NULL, "iterate()", err);
+    iter->number = params->position;
+    int r = begin(p, params, &iter->iter, err);
     if (r < 0)
         return r;
     *ret = &steal_ptr(iter)->base;
@@ -362,6 +394,7 @@ int plugin_open(const struct spec_dataset *spec, const char *place, const struct
     ds->base.ops = p->table.iterate ? &iterable_ops : &map_ops;
     ds->base.length = length;
     ds->base.leaps = p->table.skip != NULL;
+    ds->base.carries = p->table.save_state != NULL;
     ds->plugin = steal_ptr(p);
     *ret = &ds->base;
     return 0;

@@ -171,6 +171,10 @@ static int check_role(const struct plugin *p, enum plugin_role role, struct dl_e
         missing = "next";
     else if (role == PLUGIN_DATASET && t->iterate && !t->iter_close)
         missing = "iter_close";
+    else if (role == PLUGIN_DATASET && t->save_state && !t->load_state)
+        missing = "load_state";
+    else if (role == PLUGIN_DATASET && t->load_state && !t->save_state)
+        missing = "save_state";
     if (missing)
         return dl_error_set(err, EINVAL, p->path, "its table lacks the function %s()", missing);
     return 0;
