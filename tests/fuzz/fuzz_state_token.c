@@ -3,8 +3,9 @@
  * the same bytes again and has a place for any number of ranks, or a reason why not.
  *
  * Input: a token without its sum, which is made here: a fuzzer would never find one. The bytes are
- * also read as they are.
+ * also read as they are; and as a list of what datasets said (carried.h), with an end made here.
  */
+#include "proto/carried.h"
 #include "proto/state_token.h"
 
 #include "tests/fuzz/fuzz.h"
@@ -46,12 +47,36 @@ static void read_one(const uint8_t *data, size_t len)
     use(&token);
 }
 
+/* Whatever is in a list lies in it, and is written as it was read. */
+static void read_list(const uint8_t *data, size_t len)
+{
+    struct dl_buffer whole = {0};
+    uint8_t head[CARRIED_HEAD_BYTES];
+    struct dl_span record;
+    struct carried carried;
+    uint32_t worker;
+    size_t at = 0;
+
+    if (buffer_append(&whole, data, len) < 0 || carried_list_end(&whole) < 0)
+        abort();
+    struct dl_span rest = {whole.data, whole.len}, list = carried_split(&rest);
+    FUZZ_ASSERT(rest.len == 0 && list.len == whole.len);
+    while (carried_list_next(list, &at, &worker, &record) > 0) {
+        FUZZ_ASSERT(at <= len && carried_read(record, &carried));
+        carried_write_head(&carried, head);
+        FUZZ_ASSERT(memcmp(head, record.data, sizeof head) == 0);
+        FUZZ_ASSERT(carried.state.data + carried.state.len == whole.data + at);
+    }
+    buffer_deinit(&whole);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
     uint8_t whole[2 * STATE_TOKEN_MAX] = {0};
     XXH64_canonical_t sum;
 
     read_one(data, len);
+    read_list(data, len);
     if (len > STATE_TOKEN_MAX)
         return 0;
     XXH64_canonicalFromHash(&sum, XXH3_64bits(data, len));

@@ -5,6 +5,7 @@
  *
  *   make_seeds tests/fuzz
  */
+#include "proto/carried.h"
 #include "proto/codec.h"
 #include "proto/frame.h"
 #include "proto/segment_layout.h"
@@ -256,6 +257,25 @@ static void state_seeds(void)
             fail("full");
     token.of.workers = 0;
     state_seed("full", &token);
+    token.before.n = 0;
+    token.carried = 5;
+    state_seed("carried", &token);
+}
+
+/* A list without its end, which the harness makes. */
+static void carried_seed(void)
+{
+    struct carried carried = {.round = 3, .position = 12, .good = 11, .world = 1};
+    uint8_t record[CARRIED_HEAD_BYTES + 4] = {0};
+    struct dl_buffer list = {0};
+
+    carried_write_head(&carried, record);
+    for (uint32_t worker = 0; worker < 3; worker += 2)
+        if (carried_list_add(&list, worker,
+                             (struct dl_span){record, CARRIED_HEAD_BYTES + 2 * worker}) < 0)
+            fail("list");
+    write_seed("corpus/state_token", "list", list.data, list.len, list.data, 0);
+    buffer_deinit(&list);
 }
 
 int main(int argc, char **argv)
@@ -271,5 +291,6 @@ int main(int argc, char **argv)
     tree_seeds();
     report_seeds();
     state_seeds();
+    carried_seed();
     return 0;
 }
