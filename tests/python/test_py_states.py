@@ -3,7 +3,9 @@
 import base64
 import json
 import os
+import shlex
 import signal
+import sys
 import tempfile
 import unittest
 import warnings
@@ -253,6 +255,36 @@ class States(SpecCase):
                     self.assertEqual(self.samples(loader), rests[rank])
                 self.assertEqual(len(caught), rank != brought)
                 loader.close()
+
+    def test_another_daemon_goes_on_where_it_was(self):
+        """One that is killed takes what it had learnt with it; the client has not forgotten."""
+        folder = self.enterContext(tempfile.TemporaryDirectory(prefix="dltest-"))
+        path = [*filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)), spec_case.LIB]
+        # It clears the environment; a sanitizer's library must come first all the same.
+        script = os.path.join(folder, "python")
+        with open(script, "w", encoding="utf-8") as file:
+            preload = shlex.quote(os.environ.get("LD_PRELOAD", ""))
+            options = shlex.quote(os.environ.get("ASAN_OPTIONS", ""))
+            file.write(f"#!/bin/sh\nexport LD_PRELOAD={preload} ASAN_OPTIONS={options}\n"
+                       f'exec {sys.executable} "$@"\n')
+        os.chmod(script, 0o755)
+        config = {"python": [script], "python_path": path}
+        daemon = spec_case.Daemon(folder, config)
+        self.addCleanup(lambda: daemon.stop())  # whichever it is then
+        spec = self.spec({**python("Walks", length=400), "interpreter": script})
+        loader = Loader(spec, as_="numpy", socket=daemon.socket)
+        self.addCleanup(loader.close)
+        found, made = [], []
+        for batch in loader:
+            found += self.samples([batch], made)
+            if len(found) == 70:
+                daemon.kill()
+                daemon = spec_case.Daemon(folder, config)
+                del made[:]
+        self.assertEqual(sorted(i for batch in found for i in batch["i"]), list(range(400)))
+        # Some are those of the daemon that was killed.
+        self.assertLess(made[-1], 25 * SIZE)
+        loader.close()
 
     def test_from_a_file(self):
         spec = self.spec(python("Placed", length=400), workers=2)

@@ -17,7 +17,8 @@ static struct dl_span make(uint64_t round, const char *state, uint8_t ret[static
     size_t len = strlen(state);
 
     carried_write_head(&carried, ret);
-    memcpy(ret + CARRIED_HEAD_BYTES, state, len);
+    for (size_t i = 0; i < len; i++)
+        ret[CARRIED_HEAD_BYTES + i] = (uint8_t)state[i];
     return (struct dl_span){ret, CARRIED_HEAD_BYTES + len};
 }
 
