@@ -236,6 +236,10 @@ struct dl_epoch_options {
     const void *state;
     size_t state_len;
     const char *job; /* name of the training job that the ranks are of, or NULL; see below */
+    /* With a step of an iterable dataset, and no state: what dl_epoch_whole_state() wrote behind
+     * the token. NULL: nothing. */
+    const void *carried;
+    size_t carried_len;
 };
 
 /* In the place of an epoch's number, with step 0: where the job's rank has left off. */

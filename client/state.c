@@ -53,9 +53,11 @@ int state_find_place(struct dl_loader *loader, const struct dl_epoch_options *o,
 
 int state_take_carried(struct dl_epoch *epoch, const struct dl_epoch_options *o)
 {
-    struct dl_span state = {o->state, o->state_len}, list = {0};
+    struct dl_span state = {o->state ? o->state : o->carried,
+                            o->state ? o->state_len : o->carried_len};
+    struct dl_span list = {0};
 
-    if (o->state && epoch->first > 0)
+    if (state.data && epoch->first > 0)
         list = carried_split(&state);
     if (list.len == 0 || carry_take(epoch, list) == 0)
         return 0;

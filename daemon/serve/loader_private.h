@@ -86,11 +86,8 @@ int _nodiscard_ loader_agree(struct loader *loader, struct stream_params *params
 /* The parked stream that goes on just there, or NULL. Others of this rank, up to that epoch, and of
  * ranks of another world are dropped. */
 struct stream *loader_take_parked(struct loader *loader, const struct stream_params *params);
-/* The stream is about to stop, by its client's will. */
-/* What loads for a rank that takes its steps from a source. */
-struct stream *loader_source_of(const struct stream *stream);
-
 void loader_note_start(struct loader *loader, const struct stream_params *params);
+/* The stream is about to stop, by its client's will. */
 void loader_note_stop(struct loader *loader, const struct stream *stream);
 /* Drops parked streams: the one that was parked first, or all; true if there was any. */
 bool loader_drop_parked(struct loader *loader, bool all);
@@ -127,6 +124,8 @@ void loader_leave_source(struct loader *loader, struct stream *stream);
 void loader_take(struct loader *loader, struct stream *stream);
 /* A source that has planned its last step makes room for the next epoch's first. */
 void loader_expect_source(struct loader *loader, const struct stream *source);
+/* What loads for a rank that takes its steps from a source. */
+struct stream *loader_source_of(const struct stream *stream);
 /* The source of the epoch before, if ranks take from it still. */
 const struct stream *loader_source_before(const struct loader *loader, const struct stream *source);
 /* The stream is nobody's yet. */

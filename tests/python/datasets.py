@@ -392,6 +392,22 @@ class ResumableIterator:
         self.at = state["at"]
 
 
+class Counted(Resumable):
+    """One whose samples say how many this process has made."""
+
+    def __iter__(self):
+        return CountedIterator(self.length)
+
+
+class CountedIterator(ResumableIterator):
+    made = 0
+
+    def __next__(self):
+        value = super().__next__()
+        self.made += 1
+        return value, self.made
+
+
 class Fixed(Dataset):
     """The samples that it is given."""
 

@@ -108,6 +108,8 @@ def decode(words):
 
 
 class Epoch:
+    carries = False
+
     def __init__(self, loader, options):
         self.loader, self.options = loader, options
         self.queue, self.ended, self.step = [], False, options["step"]
@@ -206,7 +208,8 @@ class Loader:
         self.workers = [Worker(self, number) for number in range(spec["workers"]["count"])]
         self.iterable = self.workers[0].source.iterable
 
-    def start(self, epoch=0, rank=0, world=1, step=0, credits=0):
+    def start(self, epoch=0, rank=0, world=1, step=0, credits=0, carried=None):
+        assert carried is None  # as long as Epoch.carries says so
         self.epoch = Epoch(self, {"epoch": epoch, "step": step, "credits": credits})
         return self.epoch
 

@@ -294,6 +294,33 @@ class TestIterable(StateCase):
         for workers in (0, 1, 2):
             self.resume_equals_the_rest(lambda: self.build(datasets.Resumable, workers), (0, 1, 10))
 
+    def test_nothing_is_made_again_where_iterators_know_their_place(self):
+        if not OURS:
+            self.skipTest("the class that stands in goes through the epoch again")
+        for workers in (0, 1, 2):
+            def build():
+                return DataLoader(datasets.Counted(60001), batch_size=2000, num_workers=workers,
+                                  prefetch_factor=1 if workers else None)
+
+            loader = build()
+            iterator = iter(loader)
+            take(iterator, 28)
+            state = through_json(loader.state_dict())
+            rest = [batch[0].tolist() for batch in iterator]
+            for more in (0, 1):
+                with warnings.catch_warnings():
+                    warnings.simplefilter("error")
+                    fresh = build()
+                    fresh.load_state_dict(state)
+                    given = [(batch[0].tolist(), max(batch[1].tolist())) for batch in fresh]
+                self.assertEqual([values for values, _ in given], rest)
+                self.assertLessEqual(max(made for _, made in given), 2 * 2000 + 1)
+                again = build()
+                again.load_state_dict(state)
+                iterator = iter(again)  # its own state is that it was given
+                take(iterator, more)
+                state, rest = through_json(again.state_dict()), rest[more:]
+
     def test_to_the_end_and_beyond(self):
         for workers in (0, 2):
             with warnings.catch_warnings():

@@ -226,6 +226,8 @@ def _open_object(worker: int, workers: int, seed: int, fd: int, args: Any) -> So
         source.collate = source.convert = collate
     if states is not None:
         _carry(source, states["states"].get(worker))
+    elif source.iterable:  # its iterators may know their place, which shows when there is one
+        source.keeper = _states.Keeper(source.dataset)
     _one_thread()
     if "base_seed" in args:
         own = _seeds.seed_all(args["base_seed"], worker)
@@ -236,7 +238,7 @@ def _open_object(worker: int, workers: int, seed: int, fd: int, args: Any) -> So
         if init is not None:
             init(worker)
     except Exception as error:
-        source.dataset, source.carrier = _Broken(error), None
+        source.dataset, source.carrier, source.keeper = _Broken(error), None, None
     return source
 
 

@@ -88,5 +88,7 @@ def keep(position: Any, state: dict[str, Any]) -> None:
 def to_send(resume: Any, workers: int) -> dict[str, Any]:
     """What the workers' object says of states: {"turn", "states": by number}."""
     kept = resume.workers if resume is not None and not resume.finished else {}
+    if "last" not in kept:
+        kept = {}
     states = {int(number): state for number, state in kept.get("states", {}).items()}
     return {"turn": (kept["last"] + 1) % workers if kept else 0, "states": states}

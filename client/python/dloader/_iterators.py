@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import base64
 import collections
 import contextlib
 import itertools
@@ -16,7 +17,7 @@ from typing import Any
 from torch.utils.data._utils.collate import default_collate, default_convert
 
 from . import (_arguments, _carried, _device, _info, _keys, _order, _payload, _private, _reraise,
-               state)
+               _states, state)
 from ._errors import DaemonError
 from ._single import LoaderIterator
 
@@ -164,13 +165,15 @@ class WorkerIterator(LoaderIterator):
 
     def _start(self) -> None:
         loader, resume = self._loader, self._order.resume
-        step = 0
+        step, carried = 0, None
         known = self._carried is not None and resume is not None and bool(resume.workers)
         if known:
             self._order.position.workers = dict(resume.workers)
         elif resume is not None and loader._is_iterable and resume.given:
-            step = resume.step
-            state.warn_of_loading(resume.given, 6)
+            step, carried = resume.step, resume.carried
+            self._order.position.iterators = resume.iterators
+            if carried is None:
+                state.warn_of_loading(resume.given, 6)
         # Kept: what was fed and not received, by step; to say what a worker was at.
         self._tasks: collections.deque = collections.deque()
         self._states: collections.deque = collections.deque()  # of batches the user has not got
@@ -184,7 +187,7 @@ class WorkerIterator(LoaderIterator):
         self._taken = 0.0  # when the last batch came
         try:
             self._epoch = self._connection.loader.start(  # type: ignore[union-attr]
-                epoch=self._order.position.epoch, step=step,
+                epoch=self._order.position.epoch, step=step, carried=carried,
                 credits=self._most_ahead + 1)  # one is in the user's hands
         except OSError as error:
             self._fail(error)
@@ -244,6 +247,10 @@ class WorkerIterator(LoaderIterator):
         super()._count()
         if self._states:
             _carried.keep(self._order.position, self._states.popleft())
+        elif self._loader._is_iterable and self._loader.in_order and self._epoch.carries:
+            position = self._order.position
+            said = _states.behind(self._epoch.state(position.step))
+            position.iterators = base64.b64encode(said).decode()
 
     def _receive(self) -> Any:
         from . import _client  # type: ignore[attr-defined]

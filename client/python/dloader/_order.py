@@ -43,6 +43,7 @@ class Position:
         self.sampler: Any = None
         self.iterator: Any = None  # of the dataset, in this process, if it has a state
         self.workers: dict[str, Any] = {}  # states of their datasets; see _carried
+        self.iterators: str | None = None  # what those said that have none; see _states
 
 
 class _Instead:

@@ -122,6 +122,11 @@ def decode(data: bytes) -> Any:
                          f"{error}") from None
 
 
+def behind(whole: bytes) -> bytes:
+    """What stands behind the token of Epoch.state(): what the workers' datasets said."""
+    return whole[-int.from_bytes(whole[-16:-8], "little"):]
+
+
 # ---- in a worker -------------------------------------------------------------------------------
 
 def _knows(thing: Any) -> bool:

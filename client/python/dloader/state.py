@@ -15,7 +15,8 @@ Version 1:
                  draw, in base64
     now          SHA-1 of the global generator's state when this was made, in hexadecimal
     sampler      state_dict() of a sampler that has one, else null
-    dataset, iterator, workers      states of the dataset itself, where it has one, else null
+    dataset, iterator, workers      states of the dataset itself, or of its iterators, where they have
+                 one, else null
 
 Taking it costs the same at any place. With a dataset that has a length, resuming loads nothing of
 what lies before; the sampler is asked for its keys again. Where the user put torch's global
@@ -68,6 +69,8 @@ def _dataset_states(loader: Any, position: Any) -> dict[str, Any]:
             states["iterator"] = iterator.state_dict()
     elif position is not None and position.workers and not position.finished:
         states["workers"] = dict(position.workers)
+    elif position is not None and position.iterators and not position.finished:
+        states["workers"] = {"iterators": position.iterators}
     return states
 
 
@@ -143,6 +146,7 @@ class Resume:
         self.dataset = state.get("dataset")
         self.iterator = state.get("iterator")
         self.workers = _field(state, "workers", (dict, type(None))) or {}
+        self.iterators = self.workers.get("iterators")
         self.is_iterable = loader._is_iterable
         rng = _field(state, "rng", dict)
         self._global = _bytes(rng.get("global"))
@@ -150,7 +154,16 @@ class Resume:
         self._now = _field(state, "now", str)
         if not self.drawn and self.base_seed is None:
             raise StateError("base_seed: missing, and this epoch does not draw one")
+        self.carried = self._read_carried()
         self._check(loader)
+
+    def _read_carried(self) -> bytes | None:
+        """What the iterators of the workers' datasets said."""
+        try:
+            return None if self.iterators is None else base64.b64decode(self.iterators,
+                                                                        validate=True)
+        except (TypeError, ValueError, binascii.Error) as error:
+            raise StateError(f"workers.iterators: not what was saved: {error}") from None
 
     def _check(self, loader: Any) -> None:
         workers = _field(self.state, "num_workers", int)

@@ -418,30 +418,35 @@ static PyObject *loader_close(PyObject *self, PyObject *none)
 
 PyDoc_STRVAR(
     start_doc,
-    "start($self, /, epoch=0, rank=0, world=1, step=0, credits=0, state=None, job=None)\n--\n\n"
+    "start($self, /, epoch=0, rank=0, world=1, step=0, credits=0, state=None, job=None, "
+    "carried=None)\n--\n\n"
     "Starts a pass: its number, this consumer among `world`, the first step wanted, and how "
     "many batches are loaded ahead (0: as the spec says); or from a state, which says epoch and "
-    "step by itself; or, as epoch RESUME, where this rank of the job has left off.");
+    "step by itself; or, as epoch RESUME, where this rank of the job has left off. With a step, "
+    "`carried` is what stands behind the token of Epoch.state().");
 
 static PyObject *loader_start(PyObject *self, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"epoch", "rank", "world", "step", "credits", "state", "job", NULL};
+    static char *names[] = {"epoch", "rank", "world",   "step", "credits",
+                            "state", "job",  "carried", NULL};
     struct loader_object *loader = (struct loader_object *)self;
     struct dl_epoch_options options = {.world = 1};
     struct dl_epoch *handle = NULL;
-    const char *state = NULL;
-    Py_ssize_t state_len = 0;
+    const char *state = NULL, *carried = NULL;
+    Py_ssize_t state_len = 0, carried_len = 0;
     PyThreadState *thread;
     int r;
 
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O&O&O&O&O&z#z:start", names, to_u64,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O&O&O&O&O&z#zz#:start", names, to_u64,
                                      &options.epoch, to_u32, &options.rank, to_u32, &options.world,
                                      to_u64, &options.step, to_u32, &options.credits, &state,
-                                     &state_len, &options.job) ||
+                                     &state_len, &options.job, &carried, &carried_len) ||
         !loader_check(loader))
         return NULL;
     options.state = state;
     options.state_len = (size_t)state_len;
+    options.carried = carried;
+    options.carried_len = (size_t)carried_len;
     thread = client_begin_call(loader->client);
     r = dl_epoch_start(loader->handle, &options, &handle);
     client_end_call(loader->client, thread);
