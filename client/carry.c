@@ -11,11 +11,6 @@
 
 #include <errno.h>
 
-enum {
-    /* What is said of it before START, at most; what is left out is passed over. */
-    CARRY_BYTES_MAX = 2 * 1024 * 1024,
-};
-
 static uint64_t workers_of(const struct dl_epoch *epoch)
 {
     return epoch->loader->identity.workers;
@@ -137,7 +132,7 @@ void carry_queue(struct dl_epoch *epoch)
         const struct carried_record *record = find(epoch, i, UINT64_MAX);
         struct carried carried;
 
-        if (!record || (said += record->len) > CARRY_BYTES_MAX ||
+        if (!record || (said += record->len) > CARRIED_SAID_MAX ||
             !carried_read((struct dl_span){record->bytes, record->len}, &carried))
             continue;
         msg.carry.loader = epoch->loader->id;

@@ -23,6 +23,8 @@ enum {
     CARRIED_HEAD_BYTES = 48,
     CARRIED_STATE_MAX = 64 * 1024,
     CARRIED_MAX = CARRIED_HEAD_BYTES + CARRIED_STATE_MAX,
+    /* Of all records before one START; replicas whose record is left out are passed over. */
+    CARRIED_SAID_MAX = 2 * 1024 * 1024,
 };
 
 /* Why a slot has no state, where the dataset has one. */

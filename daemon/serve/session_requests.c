@@ -246,7 +246,10 @@ static int handle_carry(struct session *s, const struct dl_msg_carry *msg, struc
         return unknown(err, "loader", msg->loader), -err->code;
     if (msg->worker >= max_u64(loader_spec(opened->user.loader)->workers, 1) ||
         !states_bring(&opened->states, (uint32_t)msg->worker, msg->record))
-        return dl_error_set(err, EPROTO, "CARRY", "it is no state of one of the loader's workers");
+        return dl_error_set(
+            err, EPROTO, "CARRY",
+            "it is no state of one of the loader's workers, or more than %u bytes in all",
+            CARRIED_SAID_MAX);
     return 0;
 }
 

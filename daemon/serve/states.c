@@ -36,7 +36,13 @@ static bool copy(struct dl_span from, struct state_record *ret)
 
 bool states_bring(struct states *states, uint32_t replica, struct dl_span record)
 {
-    return copy(record, &replica_of(states, replica)->brought);
+    struct state_record *brought = &replica_of(states, replica)->brought;
+    uint64_t bytes = states->brought_bytes - brought->len + record.len;
+
+    if (bytes > CARRIED_SAID_MAX || !copy(record, brought))
+        return false;
+    states->brought_bytes = bytes;
+    return true;
 }
 
 bool states_learn(struct states *states, uint32_t replica, struct dl_span record)

@@ -20,9 +20,11 @@ struct states {
         struct state_record latest;
     } * of; /* owned; n of them; NULL: nothing was said */
     uint32_t n;
+    uint64_t brought_bytes; /* at most CARRIED_SAID_MAX */
 };
 
-/* Keeps a copy. False: it is no record, and what was kept before stays. */
+/* Keeps a copy. False: it is no record, or more than may be brought, and what was kept before
+ * stays. */
 bool states_bring(struct states *states, uint32_t replica, struct dl_span record);
 bool states_learn(struct states *states, uint32_t replica, struct dl_span record);
 

@@ -193,10 +193,33 @@ static void test_of_a_stream(void **state)
         assert_int_equal(found(&states, cases[i].replica, cases[i].round), cases[i].found);
 }
 
+/* A client that brings very much takes no more memory than one that brings much. */
+static void test_no_more_than_that(void **state)
+{
+    _cleanup_free_ uint8_t *bytes = calloc(1, CARRIED_MAX);
+    struct carried head = {.round = 1, .world = 1};
+    struct dl_span record = {bytes, CARRIED_MAX};
+    _cleanup_(states_deinit)
+    struct states states = {0};
+    uint32_t n = 0;
+
+    carried_write_head(&head, bytes);
+    while (n < 1000 && states_bring(&states, n, record))
+        n++;
+    assert_int_equal(n, CARRIED_SAID_MAX / CARRIED_MAX);
+    assert_true(states_bring(&states, 0, record)); /* in place of what it said before */
+    record.len = CARRIED_HEAD_BYTES;
+    assert_true(states_bring(&states, n, record));
+}
+
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_record),    cmocka_unit_test(test_no_record),
-    cmocka_unit_test(test_list),      cmocka_unit_test(test_damaged_list),
-    cmocka_unit_test(test_in_a_slot), cmocka_unit_test(test_of_a_stream),
+    cmocka_unit_test(test_record),
+    cmocka_unit_test(test_no_record),
+    cmocka_unit_test(test_list),
+    cmocka_unit_test(test_damaged_list),
+    cmocka_unit_test(test_in_a_slot),
+    cmocka_unit_test(test_of_a_stream),
+    cmocka_unit_test(test_no_more_than_that),
 };
 
 TEST_MAIN(tests)
