@@ -15,8 +15,8 @@ Version 1:
                  draw, in base64
     now          SHA-1 of the global generator's state when this was made, in hexadecimal
     sampler      state_dict() of a sampler that has one, else null
-    dataset, iterator, workers      states of the dataset itself, or of its iterators, where they have
-                 one, else null
+    dataset, iterator, workers      states of the dataset itself, or of its iterators, where there
+                 are any, else null
 
 Taking it costs the same at any place. With a dataset that has a length, resuming loads nothing of
 what lies before; the sampler is asked for its keys again. Where the user put torch's global
