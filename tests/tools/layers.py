@@ -18,7 +18,8 @@ LAYERS = {
     "daemon/cache/": {"proto/"},
     "daemon/data/": {"proto/", "daemon/cache/", "daemon/plan/", "daemon/data/plugin/dloader-plugin.h"},
     "daemon/worker/": {"proto/", "daemon/data/"},
-    "daemon/serve/": {"proto/", "daemon/cache/", "daemon/plan/"},
+    "daemon/cluster/": {"proto/"},
+    "daemon/serve/": {"proto/", "daemon/cache/", "daemon/cluster/", "daemon/plan/"},
     "client/": {"proto/", "client/dlclient.h", "client/local.h"},
     # Between libdlclient and its module, which alone has the datasets.
     "client/local.h": {"proto/", "client/dlclient.h"},
@@ -33,15 +34,16 @@ LAYERS = {
     # Compiled as a stranger's program would be: <dlclient.h>, or <dloader-plugin.h>, alone.
     "client/examples/": set(),
     "daemon/examples/": set(),
-    "tests/": {"proto/", "daemon/cache/", "daemon/plan/", "daemon/data/", "daemon/worker/", "daemon/serve/",
+    "tests/": {"proto/", "daemon/cache/", "daemon/plan/", "daemon/data/", "daemon/worker/", "daemon/cluster/",
+               "daemon/serve/",
                "client/", "client/dlclient.h", "client/local.h", "client/dlctl/",
                "daemon/data/plugin/dloader-plugin.h"},
 }
 
 # Header of another library (by its beginning) → where it may be included.
 DOORS = {
-    "uv.h": ("daemon/serve/",),
-    "uv/": ("daemon/serve/",),
+    "uv.h": ("daemon/cluster/", "daemon/serve/"),
+    "uv/": ("daemon/cluster/", "daemon/serve/"),
     "systemd/": ("daemon/serve/notify.c",),
     "msgpack": ("proto/codec.c", "proto/scan.c", "proto/value.c", "proto/value_msgpack.c"),
     "seccomp.h": ("daemon/worker/sandbox_calls.c",),
