@@ -181,11 +181,10 @@ int tcpstore_store(struct tcpstore *store, struct tcpstore_entry *entry, struct 
             return r;
         }
     }
-    assert(value || len == 0);
     /* `head` may be the value there is. */
-    if (head.len > 0 && head.data != value)
+    if (value && head.len > 0 && head.data != value)
         memcpy(value, head.data, head.len);
-    if (tail.len > 0)
+    if (value && tail.len > 0)
         memcpy(value + head.len, tail.data, tail.len);
     if (value != entry->value)
         free(entry->value);
