@@ -1,0 +1,504 @@
+#include "daemon/cluster/tcpstore_client_private.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <utlist.h>
+
+enum {
+    TIMEOUT_MS = 60000,
+    ENOUGH_OUTPUT = 1 << 20,
+    READ_BYTES = 64 << 10,
+    READS_AT_ONCE = 16,
+};
+
+uint64_t client_now(const struct tcpstore_client *c)
+{
+    return uv_now(c->options.loop);
+}
+
+const char *tcpstore_client_endpoint(const struct tcpstore_client *client)
+{
+    return client->endpoint;
+}
+
+enum tcpstore_dialect tcpstore_client_dialect(const struct tcpstore_client *client)
+{
+    return client->state == LINK_UP ? client->dialect : TCPSTORE_ANY;
+}
+
+/* ---- requests ------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *request;
+    const char *reply;
+} layouts[TCPSTORE_OPS] = {
+#define OP(NAME, v1, v2, request, reply) [TCPSTORE_##NAME] = {request, reply},
+#include "daemon/cluster/tcpstore_ops.def"
+#undef OP
+};
+
+static int put_field(struct dl_buffer *out, char letter, const struct tcpstore_question *q,
+                     size_t *keys, size_t *values)
+{
+    struct dl_span span;
+
+    if (letter == 'i')
+        return tcpstore_put_i64(out, q->number);
+    if (letter == 'u')
+        return tcpstore_put_u32(out, (uint32_t)q->number);
+    span = letter == 'k' ? q->keys[(*keys)++] : q->values[(*values)++];
+    if (span.len > (letter == 'k' ? TCPSTORE_KEY_MAX : TCPSTORE_VALUE_MAX))
+        return -EINVAL;
+    return tcpstore_put_span(out, span);
+}
+
+static int put_body(struct dl_buffer *out, const struct tcpstore_question *q)
+{
+    const char *field = layouts[q->op].request;
+    size_t keys = 0, values = 0;
+    int r = 0;
+
+    if (*field == '*') {
+        field++;
+        if (q->times > TCPSTORE_KEYS_MAX)
+            return -EINVAL;
+        r = tcpstore_put_i64(out, (int64_t)q->times);
+    }
+    for (uint64_t i = 0; i < q->times && r == 0; i++) {
+        for (const char *at = field; *at && r == 0; at++)
+            r = put_field(out, *at, q, &keys, &values);
+        if (out->len > TCPSTORE_MESSAGE_MAX - 1)
+            return -EINVAL;
+    }
+    return r;
+}
+
+static void free_request(struct client_request *request)
+{
+    buffer_deinit(&request->body);
+    free(request);
+}
+
+static bool has_reply(const struct client_request *request)
+{
+    return *layouts[request->question.op].reply;
+}
+
+/* Its answer may take as long as it likes; nothing is sent behind it. */
+static bool is_wait(const struct client_request *request)
+{
+    return request->question.op == TCPSTORE_WAIT || request->question.op == TCPSTORE_BARRIER;
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    client_turn(timer->data);
+}
+
+int tcpstore_client_ask(struct tcpstore_client *c, const struct tcpstore_question *question,
+                        tcpstore_done done, void *owner)
+{
+    struct client_request *request = calloc(1, sizeof *request);
+    uint64_t timeout_ms = question->timeout_ms > 0 ? question->timeout_ms : c->options.timeout_ms;
+    int r;
+
+    if (!request)
+        return -ENOMEM;
+    if ((r = put_body(&request->body, question)) < 0) {
+        free_request(request);
+        return r;
+    }
+    request->question = *question;
+    request->question.keys = request->question.values = NULL;
+    request->done = done;
+    request->owner = owner;
+    request->asked_ms = client_now(c);
+    request->deadline_ms = request->asked_ms + timeout_ms;
+    DL_APPEND(c->queue, request);
+    uv_timer_start(&c->timer, on_timer, 0, 0);
+    return 0;
+}
+
+/* ---- answers -------------------------------------------------------------------------------- */
+
+/* Takes the request out of its list. False: the client was freed meanwhile. */
+static bool answer(struct tcpstore_client *c, struct client_request **list,
+                   struct client_request *request, const struct tcpstore_answer *with)
+{
+    tcpstore_done done = request->cancelled ? NULL : request->done;
+    void *owner = request->owner;
+
+    DL_DELETE(*list, request);
+    free_request(request);
+    if (done)
+        done(owner, with);
+    return !c->ending;
+}
+
+static bool fail(struct tcpstore_client *c, struct client_request **list,
+                 struct client_request *request, const struct dl_error *err)
+{
+    const struct tcpstore_answer with = {.status = -err->code, .error = err};
+
+    return answer(c, list, request, &with);
+}
+
+/* What was sent and not answered never will be. */
+static bool fail_flight(struct tcpstore_client *c, int code, const char *why)
+{
+    struct client_request *lost = c->flight;
+    struct dl_error err = {0};
+    bool alive = true;
+
+    c->flight = NULL;
+    while (lost && alive) {
+        (void)!dl_error_set(&err, code, c->endpoint,
+                            "%s was sent, and then %s; whether it was done is not known",
+                            tcpstore_op_name(lost->question.op), why);
+        alive = fail(c, &lost, lost, &err);
+    }
+    while (lost) {
+        struct client_request *request = lost;
+        DL_DELETE(lost, request);
+        free_request(request);
+    }
+    return alive;
+}
+
+static bool lose(struct tcpstore_client *c, int code, const char *why)
+{
+    connect_end(c, why);
+    return fail_flight(c, code, why);
+}
+
+/* ---- time ----------------------------------------------------------------------------------- */
+
+static void say_late(const struct tcpstore_client *c, const struct client_request *request,
+                     bool sent, struct dl_error *err)
+{
+    const char *name = tcpstore_op_name(request->question.op);
+    double s = (double)(request->deadline_ms - request->asked_ms) / 1000;
+
+    if (sent && is_wait(request))
+        (void)!dl_error_set(err, ETIMEDOUT, c->endpoint,
+                            "what is waited for did not come within %.1f s", s);
+    else if (sent || c->state == LINK_UP)
+        (void)!dl_error_set(err, ETIMEDOUT, c->endpoint,
+                            "%s was not answered within %.1f s; the store is there, and is stuck "
+                            "or very busy",
+                            name, s);
+    else
+        (void)!dl_error_set(err, ETIMEDOUT, c->endpoint,
+                            "no TCPStore was reached within %.1f s (%u attempts; the last: %s); "
+                            "start it there, or correct the endpoint",
+                            s, c->attempts, *c->why ? c->why : "no answer yet");
+}
+
+/* A wait that was sent: the store is told, or where that cannot be, left. */
+static bool cancel_wait(struct tcpstore_client *c, struct client_request *request)
+{
+    struct dl_error err = {0};
+    const struct tcpstore_answer with = {.status = -ETIMEDOUT, .error = &err};
+    tcpstore_done done = request->done;
+    void *owner = request->owner;
+
+    say_late(c, request, true, &err);
+    request->cancelled = true;
+    request->deadline_ms = client_now(c) + c->options.timeout_ms;
+    if (c->dialect == TCPSTORE_V1 ||
+        tcpstore_put_u8(&c->out, (uint8_t)tcpstore_op_byte(TCPSTORE_CANCEL_WAIT, c->dialect)) < 0) {
+        DL_DELETE(c->flight, request);
+        free_request(request);
+        done(owner, &with);
+        return !c->ending && lose(c, ECONNRESET, "a wait on the same connection ended in vain");
+    }
+    done(owner, &with);
+    return !c->ending;
+}
+
+static bool expire_flight(struct tcpstore_client *c)
+{
+    struct client_request *request;
+    struct dl_error err = {0};
+
+    DL_FOREACH (c->flight, request) {
+        if (request->deadline_ms > client_now(c))
+            continue;
+        if (is_wait(request) && !request->cancelled)
+            return cancel_wait(c, request);
+        say_late(c, request, true, &err);
+        return fail(c, &c->flight, request, &err) &&
+               lose(c, ECONNRESET, "an earlier request was not answered in time");
+    }
+    return true;
+}
+
+static bool expire_queue(struct tcpstore_client *c)
+{
+    struct client_request *request;
+    struct dl_error err = {0};
+
+    for (request = c->queue; request;) {
+        if (request->deadline_ms > client_now(c)) {
+            request = request->next;
+            continue;
+        }
+        say_late(c, request, false, &err);
+        if (!fail(c, &c->queue, request, &err))
+            return false;
+        request = c->queue; /* whoever was answered may have asked for more */
+    }
+    return true;
+}
+
+static void arm(struct tcpstore_client *c)
+{
+    uint64_t at = UINT64_MAX, now = client_now(c);
+    const struct client_request *request;
+
+    DL_FOREACH (c->queue, request) {
+        at = min_u64(at, request->deadline_ms);
+    }
+    DL_FOREACH (c->flight, request) {
+        at = min_u64(at, request->deadline_ms);
+    }
+    if (c->state == LINK_CONNECTING || c->state == LINK_GREETING)
+        at = min_u64(at, c->step_ms);
+    if (c->state == LINK_DOWN && c->queue)
+        at = min_u64(at, c->retry_ms);
+    if (at == UINT64_MAX)
+        uv_timer_stop(&c->timer);
+    else
+        uv_timer_start(&c->timer, on_timer, at > now ? at - now : 0, 0);
+}
+
+/* ---- bytes ---------------------------------------------------------------------------------- */
+
+/* Moves what may go out now from the queue to the flight. */
+static bool send_queue(struct tcpstore_client *c)
+{
+    while (c->queue && c->out.len - c->out_begin < ENOUGH_OUTPUT) {
+        struct client_request *request = c->queue;
+        int byte = tcpstore_op_byte(request->question.op, c->dialect);
+        struct dl_error err = {0};
+
+        if (c->flight && is_wait(c->flight->prev)) /* its head's prev is the last */
+            break;
+        if (byte < 0) {
+            (void)!dl_error_set(
+                &err, EOPNOTSUPP, c->endpoint, "the store there is of torch %d, which has no %s",
+                c->dialect == TCPSTORE_V1 ? 1 : 2, tcpstore_op_name(request->question.op));
+            if (!fail(c, &c->queue, request, &err))
+                return false;
+            continue;
+        }
+        DL_DELETE(c->queue, request);
+        DL_APPEND(c->flight, request);
+        if (tcpstore_put_u8(&c->out, (uint8_t)byte) < 0 ||
+            buffer_append(&c->out, request->body.data, request->body.len) < 0)
+            return lose(c, ENOMEM, "there was no memory to send it");
+        buffer_deinit(&request->body);
+    }
+    return true;
+}
+
+static bool flush(struct tcpstore_client *c)
+{
+    while (c->out.len > c->out_begin) {
+        ssize_t n = send(c->fd, c->out.data + c->out_begin, c->out.len - c->out_begin,
+                         MSG_DONTWAIT | MSG_NOSIGNAL);
+
+        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+            return true;
+        if (n < 0)
+            return false;
+        c->out_begin += (size_t)n;
+    }
+    c->out.len = c->out_begin = 0;
+    return true;
+}
+
+/* One reply; 1: there was one, 0: not yet, -1: the connection or the client is gone. */
+static int take_reply(struct tcpstore_client *c, size_t *at)
+{
+    struct client_request *request = c->flight;
+    struct tcpstore_answer with = {0};
+    size_t bytes = 0;
+    int r;
+
+    if (!request || !has_reply(request)) {
+        if (request && c->out.len == 0) /* sent, and that is all */
+            return answer(c, &c->flight, request, &with) ? 1 : -1;
+        if (*at == c->in.len)
+            return 0;
+        (void)!lose(c, EPROTO, "the store said what it was not asked");
+        return -1;
+    }
+    r = tcpstore_scan_reply(&c->scan, request->question.op, request->question.times,
+                            c->in.len > *at ? c->in.data + *at : NULL, c->in.len - *at, &bytes);
+    if (r < 0)
+        (void)!lose(c, EPROTO, "the store gave an answer that no TCPStore gives");
+    if (r <= 0)
+        return r;
+    with.fields.at = bytes > 0 ? c->in.data + *at : NULL;
+    *at += bytes;
+    /* The answer to a wait that was on its way as it was cancelled. */
+    if (request->cancelled && with.fields.at[0] == TCPSTORE_STOP_WAITING)
+        return 1;
+    return answer(c, &c->flight, request, &with) ? 1 : -1;
+}
+
+/* False: the connection or the client is gone. */
+static bool take_replies(struct tcpstore_client *c)
+{
+    size_t at = 0;
+    int r;
+
+    while ((r = take_reply(c, &at)) > 0)
+        ;
+    if (r < 0)
+        return false;
+    c->in.len -= at;
+    if (at > 0 && c->in.len > 0)
+        memmove(c->in.data, c->in.data + at, c->in.len);
+    return true;
+}
+
+/* 1: as much as there was; 0: nothing more will come. */
+static int receive(struct tcpstore_client *c)
+{
+    uint8_t bytes[READ_BYTES];
+
+    for (int i = 0; i < READS_AT_ONCE; i++) {
+        ssize_t n = recv(c->fd, bytes, sizeof bytes, MSG_DONTWAIT);
+
+        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+            return 1;
+        if (n <= 0 || buffer_append(&c->in, bytes, (size_t)n) < 0)
+            return 0;
+        if ((size_t)n < sizeof bytes)
+            return 1;
+    }
+    return 1;
+}
+
+/* ---- turns ---------------------------------------------------------------------------------- */
+
+void client_ready(struct tcpstore_client *c, int status, int events)
+{
+    bool closed = status < 0;
+
+    if (c->state == LINK_CONNECTING) {
+        connect_step(c, true);
+    } else if (events & UV_READABLE || closed) {
+        closed = closed || receive(c) == 0;
+        if (c->state == LINK_GREETING && c->in.len > 0)
+            connect_greeted(c);
+        else if (c->state == LINK_GREETING && closed) {
+            snprintf(c->why, sizeof c->why, "what listens there hangs up on a client of torch %d",
+                     c->dialect == TCPSTORE_V1 ? 1 : 2);
+            connect_step(c, false);
+        }
+        if (c->state == LINK_UP && (!take_replies(c) || closed) && !c->ending &&
+            c->state == LINK_UP)
+            (void)!lose(c, ECONNRESET, "the connection was lost");
+    }
+    if (!c->ending)
+        client_turn(c);
+}
+
+void client_turn(struct tcpstore_client *c)
+{
+    if (c->ending || !expire_flight(c) || !expire_queue(c))
+        return;
+    if (c->queue)
+        connect_begin(c);
+    if ((c->state == LINK_CONNECTING || c->state == LINK_GREETING) &&
+        (client_now(c) >= c->step_ms || (c->state == LINK_CONNECTING && !c->poll_open)))
+        connect_step(c, client_now(c) < c->step_ms);
+    if (c->state == LINK_UP && !send_queue(c))
+        return;
+    if (c->poll_open && c->state >= LINK_GREETING) {
+        if (!flush(c)) {
+            if (c->state == LINK_GREETING)
+                connect_step(c, false);
+            else if (!lose(c, ECONNRESET, "the connection was lost"))
+                return;
+        } else if (c->state == LINK_UP && !take_replies(c) && c->ending) {
+            return;
+        }
+    }
+    connect_watch(c);
+    arm(c);
+}
+
+/* ---- all ------------------------------------------------------------------------------------ */
+
+static void destroy(struct tcpstore_client *c)
+{
+    buffer_deinit(&c->in);
+    buffer_deinit(&c->out);
+    free(c->host);
+    free(c->endpoint);
+    free(c);
+}
+
+void client_release(struct tcpstore_client *c)
+{
+    assert(c->handles > 0);
+    if (--c->handles == 0)
+        destroy(c);
+}
+
+static void on_timer_closed(uv_handle_t *handle)
+{
+    client_release(handle->data);
+}
+
+struct tcpstore_client *tcpstore_client_new(const struct tcpstore_client_options *options)
+{
+    struct tcpstore_client *c = calloc(1, sizeof *c);
+    const char *form = options->host && strchr(options->host, ':') ? "[%s]:%u" : "%s:%u";
+
+    if (!c)
+        return NULL;
+    c->options = *options;
+    c->options.host = NULL;
+    if (c->options.timeout_ms == 0)
+        c->options.timeout_ms = TIMEOUT_MS;
+    c->fd = c->closing_fd = -1;
+    c->host = options->host ? strdup(options->host) : NULL;
+    if (!c->host || asprintf(&c->endpoint, form, options->host, (unsigned)options->port) < 0) {
+        c->endpoint = NULL;
+        destroy(c);
+        return NULL;
+    }
+    uv_timer_init(options->loop, &c->timer);
+    c->timer.data = c;
+    c->handles = 1;
+    return c;
+}
+
+static void free_list(struct client_request **list)
+{
+    while (*list) {
+        struct client_request *request = *list;
+        DL_DELETE(*list, request);
+        free_request(request);
+    }
+}
+
+struct tcpstore_client *tcpstore_client_free(struct tcpstore_client *c)
+{
+    if (!c)
+        return NULL;
+    c->ending = true;
+    free_list(&c->queue);
+    free_list(&c->flight);
+    connect_free(c);
+    uv_timer_stop(&c->timer);
+    uv_close((uv_handle_t *)&c->timer, on_timer_closed);
+    return NULL;
+}
