@@ -23,13 +23,15 @@ import photos
 import rank_report
 import ranks
 import report
+import stores
 import token_batches
 import token_report
 from contenders import BenchError
 
 QUIET_LOAD = 0.5
-ROWS = {**contenders.ROWS, **token_batches.ROWS, **ranks.ROWS}
-MODULES = {contenders.Row: contenders, token_batches.Row: token_batches, ranks.Row: ranks}
+ROWS = {**contenders.ROWS, **token_batches.ROWS, **ranks.ROWS, **stores.ROWS}
+MODULES = {contenders.Row: contenders, token_batches.Row: token_batches, ranks.Row: ranks,
+           stores.Row: stores}
 
 
 def machine():
@@ -178,6 +180,9 @@ def doable(rows, torches, warn):
     if any(row.kind == 'ranks-memory' for row in rows) and not torches:
         warn.append('no row of the memory of ranks: there is no PyTorch to compare with')
         rows = [row for row in rows if row.kind != 'ranks-memory']
+    if any(row.kind == 'tcpstore' for row in rows) and not torches:
+        warn.append('no row of the TCPStore server: there is no PyTorch to compare with')
+        rows = [row for row in rows if row.kind != 'tcpstore']
     if any(row.images for row in rows):
         if not photos.can_make():
             warn.append('no row of images: Pillow cannot be imported (Debian: python3-pil)')
@@ -209,6 +214,7 @@ def bench(args, rows, tmp):
     python_rows = [row for row in rows if row.python]
     token_rows = [row for row in rows if isinstance(row, token_batches.Row)]
     rank_rows = [row for row in rows if isinstance(row, ranks.Row)]
+    store_rows = [row for row in rows if isinstance(row, stores.Row)]
     rows = [row for row in rows if isinstance(row, contenders.Row) and not row.python]
     with ExitStack() as stack:
         if rows or token_rows or rank_rows:
@@ -223,6 +229,9 @@ def bench(args, rows, tmp):
             got, runs = measure(row, args, tmp, torches, daemon.socket)
             result['versions']['dloaderd'] = result['versions']['dloaderd'] or version_in(runs)
             result['rows'].append(got)
+    for row in store_rows:
+        runs = stores.measure(row, torches, args, tmp, say)
+        result['rows'].append(stores.result(row, runs))
     if python_rows:
         packaged, why = contenders.find_packages(torches, args.build)
         result['warnings'] += why
@@ -283,7 +292,8 @@ def main(argv):
         shutil.rmtree(tmp, ignore_errors=True)
     print(json.dumps(result) if args.json
           else report.text(result, token_report.tables(result['rows'])
-                           + rank_report.tables(result['rows'])))
+                           + rank_report.tables(result['rows'])
+                           + stores.tables(result['rows'])))
     return 0
 
 
