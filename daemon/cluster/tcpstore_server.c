@@ -187,9 +187,10 @@ static void on_ready(uv_poll_t *poll, int status, int events)
         alive = receive(c);
     if (!alive)
         drop(c, NULL);
-    else if (!tcpstore_peer_why(c->peer))
-        watch(c);
     settle(s);
+    /* Only now: what was answered has mostly gone out, without the socket being watched for it. */
+    if (c->peer)
+        watch(c);
 }
 
 /* ---- those who do not go on ----------------------------------------------------------------- */
