@@ -34,9 +34,8 @@ LAYERS = {
     # Compiled as a stranger's program would be: <dlclient.h>, or <dloader-plugin.h>, alone.
     "client/examples/": set(),
     "daemon/examples/": set(),
-    "tests/": {"proto/", "daemon/cache/", "daemon/plan/", "daemon/data/", "daemon/worker/", "daemon/cluster/",
-               "daemon/serve/",
-               "client/", "client/dlclient.h", "client/local.h", "client/dlctl/",
+    "tests/": {"proto/", "daemon/cache/", "daemon/cluster/", "daemon/plan/", "daemon/data/", "daemon/worker/",
+               "daemon/serve/", "client/", "client/dlclient.h", "client/local.h", "client/dlctl/",
                "daemon/data/plugin/dloader-plugin.h"},
 }
 

@@ -1,0 +1,104 @@
+/*
+ * Where nodes leave what they agree on: values under keys, in a store that all of them reach.
+ *
+ * backend_get() reads a key; backend_set() writes it if what is there is still what `token` was
+ * given for, and otherwise says what is there instead. So of several nodes that change the same
+ * state at once one wins, and the others learn of it: nothing else is asked of a store.
+ *
+ * A token is a number that the backend gives for what lies under a key; 0 stands for nothing. It
+ * means something to the same backend and key only, and any other number is one that is out of
+ * date.
+ *
+ * All calls come back at once and are answered later, once each, from the loop and never from
+ * inside a call, within the backend's time limit. A set that was answered by an error may have
+ * been done or not. After backend_free() nothing is answered. Calls of one key are made one after
+ * another; those of different keys may overlap. Main thread only.
+ */
+#ifndef DL_BACKEND_H
+#define DL_BACKEND_H
+
+#include "proto/codec.h"
+
+#include <uv.h>
+
+enum {
+    BACKEND_KEY_MAX = 512,          /* bytes of a key */
+    BACKEND_VALUE_MAX = 1024 * 1024 /* bytes of a value; one of none cannot be set */
+};
+
+struct backend_answer {
+    int status; /* 0, or a negative errno with `error`; the fields below are then zero */
+    bool won;   /* of a set: it was done, and what is there is what was given */
+    uint64_t token;
+    struct dl_span data;          /* what is there; borrowed for the call */
+    const struct dl_error *error; /* names the endpoint, what was tried, and for how long */
+};
+
+typedef void (*backend_done)(void *owner, const struct backend_answer *answer);
+
+/* How the store does, for `dlctl members` and metrics. */
+struct backend_health {
+    char endpoint[256];     /* that answers, or was last tried */
+    bool answers;           /* the last call was answered */
+    uint64_t calls;         /* made */
+    uint64_t failures;      /* of them, answered by an error */
+    struct dl_error latest; /* why the last one that failed did; code 0: none has */
+};
+
+struct backend;
+
+struct backend_ops {
+    void (*get)(struct backend *backend, const char *key, backend_done done, void *owner);
+    void (*set)(struct backend *backend, const char *key, uint64_t token, struct dl_span data,
+                backend_done done, void *owner);
+    /* NULL: the backend cannot watch, and is asked now and then instead. */
+    void (*watch)(struct backend *backend, const char *key, void (*changed)(void *owner),
+                  void *owner);
+    void (*health)(const struct backend *backend, struct backend_health *ret);
+    void (*free)(struct backend *backend);
+};
+
+/* The first member of each backend's own struct. */
+struct backend {
+    const struct backend_ops *ops;
+};
+
+static inline void backend_get(struct backend *backend, const char *key, backend_done done,
+                               void *owner)
+{
+    backend->ops->get(backend, key, done, owner);
+}
+
+/* `token` 0: only if nothing is there. `data` is copied. */
+static inline void backend_set(struct backend *backend, const char *key, uint64_t token,
+                               struct dl_span data, backend_done done, void *owner)
+{
+    backend->ops->set(backend, key, token, data, done, owner);
+}
+
+/*
+ * Calls `changed` from the loop when the key may have changed, until backend_free(): a hint that
+ * can come late, for nothing, or never. One key a backend. False: it cannot watch.
+ */
+static inline bool backend_watch(struct backend *backend, const char *key,
+                                 void (*changed)(void *owner), void *owner)
+{
+    if (backend->ops->watch)
+        backend->ops->watch(backend, key, changed, owner);
+    return backend->ops->watch != NULL;
+}
+
+static inline void backend_health(const struct backend *backend, struct backend_health *ret)
+{
+    backend->ops->health(backend, ret);
+}
+
+/* Its memory goes once the loop has let go of its handles. NULL is fine; returns NULL. */
+static inline struct backend *backend_free(struct backend *backend)
+{
+    if (backend)
+        backend->ops->free(backend);
+    return NULL;
+}
+
+#endif
