@@ -1,0 +1,281 @@
+#include "daemon/cluster/rendezvous_state.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+
+void rdzv_state_deinit(struct rdzv_state *state)
+{
+    free(state->nodes);
+    *state = (struct rdzv_state){0};
+}
+
+static int reserve(struct rdzv_state *state, uint32_t n)
+{
+    if (n <= state->cap)
+        return 0;
+    uint32_t cap = n < 8 ? 8 : n + n / 2;
+    struct rdzv_node *nodes = realloc(state->nodes, cap * sizeof *nodes);
+
+    if (!nodes)
+        return -ENOMEM;
+    state->nodes = nodes;
+    state->cap = cap;
+    return 0;
+}
+
+int rdzv_state_copy(const struct rdzv_state *from, struct rdzv_state *to)
+{
+    struct rdzv_node *nodes;
+
+    if (reserve(to, from->n) < 0)
+        return -ENOMEM;
+    nodes = to->nodes;
+    uint32_t cap = to->cap;
+    *to = *from;
+    to->nodes = nodes;
+    to->cap = cap;
+    if (from->n > 0)
+        memcpy(nodes, from->nodes, from->n * sizeof *nodes);
+    return 0;
+}
+
+/* Where the node of that id is, or would be. */
+static uint32_t place_of(const struct rdzv_state *state, uint64_t id)
+{
+    uint32_t low = 0, high = state->n;
+
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+
+        if (state->nodes[middle].id < id)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+struct rdzv_node *rdzv_state_find(const struct rdzv_state *state, uint64_t id)
+{
+    uint32_t at = place_of(state, id);
+
+    return at < state->n && state->nodes[at].id == id ? &state->nodes[at] : NULL;
+}
+
+struct rdzv_count rdzv_state_count(const struct rdzv_state *state)
+{
+    struct rdzv_count count = {0};
+
+    for (uint32_t i = 0; i < state->n; i++) {
+        const struct rdzv_node *node = &state->nodes[i];
+
+        count.members += node->member;
+        count.ready += node->member && node->ready;
+        count.waiting += !node->member;
+    }
+    return count;
+}
+
+static uint64_t all_ranks(const struct rdzv_state *state)
+{
+    uint64_t ranks = 0;
+
+    for (uint32_t i = 0; i < state->n; i++)
+        ranks += state->nodes[i].local;
+    return ranks;
+}
+
+int rdzv_state_add(struct rdzv_state *state, const struct rdzv_node *node)
+{
+    uint32_t at = place_of(state, node->id);
+
+    assert(at == state->n || state->nodes[at].id != node->id);
+    if (state->n >= RDZV_NODES_MAX || all_ranks(state) + node->local > DL_MAX_WORLD_SIZE)
+        return -ENOSPC;
+    if (reserve(state, state->n + 1) < 0)
+        return -ENOMEM;
+    memmove(&state->nodes[at + 1], &state->nodes[at], (state->n - at) * sizeof *state->nodes);
+    state->nodes[at] = *node;
+    state->nodes[at].rank = RDZV_NO_RANK;
+    state->n++;
+    return 0;
+}
+
+void rdzv_state_remove(struct rdzv_state *state, uint64_t id, const char *why)
+{
+    uint32_t at = place_of(state, id);
+
+    assert(at < state->n && state->nodes[at].id == id);
+    if (state->complete && state->nodes[at].member)
+        rdzv_state_open(state, 0, why);
+    state->n--;
+    memmove(&state->nodes[at], &state->nodes[at + 1], (state->n - at) * sizeof *state->nodes);
+}
+
+void rdzv_state_open(struct rdzv_state *state, uint64_t known, const char *why)
+{
+    state->round = max_u64(state->round, known) + 1;
+    state->complete = false;
+    state->enough = false;
+    state->stamp = 0;
+    (void)snprintf(state->why, sizeof state->why, "%s", why);
+    for (uint32_t i = 0; i < state->n; i++)
+        if (state->nodes[i].member)
+            state->nodes[i].ready = false;
+}
+
+/* ---- ranks ---------------------------------------------------------------------------------- */
+
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+/* Two runs of digits as numbers, however long; both are stepped over. */
+static int compare_numbers(const char **a, const char **b)
+{
+    size_t n = 0, m = 0;
+
+    while (**a == '0')
+        (*a)++;
+    while (**b == '0')
+        (*b)++;
+    while (is_digit((*a)[n]))
+        n++;
+    while (is_digit((*b)[m]))
+        m++;
+    int r = n != m ? (n < m ? -1 : 1) : strncmp(*a, *b, n);
+    *a += n;
+    *b += m;
+    return r;
+}
+
+int rdzv_name_compare(const char *a, const char *b)
+{
+    while (*a && *b) {
+        int r;
+
+        if (is_digit(*a) && is_digit(*b)) {
+            r = compare_numbers(&a, &b);
+        } else {
+            r = (unsigned char)*a - (unsigned char)*b;
+            a++;
+            b++;
+        }
+        if (r != 0)
+            return r;
+    }
+    return (unsigned char)*a - (unsigned char)*b;
+}
+
+/* Those who had a rank come first, in its order; then names; equal names by who drew less. */
+static int compare_nodes(const void *a, const void *b)
+{
+    const struct rdzv_node *x = *(const struct rdzv_node *const *)a;
+    const struct rdzv_node *y = *(const struct rdzv_node *const *)b;
+
+    if (x->rank != y->rank)
+        return x->rank < y->rank ? -1 : 1;
+    int r = rdzv_name_compare(x->name, y->name);
+    return r != 0 ? r : x->id < y->id ? -1 : x->id > y->id;
+}
+
+/* Two numbers drawn from one another, as splitmix64 does it. */
+static uint64_t mix(uint64_t n)
+{
+    n += 0x9e3779b97f4a7c15U;
+    n = (n ^ n >> 30) * 0xbf58476d1ce4e5b9U;
+    n = (n ^ n >> 27) * 0x94d049bb133111ebU;
+    return n ^ n >> 31;
+}
+
+static void assign_ranks(struct rdzv_state *state, uint32_t members)
+{
+    bool taken[RDZV_NODES_MAX] = {false};
+    struct rdzv_node *others[RDZV_NODES_MAX];
+    uint32_t n = 0, rank = 0;
+
+    for (uint32_t i = 0; i < state->n; i++) {
+        struct rdzv_node *node = &state->nodes[i];
+
+        if (!node->member)
+            continue;
+        if (node->rank < members && !taken[node->rank])
+            taken[node->rank] = true;
+        else
+            others[n++] = node;
+    }
+    qsort(others, n, sizeof(struct rdzv_node *), compare_nodes);
+    for (uint32_t i = 0; i < n; i++) {
+        while (taken[rank])
+            rank++;
+        others[i]->rank = rank++;
+    }
+}
+
+void rdzv_state_complete(struct rdzv_state *state)
+{
+    struct rdzv_count count = rdzv_state_count(state);
+
+    assert(!state->complete && count.members > 0 && count.ready == count.members);
+    assign_ranks(state, count.members);
+    state->complete = true;
+    state->enough = false;
+    state->stamp = (mix(state->writer ^ mix(state->nonce)) & RDZV_NUMBER_MAX) | 1;
+}
+
+/* ---- what follows of itself ----------------------------------------------------------------- */
+
+/* Those who wait become members, while there are places, in the order of their names. */
+static uint32_t let_in(struct rdzv_state *state, uint32_t places)
+{
+    struct rdzv_node *waiting[RDZV_NODES_MAX];
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < state->n; i++)
+        if (!state->nodes[i].member)
+            waiting[n++] = &state->nodes[i];
+    qsort(waiting, n, sizeof(struct rdzv_node *), compare_nodes);
+    n = n < places ? n : places;
+    for (uint32_t i = 0; i < n; i++)
+        waiting[i]->member = true;
+    return n;
+}
+
+void rdzv_state_settle(struct rdzv_state *state)
+{
+    struct rdzv_count count = rdzv_state_count(state);
+
+    if (state->complete)
+        return;
+    if (count.waiting > 0 && count.members < state->max &&
+        let_in(state, state->max - count.members) > 0)
+        count = rdzv_state_count(state);
+    bool enough = count.members >= state->min;
+    if (enough && !state->enough)
+        state->quorum++;
+    state->enough = enough;
+    if (enough && count.ready == count.members && count.members == state->max)
+        rdzv_state_complete(state);
+}
+
+struct rdzv_place rdzv_state_place(const struct rdzv_state *state, uint64_t id)
+{
+    const struct rdzv_node *self = rdzv_state_find(state, id);
+    struct rdzv_place place = {0};
+
+    assert(state->complete && self && self->member);
+    place.rank = self->rank;
+    for (uint32_t i = 0; i < state->n; i++) {
+        const struct rdzv_node *node = &state->nodes[i];
+
+        if (!node->member)
+            continue;
+        place.nodes++;
+        place.world += node->local;
+        if (node->rank < self->rank)
+            place.first += node->local;
+    }
+    return place;
+}

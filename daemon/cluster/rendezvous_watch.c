@@ -1,0 +1,110 @@
+#include "daemon/cluster/rendezvous_watch.h"
+
+#include <errno.h>
+
+/* Longer than that between two steps, and this node was asleep. */
+static uint64_t patience(const struct rdzv *rdzv)
+{
+    return 2 * rdzv->set.beat_ns;
+}
+
+void rdzv_pass_time(struct rdzv *rdzv, uint64_t now)
+{
+    uint64_t passed = now > rdzv->now ? now - rdzv->now : 0;
+
+    if (now < rdzv->now || passed > patience(rdzv))
+        rdzv->blind = true;
+    rdzv->clock += min_u64(passed, patience(rdzv));
+    rdzv->now = now;
+}
+
+/* As splitmix64 draws: its own for each node, life and draw. */
+uint64_t rdzv_draw(struct rdzv *rdzv)
+{
+    uint64_t n = rdzv->self.id + 0x9e3779b97f4a7c15U * ++rdzv->draws;
+
+    n ^= rdzv->self.life << 40;
+    n = (n ^ n >> 30) * 0xbf58476d1ce4e5b9U;
+    n = (n ^ n >> 27) * 0x94d049bb133111ebU;
+    return n ^ n >> 31;
+}
+
+static bool same_nodes(const struct rdzv *rdzv, const struct rdzv_state *state)
+{
+    if (rdzv->n_peers != state->n)
+        return false;
+    for (uint32_t i = 0; i < state->n; i++)
+        if (rdzv->peers[i].id != state->nodes[i].id)
+            return false;
+    return true;
+}
+
+/* A list with a place for each node of the state, and what is known of those that were there. */
+static int change_peers(struct rdzv *rdzv, const struct rdzv_state *state)
+{
+    struct rdzv_peer *peers = calloc(state->n ? state->n : 1, sizeof *peers);
+    uint32_t old = 0;
+
+    if (!peers)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < state->n; i++) {
+        const struct rdzv_node *node = &state->nodes[i];
+
+        while (old < rdzv->n_peers && rdzv->peers[old].id < node->id)
+            old++;
+        if (old < rdzv->n_peers && rdzv->peers[old].id == node->id)
+            peers[i] = rdzv->peers[old];
+        else
+            peers[i] = (struct rdzv_peer){node->id, node->life, node->beat, rdzv->clock};
+    }
+    free(rdzv->peers);
+    rdzv->peers = peers;
+    rdzv->n_peers = state->n;
+    return 0;
+}
+
+int rdzv_watch(struct rdzv *rdzv, const struct rdzv_state *state)
+{
+    if (!same_nodes(rdzv, state) && change_peers(rdzv, state) < 0)
+        return -ENOMEM;
+    if (rdzv->clock - rdzv->answered > patience(rdzv))
+        rdzv->blind = true;
+    for (uint32_t i = 0; i < state->n; i++) {
+        const struct rdzv_node *node = &state->nodes[i];
+        struct rdzv_peer *peer = &rdzv->peers[i];
+
+        if (rdzv->blind || peer->beat != node->beat || peer->life != node->life)
+            *peer = (struct rdzv_peer){node->id, node->life, node->beat, rdzv->clock};
+    }
+    rdzv->blind = false;
+    rdzv->answered = rdzv->clock;
+    return 0;
+}
+
+void rdzv_watch_none(struct rdzv *rdzv)
+{
+    free(rdzv->peers);
+    rdzv->peers = NULL;
+    rdzv->n_peers = 0;
+    rdzv->blind = false;
+    rdzv->answered = rdzv->clock;
+}
+
+bool rdzv_is_dead(const struct rdzv *rdzv, const struct rdzv_node *node)
+{
+    uint32_t low = 0, high = rdzv->n_peers;
+
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+
+        if (rdzv->peers[middle].id < node->id)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (low == rdzv->n_peers || rdzv->peers[low].id != node->id || node->id == rdzv->self.id)
+        return false;
+    const struct rdzv_peer *peer = &rdzv->peers[low];
+    return peer->life == node->life && peer->beat == node->beat && rdzv->asked > peer->seen &&
+           rdzv->asked - peer->seen > rdzv->set.missed * rdzv->set.beat_ns;
+}

@@ -1,0 +1,476 @@
+/*
+ * Many nodes and a store, in one process and in no time: the rendezvous played through with clocks
+ * that are hours apart, jump and run at different rates, with messages that take their time or are
+ * lost, nodes that die or sleep, and a store that goes away.
+ *
+ * All is drawn from one seed. After each write the state is checked: it survives its own bytes, a
+ * complete round never changes, and nobody was taken out who lives.
+ */
+#ifndef DL_RDZV_SIM_H
+#define DL_RDZV_SIM_H
+
+#include "tests/lib/harness.h"
+
+#include "daemon/cluster/rendezvous.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+#define SIM_MS ((uint64_t)1000000)
+#define SIM_S  (1000 * SIM_MS)
+
+enum { SIM_ROUNDS = 4096 };
+
+/* What lay in the store at one time; nodes that have read it share it. */
+struct sim_version {
+    struct rdzv_state state;
+    uint64_t token;
+    uint32_t refs;
+};
+
+enum sim_kind { SIM_TICK, SIM_ARRIVES, SIM_ANSWERED, SIM_READY, SIM_WAKES };
+
+struct sim_event {
+    uint64_t at, order;
+    enum sim_kind kind;
+    uint32_t node;
+    uint64_t turn; /* TICK, ARRIVES, ANSWERED: of no meaning when the node is past it */
+};
+
+struct sim_node {
+    struct rdzv rdzv;
+    struct rdzv_node self;
+    bool dead, asleep, cut;
+    bool told_dead; /* was gone from the state after its death */
+    uint64_t since; /* it died, slept or was cut off; of one that lives, it does again */
+    /* Its clock: so much at `from`, and running at `rate` thousandths. */
+    uint64_t from, shows, rate;
+    uint64_t ticks, calls;
+    struct sim_version *last, *answer; /* counted; may be NULL */
+    struct sim_version *write;         /* owned until it arrives */
+    uint64_t token;                    /* of the state that the write is to replace */
+    bool writes, won, fails;
+    enum rdzv_news news; /* latest; ROUND: it is in one */
+    struct rdzv_place place;
+    uint64_t round, stamp, rounds, opened, evicted;
+    struct dl_error error;
+};
+
+struct sim_round {
+    uint64_t round, stamp, members; /* hash of who has which rank */
+};
+
+struct sim {
+    struct rdzv_settings set;
+    struct sim_node *nodes;
+    uint32_t n;
+    struct sim_event *heap;
+    size_t events, cap;
+    uint64_t now, order, draws, tokens;
+    struct sim_version *store; /* may be NULL: it holds nothing */
+    bool down;
+    uint64_t delay_ns; /* at most, of each message */
+    uint32_t lose;     /* of 1,000 messages */
+    uint64_t ready_ns; /* at most, until an owner stands still */
+    struct sim_round complete[SIM_ROUNDS];
+    uint32_t n_complete;
+    uint64_t writes, lost_writes, reads, removed;
+    bool forgives; /* nodes whose messages are lost may be taken for dead */
+    struct rdzv_state next;
+};
+
+static inline uint64_t sim_draw(struct sim *sim, uint64_t below)
+{
+    uint64_t n = sim->draws += 0x9e3779b97f4a7c15U;
+
+    n = (n ^ n >> 30) * 0xbf58476d1ce4e5b9U;
+    n = (n ^ n >> 27) * 0x94d049bb133111ebU;
+    return below ? (n ^ n >> 31) % below : n ^ n >> 31;
+}
+
+static inline struct sim_version *sim_ref(struct sim_version *version)
+{
+    if (version)
+        version->refs++;
+    return version;
+}
+
+static inline void sim_unref(struct sim_version **version)
+{
+    if (*version && --(*version)->refs == 0) {
+        rdzv_state_deinit(&(*version)->state);
+        free(*version);
+    }
+    *version = NULL;
+}
+
+/* ---- what happens next ---------------------------------------------------------------------- */
+
+static inline bool sim_before(const struct sim_event *a, const struct sim_event *b)
+{
+    return a->at != b->at ? a->at < b->at : a->order < b->order;
+}
+
+static inline void sim_plan(struct sim *sim, uint64_t at, enum sim_kind kind, uint32_t node,
+                            uint64_t turn)
+{
+    struct sim_event event = {at, sim->order++, kind, node, turn};
+    size_t i = sim->events++;
+
+    if (sim->events > sim->cap) {
+        sim->cap = sim->cap ? 2 * sim->cap : 256;
+        sim->heap = realloc(sim->heap, sim->cap * sizeof *sim->heap);
+        assert_non_null(sim->heap);
+    }
+    for (; i > 0 && sim_before(&event, &sim->heap[(i - 1) / 2]); i = (i - 1) / 2)
+        sim->heap[i] = sim->heap[(i - 1) / 2];
+    sim->heap[i] = event;
+}
+
+static inline struct sim_event sim_take(struct sim *sim)
+{
+    struct sim_event first = sim->heap[0], last = sim->heap[--sim->events];
+    size_t i = 0, child;
+
+    while ((child = 2 * i + 1) < sim->events) {
+        if (child + 1 < sim->events && sim_before(&sim->heap[child + 1], &sim->heap[child]))
+            child++;
+        if (!sim_before(&sim->heap[child], &last))
+            break;
+        sim->heap[i] = sim->heap[child];
+        i = child;
+    }
+    sim->heap[i] = last;
+    return first;
+}
+
+/* ---- clocks --------------------------------------------------------------------------------- */
+
+static inline uint64_t sim_clock(const struct sim *sim, const struct sim_node *node)
+{
+    return node->shows + (sim->now - node->from) / 1000 * node->rate;
+}
+
+static inline void sim_set_clock(struct sim *sim, struct sim_node *node, uint64_t shows,
+                                 uint64_t rate)
+{
+    node->from = sim->now;
+    node->shows = shows;
+    node->rate = rate;
+}
+
+/* ---- what must hold ------------------------------------------------------------------------- */
+
+static inline uint64_t sim_hash(uint64_t hash, uint64_t n)
+{
+    return (hash ^ n) * 0x100000001b3U;
+}
+
+static inline void sim_check_round(struct sim *sim, const struct rdzv_state *state)
+{
+    uint64_t hash = 0xcbf29ce484222325U;
+    struct sim_round *latest = sim->n_complete ? &sim->complete[sim->n_complete - 1] : NULL;
+
+    for (uint32_t i = 0; i < state->n; i++)
+        if (state->nodes[i].member)
+            hash = sim_hash(sim_hash(sim_hash(hash, state->nodes[i].id), state->nodes[i].life),
+                            state->nodes[i].rank);
+    if (latest && latest->round == state->round && latest->stamp == state->stamp) {
+        assert_int_equal(latest->members, hash);
+        return;
+    }
+    for (uint32_t i = 0; i < sim->n_complete; i++)
+        if (sim->complete[i].round == state->round && sim->complete[i].stamp == state->stamp) {
+            assert_int_equal(sim->complete[i].members, hash);
+            return;
+        }
+    assert_true(sim->n_complete < SIM_ROUNDS);
+    sim->complete[sim->n_complete++] = (struct sim_round){state->round, state->stamp, hash};
+}
+
+static inline uint64_t sim_ttl(const struct sim *sim)
+{
+    return sim->set.missed * sim->set.beat_ns;
+}
+
+/* Nobody is taken out who lives and did not ask for it. */
+static inline void sim_check_removed(struct sim *sim, const struct rdzv_state *before,
+                                     const struct rdzv_state *after)
+{
+    for (uint32_t i = 0; i < before->n; i++) {
+        const struct rdzv_node *node = &before->nodes[i];
+        const struct rdzv_node *still = rdzv_state_find(after, node->id);
+
+        if ((still && still->life == node->life) || after->writer == node->id)
+            continue;
+        const struct sim_node *of = &sim->nodes[node->id - 1];
+        bool away = of->dead || of->asleep || of->cut || sim->now - of->since < 2 * sim_ttl(sim);
+        sim->removed++;
+        if (!(away && of->since > 0) && !sim->forgives)
+            fail_msg("node %" PRIu64 " was taken out by node %" PRIu64 " at %" PRIu64
+                     " ms, and lives",
+                     node->id, after->writer, sim->now / SIM_MS);
+    }
+}
+
+static inline void sim_check_bytes(const struct rdzv_state *state)
+{
+    _cleanup_(buffer_deinit)
+    struct dl_buffer bytes = {0};
+    _cleanup_(rdzv_state_deinit)
+    struct rdzv_state again = {0};
+    struct dl_error err = {0};
+
+    assert_int_equal(rdzv_state_pack(state, &bytes), 0);
+    assert_true(bytes.len <= RDZV_BLOB_MAX);
+    if (rdzv_state_unpack((struct dl_span){bytes.data, bytes.len}, &again, &err) < 0)
+        fail_msg("%s: %s", err.path, err.message);
+    assert_int_equal(again.n, state->n);
+}
+
+static inline void sim_commit(struct sim *sim, struct sim_version *version)
+{
+    sim_check_bytes(&version->state);
+    if (sim->store)
+        sim_check_removed(sim, &sim->store->state, &version->state);
+    if (version->state.complete)
+        sim_check_round(sim, &version->state);
+    sim_unref(&sim->store);
+    version->token = ++sim->tokens;
+    sim->store = sim_ref(version);
+    sim->writes++;
+}
+
+/* ---- nodes ---------------------------------------------------------------------------------- */
+
+static inline uint64_t sim_delay(struct sim *sim)
+{
+    return sim->delay_ns / 10 + sim_draw(sim, sim->delay_ns);
+}
+
+static inline void sim_ask(struct sim *sim, uint32_t number, const struct rdzv_out *out)
+{
+    struct sim_node *node = &sim->nodes[number];
+
+    node->writes = out->store == RDZV_WRITE;
+    node->calls++;
+    if (node->writes) {
+        sim_unref(&node->write);
+        node->write = calloc(1, sizeof *node->write);
+        assert_non_null(node->write);
+        node->write->refs = 1;
+        node->write->state = sim->next;
+        sim->next = (struct rdzv_state){0};
+        node->token = node->answer ? node->answer->token : 0;
+    } else {
+        sim->reads++;
+    }
+    sim_plan(sim, sim->now + sim_delay(sim), SIM_ARRIVES, number, node->calls);
+}
+
+static inline void sim_tell(struct sim *sim, uint32_t number, const struct rdzv_out *out,
+                            const struct rdzv_state *state)
+{
+    struct sim_node *node = &sim->nodes[number];
+
+    node->news = out->news;
+    if (out->news == RDZV_ROUND) {
+        node->place = rdzv_state_place(state, node->self.id);
+        assert_true(node->place.rank < node->place.nodes && node->place.nodes <= sim->set.max);
+        assert_true(node->place.first + node->self.local <= node->place.world);
+        assert_true(node->rounds == 0 || state->round > node->round);
+        node->round = state->round;
+        node->stamp = state->stamp;
+        node->rounds++;
+    }
+    if (out->news == RDZV_OPENED || out->news == RDZV_EVICTED) {
+        node->opened += out->news == RDZV_OPENED;
+        node->evicted += out->news == RDZV_EVICTED;
+        sim_plan(sim, sim->now + sim_draw(sim, sim->ready_ns), SIM_READY, number, 0);
+    }
+    if (out->error.code)
+        node->error = out->error;
+}
+
+static inline void sim_step(struct sim *sim, uint32_t number, struct rdzv_event *event)
+{
+    struct sim_node *node = &sim->nodes[number];
+    struct rdzv_out out;
+
+    event->now = sim_clock(sim, node);
+    assert_int_equal(rdzv_step(&node->rdzv, event, &sim->next, &out), 0);
+    if (out.news != RDZV_NO_NEWS)
+        sim_tell(sim, number, &out, event->state);
+    if (out.store != RDZV_NOTHING)
+        sim_ask(sim, number, &out);
+    node->ticks++;
+    if (out.wake == UINT64_MAX)
+        return;
+    uint64_t wait = (out.wake - event->now) / node->rate * 1000;
+    sim_plan(sim, sim->now + wait + 1000, SIM_TICK, number, node->ticks);
+}
+
+static inline void sim_owner(struct sim *sim, uint32_t number, enum rdzv_event_type type)
+{
+    struct rdzv_event event = {.type = type, .mark = sim->now, .reason = "all is done"};
+
+    sim_step(sim, number, &event);
+}
+
+/* ---- the store ------------------------------------------------------------------------------ */
+
+static inline bool sim_is_lost(struct sim *sim)
+{
+    return sim->lose > 0 && sim_draw(sim, 1000) < sim->lose;
+}
+
+/* A call reaches the store, is done there, and is answered; or fails, at any of these. */
+static inline void sim_arrives(struct sim *sim, uint32_t number)
+{
+    struct sim_node *node = &sim->nodes[number];
+    uint64_t back = sim->now + sim_delay(sim);
+
+    node->fails = sim->down || node->cut || sim_is_lost(sim);
+    node->won = false;
+    sim_unref(&node->answer);
+    if (!node->fails && node->writes && (sim->store ? sim->store->token : 0) == node->token) {
+        sim_commit(sim, node->write);
+        node->won = true;
+    } else if (node->writes) {
+        sim->lost_writes++;
+    }
+    sim_unref(&node->write);
+    node->answer = sim_ref(sim->store);
+    node->fails |= sim_is_lost(sim); /* the answer */
+    if (node->fails)
+        back += 2 * SIM_S;
+    sim_plan(sim, back, SIM_ANSWERED, number, node->calls);
+}
+
+static inline void sim_answered(struct sim *sim, uint32_t number)
+{
+    struct sim_node *node = &sim->nodes[number];
+    struct dl_error error = {.code = ETIMEDOUT, .message = "the store did not answer for 2 s"};
+    struct rdzv_event event = {.type = node->fails || node->cut ? RDZV_FAILING : RDZV_SEEN,
+                               .won = node->won,
+                               .error = &error};
+
+    if (event.type == RDZV_SEEN) {
+        event.state = node->answer ? &node->answer->state : NULL;
+        event.last = node->last ? &node->last->state : NULL;
+    }
+    sim_step(sim, number, &event);
+    if (event.type == RDZV_SEEN && node->answer) {
+        sim_unref(&node->last);
+        node->last = sim_ref(node->answer);
+    }
+}
+
+/* ---- the whole ------------------------------------------------------------------------------ */
+
+static inline void sim_init(struct sim *sim, uint32_t n, uint64_t seed)
+{
+    sim->n = n;
+    sim->draws = seed;
+    sim->now = SIM_S;
+    sim->delay_ns = sim->delay_ns ? sim->delay_ns : 2 * SIM_MS;
+    sim->ready_ns = sim->ready_ns ? sim->ready_ns : 100 * SIM_MS;
+    sim->nodes = calloc(n, sizeof *sim->nodes);
+    assert_non_null(sim->nodes);
+    for (uint32_t i = 0; i < n; i++) {
+        struct sim_node *node = &sim->nodes[i];
+
+        node->self = (struct rdzv_node){.id = i + 1, .local = 1 + i % 8};
+        (void)snprintf(node->self.name, sizeof node->self.name, "node%u", i);
+        rdzv_init(&node->rdzv, &sim->set, &node->self);
+        sim_set_clock(sim, node, sim_draw(sim, 1000) * SIM_S, 1000);
+    }
+}
+
+static inline void sim_deinit(struct sim *sim)
+{
+    for (uint32_t i = 0; i < sim->n; i++) {
+        rdzv_deinit(&sim->nodes[i].rdzv);
+        sim_unref(&sim->nodes[i].last);
+        sim_unref(&sim->nodes[i].answer);
+        sim_unref(&sim->nodes[i].write);
+    }
+    sim_unref(&sim->store);
+    rdzv_state_deinit(&sim->next);
+    free(sim->nodes);
+    free(sim->heap);
+}
+
+static inline void sim_event(struct sim *sim, const struct sim_event *event)
+{
+    struct sim_node *node = &sim->nodes[event->node];
+
+    if (node->dead)
+        return;
+    if (node->asleep) { /* it will see to it then */
+        struct sim_event later = *event;
+
+        if (event->kind == SIM_ARRIVES && event->turn == node->calls)
+            sim_arrives(sim, event->node); /* under way already */
+        else if (event->kind != SIM_ARRIVES)
+            sim_plan(sim, sim->now + 100 * SIM_MS, later.kind, later.node, later.turn);
+        return;
+    }
+    switch (event->kind) {
+    case SIM_TICK:
+        if (event->turn == node->ticks)
+            sim_owner(sim, event->node, RDZV_TICK);
+        break;
+    case SIM_ARRIVES:
+        if (event->turn == node->calls)
+            sim_arrives(sim, event->node);
+        break;
+    case SIM_ANSWERED:
+        if (event->turn == node->calls)
+            sim_answered(sim, event->node);
+        break;
+    case SIM_READY:
+        sim_owner(sim, event->node, RDZV_READY);
+        break;
+    case SIM_WAKES:
+        break;
+    }
+}
+
+/* Until then, or until `done` says so. */
+static inline bool sim_run(struct sim *sim, uint64_t until, bool (*done)(const struct sim *sim))
+{
+    while (sim->events > 0 && sim->heap[0].at <= until) {
+        struct sim_event event = sim_take(sim);
+
+        sim->now = event.at;
+        sim_event(sim, &event);
+        if (done && done(sim))
+            return true;
+    }
+    sim->now = until;
+    return false;
+}
+
+/* All who live are in one complete round, and nobody else is; their ranks are those of it. */
+static inline bool sim_all_in(const struct sim *sim)
+{
+    const struct rdzv_state *state = sim->store ? &sim->store->state : NULL;
+    uint32_t alive = 0;
+
+    if (!state || !state->complete)
+        return false;
+    for (uint32_t i = 0; i < sim->n; i++) {
+        const struct sim_node *node = &sim->nodes[i];
+
+        if (node->dead || node->rdzv.want != RDZV_WANT_IN)
+            continue;
+        alive++;
+        if (!node->rdzv.in_round || node->round != state->round || node->stamp != state->stamp)
+            return false;
+    }
+    return alive == rdzv_state_count(state).members && alive == state->n;
+}
+
+#endif
