@@ -234,7 +234,7 @@ static int remove_dead(struct turn *turn)
         const struct rdzv_node *node = &turn->state->nodes[i];
         char why[RDZV_TEXT_MAX];
 
-        if (!rdzv_is_dead(turn->rdzv, node) ||
+        if (!rdzv_is_dead(turn->rdzv, i) ||
             (turn->changed && !rdzv_state_find(turn->next, node->id)))
             continue;
         (void)snprintf(why, sizeof why, "%s gave no sign of life for %" PRIu64 " s", node->name,
@@ -579,7 +579,7 @@ static void on_failing(struct rdzv *rdzv, const struct rdzv_event *event, struct
 
     rdzv->trouble = *event->error;
     rdzv->blind = true;
-    rdzv->read_at = rdzv->clock + about(rdzv, rdzv->set.poll_ns);
+    rdzv->read_at = rdzv->clock + about(rdzv, rdzv->set.poll_ns / 4);
     /* No time makes a state of what is none. */
     if ((code == EBADMSG || code == EPROTONOSUPPORT) && !rdzv->in_round) {
         out->error = *event->error;

@@ -141,7 +141,7 @@ struct rdzv {
     struct dl_error trouble; /* latest of the store; code 0: it answers */
     struct dl_error failure; /* why it is on its way out; code 0: it was asked to leave */
 
-    struct rdzv_peer *peers; /* owned; by id */
+    struct rdzv_peer *peers; /* owned; of the nodes that were seen last, in their order */
     uint32_t n_peers;
 };
 

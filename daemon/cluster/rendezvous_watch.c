@@ -90,21 +90,10 @@ void rdzv_watch_none(struct rdzv *rdzv)
     rdzv->answered = rdzv->clock;
 }
 
-bool rdzv_is_dead(const struct rdzv *rdzv, const struct rdzv_node *node)
+bool rdzv_is_dead(const struct rdzv *rdzv, uint32_t at)
 {
-    uint32_t low = 0, high = rdzv->n_peers;
+    const struct rdzv_peer *peer = &rdzv->peers[at];
 
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-
-        if (rdzv->peers[middle].id < node->id)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    if (low == rdzv->n_peers || rdzv->peers[low].id != node->id || node->id == rdzv->self.id)
-        return false;
-    const struct rdzv_peer *peer = &rdzv->peers[low];
-    return peer->life == node->life && peer->beat == node->beat && rdzv->asked > peer->seen &&
+    return peer->id != rdzv->self.id && rdzv->asked > peer->seen &&
            rdzv->asked - peer->seen > rdzv->set.missed * rdzv->set.beat_ns;
 }

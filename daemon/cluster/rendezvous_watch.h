@@ -14,7 +14,7 @@ uint64_t rdzv_draw(struct rdzv *rdzv);
 int _nodiscard_ rdzv_watch(struct rdzv *rdzv, const struct rdzv_state *state);
 void rdzv_watch_none(struct rdzv *rdzv);
 
-/* Of a node of the state that was watched last. */
-bool rdzv_is_dead(const struct rdzv *rdzv, const struct rdzv_node *node);
+/* Of the node at that place of the state that was watched last. */
+bool rdzv_is_dead(const struct rdzv *rdzv, uint32_t at);
 
 #endif

@@ -44,28 +44,407 @@ static void test_all_meet(void **state)
     }
 }
 
-/* The figure: simulated nodes and seconds, and what they cost; printed, not judged. */
-static void test_thousand(void **state)
+/* The figure: RDZV_NODES=1000 in a release; printed, not judged. */
+static void test_many(void **state)
 {
+    const char *nodes = getenv("RDZV_NODES");
     struct sim sim = {.set = nodes_from_to(2, 4096)};
     clock_t start = clock();
 
     (void)state;
-    sim_init(&sim, 1000, 7);
+    sim_init(&sim, nodes ? (uint32_t)strtoul(nodes, NULL, 10) : 250, 7);
     all_join(&sim, sim.set.last_call_ns + 5 * SIM_S);
     sim_run(&sim, sim.now + 20 * SIM_S, NULL);
     assert_true(sim_all_in(&sim));
     assert_int_equal(sim.removed, 0);
-    printf("# 1000 nodes, %" PRIu64 " s: %" PRIu64 " writes, %" PRIu64 " lost, %" PRIu64
+    printf("# %u nodes, %" PRIu64 " s: %" PRIu64 " writes, %" PRIu64 " lost, %" PRIu64
            " reads; %.2f s of CPU\n",
-           sim.now / SIM_S, sim.writes, sim.lost_writes, sim.reads,
+           sim.n, sim.now / SIM_S, sim.writes, sim.lost_writes, sim.reads,
            (double)(clock() - start) / CLOCKS_PER_SEC);
     sim_deinit(&sim);
 }
 
+/* Clocks that are years apart, run 10% fast or slow, and jump forwards and backwards. */
+static void test_clocks(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 4; seed++) {
+        struct sim sim = {.set = nodes_from_to(2, 64)};
+
+        sim_init(&sim, 24, seed);
+        for (uint32_t i = 0; i < sim.n; i++)
+            sim_set_clock(&sim, &sim.nodes[i], sim_draw(&sim, 100000000) * SIM_S,
+                          900 + sim_draw(&sim, 201));
+        all_join(&sim, 2 * sim.set.last_call_ns);
+        for (unsigned jump = 0; jump < 200; jump++) {
+            struct sim_node *node = &sim.nodes[sim_draw(&sim, sim.n)];
+            uint64_t hours = sim_draw(&sim, 10000) * SIM_S, shows = sim_clock(&sim, node);
+
+            shows = sim_draw(&sim, 2) && shows > hours ? shows - hours : shows + hours;
+            sim_set_clock(&sim, node, shows, 900 + sim_draw(&sim, 201));
+            sim_run(&sim, sim.now + sim_draw(&sim, 3 * SIM_S), NULL);
+        }
+        assert_true(sim_all_in(&sim));
+        assert_int_equal(sim.removed, 0);
+        assert_int_equal(sim.n_complete, 1);
+        sim_deinit(&sim);
+    }
+}
+
+static void kill_node(struct sim *sim, uint32_t i)
+{
+    sim->nodes[i].dead = true;
+    sim->nodes[i].since = sim->now;
+}
+
+/* Until the living have a round without the dead. */
+static void survive(struct sim *sim, uint64_t within)
+{
+    if (!sim_run(sim, sim->now + within, sim_all_in))
+        fail_msg("at %" PRIu64 " s the living are not in one round", sim->now / SIM_S);
+}
+
+/* Gone within the time that its beat may stand still, a poll, and last call; the others keep their
+ * ranks, but for those that would leave a gap. */
+static void test_deaths(void **state)
+{
+    struct sim sim = {.set = nodes_from_to(2, 32)};
+    uint32_t kept = 0;
+
+    (void)state;
+    sim_init(&sim, 16, 3);
+    all_join(&sim, sim.set.last_call_ns + 2 * SIM_S);
+    kill_node(&sim, 3);
+    kill_node(&sim, 7);
+    kill_node(&sim, 15);
+    sim_run(&sim, sim.now + sim_ttl(&sim) + sim.set.beat_ns + 4 * SIM_S, NULL);
+    assert_false(sim.store->state.complete);
+    assert_int_equal(sim.store->state.n, 13);
+    survive(&sim, sim.set.last_call_ns + 4 * SIM_S);
+    for (uint32_t i = 0; i < sim.n; i++)
+        kept += !sim.nodes[i].dead && sim.nodes[i].place.rank == i;
+    assert_int_equal(kept, 11);                    /* 0..12 without 3 and 7 */
+    assert_int_equal(sim.nodes[13].place.rank, 3); /* and they take the places */
+    assert_int_equal(sim.nodes[14].place.rank, 7);
+    assert_int_equal(sim.nodes[0].place.nodes, 13);
+    sim_deinit(&sim);
+}
+
+/* All but one die, then there are too few; others come and there are enough again. */
+static void test_too_few(void **state)
+{
+    struct sim sim = {.set = nodes_from_to(3, 8)};
+
+    (void)state;
+    sim_init(&sim, 6, 3);
+    for (uint32_t i = 0; i < 4; i++)
+        sim_owner(&sim, i, RDZV_JOIN);
+    sim_run(&sim, sim.now + sim.set.last_call_ns + 2 * SIM_S, NULL);
+    for (uint32_t i = 1; i < 4; i++)
+        kill_node(&sim, i);
+    sim_run(&sim, sim.now + 100 * SIM_S, NULL);
+    assert_false(sim.store->state.complete);
+    assert_int_equal(sim.store->state.n, 1);
+    for (uint32_t i = 4; i < 6; i++)
+        sim_owner(&sim, i, RDZV_JOIN);
+    survive(&sim, sim.set.last_call_ns + 2 * SIM_S);
+    assert_int_equal(sim.nodes[0].rounds, 2);
+    assert_int_equal(sim.nodes[0].place.rank, 0);
+    sim_deinit(&sim);
+}
+
+/* Fewer than the minimum until the end: each is told so, and none stays behind. */
+static void test_never_enough(void **state)
+{
+    struct sim sim = {.set = nodes_from_to(5, 8)};
+
+    (void)state;
+    sim_init(&sim, 3, 3);
+    for (uint32_t i = 0; i < sim.n; i++)
+        sim_owner(&sim, i, RDZV_JOIN);
+    sim_run(&sim, sim.now + sim.set.join_ns + 10 * SIM_S, NULL);
+    for (uint32_t i = 0; i < sim.n; i++) {
+        assert_int_equal(sim.nodes[i].news, RDZV_FAILED);
+        assert_string_equal(sim.nodes[i].error.path, "rendezvous.join_timeout");
+        assert_non_null(strstr(sim.nodes[i].error.message, "of at least 5 nodes"));
+    }
+    assert_int_equal(sim.store->state.n, 0);
+    sim_deinit(&sim);
+}
+
+/* Comes when all are at work: a new round with it, after all have stood still. */
+static void test_late_comer(void **state)
+{
+    struct sim sim = {.set = nodes_from_to(2, 8), .ready_ns = 3 * SIM_S};
+
+    (void)state;
+    sim_init(&sim, 4, 5);
+    for (uint32_t i = 1; i < 4; i++)
+        sim_owner(&sim, i, RDZV_JOIN);
+    sim_run(&sim, sim.now + sim.set.last_call_ns + 2 * SIM_S, NULL);
+    sim_owner(&sim, 0, RDZV_JOIN);
+    survive(&sim, sim.set.last_call_ns + 6 * SIM_S);
+    assert_int_equal(sim.nodes[0].place.rank, 3); /* its name is the first, but ranks stay */
+    for (uint32_t i = 1; i < 4; i++) {
+        assert_int_equal(sim.nodes[i].place.rank, i - 1);
+        assert_int_equal(sim.nodes[i].opened, 1);
+    }
+    sim_deinit(&sim);
+}
+
+/* There is no place: it waits beyond its time to join, and takes that of one that leaves. */
+static void test_stand_in(void **state)
+{
+    struct sim sim = {.set = nodes_from_to(2, 3)};
+
+    (void)state;
+    sim_init(&sim, 4, 5);
+    for (uint32_t i = 0; i < 3; i++)
+        sim_owner(&sim, i, RDZV_JOIN);
+    sim_run(&sim, sim.now + 2 * SIM_S, sim_all_in);
+    sim_owner(&sim, 3, RDZV_JOIN);
+    sim_run(&sim, sim.now + 2 * sim.set.join_ns, NULL);
+    assert_int_equal(sim.nodes[3].rounds, 0);
+    assert_int_equal(sim.nodes[3].news, RDZV_NO_NEWS);
+    sim_owner(&sim, 1, RDZV_LEAVE);
+    survive(&sim, 4 * SIM_S); /* full at once */
+    assert_int_equal(sim.nodes[3].place.rank, 1);
+    assert_int_equal(sim.nodes[1].news, RDZV_LEFT);
+    sim_deinit(&sim);
+}
+
+static void test_all_leave(void **state)
+{
+    struct sim sim = {.set = nodes_from_to(2, 8)};
+
+    (void)state;
+    sim_init(&sim, 8, 5);
+    all_join(&sim, 2 * SIM_S);
+    for (uint32_t i = 0; i < sim.n; i++)
+        sim_owner(&sim, i, RDZV_LEAVE);
+    sim_run(&sim, sim.now + 5 * SIM_S, NULL);
+    assert_int_equal(sim.store->state.n, 0);
+    for (uint32_t i = 0; i < sim.n; i++)
+        assert_int_equal(sim.nodes[i].news, RDZV_LEFT);
+    /* And come back: not to a round that was. */
+    all_join(&sim, 2 * SIM_S);
+    assert_int_equal(sim.nodes[0].rounds, 2);
+    sim_deinit(&sim);
+}
+
+static void test_closed(void **state)
+{
+    struct sim sim = {.set = nodes_from_to(2, 8)};
+
+    (void)state;
+    sim_init(&sim, 9, 5);
+    for (uint32_t i = 0; i < 8; i++)
+        sim_owner(&sim, i, RDZV_JOIN);
+    sim_run(&sim, sim.now + 2 * SIM_S, NULL);
+    sim_owner(&sim, 2, RDZV_CLOSE);
+    sim_run(&sim, sim.now + 2 * SIM_S, NULL);
+    sim_owner(&sim, 8, RDZV_JOIN);
+    sim_run(&sim, sim.now + 2 * SIM_S, NULL);
+    for (uint32_t i = 0; i < sim.n; i++) {
+        assert_int_equal(sim.nodes[i].news, RDZV_CLOSED);
+        assert_non_null(strstr(sim.nodes[i].error.message, "is closed: all is done"));
+    }
+    sim_deinit(&sim);
+}
+
+/* Stopped for longer than its beat may stand still: the others go on without it. When it runs again
+ * it learns so, takes nobody for dead, and is let in again. */
+static void test_sleeper(void **state)
+{
+    struct sim sim = {.set = nodes_from_to(2, 8)};
+
+    (void)state;
+    sim_init(&sim, 4, 9);
+    all_join(&sim, sim.set.last_call_ns + 2 * SIM_S);
+    sim.nodes[1].asleep = true;
+    sim.nodes[1].since = sim.now;
+    sim_run(&sim, sim.now + 80 * SIM_S, NULL);
+    assert_null(rdzv_state_find(&sim.store->state, 2));
+    assert_true(sim.store->state.complete);
+    sim.nodes[1].asleep = false;
+    survive(&sim, sim.set.last_call_ns + 5 * SIM_S);
+    assert_int_equal(sim.nodes[1].evicted, 1);
+    assert_int_equal(sim.removed, 1);
+    sim_deinit(&sim);
+}
+
+/* The store is away for a minute, and knows all or nothing when it is back: the round holds. */
+static void test_store_restarts(void **state)
+{
+    (void)state;
+    for (int forgets = 0; forgets < 2; forgets++) {
+        struct sim sim = {.set = nodes_from_to(2, 16)};
+
+        sim_init(&sim, 10, 11);
+        all_join(&sim, sim.set.last_call_ns + 2 * SIM_S);
+        for (unsigned i = 0; i < 5; i++) {
+            sim.down = true;
+            sim_run(&sim, sim.now + sim_draw(&sim, 60 * SIM_S), NULL);
+            if (forgets)
+                sim_unref(&sim.store);
+            sim.down = false;
+            sim_run(&sim, sim.now + 60 * SIM_S, NULL);
+            assert_true(sim_all_in(&sim));
+        }
+        assert_int_equal(sim.removed, 0);
+        assert_int_equal(sim.n_complete, 1);
+        sim_deinit(&sim);
+    }
+}
+
+/* It forgets while they gather. */
+static void test_store_forgets_early(void **state)
+{
+    struct sim sim = {.set = nodes_from_to(2, 16)};
+
+    (void)state;
+    sim_init(&sim, 10, 11);
+    for (uint32_t i = 0; i < sim.n; i++)
+        sim_owner(&sim, i, RDZV_JOIN);
+    for (unsigned i = 0; i < 20; i++) {
+        sim_run(&sim, sim.now + 700 * SIM_MS, NULL);
+        sim_unref(&sim.store);
+    }
+    survive(&sim, sim.set.last_call_ns + 5 * SIM_S);
+    sim_deinit(&sim);
+}
+
+/* Of a hundred messages two are lost, and each takes up to a fifth of a second. */
+static void test_bad_network(void **state)
+{
+    for (uint64_t seed = 0; seed < 3; seed++) {
+        struct sim sim = {.set = nodes_from_to(2, 16), .lose = 20, .delay_ns = SIM_S / 10};
+
+        (void)state;
+        sim_init(&sim, 12, seed);
+        all_join(&sim, sim.set.last_call_ns + 60 * SIM_S);
+        sim_run(&sim, sim.now + 300 * SIM_S, NULL);
+        assert_true(sim_all_in(&sim));
+        assert_int_equal(sim.removed, 0);
+        sim_deinit(&sim);
+    }
+}
+
+/* Cut off from the store, and back: it comes in again, and took nobody out. */
+static void test_partition(void **state)
+{
+    struct sim sim = {.set = nodes_from_to(2, 16)};
+
+    (void)state;
+    sim_init(&sim, 12, 17);
+    all_join(&sim, sim.set.last_call_ns + 2 * SIM_S);
+    for (uint32_t i = 0; i < 5; i++) {
+        sim.nodes[i].cut = true;
+        sim.nodes[i].since = sim.now;
+    }
+    sim_run(&sim, sim.now + 90 * SIM_S, NULL);
+    assert_int_equal(sim.store->state.n, 7);
+    for (uint32_t i = 0; i < 5; i++)
+        sim.nodes[i].cut = false;
+    survive(&sim, sim.set.last_call_ns + 10 * SIM_S);
+    assert_int_equal(sim.removed, 5);
+    sim_deinit(&sim);
+}
+
+/* ---- all of it at once ---------------------------------------------------------------------- */
+
+static void disturb(struct sim *sim)
+{
+    uint32_t number = (uint32_t)sim_draw(sim, sim->n);
+    struct sim_node *node = &sim->nodes[number];
+
+    switch (sim_draw(sim, 9)) {
+    case 0:
+        if (!node->dead && !node->asleep)
+            sim_owner(sim, number, RDZV_LEAVE);
+        break;
+    case 1:
+    case 2:
+        if (!node->dead && !node->asleep && node->rdzv.want == RDZV_WANT_NOTHING)
+            sim_owner(sim, number, RDZV_JOIN);
+        break;
+    case 3:
+        node->asleep = !node->asleep && !node->dead;
+        node->since = sim->now;
+        break;
+    case 4:
+        node->cut = !node->cut;
+        node->since = sim->now;
+        break;
+    case 5:
+        sim_set_clock(sim, node, sim_clock(sim, node) + sim_draw(sim, 7200) * SIM_S,
+                      950 + sim_draw(sim, 101));
+        break;
+    case 6:
+        sim->down = !sim->down;
+        break;
+    case 7:
+        if (sim_draw(sim, 4) == 0)
+            sim_unref(&sim->store);
+        break;
+    default:
+        if (sim_draw(sim, 8) == 0 && number > 0) /* one at least is there in the end */
+            kill_node(sim, number);
+    }
+}
+
+static void calm_down(struct sim *sim)
+{
+    sim->down = false;
+    sim->lose = 0;
+    for (uint32_t i = 0; i < sim->n; i++) {
+        struct sim_node *node = &sim->nodes[i];
+
+        if (node->asleep || node->cut)
+            node->since = sim->now;
+        node->asleep = node->cut = false;
+    }
+    sim_run(sim, sim->now + 10 * SIM_S, NULL);
+    for (uint32_t i = 0; i < sim->n; i++)
+        if (!sim->nodes[i].dead && sim->nodes[i].rdzv.want == RDZV_WANT_NOTHING)
+            sim_owner(sim, i, RDZV_JOIN);
+}
+
+static void test_at_random(void **state)
+{
+    const char *seeds = getenv("RDZV_SEEDS");
+    uint64_t n = seeds ? strtoull(seeds, NULL, 10) : 60;
+
+    (void)state;
+    for (uint64_t seed = 0; seed < n; seed++) {
+        struct sim sim = {.set = nodes_from_to(1, 16)};
+
+        sim.lose = seed % 3 == 0 ? 10 : 0;
+        sim.delay_ns = seed % 5 == 0 ? 80 * SIM_MS : 2 * SIM_MS;
+        sim.seed = seed;
+        sim_init(&sim, 2 + (uint32_t)(seed % 11), seed);
+        for (uint32_t i = 0; i < sim.n; i++)
+            sim_owner(&sim, i, RDZV_JOIN);
+        for (unsigned i = 0; i < 60; i++) {
+            sim_run(&sim, sim.now + sim_draw(&sim, 20 * SIM_S), NULL);
+            disturb(&sim);
+        }
+        calm_down(&sim);
+        if (!sim_run(&sim, sim.now + 300 * SIM_S, sim_all_in))
+            fail_msg("seed %" PRIu64 ": the living are not in one round", seed);
+        sim_deinit(&sim);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_all_meet),
-    cmocka_unit_test(test_thousand),
+    cmocka_unit_test(test_all_meet),       cmocka_unit_test(test_clocks),
+    cmocka_unit_test(test_deaths),         cmocka_unit_test(test_too_few),
+    cmocka_unit_test(test_never_enough),   cmocka_unit_test(test_late_comer),
+    cmocka_unit_test(test_stand_in),       cmocka_unit_test(test_all_leave),
+    cmocka_unit_test(test_closed),         cmocka_unit_test(test_sleeper),
+    cmocka_unit_test(test_store_restarts), cmocka_unit_test(test_store_forgets_early),
+    cmocka_unit_test(test_bad_network),    cmocka_unit_test(test_partition),
+    cmocka_unit_test(test_at_random),      cmocka_unit_test(test_many),
 };
 
 TEST_MAIN(tests)
