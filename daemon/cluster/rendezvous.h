@@ -113,31 +113,30 @@ struct rdzv {
     struct rdzv_settings set;
     struct rdzv_node self; /* id, life, name, local; mark and ready: what the owner said */
     enum rdzv_want want;
+    uint32_t lost; /* writes, one after another */
     char reason[RDZV_TEXT_MAX];
 
-    /* Time that counts: what passed while the machine was run. */
+    bool busy;     /* the store was asked something, */
+    bool writing;  /* and it is a write */
+    bool hinted;   /* there was a CHANGED meanwhile */
+    bool blind;    /* watching starts anew with what is seen next */
+    bool present;  /* in the state that was seen last */
+    bool any;      /* it was in a complete round, */
+    bool in_round; /* and still is: in `round` */
+
+    /* Time that counts: what passed while the machine was run. The times below are of it. */
     uint64_t clock, now;
-
-    bool busy;         /* the store was asked something, */
-    uint64_t asked;    /* then, */
-    bool writing;      /* and it is a write */
-    uint64_t read_at;  /* next */
-    bool hinted;       /* there was a CHANGED meanwhile */
-    uint64_t beat_at;  /* latest of its own that is in the store */
+    uint64_t asked;     /* when the store was */
+    uint64_t answered;  /* latest */
+    uint64_t read_at;   /* next */
+    uint64_t beat_at;   /* latest of its own that is in the store */
+    uint64_t quorum_at; /* when the quorum was first seen; UINT64_MAX: there is none, */
+    uint64_t quorum;    /* this one, */
+    uint64_t open_round;
+    uint64_t deadline; /* UINT64_MAX: none */
     uint64_t draws;    /* random numbers that were used */
-    uint32_t lost;     /* writes, one after another */
-    uint64_t answered; /* latest time that the store did */
-    bool blind;        /* watching starts anew with what is seen next */
 
-    bool present;   /* in the state that was seen last */
-    bool in_round;  /* and these two are the round: */
-    uint64_t round; /* latest that was complete with this node; `any` says if one was */
-    uint64_t stamp;
-    bool any;
-    uint64_t open_round;     /* the open round whose members are enough, seen last, */
-    uint64_t quorum;         /* with the quorum that made them so, */
-    uint64_t quorum_at;      /* and when that was seen first */
-    uint64_t deadline;       /* UINT64_MAX: none */
+    uint64_t round, stamp;   /* of the latest complete round with this node */
     struct dl_error trouble; /* latest of the store; code 0: it answers */
     struct dl_error failure; /* why it is on its way out; code 0: it was asked to leave */
 

@@ -1,0 +1,282 @@
+#include "daemon/cluster/etcd_json.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+
+/* ---- base64 --------------------------------------------------------------------------------- */
+
+static const char DIGITS[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+static char *to_base64(const uint8_t *data, size_t len)
+{
+    char *text = malloc((len + 2) / 3 * 4 + 1), *at = text;
+
+    if (!text)
+        return NULL;
+    for (size_t i = 0; i < len; i += 3) {
+        size_t left = len - i;
+        uint32_t bits = (uint32_t)data[i] << 16 | (left > 1 ? (uint32_t)data[i + 1] << 8 : 0) |
+                        (left > 2 ? data[i + 2] : 0);
+
+        *at++ = DIGITS[bits >> 18];
+        *at++ = DIGITS[bits >> 12 & 63];
+        *at++ = left > 1 ? DIGITS[bits >> 6 & 63] : '=';
+        *at++ = left > 2 ? DIGITS[bits & 63] : '=';
+    }
+    *at = 0;
+    return text;
+}
+
+static int from_base64(const char *text, size_t len, struct dl_buffer *ret)
+{
+    if (len % 4 != 0)
+        return -EBADMSG;
+    for (size_t i = 0; i < len; i += 4) {
+        uint32_t bits = 0;
+        unsigned pad = 0;
+
+        for (size_t k = 0; k < 4; k++) {
+            const char *digit = text[i + k] ? strchr(DIGITS, text[i + k]) : NULL;
+
+            if (text[i + k] == '=' && i + 4 == len && k >= 2)
+                pad++;
+            else if (!digit || pad > 0)
+                return -EBADMSG;
+            bits = bits << 6 | (digit ? (uint32_t)(digit - DIGITS) : 0);
+        }
+        const uint8_t bytes[3] = {(uint8_t)(bits >> 16), (uint8_t)(bits >> 8), (uint8_t)bits};
+        if (buffer_append(ret, bytes, 3 - pad) < 0)
+            return -ENOMEM;
+    }
+    return 0;
+}
+
+/* ---- requests ------------------------------------------------------------------------------- */
+
+/* Consumes `json`, which may be NULL. */
+static char *dump(json_t *json)
+{
+    char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+
+    json_decref(json);
+    return text;
+}
+
+static char *key_of(const char *key)
+{
+    return to_base64((const uint8_t *)key, strlen(key));
+}
+
+/* Numbers as etcd says them, too: not all JSON has 64 bits. */
+static const char *number(uint64_t n, char buf[static 24])
+{
+    (void)snprintf(buf, 24, "%" PRIu64, n);
+    return buf;
+}
+
+char *etcd_range_body(const char *key)
+{
+    _cleanup_free_ char *k = key_of(key);
+
+    return k ? dump(json_pack("{ss}", "key", k)) : NULL;
+}
+
+char *etcd_txn_body(const char *key, uint64_t revision, struct dl_span data, uint64_t lease)
+{
+    _cleanup_free_ char *k = key_of(key), *value = to_base64(data.data, data.len);
+    char rev[24], id[24];
+
+    if (!k || !value)
+        return NULL;
+    /* Of a key that is not there the revision is 0. */
+    return dump(json_pack("{s[{ssssssss}]s[{s{ssssss}}]s[{s{ss}}]}", "compare", "key", k, "target",
+                          "MOD", "result", "EQUAL", "mod_revision", number(revision, rev),
+                          "success", "requestPut", "key", k, "value", value, "lease",
+                          number(lease, id), "failure", "requestRange", "key", k));
+}
+
+char *etcd_watch_body(const char *key)
+{
+    _cleanup_free_ char *k = key_of(key);
+
+    return k ? dump(json_pack("{s{sssb}}", "create_request", "key", k, "progress_notify", 1))
+             : NULL;
+}
+
+char *etcd_grant_body(uint64_t seconds)
+{
+    char buf[24];
+
+    return dump(json_pack("{ss}", "TTL", number(seconds, buf)));
+}
+
+char *etcd_lease_body(uint64_t lease)
+{
+    char buf[24];
+
+    return dump(json_pack("{ss}", "ID", number(lease, buf)));
+}
+
+char *etcd_user_body(const char *user, const char *password)
+{
+    return dump(json_pack("{ssss}", "name", user, "password", password));
+}
+
+/* ---- answers -------------------------------------------------------------------------------- */
+
+static json_t *load(struct dl_span body)
+{
+    json_t *json = body.len > 0 ? json_loadb((const char *)body.data, body.len, 0, NULL) : NULL;
+
+    if (json && !json_is_object(json)) {
+        json_decref(json);
+        return NULL;
+    }
+    return json;
+}
+
+static void json_freep(json_t **json)
+{
+    json_decref(*json);
+}
+
+/* A number, in either way; false: it is there and is none. Absent is 0. */
+static bool get_number(const json_t *object, const char *key, uint64_t *ret)
+{
+    const json_t *json = json_object_get(object, key);
+    char *end = NULL;
+
+    *ret = 0;
+    if (!json)
+        return true;
+    if (json_is_integer(json) && json_integer_value(json) >= 0) {
+        *ret = (uint64_t)json_integer_value(json);
+        return true;
+    }
+    const char *text = json_string_value(json);
+    if (!text || *text < '0' || *text > '9')
+        return false;
+    errno = 0;
+    *ret = strtoull(text, &end, 10);
+    return errno == 0 && *end == 0;
+}
+
+/* The one value of a range's answer, or none. */
+static int read_kvs(const json_t *range, struct etcd_kv *ret)
+{
+    const json_t *kvs = json_object_get(range, "kvs");
+
+    if (!kvs || (json_is_array(kvs) && json_array_size(kvs) == 0))
+        return 0;
+    const json_t *kv = json_array_get(kvs, 0);
+    const json_t *value = json_object_get(kv, "value");
+    if (!get_number(kv, "mod_revision", &ret->revision) || ret->revision == 0 ||
+        (value && !json_is_string(value)))
+        return -EBADMSG;
+    return value ? from_base64(json_string_value(value), json_string_length(value), &ret->data) : 0;
+}
+
+static bool has_header(const json_t *json)
+{
+    return json_is_object(json_object_get(json, "header"));
+}
+
+int etcd_read_range(struct dl_span body, struct etcd_kv *ret)
+{
+    _cleanup_(json_freep)
+    json_t *json = load(body);
+
+    *ret = (struct etcd_kv){0};
+    int r = has_header(json) ? read_kvs(json, ret) : -EBADMSG;
+    if (r < 0)
+        buffer_deinit(&ret->data);
+    return r;
+}
+
+int etcd_read_txn(struct dl_span body, struct etcd_kv *ret)
+{
+    _cleanup_(json_freep)
+    json_t *json = load(body);
+    const json_t *header = json_object_get(json, "header");
+
+    *ret = (struct etcd_kv){.won = json_is_true(json_object_get(json, "succeeded"))};
+    if (!has_header(json))
+        return -EBADMSG;
+    if (ret->won)
+        return get_number(header, "revision", &ret->written) && ret->written > 0 ? 0 : -EBADMSG;
+    const json_t *first = json_array_get(json_object_get(json, "responses"), 0);
+    const json_t *range = json_object_get(first, "response_range");
+    int r = json_is_object(range) ? read_kvs(range, ret) : -EBADMSG;
+    if (r < 0)
+        buffer_deinit(&ret->data);
+    return r;
+}
+
+int etcd_read_grant(struct dl_span body, uint64_t *ret_lease)
+{
+    _cleanup_(json_freep)
+    json_t *json = load(body);
+
+    return get_number(json, "ID", ret_lease) && *ret_lease > 0 ? 0 : -EBADMSG;
+}
+
+int etcd_read_keepalive(struct dl_span body, bool *ret_alive)
+{
+    _cleanup_(json_freep)
+    json_t *json = load(body);
+    const json_t *result = json_object_get(json, "result");
+    uint64_t ttl;
+
+    if (!json_is_object(result) || !get_number(result, "TTL", &ttl))
+        return -EBADMSG;
+    *ret_alive = ttl > 0;
+    return 0;
+}
+
+int etcd_read_user(struct dl_span body, char **ret_token)
+{
+    _cleanup_(json_freep)
+    json_t *json = load(body);
+    const char *token = json_string_value(json_object_get(json, "token"));
+
+    if (!token || !*token)
+        return -EBADMSG;
+    *ret_token = strdup(token);
+    return *ret_token ? 0 : -ENOMEM;
+}
+
+int etcd_read_watch(struct dl_span line, bool *ret_goes_on)
+{
+    _cleanup_(json_freep)
+    json_t *json = load(line);
+    const json_t *result = json_object_get(json, "result");
+
+    if (!json)
+        return -EBADMSG;
+    *ret_goes_on = json_is_object(result) && !json_is_true(json_object_get(result, "canceled"));
+    return 0;
+}
+
+/* Of a stream it is one level deeper, and its number has another name. */
+int etcd_read_error(struct dl_span body, char *text, size_t size)
+{
+    _cleanup_(json_freep)
+    json_t *json = load(body);
+    const json_t *inner = json_object_get(json, "error");
+    const json_t *from = json_is_object(inner) ? inner : json;
+    const char *message = json_string_value(json_object_get(from, "message"));
+    uint64_t code;
+
+    if (!message)
+        message = json_string_value(inner);
+    if (!message)
+        return -1;
+    if (!json_object_get(from, "code") && json_object_get(from, "grpc_code"))
+        (void)get_number(from, "grpc_code", &code);
+    else if (!get_number(from, "code", &code))
+        code = 0;
+    (void)snprintf(text, size, "%s", message);
+    return code <= 1000 ? (int)code : -1;
+}

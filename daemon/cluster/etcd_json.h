@@ -1,0 +1,44 @@
+/*
+ * What is said to etcd, and what it says: bodies of its v3 JSON gateway (3.4 and later). Keys and
+ * values are base64 there, 64-bit numbers are strings, and what is zero is left out. Pure.
+ */
+#ifndef DL_ETCD_JSON_H
+#define DL_ETCD_JSON_H
+
+#include "proto/codec.h"
+
+/* Bodies of requests; owned by the caller. NULL: out of memory. */
+char *etcd_range_body(const char *key);
+/* Writes if the key was last written at that revision; 0: if there is none. Either way the answer
+ * says what is there. `lease` 0: none. */
+char *etcd_txn_body(const char *key, uint64_t revision, struct dl_span data, uint64_t lease);
+char *etcd_watch_body(const char *key);
+char *etcd_grant_body(uint64_t seconds);
+char *etcd_lease_body(uint64_t lease); /* for keepalive and revoke */
+char *etcd_user_body(const char *user, const char *password);
+
+/* What lies under the key: revision 0: nothing. */
+struct etcd_kv {
+    uint64_t revision;
+    bool won;              /* of a txn: it wrote */
+    uint64_t written;      /* and this is the revision of what it wrote */
+    struct dl_buffer data; /* owned */
+};
+
+/* All of these: -EBADMSG: this is no such answer; -ENOMEM. */
+int _nodiscard_ etcd_read_range(struct dl_span body, struct etcd_kv *ret);
+int _nodiscard_ etcd_read_txn(struct dl_span body, struct etcd_kv *ret);
+int _nodiscard_ etcd_read_grant(struct dl_span body, uint64_t *ret_lease);
+/* *ret_alive false: the lease is gone. */
+int _nodiscard_ etcd_read_keepalive(struct dl_span body, bool *ret_alive);
+int _nodiscard_ etcd_read_user(struct dl_span body, char **ret_token);
+
+/* One line of a watch. *ret_goes_on false: the watch is over, and another is to be begun. */
+int _nodiscard_ etcd_read_watch(struct dl_span line, bool *ret_goes_on);
+
+/* What an error says, and gRPC's number of it; -1: this is no error of etcd. */
+int etcd_read_error(struct dl_span body, char *text, size_t size);
+
+enum { ETCD_INVALID = 3, ETCD_NOT_FOUND = 5, ETCD_UNAVAILABLE = 14, ETCD_UNAUTHENTICATED = 16 };
+
+#endif

@@ -1,0 +1,359 @@
+#include "daemon/cluster/http.h"
+
+#include <assert.h>
+#include <curl/curl.h>
+#include <errno.h>
+#include <utlist.h>
+
+struct http {
+    uv_loop_t *loop;
+    CURLM *multi; /* owned */
+    uv_timer_t timer;
+    char *ca, *cert, *key; /* owned; may be NULL */
+    struct http_call *calls;
+    struct sock *socks;
+};
+
+struct http_call {
+    struct http *http;
+    CURL *easy;                 /* owned */
+    struct curl_slist *headers; /* owned */
+    char *body;                 /* owned */
+    struct http_request request;
+    struct dl_buffer answer;
+    bool too_long;
+    char why[CURL_ERROR_SIZE];
+    struct http_call *prev, *next; /* in http->calls */
+};
+
+/* One of curl's sockets. */
+struct sock {
+    uv_poll_t poll;
+    struct http *http;
+    curl_socket_t fd;
+    struct sock *prev, *next; /* in http->socks */
+};
+
+/* ---- sockets and time ----------------------------------------------------------------------- */
+
+static void finish_calls(struct http *http);
+
+static void on_poll(uv_poll_t *poll, int status, int events)
+{
+    struct sock *sock = container_of(poll, struct sock, poll);
+    struct http *http = sock->http;
+    int flags = 0, running;
+
+    if (status < 0)
+        flags = CURL_CSELECT_ERR;
+    if (events & UV_READABLE)
+        flags |= CURL_CSELECT_IN;
+    if (events & UV_WRITABLE)
+        flags |= CURL_CSELECT_OUT;
+    (void)curl_multi_socket_action(http->multi, sock->fd, flags, &running);
+    finish_calls(http);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    struct http *http = container_of(timer, struct http, timer);
+    int running;
+
+    (void)curl_multi_socket_action(http->multi, CURL_SOCKET_TIMEOUT, 0, &running);
+    finish_calls(http);
+}
+
+static int set_timer(CURLM *multi, long timeout_ms, void *arg)
+{
+    struct http *http = arg;
+
+    if (timeout_ms < 0)
+        uv_timer_stop(&http->timer);
+    else
+        uv_timer_start(&http->timer, on_timer, (uint64_t)timeout_ms, 0);
+    return 0;
+}
+
+static void on_sock_closed(uv_handle_t *handle)
+{
+    free(container_of(handle, struct sock, poll));
+}
+
+static void close_sock(struct sock *sock)
+{
+    DL_DELETE(sock->http->socks, sock);
+    (void)uv_poll_stop(&sock->poll);
+    uv_close((uv_handle_t *)&sock->poll, on_sock_closed);
+}
+
+static struct sock *open_sock(struct http *http, curl_socket_t fd)
+{
+    struct sock *sock = calloc(1, sizeof *sock);
+
+    if (!sock)
+        return NULL;
+    sock->http = http;
+    sock->fd = fd;
+    if (uv_poll_init_socket(http->loop, &sock->poll, fd) < 0) {
+        free(sock);
+        return NULL;
+    }
+    DL_APPEND(http->socks, sock);
+    (void)curl_multi_assign(http->multi, fd, sock);
+    return sock;
+}
+
+/* Curl says what it waits for on a socket. A socket that cannot be watched ends by its time. */
+static int watch_sock(CURL *easy, curl_socket_t fd, int what, void *arg, void *known)
+{
+    struct http *http = arg;
+    struct sock *sock = known;
+    int events = 0;
+
+    if (what == CURL_POLL_REMOVE) {
+        if (sock)
+            close_sock(sock);
+        (void)curl_multi_assign(http->multi, fd, NULL);
+        return 0;
+    }
+    if (!sock)
+        sock = open_sock(http, fd);
+    if (!sock)
+        return 0;
+    if (what == CURL_POLL_IN || what == CURL_POLL_INOUT)
+        events |= UV_READABLE;
+    if (what == CURL_POLL_OUT || what == CURL_POLL_INOUT)
+        events |= UV_WRITABLE;
+    (void)uv_poll_start(&sock->poll, events, on_poll);
+    return 0;
+}
+
+/* ---- calls ---------------------------------------------------------------------------------- */
+
+static struct http_call *call_free(struct http_call *call)
+{
+    if (call->easy)
+        curl_easy_cleanup(call->easy);
+    curl_slist_free_all(call->headers);
+    buffer_deinit(&call->answer);
+    free(call->body);
+    free(call);
+    return NULL;
+}
+
+struct http_call *http_cancel(struct http_call *call)
+{
+    if (!call)
+        return NULL;
+    DL_DELETE(call->http->calls, call);
+    (void)curl_multi_remove_handle(call->http->multi, call->easy);
+    return call_free(call);
+}
+
+static size_t on_data(char *data, size_t size, size_t n, void *arg)
+{
+    struct http_call *call = arg;
+    struct dl_buffer *answer = &call->answer;
+
+    if (answer->len + size * n > HTTP_BODY_MAX || buffer_append(answer, data, size * n) < 0) {
+        call->too_long = true;
+        return 0;
+    }
+    if (call->request.some) {
+        size_t taken =
+            call->request.some(call->request.owner, (struct dl_span){answer->data, answer->len});
+
+        assert(taken <= answer->len);
+        memmove(answer->data, answer->data + taken, answer->len - taken);
+        answer->len -= taken;
+    }
+    return size * n;
+}
+
+static void finish_call(struct http_call *call, CURLcode code)
+{
+    struct http_answer answer = {.body = {call->answer.data, call->answer.len}};
+    long status = 0;
+
+    DL_DELETE(call->http->calls, call);
+    (void)curl_easy_getinfo(call->easy, CURLINFO_RESPONSE_CODE, &status);
+    answer.status = code == CURLE_OK ? (int)status : 0;
+    answer.why = call->too_long ? "the answer is too long"
+                 : call->why[0] ? call->why
+                                : curl_easy_strerror(code);
+    (void)curl_multi_remove_handle(call->http->multi, call->easy);
+    call->request.done(call->request.owner, &answer);
+    call_free(call);
+}
+
+static void finish_calls(struct http *http)
+{
+    struct CURLMsg *message;
+    int left;
+
+    while ((message = curl_multi_info_read(http->multi, &left))) {
+        struct http_call *call;
+
+        if (message->msg != CURLMSG_DONE)
+            continue;
+        CURLcode code = message->data.result;
+        curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, (char **)&call);
+        finish_call(call, code);
+    }
+}
+
+static void set_tls(struct http_call *call)
+{
+    const struct http *http = call->http;
+
+    if (http->ca)
+        curl_easy_setopt(call->easy, CURLOPT_CAINFO, http->ca);
+    if (http->cert)
+        curl_easy_setopt(call->easy, CURLOPT_SSLCERT, http->cert);
+    if (http->key)
+        curl_easy_setopt(call->easy, CURLOPT_SSLKEY, http->key);
+}
+
+static void set_up(struct http_call *call)
+{
+    const struct http_request *request = &call->request;
+    long timeout_ms = (long)(request->timeout_ns / 1000000);
+    CURL *easy = call->easy;
+
+    curl_easy_setopt(easy, CURLOPT_URL, request->url);
+    curl_easy_setopt(easy, CURLOPT_POSTFIELDS, call->body);
+    curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE, (long)strlen(call->body));
+    curl_easy_setopt(easy, CURLOPT_HTTPHEADER, call->headers);
+    curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_data);
+    curl_easy_setopt(easy, CURLOPT_WRITEDATA, call);
+    curl_easy_setopt(easy, CURLOPT_PRIVATE, call);
+    curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, call->why);
+    curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(easy, CURLOPT_NOPROXY, "*");
+    curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1);
+    curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS,
+                     timeout_ms > 0 || !request->timeout_ns ? timeout_ms : 1L);
+    curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, timeout_ms > 0 ? timeout_ms : 5000L);
+    /* A stream that is silent may be one that is dead. */
+    curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
+    curl_easy_setopt(easy, CURLOPT_TCP_KEEPIDLE, 10L);
+    curl_easy_setopt(easy, CURLOPT_TCP_KEEPINTVL, 5L);
+    set_tls(call);
+}
+
+/* Curl sends Expect: 100-continue with long bodies, and waits: not with this. */
+static bool set_headers(struct http_call *call)
+{
+    const char *lines[3] = {"Content-Type: application/json", "Expect:"};
+    char token[1024];
+    unsigned n = 2;
+
+    if (call->request.token) {
+        if ((size_t)snprintf(token, sizeof token, "Authorization: %s", call->request.token) >=
+            sizeof token)
+            return false;
+        lines[n++] = token;
+    }
+    for (unsigned i = 0; i < n; i++) {
+        struct curl_slist *more = curl_slist_append(call->headers, lines[i]);
+
+        if (!more)
+            return false;
+        call->headers = more;
+    }
+    return true;
+}
+
+int http_post(struct http *http, const struct http_request *request, struct http_call **ret)
+{
+    struct http_call *call = calloc(1, sizeof *call);
+
+    if (!call)
+        return -ENOMEM;
+    call->http = http;
+    call->request = *request;
+    call->easy = curl_easy_init();
+    call->body = strdup(request->body);
+    if (!call->easy || !call->body || !set_headers(call)) {
+        call_free(call);
+        return -ENOMEM;
+    }
+    set_up(call);
+    if (curl_multi_add_handle(http->multi, call->easy) != CURLM_OK) {
+        call_free(call);
+        return -ENOMEM;
+    }
+    DL_APPEND(http->calls, call);
+    *ret = call;
+    return 0;
+}
+
+/* ---- the whole ------------------------------------------------------------------------------ */
+
+static bool copy_text(const char *text, char **ret)
+{
+    *ret = text ? strdup(text) : NULL;
+    return !text || *ret;
+}
+
+static void http_forget(struct http *http)
+{
+    if (http->multi)
+        curl_multi_cleanup(http->multi);
+    free(http->ca);
+    free(http->cert);
+    free(http->key);
+    free(http);
+    curl_global_cleanup();
+}
+
+int http_new(const struct http_options *options, struct http **ret, struct dl_error *err)
+{
+    struct http *http = calloc(1, sizeof *http);
+
+    if (!http)
+        return dl_error_set(err, ENOMEM, "rendezvous", "out of memory");
+    if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) {
+        free(http);
+        return dl_error_set(err, EIO, "rendezvous", "libcurl cannot be used");
+    }
+    http->loop = options->loop;
+    http->multi = curl_multi_init();
+    if (!http->multi || !copy_text(options->ca, &http->ca) ||
+        !copy_text(options->cert, &http->cert) || !copy_text(options->key, &http->key)) {
+        http_forget(http);
+        return dl_error_set(err, ENOMEM, "rendezvous", "out of memory");
+    }
+    (void)uv_timer_init(http->loop, &http->timer);
+    curl_multi_setopt(http->multi, CURLMOPT_SOCKETFUNCTION, watch_sock);
+    curl_multi_setopt(http->multi, CURLMOPT_SOCKETDATA, http);
+    curl_multi_setopt(http->multi, CURLMOPT_TIMERFUNCTION, set_timer);
+    curl_multi_setopt(http->multi, CURLMOPT_TIMERDATA, http);
+    *ret = http;
+    return 0;
+}
+
+static void on_timer_closed(uv_handle_t *handle)
+{
+    http_forget(container_of(handle, struct http, timer));
+}
+
+struct http *http_free(struct http *http)
+{
+    struct http_call *call, *next;
+    struct sock *sock, *sock_next;
+
+    if (!http)
+        return NULL;
+    DL_FOREACH_SAFE (http->calls, call, next)
+        http_cancel(call);
+    /* What is left of curl closes its sockets by itself, and they are not to be watched then. */
+    curl_multi_setopt(http->multi, CURLMOPT_SOCKETFUNCTION, NULL);
+    curl_multi_setopt(http->multi, CURLMOPT_TIMERFUNCTION, NULL);
+    DL_FOREACH_SAFE (http->socks, sock, sock_next)
+        close_sock(sock);
+    uv_timer_stop(&http->timer);
+    uv_close((uv_handle_t *)&http->timer, on_timer_closed);
+    return NULL;
+}

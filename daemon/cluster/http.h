@@ -1,0 +1,55 @@
+/*
+ * Requests over HTTP(S) on the daemon's loop, by libcurl: nothing here blocks or has a thread of
+ * its own but the resolver's. Connections are kept and used again. No proxy, no redirection.
+ *
+ * Main thread only. Callbacks come from the loop, never from inside a call; after http_cancel() or
+ * http_free() none comes.
+ */
+#ifndef DL_HTTP_H
+#define DL_HTTP_H
+
+#include "proto/codec.h"
+
+#include <uv.h>
+
+enum { HTTP_BODY_MAX = 4 * 1024 * 1024 }; /* bytes of an answer */
+
+struct http_options {
+    uv_loop_t *loop;
+    /* Of https; files in PEM, as all here borrowed for the call. NULL: the system's authorities,
+     * no certificate of its own. */
+    const char *ca, *cert, *key;
+};
+
+struct http_answer {
+    int status;          /* of HTTP; 0: there was none, and `why` says so */
+    const char *why;     /* "connection refused", ... */
+    struct dl_span body; /* borrowed for the call; of a stream what came last */
+};
+
+struct http_request {
+    const char *url;
+    const char *body;    /* JSON */
+    const char *token;   /* of the Authorization header; NULL: none */
+    uint64_t timeout_ns; /* until the answer is whole; 0: a stream, which has no end */
+    /* Of a stream: some of it is there. What is taken (bytes) does not come again. */
+    size_t (*some)(void *owner, struct dl_span data);
+    void (*done)(void *owner, const struct http_answer *answer);
+    void *owner;
+};
+
+struct http;
+struct http_call;
+
+int _nodiscard_ http_new(const struct http_options *options, struct http **ret,
+                         struct dl_error *err);
+/* Its calls are cancelled. NULL is fine; returns NULL. */
+struct http *http_free(struct http *http);
+
+/* All is copied. -ENOMEM. */
+int _nodiscard_ http_post(struct http *http, const struct http_request *request,
+                          struct http_call **ret);
+/* NULL is fine; returns NULL. */
+struct http_call *http_cancel(struct http_call *call);
+
+#endif

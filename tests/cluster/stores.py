@@ -1,0 +1,174 @@
+"""A real etcd on loopback ports of its own, and a backend by hand (backend_probe.c)."""
+
+import base64
+import json
+import os
+import queue
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+
+PATIENCE = 60  # seconds that a busy machine is given; nothing is judged by it
+
+
+def free_ports(count):
+    """Ports that nobody listens on, all different."""
+    socks = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [sock.getsockname()[1] for sock in socks]
+    for sock in socks:
+        sock.close()
+    return ports
+
+
+def wait_until(what, condition):
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        if time.monotonic() > end:
+            raise AssertionError(f"waited in vain for {what}")
+        time.sleep(0.05)
+
+
+class Etcd:
+    """One member; what it was given it keeps, also when it is killed and started again."""
+
+    def __init__(self, *flags, scheme="http", context=None):
+        self.dir = tempfile.mkdtemp(prefix="dloader-etcd-")
+        self.port, peer = free_ports(2)
+        self.endpoint = f"{scheme}://127.0.0.1:{self.port}"
+        self.context = context
+        peer_url = f"http://127.0.0.1:{peer}"
+        self.command = [
+            shutil.which("etcd") or "/usr/bin/etcd", "--name", "one", "--data-dir", f"{self.dir}/data",
+            "--listen-client-urls", self.endpoint, "--advertise-client-urls", self.endpoint,
+            "--listen-peer-urls", peer_url, "--initial-advertise-peer-urls", peer_url,
+            "--initial-cluster", f"one={peer_url}", "--unsafe-no-fsync", *flags]
+        if "--unsafe-no-fsync" not in self.knows():
+            self.command.remove("--unsafe-no-fsync")
+        self.process = None
+        self.start()
+
+    def knows(self):
+        return subprocess.run([self.command[0], "--help"], capture_output=True, text=True,
+                              check=False).stdout
+
+    def start(self):
+        with open(f"{self.dir}/log", "ab") as log:
+            # pylint: disable=consider-using-with
+            self.process = subprocess.Popen(self.command, stdout=log, stderr=log)
+        wait_until("etcd", self.serves)
+
+    def serves(self):
+        if self.process.poll() is not None:
+            with open(f"{self.dir}/log", encoding="utf-8") as log:
+                raise AssertionError(f"etcd has ended: {log.read()[-2000:]}")
+        try:
+            self.ask("kv/range", {"key": "YQ=="})
+        except urllib.error.HTTPError as error:
+            return error.code != 503  # it wants a user: it serves
+        except OSError:
+            return False
+        return True
+
+    def kill(self):
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.kill()
+        shutil.rmtree(self.dir)
+
+    def ask(self, path, body, token=None):
+        headers = {"Content-Type": "application/json"}
+        if token:
+            headers["Authorization"] = token
+        request = urllib.request.Request(f"{self.endpoint}/v3/{path}", json.dumps(body).encode(),
+                                         headers)
+        with urllib.request.urlopen(request, timeout=5, context=self.context) as reply:
+            return json.loads(reply.read())
+
+    def put(self, key, value):
+        self.ask("kv/put", {"key": base64.b64encode(f"/dloader/{key}".encode()).decode(),
+                            "value": base64.b64encode(value.encode()).decode()})
+
+    def lease_of(self, key):
+        kvs = self.ask("kv/range", {"key": base64.b64encode(f"/dloader/{key}".encode()).decode()})
+        return int(kvs["kvs"][0].get("lease", 0)) if "kvs" in kvs else None
+
+
+class Probe:
+    """A backend of its own in a process of its own."""
+
+    def __init__(self, **settings):
+        env = dict(os.environ)
+        env.update({f"PROBE_{name.upper()}": str(value) for name, value in settings.items()})
+        # pylint: disable=consider-using-with
+        self.process = subprocess.Popen([os.environ["BACKEND_PROBE"]], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, text=True, env=env)
+        self.calls = 0
+        self.answers = {}
+        self.lines = queue.Queue()
+        self.changes = 0
+        threading.Thread(target=self.read, daemon=True).start()
+
+    def read(self):
+        for line in self.process.stdout:
+            self.lines.put(line.rstrip("\n"))
+        self.lines.put(None)
+
+    def take(self, within=PATIENCE):
+        line = self.lines.get(timeout=within)
+        if line == "changed":
+            self.changes += 1
+        elif line and line[0].isdigit():
+            number, rest = line.split(" ", 1)
+            self.answers[int(number)] = rest
+        return line
+
+    def say(self, line):
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
+    def begin(self, line):
+        self.say(line)
+        self.calls += 1
+        return self.calls
+
+    def end(self, number):
+        """(won, token, value) or the text of an error."""
+        while number not in self.answers:
+            if self.take() is None:
+                raise AssertionError("the probe has ended")
+        text = self.answers.pop(number)
+        if text.startswith("error "):
+            return text
+        won = text.startswith("won ")
+        token, _, value = text[4 * won:].partition(" ")
+        return won, int(token), value
+
+    def get(self, key):
+        return self.end(self.begin(f"get {key}"))
+
+    def set(self, key, token, value):
+        return self.end(self.begin(f"set {key} {token} {value}"))
+
+    def wait_change(self):
+        seen = self.changes
+        while self.changes == seen:
+            if self.take() is None:
+                raise AssertionError("the probe has ended")
+
+    def close(self):
+        """Its exit status: not 0 where something was left in its loop."""
+        self.process.stdin.close()
+        status = self.process.wait(PATIENCE)
+        while self.lines.get(timeout=PATIENCE) is not None:
+            pass
+        self.process.stdout.close()
+        return status

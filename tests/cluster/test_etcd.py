@@ -1,0 +1,319 @@
+"""etcd as a backend: what each backend does, and what is etcd's own. A real etcd throughout."""
+
+import http.server
+import shutil
+import ssl
+import subprocess
+import tempfile
+import threading
+import time
+import unittest
+
+import stores
+
+
+def find_etcd():
+    return shutil.which("etcd", path="/usr/bin:/usr/local/bin")
+
+
+class Case(unittest.TestCase):
+    def probe(self, **settings):
+        probe = stores.Probe(**settings)
+        self.addCleanup(lambda: self.assertEqual(probe.close(), 0))
+        return probe
+
+
+@unittest.skipUnless(find_etcd(), "there is no etcd: apt-get install etcd-server")
+class OneEtcd(Case):
+    @classmethod
+    def setUpClass(cls):
+        cls.etcd = stores.Etcd()
+        cls.addClassCleanup(cls.etcd.stop)
+
+    def setUp(self):
+        self.key = self.id()
+        self.backend = self.probe(endpoints=self.etcd.endpoint, timeout_ms=20000)
+
+    # What PyTorch's backends promise, too.
+
+    def test_get_of_nothing(self):
+        self.assertEqual(self.backend.get(self.key), (False, 0, ""))
+
+    def test_get_gives_what_was_set(self):
+        won, token, value = self.backend.set(self.key, 0, "one")
+        self.assertTrue(won)
+        self.assertEqual(value, "one")
+        self.assertEqual(self.backend.get(self.key), (False, token, "one"))
+
+    def test_set_if_nothing_is_there(self):
+        self.assertTrue(self.backend.set(self.key, 0, "one")[0])
+        won, token, value = self.backend.set(self.key, 0, "two")
+        self.assertEqual((won, value), (False, "one"))
+        self.assertGreater(token, 0)
+
+    def test_set_with_the_token(self):
+        _, token, _ = self.backend.set(self.key, 0, "one")
+        won, later, value = self.backend.set(self.key, token, "two")
+        self.assertEqual((won, value), (True, "two"))
+        self.assertNotEqual(token, later)
+        self.assertEqual(self.backend.get(self.key), (False, later, "two"))
+
+    def test_set_with_an_old_token(self):
+        _, old, _ = self.backend.set(self.key, 0, "one")
+        _, token, _ = self.backend.set(self.key, old, "two")
+        self.assertEqual(self.backend.set(self.key, old, "three"), (False, token, "two"))
+
+    def test_set_with_no_token_of_it(self):
+        _, token, _ = self.backend.set(self.key, 0, "one")
+        self.assertEqual(self.backend.set(self.key, 999999999, "two"), (False, token, "one"))
+
+    def test_set_of_what_is_gone(self):
+        self.assertEqual(self.backend.set(self.key, 5, "one"), (False, 0, ""))
+
+    def test_tokens_are_of_all_nodes(self):
+        other = self.probe(endpoints=self.etcd.endpoint, timeout_ms=20000)
+        _, token, _ = self.backend.set(self.key, 0, "one")
+        self.assertTrue(other.set(self.key, token, "two")[0])
+        self.assertEqual(self.backend.get(self.key)[2], "two")
+
+    def test_who_wins_counts(self):
+        """Four add one at a time to the same number: none is lost."""
+        probes = [self.probe(endpoints=self.etcd.endpoint, timeout_ms=20000) for _ in range(4)]
+
+        def count(probe):
+            done = 0
+            _, token, value = probe.get(self.key)
+            while done < 15:
+                won, token, value = probe.set(self.key, token, str(int(value or 0) + 1))
+                done += won
+
+        threads = [threading.Thread(target=count, args=[probe]) for probe in probes]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        # Equal numbers that two of them wrote are one to the store: it tells by the bytes.
+        self.assertGreaterEqual(int(self.backend.get(self.key)[2]), 15)
+
+    def test_a_large_value(self):
+        value = "x" * 60000
+        self.assertTrue(self.backend.set(self.key, 0, value)[0])
+        self.assertEqual(self.backend.get(self.key)[2], value)
+
+    def test_many_at_once(self):
+        calls = [self.backend.begin(f"set {self.key}.{i} 0 {i}") for i in range(50)]
+        for call in calls:
+            self.assertTrue(self.backend.end(call)[0])
+
+    def test_ends_with_calls_under_way(self):
+        for i in range(20):
+            self.backend.say(f"get {self.key}.{i}")
+
+    def test_watch(self):
+        self.backend.say(f"watch {self.key}")
+        self.backend.wait_change()  # it has begun
+        self.etcd.put(self.key, "one")
+        self.backend.wait_change()
+        self.assertEqual(self.backend.get(self.key)[2], "one")
+
+    def test_another_endpoint(self):
+        port, = stores.free_ports(1)
+        backend = self.probe(endpoints=f"127.0.0.1:{port}, {self.etcd.endpoint}", timeout_ms=20000)
+        self.assertEqual(backend.get(self.key), (False, 0, ""))
+        backend.say("health")
+        while not (line := backend.take()).startswith("health"):
+            pass
+        self.assertEqual(line, f"health {self.etcd.endpoint} 1 1 0")
+
+    def test_lease(self):
+        backend = self.probe(endpoints=self.etcd.endpoint, keep_s=2, timeout_ms=20000)
+        self.assertTrue(backend.set(self.key, 0, "one")[0])
+        lease = self.etcd.lease_of(self.key)
+        self.assertGreater(lease, 0)
+        time.sleep(5)  # kept alive
+        _, token, value = backend.get(self.key)
+        self.assertEqual(value, "one")
+        self.etcd.ask("lease/revoke", {"ID": str(lease)})
+        self.assertEqual(backend.get(self.key), (False, 0, ""))
+        self.assertEqual(backend.set(self.key, token, "two"), (False, 0, ""))
+        self.assertTrue(backend.set(self.key, 0, "two")[0])
+        self.assertNotIn(self.etcd.lease_of(self.key), (0, lease))
+
+    def test_lease_ends_with_its_node(self):
+        backend = stores.Probe(endpoints=self.etcd.endpoint, keep_s=2, timeout_ms=20000)
+        self.assertTrue(backend.set(self.key, 0, "one")[0])
+        self.assertEqual(backend.close(), 0)
+        stores.wait_until("the key to go", lambda: self.etcd.lease_of(self.key) is None)
+
+
+@unittest.skipUnless(find_etcd(), "there is no etcd: apt-get install etcd-server")
+class EtcdOfItsOwn(Case):
+    def etcd(self, *flags, **options):
+        etcd = stores.Etcd(*flags, **options)
+        self.addCleanup(etcd.stop)
+        return etcd
+
+    def test_killed_and_started_again(self):
+        etcd = self.etcd()
+        backend = self.probe(endpoints=etcd.endpoint, timeout_ms=20000)
+        _, token, _ = backend.set("key", 0, "one")
+        backend.say("watch key")
+        backend.wait_change()
+        etcd.kill()
+        error = backend.get("key")
+        self.assertIn("rendezvous.endpoint: reading /dloader/key at etcd: ", error)
+        self.assertIn(etcd.endpoint, error)
+        self.assertIn("tried for", error)
+        etcd.start()
+        self.assertEqual(backend.get("key"), (False, token, "one"))
+        self.assertTrue(backend.set("key", token, "two")[0])
+        etcd.put("key", "three")
+        stores.wait_until("the watch", lambda: backend.take() == "changed")
+
+    def test_compacted(self):
+        etcd = self.etcd()
+        backend = self.probe(endpoints=etcd.endpoint, timeout_ms=20000)
+        backend.say("watch key")
+        backend.wait_change()
+        _, token, _ = backend.set("key", 0, "one")
+        for i in range(5):
+            _, last, _ = backend.set("key", backend.get("key")[1], f"next {i}")
+        etcd.ask("kv/compaction", {"revision": str(last), "physical": True})
+        self.assertEqual(backend.set("key", token, "late"), (False, last, "next 4"))
+        etcd.put("key", "after")
+        stores.wait_until("the watch", lambda: backend.take() == "changed")
+        self.assertEqual(backend.get("key")[2], "after")
+
+    def test_user_and_password(self):
+        etcd = self.etcd()
+        etcd.ask("auth/user/add", {"name": "root", "password": "secret"})
+        etcd.ask("auth/role/add", {"name": "root"})
+        etcd.ask("auth/user/grant", {"user": "root", "role": "root"})
+        etcd.ask("auth/enable", {})
+        backend = self.probe(endpoints=etcd.endpoint, user="root", password="secret", keep_s=60,
+                             timeout_ms=20000)
+        won, token, _ = backend.set("key", 0, "one")
+        self.assertTrue(won)
+        backend.say("watch key")
+        backend.wait_change()
+        # Tokens live in the server's memory: it wants another now.
+        etcd.kill()
+        etcd.start()
+        self.assertEqual(backend.get("key"), (False, token, "one"))
+        stranger = self.probe(endpoints=etcd.endpoint, user="root", password="wrong")
+        error = stranger.get("key")
+        self.assertIn("logging in", error)
+        self.assertIn("invalid user ID or password", error)
+        self.assertNotIn("wrong", error)
+        nobody = self.probe(endpoints=etcd.endpoint)
+        self.assertIn("user name is empty", nobody.get("key"))
+
+    def make_certificates(self):
+        folder = tempfile.mkdtemp(prefix="dloader-tls-")
+        self.addCleanup(shutil.rmtree, folder)
+
+        def openssl(*args):
+            subprocess.run(["openssl", *args], cwd=folder, check=True, capture_output=True)
+
+        with open(f"{folder}/names", "w", encoding="utf-8") as names:
+            names.write("subjectAltName=IP:127.0.0.1\n")
+        openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "ca.key", "-out", "ca.pem",
+                "-subj", "/CN=test authority", "-days", "2")
+        for name in ("server", "client"):
+            openssl("req", "-newkey", "rsa:2048", "-nodes", "-keyout", f"{name}.key", "-out",
+                    f"{name}.csr", "-subj", f"/CN={name}")
+            openssl("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key",
+                    "-CAcreateserial", "-out", f"{name}.pem", "-days", "2", "-extfile", "names")
+        return folder
+
+    @unittest.skipUnless(shutil.which("openssl"), "there is no openssl to make certificates with")
+    def test_tls(self):
+        folder = self.make_certificates()
+        context = ssl.create_default_context(cafile=f"{folder}/ca.pem")
+        context.load_cert_chain(f"{folder}/client.pem", f"{folder}/client.key")
+        etcd = self.etcd("--cert-file", f"{folder}/server.pem", "--key-file",
+                         f"{folder}/server.key", "--client-cert-auth", "--trusted-ca-file",
+                         f"{folder}/ca.pem", scheme="https", context=context)
+        known = {"ca": f"{folder}/ca.pem", "cert": f"{folder}/client.pem",
+                 "key": f"{folder}/client.key", "timeout_ms": 20000}
+        backend = self.probe(endpoints=etcd.endpoint, **known)
+        self.assertTrue(backend.set("key", 0, "one")[0])
+        self.assertEqual(backend.get("key")[2], "one")
+        strange = self.probe(endpoints=etcd.endpoint, timeout_ms=20000)
+        self.assertIn("certificate", strange.get("key"))  # of an authority it does not know
+        del known["cert"], known["key"]
+        bare = self.probe(endpoints=etcd.endpoint, **known)
+        self.assertIn(f"{etcd.endpoint}: ", bare.get("key"))
+
+
+class Nonsense(http.server.BaseHTTPRequestHandler):
+    """Says what it was told to, whatever it is asked."""
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        status, body = self.server.says
+        if body is None:
+            self.server.wait.wait(stores.PATIENCE)
+            return
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        try:
+            self.wfile.write(body)
+        except OSError:
+            pass
+
+    def log_message(self, *args):  # pylint: disable=arguments-differ
+        pass
+
+
+class NoEtcd(Case):
+    def serve(self, status, body):
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Nonsense)
+        server.says, server.wait = (status, body), threading.Event()
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+        self.addCleanup(server.wait.set)
+        return f"http://127.0.0.1:{server.server_port}"
+
+    def test_nobody_there(self):
+        one, two = stores.free_ports(2)
+        backend = self.probe(endpoints=f"127.0.0.1:{one},[::1]:{two}")
+        error = backend.get("key")
+        self.assertIn(f"http://127.0.0.1:{one}: ", error)
+        self.assertIn(f"http://[::1]:{two}: ", error)
+
+    def test_nonsense(self):
+        header = b'"header":{"revision":"3"}'
+        for status, body, says in (
+                (200, b"hello", "nonsense"), (200, b"", "nonsense"), (200, b"[]", "nonsense"),
+                (200, b"{}", "nonsense"), (200, b"{" * 5000, "nonsense"),
+                (200, b'{%s,"kvs":[{"mod_revision":"x"}]}' % header, "nonsense"),
+                (200, b'{%s,"kvs":[{"mod_revision":"3","value":"!"}]}' % header, "nonsense"),
+                (200, b'{%s,"kvs":[{"mod_revision":"3","value":"YQ=a"}]}' % header, "nonsense"),
+                (200, b'{%s,"kvs":7}' % header, "nonsense"),
+                (200, b" " * (5 << 20), "too long"),
+                (404, b"404 page not found\n", "status 404, and is no etcd"),
+                (503, b'{"error":"not now","message":"not now","code":14}', "not now"),
+                (500, b'{"code":2,"message":"what"}', "what"),
+                (429, b'{"error":"too large","code":8}', "too large")):
+            with self.subTest(body=body[:60]):
+                backend = self.probe(endpoints=self.serve(status, body), timeout_ms=20000)
+                self.assertIn(says, backend.get("key"))
+
+    def test_no_answer(self):
+        backend = self.probe(endpoints=self.serve(200, None), timeout_ms=700)
+        self.assertIn("timed out", backend.get("key"))
+
+    def test_bad_endpoints(self):
+        for endpoints in ("", ",", "http://", "a b", "http://host/path", "user@host",
+                          ",".join(["host"] * 17), "x" * 400):
+            with self.subTest(endpoints=endpoints):
+                probe = stores.Probe(endpoints=endpoints or " ")
+                self.assertTrue(probe.take().startswith("error 22 rendezvous.endpoint: "))
+                self.assertEqual(probe.close(), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
