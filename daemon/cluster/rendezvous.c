@@ -14,9 +14,6 @@
 static const uint64_t FIRST_READ_NS = SECOND * 3 / 10, RETRY_NS = SECOND / 250;
 enum { RETRY_SHIFT_MAX = 8 };
 
-/* What is seen is looked at again soon after a hint, but not once for each of many. */
-static const uint64_t HINT_NS = SECOND / 20;
-
 /* How long a node tries to take itself out of a round that was not complete in time. */
 static const uint64_t ROLLBACK_NS = 5 * SECOND;
 
@@ -517,9 +514,14 @@ static uint64_t retry_at(struct rdzv *rdzv)
     return rdzv->clock + rdzv_draw(rdzv) % (RETRY_NS << shift);
 }
 
+/* Looked at again soon, but not once for each change of many. In a round most changes are beats,
+ * for which polling is enough. */
 static void hint(struct rdzv *rdzv)
 {
-    rdzv->read_at = min_u64(rdzv->read_at, rdzv->clock + rdzv_draw(rdzv) % HINT_NS);
+    uint64_t wait = rdzv->set.poll_ns / 8 + rdzv_draw(rdzv) % (rdzv->set.poll_ns / 4);
+
+    if (!rdzv->in_round)
+        rdzv->read_at = min_u64(rdzv->read_at, rdzv->clock + wait);
 }
 
 static int on_seen(struct rdzv *rdzv, const struct rdzv_event *event, struct rdzv_state *next,

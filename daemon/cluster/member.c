@@ -1,0 +1,287 @@
+#include "daemon/cluster/member.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+struct member {
+    struct rdzv rdzv;
+    struct backend *backend; /* owned */
+    char key[BACKEND_KEY_MAX];
+    const struct member_events *events;
+    void *owner;
+    uv_timer_t timer;
+    struct rdzv_state state, next;
+    bool has_state;
+    uint64_t token; /* of what lies there; 0: nothing */
+    struct dl_buffer bytes;
+    struct rdzv_out held; /* news that came of a call of the owner, to be told from the loop */
+};
+
+static void on_timer(uv_timer_t *timer);
+static void on_answer(void *owner, const struct backend_answer *answer);
+
+/* ---- one step ------------------------------------------------------------------------------- */
+
+static void ask(struct member *member, enum rdzv_do what)
+{
+    if (what == RDZV_READ) {
+        backend_get(member->backend, member->key, on_answer, member);
+        return;
+    }
+    member->bytes.len = 0;
+    if (rdzv_state_pack(&member->next, &member->bytes) < 0)
+        abort(); /* as all books of the daemon that do not fit its memory */
+    backend_set(member->backend, member->key, member->token,
+                (struct dl_span){member->bytes.data, member->bytes.len}, on_answer, member);
+}
+
+static void tell(struct member *member, const struct rdzv_out *out)
+{
+    const struct member_events *events = member->events;
+
+    if (out->news == RDZV_ROUND) {
+        struct rdzv_place place = rdzv_state_place(&member->state, member->rdzv.self.id);
+
+        events->round(member->owner, &member->state, &place);
+    } else if (out->news == RDZV_OPENED || out->news == RDZV_EVICTED) {
+        events->over(member->owner, out->news == RDZV_EVICTED, member->state.why);
+    } else if (out->news != RDZV_NO_NEWS) {
+        events->ended(member->owner, out->news, out->error.code ? &out->error : NULL);
+    }
+}
+
+/* What the machine makes of it. */
+static void step(struct member *member, struct rdzv_event *event, struct rdzv_out *out)
+{
+    event->now = uv_hrtime();
+    if (rdzv_step(&member->rdzv, event, &member->next, out) < 0)
+        out->store = RDZV_NOTHING;
+}
+
+static void act(struct member *member, const struct rdzv_out *out)
+{
+    uint64_t now = uv_hrtime();
+
+    if (out->store != RDZV_NOTHING)
+        ask(member, out->store);
+    if (out->wake == UINT64_MAX)
+        uv_timer_stop(&member->timer);
+    else
+        uv_timer_start(&member->timer, on_timer,
+                       out->wake > now ? (out->wake - now) / 1000000 + 1 : 0, 0);
+}
+
+/* What it wants; the news last, for the owner may be done with the member then. */
+static void follow(struct member *member, const struct rdzv_out *out)
+{
+    act(member, out);
+    tell(member, out);
+}
+
+static void tick(struct member *member, enum rdzv_event_type type)
+{
+    struct rdzv_event event = {.type = type};
+    struct rdzv_out out;
+
+    step(member, &event, &out);
+    follow(member, &out);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    struct member *member = container_of(timer, struct member, timer);
+    struct rdzv_out held = member->held;
+
+    member->held.news = RDZV_NO_NEWS;
+    if (held.news != RDZV_NO_NEWS)
+        tell(member, &held);
+    else
+        tick(member, RDZV_TICK);
+}
+
+static void on_changed(void *owner)
+{
+    tick(owner, RDZV_CHANGED);
+}
+
+/* A wish of the owner: what comes of it is said later, from the loop. */
+static void wish(struct member *member, enum rdzv_event_type type, uint64_t mark,
+                 const char *reason)
+{
+    struct rdzv_event event = {.type = type, .mark = mark, .reason = reason};
+    struct rdzv_out out;
+
+    step(member, &event, &out);
+    act(member, &out);
+    if (out.news == RDZV_NO_NEWS)
+        return;
+    member->held = out;
+    uv_timer_start(&member->timer, on_timer, 0, 0);
+}
+
+/* ---- the store ------------------------------------------------------------------------------ */
+
+static void on_failure(struct member *member, const struct dl_error *error)
+{
+    struct rdzv_event event = {.type = RDZV_FAILING, .error = error};
+    struct rdzv_out out;
+
+    step(member, &event, &out);
+    follow(member, &out);
+}
+
+static void on_nothing(struct member *member)
+{
+    struct rdzv_event event = {.type = RDZV_SEEN};
+    struct rdzv_out out;
+
+    if (member->has_state)
+        event.last = &member->state;
+    member->token = 0;
+    step(member, &event, &out);
+    follow(member, &out);
+}
+
+/* The new state takes the old one's place before the owner hears of it. */
+static void on_state(struct member *member, struct rdzv_state *state,
+                     const struct backend_answer *answer)
+{
+    struct rdzv_event event = {.type = RDZV_SEEN, .won = answer->won, .state = state};
+    struct rdzv_out out;
+
+    if (member->has_state)
+        event.last = &member->state;
+    member->token = answer->token;
+    step(member, &event, &out);
+    rdzv_state_deinit(&member->state);
+    member->state = *state;
+    member->has_state = true;
+    follow(member, &out);
+}
+
+static void on_answer(void *owner, const struct backend_answer *answer)
+{
+    struct member *member = owner;
+    struct rdzv_state state = {0};
+    struct dl_error err = {0};
+
+    if (answer->status < 0)
+        on_failure(member, answer->error);
+    else if (answer->token == 0)
+        on_nothing(member);
+    else if (rdzv_state_unpack(answer->data, &state, &err) < 0)
+        on_failure(member, &err);
+    else
+        on_state(member, &state, answer);
+}
+
+/* ---- the owner ------------------------------------------------------------------------------ */
+
+void member_join(struct member *member, uint64_t mark)
+{
+    wish(member, RDZV_JOIN, mark, NULL);
+}
+
+void member_ready(struct member *member, uint64_t mark)
+{
+    wish(member, RDZV_READY, mark, NULL);
+}
+
+void member_leave(struct member *member)
+{
+    wish(member, RDZV_LEAVE, 0, NULL);
+}
+
+void member_close(struct member *member, const char *reason)
+{
+    wish(member, RDZV_CLOSE, 0, reason);
+}
+
+const struct rdzv_state *member_state(const struct member *member)
+{
+    return member->has_state ? &member->state : NULL;
+}
+
+uint64_t member_id(const struct member *member)
+{
+    return member->rdzv.self.id;
+}
+
+uint64_t member_beat_age(const struct member *member, uint32_t at)
+{
+    const struct rdzv *rdzv = &member->rdzv;
+
+    return at < rdzv->n_peers ? rdzv->clock - rdzv->peers[at].seen : 0;
+}
+
+bool member_in_round(const struct member *member)
+{
+    return member->rdzv.in_round;
+}
+
+void member_health(const struct member *member, struct backend_health *ret)
+{
+    backend_health(member->backend, ret);
+}
+
+static int check(const struct member_options *options, struct dl_error *err)
+{
+    size_t name = strlen(options->name), run = strlen(options->run);
+
+    if (run == 0 || run > DL_MAX_NAME_BYTES)
+        return dl_error_set(err, EINVAL, "rendezvous.id", "must have 1 to %d bytes",
+                            (int)DL_MAX_NAME_BYTES);
+    if (name == 0 || name >= RDZV_NAME_MAX)
+        return dl_error_set(err, EINVAL, "rendezvous.node", "%s: must have 1 to %d bytes",
+                            options->name, RDZV_NAME_MAX - 1);
+    if (options->local > RDZV_LOCAL_MAX)
+        return dl_error_set(err, EINVAL, "rendezvous.local_ranks", "%u: a node has at most %d",
+                            options->local, RDZV_LOCAL_MAX);
+    return rdzv_settings_check(options->settings, err);
+}
+
+int member_new(const struct member_options *options, struct member **ret, struct dl_error *err)
+{
+    struct member *member = NULL;
+    struct rdzv_node self = {.local = options->local};
+    int r = check(options, err);
+
+    if (r == 0 && uv_random(NULL, NULL, &self.id, sizeof self.id, 0, NULL) < 0)
+        r = dl_error_set(err, EIO, "rendezvous", "the system gives no random numbers");
+    if (r == 0 && !(member = calloc(1, sizeof *member)))
+        r = dl_error_set(err, ENOMEM, "rendezvous", "out of memory");
+    if (r < 0) {
+        backend_free(options->backend);
+        return r;
+    }
+    (void)snprintf(self.name, sizeof self.name, "%s", options->name);
+    (void)snprintf(member->key, sizeof member->key, "rendezvous/%s", options->run);
+    rdzv_init(&member->rdzv, options->settings, &self);
+    member->backend = options->backend;
+    member->events = options->events;
+    member->owner = options->owner;
+    (void)uv_timer_init(options->loop, &member->timer);
+    backend_watch(member->backend, member->key, on_changed, member);
+    *ret = member;
+    return 0;
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+    struct member *member = container_of(handle, struct member, timer);
+
+    rdzv_deinit(&member->rdzv);
+    rdzv_state_deinit(&member->state);
+    rdzv_state_deinit(&member->next);
+    buffer_deinit(&member->bytes);
+    free(member);
+}
+
+struct member *member_free(struct member *member)
+{
+    if (!member)
+        return NULL;
+    member->backend = backend_free(member->backend);
+    uv_close((uv_handle_t *)&member->timer, on_closed);
+    return NULL;
+}

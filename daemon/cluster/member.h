@@ -1,0 +1,56 @@
+/*
+ * This node as a member of a run: the rendezvous (rendezvous.h) with time, a store and an owner.
+ *
+ * Its owner joins, is told of each round that is complete with this node, and when that round is
+ * over; it then stops what works with those ranks and says that it is ready for the next. Main
+ * thread only. Callbacks come from the loop, never from inside a call; the owner may do anything
+ * in them. After member_free() none comes.
+ */
+#ifndef DL_MEMBER_H
+#define DL_MEMBER_H
+
+#include "daemon/cluster/backend.h"
+#include "daemon/cluster/rendezvous.h"
+
+struct member;
+
+struct member_events {
+    /* A round is complete, with this node at that place. */
+    void (*round)(void *owner, const struct rdzv_state *state, const struct rdzv_place *place);
+    /* It is over; `why` says so for the log. member_ready() when nothing works with it any more. */
+    void (*over)(void *owner, bool evicted, const char *why);
+    /* The node is out: RDZV_LEFT, or RDZV_CLOSED or RDZV_FAILED with `err`. */
+    void (*ended)(void *owner, enum rdzv_news how, const struct dl_error *err);
+};
+
+struct member_options {
+    uv_loop_t *loop;
+    struct backend *backend;              /* consumed, also on failure */
+    const char *run;                      /* id of the run; the key in the store is made of it */
+    const struct rdzv_settings *settings; /* checked here */
+    const char *name;                     /* of the node */
+    uint32_t local;                       /* ranks that are on it */
+    const struct member_events *events;   /* borrowed, static */
+    void *owner;
+};
+
+int _nodiscard_ member_new(const struct member_options *options, struct member **ret,
+                           struct dl_error *err);
+/* Without a word to the others. NULL is fine; returns NULL. */
+struct member *member_free(struct member *member);
+
+void member_join(struct member *member, uint64_t mark);
+void member_ready(struct member *member, uint64_t mark);
+void member_leave(struct member *member);
+void member_close(struct member *member, const char *reason);
+
+/* The state as last seen; NULL: none was. Valid until the loop runs. */
+const struct rdzv_state *member_state(const struct member *member);
+uint64_t member_id(const struct member *member);
+/* How long the beat of the node at that place of the state has been the same, as seen from here. */
+uint64_t member_beat_age(const struct member *member, uint32_t at);
+/* Whether this node is in a complete round. */
+bool member_in_round(const struct member *member);
+void member_health(const struct member *member, struct backend_health *ret);
+
+#endif

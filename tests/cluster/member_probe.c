@@ -1,0 +1,166 @@
+/*
+ * Nodes by hand: COUNT members of a run in one process, each with a backend of its own.
+ *
+ *   member_probe RUN COUNT MIN MAX LAST_CALL_MS
+ *
+ * Says what each is told: "I round R rank K of N first F world W", "I over", "I evicted", "I left",
+ * "I closed TEXT", "I failed TEXT"; and is ready again at once. Takes "join I", "leave I",
+ * "close I WHY", "members I" (the nodes it sees, a line each). The end of input ends it. Beats are
+ * quicker than those of the defaults, unless PROBE_SLOW is set.
+ */
+#include "daemon/cluster/etcd.h"
+#include "daemon/cluster/member.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+enum { COUNT_MAX = 128 };
+
+struct node {
+    unsigned number;
+    struct member *member;
+};
+
+struct probe {
+    uv_loop_t loop;
+    uv_pipe_t input;
+    struct node nodes[COUNT_MAX];
+    unsigned count;
+    char line[4096];
+    size_t len;
+};
+
+static void on_round(void *owner, const struct rdzv_state *state, const struct rdzv_place *place)
+{
+    const struct node *node = owner;
+
+    printf("%u round %" PRIu64 " rank %u of %u first %" PRIu64 " world %" PRIu64 "\n", node->number,
+           state->round, place->rank, place->nodes, place->first, place->world);
+}
+
+static void on_over(void *owner, bool evicted, const char *why)
+{
+    struct node *node = owner;
+
+    printf("%u %s %s\n", node->number, evicted ? "evicted" : "over", why);
+    member_ready(node->member, 0);
+}
+
+static void on_ended(void *owner, enum rdzv_news how, const struct dl_error *err)
+{
+    const struct node *node = owner;
+
+    printf("%u %s %s%s%s\n", node->number, rdzv_news_name(how), err ? err->path : "",
+           err ? ": " : "", err ? err->message : "");
+}
+
+static const struct member_events events = {.round = on_round, .over = on_over, .ended = on_ended};
+
+static void show_members(const struct member *member)
+{
+    const struct rdzv_state *state = member_state(member);
+
+    for (uint32_t i = 0; state && i < state->n; i++)
+        printf("member %s %s\n", state->nodes[i].name,
+               state->nodes[i].member ? "member" : "waiting");
+    printf("members %u\n", state ? state->n : 0);
+}
+
+static void command(struct probe *probe, char *line)
+{
+    const char *verb = strsep(&line, " "), *number = strsep(&line, " ");
+    struct member *member = probe->nodes[strtoul(number, NULL, 10)].member;
+
+    if (strcmp(verb, "join") == 0)
+        member_join(member, 0);
+    else if (strcmp(verb, "leave") == 0)
+        member_leave(member);
+    else if (strcmp(verb, "close") == 0)
+        member_close(member, line);
+    else
+        show_members(member);
+}
+
+static void on_alloc(uv_handle_t *handle, size_t size, uv_buf_t *buf)
+{
+    struct probe *probe = handle->data;
+
+    *buf = uv_buf_init(probe->line + probe->len, (unsigned)(sizeof probe->line - probe->len));
+}
+
+static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
+{
+    struct probe *probe = stream->data;
+    char *end;
+
+    if (n < 0) {
+        for (unsigned i = 0; i < probe->count; i++)
+            probe->nodes[i].member = member_free(probe->nodes[i].member);
+        uv_close((uv_handle_t *)stream, NULL);
+        return;
+    }
+    probe->len += (size_t)n;
+    while ((end = memchr(probe->line, '\n', probe->len))) {
+        size_t taken = (size_t)(end - probe->line) + 1;
+
+        *end = 0;
+        command(probe, probe->line);
+        probe->len -= taken;
+        memmove(probe->line, end + 1, probe->len);
+    }
+}
+
+static int open_node(struct probe *probe, char **argv, unsigned number)
+{
+    struct rdzv_settings settings = RDZV_DEFAULTS;
+    struct etcd_options etcd = {
+        .loop = &probe->loop, .endpoints = getenv("PROBE_ENDPOINTS"), .timeout_ns = 10000000000};
+    struct member_options options = {.loop = &probe->loop,
+                                     .run = argv[1],
+                                     .settings = &settings,
+                                     .local = 2,
+                                     .events = &events,
+                                     .owner = &probe->nodes[number]};
+    const char *prefix = getenv("PROBE_NAME");
+    struct dl_error err = {0};
+    char name[32];
+
+    settings.min = (uint32_t)strtoul(argv[3], NULL, 10);
+    settings.max = (uint32_t)strtoul(argv[4], NULL, 10);
+    settings.last_call_ns = strtoull(argv[5], NULL, 10) * 1000000;
+    if (!getenv("PROBE_SLOW")) {
+        settings.poll_ns = 500000000;
+        settings.beat_ns = 1000000000;
+        settings.missed = 8;
+    }
+    (void)snprintf(name, sizeof name, "%s%u", prefix ? prefix : "node", number);
+    options.name = name;
+    probe->nodes[number].number = number;
+    int r = etcd_new(&etcd, &options.backend, &err);
+    if (r == 0)
+        r = member_new(&options, &probe->nodes[number].member, &err);
+    if (r < 0)
+        printf("error %s: %s\n", err.path, err.message);
+    return r;
+}
+
+int main(int argc, char **argv)
+{
+    static struct probe probe;
+
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    if (argc != 6 || uv_loop_init(&probe.loop) < 0)
+        return 2;
+    probe.count = (unsigned)strtoul(argv[2], NULL, 10);
+    if (probe.count > COUNT_MAX)
+        return 2;
+    for (unsigned i = 0; i < probe.count; i++)
+        if (open_node(&probe, argv, i) < 0)
+            return 1;
+    if (uv_pipe_init(&probe.loop, &probe.input, 0) < 0 || uv_pipe_open(&probe.input, 0) < 0)
+        return 1;
+    probe.input.data = &probe;
+    uv_read_start((uv_stream_t *)&probe.input, on_alloc, on_read);
+    uv_run(&probe.loop, UV_RUN_DEFAULT);
+    return uv_loop_close(&probe.loop) < 0;
+}

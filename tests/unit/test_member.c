@@ -1,0 +1,369 @@
+/* Members over a store in memory, in one loop, in real time with short times; and that store as a
+ * backend like others. */
+#include "tests/lib/harness.h"
+#include "tests/lib/uv_threads.h"
+
+#include "daemon/cluster/member.h"
+#include "daemon/cluster/memory.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+static const uint64_t MS = 1000000;
+
+/* ---- the store as a backend ----------------------------------------------------------------- */
+
+struct said {
+    bool won, done;
+    int status;
+    uint64_t token;
+    char data[32];
+};
+
+static void on_done(void *owner, const struct backend_answer *answer)
+{
+    struct said *said = owner;
+
+    assert_false(said->done);
+    *said = (struct said){answer->won, true, answer->status, answer->token, ""};
+    if (answer->data.len > 0)
+        memcpy(said->data, answer->data.data, answer->data.len);
+}
+
+static void no_more(void *owner)
+{
+    (*(unsigned *)owner)++;
+}
+
+static struct said get(uv_loop_t *loop, struct backend *backend)
+{
+    struct said said = {0};
+
+    backend_get(backend, "key", on_done, &said);
+    assert_false(said.done); /* never from inside a call */
+    uv_run(loop, UV_RUN_DEFAULT);
+    assert_true(said.done);
+    return said;
+}
+
+static struct said set(uv_loop_t *loop, struct backend *backend, uint64_t token, const char *text)
+{
+    struct said said = {0};
+
+    backend_set(backend, "key", token, (struct dl_span){(const uint8_t *)text, strlen(text)},
+                on_done, &said);
+    uv_run(loop, UV_RUN_DEFAULT);
+    assert_true(said.done);
+    return said;
+}
+
+static void expect(struct said said, bool won, uint64_t token, const char *data)
+{
+    assert_int_equal(said.status, 0);
+    assert_int_equal(said.won, won);
+    assert_int_equal(said.token, token);
+    assert_string_equal(said.data, data);
+}
+
+/* The eight things that PyTorch's backends promise, and who watches hears. */
+static void test_backend(void **state)
+{
+    struct memory_store *store = memory_store_new();
+    struct backend *backend, *other;
+    unsigned changes = 0;
+    uv_loop_t loop;
+
+    (void)state;
+    assert_int_equal(uv_loop_init(&loop), 0);
+    assert_int_equal(memory_new(&loop, store, &backend, NULL), 0);
+    assert_int_equal(memory_new(&loop, store, &other, NULL), 0);
+    assert_true(backend_watch(other, "key", no_more, &changes));
+    expect(get(&loop, backend), false, 0, "");
+    expect(set(&loop, backend, 77, "none"), false, 0, ""); /* of what is not there */
+    struct said one = set(&loop, backend, 0, "one");
+    expect(one, true, one.token, "one");
+    expect(get(&loop, other), false, one.token, "one");
+    struct said two = set(&loop, other, one.token, "two");
+    expect(two, true, two.token, "two");
+    assert_int_not_equal(one.token, two.token);
+    expect(set(&loop, backend, one.token, "old"), false, two.token, "two");
+    expect(set(&loop, backend, 0, "new"), false, two.token, "two");
+    expect(set(&loop, backend, 999, "bad"), false, two.token, "two");
+    assert_int_equal(changes, 2);
+    memory_store_take_away(store, true);
+    assert_int_equal(get(&loop, backend).status, -ETIMEDOUT);
+    memory_store_take_away(store, false);
+    memory_store_forget(store);
+    expect(get(&loop, backend), false, 0, "");
+    struct said never = {0};
+    backend_get(backend, "key", on_done, &never);
+    backend_free(backend);
+    backend_free(other);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    assert_false(never.done);
+    memory_store_free(store);
+    assert_int_equal(uv_loop_close(&loop), 0);
+}
+
+/* ---- members -------------------------------------------------------------------------------- */
+
+enum { NODES = 5 };
+
+struct node {
+    struct world *world;
+    struct member *member;
+    struct rdzv_place place;
+    uint64_t round;
+    unsigned rounds, overs, ends;
+    enum rdzv_news how;
+    struct dl_error error;
+};
+
+struct world {
+    uv_loop_t loop;
+    struct memory_store *store;
+    struct node nodes[NODES];
+    bool frees; /* members are done with at their end */
+};
+
+static void on_round(void *owner, const struct rdzv_state *state, const struct rdzv_place *place)
+{
+    struct node *node = owner;
+
+    assert_true(member_in_round(node->member));
+    node->place = *place;
+    node->round = state->round;
+    node->rounds++;
+}
+
+static void on_over(void *owner, bool evicted, const char *why)
+{
+    struct node *node = owner;
+
+    assert_true(!evicted && why[0]);
+    node->overs++;
+    member_ready(node->member, node->round);
+}
+
+static void on_ended(void *owner, enum rdzv_news how, const struct dl_error *err)
+{
+    struct node *node = owner;
+
+    node->ends++;
+    node->how = how;
+    if (err)
+        node->error = *err;
+    if (node->world->frees)
+        node->member = member_free(node->member);
+}
+
+static const struct member_events events = {on_round, on_over, on_ended};
+
+static void begin(struct world *world, uint32_t min, uint32_t max)
+{
+    /* Beats are slow beside what a busy machine does to a test: nobody is taken for dead here. */
+    struct rdzv_settings settings = {min,      max,        10,        60000 * MS,
+                                     300 * MS, 60000 * MS, 3000 * MS, 40 * MS};
+
+    *world = (struct world){.store = memory_store_new()};
+    assert_int_equal(uv_loop_init(&world->loop), 0);
+    for (unsigned i = 0; i < NODES; i++) {
+        struct node *node = &world->nodes[i];
+        char name[16];
+        struct member_options options = {.loop = &world->loop,
+                                         .run = "run",
+                                         .settings = &settings,
+                                         .name = name,
+                                         .local = 1 + i,
+                                         .events = &events,
+                                         .owner = node};
+
+        node->world = world;
+        (void)snprintf(name, sizeof name, "node%u", i);
+        assert_int_equal(memory_new(&world->loop, world->store, &options.backend, NULL), 0);
+        assert_int_equal(member_new(&options, &node->member, NULL), 0);
+    }
+}
+
+static void end(struct world *world)
+{
+    for (unsigned i = 0; i < NODES; i++)
+        world->nodes[i].member = member_free(world->nodes[i].member);
+    uv_run(&world->loop, UV_RUN_DEFAULT);
+    memory_store_free(world->store);
+    assert_int_equal(uv_loop_close(&world->loop), 0);
+}
+
+/* Until `n` nodes are in a round of `n`; the program's alarm ends what does not end. */
+static void wait_round(struct world *world, unsigned n)
+{
+    unsigned in;
+
+    do {
+        uv_run(&world->loop, UV_RUN_ONCE);
+        in = 0;
+        for (unsigned i = 0; i < NODES; i++)
+            in += world->nodes[i].member && member_in_round(world->nodes[i].member) &&
+                  world->nodes[i].place.nodes == n;
+    } while (in < n);
+}
+
+static void wait_end(struct world *world, unsigned i)
+{
+    while (world->nodes[i].ends == 0)
+        uv_run(&world->loop, UV_RUN_ONCE);
+}
+
+static void test_meet(void **state)
+{
+    struct world world;
+    uint64_t first = 0;
+
+    (void)state;
+    begin(&world, 2, NODES);
+    for (unsigned i = 0; i < NODES; i++)
+        member_join(world.nodes[i].member, 0);
+    wait_round(&world, NODES);
+    for (unsigned i = 0; i < NODES; i++) {
+        assert_int_equal(world.nodes[i].place.rank, i);
+        assert_int_equal(world.nodes[i].place.first, first);
+        assert_int_equal(world.nodes[i].place.world, 15);
+        first += 1 + i;
+    }
+    assert_int_equal(member_state(world.nodes[0].member)->n, NODES);
+    assert_non_null(
+        rdzv_state_find(member_state(world.nodes[0].member), member_id(world.nodes[3].member)));
+    assert_true(member_beat_age(world.nodes[0].member, 1) < 60000 * MS);
+    assert_int_equal(member_beat_age(world.nodes[0].member, 99), 0);
+    struct backend_health health;
+    member_health(world.nodes[0].member, &health);
+    assert_true(health.answers && health.calls > 0 && health.failures == 0);
+    end(&world);
+}
+
+/* One leaves, one comes, and each time the others stop and say how far they are. */
+static void test_change(void **state)
+{
+    struct world world;
+
+    (void)state;
+    begin(&world, 2, NODES);
+    for (unsigned i = 0; i < 4; i++)
+        member_join(world.nodes[i].member, 0);
+    wait_round(&world, 4);
+    member_leave(world.nodes[1].member);
+    wait_round(&world, 3);
+    assert_int_equal(world.nodes[1].how, RDZV_LEFT);
+    assert_int_equal(world.nodes[3].place.rank, 1); /* it takes the place */
+    member_join(world.nodes[4].member, 0);
+    wait_round(&world, 4);
+    assert_int_equal(world.nodes[4].place.rank, 3);
+    assert_int_equal(world.nodes[0].place.rank, 0);
+    assert_true(world.nodes[0].overs >= 2);
+    const struct rdzv_state *now = member_state(world.nodes[0].member);
+    assert_int_not_equal(rdzv_state_find(now, member_id(world.nodes[0].member))->mark, 0);
+    end(&world);
+}
+
+static void test_store(void **state)
+{
+    struct world world;
+
+    (void)state;
+    begin(&world, 2, NODES);
+    for (unsigned i = 0; i < 3; i++)
+        member_join(world.nodes[i].member, 0);
+    wait_round(&world, 3);
+    memory_store_take_away(world.store, true);
+    struct backend_health health;
+    do {
+        uv_run(&world.loop, UV_RUN_ONCE);
+        member_health(world.nodes[0].member, &health);
+    } while (health.failures == 0);
+    memory_store_forget(world.store);
+    memory_store_take_away(world.store, false);
+    member_join(world.nodes[3].member, 0);
+    wait_round(&world, 4);
+    assert_int_equal(world.nodes[0].overs, 1); /* only for the one that came */
+    end(&world);
+}
+
+/* The last that an owner hears may be the last that it wants. */
+static void test_ends(void **state)
+{
+    struct world world;
+
+    (void)state;
+    begin(&world, 2, NODES);
+    world.frees = true;
+    member_leave(world.nodes[4].member); /* never was in */
+    assert_int_equal(world.nodes[4].ends, 0);
+    wait_end(&world, 4);
+    for (unsigned i = 0; i < 3; i++)
+        member_join(world.nodes[i].member, 0);
+    wait_round(&world, 3);
+    member_leave(world.nodes[0].member);
+    wait_end(&world, 0);
+    member_close(world.nodes[1].member, "all is read");
+    wait_end(&world, 1);
+    wait_end(&world, 2);
+    member_join(world.nodes[3].member, 0);
+    wait_end(&world, 3);
+    for (unsigned i = 1; i < 4; i++) {
+        assert_int_equal(world.nodes[i].how, RDZV_CLOSED);
+        assert_string_equal(world.nodes[i].error.message, "is closed: all is read; take another");
+    }
+    end(&world);
+}
+
+static void test_options(void **state)
+{
+    struct rdzv_settings settings = RDZV_DEFAULTS, bad = RDZV_DEFAULTS;
+    char name[100] = {0};
+    uv_loop_t loop;
+
+    (void)state;
+    bad.max = 0;
+    memset(name, 'x', sizeof name - 1);
+    const struct {
+        const char *run, *name;
+        const struct rdzv_settings *settings;
+        uint32_t local;
+        const char *path;
+    } rows[] = {{"", "a", &settings, 1, "rendezvous.id"},
+                {"run", "", &settings, 1, "rendezvous.node"},
+                {"run", name, &settings, 1, "rendezvous.node"},
+                {"run", "a", &settings, RDZV_LOCAL_MAX + 1, "rendezvous.local_ranks"},
+                {"run", "a", &bad, 1, "rendezvous.nodes"}};
+    assert_int_equal(uv_loop_init(&loop), 0);
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct memory_store *store = memory_store_new();
+        struct member_options options = {.loop = &loop,
+                                         .run = rows[i].run,
+                                         .name = rows[i].name,
+                                         .settings = rows[i].settings,
+                                         .local = rows[i].local,
+                                         .events = &events};
+        struct member *member;
+        struct dl_error err = {0};
+
+        assert_int_equal(memory_new(&loop, store, &options.backend, NULL), 0);
+        assert_int_equal(member_new(&options, &member, &err), -EINVAL);
+        assert_string_equal(err.path, rows[i].path);
+        uv_run(&loop, UV_RUN_DEFAULT);
+        memory_store_free(store);
+    }
+    assert_int_equal(uv_loop_close(&loop), 0);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_backend), cmocka_unit_test(test_meet), cmocka_unit_test(test_change),
+    cmocka_unit_test(test_store),   cmocka_unit_test(test_ends), cmocka_unit_test(test_options),
+};
+
+int main(void)
+{
+    uv_threads_start();
+    harness_begin();
+    return harness_end(__FILE__, cmocka_run_group_tests(tests, NULL, NULL));
+}
