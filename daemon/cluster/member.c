@@ -44,7 +44,9 @@ static void tell(struct member *member, const struct rdzv_out *out)
 
         events->round(member->owner, &member->state, &place);
     } else if (out->news == RDZV_OPENED || out->news == RDZV_EVICTED) {
-        events->over(member->owner, out->news == RDZV_EVICTED, member->state.why);
+        const char *why = member->state.why;
+
+        events->over(member->owner, out->news == RDZV_EVICTED, why[0] ? why : "the run began anew");
     } else if (out->news != RDZV_NO_NEWS) {
         events->ended(member->owner, out->news, out->error.code ? &out->error : NULL);
     }
