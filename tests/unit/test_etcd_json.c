@@ -1,0 +1,182 @@
+/* What is said to etcd and what it says, by what was seen of a real one, 3.4.23 and 3.5.30. */
+#include "tests/lib/harness.h"
+
+#include "daemon/cluster/etcd_json.h"
+
+#include <errno.h>
+
+#define HEADER "\"header\":{\"cluster_id\":\"1\",\"revision\":\"9\",\"raft_term\":\"2\"}"
+#define KV                                                                                     \
+    "\"kvs\":[{\"key\":\"L2s=\",\"create_revision\":\"2\",\"mod_revision\":\"7\",\"version\":" \
+    "\"1\","                                                                                   \
+    "\"value\":\"c3RhdGUtMQ==\"}],\"count\":\"1\""
+
+static struct dl_span span(const char *text)
+{
+    return (struct dl_span){(const uint8_t *)text, strlen(text)};
+}
+
+static void expect(char *body, const char *want)
+{
+    assert_string_equal(body, want);
+    free(body);
+}
+
+static void test_requests(void **state)
+{
+    (void)state;
+    expect(etcd_range_body("/dloader/rdzv/job1"), "{\"key\":\"L2Rsb2FkZXIvcmR6di9qb2Ix\"}");
+    expect(etcd_txn_body("/k", 0, span("s"), 0),
+           "{\"compare\":[{\"key\":\"L2s=\",\"target\":\"MOD\",\"result\":\"EQUAL\","
+           "\"mod_revision\":\"0\"}],\"success\":[{\"requestPut\":{\"key\":\"L2s=\","
+           "\"value\":\"cw==\",\"lease\":\"0\"}}],\"failure\":[{\"requestRange\":{\"key\":"
+           "\"L2s=\"}}]}");
+    char *body = etcd_txn_body("/k", 18446744073709551615U, span("st"), 77);
+    assert_non_null(strstr(body, "\"mod_revision\":\"18446744073709551615\""));
+    assert_non_null(strstr(body, "\"value\":\"c3Q=\",\"lease\":\"77\""));
+    free(body);
+    expect(etcd_watch_body("/k"),
+           "{\"create_request\":{\"key\":\"L2s=\",\"progress_notify\":true}}");
+    expect(etcd_grant_body(30), "{\"TTL\":\"30\"}");
+    expect(etcd_lease_body(1353509783930645519U), "{\"ID\":\"1353509783930645519\"}");
+    expect(etcd_user_body("me", "a\"b"), "{\"name\":\"me\",\"password\":\"a\\\"b\"}");
+}
+
+/* What is zero is left out, numbers are strings, or numbers. */
+static void test_values(void **state)
+{
+    static const struct {
+        const char *body, *data;
+        int r;
+        uint64_t revision, written;
+        bool is_txn, won;
+    } rows[] = {
+        {"{" HEADER "," KV "}", "state-1", 0, 7, 0, false, false},
+        {"{" HEADER "}", "", 0, 0, 0, false, false},
+        {"{" HEADER ",\"kvs\":[]}", "", 0, 0, 0, false, false},
+        {"{" HEADER ",\"kvs\":[{\"mod_revision\":7}]}", "", 0, 7, 0, false, false},
+        {"{" HEADER ",\"kvs\":[{\"mod_revision\":0}]}", "", -EBADMSG, 0, 0, false, false},
+        {"{" HEADER ",\"kvs\":[{\"mod_revision\":-7}]}", "", -EBADMSG, 0, 0, false, false},
+        {"{" HEADER ",\"kvs\":[{\"mod_revision\":\"7\",\"value\":\"YQ\"}]}", "", -EBADMSG, 0, 0,
+         false, false},
+        {"{" HEADER ",\"kvs\":[{\"mod_revision\":\"7\",\"value\":\"Y===\"}]}", "", -EBADMSG, 0, 0,
+         false, false},
+        {"{" HEADER ",\"kvs\":[{\"mod_revision\":\"7\",\"value\":9}]}", "", -EBADMSG, 0, 0, false,
+         false},
+        {"{" KV "}", "", -EBADMSG, 0, 0, false, false},
+        {"[]", "", -EBADMSG, 0, 0, false, false},
+        {"", "", -EBADMSG, 0, 0, false, false},
+        {"{" HEADER ",\"succeeded\":true,\"responses\":[{\"response_put\":{}}]}", "", 0, 0, 9, true,
+         true},
+        {"{" HEADER ",\"responses\":[{\"response_range\":{" HEADER "," KV "}}]}", "state-1", 0, 7,
+         0, true, false},
+        {"{" HEADER ",\"responses\":[{\"response_range\":{" HEADER "}}]}", "", 0, 0, 0, true,
+         false},
+        {"{" HEADER "}", "", -EBADMSG, 0, 0, true, false},
+        {"{\"header\":{},\"succeeded\":true}", "", -EBADMSG, 0, 0, true, false},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct etcd_kv kv;
+        int r = rows[i].is_txn ? etcd_read_txn(span(rows[i].body), &kv)
+                               : etcd_read_range(span(rows[i].body), &kv);
+
+        if (r != rows[i].r)
+            fail_msg("row %zu: %d", i, r);
+        if (r < 0)
+            continue;
+        assert_int_equal(kv.revision, rows[i].revision);
+        assert_int_equal(kv.won, rows[i].won);
+        assert_int_equal(kv.written, rows[i].written);
+        assert_int_equal(kv.data.len, strlen(rows[i].data));
+        if (kv.data.len > 0)
+            assert_memory_equal(kv.data.data, rows[i].data, kv.data.len);
+        buffer_deinit(&kv.data);
+    }
+}
+
+static void test_leases_and_users(void **state)
+{
+    uint64_t lease;
+    bool alive;
+    char *token;
+
+    (void)state;
+    assert_int_equal(etcd_read_grant(span("{" HEADER ",\"ID\":\"77\",\"TTL\":\"5\"}"), &lease), 0);
+    assert_int_equal(lease, 77);
+    assert_int_equal(etcd_read_grant(span("{" HEADER "}"), &lease), -EBADMSG);
+    assert_int_equal(
+        etcd_read_keepalive(span("{\"result\":{" HEADER ",\"ID\":\"77\",\"TTL\":\"5\"}}"), &alive),
+        0);
+    assert_true(alive);
+    /* It is gone, with status 200. */
+    assert_int_equal(etcd_read_keepalive(span("{\"result\":{" HEADER ",\"ID\":\"77\"}}"), &alive),
+                     0);
+    assert_false(alive);
+    assert_int_equal(etcd_read_keepalive(span("{}"), &alive), -EBADMSG);
+    assert_int_equal(etcd_read_user(span("{" HEADER ",\"token\":\"abc.9\"}"), &token), 0);
+    assert_string_equal(token, "abc.9");
+    free(token);
+    assert_int_equal(etcd_read_user(span("{" HEADER ",\"token\":\"\"}"), &token), -EBADMSG);
+}
+
+static void test_watch(void **state)
+{
+    static const struct {
+        const char *line;
+        int r;
+        bool goes_on;
+    } rows[] = {
+        {"{\"result\":{" HEADER ",\"created\":true}}", 0, true},
+        {"{\"result\":{" HEADER ",\"events\":[{\"kv\":{\"lease\":\"4242\"}}]}}", 0, true},
+        {"{\"result\":{" HEADER ",\"canceled\":true,\"compact_revision\":\"5\"}}", 0, false},
+        {"{\"error\":{\"grpc_code\":14,\"http_code\":503,\"message\":\"transport is closing\"}}", 0,
+         false},
+        {"hello", -EBADMSG, false},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        bool goes_on = false;
+
+        assert_int_equal(etcd_read_watch(span(rows[i].line), &goes_on), rows[i].r);
+        assert_int_equal(goes_on, rows[i].goes_on);
+    }
+}
+
+static void test_errors(void **state)
+{
+    static const struct {
+        const char *body, *text;
+        int code;
+    } rows[] = {
+        {"{\"error\":\"etcdserver: requested lease not found\",\"message\":\"etcdserver: requested "
+         "lease not found\",\"code\":5}",
+         "etcdserver: requested lease not found", ETCD_NOT_FOUND},
+        {"{\"code\":16,\"message\":\"etcdserver: invalid auth token\"}",
+         "etcdserver: invalid auth token", ETCD_UNAUTHENTICATED},
+        {"{\"error\":{\"grpc_code\":14,\"message\":\"transport is closing\"}}",
+         "transport is closing", ETCD_UNAVAILABLE},
+        {"{\"error\":\"too large\",\"code\":8}", "too large", 8},
+        {"404 page not found", "", -1},
+        {"{}", "", -1},
+        {"{\"message\":\"x\",\"code\":5000}", "x", -1},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        char text[64] = "";
+
+        assert_int_equal(etcd_read_error(span(rows[i].body), text, sizeof text), rows[i].code);
+        assert_string_equal(text, rows[i].text);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_requests),         cmocka_unit_test(test_values),
+    cmocka_unit_test(test_leases_and_users), cmocka_unit_test(test_watch),
+    cmocka_unit_test(test_errors),
+};
+
+TEST_MAIN(tests)
