@@ -341,6 +341,42 @@ static void test_death(void **state)
     end(&play);
 }
 
+/* An answer is of when it was asked for: that it came late says nothing of anybody's beat. */
+static void test_late_answer(void **state)
+{
+    struct play play;
+
+    (void)state;
+    join(&play);
+    play.still = true;
+    sees(&play, "4 complete 1 2 5");
+    uint64_t first = play.now;
+    while (play.now < first + 13 * SECOND)
+        assert_string_equal(sees(&play, "4 complete 1 2 5"), "-");
+    until_asked(&play);
+    assert_true(play.now < first + 15 * SECOND);
+    pass(&play, 4);
+    assert_string_equal(sees(&play, "4 complete 1 2 5"), "-");
+    assert_string_not_equal(sees(&play, "4 complete 1 2 5"), "-");
+    end(&play);
+}
+
+/* The clock goes on by an hour: neither last call nor the time to join is over by that. */
+static void test_jump(void **state)
+{
+    struct play play;
+
+    (void)state;
+    join(&play);
+    sees(&play, "0 open 1r 5r");
+    for (unsigned i = 0; i < 2; i++) {
+        play.now += 3600 * SECOND;
+        assert_string_equal(sees(&play, "0 open 1r 5r"), "-");
+        assert_int_equal(play.out.news, RDZV_NO_NEWS);
+    }
+    end(&play);
+}
+
 /* Whoever did not run, had its clock set, or heard nothing from the store has no say. */
 static void test_no_say(void **state)
 {
@@ -535,6 +571,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_last_call),
     cmocka_unit_test(test_last_call_again),
     cmocka_unit_test(test_death),
+    cmocka_unit_test(test_late_answer),
+    cmocka_unit_test(test_jump),
     cmocka_unit_test(test_no_say),
     cmocka_unit_test(test_beat),
     cmocka_unit_test(test_lost_writes),
