@@ -11,8 +11,9 @@
  *
  * All calls come back at once and are answered later, once each, from the loop and never from
  * inside a call, within the backend's time limit. A set that was answered by an error may have
- * been done or not. After backend_free() nothing is answered. Calls of one key are made one after
- * another; those of different keys may overlap. Main thread only.
+ * been done or not; one that finds its own bytes there has won: no two nodes write the same. After
+ * backend_free() nothing is answered. Calls of one key are made one after another; those of
+ * different keys may overlap. Main thread only.
  */
 #ifndef DL_BACKEND_H
 #define DL_BACKEND_H
