@@ -173,6 +173,7 @@ class Crew:
         self.end()
         place = min(rank.place() for rank in self.ranks)
         for rank in self.ranks:
+            rank.options["resume"] = 0  # the daemon knows how far each was by itself
             rank.cut(place)
             rank.start()
 
