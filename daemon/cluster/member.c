@@ -144,6 +144,15 @@ static void on_nothing(struct member *member)
     follow(member, &out);
 }
 
+static void tell_changed(struct member *member, const struct rdzv_state *before)
+{
+    const struct rdzv_state *now = &member->state;
+
+    if (member->events->changed && !(before && before->seq == now->seq &&
+                                     before->writer == now->writer && before->nonce == now->nonce))
+        member->events->changed(member->owner, before, now);
+}
+
 /* The new state takes the old one's place before the owner hears of it. */
 static void on_state(struct member *member, struct rdzv_state *state,
                      const struct backend_answer *answer)
@@ -155,9 +164,11 @@ static void on_state(struct member *member, struct rdzv_state *state,
         event.last = &member->state;
     member->token = answer->token;
     step(member, &event, &out);
-    rdzv_state_deinit(&member->state);
+    struct rdzv_state before = member->state;
     member->state = *state;
+    tell_changed(member, member->has_state ? &before : NULL);
     member->has_state = true;
+    rdzv_state_deinit(&before);
     follow(member, &out);
 }
 

@@ -21,6 +21,9 @@ struct member_events {
     void (*over)(void *owner, bool evicted, const char *why);
     /* The node is out: RDZV_LEFT, or RDZV_CLOSED or RDZV_FAILED with `err`. */
     void (*ended)(void *owner, enum rdzv_news how, const struct dl_error *err);
+    /* What was seen is another state than before, of which NULL is none; for logs: nothing of the
+     * member may be called. NULL: not told. */
+    void (*changed)(void *owner, const struct rdzv_state *before, const struct rdzv_state *now);
 };
 
 struct member_options {

@@ -1,0 +1,100 @@
+#include "daemon/cluster/agree.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { AGREE_RETRY_MS = 250 };
+
+struct agreement {
+    struct agree_options o;
+    char key[BACKEND_KEY_MAX + 1];
+    char text[24]; /* of the proposal: as digits, for people who look into the store */
+    uint64_t until;
+    uv_timer_t retry;
+};
+
+static void on_closed(uv_handle_t *handle)
+{
+    free(handle->data);
+}
+
+static void finish(struct agreement *a, uint64_t number, const struct dl_error *error)
+{
+    void (*done)(void *, uint64_t, const struct dl_error *) = a->o.done;
+    void *owner = a->o.owner;
+
+    uv_close((uv_handle_t *)&a->retry, on_closed);
+    done(owner, number, error);
+}
+
+static bool read_number(struct dl_span data, uint64_t *ret)
+{
+    char text[24];
+    char *end;
+
+    if (data.len == 0 || data.len >= sizeof text || data.data[0] < '0' || data.data[0] > '9')
+        return false;
+    memcpy(text, data.data, data.len);
+    text[data.len] = '\0';
+    errno = 0;
+    *ret = strtoull(text, &end, 10);
+    return errno == 0 && *end == '\0';
+}
+
+static void propose(struct agreement *a);
+
+static void on_retry(uv_timer_t *timer)
+{
+    propose(timer->data);
+}
+
+static void on_answer(void *owner, const struct backend_answer *answer)
+{
+    struct agreement *a = owner;
+    struct dl_error error = {0};
+    uint64_t number = 0;
+
+    if (answer->status < 0 && uv_hrtime() < a->until) {
+        uv_timer_start(&a->retry, on_retry, AGREE_RETRY_MS, 0);
+        return;
+    }
+    if (answer->status < 0) {
+        error = *answer->error;
+    } else if (!read_number(answer->data, &number)) {
+        dl_error_set(&error, EBADMSG, a->key, "what the store has there is no number");
+    }
+    finish(a, number, error.code ? &error : NULL);
+}
+
+static void propose(struct agreement *a)
+{
+    struct dl_span text = {(const uint8_t *)a->text, strlen(a->text)};
+
+    backend_set(a->o.backend, a->key, 0, text, on_answer, a);
+}
+
+int agree(const struct agree_options *options, struct agreement **ret)
+{
+    struct agreement *a = calloc(1, sizeof *a);
+
+    if (!a)
+        return -ENOMEM;
+    a->o = *options;
+    a->until = uv_hrtime() + options->timeout_ns;
+    (void)snprintf(a->key, sizeof a->key, "%s", options->key);
+    (void)snprintf(a->text, sizeof a->text, "%" PRIu64, options->proposal);
+    uv_timer_init(options->loop, &a->retry);
+    a->retry.data = a;
+    *ret = a;
+    propose(a);
+    return 0;
+}
+
+struct agreement *agree_cancel(struct agreement *a)
+{
+    if (a)
+        uv_close((uv_handle_t *)&a->retry, on_closed);
+    return NULL;
+}
