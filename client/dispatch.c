@@ -144,6 +144,25 @@ static int on_progress(struct dl_client *client, const struct dl_message *msg)
     return 0;
 }
 
+/*
+ * The place that the nodes have agreed on. Those of as many ranks who had the epoch last go on with
+ * their stretch of it: what was history is where the steps begin.
+ */
+static int take_place(struct dl_client *client, struct dl_epoch *epoch,
+                      const struct dl_msg_started *started)
+{
+    struct history *before = &epoch->before;
+
+    if (started->rank >= started->world)
+        return violated(client, "STARTED: rank %llu of a cluster of %llu", (ull)started->rank,
+                        (ull)started->world);
+    epoch->rank = (uint32_t)started->rank;
+    epoch->world = (uint32_t)started->world;
+    if (before->n > 0 && before->of[before->n - 1].world == epoch->world)
+        epoch->first += before->of[--before->n].steps;
+    return 0;
+}
+
 static int on_started(struct dl_client *client, const struct dl_message *msg)
 {
     const struct dl_msg_started *started = &msg->started;
@@ -156,6 +175,8 @@ static int on_started(struct dl_client *client, const struct dl_message *msg)
         return violated(client, "STARTED: stream %llu runs already", (ull)started->stream);
     if (due_call(client)->again)
         return reconnect_started(client, started);
+    if (epoch->cluster && (r = take_place(client, epoch, started)) < 0)
+        return r;
     if (epoch->number != DL_RESUME &&
         (started->epoch != epoch->number || started->first != epoch->first))
         return violated(client,
@@ -521,6 +542,7 @@ static int on_fault(struct dl_client *client, const struct dl_message *msg)
         epoch->ending = !fault->final;
         return 0;
     }
+    epoch->broken = epoch->broken || fault->final;
     if (fault->step != UINT64_MAX && is_known(epoch, fault->step)) {
         feed_arrived(epoch);
         epoch->over = epoch->over || fault->final;
@@ -541,6 +563,20 @@ static int on_fault(struct dl_client *client, const struct dl_message *msg)
         return no_memory(client, msg);
     if (fault->final)
         epoch->over = true;
+    return 0;
+}
+
+int epoch_break(struct dl_epoch *epoch, const struct dl_error *err)
+{
+    struct dl_msg_fault msg = {.code = (uint64_t)err->code,
+                               .path = span_str(err->path),
+                               .message = span_str(err->message)};
+    struct entry entry = {.descriptor = {.step = UINT64_MAX}};
+
+    entry.fault = fault_new(epoch, &msg);
+    if (!entry.fault || epoch_push(epoch, &entry) < 0)
+        return connection_fail(&epoch->loader->client->conn, ENOMEM, "", "no memory");
+    epoch->over = epoch->broken = true;
     return 0;
 }
 

@@ -226,7 +226,7 @@ DL_API uint64_t dl_loader_fingerprint(const struct dl_loader *loader);
 struct dl_epoch_options {
     uint64_t epoch;    /* number of the pass, from 0; decides the order together with the seed */
     uint32_t rank;     /* this consumer, 0 ≤ rank < world */
-    uint32_t world;    /* number of consumers; 0 = 1 */
+    uint32_t world;    /* number of consumers; 0 = 1; or DL_WORLD_CLUSTER */
     uint64_t step;     /* first step wanted: 0, or where a former run left off */
     uint32_t credits;  /* batches loaded ahead at most; 0: prefetch × workers + 1 of the spec */
     uint32_t reserved; /* 0 */
@@ -245,6 +245,10 @@ struct dl_epoch_options {
 /* In the place of an epoch's number, with step 0: where the job's rank has left off. */
 #define DL_RESUME UINT64_MAX
 
+/* In the place of a number of consumers: as many as the nodes that have met say (rendezvous in
+ * dloaderd.conf(5)); `rank` is then the one among those of the daemon's node. */
+#define DL_WORLD_CLUSTER UINT32_MAX
+
 /*
  * Starts loading. NULL options: epoch 0, one rank. Does not wait for the first batch.
  *
@@ -262,6 +266,13 @@ struct dl_epoch_options {
  * iterable dataset's epoch that had come to its end it knows nothing. Nor is it kept where a rank
  * is in an epoch that another number of ranks has begun: that is for a state. -ENOENT: nothing is
  * known of this rank.
+ *
+ * With DL_WORLD_CLUSTER it waits until the nodes have met, as long as the daemon's
+ * rendezvous.timeouts.join says (-ETIMEDOUT: who is there, and how many are missing), and
+ * dl_epoch_rank() and dl_epoch_world() tell the place. When nodes come or go, the batches that were
+ * delivered are followed by an error, -ESTALE, that says why, and by DL_END. The state of the epoch
+ * then says how far it has come: started from it, with DL_WORLD_CLUSTER again, the epoch goes on
+ * in the new world. -ENOTSUP: this daemon is alone.
  *
  * dl_epoch_options_from_env() fills `rank` and `world` from $RANK and $WORLD_SIZE, each if it is
  * set; -EINVAL, and nothing changed, when one is no number within bounds.
@@ -312,6 +323,11 @@ DL_API int dl_epoch_feed_end(struct dl_epoch *epoch);
 /* Its number, and the first step of it that this one gives, if there is such a step. */
 DL_API uint64_t dl_epoch_number(const struct dl_epoch *epoch);
 DL_API uint64_t dl_epoch_first(const struct dl_epoch *epoch);
+
+/* The rank that it is of, and how many there are: as the options say, or what the nodes have
+ * agreed on. */
+DL_API uint32_t dl_epoch_rank(const struct dl_epoch *epoch);
+DL_API uint32_t dl_epoch_world(const struct dl_epoch *epoch);
 
 /* Of this rank, in all; DL_UNKNOWN over an iterable dataset that does not say, or where the client
  * is the sampler. */

@@ -225,12 +225,21 @@ static void epoch_freep(struct dl_epoch **epoch)
     epoch_free(*epoch);
 }
 
+uint64_t epoch_options_world(const struct dl_epoch_options *o)
+{
+    return o->world == DL_WORLD_CLUSTER ? 0 : o->world ? o->world : 1;
+}
+
 static int check_options(struct dl_client *client, const struct dl_epoch_options *o)
 {
+    bool cluster = o->world == DL_WORLD_CLUSTER;
     uint32_t world = o->world ? o->world : 1;
 
-    if (world > DL_MAX_WORLD_SIZE)
+    if (!cluster && world > DL_MAX_WORLD_SIZE)
         return client_fail(client, EINVAL, "world", "%u is above %llu", world,
+                           (unsigned long long)DL_MAX_WORLD_SIZE);
+    if (cluster && o->rank >= DL_MAX_WORLD_SIZE)
+        return client_fail(client, EINVAL, "rank", "%u is not below %llu", o->rank,
                            (unsigned long long)DL_MAX_WORLD_SIZE);
     if (o->rank >= world)
         return client_fail(client, EINVAL, "rank", "%u is not below the world size, %u", o->rank,
@@ -263,7 +272,9 @@ static struct dl_epoch *epoch_new(struct dl_loader *loader, const struct dl_epoc
     epoch->loader = loader;
     epoch->number = place->epoch;
     epoch->rank = o->rank;
-    epoch->world = o->world ? o->world : 1;
+    epoch->world = (uint32_t)epoch_options_world(o);
+    epoch->cluster = o->world == DL_WORLD_CLUSTER;
+    epoch->local_rank = o->rank;
     epoch->first = epoch->expected = epoch->position = place->step;
     epoch->before = place->before;
     epoch->job = strdup(o->job ? o->job : "");
@@ -286,8 +297,8 @@ struct dl_message epoch_start_message(struct dl_epoch *epoch, uint64_t step,
     msg.start.request = connection_request(&epoch->loader->client->conn);
     msg.start.loader = epoch->loader->id;
     msg.start.epoch = epoch->number;
-    msg.start.rank = epoch->rank;
-    msg.start.world = epoch->world;
+    msg.start.rank = epoch->cluster ? epoch->local_rank : epoch->rank;
+    msg.start.world = epoch->cluster ? 0 : epoch->world;
     msg.start.step = step;
     msg.start.credits = epoch->credits;
     msg.start.before = (struct dl_span){before, history_write(&epoch->before, before)};
@@ -306,7 +317,8 @@ static int start_remote(struct dl_epoch *epoch)
         carry_queue(epoch);
     client->call =
         (struct call){.request = msg.start.request, .answer = DL_MSG_STARTED, .epoch = epoch};
-    return client_call(client, &msg, REQUEST_TIMEOUT);
+    /* Where nodes have to meet first, the daemon says how long that may take. */
+    return client_call(client, &msg, epoch->cluster ? UINT64_MAX : REQUEST_TIMEOUT);
 }
 
 static int start_at(struct dl_loader *loader, const struct dl_epoch_options *o,
@@ -321,6 +333,10 @@ static int start_at(struct dl_loader *loader, const struct dl_epoch_options *o,
         return client_fail(loader->client, ENOENT, "job",
                            "this loader has no daemon that would know how far the job has come; "
                            "start an epoch by its number");
+    if (loader->local && epoch->cluster)
+        return client_fail(loader->client, ENOTSUP, "world",
+                           "the cluster's is known to a daemon alone, and this loader has none; "
+                           "give a number, or workers.count");
     int r = state_take_carried(epoch, o);
     if (r == 0)
         r = loader->local ? local_epoch_start(epoch, o->rank) : start_remote(epoch);
@@ -558,7 +574,7 @@ int dl_epoch_next(struct dl_epoch *epoch, int64_t timeout_ns, struct dl_batch **
         return local_epoch_next(epoch, ret);
     if (epoch->count == 0) {
         r = need_entry(epoch, timeout_ns);
-        epoch->ended = r == DL_END;
+        epoch->ended = r == DL_END && !epoch->broken;
         if (r != 0)
             return r;
     }
@@ -603,6 +619,16 @@ uint64_t dl_epoch_number(const struct dl_epoch *epoch)
 uint64_t dl_epoch_first(const struct dl_epoch *epoch)
 {
     return epoch->first;
+}
+
+uint32_t dl_epoch_rank(const struct dl_epoch *epoch)
+{
+    return epoch->rank;
+}
+
+uint32_t dl_epoch_world(const struct dl_epoch *epoch)
+{
+    return epoch->world;
 }
 
 uint64_t dl_epoch_steps(const struct dl_epoch *epoch)

@@ -212,7 +212,10 @@ struct dl_epoch {
     bool ending;   /* it is over, but this daemon has yet to see that */
     bool unwanted; /* it is over, and this daemon does not start it */
     uint32_t rank, world;
-    char *job; /* owned; "": none */
+    bool cluster;        /* both are what the nodes have agreed on, */
+    uint32_t local_rank; /* for this rank of the daemon's node */
+    bool broken;         /* a fault was the stream's last word */
+    char *job;           /* owned; "": none */
     uint64_t number, steps, samples;
     uint64_t first;           /* step asked for in START */
     struct history before;    /* what other world sizes had of the epoch */
@@ -412,6 +415,8 @@ struct dl_loader *loader_free(struct dl_loader *loader); /* unlinks; tells nobod
 /* ---- epoch.c ---- */
 
 /* START from that step on, and the call for its answer. */
+/* It ends here, with an error that comes after all that was delivered. */
+int _nodiscard_ epoch_break(struct dl_epoch *epoch, const struct dl_error *err);
 struct dl_message epoch_start_message(struct dl_epoch *epoch, uint64_t step,
                                       uint8_t before[static HISTORY_BYTES]);
 
@@ -459,6 +464,8 @@ void carry_deinit(struct dl_epoch *epoch);
 
 /* Where the options say that the epoch starts: a state's place, which must be one of this loader,
  * or their own. 0, or the refusal as the last error. */
+/* How many ranks the options say, 0 for the cluster's. */
+uint64_t epoch_options_world(const struct dl_epoch_options *o);
 int _nodiscard_ state_find_place(struct dl_loader *loader, const struct dl_epoch_options *o,
                                  struct state_place *ret);
 /* The dataset's own states behind that state, which was found good. */

@@ -258,6 +258,18 @@ static int open_again(struct dl_client *client, struct dl_loader *loader)
     return 1;
 }
 
+/* The round of nodes that its rank was of is over: the daemon that took part in it is gone. */
+static int break_epoch(struct dl_epoch *epoch)
+{
+    struct dl_error err = {0};
+
+    dl_error_set(&err, ESTALE, "world",
+                 "changed: the daemon that had rank %u of %u is gone, and the one that has come "
+                 "meets the other nodes anew; start the epoch again from its state",
+                 epoch->rank, epoch->world);
+    return epoch_break(epoch, &err) < 0 ? connection_check(&epoch->loader->client->conn) : 1;
+}
+
 static int start_again(struct dl_client *client, struct dl_epoch *epoch)
 {
     struct reconnect *rc = &client->reconnect;
@@ -396,7 +408,7 @@ static int go_on(struct dl_client *client)
     if (loader)
         return open_again(client, loader);
     if (epoch)
-        return start_again(client, epoch);
+        return epoch->cluster ? break_epoch(epoch) : start_again(client, epoch);
     rc->away = AWAY_NOT;
     return 1;
 }

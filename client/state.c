@@ -48,7 +48,7 @@ int state_find_place(struct dl_loader *loader, const struct dl_epoch_options *o,
                      struct state_place *ret)
 {
     *ret = (struct state_place){.epoch = o->epoch, .step = o->step};
-    return o->state ? find_state(loader, o->state, o->state_len, o->world ? o->world : 1, ret) : 0;
+    return o->state ? find_state(loader, o->state, o->state_len, epoch_options_world(o), ret) : 0;
 }
 
 int state_take_carried(struct dl_epoch *epoch, const struct dl_epoch_options *o)
@@ -154,10 +154,13 @@ int dl_loader_state(struct dl_loader *loader, const struct dl_epoch_options *opt
 {
     static const struct dl_epoch_options defaults;
     const struct dl_epoch_options *o = options ? options : &defaults;
-    uint64_t world = o->world ? o->world : 1;
+    uint64_t world = epoch_options_world(o);
     struct state_place place = {0};
     int r = client_begin(loader->client);
 
+    if (r == 0 && world == 0)
+        r = client_fail(loader->client, EINVAL, "world",
+                        "a state says a number; of an epoch under way it is dl_epoch_world()");
     if (r == 0 && world > DL_MAX_WORLD_SIZE)
         r = client_fail(loader->client, EINVAL, "world", "%" PRIu64 " is above %" PRIu64, world,
                         DL_MAX_WORLD_SIZE);
@@ -179,7 +182,8 @@ int dl_loader_find_state(struct dl_loader *loader, const void *state, size_t len
     int r = client_begin(loader->client);
 
     if (r == 0)
-        r = find_state(loader, state, len, world ? world : 1, &place);
+        r = find_state(loader, state, len,
+                       epoch_options_world(&(struct dl_epoch_options){.world = world}), &place);
     if (r < 0)
         return r;
     *ret_epoch = place.epoch;

@@ -22,9 +22,9 @@ static const struct verb VERBS[] = {
     {"state", "FILE", COMMON, verb_state,
      "Tells what is in the state of an epoch. Needs no daemon."},
     {"run", "SPEC|NAME",
-     COMMON | PLACE | BIT(OPTION_EPOCHS) | BIT(OPTION_FIRST_EPOCH) | BIT(OPTION_BATCHES) |
-         BIT(OPTION_DIGEST) | BIT(OPTION_CREDITS) | BIT(OPTION_STATE) | BIT(OPTION_SAVE_STATE) |
-         BIT(OPTION_JOB) | BIT(OPTION_RESUME),
+     COMMON | BIT(OPTION_RUN_WORLD) | BIT(OPTION_RANK) | BIT(OPTION_EPOCHS) |
+         BIT(OPTION_FIRST_EPOCH) | BIT(OPTION_BATCHES) | BIT(OPTION_DIGEST) | BIT(OPTION_CREDITS) |
+         BIT(OPTION_STATE) | BIT(OPTION_SAVE_STATE) | BIT(OPTION_JOB) | BIT(OPTION_RESUME),
      verb_run, "Iterates as a trainer would, over the daemon, and tells how fast it was."},
     {"peek", "SPEC|NAME",
      COMMON | BIT(OPTION_WORLD) | BIT(OPTION_ONE_RANK) | BIT(OPTION_EPOCH) | BIT(OPTION_STEP) |
@@ -38,6 +38,8 @@ static const struct verb VERBS[] = {
     {"sessions", NULL, COMMON, verb_view, "Lists the connected clients."},
     {"quarantine", "[NAME]", COMMON, verb_view,
      "Lists the bad samples that were left out or replaced, of one loader or all."},
+    {"members", NULL, COMMON, verb_view,
+     "Shows the nodes that this daemon meets, and their ranks."},
     {"stop", NULL, COMMON, verb_control, "Ends the daemon now."},
     {"drain", NULL, COMMON, verb_control,
      "Lets epochs under way finish, accepts nothing new, then ends the daemon."},

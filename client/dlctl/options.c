@@ -1,13 +1,14 @@
 /* Command-line parsing from one table: see options.h. */
 #include "client/dlctl/options.h"
 
+#include "client/dlclient.h"
 #include "proto/limits.h"
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
 
-enum option_kind { KIND_FLAG, KIND_TEXT, KIND_NUMBER, KIND_RANK, KIND_INDICES };
+enum option_kind { KIND_FLAG, KIND_TEXT, KIND_NUMBER, KIND_RANK, KIND_WORLD, KIND_INDICES };
 
 enum { VALUES_DEFAULT = 8, VALUES_MAX = 4096, INDICES_MAX = 4096 };
 
@@ -69,6 +70,9 @@ static const struct option_row {
                     "be a rank of the training job of that name"},
     [OPTION_RESUME] = {"resume", NULL, KIND_FLAG, FIELD(resume), 0, 0,
                        "go on where this rank of the --job has left off"},
+    [OPTION_RUN_WORLD] = {"world", "W|cluster", KIND_WORLD, FIELD(world), 1, 1048576,
+                          "world size: number of consumers of the epoch; cluster: of the nodes "
+                          "that have met, and the rank is then one of this node; default 1"},
 };
 
 /* getopt_long() values of the options: above any character. */
@@ -137,7 +141,10 @@ static int set_number(const struct option_row *row, const char *arg, struct opti
     if (!parse_u64(arg, &n) || n < row->min || n > row->max)
         return dl_error_set(err, EINVAL, path,
                             "'%s' is not a whole number from %" PRIu64 " to %" PRIu64 "%s", arg,
-                            row->min, row->max, row->kind == KIND_RANK ? ", or all" : "");
+                            row->min, row->max,
+                            row->kind == KIND_RANK    ? ", or all"
+                            : row->kind == KIND_WORLD ? ", or cluster"
+                                                      : "");
     memcpy((char *)o + row->field, &n, sizeof n);
     return 0;
 }
@@ -164,6 +171,12 @@ static int set_option(enum option_id id, const char *arg, struct options *o, str
         o->rank_all = strcmp(arg, "all") == 0;
         if (o->rank_all) {
             o->rank = 0;
+            return 0;
+        }
+        return set_number(row, arg, o, err);
+    case KIND_WORLD:
+        if (strcmp(arg, "cluster") == 0) {
+            o->world = DL_WORLD_CLUSTER;
             return 0;
         }
         return set_number(row, arg, o, err);
@@ -252,6 +265,9 @@ static int check_ranges(const struct options *o, struct dl_error *err)
 {
     uint64_t last;
 
+    if (o->rank_all && o->world == DL_WORLD_CLUSTER)
+        return dl_error_set(err, EINVAL, "--rank",
+                            "all ranks of a cluster are on many nodes; give one of this node");
     if (o->rank >= o->world)
         return dl_error_set(err, EINVAL, "--rank",
                             "%" PRIu64 " is not below the world size; with --world %" PRIu64

@@ -35,6 +35,7 @@ enum option_id {
     OPTION_SAVE_STATE,
     OPTION_JOB,
     OPTION_RESUME,
+    OPTION_RUN_WORLD,
     OPTION_COUNT,
 };
 #define BIT(option) (1u << (option))
@@ -50,7 +51,7 @@ struct options {
     bool totals;
     uint64_t epoch;  /* the only or the first one */
     uint64_t epochs; /* how many */
-    uint64_t world;  /* ≥ 1 */
+    uint64_t world;  /* ≥ 1; DL_WORLD_CLUSTER: the cluster's, and rank is one of this node */
     uint64_t rank;   /* below world; 0 with rank_all */
     bool rank_all;   /* --rank all */
     uint64_t from;   /* first step */

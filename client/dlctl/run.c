@@ -25,6 +25,7 @@ struct run {
     struct outcome outcome;
     struct state_file state; /* to begin with; then where rank 0 stands */
     uint64_t epoch;          /* under way */
+    uint32_t world;          /* of it */
 };
 
 static void end_ranks(struct run *run)
@@ -104,6 +105,7 @@ static int start_ranks(struct run *run, uint64_t epoch, bool first)
         if (r < 0)
             return r;
         run->epoch = dl_epoch_number(run->ranks[i]);
+        run->world = dl_epoch_world(run->ranks[i]);
         steps = dl_epoch_steps(run->ranks[i]);
         run->outcome.steps = max_u64(run->outcome.steps, steps);
         if (add_overflows(total, min_u64(steps, run->o->batches), &total))
@@ -314,7 +316,7 @@ static int ask_for_plan(struct run *run, uint64_t epoch)
         const struct value *name = value_get(row, "loader");
 
         if (!name || name->type != VALUE_STRING || strcmp(name->string, run->outcome.name) != 0 ||
-            !says(row, "epoch", epoch) || !says(row, "world", run->o->world))
+            !says(row, "epoch", epoch) || !says(row, "world", run->world))
             continue;
         value_deinit(&run->outcome.plan);
         run->outcome.plan = *row;

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-enum config_type { STRING, MODE, LIST, PROGRAMS, DURATION, COUNT, BYTES, LEVEL, SANDBOX };
+enum config_type { STRING, MODE, LIST, PROGRAMS, DURATION, COUNT, BYTES, LEVEL, SANDBOX, BACKEND };
 
 static const struct config_key {
     const char *path;
@@ -164,20 +164,43 @@ static int set_level(enum log_level *ret, const struct config_key *key, const st
     return 0;
 }
 
+/* Which of `n` words it is. */
+static bool find_word(const struct value *v, const char *const *words, size_t n, size_t *ret)
+{
+    for (size_t i = 0; i < n && v->type == VALUE_STRING; i++) {
+        if (strcmp(v->string, words[i]) == 0) {
+            *ret = i;
+            return true;
+        }
+    }
+    return false;
+}
+
 static int set_sandbox(enum config_sandbox *ret, const struct config_key *key,
                        const struct value *v, struct dl_error *err)
 {
     static const char *const words[] = {[CONFIG_SANDBOX_DEFAULT] = "default",
                                         [CONFIG_SANDBOX_STRICT] = "strict",
                                         [CONFIG_SANDBOX_OFF] = "off"};
+    size_t at;
 
-    for (size_t i = 0; i < ARRAY_SIZE(words) && v->type == VALUE_STRING; i++) {
-        if (strcmp(v->string, words[i]) == 0) {
-            *ret = (enum config_sandbox)i;
-            return 0;
-        }
-    }
-    return wrong(err, key, v, "one of default, strict, off");
+    if (!find_word(v, words, ARRAY_SIZE(words), &at))
+        return wrong(err, key, v, "one of default, strict, off");
+    *ret = (enum config_sandbox)at;
+    return 0;
+}
+
+static int set_backend(enum config_backend *ret, const struct config_key *key,
+                       const struct value *v, struct dl_error *err)
+{
+    static const char *const words[] = {
+        [CONFIG_BACKEND_NONE] = "none", [CONFIG_BACKEND_ETCD] = "etcd"};
+    size_t at;
+
+    if (!find_word(v, words, ARRAY_SIZE(words), &at))
+        return wrong(err, key, v, "one of none, etcd");
+    *ret = (enum config_backend)at;
+    return 0;
 }
 
 static int set(struct config *config, const struct config_key *key, const struct value *v,
@@ -204,6 +227,8 @@ static int set(struct config *config, const struct config_key *key, const struct
         return set_level(at, key, v, err);
     case SANDBOX:
         return set_sandbox(at, key, v, err);
+    case BACKEND:
+        return set_backend(at, key, v, err);
     }
     return -EINVAL;
 }
@@ -255,9 +280,9 @@ static int apply(struct config *config, const struct value *map, const char *sec
         *ret_line = v->line;
         if (key)
             r = set(config, key, v, err);
-        else if (!*section && is_section(path) && v->type == VALUE_MAP)
+        else if (strchr(v->key, '.') == NULL && is_section(path) && v->type == VALUE_MAP)
             r = apply(config, v, path, ret_line, err);
-        else if (!*section && is_section(path))
+        else if (strchr(v->key, '.') == NULL && is_section(path))
             r = dl_error_set(err, EINVAL, path, "%s is not a mapping of settings",
                              value_type_name(v));
         else
@@ -356,6 +381,14 @@ void config_deinit(struct config *config)
     free(config->socket_group);
     free(config->cache);
     free(config->worker);
+    free(config->rendezvous.endpoint);
+    free(config->rendezvous.id);
+    free(config->rendezvous.node);
+    free(config->rendezvous.user);
+    free(config->rendezvous.password);
+    free(config->rendezvous.tls.ca);
+    free(config->rendezvous.tls.certificate);
+    free(config->rendezvous.tls.key);
     *config = (struct config){0};
 }
 

@@ -15,6 +15,37 @@ struct config_limits {
 
 enum config_sandbox { CONFIG_SANDBOX_DEFAULT, CONFIG_SANDBOX_STRICT, CONFIG_SANDBOX_OFF };
 
+enum config_backend { CONFIG_BACKEND_NONE, CONFIG_BACKEND_ETCD };
+
+/* Who this node meets, see members.h; strings are owned, "" = not given. */
+struct config_rendezvous {
+    enum config_backend backend;
+    char *endpoint;
+    char *id;
+    char *node;
+    uint64_t local_ranks;
+    char *user;
+    char *password;
+    struct {
+        char *ca;
+        char *certificate;
+        char *key;
+    } tls;
+    struct {
+        uint64_t min;
+        uint64_t max;
+    } nodes;
+    struct {
+        uint64_t join; /* ns, as all times here */
+        uint64_t last_call;
+        uint64_t close;
+    } timeouts;
+    struct {
+        uint64_t interval;
+        uint64_t missed;
+    } heartbeat;
+};
+
 struct config_dirs {
     char **paths; /* owned, and each string; absolute, links resolved; NULL when n is 0 */
     uint32_t n;
@@ -36,6 +67,7 @@ struct config {
     enum log_level log_level;
     enum config_sandbox sandbox;
     struct config_limits limits;
+    struct config_rendezvous rendezvous;
 };
 
 /*

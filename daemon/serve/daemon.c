@@ -110,8 +110,26 @@ static int choose_python(struct daemon *d, struct session *session, const struct
     return r;
 }
 
-/* The seed of a spec that gives none: the one that was in force before, or a new one. */
-static int give_seed(struct dl_spec *spec, const uint64_t *seed, struct dl_error *err)
+/* Where the data lies may differ from node to node; what is read, and how, does not. */
+static int agree_on_seed(struct daemon *d, struct dl_spec *spec, uint64_t asked,
+                         struct dl_error *err)
+{
+    uint64_t parts[STATE_PARTS];
+    char key[STATE_PARTS * 16 + 1];
+
+    if (spec_parts(spec, parts) < 0)
+        return dl_error_set(err, ENOMEM, "seed", "out of memory");
+    for (size_t i = 0; i < STATE_PARTS; i++)
+        snprintf(key + 16 * i, 17, "%016llx", (unsigned long long)parts[i]);
+    return members_seed(d->members, key, asked, &spec->seed, err);
+}
+
+/*
+ * The seed of a spec that gives none: the one that was in force before, the one that all nodes have
+ * agreed on, or a new one. 1: they have not yet.
+ */
+static int give_seed(struct daemon *d, struct dl_spec *spec, const uint64_t *seed, uint64_t asked,
+                     struct dl_error *err)
 {
     if (spec->has_seed)
         return 0;
@@ -119,6 +137,8 @@ static int give_seed(struct dl_spec *spec, const uint64_t *seed, struct dl_error
         spec->seed = *seed;
         return 0;
     }
+    if (d->members)
+        return agree_on_seed(d, spec, asked, err);
     if (getrandom(&spec->seed, sizeof spec->seed, 0) != sizeof spec->seed)
         return dl_error_set(err, errno, "seed", "none can be drawn: %s", strerror(errno));
     /* Python and JSON have trouble above 2^53, torch above 2^63: enough are left. */
@@ -127,7 +147,7 @@ static int give_seed(struct dl_spec *spec, const uint64_t *seed, struct dl_error
 }
 
 static int make_loader(struct daemon *d, struct session *session, struct dl_spec *spec,
-                       const uint64_t *seed, struct loader **ret, struct dl_error *err)
+                       struct loader **ret, struct dl_error *err)
 {
     char key[DL_ERROR_PATH_MAX];
     struct loader_options options = {.loop = &d->loop,
@@ -141,9 +161,7 @@ static int make_loader(struct daemon *d, struct session *session, struct dl_spec
                                      .context = d};
 
     snprintf(key, sizeof key, "%u:%s", (unsigned)options.uid, spec->name);
-    int r = give_seed(spec, seed, err);
-    if (r == 0)
-        r = choose_python(d, session, spec, &options.python, err);
+    int r = choose_python(d, session, spec, &options.python, err);
     if (r == 0)
         r = loader_new(&options, spec, ret, err);
     if (r < 0)
@@ -189,7 +207,7 @@ static void drop_object(struct session *session, const struct dl_spec *spec)
 }
 
 static int find_loader(void *context, struct session *session, const struct value *spec_value,
-                       const char *base, const uint64_t *seed, struct loader **ret,
+                       const char *base, const uint64_t *seed, uint64_t asked, struct loader **ret,
                        struct dl_error *err)
 {
     struct daemon *d = context;
@@ -218,8 +236,10 @@ static int find_loader(void *context, struct session *session, const struct valu
     if (!value_get(spec_value, "name"))
         find_free_name(d, session_uid(session), spec.has_seed ? NULL : seed, &spec);
     entry = find(d, session_uid(session), spec.name);
-    if (!entry)
-        return make_loader(d, session, &spec, seed, ret, err);
+    if (!entry) {
+        r = give_seed(d, &spec, seed, asked, err);
+        return r != 0 ? r : make_loader(d, session, &spec, ret, err);
+    }
     r = join(entry, &spec, ret, err);
     if (r == 0)
         drop_object(session, &spec);
@@ -238,6 +258,27 @@ static void free_loaders(struct daemon *d)
     }
     hosts_end(d->hosts);
 }
+
+/* ---- other nodes ---------------------------------------------------------------------------- */
+
+static void on_members_changed(void *context)
+{
+    struct daemon *d = context;
+
+    for (struct session *s = d->sessions.head; s; s = session_next(s))
+        session_ask_again(s);
+}
+
+static void on_world_over(void *context, const struct dl_error *why)
+{
+    struct daemon *d = context;
+
+    for (struct session *s = d->sessions.head; s; s = session_next(s))
+        session_world_over(s, why);
+}
+
+static const struct members_events members_events = {.changed = on_members_changed,
+                                                     .over = on_world_over};
 
 /* ---- sessions ------------------------------------------------------------------------------- */
 
@@ -272,6 +313,7 @@ static void drain(struct daemon *d, bool with_deadline)
     if (!d->draining)
         log_info("draining");
     d->draining = true;
+    on_members_changed(d); /* what waits is refused */
     if (with_deadline)
         uv_timer_start(&d->deadline, on_deadline, d->config.drain_timeout / 1000000, 0);
     if (!any_stream(d))
@@ -327,6 +369,20 @@ static int may_start(void *context, struct dl_error *err)
     return 0;
 }
 
+static int find_place(void *context, uint64_t local, uint64_t asked, uint64_t *ret_rank,
+                      uint64_t *ret_world, struct dl_error *err)
+{
+    const struct daemon *d = context;
+    struct members_place place;
+    int r = members_place(d->members, local, asked, &place, err);
+
+    if (r == 0) {
+        *ret_rank = place.rank;
+        *ret_world = place.world;
+    }
+    return r;
+}
+
 static void on_stream_ended(void *context)
 {
     struct daemon *d = context;
@@ -339,6 +395,7 @@ static const struct session_events session_events = {.find_loader = find_loader,
                                                      .view = make_view,
                                                      .control = control,
                                                      .may_start = may_start,
+                                                     .place = find_place,
                                                      .stream_ended = on_stream_ended,
                                                      .ended = on_ended};
 
@@ -387,7 +444,7 @@ static void reload(struct daemon *d, struct dl_error *err)
     notify_reloading();
     if (config_load(d->options.config_path, &config, err) < 0) {
         log_error("the configuration stays as it was: %s: %s", err->path, err->message);
-    } else if (config_find_worker(&config, err) < 0) {
+    } else if (members_check(&config.rendezvous, err) < 0 || config_find_worker(&config, err) < 0) {
         log_error("the configuration stays as it was: %s: %s", err->path, err->message);
         config_deinit(&config);
     } else {
@@ -449,6 +506,7 @@ static void finish(struct daemon *d)
     notify_stopping();
     log_info("stopping");
     d->listener = listener_free(d->listener);
+    d->members = members_end(d->members);
     /* What clients have received they go on reading: no slot of it is filled again. */
     for (struct registered *e = d->loaders; e; e = registered_next(e))
         loader_halt(e->loader);
@@ -509,6 +567,9 @@ static int configure(struct daemon *d, struct dl_error *err)
         return dl_error_set(err, EINVAL, "--log-level",
                             "\"%s\" is not one of error, warning, info, debug",
                             d->options.log_level);
+    r = members_check(&d->config.rendezvous, err);
+    if (r < 0)
+        return r;
     apply_options(d, &d->config);
     if (!d->options.socket)
         default_socket(&d->config);
@@ -595,6 +656,9 @@ static int begin(struct daemon *d, struct dl_error *err)
     r = draw_life(d, err);
     if (r < 0)
         return r;
+    r = members_new(&d->loop, &d->config.rendezvous, &members_events, d, &d->members, err);
+    if (r < 0)
+        return r;
     int passed = notify_listen_fd();
     if (passed < -1)
         return dl_error_set(err, -passed, "LISTEN_FDS",
@@ -620,6 +684,7 @@ static int begin(struct daemon *d, struct dl_error *err)
     if (d->options.private)
         uv_timer_start(&d->deadline, on_deadline, PRIVATE_PATIENCE_MS, 0);
     serve_owner(d);
+    members_join(d->members);
     return 0;
 }
 
@@ -637,6 +702,7 @@ int daemon_run(const struct daemon_options *options)
     r = begin(&d, &err);
     if (r < 0) {
         log_error("%s%s%s", err.path, *err.path ? ": " : "", err.message);
+        d.members = members_end(d.members);
     } else {
         log_info("listening on %s", d.config.socket);
         notify_ready("serving");

@@ -6,6 +6,7 @@
 #define DL_DAEMON_H
 
 #include "daemon/serve/listener.h"
+#include "daemon/serve/members.h"
 #include "daemon/serve/session.h"
 
 struct daemon_options {
@@ -33,6 +34,7 @@ struct daemon {
     struct quota *quota;
     struct relay *relay; /* owned; NULL: none */
     struct hosts *hosts;
+    struct members *members; /* owned; NULL: this daemon is alone */
     struct session_list sessions;
     struct registered *loaders; /* by user and name */
     uint64_t life;              /* drawn at the start; 0: private */

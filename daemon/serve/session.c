@@ -10,6 +10,7 @@
 
 enum {
     PENDING_MAX = 4 << 20, /* bytes a client may leave unread before it is dropped */
+    WAITING_MAX = 16,      /* requests that cannot be answered yet */
     LAST_READS = 64,       /* of what a client that is gone has left */
 };
 
@@ -140,6 +141,18 @@ static void hear_last_words(struct session *s)
     }
 }
 
+static void drop_waiting(struct session *s)
+{
+    struct waiting *waiting;
+    struct waiting *next;
+
+    DL_FOREACH_SAFE (s->waiting, waiting, next) {
+        free(waiting);
+    }
+    s->waiting = NULL;
+    s->n_waiting = 0;
+}
+
 static void on_closed(uv_handle_t *handle)
 {
     struct session *s = handle->data;
@@ -159,6 +172,7 @@ static void on_closed(uv_handle_t *handle)
         free(segment);
     }
     objects_deinit(&s->objects);
+    drop_waiting(s);
     s->o.events->ended(s->o.context, s);
     quota_return(s->account, QUOTA_SESSIONS, 1);
     frame_reader_deinit(&s->reader);
@@ -188,6 +202,91 @@ static void violation(struct session *s, const struct dl_error *err)
                 err->message);
     s->violated = true;
     session_end(s, err);
+}
+
+/* ---- what waits ----------------------------------------------------------------------------- */
+
+static void pump_loaders(struct session *s)
+{
+    struct opened *opened;
+    struct opened *next;
+
+    HASH_ITER (hh, s->opened, opened, next) {
+        if (opened->user.loader)
+            loader_pump(opened->user.loader);
+    }
+}
+
+/* A request that cannot be answered yet. */
+static int keep(struct session *s, struct dl_span payload, struct dl_error *err)
+{
+    if (s->n_waiting == WAITING_MAX)
+        return dl_error_set(err, EPROTO, "request", "more than %d wait for their answers",
+                            WAITING_MAX);
+    struct waiting *waiting = must_alloc(sizeof *waiting + payload.len);
+    waiting->asked = uv_hrtime();
+    waiting->len = payload.len;
+    memcpy(waiting->payload, payload.data, payload.len);
+    DL_APPEND(s->waiting, waiting);
+    s->n_waiting++;
+    return 0;
+}
+
+/* False: it waits on. */
+static bool do_anew(struct session *s, const struct waiting *waiting)
+{
+    struct dl_message msg;
+    struct dl_error err = {0};
+    int r = message_decode(waiting->payload, waiting->len, FROM_CLIENT, &msg, &err);
+
+    s->asked = waiting->asked;
+    if (r == 0)
+        r = session_handle(s, &msg, &err);
+    s->asked = 0;
+    /* What it was about may be gone by now: no violation. */
+    if (r < 0)
+        session_send_error(s, msg.number == DL_MSG_OPEN ? msg.open.request : msg.start.request,
+                           &err);
+    return r != 1;
+}
+
+void session_ask_again(struct session *s)
+{
+    struct waiting *waiting;
+    struct waiting *next;
+
+    if (!s->waiting || s->ending)
+        return;
+    DL_FOREACH_SAFE (s->waiting, waiting, next) {
+        if (s->ending || !do_anew(s, waiting))
+            continue;
+        DL_DELETE(s->waiting, waiting);
+        s->n_waiting--;
+        free(waiting);
+    }
+    if (!s->ending)
+        pump_loaders(s);
+    flush(s);
+}
+
+void session_world_over(struct session *s, const struct dl_error *why)
+{
+    struct client_stream *cs;
+    struct client_stream *next;
+
+    HASH_ITER (hh, s->streams, cs, next) {
+        if (!cs->cluster || cs->stream->stopped || cs->stream->finish_told)
+            continue;
+        if (cs->stream->unsettled) {
+            session_started(cs->stream, NULL, why);
+            continue;
+        }
+        loader_stop(cs->opened->user.loader, cs->stream);
+        session_fault(cs->stream, UINT64_MAX, why, NULL, true);
+    }
+    if (!s->ending)
+        pump_loaders(s);
+    flush(s);
 }
 
 /* ---- what loaders tell ---------------------------------------------------------------------- */
@@ -249,7 +348,9 @@ void session_answer_start(struct client_stream *cs, const struct loader_extent *
                                                    .steps = extent->steps,
                                                    .samples = extent->samples,
                                                    .epoch = cs->stream->params.epoch,
-                                                   .first = cs->stream->params.first}},
+                                                   .first = cs->stream->params.first,
+                                                   .rank = cs->stream->params.rank,
+                                                   .world = cs->stream->params.world}},
                   -1);
 }
 
@@ -367,17 +468,6 @@ void session_segment_retired(struct session *s, uint32_t segment)
 
 /* ---- the socket ----------------------------------------------------------------------------- */
 
-static void pump_loaders(struct session *s)
-{
-    struct opened *opened;
-    struct opened *next;
-
-    HASH_ITER (hh, s->opened, opened, next) {
-        if (opened->user.loader)
-            loader_pump(opened->user.loader);
-    }
-}
-
 static const struct dl_error sends_descriptors = {
     .code = EPROTO, .path = "frame", .message = "a client sends file descriptors with OBJECT only"};
 
@@ -420,6 +510,8 @@ static void read_messages(struct session *s)
             r = message_decode(payload.data, payload.len, FROM_CLIENT, &msg, &err);
         if (r >= 0)
             r = session_handle(s, &msg, &err);
+        if (r == 1)
+            r = keep(s, payload, &err);
         if (r < 0)
             violation(s, &err);
     }

@@ -6,6 +6,9 @@
  * request 0 as far as the socket takes it, and the session ends. Whatever a session held is given
  * back when it ends, within one turn of the loop.
  *
+ * What cannot be answered yet, because other nodes or the store that they meet in have to be waited
+ * for, is kept as it came, and done anew when session_ask_again() says so.
+ *
  * Main thread only. A session is never freed inside a call to it.
  */
 #ifndef DL_SESSION_H
@@ -18,11 +21,14 @@ struct session;
 struct session_events {
     /*
      * The loader of that spec for this user, made or joined. `seed`: what a spec that gives none is
-     * to have; NULL: any. 0, or a negative errno with `err`.
+     * to have; NULL: any. 0, or a negative errno with `err`. 1: not yet; asked for at `asked` (ns).
      */
     int (*find_loader)(void *context, struct session *session, const struct value *spec,
-                       const char *base, const uint64_t *seed, struct loader **ret,
+                       const char *base, const uint64_t *seed, uint64_t asked, struct loader **ret,
                        struct dl_error *err);
+    /* The place in the cluster's world of rank `local` of this node. As find_loader. */
+    int (*place)(void *context, uint64_t local, uint64_t asked, uint64_t *ret_rank,
+                 uint64_t *ret_world, struct dl_error *err);
     int (*view)(void *context, const char *name, struct value *ret, struct dl_error *err);
     int (*control)(void *context, struct session *session, const char *verb, struct dl_error *err);
     /* May a stream start now? 0, or a negative errno with `err`. */
@@ -48,6 +54,11 @@ int _nodiscard_ session_new(const struct session_options *options, struct sessio
 
 /* Says why if `err` is given, and closes. The end comes with `ended`. */
 void session_end(struct session *session, const struct dl_error *err);
+
+/* What could not be answered may be by now. */
+void session_ask_again(struct session *session);
+/* The cluster's world is another: its streams are over, and clients are told why. */
+void session_world_over(struct session *session, const struct dl_error *why);
 
 /* What loaders tell: see struct loader_events. */
 void session_loader_opened(struct loader_user *user, const struct dl_error *err);

@@ -29,12 +29,21 @@ struct client_stream {
     struct opened *opened; /* borrowed */
     uint32_t id;
     uint64_t request; /* START's, until it is answered */
+    bool cluster;     /* its world is the cluster's */
     bool stopped;     /* its client said so; it goes with its last lease */
 };
 
 struct known_segment {
     UT_hash_handle hh; /* session.segments, by id */
     uint32_t id;
+};
+
+/* A request that waits, as it came. */
+struct waiting {
+    struct waiting *prev, *next; /* session.waiting */
+    uint64_t asked;              /* ns */
+    size_t len;
+    uint8_t payload[];
 };
 
 struct session {
@@ -50,7 +59,10 @@ struct session {
     struct client_stream *streams;
     struct known_segment *segments; /* those the client was sent */
     struct objects objects;         /* sent, not yet taken */
-    uint32_t last_known;            /* the one looked up last: mostly the next one too */
+    struct waiting *waiting;        /* owned (utlist) */
+    uint32_t n_waiting;
+    uint64_t asked;      /* when what is done anew was asked for first; 0: it came just now */
+    uint32_t last_known; /* the one looked up last: mostly the next one too */
     uint32_t next_id;
     int watched; /* events the socket is watched for */
     bool ending;
@@ -68,7 +80,8 @@ void session_answer_start(struct client_stream *cs, const struct loader_extent *
 void session_end_stream(struct session *s, struct client_stream *cs);
 void session_close_loader(struct session *s, struct opened *opened);
 
-/* session_requests.c: does what the message asks. 0, or negative with `err`: a violation. */
+/* session_requests.c: does what the message asks. 0, or negative with `err`: a violation. 1: it
+ * cannot be answered yet. */
 int session_handle(struct session *s, const struct dl_message *m, struct dl_error *err);
 
 #endif

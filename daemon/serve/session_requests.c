@@ -64,6 +64,12 @@ static int parse_spec(struct dl_span packed, struct value *ret, struct dl_error 
     return r;
 }
 
+/* When what is being done was asked for. */
+static uint64_t asked(const struct session *s)
+{
+    return s->asked ? s->asked : uv_hrtime();
+}
+
 static int open_loader(struct session *s, const struct dl_msg_open *msg, struct dl_error *err)
 {
     _cleanup_(value_deinit)
@@ -74,7 +80,7 @@ static int open_loader(struct session *s, const struct dl_msg_open *msg, struct 
 
     if ((r = parse_spec(msg->spec, &spec, err)) < 0 ||
         (r = s->o.events->find_loader(s->o.context, s, &spec, base, msg->seeded ? &msg->seed : NULL,
-                                      &loader, err)) < 0)
+                                      asked(s), &loader, err)) != 0)
         return r;
     struct opened *opened = must_alloc(sizeof *opened);
     opened->session = s;
@@ -82,6 +88,24 @@ static int open_loader(struct session *s, const struct dl_msg_open *msg, struct 
     opened->request = msg->request;
     HASH_ADD(hh, s->opened, id, sizeof opened->id, opened);
     loader_attach(loader, &opened->user);
+    return 0;
+}
+
+/*
+ * The cluster's world, and the rank in it of what is a rank of this node. How many ranks there are
+ * was not known to the client: where as many had the epoch last, their stretch of it goes on.
+ */
+static int find_place(struct session *s, struct stream_params *params, struct dl_error *err)
+{
+    struct history *before = &params->before;
+    int r = s->o.events->place(s->o.context, params->rank, asked(s), &params->rank, &params->world,
+                               err);
+
+    if (r != 0 || before->n == 0 || before->of[before->n - 1].world != params->world)
+        return r;
+    if (add_overflows(params->first, before->of[before->n - 1].steps, &params->first))
+        return dl_error_set(err, EINVAL, "before", "the steps are too many");
+    before->n--;
     return 0;
 }
 
@@ -106,7 +130,12 @@ static int start_stream(struct session *s, const struct dl_msg_start *msg, struc
     if (!opened->user.loader || !opened->user.told)
         return dl_error_set(err, EAGAIN, "loader", "loader %llu is not open yet",
                             (unsigned long long)msg->loader);
-    if (params.world == 0 || params.rank >= params.world)
+    int r = s->o.events->may_start(s->o.context, err);
+    if (r == 0 && params.world == 0)
+        r = find_place(s, &params, err);
+    if (r != 0)
+        return r;
+    if (params.rank >= params.world)
         return dl_error_set(err, EINVAL, "rank", "%llu is not below the world size %llu",
                             (unsigned long long)params.rank, (unsigned long long)params.world);
     if (params.epoch == EPOCH_RESUME && params.first > 0)
@@ -116,9 +145,6 @@ static int start_stream(struct session *s, const struct dl_msg_start *msg, struc
     _cleanup_(states_deinit)
     struct states states = opened->states;
     opened->states = (struct states){0};
-    int r = s->o.events->may_start(s->o.context, err);
-    if (r < 0)
-        return r;
     struct client_stream *cs = must_alloc(sizeof *cs);
     r = loader_start(opened->user.loader, &params, cs, &cs->stream, &extent, err);
     if (r < 0) {
@@ -130,6 +156,7 @@ static int start_stream(struct session *s, const struct dl_msg_start *msg, struc
     cs->opened = opened;
     cs->id = ++s->next_id;
     cs->request = msg->request;
+    cs->cluster = msg->world == 0;
     HASH_ADD(hh, s->streams, id, sizeof cs->id, cs);
     stream_hold(cs->stream, msg->held);
     if (r == 0)

@@ -475,13 +475,18 @@ static int view_status(const struct daemon *d, struct value *ret)
     return row.r;
 }
 
+static int view_members(const struct daemon *d, struct value *ret)
+{
+    return members_view(d->members, ret);
+}
+
 static const struct {
     const char *name;
     int (*make)(const struct daemon *d, struct value *ret);
 } views[] = {
     {"status", view_status},         {"loaders", view_loaders}, {"epochs", view_epochs},
     {"workers", view_workers},       {"ring", view_ring},       {"sessions", view_sessions},
-    {"quarantine", view_quarantine},
+    {"quarantine", view_quarantine}, {"members", view_members},
 };
 
 int views_make(const struct daemon *daemon, const char *name, struct value *ret,
@@ -496,5 +501,5 @@ int views_make(const struct daemon *daemon, const char *name, struct value *ret,
     }
     return dl_error_set(err, EINVAL, name,
                         "there is no such view; there are status, loaders, epochs, workers, ring, "
-                        "sessions and quarantine");
+                        "sessions, quarantine and members");
 }

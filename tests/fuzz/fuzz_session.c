@@ -173,7 +173,7 @@ int which_spec(const char *name, size_t len)
 }
 
 static int find_loader(void *context, struct session *session, const struct value *v,
-                       const char *base, const uint64_t *seed, struct loader **ret,
+                       const char *base, const uint64_t *seed, uint64_t asked, struct loader **ret,
                        struct dl_error *err)
 {
     struct game *g = context;
@@ -230,6 +230,20 @@ static int may_start(void *context, struct dl_error *err)
     return 0;
 }
 
+/* Nodes have met, or they have not yet. */
+static int find_place(void *context, uint64_t local, uint64_t asked, uint64_t *ret_rank,
+                      uint64_t *ret_world, struct dl_error *err)
+{
+    const struct game *g = context;
+
+    (void)asked;
+    if (local > 1)
+        return dl_error_set(err, EINVAL, "rank", "there are two here");
+    *ret_rank = local;
+    *ret_world = 2;
+    return !g->met;
+}
+
 static void stream_ended(void *context)
 {
     (void)context;
@@ -247,6 +261,7 @@ static const struct session_events session_events = {.find_loader = find_loader,
                                                      .view = make_view,
                                                      .control = control,
                                                      .may_start = may_start,
+                                                     .place = find_place,
                                                      .stream_ended = stream_ended,
                                                      .ended = on_ended};
 
@@ -535,6 +550,14 @@ static void play(struct game *g)
             world.timers_run = false;
         else
             let_time_pass(&g->loop);
+        break;
+    case 'm': /* nodes meet, or what they were is over */
+        g->met = !g->met;
+        for (struct session *s = g->sessions.head; s; s = session_next(s)) {
+            if (!g->met)
+                session_world_over(s, &(struct dl_error){.code = ESTALE, .message = "over"});
+            session_ask_again(s);
+        }
         break;
     default:
         play_client(g, &g->clients[event % CLIENTS], event / CLIENTS % 10);

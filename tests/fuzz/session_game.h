@@ -88,6 +88,7 @@ struct game {
     struct hosts *hosts;
     struct session_list sessions;
     uint32_t n_sessions;
+    bool met; /* nodes have */
     uint64_t next_session;
     uint32_t next_segment;
     bool told_sandbox;

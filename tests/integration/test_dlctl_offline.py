@@ -24,6 +24,7 @@ VERBS = {
     "ring": [],
     "sessions": [],
     "quarantine": [],
+    "members": [],
     "stop": [],
     "drain": [],
     "reload": [],

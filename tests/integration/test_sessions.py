@@ -445,7 +445,7 @@ class Refusals(TestCase):
     def test_bad_starts(self):
         client = self.client(self.daemon())
         loader = client.open(named("starts"))["loader"]
-        for options, path in [({"rank": 1, "world": 1}, "rank"), ({"rank": 0, "world": 0}, "rank"),
+        for options, path in [({"rank": 1, "world": 1}, "rank"), ({"rank": 0, "world": 0}, "world"),
                               ({"step": 11}, "step")]:
             with self.subTest(options=options), self.assertRaises(DaemonError) as caught:
                 client.start(loader, **options)
@@ -502,7 +502,8 @@ class Views(TestCase):
                     self.assertEqual(list(row), keys)
                 self.assertTrue(view)
         self.assertEqual(set(described),
-                         {"status", "loaders", "epochs", "workers", "ring", "sessions", "quarantine"})
+                         {"status", "loaders", "epochs", "workers", "ring", "sessions", "quarantine",
+                          "members"})
 
 
 class Violations(TestCase):

@@ -263,7 +263,7 @@ class RawClient:
         message = self.recv_number(STARTED, ERROR)
         if message[0] == ERROR:
             raise DaemonError(*message[2:])
-        return dict(zip("request stream steps samples epoch first".split(), message[1:]))
+        return dict(zip("request stream steps samples epoch first rank world".split(), message[1:]))
 
     def next_batches(self):
         """The next delivery as batches; [] when the stream is finished."""

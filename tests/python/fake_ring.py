@@ -138,7 +138,7 @@ class FakeRing:
                       bytes(40))
         elif message[0] == START:
             self.send(STARTED, message[1], STREAM, len(self.steps) + self.stall, 4 * len(self.steps),
-                      message[3], message[6])
+                      message[3], message[6], message[4], message[5])
             self.start()
 
     def start(self):

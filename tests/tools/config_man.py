@@ -27,6 +27,7 @@ TYPES = {
     "BYTES": "size",
     "LEVEL": "word",
     "SANDBOX": "word",
+    "BACKEND": "word",
 }
 
 

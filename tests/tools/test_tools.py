@@ -262,8 +262,7 @@ class ConfigMan(unittest.TestCase):
         for key, kind, default, _ in config_man.entries(
                 (ROOT / "daemon/serve/config.def").read_text()):
             with self.subTest(key=key):
-                section, _, name = key.rpartition(".")
-                line = "#" + ("  " if section else "") + name + ": "
+                line = "#" + "  " * key.count(".") + key.rpartition(".")[2] + ": "
                 found = [at[len(line):] for at in example.splitlines() if at.startswith(line)]
                 self.assertEqual(len(found), 1)
                 if kind not in ("LIST", "PROGRAMS"):

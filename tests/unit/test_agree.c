@@ -174,4 +174,9 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_cancel),
 };
 
-TEST_MAIN(tests)
+int main(void)
+{
+    uv_threads_start();
+    harness_begin();
+    return harness_end(__FILE__, cmocka_run_group_tests(tests, NULL, NULL));
+}

@@ -71,6 +71,45 @@ static void expect_defaults(const struct config *config)
     assert_int_equal(config->limits.workers, 64);
     assert_int_equal(config->limits.bytes, (uint64_t)8 << 30);
     assert_int_equal(config->limits.leases, 65536);
+    assert_int_equal(config->rendezvous.backend, CONFIG_BACKEND_NONE);
+    assert_string_equal(config->rendezvous.endpoint, "");
+    assert_int_equal(config->rendezvous.nodes.min, 1);
+    assert_int_equal(config->rendezvous.nodes.max, 1);
+    assert_int_equal(config->rendezvous.timeouts.join, 600000000000);
+    assert_int_equal(config->rendezvous.timeouts.last_call, 30000000000);
+    assert_int_equal(config->rendezvous.heartbeat.interval, 5000000000);
+    assert_int_equal(config->rendezvous.heartbeat.missed, 3);
+}
+
+/* Sections in a section. */
+static void test_rendezvous(void **state)
+{
+    struct config config =
+        load("rendezvous:\n  backend: etcd\n  endpoint: a:1,b:2\n  id: run\n  node: n7\n"
+             "  local_ranks: 8\n  nodes: {min: 2, max: 5}\n"
+             "  timeouts: {join: 1m, last_call: 2s, close: 3s}\n"
+             "  heartbeat: {interval: 500ms, missed: 9}\n"
+             "  user: me\n  password: secret\n  tls: {ca: /a, certificate: /b, key: /c}\n");
+    const struct config_rendezvous *is = &config.rendezvous;
+
+    (void)state;
+    assert_int_equal(is->backend, CONFIG_BACKEND_ETCD);
+    assert_string_equal(is->endpoint, "a:1,b:2");
+    assert_string_equal(is->id, "run");
+    assert_string_equal(is->node, "n7");
+    assert_int_equal(is->local_ranks, 8);
+    assert_true(is->nodes.min == 2 && is->nodes.max == 5);
+    assert_int_equal(is->timeouts.join, 60000000000);
+    assert_int_equal(is->timeouts.last_call, 2000000000);
+    assert_int_equal(is->timeouts.close, 3000000000);
+    assert_int_equal(is->heartbeat.interval, 500000000);
+    assert_int_equal(is->heartbeat.missed, 9);
+    assert_string_equal(is->user, "me");
+    assert_string_equal(is->password, "secret");
+    assert_string_equal(is->tls.ca, "/a");
+    assert_string_equal(is->tls.certificate, "/b");
+    assert_string_equal(is->tls.key, "/c");
+    config_deinit(&config);
 }
 
 static void test_defaults(void **state)
@@ -139,6 +178,21 @@ static void test_every_key(void **state)
     config_deinit(&config);
 }
 
+/* "a.b: c" as sections: "a: {b: c}". */
+static void nest(const char *key, const char *value, char *text, size_t size)
+{
+    size_t at = 0, depth = 0;
+
+    for (; *key; key++) {
+        depth += *key == '.';
+        at += (size_t)snprintf(text + at, size - at, "%.*s", *key == '.' ? 3 : 1,
+                               *key == '.' ? ": {" : key);
+    }
+    at += (size_t)snprintf(text + at, size - at, ": %s", value);
+    while (depth-- > 0)
+        at += (size_t)snprintf(text + at, size - at, "}");
+}
+
 /* A key alone leaves all others at their defaults. */
 static void test_each_key_alone(void **state)
 {
@@ -147,22 +201,17 @@ static void test_each_key_alone(void **state)
 #include "daemon/serve/config.def"
     };
 #undef CONFIG
-    static const char *const values[] = {"x", "\"0660\"", "[]", "1", "info", "strict"};
+    static const char *const values[] = {"x", "\"0660\"", "[]", "1", "info", "strict", "etcd"};
 
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
-        const char *dot = strchr(keys[i], '.');
         int taken = 0;
 
         for (size_t k = 0; k < ARRAY_SIZE(values); k++) {
             struct config config = {0};
             char text[128];
 
-            if (dot)
-                snprintf(text, sizeof text, "%.*s: {%s: %s}", (int)(dot - keys[i]), keys[i],
-                         dot + 1, values[k]);
-            else
-                snprintf(text, sizeof text, "%s: %s", keys[i], values[k]);
+            nest(keys[i], values[k], text, sizeof text);
             taken += config_load(write_text(text), &config, NULL) == 0;
             config_deinit(&config);
         }
@@ -340,6 +389,11 @@ static const struct {
     {"sandbox: tight", "sandbox", 1, "\"tight\"" NOT_SANDBOX},
     {"sandbox: on", "sandbox", 1, "\"on\"" NOT_SANDBOX},
     {"sandbox: false", "sandbox", 1, "a boolean" NOT_SANDBOX},
+    {"rendezvous: {backend: c10}", "rendezvous.backend", 1, "\"c10\" is not one of none, etcd"},
+    {"rendezvous: {nodes: 2}", "rendezvous.nodes", 1, "an integer is not a mapping of settings"},
+    {"rendezvous: {nodes: {min: 0}}", "rendezvous.nodes.min", 1, "0 is not a positive integer"},
+    {"rendezvous: {nodes.min: 1}", "rendezvous.nodes.min", 1, NO_SETTING},
+    {"rendezvous: {nodes: {least: 1}}", "rendezvous.nodes.least", 1, NO_SETTING},
     {"sandbox: 1", "sandbox", 1, "1" NOT_SANDBOX},
 
     {"limits:\n  sessions: 0", "limits.sessions", 2, "0" NOT_COUNT},
@@ -609,6 +663,7 @@ static void test_a_worker_beside_the_daemon(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_defaults),
+    cmocka_unit_test(test_rendezvous),
     cmocka_unit_test(test_every_key),
     cmocka_unit_test(test_each_key_alone),
     cmocka_unit_test(test_numbers_and_units),

@@ -94,7 +94,7 @@ class _Pass(_device.BatchIterator):
         try:
             batch = self._epoch.next(-1, self._loader._as)
         except _client.StepError as error:
-            self._next_step += 1
+            self._next_step += error.step is not None
             self._repeated = 0
             self._count()
             _reraise.raise_step_error(error)

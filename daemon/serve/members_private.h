@@ -1,0 +1,49 @@
+/* The inside of members.c, for members_view.c, which shows it. Nobody else includes it. */
+#ifndef DL_MEMBERS_PRIVATE_H
+#define DL_MEMBERS_PRIVATE_H
+
+#include "daemon/cluster/agree.h"
+#include "daemon/serve/members.h"
+
+#include <uthash.h>
+
+enum members_state { MEMBERS_JOINING, MEMBERS_IN, MEMBERS_FAILED, MEMBERS_CLOSED };
+
+struct seed {
+    UT_hash_handle hh; /* members.seeds, by key */
+    struct members *members;
+    char *key;                   /* owned */
+    struct agreement *agreement; /* while it is asked for */
+    bool known;
+    uint64_t number;
+    struct dl_error failure; /* of the last time it was asked for */
+    uint64_t failed_ns;
+};
+
+struct members {
+    uv_loop_t *loop;
+    const struct members_events *events;
+    void *context;
+    const char *backend_name;
+    char *id;                /* owned */
+    struct backend *backend; /* the member's */
+    struct member *member;
+    uint64_t join_ns;
+    uint32_t min, max, local;
+    enum members_state state;
+    struct rdzv_place place; /* MEMBERS_IN */
+    uint64_t round;
+    char there[512]; /* names of who was there, this node first */
+    uint32_t n_there;
+    struct dl_error failure; /* latest; code 0: none, or there was a round since */
+    uint64_t failed_ns;
+    uint64_t pause_ms;   /* until it is tried again */
+    uv_timer_t again;    /* then */
+    uv_timer_t patience; /* when somebody has waited for long enough */
+    struct seed *seeds;  /* owned */
+    bool joined;
+    bool ending;
+    unsigned closing; /* timers that are not closed yet */
+};
+
+#endif

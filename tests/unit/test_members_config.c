@@ -1,0 +1,114 @@
+/* What the configuration says of the rendezvous: each value that cannot be, and what a user is
+ * told. */
+#include "tests/lib/harness.h"
+
+#include "daemon/serve/members.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+/* Good as it is, but for what `text` says besides. */
+static int check(const char *text, struct dl_error *err)
+{
+    char whole[512];
+    struct config config = {0};
+
+    (void)snprintf(whole, sizeof whole, "rendezvous: {%s}", text);
+    const char *path = harness_file("members.conf", whole, strlen(whole));
+    if (config_load(path, &config, err) < 0)
+        fail_msg("%s: %s: %s", whole, err->path, err->message);
+    int r = members_check(&config.rendezvous, err);
+    config_deinit(&config);
+    return r;
+}
+
+static void test_bad(void **state)
+{
+    static const struct {
+        const char *text, *path, *message;
+    } rows[] = {
+        {"backend: etcd, id: a", "rendezvous.endpoint", "is missing"},
+        {"backend: etcd, endpoint: e", "rendezvous.id", "is missing"},
+        {"backend: etcd, endpoint: e, id: \"a b\"", "rendezvous.id", "\"a b\" has other"},
+        {"backend: etcd, endpoint: e, id: a/b", "rendezvous.id", "\"a/b\" has other"},
+        {"backend: etcd, endpoint: e, id: a, node: \"b\\n\"", "rendezvous.node", "has other"},
+        {"backend: etcd, endpoint: e, id: a, "
+         "node: n234567890123456789012345678901234567890123456789012345678901234",
+         "rendezvous.node", "has 64 bytes, and may have 63"},
+        {"backend: etcd, endpoint: e, id: a, nodes: {min: 2}", "rendezvous.nodes.min",
+         "2 is not from 1 to 1"},
+        {"backend: etcd, endpoint: e, id: a, nodes: {max: 4097}", "rendezvous.nodes.max",
+         "4097 is not from 1 to 4096"},
+        {"backend: etcd, endpoint: e, id: a, local_ranks: 4097", "rendezvous.local_ranks",
+         "4097 is not from 1 to 4096"},
+        {"backend: etcd, endpoint: e, id: a, heartbeat: {missed: 1}", "rendezvous.heartbeat.missed",
+         "1 is not from 2 to 1000"},
+        {"backend: etcd, endpoint: e, id: a, heartbeat: {interval: 0}",
+         "rendezvous.heartbeat.interval", "0 ns is not from 1ms"},
+        {"backend: etcd, endpoint: e, id: a, timeouts: {join: 721h}", "rendezvous.timeouts.join",
+         "is not from 1ms to 720h"},
+        {"backend: etcd, endpoint: e, id: a, timeouts: {last_call: 0}",
+         "rendezvous.timeouts.last_call", "0 ns is not"},
+        {"backend: etcd, endpoint: e, id: a, timeouts: {close: 0}", "rendezvous.timeouts.close",
+         "0 ns is not"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct dl_error err = {0};
+
+        assert_int_equal(check(rows[i].text, &err), -EINVAL);
+        assert_string_equal(err.path, rows[i].path);
+        if (!strstr(err.message, rows[i].message))
+            fail_msg("%s: \"%s\" is not in \"%s\"", rows[i].text, rows[i].message, err.message);
+    }
+}
+
+static void test_good(void **state)
+{
+    static const char *const texts[] = {
+        "",
+        "backend: none, id: \"a b\"",
+        "backend: etcd, endpoint: e, id: a",
+        "backend: etcd, endpoint: e, id: a, node: b, nodes: {min: 1, max: 4096}, local_ranks: 4096",
+        "backend: etcd, endpoint: e, id: a, heartbeat: {interval: 1ms, missed: 2}",
+        "backend: etcd, endpoint: e, id: a, timeouts: {join: 720h, last_call: 1ms, close: 1ms}"};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
+        struct dl_error err = {0};
+
+        if (check(texts[i], &err) < 0)
+            fail_msg("%s: %s: %s", texts[i], err.path, err.message);
+    }
+}
+
+/* Who is alone has no ranks of a cluster, and shows all keys of the view, empty. */
+static void test_alone(void **state)
+{
+    struct config_rendezvous none = {0};
+    struct members_place place;
+    struct members *members;
+    struct value view = {0};
+    struct dl_error err = {0};
+
+    (void)state;
+    assert_int_equal(members_new(NULL, &none, NULL, NULL, &members, &err), 0);
+    assert_null(members);
+    assert_int_equal(members_place(NULL, 0, 0, &place, &err), -ENOTSUP);
+    assert_int_equal(members_view(NULL, &view), 0);
+    assert_string_equal(value_get(&view, "backend")->string, "none");
+    assert_int_equal(value_get(&view, "nodes")->type, VALUE_ARRAY);
+    assert_int_equal(value_get(&view, "world")->type, VALUE_NULL);
+    value_deinit(&view);
+    members_join(NULL);
+    assert_null(members_end(NULL));
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_bad),
+    cmocka_unit_test(test_good),
+    cmocka_unit_test(test_alone),
+};
+
+TEST_MAIN(tests)
