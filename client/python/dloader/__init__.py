@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ._errors import DaemonError, Error, PayloadError, StateError
+from ._errors import DaemonError, Error, PayloadError, StateError, WorldChangedError
 from ._info import get_worker_info
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = ["DaemonError", "DataLoader", "Error", "Loader", "PayloadError", "StateError",
-           "__version__", "get_worker_info", "sample_rng"]
+           "WorldChangedError", "__version__", "get_worker_info", "sample_rng"]
 
 # What needs torch, NumPy or an extension module is imported when it is first asked for.
 _LAZY = {"DataLoader": "dataloader", "Loader": "loader", "sample_rng": "random"}

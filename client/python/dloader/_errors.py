@@ -17,3 +17,7 @@ class PayloadError(Error, TypeError):
 
 class StateError(Error, ValueError):
     """What load_state_dict() was given is no state of this loader, or there is nothing to resume."""
+
+
+class WorldChangedError(Error):
+    """Nodes came or went: the epoch goes on from its state, in the world that is agreed on next."""

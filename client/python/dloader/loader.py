@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from . import _device, _private, _reraise
-from ._errors import StateError
+from ._errors import StateError, WorldChangedError
 from ._progress import Progress
 from ._spec import Spec
 
@@ -33,6 +33,9 @@ def _mode(as_: str | None) -> int:
     if as_ == "torch":
         import torch  # noqa: F401  what cannot be had is told now, not by the first batch
     return _MODES[as_]
+
+
+_CLUSTER = 2 ** 32 - 1  # DL_WORLD_CLUSTER
 
 
 def _number(given: int | None, variable: str, fallback: int) -> int:
@@ -97,6 +100,9 @@ class _Pass(_device.BatchIterator):
             self._next_step += error.step is not None
             self._repeated = 0
             self._count()
+            if error.step is None and error.errno == errno.ESTALE:
+                self.end()
+                raise WorldChangedError(error.text) from None
             _reraise.raise_step_error(error)
         except _client.NoData:
             raise RuntimeError("sampler.kind: client: a Loader feeds no indices; give the spec a "
@@ -157,7 +163,11 @@ class Loader:
     spec: a dict, a text in YAML or JSON, or the path of a file with it; relative paths in a file
         start from its folder. Refused with the place, the value and the remedy.
     rank, world_size: of this consumer; absent: $RANK and $WORLD_SIZE, as torchrun sets them, or
-        the only one.
+        the only one. With world_size="cluster" the daemon's node meets others: `rank` (absent:
+        $LOCAL_RANK) is then the one on this node, and the attributes `rank` and `world_size` say
+        from the first epoch on what the nodes have agreed on. When nodes come or go, iterating
+        raises WorldChangedError; after load_state_dict(state_dict()) the next iter() goes on in
+        the new world.
     socket: of the daemon; absent: $DLOADER_SOCKET, the user's or the system's daemon, or one that
         is started for this process. A spec with workers.count 0 needs none.
     epoch: number of the first one; it decides the order together with the seed.
@@ -180,7 +190,7 @@ class Loader:
     Arrays stay valid as long as anything refers to them, also after close(). One thread at a time.
     """
 
-    def __init__(self, spec: Any, rank: int | None = None, world_size: int | None = None, *,
+    def __init__(self, spec: Any, rank: int | None = None, world_size: int | str | None = None, *,
                  socket: str | None = None, epoch: int = 0, as_: str | None = None,
                  pin_memory: bool = False, device: Any = None, name: str | None = None,
                  progress: bool = False, job: str | None = None, resume: bool = False) -> None:
@@ -188,11 +198,7 @@ class Loader:
         self._as = _mode("torch" if as_ is None and device is not None else as_)
         if device is not None and self._as != _MODES["torch"]:
             raise ValueError(f"device: {device!r} needs as_='torch', but got as_={as_!r}")
-        self.rank = _number(rank, "RANK", 0)
-        self.world_size = _number(world_size, "WORLD_SIZE", 1)
-        if not 0 <= self.rank < self.world_size:
-            raise ValueError(f"rank: {self.rank} is not in the interval [0, {self.world_size - 1}] "
-                             f"of world_size {self.world_size}")
+        self._take_place(rank, world_size)
         if resume and not job:
             raise ValueError("resume: it needs the name of the job, job=")
         self.pin_memory, self.device, self.progress = pin_memory, device, progress
@@ -214,6 +220,21 @@ class Loader:
         self._open()
         if resume:
             self._go_on()
+
+    def _take_place(self, rank: int | None, world_size: int | str | None) -> None:
+        self._local: int | None = None  # of a cluster: the rank on this node
+        self.rank: int | None = None
+        self.world_size: int | None = None
+        if world_size == "cluster":
+            self._local = _number(rank, "LOCAL_RANK", 0)
+            return
+        if isinstance(world_size, str):
+            raise ValueError(f"world_size: {world_size!r} is neither an integer nor 'cluster'")
+        self.rank = _number(rank, "RANK", 0)
+        self.world_size = _number(world_size, "WORLD_SIZE", 1)
+        if not 0 <= self.rank < self.world_size:
+            raise ValueError(f"rank: {self.rank} is not in the interval [0, {self.world_size - 1}] "
+                             f"of world_size {self.world_size}")
 
     # ---- the session ---------------------------------------------------------------------------
 
@@ -334,15 +355,26 @@ class Loader:
 
     def _start(self, number: int, step: int) -> _Pass:
         where: dict[str, Any] = {"epoch": number, "step": step}
-        if self._from is not None:
+        if self._local is None:
+            place: dict[str, Any] = {"rank": self.rank, "world": self.world_size}
+        else:
+            place = {"rank": self._local, "world": _CLUSTER}
+        if self._from is not None and self._local is not None and step == 0:
+            where = {"state": self._from}
+        elif self._from is not None or (self._local is not None and step > 0):
             where = {"state": self._token(number, step)}
-        epoch = self._opened().start(rank=self.rank, world=self.world_size, job=self.job, **where)
+        epoch = self._opened().start(**place, job=self.job, **where)
+        if self._local is not None:
+            self.rank, self.world_size = epoch.rank, epoch.world
         if number == _RESUME:
             number, step = epoch.number, epoch.first
             self._stand(number, step)
         elif epoch.number != number:  # the state was at the end of its epoch
             number, step = epoch.number, 0
             self._stand(number, step)
+        elif self._local is not None:
+            step = epoch.first  # which the world decides
+            self._at = number, step
         if epoch.steps is not None:
             self._steps = epoch.steps
         if self.pin_memory and (self._as != _MODES["torch"] or _device.wants_pinning(self)):
@@ -395,6 +427,8 @@ class Loader:
 
     def _token(self, epoch: int, step: int) -> bytes:
         loader = self._opened()
+        if self.world_size is None and self._from is not None:
+            return self._from
         try:
             begun = self._pass()
             whole = begun.whole_state(epoch, step) if begun is not None and step else None
@@ -403,7 +437,7 @@ class Loader:
             if self._kept is not None and self._kept[0] == (epoch, step):
                 return self._kept[1]
             if self._from is None:
-                return loader.state(epoch=epoch, world=self.world_size, step=step)
+                return loader.state(epoch=epoch, world=self.world_size or 1, step=step)
             return loader.state(world=self.world_size, step=step, state=self._from)
         except OSError as error:
             raise StateError(str(error.strerror)) from None
@@ -424,7 +458,8 @@ class Loader:
         if said["seed"] != self.seed:
             self._take_seed(said["seed"])
         try:
-            epoch, step = self._opened().find_state(token, self.world_size)
+            epoch, step = self._opened().find_state(
+                token, self.world_size if self._local is None else _CLUSTER)
         except OSError as error:
             raise StateError(str(error.strerror)) from None
         self.set_epoch(epoch)

@@ -421,7 +421,16 @@ static PyObject *epoch_state(PyObject *self, PyObject *const *args, Py_ssize_t n
     return client_raise(state_of(self), epoch->loader->client, r);
 }
 
-enum number { NUMBER_EPOCH, NUMBER_FIRST, NUMBER_STEPS, NUMBER_SAMPLES, NUMBER_WAIT, NUMBER_HELD };
+enum number {
+    NUMBER_EPOCH,
+    NUMBER_FIRST,
+    NUMBER_RANK,
+    NUMBER_WORLD,
+    NUMBER_STEPS,
+    NUMBER_SAMPLES,
+    NUMBER_WAIT,
+    NUMBER_HELD
+};
 
 static PyObject *epoch_number(PyObject *self, void *closure)
 {
@@ -434,6 +443,10 @@ static PyObject *epoch_number(PyObject *self, void *closure)
         return PyLong_FromUnsignedLongLong(dl_epoch_number(epoch->handle));
     case NUMBER_FIRST:
         return PyLong_FromUnsignedLongLong(dl_epoch_first(epoch->handle));
+    case NUMBER_RANK:
+        return PyLong_FromUnsignedLongLong(dl_epoch_rank(epoch->handle));
+    case NUMBER_WORLD:
+        return PyLong_FromUnsignedLongLong(dl_epoch_world(epoch->handle));
     case NUMBER_STEPS:
         return count_or_none(dl_epoch_steps(epoch->handle));
     case NUMBER_SAMPLES:
@@ -490,6 +503,8 @@ static PyMethodDef epoch_methods[] = {
 static PyGetSetDef epoch_getset[] = {
     NUMBER("number", NUMBER_EPOCH, "Of the pass."),
     NUMBER("first", NUMBER_FIRST, "The first step of it that this one gives."),
+    NUMBER("rank", NUMBER_RANK, "That it is of; of a cluster, what the nodes have agreed on."),
+    NUMBER("world", NUMBER_WORLD, "How many ranks there are; likewise."),
     NUMBER("steps", NUMBER_STEPS, "Of this rank, in the whole epoch; None: not known."),
     NUMBER("samples", NUMBER_SAMPLES, "Of this rank, in the whole epoch; None: not known."),
     NUMBER("wait_ns", NUMBER_WAIT, "Nanoseconds that next() has waited for batches."),

@@ -1,0 +1,87 @@
+"""dloader.Loader in a world of several nodes: two daemons that meet in a real etcd. Skipped without one."""
+
+import os
+import pathlib
+import shutil
+import sys
+import unittest
+
+TESTS = pathlib.Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(TESTS / "lib"), str(TESTS / "cluster")]
+
+import stores  # noqa: E402
+from dltest import Daemon, TestCase, wait_until  # noqa: E402
+
+try:
+    from dloader import _client
+    from dloader import Loader, WorldChangedError
+    HAS_CLIENT = hasattr(_client, "Loader") and bool(os.environ.get("DLOADERD"))
+except ImportError:
+    HAS_CLIENT = False
+
+HAS_ETCD = bool(shutil.which("etcd")) or os.path.exists("/usr/bin/etcd")
+SPEC = {"dataset": {"kind": "range", "length": 80}, "batch": {"size": 4},
+        "sampler": {"kind": "random"}, "workers": {"count": 1}}
+
+
+def values(batches):
+    return [int(value) for batch in batches for value in batch]
+
+
+@unittest.skipUnless(HAS_CLIENT and HAS_ETCD, "no client or no etcd")
+class Cluster(TestCase):
+    def setUp(self):
+        super().setUp()
+        self.store = stores.Etcd()
+        self.addCleanup(self.store.stop)
+
+    def node(self, name):
+        os.mkdir(self.path(name))
+        daemon = Daemon(self.path(name), {"rendezvous": {
+            "backend": "etcd", "endpoint": self.store.endpoint, "id": "run", "node": name,
+            "nodes": {"min": 1, "max": 2}, "timeouts": {"last_call": "10ms", "close": "10s"},
+            "heartbeat": {"interval": "200ms", "missed": 30}}})
+        self.addCleanup(daemon.stop)
+        return daemon
+
+    def loader(self, daemon):
+        loader = Loader(SPEC, world_size="cluster", socket=daemon.socket, as_="numpy")
+        self.addCleanup(loader.close)
+        return loader
+
+    def test_goes_on_in_the_new_world(self):
+        node = self.node("a")
+        first = self.loader(node)
+        self.assertEqual((first.rank, first.world_size), (None, None))
+        start = first.state_dict()
+        iterator = iter(first)
+        self.assertEqual((first.rank, first.world_size, len(first)), (0, 1, 20))
+        got = values(next(iterator) for _ in range(6))
+        second = self.loader(self.node("b"))
+        self.assertEqual(second.seed, first.seed)
+        wait_until(lambda: "is over because" in node.log, "the end of the round")
+        with self.assertRaises(WorldChangedError) as caught:
+            for batch in iterator:
+                got += values([batch])
+        self.assertIn("another node wants in", str(caught.exception))
+        state = first.state_dict()
+        self.assertEqual((state["world_size"], state["step"] * 4), (1, len(got)))
+        for loader in (first, second):
+            loader.load_state_dict(state)
+        iterators = [iter(first), iter(second)]
+        self.assertEqual([(loader.rank, loader.world_size) for loader in (first, second)],
+                         [(0, 2), (1, 2)])
+        rest = [value for each in iterators for value in values(each)]
+        self.assertLessEqual(len(got) + len(rest), 84)  # the last batches are evened out
+        self.assertEqual(set(got + rest), set(range(80)))
+        self.assertEqual(start["epoch"], 0)
+
+    def test_what_is_no_world(self):
+        with self.assertRaisesRegex(ValueError, "'clusters' is neither"):
+            Loader(SPEC, world_size="clusters", socket="/nonexistent")
+        with self.assertRaises(OSError):
+            iter(Loader({**SPEC, "workers": {"count": 0}}, world_size="cluster"))
+
+
+if __name__ == "__main__":
+    unittest.main()
