@@ -33,7 +33,7 @@ int rdzv_settings_check(const struct rdzv_settings *settings, struct dl_error *e
                             "%u to %u: must be from 1 to %d, the smaller number first",
                             settings->min, settings->max, RDZV_NODES_MAX);
     if (settings->missed < 2 || settings->missed > 1000)
-        return dl_error_set(err, EINVAL, "rendezvous.missed",
+        return dl_error_set(err, EINVAL, "rendezvous.heartbeat.missed",
                             "%u: must be 2 to 1000, or one late beat is a death", settings->missed);
     const uint64_t times[] = {settings->join_ns, settings->last_call_ns, settings->close_ns,
                               settings->beat_ns, settings->poll_ns};
@@ -320,11 +320,11 @@ static void say_late(const struct turn *turn, struct dl_error *ret)
     struct rdzv_count count = rdzv_state_count(state);
 
     if (count.members < state->min)
-        dl_error_set(ret, ETIMEDOUT, "rendezvous.join_timeout",
+        dl_error_set(ret, ETIMEDOUT, "rendezvous.timeouts.join",
                      "%" PRIu64 " s are over, and %u of at least %u nodes are there",
                      set->join_ns / SECOND, count.members, state->min);
     else
-        dl_error_set(ret, ETIMEDOUT, "rendezvous.join_timeout",
+        dl_error_set(ret, ETIMEDOUT, "rendezvous.timeouts.join",
                      "%" PRIu64 " s are over, and round %" PRIu64
                      " is not complete: %u of %u nodes are ready, %u wait",
                      set->join_ns / SECOND, state->round, count.ready, count.members,
@@ -561,8 +561,9 @@ static int on_seen(struct rdzv *rdzv, const struct rdzv_event *event, struct rdz
 /* The time to join, leave or close is over, and the store is of no help. */
 static void check_deadline(struct rdzv *rdzv, struct rdzv_out *out)
 {
-    static const char *const settings[] = {"rendezvous", "rendezvous.join_timeout",
-                                           "rendezvous.close_timeout", "rendezvous.close_timeout"};
+    static const char *const settings[] = {"rendezvous", "rendezvous.timeouts.join",
+                                           "rendezvous.timeouts.close",
+                                           "rendezvous.timeouts.close"};
     uint64_t late = rdzv->want == RDZV_WANT_IN ? ROLLBACK_NS : 0;
 
     if (rdzv->deadline == NEVER || rdzv->clock <= rdzv->deadline + late)

@@ -36,13 +36,18 @@ class Cluster(TestCase):
         self.addCleanup(self.store.stop)
 
     def node(self, name):
-        os.mkdir(self.path(name))
+        os.makedirs(self.path(name), exist_ok=True)
         daemon = Daemon(self.path(name), {"rendezvous": {
             "backend": "etcd", "endpoint": self.store.endpoint, "id": "run", "node": name,
             "nodes": {"min": 1, "max": 2}, "timeouts": {"last_call": "10ms", "close": "10s"},
             "heartbeat": {"interval": "200ms", "missed": 30}}})
-        self.addCleanup(daemon.stop)
+        self.addCleanup(self.stop, daemon)
         return daemon
+
+    @staticmethod
+    def stop(daemon):
+        if daemon.process.poll() is None:
+            daemon.stop()
 
     def loader(self, daemon):
         loader = Loader(SPEC, world_size="cluster", socket=daemon.socket, as_="numpy")
@@ -75,6 +80,20 @@ class Cluster(TestCase):
         self.assertLessEqual(len(got) + len(rest), 84)  # the last batches are evened out
         self.assertEqual(set(got + rest), set(range(80)))
         self.assertEqual(start["epoch"], 0)
+
+    def test_another_daemon(self):
+        """One that follows another is another node: what it had goes on by its state."""
+        node = self.node("a")
+        loader = self.loader(node)
+        iterator = iter(loader)
+        got = values(next(iterator) for _ in range(6))
+        node.kill()
+        self.node("a")
+        with self.assertRaisesRegex(WorldChangedError, "the daemon that had rank 0 of 1 is gone"):
+            for batch in iterator:
+                got += values([batch])
+        loader.load_state_dict(loader.state_dict())
+        self.assertEqual(sorted(got + values(loader)), list(range(80)))
 
     def test_what_is_no_world(self):
         with self.assertRaisesRegex(ValueError, "'clusters' is neither"):

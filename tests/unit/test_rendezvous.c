@@ -481,7 +481,7 @@ static void test_errors(void **state)
     }
     assert_true(play.now >= 1600 * SECOND);
     assert_int_equal(play.out.news, RDZV_FAILED);
-    assert_string_equal(play.out.error.path, "rendezvous.join_timeout");
+    assert_string_equal(play.out.error.path, "rendezvous.timeouts.join");
     assert_non_null(strstr(play.out.error.message, "10.0.0.1:2379 did not answer for 2 s"));
     end(&play);
 }

@@ -165,7 +165,7 @@ static void test_never_enough(void **state)
     sim_run(&sim, sim.now + sim.set.join_ns + 10 * SIM_S, NULL);
     for (uint32_t i = 0; i < sim.n; i++) {
         assert_int_equal(sim.nodes[i].news, RDZV_FAILED);
-        assert_string_equal(sim.nodes[i].error.path, "rendezvous.join_timeout");
+        assert_string_equal(sim.nodes[i].error.path, "rendezvous.timeouts.join");
         assert_non_null(strstr(sim.nodes[i].error.message, "of at least 5 nodes"));
     }
     assert_int_equal(sim.store->state.n, 0);
