@@ -517,6 +517,7 @@ static struct fault *fault_new(const struct dl_epoch *epoch, const struct dl_msg
     if (!fault)
         return NULL;
     fault->code = msg->code ? (int)msg->code : EIO;
+    fault->final = msg->final;
     /* These mean "not ready yet" and "feed it" to the caller of dl_epoch_next(). */
     if (fault->code == EAGAIN || fault->code == ETIMEDOUT || fault->code == ENODATA)
         fault->code = EIO;
@@ -569,6 +570,7 @@ static int on_fault(struct dl_client *client, const struct dl_message *msg)
 int epoch_break(struct dl_epoch *epoch, const struct dl_error *err)
 {
     struct dl_msg_fault msg = {.code = (uint64_t)err->code,
+                               .final = 1,
                                .path = span_str(err->path),
                                .message = span_str(err->message)};
     struct entry entry = {.descriptor = {.step = UINT64_MAX}};

@@ -286,8 +286,9 @@ DL_API int dl_epoch_options_from_env(struct dl_epoch_options *options);
  * `workers: {in_order: false}`; over an iterable dataset steps may be left out. Gives the one
  * before back, unless it is pinned: always, so that a single credit cannot stall. timeout_ns: < 0
  * waits as long as it takes, 0 does not wait. 0 and *ret: a batch, valid until the next call on
- * this epoch; DL_END: no more; -EAGAIN (timeout 0) or -ETIMEDOUT: not ready yet; -ENOMEM: every
- * slot within memory.limit is pinned by this client; -ENODATA: only of an epoch that is fed, see
+ * this epoch; DL_END: no more; -EAGAIN (timeout 0) or -ETIMEDOUT: not ready yet; -ENOMEM: there
+ * is no memory within memory.limit for a further batch before this client lets go of some, which it
+ * has pinned or got in epochs that it does not read on; -ENODATA: only of an epoch that is fed, see
  * dl_epoch_feed(); else an error. If dl_client_is_usable() says 1 after it, it was that of this one
  * step ("worker 1 was killed by SIGSEGV …"), and the next call goes on with the next step, or says
  * DL_END when it was the stream's last word. A step's own EAGAIN, ETIMEDOUT or ENODATA comes as

@@ -521,12 +521,46 @@ static int wait_entry(struct dl_epoch *epoch, uint64_t deadline, bool block)
     return epoch->count > 0 ? 0 : DL_END;
 }
 
+/* Whether there is something else of its loaders that the client could let go of. */
+static bool holds_more(const struct dl_epoch *than)
+{
+    for (const struct dl_loader *loader = than->loader->client->loaders; loader;
+         loader = loader->next) {
+        if (loader->held > 0)
+            return true;
+        for (const struct dl_epoch *epoch = loader->epochs; epoch; epoch = epoch->next) {
+            if (epoch != than && (epoch->current || epoch->count > 0))
+                return true;
+        }
+    }
+    return false;
+}
+
+/*
+ * Drops words about a lack of memory that were said before the daemon heard of what has been given
+ * back: who holds nothing any more can do nothing about it. It says so again should it have to.
+ */
+static void drop_stale(struct dl_epoch *epoch)
+{
+    while (epoch->count > 0) {
+        const struct entry *entry = &epoch->entries[epoch->head];
+        if (!entry->fault || entry->fault->final || entry->descriptor.step != UINT64_MAX ||
+            holds_more(epoch))
+            return;
+        struct entry stale = pop(epoch);
+        entry_deinit(&stale);
+    }
+}
+
 static int need_entry(struct dl_epoch *epoch, int64_t timeout_ns)
 {
     struct dl_client *client = epoch->loader->client;
     uint64_t begin, deadline = DEADLINE_NONE;
     int r;
 
+    drop_stale(epoch);
+    if (epoch->count > 0)
+        return 0;
     if (!is_fed(epoch)) {
         epoch->n_feeds = 0;
         client_queue_pending(client);
@@ -534,7 +568,10 @@ static int need_entry(struct dl_epoch *epoch, int64_t timeout_ns)
     begin = now_ns();
     if (timeout_ns >= 0 && add_overflows(begin, (uint64_t)timeout_ns, &deadline))
         deadline = DEADLINE_NONE;
-    r = wait_entry(epoch, deadline, timeout_ns != 0);
+    do {
+        r = wait_entry(epoch, deadline, timeout_ns != 0);
+        drop_stale(epoch);
+    } while (r == 0 && epoch->count == 0);
     epoch->wait_ns += now_ns() - begin;
     if (r == -ENODATA)
         return client_fail(client, ENODATA, "",
@@ -572,12 +609,10 @@ int dl_epoch_next(struct dl_epoch *epoch, int64_t timeout_ns, struct dl_batch **
         batch_give_back(epoch->current);
     if (epoch->local)
         return local_epoch_next(epoch, ret);
-    if (epoch->count == 0) {
-        r = need_entry(epoch, timeout_ns);
-        epoch->ended = r == DL_END && !epoch->broken;
-        if (r != 0)
-            return r;
-    }
+    r = need_entry(epoch, timeout_ns);
+    epoch->ended = r == DL_END && !epoch->broken;
+    if (r != 0)
+        return r;
     entry = pop(epoch);
     if (entry.descriptor.step != UINT64_MAX) {
         epoch->received++;

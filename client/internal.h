@@ -149,6 +149,7 @@ struct dl_loader {
 
 struct fault {
     int code;
+    bool final;    /* nothing comes behind it */
     char *path;    /* owned */
     char *message; /* owned */
     char *detail;  /* owned; NULL: it has none */

@@ -1,9 +1,8 @@
 /*
  * The inside of a loader, shared by loader.c (opening, streams), loader_work.c (which step next,
- * The inside of a loader, shared by loader.c (opening, streams), loader_work.c (which step next,
  * which batch is due), loader_dispatch.c (batches of all ranks), loader_jobs.c (ranks that agree,
- * clients that come back), loader_measure.c (lengths, before it is open) and loader_words.c (what a
- * step is called). Nobody else includes it.
+ * clients that come back), loader_measure.c (lengths, before it is open), loader_starving.c (who
+ * waits for memory) and loader_words.c (what a step is called). Nobody else includes it.
  */
 #ifndef DL_LOADER_PRIVATE_H
 #define DL_LOADER_PRIVATE_H
@@ -140,6 +139,9 @@ bool stream_is_expected(const struct stream *stream);
  */
 bool _nodiscard_ loader_admit(struct loader *loader, struct stream *stream, struct step *step);
 void loader_name_step(const struct loader *loader, const struct step *step, char *text, size_t len);
+
+/* loader_starving.c: there is no memory for what somebody waits for; `err` is the pool's. */
+void loader_tell_starving(struct loader *loader, const struct dl_error *err);
 
 /* loader_work.c */
 extern const struct pool_events loader_pool_events;

@@ -519,25 +519,6 @@ static bool run_stream(struct loader *loader, bool expected, struct want *want)
 }
 
 /*
- * A client that has pinned all there is would wait for ever: it is told instead. Others wait for
- * what somebody else will release.
- */
-static void tell_starving(struct loader *loader, const struct dl_error *err)
-{
-    struct stream *stream;
-
-    if (!pool_idle(loader->pool))
-        return;
-    DL_FOREACH (loader->streams, stream) {
-        if (stream->sink && stream_has_room(stream) && stream->window == 0 && stream->pinned > 0 &&
-            !stream->starving_told) {
-            stream->starving_told = true;
-            loader->o.events->fault(stream, UINT64_MAX, err, NULL, false);
-        }
-    }
-}
-
-/*
  * There is no slot for what is wanted. What nobody has asked for is not worth further memory, and
  * gives way where it is short: true if it did.
  */
@@ -550,7 +531,7 @@ static bool make_room(struct loader *loader, const struct want *want)
         return false;
     if (loader_drop_expected(loader, NULL) || loader_drop_parked(loader, false))
         return true;
-    tell_starving(loader, &err);
+    loader_tell_starving(loader, &err);
     return false;
 }
 

@@ -371,7 +371,7 @@ void stream_forget(struct stream *stream, struct step *step)
     }
     if (stream->params.any_order && (step->state == STEP_READY || step->state == STEP_FAULTED))
         DL_DELETE(stream->due, step);
-    stream->starving_told = false;
+    stream->starving_told = 0;
     HASH_DEL(stream->steps, step);
     free(step->error);
     free(step->detail);
@@ -460,7 +460,8 @@ void stream_rewind(struct stream *stream)
     pass_over(stream);
     stream->held = UINT64_MAX; /* its holder is gone */
     stream->handed = 0;
-    stream->finish_told = stream->starving_told = false;
+    stream->finish_told = false;
+    stream->starving_told = 0;
 }
 
 void stream_stop(struct stream *stream)

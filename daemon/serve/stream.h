@@ -112,7 +112,9 @@ struct stream {
     uint32_t pinned; /* steps in PINNED */
     bool stopped;    /* nothing more is planned or delivered */
     bool finish_told;
-    bool starving_told; /* the client knows that its pins hold all memory */
+    uint32_t starving_told; /* what its client held of the loader when it was told to let go of
+                               some, for want of memory; 0: it was not, or something came back */
+    bool starving_warned;   /* the client knows that it waits for what others hold */
     bool carried;       /* its client has brought states */
     bool passing_told;  /* the client knows that its first step is far */
     bool length_told;   /* the client knows that the dataset is longer than it says */
@@ -144,6 +146,12 @@ struct stream *stream_free(struct stream *stream);
 static inline bool stream_is_source(const struct stream *stream)
 {
     return stream->params.rank == PLAN_ALL;
+}
+
+/* Its client waits, and there is no memory for its next step. */
+static inline bool stream_starves(const struct stream *stream)
+{
+    return stream->window == 0 && (stream->starving_told > 0 || stream->starving_warned);
 }
 
 /* A further step may be planned now; which: the one that stream_plan() would make. */

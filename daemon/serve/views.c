@@ -224,6 +224,7 @@ static const char *stream_state(const struct stream *s)
            : !s->sink           ? "expected"
            : s->stopped         ? "stopped"
            : stream_finished(s) ? "finished"
+           : stream_starves(s)  ? "starving"
                                 : "running";
 }
 

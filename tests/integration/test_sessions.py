@@ -317,6 +317,42 @@ class Memory(TestCase):
         pinned[0].release()
         self.assertEqual(client.next_batches()[0].step, 3)
 
+    def take(self, client, n):
+        batches = []
+        while len(batches) < n:
+            batches += client.next_batches()
+        return batches
+
+    def test_an_epoch_that_is_not_read_on_may_have_all_there_is(self):
+        client = self.client(self.daemon())
+        loader = client.open(self.batches_of(4, limit=4096 + 2 * 8192))["loader"]
+        first = client.start(loader, credits=2)["stream"]
+        aside = self.take(client, 2)
+        with self.assertRaises(DaemonError) as caught:
+            client.start(loader, epoch=5)
+            client.next_batches()
+        self.assertEqual(caught.exception.path, "memory.limit")
+        client.send(dltest.STOP, first)
+        for batch in aside:
+            batch.release()
+        self.assertEqual(client.next_batches()[0].indices, [0, 1, 2, 3])
+
+    def test_who_waits_for_what_others_hold_is_told_so(self):
+        daemon = self.daemon()
+        holder, waiter = self.client(daemon), self.client(daemon)
+        spec = self.batches_of(4, limit=4096 + 2 * 8192)
+        stream = holder.start(holder.open(spec)["loader"], credits=2)["stream"]
+        held = self.take(holder, 2)
+        waiter.start(waiter.open(spec)["loader"], epoch=5)
+        told = waiter.recv_number(dltest.WARNING)[2]
+        self.assertIn("waiting for what others hold: memory.limit: ", told)
+        states = lambda: [row["state"] for row in waiter.query("epochs") if row["epoch"] == 5]
+        self.assertEqual(states(), ["starving"])
+        holder.send(dltest.STOP, stream)
+        held[0].release()
+        self.assertEqual(waiter.next_batches()[0].indices, [0, 1, 2, 3])
+        self.assertEqual(states(), ["running"])
+
     def test_a_worker_dies_while_all_memory_is_in_use(self):
         daemon = self.daemon(self.bad_worker("abort-once-3"))
         client = self.client(daemon)

@@ -14,7 +14,8 @@
  * number behind the last dot. With `resume` a trainer that is started again asks the daemon where
  * it was, which must not be behind what it has. With `saves` it goes on with the state that it
  * saved last, in FILE.state, and forgets what it received since. Keys: see `keys` below. `also`:
- * loaders that are opened besides, of each of which one batch is taken, and then no more.
+ * loaders that are opened besides, of each of which one batch is taken, and then no more; memory
+ * that is short, or ranks that wait, end these epochs.
  */
 #include "client/dlclient.h"
 #include "client/dlctl/digest.h"
@@ -65,8 +66,9 @@ struct trainer {
     struct dl_client *client;
     struct dl_loader *loader;
     struct dl_epoch *pass;
-    uint64_t at;   /* epoch */
-    uint64_t step; /* the next one, or with `any` the first that is missing */
+    struct dl_epoch *aside[ALSO_MAX]; /* epochs of `also`, not read on */
+    uint64_t at;                      /* epoch */
+    uint64_t step;                    /* the next one, or with `any` the first that is missing */
     uint8_t seen[STEPS_MAX];
     uint64_t base; /* of an epoch that is fed: the step that its first one is */
     uint64_t fed_to;
@@ -285,6 +287,17 @@ static size_t let_all_go(struct trainer *t, int tensors)
     return n;
 }
 
+static size_t end_aside(struct trainer *t)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < ALSO_MAX; i++) {
+        n += t->aside[i] != NULL;
+        t->aside[i] = dl_epoch_end(t->aside[i]);
+    }
+    return n;
+}
+
 /* The first tensor of a batch, by itself; none: not kept. */
 static int keep_tensor(struct dl_batch *batch, struct kept *kept)
 {
@@ -485,7 +498,7 @@ static int one_step(struct trainer *t)
         r = next(t, &batch);
     if (r == 0)
         return take(t, batch);
-    if ((r == -ENODATA && t->fed) || (r == -ENOMEM && let_all_go(t, 1) > 0))
+    if ((r == -ENODATA && t->fed) || (r == -ENOMEM && let_all_go(t, 1) + end_aside(t) > 0))
         return 0;
     if (r < 0 && dl_client_is_usable(t->client)) {
         write_word(t, "fault", dl_client_error(t->client));
@@ -494,14 +507,19 @@ static int one_step(struct trainer *t)
     return r;
 }
 
-/* Until all ranks of the job have ended the epoch before: no two of them may be further apart. */
-static void await_peers(const struct trainer *t)
+/*
+ * Until all ranks of the job have ended the epoch before: no two of them may be further apart. They
+ * may need what this one holds.
+ */
+static void await_peers(struct trainer *t)
 {
     const char *dot = strrchr(t->path, '.');
     char path[4096], end[32];
 
     if (!dot || !t->job || t->at == t->epoch)
         return;
+    let_all_go(t, 1);
+    end_aside(t);
     snprintf(end, sizeof end, "%" PRIu64 " end\n", t->at - 1);
     for (uint64_t rank = 0; rank < t->world; rank++) {
         int ended = 0;
@@ -599,16 +617,19 @@ static int one_epoch(struct trainer *t)
 
 /* ---- sessions ------------------------------------------------------------------------------- */
 
-static int open_also(struct trainer *t, const char *path)
+static int open_also(struct trainer *t, size_t i)
 {
     struct dl_loader *loader;
-    struct dl_epoch *epoch;
     struct dl_batch *batch;
-    int r = dl_loader_open_file(t->client, path, &loader);
+    int r = dl_loader_open_file(t->client, t->also[i], &loader);
 
     if (r == 0)
-        r = dl_epoch_start(loader, NULL, &epoch);
-    return r < 0 ? r : dl_epoch_next(epoch, -1, &batch);
+        r = dl_epoch_start(loader, NULL, &t->aside[i]);
+    if (r == 0)
+        r = dl_epoch_next(t->aside[i], -1, &batch);
+    if (r == -ENOMEM && let_all_go(t, 1) + end_aside(t) > 0)
+        r = 0;
+    return r;
 }
 
 static int attach(struct trainer *t)
@@ -622,7 +643,7 @@ static int attach(struct trainer *t)
     if (r == 0 && (r = dl_loader_open_file(client, t->spec, &loader)) == 0)
         t->loader = loader;
     for (size_t i = 0; r == 0 && i < t->n_also; i++)
-        r = open_also(t, t->also[i]);
+        r = open_also(t, i);
     return r;
 }
 
@@ -630,6 +651,7 @@ static void detach(struct trainer *t)
 {
     let_all_go(t, 0);
     t->client = dl_client_close(t->client);
+    memset(t->aside, 0, sizeof t->aside);
     t->loader = NULL;
     t->pass = NULL;
 }

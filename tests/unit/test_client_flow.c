@@ -403,13 +403,41 @@ static void test_faults_in_place(void **state)
     fake_fault(&f, UINT64_MAX, ENOMEM, false);
     fake_deliver(&f, 2, 4);
     fake_finish(&f);
-    fake_next(&f, 0);
+    dl_batch_pin(fake_next(&f, 0));
     expect_next(&f, -EIO);
     assert_string_equal(dl_client_error(f.client), "digits[3]: worker 1 was killed by SIGSEGV");
     assert_string_equal(dl_client_error_path(f.client), "digits[3]");
     expect_next(&f, -ENOMEM);
     fake_next(&f, 2);
     fake_next(&f, 3);
+    expect_next(&f, DL_END);
+    fake_end(&f);
+}
+
+/* The daemon had not heard yet of what was given back. */
+static void test_no_memory_is_not_news_to_who_holds_nothing(void **state)
+{
+    struct dl_batch *pinned;
+    struct fake f;
+
+    fake_run(&f, 8, 4);
+    fake_deliver(&f, 0, 1);
+    pinned = fake_next(&f, 0);
+    assert_int_equal(dl_batch_pin(pinned), 0);
+    fake_fault(&f, UINT64_MAX, ENOMEM, false);
+    fake_fault(&f, UINT64_MAX, ENOMEM, false);
+    expect_next(&f, -ENOMEM);
+    dl_batch_release(pinned);
+    expect_next(&f, -EAGAIN);
+    fake_deliver(&f, 1, 2);
+    fake_fault(&f, UINT64_MAX, ENOMEM, false);
+    fake_next(&f, 1);
+    fake_deliver(&f, 2, 4);
+    fake_next(&f, 2);
+    fake_next(&f, 3);
+    /* The stream's last word is for everybody. */
+    fake_fault(&f, UINT64_MAX, ENOMEM, true);
+    expect_next(&f, -ENOMEM);
     expect_next(&f, DL_END);
     fake_end(&f);
 }
@@ -749,6 +777,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_pin),
     cmocka_unit_test(test_pin_outlives_epoch),
     cmocka_unit_test(test_faults_in_place),
+    cmocka_unit_test(test_no_memory_is_not_news_to_who_holds_nothing),
     cmocka_unit_test(test_final_fault),
     cmocka_unit_test(test_fault_codes),
     cmocka_unit_test(test_many_faults),
