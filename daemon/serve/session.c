@@ -100,13 +100,12 @@ static void close_loader(struct session *s, struct opened *opened,
         if (cs->opened == opened)
             end_stream(s, cs, end);
     }
-    if (loader) {
-        loader_pump(loader); /* others may want what was just given back */
-        loader_detach(&opened->user);
-    }
+    loader_detach(&opened->user);
     HASH_DEL(s->opened, opened);
     states_deinit(&opened->states);
     free(opened);
+    if (loader)
+        loader_pump(loader); /* others may want what was just given back */
 }
 
 void session_close_loader(struct session *s, struct opened *opened)
@@ -156,17 +155,15 @@ static void drop_waiting(struct session *s)
 static void on_closed(uv_handle_t *handle)
 {
     struct session *s = handle->data;
-    struct opened *opened;
-    struct opened *next;
     struct known_segment *segment;
     struct known_segment *next_segment;
 
     if (!s->violated)
         hear_last_words(s);
-    /* Without STOP or CLOSE: jobs may come back. */
-    HASH_ITER (hh, s->opened, opened, next) {
-        close_loader(s, opened, loader_lose);
-    }
+    /* Without STOP or CLOSE: jobs may come back. A loader that breaks meanwhile may take others of
+     * these with it. */
+    while (s->opened)
+        close_loader(s, s->opened, loader_lose);
     HASH_ITER (hh, s->segments, segment, next_segment) {
         HASH_DEL(s->segments, segment);
         free(segment);
@@ -206,14 +203,17 @@ static void violation(struct session *s, const struct dl_error *err)
 
 /* ---- what waits ----------------------------------------------------------------------------- */
 
+/* A loader that breaks before it was open takes all that the session has of it with it. */
 static void pump_loaders(struct session *s)
 {
-    struct opened *opened;
-    struct opened *next;
+    struct opened *opened = s->opened;
 
-    HASH_ITER (hh, s->opened, opened, next) {
+    while (opened) {
+        unsigned before = HASH_COUNT(s->opened);
+
         if (opened->user.loader)
             loader_pump(opened->user.loader);
+        opened = HASH_COUNT(s->opened) == before ? opened->hh.next : s->opened;
     }
 }
 
