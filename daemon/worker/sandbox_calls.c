@@ -18,9 +18,13 @@ uint32_t sandbox_calls(enum sandbox_level level, bool landlock)
 #include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 
 /* Newer than some copies of libseccomp; the same number on all architectures but Alpha. */
 enum { NR_FCHMODAT2 = 452, NR_SETXATTRAT = 463, NR_REMOVEXATTRAT = 466, NR_FILE_SETATTR = 469 };
+
+enum { IOPRIO_WHO_PROCESS = 1 }; /* only in the kernel's headers */
 
 /* Nobody who loads data has a use for these, whatever language it is written in. */
 static const char *const attacks[] = {
@@ -152,6 +156,36 @@ static void forbid_processes(struct filter *f)
         f->r = seccomp_rule_add(f->ctx, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
 }
 
+/* A file that is ready sends its owner a signal, which may be any process and any signal. */
+static void forbid_owners(struct filter *f)
+{
+    forbid_where(f, "fcntl", EPERM, is_int(1, F_SETOWN));
+    forbid_where(f, "fcntl", EPERM, is_int(1, F_SETOWN_EX));
+    forbid_where(f, "fcntl", EPERM, is_int(1, F_SETSIG));
+    forbid_where(f, "ioctl", EPERM, is_int(1, FIOSETOWN));
+    forbid_where(f, "ioctl", EPERM, is_int(1, SIOCSPGRP));
+}
+
+/*
+ * How fast another process runs and where its memory lies; 0 is whoever calls. On which CPUs, can
+ * be said of others still: a thread's own number is not known here.
+ */
+static void forbid_slowing(struct filter *f)
+{
+    static const struct {
+        const char *name;
+        unsigned pid;
+    } calls[] = {{"setpriority", 1},    {"ioprio_set", 1},    {"sched_setscheduler", 0},
+                 {"sched_setparam", 0}, {"sched_setattr", 0}, {"migrate_pages", 0},
+                 {"move_pages", 0}};
+
+    for (size_t i = 0; i < ARRAY_SIZE(calls); i++)
+        forbid_where(f, calls[i].name, EPERM, SCMP_CMP64(calls[i].pid, SCMP_CMP_NE, 0));
+    /* Of a group or a user 0 is the caller's, and others are in it. */
+    forbid_where(f, "setpriority", EPERM, SCMP_CMP64(0, SCMP_CMP_NE, PRIO_PROCESS));
+    forbid_where(f, "ioprio_set", EPERM, SCMP_CMP64(0, SCMP_CMP_NE, IOPRIO_WHO_PROCESS));
+}
+
 /* Of what a process does to any, what it may do to itself. */
 static void forbid_others(struct filter *f)
 {
@@ -163,6 +197,8 @@ static void forbid_others(struct filter *f)
     forbid_where(f, "kill", EPERM, SCMP_CMP64(0, SCMP_CMP_NE, self));
     forbid_where(f, "tgkill", EPERM, SCMP_CMP64(0, SCMP_CMP_NE, self));
     forbid_where(f, "prlimit64", EPERM, SCMP_CMP64(2, SCMP_CMP_NE, 0)); /* new limits */
+    forbid_owners(f);
+    forbid_slowing(f);
     /* Which personality it has, it may ask. */
     forbid_where(f, "personality", EPERM, SCMP_CMP64(0, SCMP_CMP_LT, UINT32_MAX));
     for (size_t i = 0; i < ARRAY_SIZE(prctls); i++)

@@ -20,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
@@ -273,6 +274,52 @@ static int kill_all(const struct escape *e)
     return code(kill(-1, 0));
 }
 
+/* A file that is ready sends its owner a signal, and any at all: that it may be owned is enough. */
+static int own_by_parent(const struct escape *e)
+{
+    int pair[2];
+
+    if (pipe2(pair, O_CLOEXEC) < 0)
+        return errno;
+    int r = code(fcntl(pair[0], F_SETOWN, e->parent));
+    close(pair[0]);
+    close(pair[1]);
+    return r;
+}
+
+static int own_by_ioctl(const struct escape *e)
+{
+    int pair[2];
+
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+        return errno;
+    int r = code(ioctl(pair[0], FIOSETOWN, &e->parent));
+    close(pair[0]);
+    close(pair[1]);
+    return r;
+}
+
+/* As it is already. */
+static int slow_parent(const struct escape *e)
+{
+    errno = 0;
+    int nice = getpriority(PRIO_PROCESS, (id_t)e->parent);
+
+    return errno ? errno : code(setpriority(PRIO_PROCESS, (id_t)e->parent, nice));
+}
+
+static int schedule_parent(const struct escape *e)
+{
+    struct sched_param param = {0};
+
+    return code(sched_setscheduler(e->parent, SCHED_OTHER, &param));
+}
+
+static int may_be_nice(const struct escape *e)
+{
+    return code(setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0)));
+}
+
 static int outlive_parent(const struct escape *e)
 {
     return code(prctl(PR_SET_PDEATHSIG, 0));
@@ -421,6 +468,10 @@ static const struct attempt {
     {"kill group", kill_group},
     {"kill all", kill_all},
     {"outlive parent", outlive_parent},
+    {"signal parent by file", own_by_parent},
+    {"signal parent by socket", own_by_ioctl},
+    {"slow parent", slow_parent},
+    {"schedule parent", schedule_parent},
     {"raise limit", raise_limit},
     {"lower a limit of its parent", lower_parents_limit},
     {"namespace", new_namespace},
@@ -436,6 +487,7 @@ static const struct attempt {
     {"may run thread", run_thread},
     {"may load library", load_library},
     {"may signal itself", signal_self},
+    {"may be nice", may_be_nice},
     {"may map by host", map_by_host},
 };
 

@@ -23,12 +23,13 @@ FILES = {"read outside": 1, "list outside": 1, "open to write": 1, "append to fi
          "kill parent": 6, "kill group": 6}
 # What a plug-in may go on doing.
 ALLOWED = {"may read data", "may write null", "may run thread", "may load library",
-           "may signal itself", "may map by host", "may die with parent"}
+           "may signal itself", "may map by host", "may die with parent", "may be nice"}
 # What succeeds where nothing is kept, so that a failure above means something.
 OPEN = {"read outside", "list outside", "open to write", "append to file", "create file",
         "create elsewhere", "empty file", "make directory", "make link", "change mode", "change times", "remove file",
         "rename file", "shared memory", "fork", "clone", "execute", "execute memory", "kill parent", "kill group",
-        "outlive parent", "socket", "unix socket"}
+        "outlive parent", "socket", "unix socket", "signal parent by file", "signal parent by socket",
+        "slow parent", "schedule parent"}
 
 
 def landlock():
