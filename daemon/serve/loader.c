@@ -479,7 +479,8 @@ static bool is_instead(const struct stream *stream, const struct stream_params *
         return false;
     if (stream_is_source(stream))
         return strcmp(stream->params.job, started->job) == 0 &&
-               (stream->params.epoch != started->epoch || started->first != 0);
+               (stream->params.epoch != started->epoch || started->first != 0 ||
+                started->before.n > 0);
     return stream->params.rank == started->rank;
 }
 

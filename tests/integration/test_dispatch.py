@@ -37,17 +37,18 @@ def shares(step):
 class Rank:
     """One rank, a session of its own; `batches` are those it has not given back."""
 
-    def __init__(self, case, daemon, rank, world=WORLD, step=0, epoch=0, credits=0, job="", **more):
+    def __init__(self, case, daemon, rank, world=WORLD, step=0, epoch=0, credits=0, job="",
+                 before=(), **more):
         self.client = case.client(daemon)
         self.loader = self.client.open(spec(**more))
         self.rank, self.world, self.credits, self.job = rank, world, credits, job
-        self.start(epoch, step)
+        self.start(epoch, step, before)
 
-    def start(self, epoch=0, step=0):
+    def start(self, epoch=0, step=0, before=()):
         self.step, self.batches, self.arrived = step, [], []
         self.started = self.client.start(self.loader["loader"], rank=self.rank, world=self.world,
                                          step=step, epoch=epoch, credits=self.credits,
-                                         job=self.job)
+                                         job=self.job, before=before)
         self.stream = self.started["stream"]
 
     def next(self):
@@ -215,6 +216,44 @@ class Shares(DispatchCase):
         for rank in pair:
             rank.take()
         self.assertEqual([rank.take()[0][0] for rank in pair], [20, 25])
+
+    def test_a_world_that_changes(self):
+        """Each sample comes once, and each batch of all ranks is loaded once in every world."""
+        daemon = self.daemon()
+        before, taken = [], []
+        for world, steps in (4, 2), (3, 3), (2, 12):
+            ranks = self.ranks(daemon, range(world), world=world, before=before, epoch=1,
+                               sampler={"kind": "random"}, shard={"mode": "dispatch", "even": False})
+            self.assertEqual([rank.started["first"] for rank in ranks], [0] * world)
+            for _ in range(steps):
+                taken += sum((rank.pass_step() for rank in ranks), [])
+            if world == 2:
+                self.assertEqual([rank.next() for rank in ranks], [None, None])
+            for rank in ranks:
+                rank.client.close()
+            before.append((world, steps))
+        self.assertEqual(sorted(taken), list(range(SAMPLES)))
+
+    def test_a_guess_that_a_changed_world_proves_wrong(self):
+        """What is expected of an epoch is its beginning: one that others have begun is another."""
+        daemon = self.daemon()
+        ranks = self.ranks(daemon, range(2), world=2)
+        for epoch in range(2):
+            for rank in ranks if epoch else []:
+                rank.start(epoch)
+            for _ in range(21):
+                for rank in ranks:
+                    rank.pass_step()
+            self.assertEqual([rank.next() for rank in ranks], [None, None])
+            for rank in ranks:
+                rank.client.send(STOP, rank.stream)
+        wait_until(lambda: sum(row["ready"] for row in ranks[0].client.query("ring")) == WINDOW,
+                   "the next epoch's first steps")
+        for rank in ranks:
+            rank.start(2, before=[(3, 13)])
+        self.assertEqual(len(ranks[0].take(1)[0]), 4)  # the last 8 samples
+        self.assertEqual(len(ranks[1].take(1)[0]), 4)
+        self.assertEqual(sum(row["ready"] for row in ranks[0].client.query("ring")), 0)
 
     def test_a_batch_that_is_too_large(self):
         daemon = self.daemon()

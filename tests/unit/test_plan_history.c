@@ -67,9 +67,20 @@ static struct list dealt(const struct plan_params *params, const struct list *re
     } else if (params->drop_last) {
         list.n -= list.n % round_of(params);
     } else if (params->even) {
-        pad(&list, order, min_u64(order->n, round_of(params)), round_of(params));
+        bool dispatch = params->shard == PLAN_DISPATCH;
+        pad(&list, order, min_u64(order->n, round_of(params)),
+            dispatch ? params->world : round_of(params));
     }
     return list;
+}
+
+/* A rank's rows of a global batch of `n` samples: the first ranks have one more, if need be. */
+static size_t rows_of(const struct plan_params *params, size_t n, uint64_t rank, size_t *ret_first)
+{
+    *ret_first = 0;
+    for (uint64_t before = 0; before < rank; before++)
+        *ret_first += n / params->world + (before < n % params->world);
+    return n / params->world + (rank < n % params->world);
 }
 
 /* One step of one rank: returns how many samples, 0: there is no such step. */
@@ -82,6 +93,11 @@ static size_t deal(const struct plan_params *params, const struct list *list, ui
     if (params->shard == PLAN_STRIDED) {
         first = step * round_of(params) + rank;
         stride = params->world;
+    }
+    if (params->shard == PLAN_DISPATCH) {
+        size_t begin = step * round_of(params), left = begin < list->n ? list->n - begin : 0;
+        size = rows_of(params, min_u64(left, round_of(params)), rank, &first);
+        first += begin;
     }
     for (size_t at = first; n < size && at < list->n; at += stride)
         ret[n++] = list->of[at];
@@ -126,7 +142,7 @@ static struct plan_params random_params(uint64_t *random)
                                  .world = 1,
                                  .batch_size = below(random, 8),
                                  .drop_last = below(random, 2),
-                                 .shard = (enum plan_shard)below(random, 3),
+                                 .shard = (enum plan_shard)below(random, 4),
                                  .even = below(random, 2)};
 
     if (params.shard == PLAN_SPLIT)
