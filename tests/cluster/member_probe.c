@@ -1,5 +1,5 @@
 /*
- * Nodes by hand: COUNT members of a run in one process, each with a backend of its own.
+ * Nodes by hand: COUNT members of a run in one process, each with a backend of its own (probe.h).
  *
  *   member_probe RUN COUNT MIN MAX LAST_CALL_MS
  *
@@ -8,8 +8,8 @@
  * "close I WHY", "members I" (the nodes it sees, a line each). The end of input ends it. Beats are
  * quicker than those of the defaults, unless PROBE_SLOW is set.
  */
-#include "daemon/cluster/etcd.h"
 #include "daemon/cluster/member.h"
+#include "tests/cluster/probe.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -23,11 +23,9 @@ struct node {
 
 struct probe {
     uv_loop_t loop;
-    uv_pipe_t input;
+    struct probe_input input;
     struct node nodes[COUNT_MAX];
     unsigned count;
-    char line[4096];
-    size_t len;
 };
 
 static void on_round(void *owner, const struct rdzv_state *state, const struct rdzv_place *place)
@@ -66,8 +64,9 @@ static void show_members(const struct member *member)
     printf("members %u\n", state ? state->n : 0);
 }
 
-static void command(struct probe *probe, char *line)
+static void command(void *owner, char *line)
 {
+    const struct probe *probe = owner;
     const char *verb = strsep(&line, " "), *number = strsep(&line, " ");
     struct member *member = probe->nodes[strtoul(number, NULL, 10)].member;
 
@@ -81,40 +80,17 @@ static void command(struct probe *probe, char *line)
         show_members(member);
 }
 
-static void on_alloc(uv_handle_t *handle, size_t size, uv_buf_t *buf)
+static void on_end(void *owner)
 {
-    struct probe *probe = handle->data;
+    struct probe *probe = owner;
 
-    *buf = uv_buf_init(probe->line + probe->len, (unsigned)(sizeof probe->line - probe->len));
-}
-
-static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
-{
-    struct probe *probe = stream->data;
-    char *end;
-
-    if (n < 0) {
-        for (unsigned i = 0; i < probe->count; i++)
-            probe->nodes[i].member = member_free(probe->nodes[i].member);
-        uv_close((uv_handle_t *)stream, NULL);
-        return;
-    }
-    probe->len += (size_t)n;
-    while ((end = memchr(probe->line, '\n', probe->len))) {
-        size_t taken = (size_t)(end - probe->line) + 1;
-
-        *end = 0;
-        command(probe, probe->line);
-        probe->len -= taken;
-        memmove(probe->line, end + 1, probe->len);
-    }
+    for (unsigned i = 0; i < probe->count; i++)
+        probe->nodes[i].member = member_free(probe->nodes[i].member);
 }
 
 static int open_node(struct probe *probe, char **argv, unsigned number)
 {
     struct rdzv_settings settings = RDZV_DEFAULTS;
-    struct etcd_options etcd = {
-        .loop = &probe->loop, .endpoints = getenv("PROBE_ENDPOINTS"), .timeout_ns = 10000000000};
     struct member_options options = {.loop = &probe->loop,
                                      .run = argv[1],
                                      .settings = &settings,
@@ -136,7 +112,7 @@ static int open_node(struct probe *probe, char **argv, unsigned number)
     (void)snprintf(name, sizeof name, "%s%u", prefix ? prefix : "node", number);
     options.name = name;
     probe->nodes[number].number = number;
-    int r = etcd_new(&etcd, &options.backend, &err);
+    int r = probe_backend(&probe->loop, &options.backend, &err);
     if (r == 0)
         r = member_new(&options, &probe->nodes[number].member, &err);
     if (r < 0)
@@ -157,10 +133,11 @@ int main(int argc, char **argv)
     for (unsigned i = 0; i < probe.count; i++)
         if (open_node(&probe, argv, i) < 0)
             return 1;
-    if (uv_pipe_init(&probe.loop, &probe.input, 0) < 0 || uv_pipe_open(&probe.input, 0) < 0)
+    probe.input.command = command;
+    probe.input.ended = on_end;
+    probe.input.owner = &probe;
+    if (probe_input_open(&probe.loop, &probe.input) < 0)
         return 1;
-    probe.input.data = &probe;
-    uv_read_start((uv_stream_t *)&probe.input, on_alloc, on_read);
     uv_run(&probe.loop, UV_RUN_DEFAULT);
     return uv_loop_close(&probe.loop) < 0;
 }

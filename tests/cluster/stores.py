@@ -1,4 +1,4 @@
-"""A real etcd on loopback ports of its own, and a backend by hand (backend_probe.c)."""
+"""Real stores on loopback ports of their own, and a backend by hand (backend_probe.c)."""
 
 import base64
 import json
@@ -13,6 +13,8 @@ import threading
 import time
 import urllib.error
 import urllib.request
+
+from store_case import Server
 
 PATIENCE = 60  # seconds that a busy machine is given; nothing is judged by it
 
@@ -36,6 +38,7 @@ def wait_until(what, condition):
 
 class Etcd:
     """One member; what it was given it keeps, also when it is killed and started again."""
+    backend = "etcd"
 
     def __init__(self, *flags, scheme="http", context=None):
         self.dir = tempfile.mkdtemp(prefix="dloader-etcd-")
@@ -97,9 +100,36 @@ class Etcd:
         self.ask("kv/put", {"key": base64.b64encode(f"/dloader/{key}".encode()).decode(),
                             "value": base64.b64encode(value.encode()).decode()})
 
+    def forget(self):
+        """All that it was given."""
+        self.ask("kv/deleterange", {"key": "AA==", "range_end": "AA=="})
+
     def lease_of(self, key):
         kvs = self.ask("kv/range", {"key": base64.b64encode(f"/dloader/{key}".encode()).decode()})
         return int(kvs["kvs"][0].get("lease", 0)) if "kvs" in kvs else None
+
+
+class C10d:
+    """A TCPStore of ours, by itself; what it was given is lost when it is killed."""
+    backend = "c10d"
+
+    def __init__(self):
+        self.server = Server()
+        self.port = self.server.port
+        self.endpoint = f"127.0.0.1:{self.port}"
+
+    def start(self):
+        self.server = Server(self.port)
+
+    def kill(self):
+        self.server.kill()
+
+    def stop(self):
+        self.server.close()
+
+    def forget(self):
+        self.kill()
+        self.start()
 
 
 class Probe:

@@ -1,4 +1,5 @@
-"""etcd as a backend: what each backend does, and what is etcd's own. A real etcd throughout."""
+"""etcd as a backend: what each backend does (backend_case.py), and what is etcd's own. A real etcd
+throughout."""
 
 import http.server
 import shutil
@@ -9,106 +10,24 @@ import threading
 import time
 import unittest
 
+import backend_case
 import stores
+from backend_case import Case
 
 
 def find_etcd():
     return shutil.which("etcd", path="/usr/bin:/usr/local/bin")
 
 
-class Case(unittest.TestCase):
-    def probe(self, **settings):
-        probe = stores.Probe(**settings)
-        self.addCleanup(lambda: self.assertEqual(probe.close(), 0))
-        return probe
-
-
 @unittest.skipUnless(find_etcd(), "there is no etcd: apt-get install etcd-server")
-class OneEtcd(Case):
+class OneEtcd(backend_case.Table, Case):
     @classmethod
     def setUpClass(cls):
         cls.etcd = stores.Etcd()
         cls.addClassCleanup(cls.etcd.stop)
 
-    def setUp(self):
-        self.key = self.id()
-        self.backend = self.probe(endpoints=self.etcd.endpoint, timeout_ms=20000)
-
-    # What PyTorch's backends promise, too.
-
-    def test_get_of_nothing(self):
-        self.assertEqual(self.backend.get(self.key), (False, 0, ""))
-
-    def test_get_gives_what_was_set(self):
-        won, token, value = self.backend.set(self.key, 0, "one")
-        self.assertTrue(won)
-        self.assertEqual(value, "one")
-        self.assertEqual(self.backend.get(self.key), (False, token, "one"))
-
-    def test_set_if_nothing_is_there(self):
-        self.assertTrue(self.backend.set(self.key, 0, "one")[0])
-        won, token, value = self.backend.set(self.key, 0, "two")
-        self.assertEqual((won, value), (False, "one"))
-        self.assertGreater(token, 0)
-
-    def test_set_with_the_token(self):
-        _, token, _ = self.backend.set(self.key, 0, "one")
-        won, later, value = self.backend.set(self.key, token, "two")
-        self.assertEqual((won, value), (True, "two"))
-        self.assertNotEqual(token, later)
-        self.assertEqual(self.backend.get(self.key), (False, later, "two"))
-
-    def test_set_with_an_old_token(self):
-        _, old, _ = self.backend.set(self.key, 0, "one")
-        _, token, _ = self.backend.set(self.key, old, "two")
-        self.assertEqual(self.backend.set(self.key, old, "three"), (False, token, "two"))
-
-    def test_set_with_no_token_of_it(self):
-        _, token, _ = self.backend.set(self.key, 0, "one")
-        self.assertEqual(self.backend.set(self.key, 999999999, "two"), (False, token, "one"))
-
-    def test_set_of_what_is_gone(self):
-        self.assertEqual(self.backend.set(self.key, 5, "one"), (False, 0, ""))
-
-    def test_tokens_are_of_all_nodes(self):
-        other = self.probe(endpoints=self.etcd.endpoint, timeout_ms=20000)
-        _, token, _ = self.backend.set(self.key, 0, "one")
-        self.assertTrue(other.set(self.key, token, "two")[0])
-        self.assertEqual(self.backend.get(self.key)[2], "two")
-
-    def test_who_wins_counts(self):
-        """Four add one at a time to the same number: none is lost."""
-        probes = [self.probe(endpoints=self.etcd.endpoint, timeout_ms=20000) for _ in range(4)]
-
-        def count(number, probe):
-            done = 0
-            _, token, value = probe.get(self.key)
-            while done < 15:
-                now = int(value.split(".")[0]) if value else 0
-                # No two write the same: a node tells its own write by the bytes.
-                won, token, value = probe.set(self.key, token, f"{now + 1}.{number}")
-                done += won
-
-        threads = [threading.Thread(target=count, args=args) for args in enumerate(probes)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        self.assertEqual(self.backend.get(self.key)[2].split(".")[0], "60")
-
-    def test_a_large_value(self):
-        value = "x" * 60000
-        self.assertTrue(self.backend.set(self.key, 0, value)[0])
-        self.assertEqual(self.backend.get(self.key)[2], value)
-
-    def test_many_at_once(self):
-        calls = [self.backend.begin(f"set {self.key}.{i} 0 {i}") for i in range(50)]
-        for call in calls:
-            self.assertTrue(self.backend.end(call)[0])
-
-    def test_ends_with_calls_under_way(self):
-        for i in range(20):
-            self.backend.say(f"get {self.key}.{i}")
+    def open(self):
+        return self.probe(endpoints=self.etcd.endpoint, timeout_ms=20000)
 
     def test_watch(self):
         self.backend.say(f"watch {self.key}")
@@ -124,7 +43,7 @@ class OneEtcd(Case):
         backend.say("health")
         while not (line := backend.take()).startswith("health"):
             pass
-        self.assertEqual(line, f"health {self.etcd.endpoint} 1 1 0")
+        self.assertEqual(line, f"health {self.etcd.endpoint} 1 1 0 0")
 
     def test_lease(self):
         backend = self.probe(endpoints=self.etcd.endpoint, keep_s=2, timeout_ms=20000)

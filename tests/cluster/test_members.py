@@ -1,4 +1,4 @@
-"""Nodes of a run that meet in a real etcd: they come, go and die, and so does the store."""
+"""Nodes of a run that meet in a real store: they come, go and die, and so does the store."""
 
 import os
 import queue
@@ -18,8 +18,9 @@ ROUND = re.compile(r"(\d+) round (\d+) rank (\d+) of (\d+) first (\d+) world (\d
 class Nodes:
     """A process with some of the nodes."""
 
-    def __init__(self, etcd, run, count, least, most, last_call_ms, name="node", **settings):
-        env = dict(os.environ, PROBE_ENDPOINTS=etcd.endpoint, PROBE_NAME=name, **settings)
+    def __init__(self, store, run, count, least, most, last_call_ms, name="node", **settings):
+        env = dict(os.environ, PROBE_BACKEND=store.backend, PROBE_ENDPOINTS=store.endpoint,
+                   PROBE_TIMEOUT_MS="10000", PROBE_NAME=name, **settings)
         # pylint: disable=consider-using-with
         self.process = subprocess.Popen(
             [os.environ["MEMBER_PROBE"], run, str(count), str(least), str(most), str(last_call_ms)],
@@ -69,16 +70,16 @@ class Nodes:
         return self.process.returncode
 
 
-@unittest.skipUnless(shutil.which("etcd", path="/usr/bin:/usr/local/bin"),
-                     "there is no etcd: apt-get install etcd-server")
-class Members(unittest.TestCase):
+class Members:
+    STORE = None
+
     @classmethod
     def setUpClass(cls):
-        cls.etcd = stores.Etcd()
-        cls.addClassCleanup(cls.etcd.stop)
+        cls.store = cls.STORE()
+        cls.addClassCleanup(cls.store.stop)
 
     def nodes(self, *args, **kwargs):
-        nodes = Nodes(self.etcd, self.id().rsplit(".", 1)[-1], *args, **kwargs)
+        nodes = Nodes(self.store, self.id().rsplit(".", 1)[-1], *args, **kwargs)
         self.addCleanup(lambda: self.assertIn(nodes.close(), (0, -signal.SIGKILL)))
         return nodes
 
@@ -103,7 +104,7 @@ class Members(unittest.TestCase):
             nodes.say(f"join {i}")
         self.wait_round([nodes], 64)
         # A figure: printed, not judged.
-        print(f"# 64 nodes meet in {time.monotonic() - begun - 2:.2f} s beyond last call")
+        print(f"# 64 nodes meet by {self.store.backend} in {time.monotonic() - begun - 2:.2f} s beyond last call")
 
     def test_come_and_go(self):
         one, two = self.nodes(2, 2, 8, 500), self.nodes(1, 2, 8, 500, name="late")
@@ -147,9 +148,9 @@ class Members(unittest.TestCase):
         for i in range(3):
             nodes.say(f"join {i}")
         self.wait_round([nodes], 3)
-        self.etcd.kill()
+        self.store.kill()
         time.sleep(12)  # longer than a beat may stand still
-        self.etcd.start()
+        self.store.start()
         nodes.say("leave 2")
         nodes.wait("^2 left")
         del nodes.rounds[2]
@@ -162,7 +163,7 @@ class Members(unittest.TestCase):
             nodes.say(f"join {i}")
         self.wait_round([nodes], 3)
         said = len(nodes.said)
-        self.etcd.ask("kv/deleterange", {"key": "AA==", "range_end": "AA=="})
+        self.store.forget()
         time.sleep(3)
         for i in range(3):
             nodes.say(f"members {i}")
@@ -186,6 +187,16 @@ class Members(unittest.TestCase):
         self.wait_round([one], 2)
         two.say("join 0")
         two.wait("^0 failed rendezvous.nodes: 2 to 9, and the nodes that are there have 2 to 8")
+
+
+@unittest.skipUnless(shutil.which("etcd", path="/usr/bin:/usr/local/bin"),
+                     "there is no etcd: apt-get install etcd-server")
+class EtcdMembers(Members, unittest.TestCase):
+    STORE = stores.Etcd
+
+
+class C10dMembers(Members, unittest.TestCase):
+    STORE = stores.C10d
 
 
 if __name__ == "__main__":

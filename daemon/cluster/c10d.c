@@ -1,0 +1,360 @@
+#include "daemon/cluster/c10d.h"
+
+#include "daemon/cluster/tcpstore_client.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <utlist.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#define PREFIX "/dloader/"
+
+enum { TIMEOUT_MS = 5000 };
+
+/* What nobody stores: compared and set with itself, it changes nothing, and comes back only where
+ * there is nothing else. */
+static const char NOTHING[] = "dloader: there is nothing";
+
+/* A get or a set, from its call to its answer. */
+struct call {
+    struct c10d *c10d;
+    bool sets;
+    bool writes; /* what the store was asked last: to put `data` in the place of `expected` */
+    char key[sizeof PREFIX + BACKEND_KEY_MAX];
+    uint64_t token;
+    struct dl_buffer data;     /* owned */
+    struct dl_buffer expected; /* owned */
+    backend_done done;
+    void *owner;
+    uint64_t began;
+    struct call *prev, *next; /* in c10d->calls */
+};
+
+struct c10d {
+    struct backend backend;
+    uv_loop_t *loop;
+    struct tcpstore_client *client; /* owned */
+    struct c10d_host *host;         /* owned */
+    uint64_t timeout_ms;
+    struct call *calls;
+    char known_key[sizeof PREFIX + BACKEND_KEY_MAX]; /* "": none */
+    struct dl_buffer known;                          /* what it was seen to have last */
+    struct backend_health health;
+};
+
+static struct c10d *of(const struct backend *backend)
+{
+    return container_of(backend, struct c10d, backend);
+}
+
+static struct dl_span span_of(const struct dl_buffer *buffer)
+{
+    return (struct dl_span){buffer->data, buffer->len};
+}
+
+static bool is_same(struct dl_span a, struct dl_span b)
+{
+    return a.len == b.len && (a.len == 0 || memcmp(a.data, b.data, a.len) == 0);
+}
+
+static struct dl_span nothing(void)
+{
+    return span_str(NOTHING);
+}
+
+static uint64_t token_of(struct dl_span data)
+{
+    uint64_t hash = XXH3_64bits(data.data, data.len);
+
+    return hash ? hash : 1;
+}
+
+/* Without memory for what is to be asked there is none for its failure, either. */
+static void put(struct dl_buffer *ret, struct dl_span data)
+{
+    ret->len = 0;
+    if (data.len > 0 && buffer_append(ret, data.data, data.len) < 0)
+        abort();
+}
+
+/* ---- answers -------------------------------------------------------------------------------- */
+
+static void call_free(struct call *call)
+{
+    buffer_deinit(&call->data);
+    buffer_deinit(&call->expected);
+    free(call);
+}
+
+/* The call is done with; the owner may do anything, also free the backend. */
+static void answer(struct call *call, const struct backend_answer *with)
+{
+    DL_DELETE(call->c10d->calls, call);
+    call->done(call->owner, with);
+    call_free(call);
+}
+
+static void answer_error(struct call *call, int code, const char *what)
+{
+    struct c10d *c10d = call->c10d;
+    struct dl_error err = {0};
+
+    dl_error_set(&err, code, "rendezvous.endpoint", "%s %s at the TCPStore %s: %s",
+                 call->sets ? "writing" : "reading", call->key,
+                 tcpstore_client_endpoint(c10d->client), what);
+    c10d->health.answers = false;
+    c10d->health.failures++;
+    c10d->health.latest = err;
+    answer(call, &(struct backend_answer){.status = -err.code, .error = &err});
+}
+
+static void answer_value(struct call *call, struct dl_span data, bool won)
+{
+    struct c10d *c10d = call->c10d;
+
+    c10d->health.answers = true;
+    memcpy(c10d->known_key, call->key, sizeof call->key);
+    put(&c10d->known, data);
+    answer(call, &(struct backend_answer){.won = won, .token = token_of(data), .data = data});
+}
+
+static void answer_nothing(struct call *call)
+{
+    call->c10d->health.answers = true;
+    answer(call, &(struct backend_answer){0});
+}
+
+/* ---- the store ------------------------------------------------------------------------------ */
+
+static void on_answer(void *owner, const struct tcpstore_answer *with);
+
+static void ask(struct call *call, struct dl_span expected, struct dl_span desired)
+{
+    struct c10d *c10d = call->c10d;
+    uint64_t spent = uv_now(c10d->loop) - call->began;
+    const struct dl_span key = span_str(call->key), values[] = {expected, desired};
+    const struct tcpstore_question question = {
+        .op = TCPSTORE_COMPARE_SET,
+        .keys = &key,
+        .values = values,
+        .times = 1,
+        .timeout_ms = spent < c10d->timeout_ms ? c10d->timeout_ms - spent : 1};
+
+    if (tcpstore_client_dialect(c10d->client) == TCPSTORE_ANY)
+        c10d_host_try(c10d->host);
+    if (tcpstore_client_ask(c10d->client, &question, on_answer, call) < 0)
+        abort();
+}
+
+static void read_value(struct call *call)
+{
+    call->writes = false;
+    ask(call, nothing(), nothing());
+}
+
+static void write_value(struct call *call, struct dl_span expected)
+{
+    call->writes = true;
+    put(&call->expected, expected);
+    ask(call, expected, span_of(&call->data));
+}
+
+/* What is there now. A set came here for the bytes that its token is of. */
+static void on_read(struct call *call, struct dl_span is)
+{
+    bool absent = is_same(is, nothing());
+
+    if (absent)
+        answer_nothing(call);
+    else if (!call->sets || token_of(is) != call->token)
+        answer_value(call, is, false);
+    else if (is_same(is, span_of(&call->data)))
+        answer_value(call, is, true);
+    else
+        write_value(call, is);
+}
+
+/* Where the key has something else, the store says what; where it has nothing and something was
+ * expected, it says that again. */
+static void on_written(struct call *call, struct dl_span is)
+{
+    struct dl_span expected = span_of(&call->expected);
+
+    if (is_same(is, span_of(&call->data)))
+        answer_value(call, is, true);
+    else if (expected.len > 0 && is_same(is, expected))
+        answer_nothing(call);
+    else if (expected.len == 0 && is_same(is, nothing()))
+        write_value(call, nothing()); /* somebody stored it after all */
+    else
+        answer_value(call, is, false);
+}
+
+static void on_answer(void *owner, const struct tcpstore_answer *with)
+{
+    struct call *call = owner;
+    struct tcpstore_fields fields = with->fields;
+
+    if (with->status < 0) {
+        answer_error(call, -with->status, with->error->message);
+        return;
+    }
+    struct dl_span is = tcpstore_take_span(&fields);
+    if (is.len > BACKEND_VALUE_MAX)
+        answer_error(call, EBADMSG, "what is there is too large to be of a dloaderd");
+    else if (call->writes)
+        on_written(call, is);
+    else
+        on_read(call, is);
+}
+
+/* ---- the backend ---------------------------------------------------------------------------- */
+
+static struct call *begin(struct c10d *c10d, const char *key, backend_done done, void *owner)
+{
+    struct call *call = calloc(1, sizeof *call);
+
+    if (!call)
+        abort();
+    c10d->health.calls++;
+    call->c10d = c10d;
+    call->done = done;
+    call->owner = owner;
+    call->began = uv_now(c10d->loop);
+    (void)snprintf(call->key, sizeof call->key, PREFIX "%s", key);
+    DL_APPEND(c10d->calls, call);
+    return call;
+}
+
+static void c10d_get(struct backend *backend, const char *key, backend_done done, void *owner)
+{
+    read_value(begin(of(backend), key, done, owner));
+}
+
+static void c10d_set(struct backend *backend, const char *key, uint64_t token, struct dl_span data,
+                     backend_done done, void *owner)
+{
+    struct c10d *c10d = of(backend);
+    struct call *call = begin(c10d, key, done, owner);
+    struct dl_span known = span_of(&c10d->known);
+
+    assert(data.len > 0 && data.len <= BACKEND_VALUE_MAX && !is_same(data, nothing()));
+    call->sets = true;
+    call->token = token;
+    put(&call->data, data);
+    if (token == 0)
+        write_value(call, (struct dl_span){0});
+    else if (strcmp(c10d->known_key, call->key) == 0 && token_of(known) == token &&
+             !is_same(known, data)) /* of which an answer would not say if it was there before */
+        write_value(call, known);
+    else
+        read_value(call);
+}
+
+static void c10d_health(const struct backend *backend, struct backend_health *ret)
+{
+    const struct c10d *c10d = of(backend);
+
+    *ret = c10d->health;
+    (void)snprintf(ret->endpoint, sizeof ret->endpoint, "%s",
+                   tcpstore_client_endpoint(c10d->client));
+    ret->here = c10d_host_serves(c10d->host);
+    ret->peers = c10d_host_peers(c10d->host);
+}
+
+static void c10d_free(struct backend *backend)
+{
+    struct c10d *c10d = of(backend);
+    struct call *call, *next;
+
+    tcpstore_client_free(c10d->client);
+    c10d_host_free(c10d->host);
+    DL_FOREACH_SAFE (c10d->calls, call, next)
+        call_free(call);
+    buffer_deinit(&c10d->known);
+    free(c10d);
+}
+
+static const struct backend_ops ops = {
+    .get = c10d_get, .set = c10d_set, .health = c10d_health, .free = c10d_free};
+
+/* ---- what it is given ----------------------------------------------------------------------- */
+
+static int say_wrong(const char *text, const char *what, struct dl_error *err)
+{
+    return dl_error_set(err, EINVAL, "rendezvous.endpoint",
+                        "%.200s: %s; write host:port of the one TCPStore, or [address]:port", text,
+                        what);
+}
+
+int c10d_endpoint(const char *text, char **ret_host, uint16_t *ret_port, struct dl_error *err)
+{
+    bool bracketed = *text == '[';
+    const char *host = text + bracketed, *end = strchr(text, bracketed ? ']' : ':');
+    unsigned long port = C10D_PORT;
+    char *rest;
+
+    if (!bracketed && end && strchr(end + 1, ':')) /* an address in numbers alone */
+        end = NULL;
+    if (bracketed && !end)
+        return say_wrong(text, "has a [ without ]", err);
+    size_t len = end ? (size_t)(end - host) : strlen(host);
+    const char *after = end ? end + bracketed : "";
+    if (len == 0 || len > 253 || strcspn(text, "/ ,;?#@\\\"'") < strlen(text))
+        return say_wrong(text, "is no such address", err);
+    if (*after) {
+        port = after[1] >= '0' && after[1] <= '9' ? strtoul(after + 1, &rest, 10) : 0;
+        if (*after != ':' || port == 0 || port > UINT16_MAX || *rest)
+            return say_wrong(text, "has no port from 1 to 65535", err);
+    }
+    if (!(*ret_host = strndup(host, len)))
+        return dl_error_set(err, ENOMEM, "rendezvous", "out of memory");
+    *ret_port = (uint16_t)port;
+    return 0;
+}
+
+static int open_both(struct c10d *c10d, const struct c10d_options *options, struct dl_error *err)
+{
+    _cleanup_free_ char *host = NULL;
+    uint16_t port = 0;
+    int r = c10d_endpoint(options->endpoint, &host, &port, err);
+
+    if (r < 0)
+        return r;
+    c10d->timeout_ms = options->timeout_ns / 1000000;
+    if (c10d->timeout_ms == 0)
+        c10d->timeout_ms = TIMEOUT_MS;
+    c10d->client = tcpstore_client_new(&(struct tcpstore_client_options){
+        .loop = options->loop, .host = host, .port = port, .timeout_ms = c10d->timeout_ms});
+    if (c10d->client)
+        c10d->host = c10d_host_new(&(struct c10d_host_options){.loop = options->loop,
+                                                               .host = host,
+                                                               .port = port,
+                                                               .hosting = options->hosting,
+                                                               .said = options->said,
+                                                               .context = options->context});
+    if (!c10d->host)
+        return dl_error_set(err, ENOMEM, "rendezvous", "out of memory");
+    return 0;
+}
+
+int c10d_new(const struct c10d_options *options, struct backend **ret, struct dl_error *err)
+{
+    struct c10d *c10d = calloc(1, sizeof *c10d);
+
+    if (!c10d)
+        return dl_error_set(err, ENOMEM, "rendezvous", "out of memory");
+    c10d->backend.ops = &ops;
+    c10d->loop = options->loop;
+    int r = open_both(c10d, options, err);
+    if (r < 0) {
+        c10d_free(&c10d->backend);
+        return r;
+    }
+    c10d_host_try(c10d->host);
+    *ret = &c10d->backend;
+    return 0;
+}

@@ -1,0 +1,180 @@
+#include "daemon/cluster/c10d_host.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+struct c10d_host {
+    struct c10d_host_options options;
+    char *name; /* owned; options.host */
+    struct tcpstore_server *server;
+    uv_getaddrinfo_t lookup;
+    bool looking_up;
+    bool ending;
+    int told; /* why it does not serve, as an errno, so that it is told once; 0: not */
+};
+
+static void _printf_(3, 4) say(const struct c10d_host *host, bool bad, const char *fmt, ...)
+{
+    char text[DL_ERROR_MESSAGE_MAX];
+    va_list args;
+
+    va_start(args, fmt);
+    if (vsnprintf(text, sizeof text, fmt, args) < 0)
+        text[0] = '\0';
+    va_end(args);
+    if (host->options.said)
+        host->options.said(host->options.context, bad, text);
+}
+
+/* ---- whose address it is -------------------------------------------------------------------- */
+
+static bool is_same(const struct sockaddr *a, const struct sockaddr *b)
+{
+    if (!a || a->sa_family != b->sa_family)
+        return false;
+    if (a->sa_family == AF_INET)
+        return ((const struct sockaddr_in *)(const void *)a)->sin_addr.s_addr ==
+               ((const struct sockaddr_in *)(const void *)b)->sin_addr.s_addr;
+    return a->sa_family == AF_INET6 &&
+           memcmp(&((const struct sockaddr_in6 *)(const void *)a)->sin6_addr,
+                  &((const struct sockaddr_in6 *)(const void *)b)->sin6_addr,
+                  sizeof(struct in6_addr)) == 0;
+}
+
+/* All of 127.0.0.0/8 is this machine, whatever its interfaces are said to have. */
+static bool is_loopback(const struct sockaddr *address)
+{
+    return address->sa_family == AF_INET &&
+           ntohl(((const struct sockaddr_in *)(const void *)address)->sin_addr.s_addr) >> 24 == 127;
+}
+
+static bool is_mine(const struct sockaddr *address)
+{
+    struct ifaddrs *all = NULL;
+    bool mine = is_loopback(address);
+
+    if (!mine && getifaddrs(&all) < 0)
+        return false;
+    for (const struct ifaddrs *one = all; one && !mine; one = one->ifa_next)
+        mine = is_same(one->ifa_addr, address);
+    freeifaddrs(all);
+    return mine;
+}
+
+static bool is_number(const char *host)
+{
+    struct in6_addr address;
+
+    return inet_pton(AF_INET, host, &address) == 1 || inet_pton(AF_INET6, host, &address) == 1;
+}
+
+/* ---- the store ------------------------------------------------------------------------------ */
+
+static void on_dropped(void *context, const char *peer, const char *why)
+{
+    say(context, false, "the store here has let go of %s: %s", peer, why);
+}
+
+/* `at` NULL: all addresses of this machine. */
+static void serve(struct c10d_host *host, const char *at)
+{
+    struct tcpstore_server_options options = {.loop = host->options.loop,
+                                              .host = at,
+                                              .port = host->options.port,
+                                              .fd = -1,
+                                              .dropped = on_dropped,
+                                              .context = host};
+    struct dl_error err = {0};
+    int r = tcpstore_server_new(&options, &host->server, &err);
+
+    if (r == 0) {
+        host->told = 0;
+        say(host, false, "the store is here, and listens on port %u of %s",
+            (unsigned)host->options.port, at ? at : "all addresses");
+        return;
+    }
+    host->server = NULL;
+    if (host->told == -r)
+        return;
+    host->told = -r;
+    if (r == -EADDRINUSE)
+        say(host, false, "port %u is listened on already: the store is taken to be there",
+            (unsigned)host->options.port);
+    else
+        say(host, true, "the store cannot be here: %s: %s", err.path, err.message);
+}
+
+static void destroy(struct c10d_host *host)
+{
+    free(host->name);
+    free(host);
+}
+
+static void on_looked_up(uv_getaddrinfo_t *lookup, int status, struct addrinfo *found)
+{
+    struct c10d_host *host = lookup->data;
+    bool mine = host->options.hosting == C10D_HOST_YES, known = false;
+
+    host->looking_up = false;
+    for (const struct addrinfo *one = found; one && !known; one = one->ai_next)
+        known = is_mine(one->ai_addr);
+    uv_freeaddrinfo(found);
+    (void)status; /* a name that is not known is not this machine's; the client says so */
+    if (host->ending)
+        destroy(host);
+    else if (known || mine)
+        serve(host, known && is_number(host->name) ? host->name : NULL);
+}
+
+void c10d_host_try(struct c10d_host *host)
+{
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
+
+    if (!host || host->options.hosting == C10D_HOST_NO || host->server || host->looking_up)
+        return;
+    host->lookup.data = host;
+    host->looking_up = uv_getaddrinfo(host->options.loop, &host->lookup, on_looked_up, host->name,
+                                      NULL, &hints) == 0;
+}
+
+bool c10d_host_serves(const struct c10d_host *host)
+{
+    return host->server != NULL;
+}
+
+uint64_t c10d_host_peers(const struct c10d_host *host)
+{
+    return host->server ? tcpstore_server_count(host->server).peers : 0;
+}
+
+/* ---- all ------------------------------------------------------------------------------------ */
+
+struct c10d_host *c10d_host_new(const struct c10d_host_options *options)
+{
+    struct c10d_host *host = calloc(1, sizeof *host);
+
+    if (!host || !(host->name = strdup(options->host))) {
+        free(host);
+        return NULL;
+    }
+    host->options = *options;
+    host->options.host = host->name;
+    return host;
+}
+
+struct c10d_host *c10d_host_free(struct c10d_host *host)
+{
+    if (!host)
+        return NULL;
+    host->ending = true;
+    host->server = tcpstore_server_free(host->server);
+    if (!host->looking_up)
+        destroy(host);
+    else
+        uv_cancel((uv_req_t *)&host->lookup);
+    return NULL;
+}
