@@ -85,14 +85,7 @@ static int join(const struct registered *entry, const struct dl_spec *wanted, st
     return 0;
 }
 
-static const struct loader_events loader_events = {.progress = session_loader_progress,
-                                                   .opened = session_loader_opened,
-                                                   .started = session_started,
-                                                   .deliver = session_deliver,
-                                                   .fault = session_fault,
-                                                   .finished = session_finished,
-                                                   .warning = session_warning,
-                                                   .retired = on_retired,
+static const struct loader_events loader_events = {SESSION_LOADER_EVENTS, .retired = on_retired,
                                                    .gone = on_gone};
 
 /* What the loader's workers are run with; the object of its spec is taken from the session. */

@@ -62,7 +62,6 @@ void session_world_over(struct session *session, const struct dl_error *why);
 
 /* What loaders tell: see struct loader_events. */
 void session_loader_opened(struct loader_user *user, const struct dl_error *err);
-/* See struct loader_events. */
 void session_loader_progress(struct loader_user *user, uint64_t done, uint64_t all);
 void session_started(struct stream *stream, const struct loader_extent *extent,
                      const struct dl_error *err);
@@ -71,6 +70,13 @@ void session_fault(struct stream *stream, uint64_t number, const struct dl_error
                    const char *detail, bool final);
 void session_finished(struct stream *stream);
 void session_warning(struct stream *stream, const char *message);
+
+/* Of a struct loader_events, all that is for a session alone. */
+#define SESSION_LOADER_EVENTS                                                       \
+    .progress = session_loader_progress, .opened = session_loader_opened,           \
+    .started = session_started, .deliver = session_deliver, .fault = session_fault, \
+    .finished = session_finished, .warning = session_warning
+
 void session_segment_retired(struct session *session, uint32_t segment);
 
 /* The object that the client has sent: see objects.h. */

@@ -154,14 +154,7 @@ static void on_retired(void *context, uint32_t segment)
         session_segment_retired(s, segment);
 }
 
-static const struct loader_events loader_events = {.progress = session_loader_progress,
-                                                   .opened = session_loader_opened,
-                                                   .started = session_started,
-                                                   .deliver = session_deliver,
-                                                   .fault = session_fault,
-                                                   .finished = session_finished,
-                                                   .warning = session_warning,
-                                                   .retired = on_retired,
+static const struct loader_events loader_events = {SESSION_LOADER_EVENTS, .retired = on_retired,
                                                    .gone = on_gone};
 
 int which_spec(const char *name, size_t len)

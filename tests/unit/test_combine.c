@@ -1,39 +1,16 @@
 /* Datasets made of datasets, and windows of tokens: what they yield and what they refuse. */
 #include "daemon/data/combine/combine.h"
 #include "daemon/plan/permute.h"
-#include "proto/yaml.h"
-#include "tests/unit/data_files.h"
+#include "tests/unit/dataset_text.h"
 #include "tests/unit/fail_alloc.h"
 
 #include <errno.h>
 
 /* ---- opening what a text says --------------------------------------------------------------- */
 
-static struct dl_spec read_dataset(const char *text)
-{
-    _cleanup_(value_deinit)
-    struct value v = {0};
-    _cleanup_free_ char *whole = NULL;
-    struct dl_spec spec = {0};
-    struct dl_error err = {0};
-
-    assert_true(asprintf(&whole, "dataset: %s", text) > 0);
-    if (yaml_parse(whole, strlen(whole), "t", &v, &err) < 0 ||
-        spec_from_value(&v, harness_tmpdir(), &spec, &err) < 0)
-        fail_msg("%s: %s: %s", text, err.path, err.message);
-    return spec;
-}
-
 static struct dataset *must_open(const char *text)
 {
-    struct dl_spec spec = read_dataset(text);
-    struct dataset *ds = NULL;
-    struct dl_error err = {0};
-
-    if (dataset_open(&spec.dataset, &anywhere, &ds, &err) < 0)
-        fail_msg("%s: %s: %s", text, err.path, err.message);
-    spec_deinit(&spec); /* an open dataset needs it no more */
-    return ds;
+    return open_dataset(text, &anywhere);
 }
 
 static void expect_refusal(const char *text, const char *path, const char *message)

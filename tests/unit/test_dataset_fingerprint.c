@@ -1,7 +1,6 @@
 /* By what data is recognised: a copy anywhere is the same, and what was changed is not. */
 #include "daemon/data/dataset_fingerprint.h"
-#include "proto/yaml.h"
-#include "tests/unit/data_files.h"
+#include "tests/unit/dataset_text.h"
 
 #include <sys/stat.h>
 #include <utime.h>
@@ -11,21 +10,10 @@ enum { LARGE = 20000 };
 /* The open dataset's, so that those inside it are asked, too. */
 static uint64_t print_of(const char *text)
 {
-    _cleanup_(value_deinit)
-    struct value v = {0};
-    _cleanup_free_ char *whole = NULL;
-    struct dl_spec spec = {0};
-    struct dl_error err = {0};
-    struct dataset *ds = NULL;
-
-    assert_true(asprintf(&whole, "dataset: %s", text) > 0);
-    if (yaml_parse(whole, strlen(whole), "t", &v, &err) < 0 ||
-        spec_from_value(&v, harness_tmpdir(), &spec, &err) < 0 ||
-        dataset_open(&spec.dataset, &anywhere, &ds, &err) < 0)
-        fail_msg("%s: %s: %s", text, err.path, err.message);
+    struct dataset *ds = open_dataset(text, &anywhere);
     uint64_t print = ds->content;
+
     dataset_close(ds);
-    spec_deinit(&spec);
     assert_true(print != 0);
     return print;
 }

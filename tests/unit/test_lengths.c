@@ -1,7 +1,7 @@
 /* Lengths of samples: those that are known are those of the samples themselves, and what is said of
  * samples that have none. */
 #include "daemon/data/lengths.h"
-#include "proto/yaml.h"
+#include "tests/unit/dataset_text.h"
 #include "tests/unit/fail_alloc.h"
 #include "tests/unit/image_files.h"
 
@@ -128,19 +128,8 @@ static const struct data_env env = {.open_python = open_fake};
 
 static struct dataset *must_open(const char *text)
 {
-    _cleanup_(value_deinit)
-    struct value v = {0};
-    _cleanup_free_ char *whole = NULL;
-    struct dl_spec spec = {0};
-    struct dl_error err = {0};
-    struct dataset *ds = NULL;
+    struct dataset *ds = open_dataset(text, &env);
 
-    assert_true(asprintf(&whole, "dataset: %s", text) > 0);
-    if (yaml_parse(whole, strlen(whole), "t", &v, &err) < 0 ||
-        spec_from_value(&v, harness_tmpdir(), &spec, &err) < 0 ||
-        dataset_open(&spec.dataset, &env, &ds, &err) < 0)
-        fail_msg("%s: %s: %s", text, err.path, err.message);
-    spec_deinit(&spec);
     memset(&asked, 0, sizeof asked);
     return ds;
 }

@@ -1,8 +1,7 @@
 /* The cache of lengths, and the fingerprint that it is asked by. */
 #include "daemon/cache/lengths_cache.h"
 #include "daemon/data/lengths.h"
-#include "proto/yaml.h"
-#include "tests/unit/data_files.h"
+#include "tests/unit/dataset_text.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -213,17 +212,9 @@ static void test_eviction(void **state)
 
 static uint64_t print_in(const char *text, const char *leaf, const struct data_env *env)
 {
-    _cleanup_(value_deinit)
-    struct value v = {0};
-    _cleanup_free_ char *whole = NULL;
-    struct dl_spec spec = {0};
-    struct dl_error err = {0};
-
-    assert_true(asprintf(&whole, "dataset: %s", text) > 0);
-    if (yaml_parse(whole, strlen(whole), "t", &v, &err) < 0 ||
-        spec_from_value(&v, harness_tmpdir(), &spec, &err) < 0)
-        fail_msg("%s: %s: %s", text, err.path, err.message);
+    struct dl_spec spec = read_dataset(text);
     uint64_t print = lengths_fingerprint(&spec.dataset, leaf, env);
+
     spec_deinit(&spec);
     return print;
 }

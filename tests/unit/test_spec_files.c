@@ -1,23 +1,15 @@
 /* What each kind of dataset is read from. */
 #include "daemon/data/spec_files.h"
-#include "proto/yaml.h"
-#include "tests/unit/data_files.h"
+#include "tests/unit/dataset_text.h"
 
 #include <errno.h>
 #include <sys/stat.h>
 
 static int list_of(const char *text, struct file_list *ret, struct dl_error *err)
 {
-    _cleanup_(value_deinit)
-    struct value v = {0};
     _cleanup_(spec_deinit)
-    struct dl_spec spec = {0};
-    _cleanup_free_ char *whole = NULL;
+    struct dl_spec spec = read_dataset(text);
 
-    assert_true(asprintf(&whole, "dataset: %s", text) > 0);
-    if (yaml_parse(whole, strlen(whole), "t", &v, err) < 0 ||
-        spec_from_value(&v, harness_tmpdir(), &spec, err) < 0)
-        fail_msg("%s: %s: %s", text, err->path, err->message);
     return spec_files_list(&spec.dataset, &anywhere, ret, err);
 }
 
