@@ -10,6 +10,7 @@ struct config_limits {
     uint64_t loaders;
     uint64_t workers;
     uint64_t bytes;
+    uint64_t epochs;
     uint64_t leases;
 };
 

@@ -247,10 +247,16 @@ int loader_add_stream(struct loader *loader, struct stream_params *params, struc
 
     if (r == 0)
         r = spec_check_history(&loader->spec, &params->before, err);
-    if (r == 0 && !params->replicas && !params->fed)
-        r = ref_plan(loader, params, &epoch, err);
+    if (r == 0)
+        r = quota_charge(loader->o.account, QUOTA_EPOCHS, 1, err);
     if (r < 0)
         return r;
+    if (!params->replicas && !params->fed)
+        r = ref_plan(loader, params, &epoch, err);
+    if (r < 0) {
+        quota_return(loader->o.account, QUOTA_EPOCHS, 1);
+        return r;
+    }
     struct stream *stream = stream_new(params);
     stream->plan = epoch;
     stream->number = ++loader->streams_made;
@@ -280,6 +286,19 @@ static void measure(const struct loader *loader, const struct stream *stream,
         struct plan_extent extent = plan_estimate(&plan, params->rank);
         *ret = (struct loader_extent){extent.steps, extent.samples};
     }
+}
+
+/* A stream that somebody asks for: where the user has too many, others give way. */
+static int add_wanted(struct loader *loader, struct stream_params *params, struct stream **ret,
+                      struct dl_error *err)
+{
+    int r;
+
+    do
+        r = loader_add_stream(loader, params, ret, err);
+    while (r == -EDQUOT &&
+           (loader_drop_expected(loader, NULL) || loader_drop_parked(loader, false)));
+    return r;
 }
 
 int loader_start(struct loader *loader, const struct stream_params *wanted, void *sink,
@@ -312,7 +331,7 @@ int loader_start(struct loader *loader, const struct stream_params *wanted, void
         stream->params = params;
     } else {
         loader_drop_expected(loader, &params);
-        r = loader_add_stream(loader, &params, &stream, err);
+        r = add_wanted(loader, &params, &stream, err);
         if (r == 0 && loader->spec.shard == SHARD_DISPATCH) {
             r = loader_join(loader, stream, err);
             if (r < 0)
@@ -470,6 +489,7 @@ void loader_end(struct loader *loader, struct stream *stream)
     if (stream->params.replicas)
         pool_forget(loader->pool, stream->number);
     stream_free(stream);
+    quota_return(loader->o.account, QUOTA_EPOCHS, 1);
 }
 
 /* What is started shows that the stream was expected in vain. A source is every rank's. */

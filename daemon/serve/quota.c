@@ -20,7 +20,7 @@ struct quota {
 static const char *const kind_names[QUOTA_KINDS] = {
     [QUOTA_SESSIONS] = "limits.sessions", [QUOTA_LOADERS] = "limits.loaders",
     [QUOTA_WORKERS] = "limits.workers",   [QUOTA_BYTES] = "limits.bytes",
-    [QUOTA_LEASES] = "limits.leases",
+    [QUOTA_EPOCHS] = "limits.epochs",     [QUOTA_LEASES] = "limits.leases",
 };
 
 struct quota *quota_new(const struct config_limits *limits)
@@ -37,6 +37,7 @@ void quota_set_limits(struct quota *quota, const struct config_limits *limits)
     quota->limits[QUOTA_LOADERS] = limits->loaders;
     quota->limits[QUOTA_WORKERS] = limits->workers;
     quota->limits[QUOTA_BYTES] = limits->bytes;
+    quota->limits[QUOTA_EPOCHS] = limits->epochs;
     quota->limits[QUOTA_LEASES] = limits->leases;
 }
 

@@ -9,8 +9,15 @@
 
 #include <sys/types.h>
 
-enum quota_kind { QUOTA_SESSIONS, QUOTA_LOADERS, QUOTA_WORKERS, QUOTA_BYTES, QUOTA_LEASES };
-enum { QUOTA_KINDS = 5 };
+enum quota_kind {
+    QUOTA_SESSIONS,
+    QUOTA_LOADERS,
+    QUOTA_WORKERS,
+    QUOTA_BYTES,
+    QUOTA_EPOCHS,
+    QUOTA_LEASES
+};
+enum { QUOTA_KINDS = 6 };
 
 struct quota;         /* all accounts */
 struct quota_account; /* of one uid; counted by its charges */

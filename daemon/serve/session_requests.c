@@ -78,6 +78,10 @@ static int open_loader(struct session *s, const struct dl_msg_open *msg, struct 
     struct loader *loader;
     int r;
 
+    if (HASH_COUNT(s->opened) >= DL_MAX_SESSION_LOADERS)
+        return dl_error_set(err, EDQUOT, "loader",
+                            "this session has %llu open, and may have no more; close some first",
+                            (unsigned long long)DL_MAX_SESSION_LOADERS);
     if ((r = parse_spec(msg->spec, &spec, err)) < 0 ||
         (r = s->o.events->find_loader(s->o.context, s, &spec, base, msg->seeded ? &msg->seed : NULL,
                                       asked(s), &loader, err)) != 0)
@@ -262,6 +266,15 @@ static int handle_object(struct session *s, const struct dl_msg_object *msg, str
     return 0;
 }
 
+/* Its client has begun to say those of another loader. */
+static void drop_states_but(struct session *s, const struct opened *keep)
+{
+    for (struct opened *opened = s->opened; opened; opened = opened->hh.next) {
+        if (opened != keep)
+            states_deinit(&opened->states);
+    }
+}
+
 /* For the next START, whatever becomes of that. */
 static int handle_carry(struct session *s, const struct dl_msg_carry *msg, struct dl_error *err)
 {
@@ -271,6 +284,8 @@ static int handle_carry(struct session *s, const struct dl_msg_carry *msg, struc
         return -err->code;
     if (!opened->user.loader || !opened->user.told)
         return unknown(err, "loader", msg->loader), -err->code;
+    if (opened->states.n == 0)
+        drop_states_but(s, opened);
     if (msg->worker >= max_u64(loader_spec(opened->user.loader)->workers, 1) ||
         !states_bring(&opened->states, (uint32_t)msg->worker, msg->record))
         return dl_error_set(

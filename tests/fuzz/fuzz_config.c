@@ -34,6 +34,7 @@ static void check(const struct config *config)
     FUZZ_ASSERT(config->limits.sessions > 0 && config->limits.sessions <= INT64_MAX);
     FUZZ_ASSERT(config->limits.loaders > 0 && config->limits.loaders <= INT64_MAX);
     FUZZ_ASSERT(config->limits.workers > 0 && config->limits.workers <= INT64_MAX);
+    FUZZ_ASSERT(config->limits.epochs > 0 && config->limits.epochs <= INT64_MAX);
     FUZZ_ASSERT(config->limits.leases > 0 && config->limits.leases <= INT64_MAX);
     FUZZ_ASSERT(config->limits.bytes > 0);
     FUZZ_ASSERT(config->log_level == LOG_ERROR || config->log_level == LOG_WARNING ||

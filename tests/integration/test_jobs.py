@@ -238,6 +238,17 @@ class Parked(JobCase):
         client.start(loader, job="left", epoch=7)
         self.assertNotIn("parked", [row["state"] for row in client.query("epochs")])
 
+    def test_it_gives_way_where_there_are_too_many(self):
+        daemon = self.daemon({"limits": {"epochs": 1}})
+        with daemon.client() as gone:
+            gone.start(gone.open(named("parked"))["loader"], job="train")
+        client = self.client(daemon)
+        loader = client.open("parked")["loader"]
+        wait_until(lambda: [row["state"] for row in client.query("epochs")] == ["parked"],
+                   "the trainer's epoch to be parked")
+        self.assertEqual(client.start(loader, epoch=8)["steps"], 10)
+        self.assertEqual([row["epoch"] for row in client.query("epochs")], [8])
+
     def test_nothing_to_resume(self):
         client = self.client(self.daemon())
         loader = client.open(named("none"))["loader"]

@@ -1,6 +1,7 @@
 """Clients, good and hostile, on the real daemon: each gets its own answer, nobody else is disturbed."""
 
 import ctypes
+import errno
 import fcntl
 import mmap
 import os
@@ -361,7 +362,7 @@ class Memory(TestCase):
 
     def test_quota_of_a_user(self):
         daemon = self.daemon({"limits": {"bytes": 100000, "loaders": 3, "workers": 6,
-                                         "sessions": 4, "leases": 2}})
+                                         "sessions": 4, "leases": 2, "epochs": 2}})
         client = self.client(daemon)
         with self.assertRaises(DaemonError) as caught:
             client.open(self.batches_of(64))
@@ -375,6 +376,16 @@ class Memory(TestCase):
         with self.assertRaises(DaemonError) as caught:
             client.open(named("e", workers={"count": 1}))
         self.assertEqual(caught.exception.path, "limits.loaders")
+        loader = client.open("a")["loader"]
+        with daemon.client() as other:
+            theirs = other.open("a")["loader"]
+            for epoch in 0, 5:
+                other.start(theirs, epoch=epoch)
+            with self.assertRaises(DaemonError) as caught:
+                client.start(loader, epoch=7)
+            self.assertEqual(caught.exception.path, "limits.epochs")
+        wait_until(lambda: client.query("epochs") == [], "the other's epochs to end")
+        self.assertEqual(client.start(loader, epoch=7)["steps"], 10)
         others = [self.client(daemon) for _ in range(3)]
         refused = daemon.client(hello=False)
         message = refused.recv()
@@ -384,6 +395,19 @@ class Memory(TestCase):
         others[0].close()
         wait_until(lambda: len(client.query("sessions")) == 3, "the session to end")
         self.client(daemon)
+
+    def test_loaders_of_a_session(self):
+        """What is opened again and again is a record each time."""
+        client = self.client(self.daemon())
+        first = client.open(named("same"))["loader"]
+        for _ in range(1023):
+            client.open("same")
+        with self.assertRaises(DaemonError) as caught:
+            client.open("same")
+        self.assertEqual((caught.exception.code, caught.exception.path), (errno.EDQUOT, "loader"))
+        self.assertIn("this session has 1024 open", caught.exception.message)
+        client.send(dltest.CLOSE, first)
+        self.assertEqual(len(client.epoch_indices(client.open("same")["loader"])), 10)
 
     def test_leases_over_the_quota_wait(self):
         client = self.client(self.daemon({"limits": {"leases": 2}}))

@@ -70,6 +70,7 @@ static void expect_defaults(const struct config *config)
     assert_int_equal(config->limits.loaders, 64);
     assert_int_equal(config->limits.workers, 64);
     assert_int_equal(config->limits.bytes, (uint64_t)8 << 30);
+    assert_int_equal(config->limits.epochs, 1024);
     assert_int_equal(config->limits.leases, 65536);
     assert_int_equal(config->rendezvous.backend, CONFIG_BACKEND_NONE);
     assert_string_equal(config->rendezvous.endpoint, "");

@@ -7,17 +7,16 @@
 #include <stdio.h>
 
 static const struct config_limits limits = {
-    .sessions = 3, .loaders = 5, .workers = 7, .bytes = 1000, .leases = 11};
+    .sessions = 3, .loaders = 5, .workers = 7, .bytes = 1000, .epochs = 9, .leases = 11};
 
 static const struct {
     enum quota_kind kind;
     const char *name;
     uint64_t limit;
-} kinds[QUOTA_KINDS] = {{QUOTA_SESSIONS, "limits.sessions", 3},
-                        {QUOTA_LOADERS, "limits.loaders", 5},
-                        {QUOTA_WORKERS, "limits.workers", 7},
-                        {QUOTA_BYTES, "limits.bytes", 1000},
-                        {QUOTA_LEASES, "limits.leases", 11}};
+} kinds[QUOTA_KINDS] = {
+    {QUOTA_SESSIONS, "limits.sessions", 3}, {QUOTA_LOADERS, "limits.loaders", 5},
+    {QUOTA_WORKERS, "limits.workers", 7},   {QUOTA_BYTES, "limits.bytes", 1000},
+    {QUOTA_EPOCHS, "limits.epochs", 9},     {QUOTA_LEASES, "limits.leases", 11}};
 
 static void test_each_kind_to_its_limit(void **state)
 {
