@@ -378,36 +378,6 @@ int dl_epoch_start(struct dl_loader *loader, const struct dl_epoch_options *opti
     return start_at(loader, o, &place, ret);
 }
 
-static int env_number(const char *name, uint64_t max, uint32_t *ret)
-{
-    const char *text = getenv(name);
-    char *end;
-    unsigned long long n;
-
-    if (!text)
-        return 0;
-    if (text[0] < '0' || text[0] > '9')
-        return -EINVAL;
-    errno = 0;
-    n = strtoull(text, &end, 10);
-    if (errno || *end != '\0' || n > max)
-        return -EINVAL;
-    *ret = (uint32_t)n;
-    return 0;
-}
-
-int dl_epoch_options_from_env(struct dl_epoch_options *options)
-{
-    struct dl_epoch_options o = *options;
-    int r = env_number("RANK", DL_MAX_WORLD_SIZE - 1, &o.rank);
-
-    if (r == 0)
-        r = env_number("WORLD_SIZE", DL_MAX_WORLD_SIZE, &o.world);
-    if (r == 0)
-        *options = o;
-    return r;
-}
-
 /* Batches may be on their way until the daemon has read STOP. */
 static void remember_stopped(struct dl_client *client, uint32_t stream)
 {

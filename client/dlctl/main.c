@@ -22,7 +22,7 @@ static const struct verb VERBS[] = {
     {"state", "FILE", COMMON, verb_state,
      "Tells what is in the state of an epoch. Needs no daemon."},
     {"run", "SPEC|NAME",
-     COMMON | BIT(OPTION_RUN_WORLD) | BIT(OPTION_RANK) | BIT(OPTION_EPOCHS) |
+     COMMON | BIT(OPTION_RUN_WORLD) | BIT(OPTION_RUN_RANK) | BIT(OPTION_EPOCHS) |
          BIT(OPTION_FIRST_EPOCH) | BIT(OPTION_BATCHES) | BIT(OPTION_DIGEST) | BIT(OPTION_CREDITS) |
          BIT(OPTION_STATE) | BIT(OPTION_SAVE_STATE) | BIT(OPTION_JOB) | BIT(OPTION_RESUME),
      verb_run, "Iterates as a trainer would, over the daemon, and tells how fast it was."},

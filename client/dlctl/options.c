@@ -67,12 +67,17 @@ static const struct option_row {
     [OPTION_SAVE_STATE] = {"save-state", "FILE", KIND_TEXT, FIELD(save_state), 0, 0,
                            "write the state there at the end"},
     [OPTION_JOB] = {"job", "NAME", KIND_TEXT, FIELD(job), 0, 0,
-                    "be a rank of the training job of that name"},
+                    "be a rank of the training job of that name; default: torchrun's --rdzv-id, "
+                    "if rank and world are torchrun's"},
     [OPTION_RESUME] = {"resume", NULL, KIND_FLAG, FIELD(resume), 0, 0,
                        "go on where this rank of the --job has left off"},
     [OPTION_RUN_WORLD] = {"world", "W|cluster", KIND_WORLD, FIELD(world), 1, 1048576,
                           "world size: number of consumers of the epoch; cluster: of the nodes "
-                          "that have met, and the rank is then one of this node; default 1"},
+                          "that have met, and the rank is then one of this node; default: "
+                          "$WORLD_SIZE, or 1"},
+    [OPTION_RUN_RANK] = {"rank", "R|all", KIND_RANK, FIELD(rank), 0, 1048575,
+                         "this consumer, from 0 to W-1; all: every rank in turn, step by step; "
+                         "default: $RANK, of a cluster $LOCAL_RANK, or 0"},
 };
 
 /* getopt_long() values of the options: above any character. */
@@ -168,6 +173,7 @@ static int set_option(enum option_id id, const char *arg, struct options *o, str
         memcpy((char *)o + row->field, &arg, sizeof arg);
         return 0;
     case KIND_RANK:
+        o->has_rank = true;
         o->rank_all = strcmp(arg, "all") == 0;
         if (o->rank_all) {
             o->rank = 0;
@@ -175,6 +181,7 @@ static int set_option(enum option_id id, const char *arg, struct options *o, str
         }
         return set_number(row, arg, o, err);
     case KIND_WORLD:
+        o->has_world = true;
         if (strcmp(arg, "cluster") == 0) {
             o->world = DL_WORLD_CLUSTER;
             return 0;
@@ -237,6 +244,24 @@ static int check_operands(const struct verb *verb, int argc, char **argv, struct
     if (want && !*argv[0])
         return dl_error_set(err, EINVAL, verb->name, "%s is empty", verb->operand);
     o->operand = want ? argv[0] : NULL;
+    return 0;
+}
+
+/* A trainer's defaults: what torchrun says. */
+static int take_environment(struct options *o, struct dl_error *err)
+{
+    struct dl_epoch_options said = {
+        .rank = (uint32_t)o->rank, .world = (uint32_t)o->world, .job = o->job};
+    unsigned given = (o->has_rank ? (unsigned)DL_GIVEN_RANK : 0) |
+                     (o->has_world ? (unsigned)DL_GIVEN_WORLD : 0) |
+                     (o->job ? (unsigned)DL_GIVEN_JOB : 0);
+    char why[DL_ERROR_MESSAGE_MAX];
+
+    if (dl_epoch_options_from_env(&said, given, why, sizeof why) < 0)
+        return dl_error_set(err, EINVAL, "environment", "%s", why);
+    o->rank = said.rank;
+    o->world = said.world;
+    o->job = said.job;
     return 0;
 }
 
@@ -321,6 +346,8 @@ int options_parse(const struct verb *verb, int argc, char **argv, struct options
     if (ret->help)
         return 0;
     r = check_operands(verb, argc - optind, argv + optind, ret, err);
+    if (r == 0 && verb->options & BIT(OPTION_RUN_WORLD))
+        r = take_environment(ret, err);
     return r < 0 ? r : check_ranges(ret, err);
 }
 

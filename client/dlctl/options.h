@@ -1,6 +1,6 @@
 /*
  * The command line: one table of options, one of verbs; parsing, checking and --help come from
- * them. Nothing is read or opened here.
+ * them. Nothing is opened here, and nothing read but torchrun's variables, as defaults of `run`.
  */
 #ifndef DLCTL_OPTIONS_H
 #define DLCTL_OPTIONS_H
@@ -36,6 +36,7 @@ enum option_id {
     OPTION_JOB,
     OPTION_RESUME,
     OPTION_RUN_WORLD,
+    OPTION_RUN_RANK,
     OPTION_COUNT,
 };
 #define BIT(option) (1u << (option))
@@ -54,6 +55,7 @@ struct options {
     uint64_t world;  /* ≥ 1; DL_WORLD_CLUSTER: the cluster's, and rank is one of this node */
     uint64_t rank;   /* below world; 0 with rank_all */
     bool rank_all;   /* --rank all */
+    bool has_world, has_rank;
     uint64_t from;   /* first step */
     uint64_t steps;  /* at most; UINT64_MAX: all */
     uint64_t length; /* valid if has_length */
@@ -65,7 +67,7 @@ struct options {
     uint64_t values;        /* shown of each leaf at most */
     const char *state;      /* file to go on from; NULL: none */
     const char *save_state; /* file to write at the end; NULL: none */
-    const char *job;        /* whose ranks these are; NULL: of none */
+    const char *job;        /* whose ranks these are; or $TORCHELASTIC_RUN_ID; NULL: of none */
     bool resume;            /* where the job's rank has left off */
 };
 

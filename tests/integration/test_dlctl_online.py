@@ -5,6 +5,7 @@ import os
 import pty
 import subprocess
 import sys
+from unittest import mock
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 from dltest import DLCTL, TestCase, dlctl, dlctl_json, main, wait_until  # noqa: E402
@@ -141,6 +142,33 @@ class Run(TestCase):
             done = dlctl("run", spec, *args, daemon=self.running, check=False)
             self.assertEqual(done.returncode, status, args)
             self.assertIn(want, done.stderr)
+
+    def test_started_by_torchrun(self):
+        """Rank, world and job are torchrun's, but for what is given."""
+        spec = self.rows_spec()
+        torchrun = {"RANK": "2", "WORLD_SIZE": "3", "TORCHELASTIC_RUN_ID": "nine"}
+        want = {rank: self.run_json(spec, "--world", "3", "--rank", rank, "--digest")["digest"]
+                for rank in ("1", "2", "all")}
+        with mock.patch.dict(os.environ, torchrun):
+            self.assertEqual(self.run_json(spec, "--digest")["digest"], want["2"])
+            self.assertEqual(self.run_json(spec, "--digest", "--rank", "1")["digest"], want["1"])
+            self.assertEqual(self.run_json(spec, "--digest", "--rank", "all")["digest"], want["all"])
+            self.run_json(spec, "--batches", "2")
+            rest = self.run_json(spec, "--resume")
+            self.assertEqual((rest["batches"], rest["samples"]), (3, 18))
+            for variables, want, *args in (
+                    ({"RANK": "x"}, 'environment: $RANK: "x" is not a whole number'),
+                    ({"RANK": "3"}, "environment: $RANK: 3 is not below $WORLD_SIZE, 3"),
+                    ({"TORCHELASTIC_RUN_ID": "none"}, "--resume: needs the job's name", "--resume"),
+                    ({}, "--resume: needs the job's name", "--resume", "--rank", "1")):
+                with mock.patch.dict(os.environ, variables):
+                    done = dlctl("run", spec, *args, daemon=self.running, check=False)
+                    self.assertEqual(done.returncode, 2)
+                    self.assertIn(want, done.stderr)
+                    if args:
+                        continue  # the others do not look
+                    self.run_json(spec, "--world", "2", "--rank", "1")
+                    self.assertEqual(dlctl("plan", spec).returncode, 0)
 
     def test_nothing_to_load(self):
         run = self.run_json(self.spec("none", dataset={"kind": "range", "length": 0}))

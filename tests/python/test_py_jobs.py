@@ -64,6 +64,25 @@ class Jobs(ClientCase):
             self.assertEqual(len(list(one)), 14)
             self.assertEqual((one.epoch, len(list(one))), (1, 20))
 
+    def test_goes_on_if_there_is_something_to_go_on_from(self):
+        def loader(**options):
+            return dloader.Loader(self.spec_path, socket=self.running.socket, resume="auto", **options)
+        with loader() as alone:
+            self.assertEqual((alone.job, len(list(alone))), (None, ROWS // SIZE))
+        with loader(job="auto", epoch=2) as first:
+            self.assertEqual((first.epoch, first.state_dict()["step"]), (2, 0))
+            batches = iter(first)
+            for _ in range(4):
+                next(batches)
+        with loader(job="auto") as again:
+            self.assertEqual((again.epoch, again.state_dict()["step"]), (2, 4))
+            # What is said later wins: a checkpoint's state, or the number of an epoch.
+            again.set_epoch(7)
+            self.assertEqual((again.epoch, len(list(again))), (7, ROWS // SIZE))
+        with dloader.Loader({"dataset": {"kind": "range", "length": 9}, "workers": {"count": 0}},
+                            job="auto", resume="auto") as here:
+            self.assertEqual(len(list(here)), 9)
+
     def test_refused(self):
         def loader(**options):
             return dloader.Loader(self.spec_path, socket=self.running.socket, **options)

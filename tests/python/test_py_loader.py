@@ -9,6 +9,7 @@ import pathlib
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 import numpy as np
 import torch
@@ -86,7 +87,7 @@ class Native(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.environ = dict(os.environ)
-        for name in ("DLOADER_SOCKET", "RANK", "WORLD_SIZE"):
+        for name in ("DLOADER_SOCKET", "RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID"):
             os.environ.pop(name, None)
         cls.folder = tempfile.TemporaryDirectory()
         os.environ["XDG_RUNTIME_DIR"] = cls.folder.name
@@ -144,17 +145,49 @@ class Native(unittest.TestCase):
                 self.assertEqual(len(loader), 2)
         want = torch.utils.data.DistributedSampler(range(10), 3, 1, seed=42)
         self.assertEqual(shares[1], list(want))
-        os.environ["RANK"], os.environ["WORLD_SIZE"] = "1", "3"
-        try:
-            with Loader(RANGE) as loader:
-                self.assertEqual(values(loader), shares[1])
-            os.environ["RANK"] = "x"
-            with self.assertRaisesRegex(ValueError, r"\$RANK: 'x' is not an integer"):
-                Loader(RANGE)
-        finally:
-            del os.environ["RANK"], os.environ["WORLD_SIZE"]
+        with mock.patch.dict(os.environ, RANK="1", WORLD_SIZE="3"), Loader(RANGE) as loader:
+            self.assertEqual(values(loader), shares[1])
         with self.assertRaisesRegex(ValueError, r"rank: 3 is not in the interval \[0, 2\]"):
             Loader(RANGE, 3, 3)
+
+    def test_environment(self):
+        """What torchrun sets is a default; tests/unit/test_client_environment.c has all of it."""
+        torchrun = {"RANK": "1", "WORLD_SIZE": "3", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "3",
+                    "GROUP_RANK": "0", "GROUP_WORLD_SIZE": "1", "TORCHELASTIC_RUN_ID": "nine",
+                    "TORCHELASTIC_RESTART_COUNT": "4"}
+        table = (
+            ({}, {}, (0, 1, None)),
+            (torchrun, {}, (1, 3, "nine")),
+            (torchrun, {"job": "mine"}, (1, 3, "mine")),
+            (torchrun, {"job": ""}, (1, 3, "")),
+            (torchrun, {"rank": 2}, (2, 3, None)),
+            (torchrun, {"world_size": 2}, (1, 2, None)),
+            (torchrun, {"rank": 0, "world_size": 1}, (0, 1, None)),
+            (torchrun, {"rank": 0, "world_size": 1, "job": "mine"}, (0, 1, "mine")),
+            ({**torchrun, "RANK": "x"}, {"rank": 0}, (0, 3, None)),
+            ({**torchrun, "TORCHELASTIC_RUN_ID": "none"}, {}, (1, 3, None)),
+            ({"RANK": "1"}, {}, r"\$RANK is set and \$WORLD_SIZE is not"),
+            ({**torchrun, "RANK": "x"}, {}, r'\$RANK: "x" is not a whole number from 0 to 1048575'),
+            ({**torchrun, "RANK": "3"}, {}, r"\$RANK: 3 is not below \$WORLD_SIZE, 3"),
+            (torchrun, {"rank": 5}, r"\$WORLD_SIZE: 3 is not above the rank that was given, 5"),
+            ({}, {"rank": -1}, "rank: -1 is not an integer from 0 to 1048575"),
+            ({}, {"rank": 1 << 40}, "rank: 1099511627776 is not an integer from 0 to 1048575"),
+            ({}, {"rank": "1"}, "rank: '1' is not an integer from 0 to 1048575"),
+            ({}, {"world_size": 0}, "world_size: 0 is not an integer from 1 to 1048576"),
+            ({}, {"resume": "yes"}, "resume: 'yes' is none of True, False, 'auto'"),
+            (torchrun, {"resume": True, "job": ""}, "resume: it needs the name of the job, job="),
+            ({**torchrun, "TORCHELASTIC_RUN_ID": "none"}, {"resume": "auto"},
+             "resume: it needs the name of the job: start torchrun with --rdzv-id NAME, or give job="),
+        )
+        for environment, options, want in table:
+            with self.subTest(environment=environment, options=options), \
+                    mock.patch.dict(os.environ, environment):
+                if isinstance(want, str):
+                    with self.assertRaisesRegex(ValueError, want):
+                        Loader(RANGE, **options)
+                    continue
+                with Loader(RANGE, **options) as loader:
+                    self.assertEqual((loader.rank, loader.world_size, loader.job), want)
 
     def test_dispatch(self):
         """Two ranks take the rows of one batch, as arrays and as tensors; the second process would

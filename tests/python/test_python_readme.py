@@ -49,7 +49,8 @@ class PythonReadme(unittest.TestCase):
     def test_every_example_has_a_case(self):
         self.assertEqual([title for title, _ in examples()],
                          ["DataLoader", "Random numbers", "Saving the place", "Loader",
-                          "Other numbers of ranks", "Batches of tokens", "Several processes"])
+                          "Other numbers of ranks", "Batches of tokens", "Several processes",
+                          "Started by torchrun"])
 
     def test_dataloader(self):
         self.run_example("DataLoader")
@@ -71,6 +72,9 @@ class PythonReadme(unittest.TestCase):
 
     def test_several_processes(self):
         self.run_example("Several processes")
+
+    def test_started_by_torchrun(self):
+        self.run_example("Started by torchrun")
 
 
 if __name__ == "__main__":

@@ -140,42 +140,6 @@ static void test_start_options(void **state)
     fake_end(&f);
 }
 
-static void test_options_from_env(void **state)
-{
-    static const struct {
-        const char *rank, *world;
-        int want;
-        uint32_t rank_is, world_is;
-    } rows[] = {
-        {NULL, NULL, 0, 5, 6},
-        {"3", "8", 0, 3, 8},
-        {"0", NULL, 0, 0, 6},
-        {"", "1", -EINVAL, 5, 6},
-        {"1x", "2", -EINVAL, 5, 6},
-        {"-1", "2", -EINVAL, 5, 6},
-        {"1", " 2", -EINVAL, 5, 6},
-        {"1048576", "2", -EINVAL, 5, 6},
-        {"0", "1048577", -EINVAL, 5, 6},
-        {"99999999999999999999", "2", -EINVAL, 5, 6},
-    };
-
-    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-        struct dl_epoch_options o = {.rank = 5, .world = 6};
-
-        unsetenv("RANK");
-        unsetenv("WORLD_SIZE");
-        if (rows[i].rank)
-            setenv("RANK", rows[i].rank, 1);
-        if (rows[i].world)
-            setenv("WORLD_SIZE", rows[i].world, 1);
-        assert_int_equal(dl_epoch_options_from_env(&o), rows[i].want);
-        assert_int_equal(o.rank, rows[i].rank_is);
-        assert_int_equal(o.world, rows[i].world_is);
-    }
-    unsetenv("RANK");
-    unsetenv("WORLD_SIZE");
-}
-
 /* From the middle of an epoch. */
 static void test_start_at_step(void **state)
 {
@@ -766,7 +730,6 @@ static void test_output_is_bounded(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_order),
     cmocka_unit_test(test_start_options),
-    cmocka_unit_test(test_options_from_env),
     cmocka_unit_test(test_start_at_step),
     cmocka_unit_test(test_timeout),
     cmocka_unit_test(test_event_loop),

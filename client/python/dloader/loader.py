@@ -38,17 +38,13 @@ def _mode(as_: str | None) -> int:
 _CLUSTER = 2 ** 32 - 1  # DL_WORLD_CLUSTER
 
 
-def _number(given: int | None, variable: str, fallback: int) -> int:
-    """A rank or world size: as given, or as torchrun puts it into the environment."""
-    if given is not None:
-        return given
-    text = os.environ.get(variable)
-    if not text:
-        return fallback
-    try:
-        return int(text)
-    except ValueError:
-        raise ValueError(f"${variable}: {text!r} is not an integer") from None
+_WORLD_MAX = 2 ** 20  # ranks, of limits.def
+
+
+def _check_number(name: str, given: Any, least: int, most: int) -> None:
+    if given is not None and (isinstance(given, bool) or not isinstance(given, int) or
+                              not least <= given <= most):
+        raise ValueError(f"{name}: {given!r} is not an integer from {least} to {most}")
 
 
 def _said(token: bytes) -> dict[str, int]:
@@ -163,9 +159,10 @@ class Loader:
     spec: a dict, a text in YAML or JSON, or the path of a file with it; relative paths in a file
         start from its folder. Refused with the place, the value and the remedy.
     rank, world_size: of this consumer; absent: $RANK and $WORLD_SIZE, as torchrun sets them, or
-        the only one. With world_size="cluster" the daemon's node meets others: `rank` (absent:
-        $LOCAL_RANK) is then the one on this node, and the attributes `rank` and `world_size` say
-        from the first epoch on what the nodes have agreed on. When nodes come or go, iterating
+        the only one. ValueError where one of the two is set alone, or is no such number. With
+        world_size="cluster" the daemon's node meets others: `rank` (absent: $LOCAL_RANK) is then
+        the one on this node, and the attributes `rank` and `world_size` say from the first epoch on
+        what the nodes have agreed on. When nodes come or go, iterating
         raises WorldChangedError; after load_state_dict(state_dict()) the next iter() goes on in
         the new world.
     socket: of the daemon; absent: $DLOADER_SOCKET, the user's or the system's daemon, or one that
@@ -181,11 +178,13 @@ class Loader:
     progress: shows one on standard error, by tqdm if that can be imported.
     job: name of the training job that the ranks are of. Those of a job that do not agree on the
         epoch or on their number are refused, and the daemon remembers which batches each has given
-        back: all but those that something refers to, once next() was called.
+        back: all but those that something refers to, once next() was called. Absent, where neither
+        rank nor world_size is given: torchrun's --rdzv-id, if it was given one; "": none.
     resume: begins at the first batch that this rank of the job has not given back, in whichever
         epoch that is, instead of with `epoch`; what was loaded ahead is there still. StateError:
         the daemon knows nothing of this rank, because it never began, or because the loader was
-        closed for longer than the daemon keeps one (linger in dloaderd.conf(5)).
+        closed for longer than the daemon keeps one (linger in dloaderd.conf(5)). "auto": then it
+        begins with `epoch`, as it does where there is no job.
 
     Arrays stay valid as long as anything refers to them, also after close(). One thread at a time.
     """
@@ -193,16 +192,16 @@ class Loader:
     def __init__(self, spec: Any, rank: int | None = None, world_size: int | str | None = None, *,
                  socket: str | None = None, epoch: int = 0, as_: str | None = None,
                  pin_memory: bool = False, device: Any = None, name: str | None = None,
-                 progress: bool = False, job: str | None = None, resume: bool = False) -> None:
+                 progress: bool = False, job: str | None = None,
+                 resume: bool | str = False) -> None:
         self._client: Any = None
         self._as = _mode("torch" if as_ is None and device is not None else as_)
         if device is not None and self._as != _MODES["torch"]:
             raise ValueError(f"device: {device!r} needs as_='torch', but got as_={as_!r}")
-        self._take_place(rank, world_size)
-        if resume and not job:
-            raise ValueError("resume: it needs the name of the job, job=")
+        job_of_torchrun = self._take_place(rank, world_size)
+        self.job = job if job is not None else job_of_torchrun
+        self._check_resume(resume, self.job)
         self.pin_memory, self.device, self.progress = pin_memory, device, progress
-        self.job = job
         self._spec = Spec(spec)
         if name is not None:
             self._spec.set("name", name)
@@ -218,23 +217,40 @@ class Loader:
         self._kept: tuple[tuple[int, int], bytes] | None = None
         self.set_epoch(epoch)
         self._open()
-        if resume:
-            self._go_on()
+        if resume and self.job:
+            self._go_on(resume is True)
 
-    def _take_place(self, rank: int | None, world_size: int | str | None) -> None:
+    def _take_place(self, rank: int | None, world_size: int | str | None) -> str | None:
+        """What is not given is torchrun's; the name of its job, if rank and world are."""
+        from . import _client  # type: ignore[attr-defined]
         self._local: int | None = None  # of a cluster: the rank on this node
         self.rank: int | None = None
         self.world_size: int | None = None
-        if world_size == "cluster":
-            self._local = _number(rank, "LOCAL_RANK", 0)
-            return
-        if isinstance(world_size, str):
+        cluster = world_size == "cluster"
+        if isinstance(world_size, str) and not cluster:
             raise ValueError(f"world_size: {world_size!r} is neither an integer nor 'cluster'")
-        self.rank = _number(rank, "RANK", 0)
-        self.world_size = _number(world_size, "WORLD_SIZE", 1)
-        if not 0 <= self.rank < self.world_size:
+        _check_number("rank", rank, 0, _WORLD_MAX - 1)
+        if cluster:
+            self._local, _, job = _client.from_environment(rank, _CLUSTER)
+            return job
+        _check_number("world_size", world_size, 1, _WORLD_MAX)
+        self.rank, self.world_size, job = _client.from_environment(rank, world_size)
+        if not self.rank < self.world_size:
             raise ValueError(f"rank: {self.rank} is not in the interval [0, {self.world_size - 1}] "
                              f"of world_size {self.world_size}")
+        return job
+
+    @staticmethod
+    def _check_resume(resume: bool | str, job: str | None) -> None:
+        if resume not in (True, False, "auto"):
+            raise ValueError(f"resume: {resume!r} is none of True, False, 'auto'")
+        if not resume or job:
+            return
+        if os.environ.get("TORCHELASTIC_RUN_ID") == "none":
+            raise ValueError("resume: it needs the name of the job: start torchrun with --rdzv-id "
+                             "NAME, or give job=")
+        if resume is True:
+            raise ValueError("resume: it needs the name of the job, job=")
 
     # ---- the session ---------------------------------------------------------------------------
 
@@ -381,14 +397,17 @@ class Loader:
             _device.pin(epoch)
         return _Pass(self, epoch, number, step)
 
-    def _go_on(self) -> None:
+    def _go_on(self, must: bool) -> None:
         """Begins, for the next iter(), where the job has left off."""
         try:
             self._ahead = self._start(_RESUME, 0)
         except BaseException as error:
+            unknown = isinstance(error, OSError) and error.errno == errno.ENOENT
+            if unknown and not must:
+                return
             self.close()
-            if isinstance(error, OSError) and error.errno == errno.ENOENT:
-                raise StateError(str(error.strerror)) from None
+            if unknown:
+                raise StateError(str(error.strerror)) from None  # type: ignore[attr-defined]
             raise
 
     def __iter__(self) -> Iterator[Any]:

@@ -103,7 +103,55 @@ static PyObject *state_json(PyObject *module, PyObject *args)
     return text_of(json);
 }
 
+PyDoc_STRVAR(
+    from_environment_doc,
+    "from_environment($module, rank, world, /)\n--\n\n"
+    "(rank, world, job) with what is None from the environment, as torchrun sets it up; job may be "
+    "None. ValueError: a variable, and what is wrong with it.");
+
+/* None: not given. */
+static int take_given(PyObject *from, unsigned flag, uint32_t *ret, unsigned *given)
+{
+    unsigned long n;
+
+    if (from == Py_None)
+        return 0;
+    n = PyLong_AsUnsignedLong(from);
+    if (n > UINT32_MAX) {
+        if (!PyErr_Occurred())
+            PyErr_SetString(PyExc_OverflowError, "a rank or world size of more than 32 bits");
+        return -1;
+    }
+    *ret = (uint32_t)n;
+    *given |= flag;
+    return 0;
+}
+
+static PyObject *from_environment(PyObject *module, PyObject *args)
+{
+    struct dl_epoch_options o = {0};
+    PyObject *rank, *world;
+    unsigned given = 0;
+    char why[512];
+
+    (void)module;
+    if (!PyArg_ParseTuple(args, "OO:from_environment", &rank, &world) ||
+        take_given(rank, DL_GIVEN_RANK, &o.rank, &given) < 0 ||
+        take_given(world, DL_GIVEN_WORLD, &o.world, &given) < 0)
+        return NULL;
+    if (dl_epoch_options_from_env(&o, given, why, sizeof why) < 0) {
+        PyObject *text = text_of(why);
+        if (text)
+            PyErr_SetObject(PyExc_ValueError, text);
+        Py_XDECREF(text);
+        return NULL;
+    }
+    return Py_BuildValue("(IIN)", o.rank, o.world ? o.world : 1,
+                         o.job ? text_of(o.job) : Py_NewRef(Py_None));
+}
+
 static PyMethodDef module_methods[] = {
+    {"from_environment", from_environment, METH_VARARGS, from_environment_doc},
     {"state_json", state_json, METH_VARARGS, state_json_doc},
     {"pin_available", pin_available, METH_NOARGS, pin_available_doc},
     {0},
