@@ -282,12 +282,12 @@ enum { DL_GIVEN_RANK = 1, DL_GIVEN_WORLD = 2, DL_GIVEN_JOB = 4 };
 
 /*
  * Fills in what is not `given` (a mask of the above) from the environment, as torchrun sets it up:
- * `rank` and `world` from $RANK and $WORLD_SIZE, both or neither; in DL_WORLD_CLUSTER, which is then
- * given, `rank` from $LOCAL_RANK (with torchrun --virtual-local-rank from $RANK, $GROUP_RANK and
- * their sizes); and where rank and world are both from there, `job` from $TORCHELASTIC_RUN_ID, but
- * for "none", which is torchrun's word for a run without a name. How often the job was restarted is
- * no part of the name. What is not set leaves its option as it was; a variable that has no part in
- * it is not read. `job` then points into the environment.
+ * `rank` and `world` from $RANK and $WORLD_SIZE, both or neither; in DL_WORLD_CLUSTER, which is
+ * then given, `rank` from $LOCAL_RANK (with torchrun --virtual-local-rank from $RANK, $GROUP_RANK
+ * and their sizes); and where rank and world are both from there, `job` from $TORCHELASTIC_RUN_ID,
+ * but for "none", which is torchrun's word for a run without a name. How often the job was
+ * restarted is no part of the name. What is not set leaves its option as it was; a variable that
+ * has no part in it is not read. `job` then points into the environment.
  *
  * -EINVAL, with a line in `why`, cut to `size` bytes, that names the variable, and nothing changed:
  * one of two is missing, or one is no number within its bounds. `why` may be NULL with size 0.

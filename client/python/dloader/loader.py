@@ -11,6 +11,7 @@ import sys
 import warnings
 import weakref
 from collections.abc import Iterator
+from operator import index
 from typing import Any
 
 from . import _device, _private, _reraise
@@ -41,10 +42,14 @@ _CLUSTER = 2 ** 32 - 1  # DL_WORLD_CLUSTER
 _WORLD_MAX = 2 ** 20  # ranks, of limits.def
 
 
-def _check_number(name: str, given: Any, least: int, most: int) -> None:
-    if given is not None and (isinstance(given, bool) or not isinstance(given, int) or
-                              not least <= given <= most):
+def _integer(name: str, given: Any, least: int, most: int) -> int | None:
+    """As given, None too; NumPy's integers are integers."""
+    if given is None:
+        return None
+    number = None if isinstance(given, bool) or not hasattr(given, "__index__") else index(given)
+    if number is None or not least <= number <= most:
         raise ValueError(f"{name}: {given!r} is not an integer from {least} to {most}")
+    return number
 
 
 def _said(token: bytes) -> dict[str, int]:
@@ -229,12 +234,12 @@ class Loader:
         cluster = world_size == "cluster"
         if isinstance(world_size, str) and not cluster:
             raise ValueError(f"world_size: {world_size!r} is neither an integer nor 'cluster'")
-        _check_number("rank", rank, 0, _WORLD_MAX - 1)
+        rank = _integer("rank", rank, 0, _WORLD_MAX - 1)
         if cluster:
             self._local, _, job = _client.from_environment(rank, _CLUSTER)
             return job
-        _check_number("world_size", world_size, 1, _WORLD_MAX)
-        self.rank, self.world_size, job = _client.from_environment(rank, world_size)
+        world = _integer("world_size", world_size, 1, _WORLD_MAX)
+        self.rank, self.world_size, job = _client.from_environment(rank, world)
         if not self.rank < self.world_size:
             raise ValueError(f"rank: {self.rank} is not in the interval [0, {self.world_size - 1}] "
                              f"of world_size {self.world_size}")
