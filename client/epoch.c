@@ -506,17 +506,22 @@ static bool holds_more(const struct dl_epoch *than)
     return false;
 }
 
+/* It says that memory.limit, or the user's quota, leaves no room for a further batch. */
+static bool lacks_memory(const struct entry *entry)
+{
+    const struct fault *fault = entry->fault;
+
+    return fault && !fault->final && entry->descriptor.step == UINT64_MAX &&
+           (fault->code == ENOMEM || fault->code == EDQUOT);
+}
+
 /*
  * Drops words about a lack of memory that were said before the daemon heard of what has been given
  * back: who holds nothing any more can do nothing about it. It says so again should it have to.
  */
 static void drop_stale(struct dl_epoch *epoch)
 {
-    while (epoch->count > 0) {
-        const struct entry *entry = &epoch->entries[epoch->head];
-        if (!entry->fault || entry->fault->final || entry->descriptor.step != UINT64_MAX ||
-            holds_more(epoch))
-            return;
+    while (epoch->count > 0 && lacks_memory(&epoch->entries[epoch->head]) && !holds_more(epoch)) {
         struct entry stale = pop(epoch);
         entry_deinit(&stale);
     }
