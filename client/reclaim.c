@@ -109,6 +109,14 @@ void reclaim_close(struct dl_client *client)
 
     if (!reclaim)
         return;
+    /* From the exchange on any of these may vanish with its last tensor: none must be reached by
+     * its neighbour in the list. */
+    while (client->kept) {
+        struct dl_batch *batch = client->kept;
+
+        client->kept = batch->next;
+        batch->next = batch->prev = NULL;
+    }
     /* Acquire for what is taken; release so that orphans' threads see the batches as we left them.
      */
     finish_all(client, atomic_exchange_explicit(&reclaim->head, CLOSED, memory_order_acq_rel));
