@@ -150,9 +150,11 @@ class EveryAttempt(TestCase):
         def kill():
             row = client.query("workers")[0]
             os.kill(row["pid"], signal.SIGKILL)
-            wait_until(lambda: not client.query("workers") or
-                       client.query("workers")[0]["restarts"] > row["restarts"] and
-                       client.query("workers")[0]["state"] == "ready", "the next worker")
+
+            def is_replaced():
+                now = client.query("workers")
+                return not now or now[0]["restarts"] > row["restarts"] and now[0]["state"] == "ready"
+            wait_until(is_replaced, "the next worker")
 
         return client, loader, kill
 
