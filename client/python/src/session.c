@@ -301,7 +301,8 @@ static PyObject *client_attach(PyObject *self, PyObject *args)
 
 PyDoc_STRVAR(query_doc, "query($self, view, /)\n--\n\n"
                         "A view of the daemon as msgpack: \"status\", \"loaders\", \"epochs\", "
-                        "\"workers\", \"ring\", \"sessions\".");
+                        "\"workers\", \"ring\", \"sessions\", \"quarantine\", "
+                        "\"members\".");
 
 static PyObject *client_query(PyObject *self, PyObject *args)
 {
