@@ -7,6 +7,7 @@ import sys
 
 from client_case import ClientCase, main
 from dltest import PATIENCE, wait_until
+from torch.utils.data import DistributedSampler
 
 import dloader
 
@@ -24,6 +25,41 @@ with dloader.Loader(sys.argv[1], socket=sys.argv[2], as_="torch", job="py", resu
             if seen == dies_at:
                 os.kill(os.getpid(), signal.SIGKILL)
 """
+
+# Its generators are seeded by its rank, and drawn from between the batches.
+RANK = """
+import random, sys
+import torch, dloader
+rank = int(sys.argv[3])
+random.seed(rank)
+torch.manual_seed(100 + rank)
+with dloader.Loader(sys.argv[1], socket=sys.argv[2], as_="torch", rank=rank, world_size=2,
+                    job="seeds") as loader:
+    for epoch in range(2):
+        for batch in loader:
+            random.random(), torch.rand(1 + 5 * rank)
+            print(loader.seed, epoch, *batch.tolist(), flush=True)
+"""
+
+
+class Ranks(ClientCase):
+    def test_one_seed_whatever_each_process_s_generators_did(self):
+        spec = self.spec("rank", name="rank", batch={"size": SIZE}, sampler={"kind": "random"},
+                         dataset={"kind": "range", "length": ROWS}, workers={"count": 2})
+        daemon = self.daemon()
+        ranks = [subprocess.Popen([sys.executable, "-c", RANK, spec, daemon.socket, str(rank)],
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                 for rank in range(2)]
+        told = [rank.communicate(timeout=4 * PATIENCE) for rank in ranks]
+        self.assertEqual([rank.returncode for rank in ranks], [0, 0], told)
+        lines = [[tuple(map(int, line.split())) for line in out.splitlines()] for out, _ in told]
+        [seed] = {line[0] for rank in lines for line in rank}
+        for epoch in range(2):
+            for rank in range(2):
+                want = DistributedSampler(range(ROWS), 2, rank, seed=seed)
+                want.set_epoch(epoch)
+                self.assertEqual([n for line in lines[rank] if line[1] == epoch for n in line[2:]],
+                                 list(want))
 
 
 class Jobs(ClientCase):
