@@ -113,6 +113,33 @@ void rdzv_state_remove(struct rdzv_state *state, uint64_t id, const char *why)
     memmove(&state->nodes[at], &state->nodes[at + 1], (state->n - at) * sizeof *state->nodes);
 }
 
+/* What the reason for a new round says of that node; NULL: it is about another. */
+static const char *said_of(const struct rdzv_state *state, const char *name)
+{
+    size_t len = strlen(name);
+
+    return strncmp(state->why, name, len) == 0 && state->why[len] == ' ' ? state->why + len + 1
+                                                                         : NULL;
+}
+
+void rdzv_state_gone(const struct rdzv_state *before, const struct rdzv_state *now,
+                     const struct rdzv_node *node, char ret[RDZV_TEXT_MAX])
+{
+    const char *said = now->round != before->round ? said_of(now, node->name) : NULL;
+    bool one_write = now->seq == before->seq + 1;
+    const struct rdzv_node *writer = one_write ? rdzv_state_find(now, now->writer) : NULL;
+
+    /* Who is in no complete round leaves without a word: but nobody takes out others that live. */
+    if (said)
+        (void)snprintf(ret, RDZV_TEXT_MAX, "%s", said);
+    else if (one_write && now->writer == node->id)
+        (void)snprintf(ret, RDZV_TEXT_MAX, "has left");
+    else if (writer)
+        (void)snprintf(ret, RDZV_TEXT_MAX, "gave no sign of life, says %s", writer->name);
+    else
+        (void)snprintf(ret, RDZV_TEXT_MAX, "has left, or gave no sign of life");
+}
+
 void rdzv_state_open(struct rdzv_state *state, uint64_t known, const char *why)
 {
     state->round = max_u64(state->round, known) + 1;

@@ -78,6 +78,13 @@ int _nodiscard_ rdzv_state_add(struct rdzv_state *state, const struct rdzv_node 
 /* Takes it out; a complete round that it was a member of is followed by an open one. */
 void rdzv_state_remove(struct rdzv_state *state, uint64_t id, const char *why);
 
+/*
+ * How a node of `before` came not to be in `now`, which was seen next, as far as the two tell: "has
+ * left", "gave no sign of life for 6 s".
+ */
+void rdzv_state_gone(const struct rdzv_state *before, const struct rdzv_state *now,
+                     const struct rdzv_node *node, char ret[RDZV_TEXT_MAX]);
+
 /* Opens the round after this one, or after `known` if that is later. */
 void rdzv_state_open(struct rdzv_state *state, uint64_t known, const char *why);
 

@@ -164,12 +164,28 @@ static void note_there(struct members *m, const struct rdzv_state *state)
                 (size_t)snprintf(m->there + at, sizeof m->there - at, ", %s", state->nodes[i].name);
 }
 
-static void log_nodes(const struct members *m, const struct rdzv_state *from,
-                      const struct rdzv_state *to, const char *what)
+static void log_who_came(const struct members *m, const struct rdzv_state *before,
+                         const struct rdzv_state *now)
 {
-    for (uint32_t i = 0; i < from->n; i++)
-        if (!rdzv_state_find(to, from->nodes[i].id))
-            log_info("rendezvous %s: node %s %s", m->id, from->nodes[i].name, what);
+    for (uint32_t i = 0; i < now->n; i++)
+        if (!rdzv_state_find(before, now->nodes[i].id))
+            log_info("rendezvous %s: node %s has come%s", m->id, now->nodes[i].name,
+                     now->nodes[i].member ? "" : ", and waits for a place");
+}
+
+static void log_who_went(const struct members *m, const struct rdzv_state *before,
+                         const struct rdzv_state *now)
+{
+    char why[RDZV_TEXT_MAX];
+
+    for (uint32_t i = 0; i < before->n; i++) {
+        const struct rdzv_node *node = &before->nodes[i];
+
+        if (rdzv_state_find(now, node->id))
+            continue;
+        rdzv_state_gone(before, now, node, why);
+        log_info("rendezvous %s: node %s is gone: it %s", m->id, node->name, why);
+    }
 }
 
 static void on_seen(void *owner, const struct rdzv_state *before, const struct rdzv_state *now)
@@ -180,8 +196,8 @@ static void on_seen(void *owner, const struct rdzv_state *before, const struct r
     note_there(m, now);
     if (!before)
         before = &none;
-    log_nodes(m, now, before, "has come");
-    log_nodes(m, before, now, "is gone");
+    log_who_came(m, before, now);
+    log_who_went(m, before, now);
     if (!now->complete && (before->complete || before->round != now->round) && now->why[0])
         log_info("rendezvous %s: round %" PRIu64 " is open: %s", m->id, now->round, now->why);
 }

@@ -528,6 +528,57 @@ static void test_names(void **state)
     assert_int_equal(rdzv_name_compare("n007", "n7"), 0);
 }
 
+/* How a node went, by what was seen before and after. */
+static void test_gone(void **state)
+{
+    static const struct {
+        const char *before, *now;
+        uint64_t writes, writer, who;
+        const char *why, *gone;
+    } rows[] = {
+        /* The new round says it, whoever was seen to write last. */
+        {"3 complete 1 2 5", "4 open 1 5", 1, 2, 2, "node2 has left", "has left"},
+        {"3 complete 1 2 5", "4 open 1 5", 3, 5, 2, "node2 has left", "has left"},
+        {"3 complete 1 2 5", "4 open 1 5", 1, 1, 2, "node2 gave no sign of life for 6 s",
+         "gave no sign of life for 6 s"},
+        /* Of another, it says nothing of this one. */
+        {"3 complete 1 2 5", "4 open 5", 2, 5, 1, "node2 has left",
+         "has left, or gave no sign of life"},
+        {"3 complete 1 2 5", "4 open 5", 1, 5, 1, "node2 gave no sign of life for 6 s",
+         "gave no sign of life, says node5"},
+        {"3 complete 1 2 5", "4 open 5", 1, 5, 1, "node11 gave no sign of life for 6 s",
+         "gave no sign of life, says node5"},
+        /* Nor does the reason for a round that was open before. */
+        {"4 open 1 2r 5r", "4 open 1 5r", 1, 5, 2, "node2 has left",
+         "gave no sign of life, says node5"},
+        {"4 open 1 2r 5r", "4 open 1 5r", 1, 2, 2, "node3 has left", "has left"},
+        {"4 open 1 2r 5r", "4 open 1 5r", 2, 2, 2, "", "has left, or gave no sign of life"},
+        /* Who waited leaves the round as it is. */
+        {"3 complete 1 2 3w 5", "3 complete 1 2 5", 1, 3, 3, "", "has left"},
+        {"3 complete 1 2 3w 5", "3 complete 1 2 5", 1, 1, 3, "",
+         "gave no sign of life, says node1"},
+        {"3 complete 1 2 3w 5", "3 complete 1 2 5", 7, 1, 3, "",
+         "has left, or gave no sign of life"},
+        /* The store was lost, and begins anew. */
+        {"3 complete 1 2 5", "4 open 5", 1, 9, 1, "the store has lost its state",
+         "has left, or gave no sign of life"},
+    };
+    char why[RDZV_TEXT_MAX];
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct rdzv_state before = make(rows[i].before), now = make(rows[i].now);
+
+        now.seq = before.seq + rows[i].writes;
+        now.writer = rows[i].writer;
+        (void)snprintf(now.why, sizeof now.why, "%s", rows[i].why);
+        rdzv_state_gone(&before, &now, rdzv_state_find(&before, rows[i].who), why);
+        assert_string_equal(why, rows[i].gone);
+        rdzv_state_deinit(&before);
+        rdzv_state_deinit(&now);
+    }
+}
+
 static void test_blob(void **state)
 {
     _cleanup_(rdzv_state_deinit)
@@ -579,6 +630,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_errors),
     cmocka_unit_test(test_settings),
     cmocka_unit_test(test_names),
+    cmocka_unit_test(test_gone),
     cmocka_unit_test(test_blob),
 };
 
