@@ -1,5 +1,7 @@
 #include "daemon/serve/config.h"
 
+#include "daemon/serve/environment.h"
+
 #include "proto/spec.h"
 #include "proto/yaml.h"
 
@@ -365,6 +367,8 @@ int config_load(const char *path, struct config *ret, struct dl_error *err)
             return dl_error_set(err, EINVAL, keys[i].path, "the built-in default is wrong");
     }
     if (path && (r = apply_file(&config, path, err)) < 0)
+        return r;
+    if ((r = environment_complete(&config.rendezvous, err)) < 0)
         return r;
     *ret = config;
     config = (struct config){0};

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 /* Good as it is, but for what `text` says besides. */
 static int check(const char *text, struct dl_error *err)
@@ -83,6 +84,65 @@ static void test_good(void **state)
     }
 }
 
+/* What a job's script has set for torchrun is there where nothing else is said. */
+static void test_environment(void **state)
+{
+    static const struct {
+        const char *address, *run; /* NULL: not set */
+        const char *text;
+        const char *endpoint, *id; /* id NULL: `endpoint` is the error's path, and */
+        const char *message;
+    } rows[] = {
+        {"node1", "nine", "backend: etcd", "node1", "nine", NULL},
+        {"10.0.0.1", "n-i_n.e:9", "backend: etcd", "10.0.0.1", "n-i_n.e:9", NULL},
+        {"fd00::1", "nine", "backend: etcd", "[fd00::1]", "nine", NULL},
+        {"[fd00::1]", "nine", "backend: etcd", "[fd00::1]", "nine", NULL},
+        {"node1", "nine", "backend: etcd, endpoint: \"e:1\", id: a", "e:1", "a", NULL},
+        {"a b", "c d", "backend: etcd, endpoint: e, id: a", "e", "a", NULL},
+        {"node1", "none", "backend: etcd, id: none", "node1", "none", NULL},
+        {"node1", "nine", "backend: none", "", "", NULL},
+        {"a b", "c d", "backend: none", "", "", NULL},
+        {"node1", NULL, "backend: etcd", "node1", "", NULL},
+        {"node1", "none", "backend: etcd", "node1", "", NULL},
+        {NULL, "nine", "backend: etcd", "", "nine", NULL},
+        {"a b", "nine", "backend: etcd", "rendezvous.endpoint", NULL,
+         "is missing, and $MASTER_ADDR, \"a b\", is no address"},
+        {"a,b", "nine", "backend: etcd", "rendezvous.endpoint", NULL, "is no address"},
+        {"", "nine", "backend: etcd", "rendezvous.endpoint", NULL, "$MASTER_ADDR, \"\", is no"},
+        {"node1", "a/b", "backend: etcd", "rendezvous.id", NULL,
+         "is missing, and $TORCHELASTIC_RUN_ID, \"a/b\", can be none: it has up to 128 letters"},
+        {"node1", "a b", "backend: etcd", "rendezvous.id", NULL, "$TORCHELASTIC_RUN_ID, \"a b\""},
+        {"node1", "", "backend: etcd", "rendezvous.id", NULL, "$TORCHELASTIC_RUN_ID, \"\""},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct config config = {0};
+        struct dl_error err = {0};
+        char text[256];
+
+        (void)snprintf(text, sizeof text, "rendezvous: {%s}", rows[i].text);
+        if (rows[i].address)
+            setenv("MASTER_ADDR", rows[i].address, 1);
+        if (rows[i].run)
+            setenv("TORCHELASTIC_RUN_ID", rows[i].run, 1);
+        int r = config_load(harness_file("members.conf", text, strlen(text)), &config, &err);
+        unsetenv("MASTER_ADDR");
+        unsetenv("TORCHELASTIC_RUN_ID");
+        if (!rows[i].id) {
+            assert_int_equal(r, -EINVAL);
+            assert_string_equal(err.path, rows[i].endpoint);
+            if (!strstr(err.message, rows[i].message))
+                fail_msg("\"%s\" is not in \"%s\"", rows[i].message, err.message);
+            continue;
+        }
+        assert_int_equal(r, 0);
+        assert_string_equal(config.rendezvous.endpoint, rows[i].endpoint);
+        assert_string_equal(config.rendezvous.id, rows[i].id);
+        config_deinit(&config);
+    }
+}
+
 /* Who is alone has no ranks of a cluster, and shows all keys of the view, empty. */
 static void test_alone(void **state)
 {
@@ -108,6 +168,7 @@ static void test_alone(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_bad),
     cmocka_unit_test(test_good),
+    cmocka_unit_test(test_environment),
     cmocka_unit_test(test_alone),
 };
 
