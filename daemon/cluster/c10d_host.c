@@ -17,7 +17,8 @@ struct c10d_host {
     int told; /* why it does not serve, as an errno, so that it is told once; 0: not */
 };
 
-static void _printf_(3, 4) say(const struct c10d_host *host, bool bad, const char *fmt, ...)
+static void _printf_(3, 4)
+    say(const struct c10d_host *host, enum c10d_saying what, const char *fmt, ...)
 {
     char text[DL_ERROR_MESSAGE_MAX];
     va_list args;
@@ -27,7 +28,7 @@ static void _printf_(3, 4) say(const struct c10d_host *host, bool bad, const cha
         text[0] = '\0';
     va_end(args);
     if (host->options.said)
-        host->options.said(host->options.context, bad, text);
+        host->options.said(host->options.context, what, text);
 }
 
 /* ---- whose address it is -------------------------------------------------------------------- */
@@ -52,13 +53,23 @@ static bool is_loopback(const struct sockaddr *address)
            ntohl(((const struct sockaddr_in *)(const void *)address)->sin_addr.s_addr) >> 24 == 127;
 }
 
-static bool is_mine(const struct sockaddr *address)
+/* Also true of others' addresses, on a machine that is told to let that be. */
+static bool can_be_bound(const struct addrinfo *found)
 {
+    _cleanup_fd_ int fd = socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+    return fd >= 0 && bind(fd, found->ai_addr, found->ai_addrlen) == 0;
+}
+
+static bool is_mine(const struct addrinfo *found)
+{
+    const struct sockaddr *address = found->ai_addr;
     struct ifaddrs *all = NULL;
     bool mine = is_loopback(address);
 
+    /* It asks the kernel by a socket of a kind that a service may not be allowed. */
     if (!mine && getifaddrs(&all) < 0)
-        return false;
+        return can_be_bound(found);
     for (const struct ifaddrs *one = all; one && !mine; one = one->ifa_next)
         mine = is_same(one->ifa_addr, address);
     freeifaddrs(all);
@@ -76,7 +87,7 @@ static bool is_number(const char *host)
 
 static void on_dropped(void *context, const char *peer, const char *why)
 {
-    say(context, false, "the store here has let go of %s: %s", peer, why);
+    say(context, C10D_DETAIL, "the store here has let go of %s: %s", peer, why);
 }
 
 /* `at` NULL: all addresses of this machine. */
@@ -93,7 +104,7 @@ static void serve(struct c10d_host *host, const char *at)
 
     if (r == 0) {
         host->told = 0;
-        say(host, false, "the store is here, and listens on port %u of %s",
+        say(host, C10D_NOTE, "the store is here, and listens on port %u of %s",
             (unsigned)host->options.port, at ? at : "all addresses");
         return;
     }
@@ -102,10 +113,10 @@ static void serve(struct c10d_host *host, const char *at)
         return;
     host->told = -r;
     if (r == -EADDRINUSE)
-        say(host, false, "port %u is listened on already: the store is taken to be there",
+        say(host, C10D_NOTE, "port %u is listened on already: the store is taken to be there",
             (unsigned)host->options.port);
     else
-        say(host, true, "the store cannot be here: %s: %s", err.path, err.message);
+        say(host, C10D_TROUBLE, "the store cannot be here: %s: %s", err.path, err.message);
 }
 
 static void destroy(struct c10d_host *host)
@@ -121,7 +132,7 @@ static void on_looked_up(uv_getaddrinfo_t *lookup, int status, struct addrinfo *
 
     host->looking_up = false;
     for (const struct addrinfo *one = found; one && !known; one = one->ai_next)
-        known = is_mine(one->ai_addr);
+        known = is_mine(one);
     uv_freeaddrinfo(found);
     (void)status; /* a name that is not known is not this machine's; the client says so */
     if (host->ending)

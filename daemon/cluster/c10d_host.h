@@ -19,8 +19,11 @@ enum c10d_hosting {
     C10D_HOST_YES,  /* also where that cannot be told: behind address translation, say */
 };
 
-/* `bad`: it may need somebody. Called from the loop. */
-typedef void (*c10d_said)(void *context, bool bad, const char *text);
+/* Of a guest that was let go; of where the store is; of what may need somebody. */
+enum c10d_saying { C10D_DETAIL, C10D_NOTE, C10D_TROUBLE };
+
+/* Called from the loop. */
+typedef void (*c10d_said)(void *context, enum c10d_saying what, const char *text);
 
 struct c10d_host_options {
     uv_loop_t *loop;

@@ -13,6 +13,7 @@ struct member {
     struct rdzv_state state, next;
     bool has_state;
     uint64_t token; /* of what lies there; 0: nothing */
+    bool troubled;  /* the store failed, last */
     struct dl_buffer bytes;
     struct rdzv_out held; /* news that came of a call of the owner, to be told from the loop */
 };
@@ -123,11 +124,21 @@ static void wish(struct member *member, enum rdzv_event_type type, uint64_t mark
 
 /* ---- the store ------------------------------------------------------------------------------ */
 
+static void tell_trouble(struct member *member, const struct dl_error *trouble)
+{
+    bool news = member->troubled != (trouble != NULL);
+
+    member->troubled = trouble != NULL;
+    if (news && member->events->store)
+        member->events->store(member->owner, trouble);
+}
+
 static void on_failure(struct member *member, const struct dl_error *error)
 {
     struct rdzv_event event = {.type = RDZV_FAILING, .error = error};
     struct rdzv_out out;
 
+    tell_trouble(member, error);
     step(member, &event, &out);
     follow(member, &out);
 }
@@ -139,6 +150,7 @@ static void on_nothing(struct member *member)
 
     if (member->has_state)
         event.last = &member->state;
+    tell_trouble(member, NULL);
     member->token = 0;
     step(member, &event, &out);
     follow(member, &out);
@@ -162,6 +174,7 @@ static void on_state(struct member *member, struct rdzv_state *state,
 
     if (member->has_state)
         event.last = &member->state;
+    tell_trouble(member, NULL);
     member->token = answer->token;
     step(member, &event, &out);
     struct rdzv_state before = member->state;

@@ -10,7 +10,19 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-enum config_type { STRING, MODE, LIST, PROGRAMS, DURATION, COUNT, BYTES, LEVEL, SANDBOX, BACKEND };
+enum config_type {
+    STRING,
+    MODE,
+    LIST,
+    PROGRAMS,
+    DURATION,
+    COUNT,
+    BYTES,
+    LEVEL,
+    SANDBOX,
+    BACKEND,
+    HOSTING
+};
 
 static const struct config_key {
     const char *path;
@@ -195,13 +207,27 @@ static int set_sandbox(enum config_sandbox *ret, const struct config_key *key,
 static int set_backend(enum config_backend *ret, const struct config_key *key,
                        const struct value *v, struct dl_error *err)
 {
-    static const char *const words[] = {
-        [CONFIG_BACKEND_NONE] = "none", [CONFIG_BACKEND_ETCD] = "etcd"};
+    static const char *const words[] = {[CONFIG_BACKEND_NONE] = "none",
+                                        [CONFIG_BACKEND_ETCD] = "etcd",
+                                        [CONFIG_BACKEND_C10D] = "c10d"};
     size_t at;
 
     if (!find_word(v, words, ARRAY_SIZE(words), &at))
-        return wrong(err, key, v, "one of none, etcd");
+        return wrong(err, key, v, "one of none, etcd, c10d");
     *ret = (enum config_backend)at;
+    return 0;
+}
+
+static int set_hosting(enum config_hosting *ret, const struct config_key *key,
+                       const struct value *v, struct dl_error *err)
+{
+    static const char *const words[] = {
+        [CONFIG_HOSTING_AUTO] = "auto", [CONFIG_HOSTING_YES] = "yes", [CONFIG_HOSTING_NO] = "no"};
+    size_t at;
+
+    if (!find_word(v, words, ARRAY_SIZE(words), &at))
+        return wrong(err, key, v, "one of auto, yes, no");
+    *ret = (enum config_hosting)at;
     return 0;
 }
 
@@ -231,6 +257,8 @@ static int set(struct config *config, const struct config_key *key, const struct
         return set_sandbox(at, key, v, err);
     case BACKEND:
         return set_backend(at, key, v, err);
+    case HOSTING:
+        return set_hosting(at, key, v, err);
     }
     return -EINVAL;
 }

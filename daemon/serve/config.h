@@ -16,12 +16,15 @@ struct config_limits {
 
 enum config_sandbox { CONFIG_SANDBOX_DEFAULT, CONFIG_SANDBOX_STRICT, CONFIG_SANDBOX_OFF };
 
-enum config_backend { CONFIG_BACKEND_NONE, CONFIG_BACKEND_ETCD };
+enum config_backend { CONFIG_BACKEND_NONE, CONFIG_BACKEND_ETCD, CONFIG_BACKEND_C10D };
+
+enum config_hosting { CONFIG_HOSTING_AUTO, CONFIG_HOSTING_YES, CONFIG_HOSTING_NO };
 
 /* Who this node meets, see members.h; strings are owned, "" = not given. */
 struct config_rendezvous {
     enum config_backend backend;
     char *endpoint;
+    enum config_hosting host;
     char *id;
     char *node;
     uint64_t local_ranks;

@@ -1,6 +1,5 @@
 #include "daemon/serve/members.h"
 
-#include "daemon/cluster/etcd.h"
 #include "daemon/serve/log.h"
 #include "daemon/serve/members_private.h"
 
@@ -12,39 +11,12 @@
 
 #define SECOND ((uint64_t)1000000000)
 
-enum { ID_MAX = 128, PAUSE_MS_MIN = 1000, PAUSE_MS_MAX = 60000 };
+enum { ID_MAX = 128, PAUSE_MS_MIN = 1000, PAUSE_MS_MAX = 60000, STAY_POLLS = 3 };
 
 /* Longer than any client waits for OPENED is no use. */
 static const uint64_t SEED_PATIENCE_NS = 300 * SECOND;
 
 /* ---- the configuration ---------------------------------------------------------------------- */
-
-static const char *given(const char *text)
-{
-    return *text ? text : NULL;
-}
-
-static int open_etcd(uv_loop_t *loop, const struct config_rendezvous *config, struct backend **ret,
-                     struct dl_error *err)
-{
-    struct etcd_options options = {.loop = loop,
-                                   .endpoints = config->endpoint,
-                                   .user = given(config->user),
-                                   .password = given(config->password),
-                                   .ca = given(config->tls.ca),
-                                   .cert = given(config->tls.certificate),
-                                   .key = given(config->tls.key)};
-
-    return etcd_new(&options, ret, err);
-}
-
-/* By enum config_backend. */
-static const struct {
-    const char *name;
-    int (*open)(uv_loop_t *loop, const struct config_rendezvous *config, struct backend **ret,
-                struct dl_error *err);
-} backends[] = {
-    [CONFIG_BACKEND_NONE] = {"none", NULL}, [CONFIG_BACKEND_ETCD] = {"etcd", open_etcd}};
 
 /* This node's name: as given, or the host's. */
 static void name_self(const struct config_rendezvous *config, char ret[RDZV_NAME_MAX])
@@ -129,12 +101,10 @@ int members_check(const struct config_rendezvous *config, struct dl_error *err)
 
     if (config->backend == CONFIG_BACKEND_NONE)
         return 0;
-    if (!*config->endpoint)
-        return dl_error_set(err, EINVAL, "rendezvous.endpoint",
-                            "is missing: write where %s is, such as 10.0.0.1:2379",
-                            backends[config->backend].name);
+    int r = members_backend_check(config, err);
     name_self(config, name);
-    int r = check_name("rendezvous.id", config->id, ID_MAX, err);
+    if (r == 0)
+        r = check_name("rendezvous.id", config->id, ID_MAX, err);
     if (r == 0)
         r = check_name("rendezvous.node", *config->node ? config->node : name, RDZV_NAME_MAX - 1,
                        err);
@@ -147,6 +117,7 @@ int members_check(const struct config_rendezvous *config, struct dl_error *err)
 /* ---- what becomes of it --------------------------------------------------------------------- */
 
 static void destroy(struct members *m);
+static void put_seeds_back(struct members *m);
 
 /* Who is there, as people are told when it is not enough. */
 static void note_there(struct members *m, const struct rdzv_state *state)
@@ -200,6 +171,17 @@ static void on_seen(void *owner, const struct rdzv_state *before, const struct r
     log_who_went(m, before, now);
     if (!now->complete && (before->complete || before->round != now->round) && now->why[0])
         log_info("rendezvous %s: round %" PRIu64 " is open: %s", m->id, now->round, now->why);
+}
+
+static void on_store(void *owner, const struct dl_error *trouble)
+{
+    const struct members *m = owner;
+
+    if (trouble)
+        log_warning("rendezvous %s: the store fails: %s: %s", m->id, trouble->path,
+                    trouble->message);
+    else
+        log_info("rendezvous %s: the store is of use again", m->id);
 }
 
 static void on_again(uv_timer_t *timer)
@@ -293,6 +275,13 @@ static void close_for_good(struct members *m, const struct dl_error *error)
     m->events->changed(m->context);
 }
 
+/* Nothing here goes on by itself; and the store has what it is to have. */
+static void be_ready(struct members *m)
+{
+    if (m->putting == 0 && m->state != MEMBERS_IN)
+        member_ready(m->member, 0);
+}
+
 static void on_over(void *owner, bool evicted, const char *why)
 {
     struct members *m = owner;
@@ -303,7 +292,26 @@ static void on_over(void *owner, bool evicted, const char *why)
     (void)snprintf(reason, sizeof reason, "%s%s", evicted ? "this node was taken out of it: " : "",
                    why);
     end_round(m, reason);
-    member_ready(m->member, 0); /* nothing here goes on by itself */
+    put_seeds_back(m);
+    be_ready(m);
+}
+
+static void on_stayed(uv_timer_t *timer)
+{
+    destroy(timer->data);
+}
+
+/* The store goes with this daemon: the others are given the time to see there that it has left. */
+static bool stay_a_while(struct members *m, enum rdzv_news how)
+{
+    struct backend_health health;
+
+    backend_health(m->backend, &health);
+    if (how != RDZV_LEFT || !health.here || health.peers < 2) /* of which one is its own */
+        return false;
+    log_info("rendezvous %s: the store that was here ends, and the others need another", m->id);
+    uv_timer_start(&m->again, on_stayed, STAY_POLLS * m->poll_ns / 1000000, 0);
+    return true;
 }
 
 static void on_ended(void *owner, enum rdzv_news how, const struct dl_error *err)
@@ -311,7 +319,8 @@ static void on_ended(void *owner, enum rdzv_news how, const struct dl_error *err
     struct members *m = owner;
 
     if (m->ending) {
-        destroy(m);
+        if (!stay_a_while(m, how))
+            destroy(m);
         return;
     }
     end_round(m, err ? err->message : "this node has left");
@@ -333,8 +342,11 @@ static void on_patience(uv_timer_t *timer)
 static int become_member(struct members *m, const struct config_rendezvous *config,
                          struct dl_error *err)
 {
-    static const struct member_events events = {
-        .changed = on_seen, .round = on_round, .over = on_over, .ended = on_ended};
+    static const struct member_events events = {.changed = on_seen,
+                                                .store = on_store,
+                                                .round = on_round,
+                                                .over = on_over,
+                                                .ended = on_ended};
     struct rdzv_settings settings = settings_of(config);
     char name[RDZV_NAME_MAX];
 
@@ -363,13 +375,13 @@ int members_new(uv_loop_t *loop, const struct config_rendezvous *config,
     *m = (struct members){.loop = loop,
                           .events = events,
                           .context = context,
-                          .backend_name = backends[config->backend].name,
                           .join_ns = config->timeouts.join,
+                          .poll_ns = settings_of(config).poll_ns,
                           .min = (uint32_t)config->nodes.min,
                           .max = (uint32_t)config->nodes.max,
                           .local = (uint32_t)config->local_ranks,
                           .pause_ms = PAUSE_MS_MIN};
-    r = backends[config->backend].open(loop, config, &m->backend, err);
+    r = members_backend_open(m, config, err);
     if (r == 0)
         r = become_member(m, config, err);
     if (r < 0) {
@@ -462,6 +474,10 @@ static int say_late(const struct members *m, struct dl_error *err)
         return dl_error_set(err, ETIMEDOUT, "rendezvous.timeouts.join",
                             "%" PRIu64 " s are over, and the store is of no help: %s",
                             m->join_ns / SECOND, health.latest.message);
+    if (!health.answers)
+        return dl_error_set(err, ETIMEDOUT, "rendezvous.timeouts.join",
+                            "%" PRIu64 " s are over, and the store at %s has not answered yet",
+                            m->join_ns / SECOND, health.endpoint);
     if (are_too_few(m))
         return say_too_few(m, err);
     if (m->n_there == 0)
@@ -503,12 +519,36 @@ int members_place(struct members *m, uint64_t local, uint64_t asked, struct memb
     return 1;
 }
 
+/* As it was, or the run has begun anew without this node, by those who knew of nothing. */
+static void on_put_back(struct seed *seed, uint64_t number, const struct dl_error *error)
+{
+    struct members *m = seed->members;
+
+    if (error)
+        log_warning("rendezvous %s: the seed of %s may be lost: %s: %s", m->id, seed->key,
+                    error->path, error->message);
+    else if (number != seed->number)
+        log_warning("rendezvous %s: the store was lost, and the seed of %s is now %" PRIu64
+                    ", no more %" PRIu64
+                    ": start all trainers again from one state, or give a seed "
+                    "in the spec",
+                    m->id, seed->key, number, seed->number);
+    if (!error)
+        seed->number = number;
+    if (--m->putting == 0 && !m->ending)
+        be_ready(m);
+}
+
 static void on_agreed(void *owner, uint64_t number, const struct dl_error *error)
 {
     struct seed *seed = owner;
     struct members *m = seed->members;
 
     seed->agreement = NULL;
+    if (seed->known) {
+        on_put_back(seed, number, error);
+        return;
+    }
     seed->known = !error;
     seed->number = number;
     if (error) {
@@ -544,12 +584,43 @@ static int ask_for_seed(struct members *m, struct seed *seed, struct dl_error *e
                                     .owner = seed};
 
     (void)snprintf(key, sizeof key, "seed/%s/%s", m->id, seed->key);
-    if (getrandom(&options.proposal, sizeof options.proposal, 0) != sizeof options.proposal)
+    if (seed->known)
+        options.proposal = seed->number;
+    else if (getrandom(&options.proposal, sizeof options.proposal, 0) != sizeof options.proposal)
         return dl_error_set(err, errno, "seed", "none can be drawn: %s", strerror(errno));
     options.proposal &= ((uint64_t)1 << 53) - 1; /* as a seed that is drawn by one daemon alone */
     if (agree(&options, &seed->agreement) < 0)
         return dl_error_set(err, ENOMEM, "seed", "out of memory");
     return 1;
+}
+
+/*
+ * A store that forgets was perhaps lost, and others may know what was agreed on: each has put it
+ * back before a round with it is complete. So whoever has not seen a round does not ask before.
+ */
+static int wait_for_round(struct members *m, uint64_t asked, struct dl_error *err)
+{
+    struct members_place place;
+    int r = members_place(m, 0, asked, &place, err);
+
+    if (r <= 0)
+        return r;
+    if (uv_hrtime() - asked > SEED_PATIENCE_NS)
+        return say_late(m, err);
+    be_patient(m, uv_hrtime(), asked + SEED_PATIENCE_NS);
+    return r;
+}
+
+/* Before this node is ready for another round, in which there may be some who ask for them. */
+static void put_seeds_back(struct members *m)
+{
+    struct seed *seed, *next;
+    struct dl_error err = {0};
+
+    HASH_ITER (hh, m->seeds, seed, next) {
+        if (m->forgets && seed->known && !seed->agreement && ask_for_seed(m, seed, &err) > 0)
+            m->putting++;
+    }
 }
 
 int members_seed(struct members *m, const char *key, uint64_t asked, uint64_t *ret,
@@ -568,5 +639,6 @@ int members_seed(struct members *m, const char *key, uint64_t asked, uint64_t *r
                             "the nodes cannot agree on one: %s; give a seed in the spec, or mend "
                             "the store",
                             seed->failure.message);
-    return ask_for_seed(m, seed, err);
+    int r = m->forgets ? wait_for_round(m, asked, err) : 0;
+    return r ? r : ask_for_seed(m, seed, err);
 }

@@ -25,10 +25,11 @@ struct members {
     const struct members_events *events;
     void *context;
     const char *backend_name;
+    bool forgets;            /* the store, all, when it ends */
     char *id;                /* owned */
     struct backend *backend; /* the member's */
     struct member *member;
-    uint64_t join_ns;
+    uint64_t join_ns, poll_ns;
     uint32_t min, max, local;
     enum members_state state;
     struct rdzv_place place; /* MEMBERS_IN */
@@ -41,9 +42,18 @@ struct members {
     uv_timer_t again;    /* then */
     uv_timer_t patience; /* when somebody has waited for long enough */
     struct seed *seeds;  /* owned */
+    unsigned putting;    /* of them, that are being put back */
     bool joined;
     bool ending;
     unsigned closing; /* timers that are not closed yet */
 };
+
+/* ---- members_backend.c ---------------------------------------------------------------------- */
+
+/* Whether the endpoint can be one: 0, or -EINVAL. */
+int _nodiscard_ members_backend_check(const struct config_rendezvous *config, struct dl_error *err);
+/* Sets backend, backend_name and forgets. */
+int _nodiscard_ members_backend_open(struct members *m, const struct config_rendezvous *config,
+                                     struct dl_error *err);
 
 #endif

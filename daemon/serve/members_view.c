@@ -50,6 +50,7 @@ static void put_health(struct map *map, const struct members *m)
     backend_health(m->backend, &health);
     put_text(map, "endpoint", health.endpoint);
     put_text(map, "store", health.answers ? "answers" : "does not answer");
+    put_text(map, "served_here", health.here ? "yes" : "no");
     put_uint(map, "calls", health.calls);
     put_uint(map, "failures", health.failures);
     put_text(map, "latest_failure", health.latest.code ? health.latest.message : "");
@@ -125,9 +126,9 @@ static void put_round(struct map *map, const struct members *m, const struct rdz
 static int say_alone(struct map *map)
 {
     static const char *const keys[] = {
-        "id",       "state", "round",   "why",       "failure",       "min",         "max",
-        "members",  "ready", "waiting", "node_rank", "first_rank",    "local_ranks", "world",
-        "endpoint", "store", "calls",   "failures",  "latest_failure"};
+        "id",       "state", "round",       "why",       "failure",    "min",           "max",
+        "members",  "ready", "waiting",     "node_rank", "first_rank", "local_ranks",   "world",
+        "endpoint", "store", "served_here", "calls",     "failures",   "latest_failure"};
     struct value *nodes;
 
     put_text(map, "backend", "none");

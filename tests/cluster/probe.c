@@ -65,10 +65,10 @@ static uint64_t number(const char *name)
     return value ? strtoull(value, NULL, 10) : 0;
 }
 
-static void on_said(void *context, bool bad, const char *text)
+static void on_said(void *context, enum c10d_saying what, const char *text)
 {
     (void)context;
-    printf("host %s: %s\n", bad ? "bad" : "good", text);
+    printf("host %s: %s\n", what == C10D_TROUBLE ? "bad" : "good", text);
 }
 
 static int open_c10d(uv_loop_t *loop, struct backend **ret, struct dl_error *err)

@@ -132,6 +132,18 @@ class C10d:
         self.start()
 
 
+class Hosted:
+    """A TCPStore that one of those who meet serves: the first of them."""
+    backend = "c10d"
+
+    def __init__(self):
+        self.port, = free_ports(1)
+        self.endpoint = f"127.0.0.1:{self.port}"
+
+    def stop(self):
+        pass
+
+
 class Probe:
     """A backend of its own in a process of its own."""
 

@@ -1,4 +1,4 @@
-"""Daemons of several nodes, on one machine: they meet in a real etcd, and their trainers get ranks
+"""Daemons of several nodes, on one machine: they meet in a real store, and their trainers get ranks
 of one world, each sample once, also when nodes come and go in the middle of an epoch.
 """
 
@@ -17,17 +17,19 @@ SPEC = {"dataset": {"kind": "range", "length": LENGTH}, "batch": {"size": BATCH}
         "sampler": {"kind": "random"}}
 
 
-@unittest.skipUnless(shutil.which("etcd") or os.path.exists("/usr/bin/etcd"), "there is no etcd")
 class ClusterCase(TestCase):
+    STORE = None
+
     def setUp(self):
         super().setUp()
-        self.store = stores.Etcd()
+        self.store = self.STORE()
         self.addCleanup(self.store.stop)
 
     def configure(self, name, least, most, local=2, **more):
         """Beats are quick, and many may be missed: a loaded machine is no death."""
         return {"rendezvous": {
-            "backend": "etcd", "endpoint": self.store.endpoint, "id": "run", "node": name,
+            "backend": self.store.backend, "endpoint": self.store.endpoint,
+            "host": "auto" if self.STORE == stores.Hosted else "no", "id": "run", "node": name,
             "local_ranks": local, "nodes": {"min": least, "max": most},
             "timeouts": {"join": "50s", "last_call": "1s", "close": "10s"},
             "heartbeat": {"interval": "200ms", "missed": 30}, **more}}
@@ -100,7 +102,7 @@ class Trainer:
             ahead += batches
 
 
-class Meet(ClusterCase):
+class Epochs:
     def begin(self, trainers):
         for trainer in trainers:
             trainer.start()
@@ -119,6 +121,8 @@ class Meet(ClusterCase):
     def trainers(self, *daemons):
         return [Trainer(self, daemon, local) for daemon in daemons for local in range(2)]
 
+
+class Meet(Epochs):
     def test_world_of_all_nodes(self):
         daemons = [self.node(name, 3, 3) for name in ("c", "a", "b")]
         trainers = self.trainers(*daemons)
@@ -133,7 +137,7 @@ class Meet(ClusterCase):
         view = json.loads(dlctl("members", "--json", daemon=daemons[1]).stdout)
         self.assertEqual([view[key] for key in ("backend", "id", "state", "round", "world", "node_rank",
                                                 "members", "waiting", "store")],
-                         ["etcd", "run", "complete", 0, 6, 0, 3, 0, "answers"])
+                         [self.store.backend, "run", "complete", 0, 6, 0, 3, 0, "answers"])
         self.assertEqual(sorted((node["node"], node["node_rank"], node["first_rank"], node["self"])
                                 for node in view["nodes"]),
                          [("a", 0, 0, "yes"), ("b", 1, 2, "no"), ("c", 2, 4, "no")])
@@ -216,7 +220,7 @@ class Meet(ClusterCase):
         self.assertEqual(rest["batches"], LENGTH // BATCH - 7)
 
 
-class Trouble(ClusterCase):
+class Trouble:
     def refused(self, daemon):
         trainer = Trainer(self, daemon, 0, {**SPEC, "seed": 1})
         with self.assertRaises(DaemonError) as caught:
@@ -254,7 +258,9 @@ class Trouble(ClusterCase):
         daemon = self.node("a", 1, 1, timeouts={"join": "1s", "close": "1s"})
         with self.assertRaises(DaemonError) as caught:
             Trainer(self, daemon, 0)
-        self.assertEqual(caught.exception.path, "seed")
+        # What a store that forgets has of seeds is asked only by who has met the others.
+        self.assertEqual(caught.exception.path,
+                         "seed" if self.store.backend == "etcd" else "rendezvous.timeouts.join")
         self.assertIn(str(self.store.port), caught.exception.message)
 
     def test_other_settings(self):
@@ -273,14 +279,108 @@ class Trouble(ClusterCase):
 
     def test_ends_while_waited_for(self):
         daemon = self.node("a", 2, 2)
-        trainer = Trainer(self, daemon, 0).start()
-        gone = Trainer(self, daemon, 1).start() # whoever leaves is not waited for
+        spec = {**SPEC, "seed": 1}
+        trainer = Trainer(self, daemon, 0, spec).start()
+        gone = Trainer(self, daemon, 1, spec).start() # whoever leaves is not waited for
         gone.client.close()
         wait_until(lambda: "node a has come" in daemon.log, "the node")
         daemon.process.send_signal(signal.SIGTERM)
         with self.assertRaises(DaemonError) as caught:
             trainer.started()
         self.assertEqual(caught.exception.code, errno.ESHUTDOWN)
+
+
+WITH_ETCD = unittest.skipUnless(shutil.which("etcd", path="/usr/bin:/usr/local/bin"),
+                                "there is no etcd: apt-get install etcd-server")
+
+
+@WITH_ETCD
+class MeetByEtcd(Meet, ClusterCase):
+    STORE = stores.Etcd
+
+
+@WITH_ETCD
+class TroubleWithEtcd(Trouble, ClusterCase):
+    STORE = stores.Etcd
+
+
+class TroubleWithTcpStore(Epochs, Trouble, ClusterCase):
+    STORE = stores.C10d
+
+    def lose_the_store(self, first):
+        """With a node, which comes back: neither it nor the store knows of anything. The one that
+        is left does, and the other takes the seed from it; `first`: at a store that is up again."""
+        daemons = [self.node("a", 2, 2, kept=False), self.node("b", 2, 2)]
+        trainers = self.trainers(*daemons)
+        self.begin(trainers)
+        for trainer in trainers:
+            self.assertTrue(trainer.take(4))
+        daemons[0].kill()
+        self.store.kill()
+        wait_until(lambda: "rendezvous run: the store fails: rendezvous.endpoint: " in daemons[1].log,
+                   "the store to be missed")
+        if first:
+            self.store.start()
+        daemons[0] = self.node("a", 2, 2)
+        if not first:
+            self.store.start()
+        again = self.trainers(daemons[0])
+        for trainer in trainers[2:]:
+            self.assertEqual(trainer.told_over().code, errno.ESTALE)
+        self.assertIn("the store is of use again", daemons[1].log)
+        self.assertEqual(len({trainer.opened["seed"] for trainer in again + trainers}), 1)
+        for trainer in again:
+            trainer.before = list(trainers[2].before)
+        for place in self.begin(again + trainers[2:]):
+            self.assertEqual(place["first"], 4)
+        self.finish(again + trainers[2:], trainers[:2])
+
+    def test_store_lost_before_a_node_comes(self):
+        self.lose_the_store(True)
+
+    def test_store_lost_while_a_node_comes(self):
+        self.lose_the_store(False)
+
+
+class MeetAtOne(Meet, ClusterCase):
+    """The first node serves the store."""
+    STORE = stores.Hosted
+
+    def view(self, daemon):
+        return json.loads(dlctl("members", "--json", daemon=daemon).stdout)
+
+    def test_the_store_goes_and_comes_back(self):
+        """Killed with its node. The others go on with what they have; when it is back it knows of
+        nothing, and learns the seed from them."""
+        daemons = [self.node("a", 2, 2, kept=False), self.node("b", 2, 2)]
+        trainers = self.trainers(*daemons)
+        self.assertEqual([self.view(daemon)["served_here"] for daemon in daemons], ["yes", "no"])
+        self.assertIn(f"the store is here, and listens on port {self.store.port} of 127.0.0.1",
+                      daemons[0].log)
+        self.begin(trainers)
+        for trainer in trainers:
+            self.assertTrue(trainer.take(4))
+        daemons[0].kill()
+        # Another of this machine's daemons serves it then.
+        wait_until(lambda: self.view(daemons[1])["served_here"] == "yes", "the store to be elsewhere")
+        again = self.trainers(self.node("a", 2, 2))
+        for trainer in trainers[2:]:
+            error = trainer.told_over()
+            self.assertEqual(error.code, errno.ESTALE)
+        for trainer in again:
+            trainer.before = list(trainers[2].before)
+        self.assertEqual(len({trainer.opened["seed"] for trainer in again + trainers}), 1)
+        for place in self.begin(again + trainers[2:]):
+            self.assertEqual(place["first"], 4)
+        self.finish(again + trainers[2:], trainers[:2])
+
+    def test_others_see_who_served_leave(self):
+        daemons = [self.node("a", 1, 2, kept=False), self.node("b", 1, 2)]
+        wait_until(lambda: "of 4" in daemons[0].log and "of 4" in daemons[1].log, "a round of both")
+        daemons[0].stop()
+        wait_until(lambda: "node a is gone" in daemons[1].log, "a to be gone")
+        self.assertIn("round 1 is open: a has left", daemons[1].log)
+        self.assertNotIn("sign of life", daemons[1].log)
 
 
 if __name__ == "__main__":

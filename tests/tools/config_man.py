@@ -28,6 +28,7 @@ TYPES = {
     "LEVEL": "word",
     "SANDBOX": "word",
     "BACKEND": "word",
+    "HOSTING": "word",
 }
 
 

@@ -74,6 +74,7 @@ static void expect_defaults(const struct config *config)
     assert_int_equal(config->limits.leases, 65536);
     assert_int_equal(config->rendezvous.backend, CONFIG_BACKEND_NONE);
     assert_string_equal(config->rendezvous.endpoint, "");
+    assert_int_equal(config->rendezvous.host, CONFIG_HOSTING_AUTO);
     assert_int_equal(config->rendezvous.nodes.min, 1);
     assert_int_equal(config->rendezvous.nodes.max, 1);
     assert_int_equal(config->rendezvous.timeouts.join, 600000000000);
@@ -85,17 +86,18 @@ static void expect_defaults(const struct config *config)
 /* Sections in a section. */
 static void test_rendezvous(void **state)
 {
-    struct config config =
-        load("rendezvous:\n  backend: etcd\n  endpoint: a:1,b:2\n  id: run\n  node: n7\n"
-             "  local_ranks: 8\n  nodes: {min: 2, max: 5}\n"
-             "  timeouts: {join: 1m, last_call: 2s, close: 3s}\n"
-             "  heartbeat: {interval: 500ms, missed: 9}\n"
-             "  user: me\n  password: secret\n  tls: {ca: /a, certificate: /b, key: /c}\n");
+    struct config config = load(
+        "rendezvous:\n  backend: etcd\n  endpoint: a:1,b:2\n  id: run\n  node: n7\n"
+        "  local_ranks: 8\n  nodes: {min: 2, max: 5}\n"
+        "  timeouts: {join: 1m, last_call: 2s, close: 3s}\n"
+        "  heartbeat: {interval: 500ms, missed: 9}\n"
+        "  host: no\n  user: me\n  password: secret\n  tls: {ca: /a, certificate: /b, key: /c}\n");
     const struct config_rendezvous *is = &config.rendezvous;
 
     (void)state;
     assert_int_equal(is->backend, CONFIG_BACKEND_ETCD);
     assert_string_equal(is->endpoint, "a:1,b:2");
+    assert_int_equal(is->host, CONFIG_HOSTING_NO);
     assert_string_equal(is->id, "run");
     assert_string_equal(is->node, "n7");
     assert_int_equal(is->local_ranks, 8);
@@ -202,7 +204,8 @@ static void test_each_key_alone(void **state)
 #include "daemon/serve/config.def"
     };
 #undef CONFIG
-    static const char *const values[] = {"x", "\"0660\"", "[]", "1", "info", "strict", "etcd"};
+    static const char *const values[] = {"x",    "\"0660\"", "[]",   "1",
+                                         "info", "strict",   "etcd", "no"};
 
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
@@ -390,7 +393,10 @@ static const struct {
     {"sandbox: tight", "sandbox", 1, "\"tight\"" NOT_SANDBOX},
     {"sandbox: on", "sandbox", 1, "\"on\"" NOT_SANDBOX},
     {"sandbox: false", "sandbox", 1, "a boolean" NOT_SANDBOX},
-    {"rendezvous: {backend: c10}", "rendezvous.backend", 1, "\"c10\" is not one of none, etcd"},
+    {"rendezvous: {backend: c10}", "rendezvous.backend", 1,
+     "\"c10\" is not one of none, etcd, c10d"},
+    {"rendezvous: {host: here}", "rendezvous.host", 1, "\"here\" is not one of auto, yes, no"},
+    {"rendezvous: {host: true}", "rendezvous.host", 1, "a boolean is not one of auto, yes, no"},
     {"rendezvous: {nodes: 2}", "rendezvous.nodes", 1, "an integer is not a mapping of settings"},
     {"rendezvous: {nodes: {min: 0}}", "rendezvous.nodes.min", 1, "0 is not a positive integer"},
     {"rendezvous: {nodes.min: 1}", "rendezvous.nodes.min", 1, NO_SETTING},

@@ -29,6 +29,12 @@ static void test_bad(void **state)
         const char *text, *path, *message;
     } rows[] = {
         {"backend: etcd, id: a", "rendezvous.endpoint", "is missing"},
+        {"backend: c10d, id: a", "rendezvous.endpoint",
+         "is missing: write where the TCPStore is, such as 10.0.0.1:29400"},
+        {"backend: c10d, endpoint: \"a:1,b:2\", id: a", "rendezvous.endpoint", "a:1,b:2: is no"},
+        {"backend: c10d, endpoint: \"a:0\", id: a", "rendezvous.endpoint", "a:0: has no port"},
+        {"backend: c10d, endpoint: a, id: a, user: b", "rendezvous.backend", "knows no users"},
+        {"backend: c10d, endpoint: a, id: a, tls: {ca: /b}", "rendezvous.backend", "no TLS"},
         {"backend: etcd, endpoint: e", "rendezvous.id", "is missing"},
         {"backend: etcd, endpoint: e, id: \"a b\"", "rendezvous.id", "\"a b\" has other"},
         {"backend: etcd, endpoint: e, id: a/b", "rendezvous.id", "\"a/b\" has other"},
@@ -71,6 +77,8 @@ static void test_good(void **state)
         "",
         "backend: none, id: \"a b\"",
         "backend: etcd, endpoint: e, id: a",
+        "backend: c10d, endpoint: e, id: a",
+        "backend: c10d, endpoint: \"[::1]:1\", id: a, host: yes",
         "backend: etcd, endpoint: e, id: a, node: b, nodes: {min: 1, max: 4096}, local_ranks: 4096",
         "backend: etcd, endpoint: e, id: a, heartbeat: {interval: 1ms, missed: 2}",
         "backend: etcd, endpoint: e, id: a, timeouts: {join: 720h, last_call: 1ms, close: 1ms}"};
