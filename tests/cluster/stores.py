@@ -37,28 +37,29 @@ def wait_until(what, condition):
 
 
 class Etcd:
-    """One member; what it was given it keeps, also when it is killed and started again."""
+    """One member; what it was given it keeps, also when it is killed and started again. `host` is
+    an address behind `launcher` (networks.py), where its ports are free.
+    """
     backend = "etcd"
 
-    def __init__(self, *flags, scheme="http", context=None):
+    def __init__(self, *flags, scheme="http", context=None, host="127.0.0.1", launcher=()):
         self.dir = tempfile.mkdtemp(prefix="dloader-etcd-")
         self.port, peer = free_ports(2)
-        self.endpoint = f"{scheme}://127.0.0.1:{self.port}"
+        host = f"[{host}]" if ":" in host else host
+        self.endpoint = f"{scheme}://{host}:{self.port}"
         self.context = context
-        peer_url = f"http://127.0.0.1:{peer}"
+        peer_url = f"http://{host}:{peer}"
+        program = shutil.which("etcd") or "/usr/bin/etcd"
         self.command = [
-            shutil.which("etcd") or "/usr/bin/etcd", "--name", "one", "--data-dir", f"{self.dir}/data",
+            *launcher, program, "--name", "one", "--data-dir", f"{self.dir}/data",
             "--listen-client-urls", self.endpoint, "--advertise-client-urls", self.endpoint,
             "--listen-peer-urls", peer_url, "--initial-advertise-peer-urls", peer_url,
             "--initial-cluster", f"one={peer_url}", "--unsafe-no-fsync", *flags]
-        if "--unsafe-no-fsync" not in self.knows():
+        known = subprocess.run([program, "--help"], capture_output=True, text=True, check=False).stdout
+        if "--unsafe-no-fsync" not in known:
             self.command.remove("--unsafe-no-fsync")
         self.process = None
         self.start()
-
-    def knows(self):
-        return subprocess.run([self.command[0], "--help"], capture_output=True, text=True,
-                              check=False).stdout
 
     def start(self):
         with open(f"{self.dir}/log", "ab") as log:

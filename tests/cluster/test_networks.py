@@ -1,0 +1,422 @@
+"""Daemons on hosts of their own, each with its address and cable: they meet in a store on another
+host, and lose each other and come back in all the ways that networks have. Whatever happens, the
+ranks of all nodes have got every sample once.
+
+Environment: NETWORKS: whether there are any, as networks.py says.
+"""
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import networks
+import stores
+from dltest import PATIENCE, STOP, Daemon, DaemonError, TestCase, dlctl, wait_until
+from test_daemons import LENGTH, Trainer
+
+LOCAL = 2
+
+
+def open_etcd(host, address):
+    return stores.Etcd(host=address, launcher=host.launcher)
+
+
+# A store on a host, by the name of its backend: with endpoint, start(), kill() and stop().
+STORES = {"etcd": open_etcd}
+
+
+class Rank(Trainer):
+    """One that takes exactly the steps it is told to, however many have come."""
+
+    def __init__(self, case, daemon, local):
+        super().__init__(case, daemon, local)
+        self.daemon = daemon
+        self.ahead = []
+
+    def take(self, steps=None):
+        while steps is None or steps > 0:
+            self.ahead = self.ahead or self.client.next_batches()
+            if not self.ahead:
+                return False
+            batch = self.ahead.pop(0)
+            self.samples += batch.indices[:batch.samples - batch.repeated]
+            batch.release()
+            self.steps += 1
+            steps = steps and steps - 1
+        return True
+
+    def told_over(self):
+        """Why the world is another one now. What was loaded ahead is not taken, and not given back
+        before, or there would be more of it."""
+        try:
+            while True:
+                batches = self.client.next_batches()
+                assert batches, "the epoch was at its end"
+                self.ahead += batches
+        except DaemonError as error:
+            assert error.code == errno.ESTALE, error
+            reason = error.message
+        while self.ahead:
+            self.ahead.pop().release()
+        self.client.send(STOP, self.stream["stream"])
+        if self.steps:
+            self.before.append((self.stream["world"], self.steps))
+        self.steps = 0
+        return reason
+
+
+class Job:
+    """The ranks of several nodes, which take their steps together."""
+
+    def __init__(self, case):
+        self.case = case
+        self.ranks = []  # those that live
+        self.gone = []
+
+    def add(self, *daemons):
+        """A rank that is new has the state of those that were there."""
+        for daemon in daemons:
+            for local in range(LOCAL):
+                rank = Rank(self.case, daemon, local)
+                rank.before = list(self.before())
+                self.ranks.append(rank)
+
+    def before(self):
+        known = self.ranks or self.gone
+        return known[-1].before if known else []
+
+    def of(self, *daemons):
+        return [rank for rank in self.ranks if rank.daemon in daemons]
+
+    def drop(self, *daemons):
+        """They are gone, with their nodes; what they have taken they have taken."""
+        lost = self.of(*daemons)
+        self.ranks = [rank for rank in self.ranks if rank not in lost]
+        self.gone += lost
+        return lost
+
+    def begin(self):
+        """Rounds with fewer may be complete before all are there: those are over soon."""
+        world = len(self.ranks)
+        waiting = self.ranks
+        while waiting:
+            for rank in waiting:
+                rank.start()
+            for rank in waiting:
+                rank.started()
+            waiting = [rank for rank in waiting if rank.stream["world"] != world]
+            for rank in waiting:
+                rank.told_over()
+        self.case.assertEqual(sorted(rank.stream["rank"] for rank in self.ranks), list(range(world)))
+
+    def take(self, steps):
+        for rank in self.ranks:
+            self.case.assertTrue(rank.take(steps))
+
+    def told_over(self, *reasons):
+        """All are told, and of one of these reasons."""
+        for rank in self.ranks:
+            said = rank.told_over()
+            self.case.assertTrue(any(reason in said for reason in reasons), said)
+
+    def finish(self):
+        for rank in self.ranks:
+            self.case.assertFalse(rank.take())
+        samples = [sample for rank in self.ranks + self.gone for sample in rank.samples]
+        self.case.assertEqual(sorted(samples), list(range(LENGTH)))
+
+
+class Networks(TestCase):
+    """What is the same for all stores. `kind`: which one."""
+
+    kind = ""
+
+    def setUp(self):
+        super().setUp()
+        if networks.why_not():
+            self.skipTest(networks.why_not())
+        if self.kind == "etcd" and not (shutil.which("etcd") or os.path.exists("/usr/bin/etcd")):
+            self.skipTest("there is no etcd")
+        self.network = networks.Network("a", "b", "c", "store")
+        self.addCleanup(self.network.end)
+        self.store = None
+        self.daemons = {}
+        self.job = Job(self)
+
+    def open_store(self, on="store", ipv6=False):
+        host = self.network[on]
+        self.store = STORES[self.kind](host, host.address6 if ipv6 else host.address)
+        self.addCleanup(self.store.stop)
+
+    def node(self, name, least=2, most=3):
+        """Beats are quick, and many may be missed: a loaded machine is no death."""
+        directory = self.path(name)
+        os.makedirs(directory, exist_ok=True)
+        daemon = Daemon(directory, {"rendezvous": {
+            "backend": self.kind, "endpoint": self.store.endpoint, "id": "run", "node": name,
+            "local_ranks": LOCAL, "nodes": {"min": least, "max": most},
+            "timeouts": {"join": "55s", "last_call": "1s", "close": "10s"},
+            "heartbeat": {"interval": "200ms", "missed": 30}}},
+            launcher=self.network[name].launcher)
+        self.daemons[name] = daemon
+        self.addCleanup(self.stop, daemon)
+        return daemon
+
+    @staticmethod
+    def stop(daemon):
+        if not daemon.log_file.closed:
+            daemon.stop()
+
+    def nodes(self, *names, **numbers):
+        return [self.node(name, **numbers) for name in names]
+
+    def meet(self, *names, **numbers):
+        """They are there, and have begun an epoch."""
+        self.job.add(*self.nodes(*names, **numbers))
+        self.job.begin()
+
+    def leave(self, name):
+        """Its trainers end, and it is told to."""
+        daemon = self.daemons[name]
+        for rank in self.job.drop(daemon):
+            rank.client.close()
+        daemon.stop()
+
+    def view(self, daemon):
+        return json.loads(dlctl("members", "--json", daemon=daemon).stdout)
+
+    def names(self, daemon):
+        return sorted(node["node"] for node in self.view(daemon)["nodes"])
+
+    def beat(self, name):
+        """Of that node, as another sees it."""
+        return next(node["beat"] for node in self.view(self.daemons["a"])["nodes"]
+                    if node["node"] == name)
+
+    def wait_for_store(self, daemon, says):
+        wait_until(lambda: self.view(daemon)["store"] == says, f"a store that {says}")
+
+    def wait_for_log(self, daemon, text):
+        wait_until(lambda: text in daemon.log, f"{text!r} in the log of {daemon.log_path}")
+
+
+class Cases(Networks):
+    def test_any_order(self):
+        """Nodes that come one by one, the last first and all before their store."""
+        for ipv6 in (False, True):
+            with self.subTest(ipv6=ipv6):
+                self.begin_without_store(ipv6)
+
+    def test_late(self):
+        self.open_store()
+        self.meet("b", "c")
+        self.job.take(4)
+        late = self.node("a")
+        self.job.told_over("another node wants in")
+        self.job.add(late)
+        self.job.begin()
+        self.job.finish()
+        self.assertEqual(self.names(late), ["a", "b", "c"])
+
+    def test_killed(self):
+        self.open_store()
+        self.meet("a", "b", "c")
+        self.job.take(2)
+        self.daemons["b"].kill()
+        self.job.drop(self.daemons["b"])
+        self.job.told_over("b gave no sign of life")
+        self.job.begin()
+        self.job.take(2)
+        again = self.node("b")  # and it comes back
+        self.job.told_over("another node wants in")
+        self.job.add(again)
+        self.job.begin()
+        self.job.finish()
+
+    def test_power_cut(self):
+        """A host that is gone from one moment to the next: nobody hears of it."""
+        self.open_store()
+        self.meet("a", "b", "c")
+        self.job.take(3)
+        self.network["a"].cut()
+        self.daemons["a"].kill()
+        self.job.drop(self.daemons["a"])
+        self.job.told_over("a gave no sign of life")
+        self.job.begin()
+        self.job.finish()
+
+    def test_cut_and_healed(self):
+        """The others go on without it; it is told when it is back, and takes part again."""
+        self.open_store()
+        self.meet("a", "b", "c")
+        self.job.take(2)
+        self.network["c"].unplug()
+        lost = self.job.drop(self.daemons["c"])
+        self.job.told_over("c gave no sign of life")
+        self.job.begin()
+        self.wait_for_store(self.daemons["c"], "does not answer")
+        view = self.view(self.daemons["c"])
+        self.assertEqual((view["state"], view["round"]), ("complete", 0))  # as far as it can know
+        self.assertEqual(self.names(self.daemons["a"]), ["a", "b"])
+        self.job.take(2)
+        self.network["c"].heal()
+        for rank in lost:
+            self.assertIn("this node was taken out of it", rank.told_over())
+        self.job.told_over("another node wants in")
+        for rank in lost:
+            rank.before = list(self.job.before())
+        self.job.ranks += lost
+        self.job.gone = []
+        self.job.begin()
+        self.job.finish()
+
+    def test_cut_with_the_store(self):
+        """The one that has the store sees two die; the two see no store. They meet again."""
+        self.open_store(on="a")
+        self.meet("a", "b", "c", least=3)
+        self.job.take(2)
+        for name in "bc":
+            self.network[name].cut()
+        alone = self.job.of(self.daemons["a"])
+        for rank in alone:
+            self.assertIn("gave no sign of life", rank.told_over())
+        for name in "bc":
+            self.wait_for_store(self.daemons[name], "does not answer")
+        wait_until(lambda: self.names(self.daemons["a"]) == ["a"], "the other's death")
+        for name in "bc":
+            self.network[name].heal()
+        for rank in self.job.ranks:
+            if rank not in alone:
+                self.assertIn("this node was taken out of it", rank.told_over())
+        self.job.begin()
+        self.job.finish()
+
+    def test_slow(self):
+        """A link on which all is late, and some lost, is no death."""
+        self.slow("netem", "delay", "100ms", "30ms", "loss", "3%")
+
+    def test_narrow(self):
+        """The same of one that is always full."""
+        self.slow("tbf", "rate", "256kbit", "burst", "3kb", "limit", "6kb")
+
+    def test_store_restarted(self):
+        self.open_store()
+        self.meet("a", "b", "c")
+        self.job.take(2)
+        self.store.kill()
+        for daemon in self.daemons.values():
+            self.wait_for_store(daemon, "does not answer")
+        self.job.take(2)
+        self.store.start()
+        for daemon in self.daemons.values():
+            self.wait_for_store(daemon, "answers")
+        self.job.take(1)
+        for daemon in self.daemons.values():
+            self.assertNotIn("is over because", daemon.log)
+        self.leave("b")  # and the round lives
+        self.job.told_over("b has left")
+        self.job.begin()
+        self.job.finish()
+
+    def test_last_leaves(self):
+        self.open_store()
+        self.meet("a", "b", "c", least=1)
+        for name in "cb":
+            self.job.take(1)
+            self.leave(name)
+            self.job.told_over(f"{name} has left")
+            self.job.begin()
+        self.job.take(1)
+        rounds = self.view(self.daemons["a"])["round"]
+        self.job.before().append((LOCAL, 1))
+        self.leave("a")
+        self.meet("b", "c", least=1)  # whoever comes next goes on
+        self.assertGreater(self.view(self.daemons["b"])["round"], rounds)
+        self.job.finish()
+
+    def begin_without_store(self, ipv6):
+        self.job = Job(self)
+        self.open_store(ipv6=ipv6)
+        self.store.kill()
+        late, *first = "acb"
+        daemons = self.nodes(*first, least=3)
+        for daemon in daemons:
+            self.wait_for_store(daemon, "does not answer")
+        self.store.start()
+        self.wait_for_log(daemons[0], "node b has come")
+        self.wait_for_log(daemons[1], "node c has come")
+        self.job.add(*daemons, self.node(late, least=3))
+        self.job.begin()
+        self.job.finish()
+        places = {node["node"]: node["first_rank"] for node in self.view(daemons[0])["nodes"]}
+        self.assertEqual(places, {"a": 0, "b": 2, "c": 4})
+        for name in self.daemons:
+            self.leave(name)
+
+    def slow(self, *how):
+        if not self.network["c"].shape(*how):
+            self.skipTest(f"this kernel has no {how[0]}")
+        self.open_store()
+        self.meet("a", "b", "c", least=3)
+        self.job.take(4)
+        seen = self.beat("c")
+        wait_until(lambda: self.beat("c") >= seen + 10, "beats over that link")
+        for daemon in self.daemons.values():
+            self.assertNotIn("is over because", daemon.log)
+        self.leave("c")  # what it has to say it gets through
+        self.job.told_over("c has left")
+        self.job.add(self.node("c", least=3))
+        self.job.begin()
+        self.job.finish()
+
+
+class Runner(unittest.TestCase):
+    """networks.py itself."""
+
+    def begin(self, *command, **options):
+        process = subprocess.Popen([sys.executable, networks.__file__, *command], text=True,
+                                   stdout=subprocess.PIPE, **options)
+        self.addCleanup(process.stdout.close)
+        return process
+
+    def test_nothing_is_left(self):
+        if networks.why_not():
+            self.skipTest(networks.why_not())
+        process = self.begin("sh", "-c", "sleep 1000 & echo $NETWORKS; wait")
+        self.assertEqual(process.stdout.readline(), "yes\n")
+        process.kill()
+        process.communicate(timeout=PATIENCE)  # all who could have written are gone
+
+    def test_where_it_may_not(self):
+        """The command runs all the same, and is told why it has none."""
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in (("ip", ""), ("tc", ""), ("nsenter", ""),
+                               ("unshare", "echo 'unshare: you may not' >&2; exit 1")):
+                path = os.path.join(folder, name)
+                with open(path, "w", encoding="utf-8") as file:
+                    file.write(f"#!/bin/sh\n{text}\n")
+                os.chmod(path, 0o700)
+            env = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
+            process = self.begin("sh", "-c", "echo $NETWORKS; exit 3", env=env)
+            self.assertEqual(process.communicate(timeout=PATIENCE)[0],
+                             "no namespaces: unshare: you may not\n")
+            self.assertEqual(process.returncode, 3)
+
+
+def load_tests(loader, _tests, _pattern):
+    """All cases with each store."""
+    suite = unittest.TestSuite()
+    for kind in STORES:
+        case = type(kind.capitalize(), (Cases,), {"kind": kind, "__module__": __name__})
+        suite.addTests(loader.loadTestsFromTestCase(case))
+    suite.addTests(loader.loadTestsFromTestCase(Runner))
+    return suite
+
+
+if __name__ == "__main__":
+    unittest.main()
