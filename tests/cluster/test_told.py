@@ -8,13 +8,14 @@ import re
 import signal
 import unittest
 
+import stores
 import test_daemons
 from dltest import dlctl, wait_until
 
 WAITS = r"(, and waits for a place)?"  # or its place was seen at the same time
 
 
-class Log(test_daemons.ClusterCase):
+class Log:
     def lines(self, daemon):
         """What it says of the run, after level and module."""
         return [match[1] for match in re.finditer(r"(?:rendezvous run: |world )(.*)", daemon.log)]
@@ -33,9 +34,9 @@ class Log(test_daemons.ClusterCase):
     def test_each_change_with_its_reason(self):
         first = self.node("a", 2, 3)
         second = self.node("b", 2, 3, kept=False)
-        self.told(first, "joining 2 to 3 nodes by etcd", "node a has come", "node b has come",
+        self.told(first, f"joining 2 to 3 nodes by {self.store.backend}", "node a has come", "node b has come",
                   "round 0 is complete: this is node 0 of 2, with ranks 0 to 1 of 4")
-        self.told(second, "joining 2 to 3 nodes by etcd", "node b has come",
+        self.told(second, f"joining 2 to 3 nodes by {self.store.backend}", "node b has come",
                   "round 0 is complete: this is node 1 of 2, with ranks 2 to 3 of 4")
         third = self.node("c", 2, 3, kept=False)
         for daemon in first, second:
@@ -72,8 +73,21 @@ class Log(test_daemons.ClusterCase):
         self.told(first, "node c is gone: it gave no sign of life, says a")
         self.assertEqual([line for line in self.lines(first) if re.search("open|changed", line)], [])
 
+    def test_trouble_with_the_store(self):
+        """Said once, however often it is asked in vain; and its end. Nodes go on meanwhile."""
+        first = self.node("a", 1, 1)
+        self.told(first, "round 0 is complete: .*")
+        self.store.kill()
+        trouble = rf"the store fails: \S+: .*{self.store.port}.*"
+        self.told(first, trouble)
+        wait_until(lambda: json.loads(dlctl("members", "--json", daemon=first).stdout)["failures"] > 2,
+                   "more of it")
+        self.store.start()
+        self.told(first, trouble, "the store is of use again")
+        self.assertEqual([line for line in self.lines(first) if re.search("open|changed", line)], [])
 
-class View(test_daemons.ClusterCase):
+
+class View:
     def see(self, daemon):
         view = json.loads(dlctl("members", "--json", daemon=daemon).stdout)
         view["nodes"] = {node["node"]: node for node in view["nodes"]}
@@ -100,7 +114,7 @@ class View(test_daemons.ClusterCase):
             waits = name == "c"
             self.assertEqual(
                 [view[key] for key in ("backend", "id", "round", "min", "max", "members", "local_ranks")],
-                ["etcd", "run", 0, 2, 2, 2, 2])
+                [self.store.backend, "run", 0, 2, 2, 2, 2])
             self.assertEqual([view[key] for key in ("state", "world", "node_rank", "first_rank")],
                              ["joining", None, None, None] if waits else
                              ["complete", 4, "abc".index(name), 2 * "abc".index(name)])
@@ -156,6 +170,24 @@ class View(test_daemons.ClusterCase):
         view = self.seen(daemon, "its end", lambda view: view["store"] == "answers")
         self.assertEqual((view["state"], view["round"]), ("complete", 0))
         self.assertIn(str(self.store.port), view["latest_failure"], "what it was stays to be seen")
+
+
+@test_daemons.WITH_ETCD
+class LogOfEtcd(Log, test_daemons.ClusterCase):
+    STORE = stores.Etcd
+
+
+@test_daemons.WITH_ETCD
+class ViewOfEtcd(View, test_daemons.ClusterCase):
+    STORE = stores.Etcd
+
+
+class LogOfTcpStore(Log, test_daemons.ClusterCase):
+    STORE = stores.C10d
+
+
+class ViewOfTcpStore(View, test_daemons.ClusterCase):
+    STORE = stores.C10d
 
 
 if __name__ == "__main__":
