@@ -27,6 +27,12 @@ static inline uint64_t draws_at(const struct draws *draws, uint64_t i)
                        : ((const uint32_t *)draws->results)[i];
 }
 
+/* Of memory, when all are drawn. */
+static inline uint64_t draws_bytes(const struct draws *draws)
+{
+    return draws->count * (draws->wide ? sizeof(uint64_t) : sizeof(uint32_t));
+}
+
 static inline uint64_t draws_missing(const struct draws *draws, uint64_t end)
 {
     return end > draws->done ? end - draws->done : 0;

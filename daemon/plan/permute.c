@@ -90,6 +90,11 @@ struct permute_torch *permute_torch_free(struct permute_torch *perm)
     return NULL;
 }
 
+uint64_t permute_torch_bytes(const struct permute_torch *perm)
+{
+    return perm->size;
+}
+
 uint64_t permute_torch_missing(const struct permute_torch *perm, uint64_t end)
 {
     assert(end <= perm->total);

@@ -30,6 +30,9 @@ int _nodiscard_ permute_torch_new(uint64_t length, uint64_t elements, uint64_t s
                                   uint64_t inside_out_from, struct permute_torch **ret);
 struct permute_torch *permute_torch_free(struct permute_torch *perm); /* NULL is fine */
 
+/* Of memory, when all is shuffled. */
+uint64_t permute_torch_bytes(const struct permute_torch *perm);
+
 /* Samples still to be shuffled before elements 0..end-1 are known. end ≤ elements. */
 uint64_t permute_torch_missing(const struct permute_torch *perm, uint64_t end);
 

@@ -157,6 +157,11 @@ struct plan *plan_free(struct plan *plan)
     return NULL;
 }
 
+uint64_t plan_bytes(const struct plan *plan)
+{
+    return plan->sampler ? plan->sampler->bytes : 0;
+}
+
 int plan_prepare(struct plan *plan)
 {
     if (!plan->tokens)

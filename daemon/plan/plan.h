@@ -106,6 +106,9 @@ int _nodiscard_ plan_new(const struct plan_params *params, struct plan **ret);
 int _nodiscard_ plan_prepare(struct plan *plan);
 struct plan *plan_free(struct plan *plan); /* NULL is fine; returns NULL */
 
+/* Memory that the order of a plan that was just made comes to take; 0 where it is computed. */
+uint64_t plan_bytes(const struct plan *plan);
+
 /* Samples that any one step of any rank has at most, PLAN_ALL included; 0: there are no steps. */
 uint64_t plan_most(const struct plan *plan);
 

@@ -66,6 +66,7 @@ static int permuted_torch_new(const struct plan_params *params, uint64_t length,
         free(permuted);
         return r;
     }
+    permuted->base.bytes = permute_torch_bytes(permuted->perm);
     *ret = &permuted->base;
     return 0;
 }
@@ -185,6 +186,7 @@ static int drawn_torch_new(const struct plan_params *params, uint64_t length, ui
         free(drawn);
         return r;
     }
+    drawn->base.bytes = draws_bytes(&drawn->draws);
     *ret = &drawn->base;
     return 0;
 }

@@ -203,7 +203,9 @@ static int with_replacement(struct weighted *weighted, const struct plan_params 
     if (params->order == PLAN_NATIVE)
         return 0;
     weighted->base.ops = &torch_ops;
-    return draws_init(&weighted->draws, weighted->base.count, false, params->seed + params->epoch);
+    int r = draws_init(&weighted->draws, weighted->base.count, false, params->seed + params->epoch);
+    weighted->base.bytes = r == 0 ? draws_bytes(&weighted->draws) : 0;
+    return r;
 }
 
 static int without_replacement(struct weighted *weighted, const struct plan_params *params)

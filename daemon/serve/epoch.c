@@ -15,6 +15,7 @@ struct epoch {
     struct plan *plan;            /* owned */
     struct length_table *lengths; /* counted; NULL: it has none */
     uint32_t refs;
+    uint64_t bytes; /* that were charged for it */
     bool busy;      /* a thread uses the plan */
     int worked_out; /* 1: not yet; else what plan_prepare() said */
     uv_work_t work;
@@ -38,7 +39,7 @@ static bool same(const struct plan_params *a, const struct plan_params *b)
 }
 
 int epoch_ref(struct epoch_set *set, const struct plan_params *params, struct length_table *lengths,
-              struct epoch **ret)
+              struct epoch **ret, struct dl_error *err)
 {
     struct epoch *epoch;
 
@@ -54,7 +55,12 @@ int epoch_ref(struct epoch_set *set, const struct plan_params *params, struct le
     epoch->refs = 1;
     epoch->worked_out = params->tokens.tokens != 0;
     int r = plan_new(params, &epoch->plan);
+    if (r == 0 && set->account) {
+        epoch->bytes = plan_bytes(epoch->plan);
+        r = quota_charge(set->account, QUOTA_BYTES, epoch->bytes, err);
+    }
     if (r < 0) {
+        plan_free(epoch->plan);
         free(epoch);
         return r;
     }
@@ -78,6 +84,8 @@ void epoch_unref(struct epoch_set *set, struct epoch *epoch)
     if (--epoch->refs > 0)
         return;
     DL_DELETE(set->epochs, epoch);
+    if (set->account)
+        quota_return(set->account, QUOTA_BYTES, epoch->bytes);
     if (!epoch->busy) /* else when the thread is done */
         destroy(epoch);
 }

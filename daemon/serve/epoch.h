@@ -12,22 +12,24 @@
 
 #include "daemon/plan/plan.h"
 #include "daemon/serve/length_table.h"
+#include "daemon/serve/quota.h"
 
 #include <uv.h>
 
 struct epoch;
 
 struct epoch_set {
-    struct epoch *epochs; /* owned list, in use by streams */
+    struct epoch *epochs;          /* owned list, in use by streams */
+    struct quota_account *account; /* borrowed; whose memory the plans take, NULL: nobody's */
 };
 
 /*
  * The plan for `params`, made if it is new; counted: epoch_unref(). Lists are told apart by their
  * addresses: those of one set's epochs are the loader spec's. `lengths` are those of
- * params->tokens; NULL: none. Returns 0 or -errno.
+ * params->tokens; NULL: none. Returns 0 or -errno, -EDQUOT with `err`.
  */
 int _nodiscard_ epoch_ref(struct epoch_set *set, const struct plan_params *params,
-                          struct length_table *lengths, struct epoch **ret);
+                          struct length_table *lengths, struct epoch **ret, struct dl_error *err);
 void epoch_unref(struct epoch_set *set, struct epoch *epoch);
 
 const struct plan *epoch_plan(const struct epoch *epoch);

@@ -39,11 +39,14 @@ int loader_new(const struct loader_options *options, struct dl_spec *spec, struc
     int r = quota_charge(options->account, QUOTA_LOADERS, 1, err);
 
     loader->o = *options;
+    loader->epochs.account = options->account;
     loader->spec = *spec;
     *spec = (struct dl_spec){0};
-    if (r < 0 || (r = spec_fingerprint(&loader->spec, &loader->fingerprint)) < 0 ||
-        (r = spec_parts(&loader->spec, loader->identity.parts)) < 0)
+    if (r < 0)
         goto refused;
+    if ((r = spec_fingerprint(&loader->spec, &loader->fingerprint)) < 0 ||
+        (r = spec_parts(&loader->spec, loader->identity.parts)) < 0)
+        goto charged;
     loader->identity.order = spec_state_order(&loader->spec);
     loader->identity.seed = loader->spec.seed;
     r = pool_new(&(struct pool_options){.loop = options->loop,
@@ -57,10 +60,8 @@ int loader_new(const struct loader_options *options, struct dl_spec *spec, struc
                                         .events = &loader_pool_events,
                                         .owner = loader},
                  &loader->pool, err);
-    if (r < 0) {
-        quota_return(options->account, QUOTA_LOADERS, 1);
-        goto refused;
-    }
+    if (r < 0)
+        goto charged;
     uv_timer_init(options->loop, &loader->end);
     loader->end.data = loader;
     /* What Python code keeps from one sample to the next must not see an epoch that nobody asked
@@ -70,6 +71,8 @@ int loader_new(const struct loader_options *options, struct dl_spec *spec, struc
     *ret = loader;
     return 0;
 
+charged:
+    quota_return(options->account, QUOTA_LOADERS, 1);
 refused:
     python_run_deinit(&loader->o.python);
     spec_deinit(&loader->spec);
@@ -201,8 +204,10 @@ static int ref_plan(struct loader *loader, const struct stream_params *params, s
     plan.world = params->world;
     if (loader->lengths)
         plan.tokens.lengths = loader->lengths->values;
-    int r = epoch_ref(&loader->epochs, &plan, loader->lengths, ret);
+    int r = epoch_ref(&loader->epochs, &plan, loader->lengths, ret, err);
 
+    if (r == -EDQUOT)
+        return r;
     if (r == -ENOMEM && loader->spec.order == ORDER_TORCH)
         return dl_error_set(err, ENOMEM, "sampler.order",
                             "torch takes memory for each sample of an epoch, more than there is; "

@@ -396,6 +396,20 @@ class Memory(TestCase):
         wait_until(lambda: len(client.query("sessions")) == 3, "the session to end")
         self.client(daemon)
 
+    def test_the_memory_of_an_order(self):
+        """Of PyTorch's, which has to be kept; one that is computed may be as long as it likes."""
+        client = self.client(self.daemon({"limits": {"bytes": 8000000}}))
+        dataset = {"kind": "range", "length": 1000000}
+        loader = client.open(named("torch", dataset=dataset, sampler={"kind": "random"}))["loader"]
+        client.start(loader)
+        with self.assertRaises(DaemonError) as caught:
+            client.start(loader, epoch=1)
+        self.assertEqual((caught.exception.code, caught.exception.path),
+                         (errno.EDQUOT, "limits.bytes"))
+        loader = client.open(named("native", dataset=dataset,
+                                   sampler={"kind": "random", "order": "native"}))["loader"]
+        client.start(loader)
+
     def test_loaders_of_a_session(self):
         """What is opened again and again is a record each time."""
         client = self.client(self.daemon())

@@ -55,7 +55,7 @@ static struct epoch *ref(struct fixture *f, const struct plan_params *params)
 {
     struct epoch *epoch = NULL;
 
-    assert_int_equal(epoch_ref(&f->set, params, NULL, &epoch), 0);
+    assert_int_equal(epoch_ref(&f->set, params, NULL, &epoch, NULL), 0);
     assert_non_null(epoch);
     return epoch;
 }
@@ -134,6 +134,39 @@ static void test_any_difference_parts(void **state)
     }
 }
 
+/* What PyTorch's order takes is the user's, once for all who share it, until the last is gone. */
+static void test_memory_is_charged(void **state)
+{
+    enum { BYTES = 4000 }; /* four for each sample */
+    struct fixture *f = *state;
+    struct quota *quota = quota_new(&(struct config_limits){.bytes = 3 * BYTES});
+    struct quota_account *account = quota_account(quota, 1000);
+    struct plan_params params[3] = {torch, torch, torch};
+    struct epoch *epochs[3], *other;
+    struct dl_error err = {0};
+
+    f->set.account = account;
+    for (size_t i = 0; i < ARRAY_SIZE(params); i++) {
+        params[i].length = BYTES / 4;
+        params[i].epoch = i;
+        epochs[i] = ref(f, &params[i]);
+        assert_int_equal(quota_held(account, QUOTA_BYTES), (i + 1) * BYTES);
+    }
+    assert_ptr_equal(ref(f, &params[2]), epochs[2]);
+    params[0].epoch = 3;
+    assert_int_equal(epoch_ref(&f->set, &params[0], NULL, &other, &err), -EDQUOT);
+    assert_string_equal(err.path, "limits.bytes");
+    params[0].order = PLAN_NATIVE; /* computed */
+    epoch_unref(&f->set, ref(f, &params[0]));
+    for (size_t i = 0; i < ARRAY_SIZE(params); i++)
+        epoch_unref(&f->set, epochs[i]);
+    assert_int_equal(quota_held(account, QUOTA_BYTES), BYTES);
+    epoch_unref(&f->set, epochs[2]);
+    assert_int_equal(quota_held(account, QUOTA_BYTES), 0);
+    f->set.account = NULL;
+    quota_free(quota);
+}
+
 static void test_impossible_plans(void **state)
 {
     struct fixture *f = *state;
@@ -141,10 +174,10 @@ static void test_impossible_plans(void **state)
     struct plan_params params = torch;
 
     params.world = 0;
-    assert_int_equal(epoch_ref(&f->set, &params, NULL, &epoch), -EINVAL);
+    assert_int_equal(epoch_ref(&f->set, &params, NULL, &epoch, NULL), -EINVAL);
     params = torch;
     params.length = (uint64_t)1 << 63;
-    assert_int_equal(epoch_ref(&f->set, &params, NULL, &epoch), -EINVAL);
+    assert_int_equal(epoch_ref(&f->set, &params, NULL, &epoch, NULL), -EINVAL);
     assert_ptr_equal(epoch, f); /* untouched */
     assert_null(f->set.epochs);
 }
@@ -357,9 +390,9 @@ static void test_tokens_are_worked_out_by_a_thread(void **state)
     struct plan_params params = in_tokens(table);
     struct epoch *epoch = NULL, *same = NULL;
 
-    assert_int_equal(epoch_ref(&f->set, &params, table, &epoch), 0);
+    assert_int_equal(epoch_ref(&f->set, &params, table, &epoch, NULL), 0);
     assert_int_equal(work_out(f, epoch), 1);
-    assert_int_equal(epoch_ref(&f->set, &params, table, &same), 0);
+    assert_int_equal(epoch_ref(&f->set, &params, table, &same, NULL), 0);
     assert_ptr_equal(same, epoch);
     assert_int_equal(work_out(f, same), 1); /* the same thread is at it */
     uv_run(&f->loop, UV_RUN_DEFAULT);
@@ -380,7 +413,7 @@ static void test_lengths_outlive_their_loader(void **state)
     struct plan_params params = in_tokens(table);
     struct epoch *epoch = NULL;
 
-    assert_int_equal(epoch_ref(&f->set, &params, table, &epoch), 0);
+    assert_int_equal(epoch_ref(&f->set, &params, table, &epoch, NULL), 0);
     assert_int_equal(work_out(f, epoch), 1);
     epoch_unref(&f->set, epoch);
     length_table_unref(table);
@@ -402,6 +435,7 @@ static void test_plain_plans_have_nothing_to_work_out(void **state)
 static const struct CMUnitTest tests[] = {
     TEST(test_the_same_params_share),
     TEST(test_any_difference_parts),
+    TEST(test_memory_is_charged),
     TEST(test_impossible_plans),
     TEST(test_cheap_orders_are_always_ready),
     TEST(test_the_limit),
