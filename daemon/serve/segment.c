@@ -88,6 +88,7 @@ struct segment *segment_free(struct segment *segment)
 int segment_seal(struct segment *segment, struct dl_error *err)
 {
     int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+    struct stat st;
 
     if (!segment->writable)
         seals |= F_SEAL_FUTURE_WRITE;
@@ -95,6 +96,13 @@ int segment_seal(struct segment *segment, struct dl_error *err)
         return dl_error_set(err, errno, "memory",
                             "cannot seal a segment (Linux 5.1 or newer is needed): %s",
                             strerror(errno));
+    /* From here on it is what it is. */
+    if (fstat(segment->fd, &st) < 0)
+        return dl_error_set(err, errno, "memory", "cannot look at a segment: %s", strerror(errno));
+    if ((uint64_t)st.st_size != segment->bytes)
+        return dl_error_set(err, EPROTO, "memory",
+                            "a segment of %llu bytes has %lld: its worker has changed it",
+                            (unsigned long long)segment->bytes, (long long)st.st_size);
     segment->active = true;
     return 0;
 }

@@ -39,7 +39,10 @@ int _nodiscard_ segment_new(uint32_t id, uint32_t worker, uint32_t slots, uint64
                             bool writable, struct segment **ret, struct dl_error *err);
 struct segment *segment_free(struct segment *segment); /* NULL is fine; returns NULL */
 
-/* Once the worker has mapped it: seals it. Failing is fatal for the segment. */
+/*
+ * Once the worker has mapped it: seals it. Failing is fatal for the segment: also if it has another
+ * size now, since what was cut off would kill the daemon by SIGBUS.
+ */
 int _nodiscard_ segment_seal(struct segment *segment, struct dl_error *err);
 
 uint64_t segment_bytes(uint32_t slots, uint64_t slot_bytes);

@@ -196,6 +196,28 @@ static void test_writable_by_the_clients_wish(void **state)
     segment_free(segment);
 }
 
+/* Until it is sealed a worker can write its size as well as its bytes. */
+static void test_a_size_that_was_changed(void **state)
+{
+    static const off_t sizes[] = {0, BYTES - 4096, BYTES + 4096};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
+        struct segment *segment = NULL;
+        struct dl_error err = {0};
+        char text[128];
+
+        assert_int_equal(segment_new(1, 0, SLOTS, SLOT_BYTES, false, &segment, &err), 0);
+        assert_int_equal(ftruncate(segment->fd, sizes[i]), 0);
+        assert_int_equal(segment_seal(segment, &err), -EPROTO);
+        assert_false(segment->active);
+        snprintf(text, sizeof text, "a segment of %llu bytes has %lld: its worker has changed it",
+                 (unsigned long long)BYTES, (long long)sizes[i]);
+        assert_string_equal(err.message, text);
+        segment_free(segment);
+    }
+}
+
 static void test_sealing_twice_fails(void **state)
 {
     struct segment *segment = sealed_segment(false);
@@ -266,6 +288,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_clients_cannot_write),
     cmocka_unit_test(test_earlier_maps_go_on_writing),
     cmocka_unit_test(test_writable_by_the_clients_wish),
+    cmocka_unit_test(test_a_size_that_was_changed),
     cmocka_unit_test(test_sealing_twice_fails),
     cmocka_unit_test(test_impossible_sizes),
     cmocka_unit_test(test_shapes_that_are_bugs_abort),
