@@ -72,7 +72,7 @@ static bool is_made_of(const char *text, const char *marks)
 /* An IPv6 address is bare there, and in brackets in an endpoint. */
 static int take_address(char **ret, const char *address, struct dl_error *err)
 {
-    bool bare = strchr(address, ':') && address[0] != '[';
+    bool bare = strchr(address, ':') != strrchr(address, ':') && address[0] != '[';
     size_t len = strlen(address) + 3;
 
     if (!is_made_of(address, ".-_:%[]"))

@@ -105,6 +105,7 @@ static void test_environment(void **state)
         {"10.0.0.1", "n-i_n.e:9", "backend: etcd", "10.0.0.1", "n-i_n.e:9", NULL},
         {"fd00::1", "nine", "backend: etcd", "[fd00::1]", "nine", NULL},
         {"[fd00::1]", "nine", "backend: etcd", "[fd00::1]", "nine", NULL},
+        {"node1:29", "nine", "backend: etcd", "node1:29", "nine", NULL},
         {"node1", "nine", "backend: etcd, endpoint: \"e:1\", id: a", "e:1", "a", NULL},
         {"a b", "c d", "backend: etcd, endpoint: e, id: a", "e", "a", NULL},
         {"node1", "none", "backend: etcd, id: none", "node1", "none", NULL},
