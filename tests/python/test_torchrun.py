@@ -2,6 +2,7 @@
 no configuration, and share a daemon. Skipped where torch's launcher does not run.
 """
 
+import contextlib
 import json
 import os
 import pathlib
@@ -10,7 +11,7 @@ import subprocess
 import sys
 
 from client_case import ClientCase, main
-from dltest import DLCTL, PATIENCE
+from dltest import DLCTL, PATIENCE, Daemon, dlctl_json, wait_until
 
 import torch
 
@@ -52,6 +53,17 @@ with dloader.Loader(sys.argv[1], as_="numpy", resume="auto") as loader, \\
         step = 0
 """
 
+# In the world that the daemons have agreed on.
+MEMBER = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+import dloader
+with dloader.Loader(sys.argv[1], world_size="cluster", as_="numpy") as loader, \\
+        open("got." + os.environ["RANK"], "x") as out:
+    samples = [sample for batch in loader for sample in batch.tolist()]
+    print(loader.rank, loader.world_size, loader.job, *samples, file=out)
+"""
+
 
 def free_port():
     with socket.create_server(("127.0.0.1", 0)) as sock:
@@ -62,13 +74,11 @@ def works():
     return torch.distributed.is_available() and int(torch.__version__.split(".")[0]) >= 2
 
 
-class Torchrun(ClientCase):
+class Case(ClientCase):
     def setUp(self):
         super().setUp()
         if not works():
             self.skipTest(f"the torchrun of torch {torch.__version__} does not run on this Python")
-        os.mkdir(self.path("dloaderd"))
-        self.running = self.daemon(socket_name="dloaderd/socket")  # the user's, which all look for
         self.job_spec = self.spec("job", name="job", seed=5, batch={"size": SIZE},
                                   dataset={"kind": "range", "length": LENGTH},
                                   sampler={"kind": "random"}, workers={"count": 2})
@@ -76,10 +86,10 @@ class Torchrun(ClientCase):
                     if name not in ("DLOADER_SOCKET", "RANK", "WORLD_SIZE")}
         self.env.update(XDG_RUNTIME_DIR=self.dir, OMP_NUM_THREADS="1", PYTHONWARNINGS="ignore")
 
-    def agent(self, *args):
+    def agent(self, *args, **env):
         with open(self.path("agents.log"), "ab") as log:
             agent = subprocess.Popen([sys.executable, "-m", "torch.distributed.run", *args],
-                                     env=self.env, cwd=self.dir, stdout=subprocess.PIPE, stderr=log,
+                                     env={**self.env, **env}, cwd=self.dir, stdout=subprocess.PIPE, stderr=log,
                                      text=True, start_new_session=True)
         self.addCleanup(agent.stdout.close)
         self.addCleanup(agent.wait)
@@ -89,17 +99,29 @@ class Torchrun(ClientCase):
     def agents_log(self):
         return pathlib.Path(self.path("agents.log")).read_text(errors="replace")
 
+    def end(self, agent):
+        """What it has printed."""
+        try:
+            out = agent.communicate(timeout=3 * PATIENCE)[0]
+        except subprocess.TimeoutExpired:
+            self.fail(f"the job does not end:\n{self.agents_log()}")
+        self.assertEqual(agent.returncode, 0, self.agents_log())
+        return out
+
+
+class OneDaemon(Case):
+    def setUp(self):
+        super().setUp()
+        os.mkdir(self.path("dloaderd"))
+        self.running = self.daemon(socket_name="dloaderd/socket")  # the user's, which all look for
+
     def two_agents(self, run, *args):
         """The job, to its end."""
         where = ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_port()}"]
         agents = [self.agent(*where, "--rdzv-id", run, "--nnodes", "2", "--nproc-per-node", "2", *args)
                   for _ in range(2)]
         for agent in agents:
-            try:
-                agent.communicate(timeout=4 * PATIENCE)
-            except subprocess.TimeoutExpired:
-                self.fail(f"the job does not end:\n{self.agents_log()}")
-            self.assertEqual(agent.returncode, 0, self.agents_log())
+            self.end(agent)
 
     def life(self, rank, number):
         """Who it was and where it began; and its batches by epoch and step."""
@@ -135,11 +157,68 @@ class Torchrun(ClientCase):
         """dlctl in a trainer's place."""
         agent = self.agent("--standalone", "--nproc-per-node", "3", "--no-python", DLCTL, "run",
                            self.job_spec, "--json", "--batches", "2")
-        out = agent.communicate(timeout=4 * PATIENCE)[0]
-        self.assertEqual(agent.returncode, 0, self.agents_log())
-        runs = [json.loads(line) for line in out.splitlines()]
+        runs = [json.loads(line) for line in self.end(agent).splitlines()]
         self.assertEqual([run["samples"] for run in runs], 3 * [2 * SIZE])
         self.assertEqual([run["steps"] for run in runs], 3 * [LENGTH // SIZE // 3])
+
+
+class SharedStore(Case):
+    """Two nodes, each a daemon and an agent: all of them meet in one TCPStore."""
+
+    def setUp(self):
+        super().setUp()
+        self.port = free_port()
+        self.program = self.path("member.py")
+        pathlib.Path(self.program).write_text(MEMBER)
+
+    def node(self, name):
+        os.makedirs(self.path(f"{name}/dloaderd"))
+        daemon = Daemon(self.path(name), {"rendezvous": {
+            "backend": "c10d", "endpoint": f"127.0.0.1:{self.port}", "host": self.hosting,
+            "id": "nightly", "node": name, "local_ranks": 2, "nodes": {"min": 2, "max": 2},
+            "timeouts": {"join": "240s", "close": "1s"}}},
+            socket_name="dloaderd/socket")
+        self.addCleanup(daemon.stop)
+        return daemon
+
+    def start_agent(self, name):
+        return self.agent("--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{self.port}",
+                          "--rdzv-id", "nightly", "--nnodes", "2", "--nproc-per-node", "2",
+                          self.program, self.job_spec, XDG_RUNTIME_DIR=self.path(name))
+
+    def check(self, agents):
+        for agent in agents:
+            self.end(agent)
+        got = [pathlib.Path(self.path(f"got.{rank}")).read_text().split() for rank in range(WORLD)]
+        self.assertEqual(sorted(words[:3] for words in got),
+                         [[str(rank), str(WORLD), "None"] for rank in range(WORLD)])
+        self.assertEqual(sorted(int(word) for words in got for word in words[3:]), list(range(LENGTH)))
+
+    def test_torchrun_serves_it(self):
+        self.hosting = "no"
+        agents = [self.start_agent("a")]
+        wait_until(self.is_served, "torchrun's store")
+        daemons = [self.node("a"), self.node("b")]
+        agents.append(self.start_agent("b"))
+        self.check(agents)
+        for daemon in daemons:
+            self.assertIn("round 0 is complete", daemon.log)
+
+    def test_dloaderd_serves_it(self):
+        self.hosting = "auto"
+        daemons = [self.node("a"), self.node("b")]
+        wait_until(lambda: "round 0 is complete" in daemons[1].log, "a round")
+        view = dlctl_json("members", daemon=daemons[0])
+        self.assertEqual((view["served_here"], view["id"]), ("yes", "nightly"))
+        self.check([self.start_agent(name) for name in "ab"])
+        store = torch.distributed.TCPStore("127.0.0.1", self.port, is_master=False)
+        self.assertTrue(store.check(["torch.rendezvous.nightly"]), "where torchrun keeps what it has agreed on")
+
+    def is_served(self):
+        with contextlib.suppress(OSError):
+            socket.create_connection(("127.0.0.1", self.port)).close()
+            return True
+        return False
 
 
 if __name__ == "__main__":
