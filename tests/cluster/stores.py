@@ -7,6 +7,7 @@ import queue
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import tempfile
 import threading
@@ -14,7 +15,7 @@ import time
 import urllib.error
 import urllib.request
 
-from store_case import Server
+from store_case import Raw, Server
 
 PATIENCE = 60  # seconds that a busy machine is given; nothing is judged by it
 
@@ -101,6 +102,9 @@ class Etcd:
         self.ask("kv/put", {"key": base64.b64encode(f"/dloader/{key}".encode()).decode(),
                             "value": base64.b64encode(value.encode()).decode()})
 
+    def has(self, key):
+        return self.lease_of(key) is not None
+
     def forget(self):
         """All that it was given."""
         self.ask("kv/deleterange", {"key": "AA==", "range_end": "AA=="})
@@ -127,6 +131,13 @@ class C10d:
 
     def stop(self):
         self.server.close()
+
+    def has(self, key):
+        raw = Raw(self.port)
+        raw.send(b"\x05" + struct.pack("<Q", 1), f"/dloader/{key}")
+        is_ready = raw.receive(1) == b"\0"
+        raw.close()
+        return is_ready
 
     def forget(self):
         self.kill()

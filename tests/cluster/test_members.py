@@ -151,6 +151,8 @@ class Members:
         self.store.kill()
         time.sleep(12)  # longer than a beat may stand still
         self.store.start()
+        # Who leaves a store that has nothing has nothing to leave.
+        stores.wait_until("the state", lambda: self.store.has("rendezvous/test_store_killed"))
         nodes.say("leave 2")
         nodes.wait("^2 left")
         del nodes.rounds[2]
