@@ -314,11 +314,22 @@ static bool stay_a_while(struct members *m, enum rdzv_news how)
     return true;
 }
 
+/* At the daemon's end. */
+static void log_left(const struct members *m, enum rdzv_news how, const struct dl_error *err)
+{
+    if (how == RDZV_FAILED && err)
+        log_warning("rendezvous %s: the others may not know that this node has left: %s: %s", m->id,
+                    err->path, err->message);
+    else if (m->joined)
+        log_info("rendezvous %s: left", m->id);
+}
+
 static void on_ended(void *owner, enum rdzv_news how, const struct dl_error *err)
 {
     struct members *m = owner;
 
     if (m->ending) {
+        log_left(m, how, err);
         if (!stay_a_while(m, how))
             destroy(m);
         return;

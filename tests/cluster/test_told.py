@@ -45,7 +45,7 @@ class Log:
                       "round 1 is complete: this is node . of 3, with ranks . to . of 6")
         self.told(third, "round 1 is complete: this is node 2 of 3, with ranks 4 to 5 of 6")
         second.stop()
-        self.told(second, "leaving")
+        self.told(second, "leaving", "left")
         for daemon in first, third:
             self.told(daemon, "node b is gone: it has left", "round 2 is open: b has left",
                       "changed: round 1 of rendezvous run is over because b has left; .*",
@@ -85,6 +85,14 @@ class Log:
         self.store.start()
         self.told(first, trouble, "the store is of use again")
         self.assertEqual([line for line in self.lines(first) if re.search("open|changed", line)], [])
+
+    def test_cannot_leave(self):
+        daemon = self.node("a", 1, 1, kept=False, timeouts={"last_call": "10ms", "close": "200ms"})
+        self.told(daemon, "round 0 is complete: .*")
+        self.store.kill()
+        daemon.stop()
+        self.told(daemon, "leaving", "the others may not know that this node has left: "
+                  rf"rendezvous.timeouts.close: is over: (.*{self.store.port}.*|the store did not answer)")
 
 
 class View:
