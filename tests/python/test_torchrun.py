@@ -70,6 +70,13 @@ def free_port():
         return sock.getsockname()[1]
 
 
+def virtual_ranks():
+    """Where torchrun knows it: LOCAL_RANK is 0 for each trainer."""
+    from torch.distributed.run import get_args_parser
+    option = "--virtual-local-rank"
+    return [option] if option in get_args_parser().format_help() else []
+
+
 def works():
     return torch.distributed.is_available() and int(torch.__version__.split(".")[0]) >= 2
 
@@ -181,8 +188,8 @@ class SharedStore(Case):
         self.addCleanup(daemon.stop)
         return daemon
 
-    def start_agent(self, name):
-        return self.agent("--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{self.port}",
+    def start_agent(self, name, *args):
+        return self.agent(*args, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{self.port}",
                           "--rdzv-id", "nightly", "--nnodes", "2", "--nproc-per-node", "2",
                           self.program, self.job_spec, XDG_RUNTIME_DIR=self.path(name))
 
@@ -210,7 +217,7 @@ class SharedStore(Case):
         wait_until(lambda: "round 0 is complete" in daemons[1].log, "a round")
         view = dlctl_json("members", daemon=daemons[0])
         self.assertEqual((view["served_here"], view["id"]), ("yes", "nightly"))
-        self.check([self.start_agent(name) for name in "ab"])
+        self.check([self.start_agent(name, *virtual_ranks()) for name in "ab"])
         store = torch.distributed.TCPStore("127.0.0.1", self.port, is_master=False)
         self.assertTrue(store.check(["torch.rendezvous.nightly"]), "where torchrun keeps what it has agreed on")
 
