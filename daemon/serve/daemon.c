@@ -467,6 +467,23 @@ static void hold_signals(int how)
     (void)pthread_sigmask(how, &set, NULL);
 }
 
+static void do_nothing(uv_work_t *work)
+{
+    (void)work;
+}
+
+/*
+ * Makes the loop's threads with signals held, as they stay: any of these threads could take one
+ * that comes when nobody handles them any more, and that would end the daemon before it has cleared
+ * up.
+ */
+static void make_threads(struct daemon *d)
+{
+    hold_signals(SIG_BLOCK);
+    (void)uv_queue_work(&d->loop, &d->first_work, do_nothing, NULL);
+    hold_signals(SIG_UNBLOCK);
+}
+
 static void on_signal(uv_signal_t *handle, int number)
 {
     struct daemon *d = handle->data;
@@ -692,6 +709,7 @@ int daemon_run(const struct daemon_options *options)
         return 1;
     }
     (void)signal(SIGPIPE, SIG_IGN);
+    make_threads(&d);
     r = begin(&d, &err);
     if (r < 0) {
         log_error("%s%s%s", err.path, *err.path ? ": " : "", err.message);

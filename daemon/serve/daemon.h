@@ -25,6 +25,7 @@ struct daemon {
     struct daemon_options options;
     struct config config;
     uv_loop_t loop;
+    uv_work_t first_work;
     uv_signal_t signals[3]; /* SIGTERM, SIGINT, SIGHUP */
     uv_timer_t watchdog;
     uv_timer_t deadline; /* of a drain; or of a private daemon's first client */

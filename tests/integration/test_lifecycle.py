@@ -354,7 +354,12 @@ class Stop(LifeCase):
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             with self.subTest(number=number):
                 daemon = self.daemon(socket_name=f"socket-{number}")
-                self.client(daemon).open(named("many", workers={"count": 4}))
+                client = self.client(daemon)
+                client.open(named("many", workers={"count": 4}))
+                # An order that is made in threads: these must not take what nobody handles any more.
+                drawn = named("drawn", dataset={"kind": "range", "length": 10 ** 7},
+                              sampler={"kind": "random", "order": "torch"})
+                client.start(client.open(drawn)["loader"], step=9 * 10 ** 5)
                 daemon.process.terminate()
                 while daemon.process.poll() is None:
                     daemon.process.send_signal(number)
