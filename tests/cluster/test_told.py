@@ -33,6 +33,7 @@ class Log:
 
     def test_each_change_with_its_reason(self):
         first = self.node("a", 2, 3)
+        self.told(first, "node a has come")  # else either may be the first
         second = self.node("b", 2, 3, kept=False)
         self.told(first, f"joining 2 to 3 nodes by {self.store.backend}", "node a has come", "node b has come",
                   "round 0 is complete: this is node 0 of 2, with ranks 0 to 1 of 4")
