@@ -22,13 +22,13 @@ def span(text):
 
 
 class Server:
-    """store_server [PORT [HOST [PEERS [STALL_MS]]]], until close()."""
+    """store_server [PORT [HOST [PEERS [STALL_MS]]]], until close(); behind `launcher`."""
 
-    def __init__(self, *args):
+    def __init__(self, *args, launcher=()):
         # What PyTorch's own sanitized interpreter preloads is not for it.
         env = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
-        self.process = subprocess.Popen([STORE_SERVER, *map(str, args)], stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, text=True, env=env)
+        self.process = subprocess.Popen([*launcher, STORE_SERVER, *map(str, args)],
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
         first = self.process.stdout.readline().split()
         if first[:1] != ["port"]:
             raise RuntimeError(f"store_server said {first}")

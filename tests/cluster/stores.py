@@ -115,16 +115,21 @@ class Etcd:
 
 
 class C10d:
-    """A TCPStore of ours, by itself; what it was given is lost when it is killed."""
+    """A TCPStore of ours, by itself; what it was given is lost when it is killed. `host` and
+    `launcher`: as of Etcd.
+    """
     backend = "c10d"
 
-    def __init__(self):
-        self.server = Server()
-        self.port = self.server.port
-        self.endpoint = f"127.0.0.1:{self.port}"
+    def __init__(self, host="127.0.0.1", launcher=()):
+        self.host = host
+        self.launcher = launcher
+        self.port = 0
+        self.start()
+        self.endpoint = f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
 
     def start(self):
-        self.server = Server(self.port)
+        self.server = Server(self.port, self.host, launcher=self.launcher)
+        self.port = self.server.port
 
     def kill(self):
         self.server.kill()
@@ -145,12 +150,12 @@ class C10d:
 
 
 class Hosted:
-    """A TCPStore that one of those who meet serves: the first of them."""
+    """A TCPStore that one of those who meet serves: the first of them whose address `host` is."""
     backend = "c10d"
 
-    def __init__(self):
+    def __init__(self, host="127.0.0.1"):
         self.port, = free_ports(1)
-        self.endpoint = f"127.0.0.1:{self.port}"
+        self.endpoint = f"{host}:{self.port}"
 
     def stop(self):
         pass

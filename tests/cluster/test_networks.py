@@ -2,7 +2,8 @@
 host, and lose each other and come back in all the ways that networks have. Whatever happens, the
 ranks of all nodes have got every sample once.
 
-Environment: NETWORKS: whether there are any, as networks.py says.
+Environment: NETWORKS: whether there are any, as networks.py says; NETWORK_STORE: the one store to do
+this with; absent: all.
 """
 
 import errno
@@ -22,12 +23,8 @@ from test_daemons import LENGTH, Trainer
 LOCAL = 2
 
 
-def open_etcd(host, address):
-    return stores.Etcd(host=address, launcher=host.launcher)
-
-
-# A store on a host, by the name of its backend: with endpoint, start(), kill() and stop().
-STORES = {"etcd": open_etcd}
+# Stores that can be on any host, by the name of their backend.
+STORES = {"etcd": stores.Etcd, "c10d": stores.C10d}
 
 
 class Rank(Trainer):
@@ -150,7 +147,8 @@ class Networks(TestCase):
 
     def open_store(self, on="store", ipv6=False):
         host = self.network[on]
-        self.store = STORES[self.kind](host, host.address6 if ipv6 else host.address)
+        self.store = STORES[self.kind](host=host.address6 if ipv6 else host.address,
+                                       launcher=host.launcher)
         self.addCleanup(self.store.stop)
 
     def node(self, name, least=2, most=3):
@@ -375,6 +373,38 @@ class Cases(Networks):
         self.job.finish()
 
 
+class Served(Networks):
+    """A store that node a serves."""
+
+    kind = "c10d"
+
+    def open_store(self, on="a", ipv6=False):
+        self.store = stores.Hosted(self.network[on].address)
+        self.addCleanup(self.store.stop)
+
+    test_killed = Cases.test_killed
+    test_cut_and_healed = Cases.test_cut_and_healed
+    test_cut_with_the_store = Cases.test_cut_with_the_store
+
+    def test_killed_with_the_store(self):
+        """Nobody is taken for dead while there is none; the others put back what they knew."""
+        self.open_store()
+        self.meet("a", "b", "c")
+        self.job.take(2)
+        self.daemons["a"].kill()
+        self.job.drop(self.daemons["a"])
+        for name in "bc":
+            self.wait_for_store(self.daemons[name], "does not answer")
+            self.assertNotIn("gave no sign of life", self.daemons[name].log)
+        again = self.node("a")
+        self.job.told_over("")
+        self.job.add(again)
+        self.job.begin()
+        self.job.finish()
+        for name in "bca":  # the one with the store last: who leaves without one takes his time
+            self.leave(name)
+
+
 class Runner(unittest.TestCase):
     """networks.py itself."""
 
@@ -410,12 +440,12 @@ class Runner(unittest.TestCase):
 
 def load_tests(loader, _tests, _pattern):
     """All cases with each store."""
-    suite = unittest.TestSuite()
-    for kind in STORES:
-        case = type(kind.capitalize(), (Cases,), {"kind": kind, "__module__": __name__})
-        suite.addTests(loader.loadTestsFromTestCase(case))
-    suite.addTests(loader.loadTestsFromTestCase(Runner))
-    return suite
+    cases = {kind: type(kind.capitalize(), (Cases,), {"kind": kind, "__module__": __name__})
+             for kind in STORES}
+    cases["served"] = Served
+    only = os.environ.get("NETWORK_STORE")
+    return unittest.TestSuite(loader.loadTestsFromTestCase(case) for case in
+                              [*([cases[only]] if only else cases.values()), Runner])
 
 
 if __name__ == "__main__":
