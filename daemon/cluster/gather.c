@@ -1,0 +1,199 @@
+#include "daemon/cluster/gather.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { PAUSE_MS_MIN = 50, PAUSE_MS_MAX = 800, NAMES_MAX = 400 };
+
+/* One call at a time: the node `at` is the next to be asked about, its own word first. */
+struct gather {
+    struct gather_options o;
+    char key[BACKEND_KEY_MAX - 32]; /* a node's id follows */
+    struct gather_node *nodes;      /* owned */
+    struct dl_buffer *words;        /* owned: of each node; empty: not heard yet */
+    struct dl_buffer own;
+    bool left; /* its own lies in the store */
+    uint32_t at;
+    uint64_t until, pause_ms;
+    struct dl_error trouble; /* latest of the store; code 0: it answers */
+    uv_timer_t timer;
+};
+
+static void on_closed(uv_handle_t *handle)
+{
+    struct gather *g = handle->data;
+
+    for (uint32_t i = 0; g->words && i < g->o.n; i++)
+        buffer_deinit(&g->words[i]);
+    buffer_deinit(&g->own);
+    free(g->words);
+    free(g->nodes);
+    free(g);
+}
+
+static void finish(struct gather *g, const struct dl_span *words, const struct dl_error *error)
+{
+    void (*done)(void *, const struct dl_span *, const struct dl_error *) = g->o.done;
+
+    done(g->o.owner, words, error);
+    uv_close((uv_handle_t *)&g->timer, on_closed);
+}
+
+static bool is_missing(const struct gather *g, uint32_t i)
+{
+    return (i == g->o.self || g->nodes[i].wanted) && g->words[i].len == 0;
+}
+
+static void say_missing(const struct gather *g, struct dl_error *err)
+{
+    char names[NAMES_MAX] = "";
+    size_t at = 0;
+
+    for (uint32_t i = 0; i < g->o.n && at < sizeof names; i++)
+        if (i != g->o.self && is_missing(g, i))
+            at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", at ? ", " : "",
+                                   g->nodes[i].name);
+    dl_error_set(err, ETIMEDOUT, "rendezvous.timeouts.join",
+                 "%" PRIu64 " s are over, and no rank of %s has asked for this loader in the "
+                 "cluster's world; start the trainers there",
+                 g->o.timeout_ns / 1000000000, names);
+}
+
+static void fail(struct gather *g)
+{
+    struct dl_error err = {0};
+
+    if (g->trouble.code)
+        err = g->trouble;
+    else
+        say_missing(g, &err);
+    finish(g, NULL, &err);
+}
+
+static void hand_over(struct gather *g)
+{
+    struct dl_error err = {0};
+    struct dl_span *words = calloc(max_u64(g->o.n, 1), sizeof *words);
+
+    if (!words)
+        dl_error_set(&err, ENOMEM, "rendezvous", "out of memory");
+    for (uint32_t i = 0; words && i < g->o.n; i++)
+        words[i] = (struct dl_span){g->words[i].data, g->words[i].len};
+    finish(g, words, words ? NULL : &err);
+    free(words);
+}
+
+static void on_answer(void *owner, const struct backend_answer *answer);
+
+static void ask(struct gather *g)
+{
+    char key[BACKEND_KEY_MAX];
+    struct dl_span own = {g->own.data, g->own.len};
+
+    (void)snprintf(key, sizeof key, "%s/%016" PRIx64, g->key,
+                   g->nodes[g->left ? g->at : g->o.self].id);
+    if (g->left)
+        backend_get(g->o.backend, key, on_answer, g);
+    else
+        backend_set(g->o.backend, key, 0, own, on_answer, g);
+}
+
+/* The next that is missing from `at` on; after the last a pause, and all over again. */
+static void go_on(struct gather *g);
+
+static void on_timer(uv_timer_t *timer)
+{
+    struct gather *g = timer->data;
+
+    if (g->left)
+        go_on(g);
+    else
+        ask(g);
+}
+
+static void pause_asking(struct gather *g)
+{
+    uv_timer_start(&g->timer, on_timer, g->pause_ms, 0);
+    g->pause_ms = min_u64(2 * g->pause_ms, PAUSE_MS_MAX);
+}
+
+static void go_on(struct gather *g)
+{
+    bool any = false;
+
+    for (uint32_t i = 0; i < g->o.n && !any; i++)
+        any = is_missing(g, i);
+    if (!any) {
+        hand_over(g);
+        return;
+    }
+    if (uv_hrtime() >= g->until) {
+        fail(g);
+        return;
+    }
+    while (g->at < g->o.n && !is_missing(g, g->at))
+        g->at++;
+    if (g->at < g->o.n) {
+        ask(g);
+        return;
+    }
+    g->at = 0;
+    pause_asking(g);
+}
+
+static void on_answer(void *owner, const struct backend_answer *answer)
+{
+    struct gather *g = owner;
+    struct dl_buffer *word = &g->words[g->left ? g->at : g->o.self];
+
+    if (answer->status < 0) {
+        g->trouble = *answer->error;
+        if (uv_hrtime() >= g->until)
+            fail(g);
+        else
+            pause_asking(g);
+        return;
+    }
+    g->trouble.code = 0;
+    if (answer->token != 0 && buffer_append(word, answer->data.data, answer->data.len) < 0)
+        dl_error_set(&g->trouble, ENOMEM, "rendezvous", "out of memory");
+    if (g->left)
+        g->at++;
+    g->left = true;
+    go_on(g);
+}
+
+int gather(const struct gather_options *options, struct gather **ret)
+{
+    struct gather *g = calloc(1, sizeof *g);
+
+    if (!g)
+        return -ENOMEM;
+    g->o = *options;
+    g->timer.data = g;
+    g->nodes = calloc(options->n, sizeof *g->nodes);
+    g->words = calloc(options->n, sizeof *g->words);
+    if (!g->nodes || !g->words ||
+        buffer_append(&g->own, options->word.data, options->word.len) < 0) {
+        on_closed((uv_handle_t *)&g->timer);
+        return -ENOMEM;
+    }
+    memcpy(g->nodes, options->nodes, options->n * sizeof *g->nodes);
+    (void)snprintf(g->key, sizeof g->key, "%s", options->key);
+    g->until = uv_hrtime() + options->timeout_ns;
+    g->pause_ms = PAUSE_MS_MIN;
+    uv_timer_init(options->loop, &g->timer);
+    g->timer.data = g;
+    *ret = g;
+    ask(g);
+    return 0;
+}
+
+struct gather *gather_cancel(struct gather *g)
+{
+    if (g)
+        uv_close((uv_handle_t *)&g->timer, on_closed);
+    return NULL;
+}

@@ -1,0 +1,39 @@
+/*
+ * What each node of a round has to say, heard by all: every node leaves its word under a key of its
+ * own, where it never changes again, and reads those of the others once they are there.
+ */
+#ifndef DL_GATHER_H
+#define DL_GATHER_H
+
+#include "daemon/cluster/backend.h"
+
+struct gather;
+
+struct gather_node {
+    uint64_t id;
+    char name[64];
+    bool wanted; /* its word is waited for */
+};
+
+struct gather_options {
+    uv_loop_t *loop;
+    struct backend *backend;         /* borrowed, and freed after the gather */
+    const char *key;                 /* of the words together; copied */
+    const struct gather_node *nodes; /* copied */
+    uint32_t n;
+    uint32_t self;       /* which of them this one is */
+    struct dl_span word; /* its own; copied */
+    uint64_t timeout_ns;
+    /* Once: `error` NULL: of each node its word, empty where it was not wanted; borrowed for the
+     * call. The gather is gone after it. */
+    void (*done)(void *owner, const struct dl_span *words, const struct dl_error *error);
+    void *owner;
+};
+
+/* -ENOMEM. `done` never comes from inside it. */
+int _nodiscard_ gather(const struct gather_options *options, struct gather **ret);
+/* `done` does not come any more; the backend has to be freed before the loop goes on. NULL is
+ * fine; returns NULL. */
+struct gather *gather_cancel(struct gather *gather);
+
+#endif
