@@ -144,22 +144,21 @@ static int on_progress(struct dl_client *client, const struct dl_message *msg)
     return 0;
 }
 
-/*
- * The place that the nodes have agreed on. Those of as many ranks who had the epoch last go on with
- * their stretch of it: what was history is where the steps begin.
- */
+/* The place that the nodes have agreed on: where this rank goes on, wherever that is. */
 static int take_place(struct dl_client *client, struct dl_epoch *epoch,
                       const struct dl_msg_started *started)
 {
-    struct history *before = &epoch->before;
-
+    if (!history_read(started->before, &epoch->before))
+        return violated(client, "STARTED: %zu bytes are no history of an epoch",
+                        started->before.len);
     if (started->rank >= started->world)
         return violated(client, "STARTED: rank %llu of a cluster of %llu", (ull)started->rank,
                         (ull)started->world);
     epoch->rank = (uint32_t)started->rank;
     epoch->world = (uint32_t)started->world;
-    if (before->n > 0 && before->of[before->n - 1].world == epoch->world)
-        epoch->first += before->of[--before->n].steps;
+    if (epoch->number != DL_RESUME && started->epoch != epoch->number)
+        return violated(client, "STARTED: epoch %llu, where epoch %llu was asked for",
+                        (ull)started->epoch, (ull)epoch->number);
     return 0;
 }
 
@@ -177,7 +176,7 @@ static int on_started(struct dl_client *client, const struct dl_message *msg)
         return reconnect_started(client, started);
     if (epoch->cluster && (r = take_place(client, epoch, started)) < 0)
         return r;
-    if (epoch->number != DL_RESUME &&
+    if (!epoch->cluster && epoch->number != DL_RESUME &&
         (started->epoch != epoch->number || started->first != epoch->first))
         return violated(client,
                         "STARTED: epoch %llu from step %llu, where epoch %llu from step %llu was "
@@ -530,13 +529,30 @@ static struct fault *fault_new(const struct dl_epoch *epoch, const struct dl_msg
     return fault;
 }
 
+/* Nothing of what has come is given out any more: this is the next thing that is said. It can come
+ * when all has been delivered, and means nothing once all was given out. */
+static int cut_with(struct dl_epoch *epoch, const struct dl_msg_fault *fault)
+{
+    epoch->over = true;
+    epoch->ending = false;
+    if (epoch->ended || epoch->is_cut)
+        return 0;
+    epoch->broken = epoch->is_cut = true;
+    epoch->cut = fault_new(epoch, fault);
+    return epoch->cut ? 0 : connection_fail(&epoch->loader->client->conn, ENOMEM, "", "no memory");
+}
+
 static int on_fault(struct dl_client *client, const struct dl_message *msg)
 {
     const struct dl_msg_fault *fault = &msg->fault;
     struct entry entry = {.descriptor = {.step = fault->step}};
-    struct dl_epoch *epoch = NULL;
-    int r = find_stream(client, msg, fault->stream, &epoch);
+    struct dl_epoch *epoch =
+        fault->at_once && fault->final ? client_find_epoch(client, (uint32_t)fault->stream) : NULL;
+    int r;
 
+    if (epoch)
+        return cut_with(epoch, fault);
+    r = find_stream(client, msg, fault->stream, &epoch);
     if (r <= 0)
         return r;
     if (epoch->ending && fault->step == UINT64_MAX) { /* all steps had come: nobody misses it */
@@ -567,19 +583,14 @@ static int on_fault(struct dl_client *client, const struct dl_message *msg)
     return 0;
 }
 
-int epoch_break(struct dl_epoch *epoch, const struct dl_error *err)
+int epoch_cut(struct dl_epoch *epoch, const struct dl_error *err)
 {
     struct dl_msg_fault msg = {.code = (uint64_t)err->code,
                                .final = 1,
                                .path = span_str(err->path),
                                .message = span_str(err->message)};
-    struct entry entry = {.descriptor = {.step = UINT64_MAX}};
 
-    entry.fault = fault_new(epoch, &msg);
-    if (!entry.fault || epoch_push(epoch, &entry) < 0)
-        return connection_fail(&epoch->loader->client->conn, ENOMEM, "", "no memory");
-    epoch->over = epoch->broken = true;
-    return 0;
+    return cut_with(epoch, &msg);
 }
 
 /* Only the last one is kept: a daemon that warns without end takes no memory. */

@@ -39,6 +39,7 @@
 #ifndef DLCLIENT_H
 #define DLCLIENT_H
 
+#include <errno.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -58,6 +59,9 @@ DL_API const char *dl_version(void);
 
 /* Not an error: the epoch has no more batches. */
 #define DL_END 1
+
+/* Of an epoch in the cluster's world: that is another one now. See dl_epoch_start(). */
+#define DL_E_WORLD_CHANGED (-ESTALE)
 
 /* A count that nobody knows: an iterable dataset need not say how many samples it has. */
 #define DL_UNKNOWN UINT64_MAX
@@ -224,12 +228,12 @@ DL_API uint64_t dl_loader_fingerprint(const struct dl_loader *loader);
 /* ---- epoch --------------------------------------------------------------------------------- */
 
 struct dl_epoch_options {
-    uint64_t epoch;    /* number of the pass, from 0; decides the order together with the seed */
-    uint32_t rank;     /* this consumer, 0 ≤ rank < world */
-    uint32_t world;    /* number of consumers; 0 = 1; or DL_WORLD_CLUSTER */
-    uint64_t step;     /* first step wanted: 0, or where a former run left off */
-    uint32_t credits;  /* batches loaded ahead at most; 0: prefetch × workers + 1 of the spec */
-    uint32_t reserved; /* 0 */
+    uint64_t epoch;   /* number of the pass, from 0; decides the order together with the seed */
+    uint32_t rank;    /* this consumer, 0 ≤ rank < world */
+    uint32_t world;   /* number of consumers; 0 = 1; or DL_WORLD_CLUSTER */
+    uint64_t step;    /* first step wanted: 0, or where a former run left off */
+    uint32_t credits; /* batches loaded ahead at most; 0: prefetch × workers + 1 of the spec */
+    uint32_t follow;  /* 1: with DL_WORLD_CLUSTER, goes on by itself when that has changed */
 
     /* Goes on from there instead: what dl_epoch_state() or dl_epoch_whole_state() gave, of any
      * rank; epoch and step are then 0. NULL: from the step above. */
@@ -242,7 +246,8 @@ struct dl_epoch_options {
     size_t carried_len;
 };
 
-/* In the place of an epoch's number, with step 0: where the job's rank has left off. */
+/* In the place of an epoch's number, with step 0: where the job's rank has left off, or, with
+ * DL_WORLD_CLUSTER, where the other nodes are. */
 #define DL_RESUME UINT64_MAX
 
 /* In the place of a number of consumers: as many as the nodes that have met say (rendezvous in
@@ -267,12 +272,19 @@ struct dl_epoch_options {
  * is in an epoch that another number of ranks has begun: that is for a state. -ENOENT: nothing is
  * known of this rank.
  *
- * With DL_WORLD_CLUSTER it waits until the nodes have met, as long as the daemon's
- * rendezvous.timeouts.join says (-ETIMEDOUT: who is there, and how many are missing), and
- * dl_epoch_rank() and dl_epoch_world() tell the place. When nodes come or go, the batches that were
- * delivered are followed by an error, -ESTALE, that says why, and by DL_END. The state of the epoch
- * then says how far it has come: started from it, with DL_WORLD_CLUSTER again, the epoch goes on
- * in the new world. -ENOTSUP: this daemon is alone.
+ * With DL_WORLD_CLUSTER it waits until the nodes have met, and trainers have asked for the loader
+ * on each of them, as long as the daemon's rendezvous.timeouts.join says (-ETIMEDOUT: who is there,
+ * and who is missing), and dl_epoch_rank() and dl_epoch_world() tell the place. A rank that is new
+ * is where the others are in their epoch; one that names another epoch is refused (-EINVAL, which
+ * says it), and DL_RESUME takes it, whatever it is. -ENOTSUP: this daemon is alone.
+ * When nodes come or go dl_epoch_next() says DL_E_WORLD_CHANGED, with the reason, once this rank
+ * has had what it was to have in that world, and then DL_END. The state of the epoch then says how
+ * far it has come: started from it, with DL_WORLD_CLUSTER again, the epoch goes on in the new
+ * world. A rank that lacks steps which others have had gets those first, as the rank that it was,
+ * and then the error once more: so each sample of the epoch comes once, though no two ranks were at
+ * the same step. With options.follow dl_epoch_next() does all this by itself, waiting for it longer
+ * than its timeout if need be; dl_epoch_changes() then counts up. Not so where ranks have orders of
+ * their own, over an iterable dataset or where the client is the sampler.
  */
 DL_API int dl_epoch_start(struct dl_loader *loader, const struct dl_epoch_options *options,
                           struct dl_epoch **ret);
@@ -343,6 +355,11 @@ DL_API uint64_t dl_epoch_first(const struct dl_epoch *epoch);
  * agreed on. */
 DL_API uint32_t dl_epoch_rank(const struct dl_epoch *epoch);
 DL_API uint32_t dl_epoch_world(const struct dl_epoch *epoch);
+
+/* How often the epoch has followed the cluster to another world (options.follow): what the two
+ * above say, and dl_epoch_first(), dl_epoch_steps(), dl_epoch_samples() and dl_batch_step(), may
+ * have changed with the batch that dl_epoch_next() gave last. */
+DL_API uint32_t dl_epoch_changes(const struct dl_epoch *epoch);
 
 /* Of this rank, in all; DL_UNKNOWN over an iterable dataset that does not say, or where the client
  * is the sampler. */

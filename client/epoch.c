@@ -187,17 +187,20 @@ void epoch_flush_if_due(struct dl_epoch *epoch)
 
 /* ---- start and end ---- */
 
-static struct dl_epoch *epoch_free(struct dl_epoch *epoch)
+void epoch_unlink(struct dl_epoch *epoch)
 {
-    struct dl_epoch **link;
-
-    if (!epoch)
-        return NULL;
-    for (link = &epoch->loader->epochs; *link; link = &(*link)->next)
+    for (struct dl_epoch **link = &epoch->loader->epochs; *link; link = &(*link)->next)
         if (*link == epoch) {
             *link = epoch->next;
-            break;
+            return;
         }
+}
+
+static struct dl_epoch *epoch_free(struct dl_epoch *epoch)
+{
+    if (!epoch)
+        return NULL;
+    epoch_unlink(epoch);
     while (epoch->count > 0) {
         struct entry entry = pop(epoch);
 
@@ -208,6 +211,7 @@ static struct dl_epoch *epoch_free(struct dl_epoch *epoch)
         epoch->loader->client->reconnect.call.epoch = NULL;
     view_unref(epoch->slice);
     carry_deinit(epoch);
+    fault_free(epoch->cut);
     free(epoch->job);
     free(epoch->entries);
     feed_deinit(&epoch->feed);
@@ -247,8 +251,9 @@ static int check_options(struct dl_client *client, const struct dl_epoch_options
     if (o->credits > DL_MAX_CREDITS)
         return client_fail(client, EINVAL, "credits", "%u is above %llu", o->credits,
                            (unsigned long long)DL_MAX_CREDITS);
-    if (o->reserved != 0)
-        return client_fail(client, EINVAL, "reserved", "%u is not 0", o->reserved);
+    if (o->follow > 1 || (o->follow && !cluster))
+        return client_fail(client, EINVAL, "follow",
+                           "%u, where there is 0, and 1 in the cluster's world", o->follow);
     if (o->state && (o->epoch != 0 || o->step != 0))
         return client_fail(client, EINVAL, o->epoch ? "epoch" : "step",
                            "%llu beside a state, which says it by itself: 0 is due",
@@ -256,7 +261,7 @@ static int check_options(struct dl_client *client, const struct dl_epoch_options
     if (o->job && strlen(o->job) > DL_MAX_NAME_BYTES)
         return client_fail(client, EINVAL, "job", "a name of %zu bytes; it may have %llu",
                            strlen(o->job), (unsigned long long)DL_MAX_NAME_BYTES);
-    if (o->epoch == DL_RESUME && (!o->job || !o->job[0] || o->step > 0))
+    if (o->epoch == DL_RESUME && (((!o->job || !o->job[0]) && !cluster) || o->step > 0))
         return client_fail(client, EINVAL, o->step > 0 ? "step" : "job",
                            "resuming needs the job's name and no step");
     return 0;
@@ -274,6 +279,7 @@ static struct dl_epoch *epoch_new(struct dl_loader *loader, const struct dl_epoc
     epoch->rank = o->rank;
     epoch->world = (uint32_t)epoch_options_world(o);
     epoch->cluster = o->world == DL_WORLD_CLUSTER;
+    epoch->follow = o->follow;
     epoch->local_rank = o->rank;
     epoch->first = epoch->expected = epoch->position = place->step;
     epoch->before = place->before;
@@ -307,7 +313,7 @@ struct dl_message epoch_start_message(struct dl_epoch *epoch, uint64_t step,
     return msg;
 }
 
-static int start_remote(struct dl_epoch *epoch)
+int epoch_start_remote(struct dl_epoch *epoch)
 {
     struct dl_client *client = epoch->loader->client;
     uint8_t before[HISTORY_BYTES];
@@ -339,7 +345,7 @@ static int start_at(struct dl_loader *loader, const struct dl_epoch_options *o,
                            "give a number, or workers.count");
     int r = state_take_carried(epoch, o);
     if (r == 0)
-        r = loader->local ? local_epoch_start(epoch, o->rank) : start_remote(epoch);
+        r = loader->local ? local_epoch_start(epoch, o->rank) : epoch_start_remote(epoch);
     if (r == 0)
         *ret = steal_ptr(epoch);
     return r;
@@ -426,6 +432,21 @@ static void disown(const struct dl_epoch *epoch, struct dl_batch *list)
             list->epoch = NULL;
 }
 
+void epoch_leave_stream(struct dl_epoch *epoch)
+{
+    struct dl_client *client = epoch->loader->client;
+
+    /* What nobody has seen is not acknowledged: it is given back once the stream has stopped. STOP
+     * also comes after FINISHED: it is what frees the stream's number. */
+    queue_pending(epoch);
+    if (!epoch->gone)
+        client_stop_stream(client, epoch->stream, epoch->over && !epoch->ending);
+    give_entries_back(epoch);
+    disown(epoch, client->batches);
+    disown(epoch, client->kept);
+    queue_pending(epoch);
+}
+
 struct dl_epoch *dl_epoch_end(struct dl_epoch *epoch)
 {
     struct dl_client *client;
@@ -443,15 +464,7 @@ struct dl_epoch *dl_epoch_end(struct dl_epoch *epoch)
         local_epoch_end(epoch);
         return epoch_free(epoch);
     }
-    /* What nobody has seen is not acknowledged: it is given back once the stream has stopped. STOP
-     * also comes after FINISHED: it is what frees the stream's number. */
-    queue_pending(epoch);
-    if (!epoch->gone)
-        client_stop_stream(client, epoch->stream, epoch->over && !epoch->ending);
-    give_entries_back(epoch);
-    disown(epoch, client->batches);
-    disown(epoch, client->kept);
-    queue_pending(epoch);
+    epoch_leave_stream(epoch);
     r = client_flush(client); /* a failure is latched for the next call */
     (void)r;
     return epoch_free(epoch);
@@ -556,35 +569,44 @@ static int need_entry(struct dl_epoch *epoch, int64_t timeout_ns)
     return r;
 }
 
-static int take_fault(struct dl_epoch *epoch, struct entry *entry)
+static int say_fault(struct dl_epoch *epoch, struct fault *fault)
 {
-    struct fault *fault = entry->fault;
     int r = client_fail(epoch->loader->client, fault->code, fault->path, "%s", fault->message);
 
     epoch->loader->client->detail = steal_ptr(fault->detail); /* the error before has none left */
+    return r;
+}
+
+static int take_fault(struct dl_epoch *epoch, struct entry *entry)
+{
+    int r = say_fault(epoch, entry->fault);
+
     epoch->failed = entry->descriptor.step;
     entry_deinit(entry);
     return r;
 }
 
-int dl_epoch_next(struct dl_epoch *epoch, int64_t timeout_ns, struct dl_batch **ret)
+/* What has come stays where it is until the epoch is ended: it was not used. */
+static int take_cut(struct dl_epoch *epoch)
+{
+    int r = DL_END;
+
+    if (epoch->cut)
+        r = say_fault(epoch, epoch->cut);
+    epoch->cut = fault_free(epoch->cut);
+    return r;
+}
+
+static int next_remote(struct dl_epoch *epoch, int64_t timeout_ns, struct dl_batch **ret)
 {
     struct dl_client *client = epoch->loader->client;
     struct dl_batch *batch;
     struct entry entry;
     uint64_t step;
-    int r = client_begin(client);
+    int r = need_entry(epoch, timeout_ns);
 
-    if (r < 0)
-        return r;
-    epoch->failed = DL_UNKNOWN;
-    if (!epoch->local)
-        epoch->hurried = now_ns() - epoch->given_ns < HURRY_NS;
-    if (epoch->current)
-        batch_give_back(epoch->current);
-    if (epoch->local)
-        return local_epoch_next(epoch, ret);
-    r = need_entry(epoch, timeout_ns);
+    if (epoch->is_cut && (r == 0 || r == DL_END))
+        return take_cut(epoch);
     epoch->ended = r == DL_END && !epoch->broken;
     if (r != 0)
         return r;
@@ -607,6 +629,28 @@ int dl_epoch_next(struct dl_epoch *epoch, int64_t timeout_ns, struct dl_batch **
     }
     epoch_flush_if_due(epoch);
     epoch->given_ns = now_ns();
+    return r;
+}
+
+int dl_epoch_next(struct dl_epoch *epoch, int64_t timeout_ns, struct dl_batch **ret)
+{
+    int r = client_begin(epoch->loader->client);
+
+    if (r < 0)
+        return r;
+    epoch->failed = DL_UNKNOWN;
+    if (!epoch->local)
+        epoch->hurried = now_ns() - epoch->given_ns < HURRY_NS;
+    if (epoch->current)
+        batch_give_back(epoch->current);
+    if (epoch->local)
+        return local_epoch_next(epoch, ret);
+    do {
+        r = next_remote(epoch, timeout_ns, ret);
+        if (!epoch_may_follow(epoch, r))
+            return r;
+        r = epoch_go_on(epoch);
+    } while (r == 0);
     return r;
 }
 
@@ -639,6 +683,11 @@ uint32_t dl_epoch_rank(const struct dl_epoch *epoch)
 uint32_t dl_epoch_world(const struct dl_epoch *epoch)
 {
     return epoch->world;
+}
+
+uint32_t dl_epoch_changes(const struct dl_epoch *epoch)
+{
+    return epoch->changes;
 }
 
 uint64_t dl_epoch_steps(const struct dl_epoch *epoch)

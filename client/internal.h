@@ -7,6 +7,7 @@
  *   dispatch.c  what each message of the daemon does     batch.c    slots as batches, and their end
  *   feed.c      the client as the sampler
  *   reconnect.c back to a daemon after the one before ended
+ *   follow.c    on in another world of the cluster
  *   outlived.c  batches of daemons that are gone, and what the next one is told of them
  *   local.c     the same without a daemon: a loader whose batches are made here
  *   reclaim.c, dlpack.c   batches that tensors in any thread keep alive
@@ -214,8 +215,12 @@ struct dl_epoch {
     bool unwanted; /* it is over, and this daemon does not start it */
     uint32_t rank, world;
     bool cluster;        /* both are what the nodes have agreed on, */
+    bool follow;         /* also when they do it anew, */
+    uint32_t changes;    /* which they did so often, */
     uint32_t local_rank; /* for this rank of the daemon's node */
     bool broken;         /* a fault was the stream's last word */
+    struct fault *cut;   /* owned: what is said instead of what has come; or NULL, */
+    bool is_cut;         /* also when it was said */
     char *job;           /* owned; "": none */
     uint64_t number, steps, samples;
     uint64_t first;           /* step asked for in START */
@@ -386,6 +391,13 @@ int _nodiscard_ reconnect_opened(struct dl_client *client, const struct dl_msg_o
 int _nodiscard_ reconnect_started(struct dl_client *client, const struct dl_msg_started *started);
 void reconnect_deinit(struct dl_client *client);
 
+/* ---- follow.c ---- */
+
+/* Whether that is what the error, the stream's last word, is for. */
+bool epoch_may_follow(const struct dl_epoch *epoch, int error);
+/* 0: the epoch goes on; or the error. */
+int _nodiscard_ epoch_go_on(struct dl_epoch *epoch);
+
 /* ---- outlived.c ---- */
 
 /* The lowest step of the epoch that a daemon which is gone has lent, and that was not given back;
@@ -416,10 +428,16 @@ struct dl_loader *loader_free(struct dl_loader *loader); /* unlinks; tells nobod
 /* ---- epoch.c ---- */
 
 /* START from that step on, and the call for its answer. */
-/* It ends here, with an error that comes after all that was delivered. */
-int _nodiscard_ epoch_break(struct dl_epoch *epoch, const struct dl_error *err);
+/* It ends here with an error, and nothing more of it is given out. */
+int _nodiscard_ epoch_cut(struct dl_epoch *epoch, const struct dl_error *err);
 struct dl_message epoch_start_message(struct dl_epoch *epoch, uint64_t step,
                                       uint8_t before[static HISTORY_BYTES]);
+
+/* Its stream in the daemon is done with, and so are the batches of it that nobody has seen; those
+ * that live on are the client's. */
+void epoch_leave_stream(struct dl_epoch *epoch);
+void epoch_unlink(struct dl_epoch *epoch); /* of its loader's; nothing happens if it is not there */
+int _nodiscard_ epoch_start_remote(struct dl_epoch *epoch);
 
 int _nodiscard_ epoch_push(struct dl_epoch *epoch, const struct entry *entry); /* consumes it */
 void entry_deinit(struct entry *entry);

@@ -217,7 +217,8 @@ static bool is_complete(const struct dl_epoch *epoch)
 {
     const struct feed *feed = &epoch->feed;
 
-    if (!epoch->over || epoch->unwanted || !epoch->job[0] || epoch->loader->iterable)
+    if (!epoch->over || epoch->unwanted || !epoch->job[0] || epoch->loader->iterable ||
+        epoch->cluster)
         return false;
     return feed->on ? feed->ended && epoch->expected == epoch->first + feed->steps
                     : epoch->expected == epoch->steps;
@@ -267,7 +268,7 @@ static int break_epoch(struct dl_epoch *epoch)
                  "changed: the daemon that had rank %u of %u is gone, and the one that has come "
                  "meets the other nodes anew; start the epoch again from its state",
                  epoch->rank, epoch->world);
-    return epoch_break(epoch, &err) < 0 ? connection_check(&epoch->loader->client->conn) : 1;
+    return epoch_cut(epoch, &err) < 0 ? connection_check(&epoch->loader->client->conn) : 1;
 }
 
 static int start_again(struct dl_client *client, struct dl_epoch *epoch)

@@ -95,6 +95,7 @@ static int start_ranks(struct run *run, uint64_t epoch, bool first)
             .rank = run->o->rank_all ? i : (uint32_t)run->o->rank,
             .world = (uint32_t)run->o->world,
             .credits = (uint32_t)run->o->credits,
+            .follow = run->o->world == DL_WORLD_CLUSTER,
             .state = resumes ? run->state.bytes : NULL,
             .state_len = resumes ? run->state.len : 0,
             .job = run->o->job,

@@ -259,7 +259,25 @@ static void on_members_changed(void *context)
     struct daemon *d = context;
 
     for (struct session *s = d->sessions.head; s; s = session_next(s))
+        session_world_go_on(s);
+    for (struct session *s = d->sessions.head; s; s = session_next(s))
         session_ask_again(s);
+}
+
+static void on_world_paused(void *context, const struct dl_error *why)
+{
+    struct daemon *d = context;
+
+    for (struct session *s = d->sessions.head; s; s = session_next(s))
+        session_world_pause(s, why);
+}
+
+static void on_world_round(void *context)
+{
+    struct daemon *d = context;
+
+    for (struct session *s = d->sessions.head; s; s = session_next(s))
+        session_world_note(s);
 }
 
 static void on_world_over(void *context, const struct dl_error *why)
@@ -271,6 +289,8 @@ static void on_world_over(void *context, const struct dl_error *why)
 }
 
 static const struct members_events members_events = {.changed = on_members_changed,
+                                                     .paused = on_world_paused,
+                                                     .round = on_world_round,
                                                      .over = on_world_over};
 
 /* ---- sessions ------------------------------------------------------------------------------- */
@@ -345,6 +365,7 @@ static void on_ended(void *context, struct session *session)
     struct daemon *d = context;
 
     session_list_remove(&d->sessions, session);
+    worlds_left(d->members, session);
     if (d->stopping && !d->sessions.head)
         free_loaders(d);
     if (d->stopping)
@@ -362,18 +383,12 @@ static int may_start(void *context, struct dl_error *err)
     return 0;
 }
 
-static int find_place(void *context, uint64_t local, uint64_t asked, uint64_t *ret_rank,
-                      uint64_t *ret_world, struct dl_error *err)
+static int find_place(void *context, const struct world_wish *wish, struct world **ret,
+                      struct course_place *ret_place, struct dl_error *err)
 {
     const struct daemon *d = context;
-    struct members_place place;
-    int r = members_place(d->members, local, asked, &place, err);
 
-    if (r == 0) {
-        *ret_rank = place.rank;
-        *ret_world = place.world;
-    }
-    return r;
+    return worlds_place(d->members, wish, ret, ret_place, err);
 }
 
 static void on_stream_ended(void *context)
@@ -516,6 +531,8 @@ static void finish(struct daemon *d)
     notify_stopping();
     log_info("stopping");
     d->listener = listener_free(d->listener);
+    for (struct session *s = d->sessions.head; s; s = session_next(s))
+        session_world_forget(s);
     d->members = members_end(d->members);
     /* What clients have received they go on reading: no slot of it is filled again. */
     for (struct registered *e = d->loaders; e; e = registered_next(e))

@@ -236,6 +236,8 @@ static int settle(struct loader *loader, struct stream *stream, struct dl_error 
     if (r < 0)
         return dl_error_set(err, -r, "epoch", "the plan cannot be worked out: %s", strerror(-r));
     params->steps = plan_steps(epoch_plan(stream->plan), params->rank);
+    if (params->round > 0)
+        params->first = min_u64(params->first, params->steps);
     if (params->first <= params->steps)
         return 0;
     return dl_error_set(err, EINVAL, "step",

@@ -68,6 +68,7 @@ struct loader_events {
      * stream is over. */
     void (*fault)(struct stream *stream, uint64_t number, const struct dl_error *err,
                   const char *detail, bool final);
+    /* All was delivered, as far as it goes: to the end of the epoch, or to stream.limit. */
     void (*finished)(struct stream *stream);
     void (*warning)(struct stream *stream, const char *message);
     void (*retired)(void *context, uint32_t segment);

@@ -21,8 +21,8 @@ static int check_ranks(struct loader *loader, const struct stream_params *params
                        struct dl_error *err)
 {
     _cleanup_free_ struct rank_claim *others = NULL;
-    const struct rank_claim one = {params->job, params->world, params->rank, params->epoch,
-                                   params->owner};
+    const struct rank_claim one = {params->job,   params->world, params->rank,
+                                   params->epoch, params->owner, params->round};
     const struct stream *stream;
     size_t n = 0;
 
@@ -37,7 +37,8 @@ static int check_ranks(struct loader *loader, const struct stream_params *params
         const struct stream_params *p = &stream->params;
 
         if (is_read(stream))
-            others[n++] = (struct rank_claim){p->job, p->world, p->rank, p->epoch, p->owner};
+            others[n++] =
+                (struct rank_claim){p->job, p->world, p->rank, p->epoch, p->owner, p->round};
     }
     return ranks_check(others, n, &one, err);
 }

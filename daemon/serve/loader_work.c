@@ -674,7 +674,8 @@ static void deliver(struct loader *loader, struct stream *stream)
         }
     } while (n > 0);
     warn_of_length(loader, stream);
-    if (stream_finished(stream) && !stream->finish_told && !stream->stopped) {
+    if ((stream_finished(stream) || stream_at_limit(stream)) && !stream->finish_told &&
+        !stream->stopped) {
         stream->finish_told = true;
         loader->o.events->finished(stream);
     }

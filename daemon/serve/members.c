@@ -192,12 +192,43 @@ static void on_again(uv_timer_t *timer)
     member_join(m->member, 0);
 }
 
+/* Of the nodes of the last round, whether all are in this state. */
+static bool all_stay(const struct members *m, const struct rdzv_state *state)
+{
+    for (uint32_t i = 0; i < m->n_nodes; i++)
+        if (!state || !rdzv_state_find(state, m->nodes[i].id))
+            return false;
+    return true;
+}
+
+static void note_nodes(struct members *m, const struct rdzv_state *state)
+{
+    free(m->nodes);
+    m->nodes = must_alloc(state->n * sizeof *m->nodes);
+    m->n_nodes = 0;
+    for (uint32_t i = 0; i < state->n; i++) {
+        struct gather_node *node = &m->nodes[m->n_nodes];
+
+        if (!state->nodes[i].member)
+            continue;
+        if (state->nodes[i].id == member_id(m->member))
+            m->self = m->n_nodes;
+        *node = (struct gather_node){.id = state->nodes[i].id};
+        (void)snprintf(node->name, sizeof node->name, "%s", state->nodes[i].name);
+        m->n_nodes++;
+    }
+}
+
 static void on_round(void *owner, const struct rdzv_state *state, const struct rdzv_place *place)
 {
     struct members *m = owner;
 
     if (m->ending)
         return;
+    if (m->paused && !all_stay(m, state))
+        m->events->over(m->context, &m->why_over);
+    m->paused = false;
+    note_nodes(m, state);
     m->state = MEMBERS_IN;
     m->round = state->round;
     m->place = *place;
@@ -207,22 +238,31 @@ static void on_round(void *owner, const struct rdzv_state *state, const struct r
              "%" PRIu64 " to %" PRIu64 " of %" PRIu64,
              m->id, m->round, m->place.rank, m->place.nodes, m->place.first,
              m->place.first + m->local - 1, m->place.world);
+    worlds_enter(m);
+    m->events->round(m->context);
+    worlds_speak(m);
     m->events->changed(m->context);
 }
 
-static void end_round(struct members *m, const char *reason)
+static void end_round(struct members *m, const char *reason, bool stay)
 {
-    struct dl_error why = {0};
+    struct dl_error *why = &m->why_over;
 
-    if (m->state != MEMBERS_IN)
+    if (m->state == MEMBERS_IN) {
+        dl_error_set(why, ESTALE, "world",
+                     "changed: round %" PRIu64 " of rendezvous %s is over because %s; start the "
+                     "epoch again from its state",
+                     m->round, m->id, reason);
+        log_info("%s %s", why->path, why->message);
+    } else if (!m->paused) {
         return;
+    }
     m->state = MEMBERS_JOINING;
-    dl_error_set(&why, ESTALE, "world",
-                 "changed: round %" PRIu64 " of rendezvous %s is over because %s; start the epoch "
-                 "again from its state",
-                 m->round, m->id, reason);
-    log_info("%s %s", why.path, why.message);
-    m->events->over(m->context, &why);
+    m->paused = stay;
+    if (stay)
+        m->events->paused(m->context, why);
+    else
+        m->events->over(m->context, why);
 }
 
 /* Too few: in words that say who is there. */
@@ -285,13 +325,13 @@ static void be_ready(struct members *m)
 static void on_over(void *owner, bool evicted, const char *why)
 {
     struct members *m = owner;
-    char reason[RDZV_TEXT_MAX + 64];
+    char reason[MEMBERS_TEXT_MAX];
 
     if (m->ending)
         return;
     (void)snprintf(reason, sizeof reason, "%s%s", evicted ? "this node was taken out of it: " : "",
                    why);
-    end_round(m, reason);
+    end_round(m, reason, !evicted && all_stay(m, member_state(m->member)));
     put_seeds_back(m);
     be_ready(m);
 }
@@ -334,7 +374,7 @@ static void on_ended(void *owner, enum rdzv_news how, const struct dl_error *err
             destroy(m);
         return;
     }
-    end_round(m, err ? err->message : "this node has left");
+    end_round(m, err ? err->message : "this node has left", false);
     if (how == RDZV_CLOSED)
         close_for_good(m, err);
     else if (how == RDZV_FAILED)
@@ -422,6 +462,7 @@ static void on_closed(uv_handle_t *handle)
 
     if (--m->closing > 0)
         return;
+    free(m->nodes);
     free(m->id);
     free(m);
 }
@@ -436,6 +477,7 @@ static void destroy(struct members *m)
         free(seed->key);
         free(seed);
     }
+    worlds_deinit(m);
     m->member = member_free(m->member); /* and the backend */
     m->closing = 2;
     uv_close((uv_handle_t *)&m->again, on_closed);

@@ -18,8 +18,14 @@ struct members;
 
 struct members_events {
     void (*changed)(void *context);
-    /* The world that members_place() spoke of is none any more: nothing may go on in it. */
+    /* The world that members_place() spoke of is none any more, and those who were in it stay:
+     * what its ranks have been given they may go on with, and nothing else until `changed`. */
+    void (*paused)(void *context, const struct dl_error *why);
+    /* Likewise, but not all stay, or nobody knows: nothing may go on in it. */
     void (*over)(void *context, const struct dl_error *why);
+    /* There is another world: worlds_note() is due for all ranks that have not done with the one
+     * before. */
+    void (*round)(void *context);
 };
 
 /* Whether what the configuration says of the rendezvous can be: 0, or -EINVAL. */

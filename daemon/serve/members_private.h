@@ -1,9 +1,12 @@
-/* The inside of members.c, for members_view.c, which shows it. Nobody else includes it. */
+/* The inside of members.c, for members_view.c, which shows it, and worlds.c, which works with it.
+ * Nobody else includes it. */
 #ifndef DL_MEMBERS_PRIVATE_H
 #define DL_MEMBERS_PRIVATE_H
 
 #include "daemon/cluster/agree.h"
+#include "daemon/cluster/gather.h"
 #include "daemon/serve/members.h"
+#include "daemon/serve/worlds.h"
 
 #include <uthash.h>
 
@@ -20,6 +23,8 @@ struct seed {
     uint64_t failed_ns;
 };
 
+enum { MEMBERS_TEXT_MAX = RDZV_TEXT_MAX + 64 };
+
 struct members {
     uv_loop_t *loop;
     const struct members_events *events;
@@ -34,7 +39,12 @@ struct members {
     enum members_state state;
     struct rdzv_place place; /* MEMBERS_IN */
     uint64_t round;
-    char there[512]; /* names of who was there, this node first */
+    struct gather_node *nodes; /* owned; members of that round */
+    uint32_t n_nodes, self;    /* `self`: which of them this node is */
+    bool paused;               /* that round is over, and what was given in it may be done with */
+    struct dl_error why_over;  /* the latest round that was; code 0: none */
+    struct world *worlds;      /* owned */
+    char there[512];           /* names of who was there, this node first */
     uint32_t n_there;
     struct dl_error failure; /* latest; code 0: none, or there was a round since */
     uint64_t failed_ns;

@@ -7,7 +7,8 @@ typedef unsigned long long ull; /* for printf */
 
 static bool are_compared(const struct rank_claim *a, const struct rank_claim *b)
 {
-    return strcmp(a->job, b->job) == 0 && (a->job[0] || (a->world == b->world && a->world > 1));
+    return a->round == b->round && strcmp(a->job, b->job) == 0 &&
+           (a->job[0] || (a->world == b->world && a->world > 1));
 }
 
 static int check_world(const struct rank_claim *other, const struct rank_claim *one,

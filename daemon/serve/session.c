@@ -26,7 +26,7 @@ static void watch(struct session *s, int events)
     s->watched = events;
 }
 
-static void flush(struct session *s)
+void session_flush(struct session *s)
 {
     if (s->ending)
         return;
@@ -60,7 +60,7 @@ void session_queue(struct session *s, const struct dl_message *msg, int fd)
 void session_send(struct session *s, const struct dl_message *msg)
 {
     session_queue(s, msg, -1);
-    flush(s);
+    session_flush(s);
 }
 
 void session_send_error(struct session *s, uint64_t request, const struct dl_error *err)
@@ -78,6 +78,7 @@ void session_send_error(struct session *s, uint64_t request, const struct dl_err
 static void end_stream(struct session *s, struct client_stream *cs,
                        void (*end)(struct loader *, struct stream *))
 {
+    session_note_stream(cs);
     end(cs->opened->user.loader, cs->stream);
     HASH_DEL(s->streams, cs);
     free(cs);
@@ -204,7 +205,7 @@ static void violation(struct session *s, const struct dl_error *err)
 /* ---- what waits ----------------------------------------------------------------------------- */
 
 /* A loader that breaks before it was open takes all that the session has of it with it. */
-static void pump_loaders(struct session *s)
+void session_pump(struct session *s)
 {
     struct opened *opened = s->opened;
 
@@ -265,28 +266,8 @@ void session_ask_again(struct session *s)
         free(waiting);
     }
     if (!s->ending)
-        pump_loaders(s);
-    flush(s);
-}
-
-void session_world_over(struct session *s, const struct dl_error *why)
-{
-    struct client_stream *cs;
-    struct client_stream *next;
-
-    HASH_ITER (hh, s->streams, cs, next) {
-        if (!cs->cluster || cs->stream->stopped || cs->stream->finish_told)
-            continue;
-        if (cs->stream->unsettled) {
-            session_started(cs->stream, NULL, why);
-            continue;
-        }
-        loader_stop(cs->opened->user.loader, cs->stream);
-        session_fault(cs->stream, UINT64_MAX, why, NULL, true);
-    }
-    if (!s->ending)
-        pump_loaders(s);
-    flush(s);
+        session_pump(s);
+    session_flush(s);
 }
 
 /* ---- what loaders tell ---------------------------------------------------------------------- */
@@ -341,6 +322,9 @@ void session_loader_opened(struct loader_user *user, const struct dl_error *err)
 
 void session_answer_start(struct client_stream *cs, const struct loader_extent *extent)
 {
+    uint8_t before[HISTORY_BYTES];
+    size_t len = history_write(&cs->stream->params.before, before);
+
     session_queue(cs->session,
                   &(struct dl_message){.number = DL_MSG_STARTED,
                                        .started = {.request = cs->request,
@@ -350,8 +334,14 @@ void session_answer_start(struct client_stream *cs, const struct loader_extent *
                                                    .epoch = cs->stream->params.epoch,
                                                    .first = cs->stream->params.first,
                                                    .rank = cs->stream->params.rank,
-                                                   .world = cs->stream->params.world}},
+                                                   .world = cs->stream->params.world,
+                                                   .before = {before, len}}},
                   -1);
+    if (cs->place.moved)
+        session_warning(cs->stream,
+                        "the place that was asked for is before all that this node knows of: the "
+                        "epoch goes on where the other nodes are, and what lies between is left "
+                        "out; bring all ranks the same state");
 }
 
 void session_started(struct stream *stream, const struct loader_extent *extent,
@@ -362,7 +352,7 @@ void session_started(struct stream *stream, const struct loader_extent *extent,
 
     if (extent) {
         session_answer_start(cs, extent);
-        flush(s);
+        session_flush(s);
         return;
     }
     session_send_error(s, cs->request, err);
@@ -422,6 +412,12 @@ void session_deliver(struct stream *stream, struct step *const *steps, uint32_t 
 void session_fault(struct stream *stream, uint64_t number, const struct dl_error *err,
                    const char *detail, bool final)
 {
+    session_fault_with(stream, number, err, detail, final, false);
+}
+
+void session_fault_with(struct stream *stream, uint64_t number, const struct dl_error *err,
+                        const char *detail, bool final, bool at_once)
+{
     struct client_stream *cs = stream->sink;
 
     session_send(cs->session,
@@ -432,13 +428,18 @@ void session_fault(struct stream *stream, uint64_t number, const struct dl_error
                                                 .final = final,
                                                 .path = span_str(err->path),
                                                 .message = span_str(err->message),
-                                                .detail = span_str(detail ? detail : "")}});
+                                                .detail = span_str(detail ? detail : ""),
+                                                .at_once = at_once}});
 }
 
 void session_finished(struct stream *stream)
 {
     struct client_stream *cs = stream->sink;
 
+    if (stream->limit < stream->params.steps) {
+        session_fault(stream, UINT64_MAX, worlds_why(cs->world), NULL, true);
+        return;
+    }
     session_send(cs->session,
                  &(struct dl_message){.number = DL_MSG_FINISHED, .finished = {.stream = cs->id}});
 }
@@ -516,8 +517,8 @@ static void read_messages(struct session *s)
             violation(s, &err);
     }
     if (!s->ending)
-        pump_loaders(s);
-    flush(s);
+        session_pump(s);
+    session_flush(s);
 }
 
 static void on_event(uv_poll_t *poll, int status, int events)
@@ -529,7 +530,7 @@ static void on_event(uv_poll_t *poll, int status, int events)
         return;
     }
     if (events & UV_WRITABLE)
-        flush(s);
+        session_flush(s);
     if (!s->ending && (events & UV_READABLE))
         read_messages(s);
 }

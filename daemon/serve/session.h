@@ -15,6 +15,7 @@
 #define DL_SESSION_H
 
 #include "daemon/serve/loader.h"
+#include "daemon/serve/worlds.h"
 
 struct session;
 
@@ -26,9 +27,9 @@ struct session_events {
     int (*find_loader)(void *context, struct session *session, const struct value *spec,
                        const char *base, const uint64_t *seed, uint64_t asked, struct loader **ret,
                        struct dl_error *err);
-    /* The place in the cluster's world of rank `local` of this node. As find_loader. */
-    int (*place)(void *context, uint64_t local, uint64_t asked, uint64_t *ret_rank,
-                 uint64_t *ret_world, struct dl_error *err);
+    /* See worlds_place(). As find_loader. */
+    int (*place)(void *context, const struct world_wish *wish, struct world **ret,
+                 struct course_place *ret_place, struct dl_error *err);
     int (*view)(void *context, const char *name, struct value *ret, struct dl_error *err);
     int (*control)(void *context, struct session *session, const char *verb, struct dl_error *err);
     /* May a stream start now? 0, or a negative errno with `err`. */
@@ -57,8 +58,16 @@ void session_end(struct session *session, const struct dl_error *err);
 
 /* What could not be answered may be by now. */
 void session_ask_again(struct session *session);
-/* The cluster's world is another: its streams are over, and clients are told why. */
+
+/* session_world.c: the cluster's world is another. Its streams wait, or are over at once, and
+ * clients are told why; */
+void session_world_pause(struct session *session, const struct dl_error *why);
 void session_world_over(struct session *session, const struct dl_error *why);
+/* what its ranks were given is noted; those that wait go on to where nodes have agreed to. */
+void session_world_note(struct session *session);
+void session_world_go_on(struct session *session);
+/* There are no worlds any more. */
+void session_world_forget(struct session *session);
 
 /* What loaders tell: see struct loader_events. */
 void session_loader_opened(struct loader_user *user, const struct dl_error *err);

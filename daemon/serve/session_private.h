@@ -28,9 +28,12 @@ struct client_stream {
     struct stream *stream; /* owned by the loader, ended by us */
     struct opened *opened; /* borrowed */
     uint32_t id;
-    uint64_t request; /* START's, until it is answered */
-    bool cluster;     /* its world is the cluster's */
-    bool stopped;     /* its client said so; it goes with its last lease */
+    uint64_t request;    /* START's, until it is answered */
+    bool cluster;        /* its world is the cluster's, */
+    struct world *world; /* borrowed; NULL: it cannot go on in another */
+    uint64_t local;      /* of this node's rank */
+    struct course_place place;
+    bool stopped; /* its client said so; it goes with its last lease */
 };
 
 struct known_segment {
@@ -78,6 +81,12 @@ void session_send_error(struct session *s, uint64_t request, const struct dl_err
 /* The answer to START. */
 void session_answer_start(struct client_stream *cs, const struct loader_extent *extent);
 void session_end_stream(struct session *s, struct client_stream *cs);
+void session_pump(struct session *s); /* its loaders */
+void session_flush(struct session *s);
+/* session_world.c */
+void session_note_stream(struct client_stream *cs);
+void session_fault_with(struct stream *stream, uint64_t number, const struct dl_error *err,
+                        const char *detail, bool final, bool at_once);
 void session_close_loader(struct session *s, struct opened *opened);
 
 /* session_requests.c: does what the message asks. 0, or negative with `err`: a violation. 1: it

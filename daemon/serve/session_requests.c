@@ -95,21 +95,26 @@ static int open_loader(struct session *s, const struct dl_msg_open *msg, struct 
     return 0;
 }
 
-/*
- * The cluster's world, and the rank in it of what is a rank of this node. How many ranks there are
- * was not known to the client: where as many had the epoch last, their stretch of it goes on.
- */
-static int find_place(struct session *s, struct stream_params *params, struct dl_error *err)
+/* The cluster's world, and the place in it of what is a rank of this node. */
+static int find_place(struct session *s, const struct loader *loader, struct stream_params *params,
+                      struct world **ret, struct course_place *ret_place, struct dl_error *err)
 {
-    struct history *before = &params->before;
-    int r = s->o.events->place(s->o.context, params->rank, asked(s), &params->rank, &params->world,
-                               err);
+    const struct world_wish wish = {
+        .parts = loader_identity(loader)->parts,
+        .fixed = loader_is_iterable(loader) || loader_identity(loader)->order == STATE_CLIENT,
+        .local = params->rank,
+        .asked = asked(s),
+        .of = {.epoch = params->epoch, .step = params->first, .before = params->before}};
+    int r = s->o.events->place(s->o.context, &wish, ret, ret_place, err);
 
-    if (r != 0 || before->n == 0 || before->of[before->n - 1].world != params->world)
+    if (r != 0)
         return r;
-    if (add_overflows(params->first, before->of[before->n - 1].steps, &params->first))
-        return dl_error_set(err, EINVAL, "before", "the steps are too many");
-    before->n--;
+    params->rank += ret_place->first;
+    params->world = ret_place->world;
+    params->epoch = ret_place->epoch;
+    params->first = ret_place->step;
+    params->before = ret_place->before;
+    params->round = ret_place->round + 1;
     return 0;
 }
 
@@ -122,7 +127,9 @@ static int start_stream(struct session *s, const struct dl_msg_start *msg, struc
                                    .world = msg->world,
                                    .first = msg->step,
                                    .credits = (uint32_t)msg->credits};
+    struct course_place place = {.limit = UINT64_MAX};
     struct loader_extent extent;
+    struct world *world = NULL;
 
     if (!opened)
         return -err->code;
@@ -136,7 +143,7 @@ static int start_stream(struct session *s, const struct dl_msg_start *msg, struc
                             (unsigned long long)msg->loader);
     int r = s->o.events->may_start(s->o.context, err);
     if (r == 0 && params.world == 0)
-        r = find_place(s, &params, err);
+        r = find_place(s, opened->user.loader, &params, &world, &place, err);
     if (r != 0)
         return r;
     if (params.rank >= params.world)
@@ -161,6 +168,13 @@ static int start_stream(struct session *s, const struct dl_msg_start *msg, struc
     cs->id = ++s->next_id;
     cs->request = msg->request;
     cs->cluster = msg->world == 0;
+    cs->world = world;
+    cs->local = msg->rank;
+    cs->place = place;
+    cs->stream->limit = place.limit;
+    cs->stream->paused = false;
+    if (world)
+        worlds_started(world, cs->local, &place, s, cs);
     HASH_ADD(hh, s->streams, id, sizeof cs->id, cs);
     stream_hold(cs->stream, msg->held);
     if (r == 0)

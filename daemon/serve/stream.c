@@ -27,7 +27,7 @@ struct stream *stream_new(const struct stream_params *params)
 
     assert((params->rank < params->world || params->rank == PLAN_ALL) && params->credits > 0);
     stream->params = *params;
-    stream->held = UINT64_MAX;
+    stream->held = stream->limit = UINT64_MAX;
     stream->to_plan = stream->to_deliver = stream->fed =
         params->first < params->steps ? params->first : params->steps;
     if (params->replicas == 0)
@@ -187,7 +187,8 @@ static bool is_due(const struct stream *stream)
 
 bool stream_has_room(const struct stream *stream)
 {
-    return !stream->stopped && !stream->unsettled &&
+    return !stream->stopped && !stream->paused && !stream->unsettled &&
+           stream_next(stream) < stream->limit &&
            (stream->window < stream->params.credits || is_due(stream)) &&
            stream_next(stream) < stream->params.steps && (!stream->params.fed || stream->feed);
 }
@@ -305,9 +306,12 @@ static struct step *next_due(struct stream *stream)
 
 struct step *stream_deliverable(struct stream *stream)
 {
-    struct step *step = stream->stopped ? NULL : next_due(stream);
+    struct step *step = stream->stopped || stream->paused ? NULL : next_due(stream);
 
-    return step && (step->state == STEP_READY || step->state == STEP_FAULTED) ? step : NULL;
+    return step && step->number < stream->limit &&
+                   (step->state == STEP_READY || step->state == STEP_FAULTED)
+               ? step
+               : NULL;
 }
 
 void stream_deliver(struct stream *stream, struct step *step)
@@ -338,6 +342,20 @@ bool stream_finished(const struct stream *stream)
 {
     return stream->undelivered == 0 && !stream->unsettled &&
            stream_next(stream) >= stream->params.steps;
+}
+
+bool stream_at_limit(struct stream *stream)
+{
+    if (stream->paused || stream->unsettled || stream->limit >= stream->params.steps)
+        return false;
+    if (stream->params.any_order)
+        return stream->undelivered == 0 && stream_next(stream) >= stream->limit;
+    return next_existing(stream, stream->to_deliver) >= stream->limit;
+}
+
+uint64_t stream_given(const struct stream *stream)
+{
+    return stream->params.any_order ? stream->to_plan : stream->to_deliver;
 }
 
 struct step *stream_lease(struct stream *stream, uint64_t number)

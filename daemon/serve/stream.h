@@ -86,7 +86,9 @@ struct stream_params {
     uint32_t credits;
     uint32_t replicas; /* workers, of an iterable dataset; 0: it is map-style */
     bool any_order;
-    bool fed; /* the client is the sampler */
+    bool fed;       /* the client is the sampler */
+    uint64_t round; /* in the cluster's world: of its nodes, from 1; else 0. `first` may then be
+                       behind its last step: other ranks have one more */
 };
 
 #define STEPS_UNKNOWN UINT64_MAX
@@ -111,17 +113,20 @@ struct stream {
     uint32_t leased; /* steps in LEASED */
     uint32_t pinned; /* steps in PINNED */
     bool stopped;    /* nothing more is planned or delivered */
+    bool paused;     /* likewise, until it is known how far it may go */
+    uint64_t
+        limit; /* it ends before this step, though its epoch goes on; UINT64_MAX: it does not */
     bool finish_told;
     uint32_t starving_told; /* what its client held of the loader when it was told to let go of
                                some, for want of memory; 0: it was not, or something came back */
     bool starving_warned;   /* the client knows that it waits for what others hold */
-    bool carried;       /* its client has brought states */
-    bool passing_told;  /* the client knows that its first step is far */
-    bool length_told;   /* the client knows that the dataset is longer than it says */
-    bool unsettled;     /* its plan is being worked out: how many steps it has is not known */
-    struct step *steps; /* owned; by number */
-    struct step *spare; /* owned; used steps for reuse, linked by `next` */
-    struct epoch *plan; /* counted; the loader's */
+    bool carried;           /* its client has brought states */
+    bool passing_told;      /* the client knows that its first step is far */
+    bool length_told;       /* the client knows that the dataset is longer than it says */
+    bool unsettled;         /* its plan is being worked out: how many steps it has is not known */
+    struct step *steps;     /* owned; by number */
+    struct step *spare;     /* owned; used steps for reuse, linked by `next` */
+    struct epoch *plan;     /* counted; the loader's */
     struct dispatcher *dispatcher; /* borrowed: a source's own, or whom the rank takes its steps
                                       from; NULL: it loads them itself, or takes no more */
     void *sink;                    /* the session's; NULL: expected or parked, see loader.h */
@@ -231,6 +236,12 @@ void stream_hold(struct stream *stream, uint64_t number);
 
 /* The lowest step that is not given back; those that a fault took the place of are. */
 uint64_t stream_position(const struct stream *stream);
+
+/* All steps before `limit` were delivered. */
+bool stream_at_limit(struct stream *stream);
+
+/* It was given no step from this one on. */
+uint64_t stream_given(const struct stream *stream);
 
 /* Every step was delivered and given back. */
 bool stream_done(const struct stream *stream);

@@ -7,12 +7,14 @@ import json
 import os
 import shutil
 import signal
+import struct
 import unittest
 
 import stores
-from dltest import ERROR, START, STARTED, STOP, Daemon, DaemonError, TestCase, dlctl, wait_until
+from dltest import (DELIVER, ERROR, FAULT, FINISHED, START, STARTED, STOP, Batch, Daemon,
+                    DaemonError, TestCase, dlctl, wait_until)
 
-LENGTH, BATCH = 480, 10
+LENGTH, BATCH = 1920, 10
 SPEC = {"dataset": {"kind": "range", "length": LENGTH}, "batch": {"size": BATCH},
         "sampler": {"kind": "random"}}
 
@@ -43,63 +45,119 @@ class ClusterCase(TestCase):
         return daemon
 
 
+class Over(Exception):
+    """The world has changed; `at_once`: what was delivered and not used is not to be used."""
+
+    def __init__(self, fault):
+        super().__init__(fault[6])
+        self.code, self.path, self.message, self.at_once = fault[3], fault[5], fault[6], fault[8]
+
+
 class Trainer:
     """One rank of a node."""
 
-    def __init__(self, case, daemon, local, spec=None):
+    def __init__(self, case, daemon, local, spec=None, credits=0):
         self.client = case.client(daemon)
         self.local = local
+        self.credits = credits
         self.opened = self.client.open(spec or SPEC)
         self.samples = []
+        self.epoch = 0
+        self.ended = False
+        self.reset()
+
+    def reset(self):
         self.before = []
-        self.steps = 0
+        self.position = 0
+        self.stream = None
+        self.ahead = []
 
     def start(self):
         """In two halves: none of the nodes goes on before all have come."""
         self.client.requests += 1
-        history = b"".join(world.to_bytes(8, "little") + steps.to_bytes(8, "little")
-                           for world, steps in self.before)
-        self.client.send(START, self.client.requests, self.opened["loader"], 0, self.local, 0, 0, 1,
-                         history, "")
+        history = b"".join(struct.pack("<QQ", *stretch) for stretch in self.before)
+        self.client.send(START, self.client.requests, self.opened["loader"], self.epoch, self.local,
+                         0, 0, self.credits, history, "")
         return self
 
     def started(self):
         message = self.client.recv_number(STARTED, ERROR)
         if message[0] == ERROR:
             raise DaemonError(*message[2:])
-        keys = "request stream steps samples epoch first rank world".split()
+        keys = "request stream steps samples epoch first rank world before".split()
         self.stream = dict(zip(keys, message[1:]))
+        self.before = list(struct.iter_unpack("<QQ", self.stream["before"]))
+        self.epoch, self.position = self.stream["epoch"], self.stream["first"]
         return self.stream
+
+    def receive(self):
+        """More of what is delivered; False at the end."""
+        message = self.client.recv_number(DELIVER, FINISHED, FAULT)
+        if message[0] == FAULT:
+            self.leave()
+            raise Over(message)
+        raw = message[2] if message[0] == DELIVER else b""
+        self.ahead += [Batch(self.client, message[1], raw[i:i + 48])
+                       for i in range(0, len(raw), 48)]
+        return message[0] == DELIVER
+
+    def leave(self):
+        """What lies ahead goes back after the stream has stopped: it was not used."""
+        self.client.send(STOP, self.stream["stream"])
+        for batch in self.ahead:
+            batch.release()
+        self.ahead = []
+        if self.position:
+            self.before.append((self.stream["world"], self.position))
+        self.stream = None
 
     def take(self, steps=None):
         """So many steps, or all that are left; False at the end."""
         while steps is None or steps > 0:
-            batches = self.client.next_batches()
-            if not batches:
+            if not self.ahead and not self.receive():
+                self.client.send(STOP, self.stream["stream"])
+                self.ended = True
                 return False
-            for batch in batches:
-                kept = batch.samples - batch.repeated
-                self.samples += batch.indices[:kept]
-                batch.release()
-                self.steps += 1
-                steps = steps and steps - 1
+            batch = self.ahead.pop(0)
+            self.samples += batch.indices[:batch.samples - batch.repeated]
+            batch.release()
+            self.position += 1
+            steps = steps and steps - 1
         return True
 
     def told_over(self):
-        """What the stream says at its end; what was loaded ahead is not taken."""
-        ahead = []
+        """What it is told when the world has changed, after all that is still to be done in it."""
+        try:
+            assert self.take(), "the epoch was at its end"
+        except Over as over:
+            return over
+
+    def told_at_once(self):
+        """Likewise, where nothing more is to be done, not even of what was delivered to the end."""
         while True:
             try:
-                batches = self.client.next_batches()
-            except DaemonError as error:
-                for batch in ahead:
-                    batch.release()
-                self.client.send(STOP, self.stream["stream"])
-                self.before.append((self.stream["world"], self.steps))
-                self.steps = 0
-                return error
-            assert batches, "the epoch was at its end"
-            ahead += batches
+                self.receive()
+            except Over as over:
+                assert over.at_once
+                return over
+
+    def finish(self):
+        """The epoch, through as many worlds as it takes; all nodes are there."""
+        while True:
+            try:
+                if not self.stream:
+                    self.start().started()
+                self.take()
+                return
+            except Over:
+                pass
+
+    def next_epoch(self):
+        self.reset()
+        self.epoch += 1
+        self.ended = False
+        self.samples = []
+        return self
 
 
 class Epochs:
@@ -112,14 +170,29 @@ class Epochs:
         self.assertEqual(sorted(place["rank"] for place in places), list(range(world)))
         return places
 
+    def go_on(self, trainers):
+        """All ask, and get what is theirs: it may be of an earlier world."""
+        for trainer in trainers:
+            trainer.start()
+        return [trainer.started() for trainer in trainers]
+
     def finish(self, trainers, others=()):
         for trainer in trainers:
-            self.assertFalse(trainer.take())
+            if not trainer.ended:
+                trainer.finish()
         samples = [sample for trainer in [*trainers, *others] for sample in trainer.samples]
         self.assertEqual(sorted(samples), list(range(LENGTH)))
 
-    def trainers(self, *daemons):
-        return [Trainer(self, daemon, local) for daemon in daemons for local in range(2)]
+    def trainers(self, *daemons, credits=0):
+        return [Trainer(self, daemon, local, credits=credits)
+                for daemon in daemons for local in range(2)]
+
+    def take(self, trainers, *steps):
+        for trainer, count in zip(trainers, steps):
+            self.assertTrue(trainer.take(count))
+
+    def round_of(self, daemon, number):
+        wait_until(lambda: f"round {number} is complete" in daemon.log, f"round {number}")
 
 
 class Meet(Epochs):
@@ -147,44 +220,55 @@ class Meet(Epochs):
                       daemons[1].log)
 
     def test_one_more(self):
-        daemons = [self.node(name, 3, 4) for name in ("a", "b", "c")]
+        """Nobody asks anything: all go on to the furthest step that any rank was given. The ranks
+        of the node that has come know nothing of the epoch."""
+        daemons = [self.node(name, 2, 3) for name in ("a", "b")]
         trainers = self.trainers(*daemons)
         self.begin(trainers)
-        for trainer in trainers:
-            self.assertTrue(trainer.take(3))
-        daemons.append(self.node("d", 3, 4))
-        for trainer in trainers:
-            error = trainer.told_over()
-            self.assertEqual((error.code, error.path), (errno.ESTALE, "world"))
+        self.take(trainers, 1, 4, 2, 3)
+        daemons.append(self.node("c", 2, 3))
+        self.round_of(daemons[2], 1)
+        errors = [trainer.told_over() for trainer in trainers]
+        for error in errors:
+            self.assertEqual((error.code, error.path, error.at_once), (errno.ESTALE, "world", 0))
             self.assertIn("round 0 of rendezvous run is over because another node wants in",
                           error.message)
-        late = self.trainers(daemons[3])
-        for trainer in late:
-            trainer.before = list(trainers[0].before)
+        self.assertEqual(len({tuple(trainer.before) for trainer in trainers}), 1)
+        late = self.trainers(daemons[2])
         self.assertEqual(late[0].opened["seed"], trainers[0].opened["seed"])
         self.begin(trainers + late)
+        self.assertEqual(late[0].before, trainers[0].before)
+        self.finish(trainers + late)
+        # And the next epoch is that of all, from its beginning.
+        places = self.begin([trainer.next_epoch() for trainer in trainers + late])
+        self.assertEqual({(place["epoch"], place["first"]) for place in places}, {(1, 0)})
         self.finish(trainers + late)
 
-    def lose(self, end, reason):
+    def lose(self, end, reason, credits=0):
         """Two of three nodes go on, when the third was ended so."""
         daemons = [self.node(name, 2, 3, kept=name != "b") for name in ("a", "b", "c")]
-        trainers = self.trainers(*daemons)
-        wait_until(lambda: "with ranks" in daemons[0].log, "a round")
-        places = [trainer.start().started() for trainer in trainers]
-        self.assertEqual(sorted(place["rank"] for place in places), list(range(6)))
-        for trainer in trainers:
-            self.assertTrue(trainer.take(2))
+        trainers = self.trainers(*daemons, credits=credits)
+        self.round_of(daemons[0], 0)
+        self.begin(trainers)
+        self.take(trainers, 1, 3, 3, 3, 2, 3)
         end(daemons[1])
         left = trainers[:2] + trainers[4:]
         for trainer in left:
-            error = trainer.told_over()
+            error = trainer.told_at_once()
             self.assertEqual(error.code, errno.ESTALE)
             self.assertIn(reason, error.message)
-        self.begin(left)
+        places = self.go_on(left)
+        # Who lacks steps of the world before gets them first.
+        self.assertEqual([(place["world"], place["first"]) for place in places],
+                         [(6, 1), (4, 0), (6, 2), (4, 0)])
         self.finish(left, trainers[2:4])
 
     def test_killed(self):
         self.lose(lambda daemon: daemon.kill(), "b gave no sign of life")
+
+    def test_killed_when_all_is_delivered(self):
+        """What was delivered to the epoch's end, and not used yet, others may get."""
+        self.lose(lambda daemon: daemon.kill(), "b gave no sign of life", credits=LENGTH)
 
     def test_terminated(self):
         self.lose(lambda daemon: daemon.stop(), "b has left")
@@ -194,17 +278,120 @@ class Meet(Epochs):
         daemons = [self.node(name, 2, 2, kept=name != "b") for name in ("a", "b")]
         trainers = self.trainers(*daemons)
         self.begin(trainers)
-        for trainer in trainers:
-            self.assertTrue(trainer.take(4))
+        self.take(trainers, 4, 4, 4, 4)
         daemons[1].stop()
         for trainer in trainers[:2]:
-            self.assertIn("b has left", trainer.told_over().message)
+            self.assertIn("b has left", trainer.told_at_once().message)
         again = self.trainers(self.node("b", 2, 2))
-        for trainer in again:
-            trainer.before = list(trainers[0].before)
         for place in self.begin(trainers[:2] + again):
             self.assertEqual(place["first"], 4)
         self.finish(trainers[:2] + again, trainers[2:])
+
+    def test_two_more(self):
+        """One after the other, while ranks have steps of two worlds before them."""
+        daemons = [self.node(name, 2, 4) for name in ("a", "b")]
+        trainers = self.trainers(*daemons, credits=1)
+        self.begin(trainers)
+        self.take(trainers, 1, 6, 2, 1)
+        daemons.append(self.node("c", 2, 4))
+        self.round_of(daemons[2], 1)
+        trainers += self.trainers(daemons[2], credits=1)
+        ahead = trainers[1]
+        self.assertEqual(ahead.told_over().code, errno.ESTALE)
+        for trainer in [ahead] + trainers[4:]:
+            trainer.start()
+        for trainer in [ahead] + trainers[4:]:
+            self.assertEqual(trainer.started()["world"], 6)
+        self.take([ahead] + trainers[4:], 2, 1, 3)
+        daemons.append(self.node("d", 2, 4))
+        self.round_of(daemons[3], 2)
+        trainers += self.trainers(daemons[3])
+        for trainer in trainers[6:]:
+            trainer.start()
+        for trainer in trainers[6:]:
+            self.assertEqual(trainer.started()["world"], 8)
+        self.finish(trainers)
+
+    def test_changes_while_some_are_behind(self):
+        """A node is killed, and another comes before all have caught up."""
+        daemons = [self.node(name, 2, 3, kept=name != "b") for name in ("a", "b", "c")]
+        trainers = self.trainers(*daemons, credits=1)
+        self.begin(trainers)
+        self.take(trainers, 1, 5, 5, 5, 2, 5)
+        daemons[1].kill()
+        left = trainers[:2] + trainers[4:]
+        for trainer in left:
+            trainer.told_at_once()
+        places = self.go_on(left)
+        self.assertEqual([place["world"] for place in places], [6, 4, 6, 4])
+        self.take(left, 1, 2, 1, 1)
+        daemons.append(self.node("d", 2, 3))
+        self.round_of(daemons[3], 2)
+        late = self.trainers(daemons[3])
+        for trainer in late:
+            trainer.start()
+        for trainer in late:
+            self.assertEqual(trainer.started()["world"], 6)
+        self.finish(left + late, trainers[2:4])
+
+    def test_at_the_end(self):
+        """One rank has had all of the epoch, and one is in the next, when a node comes."""
+        daemons = [self.node(name, 2, 3) for name in ("a", "b")]
+        trainers = self.trainers(*daemons, credits=1)
+        self.begin(trainers)
+        steps = LENGTH // BATCH // 4
+        self.take(trainers, 1, steps, steps, steps)
+        first = [sample for trainer in trainers[1:] for sample in trainer.samples]
+        for trainer in trainers[1:]:
+            trainer.finish()
+        trainers[2].next_epoch().start().started()
+        trainers[2].take(2)
+        daemons.append(self.node("c", 2, 3))
+        self.round_of(daemons[2], 1)
+        late = self.trainers(daemons[2], credits=1)
+        for trainer in late:
+            trainer.epoch = 1
+            trainer.start()
+        for trainer in late:
+            self.assertEqual(trainer.started()["world"], 6)
+        trainers[0].finish()
+        self.assertEqual(sorted(first + trainers[0].samples), list(range(LENGTH)))
+        for trainer in (trainers[0], trainers[1], trainers[3]):
+            trainer.next_epoch()
+        self.finish(trainers + late)
+
+    def test_between_epochs(self):
+        """All ranks have done with one, and none has asked for the next."""
+        daemons = [self.node(name, 2, 3) for name in ("a", "b")]
+        trainers = self.trainers(*daemons)
+        self.begin(trainers)
+        self.finish(trainers)
+        daemons.append(self.node("c", 2, 3))
+        self.round_of(daemons[2], 1)
+        late = self.trainers(daemons[2])
+        with self.assertRaises(DaemonError) as caught:
+            late[0].start().started()
+        self.assertEqual((caught.exception.code, caught.exception.path), (errno.EINVAL, "epoch"))
+        self.assertRegex(caught.exception.message, "0 is asked for, and .* epoch 1 .*DL_RESUME")
+        for trainer in late:
+            trainer.epoch = 2 ** 64 - 1
+        self.begin([trainer.next_epoch() for trainer in trainers] + late)
+        self.finish(trainers + late)
+
+    def test_same_epoch_again(self):
+        """What is read again, as for an evaluation, is no place that others are behind."""
+        daemons = [self.node(name, 2, 3) for name in ("a", "b")]
+        trainers = self.trainers(*daemons)
+        for _ in range(2):
+            self.begin(trainers)
+            self.finish(trainers)
+            for trainer in trainers:
+                trainer.next_epoch().epoch = 0
+        daemons.append(self.node("c", 2, 3))
+        self.round_of(daemons[2], 1)
+        late = self.trainers(daemons[2])
+        self.begin(trainers + late)
+        self.finish(trainers + late)
 
     def test_dlctl_run(self):
         """Over libdlclient: a node that is alone, whose world is its own ranks."""
@@ -234,6 +421,36 @@ class Trouble:
         self.assertEqual((error.code, error.path), (errno.ETIMEDOUT, "rendezvous.timeouts.join"))
         self.assertRegex(error.message, r"2 s are over, and of at least 3 nodes (2 are there \(a, b\)"
                                         r", 1 is missing|1 is there \(a\), 2 are missing)")
+
+    def test_nobody_asks_elsewhere(self):
+        """Where an epoch goes on the nodes say when their trainers ask: one without any is named."""
+        timeouts = {"join": "3s", "last_call": "10ms", "close": "10s"}
+        daemons = [self.node(name, 2, 2, timeouts=timeouts) for name in ("a", "b")]
+        for daemon in daemons:
+            wait_until(lambda daemon=daemon: "with ranks" in daemon.log, "a round")
+        error = self.refused(daemons[0])
+        self.assertEqual((error.code, error.path), (errno.ETIMEDOUT, "rendezvous.timeouts.join"))
+        self.assertIn("3 s are over, and no rank of b has asked for this loader", error.message)
+        trainers = [Trainer(self, daemon, local) for daemon in daemons for local in range(2)]
+        for trainer in trainers: # and it is mended
+            trainer.start()
+        for trainer in trainers:
+            trainer.started()
+
+    def test_states_that_lead_nowhere(self):
+        daemons = [self.node(name, 2, 2) for name in ("a", "b")]
+        trainers = [Trainer(self, daemon, 0) for daemon in daemons]
+        trainers[0].before = [(3, 7)]
+        trainers[1].before = [(2, 5)]
+        for trainer in trainers:
+            trainer.start()
+        for trainer in trainers:
+            with self.assertRaises(DaemonError) as caught:
+                trainer.started()
+            self.assertEqual((caught.exception.code, caught.exception.path), (errno.EINVAL, "before"))
+            self.assertRegex(caught.exception.message,
+                             "node a stands at epoch 0 behind 7 steps of 3 ranks, and node b at epoch "
+                             "0 behind 5 steps of 2 ranks|node b stands at .*, and node a at ")
 
     def test_store_down(self):
         self.store.kill()

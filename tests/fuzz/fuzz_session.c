@@ -224,16 +224,19 @@ static int may_start(void *context, struct dl_error *err)
 }
 
 /* Nodes have met, or they have not yet. */
-static int find_place(void *context, uint64_t local, uint64_t asked, uint64_t *ret_rank,
-                      uint64_t *ret_world, struct dl_error *err)
+static int find_place(void *context, const struct world_wish *wish, struct world **ret,
+                      struct course_place *ret_place, struct dl_error *err)
 {
     const struct game *g = context;
 
-    (void)asked;
-    if (local > 1)
+    if (wish->local > 1)
         return dl_error_set(err, EINVAL, "rank", "there are two here");
-    *ret_rank = local;
-    *ret_world = 2;
+    *ret = NULL;
+    *ret_place = (struct course_place){.world = 2,
+                                       .limit = UINT64_MAX,
+                                       .epoch = wish->of.epoch,
+                                       .step = wish->of.step,
+                                       .before = wish->of.before};
     return !g->met;
 }
 

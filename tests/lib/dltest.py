@@ -263,7 +263,8 @@ class RawClient:
         message = self.recv_number(STARTED, ERROR)
         if message[0] == ERROR:
             raise DaemonError(*message[2:])
-        return dict(zip("request stream steps samples epoch first rank world".split(), message[1:]))
+        keys = "request stream steps samples epoch first rank world before".split()
+        return dict(zip(keys, message[1:]))
 
     def next_batches(self):
         """The next delivery as batches; [] when the stream is finished."""

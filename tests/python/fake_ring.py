@@ -138,7 +138,7 @@ class FakeRing:
                       bytes(40))
         elif message[0] == START:
             self.send(STARTED, message[1], STREAM, len(self.steps) + self.stall, 4 * len(self.steps),
-                      message[3], message[6], message[4], message[5])
+                      message[3], message[6], message[4], message[5], b"")
             self.start()
 
     def start(self):
@@ -157,7 +157,7 @@ class FakeRing:
                                                        SEGMENT_ID, 1, 0, 0))
             else:
                 code, path, text, detail = what
-                self.send(FAULT, STREAM, step, code, 0, path, text, detail)
+                self.send(FAULT, STREAM, step, code, 0, path, text, detail, 0)
         os.close(segment)
         if not self.stall:
             self.send(FINISHED, STREAM)

@@ -113,7 +113,7 @@ static void test_start_options(void **state)
     assert_int_equal(dl_epoch_start(f.loader, &o, &f.epoch), -EINVAL);
     o = (struct dl_epoch_options){.credits = 65537};
     assert_int_equal(dl_epoch_start(f.loader, &o, &f.epoch), -EINVAL);
-    o = (struct dl_epoch_options){.reserved = 1};
+    o = (struct dl_epoch_options){.follow = 1};
     assert_int_equal(dl_epoch_start(f.loader, &o, &f.epoch), -EINVAL);
     o = (struct dl_epoch_options){.epoch = 9, .rank = 1, .world = 3, .step = 7, .credits = 65536};
     msg = fake_started(&f, 10);

@@ -1,0 +1,61 @@
+/*
+ * On in another world of the cluster, in the place of the user: what dl_epoch_state(),
+ * dl_epoch_end() and dl_epoch_start() do together, for an epoch that stays the same object.
+ */
+#include "client/internal.h"
+
+#include <errno.h>
+
+bool epoch_may_follow(const struct dl_epoch *epoch, int error)
+{
+    return error == DL_E_WORLD_CHANGED && epoch->follow && epoch->broken &&
+           (epoch->is_cut || epoch->count == 0) && !epoch->loader->iterable && !epoch->feed.on &&
+           strcmp(epoch->loader->client->error.path, "world") == 0;
+}
+
+static void forget_stream(struct dl_epoch *epoch)
+{
+    held_deinit(&epoch->came);
+    epoch->came = (struct held){0};
+    epoch->over = epoch->gone = epoch->resumed = epoch->ending = epoch->unwanted = false;
+    epoch->broken = epoch->is_cut = epoch->ended = false;
+    epoch->first = epoch->expected = epoch->position = 0;
+    epoch->delivered = epoch->received = 0;
+    epoch->lent = 0;
+}
+
+/* There is no stream, and none comes: DL_END follows. */
+static int stay_behind(struct dl_epoch *epoch)
+{
+    struct dl_client *client = epoch->loader->client;
+    struct dl_error why = client->error;
+
+    if (connection_check(&client->conn) < 0)
+        return client_fatal(client);
+    epoch->over = epoch->gone = epoch->broken = true;
+    epoch->next = epoch->loader->epochs;
+    epoch->loader->epochs = epoch;
+    return client_fail(client, -DL_E_WORLD_CHANGED, "world",
+                       "changed, and this rank cannot follow (%s: %s); start the epoch again from "
+                       "its state",
+                       why.path, why.message);
+}
+
+int epoch_go_on(struct dl_epoch *epoch)
+{
+    struct history before = epoch->before;
+    int r;
+
+    if (!history_add(&before, epoch->world, epoch->position))
+        return client_fail(epoch->loader->client, -DL_E_WORLD_CHANGED, "world",
+                           "changed, and more often than an epoch can follow; end it here");
+    epoch_leave_stream(epoch);
+    epoch_unlink(epoch);
+    forget_stream(epoch);
+    epoch->before = before;
+    r = epoch_start_remote(epoch);
+    if (r < 0)
+        return stay_behind(epoch);
+    epoch->changes++;
+    return 0;
+}
