@@ -582,7 +582,7 @@ class MeetAtOne(Meet, ClusterCase):
         wait_until(lambda: self.view(daemons[1])["served_here"] == "yes", "the store to be elsewhere")
         again = self.trainers(self.node("a", 2, 2))
         for trainer in trainers[2:]:
-            error = trainer.told_over()
+            error = trainer.told_at_once()
             self.assertEqual(error.code, errno.ESTALE)
         for trainer in again:
             trainer.before = list(trainers[2].before)

@@ -49,20 +49,20 @@ class Cluster(TestCase):
         if daemon.process.poll() is None:
             daemon.stop()
 
-    def loader(self, daemon):
-        loader = Loader(SPEC, world_size="cluster", socket=daemon.socket, as_="numpy")
+    def loader(self, daemon, **options):
+        loader = Loader(SPEC, world_size="cluster", socket=daemon.socket, as_="numpy", **options)
         self.addCleanup(loader.close)
         return loader
 
     def test_goes_on_in_the_new_world(self):
         node = self.node("a")
-        first = self.loader(node)
+        first = self.loader(node, follow=False)
         self.assertEqual((first.rank, first.world_size), (None, None))
         start = first.state_dict()
         iterator = iter(first)
         self.assertEqual((first.rank, first.world_size, len(first)), (0, 1, 20))
         got = values(next(iterator) for _ in range(6))
-        second = self.loader(self.node("b"))
+        second = self.loader(self.node("b"), follow=False)
         self.assertEqual(second.seed, first.seed)
         wait_until(lambda: "is over because" in node.log, "the end of the round")
         with self.assertRaises(WorldChangedError) as caught:
@@ -81,10 +81,35 @@ class Cluster(TestCase):
         self.assertEqual(set(got + rest), set(range(80)))
         self.assertEqual(start["epoch"], 0)
 
+    def test_follows(self):
+        """Nobody brings anybody a state, and the loop goes on."""
+        node = self.node("a")
+        first = self.loader(node)
+        iterator = iter(first)
+        got = values(next(iterator) for _ in range(3))
+        other = self.node("b")
+        wait_until(lambda: "with ranks" in other.log, "a round of both")
+        second = self.loader(other, resume=True)
+        rest = []
+        for batch in second:
+            rest += values([batch])
+        self.assertEqual((second.rank, second.world_size, second.epoch), (1, 2, 1))
+        state = first.state_dict()
+        self.assertEqual((state["world_size"], state["step"]), (1, 3))
+        for batch in iterator:
+            got += values([batch])
+            last = first.state_dict()
+        self.assertEqual((first.rank, first.world_size), (0, 2))
+        self.assertEqual(last["world_size"], 2)
+        self.assertEqual(set(got + rest), set(range(80)))
+        self.assertLessEqual(len(got + rest), 84)  # the last batches are evened out
+        both = [iter(loader) for loader in (first, second)]
+        self.assertEqual(sorted(value for each in both for value in values(each)), list(range(80)))
+
     def test_another_daemon(self):
         """One that follows another is another node: what it had goes on by its state."""
         node = self.node("a")
-        loader = self.loader(node)
+        loader = self.loader(node, follow=False)
         iterator = iter(loader)
         got = values(next(iterator) for _ in range(6))
         node.kill()

@@ -226,7 +226,7 @@ static void test_place(void **state)
 
         if (rows[i].behind)
             rank.given = rank.behind = point(rows[i].behind);
-        print_message("%s\n", rows[i].what);
+        print_message("# %s\n", rows[i].what);
         assert_int_equal(course_place(&course, &rank, &wish, &place, &err), 0);
         assert_int_equal(place.round, rows[i].round);
         assert_int_equal(place.first, rows[i].rounds->of[place.round].first);

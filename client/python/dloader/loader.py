@@ -89,6 +89,10 @@ class _Pass(_device.BatchIterator):
         self._step = self._next_step = step
         loader._pass = weakref.ref(self)
         self._repeated = 0
+        self._changes = 0  # of the cluster's world
+        self._token: bytes | None = None  # in such a world: where the next step is
+        self._note()
+        self._keep()
         self.pid = os.getpid()
 
     def _next_data(self) -> Any:
@@ -100,6 +104,8 @@ class _Pass(_device.BatchIterator):
         except _client.StepError as error:
             self._next_step += error.step is not None
             self._repeated = 0
+            if error.step is not None:
+                self._note()
             self._count()
             if error.step is None and error.errno == errno.ESTALE:
                 self.end()
@@ -119,12 +125,32 @@ class _Pass(_device.BatchIterator):
             raise StopIteration
         self._next_step = batch.step + 1
         self._repeated = batch.repeated
+        self._note()
         return batch.data
+
+    def _note(self) -> None:
+        """In a cluster's world the daemon says where that is."""
+        loader, epoch = self._loader, self._epoch
+        if loader._local is None or epoch.carries:
+            return
+        try:
+            self._token = epoch.state()
+        except OSError:  # batches come in no order
+            self._token = None
+        if epoch.changes != self._changes:
+            self._changes = epoch.changes
+            loader.rank, loader.world_size = epoch.rank, epoch.world
+            loader._steps = epoch.steps
+
+    def _keep(self) -> None:
+        if self._token is not None:
+            self._loader._kept = (self._number, self._step), self._token
 
     def _count(self) -> None:
         self._step = self._next_step
         self._loader._stand(self._number, self._step)
         self._loader._repeated = self._repeated
+        self._keep()
 
     def _finished(self) -> None:
         self._loader._stand(self._number + 1, 0)
@@ -167,9 +193,12 @@ class Loader:
         the only one. ValueError where one of the two is set alone, or is no such number. With
         world_size="cluster" the daemon's node meets others: `rank` (absent: $LOCAL_RANK) is then
         the one on this node, and the attributes `rank` and `world_size` say from the first epoch on
-        what the nodes have agreed on. When nodes come or go, iterating
-        raises WorldChangedError; after load_state_dict(state_dict()) the next iter() goes on in
-        the new world.
+        what the nodes have agreed on. The first epoch begins when all nodes have asked for it;
+        resume=True, which needs no job then, takes the epoch that the others are in.
+    follow: with world_size="cluster": an epoch goes on by itself when nodes come or go, and `rank`,
+        `world_size` and len() are others from some batch on. False: iterating raises
+        WorldChangedError once this rank has had its part of the old world; after
+        load_state_dict(state_dict()) the next iter() goes on in the new one.
     socket: of the daemon; absent: $DLOADER_SOCKET, the user's or the system's daemon, or one that
         is started for this process. A spec with workers.count 0 needs none.
     epoch: number of the first one; it decides the order together with the seed.
@@ -198,14 +227,16 @@ class Loader:
                  socket: str | None = None, epoch: int = 0, as_: str | None = None,
                  pin_memory: bool = False, device: Any = None, name: str | None = None,
                  progress: bool = False, job: str | None = None,
-                 resume: bool | str = False) -> None:
+                 resume: bool | str = False, follow: bool = True) -> None:
         self._client: Any = None
         self._as = _mode("torch" if as_ is None and device is not None else as_)
         if device is not None and self._as != _MODES["torch"]:
             raise ValueError(f"device: {device!r} needs as_='torch', but got as_={as_!r}")
         job_of_torchrun = self._take_place(rank, world_size)
         self.job = job if job is not None else job_of_torchrun
-        self._check_resume(resume, self.job)
+        self._follow = bool(follow) and self._local is not None
+        if self._local is None:
+            self._check_resume(resume, self.job)
         self.pin_memory, self.device, self.progress = pin_memory, device, progress
         self._spec = Spec(spec)
         if name is not None:
@@ -222,7 +253,7 @@ class Loader:
         self._kept: tuple[tuple[int, int], bytes] | None = None
         self.set_epoch(epoch)
         self._open()
-        if resume and self.job:
+        if resume and (self.job or self._local is not None):
             self._go_on(resume is True)
 
     def _take_place(self, rank: int | None, world_size: int | str | None) -> str | None:
@@ -380,11 +411,14 @@ class Loader:
             place: dict[str, Any] = {"rank": self.rank, "world": self.world_size}
         else:
             place = {"rank": self._local, "world": _CLUSTER}
-        if self._from is not None and self._local is not None and step == 0:
+        kept = self._kept if self._local is not None else None
+        if kept is not None and kept[0] == (number, step):
+            where = {"state": kept[1]}
+        elif self._from is not None and self._local is not None and step == 0:
             where = {"state": self._from}
         elif self._from is not None or (self._local is not None and step > 0):
             where = {"state": self._token(number, step)}
-        epoch = self._opened().start(**place, job=self.job, **where)
+        epoch = self._opened().start(**place, job=self.job, follow=self._follow, **where)
         if self._local is not None:
             self.rank, self.world_size = epoch.rank, epoch.world
         if number == _RESUME:

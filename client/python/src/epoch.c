@@ -426,6 +426,7 @@ enum number {
     NUMBER_FIRST,
     NUMBER_RANK,
     NUMBER_WORLD,
+    NUMBER_CHANGES,
     NUMBER_STEPS,
     NUMBER_SAMPLES,
     NUMBER_WAIT,
@@ -447,6 +448,8 @@ static PyObject *epoch_number(PyObject *self, void *closure)
         return PyLong_FromUnsignedLongLong(dl_epoch_rank(epoch->handle));
     case NUMBER_WORLD:
         return PyLong_FromUnsignedLongLong(dl_epoch_world(epoch->handle));
+    case NUMBER_CHANGES:
+        return PyLong_FromUnsignedLong(dl_epoch_changes(epoch->handle));
     case NUMBER_STEPS:
         return count_or_none(dl_epoch_steps(epoch->handle));
     case NUMBER_SAMPLES:
@@ -505,6 +508,7 @@ static PyGetSetDef epoch_getset[] = {
     NUMBER("first", NUMBER_FIRST, "The first step of it that this one gives."),
     NUMBER("rank", NUMBER_RANK, "That it is of; of a cluster, what the nodes have agreed on."),
     NUMBER("world", NUMBER_WORLD, "How many ranks there are; likewise."),
+    NUMBER("changes", NUMBER_CHANGES, "How often it has followed the cluster to another world."),
     NUMBER("steps", NUMBER_STEPS, "Of this rank, in the whole epoch; None: not known."),
     NUMBER("samples", NUMBER_SAMPLES, "Of this rank, in the whole epoch; None: not known."),
     NUMBER("wait_ns", NUMBER_WAIT, "Nanoseconds that next() has waited for batches."),
