@@ -219,8 +219,8 @@ struct dl_epoch {
     uint32_t changes;    /* which they did so often, */
     uint32_t local_rank; /* for this rank of the daemon's node */
     bool broken;         /* a fault was the stream's last word */
-    struct fault *cut;   /* owned: what is said instead of what has come; or NULL, */
-    bool is_cut;         /* also when it was said */
+    bool is_cut;         /* nothing of what has come is given out: `cut` is said */
+    struct fault *cut;   /* owned; NULL: it was said, or there is none */
     char *job;           /* owned; "": none */
     uint64_t number, steps, samples;
     uint64_t first;           /* step asked for in START */

@@ -50,7 +50,7 @@ static bool can_be_cut(const struct client_stream *cs)
             (cs->world && !stream_done(cs->stream) && cs->stream->limit == UINT64_MAX));
 }
 
-static void cut(struct session *s, struct client_stream *cs, const struct dl_error *why)
+static void cut(struct client_stream *cs, const struct dl_error *why)
 {
     if (cs->stream->unsettled) {
         session_started(cs->stream, NULL, why);
@@ -62,7 +62,6 @@ static void cut(struct session *s, struct client_stream *cs, const struct dl_err
     }
     loader_stop(cs->opened->user.loader, cs->stream);
     session_fault_with(cs->stream, UINT64_MAX, why, NULL, true, true);
-    (void)s;
 }
 
 void session_world_over(struct session *s, const struct dl_error *why)
@@ -72,7 +71,7 @@ void session_world_over(struct session *s, const struct dl_error *why)
 
     HASH_ITER (hh, s->streams, cs, next) {
         if (can_be_cut(cs))
-            cut(s, cs, why);
+            cut(cs, why);
     }
     if (!s->ending)
         session_pump(s);
@@ -88,13 +87,13 @@ void session_world_pause(struct session *s, const struct dl_error *why)
         if (cs->world)
             cs->stream->paused = goes_on(cs);
         else if (goes_on(cs))
-            cut(s, cs, why);
+            cut(cs, why);
     }
     session_flush(s);
 }
 
 /* False: it waits on. */
-static bool go_on(struct session *s, struct client_stream *cs)
+static bool go_on(struct client_stream *cs)
 {
     struct dl_error err = {0}, why = {0};
     int r = worlds_limit(cs->world, &cs->place, &cs->stream->limit, &err);
@@ -108,7 +107,7 @@ static bool go_on(struct session *s, struct client_stream *cs)
                  "changed, and the nodes have not agreed where to go on (%s: %s); start the epoch "
                  "again from its state",
                  err.path, err.message);
-    cut(s, cs, &why);
+    cut(cs, &why);
     return true;
 }
 
@@ -119,7 +118,7 @@ void session_world_go_on(struct session *s)
     bool any = false;
 
     HASH_ITER (hh, s->streams, cs, next) {
-        if (cs->stream->paused && go_on(s, cs))
+        if (cs->stream->paused && go_on(cs))
             any = true;
     }
     if (any && !s->ending)

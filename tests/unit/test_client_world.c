@@ -1,0 +1,331 @@
+/* An epoch in the cluster's world, when that becomes another: told, cut off, and followed. */
+#include "tests/unit/fake_daemon.h"
+
+#include <errno.h>
+#include <pthread.h>
+
+/* ---- what the daemon says ---- */
+
+static struct dl_message in_world(struct fake *f, uint64_t rank, uint64_t world, uint64_t first,
+                                  struct dl_span before)
+{
+    struct dl_message msg = fake_started(f, 20);
+
+    msg.started.rank = rank;
+    msg.started.world = world;
+    msg.started.first = first;
+    msg.started.before = before;
+    return msg;
+}
+
+/* Rank 3 of 4, from the beginning. */
+static void run_in(struct fake *f, uint32_t follow)
+{
+    struct dl_message msg;
+
+    *f = (struct fake){0};
+    fake_connect(f);
+    fake_open(f);
+    msg = in_world(f, 3, 4, 0, (struct dl_span){0});
+    fake_send(f, &msg);
+    assert_int_equal(
+        dl_epoch_start(f->loader,
+                       &(struct dl_epoch_options){
+                           .rank = 1, .world = DL_WORLD_CLUSTER, .credits = 8, .follow = follow},
+                       &f->epoch),
+        0);
+    msg = fake_expect(f, DL_MSG_START);
+    assert_int_equal(msg.start.rank, 1);
+    assert_int_equal(msg.start.world, 0);
+    fake_segment(f);
+}
+
+static void tell_changed(struct fake *f, bool at_once)
+{
+    struct dl_message msg = {.number = DL_MSG_FAULT};
+
+    msg.fault = (struct dl_msg_fault){.stream = FAKE_STREAM,
+                                      .step = UINT64_MAX,
+                                      .code = ESTALE,
+                                      .final = 1,
+                                      .path = span_str("world"),
+                                      .message = span_str("changed: b has left"),
+                                      .at_once = at_once};
+    fake_send(f, &msg);
+}
+
+static void expect_changed(struct fake *f)
+{
+    struct dl_batch *batch;
+
+    assert_int_equal(dl_epoch_next(f->epoch, -1, &batch), DL_E_WORLD_CHANGED);
+    assert_int_equal(dl_client_is_usable(f->client), 1);
+    assert_int_equal(dl_epoch_next(f->epoch, -1, &batch), DL_END);
+}
+
+static void expect_state(struct fake *f, const char *part)
+{
+    uint8_t token[DL_STATE_MAX];
+    size_t len = sizeof token;
+    char json[4096];
+
+    assert_int_equal(dl_epoch_state(f->epoch, token, &len), 0);
+    assert_true(dl_state_json(token, len, json, sizeof json) > 0);
+    if (!strstr(json, part))
+        fail_msg("%s is not in %s", part, json);
+}
+
+/* ---- told ---- */
+
+static void test_place(void **state)
+{
+    struct history history = {.n = 1, .of = {{4, 5}}};
+    uint8_t before[HISTORY_BYTES];
+    struct fake f = {0};
+    struct dl_message msg;
+
+    (void)state;
+    fake_connect(&f);
+    fake_open(&f);
+    msg = in_world(&f, 7, 8, 2, (struct dl_span){before, history_write(&history, before)});
+    msg.started.epoch = 9;
+    fake_send(&f, &msg);
+    /* A rank that is new: where the others are. */
+    assert_int_equal(
+        dl_epoch_start(f.loader,
+                       &(struct dl_epoch_options){.epoch = DL_RESUME, .world = DL_WORLD_CLUSTER},
+                       &f.epoch),
+        0);
+    assert_int_equal(dl_epoch_number(f.epoch), 9);
+    assert_int_equal(dl_epoch_first(f.epoch), 2);
+    assert_int_equal(dl_epoch_rank(f.epoch), 7);
+    assert_int_equal(dl_epoch_world(f.epoch), 8);
+    assert_int_equal(dl_epoch_changes(f.epoch), 0);
+    expect_state(&f, "\"world\": 8, \"steps\": 2");
+    expect_state(&f, "[{\"world\": 4, \"steps\": 5}]");
+    fake_end(&f);
+}
+
+static void test_behind_what_was_delivered(void **state)
+{
+    struct fake f;
+
+    (void)state;
+    run_in(&f, 0);
+    fake_deliver(&f, 0, 3);
+    tell_changed(&f, false);
+    for (uint64_t step = 0; step < 3; step++)
+        fake_next(&f, step);
+    expect_changed(&f);
+    expect_state(&f, "\"world\": 4, \"steps\": 3");
+    fake_end(&f);
+}
+
+/* What was loaded ahead is not given out, nor given back before the stream has stopped. */
+static void cut_off(uint64_t steps)
+{
+    struct dl_message msg;
+    struct fake f;
+
+    run_in(&f, 0);
+    fake_deliver(&f, 0, steps);
+    fake_next(&f, 0);
+    tell_changed(&f, true);
+    assert_int_equal(dl_client_dispatch(f.client), 0);
+    expect_changed(&f);
+    expect_state(&f, "\"world\": 4, \"steps\": 1");
+    f.epoch = dl_epoch_end(f.epoch);
+    do {
+        msg = fake_receive(&f);
+        if (msg.number == DL_MSG_RELEASE) {
+            uint64_t step;
+            memcpy(&step, msg.release.steps.data, sizeof step);
+            assert_int_equal(step, 0);
+        }
+    } while (msg.number != DL_MSG_STOP);
+    fake_expect(&f, DL_MSG_RELEASE);
+    fake_end(&f);
+}
+
+static void test_cut_off(void **state)
+{
+    (void)state;
+    cut_off(3);
+    cut_off(8);
+}
+
+/* Once all was given out, it means nothing; until then it counts. */
+static void test_cut_off_at_the_end(void **state)
+{
+    struct dl_batch *batch;
+    struct fake f;
+
+    (void)state;
+    for (unsigned ended = 0; ended < 2; ended++) {
+        run_in(&f, 0);
+        fake_deliver(&f, 0, 8);
+        for (uint64_t step = 0; step < 8; step++)
+            fake_next(&f, step);
+        fake_deliver(&f, 8, 16);
+        for (uint64_t step = 8; step < 16; step++)
+            fake_next(&f, step);
+        fake_deliver(&f, 16, 20);
+        fake_finish(&f);
+        for (uint64_t step = 16; step < (ended ? 20 : 18); step++)
+            fake_next(&f, step);
+        if (ended)
+            assert_int_equal(dl_epoch_next(f.epoch, -1, &batch), DL_END);
+        tell_changed(&f, true);
+        assert_int_equal(dl_client_dispatch(f.client), 0);
+        if (ended)
+            assert_int_equal(dl_epoch_next(f.epoch, -1, &batch), DL_END);
+        else
+            expect_changed(&f);
+        expect_state(&f, ended ? "\"epoch\": 1" : "\"steps\": 18");
+        fake_end(&f);
+    }
+}
+
+static void test_refused_options(void **state)
+{
+    static const struct dl_epoch_options bad[] = {
+        {.world = DL_WORLD_CLUSTER, .follow = 2},
+        {.world = 4, .follow = 1},
+        {.epoch = DL_RESUME, .world = 4},
+        {.epoch = DL_RESUME, .world = DL_WORLD_CLUSTER, .step = 1},
+    };
+    struct fake f = {0};
+
+    (void)state;
+    fake_connect(&f);
+    fake_open(&f);
+    for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
+        assert_int_equal(dl_epoch_start(f.loader, &bad[i], &f.epoch), -EINVAL);
+    fake_end(&f);
+}
+
+static void test_places_that_are_none(void **state)
+{
+    static const uint8_t odd[16] = {0};
+    struct dl_message msg;
+    struct fake f;
+
+    (void)state;
+    for (unsigned i = 0; i < 3; i++) {
+        f = (struct fake){0};
+        fake_connect(&f);
+        fake_open(&f);
+        msg = in_world(&f, i == 0 ? 4 : 3, 4, 0, (struct dl_span){odd, i == 1 ? sizeof odd : 0});
+        msg.started.epoch = i == 2;
+        fake_send(&f, &msg);
+        assert_int_equal(dl_epoch_start(f.loader,
+                                        &(struct dl_epoch_options){.world = DL_WORLD_CLUSTER},
+                                        &f.epoch),
+                         -EPROTO);
+        fake_end(&f);
+    }
+}
+
+/* ---- followed ---- */
+
+/* Answers the next START, which the epoch sends by itself. */
+struct answer {
+    struct fake *f;
+    struct dl_message with;
+    struct history before; /* that START said */
+    uint64_t rank, world;
+    pthread_t thread;
+};
+
+static void *answer_start(void *data)
+{
+    struct answer *answer = data;
+    struct dl_message msg;
+
+    do
+        msg = fake_receive(answer->f);
+    while (msg.number != DL_MSG_START);
+    if (!history_read(msg.start.before, &answer->before))
+        abort();
+    answer->rank = msg.start.rank;
+    answer->world = msg.start.world;
+    fake_send(answer->f, &answer->with);
+    if (answer->with.number == DL_MSG_STARTED)
+        fake_deliver(answer->f, 0, 2);
+    return NULL;
+}
+
+static void follow(bool at_once)
+{
+    struct fake f;
+    struct answer answer = {.f = &f};
+
+    run_in(&f, 1);
+    fake_deliver(&f, 0, 3);
+    for (uint64_t step = 0; step < (at_once ? 2 : 3); step++)
+        fake_next(&f, step);
+    answer.with = in_world(&f, 5, 6, 0, (struct dl_span){0});
+    uint8_t before[HISTORY_BYTES];
+    struct history history = {.n = 1, .of = {{4, at_once ? 2 : 3}}};
+    answer.with.started.before = (struct dl_span){before, history_write(&history, before)};
+    assert_int_equal(pthread_create(&answer.thread, NULL, answer_start, &answer), 0);
+    tell_changed(&f, at_once);
+    if (at_once)
+        assert_int_equal(dl_client_dispatch(f.client), 0);
+    struct dl_batch *batch = NULL;
+    assert_int_equal(dl_epoch_next(f.epoch, -1, &batch), 0);
+    pthread_join(answer.thread, NULL);
+    assert_int_equal(dl_batch_step(batch), 0);
+    assert_int_equal(answer.rank, 1);
+    assert_int_equal(answer.world, 0);
+    assert_true(history_equal(&answer.before, &history));
+    assert_int_equal(dl_epoch_rank(f.epoch), 5);
+    assert_int_equal(dl_epoch_world(f.epoch), 6);
+    assert_int_equal(dl_epoch_changes(f.epoch), 1);
+    expect_state(&f, "\"world\": 6, \"steps\": 1");
+    fake_end(&f);
+}
+
+static void test_follows(void **state)
+{
+    (void)state;
+    follow(false);
+    follow(true);
+}
+
+static void test_cannot_follow(void **state)
+{
+    struct fake f;
+    struct answer answer = {.f = &f, .with = {.number = DL_MSG_ERROR}};
+
+    (void)state;
+    run_in(&f, 1);
+    fake_deliver(&f, 0, 3);
+    fake_next(&f, 0);
+    answer.with.error = (struct dl_msg_error){.request = fake_next_request(&f),
+                                              .code = ETIMEDOUT,
+                                              .path = span_str("rendezvous.timeouts.join"),
+                                              .message = span_str("c is missing")};
+    assert_int_equal(pthread_create(&answer.thread, NULL, answer_start, &answer), 0);
+    tell_changed(&f, true);
+    assert_int_equal(dl_client_dispatch(f.client), 0);
+    struct dl_batch *batch = NULL;
+    assert_int_equal(dl_epoch_next(f.epoch, -1, &batch), DL_E_WORLD_CHANGED);
+    pthread_join(answer.thread, NULL);
+    assert_string_equal(dl_client_error(f.client),
+                        "world: changed, and this rank cannot follow (rendezvous.timeouts.join: c "
+                        "is missing); start the epoch again from its state");
+    assert_int_equal(dl_epoch_next(f.epoch, -1, &batch), DL_END);
+    f.epoch = dl_epoch_end(f.epoch); /* the stream was stopped already */
+    fake_expect_silence(&f);
+    fake_end(&f);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_place),           cmocka_unit_test(test_behind_what_was_delivered),
+    cmocka_unit_test(test_cut_off),         cmocka_unit_test(test_cut_off_at_the_end),
+    cmocka_unit_test(test_refused_options), cmocka_unit_test(test_places_that_are_none),
+    cmocka_unit_test(test_follows),         cmocka_unit_test(test_cannot_follow),
+};
+
+TEST_MAIN(tests)
