@@ -603,7 +603,14 @@ static int next_remote(struct dl_epoch *epoch, int64_t timeout_ns, struct dl_bat
     struct dl_batch *batch;
     struct entry entry;
     uint64_t step;
-    int r = need_entry(epoch, timeout_ns);
+    int r = 0;
+
+    /* What has come is of no use once the world is another: that is heard first. */
+    if (epoch->cluster && epoch->count > 0 && !epoch->over)
+        r = client_pump(client);
+    if (r < 0)
+        return client_fatal(client);
+    r = need_entry(epoch, timeout_ns);
 
     if (epoch->is_cut && (r == 0 || r == DL_END))
         return take_cut(epoch);

@@ -220,6 +220,8 @@ struct dl_epoch {
     uint32_t local_rank; /* for this rank of the daemon's node */
     bool broken;         /* a fault was the stream's last word */
     bool is_cut;         /* nothing of what has come is given out: `cut` is said */
+    bool ended;          /* next() said DL_END */
+    bool length_told;    /* that the samples of a local one are more than the dataset says */
     struct fault *cut;   /* owned; NULL: it was said, or there is none */
     char *job;           /* owned; "": none */
     uint64_t number, steps, samples;
@@ -227,14 +229,12 @@ struct dl_epoch {
     struct history before;    /* what other world sizes had of the epoch */
     struct carrying carrying; /* behind the batches that next() gave out */
     uint64_t position;        /* behind the last step that next() gave out; else `first` */
-    bool ended;               /* next() said so */
     uint64_t expected;        /* no step below it comes any more: each of them has */
     struct held came;         /* not in order: steps above it that have come */
     uint64_t delivered;       /* steps that came, as batch or fault */
     uint64_t received;        /* of them, those that next() gave out */
     struct local_pass *local; /* owned; NULL: a stream of the daemon's */
     uint64_t made;            /* of a local one: samples */
-    bool length_told;         /* that they are more than the dataset says */
     struct feed feed;
 
     uint32_t credits;

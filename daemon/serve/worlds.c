@@ -334,21 +334,24 @@ static void on_heard(void *owner, const struct dl_span *words, const struct dl_e
 
 /* ---- what is asked for ---------------------------------------------------------------------- */
 
-/* What a rank that was cut off asks for is what it had. */
+/* What a rank that was cut off asks for is what it had; or less, if its last step has come to
+ * nothing without those who are gone. One that asks for all of an epoch begins it anew. */
 static void take_word(struct world *world, const struct world_wish *wish)
 {
     struct world_rank *rank = &world->ranks[wish->local];
     struct course_point at;
+    enum course_order is;
 
     if (!rank->owes)
         return;
     rank->owes = false;
+    rank->of.given = rank->of.behind;
     if (wish->of.epoch != COURSE_ANYWHERE && wish->of.step == 0 &&
-        course_point_at(&at, rank->of.behind.pass, wish->of.epoch, &wish->of.before, 1, 0) &&
-        course_compare(&at, &rank->of.behind) != COURSE_BEFORE)
-        rank->of.given = at;
-    else
-        rank->of.given = rank->of.behind;
+        course_point_at(&at, rank->of.behind.pass, wish->of.epoch, &wish->of.before, 1, 0)) {
+        is = course_compare(&at, &rank->of.behind);
+        if (is == COURSE_AFTER || (is == COURSE_BEFORE && at.history.n > 0))
+            rank->of.given = rank->of.behind = at;
+    }
     speak_if_known(world);
 }
 

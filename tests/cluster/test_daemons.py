@@ -273,6 +273,23 @@ class Meet(Epochs):
     def test_terminated(self):
         self.lose(lambda daemon: daemon.stop(), "b has left")
 
+    def test_a_step_comes_to_nothing(self):
+        """Ranks had taken a step when a node died, and take it again without its ranks."""
+        daemons = [self.node(name, 1, 2, kept=name != "b") for name in ("a", "b")]
+        wait_until(lambda: all("of 4" in daemon.log for daemon in daemons), "a round of both")
+        trainers = self.trainers(*daemons)
+        self.begin(trainers)
+        self.take(trainers, 4, 4, 3, 3)
+        daemons[1].kill()
+        for trainer in trainers[:2]:
+            trainer.told_at_once()
+            self.assertEqual(trainer.before, [(4, 4)])
+            trainer.before = [(4, 3)]
+            del trainer.samples[-BATCH:]
+        for place in self.begin(trainers[:2]):
+            self.assertEqual((place["world"], place["first"]), (2, 0))
+        self.finish(trainers[:2], trainers[2:])
+
     def test_same_world_again(self):
         """A node that goes and comes back: the stretch of as many ranks goes on."""
         daemons = [self.node(name, 2, 2, kept=name != "b") for name in ("a", "b")]
