@@ -133,7 +133,17 @@ class Job:
             for rank, place in zip(waiting, self.all("begin", waiting, state=self.state)):
                 rank.place = place
             waiting = [rank for rank in waiting if rank.place["world"] != len(self.ranks)]
-            self.all("stop", waiting)
+            self.stop(waiting)
+
+    def stop(self, ranks):
+        """They take what they are given until they hear that the world is another one."""
+        answers = self.all("stop", ranks)
+        for rank, answer in zip(ranks, answers):
+            rank.samples += sum(answer["samples"], [])
+            rank.steps += len(answer["samples"])
+        if ranks:
+            self.state = self.all("here", ranks)[0]
+        return next((answer["over"] for answer in answers if "over" in answer), "the world changes")
 
     def step(self):
         """True: all have taken it. False: the epoch is at its end. Else why the world changes."""
@@ -160,12 +170,15 @@ class Job:
             done = self.step()
             assert done is True, done or "the epoch was at its end"
 
-    def run_until_over(self, steps):
-        """So many steps, or fewer; and why the world is another one then."""
+    def run_until_over(self, steps, alone=False):
+        """So many steps, or fewer; and why the world is another one then. What ranks are given that
+        are alone, without those of a node that is gone, has come to nothing."""
         for _ in range(steps):
             done = self.step()
             if done is not True:
                 return done
+        if not alone:
+            return self.stop(self.ranks)
         self.state = self.all("here")[0]
         answers = self.all("stop")
         return next((answer["over"] for answer in answers if "over" in answer),
@@ -238,7 +251,7 @@ class Demo:
 
     def go_on(self, shown, steps, late=()):
         """After some steps the nodes have noticed, and training goes on in their new world."""
-        why = self.job.run_until_over(steps)
+        why = self.job.run_until_over(steps, alone=not late)
         say(why.removeprefix("world: changed: ").partition(";")[0])
         self.job.ranks += late
         self.job.begin()

@@ -17,7 +17,7 @@ PAUSE = 0.25
 class Rank:
     def __init__(self, spec, socket, rank):
         self.loader = dloader.Loader(json.loads(spec), rank=int(rank), world_size="cluster",
-                                     socket=socket, as_="numpy")
+                                     socket=socket, as_="numpy", follow=False)
         self.iterator = self.before = None
 
     def begin(self, state):
@@ -35,7 +35,10 @@ class Rank:
             return {"over": str(error)}
         except StopIteration:
             return {"end": True}
-        return {"samples": batch[:len(batch) - self.loader.repeated].tolist()}
+        return {"samples": self.samples_of(batch)}
+
+    def samples_of(self, batch):
+        return batch[:len(batch) - self.loader.repeated].tolist()
 
     def back(self):
         """The state before the last step, which not all have taken: so none has."""
@@ -46,13 +49,15 @@ class Rank:
         return self.loader.state_dict()
 
     def stop(self):
-        """There is another world, or will be soon: no step is taken until this rank hears of it."""
+        """There is another world, or will be soon: what this rank was given until it hears of it."""
+        samples = []
         try:
-            for _ in self.iterator:
+            for batch in self.iterator:
+                samples.append(self.samples_of(batch))
                 time.sleep(PAUSE)
         except dloader.WorldChangedError as error:
-            return {"over": str(error)}
-        return {"end": True}
+            return {"over": str(error), "samples": samples}
+        return {"end": True, "samples": samples}
 
 
 def main(spec, socket, rank):
