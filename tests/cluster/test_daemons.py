@@ -94,8 +94,11 @@ class Trainer:
         """More of what is delivered; False at the end."""
         message = self.client.recv_number(DELIVER, FINISHED, FAULT)
         if message[0] == FAULT:
+            over = Over(message)
+            while self.ahead and not over.at_once:
+                self.use()
             self.leave()
-            raise Over(message)
+            raise over
         raw = message[2] if message[0] == DELIVER else b""
         self.ahead += [Batch(self.client, message[1], raw[i:i + 48])
                        for i in range(0, len(raw), 48)]
@@ -111,6 +114,12 @@ class Trainer:
             self.before.append((self.stream["world"], self.position))
         self.stream = None
 
+    def use(self):
+        batch = self.ahead.pop(0)
+        self.samples += batch.indices[:batch.samples - batch.repeated]
+        batch.release()
+        self.position += 1
+
     def take(self, steps=None):
         """So many steps, or all that are left; False at the end."""
         while steps is None or steps > 0:
@@ -118,10 +127,7 @@ class Trainer:
                 self.client.send(STOP, self.stream["stream"])
                 self.ended = True
                 return False
-            batch = self.ahead.pop(0)
-            self.samples += batch.indices[:batch.samples - batch.repeated]
-            batch.release()
-            self.position += 1
+            self.use()
             steps = steps and steps - 1
         return True
 
@@ -560,7 +566,7 @@ class TroubleWithTcpStore(Epochs, Trouble, ClusterCase):
             self.store.start()
         again = self.trainers(daemons[0])
         for trainer in trainers[2:]:
-            self.assertEqual(trainer.told_over().code, errno.ESTALE)
+            self.assertEqual(trainer.told_at_once().code, errno.ESTALE)
         self.assertIn("the store is of use again", daemons[1].log)
         self.assertEqual(len({trainer.opened["seed"] for trainer in again + trainers}), 1)
         for trainer in again:

@@ -17,8 +17,8 @@ import unittest
 
 import networks
 import stores
-from dltest import PATIENCE, STOP, Daemon, DaemonError, TestCase, dlctl, wait_until
-from test_daemons import LENGTH, Trainer
+from dltest import PATIENCE, Daemon, TestCase, dlctl, wait_until
+from test_daemons import LENGTH, Over, Trainer
 
 LOCAL = 2
 
@@ -33,38 +33,17 @@ class Rank(Trainer):
     def __init__(self, case, daemon, local):
         super().__init__(case, daemon, local)
         self.daemon = daemon
-        self.ahead = []
-
-    def take(self, steps=None):
-        while steps is None or steps > 0:
-            self.ahead = self.ahead or self.client.next_batches()
-            if not self.ahead:
-                return False
-            batch = self.ahead.pop(0)
-            self.samples += batch.indices[:batch.samples - batch.repeated]
-            batch.release()
-            self.steps += 1
-            steps = steps and steps - 1
-        return True
 
     def told_over(self):
-        """Why the world is another one now. What was loaded ahead is not taken, and not given back
-        before, or there would be more of it."""
+        """Why the world is another one now. All are at the same step, so that what they are still to
+        be given they have got ahead."""
         try:
-            while True:
-                batches = self.client.next_batches()
-                assert batches, "the epoch was at its end"
-                self.ahead += batches
-        except DaemonError as error:
-            assert error.code == errno.ESTALE, error
-            reason = error.message
-        while self.ahead:
-            self.ahead.pop().release()
-        self.client.send(STOP, self.stream["stream"])
-        if self.steps:
-            self.before.append((self.stream["world"], self.steps))
-        self.steps = 0
-        return reason
+            while self.receive():
+                pass
+        except Over as over:
+            assert over.code == errno.ESTALE, over
+            return over.message
+        raise AssertionError("the epoch was at its end")
 
 
 class Job:
