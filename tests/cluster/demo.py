@@ -127,22 +127,25 @@ class Job:
         self.gone += node.ranks
 
     def begin(self):
-        """A round of fewer may be complete before all are there; it is over soon."""
+        """A round of fewer may be complete before all are there, or one with a node that is gone;
+        each is over soon."""
         waiting = self.ranks
         while waiting:
             for rank, place in zip(waiting, self.all("begin", waiting, state=self.state)):
                 rank.place = place
             waiting = [rank for rank in waiting if rank.place["world"] != len(self.ranks)]
-            self.stop(waiting)
+            if waiting:
+                self.stop(waiting, alone=waiting[0].place["world"] != len(waiting))
 
-    def stop(self, ranks):
-        """They take what they are given until they hear that the world is another one."""
+    def stop(self, ranks, alone=False):
+        """They take what they are given until they hear that the world is another one, and why. What
+        ranks are given that are alone, without those of a node that is gone, comes to nothing."""
+        before = self.all("here", ranks)[0]
         answers = self.all("stop", ranks)
-        for rank, answer in zip(ranks, answers):
+        for rank, answer in zip(ranks, answers if not alone else ()):
             rank.samples += sum(answer["samples"], [])
             rank.steps += len(answer["samples"])
-        if ranks:
-            self.state = self.all("here", ranks)[0]
+        self.state = before if alone else self.all("here", ranks)[0]
         return next((answer["over"] for answer in answers if "over" in answer), "the world changes")
 
     def step(self):
@@ -166,28 +169,27 @@ class Job:
         return True
 
     def run(self, steps):
-        for _ in range(steps):
+        """Steps that all take. A busy machine may lose sight of a node in between, and find it."""
+        while steps:
             done = self.step()
-            assert done is True, done or "the epoch was at its end"
+            assert done, "the epoch was at its end"
+            if done is True:
+                steps -= 1
+            else:
+                self.begin()
 
     def run_until_over(self, steps, alone=False):
-        """So many steps, or fewer; and why the world is another one then. What ranks are given that
-        are alone, without those of a node that is gone, has come to nothing."""
+        """So many steps, or fewer; and why the world is another one then."""
         for _ in range(steps):
             done = self.step()
             if done is not True:
                 return done
-        if not alone:
-            return self.stop(self.ranks)
-        self.state = self.all("here")[0]
-        answers = self.all("stop")
-        return next((answer["over"] for answer in answers if "over" in answer),
-                    "the world changes")
+        return self.stop(self.ranks, alone)
 
     def finish(self):
-        while (done := self.step()) is True:
-            pass
-        assert done is False, done
+        while done := self.step():
+            if done is not True:
+                self.begin()
 
     def count(self):
         """How many samples came how often."""
