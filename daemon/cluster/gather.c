@@ -5,7 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { PAUSE_MS_MIN = 50, PAUSE_MS_MAX = 800, NAMES_MAX = 400 };
+enum { PAUSE_MS_MIN = 50, PAUSE_MS_MAX = 800, NAMES_MAX = 400, HEAD_MAX = 32 };
+
+#define HEAD "round %" PRIu64 "\n" /* then the word */
 
 /* One call at a time: the node `at` is the next to be asked about, its own word first. */
 struct gather {
@@ -13,8 +15,9 @@ struct gather {
     char key[BACKEND_KEY_MAX - 32]; /* a node's id follows */
     struct gather_node *nodes;      /* owned */
     struct dl_buffer *words;        /* owned: of each node; empty: not heard yet */
-    struct dl_buffer own;
-    bool left; /* its own lies in the store */
+    struct dl_buffer own;           /* its own with its head, */
+    uint64_t token;                 /* in the place of this, */
+    bool left;                      /* and it lies in the store */
     uint32_t at;
     uint64_t until, pause_ms;
     struct dl_error trouble; /* latest of the store; code 0: it answers */
@@ -97,7 +100,7 @@ static void ask(struct gather *g)
     if (g->left)
         backend_get(g->o.backend, key, on_answer, g);
     else
-        backend_set(g->o.backend, key, 0, own, on_answer, g);
+        backend_set(g->o.backend, key, g->token, own, on_answer, g);
 }
 
 /* The next that is missing from `at` on; after the last a pause, and all over again. */
@@ -143,10 +146,56 @@ static void go_on(struct gather *g)
     pause_asking(g);
 }
 
+/* The word of a node in the round that its head tells. False: it is none. */
+static bool read_word(struct dl_span text, uint64_t *ret_round, struct dl_span *ret)
+{
+    char head[HEAD_MAX] = "", again[HEAD_MAX];
+
+    if (text.len == 0)
+        return false;
+    memcpy(head, text.data, min_u64(text.len, sizeof head - 1));
+    if (sscanf(head, "round %" SCNu64, ret_round) != 1)
+        return false;
+    size_t len = (size_t)snprintf(again, sizeof again, HEAD, *ret_round);
+    *ret = (struct dl_span){text.data + len, text.len - len};
+    return strncmp(head, again, len) == 0;
+}
+
+static void keep(struct gather *g, uint32_t i, struct dl_span word)
+{
+    if (buffer_append(&g->words[i], word.data, word.len) < 0)
+        dl_error_set(&g->trouble, ENOMEM, "rendezvous", "out of memory");
+}
+
+static void on_left(struct gather *g, const struct backend_answer *answer)
+{
+    struct dl_error err = {0};
+    struct dl_span word;
+    uint64_t round;
+    bool is_word = answer->token != 0 && read_word(answer->data, &round, &word);
+
+    if (is_word && round > g->o.round) {
+        dl_error_set(&err, ESTALE, "rendezvous", "round %" PRIu64 " is over", g->o.round);
+        finish(g, NULL, &err);
+    } else if (is_word && round == g->o.round) {
+        g->left = true;
+        keep(g, g->o.self, word);
+        go_on(g);
+    } else if (uv_hrtime() >= g->until) {
+        fail(g);
+    } else {
+        bool again = g->token != 0;
+
+        g->token = answer->token;
+        again ? pause_asking(g) : ask(g);
+    }
+}
+
 static void on_answer(void *owner, const struct backend_answer *answer)
 {
     struct gather *g = owner;
-    struct dl_buffer *word = &g->words[g->left ? g->at : g->o.self];
+    struct dl_span word;
+    uint64_t round;
 
     if (answer->status < 0) {
         g->trouble = *answer->error;
@@ -157,12 +206,23 @@ static void on_answer(void *owner, const struct backend_answer *answer)
         return;
     }
     g->trouble.code = 0;
-    if (answer->token != 0 && buffer_append(word, answer->data.data, answer->data.len) < 0)
-        dl_error_set(&g->trouble, ENOMEM, "rendezvous", "out of memory");
-    if (g->left)
-        g->at++;
-    g->left = true;
+    if (!g->left) {
+        on_left(g, answer);
+        return;
+    }
+    if (answer->token != 0 && read_word(answer->data, &round, &word) && round == g->o.round)
+        keep(g, g->at, word);
+    g->at++;
     go_on(g);
+}
+
+static int copy_own(struct gather *g)
+{
+    char head[HEAD_MAX];
+    int r = snprintf(head, sizeof head, HEAD, g->o.round);
+
+    r = buffer_append(&g->own, head, (size_t)r);
+    return r < 0 ? r : buffer_append(&g->own, g->o.word.data, g->o.word.len);
 }
 
 int gather(const struct gather_options *options, struct gather **ret)
@@ -175,8 +235,7 @@ int gather(const struct gather_options *options, struct gather **ret)
     g->timer.data = g;
     g->nodes = calloc(options->n, sizeof *g->nodes);
     g->words = calloc(options->n, sizeof *g->words);
-    if (!g->nodes || !g->words ||
-        buffer_append(&g->own, options->word.data, options->word.len) < 0) {
+    if (!g->nodes || !g->words || copy_own(g) < 0) {
         on_closed((uv_handle_t *)&g->timer);
         return -ENOMEM;
     }

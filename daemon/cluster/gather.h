@@ -1,6 +1,9 @@
 /*
  * What each node of a round has to say, heard by all: every node leaves its word under a key of its
- * own, where it never changes again, and reads those of the others once they are there.
+ * own and reads those of the others once they are there. In a round a word never changes; that of
+ * the next takes its place, so that the store does not grow with the rounds. So a gather whose
+ * round is over may not end before its time, and need not: what was heard there is to be said again
+ * in the next.
  */
 #ifndef DL_GATHER_H
 #define DL_GATHER_H
@@ -18,7 +21,8 @@ struct gather_node {
 struct gather_options {
     uv_loop_t *loop;
     struct backend *backend;         /* borrowed, and freed after the gather */
-    const char *key;                 /* of the words together; copied */
+    const char *key;                 /* of the words together, in all rounds; copied */
+    uint64_t round;
     const struct gather_node *nodes; /* copied */
     uint32_t n;
     uint32_t self;       /* which of them this one is */

@@ -195,7 +195,7 @@ static void speak(struct world *world, struct course_word *word)
 
     word->last = latest ? latest->number : COURSE_NEW;
     word->knows = world->course;
-    (void)snprintf(key, sizeof key, "course/%s/%" PRIu64 "/%s", m->id, m->round, world->key);
+    (void)snprintf(key, sizeof key, "course/%s/%s", m->id, world->key);
     struct hearing *hearing = must_alloc(sizeof *hearing);
     hearing->world = world;
     hearing->round = m->round;
@@ -213,6 +213,7 @@ static void speak(struct world *world, struct course_word *word)
     struct gather_options options = {.loop = m->loop,
                                      .backend = m->backend,
                                      .key = key,
+                                     .round = m->round,
                                      .nodes = hearing->nodes,
                                      .n = hearing->n,
                                      .self = m->self,

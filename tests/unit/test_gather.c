@@ -6,6 +6,8 @@
 #include "daemon/cluster/memory.h"
 
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 
 #define MS ((uint64_t)1000000)
 
@@ -56,15 +58,16 @@ static void on_heard(void *owner, const struct dl_span *words, const struct dl_e
 }
 
 /* Node `self` of three says `word`, and waits for those whose place in `wanted` is an x. */
-static struct gather *say(struct fixture *f, unsigned self, const char *word, const char *wanted,
-                          uint64_t timeout, struct heard *ret)
+static struct gather *say_in(struct fixture *f, uint64_t round, unsigned self, const char *word,
+                             const char *wanted, uint64_t timeout, struct heard *ret)
 {
     struct gather_node nodes[3] = {
         {.id = 7, .name = "a"}, {.id = 8, .name = "b"}, {.id = UINT64_MAX, .name = "c"}};
     struct gather *g;
     struct gather_options options = {.loop = &f->loop,
                                      .backend = f->backends[self],
-                                     .key = "at/run/3/loader",
+                                     .key = "at/run/loader",
+                                     .round = round,
                                      .nodes = nodes,
                                      .n = 3,
                                      .self = self,
@@ -79,6 +82,12 @@ static struct gather *say(struct fixture *f, unsigned self, const char *word, co
     assert_int_equal(gather(&options, &g), 0);
     assert_int_equal(ret->n, 0); /* never from inside */
     return g;
+}
+
+static struct gather *say(struct fixture *f, unsigned self, const char *word, const char *wanted,
+                          uint64_t timeout, struct heard *ret)
+{
+    return say_in(f, 3, self, word, wanted, timeout, ret);
 }
 
 static void await(struct fixture *f, const struct heard *heard)
@@ -108,11 +117,85 @@ static void test_all_hear_all(void **state)
         assert_string_equal(heard[i].words[1], "two");
         assert_string_equal(heard[i].words[2], "three");
     }
-    /* A word never changes: what was said first is what the node hears of itself. */
+    /* In a round a word never changes: what was said first is what the node hears of itself. */
     say(&f, 1, "other", "xxx", 60000 * MS, &heard[1]);
     await(&f, &heard[1]);
     assert_string_equal(heard[1].words[1], "two");
     tear_down(&f);
+}
+
+/* The word of the next round takes the place of the one before, and never the other way round. */
+static void test_rounds(void **state)
+{
+    struct fixture f;
+    struct heard before, heard[2];
+
+    (void)state;
+    set_up(&f);
+    say_in(&f, 9, 1, "two", "---", 60000 * MS, &heard[1]);
+    await(&f, &heard[1]);
+    say_in(&f, 10, 0, "one", "xx-", 60000 * MS, &heard[0]);
+    for (unsigned i = 0; i < 20; i++)
+        uv_run(&f.loop, UV_RUN_NOWAIT);
+    assert_int_equal(heard[0].n, 0); /* what it said in another round does not count */
+    say_in(&f, 10, 1, "more", "---", 60000 * MS, &heard[1]);
+    await(&f, &heard[1]);
+    await(&f, &heard[0]);
+    assert_int_equal(heard[0].error.code, 0);
+    assert_string_equal(heard[0].words[1], "more");
+    say_in(&f, 12, 1, "later", "---", 60000 * MS, &heard[1]);
+    await(&f, &heard[1]);
+    assert_string_equal(heard[1].words[1], "later");
+    say_in(&f, 11, 1, "late", "---", 60000 * MS, &before);
+    await(&f, &before);
+    assert_int_equal(before.error.code, ESTALE);
+    assert_string_equal(before.error.message, "round 11 is over");
+    say_in(&f, 11, 0, "one", "xx-", 1, &before);
+    await(&f, &before);
+    assert_int_equal(before.error.code, ETIMEDOUT);
+    tear_down(&f);
+}
+
+static void on_set(void *owner, const struct backend_answer *answer)
+{
+    assert_int_equal(answer->status, 0);
+    ++*(unsigned *)owner;
+}
+
+/* What is no word counts as none, and one's own takes its place. */
+static void test_nonsense(void **state)
+{
+    static const char *const texts[] = {"x",
+                                        "round",
+                                        "round 3",
+                                        "round x\nword",
+                                        "round 3 \nword",
+                                        "round 03\nword",
+                                        "round -3\nword",
+                                        "round 99999999999999999999999\nword"};
+    struct fixture f;
+    struct heard heard;
+
+    (void)state;
+    for (unsigned i = 0; i < ARRAY_SIZE(texts); i++) {
+        unsigned done = 0;
+
+        set_up(&f);
+        for (uint64_t id = 7; id <= 8; id++) {
+            char key[64];
+            (void)snprintf(key, sizeof key, "at/run/loader/%016" PRIx64, id);
+            backend_set(f.backends[2], key, 0, span_str(texts[i]), on_set, &done);
+        }
+        while (done < 2)
+            uv_run(&f.loop, UV_RUN_ONCE);
+        say(&f, 0, "one", "x--", 60000 * MS, &heard);
+        await(&f, &heard);
+        assert_string_equal(heard.words[0], "one");
+        say(&f, 0, "one", "xx-", 1, &heard);
+        await(&f, &heard);
+        assert_int_equal(heard.error.code, ETIMEDOUT);
+        tear_down(&f);
+    }
 }
 
 static void test_not_wanted(void **state)
@@ -190,7 +273,8 @@ static void test_cancel(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_all_hear_all), cmocka_unit_test(test_not_wanted),
+    cmocka_unit_test(test_all_hear_all), cmocka_unit_test(test_rounds),
+    cmocka_unit_test(test_nonsense),     cmocka_unit_test(test_not_wanted),
     cmocka_unit_test(test_missing),      cmocka_unit_test(test_store_away),
     cmocka_unit_test(test_cancel),
 };
