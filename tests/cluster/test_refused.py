@@ -1,0 +1,164 @@
+"""What a trainer is told that asks for the cluster's world where none can be had: of each cause its
+own error, which names the endpoint and what was tried, and not after rendezvous.timeouts.join.
+"""
+
+import errno
+import http.server
+import os
+import shutil
+import threading
+import time
+import unittest
+
+import stores
+import test_c10d
+import test_etcd
+import test_members
+from dltest import Daemon, DaemonError, TestCase
+from test_daemons import SPEC, Trainer
+
+JOIN = 2  # seconds
+PATH = "/usr/bin:/usr/local/bin"
+LATE = 60  # by then a loaded machine has said so, too; the default of timeouts.join is 600
+
+
+class Asking(TestCase):
+    daemons = 0
+
+    def error(self, backend, endpoint, least=1):
+        """What a trainer is told."""
+        self.daemons += 1
+        os.makedirs(self.path(str(self.daemons)))
+        daemon = Daemon(self.path(str(self.daemons)), {"rendezvous": {
+            "backend": backend, "endpoint": endpoint, "host": "no", "id": "run", "node": "a",
+            "local_ranks": 2, "nodes": {"min": least, "max": 2},
+            "timeouts": {"join": f"{JOIN}s", "last_call": "10ms", "close": "1s"}}})
+        self.addCleanup(daemon.stop)
+        trainer = Trainer(self, daemon, 0, {**SPEC, "seed": 1})
+        began = time.monotonic()
+        with self.assertRaises(DaemonError) as caught:
+            trainer.start().started()
+        self.assertLess(time.monotonic() - began, LATE)
+        return caught.exception
+
+    def late(self, error, *parts):
+        """What time may mend: it was tried as long as rendezvous.timeouts.join says."""
+        self.assertEqual((error.code, error.path), (errno.ETIMEDOUT, "rendezvous.timeouts.join"))
+        for part in (f"{JOIN} s are over, and the store ", *parts):
+            self.assertIn(part, error.message)
+
+    def started(self, store):
+        self.addCleanup(store.stop)
+        return store
+
+
+class NoStore(Asking):
+    def strange(self, answer):
+        store = test_c10d.Strange(answer)
+        self.addCleanup(store.close)
+        return f"127.0.0.1:{store.port}"
+
+    def web_server(self, status, body):
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), test_etcd.Nonsense)
+        server.says, server.wait = (status, body), threading.Event()
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+        self.addCleanup(server.wait.set)
+        return f"http://127.0.0.1:{server.server_port}"
+
+    def test_nobody_there(self):
+        port, = stores.free_ports(1)
+        self.late(self.error("c10d", f"127.0.0.1:{port}"),
+                  f"at the TCPStore 127.0.0.1:{port}: no TCPStore was reached within ", " attempts; ",
+                  "refused", "start it there, or correct the endpoint")
+        self.late(self.error("etcd", f"127.0.0.1:{port}"),
+                  f"at etcd: http://127.0.0.1:{port}: ", "connect", "tried for ")
+
+    def test_no_such_name(self):
+        self.late(self.error("c10d", "no.such.host.invalid:2379"),
+                  "the TCPStore no.such.host.invalid:2379: ", "the name cannot be looked up")
+        self.late(self.error("etcd", "no.such.host.invalid:2379"),
+                  "etcd: http://no.such.host.invalid:2379: ", "resolve")
+
+    def test_nobody_answers(self):
+        endpoint = self.strange(lambda conn: None)
+        self.late(self.error("c10d", endpoint), f"{endpoint}: no TCPStore was reached within ")
+        endpoint = self.strange(test_c10d.greets)
+        self.late(self.error("c10d", endpoint), endpoint, "the store is there, and is stuck")
+        endpoint = self.web_server(200, None)
+        self.late(self.error("etcd", endpoint), endpoint, "not answered")
+
+    def test_nonsense(self):
+        """What no time mends is said at once."""
+        endpoint = self.web_server(200, b"hello")
+        error = self.error("etcd", endpoint)
+        self.assertEqual((error.code, error.path), (errno.EBADMSG, "rendezvous.endpoint"))
+        self.assertIn(f"{endpoint}: answers nonsense", error.message)
+
+    def test_something_else(self):
+        """Also what speaks another version of the protocol, older or yet to come."""
+        endpoint = self.strange(lambda conn: conn.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n"))
+        self.late(self.error("c10d", endpoint), endpoint, "what listens there is no TCPStore")
+        endpoint = self.strange(lambda conn: conn.close())
+        self.late(self.error("c10d", endpoint), endpoint, "what listens there hangs up on a client of ")
+        endpoint = self.web_server(404, b"404 page not found\n")
+        self.late(self.error("etcd", endpoint), f"{endpoint}: answers with status 404, and is no etcd")
+
+    def test_the_other_store(self):
+        store = self.started(stores.C10d())
+        self.late(self.error("etcd", store.endpoint), store.endpoint)
+        if shutil.which("etcd", path=PATH):
+            endpoint = self.started(stores.Etcd()).endpoint.removeprefix("http://")
+            self.late(self.error("c10d", endpoint), f"the TCPStore {endpoint}: no TCPStore was reached")
+
+
+class RefusedByOthers:
+    """The store is well, and those who meet there do not let this node in."""
+
+    STORE = None
+
+    def setUp(self):
+        super().setUp()
+        self.store = self.started(self.STORE())
+
+    def others(self, count):
+        nodes = test_members.Nodes(self.store, "run", count, 1, 2, 500)
+        self.addCleanup(nodes.close)
+        for i in range(count):
+            nodes.say(f"join {i}")
+            nodes.wait(f"^{i} round ")
+        return nodes
+
+    def test_closed(self):
+        nodes = self.others(1)
+        nodes.say("close 0 all is read")
+        nodes.wait("^0 closed ")
+        error = self.error(self.store.backend, self.store.endpoint)
+        self.assertEqual((error.code, error.path), (errno.ECANCELED, "rendezvous.id"))
+        self.assertIn("is closed: all is read; take another", error.message)
+
+    def test_too_few(self):
+        error = self.error(self.store.backend, self.store.endpoint, least=2)
+        self.assertEqual((error.code, error.path), (errno.ETIMEDOUT, "rendezvous.timeouts.join"))
+        self.assertIn(f"{JOIN} s are over, and of at least 2 nodes 1 is there (a), 1 is missing",
+                      error.message)
+
+    def test_no_place(self):
+        self.others(2)
+        error = self.error(self.store.backend, self.store.endpoint)
+        self.assertEqual((error.code, error.path), (errno.ETIMEDOUT, "rendezvous.timeouts.join"))
+        self.assertIn(f"{JOIN} s are over, and ", error.message)
+
+
+@unittest.skipUnless(shutil.which("etcd", path=PATH), "there is no etcd: apt-get install etcd-server")
+class RefusedByEtcd(RefusedByOthers, Asking):
+    STORE = stores.Etcd
+
+
+class RefusedByTcpStore(RefusedByOthers, Asking):
+    STORE = stores.C10d
+
+
+if __name__ == "__main__":
+    unittest.main()
