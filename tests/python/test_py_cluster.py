@@ -4,6 +4,7 @@ import os
 import pathlib
 import shutil
 import sys
+import threading
 import unittest
 
 TESTS = pathlib.Path(__file__).resolve().parent.parent
@@ -105,6 +106,29 @@ class Cluster(TestCase):
         self.assertLessEqual(len(got + rest), 84)  # the last batches are evened out
         both = [iter(loader) for loader in (first, second)]
         self.assertEqual(sorted(value for each in both for value in values(each)), list(range(80)))
+
+    def test_follows_when_a_node_is_killed(self):
+        """Its share of what is left comes to the others; nothing comes twice."""
+        nodes = [self.node("a"), self.node("b")]
+        wait_until(lambda: all("of 2" in node.log for node in nodes), "a round of both")
+        loaders = [self.loader(node) for node in nodes]
+        iterators = [None, None]
+
+        def begin(i):
+            iterators[i] = iter(loaders[i])
+        threads = [threading.Thread(target=begin, args=[i]) for i in range(2)]
+        for thread in threads:  # none of them begins before the other asks
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual([loader.world_size for loader in loaders], [2, 2])
+        got = [value for _ in range(3) for each in iterators for value in values([next(each)])]
+        nodes[1].kill()
+        wait_until(lambda: "b gave no sign of life" in nodes[0].log, "what no trainer waits for")
+        for batch in iterators[0]:
+            got += values([batch])
+        self.assertEqual((loaders[0].rank, loaders[0].world_size), (0, 1))
+        self.assertEqual(sorted(got), list(range(80)))
 
     def test_another_daemon(self):
         """One that follows another is another node: what it had goes on by its state."""
