@@ -333,6 +333,11 @@ static void drain(struct daemon *d, bool with_deadline)
         finish(d);
 }
 
+static void on_drain(uv_timer_t *timer)
+{
+    drain(timer->data, false);
+}
+
 static void reload(struct daemon *d, struct dl_error *err);
 
 static int control(void *context, struct session *session, const char *verb, struct dl_error *err)
@@ -348,9 +353,8 @@ static int control(void *context, struct session *session, const char *verb, str
         uv_timer_start(&d->deadline, on_deadline, 0, 0); /* once the answer is on its way */
         d->draining = true;
     } else if (strcmp(verb, "drain") == 0) {
-        d->draining = true;
-        if (!any_stream(d))
-            uv_timer_start(&d->deadline, on_deadline, 0, 0);
+        if (!d->draining)
+            uv_timer_start(&d->deadline, on_drain, 0, 0);
     } else if (strcmp(verb, "reload") == 0) {
         reload(d, err);
         return -err->code;

@@ -12,14 +12,14 @@ import unittest
 
 import stores
 from dltest import (DELIVER, ERROR, FAULT, FINISHED, START, STARTED, STOP, Batch, Daemon,
-                    DaemonError, TestCase, dlctl, wait_until)
+                    DaemonError, LifeCase, dlctl, wait_until)
 
 LENGTH, BATCH = 1920, 10
 SPEC = {"dataset": {"kind": "range", "length": LENGTH}, "batch": {"size": BATCH},
         "sampler": {"kind": "random"}}
 
 
-class ClusterCase(TestCase):
+class ClusterCase(LifeCase):
     STORE = None
 
     def setUp(self):
@@ -517,17 +517,35 @@ class Trouble:
         self.assertEqual((view.pop("backend"), view.pop("nodes")), ("none", []))
         self.assertEqual(set(view.values()), {None})
 
-    def test_ends_while_waited_for(self):
-        daemon = self.node("a", 2, 2)
+    def waits(self):
+        """A rank that waits for another node, and would for long."""
+        daemon = self.node("a", 2, 2, timeouts={"join": "1h"})
         spec = {**SPEC, "seed": 1}
         trainer = Trainer(self, daemon, 0, spec).start()
         gone = Trainer(self, daemon, 1, spec).start() # whoever leaves is not waited for
         gone.client.close()
         wait_until(lambda: "node a has come" in daemon.log, "the node")
-        daemon.process.send_signal(signal.SIGTERM)
+        return daemon, trainer
+
+    def told_of_the_end(self, trainer):
         with self.assertRaises(DaemonError) as caught:
             trainer.started()
         self.assertEqual(caught.exception.code, errno.ESHUTDOWN)
+
+    def test_ends_while_waited_for(self):
+        daemon, trainer = self.waits()
+        daemon.process.send_signal(signal.SIGTERM)
+        self.told_of_the_end(trainer)
+
+    def test_drained_while_waited_for(self):
+        """It is not left waiting until what others read has ended."""
+        daemon, trainer = self.waits()
+        client, _, stream, batches = self.streaming(daemon)
+        dlctl("drain", daemon=daemon)
+        self.told_of_the_end(trainer)
+        self.finish_epoch(client, batches)
+        client.send(STOP, stream)
+        self.assert_ends(daemon)
 
 
 WITH_ETCD = unittest.skipUnless(shutil.which("etcd", path="/usr/bin:/usr/local/bin"),
