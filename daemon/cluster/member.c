@@ -15,7 +15,7 @@ struct member {
     uint64_t token; /* of what lies there; 0: nothing */
     bool troubled;  /* the store failed, last */
     struct dl_buffer bytes;
-    struct rdzv_out held; /* news that came of a call of the owner, to be told from the loop */
+    struct rdzv_out held; /* news that came of a call of the owner; the timer tells them at once */
 };
 
 static void on_timer(uv_timer_t *timer);
@@ -67,7 +67,9 @@ static void act(struct member *member, const struct rdzv_out *out)
 
     if (out->store != RDZV_NOTHING)
         ask(member, out->store);
-    if (out->wake == UINT64_MAX)
+    if (member->held.news != RDZV_NO_NEWS)
+        uv_timer_start(&member->timer, on_timer, 0, 0);
+    else if (out->wake == UINT64_MAX)
         uv_timer_stop(&member->timer);
     else
         uv_timer_start(&member->timer, on_timer,
@@ -95,11 +97,13 @@ static void on_timer(uv_timer_t *timer)
     struct member *member = container_of(timer, struct member, timer);
     struct rdzv_out held = member->held;
 
-    member->held.news = RDZV_NO_NEWS;
-    if (held.news != RDZV_NO_NEWS)
-        tell(member, &held);
-    else
+    if (held.news == RDZV_NO_NEWS) {
         tick(member, RDZV_TICK);
+        return;
+    }
+    member->held.news = RDZV_NO_NEWS;
+    uv_timer_start(timer, on_timer, 0, 0); /* and then what else there is to do */
+    tell(member, &held);
 }
 
 static void on_changed(void *owner)
@@ -115,11 +119,9 @@ static void wish(struct member *member, enum rdzv_event_type type, uint64_t mark
     struct rdzv_out out;
 
     step(member, &event, &out);
+    if (out.news != RDZV_NO_NEWS)
+        member->held = out;
     act(member, &out);
-    if (out.news == RDZV_NO_NEWS)
-        return;
-    member->held = out;
-    uv_timer_start(&member->timer, on_timer, 0, 0);
 }
 
 /* ---- the store ------------------------------------------------------------------------------ */

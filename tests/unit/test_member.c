@@ -321,6 +321,33 @@ static void test_ends(void **state)
     end(&world);
 }
 
+static void leave(void *owner, const struct backend_answer *answer)
+{
+    struct node *node = owner;
+
+    assert_true(answer->won);
+    member_leave(node->member);
+}
+
+/* What the store has for one that is out comes between its owner's wish and the answer to it. */
+static void test_end_is_told(void **state)
+{
+    const struct dl_span text = span_str("changed");
+    struct backend *backend;
+    struct world world;
+
+    (void)state;
+    begin(&world, 2, NODES);
+    assert_int_equal(memory_new(&world.loop, world.store, &backend, NULL), 0);
+    /* It is told of the change before it is asked to leave, and hears of both afterwards. */
+    backend_set(backend, "rendezvous/run", 0, text, leave, &world.nodes[4]);
+    uv_run(&world.loop, UV_RUN_DEFAULT);
+    assert_int_equal(world.nodes[4].ends, 1);
+    assert_int_equal(world.nodes[4].how, RDZV_LEFT);
+    backend_free(backend);
+    end(&world);
+}
+
 static void test_options(void **state)
 {
     struct rdzv_settings settings = RDZV_DEFAULTS, bad = RDZV_DEFAULTS;
@@ -363,7 +390,8 @@ static void test_options(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_backend), cmocka_unit_test(test_meet), cmocka_unit_test(test_change),
-    cmocka_unit_test(test_store),   cmocka_unit_test(test_ends), cmocka_unit_test(test_options),
+    cmocka_unit_test(test_store),   cmocka_unit_test(test_ends), cmocka_unit_test(test_end_is_told),
+    cmocka_unit_test(test_options),
 };
 
 int main(void)
