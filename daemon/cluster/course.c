@@ -368,14 +368,15 @@ static bool take_point(const char **at, struct course_point *ret)
     return true;
 }
 
-static bool read_word(const char *at, struct course_word *ret)
+static bool read_word(const char *at, uint64_t round, struct course_word *ret)
 {
     struct course_point begin;
     uint64_t number;
 
     if (!take_text(&at, "1\n"))
         return false;
-    if (take_text(&at, "last") && !(take_number(&at, ' ', &ret->last) && take_text(&at, "\n")))
+    if (take_text(&at, "last") &&
+        !(take_number(&at, ' ', &ret->last) && take_text(&at, "\n") && ret->last < round))
         return false;
     if (take_text(&at, "at")) {
         ret->says = true;
@@ -383,14 +384,14 @@ static bool read_word(const char *at, struct course_word *ret)
             return false;
     }
     while (take_text(&at, "round")) {
-        if (!take_number(&at, ' ', &number) || !take_point(&at, &begin))
+        if (!take_number(&at, ' ', &number) || number >= round || !take_point(&at, &begin))
             return false;
         course_learn(&ret->knows, number, &begin);
     }
     return *at == '\0';
 }
 
-bool course_word_read(struct dl_span bytes, struct course_word *ret)
+bool course_word_read(struct dl_span bytes, uint64_t round, struct course_word *ret)
 {
     _cleanup_free_ char *text = NULL;
 
@@ -398,7 +399,7 @@ bool course_word_read(struct dl_span bytes, struct course_word *ret)
     if (memchr(bytes.data, '\0', bytes.len))
         return false;
     text = span_dup(bytes);
-    return text && read_word(text, ret);
+    return text && read_word(text, round, ret);
 }
 
 /* ---- what becomes of them ------------------------------------------------------------------- */

@@ -124,7 +124,8 @@ struct course_word {
 
 /* As text, for people who look into the store. -ENOMEM. */
 int _nodiscard_ course_word_write(const struct course_word *word, struct dl_buffer *out);
-bool _nodiscard_ course_word_read(struct dl_span bytes, struct course_word *ret);
+/* As it was said in that round: of those before it. */
+bool _nodiscard_ course_word_read(struct dl_span bytes, uint64_t round, struct course_word *ret);
 
 struct course_said {
     const char *node; /* its name */

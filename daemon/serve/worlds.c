@@ -264,7 +264,7 @@ static int read_words(const struct hearing *hearing, const struct dl_span *texts
     for (uint32_t i = 0; i < hearing->n; i++) {
         if (texts[i].len == 0)
             continue;
-        if (!course_word_read(texts[i], &words[*ret_n]))
+        if (!course_word_read(texts[i], hearing->round, &words[*ret_n]))
             return dl_error_set(err, EBADMSG, "rendezvous",
                                 "what the store has of node %s about a loader is nothing that "
                                 "dloaderd has written",

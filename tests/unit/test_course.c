@@ -305,20 +305,13 @@ static void test_rounds_give_way(void **state)
 static void test_words(void **state)
 {
     static const struct rounds many = {{{"0", 2, 4}, {"3/7 4:5 6:2", 0, 6}, {"-", 0, 8}}};
-    static const char *const bad[] = {"",
-                                      "2\n",
-                                      "1",
-                                      "1\nat 0\n",
-                                      "1\nat 0 0 4\n",
-                                      "1\nat 0 0 4:0\n",
-                                      "1\nx",
-                                      "1\nat 0 0 ",
-                                      "1\nlast\n",
-                                      "1\nlast -1\n",
-                                      "1\nat 0 0 4:1 4:2\n",
-                                      "1\nround 1 2\n",
-                                      "1\nat 0 18446744073709551616\n",
-                                      "1\nat 0 0 1048577:1\n"};
+    static const char *const bad[] = {"", "2\n", "1", "1\nat 0\n", "1\nat 0 0 4\n",
+                                      "1\nat 0 0 4:0\n", "1\nx", "1\nat 0 0 ", "1\nlast\n",
+                                      "1\nlast -1\n", "1\nat 0 0 4:1 4:2\n", "1\nround 1 2\n",
+                                      "1\nat 0 18446744073709551616\n", "1\nat 0 0 1048577:1\n",
+                                      /* of rounds that are not over when it is said */
+                                      "1\nlast 3\n", "1\nlast 18446744073709551615\n",
+                                      "1\nround 3 0 0\n", "1\nlast 2\nround 2 0 0\nround 9 0 0\n"};
     struct course_word said = {.last = 1, .says = true, .at = point("3/7 4:5 6:4")}, heard;
     _cleanup_(buffer_deinit)
     struct dl_buffer text = {0};
@@ -326,7 +319,7 @@ static void test_words(void **state)
     (void)state;
     said.knows = make_course(&many);
     assert_int_equal(course_word_write(&said, &text), 0);
-    assert_true(course_word_read((struct dl_span){text.data, text.len}, &heard));
+    assert_true(course_word_read((struct dl_span){text.data, text.len}, 3, &heard));
     assert_int_equal(heard.last, 1);
     assert_true(heard.says);
     assert_point(&heard.at, "3/7 4:5 6:4");
@@ -335,11 +328,11 @@ static void test_words(void **state)
     text.len = 0;
     said = (struct course_word){.last = COURSE_NEW};
     assert_int_equal(course_word_write(&said, &text), 0);
-    assert_true(course_word_read((struct dl_span){text.data, text.len}, &heard));
+    assert_true(course_word_read((struct dl_span){text.data, text.len}, 3, &heard));
     assert_true(heard.last == COURSE_NEW && !heard.says && heard.knows.n == 0);
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
-        assert_false(course_word_read(span_str(bad[i]), &heard));
-    assert_false(course_word_read((struct dl_span){(const uint8_t *)"1\n\0", 3}, &heard));
+        assert_false(course_word_read(span_str(bad[i]), 3, &heard));
+    assert_false(course_word_read((struct dl_span){(const uint8_t *)"1\n\0", 3}, 3, &heard));
 }
 
 static const struct CMUnitTest tests[] = {
