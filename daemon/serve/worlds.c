@@ -154,25 +154,33 @@ static void find_furthest(const struct world *world, struct course_word *word)
     }
 }
 
+static bool is_among(const struct gather_node *nodes, uint32_t n, uint64_t id)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (nodes[i].id == id)
+            return true;
+    return false;
+}
+
 /* Who has been in a round since this node last knew how one began may know more than it does. */
 static bool may_know(const struct world *world, uint64_t id)
 {
-    for (uint32_t i = 0; i < world->n_others; i++)
-        if (world->others[i].id == id)
-            return true;
-    return world->n_others == 0;
+    return world->n_others == 0 || is_among(world->others, world->n_others, id);
 }
 
+/* Each once, however often a round has to be spoken in again. */
 static void add_others(struct world *world, const struct gather_node *nodes, uint32_t n)
 {
-    struct gather_node *all = must_alloc((world->n_others + n) * sizeof *all);
+    uint32_t had = world->n_others;
+    struct gather_node *all = must_alloc((had + n) * sizeof *all);
 
-    if (world->n_others > 0)
-        memcpy(all, world->others, world->n_others * sizeof *all);
-    memcpy(all + world->n_others, nodes, n * sizeof *all);
+    if (had > 0)
+        memcpy(all, world->others, had * sizeof *all);
+    for (uint32_t i = 0; i < n; i++)
+        if (!is_among(all, had, nodes[i].id))
+            all[world->n_others++] = nodes[i];
     free(world->others);
     world->others = all;
-    world->n_others += n;
 }
 
 static void forget_others(struct world *world)
