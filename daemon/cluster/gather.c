@@ -17,7 +17,7 @@ struct gather {
     struct dl_buffer *words;        /* owned: of each node; empty: not heard yet */
     struct dl_buffer own;           /* its own with its head, */
     uint64_t token;                 /* in the place of this, */
-    bool left;                      /* and it lies in the store */
+    bool left;                      /* and it lies in the store, as seen after the last pause */
     uint32_t at;
     uint64_t until, pause_ms;
     struct dl_error trouble; /* latest of the store; code 0: it answers */
@@ -103,7 +103,8 @@ static void ask(struct gather *g)
         backend_set(g->o.backend, key, g->token, own, on_answer, g);
 }
 
-/* The next that is missing from `at` on; after the last a pause, and all over again. */
+/* The next that is missing from `at` on; after the last a pause, and all over again, with its own
+ * word first. */
 static void go_on(struct gather *g);
 
 static void on_timer(uv_timer_t *timer)
@@ -143,6 +144,7 @@ static void go_on(struct gather *g)
         return;
     }
     g->at = 0;
+    g->left = false; /* the store may forget it before the others have come */
     pause_asking(g);
 }
 
@@ -154,17 +156,29 @@ static bool read_word(struct dl_span text, uint64_t *ret_round, struct dl_span *
     if (text.len == 0)
         return false;
     memcpy(head, text.data, min_u64(text.len, sizeof head - 1));
-    if (sscanf(head, "round %" SCNu64, ret_round) != 1)
+    if (strncmp(head, "round ", strlen("round ")) != 0)
         return false;
+    *ret_round = strtoull(head + strlen("round "), NULL, 10);
     size_t len = (size_t)snprintf(again, sizeof again, HEAD, *ret_round);
+    if (strncmp(head, again, len) != 0)
+        return false;
     *ret = (struct dl_span){text.data + len, text.len - len};
-    return strncmp(head, again, len) == 0;
+    return true;
 }
 
 static void keep(struct gather *g, uint32_t i, struct dl_span word)
 {
     if (buffer_append(&g->words[i], word.data, word.len) < 0)
         dl_error_set(&g->trouble, ENOMEM, "rendezvous", "out of memory");
+}
+
+/* What it said first in this round is what it says from now on. */
+static void keep_own(struct gather *g, struct dl_span text, struct dl_span word)
+{
+    g->own.len = 0;
+    if (buffer_append(&g->own, text.data, text.len) < 0)
+        abort(); /* as all books of the daemon that do not fit its memory */
+    keep(g, g->o.self, word);
 }
 
 static void on_left(struct gather *g, const struct backend_answer *answer)
@@ -179,7 +193,8 @@ static void on_left(struct gather *g, const struct backend_answer *answer)
         finish(g, NULL, &err);
     } else if (is_word && round == g->o.round) {
         g->left = true;
-        keep(g, g->o.self, word);
+        if (is_missing(g, g->o.self))
+            keep_own(g, answer->data, word);
         go_on(g);
     } else if (uv_hrtime() >= g->until) {
         fail(g);

@@ -3,7 +3,8 @@
  * own and reads those of the others once they are there. In a round a word never changes; that of
  * the next takes its place, so that the store does not grow with the rounds. So a gather whose
  * round is over may not end before its time, and need not: what was heard there is to be said again
- * in the next.
+ * in the next. As long as a node waits for others it sees to it that its word is there, whatever
+ * the store forgets.
  */
 #ifndef DL_GATHER_H
 #define DL_GATHER_H

@@ -259,6 +259,33 @@ static void test_store_away(void **state)
     tear_down(&f);
 }
 
+/* Whoever waits says its word again, as it was, to a store that has lost it. */
+static void test_store_forgets(void **state)
+{
+    struct fixture f;
+    struct heard heard[3];
+
+    (void)state;
+    set_up(&f);
+    say_in(&f, 2, 0, "old", "---", 60000 * MS, &heard[0]);
+    await(&f, &heard[0]);
+    say(&f, 0, "one", "---", 60000 * MS, &heard[0]);
+    await(&f, &heard[0]);
+    say(&f, 0, "other", "xxx", 60000 * MS, &heard[0]);
+    for (unsigned i = 0; i < 20; i++)
+        uv_run(&f.loop, UV_RUN_NOWAIT);
+    memory_store_forget(f.store);
+    say(&f, 1, "two", "xxx", 60000 * MS, &heard[1]);
+    say(&f, 2, "three", "xxx", 60000 * MS, &heard[2]);
+    for (unsigned i = 0; i < 3; i++) {
+        await(&f, &heard[i]);
+        assert_int_equal(heard[i].error.code, 0);
+        assert_string_equal(heard[i].words[0], "one");
+        assert_string_equal(heard[i].words[2], "three");
+    }
+    tear_down(&f);
+}
+
 static void test_cancel(void **state)
 {
     struct fixture f;
@@ -273,10 +300,10 @@ static void test_cancel(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_all_hear_all), cmocka_unit_test(test_rounds),
-    cmocka_unit_test(test_nonsense),     cmocka_unit_test(test_not_wanted),
-    cmocka_unit_test(test_missing),      cmocka_unit_test(test_store_away),
-    cmocka_unit_test(test_cancel),
+    cmocka_unit_test(test_all_hear_all),  cmocka_unit_test(test_rounds),
+    cmocka_unit_test(test_nonsense),      cmocka_unit_test(test_not_wanted),
+    cmocka_unit_test(test_missing),       cmocka_unit_test(test_store_away),
+    cmocka_unit_test(test_store_forgets), cmocka_unit_test(test_cancel),
 };
 
 int main(void)
