@@ -40,6 +40,9 @@ struct c10d {
     struct c10d_host *host;         /* owned */
     uint64_t timeout_ms;
     struct call *calls;
+    uint64_t links; /* of the client, that are known of */
+    void (*renewed)(void *context);
+    void *context;
     char known_key[sizeof PREFIX + BACKEND_KEY_MAX]; /* "": none */
     struct dl_buffer known;                          /* what it was seen to have last */
     struct backend_health health;
@@ -193,6 +196,16 @@ static void on_written(struct call *call, struct dl_span is)
         answer_value(call, is, false);
 }
 
+static void notice_link(struct c10d *c10d)
+{
+    uint64_t links = tcpstore_client_links(c10d->client);
+    bool renewed = c10d->links > 0 && links != c10d->links;
+
+    c10d->links = links;
+    if (renewed && c10d->renewed)
+        c10d->renewed(c10d->context);
+}
+
 static void on_answer(void *owner, const struct tcpstore_answer *with)
 {
     struct call *call = owner;
@@ -202,6 +215,7 @@ static void on_answer(void *owner, const struct tcpstore_answer *with)
         answer_error(call, -with->status, with->error->message);
         return;
     }
+    notice_link(call->c10d);
     struct dl_span is = tcpstore_take_span(&fields);
     if (is.len > BACKEND_VALUE_MAX)
         answer_error(call, EBADMSG, "what is there is too large to be of a dloaderd");
@@ -349,6 +363,8 @@ int c10d_new(const struct c10d_options *options, struct backend **ret, struct dl
         return dl_error_set(err, ENOMEM, "rendezvous", "out of memory");
     c10d->backend.ops = &ops;
     c10d->loop = options->loop;
+    c10d->renewed = options->renewed;
+    c10d->context = options->context;
     int r = open_both(c10d, options, err);
     if (r < 0) {
         c10d_free(&c10d->backend);

@@ -29,6 +29,9 @@ struct c10d_options {
     uint64_t timeout_ns;  /* of a call; 0: 5 s */
     enum c10d_hosting hosting;
     c10d_said said; /* what becomes of that, for logs; may be NULL */
+    /* It answers over another connection than before: what was left there may be gone. From the
+     * loop, never from inside a call; may be NULL. */
+    void (*renewed)(void *context);
     void *context;
 };
 

@@ -28,6 +28,11 @@ enum tcpstore_dialect tcpstore_client_dialect(const struct tcpstore_client *clie
     return client->state == LINK_UP ? client->dialect : TCPSTORE_ANY;
 }
 
+uint64_t tcpstore_client_links(const struct tcpstore_client *client)
+{
+    return client->links;
+}
+
 /* ---- requests ------------------------------------------------------------------------------- */
 
 static const struct {

@@ -64,5 +64,7 @@ int _nodiscard_ tcpstore_client_ask(struct tcpstore_client *client,
 const char *tcpstore_client_endpoint(const struct tcpstore_client *client); /* "host:port" */
 /* TCPSTORE_ANY: not connected. */
 enum tcpstore_dialect tcpstore_client_dialect(const struct tcpstore_client *client);
+/* Connections that there were: behind each there may be another store, which knows nothing. */
+uint64_t tcpstore_client_links(const struct tcpstore_client *client);
 
 #endif

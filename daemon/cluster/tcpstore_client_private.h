@@ -52,6 +52,7 @@ struct tcpstore_client {
     uint64_t retry_ms; /* when to try again */
     uint64_t delay_ms;
     uint32_t attempts; /* since it was last up */
+    uint64_t links;    /* how often it was */
     char why[256];     /* the last attempt failed, or the connection ended */
 
     struct dl_buffer in;

@@ -228,6 +228,7 @@ void connect_greeted(struct tcpstore_client *c)
     }
     c->in.len = 0;
     c->state = LINK_UP;
+    c->links++;
     c->attempts = 0;
     c->delay_ms = 0;
 }

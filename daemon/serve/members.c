@@ -117,7 +117,6 @@ int members_check(const struct config_rendezvous *config, struct dl_error *err)
 /* ---- what becomes of it --------------------------------------------------------------------- */
 
 static void destroy(struct members *m);
-static void put_seeds_back(struct members *m);
 
 /* Who is there, as people are told when it is not enough. */
 static void note_there(struct members *m, const struct rdzv_state *state)
@@ -332,7 +331,7 @@ static void on_over(void *owner, bool evicted, const char *why)
     (void)snprintf(reason, sizeof reason, "%s%s", evicted ? "this node was taken out of it: " : "",
                    why);
     end_round(m, reason, !evicted && all_stay(m, member_state(m->member)));
-    put_seeds_back(m);
+    members_put_seeds_back(m);
     be_ready(m);
 }
 
@@ -664,14 +663,16 @@ static int wait_for_round(struct members *m, uint64_t asked, struct dl_error *er
     return r;
 }
 
-/* Before this node is ready for another round, in which there may be some who ask for them. */
-static void put_seeds_back(struct members *m)
+/* At once when the store is another, since some in this round may ask for them; and before this
+ * node is ready for another one. */
+void members_put_seeds_back(struct members *m)
 {
     struct seed *seed, *next;
     struct dl_error err = {0};
 
     HASH_ITER (hh, m->seeds, seed, next) {
-        if (m->forgets && seed->known && !seed->agreement && ask_for_seed(m, seed, &err) > 0)
+        if (m->forgets && !m->ending && seed->known && !seed->agreement &&
+            ask_for_seed(m, seed, &err) > 0)
             m->putting++;
     }
 }

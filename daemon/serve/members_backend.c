@@ -40,6 +40,11 @@ static void on_said(void *context, enum c10d_saying what, const char *text)
         log_debug("rendezvous %s: %s", m->id, text);
 }
 
+static void on_renewed(void *context)
+{
+    members_put_seeds_back(context);
+}
+
 static int open_c10d(struct members *m, const struct config_rendezvous *config,
                      struct dl_error *err)
 {
@@ -51,6 +56,7 @@ static int open_c10d(struct members *m, const struct config_rendezvous *config,
                                    .timeout_ns = min_u64(CALL_NS, config->timeouts.join / 2),
                                    .hosting = hosting[config->host],
                                    .said = on_said,
+                                   .renewed = on_renewed,
                                    .context = m};
 
     return c10d_new(&options, &m->backend, err);

@@ -58,6 +58,9 @@ struct members {
     unsigned closing; /* timers that are not closed yet */
 };
 
+/* The store may have lost them: each that this node knows is proposed again. */
+void members_put_seeds_back(struct members *m);
+
 /* ---- members_backend.c ---------------------------------------------------------------------- */
 
 /* Whether the endpoint can be one: 0, or -EINVAL. */

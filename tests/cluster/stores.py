@@ -144,6 +144,14 @@ class C10d:
         raw.close()
         return is_ready
 
+    def count(self):
+        """Of the keys that it has."""
+        raw = Raw(self.port)
+        raw.send(b"\x07")
+        keys, = struct.unpack("<q", raw.receive(8))
+        raw.close()
+        return keys
+
     def forget(self):
         self.kill()
         self.start()

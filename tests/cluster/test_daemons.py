@@ -593,6 +593,15 @@ class TroubleWithTcpStore(Epochs, Trouble, ClusterCase):
             self.assertEqual(place["first"], 4)
         self.finish(again + trainers[2:], trainers[:2])
 
+    def test_store_lost_before_another_asks(self):
+        """The round goes on, and so does what one of its nodes has agreed on by itself."""
+        daemons = [self.node("a", 2, 2), self.node("b", 2, 2)]
+        first = Trainer(self, daemons[0], 0)
+        self.store.forget()
+        wait_until(lambda: self.store.count() == 2, "the state and the seed")
+        self.assertEqual(Trainer(self, daemons[1], 0).opened["seed"], first.opened["seed"])
+        self.assertEqual(daemons[0].log.count("is complete"), 1)
+
     def test_store_lost_before_a_node_comes(self):
         self.lose_the_store(True)
 
