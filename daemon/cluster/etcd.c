@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <utlist.h>
 
-enum { URL_MAX = 320, TRIED_MAX = 640 };
+enum { URL_MAX = 320, TRIED_MAX = 640, SAID_MAX = 160 };
 
 static const uint64_t MS = 1000000;
 
@@ -159,6 +159,19 @@ static uint64_t left_ns(const struct call *call)
     return spent < call->etcd->timeout_ns ? call->etcd->timeout_ns - spent : 0;
 }
 
+/* It may be a stranger, or etcd that does not look at the request: its first line says most. */
+static void say_strange(const struct http_answer *with, char *text, size_t size)
+{
+    const uint8_t *line = with->body.data;
+    size_t len = min_u64(with->body.len, SAID_MAX);
+
+    for (size_t i = 0; i < len; i++)
+        if (line[i] == '\n' || line[i] == '\0')
+            len = i;
+    (void)snprintf(text, size, "answers with status %d, and not in JSON as etcd does%s%.*s",
+                   with->status, len > 0 ? ": " : "", (int)len, len > 0 ? (const char *)line : "");
+}
+
 /* What is wrong with an answer, in words; false: it is one to work with. */
 static bool is_failure(const struct http_answer *with, int *ret_code, char *text, size_t size)
 {
@@ -175,7 +188,7 @@ static bool is_failure(const struct http_answer *with, int *ret_code, char *text
     if (*ret_code >= 0)
         (void)snprintf(text, size, "%s", said);
     else
-        (void)snprintf(text, size, "answers with status %d, and is no etcd", with->status);
+        say_strange(with, text, size);
     return true;
 }
 

@@ -7,10 +7,12 @@ import json
 import os
 import shutil
 import signal
+import ssl
 import struct
 import unittest
 
 import stores
+import test_etcd
 from dltest import (DELIVER, ERROR, FAULT, FINISHED, START, STARTED, STOP, Batch, Daemon,
                     DaemonError, LifeCase, dlctl, wait_until)
 
@@ -560,6 +562,43 @@ class MeetByEtcd(Meet, ClusterCase):
 @WITH_ETCD
 class TroubleWithEtcd(Trouble, ClusterCase):
     STORE = stores.Etcd
+
+
+@WITH_ETCD
+@unittest.skipUnless(shutil.which("openssl"), "there is no openssl to make certificates with")
+class MeetInSecret(Epochs, ClusterCase):
+    """The store wants a certificate, a user and his password: each from the configuration."""
+
+    def STORE(self):  # pylint: disable=invalid-name
+        self.folder = test_etcd.make_certificates(self)
+        context = ssl.create_default_context(cafile=f"{self.folder}/ca.pem")
+        context.load_cert_chain(f"{self.folder}/client.pem", f"{self.folder}/client.key")
+        etcd = stores.Etcd("--cert-file", f"{self.folder}/server.pem", "--key-file",
+                           f"{self.folder}/server.key", "--client-cert-auth", "--trusted-ca-file",
+                           f"{self.folder}/ca.pem", scheme="https", context=context)
+        etcd.ask("auth/user/add", {"name": "root", "password": "secret"})
+        etcd.ask("auth/role/add", {"name": "root"})
+        etcd.ask("auth/user/grant", {"user": "root", "role": "root"})
+        etcd.ask("auth/enable", {})
+        return etcd
+
+    def configure(self, *args, **more):
+        tls = {"ca": "ca.pem", "certificate": "client.pem", "key": "client.key"}
+        known = {"user": "root", "password": "secret",
+                 "tls": {name: f"{self.folder}/{file}" for name, file in tls.items()}}
+        return super().configure(*args, **{**known, **more})
+
+    def test_meet(self):
+        trainers = self.trainers(self.node("a", 2, 2), self.node("b", 2, 2))
+        self.begin(trainers)
+        self.finish(trainers)
+
+    def test_wrong_password(self):
+        daemon = self.node("a", 1, 2, password="guessed", timeouts={"join": "1s", "close": "1s"})
+        with self.assertRaises(DaemonError) as caught:
+            Trainer(self, daemon, 0)
+        self.assertIn("invalid user ID or password", caught.exception.message)
+        self.assertNotIn("guessed", caught.exception.message + daemon.log)
 
 
 class TroubleWithTcpStore(Epochs, Trouble, ClusterCase):

@@ -19,6 +19,27 @@ def find_etcd():
     return shutil.which("etcd", path="/usr/bin:/usr/local/bin")
 
 
+def make_certificates(case):
+    """A folder with those of an authority, a server and a client. Users of whom the name is in the
+    certificate are nobody that etcd's gateway knows."""
+    folder = tempfile.mkdtemp(prefix="dloader-tls-")
+    case.addCleanup(shutil.rmtree, folder)
+
+    def openssl(*args):
+        subprocess.run(["openssl", *args], cwd=folder, check=True, capture_output=True)
+
+    with open(f"{folder}/names", "w", encoding="utf-8") as names:
+        names.write("subjectAltName=IP:127.0.0.1\n")
+    openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "ca.key", "-out", "ca.pem",
+            "-subj", "/CN=test authority", "-days", "2")
+    for name in ("server", "client"):
+        openssl("req", "-newkey", "rsa:2048", "-nodes", "-keyout", f"{name}.key", "-out",
+                f"{name}.csr", "-subj", f"/O={name}")
+        openssl("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key",
+                "-CAcreateserial", "-out", f"{name}.pem", "-days", "2", "-extfile", "names")
+    return folder
+
+
 @unittest.skipUnless(find_etcd(), "there is no etcd: apt-get install etcd-server")
 class OneEtcd(backend_case.Table, Case):
     @classmethod
@@ -128,27 +149,9 @@ class EtcdOfItsOwn(Case):
         nobody = self.probe(endpoints=etcd.endpoint)
         self.assertIn("user name is empty", nobody.get("key"))
 
-    def make_certificates(self):
-        folder = tempfile.mkdtemp(prefix="dloader-tls-")
-        self.addCleanup(shutil.rmtree, folder)
-
-        def openssl(*args):
-            subprocess.run(["openssl", *args], cwd=folder, check=True, capture_output=True)
-
-        with open(f"{folder}/names", "w", encoding="utf-8") as names:
-            names.write("subjectAltName=IP:127.0.0.1\n")
-        openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "ca.key", "-out", "ca.pem",
-                "-subj", "/CN=test authority", "-days", "2")
-        for name in ("server", "client"):
-            openssl("req", "-newkey", "rsa:2048", "-nodes", "-keyout", f"{name}.key", "-out",
-                    f"{name}.csr", "-subj", f"/CN={name}")
-            openssl("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key",
-                    "-CAcreateserial", "-out", f"{name}.pem", "-days", "2", "-extfile", "names")
-        return folder
-
     @unittest.skipUnless(shutil.which("openssl"), "there is no openssl to make certificates with")
     def test_tls(self):
-        folder = self.make_certificates()
+        folder = make_certificates(self)
         context = ssl.create_default_context(cafile=f"{folder}/ca.pem")
         context.load_cert_chain(f"{folder}/client.pem", f"{folder}/client.key")
         etcd = self.etcd("--cert-file", f"{folder}/server.pem", "--key-file",
@@ -214,7 +217,11 @@ class NoEtcd(Case):
                 (200, b'{%s,"kvs":[{"mod_revision":"3","value":"YQ=a"}]}' % header, "nonsense"),
                 (200, b'{%s,"kvs":7}' % header, "nonsense"),
                 (200, b" " * (5 << 20), "too long"),
-                (404, b"404 page not found\n", "status 404, and is no etcd"),
+                (404, b"404 page not found\n",
+                 "status 404, and not in JSON as etcd does: 404 page not found; tried"),
+                (502, b"", "status 502, and not in JSON as etcd does; tried"),
+                (400, b"what\r\n" + b"x" * 5000, "as etcd does: what?; tried"),
+                (400, b"x" * 5000, f"as etcd does: {'x' * 160}; tried"),
                 (503, b'{"error":"not now","message":"not now","code":14}', "not now"),
                 (500, b'{"code":2,"message":"what"}', "what"),
                 (429, b'{"error":"too large","code":8}', "too large")):

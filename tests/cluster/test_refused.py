@@ -103,7 +103,8 @@ class NoStore(Asking):
         endpoint = self.strange(lambda conn: conn.close())
         self.late(self.error("c10d", endpoint), endpoint, "what listens there hangs up on a client of ")
         endpoint = self.web_server(404, b"404 page not found\n")
-        self.late(self.error("etcd", endpoint), f"{endpoint}: answers with status 404, and is no etcd")
+        self.late(self.error("etcd", endpoint), f"{endpoint}: answers with status 404, and not in JSON as "
+                  "etcd does: 404 page not found")
 
     def test_the_other_store(self):
         store = self.started(stores.C10d())
