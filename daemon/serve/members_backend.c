@@ -42,7 +42,11 @@ static void on_said(void *context, enum c10d_saying what, const char *text)
 
 static void on_renewed(void *context)
 {
-    members_put_seeds_back(context);
+    struct members *m = context;
+
+    members_put_seeds_back(m);
+    if (!m->ending)
+        worlds_say_again(m);
 }
 
 static int open_c10d(struct members *m, const struct config_rendezvous *config,

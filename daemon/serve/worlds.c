@@ -23,7 +23,7 @@ struct hearing {
     struct gather *gather;
     uint64_t round;
     struct gather_node *nodes; /* owned: that round's */
-    uint32_t n;
+    uint32_t n, self;
 };
 
 struct world {
@@ -36,6 +36,8 @@ struct world {
     struct gather_node *others; /* owned: those who were in a round with it, from the latest on of
                                    which it knows how it began */
     uint32_t n_others;
+    struct dl_buffer said;   /* its word of the latest round of which all was heard: */
+    uint64_t said_round;     /* this one */
     struct dl_error failure; /* of the latest hearing; code 0: it has gone well, or goes on */
     uint64_t failed_ns;
 };
@@ -115,6 +117,7 @@ void worlds_deinit(struct members *m)
         }
         DL_DELETE(m->worlds, world);
         free(world->others);
+        buffer_deinit(&world->said);
         free(world->ranks);
         free(world->key);
         free(world);
@@ -190,34 +193,25 @@ static void forget_others(struct world *world)
     world->n_others = 0;
 }
 
-static void on_heard(void *owner, const struct dl_span *words, const struct dl_error *error);
+typedef void (*heard_fn)(void *owner, const struct dl_span *words, const struct dl_error *error);
 
-/* Says this node's word of the round, and listens. `word` is complete but for what is known. */
-static void speak(struct world *world, struct course_word *word)
+/* Leaves this node's word of the round, and listens to those who may know more. */
+static void say(struct world *world, struct dl_span word, bool all_known, heard_fn done)
 {
     struct members *m = world->members;
-    const struct course_round *latest = course_latest(&world->course);
-    _cleanup_(buffer_deinit)
-    struct dl_buffer text = {0};
+    struct hearing *hearing = must_alloc(sizeof *hearing);
     char key[BACKEND_KEY_MAX];
 
-    word->last = latest ? latest->number : COURSE_NEW;
-    word->knows = world->course;
     (void)snprintf(key, sizeof key, "course/%s/%s", m->id, world->key);
-    struct hearing *hearing = must_alloc(sizeof *hearing);
     hearing->world = world;
     hearing->round = m->round;
     hearing->n = m->n_nodes;
+    hearing->self = m->self;
     hearing->nodes = must_alloc(m->n_nodes * sizeof *hearing->nodes);
     memcpy(hearing->nodes, m->nodes, m->n_nodes * sizeof *hearing->nodes);
     for (uint32_t i = 0; i < hearing->n; i++)
-        hearing->nodes[i].wanted = may_know(world, hearing->nodes[i].id);
-    if (latest)
-        add_others(world, m->nodes, m->n_nodes);
+        hearing->nodes[i].wanted = !all_known && may_know(world, hearing->nodes[i].id);
     DL_APPEND(world->hearings, hearing);
-    world->failure.code = 0;
-    if (course_word_write(word, &text) < 0)
-        abort(); /* as all books of the daemon that do not fit its memory */
     struct gather_options options = {.loop = m->loop,
                                      .backend = m->backend,
                                      .key = key,
@@ -225,12 +219,63 @@ static void speak(struct world *world, struct course_word *word)
                                      .nodes = hearing->nodes,
                                      .n = hearing->n,
                                      .self = m->self,
-                                     .word = {text.data, text.len},
+                                     .word = word,
                                      .timeout_ns = m->join_ns,
-                                     .done = on_heard,
+                                     .done = done,
                                      .owner = hearing};
     if (gather(&options, &hearing->gather) < 0)
+        abort(); /* as all books of the daemon that do not fit its memory */
+}
+
+static void on_heard(void *owner, const struct dl_span *words, const struct dl_error *error);
+
+/* Says this node's word of the round. `word` is complete but for what is known. */
+static void speak(struct world *world, struct course_word *word)
+{
+    const struct members *m = world->members;
+    const struct course_round *latest = course_latest(&world->course);
+    _cleanup_(buffer_deinit)
+    struct dl_buffer text = {0};
+
+    word->last = latest ? latest->number : COURSE_NEW;
+    word->knows = world->course;
+    if (course_word_write(word, &text) < 0)
         abort();
+    say(world, (struct dl_span){text.data, text.len}, false, on_heard);
+    if (latest)
+        add_others(world, m->nodes, m->n_nodes);
+    world->failure.code = 0;
+}
+
+static void on_said_again(void *owner, const struct dl_span *words, const struct dl_error *error)
+{
+    struct hearing *hearing = owner;
+    const struct members *m = hearing->world->members;
+
+    (void)words, (void)error; /* of a store that is away again: it will be another once more */
+    end_hearing(hearing);
+    if (!m->ending)
+        m->events->changed(m->context);
+}
+
+/* Who was not waited for may still want to hear what all the others have. */
+void worlds_say_again(struct members *m)
+{
+    struct world *world;
+
+    DL_FOREACH (m->worlds, world) {
+        if (m->state == MEMBERS_IN && world->said.len > 0 && world->said_round == m->round &&
+            !hearing_of(world, m->round))
+            say(world, (struct dl_span){world->said.data, world->said.len}, true, on_said_again);
+    }
+}
+
+static void keep_said(struct world *world, uint64_t round, struct dl_span word)
+{
+    world->said.len = 0;
+    if (buffer_append(&world->said, word.data, word.len) < 0)
+        abort();
+    world->said_round = round;
 }
 
 static bool anybody_owes(const struct world *world)
@@ -333,6 +378,7 @@ static void on_heard(void *owner, const struct dl_span *words, const struct dl_e
                     err.message);
     }
     if (!err.code && latest) {
+        keep_said(world, hearing->round, words[hearing->self]);
         forget_others(world);
         add_others(world, hearing->nodes, hearing->n);
     }

@@ -49,9 +49,11 @@ int _nodiscard_ worlds_limit(const struct world *world, const struct course_plac
 /* Why the rounds before the latest are over. */
 const struct dl_error *worlds_why(const struct world *world);
 
-/* For members.c: there is a round; all was noted; the end. */
+/* For members.c: there is a round; all was noted; the store may have lost what was said; the end.
+ */
 void worlds_enter(struct members *members);
 void worlds_speak(struct members *members);
+void worlds_say_again(struct members *members);
 void worlds_deinit(struct members *members);
 
 #endif

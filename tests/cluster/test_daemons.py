@@ -641,6 +641,25 @@ class TroubleWithTcpStore(Epochs, Trouble, ClusterCase):
         self.assertEqual(Trainer(self, daemons[1], 0).opened["seed"], first.opened["seed"])
         self.assertEqual(daemons[0].log.count("is complete"), 1)
 
+    def test_store_lost_before_one_that_is_new_asks(self):
+        """Nobody waits for it; what the others have said is there when it comes to hear it."""
+        daemons = [self.node("a", 1, 2)]
+        trainers = self.trainers(*daemons)
+        self.begin(trainers)
+        self.take(trainers, 4, 4)
+        daemons.append(self.node("b", 1, 2))
+        self.round_of(daemons[1], 1)
+        for trainer in trainers:
+            trainer.told_over()
+        self.go_on(trainers)
+        self.store.forget()
+        wait_until(lambda: self.store.count() == 3, "the state, the seed and the word")
+        new = self.trainers(daemons[1])
+        for place in self.go_on(new):
+            self.assertEqual((place["world"], place["first"]), (4, 0))
+        self.assertEqual(new[0].before, trainers[0].before)
+        self.finish(trainers + new)
+
     def test_store_lost_before_a_node_comes(self):
         self.lose_the_store(True)
 
