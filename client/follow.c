@@ -24,21 +24,23 @@ static void forget_stream(struct dl_epoch *epoch)
     epoch->lent = 0;
 }
 
-/* There is no stream, and none comes: DL_END follows. */
+/* There is no stream, and none comes: DL_END follows. The epoch is the loader's again, which ends
+ * it where the user does not. */
 static int stay_behind(struct dl_epoch *epoch)
 {
     struct dl_client *client = epoch->loader->client;
-    struct dl_error why = client->error;
+    char why[sizeof client->error_text];
 
-    if (connection_check(&client->conn) < 0)
-        return client_fatal(client);
     epoch->over = epoch->gone = epoch->broken = true;
     epoch->next = epoch->loader->epochs;
     epoch->loader->epochs = epoch;
+    if (connection_check(&client->conn) < 0)
+        return client_fatal(client);
+    memcpy(why, client->error_text, sizeof why);
     return client_fail(client, -DL_E_WORLD_CHANGED, "world",
-                       "changed, and this rank cannot follow (%s: %s); start the epoch again from "
-                       "its state",
-                       why.path, why.message);
+                       "changed, and this rank cannot follow (%s); start the epoch again from its "
+                       "state",
+                       why);
 }
 
 int epoch_go_on(struct dl_epoch *epoch)

@@ -230,11 +230,27 @@ static void test_places_that_are_none(void **state)
 /* Answers the next START, which the epoch sends by itself. */
 struct answer {
     struct fake *f;
-    struct dl_message with;
-    struct history before; /* that START said */
+    struct dl_message with; /* number 0: the daemon goes away instead */
+    struct history before;  /* that START said */
     uint64_t rank, world;
     pthread_t thread;
 };
+
+/* As fake_receive(), for a thread: what the client says is waited for, and cmocka is left alone. */
+static struct dl_message await_message(struct fake *f)
+{
+    struct dl_error err = {0};
+    struct dl_message msg;
+    struct dl_span payload;
+
+    while (frame_reader_next(&f->in, &payload) == 0)
+        if (poll(&(struct pollfd){.fd = f->sock, .events = POLLIN}, 1, -1) != 1 ||
+            fdpass_recv(f->sock, &f->in, MSG_DONTWAIT) <= 0)
+            abort();
+    if (message_decode(payload.data, payload.len, FROM_CLIENT, &msg, &err) < 0)
+        abort();
+    return msg;
+}
 
 static void *answer_start(void *data)
 {
@@ -242,13 +258,16 @@ static void *answer_start(void *data)
     struct dl_message msg;
 
     do
-        msg = fake_receive(answer->f);
+        msg = await_message(answer->f);
     while (msg.number != DL_MSG_START);
     if (!history_read(msg.start.before, &answer->before))
         abort();
     answer->rank = msg.start.rank;
     answer->world = msg.start.world;
-    fake_send(answer->f, &answer->with);
+    if (answer->with.number == 0)
+        shutdown(answer->f->sock, SHUT_RDWR);
+    else
+        fake_send(answer->f, &answer->with);
     if (answer->with.number == DL_MSG_STARTED)
         fake_deliver(answer->f, 0, 2);
     return NULL;
@@ -320,11 +339,41 @@ static void test_cannot_follow(void **state)
     fake_end(&f);
 }
 
+/* The session ends meanwhile: the epoch is the loader's still, and ends with it. */
+static void test_ends_while_it_follows(void **state)
+{
+    struct fake f;
+    struct answer answer = {.f = &f};
+    struct dl_batch *batch = NULL;
+
+    (void)state;
+    for (unsigned ended = 0; ended < 2; ended++) {
+        run_in(&f, 1);
+        fake_deliver(&f, 0, 3);
+        fake_next(&f, 0);
+        assert_int_equal(pthread_create(&answer.thread, NULL, answer_start, &answer), 0);
+        tell_changed(&f, true);
+        assert_int_equal(dl_epoch_next(f.epoch, -1, &batch), -ECONNRESET);
+        pthread_join(answer.thread, NULL);
+        assert_int_equal(dl_client_is_usable(f.client), 0);
+        assert_ptr_equal(f.loader->epochs, f.epoch);
+        assert_int_equal(dl_epoch_next(f.epoch, -1, &batch), -ECONNRESET);
+        if (ended)
+            f.epoch = dl_epoch_end(f.epoch);
+        fake_end(&f);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_place),           cmocka_unit_test(test_behind_what_was_delivered),
-    cmocka_unit_test(test_cut_off),         cmocka_unit_test(test_cut_off_at_the_end),
-    cmocka_unit_test(test_refused_options), cmocka_unit_test(test_places_that_are_none),
-    cmocka_unit_test(test_follows),         cmocka_unit_test(test_cannot_follow),
+    cmocka_unit_test(test_place),
+    cmocka_unit_test(test_behind_what_was_delivered),
+    cmocka_unit_test(test_cut_off),
+    cmocka_unit_test(test_cut_off_at_the_end),
+    cmocka_unit_test(test_refused_options),
+    cmocka_unit_test(test_places_that_are_none),
+    cmocka_unit_test(test_follows),
+    cmocka_unit_test(test_cannot_follow),
+    cmocka_unit_test(test_ends_while_it_follows),
 };
 
 TEST_MAIN(tests)
