@@ -3,6 +3,7 @@
 import os
 import pathlib
 import shutil
+import signal
 import sys
 import threading
 import unittest
@@ -36,11 +37,11 @@ class Cluster(TestCase):
         self.store = stores.Etcd()
         self.addCleanup(self.store.stop)
 
-    def node(self, name):
+    def node(self, name, least=1):
         os.makedirs(self.path(name), exist_ok=True)
         daemon = Daemon(self.path(name), {"rendezvous": {
             "backend": "etcd", "endpoint": self.store.endpoint, "id": "run", "node": name,
-            "nodes": {"min": 1, "max": 2}, "timeouts": {"last_call": "10ms", "close": "10s"},
+            "nodes": {"min": least, "max": 2}, "timeouts": {"last_call": "10ms", "close": "10s"},
             "heartbeat": {"interval": "200ms", "missed": 30}}})
         self.addCleanup(self.stop, daemon)
         return daemon
@@ -54,6 +55,19 @@ class Cluster(TestCase):
         loader = Loader(SPEC, world_size="cluster", socket=daemon.socket, as_="numpy", **options)
         self.addCleanup(loader.close)
         return loader
+
+    def begin_both(self, loaders):
+        """None of them begins before the other asks."""
+        iterators = [None, None]
+
+        def begin(i):
+            iterators[i] = iter(loaders[i])
+        threads = [threading.Thread(target=begin, args=[i]) for i in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return iterators
 
     def test_goes_on_in_the_new_world(self):
         node = self.node("a")
@@ -112,15 +126,7 @@ class Cluster(TestCase):
         nodes = [self.node("a"), self.node("b")]
         wait_until(lambda: all("of 2" in node.log for node in nodes), "a round of both")
         loaders = [self.loader(node) for node in nodes]
-        iterators = [None, None]
-
-        def begin(i):
-            iterators[i] = iter(loaders[i])
-        threads = [threading.Thread(target=begin, args=[i]) for i in range(2)]
-        for thread in threads:  # none of them begins before the other asks
-            thread.start()
-        for thread in threads:
-            thread.join()
+        iterators = self.begin_both(loaders)
         self.assertEqual([loader.world_size for loader in loaders], [2, 2])
         got = [value for _ in range(3) for each in iterators for value in values([next(each)])]
         nodes[1].kill()
@@ -129,6 +135,23 @@ class Cluster(TestCase):
             got += values([batch])
         self.assertEqual((loaders[0].rank, loaders[0].world_size), (0, 1))
         self.assertEqual(sorted(got), list(range(80)))
+
+    def test_waits_for_a_node_that_does_not_come(self):
+        """Other threads run meanwhile, and Ctrl-C ends it."""
+        nodes = [self.node("a", least=2), self.node("b", least=2)]
+        loaders = [self.loader(node) for node in nodes]
+        iterators = self.begin_both(loaders)
+        got = [value for each in iterators for value in values([next(each)])]
+        nodes[1].kill()
+        wait_until(lambda: "b gave no sign of life" in nodes[0].log, "what no trainer waits for")
+        timer = threading.Timer(1, os.kill, [os.getpid(), signal.SIGINT])
+        timer.start()
+        with self.assertRaises(KeyboardInterrupt):
+            for batch in iterators[0]:
+                got += values([batch])
+        timer.join()
+        self.assertEqual(len(got), len(set(got)))
+        loaders[0].close()
 
     def test_another_daemon(self):
         """One that follows another is another node: what it had goes on by its state."""

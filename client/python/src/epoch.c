@@ -3,7 +3,6 @@
 #include "client/python/src/module.h"
 
 #include <errno.h>
-#include <time.h>
 
 #define NS_PER_MS    1000000LL
 #define SLICE_NS     (100 * NS_PER_MS) /* signals are looked at so often */
@@ -15,11 +14,12 @@ struct epoch_object {
     PyObject_HEAD struct loader_object *loader; /* owned */
     struct dl_epoch *handle; /* NULL: ended; not to be used unless the loader is open */
     long long hold_bytes;
-    bool slow; /* a batch takes its time even when nothing is waited for */
+    bool slow;    /* a batch takes its time even when nothing is waited for */
+    bool follows; /* the cluster: then any batch may have to wait for other nodes */
 };
 
 PyObject *epoch_object_new(struct module_state *state, struct loader_object *loader,
-                           struct dl_epoch *handle)
+                           struct dl_epoch *handle, bool follows)
 {
     struct epoch_object *epoch = (struct epoch_object *)PyType_GenericAlloc(state->epoch_type, 0);
 
@@ -30,6 +30,7 @@ PyObject *epoch_object_new(struct module_state *state, struct loader_object *loa
     epoch->loader = (struct loader_object *)Py_NewRef((PyObject *)loader);
     epoch->handle = handle;
     epoch->hold_bytes = HOLD_BYTES;
+    epoch->slow = epoch->follows = follows;
     return (PyObject *)epoch;
 }
 
@@ -62,14 +63,6 @@ static struct dl_client *client_of(const struct epoch_object *epoch)
 
 /* ---- next ---- */
 
-static int64_t now_ns(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (int64_t)ts.tv_sec * 1000 * NS_PER_MS + ts.tv_nsec;
-}
-
 /* With the GIL, for what is there already. */
 static int try_next(struct epoch_object *epoch, struct dl_batch **ret)
 {
@@ -82,6 +75,26 @@ static int try_next(struct epoch_object *epoch, struct dl_batch **ret)
     return r;
 }
 
+/* Without the GIL. */
+static int next_slice(struct epoch_object *epoch, int64_t timeout_ns, struct dl_batch **ret)
+{
+    struct client_object *client = epoch->loader->client;
+    struct long_wait wait;
+    int r;
+
+    if (epoch->follows) {
+        wait.since = monotonic_ns() + 2 * SLICE_NS;
+        client_begin_wait(client, &wait);
+        r = dl_epoch_next(epoch->handle, timeout_ns, ret);
+        client_end_call(client, wait.thread);
+    } else {
+        wait.thread = client_release_gil(client);
+        r = dl_epoch_next(epoch->handle, timeout_ns, ret);
+        client_take_gil(client, wait.thread);
+    }
+    return r;
+}
+
 /* As dl_epoch_next(), or -EINTR when a signal's handler has raised an exception. */
 static int wait_next(struct epoch_object *epoch, int64_t timeout_ns, struct dl_batch **ret)
 {
@@ -91,19 +104,17 @@ static int wait_next(struct epoch_object *epoch, int64_t timeout_ns, struct dl_b
 
     if (r != -EAGAIN || (timeout_ns == 0 && !epoch->slow))
         return r;
-    if (timeout_ns < 0 || __builtin_add_overflow(now_ns(), timeout_ns, &deadline))
+    if (timeout_ns < 0 || __builtin_add_overflow(monotonic_ns(), timeout_ns, &deadline))
         deadline = INT64_MAX;
     for (;;) {
-        int64_t left = deadline == INT64_MAX ? SLICE_NS : deadline - now_ns();
-        PyThreadState *thread = client_release_gil(client);
+        int64_t left = deadline == INT64_MAX ? SLICE_NS : deadline - monotonic_ns();
 
-        r = dl_epoch_next(epoch->handle, left < 0 ? 0 : left < SLICE_NS ? left : SLICE_NS, ret);
-        client_take_gil(client, thread);
+        r = next_slice(epoch, left < 0 ? 0 : left < SLICE_NS ? left : SLICE_NS, ret);
         if ((r != -ETIMEDOUT && r != -EAGAIN) || !dl_client_is_usable(client->handle))
             return r;
         if (PyErr_CheckSignals() < 0)
             return -EINTR;
-        if (left <= SLICE_NS && deadline != INT64_MAX && now_ns() >= deadline)
+        if (left <= SLICE_NS && deadline != INT64_MAX && monotonic_ns() >= deadline)
             return -ETIMEDOUT;
     }
 }

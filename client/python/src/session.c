@@ -2,6 +2,7 @@
 #include "client/python/src/module.h"
 
 #include <errno.h>
+#include <time.h>
 
 struct module_state *state_of(PyObject *self)
 {
@@ -77,6 +78,28 @@ PyThreadState *client_begin_call(struct client_object *client)
 
     dl_set_interrupt(is_interrupted, thread);
     return thread;
+}
+
+int64_t monotonic_ns(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
+}
+
+/* Until then the caller is back in time to look at signals, and no wait is ended by them. */
+static int is_interrupted_late(void *data)
+{
+    const struct long_wait *wait = data;
+
+    return monotonic_ns() < wait->since ? 0 : is_interrupted(wait->thread);
+}
+
+void client_begin_wait(struct client_object *client, struct long_wait *wait)
+{
+    wait->thread = client_release_gil(client);
+    dl_set_interrupt(is_interrupted_late, wait);
 }
 
 void client_end_call(struct client_object *client, PyThreadState *thread)
@@ -454,7 +477,7 @@ static PyObject *loader_start(PyObject *self, PyObject *args, PyObject *kwargs)
     client_end_call(loader->client, thread);
     if (r < 0)
         return client_raise(state_of(self), loader->client, r);
-    return epoch_object_new(state_of(self), loader, handle);
+    return epoch_object_new(state_of(self), loader, handle, options.follow);
 }
 
 PyDoc_STRVAR(state_doc,
