@@ -121,6 +121,23 @@ class Cluster(TestCase):
         both = [iter(loader) for loader in (first, second)]
         self.assertEqual(sorted(value for each in both for value in values(each)), list(range(80)))
 
+    def test_nodes_that_begin_may_resume(self):
+        """The same program runs on each node, whenever that comes."""
+        nodes = [self.node("a", least=2), self.node("b", least=2)]
+        loaders = [None, None]
+
+        def make(i):
+            loaders[i] = self.loader(nodes[i], resume=True)
+        threads = [threading.Thread(target=make, args=[i]) for i in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual([(loader.rank, loader.world_size, loader.epoch) for loader in loaders],
+                         [(0, 2, 0), (1, 2, 0)])
+        self.assertEqual(sorted(value for loader in loaders for value in values(loader)),
+                         list(range(80)))
+
     def test_follows_when_a_node_is_killed(self):
         """Its share of what is left comes to the others; nothing comes twice."""
         nodes = [self.node("a"), self.node("b")]
@@ -170,6 +187,8 @@ class Cluster(TestCase):
     def test_what_is_no_world(self):
         with self.assertRaisesRegex(ValueError, "'clusters' is neither"):
             Loader(SPEC, world_size="clusters", socket="/nonexistent")
+        with self.assertRaisesRegex(ValueError, "resume: 'yes' is none of True, False, 'auto'"):
+            Loader(SPEC, world_size="cluster", resume="yes", socket="/nonexistent")
         with self.assertRaises(OSError):
             iter(Loader({**SPEC, "workers": {"count": 0}}, world_size="cluster"))
 

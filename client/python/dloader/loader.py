@@ -235,8 +235,7 @@ class Loader:
         job_of_torchrun = self._take_place(rank, world_size)
         self.job = job if job is not None else job_of_torchrun
         self._follow = bool(follow) and self._local is not None
-        if self._local is None:
-            self._check_resume(resume, self.job)
+        self._check_resume(resume, bool(self.job) or self._local is not None)
         self.pin_memory, self.device, self.progress = pin_memory, device, progress
         self._spec = Spec(spec)
         if name is not None:
@@ -277,10 +276,11 @@ class Loader:
         return job
 
     @staticmethod
-    def _check_resume(resume: bool | str, job: str | None) -> None:
+    def _check_resume(resume: bool | str, known: bool) -> None:
+        """known: the daemon can tell where this rank goes on, by its job or by the other nodes."""
         if resume not in (True, False, "auto"):
             raise ValueError(f"resume: {resume!r} is none of True, False, 'auto'")
-        if not resume or job:
+        if not resume or known:
             return
         if os.environ.get("TORCHELASTIC_RUN_ID") == "none":
             raise ValueError("resume: it needs the name of the job: start torchrun with --rdzv-id "
