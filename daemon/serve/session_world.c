@@ -30,6 +30,13 @@ void session_note_stream(struct client_stream *cs)
     worlds_note(cs->world, cs->local, cs, &given, &behind);
 }
 
+void session_leave_world(struct client_stream *cs)
+{
+    session_note_stream(cs);
+    if (cs->world)
+        worlds_ended(cs->world, cs->local, cs);
+}
+
 void session_world_note(struct session *s)
 {
     for (struct client_stream *cs = s->streams; cs; cs = cs->hh.next)

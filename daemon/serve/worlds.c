@@ -501,6 +501,16 @@ void worlds_note(struct world *world, uint64_t local, const void *stream,
     rank->of.behind = *behind;
 }
 
+void worlds_ended(struct world *world, uint64_t local, const void *stream)
+{
+    struct world_rank *rank = &world->ranks[local];
+
+    if (rank->stream != stream)
+        return;
+    rank->of.given = rank->of.behind;
+    rank->stream = NULL;
+}
+
 void worlds_owe(struct world *world, uint64_t local, const void *stream)
 {
     struct world_rank *rank = &world->ranks[local];

@@ -37,6 +37,9 @@ void worlds_started(struct world *world, uint64_t local, const struct course_pla
  * gone elsewhere since. */
 void worlds_note(struct world *world, uint64_t local, const void *stream,
                  const struct course_point *given, const struct course_point *behind);
+/* Its stream has ended before the world did: what was noted last of it counts, and what it was
+ * given beyond that comes again. */
+void worlds_ended(struct world *world, uint64_t local, const void *stream);
 /* Its stream was cut off, and it knows itself what it had. */
 void worlds_owe(struct world *world, uint64_t local, const void *stream);
 /* The session is gone: its ranks say nothing more. `members` NULL is fine. */

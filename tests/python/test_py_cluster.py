@@ -153,6 +153,36 @@ class Cluster(TestCase):
         self.assertEqual((loaders[0].rank, loaders[0].world_size), (0, 1))
         self.assertEqual(sorted(got), list(range(80)))
 
+    def test_what_was_loaded_ahead_comes_again(self):
+        """A trainer that ends early has not had it, and the next one goes on there."""
+        node, got = self.node("a"), []
+        for count in (1, 3, 5, 20):
+            loader = self.loader(node, resume=True)
+            iterator = iter(loader)
+            self.assertEqual(loader.state_dict()["step"] * 4, len(got))
+            for _, batch in zip(range(count), iterator):
+                got += values([batch])
+                del batch
+            iterator.end()
+            loader.close()
+        self.assertEqual(sorted(got), list(range(80)))
+
+    def test_a_node_is_killed_after_its_trainers(self):
+        """What was loaded ahead for those of other nodes, which have ended too, counts for nobody."""
+        nodes = [self.node("a"), self.node("b")]
+        wait_until(lambda: all("of 2" in node.log for node in nodes), "a round of both")
+        loaders = [self.loader(node) for node in nodes]
+        iterators = self.begin_both(loaders)
+        got = [value for _ in range(3) for each in iterators for value in values([next(each)])]
+        for loader in loaders:
+            loader.close()
+        nodes[1].kill()
+        wait_until(lambda: "b gave no sign of life" in nodes[0].log, "what no trainer waits for")
+        loader = self.loader(nodes[0], resume=True)
+        got += values(loader)
+        self.assertEqual((loader.rank, loader.world_size), (0, 1))
+        self.assertEqual(sorted(got), list(range(80)))
+
     def test_waits_for_a_node_that_does_not_come(self):
         """Other threads run meanwhile, and Ctrl-C ends it."""
         nodes = [self.node("a", least=2), self.node("b", least=2)]

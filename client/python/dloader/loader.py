@@ -194,7 +194,8 @@ class Loader:
         world_size="cluster" the daemon's node meets others: `rank` (absent: $LOCAL_RANK) is then
         the one on this node, and the attributes `rank` and `world_size` say from the first epoch on
         what the nodes have agreed on. The first epoch begins when all nodes have asked for it;
-        resume=True, which needs no job then, takes the epoch that the others are in.
+        resume=True, which needs no job then, takes the epoch that the others are in, and a rank that
+        was in it goes on at the first batch that it had not given back.
     follow: with world_size="cluster": an epoch goes on by itself when nodes come or go, and `rank`,
         `world_size` and len() are others from some batch on. False: iterating raises
         WorldChangedError once this rank has had its part of the old world; after
