@@ -276,8 +276,8 @@ struct dl_epoch_options {
  * on each of them, as long as the daemon's rendezvous.timeouts.join says (-ETIMEDOUT: who is there,
  * and who is missing), and dl_epoch_rank() and dl_epoch_world() tell the place. A rank that is new
  * is where the others are in their epoch; one that names another epoch is refused (-EINVAL, which
- * says it), and DL_RESUME takes it, whatever it is; a rank that was there before goes on at the first
- * batch that it had not given back. -ENOTSUP: this daemon is alone.
+ * says it), and DL_RESUME takes it, whatever it is; a rank that was there before goes on at the
+ * first batch that it had not given back. -ENOTSUP: this daemon is alone.
  * When nodes come or go dl_epoch_next() says DL_E_WORLD_CHANGED, with the reason, once this rank
  * has had what it was to have in that world, and then DL_END. The state of the epoch then says how
  * far it has come: started from it, with DL_WORLD_CLUSTER again, the epoch goes on in the new
