@@ -70,7 +70,7 @@ static const struct option_row {
                     "be a rank of the training job of that name; default: torchrun's --rdzv-id, "
                     "if rank and world are torchrun's"},
     [OPTION_RESUME] = {"resume", NULL, KIND_FLAG, FIELD(resume), 0, 0,
-                       "go on where this rank of the --job has left off"},
+                       "go on where this rank of the --job, or of a cluster, has left off"},
     [OPTION_RUN_WORLD] = {"world", "W|cluster", KIND_WORLD, FIELD(world), 1, 1048576,
                           "world size: number of consumers of the epoch; cluster: of the nodes "
                           "that have met, and the rank is then one of this node; default: "
@@ -274,7 +274,7 @@ static int check_begin(const struct options *o, struct dl_error *err)
                             o->epoch);
     if (!o->resume)
         return 0;
-    if (!o->job)
+    if (!o->job && o->world != DL_WORLD_CLUSTER)
         return dl_error_set(err, EINVAL, "--resume", "needs the job's name: --job NAME");
     if (o->state || o->epoch > 0)
         return dl_error_set(err, EINVAL, o->state ? "--state" : "--first-epoch",

@@ -430,6 +430,10 @@ class Meet(Epochs):
         rest = json.loads(dlctl("run", spec, "--world", "cluster", "--state", state, "--json",
                                 daemon=daemon).stdout)
         self.assertEqual(rest["batches"], LENGTH // BATCH - 7)
+        dlctl("run", spec, "--world", "cluster", "--first-epoch", "1", "--batches", "3", daemon=daemon)
+        rest = json.loads(dlctl("run", spec, "--world", "cluster", "--resume", "--json",
+                                daemon=daemon).stdout)
+        self.assertEqual((rest["epochs"][0]["epoch"], rest["batches"]), (1, LENGTH // BATCH - 3))
 
 
 class Trouble:
