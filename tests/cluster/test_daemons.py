@@ -252,6 +252,22 @@ class Meet(Epochs):
         self.assertEqual({(place["epoch"], place["first"]) for place in places}, {(1, 0)})
         self.finish(trainers + late)
 
+    def test_nodes_of_other_sizes(self):
+        """The world has as many ranks as all nodes together, before and after one more comes."""
+        sizes = {"a": 1, "b": 3, "c": 2}
+        daemons = [self.node(name, 2, 3, local=sizes[name]) for name in "ab"]
+        trainers = [Trainer(self, daemons[0], 0),
+                    *(Trainer(self, daemons[1], local) for local in range(3))]
+        self.assertEqual([place["rank"] for place in self.begin(trainers)], [0, 1, 2, 3])
+        self.take(trainers, 2, 1, 4, 3)
+        daemons.append(self.node("c", 2, 3, local=sizes["c"]))
+        self.round_of(daemons[2], 1)
+        for trainer in trainers:
+            trainer.told_over()
+        trainers += [Trainer(self, daemons[2], local) for local in range(2)]
+        self.assertEqual([place["rank"] for place in self.begin(trainers)], list(range(6)))
+        self.finish(trainers)
+
     def lose(self, end, reason, credits=0):
         """Two of three nodes go on, when the third was ended so."""
         daemons = [self.node(name, 2, 3, kept=name != "b") for name in ("a", "b", "c")]

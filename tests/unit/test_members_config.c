@@ -2,6 +2,7 @@
  * told. */
 #include "tests/lib/harness.h"
 
+#include "daemon/cluster/rendezvous.h"
 #include "daemon/serve/members.h"
 
 #include <errno.h>
@@ -92,6 +93,31 @@ static void test_good(void **state)
     }
 }
 
+/* What is not said is as PyTorch has it; and so it is where no configuration is read. */
+static void test_defaults(void **state)
+{
+    const char *text = "rendezvous: {backend: etcd, endpoint: e, id: a}";
+    const char *path = harness_file("members.conf", text, strlen(text));
+    const struct rdzv_settings *set = &RDZV_DEFAULTS;
+    const uint64_t second = 1000000000;
+    struct config config = {0};
+    struct dl_error err = {0};
+
+    (void)state;
+    assert_int_equal(config_load(path, &config, &err), 0);
+    const uint64_t is[] = {config.rendezvous.timeouts.join, config.rendezvous.timeouts.last_call,
+                           config.rendezvous.timeouts.close, config.rendezvous.heartbeat.interval,
+                           config.rendezvous.heartbeat.missed},
+                   there[] = {set->join_ns, set->last_call_ns, set->close_ns, set->beat_ns,
+                              set->missed},
+                   theirs[] = {600 * second, 30 * second, 30 * second, 5 * second, 3};
+    for (size_t i = 0; i < ARRAY_SIZE(is); i++) {
+        assert_int_equal(is[i], theirs[i]);
+        assert_int_equal(there[i], theirs[i]);
+    }
+    config_deinit(&config);
+}
+
 /* What a job's script has set for torchrun is there where nothing else is said. */
 static void test_environment(void **state)
 {
@@ -175,9 +201,8 @@ static void test_alone(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_bad),
-    cmocka_unit_test(test_good),
-    cmocka_unit_test(test_environment),
+    cmocka_unit_test(test_bad),      cmocka_unit_test(test_good),
+    cmocka_unit_test(test_defaults), cmocka_unit_test(test_environment),
     cmocka_unit_test(test_alone),
 };
 
