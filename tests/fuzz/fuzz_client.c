@@ -9,6 +9,7 @@
  * and in any order (128).
  */
 #include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/input.h"
 
 #include "client/internal.h"
 #include "proto/fdpass.h"
@@ -34,8 +35,7 @@ enum {
 };
 
 struct play {
-    const uint8_t *data;
-    size_t len;
+    struct input input;
     int sock;
     int memfd;
     uint8_t *base;
@@ -61,22 +61,6 @@ struct managed {
 
 /* Of a spec: its sections' fingerprints, in OPENED. */
 static const uint8_t PARTS[40];
-
-static uint8_t take(struct play *p)
-{
-    if (p->len == 0)
-        return 0;
-    p->len--;
-    return *p->data++;
-}
-
-/* Small numbers as they are; 0xF0.. become the largest, where overflows are. */
-static uint64_t take_number(struct play *p)
-{
-    uint8_t byte = take(p);
-
-    return byte < 0xF0 ? byte : UINT64_MAX - (0xFF - byte) * 4095;
-}
 
 /* ---- the daemon ---- */
 
@@ -165,7 +149,7 @@ static void send_segment(struct play *p, uint64_t change)
 static void send_deliver(struct play *p)
 {
     struct dl_message msg = {.number = DL_MSG_DELIVER};
-    uint8_t field = take(p);
+    uint8_t field = take(&p->input);
     struct dl_descriptor d = {
         .step = p->sent,
         .generation = p->sent + 1,
@@ -178,7 +162,7 @@ static void send_deliver(struct play *p)
 
     if (field < ARRAY_SIZE(words)) {
         memcpy(words, &d, sizeof d);
-        words[field] += take_number(p);
+        words[field] += take_number(&p->input);
         memcpy(&d, words, sizeof d);
     } else if (!(field & 0x80)) {
         fill_slot(p->base + d.offset, p->sent, p->number); /* 0x80: what stood there before */
@@ -192,8 +176,8 @@ static void send_deliver(struct play *p)
 static void send_other(struct play *p)
 {
     static const uint8_t nil = 0xC0;
-    uint8_t kind = take(p);
-    uint64_t number = take_number(p);
+    uint8_t kind = take(&p->input);
+    uint64_t number = take_number(&p->input);
     struct dl_message msg = {0};
 
     switch (kind % 8) {
@@ -252,19 +236,19 @@ static void send_other(struct play *p)
 
 static void send_raw(struct play *p)
 {
-    size_t want = take(p), len = min_u64(want, p->len);
+    size_t want = take(&p->input), len;
+    const uint8_t *bytes = take_bytes(&p->input, want, &len);
 
-    send_bytes(p, p->data, len, -1);
-    p->data += len;
-    p->len -= len;
+    send_bytes(p, bytes, len, -1);
 }
 
 static void scribble(struct play *p)
 {
-    size_t low = take(p), high = take(p), at = low | high << 8, len = take(p) % 16;
+    size_t low = take(&p->input), high = take(&p->input), at = low | high << 8,
+           len = take(&p->input) % 16;
 
     while (len-- > 0)
-        p->base[at++ % BYTES] = take(p);
+        p->base[at++ % BYTES] = take(&p->input);
 }
 
 /* ---- the user ---- */
@@ -392,7 +376,7 @@ static void export_tensor(struct play *p, uint8_t i)
 static void feed(struct play *p, uint8_t how)
 {
     static const uint64_t indices[256];
-    size_t n = take(p);
+    size_t n = take(&p->input);
     int64_t r;
 
     if (!p->epoch)
@@ -468,7 +452,7 @@ static void query(struct play *p, bool answered)
 
 static void step(struct play *p)
 {
-    uint8_t operation = take(p);
+    uint8_t operation = take(&p->input);
 
     switch (operation % 16) {
     case 0:
@@ -480,7 +464,7 @@ static void step(struct play *p)
         send_deliver(p);
         break;
     case 4:
-        send_segment(p, take(p));
+        send_segment(p, take(&p->input));
         break;
     case 5:
         send_other(p);
@@ -545,7 +529,7 @@ static void make_segment(struct play *p)
 
 static void begin(struct play *p)
 {
-    uint8_t kind = p->len > 0 ? p->data[p->len - 1] : 0;
+    uint8_t kind = p->input.len > 0 ? p->input.data[p->input.len - 1] : 0;
     struct dl_epoch_options options = {.credits = CREDITS};
     struct dl_message msg = {.number = DL_MSG_WELCOME};
     int pair[2];
@@ -590,10 +574,10 @@ static void end(struct play *p)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
-    struct play p = {.data = data, .len = len};
+    struct play p = {.input = {data, len}};
 
     begin(&p);
-    while (p.len > 0)
+    while (p.input.len > 0)
         step(&p);
     end(&p);
     return 0;

@@ -9,26 +9,13 @@
  * rows, and a byte for each length and row, or what would be right.
  */
 #include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/input.h"
 
 #include "daemon/data/collate/collate_batch.h"
 
 enum { HEAD = 4, SAMPLES = 8, SLOT = 1 << 18, GUARD = 4096, LARGEST = 64 };
 
 static _Alignas(4096) uint8_t slot_a[SLOT + GUARD], slot_b[SLOT + GUARD];
-
-struct input {
-    const uint8_t *data;
-    size_t len;
-};
-
-/* 0 at the end. */
-static uint8_t take(struct input *in)
-{
-    if (in->len == 0)
-        return 0;
-    in->len--;
-    return *in->data++;
-}
 
 static void add_tensor(struct input *in, struct sample *sample, const char *key)
 {
@@ -50,12 +37,10 @@ static void add_tensor(struct input *in, struct sample *sample, const char *key)
 
 static void add_text(struct input *in, struct sample *sample, enum tree_kind kind, const char *key)
 {
-    size_t len = take(in) % LARGEST;
+    size_t want = take(in) % LARGEST, len;
+    const uint8_t *text = take_bytes(in, want, &len);
 
-    len = min_u64(len, in->len);
-    sample_text(sample, kind, key, in->data, len);
-    in->data += len;
-    in->len -= len;
+    sample_text(sample, kind, key, text, len);
 }
 
 static const char *const keys[] = {"a", "b", "a_mask", "a_lengths", "a.b", "", "0", "long"};

@@ -9,6 +9,7 @@
  * Input: events of a letter and a number, see play(); any other byte counts as a letter, too.
  */
 #include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/input.h"
 
 #include "daemon/serve/host.h"
 #include "proto/codec.h"
@@ -43,8 +44,7 @@ struct fake_host {
 };
 
 struct game {
-    const uint8_t *data;
-    size_t len;
+    struct input input;
     uv_loop_t loop;
     struct config config;
     struct hosts *hosts;
@@ -58,14 +58,6 @@ struct game {
 
 /* The one that is played, for what stands in for libuv. */
 static struct game *playing;
-
-static uint8_t take(struct game *g)
-{
-    if (g->len == 0)
-        return 0;
-    g->len--;
-    return *g->data++;
-}
 
 /* ---- in place of libuv ---------------------------------------------------------------------- */
 
@@ -257,7 +249,7 @@ static void settle(struct game *g)
 
 static void play_host(struct game *g, struct fake_host *fake, char event, uint8_t how)
 {
-    size_t len = min_u64(how & 31, g->len);
+    size_t len = min_u64(how & 31, g->input.len);
 
     if (!fake->handle)
         return;
@@ -278,15 +270,14 @@ static void play_host(struct game *g, struct fake_host *fake, char event, uint8_
         break;
     case 'r':
         if (fake->sock >= 0)
-            (void)!fdpass_send(fake->sock, g->data, len, NULL, 0, MSG_DONTWAIT);
-        g->data += len;
-        g->len -= len;
+            (void)!fdpass_send(fake->sock, g->input.data, len, NULL, 0, MSG_DONTWAIT);
+        (void)take_bytes(&g->input, len, &len);
         break;
     case 'c':
         close_fdp(&fake->sock);
         break;
     case 'e':
-        (void)!write(fake->errors, g->data, len);
+        (void)!write(fake->errors, g->input.data, len);
         break;
     default:
         die(fake, how & 3, how >> 6);
@@ -296,8 +287,8 @@ static void play_host(struct game *g, struct fake_host *fake, char event, uint8_
 
 static void play(struct game *g)
 {
-    uint8_t byte = take(g);
-    uint8_t how = take(g);
+    uint8_t byte = take(&g->input);
+    uint8_t how = take(&g->input);
     char event = byte && strchr(events, byte) ? (char)byte : events[byte % (sizeof events - 1)];
     struct child *child = &g->children[how % CHILDREN];
 
@@ -353,7 +344,7 @@ static void end(struct game *g)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
-    struct game g = {.data = data, .len = len};
+    struct game g = {.input = {data, len}};
 
     playing = &g;
     log_set_level((enum log_level)0);
@@ -361,7 +352,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     FUZZ_ASSERT(config_load(NULL, &g.config, NULL) == 0);
     g.hosts = hosts_new(&(struct hosts_options){
         .loop = &g.loop, .config = &g.config, .private = len > 0 && data[0] & 0x80});
-    while (g.len > 0)
+    while (g.input.len > 0)
         play(&g);
     end(&g);
     return 0;

@@ -4,35 +4,18 @@
  * the same of as building was told.
  */
 #include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/input.h"
 
 #include "daemon/data/plugin/plugin_private.h"
 
 enum { FIND_STEPS = 8 };
 
-struct input {
-    const uint8_t *data;
-    size_t len;
-};
-
-static uint8_t take(struct input *in)
-{
-    if (in->len == 0)
-        return 0;
-    in->len--;
-    return *in->data++;
-}
-
 /* A part of the input itself. */
 static const uint8_t *take_some(struct input *in, size_t *ret_len)
 {
-    size_t len = take(in) % 64;
-    const uint8_t *some = in->data;
+    size_t want = take(in) % 64;
 
-    len = min_u64(len, in->len);
-    in->data += len;
-    in->len -= len;
-    *ret_len = len;
-    return some;
+    return take_bytes(in, want, ret_len);
 }
 
 static const char *take_key(struct input *in, char text[static 256])
@@ -47,7 +30,7 @@ static const char *take_key(struct input *in, char text[static 256])
     return text;
 }
 
-static uint64_t take_number(struct input *in)
+static uint64_t take_size(struct input *in)
 {
     return (uint64_t)take(in) << (take(in) % 64);
 }
@@ -60,7 +43,7 @@ static void add_tensor(const struct dl_plugin_host *host, struct dl_plugin_sampl
     uint8_t how = take(in);
 
     for (uint32_t i = 0; i < ndim && i < ARRAY_SIZE(shape); i++)
-        shape[i] = take_number(in);
+        shape[i] = take_size(in);
     (void)host->tensor(sample, key, type, ndim, how & 1 ? NULL : shape, how & 2 ? NULL : shape);
 }
 
@@ -91,16 +74,16 @@ static void call(const struct dl_plugin_host *host, struct dl_plugin_sample *sam
         break;
     }
     case 6:
-        (void)host->integer(sample, key, (int64_t)take_number(in));
+        (void)host->integer(sample, key, (int64_t)take_size(in));
         break;
     case 7:
-        (void)host->real(sample, key, (double)take_number(in));
+        (void)host->real(sample, key, (double)take_size(in));
         break;
     case 8:
         (void)host->boolean(sample, key, take(in));
         break;
     default:
-        len = take_number(in);
+        len = take_size(in);
         if (len <= 4096 || len > DL_MAX_SEGMENT_BYTES)
             (void)host->alloc(sample, len);
     }

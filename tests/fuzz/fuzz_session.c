@@ -59,22 +59,6 @@ const struct game_spec game_specs[SPECS] = {
      16, false},
 };
 
-uint8_t take(struct game *g)
-{
-    if (g->len == 0)
-        return 0;
-    g->len--;
-    return *g->data++;
-}
-
-/* Small numbers as they are; 0xF0.. become the largest, where overflows are. */
-uint64_t take_number(struct game *g)
-{
-    uint8_t byte = take(g);
-
-    return byte < 0xF0 ? byte : UINT64_MAX - (0xFF - byte) * 4095;
-}
-
 /* ---- time and threads ----------------------------------------------------------------------- */
 
 /* The harness's own: timers run out with the next turn or never, work is done by one thread. */
@@ -415,9 +399,9 @@ static void be_ready(struct game *g, struct process *p, bool any)
     what.length = game_specs[which].length;
     what.iterable = game_specs[which].iterable;
     if (any) {
-        what.length += take(g) & 3;
-        what.iterable ^= take(g) & 1;
-        what.slot_bytes = take_number(g) << 6;
+        what.length += take(&g->input) & 3;
+        what.iterable ^= take(&g->input) & 1;
+        what.slot_bytes = take_number(&g->input) << 6;
     }
     fake_ready(p, &what);
 }
@@ -429,9 +413,9 @@ static void tell_lengths(struct game *g, const struct fake_task *task, uint8_t h
     uint32_t *lengths = (uint32_t *)(void *)(task->slot + 1);
     bool any = (how & 7) > 4;
 
-    task->slot->data_off = (how & 7) == 7 ? take_number(g) : SLOT_HEADER_BYTES;
+    task->slot->data_off = (how & 7) == 7 ? take_number(&g->input) : SLOT_HEADER_BYTES;
     for (uint64_t i = 0; i < min_u64(task->slot->samples, room); i++)
-        lengths[i] = any ? (uint32_t)take_number(g) : (uint32_t)i % 7 + 1;
+        lengths[i] = any ? (uint32_t)take_number(&g->input) : (uint32_t)i % 7 + 1;
 }
 
 /* One task, as `how` says. */
@@ -449,26 +433,26 @@ static void do_task(struct game *g, struct process *p, uint8_t how)
         tell_lengths(g, &task, how);
     switch (how & 7) {
     case 0: /* an error, told anywhere in the slot */
-        task.slot->error_off = take_number(g);
-        task.slot->error_len = take(g);
-        task.slot->error_more = (uint32_t)take_number(g);
-        done.code = how & 8 ? EIO : take(g);
+        task.slot->error_off = take_number(&g->input);
+        task.slot->error_len = take(&g->input);
+        task.slot->error_more = (uint32_t)take_number(&g->input);
+        done.code = how & 8 ? EIO : take(&g->input);
         break;
     case 1:
         done.code = ENOBUFS;
-        done.bytes = task.slot_bytes + (take_number(g) << 8);
+        done.bytes = task.slot_bytes + (take_number(&g->input) << 8);
         break;
     case 2:
         done.code = ENODATA;
         break;
     case 3: /* nonsense */
-        done.task += take(g) & 1;
-        done.samples += take(g) & 1;
-        done.bytes = take_number(g);
+        done.task += take(&g->input) & 1;
+        done.samples += take(&g->input) & 1;
+        done.bytes = take_number(&g->input);
         break;
     case 6: /* fewer, some of which are repeated: the last round of an iterable dataset */
-        done.samples = (uint32_t)min_u64(take(g), done.samples);
-        task.slot->repeated = take(g);
+        done.samples = (uint32_t)min_u64(take(&g->input), done.samples);
+        task.slot->repeated = take(&g->input);
         break;
     default:
         break;
@@ -508,7 +492,7 @@ static void work_one(struct game *g, uint8_t who, uint8_t how)
         be_ready(g, p, how & 1);
         break;
     case 1:
-        fake_mapped(p, how & 1 ? take(g) : 0);
+        fake_mapped(p, how & 1 ? take(&g->input) : 0);
         break;
     case 2:
         fake_failed(p, how & 1, ENOMEM);
@@ -527,15 +511,15 @@ static void work_one(struct game *g, uint8_t who, uint8_t how)
 /* Events of clients: "0" to "9", ":" and so on, by threes; of workers and the world: letters. */
 static void play(struct game *g)
 {
-    uint8_t event = take(g);
+    uint8_t event = take(&g->input);
 
     switch (event) {
     case 'w':
         work(g);
         break;
     case 'o': {
-        uint8_t who = take(g);
-        work_one(g, who, take(g));
+        uint8_t who = take(&g->input);
+        work_one(g, who, take(&g->input));
         break;
     }
     case 'n':
@@ -564,7 +548,7 @@ static void play(struct game *g)
 
 static void begin(struct game *g)
 {
-    uint8_t how = take(g);
+    uint8_t how = take(&g->input);
 
     log_set_level((enum log_level)0);
     world.timers_run = how & 1;
@@ -607,10 +591,10 @@ static void end(struct game *g)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
-    struct game g = {.data = data, .len = len};
+    struct game g = {.input = {data, len}};
 
     begin(&g);
-    while (g.len > 0)
+    while (g.input.len > 0)
         play(&g);
     end(&g);
     return 0;

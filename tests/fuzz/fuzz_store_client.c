@@ -11,6 +11,7 @@
  * byte counts as a letter, too.
  */
 #include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/input.h"
 
 #include "daemon/cluster/tcpstore_client.h"
 
@@ -35,8 +36,7 @@ struct request {
 };
 
 struct game {
-    const uint8_t *data;
-    size_t len;
+    struct input input;
     uv_loop_t loop;
     uint64_t now_ms;
     struct tcpstore_client *client; /* NULL: freed */
@@ -61,14 +61,6 @@ struct game {
 
 /* The one that is played, for what stands in for the system. */
 static struct game *playing;
-
-static uint8_t take(struct game *g)
-{
-    if (g->len == 0)
-        return 0;
-    g->len--;
-    return *g->data++;
-}
 
 static void must(int r)
 {
@@ -399,13 +391,12 @@ static void serve(struct game *g, bool holds)
 
 static void say_anything(struct game *g, size_t n)
 {
-    n = min_u64(n, g->len);
+    const uint8_t *bytes = take_bytes(&g->input, n, &n);
+
     g->fair = false;
     say(g, SIZE_MAX);
     if (g->fd >= 0 && n > 0)
-        (void)!send(g->fd, g->data, n, MSG_DONTWAIT | MSG_NOSIGNAL);
-    g->data += n;
-    g->len -= n;
+        (void)!send(g->fd, bytes, n, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 /* ---- the game ------------------------------------------------------------------------------- */
@@ -413,7 +404,7 @@ static void say_anything(struct game *g, size_t n)
 static void play(struct game *g)
 {
     static const uint16_t times_ms[] = {1, 50, 100, 1000, 3000, 5000, 10000, 60000};
-    uint8_t letter = take(g), number = take(g);
+    uint8_t letter = take(&g->input), number = take(&g->input);
 
     if (!strchr(events, letter) || !letter)
         letter = (uint8_t)events[letter % (sizeof events - 1)];
@@ -479,11 +470,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
     static struct game game;
 
-    game = (struct game){.data = data, .len = len, .fd = -1, .fair = true};
+    game = (struct game){.input = {data, len}, .fd = -1, .fair = true};
     playing = &game;
     FUZZ_ASSERT(uv_loop_init(&game.loop) == 0);
-    begin_client(&game, take(&game) % 3);
-    while (game.len > 0)
+    begin_client(&game, take(&game.input) % 3);
+    while (game.input.len > 0)
         play(&game);
     finish(&game);
     return 0;

@@ -11,24 +11,16 @@
  */
 #include "daemon/cluster/tcpstore.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/input.h"
 
 enum { PEERS = 4, GOOD = PEERS - 1, PIECE = 4096 };
 
 struct game {
-    const uint8_t *data;
-    size_t len;
+    struct input input;
     struct tcpstore *store;
     struct tcpstore_peer *peers[PEERS];
     int64_t counted; /* by the good one */
 };
-
-static uint8_t take(struct game *g)
-{
-    if (g->len == 0)
-        return 0;
-    g->len--;
-    return *g->data++;
-}
 
 /* In a block of exactly its size, so that ASan sees one byte too far. */
 static int feed(struct tcpstore_peer *peer, const uint8_t *data, size_t len)
@@ -63,7 +55,7 @@ static void put_key(struct dl_buffer *out, uint8_t byte)
 static void put_value(struct game *g, struct dl_buffer *out)
 {
     static const uint8_t zeroes[2048];
-    uint8_t byte = take(g);
+    uint8_t byte = take(&g->input);
 
     if (byte < 64)
         must(tcpstore_put_span(out, span_str(byte % 2 ? "7" : "-1 and more")));
@@ -79,7 +71,7 @@ static void put_request(struct game *g, enum tcpstore_dialect dialect, struct dl
 #include "daemon/cluster/tcpstore_ops.def"
 #undef OP
     };
-    enum tcpstore_op op = take(g) % TCPSTORE_OPS;
+    enum tcpstore_op op = take(&g->input) % TCPSTORE_OPS;
     const char *field = layouts[op];
     uint64_t times = 1;
 
@@ -87,18 +79,18 @@ static void put_request(struct game *g, enum tcpstore_dialect dialect, struct dl
         return;
     must(tcpstore_put_u8(out, (uint8_t)tcpstore_op_byte(op, dialect)));
     if (*field == '*') {
-        times = take(g) % 5;
+        times = take(&g->input) % 5;
         must(tcpstore_put_i64(out, (int64_t)times));
         field++;
     }
     for (; times > 0; times--) {
         for (const char *at = field; *at; at++) {
             if (*at == 'k')
-                put_key(out, take(g));
+                put_key(out, take(&g->input));
             else if (*at == 'v')
                 put_value(g, out);
             else if (*at == 'i')
-                must(tcpstore_put_i64(out, (int64_t)take(g) - 2));
+                must(tcpstore_put_i64(out, (int64_t)take(&g->input) - 2));
             else
                 must(tcpstore_put_u32(out, TCPSTORE_MAGIC));
         }
@@ -112,7 +104,7 @@ static void ask(struct game *g, struct tcpstore_peer *peer)
     enum tcpstore_dialect dialect = tcpstore_peer_dialect(peer);
 
     if (dialect == TCPSTORE_ANY) {
-        dialect = take(g) % 2 ? TCPSTORE_V1 : TCPSTORE_V2;
+        dialect = take(&g->input) % 2 ? TCPSTORE_V1 : TCPSTORE_V2;
         if (dialect == TCPSTORE_V2)
             must(tcpstore_put_hello(&out, 1));
     }
@@ -122,10 +114,9 @@ static void ask(struct game *g, struct tcpstore_peer *peer)
 
 static void send_bytes(struct game *g, struct tcpstore_peer *peer, size_t n)
 {
-    n = min_u64(n, g->len);
-    (void)!feed(peer, g->data, n);
-    g->data += n;
-    g->len -= n;
+    const uint8_t *bytes = take_bytes(&g->input, n, &n);
+
+    (void)!feed(peer, bytes, n);
 }
 
 /* Much of nothing: what halves of requests are made of. */
@@ -177,7 +168,7 @@ static void be_good(struct game *g)
 
 static void play(struct game *g)
 {
-    uint8_t event = take(g), which = event & 3, much = event >> 5;
+    uint8_t event = take(&g->input), which = event & 3, much = event >> 5;
     struct tcpstore_peer *peer = g->peers[which], *touched;
 
     if (which == GOOD) {
@@ -218,13 +209,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
     const struct tcpstore_limits limits = {
         .stored_bytes = 6000, .buffered_bytes = 32768, .output_bytes = 8192, .keys = 6};
-    struct game g = {.data = data, .len = len, .store = tcpstore_new(&limits, 1)};
+    struct game g = {.input = {data, len}, .store = tcpstore_new(&limits, 1)};
 
     if (!g.store)
         abort();
     for (uint8_t i = 0; i < PEERS; i++)
         renew(&g, i);
-    while (g.len > 0)
+    while (g.input.len > 0)
         play(&g);
     for (int i = 0; i < PEERS; i++)
         tcpstore_peer_free(g.peers[i]);

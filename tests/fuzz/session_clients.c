@@ -314,10 +314,10 @@ static void say_start(struct game *g, struct client *c, uint8_t how, char job, b
                                        .job = {(const uint8_t *)&job, job != '\0'}}};
 
     if (how >= 0xF8) { /* numbers of any size, of any loader */
-        msg.start.loader = take(g);
-        msg.start.step = take_number(g);
-        msg.start.epoch = take_number(g);
-        msg.start.held = take_number(g);
+        msg.start.loader = take(&g->input);
+        msg.start.step = take_number(&g->input);
+        msg.start.epoch = take_number(&g->input);
+        msg.start.held = take_number(&g->input);
         loader = find_told(c, msg.start.loader);
     }
     if (!find_stream(c, 0))
@@ -346,13 +346,13 @@ static void drop_if_over(struct client *c, struct told_stream *stream)
 /* RELEASE or PIN of a lease it has; with `any`, of one that it may not have. */
 static void say_lease(struct game *g, struct client *c, bool pin, bool any)
 {
-    struct lease *lease = &c->leases[take(g) % HELD];
+    struct lease *lease = &c->leases[take(&g->input) % HELD];
     uint64_t stream = lease->stream;
     uint64_t step = lease->step;
 
     if (any) {
-        stream = take(g);
-        step = take_number(g);
+        stream = take(&g->input);
+        step = take_number(&g->input);
         lease = find_lease(c, stream, step);
     }
     if (!any && stream == 0)
@@ -385,7 +385,7 @@ static void stop_told(struct client *c, struct told_stream *stream)
 static void say_stop(struct game *g, struct client *c, uint8_t how)
 {
     struct told_stream *stream = &c->streams[how % STREAMS];
-    uint64_t id = how >= 0xF0 ? take(g) : stream->id;
+    uint64_t id = how >= 0xF0 ? take(&g->input) : stream->id;
 
     if (how < 0xF0 && id == 0)
         return;
@@ -400,7 +400,7 @@ static void say_stop(struct game *g, struct client *c, uint8_t how)
 static void say_close(struct game *g, struct client *c, uint8_t how)
 {
     struct told_loader *loader = &c->loaders[how % LOADERS];
-    uint64_t id = how >= 0xF0 ? take(g) : loader->id;
+    uint64_t id = how >= 0xF0 ? take(&g->input) : loader->id;
 
     if (how < 0xF0 && id == 0)
         return;
@@ -437,7 +437,7 @@ static void say_feed(struct game *g, struct client *c, uint8_t how)
         return;
     memcpy(odd, indices, sizeof odd);
     if (how & 0x40)
-        odd[0] = take_number(g);
+        odd[0] = take_number(&g->input);
     if (stream->fed >= DL_MAX_FEED_AHEAD * stream->credits) /* further it need not be fed */
         return;
     stream->fed++;
@@ -454,8 +454,8 @@ static void say_other(struct game *g, struct client *c, uint8_t how)
 {
     struct dl_message msg = {.number = DL_MSG_QUERY,
                              .query = {.request = 1, .view = span_str(how & 8 ? "x" : "ring")}};
-    const uint8_t *raw = g->data;
-    size_t len = min_u64(how >> 4, g->len);
+    const uint8_t *raw;
+    size_t len;
 
     switch (how & 7) {
     case 0:
@@ -476,16 +476,15 @@ static void say_other(struct game *g, struct client *c, uint8_t how)
         break;
     case 4: /* bytes */
         break_rules(c);
+        raw = take_bytes(&g->input, how >> 4, &len);
         (void)!fdpass_send(c->sock, raw, len, NULL, 0, MSG_DONTWAIT);
-        g->data += len;
-        g->len -= len;
         break;
     case 5:
         (void)shutdown(c->sock, SHUT_WR);
         break_rules(c);
         break;
     case 6:
-        say_start(g, c, take(g), "xy"[how >> 3 & 1], how >> 4 & 1);
+        say_start(g, c, take(&g->input), "xy"[how >> 3 & 1], how >> 4 & 1);
         break;
     default:
         hang_up(c);
@@ -495,7 +494,7 @@ static void say_other(struct game *g, struct client *c, uint8_t how)
 
 void play_client(struct game *g, struct client *c, uint8_t event)
 {
-    uint8_t how = take(g);
+    uint8_t how = take(&g->input);
 
     if (event == 0) {
         connect_client(g, c);

@@ -6,6 +6,7 @@
 #define DL_FUZZ_SESSION_GAME_H
 
 #include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/input.h"
 
 #include "daemon/serve/session.h"
 #include "proto/frame.h"
@@ -79,8 +80,7 @@ struct client {
 };
 
 struct game {
-    const uint8_t *data;
-    size_t len;
+    struct input input;
     uv_loop_t loop;
     struct config config;
     struct quota *quota;
@@ -95,11 +95,6 @@ struct game {
     struct loader *loaders[SPECS];
     struct client clients[CLIENTS];
 };
-
-/* The next byte of the input; 0 at its end. */
-uint8_t take(struct game *g);
-/* Small numbers as they are; 0xF0.. become the largest, where overflows are. */
-uint64_t take_number(struct game *g);
 
 /* Connects the client to the daemon; fuzz_session.c. */
 void connect_client(struct game *g, struct client *c);
