@@ -78,7 +78,7 @@ void session_send_error(struct session *s, uint64_t request, const struct dl_err
 static void end_stream(struct session *s, struct client_stream *cs,
                        void (*end)(struct loader *, struct stream *))
 {
-    session_leave_world(cs);
+    session_leave_world(cs, false);
     end(cs->opened->user.loader, cs->stream);
     HASH_DEL(s->streams, cs);
     free(cs);

@@ -85,8 +85,8 @@ void session_pump(struct session *s); /* its loaders */
 void session_flush(struct session *s);
 /* session_world.c */
 void session_note_stream(struct client_stream *cs);
-/* Its client wants no more of it: what it has not given back by now it has not had. */
-void session_leave_world(struct client_stream *cs);
+/* The stream's last word there: its client has stopped it, or is gone. */
+void session_leave_world(struct client_stream *cs, bool stopped);
 void session_fault_with(struct stream *stream, uint64_t number, const struct dl_error *err,
                         const char *detail, bool final, bool at_once);
 void session_close_loader(struct session *s, struct opened *opened);

@@ -254,7 +254,7 @@ static int handle_held(struct session *s, const struct dl_msg_held *msg, struct 
 static void stop_stream(struct session *s, struct client_stream *cs)
 {
     cs->stopped = true;
-    session_leave_world(cs);
+    session_leave_world(cs, true);
     loader_stop(cs->opened->user.loader, cs->stream);
     if (cs->stream->leased + cs->stream->pinned == 0)
         session_end_stream(s, cs);

@@ -16,25 +16,42 @@ static struct course_point point_of(const struct client_stream *cs, uint64_t ste
     return point;
 }
 
+/* Behind so many steps, or `all`. */
+static struct course_point had(const struct client_stream *cs, uint64_t steps, bool all)
+{
+    if (!all)
+        return point_of(cs, steps);
+    return (struct course_point){.pass = cs->place.pass, .epoch = cs->stream->params.epoch + 1};
+}
+
 void session_note_stream(struct client_stream *cs)
 {
     const struct stream *stream = cs->stream;
-    const struct course_point next = {.pass = cs->place.pass, .epoch = stream->params.epoch + 1};
     bool limited = stream->limit < stream->params.steps;
     struct course_point given, behind;
 
     if (!cs->world)
         return;
-    given = stream->finish_told && !limited ? next : point_of(cs, stream_given(stream));
-    behind = stream_done(stream) ? next : point_of(cs, stream_position(stream));
+    given = had(cs, stream_given(stream), stream->finish_told && !limited);
+    behind = had(cs, stream_position(stream), stream_done(stream));
     worlds_note(cs->world, cs->local, cs, &given, &behind);
 }
 
-void session_leave_world(struct client_stream *cs)
+void session_leave_world(struct client_stream *cs, bool stopped)
 {
-    session_note_stream(cs);
-    if (cs->world)
-        worlds_ended(cs->world, cs->local, cs);
+    struct course_point behind;
+    bool all;
+
+    if (!cs->world)
+        return;
+    if (stopped) {
+        uint64_t steps = stream_used(cs->stream, &all);
+        behind = had(cs, steps, all);
+        worlds_note(cs->world, cs->local, cs, &behind, &behind);
+    } else {
+        session_note_stream(cs);
+    }
+    worlds_ended(cs->world, cs->local, cs);
 }
 
 void session_world_note(struct session *s)

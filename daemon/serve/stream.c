@@ -427,13 +427,25 @@ void stream_hold(struct stream *stream, uint64_t number)
     stream->held = number;
 }
 
-uint64_t stream_position(const struct stream *stream)
+static uint64_t find_lowest(const struct stream *stream, bool pinned)
 {
     uint64_t lowest = min_u64(stream_next(stream), stream->held);
 
     for (const struct step *step = stream->steps; step; step = step->hh.next)
-        lowest = min_u64(lowest, step->number);
+        if (pinned || step->state != STEP_PINNED)
+            lowest = min_u64(lowest, step->number);
     return lowest;
+}
+
+uint64_t stream_position(const struct stream *stream)
+{
+    return find_lowest(stream, true);
+}
+
+uint64_t stream_used(const struct stream *stream, bool *ret_all)
+{
+    *ret_all = stream_finished(stream) && stream->leased == 0 && stream->held == UINT64_MAX;
+    return find_lowest(stream, false);
 }
 
 bool stream_done(const struct stream *stream)

@@ -237,6 +237,10 @@ void stream_hold(struct stream *stream, uint64_t number);
 /* The lowest step that is not given back; those that a fault took the place of are. */
 uint64_t stream_position(const struct stream *stream);
 
+/* The same where the client says that it wants no more: what it has pinned it has had, and what is
+ * lent to it otherwise it has not looked at. *ret_all: it has had all steps. */
+uint64_t stream_used(const struct stream *stream, bool *ret_all);
+
 /* All steps before `limit` were delivered. */
 bool stream_at_limit(struct stream *stream);
 

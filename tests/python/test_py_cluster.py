@@ -161,11 +161,12 @@ class Cluster(TestCase):
             iterator = iter(loader)
             self.assertEqual(loader.state_dict()["step"] * 4, len(got))
             for _, batch in zip(range(count), iterator):
-                got += values([batch])
-                del batch
+                got += values([batch])  # the last one is kept
             iterator.end()
             loader.close()
         self.assertEqual(sorted(got), list(range(80)))
+        with self.loader(node, resume=True) as loader:
+            self.assertEqual((loader.epoch, loader.state_dict()["step"]), (1, 0))
 
     def test_a_node_is_killed_after_its_trainers(self):
         """What was loaded ahead for those of other nodes, which have ended too, counts for nobody."""
