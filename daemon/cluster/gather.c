@@ -58,10 +58,11 @@ static void say_missing(const struct gather *g, struct dl_error *err)
         if (i != g->o.self && is_missing(g, i))
             at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", at ? ", " : "",
                                    g->nodes[i].name);
-    dl_error_set(err, ETIMEDOUT, "rendezvous.timeouts.join",
-                 "%" PRIu64 " s are over, and no rank of %s has asked for this loader in the "
-                 "cluster's world; start the trainers there",
-                 g->o.timeout_ns / 1000000000, names);
+    dl_error_set(
+        err, ETIMEDOUT, "rendezvous.timeouts.join",
+        "%" PRIu64 " s are over, and no rank of %s has asked for this loader in the "
+        "cluster's world, with as many samples and the same seed; start the trainers there",
+        g->o.timeout_ns / 1000000000, names);
 }
 
 static void fail(struct gather *g)

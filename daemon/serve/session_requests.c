@@ -100,7 +100,7 @@ static int find_place(struct session *s, const struct loader *loader, struct str
                       struct world **ret, struct course_place *ret_place, struct dl_error *err)
 {
     const struct world_wish wish = {
-        .parts = loader_identity(loader)->parts,
+        .what = loader_identity(loader),
         .fixed = loader_is_iterable(loader) || loader_identity(loader)->order == STATE_CLIENT,
         .local = params->rank,
         .asked = asked(s),

@@ -8,7 +8,11 @@
 #include <stdio.h>
 #include <utlist.h>
 
-enum { WORLDS_MAX = 1024, WORLD_KEY_MAX = STATE_PARTS * 16 + 1 };
+enum {
+    WORLDS_MAX = 1024,
+    WORLD_KEY_PARTS = STATE_PARTS + 2,
+    WORLD_KEY_MAX = WORLD_KEY_PARTS * 16 + 1
+};
 
 struct world_rank {
     struct course_rank of;
@@ -44,10 +48,16 @@ struct world {
 
 /* ---- making and ending ---------------------------------------------------------------------- */
 
-/* Where the data lies may differ from node to node; what is read, and how, does not. */
-static void write_key(const uint64_t parts[static STATE_PARTS], char ret[static WORLD_KEY_MAX])
+/* Where the data lies may differ from node to node; what is read, and in which order, does not:
+ * else what one node is behind would be other samples on another. */
+static void write_key(const struct state_identity *what, char ret[static WORLD_KEY_MAX])
 {
-    for (size_t i = 0; i < STATE_PARTS; i++)
+    uint64_t parts[WORLD_KEY_PARTS];
+
+    memcpy(parts, what->parts, sizeof what->parts);
+    parts[STATE_PARTS] = what->length;
+    parts[STATE_PARTS + 1] = what->order == STATE_SEQUENTIAL ? 0 : what->seed;
+    for (size_t i = 0; i < WORLD_KEY_PARTS; i++)
         (void)snprintf(ret + 16 * i, 17, "%016" PRIx64, parts[i]);
 }
 
@@ -453,7 +463,7 @@ int worlds_place(struct members *m, const struct world_wish *wish, struct world 
     *ret = NULL;
     if (r < 0 || wish->fixed)
         return r == 0 ? place_fixed(&place, wish, ret_place, err) : r;
-    write_key(wish->parts, key);
+    write_key(wish->what, key);
     struct world *world = find(m, key);
     if (world)
         take_word(world, wish);

@@ -18,10 +18,10 @@ struct members;
 struct world;
 
 struct world_wish {
-    const uint64_t *parts; /* STATE_PARTS: what is read and how, on all nodes */
-    bool fixed;            /* each rank has an order of its own: nobody can take it over */
-    uint64_t local;        /* rank of this node */
-    uint64_t asked;        /* ns */
+    const struct state_identity *what; /* is read and how, on all nodes */
+    bool fixed;     /* each rank has an order of its own: nobody can take it over */
+    uint64_t local; /* rank of this node */
+    uint64_t asked; /* ns */
     struct course_wish of;
 };
 

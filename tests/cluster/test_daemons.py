@@ -476,11 +476,29 @@ class Trouble:
         error = self.refused(daemons[0])
         self.assertEqual((error.code, error.path), (errno.ETIMEDOUT, "rendezvous.timeouts.join"))
         self.assertIn("3 s are over, and no rank of b has asked for this loader", error.message)
-        trainers = [Trainer(self, daemon, local) for daemon in daemons for local in range(2)]
+        trainers = [Trainer(self, daemon, local, {**SPEC, "seed": 1})
+                    for daemon in daemons for local in range(2)]
         for trainer in trainers: # and it is mended
             trainer.start()
         for trainer in trainers:
             trainer.started()
+
+    def test_not_the_same_order(self):
+        """Nodes that read the same in other orders are not taken for one world. So it is where a spec
+        gives no seed, and joins a loader that has one on one node alone."""
+        timeouts = {"join": "3s", "last_call": "10ms", "close": "10s"}
+        daemons = [self.node(name, 2, 2, timeouts=timeouts) for name in ("a", "b")]
+        for daemon in daemons:
+            wait_until(lambda daemon=daemon: "with ranks" in daemon.log, "a round")
+        Trainer(self, daemons[0], 1, {**SPEC, "seed": 1})
+        trainers = [Trainer(self, daemon, 0).start() for daemon in daemons]
+        for trainer, other in zip(trainers, "ba"):
+            with self.assertRaises(DaemonError) as caught:
+                trainer.started()
+            self.assertEqual((caught.exception.code, caught.exception.path),
+                             (errno.ETIMEDOUT, "rendezvous.timeouts.join"))
+            self.assertIn(f"no rank of {other} has asked for this loader in the cluster's world, with "
+                          "as many samples and the same seed; ", caught.exception.message)
 
     def test_states_that_lead_nowhere(self):
         daemons = [self.node(name, 2, 2) for name in ("a", "b")]
