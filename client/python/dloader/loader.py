@@ -193,7 +193,9 @@ class Loader:
         the only one. ValueError where one of the two is set alone, or is no such number. With
         world_size="cluster" the daemon's node meets others: `rank` (absent: $LOCAL_RANK) is then
         the one on this node, and the attributes `rank` and `world_size` say from the first epoch on
-        what the nodes have agreed on. The first epoch begins when all nodes have asked for it;
+        what the nodes have agreed on. The first epoch begins when all nodes have asked for it, which
+        iter() and len() wait for; OSError, with its errno, where that takes too long (ETIMEDOUT:
+        who is missing), this epoch is not the others' (EINVAL), or the daemon is alone (ENOTSUP);
         resume=True, which needs no job then, takes the epoch that the others are in, and a rank that
         was in it goes on at the first batch that it had not given back.
     follow: with world_size="cluster": an epoch goes on by itself when nodes come or go, and `rank`,
