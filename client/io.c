@@ -170,8 +170,8 @@ int client_wait(struct dl_client *client, uint64_t deadline)
         return 0;
     if (r == -EINTR)
         return connection_fail(&client->conn, EINTR, "",
-                               "interrupted while the daemon was due to "
-                               "answer");
+                               "interrupted while the daemon was due to answer: the session is "
+                               "over, connect again");
     if (r < 0 && r != -ETIMEDOUT)
         return connection_fail(&client->conn, -r, "", "waiting for the daemon: %s", strerror(-r));
     return r;
