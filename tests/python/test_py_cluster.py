@@ -37,11 +37,11 @@ class Cluster(TestCase):
         self.store = stores.Etcd()
         self.addCleanup(self.store.stop)
 
-    def node(self, name, least=1):
+    def node(self, name, least=1, most=2):
         os.makedirs(self.path(name), exist_ok=True)
         daemon = Daemon(self.path(name), {"rendezvous": {
             "backend": "etcd", "endpoint": self.store.endpoint, "id": "run", "node": name,
-            "nodes": {"min": least, "max": 2}, "timeouts": {"last_call": "10ms", "close": "10s"},
+            "nodes": {"min": least, "max": most}, "timeouts": {"last_call": "10ms", "close": "10s"},
             "heartbeat": {"interval": "200ms", "missed": 30}}})
         self.addCleanup(self.stop, daemon)
         return daemon
@@ -183,6 +183,35 @@ class Cluster(TestCase):
         got += values(loader)
         self.assertEqual((loader.rank, loader.world_size), (0, 1))
         self.assertEqual(sorted(got), list(range(80)))
+
+    def test_a_rank_goes_on_from_its_state_before_the_world_changes(self):
+        """It is where it was, for the other ranks too."""
+        nodes = [self.node(name, most=3) for name in "ab"]
+        wait_until(lambda: all("of 2" in node.log for node in nodes), "a round of both")
+        loaders = [self.loader(node) for node in nodes]
+        iterators = self.begin_both(loaders)
+        got = [value for _ in range(2) for each in iterators for value in values([next(each)])]
+        loaders[0].load_state_dict(loaders[0].state_dict())
+        iterators[0].end()
+        iterators[0] = iter(loaders[0])
+        got += values([next(iterators[0])])
+        nodes.append(self.node("c", most=3))
+        wait_until(lambda: "with ranks" in nodes[2].log, "a round of three")
+        parts = [[], [], []]
+
+        def read(i):
+            if i == 2:
+                loaders.append(self.loader(nodes[2], resume=True))
+            parts[i] = values(loaders[2] if i == 2 else iterators[i])
+        threads = [threading.Thread(target=read, args=[i]) for i in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        got += sum(parts, [])
+        self.assertEqual([loader.world_size for loader in loaders], [3, 3, 3])
+        self.assertEqual(set(got), set(range(80)))
+        self.assertLessEqual(len(got), 88)  # the last batches are evened out
 
     def test_waits_for_a_node_that_does_not_come(self):
         """Other threads run meanwhile, and Ctrl-C ends it."""
