@@ -166,11 +166,23 @@ static int make_loader(struct daemon *d, struct session *session, struct dl_spec
     return 0;
 }
 
+/* Of who gives no seed: the loader's is not the one that was in force before, or that nodes agree
+ * on. */
+static bool has_other_seed(const struct daemon *d, const struct loader *loader,
+                           const struct dl_spec *spec, const uint64_t *seed)
+{
+    const struct dl_spec *theirs = loader_spec(loader);
+
+    if (spec->has_seed)
+        return false; /* spec_differs() says it */
+    return seed ? theirs->seed != *seed : d->members && theirs->has_seed;
+}
+
 /*
  * A spec without a name has one made from its fingerprint, which leaves out seed, workers and
  * memory: those who differ in these get "…-2" and so on instead of a refusal, also where the seed
- * is one that a former daemon has drawn. An object's number says nothing of what is in it: who
- * sends one without a name has the loader alone.
+ * is one that a former daemon has drawn, or all nodes have to agree on one. An object's number says
+ * nothing of what is in it: who sends one without a name has the loader alone.
  */
 static void find_free_name(struct daemon *d, uid_t uid, const uint64_t *seed, struct dl_spec *spec)
 {
@@ -180,7 +192,7 @@ static void find_free_name(struct daemon *d, uid_t uid, const uint64_t *seed, st
     bool alone = python_pickle(spec) != 0;
 
     for (unsigned i = 2; (entry = find(d, uid, spec->name)) &&
-                         (alone || (seed && loader_spec(entry->loader)->seed != *seed) ||
+                         (alone || has_other_seed(d, entry->loader, spec, seed) ||
                           spec_differs(loader_spec(entry->loader), spec, &difference));
          i++) {
         free(spec->name);
@@ -227,7 +239,7 @@ static int find_loader(void *context, struct session *session, const struct valu
                             "0 loads in the client's own process, which the daemon has no part "
                             "in; give 1 or more");
     if (!value_get(spec_value, "name"))
-        find_free_name(d, session_uid(session), spec.has_seed ? NULL : seed, &spec);
+        find_free_name(d, session_uid(session), seed, &spec);
     entry = find(d, session_uid(session), spec.name);
     if (!entry) {
         r = give_seed(d, &spec, seed, asked, err);

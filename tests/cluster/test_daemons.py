@@ -268,6 +268,15 @@ class Meet(Epochs):
         self.assertEqual([place["rank"] for place in self.begin(trainers)], list(range(6)))
         self.finish(trainers)
 
+    def test_a_seed_that_one_node_gives(self):
+        """Who gives none takes what the nodes agree on, also where a loader has one already."""
+        daemons = [self.node(name, 2, 2) for name in "ab"]
+        Trainer(self, daemons[0], 0, {**SPEC, "seed": 1})
+        trainers = self.trainers(*daemons)
+        self.assertEqual(len({trainer.opened["seed"] for trainer in trainers}), 1)
+        self.begin(trainers)
+        self.finish(trainers)
+
     def lose(self, end, reason, credits=0):
         """Two of three nodes go on, when the third was ended so."""
         daemons = [self.node(name, 2, 3, kept=name != "b") for name in ("a", "b", "c")]
@@ -484,14 +493,13 @@ class Trouble:
             trainer.started()
 
     def test_not_the_same_order(self):
-        """Nodes that read the same in other orders are not taken for one world. So it is where a spec
-        gives no seed, and joins a loader that has one on one node alone."""
+        """Nodes that read the same in other orders are not taken for one world."""
         timeouts = {"join": "3s", "last_call": "10ms", "close": "10s"}
         daemons = [self.node(name, 2, 2, timeouts=timeouts) for name in ("a", "b")]
         for daemon in daemons:
             wait_until(lambda daemon=daemon: "with ranks" in daemon.log, "a round")
-        Trainer(self, daemons[0], 1, {**SPEC, "seed": 1})
-        trainers = [Trainer(self, daemon, 0).start() for daemon in daemons]
+        trainers = [Trainer(self, daemon, 0, {**SPEC, "seed": seed}).start()
+                    for seed, daemon in enumerate(daemons)]
         for trainer, other in zip(trainers, "ba"):
             with self.assertRaises(DaemonError) as caught:
                 trainer.started()
