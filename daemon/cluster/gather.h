@@ -21,8 +21,8 @@ struct gather_node {
 
 struct gather_options {
     uv_loop_t *loop;
-    struct backend *backend;         /* borrowed, and freed after the gather */
-    const char *key;                 /* of the words together, in all rounds; copied */
+    struct backend *backend; /* borrowed, and freed after the gather */
+    const char *key;         /* of the words together, in all rounds; copied */
     uint64_t round;
     const struct gather_node *nodes; /* copied */
     uint32_t n;
