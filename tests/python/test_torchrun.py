@@ -64,6 +64,31 @@ with dloader.Loader(sys.argv[1], world_size="cluster", as_="numpy") as loader, \
     print(loader.rank, loader.world_size, loader.job, *samples, file=out)
 """
 
+# The same, and each trainer's first life ends with its third batch in its hands: one is killed, and
+# torchrun starts them all again.
+MEMBER_AGAIN = """
+import ctypes, os, pathlib, signal, sys, time
+ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+import dloader
+name = os.path.basename(os.environ["XDG_RUNTIME_DIR"]) + os.environ["LOCAL_RANK"]
+again = pathlib.Path(f"{name}.0").exists()
+with dloader.Loader(sys.argv[1], world_size="cluster", as_="numpy", resume=True) as loader, \\
+        open(f"{name}.{int(again)}", "x") as out:
+    taken = 0
+    for batch in loader:
+        print(*batch, file=out, flush=True)
+        taken += 1
+        if taken == 3 and not again:
+            pathlib.Path(name + ".stopped").touch()
+            while len(list(pathlib.Path().glob("*.stopped"))) < 4:
+                time.sleep(0.01)
+            if name == "b1":
+                os.kill(os.getpid(), signal.SIGKILL)
+            while True:
+                signal.pause()
+        del batch
+"""
+
 
 def free_port():
     with socket.create_server(("127.0.0.1", 0)) as sock:
@@ -188,10 +213,10 @@ class SharedStore(Case):
         self.addCleanup(daemon.stop)
         return daemon
 
-    def start_agent(self, name, *args):
+    def start_agent(self, name, *args, program=None):
         return self.agent(*args, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{self.port}",
                           "--rdzv-id", "nightly", "--nnodes", "2", "--nproc-per-node", "2",
-                          self.program, self.job_spec, XDG_RUNTIME_DIR=self.path(name))
+                          program or self.program, self.job_spec, XDG_RUNTIME_DIR=self.path(name))
 
     def check(self, agents):
         for agent in agents:
@@ -220,6 +245,22 @@ class SharedStore(Case):
         self.check([self.start_agent(name, *virtual_ranks()) for name in "ab"])
         store = torch.distributed.TCPStore("127.0.0.1", self.port, is_master=False)
         self.assertTrue(store.check(["torch.rendezvous.nightly"]), "where torchrun keeps what it has agreed on")
+
+    def test_restarted_trainers_go_on_where_they_were(self):
+        self.hosting = "auto"
+        daemons = [self.node("a"), self.node("b")]
+        wait_until(lambda: "round 0 is complete" in daemons[1].log, "a round")
+        program = self.path("again.py")
+        pathlib.Path(program).write_text(MEMBER_AGAIN)
+        for agent in [self.start_agent(name, "--max-restarts", "1", program=program) for name in "ab"]:
+            self.end(agent)
+        samples = []
+        for name in ("a0", "a1", "b0", "b1"):
+            first, again = (pathlib.Path(self.path(f"{name}.{life}")).read_text().splitlines()
+                            for life in range(2))
+            self.assertEqual((len(first), first[2]), (3, again[0]), "what was in its hands comes again")
+            samples += [int(word) for line in first[:2] + again for word in line.split()]
+        self.assertEqual(sorted(samples), list(range(LENGTH)))
 
     def is_served(self):
         with contextlib.suppress(OSError):
