@@ -141,7 +141,7 @@ static int open_socket(struct connection *conn, const char *path, uint64_t deadl
     while ((r = client_dial(path, ret)) < 0) {
         uint64_t pause = deadline_after(CONNECT_RETRY);
 
-        if (r != -EAGAIN || now_ns() >= deadline)
+        if (r != -EAGAIN || clock_ns() >= deadline)
             return connect_failure(conn, path, -r);
         r = wait_fd(-1, 0, min_u64(pause, deadline));
         if (r != -ETIMEDOUT)
@@ -264,7 +264,7 @@ int client_connect(struct dl_client **ret, const char *path, const char *agent, 
         path = default_path(buf, sizeof buf);
     r = open_socket(&client->conn, path, deadline, &fd);
     if (r == 0) {
-        uint64_t now = now_ns();
+        uint64_t now = clock_ns();
 
         r = adopt(client, fd, path, agent, now < deadline ? deadline - now : 0);
     }

@@ -493,7 +493,7 @@ static int wait_entry(struct dl_epoch *epoch, uint64_t deadline, bool block)
             return -ENODATA;
         if (!block)
             return -EAGAIN;
-        if (r > 0 && deadline != DEADLINE_NONE && now_ns() >= deadline)
+        if (r > 0 && deadline != DEADLINE_NONE && clock_ns() >= deadline)
             return -ETIMEDOUT;
         r = client_wait(client, deadline);
         if (r == -ETIMEDOUT && connection_check(&client->conn) == 0)
@@ -553,14 +553,14 @@ static int need_entry(struct dl_epoch *epoch, int64_t timeout_ns)
         epoch->n_feeds = 0;
         client_queue_pending(client);
     }
-    begin = now_ns();
+    begin = clock_ns();
     if (timeout_ns >= 0 && add_overflows(begin, (uint64_t)timeout_ns, &deadline))
         deadline = DEADLINE_NONE;
     do {
         r = wait_entry(epoch, deadline, timeout_ns != 0);
         drop_stale(epoch);
     } while (r == 0 && epoch->count == 0);
-    epoch->wait_ns += now_ns() - begin;
+    epoch->wait_ns += clock_ns() - begin;
     if (r == -ENODATA)
         return client_fail(client, ENODATA, "",
                            "every step that was fed was received: feed more, or say the end");
@@ -635,7 +635,7 @@ static int next_remote(struct dl_epoch *epoch, int64_t timeout_ns, struct dl_bat
             *ret = epoch->current = batch;
     }
     epoch_flush_if_due(epoch);
-    epoch->given_ns = now_ns();
+    epoch->given_ns = clock_ns();
     return r;
 }
 
@@ -647,7 +647,7 @@ int dl_epoch_next(struct dl_epoch *epoch, int64_t timeout_ns, struct dl_batch **
         return r;
     epoch->failed = DL_UNKNOWN;
     if (!epoch->local)
-        epoch->hurried = now_ns() - epoch->given_ns < HURRY_NS;
+        epoch->hurried = clock_ns() - epoch->given_ns < HURRY_NS;
     if (epoch->current)
         batch_give_back(epoch->current);
     if (epoch->local)

@@ -26,6 +26,7 @@
 #include "client/local.h"
 #include "client/mapping.h"
 #include "client/view.h"
+#include "proto/clock.h"
 
 enum {
     CLIENT_SEGMENTS_MAX = 4096, /* mapped at once; a process has about 65,000 mappings in all */
@@ -313,7 +314,6 @@ int client_fatal(struct dl_client *client);
 
 /* ---- io.c ---- */
 
-uint64_t now_ns(void);
 uint64_t deadline_after(uint64_t timeout_ns); /* saturates at DEADLINE_NONE */
 
 /* Waits until `events` or the deadline: 0, -ETIMEDOUT, or another negative errno. */

@@ -8,19 +8,11 @@
 #include <sys/socket.h>
 #include <time.h>
 
-uint64_t now_ns(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
-}
-
 uint64_t deadline_after(uint64_t timeout_ns)
 {
     uint64_t deadline;
 
-    if (add_overflows(now_ns(), timeout_ns, &deadline))
+    if (add_overflows(clock_ns(), timeout_ns, &deadline))
         return DEADLINE_NONE;
     return deadline;
 }
@@ -48,7 +40,7 @@ static int wait_once(int fd, short events, uint64_t deadline)
         int n;
 
         if (deadline != DEADLINE_NONE) {
-            now = now_ns();
+            now = clock_ns();
             if (now < deadline) {
                 ts.tv_sec = (time_t)((deadline - now) / NS_PER_S);
                 ts.tv_nsec = (long)((deadline - now) % NS_PER_S);
@@ -195,7 +187,7 @@ static int await_answer(struct dl_client *client, uint64_t timeout_ns)
             return ANSWER_LOST;
         if (r == 0)
             r = client_wait(client, deadline);
-        else if (r > 0 && now_ns() >= deadline)
+        else if (r > 0 && clock_ns() >= deadline)
             r = -ETIMEDOUT;
         if (r == -ETIMEDOUT)
             return connection_fail(&client->conn, ETIMEDOUT, "",
@@ -234,7 +226,7 @@ static bool wait_for_another(struct dl_client *client, uint64_t deadline)
     int r = 0;
 
     if (client->call.refused.code != ESHUTDOWN || !client_may_reconnect(client) ||
-        now_ns() >= deadline)
+        clock_ns() >= deadline)
         return false;
     while (r >= 0 && !client_is_away(client)) {
         r = client_flush(client);
@@ -242,7 +234,7 @@ static bool wait_for_another(struct dl_client *client, uint64_t deadline)
             r = client_pump(client);
         if (r == 0 && !client_is_away(client))
             r = client_wait(client, again);
-        if (now_ns() >= again)
+        if (clock_ns() >= again)
             break;
     }
     return connection_check(&client->conn) == 0;

@@ -349,7 +349,7 @@ int local_epoch_next(struct dl_epoch *epoch, struct dl_batch **ret)
     const struct slot_header *header;
     struct local_batch made;
     struct dl_batch *batch;
-    uint64_t begin = now_ns();
+    uint64_t begin = clock_ns();
     int r;
 
     if (epoch->over) {
@@ -357,7 +357,7 @@ int local_epoch_next(struct dl_epoch *epoch, struct dl_batch **ret)
         return DL_END;
     }
     r = load(epoch, &entry.mapping, &made);
-    epoch->wait_ns += now_ns() - begin;
+    epoch->wait_ns += clock_ns() - begin;
     epoch->over = epoch->ended = r == DL_END;
     if (r != 0)
         return r;

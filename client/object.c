@@ -17,7 +17,7 @@ static int make_way(struct dl_client *client, uint64_t deadline)
 
     if (r == 0)
         r = client_wait(client, deadline);
-    else if (r > 0 && now_ns() >= deadline)
+    else if (r > 0 && clock_ns() >= deadline)
         r = -ETIMEDOUT;
     if (r == -ETIMEDOUT)
         return connection_fail(&client->conn, ETIMEDOUT, "",

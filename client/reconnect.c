@@ -136,7 +136,7 @@ static int give_up(struct dl_client *client)
 static int pause_then_try(struct dl_client *client)
 {
     struct reconnect *rc = &client->reconnect;
-    uint64_t now = now_ns();
+    uint64_t now = clock_ns();
 
     if (now >= rc->deadline)
         return give_up(client);
@@ -170,7 +170,7 @@ int client_lost(struct dl_client *client, const struct dl_error *why)
     } else {
         rc->deadline = deadline_after(rc->patience);
         rc->pause = PAUSE_MIN;
-        rc->next_try = now_ns();
+        rc->next_try = clock_ns();
     }
     return r < 0 ? r : put_timer(client);
 }
@@ -182,7 +182,7 @@ static int try_connect(struct dl_client *client)
     struct reconnect *rc = &client->reconnect;
     int fd, r;
 
-    if (now_ns() < rc->next_try)
+    if (clock_ns() < rc->next_try)
         return 0;
     r = client_dial(rc->path, &fd);
     if (r < 0) {
@@ -421,7 +421,7 @@ int reconnect_turn(struct dl_client *client)
     if (rc->away == AWAY_CONNECTING)
         return try_connect(client);
     if (!rc->call.done)
-        return now_ns() < rc->due ? 0 : overdue(client);
+        return clock_ns() < rc->due ? 0 : overdue(client);
     if (rc->call.refused.code)
         return refused(client, &rc->call.refused);
     return go_on(client);

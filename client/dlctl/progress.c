@@ -5,21 +5,12 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <sys/ioctl.h>
-#include <time.h>
 
 enum { REDRAW_NS = 100 * 1000 * 1000, LINE_MAX_BYTES = 256, BAR_MAX = 40, BAR_MIN = 5 };
 
-uint64_t now_ns(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
-}
-
 void progress_begin(struct progress *p, uint64_t total)
 {
-    *p = (struct progress){.on = isatty(STDERR_FILENO), .total = total, .begin_ns = now_ns()};
+    *p = (struct progress){.on = isatty(STDERR_FILENO), .total = total, .begin_ns = clock_ns()};
 }
 
 bool progress_due(struct progress *p)
@@ -28,7 +19,7 @@ bool progress_due(struct progress *p)
 
     if (!p->on)
         return false;
-    now = now_ns();
+    now = clock_ns();
     if (now < p->next_ns)
         return false;
     p->next_ns = now + REDRAW_NS;
@@ -101,7 +92,7 @@ static int columns_of_terminal(void)
 
 static double seconds_since(uint64_t begin_ns)
 {
-    return (double)(now_ns() - begin_ns) / 1e9;
+    return (double)(clock_ns() - begin_ns) / 1e9;
 }
 
 void progress_draw(const struct progress *p, const struct tally *tally)

@@ -6,6 +6,7 @@
 #define DLCTL_PROGRESS_H
 
 #include "proto/base.h"
+#include "proto/clock.h"
 
 /* What has been consumed so far. */
 struct tally {
@@ -40,7 +41,5 @@ void progress_line(const struct tally *tally, uint64_t total, double seconds, in
                    char *buf, size_t size);
 void progress_count_line(uint64_t samples, uint64_t total, double seconds, int columns, char *buf,
                          size_t size);
-
-uint64_t now_ns(void); /* CLOCK_MONOTONIC */
 
 #endif

@@ -59,7 +59,7 @@ static void tell_lengths(void *data, uint64_t done, uint64_t all)
 
 static int run_init(struct run *run)
 {
-    uint64_t begin = now_ns();
+    uint64_t begin = clock_ns();
     int r;
 
     r = dl_client_connect(&run->client, run->o->socket, "dlctl run " DLOADER_VERSION);
@@ -70,7 +70,7 @@ static int run_init(struct run *run)
     progress_end(&run->progress);
     if (r < 0)
         return r;
-    run->outcome.open_s = (double)(now_ns() - begin) / 1e9;
+    run->outcome.open_s = (double)(clock_ns() - begin) / 1e9;
     run->outcome.length = dl_loader_length(run->loader);
     run->outcome.seed = dl_loader_seed(run->loader);
     run->n_ranks = run->o->rank_all ? (uint32_t)run->o->world : 1;
@@ -283,7 +283,7 @@ static int consume_step(struct run *run, struct epoch_outcome *e, uint64_t begin
         if (!run->ranks[i])
             continue;
         if (e->batches++ == 0)
-            e->first_batch_s = (double)(now_ns() - begin) / 1e9;
+            e->first_batch_s = (double)(clock_ns() - begin) / 1e9;
         live++;
     }
     *ret_live = live;
@@ -330,7 +330,7 @@ static int ask_for_plan(struct run *run, uint64_t epoch)
 static int run_epoch(struct run *run, uint64_t epoch, bool first)
 {
     struct epoch_outcome e = {.first_batch_s = -1};
-    uint64_t begin = now_ns(), waited = run->outcome.tally.wait_ns;
+    uint64_t begin = clock_ns(), waited = run->outcome.tally.wait_ns;
     uint32_t live = 1;
     int r;
 
@@ -346,7 +346,7 @@ static int run_epoch(struct run *run, uint64_t epoch, bool first)
     if (r < 0)
         return r;
     end_ranks(run);
-    e.seconds = (double)(now_ns() - begin) / 1e9;
+    e.seconds = (double)(clock_ns() - begin) / 1e9;
     e.wait_s = (double)(run->outcome.tally.wait_ns - waited) / 1e9;
     return outcome_add_epoch(&run->outcome, &e);
 }
@@ -362,10 +362,10 @@ int verb_run(const struct options *o)
     if (o->state && state_file_read(o->state, &run.state, &err) < 0)
         return report_error(o, &err);
     r = run_init(&run);
-    begin = now_ns();
+    begin = clock_ns();
     for (uint64_t i = 0; i < o->epochs && r == 0; i++)
         r = run_epoch(&run, i > 0 ? run.epoch + 1 : o->epoch, i == 0);
-    run.outcome.seconds = (double)(now_ns() - begin) / 1e9;
+    run.outcome.seconds = (double)(clock_ns() - begin) / 1e9;
     progress_end(&run.progress);
     if (r < 0)
         return report_client(o, run.client, r);

@@ -3,22 +3,14 @@
 #include "daemon/cache/lengths_cache.h"
 #include "daemon/data/lengths.h"
 #include "daemon/plan/lengths_rule.h"
+#include "proto/clock.h"
 
 #include <errno.h>
-#include <time.h>
 
 enum {
     AT_ONCE = 4096,               /* samples, between two words of progress */
     WORTH_NS = 250 * 1000 * 1000, /* what took less is not worth a file in the cache */
 };
-
-static uint64_t now_ns(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
 
 static int scan(struct dataset *ds, const struct dl_spec *spec,
                 const struct lengths_progress *progress, uint32_t *lengths, struct dl_error *err)
@@ -45,7 +37,7 @@ int lengths_take(struct dataset *ds, const struct dl_spec *spec, const struct da
     if (r < 0)
         return r;
     _cleanup_free_ uint32_t *lengths = calloc(max_u64(ds->length, 1), sizeof *lengths);
-    uint64_t overlong = 0, fingerprint = 0, began = now_ns();
+    uint64_t overlong = 0, fingerprint = 0, began = clock_ns();
 
     if (!lengths)
         return dl_error_set(err, ENOMEM, "batch.tokens", "out of memory for the samples' lengths");
@@ -53,7 +45,7 @@ int lengths_take(struct dataset *ds, const struct dl_spec *spec, const struct da
         fingerprint = lengths_fingerprint(&spec->dataset, spec->batch.length_of, env);
     if (!fingerprint || lengths_cache_load(dir, fingerprint, ds->length, lengths) < 0) {
         r = scan(ds, spec, progress, lengths, err);
-        if (r == 0 && fingerprint && now_ns() - began > WORTH_NS)
+        if (r == 0 && fingerprint && clock_ns() - began > WORTH_NS)
             /* A cache that cannot be written is no loss but of time. */
             (void)!lengths_cache_store(dir, fingerprint, ds->length, lengths, NULL);
     }

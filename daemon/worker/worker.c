@@ -1,6 +1,7 @@
 #include "daemon/worker/worker.h"
 
 #include "daemon/data/lengths.h"
+#include "proto/clock.h"
 #include "proto/fdpass.h"
 #include "proto/queue.h"
 
@@ -11,7 +12,6 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <time.h>
 
 enum {
     /*
@@ -61,14 +61,6 @@ struct worker {
     uint64_t unannounced_since; /* ns; when the first of them was begun */
     bool rested;                /* it waited for work since its last completion */
 };
-
-static uint64_t now_ns(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
 
 /* ---- talking to the daemon ------------------------------------------------------------------ */
 
@@ -379,7 +371,7 @@ static uint64_t run_task(struct worker *w, const struct queue_task *task, uint64
         done.samples = ((const struct slot_header *)slot)->samples;
     done.code = r == FETCH_END ? ENODATA : (uint32_t)-r;
 
-    uint64_t ended = now_ns();
+    uint64_t ended = clock_ns();
     done.cost_ns = ended - started;
     finish_task(w, &done, started);
     return ended;
@@ -388,7 +380,7 @@ static uint64_t run_task(struct worker *w, const struct queue_task *task, uint64
 /* Runs what is queued, as long as the socket may wait. */
 static void run_tasks(struct worker *w)
 {
-    uint64_t begun = now_ns();
+    uint64_t begun = clock_ns();
     uint64_t now = begun;
     struct queue_task task;
 

@@ -223,10 +223,10 @@ static int describe(struct check *c, const struct tree_node *nodes, const struct
 static int describe_first(struct check *c, struct dl_error *err)
 {
     const struct tree_node *root = slot_nodes(c);
-    uint64_t begin = now_ns();
+    uint64_t begin = clock_ns();
     int r = describe(c, root, root, "");
 
-    c->aside_ns = now_ns() - begin;
+    c->aside_ns = clock_ns() - begin;
     return r < 0 ? dl_error_set(err, -r, "batch", "%s", strerror(-r)) : 0;
 }
 
@@ -350,14 +350,14 @@ int verb_check(const struct options *o)
     int r;
 
     r = check_init(&c, &err);
-    begin = now_ns();
+    begin = clock_ns();
     for (uint64_t i = 0; i < o->epochs && r == 0; i++)
         r = load_epoch(&c, o->epoch + i, &err);
     if (r == 0)
         r = describe_bad(&c, &err);
     if (r < 0)
         return report_error(o, &err);
-    c.outcome.seconds = (double)(now_ns() - begin - c.aside_ns) / 1e9;
+    c.outcome.seconds = (double)(clock_ns() - begin - c.aside_ns) / 1e9;
     if (c.digest)
         digest_text(c.digest, c.outcome.digest);
     return outcome_report(o, &c.outcome);

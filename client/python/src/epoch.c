@@ -1,6 +1,7 @@
 /* Epoch: batches as Python objects, waiting that signals can interrupt, and the client as sampler.
  */
 #include "client/python/src/module.h"
+#include "proto/clock.h"
 
 #include <errno.h>
 
@@ -83,7 +84,7 @@ static int next_slice(struct epoch_object *epoch, int64_t timeout_ns, struct dl_
     int r;
 
     if (epoch->follows) {
-        wait.since = monotonic_ns() + 2 * SLICE_NS;
+        wait.since = (int64_t)clock_ns() + 2 * SLICE_NS;
         client_begin_wait(client, &wait);
         r = dl_epoch_next(epoch->handle, timeout_ns, ret);
         client_end_call(client, wait.thread);
@@ -104,17 +105,17 @@ static int wait_next(struct epoch_object *epoch, int64_t timeout_ns, struct dl_b
 
     if (r != -EAGAIN || (timeout_ns == 0 && !epoch->slow))
         return r;
-    if (timeout_ns < 0 || __builtin_add_overflow(monotonic_ns(), timeout_ns, &deadline))
+    if (timeout_ns < 0 || __builtin_add_overflow((int64_t)clock_ns(), timeout_ns, &deadline))
         deadline = INT64_MAX;
     for (;;) {
-        int64_t left = deadline == INT64_MAX ? SLICE_NS : deadline - monotonic_ns();
+        int64_t left = deadline == INT64_MAX ? SLICE_NS : deadline - (int64_t)clock_ns();
 
         r = next_slice(epoch, left < 0 ? 0 : left < SLICE_NS ? left : SLICE_NS, ret);
         if ((r != -ETIMEDOUT && r != -EAGAIN) || !dl_client_is_usable(client->handle))
             return r;
         if (PyErr_CheckSignals() < 0)
             return -EINTR;
-        if (left <= SLICE_NS && deadline != INT64_MAX && monotonic_ns() >= deadline)
+        if (left <= SLICE_NS && deadline != INT64_MAX && (int64_t)clock_ns() >= deadline)
             return -ETIMEDOUT;
     }
 }

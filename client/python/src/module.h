@@ -78,14 +78,12 @@ PyThreadState *client_begin_call(struct client_object *client);
 void client_end_call(struct client_object *client, PyThreadState *thread);
 
 /* The same around dl_epoch_next() of an epoch that follows the cluster, which may take longer than
- * it was given: from `since` on, of monotonic_ns(). Ended by client_end_call() with its thread. */
+ * it was given: from `since` on, of clock_ns(). Ended by client_end_call() with its thread. */
 struct long_wait {
     PyThreadState *thread;
     int64_t since;
 };
 void client_begin_wait(struct client_object *client, struct long_wait *wait);
-
-int64_t monotonic_ns(void); /* by the monotonic clock */
 
 /* Ends what was dropped: at once, when the client is not busy any more, or never. */
 void client_drop(struct client_object *client, struct dl_epoch *epoch, struct dl_loader *loader);

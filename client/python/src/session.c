@@ -1,8 +1,8 @@
 /* Client and Loader: sessions, and what every call on them has to see to. */
 #include "client/python/src/module.h"
+#include "proto/clock.h"
 
 #include <errno.h>
-#include <time.h>
 
 struct module_state *state_of(PyObject *self)
 {
@@ -80,20 +80,12 @@ PyThreadState *client_begin_call(struct client_object *client)
     return thread;
 }
 
-int64_t monotonic_ns(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
-}
-
 /* Until then the caller is back in time to look at signals, and no wait is ended by them. */
 static int is_interrupted_late(void *data)
 {
     const struct long_wait *wait = data;
 
-    return monotonic_ns() < wait->since ? 0 : is_interrupted(wait->thread);
+    return (int64_t)clock_ns() < wait->since ? 0 : is_interrupted(wait->thread);
 }
 
 void client_begin_wait(struct client_object *client, struct long_wait *wait)

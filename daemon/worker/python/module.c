@@ -2,9 +2,9 @@
 #include "daemon/worker/python/engine.h"
 #include "daemon/worker/python/host.h"
 #include "daemon/worker/python/sample.h"
+#include "proto/clock.h"
 
 #include <errno.h>
-#include <time.h>
 
 static PyObject *worker_serve(PyObject *module, PyObject *args)
 {
@@ -139,14 +139,6 @@ static int read_step(PyObject *args, PyObject *names, void **ret_engine, struct 
     return *ret_engine ? 0 : -1;
 }
 
-static uint64_t now_ns(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
-
 /* (code, bytes used or needed, the slot, nanoseconds of the last fill) */
 static PyObject *run_step(void *engine, const struct step *step)
 {
@@ -166,9 +158,9 @@ static PyObject *run_step(void *engine, const struct step *step)
         }
         if (step->task.planned)
             memcpy(slot_planned(slot, step->task.samples), step->planned.buf, step->task.planned);
-        uint64_t begun = now_ns();
+        uint64_t begun = clock_ns();
         r = python_engine.fill(engine, slot, step->slot_bytes, &used, &err);
-        took = now_ns() - begun;
+        took = clock_ns() - begun;
     }
     if (r < 0 && r != -ENOBUFS)
         used = ((const struct slot_header *)slot)->used;
