@@ -34,14 +34,16 @@ struct queue_task {
 
 struct queue_done {
     uint64_t task;
-    uint64_t bytes;   /* of the slot in use; with ENOBUFS: the bytes the batch would need */
-    uint32_t code;    /* 0 = filled; else the errno; ENOBUFS = the slot is too small; ENODATA = the
-                         replica of an iterable dataset has no more samples */
-    uint32_t samples; /* in the batch, if it is filled */
-    uint64_t cost_ns; /* from taking the task to its end */
+    uint64_t bytes;    /* of the slot in use; with ENOBUFS: the bytes the batch would need */
+    uint32_t code;     /* 0 = filled; else the errno; ENOBUFS = the slot is too small; ENODATA = the
+                          replica of an iterable dataset has no more samples */
+    uint32_t samples;  /* in the batch, if it is filled */
+    uint64_t began_ns; /* of the clock that all processes have: it took the task */
+    uint64_t cost_ns;  /* from then to its end */
+    uint64_t collate_ns; /* of that: making a batch of samples that were there */
 };
 _Static_assert(sizeof(struct queue_task) == 16, "shared layout");
-_Static_assert(sizeof(struct queue_done) == 32, "shared layout");
+_Static_assert(sizeof(struct queue_done) == 48, "shared layout");
 
 struct queue_end {
     _Alignas(64) _Atomic uint64_t tail;     /* records ever put; written by the producer */

@@ -51,6 +51,9 @@ uint64_t fetcher_slot_bytes(const struct fetcher *fetcher);
 int _nodiscard_ fetcher_fill(struct fetcher *fetcher, void *slot, uint64_t slot_bytes,
                              uint64_t *ret_used, struct dl_error *err);
 
+/* Of the last fetcher_fill(): ns it took to collate. 0 where rows are gathered as they are read. */
+uint64_t fetcher_collate_ns(const struct fetcher *fetcher);
+
 /* The stream has ended: its replica is closed. */
 void fetcher_forget(struct fetcher *fetcher, uint32_t stream);
 

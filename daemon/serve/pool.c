@@ -544,6 +544,7 @@ void pool_view_worker(const struct pool *pool, uint32_t i, struct pool_worker_vi
                                      .restarts = m->restarts,
                                      .in_flight = in_flight(m),
                                      .busy_ns = m->busy_ns,
+                                     .collate_ns = m->collate_ns,
                                      .sandbox = m->state == WORKER_READY ? m->sandbox : 0,
                                      .tag = in_flight(m) ? front_task(m)->tag : NULL};
 }

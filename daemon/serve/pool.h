@@ -123,8 +123,9 @@ struct pool_worker_view {
     uint64_t restarts;
     uint32_t in_flight;
     uint64_t busy_ns;
-    uint32_t sandbox; /* which parts of it hold */
-    const void *tag;  /* of the task it is at; NULL when idle */
+    uint64_t collate_ns; /* of that */
+    uint32_t sandbox;    /* which parts of it hold */
+    const void *tag;     /* of the task it is at; NULL when idle */
 };
 uint32_t pool_workers(const struct pool *pool);
 void pool_view_worker(const struct pool *pool, uint32_t i, struct pool_worker_view *ret);

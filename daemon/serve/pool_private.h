@@ -42,6 +42,7 @@ struct member {
     uint64_t finished;
     uint64_t restarts;
     uint64_t busy_ns;
+    uint64_t collate_ns;        /* of that */
     struct dl_error open_error; /* why it could not open the dataset; code 0 = none */
 };
 

@@ -169,6 +169,7 @@ static void complete(struct member *m, const struct queue_done *done, uint32_t r
     m->finished++;
     deaths_forget(&m->deaths);
     m->busy_ns += done->cost_ns;
+    m->collate_ns += min_u64(done->collate_ns, done->cost_ns);
     m->cost_ns = m->cost_ns ? (7 * m->cost_ns + done->cost_ns) / 8 : done->cost_ns;
     if (done->code == 0) {
         slot_apply(&task.segment->slots, task.slot, SLOT_FILLED);

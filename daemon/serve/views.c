@@ -320,6 +320,8 @@ static int view_workers(const struct daemon *d, struct value *ret)
             set_uint(&row, "tasks", view.tasks);
             set_uint(&row, "restarts", view.restarts);
             set_seconds(&row, "busy_s", view.busy_ns);
+            set_seconds(&row, "fetch_s", view.busy_ns - view.collate_ns);
+            set_seconds(&row, "collate_s", view.collate_ns);
             set_string(&row, "sandbox", sandbox);
             if (row.r < 0)
                 return row.r;

@@ -47,6 +47,11 @@ static int engine_fill(void *engine, void *slot, uint64_t slot_bytes, uint64_t *
     return fetcher_fill(engine, slot, slot_bytes, ret_used, err);
 }
 
+static uint64_t engine_collate_ns(const void *engine)
+{
+    return fetcher_collate_ns(engine);
+}
+
 static void engine_forget(void *engine, uint32_t stream)
 {
     fetcher_forget(engine, stream);
@@ -61,5 +66,6 @@ const struct worker_engine fetch_engine = {
     .leaps = engine_leaps,
     .slot_bytes = engine_slot_bytes,
     .fill = engine_fill,
+    .collate_ns = engine_collate_ns,
     .forget = engine_forget,
 };

@@ -356,7 +356,7 @@ static void finish_task(struct worker *w, const struct queue_done *done, uint64_
 
 static uint64_t run_task(struct worker *w, const struct queue_task *task, uint64_t started)
 {
-    struct queue_done done = {.task = task->task};
+    struct queue_done done = {.task = task->task, .began_ns = started};
     struct queue_task next;
     struct dl_error err; /* for nobody: the text goes into the slot */
     uint64_t slot_bytes = 0;
@@ -373,6 +373,7 @@ static uint64_t run_task(struct worker *w, const struct queue_task *task, uint64
 
     uint64_t ended = clock_ns();
     done.cost_ns = ended - started;
+    done.collate_ns = slot ? w->engine->collate_ns(w->dataset) : 0;
     finish_task(w, &done, started);
     return ended;
 }

@@ -38,6 +38,7 @@ struct worker_engine {
     uint64_t (*slot_bytes)(const void *engine);
     int (*fill)(void *engine, void *slot, uint64_t slot_bytes, uint64_t *ret_used,
                 struct dl_error *err);
+    uint64_t (*collate_ns)(const void *engine); /* of the last fill() */
     void (*forget)(void *engine, uint32_t stream);
     void (*rest)(void); /* may be NULL: the worker begins to wait */
     void (*wake)(void); /* with rest: it has ended */

@@ -216,6 +216,11 @@ static int fake_fill(void *engine, void *slot, uint64_t slot_bytes, uint64_t *re
     return r;
 }
 
+static uint64_t fake_collate_ns(const void *engine)
+{
+    return fetcher_collate_ns(((const struct fake *)engine)->fetcher);
+}
+
 static uint64_t fake_content(const void *engine)
 {
     return fetcher_dataset(((const struct fake *)engine)->fetcher)->content;
@@ -240,6 +245,7 @@ static const struct worker_engine fake_engine = {
     .leaps = fake_leaps,
     .slot_bytes = fake_slot_bytes,
     .fill = fake_fill,
+    .collate_ns = fake_collate_ns,
     .forget = fake_forget,
 };
 

@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 import slot
@@ -33,7 +34,8 @@ TASKS_AT = 384
 HAS_SECCOMP = os.environ.get("DLOADER_SECCOMP") == "1"
 HAS_LANDLOCK = ctypes.CDLL(None).syscall(444, None, 0, 1) > 0
 DONES_AT = TASKS_AT + QUEUE_RECORDS * 16
-QUEUES_BYTES = DONES_AT + QUEUE_RECORDS * 32
+DONE_BYTES = 48
+QUEUES_BYTES = DONES_AT + QUEUE_RECORDS * DONE_BYTES
 
 
 class Peer:
@@ -136,8 +138,8 @@ class Worker(Peer):
             assert self.sock not in ready or self.sock.recv(1, socket.MSG_PEEK), "it has gone"
             if self.bells[1] in ready:
                 os.eventfd_read(self.bells[1])
-        _, used, code, samples, _ = struct.unpack_from(
-            "<QQIIQ", self.queues, DONES_AT + head % QUEUE_RECORDS * 32)
+        _, used, code, samples, *self.times = struct.unpack_from(
+            "<QQIIQQQ", self.queues, DONES_AT + head % QUEUE_RECORDS * DONE_BYTES)
         struct.pack_into("<Q", self.queues, DONE + 64, head + 1)
         got = None
         if code not in (ENOBUFS, ENODATA):
@@ -284,6 +286,22 @@ class HostCase(unittest.TestCase):
         self.assertEqual(worker.batch([3, 1])[:, 0].tolist(), [9, 1])
         self.assertEqual(worker.batch([5])[:, 3].tolist(), [25])
         self.assertEqual(worker.end(), (0, 0))
+
+    def test_times(self):
+        """When a task was begun, how long it took, and how much of that was collating."""
+        for collate in ({"kind": "python"}, {"kind": "default"}):
+            with self.subTest(collate=collate):
+                worker = self.opened("slow", number=1 + len(collate["kind"]), collate=collate)
+                before = time.monotonic_ns()
+                worker.batch([1, 2])
+                began, cost, in_collate = worker.times
+                self.assertLessEqual(before, began)
+                self.assertLessEqual(began + cost, time.monotonic_ns())
+                self.assertGreaterEqual(cost - in_collate, 60e6)
+                if collate["kind"] == "python":
+                    self.assertGreaterEqual(in_collate, 50e6)
+                else:
+                    self.assertGreater(in_collate, 0)
 
     def test_iterable(self):
         worker = self.worker()

@@ -25,6 +25,22 @@ class Squares:
         return np.full(4, index * index)
 
 
+class Slow:
+    """A sample takes 30 ms, a batch of some 50 ms more."""
+
+    def __len__(self):
+        return 100
+
+    def __getitem__(self, index):
+        time.sleep(0.03)
+        return index
+
+    @staticmethod
+    def collate(samples):
+        time.sleep(0.05)
+        return np.array(samples)
+
+
 class Process:
     """What is asked for by the sample's index, of the process that makes it."""
 
@@ -130,7 +146,7 @@ def refuses():
     raise LookupError("no such data, look elsewhere")
 
 
-DATASETS = {"squares": Squares, "process": Process, "outside": Outside, "farewell": Farewell, "counts": Counts,
+DATASETS = {"squares": Squares, "slow": Slow, "process": Process, "outside": Outside, "farewell": Farewell, "counts": Counts,
             "keys": Keys, "refuses": refuses}
 
 
@@ -141,7 +157,8 @@ def open_worker(worker, workers, seed, object_fd, object_name, args, collate_nam
     else:
         name = object_name.removeprefix("tests:")
     dataset = DATASETS[name]()
-    collate = (lambda samples: samples) if name in ("process", "keys", "outside") else None
+    collate = (lambda samples: samples) if name in ("process", "keys", "outside") else (
+        getattr(dataset, "collate", None))
     source = worker_case.Source(dataset, collate=collate, iterable=hasattr(dataset, "__iter__"))
     source.length = len(dataset) if hasattr(dataset, "__len__") else None
     if name == "keys":

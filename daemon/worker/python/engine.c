@@ -8,6 +8,7 @@
 #include "daemon/worker/python/stack.h"
 #include "daemon/worker/python/store.h"
 #include "daemon/worker/python/tokens.h"
+#include "proto/clock.h"
 
 #include <errno.h>
 
@@ -25,6 +26,7 @@ struct engine {
     struct kept kept;
     struct stack *stack;     /* owned */
     struct store *store;     /* owned */
+    uint64_t collate_ns;     /* of the last fill */
     struct fetcher *fetcher; /* owned; where daemon/data/ collates: then nothing above is used */
     struct data_env env;     /* the fetcher's */
 };
@@ -392,6 +394,20 @@ static bool put_state(const struct made *made, void *slot, uint64_t slot_bytes, 
                           (struct dl_span){(const uint8_t *)bytes, (size_t)len}, ret_used);
 }
 
+/* Batch and sample: 1; 0: too small; -1. */
+static int put_made(struct engine *e, const struct slot_task *task, struct made *made, void *slot,
+                    uint64_t slot_bytes, uint64_t *ret_used)
+{
+    struct slot_task as_made = *task;
+    uint64_t began = clock_ns();
+
+    as_made.samples = (uint32_t)made->samples;
+    int r = (task->what == SLOT_SAMPLE ? put_sample : put_batch)(e, &as_made, made, slot,
+                                                                 slot_bytes, ret_used);
+    e->collate_ns = clock_ns() - began;
+    return r;
+}
+
 /* As fill(); -1 with an exception. */
 static int fill(struct engine *e, const struct slot_task *task, void *slot, uint64_t slot_bytes,
                 uint64_t *ret_used, PyObject **ret_bad)
@@ -405,10 +421,7 @@ static int fill(struct engine *e, const struct slot_task *task, void *slot, uint
     if (r > 0 && known_refresh() < 0)
         r = -1;
     if (r > 0) {
-        struct slot_task as_made = *task;
-        as_made.samples = (uint32_t)made.samples;
-        r = (task->what == SLOT_SAMPLE ? put_sample : put_batch)(e, &as_made, &made, slot,
-                                                                 slot_bytes, ret_used);
+        r = put_made(e, task, &made, slot, slot_bytes, ret_used);
         if (r > 0 && !slot_put_bad(slot, slot_bytes, &made.bad, ret_used))
             r = 0;
         if (r > 0 && !put_state(&made, slot, slot_bytes, ret_used))
@@ -489,9 +502,17 @@ static int engine_fill(void *engine, void *slot, uint64_t slot_bytes, uint64_t *
         report_deinit(&report);
         return r;
     }
+    e->collate_ns = 0;
     int r = (task.what == SLOT_LENGTHS ? fill_lengths : fill)(e, &task, slot, slot_bytes, ret_used,
                                                               &bad);
     return r == -1 ? fail(e, &task, bad, slot, slot_bytes) : r;
+}
+
+static uint64_t engine_collate_ns(const void *engine)
+{
+    const struct engine *e = engine;
+
+    return e->fetcher ? fetcher_collate_ns(e->fetcher) : e->collate_ns;
 }
 
 /* ---- waiting -------------------------------------------------------------------------------- */
@@ -518,6 +539,7 @@ const struct worker_engine python_engine = {
     .leaps = engine_leaps,
     .slot_bytes = engine_slot_bytes,
     .fill = engine_fill,
+    .collate_ns = engine_collate_ns,
     .forget = engine_forget,
     .rest = engine_rest,
     .wake = engine_wake,
