@@ -101,6 +101,8 @@ static void send_steps(struct dl_epoch *epoch, bool pins)
     } else {
         msg.release.stream = epoch->stream;
         msg.release.steps = steps;
+        msg.release.waited = epoch->wait_ns - epoch->wait_told_ns;
+        epoch->wait_told_ns = epoch->wait_ns;
     }
     *n = 0;
     client_send(epoch->loader->client, &msg);

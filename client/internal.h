@@ -262,6 +262,7 @@ struct dl_epoch {
     char *warning;            /* owned: the last one, not yet asked for, or NULL */
     char *told;               /* owned: the one dl_epoch_warning() gave out */
     uint64_t wait_ns;
+    uint64_t wait_told_ns; /* of that, the daemon knows */
 };
 
 /*

@@ -40,6 +40,8 @@ static const struct verb VERBS[] = {
      "Lists the bad samples that were left out or replaced, of one loader or all."},
     {"members", NULL, COMMON, verb_view,
      "Shows the nodes that this daemon meets, and their ranks."},
+    {"times", "[NAME]", COMMON, verb_view,
+     "Shows where the time of batches goes, of one loader or all, stage by stage."},
     {"stop", NULL, COMMON, verb_control, "Ends the daemon now."},
     {"drain", NULL, COMMON, verb_control,
      "Lets epochs under way finish, accepts nothing new, then ends the daemon."},

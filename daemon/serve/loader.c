@@ -528,20 +528,32 @@ bool loader_drop_expected(struct loader *loader, const struct stream_params *ins
     return any;
 }
 
-bool loader_release(struct loader *loader, struct stream *stream, uint64_t number)
+static void time_held(struct loader *loader, struct stream *stream, const struct step *step,
+                      uint64_t now)
+{
+    uint64_t ns = now - min_u64(step->delivered_ns, now);
+
+    timing_add(&loader->timing, STAGE_HELD, ns);
+    timing_add(&stream->timing, STAGE_HELD, ns);
+}
+
+bool loader_release(struct loader *loader, struct stream *stream, uint64_t number, uint64_t now)
 {
     struct step *step = stream_lease(stream, number);
 
-    if (step)
-        give_back(loader, stream, step);
-    return step != NULL;
+    if (!step)
+        return false;
+    time_held(loader, stream, step, now);
+    give_back(loader, stream, step);
+    return true;
 }
 
-bool loader_pin(struct loader *loader, struct stream *stream, uint64_t number)
+bool loader_pin(struct loader *loader, struct stream *stream, uint64_t number, uint64_t now)
 {
     struct step *step = stream_lease(stream, number);
 
     (void)loader;
+    (void)now;
     if (step)
         stream_pin(stream, step);
     return step != NULL;
@@ -631,6 +643,11 @@ uint32_t loader_users(const struct loader *loader)
 const struct loader_totals *loader_totals(const struct loader *loader)
 {
     return &loader->totals;
+}
+
+const struct timing *loader_timing(const struct loader *loader)
+{
+    return &loader->timing;
 }
 
 const struct quarantine *loader_quarantine(const struct loader *loader)

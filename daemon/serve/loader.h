@@ -35,6 +35,7 @@
 
 #include "daemon/serve/pool.h"
 #include "daemon/serve/stream.h"
+#include "daemon/serve/verdict.h"
 #include "proto/quarantine.h"
 
 struct loader;
@@ -139,8 +140,10 @@ void loader_end(struct loader *loader, struct stream *stream);
 void loader_lose(struct loader *loader, struct stream *stream);
 
 /* False: the client has no such lease. */
-bool _nodiscard_ loader_release(struct loader *loader, struct stream *stream, uint64_t step);
-bool _nodiscard_ loader_pin(struct loader *loader, struct stream *stream, uint64_t step);
+bool _nodiscard_ loader_release(struct loader *loader, struct stream *stream, uint64_t step,
+                                uint64_t now);
+bool _nodiscard_ loader_pin(struct loader *loader, struct stream *stream, uint64_t step,
+                            uint64_t now);
 
 /* Collects what is done, hands out what can be, delivers what is due. After any change. */
 void loader_pump(struct loader *loader);
@@ -172,6 +175,9 @@ struct loader_totals {
     uint64_t retries; /* steps run again after a worker's death */
 };
 const struct loader_totals *loader_totals(const struct loader *loader);
+const struct timing *loader_timing(const struct loader *loader);
+/* Where the time went lately. */
+void loader_verdict(const struct loader *loader, struct verdict *ret);
 const struct quarantine *loader_quarantine(const struct loader *loader);
 
 #endif

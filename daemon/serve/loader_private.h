@@ -2,7 +2,8 @@
  * The inside of a loader, shared by loader.c (opening, streams), loader_work.c (which step next,
  * which batch is due), loader_dispatch.c (batches of all ranks), loader_jobs.c (ranks that agree,
  * clients that come back), loader_measure.c (lengths, before it is open), loader_starving.c (who
- * waits for memory) and loader_words.c (what a step is called). Nobody else includes it.
+ * waits for memory), loader_verdict.c (where the time goes) and loader_words.c (what a step is
+ * called). Nobody else includes it.
  */
 #ifndef DL_LOADER_PRIVATE_H
 #define DL_LOADER_PRIVATE_H
@@ -12,6 +13,7 @@
 #include "daemon/serve/loader.h"
 #include "daemon/serve/positions.h"
 #include "daemon/serve/roll.h"
+#include "daemon/serve/verdict.h"
 
 enum loader_state { LOADER_OPENING, LOADER_OPEN, LOADER_BROKEN };
 
@@ -41,6 +43,12 @@ struct loader {
     uint64_t fingerprint;
     struct state_identity identity; /* whole once it is open */
     struct loader_totals totals;
+    struct timing timing; /* of all batches */
+    uint64_t now;         /* ns; of the pump that goes on */
+    struct recent marked; /* its time, and what was then */
+    struct recent recently[STAGES], recently_delivered;
+    char verdict[VERDICT_TEXT_MAX]; /* when a stream was last read to its end; "": none was */
+    char starving[sizeof(((struct dl_error *)NULL)->path)]; /* the setting that streams starve by */
     struct quarantine
         quarantine;            /* of samples in delivered batches, or in those that could not be */
     struct stream_params last; /* the stream started last */
@@ -142,6 +150,11 @@ void loader_name_step(const struct loader *loader, const struct step *step, char
 
 /* loader_starving.c: there is no memory for what somebody waits for; `err` is the pool's. */
 void loader_tell_starving(struct loader *loader, const struct dl_error *err);
+
+/* loader_verdict.c: now and then, for what is said of the last while; and when a stream has had its
+ * last batch, for what is said afterwards. */
+void loader_mark(struct loader *loader);
+void loader_note_verdict(struct loader *loader);
 
 /* loader_work.c */
 extern const struct pool_events loader_pool_events;

@@ -29,6 +29,7 @@ void loader_tell_starving(struct loader *loader, const struct dl_error *err)
 
     if (!pool_idle(loader->pool))
         return;
+    (void)snprintf(loader->starving, sizeof loader->starving, "%s", err->path);
     DL_FOREACH (loader->streams, stream) {
         if (!stream->sink || !stream_has_room(stream) || stream->window > 0)
             continue;

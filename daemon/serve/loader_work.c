@@ -160,8 +160,15 @@ static void learn_state(struct step *step)
         states_learn(&stream->states, step_replica(stream, step->number), record);
 }
 
+static void time_made(struct loader *loader, struct step *step, const struct made_times *made)
+{
+    step->ready_ns = made->now_ns;
+    timing_add_made(&loader->timing, step->run_ns, made);
+    timing_add_made(&step->stream->timing, step->run_ns, made);
+}
+
 static void on_done(void *owner, void *tag, uint32_t samples, uint32_t repeated, uint64_t bytes,
-                    const struct bad_list *bad)
+                    const struct bad_list *bad, const struct made_times *made)
 {
     struct loader *loader = owner;
     struct step *step = tag;
@@ -186,6 +193,7 @@ static void on_done(void *owner, void *tag, uint32_t samples, uint32_t repeated,
     if (loader->iterable)
         learn_state(step);
     step_ready(step, samples, bytes);
+    time_made(loader, step, made);
     keep_bad(step, bad);
 }
 
@@ -368,6 +376,7 @@ static void run(struct loader *loader, struct step *step, const struct place *pl
     if (task.planned)
         put_planned(step, n, slot);
     step_run(step, place->segment, place->slot, (uint32_t)n);
+    step->run_ns = loader->now;
     if (!bury(loader, step, place))
         pool_run(loader->pool, place, step);
 }
@@ -601,6 +610,15 @@ bool loader_admit(struct loader *loader, struct stream *stream, struct step *ste
     return good;
 }
 
+static void time_ready(struct loader *loader, struct stream *stream, struct step *step)
+{
+    uint64_t ns = loader->now - min_u64(step->ready_ns, loader->now);
+
+    step->delivered_ns = loader->now;
+    timing_add(&loader->timing, STAGE_READY, ns);
+    timing_add(&stream->timing, STAGE_READY, ns);
+}
+
 static uint32_t lease_due(struct loader *loader, struct stream *stream, struct step **steps,
                           uint32_t max)
 {
@@ -618,6 +636,7 @@ static uint32_t lease_due(struct loader *loader, struct stream *stream, struct s
         if (!step->held)
             pool_slot(loader->pool, step->segment, step->slot, SLOT_LEASE);
         stream_deliver(stream, step);
+        time_ready(loader, stream, step);
         loader->totals.batches++;
         loader->totals.samples += step->samples;
         loader->totals.bytes += step_bytes(step);
@@ -676,6 +695,7 @@ static void deliver(struct loader *loader, struct stream *stream)
     warn_of_length(loader, stream);
     if ((stream_finished(stream) || stream_at_limit(stream)) && !stream->finish_told &&
         !stream->stopped) {
+        loader_note_verdict(loader);
         stream->finish_told = true;
         loader->o.events->finished(stream);
     }
@@ -706,6 +726,8 @@ void loader_pump(struct loader *loader)
     if (loader->pumping || loader->halted || (loader->state != LOADER_OPEN && !loader->measuring))
         return;
     loader->pumping = true;
+    loader->now = uv_hrtime();
+    loader_mark(loader);
     pool_collect(loader->pool);
     if (loader->measuring)
         loader_measure_pump(loader);

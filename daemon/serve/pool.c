@@ -533,6 +533,25 @@ uint32_t pool_workers(const struct pool *pool)
     return pool->n_members;
 }
 
+void pool_mark(struct pool *pool)
+{
+    for (uint32_t i = 0; i < pool->n_members; i++) {
+        struct member *m = &pool->members[i];
+
+        recent_mark(&m->recently_busy, m->busy_ns);
+        recent_mark(&m->recently_collated, m->collate_ns);
+    }
+}
+
+void pool_recent(const struct pool *pool, uint32_t i, uint64_t *ret_fetch_ns,
+                 uint64_t *ret_collate_ns)
+{
+    const struct member *m = &pool->members[i];
+
+    *ret_collate_ns = recent_since(&m->recently_collated, m->collate_ns);
+    *ret_fetch_ns = recent_since(&m->recently_busy, m->busy_ns) - *ret_collate_ns;
+}
+
 void pool_view_worker(const struct pool *pool, uint32_t i, struct pool_worker_view *ret)
 {
     struct member *m = &pool->members[i];

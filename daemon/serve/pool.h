@@ -13,6 +13,7 @@
 
 #include "daemon/serve/process.h"
 #include "daemon/serve/quota.h"
+#include "daemon/serve/timing.h"
 #include "proto/slot_bad.h"
 #include "proto/spec.h"
 
@@ -31,7 +32,7 @@ struct pool_events {
     void (*broken)(void *owner, const struct dl_error *err);
     /* `bad`: what is not in the batch, borrowed; empty with on_error raise. */
     void (*done)(void *owner, void *tag, uint32_t samples, uint32_t repeated, uint64_t bytes,
-                 const struct bad_list *bad);
+                 const struct bad_list *bad, const struct made_times *made);
     /* The worker's replica has no batch for this task, nor for later ones; its slot is free. */
     void (*ended)(void *owner, void *tag);
     /* The dataset reports an error for this task, perhaps with the whole story of it in `detail`
@@ -128,6 +129,10 @@ struct pool_worker_view {
     const void *tag;     /* of the task it is at; NULL when idle */
 };
 uint32_t pool_workers(const struct pool *pool);
+/* What the worker's time went into lately: since the mark before the last. */
+void pool_mark(struct pool *pool);
+void pool_recent(const struct pool *pool, uint32_t i, uint64_t *ret_fetch_ns,
+                 uint64_t *ret_collate_ns);
 void pool_view_worker(const struct pool *pool, uint32_t i, struct pool_worker_view *ret);
 /* Every segment, retiring ones included: first with NULL; NULL after the last. */
 const struct segment *pool_next_segment(const struct pool *pool, const struct segment *after);

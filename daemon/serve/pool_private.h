@@ -42,7 +42,8 @@ struct member {
     uint64_t finished;
     uint64_t restarts;
     uint64_t busy_ns;
-    uint64_t collate_ns;        /* of that */
+    uint64_t collate_ns; /* of that */
+    struct recent recently_busy, recently_collated;
     struct dl_error open_error; /* why it could not open the dataset; code 0 = none */
 };
 

@@ -159,22 +159,27 @@ static void too_small(struct pool *pool, const struct task *task, uint64_t need)
         pool->o.events->failed(pool->o.owner, task->tag, &err, NULL);
 }
 
-static void complete(struct member *m, const struct queue_done *done, uint32_t repeated)
+static void complete(struct member *m, const struct queue_done *done, uint32_t repeated,
+                     uint64_t now)
 {
     struct pool *pool = m->pool;
     struct task task = *front_task(m);
 
     m->begin++;
-    m->front_since = uv_hrtime();
+    m->front_since = now;
     m->finished++;
     deaths_forget(&m->deaths);
     m->busy_ns += done->cost_ns;
     m->collate_ns += min_u64(done->collate_ns, done->cost_ns);
     m->cost_ns = m->cost_ns ? (7 * m->cost_ns + done->cost_ns) / 8 : done->cost_ns;
     if (done->code == 0) {
+        struct made_times made = {.began_ns = done->began_ns,
+                                  .cost_ns = done->cost_ns,
+                                  .collate_ns = done->collate_ns,
+                                  .now_ns = now};
         slot_apply(&task.segment->slots, task.slot, SLOT_FILLED);
         pool->o.events->done(pool->o.owner, task.tag, done->samples, repeated, done->bytes,
-                             &pool->bad);
+                             &pool->bad, &made);
         return;
     }
     if (done->code == ENOBUFS) {
@@ -236,6 +241,7 @@ void member_collect(struct member *m)
 {
     struct queue_done done;
     uint32_t repeated = 0;
+    uint64_t now = uv_hrtime();
 
     while (m->process && !m->condemned && process_take_done(m->process, &done)) {
         if (!plausible(m, &done, &repeated)) {
@@ -245,7 +251,7 @@ void member_collect(struct member *m)
             process_kill(m->process);
             return;
         }
-        complete(m, &done, repeated);
+        complete(m, &done, repeated, now);
     }
 }
 

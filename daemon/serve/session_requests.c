@@ -212,18 +212,20 @@ static int handle_feed(struct session *s, const struct dl_msg_feed *msg, struct 
 }
 
 /* RELEASE and PIN: `apply` to each step; false for a lease the client does not hold. */
-static int handle_leases(struct session *s, uint64_t id, struct dl_span steps,
-                         bool (*apply)(struct loader *, struct stream *, uint64_t),
+static int handle_leases(struct session *s, uint64_t id, struct dl_span steps, uint64_t waited,
+                         bool (*apply)(struct loader *, struct stream *, uint64_t, uint64_t),
                          struct dl_error *err)
 {
     struct client_stream *cs = find_stream(s, id, err);
+    uint64_t now = uv_hrtime();
 
     if (!cs)
         return -err->code;
+    stream_waited(cs->stream, waited, now);
     for (size_t at = 0; at < steps.len; at += sizeof(uint64_t)) {
         uint64_t step;
         memcpy(&step, steps.data + at, sizeof step);
-        if (!apply(cs->opened->user.loader, cs->stream, step))
+        if (!apply(cs->opened->user.loader, cs->stream, step, now))
             return dl_error_set(err, EPROTO, "step",
                                 "step %llu of stream %llu is not leased to this client",
                                 (unsigned long long)step, (unsigned long long)id);
@@ -407,9 +409,10 @@ int session_handle(struct session *s, const struct dl_message *m, struct dl_erro
     case DL_MSG_START:
         return answer(s, m->start.request, start_stream(s, &m->start, err), err);
     case DL_MSG_RELEASE:
-        return handle_leases(s, m->release.stream, m->release.steps, loader_release, err);
+        return handle_leases(s, m->release.stream, m->release.steps, m->release.waited,
+                             loader_release, err);
     case DL_MSG_PIN:
-        return handle_leases(s, m->pin.stream, m->pin.steps, loader_pin, err);
+        return handle_leases(s, m->pin.stream, m->pin.steps, 0, loader_pin, err);
     case DL_MSG_HELD:
         return handle_held(s, &m->held, err);
     case DL_MSG_FEED:

@@ -466,6 +466,13 @@ bool stream_has_gaps(const struct stream *stream)
     return at < stream->to_plan;
 }
 
+void stream_waited(struct stream *stream, uint64_t ns, uint64_t now)
+{
+    uint64_t most = now - min_u64(stream->begun_ns, now);
+
+    stream->waited_ns += min_u64(ns, most - min_u64(stream->waited_ns, most));
+}
+
 void stream_recall(struct stream *stream, struct step *step)
 {
     assert(step->state == STEP_LEASED || step->state == STEP_PINNED);

@@ -37,6 +37,7 @@
 #include "daemon/plan/plan.h"
 #include "daemon/serve/segment.h"
 #include "daemon/serve/states.h"
+#include "daemon/serve/timing.h"
 #include "proto/history.h"
 #include "proto/slot_bad.h"
 
@@ -65,6 +66,9 @@ struct step {
     uint32_t slot;
     struct segment *segment; /* borrowed; from RUNNING on */
     uint64_t bytes;          /* of the slot in use; from READY on */
+    uint64_t run_ns;         /* when it was given to its worker; from RUNNING on, */
+    uint64_t ready_ns;       /* from READY on, */
+    uint64_t delivered_ns;   /* from LEASED on */
     uint64_t tokens;         /* of batches of tokens, as planned; from RUNNING on */
     uint64_t padded;         /* that, with padding */
     struct dl_error *error;  /* owned; when FAULTED */
@@ -141,6 +145,9 @@ struct stream {
     uint64_t tokens; /* of batches of tokens, delivered; without and with padding */
     uint64_t padded;
     uint64_t begun_ns;
+    uint64_t waited_ns;   /* that its client says it has waited for batches; at most since then */
+    struct timing timing; /* of its batches */
+    struct recent recently_waited, recently_delivered;
 };
 
 struct stream *stream_new(const struct stream_params *params);
@@ -252,6 +259,9 @@ bool stream_done(const struct stream *stream);
 
 /* Steps before the last one planned were given back, and others before them were not. */
 bool stream_has_gaps(const struct stream *stream);
+
+/* Its client says that it has waited for batches for so long since it said so last. */
+void stream_waited(struct stream *stream, uint64_t ns, uint64_t now);
 
 /* LEASED or PINNED → READY; its slot is the caller's business. */
 void stream_recall(struct stream *stream, struct step *step);

@@ -66,6 +66,14 @@ static const char *loader_name(const struct loader *loader)
     return loader_spec(loader)->name;
 }
 
+static void set_verdict(struct row *row, const struct loader *loader)
+{
+    struct verdict verdict;
+
+    loader_verdict(loader, &verdict);
+    set_string(row, "verdict", verdict.text);
+}
+
 static int view_loaders(const struct daemon *d, struct value *ret)
 {
     ret->type = VALUE_ARRAY;
@@ -96,6 +104,7 @@ static int view_loaders(const struct daemon *d, struct value *ret)
         set_uint(&row, "bad", quarantine_count(loader_quarantine(l)));
         set_uint(&row, "memory_bytes", pool_memory(loader_pool(l)));
         set_uint(&row, "limit_bytes", spec->memory_limit);
+        set_verdict(&row, l);
         if (row.r < 0)
             return row.r;
     }
@@ -259,6 +268,7 @@ static void add_epoch(struct row *row, const struct loader *l, const struct stre
         set_seconds(row, "age_s", age_ns);
     else
         set_null(row, "age_s");
+    set_seconds(row, "waited_s", s->waited_ns);
     set_string(row, "state", stream_state(s));
 }
 
@@ -328,6 +338,45 @@ static int view_workers(const struct daemon *d, struct value *ret)
         }
     }
     return 0;
+}
+
+static void add_times(struct value *ret, const struct loader *l, const struct stream *s,
+                      const struct timing *timing, int *r)
+{
+    for (int stage = 0; stage < STAGES && *r == 0; stage++) {
+        struct row row = add_row(ret);
+        uint64_t n = timing->n[stage];
+
+        set_string(&row, "loader", loader_name(l));
+        if (s)
+            set_uint(&row, "rank", s->params.rank);
+        else
+            set_null(&row, "rank");
+        set_string(&row, "stage", stage_name((enum stage)stage));
+        set_uint(&row, "batches", n);
+        set_seconds(&row, "total_s", timing->ns[stage]);
+        set_seconds(&row, "mean_s", n ? timing->ns[stage] / n : 0);
+        set_seconds(&row, "half_s", timing_quantile(timing, (enum stage)stage, 0.5));
+        set_seconds(&row, "p99_s", timing_quantile(timing, (enum stage)stage, 0.99));
+        *r = row.r;
+    }
+}
+
+static int view_times(const struct daemon *d, struct value *ret)
+{
+    int r = 0;
+
+    ret->type = VALUE_ARRAY;
+    for (struct registered *e = d->loaders; e; e = registered_next(e)) {
+        const struct loader *l = registered_loader(e);
+
+        add_times(ret, l, NULL, loader_timing(l), &r);
+        for (const struct stream *s = loader_streams(l); s; s = s->next) {
+            if (s->sink && !stream_is_source(s))
+                add_times(ret, l, s, &s->timing, &r);
+        }
+    }
+    return r;
 }
 
 static int view_ring(const struct daemon *d, struct value *ret)
@@ -434,6 +483,21 @@ static int view_quarantine(const struct daemon *d, struct value *ret)
     return 0;
 }
 
+static void add_verdicts(struct row *row, const struct daemon *d)
+{
+    struct value *verdicts = NULL;
+
+    set_array(row, "verdicts", &verdicts);
+    for (struct registered *e = d->loaders; e && row->r == 0; e = registered_next(e)) {
+        const struct loader *l = registered_loader(e);
+        struct row inner = add_row(verdicts);
+
+        set_string(&inner, "loader", loader_name(l));
+        set_verdict(&inner, l);
+        row->r = inner.r;
+    }
+}
+
 static int view_status(const struct daemon *d, struct value *ret)
 {
     struct loader_totals sum = {0};
@@ -475,6 +539,7 @@ static int view_status(const struct daemon *d, struct value *ret)
     set_uint(&row, "delivered_bytes", sum.bytes);
     set_uint(&row, "retries", sum.retries);
     set_uint(&row, "faults", sum.faults);
+    add_verdicts(&row, d);
     return row.r;
 }
 
@@ -489,7 +554,7 @@ static const struct {
 } views[] = {
     {"status", view_status},         {"loaders", view_loaders}, {"epochs", view_epochs},
     {"workers", view_workers},       {"ring", view_ring},       {"sessions", view_sessions},
-    {"quarantine", view_quarantine}, {"members", view_members},
+    {"quarantine", view_quarantine}, {"members", view_members}, {"times", view_times},
 };
 
 int views_make(const struct daemon *daemon, const char *name, struct value *ret,
@@ -504,5 +569,5 @@ int views_make(const struct daemon *daemon, const char *name, struct value *ret,
     }
     return dl_error_set(err, EINVAL, name,
                         "there is no such view; there are status, loaders, epochs, workers, ring, "
-                        "sessions, quarantine and members");
+                        "sessions, quarantine, members and times");
 }

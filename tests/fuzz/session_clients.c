@@ -364,8 +364,9 @@ static void say_lease(struct game *g, struct client *c, bool pin, bool any)
         say(c,
             &(struct dl_message){.number = DL_MSG_PIN, .pin = {.stream = stream, .steps = steps}});
     else
-        say(c, &(struct dl_message){.number = DL_MSG_RELEASE,
-                                    .release = {.stream = stream, .steps = steps}});
+        say(c, &(struct dl_message){
+                   .number = DL_MSG_RELEASE,
+                   .release = {.stream = stream, .steps = steps, .waited = step << 24}});
     if (c->at_fault)
         return;
     if (pin) {

@@ -25,6 +25,7 @@ VERBS = {
     "sessions": [],
     "quarantine": [],
     "members": [],
+    "times": [],
     "stop": [],
     "drain": [],
     "reload": [],

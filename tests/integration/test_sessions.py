@@ -648,7 +648,7 @@ class Violations(TestCase):
             self.assert_dropped(client, "")
 
     def test_unknown_ids(self):
-        for message in ((dltest.RELEASE, 99, struct.pack("<Q", 0)), (dltest.STOP, 99),
+        for message in ((dltest.RELEASE, 99, struct.pack("<Q", 0), 0), (dltest.STOP, 99),
                         (dltest.PIN, 99, struct.pack("<Q", 0)), (dltest.CLOSE, 99),
                         (dltest.LEAVE, 99), (dltest.START, 1, 99, 0, 0, 1, 0, 0, b"")):
             client = self.server.client()
@@ -658,7 +658,7 @@ class Violations(TestCase):
     def test_release_of_what_is_not_held(self):
         client = self.server.client()
         stream = client.start(client.open("bystander")["loader"])["stream"]
-        client.send(dltest.RELEASE, stream, struct.pack("<Q", 5000))
+        client.send(dltest.RELEASE, stream, struct.pack("<Q", 5000), 0)
         self.assert_dropped(client, "step 5000 of stream")
 
     def test_release_twice(self):

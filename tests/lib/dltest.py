@@ -144,8 +144,8 @@ class Batch:
         assert self.first + self.samples <= samples
         return list(struct.unpack_from(f"<{self.samples}Q", slot, offset + 8 * self.first))
 
-    def release(self):
-        self.client.send(RELEASE, self.stream, struct.pack("<Q", self.step))
+    def release(self, waited=0):
+        self.client.send(RELEASE, self.stream, struct.pack("<Q", self.step), waited)
 
 
 class RawClient:

@@ -69,7 +69,7 @@ class Hostile:
 
     def messages_in_no_order(self):
         """Well formed ones, of a session that has a loader and a stream."""
-        kinds = [(HELLO, "ns"), (OPEN, "nss"), (START, "nnnnnnn"), (RELEASE, "n8"), (PIN, "n8"),
+        kinds = [(HELLO, "ns"), (OPEN, "nss"), (START, "nnnnnnn"), (RELEASE, "n8n"), (PIN, "n8"),
                  (STOP, "n"), (CLOSE, "n"), (QUERY, "ns"), (CONTROL, "ns"), (FEED, "nnb"),
                  (OBJECT, "n"), (LEAVE, "n"), (HELD, "nn")]
         with self.client() as client:

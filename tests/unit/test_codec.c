@@ -272,8 +272,8 @@ static void test_names(void **state)
 static void test_golden(void **state)
 {
     static const uint8_t hello[] = {5, 0, 0, 0, 0x93, 0x01, 0x01, 0xA1, 'a'};
-    static const uint8_t release[] = {14, 0, 0, 0, 0x93, 0x04, 0xCC, 200, 0xC4,
-                                      8,  7, 0, 0, 0,    0,    0,    0,   0};
+    static const uint8_t release[] = {15, 0, 0, 0, 0x94, 0x04, 0xCC, 200, 0xC4, 8,
+                                      7,  0, 0, 0, 0,    0,    0,    0,   0};
     static const uint64_t step = 7;
     struct dl_message msg = {.number = DL_MSG_HELLO};
     struct dl_buffer out = {0};

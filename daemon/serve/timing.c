@@ -1,0 +1,59 @@
+#include "daemon/serve/timing.h"
+
+/* The first bits of a number, and where they stand: 0 to 3 for themselves. */
+static size_t bucket_of(uint64_t ns)
+{
+    if (ns < 4)
+        return (size_t)ns;
+    unsigned top = 63 - (unsigned)__builtin_clzll(ns);
+    size_t bucket = 4 * (size_t)(top - 1) + (size_t)(ns >> (top - 2) & 3);
+    return bucket < TIMING_BUCKETS ? bucket : TIMING_BUCKETS - 1;
+}
+
+/* The first number above those of the bucket. */
+static uint64_t bucket_end(size_t bucket)
+{
+    return bucket < 4 ? bucket + 1 : (5 + (uint64_t)bucket % 4) << (bucket / 4 - 1);
+}
+
+void timing_add(struct timing *timing, enum stage stage, uint64_t ns)
+{
+    timing->n[stage]++;
+    timing->ns[stage] += ns;
+    timing->buckets[stage][bucket_of(ns)]++;
+}
+
+uint64_t timing_quantile(const struct timing *timing, enum stage stage, double share)
+{
+    uint64_t all = 0, below = 0;
+    size_t i;
+
+    for (i = 0; i < TIMING_BUCKETS; i++)
+        all += timing->buckets[stage][i];
+    for (i = 0; i < TIMING_BUCKETS && all > 0; i++) {
+        below += timing->buckets[stage][i];
+        if ((double)below >= share * (double)all && below > 0)
+            return bucket_end(i) - 1;
+    }
+    return 0;
+}
+
+void timing_add_made(struct timing *timing, uint64_t planned_ns, const struct made_times *made)
+{
+    uint64_t now = max_u64(made->now_ns, planned_ns);
+    uint64_t began = min_u64(max_u64(made->began_ns, planned_ns), now);
+    uint64_t cost = min_u64(made->cost_ns, now - began);
+    uint64_t collate = min_u64(made->collate_ns, cost);
+
+    timing_add(timing, STAGE_QUEUED, began - planned_ns);
+    timing_add(timing, STAGE_FETCH, cost - collate);
+    timing_add(timing, STAGE_COLLATE, collate);
+    timing_add(timing, STAGE_HANDOVER, now - began - cost);
+}
+
+const char *stage_name(enum stage stage)
+{
+    static const char *const names[] = {"queued", "fetch", "collate", "handover", "ready", "held"};
+
+    return names[stage];
+}

@@ -1,0 +1,73 @@
+/*
+ * Where the time of batches goes. Each one passes these stages, one after another:
+ *
+ *   queued     planned, and given to a worker that is at others still
+ *   fetch      its samples are read and made
+ *   collate    they become a batch; nothing where rows are gathered as they are read
+ *   handover   it is made, and the daemon has not looked yet
+ *   ready      it waits for those before it, or for its client to give others back
+ *   held       its client has it
+ *
+ * The first four are the loader's, and a trainer waits for their sum only where nothing is loaded
+ * ahead of it. Pure.
+ */
+#ifndef DL_TIMING_H
+#define DL_TIMING_H
+
+#include "proto/base.h"
+
+enum stage {
+    STAGE_QUEUED,
+    STAGE_FETCH,
+    STAGE_COLLATE,
+    STAGE_HANDOVER,
+    STAGE_READY,
+    STAGE_HELD,
+    STAGES
+};
+
+/* Four steps for each doubling, from 1 ns to more than an hour. */
+enum { TIMING_BUCKETS = 168 };
+
+struct timing {
+    uint64_t n[STAGES];
+    uint64_t ns[STAGES]; /* of them all */
+    uint32_t buckets[STAGES][TIMING_BUCKETS];
+};
+
+void timing_add(struct timing *timing, enum stage stage, uint64_t ns);
+
+/* What that share of them took at most, up to a quarter too much; 0: there was none. */
+uint64_t timing_quantile(const struct timing *timing, enum stage stage, double share);
+
+/* When a worker made a batch, as it says itself. */
+struct made_times {
+    uint64_t began_ns;
+    uint64_t cost_ns;    /* from then on */
+    uint64_t collate_ns; /* of that */
+    uint64_t now_ns;     /* when the daemon looked */
+};
+
+/* What cannot be is brought to what can: nothing was done before it was asked for, or after it was
+ * seen. */
+void timing_add_made(struct timing *timing, uint64_t planned_ns, const struct made_times *made);
+
+/* Of a sum: how much came in the last while, which began at the mark before the last. */
+struct recent {
+    uint64_t was[2];
+};
+
+static inline void recent_mark(struct recent *recent, uint64_t sum)
+{
+    recent->was[0] = recent->was[1];
+    recent->was[1] = sum;
+}
+
+static inline uint64_t recent_since(const struct recent *recent, uint64_t sum)
+{
+    return sum - recent->was[0];
+}
+
+const char *stage_name(enum stage stage);
+
+#endif

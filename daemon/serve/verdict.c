@@ -1,0 +1,214 @@
+#include "daemon/serve/verdict.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+enum {
+    EARLY_BATCHES = 8, /* of all ranks together; before that it is all start-up */
+    PERCENT_WAITS = 5, /* of its time; a trainer that waits less has nothing to win */
+    PERCENT_BUSY = 50, /* of their time; workers that do less are not what is too slow */
+    PERCENT_FULL = 80,
+};
+
+/* A rank straggles that waits so many times as much as the median; and so does a worker that has so
+ * many times, by ten, the work of the mean of the others. */
+enum { RANK_TIMES = 3, WORKER_TENTHS = 15 };
+
+static unsigned percent(uint64_t part, uint64_t whole)
+{
+    return whole ? (unsigned)(100.0 * (double)part / (double)whole + 0.5) : 0;
+}
+
+static unsigned waits(const struct verdict_rank *rank)
+{
+    return percent(rank->waited_ns, rank->span_ns);
+}
+
+static const struct verdict_rank *worst_rank(const struct verdict_case *c)
+{
+    const struct verdict_rank *worst = &c->ranks[0];
+
+    for (size_t i = 1; i < c->n_ranks; i++)
+        if (waits(&c->ranks[i]) > waits(worst))
+            worst = &c->ranks[i];
+    return worst;
+}
+
+/* More than half of the others wait less than that. */
+static bool straggles(const struct verdict_case *c, const struct verdict_rank *rank)
+{
+    size_t less = 0;
+
+    for (size_t i = 0; i < c->n_ranks; i++)
+        less += RANK_TIMES * waits(&c->ranks[i]) < waits(rank);
+    return c->n_ranks > 1 && 2 * less >= c->n_ranks;
+}
+
+struct work {
+    uint64_t fetch_ns, collate_ns, busy_ns;
+    unsigned busy; /* percent of the workers' time */
+    size_t busiest;
+};
+
+static uint64_t busy_ns(const struct verdict_worker *worker)
+{
+    return worker->fetch_ns + worker->collate_ns;
+}
+
+static struct work sum_up(const struct verdict_case *c)
+{
+    struct work work = {0};
+
+    for (size_t i = 0; i < c->n_workers; i++) {
+        work.fetch_ns += c->workers[i].fetch_ns;
+        work.collate_ns += c->workers[i].collate_ns;
+        if (busy_ns(&c->workers[i]) > busy_ns(&c->workers[work.busiest]))
+            work.busiest = i;
+    }
+    work.busy_ns = work.fetch_ns + work.collate_ns;
+    work.busy = percent(work.busy_ns, c->span_ns * c->n_workers);
+    return work;
+}
+
+/* One worker has much more to do than the others have. */
+static uint32_t slow_worker(const struct verdict_case *c, const struct work *work)
+{
+    uint64_t most, others;
+
+    if (c->n_workers < 2)
+        return VERDICT_NO_WORKER;
+    most = busy_ns(&c->workers[work->busiest]);
+    others = (work->busy_ns - most) / (c->n_workers - 1);
+    return 10 * most > WORKER_TENTHS * others && percent(most, c->span_ns) >= PERCENT_FULL
+               ? (uint32_t)work->busiest
+               : VERDICT_NO_WORKER;
+}
+
+static void say_waits(const struct verdict *v, const struct verdict_rank *worst, size_t ranks,
+                      char *text, size_t len)
+{
+    if (ranks > 1)
+        (void)snprintf(text, len,
+                       "trainers waited %.1f s for batches, rank %" PRIu64 " for %u %% of "
+                       "its time",
+                       (double)v->lost_ns / 1e9, worst->rank, waits(worst));
+    else
+        (void)snprintf(text, len, "the trainer waited %.1f s for batches, %u %% of its time",
+                       (double)v->lost_ns / 1e9, waits(worst));
+}
+
+/* Workers have time to spare, and trainers wait all the same. */
+static void blame_nothing_done(const struct verdict_case *c, const struct work *work,
+                               const char *waited, struct verdict *v)
+{
+    uint64_t between = c->ns[STAGE_QUEUED] + c->ns[STAGE_HANDOVER];
+    double us = 1e-3 / (double)max_u64(c->batches, 1);
+
+    if (c->ns[STAGE_READY] > work->busy_ns && c->ns[STAGE_READY] > between) {
+        v->stage = STAGE_READY;
+        (void)snprintf(v->text, sizeof v->text,
+                       "loader-bound: %s; batches that are ready wait for earlier ones, which take "
+                       "longer; more workers.prefetch, or in_order: false, lets others pass",
+                       waited);
+    } else {
+        v->stage = STAGE_HANDOVER;
+        (void)snprintf(
+            v->text, sizeof v->text,
+            "loader-bound: %s; workers are busy for %u %% of the time: a batch takes %.0f us "
+            "to make, and %.0f us on its way; larger batches or more workers.prefetch help",
+            waited, work->busy, (double)work->busy_ns * us, (double)between * us);
+    }
+}
+
+static void blame_loader(const struct verdict_case *c, const struct work *work,
+                         const struct verdict_rank *worst, struct verdict *v)
+{
+    char waited[128];
+
+    v->kind = VERDICT_LOADER;
+    say_waits(v, worst, c->n_ranks, waited, sizeof waited);
+    v->worker = slow_worker(c, work);
+    if (v->worker != VERDICT_NO_WORKER) {
+        v->stage = c->workers[v->worker].collate_ns > c->workers[v->worker].fetch_ns ? STAGE_COLLATE
+                                                                                     : STAGE_FETCH;
+        (void)snprintf(v->text, sizeof v->text,
+                       "loader-bound: %s; worker %" PRIu32
+                       " is busy with %s for %u %% of the time, "
+                       "and the others are not",
+                       waited, v->worker, stage_name(v->stage),
+                       percent(busy_ns(&c->workers[v->worker]), c->span_ns));
+    } else if (work->busy >= PERCENT_BUSY) {
+        v->stage = work->collate_ns > work->fetch_ns ? STAGE_COLLATE : STAGE_FETCH;
+        (void)snprintf(
+            v->text, sizeof v->text,
+            "loader-bound: %s; %zu worker%s %s busy for %u %% of the time, and %s takes "
+            "%u %% of that",
+            waited, c->n_workers, c->n_workers == 1 ? "" : "s", c->n_workers == 1 ? "is" : "are",
+            work->busy, stage_name(v->stage),
+            percent(v->stage == STAGE_FETCH ? work->fetch_ns : work->collate_ns, work->busy_ns));
+    } else {
+        blame_nothing_done(c, work, waited, v);
+    }
+}
+
+static void blame_nobody(const struct work *work, struct verdict *v)
+{
+    v->kind = work->busy < PERCENT_BUSY ? VERDICT_TRAINER : VERDICT_HEALTHY;
+    if (v->kind == VERDICT_TRAINER)
+        (void)snprintf(v->text, sizeof v->text,
+                       "trainer-bound: it hardly waits for batches, and workers are busy for %u %% "
+                       "of the time",
+                       work->busy);
+    else
+        (void)snprintf(
+            v->text, sizeof v->text,
+            "healthy: trainers hardly wait for batches, and workers are busy for %u %% of "
+            "the time",
+            work->busy);
+}
+
+static uint64_t count_batches(const struct verdict_case *c)
+{
+    uint64_t n = 0;
+
+    for (size_t i = 0; i < c->n_ranks; i++)
+        n += c->ranks[i].batches;
+    return n;
+}
+
+void verdict_find(const struct verdict_case *c, struct verdict *ret)
+{
+    const struct verdict_rank *worst;
+    struct work work = sum_up(c);
+
+    *ret = (struct verdict){.worker = VERDICT_NO_WORKER};
+    if (c->n_ranks == 0) {
+        (void)snprintf(ret->text, sizeof ret->text, "idle: nobody reads");
+        return;
+    }
+    worst = worst_rank(c);
+    ret->rank = worst->rank;
+    for (size_t i = 0; i < c->n_ranks; i++)
+        ret->lost_ns += c->ranks[i].waited_ns;
+    if (c->starving) {
+        ret->kind = VERDICT_MEMORY;
+        (void)snprintf(ret->text, sizeof ret->text,
+                       "starved by memory: %s leaves no room for the next batch; raise it, or hold "
+                       "fewer batches",
+                       c->starving);
+    } else if (count_batches(c) < EARLY_BATCHES) {
+        ret->kind = VERDICT_EARLY;
+        (void)snprintf(ret->text, sizeof ret->text, "too early to tell: %" PRIu64 " batches so far",
+                       count_batches(c));
+    } else if (waits(worst) < PERCENT_WAITS) {
+        blame_nobody(&work, ret);
+    } else if (straggles(c, worst)) {
+        ret->kind = VERDICT_RANK;
+        (void)snprintf(ret->text, sizeof ret->text,
+                       "straggling: rank %" PRIu64 " waits for batches for %u %% of its time (%.1f "
+                       "s), and most others hardly do",
+                       worst->rank, waits(worst), (double)worst->waited_ns / 1e9);
+    } else {
+        blame_loader(c, &work, worst, ret);
+    }
+}

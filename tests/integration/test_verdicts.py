@@ -1,0 +1,124 @@
+"""What the daemon says of where the time goes: the stages of batches, and a verdict in words."""
+
+import struct
+import time
+import unittest
+
+import dltest
+from dltest import RANGE, DaemonError, TestCase, dlctl, dlctl_json, named
+
+STAGES = ["queued", "fetch", "collate", "handover", "ready", "held"]
+PAUSE = 0.03  # seconds of a trainer at a batch
+
+
+class Verdicts(TestCase):
+    def verdict(self, client, name="judged"):
+        loaders = {row["name"]: row["verdict"] for row in client.query("loaders")}
+        status = {row["loader"]: row["verdict"] for row in client.query("status")["verdicts"]}
+        self.assertEqual(loaders[name].split(":")[0], status[name].split(":")[0])
+        return loaders[name]
+
+    def train(self, client, steps, work=0.0, loader=None):
+        """A trainer that works on each batch, and says that it has not waited."""
+        client.start(loader or client.open(named("judged"))["loader"], credits=4)
+        ready = []
+        for _ in range(steps):
+            ready = ready or client.next_batches()
+            time.sleep(work)
+            ready.pop(0).release()
+
+    def test_idle_and_early(self):
+        daemon = self.daemon()
+        client = self.client(daemon)
+        client.open(named("judged"))
+        self.assertEqual(self.verdict(client), "idle: nobody reads")
+        self.train(client, 2)
+        self.assertRegex(self.verdict(client), r"^too early to tell: \d batches so far$")
+
+    def test_trainer_bound(self):
+        client = self.client(self.daemon())
+        loader = client.open({**named("judged"), "dataset": {"kind": "range", "length": 400}})
+        self.train(client, 20, PAUSE, loader["loader"])
+        self.assertRegex(self.verdict(client), r"^trainer-bound: it hardly waits for batches, and "
+                                               r"workers are busy for \d+ % of the time$")
+
+    def test_loader_bound(self):
+        daemon = self.daemon(self.bad_worker("slow-always-1"))
+        spec = self.spec("judged", **named("judged"), workers={"count": 1})
+        dlctl("run", spec, daemon=daemon)
+        said, = dlctl_json("status", daemon=daemon)["verdicts"]
+        self.assertEqual(said["loader"], "judged")
+        self.assertRegex(said["verdict"], r"^idle; at the end of the last epoch it was loader-bound: the "
+                                          r"trainer waited \d+\.\d s for batches, \d+ % of its time; 1 "
+                                          r"worker is busy for \d+ % of the time, and fetch takes 100 % "
+                                          r"of that$")
+        self.assertIn("judged  idle; at the end", dlctl("status", daemon=daemon).stdout)
+        rows = {row["stage"]: row for row in dlctl_json("times", daemon=daemon)}
+        self.assertEqual(list(rows), STAGES)
+        fetch = rows["fetch"]
+        self.assertGreaterEqual(fetch["total_s"], 0.05 * 10)
+        self.assertGreaterEqual(fetch["half_s"], 0.05)
+        self.assertGreaterEqual(fetch["p99_s"], fetch["half_s"])
+        self.assertAlmostEqual(fetch["mean_s"], fetch["total_s"] / fetch["batches"], places=6)
+        self.assertEqual(rows["held"]["batches"], 10)
+        worker, = dlctl_json("workers", daemon=daemon)
+        self.assertAlmostEqual(worker["fetch_s"] + worker["collate_s"], worker["busy_s"])
+        self.assertGreaterEqual(worker["fetch_s"], 0.05 * 10)
+
+    def test_straggling(self):
+        """Rank 1 says that it waits, and rank 0 that it does not."""
+        daemon = self.daemon()
+        clients = [self.client(daemon) for _ in range(2)]
+        batches, began = [], time.monotonic()
+        for rank, client in enumerate(clients):
+            loader = client.open({**named("judged"), "dataset": {"kind": "range", "length": 400}})
+            client.start(loader["loader"], rank=rank, world=2, credits=8)
+            batches.append([])
+            while len(batches[-1]) < 8:
+                batches[-1] += client.next_batches()
+        time.sleep(0.5)
+        batches[1][0].release(int(0.4e9))
+        self.assertRegex(self.verdict(clients[1]),
+                         r"^straggling: rank 1 waits for batches for \d+ % of its time \(0\.4 s\), and "
+                         r"most others hardly do$")
+        epochs = {row["rank"]: row for row in clients[0].query("epochs")}
+        self.assertEqual([epochs[rank]["waited_s"] for rank in (0, 1)], [0, 0.4])
+        # Nobody can have waited for longer than it was there.
+        batches[0][0].release(1 << 62)
+        waited = {row["rank"]: row for row in clients[0].query("epochs")}[0]["waited_s"]
+        self.assertLessEqual(0.5, waited)
+        self.assertLessEqual(waited, time.monotonic() - began)
+
+    def test_starved(self):
+        client = self.client(self.daemon())
+        spec = {**named("judged"), "workers": {"count": 1}, "memory": {"limit": "64KiB"},
+                "batch": {"size": 1000}, "dataset": {"kind": "range", "length": 100000}}
+        client.start(client.open(spec)["loader"], credits=64)
+        with self.assertRaises(DaemonError):
+            while True:
+                for batch in client.next_batches():
+                    client.send(dltest.PIN, batch.stream, struct.pack("<Q", batch.step))
+        self.assertEqual(self.verdict(client), "starved by memory: memory.limit leaves no room for the "
+                                               "next batch; raise it, or hold fewer batches")
+
+    def test_times(self):
+        """Of the loader, and of each rank that is read."""
+        daemon = self.daemon()
+        client = self.client(daemon)
+        client.open({**RANGE, "name": "other"})
+        self.train(client, 5, PAUSE)
+        rows = client.query("times")
+        self.assertEqual([row["stage"] for row in rows], STAGES * 3)
+        mine = [row for row in rows if row["loader"] == "judged"]
+        self.assertEqual([row["rank"] for row in mine], [None] * 6 + [0] * 6)
+        self.assertEqual([row["batches"] for row in mine[:6]], [row["batches"] for row in mine[6:]])
+        self.assertEqual(mine[5]["batches"], 5)
+        self.assertGreaterEqual(mine[5]["total_s"], 5 * PAUSE)
+        self.assertGreaterEqual(mine[4]["batches"], 5)
+        table = dlctl("times", "other", daemon=daemon).stdout.splitlines()
+        self.assertEqual([line.split()[2] for line in table[1:]], STAGES)
+        self.assertIn("TOTAL S", table[0])
+
+
+if __name__ == "__main__":
+    unittest.main()

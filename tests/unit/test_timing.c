@@ -1,0 +1,93 @@
+/* Sums, quantiles, and what a worker cannot have meant. */
+#include "tests/lib/harness.h"
+
+#include "daemon/serve/timing.h"
+
+static void test_names(void **state)
+{
+    (void)state;
+    assert_string_equal(stage_name(STAGE_QUEUED), "queued");
+    assert_string_equal(stage_name(STAGE_HELD), "held");
+}
+
+/* A quantile is not below the number, and not above it by more than a quarter. */
+static void test_buckets(void **state)
+{
+    (void)state;
+    for (uint64_t ns = 0; ns < (uint64_t)1 << 41; ns = ns + ns / 37 + 1) {
+        struct timing t = {0};
+        uint64_t got;
+
+        timing_add(&t, STAGE_FETCH, ns);
+        got = timing_quantile(&t, STAGE_FETCH, 0.5);
+        if (got < ns || got - ns > ns / 4)
+            fail_msg("%llu became %llu", (unsigned long long)ns, (unsigned long long)got);
+        assert_int_equal(t.ns[STAGE_FETCH], ns);
+        assert_int_equal(t.n[STAGE_FETCH], 1);
+        assert_int_equal(t.n[STAGE_COLLATE], 0);
+    }
+    struct timing t = {0};
+    timing_add(&t, STAGE_READY, UINT64_MAX); /* as all that is too long */
+    assert_true(timing_quantile(&t, STAGE_READY, 1) > (uint64_t)3600 * 1000000000);
+}
+
+static void test_quantiles(void **state)
+{
+    struct timing t = {0};
+
+    (void)state;
+    assert_int_equal(timing_quantile(&t, STAGE_HELD, 0.99), 0);
+    for (uint64_t i = 0; i < 98; i++)
+        timing_add(&t, STAGE_HELD, 2);
+    timing_add(&t, STAGE_HELD, 1000);
+    timing_add(&t, STAGE_HELD, 1000000);
+    assert_int_equal(timing_quantile(&t, STAGE_HELD, 0), 2);
+    assert_int_equal(timing_quantile(&t, STAGE_HELD, 0.98), 2);
+    assert_in_range(timing_quantile(&t, STAGE_HELD, 0.99), 1000, 1250);
+    assert_in_range(timing_quantile(&t, STAGE_HELD, 1), 1000000, 1250000);
+}
+
+static void test_made(void **state)
+{
+    static const struct {
+        const char *what;
+        uint64_t planned;
+        struct made_times made;
+        uint64_t queued, fetch, collate, handover;
+    } cases[] = {
+        {"as it is", 100, {130, 50, 20, 200}, 30, 30, 20, 20},
+        {"at once", 100, {100, 0, 0, 100}, 0, 0, 0, 0},
+        {"before it was planned", 100, {10, 20, 5, 200}, 0, 15, 5, 80},
+        {"after it was seen", 100, {900, 20, 5, 200}, 100, 0, 0, 0},
+        {"longer than there was time", 100, {150, UINT64_MAX, 10, 200}, 50, 40, 10, 0},
+        {"collated for longer than it took", 100, {150, 20, 70, 200}, 50, 0, 20, 30},
+        {"seen before it was planned", 100, {50, 20, 5, 60}, 0, 0, 0, 0},
+        {"any", UINT64_MAX, {UINT64_MAX, UINT64_MAX, UINT64_MAX, 0}, 0, 0, 0, 0},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct timing t = {0};
+
+        timing_add_made(&t, cases[i].planned, &cases[i].made);
+        if (t.ns[STAGE_QUEUED] != cases[i].queued || t.ns[STAGE_FETCH] != cases[i].fetch ||
+            t.ns[STAGE_COLLATE] != cases[i].collate || t.ns[STAGE_HANDOVER] != cases[i].handover)
+            fail_msg("%s", cases[i].what);
+        assert_int_equal(t.n[STAGE_QUEUED], 1);
+        assert_int_equal(t.n[STAGE_HANDOVER], 1);
+        assert_int_equal(t.n[STAGE_READY], 0);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_names),
+    cmocka_unit_test(test_buckets),
+    cmocka_unit_test(test_quantiles),
+    cmocka_unit_test(test_made),
+};
+
+int main(void)
+{
+    harness_begin();
+    return harness_end(__FILE__, cmocka_run_group_tests(tests, NULL, NULL));
+}

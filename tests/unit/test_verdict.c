@@ -1,0 +1,238 @@
+/* What is said of a loader, by table. */
+#include "tests/lib/harness.h"
+
+#include "daemon/serve/verdict.h"
+
+#define S  ((uint64_t)1000000000)
+#define MS ((uint64_t)1000000)
+
+enum { RANKS = 4, WORKERS = 4 };
+
+struct row {
+    const char *text; /* the beginning of it, or the whole */
+    enum verdict_kind kind;
+    uint64_t span, ready;
+    const char *starving;
+    struct verdict_rank ranks[RANKS];
+    struct verdict_worker workers[WORKERS];
+    enum stage stage;
+    uint64_t rank;
+    uint32_t worker;
+    uint64_t lost, between;
+};
+
+#define RANK(i, waited)        \
+    {                          \
+        i, 10 * S, waited, 100 \
+    }
+#define ALL VERDICT_NO_WORKER
+
+static const struct row rows[] = {
+    {"idle: nobody reads", VERDICT_IDLE, .span = 10 * S, .worker = ALL},
+    {"too early to tell: 7 batches so far",
+     VERDICT_EARLY,
+     10 * S,
+     0,
+     NULL,
+     {{0, 10 * S, 9 * S, 3}, {1, 10 * S, 9 * S, 4}},
+     {{9 * S, 0}},
+     .worker = ALL,
+     .lost = 18 * S},
+    /* Memory comes first: nothing else can be helped before. */
+    {"starved by memory: memory.limit leaves no room",
+     VERDICT_MEMORY,
+     10 * S,
+     0,
+     "memory.limit",
+     {{0, 10 * S, 9 * S, 0}},
+     {{0, 0}},
+     .worker = ALL,
+     .lost = 9 * S},
+    {"trainer-bound: it hardly waits for batches, and workers are busy for 20 % of the time",
+     VERDICT_TRAINER,
+     10 * S,
+     90 * S,
+     NULL,
+     {RANK(0, 0)},
+     {{S, 0}, {2 * S, S}},
+     .worker = ALL},
+    {"healthy: trainers hardly wait for batches, and workers are busy for 90 % of the time",
+     VERDICT_HEALTHY,
+     10 * S,
+     0,
+     NULL,
+     {RANK(0, 440 * MS)},
+     {{9 * S, 0}},
+     .worker = ALL,
+     .lost = 440 * MS},
+    {"loader-bound: the trainer waited 6.0 s for batches, 60 % of its time; 2 workers are busy for "
+     "93 % of the time, and fetch takes 86 % of that",
+     VERDICT_LOADER,
+     10 * S,
+     0,
+     NULL,
+     {RANK(0, 6 * S)},
+     {{8 * S, 1300 * MS}, {8 * S, 1300 * MS}},
+     STAGE_FETCH,
+     .worker = ALL,
+     .lost = 6 * S},
+    {"loader-bound: the trainer waited 0.5 s for batches, 5 % of its time; 1 worker is busy for "
+     "95 % of the time, and collate takes 63 % of that",
+     VERDICT_LOADER,
+     10 * S,
+     0,
+     NULL,
+     {RANK(0, 450 * MS)},
+     {{3500 * MS, 6 * S}},
+     STAGE_COLLATE,
+     .worker = ALL,
+     .lost = 450 * MS},
+    {"loader-bound: trainers waited 11.0 s for batches, rank 1 for 60 % of its time; 1 worker is",
+     VERDICT_LOADER,
+     10 * S,
+     0,
+     NULL,
+     {RANK(0, 5 * S), RANK(1, 6 * S)},
+     {{9 * S, 0}},
+     STAGE_FETCH,
+     .rank = 1,
+     .worker = ALL,
+     .lost = 11 * S},
+    {"loader-bound: the trainer waited 5.0 s for batches, 50 % of its time; worker 2 is busy with "
+     "collate for 98 % of the time, and the others are not",
+     VERDICT_LOADER,
+     10 * S,
+     0,
+     NULL,
+     {RANK(0, 5 * S)},
+     {{2 * S, 0}, {2 * S, 0}, {4 * S, 5800 * MS}},
+     STAGE_COLLATE,
+     .worker = 2,
+     .lost = 5 * S},
+    /* One has more to do than the other, and time to spare. */
+    {"loader-bound: the trainer waited 5.0 s for batches, 50 % of its time; workers are busy for "
+     "20 % of the time: a batch takes 4000 us to make, and 6000 us on its way; larger batches or",
+     VERDICT_LOADER,
+     10 * S,
+     5 * S,
+     NULL,
+     {RANK(0, 5 * S)},
+     {{3 * S, 0}, {S, 0}},
+     STAGE_HANDOVER,
+     .worker = ALL,
+     .lost = 5 * S,
+     .between = 6 * S},
+    {"loader-bound: the trainer waited 5.0 s for batches, 50 % of its time; batches that are ready "
+     "wait for earlier ones",
+     VERDICT_LOADER,
+     10 * S,
+     30 * S,
+     NULL,
+     {RANK(0, 5 * S)},
+     {{3 * S, 0}, {3 * S, 0}},
+     STAGE_READY,
+     .worker = ALL,
+     .lost = 5 * S},
+    {"straggling: rank 3 waits for batches for 40 % of its time (4.0 s), and most others hardly do",
+     VERDICT_RANK,
+     10 * S,
+     0,
+     NULL,
+     {RANK(0, 100 * MS), RANK(1, 0), RANK(2, 3900 * MS), RANK(3, 4 * S)},
+     {{9 * S, 0}},
+     .rank = 3,
+     .worker = ALL,
+     .lost = 8 * S},
+    /* Half of them wait as much. */
+    {"loader-bound: ",
+     VERDICT_LOADER,
+     10 * S,
+     0,
+     NULL,
+     {RANK(0, 2 * S), RANK(1, 2 * S), RANK(2, 100 * MS), RANK(3, 4 * S)},
+     {{9 * S, 0}},
+     STAGE_FETCH,
+     .rank = 3,
+     .worker = ALL,
+     .lost = 8100 * MS},
+};
+
+static size_t count_ranks(const struct row *row)
+{
+    size_t n = 0;
+
+    while (n < RANKS && row->ranks[n].span_ns > 0)
+        n++;
+    return n;
+}
+
+static size_t count_workers(const struct row *row)
+{
+    size_t n = 1;
+
+    while (n < WORKERS && row->workers[n].fetch_ns > 0)
+        n++;
+    return n;
+}
+
+static void test_rows(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        const struct row *row = &rows[i];
+        struct verdict_case c = {.ranks = row->ranks,
+                                 .n_ranks = count_ranks(row),
+                                 .workers = row->workers,
+                                 .n_workers = count_workers(row),
+                                 .span_ns = row->span,
+                                 .batches = 1000,
+                                 .ns = {[STAGE_READY] = row->ready,
+                                        [STAGE_QUEUED] = row->between / 2,
+                                        [STAGE_HANDOVER] = row->between / 2},
+                                 .starving = row->starving};
+        struct verdict v;
+
+        verdict_find(&c, &v);
+        if (strncmp(v.text, row->text, strlen(row->text)) != 0)
+            fail_msg("row %zu says \"%s\"", i, v.text);
+        assert_int_equal(v.kind, row->kind);
+        assert_int_equal(v.stage, row->stage);
+        assert_int_equal(v.rank, row->rank);
+        assert_int_equal(v.worker, row->worker);
+        assert_int_equal(v.lost_ns, row->lost);
+        assert_true(strlen(v.text) < VERDICT_TEXT_MAX - 1); /* nothing was cut off */
+    }
+}
+
+/* Numbers that make no sense are not divided by, and do not overflow. */
+static void test_nonsense(void **state)
+{
+    static const struct verdict_rank ranks[] = {
+        {UINT64_MAX, 0, UINT64_MAX, UINT64_MAX}, {0, UINT64_MAX, 0, 1}, {1, 1, UINT64_MAX, 8}};
+    static const struct verdict_worker workers[] = {{UINT64_MAX, UINT64_MAX}, {0, 0}, {1, 0}};
+    struct verdict v;
+
+    (void)state;
+    for (size_t n = 0; n <= ARRAY_SIZE(ranks); n++) {
+        for (size_t w = 0; w <= ARRAY_SIZE(workers); w++) {
+            struct verdict_case c = {
+                .ranks = ranks, .n_ranks = n, .workers = workers, .n_workers = w};
+            verdict_find(&c, &v);
+            assert_true(*v.text);
+            c.span_ns = UINT64_MAX;
+            verdict_find(&c, &v);
+            assert_true(*v.text);
+        }
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_rows),
+    cmocka_unit_test(test_nonsense),
+};
+
+int main(void)
+{
+    harness_begin();
+    return harness_end(__FILE__, cmocka_run_group_tests(tests, NULL, NULL));
+}
