@@ -491,6 +491,7 @@ void loader_end(struct loader *loader, struct stream *stream)
         give_back(loader, stream, step);
     }
     DL_DELETE(loader->streams, stream);
+    timing_add_all(&loader->timing, &stream->timing);
     if (stream->plan)
         epoch_unref(&loader->epochs, stream->plan);
     if (stream->params.replicas)
@@ -528,22 +529,13 @@ bool loader_drop_expected(struct loader *loader, const struct stream_params *ins
     return any;
 }
 
-static void time_held(struct loader *loader, struct stream *stream, const struct step *step,
-                      uint64_t now)
-{
-    uint64_t ns = now - min_u64(step->delivered_ns, now);
-
-    timing_add(&loader->timing, STAGE_HELD, ns);
-    timing_add(&stream->timing, STAGE_HELD, ns);
-}
-
 bool loader_release(struct loader *loader, struct stream *stream, uint64_t number, uint64_t now)
 {
     struct step *step = stream_lease(stream, number);
 
     if (!step)
         return false;
-    time_held(loader, stream, step, now);
+    timing_add(&stream->timing, STAGE_HELD, now - min_u64(step->delivered_ns, now));
     give_back(loader, stream, step);
     return true;
 }
@@ -645,9 +637,13 @@ const struct loader_totals *loader_totals(const struct loader *loader)
     return &loader->totals;
 }
 
-const struct timing *loader_timing(const struct loader *loader)
+void loader_timing(const struct loader *loader, struct timing *ret)
 {
-    return &loader->timing;
+    const struct stream *stream;
+
+    *ret = loader->timing;
+    DL_FOREACH (loader->streams, stream)
+        timing_add_all(ret, &stream->timing);
 }
 
 const struct quarantine *loader_quarantine(const struct loader *loader)

@@ -175,7 +175,7 @@ struct loader_totals {
     uint64_t retries; /* steps run again after a worker's death */
 };
 const struct loader_totals *loader_totals(const struct loader *loader);
-const struct timing *loader_timing(const struct loader *loader);
+void loader_timing(const struct loader *loader, struct timing *ret); /* of all batches */
 /* Where the time went lately. */
 void loader_verdict(const struct loader *loader, struct verdict *ret);
 const struct quarantine *loader_quarantine(const struct loader *loader);

@@ -43,7 +43,7 @@ struct loader {
     uint64_t fingerprint;
     struct state_identity identity; /* whole once it is open */
     struct loader_totals totals;
-    struct timing timing; /* of all batches */
+    struct timing timing; /* of the streams that are gone */
     uint64_t now;         /* ns; of the pump that goes on */
     struct recent marked; /* its time, and what was then */
     struct recent recently[STAGES], recently_delivered;

@@ -10,13 +10,15 @@
 void loader_mark(struct loader *loader)
 {
     struct stream *stream;
+    struct timing timing;
 
     if (loader->now - loader->marked.was[1] < MARK_NS)
         return;
+    loader_timing(loader, &timing);
     recent_mark(&loader->marked, loader->now);
     recent_mark(&loader->recently_delivered, loader->totals.batches);
     for (int stage = 0; stage < STAGES; stage++)
-        recent_mark(&loader->recently[stage], loader->timing.ns[stage]);
+        recent_mark(&loader->recently[stage], timing.ns[stage]);
     DL_FOREACH (loader->streams, stream) {
         recent_mark(&stream->recently_waited, stream->waited_ns);
         recent_mark(&stream->recently_delivered, stream->delivered);
@@ -76,8 +78,10 @@ static void find(const struct loader *loader, struct verdict *ret)
 {
     const struct stream *stream;
     uint64_t now = uv_hrtime();
+    struct timing timing;
     size_t streams = 0;
 
+    loader_timing(loader, &timing);
     DL_COUNT(loader->streams, stream, streams);
     _cleanup_free_ struct verdict_rank *ranks = must_alloc(max_u64(streams, 1) * sizeof *ranks);
     _cleanup_free_ struct verdict_worker *workers =
@@ -93,7 +97,7 @@ static void find(const struct loader *loader, struct verdict *ret)
                                  recent_since(&loader->recently_delivered, loader->totals.batches),
                              .starving = starves(loader) ? loader->starving : NULL};
     for (int stage = 0; stage < STAGES; stage++)
-        c.ns[stage] = recent_since(&loader->recently[stage], loader->timing.ns[stage]);
+        c.ns[stage] = recent_since(&loader->recently[stage], timing.ns[stage]);
     verdict_find(&c, ret);
 }
 

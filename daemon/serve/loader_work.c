@@ -160,10 +160,9 @@ static void learn_state(struct step *step)
         states_learn(&stream->states, step_replica(stream, step->number), record);
 }
 
-static void time_made(struct loader *loader, struct step *step, const struct made_times *made)
+static void time_made(struct step *step, const struct made_times *made)
 {
     step->ready_ns = made->now_ns;
-    timing_add_made(&loader->timing, step->run_ns, made);
     timing_add_made(&step->stream->timing, step->run_ns, made);
 }
 
@@ -193,7 +192,7 @@ static void on_done(void *owner, void *tag, uint32_t samples, uint32_t repeated,
     if (loader->iterable)
         learn_state(step);
     step_ready(step, samples, bytes);
-    time_made(loader, step, made);
+    time_made(step, made);
     keep_bad(step, bad);
 }
 
@@ -615,7 +614,6 @@ static void time_ready(struct loader *loader, struct stream *stream, struct step
     uint64_t ns = loader->now - min_u64(step->ready_ns, loader->now);
 
     step->delivered_ns = loader->now;
-    timing_add(&loader->timing, STAGE_READY, ns);
     timing_add(&stream->timing, STAGE_READY, ns);
 }
 

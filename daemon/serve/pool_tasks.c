@@ -241,7 +241,7 @@ void member_collect(struct member *m)
 {
     struct queue_done done;
     uint32_t repeated = 0;
-    uint64_t now = uv_hrtime();
+    uint64_t now = 0;
 
     while (m->process && !m->condemned && process_take_done(m->process, &done)) {
         if (!plausible(m, &done, &repeated)) {
@@ -251,6 +251,7 @@ void member_collect(struct member *m)
             process_kill(m->process);
             return;
         }
+        now = now ? now : uv_hrtime();
         complete(m, &done, repeated, now);
     }
 }

@@ -16,11 +16,19 @@ static uint64_t bucket_end(size_t bucket)
     return bucket < 4 ? bucket + 1 : (5 + (uint64_t)bucket % 4) << (bucket / 4 - 1);
 }
 
-void timing_add(struct timing *timing, enum stage stage, uint64_t ns)
+void timing_spread(struct timing *timing, enum stage stage, uint64_t ns)
 {
-    timing->n[stage]++;
-    timing->ns[stage] += ns;
     timing->buckets[stage][bucket_of(ns)]++;
+}
+
+void timing_add_all(struct timing *timing, const struct timing *more)
+{
+    for (size_t stage = 0; stage < STAGES; stage++) {
+        timing->n[stage] += more->n[stage];
+        timing->ns[stage] += more->ns[stage];
+        for (size_t i = 0; i < TIMING_BUCKETS; i++)
+            timing->buckets[stage][i] += more->buckets[stage][i];
+    }
 }
 
 uint64_t timing_quantile(const struct timing *timing, enum stage stage, double share)

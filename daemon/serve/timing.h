@@ -31,11 +31,24 @@ enum { TIMING_BUCKETS = 168 };
 
 struct timing {
     uint64_t n[STAGES];
-    uint64_t ns[STAGES]; /* of them all */
-    uint32_t buckets[STAGES][TIMING_BUCKETS];
+    uint64_t ns[STAGES];                      /* of them all */
+    uint32_t buckets[STAGES][TIMING_BUCKETS]; /* of the first ones, and then of every eighth */
 };
 
-void timing_add(struct timing *timing, enum stage stage, uint64_t ns);
+void timing_spread(struct timing *timing, enum stage stage, uint64_t ns);
+
+/* How long each of a million small batches took is not worth a percent of their time. */
+static inline void timing_add(struct timing *timing, enum stage stage, uint64_t ns)
+{
+    uint64_t n = timing->n[stage]++;
+
+    timing->ns[stage] += ns;
+    if (n % 8 == 0 || n < 256)
+        timing_spread(timing, stage, ns);
+}
+
+/* All that came to `more`. */
+void timing_add_all(struct timing *timing, const struct timing *more);
 
 /* What that share of them took at most, up to a quarter too much; 0: there was none. */
 uint64_t timing_quantile(const struct timing *timing, enum stage stage, double share);

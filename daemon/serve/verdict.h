@@ -29,9 +29,9 @@ struct verdict_case {
     size_t n_ranks;
     const struct verdict_worker *workers;
     size_t n_workers;
-    uint64_t span_ns;    /* of the workers' times, and of these: */
-    uint64_t batches;    /* that were delivered */
-    uint64_t ns[STAGES]; /* of all of them */
+    uint64_t span_ns;     /* of the workers' times, and of these: */
+    uint64_t batches;     /* that were delivered */
+    uint64_t ns[STAGES];  /* of all of them */
     const char *starving; /* the setting that leaves no memory for a batch; NULL: none */
 };
 

@@ -364,13 +364,15 @@ static void add_times(struct value *ret, const struct loader *l, const struct st
 
 static int view_times(const struct daemon *d, struct value *ret)
 {
+    struct timing timing;
     int r = 0;
 
     ret->type = VALUE_ARRAY;
     for (struct registered *e = d->loaders; e; e = registered_next(e)) {
         const struct loader *l = registered_loader(e);
 
-        add_times(ret, l, NULL, loader_timing(l), &r);
+        loader_timing(l, &timing);
+        add_times(ret, l, NULL, &timing, &r);
         for (const struct stream *s = loader_streams(l); s; s = s->next) {
             if (s->sink && !stream_is_source(s))
                 add_times(ret, l, s, &s->timing, &r);

@@ -47,6 +47,22 @@ static void test_quantiles(void **state)
     assert_in_range(timing_quantile(&t, STAGE_HELD, 1), 1000000, 1250000);
 }
 
+/* Sums are of all, quantiles of the first ones and then of every eighth. */
+static void test_many(void **state)
+{
+    struct timing t = {0}, all = {0};
+
+    (void)state;
+    for (uint64_t i = 0; i < 256 + 8 * 100; i++)
+        timing_add(&t, STAGE_READY, 3);
+    timing_add_all(&all, &t);
+    timing_add_all(&all, &t);
+    assert_int_equal(all.n[STAGE_READY], 2 * 1056);
+    assert_int_equal(all.ns[STAGE_READY], 2 * 1056 * 3);
+    assert_int_equal(all.buckets[STAGE_READY][3], 2 * (256 + 100));
+    assert_int_equal(timing_quantile(&all, STAGE_READY, 0.99), 3);
+}
+
 static void test_made(void **state)
 {
     static const struct {
@@ -80,10 +96,8 @@ static void test_made(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_names),
-    cmocka_unit_test(test_buckets),
-    cmocka_unit_test(test_quantiles),
-    cmocka_unit_test(test_made),
+    cmocka_unit_test(test_names), cmocka_unit_test(test_buckets), cmocka_unit_test(test_quantiles),
+    cmocka_unit_test(test_many),  cmocka_unit_test(test_made),
 };
 
 int main(void)
