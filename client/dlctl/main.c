@@ -42,6 +42,7 @@ static const struct verb VERBS[] = {
      "Shows the nodes that this daemon meets, and their ranks."},
     {"times", "[NAME]", COMMON, verb_view,
      "Shows where the time of batches goes, of one loader or all, stage by stage."},
+    {"metrics", NULL, COMMON, verb_metrics, "Prints what is measured, for Prometheus."},
     {"stop", NULL, COMMON, verb_control, "Ends the daemon now."},
     {"drain", NULL, COMMON, verb_control,
      "Lets epochs under way finish, accepts nothing new, then ends the daemon."},

@@ -26,6 +26,7 @@ VERBS = {
     "quarantine": [],
     "members": [],
     "times": [],
+    "metrics": [],
     "stop": [],
     "drain": [],
     "reload": [],

@@ -1,0 +1,280 @@
+#include "proto/metrics.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+/* A table that cannot grow is no reason to end: what is added then has none. */
+#define HASH_NONFATAL_OOM 1
+#include <uthash.h>
+
+const char *const metrics_views[] = {"status", "loaders", "epochs",  "workers",
+                                     "ring",   "times",   "members", NULL};
+
+/* Labels of a row: keys of the view, under the names that they have as labels. A row lacks `not`.
+ */
+enum labels { DAEMON, LOADER, STAGE, RING, RANK, WORKER, NODE };
+
+enum { LABELS_MAX = 5, NUMBER_MAX = 32 };
+
+static const struct {
+    const char *key, *name;
+} labels_of[][LABELS_MAX] = {
+    [DAEMON] = {{NULL, NULL}},
+    [LOADER] = {{"name", "loader"}},
+    [STAGE] = {{"loader", "loader"}, {"stage", "stage"}},
+    [RING] = {{"loader", "loader"}},
+    [RANK] = {{"loader", "loader"}, {"job", "job"}, {"rank", "rank"}, {"world", "world"}},
+    [WORKER] = {{"loader", "loader"}, {"worker", "worker"}},
+    [NODE] = {{"node", "node"}},
+};
+
+enum how { SUM, FIRST, WORD, IS };
+enum type { COUNTER, GAUGE, SUMMARY };
+
+/* A family where `view` is NULL, and then `key` and `suffix` are its name and meaning. */
+struct line {
+    const char *view, *key, *suffix, *label, *value;
+    enum labels labels;
+    enum how how;
+    enum type type;
+};
+
+static const struct line lines[] = {
+#define FAMILY(name, kind, meaning) {.key = name, .suffix = meaning, .type = kind},
+#define SAMPLE(from, of, behind, row, more, is, what) \
+    {.view = from,                                    \
+     .key = of,                                       \
+     .suffix = behind,                                \
+     .labels = row,                                   \
+     .label = more,                                   \
+     .value = is,                                     \
+     .how = what},
+#include "proto/metrics.def"
+#undef FAMILY
+#undef SAMPLE
+};
+
+/* ---- text ----------------------------------------------------------------------------------- */
+
+/* The first failure, out of memory, sticks. */
+struct text {
+    struct dl_buffer *out;
+    int r;
+};
+
+static void put(struct text *text, const char *s, size_t len)
+{
+    if (text->r == 0)
+        text->r = buffer_append(text->out, s, len);
+}
+
+static void put_string(struct text *text, const char *s)
+{
+    put(text, s, strlen(s));
+}
+
+/* Backslashes, quotes and ends of lines are escaped. */
+static void put_quoted(struct text *text, const char *s, size_t len)
+{
+    put_string(text, "\"");
+    for (size_t i = 0; i < len; i++) {
+        if (s[i] == '\n')
+            put_string(text, "\\n");
+        else if (s[i] == '"' || s[i] == '\\')
+            put(text, s[i] == '"' ? "\\\"" : "\\\\", 2);
+        else
+            put(text, s + i, 1);
+    }
+    put_string(text, "\"");
+}
+
+/* ---- rows ----------------------------------------------------------------------------------- */
+
+static bool number_of(const struct value *v, double *ret)
+{
+    if (!v)
+        return false;
+    switch (v->type) {
+    case VALUE_INT:
+        *ret = (double)v->integer;
+        return true;
+    case VALUE_UINT:
+        *ret = (double)v->uinteger;
+        return true;
+    case VALUE_FLOAT:
+        *ret = v->number;
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* The word that a text begins with: "loader-bound: ..." and "idle; ..." say more. */
+static size_t word_of(const char *s)
+{
+    return strcspn(s, ":;");
+}
+
+static bool sample_of(const struct line *line, const struct value *row, double *ret)
+{
+    const struct value *v = value_get(row, line->key);
+
+    if (line->how != WORD && line->how != IS)
+        return number_of(v, ret);
+    if (!v || v->type != VALUE_STRING)
+        return false;
+    *ret = line->how == WORD || strcmp(v->string, line->value) == 0;
+    return true;
+}
+
+static void put_label(struct text *text, bool *any, const char *name, const char *s, size_t len)
+{
+    put_string(text, *any ? "," : "{");
+    *any = true;
+    put_string(text, name);
+    put_string(text, "=");
+    put_quoted(text, s, len);
+}
+
+static void put_labels(struct text *text, const struct line *line, const struct value *row)
+{
+    bool any = false;
+
+    for (size_t i = 0; i < LABELS_MAX && labels_of[line->labels][i].key; i++) {
+        const struct value *v = value_get(row, labels_of[line->labels][i].key);
+        char number[NUMBER_MAX];
+        double n;
+
+        if (v && v->type == VALUE_STRING) {
+            put_label(text, &any, labels_of[line->labels][i].name, v->string, strlen(v->string));
+        } else if (number_of(v, &n)) {
+            int len = snprintf(number, sizeof number, "%.0f", n);
+            put_label(text, &any, labels_of[line->labels][i].name, number, (size_t)len);
+        }
+    }
+    if (line->how == WORD) {
+        const struct value *v = value_get(row, line->key);
+        put_label(text, &any, line->label, v->string, word_of(v->string));
+    } else if (*line->label) {
+        put_label(text, &any, line->label, line->value, strlen(line->value));
+    }
+    if (any)
+        put_string(text, "}");
+}
+
+/* Times of a rank alone are not told here. */
+static bool is_left_out(const struct line *line, const struct value *row)
+{
+    const struct value *rank = line->labels == STAGE ? value_get(row, "rank") : NULL;
+
+    return row->type != VALUE_MAP || (rank && rank->type != VALUE_NULL);
+}
+
+/* What rows with the same labels make together. */
+struct sample {
+    UT_hash_handle hh; /* by labels, in the order they came */
+    double number;
+    size_t len;
+    char labels[];
+};
+
+static int add_sample(struct sample **samples, const struct line *line, const struct value *row)
+{
+    _cleanup_(buffer_deinit)
+    struct dl_buffer labels = {0};
+    struct text text = {.out = &labels};
+    struct sample *sample;
+    double number;
+
+    if (is_left_out(line, row) || !sample_of(line, row, &number))
+        return 0;
+    put_labels(&text, line, row);
+    if (text.r < 0)
+        return text.r;
+    HASH_FIND(hh, *samples, labels.data, labels.len, sample);
+    if (sample) {
+        sample->number += line->how == SUM ? number : 0;
+        return 0;
+    }
+    sample = calloc(1, sizeof *sample + labels.len);
+    if (!sample)
+        return -ENOMEM;
+    sample->number = number;
+    sample->len = labels.len;
+    if (labels.len > 0)
+        memcpy(sample->labels, labels.data, labels.len);
+    HASH_ADD_KEYPTR(hh, *samples, sample->labels, sample->len, sample);
+    if (sample->hh.tbl)
+        return 0;
+    free(sample);
+    return -ENOMEM;
+}
+
+struct rows {
+    const struct value *items;
+    uint32_t n;
+};
+
+static void put_samples(struct text *text, const char *family, const struct line *line,
+                        const struct rows *rows)
+{
+    struct sample *samples = NULL, *sample, *next;
+    char number[NUMBER_MAX];
+
+    for (uint32_t i = 0; i < rows->n && text->r == 0; i++)
+        text->r = add_sample(&samples, line, &rows->items[i]);
+    HASH_ITER (hh, samples, sample, next) {
+        put_string(text, family);
+        put_string(text, line->suffix);
+        put(text, sample->labels, sample->len);
+        int len = snprintf(number, sizeof number, " %.15g\n", sample->number);
+        put(text, number, (size_t)len);
+        HASH_DEL(samples, sample);
+        free(sample);
+    }
+}
+
+/* ---- all ------------------------------------------------------------------------------------ */
+
+static struct rows rows_of(const struct value views[static METRICS_VIEWS], const char *name)
+{
+    const struct value *v = NULL;
+
+    for (size_t i = 0; i < METRICS_VIEWS; i++)
+        if (strcmp(metrics_views[i], name) == 0)
+            v = &views[i];
+    if (strcmp(name, "nodes") == 0) /* in the last view */
+        v = value_get(&views[METRICS_VIEWS - 1], name);
+    if (v && v->type == VALUE_ARRAY)
+        return (struct rows){v->items, v->count};
+    return (struct rows){v, v && v->type == VALUE_MAP};
+}
+
+static void put_family(struct text *text, const struct line *family)
+{
+    static const char *const types[] = {"counter", "gauge", "summary"};
+    const char *const parts[] = {"# HELP ",   family->key, " ", family->suffix,
+                                 "\n# TYPE ", family->key, " ", types[family->type],
+                                 "\n"};
+
+    for (size_t i = 0; i < ARRAY_SIZE(parts); i++)
+        put_string(text, parts[i]);
+}
+
+int metrics_write(const struct value views[static METRICS_VIEWS], struct dl_buffer *out)
+{
+    struct text text = {.out = out};
+    const struct line *family = NULL;
+
+    for (size_t i = 0; i < ARRAY_SIZE(lines) && text.r == 0; i++) {
+        if (!lines[i].view) {
+            family = &lines[i];
+            put_family(&text, family);
+            continue;
+        }
+        struct rows rows = rows_of(views, lines[i].view);
+        put_samples(&text, family->key, &lines[i], &rows);
+    }
+    return text.r;
+}

@@ -1,0 +1,163 @@
+/* Samples by table: labels, sums, words, and views of any shape. */
+#include "tests/lib/harness.h"
+
+#include "proto/metrics.h"
+#include "proto/yaml.h"
+
+#include <errno.h>
+
+static size_t view_number(const char *name)
+{
+    size_t i = 0;
+
+    while (metrics_views[i] && strcmp(metrics_views[i], name) != 0)
+        i++;
+    assert_non_null(metrics_views[i]);
+    return i;
+}
+
+/* The text that one view makes, NUL-terminated; the caller's. */
+static char *text_of(const char *view, const char *yaml)
+{
+    struct value views[METRICS_VIEWS] = {0};
+    struct dl_buffer out = {0};
+    struct dl_error err = {0};
+    size_t at = view_number(view);
+    char *text;
+
+    assert_int_equal(yaml_parse(yaml, strlen(yaml), "", &views[at], &err), 0);
+    assert_int_equal(metrics_write(views, &out), 0);
+    value_deinit(&views[at]);
+    text = strndup((const char *)out.data, out.len);
+    buffer_deinit(&out);
+    assert_non_null(text);
+    return text;
+}
+
+struct row {
+    const char *view, *yaml;
+    const char *lines; /* that are not comments, all of them */
+};
+
+static const struct row rows[] = {
+    {"status", "{}", ""},
+    {"status", "[]", ""},
+    {"status", "null", ""},
+    {"status", "{version: 1.2.3, sessions: 4, uptime_s: 1.5, state: draining}",
+     "dloader_info{version=\"1.2.3\"} 1\n"
+     "dloader_uptime_seconds 1.5\n"
+     "dloader_draining 1\n"
+     "dloader_sessions 4\n"},
+    {"status", "{version: 7, sessions: x, state: running}", "dloader_draining 0\n"},
+    /* What a loader is called may be any text. */
+    {"loaders", "[{name: \"a\\\"b\\\\c\\nd\", batches: 12345678901234}]",
+     "dloader_loader_batches_total{loader=\"a\\\"b\\\\c\\nd\"} 12345678901234\n"},
+    /* Loaders of two users with the same name. */
+    {"loaders", "[{name: a, faults: 2}, {name: b, faults: 5}, {name: a, faults: 3}]",
+     "dloader_loader_faults_total{loader=\"a\"} 5\n"
+     "dloader_loader_faults_total{loader=\"b\"} 5\n"},
+    {"loaders",
+     "[{name: a, verdict: 'idle; at the end it was healthy'}, {name: b, verdict: 'loader-bound: "
+     "x'}, "
+     "{name: c, verdict: null}]",
+     "dloader_loader_verdict{loader=\"a\",verdict=\"idle\"} 1\n"
+     "dloader_loader_verdict{loader=\"b\",verdict=\"loader-bound\"} 1\n"},
+    {"epochs",
+     "[{loader: a, job: j, rank: 3, world: 8, epoch: 2, steps: null, waited_s: 0.25}, "
+     "{loader: a, job: j, rank: 3, world: 8, epoch: 9, waited_s: 1}]",
+     "dloader_rank_epoch{loader=\"a\",job=\"j\",rank=\"3\",world=\"8\"} 2\n"
+     "dloader_rank_wait_seconds_total{loader=\"a\",job=\"j\",rank=\"3\",world=\"8\"} 1.25\n"},
+    {"times",
+     "[{loader: a, rank: null, stage: held, batches: 3, total_s: 6, half_s: 1, p99_s: 4}, "
+     "{loader: a, rank: 0, stage: held, batches: 2, total_s: 1, half_s: 1, p99_s: 1}]",
+     "dloader_stage_seconds{loader=\"a\",stage=\"held\",quantile=\"0.5\"} 1\n"
+     "dloader_stage_seconds{loader=\"a\",stage=\"held\",quantile=\"0.99\"} 4\n"
+     "dloader_stage_seconds_sum{loader=\"a\",stage=\"held\"} 6\n"
+     "dloader_stage_seconds_count{loader=\"a\",stage=\"held\"} 3\n"},
+    {"ring", "[{loader: a, free: 1, leased: 2}, {loader: a, free: 10}, 7, [x]]",
+     "dloader_slots{loader=\"a\",state=\"free\"} 11\n"
+     "dloader_slots{loader=\"a\",state=\"leased\"} 2\n"},
+    {"workers", "[{loader: a, worker: 1, fetch_s: 0.5, collate_s: 0.125, queued: 2}]",
+     "dloader_worker_busy_seconds_total{loader=\"a\",worker=\"1\",stage=\"fetch\"} 0.5\n"
+     "dloader_worker_busy_seconds_total{loader=\"a\",worker=\"1\",stage=\"collate\"} 0.125\n"
+     "dloader_worker_queued_tasks{loader=\"a\",worker=\"1\"} 2\n"},
+    {"members",
+     "{state: complete, round: 4, store: does not answer, world: null, "
+     "nodes: [{node: n0, silence_s: 0.5}, {node: n1}]}",
+     "dloader_cluster_store_up 0\n"
+     "dloader_cluster_complete 1\n"
+     "dloader_cluster_round 4\n"
+     "dloader_cluster_node_silence_seconds{node=\"n0\"} 0.5\n"},
+    /* Of a daemon that is alone. */
+    {"members", "{backend: none, state: null, store: null, nodes: []}", ""},
+};
+
+static void test_rows(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        char *text = text_of(rows[i].view, rows[i].yaml);
+        char samples[4096] = "";
+        char *rest = text;
+
+        for (char *line; (line = strsep(&rest, "\n")) && *line;) {
+            if (*line == '#')
+                continue;
+            strncat(samples, line, sizeof samples - strlen(samples) - 2);
+            strcat(samples, "\n");
+        }
+        if (strcmp(samples, rows[i].lines) != 0)
+            fail_msg("row %zu gives\n%s", i, samples);
+        free(text);
+    }
+}
+
+/* Each family says what it is, once, before its samples. */
+static void test_families(void **state)
+{
+    char *text = text_of("status", "{sessions: 1}");
+    const char *help = strstr(text, "# HELP dloader_sessions Clients that are connected.\n"
+                                    "# TYPE dloader_sessions gauge\n"
+                                    "dloader_sessions 1\n");
+
+    (void)state;
+    assert_non_null(help);
+    assert_null(strstr(help + 1, "# HELP dloader_sessions "));
+    assert_non_null(strstr(text, "# TYPE dloader_stage_seconds summary\n"));
+    free(text);
+}
+
+/* Many rows are no matter of their square. */
+static void test_many(void **state)
+{
+    enum { MANY = 20000 };
+    struct value views[METRICS_VIEWS] = {0};
+    struct value *view = &views[view_number("epochs")];
+    struct dl_buffer out = {0};
+
+    (void)state;
+    for (uint64_t i = 0; i < MANY; i++) {
+        struct value *row;
+        assert_int_equal(value_push(view, &row), 0);
+        assert_int_equal(value_set_string(row, "loader", "a"), 0);
+        assert_int_equal(value_set_uint(row, "rank", i / 2), 0);
+        assert_int_equal(value_set_uint(row, "samples", i), 0);
+    }
+    assert_int_equal(metrics_write(views, &out), 0);
+    assert_true(out.len >
+                MANY / 2 * strlen("dloader_rank_samples_total{loader=\"a\",rank=\"0\"} 1"));
+    value_deinit(view);
+    buffer_deinit(&out);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_rows),
+    cmocka_unit_test(test_families),
+    cmocka_unit_test(test_many),
+};
+
+int main(void)
+{
+    harness_begin();
+    return harness_end(__FILE__, cmocka_run_group_tests(tests, NULL, NULL));
+}
