@@ -1,6 +1,6 @@
 /*
- * Time to measure with: monotonic, and the same in all processes of a machine. uv_hrtime() reads the
- * same clock.
+ * Time to measure with: monotonic, and the same in all processes of a machine. uv_hrtime() reads
+ * the same clock.
  */
 #ifndef DL_CLOCK_H
 #define DL_CLOCK_H
