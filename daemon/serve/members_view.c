@@ -1,6 +1,7 @@
 /* The view `members`: a mapping, with the nodes in a list. */
 #include "daemon/serve/members_private.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -83,17 +84,40 @@ static int add_node(const struct members *m, const struct rdzv_state *state, uin
     return row.r;
 }
 
+struct listed {
+    uint64_t rank; /* UINT64_MAX: none */
+    uint32_t at;
+};
+
+static int compare_listed(const void *a, const void *b)
+{
+    const struct listed *x = a, *y = b;
+
+    if (x->rank != y->rank)
+        return x->rank < y->rank ? -1 : 1;
+    return x->at < y->at ? -1 : 1;
+}
+
+/* By their ranks; behind them those that have none, as they came. */
 static int put_nodes(struct map *map, const struct members *m, const struct rdzv_state *state)
 {
+    uint32_t n = state ? state->n : 0;
+    _cleanup_free_ struct listed *list = calloc(max_u64(n, 1), sizeof *list);
     struct value *rows;
 
     if (map->r == 0)
-        map->r = value_set(map->map, "nodes", &rows);
+        map->r = list ? value_set(map->map, "nodes", &rows) : -ENOMEM;
     if (map->r < 0)
         return map->r;
     rows->type = VALUE_ARRAY;
-    for (uint32_t i = 0; state && i < state->n; i++) {
-        int r = add_node(m, state, i, rows);
+    for (uint32_t i = 0; i < n; i++) {
+        bool ranked = state->complete && state->nodes[i].member;
+        list[i] = (struct listed){
+            ranked ? rdzv_state_place(state, state->nodes[i].id).rank : UINT64_MAX, i};
+    }
+    qsort(list, n, sizeof *list, compare_listed);
+    for (uint32_t i = 0; i < n; i++) {
+        int r = add_node(m, state, list[i].at, rows);
         if (r < 0)
             return r;
     }
