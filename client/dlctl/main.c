@@ -42,6 +42,9 @@ static const struct verb VERBS[] = {
      "Shows the nodes that this daemon meets, and their ranks."},
     {"times", "[NAME]", COMMON, verb_view,
      "Shows where the time of batches goes, of one loader or all, stage by stage."},
+    {"trace", "[NAME]", COMMON | BIT(OPTION_OUTPUT), verb_trace,
+     "Writes the last batches of one loader, or all, as a Chrome trace: a row for each worker and "
+     "rank."},
     {"metrics", NULL, COMMON, verb_metrics, "Prints what is measured, for Prometheus."},
     {"stop", NULL, COMMON, verb_control, "Ends the daemon now."},
     {"drain", NULL, COMMON, verb_control,

@@ -62,6 +62,8 @@ static const struct option_row {
                        "elements and strings to show of each leaf; default 8"},
     [OPTION_TOTALS] = {"totals", NULL, KIND_FLAG, FIELD(totals), 0, 0,
                        "of batches of tokens: what they are in all, instead of each step"},
+    [OPTION_OUTPUT] = {"output", "FILE", KIND_TEXT, FIELD(output), 0, 0,
+                       "write there (-o FILE, too) instead of standard output"},
     [OPTION_STATE] = {"state", "FILE", KIND_TEXT, FIELD(state), 0, 0,
                       "go on from the state in that file, with any --world"},
     [OPTION_SAVE_STATE] = {"save-state", "FILE", KIND_TEXT, FIELD(save_state), 0, 0,
@@ -334,9 +336,12 @@ int options_parse(const struct verb *verb, int argc, char **argv, struct options
     long_options(verb, longs);
     opterr = 0;
     optind = 2;
-    while ((c = getopt_long(argc, argv, ":h", longs, NULL)) != -1) {
+    const char *shorts = verb->options & BIT(OPTION_OUTPUT) ? ":ho:" : ":h";
+    while ((c = getopt_long(argc, argv, shorts, longs, NULL)) != -1) {
         if (c == 'h')
             c = OPTION_VALUE + OPTION_HELP;
+        if (c == 'o')
+            c = OPTION_VALUE + OPTION_OUTPUT;
         if (c == '?' || c == ':')
             return bad_option(verb, c, argv[optind - 1], err);
         r = set_option((enum option_id)(c - OPTION_VALUE), optarg, ret, err);

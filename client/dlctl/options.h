@@ -37,6 +37,7 @@ enum option_id {
     OPTION_RESUME,
     OPTION_RUN_WORLD,
     OPTION_RUN_RANK,
+    OPTION_OUTPUT,
     OPTION_COUNT,
 };
 #define BIT(option) (1u << (option))
@@ -69,6 +70,7 @@ struct options {
     const char *save_state; /* file to write at the end; NULL: none */
     const char *job;        /* whose ranks these are; or $TORCHELASTIC_RUN_ID; NULL: of none */
     bool resume;            /* where the job's rank has left off */
+    const char *output;     /* file to write; NULL: standard output */
 };
 
 struct verb {

@@ -10,6 +10,7 @@ int verb_lengths(const struct options *o);
 int verb_run(const struct options *o);
 int verb_peek(const struct options *o);
 int verb_state(const struct options *o);
+int verb_trace(const struct options *o);
 int verb_metrics(const struct options *o);
 int verb_view(const struct options *o);    /* status and the lists */
 int verb_control(const struct options *o); /* stop, drain, reload */

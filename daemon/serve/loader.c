@@ -86,6 +86,7 @@ static void on_closed(uv_handle_t *handle)
 
     python_run_deinit(&loader->o.python);
     quarantine_deinit(&loader->quarantine);
+    trace_deinit(&loader->trace);
     spec_deinit(&loader->spec);
     free(loader);
 }
@@ -529,13 +530,34 @@ bool loader_drop_expected(struct loader *loader, const struct stream_params *ins
     return any;
 }
 
+static void trace(struct loader *loader, const struct stream *stream, const struct step *step,
+                  uint64_t now)
+{
+    const struct made_times *made = &step->made;
+
+    trace_add(&loader->trace,
+              &(struct trace_batch){.epoch = stream->params.epoch,
+                                    .rank = stream->params.rank,
+                                    .step = step->number,
+                                    .worker = step->segment->worker,
+                                    .planned = step->run_ns,
+                                    .begun = made->began_ns,
+                                    .fetched = made->began_ns + made->cost_ns - made->collate_ns,
+                                    .made = made->began_ns + made->cost_ns,
+                                    .ready = made->now_ns,
+                                    .delivered = step->delivered_ns,
+                                    .released = now});
+}
+
 bool loader_release(struct loader *loader, struct stream *stream, uint64_t number, uint64_t now)
 {
     struct step *step = stream_lease(stream, number);
 
     if (!step)
         return false;
-    timing_add(&stream->timing, STAGE_HELD, now - min_u64(step->delivered_ns, now));
+    now = max_u64(now, step->delivered_ns);
+    timing_add(&stream->timing, STAGE_HELD, now - step->delivered_ns);
+    trace(loader, stream, step, now);
     give_back(loader, stream, step);
     return true;
 }
@@ -635,6 +657,11 @@ uint32_t loader_users(const struct loader *loader)
 const struct loader_totals *loader_totals(const struct loader *loader)
 {
     return &loader->totals;
+}
+
+const struct trace *loader_trace(const struct loader *loader)
+{
+    return &loader->trace;
 }
 
 void loader_timing(const struct loader *loader, struct timing *ret)

@@ -35,6 +35,7 @@
 
 #include "daemon/serve/pool.h"
 #include "daemon/serve/stream.h"
+#include "daemon/serve/trace.h"
 #include "daemon/serve/verdict.h"
 #include "proto/quarantine.h"
 
@@ -175,6 +176,7 @@ struct loader_totals {
     uint64_t retries; /* steps run again after a worker's death */
 };
 const struct loader_totals *loader_totals(const struct loader *loader);
+const struct trace *loader_trace(const struct loader *loader);
 void loader_timing(const struct loader *loader, struct timing *ret); /* of all batches */
 /* Where the time went lately. */
 void loader_verdict(const struct loader *loader, struct verdict *ret);

@@ -356,7 +356,8 @@ static void give(struct loader *loader, struct stream *stream, struct step *step
     own->repeated = (uint32_t)rows.repeated;
     step_run(own, step->segment, step->slot, (uint32_t)rows.samples);
     step_ready(own, (uint32_t)rows.samples, step->bytes);
-    own->ready_ns = step->ready_ns;
+    own->run_ns = step->run_ns;
+    own->made = step->made;
     own->first = (uint32_t)rows.first;
     own->all = step->samples;
 }

@@ -44,6 +44,7 @@ struct loader {
     struct state_identity identity; /* whole once it is open */
     struct loader_totals totals;
     struct timing timing; /* of the streams that are gone */
+    struct trace trace;
     uint64_t now;         /* ns; of the pump that goes on */
     struct recent marked; /* its time, and what was then */
     struct recent recently[STAGES], recently_delivered;

@@ -162,8 +162,8 @@ static void learn_state(struct step *step)
 
 static void time_made(struct step *step, const struct made_times *made)
 {
-    step->ready_ns = made->now_ns;
-    timing_add_made(&step->stream->timing, step->run_ns, made);
+    step->made = made_times_mend(made, step->run_ns);
+    timing_add_made(&step->stream->timing, step->run_ns, &step->made);
 }
 
 static void on_done(void *owner, void *tag, uint32_t samples, uint32_t repeated, uint64_t bytes,
@@ -609,12 +609,10 @@ bool loader_admit(struct loader *loader, struct stream *stream, struct step *ste
     return good;
 }
 
-static void time_ready(struct loader *loader, struct stream *stream, struct step *step)
+static void time_ready(const struct loader *loader, struct stream *stream, struct step *step)
 {
-    uint64_t ns = loader->now - min_u64(step->ready_ns, loader->now);
-
-    step->delivered_ns = loader->now;
-    timing_add(&stream->timing, STAGE_READY, ns);
+    step->delivered_ns = max_u64(loader->now, step->made.now_ns);
+    timing_add(&stream->timing, STAGE_READY, step->delivered_ns - step->made.now_ns);
 }
 
 static uint32_t lease_due(struct loader *loader, struct stream *stream, struct step **steps,

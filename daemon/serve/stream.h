@@ -67,7 +67,7 @@ struct step {
     struct segment *segment; /* borrowed; from RUNNING on */
     uint64_t bytes;          /* of the slot in use; from READY on */
     uint64_t run_ns;         /* when it was given to its worker; from RUNNING on, */
-    uint64_t ready_ns;       /* from READY on, */
+    struct made_times made;  /* from READY on, */
     uint64_t delivered_ns;   /* from LEASED on */
     uint64_t tokens;         /* of batches of tokens, as planned; from RUNNING on */
     uint64_t padded;         /* that, with padding */

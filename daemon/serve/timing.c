@@ -46,17 +46,23 @@ uint64_t timing_quantile(const struct timing *timing, enum stage stage, double s
     return 0;
 }
 
-void timing_add_made(struct timing *timing, uint64_t planned_ns, const struct made_times *made)
+struct made_times made_times_mend(const struct made_times *said, uint64_t planned_ns)
 {
-    uint64_t now = max_u64(made->now_ns, planned_ns);
-    uint64_t began = min_u64(max_u64(made->began_ns, planned_ns), now);
-    uint64_t cost = min_u64(made->cost_ns, now - began);
-    uint64_t collate = min_u64(made->collate_ns, cost);
+    struct made_times made = *said;
 
-    timing_add(timing, STAGE_QUEUED, began - planned_ns);
-    timing_add(timing, STAGE_FETCH, cost - collate);
-    timing_add(timing, STAGE_COLLATE, collate);
-    timing_add(timing, STAGE_HANDOVER, now - began - cost);
+    made.now_ns = max_u64(said->now_ns, planned_ns);
+    made.began_ns = min_u64(max_u64(said->began_ns, planned_ns), made.now_ns);
+    made.cost_ns = min_u64(said->cost_ns, made.now_ns - made.began_ns);
+    made.collate_ns = min_u64(said->collate_ns, made.cost_ns);
+    return made;
+}
+
+void timing_add_made(struct timing *timing, uint64_t planned_ns, const struct made_times *mended)
+{
+    timing_add(timing, STAGE_QUEUED, mended->began_ns - planned_ns);
+    timing_add(timing, STAGE_FETCH, mended->cost_ns - mended->collate_ns);
+    timing_add(timing, STAGE_COLLATE, mended->collate_ns);
+    timing_add(timing, STAGE_HANDOVER, mended->now_ns - mended->began_ns - mended->cost_ns);
 }
 
 const char *stage_name(enum stage stage)

@@ -63,7 +63,8 @@ struct made_times {
 
 /* What cannot be is brought to what can: nothing was done before it was asked for, or after it was
  * seen. */
-void timing_add_made(struct timing *timing, uint64_t planned_ns, const struct made_times *made);
+struct made_times made_times_mend(const struct made_times *said, uint64_t planned_ns);
+void timing_add_made(struct timing *timing, uint64_t planned_ns, const struct made_times *mended);
 
 /* Of a sum: how much came in the last while, which began at the mark before the last. */
 struct recent {

@@ -9,6 +9,7 @@
 enum {
     BUCKETS_SHOWN = 512,
     BAD_SHOWN = 1024, /* what a frame has room for */
+    TRACED_SHOWN = 4096,
 };
 
 /*
@@ -381,6 +382,47 @@ static int view_times(const struct daemon *d, struct value *ret)
     return r;
 }
 
+static int add_traced(struct value *rows, const struct trace_batch *b)
+{
+    const uint64_t numbers[] = {b->epoch,   b->rank, b->step,  b->worker,    b->planned, b->begun,
+                                b->fetched, b->made, b->ready, b->delivered, b->released};
+    struct value *row, *number;
+    int r = value_push(rows, &row);
+
+    if (r == 0)
+        row->type = VALUE_ARRAY;
+    for (size_t i = 0; i < ARRAY_SIZE(numbers) && r == 0; i++) {
+        r = value_push(row, &number);
+        if (r == 0)
+            value_make_uint(number, numbers[i]);
+    }
+    return r;
+}
+
+/* The latest ones of each loader, as far as a frame has room for all. */
+static int view_trace(const struct daemon *d, struct value *ret)
+{
+    uint32_t left = TRACED_SHOWN;
+
+    ret->type = VALUE_ARRAY;
+    for (struct registered *e = d->loaders; e; e = registered_next(e)) {
+        const struct loader *l = registered_loader(e);
+        const struct trace *trace = loader_trace(l);
+        uint32_t n = trace_count(trace), shown = (uint32_t)min_u64(n, left);
+        struct row row = add_row(ret);
+        struct value *batches = NULL;
+
+        set_string(&row, "loader", loader_name(l));
+        set_array(&row, "batches", &batches);
+        for (uint32_t i = n - shown; i < n && row.r == 0; i++)
+            row.r = add_traced(batches, trace_at(trace, i));
+        if (row.r < 0)
+            return row.r;
+        left -= shown;
+    }
+    return 0;
+}
+
 static int view_ring(const struct daemon *d, struct value *ret)
 {
     ret->type = VALUE_ARRAY;
@@ -557,6 +599,7 @@ static const struct {
     {"status", view_status},         {"loaders", view_loaders}, {"epochs", view_epochs},
     {"workers", view_workers},       {"ring", view_ring},       {"sessions", view_sessions},
     {"quarantine", view_quarantine}, {"members", view_members}, {"times", view_times},
+    {"trace", view_trace},
 };
 
 int views_make(const struct daemon *daemon, const char *name, struct value *ret,
@@ -571,5 +614,5 @@ int views_make(const struct daemon *daemon, const char *name, struct value *ret,
     }
     return dl_error_set(err, EINVAL, name,
                         "there is no such view; there are status, loaders, epochs, workers, ring, "
-                        "sessions, quarantine, members and times");
+                        "sessions, quarantine, members, times and trace");
 }

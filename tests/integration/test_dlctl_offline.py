@@ -27,6 +27,7 @@ VERBS = {
     "members": [],
     "times": [],
     "metrics": [],
+    "trace": ["output"],
     "stop": [],
     "drain": [],
     "reload": [],

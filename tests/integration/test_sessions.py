@@ -577,7 +577,7 @@ class Views(TestCase):
                 self.assertTrue(view)
         self.assertEqual(set(described),
                          {"status", "loaders", "epochs", "workers", "ring", "sessions", "quarantine",
-                          "members", "times"})
+                          "members", "times", "trace"})
 
 
 class Violations(TestCase):

@@ -1,0 +1,217 @@
+/*
+ * The verb that writes the view `trace` as a Chrome trace: the JSON object format of the Trace
+ * Event Format, complete events ("ph": "X") with times in microseconds.
+ *
+ * A loader is a process. Its workers are threads from WORKERS on, its ranks from RANKS on. What a
+ * rank has at the same time, batches that are ready or held, would overlap in one row: each goes to
+ * the first lane of the rank that is free then.
+ */
+#include "client/dlclient.h"
+#include "client/dlctl/report.h"
+#include "client/dlctl/verbs.h"
+#include "proto/value.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+enum column {
+    EPOCH,
+    RANK,
+    STEP,
+    WORKER,
+    PLANNED,
+    BEGUN,
+    FETCHED,
+    MADE,
+    READY,
+    DELIVERED,
+    RELEASED,
+    COLUMNS
+};
+
+enum { WORKERS = 1, RANKS = 1000, LANES = 64, NAMED_MAX = 4096 };
+
+static void client_closep(struct dl_client **client)
+{
+    *client = dl_client_close(*client);
+}
+
+/* The rows of a trace that have a name already. */
+struct writer {
+    json_t *events;
+    int pid;
+    json_int_t named[NAMED_MAX];
+    size_t n_named;
+    struct {
+        uint64_t rank, until[LANES];
+    } * ranks; /* owned */
+    size_t n_ranks;
+};
+
+static bool read_batch(const struct value *v, uint64_t ret[static COLUMNS])
+{
+    if (v->type != VALUE_ARRAY || v->count != COLUMNS)
+        return false;
+    for (size_t i = 0; i < COLUMNS; i++) {
+        const struct value *n = &v->items[i];
+        if (n->type != VALUE_UINT && (n->type != VALUE_INT || n->integer < 0))
+            return false;
+        ret[i] = n->type == VALUE_UINT ? n->uinteger : (uint64_t)n->integer;
+    }
+    return true;
+}
+
+static void name_row(struct writer *w, json_int_t tid, const char *what, uint64_t number)
+{
+    char name[64];
+
+    for (size_t i = 0; i < w->n_named; i++)
+        if (w->named[i] == tid)
+            return;
+    if (w->n_named == NAMED_MAX)
+        return;
+    w->named[w->n_named++] = tid;
+    (void)snprintf(name, sizeof name, "%s %llu", what, (unsigned long long)number);
+    (void)json_array_append_new(w->events, json_pack("{s:s, s:s, s:i, s:I, s:{s:s}}", "ph", "M",
+                                                     "name", "thread_name", "pid", w->pid, "tid",
+                                                     tid, "args", "name", name));
+    (void)json_array_append_new(w->events, json_pack("{s:s, s:s, s:i, s:I, s:{s:I}}", "ph", "M",
+                                                     "name", "thread_sort_index", "pid", w->pid,
+                                                     "tid", tid, "args", "sort_index", tid));
+}
+
+static void add(struct writer *w, json_int_t tid, const char *name, const uint64_t *batch,
+                enum column from, enum column to)
+{
+    if (batch[to] <= batch[from])
+        return;
+    (void)json_array_append_new(
+        w->events,
+        json_pack("{s:s, s:s, s:i, s:I, s:f, s:f, s:{s:I, s:I, s:I, s:I}}", "ph", "X", "name", name,
+                  "pid", w->pid, "tid", tid, "ts", (double)batch[from] / 1e3, "dur",
+                  (double)(batch[to] - batch[from]) / 1e3, "args", "epoch",
+                  (json_int_t)batch[EPOCH], "step", (json_int_t)batch[STEP], "rank",
+                  (json_int_t)batch[RANK], "worker", (json_int_t)batch[WORKER]));
+}
+
+/* The rank's first lane that is free from then on; -1: there is no memory. */
+static int lane_of(struct writer *w, uint64_t rank, uint64_t from, uint64_t until)
+{
+    size_t i = 0, lane = 0;
+
+    while (i < w->n_ranks && w->ranks[i].rank != rank)
+        i++;
+    if (i == w->n_ranks) {
+        void *grown = reallocarray(w->ranks, i + 1, sizeof *w->ranks);
+        if (!grown)
+            return -1;
+        w->ranks = grown;
+        memset(&w->ranks[i], 0, sizeof w->ranks[i]);
+        w->ranks[i].rank = rank;
+        w->n_ranks++;
+    }
+    while (lane < LANES - 1 && w->ranks[i].until[lane] > from)
+        lane++;
+    w->ranks[i].until[lane] = until;
+    return (int)lane;
+}
+
+static int add_batch(struct writer *w, const uint64_t *batch)
+{
+    json_int_t worker = WORKERS + (json_int_t)batch[WORKER];
+    int lane = lane_of(w, batch[RANK], batch[READY], batch[RELEASED]);
+
+    if (lane < 0)
+        return -ENOMEM;
+    json_int_t rank = RANKS + (json_int_t)batch[RANK] * LANES + lane;
+    name_row(w, worker, "worker", batch[WORKER]);
+    add(w, worker, "fetch", batch, BEGUN, FETCHED);
+    add(w, worker, "collate", batch, FETCHED, MADE);
+    name_row(w, rank, "rank", batch[RANK]);
+    add(w, rank, "ready", batch, READY, DELIVERED);
+    add(w, rank, "held", batch, DELIVERED, RELEASED);
+    return 0;
+}
+
+static int add_loader(json_t *events, int pid, const struct value *row)
+{
+    const struct value *name = value_get(row, "loader"), *batches = value_get(row, "batches");
+    struct writer w = {.events = events, .pid = pid};
+    uint64_t batch[COLUMNS];
+    int r = 0;
+
+    if (!name || name->type != VALUE_STRING || !batches || batches->type != VALUE_ARRAY)
+        return -EBADMSG;
+    (void)json_array_append_new(events, json_pack("{s:s, s:s, s:i, s:{s:s}}", "ph", "M", "name",
+                                                  "process_name", "pid", pid, "args", "name",
+                                                  name->string));
+    for (uint32_t i = 0; i < batches->count && r == 0; i++)
+        r = read_batch(&batches->items[i], batch) ? add_batch(&w, batch) : -EBADMSG;
+    free(w.ranks);
+    return r;
+}
+
+static bool is_meant(const struct options *o, const struct value *row)
+{
+    const struct value *name = value_get(row, "loader");
+
+    return !o->operand ||
+           (name && name->type == VALUE_STRING && strcmp(name->string, o->operand) == 0);
+}
+
+/* -ENOENT: there is no such loader. */
+static int make(const struct options *o, const struct value *view, json_t **ret)
+{
+    json_t *events = json_array();
+    int pid = 0, r = view->type == VALUE_ARRAY ? 0 : -EBADMSG;
+
+    for (uint32_t i = 0; i < view->count && r == 0; i++)
+        if (is_meant(o, &view->items[i]))
+            r = add_loader(events, ++pid, &view->items[i]);
+    if (r == 0 && o->operand && pid == 0)
+        r = -ENOENT;
+    *ret = json_pack("{s:o, s:s}", "traceEvents", events, "displayTimeUnit", "ms");
+    return r < 0 ? r : *ret ? 0 : -ENOMEM;
+}
+
+static int write_out(const struct options *o, json_t *trace)
+{
+    FILE *file = o->output ? fopen(o->output, "we") : stdout;
+    int r = 0;
+
+    if (!file)
+        return report_errno(o, -errno, o->output);
+    if (json_dumpf(trace, file, JSON_COMPACT) < 0 || fputc('\n', file) == EOF)
+        r = -EIO;
+    if (o->output && fclose(file) == EOF)
+        r = -errno;
+    return r < 0 ? report_errno(o, r, o->output ? o->output : "trace") : STATUS_DONE;
+}
+
+int verb_trace(const struct options *o)
+{
+    _cleanup_(client_closep)
+    struct dl_client *client = NULL;
+    _cleanup_(value_deinit)
+    struct value view = {0};
+    struct dl_error err = {0};
+    const void *data = NULL;
+    json_t *trace = NULL;
+    size_t len = 0;
+    int r;
+
+    r = dl_client_connect(&client, o->socket, "dlctl " DLOADER_VERSION);
+    if (r == 0)
+        r = dl_client_query(client, "trace", &data, &len);
+    if (r < 0)
+        return report_client(o, client, r);
+    r = value_unpack(data, len, &view, &err) < 0 ? -EBADMSG : make(o, &view, &trace);
+    if (r == -ENOENT)
+        dl_error_set(&err, ENOENT, o->operand, "no loader of that name is open; see dlctl loaders");
+    int status = r == -ENOENT ? report_error(o, &err)
+                 : r < 0      ? report_errno(o, r, "the daemon's answer")
+                              : write_out(o, trace);
+    json_decref(trace);
+    return status;
+}
