@@ -159,8 +159,7 @@ static void put_labels(struct text *text, const struct line *line, const struct 
     } else if (*line->label) {
         put_label(text, &any, line->label, line->value, strlen(line->value));
     }
-    if (any)
-        put_string(text, "}");
+    put_string(text, any ? "} " : " "); /* and then the number */
 }
 
 /* Times of a rank alone are not told here. */
@@ -202,8 +201,7 @@ static int add_sample(struct sample **samples, const struct line *line, const st
         return -ENOMEM;
     sample->number = number;
     sample->len = labels.len;
-    if (labels.len > 0)
-        memcpy(sample->labels, labels.data, labels.len);
+    memcpy(sample->labels, labels.data, labels.len);
     HASH_ADD_KEYPTR(hh, *samples, sample->labels, sample->len, sample);
     if (sample->hh.tbl)
         return 0;
@@ -228,7 +226,7 @@ static void put_samples(struct text *text, const char *family, const struct line
         put_string(text, family);
         put_string(text, line->suffix);
         put(text, sample->labels, sample->len);
-        int len = snprintf(number, sizeof number, " %.15g\n", sample->number);
+        int len = snprintf(number, sizeof number, "%.15g\n", sample->number);
         put(text, number, (size_t)len);
         HASH_DEL(samples, sample);
         free(sample);
