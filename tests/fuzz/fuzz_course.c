@@ -61,7 +61,7 @@ static void place(const struct course *course, const uint8_t *asks, const struct
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
     static struct course_word words[WORDS];
-    struct course_said said[WORDS];
+    struct course_said said[WORDS] = {0};
     struct course_point begin = {0};
     struct course course = {0};
     struct dl_error err = {0};
