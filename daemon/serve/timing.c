@@ -49,10 +49,13 @@ uint64_t timing_quantile(const struct timing *timing, enum stage stage, double s
 struct made_times made_times_mend(const struct made_times *said, uint64_t planned_ns)
 {
     struct made_times made = *said;
+    uint64_t end;
 
+    if (add_overflows(said->began_ns, said->cost_ns, &end))
+        end = UINT64_MAX;
     made.now_ns = max_u64(said->now_ns, planned_ns);
     made.began_ns = min_u64(max_u64(said->began_ns, planned_ns), made.now_ns);
-    made.cost_ns = min_u64(said->cost_ns, made.now_ns - made.began_ns);
+    made.cost_ns = min_u64(max_u64(end, made.began_ns), made.now_ns) - made.began_ns;
     made.collate_ns = min_u64(said->collate_ns, made.cost_ns);
     return made;
 }

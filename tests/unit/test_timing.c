@@ -73,7 +73,8 @@ static void test_made(void **state)
     } cases[] = {
         {"as it is", 100, {130, 50, 20, 200}, 30, 30, 20, 20},
         {"at once", 100, {100, 0, 0, 100}, 0, 0, 0, 0},
-        {"before it was planned", 100, {10, 20, 5, 200}, 0, 15, 5, 80},
+        {"before it was planned", 100, {10, 20, 5, 200}, 0, 0, 0, 100},
+        {"begun before, and ended after", 100, {90, 50, 5, 200}, 0, 35, 5, 60},
         {"after it was seen", 100, {900, 20, 5, 200}, 100, 0, 0, 0},
         {"longer than there was time", 100, {150, UINT64_MAX, 10, 200}, 50, 40, 10, 0},
         {"collated for longer than it took", 100, {150, 20, 70, 200}, 50, 0, 20, 30},
