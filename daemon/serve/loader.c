@@ -353,6 +353,7 @@ int loader_start(struct loader *loader, const struct stream_params *wanted, void
         params.rank == loader->last.rank && params.world == loader->last.world)
         loader->expecting = true;
     loader->last = params;
+    loader_mark_start(loader);
     stream->sink = sink;
     stream->begun_ns = uv_hrtime();
     *ret = stream;

@@ -155,6 +155,9 @@ void loader_tell_starving(struct loader *loader, const struct dl_error *err);
 /* loader_verdict.c: now and then, for what is said of the last while; and when a stream has had its
  * last batch, for what is said afterwards. */
 void loader_mark(struct loader *loader);
+/* A stream is about to begin: what was done for others that have ended is nothing of the last
+ * while. */
+void loader_mark_start(struct loader *loader);
 void loader_note_verdict(struct loader *loader);
 
 /* loader_work.c */

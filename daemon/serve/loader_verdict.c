@@ -7,13 +7,11 @@
 /* How long a while is: between one and two of these. */
 #define MARK_NS ((uint64_t)10 * 1000000000)
 
-void loader_mark(struct loader *loader)
+static void mark(struct loader *loader)
 {
     struct stream *stream;
     struct timing timing;
 
-    if (loader->now - loader->marked.was[1] < MARK_NS)
-        return;
     loader_timing(loader, &timing);
     recent_mark(&loader->marked, loader->now);
     recent_mark(&loader->recently_delivered, loader->totals.batches);
@@ -26,10 +24,29 @@ void loader_mark(struct loader *loader)
     pool_mark(loader->pool);
 }
 
+void loader_mark(struct loader *loader)
+{
+    if (loader->now - loader->marked.was[1] >= MARK_NS)
+        mark(loader);
+}
+
 /* Somebody reads it, and has not had the last of it. */
 static bool is_read(const struct stream *stream)
 {
     return stream->sink && !stream->stopped && !stream->finish_told && !stream->unsettled;
+}
+
+void loader_mark_start(struct loader *loader)
+{
+    const struct stream *stream;
+
+    DL_FOREACH (loader->streams, stream) {
+        if (is_read(stream))
+            return;
+    }
+    loader->now = uv_hrtime();
+    mark(loader);
+    mark(loader);
 }
 
 static size_t add_ranks(const struct loader *loader, uint64_t now, struct verdict_rank *ranks)

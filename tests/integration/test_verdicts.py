@@ -1,5 +1,6 @@
 """What the daemon says of where the time goes: the stages of batches, and a verdict in words."""
 
+import re
 import struct
 import time
 import unittest
@@ -64,6 +65,20 @@ class Verdicts(TestCase):
         worker, = dlctl_json("workers", daemon=daemon)
         self.assertAlmostEqual(worker["fetch_s"] + worker["collate_s"], worker["busy_s"])
         self.assertGreaterEqual(worker["fetch_s"], 0.05 * 10)
+
+    def test_the_epoch_before(self):
+        """What workers did for it is no work of this one."""
+        daemon = self.daemon(self.bad_worker("slow-always-1"))
+        spec = named("judged", workers={"count": 1})
+        client = self.client(daemon)
+        loader = client.open(spec)["loader"]
+        client.epoch_indices(loader, credits=2)
+        client.start(loader, epoch=1, credits=2)
+        for _ in range(9):
+            for batch in client.next_batches():
+                batch.release(int(50e6))
+        busy = re.search(r"busy for (\d+) %", self.verdict(client))
+        self.assertLessEqual(int(busy.group(1)), 100)
 
     def test_straggling(self):
         """Rank 1 says that it waits, and rank 0 that it does not."""
