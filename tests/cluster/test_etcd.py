@@ -190,16 +190,18 @@ class Nonsense(http.server.BaseHTTPRequestHandler):
         pass
 
 
-class NoEtcd(Case):
-    def serve(self, status, body):
-        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Nonsense)
-        server.says, server.wait = (status, body), threading.Event()
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        self.addCleanup(server.server_close)
-        self.addCleanup(server.shutdown)
-        self.addCleanup(server.wait.set)
-        return f"http://127.0.0.1:{server.server_port}"
+def serve_nonsense(case, status, body):
+    """The URL of one who always says so until the case's end; without a body it says nothing."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Nonsense)
+    server.says, server.wait = (status, body), threading.Event()
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    case.addCleanup(server.server_close)
+    case.addCleanup(server.shutdown)
+    case.addCleanup(server.wait.set)
+    return f"http://127.0.0.1:{server.server_port}"
 
+
+class NoEtcd(Case):
     def test_nobody_there(self):
         one, two = stores.free_ports(2)
         backend = self.probe(endpoints=f"127.0.0.1:{one},[::1]:{two}")
@@ -226,11 +228,11 @@ class NoEtcd(Case):
                 (500, b'{"code":2,"message":"what"}', "what"),
                 (429, b'{"error":"too large","code":8}', "too large")):
             with self.subTest(body=body[:60]):
-                backend = self.probe(endpoints=self.serve(status, body), timeout_ms=20000)
+                backend = self.probe(endpoints=serve_nonsense(self, status, body), timeout_ms=20000)
                 self.assertIn(says, backend.get("key"))
 
     def test_no_answer(self):
-        backend = self.probe(endpoints=self.serve(200, None), timeout_ms=700)
+        backend = self.probe(endpoints=serve_nonsense(self, 200, None), timeout_ms=700)
         self.assertIn("timed out", backend.get("key"))
 
     def test_bad_endpoints(self):

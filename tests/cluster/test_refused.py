@@ -3,10 +3,8 @@ own error, which names the endpoint and what was tried, and not after rendezvous
 """
 
 import errno
-import http.server
 import os
 import shutil
-import threading
 import time
 import unittest
 
@@ -58,15 +56,6 @@ class NoStore(Asking):
         self.addCleanup(store.close)
         return f"127.0.0.1:{store.port}"
 
-    def web_server(self, status, body):
-        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), test_etcd.Nonsense)
-        server.says, server.wait = (status, body), threading.Event()
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        self.addCleanup(server.server_close)
-        self.addCleanup(server.shutdown)
-        self.addCleanup(server.wait.set)
-        return f"http://127.0.0.1:{server.server_port}"
-
     def test_nobody_there(self):
         port, = stores.free_ports(1)
         self.late(self.error("c10d", f"127.0.0.1:{port}"),
@@ -86,12 +75,12 @@ class NoStore(Asking):
         self.late(self.error("c10d", endpoint), f"{endpoint}: no TCPStore was reached within ")
         endpoint = self.strange(test_c10d.greets)
         self.late(self.error("c10d", endpoint), endpoint, "the store is there, and is stuck")
-        endpoint = self.web_server(200, None)
+        endpoint = test_etcd.serve_nonsense(self, 200, None)
         self.late(self.error("etcd", endpoint), endpoint, "not answered")
 
     def test_nonsense(self):
         """What no time mends is said at once."""
-        endpoint = self.web_server(200, b"hello")
+        endpoint = test_etcd.serve_nonsense(self, 200, b"hello")
         error = self.error("etcd", endpoint)
         self.assertEqual((error.code, error.path), (errno.EBADMSG, "rendezvous.endpoint"))
         self.assertIn(f"{endpoint}: answers nonsense", error.message)
@@ -102,7 +91,7 @@ class NoStore(Asking):
         self.late(self.error("c10d", endpoint), endpoint, "what listens there is no TCPStore")
         endpoint = self.strange(lambda conn: conn.close())
         self.late(self.error("c10d", endpoint), endpoint, "what listens there hangs up on a client of ")
-        endpoint = self.web_server(404, b"404 page not found\n")
+        endpoint = test_etcd.serve_nonsense(self, 404, b"404 page not found\n")
         self.late(self.error("etcd", endpoint), f"{endpoint}: answers with status 404, and not in JSON as "
                   "etcd does: 404 page not found")
 
