@@ -2,6 +2,7 @@
 
 #include "daemon/serve/epoch.h"
 #include "daemon/serve/sandbox.h"
+#include "daemon/serve/usage.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -292,6 +293,20 @@ static int view_epochs(const struct daemon *d, struct value *ret)
     return 0;
 }
 
+/* Null while it is not running; a worker that is being started may be gone again already. */
+static void add_usage(struct row *row, int pid)
+{
+    struct usage usage;
+
+    if (pid && usage_read(pid, &usage)) {
+        set_seconds(row, "cpu_s", usage.cpu_ns);
+        set_uint(row, "memory_bytes", usage.bytes);
+        return;
+    }
+    set_null(row, "cpu_s");
+    set_null(row, "memory_bytes");
+}
+
 static int view_workers(const struct daemon *d, struct value *ret)
 {
     ret->type = VALUE_ARRAY;
@@ -333,6 +348,7 @@ static int view_workers(const struct daemon *d, struct value *ret)
             set_seconds(&row, "busy_s", view.busy_ns);
             set_seconds(&row, "fetch_s", view.busy_ns - view.collate_ns);
             set_seconds(&row, "collate_s", view.collate_ns);
+            add_usage(&row, view.pid);
             set_string(&row, "sandbox", sandbox);
             if (row.r < 0)
                 return row.r;

@@ -47,6 +47,9 @@ class Metrics(TestCase):
         self.assertEqual(found["dloader_rank_epoch", rank], 0)
         self.assertGreater(found["dloader_rank_wait_seconds_total", rank], 0)
         self.assertLessEqual(found["dloader_rank_wait_seconds_total", rank], 0.002)
+        worker = 'loader="counted",worker="0"'
+        self.assertGreater(found["dloader_worker_memory_bytes", worker], 1 << 16)
+        self.assertGreaterEqual(found["dloader_worker_cpu_seconds_total", worker], 0)
         self.assertEqual(sum(value for (name, _), value in found.items()
                              if name == "dloader_loader_verdict"), 2)
         self.assertNotIn(("dloader_cluster_round", None), found)  # it is alone

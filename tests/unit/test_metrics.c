@@ -77,9 +77,13 @@ static const struct row rows[] = {
     {"ring", "[{loader: a, free: 1, leased: 2}, {loader: a, free: 10}, 7, [x]]",
      "dloader_slots{loader=\"a\",state=\"free\"} 11\n"
      "dloader_slots{loader=\"a\",state=\"leased\"} 2\n"},
-    {"workers", "[{loader: a, worker: 1, fetch_s: 0.5, collate_s: 0.125, queued: 2}]",
+    {"workers",
+     "[{loader: a, worker: 1, fetch_s: 0.5, collate_s: 0.125, queued: 2, "
+     "cpu_s: 0.75, memory_bytes: 4096}, {loader: a, worker: 2, cpu_s: null}]",
      "dloader_worker_busy_seconds_total{loader=\"a\",worker=\"1\",stage=\"fetch\"} 0.5\n"
      "dloader_worker_busy_seconds_total{loader=\"a\",worker=\"1\",stage=\"collate\"} 0.125\n"
+     "dloader_worker_cpu_seconds_total{loader=\"a\",worker=\"1\"} 0.75\n"
+     "dloader_worker_memory_bytes{loader=\"a\",worker=\"1\"} 4096\n"
      "dloader_worker_queued_tasks{loader=\"a\",worker=\"1\"} 2\n"},
     {"members",
      "{state: complete, round: 4, store: does not answer, world: null, "
