@@ -1,0 +1,341 @@
+/* What dlctl top knows: rates, shares and the time left by table, the order of rows, and views of
+ * any shape. */
+#include "tests/unit/top_case.h"
+
+#include "client/dlctl/render.h"
+#include <errno.h>
+#include <math.h>
+
+#define STATUS "{version: 1.2.3, state: running, pid: 7, uptime_s: 60, sessions: 2}"
+
+/* Equal, or both not known. */
+static void assert_real(double got, double want)
+{
+    if (isnan(want) ? !isnan(got) : !(fabs(got - want) < 1e-9))
+        fail_msg("%g, not %g", got, want);
+}
+
+/* ---- ranks ---------------------------------------------------------------------------------- */
+
+#define RANK "loader: a, job: '', session: 1, rank: 0, world: 2, epoch: 3, "
+
+static const struct {
+    const char *then, *now; /* two seconds apart; NULL: it is new */
+    double wait, steps_per_s, samples_per_s, left_s;
+} rank_rows[] = {
+    /* Since the look before. */
+    {"step: 10, steps: 100, samples: 40, waited_s: 1, age_s: 5, state: running",
+     "step: 30, steps: 100, samples: 120, waited_s: 2, age_s: 7, state: running", 0.5, 10, 40, 7},
+    /* One that nobody has seen before: since it began. */
+    {NULL, "step: 30, steps: 100, samples: 120, waited_s: 1, age_s: 4, state: running", 0.25, NAN,
+     30, NAN},
+    /* A long wait, told when it is over, is not more than all the time. */
+    {"step: 10, waited_s: 1, age_s: 5, state: running",
+     "step: 11, waited_s: 9, age_s: 14, state: running", 1, 0.5, 0, NAN},
+    /* It has nothing and gets nothing: it waits, whatever it says. */
+    {"step: 10, steps: 20, waited_s: 1, age_s: 5, state: running",
+     "step: 10, steps: 20, waited_s: 1, age_s: 7, state: starving", 1, 0, 0, NAN},
+    /* It is at a batch, or has one to take: it works. */
+    {"step: 10, steps: 20, leased: 1, waited_s: 1, age_s: 5, state: running",
+     "step: 10, steps: 20, leased: 1, waited_s: 1, age_s: 7, state: running", 0, 0, 0, NAN},
+    {"step: 10, steps: 20, ready: 1, waited_s: 1, age_s: 5, state: running",
+     "step: 10, steps: 20, ready: 1, waited_s: 1, age_s: 7, state: running", 0, 0, 0, NAN},
+    /* Who does not read waits for nothing. */
+    {NULL, "step: 0, steps: 20, age_s: null, waited_s: 0, state: expected", NAN, NAN, NAN, NAN},
+    {"step: 20, steps: 20, waited_s: 1, age_s: 5, state: running",
+     "step: 20, steps: 20, waited_s: 1, age_s: 7, state: finished", NAN, 0, 0, 0},
+    {NULL, "step: 4, steps: 20, age_s: null, waited_s: 0, state: parked", NAN, NAN, NAN, NAN},
+    /* A dataset without a length. */
+    {"step: 10, steps: null, waited_s: 0, age_s: 5, state: running",
+     "step: 14, steps: null, waited_s: 0, age_s: 7, state: running", 0, 2, 0, NAN},
+    /* It has begun anew. */
+    {"step: 90, steps: 100, samples: 9, waited_s: 4, age_s: 5, state: running",
+     "step: 2, steps: 100, samples: 1, waited_s: 0, age_s: 1, state: running", 0, NAN, NAN, NAN},
+    /* No number at all. */
+    {"step: x, steps: x, samples: [], waited_s: x, age_s: {}, state: running",
+     "step: x, steps: x, samples: -4, waited_s: x, age_s: {}, state: running", 1, 0, 0, NAN},
+};
+
+static char *rows_of(const char *fixed, const char *rest)
+{
+    char *text = NULL;
+
+    assert_true(asprintf(&text, rest ? "[{%s%s}]" : "[]", fixed, rest) > 0);
+    return text;
+}
+
+static void test_ranks(void **state)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(rank_rows); i++) {
+        _cleanup_free_ char *then = rows_of(RANK, rank_rows[i].then);
+        _cleanup_free_ char *now = rows_of(RANK, rank_rows[i].now);
+        struct top_model *before =
+            top_case_model(&(struct top_texts){.status = STATUS, .epochs = then}, 100, NULL);
+        struct top_model *model =
+            top_case_model(&(struct top_texts){.status = STATUS, .epochs = now}, 102, before);
+
+        print_message("[   row    ] %s\n", rank_rows[i].now);
+        assert_int_equal(model->n_ranks, 1);
+        assert_int_equal(model->n_epochs, 1);
+        assert_real(model->ranks[0].wait, rank_rows[i].wait);
+        assert_real(model->ranks[0].steps_per_s, rank_rows[i].steps_per_s);
+        assert_real(model->ranks[0].samples_per_s, rank_rows[i].samples_per_s);
+        assert_real(model->ranks[0].left_s, rank_rows[i].left_s);
+        top_model_free(model);
+        top_model_free(before);
+    }
+}
+
+/* The time left goes by more than the last look: one without a step does not make it endless. */
+static void test_left(void **state)
+{
+    struct top_model *before = NULL, *model = NULL;
+
+    for (int look = 0; look < 30; look++) {
+        _cleanup_free_ char *rows = NULL;
+
+        assert_true(asprintf(&rows,
+                             "[{" RANK "step: %d, steps: 1000, waited_s: 0, age_s: 1, state: "
+                             "running}]",
+                             look < 29 ? look * 20 : 560) > 0);
+        model = top_case_model(&(struct top_texts){.status = STATUS, .epochs = rows}, look, before);
+        top_model_free(before);
+        before = model;
+    }
+    assert_real(model->ranks[0].steps_per_s, 0);
+    assert_true(model->ranks[0].left_s > 22 && model->ranks[0].left_s < 30);
+    assert_true(model->epochs[0].left_s == model->ranks[0].left_s);
+    top_model_free(model);
+}
+
+static void test_epochs(void **state)
+{
+    static const char before_rows[] =
+        "[{loader: a, rank: 0, world: 4, epoch: 1, step: 10, steps: 100, state: running},"
+        " {loader: a, rank: 1, world: 4, epoch: 1, step: 10, steps: 100, state: running}]";
+    static const char rows[] =
+        "[{loader: a, rank: 0, world: 4, epoch: 1, step: 20, steps: 100, state: running},"
+        " {loader: a, rank: 1, world: 4, epoch: 1, step: 15, steps: 100, state: running},"
+        " {loader: a, rank: 0, world: 4, epoch: 2, step: 0, steps: 100, state: expected},"
+        " {loader: a, job: j, rank: 0, world: 1, epoch: 1, step: 1, steps: null, state: running},"
+        " {loader: b, rank: 0, world: 4, epoch: 1, step: 2, steps: 3, state: running}]";
+    struct top_model *before =
+        top_case_model(&(struct top_texts){.status = STATUS, .epochs = before_rows}, 100, NULL);
+    struct top_model *m =
+        top_case_model(&(struct top_texts){.status = STATUS, .epochs = rows}, 101, before);
+
+    assert_int_equal(m->n_epochs, 4);
+    assert_int_equal(m->epochs[0].ranks, 2);
+    assert_real(m->epochs[0].done, 35);
+    assert_real(m->epochs[0].steps, 200);
+    assert_real(m->epochs[0].steps_per_s, 15);
+    assert_real(m->epochs[0].left_s, 17); /* of rank 1, with 5 a second */
+    assert_int_equal(m->epochs[1].at.epoch, 2);
+    assert_string_equal(m->epochs[2].at.job, "j");
+    assert_real(m->epochs[2].steps, NAN);
+    assert_string_equal(m->epochs[3].at.loader, "b");
+    top_model_free(m);
+    top_model_free(before);
+}
+
+/* ---- workers -------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *then, *now;
+    double cpu, memory, tasks_per_s;
+} worker_rows[] = {
+    {"pid: 5, cpu_s: 1, memory_bytes: 10, tasks: 4",
+     "pid: 5, cpu_s: 2.5, memory_bytes: 20, tasks: 8", 0.75, 20, 2},
+    {NULL, "pid: 5, cpu_s: 2.5, memory_bytes: 20, tasks: 8", NAN, 20, NAN},
+    /* Another process: it has not used 3 s in 2 s. */
+    {"pid: 5, cpu_s: 1, tasks: 4", "pid: 6, cpu_s: 4, memory_bytes: 1, tasks: 4", NAN, 1, 0},
+    {"pid: 5, cpu_s: 1, tasks: 4", "pid: null, cpu_s: null, memory_bytes: null, tasks: 4", NAN, NAN,
+     0},
+    /* A daemon that does not tell. */
+    {"pid: 5, tasks: 4", "pid: 5, tasks: 5", NAN, NAN, 0.5},
+};
+
+static void test_workers(void **state)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(worker_rows); i++) {
+        static const char fixed[] = "loader: a, worker: 1, state: ready, ";
+        _cleanup_free_ char *then = rows_of(fixed, worker_rows[i].then);
+        _cleanup_free_ char *now = rows_of(fixed, worker_rows[i].now);
+        struct top_model *before =
+            top_case_model(&(struct top_texts){.status = STATUS, .workers = then}, 100, NULL);
+        struct top_model *model =
+            top_case_model(&(struct top_texts){.status = STATUS, .workers = now}, 102, before);
+
+        print_message("[   row    ] %s\n", worker_rows[i].now);
+        assert_int_equal(model->n_workers, 1);
+        assert_real(model->workers[0].cpu, worker_rows[i].cpu);
+        assert_real(model->workers[0].memory, worker_rows[i].memory);
+        assert_real(model->workers[0].tasks_per_s, worker_rows[i].tasks_per_s);
+        top_model_free(model);
+        top_model_free(before);
+    }
+}
+
+/* ---- loaders -------------------------------------------------------------------------------- */
+
+static const struct top_texts LOADERS_THEN = {
+    STATUS,
+    "[{name: a, uid: 1, batches: 10, samples: 100, delivered_bytes: 1000},"
+    " {name: b, uid: 1, batches: 10, samples: 100, delivered_bytes: 1000}]",
+    "[{loader: a, rank: 0, step: 1, waited_s: 0, state: running},"
+    " {loader: a, rank: 1, step: 1, waited_s: 0, state: running}]",
+    "[{loader: a, worker: 0, pid: 1, cpu_s: 0}, {loader: a, worker: 1, pid: 2, cpu_s: 0}]",
+    NULL,
+};
+static const struct top_texts LOADERS_NOW = {
+    STATUS,
+    "[{name: b, uid: 1, batches: 14, samples: 140, delivered_bytes: 1400, faults: 1},"
+    " {name: a, uid: 1, batches: 12, samples: 120, delivered_bytes: 1200, memory_bytes: 5},"
+    " {name: c, uid: 1, batches: 900, memory_bytes: 3}]",
+    "[{loader: a, rank: 0, step: 2, waited_s: 0.5, tokens: 60, padded: 80, state: running},"
+    " {loader: a, rank: 1, step: 2, waited_s: 1.5, tokens: 15, padded: 20, state: running},"
+    " {loader: a, rank: 2, step: 2, state: parked}]",
+    "[{loader: a, worker: 0, pid: 1, cpu_s: 1}, {loader: a, worker: 1, pid: 2, cpu_s: 0.5},"
+    " {loader: a, worker: 2, pid: null, cpu_s: null}, {loader: b, worker: 0, pid: 9}]",
+    "[{loader: a, leased: 1, ready: 2, filling: 3, free: 4},"
+    " {loader: a, leased: 10}, {loader: b, free: 1}, 7, [x]]",
+};
+
+static void test_loaders(void **state)
+{
+    struct top_model *before = top_case_model(&LOADERS_THEN, 100, NULL);
+    struct top_model *m = top_case_model(&LOADERS_NOW, 102, before);
+    const struct top_loader *a = &m->loaders[0];
+
+    assert_int_equal(m->n_loaders, 3);
+    assert_string_equal(a->at.loader, "a");
+    assert_real(a->batches_per_s, 1);
+    assert_real(a->samples_per_s, 10);
+    assert_real(a->bytes_per_s, 100);
+    assert_real(a->wait, 0.5); /* of two ranks */
+    assert_real(a->cpu, 0.75);
+    assert_real(a->padding, 0.25);
+    assert_int_equal(a->slots[TOP_LEASED], 11);
+    assert_int_equal(a->slots[TOP_READY], 2);
+    assert_int_equal(a->slots[TOP_FILLING], 3);
+    assert_int_equal(a->slots[TOP_FREE], 4);
+    assert_real(m->loaders[1].cpu, NAN);
+    assert_real(m->loaders[1].wait, NAN);
+    assert_real(m->loaders[2].batches_per_s, NAN); /* new */
+    top_model_free(m);
+    top_model_free(before);
+}
+
+/* Another process behind the same socket. */
+static void test_another_daemon(void **state)
+{
+    static const char other[] = "{version: 1, state: running, pid: 8}";
+    struct top_texts now = LOADERS_NOW;
+    struct top_model *before = top_case_model(&LOADERS_THEN, 100, NULL);
+
+    now.status = other;
+    struct top_model *m = top_case_model(&now, 102, before);
+    assert_real(m->loaders[0].batches_per_s, NAN);
+    assert_real(m->workers[0].cpu, NAN);
+    top_model_free(m);
+    top_model_free(before);
+}
+
+static const struct {
+    enum top_sort sort;
+    bool reverse;
+    const char *order;
+} sort_rows[] = {
+    {TOP_BY_NAME, false, "abc"},   {TOP_BY_NAME, true, "cba"},   {TOP_BY_RATE, false, "bac"},
+    {TOP_BY_RATE, true, "abc"},    {TOP_BY_WAIT, false, "abc"},  {TOP_BY_CPU, false, "abc"},
+    {TOP_BY_MEMORY, false, "acb"}, {TOP_BY_MEMORY, true, "bca"}, {TOP_BY_ERRORS, false, "bac"},
+};
+
+static void test_sort(void **state)
+{
+    struct top_model *before = top_case_model(&LOADERS_THEN, 100, NULL);
+    struct top_model *m = top_case_model(&LOADERS_NOW, 102, before);
+
+    for (size_t i = 0; i < ARRAY_SIZE(sort_rows); i++) {
+        char order[8] = "";
+
+        top_model_sort(m, sort_rows[i].sort, sort_rows[i].reverse);
+        for (uint32_t j = 0; j < m->n_loaders; j++)
+            strcat(order, m->loaders[j].at.loader);
+        print_message("[   row    ] %s\n", top_sort_name(sort_rows[i].sort));
+        assert_string_equal(order, sort_rows[i].order);
+    }
+    top_model_sort(m, TOP_BY_WAIT, false);
+    assert_int_equal(m->ranks[0].at.number, 1);
+    assert_int_equal(m->ranks[2].at.number, 2); /* nobody knows how long it waits */
+    top_model_sort(m, TOP_BY_WAIT, true);
+    assert_int_equal(m->ranks[0].at.number, 0);
+    assert_int_equal(m->ranks[2].at.number, 2);
+    top_model_free(m);
+    top_model_free(before);
+}
+
+/* ---- any shape ------------------------------------------------------------------------------ */
+
+static const char *const shapes[] = {
+    NULL,        "7",
+    "text",      "[]",
+    "{}",        "[7, text, [], {}, null]",
+    "{a: [{}]}", "[{name: 7, loader: [], state: {}, samples: 1, verdict: null, job: 3}]",
+};
+
+static void test_shapes(void **state)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(shapes); i++) {
+        const struct top_texts texts = {shapes[i], shapes[i], shapes[i], shapes[i], shapes[i]};
+        struct top_model *before = top_case_model(&texts, 1, NULL);
+        struct top_model *m = top_case_model(&texts, 1, before);
+        struct value v = {0};
+
+        for (int sort = 0; sort < TOP_SORTS; sort++)
+            top_model_sort(m, (enum top_sort)sort, sort & 1);
+        assert_int_equal(top_model_value(m, NULL, &v), 0);
+        assert_int_equal(v.type, VALUE_MAP);
+        value_deinit(&v);
+        top_model_free(m);
+        top_model_free(before);
+    }
+}
+
+/* For programs: only what is picked, and null where nothing is known. */
+static void test_value(void **state)
+{
+    struct top_model *m = top_case_model(&LOADERS_NOW, 102, NULL);
+    struct value v = {0};
+
+    assert_int_equal(top_model_value(m, "b", &v), 0);
+    json_t *json = render_json(&v);
+    char *text = json_dumps(json, JSON_COMPACT);
+    assert_string_equal(
+        text,
+        "{\"daemon\":{\"version\":\"1.2.3\",\"state\":\"running\",\"pid\":7,\"uptime_s\":60.0,"
+        "\"sessions\":2,\"memory_bytes\":0},"
+        "\"loaders\":[{\"name\":\"b\",\"uid\":1,\"state\":\"\",\"verdict\":\"\",\"batches\":14,"
+        "\"batches_per_s\":null,\"samples_per_s\":null,\"delivered_bytes_per_s\":null,"
+        "\"wait\":null,\"cpu\":null,\"padding\":null,\"faults\":1,\"retries\":0,\"bad\":0,"
+        "\"memory_bytes\":0,\"limit_bytes\":0,"
+        "\"ring\":{\"leased\":0,\"ready\":0,\"filling\":0,\"free\":1}}],"
+        "\"epochs\":[],\"ranks\":[],"
+        "\"workers\":[{\"loader\":\"b\",\"worker\":0,\"pid\":9,\"state\":\"\",\"cpu\":null,"
+        "\"memory_bytes\":null,\"tasks_per_s\":null,\"queued\":0,\"restarts\":0,\"step\":null,"
+        "\"samples\":null}]}");
+    free(text);
+    json_decref(json);
+    value_deinit(&v);
+    top_model_free(m);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_ranks),   cmocka_unit_test(test_left),
+    cmocka_unit_test(test_epochs),  cmocka_unit_test(test_workers),
+    cmocka_unit_test(test_loaders), cmocka_unit_test(test_another_daemon),
+    cmocka_unit_test(test_sort),    cmocka_unit_test(test_shapes),
+    cmocka_unit_test(test_value),
+};
+
+TEST_MAIN(tests)
