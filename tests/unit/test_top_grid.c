@@ -1,0 +1,195 @@
+/* Characters on a grid, where texts are broken, bars, and the time left: by table. */
+#include "tests/lib/harness.h"
+
+#include "client/dlctl/top/bars.h"
+#include "client/dlctl/top/grid.h"
+#include <locale.h>
+#include <math.h>
+
+static void assert_grid(const struct top_grid *grid, const char *want)
+{
+    char *text = NULL;
+    size_t len;
+    FILE *file = open_memstream(&text, &len);
+
+    assert_non_null(file);
+    top_grid_print(grid, file);
+    assert_int_equal(fclose(file), 0);
+    assert_string_equal(text, want);
+    free(text);
+}
+
+static const struct {
+    bool unicode;
+    int column, columns;
+    const char *text;
+    int taken;
+    const char *line; /* of 8 columns */
+} puts_rows[] = {
+    {true, 0, 8, "abc", 3, "abc"},
+    {true, 2, 8, "abc", 3, "  abc"},
+    {true, 0, 8, "abcdefgh", 8, "abcdefgh"},
+    {true, 0, 8, "abcdefghi", 8, "abcdefg…"},
+    {false, 0, 8, "abcdefghi", 8, "abcdefg~"},
+    {true, 0, 4, "abcdefghi", 4, "abc…"},
+    {true, 6, 8, "abc", 2, "      a…"},
+    {true, 0, 1, "abc", 1, "…"},
+    {true, 0, 0, "abc", 0, ""},
+    {true, 0, -1, "abc", 0, ""},
+    {true, 8, 8, "abc", 0, ""},
+    {true, -1, 8, "abc", 0, ""},
+    {true, 0, 8, "", 0, ""},
+    /* What a terminal would obey, and what has no width. */
+    {true, 0, 8, "a\x1b[2J", 5, "a?[2J"},
+    {true, 0, 8, "\x7f\t\n\r\x08", 5, "?????"},
+    {true, 0, 8,
+     "\xc2\x9b"
+     "1m",
+     3, "?1m"},
+    {true, 0, 8, "a\xcc\x81", 2, "a?"}, /* an accent of its own */
+    {true, 0, 8,
+     "\xe2\x80\xae"
+     "ab",
+     3, "?ab"}, /* turns the writing round */
+    {true, 0, 8, "\xff\xc3(\xe2\x82", 5,
+     "?"
+     "?(?"
+     "?"}, /* no UTF-8 */
+    {false, 0, 8,
+     "gr\xc3\xb6\xc3\x9f"
+     "e",
+     5, "gr??e"},
+    {false, 0, 8, "1, …", 4, "1, ~"},
+    /* Two columns each. */
+    {true, 0, 8, "数据", 4, "数据"},
+    {true, 0, 4, "数据", 4, "数据"},
+    {true, 0, 3, "数据", 3, "数…"},
+    {true, 0, 2, "数据", 1, "…"},
+    {true, 7, 8, "数", 1, "       …"},
+    {false, 0, 8, "数据", 2, "??"},
+    {true, 0, 8, "𝄞é", 2, "𝄞é"},
+};
+
+static void test_put(void **state)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(puts_rows); i++) {
+        struct top_grid grid;
+        char want[64];
+
+        print_message("[   row    ] %zu\n", i);
+        assert_int_equal(top_grid_init(&grid, 8, 2, puts_rows[i].unicode), 0);
+        assert_int_equal(top_grid_put(&grid, 1, puts_rows[i].column, puts_rows[i].columns, LOOK_BAD,
+                                      puts_rows[i].text),
+                         puts_rows[i].taken);
+        assert_int_equal(top_grid_put(&grid, 2, 0, 8, LOOK_BAD, "x"), 0);
+        assert_int_equal(top_grid_put(&grid, -1, 0, 8, LOOK_BAD, "x"), 0);
+        snprintf(want, sizeof want, "\n%s\n", puts_rows[i].line);
+        assert_grid(&grid, want);
+        top_grid_deinit(&grid);
+    }
+}
+
+static const struct {
+    int columns;
+    const char *text;
+    const char *first, *rest;
+} break_rows[] = {
+    {10, "two words", "two words", ""},
+    {9, "two words", "two words", ""},
+    {8, "two words", "two", "words"},
+    {3, "two words", "two", "words"},
+    {2, "two words", "tw", "o words"},
+    {4, "two  words", "two ", "words"},
+    {9, "two words and", "two words", "and"},
+    {1, "数据", "数", "据"},
+    {0, "ab", "a", "b"},
+    {5, "", "", ""},
+};
+
+static void test_break(void **state)
+{
+    struct top_grid grid;
+
+    assert_int_equal(top_grid_init(&grid, 8, 1, true), 0);
+    for (size_t i = 0; i < ARRAY_SIZE(break_rows); i++) {
+        const char *text = break_rows[i].text;
+        size_t len = top_grid_break(&grid, &text, break_rows[i].columns);
+
+        print_message("[   row    ] %zu\n", i);
+        assert_int_equal(len, strlen(break_rows[i].first));
+        assert_memory_equal(break_rows[i].text, break_rows[i].first, len);
+        assert_string_equal(text, break_rows[i].rest);
+    }
+    top_grid_deinit(&grid);
+}
+
+static const struct {
+    double share;
+    int columns;
+    const char *unicode, *ascii;
+} bar_rows[] = {
+    {0, 4, "░░░░", "...."},  {1, 4, "████", "####"}, {0.5, 4, "██░░", "##.."},
+    {0.25, 2, "▌░", ".."},   {0.999, 2, "█▉", "#."}, {NAN, 4, "-", "-"},
+    {7, 2, "██", "##"},      {-1, 2, "░░", ".."},    {0.5, 0, "", ""},
+    {INFINITY, 1, "█", "#"}, {0.5, -3, "", ""},
+};
+
+static const struct {
+    uint64_t slots[TOP_SLOTS];
+    int columns;
+    const char *unicode, *ascii;
+} ring_rows[] = {
+    {{1, 1, 1, 1}, 4, "█▓▒░", "#=-."}, {{1, 1, 1, 1}, 8, "██▓▓▒▒░░", "##==--.."},
+    {{0, 0, 0, 9}, 3, "░░░", "..."},   {{3, 0, 0, 0}, 2, "██", "##"},
+    {{0, 0, 0, 0}, 2, "-", "-"},       {{UINT64_MAX, 0, 0, UINT64_MAX}, 2, "█░", "#."},
+};
+
+static const struct {
+    double seconds;
+    const char *text;
+} left_rows[] = {
+    {0, "0 s"},        {59.4, "59 s"},     {59.6, "1:00"},    {245, "4:05"},
+    {3599.6, "1h00m"}, {11220, "3h07m"},   {183600, "2d03h"}, {NAN, "-"},
+    {1e12, "long"},    {INFINITY, "long"}, {-1, "long"},
+};
+
+static void test_bars(void **state)
+{
+    char text[512];
+
+    for (size_t i = 0; i < ARRAY_SIZE(bar_rows); i++) {
+        print_message("[   row    ] bar %zu\n", i);
+        top_bar(bar_rows[i].share, bar_rows[i].columns, true, text, sizeof text);
+        assert_string_equal(text, bar_rows[i].unicode);
+        top_bar(bar_rows[i].share, bar_rows[i].columns, false, text, sizeof text);
+        assert_string_equal(text, bar_rows[i].ascii);
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(ring_rows); i++) {
+        print_message("[   row    ] ring %zu\n", i);
+        top_ring_bar(ring_rows[i].slots, ring_rows[i].columns, true, text, sizeof text);
+        assert_string_equal(text, ring_rows[i].unicode);
+        top_ring_bar(ring_rows[i].slots, ring_rows[i].columns, false, text, sizeof text);
+        assert_string_equal(text, ring_rows[i].ascii);
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(left_rows); i++) {
+        top_left(left_rows[i].seconds, text, sizeof text);
+        assert_string_equal(text, left_rows[i].text);
+    }
+    top_bar(1, 100000, true, text, sizeof text); /* wider than any screen */
+    assert_int_equal(strlen(text), 3 * TOP_BAR_MAX);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_put),
+    cmocka_unit_test(test_break),
+    cmocka_unit_test(test_bars),
+};
+
+int main(void)
+{
+    /* How wide characters are is the locale's to say. */
+    if (!setlocale(LC_CTYPE, "C.UTF-8"))
+        return 77;
+    harness_begin();
+    return harness_end(__FILE__, cmocka_run_group_tests(tests, NULL, NULL));
+}
