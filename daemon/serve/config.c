@@ -1,6 +1,7 @@
 #include "daemon/serve/config.h"
 
 #include "daemon/serve/environment.h"
+#include "daemon/serve/loopback.h"
 
 #include "proto/spec.h"
 #include "proto/yaml.h"
@@ -20,6 +21,7 @@ enum config_type {
     BYTES,
     LEVEL,
     SANDBOX,
+    LOOPBACK,
     BACKEND,
     HOSTING
 };
@@ -63,6 +65,18 @@ static int set_string(char **ret, const struct config_key *key, const struct val
     free(*ret);
     *ret = must_strdup(v->string);
     return 0;
+}
+
+static int set_loopback(char **ret, const struct config_key *key, const struct value *v,
+                        struct dl_error *err)
+{
+    union loopback address;
+
+    if (v->type != VALUE_STRING || (*v->string && loopback_parse(v->string, &address) < 0))
+        return wrong(err, key, v,
+                     "an address of this machine alone such as 127.0.0.1:9400 or [::1]:9400; who "
+                     "asks is not asked who they are, so let others in by a proxy that does");
+    return set_string(ret, key, v, err);
 }
 
 static int set_mode(uint32_t *ret, const struct config_key *key, const struct value *v,
@@ -255,6 +269,8 @@ static int set(struct config *config, const struct config_key *key, const struct
         return set_level(at, key, v, err);
     case SANDBOX:
         return set_sandbox(at, key, v, err);
+    case LOOPBACK:
+        return set_loopback(at, key, v, err);
     case BACKEND:
         return set_backend(at, key, v, err);
     case HOSTING:
@@ -413,6 +429,7 @@ void config_deinit(struct config *config)
     free(config->socket_group);
     free(config->cache);
     free(config->worker);
+    free(config->metrics.listen);
     free(config->rendezvous.endpoint);
     free(config->rendezvous.id);
     free(config->rendezvous.node);

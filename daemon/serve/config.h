@@ -71,6 +71,9 @@ struct config {
     enum log_level log_level;
     enum config_sandbox sandbox;
     struct config_limits limits;
+    struct {
+        char *listen; /* owned; see loopback.h; "" = nowhere */
+    } metrics;
     struct config_rendezvous rendezvous;
 };
 

@@ -460,6 +460,21 @@ static void apply_options(struct daemon *d, struct config *config)
     length_cache_locate(&config->cache);
 }
 
+/* Where the metrics are to be read from now on; what was there before stays until that works. */
+static int move_metrics(struct daemon *d, const struct config *config, struct dl_error *err)
+{
+    struct metrics_http *moved;
+
+    if (strcmp(config->metrics.listen, d->config.metrics.listen) == 0)
+        return 0;
+    int r = metrics_http_new(&d->loop, config->metrics.listen, make_view, d, &moved, err);
+    if (r < 0)
+        return r;
+    metrics_http_free(d->metrics);
+    d->metrics = moved;
+    return 0;
+}
+
 static void reload(struct daemon *d, struct dl_error *err)
 {
     struct config config = {0};
@@ -468,7 +483,8 @@ static void reload(struct daemon *d, struct dl_error *err)
     notify_reloading();
     if (config_load(d->options.config_path, &config, err) < 0) {
         log_error("the configuration stays as it was: %s: %s", err->path, err->message);
-    } else if (members_check(&config.rendezvous, err) < 0 || config_find_worker(&config, err) < 0) {
+    } else if (members_check(&config.rendezvous, err) < 0 || config_find_worker(&config, err) < 0 ||
+               move_metrics(d, &config, err) < 0) {
         log_error("the configuration stays as it was: %s: %s", err->path, err->message);
         config_deinit(&config);
     } else {
@@ -547,6 +563,7 @@ static void finish(struct daemon *d)
     notify_stopping();
     log_info("stopping");
     d->listener = listener_free(d->listener);
+    d->metrics = metrics_http_free(d->metrics);
     for (struct session *s = d->sessions.head; s; s = session_next(s))
         session_world_forget(s);
     d->members = members_end(d->members);
@@ -712,6 +729,9 @@ static int begin(struct daemon *d, struct dl_error *err)
     r = listener_new(&d->loop, &d->config, passed, on_accepted, d, &d->listener, err);
     if (r < 0)
         return r;
+    r = metrics_http_new(&d->loop, d->config.metrics.listen, make_view, d, &d->metrics, err);
+    if (r < 0)
+        return r;
     for (size_t i = 0; i < ARRAY_SIZE(d->signals); i++) {
         uv_signal_init(&d->loop, &d->signals[i]);
         d->signals[i].data = d;
@@ -747,6 +767,7 @@ int daemon_run(const struct daemon_options *options)
     if (r < 0) {
         log_error("%s%s%s", err.path, *err.path ? ": " : "", err.message);
         d.members = members_end(d.members);
+        d.listener = listener_free(d.listener);
     } else {
         log_info("listening on %s", d.config.socket);
         notify_ready("serving");

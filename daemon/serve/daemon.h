@@ -7,6 +7,7 @@
 
 #include "daemon/serve/listener.h"
 #include "daemon/serve/members.h"
+#include "daemon/serve/metrics_http.h"
 #include "daemon/serve/session.h"
 
 struct daemon_options {
@@ -36,6 +37,7 @@ struct daemon {
     struct relay *relay; /* owned; NULL: none */
     struct hosts *hosts;
     struct members *members; /* owned; NULL: this daemon is alone */
+    struct metrics_http *metrics; /* owned; NULL: not asked for */
     struct session_list sessions;
     struct registered *loaders; /* by user and name */
     uint64_t life;              /* drawn at the start; 0: private */

@@ -27,6 +27,7 @@ TYPES = {
     "BYTES": "size",
     "LEVEL": "word",
     "SANDBOX": "word",
+    "LOOPBACK": "text",
     "BACKEND": "word",
     "HOSTING": "word",
 }
@@ -47,7 +48,7 @@ def table(text):
     for key, kind, default, meaning in entries(text):
         if kind == "LEVEL":
             meaning = "one of " + meaning
-        shown = {"STRING": f'"{default}"', "MODE": f'"{default}"'}.get(kind, default)
+        shown = f'"{default}"' if kind in ("STRING", "MODE", "LOOPBACK") else default
         out.append(f"*{escape(key)}* ({TYPES[kind]}, default {escape(shown)})\n"
                    f"\t{escape(meaning[0].upper() + meaning[1:])}.\n")
     return "\n".join(out)

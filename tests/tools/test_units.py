@@ -60,6 +60,22 @@ class Units(unittest.TestCase):
                              lambda text: text.replace("WatchdogSec=", "WatchDogSec="))
         self.assertIn("WatchDogSec", " ".join(self.verify(paths)[1]))
 
+    def test_the_manuals_drop_ins(self):
+        """What lets the daemon reach the network, as the manual has it."""
+        page = pathlib.Path(ENV["UNITS"], "../daemon/dloaderd.conf.5.scd").read_text()
+        drop_ins = re.findall(r"^```\n(\[Service\]\n.*?)^```$", page, flags=re.M | re.S)
+        self.assertEqual(len(drop_ins), 2)
+        paths = self.install(ENV["SYSTEM_SERVICE"], "dloaderd.socket")
+        folder = self.folder / "dloaderd.service.d"
+        folder.mkdir()
+        for text in drop_ins:
+            with self.subTest(text=text):
+                self.assertIn("PrivateNetwork=no\n", text)
+                (folder / "override.conf").write_text(text)
+                self.assertEqual(self.verify(paths), (0, []))
+                (folder / "override.conf").write_text(text.replace("AF_INET ", "AF_INTERNET "))
+                self.assertIn("AF_INTERNET", " ".join(self.verify(paths)[1]))
+
     def security(self, edit=lambda text: text):
         path = self.install(ENV["SYSTEM_SERVICE"], "dloaderd.socket", edit)[0]
         return self.analyze("security", "--offline=true", "--threshold=15", path)

@@ -66,6 +66,7 @@ static void expect_defaults(const struct config *config)
     assert_int_equal(config->drain_timeout, 5000000000);
     assert_int_equal(config->log_level, LOG_INFO);
     assert_int_equal(config->sandbox, CONFIG_SANDBOX_DEFAULT);
+    assert_string_equal(config->metrics.listen, "");
     assert_int_equal(config->limits.sessions, 256);
     assert_int_equal(config->limits.loaders, 64);
     assert_int_equal(config->limits.workers, 64);
@@ -204,8 +205,8 @@ static void test_each_key_alone(void **state)
 #include "daemon/serve/config.def"
     };
 #undef CONFIG
-    static const char *const values[] = {"x",    "\"0660\"", "[]",   "1",
-                                         "info", "strict",   "etcd", "no"};
+    static const char *const values[] = {"x",  "\"0660\"",      "[]", "1", "info", "strict", "etcd",
+                                         "no", "\"[::1]:9400\""};
 
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
@@ -299,6 +300,26 @@ static void test_numbers_and_units(void **state)
     }
 }
 
+static void test_loopback(void **state)
+{
+    static const char *const good[] = {"",
+                                       "127.0.0.1:9400",
+                                       "127.9.8.7:0",
+                                       "[::1]:9400",
+                                       "[::1]:65535",
+                                       "[0:0::0:1]:1",
+                                       "127.0.0.1:09400"};
+    char text[128];
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(good); i++) {
+        snprintf(text, sizeof text, "metrics: {listen: \"%s\"}\n", good[i]);
+        struct config config = load(text);
+        assert_string_equal(config.metrics.listen, good[i]);
+        config_deinit(&config);
+    }
+}
+
 static void test_data_roots_are_resolved(void **state)
 {
     const char *dir = harness_tmpdir();
@@ -333,7 +354,10 @@ static void test_data_roots_are_resolved(void **state)
 #define NOT_SIZE     " is not a size such as 8GiB"
 #define NOT_LEVEL    " is not one of error, warning, info, debug"
 #define NOT_SANDBOX  " is not one of default, strict, off"
-#define NO_SETTING   "there is no such setting; dloaderd.conf(5) lists them"
+#define NOT_LOOPBACK                                                                  \
+    " is not an address of this machine alone such as 127.0.0.1:9400 or [::1]:9400; " \
+    "who asks is not asked who they are, so let others in by a proxy that does"
+#define NO_SETTING "there is no such setting; dloaderd.conf(5) lists them"
 
 static const struct {
     const char *text;
@@ -416,6 +440,34 @@ static const struct {
     {"limits: {bytes: 8G}", "limits.bytes", 1, "\"8G\"" NOT_SIZE},
     {"limits: {bytes: 99999999TiB}", "limits.bytes", 1, "\"99999999TiB\"" NOT_SIZE},
     {"limits: {bytes: false}", "limits.bytes", 1, "a boolean" NOT_SIZE},
+
+    {"metrics: {listen: 9400}", "metrics.listen", 1, "9400" NOT_LOOPBACK},
+    {"metrics: {listen: []}", "metrics.listen", 1, "a list" NOT_LOOPBACK},
+    {"metrics: {listen: \"9400\"}", "metrics.listen", 1, "\"9400\"" NOT_LOOPBACK},
+    {"metrics: {listen: \":9400\"}", "metrics.listen", 1, "\":9400\"" NOT_LOOPBACK},
+    {"metrics: {listen: \"0.0.0.0:9400\"}", "metrics.listen", 1, "\"0.0.0.0:9400\"" NOT_LOOPBACK},
+    {"metrics: {listen: \"10.0.0.1:9400\"}", "metrics.listen", 1, "\"10.0.0.1:9400\"" NOT_LOOPBACK},
+    {"metrics: {listen: \"128.0.0.1:1\"}", "metrics.listen", 1, "\"128.0.0.1:1\"" NOT_LOOPBACK},
+    {"metrics: {listen: \"[::]:9400\"}", "metrics.listen", 1, "\"[::]:9400\"" NOT_LOOPBACK},
+    {"metrics: {listen: \"[]:9400\"}", "metrics.listen", 1, "\"[]:9400\"" NOT_LOOPBACK},
+    {"metrics: {listen: \"[:9400\"}", "metrics.listen", 1, "\"[:9400\"" NOT_LOOPBACK},
+    {"metrics: {listen: \"[127.0.0.1]:1\"}", "metrics.listen", 1, "\"[127.0.0.1]:1\"" NOT_LOOPBACK},
+    {"metrics: {listen: \"[::ffff:127.0.0.1]:1\"}", "metrics.listen", 1,
+     "\"[::ffff:127.0.0.1]:1\"" NOT_LOOPBACK},
+    {"metrics: {listen: \"::1:9400\"}", "metrics.listen", 1, "\"::1:9400\"" NOT_LOOPBACK},
+    {"metrics: {listen: \"localhost:9400\"}", "metrics.listen", 1,
+     "\"localhost:9400\"" NOT_LOOPBACK},
+    {"metrics: {listen: \"127.0.0.1\"}", "metrics.listen", 1, "\"127.0.0.1\"" NOT_LOOPBACK},
+    {"metrics: {listen: \"127.0.0.1:\"}", "metrics.listen", 1, "\"127.0.0.1:\"" NOT_LOOPBACK},
+    {"metrics: {listen: \"127.0.0.1:65536\"}", "metrics.listen", 1,
+     "\"127.0.0.1:65536\"" NOT_LOOPBACK},
+    {"metrics: {listen: \"127.0.0.1:009400\"}", "metrics.listen", 1,
+     "\"127.0.0.1:009400\"" NOT_LOOPBACK},
+    {"metrics: {listen: \"127.0.0.1:-1\"}", "metrics.listen", 1, "\"127.0.0.1:-1\"" NOT_LOOPBACK},
+    {"metrics: {listen: \"127.0.0.1: 1\"}", "metrics.listen", 1, "\"127.0.0.1: 1\"" NOT_LOOPBACK},
+    {"metrics: {listen: \"http://127.0.0.1:1\"}", "metrics.listen", 1,
+     "\"http://127.0.0.1:1\"" NOT_LOOPBACK},
+    {"metrics: {address: x}", "metrics.address", 1, NO_SETTING},
 
     {"limit: {bytes: 1}", "limit", 1, NO_SETTING},
     {"linger: 1s\nSocket: /x", "Socket", 2, NO_SETTING},
@@ -674,6 +726,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_every_key),
     cmocka_unit_test(test_each_key_alone),
     cmocka_unit_test(test_numbers_and_units),
+    cmocka_unit_test(test_loopback),
     cmocka_unit_test(test_data_roots_are_resolved),
     cmocka_unit_test(test_wrong_values),
     cmocka_unit_test(test_a_long_wrong_value),
