@@ -1,0 +1,55 @@
+"""Debian's folder, systemd/debian, agrees with what it packages; nothing is built here.
+
+Environment: UNITS: the source's folder systemd; VERSION: the project's.
+"""
+
+import os
+import pathlib
+import re
+import unittest
+
+SYSTEMD = pathlib.Path(os.environ["UNITS"])
+DEBIAN = SYSTEMD / "debian"
+DEV = SYSTEMD.parent / "dev"
+
+# Every Debian system that builds packages has these, or they come with another one.
+IMPLIED = {"gcc", "libc6-dev"}
+
+
+def build_depends():
+    """The names of all packages that may be there to build with."""
+    text = (DEBIAN / "control").read_text(encoding="utf-8")
+    listed = re.search(r"^Build-Depends:\n((?: .*\n)+)", text, re.MULTILINE).group(1)
+    return set(re.findall(r"(?:^ |\| )([a-z0-9][a-z0-9+.-]*)", listed, re.MULTILINE))
+
+
+def list_of_dev(name):
+    listed = re.search(rf"^{name}=\(([^)]*)\)", DEV.read_text(encoding="utf-8"), re.MULTILINE)
+    return set(listed.group(1).split())
+
+
+class Packaging(unittest.TestCase):
+    def test_the_version_is_the_projects(self):
+        first = (DEBIAN / "changelog").read_text(encoding="utf-8").splitlines()[0]
+        self.assertRegex(first, rf"^dloaderd \({re.escape(os.environ['VERSION'])}-\d+\) ")
+
+    def test_what_dev_builds_with_is_depended_on(self):
+        wanted = list_of_dev("build_packages") - IMPLIED
+        self.assertIn("libuv1-dev", wanted)
+        self.assertEqual(wanted - build_depends(), set())
+
+    def test_what_is_depended_on_is_what_dev_installs(self):
+        told = {"debhelper-compat": "debhelper", "dh-sequence-python3": "dh-python",
+                "dh-sequence-installsysusers": "debhelper", "systemd-dev": "systemd"}
+        installed = list_of_dev("build_packages") | list_of_dev("deb_packages")
+        self.assertEqual({told.get(name, name) for name in build_depends()} - installed, set())
+
+    def test_the_symbols_are_of_the_maps_version(self):
+        symbols = (DEBIAN / "libdlclient0.symbols").read_text(encoding="utf-8")
+        nodes = re.findall(r"^(\w+) \{", (SYSTEMD.parent / "client/dlclient.map").read_text(
+            encoding="utf-8"), re.MULTILINE)
+        self.assertEqual(re.findall(r"^ \(symver\)(\w+) ", symbols, re.MULTILINE), nodes)
+
+
+if __name__ == "__main__":
+    unittest.main()
