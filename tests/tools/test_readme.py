@@ -1,4 +1,5 @@
-"""What the README shows works: its C compiles, its specs are accepted, its verbs exist.
+"""The documentation keeps its word where nothing is run for it: links lead somewhere, what is named exists,
+every page is run by a test. tests/docs runs them.
 
 Environment: DLCTL: the built tool.
 """
@@ -7,56 +8,91 @@ import os
 import pathlib
 import re
 import subprocess
-import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
+# Run by tests/python/test_python_readme.py; a description of tests; generated from messages.def.
+NOT_RUN_HERE = {"client/python/README.md", "tests/python/README.md", "proto/PROTOCOL.md"}
 
-def blocks(language):
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^][]*(?:\[[^][]*\][^][]*)*\]\(([^()\s]+)\)")
 
 
-class Readme(unittest.TestCase):
-    def run_it(self, *args, **options):
+def pages():
+    """{path below the root: text} of every page of the project's own."""
+    found = {}
+    for folder in (".", "client", "daemon", "proto", "tests", "systemd"):
+        top = ROOT / folder
+        for path in top.glob("*.md") if folder == "." else top.rglob("*.md"):
+            found[path.relative_to(ROOT).as_posix()] = path.read_text(encoding="utf-8")
+    return found
+
+
+def anchors(text):
+    """What a link may name behind #: headings, in small letters, with dashes for blanks."""
+    headings = re.findall(r"^#+ (.*)$", FENCED.sub("", text), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+class Documentation(unittest.TestCase):
+    def run_it(self, *args):
         return subprocess.run([str(arg) for arg in args], stdout=subprocess.PIPE, text=True,
-                              stderr=subprocess.STDOUT, timeout=60, **options)
+                              stderr=subprocess.STDOUT, timeout=60, check=False)
 
-    def test_the_c_compiles_as_a_strangers_program(self):
-        self.assertEqual(len(blocks("c")), 1)
-        for code in blocks("c"):
-            done = self.run_it("cc", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-fsyntax-only",
-                               "-I", ROOT / "client", "-x", "c", "-", input=code)
-            self.assertEqual(done.returncode, 0, done.stdout)
+    def test_links_lead_somewhere(self):
+        texts, links = pages(), 0
+        for path, text in texts.items():
+            for link in LINK.findall(FENCED.sub("", text)):
+                if link.startswith("http"):
+                    continue
+                links += 1
+                name, _, anchor = link.partition("#")
+                target = (ROOT / path).parent / name if name else ROOT / path
+                self.assertTrue(target.exists(), f"{path}: ({link})")
+                if anchor:
+                    self.assertIn(anchor, anchors(target.read_text(encoding="utf-8")), path)
+        self.assertGreater(links, 30)
 
-    def test_the_specs_are_accepted(self):
-        # Of 1,000 samples; those measured in tokens have to be there, 1,000 of 50 bytes.
-        steps_of = [4, 1000, 1000, 125, 4, 16]
-        self.assertEqual(len(blocks("yaml")), len(steps_of))
-        for spec, steps in zip(blocks("yaml"), steps_of):
-            with tempfile.TemporaryDirectory() as folder:
-                path = pathlib.Path(folder, "spec.yaml")
-                path.write_text(spec, encoding="utf-8")
-                corpus = pathlib.Path(folder, "corpus")
-                corpus.mkdir()
-                (corpus / "x.jsonl").write_text('{"text": "%s"}\n' % ("x" * 50) * 1000)
-                length = [] if "tokens: 16384" in spec else ["--length", "1000"]
-                done = self.run_it(os.environ["DLCTL"], "plan", path, *length)
-            self.assertEqual(done.returncode, 0, done.stdout)
-            self.assertEqual(len(done.stdout.splitlines()), steps)
+    def test_every_page_is_run(self):
+        listed = set(re.findall(r"'([\w./-]+\.md)'", (ROOT / "tests/docs/meson.build").read_text()))
+        self.assertEqual(set(pages()) - listed, NOT_RUN_HERE)
+
+    def test_every_page_is_linked(self):
+        texts = pages()
+        linked = {os.path.relpath((ROOT / path).parent / link.partition("#")[0], ROOT)
+                  for path, text in texts.items() for link in LINK.findall(text)}
+        self.assertLessEqual({path for path in texts if "/docs/" in path}, linked)
+
+    def test_few_blocks_are_not_run(self):
+        texts = [text for path, text in pages().items() if path not in NOT_RUN_HERE]
+        blocks = sum(len(FENCED.findall(text)) for text in texts)
+        left = sum(text.count("<!-- not run:") for text in texts)
+        self.assertLess(left / blocks, 0.15, f"{left} of {blocks}")
 
     def test_the_verbs_exist(self):
+        text = "\n".join(pages().values())
         dev = self.run_it(ROOT / "dev", "help").stdout
-        for verb in set(re.findall(r"\./dev ([\w-]+)", README)):
+        for verb in set(re.findall(r"\./dev ([a-z][\w-]*)", text)):
             self.assertRegex(dev, rf"(?m)^  {verb}\b")
         dlctl = self.run_it(os.environ["DLCTL"], "--help").stdout
-        for verb in set(re.findall(r"dlctl ([a-z]+)", README)):
+        for verb in set(re.findall(r"(?m)(?:`|^|; )dlctl ([a-z]+)", text)):
             self.assertRegex(dlctl, rf"(?m)\b{verb}\b")
 
     def test_files_that_are_named_exist(self):
-        for path in set(re.findall(r"`((?:client|proto|daemon|tests)/[\w./]*)`", README)):
-            self.assertTrue((ROOT / path).exists(), path)
+        for page, text in pages().items():
+            for path in set(re.findall(r"`((?:client|proto|daemon|tests)/[\w./]*)`", text)):
+                self.assertTrue((ROOT / path).exists(), f"{page}: {path}")
+
+    def test_lines_are_not_long(self):
+        for page, text in pages().items():
+            if page in NOT_RUN_HERE:
+                continue
+            prose = FENCED.sub("", text)
+            for line in prose.splitlines():
+                if not line.startswith(("|", "<!--")):
+                    self.assertLessEqual(len(line), 120, f"{page}: {line}")
 
     def test_dev_refuses_an_unknown_verb(self):
         done = self.run_it(ROOT / "dev", "frobnicate")
