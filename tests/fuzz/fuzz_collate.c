@@ -16,6 +16,8 @@
 enum { HEAD = 4, SAMPLES = 8, SLOT = 1 << 18, GUARD = 4096, LARGEST = 64 };
 
 static _Alignas(4096) uint8_t slot_a[SLOT + GUARD], slot_b[SLOT + GUARD];
+/* Of a tensor beyond the slot: no more is looked at, as that is what it may be cut to. */
+static const uint8_t beginning[SLOT];
 
 static void add_tensor(struct input *in, struct sample *sample, const char *key)
 {
@@ -27,8 +29,12 @@ static void add_tensor(struct input *in, struct sample *sample, const char *key)
         uint8_t dim = take(in);
         shape[i] = dim < 0xf0 ? dim & 7 : 1ULL << (dim & 0xf) * 4;
     }
-    if (!tensor_bytes(form & 15, ndim, shape, &bytes) || bytes > SLOT)
-        bytes = 0; /* an error, or one beyond the slot: its bytes are not looked at */
+    if (!tensor_bytes(form & 15, ndim, shape, &bytes))
+        bytes = 0; /* an error */
+    if (bytes > SLOT) {
+        sample_tensor(sample, key, form & 15, ndim, shape, beginning);
+        return;
+    }
     uint8_t *data = sample_alloc(sample, bytes);
     if (data)
         memset(data, take(in), bytes);
