@@ -45,6 +45,8 @@ static const struct verb VERBS[] = {
     {"trace", "[NAME]", COMMON | BIT(OPTION_OUTPUT), verb_trace,
      "Writes the last batches of one loader, or all, as a Chrome trace: a row for each worker and "
      "rank."},
+    {"top", "[NAME]", COMMON | BIT(OPTION_INTERVAL) | BIT(OPTION_LOOKS), verb_top,
+     "Shows it all as it goes, on a screen; as text where there is no terminal."},
     {"metrics", NULL, COMMON, verb_metrics, "Prints what is measured, for Prometheus."},
     {"stop", NULL, COMMON, verb_control, "Ends the daemon now."},
     {"drain", NULL, COMMON, verb_control,

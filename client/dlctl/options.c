@@ -8,9 +8,17 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-enum option_kind { KIND_FLAG, KIND_TEXT, KIND_NUMBER, KIND_RANK, KIND_WORLD, KIND_INDICES };
+enum option_kind {
+    KIND_FLAG,
+    KIND_TEXT,
+    KIND_NUMBER,
+    KIND_RANK,
+    KIND_WORLD,
+    KIND_INDICES,
+    KIND_SECONDS, /* kept in ms, min and max too */
+};
 
-enum { VALUES_DEFAULT = 8, VALUES_MAX = 4096, INDICES_MAX = 4096 };
+enum { VALUES_DEFAULT = 8, VALUES_MAX = 4096, INDICES_MAX = 4096, INTERVAL_DEFAULT_MS = 1000 };
 
 #define FIELD(name) offsetof(struct options, name)
 
@@ -64,6 +72,10 @@ static const struct option_row {
                        "of batches of tokens: what they are in all, instead of each step"},
     [OPTION_OUTPUT] = {"output", "FILE", KIND_TEXT, FIELD(output), 0, 0,
                        "write there (-o FILE, too) instead of standard output"},
+    [OPTION_INTERVAL] = {"interval", "SECONDS", KIND_SECONDS, FIELD(interval_ms), 100, 3600000,
+                         "time between two looks, such as 0.5; default 1"},
+    [OPTION_LOOKS] = {"count", "N", KIND_NUMBER, FIELD(count), 1, UINT64_MAX,
+                      "end after so many looks; default: not at all"},
     [OPTION_STATE] = {"state", "FILE", KIND_TEXT, FIELD(state), 0, 0,
                       "go on from the state in that file, with any --world"},
     [OPTION_SAVE_STATE] = {"save-state", "FILE", KIND_TEXT, FIELD(save_state), 0, 0,
@@ -138,6 +150,39 @@ static int set_indices(const char *arg, struct options *o, struct dl_error *err)
     return 0;
 }
 
+/* "2", "0.25": up to three decimals, which are ms. */
+static bool parse_ms(const char *text, uint64_t *ret)
+{
+    static const uint64_t scale[] = {1000, 100, 10, 1};
+    const char *point = strchrnul(text, '.');
+    size_t decimals = *point ? strlen(point + 1) : 0;
+    uint64_t whole, part = 0;
+    char digits[24];
+
+    if (point == text || (size_t)(point - text) >= sizeof digits || decimals > 3 ||
+        (*point && decimals == 0))
+        return false;
+    snprintf(digits, sizeof digits, "%.*s", (int)(point - text), text);
+    if (!parse_u64(digits, &whole) || (decimals && !parse_u64(point + 1, &part)) ||
+        mul_overflows(whole, 1000, &whole))
+        return false;
+    return !add_overflows(whole, part * scale[decimals], ret);
+}
+
+static int set_seconds(const struct option_row *row, const char *arg, struct options *o,
+                       struct dl_error *err)
+{
+    char path[32];
+    uint64_t ms;
+
+    snprintf(path, sizeof path, "--%s", row->name);
+    if (!parse_ms(arg, &ms) || ms < row->min || ms > row->max)
+        return dl_error_set(err, EINVAL, path, "'%.64s' is not a time from %g to %g seconds", arg,
+                            (double)row->min / 1000, (double)row->max / 1000);
+    memcpy((char *)o + row->field, &ms, sizeof ms);
+    return 0;
+}
+
 static int set_number(const struct option_row *row, const char *arg, struct options *o,
                       struct dl_error *err)
 {
@@ -194,6 +239,8 @@ static int set_option(enum option_id id, const char *arg, struct options *o, str
         return set_number(row, arg, o, err);
     case KIND_INDICES:
         return set_indices(arg, o, err);
+    case KIND_SECONDS:
+        return set_seconds(row, arg, o, err);
     }
     return 0;
 }
@@ -331,6 +378,7 @@ int options_parse(const struct verb *verb, int argc, char **argv, struct options
                             .world = 1,
                             .epochs = 1,
                             .values = VALUES_DEFAULT,
+                            .interval_ms = INTERVAL_DEFAULT_MS,
                             .steps = UINT64_MAX,
                             .batches = UINT64_MAX};
     long_options(verb, longs);

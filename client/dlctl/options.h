@@ -38,6 +38,8 @@ enum option_id {
     OPTION_RUN_WORLD,
     OPTION_RUN_RANK,
     OPTION_OUTPUT,
+    OPTION_INTERVAL,
+    OPTION_LOOKS,
     OPTION_COUNT,
 };
 #define BIT(option) (1u << (option))
@@ -71,6 +73,8 @@ struct options {
     const char *job;        /* whose ranks these are; or $TORCHELASTIC_RUN_ID; NULL: of none */
     bool resume;            /* where the job's rank has left off */
     const char *output;     /* file to write; NULL: standard output */
+    uint64_t interval_ms;   /* between two looks */
+    uint64_t count;         /* looks to show; 0: until somebody ends it */
 };
 
 struct verb {

@@ -12,6 +12,7 @@ int verb_peek(const struct options *o);
 int verb_state(const struct options *o);
 int verb_trace(const struct options *o);
 int verb_metrics(const struct options *o);
+int verb_top(const struct options *o);
 int verb_view(const struct options *o);    /* status and the lists */
 int verb_control(const struct options *o); /* stop, drain, reload */
 

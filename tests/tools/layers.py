@@ -54,6 +54,7 @@ DOORS = {
     "jerror.h": ("daemon/data/image/image_jpeg.c",),
     "png.h": ("daemon/data/image/image_png.c",),
     "Random123/": ("daemon/plan/", "daemon/data/"),
+    "ncurses.h": ("client/dlctl/top/terminal.c",),
     "jansson.h": ("client/dlctl/", "daemon/cluster/etcd_json.c", "daemon/data/", "daemon/examples/"),
     "curl/": ("daemon/cluster/http.c",),
     "dlfcn.h": ("client/local.c", "client/pin.c", "daemon/data/plugin/plugin.c", "daemon/data/plugin/plugin_load.c"),

@@ -92,7 +92,7 @@ static const char SCREEN_132[] =
     "\n"
     "q quit  s sort  r reverse  arrows, Enter pick  p pause  h help\n";
 static const char SCREEN_PICKED[] =
-    "dloaderd 1.2.3 running, up 1:00, 2 sessions, 3.0 MiB in the ring, by name\n"
+    "dloaderd 1.2.3 away, up 1:00, 2 sessions, 3.0 MiB in the ring, by name\n"
     "no daemon\n"
     "LOADER   STATE     BATCH/S SAMPLE/S WAIT RING           MEMORY FAULT RETRY   BAD\n"
     "images   open           20     1280  39% ###=--....    3.0 MiB     0     3     2\n"

@@ -248,8 +248,8 @@ static void put_title(struct layout *l)
         format_bytes((double)m->memory, bytes, sizeof bytes);
         snprintf(text, sizeof text,
                  "dloaderd %.32s %.32s, up %s, %" PRIu64 " sessions, %s in the ring, by %s%s",
-                 m->version, m->state, up, m->sessions, bytes, top_sort_name(l->state->sort),
-                 l->state->reverse ? " (reversed)" : "");
+                 m->version, l->notice ? "away" : m->state, up, m->sessions, bytes,
+                 top_sort_name(l->state->sort), l->state->reverse ? " (reversed)" : "");
     } else {
         snprintf(text, sizeof text, "dloaderd");
     }
