@@ -336,7 +336,7 @@ static void on_deadline(uv_timer_t *timer)
 static void drain(struct daemon *d, bool with_deadline)
 {
     if (!d->draining)
-        log_info("draining");
+        log_about(LOG_INFO, &(struct log_fields){LOG_EVENT_DRAINING}, "draining");
     d->draining = true;
     on_members_changed(d); /* what waits is refused */
     if (with_deadline)
@@ -437,7 +437,8 @@ static void on_accepted(void *context, int fd)
     struct dl_error err = {0};
 
     if (session_new(&options, &session, &err) < 0) {
-        log_warning("a connection is refused: %s: %s", err.path, err.message);
+        log_about(LOG_WARNING, &(struct log_fields){LOG_EVENT_CONNECTION_REFUSED},
+                  "a connection is refused: %s: %s", err.path, err.message);
         return;
     }
     d->sessions_ever++;
@@ -475,6 +476,12 @@ static int move_metrics(struct daemon *d, const struct config *config, struct dl
     return 0;
 }
 
+static void refuse_config(const struct dl_error *err)
+{
+    log_about(LOG_ERROR, &(struct log_fields){LOG_EVENT_CONFIG_REFUSED},
+              "the configuration stays as it was: %s: %s", err->path, err->message);
+}
+
 static void reload(struct daemon *d, struct dl_error *err)
 {
     struct config config = {0};
@@ -482,10 +489,10 @@ static void reload(struct daemon *d, struct dl_error *err)
 
     notify_reloading();
     if (config_load(d->options.config_path, &config, err) < 0) {
-        log_error("the configuration stays as it was: %s: %s", err->path, err->message);
+        refuse_config(err);
     } else if (members_check(&config.rendezvous, err) < 0 || config_find_worker(&config, err) < 0 ||
                move_metrics(d, &config, err) < 0) {
-        log_error("the configuration stays as it was: %s: %s", err->path, err->message);
+        refuse_config(err);
         config_deinit(&config);
     } else {
         apply_options(d, &config);
@@ -496,7 +503,8 @@ static void reload(struct daemon *d, struct dl_error *err)
         d->config = config;
         log_set_level(config.log_level);
         quota_set_limits(d->quota, &config.limits);
-        log_info("reloaded %s", d->options.config_path ? d->options.config_path : "the defaults");
+        log_about(LOG_INFO, &(struct log_fields){LOG_EVENT_RELOADED}, "reloaded %s",
+                  d->options.config_path ? d->options.config_path : "the defaults");
     }
     notify_ready("serving");
 }
@@ -561,7 +569,7 @@ static void finish(struct daemon *d)
         return;
     d->stopping = d->draining = true;
     notify_stopping();
-    log_info("stopping");
+    log_about(LOG_INFO, &(struct log_fields){LOG_EVENT_STOPPING}, "stopping");
     d->listener = listener_free(d->listener);
     d->metrics = metrics_http_free(d->metrics);
     for (struct session *s = d->sessions.head; s; s = session_next(s))
@@ -769,7 +777,8 @@ int daemon_run(const struct daemon_options *options)
         d.members = members_end(d.members);
         d.listener = listener_free(d.listener);
     } else {
-        log_info("listening on %s", d.config.socket);
+        log_about(LOG_INFO, &(struct log_fields){LOG_EVENT_STARTED}, "listening on %s",
+                  d.config.socket);
         notify_ready("serving");
     }
     uv_run(&d.loop, UV_RUN_DEFAULT);

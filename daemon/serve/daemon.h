@@ -36,7 +36,7 @@ struct daemon {
     struct quota *quota;
     struct relay *relay; /* owned; NULL: none */
     struct hosts *hosts;
-    struct members *members; /* owned; NULL: this daemon is alone */
+    struct members *members;      /* owned; NULL: this daemon is alone */
     struct metrics_http *metrics; /* owned; NULL: not asked for */
     struct session_list sessions;
     struct registered *loaders; /* by user and name */

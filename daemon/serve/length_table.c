@@ -146,8 +146,8 @@ static void after_put(uv_work_t *work, int status)
 
     (void)status;
     if (store->use.r < 0)
-        log_warning("%s: its samples' lengths are not kept: %s: %s", store->label,
-                    store->use.err.path, store->use.err.message);
+        log_loader(LOG_WARNING, store->label, "%s: its samples' lengths are not kept: %s: %s",
+                   store->label, store->use.err.path, store->use.err.message);
     use_deinit(&store->use);
     free(store->label);
     free(store);

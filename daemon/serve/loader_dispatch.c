@@ -171,10 +171,12 @@ static void on_patience(uv_timer_t *timer)
 
     if (d->roll->awaited == 0)
         return;
-    log_info("%s: rank %llu of %llu has not come to epoch %llu%s%s, whose step %llu others have "
-             "come back to: they go on without it",
-             loader->spec.name, (ull)roll_first_awaited(d->roll), (ull)params->world,
-             (ull)params->epoch, params->job[0] ? " of job " : "", params->job, (ull)d->tail);
+    log_about(LOG_INFO,
+              &(struct log_fields){.loader = loader->spec.name, .epoch = LOG_N(params->epoch)},
+              "%s: rank %llu of %llu has not come to epoch %llu%s%s, whose step %llu others have "
+              "come back to: they go on without it",
+              loader->spec.name, (ull)roll_first_awaited(d->roll), (ull)params->world,
+              (ull)params->epoch, params->job[0] ? " of job " : "", params->job, (ull)d->tail);
     roll_excuse_all(d->roll);
     trim(loader, d);
     loader_pump(loader);

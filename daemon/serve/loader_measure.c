@@ -61,14 +61,15 @@ static void log_lengths(const struct measuring *m)
     const char *name = m->loader->spec.name;
 
     if (m->begun_ns)
-        log_info("%s: %llu lengths were taken in %.1f s", name, (unsigned long long)m->table->n,
-                 (double)(uv_hrtime() - m->begun_ns) / 1e9);
+        log_loader(LOG_INFO, name, "%s: %llu lengths were taken in %.1f s", name,
+                   (unsigned long long)m->table->n, (double)(uv_hrtime() - m->begun_ns) / 1e9);
     else
-        log_info("%s: %llu lengths were in the cache", name, (unsigned long long)m->table->n);
+        log_loader(LOG_INFO, name, "%s: %llu lengths were in the cache", name,
+                   (unsigned long long)m->table->n);
     if (m->overlong > 0)
-        log_info("%s: %llu samples have more than %u tokens and are %s", name,
-                 (unsigned long long)m->overlong, plan_tokens_limit(&m->rule.tokens),
-                 m->rule.tokens.truncate ? "cut" : "left out");
+        log_loader(LOG_INFO, name, "%s: %llu samples have more than %u tokens and are %s", name,
+                   (unsigned long long)m->overlong, plan_tokens_limit(&m->rule.tokens),
+                   m->rule.tokens.truncate ? "cut" : "left out");
 }
 
 static void finish(struct measuring *m)

@@ -91,7 +91,9 @@ void loader_break(struct loader *loader, const struct dl_error *err)
     struct stream *stream;
     struct stream *next_stream;
 
-    log_warning("%s: %s%s%s", loader->spec.name, err->path, *err->path ? ": " : "", err->message);
+    log_about(LOG_WARNING,
+              &(struct log_fields){LOG_EVENT_LOADER_BROKE, .loader = loader->spec.name},
+              "%s: %s%s%s", loader->spec.name, err->path, *err->path ? ": " : "", err->message);
     loader->state = LOADER_BROKEN;
     loader->why_broken = *err;
     DL_FOREACH_SAFE (loader->streams, stream, next_stream) {
@@ -572,7 +574,10 @@ static void tell_bad(void *owner, const struct bad_sample *sample)
 
     words_bad(sample, &loader->quarantine, loader->spec.on_error == ON_ERROR_SKIP, text,
               sizeof text);
-    log_warning("%s: %s", loader->spec.name, text);
+    log_about(LOG_WARNING,
+              &(struct log_fields){LOG_EVENT_BAD_SAMPLE, .loader = loader->spec.name,
+                                   .epoch = LOG_N(telling->stream->params.epoch)},
+              "%s: %s", loader->spec.name, text);
     loader->o.events->warning(telling->stream, text);
 }
 

@@ -1,5 +1,7 @@
 #include "daemon/serve/log.h"
 
+#include "daemon/serve/journal.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -28,22 +30,107 @@ int log_level_from_name(const char *name, enum log_level *ret)
     return -EINVAL;
 }
 
-void log_line(enum log_level level, const char *fmt, ...)
+/* ---- entries of the journal ----------------------------------------------------------------- */
+
+#define FIELD(name, type, key, meaning) +1
+#define EVENT(name, id, meaning)
+enum {
+    N_FIELDS = 4 /* text, priority, who, event */
+#include "daemon/serve/log.def"
+    ,
+    FIELD_BYTES = 1024, /* what is longer is cut */
+    LINE_BYTES = 2048,
+};
+#undef FIELD
+#undef EVENT
+
+struct entry {
+    struct iovec fields[N_FIELDS];
+    char texts[N_FIELDS][FIELD_BYTES];
+    int n;
+};
+
+static void add_field(struct entry *entry, const char *fmt, ...) _printf_(2, 3);
+static void add_field(struct entry *entry, const char *fmt, ...)
 {
-    char line[2048];
+    char *text = entry->texts[entry->n];
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(text, FIELD_BYTES, fmt, args);
+    va_end(args);
+    entry->fields[entry->n++] = (struct iovec){text, strlen(text)};
+}
+
+static void add_text(struct entry *entry, const char *key, const char *value)
+{
+    if (value)
+        add_field(entry, "%s=%s", key, value);
+}
+
+static void add_number(struct entry *entry, const char *key, struct log_number value)
+{
+    if (value.given)
+        add_field(entry, "%s=%llu", key, (unsigned long long)value.n);
+}
+
+static void add_fields(struct entry *entry, const struct log_fields *about)
+{
+    static const char *const ids[] = {
+        [LOG_EVENT_NONE] = NULL,
+#define FIELD(name, type, key, meaning)
+#define EVENT(name, id, meaning) [LOG_EVENT_##name] = (id),
+#include "daemon/serve/log.def"
+#undef FIELD
+#undef EVENT
+    };
+
+    add_text(entry, "MESSAGE_ID", ids[about->event]);
+#define ADD_TEXT                        add_text
+#define ADD_NUMBER                      add_number
+#define FIELD(name, type, key, meaning) ADD_##type(entry, #key, about->name);
+#define EVENT(name, id, meaning)
+#include "daemon/serve/log.def"
+#undef FIELD
+#undef EVENT
+#undef ADD_TEXT
+#undef ADD_NUMBER
+}
+
+/* `line` begins with "MESSAGE=". */
+static int send_entry(enum log_level level, const struct log_fields *about, char *line)
+{
+    struct entry entry = {.n = 0};
+
+    entry.fields[entry.n++] = (struct iovec){line, strlen(line)};
+    add_field(&entry, "PRIORITY=%d", (int)level);
+    add_text(&entry, "SYSLOG_IDENTIFIER", "dloaderd");
+    if (about)
+        add_fields(&entry, about);
+    return journal_send(entry.fields, entry.n);
+}
+
+/* ---- lines ---------------------------------------------------------------------------------- */
+
+void log_about(enum log_level level, const struct log_fields *about, const char *fmt, ...)
+{
+    static const char key[] = "MESSAGE=";
+    char line[sizeof key + LINE_BYTES] = "MESSAGE=";
+    char *text = line + strlen(key);
     va_list args;
 
     if (level > max_level)
         return;
     va_start(args, fmt);
-    vsnprintf(line, sizeof line, fmt, args);
+    vsnprintf(text, LINE_BYTES, fmt, args);
     va_end(args);
     /* One log entry is one line, whatever a peer managed to get into it. */
-    for (char *c = line; *c; c++) {
+    for (char *c = text; *c; c++) {
         if ((unsigned char)*c < ' ')
             *c = ' ';
     }
-    fprintf(stderr, "<%d>dloaderd: %s\n", (int)level, line);
+    if (!journal_is_stderr() || send_entry(level, about, line) < 0)
+        fprintf(stderr, "<%d>dloaderd: %s\n", (int)level, text);
 }
 
 static void *check(void *mem)

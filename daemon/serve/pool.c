@@ -144,7 +144,7 @@ static void note_sandbox(struct member *m, uint32_t parts)
     if (!complaint || *pool->o.told_sandbox)
         return;
     *pool->o.told_sandbox = true;
-    log_warning("%s", complaint);
+    log_about(LOG_WARNING, &(struct log_fields){LOG_EVENT_SANDBOX_LACKS}, "%s", complaint);
 }
 
 static void on_process_ready(void *owner, const struct dl_msg_w_ready *what)
@@ -192,7 +192,9 @@ static void on_process_failed(void *owner, uint32_t segment, const struct dl_err
 
     if (segment != 0 && m->mapping && segment == m->mapping->id) {
         pool_free_segment(pool, steal_ptr(m->mapping));
-        log_warning("%s: %s: %s", pool->o.spec->name, err->path, err->message);
+        log_about(LOG_WARNING,
+                  &(struct log_fields){.loader = pool->o.spec->name, .worker = LOG_N(m->number)},
+                  "%s: %s: %s", pool->o.spec->name, err->path, err->message);
         if (!m->segments)
             member_without_memory(m, err);
     } else if (!pool->opened) {
@@ -304,8 +306,11 @@ static void on_process_exited(void *owner, int signal, const char *cause)
             "worker %u (pid %d) was killed: its task took longer than workers.timeout (%.3g s)",
             m->number, process_pid(m->process), (double)pool->o.spec->timeout_ns / 1e9);
     if (!pool->broken)
-        log_warning("%s: %s", pool->o.spec->name,
-                    m->open_error.code ? m->open_error.message : text);
+        log_about(LOG_WARNING,
+                  &(struct log_fields){LOG_EVENT_WORKER_DIED, .loader = pool->o.spec->name,
+                                       .worker = LOG_N(m->number),
+                                       .worker_pid = LOG_N(process_pid(m->process))},
+                  "%s: %s", pool->o.spec->name, m->open_error.code ? m->open_error.message : text);
     if (m->state == WORKER_READY && in_flight(m) == 0 && !m->open_error.code &&
         python_in_turn(pool->o.spec) && pool->o.spec->retries == 0) {
         free(m->epitaph);
@@ -344,7 +349,10 @@ static void start_member(struct member *m)
     m->state = WORKER_STARTING;
     if (process_start(&options, &m->process, &err) < 0) {
         m->open_error = err;
-        log_error("%s: %s", pool->o.spec->name, err.message);
+        log_about(LOG_ERROR,
+                  &(struct log_fields){LOG_EVENT_WORKER_UNSTARTED, .loader = pool->o.spec->name,
+                                       .worker = LOG_N(m->number)},
+                  "%s: %s", pool->o.spec->name, err.message);
         restart_later(m, 0, err.message);
     }
 }

@@ -245,8 +245,11 @@ void member_collect(struct member *m)
 
     while (m->process && !m->condemned && process_take_done(m->process, &done)) {
         if (!plausible(m, &done, &repeated)) {
-            log_warning("%s: worker %u is killed: its completion makes no sense",
-                        m->pool->o.spec->name, m->number);
+            log_about(
+                LOG_WARNING,
+                &(struct log_fields){.loader = m->pool->o.spec->name, .worker = LOG_N(m->number)},
+                "%s: worker %u is killed: its completion makes no sense", m->pool->o.spec->name,
+                m->number);
             m->condemned = true;
             process_kill(m->process);
             return;

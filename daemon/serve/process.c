@@ -228,7 +228,10 @@ static void handle_message(struct process *p, const struct dl_message *msg)
 /* A worker that breaks the protocol is killed; its exit is then handled as any other. */
 static void violation(struct process *p, const char *what)
 {
-    log_warning("%s: worker %u (pid %d) is killed: %s", p->label, p->number, p->pid, what);
+    log_about(LOG_WARNING,
+              &(struct log_fields){
+                  .loader = p->label, .worker = LOG_N(p->number), .worker_pid = LOG_N(p->pid)},
+              "%s: worker %u (pid %d) is killed: %s", p->label, p->number, p->pid, what);
     uv_poll_stop(&p->socket_poll);
     process_kill(p);
 }

@@ -26,6 +26,15 @@ static void watch(struct session *s, int events)
     s->watched = events;
 }
 
+/* What the log has of its end. */
+static struct log_fields ended(const struct session *s)
+{
+    return (struct log_fields){.event = LOG_EVENT_SESSION_ENDED,
+                               .session = LOG_N(s->o.id),
+                               .client_pid = LOG_N(s->peer.pid),
+                               .client_uid = LOG_N(s->peer.uid)};
+}
+
 void session_flush(struct session *s)
 {
     if (s->ending)
@@ -36,8 +45,11 @@ void session_flush(struct session *s)
     }
     size_t pending = outbox_pending(&s->out);
     if (pending > PENDING_MAX) {
-        log_warning("session %llu (uid %u, pid %d): dropped, it does not read what it asked for",
-                    (unsigned long long)s->o.id, (unsigned)s->peer.uid, (int)s->peer.pid);
+        const struct log_fields fields = ended(s);
+
+        log_about(LOG_WARNING, &fields,
+                  "session %llu (uid %u, pid %d): dropped, it does not read what it asked for",
+                  (unsigned long long)s->o.id, (unsigned)s->peer.uid, (int)s->peer.pid);
         s->violated = true; /* it is there, and would go on asking */
         session_end(s, NULL);
         return;
@@ -51,8 +63,10 @@ void session_queue(struct session *s, const struct dl_message *msg, int fd)
         return;
     int r = outbox_append(&s->out, msg, &fd, fd >= 0);
     if (r < 0) {
-        log_warning("session %llu: %s cannot be sent: %s", (unsigned long long)s->o.id,
-                    message_name(msg->number), strerror(-r));
+        const struct log_fields fields = ended(s);
+
+        log_about(LOG_WARNING, &fields, "session %llu: %s cannot be sent: %s",
+                  (unsigned long long)s->o.id, message_name(msg->number), strerror(-r));
         session_end(s, NULL);
     }
 }
@@ -195,9 +209,11 @@ void session_end(struct session *s, const struct dl_error *err)
 
 static void violation(struct session *s, const struct dl_error *err)
 {
-    log_warning("session %llu (uid %u, pid %d): ended: %s%s%s", (unsigned long long)s->o.id,
-                (unsigned)s->peer.uid, (int)s->peer.pid, err->path, *err->path ? ": " : "",
-                err->message);
+    const struct log_fields fields = ended(s);
+
+    log_about(LOG_WARNING, &fields, "session %llu (uid %u, pid %d): ended: %s%s%s",
+              (unsigned long long)s->o.id, (unsigned)s->peer.uid, (int)s->peer.pid, err->path,
+              *err->path ? ": " : "", err->message);
     s->violated = true;
     session_end(s, err);
 }

@@ -43,7 +43,7 @@ LAYERS = {
 DOORS = {
     "uv.h": ("daemon/cluster/", "daemon/serve/"),
     "uv/": ("daemon/cluster/", "daemon/serve/"),
-    "systemd/": ("daemon/serve/notify.c",),
+    "systemd/": ("daemon/serve/journal.c", "daemon/serve/notify.c"),
     "microhttpd.h": ("daemon/serve/metrics_http.c",),
     "msgpack": ("proto/codec.c", "proto/scan.c", "proto/value.c", "proto/value_msgpack.c"),
     "seccomp.h": ("daemon/worker/sandbox_calls.c",),

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -11,6 +12,7 @@ import unittest
 import config_man
 import generated
 import layers
+import log_man
 import spec_man
 import summary
 import text
@@ -243,6 +245,29 @@ class Tap(unittest.TestCase):
     def test_a_broken_or_empty_file_fails(self):
         self.assertNotEqual(self.run_file("import no_such_module\n")[0], 0)
         self.assertNotEqual(self.run_file("")[0], 0)
+
+
+class LogMan(unittest.TestCase):
+    DEFINITIONS = ROOT / "daemon/serve/log.def"
+
+    def test_the_page_tells_fields_and_events(self):
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            status = log_man.main(["log_man.py", self.DEFINITIONS, ROOT / "daemon/dloaderd.8.scd"])
+        self.assertEqual(status, 0, out.getvalue())
+
+    def test_the_catalog_explains_each_event(self):
+        fields, events = log_man.entries(self.DEFINITIONS.read_text())
+        head, *entries = re.split(r"^-- ", (ROOT / "systemd/dloaderd.catalog").read_text(), flags=re.M)
+        told = [re.match(r"(\w+)\nSubject: (.*)\nDefined-By: dloaderd\nDocumentation: .*\n\n(?s:.+)", entry)
+                for entry in entries]
+        self.assertEqual([entry.groups() for entry in told], [event[1:] for event in events])
+        used = set(re.findall(r"@(\w+)@", "".join(entries)))
+        self.assertLessEqual(used, {key for key, _ in fields})
+
+    def test_what_is_not_understood_is_told(self):
+        for bad in ("", 'EVENT(A, "12", "short")\n'):
+            with self.subTest(bad=bad), self.assertRaises(ValueError):
+                log_man.entries(bad)
 
 
 class ConfigMan(unittest.TestCase):
