@@ -24,7 +24,8 @@ static const struct {
     [LOADER] = {{"name", "loader"}},
     [STAGE] = {{"loader", "loader"}, {"stage", "stage"}},
     [RING] = {{"loader", "loader"}},
-    [RANK] = {{"loader", "loader"}, {"job", "job"}, {"rank", "rank"}, {"world", "world"}},
+    /* "job" is what Prometheus calls its own: it would rename ours. */
+    [RANK] = {{"loader", "loader"}, {"job", "job_name"}, {"rank", "rank"}, {"world", "world"}},
     [WORKER] = {{"loader", "loader"}, {"worker", "worker"}},
     [NODE] = {{"node", "node"}},
 };

@@ -43,7 +43,7 @@ class Metrics(TestCase):
         self.assertEqual(found["dloader_loader_batches_total", 'loader="counted"'], 20)
         self.assertEqual(found["dloader_stage_seconds_count", 'loader="counted",stage="held"'], 20)
         self.assertEqual(found["dloader_sessions", None], 2)
-        rank = 'loader="read",job="j",rank="1",world="2"'
+        rank = 'loader="read",job_name="j",rank="1",world="2"'
         self.assertEqual(found["dloader_rank_epoch", rank], 0)
         self.assertGreater(found["dloader_rank_wait_seconds_total", rank], 0)
         self.assertLessEqual(found["dloader_rank_wait_seconds_total", rank], 0.002)

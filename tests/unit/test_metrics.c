@@ -65,8 +65,8 @@ static const struct row rows[] = {
     {"epochs",
      "[{loader: a, job: j, rank: 3, world: 8, epoch: 2, steps: null, waited_s: 0.25}, "
      "{loader: a, job: j, rank: 3, world: 8, epoch: 9, waited_s: 1}]",
-     "dloader_rank_epoch{loader=\"a\",job=\"j\",rank=\"3\",world=\"8\"} 2\n"
-     "dloader_rank_wait_seconds_total{loader=\"a\",job=\"j\",rank=\"3\",world=\"8\"} 1.25\n"},
+     "dloader_rank_epoch{loader=\"a\",job_name=\"j\",rank=\"3\",world=\"8\"} 2\n"
+     "dloader_rank_wait_seconds_total{loader=\"a\",job_name=\"j\",rank=\"3\",world=\"8\"} 1.25\n"},
     {"times",
      "[{loader: a, rank: null, stage: held, batches: 3, total_s: 6, half_s: 1, p99_s: 4}, "
      "{loader: a, rank: 0, stage: held, batches: 2, total_s: 1, half_s: 1, p99_s: 1}]",
