@@ -27,6 +27,11 @@ def has_v6():
         return False
 
 
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return probe.getsockname()[1]
+
+
 class HttpCase(LifeCase):
     def begin(self, listen="127.0.0.1:0", **options):
         self.server = self.daemon({"metrics": {"listen": listen}}, **options)
