@@ -410,14 +410,15 @@ int dl_client_pin(struct dl_client *client)
 
 /* ---- queries ---- */
 
-/* QUERY or CONTROL: the answer of both is INFO, kept in client->answer. */
-static int ask(struct dl_client *client, struct dl_message *msg, uint64_t *request)
+/* What is answered by INFO, kept in client->answer. */
+static int ask(struct dl_client *client, struct dl_message *msg, uint64_t *request,
+               uint64_t timeout_ns)
 {
     if (client->fd < 0)
         return client_fail(client, ENOTCONN, "", "this client has no daemon to ask");
     *request = connection_request(&client->conn);
     client->call = (struct call){.request = *request, .answer = DL_MSG_INFO};
-    return client_call(client, msg, REQUEST_TIMEOUT);
+    return client_call(client, msg, timeout_ns);
 }
 
 static int check_word(struct dl_client *client, const char *what, const char *word)
@@ -441,7 +442,7 @@ int dl_client_query(struct dl_client *client, const char *view, const void **ret
     if (r < 0)
         return r;
     msg.query.view = span_str(view);
-    r = ask(client, &msg, &msg.query.request);
+    r = ask(client, &msg, &msg.query.request, REQUEST_TIMEOUT);
     if (r < 0)
         return r;
     *ret_data = client->answer.data;
@@ -459,5 +460,29 @@ int dl_client_control(struct dl_client *client, const char *verb)
     if (r < 0)
         return r;
     msg.control.verb = span_str(verb);
-    return ask(client, &msg, &msg.control.request);
+    return ask(client, &msg, &msg.control.request, REQUEST_TIMEOUT);
+}
+
+int dl_client_headspace(struct dl_client *client, const char *loader, uint32_t steps,
+                        const void **ret_data, size_t *ret_len)
+{
+    struct dl_message msg = {.number = DL_MSG_HEADSPACE};
+    int r = client_begin(client);
+
+    if (r == 0 && (!loader || !*loader || strlen(loader) > DL_MAX_NAME_BYTES))
+        r = client_fail(client, EINVAL, "loader", "a loader's name has 1 to %llu bytes",
+                        (unsigned long long)DL_MAX_NAME_BYTES);
+    if (r == 0 && (steps == 0 || steps > 10000))
+        r = client_fail(client, EINVAL, "steps", "%u, where 1 to 10000 can be measured", steps);
+    if (r < 0)
+        return r;
+    msg.headspace.loader = span_str(loader);
+    msg.headspace.steps = steps;
+    /* The trainer takes as long as it takes. */
+    r = ask(client, &msg, &msg.headspace.request, DEADLINE_NONE);
+    if (r < 0)
+        return r;
+    *ret_data = client->answer.data;
+    *ret_len = client->answer.len;
+    return 0;
 }

@@ -177,6 +177,18 @@ DL_API int dl_client_query(struct dl_client *client, const char *view, const voi
 DL_API int dl_client_control(struct dl_client *client, const char *verb);
 
 /*
+ * How much faster the trainers of an open loader would be if loading cost nothing, as msgpack
+ * (proto/PROTOCOL.md lists the keys). It is tried out: `steps` steps of each rank (1 to 10000) are
+ * watched, and then so many more of which batches come in bursts; no batch is left out or comes
+ * twice. Returns when that is done, however long the trainers take; until then the client is in
+ * this call, and closing its socket ends it. -ENOENT: no loader of that name; -ENODATA: nobody
+ * reads it; -ENOBUFS: fewer than 3 batches are loaded ahead; -EBUSY; -ETIME; -ETIMEDOUT;
+ * -ECANCELED.
+ */
+DL_API int dl_client_headspace(struct dl_client *client, const char *loader, uint32_t steps,
+                               const void **ret_data, size_t *ret_len);
+
+/*
  * Sends the daemon a pickled dataset, for loaders of this session whose spec then says `dataset:
  * {kind: python, pickle: <object>}`. `fd` is a memfd, sealed against writing and resizing, and
  * stays the caller's; `object` is not 0. Waits only for room in the socket. What is wrong with its

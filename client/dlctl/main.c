@@ -42,6 +42,8 @@ static const struct verb VERBS[] = {
      "Shows the nodes that this daemon meets, and their ranks."},
     {"times", "[NAME]", COMMON, verb_view,
      "Shows where the time of batches goes, of one loader or all, stage by stage."},
+    {"headspace", "NAME", COMMON | BIT(OPTION_MEASURED_STEPS), verb_headspace,
+     "Measures how much faster a loader's trainers would be if loading cost nothing."},
     {"trace", "[NAME]", COMMON | BIT(OPTION_OUTPUT), verb_trace,
      "Writes the last batches of one loader, or all, as a Chrome trace: a row for each worker and "
      "rank."},

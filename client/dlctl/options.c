@@ -76,6 +76,8 @@ static const struct option_row {
                          "time between two looks, such as 0.5; default 1"},
     [OPTION_LOOKS] = {"count", "N", KIND_NUMBER, FIELD(count), 1, UINT64_MAX,
                       "end after so many looks; default: not at all"},
+    [OPTION_MEASURED_STEPS] = {"steps", "K", KIND_NUMBER, FIELD(steps), 1, 10000,
+                               "steps of each rank to measure; default 50"},
     [OPTION_STATE] = {"state", "FILE", KIND_TEXT, FIELD(state), 0, 0,
                       "go on from the state in that file, with any --world"},
     [OPTION_SAVE_STATE] = {"save-state", "FILE", KIND_TEXT, FIELD(save_state), 0, 0,

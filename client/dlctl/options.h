@@ -40,6 +40,7 @@ enum option_id {
     OPTION_OUTPUT,
     OPTION_INTERVAL,
     OPTION_LOOKS,
+    OPTION_MEASURED_STEPS,
     OPTION_COUNT,
 };
 #define BIT(option) (1u << (option))
@@ -60,7 +61,7 @@ struct options {
     bool rank_all;   /* --rank all */
     bool has_world, has_rank;
     uint64_t from;   /* first step */
-    uint64_t steps;  /* at most; UINT64_MAX: all */
+    uint64_t steps;  /* at most; UINT64_MAX: all, or as usual */
     uint64_t length; /* valid if has_length */
     bool has_length;
     uint64_t batches; /* at most, of each rank and epoch; UINT64_MAX: all */

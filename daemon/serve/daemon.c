@@ -251,6 +251,37 @@ static int find_loader(void *context, struct session *session, const struct valu
     return r;
 }
 
+/* Of that name, of all users; NULL: none, or several. */
+static const struct registered *find_anyones(const struct daemon *d, const char *name)
+{
+    const struct registered *found = NULL;
+
+    for (const struct registered *e = d->loaders; e; e = e->hh.next) {
+        if (strcmp(loader_spec(e->loader)->name, name) != 0)
+            continue;
+        if (found)
+            return NULL;
+        found = e;
+    }
+    return found;
+}
+
+/* The daemon's own user and root may ask about what is others'. */
+static int find_open(void *context, struct session *session, const char *name, struct loader **ret,
+                     struct dl_error *err)
+{
+    struct daemon *d = context;
+    uid_t uid = session_uid(session);
+    const struct registered *entry = find(d, uid, name);
+
+    if (!entry && (uid == 0 || uid == geteuid()))
+        entry = find_anyones(d, name);
+    if (!entry)
+        return dl_error_set(err, ENOENT, name, "no loader of that name is open; see dlctl loaders");
+    *ret = entry->loader;
+    return 0;
+}
+
 static void free_loaders(struct daemon *d)
 {
     struct registered *entry;
@@ -416,6 +447,7 @@ static void on_stream_ended(void *context)
 }
 
 static const struct session_events session_events = {.find_loader = find_loader,
+                                                     .find_open = find_open,
                                                      .view = make_view,
                                                      .control = control,
                                                      .may_start = may_start,

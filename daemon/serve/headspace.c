@@ -264,22 +264,11 @@ static void begin_burst(struct headspace *h, const struct headspace_now *now)
     }
 }
 
-static void look_hold(struct headspace *h, const struct headspace_now *now)
+/* Who reads has no more than that, and gets no more. */
+static void give_up(struct headspace *h, const struct headspace_now *now, uint32_t most,
+                    uint64_t limit)
 {
-    uint64_t limit =
-        min_u64(max_u64(HOLD_BATCHES * mean(&h->as_is), HOLD_LEAST_NS), HEADSPACE_HOLD_NS);
-    bool late = now->ns - min_u64(h->since_ns, now->ns) >= limit;
-    uint32_t most = most_ahead(h, now);
-
-    if (now->n_ranks == 0)
-        go(h, HEADSPACE_APART, now->ns);
-    else if (!now->full && !late)
-        return;
-    else if (most >= HEADSPACE_LEAST)
-        begin_burst(h, now);
-    else if (all_ending(now))
-        go(h, HEADSPACE_APART, now->ns);
-    else if (now->full && now->starving)
+    if (now->full && now->starving)
         fail(h, now->ns, ENOBUFS,
              "no more than %u batches can be loaded ahead, and it takes %d: %s leaves no room; "
              "raise it",
@@ -294,6 +283,21 @@ static void look_hold(struct headspace *h, const struct headspace_now *now)
              "no more than %u batches were loaded in the %.0f s for which they are held back at "
              "most, and it takes %d: the loader is too slow to tell",
              most, (double)limit / 1e9, HEADSPACE_LEAST);
+}
+
+static void look_hold(struct headspace *h, const struct headspace_now *now)
+{
+    uint64_t limit =
+        min_u64(max_u64(HOLD_BATCHES * mean(&h->as_is), HOLD_LEAST_NS), HEADSPACE_HOLD_NS);
+    bool over = now->full || now->ns - min_u64(h->since_ns, now->ns) >= limit;
+    uint32_t most = most_ahead(h, now);
+
+    if (now->n_ranks == 0 || (over && most < HEADSPACE_LEAST && all_ending(now)))
+        go(h, HEADSPACE_APART, now->ns);
+    else if (over && most >= HEADSPACE_LEAST)
+        begin_burst(h, now);
+    else if (over)
+        give_up(h, now, most, limit);
 }
 
 static bool has_more(const struct track *track, const struct headspace_now *now)

@@ -98,6 +98,7 @@ struct loader *loader_free(struct loader *loader)
 
     if (!loader)
         return NULL;
+    loader_headspace_end(loader, NULL);
     DL_FOREACH_SAFE (loader->users, user, next) {
         loader_detach(user);
     }
@@ -458,6 +459,7 @@ void loader_drop_steps(struct loader *loader, struct stream *stream)
 void loader_halt(struct loader *loader)
 {
     loader->halted = true;
+    loader_headspace_end(loader, NULL);
 }
 
 void loader_stop(struct loader *loader, struct stream *stream)

@@ -33,6 +33,7 @@
 #ifndef DL_LOADER_H
 #define DL_LOADER_H
 
+#include "daemon/serve/headspace.h"
 #include "daemon/serve/pool.h"
 #include "daemon/serve/stream.h"
 #include "daemon/serve/trace.h"
@@ -47,6 +48,11 @@ struct loader_user {
     struct loader *loader;           /* borrowed; NULL once the loader is gone */
     bool told;                       /* `opened` was called */
     bool left;                       /* nothing more is asked, but leases may be held still */
+};
+
+/* Who waits to hear of a loader's headspace; embedded in the session. */
+struct headspace_asker {
+    struct loader *loader; /* borrowed; NULL: it waits for nothing */
 };
 
 /* How far a stream goes, as far as that is known beforehand; STEPS_UNKNOWN. */
@@ -73,6 +79,9 @@ struct loader_events {
     /* All was delivered, as far as it goes: to the end of the epoch, or to stream.limit. */
     void (*finished)(struct stream *stream);
     void (*warning)(struct stream *stream, const char *message);
+    /* err NULL: how much faster its trainers could be. The asker waits no longer. */
+    void (*measured)(struct headspace_asker *asker, const struct headspace_result *result,
+                     const struct dl_error *err);
     void (*retired)(void *context, uint32_t segment);
     /* Nobody may join it any more, and soon it is freed. */
     void (*gone)(void *context, struct loader *loader);
@@ -145,6 +154,18 @@ bool _nodiscard_ loader_release(struct loader *loader, struct stream *stream, ui
                                 uint64_t now);
 bool _nodiscard_ loader_pin(struct loader *loader, struct stream *stream, uint64_t step,
                             uint64_t now);
+
+/*
+ * Finds out how much faster its trainers would be if it cost nothing: headspace.h. `measured` comes
+ * when that is known. -EAGAIN, -EBUSY (somebody else has asked already) with `err`.
+ */
+int _nodiscard_ loader_headspace(struct loader *loader, struct headspace_asker *asker,
+                                 uint32_t steps, struct dl_error *err);
+/* The asker is gone. Without a call; also fine where it waits for nothing. */
+void loader_headspace_leave(struct headspace_asker *asker);
+/* The stream's client gave back or pinned `n` batches, and says that it has waited so long. */
+void loader_returned(struct loader *loader, const struct stream *stream, uint32_t n,
+                     uint64_t waited_ns, uint64_t now);
 
 /* Collects what is done, hands out what can be, delivers what is due. After any change. */
 void loader_pump(struct loader *loader);

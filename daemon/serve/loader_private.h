@@ -1,7 +1,8 @@
 /*
  * The inside of a loader, shared by loader.c (opening, streams), loader_work.c (which step next,
  * which batch is due), loader_dispatch.c (batches of all ranks), loader_jobs.c (ranks that agree,
- * clients that come back), loader_measure.c (lengths, before it is open), loader_starving.c (who
+ * clients that come back), loader_measure.c (lengths, before it is open),
+ * loader_headspace.c (what a faster one would be worth), loader_starving.c (who
  * waits for memory), loader_verdict.c (where the time goes) and loader_words.c (what a step is
  * called). Nobody else includes it.
  */
@@ -18,6 +19,7 @@
 enum loader_state { LOADER_OPENING, LOADER_OPEN, LOADER_BROKEN };
 
 struct measuring;
+struct loader_headspace;
 
 struct loader {
     struct loader_options o;
@@ -54,9 +56,11 @@ struct loader {
         quarantine;            /* of samples in delivered batches, or in those that could not be */
     struct stream_params last; /* the stream started last */
     struct positions positions;
-    struct roll_book rolls; /* of dispatched epochs that all ranks have left */
-    uint32_t parked;        /* of the streams */
-    bool expecting;         /* epochs have followed each other so far */
+    struct roll_book rolls;             /* of dispatched epochs that all ranks have left */
+    uint32_t parked;                    /* of the streams */
+    bool expecting;                     /* epochs have followed each other so far */
+    struct loader_headspace *headspace; /* owned; while it is measured */
+    bool starved; /* when work was handed out last, there was no memory for what is asked for */
     bool pumping;
     bool halted;  /* nothing more is loaded or delivered */
     bool faulted; /* while work was handed out: there is something to deliver */
@@ -158,7 +162,19 @@ void loader_mark(struct loader *loader);
 /* A stream is about to begin: what was done for others that have ended is nothing of the last
  * while. */
 void loader_mark_start(struct loader *loader);
+void loader_mark_anew(struct loader *loader); /* what was until now is no while at all */
 void loader_note_verdict(struct loader *loader);
+
+/* It has nothing to do for anybody who reads, and can do nothing. */
+bool loader_is_full(struct loader *loader);
+
+/* loader_headspace.c: deliveries are held back; no task is begun. */
+bool loader_holds(const struct loader *loader);
+bool loader_stills(const struct loader *loader);
+/* After each turn of the pump. True: there is to be another. */
+bool loader_headspace_look(struct loader *loader);
+/* It is not to be known any more. */
+void loader_headspace_end(struct loader *loader, const struct dl_error *err);
 
 /* loader_work.c */
 extern const struct pool_events loader_pool_events;

@@ -36,6 +36,13 @@ static bool is_read(const struct stream *stream)
     return stream->sink && !stream->stopped && !stream->finish_told && !stream->unsettled;
 }
 
+void loader_mark_anew(struct loader *loader)
+{
+    loader->now = uv_hrtime();
+    mark(loader);
+    mark(loader);
+}
+
 void loader_mark_start(struct loader *loader)
 {
     const struct stream *stream;
@@ -44,9 +51,7 @@ void loader_mark_start(struct loader *loader)
         if (is_read(stream))
             return;
     }
-    loader->now = uv_hrtime();
-    mark(loader);
-    mark(loader);
+    loader_mark_anew(loader);
 }
 
 static size_t add_ranks(const struct loader *loader, uint64_t now, struct verdict_rank *ranks)

@@ -96,6 +96,7 @@ void loader_break(struct loader *loader, const struct dl_error *err)
               "%s: %s%s%s", loader->spec.name, err->path, *err->path ? ": " : "", err->message);
     loader->state = LOADER_BROKEN;
     loader->why_broken = *err;
+    loader_headspace_end(loader, err);
     DL_FOREACH_SAFE (loader->streams, stream, next_stream) {
         if (stream->unsettled && stream->sink) {
             loader->o.events->started(stream, NULL, err);
@@ -545,11 +546,29 @@ static bool make_room(struct loader *loader, const struct want *want)
     return false;
 }
 
+bool loader_is_full(struct loader *loader)
+{
+    const struct stream *stream;
+
+    if (!pool_idle(loader->pool))
+        return false;
+    if (loader->starved)
+        return true;
+    DL_FOREACH (loader->streams, stream) {
+        if (!stream_is_expected(stream) && wants_step(loader, stream))
+            return false;
+    }
+    return !loader->waiting;
+}
+
 static void schedule(struct loader *loader)
 {
     struct want want;
     bool again;
 
+    if (loader_stills(loader))
+        return;
+    loader->starved = false;
     do {
         want = (struct want){0};
         again = run_waiting(loader, &want) || run_stream(loader, false, &want) ||
@@ -682,6 +701,8 @@ static void deliver(struct loader *loader, struct stream *stream)
         return;
     warn_of_passing(loader, stream);
     loader_take(loader, stream);
+    if (loader_holds(loader))
+        return;
     do {
         n = lease_due(loader, stream, steps, ARRAY_SIZE(steps));
         if (n > 0)
@@ -734,7 +755,7 @@ void loader_pump(struct loader *loader)
         loader_measure_pump(loader);
     while (loader->state == LOADER_OPEN) {
         turn(loader);
-        if (!loader->faulted)
+        if (!loader_headspace_look(loader) && !loader->faulted)
             break;
     }
     loader->pumping = false;

@@ -173,6 +173,7 @@ static void on_closed(uv_handle_t *handle)
     struct known_segment *segment;
     struct known_segment *next_segment;
 
+    loader_headspace_leave(&s->asker);
     if (!s->violated)
         hear_last_words(s);
     /* Without STOP or CLOSE: jobs may come back. A loader that breaks meanwhile may take others of

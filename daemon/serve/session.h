@@ -30,6 +30,9 @@ struct session_events {
     /* See worlds_place(). As find_loader. */
     int (*place)(void *context, const struct world_wish *wish, struct world **ret,
                  struct course_place *ret_place, struct dl_error *err);
+    /* The open loader of that name that the session's user may ask about; see find_loader. */
+    int (*find_open)(void *context, struct session *session, const char *name, struct loader **ret,
+                     struct dl_error *err);
     int (*view)(void *context, const char *name, struct value *ret, struct dl_error *err);
     int (*control)(void *context, struct session *session, const char *verb, struct dl_error *err);
     /* May a stream start now? 0, or a negative errno with `err`. */
@@ -79,12 +82,14 @@ void session_fault(struct stream *stream, uint64_t number, const struct dl_error
                    const char *detail, bool final);
 void session_finished(struct stream *stream);
 void session_warning(struct stream *stream, const char *message);
+void session_measured(struct headspace_asker *asker, const struct headspace_result *result,
+                      const struct dl_error *err);
 
 /* Of a struct loader_events, all that is for a session alone. */
 #define SESSION_LOADER_EVENTS                                                       \
     .progress = session_loader_progress, .opened = session_loader_opened,           \
     .started = session_started, .deliver = session_deliver, .fault = session_fault, \
-    .finished = session_finished, .warning = session_warning
+    .finished = session_finished, .warning = session_warning, .measured = session_measured
 
 void session_segment_retired(struct session *session, uint32_t segment);
 

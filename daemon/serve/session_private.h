@@ -66,6 +66,8 @@ struct session {
     uint32_t n_waiting;
     uint64_t asked;      /* when what is done anew was asked for first; 0: it came just now */
     uint32_t last_known; /* the one looked up last: mostly the next one too */
+    struct headspace_asker asker;
+    uint64_t asker_request;
     uint32_t next_id;
     int watched; /* events the socket is watched for */
     bool ending;
@@ -83,6 +85,12 @@ void session_answer_start(struct client_stream *cs, const struct loader_extent *
 void session_end_stream(struct session *s, struct client_stream *cs);
 void session_pump(struct session *s); /* its loaders */
 void session_flush(struct session *s);
+/* The answer to a request that asks for a value. */
+int _nodiscard_ session_send_info(struct session *s, uint64_t request, const struct value *v,
+                                  struct dl_error *err);
+/* session_headspace.c; the answer comes with session_measured(). */
+int _nodiscard_ session_ask_headspace(struct session *s, const struct dl_msg_headspace *msg,
+                                      struct dl_error *err);
 /* session_world.c */
 void session_note_stream(struct client_stream *cs);
 /* The stream's last word there: its client has stopped it, or is gone. */

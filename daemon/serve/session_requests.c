@@ -221,6 +221,7 @@ static int handle_leases(struct session *s, uint64_t id, struct dl_span steps, u
 
     if (!cs)
         return -err->code;
+    uint32_t leased = cs->stream->leased;
     stream_waited(cs->stream, waited, now);
     for (size_t at = 0; at < steps.len; at += sizeof(uint64_t)) {
         uint64_t step;
@@ -230,6 +231,7 @@ static int handle_leases(struct session *s, uint64_t id, struct dl_span steps, u
                                 "step %llu of stream %llu is not leased to this client",
                                 (unsigned long long)step, (unsigned long long)id);
     }
+    loader_returned(cs->opened->user.loader, cs->stream, leased - cs->stream->leased, waited, now);
     /* One that its client has stopped goes when its last lease is back. One that a broken loader
      * has ended is there until the client has done with it. */
     if (cs->stopped && cs->stream->leased + cs->stream->pinned == 0)
@@ -344,8 +346,8 @@ static int handle_close(struct session *s, const struct dl_msg_close *msg, struc
     return 0;
 }
 
-static int send_info(struct session *s, uint64_t request, const struct value *v,
-                     struct dl_error *err)
+int session_send_info(struct session *s, uint64_t request, const struct value *v,
+                      struct dl_error *err)
 {
     _cleanup_(buffer_deinit)
     struct dl_buffer packed = {0};
@@ -367,7 +369,7 @@ static int handle_query(struct session *s, const struct dl_msg_query *msg, struc
     _cleanup_free_ char *name = span_dup(msg->view);
     int r = s->o.events->view(s->o.context, name, &v, err);
 
-    return r < 0 ? r : send_info(s, msg->request, &v, err);
+    return r < 0 ? r : session_send_info(s, msg->request, &v, err);
 }
 
 static int handle_control(struct session *s, const struct dl_msg_control *msg, struct dl_error *err)
@@ -379,7 +381,7 @@ static int handle_control(struct session *s, const struct dl_msg_control *msg, s
 
     if (r == 0 && value_set_string(&v, "done", verb) < 0)
         r = dl_error_set(err, ENOMEM, "", "out of memory");
-    return r < 0 ? r : send_info(s, msg->request, &v, err);
+    return r < 0 ? r : session_send_info(s, msg->request, &v, err);
 }
 
 /* A refused request is answered and forgotten; 0. Else what the handler said. */
@@ -427,6 +429,8 @@ int session_handle(struct session *s, const struct dl_message *m, struct dl_erro
         return answer(s, m->query.request, handle_query(s, &m->query, err), err);
     case DL_MSG_CONTROL:
         return answer(s, m->control.request, handle_control(s, &m->control, err), err);
+    case DL_MSG_HEADSPACE:
+        return answer(s, m->headspace.request, session_ask_headspace(s, &m->headspace, err), err);
     default:
         return dl_error_set(err, EPROTO, message_name(m->number), "a client does not send this");
     }

@@ -237,7 +237,23 @@ static void on_ended(void *context, struct session *session)
     g->n_sessions--;
 }
 
+static int find_open(void *context, struct session *session, const char *name, struct loader **ret,
+                     struct dl_error *err)
+{
+    struct game *g = context;
+
+    (void)session;
+    for (size_t i = 0; i < ARRAY_SIZE(g->loaders); i++) {
+        if (!g->loaders[i])
+            continue;
+        *ret = g->loaders[i];
+        return 0;
+    }
+    return dl_error_set(err, ENOENT, name, "there is none");
+}
+
 static const struct session_events session_events = {.find_loader = find_loader,
+                                                     .find_open = find_open,
                                                      .view = make_view,
                                                      .control = control,
                                                      .may_start = may_start,

@@ -465,6 +465,10 @@ static void say_other(struct game *g, struct client *c, uint8_t how)
     case 1:
         msg = (struct dl_message){.number = DL_MSG_CONTROL,
                                   .control = {.request = 1, .verb = span_str("stop")}};
+        if (how & 8)
+            msg = (struct dl_message){
+                .number = DL_MSG_HEADSPACE,
+                .headspace = {.request = 1, .loader = span_str("s0"), .steps = how >> 4}};
         say(c, &msg);
         break;
     case 2: /* without its descriptor */

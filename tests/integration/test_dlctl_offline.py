@@ -28,6 +28,7 @@ VERBS = {
     "times": [],
     "metrics": [],
     "trace": ["output"],
+    "headspace": ["steps"],
     "stop": [],
     "drain": [],
     "reload": [],
@@ -363,7 +364,7 @@ class Failures(Case):
     def test_no_daemon(self):
         for verb in set(VERBS) - {"plan", "check", "lengths", "state"}:
             with self.subTest(verb=verb):
-                args = [verb] + ([self.range_spec()] if verb == "run" else [])
+                args = [verb] + ([self.range_spec()] if verb in ("run", "headspace") else [])
                 socket = self.path("socket")
                 for option in (["--socket", socket], ["--socket=" + socket]):
                     status, out, err = dlctl(*args, *option, "--json")

@@ -404,6 +404,43 @@ static void test_query(void **state)
     fake_end(&f);
 }
 
+/* It may take longer than an answer otherwise does. */
+static void test_headspace(void **state)
+{
+    struct dl_message msg = {.number = DL_MSG_INFO};
+    struct dl_message asked;
+    char name[DL_BOUND_NAME_BYTES + 2];
+    const void *data = NULL;
+    struct fake f;
+    size_t len = 0;
+
+    fake_connect(&f);
+    msg.info.request = fake_next_request(&f);
+    msg.info.value = (struct dl_span){(const uint8_t *)"\x80", 1};
+    fake_send(&f, &msg);
+    assert_int_equal(dl_client_headspace(f.client, "train", 50, &data, &len), 0);
+    assert_int_equal(len, 1);
+    asked = fake_expect(&f, DL_MSG_HEADSPACE);
+    assert_int_equal(asked.headspace.loader.len, 5);
+    assert_memory_equal(asked.headspace.loader.data, "train", 5);
+    assert_int_equal(asked.headspace.steps, 50);
+
+    memset(name, 'x', sizeof name);
+    name[sizeof name - 1] = '\0';
+    assert_int_equal(dl_client_headspace(f.client, name, 50, &data, &len), -EINVAL);
+    assert_int_equal(dl_client_headspace(f.client, NULL, 50, &data, &len), -EINVAL);
+    assert_int_equal(dl_client_headspace(f.client, "", 50, &data, &len), -EINVAL);
+    assert_int_equal(dl_client_headspace(f.client, "train", 10001, &data, &len), -EINVAL);
+    assert_int_equal(dl_client_headspace(f.client, "train", 0, &data, &len), -EINVAL);
+    msg = (struct dl_message){.number = DL_MSG_ERROR};
+    msg.error.request = fake_next_request(&f);
+    msg.error.code = ENOENT;
+    msg.error.message = span_str("no loader of that name is open");
+    fake_send(&f, &msg);
+    assert_int_equal(dl_client_headspace(f.client, "other", 1, &data, &len), -ENOENT);
+    fake_end(&f);
+}
+
 static void test_request_times_out(void **state)
 {
     struct dl_loader *loader;
@@ -536,6 +573,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_open_bad_input),
     cmocka_unit_test(test_refused_open),
     cmocka_unit_test(test_query),
+    cmocka_unit_test(test_headspace),
     cmocka_unit_test(test_request_times_out),
     cmocka_unit_test(test_fatal_error),
     cmocka_unit_test(test_eof),

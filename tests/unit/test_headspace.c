@@ -8,7 +8,7 @@
 #include <stdio.h>
 
 #define S  HEADSPACE_S
-#define MS (S / 1000)
+#define MS ((uint64_t)1000000)
 
 /* ---- by table ------------------------------------------------------------------------------- */
 
@@ -442,10 +442,10 @@ static void check_truth(const struct game *g, int r, const struct dl_error *err)
                  g->ranks, g->credits, err->message);
     assert_int_equal(headspace_result(g->h, &result, &none), 0);
     double perfect = (double)g->step, as_is = fmax(perfect, (double)(g->load * g->ranks));
-    assert_true(fabs(result.perfect.mean_ns / MS - perfect) <= 2 * TICK_MS);
+    assert_true(fabs(result.perfect.mean_ns / 1e6 - perfect) <= 2 * TICK_MS);
     /* What was loaded before it was looked at goes quicker. */
-    assert_true(result.as_is.mean_ns / MS <= as_is + 4 * TICK_MS);
-    assert_true(result.as_is.mean_ns / MS >= 0.6 * as_is);
+    assert_true(result.as_is.mean_ns / 1e6 <= as_is + 4 * TICK_MS);
+    assert_true(result.as_is.mean_ns / 1e6 >= 0.6 * as_is);
 }
 
 static void test_random(void **state)

@@ -1,0 +1,93 @@
+/* The verb that measures how much faster a loader's trainers could be. */
+#include "client/dlclient.h"
+#include "client/dlctl/render.h"
+#include "client/dlctl/report.h"
+#include "client/dlctl/verbs.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+enum { STEPS_DEFAULT = 50 };
+
+static void client_closep(struct dl_client **client)
+{
+    *client = dl_client_close(*client);
+}
+
+static const struct value *find(const struct value *map, const char *key)
+{
+    return map && map->type == VALUE_MAP ? value_get(map, key) : NULL;
+}
+
+static double real(const struct value *map, const char *key)
+{
+    const struct value *v = find(map, key);
+
+    return v && v->type == VALUE_FLOAT ? v->number : 0;
+}
+
+static unsigned long long whole(const struct value *map, const char *key)
+{
+    const struct value *v = find(map, key);
+
+    if (v && v->type == VALUE_INT && v->integer > 0)
+        return (unsigned long long)v->integer;
+    return v && v->type == VALUE_UINT ? (unsigned long long)v->uinteger : 0;
+}
+
+static void print_steps(const char *what, const struct value *view, const char *key,
+                        unsigned long long steps)
+{
+    const struct value *spread = find(view, key);
+
+    printf("%-14s %.4g ms a step, half of them %.4g to %.4g ms (%llu steps)\n", what,
+           1e3 * real(spread, "mean_s"), 1e3 * real(spread, "quarter_s"),
+           1e3 * real(spread, "three_quarters_s"), steps);
+}
+
+static void print_text(const struct value *view)
+{
+    const struct value *words = find(view, "headspace");
+    unsigned long long ranks = whole(view, "ranks");
+
+    printf("%s\n", words && words->type == VALUE_STRING ? words->string : "");
+    print_steps("as it is", view, "as_is", whole(view, "watched_steps"));
+    print_steps("at its best", view, "perfect", whole(view, "steps"));
+    printf("%-14s %llu bursts of %.1f batches, %llu rank%s\n", "measured in", whole(view, "bursts"),
+           real(view, "ahead"), ranks, ranks == 1 ? "" : "s");
+    printf("%-14s %.2f times as fast, if all waiting for batches were left out\n", "from waits",
+           real(view, "by_waiting"));
+}
+
+static int print_answer(const struct options *o, const void *data, size_t len)
+{
+    _cleanup_(value_deinit)
+    struct value view = {0};
+    struct dl_error err = {0};
+
+    if (value_unpack(data, len, &view, &err) < 0)
+        return report_error(o, &err);
+    if (o->json)
+        return report_json(o, render_json(&view));
+    print_text(&view);
+    return STATUS_DONE;
+}
+
+int verb_headspace(const struct options *o)
+{
+    _cleanup_(client_closep)
+    struct dl_client *client = NULL;
+    uint32_t steps = o->steps == UINT64_MAX ? STEPS_DEFAULT : (uint32_t)o->steps;
+    const void *data = NULL;
+    size_t len = 0;
+    int r;
+
+    r = dl_client_connect(&client, o->socket, "dlctl " DLOADER_VERSION);
+    if (r == 0 && !o->json && isatty(STDERR_FILENO))
+        fprintf(stderr,
+                "measuring %u steps, and as many with batches that come in bursts; ^C ends it\n",
+                steps);
+    if (r == 0)
+        r = dl_client_headspace(client, o->operand, steps, &data, &len);
+    return r < 0 ? report_client(o, client, r) : print_answer(o, data, len);
+}
