@@ -1,6 +1,7 @@
 /* A batch for people and programs: see contents.h. */
 #include "client/dlctl/contents.h"
 
+#include "client/dlctl/leaves.h"
 #include "client/dlctl/render.h"
 #include "client/dlctl/units.h"
 #include "proto/utf8.h"
@@ -37,27 +38,6 @@ struct content *contents_add(struct contents *c, const char *path, enum dl_node_
     c->nodes = more;
     more[c->n_nodes] = (struct content){.path = copy, .kind = kind};
     return &more[c->n_nodes++];
-}
-
-static const char *kind_name(enum dl_node_kind kind)
-{
-    switch (kind) {
-    case DL_NODE_TENSOR:
-        return "tensor";
-    case DL_NODE_DICT:
-        return "dict";
-    case DL_NODE_LIST:
-        return "list";
-    case DL_NODE_TUPLE:
-        return "tuple";
-    case DL_NODE_STRING:
-        return "string";
-    case DL_NODE_BYTES:
-        return "bytes";
-    case DL_NODE_OBJECT:
-        return "object";
-    }
-    return "?";
 }
 
 static bool is_text(const struct content *node)
@@ -127,7 +107,8 @@ static void print_leaf(FILE *file, const struct content *node)
 
     format_bytes((double)node->nbytes, bytes, sizeof bytes);
     fprintf(file, "%-10s [",
-            node->kind == DL_NODE_TENSOR ? dl_type_name(node->dtype) : kind_name(node->kind));
+            node->kind == DL_NODE_TENSOR ? dl_type_name(node->dtype)
+                                         : leaves_kind_name(node->kind));
     for (uint32_t d = 0; d < node->ndim; d++)
         fprintf(file, "%s%" PRIu64, d ? ", " : "", node->shape[d]);
     fprintf(file, "]  %s", bytes);
@@ -158,7 +139,7 @@ static void print_node(FILE *file, const struct content *node, int width, bool f
     else if (node->kind == DL_NODE_TENSOR || is_text(node))
         print_leaf(file, node);
     else
-        fprintf(file, "%-10s empty", kind_name(node->kind));
+        fprintf(file, "%-10s empty", leaves_kind_name(node->kind));
     fputc('\n', file);
     print_values(file, node);
 }
@@ -291,7 +272,7 @@ static int add_object(json_t *json, const struct content *node)
 static json_t *node_json(const struct content *node)
 {
     json_t *json = json_pack("{s:o, s:s}", "path", render_json_text(node->path), "kind",
-                             kind_name(node->kind));
+                             leaves_kind_name(node->kind));
     int r = -1;
 
     if (!json)
