@@ -31,6 +31,12 @@ const char *dtype_name(uint32_t dtype)
     return row ? row->name : "?";
 }
 
+const char *dtype_numpy(uint32_t dtype)
+{
+    const struct dtype_row *row = find(dtype);
+    return row ? row->numpy : "";
+}
+
 int dtype_dlpack_code(uint32_t dtype)
 {
     const struct dtype_row *row = find(dtype);

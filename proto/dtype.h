@@ -16,6 +16,10 @@ size_t dtype_bytes(uint32_t dtype);
 /* "uint8", "float32", ...; "?" for a number that names no type. */
 const char *dtype_name(uint32_t dtype);
 
+/* NumPy's, without byte-order mark: "f4"; "" for what NumPy has not, and for a number that names no
+ * type. */
+const char *dtype_numpy(uint32_t dtype);
+
 /* 0 and *ret, or -EINVAL for an unknown name. `numpy` names are without byte-order mark. */
 int _nodiscard_ dtype_from_name(const char *name, uint32_t *ret);
 int _nodiscard_ dtype_from_numpy(const char *numpy, uint32_t *ret);

@@ -30,6 +30,10 @@ static const struct verb VERBS[] = {
      COMMON | BIT(OPTION_WORLD) | BIT(OPTION_ONE_RANK) | BIT(OPTION_EPOCH) | BIT(OPTION_STEP) |
          BIT(OPTION_INDICES) | BIT(OPTION_VALUES),
      verb_peek, "Shows what is in one batch, loaded by the daemon for this alone."},
+    {"replay", "SPEC|NAME",
+     COMMON | BIT(OPTION_WORLD) | BIT(OPTION_ONE_RANK) | BIT(OPTION_EPOCH) | BIT(OPTION_STEP) |
+         BIT(OPTION_INDICES) | BIT(OPTION_BEHIND) | BIT(OPTION_SEED) | BIT(OPTION_ARCHIVE),
+     verb_replay, "Makes a batch once more, as it was delivered, and writes it for numpy.load()."},
     {"status", NULL, COMMON, verb_view, "Shows the daemon as a whole."},
     {"loaders", NULL, COMMON, verb_view, "Lists the open loaders."},
     {"epochs", NULL, COMMON, verb_view, "Lists the epochs under way, a line for each rank."},
@@ -72,7 +76,7 @@ static void print_help(void)
 
 static const struct verb *find_verb(const char *name, struct dl_error *err)
 {
-    char names[256] = "";
+    char names[320] = "";
 
     for (size_t i = 0; i < ARRAY_SIZE(VERBS); i++) {
         size_t len = strlen(names);

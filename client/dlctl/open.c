@@ -2,7 +2,6 @@
 #include "client/dlctl/open.h"
 
 #include "client/dlclient.h"
-
 static bool ends_in(const char *text, const char *tail)
 {
     size_t len = strlen(text), n = strlen(tail);
@@ -10,7 +9,7 @@ static bool ends_in(const char *text, const char *tail)
     return len > n && strcmp(text + len - n, tail) == 0;
 }
 
-static bool is_file(const char *operand)
+bool operand_is_file(const char *operand)
 {
     return strchr(operand, '/') || access(operand, F_OK) == 0 || ends_in(operand, ".yaml") ||
            ends_in(operand, ".yml") || ends_in(operand, ".json");
@@ -18,7 +17,7 @@ static bool is_file(const char *operand)
 
 int open_operand(struct dl_client *client, const char *operand, struct dl_loader **ret)
 {
-    if (is_file(operand))
+    if (operand_is_file(operand))
         return dl_loader_open_file(client, operand, ret);
     return dl_loader_open(client, operand, strlen(operand), NULL, ret);
 }

@@ -7,6 +7,9 @@
 struct dl_client;
 struct dl_loader;
 
+/* True: a spec file, there or missing; false: the name of a loader. */
+bool operand_is_file(const char *operand);
+
 /*
  * Opens a spec file, there or missing, or else the loader that is open under this name: see
  * dlctl(1) for what tells them apart. *ret is the client's. A negative errno as dl_loader_open().

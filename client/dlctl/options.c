@@ -78,6 +78,13 @@ static const struct option_row {
                       "end after so many looks; default: not at all"},
     [OPTION_MEASURED_STEPS] = {"steps", "K", KIND_NUMBER, FIELD(steps), 1, 10000,
                                "steps of each rank to measure; default 50"},
+    [OPTION_ARCHIVE] = {"output", "FILE", KIND_TEXT, FIELD(output), 0, 0,
+                        "write the batch there (-o FILE, too), for numpy.load()"},
+    [OPTION_BEHIND] = {"state", "FILE", KIND_TEXT, FIELD(state), 0, 0,
+                       "the batch that comes next after the state in that file, or --step K of its "
+                       "epoch; --world is then that of the state by default"},
+    [OPTION_SEED] = {"seed", "N", KIND_NUMBER, FIELD(seed), 0, UINT64_MAX,
+                     "of a spec that has none: the seed that the batch was made with"},
     [OPTION_STATE] = {"state", "FILE", KIND_TEXT, FIELD(state), 0, 0,
                       "go on from the state in that file, with any --world"},
     [OPTION_SAVE_STATE] = {"save-state", "FILE", KIND_TEXT, FIELD(save_state), 0, 0,
@@ -238,6 +245,8 @@ static int set_option(enum option_id id, const char *arg, struct options *o, str
         return set_number(row, arg, o, err);
     case KIND_NUMBER:
         o->has_length |= id == OPTION_LENGTH;
+        o->has_world |= id == OPTION_WORLD;
+        o->has_seed |= id == OPTION_SEED;
         return set_number(row, arg, o, err);
     case KIND_INDICES:
         return set_indices(arg, o, err);
@@ -344,7 +353,7 @@ static int check_ranges(const struct options *o, struct dl_error *err)
     if (o->rank_all && o->world == DL_WORLD_CLUSTER)
         return dl_error_set(err, EINVAL, "--rank",
                             "all ranks of a cluster are on many nodes; give one of this node");
-    if (o->rank >= o->world)
+    if (o->world > 0 && o->rank >= o->world)
         return dl_error_set(err, EINVAL, "--rank",
                             "%" PRIu64 " is not below the world size; with --world %" PRIu64
                             " ranks are 0 to %" PRIu64,
@@ -354,6 +363,20 @@ static int check_ranges(const struct options *o, struct dl_error *err)
                             "%" PRIu64 " epochs from %" PRIu64 " pass the last one, %" PRIu64,
                             o->epochs, o->epoch, UINT64_MAX);
     return check_begin(o, err);
+}
+
+/* What one batch is written to, and where it is. */
+static int check_archive(struct options *o, struct dl_error *err)
+{
+    if (!o->output)
+        return dl_error_set(err, EINVAL, "--output",
+                            "needs the name of a file for the batch: -o batch.npz");
+    if (o->state && o->epoch > 0)
+        return dl_error_set(err, EINVAL, "--epoch",
+                            "%" PRIu64 " beside --state, which says which epoch it is", o->epoch);
+    if (o->state && !o->has_world)
+        o->world = 0;
+    return 0;
 }
 
 /* The options of `verb` as getopt_long() wants them. */
@@ -386,7 +409,7 @@ int options_parse(const struct verb *verb, int argc, char **argv, struct options
     long_options(verb, longs);
     opterr = 0;
     optind = 2;
-    const char *shorts = verb->options & BIT(OPTION_OUTPUT) ? ":ho:" : ":h";
+    const char *shorts = verb->options & (BIT(OPTION_OUTPUT) | BIT(OPTION_ARCHIVE)) ? ":ho:" : ":h";
     while ((c = getopt_long(argc, argv, shorts, longs, NULL)) != -1) {
         if (c == 'h')
             c = OPTION_VALUE + OPTION_HELP;
@@ -403,6 +426,8 @@ int options_parse(const struct verb *verb, int argc, char **argv, struct options
     r = check_operands(verb, argc - optind, argv + optind, ret, err);
     if (r == 0 && verb->options & BIT(OPTION_RUN_WORLD))
         r = take_environment(ret, err);
+    if (r == 0 && verb->options & BIT(OPTION_ARCHIVE))
+        r = check_archive(ret, err);
     return r < 0 ? r : check_ranges(ret, err);
 }
 

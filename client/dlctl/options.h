@@ -41,6 +41,9 @@ enum option_id {
     OPTION_INTERVAL,
     OPTION_LOOKS,
     OPTION_MEASURED_STEPS,
+    OPTION_ARCHIVE,
+    OPTION_BEHIND,
+    OPTION_SEED,
     OPTION_COUNT,
 };
 #define BIT(option) (1u << (option))
@@ -56,7 +59,8 @@ struct options {
     bool totals;
     uint64_t epoch;  /* the only or the first one */
     uint64_t epochs; /* how many */
-    uint64_t world;  /* ≥ 1; DL_WORLD_CLUSTER: the cluster's, and rank is one of this node */
+    uint64_t world;  /* ≥ 1; DL_WORLD_CLUSTER: the cluster's, and rank is one of this node; 0: the
+                        state's, as replay may have it */
     uint64_t rank;   /* below world; 0 with rank_all */
     bool rank_all;   /* --rank all */
     bool has_world, has_rank;
@@ -76,6 +80,8 @@ struct options {
     const char *output;     /* file to write; NULL: standard output */
     uint64_t interval_ms;   /* between two looks */
     uint64_t count;         /* looks to show; 0: until somebody ends it */
+    uint64_t seed;          /* valid if has_seed */
+    bool has_seed;
 };
 
 struct verb {

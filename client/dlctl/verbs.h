@@ -9,6 +9,7 @@ int verb_check(const struct options *o);
 int verb_lengths(const struct options *o);
 int verb_run(const struct options *o);
 int verb_peek(const struct options *o);
+int verb_replay(const struct options *o);
 int verb_state(const struct options *o);
 int verb_headspace(const struct options *o);
 int verb_trace(const struct options *o);

@@ -418,7 +418,7 @@ class Usage(Case):
 
     def test_unknown_verb(self):
         self.assert_error(2, "EINVAL", "frobnicate", "verbs are plan, check, lengths, state, run, "
-                          "peek, status", "frobnicate")
+                          "peek, replay, status", "frobnicate")
 
     def test_option_before_the_verb(self):
         self.assert_error(2, "EINVAL", "--socket", "after the verb", "--socket", "x", "status")

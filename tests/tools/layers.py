@@ -56,6 +56,7 @@ DOORS = {
     "Random123/": ("daemon/plan/", "daemon/data/"),
     "ncurses.h": ("client/dlctl/top/terminal.c",),
     "jansson.h": ("client/dlctl/", "daemon/cluster/etcd_json.c", "daemon/data/", "daemon/examples/"),
+    "zip.h": ("client/dlctl/npz.c",),
     "curl/": ("daemon/cluster/http.c",),
     "dlfcn.h": ("client/local.c", "client/pin.c", "daemon/data/plugin/plugin.c", "daemon/data/plugin/plugin_load.c"),
     "Python.h": ("daemon/worker/python/", "client/python/src/"),

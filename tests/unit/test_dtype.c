@@ -39,6 +39,7 @@ static void test_known(void **state)
         assert_int_equal(dtype_dlpack_code(types[i].number), types[i].dlpack);
         assert_int_equal(dtype_from_name(types[i].name, &number), 0);
         assert_int_equal(number, types[i].number);
+        assert_string_equal(dtype_numpy(types[i].number), types[i].numpy ? types[i].numpy : "");
         if (!types[i].numpy)
             continue;
         number = 99;
@@ -57,6 +58,7 @@ static void test_unknown(void **state)
     for (size_t i = 0; i < ARRAY_SIZE(numbers); i++) {
         assert_int_equal(dtype_bytes(numbers[i]), 0);
         assert_string_equal(dtype_name(numbers[i]), "?");
+        assert_string_equal(dtype_numpy(numbers[i]), "");
         assert_int_equal(dtype_dlpack_code(numbers[i]), -1);
     }
     for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
