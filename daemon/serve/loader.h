@@ -37,8 +37,8 @@
 #include "daemon/serve/pool.h"
 #include "daemon/serve/stream.h"
 #include "daemon/serve/trace.h"
-#include "daemon/serve/verdict.h"
 #include "proto/quarantine.h"
+#include "proto/verdict.h"
 
 struct loader;
 

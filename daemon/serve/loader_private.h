@@ -14,7 +14,7 @@
 #include "daemon/serve/loader.h"
 #include "daemon/serve/positions.h"
 #include "daemon/serve/roll.h"
-#include "daemon/serve/verdict.h"
+#include "proto/verdict.h"
 
 enum loader_state { LOADER_OPENING, LOADER_OPEN, LOADER_BROKEN };
 

@@ -67,10 +67,3 @@ void timing_add_made(struct timing *timing, uint64_t planned_ns, const struct ma
     timing_add(timing, STAGE_COLLATE, mended->collate_ns);
     timing_add(timing, STAGE_HANDOVER, mended->now_ns - mended->began_ns - mended->cost_ns);
 }
-
-const char *stage_name(enum stage stage)
-{
-    static const char *const names[] = {"queued", "fetch", "collate", "handover", "ready", "held"};
-
-    return names[stage];
-}

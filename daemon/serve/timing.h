@@ -1,30 +1,8 @@
-/*
- * Where the time of batches goes. Each one passes these stages, one after another:
- *
- *   queued     planned, and given to a worker that is at others still
- *   fetch      its samples are read and made
- *   collate    they become a batch; nothing where rows are gathered as they are read
- *   handover   it is made, and the daemon has not looked yet
- *   ready      it waits for those before it, or for its client to give others back
- *   held       its client has it
- *
- * The first four are the loader's, and a trainer waits for their sum only where nothing is loaded
- * ahead of it. Pure.
- */
+/* Where the time of batches goes: how long each of them was in each stage. Pure. */
 #ifndef DL_TIMING_H
 #define DL_TIMING_H
 
-#include "proto/base.h"
-
-enum stage {
-    STAGE_QUEUED,
-    STAGE_FETCH,
-    STAGE_COLLATE,
-    STAGE_HANDOVER,
-    STAGE_READY,
-    STAGE_HELD,
-    STAGES
-};
+#include "proto/stage.h"
 
 /* Four steps for each doubling, from 1 ns to more than an hour. */
 enum { TIMING_BUCKETS = 168 };
@@ -81,7 +59,5 @@ static inline uint64_t recent_since(const struct recent *recent, uint64_t sum)
 {
     return sum - recent->was[0];
 }
-
-const char *stage_name(enum stage stage);
 
 #endif

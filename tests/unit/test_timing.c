@@ -8,6 +8,8 @@ static void test_names(void **state)
     (void)state;
     assert_string_equal(stage_name(STAGE_QUEUED), "queued");
     assert_string_equal(stage_name(STAGE_HELD), "held");
+    assert_int_equal(stage_of("handover"), STAGE_HANDOVER);
+    assert_int_equal(stage_of("hand"), STAGES);
 }
 
 /* A quantile is not below the number, and not above it by more than a quarter. */

@@ -10,7 +10,7 @@
 #ifndef DL_VERDICT_H
 #define DL_VERDICT_H
 
-#include "daemon/serve/timing.h"
+#include "proto/stage.h"
 
 struct verdict_rank {
     uint64_t rank;

@@ -1,4 +1,4 @@
-#include "daemon/serve/verdict.h"
+#include "proto/verdict.h"
 
 #include <inttypes.h>
 #include <stdio.h>
