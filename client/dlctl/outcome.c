@@ -123,6 +123,21 @@ static json_t *details_json(const struct outcome *outcome, bool run)
     return array;
 }
 
+/* Its kind is how its text begins. */
+static json_t *verdict_json(const struct outcome *outcome)
+{
+    const struct verdict *v = &outcome->verdict;
+    bool loader = v->kind == VERDICT_LOADER;
+
+    if (!outcome->has_verdict)
+        return json_null();
+    return json_pack(
+        "{s:o, s:o, s:o, s:f, s:s}", "kind", json_stringn(v->text, strcspn(v->text, ":")), "stage",
+        loader ? json_string(stage_name(v->stage)) : json_null(), "worker",
+        loader && v->worker != VERDICT_NO_WORKER ? json_integer(v->worker) : json_null(), "lost_s",
+        (double)v->lost_ns / 1e9, "text", v->text);
+}
+
 static int add_run_keys(json_t *json, const struct outcome *outcome)
 {
     double first = outcome->n_epochs ? outcome->epochs[0].first_batch_s : -1;
@@ -130,6 +145,8 @@ static int add_run_keys(json_t *json, const struct outcome *outcome)
 
     if (r == 0)
         r = json_object_set_new(json, "open_s", json_real(outcome->open_s));
+    if (r == 0)
+        r = json_object_set_new(json, "verdict", verdict_json(outcome));
     return r < 0 ? r : json_object_set_new(json, "epochs", details_json(outcome, true));
 }
 
@@ -331,6 +348,8 @@ static void print_outcome(const struct outcome *outcome, bool run)
             format_seconds(outcome->epochs[0].first_batch_s, seconds, sizeof seconds);
             printf("start     first batch after %s\n", seconds);
         }
+        if (outcome->has_verdict)
+            printf("verdict   %s\n", outcome->verdict.text);
     }
     print_bad(&outcome->bad);
     if (*outcome->digest)

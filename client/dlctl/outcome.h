@@ -7,6 +7,7 @@
 #include "client/dlctl/progress.h"
 #include "client/dlctl/stats.h"
 #include "proto/value.h"
+#include "proto/verdict.h"
 
 /* One tensor of the first batch, or one text. */
 struct leaf {
@@ -45,6 +46,8 @@ struct outcome {
     struct epoch_outcome *epochs; /* owned; run only */
     struct value plan;            /* owned; run only: the daemon's row of the last epoch, or null */
     size_t n_epochs;
+    bool has_verdict; /* run only: the daemon knows where the time went */
+    struct verdict verdict;
     struct value bad; /* owned; check only: rows of bad samples; null: on_error is raise */
 };
 

@@ -7,6 +7,7 @@
 #include "client/dlctl/open.h"
 #include "client/dlctl/outcome.h"
 #include "client/dlctl/report.h"
+#include "client/dlctl/spent.h"
 #include "client/dlctl/state.h"
 #include "client/dlctl/verbs.h"
 
@@ -24,6 +25,7 @@ struct run {
     struct progress progress;
     struct outcome outcome;
     struct state_file state; /* to begin with; then where rank 0 stands */
+    struct spent before;     /* of the loader's time, when it begins */
     uint64_t epoch;          /* under way */
     uint32_t world;          /* of it */
 };
@@ -44,6 +46,7 @@ static void run_deinit(struct run *run)
     digest_free(run->digest);
     outcome_deinit(&run->outcome);
     state_file_deinit(&run->state);
+    spent_deinit(&run->before);
 }
 
 /* The daemon takes the lengths of the samples. */
@@ -77,7 +80,8 @@ static int run_init(struct run *run)
     run->ranks = calloc(run->n_ranks, sizeof(struct dl_epoch *));
     if (!run->ranks || (run->o->digest && digest_new(&run->digest) < 0))
         return -ENOMEM;
-    return outcome_set_name(&run->outcome, dl_loader_name(run->loader));
+    r = outcome_set_name(&run->outcome, dl_loader_name(run->loader));
+    return r < 0 ? r : spent_ask(run->client, run->outcome.name, &run->before);
 }
 
 /* The first epoch begins where the state or the job says, if there is one. */
@@ -351,6 +355,20 @@ static int run_epoch(struct run *run, uint64_t epoch, bool first)
     return outcome_add_epoch(&run->outcome, &e);
 }
 
+/* Where the time went, of the whole loader: others may read it, too. */
+static int judge(struct run *run)
+{
+    struct outcome *outcome = &run->outcome;
+    _cleanup_(spent_deinit)
+    struct spent after = {0};
+    int r = run->before.known ? spent_ask(run->client, outcome->name, &after) : 0;
+
+    outcome->has_verdict =
+        r == 0 && spent_verdict(&run->before, &after, (uint64_t)(outcome->seconds * 1e9),
+                                outcome->tally.wait_ns, outcome->tally.batches, &outcome->verdict);
+    return r;
+}
+
 int verb_run(const struct options *o)
 {
     _cleanup_(run_deinit)
@@ -367,6 +385,8 @@ int verb_run(const struct options *o)
         r = run_epoch(&run, i > 0 ? run.epoch + 1 : o->epoch, i == 0);
     run.outcome.seconds = (double)(clock_ns() - begin) / 1e9;
     progress_end(&run.progress);
+    if (r == 0)
+        r = judge(&run);
     if (r < 0)
         return report_client(o, run.client, r);
     if (o->save_state && state_file_write(o->save_state, &run.state, &err) < 0)

@@ -13,8 +13,9 @@ import sys
 import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-from dltest import (DELIVER, DLCTL, FINISHED, HELLO, OPEN, OPENED, RELEASE, SEGMENT, START,  # noqa: E402
-                    STARTED, WELCOME, TestCase, dlctl, dlctl_json, main, pack, unpack)
+from dltest import (DELIVER, DLCTL, FINISHED, HELLO, INFO, OPEN, OPENED, QUERY, RELEASE,  # noqa: E402
+                    SEGMENT, START, STARTED, WELCOME, TestCase, dlctl, dlctl_json, main, pack,
+                    unpack)
 
 WARNING = 42
 UNKNOWN = 2 ** 64 - 1
@@ -103,6 +104,8 @@ class Peer:
         elif message[0] == OPEN:
             self.send(OPENED, message[1], 1, "words", *self.opened, 2, 0, 7, 1, 8, 5, 1, 0,
                       bytes(40))
+        elif message[0] == QUERY:
+            self.send(INFO, message[1], {})
         elif message[0] == START:
             self.send(STARTED, message[1], 1, *self.started, message[3], message[6], *message[4:6],
                       b"")

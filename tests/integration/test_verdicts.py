@@ -66,6 +66,35 @@ class Verdicts(TestCase):
         self.assertAlmostEqual(worker["fetch_s"] + worker["collate_s"], worker["busy_s"])
         self.assertGreaterEqual(worker["fetch_s"], 0.05 * 10)
 
+    def test_of_a_run(self):
+        """Of all of it, and of nothing that was before."""
+        daemon = self.daemon(self.bad_worker("slow-always-1"))
+        spec = self.spec("judged", **named("judged"), workers={"count": 1})
+        dlctl("run", spec, daemon=daemon)
+        said = dlctl_json("run", spec, "--epochs", "2", "--first-epoch", "1", daemon=daemon)
+        verdict = said["verdict"]
+        self.assertEqual((verdict["kind"], verdict["stage"], verdict["worker"]),
+                         ("loader-bound", "fetch", None))
+        self.assertAlmostEqual(verdict["lost_s"], said["wait_s"], places=3)
+        self.assertGreaterEqual(said["wait_s"], 0.05 * 10)
+        busy = re.search(r"; 1 worker is busy for (\d+) % of the time, and fetch takes 100 % of that$",
+                         verdict["text"])
+        self.assertLessEqual(int(busy.group(1)), 100)
+        self.assertIn("\nverdict   loader-bound: the trainer waited ",
+                      dlctl("run", spec, daemon=daemon).stdout)
+        # Too few to tell; and nobody who could.
+        self.assertIsNone(dlctl_json("run", spec, "--batches", "7", daemon=daemon)["verdict"])
+        local = self.spec("local", **named("local"), workers={"count": 0})
+        self.assertIsNone(dlctl_json("run", local, daemon=daemon)["verdict"])
+        self.assertNotIn("verdict", dlctl("run", local, daemon=daemon).stdout)
+
+    def test_of_a_run_of_all_ranks(self):
+        daemon = self.daemon(self.bad_worker("slow-always-1"))
+        spec = self.spec("judged", **named("judged"), workers={"count": 2})
+        ranks = dlctl_json("run", spec, "--world", "2", "--rank", "all", daemon=daemon)
+        self.assertEqual(ranks["verdict"]["kind"], "loader-bound")
+        self.assertAlmostEqual(ranks["verdict"]["lost_s"], ranks["wait_s"], places=3)
+
     def test_the_epoch_before(self):
         """What workers did for it is no work of this one."""
         daemon = self.daemon(self.bad_worker("slow-always-1"))

@@ -129,10 +129,34 @@ static void test_tokens(void **state)
     outcome_deinit(&outcome);
 }
 
+static void test_verdict(void **state)
+{
+    struct outcome outcome = {.has_verdict = true,
+                              .verdict = {.kind = VERDICT_LOADER,
+                                          .stage = STAGE_COLLATE,
+                                          .worker = 1,
+                                          .lost_ns = 1500000000,
+                                          .text = "loader-bound: so"}};
+
+    assert_int_equal(outcome_set_name(&outcome, "x"), 0);
+    assert_says(report("run", false, &outcome), "verdict   loader-bound: so\n");
+    assert_says(report("run", true, &outcome),
+                "\"verdict\":{\"kind\":\"loader-bound\",\"stage\":\"collate\",\"worker\":1,"
+                "\"lost_s\":1.5,\"text\":\"loader-bound: so\"}");
+    outcome.verdict.worker = VERDICT_NO_WORKER;
+    assert_says(report("run", true, &outcome), "\"stage\":\"collate\",\"worker\":null,");
+    outcome.verdict.kind = VERDICT_HEALTHY;
+    assert_says(report("run", true, &outcome), "\"stage\":null,\"worker\":null,");
+    outcome.has_verdict = false;
+    assert_null(strstr(report("run", false, &outcome), "verdict"));
+    assert_says(report("run", true, &outcome), "\"verdict\":null");
+    assert_null(strstr(report("check", true, &outcome), "verdict"));
+    outcome_deinit(&outcome);
+}
+
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_text_leaves),
-    cmocka_unit_test(test_lone_text),
-    cmocka_unit_test(test_unknown_counts),
+    cmocka_unit_test(test_verdict),   cmocka_unit_test(test_text_leaves),
+    cmocka_unit_test(test_lone_text), cmocka_unit_test(test_unknown_counts),
     cmocka_unit_test(test_tokens),
 };
 

@@ -1,0 +1,131 @@
+/* The verdict of a run by table: from what the daemon's views said before and after. */
+#include "client/dlctl/spent.h"
+#include "tests/lib/harness.h"
+
+#include "proto/yaml.h"
+
+static const uint64_t S = 1000000000;
+
+/* A run of ten seconds that waited for `waited` of them and got so many batches. */
+struct row {
+    const char *before, *after; /* the views, one document each: status, loaders, workers, times */
+    uint64_t waited, batches;
+    const char *text; /* what it begins with; NULL: nothing is said */
+    uint64_t worker;
+};
+
+#define VIEWS(pid, batches, workers, times)                                                    \
+    "[{pid: " pid "}, [{name: other, batches: 7}, {name: a, batches: " batches "}], [" workers \
+    "], [" times "]]"
+#define WORKER(fetch, collate) "{loader: a, fetch_s: " fetch ", collate_s: " collate "}"
+#define OTHER_WORKER           "{loader: other, fetch_s: 100.5, collate_s: 3}"
+#define TIME(stage, s)         "{loader: a, rank: null, stage: " stage ", total_s: " s "}"
+#define OTHER_TIMES                                               \
+    "{loader: other, rank: null, stage: ready, total_s: 900.0}, " \
+    "{loader: a, rank: 0, stage: ready, total_s: 900.0}"
+
+static const struct row rows[] = {
+    /* Both workers are busy, and fetch takes most of it: what was before the run is not in it. */
+    {VIEWS("5", "100", WORKER("50.0", "50.0") "," WORKER("50.0", "50.0"), ""),
+     VIEWS("5", "200", WORKER("59.0", "50.5") "," WORKER("59.0", "50.5"), ""), 9, 100,
+     "loader-bound: the trainer waited 9.0 s for batches, 90 % of its time; 2 workers are busy for "
+     "95 % of the time, and fetch takes 95 % of that",
+     VERDICT_NO_WORKER},
+    {VIEWS("5", "0", WORKER("0", "0") "," OTHER_WORKER "," WORKER("0", "0"), OTHER_TIMES),
+     VIEWS("5", "100", WORKER("1.0", "8.0") "," OTHER_WORKER "," WORKER("1", "0"), OTHER_TIMES), 9,
+     100,
+     "loader-bound: the trainer waited 9.0 s for batches, 90 % of its time; worker 0 is busy "
+     "with collate for 90 % of the time, and the others are not",
+     0},
+    /* More than there was time for: half of it was collating. */
+    {VIEWS("5", "0", WORKER("0", "0"), ""), VIEWS("5", "100", WORKER("8.0", "8.0"), ""), 9, 100,
+     "loader-bound: the trainer waited 9.0 s for batches, 90 % of its time; 1 worker is busy for "
+     "100 % of the time, and fetch takes 50 % of that",
+     VERDICT_NO_WORKER},
+    /* Batches that are ready wait for others. */
+    {VIEWS("5", "0", WORKER("0", "0"), TIME("ready", "1.0")),
+     VIEWS("5", "100", WORKER("1.0", "0"), TIME("ready", "9.5") "," OTHER_TIMES), 5, 100,
+     "loader-bound: the trainer waited 5.0 s for batches, 50 % of its time; batches that are ready "
+     "wait for earlier ones",
+     VERDICT_NO_WORKER},
+    {VIEWS("5", "0", WORKER("0", "0"), ""), VIEWS("5", "100", WORKER("1.0", "0"), ""), 0, 100,
+     "trainer-bound: ", VERDICT_NO_WORKER},
+    {VIEWS("5", "0", WORKER("0", "0"), ""), VIEWS("5", "100", WORKER("9.0", "0"), ""), 0, 100,
+     "healthy: ", VERDICT_NO_WORKER},
+    /* Too few batches; another daemon; one that counts from 0 again; other workers; no worker. */
+    {VIEWS("5", "0", WORKER("0", "0"), ""), VIEWS("5", "7", WORKER("9.0", "0"), ""), 9, 7, NULL, 0},
+    {VIEWS("5", "0", WORKER("0", "0"), ""), VIEWS("6", "100", WORKER("9.0", "0"), ""), 9, 100, NULL,
+     0},
+    {VIEWS("5", "50", WORKER("0", "0"), ""), VIEWS("5", "40", WORKER("9.0", "0"), ""), 9, 100, NULL,
+     0},
+    {VIEWS("5", "0", WORKER("3.0", "0"), ""), VIEWS("5", "100", WORKER("2.0", "0"), ""), 9, 100,
+     NULL, 0},
+    {VIEWS("5", "0", WORKER("0", "3.0"), ""), VIEWS("5", "100", WORKER("9", "2.0"), ""), 9, 100,
+     NULL, 0},
+    {VIEWS("5", "0", WORKER("0", "0"), TIME("held", "5.0")),
+     VIEWS("5", "100", WORKER("9.0", "0"), TIME("held", "4.0")), 9, 100, NULL, 0},
+    {VIEWS("5", "0", WORKER("0", "0"), ""),
+     VIEWS("5", "100", WORKER("9.0", "0") "," WORKER("9.0", "0"), ""), 9, 100, NULL, 0},
+    {VIEWS("5", "0", "", ""), VIEWS("5", "100", "", ""), 9, 100, NULL, 0},
+    /* Two loaders of that name, or none; and answers that are none. */
+    {VIEWS("5", "0}, {name: a, batches: 3", WORKER("0", "0"), ""),
+     VIEWS("5", "100", WORKER("9.0", "0"), ""), 9, 100, NULL, 0},
+    {"[{pid: 5}, [], [], []]", VIEWS("5", "100", WORKER("9.0", "0"), ""), 9, 100, NULL, 0},
+    {VIEWS("5", "0", WORKER("0", "0"), ""), "[null, null, null, null]", 9, 100, NULL, 0},
+    {VIEWS("5", "0", WORKER("0", "0"), ""), "[{}, {}, 3, x]", 9, 100, NULL, 0},
+    {VIEWS("5", "0", WORKER("0", "0"), "3, {stage: 7}, {loader: a, stage: x, rank: null}"),
+     VIEWS("5", "100", WORKER("-5.0", "1e300"), "null"), 9, 100,
+     "loader-bound: ", VERDICT_NO_WORKER},
+};
+
+static void read_views(const char *yaml, struct spent *ret)
+{
+    struct value all = {0};
+    struct dl_error err = {0};
+
+    assert_int_equal(yaml_parse(yaml, strlen(yaml), "", &all, &err), 0);
+    assert_int_equal(all.count, SPENT_VIEWS);
+    assert_int_equal(spent_read(all.items, "a", ret), 0);
+    value_deinit(&all);
+}
+
+static void test_table(void **state)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        const struct row *row = &rows[i];
+        struct spent before = {0}, after = {0};
+        struct verdict v = {0};
+
+        read_views(row->before, &before);
+        read_views(row->after, &after);
+        bool said = spent_verdict(&before, &after, 10 * S, row->waited * S, row->batches, &v);
+        if (said != !!row->text ||
+            (said && (strncmp(v.text, row->text, strlen(row->text)) != 0 ||
+                      v.worker != row->worker || v.lost_ns != row->waited * S)))
+            fail_msg("row %zu: %s", i, said ? v.text : "nothing");
+        spent_deinit(&before);
+        spent_deinit(&after);
+    }
+}
+
+/* A run that took no time, and one that waited for longer than it was there. */
+static void test_bounds(void **state)
+{
+    struct spent before = {0}, after = {0};
+    struct verdict v;
+
+    read_views(rows[0].before, &before);
+    read_views(rows[0].after, &after);
+    assert_false(spent_verdict(&before, &after, 0, 0, 100, &v));
+    assert_true(spent_verdict(&before, &after, S, UINT64_MAX, 100, &v));
+    assert_int_equal(v.lost_ns, S);
+    spent_deinit(&before);
+    spent_deinit(&after);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_table),
+    cmocka_unit_test(test_bounds),
+};
+
+TEST_MAIN(tests)
