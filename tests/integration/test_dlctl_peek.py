@@ -136,6 +136,24 @@ class Peek(TestCase):
         self.assertEqual(got, steps)
         self.assertGreater(stream, 0)
 
+    def test_any_epoch_while_ranks_are_in_theirs(self):
+        """And of batches that they are given together, without being taken for one of them."""
+        for mode in "strided", "dispatch":
+            name = f"ranks-{mode}"
+            ranks = []
+            for rank in range(2):
+                client = self.client(self.running)
+                loader = client.open(named(name, shard={"mode": mode}))["loader"]
+                client.start(loader, epoch=7, rank=rank, world=2, credits=1)
+                ranks.append(client)
+            want = [client.next_batches()[0] for client in ranks]
+            for epoch in "0", "7", "9":
+                got = self.peek(name, "--epoch", epoch, "--world", "2", "--rank", "1")
+                self.assertEqual((got["indices"], got["epoch"]), (want[1].indices, int(epoch)))
+            for client, batch in zip(ranks, want):
+                batch.release()
+                self.assertEqual(client.next_batches()[0].step, 1)
+
     def test_client_is_the_sampler(self):
         spec = self.rows_spec(sampler={"kind": "client"})
         got = self.peek(spec)

@@ -1,14 +1,17 @@
 """dlctl replay: a batch that was delivered once, made again by another daemon, array by array."""
 
 import contextlib
+import importlib.util
 import io
 import json
 import os
+import pathlib
 import pickle
 import random
 import struct
 import sys
 import unittest
+from unittest import mock
 
 import numpy
 
@@ -16,8 +19,9 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from client_case import NUMPY, RAW, ClientCase, dltest, main, media  # noqa: E402
 from dltest import dlctl, dlctl_json  # noqa: E402
-from spec_case import LIB, python  # noqa: E402
+from spec_case import LIB, pydata, python  # noqa: E402
 
+HAS_TORCH = importlib.util.find_spec("torch") is not None
 ROWS = 61  # prime: divides into neither batches nor ranks
 WORKERS = {"count": 2, "prefetch": 2}
 PICKS = 3  # of each epoch's batches
@@ -220,6 +224,13 @@ class MapStyle(ReplayCase):
         self.check_spec("parts", world=2, sampler={"kind": "random"}, dataset={
             "kind": "split", "dataset": both, "parts": [0.5, 0.5], "part": 1, "seed": 5})
 
+    def test_pictures_and_any_order(self):
+        media.pictures(pathlib.Path(self.path("pictures")), 40)
+        self.check_spec("pictures", world=2, sampler={"kind": "random"}, dataset={
+            "kind": "imagefolder", "root": self.path("pictures"), "size": [14, 12],
+            "transform": "random_crop", "flip": 0.5},
+            workers={"count": 3, "in_order": False})
+
     def test_tokens(self):
         tokens = {"kind": "text", "paths": [self.lines()], "tokenizer": "bytes"}
         for strategy, leftover in ("sorted", "emit"), ("bucket", "carry"), ("bucket", "drop"):
@@ -280,6 +291,34 @@ class Python(ReplayCase):
                 self.check_spec(what, world=2, sampler={"kind": "random"},
                                 dataset=python("Spotty", length=ROWS, bad=bad),
                                 workers={**WORKERS, "on_error": what, "max_bad": 100})
+
+
+    @unittest.skipUnless(HAS_TORCH, "needs torch")
+    def test_a_live_drop_in(self):
+        """The order is its own, what is drawn for a sample is not: that is of epoch and index."""
+        from dloader import DataLoader
+        data = pydata.Crops(self.npy("wide", "<f4", (33,)))
+        with mock.patch.dict(os.environ, {"DLOADER_SOCKET": self.running.socket}):
+            loader = DataLoader(data, batch_size=3, num_workers=2, shuffle=True)
+            first = list(loader)
+            iterator = iter(loader)
+            second = [next(iterator) for _ in range(4)]
+            (row,) = [row for row in self.anchor.query("loaders") if row["dataset"] == "python"]
+            for epoch, got in (0, first), (1, second):
+                order = self.order_of(data, got[2].numpy())
+                self.replay(row["name"], "--epoch", epoch, "--step", 2, "--indices", order)
+                found, about = self.arrays()
+                self.assertTrue(about["fed"])
+                self.assertEqual(found[about["tree"][0]["array"]].tobytes(),
+                                 got[2].numpy().tobytes())
+            second += iterator
+        self.assertEqual(len(second), len(first))
+
+    def order_of(self, data, crops):
+        """Whose rows these crops are of."""
+        rows = [row.tobytes() for row in data.rows]
+        return ",".join(str(next(i for i, row in enumerate(rows) if crop.tobytes() in row))
+                        for crop in crops)
 
 
 class Iterable(ReplayCase):
