@@ -1,0 +1,304 @@
+"""The Debian packages: installed, used, brought up to date and removed.
+
+    sandbox.py python3 test_package.py FOLDER    the folder has the packages
+
+One system's life, so the cases go in order and each takes the system as the one before left it.
+"""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+DEBS = []  # set by the command line
+NAMES = ["dlctl", "dloaderd", "libdlclient-dev", "libdlclient0", "python3-dloader"]
+CONFIG = pathlib.Path("/etc/dloaderd.conf")
+SOCKET = pathlib.Path("/run/dloaderd/socket")
+MEMBER = "nobody"  # made one of the group
+STRANGER = "daemon"  # a user of every Debian system, of no such group
+
+# A daemon's files come and go; these are the system's own records.
+NOT_OURS = re.compile(
+    r"/var/(cache|log|tmp|lib/(dpkg|apt|systemd/(catalog|timers)))(/|$)|/__pycache__(/|$)|"
+    r"/etc/((passwd|group|shadow|gshadow)-?|ld\.so\.cache|\.pwd\.lock)$")
+TREES = ("/etc", "/lib", "/usr", "/var")
+
+PROGRAM = r"""
+#include <dlclient.h>
+#include <stdio.h>
+
+int main(int argc, char **argv)
+{
+    struct dl_client *client;
+    struct dl_loader *loader;
+    struct dl_epoch *epoch;
+    struct dl_batch *batch;
+    uint64_t n = 0;
+
+    if (dl_client_connect(&client, NULL, NULL) < 0 ||
+        dl_loader_open_file(client, argv[1], &loader) < 0 ||
+        dl_epoch_start(loader, NULL, &epoch) < 0) {
+        fprintf(stderr, "%s\n", dl_client_error(client));
+        return 1;
+    }
+    while (dl_epoch_next(epoch, -1, &batch) == 0) {
+        if (++n == 3 && argc > 2) {
+            printf("three\n");
+            fflush(stdout);
+            getchar();
+        }
+    }
+    printf("%s: %llu\n", dl_version(), (unsigned long long)n);
+    dl_client_close(client);
+    return 0;
+}
+"""
+
+SPEC = """\
+name: {name}
+dataset: {{kind: npy, files: {{x: {folder}/rows.npy}}}}
+batch: {{size: 32}}
+workers: {{count: 1}}
+"""
+
+TRAINER = """
+import sys
+import dloader
+with dloader.Loader(sys.argv[1], as_="numpy") as loader:
+    print(sum(1 for _ in loader), dloader.__file__)
+"""
+
+DROP_IN = """
+import numpy
+from torch.utils.data import Dataset
+from dloader import DataLoader
+
+class Squares(Dataset):
+    def __len__(self):
+        return 100
+    def __getitem__(self, index):
+        return numpy.full(4, index)
+
+if __name__ == "__main__":
+    print(sum(len(batch) for batch in DataLoader(Squares(), batch_size=8, num_workers=1)))
+"""
+
+
+def run(*command, user=None, check=True, env=None, timeout=120):
+    if user:
+        command = ("setpriv", f"--reuid={user}", "--init-groups", "--reset-env", *command)
+    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, text=True,
+                          stderr=subprocess.STDOUT, timeout=timeout, stdin=subprocess.DEVNULL,
+                          env={**os.environ, **(env or {})}, check=False)
+    if check and done.returncode != 0:
+        raise AssertionError(f"{' '.join(map(str, command))}: {done.returncode}\n{done.stdout}")
+    return done.stdout if check else done
+
+
+def files():
+    found = set()
+    for tree in TREES:
+        for folder, folders, names in os.walk(tree):
+            if NOT_OURS.search(folder):
+                folders.clear()
+                continue
+            found |= {path for name in names + folders
+                      if not NOT_OURS.search(path := os.path.join(folder, name))}
+    return found
+
+
+def dpkg(*words):
+    return run("dpkg", "--force-unsafe-io", *words, env={"DEBIAN_FRONTEND": "noninteractive"},
+               timeout=300)
+
+
+def prop(unit, name):
+    return run("systemctl", "show", "--value", "--property", name, unit).strip()
+
+
+def journal(priority):
+    """What the daemon itself has told, from that priority on."""
+    run("journalctl", "--sync")
+    return run("journalctl", "_COMM=dloaderd", "--priority", priority, "--output", "cat",
+               "--no-pager", "--quiet")
+
+
+def wait_until(condition, what):
+    """Ends only by what is waited for, or as a failure long after it is due."""
+    end = time.monotonic() + 60
+    while not condition():
+        if time.monotonic() > end:
+            raise AssertionError(f"never: {what}")
+        time.sleep(0.05)
+
+
+class Package(unittest.TestCase):
+    maxDiff = None
+
+    @classmethod
+    def setUpClass(cls):
+        # What the machine itself has of it.
+        dpkg("--purge", *NAMES)
+        cls.before = files()
+        cls.folder = pathlib.Path(tempfile.mkdtemp(prefix="package-", dir="/srv"))
+        cls.spec = cls.make_rows(cls.folder)
+
+    @classmethod
+    def make_rows(cls, folder):
+        folder.mkdir(exist_ok=True)
+        folder.chmod(0o755)
+        run(sys.executable, "-c", "import numpy, sys; numpy.save(sys.argv[1], "
+            "numpy.arange(640, dtype='f4').reshape(320, 2))", folder / "rows.npy")
+        spec = folder / "rows.yaml"
+        spec.write_text(SPEC.format(folder=folder, name=folder.name), encoding="utf-8")
+        return spec
+
+    def compile(self, source, *flags, name="program"):
+        out = self.folder / name
+        run("cc", "-Wall", "-Werror", "-o", out, source, *flags)
+        return out
+
+    def flags(self, *words):
+        return run("pkg-config", "--cflags", "--libs", *words).split()
+
+    def member(self, *command):
+        return run(*command, user=MEMBER)
+
+    def test_01_installing_starts_the_daemon(self):
+        dpkg("--install", *DEBS)
+        self.assertEqual(run("dpkg", "--audit"), "")
+        run("usermod", "--append", "--groups", "dloaderd", MEMBER)
+        for unit in ("dloaderd.socket", "dloaderd.service"):
+            self.assertEqual(prop(unit, "ActiveState"), "active", unit)
+            self.assertEqual(prop(unit, "UnitFileState"), "enabled", unit)
+        owner = pathlib.Path("/proc", prop("dloaderd.service", "MainPID")).stat().st_uid
+        self.assertEqual(owner, int(run("id", "-u", "dloaderd")))
+        self.assertEqual((SOCKET.stat().st_mode & 0o777, SOCKET.group()), (0o660, "dloaderd"))
+
+    def test_02_what_debian_expects_is_there(self):
+        found = files() - self.before
+        for path in found:
+            self.assertRegex(path, r"^/(etc|(usr/)?lib|usr/(bin|include|libexec|share)|var/lib|"
+                             r"var/cache)/")
+        self.assertIn("libdlclient.so.0 ", run("ldconfig", "-p"))
+        for page in ("dloaderd.8", "dlctl.1", "dloaderd.conf.5", "dloader-spec.5", "dlclient.3",
+                     "dloader-plugin.3"):
+            name, _, section = page.rpartition(".")
+            self.assertIn(page, run("man", "-w", section, name))
+        self.assertEqual(run("systemd-analyze", "verify", "dloaderd.service", "dloaderd.socket"), "")
+
+    def test_03_a_member_of_the_group_is_served(self):
+        self.assertIn(" 320 samples,", self.member("dlctl", "run", self.spec))
+
+    def test_04_another_user_is_not(self):
+        done = run("dlctl", "status", user=STRANGER, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("ermission denied", done.stdout)
+
+    def test_05_an_installed_example_runs(self):
+        spec = pathlib.Path("/usr/share/doc/dlctl/examples/fashion.yaml")
+        if not os.path.exists("/usr/share/datasets/fashion-mnist"):
+            self.skipTest("the package dataset-fashion-mnist is not installed")
+        self.assertIn(" 60000 samples,", self.member("dlctl", "run", spec))
+
+    def test_06_c_programs_find_the_library(self):
+        source = self.folder / "program.c"
+        source.write_text(PROGRAM, encoding="utf-8")
+        version = run("dlctl", "--version").split()[1]
+        shared = self.compile(source, *self.flags("dlclient"))
+        self.assertIn("libdlclient.so.0 => /", run("ldd", shared))
+        self.assertEqual(self.member(shared, self.spec), f"{version}: 10\n")
+        flags = [flag for flag in self.flags("--static", "dlclient") if flag != "-ldlclient"]
+        static = self.compile(source, "-l:libdlclient.a", *flags, "-ldl", name="static")
+        self.assertNotIn("libdlclient", run("ldd", static))
+        self.assertEqual(self.member(static, self.spec), f"{version}: 10\n")
+
+    def test_07_the_examples_in_c_compile(self):
+        folder = pathlib.Path("/usr/share/doc/libdlclient-dev/examples")
+        self.compile(folder / "softmax.c", "-O2", *self.flags("dlclient"), "-lm", name="softmax")
+        plugins = sorted(folder.glob("*.c"))
+        plugins.remove(folder / "softmax.c")
+        self.assertGreaterEqual(len(plugins), 4)
+        for plugin in plugins:
+            self.compile(plugin, "-O2", "-shared", "-fPIC", *self.flags("dloader-plugin", "jansson"),
+                         name=plugin.stem + ".so")
+
+    def test_08_python_reads_from_the_daemon(self):
+        script = self.folder / "trainer.py"
+        script.write_text(TRAINER, encoding="utf-8")
+        done = self.member("env", f"DLOADER_SOCKET={SOCKET}", "/usr/bin/python3", script, self.spec)
+        self.assertEqual(done.split(), ["10", "/usr/lib/python3/dist-packages/dloader/__init__.py"])
+
+    def test_09_pytorchs_loader_has_a_daemon_of_its_own(self):
+        if run("/usr/bin/python3", "-c", "import torch", check=False).returncode != 0:
+            self.skipTest("the package python3-torch is not installed")
+        script = self.folder / "drop_in.py"
+        script.write_text(DROP_IN, encoding="utf-8")
+        self.assertEqual(self.member("/usr/bin/python3", script), "100\n")
+
+    def test_10_the_journal_tells_of_no_trouble(self):
+        self.assertEqual(journal("warning"), "")
+
+    def test_11_a_reload_takes_a_changed_configuration(self):
+        spec = self.make_rows(pathlib.Path("/opt/package"))
+        self.addCleanup(shutil.rmtree, "/opt/package")
+        CONFIG.write_text(CONFIG.read_text(encoding="utf-8") + "\ndata_roots: [/srv]\n",
+                          encoding="utf-8")
+        pid = prop("dloaderd.service", "MainPID")
+        run("systemctl", "reload", "dloaderd.service")
+        wait_until(lambda: "reload" in journal("info"), "the daemon tells that it has read it")
+        done = run("dlctl", "run", spec, user=MEMBER, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("data_roots", done.stdout)
+        self.assertIn(" 320 samples,", self.member("dlctl", "run", self.spec))
+        self.assertEqual(prop("dloaderd.service", "MainPID"), pid)
+
+    def test_12_the_first_client_starts_the_daemon(self):
+        run("systemctl", "stop", "dloaderd.service")
+        self.assertEqual(prop("dloaderd.service", "Result"), "success")
+        self.assertEqual(prop("dloaderd.socket", "ActiveState"), "active")
+        self.member("dlctl", "status")
+        self.assertEqual(prop("dloaderd.service", "ActiveState"), "active")
+
+    def test_13_a_new_version_keeps_socket_settings_and_epochs(self):
+        inode, pid = SOCKET.stat().st_ino, prop("dloaderd.service", "MainPID")
+        with subprocess.Popen(["setpriv", f"--reuid={MEMBER}", "--init-groups",
+                               self.folder / "program", self.spec, "wait"], stdin=subprocess.PIPE,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as reader:
+            self.assertEqual(reader.stdout.readline(), "three\n")
+            dpkg("--install", *DEBS)
+            self.assertEqual(SOCKET.stat().st_ino, inode)
+            self.assertNotEqual(prop("dloaderd.service", "MainPID"), pid)
+            self.assertEqual(prop("dloaderd.service", "ActiveState"), "active")
+            told, _ = reader.communicate("\n", timeout=120)
+        self.assertRegex(told, r"^[\d.]+: 10\n$")
+        self.assertIn("data_roots: [/srv]", CONFIG.read_text(encoding="utf-8"))
+
+    def test_14_removing_leaves_the_settings_alone(self):
+        dpkg("--remove", *NAMES)
+        self.assertEqual(run("pgrep", "-x", "dloaderd", check=False).stdout, "")
+        self.assertFalse(SOCKET.exists())
+        self.assertIn("data_roots: [/srv]", CONFIG.read_text(encoding="utf-8"))
+        found = {path for path in files() - self.before if not path.startswith("/var/")}
+        self.assertEqual({path for path in found if pathlib.Path(path).is_file()}, {str(CONFIG)})
+
+    def test_15_purging_leaves_nothing(self):
+        dpkg("--purge", *NAMES)
+        self.assertEqual(files() ^ self.before, set())
+
+
+def main(folder):
+    DEBS.extend(str(path) for path in pathlib.Path(folder).glob("*.deb")
+                if "-dbgsym_" not in path.name)
+    if len(DEBS) != len(NAMES):
+        sys.exit(f"{folder} has {len(DEBS)} packages, not {', '.join(NAMES)}")
+    unittest.main(argv=sys.argv[:1], verbosity=2, failfast=False)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
