@@ -12,7 +12,7 @@ Fenced blocks are what is run; a block indented by four spaces is refused, as no
 In what is printed, `…` is anything within a line, a line of nothing else any number of lines, and
 blanks count as one. Comments, which a reader does not see, come right before a block:
 
-    <!-- figures vary -->        its numbers, and the units behind them, are those of one run
+    <!-- figures vary -->        its numbers, the units behind them, and bars are those of one run
     <!-- exits: N -->            this is shown because it fails, with this status
     <!-- only if: COMMAND -->    it is run where this shell command succeeds
     <!-- not run: REASON -->     neither run nor compared
@@ -43,7 +43,9 @@ PATIENCE = 900
 PIECE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<code>(?:(?!```)[^\n]*\n)*)```$"
                    r"|^<!--(?P<comment>.*?)-->$", re.MULTILINE | re.DOTALL)
 DIRECTIVE = re.compile(r"\s*(figures vary|exits|only if|not run)\s*(?::\s*(.*?))?\s*$", re.DOTALL)
-NUMBER = re.compile(r"\d[\d.,]*(?:e[-+]?\d+)?[kMGT]?(?: ?(?:ns|µs|ms|s|min|B|KiB|MiB|GiB)\b)?")
+NUMBER = r"\d[\d.,]*(?:e[-+]?\d+)?[kMGT]?(?: ?(?:ns|µs|ms|s|min|B|KiB|MiB|GiB)\b)?"
+BAR = "[▏▎▍▌▋▊▉█▒▓░]+"
+FIGURE = re.compile(f"({NUMBER})|{BAR}")
 
 
 class PageError(Exception):
@@ -251,11 +253,10 @@ def pattern_of(line, vary):
         if part == "…":
             parts.append(".*")
         elif vary:
-            ends = [match.span() for match in NUMBER.finditer(part)]
             at = 0
-            for start, end in ends:
-                parts += [re.escape(part[at:start]), NUMBER.pattern]
-                at = end
+            for match in FIGURE.finditer(part):
+                parts += [re.escape(part[at:match.start()]), NUMBER if match[1] else BAR]
+                at = match.end()
             parts.append(re.escape(part[at:]))
         else:
             parts.append(re.escape(part))
