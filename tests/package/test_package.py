@@ -187,9 +187,17 @@ class Package(unittest.TestCase):
                              r"var/cache)/")
         self.assertIn("libdlclient.so.0 ", run("ldconfig", "-p"))
         for page in ("dloaderd.8", "dlctl.1", "dloaderd.conf.5", "dloader-spec.5", "dlclient.3",
-                     "dloader-plugin.3"):
+                     "dloader-plugin.3", "dl_epoch_next.3"):
             name, _, section = page.rpartition(".")
             self.assertIn(page, run("man", "-w", section, name))
+            self.assertEqual(run("man", "--warnings", "-E", "UTF-8", "-l", "-Tutf8", "-Z",
+                                 run("man", "-w", section, name).strip()).count("warning"), 0)
+        for program in ("dlctl", "dloaderd"):
+            self.assertIn(program, run("man", "-f", program))
+            for path in (f"bash-completion/completions/{program}",
+                         f"fish/vendor_completions.d/{program}.fish",
+                         f"zsh/vendor-completions/_{program}"):
+                self.assertIn("/usr/share/" + path, found)
         self.assertEqual(run("systemd-analyze", "verify", "dloaderd.service", "dloaderd.socket"), "")
 
     def test_03_a_member_of_the_group_is_served(self):
