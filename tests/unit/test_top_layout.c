@@ -42,9 +42,9 @@ static const struct top_texts NOW = {
 
 /* clang-format off */
 static const char SCREEN_80[] =
-    "dloaderd 1.2.3 running, up 1:00, 2 sessions, 3.0 MiB in the ring, by name\n"
-    "LOADER   STATE     BATCH/S SAMPLE/S WAIT RING           MEMORY FAULT RETRY   BAD\n"
-    "images   open           20     1280  39% ###=--....    3.0 MiB     0     3     2\n"
+    "dloaderd 1.2.3 running, up 1:00, 2 sessions, 3.0 MiB, by name\n"
+    "LOADER      STATE     BATCH/S SAMPLE/S WAIT RING         MEMORY FAULT RETRY  BAD\n"
+    "images      open           20     1280  39% ##=--...    3.0 MiB     0     3    2\n"
     "  loader-bound: the trainer waited 0.6 s for batches, 93 % of its time; 2\n"
     "  workers are busy for 99 % of the time, and fetch takes 100 % of that\n"
     "\n"
@@ -67,9 +67,9 @@ static const char SCREEN_80[] =
     "\n"
     "q quit  s sort  r reverse  arrows, Enter pick  p pause  h help\n";
 static const char SCREEN_132[] =
-    "dloaderd 1.2.3 running, up 1:00, 2 sessions, 3.0 MiB in the ring, by name\n"
-    "LOADER                                      STATE     BATCH/S SAMPLE/S     DATA/S WAIT RING         CPU     MEMORY FAULT RETRY   BAD\n"
-    "images                                      open           20     1280   20.0 MiB  39% ███▓▒▒░░░░  150%    3.0 MiB     0     3     2\n"
+    "dloaderd 1.2.3 running, up 1:00, 2 sessions, 3.0 MiB, by name\n"
+    "LOADER                                         STATE     BATCH/S SAMPLE/S     DATA/S WAIT RING       CPU     MEMORY FAULT RETRY  BAD\n"
+    "images                                         open           20     1280   20.0 MiB  39% ██▓▒▒░░░  150%    3.0 MiB     0     3    2\n"
     "  loader-bound: the trainer waited 0.6 s for batches, 93 % of its time; 2 workers are busy for 99 % of the time, and fetch takes 100\n"
     "  % of that\n"
     "\n"
@@ -92,10 +92,10 @@ static const char SCREEN_132[] =
     "\n"
     "q quit  s sort  r reverse  arrows, Enter pick  p pause  h help\n";
 static const char SCREEN_PICKED[] =
-    "dloaderd 1.2.3 away, up 1:00, 2 sessions, 3.0 MiB in the ring, by name\n"
+    "dloaderd 1.2.3 away, up 1:00, 2 sessions, 3.0 MiB, by name\n"
     "no daemon\n"
-    "LOADER   STATE     BATCH/S SAMPLE/S WAIT RING           MEMORY FAULT RETRY   BAD\n"
-    "images   open           20     1280  39% ###=--....    3.0 MiB     0     3     2\n"
+    "LOADER      STATE     BATCH/S SAMPLE/S WAIT RING         MEMORY FAULT RETRY  BAD\n"
+    "images      open           20     1280  39% ##=--...    3.0 MiB     0     3    2\n"
     "  loader-bound: the trainer waited 0.6 s for batches, 93 % of its time; 2\n"
     "  workers are busy for 99 % of the time, and fetch takes 100 % of that\n"
     "\n"
@@ -114,8 +114,8 @@ static const char SCREEN_PICKED[] =
     "q quit  s sort  r reverse  Esc all loaders  p pause  h help\n";
 static const char SCREEN_40[] =
     "dloaderd 1.2.3 running, up 1:00, 2 sess~\n"
-    "LOADER    BATCH/S WAIT FAULT RETRY   BAD\n"
-    "images         20  39%     0     3     2\n"
+    "LOADER           BATCH/S WAIT FAULT  BAD\n"
+    "images                20  39%     0    2\n"
     "EPOCH PROGRESS               DONE   LEFT\n"
     "    3 ###...................  14%   22 s\n"
     "LOADER          RANK WAIT READY STATE\n"
@@ -125,14 +125,14 @@ static const char SCREEN_40[] =
     "q quit  s sort  r reverse  arrows, Ente~\n";
 static const char SCREEN_20[] =
     "dloaderd 1.2.3 runn~\n"
-    "LOADER    WAIT FAULT\n"
-    "images     39%     0\n"
+    "LOADER          WAIT\n"
+    "images           39%\n"
     "PROGRESS        LEFT\n"
     "#............   22 s\n";
 static const char SCREEN_TEXT[] =
-    "dloaderd 1.2.3 running, up 1:00, 2 sessions, 3.0 MiB in the ring, by name\n"
-    "LOADER   STATE     BATCH/S SAMPLE/S WAIT RING           MEMORY FAULT RETRY   BAD\n"
-    "images   open           20     1280  39% ###=--....    3.0 MiB     0     3     2\n"
+    "dloaderd 1.2.3 running, up 1:00, 2 sessions, 3.0 MiB, by name\n"
+    "LOADER      STATE     BATCH/S SAMPLE/S WAIT RING         MEMORY FAULT RETRY  BAD\n"
+    "images      open           20     1280  39% ##=--...    3.0 MiB     0     3    2\n"
     "  loader-bound: the trainer waited 0.6 s for batches, 93 % of its time; 2\n"
     "  workers are busy for 99 % of the time, and fetch takes 100 % of that\n"
     "\n"
@@ -147,7 +147,7 @@ static const char SCREEN_TEXT[] =
     "images            0 ready    100%    5.0 MiB     10    0      31 64, 71, 99, ~ ~\n"
     "images            1 starting  50%    1.0 MiB     10    1       - -\n";
 static const char SCREEN_OTHER[] =
-    "dloaderd 1.2.3 running, up 1:00, 2 sessions, 3.0 MiB in the ring, by name\n"
+    "dloaderd 1.2.3 running, up 1:00, 2 sessions, 3.0 MiB, by name\n"
     "that loader is not open\n";
 /* clang-format on */
 static void take_text(const struct top_grid *grid, char **ret)

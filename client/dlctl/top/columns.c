@@ -107,19 +107,19 @@ MAKE(top_loader, loader_memory, format_bytes((double)from->memory, t->text, size
 
 /* title, text, width, keep; right, stretches, or_none */
 const struct top_column top_loader_columns[] = {
-    {"LOADER", loader_name, 8, 99, .stretches = true},
+    {"LOADER", loader_name, 11, 99, .stretches = true},
     {"STATE", loader_state, 9, 3},
     {"BATCH/S", loader_batches, 7, 8, .right = true},
     {"SAMPLE/S", loader_samples, 8, 5, .right = true},
     {"DATA/S", loader_bytes, 10, 2, .right = true},
-    {"WAIT", loader_wait, 4, 9, .right = true},
-    {"RING", loader_ring, 10, 7},
+    {"WAIT", loader_wait, 4, 10, .right = true},
+    {"RING", loader_ring, 8, 7},
     {"PAD", loader_padding, 5, 6, .right = true, .or_none = true},
     {"CPU", loader_cpu, 5, 1, .right = true},
     {"MEMORY", loader_memory, 10, 4, .right = true},
     {"FAULT", loader_faults, 5, 9, .right = true},
     {"RETRY", loader_retries, 5, 7, .right = true},
-    {"BAD", loader_bad, 5, 8, .right = true},
+    {"BAD", loader_bad, 4, 8, .right = true},
 };
 const int top_loader_columns_n = ARRAY_SIZE(top_loader_columns);
 

@@ -17,6 +17,7 @@
 
 #define NCURSES_WIDECHAR 1
 #include <ncurses.h>
+#include <term.h>
 
 enum { SILENT_MS = 3000, ESCAPE_MS = 25 };
 
@@ -270,11 +271,21 @@ static int begin_signals(struct terminal *t)
     return t->signals < 0 ? -errno : 0;
 }
 
+/* newterm() would lose memory over a kind of terminal that is not known. */
+static bool is_known(void)
+{
+    int status;
+
+    if (setupterm(NULL, STDOUT_FILENO, &status) == ERR)
+        return false;
+    (void)del_curterm(cur_term);
+    return true;
+}
+
 /* False: the terminal's kind is not known, or it cannot be drawn on. */
 static bool begin_screen(struct terminal *t)
 {
-    t->screen = newterm(NULL, stdout, stdin);
-    if (!t->screen)
+    if (!is_known() || !(t->screen = newterm(NULL, stdout, stdin)))
         return false;
     (void)cbreak();
     (void)noecho();

@@ -1,0 +1,261 @@
+"""dlctl top on a terminal, which is tmux's: what is on the screen, at which size and in which
+terminal, what keys do, and a daemon that goes away."""
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import time
+import unittest
+
+import dltest
+from dltest import PATIENCE, TestCase, wait_until
+from test_top import TopCase
+
+TMUX = shutil.which("tmux")
+COLOUR = re.compile(r"\x1b\[[0-9;]*(3[0-7]|4[0-7])(;[0-9;]*)?m")
+
+
+class Screen:
+    """A terminal of its own, with one command in it, and then `rc=` and its status."""
+
+    made = 0
+
+    def __init__(self, case, command, width=80, height=24, **env):
+        Screen.made += 1
+        self.socket = case.path(f"tmux{Screen.made}")
+        settings = {"LC_ALL": "C.UTF-8", "NO_COLOR": "", **env}
+        words = shlex.join(["env", *(f"{key}={value}" for key, value in settings.items()), *command])
+        self.tmux("-f", "/dev/null", "new-session", "-d", "-x", str(width), "-y", str(height),
+                  f"{words}; echo rc=$?; stty -a | tr ';' '\\n' | grep -c -- '-echo \\|-icanon'; "
+                  "exec sleep 1000")
+        case.addCleanup(self.tmux, "kill-server")  # and with it all that runs in it
+
+    def tmux(self, *args):
+        done = subprocess.run([TMUX, "-S", self.socket, *args], capture_output=True, check=False,
+                              text=True, timeout=PATIENCE)
+        if done.returncode != 0:
+            raise AssertionError(f"tmux {args}: {done.stderr}")
+        return done.stdout
+
+    @property
+    def text(self):
+        return self.tmux("capture-pane", "-p")
+
+    @property
+    def coloured(self):
+        return self.tmux("capture-pane", "-p", "-e")
+
+    @property
+    def lines(self):
+        return self.text.split("\n")[:-1]
+
+    def keys(self, *keys):
+        self.tmux("send-keys", *keys)
+
+    def size(self, width, height):
+        self.tmux("resize-window", "-x", str(width), "-y", str(height))
+
+    def wait(self, pattern):
+        """Until the screen has it; the whole of it then."""
+        seen = []
+
+        def has():
+            seen[:] = [self.text]
+            return re.search(pattern, seen[0], re.M)
+
+        try:
+            wait_until(has, pattern)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{seen[0]}") from None
+        return seen[0]
+
+
+class ScreenCase(TopCase):
+    def screen(self, *args, **options):
+        return Screen(self, [dltest.DLCTL, "top", "--interval", "0.2", "--socket", self.server.socket,
+                             *args], **options)
+
+    def uptime(self, screen):
+        return re.search(r"up (\S+( s)?),", screen.text).group(1)
+
+
+@unittest.skipUnless(TMUX, "no tmux: apt-get install tmux")
+class Shown(ScreenCase):
+    def test_80_by_24(self):
+        screen = self.screen()
+        text = screen.wait(r"^images +open +\d(.|\n)*loader-bound")
+        lines = text.split("\n")
+        self.assertRegex(lines[0], r"^dloaderd \S+ running, up \d+ s, 3 sessions, ")
+        self.assertEqual([line.split()[0] for line in lines if re.match("LOADER ", line)], ["LOADER"] * 4)
+        self.assertRegex(text, r"\n  loader-bound: trainers waited")
+        self.assertRegex(text, r"\nimages +0 +2/2 [█▏▎▍▌▋▊▉░]{10,} +\d+% +\d+/20000 +[0-9.]+ +\d")
+        for rank in (0, 1):
+            self.assertRegex(text, rf"\nimages +0 +{rank}/2 +\d+% +\d+/10000 .* running\n")
+            self.assertRegex(text, rf"\nimages +{rank} ready +\d+% +[0-9.]+ [KM]iB +[0-9.]+ +0 ")
+        self.assertRegex(text, "\nq quit .* h help\n")
+        self.assertLessEqual(max(map(len, lines)), 80)
+        self.assertRegex(screen.coloured, COLOUR)
+
+    def test_every_size(self):
+        screen = self.screen()
+        screen.wait(r"^images +open")
+        for width, height, want in [(132, 43, r"^LOADER .* DATA/S .* CPU "), (40, 10, r"^LOADER +RANK +WAIT"),
+                                    (20, 5, r"^LOADER +WAIT$"), (5, 2, r"^dloa"),
+                                    (80, 24, r"^q quit .* h help$")]:
+            screen.size(width, height)
+            screen.wait(want)
+            # Nothing is left of the size before.
+            wait_until(lambda: all(re.match(r"$|dloa|LOADER|images|[ (q]|EPOCH|WORKER|PROGRESS|[█▏▎▍▌▋▊▉░]",
+                                            line) for line in screen.lines), "a screen without remains")
+            lines = screen.lines
+            self.assertLessEqual(len(lines), height)
+            self.assertLessEqual(max(map(len, lines)), width)
+            self.assertEqual(len([line for line in lines if line.startswith("dloa")]), 1)
+        text = screen.text
+        self.assertEqual(text.count("LOADER"), 4)
+        self.assertEqual(len(re.findall("^images ", text, re.M)), 6)
+
+    def test_without_colours(self):
+        for env in {"TERM": "vt100"}, {"NO_COLOR": "1"}:
+            with self.subTest(**env):
+                screen = self.screen(**env)
+                screen.wait(r"^images +open")
+                screen.wait(r"loader-bound")
+                self.assertNotRegex(screen.coloured, COLOUR)
+                self.assertIn("\x1b[", screen.coloured)  # bold and turned round they still are
+
+    def test_ascii(self):
+        screen = self.screen(LC_ALL="C")
+        text = screen.wait(r"^images +0 +2/2 [#.]{10,} ")
+        self.assertTrue(text.isascii())
+
+    def test_an_unknown_terminal(self):
+        screen = self.screen("--count", "2", TERM="no-such-terminal", COLUMNS="79")
+        text = screen.wait("^rc=0")
+        self.assertRegex(text, r"\nimages +0 +[01]/2 ")
+
+
+@unittest.skipUnless(TMUX, "no tmux: apt-get install tmux")
+class Keys(ScreenCase):
+    def order(self, screen):
+        """Loaders as they stand in their table."""
+        return re.findall(r"^(images|text) +open", screen.text, re.M)
+
+    def test_order(self):
+        self.train("text", 1)
+        screen = self.screen()
+        screen.wait(r"^text +open")
+        self.assertEqual(self.order(screen), ["images", "text"])
+        screen.keys("r")
+        screen.wait("by name, reversed")
+        self.assertEqual(self.order(screen), ["text", "images"])
+        screen.keys("r", "s")
+        screen.wait("by rate$")
+        for key, name in (("w", "wait"), ("m", "memory"), ("e", "errors"), ("c", "cpu"), ("n", "name")):
+            screen.keys(key)
+            screen.wait(f"by {name}$")
+
+    def test_pick(self):
+        self.train("text", 1)
+        screen = self.screen()
+        screen.wait(r"^text +0 +0/1 ")
+        screen.keys("Down")
+        screen.keys("Enter")
+        text = screen.wait("Esc all loaders")
+        self.assertNotIn("images", text)
+        self.assertRegex(text, r"\ntext +open")
+        self.assertRegex(text, r"\n +0 +0/1 +\d+%")
+        screen.keys("Escape")
+        screen.wait("arrows, Enter pick")
+        screen.wait(r"^images +open")
+
+    def test_pause(self):
+        screen = self.screen()
+        screen.wait(r"^images +open")
+        screen.keys("p")
+        before = screen.wait("PAUSED")
+        with self.server.client() as client:
+            steps = [row["step"] for row in client.query("epochs")]
+            wait_until(lambda: all(row["step"] > step + 10 for row, step in
+                                   zip(client.query("epochs"), steps)), "some steps more")
+        self.assertEqual(screen.text, before)
+        screen.size(100, 30)  # which does not let it go on
+        screen.wait(r"^LOADER .* DATA/S|^LOADER .* STATE")
+        step = re.search(r" (\d+)/20000", before).group(1)
+        self.assertIn(f" {step}/20000", screen.text)
+        screen.keys("p")
+        wait_until(lambda: f" {step}/20000" not in screen.text, "it to go on")
+        self.assertNotIn("PAUSED", screen.text)
+
+    def test_help(self):
+        screen = self.screen()
+        screen.wait(r"^images +open")
+        screen.keys("h")
+        self.assertNotIn("images", screen.wait("^q +ends"))
+        screen.keys("h")
+        screen.wait(r"^images +open")
+
+    def test_end(self):
+        """The terminal is as it was: echo is on, lines are whole, and what stood there is back."""
+        for name, end in {"q": lambda s: s.keys("q"), "Ctrl-C": lambda s: s.keys("C-c"),
+                          "SIGTERM": lambda s: os.kill(self.top_pid(s), signal.SIGTERM)}.items():
+            with self.subTest(name):
+                screen = self.screen()
+                screen.wait(r"^images +open")
+                end(screen)
+                text = screen.wait(r"^rc=0\n0$")
+                self.assertNotIn("images", text)
+
+    def top_pid(self, screen):
+        shell = int(screen.tmux("display-message", "-p", "#{pane_pid}"))
+        return dltest.children_of(shell)[0]
+
+
+@unittest.skipUnless(TMUX, "no tmux: apt-get install tmux")
+class Away(TestCase):
+    def start(self):
+        daemon = dltest.Daemon(self.dir)
+        self.addCleanup(lambda: daemon.process.poll() is None and daemon.kill())
+        screen = Screen(self, [dltest.DLCTL, "top", "--interval", "0.2", "--socket", daemon.socket])
+        screen.wait("no loader is open")
+        return daemon, screen
+
+    def test_killed(self):
+        daemon, screen = self.start()
+        daemon.kill()
+        screen.wait("^trying again: .*socket")
+        self.assertIn("away", screen.lines[0])
+        other = self.daemon()
+        client = self.client(other)
+        client.open(dltest.named("afterwards"))
+        text = screen.wait(r"^afterwards +open")
+        self.assertNotIn("trying again", text)
+        screen.keys("q")
+        screen.wait(r"^rc=0")
+
+    def test_standing_still(self):
+        """It is said how long it has not answered; keys are heard meanwhile."""
+        daemon, screen = self.start()
+        daemon.process.send_signal(signal.SIGSTOP)
+        self.addCleanup(lambda: daemon.process.send_signal(signal.SIGCONT))
+        screen.wait(r"^the daemon has not answered for \d+ s")
+        screen.keys("h")
+        screen.wait("^q +ends")
+        daemon.process.send_signal(signal.SIGCONT)
+        screen.keys("h")
+        wait_until(lambda: "has not answered" not in screen.text, "an answer")
+        daemon.process.send_signal(signal.SIGSTOP)
+        screen.keys("q")
+        screen.wait(r"^rc=0")
+        daemon.process.send_signal(signal.SIGCONT)
+
+    def test_none_from_the_beginning(self):
+        screen = Screen(self, [dltest.DLCTL, "top", "--socket", self.path("nothing")])
+        self.assertIn("dlctl: ", screen.wait(r"^rc=1"))
+
+
+if __name__ == "__main__":
+    unittest.main()
