@@ -2,6 +2,7 @@
 terminal, what keys do, and a daemon that goes away."""
 
 import os
+import pwd
 import re
 import shlex
 import shutil
@@ -15,6 +16,8 @@ from dltest import PATIENCE, TestCase, wait_until
 from test_top import TopCase
 
 TMUX = shutil.which("tmux")
+SSH = shutil.which("ssh")
+SSHD = shutil.which("sshd", path="/usr/sbin:/usr/bin")
 COLOUR = re.compile(r"\x1b\[[0-9;]*(3[0-7]|4[0-7])(;[0-9;]*)?m")
 
 
@@ -255,6 +258,63 @@ class Away(TestCase):
     def test_none_from_the_beginning(self):
         screen = Screen(self, [dltest.DLCTL, "top", "--socket", self.path("nothing")])
         self.assertIn("dlctl: ", screen.wait(r"^rc=1"))
+
+
+@unittest.skipUnless(TMUX and SSH and SSHD, "no tmux, ssh or sshd: apt-get install tmux openssh-client "
+                                            "openssh-server")
+class OverSsh(ScreenCase):
+    """A server of this test's own, with keys of its own, that serves one connection: no port."""
+
+    def setUp(self):
+        shell = pwd.getpwuid(os.geteuid()).pw_shell
+        if shell.rpartition("/")[2] in ("nologin", "false"):
+            self.skipTest(f"nobody can log in as this user: its shell is {shell}")
+        # Root's wants a directory that is made at boot where it is a service; here nobody else sees it.
+        self.before = ""
+        if os.geteuid() == 0 and not os.path.isdir("/run/sshd"):
+            self.before = "mount -t tmpfs none /run && mkdir -m 755 /run/sshd && "
+            if subprocess.run(["unshare", "-m", "sh", "-c", self.before + "true"], capture_output=True,
+                              check=False, timeout=PATIENCE).returncode:
+                self.skipTest("root's sshd needs /run/sshd, and no namespace can be had to make it in")
+        super().setUp()
+        os.chmod(self.dir, 0o700)
+        for name in "host", "user":
+            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.path(name)], check=True,
+                           stdin=subprocess.DEVNULL, timeout=PATIENCE)
+        shutil.copy(self.path("user.pub"), self.path("authorized"))
+        with open(self.path("host.pub")) as file, open(self.path("known"), "w") as known:
+            known.write("loopback " + file.read())
+        self.write("sshd.conf", HostKey=self.path("host"), AuthorizedKeysFile=self.path("authorized"),
+                   StrictModes="no", UsePAM="no", PasswordAuthentication="no", PermitRootLogin="yes",
+                   PidFile="none", PrintMotd="no", PrintLastLog="no")
+        self.write("ssh.conf", IdentityFile=self.path("user"), IdentitiesOnly="yes", IdentityAgent="none",
+                   UserKnownHostsFile=self.path("known"), HostKeyAlias="loopback",
+                   StrictHostKeyChecking="yes", PasswordAuthentication="no",
+                   ProxyCommand=("unshare -m " if self.before else "") + self.path("serve"))
+        with open(self.path("serve"), "w") as file:
+            file.write(f"#!/bin/sh\n{self.before}exec {SSHD} -i -f {self.path('sshd.conf')} -E "
+                       f"{self.path('sshd.log')}\n")
+        os.chmod(self.path("serve"), 0o700)
+
+    def write(self, name, **settings):
+        with open(self.path(name), "w") as file:
+            file.writelines(f"{key} {value}\n" for key, value in settings.items())
+
+    def test_resize_and_end(self):
+        words = [dltest.DLCTL, "top", "--interval", "0.2", "--socket", self.server.socket]
+        remote = "env LC_ALL=C.UTF-8 ASAN_OPTIONS=$HERE " + shlex.join(words)
+        remote = remote.replace("$HERE", shlex.quote(os.environ.get("ASAN_OPTIONS", "")))
+        screen = Screen(self, [SSH, "-t", "-F", self.path("ssh.conf"), "loopback", remote])
+        screen.wait(r"^images +open +\d")
+        self.assertRegex(screen.coloured, COLOUR)
+        screen.size(40, 10)
+        screen.wait(r"^LOADER +RANK +WAIT")
+        screen.size(132, 43)
+        screen.wait(r"^LOADER .* DATA/S .* CPU ")
+        screen.keys("Down", "Enter")
+        screen.wait("Esc all loaders")
+        screen.keys("q")
+        screen.wait(r"^rc=0")
 
 
 if __name__ == "__main__":

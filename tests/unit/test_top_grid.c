@@ -76,7 +76,7 @@ static void test_put(void **state)
         struct top_grid grid;
         char want[64];
 
-        print_message("[   row    ] %zu\n", i);
+        print_message("# %zu\n", i);
         assert_int_equal(top_grid_init(&grid, 8, 2, puts_rows[i].unicode), 0);
         assert_int_equal(top_grid_put(&grid, 1, puts_rows[i].column, puts_rows[i].columns, LOOK_BAD,
                                       puts_rows[i].text),
@@ -115,7 +115,7 @@ static void test_break(void **state)
         const char *text = break_rows[i].text;
         size_t len = top_grid_break(&grid, &text, break_rows[i].columns);
 
-        print_message("[   row    ] %zu\n", i);
+        print_message("# %zu\n", i);
         assert_int_equal(len, strlen(break_rows[i].first));
         assert_memory_equal(break_rows[i].text, break_rows[i].first, len);
         assert_string_equal(text, break_rows[i].rest);
@@ -158,14 +158,14 @@ static void test_bars(void **state)
     char text[512];
 
     for (size_t i = 0; i < ARRAY_SIZE(bar_rows); i++) {
-        print_message("[   row    ] bar %zu\n", i);
+        print_message("# bar %zu\n", i);
         top_bar(bar_rows[i].share, bar_rows[i].columns, true, text, sizeof text);
         assert_string_equal(text, bar_rows[i].unicode);
         top_bar(bar_rows[i].share, bar_rows[i].columns, false, text, sizeof text);
         assert_string_equal(text, bar_rows[i].ascii);
     }
     for (size_t i = 0; i < ARRAY_SIZE(ring_rows); i++) {
-        print_message("[   row    ] ring %zu\n", i);
+        print_message("# ring %zu\n", i);
         top_ring_bar(ring_rows[i].slots, ring_rows[i].columns, true, text, sizeof text);
         assert_string_equal(text, ring_rows[i].unicode);
         top_ring_bar(ring_rows[i].slots, ring_rows[i].columns, false, text, sizeof text);

@@ -215,7 +215,7 @@ static void test_screens(void **state)
         s.picked = screen_rows[i].picked ? strdup(screen_rows[i].picked) : NULL;
         text = screen_of(m, &s, screen_rows[i].notice, screen_rows[i].width, screen_rows[i].height,
                          screen_rows[i].unicode, screen_rows[i].keys);
-        print_message("[   row    ] %zu\n", i);
+        print_message("# %zu\n", i);
         assert_string_equal(text, screen_rows[i].screen);
         free(text);
         top_state_deinit(&s);
@@ -406,7 +406,7 @@ static void test_keys(void **state)
     for (size_t i = 0; i < ARRAY_SIZE(key_rows); i++) {
         struct top_state s = {0};
 
-        print_message("[   row    ] %zu\n", i);
+        print_message("# %zu\n", i);
         for (size_t j = 0; j < ARRAY_SIZE(key_rows[i].keys) && key_rows[i].keys[j]; j++)
             (void)top_state_key(&s, m, key_rows[i].keys[j]);
         assert_int_equal(s.sort, key_rows[i].sort);

@@ -74,7 +74,7 @@ static void test_ranks(void **state)
         struct top_model *model =
             top_case_model(&(struct top_texts){.status = STATUS, .epochs = now}, 102, before);
 
-        print_message("[   row    ] %s\n", rank_rows[i].now);
+        print_message("# %s\n", rank_rows[i].now);
         assert_int_equal(model->n_ranks, 1);
         assert_int_equal(model->n_epochs, 1);
         assert_real(model->ranks[0].wait, rank_rows[i].wait);
@@ -166,7 +166,7 @@ static void test_workers(void **state)
         struct top_model *model =
             top_case_model(&(struct top_texts){.status = STATUS, .workers = now}, 102, before);
 
-        print_message("[   row    ] %s\n", worker_rows[i].now);
+        print_message("# %s\n", worker_rows[i].now);
         assert_int_equal(model->n_workers, 1);
         assert_real(model->workers[0].cpu, worker_rows[i].cpu);
         assert_real(model->workers[0].memory, worker_rows[i].memory);
@@ -262,7 +262,7 @@ static void test_sort(void **state)
         top_model_sort(m, sort_rows[i].sort, sort_rows[i].reverse);
         for (uint32_t j = 0; j < m->n_loaders; j++)
             strcat(order, m->loaders[j].at.loader);
-        print_message("[   row    ] %s\n", top_sort_name(sort_rows[i].sort));
+        print_message("# %s\n", top_sort_name(sort_rows[i].sort));
         assert_string_equal(order, sort_rows[i].order);
     }
     top_model_sort(m, TOP_BY_WAIT, false);

@@ -48,14 +48,14 @@ static void test_texts(void **state)
 
     for (size_t i = 0; i < ARRAY_SIZE(stats); i++) {
         n = 0;
-        print_message("[   row    ] stat %zu\n", i);
+        print_message("# stat %zu\n", i);
         assert_int_equal(usage_parse_stat(stats[i].text, &n), stats[i].good);
         if (stats[i].good)
             assert_int_equal(n, stats[i].ticks);
     }
     for (size_t i = 0; i < ARRAY_SIZE(statms); i++) {
         n = 0;
-        print_message("[   row    ] statm %zu\n", i);
+        print_message("# statm %zu\n", i);
         assert_int_equal(usage_parse_statm(statms[i].text, &n), statms[i].good);
         if (statms[i].good)
             assert_int_equal(n, statms[i].pages);
