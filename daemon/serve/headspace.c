@@ -10,12 +10,17 @@
  * with for so many steps. */
 enum { HOLD_BATCHES = 32, IDLE_STEPS = 4 };
 
+/* Batches that a client may keep while it waits for more: the one before, and one or another that
+ * it has got ready. */
+enum { FLOOR_MAX = 4 };
+
 #define HOLD_LEAST_NS (2 * HEADSPACE_S)
 #define IDLE_LEAST_NS (HEADSPACE_S / 5)
 
-/* `n` steps that took so long each. */
+/* `n` steps that took so long each, and of that waited for batches. */
 struct kept {
     double ns;
+    double waited_ns;
     uint32_t n;
 };
 
@@ -23,29 +28,32 @@ struct steps {
     struct kept *kept; /* owned */
     size_t n_kept, cap;
     uint64_t n;
-    double ns; /* of them all */
+    double ns, waited_ns; /* of them all */
 };
 
 struct track {
     uint64_t key;
-    uint64_t last_ns; /* it gave back last, in this stretch; 0: it has not */
-    uint32_t floor;   /* batches that its client keeps while it waits, as far as is known */
-    bool bursting;    /* the burst is for it, too */
-    uint32_t ahead;   /* when that began */
+    uint64_t last_ns;   /* it gave back last, in this stretch; 0: it has not */
+    uint64_t waited_ns; /* since then */
+    uint32_t floor;     /* batches that its client keeps while it waits, as far as is known */
+    bool still;         /* it did not go on while others did, and has not since */
+    bool bursting;      /* the burst is for it, too */
+    uint32_t ahead;     /* when that began */
 };
 
 struct headspace {
     enum headspace_phase phase;
     uint64_t since_ns; /* that phase */
     uint64_t moved_ns; /* somebody gave something back, or the phase began */
+    bool moved;        /* the former, in this phase */
+    bool resting;      /* APART until that is so */
     uint32_t wanted;   /* steps of each rank */
     uint32_t ranks;    /* most that were seen at once */
     bool seen;         /* ranks, once */
     struct track *tracks;
     size_t n_tracks, cap_tracks;
     struct steps as_is, perfect;
-    double waited_ns; /* of as_is.ns */
-    uint64_t before;  /* perfect.n when the burst began */
+    uint64_t before; /* perfect.n when the burst began */
     uint32_t bursts, barren;
     uint64_t aheads, ahead; /* of all bursts: how many ranks', and what they had */
     struct dl_error why;    /* there is no result */
@@ -86,14 +94,19 @@ static void *grow(void *items, size_t n, size_t *cap, size_t size)
     return must_realloc(items, *cap * size);
 }
 
-static void keep(struct steps *steps, uint64_t ns, uint32_t n)
+static void add(struct steps *steps, const struct kept *kept)
 {
-    if (steps->n_kept == HEADSPACE_KEPT_MAX)
-        return;
     steps->kept = grow(steps->kept, steps->n_kept, &steps->cap, sizeof *steps->kept);
-    steps->kept[steps->n_kept++] = (struct kept){(double)ns / n, n};
-    steps->n += n;
-    steps->ns += (double)ns;
+    steps->kept[steps->n_kept++] = *kept;
+    steps->n += kept->n;
+    steps->ns += kept->ns * kept->n;
+    steps->waited_ns += kept->waited_ns * kept->n;
+}
+
+static void keep(struct steps *steps, uint64_t ns, uint64_t waited_ns, uint32_t n)
+{
+    if (steps->n_kept < HEADSPACE_KEPT_MAX)
+        add(steps, &(struct kept){(double)ns / n, (double)min_u64(waited_ns, ns) / n, n});
 }
 
 static uint64_t mean(const struct steps *steps)
@@ -139,28 +152,46 @@ static void forget_gone(struct headspace *h, const struct headspace_now *now)
     h->n_tracks = n;
 }
 
+/* A burst is over when nobody has gone on for so long; and what takes longer is no step: trainers
+ * save their state, perhaps. */
+static uint64_t idle_limit(const struct headspace *h)
+{
+    return min_u64(max_u64(IDLE_STEPS * mean(&h->as_is), IDLE_LEAST_NS), HEADSPACE_IDLE_NS);
+}
+
 void headspace_returned(struct headspace *h, uint64_t key, uint32_t n, uint64_t waited_ns,
                         uint64_t now)
 {
-    struct track *track;
-    uint64_t last;
+    struct track *track = find_or_add(h, key);
+    uint64_t last = track->last_ns, waited = track->waited_ns + waited_ns;
 
-    if (h->phase != HEADSPACE_WATCH && h->phase != HEADSPACE_BURST)
-        return;
-    track = find_or_add(h, key);
-    last = track->last_ns;
-    if (h->phase == HEADSPACE_WATCH && last > 0)
-        h->waited_ns += (double)waited_ns;
+    track->waited_ns = n == 0 && last > 0 ? waited : 0;
     if (n == 0)
         return;
     track->last_ns = now;
+    track->still = false;
     h->moved_ns = max_u64(h->moved_ns, now);
+    h->moved = true;
     if (last == 0)
         return;
     if (h->phase == HEADSPACE_WATCH)
-        keep(&h->as_is, now - min_u64(last, now), n);
-    else if (track->bursting)
-        keep(&h->perfect, now - min_u64(last, now), n);
+        keep(&h->as_is, now - min_u64(last, now), waited, n);
+    else if (h->phase == HEADSPACE_BURST && track->bursting &&
+             (now - min_u64(last, now)) / n <= idle_limit(h))
+        keep(&h->perfect, now - min_u64(last, now), waited, n);
+}
+
+/* As it is, they wait as well, which does not make a pause. */
+static void drop_pauses(struct headspace *h)
+{
+    struct steps all = h->as_is;
+    uint64_t limit = idle_limit(h);
+
+    h->as_is = (struct steps){0};
+    for (size_t i = 0; i < all.n_kept; i++)
+        if (all.kept[i].ns - all.kept[i].waited_ns <= (double)limit)
+            add(&h->as_is, &all.kept[i]);
+    free(all.kept);
 }
 
 /* ---- phases --------------------------------------------------------------------------------- */
@@ -169,8 +200,9 @@ static void go(struct headspace *h, enum headspace_phase phase, uint64_t now)
 {
     h->phase = phase;
     h->since_ns = h->moved_ns = now;
+    h->moved = h->resting = false;
     for (size_t i = 0; i < h->n_tracks; i++) {
-        h->tracks[i].last_ns = 0;
+        h->tracks[i].last_ns = h->tracks[i].waited_ns = 0;
         h->tracks[i].bursting = false;
     }
 }
@@ -208,18 +240,21 @@ static void finish(struct headspace *h, uint64_t now)
 static void look_watch(struct headspace *h, const struct headspace_now *now)
 {
     uint64_t lasted = now->ns - min_u64(h->since_ns, now->ns);
+    bool enough =
+        h->as_is.n >= wanted(h) || (lasted >= HEADSPACE_WATCH_NS && h->as_is.n >= HEADSPACE_FEW);
 
-    if (!h->seen && now->n_ranks == 0)
+    if (!h->seen && now->n_ranks == 0) {
         fail(h, now->ns, ENODATA, "nobody reads it; ask while a trainer does");
-    else if (now->n_ranks == 0 && now->ns - min_u64(h->moved_ns, now->ns) >= HEADSPACE_APART_NS)
+    } else if (now->n_ranks == 0 && now->ns - min_u64(h->moved_ns, now->ns) >= HEADSPACE_APART_NS) {
         finish(h, now->ns);
-    else if (now->n_ranks > 0 && (h->as_is.n >= wanted(h) ||
-                                  (lasted >= HEADSPACE_WATCH_NS && h->as_is.n >= HEADSPACE_FEW)))
+    } else if (now->n_ranks > 0 && enough) {
+        drop_pauses(h);
         go(h, HEADSPACE_HOLD, now->ns);
-    else if (lasted >= HEADSPACE_STALL_NS && h->as_is.n < HEADSPACE_FEW)
+    } else if (lasted >= HEADSPACE_STALL_NS && h->as_is.n < HEADSPACE_FEW) {
         fail(h, now->ns, ETIME,
              "its trainer gave back fewer than %d batches in %llu s; ask while it trains",
              HEADSPACE_FEW, (unsigned long long)(HEADSPACE_STALL_NS / HEADSPACE_S));
+    }
 }
 
 /* Batches that the rank would have in a burst. */
@@ -240,6 +275,14 @@ static uint32_t most_ahead(struct headspace *h, const struct headspace_now *now)
     return most;
 }
 
+/* They may have been wrong, and must not be the reason to give up. */
+static uint32_t forget_floors(struct headspace *h, const struct headspace_now *now)
+{
+    for (size_t i = 0; i < h->n_tracks; i++)
+        h->tracks[i].floor = 0;
+    return most_ahead(h, now);
+}
+
 static bool all_ending(const struct headspace_now *now)
 {
     for (size_t i = 0; i < now->n_ranks; i++)
@@ -257,7 +300,7 @@ static void begin_burst(struct headspace *h, const struct headspace_now *now)
         uint32_t ahead = ahead_of(h, &now->ranks[i]);
         struct track *track = find_or_add(h, now->ranks[i].key);
 
-        track->bursting = ahead >= HEADSPACE_LEAST;
+        track->bursting = ahead >= HEADSPACE_LEAST && !track->still;
         track->ahead = ahead;
         h->aheads += track->bursting;
         h->ahead += track->bursting ? ahead : 0;
@@ -292,6 +335,8 @@ static void look_hold(struct headspace *h, const struct headspace_now *now)
     bool over = now->full || now->ns - min_u64(h->since_ns, now->ns) >= limit;
     uint32_t most = most_ahead(h, now);
 
+    if (over && most < HEADSPACE_LEAST)
+        most = forget_floors(h, now);
     if (now->n_ranks == 0 || (over && most < HEADSPACE_LEAST && all_ending(now)))
         go(h, HEADSPACE_APART, now->ns);
     else if (over && most >= HEADSPACE_LEAST)
@@ -307,49 +352,66 @@ static bool has_more(const struct track *track, const struct headspace_now *now)
     return track->bursting && rank && (rank->ready > 0 || rank->leased > track->floor);
 }
 
-/* Who does not go on with what it has, keeps it while it waits for more: the next burst need not
- * wait for that. It may be at something else, so that not all is believed, unless it has not even
- * begun. */
-static void learn_floors(struct headspace *h, const struct headspace_now *now)
+/*
+ * Who does not go on with what it has, keeps it while it waits for more: the next burst need not
+ * wait for that. It may be at something else, so that not much is believed. One that has not even
+ * begun while others go on is not waited for until it does.
+ */
+static void learn(struct headspace *h, const struct headspace_now *now)
 {
     for (size_t i = 0; i < h->n_tracks; i++) {
         struct track *track = &h->tracks[i];
-        const struct headspace_rank *rank = rank_of(now, track->key);
 
-        if (has_more(track, now))
-            track->floor = track->last_ns > 0 ? (uint32_t)min_u64(rank->leased, track->ahead / 2)
-                                              : rank->leased;
+        if (!has_more(track, now))
+            continue;
+        track->still = track->last_ns == 0;
+        if (!track->still)
+            track->floor = (uint32_t)min_u64(rank_of(now, track->key)->leased,
+                                             min_u64(track->ahead - HEADSPACE_LEAST, FLOOR_MAX));
+    }
+}
+
+/* Who has less, does not keep so much. */
+static void unlearn_floors(struct headspace *h, const struct headspace_now *now)
+{
+    for (size_t i = 0; i < h->n_tracks; i++) {
+        const struct headspace_rank *rank = rank_of(now, h->tracks[i].key);
+
+        if (rank)
+            h->tracks[i].floor = (uint32_t)min_u64(h->tracks[i].floor, rank->leased);
     }
 }
 
 static void end_burst(struct headspace *h, const struct headspace_now *now)
 {
+    bool moved = h->moved, more = now->n_ranks > 0 && !all_ending(now);
+
     h->barren = h->perfect.n > h->before ? 0 : h->barren + 1;
-    if (h->perfect.n >= wanted(h))
+    if (moved)
+        learn(h, now);
+    if (h->perfect.n >= wanted(h)) {
         go(h, HEADSPACE_ENDED, now->ns);
-    else if (h->barren == HEADSPACE_BARREN)
-        fail(h, now->ns, ETIME, "its trainer does not go on with the batches that it has");
-    else
-        go(h, now->n_ranks > 0 && !all_ending(now) ? HEADSPACE_HOLD : HEADSPACE_APART, now->ns);
+    } else if (h->barren == HEADSPACE_BARREN) {
+        fail(h, now->ns, ETIME, "its trainer gives batches back too irregularly to tell");
+    } else {
+        go(h, moved && more ? HEADSPACE_HOLD : HEADSPACE_APART, now->ns);
+        h->resting = !moved;
+    }
 }
 
 static void look_burst(struct headspace *h, const struct headspace_now *now)
 {
-    uint64_t limit =
-        min_u64(max_u64(IDLE_STEPS * mean(&h->as_is), IDLE_LEAST_NS), HEADSPACE_IDLE_NS);
     bool any = false;
 
     for (size_t i = 0; i < h->n_tracks && !any; i++)
         any = has_more(&h->tracks[i], now);
-    if (any && now->ns - min_u64(h->moved_ns, now->ns) < limit)
-        return;
-    learn_floors(h, now);
-    end_burst(h, now);
+    if (!any || now->ns - min_u64(h->moved_ns, now->ns) >= idle_limit(h))
+        end_burst(h, now);
 }
 
 static void look_apart(struct headspace *h, const struct headspace_now *now)
 {
-    if (now->n_ranks > 0 && !all_ending(now))
+    if (now->n_ranks > 0 && !all_ending(now) && (h->moved || !h->resting))
         go(h, HEADSPACE_HOLD, now->ns);
     else if (now->ns - min_u64(h->since_ns, now->ns) >= HEADSPACE_APART_NS)
         finish(h, now->ns);
@@ -360,6 +422,7 @@ bool headspace_look(struct headspace *h, const struct headspace_now *now)
     enum headspace_phase before = h->phase;
 
     h->ranks = (uint32_t)max_u64(h->ranks, now->n_ranks);
+    unlearn_floors(h, now);
     switch (h->phase) {
     case HEADSPACE_WATCH:
         look_watch(h, now);
@@ -409,7 +472,7 @@ static struct headspace_spread spread_of(struct steps *steps)
 
 int headspace_result(struct headspace *h, struct headspace_result *ret, struct dl_error *err)
 {
-    double worked = h->as_is.ns - fmin(h->waited_ns, h->as_is.ns);
+    double worked = h->as_is.ns - h->as_is.waited_ns;
 
     if (h->why.code) {
         *err = h->why;

@@ -13,14 +13,15 @@
  *           nothing                     HEADSPACE_LEAST batches are there
  *                                       APART: nobody reads, or the epoch has no more
  *                                       ENDED: there is no room for so many, or no time
- *   BURST   delivers, and begins no     HOLD, APART or ENDED (steps enough): the trainers have had
- *           task                        all, or none goes on
- *   APART   does as always              HOLD: there is more to load for somebody who reads
- *                                       ENDED: nobody has begun to read for a while
+ *   BURST   delivers, and begins no     HOLD, or ENDED (steps enough): trainers have had all
+ *           task                        APART: there is no more for them, or none goes on
+ *   APART   does as always              HOLD: there is more, for somebody who goes on
+ *                                       ENDED: that was not so for a while
  *   ENDED   does as always
  *
  * A step is the time from one batch that is given back (or pinned) to the next of the same rank.
- * The first one of a burst does not count: what has run dry starts again in it. HOLD is over after
+ * The first one of a burst does not count: what has run dry starts again in it; nor does a pause
+ * that trainers make of their own, in a burst or before. HOLD is over after
  * HEADSPACE_HOLD_NS, whatever happens; BURST when nobody has given a batch back for
  * HEADSPACE_IDLE_NS at most. So whoever looks often enough need not fear that it stays.
  */
@@ -42,7 +43,7 @@ enum {
     HEADSPACE_LEAST = 3,          /* batches of a burst: the step of the first does not count */
     HEADSPACE_STEPS_MAX = 10000,  /* of each rank */
     HEADSPACE_FEW = 4,            /* steps, of all ranks: with fewer nothing is told */
-    HEADSPACE_BARREN = 3,         /* bursts one after another without a step: it is given up */
+    HEADSPACE_BARREN = 8,         /* bursts one after another without a step: it is given up */
     HEADSPACE_KEPT_MAX = 1 << 16, /* steps of all ranks: more are not waited for */
 };
 

@@ -15,6 +15,8 @@ from dltest import (DLCTL, ERROR, HEADSPACE, INFO, PATIENCE, PIN, STOP, DaemonEr
 
 LOAD = 0.05    # seconds that the slow worker takes for a batch, at least
 WORK = 0.01    # of a trainer at a batch, at least
+PAUSE = 1.0    # that it makes in between, of a kind that takes much longer than a batch
+TRAINER = os.environ.get("TRAINER")
 LONG = 100000  # batches: no test comes to the end of them
 
 
@@ -22,10 +24,10 @@ class Trainer(threading.Thread):
     """Takes batches, works on each one for a while, and gives it back; like a client of the library it
     asks for the next one only when it has none."""
 
-    def __init__(self, client, loader, work=WORK, epochs=1, pins=False, **options):
+    def __init__(self, client, loader, work=WORK, epochs=1, pins=False, pause=0, **options):
         super().__init__(daemon=True)
         self.client, self.loader, self.work, self.options = client, loader, work, options
-        self.epochs, self.pins = epochs, pins
+        self.epochs, self.pins, self.pause = epochs, pins, pause
         self.steps = []  # (epoch, step, indices)
         self.over = False
         self.error = None
@@ -52,7 +54,8 @@ class Trainer(threading.Thread):
                 self.steps.append((epoch, batch.step, batch.indices))
                 if self.pins:
                     self.client.send(PIN, batch.stream, struct.pack("<Q", batch.step))
-                time.sleep(self.work)
+                pause = self.pause and len(self.steps) % self.pause == 0
+                time.sleep(PAUSE if pause else self.work)
                 batch.release(waited)
                 waited = 0
 
@@ -243,6 +246,35 @@ class Kinds(HeadspaceCase):
         self.assertGreater(said["speedup"], 1.2)
         trainer.stop()
         self.assert_in_order(trainer)
+
+    def test_pauses(self):
+        """Of the trainer's own, as to save its state: no steps, neither before nor in bursts."""
+        daemon = self.slow()
+        trainer = self.train(daemon, pause=13)
+        said = self.measure(daemon, 30)
+        for spread in said["as_is"], said["perfect"]:
+            self.assertLess(spread["mean_s"], PAUSE / 3)
+        trainer.stop()
+        self.assert_in_order(trainer)
+
+    def test_the_library(self):
+        """It gives several back at once."""
+        daemon = self.slow()
+        spec = self.spec("watched", **{**named("watched"), "dataset": {"kind": "range", "length": 10 * LONG},
+                                       "workers": {"count": 1, "prefetch": 16}})
+        for options in ["credits=16"], ["credits=8", "pins=3"]:
+            with self.subTest(options), subprocess.Popen([TRAINER, daemon.socket, spec, "pause_us=10000",
+                                                          *options], stdout=subprocess.PIPE,
+                                                         text=True) as trainer:
+                lines = [trainer.stdout.readline()]
+                said = self.measure(daemon, 16)
+                self.assertGreater(said["speedup"], 1.3)
+                self.assertGreater(said["ahead"], 6)
+                trainer.terminate()
+                lines += trainer.stdout.read().splitlines()[:-1]  # the last one may be cut
+            self.assertGreater(len(lines), 32)
+            for i, line in enumerate(lines):
+                self.assertEqual([int(word) for word in line.split()], [0, i, *range(10 * i, 10 * i + 10)])
 
     def test_short_epochs(self):
         """It goes on in the next one."""
