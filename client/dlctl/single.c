@@ -65,25 +65,40 @@ static int feed(struct single *s)
 
 /* ---- the batch ------------------------------------------------------------------------------ */
 
-/* Under a job's name of its own: ranks of others may be in other epochs, and those that are
- * dispatched together do not wait for this one. */
-static int start(struct single *s)
+/* Under that name of a job. */
+static int start_as(struct single *s, const char *job)
 {
-    char job[32];
     struct dl_epoch_options options = {.rank = (uint32_t)s->o->rank,
                                        .world = (uint32_t)s->o->world,
                                        .credits = 1,
                                        .state = s->state,
-                                       .state_len = s->state_len};
+                                       .state_len = s->state_len,
+                                       .job = job};
 
-    snprintf(job, sizeof job, "dlctl-%d", (int)getpid() % JOBS);
-    if (s->state || s->o->epoch != DL_RESUME) /* that is no epoch, and is refused without a job */
-        options.job = job;
     if (!s->state) {
         options.epoch = s->o->epoch;
         options.step = s->o->step;
     }
     return dl_epoch_start(s->loader, &options, &s->epoch);
+}
+
+/*
+ * Of a job of its own: ranks of others may be in other epochs, and those that are dispatched
+ * together do not wait for this one. Where another dlctl has that name, the next is tried.
+ */
+static int start(struct single *s)
+{
+    int r = -EBUSY;
+
+    if (!s->state && s->o->epoch == DL_RESUME) /* that is no epoch, and is refused without a job */
+        return start_as(s, NULL);
+    for (int i = 0; i < JOBS && (r == -EBUSY || r == -EINVAL); i++) {
+        char job[32];
+
+        snprintf(job, sizeof job, "dlctl-%d", ((int)getpid() + i) % JOBS);
+        r = start_as(s, job);
+    }
+    return r;
 }
 
 /* Only an epoch that is fed says -ENODATA. */

@@ -154,6 +154,19 @@ class Peek(TestCase):
                 batch.release()
                 self.assertEqual(client.next_batches()[0].step, 1)
 
+    def test_many_at_once(self):
+        """They are no ranks of one job, which would have to agree."""
+        others = [self.client(self.running) for _ in range(15)]
+        for number, client in enumerate(others):
+            loader = client.open(named("many", sampler={"kind": "random"}))["loader"]
+            client.start(loader, rank=0, world=1 + number % 2, job=f"dlctl-{number}")
+        self.assertEqual(self.peek("many", "--step", "3")["step"], 3)
+        last = self.client(self.running)
+        last.start(last.open(named("many", sampler={"kind": "random"}))["loader"], job="dlctl-15")
+        done = dlctl("peek", "many", daemon=self.running, check=False)
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertIn('job "dlctl-', done.stderr)
+
     def test_client_is_the_sampler(self):
         spec = self.rows_spec(sampler={"kind": "client"})
         got = self.peek(spec)
