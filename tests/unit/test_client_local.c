@@ -251,7 +251,7 @@ static void test_modules_that_are_not_there(void **state)
         {"/nonexistent.so", "with a module of libdlclient: /nonexistent.so: cannot open"},
         {getenv("LOCAL_STUB"), " is of another release. Install it"},
         {"libmsgpackc.so.2", "libmsgpackc.so.2 is something else. Install it"},
-        {"", "dloader/dlclient-local.so"}, /* not set: where it is installed */
+        {"", "dlclient-0/dlclient-local.so"}, /* not set: where it is installed */
     };
     struct here h;
 
