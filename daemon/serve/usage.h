@@ -1,6 +1,6 @@
 /*
  * What a process of ours has used, as the kernel tells it in /proc. Read when somebody looks, and
- * at no other time: two small files, which take some 20 us, and never wait for a disk.
+ * at no other time: two small files, which take some 50 us, and never wait for a disk.
  */
 #ifndef DL_USAGE_H
 #define DL_USAGE_H

@@ -16,6 +16,9 @@ from dltest import PATIENCE, TestCase, wait_until
 from test_top import TopCase
 
 TMUX = shutil.which("tmux")
+# What is missing for a screen; None: nothing.
+MISSING = ("ncurses: dlctl was built without it" if os.environ.get("NCURSES") == "0" else
+           None if TMUX else "tmux: apt-get install tmux")
 SSH = shutil.which("ssh")
 SSHD = shutil.which("sshd", path="/usr/sbin:/usr/bin")
 COLOUR = re.compile(r"\x1b\[[0-9;]*(3[0-7]|4[0-7])(;[0-9;]*)?m")
@@ -85,7 +88,7 @@ class ScreenCase(TopCase):
         return re.search(r"up (\S+( s)?),", screen.text).group(1)
 
 
-@unittest.skipUnless(TMUX, "no tmux: apt-get install tmux")
+@unittest.skipIf(MISSING, f"no {MISSING}")
 class Shown(ScreenCase):
     def test_80_by_24(self):
         screen = self.screen()
@@ -141,7 +144,7 @@ class Shown(ScreenCase):
         self.assertRegex(text, r"\nimages +0 +[01]/2 ")
 
 
-@unittest.skipUnless(TMUX, "no tmux: apt-get install tmux")
+@unittest.skipIf(MISSING, f"no {MISSING}")
 class Keys(ScreenCase):
     def order(self, screen):
         """Loaders as they stand in their table."""
@@ -212,12 +215,21 @@ class Keys(ScreenCase):
                 text = screen.wait(r"^rc=0\n0$")
                 self.assertNotIn("images", text)
 
+    def test_end_by_itself(self):
+        screen = self.screen("--count", "3", COLUMNS="300", LINES="99")  # which are not its size
+        screen.wait(r"^rc=0\n0$")
+
+    def test_size_of_the_environment(self):
+        """Somebody has exported what the shell thought once."""
+        screen = self.screen(COLUMNS="300", LINES="99")
+        self.assertRegex(screen.wait(r"^images +open"), r"\nq quit .* h help\n$")
+
     def top_pid(self, screen):
         shell = int(screen.tmux("display-message", "-p", "#{pane_pid}"))
         return dltest.children_of(shell)[0]
 
 
-@unittest.skipUnless(TMUX, "no tmux: apt-get install tmux")
+@unittest.skipIf(MISSING, f"no {MISSING}")
 class Away(TestCase):
     def start(self):
         daemon = dltest.Daemon(self.dir)
@@ -260,8 +272,8 @@ class Away(TestCase):
         self.assertIn("dlctl: ", screen.wait(r"^rc=1"))
 
 
-@unittest.skipUnless(TMUX and SSH and SSHD, "no tmux, ssh or sshd: apt-get install tmux openssh-client "
-                                            "openssh-server")
+@unittest.skipIf(MISSING, f"no {MISSING}")
+@unittest.skipUnless(SSH and SSHD, "no ssh or sshd: apt-get install openssh-client openssh-server")
 class OverSsh(ScreenCase):
     """A server of this test's own, with keys of its own, that serves one connection: no port."""
 

@@ -287,6 +287,7 @@ static bool begin_screen(struct terminal *t)
 {
     if (!is_known() || !(t->screen = newterm(NULL, stdout, stdin)))
         return false;
+    resize(); /* ncurses would take $LINES and $COLUMNS for it, if they are exported */
     (void)cbreak();
     (void)noecho();
     (void)nonl();
