@@ -8,7 +8,7 @@
 
 /* A hold is given time for so many batches at the pace of before, and a burst that nobody goes on
  * with for so many steps. */
-enum { HOLD_BATCHES = 32, IDLE_STEPS = 4 };
+enum { HOLD_BATCHES = 32, IDLE_STEPS = 4, LATE_STEPS = 4 };
 
 /* Batches that a client may keep while it waits for more: the one before, and one or another that
  * it has got ready. */
@@ -17,7 +17,8 @@ enum { FLOOR_MAX = 4 };
 #define HOLD_LEAST_NS (2 * HEADSPACE_S)
 #define IDLE_LEAST_NS (HEADSPACE_S / 5)
 
-/* `n` steps that took so long each, and of that waited for batches. */
+/* `n` steps that took so long each, and what their client said there that it had waited, which may
+ * be of some before. */
 struct kept {
     double ns;
     double waited_ns;
@@ -106,7 +107,7 @@ static void add(struct steps *steps, const struct kept *kept)
 static void keep(struct steps *steps, uint64_t ns, uint64_t waited_ns, uint32_t n)
 {
     if (steps->n_kept < HEADSPACE_KEPT_MAX)
-        add(steps, &(struct kept){(double)ns / n, (double)min_u64(waited_ns, ns) / n, n});
+        add(steps, &(struct kept){(double)ns / n, (double)waited_ns / n, n});
 }
 
 static uint64_t mean(const struct steps *steps)
@@ -181,7 +182,18 @@ void headspace_returned(struct headspace *h, uint64_t key, uint32_t n, uint64_t 
         keep(&h->perfect, now - min_u64(last, now), waited, n);
 }
 
-/* As it is, they wait as well, which does not make a pause. */
+/* As it is, trainers wait as well, which does not make a pause; those that pin batches say so some
+ * steps later. */
+static bool is_pause(const struct steps *steps, size_t at, uint64_t limit)
+{
+    const struct kept *kept = &steps->kept[at];
+    double waited = 0;
+
+    for (size_t i = at; i < steps->n_kept && i <= at + LATE_STEPS; i++)
+        waited += steps->kept[i].waited_ns * steps->kept[i].n;
+    return kept->ns - waited / kept->n > (double)limit;
+}
+
 static void drop_pauses(struct headspace *h)
 {
     struct steps all = h->as_is;
@@ -189,7 +201,7 @@ static void drop_pauses(struct headspace *h)
 
     h->as_is = (struct steps){0};
     for (size_t i = 0; i < all.n_kept; i++)
-        if (all.kept[i].ns - all.kept[i].waited_ns <= (double)limit)
+        if (!is_pause(&all, i, limit))
             add(&h->as_is, &all.kept[i]);
     free(all.kept);
 }
@@ -472,7 +484,7 @@ static struct headspace_spread spread_of(struct steps *steps)
 
 int headspace_result(struct headspace *h, struct headspace_result *ret, struct dl_error *err)
 {
-    double worked = h->as_is.ns - h->as_is.waited_ns;
+    double worked = h->as_is.ns - fmin(h->as_is.waited_ns, h->as_is.ns);
 
     if (h->why.code) {
         *err = h->why;
