@@ -46,7 +46,7 @@ enum option_id {
     OPTION_SEED,
     OPTION_COUNT,
 };
-#define BIT(option) (1u << (option))
+#define BIT(option) (UINT64_C(1) << (option))
 
 /* What the user asked for; strings are borrowed from argv. */
 struct options {
@@ -87,7 +87,7 @@ struct options {
 struct verb {
     const char *name;
     const char *operand; /* "SPEC"; "[NAME]": it may be left out; NULL: takes none */
-    uint32_t options;    /* mask; --socket, --json and --help are always in it */
+    uint64_t options;    /* mask; --socket, --json and --help are always in it */
     int (*run)(const struct options *o); /* returns an exit status, and has reported failures */
     const char *meaning;
 };

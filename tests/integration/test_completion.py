@@ -63,7 +63,7 @@ class Bash(dltest.TestCase):
         self.assertEqual(self.offered(""), sorted([*verbs, "--help", "--version"]))
 
     def test_verbs_by_their_beginning(self):
-        self.assertEqual(self.offered("re"), ["reload"])
+        self.assertEqual(self.offered("re"), ["reload", "replay"])
         self.assertEqual(self.offered("--v"), ["--version"])
         self.assertEqual(self.offered("no-such"), [])
 

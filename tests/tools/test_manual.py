@@ -68,7 +68,7 @@ class Dlctl(unittest.TestCase):
 
     def test_default_numbers_are_those_of_the_program(self):
         checked = 0
-        for verb in ("plan", "check", "run", "peek"):
+        for verb in ("plan", "check", "run", "peek", "replay"):
             entry = self.entry(verb)
             for option, meaning in self.options(verb).items():
                 default = re.search(r"\bdefault (\d+)$", meaning)
