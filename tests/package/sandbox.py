@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
 PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 UNSHARE = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--net", "--uts", "--ipc",
@@ -77,9 +78,15 @@ class Cgroup:
             (self.folder / "cgroup.procs").write_text("0", encoding="ascii")
 
     def remove(self):
-        if self.folder:
-            for folder, _, _ in os.walk(self.folder, topdown=False):
-                os.rmdir(folder)
+        """At once, or when the kernel is done with what ran there."""
+        for attempt in range(100):
+            try:
+                for folder, _, _ in os.walk(self.folder or "", topdown=False):
+                    os.rmdir(folder)
+                return
+            except OSError:
+                time.sleep(0.1 if attempt else 0)
+        print(f"sandbox: {self.folder} is still there", file=sys.stderr)
 
 
 def run(work, command):

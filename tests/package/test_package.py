@@ -187,11 +187,10 @@ class Package(unittest.TestCase):
                              r"var/cache)/")
         self.assertIn("libdlclient.so.0 ", run("ldconfig", "-p"))
         for page in ("dloaderd.8", "dlctl.1", "dloaderd.conf.5", "dloader-spec.5", "dlclient.3",
-                     "dloader-plugin.3", "dl_epoch_next.3"):
+                     "dloader-plugin.3"):
             name, _, section = page.rpartition(".")
             self.assertIn(page, run("man", "-w", section, name))
-            self.assertEqual(run("man", "--warnings", "-E", "UTF-8", "-l", "-Tutf8", "-Z",
-                                 run("man", "-w", section, name).strip()).count("warning"), 0)
+        self.assertIn("dlclient.3", run("man", "-w", "dl_epoch_next"))
         for program in ("dlctl", "dloaderd"):
             self.assertIn(program, run("man", "-f", program))
             for path in (f"bash-completion/completions/{program}",
