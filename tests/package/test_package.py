@@ -5,6 +5,7 @@
 One system's life, so the cases go in order and each takes the system as the one before left it.
 """
 
+import json
 import os
 import pathlib
 import re
@@ -14,7 +15,10 @@ import sys
 import tempfile
 import time
 import unittest
+import urllib.error
+import urllib.request
 
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 DEBS = []  # set by the command line
 NAMES = ["dlctl", "dloaderd", "libdlclient-dev", "libdlclient0", "python3-dloader"]
 CONFIG = pathlib.Path("/etc/dloaderd.conf")
@@ -251,6 +255,37 @@ class Package(unittest.TestCase):
     def test_10_the_journal_tells_of_no_trouble(self):
         self.assertEqual(journal("warning"), "")
 
+    def entries(self, event):
+        """The journal's entries of an event of log.def, by the number that the manual has."""
+        definitions = (ROOT / "daemon/serve/log.def").read_text(encoding="utf-8")
+        number = re.search(rf'^EVENT\({event}, "(\w+)"', definitions, re.MULTILINE)[1]
+        run("journalctl", "--sync")
+        found = run("journalctl", f"MESSAGE_ID={number}", "--output", "json", "--no-pager", "--quiet")
+        return [json.loads(line) for line in found.splitlines()]
+
+    def test_10b_the_journal_has_fields_and_a_catalog(self):
+        started = self.entries("STARTED")
+        self.assertGreaterEqual(len(started), 1)
+        for entry in started:
+            self.assertEqual((entry["MESSAGE"], entry["PRIORITY"], entry["SYSLOG_IDENTIFIER"],
+                              entry["_SYSTEMD_UNIT"]),
+                             (f"listening on {SOCKET}", "6", "dloaderd", "dloaderd.service"))
+        explained = run("journalctl", f"MESSAGE_ID={started[0]['MESSAGE_ID']}", "--catalog",
+                        "--no-pager")
+        self.assertIn("Subject: The daemon has started", explained)
+        self.member("dlctl", "run", self.spec)
+        worker = json.loads(self.member("dlctl", "workers", "--json"))[0]
+        run("kill", "-KILL", worker["pid"])
+        wait_until(lambda: self.entries("WORKER_DIED"), "the death is told")
+        [died] = self.entries("WORKER_DIED")
+        self.assertEqual((died["PRIORITY"], died["DLOADER_LOADER"], died["DLOADER_WORKER"],
+                          died["DLOADER_WORKER_PID"]),
+                         ("4", worker["loader"], str(worker["worker"]), str(worker["pid"])))
+
+    def metrics(self):
+        with urllib.request.urlopen("http://127.0.0.1:9400/metrics", timeout=60) as answer:
+            return answer.read().decode()
+
     def test_11_a_reload_takes_a_changed_configuration(self):
         spec = self.make_rows(pathlib.Path("/opt/package"))
         self.addCleanup(shutil.rmtree, "/opt/package")
@@ -271,6 +306,34 @@ class Package(unittest.TestCase):
         self.assertEqual(prop("dloaderd.socket", "ActiveState"), "active")
         self.member("dlctl", "status")
         self.assertEqual(prop("dloaderd.service", "ActiveState"), "active")
+
+    def test_12b_metrics_by_http_with_the_manuals_drop_in(self):
+        config = CONFIG.read_text(encoding="utf-8")
+        CONFIG.write_text(config + '\nmetrics: {listen: "127.0.0.1:9400"}\n', encoding="utf-8")
+        run("systemctl", "reload", "dloaderd.service")
+        wait_until(lambda: "what METRICS in dloaderd.conf(5) says" in journal("err"),
+                   "the unit's limits are told of")
+        page = (ROOT / "daemon/dloaderd.conf.5.scd").read_text(encoding="utf-8")
+        text = re.search(r"^# METRICS$.*?^```\n(\[Service\]\n.*?)^```$", page, re.M | re.S)[1]
+        drop_in = pathlib.Path("/etc/systemd/system/dloaderd.service.d/override.conf")
+        drop_in.parent.mkdir()
+        drop_in.write_text(text, encoding="utf-8")
+        run("systemctl", "daemon-reload")
+        run("systemctl", "restart", "dloaderd.service")
+        self.assertIn('dloader_info{version="', self.metrics())
+        # Where it was: a reload alone hangs up.
+        CONFIG.write_text(config, encoding="utf-8")
+        run("systemctl", "reload", "dloaderd.service")
+        wait_until(lambda: not self.reachable(), "nobody listens")
+        shutil.rmtree(drop_in.parent)
+        run("systemctl", "daemon-reload")
+        run("systemctl", "restart", "dloaderd.service")
+
+    def reachable(self):
+        try:
+            return bool(self.metrics())
+        except urllib.error.URLError:
+            return False
 
     def test_13_a_new_version_keeps_socket_settings_and_epochs(self):
         inode, pid = SOCKET.stat().st_ino, prop("dloaderd.service", "MainPID")
