@@ -224,6 +224,23 @@ class Keys(ScreenCase):
         screen = self.screen(COLUMNS="300", LINES="99")
         self.assertRegex(screen.wait(r"^images +open"), r"\nq quit .* h help\n$")
 
+    @unittest.skipUnless(shutil.which("bash"), "no bash")
+    def test_suspended(self):
+        """Ctrl-Z leaves the terminal as it was; with `fg` it comes again, at the size that is now."""
+        screen = Screen(self, ["bash", "--norc", "-i"], PS1="ready> ", TERM="xterm")
+        screen.wait("^ready> *$")
+        screen.keys(shlex.join([dltest.DLCTL, "top", "--socket", self.server.socket]), "Enter")
+        screen.wait(r"^images +open")
+        screen.keys("C-z")
+        self.assertNotIn("images", screen.wait(r"^ready> *$"))
+        screen.size(132, 43)
+        screen.keys("fg", "Enter")
+        screen.wait(r"^LOADER .* DATA/S .* CPU ")
+        screen.keys("q")
+        screen.wait(r"^ready> *$")
+        screen.keys("echo status=$?", "Enter")
+        screen.wait(r"^status=0$")
+
     def top_pid(self, screen):
         shell = int(screen.tmux("display-message", "-p", "#{pane_pid}"))
         return dltest.children_of(shell)[0]

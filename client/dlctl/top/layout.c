@@ -247,8 +247,8 @@ static void put_title(struct layout *l)
         top_left(m->uptime_s, up, sizeof up);
         format_bytes((double)m->memory, bytes, sizeof bytes);
         snprintf(text, sizeof text,
-                 "dloaderd %.32s %.32s, up %s, %" PRIu64 " sessions, %s, by %s%s", m->version,
-                 l->notice ? "away" : m->state, up, m->sessions, bytes,
+                 "dloaderd %.32s %.32s, up %s, %" PRIu64 " session%s, %s, by %s%s", m->version,
+                 l->notice ? "away" : m->state, up, m->sessions, m->sessions == 1 ? "" : "s", bytes,
                  top_sort_name(l->state->sort), l->state->reverse ? ", reversed" : "");
     } else {
         snprintf(text, sizeof text, "dloaderd");

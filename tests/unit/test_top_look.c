@@ -1,0 +1,151 @@
+/* A look as bytes through a pipe, in pieces; and memory that runs out on the way to the screen. */
+#include "tests/unit/top_case.h"
+
+#include "client/dlctl/top/layout.h"
+#include "client/dlctl/top/look.h"
+#include <errno.h>
+
+#pragma GCC visibility push(default) /* the linker takes libdlclient's calls for calls of these */
+void *__real_reallocarray(void *mem, size_t n, size_t size);
+void *__real_calloc(size_t n, size_t size);
+char *__real_strdup(const char *s);
+char *__real_strndup(const char *s, size_t n);
+void *__wrap_reallocarray(void *mem, size_t n, size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+char *__wrap_strdup(const char *s);
+char *__wrap_strndup(const char *s, size_t n);
+#pragma GCC visibility pop
+
+static int fail_in = -1; /* so many allocations more succeed; -1: all */
+
+static bool fails(void)
+{
+    return fail_in >= 0 && fail_in-- == 0;
+}
+
+void *__wrap_reallocarray(void *mem, size_t n, size_t size)
+{
+    return fails() ? NULL : __real_reallocarray(mem, n, size);
+}
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+    return fails() ? NULL : __real_calloc(n, size);
+}
+
+char *__wrap_strdup(const char *s)
+{
+    return fails() ? NULL : __real_strdup(s);
+}
+
+char *__wrap_strndup(const char *s, size_t n)
+{
+    return fails() ? NULL : __real_strndup(s, n);
+}
+
+/* ---- bytes ---------------------------------------------------------------------------------- */
+
+/* A look at nothing: all of it, or all of it and more, and not a byte less. */
+static void test_pieces(void **state)
+{
+    struct top_looker looker = {.socket = "/nonexistent/socket"};
+    struct dl_buffer bytes = {0};
+    struct top_seen seen = {0};
+    size_t len = 0, one;
+
+    assert_int_equal(top_look(&looker, &bytes), 0);
+    one = bytes.len;
+    for (size_t n = 0; n < one; n++)
+        assert_int_equal(top_seen_read(bytes.data, n, &seen, &len), 0);
+    assert_int_equal(top_look(&looker, &bytes), 0);
+    assert_int_equal(top_seen_read(bytes.data, bytes.len, &seen, &len), 1);
+    assert_int_equal(len, one);
+    assert_int_equal(seen.failure.code, ENOENT);
+    assert_non_null(strstr(seen.failure.message, "/nonexistent/socket"));
+    for (size_t i = 0; i < TOP_VIEWS; i++)
+        assert_int_equal(seen.views[i].type, VALUE_NULL);
+    assert_true(seen.at_s > 0);
+    buffer_deinit(&bytes);
+    top_looker_deinit(&looker);
+}
+
+/* ---- memory --------------------------------------------------------------------------------- */
+
+static const struct top_texts TEXTS = {
+    "{version: 1, state: running, pid: 1}",
+    "[{name: a, verdict: 'idle: nobody reads'}, {name: b}]",
+    "[{loader: a, job: j, rank: 0, world: 1, step: 1, steps: 2, state: running}]",
+    "[{loader: a, worker: 0, pid: 3, samples: 'samples 1, 2'}]",
+    "[{loader: a, free: 1}]",
+};
+
+static int model_again(const struct top_model *model)
+{
+    struct value views[TOP_VIEWS] = {0};
+    struct top_model *again = NULL;
+    int r;
+
+    for (size_t i = 0; i < TOP_VIEWS; i++) {
+        int kept = fail_in;
+
+        fail_in = -1;
+        assert_int_equal(value_copy(&model->views[i], &views[i]), 0);
+        fail_in = kept;
+    }
+    r = top_model_make(views, 2, model, &again);
+    for (size_t i = 0; i < TOP_VIEWS; i++)
+        value_deinit(&views[i]);
+    assert_true(r < 0 ? !again : again != NULL);
+    top_model_free(again);
+    return r;
+}
+
+static int value_again(const struct top_model *model)
+{
+    struct value value = {0};
+    int r = top_model_value(model, NULL, &value);
+
+    value_deinit(&value);
+    return r;
+}
+
+static int layout_again(const struct top_model *model)
+{
+    const struct top_state s = {0};
+    const struct top_shape shape = {80, 24, false, true};
+    struct top_grid grid = {0};
+    int r = top_layout(model, &s, NULL, &shape, &grid);
+
+    assert_true(r < 0 ? !grid.cells : grid.cells != NULL);
+    top_grid_deinit(&grid);
+    return r;
+}
+
+static void test_memory(void **state)
+{
+    int (*const all[])(const struct top_model *) = {model_again, value_again, layout_again};
+    struct top_model *model = top_case_model(&TEXTS, 1, NULL);
+
+    for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
+        int failed = 0, r;
+
+        for (;; failed++) {
+            fail_in = failed;
+            r = all[i](model);
+            if (fail_in >= 0) /* all that it asked for, it got */
+                break;
+            assert_int_equal(r, -ENOMEM);
+        }
+        fail_in = -1;
+        assert_int_equal(r, 0);
+        assert_true(failed >= 4);
+    }
+    top_model_free(model);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_pieces),
+    cmocka_unit_test(test_memory),
+};
+
+TEST_MAIN(tests)
