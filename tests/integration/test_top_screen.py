@@ -64,6 +64,18 @@ class Screen:
     def size(self, width, height):
         self.tmux("resize-window", "-x", str(width), "-y", str(height))
 
+    def still(self):
+        """The whole of it, once it is drawn."""
+        seen = [None]
+
+        def same():
+            seen.insert(0, self.text)
+            time.sleep(0.1)
+            return seen[0] == seen[1]
+
+        wait_until(same, "a screen that stands still")
+        return seen[0]
+
     def wait(self, pattern):
         """Until the screen has it; the whole of it then."""
         seen = []
@@ -83,9 +95,6 @@ class ScreenCase(TopCase):
     def screen(self, *args, **options):
         return Screen(self, [dltest.DLCTL, "top", "--interval", "0.2", "--socket", self.server.socket,
                              *args], **options)
-
-    def uptime(self, screen):
-        return re.search(r"up (\S+( s)?),", screen.text).group(1)
 
 
 @unittest.skipIf(MISSING, f"no {MISSING}")
@@ -182,16 +191,16 @@ class Keys(ScreenCase):
         screen = self.screen()
         screen.wait(r"^images +open")
         screen.keys("p")
-        before = screen.wait("PAUSED")
+        screen.wait("PAUSED")
+        before = screen.still()
         with self.server.client() as client:
             steps = [row["step"] for row in client.query("epochs")]
             wait_until(lambda: all(row["step"] > step + 10 for row, step in
                                    zip(client.query("epochs"), steps)), "some steps more")
         self.assertEqual(screen.text, before)
         screen.size(100, 30)  # which does not let it go on
-        screen.wait(r"^LOADER .* DATA/S|^LOADER .* STATE")
         step = re.search(r" (\d+)/20000", before).group(1)
-        self.assertIn(f" {step}/20000", screen.text)
+        self.assertIn(f" {step}/20000", screen.still())
         screen.keys("p")
         wait_until(lambda: f" {step}/20000" not in screen.text, "it to go on")
         self.assertNotIn("PAUSED", screen.text)

@@ -1,33 +1,13 @@
-/* What the kernel says a process has used: its texts by table, and this process. */
+/* What the kernel says a process has used: its text by table, this process, and a child. */
 #include "daemon/serve/usage.h"
 #include "tests/lib/harness.h"
 
+#include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
-
-#define TO_TIMES " S 1 2 3 0 -1 4194560 5 6 7 8"
-
-static const struct {
-    const char *text;
-    bool good;
-    uint64_t ticks;
-} stats[] = {
-    {"7 (python3)" TO_TIMES " 30 12 0 0 20 0 1\n", true, 42},
-    {"7 (a) b (c) 1)" TO_TIMES " 1 2 3\n", true, 3},
-    {"7 ()" TO_TIMES " 0 0", true, 0},
-    {"7 (a" TO_TIMES " 1 2", false, 0},
-    {"7 (a)" TO_TIMES " 1", false, 0},
-    {"7 (a)" TO_TIMES, false, 0},
-    {"7 (a)" TO_TIMES " x 2", false, 0},
-    {"7 (a)" TO_TIMES " 1 2x", false, 0},
-    {"7 (a)" TO_TIMES " -1 2", false, 0},
-    {"7 (a)" TO_TIMES " 18446744073709551615 1", false, 0},
-    {"7 (a)" TO_TIMES " 18446744073709551616 1", false, 0},
-    {"7 (a) S 1", false, 0},
-    {"", false, 0},
-};
 
 static const struct {
     const char *text;
@@ -46,16 +26,9 @@ static void test_texts(void **state)
 {
     uint64_t n;
 
-    for (size_t i = 0; i < ARRAY_SIZE(stats); i++) {
-        n = 0;
-        print_message("# stat %zu\n", i);
-        assert_int_equal(usage_parse_stat(stats[i].text, &n), stats[i].good);
-        if (stats[i].good)
-            assert_int_equal(n, stats[i].ticks);
-    }
     for (size_t i = 0; i < ARRAY_SIZE(statms); i++) {
         n = 0;
-        print_message("# statm %zu\n", i);
+        print_message("# row %zu\n", i);
         assert_int_equal(usage_parse_statm(statms[i].text, &n), statms[i].good);
         if (statms[i].good)
             assert_int_equal(n, statms[i].pages);
@@ -97,18 +70,42 @@ static uint64_t cpu_clock_ns(void)
     return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
 }
 
-/* By another clock, up to the two ticks that each of its two parts is cut off by. */
 static void test_own_time(void **state)
 {
-    const uint64_t ticks = 4 * UINT64_C(1000000000) / (uint64_t)sysconf(_SC_CLK_TCK);
     struct usage usage;
-    uint64_t before;
+    uint64_t before = cpu_clock_ns();
 
-    while ((before = cpu_clock_ns()) < 200 * 1000 * 1000)
-        ;
     assert_true(usage_read(getpid(), &usage));
-    assert_true(usage.cpu_ns + ticks >= before);
-    assert_true(usage.cpu_ns <= cpu_clock_ns() + ticks);
+    assert_true(before <= usage.cpu_ns);
+    assert_true(usage.cpu_ns <= cpu_clock_ns());
+}
+
+/* One that has computed for a while, and says so. */
+static void test_another_process(void **state)
+{
+    enum { COMPUTED_NS = 20 * 1000 * 1000 };
+    struct usage usage;
+    int fds[2], status;
+    char byte;
+
+    assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        while (cpu_clock_ns() < COMPUTED_NS)
+            ;
+        if (write(fds[1], "", 1) == 1)
+            pause();
+        _exit(1);
+    }
+    assert_int_equal(read(fds[0], &byte, 1), 1);
+    assert_true(usage_read(pid, &usage));
+    assert_true(usage.cpu_ns >= COMPUTED_NS);
+    assert_true(usage.bytes > 0);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(close(fds[0]), 0);
+    assert_int_equal(close(fds[1]), 0);
 }
 
 static void test_no_process(void **state)
@@ -123,9 +120,8 @@ static void test_no_process(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_texts),
-    cmocka_unit_test(test_own_memory),
-    cmocka_unit_test(test_own_time),
+    cmocka_unit_test(test_texts),      cmocka_unit_test(test_own_memory),
+    cmocka_unit_test(test_own_time),   cmocka_unit_test(test_another_process),
     cmocka_unit_test(test_no_process),
 };
 
