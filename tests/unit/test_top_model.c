@@ -35,6 +35,15 @@ static const struct {
     /* It has nothing and gets nothing: it waits, whatever it says. */
     {"step: 10, steps: 20, waited_s: 1, age_s: 5, state: running",
      "step: 10, steps: 20, waited_s: 1, age_s: 7, state: starving", 1, 0, 0, NAN},
+    {"step: 10, steps: 20, waited_s: 1, age_s: 5, state: running",
+     "step: 10, steps: 20, running: 2, waited_s: 1, age_s: 7, state: running", 1, 0, 0, NAN},
+    {"step: 10, steps: 20, waited_s: 1, age_s: 5, state: running",
+     "step: 10, steps: 20, waits_for: 1, waits_why: behind, waited_s: 1, age_s: 7, state: running",
+     1, 0, 0, NAN},
+    /* Nothing is due: its trainer is the sampler, and has said nothing. */
+    {"step: 10, steps: 20, waited_s: 1, age_s: 5, state: running",
+     "step: 10, steps: 20, running: 0, waits_why: null, waited_s: 1, age_s: 7, state: running", 0,
+     0, 0, NAN},
     /* It is at a batch, or has one to take: it works. */
     {"step: 10, steps: 20, leased: 1, waited_s: 1, age_s: 5, state: running",
      "step: 10, steps: 20, leased: 1, waited_s: 1, age_s: 7, state: running", 0, 0, 0, NAN},
@@ -53,7 +62,7 @@ static const struct {
      "step: 2, steps: 100, samples: 1, waited_s: 0, age_s: 1, state: running", 0, NAN, NAN, NAN},
     /* No number at all. */
     {"step: x, steps: x, samples: [], waited_s: x, age_s: {}, state: running",
-     "step: x, steps: x, samples: -4, waited_s: x, age_s: {}, state: running", 1, 0, 0, NAN},
+     "step: x, steps: x, samples: -4, waited_s: x, age_s: {}, state: running", NAN, 0, 0, NAN},
 };
 
 static char *rows_of(const char *fixed, const char *rest)

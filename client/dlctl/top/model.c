@@ -106,9 +106,16 @@ static bool is_read(const struct top_rank *rank)
     return strcmp(rank->state, "running") == 0 || strcmp(rank->state, "starving") == 0;
 }
 
+/* There are batches to come for it: workers make them, or something keeps them from it. Else its
+ * trainer has given it no samples to load. */
+static bool is_due(const struct top_rank *rank)
+{
+    return rank->running > 0 || rank->held_up || strcmp(rank->state, "starving") == 0;
+}
+
 /*
  * A trainer tells of a wait when it is over. Until then: who holds nothing, has nothing ready and
- * was given nothing since, waits.
+ * was given nothing since, waits for what is due.
  */
 static double wait_of(const struct top_rank *rank, const struct top_rank *then, double span_s)
 {
@@ -116,7 +123,8 @@ static double wait_of(const struct top_rank *rank, const struct top_rank *then, 
         return NAN;
     if (!then)
         return share_of(rank->waited_s, rank->age_s);
-    if (then->step == rank->step && rank->leased + rank->ready + then->leased + then->ready == 0)
+    if (is_due(rank) && then->step == rank->step &&
+        rank->leased + rank->ready + then->leased + then->ready == 0)
         return 1;
     return share_of(rank->waited_s - then->waited_s, span_s);
 }
@@ -161,6 +169,7 @@ static void fill_rank(struct top_rank *rank, const struct value *row)
         .step = count_of(row, "step"),
         .steps = real_of(row, "steps"),
         .running = count_of(row, "running"),
+        .held_up = text_of(row, "waits_why") != NULL,
         .ready = count_of(row, "ready"),
         .leased = count_of(row, "leased"),
         .pinned = count_of(row, "pinned"),

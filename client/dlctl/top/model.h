@@ -53,6 +53,7 @@ struct top_rank {
     const char *state;
     uint64_t session, world, step;
     double steps; /* NAN: nobody knows */
+    bool held_up; /* by another rank */
     uint64_t running, ready, leased, pinned, samples, tokens, padded;
     double age_s, waited_s;
     double wait; /* the share of the time since the look before, or else since it began */
