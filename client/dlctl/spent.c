@@ -8,6 +8,7 @@
 void spent_deinit(struct spent *spent)
 {
     free(spent->workers);
+    free(spent->starved_by);
     *spent = (struct spent){0};
 }
 
@@ -43,8 +44,9 @@ static uint32_t rows_of(const struct value *view)
     return view->type == VALUE_ARRAY ? view->count : 0;
 }
 
-static void read_loader(const struct value *view, const char *loader, struct spent *ret)
+static int read_loader(const struct value *view, const char *loader, struct spent *ret)
 {
+    const struct value *by = NULL;
     size_t found = 0;
 
     for (uint32_t i = 0; i < rows_of(view); i++) {
@@ -53,9 +55,14 @@ static void read_loader(const struct value *view, const char *loader, struct spe
         if (!is_text(row, "name", loader))
             continue;
         ret->batches = number_of(row, "batches");
+        ret->starved_ns = ns_of(row, "starved_s");
+        by = value_get(row, "starved_by");
         found++;
     }
     ret->known = found == 1; /* other users may have one of the same name */
+    if (ret->known && by && by->type == VALUE_STRING && !(ret->starved_by = strdup(by->string)))
+        return -ENOMEM;
+    return 0;
 }
 
 static int read_workers(const struct value *view, const char *loader, struct spent *ret)
@@ -89,14 +96,15 @@ static void read_times(const struct value *view, const char *loader, struct spen
 int spent_read(const struct value views[static SPENT_VIEWS], const char *loader, struct spent *ret)
 {
     struct spent spent = {.pid = number_of(&views[SPENT_STATUS], "pid")};
-    int r;
+    int r = read_loader(&views[SPENT_LOADERS], loader, &spent);
 
-    read_loader(&views[SPENT_LOADERS], loader, &spent);
-    if (spent.known) {
+    if (r == 0 && spent.known) {
         read_times(&views[SPENT_TIMES], loader, &spent);
         r = read_workers(&views[SPENT_WORKERS], loader, &spent);
-        if (r < 0)
-            return r;
+    }
+    if (r < 0) {
+        spent_deinit(&spent);
+        return r;
     }
     spent_deinit(ret);
     *ret = spent;
@@ -127,7 +135,8 @@ int spent_ask(struct dl_client *client, const char *loader, struct spent *ret)
 
 static bool went_back(const struct spent *before, const struct spent *after)
 {
-    bool back = after->batches < before->batches || after->n_workers != before->n_workers;
+    bool back = after->batches < before->batches || after->n_workers != before->n_workers ||
+                after->starved_ns < before->starved_ns;
 
     for (int stage = 0; stage < STAGES; stage++)
         back |= after->ns[stage] < before->ns[stage];
@@ -170,6 +179,8 @@ bool spent_verdict(const struct spent *before, const struct spent *after, uint64
         workers[i] = worked(&before->workers[i], &after->workers[i], span_ns);
     for (int stage = 0; stage < STAGES; stage++)
         c.ns[stage] = after->ns[stage] - before->ns[stage];
+    if (waited_ns > 0 && (after->starved_ns - before->starved_ns) > waited_ns / 2)
+        c.starving = after->starved_by; /* that is what it waited for most */
     c.workers = workers;
     c.n_workers = after->n_workers;
     c.batches = after->batches - before->batches;

@@ -15,6 +15,8 @@ struct spent {
     uint64_t pid; /* of the daemon */
     uint64_t batches;
     uint64_t ns[STAGES];            /* of all of them */
+    uint64_t starved_ns;            /* while a reader waited for memory */
+    char *starved_by;               /* owned; the setting that left none; NULL: none has */
     struct verdict_worker *workers; /* owned */
     size_t n_workers;
 };

@@ -194,11 +194,14 @@ struct loader_totals {
     uint64_t samples;
     uint64_t bytes;
     uint64_t faults;
-    uint64_t retries; /* steps run again after a worker's death */
+    uint64_t retries;    /* steps run again after a worker's death */
+    uint64_t starved_ns; /* somebody who reads waited for memory */
 };
 const struct loader_totals *loader_totals(const struct loader *loader);
 const struct trace *loader_trace(const struct loader *loader);
 void loader_timing(const struct loader *loader, struct timing *ret); /* of all batches */
+/* The setting that streams have starved by; "": none has. */
+const char *loader_starved_by(const struct loader *loader);
 /* Where the time went lately. */
 void loader_verdict(const struct loader *loader, struct verdict *ret);
 const struct quarantine *loader_quarantine(const struct loader *loader);

@@ -61,6 +61,7 @@ struct loader {
     bool expecting;                     /* epochs have followed each other so far */
     struct loader_headspace *headspace; /* owned; while it is measured */
     bool starved; /* when work was handed out last, there was no memory for what is asked for */
+    bool starves; /* and nothing else was there for somebody who reads */
     bool pumping;
     bool halted;  /* nothing more is loaded or delivered */
     bool faulted; /* while work was handed out: there is something to deliver */
@@ -164,6 +165,10 @@ void loader_mark(struct loader *loader);
 void loader_mark_start(struct loader *loader);
 void loader_mark_anew(struct loader *loader); /* what was until now is no while at all */
 void loader_note_verdict(struct loader *loader);
+
+/* loader_verdict.c: at a pump's end, and at the beginning of the next one. */
+void loader_note_starving(struct loader *loader);
+void loader_count_starving(struct loader *loader, uint64_t now);
 
 /* It has nothing to do for anybody who reads, and can do nothing. */
 bool loader_is_full(struct loader *loader);

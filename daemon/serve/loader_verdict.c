@@ -83,6 +83,22 @@ static bool starves(const struct loader *loader)
     return false;
 }
 
+void loader_note_starving(struct loader *loader)
+{
+    loader->starves = loader->starved && starves(loader);
+}
+
+void loader_count_starving(struct loader *loader, uint64_t now)
+{
+    if (loader->starves)
+        loader->totals.starved_ns += now - min_u64(loader->now, now);
+}
+
+const char *loader_starved_by(const struct loader *loader)
+{
+    return loader->starving;
+}
+
 /* The earliest that anybody who reads has begun: before, workers had nothing to do. */
 static uint64_t reading_since(const struct loader *loader)
 {

@@ -745,10 +745,14 @@ static void turn(struct loader *loader)
 
 void loader_pump(struct loader *loader)
 {
+    uint64_t now;
+
     if (loader->pumping || loader->halted || (loader->state != LOADER_OPEN && !loader->measuring))
         return;
     loader->pumping = true;
-    loader->now = uv_hrtime();
+    now = uv_hrtime();
+    loader_count_starving(loader, now);
+    loader->now = now;
     loader_mark(loader);
     pool_collect(loader->pool);
     if (loader->measuring)
@@ -758,5 +762,6 @@ void loader_pump(struct loader *loader)
         if (!loader_headspace_look(loader) && !loader->faulted)
             break;
     }
+    loader_note_starving(loader);
     loader->pumping = false;
 }

@@ -106,6 +106,11 @@ static int view_loaders(const struct daemon *d, struct value *ret)
         set_uint(&row, "bad", quarantine_count(loader_quarantine(l)));
         set_uint(&row, "memory_bytes", pool_memory(loader_pool(l)));
         set_uint(&row, "limit_bytes", spec->memory_limit);
+        set_seconds(&row, "starved_s", totals->starved_ns);
+        if (*loader_starved_by(l))
+            set_string(&row, "starved_by", loader_starved_by(l));
+        else
+            set_null(&row, "starved_by");
         set_verdict(&row, l);
         if (row.r < 0)
             return row.r;

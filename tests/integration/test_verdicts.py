@@ -1,7 +1,9 @@
 """What the daemon says of where the time goes: the stages of batches, and a verdict in words."""
 
+import json
 import re
 import struct
+import subprocess
 import time
 import unittest
 
@@ -144,6 +146,43 @@ class Verdicts(TestCase):
                     client.send(dltest.PIN, batch.stream, struct.pack("<Q", batch.step))
         self.assertEqual(self.verdict(client), "starved by memory: memory.limit leaves no room for the "
                                                "next batch; raise it, or hold fewer batches")
+
+    def test_of_a_run_that_others_starve(self):
+        """They hold all of the memory for most of its time, and then let go."""
+        daemon = self.daemon()
+        client = self.client(daemon)
+        spec = {**named("judged"), "workers": {"count": 1}, "memory": {"limit": "64KiB"},
+                "batch": {"size": 1000}, "dataset": {"kind": "range", "length": 100000}}
+        stream = client.start(client.open(spec)["loader"], credits=64)["stream"]
+        held = []
+        with self.assertRaises(DaemonError):
+            while True:
+                for batch in client.next_batches():
+                    client.send(dltest.PIN, batch.stream, struct.pack("<Q", batch.step))
+                    held.append(batch)
+        client.send(dltest.STOP, stream)
+        run = subprocess.Popen([dltest.DLCTL, "run", "judged", "--json", "--socket", daemon.socket],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(run.wait)
+        self.addCleanup(run.kill)
+
+        def starved():
+            return [row["state"] for row in client.query("epochs")][-1:] == ["starving"]
+
+        dltest.wait_until(starved, "the run to starve")
+        time.sleep(2)
+        for batch in held:
+            batch.release()
+        out, err = run.communicate(timeout=dltest.PATIENCE)
+        self.assertEqual(run.returncode, 0, err)
+        self.assertIn("waiting for what others hold: memory.limit", err)
+        verdict = json.loads(out)["verdict"]
+        self.assertEqual((verdict["kind"], verdict["stage"]), ("starved by memory", None))
+        self.assertIn("memory.limit leaves no room", verdict["text"])
+        self.assertGreaterEqual(verdict["lost_s"], 2)
+        row, = client.query("loaders")
+        self.assertEqual(row["starved_by"], "memory.limit")
+        self.assertGreaterEqual(row["starved_s"], 2)
 
     def test_times(self):
         """Of the loader, and of each rank that is read."""

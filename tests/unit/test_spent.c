@@ -42,6 +42,18 @@ static const struct row rows[] = {
      "loader-bound: the trainer waited 9.0 s for batches, 90 % of its time; 1 worker is busy for "
      "100 % of the time, and fetch takes 50 % of that",
      VERDICT_NO_WORKER},
+    /* It waited for memory most of the time, or for less of it. */
+    {VIEWS("5", "0", WORKER("0", "0"), ""),
+     VIEWS("5", "100, starved_s: 4.6, starved_by: memory.limit", WORKER("8.0", "0"), ""), 9, 100,
+     "starved by memory: memory.limit leaves no room for the next batch", VERDICT_NO_WORKER},
+    {VIEWS("5", "0, starved_s: 1.0, starved_by: user", WORKER("0", "0"), ""),
+     VIEWS("5", "100, starved_s: 4.6, starved_by: memory.limit", WORKER("8.0", "0"), ""), 9, 100,
+     "loader-bound: ", VERDICT_NO_WORKER},
+    {VIEWS("5", "0", WORKER("0", "0"), ""),
+     VIEWS("5", "100, starved_s: 9, starved_by: null", WORKER("8.0", "0"), ""), 9, 100,
+     "loader-bound: ", VERDICT_NO_WORKER},
+    {VIEWS("5", "0, starved_s: 5.0", WORKER("0", "0"), ""),
+     VIEWS("5", "100, starved_s: 4.0", WORKER("8.0", "0"), ""), 9, 100, NULL, 0},
     /* Batches that are ready wait for others. */
     {VIEWS("5", "0", WORKER("0", "0"), TIME("ready", "1.0")),
      VIEWS("5", "100", WORKER("1.0", "0"), TIME("ready", "9.5") "," OTHER_TIMES), 5, 100,
