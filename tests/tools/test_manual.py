@@ -57,27 +57,50 @@ class Dlctl(unittest.TestCase):
         return {name: meaning for name, meaning in found.items()
                 if name not in ("socket", "json", "help")}
 
+    def verbs(self):
+        found = re.findall(r"^  ([a-z][\w-]*) ", said(os.environ["DLCTL"]), re.MULTILINE)
+        self.assertIn("run", found)
+        return found
+
     def test_every_verb_has_its_options_and_no_others(self):
-        verbs = re.findall(r"^  ([a-z][\w-]*) ", said(os.environ["DLCTL"]), re.MULTILINE)
-        self.assertIn("run", verbs)
-        for verb in verbs:
+        for verb in self.verbs():
             with self.subTest(verb):
                 items = re.findall(r"^\t(\*-.*)$", self.entry(verb), re.MULTILINE)
                 told = set(re.findall(r"\*--([\w-]+)\*", "\n".join(items)))
                 self.assertEqual(told, set(self.options(verb)))
 
+    def told(self, verb):
+        """(option, what its --help says, what the manual says) of those told in their own place."""
+        entry = self.entry(verb)
+        for option, meaning in self.options(verb).items():
+            words = re.search(rf"^\t\*--{option}\*[^\n]*\n((?:\t\t.*\n)+)", entry, re.MULTILINE)
+            if words and "As in" not in words.group(1):
+                yield option, meaning, " ".join(words.group(1).split())
+
     def test_default_numbers_are_those_of_the_program(self):
         checked = 0
-        for verb in ("plan", "check", "run", "peek", "replay"):
-            entry = self.entry(verb)
-            for option, meaning in self.options(verb).items():
+        for verb in self.verbs():
+            for option, meaning, words in self.told(verb):
                 default = re.search(r"\bdefault (\d+)$", meaning)
-                words = re.search(rf"^\t\*--{option}\*[^\n]*\n((?:\t\t.*\n)+)", entry, re.MULTILINE)
-                if default and words and "As in" not in words.group(1):
+                if default:
                     with self.subTest(verb=verb, option=option):
-                        self.assertIn(f"Default {default.group(1)}.", words.group(1))
+                        self.assertIn(f"Default {default.group(1)}.", words)
                         checked += 1
         self.assertGreater(checked, 8)
+
+    def test_ranges_are_those_of_the_program(self):
+        checked = 0
+        for verb in self.verbs():
+            for option, _, words in self.told(verb):
+                said_range = re.search(r"\b(\d[\d.]*) to (\d[\d.]*\d)\b", words)
+                if said_range:
+                    done = subprocess.run(
+                        [os.environ["DLCTL"], verb, "x", f"--{option}", "none"], text=True,
+                        stderr=subprocess.PIPE, timeout=60, check=False)
+                    with self.subTest(verb=verb, option=option):
+                        self.assertIn(" from {} to {}".format(*said_range.groups()), done.stderr)
+                        checked += 1
+        self.assertGreater(checked, 0)
 
 
 class Dloaderd(unittest.TestCase):
