@@ -71,9 +71,10 @@ class HeadspaceCase(TestCase):
     def slow(self):
         return self.daemon(self.bad_worker("slow-always-1"))
 
-    def open(self, client, length=LONG, **extra):
+    def open(self, client, length=LONG, iterable=False, **extra):
         spec = named("watched", **{"workers": {"count": 1, "prefetch": 4}, **extra})
-        return client.open({**spec, "dataset": {"kind": "range", "length": 10 * length}})["loader"]
+        return client.open({**spec, "dataset": {"kind": "range", "length": 10 * length,
+                                                "iterable": iterable}})["loader"]
 
     def train(self, daemon, length=LONG, extra=None, **options):
         client = self.client(daemon)
@@ -237,6 +238,15 @@ class Kinds(HeadspaceCase):
         seen = [step for _, step, _ in trainer.steps]
         self.assertEqual(len(set(seen)), len(seen))
         self.assertLessEqual(set(range(len(seen) - 9)), set(seen))
+
+    def test_iterable(self):
+        """Where the epoch's end shows only when it is there."""
+        daemon = self.slow()
+        trainer = self.train(daemon, length=14, extra={"iterable": True}, epochs=100)
+        self.assertGreater(self.measure(daemon, 8)["speedup"], 1.1)
+        trainer.stop()
+        seen = [indices for epoch, _, indices in trainer.steps if epoch == 0]
+        self.assertEqual(seen, [list(range(10 * i, 10 * i + 10)) for i in range(14)])
 
     def test_pins(self):
         """A client that pins each batch as it gets it, and lets go of it later."""
