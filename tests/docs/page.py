@@ -38,7 +38,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 NETWORKS = ROOT / "tests/cluster/networks.py"
-PATIENCE = 900
+PATIENCE = 1800
 
 PIECE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<code>(?:(?!```)[^\n]*\n)*)```$"
                    r"|^<!--(?P<comment>.*?)-->$", re.MULTILINE | re.DOTALL)
