@@ -2,6 +2,7 @@
 
 #include "daemon/serve/length_table.h"
 #include "daemon/serve/notify.h"
+#include "daemon/serve/registry.h"
 #include "daemon/serve/views.h"
 
 #include <assert.h>
@@ -19,281 +20,7 @@
 
 enum { PRIVATE_PATIENCE_MS = 30 * 1000 }; /* for a private daemon's first client */
 
-struct registered {
-    UT_hash_handle hh; /* daemon.loaders, by key */
-    char *key;         /* owned; "uid:name" */
-    struct loader *loader;
-};
-
 static void finish(struct daemon *d);
-
-/* ---- loaders -------------------------------------------------------------------------------- */
-
-struct registered *registered_next(const struct registered *entry)
-{
-    return entry->hh.next;
-}
-
-struct loader *registered_loader(const struct registered *entry)
-{
-    return entry->loader;
-}
-
-static struct registered *find(struct daemon *d, uid_t uid, const char *name)
-{
-    char key[DL_ERROR_PATH_MAX];
-    struct registered *entry;
-
-    snprintf(key, sizeof key, "%u:%s", (unsigned)uid, name);
-    HASH_FIND_STR(d->loaders, key, entry);
-    return entry;
-}
-
-static void on_gone(void *context, struct loader *loader)
-{
-    struct daemon *d = context;
-    struct registered *entry;
-    struct registered *next;
-
-    HASH_ITER (hh, d->loaders, entry, next) {
-        if (entry->loader != loader)
-            continue;
-        HASH_DEL(d->loaders, entry);
-        free(entry->key);
-        free(entry);
-    }
-}
-
-static void on_retired(void *context, uint32_t segment)
-{
-    struct daemon *d = context;
-
-    for (struct session *s = d->sessions.head; s; s = session_next(s))
-        session_segment_retired(s, segment);
-}
-
-static int join(const struct registered *entry, const struct dl_spec *wanted, struct loader **ret,
-                struct dl_error *err)
-{
-    struct dl_error difference = {0};
-
-    if (spec_differs(loader_spec(entry->loader), wanted, &difference))
-        return dl_error_set(err, EEXIST, difference.path,
-                            "a loader named \"%s\" is open with another spec: %s", wanted->name,
-                            difference.message);
-    *ret = entry->loader;
-    return 0;
-}
-
-static const struct loader_events loader_events = {SESSION_LOADER_EVENTS, .retired = on_retired,
-                                                   .gone = on_gone};
-
-/* What the loader's workers are run with; the object of its spec is taken from the session. */
-static int choose_python(struct daemon *d, struct session *session, const struct dl_spec *spec,
-                         struct python_run *ret, struct dl_error *err)
-{
-    struct python_asker asker = {
-        .config = &d->config, .private = d->options.private, .uid = session_uid(session)};
-    int r = python_choose(&asker, spec, ret, err);
-
-    if (r == 0 && ret->pickle)
-        r = session_take_object(session, ret->pickle, &ret->object, err);
-    if (r < 0)
-        python_run_deinit(ret);
-    return r;
-}
-
-/* Where the data lies may differ from node to node; what is read, and how, does not. */
-static int agree_on_seed(struct daemon *d, struct dl_spec *spec, uint64_t asked,
-                         struct dl_error *err)
-{
-    uint64_t parts[STATE_PARTS];
-    char key[STATE_PARTS * 16 + 1];
-
-    if (spec_parts(spec, parts) < 0)
-        return dl_error_set(err, ENOMEM, "seed", "out of memory");
-    for (size_t i = 0; i < STATE_PARTS; i++)
-        snprintf(key + 16 * i, 17, "%016llx", (unsigned long long)parts[i]);
-    return members_seed(d->members, key, asked, &spec->seed, err);
-}
-
-/*
- * The seed of a spec that gives none: the one that was in force before, the one that all nodes have
- * agreed on, or a new one. 1: they have not yet.
- */
-static int give_seed(struct daemon *d, struct dl_spec *spec, const uint64_t *seed, uint64_t asked,
-                     struct dl_error *err)
-{
-    if (spec->has_seed)
-        return 0;
-    if (seed) {
-        spec->seed = *seed;
-        return 0;
-    }
-    if (d->members)
-        return agree_on_seed(d, spec, asked, err);
-    if (getrandom(&spec->seed, sizeof spec->seed, 0) != sizeof spec->seed)
-        return dl_error_set(err, errno, "seed", "none can be drawn: %s", strerror(errno));
-    /* Python and JSON have trouble above 2^53, torch above 2^63: enough are left. */
-    spec->seed &= (1ull << 53) - 1;
-    return 0;
-}
-
-static int make_loader(struct daemon *d, struct session *session, struct dl_spec *spec,
-                       struct loader **ret, struct dl_error *err)
-{
-    char key[DL_ERROR_PATH_MAX];
-    struct loader_options options = {.loop = &d->loop,
-                                     .config = &d->config,
-                                     .hosts = d->hosts,
-                                     .account = session_account(session),
-                                     .uid = session_uid(session),
-                                     .next_segment = &d->next_segment,
-                                     .told_sandbox = &d->told_sandbox,
-                                     .events = &loader_events,
-                                     .context = d};
-
-    snprintf(key, sizeof key, "%u:%s", (unsigned)options.uid, spec->name);
-    int r = choose_python(d, session, spec, &options.python, err);
-    if (r == 0)
-        r = loader_new(&options, spec, ret, err);
-    if (r < 0)
-        return r;
-    struct registered *entry = must_alloc(sizeof *entry);
-    entry->key = must_strdup(key);
-    entry->loader = *ret;
-    HASH_ADD_KEYPTR(hh, d->loaders, entry->key, strlen(entry->key), entry);
-    return 0;
-}
-
-/* Of who gives no seed: the loader's is not the one that was in force before, or that nodes agree
- * on. */
-static bool has_other_seed(const struct daemon *d, const struct loader *loader,
-                           const struct dl_spec *spec, const uint64_t *seed)
-{
-    const struct dl_spec *theirs = loader_spec(loader);
-
-    if (spec->has_seed)
-        return false; /* spec_differs() says it */
-    return seed ? theirs->seed != *seed : d->members && theirs->has_seed;
-}
-
-/*
- * A spec without a name has one made from its fingerprint, which leaves out seed, workers and
- * memory: those who differ in these get "…-2" and so on instead of a refusal, also where the seed
- * is one that a former daemon has drawn, or all nodes have to agree on one. An object's number says
- * nothing of what is in it: who sends one without a name has the loader alone.
- */
-static void find_free_name(struct daemon *d, uid_t uid, const uint64_t *seed, struct dl_spec *spec)
-{
-    _cleanup_free_ char *stem = must_strdup(spec->name);
-    const struct registered *entry;
-    struct dl_error difference;
-    bool alone = python_pickle(spec) != 0;
-
-    for (unsigned i = 2; (entry = find(d, uid, spec->name)) &&
-                         (alone || has_other_seed(d, entry->loader, spec, seed) ||
-                          spec_differs(loader_spec(entry->loader), spec, &difference));
-         i++) {
-        free(spec->name);
-        if (asprintf(&spec->name, "%s-%u", stem, i) < 0)
-            spec->name = must_strdup(stem);
-    }
-}
-
-/* The loader that is joined has one: what came with this OPEN must not keep its memory. */
-static void drop_object(struct session *session, const struct dl_spec *spec)
-{
-    uint64_t number = python_pickle(spec);
-    int fd;
-
-    if (number && session_take_object(session, number, &fd, NULL) == 0)
-        close(fd);
-}
-
-static int find_loader(void *context, struct session *session, const struct value *spec_value,
-                       const char *base, const uint64_t *seed, uint64_t asked, struct loader **ret,
-                       struct dl_error *err)
-{
-    struct daemon *d = context;
-    _cleanup_(spec_deinit)
-    struct dl_spec spec = {0};
-    const struct registered *entry;
-    int r;
-
-    if (spec_value->type == VALUE_STRING) {
-        entry = find(d, session_uid(session), spec_value->string);
-        if (!entry)
-            return dl_error_set(err, ENOENT, "name",
-                                "no loader named \"%s\" is open; open it by its spec first",
-                                spec_value->string);
-        *ret = entry->loader;
-        return 0;
-    }
-    if (d->draining)
-        return dl_error_set(err, ESHUTDOWN, "", "the daemon is shutting down");
-    if ((r = spec_from_value(spec_value, base, &spec, err)) < 0)
-        return r;
-    if (spec.workers == 0)
-        return dl_error_set(err, ENOTSUP, "workers.count", /* libdlclient then does it */
-                            "0 loads in the client's own process, which the daemon has no part "
-                            "in; give 1 or more");
-    if (!value_get(spec_value, "name"))
-        find_free_name(d, session_uid(session), seed, &spec);
-    entry = find(d, session_uid(session), spec.name);
-    if (!entry) {
-        r = give_seed(d, &spec, seed, asked, err);
-        return r != 0 ? r : make_loader(d, session, &spec, ret, err);
-    }
-    r = join(entry, &spec, ret, err);
-    if (r == 0)
-        drop_object(session, &spec);
-    return r;
-}
-
-/* Of that name, of all users; NULL: none, or several. */
-static const struct registered *find_anyones(const struct daemon *d, const char *name)
-{
-    const struct registered *found = NULL;
-
-    for (const struct registered *e = d->loaders; e; e = e->hh.next) {
-        if (strcmp(loader_spec(e->loader)->name, name) != 0)
-            continue;
-        if (found)
-            return NULL;
-        found = e;
-    }
-    return found;
-}
-
-/* The daemon's own user and root may ask about what is others'. */
-static int find_open(void *context, struct session *session, const char *name, struct loader **ret,
-                     struct dl_error *err)
-{
-    struct daemon *d = context;
-    uid_t uid = session_uid(session);
-    const struct registered *entry = find(d, uid, name);
-
-    if (!entry && (uid == 0 || uid == geteuid()))
-        entry = find_anyones(d, name);
-    if (!entry)
-        return dl_error_set(err, ENOENT, name, "no loader of that name is open; see dlctl loaders");
-    *ret = entry->loader;
-    return 0;
-}
-
-static void free_loaders(struct daemon *d)
-{
-    struct registered *entry;
-    struct registered *next;
-
-    HASH_ITER (hh, d->loaders, entry, next) {
-        struct loader *loader = entry->loader;
-        on_gone(d, loader);
-        loader_free(loader);
-    }
-    hosts_end(d->hosts);
-}
 
 /* ---- other nodes ---------------------------------------------------------------------------- */
 
@@ -347,7 +74,7 @@ static bool any_stream(const struct daemon *d)
 {
     for (struct registered *e = d->loaders; e; e = registered_next(e)) {
         const struct stream *stream;
-        DL_FOREACH (loader_streams(e->loader), stream) {
+        DL_FOREACH (loader_streams(registered_loader(e)), stream) {
             if (stream->sink) /* else nobody has asked for it */
                 return true;
         }
@@ -407,6 +134,12 @@ static int control(void *context, struct session *session, const char *verb, str
     return 0;
 }
 
+static void end_loaders(struct daemon *d)
+{
+    registry_free(d);
+    hosts_end(d->hosts);
+}
+
 static void on_ended(void *context, struct session *session)
 {
     struct daemon *d = context;
@@ -414,7 +147,7 @@ static void on_ended(void *context, struct session *session)
     session_list_remove(&d->sessions, session);
     worlds_left(d->members, session);
     if (d->stopping && !d->sessions.head)
-        free_loaders(d);
+        end_loaders(d);
     if (d->stopping)
         return;
     if ((d->options.private && !d->sessions.head) || (d->draining && !any_stream(d)))
@@ -446,8 +179,8 @@ static void on_stream_ended(void *context)
         finish(d);
 }
 
-static const struct session_events session_events = {.find_loader = find_loader,
-                                                     .find_open = find_open,
+static const struct session_events session_events = {.find_loader = registry_find,
+                                                     .find_open = registry_find_open,
                                                      .view = make_view,
                                                      .control = control,
                                                      .may_start = may_start,
@@ -609,12 +342,12 @@ static void finish(struct daemon *d)
     d->members = members_end(d->members);
     /* What clients have received they go on reading: no slot of it is filled again. */
     for (struct registered *e = d->loaders; e; e = registered_next(e))
-        loader_halt(e->loader);
+        loader_halt(registered_loader(e));
     dl_error_set(&err, ESHUTDOWN, "", "the daemon is shutting down");
     for (struct session *s = d->sessions.head; s; s = session_next(s))
         session_end(s, &err);
     if (!d->sessions.head)
-        free_loaders(d); /* else when the last session has let go of them */
+        end_loaders(d); /* else when the last session has let go of them */
     hold_signals(SIG_BLOCK);
     for (size_t i = 0; i < ARRAY_SIZE(d->signals); i++)
         uv_close((uv_handle_t *)&d->signals[i], NULL);

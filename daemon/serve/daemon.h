@@ -39,7 +39,7 @@ struct daemon {
     struct members *members;      /* owned; NULL: this daemon is alone */
     struct metrics_http *metrics; /* owned; NULL: not asked for */
     struct session_list sessions;
-    struct registered *loaders; /* by user and name */
+    struct registered *loaders; /* registry.h */
     uint64_t life;              /* drawn at the start; 0: private */
     uint64_t next_session;
     uint64_t sessions_ever;
@@ -49,10 +49,6 @@ struct daemon {
     bool draining;
     bool stopping;
 };
-
-/* A loader under its key; see daemon.c. */
-struct registered *registered_next(const struct registered *entry);
-struct loader *registered_loader(const struct registered *entry);
 
 /* Runs until it is told to stop. Returns the process's exit status. */
 int daemon_run(const struct daemon_options *options);

@@ -1,6 +1,7 @@
 #include "daemon/serve/views.h"
 
 #include "daemon/serve/epoch.h"
+#include "daemon/serve/registry.h"
 #include "daemon/serve/sandbox.h"
 #include "daemon/serve/usage.h"
 

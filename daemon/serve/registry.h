@@ -1,0 +1,24 @@
+/*
+ * The daemon's loaders, by who opened them and what they are called: who asks for a spec joins the
+ * loader of that name, or has one made. `context` is the struct daemon; see session.h for what the
+ * two that find are asked.
+ */
+#ifndef DL_REGISTRY_H
+#define DL_REGISTRY_H
+
+#include "daemon/serve/daemon.h"
+
+/* A loader under its key, in daemon.loaders. */
+struct registered *registered_next(const struct registered *entry);
+struct loader *registered_loader(const struct registered *entry);
+
+int _nodiscard_ registry_find(void *context, struct session *session, const struct value *spec,
+                              const char *base, const uint64_t *seed, uint64_t asked,
+                              struct loader **ret, struct dl_error *err);
+int _nodiscard_ registry_find_open(void *context, struct session *session, const char *name,
+                                   struct loader **ret, struct dl_error *err);
+
+/* No session has a loader any more. */
+void registry_free(struct daemon *daemon);
+
+#endif
