@@ -21,7 +21,7 @@ struct loader_headspace {
 
 static bool is_in(const struct loader *loader, enum headspace_phase phase)
 {
-    return loader->headspace && headspace_phase(loader->headspace->measure) == phase;
+    return headspace_phase(loader->headspace->measure) == phase;
 }
 
 bool loader_holds(const struct loader *loader)
@@ -158,8 +158,6 @@ bool loader_headspace_look(struct loader *loader)
     const struct stream *stream;
     size_t streams = 0;
 
-    if (!loader->headspace)
-        return false;
     DL_COUNT(loader->streams, stream, streams);
     _cleanup_free_ struct headspace_rank *ranks = must_alloc(max_u64(streams, 1) * sizeof *ranks);
     struct headspace *measure = loader->headspace->measure;

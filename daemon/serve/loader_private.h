@@ -173,7 +173,7 @@ void loader_count_starving(struct loader *loader, uint64_t now);
 /* It has nothing to do for anybody who reads, and can do nothing. */
 bool loader_is_full(struct loader *loader);
 
-/* loader_headspace.c: deliveries are held back; no task is begun. */
+/* loader_headspace.c, of a loader that has one: deliveries are held back; no task is begun. */
 bool loader_holds(const struct loader *loader);
 bool loader_stills(const struct loader *loader);
 /* After each turn of the pump. True: there is to be another. */

@@ -31,7 +31,7 @@ void loader_tell_starving(struct loader *loader, const struct dl_error *err)
         return;
     (void)snprintf(loader->starving, sizeof loader->starving, "%s", err->path);
     loader->starved = true;
-    if (loader_holds(loader)) /* what is there comes soon */
+    if (loader->headspace && loader_holds(loader)) /* what is there comes soon */
         return;
     DL_FOREACH (loader->streams, stream) {
         if (!stream->sink || !stream_has_room(stream) || stream->window > 0)

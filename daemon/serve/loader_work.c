@@ -566,7 +566,7 @@ static void schedule(struct loader *loader)
     struct want want;
     bool again;
 
-    if (loader_stills(loader))
+    if (loader->headspace && loader_stills(loader))
         return;
     loader->starved = false;
     do {
@@ -701,7 +701,7 @@ static void deliver(struct loader *loader, struct stream *stream)
         return;
     warn_of_passing(loader, stream);
     loader_take(loader, stream);
-    if (loader_holds(loader))
+    if (loader->headspace && loader_holds(loader))
         return;
     do {
         n = lease_due(loader, stream, steps, ARRAY_SIZE(steps));
@@ -759,7 +759,8 @@ void loader_pump(struct loader *loader)
         loader_measure_pump(loader);
     while (loader->state == LOADER_OPEN) {
         turn(loader);
-        if (!loader_headspace_look(loader) && !loader->faulted)
+        bool again = loader->headspace && loader_headspace_look(loader);
+        if (!again && !loader->faulted)
             break;
     }
     loader_note_starving(loader);
