@@ -421,26 +421,51 @@ static int add_traced(struct value *rows, const struct trace_batch *b)
     return r;
 }
 
-/* The latest ones of each loader, as far as a frame has room for all. */
+/* How many batches there are to show if no loader shows more than `each`. */
+static uint64_t count_traced(const struct daemon *d, uint32_t each)
+{
+    uint64_t n = 0;
+
+    for (struct registered *e = d->loaders; e; e = registered_next(e))
+        n += min_u64(trace_count(loader_trace(registered_loader(e))), each);
+    return n;
+}
+
+/* The most that each loader may show, so that a frame has room for all of them. */
+static uint32_t traced_share(const struct daemon *d)
+{
+    uint32_t fits = 0, most = TRACE_BATCHES;
+
+    while (fits < most) {
+        uint32_t each = fits + (most - fits + 1) / 2;
+
+        if (count_traced(d, each) <= TRACED_SHOWN)
+            fits = each;
+        else
+            most = each - 1;
+    }
+    return fits;
+}
+
+/* The latest ones of each loader. */
 static int view_trace(const struct daemon *d, struct value *ret)
 {
-    uint32_t left = TRACED_SHOWN;
+    uint32_t share = traced_share(d);
 
     ret->type = VALUE_ARRAY;
     for (struct registered *e = d->loaders; e; e = registered_next(e)) {
         const struct loader *l = registered_loader(e);
         const struct trace *trace = loader_trace(l);
-        uint32_t n = trace_count(trace), shown = (uint32_t)min_u64(n, left);
+        uint32_t n = trace_count(trace);
         struct row row = add_row(ret);
         struct value *batches = NULL;
 
         set_string(&row, "loader", loader_name(l));
         set_array(&row, "batches", &batches);
-        for (uint32_t i = n - shown; i < n && row.r == 0; i++)
+        for (uint32_t i = n - (uint32_t)min_u64(n, share); i < n && row.r == 0; i++)
             row.r = add_traced(batches, trace_at(trace, i));
         if (row.r < 0)
             return row.r;
-        left -= shown;
     }
     return 0;
 }

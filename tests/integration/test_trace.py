@@ -7,6 +7,7 @@ import unittest
 from dltest import RANGE, TestCase, dlctl, named
 
 KEPT = 2048
+SHOWN = 4096  # of all loaders together
 
 
 class Trace(TestCase):
@@ -71,6 +72,22 @@ class Trace(TestCase):
         every = [(epoch, step) for epoch in range(epochs) for step in range(steps)]
         self.assertEqual(held, every[-KEPT:])
         self.assertEqual(self.trace(daemon, "other")[0]["args"]["name"], "other")
+
+    def test_many_loaders_share_the_room(self):
+        """Nobody's batches keep those of others out."""
+        daemon = self.daemon()
+        steps = RANGE["dataset"]["length"]
+        names = [f"busy{number}" for number in range(5)] + ["last"]
+        for name in names:
+            spec = self.spec(name, **{**named(name), "batch": {"size": 1}})
+            epochs = 1 if name == "last" else KEPT // steps + 1
+            dlctl("run", spec, "--epochs", str(epochs), daemon=daemon)
+        held = collections.Counter()
+        for (process, _, _), events in self.rows(self.trace(daemon)).items():
+            held[process] += sum(event["name"] == "held" for event in events)
+        self.assertEqual(held, {name: steps if name == "last" else (SHOWN - steps) // 5 for name in names})
+        events = [event for event in self.trace(daemon, "last") if event["ph"] == "X"]
+        self.assertEqual(len({event["args"]["step"] for event in events}), steps)
 
     def test_what_cannot_be(self):
         daemon = self.daemon()
