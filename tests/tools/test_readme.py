@@ -85,6 +85,17 @@ class Documentation(unittest.TestCase):
             for path in set(re.findall(r"`((?:client|proto|daemon|tests)/[\w./]*)`", text)):
                 self.assertTrue((ROOT / path).exists(), f"{page}: {path}")
 
+    def test_what_is_installed_to_build_with_is_all_that_is_used(self):
+        """What a page leaves out, dlctl top's screen, say, would be missing in what its reader builds."""
+        listed = re.search(r"^build_packages=\(([^)]*)\)", (ROOT / "dev").read_text(), re.MULTILINE)
+        implied = {"libc6-dev"}
+        # pip brings its own meson; the package has neither manuals nor what a service needs.
+        not_for_pip = {"libmicrohttpd-dev", "libsystemd-dev", "meson", "scdoc"}
+        for page, left_out in (("client/docs/first-model.md", implied),
+                               ("client/python/README.md", implied | not_for_pip)):
+            told = re.search(r"^apt install ((?:.*\\\n)*.*)", pages()[page], re.MULTILINE)[1]
+            self.assertEqual(set(listed[1].split()) - left_out - set(told.replace("\\", "").split()), set(), page)
+
     def test_lines_are_not_long(self):
         for page, text in pages().items():
             if page in NOT_RUN_HERE:
