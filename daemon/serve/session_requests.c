@@ -353,8 +353,11 @@ int session_send_info(struct session *s, uint64_t request, const struct value *v
     struct dl_buffer packed = {0};
 
     if (value_pack(v, &packed) < 0 || packed.len > DL_MAX_FRAME_BYTES - 64)
-        return dl_error_set(err, EMSGSIZE, "view", "the view takes %zu bytes and a frame %llu",
-                            packed.len, (unsigned long long)DL_MAX_FRAME_BYTES);
+        return dl_error_set(
+            err, EMSGSIZE, "view",
+            "there is more to tell than a message may hold: %llu bytes, %llu values; "
+            "metrics by HTTP have no such limit (metrics.listen)",
+            (unsigned long long)DL_MAX_FRAME_BYTES, (unsigned long long)DL_MAX_VALUE_NODES);
     session_send(s,
                  &(struct dl_message){.number = DL_MSG_INFO,
                                       .info = {.request = request,
