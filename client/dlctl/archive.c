@@ -32,6 +32,15 @@ static int no_memory(struct archive *a)
 
 /* ---- names ---------------------------------------------------------------------------------- */
 
+/* What an archive may call a member: it has to be text, for libzip without control characters. */
+static bool is_printed(const char *name)
+{
+    for (const char *at = name; *at; at++)
+        if ((uint8_t)*at < 0x20 || *at == 0x7F)
+            return false;
+    return utf8_valid((const uint8_t *)name, strlen(name));
+}
+
 /* Not another's, nor what NumPy would take for another: it looks a name up with .npy and without.
  */
 static bool is_free(struct archive *a, const char *name, const char *tail)
@@ -39,7 +48,7 @@ static bool is_free(struct archive *a, const char *name, const char *tail)
     char whole[NPZ_NAME_MAX];
     int n = snprintf(whole, sizeof whole, "%s%s", name, tail);
 
-    return n > 0 && (size_t)n < sizeof whole && strncmp(whole, "__", 2) != 0 &&
+    return n > 0 && (size_t)n < sizeof whole && is_printed(whole) && strncmp(whole, "__", 2) != 0 &&
            !(n >= 4 && strcmp(whole + n - 4, ".npy") == 0) && !npz_has(a->npz, whole);
 }
 

@@ -491,7 +491,7 @@ class Place(ReplayCase):
 
     def test_names_that_are_no_names(self):
         """Keys that NumPy, or another leaf, has another meaning for."""
-        keys = ["__batch__", "x", "x.npy", "x.offsets", "a/b", "λ", "y" * 100]
+        keys = ["__batch__", "x", "x.npy", "x.offsets", "a/b", "λ", "bell\a", "two\nlines", "y" * 100]
         with open(self.path("keys.py"), "w") as file:
             file.write(f"KEYS = {keys!r}\nclass Set:\n    def __len__(self): return 4\n"
                        "    def __getitem__(self, i):\n"
@@ -512,6 +512,8 @@ class Place(ReplayCase):
                 self.assertEqual(found[nodes[key]["array"]].tolist(), [n, n + 1], key)
         self.assertEqual(found["x"].tobytes(), b"xx")
         self.assertEqual([nodes[key]["array"] for key in ("a/b", "λ")], ["a/b", "λ"])
+        for key in "bell\a", "two\nlines":
+            self.assertRegex(nodes[key]["array"], r"\Aarr_\d+\Z")
 
 
 if __name__ == "__main__":
