@@ -18,24 +18,9 @@ static double *field_of(struct dl_spec *spec, const struct spec_key *key)
     return (double *)((char *)spec + key->offset);
 }
 
-/* NaN, and so nothing that is accepted, for what is no number. */
-static double number_of(const struct value *v)
-{
-    switch (v->type) {
-    case VALUE_INT:
-        return (double)v->integer;
-    case VALUE_UINT:
-        return (double)v->uinteger;
-    case VALUE_FLOAT:
-        return v->number + 0.0; /* -0.0 is 0 */
-    default:
-        return NAN;
-    }
-}
-
 int spec_read_number(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
 {
-    double number = number_of(v);
+    double number = value_real(v) + 0.0; /* -0.0 is 0 */
 
     if (isnan(number))
         return spec_refuse(rd, key, v, "is not a number");
@@ -50,10 +35,10 @@ int spec_read_range(struct spec_reading *rd, const struct spec_key *key, const s
 {
     char place[DL_ERROR_PATH_MAX];
 
-    if (v->type != VALUE_ARRAY || v->count != 2 || isnan(number_of(&v->items[0])) ||
-        isnan(number_of(&v->items[1])))
+    if (v->type != VALUE_ARRAY || v->count != 2 || isnan(value_real(&v->items[0])) ||
+        isnan(value_real(&v->items[1])))
         return spec_refuse(rd, key, v, "is not a list of two numbers, the least and the greatest");
-    double low = number_of(&v->items[0]), high = number_of(&v->items[1]);
+    double low = value_real(&v->items[0]) + 0.0, high = value_real(&v->items[1]) + 0.0;
     spec_place(rd, key, place);
     if (!(low > 0 && low <= high && isfinite(high)))
         return dl_error_set(rd->err, EINVAL, place,

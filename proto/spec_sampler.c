@@ -56,21 +56,6 @@ int spec_read_indices(struct spec_reading *rd, const struct spec_key *key, const
     return 0;
 }
 
-/* NaN, and so nothing that is accepted, for what is no number. */
-static double number_of(const struct value *v)
-{
-    switch (v->type) {
-    case VALUE_INT:
-        return (double)v->integer;
-    case VALUE_UINT:
-        return (double)v->uinteger;
-    case VALUE_FLOAT:
-        return v->number;
-    default:
-        return NAN;
-    }
-}
-
 int spec_read_weights(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
 {
     double sum = 0;
@@ -83,7 +68,7 @@ int spec_read_weights(struct spec_reading *rd, const struct spec_key *key, const
     if (!rd->spec->weights)
         return spec_no_memory(rd);
     for (uint32_t i = 0; i < v->count; i++) {
-        double weight = number_of(&v->items[i]);
+        double weight = value_real(&v->items[i]);
         if (!(weight >= 0) || isinf(weight))
             return refuse_item(rd, key, i, &v->items[i], "a finite, non-negative number");
         rd->spec->weights[i] = weight == 0 ? 0 : weight; /* no -0 */

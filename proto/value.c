@@ -35,12 +35,33 @@ void value_move(struct value *from, struct value *to)
 
 const struct value *value_get(const struct value *v, const char *key)
 {
-    if (v->type != VALUE_MAP)
+    if (!v || v->type != VALUE_MAP)
         return NULL;
     for (uint32_t i = 0; i < v->count; i++)
         if (strcmp(v->items[i].key, key) == 0)
             return &v->items[i];
     return NULL;
+}
+
+double value_real(const struct value *v)
+{
+    switch (v ? v->type : VALUE_NULL) {
+    case VALUE_INT:
+        return (double)v->integer;
+    case VALUE_UINT:
+        return (double)v->uinteger;
+    case VALUE_FLOAT:
+        return v->number;
+    default:
+        return NAN;
+    }
+}
+
+uint64_t value_count(const struct value *v)
+{
+    if (v && v->type == VALUE_INT && v->integer > 0)
+        return (uint64_t)v->integer;
+    return v && v->type == VALUE_UINT ? v->uinteger : 0;
 }
 
 const char *value_type_name(const struct value *v)

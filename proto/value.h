@@ -38,8 +38,13 @@ void value_deinit(struct value *v); /* frees all below; zeroes v */
  * to its place in a map, so `to` keeps its own key. */
 void value_move(struct value *from, struct value *to);
 
-/* Lookup in a map; NULL when absent or `v` is no map. */
+/* Lookup in a map; NULL when absent, or `v` is no map or NULL. */
 const struct value *value_get(const struct value *v, const char *key);
+
+/* Of any kind of number; NAN: `v` is none, or NULL. */
+double value_real(const struct value *v);
+/* Of an integer from 0 on; else 0, as for NULL. */
+uint64_t value_count(const struct value *v);
 
 /* "an integer", "a string", ... for messages. */
 const char *value_type_name(const struct value *v);

@@ -14,31 +14,20 @@ static void client_closep(struct dl_client **client)
     *client = dl_client_close(*client);
 }
 
-static const struct value *find(const struct value *map, const char *key)
-{
-    return map && map->type == VALUE_MAP ? value_get(map, key) : NULL;
-}
-
 static double real(const struct value *map, const char *key)
 {
-    const struct value *v = find(map, key);
-
-    return v && v->type == VALUE_FLOAT ? v->number : 0;
+    return value_real(value_get(map, key));
 }
 
 static unsigned long long whole(const struct value *map, const char *key)
 {
-    const struct value *v = find(map, key);
-
-    if (v && v->type == VALUE_INT && v->integer > 0)
-        return (unsigned long long)v->integer;
-    return v && v->type == VALUE_UINT ? (unsigned long long)v->uinteger : 0;
+    return (unsigned long long)value_count(value_get(map, key));
 }
 
 static void print_steps(const char *what, const struct value *view, const char *key,
                         unsigned long long steps)
 {
-    const struct value *spread = find(view, key);
+    const struct value *spread = value_get(view, key);
 
     printf("%-14s %.4g ms a step, half of them %.4g to %.4g ms (%llu steps)\n", what,
            1e3 * real(spread, "mean_s"), 1e3 * real(spread, "quarter_s"),
@@ -47,7 +36,7 @@ static void print_steps(const char *what, const struct value *view, const char *
 
 static void print_text(const struct value *view)
 {
-    const struct value *words = find(view, "headspace");
+    const struct value *words = value_get(view, "headspace");
     unsigned long long ranks = whole(view, "ranks");
 
     printf("%s\n", words && words->type == VALUE_STRING ? words->string : "");

@@ -14,20 +14,15 @@ void spent_deinit(struct spent *spent)
 
 /* ---- reading views -------------------------------------------------------------------------- */
 
-static uint64_t number_of(const struct value *row, const char *key)
+static uint64_t count_of(const struct value *row, const char *key)
 {
-    const struct value *v = value_get(row, key);
-
-    return v && v->type == VALUE_UINT                     ? v->uinteger
-           : v && v->type == VALUE_INT && v->integer >= 0 ? (uint64_t)v->integer
-                                                          : 0;
+    return value_count(value_get(row, key));
 }
 
 /* Of seconds; a century at most. */
 static uint64_t ns_of(const struct value *row, const char *key)
 {
-    const struct value *v = value_get(row, key);
-    double seconds = v && v->type == VALUE_FLOAT ? v->number : (double)number_of(row, key);
+    double seconds = value_real(value_get(row, key));
 
     return seconds > 0 && seconds < 3.2e9 ? (uint64_t)(seconds * 1e9) : 0;
 }
@@ -54,7 +49,7 @@ static int read_loader(const struct value *view, const char *loader, struct spen
 
         if (!is_text(row, "name", loader))
             continue;
-        ret->batches = number_of(row, "batches");
+        ret->batches = count_of(row, "batches");
         ret->starved_ns = ns_of(row, "starved_s");
         by = value_get(row, "starved_by");
         found++;
@@ -95,7 +90,7 @@ static void read_times(const struct value *view, const char *loader, struct spen
 
 int spent_read(const struct value views[static SPENT_VIEWS], const char *loader, struct spent *ret)
 {
-    struct spent spent = {.pid = number_of(&views[SPENT_STATUS], "pid")};
+    struct spent spent = {.pid = count_of(&views[SPENT_STATUS], "pid")};
     int r = read_loader(&views[SPENT_LOADERS], loader, &spent);
 
     if (r == 0 && spent.known) {

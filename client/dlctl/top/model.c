@@ -14,27 +14,12 @@ static const double STEADY_S = 10;
 
 static double real_of(const struct value *row, const char *key)
 {
-    const struct value *v = value_get(row, key);
-
-    switch (v ? v->type : VALUE_NULL) {
-    case VALUE_INT:
-        return (double)v->integer;
-    case VALUE_UINT:
-        return (double)v->uinteger;
-    case VALUE_FLOAT:
-        return v->number;
-    default:
-        return NAN;
-    }
+    return value_real(value_get(row, key));
 }
 
 static uint64_t count_of(const struct value *row, const char *key)
 {
-    const struct value *v = value_get(row, key);
-
-    if (v && v->type == VALUE_INT && v->integer > 0)
-        return (uint64_t)v->integer;
-    return v && v->type == VALUE_UINT ? v->uinteger : 0;
+    return value_count(value_get(row, key));
 }
 
 static const char *text_of(const struct value *row, const char *key)
