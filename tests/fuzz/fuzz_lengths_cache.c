@@ -35,7 +35,7 @@ static bool find_file(const char *dir, char *ret, size_t room)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
     static const uint32_t lengths[MANY] = {1, 2, 3};
-    char dir[] = "/tmp/dl-fuzz-XXXXXX", path[512];
+    char dir[] = "/dev/shm/dl-fuzz-XXXXXX", path[512]; /* a disk would be waited for */
     uint32_t got[MANY], again[MANY];
 
     if (len == 0)
