@@ -32,6 +32,36 @@ static void keep_loader(struct value *view, const char *name)
         value_deinit(&view->items[--view->count]);
 }
 
+/* The user whose loader a row is about; NULL: the view does not say it beside the loader. */
+static const struct value *user_of(const struct value *row)
+{
+    return value_get(row, "loader") ? value_get(row, "uid") : NULL;
+}
+
+static void drop(struct value *row, const struct value *of)
+{
+    uint32_t at = (uint32_t)(of - row->items), left = --row->count - at;
+
+    value_deinit(&row->items[at]);
+    memmove(&row->items[at], &row->items[at + 1], left * sizeof *row->items);
+    row->items[row->count] = (struct value){0};
+}
+
+/* A table need not say whose loaders they are that are all of one user. */
+static void drop_only_user(struct value *view)
+{
+    uint32_t n = view->type == VALUE_ARRAY ? view->count : 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        const struct value *first = user_of(&view->items[0]), *user = user_of(&view->items[i]);
+
+        if (!first || !user || !value_equal(first, user))
+            return;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        drop(&view->items[i], user_of(&view->items[i]));
+}
+
 static int print_view(const struct options *o, const void *data, size_t len)
 {
     _cleanup_(value_deinit)
@@ -49,6 +79,7 @@ static int print_view(const struct options *o, const void *data, size_t len)
         keep_loader(&value, o->operand);
     if (o->json)
         return report_json(o, render_json(&value));
+    drop_only_user(&value);
     if (strcmp(o->verb->name, "epochs") == 0)
         r = epochs_table(&value);
     if (r == 0)

@@ -250,6 +250,7 @@ static void add_epoch(struct row *row, const struct loader *l, const struct stre
     uint64_t age_ns = s->sink ? uv_hrtime() - s->begun_ns : 0; /* nobody has begun it */
 
     set_string(row, "loader", loader_name(l));
+    set_uint(row, "uid", loader_uid(l));
     if (s->sink)
         set_uint(row, "session", session_id(stream_session(s)));
     else
@@ -330,6 +331,7 @@ static int view_workers(const struct daemon *d, struct value *ret)
             const struct step *step = NULL;
             bool busy = view.tag && loader_name_task(l, view.tag, &step, samples, sizeof samples);
             set_string(&row, "loader", loader_name(l));
+            set_uint(&row, "uid", loader_uid(l));
             set_uint(&row, "worker", view.number);
             if (view.pid)
                 set_uint(&row, "pid", (uint64_t)view.pid);
@@ -481,6 +483,7 @@ static int view_ring(const struct daemon *d, struct value *ret)
             struct row row = add_row(ret);
 
             set_string(&row, "loader", loader_name(l));
+            set_uint(&row, "uid", loader_uid(l));
             set_uint(&row, "segment", s->id);
             set_uint(&row, "worker", s->worker);
             set_string(&row, "state", s->active ? "active" : "retiring");

@@ -14,12 +14,14 @@
 static const struct top_texts THEN = {
     STATUS,
     "[{name: images, uid: 1, batches: 100, samples: 6400, delivered_bytes: 0}]",
-    "[{loader: images, job: '', session: 1, rank: 0, world: 2, epoch: 3, step: 10, steps: 200,"
+    "[{loader: images, uid: 1, job: '', session: 1, rank: 0, world: 2, epoch: 3, step: 10, steps: "
+    "200,"
     "  samples: 640, waited_s: 0, age_s: 9, state: running},"
-    " {loader: images, job: '', session: 2, rank: 1, world: 2, epoch: 3, step: 10, steps: 200,"
+    " {loader: images, uid: 1, job: '', session: 2, rank: 1, world: 2, epoch: 3, step: 10, steps: "
+    "200,"
     "  samples: 640, waited_s: 0, age_s: 9, state: running}]",
-    "[{loader: images, worker: 0, pid: 101, state: ready, cpu_s: 4, tasks: 50},"
-    " {loader: images, worker: 1, pid: 102, state: ready, cpu_s: 4, tasks: 50}]",
+    "[{loader: images, uid: 1, worker: 0, pid: 101, state: ready, cpu_s: 4, tasks: 50},"
+    " {loader: images, uid: 1, worker: 1, pid: 102, state: ready, cpu_s: 4, tasks: 50}]",
     "[]",
 };
 static const struct top_texts NOW = {
@@ -29,15 +31,18 @@ static const struct top_texts NOW = {
     "  verdict: 'loader-bound: the trainer waited 0.6 s for batches, 93 % of its time; 2 workers "
     "are"
     " busy for 99 % of the time, and fetch takes 100 % of that'}]",
-    "[{loader: images, job: '', session: 1, rank: 0, world: 2, epoch: 3, step: 30, steps: 200,"
+    "[{loader: images, uid: 1, job: '', session: 1, rank: 0, world: 2, epoch: 3, step: 30, steps: "
+    "200,"
     "  samples: 1920, waited_s: 1.5, age_s: 11, ready: 1, leased: 1, state: running},"
-    " {loader: images, job: '', session: 2, rank: 1, world: 2, epoch: 3, step: 26, steps: 200,"
+    " {loader: images, uid: 1, job: '', session: 2, rank: 1, world: 2, epoch: 3, step: 26, steps: "
+    "200,"
     "  samples: 1664, waited_s: 0.06, age_s: 11, ready: 0, leased: 2, state: running}]",
-    "[{loader: images, worker: 0, pid: 101, state: ready, cpu_s: 6, memory_bytes: 5242880,"
+    "[{loader: images, uid: 1, worker: 0, pid: 101, state: ready, cpu_s: 6, memory_bytes: 5242880,"
     "  tasks: 70, queued: 2, step: 31, samples: 'samples 64, 71, 99, … 64 in all', restarts: 0},"
-    " {loader: images, worker: 1, pid: 102, state: starting, cpu_s: 5, memory_bytes: 1048576,"
+    " {loader: images, uid: 1, worker: 1, pid: 102, state: starting, cpu_s: 5, memory_bytes: "
+    "1048576,"
     "  tasks: 70, queued: 0, step: null, samples: null, restarts: 1}]",
-    "[{loader: images, leased: 3, ready: 1, filling: 2, free: 4}]",
+    "[{loader: images, uid: 1, leased: 3, ready: 1, filling: 2, free: 4}]",
 };
 
 /* clang-format off */
@@ -425,6 +430,31 @@ static void test_keys(void **state)
     top_model_free(m);
 }
 
+/* Of two users' loaders of one name each is a row of its own. */
+static void test_keys_of_users(void **state)
+{
+    static const struct top_texts texts = {
+        "{pid: 1}", "[{name: a, uid: 1}, {name: a, uid: 2}, {name: b, uid: 1}]", NULL, NULL, NULL};
+    struct top_model *m = top_case_model(&texts, 1, NULL);
+    struct top_state s = {0};
+
+    for (int row = 0; row < 3; row++) {
+        assert_int_equal(top_state_row(&s, m), row);
+        (void)top_state_key(&s, m, TOP_KEY_DOWN);
+    }
+    (void)top_state_key(&s, m, TOP_KEY_UP);
+    (void)top_state_key(&s, m, TOP_KEY_ENTER);
+    for (uint32_t i = 0; i < 3; i++)
+        assert_int_equal(top_state_shows(&s, &m->loaders[i].at), i == 1);
+    top_state_deinit(&s);
+    /* Who names one means all of that name. */
+    s.picked = strdup("a");
+    for (uint32_t i = 0; i < 3; i++)
+        assert_int_equal(top_state_shows(&s, &m->loaders[i].at), i < 2);
+    top_state_deinit(&s);
+    top_model_free(m);
+}
+
 /* With nothing to choose from. */
 static void test_keys_of_nothing(void **state)
 {
@@ -456,6 +486,7 @@ static void test_selected_is_seen(void **state)
             int picked = 0;
 
             s.selected = strdup(m->loaders[i].at.loader);
+            s.selected_uid = m->loaders[i].at.uid;
             assert_int_equal(top_layout(m, &s, NULL, &shape, &grid), 0);
             for (int line = 0; line < height; line++)
                 picked += top_grid_at(&grid, line, 0)->look == LOOK_PICK;
@@ -468,13 +499,10 @@ static void test_selected_is_seen(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_screens),
-    cmocka_unit_test(test_nothing_yet),
-    cmocka_unit_test(test_sizes),
-    cmocka_unit_test(test_crowd),
-    cmocka_unit_test(test_keys),
-    cmocka_unit_test(test_keys_of_nothing),
-    cmocka_unit_test(test_selected_is_seen),
+    cmocka_unit_test(test_screens),       cmocka_unit_test(test_nothing_yet),
+    cmocka_unit_test(test_sizes),         cmocka_unit_test(test_crowd),
+    cmocka_unit_test(test_keys),          cmocka_unit_test(test_keys_of_nothing),
+    cmocka_unit_test(test_keys_of_users), cmocka_unit_test(test_selected_is_seen),
 };
 
 int main(void)

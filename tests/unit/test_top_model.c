@@ -191,9 +191,10 @@ static const struct top_texts LOADERS_THEN = {
     STATUS,
     "[{name: a, uid: 1, batches: 10, samples: 100, delivered_bytes: 1000},"
     " {name: b, uid: 1, batches: 10, samples: 100, delivered_bytes: 1000}]",
-    "[{loader: a, rank: 0, step: 1, waited_s: 0, state: running},"
-    " {loader: a, rank: 1, step: 1, waited_s: 0, state: running}]",
-    "[{loader: a, worker: 0, pid: 1, cpu_s: 0}, {loader: a, worker: 1, pid: 2, cpu_s: 0}]",
+    "[{loader: a, uid: 1, rank: 0, step: 1, waited_s: 0, state: running},"
+    " {loader: a, uid: 1, rank: 1, step: 1, waited_s: 0, state: running}]",
+    "[{loader: a, uid: 1, worker: 0, pid: 1, cpu_s: 0}, {loader: a, uid: 1, worker: 1, pid: 2, "
+    "cpu_s: 0}]",
     NULL,
 };
 static const struct top_texts LOADERS_NOW = {
@@ -201,13 +202,15 @@ static const struct top_texts LOADERS_NOW = {
     "[{name: b, uid: 1, batches: 14, samples: 140, delivered_bytes: 1400, faults: 1},"
     " {name: a, uid: 1, batches: 12, samples: 120, delivered_bytes: 1200, memory_bytes: 5},"
     " {name: c, uid: 1, batches: 900, memory_bytes: 3}]",
-    "[{loader: a, rank: 0, step: 2, waited_s: 0.5, tokens: 60, padded: 80, state: running},"
-    " {loader: a, rank: 1, step: 2, waited_s: 1.5, tokens: 15, padded: 20, state: running},"
-    " {loader: a, rank: 2, step: 2, state: parked}]",
-    "[{loader: a, worker: 0, pid: 1, cpu_s: 1}, {loader: a, worker: 1, pid: 2, cpu_s: 0.5},"
-    " {loader: a, worker: 2, pid: null, cpu_s: null}, {loader: b, worker: 0, pid: 9}]",
-    "[{loader: a, leased: 1, ready: 2, filling: 3, free: 4},"
-    " {loader: a, leased: 10}, {loader: b, free: 1}, 7, [x]]",
+    "[{loader: a, uid: 1, rank: 0, step: 2, waited_s: 0.5, tokens: 60, padded: 80, state: running},"
+    " {loader: a, uid: 1, rank: 1, step: 2, waited_s: 1.5, tokens: 15, padded: 20, state: running},"
+    " {loader: a, uid: 1, rank: 2, step: 2, state: parked}]",
+    "[{loader: a, uid: 1, worker: 0, pid: 1, cpu_s: 1}, {loader: a, uid: 1, worker: 1, pid: 2, "
+    "cpu_s: 0.5},"
+    " {loader: a, uid: 1, worker: 2, pid: null, cpu_s: null}, {loader: b, uid: 1, worker: 0, pid: "
+    "9}]",
+    "[{loader: a, uid: 1, leased: 1, ready: 2, filling: 3, free: 4},"
+    " {loader: a, uid: 1, leased: 10}, {loader: b, uid: 1, free: 1}, 7, [x]]",
 };
 
 static void test_loaders(void **state)
@@ -231,6 +234,39 @@ static void test_loaders(void **state)
     assert_real(m->loaders[1].cpu, NAN);
     assert_real(m->loaders[1].wait, NAN);
     assert_real(m->loaders[2].batches_per_s, NAN); /* new */
+    top_model_free(m);
+    top_model_free(before);
+}
+
+/* Two users may have loaders of one name. */
+static void test_users(void **state)
+{
+    static const struct top_texts then = {
+        STATUS, "[{name: a, uid: 1}, {name: a, uid: 2}]", NULL,
+        "[{loader: a, uid: 1, worker: 0, pid: 1, cpu_s: 0, tasks: 0},"
+        " {loader: a, uid: 2, worker: 0, pid: 2, cpu_s: 0, tasks: 0}]",
+        NULL};
+    static const struct top_texts now = {
+        STATUS, "[{name: a, uid: 2}, {name: a, uid: 1}]",
+        "[{loader: a, uid: 2, rank: 0, step: 1, steps: 4, waited_s: 1, age_s: 4, state: running},"
+        " {loader: a, uid: 1, rank: 0, step: 2, steps: 4, waited_s: 1, age_s: 2, state: running}]",
+        "[{loader: a, uid: 1, worker: 0, pid: 1, cpu_s: 1, tasks: 2},"
+        " {loader: a, uid: 2, worker: 0, pid: 2, cpu_s: 2, tasks: 4}]",
+        "[{loader: a, uid: 1, leased: 1}, {loader: a, uid: 2, leased: 2}]"};
+    struct top_model *before = top_case_model(&then, 100, NULL);
+    struct top_model *m = top_case_model(&now, 102, before);
+
+    assert_int_equal(m->n_loaders, 2);
+    assert_int_equal(m->n_epochs, 2);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_int_equal(m->loaders[i].at.uid, i + 1);
+        assert_real(m->loaders[i].wait, i == 0 ? 0.5 : 0.25);
+        assert_real(m->loaders[i].cpu, i == 0 ? 0.5 : 1);
+        assert_int_equal(m->loaders[i].slots[TOP_LEASED], i + 1);
+        assert_int_equal(m->workers[i].at.uid, i + 1);
+        assert_real(m->workers[i].tasks_per_s, i == 0 ? 1 : 2);
+        assert_int_equal(m->epochs[i].ranks, 1);
+    }
     top_model_free(m);
     top_model_free(before);
 }
@@ -330,7 +366,8 @@ static void test_value(void **state)
         "\"memory_bytes\":0,\"limit_bytes\":0,"
         "\"ring\":{\"leased\":0,\"ready\":0,\"filling\":0,\"free\":1}}],"
         "\"epochs\":[],\"ranks\":[],"
-        "\"workers\":[{\"loader\":\"b\",\"worker\":0,\"pid\":9,\"state\":\"\",\"cpu\":null,"
+        "\"workers\":[{\"loader\":\"b\",\"uid\":1,\"worker\":0,\"pid\":9,\"state\":\"\",\"cpu\":"
+        "null,"
         "\"memory_bytes\":null,\"tasks_per_s\":null,\"queued\":0,\"restarts\":0,\"step\":null,"
         "\"samples\":null}]}");
     free(text);
@@ -344,7 +381,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_epochs),  cmocka_unit_test(test_workers),
     cmocka_unit_test(test_loaders), cmocka_unit_test(test_another_daemon),
     cmocka_unit_test(test_sort),    cmocka_unit_test(test_shapes),
-    cmocka_unit_test(test_value),
+    cmocka_unit_test(test_value),   cmocka_unit_test(test_users),
 };
 
 TEST_MAIN(tests)

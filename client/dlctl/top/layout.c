@@ -42,9 +42,7 @@ static void layout_deinit(struct layout *l)
 
 static bool is_picked(const struct layout *l, const void *row)
 {
-    const struct top_place *at = row; /* what each row begins with */
-
-    return !l->state->picked || strcmp(at->loader, l->state->picked) == 0;
+    return top_state_shows(l->state, row); /* its place is what each row begins with */
 }
 
 static int choose_rows(struct layout *l, int kind, uint32_t n)
@@ -198,8 +196,6 @@ static void scroll(struct layout *l)
 
     if (row >= full)
         s->first = row - full + 1;
-    if (s->first + s->shown > s->table.n_rows)
-        s->first = s->table.n_rows - s->shown;
 }
 
 static void fit(struct layout *l)

@@ -67,8 +67,8 @@ static void add_known(double *sum, double d)
 
 static bool same_place(const struct top_place *a, const struct top_place *b)
 {
-    return a->number == b->number && a->epoch == b->epoch && strcmp(a->loader, b->loader) == 0 &&
-           strcmp(a->job, b->job) == 0;
+    return a->uid == b->uid && a->number == b->number && a->epoch == b->epoch &&
+           strcmp(a->loader, b->loader) == 0 && strcmp(a->job, b->job) == 0;
 }
 
 /* ---- ranks ---------------------------------------------------------------------------------- */
@@ -144,6 +144,7 @@ static void fill_rank(struct top_rank *rank, const struct value *row)
 {
     *rank = (struct top_rank){
         .at = {.loader = text_or_none(row, "loader"),
+               .uid = count_of(row, "uid"),
                .job = text_or_none(row, "job"),
                .epoch = count_of(row, "epoch"),
                .number = count_of(row, "rank"),
@@ -219,6 +220,7 @@ static void fill_worker(struct top_worker *worker, const struct value *row)
 {
     *worker = (struct top_worker){
         .at = {.loader = text_or_none(row, "loader"),
+               .uid = count_of(row, "uid"),
                .job = "",
                .number = count_of(row, "worker"),
                .by = NAN},
@@ -254,7 +256,7 @@ static void measure_loader(struct top_loader *loader, const struct top_model *be
 
 static bool is_of(const struct top_place *at, const struct top_loader *loader)
 {
-    return strcmp(at->loader, loader->at.loader) == 0;
+    return at->uid == loader->at.uid && strcmp(at->loader, loader->at.loader) == 0;
 }
 
 /* What its ranks, workers and segments are together. */
@@ -279,8 +281,10 @@ static void sum_loader(struct top_loader *loader, const struct top_model *m)
             add_known(&loader->cpu, m->workers[i].cpu);
     for (uint32_t i = 0; ring->type == VALUE_ARRAY && i < ring->count; i++) {
         const struct value *row = &ring->items[i];
+        const struct top_place at = {.loader = text_or_none(row, "loader"),
+                                     .uid = count_of(row, "uid")};
 
-        if (strcmp(text_or_none(row, "loader"), loader->at.loader) != 0)
+        if (!is_of(&at, loader))
             continue;
         loader->slots[TOP_LEASED] += count_of(row, "leased");
         loader->slots[TOP_READY] += count_of(row, "ready");
@@ -293,8 +297,8 @@ static void fill_loader(struct top_loader *loader, const struct value *row)
 {
     *loader = (struct top_loader){
         .at = {.loader = text_or_none(row, "name"),
+               .uid = count_of(row, "uid"),
                .job = "",
-               .number = count_of(row, "uid"),
                .by = NAN},
         .state = text_or_none(row, "state"),
         .verdict = text_or_none(row, "verdict"),

@@ -17,9 +17,10 @@ enum { TOP_VIEWS = 5 };
 /* Where a row belongs, and what orders it. All texts of a model are borrowed from its views. */
 struct top_place {
     const char *loader;
+    uint64_t uid;    /* the loader's user: others may have one of that name */
     const char *job; /* "" where there is none */
     uint64_t epoch;
-    uint64_t number; /* rank, worker's number or uid */
+    uint64_t number; /* of the rank or the worker */
     double by;       /* what rows are sorted by, the greatest first; NAN: last */
 };
 

@@ -24,6 +24,8 @@ static int compare_names(const struct top_place *a, const struct top_place *b)
     int order = strcmp(a->loader, b->loader);
 
     if (order == 0)
+        order = compare_counts(a->uid, b->uid);
+    if (order == 0)
         order = strcmp(a->job, b->job);
     if (order == 0)
         order = compare_counts(a->epoch, b->epoch);

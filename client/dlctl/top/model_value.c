@@ -30,7 +30,7 @@ static void put_ring(const struct form *form, const struct top_loader *l)
 static void put_loader(const struct form *row, const struct top_loader *l)
 {
     form_text(row, "name", l->at.loader);
-    form_u64(row, "uid", l->at.number);
+    form_u64(row, "uid", l->at.uid);
     form_text(row, "state", l->state);
     form_text(row, "verdict", l->verdict);
     form_u64(row, "batches", l->batches);
@@ -51,6 +51,7 @@ static void put_loader(const struct form *row, const struct top_loader *l)
 static void put_epoch(const struct form *row, const struct top_epoch *e)
 {
     form_text(row, "loader", e->at.loader);
+    form_u64(row, "uid", e->at.uid);
     form_text(row, "job", e->at.job);
     form_u64(row, "epoch", e->at.epoch);
     form_u64(row, "world", e->world);
@@ -64,6 +65,7 @@ static void put_epoch(const struct form *row, const struct top_epoch *e)
 static void put_rank(const struct form *row, const struct top_rank *r)
 {
     form_text(row, "loader", r->at.loader);
+    form_u64(row, "uid", r->at.uid);
     form_text(row, "job", r->at.job);
     form_u64(row, "epoch", r->at.epoch);
     form_u64(row, "rank", r->at.number);
@@ -84,6 +86,7 @@ static void put_rank(const struct form *row, const struct top_rank *r)
 static void put_worker(const struct form *row, const struct top_worker *w)
 {
     form_text(row, "loader", w->at.loader);
+    form_u64(row, "uid", w->at.uid);
     form_u64(row, "worker", w->at.number);
     form_known(row, "pid", w->pid);
     form_text(row, "state", w->state);

@@ -7,23 +7,32 @@ void top_state_deinit(struct top_state *state)
     *state = (struct top_state){0};
 }
 
+bool top_state_shows(const struct top_state *state, const struct top_place *at)
+{
+    return !state->picked || (strcmp(at->loader, state->picked) == 0 &&
+                              (!state->of_uid || at->uid == state->picked_uid));
+}
+
 int top_state_row(const struct top_state *state, const struct top_model *model)
 {
     for (uint32_t i = 0; model && state->selected && i < model->n_loaders; i++)
-        if (strcmp(model->loaders[i].at.loader, state->selected) == 0)
+        if (model->loaders[i].at.uid == state->selected_uid &&
+            strcmp(model->loaders[i].at.loader, state->selected) == 0)
             return (int)i;
     return model && model->n_loaders > 0 ? 0 : -1;
 }
 
 /* Out of memory, all stays as it is: the key can be pressed again. */
-static void take_name(char **to, const char *name)
+static bool take_name(const struct top_place *at, char **to, uint64_t *to_uid)
 {
-    char *copy = strdup(name);
+    char *copy = strdup(at->loader);
 
     if (!copy)
-        return;
+        return false;
     free(*to);
     *to = copy;
+    *to_uid = at->uid;
+    return true;
 }
 
 static void move(struct top_state *state, const struct top_model *model, int by)
@@ -31,7 +40,7 @@ static void move(struct top_state *state, const struct top_model *model, int by)
     int row = top_state_row(state, model) + by;
 
     if (model && !state->picked && row >= 0 && row < (int)model->n_loaders)
-        take_name(&state->selected, model->loaders[row].at.loader);
+        (void)take_name(&model->loaders[row].at, &state->selected, &state->selected_uid);
 }
 
 static void pick(struct top_state *state, const struct top_model *model)
@@ -39,7 +48,7 @@ static void pick(struct top_state *state, const struct top_model *model)
     int row = top_state_row(state, model);
 
     if (row >= 0 && !state->picked)
-        take_name(&state->picked, model->loaders[row].at.loader);
+        state->of_uid = take_name(&model->loaders[row].at, &state->picked, &state->picked_uid);
 }
 
 static void escape(struct top_state *state)
