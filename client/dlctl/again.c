@@ -136,8 +136,8 @@ static int find_name(const struct text_file *file, char **ret, struct dl_error *
     return r;
 }
 
-/* The daemon has it from before: somebody has read from it. */
-static int has_delivered(struct dl_client *client, const char *name, bool *ret)
+/* The one of that name and seed has: somebody has read from it. */
+static int has_delivered(struct dl_client *client, const char *name, uint64_t seed, bool *ret)
 {
     _cleanup_(value_deinit)
     struct value view = {0};
@@ -145,16 +145,29 @@ static int has_delivered(struct dl_client *client, const char *name, bool *ret)
     size_t len;
     int r = dl_client_query(client, "loaders", &data, &len);
 
-    *ret = false;
     if (r == 0)
         r = value_unpack(data, len, &view, NULL);
     for (uint32_t i = 0; r == 0 && view.type == VALUE_ARRAY && i < view.count; i++) {
         const struct value *row = &view.items[i], *own = value_get(row, "name");
 
-        if (own && own->type == VALUE_STRING && strcmp(own->string, name) == 0)
+        if (own && own->type == VALUE_STRING && strcmp(own->string, name) == 0 &&
+            number_at(row, "seed") == seed)
             *ret = *ret || number_at(row, "batches") > 0;
     }
     return r;
+}
+
+/* The daemon has it from before: this user's, where others have one of that name, too. */
+static int is_known(struct dl_client *client, const char *name, bool *ret)
+{
+    struct dl_loader *loader = NULL;
+    int r = dl_loader_open(client, name, strlen(name), NULL, &loader);
+
+    *ret = false;
+    if (r == 0)
+        r = has_delivered(client, name, dl_loader_seed(loader), ret);
+    dl_loader_close(loader);
+    return r == -ENOENT ? 0 : r;
 }
 
 /* Before it is opened: a loader with a new seed would stay for a while, under that name. */
@@ -166,7 +179,7 @@ static int check_delivered(struct dl_client *client, const struct text_file *fil
     int r = find_name(file, &name, err);
 
     if (r == 0 && name)
-        r = has_delivered(client, name, &delivered);
+        r = is_known(client, name, &delivered);
     if (r < 0 || delivered)
         return r;
     return dl_error_set(err, EINVAL, "seed",

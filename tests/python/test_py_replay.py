@@ -9,6 +9,7 @@ import pathlib
 import pickle
 import random
 import struct
+import subprocess
 import sys
 import unittest
 from unittest import mock
@@ -423,6 +424,20 @@ class Place(ReplayCase):
         self.replay(self.path("block.yaml"), "--step", 3, "--seed", seed)
         self.assertEqual(self.arrays()[0]["__indices__"].tolist(), delivered[0, 3, 0][0].tolist())
         self.assertEqual(self.refuse(self.lone(seed=seed), "--seed", seed + 1)["path"], "--seed")
+
+    @unittest.skipIf(os.geteuid(), "only root may become another user")
+    def test_the_seed_that_another_user_drew(self):
+        """Is that user's, whose loader has the same name."""
+        spec = self.lone()
+        self.stop_daemon()
+        os.chmod(self.dir, 0o755)
+        self.running = dltest.Daemon(self.dir, {"socket_mode": "0666"}, socket_name="socket-of-all")
+        self.anchor = dltest.RawClient(self.running.socket)
+        run = [dltest.DLCTL, "run", spec, "--socket", self.running.socket]
+        subprocess.run(run, check=True, user=65534, group=65534, extra_groups=[],
+                       stdout=subprocess.DEVNULL, timeout=dltest.PATIENCE)
+        self.assertGreater(dlctl_json("loaders", daemon=self.running)[0]["batches"], 0)
+        self.assertIn("--seed N", self.refuse(spec)["message"])
 
     def test_a_state(self):
         """What a world of 2 has left of an epoch that one of 3 has begun."""
