@@ -21,7 +21,7 @@ from test_metrics_http import ADDRESS, free_port
 ROOT = pathlib.Path(__file__).parent.parent.parent
 DASHBOARD = ROOT / "systemd/metrics/grafana.json"
 ALERTS = ROOT / "systemd/metrics/alerts.yml"
-PROMETHEUS = shutil.which("prometheus", path="/usr/bin:/usr/local/bin")
+PROMETHEUS = os.environ.get("PROMETHEUS") or shutil.which("prometheus", path="/usr/bin:/usr/local/bin")
 NAME = re.compile(r"\bdloader_\w+")
 
 
