@@ -114,6 +114,8 @@ class Bash(dltest.TestCase):
             self.files("words.yaml")
             self.assertEqual(self.offered("times", *at, ""), ["images/train", "words"])
             self.assertEqual(self.offered("times", *at, "im"), ["images/train"])
+            # As bash hands --socket=PATH over.
+            self.assertEqual(self.offered("times", "--socket", "=", daemon.socket, "im"), ["images/train"])
             self.assertEqual(self.offered("run", *at, "wo"), ["words", "words.yaml"])
 
     def test_without_a_daemon_nothing_is_said(self):

@@ -34,7 +34,10 @@
     local i name place=()
 
     for ((i = 1; i < COMP_CWORD; i++)); do
-        [[ ${COMP_WORDS[i]} != --socket ]] || place=(--socket "${COMP_WORDS[i + 1]}")
+        [[ ${COMP_WORDS[i]} == --socket ]] || continue
+        # Bash takes --option=value apart.
+        [[ ${COMP_WORDS[i + 1]} != = ]] || ((++i))
+        place=(--socket "${COMP_WORDS[i + 1]}")
     done
     while read -r name _; do
         [[ $name == NAME ]] || @_words "$name"

@@ -7,6 +7,7 @@ function __@PROGRAM@_loaders
     if set -l at (contains -i -- --socket $words)
         set place --socket $words[(math $at + 1)]
     end
+    set -a place (string match -- '--socket=*' $words)
     timeout 1 @PROGRAM@ loaders $place 2>/dev/null | string replace -r ' .*' '' |
         string match -v -r '^(NAME|no)$'
 end

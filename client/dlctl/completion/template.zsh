@@ -6,6 +6,7 @@ _@PROGRAM@_loaders() {
     local -a names place
     local at=${words[(I)--socket]}
     (( at )) && place=(--socket $words[at+1])
+    place+=(${(M)words:#--socket=*})
     names=(${${(f)"$(timeout 1 @PROGRAM@ loaders $place 2>/dev/null)"}%% *})
     names=(${names:#(NAME|no)})
     compadd -a names
