@@ -95,7 +95,8 @@ static int connect_failure(struct connection *conn, const char *path, int code)
         {ENOENT, "no socket there: start dloaderd, or set DLOADER_SOCKET to where it listens"},
         {ENOTDIR, "no socket there: start dloaderd, or set DLOADER_SOCKET to where it listens"},
         {ECONNREFUSED, "nobody listens there: dloaderd is not running, start it"},
-        {EACCES, "permission denied: the daemon's socket_mode and socket_group say who may"},
+        {EACCES, "permission denied: the daemon's socket_mode and socket_group say who may; of the "
+                 "system's service members of the group dloaderd, once they have logged in again"},
         {EPROTOTYPE, "a socket of another kind: not dloaderd's"},
         {EAGAIN, "dloaderd accepts no connections"},
     };

@@ -76,6 +76,12 @@ static int check_roots(int fd, const char *path, const struct data_env *env, str
     return 0;
 }
 
+/* Where the system's unit lets the daemon see nothing, whatever the permissions. */
+static bool is_home(const char *path)
+{
+    return strncmp(path, "/home/", 6) == 0 || strncmp(path, "/root/", 6) == 0;
+}
+
 /*
  * Whoever names a path outside the roots is told so and not whether something is there: a system
  * daemon must not answer questions about other people's directories.
@@ -98,8 +104,11 @@ static int refuse_unopened(const char *path, int code, const struct data_env *en
     case EACCES:
         return dl_error_set(err, code, path,
                             "user %u may not read it; grant read permission on the file and "
-                            "search permission on its directories",
-                            (unsigned)geteuid());
+                            "search permission on its directories%s",
+                            (unsigned)geteuid(),
+                            is_home(path) ? "; to the system's service, homes have to be opened, "
+                                            "see dloaderd(8)"
+                                          : "");
     default:
         return dl_error_set(err, code, path, "cannot be opened: %s", strerror(code));
     }

@@ -209,7 +209,7 @@ class Package(unittest.TestCase):
     def test_04_another_user_is_not(self):
         done = run("dlctl", "status", user=STRANGER, check=False)
         self.assertEqual(done.returncode, 1)
-        self.assertIn("ermission denied", done.stdout)
+        self.assertRegex(done.stdout, "permission denied: .* members of the group dloaderd")
 
     def test_05_an_installed_example_runs(self):
         spec = pathlib.Path("/usr/share/doc/dlctl/examples/fashion.yaml")
@@ -285,6 +285,17 @@ class Package(unittest.TestCase):
     def metrics(self):
         with urllib.request.urlopen("http://127.0.0.1:9400/metrics", timeout=60) as answer:
             return answer.read().decode()
+
+    def test_10c_homes_are_hidden_and_that_is_told(self):
+        home = pathlib.Path("/home/somebody")
+        home.mkdir(parents=True)
+        self.addCleanup(shutil.rmtree, home)
+        shutil.copy(self.folder / "rows.npy", home)
+        spec = self.folder / "home.yaml"
+        spec.write_text(SPEC.format(name="home", folder=home), encoding="utf-8")
+        done = run("dlctl", "run", spec, user=MEMBER, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("to the system's service, homes have to be opened, see dloaderd(8)", done.stdout)
 
     def test_11_a_reload_takes_a_changed_configuration(self):
         spec = self.make_rows(pathlib.Path("/opt/package"))
