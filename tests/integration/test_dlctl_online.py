@@ -261,6 +261,8 @@ class Views(TestCase):
                 lines = self.text(view).splitlines()
                 keys = [key for key in rows[0]
                         if view != "epochs" or key not in (*OF_TOKENS, *OF_WAITING, *OF_HISTORY)]
+                if "loader" in rows[0]:  # which are all of one user
+                    keys = [key for key in keys if key != "uid"]
                 self.assertEqual(lines[0].split(),
                                  [word.upper() for key in keys for word in key.split("_")])
                 self.assertEqual(len(lines), 1 + len(rows))

@@ -44,13 +44,17 @@ static void serve(int fd, const char *socket)
     top_looker_deinit(&looker);
 }
 
-/* It ends with its parent, and does not outlive it by a moment: `parent` may be gone already. */
+/* It ends with its parent, neither a moment later (`parent` may be gone already) nor before: Ctrl-C
+ * goes to both, and is the parent's to hear. */
 static void child(int fd, const char *socket, pid_t parent)
 {
-    sigset_t none;
+    static const int ending[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+    sigset_t set;
 
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
+    sigemptyset(&set);
+    for (size_t i = 0; i < ARRAY_SIZE(ending); i++)
+        sigaddset(&set, ending[i]);
+    sigprocmask(SIG_SETMASK, &set, NULL);
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() == parent)
         serve(fd, socket);
