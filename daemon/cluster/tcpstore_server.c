@@ -18,6 +18,7 @@ enum {
     READS_AT_ONCE = 4, /* then it is the others' turn */
     PEERS = 16384,
     STALL_MS = 60000,
+    LINGER_TURNS = 32, /* of the loop, some 15 us in all */
     NAME_MAX_BYTES = 80,
 };
 
@@ -41,6 +42,8 @@ struct tcpstore_server {
     uv_poll_t poll;
     uv_timer_t pause;
     uv_timer_t stall;
+    uv_idle_t linger;
+    int turns; /* that are left of those */
     uint8_t bytes[READ_BYTES];
 };
 
@@ -118,6 +121,21 @@ static void watch(struct conn *c)
         c->events = events;
 }
 
+static void on_idle(uv_idle_t *idle)
+{
+    struct tcpstore_server *s = idle->data;
+
+    if (--s->turns <= 0)
+        uv_idle_stop(idle);
+}
+
+/* Who was answered asks again at once, mostly: to be awake then costs less than to be woken. */
+static void linger(struct tcpstore_server *s)
+{
+    s->turns = LINGER_TURNS;
+    uv_idle_start(&s->linger, on_idle);
+}
+
 /* What the socket takes now, once. False: the peer is gone. */
 static bool send_some(struct conn *c)
 {
@@ -130,6 +148,7 @@ static bool send_some(struct conn *c)
     if (n < 0)
         return errno == EAGAIN || errno == EINTR;
     c->moved_ms = uv_now(c->server->options.loop);
+    linger(c->server);
     /* It may do requests that waited, and break over them; then it is touched. */
     (void)!tcpstore_peer_sent(c->peer, (size_t)n);
     return true;
@@ -421,7 +440,9 @@ static int begin(struct tcpstore_server *s, struct dl_error *err)
         return dl_error_set(err, -r, "", "the store's port cannot be watched: %s", uv_strerror(r));
     uv_timer_init(s->options.loop, &s->pause);
     uv_timer_init(s->options.loop, &s->stall);
-    s->handles = 3;
+    uv_idle_init(s->options.loop, &s->linger);
+    s->linger.data = s;
+    s->handles = 4;
     s->poll.data = s->pause.data = s->stall.data = s;
     uv_timer_start(&s->stall, on_stall, every_ms, every_ms);
     if ((r = uv_poll_start(&s->poll, UV_READABLE, on_connection)) < 0)
@@ -472,5 +493,6 @@ struct tcpstore_server *tcpstore_server_free(struct tcpstore_server *s)
     uv_close((uv_handle_t *)&s->poll, on_closed);
     uv_close((uv_handle_t *)&s->pause, on_closed);
     uv_close((uv_handle_t *)&s->stall, on_closed);
+    uv_close((uv_handle_t *)&s->linger, on_closed);
     return NULL;
 }
