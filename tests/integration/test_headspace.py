@@ -188,7 +188,7 @@ class Headspace(HeadspaceCase):
               "credits")
         self.wait_for_steps(trainer, 4)
         trainer.stop()
-        self.assert_in_order(trainer)
+        self.assert_in_order(trainer, 4)
         with self.assertRaisesRegex(DaemonError, "it takes 1 step"):
             self.ask(client, 0)
             self.hear(client)
@@ -327,6 +327,7 @@ class Ends(HeadspaceCase):
         trainer.error = None
         other = self.train(daemon)
         self.assertGreaterEqual(self.hear(asker)["steps"], 8)
+        self.wait_for_steps(other, 4)
         other.stop()
         self.assert_in_order(other, 4)
 
