@@ -1,6 +1,6 @@
 #include "daemon/serve/daemon.h"
 
-#include "daemon/serve/length_table.h"
+#include "daemon/serve/loader/length_table.h"
 #include "daemon/serve/notify.h"
 #include "daemon/serve/registry.h"
 #include "daemon/serve/views.h"

@@ -6,9 +6,9 @@
 #define DL_DAEMON_H
 
 #include "daemon/serve/listener.h"
-#include "daemon/serve/members.h"
 #include "daemon/serve/metrics_http.h"
-#include "daemon/serve/session.h"
+#include "daemon/serve/session/session.h"
+#include "daemon/serve/world/members.h"
 
 struct daemon_options {
     const char *config_path; /* NULL: none */

@@ -6,7 +6,7 @@
 #ifndef DL_LISTENER_H
 #define DL_LISTENER_H
 
-#include "daemon/serve/config.h"
+#include "daemon/serve/base/config.h"
 
 #include <uv.h>
 

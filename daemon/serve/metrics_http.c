@@ -1,7 +1,7 @@
 #include "daemon/serve/metrics_http.h"
 
+#include "daemon/serve/base/loopback.h"
 #include "daemon/serve/listener.h"
-#include "daemon/serve/loopback.h"
 #include "proto/metrics.h"
 
 #include <arpa/inet.h>

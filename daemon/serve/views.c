@@ -1,9 +1,9 @@
 #include "daemon/serve/views.h"
 
-#include "daemon/serve/epoch.h"
+#include "daemon/serve/loader/epoch.h"
+#include "daemon/serve/pool/sandbox.h"
+#include "daemon/serve/pool/usage.h"
 #include "daemon/serve/registry.h"
-#include "daemon/serve/sandbox.h"
-#include "daemon/serve/usage.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,11 +1,11 @@
 /*
- * Workers without processes: what daemon/serve/process.h promises, played by the harness, which
- * says when they do what, and whether they do it right. Linked in place of process.c.
+ * Workers without processes: what daemon/serve/pool/process.h promises, played by the harness,
+ * which says when they do what, and whether they do it right. Linked in place of process.c.
  */
 #ifndef DL_FUZZ_FAKE_PROCESS_H
 #define DL_FUZZ_FAKE_PROCESS_H
 
-#include "daemon/serve/process.h"
+#include "daemon/serve/pool/process.h"
 
 /* All of a harness's workers. */
 struct fakes {

@@ -1,6 +1,6 @@
 /*
- * Python hosts as the daemon keeps them (daemon/serve/host.c), with hosts that say and do what the
- * input has: messages out of turn, numbers of workers that nobody asked for, bytes, hang-ups,
+ * Python hosts as the daemon keeps them (daemon/serve/pool/host.c), with hosts that say and do what
+ * the input has: messages out of turn, numbers of workers that nobody asked for, bytes, hang-ups,
  * deaths at any moment. Each worker ends once, and nobody hears of it after that; no host is told
  * to end a worker that it was not asked for.
  *
@@ -11,7 +11,7 @@
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/input.h"
 
-#include "daemon/serve/host.h"
+#include "daemon/serve/pool/host.h"
 #include "proto/codec.h"
 #include "proto/fdpass.h"
 #include "proto/frame.h"

@@ -4,7 +4,7 @@
  */
 #include "tests/fuzz/fuzz.h"
 
-#include "client/dlctl/pickle.h"
+#include "client/dlctl/batch/pickle.h"
 
 static void check_name(const char *name, bool known)
 {

@@ -8,7 +8,7 @@
  */
 #include "tests/fuzz/fuzz.h"
 
-#include "daemon/serve/report.h"
+#include "daemon/serve/pool/report.h"
 #include "proto/utf8.h"
 
 enum { HEAD = 9 };

@@ -9,7 +9,7 @@
  */
 #include "tests/fuzz/fuzz.h"
 
-#include "daemon/serve/stream.h"
+#include "daemon/serve/ring/stream.h"
 
 #include <errno.h>
 #include <utlist.h>

@@ -8,7 +8,7 @@
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/input.h"
 
-#include "daemon/serve/session.h"
+#include "daemon/serve/session/session.h"
 #include "proto/frame.h"
 
 enum { CLIENTS = 3, HELD = 64, STREAMS = 16, LOADERS = 8, SPECS = 11 };

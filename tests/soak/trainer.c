@@ -18,7 +18,7 @@
  * that is short, or ranks that wait, end these epochs.
  */
 #include "client/dlclient.h"
-#include "client/dlctl/digest.h"
+#include "client/dlctl/run/digest.h"
 
 #include <errno.h>
 #include <fcntl.h>

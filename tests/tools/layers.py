@@ -19,7 +19,18 @@ LAYERS = {
     "daemon/data/": {"proto/", "daemon/cache/", "daemon/plan/", "daemon/data/plugin/dloader-plugin.h"},
     "daemon/worker/": {"proto/", "daemon/data/"},
     "daemon/cluster/": {"proto/"},
-    "daemon/serve/": {"proto/", "daemon/cache/", "daemon/cluster/", "daemon/plan/"},
+    # From what all of the daemon has (configuration, log, quotas, bytes on their way) up to what holds
+    # it together.
+    "daemon/serve/base/": {"proto/"},
+    "daemon/serve/ring/": {"proto/", "daemon/plan/", "daemon/serve/base/"},
+    "daemon/serve/pool/": {"proto/", "daemon/serve/base/", "daemon/serve/ring/"},
+    "daemon/serve/loader/": {"proto/", "daemon/cache/", "daemon/plan/", "daemon/serve/base/",
+                             "daemon/serve/ring/", "daemon/serve/pool/"},
+    "daemon/serve/world/": {"proto/", "daemon/cluster/", "daemon/serve/base/"},
+    "daemon/serve/session/": {"proto/", "daemon/serve/base/", "daemon/serve/loader/",
+                              "daemon/serve/world/"},
+    "daemon/serve/": {"proto/", "daemon/serve/base/", "daemon/serve/pool/", "daemon/serve/loader/",
+                      "daemon/serve/world/", "daemon/serve/session/"},
     "client/": {"proto/", "client/dlclient.h", "client/local.h"},
     # Between libdlclient and its module, which alone has the datasets.
     "client/local.h": {"proto/", "client/dlclient.h"},
@@ -28,14 +39,18 @@ LAYERS = {
     "daemon/data/plugin/dloader-plugin.h": set(),
     "client/python/src/": {"proto/", "client/dlclient.h"},
     "client/dlctl/": {"proto/", "client/dlclient.h"},
+    "client/dlctl/batch/": {"proto/", "client/dlclient.h", "client/dlctl/"},
+    "client/dlctl/run/": {"proto/", "client/dlclient.h", "client/dlctl/", "client/dlctl/batch/"},
     # The verbs that need no daemon.
-    "client/dlctl/offline/": {"proto/", "client/dlclient.h", "client/dlctl/", "daemon/plan/",
-                              "daemon/cache/", "daemon/data/"},
+    "client/dlctl/offline/": {"proto/", "client/dlclient.h", "client/dlctl/", "client/dlctl/batch/",
+                              "client/dlctl/run/", "daemon/plan/", "daemon/cache/", "daemon/data/"},
     # Compiled as a stranger's program would be: <dlclient.h>, or <dloader-plugin.h>, alone.
     "client/examples/": set(),
     "daemon/examples/": set(),
     "tests/": {"proto/", "daemon/cache/", "daemon/cluster/", "daemon/plan/", "daemon/data/", "daemon/worker/",
-               "daemon/serve/", "client/", "client/dlclient.h", "client/local.h", "client/dlctl/",
+               "daemon/serve/", "daemon/serve/base/", "daemon/serve/ring/", "daemon/serve/pool/",
+               "daemon/serve/loader/", "daemon/serve/world/", "daemon/serve/session/", "client/",
+               "client/dlclient.h", "client/local.h", "client/dlctl/", "client/dlctl/batch/", "client/dlctl/run/",
                "daemon/data/plugin/dloader-plugin.h"},
 }
 
@@ -43,7 +58,7 @@ LAYERS = {
 DOORS = {
     "uv.h": ("daemon/cluster/", "daemon/serve/"),
     "uv/": ("daemon/cluster/", "daemon/serve/"),
-    "systemd/": ("daemon/serve/journal.c", "daemon/serve/notify.c"),
+    "systemd/": ("daemon/serve/base/journal.c", "daemon/serve/notify.c"),
     "microhttpd.h": ("daemon/serve/metrics_http.c",),
     "msgpack": ("proto/codec.c", "proto/scan.c", "proto/value.c", "proto/value_msgpack.c"),
     "seccomp.h": ("daemon/worker/sandbox_calls.c",),
@@ -56,7 +71,7 @@ DOORS = {
     "Random123/": ("daemon/plan/", "daemon/data/"),
     "ncurses.h": ("client/dlctl/top/terminal.c",),
     "jansson.h": ("client/dlctl/", "daemon/cluster/etcd_json.c", "daemon/data/", "daemon/examples/"),
-    "zip.h": ("client/dlctl/npz.c",),
+    "zip.h": ("client/dlctl/batch/npz.c",),
     "curl/": ("daemon/cluster/http.c",),
     "dlfcn.h": ("client/local.c", "client/pin.c", "daemon/data/plugin/plugin.c", "daemon/data/plugin/plugin_load.c"),
     "Python.h": ("daemon/worker/python/", "client/python/src/"),

@@ -41,14 +41,16 @@ class Layers(unittest.TestCase):
         for path, target in [
                 ("daemon/plan/a.c", "proto/base.h"),
                 ("daemon/worker/a.c", "daemon/data/fetch.h"),
-                ("daemon/serve/a.c", "daemon/plan/plan.h"),
+                ("daemon/serve/ring/a.c", "daemon/plan/plan.h"),
+                ("daemon/serve/a.c", "daemon/serve/base/log.h"),
+                ("daemon/serve/loader/a.c", "daemon/serve/pool/pool.h"),
                 ("client/a.c", "client/b.h"),
                 ("client/a.c", "client/dlclient.h"),
-                ("client/dlctl/run.c", "client/dlclient.h"),
+                ("client/dlctl/run/run.c", "client/dlclient.h"),
                 ("client/dlctl/offline/check.c", "daemon/data/fetch.h"),
                 ("client/dlctl/offline/plan.c", "client/dlctl/verbs.h"),
                 ("daemon/data/a.c", "daemon/data/plugin/dloader-plugin.h"),
-                ("tests/unit/a.c", "daemon/serve/slot.h")]:
+                ("tests/unit/a.c", "daemon/serve/ring/slot.h")]:
             with self.subTest(path=path, target=target):
                 self.assertEqual(self.include(path, target), [])
 
@@ -57,15 +59,19 @@ class Layers(unittest.TestCase):
                 ("proto/a.c", "daemon/plan/plan.h"),
                 ("proto/a.h", "client/dlclient.h"),
                 ("daemon/plan/a.c", "daemon/data/fetch.h"),
-                ("daemon/data/a.c", "daemon/serve/pool.h"),
+                ("daemon/data/a.c", "daemon/serve/pool/pool.h"),
                 ("daemon/data/a.c", "daemon/worker/worker.h"),
                 ("daemon/serve/a.c", "daemon/data/fetch.h"),
                 ("daemon/serve/a.c", "daemon/worker/worker.h"),
+                ("daemon/serve/base/a.c", "daemon/serve/daemon.h"),
+                ("daemon/serve/pool/a.c", "daemon/serve/loader/loader.h"),
+                ("daemon/serve/world/a.c", "daemon/serve/loader/loader.h"),
+                ("daemon/serve/ring/a.c", "daemon/serve/pool/pool.h"),
                 ("daemon/worker/a.c", "daemon/plan/plan.h"),
                 ("client/a.c", "daemon/plan/plan.h"),
                 ("client/a.c", "client/dlctl/verbs.h"),
-                ("client/dlctl/run.c", "daemon/data/fetch.h"),
-                ("client/dlctl/run.c", "client/connection.h"),
+                ("client/dlctl/run/run.c", "daemon/data/fetch.h"),
+                ("client/dlctl/run/run.c", "client/connection.h"),
                 ("client/dlclient.h", "proto/base.h"),
                 ("client/examples/a.c", "client/dlclient.h"),
                 ("daemon/data/plugin/dloader-plugin.h", "proto/base.h"),
@@ -248,7 +254,7 @@ class Tap(unittest.TestCase):
 
 
 class LogMan(unittest.TestCase):
-    DEFINITIONS = ROOT / "daemon/serve/log.def"
+    DEFINITIONS = ROOT / "daemon/serve/base/log.def"
 
     def test_the_page_tells_fields_and_events(self):
         with contextlib.redirect_stdout(io.StringIO()) as out:
@@ -277,7 +283,7 @@ class ConfigMan(unittest.TestCase):
     PAGE = f"head\n{config_man.BEGIN}\n{config_man.END}\ntail\n"
 
     def test_the_page_tells_the_settings(self):
-        definitions, page = ROOT / "daemon/serve/config.def", ROOT / "daemon/dloaderd.conf.5.scd"
+        definitions, page = ROOT / "daemon/serve/base/config.def", ROOT / "daemon/dloaderd.conf.5.scd"
         with contextlib.redirect_stdout(io.StringIO()) as out:
             status = config_man.main(["config_man.py", definitions, page])
         self.assertEqual(status, 0, out.getvalue())
@@ -285,7 +291,7 @@ class ConfigMan(unittest.TestCase):
     def test_the_example_names_each_setting_with_its_default(self):
         example = (ROOT / "systemd/dloaderd.conf").read_text()
         for key, kind, default, _ in config_man.entries(
-                (ROOT / "daemon/serve/config.def").read_text()):
+                (ROOT / "daemon/serve/base/config.def").read_text()):
             with self.subTest(key=key):
                 line = "#" + "  " * key.count(".") + key.rpartition(".")[2] + ": "
                 found = [at[len(line):] for at in example.splitlines() if at.startswith(line)]

@@ -4,7 +4,7 @@
  */
 #include "tests/lib/harness.h"
 
-#include "daemon/serve/config.h"
+#include "daemon/serve/base/config.h"
 #include "proto/limits.h"
 
 #include <errno.h>
@@ -202,7 +202,7 @@ static void test_each_key_alone(void **state)
 {
 #define CONFIG(key, type, initial, meaning) #key,
     static const char *const keys[] = {
-#include "daemon/serve/config.def"
+#include "daemon/serve/base/config.def"
     };
 #undef CONFIG
     static const char *const values[] = {"x",  "\"0660\"",      "[]", "1", "info", "strict", "etcd",

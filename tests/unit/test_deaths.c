@@ -1,7 +1,7 @@
 /* Workers that die: those in a loop are given up, and those that die now and then never. */
 #include "tests/lib/harness.h"
 
-#include "daemon/serve/deaths.h"
+#include "daemon/serve/pool/deaths.h"
 
 #define S      UINT64_C(1000000000)
 #define MINUTE (60 * S)

@@ -1,7 +1,7 @@
 /* Epochs: plans shared by those who ask for the same, and long shuffles off the loop. */
 #include "tests/lib/abort.h"
 
-#include "daemon/serve/epoch.h"
+#include "daemon/serve/loader/epoch.h"
 #include "tests/lib/uv_threads.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* How the headspace is measured: the phases by table, and then trainers and loaders at random. */
 #include "tests/lib/harness.h"
 
-#include "daemon/serve/headspace.h"
+#include "daemon/serve/loader/headspace.h"
 
 #include <errno.h>
 #include <math.h>

@@ -1,5 +1,5 @@
 /* Lengths: quantiles, ranges, and how they are drawn. */
-#include "client/dlctl/histogram.h"
+#include "client/dlctl/run/histogram.h"
 #include "tests/lib/harness.h"
 
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #include "tests/lib/harness.h"
 
 #include "daemon/cache/lengths_cache.h"
-#include "daemon/serve/length_table.h"
+#include "daemon/serve/loader/length_table.h"
 #include "tests/lib/uv_threads.h"
 
 #include <errno.h>

@@ -3,7 +3,7 @@
 #include "tests/lib/harness.h"
 
 #include "daemon/cluster/rendezvous.h"
-#include "daemon/serve/members.h"
+#include "daemon/serve/world/members.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* What `check` and `run` print, for people and as JSON. */
-#include "client/dlctl/outcome.h"
 #include "client/dlctl/render.h"
+#include "client/dlctl/run/outcome.h"
 #include "tests/lib/harness.h"
 
 #include <fcntl.h>

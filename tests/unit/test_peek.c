@@ -1,6 +1,6 @@
 /* What peek knows of a batch: a pickle's class by its opcodes, elements, and how all is told. */
-#include "client/dlctl/contents.h"
-#include "client/dlctl/pickle.h"
+#include "client/dlctl/batch/contents.h"
+#include "client/dlctl/batch/pickle.h"
 #include "tests/lib/harness.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* Views as text and JSON, units, and the progress line. */
 #include "client/dlctl/epochs.h"
-#include "client/dlctl/progress.h"
 #include "client/dlctl/render.h"
+#include "client/dlctl/run/progress.h"
 #include "client/dlctl/units.h"
 #include "tests/lib/harness.h"
 

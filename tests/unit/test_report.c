@@ -1,8 +1,8 @@
 /* What workers say: reports of errors, untrusted in each byte and number; last words; lines. */
 #include "tests/lib/harness.h"
 
-#include "daemon/serve/last_words.h"
-#include "daemon/serve/report.h"
+#include "daemon/serve/base/last_words.h"
+#include "daemon/serve/pool/report.h"
 #include "proto/utf8.h"
 
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* Which workers are closed in how far, and what is said of it. */
-#include "daemon/serve/sandbox.h"
+#include "daemon/serve/pool/sandbox.h"
 #include "tests/lib/harness.h"
 
 #include <stdio.h>

@@ -4,7 +4,7 @@
  */
 #include "tests/lib/abort.h"
 
-#include "daemon/serve/segment.h"
+#include "daemon/serve/ring/segment.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -4,7 +4,7 @@
  */
 #include "tests/lib/abort.h"
 
-#include "daemon/serve/slot.h"
+#include "daemon/serve/ring/slot.h"
 
 enum { NEVER = -1 };
 

@@ -1,5 +1,5 @@
 /* The verdict of a run by table: from what the daemon's views said before and after. */
-#include "client/dlctl/spent.h"
+#include "client/dlctl/run/spent.h"
 #include "tests/lib/harness.h"
 
 #include "proto/yaml.h"

@@ -1,7 +1,7 @@
 /* A stream's steps: windows and credits, order of delivery, faults in place, pins, stopping. */
 #include "tests/lib/abort.h"
 
-#include "daemon/serve/stream.h"
+#include "daemon/serve/ring/stream.h"
 
 #include <errno.h>
 

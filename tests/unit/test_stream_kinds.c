@@ -2,7 +2,7 @@
  */
 #include "tests/lib/abort.h"
 
-#include "daemon/serve/stream.h"
+#include "daemon/serve/ring/stream.h"
 #include "proto/limits.h"
 
 #include <errno.h>

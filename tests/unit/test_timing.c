@@ -1,7 +1,7 @@
 /* Sums, quantiles, and what a worker cannot have meant. */
 #include "tests/lib/harness.h"
 
-#include "daemon/serve/timing.h"
+#include "daemon/serve/ring/timing.h"
 
 static void test_names(void **state)
 {

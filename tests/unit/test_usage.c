@@ -1,5 +1,5 @@
 /* What the kernel says a process has used: its text by table, this process, and a child. */
-#include "daemon/serve/usage.h"
+#include "daemon/serve/pool/usage.h"
 #include "tests/lib/harness.h"
 
 #include <fcntl.h>

@@ -3,11 +3,11 @@
  * The spec need not have any yet.
  */
 #include "client/dlctl/form.h"
-#include "client/dlctl/histogram.h"
 #include "client/dlctl/offline/choices.h"
 #include "client/dlctl/offline/offline.h"
 #include "client/dlctl/render.h"
 #include "client/dlctl/report.h"
+#include "client/dlctl/run/histogram.h"
 #include "client/dlctl/verbs.h"
 
 #include <errno.h>

@@ -4,7 +4,7 @@
  */
 #include "client/dlctl/offline/offline.h"
 
-#include "client/dlctl/progress.h"
+#include "client/dlctl/run/progress.h"
 #include "daemon/cache/lengths_cache.h"
 #include "daemon/data/dataset.h"
 #include "daemon/data/lengths_take.h"

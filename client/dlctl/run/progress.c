@@ -1,0 +1,126 @@
+/* The progress bar: see progress.h. */
+#include "client/dlctl/run/progress.h"
+
+#include "client/dlctl/units.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <sys/ioctl.h>
+
+enum { REDRAW_NS = 100 * 1000 * 1000, LINE_MAX_BYTES = 256, BAR_MAX = 40, BAR_MIN = 5 };
+
+void progress_begin(struct progress *p, uint64_t total)
+{
+    *p = (struct progress){.on = isatty(STDERR_FILENO), .total = total, .begin_ns = clock_ns()};
+}
+
+bool progress_due(struct progress *p)
+{
+    uint64_t now;
+
+    if (!p->on)
+        return false;
+    now = clock_ns();
+    if (now < p->next_ns)
+        return false;
+    p->next_ns = now + REDRAW_NS;
+    return true;
+}
+
+/* `right`, behind a bar as long as there is room for it; done < 0: nobody knows how much. */
+static void bar_line(const char *right, double done, int columns, char *buf, size_t size)
+{
+    char bar[BAR_MAX + 1];
+    int room = columns - (int)strlen(right) - (int)sizeof "100% [] ", filled;
+
+    if (done > 1)
+        done = 1;
+    if (room > BAR_MAX)
+        room = BAR_MAX;
+    if (room < BAR_MIN || done < 0) {
+        snprintf(buf, size, "%.*s", columns > 0 ? columns : 0, right);
+        return;
+    }
+    filled = (int)(done * room);
+    memset(bar, '.', (size_t)room);
+    memset(bar, '#', (size_t)filled);
+    bar[room] = '\0';
+    snprintf(buf, size, "%3d%% [%s] %s", (int)(done * 100), bar, right);
+}
+
+static double share_done(uint64_t n, uint64_t total)
+{
+    if (total == PROGRESS_UNKNOWN)
+        return -1;
+    return total ? (double)n / (double)total : 1;
+}
+
+void progress_line(const struct tally *tally, uint64_t total, double seconds, int columns,
+                   char *buf, size_t size)
+{
+    double rate = seconds > 0 ? 1 / seconds : 0;
+    char batches[UNITS_MAX], samples[UNITS_MAX], bytes[UNITS_MAX], right[LINE_MAX_BYTES];
+    char of[24] = "";
+
+    if (total != PROGRESS_UNKNOWN)
+        snprintf(of, sizeof of, "/%" PRIu64, total);
+    format_count((double)tally->batches * rate, batches, sizeof batches);
+    format_count((double)tally->samples * rate, samples, sizeof samples);
+    format_count((double)tally->bytes * rate / 1e6, bytes, sizeof bytes);
+    snprintf(right, sizeof right, "%" PRIu64 "%s  %s batches/s  %s samples/s  %s MB/s  wait %.0f%%",
+             tally->batches, of, batches, samples, bytes,
+             100 * (double)tally->wait_ns / 1e9 * rate);
+    bar_line(right, share_done(tally->batches, total), columns, buf, size);
+}
+
+void progress_count_line(uint64_t samples, uint64_t total, double seconds, int columns, char *buf,
+                         size_t size)
+{
+    char rate[UNITS_MAX], right[LINE_MAX_BYTES];
+
+    format_count(seconds > 0 ? (double)samples / seconds : 0, rate, sizeof rate);
+    snprintf(right, sizeof right, "%" PRIu64 "/%" PRIu64 " lengths  %s samples/s", samples, total,
+             rate);
+    bar_line(right, share_done(samples, total), columns, buf, size);
+}
+
+static int columns_of_terminal(void)
+{
+    struct winsize ws = {0};
+
+    return (ioctl(STDERR_FILENO, TIOCGWINSZ, &ws) == 0 && ws.ws_col ? ws.ws_col : 80) - 1;
+}
+
+static double seconds_since(uint64_t begin_ns)
+{
+    return (double)(clock_ns() - begin_ns) / 1e9;
+}
+
+void progress_draw(const struct progress *p, const struct tally *tally)
+{
+    char line[LINE_MAX_BYTES];
+
+    progress_line(tally, p->total, seconds_since(p->begin_ns), columns_of_terminal(), line,
+                  sizeof line);
+    fprintf(stderr, "\r%s\x1b[K", line);
+}
+
+void progress_draw_count(const struct progress *p, uint64_t samples)
+{
+    char line[LINE_MAX_BYTES];
+
+    progress_count_line(samples, p->total, seconds_since(p->begin_ns), columns_of_terminal(), line,
+                        sizeof line);
+    fprintf(stderr, "\r%s\x1b[K", line);
+}
+
+void progress_wipe(struct progress *p)
+{
+    if (p->on)
+        fprintf(stderr, "\r\x1b[K");
+}
+
+void progress_end(struct progress *p)
+{
+    progress_wipe(p);
+    p->on = false;
+}

@@ -1,0 +1,397 @@
+/*
+ * `dlctl run`: iterates as a trainer would, over the public library alone. With `--rank all` one
+ * process consumes every rank's batches in turn, step by step.
+ */
+#include "client/dlclient.h"
+#include "client/dlctl/open.h"
+#include "client/dlctl/report.h"
+#include "client/dlctl/run/digest.h"
+#include "client/dlctl/run/outcome.h"
+#include "client/dlctl/run/spent.h"
+#include "client/dlctl/state.h"
+#include "client/dlctl/verbs.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+struct run {
+    const struct options *o;
+    struct dl_client *client; /* owned */
+    struct dl_loader *loader; /* owned by the client */
+    struct dl_epoch **ranks;  /* owned; those asked for, NULL when at their end */
+    uint32_t n_ranks;
+    struct digest *digest; /* owned; NULL unless asked for */
+    struct progress progress;
+    struct outcome outcome;
+    struct state_file state; /* to begin with; then where rank 0 stands */
+    struct spent before;     /* of the loader's time, when it begins */
+    uint64_t epoch;          /* under way */
+    uint32_t world;          /* of it */
+};
+
+static void end_ranks(struct run *run)
+{
+    for (uint32_t i = 0; i < run->n_ranks && run->ranks; i++)
+        run->ranks[i] = dl_epoch_end(run->ranks[i]);
+}
+
+static void run_deinit(struct run *run)
+{
+    progress_end(&run->progress);
+    end_ranks(run);
+    free(run->ranks);
+    dl_loader_close(run->loader);
+    dl_client_close(run->client);
+    digest_free(run->digest);
+    outcome_deinit(&run->outcome);
+    state_file_deinit(&run->state);
+    spent_deinit(&run->before);
+}
+
+/* The daemon takes the lengths of the samples. */
+static void tell_lengths(void *data, uint64_t done, uint64_t all)
+{
+    struct run *run = data;
+
+    if (run->progress.begin_ns == 0)
+        progress_begin(&run->progress, all);
+    if (progress_due(&run->progress))
+        progress_draw_count(&run->progress, done);
+}
+
+static int run_init(struct run *run)
+{
+    uint64_t begin = clock_ns();
+    int r;
+
+    r = dl_client_connect(&run->client, run->o->socket, "dlctl run " DLOADER_VERSION);
+    if (r < 0)
+        return r;
+    dl_client_set_progress(run->client, tell_lengths, run);
+    r = open_operand(run->client, run->o->operand, &run->loader);
+    progress_end(&run->progress);
+    if (r < 0)
+        return r;
+    run->outcome.open_s = (double)(clock_ns() - begin) / 1e9;
+    run->outcome.length = dl_loader_length(run->loader);
+    run->outcome.seed = dl_loader_seed(run->loader);
+    run->n_ranks = run->o->rank_all ? (uint32_t)run->o->world : 1;
+    run->ranks = calloc(run->n_ranks, sizeof(struct dl_epoch *));
+    if (!run->ranks || (run->o->digest && digest_new(&run->digest) < 0))
+        return -ENOMEM;
+    r = outcome_set_name(&run->outcome, dl_loader_name(run->loader));
+    return r < 0 ? r : spent_ask(run->client, run->outcome.name, &run->before);
+}
+
+/* The first epoch begins where the state or the job says, if there is one. */
+static int start_ranks(struct run *run, uint64_t epoch, bool first)
+{
+    bool resumes = first && run->o->state;
+    uint64_t total = 0;
+
+    run->outcome.steps = 0;
+    for (uint32_t i = 0; i < run->n_ranks; i++) {
+        struct dl_epoch_options options = {
+            .epoch = resumes                   ? 0
+                     : first && run->o->resume ? DL_RESUME
+                                               : epoch,
+            .rank = run->o->rank_all ? i : (uint32_t)run->o->rank,
+            .world = (uint32_t)run->o->world,
+            .credits = (uint32_t)run->o->credits,
+            .follow = run->o->world == DL_WORLD_CLUSTER,
+            .state = resumes ? run->state.bytes : NULL,
+            .state_len = resumes ? run->state.len : 0,
+            .job = run->o->job,
+        };
+        uint64_t steps;
+        int r = dl_epoch_start(run->loader, &options, &run->ranks[i]);
+
+        if (r < 0)
+            return r;
+        run->epoch = dl_epoch_number(run->ranks[i]);
+        run->world = dl_epoch_world(run->ranks[i]);
+        steps = dl_epoch_steps(run->ranks[i]);
+        run->outcome.steps = max_u64(run->outcome.steps, steps);
+        if (add_overflows(total, min_u64(steps, run->o->batches), &total))
+            total = PROGRESS_UNKNOWN;
+    }
+    if (run->progress.begin_ns == 0) {
+        if (mul_overflows(total, run->o->epochs, &total))
+            total = PROGRESS_UNKNOWN;
+        progress_begin(&run->progress, total);
+    }
+    return 0;
+}
+
+/* A list of which only some strings are this rank's, as the list it would be; freed by the caller.
+ */
+static int gather_list(struct dl_batch *batch, uint32_t at, const struct dl_node *node, void **ret)
+{
+    uint64_t room = node->text_nbytes - (node->count + 1) * sizeof(uint64_t), end = 0;
+    uint64_t *numbers = malloc(node->text_nbytes);
+    char *strings;
+
+    if (!numbers)
+        return -ENOMEM;
+    *ret = numbers;
+    strings = (char *)(numbers + node->count + 1);
+    numbers[0] = 0;
+    for (uint64_t i = 0; i < node->count; i++) {
+        const char *text;
+        size_t len;
+        int r = dl_batch_node_text(batch, at, i, &text, &len);
+
+        if (r < 0)
+            return r;
+        len = min_u64(len, room - end);
+        memcpy(strings + end, text, len);
+        numbers[i + 1] = end += len;
+    }
+    return 0;
+}
+
+static void feed_node(struct digest *digest, const struct dl_node *node)
+{
+    bool text = node->kind == DL_NODE_STRING || node->kind == DL_NODE_BYTES;
+
+    digest_node(digest, &(struct digest_node){
+                            .kind = node->kind,
+                            .children = node->children,
+                            .key = node->key,
+                            .key_len = node->key_len,
+                            .dtype = node->tensor.dtype,
+                            .ndim = text ? node->is_list : node->tensor.ndim,
+                            .shape = text ? &node->count : node->tensor.shape,
+                            .data = text ? node->text : node->tensor.data,
+                            .nbytes = text ? node->text_nbytes : node->tensor.nbytes,
+                        });
+}
+
+static int feed_digest(struct digest *digest, struct dl_batch *batch)
+{
+    uint32_t nodes = dl_batch_nodes(batch);
+    const uint64_t *indices;
+    size_t samples;
+
+    indices = dl_batch_indices(batch, &samples);
+    digest_batch(digest, dl_batch_step(batch), indices, samples, nodes);
+    for (uint32_t i = 0; i < nodes; i++) {
+        struct dl_node node = {0};
+        _cleanup_free_ void *gathered = NULL;
+        int r = dl_batch_node(batch, i, &node);
+
+        if (r == 0 && node.is_list && !node.text) {
+            r = gather_list(batch, i, &node, &gathered);
+            node.text = gathered;
+        }
+        if (r < 0)
+            return r;
+        feed_node(digest, &node);
+    }
+    return 0;
+}
+
+static void pass_on_warning(struct run *run, struct dl_epoch *epoch)
+{
+    const char *warning = dl_epoch_warning(epoch);
+
+    if (!warning)
+        return;
+    progress_wipe(&run->progress);
+    report_warning(run->o, warning);
+}
+
+static void tally_tokens(struct tally *tally, const struct dl_batch *batch)
+{
+    const uint32_t *lengths;
+    uint64_t padded;
+    size_t n;
+
+    if (dl_batch_lengths(batch, &lengths, &n, &padded) < 0)
+        return;
+    tally->padded += padded;
+    for (size_t i = 0; i < n; i++)
+        tally->tokens += lengths[i];
+}
+
+/* One batch of one rank: 0, DL_END, or a negative errno. */
+static int consume(struct run *run, struct dl_epoch *epoch)
+{
+    struct tally *tally = &run->outcome.tally;
+    struct dl_batch *batch = NULL;
+    uint64_t waited = dl_epoch_wait_ns(epoch);
+    size_t samples = 0;
+    int r;
+
+    r = dl_epoch_next(epoch, -1, &batch);
+    pass_on_warning(run, epoch);
+    if (r != 0)
+        return r;
+    dl_batch_indices(batch, &samples);
+    tally->batches++;
+    tally->samples += samples;
+    tally->repeated += dl_batch_repeated(batch);
+    tally->bytes += dl_batch_bytes(batch);
+    tally->wait_ns += dl_epoch_wait_ns(epoch) - waited;
+    tally_tokens(tally, batch);
+    if (run->digest)
+        r = feed_digest(run->digest, batch);
+    if (progress_due(&run->progress))
+        progress_draw(&run->progress, tally);
+    return r;
+}
+
+/* Where the epoch stands, with what the dataset itself says. */
+static int take_state(struct run *run, struct dl_epoch *epoch)
+{
+    struct state_file state = {0};
+    int r = dl_epoch_whole_state(epoch, DL_UNKNOWN, NULL, &state.len);
+
+    if (r != -ENOSPC)
+        return r;
+    state.bytes = malloc(state.len);
+    if (!state.bytes)
+        return -ENOMEM;
+    r = dl_epoch_whole_state(epoch, DL_UNKNOWN, state.bytes, &state.len);
+    state_file_deinit(&run->state);
+    run->state = state;
+    return r;
+}
+
+/* Rank 0 has the most steps, or the only ones asked for. */
+static int end_rank(struct run *run, uint32_t i)
+{
+    int r = 0;
+
+    if (run->ranks[i] && i == 0 && run->o->save_state) {
+        r = take_state(run, run->ranks[i]);
+    }
+    run->ranks[i] = dl_epoch_end(run->ranks[i]);
+    return r;
+}
+
+/* One round over the ranks that have batches left; *ret_live of them still do. */
+static int consume_step(struct run *run, struct epoch_outcome *e, uint64_t begin,
+                        uint32_t *ret_live)
+{
+    uint32_t live = 0;
+
+    for (uint32_t i = 0; i < run->n_ranks; i++) {
+        int r = run->ranks[i] ? consume(run, run->ranks[i]) : DL_END;
+
+        if (r == DL_END)
+            r = end_rank(run, i);
+        if (r < 0)
+            return r;
+        if (!run->ranks[i])
+            continue;
+        if (e->batches++ == 0)
+            e->first_batch_s = (double)(clock_ns() - begin) / 1e9;
+        live++;
+    }
+    *ret_live = live;
+    return 0;
+}
+
+static bool says(const struct value *row, const char *key, uint64_t n)
+{
+    const struct value *v = value_get(row, key);
+
+    return v && ((v->type == VALUE_UINT && v->uinteger == n) ||
+                 (v->type == VALUE_INT && v->integer >= 0 && (uint64_t)v->integer == n));
+}
+
+/* Of batches of tokens: what the daemon says of the epoch. */
+static int ask_for_plan(struct run *run, uint64_t epoch)
+{
+    _cleanup_(value_deinit)
+    struct value view = {0};
+    const void *data;
+    size_t len;
+    int r;
+
+    if (run->outcome.tally.padded == 0)
+        return 0;
+    if ((r = dl_client_query(run->client, "epochs", &data, &len)) < 0 ||
+        (r = value_unpack(data, len, &view, NULL)) < 0)
+        return r;
+    for (uint32_t i = 0; view.type == VALUE_ARRAY && i < view.count; i++) {
+        struct value *row = &view.items[i];
+        const struct value *name = value_get(row, "loader");
+
+        if (!name || name->type != VALUE_STRING || strcmp(name->string, run->outcome.name) != 0 ||
+            !says(row, "epoch", epoch) || !says(row, "world", run->world))
+            continue;
+        value_deinit(&run->outcome.plan);
+        run->outcome.plan = *row;
+        *row = (struct value){0};
+        break;
+    }
+    return 0;
+}
+
+static int run_epoch(struct run *run, uint64_t epoch, bool first)
+{
+    struct epoch_outcome e = {.first_batch_s = -1};
+    uint64_t begin = clock_ns(), waited = run->outcome.tally.wait_ns;
+    uint32_t live = 1;
+    int r;
+
+    r = start_ranks(run, epoch, first);
+    e.epoch = run->epoch;
+    for (uint64_t step = 0; step < run->o->batches && live && r == 0; step++) {
+        r = consume_step(run, &e, begin, &live);
+        if (r == 0 && step == 0)
+            r = ask_for_plan(run, run->epoch);
+    }
+    for (uint32_t i = 0; i < run->n_ranks && r == 0; i++)
+        r = end_rank(run, i);
+    if (r < 0)
+        return r;
+    end_ranks(run);
+    e.seconds = (double)(clock_ns() - begin) / 1e9;
+    e.wait_s = (double)(run->outcome.tally.wait_ns - waited) / 1e9;
+    return outcome_add_epoch(&run->outcome, &e);
+}
+
+/* Where the time went, of the whole loader: others may read it, too. */
+static int judge(struct run *run)
+{
+    struct outcome *outcome = &run->outcome;
+    _cleanup_(spent_deinit)
+    struct spent after = {0};
+    int r = run->before.known ? spent_ask(run->client, outcome->name, &after) : 0;
+
+    outcome->has_verdict =
+        r == 0 && spent_verdict(&run->before, &after, (uint64_t)(outcome->seconds * 1e9),
+                                outcome->tally.wait_ns, outcome->tally.batches, &outcome->verdict);
+    return r;
+}
+
+int verb_run(const struct options *o)
+{
+    _cleanup_(run_deinit)
+    struct run run = {.o = o};
+    struct dl_error err = {0};
+    uint64_t begin;
+    int r;
+
+    if (o->state && state_file_read(o->state, &run.state, &err) < 0)
+        return report_error(o, &err);
+    r = run_init(&run);
+    begin = clock_ns();
+    for (uint64_t i = 0; i < o->epochs && r == 0; i++)
+        r = run_epoch(&run, i > 0 ? run.epoch + 1 : o->epoch, i == 0);
+    run.outcome.seconds = (double)(clock_ns() - begin) / 1e9;
+    progress_end(&run.progress);
+    if (r == 0)
+        r = judge(&run);
+    if (r < 0)
+        return report_client(o, run.client, r);
+    if (o->save_state && state_file_write(o->save_state, &run.state, &err) < 0)
+        return report_error(o, &err);
+    if (run.digest)
+        digest_text(run.digest, run.outcome.digest);
+    return outcome_report(o, &run.outcome);
+}

@@ -1,0 +1,93 @@
+/* The daemon's configuration: a YAML file and the command line become one immutable struct. */
+#ifndef DL_CONFIG_H
+#define DL_CONFIG_H
+
+#include "daemon/serve/base/log.h"
+#include "proto/error.h"
+
+struct config_limits {
+    uint64_t sessions;
+    uint64_t loaders;
+    uint64_t workers;
+    uint64_t bytes;
+    uint64_t epochs;
+    uint64_t leases;
+};
+
+enum config_sandbox { CONFIG_SANDBOX_DEFAULT, CONFIG_SANDBOX_STRICT, CONFIG_SANDBOX_OFF };
+
+enum config_backend { CONFIG_BACKEND_NONE, CONFIG_BACKEND_ETCD, CONFIG_BACKEND_C10D };
+
+enum config_hosting { CONFIG_HOSTING_AUTO, CONFIG_HOSTING_YES, CONFIG_HOSTING_NO };
+
+/* Who this node meets, see members.h; strings are owned, "" = not given. */
+struct config_rendezvous {
+    enum config_backend backend;
+    char *endpoint;
+    enum config_hosting host;
+    char *id;
+    char *node;
+    uint64_t local_ranks;
+    char *user;
+    char *password;
+    struct {
+        char *ca;
+        char *certificate;
+        char *key;
+    } tls;
+    struct {
+        uint64_t min;
+        uint64_t max;
+    } nodes;
+    struct {
+        uint64_t join; /* ns, as all times here */
+        uint64_t last_call;
+        uint64_t close;
+    } timeouts;
+    struct {
+        uint64_t interval;
+        uint64_t missed;
+    } heartbeat;
+};
+
+struct config_dirs {
+    char **paths; /* owned, and each string; absolute, links resolved; NULL when n is 0 */
+    uint32_t n;
+};
+
+struct config {
+    char *socket; /* owned */
+    uint32_t socket_mode;
+    char *socket_group; /* owned; "" = none */
+    struct config_dirs data_roots;
+    struct config_dirs plugins;
+    char *cache;                    /* owned; a directory, "" = none, or "auto" */
+    char *worker;                   /* owned; "" until config_find_worker() */
+    struct config_dirs python;      /* programs, links as they are */
+    struct config_dirs python_path; /* directories */
+    uint64_t python_timeout;        /* ns; 0: none */
+    uint64_t linger;                /* ns */
+    uint64_t drain_timeout;         /* ns */
+    enum log_level log_level;
+    enum config_sandbox sandbox;
+    struct config_limits limits;
+    struct {
+        char *listen; /* owned; see loopback.h; "" = nowhere */
+    } metrics;
+    struct config_rendezvous rendezvous;
+};
+
+/*
+ * Defaults, then the file at `path` (NULL: none). Errors name file, key, value and remedy.
+ * config_deinit() frees what it made; fine on a zeroed struct.
+ */
+int _nodiscard_ config_load(const char *path, struct config *ret, struct dl_error *err);
+void config_deinit(struct config *config);
+
+/* Adds a directory, which is absolute and resolved. */
+void config_dirs_add(struct config_dirs *dirs, const char *path);
+
+/* Fills config->worker if empty; -ENOENT when there is no such program. */
+int _nodiscard_ config_find_worker(struct config *config, struct dl_error *err);
+
+#endif

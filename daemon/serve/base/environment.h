@@ -1,0 +1,23 @@
+/* The environment of the programs that the daemon starts for others, and what of its own it takes.
+ * Pure but for getenv(). */
+#ifndef DL_ENVIRONMENT_H
+#define DL_ENVIRONMENT_H
+
+#include "daemon/serve/base/config.h"
+
+/*
+ * What of the daemon's own concerns a worker: language, time zone, the tests' sanitizer options,
+ * and a path of the system's programs. Of a Python host also which modules it loads beforehand, and
+ * where it finds modules: `python_path`, else NULL. Ends with NULL; the caller's.
+ */
+char **environment_new(const struct config_dirs *python_path);
+char **environment_free(char **environment);
+
+/*
+ * Where a backend is configured, what is not said of the rendezvous is what a job's script has set
+ * for torchrun: the endpoint is $MASTER_ADDR, at the backend's own port, and the id is
+ * $TORCHELASTIC_RUN_ID, but for "none". 0, or -EINVAL: one that is needed can be none.
+ */
+int _nodiscard_ environment_complete(struct config_rendezvous *rendezvous, struct dl_error *err);
+
+#endif

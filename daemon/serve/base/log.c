@@ -1,0 +1,158 @@
+#include "daemon/serve/base/log.h"
+
+#include "daemon/serve/base/journal.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+static enum log_level max_level = LOG_INFO;
+
+static const struct {
+    const char *name;
+    enum log_level level;
+} levels[] = {
+    {"error", LOG_ERROR}, {"warning", LOG_WARNING}, {"info", LOG_INFO}, {"debug", LOG_DEBUG}};
+
+void log_set_level(enum log_level level)
+{
+    max_level = level;
+}
+
+int log_level_from_name(const char *name, enum log_level *ret)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(levels); i++) {
+        if (strcmp(name, levels[i].name) == 0) {
+            *ret = levels[i].level;
+            return 0;
+        }
+    }
+    return -EINVAL;
+}
+
+/* ---- entries of the journal ----------------------------------------------------------------- */
+
+#define FIELD(name, type, key, meaning) +1
+#define EVENT(name, id, meaning)
+enum {
+    N_FIELDS = 4 /* text, priority, who, event */
+#include "daemon/serve/base/log.def"
+    ,
+    FIELD_BYTES = 1024, /* what is longer is cut */
+    LINE_BYTES = 2048,
+};
+#undef FIELD
+#undef EVENT
+
+struct entry {
+    struct iovec fields[N_FIELDS];
+    char texts[N_FIELDS][FIELD_BYTES];
+    int n;
+};
+
+static void add_field(struct entry *entry, const char *fmt, ...) _printf_(2, 3);
+static void add_field(struct entry *entry, const char *fmt, ...)
+{
+    char *text = entry->texts[entry->n];
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(text, FIELD_BYTES, fmt, args);
+    va_end(args);
+    entry->fields[entry->n++] = (struct iovec){text, strlen(text)};
+}
+
+static void add_text(struct entry *entry, const char *key, const char *value)
+{
+    if (value)
+        add_field(entry, "%s=%s", key, value);
+}
+
+static void add_number(struct entry *entry, const char *key, struct log_number value)
+{
+    if (value.given)
+        add_field(entry, "%s=%llu", key, (unsigned long long)value.n);
+}
+
+static void add_fields(struct entry *entry, const struct log_fields *about)
+{
+    static const char *const ids[] = {
+        [LOG_EVENT_NONE] = NULL,
+#define FIELD(name, type, key, meaning)
+#define EVENT(name, id, meaning) [LOG_EVENT_##name] = (id),
+#include "daemon/serve/base/log.def"
+#undef FIELD
+#undef EVENT
+    };
+
+    add_text(entry, "MESSAGE_ID", ids[about->event]);
+#define ADD_TEXT                        add_text
+#define ADD_NUMBER                      add_number
+#define FIELD(name, type, key, meaning) ADD_##type(entry, #key, about->name);
+#define EVENT(name, id, meaning)
+#include "daemon/serve/base/log.def"
+#undef FIELD
+#undef EVENT
+#undef ADD_TEXT
+#undef ADD_NUMBER
+}
+
+/* `line` begins with "MESSAGE=". */
+static int send_entry(enum log_level level, const struct log_fields *about, char *line)
+{
+    struct entry entry = {.n = 0};
+
+    entry.fields[entry.n++] = (struct iovec){line, strlen(line)};
+    add_field(&entry, "PRIORITY=%d", (int)level);
+    add_text(&entry, "SYSLOG_IDENTIFIER", "dloaderd");
+    if (about)
+        add_fields(&entry, about);
+    return journal_send(entry.fields, entry.n);
+}
+
+/* ---- lines ---------------------------------------------------------------------------------- */
+
+void log_about(enum log_level level, const struct log_fields *about, const char *fmt, ...)
+{
+    static const char key[] = "MESSAGE=";
+    char line[sizeof key + LINE_BYTES] = "MESSAGE=";
+    char *text = line + strlen(key);
+    va_list args;
+
+    if (level > max_level)
+        return;
+    va_start(args, fmt);
+    vsnprintf(text, LINE_BYTES, fmt, args);
+    va_end(args);
+    /* One log entry is one line, whatever a peer managed to get into it. */
+    for (char *c = text; *c; c++) {
+        if ((unsigned char)*c < ' ')
+            *c = ' ';
+    }
+    if (!journal_is_stderr() || send_entry(level, about, line) < 0)
+        fprintf(stderr, "<%d>dloaderd: %s\n", (int)level, text);
+}
+
+static void *check(void *mem)
+{
+    if (!mem) {
+        log_error("out of memory");
+        _exit(1);
+    }
+    return mem;
+}
+
+void *must_alloc(size_t size)
+{
+    return check(calloc(1, size));
+}
+
+void *must_realloc(void *mem, size_t size)
+{
+    return check(realloc(mem, size));
+}
+
+char *must_strdup(const char *text)
+{
+    return check(strdup(text));
+}

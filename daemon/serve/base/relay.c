@@ -1,0 +1,115 @@
+#include "daemon/serve/base/relay.h"
+
+#include "daemon/serve/base/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+struct relay {
+    int fd; /* owned */
+    bool is_socket;
+    bool may_wait; /* writing would, if there is no room */
+};
+
+/*
+ * The same pipe or terminal, opened anew: O_NONBLOCK belongs to what open() made, which is shared
+ * with processes that do not expect it. Of a file the place to write at is shared as well, and it
+ * makes nobody wait.
+ */
+static int open_anew(int fd, mode_t mode)
+{
+    char path[64];
+
+    if (!S_ISFIFO(mode) && !S_ISCHR(mode))
+        return -1;
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    return open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+}
+
+struct relay *relay_new(int fd)
+{
+    _cleanup_fd_ int given = fd;
+    struct stat st;
+    int flags = fcntl(fd, F_GETFL);
+
+    if (flags < 0 || (flags & O_ACCMODE) == O_RDONLY || fstat(fd, &st) < 0)
+        return NULL;
+    (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
+    struct relay *relay = must_alloc(sizeof *relay);
+    relay->is_socket = S_ISSOCK(st.st_mode);
+    relay->fd = open_anew(fd, st.st_mode);
+    if (relay->fd < 0) {
+        relay->fd = steal_fd(&given);
+        relay->may_wait = !S_ISREG(st.st_mode);
+    }
+    return relay;
+}
+
+struct relay *relay_free(struct relay *relay)
+{
+    if (!relay)
+        return NULL;
+    close_fdp(&relay->fd);
+    free(relay);
+    return NULL;
+}
+
+static bool has_room(const struct relay *relay)
+{
+    struct pollfd p = {.fd = relay->fd, .events = POLLOUT};
+
+    return !relay->may_wait || (poll(&p, 1, 0) == 1 && (p.revents & POLLOUT));
+}
+
+/* What cannot be written now, nobody will ever see. */
+static void put(const struct relay *relay, const char *text, size_t len)
+{
+    ssize_t n = 0;
+
+    if (relay->is_socket)
+        n = send(relay->fd, text, len, MSG_DONTWAIT | MSG_NOSIGNAL);
+    else if (has_room(relay))
+        n = write(relay->fd, text, len);
+    (void)n;
+}
+
+static size_t whole_lines(const struct relay_lines *lines)
+{
+    const char *last = memrchr(lines->text, '\n', lines->len);
+
+    return last ? (size_t)(last - lines->text) + 1 : 0;
+}
+
+static void put_lines(const struct relay *relay, struct relay_lines *lines, size_t n)
+{
+    if (n == 0)
+        return;
+    put(relay, lines->text, n);
+    lines->len -= n;
+    memmove(lines->text, lines->text + n, lines->len);
+}
+
+void relay_add(struct relay *relay, struct relay_lines *lines, const char *text, size_t len)
+{
+    while (relay && len > 0) {
+        size_t n = min_u64(len, sizeof lines->text - lines->len);
+
+        memcpy(lines->text + lines->len, text, n);
+        lines->len += n;
+        text += n;
+        len -= n;
+        put_lines(relay, lines, whole_lines(lines));
+        if (lines->len == sizeof lines->text)
+            put_lines(relay, lines, lines->len);
+    }
+}
+
+void relay_end(struct relay *relay, struct relay_lines *lines)
+{
+    if (relay && lines->len > 0)
+        relay_add(relay, lines, "\n", 1);
+}

@@ -1,0 +1,167 @@
+#include "daemon/serve/loader/epoch.h"
+
+#include "daemon/serve/base/log.h"
+
+#include <assert.h>
+
+#include <utlist.h>
+
+/* Samples that may be shuffled on the loop: a fifth of a millisecond, more in huge datasets. */
+enum { BACKLOG_ON_LOOP = 20000 };
+
+struct epoch {
+    struct epoch *prev, *next; /* epoch_set.epochs */
+    struct plan_params params;
+    struct plan *plan;            /* owned */
+    struct length_table *lengths; /* counted; NULL: it has none */
+    uint32_t refs;
+    uint64_t bytes; /* that were charged for it */
+    bool busy;      /* a thread uses the plan */
+    int worked_out; /* 1: not yet; else what plan_prepare() said */
+    uv_work_t work;
+    uint64_t rank;
+    uint64_t step;
+    uint64_t *scratch; /* owned while busy: one batch of indices */
+    void (*done)(void *owner);
+    void *owner;
+};
+
+/* The lists are the spec's, the same ones for all epochs of a loader, as what else it says of
+ * tokens. */
+static bool same(const struct plan_params *a, const struct plan_params *b)
+{
+    return a->length == b->length && a->order == b->order && a->seed == b->seed &&
+           a->epoch == b->epoch && a->world == b->world && a->batch_size == b->batch_size &&
+           a->drop_last == b->drop_last && a->shard == b->shard && a->even == b->even &&
+           a->num_samples == b->num_samples && a->replacement == b->replacement &&
+           a->indices == b->indices && a->n_indices == b->n_indices && a->weights == b->weights &&
+           a->tokens.lengths == b->tokens.lengths && history_equal(&a->before, &b->before);
+}
+
+int epoch_ref(struct epoch_set *set, const struct plan_params *params, struct length_table *lengths,
+              struct epoch **ret, struct dl_error *err)
+{
+    struct epoch *epoch;
+
+    DL_FOREACH (set->epochs, epoch) {
+        if (same(&epoch->params, params)) {
+            epoch->refs++;
+            *ret = epoch;
+            return 0;
+        }
+    }
+    epoch = must_alloc(sizeof *epoch);
+    epoch->params = *params;
+    epoch->refs = 1;
+    epoch->worked_out = params->tokens.tokens != 0;
+    int r = plan_new(params, &epoch->plan);
+    if (r == 0 && set->account) {
+        epoch->bytes = plan_bytes(epoch->plan);
+        r = quota_charge(set->account, QUOTA_BYTES, epoch->bytes, err);
+    }
+    if (r < 0) {
+        plan_free(epoch->plan);
+        free(epoch);
+        return r;
+    }
+    epoch->lengths = length_table_ref(lengths);
+    DL_APPEND(set->epochs, epoch);
+    *ret = epoch;
+    return 0;
+}
+
+static void destroy(struct epoch *epoch)
+{
+    plan_free(epoch->plan);
+    length_table_unref(epoch->lengths);
+    free(epoch->scratch);
+    free(epoch);
+}
+
+void epoch_unref(struct epoch_set *set, struct epoch *epoch)
+{
+    assert(epoch->refs > 0);
+    if (--epoch->refs > 0)
+        return;
+    DL_DELETE(set->epochs, epoch);
+    if (set->account)
+        quota_return(set->account, QUOTA_BYTES, epoch->bytes);
+    if (!epoch->busy) /* else when the thread is done */
+        destroy(epoch);
+}
+
+const struct plan *epoch_plan(const struct epoch *epoch)
+{
+    return epoch->plan;
+}
+
+const struct plan_params *epoch_params(const struct epoch *epoch)
+{
+    return &epoch->params;
+}
+
+static void work_out(uv_work_t *request)
+{
+    struct epoch *epoch = container_of(request, struct epoch, work);
+
+    epoch->worked_out = plan_prepare(epoch->plan);
+}
+
+static void work(uv_work_t *request)
+{
+    struct epoch *epoch = container_of(request, struct epoch, work);
+
+    plan_step(epoch->plan, epoch->rank, epoch->step, epoch->scratch);
+}
+
+static void after_work(uv_work_t *request, int status)
+{
+    struct epoch *epoch = container_of(request, struct epoch, work);
+
+    (void)status; /* nobody cancels it */
+    epoch->busy = false;
+    if (epoch->refs == 0)
+        destroy(epoch);
+    else
+        epoch->done(epoch->owner);
+}
+
+/* True: a thread is at it; false: there is none, and the loop has to do it. */
+static bool queue(struct epoch *epoch, uv_loop_t *loop, uv_work_cb what, void (*done)(void *owner),
+                  void *owner)
+{
+    epoch->done = done;
+    epoch->owner = owner;
+    epoch->busy = uv_queue_work(loop, &epoch->work, what, after_work) == 0;
+    return epoch->busy;
+}
+
+int epoch_work_out(struct epoch *epoch, uv_loop_t *loop, void (*done)(void *owner), void *owner)
+{
+    if (epoch->busy)
+        return 1;
+    if (epoch->worked_out == 1 && !queue(epoch, loop, work_out, done, owner))
+        work_out(&epoch->work);
+    return epoch->busy ? 1 : epoch->worked_out;
+}
+
+bool epoch_prepare(struct epoch *epoch, uv_loop_t *loop, uint64_t rank, uint64_t step,
+                   void (*done)(void *owner), void *owner)
+{
+    if (epoch->busy)
+        return false;
+    assert(epoch->worked_out == 0);
+    if (plan_backlog(epoch->plan, rank, step) <= BACKLOG_ON_LOOP)
+        return true;
+    if (!epoch->scratch)
+        epoch->scratch = must_alloc(plan_most(epoch->plan) * sizeof *epoch->scratch);
+    epoch->rank = rank;
+    epoch->step = step;
+    return !queue(epoch, loop, work, done, owner);
+}
+
+size_t epoch_step(struct epoch *epoch, uint64_t rank, uint64_t step, uint64_t *indices)
+{
+    assert(!epoch->busy);
+    return plan_step(epoch->plan, rank, step, indices);
+}

@@ -1,0 +1,209 @@
+/*
+ * A loader as the daemon keeps it: a spec, its pool, and the streams that read from it. It decides
+ * which step is loaded next and hands batches on, in order unless the spec says otherwise.
+ *
+ * Order of service: steps whose worker died first, then the streams in turn, one step each, as far
+ * as their windows reach.
+ *
+ * Look-ahead: when a stream has planned its last step, the slots it gives back go to the rank's
+ * next epoch, before anyone has asked for it. The stream made for that is *expected*: it has no
+ * sink, its window and its predecessor's together stay within the credits, and loader_start() for
+ * that epoch takes it over with the batches that are ready. So an epoch starts without a pause. If
+ * another epoch is started instead, what was expected is dropped, and the loader stops expecting
+ * until epochs follow each other again.
+ *
+ * Dispatch: the ranks of a job's epoch share a *source*, which loads each batch of all of them
+ * once; see stream.h. Its window, as large as a rank's, counts the steps that not every rank has
+ * taken. So a rank that stands still, or has yet to start, holds the others up after that many
+ * steps. One that has stopped holds up nobody. It may come back at any step that the source still
+ * has; at an earlier one it gets a source of its own, which waits for no rank that is elsewhere,
+ * nor for one that has done with the epoch, also when all have left it (roll.h). Whoever comes back
+ * in the middle of an epoch waits for others no longer than a client that is gone is waited for, as
+ * they may have been at its end before the daemon was started. Waiting saves work and decides
+ * nothing else: a rank that comes later is served by a source of its own. What is expected is the
+ * next epoch's source, for the first rank that starts it.
+ *
+ * Jobs: a stream whose client is gone without having stopped it, and that belongs to a job with a
+ * name, is *parked*: it has no sink, its leases are READY again, and nothing more is loaded for it.
+ * loader_start() for the same job, rank and epoch at the step where it stands takes it over. It is
+ * kept as long as a loader that nobody uses is, and gives way where memory is short.
+ *
+ * Main thread only. Callbacks come from the loop or from loader_pump().
+ */
+#ifndef DL_LOADER_H
+#define DL_LOADER_H
+
+#include "daemon/serve/loader/headspace.h"
+#include "daemon/serve/pool/pool.h"
+#include "daemon/serve/ring/stream.h"
+#include "daemon/serve/ring/trace.h"
+#include "proto/quarantine.h"
+#include "proto/verdict.h"
+
+struct loader;
+
+/* One session's opening of a loader; embedded in the session's own record of it. */
+struct loader_user {
+    struct loader_user *prev, *next; /* loader.users (utlist) */
+    struct loader *loader;           /* borrowed; NULL once the loader is gone */
+    bool told;                       /* `opened` was called */
+    bool left;                       /* nothing more is asked, but leases may be held still */
+};
+
+/* Who waits to hear of a loader's headspace; embedded in the session. */
+struct headspace_asker {
+    struct loader *loader; /* borrowed; NULL: it waits for nothing */
+};
+
+/* How far a stream goes, as far as that is known beforehand; STEPS_UNKNOWN. */
+struct loader_extent {
+    uint64_t steps;
+    uint64_t samples;
+};
+
+struct loader_events {
+    /* It is not open yet: of `all` samples the lengths of `done` are known. */
+    void (*progress)(struct loader_user *user, uint64_t done, uint64_t all);
+    /* err NULL: it is open. Else the user is detached already. */
+    void (*opened)(struct loader_user *user, const struct dl_error *err);
+    /* What loader_start() had left open is known: how far it goes, or (err) why it is not to be;
+     * it has to be ended then. */
+    void (*started)(struct stream *stream, const struct loader_extent *extent,
+                    const struct dl_error *err);
+    /* These steps were leased to the stream's sink, in order. */
+    void (*deliver)(struct stream *stream, struct step *const *steps, uint32_t n);
+    /* In place of a step (number), or UINT64_MAX; `detail`: the whole story, or NULL. `final`: the
+     * stream is over. */
+    void (*fault)(struct stream *stream, uint64_t number, const struct dl_error *err,
+                  const char *detail, bool final);
+    /* All was delivered, as far as it goes: to the end of the epoch, or to stream.limit. */
+    void (*finished)(struct stream *stream);
+    void (*warning)(struct stream *stream, const char *message);
+    /* err NULL: how much faster its trainers could be. The asker waits no longer. */
+    void (*measured)(struct headspace_asker *asker, const struct headspace_result *result,
+                     const struct dl_error *err);
+    void (*retired)(void *context, uint32_t segment);
+    /* Nobody may join it any more, and soon it is freed. */
+    void (*gone)(void *context, struct loader *loader);
+};
+
+struct loader_options {
+    uv_loop_t *loop;
+    const struct config *config; /* borrowed */
+    struct hosts *hosts;
+    struct python_run python; /* consumed by loader_new(), also on failure */
+    struct quota_account *account;
+    uid_t uid;
+    uint32_t *next_segment;
+    bool *told_sandbox;
+    const struct loader_events *events; /* borrowed, static */
+    void *context;
+};
+
+/* Consumes `spec` (zeroed on return, also on failure). Starts the workers. */
+int _nodiscard_ loader_new(const struct loader_options *options, struct dl_spec *spec,
+                           struct loader **ret, struct dl_error *err);
+/* Ends it now: users are detached without a call, streams must be gone. */
+struct loader *loader_free(struct loader *loader);
+
+void loader_attach(struct loader *loader, struct loader_user *user);
+/*
+ * The user's streams are stopped already, and it starts no more; its leases stay until they are
+ * given back, and loader_detach() comes then. Leases need no workers: these end as if the user had
+ * been detached.
+ */
+void loader_leave(struct loader_user *user);
+/* The user's streams are ended already. */
+void loader_detach(struct loader_user *user);
+
+const struct dl_spec *loader_spec(const struct loader *loader);
+uid_t loader_uid(const struct loader *loader);
+/* Once open: samples, UINT64_MAX where an iterable dataset does not know. */
+uint64_t loader_length(const struct loader *loader);
+bool loader_is_iterable(const struct loader *loader);
+/* That its workers are run by; NULL: they are programs of their own. */
+const char *loader_interpreter(const struct loader *loader);
+uint64_t loader_fingerprint(const struct loader *loader);
+/* What states of its epochs know it by; once open. */
+const struct state_identity *loader_identity(const struct loader *loader);
+uint32_t loader_credits(const struct loader *loader); /* prefetch × workers + 1 */
+bool loader_is_open(const struct loader *loader);
+
+/* In the place of an epoch's number: where the job's rank has left off. */
+#define EPOCH_RESUME UINT64_MAX
+
+/* Starts a stream; -EINVAL, -ENOMEM, -EDQUOT, -EBUSY, -ENOENT (nothing to resume) with `err`. 1:
+ * its plan takes a while, and `started` is called then. Batches come with the next pump. */
+int _nodiscard_ loader_start(struct loader *loader, const struct stream_params *params, void *sink,
+                             struct stream **ret, struct loader_extent *ret_extent,
+                             struct dl_error *err);
+/* Gives a stream that has just been started what its client knows of its replicas; all of it is
+ * moved, and *states is empty then. */
+void loader_bring_states(struct stream *stream, struct states *states);
+/* The daemon ends: from now on nothing is loaded or delivered, whatever is given back. */
+void loader_halt(struct loader *loader);
+/* Nothing more is loaded for it; leases stay. */
+void loader_stop(struct loader *loader, struct stream *stream);
+/* Stops it, gives its leases back and frees it. NULL is fine. */
+void loader_end(struct loader *loader, struct stream *stream);
+/* Its client is gone. As loader_end(), or it is parked. */
+void loader_lose(struct loader *loader, struct stream *stream);
+
+/* False: the client has no such lease. */
+bool _nodiscard_ loader_release(struct loader *loader, struct stream *stream, uint64_t step,
+                                uint64_t now);
+bool _nodiscard_ loader_pin(struct loader *loader, struct stream *stream, uint64_t step,
+                            uint64_t now);
+
+/*
+ * Finds out how much faster its trainers would be if it cost nothing: headspace.h. `measured` comes
+ * when that is known. -EAGAIN, -EBUSY (somebody else has asked already) with `err`.
+ */
+int _nodiscard_ loader_headspace(struct loader *loader, struct headspace_asker *asker,
+                                 uint32_t steps, struct dl_error *err);
+/* The asker is gone. Without a call; also fine where it waits for nothing. */
+void loader_headspace_leave(struct headspace_asker *asker);
+/* The stream's client gave back or pinned `n` batches, and says that it has waited so long. */
+void loader_returned(struct loader *loader, const struct stream *stream, uint32_t n,
+                     uint64_t waited_ns, uint64_t now);
+
+/* Collects what is done, hands out what can be, delivers what is due. After any change. */
+void loader_pump(struct loader *loader);
+
+/* For the views. */
+/* Samples whose length is known, while lengths are taken; else UINT64_MAX. */
+uint64_t loader_measured(const struct loader *loader);
+/*
+ * What a worker's task, by its tag, is about: "samples 3, 9", "lengths of samples 0 to 63"; and
+ * *ret_step is the step, or NULL. False: nobody waits for it any more.
+ */
+bool loader_name_task(const struct loader *loader, const void *tag, const struct step **ret_step,
+                      char *text, size_t len);
+/* Whom a rank's stream takes its steps from; NULL: it loads them itself, or takes no more. */
+const struct stream *loader_source(const struct stream *stream);
+/* Of a stream whose batches are dispatched: the lowest rank that holds it up, when it could take
+ * more; UINT64_MAX: none does. *ret_started: that rank has begun. */
+uint64_t loader_waits_for(const struct loader *loader, const struct stream *stream,
+                          bool *ret_started);
+const struct pool *loader_pool(const struct loader *loader);
+const struct stream *loader_streams(const struct loader *loader);
+const char *loader_state(const struct loader *loader);
+uint32_t loader_users(const struct loader *loader); /* without those who left */
+struct loader_totals {
+    uint64_t batches;
+    uint64_t samples;
+    uint64_t bytes;
+    uint64_t faults;
+    uint64_t retries;    /* steps run again after a worker's death */
+    uint64_t starved_ns; /* somebody who reads waited for memory */
+};
+const struct loader_totals *loader_totals(const struct loader *loader);
+const struct trace *loader_trace(const struct loader *loader);
+void loader_timing(const struct loader *loader, struct timing *ret); /* of all batches */
+/* The setting that streams have starved by; "": none has. */
+const char *loader_starved_by(const struct loader *loader);
+/* Where the time went lately. */
+void loader_verdict(const struct loader *loader, struct verdict *ret);
+const struct quarantine *loader_quarantine(const struct loader *loader);
+
+#endif

@@ -1,0 +1,182 @@
+/*
+ * What headspace.h measures, at the loader that it is about: who reads, and what there is for them
+ * is told after each turn of the pump, which a timer sees to as well, and what follows from the
+ * phase is asked for by deliver() and schedule().
+ */
+#include "daemon/serve/loader/loader_private.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#include <utlist.h>
+
+enum { LOOK_MS = 20 };
+
+struct loader_headspace {
+    uv_timer_t timer;
+    struct loader *loader;         /* borrowed */
+    struct headspace_asker *asker; /* borrowed */
+    struct headspace *measure;     /* owned */
+};
+
+static bool is_in(const struct loader *loader, enum headspace_phase phase)
+{
+    return headspace_phase(loader->headspace->measure) == phase;
+}
+
+bool loader_holds(const struct loader *loader)
+{
+    return is_in(loader, HEADSPACE_HOLD);
+}
+
+bool loader_stills(const struct loader *loader)
+{
+    return is_in(loader, HEADSPACE_BURST);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    loader_pump(((struct loader_headspace *)timer->data)->loader);
+}
+
+int loader_headspace(struct loader *loader, struct headspace_asker *asker, uint32_t steps,
+                     struct dl_error *err)
+{
+    if (loader->state == LOADER_BROKEN) {
+        *err = loader->why_broken;
+        return -err->code;
+    }
+    if (loader->state != LOADER_OPEN)
+        return dl_error_set(err, EAGAIN, loader->spec.name, "the loader is not open yet");
+    if (loader->headspace)
+        return dl_error_set(err, EBUSY, loader->spec.name,
+                            "somebody has it measured already; wait for that to end");
+    struct loader_headspace *h = must_alloc(sizeof *h);
+    h->loader = loader;
+    h->asker = asker;
+    h->measure = headspace_new(steps, uv_hrtime());
+    uv_timer_init(loader->o.loop, &h->timer);
+    h->timer.data = h;
+    uv_timer_start(&h->timer, on_timer, 0, LOOK_MS);
+    loader->headspace = h;
+    asker->loader = loader;
+    return 0;
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+    struct loader_headspace *h = handle->data;
+
+    headspace_free(h->measure);
+    free(h);
+}
+
+/* Trainers that were kept waiting for it say nothing of the loader: its last while begins anew. */
+static void drop(struct loader *loader)
+{
+    struct loader_headspace *h = steal_ptr(loader->headspace);
+
+    h->asker->loader = NULL;
+    uv_close((uv_handle_t *)&h->timer, on_closed);
+    loader_mark_anew(loader);
+}
+
+void loader_headspace_leave(struct headspace_asker *asker)
+{
+    struct loader *loader = asker->loader;
+
+    if (!loader)
+        return;
+    drop(loader);
+    loader_pump(loader); /* what was held back */
+}
+
+void loader_headspace_end(struct loader *loader, const struct dl_error *err)
+{
+    struct dl_error gone = {0};
+
+    if (!loader->headspace)
+        return;
+    struct headspace_asker *asker = loader->headspace->asker;
+    drop(loader);
+    if (!err)
+        dl_error_set(&gone, ECANCELED, loader->spec.name, "%s",
+                     loader->halted ? "the daemon is shutting down" : "it has been closed");
+    loader->o.events->measured(asker, NULL, err ? err : &gone);
+}
+
+static void end_well(struct loader *loader)
+{
+    struct headspace_asker *asker = loader->headspace->asker;
+    struct headspace_result result;
+    struct dl_error err = {0};
+    int r = headspace_result(loader->headspace->measure, &result, &err);
+
+    (void)snprintf(err.path, sizeof err.path, "%s", loader->spec.name);
+    drop(loader);
+    loader->o.events->measured(asker, r == 0 ? &result : NULL, r == 0 ? NULL : &err);
+}
+
+/* ---- who reads ------------------------------------------------------------------------------- */
+
+/* What is delivered can still be read when all is. */
+static bool is_read(const struct stream *stream)
+{
+    return stream->sink && !stream->stopped && !stream->paused && !stream->unsettled &&
+           !(stream->finish_told && stream->leased == 0);
+}
+
+static uint32_t count_ready(const struct stream *stream)
+{
+    const struct step *step;
+    uint32_t n = 0;
+
+    for (step = stream->steps; step; step = step->hh.next)
+        n += step->state == STEP_READY;
+    return n;
+}
+
+static size_t add_ranks(const struct loader *loader, struct headspace_rank *ranks)
+{
+    const struct stream *stream;
+    size_t n = 0;
+
+    DL_FOREACH (loader->streams, stream) {
+        uint64_t next = stream_next(stream);
+        if (is_read(stream))
+            ranks[n++] = (struct headspace_rank){.key = stream->number,
+                                                 .leased = stream->leased,
+                                                 .ready = count_ready(stream),
+                                                 .ending = next >= stream->params.steps ||
+                                                           next >= stream->limit};
+    }
+    return n;
+}
+
+bool loader_headspace_look(struct loader *loader)
+{
+    const struct stream *stream;
+    size_t streams = 0;
+
+    DL_COUNT(loader->streams, stream, streams);
+    _cleanup_free_ struct headspace_rank *ranks = must_alloc(max_u64(streams, 1) * sizeof *ranks);
+    struct headspace *measure = loader->headspace->measure;
+    struct headspace_now now = {.ns = uv_hrtime(),
+                                .ranks = ranks,
+                                .n_ranks = add_ranks(loader, ranks),
+                                .full = loader_is_full(loader),
+                                .starving = loader->starved ? loader->starving : NULL};
+
+    if (!headspace_look(measure, &now))
+        return false;
+    if (headspace_phase(measure) == HEADSPACE_ENDED)
+        end_well(loader);
+    return true;
+}
+
+void loader_returned(struct loader *loader, const struct stream *stream, uint32_t n,
+                     uint64_t waited_ns, uint64_t now)
+{
+    if (loader->headspace)
+        headspace_returned(loader->headspace->measure, stream->number, n, waited_ns, now);
+}

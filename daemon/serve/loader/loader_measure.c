@@ -1,0 +1,306 @@
+/*
+ * Measuring: before a loader of token batches is open, its workers take the lengths of all samples,
+ * unless a cache has them. A run of samples is a task like a batch, in a slot of the ring, so that
+ * workers that die, hang or refuse are dealt with as ever.
+ */
+#include "daemon/serve/loader/loader_private.h"
+
+#include "proto/limits.h"
+#include "proto/slot_fill.h"
+
+#include <assert.h>
+#include <errno.h>
+
+#include <utlist.h>
+
+enum {
+    CHUNK_FIRST = 64,
+    CHUNK_NS = 20 * 1000 * 1000, /* a chunk that takes less lets the next one be larger */
+    KEEP_NS = 250 * 1000 * 1000, /* what took less is not worth a file in the cache */
+    TELL_NS = 200 * 1000 * 1000, /* between two words of progress */
+    IN_FLIGHT = 2,               /* chunks for each worker */
+};
+
+/* A run of samples whose lengths a worker is asked for. */
+struct chunk {
+    struct chunk *prev, *next; /* measuring.again (utlist) */
+    uint64_t first;
+    uint64_t n;
+    uint64_t begun_ns;
+    uint32_t attempts;
+    uint32_t slot;
+    struct segment *segment; /* borrowed while it runs */
+};
+
+struct measuring {
+    struct loader *loader;
+    struct length_table *table; /* borrowed: the loader's lengths */
+    struct lengths_rule rule;
+    struct length_cache_load *load;
+    uint64_t fingerprint;
+    uint64_t begun_ns;
+    uint64_t told_ns;
+    uint64_t next;       /* first sample of the next chunk */
+    uint64_t done;       /* samples measured */
+    uint64_t size;       /* samples of the next chunk */
+    uint64_t overlong;   /* samples that are too long, of those measured */
+    uint32_t running;    /* chunks that a worker has */
+    struct chunk *again; /* owned list: those whose worker died */
+};
+
+/* ---- beginning and end ---------------------------------------------------------------------- */
+
+static void scan(struct measuring *m)
+{
+    m->begun_ns = m->told_ns = uv_hrtime();
+    m->size = CHUNK_FIRST;
+}
+
+static void log_lengths(const struct measuring *m)
+{
+    const char *name = m->loader->spec.name;
+
+    if (m->begun_ns)
+        log_loader(LOG_INFO, name, "%s: %llu lengths were taken in %.1f s", name,
+                   (unsigned long long)m->table->n, (double)(uv_hrtime() - m->begun_ns) / 1e9);
+    else
+        log_loader(LOG_INFO, name, "%s: %llu lengths were in the cache", name,
+                   (unsigned long long)m->table->n);
+    if (m->overlong > 0)
+        log_loader(LOG_INFO, name, "%s: %llu samples have more than %u tokens and are %s", name,
+                   (unsigned long long)m->overlong, plan_tokens_limit(&m->rule.tokens),
+                   m->rule.tokens.truncate ? "cut" : "left out");
+}
+
+static void finish(struct measuring *m)
+{
+    struct loader *loader = m->loader;
+    const char *dir = loader->o.config->cache;
+
+    log_lengths(m);
+    if (m->fingerprint && *dir && m->begun_ns && uv_hrtime() - m->begun_ns > KEEP_NS)
+        length_cache_store(loader->o.loop, dir, m->fingerprint, m->table, loader->spec.name);
+    loader->measuring = measuring_free(m);
+    loader_opened(loader);
+}
+
+static void on_loaded(void *owner, int r, uint64_t overlong, const struct dl_error *err)
+{
+    struct measuring *m = owner;
+    struct loader *loader = m->loader;
+
+    m->load = NULL;
+    if (r == -EINVAL) {
+        loader_break(loader, err);
+        return;
+    }
+    if (r == 0) {
+        m->done = m->next = m->table->n;
+        m->overlong = overlong;
+    } else {
+        scan(m);
+    }
+    loader_pump(loader);
+}
+
+int loader_measure(struct loader *loader, uint64_t fingerprint, struct dl_error *err)
+{
+    uint64_t bytes = length_table_bytes(loader->length);
+    const char *dir = loader->o.config->cache;
+    int r = lengths_check_count(loader->length, err);
+
+    if (r == 0)
+        r = quota_charge(loader->o.account, QUOTA_BYTES, bytes, err);
+    if (r < 0)
+        return r;
+    loader->lengths = length_table_new(loader->length);
+    if (!loader->lengths) {
+        quota_return(loader->o.account, QUOTA_BYTES, bytes);
+        return dl_error_set(err, ENOMEM, "batch.tokens",
+                            "no memory for the lengths of %llu samples",
+                            (unsigned long long)loader->length);
+    }
+    struct measuring *m = must_alloc(sizeof *m);
+    m->table = loader->lengths;
+    m->rule = lengths_rule_of(&loader->spec);
+    loader->measuring = m;
+    m->loader = loader;
+    m->fingerprint = fingerprint;
+    if (fingerprint && *dir)
+        m->load =
+            length_cache_load(loader->o.loop, dir, fingerprint, m->table, &m->rule, on_loaded, m);
+    if (!m->load)
+        scan(m);
+    return 0;
+}
+
+struct measuring *measuring_free(struct measuring *m)
+{
+    struct chunk *chunk, *next;
+
+    if (!m)
+        return NULL;
+    assert(m->running == 0);
+    DL_FOREACH_SAFE (m->again, chunk, next)
+        free(chunk);
+    length_cache_forget(m->load);
+    free(m);
+    return NULL;
+}
+
+uint64_t measuring_done(const struct measuring *m)
+{
+    return m->done;
+}
+
+/* What runs still is passed over. */
+static bool failed(const struct measuring *m)
+{
+    return m->loader->state == LOADER_BROKEN;
+}
+
+static void tell(struct measuring *m)
+{
+    const struct loader *loader = m->loader;
+    uint64_t now = uv_hrtime();
+    struct loader_user *user, *next;
+
+    if (now - m->told_ns < TELL_NS)
+        return;
+    m->told_ns = now;
+    DL_FOREACH_SAFE (loader->users, user, next)
+        loader->o.events->progress(user, m->done, m->table->n);
+}
+
+/* ---- handing out ---------------------------------------------------------------------------- */
+
+static struct chunk *next_chunk(struct measuring *m)
+{
+    struct chunk *chunk = m->again;
+
+    if (chunk) {
+        DL_DELETE(m->again, chunk);
+        return chunk;
+    }
+    chunk = must_alloc(sizeof *chunk);
+    chunk->first = m->next;
+    chunk->n = min_u64(m->size, m->table->n - m->next);
+    m->next += chunk->n;
+    return chunk;
+}
+
+static void run(struct measuring *m, struct chunk *chunk, const struct place *place)
+{
+    void *slot = segment_slot(place->segment, place->slot);
+    bool fits = slot_prepare(slot, place->segment->slot_bytes,
+                             &(struct slot_task){
+                                 .generation = place->segment->slots.slots[place->slot].generation,
+                                 .indices = &chunk->first,
+                                 .samples = (uint32_t)chunk->n,
+                                 .what = SLOT_LENGTHS,
+                             });
+
+    assert(fits); /* one index does */
+    chunk->segment = place->segment;
+    chunk->slot = place->slot;
+    chunk->begun_ns = uv_hrtime();
+    m->running++;
+    pool_run(m->loader->pool, place, chunk);
+}
+
+void loader_measure_pump(struct loader *loader)
+{
+    struct measuring *m = loader->measuring;
+    struct place place;
+
+    if (failed(m) || m->load)
+        return;
+    while ((m->again || m->next < m->table->n) && m->running < IN_FLIGHT * loader->spec.workers &&
+           pool_take(loader->pool, POOL_ANY, &place))
+        run(m, next_chunk(m), &place);
+    pool_flush(loader->pool);
+    if (m->done == m->table->n)
+        finish(m);
+    else
+        tell(m);
+}
+
+void measuring_name(const void *tag, char *text, size_t len)
+{
+    const struct chunk *chunk = tag;
+
+    snprintf(text, len, "lengths of samples %llu to %llu", (unsigned long long)chunk->first,
+             (unsigned long long)(chunk->first + chunk->n - 1));
+}
+
+/* ---- what workers answer -------------------------------------------------------------------- */
+
+/* The answer lies in shared memory: it is read once. */
+static bool take_lengths(struct measuring *m, const struct chunk *chunk)
+{
+    const char *slot = segment_slot(chunk->segment, chunk->slot);
+    uint64_t off = ((const volatile struct slot_header *)(const void *)slot)->data_off;
+    uint64_t bytes = chunk->n * sizeof(uint32_t);
+
+    if (off > chunk->segment->slot_bytes || bytes > chunk->segment->slot_bytes - off)
+        return false;
+    memcpy(m->table->values + chunk->first, slot + off, bytes);
+    return true;
+}
+
+static int check_chunk(struct measuring *m, const struct chunk *chunk, struct dl_error *err)
+{
+    return lengths_check(&m->rule, chunk->first, m->table->values + chunk->first, chunk->n,
+                         &m->overlong, err);
+}
+
+void measuring_took(struct measuring *m, void *tag)
+{
+    struct chunk *chunk = tag;
+    struct dl_error err = {0};
+
+    m->running--;
+    bool sound = take_lengths(m, chunk);
+    pool_slot(m->loader->pool, chunk->segment, chunk->slot, SLOT_DISCARD);
+    if (!sound)
+        dl_error_set(&err, EPROTO, "batch.tokens", "a worker's answer makes no sense");
+    if (!failed(m) && (!sound || check_chunk(m, chunk, &err) < 0))
+        loader_break(m->loader, &err);
+    m->done += chunk->n;
+    if (chunk->n == m->size && uv_hrtime() - chunk->begun_ns < CHUNK_NS)
+        m->size = min_u64(2 * m->size, DL_MAX_LENGTHS);
+    free(chunk);
+}
+
+void measuring_refused(struct measuring *m, void *tag, const struct dl_error *err)
+{
+    m->running--;
+    free(tag);
+    if (!failed(m))
+        loader_break(m->loader, err);
+}
+
+void measuring_lost(struct measuring *m, void *tag, bool culprit, const char *cause)
+{
+    struct loader *loader = m->loader;
+    struct chunk *chunk = tag;
+    struct dl_error err = {0};
+
+    m->running--;
+    chunk->attempts += culprit;
+    loader->totals.retries += culprit;
+    if (failed(m)) {
+        free(chunk);
+        return;
+    }
+    DL_APPEND(m->again, chunk);
+    if (chunk->attempts <= loader->spec.retries)
+        return;
+    dl_error_set(&err, EIO, spec_dataset_label(&loader->spec.dataset),
+                 "the lengths of samples %llu to %llu cannot be taken: %s; given up after %u "
+                 "attempt%s (workers.retries)",
+                 (unsigned long long)chunk->first,
+                 (unsigned long long)(chunk->first + chunk->n - 1), cause, chunk->attempts,
+                 chunk->attempts == 1 ? "" : "s");
+    loader_break(loader, &err);
+}

@@ -1,0 +1,156 @@
+#include "daemon/serve/loader/loader_private.h"
+
+#include <stdio.h>
+
+#include <utlist.h>
+
+/* How long a while is: between one and two of these. */
+#define MARK_NS ((uint64_t)10 * 1000000000)
+
+static void mark(struct loader *loader)
+{
+    struct stream *stream;
+    struct timing timing;
+
+    loader_timing(loader, &timing);
+    recent_mark(&loader->marked, loader->now);
+    recent_mark(&loader->recently_delivered, loader->totals.batches);
+    for (int stage = 0; stage < STAGES; stage++)
+        recent_mark(&loader->recently[stage], timing.ns[stage]);
+    DL_FOREACH (loader->streams, stream) {
+        recent_mark(&stream->recently_waited, stream->waited_ns);
+        recent_mark(&stream->recently_delivered, stream->delivered);
+    }
+    pool_mark(loader->pool);
+}
+
+void loader_mark(struct loader *loader)
+{
+    if (loader->now - loader->marked.was[1] >= MARK_NS)
+        mark(loader);
+}
+
+/* Somebody reads it, and has not had the last of it. */
+static bool is_read(const struct stream *stream)
+{
+    return stream->sink && !stream->stopped && !stream->finish_told && !stream->unsettled;
+}
+
+void loader_mark_anew(struct loader *loader)
+{
+    loader->now = uv_hrtime();
+    mark(loader);
+    mark(loader);
+}
+
+void loader_mark_start(struct loader *loader)
+{
+    const struct stream *stream;
+
+    DL_FOREACH (loader->streams, stream) {
+        if (is_read(stream))
+            return;
+    }
+    loader_mark_anew(loader);
+}
+
+static size_t add_ranks(const struct loader *loader, uint64_t now, struct verdict_rank *ranks)
+{
+    const struct stream *stream;
+    size_t n = 0;
+
+    DL_FOREACH (loader->streams, stream) {
+        if (!is_read(stream))
+            continue;
+        uint64_t since = max_u64(loader->marked.was[0], stream->begun_ns);
+        ranks[n++] = (struct verdict_rank){
+            .rank = stream->params.rank,
+            .span_ns = now - min_u64(since, now),
+            .waited_ns = recent_since(&stream->recently_waited, stream->waited_ns),
+            .batches = recent_since(&stream->recently_delivered, stream->delivered)};
+    }
+    return n;
+}
+
+static bool starves(const struct loader *loader)
+{
+    const struct stream *stream;
+
+    DL_FOREACH (loader->streams, stream) {
+        if (is_read(stream) && stream_starves(stream))
+            return true;
+    }
+    return false;
+}
+
+void loader_note_starving(struct loader *loader)
+{
+    loader->starves = loader->starved && starves(loader);
+}
+
+void loader_count_starving(struct loader *loader, uint64_t now)
+{
+    if (loader->starves)
+        loader->totals.starved_ns += now - min_u64(loader->now, now);
+}
+
+const char *loader_starved_by(const struct loader *loader)
+{
+    return loader->starving;
+}
+
+/* The earliest that anybody who reads has begun: before, workers had nothing to do. */
+static uint64_t reading_since(const struct loader *loader)
+{
+    const struct stream *stream;
+    uint64_t since = UINT64_MAX;
+
+    DL_FOREACH (loader->streams, stream) {
+        if (is_read(stream))
+            since = min_u64(since, stream->begun_ns);
+    }
+    return max_u64(since, loader->marked.was[0]);
+}
+
+static void find(const struct loader *loader, struct verdict *ret)
+{
+    const struct stream *stream;
+    uint64_t now = uv_hrtime();
+    struct timing timing;
+    size_t streams = 0;
+
+    loader_timing(loader, &timing);
+    DL_COUNT(loader->streams, stream, streams);
+    _cleanup_free_ struct verdict_rank *ranks = must_alloc(max_u64(streams, 1) * sizeof *ranks);
+    _cleanup_free_ struct verdict_worker *workers =
+        must_alloc(pool_workers(loader->pool) * sizeof *workers);
+    for (uint32_t i = 0; i < pool_workers(loader->pool); i++)
+        pool_recent(loader->pool, i, &workers[i].fetch_ns, &workers[i].collate_ns);
+    struct verdict_case c = {.ranks = ranks,
+                             .n_ranks = add_ranks(loader, now, ranks),
+                             .workers = workers,
+                             .n_workers = pool_workers(loader->pool),
+                             .span_ns = now - min_u64(reading_since(loader), now),
+                             .batches =
+                                 recent_since(&loader->recently_delivered, loader->totals.batches),
+                             .starving = starves(loader) ? loader->starving : NULL};
+    for (int stage = 0; stage < STAGES; stage++)
+        c.ns[stage] = recent_since(&loader->recently[stage], timing.ns[stage]);
+    verdict_find(&c, ret);
+}
+
+void loader_note_verdict(struct loader *loader)
+{
+    struct verdict verdict;
+
+    find(loader, &verdict);
+    (void)snprintf(loader->verdict, sizeof loader->verdict, "%s", verdict.text);
+}
+
+void loader_verdict(const struct loader *loader, struct verdict *ret)
+{
+    find(loader, ret);
+    if (ret->kind == VERDICT_IDLE && *loader->verdict)
+        (void)snprintf(ret->text, sizeof ret->text,
+                       "idle; at the end of the last epoch it was %.300s", loader->verdict);
+}

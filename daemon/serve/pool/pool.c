@@ -1,0 +1,577 @@
+#include "daemon/serve/pool/pool_private.h"
+
+#include "daemon/serve/pool/sandbox.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+
+#include <utlist.h>
+
+enum {
+    TICK_MS = 100,       /* how often hung workers are looked for */
+    SOME_INDICES = 4096, /* that a slot has room for before any have come */
+};
+
+static const char *const worker_states[] = {"starting", "ready", "waiting", "given up"};
+
+static void start_member(struct member *m);
+static void on_process_exited(void *owner, int signal, const char *cause);
+
+static void changed(struct pool *pool)
+{
+    if (!pool->freed)
+        pool->o.events->changed(pool->o.owner);
+}
+
+void pool_break(struct pool *pool, const struct dl_error *err)
+{
+    if (pool->broken)
+        return;
+    pool->broken = true;
+    pool->o.events->broken(pool->o.owner, err);
+}
+
+void member_without_memory(struct member *m, const struct dl_error *err)
+{
+    struct pool *pool = m->pool;
+    bool others = false;
+
+    for (uint32_t i = 0; i < pool->n_members; i++)
+        others = others || (i != m->number && pool->members[i].segments);
+    if (err->code == EDQUOT || !others) {
+        pool_break(pool, err);
+        return;
+    }
+    m->open_error = *err;
+    process_kill(m->process);
+}
+
+/* ---- lives of workers ----------------------------------------------------------------------- */
+
+/* Python's samples are as large as they are, and a client that feeds them says how many in each
+ * step; so slots begin small and grow, by pool_fit(). */
+static bool is_fed_python(const struct pool *pool)
+{
+    return pool->o.python->interpreter && pool->o.spec->sampler == SAMPLER_CLIENT;
+}
+
+/* Slots for the beginning, of what the worker asks for; 0: it asks for too little. */
+static uint64_t first_slot_bytes(const struct pool *pool, uint64_t length, bool iterable,
+                                 uint64_t asked)
+{
+    uint64_t most = max_u64(pool->o.spec->batch_size, 1);
+
+    if (!iterable)
+        most = min_u64(most, length);
+    if (asked % SLOT_ALIGN != 0 || asked > DL_MAX_SEGMENT_BYTES / 2)
+        return 0;
+    if (is_fed_python(pool)) {
+        /* Room for indices that may never come is memory that is taken all the same. */
+        uint64_t rare = most > SOME_INDICES ? (most - SOME_INDICES) * sizeof(uint64_t) : 0;
+        return align_up(max_u64(asked - min_u64(asked, rare), slot_indices_end(1)), SLOT_ALIGN);
+    }
+    if (pool->o.python->interpreter)
+        return align_up(max_u64(asked, slot_indices_end(most)), SLOT_ALIGN);
+    return asked < slot_indices_end(most) ? 0 : asked;
+}
+
+/* Whether a new worker has the dataset that those before it had. Of one whose indices come from the
+ * client the length is the client's business. */
+static bool same_dataset(const struct pool *pool, uint64_t length, bool iterable)
+{
+    return iterable == pool->iterable && (length == pool->length || is_fed_python(pool));
+}
+
+/* What of the spec can only be checked with the dataset open. */
+static int check_dataset(const struct pool *pool, uint64_t length, bool iterable,
+                         struct dl_error *err)
+{
+    const struct dl_spec *spec = pool->o.spec;
+    uint64_t one = segment_bytes(1, pool->slot_bytes);
+    uint64_t all = one * pool->n_members;
+
+    if (all > spec->memory_limit)
+        return dl_error_set(err, ENOMEM, "memory.limit",
+                            "%llu bytes are less than one batch for each worker: %u × %llu = %llu; "
+                            "raise it, or lower batch.size or workers.count",
+                            (unsigned long long)spec->memory_limit, pool->n_members,
+                            (unsigned long long)one, (unsigned long long)all);
+    int r = spec_check_share(spec, length, err);
+    if (r < 0)
+        return r;
+    if (iterable)
+        return spec_check_iterable(spec, err);
+    /* A range's length stands in the spec, and was checked there. */
+    return spec->dataset.kind == DATASET_RANGE ? 0 : spec_check_length(spec, length, err);
+}
+
+/* What a new worker has, against what those before it had; 0, or -ESTALE with the member's error.
+ */
+static int compare_dataset(struct member *m, const struct dl_msg_w_ready *what)
+{
+    const struct pool *pool = m->pool;
+
+    if (!same_dataset(pool, what->length, what->iterable))
+        return dl_error_set(&m->open_error, ESTALE, "dataset",
+                            "it has %llu samples now and had %llu when the loader was opened; open "
+                            "the loader anew under another name",
+                            (unsigned long long)what->length, (unsigned long long)pool->length);
+    if (what->fingerprint != pool->fingerprint)
+        return dl_error_set(&m->open_error, ESTALE, "dataset",
+                            "its files have changed since the lengths of its samples were taken; "
+                            "open the loader anew under another name");
+    if (what->dataset != pool->dataset)
+        return dl_error_set(&m->open_error, ESTALE, spec_dataset_label(&pool->o.spec->dataset),
+                            "its files are not those that they were when the loader was opened: "
+                            "something was written to one, or put in its place; open the loader "
+                            "anew under another name");
+    return 0;
+}
+
+static enum sandbox_level sandbox_of(const struct pool *pool)
+{
+    return sandbox_choose(pool->o.config, pool->o.python->interpreter,
+                          hosts_private(pool->o.hosts));
+}
+
+static void note_sandbox(struct member *m, uint32_t parts)
+{
+    const struct pool *pool = m->pool;
+    const char *complaint = sandbox_complaint(sandbox_of(pool), parts);
+
+    m->sandbox = parts;
+    if (!complaint || *pool->o.told_sandbox)
+        return;
+    *pool->o.told_sandbox = true;
+    log_about(LOG_WARNING, &(struct log_fields){LOG_EVENT_SANDBOX_LACKS}, "%s", complaint);
+}
+
+static void on_process_ready(void *owner, const struct dl_msg_w_ready *what)
+{
+    struct member *m = owner;
+    struct pool *pool = m->pool;
+    struct dl_error err = {0};
+
+    /* The daemon writes header and indices itself: they must fit. */
+    uint64_t length = what->length;
+    bool iterable = what->iterable;
+    uint64_t slot_bytes = first_slot_bytes(pool, length, iterable, what->slot_bytes);
+    if (m->state != WORKER_STARTING || slot_bytes == 0) {
+        process_kill(m->process);
+        return;
+    }
+    if (pool->opened && compare_dataset(m, what) < 0) {
+        process_kill(m->process);
+        return;
+    }
+    pool->length = length;
+    pool->iterable = iterable;
+    pool->fingerprint = what->fingerprint;
+    pool->dataset = what->dataset;
+    m->state = WORKER_READY;
+    m->ready_since = uv_hrtime();
+    note_sandbox(m, (uint32_t)what->sandbox);
+    pool->slot_bytes = max_u64(pool->slot_bytes, slot_bytes);
+    if (!pool->opened && check_dataset(pool, length, iterable, &err) < 0) {
+        pool_break(pool, &err);
+        return;
+    }
+    member_add_first_segment(m);
+    if (!pool->opened && !pool->broken) {
+        pool->opened = true;
+        pool->o.events->ready(pool->o.owner, what);
+    }
+    changed(pool);
+}
+
+static void on_process_failed(void *owner, uint32_t segment, const struct dl_error *err)
+{
+    struct member *m = owner;
+    struct pool *pool = m->pool;
+
+    if (segment != 0 && m->mapping && segment == m->mapping->id) {
+        pool_free_segment(pool, steal_ptr(m->mapping));
+        log_about(LOG_WARNING,
+                  &(struct log_fields){.loader = pool->o.spec->name, .worker = LOG_N(m->number)},
+                  "%s: %s: %s", pool->o.spec->name, err->path, err->message);
+        if (!m->segments)
+            member_without_memory(m, err);
+    } else if (!pool->opened) {
+        pool_break(pool, err);
+    } else {
+        m->open_error = *err;
+        process_kill(m->process);
+    }
+    changed(pool);
+}
+
+static void on_process_mapped(void *owner, uint32_t id)
+{
+    struct member *m = owner;
+    struct dl_error err = {0};
+
+    if (!m->mapping || m->mapping->id != id) {
+        process_kill(m->process);
+        return;
+    }
+    struct segment *segment = steal_ptr(m->mapping);
+    if (segment_seal(segment, &err) < 0) {
+        pool_free_segment(m->pool, segment);
+        member_without_memory(m, &err);
+    } else {
+        DL_APPEND(m->segments, segment);
+        /* Another worker's batch may meanwhile have turned out larger than these slots. */
+        if (segment->slot_bytes < m->pool->slot_bytes) {
+            member_retire_segments(m, m->pool->slot_bytes);
+            member_add_first_segment(m);
+        }
+    }
+    changed(m->pool);
+}
+
+static void on_process_completed(void *owner)
+{
+    struct member *m = owner;
+
+    member_collect(m);
+    changed(m->pool);
+}
+
+static const struct process_events process_events = {.ready = on_process_ready,
+                                                     .failed = on_process_failed,
+                                                     .mapped = on_process_mapped,
+                                                     .completed = on_process_completed,
+                                                     .exited = on_process_exited};
+
+static void on_backoff(uv_timer_t *timer)
+{
+    start_member(timer->data);
+}
+
+static void give_up(struct member *m, const char *cause)
+{
+    struct pool *pool = m->pool;
+    struct dl_error err = m->open_error;
+
+    m->state = WORKER_GIVEN_UP;
+    /* Of an iterable dataset, and of one made in turn, each worker's share is its own. */
+    bool own_share = pool->iterable || python_in_turn(pool->o.spec);
+    for (uint32_t i = 0; !own_share && i < pool->n_members; i++) {
+        if (pool->members[i].state != WORKER_GIVEN_UP)
+            return;
+    }
+    if (!err.code)
+        dl_error_set(&err, EIO, "workers", "%s, %d attempts in a row failed; the last: %s",
+                     own_share ? "a worker does not stay alive, which has a share of the "
+                                 "dataset of its own"
+                               : "no worker stays alive",
+                     DEATHS_MAX, cause);
+    pool_break(pool, &err);
+}
+
+static void restart_later(struct member *m, uint64_t well_ns, const char *cause)
+{
+    uint64_t pause_ms;
+
+    if (!deaths_add(&m->deaths, well_ns, &pause_ms)) {
+        give_up(m, cause);
+        return;
+    }
+    m->restarts++;
+    m->state = WORKER_WAITING;
+    uv_timer_start(&m->backoff, on_backoff, pause_ms, 0);
+}
+
+/* How long it did what it should: until now, or until it got the task that it is at. */
+static uint64_t was_well(struct member *m)
+{
+    if (m->state != WORKER_READY || m->open_error.code)
+        return 0;
+    return (in_flight(m) > 0 ? m->front_since : uv_hrtime()) - m->ready_since;
+}
+
+static void on_process_exited(void *owner, int signal, const char *cause)
+{
+    struct member *m = owner;
+    struct pool *pool = m->pool;
+    char text[1024];
+
+    member_collect(m);
+    uint64_t well_ns = was_well(m);
+    snprintf(text, sizeof text, "%s", cause);
+    if (m->timed_out && signal)
+        snprintf(
+            text, sizeof text,
+            "worker %u (pid %d) was killed: its task took longer than workers.timeout (%.3g s)",
+            m->number, process_pid(m->process), (double)pool->o.spec->timeout_ns / 1e9);
+    if (!pool->broken)
+        log_about(LOG_WARNING,
+                  &(struct log_fields){LOG_EVENT_WORKER_DIED, .loader = pool->o.spec->name,
+                                       .worker = LOG_N(m->number),
+                                       .worker_pid = LOG_N(process_pid(m->process))},
+                  "%s: %s", pool->o.spec->name, m->open_error.code ? m->open_error.message : text);
+    if (m->state == WORKER_READY && in_flight(m) == 0 && !m->open_error.code &&
+        python_in_turn(pool->o.spec) && pool->o.spec->retries == 0) {
+        free(m->epitaph);
+        m->epitaph = must_strdup(text);
+    }
+    m->process = process_free(m->process);
+    m->timed_out = m->condemned = m->to_ring = false;
+    member_give_tasks_back(m, text);
+    member_retire_all(m);
+    if (!pool->broken)
+        restart_later(m, well_ns, text);
+    m->open_error.code = 0;
+    changed(pool);
+}
+
+static void start_member(struct member *m)
+{
+    struct pool *pool = m->pool;
+    struct process_options options = {
+        .loop = pool->o.loop,
+        .path = pool->o.config->worker,
+        .hosts = pool->o.hosts,
+        .python = pool->o.python,
+        .number = m->number,
+        .workers = pool->n_members,
+        .spec = {.data = pool->spec.data, .len = pool->spec.len},
+        .roots = {.data = pool->roots.data, .len = pool->roots.len},
+        .plugins = {.data = pool->plugins.data, .len = pool->plugins.len},
+        .sandbox = sandbox_of(pool),
+        .label = pool->o.spec->name,
+        .events = &process_events,
+        .owner = m,
+    };
+    struct dl_error err = {0};
+
+    m->state = WORKER_STARTING;
+    if (process_start(&options, &m->process, &err) < 0) {
+        m->open_error = err;
+        log_about(LOG_ERROR,
+                  &(struct log_fields){LOG_EVENT_WORKER_UNSTARTED, .loader = pool->o.spec->name,
+                                       .worker = LOG_N(m->number)},
+                  "%s: %s", pool->o.spec->name, err.message);
+        restart_later(m, 0, err.message);
+    }
+}
+
+/* The task at the front seems to take too long. */
+static bool is_overdue(const struct member *m)
+{
+    return m->process && in_flight(m) > 0 && !m->timed_out &&
+           uv_hrtime() - m->front_since >= m->pool->o.spec->timeout_ns;
+}
+
+static void on_tick(uv_timer_t *timer)
+{
+    struct pool *pool = timer->data;
+    bool collected = false;
+
+    for (uint32_t i = 0; i < pool->n_members; i++) {
+        struct member *m = &pool->members[i];
+        uint64_t finished = m->finished;
+
+        if (!is_overdue(m))
+            continue;
+        /* It may have finished and not said so yet, or we were stopped and have not heard it: then
+         * the next one has the whole time from now on. */
+        member_collect(m);
+        collected = collected || m->finished != finished;
+        if (!is_overdue(m))
+            continue;
+        m->timed_out = true;
+        process_kill(m->process);
+    }
+    if (collected)
+        changed(pool);
+}
+
+/* ---- the pool ------------------------------------------------------------------------------- */
+
+static int pack_dirs(const struct config_dirs *dirs, struct dl_buffer *out)
+{
+    _cleanup_(value_deinit)
+    struct value list = {.type = VALUE_ARRAY};
+    int r = 0;
+
+    for (uint32_t i = 0; r == 0 && i < dirs->n; i++) {
+        struct value *item;
+        r = value_push(&list, &item);
+        if (r == 0)
+            r = value_make_string(item, dirs->paths[i]);
+    }
+    return r < 0 ? r : value_pack(&list, out);
+}
+
+static int pack_inputs(struct pool *pool)
+{
+    _cleanup_(value_deinit)
+    struct value spec = {0};
+    int r = spec_to_value(pool->o.spec, &spec);
+
+    if (r == 0)
+        r = value_pack(&spec, &pool->spec);
+    if (r == 0)
+        r = pack_dirs(&pool->o.config->data_roots, &pool->roots);
+    if (r == 0)
+        r = pack_dirs(&pool->o.config->plugins, &pool->plugins);
+    return r;
+}
+
+int pool_new(const struct pool_options *options, struct pool **ret, struct dl_error *err)
+{
+    uint32_t workers = options->spec->workers;
+    int r = quota_charge(options->account, QUOTA_WORKERS, workers, err);
+
+    if (r < 0)
+        return r;
+    struct pool *pool = must_alloc(sizeof *pool);
+    pool->o = *options;
+    pool->n_members = workers;
+    pool->members = must_alloc(workers * sizeof *pool->members);
+    pool->next_task = 1;
+    if ((r = pack_inputs(pool)) < 0)
+        dl_error_set(err, -r, "", "the spec cannot be packed: %s", strerror(-r));
+
+    uv_timer_init(options->loop, &pool->tick);
+    pool->tick.data = pool;
+    pool->open_handles++;
+    if (options->spec->timeout_ns > 0)
+        uv_timer_start(&pool->tick, on_tick, TICK_MS, TICK_MS);
+    for (uint32_t i = 0; i < workers; i++) {
+        struct member *m = &pool->members[i];
+        m->pool = pool;
+        m->number = i;
+        m->tasks = must_alloc(QUEUE_RECORDS * sizeof *m->tasks);
+        uv_timer_init(options->loop, &m->backoff);
+        m->backoff.data = m;
+        pool->open_handles++;
+        if (r == 0)
+            start_member(m);
+    }
+    if (r < 0) {
+        pool_free(pool);
+        return r;
+    }
+    *ret = pool;
+    return 0;
+}
+
+static void destroy(struct pool *pool)
+{
+    for (uint32_t i = 0; i < pool->n_members; i++) {
+        free(pool->members[i].tasks);
+        free(pool->members[i].epitaph);
+    }
+    free(pool->members);
+    buffer_deinit(&pool->spec);
+    buffer_deinit(&pool->roots);
+    buffer_deinit(&pool->plugins);
+    bad_list_deinit(&pool->bad);
+    free(pool);
+}
+
+static void on_tick_close(uv_handle_t *handle)
+{
+    struct pool *pool = handle->data;
+
+    if (--pool->open_handles == 0)
+        destroy(pool);
+}
+
+static void on_backoff_close(uv_handle_t *handle)
+{
+    struct pool *pool = ((struct member *)handle->data)->pool;
+
+    if (--pool->open_handles == 0)
+        destroy(pool);
+}
+
+void pool_end_workers(struct pool *pool)
+{
+    if (pool->ended)
+        return;
+    pool->ended = true;
+    for (uint32_t i = 0; i < pool->n_members; i++) {
+        struct member *m = &pool->members[i];
+        uv_timer_stop(&m->backoff);
+        m->state = WORKER_GIVEN_UP;
+        member_give_tasks_back(m, "the loader is closed");
+        m->process = process_free(m->process);
+        member_retire_all(m);
+    }
+    quota_return(pool->o.account, QUOTA_WORKERS, pool->n_members);
+}
+
+struct pool *pool_free(struct pool *pool)
+{
+    if (!pool)
+        return NULL;
+    pool->freed = true;
+    pool_end_workers(pool);
+    for (uint32_t i = 0; i < pool->n_members; i++)
+        uv_close((uv_handle_t *)&pool->members[i].backoff, on_backoff_close);
+    assert(!pool->retiring); /* whoever held a lease gave it back before */
+    uv_close((uv_handle_t *)&pool->tick, on_tick_close);
+    return NULL;
+}
+
+char *pool_take_epitaph(struct pool *pool, uint32_t worker)
+{
+    return steal_ptr(pool->members[worker].epitaph);
+}
+
+bool pool_idle(const struct pool *pool)
+{
+    for (uint32_t i = 0; i < pool->n_members; i++) {
+        const struct member *m = &pool->members[i];
+        if (in_flight(m) > 0 || m->mapping || m->state == WORKER_STARTING ||
+            m->state == WORKER_WAITING)
+            return false;
+    }
+    return true;
+}
+
+/* ---- views ---------------------------------------------------------------------------------- */
+
+uint32_t pool_workers(const struct pool *pool)
+{
+    return pool->n_members;
+}
+
+void pool_mark(struct pool *pool)
+{
+    for (uint32_t i = 0; i < pool->n_members; i++) {
+        struct member *m = &pool->members[i];
+
+        recent_mark(&m->recently_busy, m->busy_ns);
+        recent_mark(&m->recently_collated, m->collate_ns);
+    }
+}
+
+void pool_recent(const struct pool *pool, uint32_t i, uint64_t *ret_fetch_ns,
+                 uint64_t *ret_collate_ns)
+{
+    const struct member *m = &pool->members[i];
+
+    *ret_collate_ns = recent_since(&m->recently_collated, m->collate_ns);
+    *ret_fetch_ns = recent_since(&m->recently_busy, m->busy_ns) - *ret_collate_ns;
+}
+
+void pool_view_worker(const struct pool *pool, uint32_t i, struct pool_worker_view *ret)
+{
+    struct member *m = &pool->members[i];
+
+    *ret = (struct pool_worker_view){.number = m->number,
+                                     .pid = m->process ? process_pid(m->process) : 0,
+                                     .state = worker_states[m->state],
+                                     .tasks = m->finished,
+                                     .restarts = m->restarts,
+                                     .in_flight = in_flight(m),
+                                     .busy_ns = m->busy_ns,
+                                     .collate_ns = m->collate_ns,
+                                     .sandbox = m->state == WORKER_READY ? m->sandbox : 0,
+                                     .tag = in_flight(m) ? front_task(m)->tag : NULL};
+}

@@ -1,0 +1,142 @@
+/*
+ * The pool: the workers of one loader and the segments they fill.
+ *
+ * It gives out places (a free slot of a live worker), runs tasks in them in order, replaces workers
+ * that die, kills those that hang, and retires segments once their last reader has let go. It does
+ * not know what a task is for: a `tag` comes back with each result.
+ *
+ * Main thread only. Callbacks come from the loop; from inside a call only where its comment says
+ * so.
+ */
+#ifndef DL_POOL_H
+#define DL_POOL_H
+
+#include "daemon/serve/base/quota.h"
+#include "daemon/serve/pool/process.h"
+#include "daemon/serve/ring/timing.h"
+#include "proto/slot_bad.h"
+#include "proto/spec.h"
+
+struct pool;
+
+struct place {
+    uint32_t worker;
+    uint32_t slot;
+    struct segment *segment; /* borrowed until the slot is given back */
+};
+
+struct pool_events {
+    /* The dataset is open in the first worker, which says what it is. */
+    void (*ready)(void *owner, const struct dl_msg_w_ready *what);
+    /* The dataset cannot be opened, or no worker stays alive: nothing will run any more. */
+    void (*broken)(void *owner, const struct dl_error *err);
+    /* `bad`: what is not in the batch, borrowed; empty with on_error raise. */
+    void (*done)(void *owner, void *tag, uint32_t samples, uint32_t repeated, uint64_t bytes,
+                 const struct bad_list *bad, const struct made_times *made);
+    /* The worker's replica has no batch for this task, nor for later ones; its slot is free. */
+    void (*ended)(void *owner, void *tag);
+    /* The dataset reports an error for this task, perhaps with the whole story of it in `detail`
+     * (else NULL); its slot is free again. */
+    void (*failed)(void *owner, void *tag, const struct dl_error *err, const char *detail);
+    /*
+     * The worker died or was killed; the slot is gone. `culprit`: this is the task it was at.
+     * Otherwise (behind the culprit, or a slot too small) the task is not to blame.
+     */
+    void (*lost)(void *owner, void *tag, bool culprit, const char *cause);
+    /* Memory is short: give up READY slots in retiring segments. Also from pool_grow(). */
+    void (*reclaim)(void *owner);
+    void (*retired)(void *owner, uint32_t segment);
+    /* After one or more of the above, and whenever there may be places again. */
+    void (*changed)(void *owner);
+};
+
+struct pool_options {
+    uv_loop_t *loop;
+    const struct config *config; /* borrowed */
+    const struct dl_spec *spec;  /* borrowed, outlives the pool */
+    struct hosts *hosts;
+    const struct python_run *python; /* borrowed, outlives the pool */
+    struct quota_account *account;   /* who pays */
+    uint32_t *next_segment;          /* the daemon's counter of segment ids */
+    bool *told_sandbox;              /* the daemon's: the log has what workers are not kept from */
+    const struct pool_events *events;
+    void *owner;
+};
+
+int _nodiscard_ pool_new(const struct pool_options *options, struct pool **ret,
+                         struct dl_error *err);
+/* Kills the workers, for good; segments stay until their last lease is back. Tasks that run are
+ * `lost`. */
+void pool_end_workers(struct pool *pool);
+/* The same, and frees it; all leases are back. */
+struct pool *pool_free(struct pool *pool);
+
+/* Not one worker in particular, but whichever has least to do. */
+#define POOL_ANY UINT32_MAX
+
+/*
+ * A free slot of the worker, now FILLING. False when there is none, or those who have one have
+ * enough to do already: pool_has_slot() tells which.
+ */
+bool _nodiscard_ pool_take(struct pool *pool, uint32_t worker, struct place *ret);
+bool pool_has_slot(const struct pool *pool, uint32_t worker);
+/* How many tasks the worker gets ahead, by what its last ones took: 0 when they take long. */
+uint64_t pool_ahead(const struct pool *pool, uint32_t worker);
+/*
+ * How the worker's predecessor died, while it had nothing to do, in a loader that does not retry
+ * and whose workers are their datasets' state: what it would have made next is lost with it. Told
+ * once, owned by the caller; NULL: there is nothing to tell.
+ */
+char *_nodiscard_ pool_take_epitaph(struct pool *pool, uint32_t worker);
+/* Runs the task prepared in the slot. */
+void pool_run(struct pool *pool, const struct place *place, void *tag);
+/* Wakes the workers that got tasks. */
+void pool_flush(struct pool *pool);
+/* Takes the completions that are there. Calls back as the loop would. */
+void pool_collect(struct pool *pool);
+
+/*
+ * Asks for one more segment of the worker because there was no place. True: there will be more
+ * (`changed`), false with `err`: memory.limit or the user's quota is reached.
+ */
+bool pool_grow(struct pool *pool, uint32_t worker, struct dl_error *err);
+
+/*
+ * Lets slots be large enough for a task of `need` bytes; pool_take() gives no others from then on.
+ * False with `err`: one such slot is above memory.limit. May call `retired`.
+ */
+bool pool_fit(struct pool *pool, uint64_t need, struct dl_error *err);
+
+/* Workers need not keep what they have of a stream over an iterable dataset. */
+void pool_forget(struct pool *pool, uint32_t stream);
+
+/* Applies an event to a slot that was taken. May call `retired`. */
+void pool_slot(struct pool *pool, struct segment *segment, uint32_t slot, enum slot_event event);
+
+bool pool_idle(const struct pool *pool); /* no task runs, no worker starts, no segment is mapped */
+
+/* For `dlctl`: what a worker is like. */
+struct pool_worker_view {
+    uint32_t number;
+    int pid;
+    const char *state;
+    uint64_t tasks;
+    uint64_t restarts;
+    uint32_t in_flight;
+    uint64_t busy_ns;
+    uint64_t collate_ns; /* of that */
+    uint32_t sandbox;    /* which parts of it hold */
+    const void *tag;     /* of the task it is at; NULL when idle */
+};
+uint32_t pool_workers(const struct pool *pool);
+/* What the worker's time went into lately: since the mark before the last. */
+void pool_mark(struct pool *pool);
+void pool_recent(const struct pool *pool, uint32_t i, uint64_t *ret_fetch_ns,
+                 uint64_t *ret_collate_ns);
+void pool_view_worker(const struct pool *pool, uint32_t i, struct pool_worker_view *ret);
+/* Every segment, retiring ones included: first with NULL; NULL after the last. */
+const struct segment *pool_next_segment(const struct pool *pool, const struct segment *after);
+uint64_t pool_memory(const struct pool *pool); /* bytes in segments */
+uint64_t pool_slot_bytes(const struct pool *pool);
+
+#endif

@@ -1,0 +1,196 @@
+#include "daemon/serve/pool/pool_private.h"
+
+#include <assert.h>
+#include <errno.h>
+
+#include <utlist.h>
+
+void pool_free_segment(struct pool *pool, struct segment *segment)
+{
+    pool->memory -= segment->bytes;
+    quota_return(pool->o.account, QUOTA_BYTES, segment->bytes);
+    segment_free(segment);
+}
+
+static uint64_t budget(const struct pool *pool)
+{
+    uint64_t limit = pool->o.spec->memory_limit;
+
+    return limit > pool->memory ? limit - pool->memory : 0;
+}
+
+/* How many slots a segment of at most `bytes` has. */
+static uint64_t slots_in(const struct pool *pool, uint64_t bytes)
+{
+    return bytes > SEGMENT_HEADER_BYTES ? (bytes - SEGMENT_HEADER_BYTES) / pool->slot_bytes : 0;
+}
+
+static int refuse_memory(const struct pool *pool, struct dl_error *err)
+{
+    return dl_error_set(err, ENOMEM, "memory.limit",
+                        "%llu bytes are used of %llu and one more slot takes %llu; raise "
+                        "memory.limit, release pinned batches, or lower batch.size or "
+                        "workers.prefetch",
+                        (unsigned long long)pool->memory,
+                        (unsigned long long)pool->o.spec->memory_limit,
+                        (unsigned long long)segment_bytes(1, pool->slot_bytes));
+}
+
+/* Sends the worker a segment of `slots` slots; it counts once the worker has mapped it. */
+static int add_segment(struct member *m, uint32_t slots, struct dl_error *err)
+{
+    struct pool *pool = m->pool;
+    uint64_t bytes = segment_bytes(slots, pool->slot_bytes);
+    int r = quota_charge(pool->o.account, QUOTA_BYTES, bytes, err);
+
+    assert(!m->mapping);
+    if (r < 0)
+        return r;
+    r = segment_new((*pool->o.next_segment)++, m->number, slots, pool->slot_bytes,
+                    pool->o.spec->writable, &m->mapping, err);
+    if (r < 0) {
+        quota_return(pool->o.account, QUOTA_BYTES, bytes);
+        return r;
+    }
+    pool->memory += bytes;
+    m->mapping->filler = m->process;
+    process_send_segment(m->process, m->mapping);
+    return 0;
+}
+
+/*
+ * A worker's first segment: prefetch + 1 slots, so that all workers together have room for one
+ * stream's window; fewer where its share of memory.limit is smaller.
+ */
+void member_add_first_segment(struct member *m)
+{
+    struct pool *pool = m->pool;
+    const struct dl_spec *spec = pool->o.spec;
+    uint64_t share = spec->memory_limit / spec->workers;
+    uint64_t fit = min_u64(slots_in(pool, budget(pool)), max_u64(slots_in(pool, share), 1));
+    struct dl_error err = {0};
+
+    m->wants_memory = fit == 0;
+    if (fit == 0)
+        pool->o.events->reclaim(pool->o.owner);
+    else if (add_segment(m, (uint32_t)min_u64(spec->prefetch + 1, fit), &err) < 0)
+        member_without_memory(m, &err);
+}
+
+void pool_feed_hungry(struct pool *pool)
+{
+    for (uint32_t i = 0; i < pool->n_members; i++) {
+        struct member *m = &pool->members[i];
+        if (m->wants_memory && m->state == WORKER_READY && !m->mapping &&
+            slots_in(pool, budget(pool)) > 0)
+            member_add_first_segment(m);
+    }
+}
+
+/* Frees a retiring segment that nobody reads any more. */
+static void settle(struct pool *pool, struct segment *segment)
+{
+    uint32_t id = segment->id;
+
+    if (!slot_table_retire(&segment->slots))
+        return;
+    DL_DELETE(pool->retiring, segment);
+    struct member *m = &pool->members[segment->worker];
+    if (m->process == segment->filler)
+        process_send_unmap(m->process, id);
+    pool_free_segment(pool, segment);
+    pool->o.events->retired(pool->o.owner, id);
+}
+
+/* Moves the worker's segments with slots below `slot_bytes` out of use. */
+void member_retire_segments(struct member *m, uint64_t slot_bytes)
+{
+    struct pool *pool = m->pool;
+    struct segment *segment;
+    struct segment *next;
+
+    DL_FOREACH_SAFE (m->segments, segment, next) {
+        if (segment->slot_bytes >= slot_bytes)
+            continue;
+        DL_DELETE(m->segments, segment);
+        segment->active = false;
+        DL_APPEND(pool->retiring, segment);
+        settle(pool, segment);
+    }
+}
+
+void member_retire_all(struct member *m)
+{
+    if (m->mapping)
+        pool_free_segment(m->pool, steal_ptr(m->mapping));
+    member_retire_segments(m, UINT64_MAX);
+}
+
+bool pool_grow(struct pool *pool, uint32_t worker, struct dl_error *err)
+{
+    struct member *best = NULL;
+    uint32_t best_slots = UINT32_MAX;
+
+    for (uint32_t i = 0; i < pool->n_members; i++) {
+        struct member *m = &pool->members[i];
+        struct segment *segment;
+        uint32_t slots = 0;
+
+        if (worker != POOL_ANY && worker != i)
+            continue;
+        if (m->mapping || m->state == WORKER_STARTING || m->state == WORKER_WAITING)
+            return true; /* something is coming already */
+        DL_FOREACH (m->segments, segment) {
+            slots += segment->slots.count;
+        }
+        if (m->state == WORKER_READY && slots < best_slots) {
+            best = m;
+            best_slots = slots;
+        }
+    }
+    if (!best)
+        return dl_error_set(err, EIO, "workers", "no worker is alive") == 0;
+    uint64_t fit = slots_in(pool, budget(pool));
+    if (fit == 0 && pool->retiring) {
+        /* What is ready there may wait for just the step that there is no memory for. */
+        pool->o.events->reclaim(pool->o.owner);
+        fit = slots_in(pool, budget(pool));
+    }
+    if (fit == 0)
+        return refuse_memory(pool, err) == 0;
+    return add_segment(best, (uint32_t)min_u64(pool->o.spec->prefetch + 1, fit), err) == 0;
+}
+
+void pool_slot(struct pool *pool, struct segment *segment, uint32_t slot, enum slot_event event)
+{
+    slot_apply(&segment->slots, slot, event);
+    if (!segment->active && event != SLOT_LEASE)
+        settle(pool, segment);
+}
+
+const struct segment *pool_next_segment(const struct pool *pool, const struct segment *after)
+{
+    bool take = after == NULL;
+    const struct segment *segment;
+
+    for (uint32_t i = 0; i <= pool->n_members; i++) {
+        const struct segment *list =
+            i < pool->n_members ? pool->members[i].segments : pool->retiring;
+        DL_FOREACH (list, segment) {
+            if (take)
+                return segment;
+            take = segment == after;
+        }
+    }
+    return NULL;
+}
+
+uint64_t pool_memory(const struct pool *pool)
+{
+    return pool->memory;
+}
+
+uint64_t pool_slot_bytes(const struct pool *pool)
+{
+    return pool->slot_bytes;
+}

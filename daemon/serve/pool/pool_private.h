@@ -1,0 +1,110 @@
+/*
+ * The inside of the pool, shared by pool.c (lives of workers), pool_tasks.c (what they are given)
+ * and pool_memory.c (what they fill). Nobody else includes it.
+ */
+#ifndef DL_POOL_PRIVATE_H
+#define DL_POOL_PRIVATE_H
+
+#include "daemon/serve/pool/deaths.h"
+#include "daemon/serve/pool/pool.h"
+
+enum worker_state { WORKER_STARTING, WORKER_READY, WORKER_WAITING, WORKER_GIVEN_UP };
+
+struct task {
+    uint64_t number;
+    void *tag;
+    struct segment *segment;
+    uint32_t slot;
+};
+
+struct member {
+    struct pool *pool;        /* borrowed */
+    struct process *process;  /* owned; NULL while WAITING or GIVEN_UP */
+    struct segment *segments; /* owned list: of this incarnation */
+    struct segment *mapping;  /* owned: sent to the worker, not yet answered */
+    enum worker_state state;
+    uint32_t number;
+    uv_timer_t backoff;
+    /* Tasks given to this worker, oldest first: it is at tasks[begin]. */
+    struct task *tasks; /* owned ring of QUEUE_RECORDS */
+    uint64_t begin;
+    uint64_t end;
+    uint64_t front_since; /* ns; when tasks[begin] became the one it is at */
+    uint64_t cost_ns;     /* of a task, recent mean */
+    uint64_t ready_since; /* ns; while READY */
+    struct deaths deaths;
+    bool timed_out;    /* killed because its task took too long */
+    bool condemned;    /* killed because it reported nonsense: nothing it says counts any more */
+    bool wants_memory; /* has no segment because memory.limit is used up */
+    char *epitaph;     /* owned; see pool_take_epitaph() */
+    bool to_ring;
+    uint32_t sandbox; /* which parts of it hold in the worker */
+    uint64_t finished;
+    uint64_t restarts;
+    uint64_t busy_ns;
+    uint64_t collate_ns; /* of that */
+    struct recent recently_busy, recently_collated;
+    struct dl_error open_error; /* why it could not open the dataset; code 0 = none */
+};
+
+struct pool {
+    struct pool_options o;
+    struct member *members; /* owned array */
+    uint32_t n_members;
+    uint32_t open_handles;
+    struct segment *retiring; /* owned list: of dead incarnations, until the last reader lets go */
+    uv_timer_t tick;
+    struct dl_buffer spec; /* canonical, packed */
+    struct dl_buffer roots;
+    struct dl_buffer plugins;
+    uint64_t length;      /* samples in the dataset, once opened */
+    uint64_t fingerprint; /* of their lengths, once opened */
+    uint64_t dataset;     /* of the data */
+    uint64_t slot_bytes;  /* 0 until the first worker is ready */
+    uint64_t memory;      /* bytes in segments */
+    uint64_t next_task;
+    struct bad_list bad; /* of the completion at hand */
+    bool iterable;       /* the dataset; once opened */
+    bool opened;
+    bool broken;
+    bool ended; /* pool_end_workers() */
+    bool freed;
+};
+
+static inline uint32_t in_flight(const struct member *m)
+{
+    return (uint32_t)(m->end - m->begin);
+}
+
+/* The task the worker is at; in_flight() > 0. */
+static inline struct task *front_task(struct member *m)
+{
+    return &m->tasks[m->begin % QUEUE_RECORDS];
+}
+
+/* Nothing will run any more; tells the owner, once. */
+void pool_break(struct pool *pool, const struct dl_error *err);
+
+/*
+ * The worker has no segment, as the system had no memory or descriptor for one. While others have
+ * some the loader goes on, and this one is started again after a while; a user's quota, and a
+ * loader that nobody works for, do not wait.
+ */
+void member_without_memory(struct member *m, const struct dl_error *err);
+
+/* pool_tasks.c */
+void member_collect(struct member *m);
+/* Its worker is gone: every task it had is `lost`, the first one as the culprit. */
+void member_give_tasks_back(struct member *m, const char *cause);
+
+/* pool_memory.c */
+void pool_free_segment(struct pool *pool, struct segment *segment);
+void member_add_first_segment(struct member *m);
+/* Workers that got no memory at first get it as soon as there is some. */
+void pool_feed_hungry(struct pool *pool);
+/* Moves the worker's segments with slots below `slot_bytes` out of use. */
+void member_retire_segments(struct member *m, uint64_t slot_bytes);
+/* All of them, and the one on its way: the worker is gone. */
+void member_retire_all(struct member *m);
+
+#endif

@@ -1,0 +1,280 @@
+#include "daemon/serve/pool/pool_private.h"
+#include "daemon/serve/pool/report.h"
+
+#include <assert.h>
+#include <errno.h>
+
+#include <utlist.h>
+
+/*
+ * Where there are several workers, each gets this much work ahead at most (but two tasks always),
+ * so that a slow task does not hold up others that an idle worker could run.
+ */
+enum { AHEAD_NS = 300 * 1000 };
+
+uint64_t pool_ahead(const struct pool *pool, uint32_t worker)
+{
+    uint64_t cost = pool->members[worker].cost_ns;
+
+    return cost ? min_u64(AHEAD_NS / cost, QUEUE_RECORDS) : 0;
+}
+
+static bool has_room(const struct member *m)
+{
+    if (m->state != WORKER_READY || !m->segments || m->timed_out || m->condemned)
+        return false;
+    return m->pool->n_members == 1 ? in_flight(m) < QUEUE_RECORDS
+                                   : in_flight(m) < max_u64(2, pool_ahead(m->pool, m->number));
+}
+
+static bool take_slot(struct member *m, struct place *ret)
+{
+    struct segment *segment;
+
+    DL_FOREACH (m->segments, segment) {
+        uint32_t slot =
+            segment->slot_bytes < m->pool->slot_bytes ? SLOT_NONE : slot_assign(&segment->slots);
+        if (slot != SLOT_NONE) {
+            *ret = (struct place){.worker = m->number, .slot = slot, .segment = segment};
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool has_free_slot(const struct member *m)
+{
+    const struct segment *segment;
+
+    DL_FOREACH (m->segments, segment) {
+        if (segment->slots.in_state[SLOT_FREE] > 0 && segment->slot_bytes >= m->pool->slot_bytes)
+            return true;
+    }
+    return false;
+}
+
+bool pool_has_slot(const struct pool *pool, uint32_t worker)
+{
+    for (uint32_t i = 0; i < pool->n_members; i++) {
+        if ((worker == POOL_ANY || worker == i) && has_free_slot(&pool->members[i]))
+            return true;
+    }
+    return false;
+}
+
+bool pool_take(struct pool *pool, uint32_t worker, struct place *ret)
+{
+    struct member *best = NULL;
+
+    for (uint32_t i = 0; i < pool->n_members; i++) {
+        struct member *m = &pool->members[i];
+        if ((worker == POOL_ANY || worker == i) && has_room(m) &&
+            (!best || in_flight(m) < in_flight(best)) && has_free_slot(m))
+            best = m;
+    }
+    return best && take_slot(best, ret);
+}
+
+void pool_forget(struct pool *pool, uint32_t stream)
+{
+    for (uint32_t i = 0; i < pool->n_members; i++) {
+        if (pool->members[i].process)
+            process_send_forget(pool->members[i].process, stream);
+    }
+}
+
+void pool_run(struct pool *pool, const struct place *place, void *tag)
+{
+    struct member *m = &pool->members[place->worker];
+    struct task task = {
+        .number = pool->next_task++, .tag = tag, .segment = place->segment, .slot = place->slot};
+    struct queue_task record = {
+        .task = task.number, .segment = place->segment->id, .slot = place->slot};
+
+    if (in_flight(m) == 0)
+        m->front_since = uv_hrtime();
+    m->tasks[m->end++ % QUEUE_RECORDS] = task;
+    /* There is room: fewer than QUEUE_RECORDS are out. A worker that damaged the queue is stuck
+     * from now on, and the timeout or its next completion finds it. */
+    (void)!process_put_task(m->process, &record);
+    m->to_ring = true;
+}
+
+void pool_flush(struct pool *pool)
+{
+    for (uint32_t i = 0; i < pool->n_members; i++) {
+        struct member *m = &pool->members[i];
+        if (m->to_ring && m->process)
+            process_ring(m->process);
+        m->to_ring = false;
+    }
+}
+
+/* The dataset's own words, from the slot: untrusted, so bounded and copied. */
+static void read_slot_error(const struct task *task, uint32_t code, struct dl_error *ret)
+{
+    const char *slot = segment_slot(task->segment, task->slot);
+    struct slot_header header;
+    char text[DL_ERROR_MESSAGE_MAX] = "";
+
+    memcpy(&header, slot, sizeof header);
+    if (header.error_off < task->segment->slot_bytes) {
+        uint64_t room = task->segment->slot_bytes - header.error_off;
+        uint64_t len = min_u64(min_u64(header.error_len, room), sizeof text - 1);
+        memcpy(text, slot + header.error_off, len);
+        text[len] = '\0';
+    }
+    dl_error_set(ret, code < 4096 ? (int)code : EIO, "dataset", "%s",
+                 *text ? text : strerror((int)code));
+}
+
+bool pool_fit(struct pool *pool, uint64_t need, struct dl_error *err)
+{
+    uint64_t slot_bytes = align_up(min_u64(need, DL_MAX_SEGMENT_BYTES / 2), SLOT_ALIGN);
+    /* Where one batch is larger than those before it, the next may be larger still. */
+    uint64_t roomy = align_up(slot_bytes + slot_bytes / 4, SLOT_ALIGN);
+
+    if (slot_bytes <= pool->slot_bytes)
+        return true;
+    if (segment_bytes(1, slot_bytes) > pool->o.spec->memory_limit)
+        return dl_error_set(err, ENOMEM, "memory.limit",
+                            "this batch takes %llu bytes and the limit is %llu",
+                            (unsigned long long)slot_bytes,
+                            (unsigned long long)pool->o.spec->memory_limit) == 0;
+    if (roomy <= pool->o.spec->memory_limit / (2 * (uint64_t)pool->n_members))
+        slot_bytes = roomy;
+    pool->slot_bytes = slot_bytes;
+    for (uint32_t i = 0; i < pool->n_members; i++)
+        member_retire_segments(&pool->members[i], slot_bytes);
+    return true;
+}
+
+static void too_small(struct pool *pool, const struct task *task, uint64_t need)
+{
+    struct dl_error err = {0};
+
+    if (pool_fit(pool, need, &err))
+        pool->o.events->lost(pool->o.owner, task->tag, false, "");
+    else
+        pool->o.events->failed(pool->o.owner, task->tag, &err, NULL);
+}
+
+static void complete(struct member *m, const struct queue_done *done, uint32_t repeated,
+                     uint64_t now)
+{
+    struct pool *pool = m->pool;
+    struct task task = *front_task(m);
+
+    m->begin++;
+    m->front_since = now;
+    m->finished++;
+    deaths_forget(&m->deaths);
+    m->busy_ns += done->cost_ns;
+    m->collate_ns += min_u64(done->collate_ns, done->cost_ns);
+    m->cost_ns = m->cost_ns ? (7 * m->cost_ns + done->cost_ns) / 8 : done->cost_ns;
+    if (done->code == 0) {
+        struct made_times made = {.began_ns = done->began_ns,
+                                  .cost_ns = done->cost_ns,
+                                  .collate_ns = done->collate_ns,
+                                  .now_ns = now};
+        slot_apply(&task.segment->slots, task.slot, SLOT_FILLED);
+        pool->o.events->done(pool->o.owner, task.tag, done->samples, repeated, done->bytes,
+                             &pool->bad, &made);
+        return;
+    }
+    if (done->code == ENOBUFS) {
+        too_small(pool, &task, done->bytes);
+    } else if (done->code == ENODATA) {
+        pool->o.events->ended(pool->o.owner, task.tag);
+    } else {
+        struct dl_error err = {0};
+        read_slot_error(&task, done->code, &err);
+        _cleanup_free_ char *detail =
+            report_read(segment_slot(task.segment, task.slot), task.segment->slot_bytes);
+        pool->o.events->failed(pool->o.owner, task.tag, &err, detail);
+    }
+    /* Last: it may be what a retiring segment waited for. */
+    pool_slot(pool, task.segment, task.slot, SLOT_ABORT);
+}
+
+/* Samples of an iterable dataset's batch that are repeated. The worker may still write there: it is
+ * read once. */
+static uint32_t read_repeated(struct member *m, const struct queue_done *done)
+{
+    const struct task *task = front_task(m);
+    const volatile struct slot_header *header = segment_slot(task->segment, task->slot);
+
+    return m->pool->iterable && done->code == 0 ? header->repeated : 0;
+}
+
+/* The list of bad samples that stands in the slot, where there may be one. */
+static bool read_bad(struct pool *pool, const struct task *task)
+{
+    bad_list_clear(&pool->bad);
+    return pool->o.spec->on_error <= ON_ERROR_RAISE ||
+           slot_read_bad(segment_slot(task->segment, task->slot), task->segment->slot_bytes,
+                         &pool->bad) != -EINVAL;
+}
+
+/* A completion must be of the task at the front, and its batch within the slot. */
+static bool plausible(struct member *m, const struct queue_done *done, uint32_t *ret_repeated)
+{
+    const struct dl_spec *spec = m->pool->o.spec;
+    uint64_t most = max_u64(spec_most_samples(spec), spec->batch.tokens ? DL_MAX_LENGTHS : 0);
+
+    if (in_flight(m) == 0 || done->task != front_task(m)->number)
+        return false;
+    if (spec->shard == SHARD_DISPATCH) /* of all ranks */
+        most = DL_MAX_BATCH_SIZE;
+    if (m->pool->o.python->interpreter) /* a client that feeds says itself how many */
+        most = max_u64(most, DL_MAX_FEED_INDICES);
+    if (done->code == ENODATA)
+        return m->pool->iterable;
+    *ret_repeated = read_repeated(m, done);
+    return done->code != 0 ||
+           (done->samples >= 1 && done->samples <= most && *ret_repeated <= done->samples &&
+            done->bytes >= SLOT_HEADER_BYTES && done->bytes <= front_task(m)->segment->slot_bytes &&
+            read_bad(m->pool, front_task(m)));
+}
+
+void member_collect(struct member *m)
+{
+    struct queue_done done;
+    uint32_t repeated = 0;
+    uint64_t now = 0;
+
+    while (m->process && !m->condemned && process_take_done(m->process, &done)) {
+        if (!plausible(m, &done, &repeated)) {
+            log_about(
+                LOG_WARNING,
+                &(struct log_fields){.loader = m->pool->o.spec->name, .worker = LOG_N(m->number)},
+                "%s: worker %u is killed: its completion makes no sense", m->pool->o.spec->name,
+                m->number);
+            m->condemned = true;
+            process_kill(m->process);
+            return;
+        }
+        now = now ? now : uv_hrtime();
+        complete(m, &done, repeated, now);
+    }
+}
+
+void pool_collect(struct pool *pool)
+{
+    pool_feed_hungry(pool);
+    for (uint32_t i = 0; i < pool->n_members; i++)
+        member_collect(&pool->members[i]);
+}
+
+void member_give_tasks_back(struct member *m, const char *cause)
+{
+    bool culprit = true;
+
+    while (in_flight(m) > 0) {
+        struct task task = *front_task(m);
+        m->begin++;
+        m->pool->o.events->lost(m->pool->o.owner, task.tag, culprit, cause);
+        pool_slot(m->pool, task.segment, task.slot, SLOT_ABORT);
+        culprit = false;
+    }
+}

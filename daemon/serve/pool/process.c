@@ -1,0 +1,522 @@
+#include "daemon/serve/pool/process.h"
+
+#include "daemon/serve/base/environment.h"
+#include "daemon/serve/base/last_words.h"
+#include "daemon/serve/base/log.h"
+#include "daemon/serve/base/outbox.h"
+#include "proto/fdpass.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+
+enum { OUTGOING_LIMIT = 4 << 20 }; /* bytes; a worker that lets so much wait is broken */
+
+struct process {
+    uv_process_t handle;      /* unless a host runs it */
+    struct host_child *child; /* then; NULL once it has ended */
+    int pid;                  /* 0: not known yet */
+    uv_poll_t socket_poll;
+    uv_poll_t bell_poll;
+    uv_pipe_t errors; /* the worker's standard error */
+    uint32_t handles; /* open ones; freed at 0 */
+    bool running;
+    bool abandoned;               /* process_free() was called */
+    int sock;                     /* owned */
+    int task_bell;                /* owned */
+    int done_bell;                /* owned */
+    struct worker_queues *queues; /* owned mapping */
+    struct frame_reader reader;
+    struct outbox out;
+    struct last_words words;
+    char read_space[1024];
+    char *label; /* owned */
+    uint32_t number;
+    const struct process_events *events; /* borrowed */
+    void *owner;                         /* borrowed */
+};
+
+/* ---- its end -------------------------------------------------------------------------------- */
+
+static void release(struct process *p)
+{
+    if (p->handles > 0 || !p->abandoned)
+        return;
+    if (p->queues)
+        munmap(p->queues, sizeof *p->queues);
+    close_fdp(&p->sock);
+    close_fdp(&p->task_bell);
+    close_fdp(&p->done_bell);
+    frame_reader_deinit(&p->reader);
+    outbox_deinit(&p->out);
+    free(p->label);
+    free(p);
+}
+
+static void on_close(uv_handle_t *handle)
+{
+    struct process *p = handle->data;
+
+    p->handles--;
+    release(p);
+}
+
+static void close_handle(uv_handle_t *handle)
+{
+    if (handle->type != UV_UNKNOWN_HANDLE && !uv_is_closing(handle))
+        uv_close(handle, on_close);
+}
+
+static void close_handles(struct process *p)
+{
+    close_handle((uv_handle_t *)&p->socket_poll);
+    close_handle((uv_handle_t *)&p->bell_poll);
+    close_handle((uv_handle_t *)&p->errors);
+    /* The process handle stays until the child is reaped. */
+    if (!p->running)
+        close_handle((uv_handle_t *)&p->handle);
+}
+
+/* What it said last may still be in the pipe, and this handle has no other chance to read it. */
+static void hear_out(struct process *p)
+{
+    int fd;
+
+    if (uv_fileno((uv_handle_t *)&p->errors, &fd) == 0)
+        last_words_read(&p->words, fd);
+    relay_end(p->words.relay, &p->words.lines);
+}
+
+struct process *process_free(struct process *p)
+{
+    if (!p)
+        return NULL;
+    p->abandoned = true;
+    p->events = NULL;
+    hear_out(p);
+    if (p->child) {
+        p->child = host_child_free(p->child);
+        p->running = false;
+    }
+    process_kill(p);
+    close_handles(p);
+    release(p);
+    return NULL;
+}
+
+void process_kill(struct process *p)
+{
+    if (p->running && p->child)
+        host_kill_child(p->child);
+    else if (p->running)
+        (void)uv_process_kill(&p->handle, SIGKILL);
+}
+
+int process_pid(const struct process *p)
+{
+    return p->pid;
+}
+
+/* Tells of its end, with what it said last. */
+static void has_ended(struct process *p, const struct host_end *end)
+{
+    char words[LAST_WORDS + 32], name[64], cause[2 * LAST_WORDS + 1024];
+    const char *signal = end->signal ? sigabbrev_np(end->signal) : NULL;
+
+    hear_out(p);
+    last_words_told(&p->words, words);
+    if (p->pid)
+        snprintf(name, sizeof name, "worker %u (pid %d)", p->number, p->pid);
+    else
+        snprintf(name, sizeof name, "worker %u", p->number);
+    if (end->cause)
+        snprintf(cause, sizeof cause, "%s ended with its host: %s%s", name, end->cause, words);
+    else if (end->signal)
+        snprintf(cause, sizeof cause, "%s was killed by SIG%s%s", name, signal ? signal : "?",
+                 words);
+    else
+        snprintf(cause, sizeof cause, "%s exited with status %d%s", name, end->status, words);
+    p->events->exited(p->owner, end->signal, cause);
+}
+
+static void on_exit_(uv_process_t *handle, int64_t status, int signal)
+{
+    struct process *p = handle->data;
+
+    p->running = false;
+    if (p->abandoned)
+        close_handles(p);
+    else
+        has_ended(p, &(struct host_end){.status = (int)status, .signal = signal});
+}
+
+static void on_child_started(void *owner, int pid)
+{
+    struct process *p = owner;
+
+    p->pid = pid;
+}
+
+static void on_child_ended(void *owner, const struct host_end *end)
+{
+    struct process *p = owner;
+    struct dl_error err = {0};
+
+    p->running = false;
+    p->child = NULL;
+    if (end->never) {
+        dl_error_set(&err, EIO, "dataset.interpreter", "%s", end->cause);
+        p->events->failed(p->owner, 0, &err);
+    }
+    if (!p->abandoned)
+        has_ended(p, end);
+}
+
+static const struct host_child_events child_events = {.started = on_child_started,
+                                                      .ended = on_child_ended};
+
+/* ---- what it says --------------------------------------------------------------------------- */
+
+static void on_alloc(uv_handle_t *handle, size_t want, uv_buf_t *buf)
+{
+    struct process *p = handle->data;
+
+    (void)want;
+    *buf = uv_buf_init(p->read_space, sizeof p->read_space);
+}
+
+static void on_errors(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
+{
+    struct process *p = stream->data;
+
+    if (n < 0) {
+        uv_read_stop(stream);
+        return;
+    }
+    last_words_add(&p->words, buf->base, (size_t)n);
+    log_debug("%s: worker %u: %.*s", p->label, p->number, (int)n, buf->base);
+}
+
+static void handle_message(struct process *p, const struct dl_message *msg)
+{
+    struct dl_error err = {0};
+
+    switch (msg->number) {
+    case DL_MSG_W_READY:
+        p->events->ready(p->owner, &msg->w_ready);
+        break;
+    case DL_MSG_W_MAPPED:
+        p->events->mapped(p->owner, (uint32_t)msg->w_mapped.id);
+        break;
+    case DL_MSG_W_FAILED: {
+        _cleanup_free_ char *path = span_dup(msg->w_failed.path);
+        _cleanup_free_ char *text = span_dup(msg->w_failed.message);
+        dl_error_set(&err, msg->w_failed.code ? (int)msg->w_failed.code : EIO, path ? path : "",
+                     "%s", text ? text : "");
+        p->events->failed(p->owner, (uint32_t)msg->w_failed.segment, &err);
+        break;
+    }
+    default:
+        break;
+    }
+}
+
+/* A worker that breaks the protocol is killed; its exit is then handled as any other. */
+static void violation(struct process *p, const char *what)
+{
+    log_about(LOG_WARNING,
+              &(struct log_fields){
+                  .loader = p->label, .worker = LOG_N(p->number), .worker_pid = LOG_N(p->pid)},
+              "%s: worker %u (pid %d) is killed: %s", p->label, p->number, p->pid, what);
+    uv_poll_stop(&p->socket_poll);
+    process_kill(p);
+}
+
+static void read_messages(struct process *p)
+{
+    ssize_t n = fdpass_recv(p->sock, &p->reader, MSG_DONTWAIT);
+
+    if (n == -EAGAIN)
+        return;
+    if (n <= 0) {
+        uv_poll_stop(&p->socket_poll);
+        process_kill(p);
+        return;
+    }
+    while (!p->abandoned) {
+        struct dl_span payload;
+        struct dl_message msg;
+        struct dl_error err = {0};
+        int r = frame_reader_next(&p->reader, &payload);
+
+        if (r == 0)
+            return;
+        if (r > 0)
+            r = message_decode(payload.data, payload.len, FROM_WORKER, &msg, &err);
+        if (r < 0) {
+            violation(p, err.code ? err.message : strerror(-r));
+            return;
+        }
+        handle_message(p, &msg);
+    }
+}
+
+static void flush(struct process *p);
+
+static void on_socket(uv_poll_t *poll, int status, int events)
+{
+    struct process *p = poll->data;
+
+    if (status < 0)
+        events = UV_READABLE;
+    if (events & UV_WRITABLE)
+        flush(p);
+    if (events & UV_READABLE)
+        read_messages(p);
+}
+
+static void on_bell(uv_poll_t *poll, int status, int events)
+{
+    struct process *p = poll->data;
+    eventfd_t count;
+
+    (void)status, (void)events;
+    (void)eventfd_read(p->done_bell, &count);
+    p->events->completed(p->owner);
+}
+
+/* ---- what it is told ------------------------------------------------------------------------ */
+
+static void poll_socket(struct process *p)
+{
+    uv_poll_start(&p->socket_poll, UV_READABLE | (outbox_pending(&p->out) ? UV_WRITABLE : 0),
+                  on_socket);
+}
+
+static void flush(struct process *p)
+{
+    /* A failure means that it is dying; its exit will be reported. */
+    (void)!outbox_flush(&p->out, p->sock);
+    if (p->running)
+        poll_socket(p);
+}
+
+static void send_message(struct process *p, const struct dl_message *msg, const int *fds,
+                         uint32_t n_fds)
+{
+    if (outbox_append(&p->out, msg, fds, n_fds) < 0 || outbox_pending(&p->out) > OUTGOING_LIMIT) {
+        violation(p, "it cannot be told what to do");
+        return;
+    }
+    flush(p);
+}
+
+void process_send_segment(struct process *p, const struct segment *segment)
+{
+    send_message(p,
+                 &(struct dl_message){.number = DL_MSG_W_SEGMENT,
+                                      .w_segment = {.id = segment->id,
+                                                    .bytes = segment->bytes,
+                                                    .slot_bytes = segment->slot_bytes,
+                                                    .slots = segment->slots.count}},
+                 &segment->fd, 1);
+}
+
+void process_send_unmap(struct process *p, uint32_t segment)
+{
+    if (p->running)
+        send_message(p, &(struct dl_message){.number = DL_MSG_W_UNMAP, .w_unmap = {.id = segment}},
+                     NULL, 0);
+}
+
+void process_send_forget(struct process *p, uint32_t stream)
+{
+    if (p->running)
+        send_message(
+            p, &(struct dl_message){.number = DL_MSG_W_FORGET, .w_forget = {.stream = stream}},
+            NULL, 0);
+}
+
+bool process_put_task(struct process *p, const struct queue_task *task)
+{
+    return task_put(p->queues, task);
+}
+
+void process_ring(struct process *p)
+{
+    if (queue_must_wake(&p->queues->tasks))
+        (void)eventfd_write(p->task_bell, 1);
+}
+
+bool process_take_done(struct process *p, struct queue_done *ret)
+{
+    do {
+        if (done_take(p->queues, ret))
+            return true;
+    } while (!queue_sleep(&p->queues->done));
+    return false;
+}
+
+/* ---- its beginning -------------------------------------------------------------------------- */
+
+static int spawn(struct process *p, const struct process_options *o, int child_sock)
+{
+    char *args[] = {(char *)o->path, NULL};
+    char **environment = environment_new(NULL);
+    uv_stdio_container_t stdio[4] = {
+        {.flags = UV_IGNORE},
+        {.flags = UV_IGNORE},
+        {.flags = UV_CREATE_PIPE | UV_WRITABLE_PIPE, .data.stream = (uv_stream_t *)&p->errors},
+        {.flags = UV_INHERIT_FD, .data.fd = child_sock},
+    };
+    uv_process_options_t options = {.exit_cb = on_exit_,
+                                    .file = o->path,
+                                    .args = args,
+                                    .env = environment,
+                                    .cwd = "/",
+                                    .stdio = stdio,
+                                    .stdio_count = 4};
+
+    p->handles++;
+    int r = uv_spawn(o->loop, &p->handle, &options);
+    environment_free(environment);
+    if (r == 0)
+        p->pid = p->handle.pid;
+    return r;
+}
+
+/* The same by a host: it gets the ends that a child of our own would inherit. */
+static int fork_off(struct process *p, const struct process_options *o, int child_sock,
+                    struct dl_error *err)
+{
+    int ends[2];
+
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return -errno;
+    _cleanup_fd_ int told = ends[1];
+    int r = uv_pipe_open(&p->errors, ends[0]);
+    if (r < 0) {
+        close(ends[0]);
+        return r;
+    }
+    return host_start_child(o->hosts,
+                            &(struct host_child_options){.interpreter = o->python->interpreter,
+                                                         .sock = child_sock,
+                                                         .errors = told,
+                                                         .events = &child_events,
+                                                         .owner = p},
+                            &p->child, err);
+}
+
+static int make_queues(struct process *p, int *ret_fd)
+{
+    _cleanup_fd_ int fd = memfd_create("dloader-queues", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+    if (fd < 0 || ftruncate(fd, sizeof *p->queues) < 0)
+        return -errno;
+    p->queues = mmap(NULL, sizeof *p->queues, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (p->queues == MAP_FAILED) {
+        p->queues = NULL;
+        return -errno;
+    }
+    /* Shrunk, it would kill the daemon by SIGBUS. */
+    if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
+        return -errno;
+    p->task_bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    p->done_bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (p->task_bell < 0 || p->done_bell < 0)
+        return -errno;
+    *ret_fd = steal_fd(&fd);
+    return 0;
+}
+
+static int watch(struct process *p, uv_loop_t *loop)
+{
+    int r = uv_poll_init(loop, &p->socket_poll, p->sock);
+    if (r < 0)
+        return r;
+    p->handles++;
+    r = uv_poll_init(loop, &p->bell_poll, p->done_bell);
+    if (r < 0)
+        return r;
+    p->handles++;
+    r = uv_poll_start(&p->bell_poll, UV_READABLE, on_bell);
+    if (r < 0)
+        return r;
+    return uv_read_start((uv_stream_t *)&p->errors, on_alloc, on_errors);
+}
+
+static void send_open(struct process *p, const struct process_options *o, int queues_fd)
+{
+    if (o->python->pickle)
+        send_message(p,
+                     &(struct dl_message){.number = DL_MSG_W_OBJECT,
+                                          .w_object = {.object = o->python->pickle}},
+                     &o->python->object, 1);
+    send_message(p,
+                 &(struct dl_message){.number = DL_MSG_W_OPEN,
+                                      .w_open = {.worker = o->number,
+                                                 .workers = o->workers,
+                                                 .queue_bytes = sizeof *p->queues,
+                                                 .spec = o->spec,
+                                                 .roots = o->roots,
+                                                 .plugins = o->plugins,
+                                                 .sandbox = o->sandbox}},
+                 (int[]){queues_fd, p->task_bell, p->done_bell}, 3);
+}
+
+static int start(struct process *p, const struct process_options *o, struct dl_error *err)
+{
+    _cleanup_fd_ int child_sock = -1;
+    _cleanup_fd_ int queues_fd = -1;
+    int pair[2];
+    int r = make_queues(p, &queues_fd);
+
+    if (r < 0)
+        return r;
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+        return -errno;
+    p->sock = pair[0];
+    child_sock = pair[1];
+
+    r = uv_pipe_init(o->loop, &p->errors, 0);
+    if (r < 0)
+        return r;
+    p->handles++;
+    r = o->python->interpreter ? fork_off(p, o, child_sock, err) : spawn(p, o, child_sock);
+    if (r < 0)
+        return r;
+    p->running = true;
+    if ((r = watch(p, o->loop)) < 0)
+        return r;
+    send_open(p, o, queues_fd);
+    poll_socket(p);
+    return 0;
+}
+
+int process_start(const struct process_options *o, struct process **ret, struct dl_error *err)
+{
+    struct process *p = must_alloc(sizeof *p);
+
+    p->sock = p->task_bell = p->done_bell = -1;
+    p->events = o->events;
+    p->owner = o->owner;
+    p->words.relay = o->python->interpreter ? hosts_relay(o->hosts) : NULL;
+    p->number = o->number;
+    p->label = must_strdup(o->label);
+    p->handle.data = p->socket_poll.data = p->bell_poll.data = p->errors.data = p;
+
+    int r = start(p, o, err);
+    if (r < 0) {
+        if (!err->code)
+            dl_error_set(err, -r, "worker", "cannot start %s: %s", o->path, uv_strerror(r));
+        process_free(p);
+        return r;
+    }
+    *ret = p;
+    return 0;
+}

@@ -1,0 +1,73 @@
+/*
+ * One worker process as the daemon sees it: started, spoken to, watched, reaped. It knows nothing
+ * of batches. What it reports is untrusted: checked for form here, for sense by the pool.
+ *
+ * It is a child of the daemon, or of a Python host (host.h): the two differ in how it is started
+ * and killed and in who reaps it.
+ *
+ * Main thread only. Callbacks come from the loop, never from inside a call; after process_free()
+ * none comes.
+ */
+#ifndef DL_PROCESS_H
+#define DL_PROCESS_H
+
+#include "daemon/serve/pool/host.h"
+#include "daemon/serve/pool/python.h"
+#include "daemon/serve/ring/segment.h"
+#include "proto/codec.h"
+#include "proto/queue.h"
+#include "proto/sandbox.h"
+
+#include <uv.h>
+
+struct process;
+
+struct process_events {
+    void (*ready)(void *owner, const struct dl_msg_w_ready *what);
+    /* segment 0: the dataset could not be opened. */
+    void (*failed)(void *owner, uint32_t segment, const struct dl_error *err);
+    void (*mapped)(void *owner, uint32_t segment);
+    void (*completed)(void *owner); /* process_take_done() has something */
+    /* It is gone and reaped; the queues can still be read. `cause` says how, with its last words.
+     */
+    void (*exited)(void *owner, int signal, const char *cause);
+};
+
+struct process_options {
+    uv_loop_t *loop;
+    const char *path;                /* of dloader-worker */
+    struct hosts *hosts;             /* where python->interpreter is given */
+    const struct python_run *python; /* borrowed for the call */
+    uint32_t number;                 /* of this worker in its loader */
+    uint32_t workers;                /* in the loader */
+    struct dl_span spec;             /* canonical, packed */
+    struct dl_span roots;            /* array of strings, packed */
+    struct dl_span plugins;          /* likewise */
+    enum sandbox_level sandbox;
+    const char *label;                   /* loader's name, for the log */
+    const struct process_events *events; /* borrowed, static */
+    void *owner;
+};
+
+int _nodiscard_ process_start(const struct process_options *options, struct process **ret,
+                              struct dl_error *err);
+
+/* Kills it if it lives, gives everything back once the loop has let go. NULL is fine. */
+struct process *process_free(struct process *process);
+
+/* Also of one that has just ended. 0: a host has not started it yet. */
+int process_pid(const struct process *process);
+void process_kill(struct process *process);
+
+void process_send_segment(struct process *process, const struct segment *segment);
+void process_send_unmap(struct process *process, uint32_t segment);
+void process_send_forget(struct process *process, uint32_t stream);
+
+/* Queues a task; process_ring() then wakes the worker if it sleeps. False: the queue is full. */
+bool _nodiscard_ process_put_task(struct process *process, const struct queue_task *task);
+void process_ring(struct process *process);
+
+/* The next completion. After it has returned false the worker rings when there is more. */
+bool _nodiscard_ process_take_done(struct process *process, struct queue_done *ret);
+
+#endif

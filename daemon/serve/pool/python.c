@@ -1,0 +1,111 @@
+#include "daemon/serve/pool/python.h"
+
+#include <errno.h>
+
+static const char default_interpreter[] = "/usr/bin/python3";
+
+void python_run_deinit(struct python_run *run)
+{
+    if (run->pickle)
+        close_fdp(&run->object);
+    free(run->interpreter);
+    *run = (struct python_run){0};
+}
+
+/* ---- what the spec says --------------------------------------------------------------------- */
+
+/* The Python datasets of a spec, of which all must agree: a loader's workers are of one kind. */
+struct found {
+    uint32_t n;
+    const char *interpreter; /* NULL: none is named */
+    uint64_t pickle;
+};
+
+static int look(const struct spec_dataset *dataset, struct found *found, struct dl_error *err)
+{
+    int r = 0;
+
+    for (uint32_t i = 0; r == 0 && i < dataset->n_datasets; i++)
+        r = look(&dataset->datasets[i], found, err);
+    if (r < 0 || dataset->kind != DATASET_PYTHON)
+        return r;
+    const char *interpreter = dataset->n_files ? dataset->files[0].path : NULL;
+    if (interpreter && found->interpreter && strcmp(interpreter, found->interpreter) != 0)
+        return dl_error_set(err, EINVAL, "dataset.interpreter",
+                            "%s and %s are named by parts of one dataset; let one run them all",
+                            found->interpreter, interpreter);
+    if (dataset->pickle && found->pickle && dataset->pickle != found->pickle)
+        return dl_error_set(err, EINVAL, "dataset.pickle",
+                            "%llu and %llu are parts of one dataset; a loader takes one object",
+                            (unsigned long long)found->pickle, (unsigned long long)dataset->pickle);
+    found->n++;
+    found->interpreter = interpreter ? interpreter : found->interpreter;
+    found->pickle = dataset->pickle ? dataset->pickle : found->pickle;
+    return 0;
+}
+
+uint64_t python_pickle(const struct dl_spec *spec)
+{
+    struct found found = {0};
+
+    return look(&spec->dataset, &found, NULL) == 0 ? found.pickle : 0;
+}
+
+bool python_in_turn(const struct dl_spec *spec)
+{
+    return spec->dataset.kind == DATASET_PYTHON && spec->collate.kind == COLLATE_PYTHON;
+}
+
+/* ---- what the daemon allows ----------------------------------------------------------------- */
+
+static bool is_listed(const struct config_dirs *list, const char *path)
+{
+    for (uint32_t i = 0; i < list->n; i++) {
+        if (strcmp(list->paths[i], path) == 0)
+            return true;
+    }
+    return false;
+}
+
+int python_choose_interpreter(const struct python_asker *asker, const char *named, const char **ret,
+                              struct dl_error *err)
+{
+    const struct config_dirs *listed = &asker->config->python;
+    bool own = asker->private && asker->uid == geteuid();
+
+    if (listed->n == 0 && !own)
+        return dl_error_set(err, ENOTSUP, "dataset.kind",
+                            "this daemon runs no Python: name interpreters in its configuration, "
+                            "such as python: [%s], or let the client start a daemon of its own",
+                            default_interpreter);
+    *ret = named ? named : listed->n ? listed->paths[0] : default_interpreter;
+    if (listed->n == 0 || is_listed(listed, *ret))
+        return 0;
+    return dl_error_set(err, EPERM, "dataset.interpreter",
+                        "%s is none that the daemon's configuration (python) lists; use %s%s", *ret,
+                        listed->paths[0], listed->n > 1 ? " or another that it lists" : "");
+}
+
+int python_choose(const struct python_asker *asker, const struct dl_spec *spec,
+                  struct python_run *ret, struct dl_error *err)
+{
+    struct found found = {0};
+    const char *interpreter = NULL;
+    int r = look(&spec->dataset, &found, err);
+
+    *ret = (struct python_run){.object = -1};
+    if (r < 0 || found.n == 0)
+        return r;
+    r = python_choose_interpreter(asker, found.interpreter, &interpreter, err);
+    if (r < 0)
+        return r;
+    if (found.pickle && asker->uid != geteuid())
+        return dl_error_set(err, EPERM, "dataset.pickle",
+                            "an object is code, which the daemon's own user (uid %u) alone may "
+                            "send; you are uid %u: name the dataset as object: module:name, or "
+                            "start a daemon of your own",
+                            (unsigned)geteuid(), (unsigned)asker->uid);
+    ret->interpreter = must_strdup(interpreter);
+    ret->pickle = found.pickle;
+    return 0;
+}

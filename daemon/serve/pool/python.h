@@ -1,0 +1,56 @@
+/*
+ * Python in a loader: whether its spec has any, by which interpreter, and whether who asks may have
+ * it. A Python dataset is its author's code, which runs with all that the daemon's user may do. So
+ *
+ *   - the configuration (`python`) says which interpreters there are; a private daemon without it
+ *     has whichever its own user names;
+ *   - a dataset named by `object` is code that stands where the interpreter finds modules, which
+ *     whoever set up the daemon decides: any client may name it;
+ *   - a `pickle` is code that the client sends: the daemon takes it from its own user only.
+ */
+#ifndef DL_PYTHON_H
+#define DL_PYTHON_H
+
+#include "daemon/serve/base/config.h"
+#include "proto/spec.h"
+
+#include <sys/types.h>
+
+/* What a loader's workers are run with; zeroed: as programs of their own, without Python. */
+struct python_run {
+    char *interpreter; /* owned, absolute; NULL: none */
+    uint64_t pickle;   /* number of the object in the spec; 0: none */
+    int object;        /* owned; the object, if there is a pickle */
+};
+
+void python_run_deinit(struct python_run *run);
+
+/* Who asks, of whom. */
+struct python_asker {
+    const struct config *config;
+    bool private; /* the daemon is its user's own */
+    uid_t uid;    /* of the client */
+};
+
+/* The number of the object that the spec names, anywhere in its dataset; 0: none. */
+uint64_t python_pickle(const struct dl_spec *spec);
+
+/* The one that is `named`, or the default, borrowed: 0; as python_choose() if it may not be. */
+int _nodiscard_ python_choose_interpreter(const struct python_asker *asker, const char *named,
+                                          const char **ret, struct dl_error *err);
+
+/*
+ * What the spec's workers are to be run with; the object itself is left to the caller. -EINVAL,
+ * -EPERM or -ENOTSUP with place, value and remedy.
+ */
+int _nodiscard_ python_choose(const struct python_asker *asker, const struct dl_spec *spec,
+                              struct python_run *ret, struct dl_error *err);
+
+/*
+ * Whether the loader is one of PyTorch's in all but the processes: step s is made by worker s mod
+ * workers and each worker's steps in their order, so that what a dataset keeps from one sample to
+ * the next is the same in each run.
+ */
+bool python_in_turn(const struct dl_spec *spec);
+
+#endif

@@ -1,0 +1,108 @@
+#include "daemon/serve/ring/segment.h"
+
+#include "daemon/serve/base/log.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 0x0008U
+#endif
+
+uint64_t segment_bytes(uint32_t slots, uint64_t slot_bytes)
+{
+    return SEGMENT_HEADER_BYTES + slots * slot_bytes;
+}
+
+/* MFD_NOEXEC_SEAL is from Linux 6.3; older kernels refuse the flag. */
+static int make_memfd(void)
+{
+    int fd = memfd_create("dloader-segment", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
+
+    if (fd < 0 && errno == EINVAL)
+        fd = memfd_create("dloader-segment", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    return fd;
+}
+
+static int make_memory(struct segment *segment)
+{
+    segment->fd = make_memfd();
+    if (segment->fd < 0 || fchmod(segment->fd, 0400) < 0 ||
+        ftruncate(segment->fd, (off_t)segment->bytes) < 0)
+        return -errno;
+    segment->base = mmap(NULL, segment->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, segment->fd, 0);
+    if (segment->base == MAP_FAILED) {
+        segment->base = NULL;
+        return -errno;
+    }
+    *(struct segment_header *)(void *)segment->base =
+        (struct segment_header){.magic = SEGMENT_MAGIC,
+                                .version = SEGMENT_LAYOUT_VERSION,
+                                .id = segment->id,
+                                .bytes = segment->bytes,
+                                .slot_bytes = segment->slot_bytes,
+                                .slots = segment->slots.count};
+    return 0;
+}
+
+int segment_new(uint32_t id, uint32_t worker, uint32_t slots, uint64_t slot_bytes, bool writable,
+                struct segment **ret, struct dl_error *err)
+{
+    struct segment *segment = must_alloc(sizeof *segment);
+    int r;
+
+    assert(slots > 0 && slot_bytes % SLOT_ALIGN == 0);
+    *segment = (struct segment){.id = id,
+                                .worker = worker,
+                                .fd = -1,
+                                .bytes = segment_bytes(slots, slot_bytes),
+                                .slot_bytes = slot_bytes,
+                                .writable = writable};
+    slot_table_init(&segment->slots, slots);
+    r = make_memory(segment);
+    if (r < 0) {
+        dl_error_set(err, -r, "memory", "cannot create a segment of %llu bytes: %s",
+                     (unsigned long long)segment->bytes, strerror(-r));
+        segment_free(segment);
+        return r;
+    }
+    *ret = segment;
+    return 0;
+}
+
+struct segment *segment_free(struct segment *segment)
+{
+    if (!segment)
+        return NULL;
+    if (segment->base)
+        munmap(segment->base, segment->bytes);
+    close_fdp(&segment->fd);
+    slot_table_deinit(&segment->slots);
+    free(segment);
+    return NULL;
+}
+
+int segment_seal(struct segment *segment, struct dl_error *err)
+{
+    int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+    struct stat st;
+
+    if (!segment->writable)
+        seals |= F_SEAL_FUTURE_WRITE;
+    if (fcntl(segment->fd, F_ADD_SEALS, seals) < 0)
+        return dl_error_set(err, errno, "memory",
+                            "cannot seal a segment (Linux 5.1 or newer is needed): %s",
+                            strerror(errno));
+    /* From here on it is what it is. */
+    if (fstat(segment->fd, &st) < 0)
+        return dl_error_set(err, errno, "memory", "cannot look at a segment: %s", strerror(errno));
+    if ((uint64_t)st.st_size != segment->bytes)
+        return dl_error_set(err, EPROTO, "memory",
+                            "a segment of %llu bytes has %lld: its worker has changed it",
+                            (unsigned long long)segment->bytes, (long long)st.st_size);
+    segment->active = true;
+    return 0;
+}

@@ -1,0 +1,514 @@
+#include "daemon/serve/ring/stream.h"
+
+#include "daemon/serve/base/log.h"
+#include "proto/limits.h"
+
+#include <assert.h>
+#include <utlist.h>
+
+struct step *stream_find(const struct stream *stream, uint64_t number)
+{
+    struct step *step;
+
+    HASH_FIND(hh, stream->steps, &number, sizeof number, step);
+    return step;
+}
+
+/* A step that the client has fed. */
+struct feed {
+    struct feed *prev, *next;
+    uint32_t n;
+    uint64_t indices[];
+};
+
+struct stream *stream_new(const struct stream_params *params)
+{
+    struct stream *stream = must_alloc(sizeof *stream);
+
+    assert((params->rank < params->world || params->rank == PLAN_ALL) && params->credits > 0);
+    stream->params = *params;
+    stream->held = stream->limit = UINT64_MAX;
+    stream->to_plan = stream->to_deliver = stream->fed =
+        params->first < params->steps ? params->first : params->steps;
+    if (params->replicas == 0)
+        return stream;
+    stream->ends = must_alloc(params->replicas * sizeof *stream->ends);
+    stream->settled = must_alloc(params->replicas * sizeof *stream->settled);
+    for (uint32_t i = 0; i < params->replicas; i++) {
+        stream->ends[i] = UINT64_MAX;
+        /* The first step of replica i that is not before `first`. */
+        stream->settled[i] =
+            stream->to_plan +
+            (i + params->replicas - step_replica(stream, stream->to_plan)) % params->replicas;
+    }
+    return stream;
+}
+
+struct stream *stream_free(struct stream *stream)
+{
+    struct step *step;
+    struct feed *feed, *next;
+
+    if (!stream)
+        return NULL;
+    assert(!stream->steps && stream->leased == 0 && stream->pinned == 0 && stream->window == 0);
+    while ((step = stream->spare)) {
+        stream->spare = step->next;
+        free(step);
+    }
+    DL_FOREACH_SAFE (stream->feed, feed, next)
+        free(feed);
+    states_deinit(&stream->states);
+    free(stream->ends);
+    free(stream->settled);
+    free(stream);
+    return NULL;
+}
+
+/* ---- which steps there are ------------------------------------------------------------------ */
+
+uint32_t step_replica(const struct stream *stream, uint64_t number)
+{
+    return (uint32_t)(number % stream->params.replicas);
+}
+
+/* As far as is known now. */
+static bool exists(const struct stream *stream, uint64_t number)
+{
+    return !stream->ends ||
+           number / stream->params.replicas < stream->ends[step_replica(stream, number)];
+}
+
+/* The first step from `number` on that exists; params.steps or more: there is none. */
+static uint64_t next_existing(const struct stream *stream, uint64_t number)
+{
+    /* It ends: either a replica has no end yet, or the steps are known. */
+    while (number < stream->params.steps && !exists(stream, number))
+        number++;
+    return number;
+}
+
+/* Once all replicas have ended, how far the steps go is known. */
+static void count_steps(struct stream *stream)
+{
+    uint32_t n = stream->params.replicas;
+    uint64_t steps = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        if (stream->ends[i] == UINT64_MAX)
+            return;
+        if (stream->ends[i] > 0 && (stream->ends[i] - 1) * n + i + 1 > steps)
+            steps = (stream->ends[i] - 1) * n + i + 1;
+    }
+    stream->params.steps = steps;
+}
+
+void stream_end_replica(struct stream *stream, uint64_t number)
+{
+    uint64_t *end = &stream->ends[step_replica(stream, number)];
+
+    *end = min_u64(*end, number / stream->params.replicas);
+    count_steps(stream);
+}
+
+void stream_replica_ended(struct stream *stream, struct step *step)
+{
+    uint64_t number = step->number;
+
+    assert(step->state == STEP_RUNNING);
+    stream_forget(stream, step);
+    stream_end_replica(stream, number);
+}
+
+void stream_learn_ends(struct stream *stream, const struct stream *source)
+{
+    for (uint32_t i = 0; i < stream->params.replicas; i++)
+        stream->ends[i] = min_u64(stream->ends[i], source->ends[i]);
+    count_steps(stream);
+}
+
+uint64_t stream_settled(struct stream *stream, uint32_t replica)
+{
+    uint64_t *settled = &stream->settled[replica];
+    struct step *step;
+
+    while (*settled < stream->to_plan &&
+           (!(step = stream_find(stream, *settled)) ||
+            (step->state != STEP_WAITING && step->state != STEP_RUNNING)))
+        *settled += stream->params.replicas;
+    return *settled;
+}
+
+bool stream_feed(struct stream *stream, const uint8_t *indices, uint32_t n)
+{
+    uint64_t ahead = stream->fed - stream->params.first - stream->handed;
+
+    if (stream->params.steps != STEPS_UNKNOWN ||
+        ahead >= DL_MAX_FEED_AHEAD * stream->params.credits)
+        return false;
+    struct feed *feed = must_alloc(sizeof *feed + n * sizeof feed->indices[0]);
+    feed->n = n;
+    memcpy(feed->indices, indices, n * sizeof feed->indices[0]);
+    DL_APPEND(stream->feed, feed);
+    stream->fed++;
+    return true;
+}
+
+bool stream_feed_end(struct stream *stream)
+{
+    if (stream->params.steps != STEPS_UNKNOWN)
+        return false;
+    stream->params.steps = stream->fed;
+    return true;
+}
+
+/* ---- planning ------------------------------------------------------------------------------- */
+
+uint64_t stream_next(const struct stream *stream)
+{
+    return next_existing(stream, stream->to_plan);
+}
+
+/* Of a stream that was rewound: steps that are there already are not planned again. They are passed
+ * over at once, since they can be delivered and given back before the next one is planned. */
+static void pass_over(struct stream *stream)
+{
+    while (stream->rewound && stream_find(stream, stream_next(stream)))
+        stream->to_plan = stream_next(stream) + 1;
+}
+
+/* Of a stream that was rewound: the next one to be planned is the one that all others wait for,
+ * which can fill the window. */
+static bool is_due(const struct stream *stream)
+{
+    return stream->rewound && !stream->params.any_order &&
+           next_existing(stream, stream->to_deliver) == stream_next(stream);
+}
+
+bool stream_has_room(const struct stream *stream)
+{
+    return !stream->stopped && !stream->paused && !stream->unsettled &&
+           stream_next(stream) < stream->limit &&
+           (stream->window < stream->params.credits || is_due(stream)) &&
+           stream_next(stream) < stream->params.steps && (!stream->params.fed || stream->feed);
+}
+
+uint32_t stream_next_fed(const struct stream *stream)
+{
+    return stream->feed->n;
+}
+
+static void take_feed(struct stream *stream, struct step *step)
+{
+    struct feed *feed = stream->feed;
+
+    DL_DELETE(stream->feed, feed);
+    step->samples = step->n_fed = feed->n;
+    step->fed = must_alloc(feed->n * sizeof *step->fed);
+    memcpy(step->fed, feed->indices, feed->n * sizeof *step->fed);
+    free(feed);
+}
+
+struct step *stream_plan(struct stream *stream)
+{
+    struct step *step = stream->spare;
+
+    assert(stream_has_room(stream));
+    if (step)
+        stream->spare = step->next;
+    else
+        step = must_alloc(sizeof *step);
+    *step = (struct step){.stream = stream, .number = stream_next(stream), .state = STEP_WAITING};
+    stream->to_plan = step->number + 1;
+    assert(!stream_find(stream, step->number));
+    if (stream->params.fed)
+        take_feed(stream, step);
+    HASH_ADD(hh, stream->steps, number, sizeof step->number, step);
+    pass_over(stream);
+    stream->window++;
+    stream->undelivered++;
+    return step;
+}
+
+void stream_skip(struct stream *stream, uint64_t number)
+{
+    assert(stream_is_source(stream));
+    stream->to_plan = max_u64(stream->to_plan, number);
+}
+
+/* ---- states --------------------------------------------------------------------------------- */
+
+static void becomes_due(struct step *step)
+{
+    if (step->stream->params.any_order)
+        DL_APPEND(step->stream->due, step);
+}
+
+void step_run(struct step *step, struct segment *segment, uint32_t slot, uint32_t samples)
+{
+    assert(step->state == STEP_WAITING);
+    step->state = STEP_RUNNING;
+    step->segment = segment;
+    step->slot = slot;
+    step->samples = samples;
+}
+
+void step_ready(struct step *step, uint32_t samples, uint64_t bytes)
+{
+    assert(step->state == STEP_RUNNING);
+    step->state = STEP_READY;
+    step->samples = step->all = samples;
+    step->repeated = (uint32_t)min_u64(step->repeated, samples);
+    step->bytes = bytes;
+    becomes_due(step);
+}
+
+void step_lost(struct step *step)
+{
+    struct stream *stream = step->stream;
+
+    assert(step->state == STEP_RUNNING || step->state == STEP_READY);
+    if (step->state == STEP_READY && stream->params.any_order)
+        DL_DELETE(stream->due, step);
+    step->state = STEP_WAITING;
+    bad_list_deinit(&step->bad);
+    step->segment = NULL;
+    step->held = false;
+    if (stream->settled) {
+        uint64_t *settled = &stream->settled[step_replica(stream, step->number)];
+        if (step->number < *settled)
+            *settled = step->number;
+    }
+}
+
+void step_fault(struct step *step, const struct dl_error *err)
+{
+    assert(step->state == STEP_RUNNING || step->state == STEP_WAITING ||
+           (step->state == STEP_READY && step->bad.n > 0));
+    if (step->state == STEP_READY && step->stream->params.any_order)
+        DL_DELETE(step->stream->due, step);
+    step->state = STEP_FAULTED;
+    step->segment = NULL;
+    step->error = must_alloc(sizeof *step->error);
+    *step->error = *err;
+    becomes_due(step);
+}
+
+/* ---- delivery ------------------------------------------------------------------------------- */
+
+static struct step *next_due(struct stream *stream)
+{
+    if (stream->params.any_order)
+        return stream->due;
+    stream->to_deliver = next_existing(stream, stream->to_deliver);
+    return stream_find(stream, stream->to_deliver);
+}
+
+struct step *stream_deliverable(struct stream *stream)
+{
+    struct step *step = stream->stopped || stream->paused ? NULL : next_due(stream);
+
+    return step && step->number < stream->limit &&
+                   (step->state == STEP_READY || step->state == STEP_FAULTED)
+               ? step
+               : NULL;
+}
+
+void stream_deliver(struct stream *stream, struct step *step)
+{
+    assert(step == next_due(stream));
+    stream->handed++;
+    if (!stream->params.any_order)
+        stream->to_deliver++;
+    if (step->state == STEP_FAULTED) {
+        stream_forget(stream, step);
+        return;
+    }
+    assert(step->state == STEP_READY);
+    if (stream->params.any_order)
+        DL_DELETE(stream->due, step);
+    step->state = STEP_LEASED;
+    stream->undelivered--;
+    stream->leased++;
+    stream->delivered++;
+    stream->samples += step->samples;
+    stream->repeated += step->repeated;
+    stream->bytes += step_bytes(step);
+    stream->tokens += step->tokens;
+    stream->padded += step->padded;
+}
+
+bool stream_finished(const struct stream *stream)
+{
+    return stream->undelivered == 0 && !stream->unsettled &&
+           stream_next(stream) >= stream->params.steps;
+}
+
+bool stream_at_limit(struct stream *stream)
+{
+    if (stream->paused || stream->unsettled || stream->limit >= stream->params.steps)
+        return false;
+    if (stream->params.any_order)
+        return stream->undelivered == 0 && stream_next(stream) >= stream->limit;
+    return next_existing(stream, stream->to_deliver) >= stream->limit;
+}
+
+uint64_t stream_given(const struct stream *stream)
+{
+    return stream->params.any_order ? stream->to_plan : stream->to_deliver;
+}
+
+struct step *stream_lease(struct stream *stream, uint64_t number)
+{
+    struct step *step = stream_find(stream, number);
+
+    return step && (step->state == STEP_LEASED || step->state == STEP_PINNED) ? step : NULL;
+}
+
+void stream_pin(struct stream *stream, struct step *step)
+{
+    if (step->state == STEP_PINNED)
+        return;
+    assert(step->state == STEP_LEASED);
+    step->state = STEP_PINNED;
+    stream->leased--;
+    stream->pinned++;
+    stream->window--;
+}
+
+void stream_forget(struct stream *stream, struct step *step)
+{
+    if (step->state == STEP_PINNED) {
+        stream->pinned--;
+    } else {
+        if (step->state == STEP_LEASED)
+            stream->leased--;
+        else
+            stream->undelivered--;
+        stream->window--;
+    }
+    if (stream->params.any_order && (step->state == STEP_READY || step->state == STEP_FAULTED))
+        DL_DELETE(stream->due, step);
+    stream->starving_told = 0;
+    HASH_DEL(stream->steps, step);
+    free(step->error);
+    free(step->detail);
+    free(step->fed);
+    bad_list_deinit(&step->bad);
+    step->error = NULL;
+    step->detail = NULL;
+    step->fed = NULL;
+    step->next = stream->spare;
+    stream->spare = step;
+}
+
+void stream_abandon(struct stream *stream, struct step *step)
+{
+    assert(step->stream == stream && step->state == STEP_RUNNING);
+    HASH_DEL(stream->steps, step);
+    stream->window--;
+    stream->undelivered--;
+    step->stream = NULL;
+}
+
+void step_free(struct step *step)
+{
+    free(step->error);
+    free(step->detail);
+    free(step->fed);
+    bad_list_deinit(&step->bad);
+    free(step);
+}
+
+/* ---- going on where a client left off -------------------------------------------------------- */
+
+void stream_hold(struct stream *stream, uint64_t number)
+{
+    stream->held = number;
+}
+
+static uint64_t find_lowest(const struct stream *stream, bool pinned)
+{
+    uint64_t lowest = min_u64(stream_next(stream), stream->held);
+
+    for (const struct step *step = stream->steps; step; step = step->hh.next)
+        if (pinned || step->state != STEP_PINNED)
+            lowest = min_u64(lowest, step->number);
+    return lowest;
+}
+
+uint64_t stream_position(const struct stream *stream)
+{
+    return find_lowest(stream, true);
+}
+
+uint64_t stream_used(const struct stream *stream, bool *ret_all)
+{
+    *ret_all = stream_finished(stream) && stream->leased == 0 && stream->held == UINT64_MAX;
+    return find_lowest(stream, false);
+}
+
+bool stream_done(const struct stream *stream)
+{
+    return stream_finished(stream) && stream->leased + stream->pinned == 0 &&
+           stream->held == UINT64_MAX;
+}
+
+bool stream_has_gaps(const struct stream *stream)
+{
+    uint64_t at = stream_position(stream);
+
+    for (uint64_t n = HASH_COUNT(stream->steps); n > 0; n--) {
+        if (!stream_find(stream, at))
+            return true;
+        at = next_existing(stream, at + 1);
+    }
+    return at < stream->to_plan;
+}
+
+void stream_waited(struct stream *stream, uint64_t ns, uint64_t now)
+{
+    uint64_t most = now - min_u64(stream->begun_ns, now);
+
+    stream->waited_ns += min_u64(ns, most - min_u64(stream->waited_ns, most));
+}
+
+void stream_recall(struct stream *stream, struct step *step)
+{
+    assert(step->state == STEP_LEASED || step->state == STEP_PINNED);
+    if (step->state == STEP_PINNED) {
+        stream->pinned--;
+        stream->window++;
+    } else {
+        stream->leased--;
+    }
+    step->state = STEP_READY;
+    stream->undelivered++;
+    becomes_due(step);
+}
+
+void stream_rewind(struct stream *stream)
+{
+    assert(stream->leased + stream->pinned == 0);
+    stream->params.first = stream->to_deliver = stream_position(stream);
+    stream->rewound = stream->rewound || stream_has_gaps(stream);
+    if (stream->rewound)
+        stream->to_plan = stream->params.first;
+    pass_over(stream);
+    stream->held = UINT64_MAX; /* its holder is gone */
+    stream->handed = 0;
+    stream->finish_told = false;
+    stream->starving_told = 0;
+}
+
+void stream_stop(struct stream *stream)
+{
+    stream->stopped = true;
+}
+
+const char *step_state_name(enum step_state state)
+{
+    static const char *const names[] = {"waiting", "running", "ready",
+                                        "faulted", "leased",  "pinned"};
+    return names[state];
+}

@@ -1,0 +1,69 @@
+#include "daemon/serve/ring/timing.h"
+
+/* The first bits of a number, and where they stand: 0 to 3 for themselves. */
+static size_t bucket_of(uint64_t ns)
+{
+    if (ns < 4)
+        return (size_t)ns;
+    unsigned top = 63 - (unsigned)__builtin_clzll(ns);
+    size_t bucket = 4 * (size_t)(top - 1) + (size_t)(ns >> (top - 2) & 3);
+    return bucket < TIMING_BUCKETS ? bucket : TIMING_BUCKETS - 1;
+}
+
+/* The first number above those of the bucket. */
+static uint64_t bucket_end(size_t bucket)
+{
+    return bucket < 4 ? bucket + 1 : (5 + (uint64_t)bucket % 4) << (bucket / 4 - 1);
+}
+
+void timing_spread(struct timing *timing, enum stage stage, uint64_t ns)
+{
+    timing->buckets[stage][bucket_of(ns)]++;
+}
+
+void timing_add_all(struct timing *timing, const struct timing *more)
+{
+    for (size_t stage = 0; stage < STAGES; stage++) {
+        timing->n[stage] += more->n[stage];
+        timing->ns[stage] += more->ns[stage];
+        for (size_t i = 0; i < TIMING_BUCKETS; i++)
+            timing->buckets[stage][i] += more->buckets[stage][i];
+    }
+}
+
+uint64_t timing_quantile(const struct timing *timing, enum stage stage, double share)
+{
+    uint64_t all = 0, below = 0;
+    size_t i;
+
+    for (i = 0; i < TIMING_BUCKETS; i++)
+        all += timing->buckets[stage][i];
+    for (i = 0; i < TIMING_BUCKETS && all > 0; i++) {
+        below += timing->buckets[stage][i];
+        if ((double)below >= share * (double)all && below > 0)
+            return bucket_end(i) - 1;
+    }
+    return 0;
+}
+
+struct made_times made_times_mend(const struct made_times *said, uint64_t planned_ns)
+{
+    struct made_times made = *said;
+    uint64_t end;
+
+    if (add_overflows(said->began_ns, said->cost_ns, &end))
+        end = UINT64_MAX;
+    made.now_ns = max_u64(said->now_ns, planned_ns);
+    made.began_ns = min_u64(max_u64(said->began_ns, planned_ns), made.now_ns);
+    made.cost_ns = min_u64(max_u64(end, made.began_ns), made.now_ns) - made.began_ns;
+    made.collate_ns = min_u64(said->collate_ns, made.cost_ns);
+    return made;
+}
+
+void timing_add_made(struct timing *timing, uint64_t planned_ns, const struct made_times *mended)
+{
+    timing_add(timing, STAGE_QUEUED, mended->began_ns - planned_ns);
+    timing_add(timing, STAGE_FETCH, mended->cost_ns - mended->collate_ns);
+    timing_add(timing, STAGE_COLLATE, mended->collate_ns);
+    timing_add(timing, STAGE_HANDOVER, mended->now_ns - mended->began_ns - mended->cost_ns);
+}

@@ -1,0 +1,659 @@
+#include "daemon/serve/session/session_private.h"
+
+#include "proto/fdpass.h"
+
+#include <assert.h>
+#include <endian.h>
+#include <errno.h>
+
+#include <utlist.h>
+
+enum {
+    PENDING_MAX = 4 << 20, /* bytes a client may leave unread before it is dropped */
+    WAITING_MAX = 16,      /* requests that cannot be answered yet */
+    LAST_READS = 64,       /* of what a client that is gone has left */
+};
+
+/* ---- sending -------------------------------------------------------------------------------- */
+
+static void on_event(uv_poll_t *poll, int status, int events);
+
+/* libuv asks the kernel again at each start, even for what it watches already. */
+static void watch(struct session *s, int events)
+{
+    if (s->watched != events)
+        uv_poll_start(&s->poll, events, on_event);
+    s->watched = events;
+}
+
+/* What the log has of its end. */
+static struct log_fields ended(const struct session *s)
+{
+    return (struct log_fields){.event = LOG_EVENT_SESSION_ENDED,
+                               .session = LOG_N(s->o.id),
+                               .client_pid = LOG_N(s->peer.pid),
+                               .client_uid = LOG_N(s->peer.uid)};
+}
+
+void session_flush(struct session *s)
+{
+    if (s->ending)
+        return;
+    if (outbox_flush(&s->out, s->o.fd) < 0) {
+        session_end(s, NULL);
+        return;
+    }
+    size_t pending = outbox_pending(&s->out);
+    if (pending > PENDING_MAX) {
+        const struct log_fields fields = ended(s);
+
+        log_about(LOG_WARNING, &fields,
+                  "session %llu (uid %u, pid %d): dropped, it does not read what it asked for",
+                  (unsigned long long)s->o.id, (unsigned)s->peer.uid, (int)s->peer.pid);
+        s->violated = true; /* it is there, and would go on asking */
+        session_end(s, NULL);
+        return;
+    }
+    watch(s, UV_READABLE | (pending ? UV_WRITABLE : 0));
+}
+
+void session_queue(struct session *s, const struct dl_message *msg, int fd)
+{
+    if (s->ending)
+        return;
+    int r = outbox_append(&s->out, msg, &fd, fd >= 0);
+    if (r < 0) {
+        const struct log_fields fields = ended(s);
+
+        log_about(LOG_WARNING, &fields, "session %llu: %s cannot be sent: %s",
+                  (unsigned long long)s->o.id, message_name(msg->number), strerror(-r));
+        session_end(s, NULL);
+    }
+}
+
+void session_send(struct session *s, const struct dl_message *msg)
+{
+    session_queue(s, msg, -1);
+    session_flush(s);
+}
+
+void session_send_error(struct session *s, uint64_t request, const struct dl_error *err)
+{
+    session_send(s, &(struct dl_message){.number = DL_MSG_ERROR,
+                                         .error = {.request = request,
+                                                   .code = (uint64_t)err->code,
+                                                   .path = span_str(err->path),
+                                                   .message = span_str(err->message)}});
+}
+
+/* ---- the end -------------------------------------------------------------------------------- */
+
+/* A loader outlives its users' streams: they end before their users detach. */
+static void end_stream(struct session *s, struct client_stream *cs,
+                       void (*end)(struct loader *, struct stream *))
+{
+    session_leave_world(cs, false);
+    end(cs->opened->user.loader, cs->stream);
+    HASH_DEL(s->streams, cs);
+    free(cs);
+    s->o.events->stream_ended(s->o.context);
+}
+
+void session_end_stream(struct session *s, struct client_stream *cs)
+{
+    end_stream(s, cs, loader_end);
+}
+
+static void close_loader(struct session *s, struct opened *opened,
+                         void (*end)(struct loader *, struct stream *))
+{
+    struct loader *loader = opened->user.loader;
+    struct client_stream *cs;
+    struct client_stream *next;
+
+    HASH_ITER (hh, s->streams, cs, next) {
+        if (cs->opened == opened)
+            end_stream(s, cs, end);
+    }
+    loader_detach(&opened->user);
+    HASH_DEL(s->opened, opened);
+    states_deinit(&opened->states);
+    free(opened);
+    if (loader)
+        loader_pump(loader); /* others may want what was just given back */
+}
+
+void session_close_loader(struct session *s, struct opened *opened)
+{
+    close_loader(s, opened, loader_end);
+}
+
+static bool is_last_word(enum message_number number)
+{
+    return number == DL_MSG_RELEASE || number == DL_MSG_STOP || number == DL_MSG_CLOSE;
+}
+
+/*
+ * A client that is killed leaves what it wrote in the socket, but its end can be noticed first, as
+ * when it had not read all either. What it gave back it had done with, so that counts.
+ */
+static void hear_last_words(struct session *s)
+{
+    struct dl_error err = {0};
+    struct dl_span payload;
+    struct dl_message msg;
+    int r;
+
+    for (int reads = 0; reads < LAST_READS; reads++) {
+        while ((r = frame_reader_next(&s->reader, &payload)) > 0) {
+            if (message_decode(payload.data, payload.len, FROM_CLIENT, &msg, &err) < 0 ||
+                (is_last_word(msg.number) && session_handle(s, &msg, &err) < 0))
+                return;
+        }
+        if (r < 0 || fdpass_recv(s->o.fd, &s->reader, MSG_DONTWAIT) <= 0)
+            return;
+    }
+}
+
+static void drop_waiting(struct session *s)
+{
+    struct waiting *waiting;
+    struct waiting *next;
+
+    DL_FOREACH_SAFE (s->waiting, waiting, next) {
+        free(waiting);
+    }
+    s->waiting = NULL;
+    s->n_waiting = 0;
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+    struct session *s = handle->data;
+    struct known_segment *segment;
+    struct known_segment *next_segment;
+
+    loader_headspace_leave(&s->asker);
+    if (!s->violated)
+        hear_last_words(s);
+    /* Without STOP or CLOSE: jobs may come back. A loader that breaks meanwhile may take others of
+     * these with it. */
+    while (s->opened)
+        close_loader(s, s->opened, loader_lose);
+    HASH_ITER (hh, s->segments, segment, next_segment) {
+        HASH_DEL(s->segments, segment);
+        free(segment);
+    }
+    objects_deinit(&s->objects);
+    drop_waiting(s);
+    s->o.events->ended(s->o.context, s);
+    quota_return(s->account, QUOTA_SESSIONS, 1);
+    frame_reader_deinit(&s->reader);
+    outbox_deinit(&s->out);
+    close_fdp(&s->o.fd);
+    free(s->agent);
+    free(s);
+}
+
+void session_end(struct session *s, const struct dl_error *err)
+{
+    if (s->ending)
+        return;
+    if (err) {
+        session_send_error(s, 0, err);
+        if (s->ending)
+            return;
+    }
+    s->ending = true;
+    uv_close((uv_handle_t *)&s->poll, on_closed);
+}
+
+static void violation(struct session *s, const struct dl_error *err)
+{
+    const struct log_fields fields = ended(s);
+
+    log_about(LOG_WARNING, &fields, "session %llu (uid %u, pid %d): ended: %s%s%s",
+              (unsigned long long)s->o.id, (unsigned)s->peer.uid, (int)s->peer.pid, err->path,
+              *err->path ? ": " : "", err->message);
+    s->violated = true;
+    session_end(s, err);
+}
+
+/* ---- what waits ----------------------------------------------------------------------------- */
+
+/* A loader that breaks before it was open takes all that the session has of it with it. */
+void session_pump(struct session *s)
+{
+    struct opened *opened = s->opened;
+
+    while (opened) {
+        unsigned before = HASH_COUNT(s->opened);
+
+        if (opened->user.loader)
+            loader_pump(opened->user.loader);
+        opened = HASH_COUNT(s->opened) == before ? opened->hh.next : s->opened;
+    }
+}
+
+/* A request that cannot be answered yet. */
+static int keep(struct session *s, struct dl_span payload, struct dl_error *err)
+{
+    if (s->n_waiting == WAITING_MAX)
+        return dl_error_set(err, EPROTO, "request", "more than %d wait for their answers",
+                            WAITING_MAX);
+    struct waiting *waiting = must_alloc(sizeof *waiting + payload.len);
+    waiting->asked = uv_hrtime();
+    waiting->len = payload.len;
+    memcpy(waiting->payload, payload.data, payload.len);
+    DL_APPEND(s->waiting, waiting);
+    s->n_waiting++;
+    return 0;
+}
+
+/* False: it waits on. */
+static bool do_anew(struct session *s, const struct waiting *waiting)
+{
+    struct dl_message msg;
+    struct dl_error err = {0};
+    int r = message_decode(waiting->payload, waiting->len, FROM_CLIENT, &msg, &err);
+
+    s->asked = waiting->asked;
+    if (r == 0)
+        r = session_handle(s, &msg, &err);
+    s->asked = 0;
+    /* What it was about may be gone by now: no violation. */
+    if (r < 0)
+        session_send_error(s, msg.number == DL_MSG_OPEN ? msg.open.request : msg.start.request,
+                           &err);
+    return r != 1;
+}
+
+void session_ask_again(struct session *s)
+{
+    struct waiting *waiting;
+    struct waiting *next;
+
+    if (!s->waiting || s->ending)
+        return;
+    DL_FOREACH_SAFE (s->waiting, waiting, next) {
+        if (s->ending || !do_anew(s, waiting))
+            continue;
+        DL_DELETE(s->waiting, waiting);
+        s->n_waiting--;
+        free(waiting);
+    }
+    if (!s->ending)
+        session_pump(s);
+    session_flush(s);
+}
+
+/* ---- what loaders tell ---------------------------------------------------------------------- */
+
+void session_loader_progress(struct loader_user *user, uint64_t done, uint64_t all)
+{
+    struct opened *opened = container_of(user, struct opened, user);
+
+    session_send(
+        opened->session,
+        &(struct dl_message){.number = DL_MSG_PROGRESS,
+                             .progress = {.request = opened->request, .done = done, .all = all}});
+}
+
+void session_loader_opened(struct loader_user *user, const struct dl_error *err)
+{
+    struct opened *opened = container_of(user, struct opened, user);
+    struct session *s = opened->session;
+
+    if (err) {
+        session_send_error(s, opened->request, err);
+        HASH_DEL(s->opened, opened);
+        states_deinit(&opened->states);
+        free(opened);
+        return;
+    }
+    const struct loader *loader = user->loader;
+    const struct dl_spec *spec = loader_spec(loader);
+    const struct state_identity *identity = loader_identity(loader);
+    uint64_t parts[STATE_PARTS];
+
+    for (unsigned i = 0; i < STATE_PARTS; i++)
+        parts[i] = htole64(identity->parts[i]);
+    session_send(
+        s, &(struct dl_message){.number = DL_MSG_OPENED,
+                                .opened = {.request = opened->request,
+                                           .loader = opened->id,
+                                           .label = span_str(spec->name),
+                                           .length = loader_length(loader),
+                                           .iterable = loader_is_iterable(loader),
+                                           .in_order = spec->in_order,
+                                           .batch = spec->batch_size ? spec_most_samples(spec) : 0,
+                                           .drop_last = spec->drop_last,
+                                           .seed = spec->seed,
+                                           .fingerprint = loader_fingerprint(loader),
+                                           .credits = loader_credits(loader),
+                                           .dataset = identity->dataset,
+                                           .workers = spec->workers,
+                                           .order = identity->order,
+                                           .parts = {(const uint8_t *)parts, sizeof parts}}});
+}
+
+void session_answer_start(struct client_stream *cs, const struct loader_extent *extent)
+{
+    uint8_t before[HISTORY_BYTES];
+    size_t len = history_write(&cs->stream->params.before, before);
+
+    session_queue(cs->session,
+                  &(struct dl_message){.number = DL_MSG_STARTED,
+                                       .started = {.request = cs->request,
+                                                   .stream = cs->id,
+                                                   .steps = extent->steps,
+                                                   .samples = extent->samples,
+                                                   .epoch = cs->stream->params.epoch,
+                                                   .first = cs->stream->params.first,
+                                                   .rank = cs->stream->params.rank,
+                                                   .world = cs->stream->params.world,
+                                                   .before = {before, len}}},
+                  -1);
+    if (cs->place.moved)
+        session_warning(cs->stream,
+                        "the place that was asked for is before all that this node knows of: the "
+                        "epoch goes on where the other nodes are, and what lies between is left "
+                        "out; bring all ranks the same state");
+}
+
+void session_started(struct stream *stream, const struct loader_extent *extent,
+                     const struct dl_error *err)
+{
+    struct client_stream *cs = stream->sink;
+    struct session *s = cs->session;
+
+    if (extent) {
+        session_answer_start(cs, extent);
+        session_flush(s);
+        return;
+    }
+    session_send_error(s, cs->request, err);
+    session_end_stream(s, cs);
+}
+
+/* The client gets a segment before the first batch in it. */
+static void introduce(struct session *s, const struct segment *segment)
+{
+    struct known_segment *known;
+
+    if (segment->id == s->last_known)
+        return;
+    s->last_known = segment->id;
+    HASH_FIND(hh, s->segments, &segment->id, sizeof segment->id, known);
+    if (known)
+        return;
+    known = must_alloc(sizeof *known);
+    known->id = segment->id;
+    HASH_ADD(hh, s->segments, id, sizeof known->id, known);
+    session_queue(
+        s,
+        &(struct dl_message){
+            .number = DL_MSG_SEGMENT,
+            .segment = {.id = segment->id, .bytes = segment->bytes, .writable = segment->writable}},
+        segment->fd);
+}
+
+void session_deliver(struct stream *stream, struct step *const *steps, uint32_t n)
+{
+    struct client_stream *cs = stream->sink;
+    struct session *s = cs->session;
+    struct dl_descriptor descriptors[256];
+
+    assert(n <= ARRAY_SIZE(descriptors));
+    for (uint32_t i = 0; i < n; i++) {
+        const struct step *step = steps[i];
+        introduce(s, step->segment);
+        descriptors[i] = (struct dl_descriptor){
+            .step = step->number,
+            .generation = step->segment->slots.slots[step->slot].generation,
+            .offset = slot_offset(step->segment->slot_bytes, step->slot),
+            .bytes = step->bytes,
+            .segment = step->segment->id,
+            .samples = step->samples,
+            .first = step->first,
+            .repeated = step->repeated,
+        };
+    }
+    session_send(
+        s, &(struct dl_message){.number = DL_MSG_DELIVER,
+                                .deliver = {.stream = cs->id,
+                                            .descriptors = {.data = (const uint8_t *)descriptors,
+                                                            .len = n * sizeof *descriptors}}});
+}
+
+void session_fault(struct stream *stream, uint64_t number, const struct dl_error *err,
+                   const char *detail, bool final)
+{
+    session_fault_with(stream, number, err, detail, final, false);
+}
+
+void session_fault_with(struct stream *stream, uint64_t number, const struct dl_error *err,
+                        const char *detail, bool final, bool at_once)
+{
+    struct client_stream *cs = stream->sink;
+
+    session_send(cs->session,
+                 &(struct dl_message){.number = DL_MSG_FAULT,
+                                      .fault = {.stream = cs->id,
+                                                .step = number,
+                                                .code = (uint64_t)err->code,
+                                                .final = final,
+                                                .path = span_str(err->path),
+                                                .message = span_str(err->message),
+                                                .detail = span_str(detail ? detail : ""),
+                                                .at_once = at_once}});
+}
+
+void session_finished(struct stream *stream)
+{
+    struct client_stream *cs = stream->sink;
+
+    if (stream->limit < stream->params.steps) {
+        session_fault(stream, UINT64_MAX, worlds_why(cs->world), NULL, true);
+        return;
+    }
+    session_send(cs->session,
+                 &(struct dl_message){.number = DL_MSG_FINISHED, .finished = {.stream = cs->id}});
+}
+
+void session_warning(struct stream *stream, const char *message)
+{
+    struct client_stream *cs = stream->sink;
+
+    session_send(cs->session,
+                 &(struct dl_message){.number = DL_MSG_WARNING,
+                                      .warning = {.stream = cs->id, .message = span_str(message)}});
+}
+
+void session_segment_retired(struct session *s, uint32_t segment)
+{
+    struct known_segment *known;
+
+    HASH_FIND(hh, s->segments, &segment, sizeof segment, known);
+    if (!known)
+        return;
+    HASH_DEL(s->segments, known);
+    free(known);
+    if (s->last_known == segment)
+        s->last_known = 0;
+    session_send(s, &(struct dl_message){.number = DL_MSG_RETIRE, .retire = {.id = segment}});
+}
+
+/* ---- the socket ----------------------------------------------------------------------------- */
+
+static const struct dl_error sends_descriptors = {
+    .code = EPROTO, .path = "frame", .message = "a client sends file descriptors with OBJECT only"};
+
+/*
+ * Descriptors arrive with the first byte of their frame: once all whole frames are read, more than
+ * the one frame on its way can have is more than anybody asked for.
+ */
+static int check_descriptors(const struct session *s, struct dl_error *err)
+{
+    if (s->reader.fd_count <= (s->reader.begin < s->reader.end))
+        return 0;
+    *err = sends_descriptors;
+    return -EPROTO;
+}
+
+static void read_messages(struct session *s)
+{
+    ssize_t n = fdpass_recv(s->o.fd, &s->reader, MSG_DONTWAIT);
+
+    if (n == -EAGAIN)
+        return;
+    if (n == -EMFILE)
+        violation(s, &sends_descriptors);
+    else if (n <= 0)
+        session_end(s, NULL);
+    while (!s->ending) {
+        struct dl_span payload;
+        struct dl_message msg;
+        struct dl_error err = {0};
+        int r = frame_reader_next(&s->reader, &payload);
+
+        if (r == 0 && check_descriptors(s, &err) == 0)
+            break;
+        if (r == 0)
+            r = -EPROTO;
+        else if (r < 0)
+            dl_error_set(&err, EMSGSIZE, "frame", "a frame has 1 to %llu bytes",
+                         (unsigned long long)DL_MAX_FRAME_BYTES);
+        else
+            r = message_decode(payload.data, payload.len, FROM_CLIENT, &msg, &err);
+        if (r >= 0)
+            r = session_handle(s, &msg, &err);
+        if (r == 1)
+            r = keep(s, payload, &err);
+        if (r < 0)
+            violation(s, &err);
+    }
+    if (!s->ending)
+        session_pump(s);
+    session_flush(s);
+}
+
+static void on_event(uv_poll_t *poll, int status, int events)
+{
+    struct session *s = poll->data;
+
+    if (status < 0) {
+        session_end(s, NULL);
+        return;
+    }
+    if (events & UV_WRITABLE)
+        session_flush(s);
+    if (!s->ending && (events & UV_READABLE))
+        read_messages(s);
+}
+
+static void refuse(const struct session_options *o, const struct dl_error *err)
+{
+    struct outbox out = {0};
+    struct dl_message msg = {.number = DL_MSG_ERROR,
+                             .error = {.code = (uint64_t)err->code,
+                                       .path = span_str(err->path),
+                                       .message = span_str(err->message)}};
+
+    if (outbox_append(&out, &msg, NULL, 0) == 0)
+        (void)!outbox_flush(&out, o->fd);
+    outbox_deinit(&out);
+}
+
+int session_new(const struct session_options *options, struct session **ret, struct dl_error *err)
+{
+    _cleanup_fd_ int fd = options->fd;
+    struct ucred peer;
+    socklen_t len = sizeof peer;
+
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0)
+        return dl_error_set(err, errno, "", "the peer's credentials cannot be read: %s",
+                            strerror(errno));
+    struct quota_account *account = quota_account(options->quota, peer.uid);
+    int r = quota_charge(account, QUOTA_SESSIONS, 1, err);
+    if (r < 0) {
+        refuse(options, err);
+        return r;
+    }
+    struct session *s = must_alloc(sizeof *s);
+    s->o = *options;
+    s->o.fd = steal_fd(&fd);
+    s->account = account;
+    s->peer = peer;
+    r = uv_poll_init(options->loop, &s->poll, s->o.fd);
+    if (r < 0) {
+        dl_error_set(err, -r, "", "the connection cannot be watched: %s", uv_strerror(r));
+        quota_return(account, QUOTA_SESSIONS, 1);
+        close_fdp(&s->o.fd);
+        free(s);
+        return r;
+    }
+    s->poll.data = s;
+    watch(s, UV_READABLE);
+    *ret = s;
+    return 0;
+}
+
+/* ---- views ---------------------------------------------------------------------------------- */
+
+int session_take_object(struct session *s, uint64_t number, int *ret_fd, struct dl_error *err)
+{
+    return objects_take(&s->objects, number, ret_fd, err);
+}
+
+uint64_t session_id(const struct session *s)
+{
+    return s->o.id;
+}
+
+uid_t session_uid(const struct session *s)
+{
+    return s->peer.uid;
+}
+
+struct quota_account *session_account(const struct session *s)
+{
+    return s->account;
+}
+
+void session_view(const struct session *s, struct session_view *ret)
+{
+    const struct client_stream *cs;
+
+    *ret = (struct session_view){.id = s->o.id,
+                                 .uid = s->peer.uid,
+                                 .pid = s->peer.pid,
+                                 .agent = s->agent ? s->agent : "",
+                                 .loaders = HASH_COUNT(s->opened),
+                                 .streams = HASH_COUNT(s->streams),
+                                 .pending_bytes = outbox_pending(&s->out)};
+    for (cs = s->streams; cs; cs = cs->hh.next) {
+        ret->leased += cs->stream->leased;
+        ret->pinned += cs->stream->pinned;
+    }
+}
+
+const struct session *stream_session(const struct stream *stream)
+{
+    return ((const struct client_stream *)stream->sink)->session;
+}
+
+struct session *session_next(const struct session *s)
+{
+    return s->next;
+}
+
+void session_list_add(struct session_list *list, struct session *s)
+{
+    DL_APPEND(list->head, s);
+}
+
+void session_list_remove(struct session_list *list, struct session *s)
+{
+    DL_DELETE(list->head, s);
+}

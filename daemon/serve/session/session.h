@@ -1,0 +1,127 @@
+/*
+ * A session: one client's connection. It decodes what the client says, answers, and passes on.
+ *
+ * A request that cannot be granted gets ERROR with its number; the session goes on. A violation of
+ * the protocol (bad frame, wrong order, unknown id, a lease it does not hold) gets ERROR with
+ * request 0 as far as the socket takes it, and the session ends. Whatever a session held is given
+ * back when it ends, within one turn of the loop.
+ *
+ * What cannot be answered yet, because other nodes or the store that they meet in have to be waited
+ * for, is kept as it came, and done anew when session_ask_again() says so.
+ *
+ * Main thread only. A session is never freed inside a call to it.
+ */
+#ifndef DL_SESSION_H
+#define DL_SESSION_H
+
+#include "daemon/serve/loader/loader.h"
+#include "daemon/serve/world/worlds.h"
+
+struct session;
+
+struct session_events {
+    /*
+     * The loader of that spec for this user, made or joined. `seed`: what a spec that gives none is
+     * to have; NULL: any. 0, or a negative errno with `err`. 1: not yet; asked for at `asked` (ns).
+     */
+    int (*find_loader)(void *context, struct session *session, const struct value *spec,
+                       const char *base, const uint64_t *seed, uint64_t asked, struct loader **ret,
+                       struct dl_error *err);
+    /* See worlds_place(). As find_loader. */
+    int (*place)(void *context, const struct world_wish *wish, struct world **ret,
+                 struct course_place *ret_place, struct dl_error *err);
+    /* The open loader of that name that the session's user may ask about; see find_loader. */
+    int (*find_open)(void *context, struct session *session, const char *name, struct loader **ret,
+                     struct dl_error *err);
+    int (*view)(void *context, const char *name, struct value *ret, struct dl_error *err);
+    int (*control)(void *context, struct session *session, const char *verb, struct dl_error *err);
+    /* May a stream start now? 0, or a negative errno with `err`. */
+    int (*may_start)(void *context, struct dl_error *err);
+    void (*stream_ended)(void *context);
+    /* It ended; `session` is freed after the call. */
+    void (*ended)(void *context, struct session *session);
+};
+
+struct session_options {
+    uv_loop_t *loop;
+    int fd; /* consumed, also on failure */
+    uint64_t id;
+    uint64_t life; /* of the daemon, for WELCOME */
+    struct quota *quota;
+    const struct session_events *events; /* borrowed, static */
+    void *context;
+};
+
+/* Reads the peer's credentials, charges its uid. -EDQUOT: it was told so and is gone. */
+int _nodiscard_ session_new(const struct session_options *options, struct session **ret,
+                            struct dl_error *err);
+
+/* Says why if `err` is given, and closes. The end comes with `ended`. */
+void session_end(struct session *session, const struct dl_error *err);
+
+/* What could not be answered may be by now. */
+void session_ask_again(struct session *session);
+
+/* session_world.c: the cluster's world is another. Its streams wait, or are over at once, and
+ * clients are told why; */
+void session_world_pause(struct session *session, const struct dl_error *why);
+void session_world_over(struct session *session, const struct dl_error *why);
+/* what its ranks were given is noted; those that wait go on to where nodes have agreed to. */
+void session_world_note(struct session *session);
+void session_world_go_on(struct session *session);
+/* There are no worlds any more. */
+void session_world_forget(struct session *session);
+
+/* What loaders tell: see struct loader_events. */
+void session_loader_opened(struct loader_user *user, const struct dl_error *err);
+void session_loader_progress(struct loader_user *user, uint64_t done, uint64_t all);
+void session_started(struct stream *stream, const struct loader_extent *extent,
+                     const struct dl_error *err);
+void session_deliver(struct stream *stream, struct step *const *steps, uint32_t n);
+void session_fault(struct stream *stream, uint64_t number, const struct dl_error *err,
+                   const char *detail, bool final);
+void session_finished(struct stream *stream);
+void session_warning(struct stream *stream, const char *message);
+void session_measured(struct headspace_asker *asker, const struct headspace_result *result,
+                      const struct dl_error *err);
+
+/* Of a struct loader_events, all that is for a session alone. */
+#define SESSION_LOADER_EVENTS                                                       \
+    .progress = session_loader_progress, .opened = session_loader_opened,           \
+    .started = session_started, .deliver = session_deliver, .fault = session_fault, \
+    .finished = session_finished, .warning = session_warning, .measured = session_measured
+
+void session_segment_retired(struct session *session, uint32_t segment);
+
+/* The object that the client has sent: see objects.h. */
+int _nodiscard_ session_take_object(struct session *session, uint64_t number, int *ret_fd,
+                                    struct dl_error *err);
+
+uint64_t session_id(const struct session *session);
+uid_t session_uid(const struct session *session);
+struct quota_account *session_account(const struct session *session);
+
+struct session_view {
+    uint64_t id;
+    uid_t uid;
+    pid_t pid;
+    const char *agent;
+    uint32_t loaders;
+    uint32_t streams;
+    uint32_t leased;
+    uint32_t pinned;
+    uint64_t pending_bytes;
+};
+void session_view(const struct session *session, struct session_view *ret);
+
+/* The session that a stream's batches go to. */
+const struct session *stream_session(const struct stream *stream);
+
+struct session_list {
+    struct session *head; /* utlist; owned by the daemon */
+};
+struct session *session_next(const struct session *session);
+void session_list_add(struct session_list *list, struct session *session);
+void session_list_remove(struct session_list *list, struct session *session);
+
+#endif

@@ -1,0 +1,106 @@
+/*
+ * The inside of a session, shared by session.c (socket, life, deliveries) and session_requests.c
+ * (what the client asks for). Nobody else includes it.
+ */
+#ifndef DL_SESSION_PRIVATE_H
+#define DL_SESSION_PRIVATE_H
+
+#include "daemon/serve/base/outbox.h"
+#include "daemon/serve/session/objects.h"
+#include "daemon/serve/session/session.h"
+#include "proto/frame.h"
+
+#include <sys/socket.h>
+
+/* A loader this session opened. */
+struct opened {
+    struct loader_user user;
+    UT_hash_handle hh; /* session.opened, by id */
+    struct session *session;
+    uint32_t id;
+    uint64_t request;
+    struct states states; /* from CARRY, until the next START */
+};
+
+struct client_stream {
+    UT_hash_handle hh; /* session.streams, by id */
+    struct session *session;
+    struct stream *stream; /* owned by the loader, ended by us */
+    struct opened *opened; /* borrowed */
+    uint32_t id;
+    uint64_t request;    /* START's, until it is answered */
+    bool cluster;        /* its world is the cluster's, */
+    struct world *world; /* borrowed; NULL: it cannot go on in another */
+    uint64_t local;      /* of this node's rank */
+    struct course_place place;
+    bool stopped; /* its client said so; it goes with its last lease */
+};
+
+struct known_segment {
+    UT_hash_handle hh; /* session.segments, by id */
+    uint32_t id;
+};
+
+/* A request that waits, as it came. */
+struct waiting {
+    struct waiting *prev, *next; /* session.waiting */
+    uint64_t asked;              /* ns */
+    size_t len;
+    uint8_t payload[];
+};
+
+struct session {
+    struct session *prev, *next; /* session_list */
+    struct session_options o;
+    uv_poll_t poll;
+    struct quota_account *account; /* borrowed */
+    struct ucred peer;
+    struct frame_reader reader;
+    struct outbox out;
+    char *agent; /* owned; NULL before HELLO */
+    struct opened *opened;
+    struct client_stream *streams;
+    struct known_segment *segments; /* those the client was sent */
+    struct objects objects;         /* sent, not yet taken */
+    struct waiting *waiting;        /* owned (utlist) */
+    uint32_t n_waiting;
+    uint64_t asked;      /* when what is done anew was asked for first; 0: it came just now */
+    uint32_t last_known; /* the one looked up last: mostly the next one too */
+    struct headspace_asker asker;
+    uint64_t asker_request;
+    uint32_t next_id;
+    int watched; /* events the socket is watched for */
+    bool ending;
+    bool violated; /* the protocol, or patience: that is why it ends */
+};
+
+/* Queues a message, with a copy of `fd` unless it is -1. */
+void session_queue(struct session *s, const struct dl_message *msg, int fd);
+/* Queues it and sends what the socket takes. */
+void session_send(struct session *s, const struct dl_message *msg);
+void session_send_error(struct session *s, uint64_t request, const struct dl_error *err);
+
+/* The answer to START. */
+void session_answer_start(struct client_stream *cs, const struct loader_extent *extent);
+void session_end_stream(struct session *s, struct client_stream *cs);
+void session_pump(struct session *s); /* its loaders */
+void session_flush(struct session *s);
+/* The answer to a request that asks for a value. */
+int _nodiscard_ session_send_info(struct session *s, uint64_t request, const struct value *v,
+                                  struct dl_error *err);
+/* session_headspace.c; the answer comes with session_measured(). */
+int _nodiscard_ session_ask_headspace(struct session *s, const struct dl_msg_headspace *msg,
+                                      struct dl_error *err);
+/* session_world.c */
+void session_note_stream(struct client_stream *cs);
+/* The stream's last word there: its client has stopped it, or is gone. */
+void session_leave_world(struct client_stream *cs, bool stopped);
+void session_fault_with(struct stream *stream, uint64_t number, const struct dl_error *err,
+                        const char *detail, bool final, bool at_once);
+void session_close_loader(struct session *s, struct opened *opened);
+
+/* session_requests.c: does what the message asks. 0, or negative with `err`: a violation. 1: it
+ * cannot be answered yet. */
+int session_handle(struct session *s, const struct dl_message *m, struct dl_error *err);
+
+#endif

@@ -1,0 +1,440 @@
+#include "daemon/serve/session/session_private.h"
+
+#include "proto/yaml.h"
+
+#include <errno.h>
+
+static int unknown(struct dl_error *err, const char *what, uint64_t id)
+{
+    return dl_error_set(err, EPROTO, what, "there is no %s %llu in this session", what,
+                        (unsigned long long)id);
+}
+
+static struct client_stream *find_stream(struct session *s, uint64_t id, struct dl_error *err)
+{
+    uint32_t key = (uint32_t)id;
+    struct client_stream *cs;
+
+    HASH_FIND(hh, s->streams, &key, sizeof key, cs);
+    if (!cs)
+        unknown(err, "stream", id);
+    return cs;
+}
+
+static struct opened *find_opened(struct session *s, uint64_t id, struct dl_error *err)
+{
+    uint32_t key = (uint32_t)id;
+    struct opened *opened;
+
+    HASH_FIND(hh, s->opened, &key, sizeof key, opened);
+    if (!opened)
+        unknown(err, "loader", id);
+    return opened;
+}
+
+static int handle_hello(struct session *s, const struct dl_msg_hello *msg, struct dl_error *err)
+{
+    if (msg->version != DL_PROTOCOL_VERSION)
+        return dl_error_set(err, EPROTONOSUPPORT, "version",
+                            "the client speaks version %llu of the protocol, this daemon %d; "
+                            "install the same release of both",
+                            (unsigned long long)msg->version, DL_PROTOCOL_VERSION);
+    s->agent = span_dup(msg->agent);
+    session_send(s, &(struct dl_message){.number = DL_MSG_WELCOME,
+                                         .welcome = {.version = DL_PROTOCOL_VERSION,
+                                                     .agent = span_str("dloaderd " DLOADER_VERSION),
+                                                     .session = s->o.id,
+                                                     .life = s->o.life}});
+    return 0;
+}
+
+/* The spec as a value: a mapping as it is, text parsed. A plain string is a loader's name. */
+static int parse_spec(struct dl_span packed, struct value *ret, struct dl_error *err)
+{
+    _cleanup_(value_deinit)
+    struct value v = {0};
+    int r = value_unpack(packed.data, packed.len, &v, err);
+
+    if (r == 0 && v.type == VALUE_STRING)
+        return yaml_parse(v.string, strlen(v.string), "spec", ret, err);
+    if (r == 0) {
+        *ret = v;
+        v = (struct value){0};
+    }
+    return r;
+}
+
+/* When what is being done was asked for. */
+static uint64_t asked(const struct session *s)
+{
+    return s->asked ? s->asked : uv_hrtime();
+}
+
+static int open_loader(struct session *s, const struct dl_msg_open *msg, struct dl_error *err)
+{
+    _cleanup_(value_deinit)
+    struct value spec = {0};
+    _cleanup_free_ char *base = span_dup(msg->base);
+    struct loader *loader;
+    int r;
+
+    if (HASH_COUNT(s->opened) >= DL_MAX_SESSION_LOADERS)
+        return dl_error_set(err, EDQUOT, "loader",
+                            "this session has %llu open, and may have no more; close some first",
+                            (unsigned long long)DL_MAX_SESSION_LOADERS);
+    if ((r = parse_spec(msg->spec, &spec, err)) < 0 ||
+        (r = s->o.events->find_loader(s->o.context, s, &spec, base, msg->seeded ? &msg->seed : NULL,
+                                      asked(s), &loader, err)) != 0)
+        return r;
+    struct opened *opened = must_alloc(sizeof *opened);
+    opened->session = s;
+    opened->id = ++s->next_id;
+    opened->request = msg->request;
+    HASH_ADD(hh, s->opened, id, sizeof opened->id, opened);
+    loader_attach(loader, &opened->user);
+    return 0;
+}
+
+/* The cluster's world, and the place in it of what is a rank of this node. */
+static int find_place(struct session *s, const struct loader *loader, struct stream_params *params,
+                      struct world **ret, struct course_place *ret_place, struct dl_error *err)
+{
+    const struct world_wish wish = {
+        .what = loader_identity(loader),
+        .fixed = loader_is_iterable(loader) || loader_identity(loader)->order == STATE_CLIENT,
+        .local = params->rank,
+        .asked = asked(s),
+        .of = {.epoch = params->epoch, .step = params->first, .before = params->before}};
+    int r = s->o.events->place(s->o.context, &wish, ret, ret_place, err);
+
+    if (r != 0)
+        return r;
+    params->rank += ret_place->first;
+    params->world = ret_place->world;
+    params->epoch = ret_place->epoch;
+    params->first = ret_place->step;
+    params->before = ret_place->before;
+    params->round = ret_place->round + 1;
+    return 0;
+}
+
+static int start_stream(struct session *s, const struct dl_msg_start *msg, struct dl_error *err)
+{
+    struct opened *opened = find_opened(s, msg->loader, err);
+    struct stream_params params = {.owner = s,
+                                   .epoch = msg->epoch,
+                                   .rank = msg->rank,
+                                   .world = msg->world,
+                                   .first = msg->step,
+                                   .credits = (uint32_t)msg->credits};
+    struct course_place place = {.limit = UINT64_MAX};
+    struct loader_extent extent;
+    struct world *world = NULL;
+
+    if (!opened)
+        return -err->code;
+    if (!history_read(msg->before, &params.before))
+        return dl_error_set(err, EPROTO, "before", "it is no history of an epoch");
+    if (opened->user.left)
+        return dl_error_set(err, EINVAL, "loader", "loader %llu was left; open it anew",
+                            (unsigned long long)msg->loader);
+    if (!opened->user.loader || !opened->user.told)
+        return dl_error_set(err, EAGAIN, "loader", "loader %llu is not open yet",
+                            (unsigned long long)msg->loader);
+    int r = s->o.events->may_start(s->o.context, err);
+    if (r == 0 && params.world == 0)
+        r = find_place(s, opened->user.loader, &params, &world, &place, err);
+    if (r != 0)
+        return r;
+    if (params.rank >= params.world)
+        return dl_error_set(err, EINVAL, "rank", "%llu is not below the world size %llu",
+                            (unsigned long long)params.rank, (unsigned long long)params.world);
+    if (params.epoch == EPOCH_RESUME && params.first > 0)
+        return dl_error_set(err, EINVAL, "step", "%llu, where the daemon is to say the step",
+                            (unsigned long long)params.first);
+    memcpy(params.job, msg->job.data, min_u64(msg->job.len, sizeof params.job - 1));
+    _cleanup_(states_deinit)
+    struct states states = opened->states;
+    opened->states = (struct states){0};
+    struct client_stream *cs = must_alloc(sizeof *cs);
+    r = loader_start(opened->user.loader, &params, cs, &cs->stream, &extent, err);
+    if (r < 0) {
+        free(cs);
+        return r;
+    }
+    loader_bring_states(cs->stream, &states);
+    cs->session = s;
+    cs->opened = opened;
+    cs->id = ++s->next_id;
+    cs->request = msg->request;
+    cs->cluster = msg->world == 0;
+    cs->world = world;
+    cs->local = msg->rank;
+    cs->place = place;
+    cs->stream->limit = place.limit;
+    cs->stream->paused = false;
+    if (world)
+        worlds_started(world, cs->local, &place, s, cs);
+    HASH_ADD(hh, s->streams, id, sizeof cs->id, cs);
+    stream_hold(cs->stream, msg->held);
+    if (r == 0)
+        session_answer_start(cs, &extent);
+    return 0;
+}
+
+/* What a client feeds against the rules it can know is a violation. */
+static int handle_feed(struct session *s, const struct dl_msg_feed *msg, struct dl_error *err)
+{
+    struct client_stream *cs = find_stream(s, msg->stream, err);
+    uint32_t n = (uint32_t)(msg->indices.len / sizeof(uint64_t));
+
+    if (!cs)
+        return -err->code;
+    const struct dl_spec *spec = loader_spec(cs->opened->user.loader);
+    if (!cs->stream->params.fed)
+        return dl_error_set(err, EPROTO, "sampler.kind",
+                            "stream %llu has a sampler of its own: only one of kind client is fed",
+                            (unsigned long long)msg->stream);
+    /* Of Python, words may be the pickle of other keys than integers. */
+    if (n > max_u64(spec->batch_size, 1) && spec->dataset.kind != DATASET_PYTHON)
+        return dl_error_set(err, EPROTO, "indices", "%u for a step, where batch.size is %llu", n,
+                            (unsigned long long)spec->batch_size);
+    if (cs->stream->stopped)
+        return 0;
+    if ((n > 0 && !stream_feed(cs->stream, msg->indices.data, n)) ||
+        (msg->end && !stream_feed_end(cs->stream)))
+        return dl_error_set(err, EPROTO, "stream",
+                            "stream %llu was fed beyond its end, or more than %llu steps ahead "
+                            "for each of its %u credits",
+                            (unsigned long long)msg->stream, (unsigned long long)DL_MAX_FEED_AHEAD,
+                            cs->stream->params.credits);
+    return 0;
+}
+
+/* RELEASE and PIN: `apply` to each step; false for a lease the client does not hold. */
+static int handle_leases(struct session *s, uint64_t id, struct dl_span steps, uint64_t waited,
+                         bool (*apply)(struct loader *, struct stream *, uint64_t, uint64_t),
+                         struct dl_error *err)
+{
+    struct client_stream *cs = find_stream(s, id, err);
+    uint64_t now = uv_hrtime();
+
+    if (!cs)
+        return -err->code;
+    uint32_t leased = cs->stream->leased;
+    stream_waited(cs->stream, waited, now);
+    for (size_t at = 0; at < steps.len; at += sizeof(uint64_t)) {
+        uint64_t step;
+        memcpy(&step, steps.data + at, sizeof step);
+        if (!apply(cs->opened->user.loader, cs->stream, step, now))
+            return dl_error_set(err, EPROTO, "step",
+                                "step %llu of stream %llu is not leased to this client",
+                                (unsigned long long)step, (unsigned long long)id);
+    }
+    loader_returned(cs->opened->user.loader, cs->stream, leased - cs->stream->leased, waited, now);
+    /* One that its client has stopped goes when its last lease is back. One that a broken loader
+     * has ended is there until the client has done with it. */
+    if (cs->stopped && cs->stream->leased + cs->stream->pinned == 0)
+        session_end_stream(s, cs);
+    return 0;
+}
+
+/* What the client has of a daemon before this one becomes less. */
+static int handle_held(struct session *s, const struct dl_msg_held *msg, struct dl_error *err)
+{
+    struct client_stream *cs = find_stream(s, msg->stream, err);
+
+    if (!cs)
+        return -err->code;
+    if (msg->step < cs->stream->held)
+        return dl_error_set(err, EPROTO, "step",
+                            "step %llu of stream %llu was given back, as the client has said",
+                            (unsigned long long)msg->step, (unsigned long long)msg->stream);
+    stream_hold(cs->stream, msg->step);
+    return 0;
+}
+
+/* It goes when its last lease is back. */
+static void stop_stream(struct session *s, struct client_stream *cs)
+{
+    cs->stopped = true;
+    session_leave_world(cs, true);
+    loader_stop(cs->opened->user.loader, cs->stream);
+    if (cs->stream->leased + cs->stream->pinned == 0)
+        session_end_stream(s, cs);
+}
+
+static int handle_stop(struct session *s, const struct dl_msg_stop *msg, struct dl_error *err)
+{
+    struct client_stream *cs = find_stream(s, msg->stream, err);
+
+    if (!cs)
+        return -err->code;
+    stop_stream(s, cs);
+    return 0;
+}
+
+/* Whether it is any good, an OPEN that names it is told. */
+static int handle_object(struct session *s, const struct dl_msg_object *msg, struct dl_error *err)
+{
+    int fd = frame_reader_take_fd(&s->reader);
+
+    if (fd < 0)
+        return dl_error_set(err, EPROTO, "OBJECT", "it came without its file descriptor");
+    objects_add(&s->objects, msg->object, fd);
+    return 0;
+}
+
+/* Its client has begun to say those of another loader. */
+static void drop_states_but(struct session *s, const struct opened *keep)
+{
+    for (struct opened *opened = s->opened; opened; opened = opened->hh.next) {
+        if (opened != keep)
+            states_deinit(&opened->states);
+    }
+}
+
+/* For the next START, whatever becomes of that. */
+static int handle_carry(struct session *s, const struct dl_msg_carry *msg, struct dl_error *err)
+{
+    struct opened *opened = find_opened(s, msg->loader, err);
+
+    if (!opened)
+        return -err->code;
+    if (!opened->user.loader || !opened->user.told)
+        return unknown(err, "loader", msg->loader), -err->code;
+    if (opened->states.n == 0)
+        drop_states_but(s, opened);
+    if (msg->worker >= max_u64(loader_spec(opened->user.loader)->workers, 1) ||
+        !states_bring(&opened->states, (uint32_t)msg->worker, msg->record))
+        return dl_error_set(
+            err, EPROTO, "CARRY",
+            "it is no state of one of the loader's workers, or more than %u bytes in all",
+            CARRIED_SAID_MAX);
+    return 0;
+}
+
+/* What is leased stays so, as after STOP. */
+static int handle_leave(struct session *s, const struct dl_msg_leave *msg, struct dl_error *err)
+{
+    struct opened *opened = find_opened(s, msg->loader, err);
+    struct client_stream *cs;
+    struct client_stream *next;
+
+    if (!opened)
+        return -err->code;
+    if (!opened->user.loader || !opened->user.told)
+        return unknown(err, "loader", msg->loader), -err->code;
+    if (opened->user.left)
+        return 0;
+    HASH_ITER (hh, s->streams, cs, next) {
+        if (cs->opened == opened)
+            stop_stream(s, cs);
+    }
+    loader_pump(opened->user.loader); /* others may want what was loaded for it */
+    loader_leave(&opened->user);
+    return 0;
+}
+
+static int handle_close(struct session *s, const struct dl_msg_close *msg, struct dl_error *err)
+{
+    struct opened *opened = find_opened(s, msg->loader, err);
+
+    if (!opened)
+        return -err->code;
+    session_close_loader(s, opened);
+    return 0;
+}
+
+int session_send_info(struct session *s, uint64_t request, const struct value *v,
+                      struct dl_error *err)
+{
+    _cleanup_(buffer_deinit)
+    struct dl_buffer packed = {0};
+
+    if (value_pack(v, &packed) < 0 || packed.len > DL_MAX_FRAME_BYTES - 64)
+        return dl_error_set(
+            err, EMSGSIZE, "view",
+            "there is more to tell than a message may hold: %llu bytes, %llu values; "
+            "metrics by HTTP have no such limit (metrics.listen)",
+            (unsigned long long)DL_MAX_FRAME_BYTES, (unsigned long long)DL_MAX_VALUE_NODES);
+    session_send(s,
+                 &(struct dl_message){.number = DL_MSG_INFO,
+                                      .info = {.request = request,
+                                               .value = {.data = packed.data, .len = packed.len}}});
+    return 0;
+}
+
+static int handle_query(struct session *s, const struct dl_msg_query *msg, struct dl_error *err)
+{
+    _cleanup_(value_deinit)
+    struct value v = {0};
+    _cleanup_free_ char *name = span_dup(msg->view);
+    int r = s->o.events->view(s->o.context, name, &v, err);
+
+    return r < 0 ? r : session_send_info(s, msg->request, &v, err);
+}
+
+static int handle_control(struct session *s, const struct dl_msg_control *msg, struct dl_error *err)
+{
+    _cleanup_(value_deinit)
+    struct value v = {.type = VALUE_MAP};
+    _cleanup_free_ char *verb = span_dup(msg->verb);
+    int r = s->o.events->control(s->o.context, s, verb, err);
+
+    if (r == 0 && value_set_string(&v, "done", verb) < 0)
+        r = dl_error_set(err, ENOMEM, "", "out of memory");
+    return r < 0 ? r : session_send_info(s, msg->request, &v, err);
+}
+
+/* A refused request is answered and forgotten; 0. Else what the handler said. */
+static int answer(struct session *s, uint64_t request, int r, const struct dl_error *err)
+{
+    if (r >= 0 || r == -EPROTO)
+        return r;
+    session_send_error(s, request, err);
+    return 0;
+}
+
+int session_handle(struct session *s, const struct dl_message *m, struct dl_error *err)
+{
+    if (!s->agent && m->number != DL_MSG_HELLO)
+        return dl_error_set(err, EPROTO, message_name(m->number), "HELLO must come first");
+    switch (m->number) {
+    case DL_MSG_HELLO:
+        if (s->agent)
+            return dl_error_set(err, EPROTO, "HELLO", "it was said already");
+        return handle_hello(s, &m->hello, err);
+    case DL_MSG_OPEN:
+        return answer(s, m->open.request, open_loader(s, &m->open, err), err);
+    case DL_MSG_OBJECT:
+        return handle_object(s, &m->object, err);
+    case DL_MSG_CARRY:
+        return handle_carry(s, &m->carry, err);
+    case DL_MSG_START:
+        return answer(s, m->start.request, start_stream(s, &m->start, err), err);
+    case DL_MSG_RELEASE:
+        return handle_leases(s, m->release.stream, m->release.steps, m->release.waited,
+                             loader_release, err);
+    case DL_MSG_PIN:
+        return handle_leases(s, m->pin.stream, m->pin.steps, 0, loader_pin, err);
+    case DL_MSG_HELD:
+        return handle_held(s, &m->held, err);
+    case DL_MSG_FEED:
+        return handle_feed(s, &m->feed, err);
+    case DL_MSG_STOP:
+        return handle_stop(s, &m->stop, err);
+    case DL_MSG_CLOSE:
+        return handle_close(s, &m->close, err);
+    case DL_MSG_LEAVE:
+        return handle_leave(s, &m->leave, err);
+    case DL_MSG_QUERY:
+        return answer(s, m->query.request, handle_query(s, &m->query, err), err);
+    case DL_MSG_CONTROL:
+        return answer(s, m->control.request, handle_control(s, &m->control, err), err);
+    case DL_MSG_HEADSPACE:
+        return answer(s, m->headspace.request, session_ask_headspace(s, &m->headspace, err), err);
+    default:
+        return dl_error_set(err, EPROTO, message_name(m->number), "a client does not send this");
+    }
+}

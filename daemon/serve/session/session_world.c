@@ -1,0 +1,158 @@
+/* Streams of a session in the cluster's world, when that becomes another. */
+#include "daemon/serve/session/session_private.h"
+
+#include <errno.h>
+
+/* A point in the order of the stream's epoch, behind so many steps of its rank. */
+static struct course_point point_of(const struct client_stream *cs, uint64_t steps)
+{
+    const struct stream_params *params = &cs->stream->params;
+    struct course_point point;
+
+    /* Without room in its history the epoch cannot be gone on with: it counts as done. */
+    if (!course_point_at(&point, cs->place.pass, params->epoch, &params->before, params->world,
+                         steps))
+        point = (struct course_point){.pass = cs->place.pass, .epoch = params->epoch + 1};
+    return point;
+}
+
+/* Behind so many steps, or `all`. */
+static struct course_point had(const struct client_stream *cs, uint64_t steps, bool all)
+{
+    if (!all)
+        return point_of(cs, steps);
+    return (struct course_point){.pass = cs->place.pass, .epoch = cs->stream->params.epoch + 1};
+}
+
+void session_note_stream(struct client_stream *cs)
+{
+    const struct stream *stream = cs->stream;
+    bool limited = stream->limit < stream->params.steps;
+    struct course_point given, behind;
+
+    if (!cs->world)
+        return;
+    given = had(cs, stream_given(stream), stream->finish_told && !limited);
+    behind = had(cs, stream_position(stream), stream_done(stream));
+    worlds_note(cs->world, cs->local, cs, &given, &behind);
+}
+
+void session_leave_world(struct client_stream *cs, bool stopped)
+{
+    struct course_point behind;
+    bool all;
+
+    if (!cs->world)
+        return;
+    if (stopped) {
+        uint64_t steps = stream_used(cs->stream, &all);
+        behind = had(cs, steps, all);
+        worlds_note(cs->world, cs->local, cs, &behind, &behind);
+    } else {
+        session_note_stream(cs);
+    }
+    worlds_ended(cs->world, cs->local, cs);
+}
+
+void session_world_note(struct session *s)
+{
+    for (struct client_stream *cs = s->streams; cs; cs = cs->hh.next)
+        session_note_stream(cs);
+}
+
+static bool goes_on(const struct client_stream *cs)
+{
+    return cs->cluster && !cs->stream->stopped && !cs->stream->finish_told;
+}
+
+/* Also one whose last steps lie with its client: of those that are not used yet others may take
+ * some. */
+static bool can_be_cut(const struct client_stream *cs)
+{
+    return cs->cluster && !cs->stream->stopped &&
+           (!cs->stream->finish_told ||
+            (cs->world && !stream_done(cs->stream) && cs->stream->limit == UINT64_MAX));
+}
+
+static void cut(struct client_stream *cs, const struct dl_error *why)
+{
+    if (cs->stream->unsettled) {
+        session_started(cs->stream, NULL, why);
+        return;
+    }
+    if (cs->world) {
+        session_note_stream(cs);
+        worlds_owe(cs->world, cs->local, cs);
+    }
+    loader_stop(cs->opened->user.loader, cs->stream);
+    session_fault_with(cs->stream, UINT64_MAX, why, NULL, true, true);
+}
+
+void session_world_over(struct session *s, const struct dl_error *why)
+{
+    struct client_stream *cs;
+    struct client_stream *next;
+
+    HASH_ITER (hh, s->streams, cs, next) {
+        if (can_be_cut(cs))
+            cut(cs, why);
+    }
+    if (!s->ending)
+        session_pump(s);
+    session_flush(s);
+}
+
+void session_world_pause(struct session *s, const struct dl_error *why)
+{
+    struct client_stream *cs;
+    struct client_stream *next;
+
+    HASH_ITER (hh, s->streams, cs, next) {
+        if (cs->world)
+            cs->stream->paused = goes_on(cs);
+        else if (goes_on(cs))
+            cut(cs, why);
+    }
+    session_flush(s);
+}
+
+/* False: it waits on. */
+static bool go_on(struct client_stream *cs)
+{
+    struct dl_error err = {0}, why = {0};
+    int r = worlds_limit(cs->world, &cs->place, &cs->stream->limit, &err);
+
+    if (r == 1)
+        return false;
+    cs->stream->paused = false;
+    if (r == 0)
+        return true;
+    dl_error_set(&why, ESTALE, "world",
+                 "changed, and the nodes have not agreed where to go on (%s: %s); start the epoch "
+                 "again from its state",
+                 err.path, err.message);
+    cut(cs, &why);
+    return true;
+}
+
+void session_world_go_on(struct session *s)
+{
+    struct client_stream *cs;
+    struct client_stream *next;
+    bool any = false;
+
+    HASH_ITER (hh, s->streams, cs, next) {
+        if (cs->stream->paused && go_on(cs))
+            any = true;
+    }
+    if (any && !s->ending)
+        session_pump(s);
+    if (any)
+        session_flush(s);
+}
+
+void session_world_forget(struct session *s)
+{
+    for (struct client_stream *cs = s->streams; cs; cs = cs->hh.next)
+        cs->world = NULL;
+}

@@ -1,0 +1,698 @@
+#include "daemon/serve/world/members.h"
+
+#include "daemon/serve/base/log.h"
+#include "daemon/serve/world/members_private.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#define SECOND ((uint64_t)1000000000)
+
+enum { ID_MAX = 128, PAUSE_MS_MIN = 1000, PAUSE_MS_MAX = 60000, STAY_POLLS = 3 };
+
+/* Longer than any client waits for OPENED is no use. */
+static const uint64_t SEED_PATIENCE_NS = 300 * SECOND;
+
+/* ---- the configuration ---------------------------------------------------------------------- */
+
+/* This node's name: as given, or the host's. */
+static void name_self(const struct config_rendezvous *config, char ret[RDZV_NAME_MAX])
+{
+    char host[256] = "";
+
+    (void)gethostname(host, sizeof host - 1);
+    (void)snprintf(ret, RDZV_NAME_MAX, "%.*s", RDZV_NAME_MAX - 1,
+                   *config->node ? config->node
+                   : *host       ? host
+                                 : "node");
+}
+
+static int check_name(const char *path, const char *text, size_t max, struct dl_error *err)
+{
+    size_t len = strlen(text);
+
+    if (len == 0)
+        return dl_error_set(err, EINVAL, path, "is missing: all nodes of a run give the same one");
+    if (len > max)
+        return dl_error_set(err, EINVAL, path, "has %zu bytes, and may have %zu", len, max);
+    for (size_t i = 0; i < len; i++)
+        if (text[i] <= ' ' || text[i] > '~' || text[i] == '/')
+            return dl_error_set(err, EINVAL, path,
+                                "\"%s\" has other characters than letters, digits and marks "
+                                "without /",
+                                text);
+    return 0;
+}
+
+static struct rdzv_settings settings_of(const struct config_rendezvous *config)
+{
+    struct rdzv_settings set = RDZV_DEFAULTS;
+
+    set.min = (uint32_t)config->nodes.min;
+    set.max = (uint32_t)config->nodes.max;
+    set.missed = (uint32_t)config->heartbeat.missed;
+    set.join_ns = config->timeouts.join;
+    set.last_call_ns = config->timeouts.last_call;
+    set.close_ns = config->timeouts.close;
+    set.beat_ns = config->heartbeat.interval;
+    set.poll_ns = min_u64(set.poll_ns, set.beat_ns);
+    return set;
+}
+
+static int check_numbers(const struct config_rendezvous *config, struct dl_error *err)
+{
+    const struct {
+        const char *path;
+        uint64_t is, min, max;
+    } numbers[] = {
+        {"rendezvous.local_ranks", config->local_ranks, 1, RDZV_LOCAL_MAX},
+        {"rendezvous.nodes.max", config->nodes.max, 1, RDZV_NODES_MAX},
+        {"rendezvous.nodes.min", config->nodes.min, 1, config->nodes.max},
+        {"rendezvous.heartbeat.missed", config->heartbeat.missed, 2, 1000},
+    };
+    const struct {
+        const char *path;
+        uint64_t is;
+    } times[] = {
+        {"rendezvous.timeouts.join", config->timeouts.join},
+        {"rendezvous.timeouts.last_call", config->timeouts.last_call},
+        {"rendezvous.timeouts.close", config->timeouts.close},
+        {"rendezvous.heartbeat.interval", config->heartbeat.interval},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(numbers); i++)
+        if (numbers[i].is < numbers[i].min || numbers[i].is > numbers[i].max)
+            return dl_error_set(err, EINVAL, numbers[i].path,
+                                "%" PRIu64 " is not from %" PRIu64 " to %" PRIu64, numbers[i].is,
+                                numbers[i].min, numbers[i].max);
+    for (size_t i = 0; i < ARRAY_SIZE(times); i++)
+        if (times[i].is < SECOND / 1000 || times[i].is > 30 * 86400 * SECOND)
+            return dl_error_set(err, EINVAL, times[i].path,
+                                "%" PRIu64 " ns is not from 1ms to 720h", times[i].is);
+    return 0;
+}
+
+int members_check(const struct config_rendezvous *config, struct dl_error *err)
+{
+    char name[RDZV_NAME_MAX];
+
+    if (config->backend == CONFIG_BACKEND_NONE)
+        return 0;
+    int r = members_backend_check(config, err);
+    name_self(config, name);
+    if (r == 0)
+        r = check_name("rendezvous.id", config->id, ID_MAX, err);
+    if (r == 0)
+        r = check_name("rendezvous.node", *config->node ? config->node : name, RDZV_NAME_MAX - 1,
+                       err);
+    if (r == 0)
+        r = check_numbers(config, err);
+    struct rdzv_settings set = settings_of(config);
+    return r < 0 ? r : rdzv_settings_check(&set, err);
+}
+
+/* ---- what becomes of it --------------------------------------------------------------------- */
+
+static void destroy(struct members *m);
+
+/* Who is there, as people are told when it is not enough. */
+static void note_there(struct members *m, const struct rdzv_state *state)
+{
+    const struct rdzv_node *self = rdzv_state_find(state, member_id(m->member));
+    size_t at = 0;
+
+    if (!self)
+        return;
+    at = (size_t)snprintf(m->there, sizeof m->there, "%s", self->name);
+    m->n_there = state->n;
+    for (uint32_t i = 0; i < state->n && at < sizeof m->there; i++)
+        if (&state->nodes[i] != self)
+            at +=
+                (size_t)snprintf(m->there + at, sizeof m->there - at, ", %s", state->nodes[i].name);
+}
+
+static void log_who_came(const struct members *m, const struct rdzv_state *before,
+                         const struct rdzv_state *now)
+{
+    for (uint32_t i = 0; i < now->n; i++)
+        if (!rdzv_state_find(before, now->nodes[i].id))
+            log_info("rendezvous %s: node %s has come%s", m->id, now->nodes[i].name,
+                     now->nodes[i].member ? "" : ", and waits for a place");
+}
+
+static void log_who_went(const struct members *m, const struct rdzv_state *before,
+                         const struct rdzv_state *now)
+{
+    char why[RDZV_TEXT_MAX];
+
+    for (uint32_t i = 0; i < before->n; i++) {
+        const struct rdzv_node *node = &before->nodes[i];
+
+        if (rdzv_state_find(now, node->id))
+            continue;
+        rdzv_state_gone(before, now, node, why);
+        log_info("rendezvous %s: node %s is gone: it %s", m->id, node->name, why);
+    }
+}
+
+static void on_seen(void *owner, const struct rdzv_state *before, const struct rdzv_state *now)
+{
+    static const struct rdzv_state none;
+    struct members *m = owner;
+
+    note_there(m, now);
+    if (!before)
+        before = &none;
+    log_who_came(m, before, now);
+    log_who_went(m, before, now);
+    if (!now->complete && (before->complete || before->round != now->round) && now->why[0])
+        log_info("rendezvous %s: round %" PRIu64 " is open: %s", m->id, now->round, now->why);
+}
+
+static void on_store(void *owner, const struct dl_error *trouble)
+{
+    const struct members *m = owner;
+
+    if (trouble)
+        log_warning("rendezvous %s: the store fails: %s: %s", m->id, trouble->path,
+                    trouble->message);
+    else
+        log_info("rendezvous %s: the store is of use again", m->id);
+}
+
+static void on_again(uv_timer_t *timer)
+{
+    struct members *m = timer->data;
+
+    m->state = MEMBERS_JOINING;
+    member_join(m->member, 0);
+}
+
+/* Of the nodes of the last round, whether all are in this state. */
+static bool all_stay(const struct members *m, const struct rdzv_state *state)
+{
+    for (uint32_t i = 0; i < m->n_nodes; i++)
+        if (!state || !rdzv_state_find(state, m->nodes[i].id))
+            return false;
+    return true;
+}
+
+static void note_nodes(struct members *m, const struct rdzv_state *state)
+{
+    free(m->nodes);
+    m->nodes = must_alloc(state->n * sizeof *m->nodes);
+    m->n_nodes = 0;
+    for (uint32_t i = 0; i < state->n; i++) {
+        struct gather_node *node = &m->nodes[m->n_nodes];
+
+        if (!state->nodes[i].member)
+            continue;
+        if (state->nodes[i].id == member_id(m->member))
+            m->self = m->n_nodes;
+        *node = (struct gather_node){.id = state->nodes[i].id};
+        (void)snprintf(node->name, sizeof node->name, "%s", state->nodes[i].name);
+        m->n_nodes++;
+    }
+}
+
+static void on_round(void *owner, const struct rdzv_state *state, const struct rdzv_place *place)
+{
+    struct members *m = owner;
+
+    if (m->ending)
+        return;
+    if (m->paused && !all_stay(m, state))
+        m->events->over(m->context, &m->why_over);
+    m->paused = false;
+    note_nodes(m, state);
+    m->state = MEMBERS_IN;
+    m->round = state->round;
+    m->place = *place;
+    m->failure.code = 0;
+    m->pause_ms = PAUSE_MS_MIN;
+    log_info("rendezvous %s: round %" PRIu64 " is complete: this is node %u of %u, with ranks "
+             "%" PRIu64 " to %" PRIu64 " of %" PRIu64,
+             m->id, m->round, m->place.rank, m->place.nodes, m->place.first,
+             m->place.first + m->local - 1, m->place.world);
+    worlds_enter(m);
+    m->events->round(m->context);
+    worlds_speak(m);
+    m->events->changed(m->context);
+}
+
+static void end_round(struct members *m, const char *reason, bool stay)
+{
+    struct dl_error *why = &m->why_over;
+
+    if (m->state == MEMBERS_IN) {
+        dl_error_set(why, ESTALE, "world",
+                     "changed: round %" PRIu64 " of rendezvous %s is over because %s; start the "
+                     "epoch again from its state",
+                     m->round, m->id, reason);
+        log_info("%s %s", why->path, why->message);
+    } else if (!m->paused) {
+        return;
+    }
+    m->state = MEMBERS_JOINING;
+    m->paused = stay;
+    if (stay)
+        m->events->paused(m->context, why);
+    else
+        m->events->over(m->context, why);
+}
+
+/* Too few: in words that say who is there. */
+static int say_too_few(const struct members *m, struct dl_error *err)
+{
+    uint32_t missing = m->min - m->n_there;
+
+    return dl_error_set(err, ETIMEDOUT, "rendezvous.timeouts.join",
+                        "%" PRIu64 " s are over, and of at least %u nodes %u %s there (%s), %u %s "
+                        "missing; start dloaderd there with the same rendezvous.id, %s",
+                        m->join_ns / SECOND, m->min, m->n_there, m->n_there == 1 ? "is" : "are",
+                        m->there, missing, missing == 1 ? "is" : "are", m->id);
+}
+
+static bool are_too_few(const struct members *m)
+{
+    return m->n_there > 0 && m->n_there < m->min;
+}
+
+/* What the store is to blame for, it says itself. */
+static void name_failure(struct members *m, const struct dl_error *error)
+{
+    struct backend_health health;
+
+    backend_health(m->backend, &health);
+    m->failure = *error;
+    if (error->code == ETIMEDOUT && health.answers && are_too_few(m))
+        say_too_few(m, &m->failure);
+}
+
+static void fail(struct members *m, const struct dl_error *error)
+{
+    bool told = m->failure.code == error->code;
+
+    name_failure(m, error);
+    m->failed_ns = uv_hrtime();
+    m->state = MEMBERS_FAILED;
+    if (!told)
+        log_warning("rendezvous %s: %s: %s", m->id, m->failure.path, m->failure.message);
+    uv_timer_start(&m->again, on_again, m->pause_ms, 0);
+    m->pause_ms = min_u64(2 * m->pause_ms, PAUSE_MS_MAX);
+    m->events->changed(m->context);
+}
+
+static void close_for_good(struct members *m, const struct dl_error *error)
+{
+    m->failure = *error;
+    m->state = MEMBERS_CLOSED;
+    log_warning("rendezvous %s: %s: %s", m->id, error->path, error->message);
+    m->events->changed(m->context);
+}
+
+/* Nothing here goes on by itself; and the store has what it is to have. */
+static void be_ready(struct members *m)
+{
+    if (m->putting == 0 && m->state != MEMBERS_IN)
+        member_ready(m->member, 0);
+}
+
+static void on_over(void *owner, bool evicted, const char *why)
+{
+    struct members *m = owner;
+    char reason[MEMBERS_TEXT_MAX];
+
+    if (m->ending)
+        return;
+    (void)snprintf(reason, sizeof reason, "%s%s", evicted ? "this node was taken out of it: " : "",
+                   why);
+    end_round(m, reason, !evicted && all_stay(m, member_state(m->member)));
+    members_put_seeds_back(m);
+    be_ready(m);
+}
+
+static void on_stayed(uv_timer_t *timer)
+{
+    destroy(timer->data);
+}
+
+/* The store goes with this daemon: the others are given the time to see there that it has left. */
+static bool stay_a_while(struct members *m, enum rdzv_news how)
+{
+    struct backend_health health;
+
+    backend_health(m->backend, &health);
+    if (how != RDZV_LEFT || !health.here || health.peers < 2) /* of which one is its own */
+        return false;
+    log_info("rendezvous %s: the store that was here ends, and the others need another", m->id);
+    uv_timer_start(&m->again, on_stayed, STAY_POLLS * m->poll_ns / 1000000, 0);
+    return true;
+}
+
+/* At the daemon's end. */
+static void log_left(const struct members *m, enum rdzv_news how, const struct dl_error *err)
+{
+    if (how == RDZV_FAILED && err)
+        log_warning("rendezvous %s: the others may not know that this node has left: %s: %s", m->id,
+                    err->path, err->message);
+    else if (m->joined)
+        log_info("rendezvous %s: left", m->id);
+}
+
+static void on_ended(void *owner, enum rdzv_news how, const struct dl_error *err)
+{
+    struct members *m = owner;
+
+    if (m->ending) {
+        log_left(m, how, err);
+        if (!stay_a_while(m, how))
+            destroy(m);
+        return;
+    }
+    end_round(m, err ? err->message : "this node has left", false);
+    if (how == RDZV_CLOSED)
+        close_for_good(m, err);
+    else if (how == RDZV_FAILED)
+        fail(m, err);
+}
+
+/* ---- beginning and end ---------------------------------------------------------------------- */
+
+static void on_patience(uv_timer_t *timer)
+{
+    struct members *m = timer->data;
+
+    m->events->changed(m->context);
+}
+
+static int become_member(struct members *m, const struct config_rendezvous *config,
+                         struct dl_error *err)
+{
+    static const struct member_events events = {.changed = on_seen,
+                                                .store = on_store,
+                                                .round = on_round,
+                                                .over = on_over,
+                                                .ended = on_ended};
+    struct rdzv_settings settings = settings_of(config);
+    char name[RDZV_NAME_MAX];
+
+    name_self(config, name);
+    struct member_options options = {.loop = m->loop,
+                                     .backend = m->backend,
+                                     .run = config->id,
+                                     .settings = &settings,
+                                     .name = name,
+                                     .local = m->local,
+                                     .events = &events,
+                                     .owner = m};
+    return member_new(&options, &m->member, err);
+}
+
+int members_new(uv_loop_t *loop, const struct config_rendezvous *config,
+                const struct members_events *events, void *context, struct members **ret,
+                struct dl_error *err)
+{
+    int r;
+
+    *ret = NULL;
+    if (config->backend == CONFIG_BACKEND_NONE)
+        return 0;
+    struct members *m = must_alloc(sizeof *m);
+    *m = (struct members){.loop = loop,
+                          .events = events,
+                          .context = context,
+                          .join_ns = config->timeouts.join,
+                          .poll_ns = settings_of(config).poll_ns,
+                          .min = (uint32_t)config->nodes.min,
+                          .max = (uint32_t)config->nodes.max,
+                          .local = (uint32_t)config->local_ranks,
+                          .pause_ms = PAUSE_MS_MIN};
+    r = members_backend_open(m, config, err);
+    if (r == 0)
+        r = become_member(m, config, err);
+    if (r < 0) {
+        free(m);
+        return r;
+    }
+    m->id = must_strdup(config->id);
+    uv_timer_init(loop, &m->again);
+    uv_timer_init(loop, &m->patience);
+    m->again.data = m->patience.data = m;
+    *ret = m;
+    return 0;
+}
+
+void members_join(struct members *m)
+{
+    if (!m)
+        return;
+    log_info("rendezvous %s: joining %u to %u nodes by %s", m->id, m->min, m->max, m->backend_name);
+    m->joined = true;
+    member_join(m->member, 0);
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+    struct members *m = handle->data;
+
+    if (--m->closing > 0)
+        return;
+    free(m->nodes);
+    free(m->id);
+    free(m);
+}
+
+static void destroy(struct members *m)
+{
+    struct seed *seed, *next;
+
+    HASH_ITER (hh, m->seeds, seed, next) {
+        HASH_DEL(m->seeds, seed);
+        agree_cancel(seed->agreement);
+        free(seed->key);
+        free(seed);
+    }
+    worlds_deinit(m);
+    m->member = member_free(m->member); /* and the backend */
+    m->closing = 2;
+    uv_close((uv_handle_t *)&m->again, on_closed);
+    uv_close((uv_handle_t *)&m->patience, on_closed);
+}
+
+struct members *members_end(struct members *m)
+{
+    if (!m)
+        return NULL;
+    if (m->joined)
+        log_info("rendezvous %s: leaving", m->id);
+    m->ending = true;
+    uv_timer_stop(&m->again);
+    uv_timer_stop(&m->patience);
+    member_leave(m->member);
+    return NULL;
+}
+
+/* ---- what is asked for ---------------------------------------------------------------------- */
+
+/* Whoever waits is told again when `at` comes. */
+static void be_patient(struct members *m, uint64_t now, uint64_t at)
+{
+    uint64_t ms = at > now ? (at - now) / 1000000 + 1 : 1;
+
+    if (!uv_is_active((uv_handle_t *)&m->patience) || uv_timer_get_due_in(&m->patience) > ms)
+        uv_timer_start(&m->patience, on_patience, ms, 0);
+}
+
+static int say_failure(const struct dl_error *failure, struct dl_error *err)
+{
+    if (err)
+        *err = *failure;
+    return -failure->code;
+}
+
+/* Neither the others nor the store have been of help for as long as this one asks. */
+static int say_late(const struct members *m, struct dl_error *err)
+{
+    struct backend_health health;
+
+    if (m->failure.code)
+        return say_failure(&m->failure, err);
+    backend_health(m->backend, &health);
+    if (!health.answers && health.latest.code)
+        return dl_error_set(err, ETIMEDOUT, "rendezvous.timeouts.join",
+                            "%" PRIu64 " s are over, and the store is of no help: %s",
+                            m->join_ns / SECOND, health.latest.message);
+    if (!health.answers)
+        return dl_error_set(err, ETIMEDOUT, "rendezvous.timeouts.join",
+                            "%" PRIu64 " s are over, and the store at %s has not answered yet",
+                            m->join_ns / SECOND, health.endpoint);
+    if (are_too_few(m))
+        return say_too_few(m, err);
+    if (m->n_there == 0)
+        return dl_error_set(err, ETIMEDOUT, "rendezvous.timeouts.join",
+                            "%" PRIu64 " s are over, and nobody was seen in rendezvous %s yet",
+                            m->join_ns / SECOND, m->id);
+    return dl_error_set(err, ETIMEDOUT, "rendezvous.timeouts.join",
+                        "%" PRIu64 " s are over, and there is no complete round of rendezvous %s: "
+                        "%u of %u to %u nodes are there (%s)",
+                        m->join_ns / SECOND, m->id, m->n_there, m->min, m->max, m->there);
+}
+
+int members_place(struct members *m, uint64_t local, uint64_t asked, struct members_place *ret,
+                  struct dl_error *err)
+{
+    uint64_t now = uv_hrtime();
+
+    if (!m)
+        return dl_error_set(err, ENOTSUP, "world",
+                            "the cluster's is asked for, and this daemon is alone; set "
+                            "rendezvous.backend in its configuration, or give a number");
+    if (local >= m->local)
+        return dl_error_set(err, EINVAL, "rank",
+                            "%" PRIu64 " is not below the number of ranks on this node, %u "
+                            "(rendezvous.local_ranks)",
+                            local, m->local);
+    if (m->state == MEMBERS_IN) {
+        *ret = (struct members_place){m->place.first + local, m->place.world};
+        return 0;
+    }
+    if (m->state == MEMBERS_CLOSED)
+        return say_failure(&m->failure, err);
+    /* What no time mends is said at once; else those who waited are told, and others wait anew. */
+    if (m->state == MEMBERS_FAILED && (m->failure.code != ETIMEDOUT || asked < m->failed_ns))
+        return say_failure(&m->failure, err);
+    if (now - asked > m->join_ns)
+        return say_late(m, err);
+    be_patient(m, now, asked + m->join_ns);
+    return 1;
+}
+
+/* As it was, or the run has begun anew without this node, by those who knew of nothing. */
+static void on_put_back(struct seed *seed, uint64_t number, const struct dl_error *error)
+{
+    struct members *m = seed->members;
+
+    if (error)
+        log_warning("rendezvous %s: the seed of %s may be lost: %s: %s", m->id, seed->key,
+                    error->path, error->message);
+    else if (number != seed->number)
+        log_warning("rendezvous %s: the store was lost, and the seed of %s is now %" PRIu64
+                    ", no more %" PRIu64
+                    ": start all trainers again from one state, or give a seed "
+                    "in the spec",
+                    m->id, seed->key, number, seed->number);
+    if (!error)
+        seed->number = number;
+    if (--m->putting == 0 && !m->ending)
+        be_ready(m);
+}
+
+static void on_agreed(void *owner, uint64_t number, const struct dl_error *error)
+{
+    struct seed *seed = owner;
+    struct members *m = seed->members;
+
+    seed->agreement = NULL;
+    if (seed->known) {
+        on_put_back(seed, number, error);
+        return;
+    }
+    seed->known = !error;
+    seed->number = number;
+    if (error) {
+        seed->failure = *error;
+        seed->failed_ns = uv_hrtime();
+    }
+    if (!m->ending)
+        m->events->changed(m->context);
+}
+
+static struct seed *find_seed(struct members *m, const char *key)
+{
+    struct seed *seed;
+
+    HASH_FIND_STR(m->seeds, key, seed);
+    if (!seed) {
+        seed = must_alloc(sizeof *seed);
+        seed->members = m;
+        seed->key = must_strdup(key);
+        HASH_ADD_KEYPTR(hh, m->seeds, seed->key, strlen(seed->key), seed);
+    }
+    return seed;
+}
+
+static int ask_for_seed(struct members *m, struct seed *seed, struct dl_error *err)
+{
+    char key[BACKEND_KEY_MAX];
+    struct agree_options options = {.loop = m->loop,
+                                    .backend = m->backend,
+                                    .key = key,
+                                    .timeout_ns = min_u64(m->join_ns, SEED_PATIENCE_NS),
+                                    .done = on_agreed,
+                                    .owner = seed};
+
+    (void)snprintf(key, sizeof key, "seed/%s/%s", m->id, seed->key);
+    if (seed->known)
+        options.proposal = seed->number;
+    else if (getrandom(&options.proposal, sizeof options.proposal, 0) != sizeof options.proposal)
+        return dl_error_set(err, errno, "seed", "none can be drawn: %s", strerror(errno));
+    options.proposal &= ((uint64_t)1 << 53) - 1; /* as a seed that is drawn by one daemon alone */
+    if (agree(&options, &seed->agreement) < 0)
+        return dl_error_set(err, ENOMEM, "seed", "out of memory");
+    return 1;
+}
+
+/*
+ * A store that forgets was perhaps lost, and others may know what was agreed on: each has put it
+ * back before a round with it is complete. So whoever has not seen a round does not ask before.
+ */
+static int wait_for_round(struct members *m, uint64_t asked, struct dl_error *err)
+{
+    struct members_place place;
+    int r = members_place(m, 0, asked, &place, err);
+
+    if (r <= 0)
+        return r;
+    if (uv_hrtime() - asked > SEED_PATIENCE_NS)
+        return say_late(m, err);
+    be_patient(m, uv_hrtime(), asked + SEED_PATIENCE_NS);
+    return r;
+}
+
+/* At once when the store is another, since some in this round may ask for them; and before this
+ * node is ready for another one. */
+void members_put_seeds_back(struct members *m)
+{
+    struct seed *seed, *next;
+    struct dl_error err = {0};
+
+    HASH_ITER (hh, m->seeds, seed, next) {
+        if (m->forgets && !m->ending && seed->known && !seed->agreement &&
+            ask_for_seed(m, seed, &err) > 0)
+            m->putting++;
+    }
+}
+
+int members_seed(struct members *m, const char *key, uint64_t asked, uint64_t *ret,
+                 struct dl_error *err)
+{
+    struct seed *seed = find_seed(m, key);
+
+    if (seed->known) {
+        *ret = seed->number;
+        return 0;
+    }
+    if (seed->agreement)
+        return 1;
+    if (seed->failure.code && asked <= seed->failed_ns)
+        return dl_error_set(err, seed->failure.code, "seed",
+                            "the nodes cannot agree on one: %s; give a seed in the spec, or mend "
+                            "the store",
+                            seed->failure.message);
+    int r = m->forgets ? wait_for_round(m, asked, err) : 0;
+    return r ? r : ask_for_seed(m, seed, err);
+}

@@ -1,0 +1,104 @@
+/* The stores that the configuration can name. */
+#include "daemon/cluster/c10d.h"
+#include "daemon/cluster/etcd.h"
+#include "daemon/serve/base/log.h"
+#include "daemon/serve/world/members_private.h"
+
+#include <errno.h>
+
+/* As long as a call may take; less where nobody has that much time. */
+static const uint64_t CALL_NS = 5000000000;
+
+static const char *given(const char *text)
+{
+    return *text ? text : NULL;
+}
+
+static int open_etcd(struct members *m, const struct config_rendezvous *config,
+                     struct dl_error *err)
+{
+    struct etcd_options options = {.loop = m->loop,
+                                   .endpoints = config->endpoint,
+                                   .user = given(config->user),
+                                   .password = given(config->password),
+                                   .ca = given(config->tls.ca),
+                                   .cert = given(config->tls.certificate),
+                                   .key = given(config->tls.key)};
+
+    return etcd_new(&options, &m->backend, err);
+}
+
+static void on_said(void *context, enum c10d_saying what, const char *text)
+{
+    const struct members *m = context;
+
+    if (what == C10D_TROUBLE)
+        log_warning("rendezvous %s: %s", m->id, text);
+    else if (what == C10D_NOTE)
+        log_info("rendezvous %s: %s", m->id, text);
+    else
+        log_debug("rendezvous %s: %s", m->id, text);
+}
+
+static void on_renewed(void *context)
+{
+    struct members *m = context;
+
+    members_put_seeds_back(m);
+    if (!m->ending)
+        worlds_say_again(m);
+}
+
+static int open_c10d(struct members *m, const struct config_rendezvous *config,
+                     struct dl_error *err)
+{
+    static const enum c10d_hosting hosting[] = {[CONFIG_HOSTING_AUTO] = C10D_HOST_AUTO,
+                                                [CONFIG_HOSTING_YES] = C10D_HOST_YES,
+                                                [CONFIG_HOSTING_NO] = C10D_HOST_NO};
+    struct c10d_options options = {.loop = m->loop,
+                                   .endpoint = config->endpoint,
+                                   .timeout_ns = min_u64(CALL_NS, config->timeouts.join / 2),
+                                   .hosting = hosting[config->host],
+                                   .said = on_said,
+                                   .renewed = on_renewed,
+                                   .context = m};
+
+    return c10d_new(&options, &m->backend, err);
+}
+
+/* By enum config_backend. */
+static const struct {
+    const char *name;
+    const char *store, *example; /* for people */
+    bool forgets;
+    int (*open)(struct members *m, const struct config_rendezvous *config, struct dl_error *err);
+} backends[] = {
+    [CONFIG_BACKEND_NONE] = {.name = "none"},
+    [CONFIG_BACKEND_ETCD] = {"etcd", "etcd", "10.0.0.1:2379", false, open_etcd},
+    [CONFIG_BACKEND_C10D] = {"c10d", "the TCPStore", "10.0.0.1:29400", true, open_c10d}};
+
+int members_backend_check(const struct config_rendezvous *config, struct dl_error *err)
+{
+    _cleanup_free_ char *host = NULL;
+    uint16_t port;
+
+    if (!*config->endpoint)
+        return dl_error_set(err, EINVAL, "rendezvous.endpoint",
+                            "is missing: write where %s is, such as %s",
+                            backends[config->backend].store, backends[config->backend].example);
+    if (config->backend != CONFIG_BACKEND_C10D)
+        return 0;
+    if (*config->user || *config->tls.ca || *config->tls.certificate || *config->tls.key)
+        return dl_error_set(err, EINVAL, "rendezvous.backend",
+                            "c10d knows no users and no TLS: take user and tls out, and see to it "
+                            "that strangers cannot reach the store");
+    return c10d_endpoint(config->endpoint, &host, &port, err);
+}
+
+int members_backend_open(struct members *m, const struct config_rendezvous *config,
+                         struct dl_error *err)
+{
+    m->backend_name = backends[config->backend].name;
+    m->forgets = backends[config->backend].forgets;
+    return backends[config->backend].open(m, config, err);
+}

@@ -1,0 +1,72 @@
+/* The inside of members.c, for members_view.c, which shows it, and worlds.c, which works with it.
+ * Nobody else includes it. */
+#ifndef DL_MEMBERS_PRIVATE_H
+#define DL_MEMBERS_PRIVATE_H
+
+#include "daemon/cluster/agree.h"
+#include "daemon/cluster/gather.h"
+#include "daemon/serve/world/members.h"
+#include "daemon/serve/world/worlds.h"
+
+#include <uthash.h>
+
+enum members_state { MEMBERS_JOINING, MEMBERS_IN, MEMBERS_FAILED, MEMBERS_CLOSED };
+
+struct seed {
+    UT_hash_handle hh; /* members.seeds, by key */
+    struct members *members;
+    char *key;                   /* owned */
+    struct agreement *agreement; /* while it is asked for */
+    bool known;
+    uint64_t number;
+    struct dl_error failure; /* of the last time it was asked for */
+    uint64_t failed_ns;
+};
+
+enum { MEMBERS_TEXT_MAX = RDZV_TEXT_MAX + 64 };
+
+struct members {
+    uv_loop_t *loop;
+    const struct members_events *events;
+    void *context;
+    const char *backend_name;
+    bool forgets;            /* the store, all, when it ends */
+    char *id;                /* owned */
+    struct backend *backend; /* the member's */
+    struct member *member;
+    uint64_t join_ns, poll_ns;
+    uint32_t min, max, local;
+    enum members_state state;
+    struct rdzv_place place; /* MEMBERS_IN */
+    uint64_t round;
+    struct gather_node *nodes; /* owned; members of that round */
+    uint32_t n_nodes, self;    /* `self`: which of them this node is */
+    bool paused;               /* that round is over, and what was given in it may be done with */
+    struct dl_error why_over;  /* the latest round that was; code 0: none */
+    struct world *worlds;      /* owned */
+    char there[512];           /* names of who was there, this node first */
+    uint32_t n_there;
+    struct dl_error failure; /* latest; code 0: none, or there was a round since */
+    uint64_t failed_ns;
+    uint64_t pause_ms;   /* until it is tried again */
+    uv_timer_t again;    /* then */
+    uv_timer_t patience; /* when somebody has waited for long enough */
+    struct seed *seeds;  /* owned */
+    unsigned putting;    /* of them, that are being put back */
+    bool joined;
+    bool ending;
+    unsigned closing; /* timers that are not closed yet */
+};
+
+/* The store may have lost them: each that this node knows is proposed again. */
+void members_put_seeds_back(struct members *m);
+
+/* ---- members_backend.c ---------------------------------------------------------------------- */
+
+/* Whether the endpoint can be one: 0, or -EINVAL. */
+int _nodiscard_ members_backend_check(const struct config_rendezvous *config, struct dl_error *err);
+/* Sets backend, backend_name and forgets. */
+int _nodiscard_ members_backend_open(struct members *m, const struct config_rendezvous *config,
+                                     struct dl_error *err);
+
+#endif
