@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
+#include <sched.h>
 #include <stdio.h>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -125,11 +126,13 @@ static void on_idle(uv_idle_t *idle)
 {
     struct tcpstore_server *s = idle->data;
 
+    (void)sched_yield();
     if (--s->turns <= 0)
         uv_idle_stop(idle);
 }
 
-/* Who was answered asks again at once, mostly: to be awake then costs less than to be woken. */
+/* Who was answered asks again at once, mostly: to be awake then costs less than to be woken. It is
+   no use to be awake in the place of the one who is to ask, though. */
 static void linger(struct tcpstore_server *s)
 {
     s->turns = LINGER_TURNS;
@@ -199,6 +202,7 @@ static void on_ready(uv_poll_t *poll, int status, int events)
     struct conn *c = poll->data;
     struct tcpstore_server *s = c->server;
     bool alive = status == 0;
+    bool answered;
 
     if (alive && (events & UV_WRITABLE))
         alive = send_some(c);
@@ -206,10 +210,16 @@ static void on_ready(uv_poll_t *poll, int status, int events)
         alive = receive(c);
     if (!alive)
         drop(c, NULL);
+    answered = c->peer && tcpstore_peer_output(c->peer).len > 0;
     settle(s);
+    if (!c->peer)
+        return;
     /* Only now: what was answered has mostly gone out, without the socket being watched for it. */
-    if (c->peer)
-        watch(c);
+    watch(c);
+    /* What is not answered, as a set, comes in many: its sender goes on, and they are read
+     * together. */
+    if (!answered && !tcpstore_peer_is_amid(c->peer))
+        (void)sched_yield();
 }
 
 /* ---- those who do not go on ----------------------------------------------------------------- */
