@@ -9,7 +9,9 @@
 #ifndef DL_BENCH_H
 #define DL_BENCH_H
 
+#include <assert.h>
 #include <errno.h>
+#include <getopt.h>
 #include <stdio.h>
 #include <time.h>
 
@@ -17,25 +19,14 @@
 
 enum touch { TOUCH_NONE, TOUCH_FIRST, TOUCH_ALL };
 
+static const char *const bench_touches[] = {"none", "first", "all", NULL};
+
 static inline double bench_now_s(void)
 {
     struct timespec ts;
 
     clock_gettime(CLOCK_MONOTONIC, &ts);
     return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
-}
-
-static inline bool bench_parse_touch(const char *text, enum touch *ret)
-{
-    static const char *const names[] = {"none", "first", "all"};
-
-    for (unsigned i = 0; i < ARRAY_SIZE(names); i++) {
-        if (strcmp(text, names[i]) == 0) {
-            *ret = (enum touch)i;
-            return true;
-        }
-    }
-    return false;
 }
 
 /* A decimal number ≤ max; no sign, no space, nothing after it. */
@@ -66,11 +57,68 @@ static inline bool bench_parse_seconds(const char *text, double *ret)
     return true;
 }
 
+/* One of `names`, by its place among them. */
+static inline bool bench_parse_choice(const char *text, const char *const *names, unsigned *ret)
+{
+    for (unsigned i = 0; names[i]; i++) {
+        if (strcmp(text, names[i]) == 0) {
+            *ret = i;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* --name VALUE, or --name alone for a flag; what is set is the one pointer that is not NULL. */
+struct bench_option {
+    const char *name;
+    const char **text;
+    uint64_t *number; /* at most `max` */
+    uint64_t max;
+    double *seconds;
+    unsigned *choice; /* of `names` */
+    const char *const *names;
+    bool *flag;
+};
+
+static inline bool bench_take(const struct bench_option *option, const char *value)
+{
+    if (option->text)
+        *option->text = value;
+    else if (option->flag)
+        *option->flag = true;
+    else if (option->number)
+        return bench_parse_u64(value, option->max, option->number);
+    else if (option->seconds)
+        return bench_parse_seconds(value, option->seconds);
+    else
+        return bench_parse_choice(value, option->names, option->choice);
+    return true;
+}
+
+/* `options` end with one without a name. */
+static inline bool bench_parse(int argc, char **argv, const struct bench_option *options)
+{
+    enum { MOST = 16 };
+    struct option longs[MOST + 1] = {0};
+
+    for (int i = 0; options[i].name; i++) {
+        assert(i < MOST);
+        longs[i].name = options[i].name;
+        longs[i].has_arg = options[i].flag ? no_argument : required_argument;
+    }
+    for (int c, i; (c = getopt_long(argc, argv, "", longs, &i)) != -1;) {
+        if (c != 0 || !bench_take(&options[i], optarg))
+            return false;
+    }
+    return optind == argc;
+}
+
 /*
  * Reads what the trainer reads: the first 8 bytes, or one word of each cache line. The empty
  * instruction uses the sum, so that the compiler cannot leave the reads out.
  */
-static inline void bench_touch(const void *data, uint64_t bytes, enum touch touch)
+static inline void bench_touch(const void *data, uint64_t bytes, unsigned touch)
 {
     enum { LINE = 64 };
     uint64_t end = touch == TOUCH_NONE ? 0 : touch == TOUCH_FIRST ? min_u64(bytes, 1) : bytes;

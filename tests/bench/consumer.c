@@ -13,8 +13,6 @@
 #include "client/dlclient.h"
 #include "tests/bench/bench.h"
 
-#include <getopt.h>
-
 struct options {
     const char *spec;
     const char *socket; /* may be NULL */
@@ -22,12 +20,11 @@ struct options {
     uint64_t epoch_offset;
     uint64_t rank;
     uint64_t world;
-    uint64_t batches; /* of one epoch, at most; 0: all */
-    double seconds;   /* no further epoch of a run is started after so long */
-    enum touch touch;
+    uint64_t batches;    /* of one epoch, at most; 0: all */
+    double seconds;      /* no further epoch of a run is started after so long */
+    unsigned touch;      /* an enum touch */
     const char *lengths; /* may be NULL: a uint32_t for each sample */
-    bool waits;
-    double pause; /* waits: seconds, after each batch */
+    double pause;        /* seconds, after each batch; below 0: none, and waits are not told */
     bool serve;
 };
 
@@ -119,6 +116,11 @@ static int count_tokens(const struct run *run, struct dl_batch *batch, struct ep
 }
 
 /* Everything that is done with a batch but touching it. */
+static bool tells_waits(const struct options *opt)
+{
+    return opt->pause >= 0;
+}
+
 static int look_at(struct run *run, const struct options *opt, struct dl_batch *batch, double wait,
                    struct epoch_times *times)
 {
@@ -127,7 +129,7 @@ static int look_at(struct run *run, const struct options *opt, struct dl_batch *
     times->bytes += dl_batch_bytes(batch);
     if (run->lengths)
         r = count_tokens(run, batch, times);
-    if (opt->waits && r == 0) {
+    if (tells_waits(opt) && r == 0) {
         r = bench_waits_add(&run->waits, wait);
         bench_rest(opt->pause);
     }
@@ -141,9 +143,9 @@ static int consume(struct dl_epoch *epoch, const struct options *opt, double beg
 
     while (times->batches < most) {
         struct dl_batch *batch;
-        double asked = opt->waits ? bench_now_s() : 0;
+        double asked = tells_waits(opt) ? bench_now_s() : 0;
         int r = dl_epoch_next(epoch, -1, &batch);
-        double wait = opt->waits ? bench_now_s() - asked : 0;
+        double wait = tells_waits(opt) ? bench_now_s() - asked : 0;
         if (r == DL_END)
             return 0;
         if (r < 0 || (r = touch_batch(batch, opt->touch)) < 0)
@@ -244,67 +246,23 @@ static int usage(void)
 
 static bool parse_options(int argc, char **argv, struct options *opt)
 {
-    static const struct option longs[] = {
-        {"spec", required_argument, NULL, 'f'},
-        {"socket", required_argument, NULL, 's'},
-        {"epochs", required_argument, NULL, 'n'},
-        {"epoch-offset", required_argument, NULL, 'e'},
-        {"batches", required_argument, NULL, 'm'},
-        {"seconds", required_argument, NULL, 't'},
-        {"touch", required_argument, NULL, 'o'},
-        {"lengths", required_argument, NULL, 'l'},
-        {"pause", required_argument, NULL, 'p'},
-        {"rank", required_argument, NULL, 'r'},
-        {"world", required_argument, NULL, 'w'},
-        {"serve", no_argument, NULL, 'S'},
+    const struct bench_option options[] = {
+        {"spec", .text = &opt->spec},
+        {"socket", .text = &opt->socket},
+        {"epochs", .number = &opt->epochs, .max = INT32_MAX},
+        {"epoch-offset", .number = &opt->epoch_offset, .max = INT64_MAX},
+        {"batches", .number = &opt->batches, .max = UINT64_MAX},
+        {"seconds", .seconds = &opt->seconds},
+        {"touch", .choice = &opt->touch, .names = bench_touches},
+        {"lengths", .text = &opt->lengths},
+        {"pause", .seconds = &opt->pause},
+        {"rank", .number = &opt->rank, .max = UINT32_MAX},
+        {"world", .number = &opt->world, .max = UINT32_MAX},
+        {"serve", .flag = &opt->serve},
         {0},
     };
-    bool ok = true;
 
-    for (int c; ok && (c = getopt_long(argc, argv, "", longs, NULL)) != -1;) {
-        switch (c) {
-        case 'f':
-            opt->spec = optarg;
-            break;
-        case 's':
-            opt->socket = optarg;
-            break;
-        case 'n':
-            ok = bench_parse_u64(optarg, INT32_MAX, &opt->epochs);
-            break;
-        case 'e':
-            ok = bench_parse_u64(optarg, INT64_MAX, &opt->epoch_offset);
-            break;
-        case 'm':
-            ok = bench_parse_u64(optarg, UINT64_MAX, &opt->batches);
-            break;
-        case 't':
-            ok = bench_parse_seconds(optarg, &opt->seconds);
-            break;
-        case 'o':
-            ok = bench_parse_touch(optarg, &opt->touch);
-            break;
-        case 'l':
-            opt->lengths = optarg;
-            break;
-        case 'p':
-            ok = bench_parse_seconds(optarg, &opt->pause);
-            opt->waits = true;
-            break;
-        case 'r':
-            ok = bench_parse_u64(optarg, UINT32_MAX, &opt->rank);
-            break;
-        case 'w':
-            ok = bench_parse_u64(optarg, UINT32_MAX, &opt->world);
-            break;
-        case 'S':
-            opt->serve = true;
-            break;
-        default:
-            ok = false;
-        }
-    }
-    return ok && optind == argc && opt->spec;
+    return bench_parse(argc, argv, options) && opt->spec;
 }
 
 static int read_lengths(const char *path, struct run *run)
@@ -360,7 +318,7 @@ static int consumer(struct dl_client *client, const struct options *opt, struct 
 
 int main(int argc, char **argv)
 {
-    struct options opt = {.touch = TOUCH_FIRST, .seconds = 0.5, .world = 1};
+    struct options opt = {.touch = TOUCH_FIRST, .seconds = 0.5, .pause = -1, .world = 1};
     struct dl_client *client = NULL;
     struct run run = {0};
     int r;

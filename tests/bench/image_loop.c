@@ -13,7 +13,6 @@
 #include "tests/bench/bench.h"
 
 #include <fcntl.h>
-#include <getopt.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
@@ -30,7 +29,7 @@ struct options {
     uint64_t epoch;
     uint64_t batches; /* stop after so many; 0: by time alone */
     double seconds;
-    enum touch touch;
+    unsigned touch; /* an enum touch */
     bool decoder;
     bool serve;
 };
@@ -280,49 +279,20 @@ static int usage(void)
 
 static bool parse_options(int argc, char **argv, struct options *opt)
 {
-    static const struct option longs[] = {
-        {"images", required_argument, NULL, 'f'},  {"batch", required_argument, NULL, 'b'},
-        {"slots", required_argument, NULL, 's'},   {"seconds", required_argument, NULL, 't'},
-        {"batches", required_argument, NULL, 'm'}, {"seed", required_argument, NULL, 'r'},
-        {"touch", required_argument, NULL, 'o'},   {"decoder", no_argument, NULL, 'd'},
-        {"serve", no_argument, NULL, 'S'},         {0},
+    const struct bench_option options[] = {
+        {"images", .text = &opt->images},
+        {"batch", .number = &opt->batch, .max = 65536},
+        {"slots", .number = &opt->slots, .max = 4096},
+        {"seconds", .seconds = &opt->seconds},
+        {"batches", .number = &opt->batches, .max = UINT64_MAX},
+        {"seed", .number = &opt->seed, .max = UINT64_MAX},
+        {"touch", .choice = &opt->touch, .names = bench_touches},
+        {"decoder", .flag = &opt->decoder},
+        {"serve", .flag = &opt->serve},
+        {0},
     };
-    bool ok = true;
 
-    for (int c; ok && (c = getopt_long(argc, argv, "", longs, NULL)) != -1;) {
-        switch (c) {
-        case 'f':
-            opt->images = optarg;
-            break;
-        case 'b':
-            ok = bench_parse_u64(optarg, 65536, &opt->batch);
-            break;
-        case 's':
-            ok = bench_parse_u64(optarg, 4096, &opt->slots);
-            break;
-        case 't':
-            ok = bench_parse_seconds(optarg, &opt->seconds);
-            break;
-        case 'm':
-            ok = bench_parse_u64(optarg, UINT64_MAX, &opt->batches);
-            break;
-        case 'r':
-            ok = bench_parse_u64(optarg, UINT64_MAX, &opt->seed);
-            break;
-        case 'o':
-            ok = bench_parse_touch(optarg, &opt->touch);
-            break;
-        case 'd':
-            opt->decoder = true;
-            break;
-        case 'S':
-            opt->serve = true;
-            break;
-        default:
-            ok = false;
-        }
-    }
-    return ok && optind == argc && opt->images && opt->batch && opt->slots;
+    return bench_parse(argc, argv, options) && opt->images && opt->batch && opt->slots;
 }
 
 static void loop_deinit(struct loop *loop)

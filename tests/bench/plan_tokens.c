@@ -9,14 +9,13 @@
 #include "daemon/plan/plan.h"
 #include "tests/bench/bench.h"
 
-#include <getopt.h>
 #include <math.h>
 
 struct options {
     uint64_t samples;
     uint64_t tokens;
     uint64_t longest;
-    enum plan_strategy strategy;
+    unsigned strategy; /* an enum plan_strategy */
     bool serve;
 };
 
@@ -66,7 +65,7 @@ static int do_run(const struct options *opt, const uint32_t *lengths, uint64_t e
         .even = true,
         .tokens = {.tokens = opt->tokens,
                    .lengths = lengths,
-                   .strategy = opt->strategy,
+                   .strategy = (enum plan_strategy)opt->strategy,
                    .interval = 8,
                    .multiple = 1,
                    .row_length = (uint32_t)min_u64(opt->tokens, 2048),
@@ -96,50 +95,20 @@ static int do_run(const struct options *opt, const uint32_t *lengths, uint64_t e
     return r;
 }
 
-static bool parse_strategy(const char *text, enum plan_strategy *ret)
-{
-    static const char *const names[] = {"sorted", "bucket", "pack"};
-
-    for (unsigned i = 0; i < ARRAY_SIZE(names); i++) {
-        if (strcmp(text, names[i]) == 0) {
-            *ret = (enum plan_strategy)i;
-            return true;
-        }
-    }
-    return false;
-}
-
 static bool parse_options(int argc, char **argv, struct options *opt)
 {
-    static const struct option longs[] = {
-        {"samples", required_argument, NULL, 'n'}, {"tokens", required_argument, NULL, 't'},
-        {"longest", required_argument, NULL, 'l'}, {"strategy", required_argument, NULL, 's'},
-        {"serve", no_argument, NULL, 'S'},         {0},
+    static const char *const strategies[] = {"sorted", "bucket", "pack", NULL};
+    const struct bench_option options[] = {
+        {"samples", .number = &opt->samples, .max = UINT32_MAX},
+        {"tokens", .number = &opt->tokens, .max = UINT32_MAX},
+        {"longest", .number = &opt->longest, .max = UINT32_MAX},
+        {"strategy", .choice = &opt->strategy, .names = strategies},
+        {"serve", .flag = &opt->serve},
+        {0},
     };
-    bool ok = true;
 
-    for (int c; ok && (c = getopt_long(argc, argv, "", longs, NULL)) != -1;) {
-        switch (c) {
-        case 'n':
-            ok = bench_parse_u64(optarg, UINT32_MAX, &opt->samples);
-            break;
-        case 't':
-            ok = bench_parse_u64(optarg, UINT32_MAX, &opt->tokens);
-            break;
-        case 'l':
-            ok = bench_parse_u64(optarg, UINT32_MAX, &opt->longest);
-            break;
-        case 's':
-            ok = parse_strategy(optarg, &opt->strategy);
-            break;
-        case 'S':
-            opt->serve = true;
-            break;
-        default:
-            ok = false;
-        }
-    }
-    return ok && optind == argc && opt->samples > 0 && opt->longest > 0 && opt->tokens > 0;
+    return bench_parse(argc, argv, options) && opt->samples > 0 && opt->longest > 0 &&
+           opt->tokens > 0;
 }
 
 int main(int argc, char **argv)

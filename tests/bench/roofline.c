@@ -15,7 +15,6 @@
 #include "tests/bench/bench.h"
 
 #include <fcntl.h>
-#include <getopt.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
@@ -29,7 +28,7 @@ struct options {
     uint64_t epoch;
     uint64_t batches; /* stop after so many; 0: by time alone */
     double seconds;
-    enum touch touch;
+    unsigned touch; /* an enum touch */
     bool serve;
 };
 
@@ -215,62 +214,22 @@ static int usage(void)
 
 static bool parse_options(int argc, char **argv, struct options *opt)
 {
-    static const struct option longs[] = {
-        {"npy", required_argument, NULL, 'f'},
-        {"rows", required_argument, NULL, 'n'},
-        {"window", required_argument, NULL, 'w'},
-        {"batch", required_argument, NULL, 'b'},
-        {"slots", required_argument, NULL, 's'},
-        {"seconds", required_argument, NULL, 't'},
-        {"batches", required_argument, NULL, 'm'},
-        {"seed", required_argument, NULL, 'r'},
-        {"epoch-offset", required_argument, NULL, 'e'},
-        {"touch", required_argument, NULL, 'o'},
-        {"serve", no_argument, NULL, 'S'},
+    const struct bench_option options[] = {
+        {"npy", .text = &opt->npy},
+        {"rows", .number = &opt->rows, .max = INT64_MAX},
+        {"window", .number = &opt->window, .max = INT32_MAX},
+        {"batch", .number = &opt->batch, .max = INT32_MAX},
+        {"slots", .number = &opt->slots, .max = INT32_MAX},
+        {"seconds", .seconds = &opt->seconds},
+        {"batches", .number = &opt->batches, .max = UINT64_MAX},
+        {"seed", .number = &opt->seed, .max = UINT64_MAX},
+        {"epoch-offset", .number = &opt->epoch, .max = UINT64_MAX},
+        {"touch", .choice = &opt->touch, .names = bench_touches},
+        {"serve", .flag = &opt->serve},
         {0},
     };
-    bool ok = true;
 
-    for (int c; ok && (c = getopt_long(argc, argv, "", longs, NULL)) != -1;) {
-        switch (c) {
-        case 'f':
-            opt->npy = optarg;
-            break;
-        case 'n':
-            ok = bench_parse_u64(optarg, INT64_MAX, &opt->rows);
-            break;
-        case 'w':
-            ok = bench_parse_u64(optarg, INT32_MAX, &opt->window);
-            break;
-        case 'b':
-            ok = bench_parse_u64(optarg, INT32_MAX, &opt->batch);
-            break;
-        case 's':
-            ok = bench_parse_u64(optarg, INT32_MAX, &opt->slots);
-            break;
-        case 't':
-            ok = bench_parse_seconds(optarg, &opt->seconds);
-            break;
-        case 'm':
-            ok = bench_parse_u64(optarg, UINT64_MAX, &opt->batches);
-            break;
-        case 'r':
-            ok = bench_parse_u64(optarg, UINT64_MAX, &opt->seed);
-            break;
-        case 'e':
-            ok = bench_parse_u64(optarg, UINT64_MAX, &opt->epoch);
-            break;
-        case 'o':
-            ok = bench_parse_touch(optarg, &opt->touch);
-            break;
-        case 'S':
-            opt->serve = true;
-            break;
-        default:
-            ok = false;
-        }
-    }
-    return ok && optind == argc && opt->npy && opt->rows && opt->batch && opt->slots;
+    return bench_parse(argc, argv, options) && opt->npy && opt->rows && opt->batch && opt->slots;
 }
 
 int main(int argc, char **argv)
