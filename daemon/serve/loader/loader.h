@@ -180,7 +180,7 @@ uint64_t loader_measured(const struct loader *loader);
 bool loader_name_task(const struct loader *loader, const void *tag, const struct step **ret_step,
                       char *text, size_t len);
 /* Whom a rank's stream takes its steps from; NULL: it loads them itself, or takes no more. */
-const struct stream *loader_source(const struct stream *stream);
+struct stream *loader_source(const struct stream *stream);
 /* Of a stream whose batches are dispatched: the lowest rank that holds it up, when it could take
  * more; UINT64_MAX: none does. *ret_started: that rank has begun. */
 uint64_t loader_waits_for(const struct loader *loader, const struct stream *stream,

@@ -281,11 +281,6 @@ void loader_leave_source(struct loader *loader, struct stream *stream)
         trim(loader, d);
 }
 
-struct stream *loader_source_of(const struct stream *stream)
-{
-    return stream->dispatcher->source;
-}
-
 /* ---- the next epoch ------------------------------------------------------------------------- */
 
 /* A source of that epoch, and of the job and world of `like`, which ranks take from, or
@@ -394,7 +389,7 @@ void loader_take(struct loader *loader, struct stream *stream)
 
 /* ---- views ---------------------------------------------------------------------------------- */
 
-const struct stream *loader_source(const struct stream *stream)
+struct stream *loader_source(const struct stream *stream)
 {
     return stream->dispatcher && !stream_is_source(stream) ? stream->dispatcher->source : NULL;
 }

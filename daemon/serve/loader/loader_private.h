@@ -1,10 +1,19 @@
 /*
- * The inside of a loader, shared by loader.c (opening, streams), loader_work.c (which step next,
- * which batch is due), loader_dispatch.c (batches of all ranks), loader_jobs.c (ranks that agree,
- * clients that come back), loader_measure.c (lengths, before it is open),
- * loader_headspace.c (what a faster one would be worth), loader_starving.c (who
- * waits for memory), loader_verdict.c (where the time goes) and loader_words.c (what a step is
- * called). Nobody else includes it.
+ * The inside of a loader, shared by the files that it is made of. Nobody else includes it.
+ *
+ *   loader.c            its life: opening, users, what it is asked; breaking and closing
+ *   loader_streams.c    the streams that read from it
+ *   loader_jobs.c       ranks that agree, clients that come back
+ *   loader_pump.c       one turn after another: deliver, then schedule
+ *   loader_deliver.c    which batch is due
+ *   loader_schedule.c   which step is loaded next
+ *   loader_tasks.c      what becomes of the tasks that these steps are
+ *   loader_dispatch.c   batches of all ranks
+ *   loader_measure.c    lengths, before it is open
+ *   loader_starving.c   who waits for memory
+ *   loader_verdict.c    where the time goes
+ *   loader_headspace.c  what a faster one would be worth
+ *   loader_words.c      what a step is called
  */
 #ifndef DL_LOADER_PRIVATE_H
 #define DL_LOADER_PRIVATE_H
@@ -68,19 +77,22 @@ struct loader {
     bool gone;    /* the registry was told */
 };
 
-/* loader.c */
-void loader_say_gone(struct loader *loader);
-void loader_end_after(struct loader *loader, uint64_t ms);
-void loader_tell_opened(struct loader *loader, struct loader_user *user);
-/* What of the stream is not yet delivered never will be. */
-void loader_drop_steps(struct loader *loader, struct stream *stream);
-/* The same of one step, in whatever state; what is leased stays. */
-void loader_drop_step(struct loader *loader, struct stream *stream, struct step *step);
+/* ---- loader.c ------------------------------------------------------------------------------- */
+
+void loader_opened(struct loader *loader); /* it is: whoever waits is told */
+void loader_break(struct loader *loader, const struct dl_error *err);
+
+/* ---- loader_streams.c ----------------------------------------------------------------------- */
+
 /* Completed parameters; 0 or negative with `err`. */
 int _nodiscard_ loader_add_stream(struct loader *loader, struct stream_params *params,
                                   struct stream **ret, struct dl_error *err);
 /* Tells how far the stream goes, if that is known now and was not before. May end it. */
 void loader_plan(struct loader *loader, struct stream *stream);
+/* What of the stream is not yet delivered never will be. */
+void loader_drop_steps(struct loader *loader, struct stream *stream);
+/* The same of one step, in whatever state; what is leased stays. */
+void loader_drop_step(struct loader *loader, struct stream *stream, struct step *step);
 /* The stream of that rank and epoch that a client has, or (`expected`) that nobody has yet. */
 struct stream *loader_find_stream(struct loader *loader, uint64_t epoch, uint64_t rank,
                                   uint64_t world, bool expected);
@@ -92,7 +104,8 @@ void loader_expect_next(struct loader *loader, const struct stream *stream);
  */
 bool loader_drop_expected(struct loader *loader, const struct stream_params *instead);
 
-/* loader_jobs.c */
+/* ---- loader_jobs.c -------------------------------------------------------------------------- */
+
 /* Where the rank goes on, for EPOCH_RESUME, and whether it agrees with others. */
 int _nodiscard_ loader_agree(struct loader *loader, struct stream_params *params,
                              struct dl_error *err);
@@ -106,17 +119,44 @@ void loader_note_stop(struct loader *loader, const struct stream *stream);
 bool loader_drop_parked(struct loader *loader, bool all);
 void loader_expire_parked(struct loader *loader);
 
-/* loader_work.c, for loader_jobs.c: the step is READY or RUNNING, and its slot not its own. */
+/* ---- loader_tasks.c ------------------------------------------------------------------------- */
+
+extern const struct pool_events loader_pool_events;
+
+/* The step will never be a batch, and its client is told so in its place. */
+void loader_fault(struct loader *loader, struct step *step, int code, const char *what);
+/* The step is READY or RUNNING, and its slot not its own. */
 void loader_run_again(struct loader *loader, struct step *step);
 
-/* loader_work.c, for loader_measure.c */
-void loader_opened(struct loader *loader); /* it is: whoever waits is told */
-void loader_break(struct loader *loader, const struct dl_error *err);
+/* ---- loader_schedule.c ---------------------------------------------------------------------- */
+
+/* Hands out all that can be. */
+void loader_schedule(struct loader *loader);
+/* It has nothing to do for anybody who reads, and can do nothing. */
+bool loader_is_full(struct loader *loader);
+
+/* ---- loader_deliver.c ----------------------------------------------------------------------- */
+
+/* Hands on what of the stream is due. */
+void loader_deliver(struct loader *loader, struct stream *stream);
+/*
+ * Counts what is bad in a batch that is due, and tells the stream of it: here, and not when it was
+ * made, so that the same one is the first to be too many. False: it is, and the step has become a
+ * fault. The batch of a source is counted once, for the rank that takes it first.
+ */
+bool _nodiscard_ loader_admit(struct loader *loader, struct stream *stream, struct step *step);
+
+/* ---- loader_pump.c -------------------------------------------------------------------------- */
+
+/* loader_pump(), for who calls back. */
+void loader_go_on(void *loader);
+
+/* ---- loader_measure.c ----------------------------------------------------------------------- */
 
 /*
- * loader_measure.c. Takes the lengths of all samples, and then says loader_opened(); while
- * loader->measuring is there, tasks are its own. `fingerprint` is the cache's, or 0. An error comes
- * at once, or breaks the loader.
+ * Takes the lengths of all samples, and then says loader_opened(); while loader->measuring is
+ * there, tasks are its own. `fingerprint` is the cache's, or 0. An error comes at once, or breaks
+ * the loader.
  */
 int _nodiscard_ loader_measure(struct loader *loader, uint64_t fingerprint, struct dl_error *err);
 void loader_measure_pump(struct loader *loader);
@@ -127,61 +167,52 @@ void measuring_took(struct measuring *m, void *tag);
 void measuring_refused(struct measuring *m, void *tag, const struct dl_error *err);
 void measuring_lost(struct measuring *m, void *tag, bool culprit, const char *cause);
 
+/* ---- loader_dispatch.c ---------------------------------------------------------------------- */
+
 /*
- * loader_dispatch.c. A rank's stream gets a source to take its steps from; leaves it, for good,
- * which lets go of what was kept for it alone; takes what there is for it, as far as its window
- * reaches.
+ * A rank's stream gets a source to take its steps from; leaves it, for good, which lets go of what
+ * was kept for it alone; takes what there is for it, as far as its window reaches.
  */
 int _nodiscard_ loader_join(struct loader *loader, struct stream *stream, struct dl_error *err);
 void loader_leave_source(struct loader *loader, struct stream *stream);
 void loader_take(struct loader *loader, struct stream *stream);
 /* A source that has planned its last step makes room for the next epoch's first. */
 void loader_expect_source(struct loader *loader, const struct stream *source);
-/* What loads for a rank that takes its steps from a source. */
-struct stream *loader_source_of(const struct stream *stream);
 /* The source of the epoch before, if ranks take from it still. */
 const struct stream *loader_source_before(const struct loader *loader, const struct stream *source);
 /* The stream is nobody's yet. */
 bool stream_is_expected(const struct stream *stream);
 
-/* loader_words.c */
+/* ---- loader_words.c ------------------------------------------------------------------------- */
+
 /* "step 7 of epoch 0 (samples 3, 9)", "step 7 of epoch 0 (batch 3 of worker 1)". */
-/*
- * Counts what is bad in a batch that is due, and tells the stream of it: here, and not when it was
- * made, so that the same one is the first to be too many. False: it is, and the step has become a
- * fault. The batch of a source is counted once, for the rank that takes it first.
- */
-bool _nodiscard_ loader_admit(struct loader *loader, struct stream *stream, struct step *step);
 void loader_name_step(const struct loader *loader, const struct step *step, char *text, size_t len);
 
-/* loader_starving.c: there is no memory for what somebody waits for; `err` is the pool's. */
+/* ---- loader_starving.c ---------------------------------------------------------------------- */
+
+/* There is no memory for what somebody waits for; `err` is the pool's. */
 void loader_tell_starving(struct loader *loader, const struct dl_error *err);
 
-/* loader_verdict.c: now and then, for what is said of the last while; and when a stream has had its
- * last batch, for what is said afterwards. */
-void loader_mark(struct loader *loader);
+/* ---- loader_verdict.c ----------------------------------------------------------------------- */
+
+/* At a pump's beginning: what goes on from here on is of this moment. */
+void loader_note_time(struct loader *loader);
+/* And at its end: whether somebody starves until the next one. */
+void loader_note_starving(struct loader *loader);
 /* A stream is about to begin: what was done for others that have ended is nothing of the last
  * while. */
 void loader_mark_start(struct loader *loader);
 void loader_mark_anew(struct loader *loader); /* what was until now is no while at all */
+/* A stream has had its last batch: what is said of the last while then, is said afterwards. */
 void loader_note_verdict(struct loader *loader);
 
-/* loader_verdict.c: at a pump's end, and at the beginning of the next one. */
-void loader_note_starving(struct loader *loader);
-void loader_count_starving(struct loader *loader, uint64_t now);
+/* ---- loader_headspace.c, of a loader that has one ------------------------------------------- */
 
-/* It has nothing to do for anybody who reads, and can do nothing. */
-bool loader_is_full(struct loader *loader);
-
-/* loader_headspace.c, of a loader that has one: deliveries are held back; no task is begun. */
-bool loader_holds(const struct loader *loader);
-bool loader_stills(const struct loader *loader);
+bool loader_holds(const struct loader *loader);  /* deliveries are held back */
+bool loader_stills(const struct loader *loader); /* no task is begun */
 /* After each turn of the pump. True: there is to be another. */
 bool loader_headspace_look(struct loader *loader);
 /* It is not to be known any more. */
 void loader_headspace_end(struct loader *loader, const struct dl_error *err);
-
-/* loader_work.c */
-extern const struct pool_events loader_pool_events;
 
 #endif

@@ -24,12 +24,6 @@ static void mark(struct loader *loader)
     pool_mark(loader->pool);
 }
 
-void loader_mark(struct loader *loader)
-{
-    if (loader->now - loader->marked.was[1] >= MARK_NS)
-        mark(loader);
-}
-
 /* Somebody reads it, and has not had the last of it. */
 static bool is_read(const struct stream *stream)
 {
@@ -88,10 +82,15 @@ void loader_note_starving(struct loader *loader)
     loader->starves = loader->starved && starves(loader);
 }
 
-void loader_count_starving(struct loader *loader, uint64_t now)
+void loader_note_time(struct loader *loader)
 {
+    uint64_t now = uv_hrtime();
+
     if (loader->starves)
         loader->totals.starved_ns += now - min_u64(loader->now, now);
+    loader->now = now;
+    if (now - loader->marked.was[1] >= MARK_NS)
+        mark(loader);
 }
 
 const char *loader_starved_by(const struct loader *loader)
