@@ -1,6 +1,8 @@
 /*
- * The inside of a session, shared by session.c (socket, life, deliveries) and session_requests.c
- * (what the client asks for). Nobody else includes it.
+ * The inside of a session, shared by session.c (socket and life), session_requests.c (what the
+ * client asks for), session_tells.c (what it is told of its loaders), session_headspace.c (what it
+ * asks and is told later) and session_world.c (when the cluster's world becomes another). Nobody
+ * else includes it.
  */
 #ifndef DL_SESSION_PRIVATE_H
 #define DL_SESSION_PRIVATE_H
@@ -74,33 +76,44 @@ struct session {
     bool violated; /* the protocol, or patience: that is why it ends */
 };
 
+/* ---- session.c ------------------------------------------------------------------------------ */
+
 /* Queues a message, with a copy of `fd` unless it is -1. */
 void session_queue(struct session *s, const struct dl_message *msg, int fd);
 /* Queues it and sends what the socket takes. */
 void session_send(struct session *s, const struct dl_message *msg);
 void session_send_error(struct session *s, uint64_t request, const struct dl_error *err);
-
-/* The answer to START. */
-void session_answer_start(struct client_stream *cs, const struct loader_extent *extent);
-void session_end_stream(struct session *s, struct client_stream *cs);
-void session_pump(struct session *s); /* its loaders */
 void session_flush(struct session *s);
+void session_end_stream(struct session *s, struct client_stream *cs);
+void session_close_loader(struct session *s, struct opened *opened);
+void session_pump(struct session *s); /* its loaders */
+
+/* ---- session_requests.c --------------------------------------------------------------------- */
+
+/* Does what the message asks. 0, or negative with `err`: a violation. 1: it cannot be answered yet.
+ */
+int session_handle(struct session *s, const struct dl_message *m, struct dl_error *err);
 /* The answer to a request that asks for a value. */
 int _nodiscard_ session_send_info(struct session *s, uint64_t request, const struct value *v,
                                   struct dl_error *err);
-/* session_headspace.c; the answer comes with session_measured(). */
+
+/* ---- session_tells.c ------------------------------------------------------------------------ */
+
+/* The answer to START. */
+void session_answer_start(struct client_stream *cs, const struct loader_extent *extent);
+void session_fault_with(struct stream *stream, uint64_t number, const struct dl_error *err,
+                        const char *detail, bool final, bool at_once);
+
+/* ---- session_headspace.c -------------------------------------------------------------------- */
+
+/* The answer comes with session_measured(). */
 int _nodiscard_ session_ask_headspace(struct session *s, const struct dl_msg_headspace *msg,
                                       struct dl_error *err);
-/* session_world.c */
+
+/* ---- session_world.c ------------------------------------------------------------------------ */
+
 void session_note_stream(struct client_stream *cs);
 /* The stream's last word there: its client has stopped it, or is gone. */
 void session_leave_world(struct client_stream *cs, bool stopped);
-void session_fault_with(struct stream *stream, uint64_t number, const struct dl_error *err,
-                        const char *detail, bool final, bool at_once);
-void session_close_loader(struct session *s, struct opened *opened);
-
-/* session_requests.c: does what the message asks. 0, or negative with `err`: a violation. 1: it
- * cannot be answered yet. */
-int session_handle(struct session *s, const struct dl_message *m, struct dl_error *err);
 
 #endif

@@ -118,22 +118,19 @@ static int find_place(struct session *s, const struct loader *loader, struct str
     return 0;
 }
 
-static int start_stream(struct session *s, const struct dl_msg_start *msg, struct dl_error *err)
+/* What of START's stream is wanted, and where: 1 while other nodes have to be waited for. */
+static int read_start(struct session *s, const struct opened *opened,
+                      const struct dl_msg_start *msg, struct stream_params *ret,
+                      struct world **ret_world, struct course_place *ret_place,
+                      struct dl_error *err)
 {
-    struct opened *opened = find_opened(s, msg->loader, err);
-    struct stream_params params = {.owner = s,
-                                   .epoch = msg->epoch,
-                                   .rank = msg->rank,
-                                   .world = msg->world,
-                                   .first = msg->step,
-                                   .credits = (uint32_t)msg->credits};
-    struct course_place place = {.limit = UINT64_MAX};
-    struct loader_extent extent;
-    struct world *world = NULL;
-
-    if (!opened)
-        return -err->code;
-    if (!history_read(msg->before, &params.before))
+    *ret = (struct stream_params){.owner = s,
+                                  .epoch = msg->epoch,
+                                  .rank = msg->rank,
+                                  .world = msg->world,
+                                  .first = msg->step,
+                                  .credits = (uint32_t)msg->credits};
+    if (!history_read(msg->before, &ret->before))
         return dl_error_set(err, EPROTO, "before", "it is no history of an epoch");
     if (opened->user.left)
         return dl_error_set(err, EINVAL, "loader", "loader %llu was left; open it anew",
@@ -142,17 +139,33 @@ static int start_stream(struct session *s, const struct dl_msg_start *msg, struc
         return dl_error_set(err, EAGAIN, "loader", "loader %llu is not open yet",
                             (unsigned long long)msg->loader);
     int r = s->o.events->may_start(s->o.context, err);
-    if (r == 0 && params.world == 0)
-        r = find_place(s, opened->user.loader, &params, &world, &place, err);
+    if (r == 0 && ret->world == 0)
+        r = find_place(s, opened->user.loader, ret, ret_world, ret_place, err);
     if (r != 0)
         return r;
-    if (params.rank >= params.world)
+    if (ret->rank >= ret->world)
         return dl_error_set(err, EINVAL, "rank", "%llu is not below the world size %llu",
-                            (unsigned long long)params.rank, (unsigned long long)params.world);
-    if (params.epoch == EPOCH_RESUME && params.first > 0)
+                            (unsigned long long)ret->rank, (unsigned long long)ret->world);
+    if (ret->epoch == EPOCH_RESUME && ret->first > 0)
         return dl_error_set(err, EINVAL, "step", "%llu, where the daemon is to say the step",
-                            (unsigned long long)params.first);
-    memcpy(params.job, msg->job.data, min_u64(msg->job.len, sizeof params.job - 1));
+                            (unsigned long long)ret->first);
+    memcpy(ret->job, msg->job.data, min_u64(msg->job.len, sizeof ret->job - 1));
+    return 0;
+}
+
+static int start_stream(struct session *s, const struct dl_msg_start *msg, struct dl_error *err)
+{
+    struct opened *opened = find_opened(s, msg->loader, err);
+    struct course_place place = {.limit = UINT64_MAX};
+    struct stream_params params;
+    struct loader_extent extent;
+    struct world *world = NULL;
+
+    if (!opened)
+        return -err->code;
+    int r = read_start(s, opened, msg, &params, &world, &place, err);
+    if (r != 0)
+        return r;
     _cleanup_(states_deinit)
     struct states states = opened->states;
     opened->states = (struct states){0};
