@@ -1,11 +1,13 @@
-/* Views of the daemon for `dlctl`: values, built from what lives in it. PROTOCOL.md has the keys.
+/*
+ * Views of the daemon, for whoever looks at it: values, built from what lives in it. PROTOCOL.md
+ * has their names and keys.
  */
 #ifndef DL_VIEWS_H
 #define DL_VIEWS_H
 
 #include "daemon/serve/daemon.h"
 
-/* status, loaders, epochs, workers, ring, sessions or quarantine. -EINVAL for another name. */
+/* -EINVAL: there is no view of that name. */
 int _nodiscard_ views_make(const struct daemon *daemon, const char *name, struct value *ret,
                            struct dl_error *err);
 

@@ -126,16 +126,6 @@ static bool is_read(const struct stream *stream)
            !(stream->finish_told && stream->leased == 0);
 }
 
-static uint32_t count_ready(const struct stream *stream)
-{
-    const struct step *step;
-    uint32_t n = 0;
-
-    for (step = stream->steps; step; step = step->hh.next)
-        n += step->state == STEP_READY;
-    return n;
-}
-
 static size_t add_ranks(const struct loader *loader, struct headspace_rank *ranks)
 {
     const struct stream *stream;
@@ -146,7 +136,7 @@ static size_t add_ranks(const struct loader *loader, struct headspace_rank *rank
         if (is_read(stream))
             ranks[n++] = (struct headspace_rank){.key = stream->number,
                                                  .leased = stream->leased,
-                                                 .ready = count_ready(stream),
+                                                 .ready = stream_count(stream, STEP_READY),
                                                  .ending = next >= stream->params.steps ||
                                                            next >= stream->limit};
     }

@@ -506,9 +506,12 @@ void stream_stop(struct stream *stream)
     stream->stopped = true;
 }
 
-const char *step_state_name(enum step_state state)
+uint32_t stream_count(const struct stream *stream, enum step_state state)
 {
-    static const char *const names[] = {"waiting", "running", "ready",
-                                        "faulted", "leased",  "pinned"};
-    return names[state];
+    const struct step *step;
+    uint32_t n = 0;
+
+    for (step = stream->steps; step; step = step->hh.next)
+        n += step->state == state;
+    return n;
 }

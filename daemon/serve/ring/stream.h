@@ -272,6 +272,7 @@ void stream_rewind(struct stream *stream);
 /* Nothing more is planned or delivered. */
 void stream_stop(struct stream *stream);
 
-const char *step_state_name(enum step_state state);
+/* How many of its steps are in that state. */
+uint32_t stream_count(const struct stream *stream, enum step_state state);
 
 #endif

@@ -1,4 +1,5 @@
 /* A session that asks how much faster a loader's trainers could be: the answer takes a while. */
+#include "daemon/serve/base/row.h"
 #include "daemon/serve/session/session_private.h"
 
 #include <errno.h>
@@ -22,43 +23,34 @@ int session_ask_headspace(struct session *s, const struct dl_msg_headspace *msg,
     return r;
 }
 
-static int set_seconds(struct value *map, const char *key, double ns)
+static void add_spread(struct row *row, const char *key, const struct headspace_spread *spread)
 {
-    return value_set_float(map, key, ns / 1e9);
+    struct row inner = row_under(row, key);
+
+    row_real(&inner, "mean_s", spread->mean_ns / 1e9);
+    row_real(&inner, "quarter_s", spread->quartile_ns[0] / 1e9);
+    row_real(&inner, "half_s", spread->quartile_ns[1] / 1e9);
+    row_real(&inner, "three_quarters_s", spread->quartile_ns[2] / 1e9);
+    row->r = inner.r;
 }
 
-static int set_spread(struct value *map, const char *key, const struct headspace_spread *spread)
+static int tell_all(struct value *ret, const struct headspace_result *result)
 {
-    struct value *inner;
-    int r = value_set(map, key, &inner);
-
-    if (r < 0)
-        return r;
-    inner->type = VALUE_MAP;
-    if ((r = set_seconds(inner, "mean_s", spread->mean_ns)) < 0 ||
-        (r = set_seconds(inner, "quarter_s", spread->quartile_ns[0])) < 0 ||
-        (r = set_seconds(inner, "half_s", spread->quartile_ns[1])) < 0)
-        return r;
-    return set_seconds(inner, "three_quarters_s", spread->quartile_ns[2]);
-}
-
-static int set_all(struct value *map, const struct headspace_result *result)
-{
+    struct row row = row_begin(ret);
     char words[HEADSPACE_WORDS];
-    int r;
 
     headspace_words(result, words);
-    if ((r = value_set_string(map, "headspace", words)) < 0 ||
-        (r = value_set_float(map, "speedup", result->speedup)) < 0 ||
-        (r = value_set_float(map, "by_waiting", result->by_waiting)) < 0 ||
-        (r = value_set_uint(map, "steps", result->steps)) < 0 ||
-        (r = value_set_uint(map, "watched_steps", result->watched)) < 0 ||
-        (r = value_set_uint(map, "ranks", result->ranks)) < 0 ||
-        (r = value_set_uint(map, "bursts", result->bursts)) < 0 ||
-        (r = value_set_float(map, "ahead", result->ahead)) < 0 ||
-        (r = set_spread(map, "as_is", &result->as_is)) < 0)
-        return r;
-    return set_spread(map, "perfect", &result->perfect);
+    row_string(&row, "headspace", words);
+    row_real(&row, "speedup", result->speedup);
+    row_real(&row, "by_waiting", result->by_waiting);
+    row_uint(&row, "steps", result->steps);
+    row_uint(&row, "watched_steps", result->watched);
+    row_uint(&row, "ranks", result->ranks);
+    row_uint(&row, "bursts", result->bursts);
+    row_real(&row, "ahead", result->ahead);
+    add_spread(&row, "as_is", &result->as_is);
+    add_spread(&row, "perfect", &result->perfect);
+    return row.r;
 }
 
 void session_measured(struct headspace_asker *asker, const struct headspace_result *result,
@@ -66,11 +58,11 @@ void session_measured(struct headspace_asker *asker, const struct headspace_resu
 {
     struct session *s = container_of(asker, struct session, asker);
     _cleanup_(value_deinit)
-    struct value v = {.type = VALUE_MAP};
+    struct value v = {0};
     struct dl_error failed = {0};
     int r = 0;
 
-    if (!err && set_all(&v, result) < 0)
+    if (!err && tell_all(&v, result) < 0)
         r = dl_error_set(&failed, ENOMEM, "headspace", "out of memory");
     else if (!err)
         r = session_send_info(s, s->asker_request, &v, &failed);

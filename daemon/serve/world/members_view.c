@@ -1,4 +1,5 @@
 /* The view `members`: a mapping, with the nodes in a list. */
+#include "daemon/serve/base/row.h"
 #include "daemon/serve/world/members_private.h"
 
 #include <errno.h>
@@ -15,72 +16,38 @@ static const char *state_name(const struct members *m)
     return m->ending ? "leaving" : names[m->state];
 }
 
-/* The first failure, out of memory, sticks, and the rest does nothing. */
-struct map {
-    struct value *map;
-    int r;
-};
-
-static void put_uint(struct map *map, const char *key, uint64_t u)
-{
-    if (map->r == 0)
-        map->r = value_set_uint(map->map, key, u);
-}
-
-static void put_text(struct map *map, const char *key, const char *text)
-{
-    if (map->r == 0)
-        map->r = value_set_string(map->map, key, text);
-}
-
-/* Null where there is none. */
-static void put_uint_if(struct map *map, const char *key, bool is, uint64_t u)
-{
-    struct value *v;
-
-    if (is)
-        put_uint(map, key, u);
-    else if (map->r == 0)
-        map->r = value_set(map->map, key, &v);
-}
-
-static void put_health(struct map *map, const struct members *m)
+static void put_health(struct row *row, const struct members *m)
 {
     struct backend_health health;
 
     backend_health(m->backend, &health);
-    put_text(map, "endpoint", health.endpoint);
-    put_text(map, "store", health.answers ? "answers" : "does not answer");
-    put_text(map, "served_here", health.here ? "yes" : "no");
-    put_uint(map, "calls", health.calls);
-    put_uint(map, "failures", health.failures);
-    put_text(map, "latest_failure", health.latest.code ? health.latest.message : "");
+    row_string(row, "endpoint", health.endpoint);
+    row_string(row, "store", health.answers ? "answers" : "does not answer");
+    row_string(row, "served_here", health.here ? "yes" : "no");
+    row_uint(row, "calls", health.calls);
+    row_uint(row, "failures", health.failures);
+    row_string(row, "latest_failure", health.latest.code ? health.latest.message : "");
 }
 
 static int add_node(const struct members *m, const struct rdzv_state *state, uint32_t i,
                     struct value *rows)
 {
     const struct rdzv_node *node = &state->nodes[i];
-    struct map row = {0};
+    struct row row = row_push(rows);
     bool ranked = state->complete && node->member;
     bool self = node->id == member_id(m->member);
     struct rdzv_place place = {0};
 
-    row.r = value_push(rows, &row.map);
-    if (row.r < 0)
-        return row.r;
-    row.map->type = VALUE_MAP;
     if (ranked)
         place = rdzv_state_place(state, node->id);
-    put_text(&row, "node", node->name);
-    put_text(&row, "state", !node->member ? "waits" : node->ready ? "ready" : "stands still");
-    put_text(&row, "self", self ? "yes" : "no");
-    put_uint_if(&row, "node_rank", ranked, place.rank);
-    put_uint_if(&row, "first_rank", ranked, place.first);
-    put_uint(&row, "local_ranks", node->local);
-    put_uint(&row, "beat", node->beat);
-    if (row.r == 0)
-        row.r = value_set_float(row.map, "silence_s", (double)member_beat_age(m->member, i) / 1e9);
+    row_string(&row, "node", node->name);
+    row_string(&row, "state", !node->member ? "waits" : node->ready ? "ready" : "stands still");
+    row_string(&row, "self", self ? "yes" : "no");
+    row_uint_if(&row, "node_rank", ranked, place.rank);
+    row_uint_if(&row, "first_rank", ranked, place.first);
+    row_uint(&row, "local_ranks", node->local);
+    row_uint(&row, "beat", node->beat);
+    row_seconds(&row, "silence_s", member_beat_age(m->member, i));
     return row.r;
 }
 
@@ -99,80 +66,71 @@ static int compare_listed(const void *a, const void *b)
 }
 
 /* By their ranks; behind them those that have none, as they came. */
-static int put_nodes(struct map *map, const struct members *m, const struct rdzv_state *state)
+static int put_nodes(struct row *row, const struct members *m, const struct rdzv_state *state)
 {
     uint32_t n = state ? state->n : 0;
     _cleanup_free_ struct listed *list = calloc(max_u64(n, 1), sizeof *list);
-    struct value *rows;
 
-    if (map->r == 0)
-        map->r = list ? value_set(map->map, "nodes", &rows) : -ENOMEM;
-    if (map->r < 0)
-        return map->r;
-    rows->type = VALUE_ARRAY;
+    if (!list)
+        return -ENOMEM;
+    struct value *rows = row_list(row, "nodes");
     for (uint32_t i = 0; i < n; i++) {
         bool ranked = state->complete && state->nodes[i].member;
         list[i] = (struct listed){
             ranked ? rdzv_state_place(state, state->nodes[i].id).rank : UINT64_MAX, i};
     }
     qsort(list, n, sizeof *list, compare_listed);
-    for (uint32_t i = 0; i < n; i++) {
-        int r = add_node(m, state, list[i].at, rows);
-        if (r < 0)
-            return r;
-    }
-    return 0;
+    for (uint32_t i = 0; i < n && row->r == 0; i++)
+        row->r = add_node(m, state, list[i].at, rows);
+    return row->r;
 }
 
-static void put_round(struct map *map, const struct members *m, const struct rdzv_state *state)
+static void put_round(struct row *row, const struct members *m, const struct rdzv_state *state)
 {
     bool in = m->state == MEMBERS_IN && !m->ending;
     struct rdzv_count count = {0};
 
     if (state)
         count = rdzv_state_count(state);
-    put_text(map, "state", state_name(m));
-    put_uint_if(map, "round", state != NULL, state ? state->round : 0);
-    put_text(map, "why", state ? state->why : "");
-    put_text(map, "failure", m->failure.code ? m->failure.message : "");
-    put_uint(map, "min", m->min);
-    put_uint(map, "max", m->max);
-    put_uint(map, "members", count.members);
-    put_uint(map, "ready", count.ready);
-    put_uint(map, "waiting", count.waiting);
-    put_uint_if(map, "node_rank", in, m->place.rank);
-    put_uint_if(map, "first_rank", in, m->place.first);
-    put_uint(map, "local_ranks", m->local);
-    put_uint_if(map, "world", in, m->place.world);
+    row_string(row, "state", state_name(m));
+    row_uint_if(row, "round", state != NULL, state ? state->round : 0);
+    row_string(row, "why", state ? state->why : "");
+    row_string(row, "failure", m->failure.code ? m->failure.message : "");
+    row_uint(row, "min", m->min);
+    row_uint(row, "max", m->max);
+    row_uint(row, "members", count.members);
+    row_uint(row, "ready", count.ready);
+    row_uint(row, "waiting", count.waiting);
+    row_uint_if(row, "node_rank", in, m->place.rank);
+    row_uint_if(row, "first_rank", in, m->place.first);
+    row_uint(row, "local_ranks", m->local);
+    row_uint_if(row, "world", in, m->place.world);
 }
 
 /* Of a daemon that is alone: all keys, with nothing in them. */
-static int say_alone(struct map *map)
+static int say_alone(struct row *row)
 {
     static const char *const keys[] = {
         "id",       "state", "round",       "why",       "failure",    "min",           "max",
         "members",  "ready", "waiting",     "node_rank", "first_rank", "local_ranks",   "world",
         "endpoint", "store", "served_here", "calls",     "failures",   "latest_failure"};
-    struct value *nodes;
 
-    put_text(map, "backend", "none");
+    row_string(row, "backend", "none");
     for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
-        put_uint_if(map, keys[i], false, 0);
-    if (map->r == 0 && (map->r = value_set(map->map, "nodes", &nodes)) == 0)
-        nodes->type = VALUE_ARRAY;
-    return map->r;
+        row_null(row, keys[i]);
+    (void)row_list(row, "nodes");
+    return row->r;
 }
 
 int members_view(const struct members *m, struct value *ret)
 {
-    struct map map = {.map = ret};
+    struct row row = row_begin(ret);
 
-    ret->type = VALUE_MAP;
     if (!m)
-        return say_alone(&map);
-    put_text(&map, "backend", m->backend_name);
-    put_text(&map, "id", m->id);
-    put_round(&map, m, member_state(m->member));
-    put_health(&map, m);
-    return put_nodes(&map, m, member_state(m->member));
+        return say_alone(&row);
+    row_string(&row, "backend", m->backend_name);
+    row_string(&row, "id", m->id);
+    put_round(&row, m, member_state(m->member));
+    put_health(&row, m);
+    return put_nodes(&row, m, member_state(m->member));
 }

@@ -1,0 +1,154 @@
+/* The view `epochs`: how far each rank has come. */
+#include "daemon/serve/views_private.h"
+
+#include "daemon/serve/loader/epoch.h"
+#include "daemon/serve/registry.h"
+
+enum { BUCKETS_SHOWN = 512 };
+
+/* The rank that the stream waits for, where batches are dispatched, and why; else null. */
+static void add_waiting(struct row *row, const struct loader *loader, const struct stream *stream)
+{
+    bool started = false;
+    uint64_t rank = loader_waits_for(loader, stream, &started);
+    bool waits = rank != UINT64_MAX;
+
+    row_uint_if(row, "waits_for", waits, rank);
+    row_string(row, "waits_why", !waits ? NULL : started ? "behind" : "not started");
+}
+
+/* The stream's own, and what of its source's it has yet to take. */
+static uint32_t count_all(const struct stream *stream, enum step_state state)
+{
+    const struct stream *source = loader_source(stream);
+    uint32_t n = stream_count(stream, state);
+
+    for (const struct step *step = source ? source->steps : NULL; step; step = step->hh.next)
+        n += step->state == state && step->number >= stream->to_plan;
+    return n;
+}
+
+/* The buckets of a plan, as far as anybody reads so many. */
+static void add_buckets(struct row *row, const struct plan *plan)
+{
+    uint32_t n = plan ? plan_buckets(plan) : 0;
+
+    if (n == 0 || n > BUCKETS_SHOWN) {
+        row_null(row, "buckets");
+        return;
+    }
+    struct value *buckets = row_list(row, "buckets");
+    for (uint32_t i = 0; i < n && row->r == 0; i++) {
+        struct plan_bucket bucket = plan_bucket_at(plan, i);
+        struct row inner = row_push(buckets);
+
+        row_uint(&inner, "upper", bucket.upper);
+        row_uint(&inner, "members", bucket.members);
+        row_uint(&inner, "full", bucket.full);
+        row_uint(&inner, "leftover", bucket.leftover);
+        row->r = inner.r;
+    }
+}
+
+/*
+ * Of batches of tokens: what was delivered of them, in `age_ns`, and what becomes of the epoch's
+ * samples.
+ */
+static void add_tokens(struct row *row, const struct stream *s, uint64_t age_ns)
+{
+    const struct plan *plan = s->plan && !s->unsettled ? epoch_plan(s->plan) : NULL;
+    const struct plan_totals *totals = plan ? plan_totals(plan) : NULL;
+    const struct {
+        const char *key;
+        uint64_t n;
+    } all[] = {
+        {"tokens", s->tokens},
+        {"padded", s->padded},
+        {"overlong", totals ? totals->overlong : 0},
+        {"leftover", totals ? totals->leftover : 0},
+        {"carried", totals ? totals->carried : 0},
+        {"repeated", totals ? totals->repeated : 0},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(all); i++)
+        row_uint_if(row, all[i].key, totals, all[i].n);
+    if (totals)
+        row_real(row, "tokens_per_s", (double)s->tokens * 1e9 / (double)max_u64(age_ns, 1));
+    else
+        row_null(row, "tokens_per_s");
+    add_buckets(row, totals ? plan : NULL);
+}
+
+/* What other numbers of ranks have had of the epoch, first things first; the steps count from
+ * there. */
+static void add_before(struct row *row, const struct history *before)
+{
+    struct value *stretches = row_list(row, "before");
+
+    for (uint32_t i = 0; i < before->n && row->r == 0; i++) {
+        struct row inner = row_push(stretches);
+
+        row_uint(&inner, "world", before->of[i].world);
+        row_uint(&inner, "steps", before->of[i].steps);
+        row->r = inner.r;
+    }
+}
+
+static const char *state_of(const struct stream *s)
+{
+    return s->parked            ? "parked"
+           : !s->sink           ? "expected"
+           : s->stopped         ? "stopped"
+           : stream_finished(s) ? "finished"
+           : stream_starves(s)  ? "starving"
+                                : "running";
+}
+
+static void add_epoch(struct row *row, const struct loader *l, const struct stream *s)
+{
+    uint64_t age_ns = s->sink ? uv_hrtime() - s->begun_ns : 0; /* nobody has begun it */
+
+    row_string(row, "loader", views_name(l));
+    row_uint(row, "uid", loader_uid(l));
+    row_uint_if(row, "session", s->sink, s->sink ? session_id(stream_session(s)) : 0);
+    row_string(row, "job", s->params.job);
+    row_uint(row, "epoch", s->params.epoch);
+    row_uint(row, "rank", s->params.rank);
+    row_uint(row, "world", s->params.world);
+    row_uint(row, "step", s->params.any_order ? s->params.first + s->handed : s->to_deliver);
+    row_uint_if(row, "steps", s->params.steps != STEPS_UNKNOWN, s->params.steps);
+    add_before(row, &s->params.before);
+    row_uint(row, "running", count_all(s, STEP_RUNNING));
+    row_uint(row, "ready", count_all(s, STEP_READY));
+    row_uint(row, "leased", s->leased);
+    row_uint(row, "pinned", s->pinned);
+    row_uint(row, "credits", s->params.credits);
+    row_uint(row, "samples", s->samples);
+    add_tokens(row, s, age_ns);
+    add_waiting(row, l, s);
+    if (s->sink)
+        row_seconds(row, "age_s", age_ns);
+    else
+        row_null(row, "age_s");
+    row_seconds(row, "waited_s", s->waited_ns);
+    row_string(row, "state", state_of(s));
+}
+
+int view_epochs(const struct daemon *d, struct value *ret)
+{
+    ret->type = VALUE_ARRAY;
+    for (struct registered *e = d->loaders; e; e = registered_next(e)) {
+        const struct loader *l = registered_loader(e);
+
+        for (const struct stream *s = loader_streams(l); s; s = s->next) {
+            if (stream_is_source(s)) /* its ranks' streams are there */
+                continue;
+            struct row row = row_push(ret);
+
+            add_epoch(&row, l, s);
+            if (row.r < 0)
+                return row.r;
+        }
+    }
+    return 0;
+}

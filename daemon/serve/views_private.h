@@ -1,0 +1,23 @@
+/*
+ * Views that have a file of their own, for views.c, whose table has them all. Nobody else includes
+ * it.
+ */
+#ifndef DL_VIEWS_PRIVATE_H
+#define DL_VIEWS_PRIVATE_H
+
+#include "daemon/serve/base/row.h"
+#include "daemon/serve/views.h"
+
+static inline const char *views_name(const struct loader *loader)
+{
+    return loader_spec(loader)->name;
+}
+
+/* views_epochs.c */
+int _nodiscard_ view_epochs(const struct daemon *daemon, struct value *ret);
+
+/* views_times.c */
+int _nodiscard_ view_times(const struct daemon *daemon, struct value *ret);
+int _nodiscard_ view_trace(const struct daemon *daemon, struct value *ret);
+
+#endif
