@@ -39,11 +39,6 @@ const char *sampler_kind_name(enum sampler_kind kind)
     return choice_name("sampler", "kind", kind);
 }
 
-const char *sampler_order_name(enum sampler_order order)
-{
-    return choice_name("sampler", "order", order);
-}
-
 void spec_place(const struct spec_reading *rd, const struct spec_key *key,
                 char ret[static DL_ERROR_PATH_MAX])
 {

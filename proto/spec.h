@@ -305,7 +305,6 @@ bool spec_differs(const struct dl_spec *have, const struct dl_spec *want, struct
 
 const char *dataset_kind_name(enum dataset_kind kind);
 const char *sampler_kind_name(enum sampler_kind kind);
-const char *sampler_order_name(enum sampler_order order);
 
 /*
  * Durations ("30s", "1.5min", "500ms", "30" = seconds, "0" = none) and sizes ("256MiB", "4096") as

@@ -1,6 +1,5 @@
 #include "daemon/data/arena.h"
 
-#include <assert.h>
 #include <errno.h>
 
 enum { ARENA_ALIGN = 64, ARENA_LEAST = 64 * 1024 };
@@ -47,14 +46,6 @@ void *arena_alloc(struct arena *arena, size_t bytes)
     }
     arena->used = begin + bytes;
     return chunk->data + begin;
-}
-
-void arena_trim(struct arena *arena, const void *last, size_t bytes)
-{
-    size_t begin = (size_t)((const char *)last - arena->chunks->data);
-
-    assert(begin <= arena->used && bytes <= arena->used - begin);
-    arena->used = begin + bytes;
 }
 
 int arena_hold(struct arena *arena, void (*release)(void *what), void *what)

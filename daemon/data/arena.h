@@ -19,9 +19,6 @@ struct arena {                  /* all zero: empty */
 /* 64-byte aligned, not zeroed; stays until the arena is cleared. NULL: out of memory. */
 void *arena_alloc(struct arena *arena, size_t bytes);
 
-/* Makes the last allocation smaller: `bytes` of it are kept. */
-void arena_trim(struct arena *arena, const void *last, size_t bytes);
-
 /*
  * What lies elsewhere but must stay as long as the arena's memory: release(what) is called when the
  * arena is cleared, the latest first; also at once, before -ENOMEM is returned.

@@ -64,23 +64,6 @@ static void test_steady_state(void **state)
     arena_deinit(&arena);
 }
 
-static void test_trim(void **state)
-{
-    struct arena arena = {0};
-    char *a = must_alloc(&arena, 1000), *b;
-
-    arena_trim(&arena, a, 10);
-    b = must_alloc(&arena, 8);
-    assert_ptr_equal(b, a + 64);
-    arena_trim(&arena, b, 0);
-    assert_ptr_equal(must_alloc(&arena, 1), a + 64);
-    /* Of a chunk of its own. */
-    a = must_alloc(&arena, 1 << 20);
-    arena_trim(&arena, a, 64);
-    assert_ptr_equal(must_alloc(&arena, 1), a + 64);
-    arena_deinit(&arena);
-}
-
 /* A size near SIZE_MAX once came back as a small chunk, when its header had been added to it. */
 static void test_sizes_beyond_memory(void **state)
 {
@@ -124,7 +107,7 @@ static void test_no_memory(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_blocks_are_apart),
     cmocka_unit_test(test_steady_state),
-    cmocka_unit_test(test_trim),
+
     cmocka_unit_test(test_sizes_beyond_memory),
     cmocka_unit_test(test_no_memory),
 };

@@ -594,7 +594,6 @@ static void test_names(void **state)
     assert_string_equal(dataset_kind_name(DATASET_RANGE), "range");
     assert_string_equal(dataset_kind_name(DATASET_RECORDS), "records");
     assert_string_equal(sampler_kind_name(SAMPLER_RANDOM), "random");
-    assert_string_equal(sampler_order_name(ORDER_NATIVE), "native");
     assert_string_equal(dataset_kind_name((enum dataset_kind)0), "?");
     assert_string_equal(dataset_kind_name((enum dataset_kind)99), "?");
 }

@@ -261,11 +261,6 @@ uint32_t loader_credits(const struct loader *loader)
                              DL_MAX_CREDITS);
 }
 
-bool loader_is_open(const struct loader *loader)
-{
-    return loader->state == LOADER_OPEN;
-}
-
 uint64_t loader_measured(const struct loader *loader)
 {
     return loader->measuring ? measuring_done(loader->measuring) : UINT64_MAX;

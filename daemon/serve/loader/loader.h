@@ -127,7 +127,6 @@ uint64_t loader_fingerprint(const struct loader *loader);
 /* What states of its epochs know it by; once open. */
 const struct state_identity *loader_identity(const struct loader *loader);
 uint32_t loader_credits(const struct loader *loader); /* prefetch × workers + 1 */
-bool loader_is_open(const struct loader *loader);
 
 /* In the place of an epoch's number: where the job's rank has left off. */
 #define EPOCH_RESUME UINT64_MAX

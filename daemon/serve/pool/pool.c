@@ -24,7 +24,8 @@ static void changed(struct pool *pool)
         pool->o.events->changed(pool->o.owner);
 }
 
-void pool_break(struct pool *pool, const struct dl_error *err)
+/* Nothing will run any more; tells the owner, once. */
+static void break_pool(struct pool *pool, const struct dl_error *err)
 {
     if (pool->broken)
         return;
@@ -40,7 +41,7 @@ void member_without_memory(struct member *m, const struct dl_error *err)
     for (uint32_t i = 0; i < pool->n_members; i++)
         others = others || (i != m->number && pool->members[i].segments);
     if (err->code == EDQUOT || !others) {
-        pool_break(pool, err);
+        break_pool(pool, err);
         return;
     }
     m->open_error = *err;
@@ -174,7 +175,7 @@ static void on_process_ready(void *owner, const struct dl_msg_w_ready *what)
     note_sandbox(m, (uint32_t)what->sandbox);
     pool->slot_bytes = max_u64(pool->slot_bytes, slot_bytes);
     if (!pool->opened && check_dataset(pool, length, iterable, &err) < 0) {
-        pool_break(pool, &err);
+        break_pool(pool, &err);
         return;
     }
     member_add_first_segment(m);
@@ -198,7 +199,7 @@ static void on_process_failed(void *owner, uint32_t segment, const struct dl_err
         if (!m->segments)
             member_without_memory(m, err);
     } else if (!pool->opened) {
-        pool_break(pool, err);
+        break_pool(pool, err);
     } else {
         m->open_error = *err;
         process_kill(m->process);
@@ -267,7 +268,7 @@ static void give_up(struct member *m, const char *cause)
                                  "dataset of its own"
                                : "no worker stays alive",
                      DEATHS_MAX, cause);
-    pool_break(pool, &err);
+    break_pool(pool, &err);
 }
 
 static void restart_later(struct member *m, uint64_t well_ns, const char *cause)

@@ -82,9 +82,6 @@ static inline struct task *front_task(struct member *m)
     return &m->tasks[m->begin % QUEUE_RECORDS];
 }
 
-/* Nothing will run any more; tells the owner, once. */
-void pool_break(struct pool *pool, const struct dl_error *err);
-
 /*
  * The worker has no segment, as the system had no memory or descriptor for one. While others have
  * some the loader goes on, and this one is started again after a while; a user's quota, and a

@@ -112,7 +112,6 @@ int _nodiscard_ session_ask_headspace(struct session *s, const struct dl_msg_hea
 
 /* ---- session_world.c ------------------------------------------------------------------------ */
 
-void session_note_stream(struct client_stream *cs);
 /* The stream's last word there: its client has stopped it, or is gone. */
 void session_leave_world(struct client_stream *cs, bool stopped);
 

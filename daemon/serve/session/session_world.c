@@ -24,7 +24,7 @@ static struct course_point had(const struct client_stream *cs, uint64_t steps, b
     return (struct course_point){.pass = cs->place.pass, .epoch = cs->stream->params.epoch + 1};
 }
 
-void session_note_stream(struct client_stream *cs)
+static void note_stream(struct client_stream *cs)
 {
     const struct stream *stream = cs->stream;
     bool limited = stream->limit < stream->params.steps;
@@ -49,7 +49,7 @@ void session_leave_world(struct client_stream *cs, bool stopped)
         behind = had(cs, steps, all);
         worlds_note(cs->world, cs->local, cs, &behind, &behind);
     } else {
-        session_note_stream(cs);
+        note_stream(cs);
     }
     worlds_ended(cs->world, cs->local, cs);
 }
@@ -57,7 +57,7 @@ void session_leave_world(struct client_stream *cs, bool stopped)
 void session_world_note(struct session *s)
 {
     for (struct client_stream *cs = s->streams; cs; cs = cs->hh.next)
-        session_note_stream(cs);
+        note_stream(cs);
 }
 
 static bool goes_on(const struct client_stream *cs)
@@ -81,7 +81,7 @@ static void cut(struct client_stream *cs, const struct dl_error *why)
         return;
     }
     if (cs->world) {
-        session_note_stream(cs);
+        note_stream(cs);
         worlds_owe(cs->world, cs->local, cs);
     }
     loader_stop(cs->opened->user.loader, cs->stream);
