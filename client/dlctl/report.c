@@ -108,16 +108,22 @@ int report_json(const struct options *o, json_t *json)
     return STATUS_DONE;
 }
 
-int report_flush(const struct options *o, int status)
+int report_flush_file(FILE *file)
 {
-    bool failed = ferror(stdout);
+    bool lost = ferror(file);
 
     errno = 0;
-    if (fflush(stdout) == EOF)
-        failed = true;
-    if (status == STATUS_DONE && failed)
-        return report_errno(o, errno ? -errno : -EIO, "standard output");
-    return status;
+    /* Why a write failed stdio has not kept: one more fails for the same reason. */
+    if ((lost && fputc('\n', file) == EOF) || fflush(file) == EOF)
+        return errno ? -errno : -EIO;
+    return lost ? -EIO : 0;
+}
+
+int report_flush(const struct options *o, int status)
+{
+    int r = report_flush_file(stdout);
+
+    return status == STATUS_DONE && r < 0 ? report_errno(o, r, "standard output") : status;
 }
 
 void report_seed(const struct options *o, uint64_t seed)

@@ -8,6 +8,7 @@
 
 #include "client/dlctl/options.h"
 #include <jansson.h>
+#include <stdio.h>
 
 struct dl_client;
 
@@ -25,6 +26,9 @@ int report_json(const struct options *o, json_t *json);
 
 /* Turns a status of 0 into a failure when standard output could not be written. */
 int report_flush(const struct options *o, int status);
+
+/* Of any file: 0, or a negative errno that says why not all that was written to it arrived. */
+int report_flush_file(FILE *file);
 
 /* A drawn seed, told on standard error: without it the output can't be repeated. */
 void report_seed(const struct options *o, uint64_t seed);

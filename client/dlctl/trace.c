@@ -182,11 +182,14 @@ static int write_out(const struct options *o, json_t *trace)
 
     if (!file)
         return report_errno(o, -errno, o->output);
-    if (json_dumpf(trace, file, JSON_COMPACT) < 0 || fputc('\n', file) == EOF)
-        r = -EIO;
-    if (o->output && fclose(file) == EOF)
+    if (json_dumpf(trace, file, JSON_COMPACT) < 0 && !ferror(file))
+        r = -ENOMEM;
+    fputc('\n', file);
+    if (r == 0)
+        r = report_flush_file(file);
+    if (o->output && fclose(file) == EOF && r == 0)
         r = -errno;
-    return r < 0 ? report_errno(o, r, o->output ? o->output : "trace") : STATUS_DONE;
+    return r < 0 ? report_errno(o, r, o->output ? o->output : "standard output") : STATUS_DONE;
 }
 
 int verb_trace(const struct options *o)

@@ -55,6 +55,15 @@ class Metrics(TestCase):
         self.assertNotIn(("dloader_cluster_round", None), found)  # it is alone
         self.assertEqual(samples(dlctl_json("metrics", daemon=self.server)["text"]).keys(), found.keys())
 
+    def test_full_disk(self):
+        """Also of more than one block: stdio forgets why the first one was lost."""
+        self.assertGreater(len(self.text), 4096)
+        for args in ("metrics",), ("metrics", "--json"):
+            with self.subTest(args=args), open("/dev/full", "wb") as full:
+                done = dlctl(*args, daemon=self.server, check=False, stdout=full)
+                self.assertEqual(done.returncode, 1)
+                self.assertRegex(done.stderr, "standard output.*No space left on device")
+
     @unittest.skipUnless(PROMTOOL, "no promtool: apt-get install prometheus")
     def test_by_its_own_checker(self):
         done = subprocess.run([PROMTOOL, "check", "metrics"], input=self.text, capture_output=True,

@@ -72,6 +72,11 @@ class Trace(TestCase):
         every = [(epoch, step) for epoch in range(epochs) for step in range(steps)]
         self.assertEqual(held, every[-KEPT:])
         self.assertEqual(self.trace(daemon, "other")[0]["args"]["name"], "other")
+        for args, name in ((), "standard output"), (("-o", "/dev/full"), "/dev/full"):
+            with self.subTest(args=args), open("/dev/full", "wb") as full:
+                done = dlctl("trace", *args, daemon=daemon, check=False, stdout=full)
+                self.assertEqual((done.returncode, done.stderr),
+                                 (1, f"dlctl: {name}: No space left on device\n"))
 
     def test_many_loaders_share_the_room(self):
         """Nobody's batches keep those of others out."""

@@ -511,12 +511,13 @@ class LifeCase(TestCase):
             self.fail(f"the daemon did not end:\n{daemon.log}")
 
 
-def dlctl(*args, check=True, daemon=None):
+def dlctl(*args, check=True, daemon=None, stdout=subprocess.PIPE):
     """Runs dlctl; returns the finished process with text output."""
     command = [DLCTL, *args]
     if daemon:
         command += ["--socket", daemon.socket]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=4 * PATIENCE)
+    done = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True,
+                          timeout=4 * PATIENCE)
     if check and done.returncode != 0:
         raise AssertionError(f"{command} exited with {done.returncode}: {done.stderr}")
     return done
