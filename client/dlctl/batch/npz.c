@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <zip.h>
 
@@ -111,6 +112,49 @@ static zip_int64_t member_call(void *owner, void *to, zip_uint64_t len, zip_sour
     }
 }
 
+/* ---- what ends dlctl while it writes -------------------------------------------------------- */
+
+/*
+ * libzip writes to a file beside the one that is meant, and takes it away if it gives up by itself,
+ * not if a signal ends the process. So these wait, and libzip is made to give up.
+ */
+struct interruption {
+    sigset_t awaited, before;
+};
+
+static void interruption_begin(struct interruption *i)
+{
+    static const int ending[] = {SIGHUP, SIGINT, SIGTERM};
+
+    sigemptyset(&i->awaited);
+    sigprocmask(SIG_BLOCK, NULL, &i->before);
+    for (size_t n = 0; n < ARRAY_SIZE(ending); n++) {
+        struct sigaction now;
+
+        /* nohup(1) ignores one, and somebody may have blocked one: they end nothing. */
+        if (sigaction(ending[n], NULL, &now) == 0 && now.sa_handler == SIG_DFL &&
+            sigismember(&i->before, ending[n]) == 0)
+            sigaddset(&i->awaited, ending[n]);
+    }
+    sigprocmask(SIG_BLOCK, &i->awaited, NULL);
+}
+
+/* The signal that has come ends the process here. */
+static void interruption_end(const struct interruption *i)
+{
+    sigprocmask(SIG_SETMASK, &i->before, NULL);
+}
+
+static int is_interrupted(zip_t *zip, void *data)
+{
+    const struct interruption *i = data;
+    sigset_t pending, both;
+
+    (void)zip;
+    return sigpending(&pending) == 0 && sigandset(&both, &pending, &i->awaited) == 0 &&
+           !sigisemptyset(&both);
+}
+
 /* ---- the archive ---------------------------------------------------------------------------- */
 
 static int fail(const char *path, zip_error_t *error, struct dl_error *err)
@@ -197,13 +241,18 @@ int npz_add(struct npz *npz, const char *name, const struct npz_array *array, st
 
 int npz_end(struct npz *npz, struct dl_error *err)
 {
+    struct interruption interruption;
     int r = 0;
 
-    if (zip_close(npz->zip) < 0)
+    interruption_begin(&interruption);
+    if (zip_register_cancel_callback_with_state(npz->zip, is_interrupted, NULL, &interruption) <
+            0 ||
+        zip_close(npz->zip) < 0)
         r = fail(npz->path, zip_get_error(npz->zip), err);
     else
         npz->zip = NULL;
     npz_discard(npz);
+    interruption_end(&interruption);
     return r;
 }
 

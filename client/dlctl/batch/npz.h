@@ -1,6 +1,7 @@
 /*
  * Archives of arrays as numpy.load() reads them, also with allow_pickle=False: a .zip of .npy
- * members, not compressed. Nothing is at `path` before the end, and then all of it.
+ * members, not compressed. Nothing is at `path` before the end, and then all of it; nor does a
+ * signal that ends the process leave anything.
  */
 #ifndef DLCTL_NPZ_H
 #define DLCTL_NPZ_H
