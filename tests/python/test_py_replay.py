@@ -504,6 +504,30 @@ class Place(ReplayCase):
         self.assertEqual([name for name in os.listdir(self.dir) if name.startswith("batch.npz")],
                          ["batch.npz"])
 
+    def test_what_is_no_file_stays(self):
+        spec = self.lone(seed=1)
+        os.mkdir(self.path("folder"))
+        os.mkfifo(self.path("fifo"))
+        os.symlink("nowhere", self.path("astray"))
+        os.symlink("/proc/self/fd/1", self.path("stdout"))  # as /dev/stdout, and here a pipe
+        for name in "folder", "fifo", "astray", "stdout":
+            with self.subTest(name):
+                before = os.lstat(self.path(name))
+                done = dlctl("replay", spec, "-o", self.path(name), daemon=self.running, check=False)
+                self.assertEqual((done.returncode, done.stdout), (1, ""))
+                self.assertRegex(done.stderr, f"{name}: is no file, .* -o batch.npz")
+                self.assertEqual(os.lstat(self.path(name)), before)
+
+    def test_a_link_leads_to_the_file(self):
+        spec = self.lone(seed=1)
+        with open(self.path("file"), "w") as file:
+            file.write("something else")
+        os.symlink("file", self.path("batch.npz"))
+        self.replay(spec)
+        self.assertEqual(os.readlink(self.path("batch.npz")), "file")
+        found, _ = self.arrays()
+        self.assertIn("__batch__", found)
+
     def test_names_that_are_no_names(self):
         """Keys that NumPy, or another leaf, has another meaning for."""
         keys = ["__batch__", "x", "x.npy", "x.offsets", "a/b", "λ", "bell\a", "two\nlines", "y" * 100]

@@ -14,12 +14,14 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <sys/stat.h>
 
 struct replay {
     struct options o; /* the user's, with what a state says beside them */
     struct single single;
     struct state_file state;
     uint8_t token[DL_STATE_MAX]; /* of another step of the state's epoch */
+    char *place;                 /* of the file, behind all links; owned */
     json_t *about;
 };
 
@@ -27,6 +29,7 @@ static void replay_deinit(struct replay *p)
 {
     single_deinit(&p->single);
     state_file_deinit(&p->state);
+    free(p->place);
     json_decref(p->about);
 }
 
@@ -76,6 +79,24 @@ static int move_state(struct replay *p)
     p->single.state = p->token;
     p->single.state_len = len;
     return 0;
+}
+
+/* Where the file is to be. A new one takes the place of what is there, which only a file may lose:
+ * not a link, nor /dev/stdout. */
+static int find_place(struct replay *p, struct dl_error *err)
+{
+    const char *path = p->o.output;
+    struct stat st;
+
+    p->place = realpath(path, NULL);
+    if (p->place && stat(p->place, &st) == 0 && S_ISREG(st.st_mode))
+        return 0;
+    if (p->place || lstat(path, &st) == 0)
+        return dl_error_set(err, EINVAL, path,
+                            "is no file, and only a file is replaced by the batch; give the name "
+                            "of a file: -o batch.npz");
+    p->place = strdup(path);
+    return p->place ? 0 : dl_error_set(err, ENOMEM, path, "%s", strerror(ENOMEM));
 }
 
 static int load(struct replay *p, struct dl_error *err)
@@ -141,7 +162,7 @@ int verb_replay(const struct options *o)
     struct dl_error err = {0};
 
     p.single.o = &p.o;
-    if (o->state && read_state(&p, &err) < 0)
+    if (find_place(&p, &err) < 0 || (o->state && read_state(&p, &err) < 0))
         return report_error(o, &err);
     int r = load(&p, &err);
     if (r == DL_END)
@@ -151,7 +172,7 @@ int verb_replay(const struct options *o)
     r = describe(&p);
     if (r < 0)
         return report_errno(o, r, "");
-    if (archive_write(p.single.batch, o->output, p.about, &err) < 0)
+    if (archive_write(p.single.batch, p.place, p.about, &err) < 0)
         return report_error(o, &err);
     if (o->json)
         return report_json(o, json_incref(p.about));
