@@ -1,5 +1,6 @@
 """dloader.Loader over native datasets. Needs the extension module and $DLOADERD; skipped without."""
 
+import errno
 import gc
 import io
 import json
@@ -15,7 +16,7 @@ import numpy as np
 import torch
 
 import dloader
-from dloader import _progress, _spec
+from dloader import _private, _progress, _spec
 
 try:
     from dloader import _client
@@ -302,6 +303,24 @@ class Native(unittest.TestCase):
                 self.assertEqual(values(loader), ORDER)
         finally:
             os.environ["DLOADERD"], os.environ["PATH"] = kept, path
+
+    def test_a_daemon_that_this_user_may_not_use(self):
+        """As the system's, of who is not in its group; one that was named is not replaced."""
+        connect = _private.connect
+
+        def refuse(socket, agent, *, private):
+            if private:
+                return connect(socket, agent, private=private)
+            raise PermissionError(errno.EACCES, "/run/x: permission denied: join the group")
+
+        with mock.patch.object(_private, "connect", refuse):
+            with self.assertWarnsRegex(UserWarning, "^/run/x: .*the group; .* of its own") as caught:
+                loader = Loader(RANGE)
+            self.assertEqual(caught.filename, __file__)
+            with loader:
+                self.assertEqual(values(loader), ORDER)
+            with self.assertRaisesRegex(PermissionError, "join the group"):
+                Loader(RANGE, socket="/run/x")
 
     def test_refused(self):
         with self.assertRaisesRegex(OSError, "batch.size"):

@@ -203,7 +203,8 @@ class Loader:
         WorldChangedError once this rank has had its part of the old world; after
         load_state_dict(state_dict()) the next iter() goes on in the new one.
     socket: of the daemon; absent: $DLOADER_SOCKET, the user's or the system's daemon, or one that
-        is started for this process. A spec with workers.count 0 needs none.
+        is started for this process, with a warning if the user may not use the system's. A spec
+        with workers.count 0 needs none.
     epoch: number of the first one; it decides the order together with the seed.
     as_: "torch", "numpy", or "dlpack" (objects with __dlpack__, for any library); absent: torch's
         tensors if torch was imported, else NumPy's arrays. Nothing is copied: the arrays are views
@@ -303,6 +304,11 @@ class Loader:
         except (FileNotFoundError, ConnectionRefusedError):
             if named is not None:
                 raise
+        except PermissionError as error:
+            if named is not None:
+                raise
+            warnings.warn(f"{error.strerror}; this process starts a daemon of its own instead",
+                          stacklevel=4)
         return _private.connect(None, "dloader.Loader", private=True)
 
     def _open(self) -> None:
