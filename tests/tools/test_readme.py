@@ -85,6 +85,14 @@ class Documentation(unittest.TestCase):
             for path in set(re.findall(r"`((?:client|proto|daemon|tests)/[\w./]*)`", text)):
                 self.assertTrue((ROOT / path).exists(), f"{page}: {path}")
 
+    def test_specs_that_come_first_have_names_of_their_own(self):
+        """On one daemon, which knows a loader by its name, who has tried one can go on with the next."""
+        first = [pages()[page] for page in ("README.md", "client/docs/first-model.md")]
+        first += [path.read_text(encoding="utf-8") for path in (ROOT / "client/examples").glob("*.yaml")]
+        names = re.findall(r"(?m)^name: (\S+)", "\n".join(first))
+        self.assertGreaterEqual(len(names), 5)
+        self.assertEqual(len(set(names)), len(names), names)
+
     def test_what_is_installed_to_build_with_is_all_that_is_used(self):
         """What a page leaves out, dlctl top's screen, say, would be missing in what its reader builds."""
         listed = re.search(r"^build_packages=\(([^)]*)\)", (ROOT / "dev").read_text(), re.MULTILINE)
