@@ -9,12 +9,19 @@
 #include <stdio.h>
 #include <utlist.h>
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 enum { URL_MAX = 320, TRIED_MAX = 640, SAID_MAX = 160 };
 
 static const uint64_t MS = 1000000;
 
-/* Between a watch that broke and the next; between a lease that could not be kept and a try. */
+/* Between a watch that broke and the next; between a login or a grant that found no memory and a
+ * try. */
 enum { AGAIN_MS = 500 };
+
+/* A lease is kept alive as often also where another node has said that it lasts but a minute. */
+enum { KEEP_MS_MAX = 20000 };
 
 /* Of one call: how often a lease or a token may turn out to be gone. */
 enum { RENEWALS_MAX = 3 };
@@ -47,19 +54,22 @@ struct etcd {
 
     struct call *calls;
     char *token;                /* owned; NULL: none yet */
-    uint64_t lease;             /* 0: none yet */
+    uint64_t lease;             /* the run's; 0: there is to be none */
     struct http_call *renewing; /* of the token or the lease; owned */
+    struct http_call *keeping;  /* of the lease; owned */
+    bool has_lease;             /* it was there when last asked about */
     bool renews_token;
-    struct http_call *keeping; /* owned */
-    uv_timer_t soon;           /* calls to be begun, and `changed` to be said */
+    uv_timer_t soon; /* calls to be begun, `renewed` and `changed` to be said */
     uv_timer_t keep;
 
     char watched[BACKEND_KEY_MAX]; /* "": nothing */
     void (*changed)(void *owner);
     void *owner;
-    bool has_changed;
+    uint64_t created; /* revision at which that key came to be; 0: it was not there */
+    void (*renewed)(void *context);
+    void *context;
     struct http_call *watching; /* owned */
-    bool watch_broke;
+    bool has_changed, is_renewed, watch_broke;
     uv_timer_t rewatch;
 
     unsigned open_handles;
@@ -107,12 +117,30 @@ static void answer_error(struct call *call, int code, const char *what)
     answer(call, &(struct backend_answer){.status = -err.code, .error = &err});
 }
 
+/* Whether the key is the same one that was there before. */
+static void notice_created(struct call *call, const struct etcd_kv *kv)
+{
+    struct etcd *etcd = call->etcd;
+    uint64_t created = kv->created;
+
+    if (strcmp(call->key, etcd->watched) != 0)
+        return;
+    if (kv->won)
+        created = call->token ? etcd->created : kv->written;
+    if (etcd->created > 0 && created != etcd->created) {
+        etcd->is_renewed = true;
+        at_soon(etcd);
+    }
+    etcd->created = created;
+}
+
 static void answer_value(struct call *call, struct etcd_kv *kv)
 {
     struct dl_span data = {kv->data.data, kv->data.len}, own = {call->data.data, call->data.len};
     struct backend_answer with = {.won = kv->won, .token = kv->revision, .data = data};
 
     call->etcd->health.answers = true;
+    notice_created(call, kv);
     /* It was done by a try whose answer did not come. */
     if (call->sets && !kv->won && data.len == own.len && memcmp(data.data, own.data, own.len) == 0)
         with.won = true;
@@ -237,6 +265,13 @@ static void on_value(struct call *call, const struct http_answer *with)
         buffer_deinit(&kv.data);
 }
 
+/* Tokens live in the memory of etcd. */
+static bool is_token_lost(const struct etcd *etcd, int code, const char *why)
+{
+    return etcd->user && (code == ETCD_UNAUTHENTICATED ||
+                          (code == ETCD_INVALID && strstr(why, "user name is empty")));
+}
+
 static void on_called(void *owner, const struct http_answer *with)
 {
     struct call *call = owner;
@@ -249,12 +284,11 @@ static void on_called(void *owner, const struct http_answer *with)
         on_value(call, with);
         return;
     }
-    bool lost_token = etcd->user && (code == ETCD_UNAUTHENTICATED ||
-                                     (code == ETCD_INVALID && strstr(why, "user name is empty")));
+    bool lost_token = is_token_lost(etcd, code, why);
     bool lost_lease = code == ETCD_NOT_FOUND && strstr(why, "lease") && call->sets;
     if ((lost_token || lost_lease) && call->renewals++ < RENEWALS_MAX) {
         if (lost_lease)
-            etcd->lease = 0;
+            etcd->has_lease = false;
         else
             free(steal_ptr(etcd->token));
         run(call);
@@ -308,9 +342,31 @@ static void run_waiting(struct etcd *etcd)
     }
 }
 
-/* ---- tokens and leases ---------------------------------------------------------------------- */
+/* ---- the token and the lease ----------------------------------------------------------------- */
 
-/* Nobody gets on without: the first call says why, and whether another endpoint is to be tried. */
+static void on_kept(void *owner, const struct http_answer *with)
+{
+    struct etcd *etcd = owner;
+    bool alive = true;
+
+    etcd->keeping = NULL;
+    if (with->status == 200 && etcd_read_keepalive(with->body, &alive) == 0 && !alive)
+        etcd->has_lease = false; /* the next that writes sees to it */
+}
+
+/* Also of a node that only reads. */
+static void keep_lease(uv_timer_t *timer)
+{
+    struct etcd *etcd = container_of(timer, struct etcd, keep);
+    struct http_request request = {.timeout_ns = etcd->timeout_ns, .done = on_kept, .owner = etcd};
+
+    if (!etcd->keeping)
+        (void)post(etcd, "lease/keepalive", etcd_keepalive_body(etcd->lease), request,
+                   &etcd->keeping);
+}
+
+/* Nobody gets on without: the first call says why, and whether another endpoint is to be tried. The
+ * calls run again soon. */
 static void renewal_failed(struct etcd *etcd, const struct http_answer *with, int code,
                            const char *why)
 {
@@ -320,6 +376,10 @@ static void renewal_failed(struct etcd *etcd, const struct http_answer *with, in
     (void)snprintf(text, sizeof text, "%s: %s", etcd->renews_token ? "logging in" : "a lease", why);
     if (!call)
         return;
+    if (!etcd->renews_token && is_token_lost(etcd, code, why) && call->renewals++ < RENEWALS_MAX) {
+        free(steal_ptr(etcd->token));
+        return;
+    }
     if (try_next(call, text, is_worth_another(with, code)))
         at_soon(etcd);
     else
@@ -336,10 +396,15 @@ static void on_renewed(void *owner, const struct http_answer *with)
     bool failed = is_failure(with, &code, why, sizeof why);
     if (!failed) {
         r = etcd->renews_token ? etcd_read_user(with->body, &etcd->token)
-                               : etcd_read_grant(with->body, &etcd->lease);
+                               : etcd_read_grant(with->body);
         failed = r < 0;
         (void)snprintf(why, sizeof why, "%s", "answers nonsense");
+    } else if (!etcd->renews_token && code == ETCD_PRECONDITION && strstr(why, "exists")) {
+        failed = false; /* another node was first, and may be gone */
+        keep_lease(&etcd->keep);
     }
+    if (!failed && !etcd->renews_token)
+        etcd->has_lease = true;
     at_soon(etcd); /* the others, after the owner of the first may have freed all */
     if (failed)
         renewal_failed(etcd, with, code, why);
@@ -353,33 +418,14 @@ static bool renew(struct etcd *etcd, bool sets)
     if (etcd->renewing)
         return true;
     etcd->renews_token = etcd->user && !etcd->token;
-    if (!etcd->renews_token && !(sets && etcd->keep_s > 0 && etcd->lease == 0))
+    if (!etcd->renews_token && !(sets && etcd->lease > 0 && !etcd->has_lease))
         return false;
     body = etcd->renews_token ? etcd_user_body(etcd->user, etcd->password)
-                              : etcd_grant_body(etcd->keep_s);
+                              : etcd_grant_body(etcd->lease, etcd->keep_s);
     if (post(etcd, etcd->renews_token ? "auth/authenticate" : "lease/grant", body, request,
              &etcd->renewing) < 0)
         uv_timer_start(&etcd->soon, on_soon, AGAIN_MS, 0);
     return true;
-}
-
-static void on_kept(void *owner, const struct http_answer *with)
-{
-    struct etcd *etcd = owner;
-    bool alive = true;
-
-    etcd->keeping = NULL;
-    if (with->status == 200 && etcd_read_keepalive(with->body, &alive) == 0 && !alive)
-        etcd->lease = 0; /* the next write gets another */
-}
-
-static void keep_lease(uv_timer_t *timer)
-{
-    struct etcd *etcd = container_of(timer, struct etcd, keep);
-    struct http_request request = {.timeout_ns = etcd->timeout_ns, .done = on_kept, .owner = etcd};
-
-    if (etcd->lease > 0 && !etcd->keeping)
-        (void)post(etcd, "lease/keepalive", etcd_lease_body(etcd->lease), request, &etcd->keeping);
 }
 
 /* ---- the watch ------------------------------------------------------------------------------ */
@@ -438,12 +484,14 @@ static void begin_watch(uv_timer_t *timer)
 static void on_soon(uv_timer_t *timer)
 {
     struct etcd *etcd = container_of(timer, struct etcd, soon);
-    bool changed = etcd->has_changed;
+    bool changed = etcd->has_changed, renewed = etcd->is_renewed;
 
-    etcd->has_changed = false;
+    etcd->has_changed = etcd->is_renewed = false;
     if (etcd->watch_broke && !uv_is_active((uv_handle_t *)&etcd->rewatch))
         uv_timer_start(&etcd->rewatch, begin_watch, AGAIN_MS, 0);
     run_waiting(etcd);
+    if (renewed && etcd->renewed)
+        etcd->renewed(etcd->context);
     if (changed && etcd->changed)
         etcd->changed(etcd->owner);
 }
@@ -545,6 +593,7 @@ static void etcd_free(struct backend *backend)
         call_free(call);
     }
     etcd->changed = NULL;
+    etcd->renewed = NULL;
     http_cancel(etcd->renewing);
     http_cancel(etcd->keeping);
     http_cancel(etcd->watching);
@@ -605,12 +654,21 @@ static int add_endpoints(struct etcd *etcd, const char *text, struct dl_error *e
     return r;
 }
 
+/* No id is 0, or negative. */
+static uint64_t lease_of(const char *prefix, const char *run)
+{
+    uint64_t hash = XXH3_64bits_withSeed(run, strlen(run), XXH3_64bits(prefix, strlen(prefix)));
+
+    return (hash & INT64_MAX) | 1;
+}
+
 static int set_texts(struct etcd *etcd, const struct etcd_options *options, struct dl_error *err)
 {
     const char *prefix = options->prefix ? options->prefix : "/dloader/";
 
     etcd->timeout_ns = options->timeout_ns ? options->timeout_ns : 5000 * MS;
     etcd->keep_s = options->keep_s;
+    etcd->lease = options->keep_s > 0 ? lease_of(prefix, options->run) : 0;
     etcd->prefix = strdup(prefix);
     etcd->user = options->user ? strdup(options->user) : NULL;
     etcd->password = options->user ? strdup(options->password ? options->password : "") : NULL;
@@ -628,6 +686,8 @@ int etcd_new(const struct etcd_options *options, struct backend **ret, struct dl
         return dl_error_set(err, ENOMEM, "rendezvous", "out of memory");
     etcd->backend.ops = &ops;
     etcd->loop = options->loop;
+    etcd->renewed = options->renewed;
+    etcd->context = options->context;
     int r = set_texts(etcd, options, err);
     if (r == 0)
         r = http_new(&http, &etcd->http, err);
@@ -638,8 +698,8 @@ int etcd_new(const struct etcd_options *options, struct backend **ret, struct dl
     open_timer(etcd, &etcd->soon);
     open_timer(etcd, &etcd->keep);
     open_timer(etcd, &etcd->rewatch);
-    if (etcd->keep_s > 0)
-        uv_timer_start(&etcd->keep, keep_lease, etcd->keep_s * 1000 / 3, etcd->keep_s * 1000 / 3);
+    if (etcd->lease > 0)
+        uv_timer_start(&etcd->keep, keep_lease, 0, min_u64(etcd->keep_s * 1000 / 3, KEEP_MS_MAX));
     *ret = &etcd->backend;
     return 0;
 }

@@ -6,8 +6,10 @@
  * not able to serve, the next is, until each was asked. A write whose answer was lost may have been
  * done: the answer of the next says so.
  *
- * With `keep_s` what is written hangs on a lease of this node, which it keeps alive: so a run's
- * state goes when nobody has written it for that long after the last node was there.
+ * With `keep_s` all that is written hangs on one lease, the run's, whose id all nodes make of its
+ * name. Whoever is first grants it, and each keeps it alive: so all keys of a run go, and at once,
+ * when none of its nodes has been in touch with the store for that long. Where nodes differ in
+ * `keep_s` that of the first counts, until the lease has ended.
  */
 #ifndef DL_ETCD_H
 #define DL_ETCD_H
@@ -15,6 +17,9 @@
 #include "daemon/cluster/backend.h"
 
 enum { ETCD_ENDPOINTS_MAX = 16 };
+
+/* The longest that etcd takes: 285 years. */
+#define ETCD_KEEP_MAX_S ((uint64_t)9000000000)
 
 /* All texts are copied. */
 struct etcd_options {
@@ -26,7 +31,12 @@ struct etcd_options {
     const char *ca, *cert,
         *key;            /* files, of https; NULL: the system's authorities, no certificate */
     uint64_t timeout_ns; /* of a call; 0: 5 s */
-    uint64_t keep_s;     /* 0: what is written stays */
+    const char *run;     /* with `keep_s`: whose lease it is */
+    uint64_t keep_s;     /* 0: there is no lease, and what is written stays */
+    /* The watched key has been gone, or is another than it was: so may be all the rest. From the
+     * loop, never from inside a call; may be NULL. */
+    void (*renewed)(void *context);
+    void *context;
 };
 
 int _nodiscard_ etcd_new(const struct etcd_options *options, struct backend **ret,

@@ -105,14 +105,14 @@ char *etcd_watch_body(const char *key)
              : NULL;
 }
 
-char *etcd_grant_body(uint64_t seconds)
+char *etcd_grant_body(uint64_t lease, uint64_t seconds)
 {
-    char buf[24];
+    char id[24], ttl[24];
 
-    return dump(json_pack("{ss}", "TTL", number(seconds, buf)));
+    return dump(json_pack("{ssss}", "ID", number(lease, id), "TTL", number(seconds, ttl)));
 }
 
-char *etcd_lease_body(uint64_t lease)
+char *etcd_keepalive_body(uint64_t lease)
 {
     char buf[24];
 
@@ -173,7 +173,7 @@ static int read_kvs(const json_t *range, struct etcd_kv *ret)
     const json_t *kv = json_array_get(kvs, 0);
     const json_t *value = json_object_get(kv, "value");
     if (!get_number(kv, "mod_revision", &ret->revision) || ret->revision == 0 ||
-        (value && !json_is_string(value)))
+        !get_number(kv, "create_revision", &ret->created) || (value && !json_is_string(value)))
         return -EBADMSG;
     return value ? from_base64(json_string_value(value), json_string_length(value), &ret->data) : 0;
 }
@@ -214,12 +214,13 @@ int etcd_read_txn(struct dl_span body, struct etcd_kv *ret)
     return r;
 }
 
-int etcd_read_grant(struct dl_span body, uint64_t *ret_lease)
+int etcd_read_grant(struct dl_span body)
 {
     _cleanup_(json_freep)
     json_t *json = load(body);
+    uint64_t lease;
 
-    return get_number(json, "ID", ret_lease) && *ret_lease > 0 ? 0 : -EBADMSG;
+    return get_number(json, "ID", &lease) && lease > 0 ? 0 : -EBADMSG;
 }
 
 int etcd_read_keepalive(struct dl_span body, bool *ret_alive)

@@ -13,13 +13,14 @@ char *etcd_range_body(const char *key);
  * says what is there. `lease` 0: none. */
 char *etcd_txn_body(const char *key, uint64_t revision, struct dl_span data, uint64_t lease);
 char *etcd_watch_body(const char *key);
-char *etcd_grant_body(uint64_t seconds);
-char *etcd_lease_body(uint64_t lease); /* for keepalive and revoke */
+char *etcd_grant_body(uint64_t lease, uint64_t seconds);
+char *etcd_keepalive_body(uint64_t lease);
 char *etcd_user_body(const char *user, const char *password);
 
 /* What lies under the key: revision 0: nothing. */
 struct etcd_kv {
     uint64_t revision;
+    uint64_t created;      /* when it was not there before; a txn that wrote does not say it */
     bool won;              /* of a txn: it wrote */
     uint64_t written;      /* and this is the revision of what it wrote */
     struct dl_buffer data; /* owned */
@@ -28,7 +29,7 @@ struct etcd_kv {
 /* All of these: -EBADMSG: this is no such answer; -ENOMEM. */
 int _nodiscard_ etcd_read_range(struct dl_span body, struct etcd_kv *ret);
 int _nodiscard_ etcd_read_txn(struct dl_span body, struct etcd_kv *ret);
-int _nodiscard_ etcd_read_grant(struct dl_span body, uint64_t *ret_lease);
+int _nodiscard_ etcd_read_grant(struct dl_span body);
 /* *ret_alive false: the lease is gone. */
 int _nodiscard_ etcd_read_keepalive(struct dl_span body, bool *ret_alive);
 int _nodiscard_ etcd_read_user(struct dl_span body, char **ret_token);
@@ -39,6 +40,12 @@ int _nodiscard_ etcd_read_watch(struct dl_span line, bool *ret_goes_on);
 /* What an error says, and gRPC's number of it; -1: this is no error of etcd. */
 int etcd_read_error(struct dl_span body, char *text, size_t size);
 
-enum { ETCD_INVALID = 3, ETCD_NOT_FOUND = 5, ETCD_UNAVAILABLE = 14, ETCD_UNAUTHENTICATED = 16 };
+enum {
+    ETCD_INVALID = 3,
+    ETCD_NOT_FOUND = 5,
+    ETCD_PRECONDITION = 9,
+    ETCD_UNAVAILABLE = 14,
+    ETCD_UNAUTHENTICATED = 16
+};
 
 #endif

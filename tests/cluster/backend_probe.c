@@ -4,7 +4,8 @@
  *
  *   get KEY               N TOKEN VALUE, or N 0 if there is none
  *   set KEY TOKEN VALUE   likewise, N won TOKEN VALUE if it was done
- *   watch KEY             from then on "changed", whenever it may have
+ *   watch KEY             from then on "changed", whenever it may have; with etcd also "renewed",
+ *                         when it is not the same key any more
  *   health                health ENDPOINT ANSWERS CALLS FAILURES HERE
  *
  * N counts the calls. What failed is "N error CODE TEXT". The end of input ends it.

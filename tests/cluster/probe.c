@@ -84,6 +84,12 @@ static int open_c10d(uv_loop_t *loop, struct backend **ret, struct dl_error *err
     return c10d_new(&options, ret, err);
 }
 
+static void on_renewed(void *context)
+{
+    (void)context;
+    printf("renewed\n");
+}
+
 static int open_etcd(uv_loop_t *loop, struct backend **ret, struct dl_error *err)
 {
     struct etcd_options options = {
@@ -95,7 +101,9 @@ static int open_etcd(uv_loop_t *loop, struct backend **ret, struct dl_error *err
         .cert = setting("PROBE_CERT"),
         .key = setting("PROBE_KEY"),
         .timeout_ns = number("PROBE_TIMEOUT_MS") * 1000000,
+        .run = setting("PROBE_RUN"),
         .keep_s = number("PROBE_KEEP_S"),
+        .renewed = on_renewed,
     };
 
     return etcd_new(&options, ret, err);

@@ -109,6 +109,22 @@ class Etcd:
         """All that it was given."""
         self.ask("kv/deleterange", {"key": "AA==", "range_end": "AA=="})
 
+    def revoke(self):
+        """All leases, and with them what hangs on them. How many there were."""
+        leases = self.ask("lease/leases", {}).get("leases", [])
+        for lease in leases:
+            self.ask("lease/revoke", lease)
+        return len(leases)
+
+    def leases(self):
+        """Each key with its lease, in the order of the keys."""
+        kvs = self.ask("kv/range", {"key": "AA==", "range_end": "AA=="}).get("kvs", [])
+        return [(base64.b64decode(kv["key"]).decode(), int(kv.get("lease", 0))) for kv in kvs]
+
+    def count(self):
+        """Of the keys that it has."""
+        return len(self.leases())
+
     def lease_of(self, key):
         kvs = self.ask("kv/range", {"key": base64.b64encode(f"/dloader/{key}".encode()).decode()})
         return int(kvs["kvs"][0].get("lease", 0)) if "kvs" in kvs else None
@@ -182,6 +198,7 @@ class Probe:
         self.answers = {}
         self.lines = queue.Queue()
         self.changes = 0
+        self.renewals = 0
         threading.Thread(target=self.read, daemon=True).start()
 
     def read(self):
@@ -193,6 +210,8 @@ class Probe:
         line = self.lines.get(timeout=within)
         if line == "changed":
             self.changes += 1
+        elif line == "renewed":
+            self.renewals += 1
         elif line and line[0].isdigit():
             number, rest = line.split(" ", 1)
             self.answers[int(number)] = rest

@@ -647,7 +647,41 @@ class MeetInSecret(Epochs, ClusterCase):
         self.assertNotIn("guessed", caught.exception.message + daemon.log)
 
 
-class TroubleWithTcpStore(Epochs, Trouble, ClusterCase):
+class Lost(Epochs):
+    """The store has lost all, and answers."""
+
+    def test_store_lost_before_another_asks(self):
+        """The round goes on, and so does what one of its nodes has agreed on by itself."""
+        daemons = [self.node("a", 2, 2), self.node("b", 2, 2)]
+        for daemon in daemons:
+            self.round_of(daemon, 0)
+        first = Trainer(self, daemons[0], 0)
+        self.store.forget()
+        wait_until(lambda: self.store.count() == 2, "the state and the seed")
+        self.assertEqual(Trainer(self, daemons[1], 0).opened["seed"], first.opened["seed"])
+        self.assertEqual(daemons[0].log.count("is complete"), 1)
+
+    def test_store_lost_before_one_that_is_new_asks(self):
+        """Nobody waits for it; what the others have said is there when it comes to hear it."""
+        daemons = [self.node("a", 1, 2)]
+        trainers = self.trainers(*daemons)
+        self.begin(trainers)
+        self.take(trainers, 4, 4)
+        daemons.append(self.node("b", 1, 2))
+        self.round_of(daemons[1], 1)
+        for trainer in trainers:
+            trainer.told_over()
+        self.go_on(trainers)
+        self.store.forget()
+        wait_until(lambda: self.store.count() == 3, "the state, the seed and the word")
+        new = self.trainers(daemons[1])
+        for place in self.go_on(new):
+            self.assertEqual((place["world"], place["first"]), (4, 0))
+        self.assertEqual(new[0].before, trainers[0].before)
+        self.finish(trainers + new)
+
+
+class TroubleWithTcpStore(Lost, Trouble, ClusterCase):
     STORE = stores.C10d
 
     def lose_the_store(self, first):
@@ -678,39 +712,38 @@ class TroubleWithTcpStore(Epochs, Trouble, ClusterCase):
             self.assertEqual(place["first"], 4)
         self.finish(again + trainers[2:], trainers[:2])
 
-    def test_store_lost_before_another_asks(self):
-        """The round goes on, and so does what one of its nodes has agreed on by itself."""
-        daemons = [self.node("a", 2, 2), self.node("b", 2, 2)]
-        first = Trainer(self, daemons[0], 0)
-        self.store.forget()
-        wait_until(lambda: self.store.count() == 2, "the state and the seed")
-        self.assertEqual(Trainer(self, daemons[1], 0).opened["seed"], first.opened["seed"])
-        self.assertEqual(daemons[0].log.count("is complete"), 1)
-
-    def test_store_lost_before_one_that_is_new_asks(self):
-        """Nobody waits for it; what the others have said is there when it comes to hear it."""
-        daemons = [self.node("a", 1, 2)]
-        trainers = self.trainers(*daemons)
-        self.begin(trainers)
-        self.take(trainers, 4, 4)
-        daemons.append(self.node("b", 1, 2))
-        self.round_of(daemons[1], 1)
-        for trainer in trainers:
-            trainer.told_over()
-        self.go_on(trainers)
-        self.store.forget()
-        wait_until(lambda: self.store.count() == 3, "the state, the seed and the word")
-        new = self.trainers(daemons[1])
-        for place in self.go_on(new):
-            self.assertEqual((place["world"], place["first"]), (4, 0))
-        self.assertEqual(new[0].before, trainers[0].before)
-        self.finish(trainers + new)
-
     def test_store_lost_before_a_node_comes(self):
         self.lose_the_store(True)
 
     def test_store_lost_while_a_node_comes(self):
         self.lose_the_store(False)
+
+
+@WITH_ETCD
+class LostByEtcd(Lost, ClusterCase):
+    """By the lease of the run, on which all of it hangs."""
+
+    def STORE(self):  # pylint: disable=invalid-name
+        etcd = stores.Etcd()
+        etcd.forget = lambda: self.assertEqual(etcd.revoke(), 1)
+        return etcd
+
+    def test_all_that_is_kept(self):
+        """The state, the seed and a word of each node; a node of another run has its own."""
+        daemons = [self.node(name, 2, 2, keep=keep) for name, keep in (("a", "2h"), ("b", "2h"))]
+        self.node("c", 1, 1, id="other", keep=0)
+        self.begin(self.trainers(*daemons))
+        wait_until(lambda: self.store.count() == 5, "what is kept of two runs")
+        kept = {}
+        for key, lease in self.store.leases():
+            kept.setdefault(lease, []).append(key.split("/")[2:4])
+        run, other = sorted(kept.items(), key=lambda item: -len(item[1]))
+        self.assertEqual(run[1], [["course", "run"], ["course", "run"], ["rendezvous", "run"],
+                                  ["seed", "run"]])
+        self.assertEqual(other[1], [["rendezvous", "other"]])
+        lasts = [self.store.ask("lease/timetolive", {"ID": str(lease)})["grantedTTL"]
+                 for lease, _ in (run, other)]
+        self.assertEqual(lasts, ["7200", "9000000000"])
 
 
 class MeetAtOne(Meet, ClusterCase):

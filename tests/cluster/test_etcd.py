@@ -66,25 +66,65 @@ class OneEtcd(backend_case.Table, Case):
             pass
         self.assertEqual(line, f"health {self.etcd.endpoint} 1 1 0 0")
 
-    def test_lease(self):
-        backend = self.probe(endpoints=self.etcd.endpoint, keep_s=2, timeout_ms=20000)
-        self.assertTrue(backend.set(self.key, 0, "one")[0])
-        lease = self.etcd.lease_of(self.key)
-        self.assertGreater(lease, 0)
-        time.sleep(5)  # kept alive
-        _, token, value = backend.get(self.key)
-        self.assertEqual(value, "one")
-        self.etcd.ask("lease/revoke", {"ID": str(lease)})
-        self.assertEqual(backend.get(self.key), (False, 0, ""))
-        self.assertEqual(backend.set(self.key, token, "two"), (False, 0, ""))
-        self.assertTrue(backend.set(self.key, 0, "two")[0])
-        self.assertNotIn(self.etcd.lease_of(self.key), (0, lease))
+    def node(self, run="run", keep_s=2):
+        return stores.Probe(endpoints=self.etcd.endpoint, run=run, keep_s=keep_s, timeout_ms=20000)
 
-    def test_lease_ends_with_its_node(self):
-        backend = stores.Probe(endpoints=self.etcd.endpoint, keep_s=2, timeout_ms=20000)
-        self.assertTrue(backend.set(self.key, 0, "one")[0])
-        self.assertEqual(backend.close(), 0)
-        stores.wait_until("the key to go", lambda: self.etcd.lease_of(self.key) is None)
+    def test_a_run_has_one_lease(self):
+        """Of whichever node writes, and only of that run; the first says how long it lasts."""
+        nodes = [self.node(), self.node(keep_s=9000000000), self.node(run="other")]
+        for node in nodes:
+            self.addCleanup(node.close)
+            self.assertEqual(node.get(f"{self.key}.none"), (False, 0, ""))
+        keys = [f"{self.key}.{i}" for i in range(3)]
+        for node, key in zip(nodes, keys):
+            self.assertTrue(node.set(key, 0, "one")[0])
+        leases = [self.etcd.lease_of(key) for key in keys]
+        self.assertEqual(leases[0], leases[1])
+        self.assertNotIn(leases[2], (0, leases[0]))
+        ask = {"ID": str(leases[0])}
+        self.assertEqual(self.etcd.ask("lease/timetolive", ask)["grantedTTL"], "2")
+        self.etcd.ask("lease/revoke", ask)
+        self.assertEqual([self.etcd.has(key) for key in keys], [False, False, True])
+
+    def test_a_run_goes_with_its_last_node(self):
+        """What one that is gone has written stays while another is there, though it only reads."""
+        first, last = self.node("last"), self.node("last")
+        keys = [f"{self.key}.{i}" for i in range(3)]
+        for key in keys:
+            self.assertTrue(first.set(key, 0, "one")[0])
+        self.assertEqual(last.get(keys[0])[2], "one")
+        self.assertEqual(first.close(), 0)
+        time.sleep(5)  # more than twice as long as it is kept
+        self.assertEqual([self.etcd.has(key) for key in keys], [True, True, True])
+        revision = int(self.etcd.ask("kv/range", {"key": "YQ=="})["header"]["revision"])
+        self.assertEqual(last.close(), 0)
+        stores.wait_until("the keys to go", lambda: not self.etcd.has(keys[0]))
+        self.assertEqual([self.etcd.has(key) for key in keys], [False, False, False])
+        now = int(self.etcd.ask("kv/range", {"key": "YQ=="})["header"]["revision"])
+        self.assertEqual(now, revision + 1)  # at once
+
+    def test_a_lease_is_lost(self):
+        """Each node of the run hears of it, also one that finds all made anew by another."""
+        nodes = [self.node("lost"), self.node("lost")]
+        for node in nodes:
+            self.addCleanup(node.close)
+            node.say(f"watch {self.key}")
+            node.wait_change()
+        _, token, _ = nodes[0].set(self.key, 0, "one")
+        self.assertEqual(nodes[1].get(self.key), (False, token, "one"))
+        self.etcd.ask("lease/revoke", {"ID": str(self.etcd.lease_of(self.key))})
+        self.assertEqual(nodes[0].set(self.key, token, "two"), (False, 0, ""))
+        won, token, _ = nodes[0].set(self.key, 0, "two")
+        self.assertTrue(won)
+        self.assertGreater(self.etcd.lease_of(self.key), 0)
+        self.assertEqual(nodes[1].get(self.key), (False, token, "two"))
+        for node in nodes:
+            while node.renewals == 0:
+                node.take()
+        # And nothing else is news.
+        won, token, _ = nodes[1].set(self.key, token, "three")
+        self.assertEqual(nodes[0].get(self.key), (False, token, "three"))
+        self.assertEqual([node.get(self.key)[2] for node in nodes], ["three", "three"])
 
 
 @unittest.skipUnless(find_etcd(), "there is no etcd: apt-get install etcd-server")
@@ -131,8 +171,8 @@ class EtcdOfItsOwn(Case):
         etcd.ask("auth/role/add", {"name": "root"})
         etcd.ask("auth/user/grant", {"user": "root", "role": "root"})
         etcd.ask("auth/enable", {})
-        backend = self.probe(endpoints=etcd.endpoint, user="root", password="secret", keep_s=60,
-                             timeout_ms=20000)
+        backend = self.probe(endpoints=etcd.endpoint, user="root", password="secret", run="run",
+                             keep_s=60, timeout_ms=20000)
         won, token, _ = backend.set("key", 0, "one")
         self.assertTrue(won)
         backend.say("watch key")

@@ -22,7 +22,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
     struct dl_span body = {data + 1, len - 1};
     char text[64] = "", *token;
-    uint64_t lease;
     bool yes;
 
     if (len == 0)
@@ -35,7 +34,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
         read_kv(body, etcd_read_txn);
         break;
     case 2:
-        FUZZ_ASSERT(etcd_read_grant(body, &lease) < 0 || lease > 0);
+        (void)!etcd_read_grant(body);
         break;
     case 3:
         (void)!etcd_read_keepalive(body, &yes);

@@ -37,8 +37,8 @@ static void test_requests(void **state)
     free(body);
     expect(etcd_watch_body("/k"),
            "{\"create_request\":{\"key\":\"L2s=\",\"progress_notify\":true}}");
-    expect(etcd_grant_body(30), "{\"TTL\":\"30\"}");
-    expect(etcd_lease_body(1353509783930645519U), "{\"ID\":\"1353509783930645519\"}");
+    expect(etcd_grant_body(77, 30), "{\"ID\":\"77\",\"TTL\":\"30\"}");
+    expect(etcd_keepalive_body(1353509783930645519U), "{\"ID\":\"1353509783930645519\"}");
     expect(etcd_user_body("me", "a\"b"), "{\"name\":\"me\",\"password\":\"a\\\"b\"}");
 }
 
@@ -50,8 +50,9 @@ static void test_values(void **state)
         int r;
         uint64_t revision, written;
         bool is_txn, won;
+        uint64_t created;
     } rows[] = {
-        {"{" HEADER "," KV "}", "state-1", 0, 7, 0, false, false},
+        {"{" HEADER "," KV "}", "state-1", 0, 7, 0, false, false, 2},
         {"{" HEADER "}", "", 0, 0, 0, false, false},
         {"{" HEADER ",\"kvs\":[]}", "", 0, 0, 0, false, false},
         {"{" HEADER ",\"kvs\":[{\"mod_revision\":7}]}", "", 0, 7, 0, false, false},
@@ -63,13 +64,15 @@ static void test_values(void **state)
          false, false},
         {"{" HEADER ",\"kvs\":[{\"mod_revision\":\"7\",\"value\":9}]}", "", -EBADMSG, 0, 0, false,
          false},
+        {"{" HEADER ",\"kvs\":[{\"mod_revision\":7,\"create_revision\":\"x\"}]}", "", -EBADMSG, 0,
+         0, false, false},
         {"{" KV "}", "", -EBADMSG, 0, 0, false, false},
         {"[]", "", -EBADMSG, 0, 0, false, false},
         {"", "", -EBADMSG, 0, 0, false, false},
         {"{" HEADER ",\"succeeded\":true,\"responses\":[{\"response_put\":{}}]}", "", 0, 0, 9, true,
          true},
         {"{" HEADER ",\"responses\":[{\"response_range\":{" HEADER "," KV "}}]}", "state-1", 0, 7,
-         0, true, false},
+         0, true, false, 2},
         {"{" HEADER ",\"responses\":[{\"response_range\":{" HEADER "}}]}", "", 0, 0, 0, true,
          false},
         {"{" HEADER "}", "", -EBADMSG, 0, 0, true, false},
@@ -87,6 +90,7 @@ static void test_values(void **state)
         if (r < 0)
             continue;
         assert_int_equal(kv.revision, rows[i].revision);
+        assert_int_equal(kv.created, rows[i].created);
         assert_int_equal(kv.won, rows[i].won);
         assert_int_equal(kv.written, rows[i].written);
         assert_int_equal(kv.data.len, strlen(rows[i].data));
@@ -98,14 +102,12 @@ static void test_values(void **state)
 
 static void test_leases_and_users(void **state)
 {
-    uint64_t lease;
     bool alive;
     char *token;
 
     (void)state;
-    assert_int_equal(etcd_read_grant(span("{" HEADER ",\"ID\":\"77\",\"TTL\":\"5\"}"), &lease), 0);
-    assert_int_equal(lease, 77);
-    assert_int_equal(etcd_read_grant(span("{" HEADER "}"), &lease), -EBADMSG);
+    assert_int_equal(etcd_read_grant(span("{" HEADER ",\"ID\":\"77\",\"TTL\":\"5\"}")), 0);
+    assert_int_equal(etcd_read_grant(span("{" HEADER "}")), -EBADMSG);
     assert_int_equal(
         etcd_read_keepalive(span("{\"result\":{" HEADER ",\"ID\":\"77\",\"TTL\":\"5\"}}"), &alive),
         0);
@@ -154,6 +156,9 @@ static void test_errors(void **state)
         {"{\"error\":\"etcdserver: requested lease not found\",\"message\":\"etcdserver: requested "
          "lease not found\",\"code\":5}",
          "etcdserver: requested lease not found", ETCD_NOT_FOUND},
+        {"{\"error\":\"etcdserver: lease already exists\",\"message\":\"etcdserver: lease already "
+         "exists\",\"code\":9}",
+         "etcdserver: lease already exists", ETCD_PRECONDITION},
         {"{\"code\":16,\"message\":\"etcdserver: invalid auth token\"}",
          "etcdserver: invalid auth token", ETCD_UNAUTHENTICATED},
         {"{\"error\":{\"grpc_code\":14,\"message\":\"transport is closing\"}}",

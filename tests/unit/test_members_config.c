@@ -55,6 +55,9 @@ static void test_bad(void **state)
          "rendezvous.heartbeat.interval", "0 ns is not from 1ms"},
         {"backend: etcd, endpoint: e, id: a, timeouts: {join: 721h}", "rendezvous.timeouts.join",
          "is not from 1ms to 720h"},
+        {"backend: etcd, endpoint: e, id: a, keep: 59s", "rendezvous.keep",
+         "59000000000 ns is not 0, nor from 1m to 87840h"},
+        {"backend: etcd, endpoint: e, id: a, keep: 87841h", "rendezvous.keep", "is not 0, nor"},
         {"backend: etcd, endpoint: e, id: a, timeouts: {last_call: 0}",
          "rendezvous.timeouts.last_call", "0 ns is not"},
         {"backend: etcd, endpoint: e, id: a, timeouts: {close: 0}", "rendezvous.timeouts.close",
@@ -82,6 +85,9 @@ static void test_good(void **state)
         "backend: c10d, endpoint: \"[::1]:1\", id: a, host: yes",
         "backend: etcd, endpoint: e, id: a, node: b, nodes: {min: 1, max: 4096}, local_ranks: 4096",
         "backend: etcd, endpoint: e, id: a, heartbeat: {interval: 1ms, missed: 2}",
+        "backend: etcd, endpoint: e, id: a, keep: 0",
+        "backend: etcd, endpoint: e, id: a, keep: 87840h",
+        "backend: etcd, endpoint: e, id: a, keep: 1m",
         "backend: etcd, endpoint: e, id: a, timeouts: {join: 720h, last_call: 1ms, close: 1ms}"};
 
     (void)state;

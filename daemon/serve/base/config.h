@@ -48,6 +48,7 @@ struct config_rendezvous {
         uint64_t interval;
         uint64_t missed;
     } heartbeat;
+    uint64_t keep; /* 0: for ever */
 };
 
 struct config_dirs {

@@ -88,6 +88,9 @@ static int check_numbers(const struct config_rendezvous *config, struct dl_error
             return dl_error_set(err, EINVAL, numbers[i].path,
                                 "%" PRIu64 " is not from %" PRIu64 " to %" PRIu64, numbers[i].is,
                                 numbers[i].min, numbers[i].max);
+    if (config->keep != 0 && (config->keep < 60 * SECOND || config->keep > 3660 * 86400 * SECOND))
+        return dl_error_set(err, EINVAL, "rendezvous.keep",
+                            "%" PRIu64 " ns is not 0, nor from 1m to 87840h", config->keep);
     for (size_t i = 0; i < ARRAY_SIZE(times); i++)
         if (times[i].is < SECOND / 1000 || times[i].is > 30 * 86400 * SECOND)
             return dl_error_set(err, EINVAL, times[i].path,
@@ -331,7 +334,8 @@ static void on_over(void *owner, bool evicted, const char *why)
     (void)snprintf(reason, sizeof reason, "%s%s", evicted ? "this node was taken out of it: " : "",
                    why);
     end_round(m, reason, !evicted && all_stay(m, member_state(m->member)));
-    members_put_seeds_back(m);
+    if (m->forgets)
+        members_put_seeds_back(m);
     be_ready(m);
 }
 
@@ -663,16 +667,15 @@ static int wait_for_round(struct members *m, uint64_t asked, struct dl_error *er
     return r;
 }
 
-/* At once when the store is another, since some in this round may ask for them; and before this
- * node is ready for another one. */
+/* At once when the store is another, since some in this round may ask for them; and where it
+ * forgets, before this node is ready for another one. */
 void members_put_seeds_back(struct members *m)
 {
     struct seed *seed, *next;
     struct dl_error err = {0};
 
     HASH_ITER (hh, m->seeds, seed, next) {
-        if (m->forgets && !m->ending && seed->known && !seed->agreement &&
-            ask_for_seed(m, seed, &err) > 0)
+        if (!m->ending && seed->known && !seed->agreement && ask_for_seed(m, seed, &err) > 0)
             m->putting++;
     }
 }

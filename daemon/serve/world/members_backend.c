@@ -14,6 +14,15 @@ static const char *given(const char *text)
     return *text ? text : NULL;
 }
 
+static void on_renewed(void *context)
+{
+    struct members *m = context;
+
+    members_put_seeds_back(m);
+    if (!m->ending)
+        worlds_say_again(m);
+}
+
 static int open_etcd(struct members *m, const struct config_rendezvous *config,
                      struct dl_error *err)
 {
@@ -23,7 +32,12 @@ static int open_etcd(struct members *m, const struct config_rendezvous *config,
                                    .password = given(config->password),
                                    .ca = given(config->tls.ca),
                                    .cert = given(config->tls.certificate),
-                                   .key = given(config->tls.key)};
+                                   .key = given(config->tls.key),
+                                   .run = config->id,
+                                   .keep_s =
+                                       config->keep ? config->keep / 1000000000 : ETCD_KEEP_MAX_S,
+                                   .renewed = on_renewed,
+                                   .context = m};
 
     return etcd_new(&options, &m->backend, err);
 }
@@ -38,15 +52,6 @@ static void on_said(void *context, enum c10d_saying what, const char *text)
         log_info("rendezvous %s: %s", m->id, text);
     else
         log_debug("rendezvous %s: %s", m->id, text);
-}
-
-static void on_renewed(void *context)
-{
-    struct members *m = context;
-
-    members_put_seeds_back(m);
-    if (!m->ending)
-        worlds_say_again(m);
 }
 
 static int open_c10d(struct members *m, const struct config_rendezvous *config,
