@@ -1,9 +1,10 @@
 /* The daemon's loaders, by who opened them and what they are called. */
 #include "daemon/serve/registry.h"
 
+#include "daemon/serve/base/seed.h"
+
 #include <errno.h>
 #include <stdio.h>
-#include <sys/random.h>
 
 struct registered {
     UT_hash_handle hh; /* daemon.loaders, by key */
@@ -21,12 +22,19 @@ struct loader *registered_loader(const struct registered *entry)
     return entry->loader;
 }
 
+enum { KEY_MAX = DL_BOUND_NAME_BYTES + 16 };
+
+static void write_key(uid_t uid, const char *name, char key[static KEY_MAX])
+{
+    snprintf(key, KEY_MAX, "%u:%s", (unsigned)uid, name);
+}
+
 static struct registered *find(struct daemon *d, uid_t uid, const char *name)
 {
-    char key[DL_ERROR_PATH_MAX];
+    char key[KEY_MAX];
     struct registered *entry;
 
-    snprintf(key, sizeof key, "%u:%s", (unsigned)uid, name);
+    write_key(uid, name, key);
     HASH_FIND_STR(d->loaders, key, entry);
     return entry;
 }
@@ -114,17 +122,13 @@ static int give_seed(struct daemon *d, struct dl_spec *spec, const uint64_t *see
     }
     if (d->members)
         return agree_on_seed(d, spec, asked, err);
-    if (getrandom(&spec->seed, sizeof spec->seed, 0) != sizeof spec->seed)
-        return dl_error_set(err, errno, "seed", "none can be drawn: %s", strerror(errno));
-    /* Python and JSON have trouble above 2^53, torch above 2^63: enough are left. */
-    spec->seed &= (1ull << 53) - 1;
-    return 0;
+    return seed_draw(&spec->seed, err);
 }
 
 static int make_loader(struct daemon *d, struct session *session, struct dl_spec *spec,
                        struct loader **ret, struct dl_error *err)
 {
-    char key[DL_ERROR_PATH_MAX];
+    char key[KEY_MAX];
     struct loader_options options = {.loop = &d->loop,
                                      .config = &d->config,
                                      .hosts = d->hosts,
@@ -135,7 +139,7 @@ static int make_loader(struct daemon *d, struct session *session, struct dl_spec
                                      .events = &loader_events,
                                      .context = d};
 
-    snprintf(key, sizeof key, "%u:%s", (unsigned)options.uid, spec->name);
+    write_key(options.uid, spec->name, key);
     int r = choose_python(d, session, spec, &options.python, err);
     if (r == 0)
         r = loader_new(&options, spec, ret, err);

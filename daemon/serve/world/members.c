@@ -6,118 +6,10 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <sys/random.h>
-#include <unistd.h>
 
 #define SECOND ((uint64_t)1000000000)
 
-enum { ID_MAX = 128, PAUSE_MS_MIN = 1000, PAUSE_MS_MAX = 60000, STAY_POLLS = 3 };
-
-/* Longer than any client waits for OPENED is no use. */
-static const uint64_t SEED_PATIENCE_NS = 300 * SECOND;
-
-/* ---- the configuration ---------------------------------------------------------------------- */
-
-/* This node's name: as given, or the host's. */
-static void name_self(const struct config_rendezvous *config, char ret[RDZV_NAME_MAX])
-{
-    char host[256] = "";
-
-    (void)gethostname(host, sizeof host - 1);
-    (void)snprintf(ret, RDZV_NAME_MAX, "%.*s", RDZV_NAME_MAX - 1,
-                   *config->node ? config->node
-                   : *host       ? host
-                                 : "node");
-}
-
-static int check_name(const char *path, const char *text, size_t max, struct dl_error *err)
-{
-    size_t len = strlen(text);
-
-    if (len == 0)
-        return dl_error_set(err, EINVAL, path, "is missing: all nodes of a run give the same one");
-    if (len > max)
-        return dl_error_set(err, EINVAL, path, "has %zu bytes, and may have %zu", len, max);
-    for (size_t i = 0; i < len; i++)
-        if (text[i] <= ' ' || text[i] > '~' || text[i] == '/')
-            return dl_error_set(err, EINVAL, path,
-                                "\"%s\" has other characters than letters, digits and marks "
-                                "without /",
-                                text);
-    return 0;
-}
-
-static struct rdzv_settings settings_of(const struct config_rendezvous *config)
-{
-    struct rdzv_settings set = RDZV_DEFAULTS;
-
-    set.min = (uint32_t)config->nodes.min;
-    set.max = (uint32_t)config->nodes.max;
-    set.missed = (uint32_t)config->heartbeat.missed;
-    set.join_ns = config->timeouts.join;
-    set.last_call_ns = config->timeouts.last_call;
-    set.close_ns = config->timeouts.close;
-    set.beat_ns = config->heartbeat.interval;
-    set.poll_ns = min_u64(set.poll_ns, set.beat_ns);
-    return set;
-}
-
-static int check_numbers(const struct config_rendezvous *config, struct dl_error *err)
-{
-    const struct {
-        const char *path;
-        uint64_t is, min, max;
-    } numbers[] = {
-        {"rendezvous.local_ranks", config->local_ranks, 1, RDZV_LOCAL_MAX},
-        {"rendezvous.nodes.max", config->nodes.max, 1, RDZV_NODES_MAX},
-        {"rendezvous.nodes.min", config->nodes.min, 1, config->nodes.max},
-        {"rendezvous.heartbeat.missed", config->heartbeat.missed, 2, 1000},
-    };
-    const struct {
-        const char *path;
-        uint64_t is;
-    } times[] = {
-        {"rendezvous.timeouts.join", config->timeouts.join},
-        {"rendezvous.timeouts.last_call", config->timeouts.last_call},
-        {"rendezvous.timeouts.close", config->timeouts.close},
-        {"rendezvous.heartbeat.interval", config->heartbeat.interval},
-    };
-
-    for (size_t i = 0; i < ARRAY_SIZE(numbers); i++)
-        if (numbers[i].is < numbers[i].min || numbers[i].is > numbers[i].max)
-            return dl_error_set(err, EINVAL, numbers[i].path,
-                                "%" PRIu64 " is not from %" PRIu64 " to %" PRIu64, numbers[i].is,
-                                numbers[i].min, numbers[i].max);
-    if (config->keep != 0 && (config->keep < 60 * SECOND || config->keep > 3660 * 86400 * SECOND))
-        return dl_error_set(err, EINVAL, "rendezvous.keep",
-                            "%" PRIu64 " ns is not 0, nor from 1m to 87840h", config->keep);
-    for (size_t i = 0; i < ARRAY_SIZE(times); i++)
-        if (times[i].is < SECOND / 1000 || times[i].is > 30 * 86400 * SECOND)
-            return dl_error_set(err, EINVAL, times[i].path,
-                                "%" PRIu64 " ns is not from 1ms to 720h", times[i].is);
-    return 0;
-}
-
-int members_check(const struct config_rendezvous *config, struct dl_error *err)
-{
-    char name[RDZV_NAME_MAX];
-
-    if (config->backend == CONFIG_BACKEND_NONE)
-        return 0;
-    int r = members_backend_check(config, err);
-    name_self(config, name);
-    if (r == 0)
-        r = check_name("rendezvous.id", config->id, ID_MAX, err);
-    if (r == 0)
-        r = check_name("rendezvous.node", *config->node ? config->node : name, RDZV_NAME_MAX - 1,
-                       err);
-    if (r == 0)
-        r = check_numbers(config, err);
-    struct rdzv_settings set = settings_of(config);
-    return r < 0 ? r : rdzv_settings_check(&set, err);
-}
-
-/* ---- what becomes of it --------------------------------------------------------------------- */
+enum { PAUSE_MS_MIN = 1000, PAUSE_MS_MAX = 60000, STAY_POLLS = 3 };
 
 static void destroy(struct members *m);
 
@@ -317,8 +209,7 @@ static void close_for_good(struct members *m, const struct dl_error *error)
     m->events->changed(m->context);
 }
 
-/* Nothing here goes on by itself; and the store has what it is to have. */
-static void be_ready(struct members *m)
+void members_be_ready(struct members *m)
 {
     if (m->putting == 0 && m->state != MEMBERS_IN)
         member_ready(m->member, 0);
@@ -336,7 +227,7 @@ static void on_over(void *owner, bool evicted, const char *why)
     end_round(m, reason, !evicted && all_stay(m, member_state(m->member)));
     if (m->forgets)
         members_put_seeds_back(m);
-    be_ready(m);
+    members_be_ready(m);
 }
 
 static void on_stayed(uv_timer_t *timer)
@@ -401,10 +292,10 @@ static int become_member(struct members *m, const struct config_rendezvous *conf
                                                 .round = on_round,
                                                 .over = on_over,
                                                 .ended = on_ended};
-    struct rdzv_settings settings = settings_of(config);
+    struct rdzv_settings settings = members_settings(config);
     char name[RDZV_NAME_MAX];
 
-    name_self(config, name);
+    members_name_self(config, name);
     struct member_options options = {.loop = m->loop,
                                      .backend = m->backend,
                                      .run = config->id,
@@ -430,7 +321,7 @@ int members_new(uv_loop_t *loop, const struct config_rendezvous *config,
                           .events = events,
                           .context = context,
                           .join_ns = config->timeouts.join,
-                          .poll_ns = settings_of(config).poll_ns,
+                          .poll_ns = members_settings(config).poll_ns,
                           .min = (uint32_t)config->nodes.min,
                           .max = (uint32_t)config->nodes.max,
                           .local = (uint32_t)config->local_ranks,
@@ -472,14 +363,7 @@ static void on_closed(uv_handle_t *handle)
 
 static void destroy(struct members *m)
 {
-    struct seed *seed, *next;
-
-    HASH_ITER (hh, m->seeds, seed, next) {
-        HASH_DEL(m->seeds, seed);
-        agree_cancel(seed->agreement);
-        free(seed->key);
-        free(seed);
-    }
+    members_forget_seeds(m);
     worlds_deinit(m);
     m->member = member_free(m->member); /* and the backend */
     m->closing = 2;
@@ -546,11 +430,19 @@ static int say_late(const struct members *m, struct dl_error *err)
                         m->join_ns / SECOND, m->id, m->n_there, m->min, m->max, m->there);
 }
 
-int members_place(struct members *m, uint64_t local, uint64_t asked, struct members_place *ret,
-                  struct dl_error *err)
+int members_wait(struct members *m, uint64_t asked, uint64_t patience_ns, struct dl_error *err)
 {
     uint64_t now = uv_hrtime();
 
+    if (now - asked > patience_ns)
+        return say_late(m, err);
+    be_patient(m, now, asked + patience_ns);
+    return 1;
+}
+
+int members_place(struct members *m, uint64_t local, uint64_t asked, struct members_place *ret,
+                  struct dl_error *err)
+{
     if (!m)
         return dl_error_set(err, ENOTSUP, "world",
                             "the cluster's is asked for, and this daemon is alone; set "
@@ -569,133 +461,5 @@ int members_place(struct members *m, uint64_t local, uint64_t asked, struct memb
     /* What no time mends is said at once; else those who waited are told, and others wait anew. */
     if (m->state == MEMBERS_FAILED && (m->failure.code != ETIMEDOUT || asked < m->failed_ns))
         return say_failure(&m->failure, err);
-    if (now - asked > m->join_ns)
-        return say_late(m, err);
-    be_patient(m, now, asked + m->join_ns);
-    return 1;
-}
-
-/* As it was, or the run has begun anew without this node, by those who knew of nothing. */
-static void on_put_back(struct seed *seed, uint64_t number, const struct dl_error *error)
-{
-    struct members *m = seed->members;
-
-    if (error)
-        log_warning("rendezvous %s: the seed of %s may be lost: %s: %s", m->id, seed->key,
-                    error->path, error->message);
-    else if (number != seed->number)
-        log_warning("rendezvous %s: the store was lost, and the seed of %s is now %" PRIu64
-                    ", no more %" PRIu64
-                    ": start all trainers again from one state, or give a seed "
-                    "in the spec",
-                    m->id, seed->key, number, seed->number);
-    if (!error)
-        seed->number = number;
-    if (--m->putting == 0 && !m->ending)
-        be_ready(m);
-}
-
-static void on_agreed(void *owner, uint64_t number, const struct dl_error *error)
-{
-    struct seed *seed = owner;
-    struct members *m = seed->members;
-
-    seed->agreement = NULL;
-    if (seed->known) {
-        on_put_back(seed, number, error);
-        return;
-    }
-    seed->known = !error;
-    seed->number = number;
-    if (error) {
-        seed->failure = *error;
-        seed->failed_ns = uv_hrtime();
-    }
-    if (!m->ending)
-        m->events->changed(m->context);
-}
-
-static struct seed *find_seed(struct members *m, const char *key)
-{
-    struct seed *seed;
-
-    HASH_FIND_STR(m->seeds, key, seed);
-    if (!seed) {
-        seed = must_alloc(sizeof *seed);
-        seed->members = m;
-        seed->key = must_strdup(key);
-        HASH_ADD_KEYPTR(hh, m->seeds, seed->key, strlen(seed->key), seed);
-    }
-    return seed;
-}
-
-static int ask_for_seed(struct members *m, struct seed *seed, struct dl_error *err)
-{
-    char key[BACKEND_KEY_MAX];
-    struct agree_options options = {.loop = m->loop,
-                                    .backend = m->backend,
-                                    .key = key,
-                                    .timeout_ns = min_u64(m->join_ns, SEED_PATIENCE_NS),
-                                    .done = on_agreed,
-                                    .owner = seed};
-
-    (void)snprintf(key, sizeof key, "seed/%s/%s", m->id, seed->key);
-    if (seed->known)
-        options.proposal = seed->number;
-    else if (getrandom(&options.proposal, sizeof options.proposal, 0) != sizeof options.proposal)
-        return dl_error_set(err, errno, "seed", "none can be drawn: %s", strerror(errno));
-    options.proposal &= ((uint64_t)1 << 53) - 1; /* as a seed that is drawn by one daemon alone */
-    if (agree(&options, &seed->agreement) < 0)
-        return dl_error_set(err, ENOMEM, "seed", "out of memory");
-    return 1;
-}
-
-/*
- * A store that forgets was perhaps lost, and others may know what was agreed on: each has put it
- * back before a round with it is complete. So whoever has not seen a round does not ask before.
- */
-static int wait_for_round(struct members *m, uint64_t asked, struct dl_error *err)
-{
-    struct members_place place;
-    int r = members_place(m, 0, asked, &place, err);
-
-    if (r <= 0)
-        return r;
-    if (uv_hrtime() - asked > SEED_PATIENCE_NS)
-        return say_late(m, err);
-    be_patient(m, uv_hrtime(), asked + SEED_PATIENCE_NS);
-    return r;
-}
-
-/* At once when the store is another, since some in this round may ask for them; and where it
- * forgets, before this node is ready for another one. */
-void members_put_seeds_back(struct members *m)
-{
-    struct seed *seed, *next;
-    struct dl_error err = {0};
-
-    HASH_ITER (hh, m->seeds, seed, next) {
-        if (!m->ending && seed->known && !seed->agreement && ask_for_seed(m, seed, &err) > 0)
-            m->putting++;
-    }
-}
-
-int members_seed(struct members *m, const char *key, uint64_t asked, uint64_t *ret,
-                 struct dl_error *err)
-{
-    struct seed *seed = find_seed(m, key);
-
-    if (seed->known) {
-        *ret = seed->number;
-        return 0;
-    }
-    if (seed->agreement)
-        return 1;
-    if (seed->failure.code && asked <= seed->failed_ns)
-        return dl_error_set(err, seed->failure.code, "seed",
-                            "the nodes cannot agree on one: %s; give a seed in the spec, or mend "
-                            "the store",
-                            seed->failure.message);
-    int r = m->forgets ? wait_for_round(m, asked, err) : 0;
-    return r ? r : ask_for_seed(m, seed, err);
+    return members_wait(m, asked, m->join_ns, err);
 }

@@ -1,5 +1,8 @@
-/* The inside of members.c, for members_view.c, which shows it, and worlds.c, which works with it.
- * Nobody else includes it. */
+/*
+ * The inside of the members, shared by members.c (rounds that come and go), members_config.c,
+ * members_backend.c (stores), members_seed.c (what is agreed on besides), members_view.c, which
+ * shows it, and worlds.c, which works with it. Nobody else includes it.
+ */
 #ifndef DL_MEMBERS_PRIVATE_H
 #define DL_MEMBERS_PRIVATE_H
 
@@ -58,8 +61,26 @@ struct members {
     unsigned closing; /* timers that are not closed yet */
 };
 
+/* ---- members.c ------------------------------------------------------------------------------ */
+
+/* Nothing here goes on by itself; and the store has what it is to have. */
+void members_be_ready(struct members *m);
+/* 1: whoever has asked at `asked` (ns) waits, and is told to ask again by `changed`, at the latest
+ * when `patience_ns` are over. They are: what nothing came of, as negative errno. */
+int _nodiscard_ members_wait(struct members *m, uint64_t asked, uint64_t patience_ns,
+                             struct dl_error *err);
+
+/* ---- members_config.c ----------------------------------------------------------------------- */
+
+/* This node's name: as given, or the host's. */
+void members_name_self(const struct config_rendezvous *config, char ret[RDZV_NAME_MAX]);
+struct rdzv_settings members_settings(const struct config_rendezvous *config);
+
+/* ---- members_seed.c ------------------------------------------------------------------------- */
+
 /* The store may have lost them: each that this node knows is proposed again. */
 void members_put_seeds_back(struct members *m);
+void members_forget_seeds(struct members *m);
 
 /* ---- members_backend.c ---------------------------------------------------------------------- */
 

@@ -1,0 +1,109 @@
+/* What the configuration says of the rendezvous. */
+#include "daemon/serve/world/members_private.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#define SECOND ((uint64_t)1000000000)
+
+enum { ID_MAX = 128 };
+
+void members_name_self(const struct config_rendezvous *config, char ret[RDZV_NAME_MAX])
+{
+    char host[256] = "";
+
+    (void)gethostname(host, sizeof host - 1);
+    (void)snprintf(ret, RDZV_NAME_MAX, "%.*s", RDZV_NAME_MAX - 1,
+                   *config->node ? config->node
+                   : *host       ? host
+                                 : "node");
+}
+
+static int check_name(const char *path, const char *text, size_t max, struct dl_error *err)
+{
+    size_t len = strlen(text);
+
+    if (len == 0)
+        return dl_error_set(err, EINVAL, path, "is missing: all nodes of a run give the same one");
+    if (len > max)
+        return dl_error_set(err, EINVAL, path, "has %zu bytes, and may have %zu", len, max);
+    for (size_t i = 0; i < len; i++)
+        if (text[i] <= ' ' || text[i] > '~' || text[i] == '/')
+            return dl_error_set(err, EINVAL, path,
+                                "\"%s\" has other characters than letters, digits and marks "
+                                "without /",
+                                text);
+    return 0;
+}
+
+struct rdzv_settings members_settings(const struct config_rendezvous *config)
+{
+    struct rdzv_settings set = RDZV_DEFAULTS;
+
+    set.min = (uint32_t)config->nodes.min;
+    set.max = (uint32_t)config->nodes.max;
+    set.missed = (uint32_t)config->heartbeat.missed;
+    set.join_ns = config->timeouts.join;
+    set.last_call_ns = config->timeouts.last_call;
+    set.close_ns = config->timeouts.close;
+    set.beat_ns = config->heartbeat.interval;
+    set.poll_ns = min_u64(set.poll_ns, set.beat_ns);
+    return set;
+}
+
+static int check_numbers(const struct config_rendezvous *config, struct dl_error *err)
+{
+    const struct {
+        const char *path;
+        uint64_t is, min, max;
+    } numbers[] = {
+        {"rendezvous.local_ranks", config->local_ranks, 1, RDZV_LOCAL_MAX},
+        {"rendezvous.nodes.max", config->nodes.max, 1, RDZV_NODES_MAX},
+        {"rendezvous.nodes.min", config->nodes.min, 1, config->nodes.max},
+        {"rendezvous.heartbeat.missed", config->heartbeat.missed, 2, 1000},
+    };
+    const struct {
+        const char *path;
+        uint64_t is;
+    } times[] = {
+        {"rendezvous.timeouts.join", config->timeouts.join},
+        {"rendezvous.timeouts.last_call", config->timeouts.last_call},
+        {"rendezvous.timeouts.close", config->timeouts.close},
+        {"rendezvous.heartbeat.interval", config->heartbeat.interval},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(numbers); i++)
+        if (numbers[i].is < numbers[i].min || numbers[i].is > numbers[i].max)
+            return dl_error_set(err, EINVAL, numbers[i].path,
+                                "%" PRIu64 " is not from %" PRIu64 " to %" PRIu64, numbers[i].is,
+                                numbers[i].min, numbers[i].max);
+    if (config->keep != 0 && (config->keep < 60 * SECOND || config->keep > 3660 * 86400 * SECOND))
+        return dl_error_set(err, EINVAL, "rendezvous.keep",
+                            "%" PRIu64 " ns is not 0, nor from 1m to 87840h", config->keep);
+    for (size_t i = 0; i < ARRAY_SIZE(times); i++)
+        if (times[i].is < SECOND / 1000 || times[i].is > 30 * 86400 * SECOND)
+            return dl_error_set(err, EINVAL, times[i].path,
+                                "%" PRIu64 " ns is not from 1ms to 720h", times[i].is);
+    return 0;
+}
+
+int members_check(const struct config_rendezvous *config, struct dl_error *err)
+{
+    char name[RDZV_NAME_MAX];
+
+    if (config->backend == CONFIG_BACKEND_NONE)
+        return 0;
+    int r = members_backend_check(config, err);
+    members_name_self(config, name);
+    if (r == 0)
+        r = check_name("rendezvous.id", config->id, ID_MAX, err);
+    if (r == 0)
+        r = check_name("rendezvous.node", *config->node ? config->node : name, RDZV_NAME_MAX - 1,
+                       err);
+    if (r == 0)
+        r = check_numbers(config, err);
+    struct rdzv_settings set = members_settings(config);
+    return r < 0 ? r : rdzv_settings_check(&set, err);
+}
