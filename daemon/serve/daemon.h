@@ -1,6 +1,6 @@
 /*
  * The daemon: composition root. It builds the parts, knows all of them, and takes them down in
- * reverse. The only file that every other module of serve/ may be found in.
+ * reverse.
  */
 #ifndef DL_DAEMON_H
 #define DL_DAEMON_H
@@ -9,6 +9,8 @@
 #include "daemon/serve/metrics_http.h"
 #include "daemon/serve/session/session.h"
 #include "daemon/serve/world/members.h"
+
+#include <uv.h>
 
 struct daemon_options {
     const char *config_path; /* NULL: none */
@@ -21,7 +23,7 @@ struct daemon_options {
     int errors;       /* consumed: where Python workers' standard error goes; -1: nowhere */
 };
 
-/* What lives in the daemon; views.c reads it. */
+/* What lives in the daemon. The views read it, and the registry has its loaders. */
 struct daemon {
     struct daemon_options options;
     struct config config;

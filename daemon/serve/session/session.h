@@ -17,6 +17,8 @@
 #include "daemon/serve/loader/loader.h"
 #include "daemon/serve/world/worlds.h"
 
+#include <uv.h>
+
 struct session;
 
 struct session_events {

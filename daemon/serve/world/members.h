@@ -14,6 +14,8 @@
 #include "daemon/serve/base/config.h"
 #include "proto/value.h"
 
+#include <uv.h>
+
 struct members;
 
 struct members_events {
