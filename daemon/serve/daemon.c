@@ -474,6 +474,43 @@ static int draw_life(struct daemon *d, struct dl_error *err)
     return 0;
 }
 
+/* Where clients and Prometheus come to. */
+static int listen_for_all(struct daemon *d, struct dl_error *err)
+{
+    int passed = notify_listen_fd();
+
+    if (passed < -1)
+        return dl_error_set(err, -passed, "LISTEN_FDS",
+                            "the service manager must pass one listening Unix stream socket");
+    if (passed >= 0)
+        name_passed(&d->config, passed);
+    hold_signals(SIG_BLOCK);
+    int r = listener_new(&d->loop, &d->config, passed, on_accepted, d, &d->listener, err);
+    if (r < 0)
+        return r;
+    return metrics_http_new(&d->loop, d->config.metrics.listen, make_view, d, &d->metrics, err);
+}
+
+/* Signals, which are held until now; the service manager's patience, and that with a client. */
+static void begin_to_watch(struct daemon *d)
+{
+    uint64_t period = notify_watchdog_ms();
+
+    for (size_t i = 0; i < ARRAY_SIZE(d->signals); i++) {
+        uv_signal_init(&d->loop, &d->signals[i]);
+        d->signals[i].data = d;
+        uv_signal_start(&d->signals[i], on_signal, signal_numbers[i]);
+    }
+    hold_signals(SIG_UNBLOCK);
+    uv_timer_init(&d->loop, &d->watchdog);
+    uv_timer_init(&d->loop, &d->deadline);
+    d->deadline.data = d;
+    if (period)
+        uv_timer_start(&d->watchdog, on_watchdog, period, period);
+    if (d->options.private)
+        uv_timer_start(&d->deadline, on_deadline, PRIVATE_PATIENCE_MS, 0);
+}
+
 static int begin(struct daemon *d, struct dl_error *err)
 {
     int r = configure(d, err);
@@ -487,38 +524,13 @@ static int begin(struct daemon *d, struct dl_error *err)
     d->next_segment = 1;
     d->begun_ns = uv_hrtime();
     r = draw_life(d, err);
+    if (r == 0)
+        r = members_new(&d->loop, &d->config.rendezvous, &members_events, d, &d->members, err);
+    if (r == 0)
+        r = listen_for_all(d, err);
     if (r < 0)
         return r;
-    r = members_new(&d->loop, &d->config.rendezvous, &members_events, d, &d->members, err);
-    if (r < 0)
-        return r;
-    int passed = notify_listen_fd();
-    if (passed < -1)
-        return dl_error_set(err, -passed, "LISTEN_FDS",
-                            "the service manager must pass one listening Unix stream socket");
-    if (passed >= 0)
-        name_passed(&d->config, passed);
-    hold_signals(SIG_BLOCK);
-    r = listener_new(&d->loop, &d->config, passed, on_accepted, d, &d->listener, err);
-    if (r < 0)
-        return r;
-    r = metrics_http_new(&d->loop, d->config.metrics.listen, make_view, d, &d->metrics, err);
-    if (r < 0)
-        return r;
-    for (size_t i = 0; i < ARRAY_SIZE(d->signals); i++) {
-        uv_signal_init(&d->loop, &d->signals[i]);
-        d->signals[i].data = d;
-        uv_signal_start(&d->signals[i], on_signal, signal_numbers[i]);
-    }
-    hold_signals(SIG_UNBLOCK);
-    uv_timer_init(&d->loop, &d->watchdog);
-    uv_timer_init(&d->loop, &d->deadline);
-    d->deadline.data = d;
-    uint64_t period = notify_watchdog_ms();
-    if (period)
-        uv_timer_start(&d->watchdog, on_watchdog, period, period);
-    if (d->options.private)
-        uv_timer_start(&d->deadline, on_deadline, PRIVATE_PATIENCE_MS, 0);
+    begin_to_watch(d);
     serve_owner(d);
     members_join(d->members);
     return 0;

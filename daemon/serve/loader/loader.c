@@ -30,6 +30,23 @@ static void end_after(struct loader *loader, uint64_t ms)
     uv_timer_start(&loader->end, on_end, ms, 0);
 }
 
+static int start_pool(struct loader *loader, struct dl_error *err)
+{
+    const struct loader_options *o = &loader->o;
+
+    return pool_new(&(struct pool_options){.loop = o->loop,
+                                           .config = o->config,
+                                           .spec = &loader->spec,
+                                           .hosts = o->hosts,
+                                           .python = &o->python,
+                                           .account = o->account,
+                                           .next_segment = o->next_segment,
+                                           .told_sandbox = o->told_sandbox,
+                                           .events = &loader_pool_events,
+                                           .owner = loader},
+                    &loader->pool, err);
+}
+
 int loader_new(const struct loader_options *options, struct dl_spec *spec, struct loader **ret,
                struct dl_error *err)
 {
@@ -47,18 +64,7 @@ int loader_new(const struct loader_options *options, struct dl_spec *spec, struc
         goto charged;
     loader->identity.order = spec_state_order(&loader->spec);
     loader->identity.seed = loader->spec.seed;
-    r = pool_new(&(struct pool_options){.loop = options->loop,
-                                        .config = options->config,
-                                        .spec = &loader->spec,
-                                        .hosts = options->hosts,
-                                        .python = &loader->o.python,
-                                        .account = options->account,
-                                        .next_segment = options->next_segment,
-                                        .told_sandbox = options->told_sandbox,
-                                        .events = &loader_pool_events,
-                                        .owner = loader},
-                 &loader->pool, err);
-    if (r < 0)
+    if ((r = start_pool(loader, err)) < 0)
         goto charged;
     uv_timer_init(options->loop, &loader->end);
     loader->end.data = loader;

@@ -138,11 +138,46 @@ static int add_wanted(struct loader *loader, struct stream_params *params, struc
     return r;
 }
 
+/* The stream that was made for this before, parked or expected; NULL: there is none. */
+static struct stream *take_made(struct loader *loader, const struct stream_params *params)
+{
+    struct stream *stream = loader_take_parked(loader, params);
+
+    if (stream || params->first > 0 || params->before.n > 0)
+        return stream;
+    stream = loader_find_stream(loader, params->epoch, params->rank, params->world, true);
+    return stream && stream->window <= params->credits ? stream : NULL;
+}
+
+/* A new one, which shows that what was expected instead was expected in vain. */
+static int make_wanted(struct loader *loader, struct stream_params *params, struct stream **ret,
+                       struct dl_error *err)
+{
+    loader_drop_expected(loader, params);
+    int r = add_wanted(loader, params, ret, err);
+
+    if (r < 0 || loader->spec.shard != SHARD_DISPATCH)
+        return r;
+    r = loader_join(loader, *ret, err);
+    if (r < 0)
+        loader_end(loader, *ret);
+    return r;
+}
+
+/* Epochs that follow each other will go on to. */
+static void note_last(struct loader *loader, const struct stream_params *params)
+{
+    if (loader->spec.dataset.kind != DATASET_PYTHON && params->epoch == loader->last.epoch + 1 &&
+        params->rank == loader->last.rank && params->world == loader->last.world)
+        loader->expecting = true;
+    loader->last = *params;
+}
+
 int loader_start(struct loader *loader, const struct stream_params *wanted, void *sink,
                  struct stream **ret, struct loader_extent *ret_extent, struct dl_error *err)
 {
     struct stream_params params = *wanted;
-    struct stream *stream = NULL;
+    struct stream *stream;
 
     if (loader->state == LOADER_BROKEN) {
         *err = loader->why_broken;
@@ -157,31 +192,15 @@ int loader_start(struct loader *loader, const struct stream_params *wanted, void
     int r = loader_agree(loader, &params, err);
     if (r < 0)
         return r;
-    stream = loader_take_parked(loader, &params);
-    if (params.first == 0 && params.before.n == 0 && !stream) {
-        stream = loader_find_stream(loader, params.epoch, params.rank, params.world, true);
-        if (stream && stream->window > params.credits)
-            stream = NULL;
-    }
+    stream = take_made(loader, &params);
     if (stream) {
         params.steps = stream->params.steps; /* its plan is the same */
         stream->params = params;
-    } else {
-        loader_drop_expected(loader, &params);
-        r = add_wanted(loader, &params, &stream, err);
-        if (r == 0 && loader->spec.shard == SHARD_DISPATCH) {
-            r = loader_join(loader, stream, err);
-            if (r < 0)
-                loader_end(loader, stream);
-        }
-        if (r < 0)
-            return r;
+    } else if ((r = make_wanted(loader, &params, &stream, err)) < 0) {
+        return r;
     }
     loader_note_start(loader, &params);
-    if (loader->spec.dataset.kind != DATASET_PYTHON && params.epoch == loader->last.epoch + 1 &&
-        params.rank == loader->last.rank && params.world == loader->last.world)
-        loader->expecting = true;
-    loader->last = params;
+    note_last(loader, &params);
     loader_mark_start(loader);
     stream->sink = sink;
     stream->begun_ns = uv_hrtime();
