@@ -1,6 +1,6 @@
 /*
- * The inside of the pool, shared by pool.c (lives of workers), pool_tasks.c (what they are given)
- * and pool_memory.c (what they fill). Nobody else includes it.
+ * The inside of the pool, shared by pool.c, pool_lives.c (lives of workers), pool_tasks.c (what
+ * they are given) and pool_memory.c (what they fill). Nobody else includes it.
  */
 #ifndef DL_POOL_PRIVATE_H
 #define DL_POOL_PRIVATE_H
@@ -82,6 +82,10 @@ static inline struct task *front_task(struct member *m)
     return &m->tasks[m->begin % QUEUE_RECORDS];
 }
 
+/* pool_lives.c */
+void member_start(struct member *m);
+/* Tells the owner: there may be something to collect, or to begin. */
+void pool_changed(struct pool *pool);
 /*
  * The worker has no segment, as the system had no memory or descriptor for one. While others have
  * some the loader goes on, and this one is started again after a while; a user's quota, and a

@@ -1,0 +1,348 @@
+/* Lives of workers: how they begin, what they say of themselves, and what their deaths lead to. */
+#include "daemon/serve/pool/pool_private.h"
+#include "daemon/serve/pool/sandbox.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#include <utlist.h>
+
+enum { SOME_INDICES = 4096 }; /* that a slot has room for before any have come */
+
+void pool_changed(struct pool *pool)
+{
+    if (!pool->freed)
+        pool->o.events->changed(pool->o.owner);
+}
+
+/* Nothing will run any more; tells the owner, once. */
+static void break_pool(struct pool *pool, const struct dl_error *err)
+{
+    if (pool->broken)
+        return;
+    pool->broken = true;
+    pool->o.events->broken(pool->o.owner, err);
+}
+
+void member_without_memory(struct member *m, const struct dl_error *err)
+{
+    struct pool *pool = m->pool;
+    bool others = false;
+
+    for (uint32_t i = 0; i < pool->n_members; i++)
+        others = others || (i != m->number && pool->members[i].segments);
+    if (err->code == EDQUOT || !others) {
+        break_pool(pool, err);
+        return;
+    }
+    m->open_error = *err;
+    process_kill(m->process);
+}
+
+/* Python's samples are as large as they are, and a client that feeds them says how many in each
+ * step; so slots begin small and grow, by pool_fit(). */
+static bool is_fed_python(const struct pool *pool)
+{
+    return pool->o.python->interpreter && pool->o.spec->sampler == SAMPLER_CLIENT;
+}
+
+/* Slots for the beginning, of what the worker asks for; 0: it asks for too little. */
+static uint64_t first_slot_bytes(const struct pool *pool, uint64_t length, bool iterable,
+                                 uint64_t asked)
+{
+    uint64_t most = max_u64(pool->o.spec->batch_size, 1);
+
+    if (!iterable)
+        most = min_u64(most, length);
+    if (asked % SLOT_ALIGN != 0 || asked > DL_MAX_SEGMENT_BYTES / 2)
+        return 0;
+    if (is_fed_python(pool)) {
+        /* Room for indices that may never come is memory that is taken all the same. */
+        uint64_t rare = most > SOME_INDICES ? (most - SOME_INDICES) * sizeof(uint64_t) : 0;
+        return align_up(max_u64(asked - min_u64(asked, rare), slot_indices_end(1)), SLOT_ALIGN);
+    }
+    if (pool->o.python->interpreter)
+        return align_up(max_u64(asked, slot_indices_end(most)), SLOT_ALIGN);
+    return asked < slot_indices_end(most) ? 0 : asked;
+}
+
+/* Whether a new worker has the dataset that those before it had. Of one whose indices come from the
+ * client the length is the client's business. */
+static bool same_dataset(const struct pool *pool, uint64_t length, bool iterable)
+{
+    return iterable == pool->iterable && (length == pool->length || is_fed_python(pool));
+}
+
+/* What of the spec can only be checked with the dataset open. */
+static int check_dataset(const struct pool *pool, uint64_t length, bool iterable,
+                         struct dl_error *err)
+{
+    const struct dl_spec *spec = pool->o.spec;
+    uint64_t one = segment_bytes(1, pool->slot_bytes);
+    uint64_t all = one * pool->n_members;
+
+    if (all > spec->memory_limit)
+        return dl_error_set(err, ENOMEM, "memory.limit",
+                            "%llu bytes are less than one batch for each worker: %u × %llu = %llu; "
+                            "raise it, or lower batch.size or workers.count",
+                            (unsigned long long)spec->memory_limit, pool->n_members,
+                            (unsigned long long)one, (unsigned long long)all);
+    int r = spec_check_share(spec, length, err);
+    if (r < 0)
+        return r;
+    if (iterable)
+        return spec_check_iterable(spec, err);
+    /* A range's length stands in the spec, and was checked there. */
+    return spec->dataset.kind == DATASET_RANGE ? 0 : spec_check_length(spec, length, err);
+}
+
+/* What a new worker has, against what those before it had; 0, or -ESTALE with the member's error.
+ */
+static int compare_dataset(struct member *m, const struct dl_msg_w_ready *what)
+{
+    const struct pool *pool = m->pool;
+
+    if (!same_dataset(pool, what->length, what->iterable))
+        return dl_error_set(&m->open_error, ESTALE, "dataset",
+                            "it has %llu samples now and had %llu when the loader was opened; open "
+                            "the loader anew under another name",
+                            (unsigned long long)what->length, (unsigned long long)pool->length);
+    if (what->fingerprint != pool->fingerprint)
+        return dl_error_set(&m->open_error, ESTALE, "dataset",
+                            "its files have changed since the lengths of its samples were taken; "
+                            "open the loader anew under another name");
+    if (what->dataset != pool->dataset)
+        return dl_error_set(&m->open_error, ESTALE, spec_dataset_label(&pool->o.spec->dataset),
+                            "its files are not those that they were when the loader was opened: "
+                            "something was written to one, or put in its place; open the loader "
+                            "anew under another name");
+    return 0;
+}
+
+static enum sandbox_level sandbox_of(const struct pool *pool)
+{
+    return sandbox_choose(pool->o.config, pool->o.python->interpreter,
+                          hosts_private(pool->o.hosts));
+}
+
+static void note_sandbox(struct member *m, uint32_t parts)
+{
+    const struct pool *pool = m->pool;
+    const char *complaint = sandbox_complaint(sandbox_of(pool), parts);
+
+    m->sandbox = parts;
+    if (!complaint || *pool->o.told_sandbox)
+        return;
+    *pool->o.told_sandbox = true;
+    log_about(LOG_WARNING, &(struct log_fields){LOG_EVENT_SANDBOX_LACKS}, "%s", complaint);
+}
+
+static void on_process_ready(void *owner, const struct dl_msg_w_ready *what)
+{
+    struct member *m = owner;
+    struct pool *pool = m->pool;
+    struct dl_error err = {0};
+
+    /* The daemon writes header and indices itself: they must fit. */
+    uint64_t length = what->length;
+    bool iterable = what->iterable;
+    uint64_t slot_bytes = first_slot_bytes(pool, length, iterable, what->slot_bytes);
+    if (m->state != WORKER_STARTING || slot_bytes == 0) {
+        process_kill(m->process);
+        return;
+    }
+    if (pool->opened && compare_dataset(m, what) < 0) {
+        process_kill(m->process);
+        return;
+    }
+    pool->length = length;
+    pool->iterable = iterable;
+    pool->fingerprint = what->fingerprint;
+    pool->dataset = what->dataset;
+    m->state = WORKER_READY;
+    m->ready_since = uv_hrtime();
+    note_sandbox(m, (uint32_t)what->sandbox);
+    pool->slot_bytes = max_u64(pool->slot_bytes, slot_bytes);
+    if (!pool->opened && check_dataset(pool, length, iterable, &err) < 0) {
+        break_pool(pool, &err);
+        return;
+    }
+    member_add_first_segment(m);
+    if (!pool->opened && !pool->broken) {
+        pool->opened = true;
+        pool->o.events->ready(pool->o.owner, what);
+    }
+    pool_changed(pool);
+}
+
+static void on_process_failed(void *owner, uint32_t segment, const struct dl_error *err)
+{
+    struct member *m = owner;
+    struct pool *pool = m->pool;
+
+    if (segment != 0 && m->mapping && segment == m->mapping->id) {
+        pool_free_segment(pool, steal_ptr(m->mapping));
+        log_about(LOG_WARNING,
+                  &(struct log_fields){.loader = pool->o.spec->name, .worker = LOG_N(m->number)},
+                  "%s: %s: %s", pool->o.spec->name, err->path, err->message);
+        if (!m->segments)
+            member_without_memory(m, err);
+    } else if (!pool->opened) {
+        break_pool(pool, err);
+    } else {
+        m->open_error = *err;
+        process_kill(m->process);
+    }
+    pool_changed(pool);
+}
+
+static void on_process_mapped(void *owner, uint32_t id)
+{
+    struct member *m = owner;
+    struct dl_error err = {0};
+
+    if (!m->mapping || m->mapping->id != id) {
+        process_kill(m->process);
+        return;
+    }
+    struct segment *segment = steal_ptr(m->mapping);
+    if (segment_seal(segment, &err) < 0) {
+        pool_free_segment(m->pool, segment);
+        member_without_memory(m, &err);
+    } else {
+        DL_APPEND(m->segments, segment);
+        /* Another worker's batch may meanwhile have turned out larger than these slots. */
+        if (segment->slot_bytes < m->pool->slot_bytes) {
+            member_retire_segments(m, m->pool->slot_bytes);
+            member_add_first_segment(m);
+        }
+    }
+    pool_changed(m->pool);
+}
+
+static void on_process_completed(void *owner)
+{
+    struct member *m = owner;
+
+    member_collect(m);
+    pool_changed(m->pool);
+}
+
+static void on_backoff(uv_timer_t *timer)
+{
+    member_start(timer->data);
+}
+
+static void give_up(struct member *m, const char *cause)
+{
+    struct pool *pool = m->pool;
+    struct dl_error err = m->open_error;
+
+    m->state = WORKER_GIVEN_UP;
+    /* Of an iterable dataset, and of one made in turn, each worker's share is its own. */
+    bool own_share = pool->iterable || python_in_turn(pool->o.spec);
+    for (uint32_t i = 0; !own_share && i < pool->n_members; i++) {
+        if (pool->members[i].state != WORKER_GIVEN_UP)
+            return;
+    }
+    if (!err.code)
+        dl_error_set(&err, EIO, "workers", "%s, %d attempts in a row failed; the last: %s",
+                     own_share ? "a worker does not stay alive, which has a share of the "
+                                 "dataset of its own"
+                               : "no worker stays alive",
+                     DEATHS_MAX, cause);
+    break_pool(pool, &err);
+}
+
+static void restart_later(struct member *m, uint64_t well_ns, const char *cause)
+{
+    uint64_t pause_ms;
+
+    if (!deaths_add(&m->deaths, well_ns, &pause_ms)) {
+        give_up(m, cause);
+        return;
+    }
+    m->restarts++;
+    m->state = WORKER_WAITING;
+    uv_timer_start(&m->backoff, on_backoff, pause_ms, 0);
+}
+
+/* How long it did what it should: until now, or until it got the task that it is at. */
+static uint64_t was_well(struct member *m)
+{
+    if (m->state != WORKER_READY || m->open_error.code)
+        return 0;
+    return (in_flight(m) > 0 ? m->front_since : uv_hrtime()) - m->ready_since;
+}
+
+static void on_process_exited(void *owner, int signal, const char *cause)
+{
+    struct member *m = owner;
+    struct pool *pool = m->pool;
+    char text[1024];
+
+    member_collect(m);
+    uint64_t well_ns = was_well(m);
+    snprintf(text, sizeof text, "%s", cause);
+    if (m->timed_out && signal)
+        snprintf(
+            text, sizeof text,
+            "worker %u (pid %d) was killed: its task took longer than workers.timeout (%.3g s)",
+            m->number, process_pid(m->process), (double)pool->o.spec->timeout_ns / 1e9);
+    if (!pool->broken)
+        log_about(LOG_WARNING,
+                  &(struct log_fields){LOG_EVENT_WORKER_DIED, .loader = pool->o.spec->name,
+                                       .worker = LOG_N(m->number),
+                                       .worker_pid = LOG_N(process_pid(m->process))},
+                  "%s: %s", pool->o.spec->name, m->open_error.code ? m->open_error.message : text);
+    if (m->state == WORKER_READY && in_flight(m) == 0 && !m->open_error.code &&
+        python_in_turn(pool->o.spec) && pool->o.spec->retries == 0) {
+        free(m->epitaph);
+        m->epitaph = must_strdup(text);
+    }
+    m->process = process_free(m->process);
+    m->timed_out = m->condemned = m->to_ring = false;
+    member_give_tasks_back(m, text);
+    member_retire_all(m);
+    if (!pool->broken)
+        restart_later(m, well_ns, text);
+    m->open_error.code = 0;
+    pool_changed(pool);
+}
+
+static const struct process_events process_events = {.ready = on_process_ready,
+                                                     .failed = on_process_failed,
+                                                     .mapped = on_process_mapped,
+                                                     .completed = on_process_completed,
+                                                     .exited = on_process_exited};
+
+void member_start(struct member *m)
+{
+    struct pool *pool = m->pool;
+    struct process_options options = {
+        .loop = pool->o.loop,
+        .path = pool->o.config->worker,
+        .hosts = pool->o.hosts,
+        .python = pool->o.python,
+        .number = m->number,
+        .workers = pool->n_members,
+        .spec = {.data = pool->spec.data, .len = pool->spec.len},
+        .roots = {.data = pool->roots.data, .len = pool->roots.len},
+        .plugins = {.data = pool->plugins.data, .len = pool->plugins.len},
+        .sandbox = sandbox_of(pool),
+        .label = pool->o.spec->name,
+        .events = &process_events,
+        .owner = m,
+    };
+    struct dl_error err = {0};
+
+    m->state = WORKER_STARTING;
+    if (process_start(&options, &m->process, &err) < 0) {
+        m->open_error = err;
+        log_about(LOG_ERROR,
+                  &(struct log_fields){LOG_EVENT_WORKER_UNSTARTED, .loader = pool->o.spec->name,
+                                       .worker = LOG_N(m->number)},
+                  "%s: %s", pool->o.spec->name, err.message);
+        restart_later(m, 0, err.message);
+    }
+}
