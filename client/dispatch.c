@@ -1,18 +1,14 @@
 /*
- * What each message of the daemon does to the client's objects. Every number in it is doubted: one
- * that does not fit what was asked and delivered so far ends the session with a text.
+ * What each message of the daemon does to the client's objects: answers and segments here, what
+ * comes in the stream of an epoch in stream.c. Every number in it is doubted: one that does not fit
+ * what was asked and delivered so far ends the session with a text.
  */
-#include "client/internal.h"
+#include "client/dispatch.h"
 
 #include <endian.h>
 #include <errno.h>
 
-/* Latches -EPROTO. */
-#define violated(client, ...) connection_fail(&(client)->conn, EPROTO, "", __VA_ARGS__)
-
-typedef unsigned long long ull; /* for printf */
-
-static int no_memory(struct dl_client *client, const struct dl_message *msg)
+int no_memory_for(struct dl_client *client, const struct dl_message *msg)
 {
     return connection_fail(&client->conn, ENOMEM, "", "no memory to handle %s",
                            message_name(msg->number));
@@ -110,7 +106,7 @@ static int on_opened(struct dl_client *client, const struct dl_message *msg)
     loader = client->call.loader;
     loader->name = span_dup(opened->label);
     if (!loader->name)
-        return no_memory(client, msg);
+        return no_memory_for(client, msg);
     loader->id = (uint32_t)opened->loader;
     loader->credits = (uint32_t)opened->credits;
     loader->length = opened->length;
@@ -205,7 +201,7 @@ static int on_info(struct dl_client *client, const struct dl_message *msg)
         return r;
     client->answer.len = 0;
     if (buffer_append(&client->answer, msg->info.value.data, msg->info.value.len) < 0)
-        return no_memory(client, msg);
+        return no_memory_for(client, msg);
     client->call.done = true;
     return 0;
 }
@@ -218,7 +214,7 @@ static int on_error(struct dl_client *client, const struct dl_message *msg)
     int r;
 
     if (!path || !text)
-        return no_memory(client, msg);
+        return no_memory_for(client, msg);
     if (msg->error.request == 0 && code == ESHUTDOWN && client_may_reconnect(client)) {
         struct dl_error why = {0};
 
@@ -237,7 +233,7 @@ static int on_error(struct dl_client *client, const struct dl_message *msg)
 
 /* ---- segments ---- */
 
-static uint32_t find_segment(const struct dl_client *client, uint64_t id)
+uint32_t client_find_segment(const struct dl_client *client, uint64_t id)
 {
     uint32_t i = client->n_segments;
 
@@ -252,7 +248,7 @@ static int on_segment(struct dl_client *client, const struct dl_message *msg, in
     struct dl_error err = {0};
     struct mapping *mapping;
 
-    if (find_segment(client, segment->id) != UINT32_MAX)
+    if (client_find_segment(client, segment->id) != UINT32_MAX)
         return violated(client, "SEGMENT %llu came before", (ull)segment->id);
     if (client->n_segments == CLIENT_SEGMENTS_MAX)
         return violated(client, "more than %d segments", CLIENT_SEGMENTS_MAX);
@@ -261,7 +257,7 @@ static int on_segment(struct dl_client *client, const struct dl_message *msg, in
         struct mapping **grown = reallocarray(client->segments, cap, sizeof *grown);
 
         if (!grown)
-            return no_memory(client, msg);
+            return no_memory_for(client, msg);
         client->segments = grown;
         client->cap_segments = cap;
     }
@@ -278,7 +274,7 @@ static int on_segment(struct dl_client *client, const struct dl_message *msg, in
 
 static int on_retire(struct dl_client *client, const struct dl_message *msg)
 {
-    uint32_t i = find_segment(client, msg->retire.id);
+    uint32_t i = client_find_segment(client, msg->retire.id);
 
     if (i == UINT32_MAX)
         return violated(client, "RETIRE: segment %llu is not known", (ull)msg->retire.id);
@@ -287,349 +283,7 @@ static int on_retire(struct dl_client *client, const struct dl_message *msg)
     return 0;
 }
 
-/* ---- streams ---- */
-
-static bool is_stopped(const struct dl_client *client, uint64_t stream)
-{
-    for (uint32_t i = 0; i < client->n_stopped; i++)
-        if (client->stopped[i].stream == stream)
-            return true;
-    return false;
-}
-
-/* 1 and *ret: a running epoch; 0: stopped, to be ignored; or latched. */
-static int find_stream(struct dl_client *client, const struct dl_message *msg, uint64_t stream,
-                       struct dl_epoch **ret)
-{
-    struct dl_epoch *epoch = client_find_epoch(client, (uint32_t)stream);
-
-    if (!epoch && is_stopped(client, stream))
-        return 0;
-    if (!epoch)
-        return violated(client, "%s: stream %llu is not known", message_name(msg->number),
-                        (ull)stream);
-    if (epoch->over && !epoch->ending)
-        return violated(client, "%s: stream %llu is over", message_name(msg->number), (ull)stream);
-    *ret = epoch;
-    return 1;
-}
-
-/* How many steps must come in all; DL_UNKNOWN: as many as there are. */
-static uint64_t steps_due(const struct dl_epoch *epoch)
-{
-    if (epoch->feed.on)
-        return epoch->feed.steps;
-    if (epoch->loader->iterable || epoch->steps == DL_UNKNOWN)
-        return DL_UNKNOWN;
-    return epoch->steps > epoch->first ? epoch->steps - epoch->first : 0;
-}
-
-/* The steps end before this one; those of an iterable dataset are told by its own estimate. */
-static uint64_t steps_end(const struct dl_epoch *epoch)
-{
-    if (epoch->feed.on)
-        return epoch->first + epoch->feed.steps;
-    return epoch->loader->iterable ? DL_UNKNOWN : epoch->steps;
-}
-
-/* Not in order: the step was delivered before, by this daemon or by one before it. */
-static bool has_come(const struct dl_epoch *epoch, uint64_t step)
-{
-    return step < epoch->expected || held_has(&epoch->came, step);
-}
-
-/* The step that a batch or a fault claims must be one whose turn it can be. */
-static int check_step(struct dl_client *client, const struct dl_message *msg,
-                      const struct dl_epoch *epoch, uint64_t step)
-{
-    const struct dl_loader *loader = epoch->loader;
-    const char *name = message_name(msg->number);
-
-    if (!loader->in_order) {
-        if (step < epoch->first || step >= steps_end(epoch) || has_come(epoch, step) ||
-            epoch->delivered >= steps_due(epoch))
-            return violated(client,
-                            "%s: step %llu of stream %u has come before, or is none of the steps "
-                            "%llu to %llu that are left",
-                            name, (ull)step, epoch->stream, (ull)epoch->first,
-                            (ull)steps_end(epoch) - 1);
-    } else if (loader->iterable) {
-        if (step < epoch->expected)
-            return violated(client, "%s: step %llu of stream %u where %llu or a later one is due",
-                            name, (ull)step, epoch->stream, (ull)epoch->expected);
-    } else if (step != epoch->expected || step >= steps_end(epoch)) {
-        return violated(client, "%s: step %llu of stream %u where %llu of %llu is due", name,
-                        (ull)step, epoch->stream, (ull)epoch->expected, (ull)steps_end(epoch));
-    }
-    return 0;
-}
-
-/* 0 or -ENOMEM. */
-static int count_step(struct dl_epoch *epoch, uint64_t step)
-{
-    int r = 0;
-
-    epoch->delivered++;
-    if (epoch->loader->in_order)
-        epoch->expected = step + 1;
-    else if (step != epoch->expected)
-        r = held_add(&epoch->came, step);
-    else
-        epoch->expected++;
-    while (epoch->came.count > 0 && held_has(&epoch->came, epoch->expected))
-        held_remove(&epoch->came, epoch->expected++);
-    feed_arrived(epoch);
-    return r;
-}
-
-/*
- * Not in order, steps behind the first missing one had arrived before the daemon ended: the next
- * one makes them again.
- */
-static bool is_known(const struct dl_epoch *epoch, uint64_t step)
-{
-    return epoch->resumed && !epoch->loader->in_order && step >= epoch->first &&
-           step < steps_end(epoch) && has_come(epoch, step);
-}
-
-static int check_credit(struct dl_client *client, const struct dl_epoch *epoch, uint64_t step)
-{
-    if (epoch->lent < epoch->credits)
-        return 0;
-    return violated(client, "DELIVER: step %llu of stream %u exceeds its %u credits", (ull)step,
-                    epoch->stream, epoch->credits);
-}
-
-/* Another daemon made it again. */
-static int give_back_unseen(struct dl_epoch *epoch, uint64_t step)
-{
-    int r = check_credit(epoch->loader->client, epoch, step);
-
-    if (r < 0)
-        return r;
-    epoch->lent++;
-    feed_arrived(epoch);
-    epoch_queue_release(epoch, step, true);
-    return 0;
-}
-
-/* The batch as an entry; its mapping is not counted yet. */
-static int find_slot(struct dl_client *client, const struct dl_descriptor *d, struct entry *entry)
-{
-    uint32_t segment = find_segment(client, d->segment);
-
-    if (segment == UINT32_MAX)
-        return violated(client, "DELIVER: step %llu lies in segment %u, which is not known",
-                        (ull)d->step, d->segment);
-    entry->slot = mapping_slot(client->segments[segment], d);
-    if (!entry->slot || d->samples == 0 || d->samples > DL_MAX_BATCH_SIZE)
-        return violated(client,
-                        "DELIVER: step %llu with %u samples in %llu bytes at %llu of segment %u "
-                        "is no slot",
-                        (ull)d->step, d->samples, (ull)d->bytes, (ull)d->offset, d->segment);
-    if (d->repeated > d->samples)
-        return violated(client, "DELIVER: step %llu repeats %u of its %u samples", (ull)d->step,
-                        d->repeated, d->samples);
-    entry->mapping = client->segments[segment];
-    return 0;
-}
-
-static int deliver_one(struct dl_client *client, const struct dl_message *msg,
-                       struct dl_epoch *epoch, const struct dl_descriptor *d)
-{
-    struct entry entry = {.descriptor = *d};
-    int r;
-
-    if (is_known(epoch, d->step))
-        return give_back_unseen(epoch, d->step);
-    r = check_step(client, msg, epoch, d->step);
-    if (r == 0)
-        r = check_credit(client, epoch, d->step);
-    if (r == 0)
-        r = find_slot(client, d, &entry);
-    if (r < 0)
-        return r;
-    mapping_ref(entry.mapping);
-    if (epoch_push(epoch, &entry) < 0)
-        return no_memory(client, msg);
-    epoch->lent++;
-    if (count_step(epoch, d->step) < 0)
-        return no_memory(client, msg);
-    return 0;
-}
-
-static int on_deliver(struct dl_client *client, const struct dl_message *msg)
-{
-    struct dl_span all = msg->deliver.descriptors;
-    struct dl_epoch *epoch = NULL;
-    int found = find_stream(client, msg, msg->deliver.stream, &epoch);
-
-    if (found < 0)
-        return found;
-    for (size_t at = 0; at < all.len; at += sizeof(struct dl_descriptor)) {
-        struct dl_descriptor d;
-        int r;
-
-        memcpy(&d, all.data + at, sizeof d);
-        if (found == 0) {
-            client_release_step(client, (uint32_t)msg->deliver.stream, d.step);
-            continue;
-        }
-        r = deliver_one(client, msg, epoch, &d);
-        if (r < 0)
-            return r;
-    }
-    return connection_check(&client->conn);
-}
-
-/* A report is of many lines, so more than an error's text; what else a terminal would obey is not
- * in it. The message was found to be UTF-8: C1 is C2 80..9F in it. */
-static void clean_report(char *text)
-{
-    for (char *p = text; *p; p++) {
-        unsigned char c = (unsigned char)*p;
-
-        if ((c < 0x20 && c != '\n' && c != '\t') || c == 0x7F)
-            *p = '?';
-        else if (c == 0xC2 && (unsigned char)p[1] >= 0x80 && (unsigned char)p[1] < 0xA0)
-            p[0] = p[1] = '?';
-    }
-}
-
-/* NULL: there is none, no room for it, or no memory: the fault's message says enough. */
-static char *report_dup(const struct dl_epoch *epoch, struct dl_span detail)
-{
-    char *copy;
-
-    if (detail.len == 0 || epoch->detail_bytes + detail.len > EPOCH_DETAIL_MAX)
-        return NULL;
-    copy = span_dup(detail);
-    if (copy)
-        clean_report(copy);
-    return copy;
-}
-
-static struct fault *fault_new(const struct dl_epoch *epoch, const struct dl_msg_fault *msg)
-{
-    struct fault *fault = calloc(1, sizeof *fault);
-
-    if (!fault)
-        return NULL;
-    fault->code = msg->code ? (int)msg->code : EIO;
-    fault->final = msg->final;
-    /* These mean "not ready yet" and "feed it" to the caller of dl_epoch_next(). */
-    if (fault->code == EAGAIN || fault->code == ETIMEDOUT || fault->code == ENODATA)
-        fault->code = EIO;
-    fault->path = span_dup(msg->path);
-    fault->message = span_dup(msg->message);
-    if (!fault->path || !fault->message)
-        return fault_free(fault);
-    fault->detail = report_dup(epoch, msg->detail);
-    fault->detail_len = fault->detail ? msg->detail.len : 0;
-    return fault;
-}
-
-/* Nothing of what has come is given out any more: this is the next thing that is said. It can come
- * when all has been delivered, and means nothing once all was given out. */
-static int cut_with(struct dl_epoch *epoch, const struct dl_msg_fault *fault)
-{
-    epoch->over = true;
-    epoch->ending = false;
-    if (epoch->ended || epoch->is_cut)
-        return 0;
-    epoch->broken = epoch->is_cut = true;
-    epoch->cut = fault_new(epoch, fault);
-    return epoch->cut ? 0 : connection_fail(&epoch->loader->client->conn, ENOMEM, "", "no memory");
-}
-
-static int on_fault(struct dl_client *client, const struct dl_message *msg)
-{
-    const struct dl_msg_fault *fault = &msg->fault;
-    struct entry entry = {.descriptor = {.step = fault->step}};
-    struct dl_epoch *epoch =
-        fault->at_once && fault->final ? client_find_epoch(client, (uint32_t)fault->stream) : NULL;
-    int r;
-
-    if (epoch)
-        return cut_with(epoch, fault);
-    r = find_stream(client, msg, fault->stream, &epoch);
-    if (r <= 0)
-        return r;
-    if (epoch->ending && fault->step == UINT64_MAX) { /* all steps had come: nobody misses it */
-        epoch->ending = !fault->final;
-        return 0;
-    }
-    epoch->broken = epoch->broken || fault->final;
-    if (fault->step != UINT64_MAX && is_known(epoch, fault->step)) {
-        feed_arrived(epoch);
-        epoch->over = epoch->over || fault->final;
-        return 0;
-    }
-    if (fault->step != UINT64_MAX) {
-        r = check_step(client, msg, epoch, fault->step);
-        if (r < 0)
-            return r;
-        if (count_step(epoch, fault->step) < 0)
-            return no_memory(client, msg);
-    }
-    if (epoch->faults >= EPOCH_FAULTS_MAX)
-        return violated(client, "more than %d faults of stream %u wait", EPOCH_FAULTS_MAX,
-                        epoch->stream);
-    entry.fault = fault_new(epoch, fault);
-    if (!entry.fault || epoch_push(epoch, &entry) < 0)
-        return no_memory(client, msg);
-    if (fault->final)
-        epoch->over = true;
-    return 0;
-}
-
-int epoch_cut(struct dl_epoch *epoch, const struct dl_error *err)
-{
-    struct dl_msg_fault msg = {.code = (uint64_t)err->code,
-                               .final = 1,
-                               .path = span_str(err->path),
-                               .message = span_str(err->message)};
-
-    return cut_with(epoch, &msg);
-}
-
-/* Only the last one is kept: a daemon that warns without end takes no memory. */
-static int on_warning(struct dl_client *client, const struct dl_message *msg)
-{
-    _cleanup_free_ char *text = NULL;
-    struct dl_error clean = {0};
-    struct dl_epoch *epoch = NULL;
-    int r = find_stream(client, msg, msg->warning.stream, &epoch);
-
-    if (r <= 0)
-        return r;
-    text = span_dup(msg->warning.message);
-    if (!text)
-        return no_memory(client, msg);
-    dl_error_set(&clean, EIO, "", "%s", text); /* as errors: on one line, fit for a terminal */
-    free(epoch->warning);
-    epoch->warning = strndup(clean.message, sizeof clean.message);
-    return epoch->warning ? 0 : no_memory(client, msg);
-}
-
-static int on_finished(struct dl_client *client, const struct dl_message *msg)
-{
-    struct dl_epoch *epoch = NULL;
-    int r = find_stream(client, msg, msg->finished.stream, &epoch);
-    uint64_t due;
-
-    if (r <= 0)
-        return r;
-    due = steps_due(epoch);
-    if (epoch->feed.on && !epoch->feed.ended)
-        return violated(client, "FINISHED: stream %u ends before its order does", epoch->stream);
-    if (due != DL_UNKNOWN && epoch->delivered < due)
-        return violated(client, "FINISHED: stream %u ends after %llu of the %llu steps from %llu",
-                        epoch->stream, (ull)epoch->delivered, (ull)due, (ull)epoch->first);
-    epoch->over = true;
-    epoch->ending = false;
-    return 0;
-}
+/* ---- the table ---- */
 
 int client_dispatch(struct dl_client *client, const struct dl_message *msg, int fd)
 {
@@ -656,13 +310,13 @@ int client_dispatch(struct dl_client *client, const struct dl_message *msg, int 
     case DL_MSG_RETIRE:
         return on_retire(client, msg);
     case DL_MSG_DELIVER:
-        return on_deliver(client, msg);
+        return stream_deliver(client, msg);
     case DL_MSG_FAULT:
-        return on_fault(client, msg);
+        return stream_fault(client, msg);
     case DL_MSG_WARNING:
-        return on_warning(client, msg);
+        return stream_warning(client, msg);
     case DL_MSG_FINISHED:
-        return on_finished(client, msg);
+        return stream_finished(client, msg);
     default:
         return violated(client, "message %d is not the daemon's to send", (int)msg->number);
     }

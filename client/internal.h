@@ -3,8 +3,10 @@
  * what.
  *
  *   client.c    connect, close, query, control          loader.c   open and close
- *   io.c        socket, poll, one request at a time      epoch.c    next, give back, coalescing
- *   dispatch.c  what each message of the daemon does     batch.c    slots as batches, and their end
+ *   io.c        socket, poll, one request at a time      epoch.c    start and end
+ *   dispatch.c  what each message of the daemon does     next.c     next, give back, coalescing
+ *   stream.c    what those of one epoch do               batch.c    slots as batches, and their end
+ *   fields.c    what is read in a batch
  *   feed.c      the client as the sampler
  *   reconnect.c back to a daemon after the one before ended
  *   follow.c    on in another world of the cluster
@@ -302,6 +304,9 @@ int client_adopt(struct dl_client **ret, int fd, const char *path, const char *a
 int client_connect(struct dl_client **ret, const char *path, const char *agent,
                    uint64_t timeout_ns);
 
+/* 0 and a connected socket, or a negative errno: -EAGAIN, the queue of connections is full. */
+int _nodiscard_ client_dial(const char *path, int *ret);
+
 /* First line of every public call: brings reclaimed batches home; the latched error, or 0. */
 int _nodiscard_ client_begin(struct dl_client *client);
 
@@ -317,12 +322,9 @@ int client_fatal(struct dl_client *client);
 
 uint64_t deadline_after(uint64_t timeout_ns); /* saturates at DEADLINE_NONE */
 
-/* Waits until `events` or the deadline: 0, -ETIMEDOUT, or another negative errno. */
-/* Also -EINTR: what dl_set_interrupt() set says so. */
+/* Waits until `events` or the deadline: 0, -ETIMEDOUT, or another negative errno; -EINTR: what
+ * dl_set_interrupt() set says so. */
 int _nodiscard_ wait_fd(int fd, short events, uint64_t deadline);
-
-/* 0 and a connected socket, or a negative errno: -EAGAIN, the queue of connections is full. */
-int _nodiscard_ client_dial(const char *path, int *ret);
 
 /* Queues HELLO and expects WELCOME. */
 void client_greet(struct dl_client *client, const char *agent);
@@ -354,8 +356,10 @@ int _nodiscard_ client_call(struct dl_client *client, const struct dl_message *m
 int _nodiscard_ client_dispatch(struct dl_client *client, const struct dl_message *msg, int fd);
 struct dl_epoch *client_find_epoch(struct dl_client *client, uint32_t stream);
 
-/* The stream is of no use here: STOP, and what is still on its way is given back unseen. */
-void client_stop_stream(struct dl_client *client, uint32_t stream, bool over);
+/* ---- stream.c ---- */
+
+/* The epoch ends here with an error, and nothing more of it is given out. */
+int _nodiscard_ epoch_cut(struct dl_epoch *epoch, const struct dl_error *err);
 
 /* ---- reconnect.c ---- */
 
@@ -428,19 +432,26 @@ struct dl_loader *loader_free(struct dl_loader *loader); /* unlinks; tells nobod
 
 /* ---- epoch.c ---- */
 
+/* How many ranks the options say, 0 for the cluster's. */
+uint64_t epoch_options_world(const struct dl_epoch_options *o);
+
 /* START from that step on, and the call for its answer. */
-/* It ends here with an error, and nothing more of it is given out. */
-int _nodiscard_ epoch_cut(struct dl_epoch *epoch, const struct dl_error *err);
 struct dl_message epoch_start_message(struct dl_epoch *epoch, uint64_t step,
                                       uint8_t before[static HISTORY_BYTES]);
+int _nodiscard_ epoch_start_remote(struct dl_epoch *epoch);
+
+/* The stream is of no use here: STOP, and what is still on its way is given back unseen. */
+void client_stop_stream(struct dl_client *client, uint32_t stream, bool over);
 
 /* Its stream in the daemon is done with, and so are the batches of it that nobody has seen; those
  * that live on are the client's. */
 void epoch_leave_stream(struct dl_epoch *epoch);
 void epoch_unlink(struct dl_epoch *epoch); /* of its loader's; nothing happens if it is not there */
-int _nodiscard_ epoch_start_remote(struct dl_epoch *epoch);
+
+/* ---- next.c ---- */
 
 int _nodiscard_ epoch_push(struct dl_epoch *epoch, const struct entry *entry); /* consumes it */
+struct entry epoch_pop(struct dl_epoch *epoch); /* of those that there are; the caller's */
 void entry_deinit(struct entry *entry);
 struct fault *fault_free(struct fault *fault); /* NULL is fine; returns NULL */
 
@@ -448,7 +459,8 @@ struct fault *fault_free(struct fault *fault); /* NULL is fine; returns NULL */
 void epoch_queue_pin(struct dl_epoch *epoch, uint64_t step);
 void epoch_queue_release(struct dl_epoch *epoch, uint64_t step, bool credit);
 void epoch_flush_if_due(struct dl_epoch *epoch);
-void client_queue_pending(struct dl_client *client); /* of all epochs, as messages */
+void epoch_queue_pending(struct dl_epoch *epoch);    /* as messages */
+void client_queue_pending(struct dl_client *client); /* of all epochs */
 void client_release_step(struct dl_client *client, uint32_t stream, uint64_t step);
 
 /* ---- feed.c ---- */
@@ -484,8 +496,6 @@ void carry_deinit(struct dl_epoch *epoch);
 
 /* Where the options say that the epoch starts: a state's place, which must be one of this loader,
  * or their own. 0, or the refusal as the last error. */
-/* How many ranks the options say, 0 for the cluster's. */
-uint64_t epoch_options_world(const struct dl_epoch_options *o);
 int _nodiscard_ state_find_place(struct dl_loader *loader, const struct dl_epoch_options *o,
                                  struct state_place *ret);
 /* The dataset's own states behind that state, which was found good. */
