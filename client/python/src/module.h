@@ -1,9 +1,10 @@
 /*
  * dloader._client: libdlclient for Python. What its files share.
  *
- *   client_module.c  the module: exceptions, types          session.c  Client and Loader
- *   epoch.c    Epoch: receiving, feeding, waiting            batch.c    trees as Python objects
- *   leaf.c     a tensor without a library: buffer, DLPack    pickled.c  objects in trees
+ *   client_module.c  the module: exceptions, types          call.c     what every call sees to
+ *   session.c  Client and Loader                            batch.c    trees as Python objects
+ *   epoch.c    Epoch: receiving, feeding, waiting           pickled.c  objects in trees
+ *   leaf.c     a tensor without a library: buffer, DLPack
  *
  * Written for the stable ABI of CPython 3.11. The GIL protects everything here, except while a call
  * waits: the client is `busy` then, other threads that use it are refused, and what they drop of it
@@ -58,11 +59,9 @@ struct loader_object {
     struct dl_loader *handle; /* NULL: closed; not to be used unless the client is open */
 };
 
+/* ---- call.c ---- */
+
 struct module_state *state_of(PyObject *self);
-
-/* ---- session.c ---- */
-
-extern PyType_Spec client_spec, loader_spec;
 
 /* False with an exception set: closed, busy in another thread, or of another process. */
 bool client_check(const struct client_object *client);
@@ -94,6 +93,14 @@ PyObject *client_raise(struct module_state *state, const struct client_object *c
 /* As a number, or None where it is not known. */
 PyObject *count_or_none(uint64_t n);
 PyObject *text_of(const char *text); /* UTF-8 that may be damaged */
+
+/* For PyArg_Parse, of a uint64_t or a uint32_t: an int that fits, or OverflowError. */
+int to_u64(PyObject *number, void *ret);
+int to_u32(PyObject *number, void *ret);
+
+/* ---- session.c ---- */
+
+extern PyType_Spec client_spec, loader_spec;
 
 /* ---- epoch.c ---- */
 
