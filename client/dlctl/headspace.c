@@ -1,5 +1,5 @@
 /* The verb that measures how much faster a loader's trainers could be. */
-#include "client/dlclient.h"
+#include "client/dlctl/ask.h"
 #include "client/dlctl/render.h"
 #include "client/dlctl/report.h"
 #include "client/dlctl/verbs.h"
@@ -8,11 +8,6 @@
 #include <unistd.h>
 
 enum { STEPS_DEFAULT = 50 };
-
-static void client_closep(struct dl_client **client)
-{
-    *client = dl_client_close(*client);
-}
 
 static double real(const struct value *map, const char *key)
 {
@@ -48,35 +43,29 @@ static void print_text(const struct value *view)
            real(view, "by_waiting"));
 }
 
-static int print_answer(const struct options *o, const void *data, size_t len)
-{
-    _cleanup_(value_deinit)
-    struct value view = {0};
-    struct dl_error err = {0};
-
-    if (value_unpack(data, len, &view, &err) < 0)
-        return report_error(o, &err);
-    if (o->json)
-        return report_json(o, render_json(&view));
-    print_text(&view);
-    return STATUS_DONE;
-}
-
 int verb_headspace(const struct options *o)
 {
-    _cleanup_(client_closep)
+    _cleanup_(ask_end)
     struct dl_client *client = NULL;
+    _cleanup_(value_deinit)
+    struct value view = {0};
     uint32_t steps = o->steps == UINT64_MAX ? STEPS_DEFAULT : (uint32_t)o->steps;
     const void *data = NULL;
     size_t len = 0;
-    int r;
+    int r = ask_connect(o, &client);
 
-    r = dl_client_connect(&client, o->socket, "dlctl " DLOADER_VERSION);
     if (r == 0 && !o->json && isatty(STDERR_FILENO))
         fprintf(stderr,
                 "measuring %u steps, and as many with batches that come in bursts; ^C ends it\n",
                 steps);
     if (r == 0)
         r = dl_client_headspace(client, o->operand, steps, &data, &len);
-    return r < 0 ? report_client(o, client, r) : print_answer(o, data, len);
+    if (r == 0)
+        r = value_unpack(data, len, &view, NULL);
+    if (r < 0)
+        return report_client(o, client, r);
+    if (o->json)
+        return report_json(o, render_json(&view));
+    print_text(&view);
+    return STATUS_DONE;
 }

@@ -83,7 +83,10 @@ int report_client(const struct options *o, const struct dl_client *client, int c
     /* The library's text begins with the path; here they stand apart. */
     if (len && strncmp(text, path, len) == 0 && strncmp(text + len, ": ", 2) == 0)
         text += len + 2;
-    dl_error_set(&err, -code, path, "%s", *text ? text : strerror(-code));
+    dl_error_set(&err, -code, path, "%s",
+                 *text              ? text
+                 : code == -EBADMSG ? "the daemon's answer is malformed"
+                                    : strerror(-code));
     return report_whole(o, &err, client ? dl_client_error_detail(client) : "");
 }
 

@@ -6,10 +6,9 @@
  * rank has at the same time, batches that are ready or held, would overlap in one row: each goes to
  * the first lane of the rank that is free then.
  */
-#include "client/dlclient.h"
+#include "client/dlctl/ask.h"
 #include "client/dlctl/report.h"
 #include "client/dlctl/verbs.h"
-#include "proto/value.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -31,11 +30,6 @@ enum column {
 };
 
 enum { WORKERS = 1, RANKS = 1000, LANES = 64, NAMED_MAX = 4096 };
-
-static void client_closep(struct dl_client **client)
-{
-    *client = dl_client_close(*client);
-}
 
 /* The rows of a trace that have a name already. */
 struct writer {
@@ -160,7 +154,14 @@ static bool is_meant(const struct options *o, const struct value *row)
            (name && name->type == VALUE_STRING && strcmp(name->string, o->operand) == 0);
 }
 
-/* -ENOENT: there is no such loader. */
+static bool has_loader(const struct options *o, const struct value *view)
+{
+    for (uint32_t i = 0; view->type == VALUE_ARRAY && i < view->count; i++)
+        if (is_meant(o, &view->items[i]))
+            return true;
+    return false;
+}
+
 static int make(const struct options *o, const struct value *view, json_t **ret)
 {
     json_t *events = json_array();
@@ -169,8 +170,6 @@ static int make(const struct options *o, const struct value *view, json_t **ret)
     for (uint32_t i = 0; i < view->count && r == 0; i++)
         if (is_meant(o, &view->items[i]))
             r = add_loader(events, ++pid, &view->items[i]);
-    if (r == 0 && o->operand && pid == 0)
-        r = -ENOENT;
     *ret = json_pack("{s:o, s:s}", "traceEvents", events, "displayTimeUnit", "ms");
     return r < 0 ? r : *ret ? 0 : -ENOMEM;
 }
@@ -194,27 +193,25 @@ static int write_out(const struct options *o, json_t *trace)
 
 int verb_trace(const struct options *o)
 {
-    _cleanup_(client_closep)
+    _cleanup_(ask_end)
     struct dl_client *client = NULL;
     _cleanup_(value_deinit)
     struct value view = {0};
-    struct dl_error err = {0};
-    const void *data = NULL;
     json_t *trace = NULL;
-    size_t len = 0;
-    int r;
+    int status, r = ask_connect(o, &client);
 
-    r = dl_client_connect(&client, o->socket, "dlctl " DLOADER_VERSION);
     if (r == 0)
-        r = dl_client_query(client, "trace", &data, &len);
+        r = ask_view(client, "trace", &view);
     if (r < 0)
         return report_client(o, client, r);
-    r = value_unpack(data, len, &view, &err) < 0 ? -EBADMSG : make(o, &view, &trace);
-    if (r == -ENOENT)
+    if (o->operand && !has_loader(o, &view)) {
+        struct dl_error err = {0};
+
         dl_error_set(&err, ENOENT, o->operand, "no loader of that name is open; see dlctl loaders");
-    int status = r == -ENOENT ? report_error(o, &err)
-                 : r < 0      ? report_errno(o, r, "the daemon's answer")
-                              : write_out(o, trace);
+        return report_error(o, &err);
+    }
+    r = make(o, &view, &trace);
+    status = r < 0 ? report_client(o, client, r) : write_out(o, trace);
     json_decref(trace);
     return status;
 }

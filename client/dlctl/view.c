@@ -1,5 +1,5 @@
 /* The verbs that ask the daemon one thing: its views, and stop, drain, reload. */
-#include "client/dlclient.h"
+#include "client/dlctl/ask.h"
 #include "client/dlctl/epochs.h"
 #include "client/dlctl/render.h"
 #include "client/dlctl/report.h"
@@ -8,11 +8,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-
-static void client_closep(struct dl_client **client)
-{
-    *client = dl_client_close(*client);
-}
 
 /* Only the rows of one loader. */
 static void keep_loader(struct value *view, const char *name)
@@ -62,52 +57,41 @@ static void drop_only_user(struct value *view)
         drop(&view->items[i], user_of(&view->items[i]));
 }
 
-static int print_view(const struct options *o, const void *data, size_t len)
+static int print_view(const struct options *o, struct value *view)
 {
-    _cleanup_(value_deinit)
-    struct value value = {0};
-    struct dl_error err = {0};
-    int r;
+    int r = 0;
 
-    r = value_unpack(data, len, &value, &err);
-    if (r < 0) {
-        if (!err.code)
-            dl_error_set(&err, -r, o->verb->name, "the daemon's answer is malformed");
-        return report_error(o, &err);
-    }
     if (o->operand)
-        keep_loader(&value, o->operand);
+        keep_loader(view, o->operand);
     if (o->json)
-        return report_json(o, render_json(&value));
-    drop_only_user(&value);
+        return report_json(o, render_json(view));
+    drop_only_user(view);
     if (strcmp(o->verb->name, "epochs") == 0)
-        r = epochs_table(&value);
+        r = epochs_table(view);
     if (r == 0)
-        r = render_view(stdout, &value, o->verb->name);
+        r = render_view(stdout, view, o->verb->name);
     return r < 0 ? report_errno(o, r, o->verb->name) : STATUS_DONE;
 }
 
 int verb_view(const struct options *o)
 {
-    _cleanup_(client_closep)
+    _cleanup_(ask_end)
     struct dl_client *client = NULL;
-    const void *data = NULL;
-    size_t len = 0;
-    int r;
+    _cleanup_(value_deinit)
+    struct value view = {0};
+    int r = ask_connect(o, &client);
 
-    r = dl_client_connect(&client, o->socket, "dlctl " DLOADER_VERSION);
     if (r == 0)
-        r = dl_client_query(client, o->verb->name, &data, &len);
-    return r < 0 ? report_client(o, client, r) : print_view(o, data, len);
+        r = ask_view(client, o->verb->name, &view);
+    return r < 0 ? report_client(o, client, r) : print_view(o, &view);
 }
 
 int verb_control(const struct options *o)
 {
-    _cleanup_(client_closep)
+    _cleanup_(ask_end)
     struct dl_client *client = NULL;
-    int r;
+    int r = ask_connect(o, &client);
 
-    r = dl_client_connect(&client, o->socket, "dlctl " DLOADER_VERSION);
     if (r == 0)
         r = dl_client_control(client, o->verb->name);
     if (r < 0)

@@ -1,7 +1,7 @@
 /* A spec without a seed, and the seed that it had: see again.h. */
 #include "client/dlctl/batch/again.h"
 
-#include "client/dlclient.h"
+#include "client/dlctl/ask.h"
 #include "client/dlctl/open.h"
 #include "proto/limits.h"
 #include "proto/spec.h"
@@ -141,12 +141,8 @@ static int has_delivered(struct dl_client *client, const char *name, uint64_t se
 {
     _cleanup_(value_deinit)
     struct value view = {0};
-    const void *data;
-    size_t len;
-    int r = dl_client_query(client, "loaders", &data, &len);
+    int r = ask_view(client, "loaders", &view);
 
-    if (r == 0)
-        r = value_unpack(data, len, &view, NULL);
     for (uint32_t i = 0; r == 0 && view.type == VALUE_ARRAY && i < view.count; i++) {
         const struct value *row = &view.items[i], *own = value_get(row, "name");
 

@@ -2,7 +2,7 @@
  * `dlctl run`: iterates as a trainer would, over the public library alone. With `--rank all` one
  * process consumes every rank's batches in turn, step by step.
  */
-#include "client/dlclient.h"
+#include "client/dlctl/ask.h"
 #include "client/dlctl/open.h"
 #include "client/dlctl/report.h"
 #include "client/dlctl/run/digest.h"
@@ -307,14 +307,12 @@ static int ask_for_plan(struct run *run, uint64_t epoch)
 {
     _cleanup_(value_deinit)
     struct value view = {0};
-    const void *data;
-    size_t len;
     int r;
 
     if (run->outcome.tally.padded == 0)
         return 0;
-    if ((r = dl_client_query(run->client, "epochs", &data, &len)) < 0 ||
-        (r = value_unpack(data, len, &view, NULL)) < 0)
+    r = ask_view(run->client, "epochs", &view);
+    if (r < 0)
         return r;
     for (uint32_t i = 0; view.type == VALUE_ARRAY && i < view.count; i++) {
         struct value *row = &view.items[i];

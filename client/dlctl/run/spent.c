@@ -1,7 +1,7 @@
 /* The time of a loader, read from views: see spent.h. */
 #include "client/dlctl/run/spent.h"
 
-#include "client/dlclient.h"
+#include "client/dlctl/ask.h"
 
 #include <errno.h>
 
@@ -112,14 +112,8 @@ int spent_ask(struct dl_client *client, const char *loader, struct spent *ret)
     struct value views[SPENT_VIEWS] = {{0}};
     int r = 0;
 
-    for (size_t i = 0; i < SPENT_VIEWS && r == 0; i++) {
-        const void *data;
-        size_t len;
-
-        r = dl_client_query(client, names[i], &data, &len);
-        if (r == 0)
-            r = value_unpack(data, len, &views[i], NULL);
-    }
+    for (size_t i = 0; i < SPENT_VIEWS && r == 0; i++)
+        r = ask_view(client, names[i], &views[i]);
     r = r == 0 ? spent_read(views, loader, ret) : r == -ENOMEM ? r : 0;
     for (size_t i = 0; i < SPENT_VIEWS; i++)
         value_deinit(&views[i]);
