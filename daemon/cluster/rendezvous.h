@@ -3,8 +3,8 @@
  * when and how to change it, and what to tell the owner. Pure: (machine, event, state, local
  * monotonic time) → (machine, what to do with the store, news).
  *
- * Whenever a state was read, all that holds is done, in this order, in one write. `self` is this
- * node; what is dead is dead by this node's own watch.
+ * Whenever a state was read, all that holds is done, in this order, in one write
+ * (rendezvous_turn.c). `self` is this node; what is dead is dead by this node's own watch.
  *
  *   the node wants   the state                           what it does
  *   in               there is none                       restores the last it has seen, or

@@ -208,10 +208,8 @@ static int compare_nodes(const void *a, const void *b)
     return r != 0 ? r : x->id < y->id ? -1 : x->id > y->id;
 }
 
-/* Two numbers drawn from one another, as splitmix64 does it. */
-static uint64_t mix(uint64_t n)
+uint64_t rdzv_mix(uint64_t n)
 {
-    n += 0x9e3779b97f4a7c15U;
     n = (n ^ n >> 30) * 0xbf58476d1ce4e5b9U;
     n = (n ^ n >> 27) * 0x94d049bb133111ebU;
     return n ^ n >> 31;
@@ -249,7 +247,8 @@ void rdzv_state_complete(struct rdzv_state *state)
     assign_ranks(state, count.members);
     state->complete = true;
     state->enough = false;
-    state->stamp = (mix(state->writer ^ mix(state->nonce)) & RDZV_NUMBER_MAX) | 1;
+    uint64_t drawn = rdzv_mix(state->nonce + RDZV_MIX_STEP);
+    state->stamp = (rdzv_mix((state->writer ^ drawn) + RDZV_MIX_STEP) & RDZV_NUMBER_MAX) | 1;
 }
 
 /* ---- what follows of itself ----------------------------------------------------------------- */

@@ -105,6 +105,10 @@ struct rdzv_place {
 };
 struct rdzv_place rdzv_state_place(const struct rdzv_state *state, uint64_t id);
 
+/* Drawn from numbers that are a step apart, as splitmix64 does it. */
+#define RDZV_MIX_STEP ((uint64_t)0x9e3779b97f4a7c15)
+uint64_t rdzv_mix(uint64_t n);
+
 /* node7 before node66. */
 int rdzv_name_compare(const char *a, const char *b);
 

@@ -18,15 +18,12 @@ void rdzv_pass_time(struct rdzv *rdzv, uint64_t now)
     rdzv->now = now;
 }
 
-/* As splitmix64 draws: its own for each node, life and draw. */
+/* Its own for each node, life and draw. */
 uint64_t rdzv_draw(struct rdzv *rdzv)
 {
-    uint64_t n = rdzv->self.id + 0x9e3779b97f4a7c15U * ++rdzv->draws;
+    uint64_t n = rdzv->self.id + RDZV_MIX_STEP * ++rdzv->draws;
 
-    n ^= rdzv->self.life << 40;
-    n = (n ^ n >> 30) * 0xbf58476d1ce4e5b9U;
-    n = (n ^ n >> 27) * 0x94d049bb133111ebU;
-    return n ^ n >> 31;
+    return rdzv_mix(n ^ rdzv->self.life << 40);
 }
 
 static bool same_nodes(const struct rdzv *rdzv, const struct rdzv_state *state)

@@ -1,0 +1,414 @@
+#include "daemon/cluster/rendezvous_turn.h"
+
+#include "daemon/cluster/rendezvous_watch.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+#define SECOND ((uint64_t)1000000000)
+
+void rdzv_finish(struct rdzv *rdzv, struct rdzv_out *out, enum rdzv_news news)
+{
+    out->news = news;
+    rdzv->want = RDZV_WANT_NOTHING;
+    rdzv->in_round = rdzv->present = rdzv->self.ready = false;
+    rdzv->deadline = rdzv->quorum_at = RDZV_NEVER;
+    rdzv->failure = (struct dl_error){0};
+    rdzv->self.life++;
+    rdzv_watch_none(rdzv);
+    rdzv->blind = true;
+}
+
+/* From here on `next` is to be changed. */
+static int begin(struct rdzv_turn *turn, const struct rdzv_state *from)
+{
+    struct rdzv *rdzv = turn->rdzv;
+    struct rdzv_state *next = turn->next;
+    static const struct rdzv_state none;
+
+    if (turn->changed)
+        return 0;
+    if (rdzv_state_copy(from ? from : &none, next) < 0)
+        return -ENOMEM;
+    if (next->n == 0 && !next->complete) {
+        next->min = rdzv->set.min;
+        next->max = rdzv->set.max;
+    }
+    next->seq++;
+    next->writer = rdzv->self.id;
+    next->nonce = rdzv_draw(rdzv);
+    turn->changed = true;
+    return 0;
+}
+
+static int change(struct rdzv_turn *turn)
+{
+    return begin(turn, turn->state);
+}
+
+static struct rdzv_node *next_me(const struct rdzv_turn *turn)
+{
+    struct rdzv_node *me = rdzv_state_find(turn->next, turn->rdzv->self.id);
+
+    return me && me->life == turn->rdzv->self.life ? me : NULL;
+}
+
+/* ---- what a state says to this node --------------------------------------------------------- */
+
+static bool is_my_round(const struct rdzv *rdzv, const struct rdzv_state *state)
+{
+    return rdzv->in_round && state->complete && state->round == rdzv->round &&
+           state->stamp == rdzv->stamp;
+}
+
+/* The round that the owner works in is over: nobody here may go on with its ranks. */
+static void notice_end(struct rdzv_turn *turn)
+{
+    struct rdzv *rdzv = turn->rdzv;
+
+    if (rdzv->in_round && !(turn->me && is_my_round(rdzv, turn->state))) {
+        rdzv->in_round = rdzv->self.ready = false;
+        rdzv->deadline = RDZV_NEVER; /* until the owner is ready */
+        turn->out->news = turn->me ? RDZV_OPENED : RDZV_EVICTED;
+    }
+    if (rdzv->present && !turn->me)
+        rdzv->self.life++; /* what others say of the life that ended does not hold of this one */
+    rdzv->present = turn->me != NULL;
+}
+
+static void notice_round(struct rdzv_turn *turn)
+{
+    struct rdzv *rdzv = turn->rdzv;
+
+    rdzv->in_round = rdzv->any = true;
+    rdzv->round = turn->state->round;
+    rdzv->stamp = turn->state->stamp;
+    rdzv->self.ready = false;
+    rdzv->deadline = RDZV_NEVER;
+    turn->out->news = RDZV_ROUND;
+}
+
+/* When the members that are there now became enough, by this node's watch. */
+static void notice_quorum(struct rdzv *rdzv, const struct rdzv_state *state)
+{
+    if (state->complete || !state->enough) {
+        rdzv->quorum_at = RDZV_NEVER;
+        return;
+    }
+    if (rdzv->quorum_at == RDZV_NEVER || rdzv->quorum != state->quorum ||
+        rdzv->open_round != state->round) {
+        rdzv->quorum_at = rdzv->clock;
+        rdzv->quorum = state->quorum;
+        rdzv->open_round = state->round;
+    }
+}
+
+/* It is of a time before one that this node knows, or says of it what it did not say: the store
+ * was set back, or lost what it had. */
+static bool is_stale(const struct rdzv_turn *turn)
+{
+    const struct rdzv *rdzv = turn->rdzv;
+
+    if (is_my_round(rdzv, turn->state))
+        return false;
+    return (rdzv->any && turn->state->round <= rdzv->round) ||
+           (turn->state->complete && turn->me && turn->me->member && !rdzv->self.ready);
+}
+
+/* ---- what is done to it --------------------------------------------------------------------- */
+
+static int add_self(struct rdzv_turn *turn)
+{
+    struct rdzv_node self = turn->rdzv->self;
+    int r = change(turn);
+
+    if (r < 0)
+        return r;
+    if (rdzv_state_find(turn->next, self.id))
+        rdzv_state_remove(turn->next, self.id, "a node came anew");
+    struct rdzv_count count = rdzv_state_count(turn->next);
+    self.member = !turn->next->complete && count.members < turn->next->max;
+    self.beat = 0;
+    return rdzv_state_add(turn->next, &self);
+}
+
+static int say_ready(struct rdzv_turn *turn)
+{
+    int r = change(turn);
+
+    if (r == 0) {
+        struct rdzv_node *me = next_me(turn);
+
+        me->ready = true;
+        me->mark = turn->rdzv->self.mark;
+    }
+    return r;
+}
+
+static int remove_dead(struct rdzv_turn *turn)
+{
+    for (uint32_t i = 0; i < turn->state->n; i++) {
+        const struct rdzv_node *node = &turn->state->nodes[i];
+        char why[RDZV_TEXT_MAX];
+
+        if (!rdzv_is_dead(turn->rdzv, i) ||
+            (turn->changed && !rdzv_state_find(turn->next, node->id)))
+            continue;
+        (void)snprintf(why, sizeof why, "%s gave no sign of life for %" PRIu64 " s", node->name,
+                       turn->rdzv->set.missed * turn->rdzv->set.beat_ns / SECOND);
+        int r = change(turn);
+        if (r < 0)
+            return r;
+        rdzv_state_remove(turn->next, node->id, why);
+    }
+    return 0;
+}
+
+static int let_in_others(struct rdzv_turn *turn)
+{
+    const struct rdzv_state *state = turn->state;
+    struct rdzv_count count = rdzv_state_count(state);
+
+    if (!state->complete || count.waiting == 0 || count.members >= state->max || !turn->me ||
+        !turn->me->member || (turn->changed && !turn->next->complete))
+        return 0;
+    int r = change(turn);
+    if (r < 0)
+        return r;
+    count = rdzv_state_count(turn->next);
+    if (count.waiting > 0 && count.members < turn->next->max)
+        rdzv_state_open(turn->next, 0, "another node wants in");
+    return 0;
+}
+
+bool rdzv_last_call_is_over(const struct rdzv *rdzv)
+{
+    return rdzv->quorum_at != RDZV_NEVER && rdzv->clock - rdzv->quorum_at >= rdzv->set.last_call_ns;
+}
+
+/* The members that the quorum was of, and all of them ready. */
+static int end_last_call(struct rdzv_turn *turn)
+{
+    struct rdzv *rdzv = turn->rdzv;
+    const struct rdzv_state *now = turn->changed ? turn->next : turn->state;
+
+    if (turn->state->complete || now->complete || !turn->me || !turn->me->member ||
+        !rdzv_last_call_is_over(rdzv))
+        return 0;
+    struct rdzv_count count = rdzv_state_count(now);
+    if (now->round != turn->state->round || count.members < now->min || count.ready < count.members)
+        return 0;
+    int r = change(turn);
+    if (r == 0)
+        rdzv_state_complete(turn->next);
+    return r;
+}
+
+/* Whatever is written counts the own beat up; and when nothing else is to be, a beat that is due.
+ */
+static int beat(struct rdzv_turn *turn)
+{
+    struct rdzv *rdzv = turn->rdzv;
+    int r = 0;
+
+    if (turn->me && rdzv->clock - rdzv->beat_at >= rdzv->set.beat_ns)
+        r = change(turn);
+    if (r == 0 && turn->changed) {
+        struct rdzv_node *me = next_me(turn);
+
+        if (me)
+            me->beat++;
+    }
+    return r;
+}
+
+/* ---- by what the node wants ----------------------------------------------------------------- */
+
+static int too_many(struct rdzv_turn *turn)
+{
+    dl_error_set(&turn->out->error, ENOSPC, "rendezvous",
+                 "there are %u nodes already, as many as a rendezvous can hold", turn->state->n);
+    turn->changed = false;
+    rdzv_finish(turn->rdzv, turn->out, RDZV_FAILED);
+    return 0;
+}
+
+static void say_late(const struct rdzv_turn *turn, struct dl_error *ret)
+{
+    const struct rdzv_settings *set = &turn->rdzv->set;
+    const struct rdzv_state *state = turn->state;
+    struct rdzv_count count = rdzv_state_count(state);
+
+    if (count.members < state->min)
+        dl_error_set(ret, ETIMEDOUT, "rendezvous.timeouts.join",
+                     "%" PRIu64 " s are over, and %u of at least %u nodes are there",
+                     set->join_ns / SECOND, count.members, state->min);
+    else
+        dl_error_set(ret, ETIMEDOUT, "rendezvous.timeouts.join",
+                     "%" PRIu64 " s are over, and round %" PRIu64
+                     " is not complete: %u of %u nodes are ready, %u wait",
+                     set->join_ns / SECOND, state->round, count.ready, count.members,
+                     count.waiting);
+}
+
+/* Too late: it takes itself out first, so that no round is made with it. */
+static int give_up(struct rdzv_turn *turn)
+{
+    struct rdzv *rdzv = turn->rdzv;
+
+    say_late(turn, &rdzv->failure);
+    rdzv->want = RDZV_WANT_OUT;
+    rdzv->deadline = rdzv->clock + RDZV_ROLLBACK_NS;
+    if (!turn->me) {
+        turn->out->error = rdzv->failure;
+        rdzv_finish(rdzv, turn->out, RDZV_FAILED);
+        return 0;
+    }
+    int r = change(turn);
+    if (r == 0)
+        rdzv_state_remove(turn->next, rdzv->self.id, "a node's time to join was over");
+    return r;
+}
+
+/* All places are taken: whoever waits does so as long as it takes. */
+static bool is_full(const struct rdzv_state *state)
+{
+    return state->complete && rdzv_state_count(state).members >= state->max;
+}
+
+static int others_settings(struct rdzv_turn *turn)
+{
+    const struct rdzv_settings *set = &turn->rdzv->set;
+
+    dl_error_set(&turn->out->error, EINVAL, "rendezvous.nodes",
+                 "%u to %u, and the nodes that are there have %u to %u; write the same everywhere, "
+                 "or take another rendezvous.id",
+                 set->min, set->max, turn->state->min, turn->state->max);
+    rdzv_finish(turn->rdzv, turn->out, RDZV_FAILED);
+    return 0;
+}
+
+static void say_closed(const struct rdzv_turn *turn)
+{
+    dl_error_set(&turn->out->error, ECANCELED, "rendezvous.id", "is closed: %s; take another",
+                 turn->state->closed);
+}
+
+/* The changes of a state that this node is, or wants to be, in: those of the table, in its order.
+ */
+static int improve(struct rdzv_turn *turn)
+{
+    struct rdzv *rdzv = turn->rdzv;
+    int r = 0;
+
+    if (is_stale(turn) && (r = change(turn)) == 0)
+        rdzv_state_open(turn->next, rdzv->round, "the store does not know the latest round");
+    if (r == 0 && !turn->me)
+        r = add_self(turn);
+    if (r == 0 && turn->me && turn->me->member && rdzv->self.ready &&
+        !(turn->changed ? next_me(turn) : turn->me)->ready)
+        r = say_ready(turn);
+    if (r == 0)
+        r = remove_dead(turn);
+    if (r == 0)
+        r = let_in_others(turn);
+    if (r == 0 && turn->changed)
+        rdzv_state_settle(turn->next);
+    if (r == 0)
+        r = end_last_call(turn);
+    return r < 0 ? r : beat(turn);
+}
+
+/* The store holds nothing: it is new, or lost what it had. What all had agreed on is put back. */
+static int restore(struct rdzv_turn *turn)
+{
+    struct rdzv *rdzv = turn->rdzv;
+    const struct rdzv_state *last = turn->last;
+    bool mine = rdzv->present && last && rdzv_state_find(last, rdzv->self.id);
+    int r = begin(turn, mine ? last : NULL);
+
+    if (r < 0)
+        return r;
+    if (!mine) {
+        if (rdzv->any)
+            rdzv_state_open(turn->next, rdzv->round, "the store has lost its state");
+        r = add_self(turn);
+    }
+    return r < 0 ? r : beat(turn);
+}
+
+static int seen_in(struct rdzv_turn *turn)
+{
+    struct rdzv *rdzv = turn->rdzv;
+    const struct rdzv_state *state = turn->state;
+    struct rdzv_out *out = turn->out;
+
+    if (!state)
+        return restore(turn);
+    if (state->closed[0]) {
+        say_closed(turn);
+        rdzv_finish(rdzv, out, RDZV_CLOSED);
+        return 0;
+    }
+    if (state->n > 0 && (state->min != rdzv->set.min || state->max != rdzv->set.max))
+        return others_settings(turn);
+    notice_end(turn);
+    notice_quorum(rdzv, state);
+    bool member = state->complete && turn->me && turn->me->member && !is_stale(turn);
+    if (member && !rdzv->in_round)
+        notice_round(turn);
+    if (!member && is_full(state) && rdzv->self.ready)
+        rdzv->deadline = rdzv->clock + rdzv->set.join_ns;
+    if (!member && rdzv->clock > rdzv->deadline)
+        return give_up(turn);
+    int r = improve(turn);
+    return r == -ENOSPC ? too_many(turn) : r;
+}
+
+static int seen_out(struct rdzv_turn *turn)
+{
+    struct rdzv *rdzv = turn->rdzv;
+    char why[RDZV_TEXT_MAX];
+
+    if (!turn->me || turn->state->closed[0]) {
+        turn->out->error = rdzv->failure;
+        rdzv_finish(rdzv, turn->out, rdzv->failure.code ? RDZV_FAILED : RDZV_LEFT);
+        return 0;
+    }
+    (void)snprintf(why, sizeof why, "%s has left", rdzv->self.name);
+    int r = change(turn);
+    if (r == 0)
+        rdzv_state_remove(turn->next, rdzv->self.id, why);
+    return r;
+}
+
+static int seen_closed(struct rdzv_turn *turn)
+{
+    struct rdzv *rdzv = turn->rdzv;
+
+    if (turn->state && turn->state->closed[0]) {
+        say_closed(turn);
+        rdzv_finish(rdzv, turn->out, RDZV_CLOSED);
+        return 0;
+    }
+    int r = change(turn);
+    if (r == 0)
+        memcpy(turn->next->closed, rdzv->reason, sizeof rdzv->reason);
+    return r;
+}
+
+int rdzv_turn(struct rdzv_turn *turn)
+{
+    switch (turn->rdzv->want) {
+    case RDZV_WANT_IN:
+        return seen_in(turn);
+    case RDZV_WANT_OUT:
+        return seen_out(turn);
+    case RDZV_WANT_CLOSED:
+        return seen_closed(turn);
+    case RDZV_WANT_NOTHING:
+        break;
+    }
+    return 0;
+}

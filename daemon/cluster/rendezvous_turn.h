@@ -1,0 +1,30 @@
+/* Internal to the rendezvous: a turn, which is one state that was seen, and what becomes of it. */
+#ifndef DL_RENDEZVOUS_TURN_H
+#define DL_RENDEZVOUS_TURN_H
+
+#include "daemon/cluster/rendezvous.h"
+
+#define RDZV_NEVER UINT64_MAX
+
+/* How long a node tries to take itself out of a round that was not complete in time. */
+#define RDZV_ROLLBACK_NS ((uint64_t)5000000000)
+
+struct rdzv_turn {
+    struct rdzv *rdzv;
+    const struct rdzv_state *state; /* NULL: there is none */
+    const struct rdzv_state *last;  /* the one seen before; NULL: none was */
+    const struct rdzv_node *me;     /* in `state`; NULL: not in this life */
+    struct rdzv_state *next;
+    bool changed; /* `next` is what shall be */
+    struct rdzv_out *out;
+};
+
+/* What the table in rendezvous.h says. -ENOMEM. */
+int _nodiscard_ rdzv_turn(struct rdzv_turn *turn);
+
+/* The machine is out; it can be asked to join again. */
+void rdzv_finish(struct rdzv *rdzv, struct rdzv_out *out, enum rdzv_news news);
+
+bool rdzv_last_call_is_over(const struct rdzv *rdzv);
+
+#endif
