@@ -1,7 +1,8 @@
 #include "daemon/cluster/etcd.h"
 
+#include "daemon/cluster/etcd_client.h"
 #include "daemon/cluster/etcd_json.h"
-#include "daemon/cluster/http.h"
+#include "daemon/cluster/etcd_watch.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -12,12 +13,11 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-enum { URL_MAX = 320, TRIED_MAX = 640, SAID_MAX = 160 };
+enum { TRIED_MAX = 640 };
 
 static const uint64_t MS = 1000000;
 
-/* Between a watch that broke and the next; between a login or a grant that found no memory and a
- * try. */
+/* Between a login or a grant for which there was no memory and the next. */
 enum { AGAIN_MS = 500 };
 
 /* A lease is kept alive as often also where another node has said that it lasts but a minute. */
@@ -46,31 +46,25 @@ struct call {
 struct etcd {
     struct backend backend;
     uv_loop_t *loop;
-    struct http *http;                   /* owned */
-    char *endpoints[ETCD_ENDPOINTS_MAX]; /* owned; "http://host:port" */
-    unsigned n, current;
-    char *prefix, *user, *password; /* owned; user may be NULL */
+    struct etcd_client client;
+    char *prefix; /* owned */
     uint64_t timeout_ns, keep_s;
 
     struct call *calls;
-    char *token;                /* owned; NULL: none yet */
-    uint64_t lease;             /* the run's; 0: there is to be none */
+    uv_timer_t soon;            /* they are begun, and `renewed` is said */
     struct http_call *renewing; /* of the token or the lease; owned */
-    struct http_call *keeping;  /* of the lease; owned */
-    bool has_lease;             /* it was there when last asked about */
     bool renews_token;
-    uv_timer_t soon; /* calls to be begun, `renewed` and `changed` to be said */
+    bool has_lease; /* it was there when last asked about */
+    bool is_renewed;
+    uint64_t lease;            /* the run's; 0: there is to be none */
+    struct http_call *keeping; /* owned */
     uv_timer_t keep;
 
     char watched[BACKEND_KEY_MAX]; /* "": nothing */
-    void (*changed)(void *owner);
-    void *owner;
-    uint64_t created; /* revision at which that key came to be; 0: it was not there */
+    struct etcd_watch *watch;      /* owned */
+    uint64_t created;              /* revision at which that key came to be; 0: it was not there */
     void (*renewed)(void *context);
     void *context;
-    struct http_call *watching; /* owned */
-    bool has_changed, is_renewed, watch_broke;
-    uv_timer_t rewatch;
 
     unsigned open_handles;
     struct backend_health health;
@@ -82,7 +76,6 @@ static struct etcd *of(const struct backend *backend)
 }
 
 static void at_soon(struct etcd *etcd);
-static void begin_watch(uv_timer_t *timer);
 static void on_soon(uv_timer_t *timer);
 
 /* ---- answers -------------------------------------------------------------------------------- */
@@ -153,31 +146,10 @@ static void answer_value(struct call *call, struct etcd_kv *kv)
 
 /* ---- endpoints ------------------------------------------------------------------------------ */
 
-static const char *here(const struct etcd *etcd)
-{
-    return etcd->endpoints[etcd->current];
-}
-
-static int post(struct etcd *etcd, const char *path, char *body, struct http_request request,
-                struct http_call **ret)
-{
-    char url[URL_MAX + 64];
-    int r = -ENOMEM;
-
-    (void)snprintf(url, sizeof url, "%s/v3/%s", here(etcd), path);
-    request.url = url;
-    request.body = body;
-    request.token = etcd->token;
-    if (body)
-        r = http_post(etcd->http, &request, ret);
-    free(body);
-    return r;
-}
-
 /* A call may take as long as it may; one that is stuck leaves time for the other endpoints. */
 static uint64_t try_ns(const struct etcd *etcd)
 {
-    return etcd->timeout_ns / etcd->n;
+    return etcd->timeout_ns / etcd->client.n;
 }
 
 static uint64_t left_ns(const struct call *call)
@@ -185,45 +157,6 @@ static uint64_t left_ns(const struct call *call)
     uint64_t spent = (uv_now(call->etcd->loop) - call->began) * MS;
 
     return spent < call->etcd->timeout_ns ? call->etcd->timeout_ns - spent : 0;
-}
-
-/* It may be a stranger, or etcd that does not look at the request: its first line says most. */
-static void say_strange(const struct http_answer *with, char *text, size_t size)
-{
-    const uint8_t *line = with->body.data;
-    size_t len = min_u64(with->body.len, SAID_MAX);
-
-    for (size_t i = 0; i < len; i++)
-        if (line[i] == '\n' || line[i] == '\0')
-            len = i;
-    (void)snprintf(text, size, "answers with status %d, and not in JSON as etcd does%s%.*s",
-                   with->status, len > 0 ? ": " : "", (int)len, len > 0 ? (const char *)line : "");
-}
-
-/* What is wrong with an answer, in words; false: it is one to work with. */
-static bool is_failure(const struct http_answer *with, int *ret_code, char *text, size_t size)
-{
-    char said[256];
-
-    *ret_code = -1;
-    if (with->status == 200)
-        return false;
-    if (with->status == 0) {
-        (void)snprintf(text, size, "%s", with->why);
-        return true;
-    }
-    *ret_code = etcd_read_error(with->body, said, sizeof said);
-    if (*ret_code >= 0)
-        (void)snprintf(text, size, "%s", said);
-    else
-        say_strange(with, text, size);
-    return true;
-}
-
-/* Another may do better: it was not there, or said that it cannot serve now. */
-static bool is_worth_another(const struct http_answer *with, int code)
-{
-    return with->status == 0 || with->status >= 500 || code == ETCD_UNAVAILABLE || code < 0;
 }
 
 /* What this endpoint said is noted. False: each was asked. Else the next is asked from now on, by
@@ -234,10 +167,10 @@ static bool try_next(struct call *call, const char *why, bool worth)
     size_t len = strlen(call->tried);
 
     (void)snprintf(call->tried + len, sizeof call->tried - len, "%s%s: %s", len ? "; " : "",
-                   here(etcd), why);
-    if (!worth || ++call->tries >= etcd->n)
+                   etcd_client_here(&etcd->client), why);
+    if (!worth || ++call->tries >= etcd->client.n)
         return false;
-    etcd->current = (etcd->current + 1) % etcd->n;
+    etcd_client_turn(&etcd->client);
     return true;
 }
 
@@ -265,13 +198,6 @@ static void on_value(struct call *call, const struct http_answer *with)
         buffer_deinit(&kv.data);
 }
 
-/* Tokens live in the memory of etcd. */
-static bool is_token_lost(const struct etcd *etcd, int code, const char *why)
-{
-    return etcd->user && (code == ETCD_UNAUTHENTICATED ||
-                          (code == ETCD_INVALID && strstr(why, "user name is empty")));
-}
-
 static void on_called(void *owner, const struct http_answer *with)
 {
     struct call *call = owner;
@@ -280,21 +206,21 @@ static void on_called(void *owner, const struct http_answer *with)
     int code;
 
     call->http = NULL;
-    if (!is_failure(with, &code, why, sizeof why)) {
+    if (!etcd_client_failed(with, &code, why, sizeof why)) {
         on_value(call, with);
         return;
     }
-    bool lost_token = is_token_lost(etcd, code, why);
+    bool lost_token = etcd_client_token_lost(&etcd->client, code, why);
     bool lost_lease = code == ETCD_NOT_FOUND && strstr(why, "lease") && call->sets;
     if ((lost_token || lost_lease) && call->renewals++ < RENEWALS_MAX) {
         if (lost_lease)
             etcd->has_lease = false;
         else
-            free(steal_ptr(etcd->token));
+            free(steal_ptr(etcd->client.token));
         run(call);
         return;
     }
-    if (try_next(call, why, is_worth_another(with, code)))
+    if (try_next(call, why, etcd_client_may_turn(with, code)))
         run(call);
     else
         answer_error(call, with->status == 0 ? ETIMEDOUT : EIO, call->tried);
@@ -316,7 +242,8 @@ static void run(struct call *call)
                      ? etcd_txn_body(call->key, call->token,
                                      (struct dl_span){call->data.data, call->data.len}, etcd->lease)
                      : etcd_range_body(call->key);
-    if (post(etcd, call->sets ? "kv/txn" : "kv/range", body, request, &call->http) < 0)
+    if (etcd_client_post(&etcd->client, call->sets ? "kv/txn" : "kv/range", body, request,
+                         &call->http) < 0)
         answer_error(call, ENOMEM, "out of memory");
 }
 
@@ -361,8 +288,8 @@ static void keep_lease(uv_timer_t *timer)
     struct http_request request = {.timeout_ns = etcd->timeout_ns, .done = on_kept, .owner = etcd};
 
     if (!etcd->keeping)
-        (void)post(etcd, "lease/keepalive", etcd_keepalive_body(etcd->lease), request,
-                   &etcd->keeping);
+        (void)!etcd_client_post(&etcd->client, "lease/keepalive", etcd_keepalive_body(etcd->lease),
+                                request, &etcd->keeping);
 }
 
 /* Nobody gets on without: the first call says why, and whether another endpoint is to be tried. The
@@ -376,11 +303,12 @@ static void renewal_failed(struct etcd *etcd, const struct http_answer *with, in
     (void)snprintf(text, sizeof text, "%s: %s", etcd->renews_token ? "logging in" : "a lease", why);
     if (!call)
         return;
-    if (!etcd->renews_token && is_token_lost(etcd, code, why) && call->renewals++ < RENEWALS_MAX) {
-        free(steal_ptr(etcd->token));
+    if (!etcd->renews_token && etcd_client_token_lost(&etcd->client, code, why) &&
+        call->renewals++ < RENEWALS_MAX) {
+        free(steal_ptr(etcd->client.token));
         return;
     }
-    if (try_next(call, text, is_worth_another(with, code)))
+    if (try_next(call, text, etcd_client_may_turn(with, code)))
         at_soon(etcd);
     else
         answer_error(call, with->status == 0 ? ETIMEDOUT : EACCES, call->tried);
@@ -393,9 +321,9 @@ static void on_renewed(void *owner, const struct http_answer *with)
     int code, r;
 
     etcd->renewing = NULL;
-    bool failed = is_failure(with, &code, why, sizeof why);
+    bool failed = etcd_client_failed(with, &code, why, sizeof why);
     if (!failed) {
-        r = etcd->renews_token ? etcd_read_user(with->body, &etcd->token)
+        r = etcd->renews_token ? etcd_read_user(with->body, &etcd->client.token)
                                : etcd_read_grant(with->body);
         failed = r < 0;
         (void)snprintf(why, sizeof why, "%s", "answers nonsense");
@@ -417,66 +345,15 @@ static bool renew(struct etcd *etcd, bool sets)
 
     if (etcd->renewing)
         return true;
-    etcd->renews_token = etcd->user && !etcd->token;
+    etcd->renews_token = etcd->client.user && !etcd->client.token;
     if (!etcd->renews_token && !(sets && etcd->lease > 0 && !etcd->has_lease))
         return false;
-    body = etcd->renews_token ? etcd_user_body(etcd->user, etcd->password)
+    body = etcd->renews_token ? etcd_user_body(etcd->client.user, etcd->client.password)
                               : etcd_grant_body(etcd->lease, etcd->keep_s);
-    if (post(etcd, etcd->renews_token ? "auth/authenticate" : "lease/grant", body, request,
-             &etcd->renewing) < 0)
+    if (etcd_client_post(&etcd->client, etcd->renews_token ? "auth/authenticate" : "lease/grant",
+                         body, request, &etcd->renewing) < 0)
         uv_timer_start(&etcd->soon, on_soon, AGAIN_MS, 0);
     return true;
-}
-
-/* ---- the watch ------------------------------------------------------------------------------ */
-
-static void say_changed(struct etcd *etcd)
-{
-    etcd->has_changed = true;
-    at_soon(etcd);
-}
-
-/* Whole lines: something came of the key, or the watch has begun, or is over. */
-static size_t on_watched(void *owner, struct dl_span data)
-{
-    struct etcd *etcd = owner;
-    const uint8_t *end;
-    size_t taken = 0;
-
-    while ((end = memchr(data.data + taken, '\n', data.len - taken))) {
-        size_t len = (size_t)(end - (data.data + taken));
-        bool goes_on = false;
-        int r = etcd_read_watch((struct dl_span){data.data + taken, len}, &goes_on);
-
-        if (r < 0 || !goes_on)
-            etcd->watch_broke = true;
-        taken += len + 1;
-        say_changed(etcd);
-    }
-    return taken;
-}
-
-static void on_watch_over(void *owner, const struct http_answer *with)
-{
-    struct etcd *etcd = owner;
-
-    etcd->watching = NULL;
-    /* A call that fails at this endpoint goes to the next; so does the watch that follows it. */
-    uv_timer_start(&etcd->rewatch, begin_watch, AGAIN_MS, 0);
-    say_changed(etcd);
-}
-
-static void begin_watch(uv_timer_t *timer)
-{
-    struct etcd *etcd = container_of(timer, struct etcd, rewatch);
-    struct http_request request = {.some = on_watched, .done = on_watch_over, .owner = etcd};
-
-    etcd->watch_broke = false;
-    etcd->watching = http_cancel(etcd->watching);
-    bool must_wait = etcd->user && !etcd->token; /* a call gets it one */
-    if (must_wait ||
-        post(etcd, "watch", etcd_watch_body(etcd->watched), request, &etcd->watching) < 0)
-        uv_timer_start(&etcd->rewatch, begin_watch, AGAIN_MS, 0);
 }
 
 /* ---- from the loop, never from inside a call ------------------------------------------------- */
@@ -484,16 +361,12 @@ static void begin_watch(uv_timer_t *timer)
 static void on_soon(uv_timer_t *timer)
 {
     struct etcd *etcd = container_of(timer, struct etcd, soon);
-    bool changed = etcd->has_changed, renewed = etcd->is_renewed;
+    bool renewed = etcd->is_renewed;
 
-    etcd->has_changed = etcd->is_renewed = false;
-    if (etcd->watch_broke && !uv_is_active((uv_handle_t *)&etcd->rewatch))
-        uv_timer_start(&etcd->rewatch, begin_watch, AGAIN_MS, 0);
+    etcd->is_renewed = false;
     run_waiting(etcd);
     if (renewed && etcd->renewed)
         etcd->renewed(etcd->context);
-    if (changed && etcd->changed)
-        etcd->changed(etcd->owner);
 }
 
 static void at_soon(struct etcd *etcd)
@@ -542,9 +415,9 @@ static void etcd_watch(struct backend *backend, const char *key, void (*changed)
 
     assert(!etcd->watched[0]);
     (void)snprintf(etcd->watched, sizeof etcd->watched, "%s%s", etcd->prefix, key);
-    etcd->changed = changed;
-    etcd->owner = owner;
-    uv_timer_start(&etcd->rewatch, begin_watch, 0, 0);
+    etcd->watch = etcd_watch_new(etcd->loop, &etcd->client, etcd->watched, changed, owner);
+    if (!etcd->watch)
+        abort(); /* as for a call */
 }
 
 static void etcd_health(const struct backend *backend, struct backend_health *ret)
@@ -552,19 +425,13 @@ static void etcd_health(const struct backend *backend, struct backend_health *re
     const struct etcd *etcd = of(backend);
 
     *ret = etcd->health;
-    (void)snprintf(ret->endpoint, sizeof ret->endpoint, "%s", here(etcd));
+    (void)snprintf(ret->endpoint, sizeof ret->endpoint, "%s", etcd_client_here(&etcd->client));
 }
 
 static void etcd_forget(struct etcd *etcd)
 {
-    for (unsigned i = 0; i < etcd->n; i++)
-        free(etcd->endpoints[i]);
+    etcd_client_deinit(&etcd->client);
     free(etcd->prefix);
-    free(etcd->user);
-    if (etcd->password)
-        explicit_bzero(etcd->password, strlen(etcd->password));
-    free(etcd->password);
-    free(etcd->token);
     free(etcd);
 }
 
@@ -592,15 +459,11 @@ static void etcd_free(struct backend *backend)
         DL_DELETE(etcd->calls, call);
         call_free(call);
     }
-    etcd->changed = NULL;
     etcd->renewed = NULL;
-    http_cancel(etcd->renewing);
-    http_cancel(etcd->keeping);
-    http_cancel(etcd->watching);
-    etcd->http = http_free(etcd->http);
+    etcd->watch = etcd_watch_free(etcd->watch);
+    etcd_client_deinit(&etcd->client);
     uv_close((uv_handle_t *)&etcd->soon, on_closed);
     uv_close((uv_handle_t *)&etcd->keep, on_closed);
-    uv_close((uv_handle_t *)&etcd->rewatch, on_closed);
 }
 
 static const struct backend_ops ops = {.get = etcd_get,
@@ -608,51 +471,6 @@ static const struct backend_ops ops = {.get = etcd_get,
                                        .watch = etcd_watch,
                                        .health = etcd_health,
                                        .free = etcd_free};
-
-/* ---- what it is given ----------------------------------------------------------------------- */
-
-/* "host", "host:port", "[v6]:port", "https://host": with what is left out. */
-static int add_endpoint(struct etcd *etcd, const char *text, size_t len, struct dl_error *err)
-{
-    char url[URL_MAX];
-    bool has_scheme = strncmp(text, "http://", 7) == 0 || strncmp(text, "https://", 8) == 0;
-    size_t host_at = has_scheme ? (size_t)(strstr(text, "://") - text) + 3 : 0;
-
-    while (len > host_at && text[len - 1] == '/')
-        len--;
-    (void)snprintf(url, sizeof url, "%s%.*s", has_scheme ? "" : "http://", (int)len, text);
-    const char *host = strstr(url, "://") + 3, *bracket = strchr(host, ']');
-    if (len <= host_at || len > URL_MAX - 32 || strpbrk(host, "/ ?#@\\\"'"))
-        return dl_error_set(err, EINVAL, "rendezvous.endpoint",
-                            "%.*s: is not [http[s]://]host[:port]", (int)min_u64(len, 200), text);
-    if (etcd->n == ETCD_ENDPOINTS_MAX)
-        return dl_error_set(err, EINVAL, "rendezvous.endpoint", "more than %d endpoints",
-                            ETCD_ENDPOINTS_MAX);
-    if (!strchr(bracket ? bracket : host, ':'))
-        (void)snprintf(url + strlen(url), sizeof url - strlen(url), ":2379");
-    etcd->endpoints[etcd->n] = strdup(url);
-    if (!etcd->endpoints[etcd->n])
-        return dl_error_set(err, ENOMEM, "rendezvous", "out of memory");
-    etcd->n++;
-    return 0;
-}
-
-static int add_endpoints(struct etcd *etcd, const char *text, struct dl_error *err)
-{
-    int r = 0;
-
-    do {
-        text += strspn(text, " ");
-        size_t len = strcspn(text, ",");
-        size_t word = len;
-
-        while (word > 0 && text[word - 1] == ' ')
-            word--;
-        r = add_endpoint(etcd, text, word, err);
-        text += len;
-    } while (r == 0 && *text++ == ',');
-    return r;
-}
 
 /* No id is 0, or negative. */
 static uint64_t lease_of(const char *prefix, const char *run)
@@ -662,42 +480,29 @@ static uint64_t lease_of(const char *prefix, const char *run)
     return (hash & INT64_MAX) | 1;
 }
 
-static int set_texts(struct etcd *etcd, const struct etcd_options *options, struct dl_error *err)
+int etcd_new(const struct etcd_options *options, struct backend **ret, struct dl_error *err)
 {
     const char *prefix = options->prefix ? options->prefix : "/dloader/";
+    struct etcd *etcd = calloc(1, sizeof *etcd);
 
+    if (!etcd || !(etcd->prefix = strdup(prefix))) {
+        free(etcd);
+        return dl_error_set(err, ENOMEM, "rendezvous", "out of memory");
+    }
+    etcd->backend.ops = &ops;
+    etcd->loop = options->loop;
     etcd->timeout_ns = options->timeout_ns ? options->timeout_ns : 5000 * MS;
     etcd->keep_s = options->keep_s;
     etcd->lease = options->keep_s > 0 ? lease_of(prefix, options->run) : 0;
-    etcd->prefix = strdup(prefix);
-    etcd->user = options->user ? strdup(options->user) : NULL;
-    etcd->password = options->user ? strdup(options->password ? options->password : "") : NULL;
-    if (!etcd->prefix || (options->user && (!etcd->user || !etcd->password)))
-        return dl_error_set(err, ENOMEM, "rendezvous", "out of memory");
-    return add_endpoints(etcd, options->endpoints, err);
-}
-
-int etcd_new(const struct etcd_options *options, struct backend **ret, struct dl_error *err)
-{
-    struct etcd *etcd = calloc(1, sizeof *etcd);
-    struct http_options http = {options->loop, options->ca, options->cert, options->key};
-
-    if (!etcd)
-        return dl_error_set(err, ENOMEM, "rendezvous", "out of memory");
-    etcd->backend.ops = &ops;
-    etcd->loop = options->loop;
     etcd->renewed = options->renewed;
     etcd->context = options->context;
-    int r = set_texts(etcd, options, err);
-    if (r == 0)
-        r = http_new(&http, &etcd->http, err);
+    int r = etcd_client_init(&etcd->client, options, err);
     if (r < 0) {
         etcd_forget(etcd);
         return r;
     }
     open_timer(etcd, &etcd->soon);
     open_timer(etcd, &etcd->keep);
-    open_timer(etcd, &etcd->rewatch);
     if (etcd->lease > 0)
         uv_timer_start(&etcd->keep, keep_lease, 0, min_u64(etcd->keep_s * 1000 / 3, KEEP_MS_MAX));
     *ret = &etcd->backend;
