@@ -45,10 +45,8 @@ static bool is_picked(const struct layout *l, const void *row)
     return top_state_shows(l->state, row); /* its place is what each row begins with */
 }
 
-static int choose_rows(struct layout *l, int kind, uint32_t n)
+static int choose_rows(struct layout *l, struct section *s, uint32_t n)
 {
-    struct section *s = &l->sections[kind];
-
     s->which = calloc(n + 1u, sizeof *s->which);
     if (!s->which)
         return -ENOMEM;
@@ -63,30 +61,34 @@ static int choose_rows(struct layout *l, int kind, uint32_t n)
 static int find_rows(struct layout *l)
 {
     const struct top_model *m = l->model;
-    int skip = l->state->picked ? 1 : 0, r;
+    const struct {
+        const struct top_column *columns;
+        const void *rows;
+        size_t row_bytes;
+        int n_columns;
+        uint32_t n_rows;
+    } kinds[SECTIONS] = {
+        [LOADERS] = {top_loader_columns, m->loaders, sizeof *m->loaders, top_loader_columns_n,
+                     m->n_loaders},
+        [EPOCHS] = {top_epoch_columns, m->epochs, sizeof *m->epochs, top_epoch_columns_n,
+                    m->n_epochs},
+        [RANKS] = {top_rank_columns, m->ranks, sizeof *m->ranks, top_rank_columns_n, m->n_ranks},
+        [WORKERS] = {top_worker_columns, m->workers, sizeof *m->workers, top_worker_columns_n,
+                     m->n_workers},
+    };
+    int r = 0;
 
-    l->sections[LOADERS].table = (struct top_table){
-        top_loader_columns, top_loader_columns_n, m->loaders, sizeof *m->loaders, 0, NULL};
-    l->sections[EPOCHS].table = (struct top_table){top_epoch_columns + skip,
-                                                   top_epoch_columns_n - skip,
-                                                   m->epochs,
-                                                   sizeof *m->epochs,
-                                                   0,
-                                                   NULL};
-    l->sections[RANKS].table = (struct top_table){
-        top_rank_columns + skip, top_rank_columns_n - skip, m->ranks, sizeof *m->ranks, 0, NULL};
-    l->sections[WORKERS].table = (struct top_table){top_worker_columns + skip,
-                                                    top_worker_columns_n - skip,
-                                                    m->workers,
-                                                    sizeof *m->workers,
-                                                    0,
-                                                    NULL};
-    r = choose_rows(l, LOADERS, m->n_loaders);
-    if (r == 0)
-        r = choose_rows(l, EPOCHS, m->n_epochs);
-    if (r == 0)
-        r = choose_rows(l, RANKS, m->n_ranks);
-    return r == 0 ? choose_rows(l, WORKERS, m->n_workers) : r;
+    for (int kind = 0; kind < SECTIONS && r == 0; kind++) {
+        int skip = kind != LOADERS && l->state->picked ? 1 : 0;
+        struct section *s = &l->sections[kind];
+
+        s->table.columns = kinds[kind].columns + skip;
+        s->table.n_columns = kinds[kind].n_columns - skip;
+        s->table.rows = kinds[kind].rows;
+        s->table.row_bytes = kinds[kind].row_bytes;
+        r = choose_rows(l, s, kinds[kind].n_rows);
+    }
+    return r;
 }
 
 static const char *verdict_of(const struct layout *l, int row)

@@ -4,8 +4,8 @@
 #include <errno.h>
 #include <math.h>
 
-const char *const top_views[] = {"status", "loaders", "epochs", "workers", "ring", NULL};
 enum { STATUS, LOADERS, EPOCHS, WORKERS, RING };
+const char *const top_views[TOP_VIEWS] = {"status", "loaders", "epochs", "workers", "ring"};
 
 /* The time left follows the pace of about so many seconds. */
 static const double STEADY_S = 10;

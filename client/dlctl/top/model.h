@@ -10,9 +10,9 @@
 
 #include "proto/value.h"
 
-/* The views that a model is made of, in this order; NULL ends them. */
-extern const char *const top_views[];
+/* The views that a model is made of, in this order. */
 enum { TOP_VIEWS = 5 };
+extern const char *const top_views[TOP_VIEWS];
 
 /* Where a row belongs, and what orders it. All texts of a model are borrowed from its views. */
 struct top_place {

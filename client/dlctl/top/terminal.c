@@ -32,7 +32,6 @@ struct terminal {
     int attributes[LOOKS];
     uint64_t next_ns;  /* the next look */
     uint64_t asked_ns; /* the last one */
-    bool first;        /* it is the first one that is under way */
     bool ended;        /* by a signal */
 };
 
@@ -173,9 +172,8 @@ static int take_seen(struct terminal *t)
     if (t->s->state.paused) /* it was asked for before */
         return 0;
     r = top_session_take(t->s, &seen);
-    if (r == 0 && !t->first && !seen.failure.code)
+    if (r == 0 && !seen.failure.code)
         t->s->shown++;
-    t->first = false;
     return r;
 }
 
@@ -314,7 +312,6 @@ static int run(struct terminal *t)
 {
     int r = 0;
 
-    t->first = false;
     t->next_ns = clock_ns() + top_session_first_ms(t->s) * 1000000;
     while (r == 0 && !t->ended && !t->s->state.quit && !top_session_done(t->s))
         r = step(t);
