@@ -40,6 +40,16 @@ static inline size_t utf8_char(const uint8_t *text, size_t len)
     return n;
 }
 
+/* The number of the character of `n` bytes that `text` starts with, as utf8_char() found it. */
+static inline uint32_t utf8_decode(const uint8_t *text, size_t n)
+{
+    uint32_t c = n == 1 ? text[0] : text[0] & (0x7FU >> n);
+
+    for (size_t i = 1; i < n; i++)
+        c = c << 6 | (text[i] & 0x3FU);
+    return c;
+}
+
 /* True for UTF-8 that holds no NUL: what every text of the protocol is. Empty text is. */
 static inline bool utf8_text(const uint8_t *text, size_t len)
 {

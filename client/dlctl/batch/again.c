@@ -107,15 +107,6 @@ static int add_seed(const char *path, const char *text, size_t len, uint64_t see
                         seed);
 }
 
-static uint64_t number_at(const struct value *row, const char *key)
-{
-    const struct value *v = value_get(row, key);
-
-    return v && v->type == VALUE_UINT                     ? v->uinteger
-           : v && v->type == VALUE_INT && v->integer >= 0 ? (uint64_t)v->integer
-                                                          : 0;
-}
-
 /* The loader's name, given or made; to be freed. */
 static int find_name(const struct text_file *file, char **ret, struct dl_error *err)
 {
@@ -147,8 +138,8 @@ static int has_delivered(struct dl_client *client, const char *name, uint64_t se
         const struct value *row = &view.items[i], *own = value_get(row, "name");
 
         if (own && own->type == VALUE_STRING && strcmp(own->string, name) == 0 &&
-            number_at(row, "seed") == seed)
-            *ret = *ret || number_at(row, "batches") > 0;
+            value_count(value_get(row, "seed")) == seed)
+            *ret = *ret || value_count(value_get(row, "batches")) > 0;
     }
     return r;
 }

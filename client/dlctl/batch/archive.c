@@ -133,16 +133,6 @@ static int measure(struct archive *a, struct strings *s)
     return 0;
 }
 
-/* One character: UTF-8 that is good, to its number. */
-static uint32_t decode(const uint8_t *text, size_t n)
-{
-    uint32_t c = n == 1 ? text[0] : text[0] & (0x7FU >> n);
-
-    for (size_t i = 1; i < n; i++)
-        c = c << 6 | (text[i] & 0x3FU);
-    return c;
-}
-
 /* Each string in a row of its own, filled up with NULs. The workers may still change the text: what
  * is written here ends where the row does. */
 static int add_strings(struct archive *a, json_t *about, const char *name, const struct strings *s)
@@ -168,7 +158,7 @@ static int add_strings(struct archive *a, json_t *about, const char *name, const
             n = utf8_char((const uint8_t *)text + at, len - at);
             if (n == 0)
                 break;
-            rows[to++] = decode((const uint8_t *)text + at, n);
+            rows[to++] = utf8_decode((const uint8_t *)text + at, n);
         }
     }
     (void)snprintf(array.type, sizeof array.type, "U%" PRIu64, width);
@@ -194,8 +184,8 @@ static int add_bytes(struct archive *a, json_t *about, const char *name, const s
         return no_memory(a);
     }
     for (uint64_t i = 0; i < s->count; i++) {
-        const char *text;
-        size_t len;
+        const char *text = "";
+        size_t len = 0;
 
         if (dl_batch_node_text(a->batch, s->at, i, &text, &len) < 0)
             len = 0;

@@ -285,13 +285,9 @@ static void print_plan(const struct value *plan)
         printf(" samples\n");
 }
 
-static uint64_t number_of(const struct value *row, const char *key)
+static uint64_t count_of(const struct value *row, const char *key)
 {
-    const struct value *v = value_get(row, key);
-
-    return v && v->type == VALUE_UINT  ? v->uinteger
-           : v && v->type == VALUE_INT ? (uint64_t)v->integer
-                                       : 0;
+    return value_count(value_get(row, key));
 }
 
 static void print_bad(const struct value *bad)
@@ -301,10 +297,10 @@ static void print_bad(const struct value *bad)
         const struct value *message = value_get(row, "message");
         const struct value *worker = value_get(row, "worker");
 
-        printf("%-10ssample %" PRIu64, i ? "" : "bad", number_of(row, "sample"));
+        printf("%-10ssample %" PRIu64, i ? "" : "bad", count_of(row, "sample"));
         if (worker && worker->type != VALUE_NULL)
-            printf(" of worker %" PRIu64 ", rank %" PRIu64, number_of(row, "worker"),
-                   number_of(row, "rank"));
+            printf(" of worker %" PRIu64 ", rank %" PRIu64, count_of(row, "worker"),
+                   count_of(row, "rank"));
         printf(" was %s%s%s\n", done && done->type == VALUE_STRING ? done->string : "bad",
                message && message->type == VALUE_STRING ? ": " : "",
                message && message->type == VALUE_STRING ? message->string : "");

@@ -40,21 +40,6 @@ const struct top_cell *top_grid_at(const struct top_grid *grid, int line, int co
 
 /* ---- characters ----------------------------------------------------------------------------- */
 
-static uint32_t decode(const uint8_t *text, size_t n)
-{
-    switch (n) {
-    case 2:
-        return (text[0] & 0x1Fu) << 6 | (text[1] & 0x3Fu);
-    case 3:
-        return (text[0] & 0x0Fu) << 12 | (text[1] & 0x3Fu) << 6 | (text[2] & 0x3Fu);
-    case 4:
-        return (text[0] & 0x07u) << 18 | (text[1] & 0x3Fu) << 12 | (text[2] & 0x3Fu) << 6 |
-               (text[3] & 0x3Fu);
-    default:
-        return text[0];
-    }
-}
-
 /* What stands for it in ASCII, where it is one of our own. */
 static uint32_t ascii_of(uint32_t ch)
 {
@@ -66,7 +51,7 @@ static uint32_t next_char(const struct top_grid *grid, const char **text, int *r
 {
     const uint8_t *at = (const uint8_t *)*text;
     size_t n = utf8_char(at, strlen(*text));
-    uint32_t ch = n ? decode(at, n) : UNKNOWN;
+    uint32_t ch = n ? utf8_decode(at, n) : UNKNOWN;
 
     *text += n ? n : 1;
     if (!grid->unicode)
