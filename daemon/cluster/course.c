@@ -143,7 +143,9 @@ const struct course_round *course_first(const struct course *course)
     return NULL;
 }
 
-const struct course_round *course_round_at(const struct course *course,
+/* The round in whose world a rank at that point goes on: the last one that had begun there. NULL:
+ * the point is before them all, or has nothing to do with them. */
+static const struct course_round *round_at(const struct course *course,
                                            const struct course_point *at)
 {
     for (uint32_t i = course->n; i > 0; i--) {
@@ -252,7 +254,7 @@ int course_place(const struct course *course, const struct course_rank *rank,
     }
     if (r < 0)
         return r;
-    round = course_round_at(course, &at);
+    round = round_at(course, &at);
     if (new &&round && !leads_on(&round->begin, &at, round->world))
         round = NULL;
     moved = !round;

@@ -68,13 +68,6 @@ const struct course_round *course_latest(const struct course *course);
 /* The first whose beginning is known, and that the node has a place in. */
 const struct course_round *course_first(const struct course *course);
 
-/*
- * The round in whose world a rank at that point goes on: the last one that had begun there. NULL:
- * the point is before them all, or has nothing to do with them.
- */
-const struct course_round *course_round_at(const struct course *course,
-                                           const struct course_point *at);
-
 /* Of an epoch's stream in the world of that round, begun behind `before`: the step that it does not
  * go beyond; UINT64_MAX: to its end. */
 uint64_t course_limit(const struct course *course, uint64_t round, uint64_t pass, uint64_t epoch,

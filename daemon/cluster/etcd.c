@@ -13,6 +13,8 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#define PREFIX "/dloader/"
+
 enum { TRIED_MAX = 640 };
 
 static const uint64_t MS = 1000000;
@@ -30,7 +32,7 @@ enum { RENEWALS_MAX = 3 };
 struct call {
     struct etcd *etcd;
     bool sets;
-    char key[BACKEND_KEY_MAX];
+    char key[sizeof PREFIX + BACKEND_KEY_MAX];
     uint64_t token;
     struct dl_buffer data; /* owned */
     backend_done done;
@@ -47,7 +49,6 @@ struct etcd {
     struct backend backend;
     uv_loop_t *loop;
     struct etcd_client client;
-    char *prefix; /* owned */
     uint64_t timeout_ns, keep_s;
 
     struct call *calls;
@@ -60,9 +61,9 @@ struct etcd {
     struct http_call *keeping; /* owned */
     uv_timer_t keep;
 
-    char watched[BACKEND_KEY_MAX]; /* "": nothing */
-    struct etcd_watch *watch;      /* owned */
-    uint64_t created;              /* revision at which that key came to be; 0: it was not there */
+    char watched[sizeof PREFIX + BACKEND_KEY_MAX]; /* "": nothing */
+    struct etcd_watch *watch;                      /* owned */
+    uint64_t created; /* revision at which that key came to be; 0: it was not there */
     void (*renewed)(void *context);
     void *context;
 
@@ -390,7 +391,7 @@ static void begin(struct etcd *etcd, const struct call *what, const char *key, s
     call->data = bytes;
     call->etcd = etcd;
     call->began = uv_now(etcd->loop);
-    (void)snprintf(call->key, sizeof call->key, "%s%s", etcd->prefix, key);
+    (void)snprintf(call->key, sizeof call->key, PREFIX "%s", key);
     DL_APPEND(etcd->calls, call);
     at_soon(etcd);
 }
@@ -414,7 +415,7 @@ static void etcd_watch(struct backend *backend, const char *key, void (*changed)
     struct etcd *etcd = of(backend);
 
     assert(!etcd->watched[0]);
-    (void)snprintf(etcd->watched, sizeof etcd->watched, "%s%s", etcd->prefix, key);
+    (void)snprintf(etcd->watched, sizeof etcd->watched, PREFIX "%s", key);
     etcd->watch = etcd_watch_new(etcd->loop, &etcd->client, etcd->watched, changed, owner);
     if (!etcd->watch)
         abort(); /* as for a call */
@@ -428,19 +429,12 @@ static void etcd_health(const struct backend *backend, struct backend_health *re
     (void)snprintf(ret->endpoint, sizeof ret->endpoint, "%s", etcd_client_here(&etcd->client));
 }
 
-static void etcd_forget(struct etcd *etcd)
-{
-    etcd_client_deinit(&etcd->client);
-    free(etcd->prefix);
-    free(etcd);
-}
-
 static void on_closed(uv_handle_t *handle)
 {
     struct etcd *etcd = handle->data;
 
     if (--etcd->open_handles == 0)
-        etcd_forget(etcd);
+        free(etcd);
 }
 
 static void open_timer(struct etcd *etcd, uv_timer_t *timer)
@@ -473,32 +467,31 @@ static const struct backend_ops ops = {.get = etcd_get,
                                        .free = etcd_free};
 
 /* No id is 0, or negative. */
-static uint64_t lease_of(const char *prefix, const char *run)
+static uint64_t lease_of(const char *run)
 {
-    uint64_t hash = XXH3_64bits_withSeed(run, strlen(run), XXH3_64bits(prefix, strlen(prefix)));
+    char text[sizeof PREFIX + BACKEND_KEY_MAX];
+    int len = snprintf(text, sizeof text, PREFIX "%s", run);
 
-    return (hash & INT64_MAX) | 1;
+    return (XXH3_64bits(text, (size_t)len) & INT64_MAX) | 1;
 }
 
 int etcd_new(const struct etcd_options *options, struct backend **ret, struct dl_error *err)
 {
-    const char *prefix = options->prefix ? options->prefix : "/dloader/";
     struct etcd *etcd = calloc(1, sizeof *etcd);
 
-    if (!etcd || !(etcd->prefix = strdup(prefix))) {
-        free(etcd);
+    if (!etcd)
         return dl_error_set(err, ENOMEM, "rendezvous", "out of memory");
-    }
     etcd->backend.ops = &ops;
     etcd->loop = options->loop;
     etcd->timeout_ns = options->timeout_ns ? options->timeout_ns : 5000 * MS;
     etcd->keep_s = options->keep_s;
-    etcd->lease = options->keep_s > 0 ? lease_of(prefix, options->run) : 0;
+    etcd->lease = options->keep_s > 0 ? lease_of(options->run) : 0;
     etcd->renewed = options->renewed;
     etcd->context = options->context;
     int r = etcd_client_init(&etcd->client, options, err);
     if (r < 0) {
-        etcd_forget(etcd);
+        etcd_client_deinit(&etcd->client);
+        free(etcd);
         return r;
     }
     open_timer(etcd, &etcd->soon);

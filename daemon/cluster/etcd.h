@@ -1,10 +1,10 @@
 /*
  * etcd as a backend: version 3, by its JSON gateway, which every etcd from 3.4 on has beside gRPC.
  *
- * A key is `prefix`key. A set is one transaction, which compares the revision of the key. Of
- * several endpoints the one that answered last is asked first; where it cannot be reached, or is
- * not able to serve, the next is, until each was asked. A write whose answer was lost may have been
- * done: the answer of the next says so.
+ * A key lies there as "/dloader/KEY". A set is one transaction, which compares the revision of the
+ * key. Of several endpoints the one that answered last is asked first; where it cannot be reached,
+ * or is not able to serve, the next is, until each was asked. A write whose answer was lost may
+ * have been done: the answer of the next says so.
  *
  * With `keep_s` all that is written hangs on one lease, the run's, whose id all nodes make of its
  * name. Whoever is first grants it, and each keeps it alive: so all keys of a run go, and at once,
@@ -25,7 +25,6 @@ enum { ETCD_ENDPOINTS_MAX = 16 };
 struct etcd_options {
     uv_loop_t *loop;
     const char *endpoints; /* [http[s]://]host[:port], ..., separated by commas */
-    const char *prefix;    /* of keys; NULL: "/dloader/" */
     const char *user;      /* NULL: none is asked for */
     const char *password;
     const char *ca, *cert,

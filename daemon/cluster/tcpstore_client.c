@@ -35,15 +35,6 @@ uint64_t tcpstore_client_links(const struct tcpstore_client *client)
 
 /* ---- requests ------------------------------------------------------------------------------- */
 
-static const struct {
-    const char *request;
-    const char *reply;
-} layouts[TCPSTORE_OPS] = {
-#define OP(NAME, v1, v2, request, reply) [TCPSTORE_##NAME] = {request, reply},
-#include "daemon/cluster/tcpstore_ops.def"
-#undef OP
-};
-
 static int put_field(struct dl_buffer *out, char letter, const struct tcpstore_question *q,
                      size_t *keys, size_t *values)
 {
@@ -61,7 +52,7 @@ static int put_field(struct dl_buffer *out, char letter, const struct tcpstore_q
 
 static int put_body(struct dl_buffer *out, const struct tcpstore_question *q)
 {
-    const char *field = layouts[q->op].request;
+    const char *field = tcpstore_op_request(q->op);
     size_t keys = 0, values = 0;
     int r = 0;
 
@@ -86,9 +77,18 @@ static void free_request(struct client_request *request)
     free(request);
 }
 
+static void free_list(struct client_request **list)
+{
+    while (*list) {
+        struct client_request *request = *list;
+        DL_DELETE(*list, request);
+        free_request(request);
+    }
+}
+
 static bool has_reply(const struct client_request *request)
 {
-    return *layouts[request->question.op].reply;
+    return *tcpstore_op_reply(request->question.op);
 }
 
 /* Its answer may take as long as it likes; nothing is sent behind it. */
@@ -164,11 +164,7 @@ static bool fail_flight(struct tcpstore_client *c, int code, const char *why)
                             tcpstore_op_name(lost->question.op), why);
         alive = fail(c, &lost, lost, &err);
     }
-    while (lost) {
-        struct client_request *request = lost;
-        DL_DELETE(lost, request);
-        free_request(request);
-    }
+    free_list(&lost);
     return alive;
 }
 
@@ -484,15 +480,6 @@ struct tcpstore_client *tcpstore_client_new(const struct tcpstore_client_options
     c->timer.data = c;
     c->handles = 1;
     return c;
-}
-
-static void free_list(struct client_request **list)
-{
-    while (*list) {
-        struct client_request *request = *list;
-        DL_DELETE(*list, request);
-        free_request(request);
-    }
 }
 
 struct tcpstore_client *tcpstore_client_free(struct tcpstore_client *c)

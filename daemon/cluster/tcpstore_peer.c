@@ -54,7 +54,6 @@ static void drop_buffer(struct tcpstore_peer *peer, struct dl_buffer *buffer)
     assert(peer->store->counts.buffered_bytes >= buffer->cap);
     peer->store->counts.buffered_bytes -= buffer->cap;
     buffer_deinit(buffer);
-    *buffer = (struct dl_buffer){0};
 }
 
 static void drop_output(struct tcpstore_peer *peer)

@@ -21,6 +21,16 @@ const char *tcpstore_op_name(enum tcpstore_op op)
     return infos[op].name;
 }
 
+const char *tcpstore_op_request(enum tcpstore_op op)
+{
+    return infos[op].request;
+}
+
+const char *tcpstore_op_reply(enum tcpstore_op op)
+{
+    return infos[op].reply;
+}
+
 int tcpstore_op_byte(enum tcpstore_op op, enum tcpstore_dialect dialect)
 {
     return dialect == TCPSTORE_V1 ? infos[op].v1 : infos[op].v2;

@@ -43,6 +43,9 @@ enum {
 };
 
 const char *tcpstore_op_name(enum tcpstore_op op); /* "SET", ... */
+/* The fields of a request and of its reply, as tcpstore_ops.def has them. */
+const char *tcpstore_op_request(enum tcpstore_op op);
+const char *tcpstore_op_reply(enum tcpstore_op op);
 
 /* ---- taking apart --------------------------------------------------------------------------- */
 

@@ -1,9 +1,9 @@
 /* Numbers that all who share a store take from it. */
 #include "tests/lib/harness.h"
+#include "tests/lib/memory.h"
 #include "tests/lib/uv_threads.h"
 
 #include "daemon/cluster/agree.h"
-#include "daemon/cluster/memory.h"
 
 #include <errno.h>
 

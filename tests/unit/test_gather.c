@@ -1,9 +1,9 @@
 /* What nodes that share a store hear of each other. */
 #include "tests/lib/harness.h"
+#include "tests/lib/memory.h"
 #include "tests/lib/uv_threads.h"
 
 #include "daemon/cluster/gather.h"
-#include "daemon/cluster/memory.h"
 
 #include <errno.h>
 #include <inttypes.h>

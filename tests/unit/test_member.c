@@ -1,10 +1,10 @@
 /* Members over a store in memory, in one loop, in real time with short times; and that store as a
  * backend like others. */
 #include "tests/lib/harness.h"
+#include "tests/lib/memory.h"
 #include "tests/lib/uv_threads.h"
 
 #include "daemon/cluster/member.h"
-#include "daemon/cluster/memory.h"
 
 #include <errno.h>
 #include <stdio.h>

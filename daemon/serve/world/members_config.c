@@ -102,8 +102,5 @@ int members_check(const struct config_rendezvous *config, struct dl_error *err)
     if (r == 0)
         r = check_name("rendezvous.node", *config->node ? config->node : name, RDZV_NAME_MAX - 1,
                        err);
-    if (r == 0)
-        r = check_numbers(config, err);
-    struct rdzv_settings set = members_settings(config);
-    return r < 0 ? r : rdzv_settings_check(&set, err);
+    return r < 0 ? r : check_numbers(config, err);
 }

@@ -1,4 +1,4 @@
-#include "daemon/cluster/memory.h"
+#include "tests/lib/memory.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -1,6 +1,5 @@
 /*
- * A backend in memory: a store of this process, and any number of backends that share it. For
- * tests, and for nodes that are alone.
+ * A backend in memory: a store of this process, and any number of backends that share it.
  */
 #ifndef DL_MEMORY_H
 #define DL_MEMORY_H
