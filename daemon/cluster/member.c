@@ -112,10 +112,9 @@ static void on_changed(void *owner)
 }
 
 /* A wish of the owner: what comes of it is said later, from the loop. */
-static void wish(struct member *member, enum rdzv_event_type type, uint64_t mark,
-                 const char *reason)
+static void wish(struct member *member, enum rdzv_event_type type, const char *reason)
 {
-    struct rdzv_event event = {.type = type, .mark = mark, .reason = reason};
+    struct rdzv_event event = {.type = type, .reason = reason};
     struct rdzv_out out;
 
     step(member, &event, &out);
@@ -205,24 +204,24 @@ static void on_answer(void *owner, const struct backend_answer *answer)
 
 /* ---- the owner ------------------------------------------------------------------------------ */
 
-void member_join(struct member *member, uint64_t mark)
+void member_join(struct member *member)
 {
-    wish(member, RDZV_JOIN, mark, NULL);
+    wish(member, RDZV_JOIN, NULL);
 }
 
-void member_ready(struct member *member, uint64_t mark)
+void member_ready(struct member *member)
 {
-    wish(member, RDZV_READY, mark, NULL);
+    wish(member, RDZV_READY, NULL);
 }
 
 void member_leave(struct member *member)
 {
-    wish(member, RDZV_LEAVE, 0, NULL);
+    wish(member, RDZV_LEAVE, NULL);
 }
 
 void member_close(struct member *member, const char *reason)
 {
-    wish(member, RDZV_CLOSE, 0, reason);
+    wish(member, RDZV_CLOSE, reason);
 }
 
 const struct rdzv_state *member_state(const struct member *member)

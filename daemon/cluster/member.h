@@ -44,8 +44,8 @@ int _nodiscard_ member_new(const struct member_options *options, struct member *
 /* Without a word to the others. NULL is fine; returns NULL. */
 struct member *member_free(struct member *member);
 
-void member_join(struct member *member, uint64_t mark);
-void member_ready(struct member *member, uint64_t mark);
+void member_join(struct member *member);
+void member_ready(struct member *member);
 void member_leave(struct member *member);
 void member_close(struct member *member, const char *reason);
 

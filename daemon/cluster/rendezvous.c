@@ -181,19 +181,18 @@ static void on_wish(struct rdzv *rdzv, enum rdzv_want want, uint64_t within)
 }
 
 /* Ready to be of a round. */
-static void on_ready(struct rdzv *rdzv, uint64_t mark)
+static void on_ready(struct rdzv *rdzv)
 {
     rdzv->self.ready = true;
-    rdzv->self.mark = mark;
     rdzv->read_at = rdzv->clock;
     if (!rdzv->in_round)
         rdzv->deadline = rdzv->clock + rdzv->set.join_ns;
 }
 
-static void on_join(struct rdzv *rdzv, uint64_t mark)
+static void on_join(struct rdzv *rdzv)
 {
     on_wish(rdzv, RDZV_WANT_IN, rdzv->set.join_ns);
-    on_ready(rdzv, mark);
+    on_ready(rdzv);
     if (!rdzv->any)
         rdzv->read_at = rdzv->clock + rdzv_draw(rdzv) % FIRST_READ_NS;
 }
@@ -203,10 +202,10 @@ static void on_owner(struct rdzv *rdzv, const struct rdzv_event *event, struct r
     bool is_in = rdzv->want == RDZV_WANT_IN;
 
     if (event->type == RDZV_JOIN && !is_in) {
-        on_join(rdzv, event->mark);
+        on_join(rdzv);
     } else if (event->type == RDZV_JOIN || event->type == RDZV_READY) {
         if (is_in && !rdzv->in_round)
-            on_ready(rdzv, event->mark);
+            on_ready(rdzv);
     } else if (event->type == RDZV_CLOSE) {
         on_wish(rdzv, RDZV_WANT_CLOSED, rdzv->set.close_ns);
         (void)snprintf(rdzv->reason, sizeof rdzv->reason, "%s", event->reason);

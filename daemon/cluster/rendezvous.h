@@ -19,7 +19,7 @@
  *                    place in a full round
  *   in               it is not in it                     adds itself: member of an open round
  *                                                        with a place left, else it waits
- *   in               member, not ready; owner is ready   ready, with its mark
+ *   in               member, not ready; owner is ready   ready
  *   in               others are dead                     takes them out
  *   in               complete, places left, some wait    opens the next round
  *   in               open, members enough and ready,     complete
@@ -62,8 +62,8 @@ extern const struct rdzv_settings RDZV_DEFAULTS;
 int _nodiscard_ rdzv_settings_check(const struct rdzv_settings *settings, struct dl_error *err);
 
 enum rdzv_event_type {
-    RDZV_JOIN,    /* the owner wants in, and is ready: `mark` */
-    RDZV_READY,   /* the answer to OPENED and EVICTED: `mark` */
+    RDZV_JOIN,    /* the owner wants in, and is ready */
+    RDZV_READY,   /* the answer to OPENED and EVICTED */
     RDZV_LEAVE,   /* wants out */
     RDZV_CLOSE,   /* wants that nobody meets any more: `reason` */
     RDZV_SEEN,    /* the store answered a read or a write: `state`, `won` */
@@ -74,9 +74,8 @@ enum rdzv_event_type {
 
 struct rdzv_event {
     enum rdzv_event_type type;
-    bool won;     /* SEEN: this node wrote it */
-    uint64_t now; /* ns of the monotonic clock */
-    uint64_t mark;
+    bool won;                       /* SEEN: this node wrote it */
+    uint64_t now;                   /* ns of the monotonic clock */
     const char *reason;             /* borrowed, as all here */
     const struct rdzv_state *state; /* SEEN: NULL: there is none */
     const struct rdzv_state *last;  /* SEEN: the one seen before; NULL: none was */
@@ -111,7 +110,7 @@ enum rdzv_want { RDZV_WANT_NOTHING, RDZV_WANT_IN, RDZV_WANT_OUT, RDZV_WANT_CLOSE
 
 struct rdzv {
     struct rdzv_settings set;
-    struct rdzv_node self; /* id, life, name, local; mark and ready: what the owner said */
+    struct rdzv_node self; /* id, life, name, local; ready: what the owner said */
     enum rdzv_want want;
     uint32_t lost; /* writes, one after another */
     char reason[RDZV_TEXT_MAX];

@@ -54,7 +54,7 @@ static int put_node(struct dl_buffer *out, const struct rdzv_node *node)
 
     if ((r = put_array(out, NODE_FIELDS)) < 0 || (r = put_uint(out, node->id)) < 0 ||
         (r = put_uint(out, node->life)) < 0 || (r = put_uint(out, node->beat)) < 0 ||
-        (r = put_uint(out, node->mark)) < 0 || (r = put_uint(out, node->rank)) < 0 ||
+        (r = put_uint(out, 0)) < 0 || (r = put_uint(out, node->rank)) < 0 ||
         (r = put_uint(out, node->local)) < 0 || (r = put_uint(out, flags)) < 0)
         return r;
     return put_text(out, node->name);
@@ -160,7 +160,7 @@ static void take_node(struct reader *in, struct rdzv_node *node)
     node->id = take_uint(in, 0, UINT64_MAX);
     node->life = take_uint(in, 0, RDZV_NUMBER_MAX);
     node->beat = take_uint(in, 0, RDZV_NUMBER_MAX);
-    node->mark = take_uint(in, 0, UINT64_MAX);
+    (void)take_uint(in, 0, UINT64_MAX); /* has no meaning */
     node->rank = (uint32_t)take_uint(in, 0, UINT32_MAX);
     node->local = (uint32_t)take_uint(in, 0, RDZV_LOCAL_MAX);
     uint64_t flags = take_uint(in, 0, FLAG_MEMBER | FLAG_READY);

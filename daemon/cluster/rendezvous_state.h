@@ -2,15 +2,15 @@
  * What nodes agree on: who takes part, with which rank, and who waits. One value in the store,
  * which every node reads and changes as a whole (backend.h). Pure.
  *
- * A round is open or complete. In an open round members gather: each has to say that it is ready,
- * and how far it is (`mark`), before the round can be complete. A complete round never changes:
- * whoever leaves it, or is let in, opens the next one, which those who stay are members of, not
- * ready yet. Who finds no place waits.
+ * A round is open or complete. In an open round members gather: each has to say that it is ready
+ * before the round can be complete. A complete round never changes: whoever leaves it, or is let
+ * in, opens the next one, which those who stay are members of, not ready yet. Who finds no place
+ * waits.
  *
  * There is no time in it. A node shows that it lives by counting up `beat`.
  *
  * As bytes it is msgpack, an array: version, seq, writer, nonce, round, flags, stamp, quorum, min,
- * max, closed, why, nodes; each node an array: id, life, beat, mark, rank, local, flags, name.
+ * max, closed, why, nodes; each node an array: id, life, beat, 0, rank, local, flags, name.
  */
 #ifndef DL_RENDEZVOUS_STATE_H
 #define DL_RENDEZVOUS_STATE_H
@@ -34,7 +34,6 @@ struct rdzv_node {
     uint64_t id;   /* drawn by the node */
     uint64_t life; /* how often it came anew, after others took it for dead */
     uint64_t beat;
-    uint64_t mark;  /* how far it was when it said that it is ready; its owner's affair */
     uint32_t rank;  /* in an open round: that of the last complete one, or RDZV_NO_RANK */
     uint32_t local; /* ranks of the epoch that are on it */
     bool member;    /* else it waits */

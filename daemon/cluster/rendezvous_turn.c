@@ -137,12 +137,8 @@ static int say_ready(struct rdzv_turn *turn)
 {
     int r = change(turn);
 
-    if (r == 0) {
-        struct rdzv_node *me = next_me(turn);
-
-        me->ready = true;
-        me->mark = turn->rdzv->self.mark;
-    }
+    if (r == 0)
+        next_me(turn)->ready = true;
     return r;
 }
 

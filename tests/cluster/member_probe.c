@@ -41,7 +41,7 @@ static void on_over(void *owner, bool evicted, const char *why)
     struct node *node = owner;
 
     printf("%u %s %s\n", node->number, evicted ? "evicted" : "over", why);
-    member_ready(node->member, 0);
+    member_ready(node->member);
 }
 
 static void on_ended(void *owner, enum rdzv_news how, const struct dl_error *err)
@@ -71,7 +71,7 @@ static void command(void *owner, char *line)
     struct member *member = probe->nodes[strtoul(number, NULL, 10)].member;
 
     if (strcmp(verb, "join") == 0)
-        member_join(member, 0);
+        member_join(member);
     else if (strcmp(verb, "leave") == 0)
         member_leave(member);
     else if (strcmp(verb, "close") == 0)

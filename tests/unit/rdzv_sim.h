@@ -313,7 +313,7 @@ static inline void sim_step(struct sim *sim, uint32_t number, struct rdzv_event 
 
 static inline void sim_owner(struct sim *sim, uint32_t number, enum rdzv_event_type type)
 {
-    struct rdzv_event event = {.type = type, .mark = sim->now, .reason = "all is done"};
+    struct rdzv_event event = {.type = type, .reason = "all is done"};
 
     sim_step(sim, number, &event);
 }

@@ -142,7 +142,7 @@ static void on_over(void *owner, bool evicted, const char *why)
 
     assert_true(!evicted && why[0]);
     node->overs++;
-    member_ready(node->member, node->round);
+    member_ready(node->member);
 }
 
 static void on_ended(void *owner, enum rdzv_news how, const struct dl_error *err)
@@ -222,7 +222,7 @@ static void test_meet(void **state)
     (void)state;
     begin(&world, 2, NODES);
     for (unsigned i = 0; i < NODES; i++)
-        member_join(world.nodes[i].member, 0);
+        member_join(world.nodes[i].member);
     wait_round(&world, NODES);
     for (unsigned i = 0; i < NODES; i++) {
         assert_int_equal(world.nodes[i].place.rank, i);
@@ -249,19 +249,17 @@ static void test_change(void **state)
     (void)state;
     begin(&world, 2, NODES);
     for (unsigned i = 0; i < 4; i++)
-        member_join(world.nodes[i].member, 0);
+        member_join(world.nodes[i].member);
     wait_round(&world, 4);
     member_leave(world.nodes[1].member);
     wait_round(&world, 3);
     assert_int_equal(world.nodes[1].how, RDZV_LEFT);
     assert_int_equal(world.nodes[3].place.rank, 1); /* it takes the place */
-    member_join(world.nodes[4].member, 0);
+    member_join(world.nodes[4].member);
     wait_round(&world, 4);
     assert_int_equal(world.nodes[4].place.rank, 3);
     assert_int_equal(world.nodes[0].place.rank, 0);
     assert_true(world.nodes[0].overs >= 2);
-    const struct rdzv_state *now = member_state(world.nodes[0].member);
-    assert_int_not_equal(rdzv_state_find(now, member_id(world.nodes[0].member))->mark, 0);
     end(&world);
 }
 
@@ -272,7 +270,7 @@ static void test_store(void **state)
     (void)state;
     begin(&world, 2, NODES);
     for (unsigned i = 0; i < 3; i++)
-        member_join(world.nodes[i].member, 0);
+        member_join(world.nodes[i].member);
     wait_round(&world, 3);
     memory_store_take_away(world.store, true);
     struct backend_health health;
@@ -287,7 +285,7 @@ static void test_store(void **state)
         uv_run(&world.loop, UV_RUN_ONCE);
         member_health(world.nodes[0].member, &health);
     } while (health.calls < calls + 5);
-    member_join(world.nodes[3].member, 0);
+    member_join(world.nodes[3].member);
     wait_round(&world, 4);
     assert_int_equal(world.nodes[0].overs, 1); /* only for the one that came */
     end(&world);
@@ -305,14 +303,14 @@ static void test_ends(void **state)
     assert_int_equal(world.nodes[4].ends, 0);
     wait_end(&world, 4);
     for (unsigned i = 0; i < 3; i++)
-        member_join(world.nodes[i].member, 0);
+        member_join(world.nodes[i].member);
     wait_round(&world, 3);
     member_leave(world.nodes[0].member);
     wait_end(&world, 0);
     member_close(world.nodes[1].member, "all is read");
     wait_end(&world, 1);
     wait_end(&world, 2);
-    member_join(world.nodes[3].member, 0);
+    member_join(world.nodes[3].member);
     wait_end(&world, 3);
     for (unsigned i = 1; i < 4; i++) {
         assert_int_equal(world.nodes[i].how, RDZV_CLOSED);

@@ -103,7 +103,7 @@ static void step(struct play *play, struct rdzv_event event)
 
 static void owner(struct play *play, enum rdzv_event_type type)
 {
-    step(play, (struct rdzv_event){.type = type, .mark = 42, .reason = "the end"});
+    step(play, (struct rdzv_event){.type = type, .reason = "the end"});
 }
 
 /* Time passes as it does: with a tick each second, until the store is to be asked. */
@@ -589,7 +589,7 @@ static void test_blob(void **state)
 
     (void)state;
     (void)snprintf(from.why, sizeof from.why, "%s", "node4 gave no sign of life for 15 s");
-    rdzv_state_find(&from, 2)->mark = UINT64_MAX;
+    rdzv_state_find(&from, 2)->life = RDZV_NUMBER_MAX;
     assert_int_equal(rdzv_state_pack(&from, &bytes), 0);
     assert_int_equal(rdzv_state_unpack((struct dl_span){bytes.data, bytes.len}, &to, &err), 0);
     assert_int_equal(to.n, 4);
@@ -598,7 +598,7 @@ static void test_blob(void **state)
     for (uint32_t i = 0; i < to.n; i++) {
         const struct rdzv_node *a = &from.nodes[i], *b = &to.nodes[i];
 
-        assert_true(a->id == b->id && a->mark == b->mark && a->rank == b->rank &&
+        assert_true(a->id == b->id && a->life == b->life && a->rank == b->rank &&
                     a->beat == b->beat && a->local == b->local && strcmp(a->name, b->name) == 0);
     }
     /* Cut anywhere, or with a byte too much, it is none. */

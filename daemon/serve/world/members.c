@@ -83,7 +83,7 @@ static void on_again(uv_timer_t *timer)
     struct members *m = timer->data;
 
     m->state = MEMBERS_JOINING;
-    member_join(m->member, 0);
+    member_join(m->member);
 }
 
 /* Of the nodes of the last round, whether all are in this state. */
@@ -212,7 +212,7 @@ static void close_for_good(struct members *m, const struct dl_error *error)
 void members_be_ready(struct members *m)
 {
     if (m->putting == 0 && m->state != MEMBERS_IN)
-        member_ready(m->member, 0);
+        member_ready(m->member);
 }
 
 static void on_over(void *owner, bool evicted, const char *why)
@@ -347,7 +347,7 @@ void members_join(struct members *m)
         return;
     log_info("rendezvous %s: joining %u to %u nodes by %s", m->id, m->min, m->max, m->backend_name);
     m->joined = true;
-    member_join(m->member, 0);
+    member_join(m->member);
 }
 
 static void on_closed(uv_handle_t *handle)
