@@ -76,7 +76,7 @@ class OurStore(backend_case.Table, C10dCase):
         raw.send(b"\x07")
         raw.receive(8)
         self.assertEqual(self.backend.get(self.key), (False, 0, ""))
-        self.assertTrue(self.backend.set(self.key, 0, "one")[0])
+        self.assert_won(self.backend.set(self.key, 0, "one"))
         self.assertEqual(self.backend.get(self.key)[2], "one")
 
     def test_too_large(self):
@@ -109,7 +109,7 @@ class Restarted(C10dCase):
         # All is gone, and a set that goes by what was there finds that out.
         self.assertEqual(backend.set("key", token, "two"), (False, 0, ""))
         self.assertEqual(backend.get("key"), (False, 0, ""))
-        self.assertTrue(backend.set("key", 0, "one")[0])
+        self.assert_won(backend.set("key", 0, "one"))
 
     def test_ends_while_it_is_away(self):
         port, = stores.free_ports(1)
@@ -222,7 +222,7 @@ class Hosting(C10dCase):
     def test_first_serves(self):
         one = self.node()
         self.wait_said(one, f"host good: the store is here, and listens on port {self.port} of 127.0.0.1")
-        self.assertTrue(one.set("key", 0, "one")[0])
+        self.assert_won(one.set("key", 0, "one"))
         two = self.node()
         self.wait_said(two, f"host good: port {self.port} is listened on already")
         self.assertEqual(two.get("key")[2], "one")
@@ -251,12 +251,12 @@ class Hosting(C10dCase):
         """It may mean another address elsewhere."""
         probe = self.node(host="localhost")
         self.wait_said(probe, f"host good: the store is here, and listens on port {self.port} of all")
-        self.assertTrue(probe.set("key", 0, "one")[0])
+        self.assert_won(probe.set("key", 0, "one"))
 
     def test_of_six(self):
         probe = self.node(host="[::1]")
         self.wait_said(probe, f"host good: the store is here, and listens on port {self.port} of ::1")
-        self.assertTrue(probe.set("key", 0, "one")[0])
+        self.assert_won(probe.set("key", 0, "one"))
 
     def test_elsewhere(self):
         probe = self.node(host="192.0.2.1", timeout_ms=300)

@@ -39,7 +39,7 @@ class TorchStore(backend_case.Table, Case):
         before = theirs.num_keys()
         self.assertEqual(self.backend.get(self.key), (False, 0, ""))
         self.assertEqual(theirs.num_keys(), before)
-        self.assertTrue(self.backend.set(self.key, 0, "one")[0])
+        self.assert_won(self.backend.set(self.key, 0, "one"))
         self.assertEqual(theirs.get(f"dloader/{self.key}"), b"one")
         self.assertEqual(dist.PrefixStore("dloader", theirs).get(self.key), b"one")
         theirs.set(f"dloader/{self.key}", "two")

@@ -77,7 +77,7 @@ class OneEtcd(backend_case.Table, Case):
             self.assertEqual(node.get(f"{self.key}.none"), (False, 0, ""))
         keys = [f"{self.key}.{i}" for i in range(3)]
         for node, key in zip(nodes, keys):
-            self.assertTrue(node.set(key, 0, "one")[0])
+            self.assert_won(node.set(key, 0, "one"))
         leases = [self.etcd.lease_of(key) for key in keys]
         self.assertEqual(leases[0], leases[1])
         self.assertNotIn(leases[2], (0, leases[0]))
@@ -91,7 +91,7 @@ class OneEtcd(backend_case.Table, Case):
         first, last = self.node("last"), self.node("last")
         keys = [f"{self.key}.{i}" for i in range(3)]
         for key in keys:
-            self.assertTrue(first.set(key, 0, "one")[0])
+            self.assert_won(first.set(key, 0, "one"))
         self.assertEqual(last.get(keys[0])[2], "one")
         self.assertEqual(first.close(), 0)
         time.sleep(5)  # more than twice as long as it is kept
@@ -147,7 +147,7 @@ class EtcdOfItsOwn(Case):
         self.assertIn("tried for", error)
         etcd.start()
         self.assertEqual(backend.get("key"), (False, token, "one"))
-        self.assertTrue(backend.set("key", token, "two")[0])
+        self.assert_won(backend.set("key", token, "two"))
         etcd.put("key", "three")
         stores.wait_until("the watch", lambda: backend.take() == "changed")
 
@@ -165,12 +165,29 @@ class EtcdOfItsOwn(Case):
         stores.wait_until("the watch", lambda: backend.take() == "changed")
         self.assertEqual(backend.get("key")[2], "after")
 
-    def test_user_and_password(self):
+    def etcd_with_a_user(self):
         etcd = self.etcd()
         etcd.ask("auth/user/add", {"name": "root", "password": "secret"})
         etcd.ask("auth/role/add", {"name": "root"})
         etcd.ask("auth/user/grant", {"user": "root", "role": "root"})
         etcd.ask("auth/enable", {})
+        return etcd
+
+    def test_lease_and_login_are_lost(self):
+        etcd = self.etcd_with_a_user()
+        backend = self.probe(endpoints=etcd.endpoint, user="root", password="secret", run="run",
+                             keep_s=3, timeout_ms=20000)
+        self.assert_won(backend.set("key", 0, "one"))
+        token = etcd.ask("auth/authenticate", {"name": "root", "password": "secret"})["token"]
+        lease, = etcd.ask("lease/leases", {}, token)["leases"]
+        etcd.ask("lease/revoke", lease, token)
+        time.sleep(3)  # it has asked for the lease meanwhile
+        etcd.kill()
+        etcd.start()
+        self.assert_won(backend.set("key", 0, "two"))
+
+    def test_user_and_password(self):
+        etcd = self.etcd_with_a_user()
         backend = self.probe(endpoints=etcd.endpoint, user="root", password="secret", run="run",
                              keep_s=60, timeout_ms=20000)
         won, token, _ = backend.set("key", 0, "one")
@@ -200,7 +217,7 @@ class EtcdOfItsOwn(Case):
         known = {"ca": f"{folder}/ca.pem", "cert": f"{folder}/client.pem",
                  "key": f"{folder}/client.key", "timeout_ms": 20000}
         backend = self.probe(endpoints=etcd.endpoint, **known)
-        self.assertTrue(backend.set("key", 0, "one")[0])
+        self.assert_won(backend.set("key", 0, "one"))
         self.assertEqual(backend.get("key")[2], "one")
         strange = self.probe(endpoints=etcd.endpoint, timeout_ms=20000)
         self.assertIn("certificate", strange.get("key"))  # of an authority it does not know
