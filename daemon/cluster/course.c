@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 /* ---- points --------------------------------------------------------------------------------- */
 
@@ -189,15 +188,15 @@ static int wished_point(const struct course_rank *rank, const struct course_wish
                         const struct course_round *latest, struct course_point *ret,
                         struct dl_error *err)
 {
-    bool new = rank->entered == COURSE_NEW;
-    uint64_t pass = new ? latest->begin.pass : rank->behind.pass;
+    bool is_new = rank->entered == COURSE_NEW;
+    uint64_t pass = is_new ? latest->begin.pass : rank->behind.pass;
 
     if (!course_point_at(ret, pass, wish->epoch, &wish->before, latest->world, wish->step))
         return dl_error_set(err, EINVAL, "before",
                             "the world has changed %" PRIu64 " times in this epoch; no more are "
                             "kept",
                             DL_MAX_HISTORY);
-    if (new)
+    if (is_new)
         return 0;
     enum course_order is = course_compare(ret, &rank->behind);
     ret->pass += is == COURSE_BEFORE || is == COURSE_APART;
@@ -242,11 +241,11 @@ int course_place(const struct course *course, const struct course_rank *rank,
                  const struct course_wish *wish, struct course_place *ret, struct dl_error *err)
 {
     const struct course_round *latest = course_latest(course), *round;
-    bool new = rank->entered == COURSE_NEW, anywhere = wish->epoch == COURSE_ANYWHERE, moved;
+    bool is_new = rank->entered == COURSE_NEW, anywhere = wish->epoch == COURSE_ANYWHERE, moved;
     struct course_point at = {0};
     int r;
 
-    if (new && (anywhere || (wish->before.n == 0 && wish->step == 0))) {
+    if (is_new && (anywhere || (wish->before.n == 0 && wish->step == 0))) {
         r = find_beginning(course, wish, &at, err);
     } else {
         at = rank->behind;
@@ -255,7 +254,7 @@ int course_place(const struct course *course, const struct course_rank *rank,
     if (r < 0)
         return r;
     round = round_at(course, &at);
-    if (new &&round && !leads_on(&round->begin, &at, round->world))
+    if (is_new && round && !leads_on(&round->begin, &at, round->world))
         round = NULL;
     moved = !round;
     if (moved) {
@@ -273,138 +272,7 @@ int course_place(const struct course *course, const struct course_rank *rank,
     return 0;
 }
 
-/* ---- words ---------------------------------------------------------------------------------- */
-
-static int add_text(struct dl_buffer *out, const char *text)
-{
-    return buffer_append(out, text, strlen(text));
-}
-
-static int add_number(struct dl_buffer *out, char mark, uint64_t number)
-{
-    char text[32];
-
-    (void)snprintf(text, sizeof text, "%c%" PRIu64, mark, number);
-    return add_text(out, text);
-}
-
-static int add_point(struct dl_buffer *out, const struct course_point *point)
-{
-    int r = add_number(out, ' ', point->pass);
-
-    if (r == 0)
-        r = add_number(out, ' ', point->epoch);
-    for (uint32_t i = 0; i < point->history.n && r == 0; i++) {
-        r = add_number(out, ' ', point->history.of[i].world);
-        if (r == 0)
-            r = add_number(out, ':', point->history.of[i].steps);
-    }
-    return r == 0 ? add_text(out, "\n") : r;
-}
-
-int course_word_write(const struct course_word *word, struct dl_buffer *out)
-{
-    int r = add_text(out, "1\n");
-
-    if (r == 0 && word->last != COURSE_NEW) {
-        r = add_text(out, "last");
-        if (r == 0)
-            r = add_number(out, ' ', word->last);
-        if (r == 0)
-            r = add_text(out, "\n");
-    }
-    if (r == 0 && word->says) {
-        r = add_text(out, "at");
-        if (r == 0)
-            r = add_point(out, &word->at);
-    }
-    for (uint32_t i = 0; i < word->knows.n && r == 0; i++) {
-        if (!word->knows.of[i].known)
-            continue;
-        r = add_text(out, "round");
-        if (r == 0)
-            r = add_number(out, ' ', word->knows.of[i].number);
-        if (r == 0)
-            r = add_point(out, &word->knows.of[i].begin);
-    }
-    return r;
-}
-
-static bool take_text(const char **at, const char *text)
-{
-    size_t len = strlen(text);
-
-    if (strncmp(*at, text, len) != 0)
-        return false;
-    *at += len;
-    return true;
-}
-
-static bool take_number(const char **at, char mark, uint64_t *ret)
-{
-    char *end;
-
-    if (**at != mark || (*at)[1] < '0' || (*at)[1] > '9')
-        return false;
-    errno = 0;
-    *ret = strtoull(*at + 1, &end, 10);
-    *at = end;
-    return errno == 0;
-}
-
-static bool take_point(const char **at, struct course_point *ret)
-{
-    struct history *history = &ret->history;
-
-    if (!take_number(at, ' ', &ret->pass) || !take_number(at, ' ', &ret->epoch))
-        return false;
-    for (history->n = 0; !take_text(at, "\n"); history->n++) {
-        struct history_stretch *stretch = &history->of[history->n];
-
-        if (history->n == DL_BOUND_HISTORY || !take_number(at, ' ', &stretch->world) ||
-            !take_number(at, ':', &stretch->steps) || stretch->world == 0 ||
-            stretch->world > DL_MAX_WORLD_SIZE || stretch->steps == 0 ||
-            (history->n > 0 && stretch[-1].world == stretch->world))
-            return false;
-    }
-    return true;
-}
-
-static bool read_word(const char *at, uint64_t round, struct course_word *ret)
-{
-    struct course_point begin;
-    uint64_t number;
-
-    if (!take_text(&at, "1\n"))
-        return false;
-    if (take_text(&at, "last") &&
-        !(take_number(&at, ' ', &ret->last) && take_text(&at, "\n") && ret->last < round))
-        return false;
-    if (take_text(&at, "at")) {
-        ret->says = true;
-        if (!take_point(&at, &ret->at))
-            return false;
-    }
-    while (take_text(&at, "round")) {
-        if (!take_number(&at, ' ', &number) || number >= round || !take_point(&at, &begin))
-            return false;
-        course_learn(&ret->knows, number, &begin);
-    }
-    return *at == '\0';
-}
-
-bool course_word_read(struct dl_span bytes, uint64_t round, struct course_word *ret)
-{
-    _cleanup_free_ char *text = NULL;
-
-    *ret = (struct course_word){.last = COURSE_NEW};
-    if (memchr(bytes.data, '\0', bytes.len))
-        return false;
-    text = span_dup(bytes);
-    return text && read_word(text, round, ret);
-}
-
-/* ---- what becomes of them ------------------------------------------------------------------- */
+/* ---- what becomes of words ------------------------------------------------------------------ */
 
 static int say_apart(const struct course_said *a, const struct course_said *b, struct dl_error *err)
 {

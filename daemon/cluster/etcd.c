@@ -270,7 +270,7 @@ static void run_waiting(struct etcd *etcd)
     }
 }
 
-/* ---- the token and the lease ----------------------------------------------------------------- */
+/* ---- the token and the lease ---------------------------------------------------------------- */
 
 static void on_kept(void *owner, const struct http_answer *with)
 {
@@ -357,7 +357,7 @@ static bool renew(struct etcd *etcd, bool sets)
     return true;
 }
 
-/* ---- from the loop, never from inside a call ------------------------------------------------- */
+/* ---- from the loop, never from inside a call ------------------------------------------------ */
 
 static void on_soon(uv_timer_t *timer)
 {
