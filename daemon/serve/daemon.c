@@ -1,5 +1,6 @@
 #include "daemon/serve/daemon.h"
 
+#include "daemon/serve/base/memory.h"
 #include "daemon/serve/loader/length_table.h"
 #include "daemon/serve/notify.h"
 #include "daemon/serve/registry.h"

@@ -1,5 +1,7 @@
 #include "daemon/serve/listener.h"
 
+#include "daemon/serve/base/memory.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>

@@ -1,6 +1,7 @@
 #include "daemon/serve/metrics_http.h"
 
 #include "daemon/serve/base/loopback.h"
+#include "daemon/serve/base/memory.h"
 #include "daemon/serve/listener.h"
 #include "proto/metrics.h"
 

@@ -1,6 +1,7 @@
 /* The daemon's loaders, by who opened them and what they are called. */
 #include "daemon/serve/registry.h"
 
+#include "daemon/serve/base/memory.h"
 #include "daemon/serve/base/seed.h"
 
 #include <errno.h>

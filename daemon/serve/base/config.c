@@ -2,6 +2,7 @@
 
 #include "daemon/serve/base/environment.h"
 #include "daemon/serve/base/loopback.h"
+#include "daemon/serve/base/memory.h"
 
 #include "proto/spec.h"
 #include "proto/yaml.h"

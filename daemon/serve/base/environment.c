@@ -1,5 +1,6 @@
 #include "daemon/serve/base/environment.h"
 
+#include "daemon/serve/base/memory.h"
 #include "proto/limits.h"
 
 #include <errno.h>

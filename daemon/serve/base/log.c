@@ -132,27 +132,3 @@ void log_about(enum log_level level, const struct log_fields *about, const char 
     if (!journal_is_stderr() || send_entry(level, about, line) < 0)
         fprintf(stderr, "<%d>dloaderd: %s\n", (int)level, text);
 }
-
-static void *check(void *mem)
-{
-    if (!mem) {
-        log_error("out of memory");
-        _exit(1);
-    }
-    return mem;
-}
-
-void *must_alloc(size_t size)
-{
-    return check(calloc(1, size));
-}
-
-void *must_realloc(void *mem, size_t size)
-{
-    return check(realloc(mem, size));
-}
-
-char *must_strdup(const char *text)
-{
-    return check(strdup(text));
-}

@@ -57,13 +57,4 @@ void log_about(enum log_level level, const struct log_fields *about, const char 
 #define log_loader(level, name, ...) \
     log_about(level, &(struct log_fields){.loader = (name)}, __VA_ARGS__)
 
-/*
- * Memory of the daemon's own book-keeping, zeroed. Running out of it ends the process: a daemon
- * that cannot keep its books must not go on half alive; the service manager restarts it. What a
- * client can make large (segments, plans, buffers) is bounded and checked instead.
- */
-void *must_alloc(size_t size);
-void *must_realloc(void *mem, size_t size);
-char *must_strdup(const char *text);
-
 #endif

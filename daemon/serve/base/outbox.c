@@ -1,6 +1,6 @@
 #include "daemon/serve/base/outbox.h"
 
-#include "daemon/serve/base/log.h"
+#include "daemon/serve/base/memory.h"
 #include "proto/fdpass.h"
 
 #include <assert.h>

@@ -1,5 +1,7 @@
 #include "daemon/serve/base/quota.h"
 
+#include "daemon/serve/base/memory.h"
+
 #include <assert.h>
 #include <errno.h>
 

@@ -1,6 +1,6 @@
 #include "daemon/serve/base/relay.h"
 
-#include "daemon/serve/base/log.h"
+#include "daemon/serve/base/memory.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 #include "daemon/serve/loader/epoch.h"
 
-#include "daemon/serve/base/log.h"
+#include "daemon/serve/base/memory.h"
 
 #include <assert.h>
 

@@ -1,6 +1,6 @@
 #include "daemon/serve/loader/headspace.h"
 
-#include "daemon/serve/base/log.h"
+#include "daemon/serve/base/memory.h"
 
 #include <errno.h>
 #include <math.h>

@@ -2,6 +2,7 @@
 
 #include "daemon/cache/lengths_cache.h"
 #include "daemon/serve/base/log.h"
+#include "daemon/serve/base/memory.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -7,6 +7,7 @@
  * still there for the others. The `tail` is the first step that some rank has yet to take; what is
  * before it the source gives up, in whatever state it is.
  */
+#include "daemon/serve/base/memory.h"
 #include "daemon/serve/loader/loader_private.h"
 
 #include <assert.h>

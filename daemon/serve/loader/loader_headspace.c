@@ -3,6 +3,7 @@
  * is told after each turn of the pump, which a timer sees to as well, and what follows from the
  * phase is asked for by deliver() and schedule().
  */
+#include "daemon/serve/base/memory.h"
 #include "daemon/serve/loader/loader_private.h"
 
 #include <errno.h>

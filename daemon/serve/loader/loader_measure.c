@@ -3,6 +3,7 @@
  * unless a cache has them. A run of samples is a task like a batch, in a slot of the ring, so that
  * workers that die, hang or refuse are dealt with as ever.
  */
+#include "daemon/serve/base/memory.h"
 #include "daemon/serve/loader/loader_private.h"
 
 #include "proto/limits.h"

@@ -1,4 +1,5 @@
 /* What becomes of the tasks that steps are, and of the loader, as its pool tells. */
+#include "daemon/serve/base/memory.h"
 #include "daemon/serve/loader/loader_private.h"
 #include "proto/slot_fill.h"
 

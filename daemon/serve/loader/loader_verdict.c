@@ -1,3 +1,4 @@
+#include "daemon/serve/base/memory.h"
 #include "daemon/serve/loader/loader_private.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
 #include "daemon/serve/loader/positions.h"
 
-#include "daemon/serve/base/log.h"
+#include "daemon/serve/base/memory.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+#include "daemon/serve/base/memory.h"
 #include "daemon/serve/pool/pool_private.h"
 
 #include <assert.h>

@@ -3,6 +3,7 @@
 #include "daemon/serve/base/environment.h"
 #include "daemon/serve/base/last_words.h"
 #include "daemon/serve/base/log.h"
+#include "daemon/serve/base/memory.h"
 #include "daemon/serve/base/outbox.h"
 #include "proto/fdpass.h"
 

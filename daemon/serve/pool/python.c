@@ -1,5 +1,7 @@
 #include "daemon/serve/pool/python.h"
 
+#include "daemon/serve/base/memory.h"
+
 #include <errno.h>
 
 static const char default_interpreter[] = "/usr/bin/python3";

@@ -1,6 +1,6 @@
 #include "daemon/serve/pool/report.h"
 
-#include "daemon/serve/base/log.h"
+#include "daemon/serve/base/memory.h"
 #include "proto/utf8.h"
 
 static const char cut_mark[] = "[...]\n";

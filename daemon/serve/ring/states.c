@@ -1,6 +1,6 @@
 #include "daemon/serve/ring/states.h"
 
-#include "daemon/serve/base/log.h"
+#include "daemon/serve/base/memory.h"
 
 static struct replica_states *replica_of(struct states *states, uint32_t replica)
 {

@@ -1,6 +1,6 @@
 #include "daemon/serve/session/objects.h"
 
-#include "daemon/serve/base/log.h"
+#include "daemon/serve/base/memory.h"
 #include "proto/limits.h"
 
 #include <errno.h>

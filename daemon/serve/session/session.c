@@ -1,3 +1,4 @@
+#include "daemon/serve/base/memory.h"
 #include "daemon/serve/session/session_private.h"
 
 #include "proto/fdpass.h"

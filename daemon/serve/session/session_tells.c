@@ -1,4 +1,5 @@
 /* What loaders tell a session of, its client is told: see struct loader_events. */
+#include "daemon/serve/base/memory.h"
 #include "daemon/serve/session/session_private.h"
 
 #include <assert.h>

@@ -1,6 +1,7 @@
 #include "daemon/serve/world/members.h"
 
 #include "daemon/serve/base/log.h"
+#include "daemon/serve/base/memory.h"
 #include "daemon/serve/world/members_private.h"
 
 #include <errno.h>

@@ -3,6 +3,7 @@
  * there when it may have lost them.
  */
 #include "daemon/serve/base/log.h"
+#include "daemon/serve/base/memory.h"
 #include "daemon/serve/base/seed.h"
 #include "daemon/serve/world/members_private.h"
 
