@@ -1,5 +1,5 @@
 /*
- * The daemon's two state machines, slots and streams, played as loader.c plays them, against a
+ * The daemon's two state machines, slots and streams, played as a loader plays them, against a
  * model that keeps one record a step and knows no lists, hashes or free slots. After each event all
  * counts are taken anew from the model and compared.
  *

@@ -121,7 +121,7 @@ static void end_well(struct loader *loader)
 /* ---- who reads ------------------------------------------------------------------------------- */
 
 /* What is delivered can still be read when all is. */
-static bool is_read(const struct stream *stream)
+static bool is_consumed(const struct stream *stream)
 {
     return stream->sink && !stream->stopped && !stream->paused && !stream->unsettled &&
            !(stream->finish_told && stream->leased == 0);
@@ -134,7 +134,7 @@ static size_t add_ranks(const struct loader *loader, struct headspace_rank *rank
 
     DL_FOREACH (loader->streams, stream) {
         uint64_t next = stream_next(stream);
-        if (is_read(stream))
+        if (is_consumed(stream))
             ranks[n++] = (struct headspace_rank){.key = stream->number,
                                                  .leased = stream->leased,
                                                  .ready = stream_count(stream, STEP_READY),

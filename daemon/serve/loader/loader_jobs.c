@@ -13,7 +13,7 @@ typedef unsigned long long ull; /* for printf */
 /* ---- agreement ------------------------------------------------------------------------------ */
 
 /* A client is in the middle of it. */
-static bool is_read(const struct stream *stream)
+static bool is_under_way(const struct stream *stream)
 {
     return stream->sink && !stream->stopped && !stream_done(stream);
 }
@@ -37,7 +37,7 @@ static int check_ranks(struct loader *loader, const struct stream_params *params
     DL_FOREACH (loader->streams, stream) {
         const struct stream_params *p = &stream->params;
 
-        if (is_read(stream))
+        if (is_under_way(stream))
             others[n++] =
                 (struct rank_claim){p->job, p->world, p->rank, p->epoch, p->owner, p->round};
     }
@@ -58,7 +58,7 @@ static int find_position(struct loader *loader, struct stream_params *params, st
     const struct stream *stream;
 
     DL_FOREACH (loader->streams, stream) {
-        if (is_read(stream) && stream->params.rank == params->rank &&
+        if (is_under_way(stream) && stream->params.rank == params->rank &&
             strcmp(stream->params.job, params->job) == 0)
             return dl_error_set(err, EBUSY, "rank",
                                 "rank %llu of job \"%s\" is reading epoch %llu, so there is "
