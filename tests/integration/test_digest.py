@@ -334,18 +334,17 @@ LARGE = {"idx_fashion_mnist"}  # not to the end
 
 
 def specs_of(name):
-    """Name, sampler and batching of each spec of a dataset: all pairs for the first dataset of a
-    kind, for the others each sampler and each batching once.
+    """Name, sampler and batching of each spec of a dataset: each sampler and each batching once, for
+    a plan knows nothing of its dataset but the length; for one dataset all pairs and samplers.
     """
-    kinds = [kind for _, kind, _ in DATASETS]
     at = [one for one, _, _ in DATASETS].index(name)
-    pairs = itertools.product(SAMPLERS, BATCHES)
     if name in ITERABLE:
         pairs = itertools.product([("as_it_comes", {"kind": "sequential"})], BATCHES)
-    elif at > kinds.index(kinds[at]):
+    elif name == MORE_FOR:
+        pairs = [*itertools.product(SAMPLERS, BATCHES),
+                 *zip(MORE_SAMPLERS, itertools.cycle(BATCHES))]
+    else:
         pairs = zip(SAMPLERS, BATCHES[at % 3:] + BATCHES[:at % 3])
-    if name == MORE_FOR:
-        pairs = [*pairs, *zip(MORE_SAMPLERS, itertools.cycle(BATCHES))]
     return [(f"{name}-{one}-{other}", sampler, batch)
             for (one, sampler), (other, batch) in pairs]
 
@@ -480,9 +479,12 @@ class Digest(DigestCase):
                 expected = self.expect(name, spec, args)
                 digests.add(expected[2]["digest"])
                 self.assertGreaterEqual(expected[2]["batches"], LEAST_TASKS)
-                # The deadly daemon has one number of workers after the other.
-                ways = [("calm", workers) for workers in [*WORKERS, HERE]]
-                ways.append(("deadly", WORKERS[(i + i // 3) % 3]))
+                # The deadly daemon has one number of workers after the other; the calm one has the
+                # next, and all where their number decides what each of them loads.
+                turn = i + i // 3
+                calm = WORKERS if name in ITERABLE else [WORKERS[(turn + 1) % 3]]
+                ways = [("calm", workers) for workers in [*calm, HERE]]
+                ways.append(("deadly", WORKERS[turn % 3]))
                 runs += [(prefix, way, threads.submit(self.check_run, way[0], spec, way[1], args,
                                                       expected[way[1][0]["count"]]))
                          for way in ways]
