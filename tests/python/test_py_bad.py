@@ -69,7 +69,8 @@ class Bad(SpecCase):
                         name = f"deadly-{kind}-{on_error}-{count}"
                         got, _ = self.load(name, deadly, COLLATES[kind], on_error, count=count)
                         self.assertEqual(got, want)
-                        self.assertIn(f"{name}: worker 0 (pid ", self.running.log)
+                        # Of several it is chance who comes so far, and some do.
+                        self.assertRegex(self.running.log, rf"{name}: worker \d \(pid \d+\) was killed")
 
     def test_streams(self):
         """Two workers: number n of worker w is sample 2 n + w."""
