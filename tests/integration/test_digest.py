@@ -3,6 +3,9 @@ needs neither daemon nor workers, for every kind of dataset, sampler, batch and 
 number of workers, none, any prefetch and credits, and with workers killed while it runs. Iterable
 datasets are divided among workers, so that each number of workers has its own digest.
 
+Not all of this is crossed with all: every kind of dataset meets every sampler, every batching and
+every number of workers, calm and with deaths, and what cannot depend on each other meets once.
+
 A new kind of dataset is one line in DATASETS. A kind of proto/spec.def that has none is a failure.
 """
 
