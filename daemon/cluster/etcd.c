@@ -275,11 +275,11 @@ static void run_waiting(struct etcd *etcd)
 static void on_kept(void *owner, const struct http_answer *with)
 {
     struct etcd *etcd = owner;
-    bool alive = true;
+    bool alive;
 
     etcd->keeping = NULL;
-    if (with->status == 200 && etcd_read_keepalive(with->body, &alive) == 0 && !alive)
-        etcd->has_lease = false; /* the next that writes sees to it */
+    if (with->status == 200 && etcd_read_keepalive(with->body, &alive) == 0)
+        etcd->has_lease = alive; /* if not, the next that writes sees to it */
 }
 
 /* Also of a node that only reads. */
