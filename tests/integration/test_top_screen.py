@@ -264,6 +264,34 @@ class Keys(ScreenCase):
         screen.keys("echo status=$?", "Enter")
         screen.wait(r"^status=0$")
 
+    def test_suspended_while_it_draws(self):
+        """Ctrl-S keeps its output back, in the middle of a drawing; Ctrl-Z comes then, and is heard."""
+        screen = Screen(self, ["bash", "--norc", "-i"], PS1="ready> ", TERM="xterm")
+        screen.wait("^ready> *$")
+        screen.keys(shlex.join([dltest.DLCTL, "top", "--interval", "0.1", "--socket",
+                                self.server.socket]), "Enter")
+        screen.wait(r"^images +open")
+        top = dltest.children_of(self.top_pid(screen))[0]
+        for _ in range(3):
+            screen.keys("C-s")
+            wait_until(lambda: self.stands_still(top), "a drawing that cannot go on")
+            screen.keys("C-z")
+            self.assertNotIn("images", screen.wait(r"^ready> *$"))
+            screen.keys("clear; fg", "Enter")
+            screen.wait(r"^images +open")
+        screen.keys("q")
+        screen.wait(r"^ready> *$")
+
+    def stands_still(self, pid):
+        """For longer than it would by itself."""
+        def switches():
+            with open(f"/proc/{pid}/status", encoding="ascii") as file:
+                return [line for line in file if "ctxt_switches" in line]
+
+        before = switches()
+        time.sleep(0.5)
+        return switches() == before
+
     def top_pid(self, screen):
         shell = int(screen.tmux("display-message", "-p", "#{pane_pid}"))
         return dltest.children_of(shell)[0]

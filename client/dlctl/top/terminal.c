@@ -33,6 +33,7 @@ struct terminal {
     uint64_t next_ns;  /* the next look */
     uint64_t asked_ns; /* the last one */
     bool ended;        /* by a signal */
+    bool stopped;      /* by Ctrl-Z: not yet, but it is to be */
 };
 
 /* ---- drawing -------------------------------------------------------------------------------- */
@@ -124,9 +125,40 @@ static void take_signals(struct terminal *t)
     while (read(t->signals, &info, sizeof info) == (ssize_t)sizeof info) {
         if (info.ssi_signo == SIGWINCH)
             resize();
+        else if (info.ssi_signo == SIGTSTP)
+            t->stopped = true;
         else
             t->ended = true;
     }
+}
+
+static void never_called(int number)
+{
+    (void)number;
+}
+
+/* While it is not the default, ncurses leaves SIGTSTP alone, which it would ignore while it draws.
+ */
+static void take_tstp(bool take)
+{
+    const struct sigaction action = {.sa_handler = take ? never_called : SIG_DFL};
+    sigset_t set;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGTSTP);
+    (void)sigprocmask(take ? SIG_BLOCK : SIG_UNBLOCK, &set, NULL);
+    (void)sigaction(SIGTSTP, &action, NULL);
+}
+
+/* Until SIGCONT. It comes again with the next drawing, at the size that is then. */
+static void stop(struct terminal *t)
+{
+    (void)endwin();
+    take_tstp(false);
+    (void)raise(SIGTSTP);
+    take_tstp(true);
+    resize();
+    t->stopped = false;
 }
 
 static int key_of(int ch)
@@ -221,6 +253,8 @@ static int step(struct terminal *t)
     if (r < 0)
         return r;
     take_signals(t);
+    if (t->stopped)
+        stop(t);
     take_keys(t);
     if (fds[0].revents & (POLLHUP | POLLERR | POLLNVAL)) /* the terminal is gone */
         t->ended = true;
@@ -254,6 +288,14 @@ static int first_look(struct terminal *t, struct top_seen *seen)
     return r < 0 ? r : 0;
 }
 
+/* Who started this without job control has SIGTSTP ignored. */
+static bool is_default(int number)
+{
+    struct sigaction action;
+
+    return sigaction(number, NULL, &action) == 0 && action.sa_handler == SIG_DFL;
+}
+
 static int begin_signals(struct terminal *t)
 {
     sigset_t set;
@@ -263,6 +305,10 @@ static int begin_signals(struct terminal *t)
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGHUP);
     sigaddset(&set, SIGWINCH);
+    if (is_default(SIGTSTP)) {
+        sigaddset(&set, SIGTSTP);
+        take_tstp(true);
+    }
     if (sigprocmask(SIG_BLOCK, &set, NULL) < 0)
         return -errno;
     t->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);

@@ -45,15 +45,15 @@ static void serve(int fd, const char *socket)
 }
 
 /* It ends with its parent, neither a moment later (`parent` may be gone already) nor before: Ctrl-C
- * goes to both, and is the parent's to hear. */
+ * and Ctrl-Z go to both, and are the parent's to hear. */
 static void child(int fd, const char *socket, pid_t parent)
 {
-    static const int ending[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+    static const int parents[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP};
     sigset_t set;
 
     sigemptyset(&set);
-    for (size_t i = 0; i < ARRAY_SIZE(ending); i++)
-        sigaddset(&set, ending[i]);
+    for (size_t i = 0; i < ARRAY_SIZE(parents); i++)
+        sigaddset(&set, parents[i]);
     sigprocmask(SIG_SETMASK, &set, NULL);
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() == parent)
