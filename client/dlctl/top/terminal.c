@@ -137,8 +137,7 @@ static void never_called(int number)
     (void)number;
 }
 
-/* While it is not the default, ncurses leaves SIGTSTP alone, which it would ignore while it draws.
- */
+/* Where SIGTSTP has a handler, ncurses leaves it alone; else it would ignore it while it draws. */
 static void take_tstp(bool take)
 {
     const struct sigaction action = {.sa_handler = take ? never_called : SIG_DFL};
