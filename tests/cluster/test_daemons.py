@@ -8,17 +8,12 @@ import os
 import shutil
 import signal
 import ssl
-import struct
 import unittest
 
 import stores
 import test_etcd
-from dltest import (DELIVER, ERROR, FAULT, FINISHED, START, STARTED, STOP, Batch, Daemon,
-                    DaemonError, LifeCase, dlctl, wait_until)
-
-LENGTH, BATCH = 1920, 10
-SPEC = {"dataset": {"kind": "range", "length": LENGTH}, "batch": {"size": BATCH},
-        "sampler": {"kind": "random"}}
+from dltest import STOP, Daemon, DaemonError, LifeCase, dlctl, wait_until
+from trainers import BATCH, LENGTH, SPEC, Over, Trainer
 
 
 class ClusterCase(LifeCase):
@@ -45,127 +40,6 @@ class ClusterCase(LifeCase):
         if kept:
             self.addCleanup(daemon.stop)
         return daemon
-
-
-class Over(Exception):
-    """The world has changed; `at_once`: what was delivered and not used is not to be used."""
-
-    def __init__(self, fault):
-        super().__init__(fault[6])
-        self.code, self.path, self.message, self.at_once = fault[3], fault[5], fault[6], fault[8]
-
-
-class Trainer:
-    """One rank of a node."""
-
-    def __init__(self, case, daemon, local, spec=None, credits=0):
-        self.client = case.client(daemon)
-        self.local = local
-        self.credits = credits
-        self.opened = self.client.open(spec or SPEC)
-        self.samples = []
-        self.epoch = 0
-        self.ended = False
-        self.reset()
-
-    def reset(self):
-        self.before = []
-        self.position = 0
-        self.stream = None
-        self.ahead = []
-
-    def start(self):
-        """In two halves: none of the nodes goes on before all have come."""
-        self.client.requests += 1
-        history = b"".join(struct.pack("<QQ", *stretch) for stretch in self.before)
-        self.client.send(START, self.client.requests, self.opened["loader"], self.epoch, self.local,
-                         0, 0, self.credits, history, "")
-        return self
-
-    def started(self):
-        message = self.client.recv_number(STARTED, ERROR)
-        if message[0] == ERROR:
-            raise DaemonError(*message[2:])
-        keys = "request stream steps samples epoch first rank world before".split()
-        self.stream = dict(zip(keys, message[1:]))
-        self.before = list(struct.iter_unpack("<QQ", self.stream["before"]))
-        self.epoch, self.position = self.stream["epoch"], self.stream["first"]
-        return self.stream
-
-    def receive(self):
-        """More of what is delivered; False at the end."""
-        message = self.client.recv_number(DELIVER, FINISHED, FAULT)
-        if message[0] == FAULT:
-            over = Over(message)
-            while self.ahead and not over.at_once:
-                self.use()
-            self.leave()
-            raise over
-        raw = message[2] if message[0] == DELIVER else b""
-        self.ahead += [Batch(self.client, message[1], raw[i:i + 48])
-                       for i in range(0, len(raw), 48)]
-        return message[0] == DELIVER
-
-    def leave(self):
-        """What lies ahead goes back after the stream has stopped: it was not used."""
-        self.client.send(STOP, self.stream["stream"])
-        for batch in self.ahead:
-            batch.release()
-        self.ahead = []
-        if self.position:
-            self.before.append((self.stream["world"], self.position))
-        self.stream = None
-
-    def use(self):
-        batch = self.ahead.pop(0)
-        self.samples += batch.indices[:batch.samples - batch.repeated]
-        batch.release()
-        self.position += 1
-
-    def take(self, steps=None):
-        """So many steps, or all that are left; False at the end."""
-        while steps is None or steps > 0:
-            if not self.ahead and not self.receive():
-                self.client.send(STOP, self.stream["stream"])
-                self.ended = True
-                return False
-            self.use()
-            steps = steps and steps - 1
-        return True
-
-    def told_over(self):
-        """What it is told when the world has changed, after all that is still to be done in it."""
-        try:
-            assert self.take(), "the epoch was at its end"
-        except Over as over:
-            return over
-
-    def told_at_once(self):
-        """Likewise, where nothing more is to be done, not even of what was delivered to the end."""
-        while True:
-            try:
-                self.receive()
-            except Over as over:
-                assert over.at_once
-                return over
-
-    def finish(self):
-        """The epoch, through as many worlds as it takes; all nodes are there."""
-        while True:
-            try:
-                if not self.stream:
-                    self.start().started()
-                self.take()
-                return
-            except Over:
-                pass
-
-    def next_epoch(self):
-        self.reset()
-        self.epoch += 1
-        self.ended = False
-        self.samples = []
-        return self
 
 
 class Epochs:
@@ -251,6 +125,31 @@ class Meet(Epochs):
         places = self.begin([trainer.next_epoch() for trainer in trainers + late])
         self.assertEqual({(place["epoch"], place["first"]) for place in places}, {(1, 0)})
         self.finish(trainers + late)
+
+    def test_asked_for_a_round_late(self):
+        """A node had ranks in a round, and trainers only in the next one: what was theirs in the
+        first, which nobody else was given, is theirs still."""
+        daemons = [self.node("a", 1, 3)]
+        trainers = self.trainers(*daemons)
+        self.begin(trainers)
+        self.take(trainers, 4, 3)
+        daemons.append(self.node("b", 1, 3))
+        self.round_of(daemons[1], 1)
+        for trainer in trainers:
+            trainer.told_over()
+        self.go_on(trainers)
+        self.take(trainers, 4, 3)
+        daemons.append(self.node("c", 1, 3))
+        self.round_of(daemons[2], 2)
+        late = self.trainers(*daemons[1:])
+        for trainer in late:
+            trainer.start()
+        for trainer in trainers:
+            trainer.told_over()
+        places = [trainer.started() for trainer in late]
+        self.assertEqual([(place["world"], place["first"]) for place in places],
+                         [(4, 0), (4, 0), (6, 0), (6, 0)])
+        self.finish(late + trainers)
 
     def test_nodes_of_other_sizes(self):
         """The world has as many ranks as all nodes together, before and after one more comes."""

@@ -18,7 +18,7 @@ import unittest
 import networks
 import stores
 from dltest import PATIENCE, Daemon, TestCase, dlctl, wait_until
-from test_daemons import LENGTH, Over, Trainer
+from trainers import LENGTH, Over, Trainer
 
 LOCAL = 2
 

@@ -13,7 +13,7 @@ import test_c10d
 import test_etcd
 import test_members
 from dltest import Daemon, DaemonError, TestCase
-from test_daemons import SPEC, Trainer
+from trainers import SPEC, Trainer
 
 JOIN = 2  # seconds
 PATH = "/usr/bin:/usr/local/bin"

@@ -72,13 +72,6 @@ static struct world *find(struct members *m, const char *key)
     return NULL;
 }
 
-static void enter(struct world *world)
-{
-    const struct members *m = world->members;
-
-    course_enter(&world->course, m->round, m->place.first, m->place.world);
-}
-
 static int make(struct members *m, const char *key, struct world **ret, struct dl_error *err)
 {
     struct world *world = NULL;
@@ -96,7 +89,8 @@ static int make(struct members *m, const char *key, struct world **ret, struct d
     world->ranks = must_alloc(m->local * sizeof *world->ranks);
     for (uint32_t i = 0; i < m->local; i++)
         world->ranks[i].of.entered = COURSE_NEW;
-    enter(world);
+    /* Its ranks had a share of those worlds, too, though nobody has asked for it here yet. */
+    world->course = m->places;
     DL_APPEND(m->worlds, world);
     *ret = world;
     return 0;
@@ -113,8 +107,9 @@ void worlds_enter(struct members *m)
 {
     struct world *world;
 
+    course_enter(&m->places, m->round, m->place.first, m->place.world);
     DL_FOREACH (m->worlds, world)
-        enter(world);
+        course_enter(&world->course, m->round, m->place.first, m->place.world);
 }
 
 void worlds_deinit(struct members *m)
