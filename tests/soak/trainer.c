@@ -550,7 +550,10 @@ static int resume(struct trainer *t, struct dl_epoch_options options)
     if (r < 0)
         return r;
     uint64_t epoch = dl_epoch_number(t->pass), first = dl_epoch_first(t->pass);
-    if (epoch == t->at && first <= t->step)
+    /* Where a worker of an iterable dataset has come to its end, its further steps do not exist,
+     * and who has given back the one before them is behind them. That none is lost its lines show.
+     */
+    if (epoch == t->at && (first <= t->step || dl_loader_is_iterable(t->loader)))
         return 0;
     /* It has left an epoch early, or given back the last batch of one and not noted its end. */
     t->pass = dl_epoch_end(t->pass);
