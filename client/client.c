@@ -346,6 +346,22 @@ struct dl_client *dl_client_close(struct dl_client *client)
     return NULL;
 }
 
+void dl_client_abandon(struct dl_client *client)
+{
+    if (!client)
+        return;
+    if (client->reclaim)
+        reclaim_abandon(client->reclaim);
+    client->fd = -1;
+    close_fdp(&client->reconnect.watch);
+    client->hosts = hosts_free(client->hosts);
+    for (struct dl_loader *loader = client->loaders; loader; loader = loader->next)
+        loader->hosts = hosts_free(loader->hosts);
+    (void)connection_fail(&client->conn, ECHILD, "",
+                          "this session is of the process that this one was forked from; open "
+                          "another one here");
+}
+
 const char *dl_client_error(const struct dl_client *client)
 {
     return client ? client->error_text : "out of memory";

@@ -189,12 +189,25 @@ DL_API int dl_client_headspace(struct dl_client *client, const char *loader, uin
                                const void **ret_data, size_t *ret_len);
 
 /*
- * Sends the daemon a pickled dataset, for loaders of this session whose spec then says `dataset:
- * {kind: python, pickle: <object>}`. `fd` is a memfd, sealed against writing and resizing, and
- * stays the caller's; `object` is not 0. Waits only for room in the socket. What is wrong with its
- * content is said by dl_loader_open(). -ENOTSUP: a client without a daemon; -EBADF; -EINVAL.
+ * Brings a Python host (proto/PROTOCOL.md, Life of a Python host): a process that starts the
+ * workers of a loader of this session whose spec then says `dataset: {kind: python, host:
+ * <number>}`.
+ *
+ * `channel` is a Unix stream socket, whose other end the host has; it stays the caller's, who keeps
+ * it open as long as the host shall live. The host gets its connection to the daemon over it, as a
+ * descriptor with one byte, and another one whenever the client has another daemon; it ends when
+ * the channel does. `number` is not 0. Waits only for room in the socket to the daemon. -ENOTSUP: a
+ * client without a daemon; -EBADF; -EPIPE: the host has ended; -EINVAL.
  */
-DL_API int dl_client_attach(struct dl_client *client, int fd, uint64_t object);
+DL_API int dl_client_bring_host(struct dl_client *client, int channel, uint64_t number);
+
+/*
+ * For a child made by fork(), of its parent's client: closes the descriptors that the child has of
+ * it, which would keep the session alive when the parent is gone. The parent's session goes on. All
+ * that is left for the child to do with the client is nothing at all, or dl_client_close(). Memory
+ * of batches stays mapped. NULL is fine.
+ */
+DL_API void dl_client_abandon(struct dl_client *client);
 
 /*
  * Page-locks the shared memory of this session for CUDA, all of it that is mapped and all that will

@@ -13,7 +13,7 @@
  *   outlived.c  batches of daemons that are gone, and what the next one is told of them
  *   local.c     the same without a daemon: a loader whose batches are made here
  *   reclaim.c, dlpack.c   batches that tensors in any thread keep alive
- *   object.c   datasets of the client's own, sent as descriptors
+ *   hosts.c    Python hosts of the client's own, and how the daemon gets to them
  *
  * Ownership: client → loaders → epochs; client → batches the user holds, and the pool of unused
  * ones. A batch that only DLPack tensors keep alive comes back through `reclaim` with the last one.
@@ -55,11 +55,11 @@ struct call {
     struct dl_epoch *epoch;   /* borrowed: filled by STARTED; NULL: ended meanwhile */
 };
 
-/* A pickled dataset that was sent to the daemon, kept to be sent to the next one. */
-struct object {
-    struct object *next;
+/* A Python host that was brought to the daemon, kept to be brought to the next one. */
+struct brought_host {
+    struct brought_host *next;
     uint64_t number;
-    int fd; /* owned */
+    int channel; /* owned */
 };
 
 /* How far a client is on its way back; see reconnect.c. */
@@ -93,8 +93,8 @@ struct dl_client {
     int fd;
     struct connection conn;
     struct reconnect reconnect;
-    uint32_t incarnation;   /* counts the daemons it was connected to */
-    struct object *objects; /* owned; sent, and taken by no loader that is open */
+    uint32_t incarnation;       /* counts the daemons it was connected to */
+    struct brought_host *hosts; /* owned; brought, and taken by no loader that is open */
     struct call call;
     uint64_t call_timeout; /* overrides the timeouts above when not 0; for tests */
     struct dl_error error; /* the last failure */
@@ -143,10 +143,10 @@ struct dl_loader {
     bool drop_last;
     struct module_loader *local; /* owned; NULL: the loader is the daemon's */
     struct private_memory memory;
-    struct dl_buffer spec;  /* what OPEN says, to be said again; of a remote one */
-    char *base;             /* owned; likewise */
-    struct object *objects; /* owned; that the spec names */
-    char *name;             /* owned */
+    struct dl_buffer spec;      /* what OPEN says, to be said again; of a remote one */
+    char *base;                 /* owned; likewise */
+    struct brought_host *hosts; /* owned; that the spec names */
+    char *name;                 /* owned */
     uint64_t length, batch_size, seed, fingerprint;
     struct state_identity identity; /* what states know it by */
 };
@@ -413,13 +413,13 @@ void outlived_given_back(struct dl_epoch *epoch);
 /* Queues what has changed of it. */
 void outlived_tell(struct dl_epoch *epoch);
 
-/* ---- object.c ---- */
+/* ---- hosts.c ---- */
 
-/* Sends an object again: 0, or a negative errno. The output must be empty. */
-int _nodiscard_ object_send(struct dl_client *client, const struct object *object);
+/* Brings them again, to another daemon: 0, or a negative errno. The output must be empty. */
+int _nodiscard_ hosts_send(struct dl_client *client, const struct brought_host *list);
 /* The loader, which was opened, takes those that its spec names. */
-void objects_take(struct dl_loader *loader, const char *spec, size_t len);
-struct object *objects_free(struct object *list); /* returns NULL */
+void hosts_take(struct dl_loader *loader, const char *spec, size_t len);
+struct brought_host *hosts_free(struct brought_host *list); /* returns NULL */
 
 /* ---- loader.c ---- */
 
@@ -537,6 +537,8 @@ struct reclaim *reclaim_unref(struct reclaim *reclaim); /* the last closes fd; r
 /* Any thread: drops a tensor's reference on a batch that was exported. */
 void reclaim_drop(struct dl_batch *batch);
 
+/* In a child made by fork(): its descriptor goes, and nothing else. */
+void reclaim_abandon(struct reclaim *reclaim);
 /* Client's thread: finishes what came back. reclaim_close(): for the last time; later tensors end
  * their batches by themselves. */
 void reclaim_drain(struct dl_client *client);

@@ -24,7 +24,7 @@ struct dl_loader *loader_free(struct dl_loader *loader)
         local_loader_close(loader);
     if (loader->client->reconnect.call.loader == loader)
         loader->client->reconnect.call.loader = NULL;
-    objects_free(loader->objects);
+    hosts_free(loader->hosts);
     buffer_deinit(&loader->spec);
     free(loader->base);
     free(loader->name);
@@ -139,7 +139,7 @@ int dl_loader_open(struct dl_client *client, const char *spec, size_t len, const
         r = local_loader_open(loader, len ? spec : "", len, dir);
     if (r < 0)
         return r;
-    objects_take(loader, spec, len);
+    hosts_take(loader, spec, len);
     loader->next = client->loaders;
     client->loaders = loader;
     *ret = steal_ptr(loader);

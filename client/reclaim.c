@@ -55,6 +55,11 @@ struct reclaim *reclaim_unref(struct reclaim *reclaim)
     return NULL;
 }
 
+void reclaim_abandon(struct reclaim *reclaim)
+{
+    close_fdp(&reclaim->fd);
+}
+
 /* The client is closed: there is nobody to tell and no pool. */
 static void free_orphan(struct dl_batch *batch)
 {

@@ -233,22 +233,13 @@ static struct dl_epoch *next_epoch(const struct dl_client *client)
     return NULL;
 }
 
-/* What does not go at once with a new socket is tried with another one. */
-static int send_objects(struct dl_client *client, const struct object *list)
-{
-    int r = 0;
-
-    for (const struct object *object = list; object && r == 0; object = object->next)
-        r = object_send(client, object);
-    return r;
-}
-
 static int open_again(struct dl_client *client, struct dl_loader *loader)
 {
     struct reconnect *rc = &client->reconnect;
     struct dl_message msg;
 
-    if (send_objects(client, loader->objects) < 0)
+    /* What does not go at once with a new socket is tried with another one. */
+    if (hosts_send(client, loader->hosts) < 0)
         return client_lost(client, NULL);
     msg = loader_open_message(loader);
     rc->call = (struct call){
@@ -399,12 +390,12 @@ static int go_on(struct dl_client *client)
     struct dl_loader *loader = next_loader(client);
     struct dl_epoch *epoch = next_epoch(client);
 
-    /* An object's descriptor goes with the first byte of its message. */
+    /* A host's descriptor goes with the first byte of its message. */
     if (client_flush(client) < 0)
         return connection_check(&client->conn);
     if (connection_output(&client->conn).len > 0)
         return 0;
-    if (rc->away == AWAY_GREETING && send_objects(client, client->objects) < 0)
+    if (rc->away == AWAY_GREETING && hosts_send(client, client->hosts) < 0)
         return client_lost(client, NULL);
     if (loader)
         return open_again(client, loader);
@@ -458,7 +449,7 @@ void reconnect_deinit(struct dl_client *client)
     close_fdp(&rc->watch);
     free(rc->path);
     free(rc->agent);
-    client->objects = objects_free(client->objects);
+    client->hosts = hosts_free(client->hosts);
 }
 
 /* ---- for the user ---- */

@@ -127,8 +127,8 @@ struct spec_dataset {
 
     struct value config; /* owned; plugin: what it is opened with, python: args; null: nothing */
 
-    char *object;    /* owned; python: "module:name"; NULL: pickle */
-    uint64_t pickle; /* python: which of the objects that the client sent; 0: object */
+    char *object;  /* owned; python: "module:name"; NULL: host */
+    uint64_t host; /* python: which of the hosts that the client brought; 0: object */
 };
 
 /*
@@ -160,7 +160,7 @@ struct spec_collate {
     uint32_t n_fields;
     char *path;          /* owned; plugin: absolute */
     struct value config; /* owned; plugin */
-    char *object;        /* owned; python: "module:name"; NULL: default_collate, or the pickle's */
+    char *object;        /* owned; python: "module:name"; NULL: default_collate, or the host's */
 };
 
 struct dl_spec {
@@ -291,7 +291,7 @@ int _nodiscard_ spec_fingerprint(const struct dl_spec *spec, uint64_t *ret);
 
 /*
  * By what a state (state_token.h) knows the spec: XXH3-64 of each of its sections, packed, without
- * paths, which say where the data lies and not what it is, and without dataset.pickle. -ENOMEM.
+ * paths, which say where the data lies and not what it is, and without dataset.host. -ENOMEM.
  */
 int _nodiscard_ spec_parts(const struct dl_spec *spec, uint64_t ret[static STATE_PARTS]);
 enum state_order spec_state_order(const struct dl_spec *spec);

@@ -241,7 +241,7 @@ static bool present(const struct dl_spec *spec, const struct spec_key *key)
     if (spec->dataset.kind == DATASET_PYTHON && spec_key_in(key, "dataset") &&
         ((key->type == KEY_CALLABLE && !spec->dataset.object) ||
          (key->type == KEY_PATH && !spec->dataset.n_files) ||
-         (key->type == KEY_UINT && !spec->dataset.pickle)))
+         (key->type == KEY_UINT && !spec->dataset.host)))
         return false;
     if (key->type == KEY_CALLABLE && spec_key_in(key, "collate") && !spec->collate.object)
         return false;

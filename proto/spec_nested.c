@@ -235,11 +235,11 @@ static int check_python_dataset(const struct spec_reading *rd)
     const struct spec_dataset *dataset = &rd->spec->dataset;
     char place[DL_ERROR_PATH_MAX];
 
-    if (dataset->kind != DATASET_PYTHON || !dataset->object != !dataset->pickle)
+    if (dataset->kind != DATASET_PYTHON || !dataset->object != !dataset->host)
         return 0;
     spec_place(rd, spec_key_find("dataset", "object"), place);
     return dl_error_set(rd->err, EINVAL, place, "%s",
-                        dataset->object ? "is given, and pickle too; leave out one of them"
+                        dataset->object ? "is given, and host too; leave out one of them"
                                         : "missing; a dataset of kind python needs it, such as "
                                           "mypackage.data:Dataset");
 }

@@ -12,7 +12,7 @@
  */
 static bool is_place(const struct spec_key *key)
 {
-    return key->type == KEY_PATH || key->type == KEY_PATHS || strcmp(key->key, "pickle") == 0;
+    return key->type == KEY_PATH || key->type == KEY_PATHS || strcmp(key->key, "host") == 0;
 }
 
 /* Files by field keep the fields. */

@@ -446,22 +446,11 @@ static void watch_owner(struct daemon *d)
 /* What whoever started a private daemon wants of it before having connected to its socket. */
 static void serve_owner(struct daemon *d)
 {
-    struct python_asker asker = {
-        .config = &d->config, .private = d->options.private, .uid = geteuid()};
-    struct dl_error err = {0};
-    const char *interpreter;
-
     if (d->options.client >= 0) {
         (void)fcntl(d->options.client, F_SETFD, FD_CLOEXEC);
         watch_owner(d);
         on_accepted(d, d->options.client);
     }
-    if (!d->options.host)
-        return;
-    if (python_choose_interpreter(&asker, d->options.host, &interpreter, &err) < 0)
-        log_warning("--host: %s", err.message);
-    else
-        hosts_prepare(d->hosts, interpreter);
 }
 
 /* What tells clients one daemon from the next. Nobody starts a private one anew. */

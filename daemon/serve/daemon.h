@@ -18,7 +18,6 @@ struct daemon_options {
     const char *log_level;   /* NULL: as configured */
     bool private;            /* ends when its last client leaves, or its owner ends */
     /* Of a private one: */
-    const char *host; /* interpreter whose host is started at once; NULL: none */
     int client;       /* consumed: the first client's connection; -1: none */
     int errors;       /* consumed: where Python workers' standard error goes; -1: nowhere */
 };

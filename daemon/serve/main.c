@@ -10,7 +10,7 @@
 
 static const char usage_text[] =
     "usage: dloaderd [--config FILE] [--socket PATH] [--private] [--log-level LEVEL]\n"
-    "                [--client FD] [--stderr FD] [--host PYTHON]\n"
+    "                [--client FD] [--stderr FD]\n"
     "\n"
     "Serves batches of training data to clients on a Unix socket; see dloaderd(8).\n"
     "\n"
@@ -19,7 +19,6 @@ static const char usage_text[] =
     "  --private          for one owner: end when the last client leaves\n"
     "  --client FD        with --private: the first client's connection\n"
     "  --stderr FD        with --private: where Python workers' standard error goes\n"
-    "  --host PYTHON      with --private: the interpreter to be ready for\n"
     "  --log-level LEVEL  error, warning, info or debug\n"
     "  --version, --help\n";
 
@@ -29,7 +28,6 @@ enum {
     OPT_PRIVATE,
     OPT_CLIENT,
     OPT_STDERR,
-    OPT_HOST,
     OPT_LOG_LEVEL,
     OPT_VERSION,
     OPT_HELP
@@ -40,7 +38,6 @@ static const struct option options[] = {{"config", required_argument, NULL, OPT_
                                         {"private", no_argument, NULL, OPT_PRIVATE},
                                         {"client", required_argument, NULL, OPT_CLIENT},
                                         {"stderr", required_argument, NULL, OPT_STDERR},
-                                        {"host", required_argument, NULL, OPT_HOST},
                                         {"log-level", required_argument, NULL, OPT_LOG_LEVEL},
                                         {"version", no_argument, NULL, OPT_VERSION},
                                         {"help", no_argument, NULL, OPT_HELP},
@@ -82,9 +79,6 @@ int main(int argc, char **argv)
                 return 2;
             }
             break;
-        case OPT_HOST:
-            o.host = optarg;
-            break;
         case OPT_LOG_LEVEL:
             o.log_level = optarg;
             break;
@@ -103,8 +97,8 @@ int main(int argc, char **argv)
         fprintf(stderr, "dloaderd: unexpected argument \"%s\"\n%s", argv[optind], usage_text);
         return 2;
     }
-    if (!o.private && (o.client >= 0 || o.errors >= 0 || o.host)) {
-        fprintf(stderr, "dloaderd: --client, --stderr and --host need --private\n");
+    if (!o.private && (o.client >= 0 || o.errors >= 0)) {
+        fprintf(stderr, "dloaderd: --client and --stderr need --private\n");
         return 2;
     }
     return daemon_run(&o);

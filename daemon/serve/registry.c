@@ -79,7 +79,16 @@ static int join(const struct registered *entry, const struct dl_spec *wanted, st
 static const struct loader_events loader_events = {SESSION_LOADER_EVENTS, .retired = on_retired,
                                                    .gone = on_gone};
 
-/* What the loader's workers are run with; the object of its spec is taken from the session. */
+static int take_host(struct daemon *d, struct session *session, struct python_run *run,
+                     struct dl_error *err)
+{
+    int sock = -1;
+    int r = session_take_host(session, run->host_number, &sock, err);
+
+    return r < 0 ? r : host_adopt(d->hosts, sock, session_pid(session), &run->host, err);
+}
+
+/* What the loader's workers are run with; the host of its spec is taken from the session. */
 static int choose_python(struct daemon *d, struct session *session, const struct dl_spec *spec,
                          struct python_run *ret, struct dl_error *err)
 {
@@ -87,8 +96,8 @@ static int choose_python(struct daemon *d, struct session *session, const struct
         .config = &d->config, .private = d->options.private, .uid = session_uid(session)};
     int r = python_choose(&asker, spec, ret, err);
 
-    if (r == 0 && ret->pickle)
-        r = session_take_object(session, ret->pickle, &ret->object, err);
+    if (r == 0 && ret->host_number)
+        r = take_host(d, session, ret, err);
     if (r < 0)
         python_run_deinit(ret);
     return r;
@@ -168,15 +177,15 @@ static bool has_other_seed(const struct daemon *d, const struct loader *loader,
 /*
  * A spec without a name has one made from its fingerprint, which leaves out seed, workers and
  * memory: those who differ in these get "…-2" and so on instead of a refusal, also where the seed
- * is one that a former daemon has drawn, or all nodes have to agree on one. An object's number says
- * nothing of what is in it: who sends one without a name has the loader alone.
+ * is one that a former daemon has drawn, or all nodes have to agree on one. A host's number says
+ * nothing of what it has: who brings one without a name has the loader alone.
  */
 static void find_free_name(struct daemon *d, uid_t uid, const uint64_t *seed, struct dl_spec *spec)
 {
     _cleanup_free_ char *stem = must_strdup(spec->name);
     const struct registered *entry;
     struct dl_error difference;
-    bool alone = python_pickle(spec) != 0;
+    bool alone = python_host_number(spec) != 0;
 
     for (unsigned i = 2; (entry = find(d, uid, spec->name)) &&
                          (alone || has_other_seed(d, entry->loader, spec, seed) ||
@@ -188,14 +197,14 @@ static void find_free_name(struct daemon *d, uid_t uid, const uint64_t *seed, st
     }
 }
 
-/* The loader that is joined has one: what came with this OPEN must not keep its memory. */
-static void drop_object(struct session *session, const struct dl_spec *spec)
+/* The loader that is joined has one: what came with this OPEN must not stay. */
+static void drop_host(struct session *session, const struct dl_spec *spec)
 {
-    uint64_t number = python_pickle(spec);
-    int fd;
+    uint64_t number = python_host_number(spec);
+    int sock;
 
-    if (number && session_take_object(session, number, &fd, NULL) == 0)
-        close(fd);
+    if (number && session_take_host(session, number, &sock, NULL) == 0)
+        close(sock);
 }
 
 int registry_find(void *context, struct session *session, const struct value *spec_value,
@@ -234,7 +243,7 @@ int registry_find(void *context, struct session *session, const struct value *sp
     }
     r = join(entry, &spec, ret, err);
     if (r == 0)
-        drop_object(session, &spec);
+        drop_host(session, &spec);
     return r;
 }
 

@@ -50,7 +50,6 @@ struct worker {
     struct frame_reader reader;
     const struct worker_engine *engine;
     void *dataset;            /* owned, the engine's; NULL until W_OPEN */
-    int object;               /* owned; from W_OBJECT, or -1 */
     uint64_t fingerprint;     /* of the lengths of its samples, or 0 */
     uint32_t sandbox;         /* which parts of it hold */
     struct inputs inputs;     /* owned; what the dataset borrows */
@@ -177,9 +176,7 @@ static int open_dataset(struct worker *w, const struct dl_msg_w_open *msg, struc
     if (spec.batch.tokens)
         w->fingerprint = lengths_fingerprint(&spec.dataset, spec.batch.length_of, &in->env);
     in->env.seed = dataset_replica_seed(spec.seed, UINT64_MAX, 0, in->env.workers, in->env.worker);
-    return w->engine->open(
-        &(struct worker_open){.spec = &spec, .env = &in->env, .object = w->object}, &w->dataset,
-        err);
+    return w->engine->open(&(struct worker_open){.spec = &spec, .env = &in->env}, &w->dataset, err);
 }
 
 static int handle_open(struct worker *w, const struct dl_msg_w_open *msg)
@@ -260,18 +257,9 @@ static void handle_unmap(struct worker *w, const struct dl_msg_w_unmap *msg)
     }
 }
 
-static void handle_object(struct worker *w)
-{
-    close_fdp(&w->object);
-    w->object = frame_reader_take_fd(&w->reader);
-}
-
 static int handle_message(struct worker *w, const struct dl_message *msg)
 {
     switch (msg->number) {
-    case DL_MSG_W_OBJECT:
-        handle_object(w);
-        return 0;
     case DL_MSG_W_OPEN:
         return handle_open(w, &msg->w_open);
     case DL_MSG_W_SEGMENT:
@@ -422,7 +410,6 @@ static void worker_deinit(struct worker *w)
     if (w->dataset)
         w->engine->close(w->dataset);
     guard_uninstall();
-    close_fdp(&w->object);
     inputs_deinit(&w->inputs);
     frame_reader_deinit(&w->reader);
     close_fdp(&w->task_bell);
@@ -432,8 +419,7 @@ static void worker_deinit(struct worker *w)
 int worker_run(int sock, const struct worker_engine *engine)
 {
     _cleanup_(worker_deinit)
-    struct worker w = {
-        .sock = sock, .task_bell = -1, .done_bell = -1, .engine = engine, .object = -1};
+    struct worker w = {.sock = sock, .task_bell = -1, .done_bell = -1, .engine = engine};
     int r = 0;
 
     guard_install(&w.guard);

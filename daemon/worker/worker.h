@@ -19,7 +19,6 @@
 struct worker_open {
     const struct dl_spec *spec;
     const struct data_env *env; /* lives as long as the worker */
-    int object;                 /* a sealed memfd with the pickle of spec->dataset; -1: none came */
 };
 
 /*

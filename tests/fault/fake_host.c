@@ -1,7 +1,13 @@
 /*
  * A Python host without Python: it speaks a host's part of the protocol and forks workers that run
- * the real worker's loop, with ranges of numbers for datasets. What the host does is in the name it
- * is started by (a link named HOST-MODE):
+ * the real worker's loop, with ranges of numbers for datasets.
+ *
+ *   fake_host -m dloader.host          as the daemon starts one
+ *   fake_host --socket FD [LENGTH]     brought by a client: FD is its connection to the daemon
+ *   fake_host --channel FD [LENGTH]    FD is a channel to the client, over which connections come
+ *
+ * LENGTH is that of its dataset. What the host does is in the name it is started by (a link named
+ * HOST-MODE):
  *
  *   good      what it should
  *   mute      never says that it is ready       exit3    ends with status 3 and some last words
@@ -10,11 +16,12 @@
  *   late      writes garbage when it is asked for a worker
  *   unknown   tells of the end of a worker that nobody asked for
  *   unable    cannot start workers
+ *   idle      is ready, but does not answer when it is asked for a worker
  *   deaf      is ready, but does not kill
  *
- * It writes its environment and its directory to the file LINK.env. What a worker does is in its
- * dataset's args: {length: n, unknown: true, iterable: true, roomy: true, mode: MODE, at: t} does
- * MODE at its t-th task, from 1:
+ * One that the daemon starts writes its environment and its directory to the file LINK.env. What a
+ * worker does is in its dataset's args: {length: n, unknown: true, iterable: true, roomy: true,
+ * mode: MODE, at: t} does MODE at its t-th task, from 1:
  *
  *   kill, exit3, hang   as the names say        fail     reports an error with a whole report
  *   refuse    does not open it at all
@@ -36,6 +43,15 @@ enum { HOST_SOCKET = 3, CHILDREN_MAX = 256 };
 #define KEYS_MARK 0x80646c6b65797300U
 
 extern char **environ;
+
+static struct {
+    const char *mode;
+    int sock;    /* to the daemon; -1: to none, for the time being */
+    int channel; /* to the client; -1: there is none */
+    uint64_t length;
+    struct frame_reader reader;
+    pid_t children[CHILDREN_MAX]; /* by number; 0: none */
+} host = {.sock = HOST_SOCKET, .channel = -1, .length = 100};
 
 /* ---- a worker's dataset --------------------------------------------------------------------- */
 
@@ -63,36 +79,21 @@ static bool says(const struct value *args, const char *key)
     return v && v->type == VALUE_BOOL && v->boolean;
 }
 
-/* "length=N" stands in the object, as a dataset would. */
-static int read_object(int fd, uint64_t *ret, struct dl_error *err)
-{
-    char text[64] = "";
-    unsigned long long length;
-
-    if (fd < 0 || pread(fd, text, sizeof text - 1, 0) <= 0 ||
-        sscanf(text, "length=%llu", &length) != 1)
-        return dl_error_set(err, EINVAL, "dataset.pickle", "no object came, or \"%s\"", text);
-    *ret = length;
-    return 0;
-}
-
 static int fake_open(const struct worker_open *how, void **ret, struct dl_error *err)
 {
     const struct value *args = &how->spec->dataset.config;
     bool map = args->type == VALUE_MAP;
     struct dl_spec spec = *how->spec; /* what it points to stays the other's */
-    struct fake fake = {.length = 100};
+    struct fake fake = {.length = host.length};
 
     if (map) {
         const struct value *mode = value_get(args, "mode");
         snprintf(fake.mode, sizeof fake.mode, "%s", mode ? mode->string : "");
         fake.at = number_of(args, "at", 0);
-        fake.length = number_of(args, "length", 100);
+        fake.length = number_of(args, "length", host.length);
         fake.iterable = says(args, "iterable");
         fake.roomy = says(args, "roomy");
     }
-    if (spec.dataset.pickle && read_object(how->object, &fake.length, err) < 0)
-        return -err->code;
     if (strcmp(fake.mode, "refuse") == 0)
         return dl_error_set(err, EINVAL, "dataset.object", "it cannot be imported");
     spec.dataset = (struct spec_dataset){.kind = DATASET_RANGE,
@@ -251,12 +252,6 @@ static const struct worker_engine fake_engine = {
 
 /* ---- the host ------------------------------------------------------------------------------- */
 
-static struct {
-    const char *mode;
-    struct frame_reader reader;
-    pid_t children[CHILDREN_MAX]; /* by number; 0: none */
-} host;
-
 static bool is_mode(const char *mode)
 {
     return strcmp(host.mode, mode) == 0;
@@ -266,21 +261,23 @@ static void send_message(const struct dl_message *msg)
 {
     struct dl_buffer out = {0};
 
+    /* A daemon that has gone shows in the socket's end. */
     if (message_encode(msg, &out) < 0 ||
-        fdpass_send(HOST_SOCKET, out.data, out.len, NULL, 0, 0) != (ssize_t)out.len)
-        _exit(0); /* the daemon is gone */
+        (fdpass_send(host.sock, out.data, out.len, NULL, 0, 0) < 0 && host.channel < 0))
+        _exit(0);
     buffer_deinit(&out);
 }
 
 static void send_garbage(void)
 {
-    (void)!write(HOST_SOCKET, "\377\377\377\377garbage", 11);
+    (void)!write(host.sock, "\377\377\377\377garbage", 11);
 }
 
 static void be_worker(int sock, int errors, const sigset_t *old)
 {
     frame_reader_deinit(&host.reader);
-    close(HOST_SOCKET);
+    close(host.sock);
+    close(host.channel);
     (void)sigprocmask(SIG_SETMASK, old, NULL);
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (dup2(errors, STDERR_FILENO) < 0)
@@ -298,7 +295,7 @@ static void start_worker(uint64_t child, const sigset_t *old)
     if (is_mode("unknown"))
         send_message(
             &(struct dl_message){.number = DL_MSG_W_EXITED, .w_exited = {.child = child + 77}});
-    while (is_mode("late") || is_mode("unknown"))
+    while (is_mode("late") || is_mode("unknown") || is_mode("idle"))
         pause();
     pid_t pid = is_mode("unable") || child >= CHILDREN_MAX ? 0 : fork();
     if (pid == 0 && !is_mode("unable") && child < CHILDREN_MAX)
@@ -330,7 +327,7 @@ static bool read_socket(const sigset_t *old)
     struct dl_message msg;
     struct dl_error err;
 
-    if (fdpass_recv(HOST_SOCKET, &host.reader, 0) <= 0)
+    if (fdpass_recv(host.sock, &host.reader, 0) <= 0)
         return false;
     while (frame_reader_next(&host.reader, &payload) > 0) {
         if (message_decode(payload.data, payload.len, TO_WORKER, &msg, &err) < 0)
@@ -365,6 +362,7 @@ static void end_workers(void)
         if (host.children[i] > 0) {
             (void)kill(host.children[i], SIGKILL);
             (void)waitpid(host.children[i], NULL, 0);
+            host.children[i] = 0;
         }
     }
 }
@@ -400,18 +398,8 @@ static void be_killed(const char *link)
     (void)raise(SIGKILL);
 }
 
-static void begin(const char *link)
+static void greet(void)
 {
-    const char *base = strrchr(link, '/') ? strrchr(link, '/') + 1 : link;
-
-    host.mode = strrchr(base, '-') ? strrchr(base, '-') + 1 : "good";
-    write_surroundings(link);
-    if (is_mode("exit3")) {
-        fprintf(stderr, "No module named\n dloader.host\n");
-        exit(3);
-    }
-    if (is_mode("killed") || is_mode("revived"))
-        be_killed(link);
     while (is_mode("mute"))
         pause();
     if (is_mode("garbage"))
@@ -423,33 +411,101 @@ static void begin(const char *link)
         .w_hosting = {.version = DL_PROTOCOL_VERSION + (unsigned)is_mode("version")}});
 }
 
+/* The daemon has gone; what is left of it here goes, too. */
+static void part(void)
+{
+    end_workers();
+    frame_reader_deinit(&host.reader);
+    host.reader = (struct frame_reader){0};
+    close_fdp(&host.sock);
+}
+
+/* A connection to the next daemon. False: the client has gone. */
+static bool read_channel(void)
+{
+    _cleanup_(frame_reader_deinit)
+    struct frame_reader reader = {0};
+
+    if (fdpass_recv(host.channel, &reader, 0) <= 0)
+        return false;
+    part();
+    host.sock = frame_reader_take_fd(&reader);
+    greet();
+    return true;
+}
+
+static void name_mode(const char *link)
+{
+    const char *base = strrchr(link, '/') ? strrchr(link, '/') + 1 : link;
+
+    host.mode = strrchr(base, '-') ? strrchr(base, '-') + 1 : "good";
+}
+
+static void begin(const char *link)
+{
+    write_surroundings(link);
+    if (is_mode("exit3")) {
+        fprintf(stderr, "No module named\n dloader.host\n");
+        exit(3);
+    }
+    if (is_mode("killed") || is_mode("revived"))
+        be_killed(link);
+}
+
+/* Whether it knows what to do. */
+static bool take_arguments(int argc, char **argv)
+{
+    if (argc == 3 && strcmp(argv[1], "-m") == 0 && strcmp(argv[2], "dloader.host") == 0) {
+        begin(argv[0]);
+        return true;
+    }
+    if (argc < 3 || (strcmp(argv[1], "--socket") != 0 && strcmp(argv[1], "--channel") != 0))
+        return false;
+    host.length = argc > 3 ? strtoull(argv[3], NULL, 10) : host.length;
+    host.sock = strcmp(argv[1], "--socket") == 0 ? atoi(argv[2]) : -1;
+    host.channel = host.sock < 0 ? atoi(argv[2]) : -1;
+    return true;
+}
+
+static void serve(int signals, const sigset_t *old)
+{
+    for (bool alive = true; alive;) {
+        struct pollfd fds[3] = {{.fd = host.sock, .events = POLLIN},
+                                {.fd = host.channel, .events = POLLIN},
+                                {.fd = signals, .events = POLLIN}};
+        struct signalfd_siginfo info;
+        if (poll(fds, 3, -1) < 0 && errno != EINTR)
+            break;
+        if (fds[2].revents && read(signals, &info, sizeof info) > 0)
+            reap();
+        if (fds[0].revents && !read_socket(old)) {
+            part();
+            alive = host.channel >= 0;
+        }
+        if (fds[1].revents)
+            alive = read_channel();
+    }
+    part();
+}
+
 int main(int argc, char **argv)
 {
     sigset_t mask, old;
 
-    if (argc != 3 || strcmp(argv[1], "-m") != 0 || strcmp(argv[2], "dloader.host") != 0) {
-        fprintf(stderr, "fake_host is started by dloaderd\n");
-        return 2;
-    }
+    name_mode(argv[0]);
     sigemptyset(&mask);
     sigaddset(&mask, SIGCHLD);
     (void)sigprocmask(SIG_BLOCK, &mask, &old);
     (void)signal(SIGPIPE, SIG_IGN);
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-    begin(argv[0]);
-    struct pollfd fds[2] = {{.fd = HOST_SOCKET, .events = POLLIN},
-                            {.fd = signalfd(-1, &mask, SFD_CLOEXEC), .events = POLLIN}};
-    for (bool alive = true; alive;) {
-        struct signalfd_siginfo info;
-        if (poll(fds, 2, -1) < 0 && errno != EINTR)
-            break;
-        if (fds[1].revents && read(fds[1].fd, &info, sizeof info) > 0)
-            reap();
-        if (fds[0].revents)
-            alive = read_socket(&old);
+    if (!take_arguments(argc, argv)) {
+        fprintf(stderr, "fake_host is started by dloaderd, or brought by a client\n");
+        return 2;
     }
-    end_workers();
-    frame_reader_deinit(&host.reader);
-    close(fds[1].fd);
+    if (host.sock >= 0)
+        greet();
+    int signals = signalfd(-1, &mask, SFD_CLOEXEC);
+    serve(signals, &old);
+    close(signals);
     return 0;
 }

@@ -425,11 +425,15 @@ static void start_epoch(struct play *p, uint8_t how)
     p->sent = 0;
 }
 
-static void attach(struct play *p)
+static void bring_host(struct play *p)
 {
-    int r = dl_client_attach(p->client, p->memfd, 7);
+    int channel[2];
 
+    FUZZ_ASSERT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, channel) == 0);
+    int r = dl_client_bring_host(p->client, channel[0], 7);
     FUZZ_ASSERT(r <= 0);
+    close(channel[0]);
+    close(channel[1]);
 }
 
 static void query(struct play *p, bool answered)
@@ -471,7 +475,7 @@ static void step(struct play *p)
         break;
     case 6:
         if (operation >> 4 == 15)
-            attach(p);
+            bring_host(p);
         send_raw(p);
         break;
     case 7:

@@ -1,8 +1,9 @@
 /*
  * Python hosts as the daemon keeps them (daemon/serve/pool/host.c), with hosts that say and do what
  * the input has: messages out of turn, numbers of workers that nobody asked for, bytes, hang-ups,
- * deaths at any moment. Each worker ends once, and nobody hears of it after that; no host is told
- * to end a worker that it was not asked for.
+ * deaths at any moment. Some are the daemon's own, some are brought and released again. Each worker
+ * ends once, and nobody hears of it after that; no host is told to end a worker that it was not
+ * asked for.
  *
  * Only the processes are not real: uv_spawn() hands the host's ends to the harness.
  *
@@ -23,7 +24,7 @@
 
 enum { CHILDREN = 32, HOSTS = 16, TURNS = 3, DRY_TURNS = 100 };
 
-static const char events[] = "skfhSXrcdept";
+static const char events[] = "skfhSXrcdeptbl";
 
 struct child {
     struct host_child *record; /* borrowed; NULL: it has ended, or nobody wants to hear of it */
@@ -33,7 +34,8 @@ struct child {
 
 /* The other side of a host. */
 struct fake_host {
-    uv_process_t *handle; /* NULL: it was reaped */
+    uv_process_t *handle; /* NULL: it was reaped, or was brought */
+    struct host *brought; /* NULL: it was released, or is the daemon's own */
     uv_exit_cb exited;
     int sock;   /* owned */
     int errors; /* owned */
@@ -136,6 +138,30 @@ static void on_ended(void *owner, const struct host_end *end)
 
 static const struct host_child_events child_events = {.started = on_started, .ended = on_ended};
 
+/* One that is there to start workers, which may have ended since; NULL: none. */
+static struct host *last_brought(const struct game *g)
+{
+    for (uint32_t i = g->n_fakes; i-- > 0;) {
+        if (g->fakes[i].brought)
+            return g->fakes[i].brought;
+    }
+    return NULL;
+}
+
+static void bring(struct game *g)
+{
+    struct fake_host *fake = &g->fakes[g->n_fakes];
+    struct dl_error err = {0};
+    int socks[2];
+
+    if (g->n_fakes == HOSTS)
+        return;
+    FUZZ_ASSERT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, socks) == 0);
+    *fake = (struct fake_host){.sock = socks[1], .errors = -1};
+    FUZZ_ASSERT(host_adopt(g->hosts, socks[0], 100, &fake->brought, &err) == 0);
+    g->n_fakes++;
+}
+
 static void start_child(struct game *g, uint8_t how)
 {
     struct child *child = &g->children[g->n_children];
@@ -149,7 +175,8 @@ static void start_child(struct game *g, uint8_t how)
     child->wanted = true;
     int r = host_start_child(
         g->hosts,
-        &(struct host_child_options){.interpreter = how & 1 ? "/fuzz/python" : "/fuzz/python3",
+        &(struct host_child_options){.host = how & 2 ? last_brought(g) : NULL,
+                                     .interpreter = how & 1 ? "/fuzz/python" : "/fuzz/python3",
                                      .sock = socks[0],
                                      .errors = ends[1],
                                      .events = &child_events,
@@ -227,11 +254,11 @@ static void die(struct fake_host *fake, int64_t status, int signal)
 {
     uv_process_t *handle = fake->handle;
 
-    if (!handle)
-        return;
     close_fdp(&fake->sock);
     close_fdp(&fake->errors);
     frame_reader_deinit(&fake->reader);
+    if (!handle)
+        return;
     fake->handle = NULL;
     fake->exited(handle, fake->killed ? 0 : status, fake->killed ? SIGKILL : signal);
 }
@@ -251,9 +278,10 @@ static void play_host(struct game *g, struct fake_host *fake, char event, uint8_
 {
     size_t len = min_u64(how & 31, g->input.len);
 
-    if (!fake->handle)
-        return;
     switch (event) {
+    case 'l':
+        fake->brought = host_release(fake->brought);
+        break;
     case 'h':
         say(fake,
             &(struct dl_message){.number = DL_MSG_W_HOSTING,
@@ -277,7 +305,8 @@ static void play_host(struct game *g, struct fake_host *fake, char event, uint8_
         close_fdp(&fake->sock);
         break;
     case 'e':
-        (void)!write(fake->errors, g->input.data, len);
+        if (fake->errors >= 0)
+            (void)!write(fake->errors, g->input.data, len);
         break;
     default:
         die(fake, how & 3, how >> 6);
@@ -305,9 +334,10 @@ static void play(struct game *g)
         give_up(child);
         break;
     case 'p':
-        g->refuse = how & 1;
-        if (!g->refuse)
-            hosts_prepare(g->hosts, "/fuzz/python");
+        g->refuse = true;
+        break;
+    case 'b':
+        bring(g);
         break;
     case 't':
         uv_walk(&g->loop, run_out, NULL);
@@ -326,12 +356,14 @@ static void end(struct game *g)
 {
     for (uint32_t i = 0; i < g->n_children; i++)
         give_up(&g->children[i]);
+    for (uint32_t i = 0; i < g->n_fakes; i++)
+        g->fakes[i].brought = host_release(g->fakes[i].brought);
     hosts_end(g->hosts);
     for (int i = 0; i < DRY_TURNS && uv_loop_alive(&g->loop); i++) {
         settle(g);
         for (uint32_t k = 0; k < g->n_fakes; k++) {
             struct fake_host *fake = &g->fakes[k];
-            if (fake->killed || fake->told_to_end)
+            if (fake->killed || fake->told_to_end || !fake->handle)
                 die(fake, 0, 0);
         }
         uv_walk(&g->loop, run_out, NULL);

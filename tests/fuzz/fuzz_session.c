@@ -159,7 +159,6 @@ static int find_loader(void *context, struct session *session, const struct valu
     struct loader_options options = {.loop = &g->loop,
                                      .config = &g->config,
                                      .hosts = g->hosts,
-                                     .python = {.object = -1},
                                      .account = session_account(session),
                                      .uid = session_uid(session),
                                      .next_segment = &g->next_segment,

@@ -473,7 +473,7 @@ static void say_other(struct game *g, struct client *c, uint8_t how)
         break;
     case 2: /* without its descriptor */
         break_rules(c);
-        say(c, &(struct dl_message){.number = DL_MSG_OBJECT, .object = {.object = how}});
+        say(c, &(struct dl_message){.number = DL_MSG_HOST, .host = {.host = how}});
         break;
     case 3: /* what only a daemon says */
         break_rules(c);

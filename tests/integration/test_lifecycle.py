@@ -497,7 +497,11 @@ class Private(LifeCase):
             for fd in ("1", "99", "x", ""):
                 self.assert_does_not_start(f"{option}: \"{fd}\" is no open descriptor", "--private",
                                            option, fd, status=2)
-        self.assert_does_not_start("need --private", "--host", "/usr/bin/python3", status=2)
+        with open("/dev/null", "w") as null:
+            for option in ("--client", "--stderr"):
+                done = self.run_to_end(option, str(null.fileno()), pass_fds=[null.fileno()])
+                self.assertEqual(done.returncode, 2)
+                self.assertIn("--client and --stderr need --private", done.stderr)
 
     def test_ends_with_its_last_client(self):
         daemon, first = self.private()

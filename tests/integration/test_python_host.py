@@ -1,4 +1,4 @@
-"""Python loaders as the daemon sees them: hosts, workers forked by them, objects, order, errors.
+"""Python loaders as the daemon sees them: its hosts, workers forked by them, order, errors.
 
 The host is tests/fault/fake_host.c: no Python, but the real worker's loop, and every misbehaviour
 that a host is capable of.
@@ -6,22 +6,21 @@ that a host is capable of.
 
 import contextlib
 import errno
-import fcntl
 import os
 import random
 import re
 import signal
 import socket
 import struct
+import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from dltest import (DELIVER, ERROR, FAULT, FEED, OBJECT, DaemonError, TestCase,  # noqa: E402
+from dltest import (DELIVER, ERROR, FAULT, FEED, HOST, PATIENCE, DaemonError, TestCase,  # noqa: E402
                     children_of, dlctl, main, pack, wait_until)
 
 FAKE_HOST = os.environ.get("FAKE_HOST", "fake_host")
 NOBODY = 65534
-ALL_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 KEYS_MARK = 0x80646c6b65797300
 
 
@@ -31,14 +30,6 @@ def python(name, args=None, dataset=None, **extra):
             "dataset": dataset or {"kind": "python", "object": "my.data:Set", "args": args},
             "workers": {"count": 2}}
     return {**spec, **extra}
-
-
-def memfd(data=b"length=40\n", seals=ALL_SEALS):
-    fd = os.memfd_create("object", os.MFD_ALLOW_SEALING)
-    os.write(fd, data)
-    if seals:
-        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
-    return fd
 
 
 def gone(pids):
@@ -73,11 +64,24 @@ class HostCase(TestCase):
         wait_until(connected, "the daemon to listen")
         return clients[0]
 
-    def send_object(self, client, number, fd, close=True):
-        payload = pack([OBJECT, number])
+    def start_host(self, fd, option="--socket", mode="good", length=40):
+        """A host of the test's own; see fake_host.c."""
+        process = subprocess.Popen([self.link(mode), option, str(fd), str(length)], pass_fds=[fd])
+        self.addCleanup(process.wait, PATIENCE)
+        self.addCleanup(process.kill)
+        return process
+
+    def send_host(self, client, number, fd):
+        payload = pack([HOST, number])
         socket.send_fds(client.sock, [struct.pack("<I", len(payload)) + payload], [fd])
-        if close:
-            os.close(fd)
+
+    def bring(self, client, number, **how):
+        """Brings a host; its process."""
+        daemons, hosts = socket.socketpair()
+        with daemons, hosts:
+            process = self.start_host(hosts.fileno(), **how)
+            self.send_host(client, number, daemons.fileno())
+        return process
 
     def pids(self, client):
         """Of all workers, once all are there."""
@@ -545,131 +549,6 @@ class BadHosts(HostCase):
         self.assertEqual(len(other.epoch_indices(loader)), 25)
 
 
-class Objects(HostCase):
-    """The pickle of a dataset, sent as a sealed memfd."""
-
-    def spec(self, name, pickle, **extra):
-        spec = python(name, dataset={"kind": "python", "pickle": pickle}, **extra)
-        return spec if name else {key: v for key, v in spec.items() if key != "name"}
-
-    def test_the_workers_have_it(self):
-        client = self.client(self.hosting())
-        self.send_object(client, 7, memfd(b"length=12\n"))
-        opened = client.open(self.spec("sent", 7))
-        self.assertEqual(opened["length"], 12)
-        # A worker that takes another's place gets it too.
-        os.kill(self.pids(client)[0], signal.SIGKILL)
-        self.assertEqual(client.epoch_indices(opened["loader"]),
-                         [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]])
-
-    def test_nobody_has_sent_it(self):
-        client = self.client(self.hosting())
-        error = self.refusal(client, self.spec("never", 3))
-        self.assertEqual((error.code, error.path), (errno.ENOENT, "dataset.pickle"))
-        self.assertIn("no object 3 is here; send OBJECT before each OPEN that names it", error.message)
-
-    def test_it_is_taken_once(self):
-        client = self.client(self.hosting())
-        self.send_object(client, 1, memfd())
-        client.open(self.spec("first", 1))
-        self.assertEqual(self.refusal(client, self.spec("second", 1)).code, errno.ENOENT)
-        client.open(self.spec("first", 1))  # joins, and needs none
-        self.send_object(client, 1, memfd())
-        client.open(self.spec("first", 1))
-        self.assertEqual(self.refusal(client, self.spec("second", 1)).code, errno.ENOENT)
-
-    def test_it_is_of_one_session(self):
-        daemon = self.hosting()
-        self.send_object(self.client(daemon), 1, memfd())
-        self.assertEqual(self.refusal(self.client(daemon), self.spec("x", 1)).code, errno.ENOENT)
-
-    def test_one_number_is_two_datasets(self):
-        daemon = self.hosting()
-        lengths = []
-        for data in (b"length=4", b"length=8"):
-            client = self.client(daemon)
-            self.send_object(client, 1, memfd(data))
-            opened = client.open(self.spec(None, 1))
-            lengths.append((opened["length"], opened["label"]))
-        self.assertEqual([length for length, _ in lengths], [4, 8])
-        self.assertEqual(lengths[1][1], lengths[0][1] + "-2")
-
-    def test_what_is_no_good(self):
-        client = self.client(self.hosting())
-        null = os.open("/dev/null", os.O_RDWR)
-        cases = [(null, "no memfd"), (memfd(seals=0), "not sealed against every change"),
-                 (memfd(seals=fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW), "not sealed"),
-                 (memfd(b""), "has 0 bytes")]
-        for number, (fd, words) in enumerate(cases, 1):
-            self.send_object(client, number, fd)
-            error = self.refusal(client, self.spec("bad", number))
-            self.assertEqual((error.code, error.path), (errno.EINVAL, "dataset.pickle"))
-            self.assertIn(f"object {number} is {words}" if "has" not in words else words,
-                          error.message)
-
-    def test_the_oldest_goes(self):
-        daemon = self.hosting()
-        client = self.client(daemon)
-        client.query("status")
-        before = len(os.listdir(f"/proc/{daemon.process.pid}/fd"))
-        for number in range(1, 41):
-            self.send_object(client, number, memfd(b"length=%d" % number))
-        self.assertEqual(self.refusal(client, self.spec("old", 24)).code, errno.ENOENT)
-        self.assertLessEqual(len(os.listdir(f"/proc/{daemon.process.pid}/fd")), before + 16)
-        self.assertEqual(client.open(self.spec("kept", 25))["length"], 25)
-        client.close()
-        wait_until(lambda: len(os.listdir(f"/proc/{daemon.process.pid}/fd")) < before + 8,
-                   "the objects to be let go")
-
-    def test_its_loader_goes_with_the_last_user(self):
-        daemon = self.hosting(config={"linger": "1h"})
-        client = self.client(daemon)
-        self.send_object(client, 1, memfd())
-        loader = client.open(self.spec("own", 1))["loader"]
-        pids = self.pids(client)
-        client.send(7, loader)
-        wait_until(lambda: gone(pids) and client.query("loaders") == [], "the loader to end")
-
-    def test_without_a_descriptor(self):
-        client = self.client(self.hosting())
-        client.send(OBJECT, 1)
-        message = client.recv_number(ERROR)
-        self.assertEqual(message[1:], [0, errno.EPROTO, "OBJECT",
-                                       "it came without its file descriptor"])
-        self.assertIsNone(client.recv())
-
-    def test_with_too_many(self):
-        client = self.client(self.hosting())
-        payload = pack([OBJECT, 1])
-        fds = [memfd(), memfd()]
-        socket.send_fds(client.sock, [struct.pack("<I", len(payload)) + payload], fds)
-        for fd in fds:
-            os.close(fd)
-        message = client.recv_number(ERROR)
-        self.assertEqual(message[1:4], [0, errno.EPROTO, "frame"])
-        self.assertIn("with OBJECT only", message[4])
-
-    def test_with_the_frames_before_it(self):
-        client = self.client(self.hosting())
-        frames = b""
-        for payload in (pack([8, 1, "status"]), pack([OBJECT, 5])):
-            frames += struct.pack("<I", len(payload)) + payload
-        fd = memfd()
-        half = len(frames) - 3
-        socket.send_fds(client.sock, [frames[:half]], [fd])
-        os.close(fd)
-        self.assertEqual(client.recv_number(41)[1], 1)
-        client.send_bytes(frames[half:])
-        self.assertEqual(client.open(self.spec("split", 5))["length"], 40)
-
-    def test_parts_that_do_not_agree(self):
-        client = self.client(self.hosting())
-        parts = [{"kind": "python", "pickle": 1}, {"kind": "python", "pickle": 2}]
-        error = self.refusal(client, {"name": "two", "dataset": {"kind": "concat", "datasets": parts}})
-        self.assertEqual((error.path, error.message), (
-            "dataset.pickle", "1 and 2 are parts of one dataset; a loader takes one object"))
-
-
 class Permission(HostCase):
     """Who may run what: see dloaderd.conf(5)."""
 
@@ -715,22 +594,12 @@ class Permission(HostCase):
         os.waitpid(pid, 0)
         return text
 
-    def test_objects_of_another_user(self):
+    def test_another_user(self):
+        """What the daemon's user has put where modules are found is for all."""
         if os.geteuid() != 0:
             self.skipTest("needs root to be somebody else")
         os.chmod(self.dir, 0o755)
         daemon = self.hosting(config={"socket_mode": "0666"})
-
-        def send(client):
-            self.send_object(client, 1, memfd())
-            try:
-                return client.open(python("foreign", dataset={"kind": "python", "pickle": 1}))
-            except DaemonError as error:
-                return error
-
-        self.assertIn("dataset.pickle: an object is code, which the daemon's own user (uid 0) alone "
-                      "may send; you are uid 65534", self.as_nobody(daemon, send))
-        # What the daemon's user has put where modules are found is for all.
         self.assertEqual(self.as_nobody(daemon, lambda client: client.open(python("named"))["length"]),
                          "100")
 

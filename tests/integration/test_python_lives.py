@@ -8,38 +8,34 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from dltest import (CLOSE, LEAVE, RETIRE, STOP, DaemonError, children_of, main,  # noqa: E402
                     wait_until)
-from test_python_host import HostCase, gone, memfd, python  # noqa: E402
+from test_python_host import HostCase, gone, python  # noqa: E402
 
 
 class Lives(HostCase):
-    def test_a_private_ones_host_is_ready_ahead(self):
+    def test_a_private_one_passes_on_what_workers_say(self):
         ours, theirs = os.pipe()
-        daemon = self.daemon(args=("--private", "--host", self.link(), "--stderr", str(theirs)),
-                             wait=False, pass_fds=[theirs])
+        daemon = self.daemon(args=("--private", "--stderr", str(theirs)), wait=False,
+                             pass_fds=[theirs])
         os.close(theirs)
         with open(ours) as said:
             client = self.connect(daemon)
-            wait_until(lambda: "hosts workers" in daemon.log, "the host to be ready")
-            host = self.host_pids(daemon)
             spec = python("said", {"mode": "exit3", "at": 1}, workers={"count": 1})
             spec["dataset"]["interpreter"] = self.link()
             client.start(client.open(spec)["loader"])
-            self.assertEqual(self.host_pids(daemon), host)
             self.assertEqual([said.readline(), said.readline()], ["out of\n", "cheese\n"])
             client.close()
 
     def test_leases_keep_no_workers(self):
         """LEAVE: what is leased needs memory only, and that stays as it was."""
-        daemon = self.hosting()
-        client = self.client(daemon)
-        self.send_object(client, 7, memfd())
-        loader = client.open(python("left", dataset={"kind": "python", "pickle": 7}))["loader"]
+        client = self.client(self.daemon())
+        host = self.bring(client, 7)
+        loader = client.open(python("left", dataset={"kind": "python", "host": 7}))["loader"]
         stream = client.start(loader, credits=1)["stream"]
         batch = client.next_batches()[0]
         before = bytes(batch.slot)
         client.send(STOP, stream)
         client.send(LEAVE, loader)
-        pids = children_of(self.host_pids(daemon)[0])
+        pids = children_of(host.pid)
         wait_until(lambda: gone(pids), "the workers to end")
         self.assertEqual(bytes(batch.slot), before)
         self.assertEqual([client.query(view) for view in ("loaders", "workers")], [[], []])

@@ -29,7 +29,7 @@ SPM_TRAIN = os.environ.get("SPM_TRAIN")  # only where the tokenizer sentencepiec
 # Generous: a sanitized build on a loaded machine. No test waits this long unless it fails.
 PATIENCE = 60.0
 
-(HELLO, OPEN, START, RELEASE, PIN, STOP, CLOSE, QUERY, CONTROL, FEED, OBJECT,
+(HELLO, OPEN, START, RELEASE, PIN, STOP, CLOSE, QUERY, CONTROL, FEED, HOST,
  LEAVE, HELD, CARRY, HEADSPACE) = range(1, 16)
 WELCOME, OPENED, STARTED, SEGMENT, RETIRE, DELIVER, FINISHED, FAULT, ERROR, INFO = range(32, 42)
 WARNING = 42

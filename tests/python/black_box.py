@@ -6,7 +6,6 @@ plays the same loader with PyTorch's class in the same process and compares all 
 """
 
 import collections.abc
-import importlib.util
 import os
 import random
 import select
@@ -31,9 +30,6 @@ else:
 OURS = CLASS == "dloader"
 TORCH = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
 HERE = os.path.dirname(os.path.abspath(__file__))
-# Lambdas and local classes reach a worker of PyTorch's by fork; ours only if they can be pickled.
-LOCAL_OBJECTS = not OURS or importlib.util.find_spec("cloudpickle") is not None
-needs_local_objects = unittest.skipUnless(LOCAL_OBJECTS, "cloudpickle is not installed")
 CONTAINERS = (collections.abc.Mapping, collections.abc.Sequence)
 PATIENCE = 120  # seconds; only a test that fails waits so long
 

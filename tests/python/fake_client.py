@@ -1,10 +1,11 @@
 """Stands in for dloader._client where only the Python code around it is tested.
 
-The workers are objects in this process, made by the same _bootstrap.open_worker(); step k is made
+The workers are objects in this process, made by the same _bootstrap.open_job(); step k is made
 by worker k mod W when it is asked for. Errors travel as they would. `Client.made` lists all clients;
 `Client.script` maps a step to what happens there instead: "timeout", "killed" or "gone".
 """
 
+import copy
 import json
 import os
 import pickle
@@ -18,7 +19,7 @@ import torch
 import torch.utils.data._utils.worker as torch_worker
 
 import dloader
-from dloader import _bootstrap, _info, _keys
+from dloader import _bootstrap, _hosting, _info, _keys
 from dloader import random as keyed
 
 MARK = _keys.KEYS_MARK_SIGNED
@@ -76,10 +77,11 @@ class Worker:
     def __init__(self, loader, number):
         spec = loader.spec
         self.process, self.number = Process(), number
-        fd = loader.client.objects[spec["dataset"]["pickle"]]
+        host = loader.client.hosts[spec["dataset"]["host"]]
         with self.process:
-            self.source = _bootstrap.open_worker(number, spec["workers"]["count"], spec["seed"], fd,
-                                                 None, spec["dataset"]["args"], None, True)
+            # As in a forked process: what one changes, the others do not see.
+            self.source = _bootstrap.open_job(copy.deepcopy(host.job), number,
+                                              spec["workers"]["count"])
 
     def batch(self, samples, batched):
         if not batched:
@@ -217,17 +219,38 @@ class Loader:
         self.workers = []
 
 
+class Host:
+    """What _hosting.Host is, without a process."""
+
+    living: dict = {}
+
+    def __init__(self, context, job, keeps_errors):
+        self.job, self.is_closed = copy.deepcopy(job), False
+        self.channel = self
+        Host.living[id(self)] = self
+
+    def fileno(self):
+        return id(self)
+
+    def close(self):
+        self.is_closed = True
+        del Host.living[id(self)]
+
+
 class Client:
     made: list = []
     script: dict = {}
 
     def __init__(self, path, agent):
-        self.objects, self.is_usable, self.is_closed, self.most = {}, True, False, 0
+        self.hosts, self.is_usable, self.is_closed, self.most = {}, True, False, 0
         self.agent = agent
         Client.made.append(self)
 
-    def attach(self, fd, number):
-        self.objects[number] = os.dup(fd)
+    def bring_host(self, channel, number):
+        self.hosts[number] = Host.living[channel]
+
+    def abandon(self):
+        pass
 
     def open(self, spec, base):
         self.spec = json.loads(spec)
@@ -236,14 +259,12 @@ class Client:
 
     def close(self):
         self.is_closed = True
-        for fd in self.objects.values():
-            os.close(fd)
-        self.objects = {}
 
 
 def install():
     """Puts it in the place of the extension module, for this process."""
     module = types.ModuleType("dloader._client")
     module.Client, module.NoData, module.StepError = Client, NoData, StepError
+    _hosting.Host = Host
     dloader._client = sys.modules["dloader._client"] = module
     os.environ["DLOADER_SOCKET"] = "/nowhere/that/is/not/connected/to"

@@ -10,10 +10,9 @@ import threading
 
 import fcntl
 
-from dltest import (DELIVER, FAULT, FINISHED, HELLO, OPEN, OPENED, SEGMENT, START, STARTED, WELCOME,
+from dltest import (DELIVER, FAULT, FINISHED, HELLO, HOST, OPEN, OPENED, SEGMENT, START, STARTED, WELCOME,
                     pack, unpack)
 
-OBJECT = 11
 LOADER, STREAM, SEGMENT_ID = 7, 3, 5
 HEADER_BYTES, SLOT_BYTES, SLOTS = 4096, 1 << 16, 16
 BYTES = HEADER_BYTES + SLOT_BYTES * SLOTS
@@ -77,7 +76,7 @@ class FakeRing:
         self.path = os.path.join(directory, "fake")
         self.steps, self.stall, self.writable, self.silent = steps, stall, writable, silent
         self.sock = None
-        self.objects = []  # (number, what was in it)
+        self.hosts = []  # (number, the daemon's end of a connection to it)
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(self.path)
         self.listener.listen(1)
@@ -91,6 +90,8 @@ class FakeRing:
         self.thread.join(30)
         if self.sock:
             self.sock.close()
+        for _, host in self.hosts:
+            host.close()
         os.unlink(self.path)
 
     def send(self, *message, fd=None):
@@ -114,10 +115,8 @@ class FakeRing:
                     fds += list(got)
             size = 4 + struct.unpack_from("<I", data)[0]
             message, data = unpack(data[4:size]), data[size:]
-            if message[0] == OBJECT:
-                with open(fds.pop(0), "rb") as file:
-                    file.seek(0)
-                    self.objects.append((message[1], file.read()))
+            if message[0] == HOST:
+                self.hosts.append((message[1], socket.socket(fileno=fds.pop(0))))
             yield message
 
     def serve(self):

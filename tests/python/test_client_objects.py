@@ -1,4 +1,4 @@
-"""Trees that only Python datasets make, reports of their errors, and datasets that are sent: through a
+"""Trees that only Python datasets make, reports of their errors, and hosts that are brought: through a
 daemon of the tests' own.
 """
 
@@ -9,6 +9,7 @@ import gc
 import io
 import os
 import pickle
+import socket
 import sys
 import unittest
 
@@ -178,28 +179,34 @@ class Messages(ClientCase):
         self.assertIsNone(epoch.next())
         self.assertIsNone(epoch.next())
 
-    def test_no_daemon_to_attach_to(self):
+    def test_no_daemon_to_bring_a_host_to(self):
         with self.assertRaises(_client.Error) as caught:
-            _client.Client.local().attach(0, 1)
+            _client.Client.local().bring_host(0, 1)
         self.assertEqual(caught.exception.errno, errno.ENOTSUP)
 
-    def test_objects_arrive(self):
+    def test_hosts_are_brought(self):
         ring = FakeRing(self.dir, [])
         self.addCleanup(ring.close)
         client = _client.Client(ring.path)
-        with open(self.path("object"), "wb+") as file:
-            file.write(b"pickle")
-            file.flush()
-            client.attach(file.fileno(), 7)
-            client.attach(file.fileno(), 2 ** 64 - 1)
-            client.open("fake")  # answered after them
-            self.assertEqual(ring.objects, [(7, b"pickle"), (2 ** 64 - 1, b"pickle")])
-            file.seek(0)
+        ours, theirs = socket.socketpair()
+        self.addCleanup(theirs.close)
+        numbers = [7, 2 ** 64 - 1]
+        with ours:
+            for number in numbers:
+                client.bring_host(ours.fileno(), number)
+        client.open("fake")  # answered after them
+        self.assertEqual([number for number, _ in ring.hosts], numbers)
+        for number, daemons in ring.hosts:
+            byte, (fd,), _, _ = socket.recv_fds(theirs, 1, 4)
+            with socket.socket(fileno=fd) as hosts:
+                daemons.sendall(b"%d" % number)
+                self.assertEqual((byte, hosts.recv(99)), (b"\0", b"%d" % number))
         for fd, number, error in ((-1, 1, OSError), (2 ** 40, 1, OverflowError), (0, 0, OSError),
-                                  (0, -1, OverflowError), (0, 2 ** 64, OverflowError),
-                                  ("x", 1, TypeError), (0, 1.5, TypeError)):
+                                  (0, 1, OSError), (0, -1, OverflowError),
+                                  (0, 2 ** 64, OverflowError), ("x", 1, TypeError),
+                                  (0, 1.5, TypeError)):
             with self.assertRaises(error):
-                client.attach(fd, number)
+                client.bring_host(fd, number)
         client.close()
 
 

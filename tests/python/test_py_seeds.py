@@ -1,4 +1,4 @@
-"""Seeds of workers, sample_rng(), and what open_worker() makes of an object."""
+"""Seeds of workers, sample_rng(), and what a worker makes of a job or a name."""
 
 import os
 import random
@@ -11,7 +11,7 @@ import torch
 import torch.utils.data
 
 import dloader
-from dloader import _bootstrap, _info, _payload, _seeds
+from dloader import _bootstrap, _info, _seeds
 from dloader import random as keyed
 
 # base seed, worker → the words; from PyTorch itself.
@@ -126,13 +126,8 @@ class OpenWorker(unittest.TestCase):
         _info._current = theirs._worker_info = None
         torch.set_num_threads(self.threads)
 
-    def open(self, dataset, *, args=None, iterable=False, collate=None, init=None, has=True):
-        fd = _payload.dump({"dataset": dataset, "collate_fn": collate, "worker_init_fn": init},
-                           iterable)
-        try:
-            return _bootstrap.open_worker(1, 3, 9, fd, None, args or {"base_seed": 40}, None, has)
-        finally:
-            os.close(fd)
+    def open(self, dataset, *, iterable=False, collate=None, init=None):
+        return _bootstrap.open_job(_bootstrap.Job(dataset, iterable, collate, init, 40, None), 1, 3)
 
     def test_map_style(self):
         source = self.open(Numbers())
@@ -157,7 +152,6 @@ class OpenWorker(unittest.TestCase):
         source = self.open(Numbers(), collate=times_two)
         self.assertEqual(source.collate([1, 2]), [2, 4])
         self.assertEqual(source.convert([1, 2]), [2, 4])
-        self.assertIsNone(self.open(Numbers(), collate=times_two, has=False).collate)
         self.assertEqual(source.default_collate([1, 2]).tolist(), [1, 2])
         self.assertEqual(self.open(Numbers()).convert(np.ones(2)).tolist(), [1, 1])
 
@@ -185,7 +179,7 @@ class OpenWorker(unittest.TestCase):
     def test_named(self):
         name = f"{__name__}:numbers"
         for args, want in ((None, [0, 1, 2, 3]), ({"start": 2, "length": 1}, [2]), ([2, 5], [5, 6])):
-            source = _bootstrap.open_worker(0, 2, 9, -1, name, args, f"{__name__}:times_two", True)
+            source = _bootstrap.open_named(0, 2, 9, name, args, f"{__name__}:times_two", True)
             self.assertEqual(source.dataset, want)
             self.assertEqual(source.collate([1]), [2])
         self.assertEqual(dloader.get_worker_info().seed, _seeds.epoch_base(9, 0))
@@ -197,7 +191,7 @@ class OpenWorker(unittest.TestCase):
         for bad, error in (("nowhere:x", ImportError), ("json:nothing", AttributeError),
                            ("json", ValueError)):
             with self.assertRaises(error):
-                _bootstrap.open_worker(0, 2, 9, -1, bad, None, None, True)
+                _bootstrap.open_named(0, 2, 9, bad, None, None, True)
 
 
 if __name__ == "__main__":

@@ -349,10 +349,6 @@ class Errors(Base):
             with self.assertRaisesRegex(dloader.DaemonError, "went away"):
                 next(iterator)
 
-    def test_what_cannot_be_sent(self):
-        with self.assertRaisesRegex(dloader.PayloadError, r"dataset\.error"):
-            iter(DataLoader(Failing(i for i in "x"), num_workers=1))
-        self.assertTrue(self.made[-1].is_closed)
 
 
 class State(Base):

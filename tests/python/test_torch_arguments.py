@@ -8,7 +8,7 @@ from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
 
 import black_box
 import datasets
-from black_box import Case, DataLoader, TORCH, needs_local_objects
+from black_box import Case, DataLoader, TORCH
 
 DATA = datasets.Numbers(10)
 SAMPLER = [1, 2, 3]
@@ -275,7 +275,6 @@ class TestWarnings(Case):
             self.assertIn("no accelerator is found", texts[1].pop())
         self.assertEqual(texts[1], texts[0])
 
-    @needs_local_objects
     def test_lambdas_and_local_classes(self):
         class Local(torch.utils.data.Dataset):
             def __len__(self):

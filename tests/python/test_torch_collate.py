@@ -10,7 +10,7 @@ import torch
 
 import black_box
 import datasets
-from black_box import Case, DataLoader, TORCH, needs_local_objects
+from black_box import Case, DataLoader, TORCH
 from datasets import Box, Fixed, Labelled, OwnList, Point
 
 INT = torch.tensor([1, 2])
@@ -267,7 +267,6 @@ class TestCollateFunction(Case):
             self.same([p.tensor for p in parcels], [torch.arange(3), torch.arange(3, 5)])
             self.same([p.array for p in parcels], [numpy.arange(3), numpy.arange(3, 5)])
 
-    @needs_local_objects
     def test_may_be_a_lambda(self):
         for workers in (0, 1):
             loader = DataLoader([1, 2, 3], batch_size=2, num_workers=workers,

@@ -290,14 +290,15 @@ class TestExits(Case):
         self.assertEqual(black_box.wait_gone([pid]), [])
 
     def test_interrupted_while_it_waits(self):
-        """For its workers to begin, too, which takes as long as importing torch."""
+        """For its workers to begin, too."""
         process = run_script("import signal, time\n"
                              "from black_box import OURS\n"
                              "signal.signal(signal.SIGALRM, signal.default_int_handler)\n"
                              "if OURS:\n"
                              "    try:\n"
                              "        signal.setitimer(signal.ITIMER_REAL, 0.1)\n"
-                             "        iter(DataLoader(datasets.Numbers(2), num_workers=1))\n"
+                             "        iter(DataLoader(datasets.Numbers(2), num_workers=1,\n"
+                             "                        worker_init_fn=lambda worker: time.sleep(60)))\n"
                              "        raise SystemExit('not interrupted')\n"
                              "    except KeyboardInterrupt:\n"
                              "        pass\n"

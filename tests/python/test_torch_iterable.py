@@ -8,7 +8,7 @@ from torch.utils.data import ChainDataset
 
 import black_box
 import datasets
-from black_box import Case, DataLoader, needs_local_objects
+from black_box import Case, DataLoader
 
 
 def lists(loader):
@@ -92,7 +92,6 @@ class TestOrder(Case):
 
         self.check(make)
 
-    @needs_local_objects
     def test_generator_functions(self):
         class Words(torch.utils.data.IterableDataset):
             def __iter__(self):

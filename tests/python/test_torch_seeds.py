@@ -9,7 +9,7 @@ from torch.utils.data import get_worker_info
 
 import black_box
 import datasets
-from black_box import Case, DataLoader, needs_local_objects
+from black_box import Case, DataLoader
 
 MASK = 0xffffffff
 
@@ -204,7 +204,6 @@ class TestWorkerInit(Case):
         self.assertEqual(rows[:2], [numpy.random.RandomState(w).randint(0, 1 << 30, 3).tolist()
                                     for w in range(2)])
 
-    @needs_local_objects
     def test_may_be_a_closure(self):
         def prepare(worker):
             get_worker_info().dataset.value = text

@@ -22,7 +22,7 @@ PATIENCE = 120
 HERE = pathlib.Path(__file__).resolve().parent
 LIB = HERE.parent / "lib"
 
-W_OPEN, W_SEGMENT, W_FORGET, W_OBJECT, W_FORK, W_KILL = 64, 65, 67, 68, 69, 70
+W_OPEN, W_SEGMENT, W_FORGET, W_FORK, W_KILL = 64, 65, 67, 69, 70
 W_READY, W_MAPPED, W_FAILED, W_HOSTING, W_STARTED, W_EXITED = 96, 97, 98, 99, 100, 101
 CALLS, FILES = 1, 2
 ENOBUFS = 105
@@ -356,15 +356,11 @@ class HostCase(unittest.TestCase):
         self.assertIn("IndexError: list index out of range, at sample 99", got.error[0])
         self.assertTrue(got.error[1].startswith("IndexError\nCaught IndexError"), got.error)
 
-    def test_object(self):
-        """The dataset's own descriptor, its arguments, and the key of sample_rng() by them."""
+    def test_of_the_host(self):
+        """Its dataset, the spec's arguments, and the key of sample_rng() by them."""
         worker = self.worker()
-        memory = os.memfd_create("object")
-        os.write(memory, b"keys")
-        worker.send(W_OBJECT, 3, fds=[memory])
-        os.close(memory)
         args = {"seed": 9, "epoch": 4, "base_seed": 1 << 62, "more": [1.5, None, True, "x"]}
-        worker.open({"pickle": 3, "args": args})
+        worker.open({"host": 3, "args": args})
         worker.map()
         opened, keys = worker.batch([7, -1])
         self.assertEqual(opened, (0, 1, 5, args, None, True))

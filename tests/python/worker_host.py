@@ -150,12 +150,9 @@ DATASETS = {"squares": Squares, "slow": Slow, "process": Process, "outside": Out
             "keys": Keys, "refuses": refuses}
 
 
-def open_worker(worker, workers, seed, object_fd, object_name, args, collate_name, has_collate):
-    if object_fd >= 0:
-        assert object_name is None
-        name = os.pread(object_fd, 100, 0).decode()
-    else:
-        name = object_name.removeprefix("tests:")
+def open_worker(worker, workers, seed, object_name, args, collate_name, has_collate):
+    # Without a name it is the one that the host has.
+    name = "keys" if object_name is None else object_name.removeprefix("tests:")
     dataset = DATASETS[name]()
     collate = (lambda samples: samples) if name in ("process", "keys", "outside") else (
         getattr(dataset, "collate", None))
@@ -168,4 +165,4 @@ def open_worker(worker, workers, seed, object_fd, object_name, args, collate_nam
 
 
 if __name__ == "__main__":
-    sys.exit(_worker.serve(3, open_worker))
+    sys.exit(_worker.serve(open_worker, sock=3))

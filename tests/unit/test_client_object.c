@@ -1,10 +1,8 @@
 /*
- * What Python's client needs of libdlclient: objects sent and received, reports of failed steps,
- * steps of keys, and batches that leave their slot when too many are held.
+ * What Python's client needs of libdlclient: objects received, reports of failed steps, steps of
+ * keys, and batches that leave their slot when too many are held.
  */
 #include "tests/unit/fake_daemon.h"
-
-#include <sys/stat.h>
 
 /* The first fields of what dl_batch_dlpack() gives. */
 struct managed {
@@ -25,60 +23,6 @@ static struct managed *managed_of(struct DLManagedTensor *tensor)
 static void drop(struct DLManagedTensor *tensor)
 {
     managed_of(tensor)->deleter(tensor);
-}
-
-/* ---- attach ---- */
-
-/* The next OBJECT, with its descriptor, which is a copy of `fd`. */
-static void expect_object(struct fake *f, uint64_t object, int fd)
-{
-    struct dl_message msg = fake_expect(f, DL_MSG_OBJECT);
-    struct stat mine, theirs;
-    int got = frame_reader_take_fd(&f->in);
-
-    assert_true(got >= 0 && got != fd);
-    assert_int_equal(msg.object.object, object);
-    assert_int_equal(fstat(fd, &mine), 0);
-    assert_int_equal(fstat(got, &theirs), 0);
-    assert_int_equal(mine.st_ino, theirs.st_ino);
-    close(got);
-}
-
-static void test_attach(void **state)
-{
-    int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    struct fake f;
-
-    fake_connect(&f);
-    assert_int_equal(dl_client_attach(f.client, fd, 7), 0);
-    assert_int_equal(dl_client_attach(f.client, fd, UINT64_MAX), 0);
-    assert_true(fcntl(fd, F_GETFD) >= 0); /* still the caller's */
-    expect_object(&f, 7, fd);
-    expect_object(&f, UINT64_MAX, fd);
-    fake_expect_silence(&f);
-
-    assert_int_equal(dl_client_attach(f.client, fd, 0), -EINVAL);
-    assert_int_equal(dl_client_attach(f.client, -1, 1), -EBADF);
-    assert_string_equal(dl_client_error(f.client), "dataset.pickle: -1 is no open file descriptor");
-    assert_int_equal(dl_client_is_usable(f.client), 1);
-    fake_expect_silence(&f);
-    close_fdp(&f.sock);
-    assert_int_equal(dl_client_attach(f.client, fd, 8), 0); /* that it is gone is read later */
-    assert_int_equal(dl_client_attach(f.client, fd, 9), 0);
-    assert_true(dl_client_dispatch(f.client) < 0);
-    assert_true(dl_client_attach(f.client, fd, 10) < 0);
-    f.client = dl_client_close(f.client);
-    frame_reader_deinit(&f.in);
-    close(fd);
-}
-
-static void test_attach_local(void **state)
-{
-    struct dl_client *client;
-
-    assert_int_equal(dl_client_connect_local(&client), 0);
-    assert_int_equal(dl_client_attach(client, 0, 1), -ENOTSUP);
-    dl_client_close(client);
 }
 
 /* ---- reports ---- */
@@ -447,7 +391,6 @@ static void test_feed_keys(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_attach),        cmocka_unit_test(test_attach_local),
     cmocka_unit_test(test_detail),        cmocka_unit_test(test_detail_bound),
     cmocka_unit_test(test_object_nodes),  cmocka_unit_test(test_node_dlpack),
     cmocka_unit_test(test_held_bytes),    cmocka_unit_test(test_may_keep),

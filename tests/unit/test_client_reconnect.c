@@ -415,7 +415,7 @@ static void test_control_once(void **state)
     fake_end(&f);
 }
 
-/* ---- the user's event loop, and objects ---- */
+/* ---- the user's event loop, and hosts ---- */
 
 /* As an event loop would: nothing is done unless the descriptor says so. */
 static void watch(struct fake *f, int fd)
@@ -463,60 +463,83 @@ static void test_descriptor(void **state)
     fake_end(&f);
 }
 
-/* What OBJECT brought: its first byte. */
-static uint8_t expect_object(struct fake *f, uint64_t number)
+/* What the host behind the channel gets over it: its end of a connection. */
+static int expect_connection(int theirs)
 {
-    struct dl_message msg = fake_expect(f, DL_MSG_OBJECT);
-    int fd = frame_reader_take_fd(&f->in);
-    uint8_t byte = 0;
+    _cleanup_(frame_reader_deinit)
+    struct frame_reader reader = {0};
 
-    assert_int_equal(msg.object.object, number);
+    assert_int_equal(fdpass_recv(theirs, &reader, MSG_DONTWAIT), 1);
+    int fd = frame_reader_take_fd(&reader);
     assert_true(fd >= 0);
-    assert_int_equal(pread(fd, &byte, 1, 0), 1);
-    close(fd);
-    return byte;
+    return fd;
 }
 
-static void attach(struct fake *f, uint8_t byte, uint64_t number)
+/* The daemon and the host behind the channel got the two ends of one connection. */
+static void expect_host(struct fake *f, uint64_t number, int theirs)
 {
-    int fd = memfd_create("pickle", MFD_CLOEXEC);
+    struct dl_message msg = fake_expect(f, DL_MSG_HOST);
+    int ends[2] = {frame_reader_take_fd(&f->in), expect_connection(theirs)};
+    char byte = 0;
 
-    assert_int_equal(pwrite(fd, &byte, 1, 0), 1);
-    assert_int_equal(dl_client_attach(f->client, fd, number), 0);
-    close(fd);
-    assert_int_equal(expect_object(f, number), byte);
+    assert_int_equal(msg.host.host, number);
+    assert_true(ends[0] >= 0);
+    assert_int_equal(write(ends[1], "x", 1), 1);
+    assert_int_equal(read(ends[0], &byte, 1), 1);
+    assert_int_equal(byte, 'x');
+    close(ends[0]);
+    close(ends[1]);
 }
 
-static void test_objects(void **state)
+/* Returns the host's end of its channel. */
+static int bring(struct fake *f, uint64_t number)
 {
-    static const char spec[] = "{\"dataset\": {\"kind\": \"python\", \"pickle\": 31}}";
+    int channel[2];
+
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, channel), 0);
+    assert_int_equal(dl_client_bring_host(f->client, channel[0], number), 0);
+    close(channel[0]);
+    expect_host(f, number, channel[1]);
+    return channel[1];
+}
+
+/* The next daemon gets them too: those that no loader has taken, and each loader's with its OPEN.
+ */
+static void test_hosts(void **state)
+{
+    static const char spec[] = "{\"dataset\": {\"kind\": \"python\", \"host\": 31}}";
+    int taken, waiting, last[20];
     struct dl_message msg;
     struct fake f;
 
     connect_to(&f, LIFE);
-    attach(&f, 'a', 31);
-    attach(&f, 'b', 32);
+    taken = bring(&f, 31);
+    waiting = bring(&f, 32);
     msg = fake_opened(&f);
     fake_send(&f, &msg);
     assert_int_equal(dl_loader_open(f.client, spec, strlen(spec), "/", &f.loader), 0);
     fake_expect(&f, DL_MSG_OPEN);
     lose(&f);
     come(&f, NEXT_LIFE);
-    assert_int_equal(expect_object(&f, 32), 'b'); /* no loader has taken it */
-    assert_int_equal(expect_object(&f, 31), 'a');
+    expect_host(&f, 32, waiting);
+    expect_host(&f, 31, taken);
     fake_expect(&f, DL_MSG_OPEN);
     say_opened(&f);
     turn(&f);
     assert_false(client_is_away(f.client));
-    for (uint64_t number = 100; number < 120; number++) /* the last 16 of them stay */
-        attach(&f, 'c', number);
+    for (uint64_t i = 0; i < ARRAY_SIZE(last); i++) /* the last 16 of them stay */
+        last[i] = bring(&f, 100 + i);
     dl_loader_close(f.loader);
     fake_expect(&f, DL_MSG_CLOSE);
     lose(&f);
     come(&f, NEXT_LIFE + 1);
-    for (uint64_t number = 119; number > 103; number--)
-        assert_int_equal(expect_object(&f, number), 'c');
+    for (uint64_t i = ARRAY_SIZE(last); i-- > 4;)
+        expect_host(&f, 100 + i, last[i]);
     fake_expect_silence(&f);
+    for (uint64_t i = 0; i < ARRAY_SIZE(last); i++)
+        close(last[i]);
+    close(taken);
+    close(waiting);
     fake_end(&f);
 }
 
@@ -538,7 +561,7 @@ static const struct CMUnitTest tests[] = {
     T(test_refused),
     T(test_control_once),
     T(test_descriptor),
-    T(test_objects),
+    T(test_hosts),
 };
 
 TEST_MAIN(tests)

@@ -46,25 +46,25 @@ static const struct refusal dataset_refusals[] = {
      "mean records?"},
     {"{kind: python}", "dataset.object",
      "missing; a dataset of kind python needs it, such as mypackage.data:Dataset"},
-    {"{kind: python, object: 'a:b', pickle: 1}", "dataset.object",
-     "is given, and pickle too; leave out one of them"},
+    {"{kind: python, object: 'a:b', host: 1}", "dataset.object",
+     "is given, and host too; leave out one of them"},
     {"{kind: python, object: 'a:b', path: x}", "dataset.path",
-     "not a key of a dataset of kind python; it takes kind, object, pickle, args, interpreter"},
+     "not a key of a dataset of kind python; it takes kind, object, host, args, interpreter"},
     {"{kind: python, object: data}", "dataset.object",
      "\"data\" is not module:name, such as mypackage.data:Dataset"},
     {"{kind: python, object: 'a:b:c'}", "dataset.object",
      "\"a:b:c\" is not module:name, such as mypackage.data:Dataset"},
     {"{kind: python, object: 'a: b'}", "dataset.object",
      "\"a: b\" is not module:name, such as mypackage.data:Dataset"},
-    {"{kind: python, pickle: 0}", "dataset.pickle", "0 is not a positive integer"},
-    {"{kind: python, pickle: 1, interpreter: 5}", "dataset.interpreter",
+    {"{kind: python, host: 0}", "dataset.host", "0 is not a positive integer"},
+    {"{kind: python, host: 1, interpreter: 5}", "dataset.interpreter",
      "5 is not the path of a file; put it in quotes"},
     {"{kimd: range, length: 1}", "dataset.kimd",
      "unknown key; did you mean kind? dataset takes kind, length, iterable, divide, files, "
      "path, root, paths, shards, dtype, shape, offset, sequence_length, stride, widen, datasets, "
      "dataset, indices, parts, part, seed, format, field, tokenizer, model, max_length, shuffle, "
      "decode, "
-     "size, transform, resize, flip, scale, aspect, layout, config, object, pickle, args, "
+     "size, transform, resize, flip, scale, aspect, layout, config, object, host, args, "
      "interpreter"},
     {"{length: 1}", "dataset.kind", "missing; give one of " KINDS},
     {"{kind: range}", "dataset.length", "missing; a dataset of kind range needs it"},
@@ -534,7 +534,7 @@ static const char *dataset_with(const struct spec_key *key)
         {DATASET_PLUGIN, "{kind: plugin, path: x}"},
         {DATASET_PYTHON, "{kind: python, object: 'a:b'}"},
     };
-    if (strcmp(key->key, "pickle") == 0) /* which stands in place of another key */
+    if (strcmp(key->key, "host") == 0) /* which stands in place of another key */
         return "{kind: python}";
     if (strcmp(key->key, "model") == 0) /* which no other tokenizer has */
         return "{kind: text, paths: x, tokenizer: sentencepiece}";

@@ -12,21 +12,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ._errors import DaemonError, Error, PayloadError, StateError, WorldChangedError
+from ._errors import DaemonError, Error, StateError, WorldChangedError
 from ._info import get_worker_info
 
 if TYPE_CHECKING:
+    from ._packed import PackedList
     from .dataloader import DataLoader
     from .loader import Loader
     from .random import sample_rng
 
 __version__ = "0.1.0"
 
-__all__ = ["DaemonError", "DataLoader", "Error", "Loader", "PayloadError", "StateError",
+__all__ = ["DaemonError", "DataLoader", "Error", "Loader", "PackedList", "StateError",
            "WorldChangedError", "__version__", "get_worker_info", "sample_rng"]
 
 # What needs torch, NumPy or an extension module is imported when it is first asked for.
-_LAZY = {"DataLoader": "dataloader", "Loader": "loader", "sample_rng": "random"}
+_LAZY = {"DataLoader": "dataloader", "Loader": "loader", "PackedList": "_packed",
+         "sample_rng": "random"}
 
 
 def __getattr__(name: str) -> Any:

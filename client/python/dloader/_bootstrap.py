@@ -1,4 +1,4 @@
-"""What a worker process does before its first sample, in Python: open_worker(), called from C."""
+"""What a worker process does before its first sample, in Python: open_named() and open_job()."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from . import _carried, _info, _payload, _results, _seeds, _states
+from . import _carried, _info, _seeds, _states
 from ._errors import StateError
 
 # A line of text for the daemon's log and `dlctl`; the whole report travels besides.
@@ -138,28 +138,6 @@ def _is_iterable(dataset: Any) -> bool:
     return not hasattr(dataset, "__getitem__") and hasattr(dataset, "__iter__")
 
 
-def _prepare(meta: dict) -> None:
-    """Makes this process one of the user's: environment, path, folder, main module."""
-    import multiprocessing.spawn
-    for name in set(os.environ) - set(meta["environ"]):
-        del os.environ[name]
-    for name, value in meta["environ"].items():
-        if os.environ.get(name) != value:
-            os.environ[name] = value
-    main = dict(meta["main"])
-    folder = main.pop("dir", None)
-    if folder is not None:
-        try:
-            os.chdir(folder)
-        except OSError:
-            pass  # it may be gone since; relative paths then fail by themselves
-    _info.preparing_main = True
-    try:
-        multiprocessing.spawn.prepare(main)
-    finally:
-        _info.preparing_main = False
-
-
 def _one_thread() -> None:
     if "torch" in sys.modules:
         import torch
@@ -201,60 +179,58 @@ def _carry(source: Source, state: dict | None) -> None:
     source.carrier = carrier
 
 
-def _open_object(worker: int, workers: int, seed: int, fd: int, args: Any) -> Source:
-    """What fails on the way is told by the first batch, as PyTorch's workers do."""
-    args = args or {}
-    known: dict[str, Any] = {"iterable": False}
+class Job:
+    """What the workers of a DataLoader do.
 
-    def prepare(meta: dict) -> None:
-        known.update(meta)
-        _prepare(meta)
+    collate: None: the default rules, which C knows itself. init: worker_init_fn or None. base_seed:
+    of the first epoch; the generators run on from there. states: as _carried.to_send() says, or None.
+    """
 
-    init = None
-    try:
-        known.update(_payload.load(fd, prepare))
-        _results.remember_classes()
-        init = known["worker_init_fn"]
-    except Exception as error:
-        known["dataset"] = _Broken(error)
-    states = known.get("states")
+    def __init__(self, dataset: Any, iterable: bool, collate: Callable | None,
+                 init: Callable[[int], None] | None, base_seed: int, states: dict | None) -> None:
+        self.dataset = dataset
+        self.iterable = iterable
+        self.collate = collate
+        self.init = init
+        self.base_seed = base_seed
+        self.states = states
+
+
+def open_job(job: Job, worker: int, workers: int) -> Source:
+    """Makes worker `worker` of `workers` in a host that has the dataset.
+
+    What fails on the way is told by the first batch, as PyTorch's workers do.
+    """
+    _info.set_worker_info(worker, workers, None, None)
+    states = job.states
+    place = worker if states is None else (worker + states["turn"]) % workers
+    source = Source(place, workers, job.dataset, job.iterable)
+    if job.collate is not None:
+        source.collate = source.convert = job.collate
     if states is not None:
-        worker = (worker + states["turn"]) % workers
-    source = Source(worker, workers, known["dataset"], known["iterable"])
-    collate = known.get("collate_fn")
-    if collate is not None:
-        source.collate = source.convert = collate
-    if states is not None:
-        _carry(source, states["states"].get(worker))
+        _carry(source, states["states"].get(place))
     elif source.iterable:  # its iterators may know their place, which shows when there is one
         source.keeper = _states.Keeper(source.dataset)
     _one_thread()
-    if "base_seed" in args:
-        own = _seeds.seed_all(args["base_seed"], worker)
-        _info.set_worker_info(worker, workers, own, source.dataset)
-    else:
-        _seed_by_steps(source, seed)
+    own = _seeds.seed_all(job.base_seed, place)
+    _info.set_worker_info(place, workers, own, source.dataset)
     try:
-        if init is not None:
-            init(worker)
+        if job.init is not None:
+            job.init(place)
     except Exception as error:
         source.dataset, source.carrier, source.keeper = _Broken(error), None, None
     return source
 
 
-def open_worker(worker: int, workers: int, spec_seed: int, object_fd: int, object_name: str | None,
-                args: Any, collate_name: str | None, has_collate: bool) -> Source:
-    """Makes worker `worker` of `workers`: loads its dataset, seeds it, runs worker_init_fn.
+def open_named(worker: int, workers: int, seed: int, name: str, args: Any,
+               collate_name: str | None, has_collate: bool) -> Source:
+    """Makes worker `worker` of `workers` of the dataset that `name`, "module:callable", makes of args.
 
-    object_fd: the sealed object (see _payload), or -1, and then object_name is "module:callable"
-    with `args`. collate_name: "module:callable", or None. has_collate: the spec has collate.kind
-    python; without, collate is None. Raises whatever the import of a named object raises.
+    collate_name: "module:callable", or None. has_collate: the spec has collate.kind python; without,
+    collate is None. Raises whatever the import of a named object raises.
     """
     _info.set_worker_info(worker, workers, None, None)
-    if object_fd >= 0:
-        source = _open_object(worker, workers, spec_seed, object_fd, args)
-    else:
-        source = _open_named(worker, workers, spec_seed, object_name or "", args)
+    source = _open_named(worker, workers, seed, name, args)
     if collate_name:
         source.collate = source.convert = resolve(collate_name)
     elif not has_collate:
@@ -271,12 +247,12 @@ def _own_place(trace: Any) -> str | None:
     return None
 
 
-def open_worker_telling(*args: Any) -> Source:
-    """As open_worker(), for the host: an error's text says which line of the user's it came from,
+def open_named_telling(*args: Any) -> Source:
+    """As open_named(), for the host: an error's text says which line of the user's it came from,
     as no traceback goes with the refusal of a loader.
     """
     try:
-        return open_worker(*args)
+        return open_named(*args)
     except Exception as error:
         place = _own_place(error.__traceback__)
         if place is None:

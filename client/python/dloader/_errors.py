@@ -11,10 +11,6 @@ class DaemonError(Error):
     """No daemon could be found or started, or it went away; its last words are in the text."""
 
 
-class PayloadError(Error, TypeError):
-    """A dataset, collate_fn or worker_init_fn cannot be sent to the workers."""
-
-
 class StateError(Error, ValueError):
     """What load_state_dict() was given is no state of this loader, or there is nothing to resume."""
 

@@ -8,9 +8,6 @@ from typing import Any
 # Of this process; None outside of a worker. Set once, before anything of the user's runs.
 _current: Any = None
 
-# True while a worker runs the user's main module to have its classes; see _bootstrap.
-preparing_main = False
-
 
 class WorkerInfo:
     """The same fields as torch.utils.data.get_worker_info() has, where torch is not in use.

@@ -9,15 +9,15 @@ import contextlib
 import itertools
 import json
 import os
-import sys
 import time
 import weakref
 from typing import Any
 
+import torch
 from torch.utils.data._utils.collate import default_collate, default_convert
 
-from . import (_arguments, _carried, _device, _info, _keys, _order, _payload, _private, _reraise,
-               _states, state)
+from . import (_arguments, _bootstrap, _carried, _device, _hosting, _keys, _order, _private,
+               _reraise, _states, state)
 from ._errors import DaemonError
 from ._single import LoaderIterator
 
@@ -34,7 +34,7 @@ DEEP = 16
 TINY_BYTES = 64 * 1024
 QUICK_S = 1e-3
 
-_objects = itertools.count(1)
+_numbers = itertools.count(1)
 _living: weakref.WeakSet = weakref.WeakSet()
 
 
@@ -54,21 +54,27 @@ def _memory_limit() -> int:
 
 
 class Connection:
-    """One loader opened with the daemon over a connection of its own; its workers end with it."""
+    """One loader opened with the daemon over a connection of its own; its workers end with it.
+
+    The host of its workers is started first: it has nothing of the connection.
+    """
 
     def __init__(self, loader: Any, args: dict[str, int], states: dict | None) -> None:
         self.pid = os.getpid()
-        self.client = _private.connect(loader.socket, "dloader.DataLoader", private=True)
+        context = loader.multiprocessing_context or torch.multiprocessing
+        self.host = _hosting.Host(context, _job(loader, args, states),
+                                  keeps_errors=_private.is_shared(loader.socket))
         try:
-            number = next(_objects)
-            fd = _payload.dump(_object(loader, states), loader._is_iterable)
+            self.client = _private.connect(loader.socket, "dloader.DataLoader", private=True)
+            number = next(_numbers)
             try:
-                self.client.attach(fd, number)
-            finally:
-                os.close(fd)
-            self.loader = self.client.open(json.dumps(_spec(loader, number, args)), None)
+                self.client.bring_host(self.host.channel.fileno(), number)
+                self.loader = self.client.open(json.dumps(_spec(loader, number, args)), None)
+            except BaseException:
+                self.client.close()
+                raise
         except BaseException:
-            self.client.close()
+            self.host.close()
             raise
         _living.add(self)
 
@@ -77,18 +83,18 @@ class Connection:
         client, self.client = self.client, None
         if client is None or self.pid != os.getpid():
             return
-        for thing in (self.loader, client):
+        for thing in (self.loader, client, self.host):
             with contextlib.suppress(Exception):
                 thing.close()
 
 
-def _object(loader: Any, states: dict | None) -> dict[str, Any]:
+def _job(loader: Any, args: dict[str, int], states: dict | None) -> _bootstrap.Job:
     collate = loader.collate_fn
     # The workers know these two by themselves.
     if collate is (default_collate if loader._auto_collation else default_convert):
         collate = None
-    return {"dataset": loader.dataset, "collate_fn": collate,
-            "worker_init_fn": loader.worker_init_fn, "states": states}
+    return _bootstrap.Job(loader.dataset, loader._is_iterable, collate, loader.worker_init_fn,
+                          args["base_seed"], states)
 
 
 def _batch_size(loader: Any) -> int | None:
@@ -103,8 +109,7 @@ def _batch_size(loader: Any) -> int | None:
 def _spec(loader: Any, number: int, args: dict[str, int]) -> dict[str, Any]:
     return {
         "name": f"python-{os.getpid()}-{number}-{os.urandom(4).hex()}",
-        "dataset": {"kind": "python", "pickle": number, "interpreter": sys.executable,
-                    "args": args},
+        "dataset": {"kind": "python", "host": number, "args": args},
         "sampler": {"kind": "sequential" if loader._is_iterable else "client"},
         "batch": {"size": _batch_size(loader),
                   "drop_last": bool(loader.drop_last and loader._is_iterable)},
@@ -126,10 +131,6 @@ class WorkerIterator(LoaderIterator):
     _has_workers = True
 
     def __init__(self, loader: Any) -> None:
-        if _info.preparing_main:
-            raise RuntimeError("a DataLoader with workers is used while a worker imports the main "
-                               "module; put what the program does below `if __name__ == "
-                               "\"__main__\":`, or install cloudpickle, which needs no import")
         super().__init__(loader)
         _arguments.check_assertion(loader.prefetch_factor > 0, "prefetch_factor must be greater "
                                    "than 0 for MultiProcessingDataLoaderIter")

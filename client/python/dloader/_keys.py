@@ -32,13 +32,6 @@ def _inflated(data: bytes) -> list:
 
 def _pickled(keys: list) -> bytes:
     data = pickle.dumps(keys, protocol=5)
-    if b"__main__" in data:
-        # Workers that got the dataset by cloudpickle know classes of __main__ by it alone.
-        try:
-            import cloudpickle
-            data = cloudpickle.dumps(keys, protocol=5)
-        except ImportError:
-            pass
     if len(data) <= 8 * (MAX_WORDS - 2):
         return data
     return pickle.dumps(_Deflated(data), protocol=5)

@@ -12,27 +12,21 @@ from __future__ import annotations
 
 import array
 import itertools
-import pickle
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-# Shorter ones are not worth the trouble.
-PACK_FROM = 512
-
-
 # ---- packing -----------------------------------------------------------------------------------
 
-def _offsets(parts: Iterable[Any]) -> pickle.PickleBuffer:
-    return pickle.PickleBuffer(
-        array.array("q", itertools.accumulate(map(len, parts), initial=0)))
+def _offsets(parts: Iterable[Any]) -> array.array:
+    return array.array("q", itertools.accumulate(map(len, parts), initial=0))
 
 
 def _pack_text(values: list) -> tuple:
     joined = "".join(values)
     if joined.isascii():
-        return "a", _offsets(values), pickle.PickleBuffer(joined.encode("ascii"))
+        return "a", _offsets(values), joined.encode("ascii")
     encoded = [value.encode("utf-8", "surrogatepass") for value in values]
-    return "u", _offsets(encoded), pickle.PickleBuffer(b"".join(encoded))
+    return "u", _offsets(encoded), b"".join(encoded)
 
 
 def _pack_tuples(values: list) -> tuple | None:
@@ -42,15 +36,15 @@ def _pack_tuples(values: list) -> tuple | None:
         return None
     columns = []
     for at in range(width):
-        column = pack([value[at] for value in values])
+        column = _column([value[at] for value in values])
         if column is None:
             return None
         columns.append(column)
     return "t", columns
 
 
-def pack(values: list) -> tuple | None:
-    """Describes `values` by plain values and pickle.PickleBuffers; None: it cannot be packed."""
+def _column(values: list) -> tuple | None:
+    """Describes `values` by plain values and buffers; None: it cannot be packed."""
     kinds = set(map(type, values))
     if len(kinds) != 1:
         return None
@@ -58,14 +52,14 @@ def pack(values: list) -> tuple | None:
     if kind is str:
         return _pack_text(values)
     if kind is bytes:
-        return "b", _offsets(values), pickle.PickleBuffer(b"".join(values))
+        return "b", _offsets(values), b"".join(values)
     if kind is int:
         try:
-            return "i", pickle.PickleBuffer(array.array("q", values))
+            return "i", array.array("q", values)
         except OverflowError:
             return None
     if kind is float:
-        return "f", pickle.PickleBuffer(array.array("d", values))
+        return "f", array.array("d", values)
     if kind is tuple:
         return _pack_tuples(values)
     return None
@@ -90,17 +84,28 @@ def _reader(column: tuple) -> Callable[[int], Any]:
 
 
 class PackedList(list):
-    """A list that is read from packed memory, and becomes an ordinary one when it is changed.
+    """A list of plain values, packed: workers share its memory, however often they read it.
 
-    It is a list to isinstance() and behaves as one; its elements are equal to the ones that were
-    packed, but made anew by each access. `other += packed` rebinds `other` to a new list.
+        self.samples = dloader.PackedList(samples)
+
+    All its elements are of one of these types exactly: str, bytes, int (of 64 bits), float, or tuples
+    of one length whose columns are that again; else ValueError. It is a list to isinstance() and
+    behaves as one; its elements are equal to the ones that were packed, but made anew by each access.
+    Changing it makes it an ordinary list. `other += packed` rebinds `other` to a new list.
     """
 
     __slots__ = ("_read", "_length")
 
-    def __init__(self, length: int, column: tuple) -> None:
+    def __init__(self, values: Iterable[Any]) -> None:
         super().__init__()
-        self._length = length
+        values = list(values)
+        column = _column(values)
+        if column is None:
+            kinds = ", ".join(sorted({type(value).__name__ for value in values})) or "nothing"
+            raise ValueError(f"PackedList: a list of {kinds} cannot be packed; its elements are all "
+                             "str, all bytes, all int of 64 bits, all float, or all tuples of one "
+                             "length whose columns are that")
+        self._length = len(values)
         self._read: Callable[[int], Any] | None = _reader(column)
 
     def _unpack(self) -> None:
@@ -165,7 +170,7 @@ class PackedList(list):
         return copy.deepcopy(self._plain(), memo)
 
     def __reduce_ex__(self, protocol: Any) -> tuple:
-        return list, (self._plain(),)
+        return PackedList if self._read is not None else list, (self._plain(),)
 
     def __repr__(self) -> str:
         return repr(self._plain())

@@ -24,6 +24,7 @@ import sys
 import tempfile
 import threading
 import time
+import weakref
 from typing import Any
 
 from ._errors import DaemonError
@@ -159,7 +160,7 @@ class Daemon:
         with contextlib.ExitStack() as stack:
             stack.enter_context(theirs)
             log = stack.enter_context(open(self.log, "wb"))
-            command = [self.program, "--private", "--socket", self.path, "--host", sys.executable]
+            command = [self.program, "--private", "--socket", self.path]
             given = []
             for option, fd in (("--client", theirs.fileno()), ("--stderr", 2)):
                 if _is_open(fd):
@@ -247,6 +248,7 @@ class Daemon:
 
 _guard = threading.Lock()
 _daemon: Daemon | None = None
+_clients: weakref.WeakSet = weakref.WeakSet()
 
 
 def private_daemon() -> Daemon:
@@ -265,10 +267,9 @@ def private_daemon() -> Daemon:
 def prepare(socket: str | None) -> None:
     """Starts the private daemon that connect() would, and does not wait for it.
 
-    Its host then has the time until the first iter() to import torch. If it cannot start, connect()
-    will say so.
+    It is there by the first iter(). If it cannot start, connect() will say so.
     """
-    if socket or os.environ.get("DLOADER_SOCKET"):
+    if is_shared(socket):
         return
     with contextlib.suppress(Exception):
         private_daemon()
@@ -285,6 +286,8 @@ def _after_fork() -> None:
     """The child has its own life: what is its parent's must not last as long as the child does."""
     global _guard, _daemon
     _guard = threading.Lock()
+    for client in list(_clients):
+        client.abandon()
     if _daemon is not None:
         # Of the parent, as is the lock.
         if _daemon.anchor is not None:
@@ -300,17 +303,29 @@ os.register_at_fork(after_in_child=_after_fork)
 
 # ---- what the loaders call ---------------------------------------------------------------------
 
+def is_shared(socket: str | None) -> bool:
+    """Whether a DataLoader with this `socket` uses a daemon that is not this process's own."""
+    return bool(socket or os.environ.get("DLOADER_SOCKET"))
+
+
+
 def connect(socket: str | None, agent: str, *, private: bool) -> Any:
-    """A connection of one's own: `_client.Client`.
+    """A connection of one's own: `_client.Client`, of which a child made by fork() keeps nothing.
 
     socket: of the daemon, or None: $DLOADER_SOCKET; and if that is not set either, the private
     daemon of this process where `private` says so, or else the one that a client finds by itself.
     ConnectionError, OSError: nobody there; DaemonError: none could be started.
     """
-    module = _client_module()
     path = socket or os.environ.get("DLOADER_SOCKET") or None
     if path is not None or not private:
-        return module.Client(path, agent)
+        client = _client_module().Client(path, agent)
+    else:
+        client = _connect_to_own(agent)
+    _clients.add(client)
+    return client
+
+
+def _connect_to_own(agent: str) -> Any:
     for attempt in range(2):
         daemon = private_daemon()
         try:

@@ -1,62 +1,49 @@
-"""Objects from a worker to the client, where plain pickle knows no name for something in them.
+"""Objects from a worker to the client that pickle alone cannot do.
 
-A dataset that came by cloudpickle brought the classes of the user's `__main__` along, and local
-ones; a worker can import none of them. Such a class goes back as the number that cloudpickle gave
-it, so that the client has its own class again, untouched. What a worker made itself, as a lambda,
-goes by value.
+A worker that was forked from the client names the client's own classes. What pickle has no name for,
+as a lambda or a class inside a function, goes by value, where cloudpickle is installed. Tensors of a
+dtype that has no typed storage (float8) and nested ones go as tensors of other kinds.
 """
 
 from __future__ import annotations
 
-import pickle
+import copyreg
+import sys
 from typing import Any
 
 try:
     import cloudpickle
-    _Base: Any = cloudpickle.Pickler
 except ImportError:
     cloudpickle = None
-    _Base = pickle.Pickler
 
 
-def _tracker(name: str) -> Any:
-    """One of cloudpickle's two tables of classes; empty where this version has none."""
-    return getattr(cloudpickle.cloudpickle, name, {})
+def _viewed(raw: Any, dtype: Any) -> Any:
+    return raw.view(dtype)
 
 
-# The client's classes in this worker, by what cloudpickle calls them.
-_theirs: dict[type, str] = {}
+def _nested(values: Any, *layout: Any) -> Any:
+    import torch
+    return torch._nested_view_from_buffer(values, *layout)
 
 
-def remember_classes() -> None:
-    """What cloudpickle knows by now are the client's classes: called when the dataset is there."""
-    if cloudpickle is not None:
-        _theirs.update(_tracker("_DYNAMIC_CLASS_TRACKER_BY_CLASS"))
+def _reduce_tensor(tensor: Any) -> tuple:
+    import torch
+    plain = tensor.device.type == "cpu" and tensor.layout == torch.strided and not tensor.requires_grad
+    if plain and tensor.is_nested:
+        return _nested, (tensor.values(), tensor._nested_tensor_size(),
+                         tensor._nested_tensor_strides(), tensor._nested_tensor_storage_offsets())
+    if plain and tensor.element_size() == 1 and tensor.is_floating_point() and tensor.dim() > 0:
+        return _viewed, (tensor.contiguous().view(torch.uint8), tensor.dtype)
+    return tensor.__reduce_ex__(5)
 
 
-def _own_class(number: str, name: str) -> type:
-    """In the client: the class that was sent to the workers as `number`."""
-    found = None
-    if cloudpickle is not None:
-        found = _tracker("_DYNAMIC_CLASS_TRACKER_BY_ID").get(number)
-    if found is None:
-        raise pickle.UnpicklingError(f"a worker sent an object of {name}, a class that this "
-                                     "process does not have any more; define it in a module")
-    return found
+def dispatch_table() -> dict[type, Any]:
+    """Of a pickler."""
+    torch = sys.modules.get("torch")
+    own = {} if torch is None else {torch.Tensor: _reduce_tensor}
+    return {**copyreg.dispatch_table, **own}
 
 
-class Pickler(_Base):
-    """As pickle's with protocol 5, for what that refuses."""
-
-    def __init__(self, file: Any) -> None:
-        super().__init__(file, protocol=5)
-
-    def reducer_override(self, obj: Any) -> Any:
-        if isinstance(obj, type) and obj in _theirs:
-            return _own_class, (_theirs[obj], f"{obj.__module__}.{obj.__qualname__}")
-        return NotImplemented if cloudpickle is None else super().reducer_override(obj)
-
-
-def pickler(file: Any) -> Pickler | None:
+def pickler(file: Any) -> Any:
     """One that may succeed where pickle's failed; None: there is none."""
-    return None if cloudpickle is None else Pickler(file)
+    return None if cloudpickle is None else cloudpickle.Pickler(file, protocol=5)

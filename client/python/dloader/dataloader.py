@@ -112,8 +112,8 @@ class DataLoader(Generic[T_co]):
         self._forget()
         self._initialized = True
         self.check_worker_number_rationality()
-        # A worker's own loader, or one made while it imports the main module, is seldom used.
-        if num_workers > 0 and not _info.preparing_main and _info.get_worker_info() is None:
+        # A worker's own loader is seldom used.
+        if num_workers > 0 and _info.get_worker_info() is None:
             _private.prepare(socket)
 
     def _seed_generators(self, generator: Any, has_sampler: bool) -> None:

@@ -41,7 +41,7 @@ def main() -> int:
     # What is here now is never collected, so a worker need not write to it.
     gc.collect()
     gc.freeze()
-    return _worker.serve(CONTROL_FD, _bootstrap.open_worker_telling)
+    return _worker.serve(_bootstrap.open_named_telling, sock=CONTROL_FD)
 
 
 if __name__ == "__main__":

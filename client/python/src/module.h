@@ -52,6 +52,7 @@ struct client_object {
     pid_t pid;                              /* whose it is */
     bool busy;                              /* a thread uses it without the GIL */
     struct dropped *dropped;                /* owned; in the order in which they came */
+    PyObject *weak;                         /* references to it; CPython's */
 };
 
 struct loader_object {

@@ -1,6 +1,9 @@
 /* Client and Loader: a session, and what is opened in it. */
 #include "client/python/src/module.h"
 
+#include <stddef.h>
+#include <structmember.h>
+
 /* ---- Client ---- */
 
 static struct client_object *client_alloc(PyTypeObject *type)
@@ -60,6 +63,8 @@ static void client_dealloc(PyObject *self)
     PyTypeObject *type = Py_TYPE(self);
     freefunc free_object = (freefunc)PyType_GetSlot(type, Py_tp_free);
 
+    if (client->weak)
+        PyObject_ClearWeakRefs(self);
     if (client->pid == getpid())
         dl_client_close(client->handle);
     free_object(self);
@@ -111,25 +116,39 @@ static PyObject *client_open(PyObject *self, PyObject *args)
     return client_raise(state, client, r);
 }
 
-PyDoc_STRVAR(attach_doc,
-             "attach($self, fd, id, /)\n--\n\n"
-             "Sends the daemon a pickled dataset in a sealed memfd, which stays the caller's, for "
-             "specs of this session that say dataset.pickle: id.");
+PyDoc_STRVAR(bring_host_doc,
+             "bring_host($self, channel, number, /)\n--\n\n"
+             "Brings a host of Python workers, for specs of this session that say dataset.host: "
+             "number. `channel`: the descriptor of a socket whose other end the host has; it stays "
+             "the caller's.");
 
-static PyObject *client_attach(PyObject *self, PyObject *args)
+static PyObject *client_bring_host(PyObject *self, PyObject *args)
 {
     struct client_object *client = (struct client_object *)self;
     PyThreadState *thread;
-    uint64_t id;
-    int fd, r;
+    uint64_t number;
+    int channel, r;
 
-    if (!PyArg_ParseTuple(args, "iO&:attach", &fd, to_u64, &id) || !client_check(client))
+    if (!PyArg_ParseTuple(args, "iO&:bring_host", &channel, to_u64, &number) ||
+        !client_check(client))
         return NULL;
     thread = client_begin_call(client);
-    r = dl_client_attach(client->handle, fd, id);
+    r = dl_client_bring_host(client->handle, channel, number);
     client_end_call(client, thread);
     if (r < 0)
         return client_raise(state_of(self), client, r);
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(abandon_doc, "abandon($self, /)\n--\n\n"
+                          "In a child made by fork(): closes what it has of its parent's session.");
+
+static PyObject *client_abandon(PyObject *self, PyObject *none)
+{
+    struct client_object *client = (struct client_object *)self;
+
+    if (client->pid != getpid())
+        dl_client_abandon(client->handle);
     Py_RETURN_NONE;
 }
 
@@ -188,11 +207,17 @@ static PyObject *client_is_usable(PyObject *self, void *closure)
 
 static PyMethodDef client_methods[] = {
     {"open", client_open, METH_VARARGS, open_doc},
-    {"attach", client_attach, METH_VARARGS, attach_doc},
+    {"bring_host", client_bring_host, METH_VARARGS, bring_host_doc},
+    {"abandon", client_abandon, METH_NOARGS, abandon_doc},
     {"query", client_query, METH_VARARGS, query_doc},
     {"control", client_control, METH_VARARGS, control_doc},
     {"close", client_close, METH_NOARGS, close_doc},
     {"local", client_local, METH_NOARGS | METH_CLASS, local_doc},
+    {0},
+};
+
+static PyMemberDef client_members[] = {
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(struct client_object, weak), READONLY, NULL},
     {0},
 };
 
@@ -212,6 +237,7 @@ static PyType_Slot client_slots[] = {
     {Py_tp_dealloc, client_dealloc},
     {Py_tp_methods, client_methods},
     {Py_tp_getset, client_getset},
+    {Py_tp_members, client_members},
     {0, NULL},
 };
 

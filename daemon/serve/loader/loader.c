@@ -193,8 +193,8 @@ static void end_if_unused(struct loader *loader)
     if (loader_users(loader) > 0)
         return;
     loader_drop_expected(loader, NULL);
-    /* What a client sent, nobody else can ask for; so a trainer's workers go with its loader. */
-    bool at_once = loader->state == LOADER_BROKEN || loader->o.python.pickle;
+    /* Nobody else can ask for what a client's host has: a trainer's workers go with its loader. */
+    bool at_once = loader->state == LOADER_BROKEN || loader->o.python.host_number;
     if (loader->pool)
         end_after(loader, at_once ? 0 : loader->o.config->linger / 1000000);
 }

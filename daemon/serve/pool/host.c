@@ -20,6 +20,7 @@ enum {
     IDLE_MS = 60 * 1000,      /* until a host that nobody needs is ended */
     KILL_MS = 120 * 1000,     /* a worker that was to be killed must be reaped by then */
     END_MS = 5 * 1000,        /* a host that was told to end must have by then */
+    NAME_MAX_ = 512,          /* of one in a message; a longer path is cut */
 };
 
 enum host_state { HOST_STARTING, HOST_READY, HOST_ENDING, HOST_DEAD };
@@ -43,12 +44,12 @@ struct host {
     uv_poll_t socket_poll;
     uv_pipe_t errors;
     uv_timer_t timer;
-    uint32_t handles; /* open ones; freed at 0 */
+    uint32_t handles; /* open ones, and who has it from host_adopt(); freed at 0 */
     enum host_state state;
     enum host_wait wait;
-    char *interpreter; /* owned */
+    char *interpreter; /* owned; NULL: a client has brought it */
     int sock;          /* owned */
-    int pid;
+    int pid;           /* its own; of one that was brought its client's */
     struct frame_reader reader;
     struct outbox out;
     struct host_child *children; /* owned list */
@@ -71,10 +72,8 @@ static void flush(struct host *h);
 
 /* ---- its end -------------------------------------------------------------------------------- */
 
-static void on_close(uv_handle_t *handle)
+static void unref(struct host *h)
 {
-    struct host *h = handle->data;
-
     if (--h->handles > 0)
         return;
     assert(!h->children);
@@ -84,6 +83,11 @@ static void on_close(uv_handle_t *handle)
     close_fdp(&h->sock);
     free(h->interpreter);
     free(h);
+}
+
+static void on_close(uv_handle_t *handle)
+{
+    unref(handle->data);
 }
 
 static void close_handle(uv_handle_t *handle)
@@ -101,10 +105,25 @@ static void close_handles(struct host *h)
     close_handle((uv_handle_t *)&h->handle);
 }
 
+/* What it is called in a message. */
+static const char *name_host(const struct host *h, char name[static NAME_MAX_])
+{
+    if (h->interpreter)
+        snprintf(name, NAME_MAX_, "%s -m dloader.host (pid %d)", h->interpreter, h->pid);
+    else
+        snprintf(name, NAME_MAX_, "the host that process %d has brought", h->pid);
+    return name;
+}
+
+/* A process of the client's is only told to end, by its socket. */
 static void kill_host(struct host *h)
 {
-    if (!h->reaped && h->state != HOST_DEAD)
+    if (h->state == HOST_DEAD || h->reaped)
+        return;
+    if (h->interpreter)
         (void)uv_process_kill(&h->handle, SIGKILL);
+    else
+        (void)shutdown(h->sock, SHUT_RDWR);
 }
 
 /* It is of no more use; its workers are told when it is reaped. */
@@ -154,10 +173,42 @@ static void drop_child(struct host *h, struct host_child *child, const struct ho
     free(child);
 }
 
+/* Its workers are told that it is no more, and why. */
+static void bury(struct host *h, const struct host_end *told)
+{
+    close_handles(h);
+    while (h->children)
+        drop_child(h, h->children, told);
+}
+
+static bool has_wanted_child(const struct host *h)
+{
+    const struct host_child *child;
+
+    DL_FOREACH (h->children, child) {
+        if (child->events)
+            return true;
+    }
+    return false;
+}
+
+/* One that was brought: its socket is all that there was of it. */
+static void part(struct host *h)
+{
+    char name[NAME_MAX_], cause[NAME_MAX_ + sizeof h->why + 8];
+
+    snprintf(cause, sizeof cause, "%s %s", name_host(h, name), *h->why ? h->why : "has ended");
+    if (has_wanted_child(h))
+        log_warning("%s", cause);
+    bury(h, &(struct host_end){
+                .signal = SIGKILL, .cause = cause, .never = !h->hosted, .place = "dataset.host"});
+}
+
 static void on_exit_(uv_process_t *handle, int64_t status, int signal)
 {
     struct host *h = handle->data;
-    char words[LAST_WORDS + 32], how[64], cause[LAST_WORDS + 512 + sizeof h->why];
+    char words[LAST_WORDS + 32], how[64], name[NAME_MAX_],
+        cause[LAST_WORDS + 128 + NAME_MAX_ + sizeof h->why];
     int fd;
 
     h->reaped = true;
@@ -165,7 +216,10 @@ static void on_exit_(uv_process_t *handle, int64_t status, int signal)
         read_messages(h); /* what it said last: that it was ready, or how a worker ended */
     /* One that something else has killed may fare better the next time. */
     bool killed = signal && !*h->why;
-    struct host_end told = {.signal = SIGKILL, .cause = cause, .never = !h->hosted && !killed};
+    struct host_end told = {.signal = SIGKILL,
+                            .cause = cause,
+                            .never = !h->hosted && !killed,
+                            .place = "dataset.interpreter"};
     if (uv_fileno((uv_handle_t *)&h->errors, &fd) == 0)
         last_words_read(&h->words, fd);
     if (signal)
@@ -173,17 +227,14 @@ static void on_exit_(uv_process_t *handle, int64_t status, int signal)
                  sigabbrev_np(signal) ? sigabbrev_np(signal) : "?");
     else
         snprintf(how, sizeof how, "exited with status %d", (int)status);
-    snprintf(cause, sizeof cause, "%s -m dloader.host (pid %d) %s%s%s", h->interpreter, h->pid,
-             *h->why ? h->why : how,
+    snprintf(cause, sizeof cause, "%s %s%s%s", name_host(h, name), *h->why ? h->why : how,
              h->hosted || *h->why ? ""
              : killed             ? " before it was ready"
                       : " before it was ready (it needs the package dloader of this release)",
              last_words_told(&h->words, words));
     if (h->children || signal || status)
         log_warning("%s", cause);
-    close_handles(h);
-    while (h->children)
-        drop_child(h, h->children, &told);
+    bury(h, &told);
 }
 
 static void on_timer(uv_timer_t *timer)
@@ -204,7 +255,10 @@ static void on_timer(uv_timer_t *timer)
         end(h);
         break;
     case WAIT_END:
-        kill_host(h);
+        if (h->interpreter)
+            kill_host(h);
+        else
+            part(h);
         break;
     case WAIT_NONE:
         break;
@@ -220,11 +274,11 @@ static void rearm(struct host *h)
     struct host_child *child;
 
     if (h->state == HOST_ENDING) {
-        wait = WAIT_END, ms = END_MS;
+        wait = WAIT_END, ms = h->interpreter ? END_MS : 0;
     } else if (h->state == HOST_STARTING && o->config->python_timeout > 0) {
         wait = WAIT_READY, ms = o->config->python_timeout / 1000000;
     } else if (h->state == HOST_READY) {
-        if (!h->children && !o->private)
+        if (!h->children && !o->private && h->interpreter)
             wait = WAIT_IDLE, ms = IDLE_MS;
         DL_FOREACH (h->children, child) {
             if (child->killed)
@@ -286,12 +340,13 @@ static void handle_started(struct host *h, struct host_child *child, uint64_t pi
 static void handle_message(struct host *h, const struct dl_message *msg)
 {
     bool hosting = msg->number == DL_MSG_W_HOSTING;
+    char name[NAME_MAX_];
     uint64_t number = msg->number == DL_MSG_W_STARTED ? msg->w_started.child : msg->w_exited.child;
 
     if (hosting && h->state == HOST_STARTING && msg->w_hosting.version == DL_PROTOCOL_VERSION) {
         h->state = HOST_READY;
         h->hosted = true;
-        log_info("%s (pid %d) hosts workers", h->interpreter, h->pid);
+        log_info("%s hosts workers", name_host(h, name));
         flush(h);
     } else if (hosting && h->state == HOST_STARTING) {
         fail(h,
@@ -417,23 +472,37 @@ static int spawn(struct host *h, int child_sock)
     return r;
 }
 
-static int start(struct host *h)
+/* Consumes `sock`, the daemon's end. */
+static struct host *host_new(struct hosts *hosts, int sock)
 {
-    uv_loop_t *loop = h->hosts->o.loop;
-    _cleanup_fd_ int child_sock = -1;
-    int pair[2];
+    struct host *h = must_alloc(sizeof *h);
 
-    uv_timer_init(loop, &h->timer);
+    h->hosts = hosts;
+    h->sock = sock;
+    h->handle.data = h->socket_poll.data = h->errors.data = h->timer.data = h;
+    DL_APPEND(hosts->hosts, h);
+    uv_timer_init(hosts->o.loop, &h->timer);
     h->handles++;
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
-        return -errno;
-    h->sock = pair[0];
-    child_sock = pair[1];
-    int r = uv_poll_init(loop, &h->socket_poll, h->sock);
+    return h;
+}
+
+static int watch(struct host *h)
+{
+    int r = uv_poll_init(h->hosts->o.loop, &h->socket_poll, h->sock);
+
     if (r < 0)
         return r;
     h->handles++;
-    r = uv_pipe_init(loop, &h->errors, 0);
+    return uv_poll_start(&h->socket_poll, UV_READABLE, on_socket);
+}
+
+static int start(struct host *h, int child_sock)
+{
+    int r = watch(h);
+
+    if (r < 0)
+        return r;
+    r = uv_pipe_init(h->hosts->o.loop, &h->errors, 0);
     if (r < 0)
         return r;
     h->handles++;
@@ -441,33 +510,25 @@ static int start(struct host *h)
         return r;
     h->pid = h->handle.pid;
     /* From here on it is there, and its exit tells all. */
-    if (uv_poll_start(&h->socket_poll, UV_READABLE, on_socket) < 0 ||
-        uv_read_start((uv_stream_t *)&h->errors, on_alloc, on_errors) < 0)
+    if (uv_read_start((uv_stream_t *)&h->errors, on_alloc, on_errors) < 0)
         fail(h, "was killed: it cannot be watched");
     rearm(h);
     return 0;
 }
 
-static int find_host(struct hosts *hosts, const char *interpreter, struct host **ret,
+static int start_new(struct hosts *hosts, const char *interpreter, struct host **ret,
                      struct dl_error *err)
 {
-    struct host *h;
+    int pair[2];
 
-    DL_FOREACH (hosts->hosts, h) {
-        if ((h->state == HOST_STARTING || h->state == HOST_READY) &&
-            strcmp(h->interpreter, interpreter) == 0) {
-            *ret = h;
-            return 0;
-        }
-    }
-    h = must_alloc(sizeof *h);
-    h->hosts = hosts;
-    h->sock = -1;
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+        return dl_error_set(err, errno, "dataset.interpreter", "cannot start %s: %s", interpreter,
+                            strerror(errno));
+    _cleanup_fd_ int child_sock = pair[1];
+    struct host *h = host_new(hosts, pair[0]);
     h->interpreter = must_strdup(interpreter);
     h->words.relay = hosts->o.relay;
-    h->handle.data = h->socket_poll.data = h->errors.data = h->timer.data = h;
-    DL_APPEND(hosts->hosts, h);
-    int r = start(h);
+    int r = start(h, child_sock);
     if (r < 0) {
         close_handles(h);
         return dl_error_set(err, -r, "dataset.interpreter", "cannot start %s: %s", interpreter,
@@ -477,12 +538,70 @@ static int find_host(struct hosts *hosts, const char *interpreter, struct host *
     return 0;
 }
 
+static int find_host(struct hosts *hosts, const char *interpreter, struct host **ret,
+                     struct dl_error *err)
+{
+    struct host *h;
+
+    DL_FOREACH (hosts->hosts, h) {
+        if (h->interpreter && !host_is_gone(h) && strcmp(h->interpreter, interpreter) == 0) {
+            *ret = h;
+            return 0;
+        }
+    }
+    return start_new(hosts, interpreter, ret, err);
+}
+
+/* ---- brought by a client -------------------------------------------------------------------- */
+
+int host_adopt(struct hosts *hosts, int sock, int pid, struct host **ret, struct dl_error *err)
+{
+    struct host *h = host_new(hosts, sock);
+    int r = watch(h);
+
+    if (r < 0) {
+        close_handles(h);
+        return dl_error_set(err, -r, "dataset.host", "its socket cannot be watched: %s",
+                            uv_strerror(r));
+    }
+    h->pid = pid;
+    h->handles++; /* of who has it from here */
+    rearm(h);
+    *ret = h;
+    return 0;
+}
+
+bool host_is_gone(const struct host *h)
+{
+    return h->state != HOST_STARTING && h->state != HOST_READY;
+}
+
+struct host *host_release(struct host *h)
+{
+    struct host_child *child;
+
+    if (!h)
+        return NULL;
+    DL_FOREACH (h->children, child) {
+        child->events = NULL;
+    }
+    end(h);
+    unref(h);
+    return NULL;
+}
+
+/* ---- its workers ---------------------------------------------------------------------------- */
+
 int host_start_child(struct hosts *hosts, const struct host_child_options *o,
                      struct host_child **ret, struct dl_error *err)
 {
-    struct host *h = NULL;
-    int r = find_host(hosts, o->interpreter, &h, err);
+    struct host *h = o->host;
+    char name[NAME_MAX_];
 
+    if (h && host_is_gone(h))
+        return dl_error_set(err, ESRCH, "dataset.host", "%s %s", name_host(h, name),
+                            *h->why ? h->why : "has ended");
+    int r = h ? 0 : find_host(hosts, o->interpreter, &h, err);
     if (r < 0)
         return r;
     struct host_child *child = must_alloc(sizeof *child);
@@ -527,15 +646,6 @@ struct hosts *hosts_new(const struct hosts_options *options)
 
     hosts->o = *options;
     return hosts;
-}
-
-void hosts_prepare(struct hosts *hosts, const char *interpreter)
-{
-    struct host *h = NULL;
-    struct dl_error err = {0};
-
-    if (find_host(hosts, interpreter, &h, &err) < 0)
-        log_warning("%s", err.message);
 }
 
 struct relay *hosts_relay(const struct hosts *hosts)

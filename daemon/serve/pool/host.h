@@ -1,12 +1,15 @@
 /*
- * Python hosts: one interpreter process for each interpreter in use, which has the large modules
- * loaded and forks a worker whenever it is asked to. So a worker starts in the time of a fork, and
- * what the modules take is shared by all of them.
+ * Python hosts: processes that fork a worker whenever they are asked to. So a worker starts in the
+ * time of a fork, and shares what its host has loaded. There are two kinds:
  *
- * A host is started with its first worker, or by hosts_prepare(). It ends when nobody has wanted a
- * worker of it for a while, or, in a private daemon, with the daemon; one that died is started anew
- * with the next worker, so that whoever paces the workers' starts paces its own. Its workers die
- * with it. What it says is untrusted: one that makes no sense is killed.
+ *   - the daemon's own: one for each interpreter in use, started with its first worker. It ends
+ *     when nobody has wanted a worker of it for a while, or, in a private daemon, with the daemon;
+ *     one that died is started anew with the next worker, so that whoever paces the workers' starts
+ *     paces its own;
+ *   - one that a client has brought for one loader: a process of the client's, known by its socket
+ *     alone. It ends with its loader, and nothing takes its place.
+ *
+ * A host's workers die with it. What it says is untrusted: one that makes no sense is ended.
  *
  * Main thread only. Callbacks come from the loop, never from inside a call.
  */
@@ -19,6 +22,7 @@
 #include <uv.h>
 
 struct hosts;
+struct host;       /* one that a client has brought, from host_adopt() to host_release() */
 struct host_child; /* a worker, from host_start_child() to `ended` or host_child_free() */
 
 struct hosts_options {
@@ -35,8 +39,9 @@ struct host_end {
     /* What became of its host, or NULL: the end was its own. */
     const char *cause;
     /* The host never came to starting workers, by its own doing, or was not ready in time: another
-     * try is not worth much. */
+     * try is not worth much. `place`: then, the key of the spec that is at fault. */
     bool never;
+    const char *place;
 };
 
 struct host_child_events {
@@ -46,11 +51,6 @@ struct host_child_events {
 };
 
 struct hosts *hosts_new(const struct hosts_options *options);
-/*
- * Starts the host of that interpreter, an absolute path, before anybody wants a worker of it. What
- * keeps it from starting, the first worker is told.
- */
-void hosts_prepare(struct hosts *hosts, const char *interpreter);
 struct relay *hosts_relay(const struct hosts *hosts);
 /* Whether the daemon is a private one. */
 bool hosts_private(const struct hosts *hosts);
@@ -59,7 +59,16 @@ void hosts_end(struct hosts *hosts);
 /* After the loop has run dry. NULL is fine. */
 struct hosts *hosts_free(struct hosts *hosts);
 
+/* Consumes `sock`, the daemon's end of a connection to it. `pid`: of the client, for messages. */
+int _nodiscard_ host_adopt(struct hosts *hosts, int sock, int pid, struct host **ret,
+                           struct dl_error *err);
+/* It can start no worker any more. */
+bool host_is_gone(const struct host *host);
+/* Ends it; of its workers nobody hears any more. NULL is fine; returns NULL. */
+struct host *host_release(struct host *host);
+
 struct host_child_options {
+    struct host *host;                      /* one that was brought; NULL: that of */
     const char *interpreter;                /* absolute */
     int sock;                               /* the worker's descriptor 3; copied */
     int errors;                             /* its standard error; copied */

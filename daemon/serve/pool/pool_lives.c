@@ -44,7 +44,7 @@ void member_without_memory(struct member *m, const struct dl_error *err)
  * step; so slots begin small and grow, by pool_fit(). */
 static bool is_fed_python(const struct pool *pool)
 {
-    return pool->o.python->interpreter && pool->o.spec->sampler == SAMPLER_CLIENT;
+    return python_runs(pool->o.python) && pool->o.spec->sampler == SAMPLER_CLIENT;
 }
 
 /* Slots for the beginning, of what the worker asks for; 0: it asks for too little. */
@@ -62,7 +62,7 @@ static uint64_t first_slot_bytes(const struct pool *pool, uint64_t length, bool 
         uint64_t rare = most > SOME_INDICES ? (most - SOME_INDICES) * sizeof(uint64_t) : 0;
         return align_up(max_u64(asked - min_u64(asked, rare), slot_indices_end(1)), SLOT_ALIGN);
     }
-    if (pool->o.python->interpreter)
+    if (python_runs(pool->o.python))
         return align_up(max_u64(asked, slot_indices_end(most)), SLOT_ALIGN);
     return asked < slot_indices_end(most) ? 0 : asked;
 }
@@ -122,6 +122,8 @@ static int compare_dataset(struct member *m, const struct dl_msg_w_ready *what)
 
 static enum sandbox_level sandbox_of(const struct pool *pool)
 {
+    if (pool->o.python->host_number)
+        return SANDBOX_OFF;
     return sandbox_choose(pool->o.config, pool->o.python->interpreter,
                           hosts_private(pool->o.hosts));
 }
@@ -234,6 +236,12 @@ static void on_backoff(uv_timer_t *timer)
     member_start(timer->data);
 }
 
+/* The client's host has ended, and no other can take its place. */
+static bool has_lost_host(const struct pool *pool)
+{
+    return pool->o.python->host && host_is_gone(pool->o.python->host);
+}
+
 static void give_up(struct member *m, const char *cause)
 {
     struct pool *pool = m->pool;
@@ -246,6 +254,8 @@ static void give_up(struct member *m, const char *cause)
         if (pool->members[i].state != WORKER_GIVEN_UP)
             return;
     }
+    if (!err.code && has_lost_host(pool))
+        dl_error_set(&err, EIO, "workers", "%s", cause);
     if (!err.code)
         dl_error_set(&err, EIO, "workers", "%s, %d attempts in a row failed; the last: %s",
                      own_share ? "a worker does not stay alive, which has a share of the "
@@ -257,9 +267,10 @@ static void give_up(struct member *m, const char *cause)
 
 static void restart_later(struct member *m, uint64_t well_ns, const char *cause)
 {
+    const struct pool *pool = m->pool;
     uint64_t pause_ms;
 
-    if (!deaths_add(&m->deaths, well_ns, &pause_ms)) {
+    if (has_lost_host(pool) || !deaths_add(&m->deaths, well_ns, &pause_ms)) {
         give_up(m, cause);
         return;
     }

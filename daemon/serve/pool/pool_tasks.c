@@ -226,7 +226,7 @@ static bool plausible(struct member *m, const struct queue_done *done, uint32_t 
         return false;
     if (spec->shard == SHARD_DISPATCH) /* of all ranks */
         most = DL_MAX_BATCH_SIZE;
-    if (m->pool->o.python->interpreter) /* a client that feeds says itself how many */
+    if (python_runs(m->pool->o.python)) /* a client that feeds says itself how many */
         most = max_u64(most, DL_MAX_FEED_INDICES);
     if (done->code == ENODATA)
         return m->pool->iterable;

@@ -170,7 +170,7 @@ static void on_child_ended(void *owner, const struct host_end *end)
     p->running = false;
     p->child = NULL;
     if (end->never) {
-        dl_error_set(&err, EIO, "dataset.interpreter", "%s", end->cause);
+        dl_error_set(&err, EIO, end->place, "%s", end->cause);
         p->events->failed(p->owner, 0, &err);
     }
     if (!p->abandoned)
@@ -405,7 +405,8 @@ static int fork_off(struct process *p, const struct process_options *o, int chil
         return r;
     }
     return host_start_child(o->hosts,
-                            &(struct host_child_options){.interpreter = o->python->interpreter,
+                            &(struct host_child_options){.host = o->python->host,
+                                                         .interpreter = o->python->interpreter,
                                                          .sock = child_sock,
                                                          .errors = told,
                                                          .events = &child_events,
@@ -453,11 +454,6 @@ static int watch(struct process *p, uv_loop_t *loop)
 
 static void send_open(struct process *p, const struct process_options *o, int queues_fd)
 {
-    if (o->python->pickle)
-        send_message(p,
-                     &(struct dl_message){.number = DL_MSG_W_OBJECT,
-                                          .w_object = {.object = o->python->pickle}},
-                     &o->python->object, 1);
     send_message(p,
                  &(struct dl_message){.number = DL_MSG_W_OPEN,
                                       .w_open = {.worker = o->number,
@@ -488,7 +484,7 @@ static int start(struct process *p, const struct process_options *o, struct dl_e
     if (r < 0)
         return r;
     p->handles++;
-    r = o->python->interpreter ? fork_off(p, o, child_sock, err) : spawn(p, o, child_sock);
+    r = python_runs(o->python) ? fork_off(p, o, child_sock, err) : spawn(p, o, child_sock);
     if (r < 0)
         return r;
     p->running = true;
@@ -506,7 +502,7 @@ int process_start(const struct process_options *o, struct process **ret, struct 
     p->sock = p->task_bell = p->done_bell = -1;
     p->events = o->events;
     p->owner = o->owner;
-    p->words.relay = o->python->interpreter ? hosts_relay(o->hosts) : NULL;
+    p->words.relay = python_runs(o->python) ? hosts_relay(o->hosts) : NULL;
     p->number = o->number;
     p->label = must_strdup(o->label);
     p->handle.data = p->socket_poll.data = p->bell_poll.data = p->errors.data = p;

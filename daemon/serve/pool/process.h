@@ -36,7 +36,7 @@ struct process_events {
 struct process_options {
     uv_loop_t *loop;
     const char *path;                /* of dloader-worker */
-    struct hosts *hosts;             /* where python->interpreter is given */
+    struct hosts *hosts;             /* where python_runs() */
     const struct python_run *python; /* borrowed for the call */
     uint32_t number;                 /* of this worker in its loader */
     uint32_t workers;                /* in the loader */

@@ -8,8 +8,7 @@ static const char default_interpreter[] = "/usr/bin/python3";
 
 void python_run_deinit(struct python_run *run)
 {
-    if (run->pickle)
-        close_fdp(&run->object);
+    host_release(run->host);
     free(run->interpreter);
     *run = (struct python_run){0};
 }
@@ -19,8 +18,9 @@ void python_run_deinit(struct python_run *run)
 /* The Python datasets of a spec, of which all must agree: a loader's workers are of one kind. */
 struct found {
     uint32_t n;
+    uint32_t n_hosted;       /* of these, with a host */
     const char *interpreter; /* NULL: none is named */
-    uint64_t pickle;
+    uint64_t host;
 };
 
 static int look(const struct spec_dataset *dataset, struct found *found, struct dl_error *err)
@@ -36,21 +36,22 @@ static int look(const struct spec_dataset *dataset, struct found *found, struct 
         return dl_error_set(err, EINVAL, "dataset.interpreter",
                             "%s and %s are named by parts of one dataset; let one run them all",
                             found->interpreter, interpreter);
-    if (dataset->pickle && found->pickle && dataset->pickle != found->pickle)
-        return dl_error_set(err, EINVAL, "dataset.pickle",
-                            "%llu and %llu are parts of one dataset; a loader takes one object",
-                            (unsigned long long)found->pickle, (unsigned long long)dataset->pickle);
+    if (dataset->host && found->host && dataset->host != found->host)
+        return dl_error_set(err, EINVAL, "dataset.host",
+                            "%llu and %llu are parts of one dataset; a loader takes one host",
+                            (unsigned long long)found->host, (unsigned long long)dataset->host);
     found->n++;
+    found->n_hosted += dataset->host != 0;
     found->interpreter = interpreter ? interpreter : found->interpreter;
-    found->pickle = dataset->pickle ? dataset->pickle : found->pickle;
+    found->host = dataset->host ? dataset->host : found->host;
     return 0;
 }
 
-uint64_t python_pickle(const struct dl_spec *spec)
+uint64_t python_host_number(const struct dl_spec *spec)
 {
     struct found found = {0};
 
-    return look(&spec->dataset, &found, NULL) == 0 ? found.pickle : 0;
+    return look(&spec->dataset, &found, NULL) == 0 ? found.host : 0;
 }
 
 bool python_in_turn(const struct dl_spec *spec)
@@ -95,19 +96,21 @@ int python_choose(const struct python_asker *asker, const struct dl_spec *spec,
     const char *interpreter = NULL;
     int r = look(&spec->dataset, &found, err);
 
-    *ret = (struct python_run){.object = -1};
+    *ret = (struct python_run){0};
     if (r < 0 || found.n == 0)
         return r;
+    if (found.n_hosted > 0 && found.n_hosted < found.n)
+        return dl_error_set(err, EINVAL, "dataset.host",
+                            "%llu has a part of the dataset, and another part is named by object; "
+                            "let the host have both, or name both",
+                            (unsigned long long)found.host);
+    if (found.host) {
+        ret->host_number = found.host;
+        return 0;
+    }
     r = python_choose_interpreter(asker, found.interpreter, &interpreter, err);
     if (r < 0)
         return r;
-    if (found.pickle && asker->uid != geteuid())
-        return dl_error_set(err, EPERM, "dataset.pickle",
-                            "an object is code, which the daemon's own user (uid %u) alone may "
-                            "send; you are uid %u: name the dataset as object: module:name, or "
-                            "start a daemon of your own",
-                            (unsigned)geteuid(), (unsigned)asker->uid);
     ret->interpreter = must_strdup(interpreter);
-    ret->pickle = found.pickle;
     return 0;
 }

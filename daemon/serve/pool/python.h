@@ -6,22 +6,29 @@
  *     has whichever its own user names;
  *   - a dataset named by `object` is code that stands where the interpreter finds modules, which
  *     whoever set up the daemon decides: any client may name it;
- *   - a `pickle` is code that the client sends: the daemon takes it from its own user only.
+ *   - a `host` is a process of the client's own, which runs with the client's rights: any client
+ * may bring one, and the configuration says nothing of it.
  */
 #ifndef DL_PYTHON_H
 #define DL_PYTHON_H
 
 #include "daemon/serve/base/config.h"
+#include "daemon/serve/pool/host.h"
 #include "proto/spec.h"
 
 #include <sys/types.h>
 
 /* What a loader's workers are run with; zeroed: as programs of their own, without Python. */
 struct python_run {
-    char *interpreter; /* owned, absolute; NULL: none */
-    uint64_t pickle;   /* number of the object in the spec; 0: none */
-    int object;        /* owned; the object, if there is a pickle */
+    char *interpreter;    /* owned, absolute; NULL: none, or host */
+    uint64_t host_number; /* in the spec, of the host that its client brings; 0: none */
+    struct host *host;    /* owned; that one, once it is there */
 };
+
+static inline bool python_runs(const struct python_run *run)
+{
+    return run->interpreter || run->host_number;
+}
 
 void python_run_deinit(struct python_run *run);
 
@@ -32,15 +39,15 @@ struct python_asker {
     uid_t uid;    /* of the client */
 };
 
-/* The number of the object that the spec names, anywhere in its dataset; 0: none. */
-uint64_t python_pickle(const struct dl_spec *spec);
+/* The number of the host that the spec names, anywhere in its dataset; 0: none. */
+uint64_t python_host_number(const struct dl_spec *spec);
 
 /* The one that is `named`, or the default, borrowed: 0; as python_choose() if it may not be. */
 int _nodiscard_ python_choose_interpreter(const struct python_asker *asker, const char *named,
                                           const char **ret, struct dl_error *err);
 
 /*
- * What the spec's workers are to be run with; the object itself is left to the caller. -EINVAL,
+ * What the spec's workers are to be run with; the host itself is left to the caller. -EINVAL,
  * -EPERM or -ENOTSUP with place, value and remedy.
  */
 int _nodiscard_ python_choose(const struct python_asker *asker, const struct dl_spec *spec,

@@ -11,7 +11,7 @@ enum { SANDBOX_WORDS = 40 };
 /*
  * `python`: the worker runs its user's own code, which may start programs, write files and use the
  * network. In a private daemon that code is closed in only where the configuration says so: there
- * it could do all of that by itself.
+ * it could do all of that by itself. Nor is a worker of a host that its client has brought.
  */
 enum sandbox_level sandbox_choose(const struct config *config, bool python, bool private);
 

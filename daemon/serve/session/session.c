@@ -183,7 +183,7 @@ static void on_closed(uv_handle_t *handle)
         HASH_DEL(s->segments, segment);
         free(segment);
     }
-    objects_deinit(&s->objects);
+    brought_deinit(&s->brought);
     drop_waiting(s);
     s->o.events->ended(s->o.context, s);
     quota_return(s->account, QUOTA_SESSIONS, 1);
@@ -289,7 +289,7 @@ void session_ask_again(struct session *s)
 /* ---- the socket ----------------------------------------------------------------------------- */
 
 static const struct dl_error sends_descriptors = {
-    .code = EPROTO, .path = "frame", .message = "a client sends file descriptors with OBJECT only"};
+    .code = EPROTO, .path = "frame", .message = "a client sends file descriptors with HOST only"};
 
 /*
  * Descriptors arrive with the first byte of their frame: once all whole frames are read, more than
@@ -403,14 +403,19 @@ int session_new(const struct session_options *options, struct session **ret, str
 
 /* ---- views ---------------------------------------------------------------------------------- */
 
-int session_take_object(struct session *s, uint64_t number, int *ret_fd, struct dl_error *err)
+int session_take_host(struct session *s, uint64_t number, int *ret_sock, struct dl_error *err)
 {
-    return objects_take(&s->objects, number, ret_fd, err);
+    return brought_take(&s->brought, number, ret_sock, err);
 }
 
 uint64_t session_id(const struct session *s)
 {
     return s->o.id;
+}
+
+int session_pid(const struct session *s)
+{
+    return s->peer.pid;
 }
 
 uid_t session_uid(const struct session *s)

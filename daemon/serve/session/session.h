@@ -95,11 +95,12 @@ void session_measured(struct headspace_asker *asker, const struct headspace_resu
 
 void session_segment_retired(struct session *session, uint32_t segment);
 
-/* The object that the client has sent: see objects.h. */
-int _nodiscard_ session_take_object(struct session *session, uint64_t number, int *ret_fd,
-                                    struct dl_error *err);
+/* The host that the client has brought: see brought.h. */
+int _nodiscard_ session_take_host(struct session *session, uint64_t number, int *ret_sock,
+                                  struct dl_error *err);
 
 uint64_t session_id(const struct session *session);
+int session_pid(const struct session *session); /* of the client, when it connected */
 uid_t session_uid(const struct session *session);
 struct quota_account *session_account(const struct session *session);
 

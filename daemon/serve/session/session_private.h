@@ -8,7 +8,7 @@
 #define DL_SESSION_PRIVATE_H
 
 #include "daemon/serve/base/outbox.h"
-#include "daemon/serve/session/objects.h"
+#include "daemon/serve/session/brought.h"
 #include "daemon/serve/session/session.h"
 #include "proto/frame.h"
 
@@ -63,7 +63,7 @@ struct session {
     struct opened *opened;
     struct client_stream *streams;
     struct known_segment *segments; /* those the client was sent */
-    struct objects objects;         /* sent, not yet taken */
+    struct brought brought;         /* hosts that no loader has taken yet */
     struct waiting *waiting;        /* owned (utlist) */
     uint32_t n_waiting;
     uint64_t asked;      /* when what is done anew was asked for first; 0: it came just now */

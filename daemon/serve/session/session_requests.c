@@ -289,13 +289,13 @@ static int handle_stop(struct session *s, const struct dl_msg_stop *msg, struct 
 }
 
 /* Whether it is any good, an OPEN that names it is told. */
-static int handle_object(struct session *s, const struct dl_msg_object *msg, struct dl_error *err)
+static int handle_host(struct session *s, const struct dl_msg_host *msg, struct dl_error *err)
 {
-    int fd = frame_reader_take_fd(&s->reader);
+    int sock = frame_reader_take_fd(&s->reader);
 
-    if (fd < 0)
-        return dl_error_set(err, EPROTO, "OBJECT", "it came without its file descriptor");
-    objects_add(&s->objects, msg->object, fd);
+    if (sock < 0)
+        return dl_error_set(err, EPROTO, "HOST", "it came without its file descriptor");
+    brought_add(&s->brought, msg->host, sock);
     return 0;
 }
 
@@ -421,8 +421,8 @@ int session_handle(struct session *s, const struct dl_message *m, struct dl_erro
         return handle_hello(s, &m->hello, err);
     case DL_MSG_OPEN:
         return answer(s, m->open.request, open_loader(s, &m->open, err), err);
-    case DL_MSG_OBJECT:
-        return handle_object(s, &m->object, err);
+    case DL_MSG_HOST:
+        return handle_host(s, &m->host, err);
     case DL_MSG_CARRY:
         return handle_carry(s, &m->carry, err);
     case DL_MSG_START:

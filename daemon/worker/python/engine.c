@@ -103,8 +103,7 @@ static int open_source(struct engine *e, const struct worker_open *how, struct d
                                .has_collate = true,
                                .seed = spec->seed,
                                .worker = how->env->worker,
-                               .workers = how->env->workers,
-                               .object = how->object};
+                               .workers = how->env->workers};
 
     return origin_open(&open, &e->source) < 0 ? failed("dataset", err) : 0;
 }
@@ -113,7 +112,6 @@ static int open_fetcher(struct engine *e, const struct worker_open *how, struct 
 {
     e->env = *how->env;
     e->env.open_python = sample_open_dataset;
-    sample_object = how->object;
     sample_seed = how->spec->seed;
     return fetcher_new(how->spec, &e->env, &e->fetcher, err);
 }

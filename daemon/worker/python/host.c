@@ -10,11 +10,12 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
-enum { WORKER_SOCKET = 3, FAILED_STATUS = 1 };
+enum { WORKER_SOCKET = 3, FAILED_STATUS = 1, OWN_POLLS = 3 };
 
 struct child {
     uint32_t number; /* the daemon's */
@@ -23,10 +24,11 @@ struct child {
 };
 
 struct host {
-    int sock; /* borrowed */
+    struct host_place place; /* borrowed descriptors, but for the socket of a client's host */
+    int client;              /* owned; a pidfd, or -1 */
     struct frame_reader reader;
     struct child *children; /* owned */
-    struct pollfd *polls;   /* owned; the socket, then one for each child */
+    struct pollfd *polls;   /* owned; socket, channel and client, then one for each child */
     uint32_t n;
     uint32_t room;
 };
@@ -38,7 +40,7 @@ static int send_message(struct host *h, const struct dl_message *msg)
     int r = message_encode(msg, &out);
 
     for (size_t at = 0; r == 0 && at < out.len;) {
-        ssize_t n = fdpass_send(h->sock, out.data + at, out.len - at, NULL, 0, 0);
+        ssize_t n = fdpass_send(h->place.sock, out.data + at, out.len - at, NULL, 0, 0);
         if (n < 0)
             r = (int)n;
         else
@@ -49,18 +51,45 @@ static int send_message(struct host *h, const struct dl_message *msg)
 
 /* ---- the forked worker ----------------------------------------------------------------------- */
 
-/* What the host was started with, and other workers' sockets, are none of this worker's. */
-static bool take_descriptors(int sock, int errors)
+static bool is_clients(const struct host *h)
 {
-    if (dup2(errors, STDERR_FILENO) < 0 || dup2(sock, WORKER_SOCKET) < 0)
-        return false;
-    (void)close_range(WORKER_SOCKET + 1, ~0u, 0);
-    return true;
+    return h->place.channel >= 0;
 }
 
-static void harden(pid_t host)
+/* What the host was started with, and other workers' sockets, are none of this worker's: its
+ * socket, or -1. */
+static int take_descriptors(int sock, int errors)
 {
-    sandbox_harden();
+    if (dup2(errors, STDERR_FILENO) < 0 || dup2(sock, WORKER_SOCKET) < 0)
+        return -1;
+    (void)close_range(WORKER_SOCKET + 1, ~0u, 0);
+    return WORKER_SOCKET;
+}
+
+/* The same of a client's, whose dataset has files open: all but the host's own stay. */
+static int keep_descriptors(const struct host *h, int sock, int errors)
+{
+    if (!h->place.keeps_errors && dup2(errors, STDERR_FILENO) < 0)
+        return -1;
+    close(errors);
+    close(h->place.sock);
+    close(h->place.channel);
+    if (h->client >= 0)
+        close(h->client);
+    for (uint32_t i = 0; i < h->n; i++)
+        close(h->children[i].fd);
+    return sock;
+}
+
+/* Of a client's nothing is taken away: it may do what the client may. */
+static void settle(const struct host *h, pid_t host)
+{
+    if (is_clients(h)) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        (void)prctl(PR_SET_NAME, "dloader-worker");
+    } else {
+        sandbox_harden();
+    }
     if (getppid() != host) /* it died before we asked to be told */
         _exit(FAILED_STATUS);
 }
@@ -75,13 +104,14 @@ static void flush(const char *name)
 }
 
 /* Nothing of the host's is finalized here: the datasets are closed, and what was printed is out. */
-static void run_worker(int sock, int errors, pid_t host)
+static void run_worker(const struct host *h, int sock, int errors, pid_t host)
 {
     int status = FAILED_STATUS;
 
-    if (take_descriptors(sock, errors)) {
-        harden(host);
-        status = worker_run(WORKER_SOCKET, &python_engine);
+    sock = is_clients(h) ? keep_descriptors(h, sock, errors) : take_descriptors(sock, errors);
+    if (sock >= 0) {
+        settle(h, host);
+        status = worker_run(sock, &python_engine);
     }
     flush("stdout");
     flush("stderr");
@@ -99,7 +129,7 @@ static bool grow(struct host *h)
     struct child *children = realloc(h->children, room * sizeof *children);
     if (children)
         h->children = children;
-    struct pollfd *polls = realloc(h->polls, (room + 1) * sizeof *polls);
+    struct pollfd *polls = realloc(h->polls, (room + OWN_POLLS) * sizeof *polls);
     if (polls)
         h->polls = polls;
     if (!children || !polls)
@@ -109,7 +139,7 @@ static bool grow(struct host *h)
 }
 
 /* The process; 0: it could not be started. */
-static pid_t fork_worker(int sock, int errors)
+static pid_t fork_worker(const struct host *h, int sock, int errors)
 {
     pid_t host = getpid();
 
@@ -122,7 +152,7 @@ static pid_t fork_worker(int sock, int errors)
         return pid > 0 ? pid : 0;
     }
     PyOS_AfterFork_Child();
-    run_worker(sock, errors, host);
+    run_worker(h, sock, errors, host);
     return 0; /* not reached */
 }
 
@@ -130,7 +160,7 @@ static pid_t start(struct host *h, uint32_t number, int sock, int errors)
 {
     if (sock < 0 || errors < 0 || !grow(h))
         return 0;
-    pid_t pid = fork_worker(sock, errors);
+    pid_t pid = fork_worker(h, sock, errors);
     if (pid == 0)
         return 0;
     int fd = (int)syscall(SYS_pidfd_open, pid, 0);
@@ -181,7 +211,7 @@ static int reap(struct host *h, uint32_t at)
                                              .signal = exited ? 0 : (uint64_t)WTERMSIG(status)}});
 }
 
-static void host_deinit(struct host *h)
+static void end_workers(struct host *h)
 {
     for (uint32_t i = 0; i < h->n; i++)
         (void)kill(h->children[i].pid, SIGKILL);
@@ -190,6 +220,27 @@ static void host_deinit(struct host *h)
             continue;
         close(h->children[i].fd);
     }
+    h->n = 0;
+}
+
+/* The daemon has gone. A client's host waits for the next one: 0. */
+static int part(struct host *h)
+{
+    end_workers(h);
+    if (!is_clients(h))
+        return -EPIPE;
+    close_fdp(&h->place.sock);
+    frame_reader_deinit(&h->reader);
+    h->reader = (struct frame_reader){0};
+    return 0;
+}
+
+static void host_deinit(struct host *h)
+{
+    end_workers(h);
+    if (is_clients(h))
+        close_fdp(&h->place.sock);
+    close_fdp(&h->client);
     free(h->children);
     free(h->polls);
     frame_reader_deinit(&h->reader);
@@ -211,9 +262,9 @@ static int handle_message(struct host *h, const struct dl_message *msg)
 }
 
 /* 0, or negative: -EPIPE when the daemon has gone. */
-static int handle_socket(struct host *h)
+static int read_socket(struct host *h)
 {
-    ssize_t n = fdpass_recv(h->sock, &h->reader, MSG_DONTWAIT);
+    ssize_t n = fdpass_recv(h->place.sock, &h->reader, MSG_DONTWAIT);
 
     if (n == -EAGAIN)
         return 0;
@@ -238,40 +289,108 @@ static int handle_socket(struct host *h)
     }
 }
 
+static int greet(struct host *h)
+{
+    (void)fcntl(h->place.sock, F_SETFD, FD_CLOEXEC);
+    return send_message(h, &(struct dl_message){.number = DL_MSG_W_HOSTING,
+                                                .w_hosting = {.version = DL_PROTOCOL_VERSION}});
+}
+
+/* The client has another daemon, or is gone: -EPIPE. */
+static int handle_channel(struct host *h)
+{
+    _cleanup_(frame_reader_deinit)
+    struct frame_reader reader = {0};
+    ssize_t n = fdpass_recv(h->place.channel, &reader, MSG_DONTWAIT);
+
+    if (n == -EAGAIN)
+        return 0;
+    int sock = n > 0 ? frame_reader_take_fd(&reader) : -1;
+    if (sock < 0)
+        return n < 0 && n != -ECONNRESET ? (int)n : -EPIPE;
+    (void)part(h);
+    h->place.sock = sock;
+    int r = greet(h);
+    return r == -EPIPE ? part(h) : r; /* that one has gone, too */
+}
+
+static int handle_socket(struct host *h)
+{
+    int r = read_socket(h);
+
+    return r == -EPIPE || (r < 0 && is_clients(h)) ? part(h) : r;
+}
+
+static int handle_events(struct host *h, uint32_t n)
+{
+    int r = 0;
+
+    /* From the last: reaping one moves the last into its place. */
+    for (uint32_t i = n; r == 0 && i-- > 0;)
+        if (h->polls[OWN_POLLS + i].revents)
+            r = reap(h, i);
+    if (r == -EPIPE) /* nobody hears of it any more; the socket says so, too */
+        r = 0;
+    if (r == 0 && h->polls[0].revents)
+        r = handle_socket(h);
+    if (r == 0 && h->polls[1].revents)
+        r = handle_channel(h);
+    return r == 0 && h->polls[2].revents ? -EPIPE : r;
+}
+
 static int wait_for(struct host *h)
 {
     uint32_t n = h->n;
     int r, code;
 
-    h->polls[0] = (struct pollfd){.fd = h->sock, .events = POLLIN};
+    h->polls[0] = (struct pollfd){.fd = h->place.sock, .events = POLLIN};
+    h->polls[1] = (struct pollfd){.fd = h->place.channel, .events = POLLIN};
+    h->polls[2] = (struct pollfd){.fd = h->client, .events = POLLIN};
     for (uint32_t i = 0; i < n; i++)
-        h->polls[i + 1] = (struct pollfd){.fd = h->children[i].fd, .events = POLLIN};
-    Py_BEGIN_ALLOW_THREADS r = poll(h->polls, n + 1, -1);
+        h->polls[OWN_POLLS + i] = (struct pollfd){.fd = h->children[i].fd, .events = POLLIN};
+    Py_BEGIN_ALLOW_THREADS r = poll(h->polls, OWN_POLLS + n, -1);
     code = r < 0 ? errno : 0;
     Py_END_ALLOW_THREADS if (code != 0) return code == EINTR ? 0 : -code;
-    /* From the last: reaping one moves the last into its place. */
-    r = 0;
-    for (uint32_t i = n; r == 0 && i-- > 0;)
-        if (h->polls[i + 1].revents)
-            r = reap(h, i);
-    return r == 0 && h->polls[0].revents ? handle_socket(h) : r;
+    return handle_events(h, n);
 }
 
-int host_serve(int sock)
+/*
+ * Signals that the client's program handles are for that program, as when a batch system tells all
+ * of a job's processes to save their work. Who wants a host to end says SIGTERM.
+ */
+static void leave_signals(void)
+{
+    for (int number = 1; number < NSIG; number++) {
+        struct sigaction now;
+        bool faults = number == SIGSEGV || number == SIGBUS || number == SIGFPE ||
+                      number == SIGILL || number == SIGABRT;
+
+        if (faults || sigaction(number, NULL, &now) < 0 || now.sa_handler == SIG_IGN ||
+            now.sa_handler == SIG_DFL)
+            continue;
+        (void)signal(number, number == SIGTERM || number == SIGCHLD ? SIG_DFL : SIG_IGN);
+    }
+}
+
+int host_serve(const struct host_place *place)
 {
     _cleanup_(host_deinit)
-    struct host h = {.sock = sock};
-    int r;
+    struct host h = {.place = *place, .client = -1};
+    int r = 0;
 
     if (!grow(&h)) {
         PyErr_NoMemory();
         return -1;
     }
-    (void)fcntl(sock, F_SETFD, FD_CLOEXEC);
+    if (is_clients(&h)) {
+        leave_signals();
+        /* Where there is none, as of a client in another pid namespace, its channel tells. */
+        h.client = (int)syscall(SYS_pidfd_open, place->client, 0);
+    }
     (void)signal(SIGPIPE, SIG_IGN);
-    (void)signal(SIGINT, SIG_IGN); /* Ctrl-C is the daemon's to handle */
-    r = send_message(&h, &(struct dl_message){.number = DL_MSG_W_HOSTING,
-                                              .w_hosting = {.version = DL_PROTOCOL_VERSION}});
+    (void)signal(SIGINT, SIG_IGN); /* Ctrl-C is for the daemon, or the client */
+    if (place->sock >= 0)
+        r = greet(&h);
     while (r == 0)
         r = wait_for(&h);
     return r == -EPIPE ? 0 : FAILED_STATUS;

@@ -160,6 +160,23 @@ static int calls_true(PyObject *object, const char *method)
     return value ? PyObject_IsTrue(value) : -1;
 }
 
+/* A nested tensor has no shape to read, and is no leaf: 0. The exception stays for any other: -1.
+ */
+static int unless_nested(PyObject *tensor)
+{
+    PyObject *kind, *value, *trace;
+
+    PyErr_Fetch(&kind, &value, &trace);
+    if (is_true(tensor, "is_nested") > 0) {
+        Py_XDECREF(kind);
+        Py_XDECREF(value);
+        Py_XDECREF(trace);
+        return 0;
+    }
+    PyErr_Restore(kind, value, trace);
+    return -1;
+}
+
 int leaf_of_tensor(PyObject *tensor, struct leaf *ret)
 {
     _cleanup_py_ PyObject *dtype = PyObject_GetAttrString(tensor, "dtype");
@@ -176,7 +193,8 @@ int leaf_of_tensor(PyObject *tensor, struct leaf *ret)
     int graph = is_true(tensor, "requires_grad");
     if (graph != 0)
         return graph < 0 ? -1 : 0;
-    return read_shape(tensor, ret);
+    int r = read_shape(tensor, ret);
+    return r < 0 ? unless_nested(tensor) : r;
 }
 
 int leaf_of(PyObject *object, struct leaf *ret)

@@ -6,17 +6,25 @@
 
 #include <errno.h>
 
-static PyObject *worker_serve(PyObject *module, PyObject *args)
+static PyObject *worker_serve(PyObject *module, PyObject *args, PyObject *names)
 {
+    static char *keys[] = {"bootstrap", "sock", "channel", "client", "keeps_errors", NULL};
+    struct host_place place = {.sock = -1, .channel = -1};
+    int keeps_errors = 0;
     PyObject *bootstrap;
-    int sock;
 
-    if (!PyArg_ParseTuple(args, "iO:serve", &sock, &bootstrap))
+    if (!PyArg_ParseTupleAndKeywords(args, names, "O|$iiip:serve", keys, &bootstrap, &place.sock,
+                                     &place.channel, &place.client, &keeps_errors))
         return NULL;
+    if ((place.sock < 0) == (place.channel < 0)) {
+        PyErr_SetString(PyExc_TypeError, "serve() takes a sock or a channel");
+        return NULL;
+    }
+    place.keeps_errors = keeps_errors;
     Py_XDECREF(origin_bootstrap);
     Py_INCREF(bootstrap);
     origin_bootstrap = bootstrap;
-    int status = host_serve(sock);
+    int status = host_serve(&place);
     return status < 0 ? NULL : PyLong_FromLong(status);
 }
 
@@ -198,9 +206,13 @@ static PyObject *worker_forget(PyObject *module, PyObject *args)
 /* ---- the module ------------------------------------------------------------------------------ */
 
 static PyMethodDef methods[] = {
-    {"serve", worker_serve, METH_VARARGS,
-     "serve(sock_fd, bootstrap) -> exit status\n\n"
-     "The host's loop: forks a worker for each W_FORK, until the daemon hangs up."},
+    {"serve", (PyCFunction)(void (*)(void))worker_serve, METH_VARARGS | METH_KEYWORDS,
+     "serve(bootstrap, *, sock=-1, channel=-1, client=0, keeps_errors=False) -> exit status\n\n"
+     "The host's loop: forks a worker for each W_FORK, which calls bootstrap() to have its "
+     "dataset.\n"
+     "sock: to the daemon that has started this process; channel: to the client that has, and\n"
+     "hands over sockets to its daemons. Ends when that one is closed, or process `client` ends.\n"
+     "keeps_errors: workers write to this process's standard error, and not to the daemon's."},
     {"key", worker_key, METH_NOARGS,
      "key() -> (seed, epoch, index) of the sample that is being made, or None.\n\n"
      "index is None where the sample has no number of its own."},

@@ -148,9 +148,8 @@ int origin_open(const struct origin_open *how, struct origin *ret)
     _cleanup_py_ PyObject *args = to_python(&spec->config);
     _cleanup_py_ PyObject *object =
         !args ? NULL
-              : PyObject_CallFunction(origin_bootstrap, "IIKizOzO", how->worker, how->workers,
-                                      (unsigned long long)how->seed,
-                                      spec->object ? -1 : how->object, spec->object, args,
+              : PyObject_CallFunction(origin_bootstrap, "IIKzOzO", how->worker, how->workers,
+                                      (unsigned long long)how->seed, spec->object, args,
                                       how->collate, how->has_collate ? Py_True : Py_False);
     if (!object || origin_from(object, how->seed, ret) < 0)
         return -1;

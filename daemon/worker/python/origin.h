@@ -1,5 +1,5 @@
 /*
- * The user's dataset, in this process: what dloader._bootstrap.open_worker() made of the spec.
+ * The user's dataset, in this process: what the host's bootstrap made of the spec.
  */
 #ifndef DL_WORKER_ORIGIN_H
 #define DL_WORKER_ORIGIN_H
@@ -9,7 +9,8 @@
 #include "proto/carried.h"
 #include "proto/spec.h"
 
-/* dloader._bootstrap.open_worker, from serve(); owned. */
+/* From serve(): dloader._bootstrap.open_named(), or the like of a host that has the dataset; owned.
+ */
 extern PyObject *origin_bootstrap;
 
 struct origin_open {
@@ -19,7 +20,6 @@ struct origin_open {
     uint64_t seed;       /* of the spec */
     uint32_t worker;
     uint32_t workers;
-    int object; /* the sealed memfd, or -1 */
 };
 
 /* Everything that is looked up once; owned references. */

@@ -66,7 +66,12 @@ static PyObject *pickle_plainly(PyObject *object, PyObject *found)
     _cleanup_py_ PyObject *file = module ? new_file() : NULL;
     _cleanup_py_ PyObject *pickler =
         file ? PyObject_CallMethod(module, "Pickler", "Oi", file, PROTOCOL) : NULL;
+    _cleanup_py_ PyObject *results = pickler ? PyImport_ImportModule("dloader._results") : NULL;
+    _cleanup_py_ PyObject *table =
+        results ? PyObject_CallMethod(results, "dispatch_table", NULL) : NULL;
 
+    if (!table || PyObject_SetAttrString(pickler, "dispatch_table", table) < 0)
+        return NULL;
     return dump(pickler, file, object, found);
 }
 

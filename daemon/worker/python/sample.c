@@ -5,7 +5,6 @@
 
 #include <errno.h>
 
-int sample_object = -1;
 uint64_t sample_seed;
 
 struct python_dataset {
@@ -359,11 +358,8 @@ static const struct dataset_ops iterable_ops = {.iterate = python_iterate, .clos
 int sample_open_dataset(const struct spec_dataset *spec, const char *place,
                         const struct data_env *env, struct dataset **ret, struct dl_error *err)
 {
-    struct origin_open open = {.dataset = spec,
-                               .seed = sample_seed,
-                               .worker = env->worker,
-                               .workers = env->workers,
-                               .object = sample_object};
+    struct origin_open open = {
+        .dataset = spec, .seed = sample_seed, .worker = env->worker, .workers = env->workers};
     struct python_dataset *ds = calloc(1, sizeof *ds);
 
     if (!ds)

@@ -10,7 +10,6 @@
 #include "daemon/data/fetch.h"
 
 /* What sample_open_dataset() opens with besides its arguments, of the worker's one loader. */
-extern int sample_object;    /* the sealed memfd, borrowed; -1 */
 extern uint64_t sample_seed; /* of the spec */
 
 /* data_env.open_python */

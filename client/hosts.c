@@ -1,0 +1,234 @@
+/*
+ * Python hosts of the client's own. Each has a channel to it; the daemon and the host get the two
+ * ends of a socket pair, the host by its channel, the daemon by HOST, whose descriptor travels with
+ * the first byte of its message.
+ */
+#include "client/internal.h"
+
+#include "proto/fdpass.h"
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/socket.h>
+
+/* What came is taken in, so that neither side waits for the other. 0, or the latched error. */
+static int make_way(struct dl_client *client, uint64_t deadline)
+{
+    int r = client_pump(client);
+
+    if (r == 0)
+        r = client_wait(client, deadline);
+    else if (r > 0 && clock_ns() >= deadline)
+        r = -ETIMEDOUT;
+    if (r == -ETIMEDOUT)
+        return connection_fail(&client->conn, ETIMEDOUT, "",
+                               "the daemon did not read a HOST within %.3g s",
+                               (double)REQUEST_TIMEOUT / (double)NS_PER_S);
+    return r < 0 ? r : 0;
+}
+
+/* All that was queued before is on its way. */
+static int flush_all(struct dl_client *client, uint64_t deadline)
+{
+    int r;
+
+    for (;;) {
+        r = client_flush(client);
+        if (r < 0 || connection_output(&client->conn).len == 0)
+            return r;
+        r = make_way(client, deadline);
+        if (r < 0)
+            return r;
+    }
+}
+
+/* The first bytes of what is queued, with `fd`; the rest goes as all output does. */
+static int send_with(struct dl_client *client, int fd, uint64_t deadline)
+{
+    for (;;) {
+        struct dl_span out = connection_output(&client->conn);
+        ssize_t n;
+        int r = 0;
+
+        if (out.len == 0) /* the daemon hung up, or another one gets it: its end is read later */
+            return connection_check(&client->conn);
+        n = fdpass_send(client->fd, out.data, out.len, &fd, 1, MSG_DONTWAIT);
+        if (n > 0) {
+            connection_written(&client->conn, (size_t)n);
+            return client_flush(client);
+        }
+        if (n == -EPIPE || n == -ECONNRESET)
+            connection_hang_up(&client->conn);
+        else if (n == -EAGAIN || n == 0)
+            r = make_way(client, deadline);
+        else
+            r = connection_fail(&client->conn, (int)-n, "", "bringing a host to the daemon: %s",
+                                strerror((int)-n));
+        if (r < 0)
+            return r;
+    }
+}
+
+/* ---- the host's end ---- */
+
+/* Gives the host one end of a new connection; *ret_sock, owned, is the daemon's. */
+static int connect_host(int channel, int *ret_sock)
+{
+    int pair[2];
+
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+        return -errno;
+    _cleanup_fd_ int daemons = pair[0], hosts = pair[1];
+    ssize_t n = fdpass_send(channel, "", 1, &hosts, 1, MSG_DONTWAIT);
+    if (n < 0)
+        return (int)n;
+    *ret_sock = steal_fd(&daemons);
+    return 0;
+}
+
+/* ---- for the next daemon ---- */
+
+enum { HOSTS_MAX = 16 }; /* as many as a daemon keeps that no loader has taken */
+
+struct brought_host *hosts_free(struct brought_host *list)
+{
+    while (list) {
+        struct brought_host *next = list->next;
+
+        close_fdp(&list->channel);
+        free(list);
+        list = next;
+    }
+    return NULL;
+}
+
+/* The newest first. */
+static int keep(struct dl_client *client, int channel, uint64_t number)
+{
+    struct brought_host *host = calloc(1, sizeof *host), *last = client->hosts;
+
+    if (!host)
+        return client_fail(client, ENOMEM, "dataset.host", "no memory to keep it");
+    host->number = number;
+    host->channel = fcntl(channel, F_DUPFD_CLOEXEC, 0);
+    if (host->channel < 0) {
+        free(host);
+        return client_fail(client, errno, "dataset.host", "its channel cannot be kept: %s",
+                           strerror(errno));
+    }
+    host->next = client->hosts;
+    client->hosts = host;
+    for (int i = 1; i < HOSTS_MAX - 1 && last; i++)
+        last = last->next;
+    if (last)
+        last->next = hosts_free(last->next);
+    return 0;
+}
+
+/* Whether "host" is followed by the number somewhere in the text. What merely looks like it does no
+ * harm: the host goes with another loader. */
+static bool names(const char *text, size_t len, uint64_t number)
+{
+    static const char key[] = "host";
+
+    for (const char *at = text; (at = memmem(at, len - (size_t)(at - text), key, strlen(key)));) {
+        uint64_t found = 0;
+
+        at += strlen(key);
+        while (at < text + len && !isalnum((unsigned char)*at))
+            at++;
+        for (; at < text + len && isdigit((unsigned char)*at); at++)
+            found = found * 10 + (uint64_t)(*at - '0');
+        if (found == number)
+            return true;
+    }
+    return false;
+}
+
+void hosts_take(struct dl_loader *loader, const char *spec, size_t len)
+{
+    struct brought_host **link = &loader->client->hosts;
+
+    while (*link) {
+        struct brought_host *host = *link;
+
+        if (!names(spec, len, host->number)) {
+            link = &host->next;
+            continue;
+        }
+        *link = host->next;
+        host->next = loader->hosts;
+        loader->hosts = host;
+    }
+}
+
+static int send_again(struct dl_client *client, const struct brought_host *host)
+{
+    struct dl_message msg = {.number = DL_MSG_HOST, .host = {.host = host->number}};
+    _cleanup_fd_ int sock = -1;
+    int r = connect_host(host->channel, &sock);
+
+    if (r < 0)
+        return r;
+    client_send(client, &msg);
+    struct dl_span out = connection_output(&client->conn);
+    ssize_t n = fdpass_send(client->fd, out.data, out.len, &sock, 1, MSG_DONTWAIT);
+    if (n < 0 || (size_t)n != out.len)
+        return n < 0 ? (int)n : -EAGAIN;
+    connection_written(&client->conn, (size_t)n);
+    return 0;
+}
+
+int hosts_send(struct dl_client *client, const struct brought_host *list)
+{
+    int r = 0;
+
+    for (const struct brought_host *host = list; host && r == 0; host = host->next)
+        r = send_again(client, host);
+    return r;
+}
+
+/* ---- now ---- */
+
+/* A client that can lose its daemon keeps the host. 1: it was brought already, to a new daemon. */
+static int prepare(struct dl_client *client, int channel, uint64_t number, uint64_t deadline)
+{
+    int r = client_may_reconnect(client) ? keep(client, channel, number) : 0;
+
+    if (r < 0)
+        return r;
+    client_queue_pending(client);
+    r = flush_all(client, deadline);
+    if (r == 0 && client_is_away(client)) {
+        r = reconnect_await(client, DEADLINE_NONE);
+        return r < 0 ? client_fatal(client) : 1;
+    }
+    return r < 0 ? client_fatal(client) : 0;
+}
+
+int dl_client_bring_host(struct dl_client *client, int channel, uint64_t number)
+{
+    struct dl_message msg = {.number = DL_MSG_HOST, .host = {.host = number}};
+    _cleanup_fd_ int sock = -1;
+    int r = client_begin(client);
+
+    if (r < 0)
+        return r;
+    if (client->fd < 0)
+        return client_fail(client, ENOTSUP, "dataset.host",
+                           "this client has no daemon to bring a host to");
+    if (number == 0)
+        return client_fail(client, EINVAL, "dataset.host", "0 is no number of a host");
+    if (fcntl(channel, F_GETFD) < 0)
+        return client_fail(client, EBADF, "dataset.host", "%d is no open file descriptor", channel);
+    uint64_t deadline = deadline_after(REQUEST_TIMEOUT);
+    r = prepare(client, channel, number, deadline);
+    if (r != 0)
+        return r < 0 ? r : 0;
+    if ((r = connect_host(channel, &sock)) < 0)
+        return client_fail(client, -r, "dataset.host",
+                           "the host cannot be reached by its channel: %s", strerror(-r));
+    client_send(client, &msg);
+    r = send_with(client, sock, deadline);
+    return r < 0 ? client_fatal(client) : 0;
+}

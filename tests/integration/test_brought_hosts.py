@@ -1,0 +1,189 @@
+"""Python hosts that clients bring: processes of their own, which start the workers of their loaders.
+
+The host is tests/fault/fake_host.c, started by the test instead of the daemon.
+"""
+
+import contextlib
+import errno
+import os
+import signal
+import socket
+import struct
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from dltest import ERROR, HOST, children_of, main, pack, wait_until  # noqa: E402
+from test_python_host import HostCase, gone, python  # noqa: E402
+
+
+def hosted(name, number, args=None, **extra):
+    """A spec whose dataset is with the host of that number."""
+    spec = python(name, dataset={"kind": "python", "host": number, "args": args}, **extra)
+    return spec if name else {key: v for key, v in spec.items() if key != "name"}
+
+
+def open_fds(daemon):
+    """Of the kinds that sessions, hosts and workers have: sockets, pipes, memory."""
+    links = []
+    for fd in os.listdir(f"/proc/{daemon.process.pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            links.append(os.readlink(f"/proc/{daemon.process.pid}/fd/{fd}"))
+    return sum(link.startswith(("socket:", "pipe:", "/memfd:", "anon_inode:")) for link in links)
+
+
+class Bringing(HostCase):
+    def test_its_workers_have_its_dataset(self):
+        daemon = self.daemon()  # which runs no Python itself
+        client = self.client(daemon)
+        host = self.bring(client, 7, length=12)
+        opened = client.open(hosted("brought", 7))
+        self.assertEqual(opened["length"], 12)
+        self.assertEqual(sorted(self.pids(client)), sorted(children_of(host.pid)))
+        self.assertEqual(self.host_pids(daemon), [])
+        # A worker that takes another's place has it too.
+        os.kill(self.pids(client)[0], signal.SIGKILL)
+        self.assertEqual(client.epoch_indices(opened["loader"]),
+                         [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]])
+
+    def test_nobody_has_brought_it(self):
+        client = self.client(self.daemon())
+        error = self.refusal(client, hosted("never", 3))
+        self.assertEqual((error.code, error.path), (errno.ENOENT, "dataset.host"))
+        self.assertIn("no host 3 is here; send HOST before each OPEN that names it", error.message)
+
+    def test_it_is_taken_once(self):
+        client = self.client(self.daemon())
+        host = self.bring(client, 1)
+        client.open(hosted("first", 1))
+        self.assertEqual(self.refusal(client, hosted("second", 1)).code, errno.ENOENT)
+        client.open(hosted("first", 1))  # joins, and needs none
+        another = self.bring(client, 1)
+        client.open(hosted("first", 1))
+        self.assertEqual(another.wait(60), 0)  # nor keeps one
+        self.assertEqual(self.refusal(client, hosted("second", 1)).code, errno.ENOENT)
+        self.assertIsNone(host.poll())
+
+    def test_it_is_of_one_session(self):
+        daemon = self.daemon()
+        self.bring(self.client(daemon), 1)
+        self.assertEqual(self.refusal(self.client(daemon), hosted("x", 1)).code, errno.ENOENT)
+
+    def test_one_number_is_two_datasets(self):
+        daemon = self.daemon()
+        lengths = []
+        for length in (4, 8):
+            client = self.client(daemon)
+            self.bring(client, 1, length=length)
+            opened = client.open(hosted(None, 1))
+            lengths.append((opened["length"], opened["label"]))
+        self.assertEqual([length for length, _ in lengths], [4, 8])
+        self.assertEqual(lengths[1][1], lengths[0][1] + "-2")
+
+    def test_what_is_no_good(self):
+        client = self.client(self.daemon())
+        null = open("/dev/null", "r+b", buffering=0)
+        unconnected, listening = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
+        listening.bind(self.path("listening"))
+        listening.listen()
+        datagrams = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        packets = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        internet = socket.socket(socket.AF_INET)
+        bad = [null, unconnected, listening, *datagrams, *packets, internet]
+        for number, thing in enumerate(bad, 1):
+            self.send_host(client, number, thing.fileno())
+            thing.close()
+            error = self.refusal(client, hosted("bad", number))
+            self.assertEqual((error.code, error.path), (errno.EINVAL, "dataset.host"))
+            self.assertIn(f"host {number} is no connected Unix stream socket", error.message)
+            self.assertEqual(self.refusal(client, hosted("bad", number)).code, errno.ENOENT)
+        self.bring(client, 99)
+        client.open(hosted("good", 99))  # the session goes on
+
+    def test_the_oldest_goes(self):
+        daemon = self.daemon()
+        client = self.client(daemon)
+        client.query("status")
+        before = open_fds(daemon)
+        hosts = []
+        for number in range(1, 41):
+            ours, theirs = socket.socketpair()
+            self.send_host(client, number, theirs.fileno())
+            theirs.close()
+            hosts.append(ours)
+            self.addCleanup(ours.close)
+        self.assertEqual(self.refusal(client, hosted("old", 24)).code, errno.ENOENT)
+        self.assertEqual(open_fds(daemon), before + 16)
+        for number, ours in enumerate(hosts, 1):
+            ours.setblocking(False)
+            if number <= 24:
+                self.assertEqual(ours.recv(1), b"", number)
+            else:
+                self.assertRaises(BlockingIOError, ours.recv, 1)
+        self.start_host(hosts[24].fileno(), length=25)
+        hosts[24].close()
+        self.assertEqual(client.open(hosted("kept", 25))["length"], 25)
+        client.close()
+        wait_until(lambda: open_fds(daemon) == before - 1, "the hosts to be let go")
+
+    def test_its_loader_goes_with_the_last_user(self):
+        daemon = self.daemon({"linger": "1h"})
+        client = self.client(daemon)
+        host = self.bring(client, 1)
+        loader = client.open(hosted("own", 1))["loader"]
+        pids = self.pids(client)
+        client.send(7, loader)
+        wait_until(lambda: gone(pids) and client.query("loaders") == [], "the loader to end")
+        self.assertEqual(host.wait(60), 0)
+
+    def test_without_a_descriptor(self):
+        client = self.client(self.daemon())
+        client.send(HOST, 1)
+        message = client.recv_number(ERROR)
+        self.assertEqual(message[1:], [0, errno.EPROTO, "HOST",
+                                       "it came without its file descriptor"])
+        self.assertIsNone(client.recv())
+
+    def test_with_too_many(self):
+        client = self.client(self.daemon())
+        payload = pack([HOST, 1])
+        pair = socket.socketpair()
+        socket.send_fds(client.sock, [struct.pack("<I", len(payload)) + payload],
+                        [end.fileno() for end in pair])
+        for end in pair:
+            end.close()
+        message = client.recv_number(ERROR)
+        self.assertEqual(message[1:4], [0, errno.EPROTO, "frame"])
+        self.assertIn("with HOST only", message[4])
+
+    def test_with_the_frames_before_it(self):
+        client = self.client(self.daemon())
+        frames = b""
+        for payload in (pack([8, 1, "status"]), pack([HOST, 5])):
+            frames += struct.pack("<I", len(payload)) + payload
+        daemons, hosts = socket.socketpair()
+        self.start_host(hosts.fileno())
+        half = len(frames) - 3
+        socket.send_fds(client.sock, [frames[:half]], [daemons.fileno()])
+        daemons.close()
+        hosts.close()
+        self.assertEqual(client.recv_number(41)[1], 1)
+        client.send_bytes(frames[half:])
+        self.assertEqual(client.open(hosted("split", 5))["length"], 40)
+
+    def test_parts_that_do_not_agree(self):
+        client = self.client(self.hosting())
+        for other, words in (
+                ({"host": 2}, "1 and 2 are parts of one dataset; a loader takes one host"),
+                ({"object": "a:b"}, "1 has a part of the dataset, and another part is named by "
+                                    "object; let the host have both, or name both")):
+            parts = [{"kind": "python", "host": 1}, {"kind": "python", **other}]
+            for datasets in (parts, parts[::-1]):
+                error = self.refusal(client, {"name": "two", "dataset": {
+                    "kind": "concat", "datasets": datasets}})
+                self.assertEqual((error.code, error.path), (errno.EINVAL, "dataset.host"))
+            self.assertIn(" are parts " if "host" in other else words, error.message)
+
+
+if __name__ == "__main__":
+    main()
