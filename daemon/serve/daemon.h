@@ -18,8 +18,8 @@ struct daemon_options {
     const char *log_level;   /* NULL: as configured */
     bool private;            /* ends when its last client leaves, or its owner ends */
     /* Of a private one: */
-    int client;       /* consumed: the first client's connection; -1: none */
-    int errors;       /* consumed: where Python workers' standard error goes; -1: nowhere */
+    int client; /* consumed: the first client's connection; -1: none */
+    int errors; /* consumed: where Python workers' standard error goes; -1: nowhere */
 };
 
 /* What lives in the daemon. The views read it, and the registry has its loaders. */

@@ -1,0 +1,444 @@
+/* How a host begins and ends: host.h, host_private.h. */
+#include "daemon/serve/pool/host_private.h"
+
+#include "daemon/serve/base/environment.h"
+#include "daemon/serve/base/memory.h"
+#include "proto/fdpass.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <sys/socket.h>
+
+#include <utlist.h>
+
+enum {
+    IDLE_MS = 60 * 1000,  /* until a host that nobody needs is ended */
+    KILL_MS = 120 * 1000, /* a worker that was to be killed must be reaped by then */
+    END_MS = 5 * 1000,    /* a host that was told to end must have by then */
+};
+
+/* ---- its end -------------------------------------------------------------------------------- */
+
+static void unref(struct host *h)
+{
+    if (--h->handles > 0)
+        return;
+    assert(!h->children);
+    DL_DELETE(h->hosts->hosts, h);
+    frame_reader_deinit(&h->reader);
+    outbox_deinit(&h->out);
+    close_fdp(&h->sock);
+    free(h->interpreter);
+    free(h);
+}
+
+static void on_close(uv_handle_t *handle)
+{
+    unref(handle->data);
+}
+
+static void close_handle(uv_handle_t *handle)
+{
+    if (handle->type != UV_UNKNOWN_HANDLE && !uv_is_closing(handle))
+        uv_close(handle, on_close);
+}
+
+static void close_handles(struct host *h)
+{
+    h->state = HOST_DEAD;
+    close_handle((uv_handle_t *)&h->socket_poll);
+    close_handle((uv_handle_t *)&h->errors);
+    close_handle((uv_handle_t *)&h->timer);
+    close_handle((uv_handle_t *)&h->handle);
+}
+
+const char *host_name(const struct host *h, char name[static HOST_NAMED_MAX])
+{
+    if (h->interpreter)
+        snprintf(name, HOST_NAMED_MAX, "%s -m dloader.host (pid %d)", h->interpreter, h->pid);
+    else
+        snprintf(name, HOST_NAMED_MAX, "the host that process %d has brought", h->pid);
+    return name;
+}
+
+/* A process of the client's is only told to end, by its socket. */
+static void kill_host(struct host *h)
+{
+    if (h->state == HOST_DEAD || h->reaped)
+        return;
+    if (h->interpreter)
+        (void)uv_process_kill(&h->handle, SIGKILL);
+    else
+        (void)shutdown(h->sock, SHUT_RDWR);
+}
+
+void host_fail(struct host *h, const char *fmt, ...)
+{
+    va_list args;
+
+    if (h->state == HOST_DEAD)
+        return;
+    if (!*h->why) {
+        va_start(args, fmt);
+        (void)vsnprintf(h->why, sizeof h->why, fmt, args);
+        va_end(args);
+    }
+    h->state = HOST_ENDING;
+    uv_poll_stop(&h->socket_poll);
+    kill_host(h);
+    host_rearm(h);
+}
+
+void host_await_end(struct host *h)
+{
+    h->state = HOST_ENDING;
+    uv_poll_stop(&h->socket_poll);
+    host_rearm(h);
+}
+
+/* Nobody wants it any more: that the socket is closed tells it to end, once it can listen. */
+static void end(struct host *h)
+{
+    if (h->state == HOST_ENDING || h->state == HOST_DEAD)
+        return;
+    (void)shutdown(h->sock, SHUT_RDWR);
+    if (h->state == HOST_STARTING)
+        kill_host(h);
+    host_await_end(h);
+}
+
+void host_drop_child(struct host *h, struct host_child *child, const struct host_end *how)
+{
+    DL_DELETE(h->children, child);
+    child->host = NULL;
+    if (child->events)
+        child->events->ended(child->owner, how);
+    free(child);
+}
+
+/* Its workers are told that it is no more, and why. */
+static void bury(struct host *h, const struct host_end *told)
+{
+    close_handles(h);
+    while (h->children)
+        host_drop_child(h, h->children, told);
+}
+
+static bool has_wanted_child(const struct host *h)
+{
+    const struct host_child *child;
+
+    DL_FOREACH (h->children, child) {
+        if (child->events)
+            return true;
+    }
+    return false;
+}
+
+/* One that was brought: its socket is all that there was of it. */
+static void part(struct host *h)
+{
+    char name[HOST_NAMED_MAX], cause[HOST_NAMED_MAX + sizeof h->why + 8];
+
+    snprintf(cause, sizeof cause, "%s %s", host_name(h, name), *h->why ? h->why : "has ended");
+    if (has_wanted_child(h))
+        log_warning("%s", cause);
+    bury(h, &(struct host_end){
+                .signal = SIGKILL, .cause = cause, .never = !h->hosted, .place = "dataset.host"});
+}
+
+static void on_exit_(uv_process_t *handle, int64_t status, int signal)
+{
+    struct host *h = handle->data;
+    char words[LAST_WORDS + 32], how[64], name[HOST_NAMED_MAX],
+        cause[LAST_WORDS + 128 + HOST_NAMED_MAX + sizeof h->why];
+    int fd;
+
+    h->reaped = true;
+    if (h->state == HOST_STARTING || h->state == HOST_READY)
+        host_read(h); /* what it said last: that it was ready, or how a worker ended */
+    /* One that something else has killed may fare better the next time. */
+    bool killed = signal && !*h->why;
+    struct host_end told = {.signal = SIGKILL,
+                            .cause = cause,
+                            .never = !h->hosted && !killed,
+                            .place = "dataset.interpreter"};
+    if (uv_fileno((uv_handle_t *)&h->errors, &fd) == 0)
+        last_words_read(&h->words, fd);
+    if (signal)
+        snprintf(how, sizeof how, "was killed by SIG%s",
+                 sigabbrev_np(signal) ? sigabbrev_np(signal) : "?");
+    else
+        snprintf(how, sizeof how, "exited with status %d", (int)status);
+    snprintf(cause, sizeof cause, "%s %s%s%s", host_name(h, name), *h->why ? h->why : how,
+             h->hosted || *h->why ? ""
+             : killed             ? " before it was ready"
+                      : " before it was ready (it needs the package dloader of this release)",
+             last_words_told(&h->words, words));
+    if (h->children || signal || status)
+        log_warning("%s", cause);
+    bury(h, &told);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    struct host *h = timer->data;
+    enum host_wait wait = h->wait;
+
+    h->wait = WAIT_NONE;
+    switch (wait) {
+    case WAIT_READY:
+        host_fail(h, "was killed: it was not ready within python_timeout (%.3g s)",
+                  (double)h->hosts->o.config->python_timeout / 1e9);
+        break;
+    case WAIT_REAPED:
+        host_fail(h, "was killed: it did not end a worker within %d s", KILL_MS / 1000);
+        break;
+    case WAIT_IDLE:
+        end(h);
+        break;
+    case WAIT_END:
+        if (h->interpreter)
+            kill_host(h);
+        else
+            part(h);
+        break;
+    case WAIT_NONE:
+        break;
+    }
+}
+
+void host_rearm(struct host *h)
+{
+    const struct hosts_options *o = &h->hosts->o;
+    enum host_wait wait = WAIT_NONE;
+    uint64_t ms = 0;
+    struct host_child *child;
+
+    if (h->state == HOST_ENDING) {
+        wait = WAIT_END, ms = h->interpreter ? END_MS : 0;
+    } else if (h->state == HOST_STARTING && o->config->python_timeout > 0) {
+        wait = WAIT_READY, ms = o->config->python_timeout / 1000000;
+    } else if (h->state == HOST_READY) {
+        if (!h->children && !o->private && h->interpreter)
+            wait = WAIT_IDLE, ms = IDLE_MS;
+        DL_FOREACH (h->children, child) {
+            if (child->killed)
+                wait = WAIT_REAPED, ms = KILL_MS;
+        }
+    }
+    if (wait == h->wait || h->state == HOST_DEAD)
+        return;
+    h->wait = wait;
+    if (wait == WAIT_NONE)
+        uv_timer_stop(&h->timer);
+    else
+        uv_timer_start(&h->timer, on_timer, ms, 0);
+}
+
+/* ---- its beginning -------------------------------------------------------------------------- */
+
+static void on_alloc(uv_handle_t *handle, size_t want, uv_buf_t *buf)
+{
+    struct host *h = handle->data;
+
+    (void)want;
+    *buf = uv_buf_init(h->read_space, sizeof h->read_space);
+}
+
+static void on_errors(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
+{
+    struct host *h = stream->data;
+
+    if (n < 0) {
+        uv_read_stop(stream);
+        return;
+    }
+    last_words_add(&h->words, buf->base, (size_t)n);
+    log_debug("%s: %.*s", h->interpreter, (int)n, buf->base);
+}
+
+static int spawn(struct host *h, int child_sock)
+{
+    const struct hosts_options *o = &h->hosts->o;
+    char *args[] = {h->interpreter, (char *)"-m", (char *)"dloader.host", NULL};
+    /* What a dataset prints goes where its user has the daemon's output. */
+    bool prints = o->private && fcntl(STDOUT_FILENO, F_GETFD) >= 0;
+    char **environment = o->private ? NULL : environment_new(&o->config->python_path);
+    uv_stdio_container_t stdio[4] = {
+        {.flags = UV_IGNORE},
+        {.flags = prints ? UV_INHERIT_FD : UV_IGNORE, .data.fd = STDOUT_FILENO},
+        {.flags = UV_CREATE_PIPE | UV_WRITABLE_PIPE, .data.stream = (uv_stream_t *)&h->errors},
+        {.flags = UV_INHERIT_FD, .data.fd = child_sock},
+    };
+    uv_process_options_t options = {.exit_cb = on_exit_,
+                                    .file = h->interpreter,
+                                    .args = args,
+                                    .env = environment,
+                                    /* Relative paths in its user's environment stay good. */
+                                    .cwd = o->private ? NULL : "/",
+                                    .stdio = stdio,
+                                    .stdio_count = 4};
+
+    h->handles++;
+    int r = uv_spawn(o->loop, &h->handle, &options);
+    environment_free(environment);
+    return r;
+}
+
+/* Consumes `sock`, the daemon's end. */
+static struct host *host_new(struct hosts *hosts, int sock)
+{
+    struct host *h = must_alloc(sizeof *h);
+
+    h->hosts = hosts;
+    h->sock = sock;
+    h->handle.data = h->socket_poll.data = h->errors.data = h->timer.data = h;
+    DL_APPEND(hosts->hosts, h);
+    uv_timer_init(hosts->o.loop, &h->timer);
+    h->handles++;
+    return h;
+}
+
+static int watch(struct host *h)
+{
+    int r = uv_poll_init(h->hosts->o.loop, &h->socket_poll, h->sock);
+
+    if (r < 0)
+        return r;
+    h->handles++;
+    return uv_poll_start(&h->socket_poll, UV_READABLE, host_on_socket);
+}
+
+static int start(struct host *h, int child_sock)
+{
+    int r = watch(h);
+
+    if (r < 0)
+        return r;
+    r = uv_pipe_init(h->hosts->o.loop, &h->errors, 0);
+    if (r < 0)
+        return r;
+    h->handles++;
+    if ((r = spawn(h, child_sock)) < 0)
+        return r;
+    h->pid = h->handle.pid;
+    /* From here on it is there, and its exit tells all. */
+    if (uv_read_start((uv_stream_t *)&h->errors, on_alloc, on_errors) < 0)
+        host_fail(h, "was killed: it cannot be watched");
+    host_rearm(h);
+    return 0;
+}
+
+static int start_new(struct hosts *hosts, const char *interpreter, struct host **ret,
+                     struct dl_error *err)
+{
+    int pair[2];
+
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+        return dl_error_set(err, errno, "dataset.interpreter", "cannot start %s: %s", interpreter,
+                            strerror(errno));
+    _cleanup_fd_ int child_sock = pair[1];
+    struct host *h = host_new(hosts, pair[0]);
+    h->interpreter = must_strdup(interpreter);
+    h->words.relay = hosts->o.relay;
+    int r = start(h, child_sock);
+    if (r < 0) {
+        close_handles(h);
+        return dl_error_set(err, -r, "dataset.interpreter", "cannot start %s: %s", interpreter,
+                            uv_strerror(r));
+    }
+    *ret = h;
+    return 0;
+}
+
+int host_find_own(struct hosts *hosts, const char *interpreter, struct host **ret,
+                  struct dl_error *err)
+{
+    struct host *h;
+
+    DL_FOREACH (hosts->hosts, h) {
+        if (h->interpreter && !host_is_gone(h) && strcmp(h->interpreter, interpreter) == 0) {
+            *ret = h;
+            return 0;
+        }
+    }
+    return start_new(hosts, interpreter, ret, err);
+}
+
+/* ---- brought by a client -------------------------------------------------------------------- */
+
+int host_adopt(struct hosts *hosts, int sock, int pid, struct host **ret, struct dl_error *err)
+{
+    struct host *h = host_new(hosts, sock);
+    int r = watch(h);
+
+    if (r < 0) {
+        close_handles(h);
+        return dl_error_set(err, -r, "dataset.host", "its socket cannot be watched: %s",
+                            uv_strerror(r));
+    }
+    h->pid = pid;
+    h->handles++; /* of who has it from here */
+    host_rearm(h);
+    *ret = h;
+    return 0;
+}
+
+bool host_is_gone(const struct host *h)
+{
+    return h->state != HOST_STARTING && h->state != HOST_READY;
+}
+
+struct host *host_release(struct host *h)
+{
+    struct host_child *child;
+
+    if (!h)
+        return NULL;
+    DL_FOREACH (h->children, child) {
+        child->events = NULL;
+    }
+    end(h);
+    unref(h);
+    return NULL;
+}
+
+/* ---- all of them ---------------------------------------------------------------------------- */
+
+struct hosts *hosts_new(const struct hosts_options *options)
+{
+    struct hosts *hosts = must_alloc(sizeof *hosts);
+
+    hosts->o = *options;
+    return hosts;
+}
+
+struct relay *hosts_relay(const struct hosts *hosts)
+{
+    return hosts->o.relay;
+}
+
+bool hosts_private(const struct hosts *hosts)
+{
+    return hosts->o.private;
+}
+
+void hosts_end(struct hosts *hosts)
+{
+    struct host *h;
+
+    DL_FOREACH (hosts->hosts, h) {
+        end(h);
+    }
+}
+
+struct hosts *hosts_free(struct hosts *hosts)
+{
+    assert(!hosts || !hosts->hosts);
+    free(hosts);
+    return NULL;
+}
