@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import operator
 import weakref
 from typing import Any
 
@@ -126,11 +128,11 @@ class SingleIterator(LoaderIterator):
         if many:
             random.set_key(*self._key, None)
             return many(keys)
-        samples = []
-        for key in keys:
-            random.set_key(*self._key, key)
-            samples.append(self._dataset[key])
-        return samples
+        if type(keys) is not list:
+            keys = list(keys)
+        iterator = iter(keys)
+        random.set_keys(*self._key, keys, iterator)
+        return list(map(operator.getitem, itertools.repeat(self._dataset), iterator))
 
     def _make(self, keys: Any) -> Any:
         try:

@@ -9,7 +9,8 @@ import numpy as np
 
 _MASK64 = (1 << 64) - 1
 
-# The key of the sample that this very thread makes, without workers: (seed, epoch, index).
+# What this very thread makes, without workers: (seed, epoch, index of the sample or None), or (seed,
+# epoch, keys of a batch, the iterator that has just given one of them).
 _own = threading.local()
 
 
@@ -46,6 +47,11 @@ def set_key(seed: int, epoch: int, index: Any) -> None:
     _own.key = (seed, epoch, index if type(index) is int else _as_index(index))
 
 
+def set_keys(seed: int, epoch: int, keys: list, iterator: Any) -> None:
+    """The same for all samples of a batch: which of them is made, `iterator` over `keys` knows."""
+    _own.key = (seed, epoch, keys, iterator)
+
+
 def clear_key() -> None:
     """This thread makes no sample any more."""
     _own.key = None
@@ -59,6 +65,9 @@ def _as_index(index: Any) -> int | None:
 
 def _key() -> tuple[int, int, int | None] | None:
     key = getattr(_own, "key", None)
+    if key is not None and len(key) == 4:
+        seed, epoch, keys, iterator = key
+        return seed, epoch, _as_index(keys[len(keys) - 1 - iterator.__length_hint__()])
     if key is None:
         import sys
         worker = sys.modules.get("dloader._worker")
