@@ -13,7 +13,8 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from dltest import ERROR, HOST, children_of, main, pack, wait_until  # noqa: E402
+from dltest import (ERROR, HOST, OPEN, PATIENCE, children_of, main, pack,  # noqa: E402
+                    unpack, wait_until)
 from test_python_host import HostCase, gone, python  # noqa: E402
 
 
@@ -30,6 +31,51 @@ def open_fds(daemon):
         with contextlib.suppress(FileNotFoundError):
             links.append(os.readlink(f"/proc/{daemon.process.pid}/fd/{fd}"))
     return sum(link.startswith(("socket:", "pipe:", "/memfd:", "anon_inode:")) for link in links)
+
+
+W_FORK, W_KILL, W_HOSTING, W_STARTED, W_EXITED = 69, 70, 99, 100, 101
+
+
+class PlayedHost:
+    """A host that the test itself plays: says what it is told to, and nothing else."""
+
+    def __init__(self, case, client, number):
+        self.sock, daemons = socket.socketpair()
+        case.addCleanup(self.close)
+        self.sock.settimeout(PATIENCE)
+        with daemons:
+            case.send_host(client, number, daemons.fileno())
+        self.data, self.fds = b"", []
+
+    def close(self):
+        self.sock.close()
+        while self.fds:
+            os.close(self.fds.pop())
+
+    def say(self, *message, fds=()):
+        payload = pack(list(message))
+        socket.send_fds(self.sock, [struct.pack("<I", len(payload)) + payload], list(fds))
+
+    def hear(self):
+        """The next message; None: the daemon has hung up."""
+        while len(self.data) < 4 or len(self.data) < 4 + struct.unpack_from("<I", self.data)[0]:
+            try:
+                data, fds, _, _ = socket.recv_fds(self.sock, 1 << 16, 64)
+            except ConnectionResetError:
+                return None
+            if not data:
+                return None
+            self.data += data
+            self.fds += fds
+        size = 4 + struct.unpack_from("<I", self.data)[0]
+        message, self.data = unpack(self.data[4:size]), self.data[size:]
+        return message
+
+    def asked(self):
+        """The number of a worker that it is asked for."""
+        number, child = self.hear()
+        assert number == W_FORK
+        return child
 
 
 class Bringing(HostCase):
@@ -183,6 +229,125 @@ class Bringing(HostCase):
                     "kind": "concat", "datasets": datasets}})
                 self.assertEqual((error.code, error.path), (errno.EINVAL, "dataset.host"))
             self.assertIn(" are parts " if "host" in other else words, error.message)
+
+
+class BadHosts(HostCase):
+    """Whatever a host says or does not, the OPEN hears why, and others do not."""
+
+    def setUp(self):
+        super().setUp()
+        self.config = {}
+
+    def play(self, *acts, workers=1):
+        """What OPEN gets when the host does that: (code, path, what follows the host's name)."""
+        daemon = self.daemon(self.config)
+        other, client = self.client(daemon), self.client(daemon)
+        loader = other.open({"name": "other", "dataset": {"kind": "range", "length": 90},
+                             "workers": {"count": 1}})["loader"]
+        wait_until(lambda: all(row["pid"] for row in other.query("workers")), "the other's worker")
+        before = open_fds(daemon)
+        host = PlayedHost(self, client, 1)
+        client.send(OPEN, 1, "/", hosted("bad", 1, workers={"count": workers, "retries": 0}))
+        for act in acts:
+            act(host)
+        message = client.recv_number(ERROR)
+        if host.sock.fileno() >= 0:
+            while (heard := host.hear()) is not None:  # no process of the daemon's: told to end
+                self.assertIn(heard[0], (W_FORK, W_KILL))
+            host.close()
+        self.assertEqual(len(other.epoch_indices(loader)), 90)
+        wait_until(lambda: len(other.query("loaders")) == 1, "the loader to end")
+        wait_until(lambda: open_fds(daemon) == before, "all descriptors to be closed")
+        name = f"the host that process {os.getpid()} has brought "
+        self.assertIn(name, message[4])
+        return message[2], message[3], message[4].partition(name)[2]
+
+    def check(self, words, *acts):
+        """Of one that never gets to starting workers."""
+        self.assertEqual(self.play(*acts), (errno.EIO, "dataset.host", words))
+
+    def check_later(self, words, *acts):
+        code, path, text = self.play(lambda host: host.say(W_HOSTING, 1), *acts)
+        self.assertEqual((code, path, text), (errno.EIO, "workers", words))
+
+    def test_that_has_ended(self):
+        self.check("has ended", PlayedHost.close)
+
+    def test_that_never_gets_ready(self):
+        self.config = {"python_timeout": "200ms"}
+        self.check("was disconnected: it was not ready within python_timeout (0.2 s)")
+
+    def test_that_speaks_garbage(self):
+        self.check("was disconnected: what it says is no message: Message too long",
+                   lambda host: host.sock.sendall(b"\xff" * 11))
+
+    def test_of_another_version(self):
+        self.check("was disconnected: it speaks version 2 of the protocol, not 1; install the same "
+                   "release of dloader and dloaderd", lambda host: host.say(W_HOSTING, 2))
+
+    def test_that_speaks_before_it_is_ready(self):
+        self.check("was disconnected: it says W_STARTED out of turn",
+                   lambda host: host.say(W_STARTED, 0, 1))
+
+    def test_that_gets_ready_twice(self):
+        self.check_later("was disconnected: it says W_HOSTING out of turn",
+                         lambda host: host.say(W_HOSTING, 1))
+
+    def test_that_speaks_garbage_later(self):
+        self.check_later("was disconnected: what it says is no message: Message too long",
+                         PlayedHost.asked, lambda host: host.sock.sendall(b"\xff" * 11))
+
+    def test_that_tells_of_strangers(self):
+        self.check_later("was disconnected: it speaks of a worker 77 that nobody asked for",
+                         PlayedHost.asked, lambda host: host.say(W_EXITED, 77, 0, 0))
+
+    def test_that_ends_when_it_is_asked(self):
+        self.check_later("has ended", PlayedHost.asked, PlayedHost.close)
+
+    def test_that_does_not_answer(self):
+        """Asked for two workers it starts one, and then nothing more is heard of it."""
+        self.config = {"python_timeout": "300ms"}
+        code, path, text = self.play(
+            lambda host: host.say(W_HOSTING, 1),
+            lambda host: [host.asked(), host.asked()] and host.say(W_STARTED, 0, 1), workers=2)
+        self.assertEqual((code, path), (errno.EIO, "workers"))
+        self.assertEqual(text, "was disconnected: it did not start a worker within python_timeout "
+                               "(0.3 s)")
+
+    def test_that_cannot_start_workers(self):
+        daemon = self.daemon()
+        client = self.client(daemon)
+        self.bring(client, 1, mode="unable")
+        error = self.refusal(client, hosted("unable", 1))
+        self.assertEqual((error.code, error.path), (errno.EIO, "workers"))
+        self.assertIn("5 attempts in a row failed; the last: ", error.message)
+        self.assertIn("its Python host could not start it", error.message)
+
+    def test_that_sends_descriptors(self):
+        memory = os.memfd_create("given")
+        self.addCleanup(os.close, memory)
+        self.check("was disconnected: it sends file descriptors",
+                   lambda host: host.say(W_HOSTING, 1, fds=[memory]))
+
+    def test_whose_worker_sends_descriptors(self):
+        daemon = self.daemon()
+        client, other = self.client(daemon), self.client(daemon)
+        host = PlayedHost(self, client, 1)
+        client.send(OPEN, 1, "/", hosted("bad", 1, workers={"count": 1}))
+        host.say(W_HOSTING, 1)
+        child = host.asked()
+        host.say(W_STARTED, child, 1)
+        memory = os.memfd_create("given")
+        self.addCleanup(os.close, memory)
+        with socket.socket(fileno=host.fds.pop(0)) as worker:
+            worker.settimeout(PATIENCE)
+            worker.recv(1, socket.MSG_PEEK)  # W_OPEN
+            other.query("status")  # by now nothing of that is in the daemon's hands
+            before = open_fds(daemon)
+            socket.send_fds(worker, [b"\0"], [memory] * 2)
+            self.assertEqual(host.hear(), [W_KILL, child])
+            self.assertEqual(open_fds(daemon), before)
+        self.assertIn("is killed: it sends file descriptors", daemon.log)
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ static void send_message(struct host *h, const struct dl_message *msg, const int
         return;
     int r = outbox_append(&h->out, msg, fds, n_fds);
     if (r < 0 || outbox_pending(&h->out) > OUTGOING_LIMIT) {
-        host_fail(h, "was killed: it cannot be told what to do");
+        host_fail(h, "it cannot be told what to do");
         return;
     }
     flush(h);
@@ -66,6 +66,7 @@ static void handle_started(struct host *h, struct host_child *child, uint64_t pi
 {
     struct host_end never = {.cause = "its Python host could not start it"};
 
+    child->started = true;
     if (pid == 0)
         host_drop_child(h, child, &never);
     else if (child->events)
@@ -84,16 +85,15 @@ static void handle_message(struct host *h, const struct dl_message *msg)
         log_info("%s hosts workers", host_name(h, name));
         flush(h);
     } else if (hosting && h->state == HOST_STARTING) {
-        host_fail(
-            h,
-            "was killed: it speaks version %llu of the protocol, not %d; install the same release "
-            "of dloader and dloaderd",
-            (unsigned long long)msg->w_hosting.version, DL_PROTOCOL_VERSION);
+        host_fail(h,
+                  "it speaks version %llu of the protocol, not %d; install the same release "
+                  "of dloader and dloaderd",
+                  (unsigned long long)msg->w_hosting.version, DL_PROTOCOL_VERSION);
     } else if (h->state != HOST_READY ||
                (msg->number != DL_MSG_W_STARTED && msg->number != DL_MSG_W_EXITED)) {
-        host_fail(h, "was killed: it says %s out of turn", message_name(msg->number));
+        host_fail(h, "it says %s out of turn", message_name(msg->number));
     } else if (number >= h->next_child) {
-        host_fail(h, "was killed: it speaks of a worker %llu that nobody asked for",
+        host_fail(h, "it speaks of a worker %llu that nobody asked for",
                   (unsigned long long)number);
     } else {
         /* One that is not there any more has been heard of before. */
@@ -104,7 +104,7 @@ static void handle_message(struct host *h, const struct dl_message *msg)
             host_drop_child(h, child,
                             &(struct host_end){.status = (int)msg->w_exited.status,
                                                .signal = (int)msg->w_exited.signal});
-        if (h->wait == WAIT_REAPED)
+        if (h->wait == WAIT_STARTED || h->wait == WAIT_REAPED)
             h->wait = WAIT_NONE; /* it does what it is told: time begins anew */
     }
     host_rearm(h);
@@ -119,7 +119,9 @@ void host_read(struct host *h)
     if (n == 0 || n == -ECONNRESET)
         host_await_end(h);
     else if (n < 0)
-        host_fail(h, "was killed: its socket cannot be read: %s", strerror((int)-n));
+        host_fail(h, "its socket cannot be read: %s", strerror((int)-n));
+    else if (h->reader.fd_count > 0)
+        host_fail(h, "it sends file descriptors");
     while (h->state == HOST_STARTING || h->state == HOST_READY) {
         struct dl_span payload;
         struct dl_message msg;
@@ -131,8 +133,7 @@ void host_read(struct host *h)
         if (r > 0)
             r = message_decode(payload.data, payload.len, FROM_WORKER, &msg, &err);
         if (r < 0)
-            host_fail(h, "was killed: what it says is no message: %s",
-                      err.code ? err.message : strerror(-r));
+            host_fail(h, "what it says is no message: %s", err.code ? err.message : strerror(-r));
         else
             handle_message(h, &msg);
     }

@@ -77,15 +77,17 @@ static void kill_host(struct host *h)
 
 void host_fail(struct host *h, const char *fmt, ...)
 {
+    char what[sizeof h->why - 32];
     va_list args;
 
     if (h->state == HOST_DEAD)
         return;
-    if (!*h->why) {
-        va_start(args, fmt);
-        (void)vsnprintf(h->why, sizeof h->why, fmt, args);
-        va_end(args);
-    }
+    va_start(args, fmt);
+    (void)vsnprintf(what, sizeof what, fmt, args);
+    va_end(args);
+    if (!*h->why)
+        (void)snprintf(h->why, sizeof h->why, "was %s: %s",
+                       h->interpreter ? "killed" : "disconnected", what);
     h->state = HOST_ENDING;
     uv_poll_stop(&h->socket_poll);
     kill_host(h);
@@ -187,15 +189,18 @@ static void on_timer(uv_timer_t *timer)
 {
     struct host *h = timer->data;
     enum host_wait wait = h->wait;
+    double patience = (double)h->hosts->o.config->python_timeout / 1e9;
 
     h->wait = WAIT_NONE;
     switch (wait) {
     case WAIT_READY:
-        host_fail(h, "was killed: it was not ready within python_timeout (%.3g s)",
-                  (double)h->hosts->o.config->python_timeout / 1e9);
+        host_fail(h, "it was not ready within python_timeout (%.3g s)", patience);
+        break;
+    case WAIT_STARTED:
+        host_fail(h, "it did not start a worker within python_timeout (%.3g s)", patience);
         break;
     case WAIT_REAPED:
-        host_fail(h, "was killed: it did not end a worker within %d s", KILL_MS / 1000);
+        host_fail(h, "it did not end a worker within %d s", KILL_MS / 1000);
         break;
     case WAIT_IDLE:
         end(h);
@@ -211,32 +216,52 @@ static void on_timer(uv_timer_t *timer)
     }
 }
 
+/* That a worker starts, and then that it ends when it is to. */
+static enum host_wait wait_for_children(const struct host *h)
+{
+    enum host_wait wait = WAIT_NONE;
+    const struct host_child *child;
+
+    DL_FOREACH (h->children, child) {
+        if (!child->started)
+            return WAIT_STARTED;
+        if (child->killed)
+            wait = WAIT_REAPED;
+    }
+    return wait;
+}
+
+static enum host_wait what_to_wait_for(const struct host *h)
+{
+    if (h->state == HOST_ENDING)
+        return WAIT_END;
+    if (h->state == HOST_STARTING)
+        return WAIT_READY;
+    if (h->children)
+        return wait_for_children(h);
+    return h->interpreter && !h->hosts->o.private ? WAIT_IDLE : WAIT_NONE;
+}
+
 void host_rearm(struct host *h)
 {
-    const struct hosts_options *o = &h->hosts->o;
-    enum host_wait wait = WAIT_NONE;
-    uint64_t ms = 0;
-    struct host_child *child;
+    uint64_t patience = h->hosts->o.config->python_timeout / 1000000;
+    /* Of one that was brought its socket is all that there is: it ends at once, but in the loop. */
+    uint64_t ms[] = {[WAIT_READY] = patience,
+                     [WAIT_STARTED] = patience,
+                     [WAIT_REAPED] = KILL_MS,
+                     [WAIT_IDLE] = IDLE_MS,
+                     [WAIT_END] = h->interpreter ? END_MS : 0};
+    enum host_wait wait = what_to_wait_for(h);
 
-    if (h->state == HOST_ENDING) {
-        wait = WAIT_END, ms = h->interpreter ? END_MS : 0;
-    } else if (h->state == HOST_STARTING && o->config->python_timeout > 0) {
-        wait = WAIT_READY, ms = o->config->python_timeout / 1000000;
-    } else if (h->state == HOST_READY) {
-        if (!h->children && !o->private && h->interpreter)
-            wait = WAIT_IDLE, ms = IDLE_MS;
-        DL_FOREACH (h->children, child) {
-            if (child->killed)
-                wait = WAIT_REAPED, ms = KILL_MS;
-        }
-    }
+    if ((wait == WAIT_READY || wait == WAIT_STARTED) && patience == 0)
+        wait = WAIT_NONE;
     if (wait == h->wait || h->state == HOST_DEAD)
         return;
     h->wait = wait;
     if (wait == WAIT_NONE)
         uv_timer_stop(&h->timer);
     else
-        uv_timer_start(&h->timer, on_timer, ms, 0);
+        uv_timer_start(&h->timer, on_timer, ms[wait], 0);
 }
 
 /* ---- its beginning -------------------------------------------------------------------------- */
@@ -328,7 +353,7 @@ static int start(struct host *h, int child_sock)
     h->pid = h->handle.pid;
     /* From here on it is there, and its exit tells all. */
     if (uv_read_start((uv_stream_t *)&h->errors, on_alloc, on_errors) < 0)
-        host_fail(h, "was killed: it cannot be watched");
+        host_fail(h, "it cannot be watched");
     host_rearm(h);
     return 0;
 }

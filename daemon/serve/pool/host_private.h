@@ -14,12 +14,13 @@ enum { HOST_NAMED_MAX = 512 }; /* of one in a message; a longer path is cut */
 enum host_state { HOST_STARTING, HOST_READY, HOST_ENDING, HOST_DEAD };
 
 /* What a host's timer waits for. */
-enum host_wait { WAIT_NONE, WAIT_READY, WAIT_REAPED, WAIT_IDLE, WAIT_END };
+enum host_wait { WAIT_NONE, WAIT_READY, WAIT_STARTED, WAIT_REAPED, WAIT_IDLE, WAIT_END };
 
 struct host_child {
     struct host_child *prev, *next; /* host.children (utlist) */
     struct host *host;              /* borrowed; NULL while `ended` is told */
     uint32_t number;
+    bool started;
     bool killed;
     const struct host_child_events *events; /* NULL: nobody wants to know any more */
     void *owner;
@@ -46,7 +47,7 @@ struct host {
     bool reaped;
     struct last_words words;
     char read_space[1024];
-    char why[256]; /* what it is being killed for; "" = nothing */
+    char why[256]; /* what it was killed for, or disconnected; "" = nothing */
 };
 
 struct hosts {

@@ -248,6 +248,11 @@ static void read_messages(struct process *p)
         process_kill(p);
         return;
     }
+    if (p->reader.fd_count > 0) {
+        frame_reader_deinit(&p->reader);
+        violation(p, "it sends file descriptors");
+        return;
+    }
     while (!p->abandoned) {
         struct dl_span payload;
         struct dl_message msg;
