@@ -13,7 +13,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from dltest import (ERROR, HOST, OPEN, PATIENCE, children_of, main, pack,  # noqa: E402
+from dltest import (CLOSE, ERROR, HOST, OPEN, PATIENCE, children_of, main, pack,  # noqa: E402
                     unpack, wait_until)
 from test_python_host import HostCase, gone, python  # noqa: E402
 
@@ -348,6 +348,118 @@ class BadHosts(HostCase):
             self.assertEqual(host.hear(), [W_KILL, child])
             self.assertEqual(open_fds(daemon), before)
         self.assertIn("is killed: it sends file descriptors", daemon.log)
+
+
+class Ends(HostCase):
+    """Clients and hosts that end, by themselves and otherwise, and what is left then: nothing."""
+
+    def setUp(self):
+        super().setUp()
+        self.served = self.daemon()
+        self.other = self.client(self.served)
+        self.loader = self.other.open({"name": "other", "dataset": {"kind": "range", "length": 90},
+                                       "workers": {"count": 1}})["loader"]
+        wait_until(lambda: all(row["pid"] for row in self.other.query("workers")), "its worker")
+        self.before = open_fds(self.served)
+
+    def running(self, client, number, **extra):
+        """A loader in the middle of an epoch: (host, workers' pids)."""
+        host = self.bring(client, number, length=4000)
+        spec = hosted(f"ends-{number}", number, workers={"count": 3}, **extra)
+        self.opened = client.open(spec)["loader"]
+        client.start(self.opened)
+        for batch in client.next_batches():
+            batch.release()
+        return host, children_of(host.pid)
+
+    def check_nothing_is_left(self, pids):
+        wait_until(lambda: gone(pids), "the workers to end")
+        self.assertEqual(len(self.other.epoch_indices(self.loader)), 90)
+        wait_until(lambda: len(self.other.query("loaders")) == 1, "the loader to end")
+        wait_until(lambda: open_fds(self.served) == self.before, "all descriptors to be closed")
+        self.assertEqual({row["loader"] for row in self.other.query("ring")}, {"other"})
+
+    def warnings(self):
+        return [line for line in self.served.log.splitlines() if line.startswith(("<3>", "<4>"))]
+
+    def test_a_host_is_killed(self):
+        client = self.client(self.served)
+        host, pids = self.running(client, 1)
+        host.kill()
+        fault = self.fault(client)
+        self.assertEqual((fault["code"], fault["final"], fault["path"]), (errno.EIO, 1, "workers"))
+        self.assertRegex(fault["message"], rf"^worker \d \(pid \d+\) ended with its host: the host "
+                                           rf"that process {os.getpid()} has brought has ended$")
+        client.close()
+        self.check_nothing_is_left(pids)
+        self.assertEqual(len(self.warnings()), 3, self.warnings())
+
+    def test_a_host_is_killed_while_a_worker_waits_for_its_next_life(self):
+        """The loader does not wait with it, though no worker has a share of its own."""
+        client = self.client(self.served)
+        host = self.bring(client, 1)
+        client.open({"name": "plain", "dataset": {"kind": "python", "host": 1},
+                     "batch": {"size": 4}, "workers": {"count": 2, "retries": 100}})
+
+        def waits():
+            rows = [row for row in client.query("workers") if row["loader"] == "plain"]
+            if rows[0]["state"] == "ready":
+                os.kill(rows[0]["pid"], signal.SIGKILL)
+            return rows[0]["state"] == "waiting"
+
+        wait_until(waits, "the worker to die often enough")
+        pids = children_of(host.pid)
+        host.kill()
+        wait_until(lambda: "plain: dataset.host: " in self.served.log or
+                   "plain: workers: " in self.served.log, "the loader to break")
+        self.assertRegex(self.served.log, r"plain: workers: worker 1 \(pid \d+\) ended with its host")
+        client.close()
+        self.check_nothing_is_left(pids)
+
+    def test_a_client_ends(self):
+        """Nothing of that is worth a warning."""
+        for closes in (True, False):
+            with self.subTest(closes=closes):
+                client = self.client(self.served)
+                host, pids = self.running(client, 1)
+                if closes:
+                    client.send(CLOSE, self.opened)
+                client.close()
+                self.check_nothing_is_left(pids)
+                self.assertEqual(host.wait(PATIENCE), 0)
+        self.assertEqual(self.warnings(), [])
+
+    def test_a_client_is_killed(self):
+        """Its host is no child of its own, nor of the daemon: the channel's end tells it."""
+        ours, theirs = socket.socketpair()
+        host = self.start_host(theirs.fileno(), "--channel")
+        theirs.close()
+        reader, writer = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                daemons, hosts = socket.socketpair()
+                socket.send_fds(ours, [b"\0"], [hosts.fileno()])
+                client = self.served.client()
+                self.send_host(client, 1, daemons.fileno())
+                daemons.close()
+                hosts.close()
+                client.start(client.open(hosted("killed", 1))["loader"])
+                client.next_batches()
+                os.write(writer, b"x")
+                signal.pause()
+            finally:
+                os._exit(1)
+        ours.close()
+        os.close(writer)
+        with open(reader, "rb") as said:
+            self.assertEqual(said.read(1), b"x")
+            pids = children_of(host.pid)
+            self.assertEqual(len(pids), 2)
+            os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        self.assertEqual(host.wait(PATIENCE), 0)
+        self.check_nothing_is_left(pids)
 
 
 if __name__ == "__main__":

@@ -250,7 +250,8 @@ static void give_up(struct member *m, const char *cause)
     m->state = WORKER_GIVEN_UP;
     /* Of an iterable dataset, and of one made in turn, each worker's share is its own. */
     bool own_share = pool->iterable || python_in_turn(pool->o.spec);
-    for (uint32_t i = 0; !own_share && i < pool->n_members; i++) {
+    bool others_may_live = !own_share && !has_lost_host(pool);
+    for (uint32_t i = 0; others_may_live && i < pool->n_members; i++) {
         if (pool->members[i].state != WORKER_GIVEN_UP)
             return;
     }
