@@ -4,6 +4,8 @@
  */
 #include "tests/unit/fake_daemon.h"
 
+#include <sys/wait.h>
+
 /* ---- bringing one ---- */
 
 struct channel {
@@ -119,11 +121,175 @@ static void test_without_a_daemon(void **state)
     dl_client_close(client);
 }
 
+/* ---- a child's part ---- */
+
+/* A client that could come to another daemon, in the middle of an epoch, with two hosts. */
+static void run_with_hosts(struct fake *f, const struct channel *taken,
+                           const struct channel *waiting)
+{
+    static const char spec[] = "{\"dataset\": {\"kind\": \"python\", \"host\": 7}}";
+
+    fake_connect(f);
+    f->client->reconnect.path = strdup("/nowhere");
+    f->client->reconnect.life = 1;
+    assert_int_equal(dl_client_bring_host(f->client, taken->ours, 7), 0);
+    assert_int_equal(dl_client_bring_host(f->client, waiting->ours, 8), 0);
+    expect_host(f, 7, taken);
+    expect_host(f, 8, waiting);
+    struct dl_message msg = fake_opened(f);
+    fake_send(f, &msg);
+    assert_int_equal(dl_loader_open(f->client, spec, strlen(spec), "/", &f->loader), 0);
+    fake_expect(f, DL_MSG_OPEN);
+    fake_start(f, 4, 10);
+    fake_segment(f);
+    fake_deliver(f, 0, 2);
+    fake_next(f, 0);
+}
+
+/* Another segment, of which the client reads the first byte, and with it the descriptor. */
+static struct dl_buffer send_first_byte(struct fake *f)
+{
+    struct dl_message msg = fake_segment_message();
+    struct segment_header header = fake_header();
+    struct dl_buffer out = {0};
+
+    header.id = FAKE_SEGMENT + 1;
+    msg.segment.id = header.id;
+    int fd = fake_memfd(FAKE_BYTES, &header, FAKE_ALL_SEALS);
+    assert_int_equal(message_encode(&msg, &out), 0);
+    assert_int_equal(fdpass_send(f->sock, out.data, 1, &fd, 1, 0), 1);
+    close(fd);
+    assert_int_equal(dl_client_dispatch(f->client), 0);
+    assert_int_equal(f->client->conn.in.fd_count, 1);
+    return out;
+}
+
+static void send_rest(struct fake *f, struct dl_buffer *out)
+{
+    assert_int_equal(fdpass_send(f->sock, out->data + 1, out->len - 1, NULL, 0, 0), out->len - 1);
+    buffer_deinit(out);
+}
+
+/* What the child finds: 0, or the line of what is wrong. */
+static int look_around(struct fake *f)
+{
+    static const char text[] = "this session is of the process that this one was forked from; open "
+                               "another one here";
+    struct dl_batch *batch;
+    struct dl_tensor image;
+    int before = harness_count_fds();
+
+    dl_client_abandon(f->client);
+    /* Its socket, what stands for it in an event loop, two channels, what came for a message. */
+    if (before - harness_count_fds() != 5)
+        return __LINE__;
+    if (dl_epoch_next(f->epoch, 0, &batch) != -ECHILD ||
+        strcmp(dl_client_error(f->client), text) != 0)
+        return __LINE__;
+    if (dl_client_bring_host(f->client, 0, 9) != -ECHILD || dl_client_dispatch(f->client) >= 0 ||
+        dl_client_is_usable(f->client))
+        return __LINE__;
+    if (dl_batch_tensor(f->epoch->current, "image", &image) != 0 ||
+        *(const uint8_t *)image.data != 0) /* it stays mapped */
+        return __LINE__;
+    dl_client_abandon(f->client);
+    f->client = dl_client_close(f->client);
+    return before - harness_count_fds() != 5 ? __LINE__ : 0;
+}
+
+struct child {
+    pid_t pid;
+    int said;  /* what it has found */
+    int alive; /* it lives until this is closed */
+};
+
+/* `channels` are the caller's, not the client's. */
+static struct child make_child(struct fake *f, const struct channel channels[static 2])
+{
+    int said[2], alive[2], line;
+
+    assert_int_equal(pipe2(said, O_CLOEXEC), 0);
+    assert_int_equal(pipe2(alive, O_CLOEXEC), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        for (int i = 0; i < 2; i++) {
+            close(channels[i].ours);
+            close(channels[i].theirs);
+        }
+        close(alive[1]);
+        line = look_around(f);
+        (void)!write(said[1], &line, sizeof line);
+        (void)!read(alive[0], &line, 1);
+        _exit(0);
+    }
+    assert_true(pid > 0);
+    close(said[1]);
+    close(alive[0]);
+    return (struct child){pid, said[0], alive[1]};
+}
+
+static void expect_the_session_s_end(struct fake *f)
+{
+    ssize_t n;
+
+    while ((n = fdpass_recv(f->sock, &f->in, MSG_DONTWAIT)) > 0)
+        continue;
+    assert_true(n == 0 || n == -ECONNRESET);
+}
+
+static void test_abandoned_in_a_child(void **state)
+{
+    struct channel channels[2] = {make_channel(), make_channel()};
+    int line = -1;
+    char byte;
+    struct fake f;
+
+    run_with_hosts(&f, &channels[0], &channels[1]);
+    assert_int_not_equal(dl_client_fd(f.client), f.client->fd);
+    struct dl_buffer rest = send_first_byte(&f);
+    struct child child = make_child(&f, channels);
+    assert_int_equal(read(child.said, &line, sizeof line), sizeof line);
+    assert_int_equal(line, 0);
+
+    send_rest(&f, &rest); /* the parent's goes on */
+    fake_next(&f, 1);
+    assert_int_equal(dl_client_is_usable(f.client), 1);
+
+    dl_client_abandon(f.client); /* as if the parent died: nothing is said or shut down */
+    expect_the_session_s_end(&f);
+    for (int i = 0; i < 2; i++) {
+        close_fdp(&channels[i].ours);
+        assert_int_equal(read(channels[i].theirs, &byte, 1), 0);
+        close_channel(&channels[i]);
+    }
+    close(child.alive);
+    close(child.said);
+    assert_int_equal(waitpid(child.pid, NULL, 0), child.pid);
+    fake_end(&f);
+}
+
+static void test_nothing_to_abandon(void **state)
+{
+    struct dl_client *client;
+    int before = harness_count_fds();
+
+    dl_client_abandon(NULL);
+    assert_int_equal(dl_client_connect_local(&client), 0);
+    dl_client_abandon(client);
+    dl_client_close(client);
+    assert_int_not_equal(dl_client_connect(&client, "/nowhere", NULL), 0);
+    dl_client_abandon(client);
+    dl_client_close(client);
+    assert_int_equal(harness_count_fds(), before);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_bring),
     cmocka_unit_test(test_what_is_no_host),
     cmocka_unit_test(test_to_a_daemon_that_has_gone),
     cmocka_unit_test(test_without_a_daemon),
+    cmocka_unit_test(test_abandoned_in_a_child),
+    cmocka_unit_test(test_nothing_to_abandon),
 };
 
 TEST_MAIN(tests)
