@@ -196,7 +196,8 @@ DL_API int dl_client_headspace(struct dl_client *client, const char *loader, uin
  * `channel` is a Unix stream socket, whose other end the host has; it stays the caller's, who keeps
  * it open as long as the host shall live. The host gets its connection to the daemon over it, as a
  * descriptor with one byte, and another one whenever the client has another daemon; it ends when
- * the channel does. `number` is not 0. Waits only for room in the socket to the daemon. -ENOTSUP: a
+ * the channel does. A client that may come to another daemon has a copy of the channel until the
+ * loader is closed. `number` is not 0. Waits only for room in the socket to the daemon. -ENOTSUP: a
  * client without a daemon; -EBADF; -EPIPE: the host has ended; -EINVAL.
  */
 DL_API int dl_client_bring_host(struct dl_client *client, int channel, uint64_t number);

@@ -88,7 +88,8 @@ static int connect_host(int channel, int *ret_sock)
 
 /* ---- for the next daemon ---- */
 
-enum { HOSTS_MAX = 16 }; /* as many as a daemon keeps that no loader has taken */
+enum { HOSTS_MAX = 16 };  /* as many as a daemon keeps that no loader has taken */
+#define NOBODY UINT32_MAX /* no daemon */
 
 struct brought_host *hosts_free(struct brought_host *list)
 {
@@ -102,21 +103,49 @@ struct brought_host *hosts_free(struct brought_host *list)
     return NULL;
 }
 
-/* The newest first. */
+static void drop(struct brought_host **link)
+{
+    struct brought_host *host = *link;
+
+    *link = host->next;
+    host->next = NULL;
+    hosts_free(host);
+}
+
+static struct brought_host **find(struct dl_client *client, uint64_t number)
+{
+    struct brought_host **link = &client->hosts;
+
+    while (*link && (*link)->number != number)
+        link = &(*link)->next;
+    return link;
+}
+
+static void forget(struct dl_client *client, uint64_t number)
+{
+    struct brought_host **link = find(client, number);
+
+    if (*link)
+        drop(link);
+}
+
+/* The newest first; of a number the last. */
 static int keep(struct dl_client *client, int channel, uint64_t number)
 {
-    struct brought_host *host = calloc(1, sizeof *host), *last = client->hosts;
+    struct brought_host *host = calloc(1, sizeof *host), *last;
 
     if (!host)
         return client_fail(client, ENOMEM, "dataset.host", "no memory to keep it");
     host->number = number;
+    host->has_it = NOBODY;
     host->channel = fcntl(channel, F_DUPFD_CLOEXEC, 0);
     if (host->channel < 0) {
         free(host);
         return client_fail(client, errno, "dataset.host", "its channel cannot be kept: %s",
                            strerror(errno));
     }
-    host->next = client->hosts;
+    forget(client, number);
+    last = host->next = client->hosts;
     client->hosts = host;
     for (int i = 1; i < HOSTS_MAX - 1 && last; i++)
         last = last->next;
@@ -162,35 +191,47 @@ void hosts_take(struct dl_loader *loader, const char *spec, size_t len)
     }
 }
 
-static int send_again(struct dl_client *client, const struct brought_host *host)
+/* 1: it has ended. */
+static int send_again(struct dl_client *client, struct brought_host *host)
 {
     struct dl_message msg = {.number = DL_MSG_HOST, .host = {.host = host->number}};
     _cleanup_fd_ int sock = -1;
     int r = connect_host(host->channel, &sock);
 
     if (r < 0)
-        return r;
+        return r == -EPIPE || r == -ECONNRESET ? 1 : r;
     client_send(client, &msg);
     struct dl_span out = connection_output(&client->conn);
     ssize_t n = fdpass_send(client->fd, out.data, out.len, &sock, 1, MSG_DONTWAIT);
     if (n < 0 || (size_t)n != out.len)
         return n < 0 ? (int)n : -EAGAIN;
     connection_written(&client->conn, (size_t)n);
+    host->has_it = client->incarnation;
     return 0;
 }
 
-int hosts_send(struct dl_client *client, const struct brought_host *list)
+int hosts_send(struct dl_client *client, struct brought_host **list, uint64_t *ret_ended)
 {
-    int r = 0;
+    *ret_ended = 0;
+    for (struct brought_host **link = list; *link;) {
+        int r = send_again(client, *link);
 
-    for (const struct brought_host *host = list; host && r == 0; host = host->next)
-        r = send_again(client, host);
-    return r;
+        if (r < 0)
+            return r;
+        if (r == 0) {
+            link = &(*link)->next;
+        } else {
+            *ret_ended = (*link)->number;
+            drop(link);
+        }
+    }
+    return 0;
 }
 
 /* ---- now ---- */
 
-/* A client that can lose its daemon keeps the host. 1: it was brought already, to a new daemon. */
+/* A client that can lose its daemon keeps the host. 1: it was brought already, to a new daemon that
+ * has come meanwhile. */
 static int prepare(struct dl_client *client, int channel, uint64_t number, uint64_t deadline)
 {
     int r = client_may_reconnect(client) ? keep(client, channel, number) : 0;
@@ -199,11 +240,12 @@ static int prepare(struct dl_client *client, int channel, uint64_t number, uint6
         return r;
     client_queue_pending(client);
     r = flush_all(client, deadline);
-    if (r == 0 && client_is_away(client)) {
+    if (r == 0)
         r = reconnect_await(client, DEADLINE_NONE);
-        return r < 0 ? client_fatal(client) : 1;
-    }
-    return r < 0 ? client_fatal(client) : 0;
+    if (r < 0)
+        return client_fatal(client);
+    const struct brought_host *host = *find(client, number);
+    return host && host->has_it == client->incarnation;
 }
 
 int dl_client_bring_host(struct dl_client *client, int channel, uint64_t number)
@@ -225,9 +267,11 @@ int dl_client_bring_host(struct dl_client *client, int channel, uint64_t number)
     r = prepare(client, channel, number, deadline);
     if (r != 0)
         return r < 0 ? r : 0;
-    if ((r = connect_host(channel, &sock)) < 0)
+    if ((r = connect_host(channel, &sock)) < 0) {
+        forget(client, number);
         return client_fail(client, -r, "dataset.host",
                            "the host cannot be reached by its channel: %s", strerror(-r));
+    }
     client_send(client, &msg);
     r = send_with(client, sock, deadline);
     return r < 0 ? client_fatal(client) : 0;

@@ -59,7 +59,8 @@ struct call {
 struct brought_host {
     struct brought_host *next;
     uint64_t number;
-    int channel; /* owned */
+    int channel;     /* owned */
+    uint32_t has_it; /* the incarnation of the daemon that was sent it again; UINT32_MAX: none */
 };
 
 /* How far a client is on its way back; see reconnect.c. */
@@ -415,8 +416,12 @@ void outlived_tell(struct dl_epoch *epoch);
 
 /* ---- hosts.c ---- */
 
-/* Brings them again, to another daemon: 0, or a negative errno. The output must be empty. */
-int _nodiscard_ hosts_send(struct dl_client *client, const struct brought_host *list);
+/*
+ * Brings them again, to another daemon: 0, or a negative errno. The output must be empty. Hosts
+ * that have ended are dropped; *ret_ended is the number of one of them, or 0.
+ */
+int _nodiscard_ hosts_send(struct dl_client *client, struct brought_host **list,
+                           uint64_t *ret_ended);
 /* The loader, which was opened, takes those that its spec names. */
 void hosts_take(struct dl_loader *loader, const char *spec, size_t len);
 struct brought_host *hosts_free(struct brought_host *list); /* returns NULL */

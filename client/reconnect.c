@@ -237,10 +237,16 @@ static int open_again(struct dl_client *client, struct dl_loader *loader)
 {
     struct reconnect *rc = &client->reconnect;
     struct dl_message msg;
+    uint64_t ended;
 
     /* What does not go at once with a new socket is tried with another one. */
-    if (hosts_send(client, loader->hosts) < 0)
+    if (hosts_send(client, &loader->hosts, &ended) < 0)
         return client_lost(client, NULL);
+    if (ended)
+        return connection_fail(&client->conn, EPIPE, "dataset.host",
+                               "the daemon is back, but host %llu of the loader %s has ended; open "
+                               "the loader anew",
+                               (ull)ended, loader->name);
     msg = loader_open_message(loader);
     rc->call = (struct call){
         .request = msg.open.request, .answer = DL_MSG_OPENED, .again = true, .loader = loader};
@@ -389,13 +395,14 @@ static int go_on(struct dl_client *client)
     struct reconnect *rc = &client->reconnect;
     struct dl_loader *loader = next_loader(client);
     struct dl_epoch *epoch = next_epoch(client);
+    uint64_t ended; /* one that no loader needs */
 
     /* A host's descriptor goes with the first byte of its message. */
     if (client_flush(client) < 0)
         return connection_check(&client->conn);
     if (connection_output(&client->conn).len > 0)
         return 0;
-    if (rc->away == AWAY_GREETING && hosts_send(client, client->hosts) < 0)
+    if (rc->away == AWAY_GREETING && hosts_send(client, &client->hosts, &ended) < 0)
         return client_lost(client, NULL);
     if (loader)
         return open_again(client, loader);

@@ -543,6 +543,101 @@ static void test_hosts(void **state)
     fake_end(&f);
 }
 
+/* While the loaders are opened again: those that waited have been sent by then. */
+static void test_brought_on_the_way(void **state)
+{
+    int channel[2];
+    struct dl_message msg;
+    struct fake f;
+
+    connect_to(&f, LIFE);
+    msg = fake_opened(&f);
+    fake_send(&f, &msg);
+    assert_int_equal(dl_loader_open(f.client, "name: digits", 12, "/data", &f.loader), 0);
+    fake_expect(&f, DL_MSG_OPEN);
+    lose(&f);
+    come(&f, NEXT_LIFE);
+    fake_expect(&f, DL_MSG_OPEN);
+    say_opened(&f);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, channel), 0);
+    assert_int_equal(dl_client_bring_host(f.client, channel[0], 5), 0);
+    assert_false(client_is_away(f.client));
+    expect_host(&f, 5, channel[1]);
+    fake_expect_silence(&f);
+    close(channel[0]);
+    close(channel[1]);
+    fake_end(&f);
+}
+
+/* The last of a number is the one that counts, for each daemon. */
+static void test_a_number_again(void **state)
+{
+    int first, second;
+    struct fake f;
+
+    connect_to(&f, LIFE);
+    first = bring(&f, 5);
+    second = bring(&f, 5);
+    lose(&f);
+    come(&f, NEXT_LIFE);
+    expect_host(&f, 5, second);
+    fake_expect_silence(&f);
+    close(first);
+    close(second);
+    fake_end(&f);
+}
+
+/* One that has ended is not brought to the next daemon; the others are. */
+static void test_a_host_has_ended(void **state)
+{
+    int ended, alive, channel[2];
+    struct fake f;
+
+    connect_to(&f, LIFE);
+    alive = bring(&f, 4);
+    ended = bring(&f, 5);
+    close(ended);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, channel), 0);
+    close(channel[1]);
+    assert_int_equal(dl_client_bring_host(f.client, channel[0], 6), -EPIPE);
+    close(channel[0]);
+    lose(&f);
+    come(&f, NEXT_LIFE);
+    expect_host(&f, 4, alive);
+    fake_expect_silence(&f);
+    assert_false(client_is_away(f.client));
+    close(alive);
+    fake_end(&f);
+}
+
+/* A loader whose host has ended cannot go on, and its user hears so at once. */
+static void test_a_loader_s_host_has_ended(void **state)
+{
+    static const char spec[] = "{\"dataset\": {\"kind\": \"python\", \"host\": 31}}";
+    struct dl_message msg;
+    struct fake f;
+
+    connect_to(&f, LIFE);
+    int host = bring(&f, 31);
+    msg = fake_opened(&f);
+    fake_send(&f, &msg);
+    assert_int_equal(dl_loader_open(f.client, spec, strlen(spec), "/", &f.loader), 0);
+    fake_expect(&f, DL_MSG_OPEN);
+    close(host);
+    lose(&f);
+    f.client->reconnect.next_try = 0;
+    assert_int_equal(dl_client_dispatch(f.client), 0);
+    f.sock = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    assert_true(f.sock >= 0);
+    fake_expect(&f, DL_MSG_HELLO);
+    welcome(&f, NEXT_LIFE);
+    assert_int_equal(dl_client_dispatch(f.client), -EPIPE);
+    assert_string_equal(dl_client_error(f.client),
+                        "dataset.host: the daemon is back, but host 31 of the loader digits has "
+                        "ended; open the loader anew");
+    fake_end(&f);
+}
+
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 static const struct CMUnitTest tests[] = {
@@ -562,6 +657,10 @@ static const struct CMUnitTest tests[] = {
     T(test_control_once),
     T(test_descriptor),
     T(test_hosts),
+    T(test_brought_on_the_way),
+    T(test_a_number_again),
+    T(test_a_host_has_ended),
+    T(test_a_loader_s_host_has_ended),
 };
 
 TEST_MAIN(tests)
