@@ -8,6 +8,7 @@
 #define DL_SPEC_TABLE_H
 
 #include "proto/spec.h"
+#include "proto/word_list.h"
 
 enum key_type {
     KEY_NAME,
@@ -83,16 +84,6 @@ int spec_choice_number(const struct spec_key *key, const char *name);
 
 /* "?" for a number that is none of the key's. */
 const char *spec_choice_name(const struct spec_key *key, uint32_t number);
-
-/* Words joined by ", ", cut where `text` ends; best: the one nearest to what was written. */
-struct word_list {
-    char text[512];
-    const char *written; /* borrowed */
-    const char *best;    /* borrowed; NULL: nothing is within two typing errors */
-    unsigned distance;
-};
-void word_list_begin(struct word_list *list, const char *written);
-void word_list_add(struct word_list *list, const char *word);
 
 /* What may stand in a section for its kind (0: not known yet); what a choice may be. */
 void spec_list_keys(const char *section, uint32_t kind, struct word_list *list);

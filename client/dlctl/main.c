@@ -1,12 +1,16 @@
 /* dlctl: shows and steers what dloaderd does. The table of verbs, and nothing else. */
 #include "client/dlctl/report.h"
+#include "client/dlctl/text.h"
 #include "client/dlctl/verbs.h"
+#include "proto/word_list.h"
 
 #include <errno.h>
 #include <stdio.h>
 
 #define COMMON (BIT(OPTION_SOCKET) | BIT(OPTION_JSON) | BIT(OPTION_HELP))
 #define PLACE  (BIT(OPTION_WORLD) | BIT(OPTION_RANK))
+
+static int verb_help(const struct options *o);
 
 static const struct verb VERBS[] = {
     {"plan", "SPEC",
@@ -58,35 +62,47 @@ static const struct verb VERBS[] = {
     {"drain", NULL, COMMON, verb_control,
      "Lets epochs under way finish, accepts nothing new, then ends the daemon."},
     {"reload", NULL, COMMON, verb_control, "Makes the daemon read its configuration again."},
+    {"help", "[VERB]", COMMON, verb_help, "Tells what a verb is for and its options."},
 };
 
 static void print_help(void)
 {
+    enum { LEFT = 20 };
+
     printf("Usage: dlctl VERB [options]\n\nShows and steers dloaderd.\n\nVerbs:\n");
     for (size_t i = 0; i < ARRAY_SIZE(VERBS); i++) {
         char left[32];
 
         snprintf(left, sizeof left, "%s%s%s", VERBS[i].name, VERBS[i].operand ? " " : "",
                  VERBS[i].operand ? VERBS[i].operand : "");
-        printf("  %-14s %s\n", left, VERBS[i].meaning);
+        printf("  %-*s ", LEFT - 3, left);
+        text_wrap(stdout, VERBS[i].meaning, max_u64(LEFT, strlen(left) + 3), LEFT, TEXT_WIDTH);
     }
     printf("\n  --help, --version\n\nEvery verb has --socket PATH, --json and --help.\n"
            "Exit status: 0 done, 1 failed, 2 usage. See dlctl(1).\n");
 }
 
+static int no_such_verb(const char *name, struct dl_error *err)
+{
+    struct word_list verbs;
+
+    if (*name == '-')
+        return dl_error_set(err, EINVAL, name,
+                            "options come after the verb: dlctl VERB [options]; see dlctl help");
+    word_list_begin(&verbs, name);
+    for (size_t i = 0; i < ARRAY_SIZE(VERBS); i++)
+        word_list_add(&verbs, VERBS[i].name);
+    if (verbs.best)
+        return dl_error_set(err, EINVAL, name, "no such verb; did you mean %s?", verbs.best);
+    return dl_error_set(err, EINVAL, name, "no such verb; verbs are %s", verbs.text);
+}
+
 static const struct verb *find_verb(const char *name, struct dl_error *err)
 {
-    char names[320] = "";
-
-    for (size_t i = 0; i < ARRAY_SIZE(VERBS); i++) {
-        size_t len = strlen(names);
-
+    for (size_t i = 0; i < ARRAY_SIZE(VERBS); i++)
         if (strcmp(VERBS[i].name, name) == 0)
             return &VERBS[i];
-        snprintf(names + len, sizeof names - len, "%s%s", i ? ", " : "", VERBS[i].name);
-    }
-    dl_error_set(err, EINVAL, name, "%s; verbs are %s",
-                 *name == '-' ? "options come after the verb" : "no such verb", names);
+    (void)no_such_verb(name, err);
     return NULL;
 }
 
@@ -94,6 +110,20 @@ static int usage(const struct options *o, const struct dl_error *err)
 {
     report_error(o, err);
     return STATUS_USAGE;
+}
+
+static int verb_help(const struct options *o)
+{
+    struct dl_error err = {0};
+    const struct verb *verb = o->operand ? find_verb(o->operand, &err) : NULL;
+
+    if (err.code)
+        return usage(o, &err);
+    if (verb)
+        options_help(verb);
+    else
+        print_help();
+    return STATUS_DONE;
 }
 
 int main(int argc, char **argv)

@@ -2,7 +2,9 @@
 #include "client/dlctl/options.h"
 
 #include "client/dlclient.h"
+#include "client/dlctl/text.h"
 #include "proto/limits.h"
+#include "proto/word_list.h"
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
@@ -270,9 +272,27 @@ static void list_options(const struct verb *verb, char *buf, size_t size)
     }
 }
 
+/* The option that may be meant by a word that is none; NULL: none is near. A value may follow it.
+ */
+static const char *find_near(const struct verb *verb, const char *word)
+{
+    struct word_list names;
+    char typed[32];
+
+    if (strncmp(word, "--", 2) != 0)
+        return NULL;
+    snprintf(typed, sizeof typed, "%.*s", (int)strcspn(word + 2, "="), word + 2);
+    word_list_begin(&names, typed);
+    for (int id = 0; id < OPTION_COUNT; id++)
+        if (verb->options & BIT(id))
+            word_list_add(&names, OPTIONS[id].name);
+    return names.best;
+}
+
 /* `c` is what getopt_long() gave for a word it did not like; `word` is that word. */
 static int bad_option(const struct verb *verb, int c, const char *word, struct dl_error *err)
 {
+    const char *near;
     char list[512];
     int id = optopt - OPTION_VALUE;
 
@@ -283,6 +303,9 @@ static int bad_option(const struct verb *verb, int c, const char *word, struct d
             return dl_error_set(err, EINVAL, path, "needs a value: %s %s", path, OPTIONS[id].arg);
         return dl_error_set(err, EINVAL, path, "takes no value");
     }
+    if ((near = find_near(verb, word)))
+        return dl_error_set(err, EINVAL, word, "%s has no such option; did you mean --%s?",
+                            verb->name, near);
     list_options(verb, list, sizeof list);
     return dl_error_set(err, EINVAL, word, "%s has no such option; it has %s", verb->name, list);
 }
@@ -433,8 +456,12 @@ int options_parse(const struct verb *verb, int argc, char **argv, struct options
 
 void options_help(const struct verb *verb)
 {
-    printf("Usage: dlctl %s%s%s [options]\n\n%s\n\nOptions:\n", verb->name,
-           verb->operand ? " " : "", verb->operand ? verb->operand : "", verb->meaning);
+    enum { LEFT = 21 };
+
+    printf("Usage: dlctl %s%s%s [options]\n\n", verb->name, verb->operand ? " " : "",
+           verb->operand ? verb->operand : "");
+    text_wrap(stdout, verb->meaning, 0, 0, TEXT_WIDTH);
+    printf("\nOptions:\n");
     for (int id = 0; id < OPTION_COUNT; id++) {
         char left[32];
 
@@ -442,7 +469,8 @@ void options_help(const struct verb *verb)
             continue;
         snprintf(left, sizeof left, "--%s%s%s", OPTIONS[id].name, OPTIONS[id].arg ? " " : "",
                  OPTIONS[id].arg ? OPTIONS[id].arg : "");
-        printf("  %-18s %s\n", left, OPTIONS[id].meaning);
+        printf("  %-*s ", LEFT - 3, left);
+        text_wrap(stdout, OPTIONS[id].meaning, max_u64(LEFT, strlen(left) + 3), LEFT, TEXT_WIDTH);
     }
     printf("\nExit status: 0 done, 1 failed, 2 usage. See dlctl(1).\n");
 }

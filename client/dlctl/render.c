@@ -1,6 +1,7 @@
 /* Values as text and as JSON: see render.h. */
 #include "client/dlctl/render.h"
 
+#include "client/dlctl/text.h"
 #include "client/dlctl/units.h"
 #include "proto/utf8.h"
 #include <assert.h>
@@ -55,12 +56,6 @@ static bool put_unit(FILE *file, const char *key, const struct value *v)
     return true;
 }
 
-static void put_safe(FILE *file, const char *text)
-{
-    for (; *text; text++)
-        fputc((unsigned char)*text < 0x20 || *text == 0x7f ? '?' : *text, file);
-}
-
 /* One value on one line; containers in a compact form. */
 static void put_inline(FILE *file, const char *key, const struct value *v)
 {
@@ -72,7 +67,7 @@ static void put_inline(FILE *file, const char *key, const struct value *v)
         fputs(v->boolean ? "yes" : "no", file);
         return;
     case VALUE_STRING:
-        put_safe(file, v->string);
+        text_put(file, v->string);
         return;
     case VALUE_INT:
         if (!put_unit(file, key, v))
@@ -91,7 +86,7 @@ static void put_inline(FILE *file, const char *key, const struct value *v)
         for (uint32_t i = 0; i < v->count; i++) {
             fputs(i ? ", " : "", file);
             if (v->type == VALUE_MAP) {
-                put_safe(file, v->items[i].key);
+                text_put(file, v->items[i].key);
                 fputc('=', file);
             }
             put_inline(file, v->type == VALUE_MAP ? v->items[i].key : key, &v->items[i]);
@@ -100,16 +95,6 @@ static void put_inline(FILE *file, const char *key, const struct value *v)
             fputc('-', file);
         return;
     }
-}
-
-/* Columns on a terminal, taking each code point for one. */
-static size_t text_width(const char *text)
-{
-    size_t n = 0;
-
-    for (; *text; text++)
-        n += ((unsigned char)*text & 0xc0) != 0x80;
-    return n;
 }
 
 struct column {
@@ -198,7 +183,7 @@ static int table_fill(struct table *t, const struct value *rows)
             if (!text)
                 return -ENOMEM;
             t->cells[(uint64_t)r * t->n_columns + c] = text;
-            col->width = max_u64(col->width, text_width(text));
+            col->width = max_u64(col->width, text_columns(text));
             if (v && v->type != VALUE_NULL && !is_number(v))
                 col->right = false;
         }
@@ -213,11 +198,11 @@ static void table_print(FILE *file, const struct table *t, int indent)
         for (uint32_t c = 0; c < t->n_columns; c++) {
             const struct column *col = &t->columns[c];
             const char *text = t->cells[(uint64_t)r * t->n_columns + c];
-            int pad = (int)(col->width - text_width(text));
+            int pad = (int)(col->width - text_columns(text));
             bool last = c + 1 == t->n_columns;
 
             fprintf(file, "%*s", col->right ? pad : 0, "");
-            put_safe(file, text);
+            text_put(file, text);
             fprintf(file, "%*s", last ? 0 : (col->right ? 0 : pad) + COLUMN_GAP, "");
         }
         fputc('\n', file);
@@ -255,7 +240,7 @@ static int render_map(FILE *file, const struct value *map, int indent)
         const struct value *v = &map->items[i];
 
         fprintf(file, "%*s", indent, "");
-        put_safe(file, v->key);
+        text_put(file, v->key);
         fputc(':', file);
         if (v->type == VALUE_MAP && v->count) {
             fputc('\n', file);

@@ -67,6 +67,9 @@ class Bash(dltest.TestCase):
         self.assertEqual(self.offered("--v"), ["--version"])
         self.assertEqual(self.offered("no-such"), [])
 
+    def test_help_takes_a_verb(self):
+        self.assertEqual(self.offered("help", "re"), ["reload", "replay"])
+
     def test_options_are_those_of_the_verb(self):
         for verb in ("plan", "run", "peek", "trace", "status"):
             told = re.findall(r"^  (--[\w-]+)", said(dltest.DLCTL, verb), re.MULTILINE)

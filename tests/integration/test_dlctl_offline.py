@@ -32,6 +32,7 @@ VERBS = {
     "stop": [],
     "drain": [],
     "reload": [],
+    "help": [],
 }
 FLAGS = {"digest", "json", "help", "totals", "resume"}
 FILES = {"state", "save-state", "job"}
@@ -362,7 +363,7 @@ class Failures(Case):
         self.assertTrue(err.startswith(f"dlctl: {image}: "), err)
 
     def test_no_daemon(self):
-        for verb in set(VERBS) - {"plan", "check", "lengths", "state"}:
+        for verb in set(VERBS) - {"plan", "check", "lengths", "state", "help"}:
             with self.subTest(verb=verb):
                 args = [verb] + ([self.range_spec()] if verb in ("run", "headspace") else [])
                 socket = self.path("socket")
@@ -420,6 +421,16 @@ class Usage(Case):
         self.assert_error(2, "EINVAL", "frobnicate", "verbs are plan, check, lengths, state, run, "
                           "peek, replay, status", "frobnicate")
 
+    def test_what_was_meant(self):
+        for word, meant in (("statsu", "status"), ("stauts", "status"), ("lodaers", "loaders"),
+                            ("headsp", "headspace"), ("sto", "stop"),
+                            ("tpo", "top")):
+            self.assert_error(2, "EINVAL", word, f"no such verb; did you mean {meant}\\?$", word)
+        self.assert_error(2, "EINVAL", "statsu", "did you mean status", "help", "statsu")
+        for word, meant in (("--epcoh", "--epoch"), ("--epcoh=3", "--epoch"), ("--lenght", "--length")):
+            self.assert_error(2, "EINVAL", word, f"plan has no such option; did you mean {meant}\\?$",
+                              "plan", self.range_spec(), word)
+
     def test_option_before_the_verb(self):
         self.assert_error(2, "EINVAL", "--socket", "after the verb", "--socket", "x", "status")
 
@@ -431,8 +442,8 @@ class Usage(Case):
     def test_unknown_option(self):
         for verb, options in VERBS.items():
             with self.subTest(verb=verb):
-                self.assert_error(2, "EINVAL", "--frob", f"{verb} has no such option; it has "
-                                  "--socket PATH", verb, "--frob")
+                self.assert_error(2, "EINVAL", "--xyzzy", f"{verb} has no such option; it has "
+                                  "--socket PATH", verb, "--xyzzy")
         self.assert_error(2, "EINVAL", "-x", "no such option", "status", "-x")
 
     def test_options_of_other_verbs(self):
@@ -491,9 +502,20 @@ class Help(Case):
                     named = re.findall(r"(?m)^  --([a-z-]+)", out)
                     self.assertEqual(sorted(named), sorted(options + ["socket", "json", "help"]))
 
+    def test_the_verb_help(self):
+        self.assertEqual(dlctl("help"), dlctl("--help"))
+        for verb in VERBS:
+            self.assertEqual(dlctl("help", verb), dlctl(verb, "--help"))
+
+    def test_fits_a_screen(self):
+        for args in ([], *([verb] for verb in VERBS)):
+            for line in dlctl("help", *args)[1].splitlines():
+                self.assertLessEqual(len(line), 80, line)
+
     def test_full_disk(self):
-        with open("/dev/full", "wb") as full:
-            self.assertEqual(dlctl("--help", stdout=full)[0], 1)
+        for args in (["--help"], ["help"], ["help", "run"]):
+            with open("/dev/full", "wb") as full:
+                self.assertEqual(dlctl(*args, stdout=full)[0], 1)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 
 PROGRAM has verbs, as dlctl, or none, as dloaderd. What a value may be is told by the word that
 stands for it: FILE, PATH and PYTHON are files, SPEC is a file in YAML, NAME and LOADER as a verb's
-operand are loaders of the daemon, words in small letters are themselves.
+operand are loaders of the daemon, VERB is one of the verbs, words in small letters are themselves.
 """
 
 import pathlib
@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 VERB = re.compile(r"^  ([a-z][\w-]*)(?: ([\[A-Z]\S*))? +(\S.*)$")
 OPTION = re.compile(r"^  --([\w-]+)(?: (\S+))? +(\S.*)$")
+FURTHER = re.compile(r"\n {8,}")
 SHORT = re.compile(r"\(-(\w) [A-Z]+, too\)")
 FILES = {"FILE", "PATH", "PYTHON"}
 LOADERS = {"NAME", "LOADER"}
@@ -54,8 +55,10 @@ def value_of(takes, meaning="", operand=False):
 
 
 def said(program, *words):
-    return subprocess.run([program, *words, "--help"], check=True, text=True,
-                          stdout=subprocess.PIPE).stdout.splitlines()
+    """The lines of --help; what is broken into several is one again."""
+    text = subprocess.run([program, *words, "--help"], check=True, text=True,
+                          stdout=subprocess.PIPE).stdout
+    return FURTHER.sub(" ", text).splitlines()
 
 
 def options_of(lines):
@@ -79,7 +82,9 @@ def verbs_of(program):
                           options_of(said(program, name))))
     if not found or not all(verb.options for verb in found):
         raise ValueError(f"{program} --help has no verbs, or one without options")
-    return found
+    names = [verb.name for verb in found]
+    return [verb._replace(value=verb.value._replace(words=names)) if verb.takes == "[VERB]" else verb
+            for verb in found]
 
 
 def common():

@@ -1,0 +1,53 @@
+/* Lines that fit: see text.h. */
+#include "client/dlctl/text.h"
+
+size_t text_columns(const char *text)
+{
+    size_t n = 0;
+
+    for (; *text; text++)
+        n += ((unsigned char)*text & 0xc0) != 0x80;
+    return n;
+}
+
+static void put(FILE *file, const char *text, size_t len)
+{
+    for (size_t i = 0; i < len; i++)
+        fputc((unsigned char)text[i] < 0x20 || text[i] == 0x7f ? '?' : text[i], file);
+}
+
+void text_put(FILE *file, const char *text)
+{
+    put(file, text, strlen(text));
+}
+
+static size_t columns_of(const char *text, size_t len)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < len; i++)
+        n += ((unsigned char)text[i] & 0xc0) != 0x80;
+    return n;
+}
+
+void text_wrap(FILE *file, const char *text, size_t at, size_t indent, size_t width)
+{
+    bool first = true;
+
+    while (*(text += strspn(text, " "))) {
+        size_t len = strcspn(text, " "), columns = columns_of(text, len);
+
+        if (!first && at + 1 + columns > width) {
+            fprintf(file, "\n%*s", (int)indent, "");
+            at = indent;
+            first = true;
+        }
+        if (!first)
+            fputc(' ', file);
+        put(file, text, len);
+        at += columns + !first;
+        first = false;
+        text += len;
+    }
+    fputc('\n', file);
+}
