@@ -82,11 +82,16 @@ static int find_first(const struct look *look, const struct tree_node **ret, str
                         (unsigned long long)look->sample, what);
 }
 
+static int find(const struct look *look, const struct tree_node **ret, struct dl_error *err)
+{
+    return look->leaf ? find_named(look, ret, err) : find_first(look, ret, err);
+}
+
 /* 0 for an empty sample: whether that may be is the caller's to say. */
 static int look_at(const struct look *look, uint32_t *ret, struct dl_error *err)
 {
     const struct tree_node *node = NULL;
-    int r = look->leaf ? find_named(look, &node, err) : find_first(look, &node, err);
+    int r = find(look, &node, err);
 
     if (r < 0)
         return r;
@@ -149,17 +154,63 @@ static void loading_deinit(struct loading *loading)
     arena_deinit(&loading->arena);
 }
 
-static int load_length(struct dataset *ds, const char *leaf, uint64_t index,
-                       struct loading *loading, uint32_t *ret, struct dl_error *err)
+static int load(struct dataset *ds, uint64_t index, struct loading *loading, struct dl_error *err)
 {
     static const struct sample_key key; /* a length must not hang on chance */
-    const struct look look = {.tree = &loading->sample.tree, .leaf = leaf, .sample = index};
 
     loading->sample.arena = &loading->arena;
     sample_clear(&loading->sample);
     arena_clear(&loading->arena);
-    int r = dataset_get(ds, &key, index, &loading->sample, err);
+    return dataset_get(ds, &key, index, &loading->sample, err);
+}
+
+static int load_length(struct dataset *ds, const char *leaf, uint64_t index,
+                       struct loading *loading, uint32_t *ret, struct dl_error *err)
+{
+    const struct look look = {.tree = &loading->sample.tree, .leaf = leaf, .sample = index};
+    int r = load(ds, index, loading, err);
+
     return r < 0 ? r : look_at(&look, ret, err);
+}
+
+/* Whatever a length could be taken of. */
+static int refuse_fixed(const struct dataset *ds, const char *leaf, struct dl_error *err)
+{
+    const struct look look = {.tree = &ds->schema, .leaf = leaf};
+    const struct tree_node *node = &ds->schema.nodes[0];
+    struct dl_error none = {0};
+    char what[COLLATE_WORDS];
+
+    (void)!find(&look, &node, &none);
+    return dl_error_set(err, EINVAL, "dataset",
+                        "every sample is %s: where all have one shape there are no lengths to "
+                        "compare, and batch.size says it all",
+                        collate_say_node(node, what, sizeof what));
+}
+
+int lengths_check_sequences(struct dataset *ds, const char *leaf, struct dl_error *err)
+{
+    enum { SEQUENCE_NDIM = 2 }; /* tokens, or a row of features at each place */
+    _cleanup_(loading_deinit)
+    struct loading loading = {0};
+    const struct look look = {.tree = &loading.sample.tree, .leaf = leaf};
+    const struct tree_node *node = NULL;
+    char what[COLLATE_WORDS];
+    int r;
+
+    if (dataset_is_iterable(ds) || ds->length == 0)
+        return 0; /* refused for that, where lengths are taken */
+    if (dataset_is_fixed(ds))
+        return refuse_fixed(ds, leaf, err);
+    r = load(ds, 0, &loading, err);
+    if (r == 0)
+        r = find(&look, &node, err);
+    if (r == 0 && !leaf && node->ndim > SEQUENCE_NDIM)
+        r = dl_error_set(err, EINVAL, "dataset",
+                         "sample 0 is %s, which is no sequence: it has no length; if its first "
+                         "dimension is one, name the leaf in batch.length_of",
+                         collate_say_node(node, what, sizeof what));
+    return r;
 }
 
 static int refuse_range(const struct dataset *ds, uint64_t first, size_t n, uint64_t *ret_bad,

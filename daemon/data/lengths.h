@@ -21,6 +21,13 @@ int _nodiscard_ dataset_lengths(struct dataset *ds, const char *leaf, uint64_t f
                                 uint32_t *ret, uint64_t *ret_bad, struct dl_error *err);
 
 /*
+ * For people who compare lengths: -EINVAL where there are none to compare, since all samples have
+ * one shape, or since a sample is no sequence: of more than two dimensions, as a picture is, where
+ * `leaf` does not say that the first one counts. Looks at one sample, which may be loaded.
+ */
+int _nodiscard_ lengths_check_sequences(struct dataset *ds, const char *leaf, struct dl_error *err);
+
+/*
  * For datasets made of datasets: the same of samples that exist, as far as it is known without
  * loading any. What is not known is LENGTH_UNKNOWN, which whoever asked first loads; an empty
  * sample is 0. *ret_bad is written on failure alone.

@@ -2,11 +2,13 @@
 
 import json
 import os
+import pathlib
 import sys
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-from offline import Case, dlctl  # noqa: E402
+import media  # noqa: E402
+from offline import Case, dlctl, write_npy  # noqa: E402
 
 
 def real(x):
@@ -282,6 +284,18 @@ class Lengths(TokenCase):
         self.assert_error(1, "EINVAL", "sampler.indices.1", "8 is past the end", "lengths", spec)
         spec = self.token_spec([3, 0, 2], "size: 2")
         self.assert_error(1, "EINVAL", "dataset", "sample 1 has no tokens", "lengths", spec)
+
+    def test_samples_without_lengths(self):
+        """Where all are alike, or none is a sequence, a histogram says nothing."""
+        self.assert_error(1, "EINVAL", "dataset", r"every sample is int64 \[\]: where all have one shape "
+                          "there are no lengths to compare", "lengths", self.range_spec())
+        write_npy(self.path("x.npy"), "<f4", (6, 28, 28), bytes(6 * 28 * 28 * 4))
+        fixed = self.write("fixed.yaml", "dataset: {kind: npy, files: {x: x.npy}}\n")
+        self.assert_error(1, "EINVAL", "dataset", r"every sample is float32 \[28, 28\]", "lengths", fixed)
+        media.pictures(pathlib.Path(self.path("images")), 3)
+        folder = self.write("images.yaml", "dataset: {kind: imagefolder, root: images}\n")
+        self.assert_error(1, "EINVAL", "dataset", r"sample 0 is uint8 \[[\d, ]+\], which is no sequence",
+                          "lengths", folder)
 
 
 if __name__ == "__main__":

@@ -266,7 +266,7 @@ int verb_lengths(const struct options *o)
     r = offline_spec(o, &t.spec, &drawn, &err);
     if (r == 0) {
         complete_spec(&t.spec, drawn);
-        r = offline_measure(o, &t.spec, &t.n, &t.lengths, &err);
+        r = offline_measure(o, &t.spec, true, &t.n, &t.lengths, &err);
     }
     if (r == 0)
         r = look(&t, &err);

@@ -7,6 +7,7 @@
 #include "client/dlctl/run/progress.h"
 #include "daemon/cache/lengths_cache.h"
 #include "daemon/data/dataset.h"
+#include "daemon/data/lengths.h"
 #include "daemon/data/lengths_take.h"
 #include "daemon/plan/plan.h"
 #include "proto/yaml.h"
@@ -141,20 +142,25 @@ static bool knows_length(const struct options *o, const struct dl_spec *spec, ui
     return true;
 }
 
-static int measure_dataset(struct dataset *ds, const struct dl_spec *spec, uint64_t *ret_length,
-                           uint32_t **ret_lengths, struct dl_error *err)
+static int measure_dataset(struct dataset *ds, const struct dl_spec *spec, bool compare,
+                           uint64_t *ret_length, uint32_t **ret_lengths, struct dl_error *err)
 {
     if (dataset_is_iterable(ds))
         return dl_error_set(err, EINVAL, "dataset.kind",
                             "an iterable dataset has no plan: its samples come in its own order");
     if (spec->sampler == SAMPLER_CLIENT)
         return dl_error_set(err, EINVAL, "sampler.kind", "client: only a client knows this order");
+    if (compare) {
+        int r = lengths_check_sequences(ds, spec->batch.length_of, err);
+        if (r < 0)
+            return r;
+    }
     *ret_length = ds->length;
     return spec->batch.tokens ? take_lengths(ds, spec, ret_lengths, err) : 0;
 }
 
-int offline_measure(const struct options *o, const struct dl_spec *spec, uint64_t *ret_length,
-                    uint32_t **ret_lengths, struct dl_error *err)
+int offline_measure(const struct options *o, const struct dl_spec *spec, bool compare,
+                    uint64_t *ret_length, uint32_t **ret_lengths, struct dl_error *err)
 {
     struct dataset *ds = NULL;
     int r;
@@ -169,7 +175,7 @@ int offline_measure(const struct options *o, const struct dl_spec *spec, uint64_
     r = dataset_open(&spec->dataset, &offline_env, &ds, err);
     if (r < 0)
         return r;
-    r = measure_dataset(ds, spec, ret_length, ret_lengths, err);
+    r = measure_dataset(ds, spec, compare, ret_length, ret_lengths, err);
     dataset_close(ds);
     return r;
 }

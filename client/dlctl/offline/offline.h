@@ -26,9 +26,10 @@ int _nodiscard_ offline_spec(const struct options *o, struct dl_spec *ret, bool 
 /*
  * How many samples there are, and where batches are measured in tokens, the length of each, to be
  * freed by the caller; else NULL. May read the whole dataset, with progress on a terminal. Refuses
- * what has no plan.
+ * what has no plan; and with `compare`, for somebody who wants to see how lengths differ, samples
+ * that have none.
  */
-int _nodiscard_ offline_measure(const struct options *o, const struct dl_spec *spec,
+int _nodiscard_ offline_measure(const struct options *o, const struct dl_spec *spec, bool compare,
                                 uint64_t *ret_length, uint32_t **ret_lengths, struct dl_error *err);
 
 /* The prepared plan; -EINVAL where the sampler does not fit the dataset. */

@@ -304,7 +304,7 @@ static int make_plan(const struct options *o, const struct dl_spec *spec, uint32
         return dl_error_set(err, EINVAL, "--totals",
                             "are of batches that are measured in tokens, and the spec has no "
                             "batch.tokens; leave it out");
-    r = offline_measure(o, spec, &length, ret_lengths, err);
+    r = offline_measure(o, spec, false, &length, ret_lengths, err);
     if (r < 0)
         return r;
     params = plan_params_of(spec, length);
