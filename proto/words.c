@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-enum { NAMED_INDICES = 8 };
+enum { NAMED_INDICES = 8, TIMES_MOST = 20 };
 
 size_t words_step(uint64_t step, uint64_t epoch, char *text, size_t len)
 {
@@ -49,6 +49,14 @@ void words_state_lost(enum carried_lost why, char *text, size_t len)
                  ? "takes more than 65536 bytes"
                  : "holds something else than numbers, text, bytes, None, and lists, tuples, "
                    "dicts, NumPy arrays and CPU tensors of them");
+}
+
+void words_times(double times, char *text, size_t len)
+{
+    if (times > TIMES_MOST)
+        (void)snprintf(text, len, "> %d", TIMES_MOST);
+    else
+        (void)snprintf(text, len, "%.2f", times);
 }
 
 void words_too_many(const char *dataset, uint64_t length, uint64_t samples, char *text, size_t len)

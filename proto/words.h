@@ -20,6 +20,10 @@ void words_passing(const char *dataset, uint64_t step, uint64_t batch, char *tex
 /* The dataset knows its own place, but that cannot be kept. */
 void words_state_lost(enum carried_lost why, char *text, size_t len);
 
+/* How many times as fast: "2.50"; "> 20" where it is more, as of a trainer that computes next to
+ * nothing: then the figure is chance. 16 bytes are enough. */
+void words_times(double times, char *text, size_t len);
+
 struct tree_node;
 
 /* Why a batch of `samples` whose node `number` is that leaf cannot be dispatched. */

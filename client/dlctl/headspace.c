@@ -3,6 +3,7 @@
 #include "client/dlctl/render.h"
 #include "client/dlctl/report.h"
 #include "client/dlctl/verbs.h"
+#include "proto/words.h"
 
 #include <stdio.h>
 #include <unistd.h>
@@ -33,14 +34,16 @@ static void print_text(const struct value *view)
 {
     const struct value *words = value_get(view, "headspace");
     unsigned long long ranks = whole(view, "ranks");
+    char times[16];
 
     printf("%s\n", words && words->type == VALUE_STRING ? words->string : "");
     print_steps("as it is", view, "as_is", whole(view, "watched_steps"));
     print_steps("at its best", view, "perfect", whole(view, "steps"));
     printf("%-14s %llu bursts of %.1f batches, %llu rank%s\n", "measured in", whole(view, "bursts"),
            real(view, "ahead"), ranks, ranks == 1 ? "" : "s");
-    printf("%-14s %.2f times as fast, if all waiting for batches were left out\n", "from waits",
-           real(view, "by_waiting"));
+    words_times(real(view, "by_waiting"), times, sizeof times);
+    printf("%-14s %s times as fast, if all waiting for batches were left out\n", "from waits",
+           times);
 }
 
 int verb_headspace(const struct options *o)

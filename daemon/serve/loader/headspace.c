@@ -1,6 +1,7 @@
 #include "daemon/serve/loader/headspace.h"
 
 #include "daemon/serve/base/memory.h"
+#include "proto/words.h"
 
 #include <errno.h>
 #include <math.h>
@@ -515,17 +516,18 @@ static void say_time(double ns, char *text, size_t len)
 
 void headspace_words(const struct headspace_result *result, char text[static HEADSPACE_WORDS])
 {
-    char as_is[32], perfect[32];
+    char as_is[32], perfect[32], times[16];
 
     say_time(result->as_is.mean_ns, as_is, sizeof as_is);
     say_time(result->perfect.mean_ns, perfect, sizeof perfect);
+    words_times(result->speedup, times, sizeof times);
     if (result->speedup < 1.02)
         (void)snprintf(text, HEADSPACE_WORDS,
                        "a perfect loader would make this trainer no faster: %s a step, and %s now",
                        perfect, as_is);
     else
         (void)snprintf(text, HEADSPACE_WORDS,
-                       "a perfect loader would make this trainer %.2f times as fast: %s a step "
+                       "a perfect loader would make this trainer %s times as fast: %s a step "
                        "instead of %s",
-                       result->speedup, perfect, as_is);
+                       times, perfect, as_is);
 }
