@@ -33,6 +33,16 @@ static void normalise(char *path)
     *out = '\0';
 }
 
+/* "s3://bucket/key": it would be looked for in a folder named "s3:". */
+static bool is_url(const char *path)
+{
+    static const char scheme[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+.-";
+    size_t len = strspn(path, scheme);
+
+    return len > 0 && strncmp(path + len, "://", 3) == 0;
+}
+
 /* *ret is owned by the caller. `place` is where the path stands, for messages. */
 static int resolve_path(const struct spec_reading *rd, const char *place, const struct value *v,
                         char **ret)
@@ -43,6 +53,11 @@ static int resolve_path(const struct spec_reading *rd, const char *place, const 
     if (v->type != VALUE_STRING || !v->string[0])
         return dl_error_set(rd->err, EINVAL, place, "%s is not the path of a file%s",
                             spec_show(v, shown), spec_quote_hint(v));
+    if (is_url(v->string))
+        return dl_error_set(rd->err, EINVAL, place,
+                            "%s is no file of this machine, and nothing else is read; mount it and "
+                            "give the path there, or read it by a plug-in or a Python dataset",
+                            spec_show(v, shown));
     bool relative = v->string[0] != '/';
     if (relative && !rd->base)
         return dl_error_set(rd->err, EINVAL, place,

@@ -9,6 +9,10 @@
     "range, idx, npy, records, tokens, concat, subset, split, chain, text, imagefolder, tar, " \
     "plugin, python"
 
+#define NO_URL                                                                                  \
+    " is no file of this machine, and nothing else is read; mount it and give the path there, " \
+    "or read it by a plug-in or a Python dataset"
+
 #define NO_SHARE \
     " is neither a number of samples, such as 100, nor a share of them, such as 1% or 0.01"
 
@@ -83,6 +87,15 @@ static const struct refusal dataset_refusals[] = {
      "a list is neither a mapping of fields to files nor one path"},
     {"{kind: idx, files: 5}", "dataset.files",
      "5 is neither a mapping of fields to files nor one path"},
+    {"{kind: tar, shards: 'https://host/train-{000..146}.tar'}", "dataset.shards",
+     "\"https://host/train-{000..146}.tar\"" NO_URL},
+    {"{kind: tar, shards: [a.tar, 's3://bucket/b.tar']}", "dataset.shards.1",
+     "\"s3://bucket/b.tar\"" NO_URL},
+    {"{kind: imagefolder, root: gs://b}", "dataset.root", "\"gs://b\"" NO_URL},
+    {"{kind: npy, files: {x: file:///tmp/x.npy}}", "dataset.files.x",
+     "\"file:///tmp/x.npy\"" NO_URL},
+    {"{kind: text, paths: hf://datasets/a.txt, tokenizer: bytes}", "dataset.paths",
+     "\"hf://datasets/a.txt\"" NO_URL},
     {"{kind: npy, files: ''}", "dataset.files", "\"\" is not the path of a file"},
     {"{kind: npy, files: {x: 5}}", "dataset.files.x",
      "5 is not the path of a file; put it in quotes"},
