@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #define COMMON (BIT(OPTION_SOCKET) | BIT(OPTION_JSON) | BIT(OPTION_HELP))
+#define VIEW   (COMMON | BIT(OPTION_WIDE))
 #define PLACE  (BIT(OPTION_WORLD) | BIT(OPTION_RANK))
 
 static int verb_help(const struct options *o);
@@ -38,17 +39,16 @@ static const struct verb VERBS[] = {
      COMMON | BIT(OPTION_WORLD) | BIT(OPTION_ONE_RANK) | BIT(OPTION_EPOCH) | BIT(OPTION_STEP) |
          BIT(OPTION_INDICES) | BIT(OPTION_BEHIND) | BIT(OPTION_SEED) | BIT(OPTION_ARCHIVE),
      verb_replay, "Makes a batch once more, as it was delivered, and writes it for numpy.load()."},
-    {"status", NULL, COMMON, verb_view, "Shows the daemon as a whole."},
-    {"loaders", NULL, COMMON, verb_view, "Lists the open loaders."},
-    {"epochs", NULL, COMMON, verb_view, "Lists the epochs under way, a line for each rank."},
-    {"workers", NULL, COMMON, verb_view, "Lists the worker processes."},
-    {"ring", NULL, COMMON, verb_view, "Lists the shared-memory segments and their slots."},
-    {"sessions", NULL, COMMON, verb_view, "Lists the connected clients."},
-    {"quarantine", "[NAME]", COMMON, verb_view,
+    {"status", NULL, VIEW, verb_view, "Shows the daemon as a whole."},
+    {"loaders", NULL, VIEW, verb_view, "Lists the open loaders."},
+    {"epochs", NULL, VIEW, verb_view, "Lists the epochs under way, a line for each rank."},
+    {"workers", NULL, VIEW, verb_view, "Lists the worker processes."},
+    {"ring", NULL, VIEW, verb_view, "Lists the shared-memory segments and their slots."},
+    {"sessions", NULL, VIEW, verb_view, "Lists the connected clients."},
+    {"quarantine", "[NAME]", VIEW, verb_view,
      "Lists the bad samples that were left out or replaced, of one loader or all."},
-    {"members", NULL, COMMON, verb_view,
-     "Shows the nodes that this daemon meets, and their ranks."},
-    {"times", "[NAME]", COMMON, verb_view,
+    {"members", NULL, VIEW, verb_view, "Shows the nodes that this daemon meets, and their ranks."},
+    {"times", "[NAME]", VIEW, verb_view,
      "Shows where the time of batches goes, of one loader or all, stage by stage."},
     {"headspace", "NAME", COMMON | BIT(OPTION_MEASURED_STEPS), verb_headspace,
      "Measures how much faster a loader's trainers would be if loading cost nothing."},

@@ -87,6 +87,8 @@ static const struct option_row {
                        "epoch; --world is then that of the state by default"},
     [OPTION_SEED] = {"seed", "N", KIND_NUMBER, FIELD(seed), 0, UINT64_MAX,
                      "of a spec that has none: the seed that the batch was made with"},
+    [OPTION_WIDE] = {"wide", NULL, KIND_FLAG, FIELD(wide), 0, 0,
+                     "all columns, each row on one line, however long"},
     [OPTION_STATE] = {"state", "FILE", KIND_TEXT, FIELD(state), 0, 0,
                       "go on from the state in that file, with any --world"},
     [OPTION_SAVE_STATE] = {"save-state", "FILE", KIND_TEXT, FIELD(save_state), 0, 0,

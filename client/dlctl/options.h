@@ -44,6 +44,7 @@ enum option_id {
     OPTION_ARCHIVE,
     OPTION_BEHIND,
     OPTION_SEED,
+    OPTION_WIDE,
     OPTION_COUNT,
 };
 #define BIT(option) (UINT64_C(1) << (option))
@@ -57,6 +58,7 @@ struct options {
     bool help;
     bool digest;
     bool totals;
+    bool wide;
     uint64_t epoch;  /* the only or the first one */
     uint64_t epochs; /* how many */
     uint64_t world;  /* ≥ 1; DL_WORLD_CLUSTER: the cluster's, and rank is one of this node; 0: the

@@ -9,18 +9,13 @@
 #include <inttypes.h>
 #include <math.h>
 
-enum { INDENT = 2, COLUMN_GAP = 2 };
+enum { INDENT = 2 };
 
 static bool ends_in(const char *key, const char *tail)
 {
     size_t len = key ? strlen(key) : 0, n = strlen(tail);
 
     return len >= n && strcmp(key + len - n, tail) == 0;
-}
-
-static bool is_number(const struct value *v)
-{
-    return v->type == VALUE_INT || v->type == VALUE_UINT || v->type == VALUE_FLOAT;
 }
 
 static double as_double(const struct value *v)
@@ -38,10 +33,10 @@ static bool put_unit(FILE *file, const char *key, const struct value *v)
 
     if (ends_in(key, "bytes_per_s")) {
         format_bytes(d, text, sizeof text);
-        fprintf(file, "%s/s", text);
+        fputs(text, file);
     } else if (ends_in(key, "_per_s")) {
         format_count(d, text, sizeof text);
-        fprintf(file, "%s/s", text);
+        fputs(text, file);
     } else if (ends_in(key, "_bytes") || (key && strcmp(key, "bytes") == 0)) {
         format_bytes(d, text, sizeof text);
         fputs(text, file);
@@ -56,8 +51,33 @@ static bool put_unit(FILE *file, const char *key, const struct value *v)
     return true;
 }
 
-/* One value on one line; containers in a compact form. */
-static void put_inline(FILE *file, const char *key, const struct value *v)
+/*
+ * The key without what the value says by itself: "used_bytes" is "used", "batches_per_s" is
+ * "batches/s".
+ */
+void render_title(FILE *file, const char *key)
+{
+    static const struct {
+        const char *tail, *instead;
+    } units[] = {{"_bytes_per_s", "/s"}, {"_per_s", "/s"}, {"_bytes", ""}, {"_s", ""}};
+    size_t len = strlen(key);
+    const char *behind = "";
+
+    for (size_t i = 0; i < ARRAY_SIZE(units); i++) {
+        if (!ends_in(key, units[i].tail) || strcmp(key, units[i].tail) == 0)
+            continue;
+        len -= strlen(units[i].tail);
+        behind = units[i].instead;
+        break;
+    }
+    for (size_t i = 0; i < len; i++) {
+        const char c[] = {key[i] == '_' ? ' ' : key[i], '\0'};
+        text_put(file, c);
+    }
+    fputs(behind, file);
+}
+
+void render_inline(FILE *file, const char *key, const struct value *v)
 {
     switch (v->type) {
     case VALUE_NULL:
@@ -86,10 +106,10 @@ static void put_inline(FILE *file, const char *key, const struct value *v)
         for (uint32_t i = 0; i < v->count; i++) {
             fputs(i ? ", " : "", file);
             if (v->type == VALUE_MAP) {
-                text_put(file, v->items[i].key);
+                render_title(file, v->items[i].key);
                 fputc('=', file);
             }
-            put_inline(file, v->type == VALUE_MAP ? v->items[i].key : key, &v->items[i]);
+            render_inline(file, v->type == VALUE_MAP ? v->items[i].key : key, &v->items[i]);
         }
         if (v->count == 0)
             fputc('-', file);
@@ -97,142 +117,8 @@ static void put_inline(FILE *file, const char *key, const struct value *v)
     }
 }
 
-struct column {
-    const char *key; /* borrowed from the view */
-    size_t width;
-    bool right; /* only numbers and nulls in it */
-};
-
-struct table {
-    struct column *columns; /* owned */
-    uint32_t n_columns;
-    uint32_t n_rows;
-    char **cells; /* owned; row by row, the headers first */
-};
-
-static void table_deinit(struct table *t)
-{
-    uint64_t n = t->cells ? ((uint64_t)t->n_rows + 1) * t->n_columns : 0;
-
-    for (uint64_t i = 0; i < n; i++)
-        free(t->cells[i]);
-    free(t->cells);
-    free(t->columns);
-}
-
-/* Every key of every row, in the order of first appearance. */
-static int table_find_columns(struct table *t, const struct value *rows)
-{
-    for (uint32_t r = 0; r < rows->count; r++) {
-        const struct value *row = &rows->items[r];
-        for (uint32_t i = 0; i < row->count; i++) {
-            uint32_t c = 0;
-            while (c < t->n_columns && strcmp(t->columns[c].key, row->items[i].key) != 0)
-                c++;
-            if (c < t->n_columns)
-                continue;
-            struct column *more = realloc(t->columns, (c + 1) * sizeof *more);
-            if (!more)
-                return -ENOMEM;
-            t->columns = more;
-            t->columns[t->n_columns++] = (struct column){.key = row->items[i].key, .right = true};
-        }
-    }
-    return 0;
-}
-
-static char *header_text(const char *key)
-{
-    char *text = strdup(key);
-
-    for (char *p = text; p && *p; p++)
-        *p = *p == '_' ? ' ' : *p >= 'a' && *p <= 'z' ? (char)(*p - 'a' + 'A') : *p;
-    return text;
-}
-
-static char *cell_text(const char *key, const struct value *v)
-{
-    char *text = NULL;
-    size_t len;
-    FILE *file = open_memstream(&text, &len);
-
-    if (!file)
-        return NULL;
-    if (v)
-        put_inline(file, key, v);
-    else
-        fputc('-', file);
-    if (fclose(file) == EOF) {
-        free(text);
-        return NULL;
-    }
-    return text;
-}
-
-static int table_fill(struct table *t, const struct value *rows)
-{
-    assert(t->n_columns > 0); /* is_table() refuses empty rows */
-    t->cells = calloc(((uint64_t)t->n_rows + 1) * t->n_columns, sizeof *t->cells);
-    if (!t->cells)
-        return -ENOMEM;
-    for (uint32_t r = 0; r <= t->n_rows; r++) {
-        for (uint32_t c = 0; c < t->n_columns; c++) {
-            struct column *col = &t->columns[c];
-            const struct value *v = r ? value_get(&rows->items[r - 1], col->key) : NULL;
-            char *text = r ? cell_text(col->key, v) : header_text(col->key);
-            if (!text)
-                return -ENOMEM;
-            t->cells[(uint64_t)r * t->n_columns + c] = text;
-            col->width = max_u64(col->width, text_columns(text));
-            if (v && v->type != VALUE_NULL && !is_number(v))
-                col->right = false;
-        }
-    }
-    return 0;
-}
-
-static void table_print(FILE *file, const struct table *t, int indent)
-{
-    for (uint32_t r = 0; r <= t->n_rows; r++) {
-        fprintf(file, "%*s", indent, "");
-        for (uint32_t c = 0; c < t->n_columns; c++) {
-            const struct column *col = &t->columns[c];
-            const char *text = t->cells[(uint64_t)r * t->n_columns + c];
-            int pad = (int)(col->width - text_columns(text));
-            bool last = c + 1 == t->n_columns;
-
-            fprintf(file, "%*s", col->right ? pad : 0, "");
-            text_put(file, text);
-            fprintf(file, "%*s", last ? 0 : (col->right ? 0 : pad) + COLUMN_GAP, "");
-        }
-        fputc('\n', file);
-    }
-}
-
-static bool is_table(const struct value *v)
-{
-    if (v->type != VALUE_ARRAY || v->count == 0)
-        return false;
-    for (uint32_t i = 0; i < v->count; i++)
-        if (v->items[i].type != VALUE_MAP || v->items[i].count == 0)
-            return false;
-    return true;
-}
-
-static int render_table(FILE *file, const struct value *rows, int indent)
-{
-    _cleanup_(table_deinit)
-    struct table t = {.n_rows = rows->count};
-    int r = table_find_columns(&t, rows);
-
-    if (r == 0)
-        r = table_fill(&t, rows);
-    if (r == 0)
-        table_print(file, &t, indent);
-    return r;
-}
-
-static int render_map(FILE *file, const struct value *map, int indent)
+static int render_map(FILE *file, const struct value *map, const struct table_style *style,
+                      int indent)
 {
     int r = 0;
 
@@ -240,34 +126,39 @@ static int render_map(FILE *file, const struct value *map, int indent)
         const struct value *v = &map->items[i];
 
         fprintf(file, "%*s", indent, "");
-        text_put(file, v->key);
+        render_title(file, v->key);
         fputc(':', file);
         if (v->type == VALUE_MAP && v->count) {
             fputc('\n', file);
-            r = render_map(file, v, indent + INDENT);
-        } else if (is_table(v)) {
+            r = render_map(file, v, style, indent + INDENT);
+        } else if (table_fits(v)) {
             fputc('\n', file);
-            r = render_table(file, v, indent + INDENT);
+            r = table_print(file, v, style, indent + INDENT);
         } else {
             fputc(' ', file);
-            put_inline(file, v->key, v);
+            render_inline(file, v->key, v);
             fputc('\n', file);
         }
     }
     return r;
 }
 
-int render_view(FILE *file, const struct value *view, const char *name)
+int render_view(FILE *file, const struct value *view, const char *name,
+                const struct table_style *style)
 {
+    static const struct table_style usual = {.width = TEXT_WIDTH};
+
+    if (!style)
+        style = &usual;
     if (view->count == 0 && (view->type == VALUE_ARRAY || view->type == VALUE_MAP)) {
         fprintf(file, "no %s\n", name);
         return 0;
     }
-    if (is_table(view))
-        return render_table(file, view, 0);
+    if (table_fits(view))
+        return table_print(file, view, style, 0);
     if (view->type == VALUE_MAP)
-        return render_map(file, view, 0);
-    put_inline(file, NULL, view);
+        return render_map(file, view, style, 0);
+    render_inline(file, NULL, view);
     fputc('\n', file);
     return 0;
 }

@@ -1,18 +1,24 @@
 /*
  * The daemon's views for people and for programs, knowing nothing of any view: a map becomes
  * `key: value` lines, an array of maps a table. What a key ends in says its unit: `_bytes`, `_s`,
- * `_per_s`, `padding` and `fill` (shares, shown in per cent). Text from other processes reaches the
- * terminal with control characters replaced.
+ * `_per_s`, `padding` and `fill` (shares, shown in per cent); it is shown once, with the value, but
+ * for "/s", which stays with the key. Text from other processes reaches the terminal with control
+ * characters replaced.
  */
 #ifndef DLCTL_RENDER_H
 #define DLCTL_RENDER_H
 
-#include "proto/value.h"
+#include "client/dlctl/table.h"
 #include <jansson.h>
-#include <stdio.h>
 
-/* Prints a view; `name` is said of an empty table ("no sessions"). Returns 0 or -ENOMEM. */
-int _nodiscard_ render_view(FILE *file, const struct value *view, const char *name);
+/* Prints a view; `name` is said of an empty table ("no sessions"); `style` of tables, NULL: as wide
+ * as a screen. Returns 0 or -ENOMEM. */
+int _nodiscard_ render_view(FILE *file, const struct value *view, const char *name,
+                            const struct table_style *style);
+
+/* A key for people; and its value on one line, containers in a compact form. */
+void render_title(FILE *file, const char *key);
+void render_inline(FILE *file, const char *key, const struct value *v);
 
 /*
  * The same as JSON; NULL when out of memory. JSON has no infinity and no NaN: they become null.

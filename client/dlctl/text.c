@@ -1,6 +1,16 @@
 /* Lines that fit: see text.h. */
 #include "client/dlctl/text.h"
 
+#include <sys/ioctl.h>
+
+size_t text_screen_width(void)
+{
+    struct winsize size = {0};
+
+    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) < 0 || size.ws_col == 0 ? TEXT_WIDTH
+                                                                           : size.ws_col;
+}
+
 size_t text_columns(const char *text)
 {
     size_t n = 0;

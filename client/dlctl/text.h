@@ -1,4 +1,4 @@
-/* Text for people, in lines that fit a screen. Pure. */
+/* Text for people, in lines that fit a screen. */
 #ifndef DLCTL_TEXT_H
 #define DLCTL_TEXT_H
 
@@ -7,6 +7,9 @@
 #include <stdio.h>
 
 enum { TEXT_WIDTH = 80 }; /* of what is printed, unless somebody asks for more */
+
+/* Of the terminal on standard output; TEXT_WIDTH where there is none. */
+size_t text_screen_width(void);
 
 /* Columns on a terminal, taking each code point for one. */
 size_t text_columns(const char *text);

@@ -1,12 +1,12 @@
 /* The verbs that ask the daemon one thing: its views, and stop, drain, reload. */
 #include "client/dlctl/ask.h"
-#include "client/dlctl/epochs.h"
 #include "client/dlctl/render.h"
 #include "client/dlctl/report.h"
+#include "client/dlctl/shape.h"
+#include "client/dlctl/text.h"
 #include "client/dlctl/verbs.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
 /* Only the rows of one loader. */
@@ -27,49 +27,19 @@ static void keep_loader(struct value *view, const char *name)
         value_deinit(&view->items[--view->count]);
 }
 
-/* The user whose loader a row is about; NULL: the view does not say it beside the loader. */
-static const struct value *user_of(const struct value *row)
-{
-    return value_get(row, "loader") ? value_get(row, "uid") : NULL;
-}
-
-static void drop(struct value *row, const struct value *of)
-{
-    uint32_t at = (uint32_t)(of - row->items), left = --row->count - at;
-
-    value_deinit(&row->items[at]);
-    memmove(&row->items[at], &row->items[at + 1], left * sizeof *row->items);
-    row->items[row->count] = (struct value){0};
-}
-
-/* A table need not say whose loaders they are that are all of one user. */
-static void drop_only_user(struct value *view)
-{
-    uint32_t n = view->type == VALUE_ARRAY ? view->count : 0;
-
-    for (uint32_t i = 0; i < n; i++) {
-        const struct value *first = user_of(&view->items[0]), *user = user_of(&view->items[i]);
-
-        if (!first || !user || !value_equal(first, user))
-            return;
-    }
-    for (uint32_t i = 0; i < n; i++)
-        drop(&view->items[i], user_of(&view->items[i]));
-}
-
 static int print_view(const struct options *o, struct value *view)
 {
-    int r = 0;
+    struct table_style style;
+    int r;
 
     if (o->operand)
         keep_loader(view, o->operand);
     if (o->json)
         return report_json(o, render_json(view));
-    drop_only_user(view);
-    if (strcmp(o->verb->name, "epochs") == 0)
-        r = epochs_table(view);
+    r = shape_view(o->verb->name, view, &style);
+    style.width = o->wide ? 0 : text_screen_width();
     if (r == 0)
-        r = render_view(stdout, view, o->verb->name);
+        r = render_view(stdout, view, o->verb->name, &style);
     return r < 0 ? report_errno(o, r, o->verb->name) : STATUS_DONE;
 }
 

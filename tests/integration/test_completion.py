@@ -76,7 +76,7 @@ class Bash(dltest.TestCase):
             with self.subTest(verb):
                 self.assertEqual([word for word in self.offered(verb, "-") if word[1] == "-"],
                                  sorted(told))
-        self.assertEqual(self.offered("status", "--"), COMMON)
+        self.assertEqual(self.offered("metrics", "--"), COMMON)
 
     def test_a_short_option_is_offered_and_takes_the_same(self):
         self.files("trace.json")

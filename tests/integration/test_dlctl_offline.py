@@ -17,15 +17,15 @@ VERBS = {
     "run": ["epochs", "first-epoch", "world", "rank", "batches", "digest", "credits", "state",
             "save-state", "job", "resume"],
     "state": [],
-    "status": [],
-    "loaders": [],
-    "epochs": [],
-    "workers": [],
-    "ring": [],
-    "sessions": [],
-    "quarantine": [],
-    "members": [],
-    "times": [],
+    "status": ["wide"],
+    "loaders": ["wide"],
+    "epochs": ["wide"],
+    "workers": ["wide"],
+    "ring": ["wide"],
+    "sessions": ["wide"],
+    "quarantine": ["wide"],
+    "members": ["wide"],
+    "times": ["wide"],
     "metrics": [],
     "trace": ["output"],
     "headspace": ["steps"],
@@ -34,7 +34,7 @@ VERBS = {
     "reload": [],
     "help": [],
 }
-FLAGS = {"digest", "json", "help", "totals", "resume"}
+FLAGS = {"digest", "json", "help", "totals", "resume", "wide"}
 FILES = {"state", "save-state", "job"}
 
 

@@ -1,20 +1,33 @@
 """dlctl with a daemon: run against check, the views, control, and the progress bar."""
 
+import fcntl
 import json
 import os
 import pty
+import re
+import struct
 import subprocess
 import sys
+import termios
 from unittest import mock
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 from dltest import DLCTL, TestCase, dlctl, dlctl_json, main, wait_until  # noqa: E402
 
-OF_WAITING = ("waits_for", "waits_why")
-OF_HISTORY = ("before",)
-OF_TOKENS = ("tokens", "padded", "overlong", "leftover", "carried", "repeated", "tokens_per_s",
-             "buckets")
+# What is for programs alone; and below the row, where it is not on its line.
+NEVER = ("padded", "overlong", "carried", "repeated", "buckets")
+BELOW = ("verdict", "message")
+# What a value says of its unit is not in the title.
+UNITS = (("_bytes_per_s", "/s"), ("_per_s", "/s"), ("_bytes", ""), ("_s", ""))
 VIEWS = ("loaders", "epochs", "workers", "ring", "quarantine", "sessions")
+
+
+def title(key):
+    for tail, instead in UNITS:
+        if key.endswith(tail):
+            key = key.removesuffix(tail) + instead
+            break
+    return key.replace("_", " ").upper()
 
 
 class Run(TestCase):
@@ -225,17 +238,24 @@ class Views(TestCase):
         super().setUp()
         self.running = self.daemon()
 
-    def text(self, view):
-        return dlctl(view, daemon=self.running).stdout
+    def text(self, view, *options):
+        return dlctl(view, *options, daemon=self.running).stdout
+
+    def titles(self, rows):
+        """Of the columns in which there is something; all loaders are of one user."""
+        keys = dict.fromkeys(key for row in rows for key in row)
+        said = [key for key in keys if any(row.get(key) not in (None, "", []) for row in rows)]
+        hidden = (*NEVER, "uid") if {"name", "loader"} & set(keys) else NEVER
+        return [title(key) for key in said if key not in hidden]
 
     def test_status(self):
         status = dlctl_json("status", daemon=self.running)
         self.assertEqual(status["pid"], self.running.process.pid)
         lines = dict(line.split(": ", 1) for line in self.text("status").splitlines())
-        self.assertEqual(set(lines), set(status))
+        self.assertEqual(set(lines), {title(key).lower() for key in status})
         self.assertEqual(lines["socket"], self.running.socket)
-        self.assertRegex(lines["memory_bytes"], r"\A[0-9.]+ (B|[KMGT]iB)\Z")
-        self.assertRegex(lines["uptime_s"], r"\A[0-9.]+ s\Z")
+        self.assertRegex(lines["memory"], r"\A[0-9.]+ (B|[KMGT]iB)\Z")
+        self.assertRegex(lines["uptime"], r"\A[0-9.]+ s\Z")
 
     def test_nothing_there(self):
         for view in VIEWS[:-1]:
@@ -258,15 +278,49 @@ class Views(TestCase):
         for view in VIEWS:
             with self.subTest(view=view):
                 rows = dlctl_json(view, daemon=self.running)
-                lines = self.text(view).splitlines()
-                keys = [key for key in rows[0]
-                        if view != "epochs" or key not in (*OF_TOKENS, *OF_WAITING, *OF_HISTORY)]
-                if "loader" in rows[0]:  # which are all of one user
-                    keys = [key for key in keys if key != "uid"]
-                self.assertEqual(lines[0].split(),
-                                 [word.upper() for key in keys for word in key.split("_")])
+                lines = self.text(view, "--wide").splitlines()
+                self.assertEqual(re.split("  +", lines[0].strip()), self.titles(rows))
                 self.assertEqual(len(lines), 1 + len(rows))
                 self.assertFalse(any(line != line.rstrip() for line in lines))
+                self.assert_fits(view, rows)
+
+    def assert_fits(self, view, rows):
+        """On a screen: fewer columns, no longer lines, and long texts below their rows."""
+        lines = self.text(view).splitlines()
+        self.assertLessEqual(max(map(len, lines)), 80, lines)
+        self.assertLessEqual(set(re.split("  +", lines[0].strip())), set(self.titles(rows)))
+        texts = [row[key] for row in rows for key in BELOW if key in row]
+        below = [line for line in lines if texts and line.startswith("  ")]
+        self.assertEqual(len(lines) - len(below), 1 + len(rows))
+        self.assertEqual(sorted(" ".join(below).split()), sorted(" ".join(texts).split()))
+
+    def test_what_goes_on_comes_first(self):
+        client = self.client(self.running)
+        for name in ("idle-1", "active", "idle-2"):
+            loader = client.open({"name": name, "dataset": {"kind": "range", "length": 1000}})["loader"]
+            if name == "active":
+                client.start(loader, credits=4)
+                client.next_batches()
+        names = [line.split()[0] for line in self.text("loaders", "--wide").splitlines()[1:]]
+        self.assertEqual(names, ["active", "idle-1", "idle-2"])
+        names = [line.strip() for line in self.text("status").splitlines() if re.match("  [ia]", line)]
+        self.assertEqual(names, ["active", "idle-1", "idle-2"])
+
+    def test_as_wide_as_the_terminal(self):
+        client = self.client(self.running)
+        client.open({"name": "seen", "dataset": {"kind": "range", "length": 100}})
+        widths = []
+        for columns in (40, 80, 200):
+            master, slave = pty.openpty()
+            fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+            subprocess.run([DLCTL, "loaders", "--socket", self.running.socket], stdout=slave, timeout=60,
+                           check=True)
+            os.close(slave)
+            with os.fdopen(master, "rb", buffering=0) as terminal:
+                lines = terminal.read(4096).decode().splitlines()
+            self.assertLessEqual(max(map(len, lines)), columns)
+            widths.append(len(lines[0].split()))
+        self.assertEqual(widths, sorted(set(widths)))
 
     def test_epochs_of_tokens(self):
         with open(self.path("lines.txt"), "w") as file:
@@ -281,9 +335,10 @@ class Views(TestCase):
         row, = dlctl_json("epochs", daemon=self.running)
         self.assertEqual((row["tokens"], row["padded"]), (13, 16))
         self.assertAlmostEqual(row["tokens_per_s"] * row["age_s"], 13)
-        head, line = self.text("epochs").splitlines()
-        self.assertRegex(head, "  TOKENS  TOKENS PER S +PADDING  LEFTOVER$")
-        self.assertRegex(line, r" 13 +\d\S*/s +18\.75% +0$")
+        head, line = self.text("epochs", "--wide").splitlines()
+        cells = dict(zip(re.split("  +", head.strip()), re.split("  +", line.strip())))
+        self.assertEqual((cells["TOKENS"], cells["PADDING"], cells["LEFTOVER"]), ("13", "18.75%", "0"))
+        self.assertRegex(cells["TOKENS/S"], r"^[\d.]+k?$")
 
 
 class Control(TestCase):

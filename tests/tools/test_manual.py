@@ -52,8 +52,8 @@ class Dlctl(unittest.TestCase):
 
     def options(self, verb):
         """{name: meaning} of what its --help says, but for those of every verb."""
-        found = dict(re.findall(r"^  --([\w-]+)(?: \S+)? +(\S.*)$", said(os.environ["DLCTL"], verb),
-                                re.MULTILINE))
+        lines = re.sub(r"\n {8,}", " ", said(os.environ["DLCTL"], verb))
+        found = dict(re.findall(r"^  --([\w-]+)(?: \S+)? +(\S.*)$", lines, re.MULTILINE))
         return {name: meaning for name, meaning in found.items()
                 if name not in ("socket", "json", "help")}
 

@@ -1,7 +1,7 @@
 /* Views as text and JSON, units, and the progress line. */
-#include "client/dlctl/epochs.h"
 #include "client/dlctl/render.h"
 #include "client/dlctl/run/progress.h"
+#include "client/dlctl/shape.h"
 #include "client/dlctl/units.h"
 #include "tests/lib/harness.h"
 
@@ -42,18 +42,24 @@ static void put_float(struct value *map, const char *key, double d)
 }
 
 /* Renders and frees `v`; compares. */
-static void assert_rendered(struct value *v, const char *name, const char *want)
+static void assert_styled(struct value *v, const char *name, const struct table_style *style,
+                          const char *want)
 {
     char *text = NULL;
     size_t len;
     FILE *file = open_memstream(&text, &len);
 
     assert_non_null(file);
-    assert_int_equal(render_view(file, v, name), 0);
+    assert_int_equal(render_view(file, v, name, style), 0);
     assert_int_equal(fclose(file), 0);
     assert_string_equal(text, want);
     free(text);
     value_deinit(v);
+}
+
+static void assert_rendered(struct value *v, const char *name, const char *want)
+{
+    assert_styled(v, name, NULL, want);
 }
 
 static void assert_json(struct value *v, const char *want)
@@ -89,9 +95,9 @@ static void test_table(void **state)
     put_float(row, "age_s", 1234.5);
     put_string(row, "state", "closing");
     assert_rendered(&rows, "loaders",
-                    "NAME     WORKER COUNT  USED BYTES   AGE S  STATE\n"
-                    "fashion             2     1.5 KiB  12.3 s  open\n"
-                    "x                 128           -  1234 s  closing\n");
+                    "NAME     WORKER COUNT     USED     AGE  STATE\n"
+                    "fashion             2  1.5 KiB  12.3 s  open\n"
+                    "x                 128        -  1234 s  closing\n");
 }
 
 static void test_table_unequal_keys(void **state)
@@ -137,8 +143,74 @@ static void test_table_nested_cells(void **state)
     put_int(map, "size_bytes", 4096);
     container(row, "none", VALUE_ARRAY);
     assert_rendered(&rows, "ring",
-                    "RANKS    SLOTS                       NONE\n"
-                    "0, 1, 2  free=3, size_bytes=4.0 KiB  -\n");
+                    "RANKS    SLOTS\n"
+                    "0, 1, 2  free=3, size=4.0 KiB\n");
+}
+
+/* What fits a screen: the columns that matter more, and text below its row. */
+static struct value things(void)
+{
+    struct value rows = {.type = VALUE_ARRAY};
+
+    for (int i = 0; i < 2; i++) {
+        struct value *row = container(&rows, NULL, VALUE_MAP);
+
+        put_string(row, "name", i ? "second" : "a");
+        put_int(row, "n", 1000 * i);
+        put_string(row, "state", "open");
+        child(row, "job");
+        put_float(row, "rate_bytes_per_s", 1024);
+        put_string(row, "verdict", i ? "all is well here" : "-");
+        put_string(row, "secret", "no");
+    }
+    return rows;
+}
+
+static void test_table_that_fits(void **state)
+{
+    struct table_style style = {
+        .keys = "name state rate_bytes_per_s n job", .never = "secret", .below = "verdict"};
+    struct value rows = things();
+
+    style.width = 13;
+    assert_styled(&rows, "things", &style,
+                  "NAME    STATE\n"
+                  "a       open\n"
+                  "second  open\n"
+                  "  all is well\n"
+                  "  here\n");
+    rows = things();
+    style.width = 21; /* no room for the rate, but for what matters less */
+    assert_styled(&rows, "things", &style,
+                  "NAME       N  STATE\n"
+                  "a          0  open\n"
+                  "second  1000  open\n"
+                  "  all is well here\n");
+    rows = things();
+    style.width = 1; /* the first one is there in any case */
+    assert_styled(&rows, "things", &style,
+                  "NAME\n"
+                  "a\n"
+                  "second\n"
+                  "  all\n"
+                  "  is\n"
+                  "  well\n"
+                  "  here\n");
+    rows = things();
+    style.width = 0;
+    assert_styled(&rows, "things", &style,
+                  "NAME       N  STATE   RATE/S  VERDICT\n"
+                  "a          0  open   1.0 KiB  -\n"
+                  "second  1000  open   1.0 KiB  all is well here\n");
+}
+
+/* Nothing to say is said, too. */
+static void test_table_of_nothing(void **state)
+{
+    struct value rows = {.type = VALUE_ARRAY};
+
+    child(container(&rows, NULL, VALUE_MAP), "job");
+    assert_rendered(&rows, "things", "JOB\n  -\n");
 }
 
 static void test_empty(void **state)
@@ -187,16 +259,16 @@ static void test_map(void **state)
     assert_rendered(&map, "status",
                     "version: 0.1.0\n"
                     "pid: -1\n"
-                    "uptime_s: 0.500 s\n"
-                    "batches_per_s: 1234/s\n"
-                    "read_bytes_per_s: 3.0 MiB/s\n"
+                    "uptime: 0.500 s\n"
+                    "batches/s: 1234\n"
+                    "read/s: 3.0 MiB\n"
                     "bytes: 10 B\n"
                     "ratio: 0.25\n"
                     "private: no\n"
                     "seed: 18446744073709551615\n"
                     "pin: -\n"
                     "limits:\n"
-                    "  memory_bytes: 1.0 GiB\n"
+                    "  memory: 1.0 GiB\n"
                     "  deep:\n"
                     "    x: 1\n"
                     "empty: -\n"
@@ -403,17 +475,26 @@ static void add_epoch(struct value *view, const char *loader, int64_t tokens, in
     put_int(row, "step", 5);
 }
 
+/* As people see it, with room enough. */
+static void assert_shaped(struct value *view, const char *name, const char *want)
+{
+    struct table_style style;
+
+    assert_int_equal(shape_view(name, view, &style), 0);
+    style.width = 100;
+    assert_styled(view, name, &style, want);
+}
+
 static void test_epochs_without_tokens(void **state)
 {
     struct value view = {.type = VALUE_ARRAY};
 
     add_epoch(&view, "a", -1, -1);
     add_epoch(&view, "b", -1, -1);
-    assert_int_equal(epochs_table(&view), 0);
-    assert_rendered(&view, "epochs",
-                    "LOADER  STEP\n"
-                    "a          5\n"
-                    "b          5\n");
+    assert_shaped(&view, "epochs",
+                  "LOADER  STEP\n"
+                  "a          5\n"
+                  "b          5\n");
 }
 
 static void test_epochs_with_tokens(void **state)
@@ -423,12 +504,64 @@ static void test_epochs_with_tokens(void **state)
     add_epoch(&view, "a", -1, -1);
     add_epoch(&view, "b", 75, 100);
     add_epoch(&view, "c", 0, 0);
-    assert_int_equal(epochs_table(&view), 0);
-    assert_rendered(&view, "epochs",
-                    "LOADER  STEP  TOKENS  TOKENS PER S  PADDING  LEFTOVER\n"
-                    "a          5       -             -        -         -\n"
-                    "b          5      75        37.5/s   25.00%         7\n"
-                    "c          5       0           0/s        -         7\n");
+    assert_shaped(&view, "epochs",
+                  "LOADER  LEFTOVER  TOKENS/S  STEP  PADDING\n"
+                  "a              -         -     5        -\n"
+                  "b              7      37.5     5   25.00%\n"
+                  "c              7         0     5        -\n");
+}
+
+static void add_before(struct value *row, int64_t world, int64_t steps)
+{
+    struct value *stretch = container(container(row, "before", VALUE_ARRAY), NULL, VALUE_MAP);
+
+    put_int(stretch, "world", world);
+    put_int(stretch, "steps", steps);
+}
+
+/* What goes on comes first, and of whom is said where there are several. */
+static void test_epochs_in_order(void **state)
+{
+    static const char *const states[] = {"finished", "running", "expected", "starving"};
+    struct value view = {.type = VALUE_ARRAY}, *row;
+
+    for (size_t i = 0; i < ARRAY_SIZE(states); i++) {
+        row = container(&view, NULL, VALUE_MAP);
+        put_string(row, "loader", "a");
+        put_int(row, "uid", i < 3 ? 0 : 1000);
+        put_string(row, "state", states[i]);
+        if (i == 1)
+            add_before(row, 2, 3);
+    }
+    assert_shaped(&view, "epochs",
+                  "LOADER   UID  STATE     BEFORE\n"
+                  "a          0  running   3 steps of 2 ranks\n"
+                  "a       1000  starving  -\n"
+                  "a          0  finished  -\n"
+                  "a          0  expected  -\n");
+}
+
+static void test_loaders_in_order(void **state)
+{
+    static const char *const verdicts[] = {"idle: nobody reads", "healthy: trainers hardly wait"};
+    struct value status = {.type = VALUE_MAP}, *rows, *row;
+
+    put_int(&status, "loaders", 2);
+    rows = container(&status, "verdicts", VALUE_ARRAY);
+    for (size_t i = 0; i < ARRAY_SIZE(verdicts); i++) {
+        row = container(rows, NULL, VALUE_MAP);
+        put_string(row, "loader", i ? "b" : "a");
+        put_int(row, "uid", 0);
+        put_string(row, "verdict", verdicts[i]);
+    }
+    assert_shaped(&status, "status",
+                  "loaders: 2\n"
+                  "verdicts:\n"
+                  "  LOADER\n"
+                  "  b\n"
+                  "    healthy: trainers hardly wait\n"
+                  "  a\n"
+                  "    idle: nobody reads\n");
 }
 
 /* What an older daemon, or a hostile one, says: no such keys, no numbers, no rows. */
@@ -436,25 +569,24 @@ static void test_epochs_otherwise(void **state)
 {
     struct value view = {.type = VALUE_ARRAY};
     struct value *row = container(&view, NULL, VALUE_MAP);
+    struct table_style style;
 
     put_int(row, "step", 1);
-    assert_int_equal(epochs_table(&view), 0);
-    assert_rendered(&view, "epochs", "STEP\n   1\n");
+    assert_shaped(&view, "epochs", "STEP\n   1\n");
 
     view = (struct value){.type = VALUE_ARRAY};
     row = container(&view, NULL, VALUE_MAP);
     put_int(row, "step", 1);
     put_int(row, "tokens", -4);
     put_string(row, "padded", "x");
-    put_string(row, "tokens_per_s", "x");
-    assert_int_equal(epochs_table(&view), 0);
-    assert_rendered(&view, "epochs", "STEP\n   1\n");
+    put_string(row, "before", "x");
+    assert_shaped(&view, "epochs", "STEP  BEFORE\n   1  x\n");
 
     view = (struct value){.type = VALUE_ARRAY};
     child(&view, NULL);
-    assert_int_equal(epochs_table(&view), 0);
+    assert_int_equal(shape_view("epochs", &view, &style), 0);
     value_deinit(&view);
-    assert_int_equal(epochs_table(&view), 0);
+    assert_int_equal(shape_view("epochs", &view, &style), 0);
 }
 
 static void test_progress_widths(void **state)
@@ -478,6 +610,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_table_unequal_keys),
     cmocka_unit_test(test_table_wide_text),
     cmocka_unit_test(test_table_nested_cells),
+    cmocka_unit_test(test_table_that_fits),
+    cmocka_unit_test(test_table_of_nothing),
     cmocka_unit_test(test_empty),
     cmocka_unit_test(test_control_characters),
     cmocka_unit_test(test_map),
@@ -493,6 +627,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_count_line),
     cmocka_unit_test(test_epochs_without_tokens),
     cmocka_unit_test(test_epochs_with_tokens),
+    cmocka_unit_test(test_epochs_in_order),
+    cmocka_unit_test(test_loaders_in_order),
     cmocka_unit_test(test_epochs_otherwise),
     cmocka_unit_test(test_progress_widths),
 };

@@ -31,7 +31,7 @@
 # Loaders that the daemon has open, if it answers at once.
 @_loaders()
 {
-    local i name place=()
+    local i line place=()
 
     for ((i = 1; i < COMP_CWORD; i++)); do
         [[ ${COMP_WORDS[i]} == --socket ]] || continue
@@ -39,9 +39,10 @@
         [[ ${COMP_WORDS[i + 1]} != = ]] || ((++i))
         place=(--socket "${COMP_WORDS[i + 1]}")
     done
-    while read -r name _; do
-        [[ $name == NAME ]] || @_words "$name"
-    done < <(timeout 1 "${COMP_WORDS[0]}" loaders "${place[@]}" 2>/dev/null |
+    # The name is what stands before two blanks.
+    while IFS= read -r line; do
+        [[ $line == 'NAME  '* ]] || @_words "${line%%  *}"
+    done < <(timeout 1 "${COMP_WORDS[0]}" loaders --wide "${place[@]}" 2>/dev/null |
         grep -v '^no loaders$')
 }
 #>

@@ -8,8 +8,8 @@ function __@PROGRAM@_loaders
         set place --socket $words[(math $at + 1)]
     end
     set -a place (string match -- '--socket=*' $words)
-    timeout 1 @PROGRAM@ loaders $place 2>/dev/null | string replace -r ' .*' '' |
-        string match -v -r '^(NAME|no)$'
+    timeout 1 @PROGRAM@ loaders --wide $place 2>/dev/null | string replace -r '  .*' '' |
+        string match -v -r '^(NAME|no loaders)$'
 end
 #>
 

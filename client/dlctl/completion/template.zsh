@@ -7,8 +7,8 @@ _@PROGRAM@_loaders() {
     local at=${words[(I)--socket]}
     (( at )) && place=(--socket $words[at+1])
     place+=(${(M)words:#--socket=*})
-    names=(${${(f)"$(timeout 1 @PROGRAM@ loaders $place 2>/dev/null)"}%% *})
-    names=(${names:#(NAME|no)})
+    names=(${${(f)"$(timeout 1 @PROGRAM@ loaders --wide $place 2>/dev/null)"}%%  *})
+    names=(${names:#(NAME|no loaders)})
     compadd -a names
 }
 

@@ -8,6 +8,7 @@
 #include "client/dlctl/render.h"
 #include "client/dlctl/report.h"
 #include "client/dlctl/run/histogram.h"
+#include "client/dlctl/text.h"
 #include "client/dlctl/verbs.h"
 
 #include <errno.h>
@@ -15,9 +16,8 @@
 #include <langinfo.h>
 #include <locale.h>
 #include <stdio.h>
-#include <sys/ioctl.h>
 
-enum { TOKENS_DEFAULT = 16384, WINDOW_DEFAULT = 256, COLUMNS_DEFAULT = 80, COLUMNS_MAX = 120 };
+enum { TOKENS_DEFAULT = 16384, WINDOW_DEFAULT = 256, COLUMNS_MAX = 120 };
 
 /* All that is told. */
 struct told {
@@ -181,15 +181,6 @@ static bool wants_utf8(void)
     return utf8;
 }
 
-static int columns(void)
-{
-    struct winsize ws = {0};
-
-    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &ws) < 0 || ws.ws_col == 0)
-        return COLUMNS_DEFAULT;
-    return (int)min_u64(ws.ws_col, COLUMNS_MAX);
-}
-
 static void print_spread(const struct told *t)
 {
     const struct spread *s = &t->spread;
@@ -233,7 +224,7 @@ static int print_choices(const struct told *t)
     printf("\n\n");
     form_choices(&form, &rows, c);
     if (error == 0)
-        error = render_view(stdout, &rows, "choices: no sample fits a batch");
+        error = render_view(stdout, &rows, "choices: no sample fits a batch", NULL);
     if (error == 0 && c->n > 0)
         print_suggestion(c);
     return error;
@@ -249,7 +240,8 @@ static int print_told(const struct options *o, const struct told *t)
         r = told_value(t, &value);
         return r < 0 ? report_errno(o, r, "") : report_json(o, render_json(&value));
     }
-    histogram_draw(stdout, &t->histogram, columns(), wants_utf8());
+    histogram_draw(stdout, &t->histogram, (int)min_u64(text_screen_width(), COLUMNS_MAX),
+                   wants_utf8());
     print_spread(t);
     r = print_choices(t);
     return r < 0 ? report_errno(o, r, "") : STATUS_DONE;

@@ -282,7 +282,7 @@ static int print_totals(const struct options *o, const struct dl_spec *spec,
     if (r == 0 && o->json)
         return report_json(o, render_json(&totals));
     if (r == 0)
-        r = render_view(stdout, &totals, "totals");
+        r = render_view(stdout, &totals, "totals", NULL);
     return r < 0 ? report_errno(o, r, "") : STATUS_DONE;
 }
 

@@ -1,0 +1,176 @@
+/* Which rows and columns of the daemon's views people see: see shape.h. */
+#include "client/dlctl/shape.h"
+
+#include "client/dlctl/form.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+/* What of a view fits a screen, the columns by importance. */
+static const struct shape {
+    const char *view;
+    struct table_style style;
+} SHAPES[] = {
+    {"status", {.keys = "loader uid", .below = "verdict"}},
+    {"loaders",
+     {.keys = "name uid state batches workers faults bad starved_by samples length dataset batch "
+              "retries users memory_bytes starved_s",
+      .below = "verdict"}},
+    {"epochs",
+     {.keys = "loader uid rank step steps state epoch waits_for waited_s padding tokens_per_s "
+              "ready leased pinned world waits_why samples job leftover before running age_s",
+      .never = "padded overlong carried repeated buckets"}},
+    {"workers",
+     {.keys = "loader uid worker state pid cpu_s memory_bytes restarts tasks step fetch_s "
+              "collate_s busy_s queued"}},
+    {"ring",
+     {.keys = "loader uid segment slots leased ready filling free memory_bytes state slot_bytes "
+              "worker"}},
+    {"quarantine",
+     {.keys = "loader sample done seen rank worker world dataset", .below = "message"}},
+    {"times", {.keys = "loader uid stage rank mean_s half_s p99_s batches total_s"}},
+};
+
+/* ---- epochs --------------------------------------------------------------------------------- */
+
+enum { BEFORE_TEXT_MAX = 4096 };
+
+static bool get_count(const struct value *row, const char *key, uint64_t *ret)
+{
+    const struct value *v = value_get(row, key);
+
+    if (!v || (v->type != VALUE_UINT && (v->type != VALUE_INT || v->integer < 0)))
+        return false;
+    *ret = v->type == VALUE_UINT ? v->uinteger : (uint64_t)v->integer;
+    return true;
+}
+
+/* "3 steps of 2 ranks, 4 steps of 3 ranks"; "-": there is no such list. */
+static void say_before(const struct value *v, char text[static BEFORE_TEXT_MAX])
+{
+    size_t at = 0;
+
+    snprintf(text, BEFORE_TEXT_MAX, "-");
+    for (uint32_t i = 0; i < v->count && at < BEFORE_TEXT_MAX; i++) {
+        const struct value *of = &v->items[i];
+        uint64_t world, steps;
+
+        if (of->type != VALUE_MAP || !get_count(of, "world", &world) ||
+            !get_count(of, "steps", &steps))
+            continue;
+        at += (size_t)snprintf(text + at, BEFORE_TEXT_MAX - at,
+                               "%s%" PRIu64 " steps of %" PRIu64 " ranks", at ? ", " : "", steps,
+                               world);
+    }
+}
+
+/*
+ * `before`, which other numbers of ranks have had a part of the epoch, becomes text, and where
+ * there are tokens comes `padding`, a share.
+ */
+static int change_epoch(struct value *row)
+{
+    const struct value *before = value_get(row, "before");
+    int error = 0;
+    const struct form form = {.map = row, .error = &error};
+    char text[BEFORE_TEXT_MAX];
+    uint64_t tokens, padded;
+
+    if (before && before->type == VALUE_ARRAY) {
+        say_before(before, text);
+        form_text(&form, "before", text);
+    }
+    if (get_count(row, "tokens", &tokens) && get_count(row, "padded", &padded))
+        form_padding(&form, tokens, padded);
+    return error;
+}
+
+/* ---- rows ----------------------------------------------------------------------------------- */
+
+/* The user whose loader a row is about; NULL: it is about none, or does not say. */
+static const struct value *user_of(const struct value *row)
+{
+    return value_get(row, "loader") || value_get(row, "name") ? value_get(row, "uid") : NULL;
+}
+
+static void drop(struct value *row, const struct value *of)
+{
+    uint32_t at = (uint32_t)(of - row->items), left = --row->count - at;
+
+    value_deinit(&row->items[at]);
+    memmove(&row->items[at], &row->items[at + 1], left * sizeof *row->items);
+    row->items[row->count] = (struct value){0};
+}
+
+/* A table need not say whose loaders they are that are all of one user. */
+static void drop_only_user(struct value *view)
+{
+    uint32_t n = view->type == VALUE_ARRAY ? view->count : 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        const struct value *first = user_of(&view->items[0]), *user = user_of(&view->items[i]);
+
+        if (!first || !user || !value_equal(first, user))
+            return;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        drop(&view->items[i], user_of(&view->items[i]));
+}
+
+/* Whether nobody reads what the row is about: a loader, or a rank's epoch. */
+static bool is_idle(const struct value *row)
+{
+    static const char *const states[] = {"finished", "stopped", "parked", "expected"};
+    const struct value *verdict = value_get(row, "verdict"), *state = value_get(row, "state");
+
+    if (verdict)
+        return verdict->type == VALUE_STRING && strncmp(verdict->string, "idle", 4) == 0;
+    for (size_t i = 0; state && state->type == VALUE_STRING && i < ARRAY_SIZE(states); i++)
+        if (strcmp(state->string, states[i]) == 0)
+            return true;
+    return false;
+}
+
+/* What goes on comes first; else rows stay as they are. */
+static int put_idle_last(struct value *rows)
+{
+    _cleanup_(value_deinit)
+    struct value sorted = {.type = VALUE_ARRAY};
+
+    for (int idle = 0; idle <= 1; idle++) {
+        for (uint32_t i = 0; i < rows->count; i++) {
+            struct value *row = &rows->items[i], *to;
+
+            if (row->type == VALUE_NULL || is_idle(row) != idle)
+                continue;
+            if (value_push(&sorted, &to) < 0)
+                return -ENOMEM;
+            value_move(row, to);
+        }
+    }
+    value_move(&sorted, rows);
+    return 0;
+}
+
+int shape_view(const char *name, struct value *view, struct table_style *ret_style)
+{
+    struct value *rows = view;
+    int r = 0;
+
+    *ret_style = (struct table_style){0};
+    for (size_t i = 0; i < ARRAY_SIZE(SHAPES); i++)
+        if (strcmp(SHAPES[i].view, name) == 0)
+            *ret_style = SHAPES[i].style;
+    for (uint32_t i = 0; view->type == VALUE_MAP && i < view->count; i++)
+        if (strcmp(view->items[i].key, "verdicts") == 0)
+            rows = &view->items[i];
+    if (rows->type != VALUE_ARRAY)
+        return 0;
+    drop_only_user(rows);
+    r = put_idle_last(rows);
+    for (uint32_t i = 0; strcmp(name, "epochs") == 0 && i < rows->count && r == 0; i++)
+        if (rows->items[i].type == VALUE_MAP)
+            r = change_epoch(&rows->items[i]);
+    return r;
+}
