@@ -6,7 +6,7 @@
  *   collate    they become a batch; nothing where rows are gathered as they are read
  *   handover   it is made, and the daemon has not looked yet
  *   ready      it waits for those before it, or for its client to give others back
- *   held       its client has it
+ *   held       its client has it, and has not asked for the next one
  *
  * The first four are the loader's, and a trainer waits for their sum only where nothing is loaded
  * ahead of it. Pure.

@@ -202,6 +202,24 @@ class Verdicts(TestCase):
         self.assertEqual([line.split()[1] for line in table[1:]], STAGES)  # no rank reads it
         self.assertEqual(table[0].split(), ["LOADER", "STAGE", "BATCHES", "TOTAL", "MEAN", "HALF", "P99"])
 
+    def test_held_until_the_next_is_asked_for(self):
+        """A batch that the trainer keeps, as Python's tensors do, is not what it works on."""
+        client = self.client(self.daemon())
+        client.start(client.open({**RANGE, "name": "judged"})["loader"], credits=4)
+        kept = client.next_batches()[0]
+        client.send(dltest.PIN, kept.stream, struct.pack("<Q", kept.step))
+
+        def held():
+            return next(row for row in client.query("times")
+                        if row["stage"] == "held" and row["rank"] == 0)
+
+        said = held()
+        self.assertEqual(said["batches"], 1)
+        kept.release()
+        self.assertEqual(held(), said)
+        batches = [row["batches"] for row in client.query("trace")]
+        self.assertEqual(len(batches[0]), 1)
+
 
 if __name__ == "__main__":
     unittest.main()

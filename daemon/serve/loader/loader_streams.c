@@ -392,14 +392,21 @@ static void trace(struct loader *loader, const struct stream *stream, const stru
                                     .released = now});
 }
 
+/* It ends when its client asks for the next one, however long tensors keep the slot. */
+static void note_held(struct stream *stream, const struct step *step, uint64_t now)
+{
+    timing_add(&stream->timing, STAGE_HELD, now - step->delivered_ns);
+}
+
 bool loader_release(struct loader *loader, struct stream *stream, uint64_t number, uint64_t now)
 {
     struct step *step = stream_lease(stream, number);
 
     if (!step)
         return false;
-    now = max_u64(now, step->delivered_ns);
-    timing_add(&stream->timing, STAGE_HELD, now - step->delivered_ns);
+    now = step->state == STEP_PINNED ? step->pinned_ns : max_u64(now, step->delivered_ns);
+    if (step->state == STEP_LEASED)
+        note_held(stream, step, now);
     trace(loader, stream, step, now);
     give_back(loader, stream, step);
     return true;
@@ -410,8 +417,12 @@ bool loader_pin(struct loader *loader, struct stream *stream, uint64_t number, u
     struct step *step = stream_lease(stream, number);
 
     (void)loader;
-    (void)now;
-    if (step)
-        stream_pin(stream, step);
-    return step != NULL;
+    if (!step)
+        return false;
+    if (step->state == STEP_LEASED) {
+        step->pinned_ns = max_u64(now, step->delivered_ns);
+        note_held(stream, step, step->pinned_ns);
+    }
+    stream_pin(stream, step);
+    return true;
 }

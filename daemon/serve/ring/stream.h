@@ -69,6 +69,7 @@ struct step {
     uint64_t run_ns;         /* when it was given to its worker; from RUNNING on, */
     struct made_times made;  /* from READY on, */
     uint64_t delivered_ns;   /* from LEASED on */
+    uint64_t pinned_ns;      /* in PINNED: when its client went on to the next one */
     uint64_t tokens;         /* of batches of tokens, as planned; from RUNNING on */
     uint64_t padded;         /* that, with padding */
     struct dl_error *error;  /* owned; when FAULTED */

@@ -18,7 +18,7 @@ struct trace_batch {
     uint64_t made;      /* they are a batch */
     uint64_t ready;     /* the daemon has seen it */
     uint64_t delivered; /* to its client */
-    uint64_t released;  /* by the client */
+    uint64_t released;  /* by the client, or when it went on to the next one and kept this one */
 };
 
 struct trace {
