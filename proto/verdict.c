@@ -8,6 +8,7 @@ enum {
     PERCENT_WAITS = 5, /* of its time; a trainer that waits less has nothing to win */
     PERCENT_BUSY = 50, /* of their time; workers that do less are not what is too slow */
     PERCENT_FULL = 80,
+    PERCENT_SHORT = 20, /* of what workers are busy for they wait for a processor */
 };
 
 /* A rank straggles that waits so many times as much as the median; and so does a worker that has so
@@ -45,7 +46,7 @@ static bool straggles(const struct verdict_case *c, const struct verdict_rank *r
 }
 
 struct work {
-    uint64_t fetch_ns, collate_ns, busy_ns;
+    uint64_t fetch_ns, collate_ns, busy_ns, cpu_wait_ns;
     unsigned busy; /* percent of the workers' time */
     size_t busiest;
 };
@@ -62,6 +63,7 @@ static struct work sum_up(const struct verdict_case *c)
     for (size_t i = 0; i < c->n_workers; i++) {
         work.fetch_ns += c->workers[i].fetch_ns;
         work.collate_ns += c->workers[i].collate_ns;
+        work.cpu_wait_ns += c->workers[i].cpu_wait_ns;
         if (busy_ns(&c->workers[i]) > busy_ns(&c->workers[work.busiest]))
             work.busiest = i;
     }
@@ -97,6 +99,14 @@ static void say_waits(const struct verdict *v, const struct verdict_rank *worst,
                        (double)v->lost_ns / 1e9, waits(worst));
 }
 
+/* Ends the verdict with what to do about it. */
+static void advise(struct verdict *v, const char *advice)
+{
+    size_t len = strlen(v->text);
+
+    (void)snprintf(v->text + len, sizeof v->text - len, "; %s", advice);
+}
+
 /* Workers have time to spare, and trainers wait all the same. */
 static void blame_nothing_done(const struct verdict_case *c, const struct work *work,
                                const char *waited, struct verdict *v)
@@ -108,16 +118,62 @@ static void blame_nothing_done(const struct verdict_case *c, const struct work *
         v->stage = STAGE_READY;
         (void)snprintf(v->text, sizeof v->text,
                        "loader-bound: %s; batches that are ready wait for earlier ones, which take "
-                       "longer; more workers.prefetch, or in_order: false, lets others pass",
+                       "longer",
                        waited);
+        advise(v, "more workers.prefetch, or in_order: false, lets others pass");
     } else {
         v->stage = STAGE_HANDOVER;
         (void)snprintf(
             v->text, sizeof v->text,
             "loader-bound: %s; workers are busy for %u %% of the time: a batch takes %.0f us "
-            "to make, and %.0f us on its way; larger batches or more workers.prefetch help",
+            "to make, and %.0f us on its way",
             waited, work->busy, (double)work->busy_ns * us, (double)between * us);
+        advise(v, "larger batches or more workers.prefetch help");
     }
+}
+
+static void blame_worker(const struct verdict_case *c, const char *waited, struct verdict *v)
+{
+    const struct verdict_worker *worker = &c->workers[v->worker];
+
+    v->stage = worker->collate_ns > worker->fetch_ns ? STAGE_COLLATE : STAGE_FETCH;
+    (void)snprintf(v->text, sizeof v->text,
+                   "loader-bound: %s; worker %" PRIu32 " is busy with %s for %u %% of the time, "
+                   "and the others are not",
+                   waited, v->worker, stage_name(v->stage), percent(busy_ns(worker), c->span_ns));
+    advise(v, "share its work out evenly: more shards, of like size");
+}
+
+static bool cores_are_short(const struct work *work)
+{
+    return percent(min_u64(work->cpu_wait_ns, work->busy_ns), work->busy_ns) >= PERCENT_SHORT;
+}
+
+static void blame_work(const struct verdict_case *c, const struct work *work, const char *waited,
+                       struct verdict *v)
+{
+    const char *plural = c->n_workers == 1 ? "" : "s", *are = c->n_workers == 1 ? "is" : "are";
+
+    v->stage = work->collate_ns > work->fetch_ns ? STAGE_COLLATE : STAGE_FETCH;
+    v->cores_short = cores_are_short(work);
+    if (v->cores_short) {
+        (void)snprintf(v->text, sizeof v->text,
+                       "loader-bound: %s; cores are short: %zu worker%s %s busy for %u %% of the "
+                       "time, and wait%s for a processor for %u %% of that",
+                       waited, c->n_workers, plural, are, work->busy, c->n_workers == 1 ? "s" : "",
+                       percent(min_u64(work->cpu_wait_ns, work->busy_ns), work->busy_ns));
+        advise(v, v->stage == STAGE_FETCH
+                      ? "samples that cost less, or more processors; more workers do not help"
+                      : "a cheaper collate, or more processors; more workers do not help");
+        return;
+    }
+    (void)snprintf(
+        v->text, sizeof v->text,
+        "loader-bound: %s; %zu worker%s %s busy for %u %% of the time, and %s takes %u %% of that",
+        waited, c->n_workers, plural, are, work->busy, stage_name(v->stage),
+        percent(v->stage == STAGE_FETCH ? work->fetch_ns : work->collate_ns, work->busy_ns));
+    advise(v, v->stage == STAGE_FETCH ? "more workers, or samples that cost less"
+                                      : "more workers, or a cheaper collate");
 }
 
 static void blame_loader(const struct verdict_case *c, const struct work *work,
@@ -128,43 +184,25 @@ static void blame_loader(const struct verdict_case *c, const struct work *work,
     v->kind = VERDICT_LOADER;
     say_waits(v, worst, c->n_ranks, waited, sizeof waited);
     v->worker = slow_worker(c, work);
-    if (v->worker != VERDICT_NO_WORKER) {
-        v->stage = c->workers[v->worker].collate_ns > c->workers[v->worker].fetch_ns ? STAGE_COLLATE
-                                                                                     : STAGE_FETCH;
-        (void)snprintf(v->text, sizeof v->text,
-                       "loader-bound: %s; worker %" PRIu32
-                       " is busy with %s for %u %% of the time, "
-                       "and the others are not",
-                       waited, v->worker, stage_name(v->stage),
-                       percent(busy_ns(&c->workers[v->worker]), c->span_ns));
-    } else if (work->busy >= PERCENT_BUSY) {
-        v->stage = work->collate_ns > work->fetch_ns ? STAGE_COLLATE : STAGE_FETCH;
-        (void)snprintf(
-            v->text, sizeof v->text,
-            "loader-bound: %s; %zu worker%s %s busy for %u %% of the time, and %s takes "
-            "%u %% of that",
-            waited, c->n_workers, c->n_workers == 1 ? "" : "s", c->n_workers == 1 ? "is" : "are",
-            work->busy, stage_name(v->stage),
-            percent(v->stage == STAGE_FETCH ? work->fetch_ns : work->collate_ns, work->busy_ns));
-    } else {
+    if (v->worker != VERDICT_NO_WORKER)
+        blame_worker(c, waited, v);
+    else if (work->busy >= PERCENT_BUSY)
+        blame_work(c, work, waited, v);
+    else
         blame_nothing_done(c, work, waited, v);
-    }
 }
 
 static void blame_nobody(const struct work *work, struct verdict *v)
 {
     v->kind = work->busy < PERCENT_BUSY ? VERDICT_TRAINER : VERDICT_HEALTHY;
-    if (v->kind == VERDICT_TRAINER)
-        (void)snprintf(v->text, sizeof v->text,
-                       "trainer-bound: it hardly waits for batches, and workers are busy for %u %% "
-                       "of the time",
-                       work->busy);
-    else
-        (void)snprintf(
-            v->text, sizeof v->text,
-            "healthy: trainers hardly wait for batches, and workers are busy for %u %% of "
-            "the time",
-            work->busy);
+    (void)snprintf(v->text, sizeof v->text,
+                   "%s for batches, and workers are busy for %u %% of the time",
+                   v->kind == VERDICT_TRAINER ? "trainer-bound: it hardly waits"
+                                              : "healthy: trainers hardly wait",
+                   work->busy);
+    advise(v, v->kind == VERDICT_TRAINER
+                  ? "nothing to do here: fewer workers would do"
+                  : "nothing to do: only a faster trainer needs more workers");
 }
 
 static uint64_t count_batches(const struct verdict_case *c)
@@ -193,9 +231,8 @@ void verdict_find(const struct verdict_case *c, struct verdict *ret)
     if (c->starving) {
         ret->kind = VERDICT_MEMORY;
         (void)snprintf(ret->text, sizeof ret->text,
-                       "starved by memory: %s leaves no room for the next batch; raise it, or hold "
-                       "fewer batches",
-                       c->starving);
+                       "starved by memory: %s leaves no room for the next batch", c->starving);
+        advise(ret, "raise it, or hold fewer batches");
     } else if (count_batches(c) < EARLY_BATCHES) {
         ret->kind = VERDICT_EARLY;
         (void)snprintf(ret->text, sizeof ret->text, "too early to tell: %" PRIu64 " batches so far",
@@ -208,6 +245,7 @@ void verdict_find(const struct verdict_case *c, struct verdict *ret)
                        "straggling: rank %" PRIu64 " waits for batches for %u %% of its time (%.1f "
                        "s), and most others hardly do",
                        worst->rank, waits(worst), (double)worst->waited_ns / 1e9);
+        advise(ret, "look at its machine, and at its share of the data");
     } else {
         blame_loader(c, &work, worst, ret);
     }

@@ -5,7 +5,8 @@
  * nothing to win here, and what its workers do with their time says how much room is left. Where
  * one of several ranks waits much more than the others, these wait for it in turn, with their
  * gradients. Otherwise the loader is too slow, and the stage that takes most of its workers' time
- * is the one to look at; where the workers are not busy, batches that are made wait for others.
+ * is the one to look at; where the workers are not busy, batches that are made wait for others, and
+ * where they wait for a processor, it is these that are short. What is said ends with what to do.
  */
 #ifndef DL_VERDICT_H
 #define DL_VERDICT_H
@@ -22,6 +23,8 @@ struct verdict_rank {
 struct verdict_worker {
     uint64_t fetch_ns;
     uint64_t collate_ns;
+    uint64_t
+        cpu_wait_ns; /* that it was ready to run, and had no processor; 0: also if nobody knows */
 };
 
 struct verdict_case {
@@ -45,7 +48,8 @@ enum verdict_kind {
     VERDICT_HEALTHY  /* they do not, and workers are busy */
 };
 
-enum { VERDICT_TEXT_MAX = 384 };
+/* Of the words; and of those without the epoch before. */
+enum { VERDICT_TEXT_MAX = 640, VERDICT_LATEST_MAX = 480 };
 #define VERDICT_NO_WORKER UINT32_MAX
 
 struct verdict {
@@ -53,6 +57,7 @@ struct verdict {
     enum stage stage;
     uint64_t rank;
     uint32_t worker;  /* VERDICT_NO_WORKER: all alike */
+    bool cores_short; /* LOADER: workers wait for a processor */
     uint64_t lost_ns; /* that all trainers together waited */
     char text[VERDICT_TEXT_MAX];
 };

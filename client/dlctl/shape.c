@@ -23,7 +23,7 @@ static const struct shape {
       .never = "padded overlong carried repeated buckets"}},
     {"workers",
      {.keys = "loader uid worker state pid cpu_s memory_bytes restarts tasks step fetch_s "
-              "collate_s busy_s queued"}},
+              "collate_s cpu_wait_s busy_s queued"}},
     {"ring",
      {.keys = "loader uid segment slots leased ready filling free memory_bytes state slot_bytes "
               "worker"}},

@@ -57,14 +57,19 @@ static int view_loaders(const struct daemon *d, struct value *ret)
 static void add_usage(struct row *row, int pid)
 {
     struct usage usage;
+    uint64_t wait_ns;
 
     if (pid && usage_read(pid, &usage)) {
         row_seconds(row, "cpu_s", usage.cpu_ns);
         row_uint(row, "memory_bytes", usage.bytes);
-        return;
+    } else {
+        row_null(row, "cpu_s");
+        row_null(row, "memory_bytes");
     }
-    row_null(row, "cpu_s");
-    row_null(row, "memory_bytes");
+    if (pid && usage_read_cpu_wait(pid, &wait_ns))
+        row_seconds(row, "cpu_wait_s", wait_ns);
+    else
+        row_null(row, "cpu_wait_s");
 }
 
 static int add_worker(const struct loader *l, uint32_t i, struct value *rows)

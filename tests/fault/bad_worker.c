@@ -9,6 +9,7 @@
  *   abort     aborts                       segv     writes to address 0
  *   hang      never comes back             stop     stops itself (SIGSTOP)
  *   slow      takes 50 ms for every task from the N-th on
+ *   busy      computes for 10 ms at every task from the N-th on
  *   fail      the dataset reports an error for sample 7
  *   socket    writes garbage to its socket
  *   queue     advances the completion queue by records it never wrote
@@ -154,6 +155,20 @@ static void misbehave(void)
         damage_queue();
 }
 
+/* By the clock of the process, which stands still while it has no processor. */
+static void compute_ms(long ms)
+{
+    struct timespec now, end;
+
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &end);
+    end.tv_nsec += ms * 1000000;
+    end.tv_sec += end.tv_nsec / 1000000000;
+    end.tv_nsec %= 1000000000;
+    do {
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    } while (now.tv_sec < end.tv_sec || (now.tv_sec == end.tv_sec && now.tv_nsec < end.tv_nsec));
+}
+
 int __wrap_fetcher_fill(struct fetcher *fetcher, void *slot, uint64_t slot_bytes,
                         uint64_t *ret_used, struct dl_error *err)
 {
@@ -163,6 +178,8 @@ int __wrap_fetcher_fill(struct fetcher *fetcher, void *slot, uint64_t slot_bytes
     task++;
     if (is_mode("slow") && task >= plan.at)
         sleep_ms(50);
+    if (is_mode("busy") && task >= plan.at)
+        compute_ms(10);
     bool now = is_time(task);
     if (now) {
         choose_mood();

@@ -1,6 +1,7 @@
 """What the daemon says of where the time goes: the stages of batches, and a verdict in words."""
 
 import json
+import os
 import re
 import struct
 import subprocess
@@ -43,7 +44,47 @@ class Verdicts(TestCase):
         loader = client.open({**named("judged"), "dataset": {"kind": "range", "length": 400}})
         self.train(client, 20, PAUSE, loader["loader"])
         self.assertRegex(self.verdict(client), r"^trainer-bound: it hardly waits for batches, and "
-                                               r"workers are busy for \d+ % of the time$")
+                                               r"workers are busy for \d+ % of the time; nothing to do here")
+
+    def test_the_last_epoch_is_remembered(self):
+        """Between epochs, in the first batches of the next one, and after one that was left."""
+        client = self.client(self.daemon())
+        loader = client.open({**named("judged"), "dataset": {"kind": "range", "length": 400}})["loader"]
+        for end, epoch in (("read", 0), ("left", 1)):
+            started = client.start(loader, epoch=epoch, credits=4)
+            ready = []
+            for _ in range(20):
+                ready = ready or client.next_batches()
+                time.sleep(PAUSE)
+                ready.pop(0).release()
+            ready = ready or client.next_batches()
+            if end == "left":
+                client.send(dltest.STOP, started["stream"])
+            while end == "read" and ready:
+                for batch in ready:
+                    batch.release()
+                ready = client.next_batches()
+            self.assertRegex(self.verdict(client), "^idle; at the end of the last epoch it was trainer-bound: ")
+        client.start(loader, epoch=2, credits=1)
+        client.next_batches()
+        self.assertRegex(self.verdict(client), r"^too early to tell: \d batches so far; at the end of the "
+                                               "last epoch it was trainer-bound: ")
+
+    @unittest.skipUnless(os.path.exists("/proc/self/schedstat"), "this kernel does not tell")
+    def test_cores_are_short(self):
+        """Three workers that compute, on one core."""
+        core = min(os.sched_getaffinity(0))
+        daemon = self.daemon(self.bad_worker("busy-always-1"),
+                             preexec_fn=lambda: os.sched_setaffinity(0, {core}))
+        spec = self.spec("judged", **named("judged"), workers={"count": 3})
+        verdict = dlctl_json("run", spec, "--epochs", "20", daemon=daemon)["verdict"]
+        self.assertEqual((verdict["kind"], verdict["cores_short"]), ("loader-bound", True), verdict)
+        self.assertRegex(verdict["text"], r"; cores are short: 3 workers are busy for \d+ % of the time, and "
+                                          r"wait for a processor for \d+ % of that; .*more workers do not help$")
+        said, = dlctl_json("status", daemon=daemon)["verdicts"]
+        self.assertIn("; cores are short: 3 workers are ", said["verdict"])
+        for worker in dlctl_json("workers", daemon=daemon):
+            self.assertGreater(worker["cpu_wait_s"], worker["cpu_s"] / 4)
 
     def test_loader_bound(self):
         daemon = self.daemon(self.bad_worker("slow-always-1"))
@@ -54,7 +95,7 @@ class Verdicts(TestCase):
         self.assertRegex(said["verdict"], r"^idle; at the end of the last epoch it was loader-bound: the "
                                           r"trainer waited \d+\.\d s for batches, \d+ % of its time; 1 "
                                           r"worker is busy for \d+ % of the time, and fetch takes 100 % "
-                                          r"of that$")
+                                          r"of that; more workers, or samples that cost less$")
         self.assertIn("  judged\n    idle; at the end", dlctl("status", daemon=daemon).stdout)
         rows = {row["stage"]: row for row in dlctl_json("times", daemon=daemon)}
         self.assertEqual(list(rows), STAGES)
@@ -79,7 +120,7 @@ class Verdicts(TestCase):
                          ("loader-bound", "fetch", None))
         self.assertAlmostEqual(verdict["lost_s"], said["wait_s"], places=3)
         self.assertGreaterEqual(said["wait_s"], 0.05 * 10)
-        busy = re.search(r"; 1 worker is busy for (\d+) % of the time, and fetch takes 100 % of that$",
+        busy = re.search(r"; 1 worker is busy for (\d+) % of the time, and fetch takes 100 % of that; ",
                          verdict["text"])
         self.assertLessEqual(int(busy.group(1)), 100)
         self.assertIn("\nverdict   loader-bound: the trainer waited ",
@@ -126,7 +167,7 @@ class Verdicts(TestCase):
         batches[1][0].release(int(0.4e9))
         self.assertRegex(self.verdict(clients[1]),
                          r"^straggling: rank 1 waits for batches for \d+ % of its time \(0\.4 s\), and "
-                         r"most others hardly do$")
+                         r"most others hardly do; look at its machine, ")
         epochs = {row["rank"]: row for row in clients[0].query("epochs")}
         self.assertEqual([epochs[rank]["waited_s"] for rank in (0, 1)], [0, 0.4])
         # Nobody can have waited for longer than it was there.

@@ -142,7 +142,7 @@ static void test_verdict(void **state)
     assert_says(report("run", false, &outcome), "verdict   loader-bound: so\n");
     assert_says(report("run", true, &outcome),
                 "\"verdict\":{\"kind\":\"loader-bound\",\"stage\":\"collate\",\"worker\":1,"
-                "\"lost_s\":1.5,\"text\":\"loader-bound: so\"}");
+                "\"cores_short\":false,\"lost_s\":1.5,\"text\":\"loader-bound: so\"}");
     outcome.verdict.worker = VERDICT_NO_WORKER;
     assert_says(report("run", true, &outcome), "\"stage\":\"collate\",\"worker\":null,");
     outcome.verdict.kind = VERDICT_HEALTHY;

@@ -35,6 +35,24 @@ static void test_texts(void **state)
     }
 }
 
+static void test_schedstat(void **state)
+{
+    static const struct {
+        const char *text;
+        bool good;
+        uint64_t waited;
+    } rows[] = {
+        {"123 456 7\n", true, 456}, {"123 456\n", false, 0}, {"", false, 0}, {"x", false, 0}};
+    uint64_t n = 0;
+
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        assert_int_equal(usage_parse_schedstat(rows[i].text, &n), rows[i].good);
+        if (rows[i].good)
+            assert_int_equal(n, rows[i].waited);
+    }
+    assert_false(usage_read_cpu_wait(INT32_MAX, &n)); /* above any process there can be */
+}
+
 static void *map(int flags, size_t len)
 {
     void *at = mmap(NULL, len, PROT_READ | PROT_WRITE, flags | MAP_ANONYMOUS, -1, 0);
@@ -120,9 +138,9 @@ static void test_no_process(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_texts),      cmocka_unit_test(test_own_memory),
-    cmocka_unit_test(test_own_time),   cmocka_unit_test(test_another_process),
-    cmocka_unit_test(test_no_process),
+    cmocka_unit_test(test_texts),           cmocka_unit_test(test_schedstat),
+    cmocka_unit_test(test_own_memory),      cmocka_unit_test(test_own_time),
+    cmocka_unit_test(test_another_process), cmocka_unit_test(test_no_process),
 };
 
 TEST_MAIN(tests)

@@ -19,6 +19,7 @@ struct row {
     uint64_t rank;
     uint32_t worker;
     uint64_t lost, between;
+    bool cores_short;
 };
 
 #define RANK(i, waited)        \
@@ -39,7 +40,8 @@ static const struct row rows[] = {
      .worker = ALL,
      .lost = 18 * S},
     /* Memory comes first: nothing else can be helped before. */
-    {"starved by memory: memory.limit leaves no room",
+    {"starved by memory: memory.limit leaves no room for the next batch; raise it, or hold fewer "
+     "batches",
      VERDICT_MEMORY,
      10 * S,
      0,
@@ -48,7 +50,9 @@ static const struct row rows[] = {
      {{0, 0}},
      .worker = ALL,
      .lost = 9 * S},
-    {"trainer-bound: it hardly waits for batches, and workers are busy for 20 % of the time",
+    {"trainer-bound: it hardly waits for batches, and workers are busy for 20 % of the time; "
+     "nothing "
+     "to do here: fewer workers would do",
      VERDICT_TRAINER,
      10 * S,
      90 * S,
@@ -56,7 +60,9 @@ static const struct row rows[] = {
      {RANK(0, 0)},
      {{S, 0}, {2 * S, S}},
      .worker = ALL},
-    {"healthy: trainers hardly wait for batches, and workers are busy for 90 % of the time",
+    {"healthy: trainers hardly wait for batches, and workers are busy for 90 % of the time; "
+     "nothing "
+     "to do: only a faster trainer needs more workers",
      VERDICT_HEALTHY,
      10 * S,
      0,
@@ -66,7 +72,7 @@ static const struct row rows[] = {
      .worker = ALL,
      .lost = 440 * MS},
     {"loader-bound: the trainer waited 6.0 s for batches, 60 % of its time; 2 workers are busy for "
-     "93 % of the time, and fetch takes 86 % of that",
+     "93 % of the time, and fetch takes 86 % of that; more workers, or samples that cost less",
      VERDICT_LOADER,
      10 * S,
      0,
@@ -77,7 +83,7 @@ static const struct row rows[] = {
      .worker = ALL,
      .lost = 6 * S},
     {"loader-bound: the trainer waited 0.5 s for batches, 5 % of its time; 1 worker is busy for "
-     "95 % of the time, and collate takes 63 % of that",
+     "95 % of the time, and collate takes 63 % of that; more workers, or a cheaper collate",
      VERDICT_LOADER,
      10 * S,
      0,
@@ -87,6 +93,48 @@ static const struct row rows[] = {
      STAGE_COLLATE,
      .worker = ALL,
      .lost = 450 * MS},
+    /* They are busy, but for lack of a processor: nobody is helped by more of them. */
+    {"loader-bound: the trainer waited 6.0 s for batches, 60 % of its time; cores are short: 2 "
+     "workers "
+     "are busy for 93 % of the time, and wait for a processor for 54 % of that; samples that cost "
+     "less, "
+     "or more processors; more workers do not help",
+     VERDICT_LOADER,
+     10 * S,
+     0,
+     NULL,
+     {RANK(0, 6 * S)},
+     {{8 * S, 1300 * MS, 4 * S}, {8 * S, 1300 * MS, 6 * S}},
+     STAGE_FETCH,
+     .worker = ALL,
+     .lost = 6 * S,
+     .cores_short = true},
+    {"loader-bound: the trainer waited 6.0 s for batches, 60 % of its time; cores are short: 1 "
+     "worker "
+     "is busy for 95 % of the time, and waits for a processor for 100 % of that; a cheaper "
+     "collate, or",
+     VERDICT_LOADER,
+     10 * S,
+     0,
+     NULL,
+     {RANK(0, 6 * S)},
+     {{S, 8500 * MS, 11 * S}}, /* it waited when it had nothing to do, too */
+     STAGE_COLLATE,
+     .worker = ALL,
+     .lost = 6 * S,
+     .cores_short = true},
+    {"loader-bound: the trainer waited 6.0 s for batches, 60 % of its time; 1 worker is busy for "
+     "95 % "
+     "of the time, and collate takes 89 % of that",
+     VERDICT_LOADER,
+     10 * S,
+     0,
+     NULL,
+     {RANK(0, 6 * S)},
+     {{S, 8500 * MS, 1700 * MS}},
+     STAGE_COLLATE,
+     .worker = ALL,
+     .lost = 6 * S},
     {"loader-bound: trainers waited 11.0 s for batches, rank 1 for 60 % of its time; 1 worker is",
      VERDICT_LOADER,
      10 * S,
@@ -99,7 +147,9 @@ static const struct row rows[] = {
      .worker = ALL,
      .lost = 11 * S},
     {"loader-bound: the trainer waited 5.0 s for batches, 50 % of its time; worker 2 is busy with "
-     "collate for 98 % of the time, and the others are not",
+     "collate for 98 % of the time, and the others are not; share its work out evenly: more "
+     "shards, "
+     "of like size",
      VERDICT_LOADER,
      10 * S,
      0,
@@ -111,7 +161,9 @@ static const struct row rows[] = {
      .lost = 5 * S},
     /* One has more to do than the other, and time to spare. */
     {"loader-bound: the trainer waited 5.0 s for batches, 50 % of its time; workers are busy for "
-     "20 % of the time: a batch takes 4000 us to make, and 6000 us on its way; larger batches or",
+     "20 % of the time: a batch takes 4000 us to make, and 6000 us on its way; larger batches or "
+     "more "
+     "workers.prefetch help",
      VERDICT_LOADER,
      10 * S,
      5 * S,
@@ -123,7 +175,9 @@ static const struct row rows[] = {
      .lost = 5 * S,
      .between = 6 * S},
     {"loader-bound: the trainer waited 5.0 s for batches, 50 % of its time; batches that are ready "
-     "wait for earlier ones",
+     "wait for earlier ones, which take longer; more workers.prefetch, or in_order: false, lets "
+     "others "
+     "pass",
      VERDICT_LOADER,
      10 * S,
      30 * S,
@@ -133,7 +187,9 @@ static const struct row rows[] = {
      STAGE_READY,
      .worker = ALL,
      .lost = 5 * S},
-    {"straggling: rank 3 waits for batches for 40 % of its time (4.0 s), and most others hardly do",
+    {"straggling: rank 3 waits for batches for 40 % of its time (4.0 s), and most others hardly "
+     "do; "
+     "look at its machine, and at its share of the data",
      VERDICT_RANK,
      10 * S,
      0,
@@ -200,7 +256,8 @@ static void test_rows(void **state)
         assert_int_equal(v.rank, row->rank);
         assert_int_equal(v.worker, row->worker);
         assert_int_equal(v.lost_ns, row->lost);
-        assert_true(strlen(v.text) < VERDICT_TEXT_MAX - 1); /* nothing was cut off */
+        assert_int_equal(v.cores_short, row->cores_short);
+        assert_true(strlen(v.text) < VERDICT_LATEST_MAX - 1); /* nothing is cut off */
     }
 }
 

@@ -3,6 +3,7 @@
 
 #include "client/dlctl/render.h"
 #include "client/dlctl/report.h"
+#include "client/dlctl/text.h"
 #include "client/dlctl/units.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -132,10 +133,10 @@ static json_t *verdict_json(const struct outcome *outcome)
     if (!outcome->has_verdict)
         return json_null();
     return json_pack(
-        "{s:o, s:o, s:o, s:f, s:s}", "kind", json_stringn(v->text, strcspn(v->text, ":")), "stage",
-        loader ? json_string(stage_name(v->stage)) : json_null(), "worker",
-        loader && v->worker != VERDICT_NO_WORKER ? json_integer(v->worker) : json_null(), "lost_s",
-        (double)v->lost_ns / 1e9, "text", v->text);
+        "{s:o, s:o, s:o, s:b, s:f, s:s}", "kind", json_stringn(v->text, strcspn(v->text, ":")),
+        "stage", loader ? json_string(stage_name(v->stage)) : json_null(), "worker",
+        loader && v->worker != VERDICT_NO_WORKER ? json_integer(v->worker) : json_null(),
+        "cores_short", v->cores_short, "lost_s", (double)v->lost_ns / 1e9, "text", v->text);
 }
 
 static int add_run_keys(json_t *json, const struct outcome *outcome)
@@ -312,6 +313,7 @@ static void print_outcome(const struct outcome *outcome, bool run)
     const struct tally *t = &outcome->tally;
     char bytes[UNITS_MAX], rate[UNITS_MAX], seconds[UNITS_MAX];
     uint64_t width = 8;
+    enum { LEFT = 10 };
 
     printf("loader    %s, seed %" PRIu64 "\n", outcome->name, outcome->seed);
     print_count("dataset   ", outcome->length, " samples, ");
@@ -344,8 +346,10 @@ static void print_outcome(const struct outcome *outcome, bool run)
             format_seconds(outcome->epochs[0].first_batch_s, seconds, sizeof seconds);
             printf("start     first batch after %s\n", seconds);
         }
-        if (outcome->has_verdict)
-            printf("verdict   %s\n", outcome->verdict.text);
+        if (outcome->has_verdict) {
+            printf("%-*s", LEFT, "verdict");
+            text_wrap(stdout, outcome->verdict.text, LEFT, LEFT, text_screen_width());
+        }
     }
     print_bad(&outcome->bad);
     if (*outcome->digest)

@@ -69,8 +69,8 @@ static int read_workers(const struct value *view, const char *loader, struct spe
         const struct value *row = &view->items[i];
 
         if (is_text(row, "loader", loader))
-            ret->workers[ret->n_workers++] =
-                (struct verdict_worker){ns_of(row, "fetch_s"), ns_of(row, "collate_s")};
+            ret->workers[ret->n_workers++] = (struct verdict_worker){
+                ns_of(row, "fetch_s"), ns_of(row, "collate_s"), ns_of(row, "cpu_wait_s")};
     }
     return 0;
 }
@@ -139,8 +139,10 @@ static bool went_back(const struct spent *before, const struct spent *after)
 static struct verdict_worker worked(const struct verdict_worker *before,
                                     const struct verdict_worker *after, uint64_t span_ns)
 {
-    struct verdict_worker w = {after->fetch_ns - before->fetch_ns,
-                               after->collate_ns - before->collate_ns};
+    struct verdict_worker w = {
+        after->fetch_ns - before->fetch_ns, after->collate_ns - before->collate_ns,
+        /* another process may have taken its place */
+        after->cpu_wait_ns - min_u64(before->cpu_wait_ns, after->cpu_wait_ns)};
     uint64_t busy = w.fetch_ns + w.collate_ns;
 
     if (busy <= span_ns)

@@ -59,7 +59,7 @@ struct loader {
     uint64_t now;         /* ns; of the pump that goes on */
     struct recent marked; /* its time, and what was then */
     struct recent recently[STAGES], recently_delivered;
-    char verdict[VERDICT_TEXT_MAX]; /* when a stream was last read to its end; "": none was */
+    char verdict[VERDICT_LATEST_MAX]; /* when a stream was last read, or left; "": none was */
     char starving[sizeof(((struct dl_error *)NULL)->path)]; /* the setting that streams starve by */
     struct quarantine
         quarantine;            /* of samples in delivered batches, or in those that could not be */

@@ -306,6 +306,8 @@ void loader_stop(struct loader *loader, struct stream *stream)
 {
     if (stream->stopped)
         return;
+    if (!stream->finish_told)
+        loader_note_verdict(loader); /* who leaves an epoch in the middle asks afterwards, too */
     loader_note_stop(loader, stream);
     stream_stop(stream);
     loader_drop_steps(loader, stream);

@@ -125,7 +125,7 @@ static void find(const struct loader *loader, struct verdict *ret)
     _cleanup_free_ struct verdict_worker *workers =
         must_alloc(pool_workers(loader->pool) * sizeof *workers);
     for (uint32_t i = 0; i < pool_workers(loader->pool); i++)
-        pool_recent(loader->pool, i, &workers[i].fetch_ns, &workers[i].collate_ns);
+        pool_recent(loader->pool, i, &workers[i]);
     struct verdict_case c = {.ranks = ranks,
                              .n_ranks = add_ranks(loader, now, ranks),
                              .workers = workers,
@@ -144,13 +144,20 @@ void loader_note_verdict(struct loader *loader)
     struct verdict verdict;
 
     find(loader, &verdict);
-    (void)snprintf(loader->verdict, sizeof loader->verdict, "%s", verdict.text);
+    if (verdict.kind != VERDICT_IDLE && verdict.kind != VERDICT_EARLY)
+        (void)snprintf(loader->verdict, sizeof loader->verdict, "%.*s", VERDICT_LATEST_MAX - 1,
+                       verdict.text);
 }
 
+/* Where this epoch says nothing yet, or is over, the one before does. */
 void loader_verdict(const struct loader *loader, struct verdict *ret)
 {
+    size_t len;
+
     find(loader, ret);
-    if (ret->kind == VERDICT_IDLE && *loader->verdict)
-        (void)snprintf(ret->text, sizeof ret->text,
-                       "idle; at the end of the last epoch it was %.300s", loader->verdict);
+    if (!*loader->verdict || (ret->kind != VERDICT_IDLE && ret->kind != VERDICT_EARLY))
+        return;
+    len = ret->kind == VERDICT_IDLE ? strlen("idle") : strlen(ret->text);
+    (void)snprintf(ret->text + len, sizeof ret->text - len,
+                   "; at the end of the last epoch it was %s", loader->verdict);
 }

@@ -1,5 +1,6 @@
 #include "daemon/serve/base/memory.h"
 #include "daemon/serve/pool/pool_private.h"
+#include "daemon/serve/pool/usage.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -192,23 +193,39 @@ uint32_t pool_workers(const struct pool *pool)
     return pool->n_members;
 }
 
+/* How long the worker had no processor, in all its lives: each process counts from 0. */
+static uint64_t cpu_wait(const struct member *m, int *ret_pid, uint64_t *ret_is)
+{
+    uint64_t had = m->cpu_wait_is;
+
+    *ret_pid = m->process ? process_pid(m->process) : 0;
+    *ret_is = had;
+    if (*ret_pid == 0 || !usage_read_cpu_wait(*ret_pid, ret_is))
+        return m->cpu_wait_ns;
+    return m->cpu_wait_ns + *ret_is - (*ret_pid == m->cpu_wait_pid ? min_u64(had, *ret_is) : 0);
+}
+
 void pool_mark(struct pool *pool)
 {
     for (uint32_t i = 0; i < pool->n_members; i++) {
         struct member *m = &pool->members[i];
 
+        m->cpu_wait_ns = cpu_wait(m, &m->cpu_wait_pid, &m->cpu_wait_is);
         recent_mark(&m->recently_busy, m->busy_ns);
         recent_mark(&m->recently_collated, m->collate_ns);
+        recent_mark(&m->recently_without_cpu, m->cpu_wait_ns);
     }
 }
 
-void pool_recent(const struct pool *pool, uint32_t i, uint64_t *ret_fetch_ns,
-                 uint64_t *ret_collate_ns)
+void pool_recent(const struct pool *pool, uint32_t i, struct verdict_worker *ret)
 {
     const struct member *m = &pool->members[i];
+    uint64_t is;
+    int pid;
 
-    *ret_collate_ns = recent_since(&m->recently_collated, m->collate_ns);
-    *ret_fetch_ns = recent_since(&m->recently_busy, m->busy_ns) - *ret_collate_ns;
+    ret->collate_ns = recent_since(&m->recently_collated, m->collate_ns);
+    ret->fetch_ns = recent_since(&m->recently_busy, m->busy_ns) - ret->collate_ns;
+    ret->cpu_wait_ns = recent_since(&m->recently_without_cpu, cpu_wait(m, &pid, &is));
 }
 
 void pool_view_worker(const struct pool *pool, uint32_t i, struct pool_worker_view *ret)

@@ -16,6 +16,7 @@
 #include "daemon/serve/ring/timing.h"
 #include "proto/slot_bad.h"
 #include "proto/spec.h"
+#include "proto/verdict.h"
 
 struct pool;
 
@@ -131,8 +132,7 @@ struct pool_worker_view {
 uint32_t pool_workers(const struct pool *pool);
 /* What the worker's time went into lately: since the mark before the last. */
 void pool_mark(struct pool *pool);
-void pool_recent(const struct pool *pool, uint32_t i, uint64_t *ret_fetch_ns,
-                 uint64_t *ret_collate_ns);
+void pool_recent(const struct pool *pool, uint32_t i, struct verdict_worker *ret);
 void pool_view_worker(const struct pool *pool, uint32_t i, struct pool_worker_view *ret);
 /* Every segment, retiring ones included: first with NULL; NULL after the last. */
 const struct segment *pool_next_segment(const struct pool *pool, const struct segment *after);

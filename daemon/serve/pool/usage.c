@@ -35,28 +35,54 @@ bool usage_parse_statm(const char *text, uint64_t *ret_pages)
     return true;
 }
 
-/* A file of /proc comes whole with the first read. */
-static bool read_own_bytes(int pid, uint64_t *ret)
+/* Computed, waited, time slices. */
+bool usage_parse_schedstat(const char *text, uint64_t *ret_ns)
 {
-    long page = sysconf(_SC_PAGESIZE);
-    char path[64], text[TEXT_MAX];
-    uint64_t pages;
+    uint64_t computed, waited, slices;
+
+    if (!next_number(&text, &computed) || !next_number(&text, &waited) ||
+        !next_number(&text, &slices))
+        return false;
+    *ret_ns = waited;
+    return true;
+}
+
+/* A file of /proc comes whole with the first read. */
+static bool read_file(int pid, const char *name, char text[static TEXT_MAX])
+{
+    char path[64];
     ssize_t n;
 
-    snprintf(path, sizeof path, "/proc/%d/statm", pid);
+    snprintf(path, sizeof path, "/proc/%d/%s", pid, name);
     _cleanup_fd_ int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return false;
     do {
         n = read(fd, text, TEXT_MAX - 1);
     } while (n < 0 && errno == EINTR);
-    if (n <= 0 || page <= 0)
+    if (n <= 0)
         return false;
     text[n] = '\0';
-    if (!usage_parse_statm(text, &pages))
+    return true;
+}
+
+static bool read_own_bytes(int pid, uint64_t *ret)
+{
+    long page = sysconf(_SC_PAGESIZE);
+    char text[TEXT_MAX];
+    uint64_t pages;
+
+    if (page <= 0 || !read_file(pid, "statm", text) || !usage_parse_statm(text, &pages))
         return false;
     *ret = pages * (uint64_t)page;
     return true;
+}
+
+bool usage_read_cpu_wait(int pid, uint64_t *ret_ns)
+{
+    char text[TEXT_MAX];
+
+    return read_file(pid, "schedstat", text) && usage_parse_schedstat(text, ret_ns);
 }
 
 /* Cheaper than /proc/PID/stat, and it counts ns where that counts ticks of 10 ms. */

@@ -16,6 +16,13 @@ struct usage {
 /* False: there is no such process. */
 bool _nodiscard_ usage_read(int pid, struct usage *ret);
 
+/* How long its main thread was ready to run so far, and had no processor. False: there is no such
+ * process, or the kernel does not count that. */
+bool _nodiscard_ usage_read_cpu_wait(int pid, uint64_t *ret_ns);
+
+/* The text of /proc/PID/schedstat, for tests. False: it is none. */
+bool _nodiscard_ usage_parse_schedstat(const char *text, uint64_t *ret_ns);
+
 /* The text of /proc/PID/statm, for tests. False: it is none. */
 bool _nodiscard_ usage_parse_statm(const char *text, uint64_t *ret_pages);
 
