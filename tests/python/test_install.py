@@ -174,6 +174,25 @@ class Backend(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn("pip install ./client/python", done.stdout)
 
+    def refusal(self, pretence):
+        """What the first question that pip asks is answered by, under another Python."""
+        if importlib.util.find_spec("mesonpy") is None:
+            self.skipTest(f"{sys.executable} has no mesonpy")
+        done = run(sys.executable, "-c", f"import build_backend, sys, sysconfig; {pretence}; "
+                   "build_backend.get_requires_for_build_wheel()",
+                   cwd=PACKAGE, env={**STRANGER, "PYTHONDONTWRITEBYTECODE": "1"})
+        self.assertEqual(done.returncode, 1)
+        return done.stdout
+
+    def test_an_older_python_is_refused_before_anything_is_built(self):
+        told = self.refusal("sys.version_info = (3, 10, 13)")
+        self.assertIn("needs CPython 3.11 or later", told)
+        self.assertIn("is Python 3.10.13", told)
+
+    def test_a_free_threaded_python_is_refused_in_words(self):
+        told = self.refusal("sysconfig.get_config_var = {'Py_GIL_DISABLED': 1}.get")
+        self.assertIn("free-threaded", told)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -1,4 +1,5 @@
-"""Debian's folder, systemd/debian, agrees with what it packages; nothing is built here.
+"""Debian's folder, systemd/debian, agrees with what it packages, and a build without its libraries
+says how to get them; nothing is built here.
 
 Environment: UNITS: the source's folder systemd; VERSION: the project's.
 """
@@ -6,6 +7,9 @@ Environment: UNITS: the source's folder systemd; VERSION: the project's.
 import os
 import pathlib
 import re
+import shutil
+import subprocess
+import tempfile
 import unittest
 
 SYSTEMD = pathlib.Path(os.environ["UNITS"])
@@ -49,6 +53,46 @@ class Packaging(unittest.TestCase):
         nodes = re.findall(r"^(\w+) \{", (SYSTEMD.parent / "client/dlclient.map").read_text(
             encoding="utf-8"), re.MULTILINE)
         self.assertEqual(re.findall(r"^ \(symver\)(\w+) ", symbols, re.MULTILINE), nodes)
+
+
+class Missing(unittest.TestCase):
+    """What the build says on a machine that has a compiler and no more."""
+
+    @classmethod
+    def setUpClass(cls):
+        if shutil.which("meson") is None:
+            raise unittest.SkipTest("there is no meson to ask")
+        with tempfile.TemporaryDirectory(prefix="dloader-missing-") as folder:
+            # No library is found, and so neither is any that meson itself knows how to look for.
+            done = subprocess.run(
+                ["meson", "setup", folder, SYSTEMD.parent, "-Dtests=false", "-Dpython=enabled",
+                 "-Dzip=enabled", "-Dsentencepiece=disabled"],
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=100,
+                env={**os.environ, "PKG_CONFIG_LIBDIR": folder}, check=False)
+        cls.status, cls.told = done.returncode, done.stdout
+
+    def line(self, beginning):
+        found = re.search(rf"^ *{beginning} (.*)$", self.told, re.MULTILINE)
+        self.assertIsNotNone(found, self.told)
+        return set(found.group(1).split())
+
+    def test_it_is_refused(self):
+        self.assertNotEqual(self.status, 0, self.told)
+
+    def test_debians_packages_are_named_at_once(self):
+        told = self.line("Debian, Ubuntu: apt install")
+        self.assertLessEqual({"libuv1-dev", "libcurl4-openssl-dev", "libzip-dev"}, told)
+        # Those of an option that nobody has asked for, or that is off, are not.
+        self.assertEqual(told & {"libmicrohttpd-dev", "libsentencepiece-dev"}, set())
+        self.assertEqual(told - list_of_dev("build_packages"), set())
+
+    def test_fedoras_packages_are_named_at_once(self):
+        told = self.line("Fedora: +dnf install")
+        self.assertLessEqual({"libuv-devel", "libcurl-devel", "libzip-devel"}, told)
+        self.assertEqual(len(told), len(self.line("Debian, Ubuntu: apt install")))
+
+    def test_the_libraries_are_named(self):
+        self.assertRegex(self.told, r"missing: .*libcurl >= 7\.85, .*libuv")
 
 
 if __name__ == "__main__":
