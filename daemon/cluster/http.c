@@ -314,9 +314,11 @@ int http_new(const struct http_options *options, struct http **ret, struct dl_er
 
     if (!http)
         return dl_error_set(err, ENOMEM, "rendezvous", "out of memory");
-    if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) {
+    CURLcode code = curl_global_init(CURL_GLOBAL_DEFAULT);
+    if (code != CURLE_OK) {
         free(http);
-        return dl_error_set(err, EIO, "rendezvous", "libcurl cannot be used");
+        return dl_error_set(err, EIO, "rendezvous", "libcurl cannot be used: %s",
+                            curl_easy_strerror(code));
     }
     http->loop = options->loop;
     http->multi = curl_multi_init();

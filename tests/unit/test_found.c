@@ -1,0 +1,84 @@
+/*
+ * Libraries that are found at run time: the system's own, by the names that their users call; and
+ * what is said where there is none (FOUND=0, for which the files are named otherwise).
+ */
+#include "tests/lib/harness.h"
+
+#include "proto/library.h"
+
+#include "proto/base.h"
+
+#include <curl/curl.h>
+#include <errno.h>
+#include <math.h>
+#if HAVE_SECCOMP
+#include <seccomp.h>
+#endif
+
+static void test_all_functions_or_none(void **state)
+{
+    static const char *const nothing[] = {"libof-nobody.so.7", NULL};
+    static const char *const second[] = {"libof-nobody.so.7", "libm.so.6", NULL};
+    double (*cosine)(double) = NULL;
+    double (*unknown)(double) = NULL;
+    const struct library_function both[] = {{"cos", &cosine}, {"of_nobody", &unknown}};
+
+    (void)state;
+    assert_false(library_find(nothing, both, 1));
+    assert_null(cosine);
+    assert_true(library_find(second, both, 1));
+    assert_true(cosine(0) == 1);
+    assert_false(library_find(second, both, 2));
+    assert_null(unknown);
+}
+
+static void test_curl(void **state)
+{
+    CURLcode code = curl_global_init(CURL_GLOBAL_DEFAULT);
+    const char *url = "";
+    CURL *easy;
+
+    (void)state;
+    if (!FOUND) {
+        assert_int_equal(code, CURLE_FAILED_INIT);
+        assert_non_null(strstr(curl_easy_strerror(code), "install it (libcurl4 of Debian"));
+        return;
+    }
+    assert_int_equal(code, CURLE_OK);
+    assert_string_equal(curl_easy_strerror(CURLE_OK), "No error");
+    easy = curl_easy_init();
+    assert_non_null(easy);
+    assert_int_equal(curl_easy_setopt(easy, CURLOPT_URL, "http://nobody/"), CURLE_OK);
+    assert_int_equal(curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, 7L), CURLE_OK);
+    assert_int_equal(curl_easy_getinfo(easy, CURLINFO_EFFECTIVE_URL, &url), CURLE_OK);
+    assert_string_equal(url, "http://nobody/");
+    curl_easy_cleanup(easy);
+    curl_global_cleanup();
+}
+
+#if HAVE_SECCOMP
+static void test_seccomp(void **state)
+{
+    scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_ALLOW);
+
+    (void)state;
+    if (!FOUND) {
+        assert_null(ctx);
+        return;
+    }
+    assert_non_null(ctx);
+    assert_int_equal(seccomp_syscall_resolve_name("ptrace"), SCMP_SYS(ptrace));
+    assert_int_equal(seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(ptrace), 0), 0);
+    seccomp_release(ctx);
+}
+#endif
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_all_functions_or_none),
+    cmocka_unit_test(test_curl),
+#if HAVE_SECCOMP
+    cmocka_unit_test(test_seccomp),
+#endif
+};
+
+TEST_MAIN(tests)
