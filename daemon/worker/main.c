@@ -25,7 +25,7 @@ int main(int argc, char **argv)
         return 2;
     }
     /* What the daemon itself was started with by mistake is no business of ours. */
-    (void)close_range(WORKER_SOCKET + 1, ~0u, 0);
+    sandbox_close_from(WORKER_SOCKET + 1);
     sandbox_harden();
     return worker_run(WORKER_SOCKET, &fetch_engine);
 }

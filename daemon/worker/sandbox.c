@@ -1,8 +1,10 @@
 #include "daemon/worker/sandbox.h"
 
+#include <dirent.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 
 /*
  * No limit on the size of files: it would hold for segments, too, which the worker allocates. None
@@ -22,4 +24,27 @@ void sandbox_harden(void)
     (void)signal(SIGPIPE, SIG_IGN);
     /* Ctrl-C in the terminal of a daemon run by hand is the daemon's to handle. */
     (void)signal(SIGINT, SIG_IGN);
+}
+
+/* One by one, as they are listed. */
+static void close_listed(int first)
+{
+    DIR *list = opendir("/proc/self/fd");
+
+    if (!list)
+        return;
+    for (struct dirent *entry; (entry = readdir(list));) {
+        int fd = (int)strtol(entry->d_name, NULL, 10); /* 0 of "." and ".." */
+
+        if (fd >= first && fd != dirfd(list))
+            close(fd);
+    }
+    closedir(list);
+}
+
+/* The libc has a name for the call from glibc 2.34 on only, and Linux has it from 5.9 on. */
+void sandbox_close_from(int first)
+{
+    if (syscall(SYS_close_range, (unsigned)first, ~0u, 0) < 0)
+        close_listed(first);
 }

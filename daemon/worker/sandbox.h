@@ -42,6 +42,9 @@
  * parent. */
 void sandbox_harden(void);
 
+/* Closes the descriptors from `first` on. */
+void sandbox_close_from(int first);
+
 /*
  * Forbids system calls. `landlock`: files are going to be closed in by it; else the calls that open
  * a file to write are forbidden here. Returns SANDBOX_CALLS, or 0: it cannot be done.

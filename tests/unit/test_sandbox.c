@@ -5,6 +5,9 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/keyctl.h>
+#if HAVE_SECCOMP
+#include <seccomp.h>
+#endif
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -134,6 +137,58 @@ static void test_what_a_spec_reads(void **state)
         if (got != cases[i].readable)
             fail_msg("%s below %s: %#x can be read, not %#x", cases[i].dataset,
                      cases[i].root ? cases[i].root : "anything", got, cases[i].readable);
+    }
+}
+
+/* ---- descriptors ---------------------------------------------------------------------------- */
+
+/* Without the call that closes a range, as before Linux 5.9. */
+static bool forget_close_range(void)
+{
+#if HAVE_SECCOMP
+    scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_ALLOW);
+    bool done = ctx && seccomp_rule_add(ctx, SCMP_ACT_ERRNO(ENOSYS), SYS_close_range, 0) == 0 &&
+                seccomp_load(ctx) == 0;
+
+    seccomp_release(ctx);
+    return done && syscall(SYS_close_range, ~0u, ~0u, 0) < 0 && errno == ENOSYS;
+#else
+    return false;
+#endif
+}
+
+/* In a child: whether what lies below `first` is still open, and nothing from there on. */
+static bool closes_from(int first)
+{
+    for (int fd = first - 1; fd < first + 9; fd += 3) {
+        if (dup2(STDIN_FILENO, fd) < 0)
+            return false;
+    }
+    sandbox_close_from(first);
+    for (int fd = first; fd < first + 9; fd++) {
+        if (fcntl(fd, F_GETFD) >= 0)
+            return false;
+    }
+    return fcntl(first - 1, F_GETFD) >= 0;
+}
+
+static void test_descriptors(void **state)
+{
+    (void)state;
+    for (int old = 0; old < 2; old++) {
+        int status = 0;
+        pid_t pid = fork();
+
+        assert_true(pid >= 0);
+        if (pid == 0) {
+            sandbox_harden();
+            if (old && !forget_close_range())
+                _exit(0);
+            _exit(closes_from(100) ? 0 : 1);
+        }
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        if (status != 0)
+            fail_msg("%s close_range(): %#x", old ? "without" : "with", (unsigned)status);
     }
 }
 
@@ -280,6 +335,7 @@ static void test_calls(void **state)
 }
 
 static const struct CMUnitTest tests[] = {cmocka_unit_test(test_what_a_spec_reads),
-                                          cmocka_unit_test(test_calls)};
+                                          cmocka_unit_test(test_calls),
+                                          cmocka_unit_test(test_descriptors)};
 
 TEST_MAIN(tests)

@@ -62,7 +62,7 @@ static int take_descriptors(int sock, int errors)
 {
     if (dup2(errors, STDERR_FILENO) < 0 || dup2(sock, WORKER_SOCKET) < 0)
         return -1;
-    (void)close_range(WORKER_SOCKET + 1, ~0u, 0);
+    sandbox_close_from(WORKER_SOCKET + 1);
     return WORKER_SOCKET;
 }
 
