@@ -28,3 +28,23 @@ bool library_find(const char *const *files, const struct library_function *funct
     }
     return false;
 }
+
+/* What a function of the C library that takes a number and gives a name says of `number`. */
+static const char *name_by(const char *function, int number)
+{
+    const char *(*name)(int) = NULL;
+    void *symbol = dlsym(RTLD_DEFAULT, function);
+
+    memcpy(&name, &symbol, sizeof symbol);
+    return name ? name(number) : NULL;
+}
+
+const char *library_signal_name(int signal)
+{
+    return name_by("sigabbrev_np", signal);
+}
+
+const char *library_errno_name(int code)
+{
+    return name_by("strerrorname_np", code);
+}

@@ -19,4 +19,11 @@ struct library_function {
  */
 bool library_find(const char *const *files, const struct library_function *functions, size_t n);
 
+/*
+ * "KILL" of SIGKILL, and "ENOENT" of its number, where the C library has the names: glibc does from
+ * 2.32 on, and a wheel is linked for older ones. NULL: it has none.
+ */
+const char *library_signal_name(int signal);
+const char *library_errno_name(int code);
+
 #endif

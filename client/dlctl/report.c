@@ -3,6 +3,7 @@
 
 #include "client/dlclient.h"
 #include "client/dlctl/render.h"
+#include "proto/library.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -33,7 +34,7 @@ static void print_detail(const char *detail)
 
 static json_t *error_json(const struct dl_error *err, const char *detail)
 {
-    const char *name = strerrorname_np(err->code);
+    const char *name = library_errno_name(err->code);
     json_t *json =
         json_pack("{s:s, s:o, s:o}", "code", name ? name : "UNKNOWN", "path",
                   render_json_text(err->path), "message", render_json_text(err->message));

@@ -11,6 +11,7 @@
 #include <curl/curl.h>
 #include <errno.h>
 #include <math.h>
+#include <signal.h>
 #if HAVE_SECCOMP
 #include <seccomp.h>
 #endif
@@ -30,6 +31,14 @@ static void test_all_functions_or_none(void **state)
     assert_true(cosine(0) == 1);
     assert_false(library_find(second, both, 2));
     assert_null(unknown);
+}
+
+static void test_names(void **state)
+{
+    (void)state;
+    assert_string_equal(library_signal_name(SIGKILL), "KILL");
+    assert_string_equal(library_errno_name(ENOENT), "ENOENT");
+    assert_null(library_errno_name(1 << 20));
 }
 
 static void test_curl(void **state)
@@ -75,6 +84,7 @@ static void test_seccomp(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_all_functions_or_none),
+    cmocka_unit_test(test_names),
     cmocka_unit_test(test_curl),
 #if HAVE_SECCOMP
     cmocka_unit_test(test_seccomp),

@@ -4,6 +4,7 @@
 #include "daemon/serve/base/environment.h"
 #include "daemon/serve/base/memory.h"
 #include "proto/fdpass.h"
+#include "proto/library.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -172,7 +173,7 @@ static void on_exit_(uv_process_t *handle, int64_t status, int signal)
         last_words_read(&h->words, fd);
     if (signal)
         snprintf(how, sizeof how, "was killed by SIG%s",
-                 sigabbrev_np(signal) ? sigabbrev_np(signal) : "?");
+                 library_signal_name(signal) ? library_signal_name(signal) : "?");
     else
         snprintf(how, sizeof how, "exited with status %d", (int)status);
     snprintf(cause, sizeof cause, "%s %s%s%s", host_name(h, name), *h->why ? h->why : how,

@@ -6,6 +6,7 @@
 #include "daemon/serve/base/memory.h"
 #include "daemon/serve/base/outbox.h"
 #include "proto/fdpass.h"
+#include "proto/library.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -126,7 +127,7 @@ int process_pid(const struct process *p)
 static void has_ended(struct process *p, const struct host_end *end)
 {
     char words[LAST_WORDS + 32], name[64], cause[2 * LAST_WORDS + 1024];
-    const char *signal = end->signal ? sigabbrev_np(end->signal) : NULL;
+    const char *signal = end->signal ? library_signal_name(end->signal) : NULL;
 
     hear_out(p);
     last_words_told(&p->words, words);
