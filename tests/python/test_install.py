@@ -35,6 +35,41 @@ with dloader.Loader(json.loads(sys.argv[1]), as_="numpy") as loader:
               for batch in loader))
 """
 
+TRAINER = r"""
+#include <dlclient.h>
+#include <stdio.h>
+
+int main(int argc, char **argv)
+{
+    struct dl_client *client;
+    struct dl_loader *loader;
+    struct dl_epoch *epoch;
+    struct dl_batch *batch;
+    int n = 0;
+
+    if (dl_client_connect_local(&client) < 0 ||
+        dl_loader_open_file(client, argv[1], &loader) < 0 ||
+        dl_epoch_start(loader, NULL, &epoch) < 0) {
+        printf("%s\n", dl_client_error(client));
+        return 1;
+    }
+    while (dl_epoch_next(epoch, -1, &batch) == 0)
+        n++;
+    printf("%d batches\n", n);
+    dl_client_close(client);
+    return 0;
+}
+"""
+
+PLUGIN = """
+#include <dloader-plugin.h>
+
+int of_nobody(void)
+{
+    return sizeof(struct dl_plugin) > 0;
+}
+"""
+
 PYTHON_EPOCH = """
 from dloader import DataLoader
 print([int(x) for batch in DataLoader(range(8), batch_size=3, num_workers=2) for x in batch])
@@ -94,7 +129,9 @@ class Install(unittest.TestCase):
         wanted = {path.name for path in (PACKAGE / "dloader").iterdir()
                   if path.suffix == ".py" or path.name == "py.typed"}
         wanted |= {"_client.abi3.so", "_worker.abi3.so", "dlclient-local.module", "bin/dloaderd",
-                   "bin/dloader-worker", "bin/dlctl"}
+                   "bin/dloader-worker", "bin/dlctl", "libdlclient.so.0", "include/dlclient.h",
+                   "include/dloader-plugin.h", "pkgconfig/dlclient.pc",
+                   "pkgconfig/dloader-plugin.pc"}
         got = {file for file in files if "__pycache__" not in file}
         self.assertEqual(got, wanted)
 
@@ -123,6 +160,28 @@ class Install(unittest.TestCase):
             done = run("ldd", file)
             self.assertNotIn("not found", done.stdout, file)
             self.assertNotIn("libdlclient", done.stdout, file)
+
+    def build(self, name, text, package, *options):
+        """The C program or library `text`, with the flags that pkg-config has for `package`."""
+        if shutil.which("pkg-config") is None:
+            self.skipTest("there is no pkg-config to find the flags by")
+        flags = run("pkg-config", "--cflags", "--libs", package,
+                    env={**STRANGER, "PKG_CONFIG_PATH": str(self.site / "dloader/pkgconfig")})
+        self.assertEqual(flags.returncode, 0, flags.stdout)
+        source = self.folder / (name + ".c")
+        source.write_text(text, encoding="utf-8")
+        done = run(*os.environ.get("CC", "cc").split(), source, *options, *flags.stdout.split(),
+                   "-o", self.folder / name)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        return self.folder / name
+
+    def test_a_trainer_in_c_is_built_with_it(self):
+        program = self.build("trainer", TRAINER, "dlclient")
+        done = run(program, self.spec(workers={"count": 0}))
+        self.assertEqual((done.returncode, done.stdout), (0, "10 batches\n"))
+
+    def test_a_plugin_is_built_with_it(self):
+        self.build("plugin.so", PLUGIN, "dloader-plugin", "-shared", "-fPIC")
 
     def samples_by_way_of_the_daemon(self, spec):
         """What `dlctl run` says, with the package's own daemon."""

@@ -5,6 +5,7 @@ Environment: PYTHONPATH: the folder of the package in the build tree.
 
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import unittest
@@ -28,6 +29,17 @@ class Package(unittest.TestCase):
             path = self.in_a_fresh_interpreter(
                 f"import dloader.{module} as module; print(module.__file__)")
             self.assertTrue(path.endswith(f"{module}.abi3.so"), path)
+
+    @unittest.skipUnless(shutil.which("nm"), "there is no nm to list symbols with")
+    def test_both_modules_export_their_entry_alone(self):
+        """What is linked into them must not stand in for the libraries of others."""
+        for module in ("_client", "_worker"):
+            done = subprocess.run(["nm", "-D", "--defined-only", FOLDER / f"{module}.abi3.so"],
+                                  stdout=subprocess.PIPE, text=True, timeout=60, check=True)
+            # The linker's own and a sanitizer's begin with underscores.
+            names = [line.split()[-1] for line in done.stdout.splitlines()]
+            self.assertEqual([name for name in names if not name.startswith("_")],
+                             [f"PyInit_{module}"])
 
     def test_importing_it_does_not_import_torch(self):
         self.in_a_fresh_interpreter(
