@@ -138,8 +138,8 @@ class Order:
         self._ended = False
         # In this process keys are ints, as the dataset is used to.
         self._blocks = _blocks.blocks(loader) if workers else None
-        if loader._distributes:
-            loader.sampler.set_epoch(self.position.epoch)
+        if loader._share is not None:
+            loader._share.set_epoch(self.position.epoch)
         with self._instead:
             self._begin(loader, workers, draw_base)
         self._is_first = True

@@ -1,0 +1,143 @@
+"""The loader is a torch.utils.data.DataLoader, and others make loaders of its attributes.
+
+Accelerate makes one of PyTorch's class of them, Lightning and Fabric one of the loader's own class
+with another sampler. What they read is read here in the same way; with the packages themselves it is
+tried in test_with_*.py.
+"""
+
+import copy
+import inspect
+import pickle
+
+import torch
+from torch.utils.data import BatchSampler, DistributedSampler, SequentialSampler
+
+import black_box
+import datasets
+from black_box import Case, DataLoader, OURS, TorchLoader
+
+N = 11
+# What Accelerate copies (its _PYTORCH_DATALOADER_KWARGS without what a batch sampler replaces).
+COPIED = ("num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn",
+          "multiprocessing_context", "generator", "prefetch_factor", "persistent_workers",
+          "pin_memory_device")
+
+
+def copied(loader):
+    return {name: getattr(loader, name) for name in COPIED}
+
+
+def injected(loader, sampler):
+    """The arguments that Lightning and Fabric make another loader of."""
+    attributes = {k: v for k, v in vars(loader).items() if not k.startswith("_")}
+    attributes["multiprocessing_context"] = loader.multiprocessing_context
+    parameters = inspect.signature(loader.__init__).parameters
+    arguments = {name: attributes[name] for name, parameter in parameters.items()
+                 if name in attributes and parameter.default is not attributes[name]}
+    arguments["dataset"] = loader.dataset
+    return {**arguments, "sampler": sampler, "shuffle": False, "batch_sampler": None}
+
+
+def values(loader):
+    return [batch.tolist() for batch in loader]
+
+
+class TestSubclass(Case):
+    def test_it_is_one(self):
+        self.assertTrue(issubclass(DataLoader, TorchLoader))
+        for workers in (0, 1):
+            self.assertIsInstance(DataLoader(range(3), num_workers=workers), TorchLoader)
+
+    def test_attributes_are_those_of_pytorchs(self):
+        """But for the parts that do the loading, and our own."""
+        def make(cls):
+            return cls(datasets.Numbers(N), batch_size=2, shuffle=True, num_workers=1,
+                       generator=torch.Generator())
+
+        def names(loader):
+            return {name for name in vars(loader) if not name.startswith("_")}
+
+        found, expected = make(DataLoader), make(TorchLoader)
+        own = {"seed", "rank", "world_size", "device", "socket"} if OURS else set()
+        self.assertEqual(names(found) - names(expected) - {"in_order"}, own)
+        self.assertLessEqual(names(expected), names(found))
+        for name in ("_dataset_kind", "_auto_collation", "_iterator",
+                     "_IterableDataset_len_called"):
+            self.assertEqual(getattr(found, name), getattr(expected, name), name)
+
+    def test_copies_and_pickles(self):
+        loader = DataLoader(datasets.Numbers(N), batch_size=3, num_workers=1)
+        for other in (copy.copy(loader), copy.deepcopy(loader),
+                      pickle.loads(pickle.dumps(loader))):
+            self.assertIs(type(other), DataLoader)
+            self.assertEqual(values(other), values(loader))
+
+
+class TestMadeOfAttributes(Case):
+    def test_pytorchs_class_with_another_batch_sampler(self):
+        """As Accelerate does."""
+        for workers in (0, 2):
+            for shuffle in (False, True):
+                torch.manual_seed(5)
+                loader = DataLoader(datasets.Numbers(N), batch_size=2, shuffle=shuffle,
+                                    num_workers=workers)
+                other = TorchLoader(loader.dataset, batch_sampler=loader.batch_sampler,
+                                    **copied(loader))
+                expected = values(loader)
+                torch.manual_seed(5)
+                self.assertEqual(values(other), expected)
+
+    def test_pytorchs_class_over_an_iterable_dataset(self):
+        loader = DataLoader(datasets.Split(N), batch_size=2, num_workers=2)
+        other = TorchLoader(loader.dataset, batch_size=loader.batch_size,
+                            drop_last=loader.drop_last, **copied(loader))
+        self.assertEqual(values(other), values(loader))
+
+    def test_its_own_class_with_another_sampler(self):
+        """As Lightning and Fabric do: the ranks have everything between them, once."""
+        data = datasets.Numbers(N)
+        for options in ({}, {"shuffle": True}, {"num_workers": 2, "persistent_workers": True},
+                        {"num_workers": 1, "multiprocessing_context": "fork", "timeout": 99},
+                        {"drop_last": False, "collate_fn": datasets.as_list}):
+            seen = []
+            for rank in range(2):
+                loader = DataLoader(data, batch_size=2, **options)
+                sampler = DistributedSampler(data, 2, rank, shuffle=False)
+                other = type(loader)(**injected(loader, sampler))
+                self.assertIsInstance(other, DataLoader)
+                self.assertIs(other.sampler, sampler)
+                seen += black_box.flat(other)
+            self.assertEqual(sorted(seen), sorted([*range(N), 0]))
+
+    def test_our_own_arguments_stay(self):
+        if not OURS:
+            self.skipTest("PyTorch's class has none")
+        data = datasets.Numbers(N)
+        loader = DataLoader(data, batch_size=2, shuffle=True, seed=3, device="cpu")
+        other = DataLoader(**injected(loader, SequentialSampler(data)))
+        self.assertEqual((other.seed, other.device, other.generator.initial_seed()), (3, "cpu", 3))
+        self.assertEqual(black_box.flat(other), list(range(N)))
+        loader = DataLoader(data, batch_size=2, shuffle=True, seed=3, rank=1, world_size=2)
+        other = DataLoader(**injected(loader, loader.sampler))
+        self.assertEqual(values(other), values(loader))
+        arguments = injected(loader, None)
+        del arguments["batch_size"]
+        arguments["batch_sampler"] = BatchSampler(loader.sampler, 2, False)
+        other = DataLoader(**arguments)
+        loader.set_epoch(0)
+        self.assertEqual(values(other), values(loader))
+
+    def test_our_own_arguments_are_not_mixed_up(self):
+        if not OURS:
+            self.skipTest("PyTorch's class has none")
+        data = datasets.Numbers(N)
+        with self.assertRaisesRegex(ValueError, "mutually exclusive with generator"):
+            DataLoader(data, seed=3, generator=torch.Generator().manual_seed(4))
+        for share in (SequentialSampler(data), DistributedSampler(data, 2, 0),
+                      DistributedSampler(data, 3, 1)):
+            with self.assertRaisesRegex(ValueError, "mutually exclusive with sampler"):
+                DataLoader(data, sampler=share, rank=1, world_size=2)
+
+
+if __name__ == "__main__":
+    black_box.unittest.main()
