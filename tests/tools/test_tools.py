@@ -251,6 +251,10 @@ class Tap(unittest.TestCase):
                                     " def test_a(self): pass\n")
         self.assertEqual((code, lines), (0, ["ok 1 - test_it.T.test_a # SKIP why", "1..1"]))
 
+    def test_a_file_that_skips_itself(self):
+        code, lines = self.run_file("raise unittest.SkipTest('no such package')\n")
+        self.assertEqual((code, lines), (0, ["ok 1 - test_it # SKIP no such package", "1..1"]))
+
     def test_a_broken_or_empty_file_fails(self):
         self.assertNotEqual(self.run_file("import no_such_module\n")[0], 0)
         self.assertNotEqual(self.run_file("")[0], 0)

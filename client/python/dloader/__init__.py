@@ -2,6 +2,7 @@
 
     from dloader import DataLoader          PyTorch's DataLoader, by another import
     from dloader import Loader              a dataset that the daemon itself reads, by its spec
+    from dloader import adopt               for a loader that a library made: its batches, by our workers
     from dloader import sample_rng          inside a Dataset: a NumPy generator of this very sample
 
 Importing this package imports neither torch nor NumPy; DataLoader needs torch, and says so when it
@@ -16,6 +17,7 @@ from ._errors import DaemonError, Error, StateError, WorldChangedError
 from ._info import get_worker_info
 
 if TYPE_CHECKING:
+    from ._adopt import adopt
     from ._packed import PackedList
     from .dataloader import DataLoader
     from .loader import Loader
@@ -24,11 +26,11 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = ["DaemonError", "DataLoader", "Error", "Loader", "PackedList", "StateError",
-           "WorldChangedError", "__version__", "get_worker_info", "sample_rng"]
+           "WorldChangedError", "__version__", "adopt", "get_worker_info", "sample_rng"]
 
 # What needs torch, NumPy or an extension module is imported when it is first asked for.
 _LAZY = {"DataLoader": "dataloader", "Loader": "loader", "PackedList": "_packed",
-         "sample_rng": "random"}
+         "adopt": "_adopt", "sample_rng": "random"}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,76 @@
+"""adopt(): a loader that somebody else made of PyTorch's class, with dloaderd's workers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch.utils.data.dataloader as theirs
+from torch.utils.data import BatchSampler
+
+from .dataloader import DataLoader, TorchLoader
+
+# What a loader is, besides how it takes and groups its samples.
+_KEPT = ("num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn",
+         "multiprocessing_context", "generator", "prefetch_factor", "persistent_workers",
+         "pin_memory_device")
+
+
+class _Inner(DataLoader):
+    """Below a loader that would ask after every batch where it stands, and has no use for it."""
+
+    @property
+    def state_dict(self) -> Any:
+        raise AttributeError("state_dict")
+
+    load_state_dict = state_dict
+
+
+def _loads_in_its_own_way(loader: Any) -> bool:
+    kind = type(loader)
+    return any(getattr(kind, name) is not getattr(TorchLoader, name)
+               for name in ("__iter__", "_get_iterator"))
+
+
+def _grouping(loader: Any) -> dict[str, Any]:
+    """The arguments that say which samples there are, and which of them make a batch."""
+    if loader._dataset_kind == theirs._DatasetKind.Iterable:
+        return {"batch_size": loader.batch_size, "drop_last": loader.drop_last}
+    batches = loader.batch_sampler
+    if batches is None:
+        return {"batch_size": None, "sampler": loader.sampler}
+    if loader.batch_size is None or type(batches) is not BatchSampler:
+        return {"batch_sampler": batches}
+    return {"batch_size": loader.batch_size, "drop_last": loader.drop_last,
+            "sampler": batches.sampler}
+
+
+def _made_of(loader: Any, kind: type[DataLoader]) -> DataLoader:
+    kept = {name: getattr(loader, name) for name in _KEPT}
+    return kind(loader.dataset, **_grouping(loader), **kept,
+                in_order=getattr(loader, "in_order", True))
+
+
+def adopt(loader: Any) -> Any:
+    """The same batches, by dloaderd's workers.
+
+    loader: a torch.utils.data.DataLoader that a library made, or one that Accelerate's prepare()
+    or skip_first_batches() gave. Of the first kind another loader is returned; in the second the
+    loader inside is replaced, and the loader itself is returned. A dloader.DataLoader is returned
+    as it is. TypeError: it is none of these, or its class loads in its own way.
+    """
+    inner = getattr(loader, "base_dataloader", None)
+    if inner is not None:
+        if _loads_in_its_own_way(inner) and not isinstance(inner, DataLoader):
+            raise TypeError(f"adopt(): {type(inner).__name__} below {type(loader).__name__} loads "
+                            "in its own way; prepare it without use_stateful_dataloader")
+        if not isinstance(inner, DataLoader):
+            loader.base_dataloader = _made_of(inner, _Inner)
+        return loader
+    if isinstance(loader, DataLoader):
+        return loader
+    if not isinstance(loader, TorchLoader):
+        raise TypeError(f"adopt(): {type(loader).__name__} is no torch.utils.data.DataLoader")
+    if _loads_in_its_own_way(loader):
+        raise TypeError(f"adopt(): {type(loader).__name__} loads in its own way, by an __iter__() "
+                        "or iterators of its own; make it a subclass of dloader.DataLoader")
+    return _made_of(loader, DataLoader)

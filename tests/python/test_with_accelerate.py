@@ -1,0 +1,223 @@
+"""Hugging Face's Accelerate: prepare() divides this DataLoader as it divides PyTorch's, and adopt()
+gives what it makes of it our workers.
+"""
+
+import json
+import random
+import sys
+import tempfile
+
+import torch
+
+import black_box
+import datasets
+import trainers
+from black_box import Case, TorchLoader
+from dloader import DataLoader, adopt
+
+accelerate = trainers.need("accelerate")
+from accelerate import Accelerator, skip_first_batches  # noqa: E402
+from accelerate.state import AcceleratorState  # noqa: E402
+from accelerate.utils import DataLoaderConfiguration, set_seed  # noqa: E402
+
+N, BATCH = 23, 4
+CONFIGURATIONS = ({}, {"split_batches": True}, {"even_batches": False}, {"dispatch_batches": True},
+                  {"dispatch_batches": True, "split_batches": True},
+                  {"use_seedable_sampler": True})
+
+
+def prepared(cls, data, configuration, **options):
+    """(the accelerator, the loader that it made of one of the class)."""
+    torch.manual_seed(11)
+    accelerator = Accelerator(cpu=True,
+                              dataloader_config=DataLoaderConfiguration(**configuration))
+    return accelerator, accelerator.prepare(cls(data, batch_size=BATCH, **options))
+
+
+def told(accelerator, loader, epochs=2):
+    """All that a trainer sees of a loader."""
+    events = [str(black_box.Played.length_of(loader)), type(loader).__name__]
+    gathers = accelerator.even_batches  # else ranks have batches of other sizes
+    for _ in range(epochs):
+        for batch in loader:
+            events.append([batch.tolist(), accelerator.gradient_state.end_of_dataloader,
+                           gathers and accelerator.gather_for_metrics(batch).tolist()])
+    return events
+
+
+def loads_by_us(loader):
+    return isinstance(loader.base_dataloader, DataLoader)
+
+
+# ---- in a rank of two --------------------------------------------------------------------------
+
+def compare_ranks():
+    """Prints, for each configuration, what PyTorch's class gives and what ours does, both ways.
+
+    PyTorch's forks its workers from this process, where threads of gloo's may hold a lock.
+    """
+    AcceleratorState._reset_state(reset_partial_state=True)  # the parent's is that of one process
+    for configuration in CONFIGURATIONS:
+        for shuffle in (False, True):
+            for data in (datasets.Numbers(N), datasets.Split(N)):
+                if shuffle and isinstance(data, datasets.Split):
+                    continue
+                make = {"shuffle": shuffle}
+                expected = told(*prepared(TorchLoader, data, configuration, **make))
+                plain = told(*prepared(DataLoader, data, configuration, **make))
+                accelerator, loader = prepared(DataLoader, data, configuration, num_workers=1,
+                                               **make)
+                assert adopt(loader) is loader and loads_by_us(loader)
+                ours = told(accelerator, loader)
+                print(json.dumps([str(configuration), expected, plain, ours]), flush=True)
+    accelerator.end_training()
+
+
+# ---- a run that is killed ----------------------------------------------------------------------
+
+EPOCHS = 3
+
+
+def train(folder, dies, resumes):
+    """Prints the exact loss of each step. dies: with the checkpoint of this step written."""
+    set_seed(7)
+    accelerator = Accelerator(cpu=True, dataloader_config=DataLoaderConfiguration(
+        use_seedable_sampler=True))
+    data = [(torch.full((3,), i / N), torch.tensor([float(i % 5)])) for i in range(N)]
+    model = torch.nn.Linear(3, 1)
+    model, optimizer, loader = accelerator.prepare(
+        model, torch.optim.Adam(model.parameters(), 0.1),
+        DataLoader(data, batch_size=BATCH, shuffle=True, num_workers=2))
+    adopt(loader)
+    first, skipped, step = 0, 0, 0
+    if resumes:
+        accelerator.load_state(folder)
+        first, skipped = divmod(dies, len(loader))
+        step = dies
+    for epoch in range(first, EPOCHS):
+        loader.set_epoch(epoch)
+        part = loader
+        if epoch == first and skipped:
+            part = adopt(skip_first_batches(loader, skipped))
+            assert loads_by_us(part)
+        for x, y in part:
+            loss = torch.nn.functional.mse_loss(model(x), y)
+            accelerator.backward(loss)
+            optimizer.step()
+            optimizer.zero_grad()
+            print(loss.item().hex(), flush=True)
+            step += 1
+            if step == dies and not resumes:
+                accelerator.save_state(folder)
+                trainers.die()
+
+
+class TestOneProcess(Case):
+    def test_what_prepare_makes_of_it(self):
+        for workers in (0, 2):
+            for options in ({}, {"shuffle": True}, {"drop_last": True}):
+                expected = told(*prepared(TorchLoader, datasets.Numbers(N), {}, **options))
+                for way in (lambda loader: loader, adopt):
+                    accelerator, loader = prepared(DataLoader, datasets.Numbers(N), {},
+                                                   num_workers=workers, **options)
+                    self.assertIsInstance(loader, TorchLoader)
+                    self.assertEqual(told(accelerator, way(loader)), expected)
+
+    def test_the_last_step_of_an_epoch_is_one(self):
+        """Accumulating 4 steps of 6: one at the fourth, one at the end."""
+        for adopts in (False, True):
+            accelerator = Accelerator(cpu=True, gradient_accumulation_steps=4)
+            model = torch.nn.Linear(1, 1)
+            model, optimizer, loader = accelerator.prepare(
+                model, torch.optim.SGD(model.parameters(), 1.0),
+                DataLoader([torch.ones(1)] * 24, batch_size=4, num_workers=1))
+            steps = 0
+            for x in adopt(loader) if adopts else loader:
+                with accelerator.accumulate(model):
+                    accelerator.backward(model(x).mean())
+                    optimizer.step()
+                    optimizer.zero_grad()
+                    steps += accelerator.sync_gradients
+            self.assertEqual(steps, 2)
+
+    def test_skipping_batches(self):
+        for data in (datasets.Numbers(N), datasets.Split(N)):
+            for skipped in (0, 2, 5):
+                accelerator, loader = prepared(TorchLoader, data, {})
+                expected = told(accelerator, skip_first_batches(loader, skipped))
+                for workers in (0, 1):
+                    accelerator, loader = prepared(DataLoader, data, {}, num_workers=workers)
+                    rest = adopt(skip_first_batches(adopt(loader), skipped))
+                    self.assertTrue(loads_by_us(rest))
+                    self.assertEqual(told(accelerator, rest), expected)
+
+    def test_a_prepared_loader_is_prepared_once(self):
+        accelerator, loader = prepared(DataLoader, datasets.Numbers(N), {})
+        adopt(loader)
+        inner = loader.base_dataloader
+        self.assertIs(accelerator.prepare(adopt(loader)), loader)
+        self.assertIs(loader.base_dataloader, inner)
+
+    def test_killed_and_resumed_bit_for_bit(self):
+        steps = EPOCHS * -(-N // BATCH)
+        dies = random.randint(1, steps - 1)
+        with tempfile.TemporaryDirectory() as folder, self.subTest(f"dies at {dies}"):
+            whole = trainers.lines(train, folder, None, False)
+            self.assertEqual(len(whole), steps)
+            status, said = trainers.Forked(train, folder, dies, False).end()
+            self.assertEqual(status, -9, said)
+            self.assertEqual(said.splitlines() + trainers.lines(train, folder, dies, True), whole)
+
+
+class TestTwoRanks(Case):
+    def test_shares_are_accelerates(self):
+        whole = trainers.ranks(compare_ranks)
+        self.assertEqual(len(whole[0]), len(CONFIGURATIONS) * 3)
+        for lines in whole:
+            for line in lines:
+                configuration, expected, plain, ours = json.loads(line)
+                self.assertEqual(plain, expected, configuration)
+                self.assertEqual(ours, expected, configuration)
+        gathered = json.loads(whole[0][0])[1][2:]
+        self.assertEqual(sorted(sum((event[2] for event in gathered[:3]), [])), list(range(N)))
+
+
+class TestAdopt(Case):
+    def test_pytorchs_loaders(self):
+        def loaders():
+            data = datasets.Numbers(N)
+            yield TorchLoader(data)
+            yield TorchLoader(data, batch_size=4, shuffle=True, drop_last=True)
+            yield TorchLoader(data, batch_size=None, sampler=[3, 1, 2])
+            yield TorchLoader(data, batch_sampler=[[1, 2], [3]], collate_fn=datasets.as_list)
+            yield TorchLoader(data, batch_size=5, num_workers=2, persistent_workers=True,
+                              generator=torch.Generator().manual_seed(3), shuffle=True)
+            yield TorchLoader(datasets.Split(N), batch_size=4, num_workers=2, drop_last=True)
+            yield TorchLoader(datasets.Split(N), batch_size=None)
+
+        for theirs, taken in zip(loaders(), loaders()):
+            ours = adopt(taken)
+            self.assertIs(type(ours), DataLoader)
+            for attribute in ("batch_size", "drop_last", "num_workers", "collate_fn", "timeout",
+                              "persistent_workers", "prefetch_factor"):
+                self.assertEqual(getattr(ours, attribute), getattr(theirs, attribute), attribute)
+            for loader in (theirs, ours):
+                torch.manual_seed(2)
+                loader.epochs = [list(loader) for _ in range(2)]
+            self.same(ours.epochs, theirs.epochs)
+
+    def test_what_it_leaves_as_it_is_and_what_it_refuses(self):
+        loader = DataLoader(range(3))
+        self.assertIs(adopt(loader), loader)
+
+        class Own(TorchLoader):
+            def __iter__(self):
+                return iter([1, 2])
+
+        for other in ([1], Own(range(3))):
+            with self.assertRaisesRegex(TypeError, r"^adopt\(\): (list|Own) "):
+                adopt(other)
+
+
+if __name__ == "__main__":
+    sys.exit(black_box.unittest.main())

@@ -1,0 +1,94 @@
+"""What the tests with other people's trainers share: they run the packages themselves, where they are.
+
+The packages are large. A file imports its own once, and whatever has to be a process of its own, a
+rank or a run that is killed, is forked from there.
+"""
+
+import importlib
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+import tempfile
+import unittest
+import warnings
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+from black_box import PATIENCE  # noqa: E402  torch reads its environment when it is imported
+
+
+def need(*names):
+    """Imports them; the whole file is skipped, with the reason, where one of them cannot be had."""
+    found = []
+    for name in names:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                found.append(importlib.import_module(name))
+        except ImportError as error:
+            raise unittest.SkipTest(f"{name} cannot be imported by {sys.executable}: {error}")
+    return found[0] if len(found) == 1 else found
+
+
+def _free_port():
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        return sock.getsockname()[1]
+
+
+def _child(work, args, env, out):
+    os.dup2(out, 1)
+    os.dup2(out, 2)
+    os.environ.update(env)
+    warnings.simplefilter("ignore")
+    work(*args)
+
+
+class Forked:
+    """work(*args) in a child; end() gives its status, negative for a signal, and what it printed."""
+
+    def __init__(self, work, *args, env=None):
+        self.out = tempfile.TemporaryFile()
+        self.process = multiprocessing.get_context("fork").Process(
+            target=_child, args=(work, args, env or {}, self.out.fileno()))
+        self.process.start()
+
+    def end(self):
+        self.process.join(PATIENCE)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
+        with self.out:
+            self.out.seek(0)
+            return self.process.exitcode, self.out.read().decode(errors="replace")
+
+
+def lines(work, *args, env=None):
+    """What work() prints in a process of its own, which must end well."""
+    status, said = Forked(work, *args, env=env).end()
+    if status != 0:
+        raise AssertionError(f"exit status {status}:\n{said}")
+    return said.splitlines()
+
+
+def ranks(work, *args, world=2):
+    """The lines of each rank of a world, as torchrun would have started it."""
+    port = str(_free_port())
+    started = [Forked(work, *args, env={
+        "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world),
+        "LOCAL_WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
+        "GLOO_SOCKET_IFNAME": "lo"}) for rank in range(world)]
+    ended = [one.end() for one in started]
+    for rank, (status, said) in enumerate(ended):
+        if status != 0:
+            raise AssertionError(f"rank {rank}: exit status {status}:\n{said}")
+    return [said.splitlines() for _, said in ended]
+
+
+def die():
+    """As a machine that fails: nothing is tidied up."""
+    sys.stdout.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
