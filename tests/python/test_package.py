@@ -45,6 +45,15 @@ class Package(unittest.TestCase):
         self.in_a_fresh_interpreter(
             "import sys, dloader; assert 'torch' not in sys.modules, 'torch came, too'")
 
+    def test_names_of_torch_import_it_when_they_are_asked_for(self):
+        self.in_a_fresh_interpreter(
+            "import sys, dloader; dir(dloader); assert 'Dataset' in dir(dloader);"
+            "assert not hasattr(dloader, 'no_such_name'); assert 'torch' not in sys.modules\n"
+            "sys.modules['torch'] = None  # as if it were not installed\n"
+            "try: from dloader import Dataset\n"
+            "except ImportError as error: assert 'install torch' in str(error), error\n"
+            "else: raise AssertionError")
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -1,8 +1,8 @@
-"""The loader is a torch.utils.data.DataLoader, and others make loaders of its attributes.
+"""The loader is a torch.utils.data.DataLoader, and dloader has what else stands there.
 
-Accelerate makes one of PyTorch's class of them, Lightning and Fabric one of the loader's own class
-with another sampler. What they read is read here in the same way; with the packages themselves it is
-tried in test_with_*.py.
+Others make loaders of its attributes: Accelerate makes one of PyTorch's class of them, Lightning and
+Fabric one of the loader's own class with another sampler. What they read is read here in the same
+way; with the packages themselves it is tried in test_with_*.py.
 """
 
 import copy
@@ -71,6 +71,24 @@ class TestSubclass(Case):
                       pickle.loads(pickle.dumps(loader))):
             self.assertIs(type(other), DataLoader)
             self.assertEqual(values(other), values(loader))
+
+
+class TestNames(Case):
+    def test_all_of_torch_utils_data_is_there(self):
+        """The same objects, so that the import line can be swapped whole."""
+        import dloader
+        names = {name for name in torch.utils.data.__all__ if hasattr(torch.utils.data, name)}
+        for name in names - {"DataLoader", "get_worker_info"}:
+            self.assertIs(getattr(dloader, name), getattr(torch.utils.data, name), name)
+        for module in ("dataset", "distributed", "sampler"):
+            self.assertIs(getattr(dloader, module), getattr(torch.utils.data, module))
+        self.assertLessEqual(names - {"_DatasetKind"}, set(dir(dloader)))
+
+    def test_what_it_has_not(self):
+        import dloader
+        for name in ("no_such_name", "_no_such_name", "torch"):
+            with self.assertRaisesRegex(AttributeError, f"module 'dloader' .*'{name}'"):
+                getattr(dloader, name)
 
 
 class TestMadeOfAttributes(Case):

@@ -1,6 +1,7 @@
 """dloader: batches from dloaderd, for PyTorch and for whoever reads arrays.
 
     from dloader import DataLoader          PyTorch's DataLoader, by another import
+    from dloader import Dataset, random_split, …   all else of torch.utils.data, as it is there
     from dloader import Loader              a dataset that the daemon itself reads, by its spec
     from dloader import adopt               for a loader that a library made: its batches, by our workers
     from dloader import sample_rng          inside a Dataset: a NumPy generator of this very sample
@@ -17,6 +18,8 @@ from ._errors import DaemonError, Error, StateError, WorldChangedError
 from ._info import get_worker_info
 
 if TYPE_CHECKING:
+    from torch.utils.data import *
+
     from ._adopt import adopt
     from ._packed import PackedList
     from .dataloader import DataLoader
@@ -32,16 +35,42 @@ __all__ = ["DaemonError", "DataLoader", "Error", "Loader", "PackedList", "StateE
 _LAZY = {"DataLoader": "dataloader", "Loader": "loader", "PackedList": "_packed",
          "adopt": "_adopt", "sample_rng": "random"}
 
+# The public names of torch.utils.data, its modules too, from 1.13 on. A later torch may have more.
+_OF_TORCH = frozenset((
+    "BatchSampler", "ChainDataset", "ConcatDataset", "DFIterDataPipe", "DataChunk", "DataLoader2",
+    "Dataset", "DistributedSampler", "IterDataPipe", "IterableDataset", "MapDataPipe",
+    "RandomSampler", "Sampler", "SequentialSampler", "StackDataset", "Subset",
+    "SubsetRandomSampler", "TensorDataset", "WeightedRandomSampler", "argument_validation",
+    "communication", "datapipes", "dataset", "default_collate", "default_convert",
+    "distributed", "functional_datapipe", "graph", "graph_settings",
+    "guaranteed_datapipes_determinism", "non_deterministic", "random_split", "runtime_validation",
+    "runtime_validation_disabled", "sampler"))
+
+
+def _of_torch(name: str) -> Any:
+    """What torch.utils.data has by that name; AttributeError."""
+    try:
+        import torch.utils.data as theirs
+    except ImportError as error:
+        raise ImportError(f"dloader.{name} is torch.utils.data.{name}, and torch cannot be "
+                          f"imported: {error}; install torch") from error
+    return getattr(theirs, name)
+
 
 def __getattr__(name: str) -> Any:
-    module = _LAZY.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
-    value = getattr(importlib.import_module("." + module, __name__), name)
+    import sys
+    if name in _LAZY:
+        value = getattr(importlib.import_module("." + _LAZY[name], __name__), name)
+    elif name in _OF_TORCH:
+        value = _of_torch(name)
+    elif name in getattr(sys.modules.get("torch.utils.data"), "__all__", ()):
+        value = _of_torch(name)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted(set(globals()) | set(__all__))
+    return sorted(set(globals()) | set(__all__) | _OF_TORCH)
