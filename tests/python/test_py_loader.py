@@ -7,6 +7,7 @@ import json
 import os
 import contextlib
 import pathlib
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -63,6 +64,20 @@ class Specs(unittest.TestCase):
         for wrong in (3, {"a": object()}):
             with self.assertRaises(TypeError):
                 str(_spec.Spec(wrong))
+
+    def test_keys(self):
+        for text, has in (("seed: 1\n", True), ("name: x\nseed : 1\n", True),
+                          ('name: x\n"seed": 1\n', True), ("dataset:\n  seed: 1\n", False),
+                          ("# seed: 1\na: 2\n", False), ("reseed: 1\n", False),
+                          ("{name: x, seed: 1}", True), ("--- # it\n{'seed': 1, a: 2}\n", True),
+                          ("{a: {seed: 1}, b: [{seed: 2}], c: 'seed: 3'}", False),
+                          ('{"seed": 1}', True), ('{"seed": null}', False)):
+            spec = _spec.Spec(text)
+            self.assertEqual(spec.has("seed"), has, text)
+            if not has:
+                self.assertTrue(spec.with_("seed", 7).has("seed"), text)
+                self.assertEqual(str(_spec.Spec(text)), str(spec), "with_() makes another one")
+        self.assertEqual(str(_spec.Spec("{a: {b: 1}}").with_("seed", 7)), "{seed: 7, a: {b: 1}}")
 
     def test_no_workers(self):
         for text, none in (("workers: {count: 0}", True), ("workers: {count: 2}", False),
@@ -191,6 +206,63 @@ class Native(unittest.TestCase):
                     continue
                 with Loader(RANGE, **options) as loader:
                     self.assertEqual((loader.rank, loader.world_size, loader.job), want)
+
+    def test_signs_of_other_ranks(self):
+        """The process group is one; what launchers say is none that could be followed blindly."""
+        slurm = {"SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "2"}
+        table = (({"SLURM_STEP_NUM_TASKS": "1"}, {}, (0, 1)),
+                 ({"SLURM_NTASKS": "4"}, {}, (0, 1)),  # of a script, which is one process
+                 (slurm, {"rank": 2, "world_size": 4}, (2, 4)),
+                 (slurm, {"rank": 0, "world_size": 1}, (0, 1)),
+                 ({**slurm, "RANK": "1", "WORLD_SIZE": "2"}, {}, (1, 2)),
+                 (slurm, {}, r"world_size: \$SLURM_STEP_NUM_TASKS is 4, and nothing says .*"
+                  r'give rank=int\(os.environ\["SLURM_PROCID"\]\) and world_size=4, or rank=0'),
+                 ({"OMPI_COMM_WORLD_SIZE": "2"}, {}, r"\$OMPI_COMM_WORLD_SIZE is 2"),
+                 ({"PMI_SIZE": "2"}, {}, r"\$PMI_SIZE is 2"),
+                 ({}, {"world_size": 2}, "rank: none is given, and world_size is 2; give rank="))
+        for environment, options, want in table:
+            with self.subTest(environment=environment, options=options), \
+                    mock.patch.dict(os.environ, environment):
+                if isinstance(want, str):
+                    with self.assertRaisesRegex(ValueError, want):
+                        Loader(RANGE, **options)
+                    continue
+                with Loader(RANGE, **options) as loader:
+                    self.assertEqual((loader.rank, loader.world_size), want)
+        if not torch.distributed.is_available():
+            return
+        group = mock.patch.multiple(torch.distributed, is_initialized=lambda: True,
+                                    get_rank=lambda: 1, get_world_size=lambda: 3)
+        with group, mock.patch.dict(os.environ, slurm):
+            for options in ({}, {"world_size": 3}):
+                with Loader(RANGE, **options) as loader:
+                    self.assertEqual((loader.rank, loader.world_size), (1, 3))
+            with self.assertRaisesRegex(ValueError, "rank: none is given"):
+                Loader(RANGE, world_size=2)
+
+    def test_ranks_without_a_seed_and_daemons_of_their_own(self):
+        """As torchrun starts them where there is no service: they share one order."""
+        program = ("import dloader, json, sys; spec = json.loads(sys.argv[1])\n"
+                   "with dloader.Loader(spec, as_='numpy') as loader:\n"
+                   "    print(json.dumps([loader.seed, [i for b in loader for i in b.tolist()]]))")
+        spec = {key: value for key, value in RANGE.items() if key not in ("seed", "name")}
+        spec["shard"] = {"even": False}
+        for text in (json.dumps(spec), "dataset: {kind: range, length: 10}\nbatch: {size: 3}\n"
+                     "sampler: {kind: random}\nshard: {even: false}\n"):
+            ranks = [subprocess.Popen(
+                [sys.executable, "-c", program, json.dumps(text)], text=True,
+                stdout=subprocess.PIPE, env={**os.environ, "RANK": rank, "WORLD_SIZE": "3"})
+                for rank in "012"]
+            told = [json.loads(rank.communicate(timeout=300)[0]) for rank in ranks]
+            self.assertEqual([rank.returncode for rank in ranks], [0] * 3)
+            self.assertEqual([seed for seed, _ in told], [0] * 3)
+            self.assertEqual(sorted(i for _, share in told for i in share), list(range(10)))
+        with Loader(spec, 1, 2) as loader:
+            seed = loader.seed
+            for other in (RANGE, changed(seed=5)):  # a state's comes first, as it does without ranks
+                with Loader({**other, "shard": spec["shard"]}, 1, 2) as one:
+                    loader.load_state_dict(one.state_dict())
+                self.assertEqual((seed, loader.seed), (0, other["seed"]))
 
     def test_dispatch(self):
         """Two ranks take the rows of one batch, as arrays and as tensors; the second process would

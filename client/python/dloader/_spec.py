@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import re
@@ -11,6 +12,20 @@ from typing import Any
 _NO_WORKERS = re.compile(
     r"^workers:[ \t]*(\{[^}\n]*\bcount:[ \t]*0\s*[,}]|\n(?:[ \t]+.*\n)*?[ \t]+count:[ \t]*0[ \t]*$)",
     re.MULTILINE)
+
+# What a flow mapping ({a: 1, b: [2]}) is made of.
+_FLOW = re.compile(r"""#[^\n]*|"(?:[^"\\]|\\.)*"|'[^']*'|[{}\[\],:]|[^\s{}\[\],:"'#]+""")
+
+
+def _flow_keys(text: str) -> set[str]:
+    """The keys of the outermost mapping."""
+    keys, depth, last = set(), 0, ""
+    for token in _FLOW.findall(text):
+        depth += (token in "{[") - (token in "}]")
+        if token == ":" and depth == 1:
+            keys.add(last.strip("\"'"))
+        last = token
+    return keys
 
 
 class Spec:
@@ -48,8 +63,29 @@ class Spec:
         """Gives a key of the spec itself a value."""
         if self.map is not None:
             self.map[key] = value
+        elif self._flows:
+            self.text = self.text.replace("{", f"{{{key}: {json.dumps(value)}, ", 1)
         else:
             self.text = f"{self.text.rstrip()}\n{key}: {json.dumps(value)}\n"
+
+    def has(self, key: str) -> bool:
+        """Whether that key of the spec itself is given, as far as YAML can be read line by line."""
+        if self.map is not None:
+            return self.map.get(key) is not None
+        if self._flows:
+            return key in _flow_keys(self.text)
+        return re.search(rf"""^["']?{key}["']?[ \t]*:""", self.text, re.MULTILINE) is not None
+
+    def with_(self, key: str, value: Any) -> Spec:
+        """Another one, in which the key has the value."""
+        changed = copy.copy(self)
+        changed.map = None if self.map is None else dict(self.map)
+        changed.set(key, value)
+        return changed
+
+    @property
+    def _flows(self) -> bool:
+        return re.match(r"(\s|#[^\n]*\n|---)*\{", self.text) is not None
 
     @property
     def has_no_workers(self) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from operator import index
 from typing import Any
 
-from . import _device, _private, _reraise
+from . import _device, _private, _reraise, _world
 from ._errors import StateError, WorldChangedError
 from ._progress import Progress
 from ._spec import Spec
@@ -38,6 +38,10 @@ def _mode(as_: str | None) -> int:
 
 _CLUSTER = 2 ** 32 - 1  # DL_WORLD_CLUSTER
 
+
+# Of ranks that were given none: as DistributedSampler's. Their daemons would draw different ones,
+# and the ranks have shares of different orders.
+_RANKS_SEED = 0
 
 _WORLD_MAX = 2 ** 20  # ranks, of limits.def
 
@@ -189,8 +193,11 @@ class Loader:
 
     spec: a dict, a text in YAML or JSON, or the path of a file with it; relative paths in a file
         start from its folder. Refused with the place, the value and the remedy.
-    rank, world_size: of this consumer; absent: $RANK and $WORLD_SIZE, as torchrun sets them, or
-        the only one. ValueError where one of the two is set alone, or is no such number. With
+    rank, world_size: of this consumer; absent: $RANK and $WORLD_SIZE, as torchrun sets them, those
+        of torch.distributed's process group, or the only one. ValueError where one of the two is
+        set alone, or is no such number, and where Slurm or MPI have started several processes and
+        nothing else tells of ranks. Of several ranks a spec without `seed` has 0, so that all have
+        shares of one order. With
         world_size="cluster" the daemon's node meets others: `rank` (absent: $LOCAL_RANK) is then
         the one on this node, and the attributes `rank` and `world_size` say from the first epoch on
         what the nodes have agreed on. The first epoch begins when all nodes have asked for it, which
@@ -244,6 +251,9 @@ class Loader:
         self._spec = Spec(spec)
         if name is not None:
             self._spec.set("name", name)
+        self._seed: int | None = None  # instead of one that the daemon draws
+        if (self.world_size or 1) > 1 and not self._spec.has("seed"):
+            self._seed = _RANKS_SEED
         self._socket = socket
         self._steps: int | None = None
         self._repeated = 0
@@ -273,6 +283,8 @@ class Loader:
             self._local, _, job = _client.from_environment(rank, _CLUSTER)
             return job
         world = _integer("world_size", world_size, 1, _WORLD_MAX)
+        if rank is None and "RANK" not in os.environ:
+            rank, world = _world.find(world)
         self.rank, self.world_size, job = _client.from_environment(rank, world)
         if not self.rank < self.world_size:
             raise ValueError(f"rank: {self.rank} is not in the interval [0, {self.world_size - 1}] "
@@ -314,7 +326,7 @@ class Loader:
     def _open(self) -> None:
         self._client = self._connect()
         try:
-            self._loader = self._client.open(str(self._spec), self._spec.base)
+            self._loader = self._client.open(self.spec, self._spec.base)
         except BaseException:
             self.close()
             raise
@@ -342,7 +354,7 @@ class Loader:
     @property
     def spec(self) -> str:
         """As it was sent to the daemon: JSON, or the YAML that was given."""
-        return str(self._spec)
+        return str(self._spec if self._seed is None else self._spec.with_("seed", self._seed))
 
     @property
     def name(self) -> str:
@@ -535,13 +547,8 @@ class Loader:
         self._kept = ((epoch, step), token) if same else None
 
     def _take_seed(self, seed: int) -> None:
-        given = self.seed
-        if self._spec.map is not None and self._spec.map.get("seed") is not None:
-            raise StateError(f"seed: {seed}, but the spec says {given}")
-        kept = self._spec
-        changed = Spec(dict(kept.map) if kept.map is not None else kept.text)
-        changed.base = kept.base
-        changed.set("seed", seed)
-        self._spec = changed
+        if self._spec.has("seed"):
+            raise StateError(f"seed: {seed}, but the spec says {self.seed}")
+        self._seed = seed
         self.close()
         self._open()
