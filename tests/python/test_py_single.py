@@ -393,7 +393,7 @@ class State(unittest.TestCase):
     def test_refused(self):
         loader = self.make({"shuffle": True})
         good = loader.state_dict()
-        for change in ({"version": 2}, {"version": None}, {"epoch": -1}, {"batches": "3"},
+        for change in ({"version": 9}, {"version": None}, {"epoch": -1}, {"batches": "3"},
                        {"rng": {}}, {"rng": {"global": "!!", "generators": []}},
                        {"rng": {"global": "AAAA", "generators": []}}, {"drawn": 1},
                        {"rng": {**good["rng"], "generators": [good["rng"]["global"]]}}):

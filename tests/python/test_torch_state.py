@@ -6,6 +6,8 @@ class has no states; a plain class over it stands in, which shows that the tests
 
 import json
 import random
+import re
+import unittest
 import warnings
 
 import torch
@@ -343,6 +345,120 @@ class TestIterable(StateCase):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 self.resume_equals_the_rest(lambda: build(workers), (0, 3))
+
+
+@unittest.skipUnless(OURS, "PyTorch's class has no states")
+class TestOtherLoaders(StateCase):
+    """A state and a loader that is not as the one that it is of."""
+
+    def state(self, steps=3, **options):
+        loader = DataLoader(datasets.Numbers(N), **{"batch_size": BATCH, **options})
+        take(iter(loader), steps)
+        return through_json(loader.state_dict())
+
+    def load(self, state, data=None, **options):
+        loader = DataLoader(datasets.Numbers(N) if data is None else data,
+                            **{"batch_size": BATCH, **options})
+        loader.load_state_dict(state)
+        return loader
+
+    def test_what_cannot_be_gone_on_with_is_named(self):
+        shares = [torch.utils.data.DistributedSampler(range(N), world, 0) for world in (1, 2)]
+        table = (({}, {"batch_size": 3}, "batch_size: 2, but this loader has 3"),
+                 ({}, {"batch_size": None}, "batch_size: 2, but this loader has None"),
+                 ({}, {"drop_last": True}, "drop_last: False, but this loader has True"),
+                 ({}, {"shuffle": True}, "sampler: 'SequentialSampler', but this loader has "
+                  "'RandomSampler'"),
+                 ({"shuffle": True}, {}, "sampler: 'RandomSampler'"),
+                 ({}, {"data": datasets.Numbers(N + 1)}, "length: 23, but this loader has 24"),
+                 ({}, {"data": datasets.Split(N)}, "dataset: 'map', but this loader has 'iterable'"),
+                 ({}, {"batch_size": 1, "batch_sampler": [[1, 2], [3]] * 9},
+                  "batch_sampler: None, but this loader has 'list'"),
+                 ({"sampler": RandomSampler(range(N), replacement=True)}, {"shuffle": True},
+                  "sampler.replacement: True, but this loader has False"),
+                 ({"sampler": shares[0]}, {"sampler": shares[1]},
+                  "sampler.num_replicas: 1, but this loader has 2"),
+                 ({"rank": 0, "world_size": 2, "shuffle": True},
+                  {"rank": 0, "world_size": 2, "shuffle": True, "seed": 3}, "sampler.seed: 0"),
+                 ({"shuffle": True, "seed": 1}, {"shuffle": True, "seed": 1, "rank": 0,
+                                                 "world_size": 2}, "sampler: 'RandomSampler'"),
+                 ({"rank": 0, "world_size": 2}, {}, "world_size: 2, but this loader has none; give "
+                  "it rank=0 and world_size=1"))
+        for saved, own, told in table:
+            with self.subTest(told):
+                state = self.state(**saved)
+                with self.assertRaisesRegex(ValueError, re.escape(told)):
+                    self.load(state, **own)
+                self.assertEqual(len(list(self.load(state, **saved))), STEPS - 3 if "rank" not in saved
+                                 else 3)
+        with self.assertRaisesRegex(ValueError, "batch_size: 2, .*; drop_last: False, .*; sampler:"):
+            self.load(self.state(), batch_size=5, drop_last=True, shuffle=True)
+
+    def test_at_an_epochs_end_another_loader_goes_on(self):
+        loader = DataLoader(datasets.Numbers(N), batch_size=BATCH, shuffle=True, seed=5)
+        list(loader)
+        state = through_json(loader.state_dict())
+        fresh = self.load(state, datasets.Numbers(30), batch_size=7, seed=5)
+        self.assertEqual(values(fresh)[0], list(range(7)))
+        self.assertEqual(fresh.state_dict()["epoch"], 2)
+
+    def test_other_worlds(self):
+        """Each sample of the epoch once, whoever takes it, as often as the world changes."""
+        for n, shuffle in ((100, True), (100, False), (110, True)):
+            seen, state, states = [], None, []
+            for world, steps in ((4, 2), (3, 3), (3, 1), (5, 1), (1, None)):
+                states, counts = [], []
+                for rank in range(world):
+                    loader = DataLoader(datasets.Numbers(n), batch_size=4, shuffle=shuffle, seed=9,
+                                        rank=rank, world_size=world, num_workers=int(rank == 1))
+                    loader.set_epoch(6)
+                    if state:
+                        loader.load_state_dict(state)
+                    counts.append(len(loader))
+                    batches = iter(loader)
+                    given = values(batches if steps is None else take(batches, steps))
+                    seen += sum(given, [])
+                    states.append(through_json(loader.state_dict()))
+                    del batches
+                self.assertEqual(len(set(counts)), 1)
+                state = states[-1]
+                for one in states:  # but for how it was loaded, the state of one rank serves all
+                    self.assertEqual({key for key in one if one[key] != state[key]}
+                                     - {"num_workers", "step"}, set())
+            self.assertEqual(sorted(seen), list(range(n)), (n, shuffle))
+            loader.load_state_dict(state)
+            self.assertEqual(sorted(sum(values(loader), [])), list(range(n)))
+            self.assertEqual(loader.state_dict()["epoch"], 8)
+
+    def test_ranks_have_equally_many_of_what_is_left(self):
+        for drop_last in (False, True):
+            state = self.state(2, rank=0, world_size=2, drop_last=drop_last)  # 15 are left
+            ranks = [self.load(state, rank=rank, world_size=4, drop_last=drop_last)
+                     for rank in range(4)]
+            shares = [sum(values(rank), []) for rank in ranks]
+            if drop_last:
+                self.assertEqual(shares, [[8, 12], [9, 13], [10, 14], [11, 15]])
+            else:
+                self.assertEqual(shares, [[8, 12, 16, 20], [9, 13, 17, 21], [10, 14, 18, 22],
+                                          [11, 15, 19, 8]])
+
+    def test_without_ranks_and_in_order_any_number_of_ranks_goes_on(self):
+        state = self.state(4)
+        ranks = [self.load(state, rank=rank, world_size=2) for rank in range(2)]
+        self.assertEqual(sorted(set(sum((sum(values(rank), []) for rank in ranks), []))),
+                         list(range(8, N)))
+
+    def test_no_order_is_told(self):
+        loader = DataLoader(datasets.Numbers(N), num_workers=1, in_order=False)
+        iterator = iter(loader)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            loader.state_dict()
+            take(iterator, 2)
+            with self.assertRaisesRegex(UserWarning, "in_order=False: the state counts batches"):
+                loader.state_dict()
+            list(iterator)
+            loader.state_dict()
 
 
 class TestBadStates(Case):

@@ -151,8 +151,9 @@ class TestMadeOfAttributes(Case):
         data = datasets.Numbers(N)
         with self.assertRaisesRegex(ValueError, "mutually exclusive with generator"):
             DataLoader(data, seed=3, generator=torch.Generator().manual_seed(4))
-        for share in (SequentialSampler(data), DistributedSampler(data, 2, 0),
-                      DistributedSampler(data, 3, 1)):
+        for share in (SequentialSampler(data), DistributedSampler(data, 2, 1),
+                      DataLoader(data, rank=0, world_size=2).sampler,
+                      DataLoader(data, rank=1, world_size=3).sampler):
             with self.assertRaisesRegex(ValueError, "mutually exclusive with sampler"):
                 DataLoader(data, sampler=share, rank=1, world_size=2)
 

@@ -6,9 +6,10 @@ import warnings
 from typing import Any
 
 import torch
-from torch.utils.data import DistributedSampler, IterableDataset
+from torch.utils.data import IterableDataset
 
 from ._seeds import MASK64
+from ._share import Share
 
 BEFORE_2 = int(torch.__version__.split(".", 1)[0]) < 2
 
@@ -19,13 +20,13 @@ def check_assertion(holds: bool, text: str) -> None:
         raise AssertionError(*(() if BEFORE_2 else (text,)))
 
 
-def find_share(sampler: Any, batch_sampler: Any) -> DistributedSampler | None:
-    """The sampler that divides a dataset among ranks, if there is one."""
+def find_share(sampler: Any, batch_sampler: Any) -> Share | None:
+    """The sampler that was made of the options rank and world_size, if there is one."""
     found = sampler if sampler is not None else getattr(batch_sampler, "sampler", None)
-    return found if isinstance(found, DistributedSampler) else None
+    return found if isinstance(found, Share) else None
 
 
-def _takes(share: DistributedSampler | None, rank: int, world_size: int) -> bool:
+def _takes(share: Share | None, rank: int, world_size: int) -> bool:
     return share is not None and (share.rank, share.num_replicas) == (rank, world_size)
 
 

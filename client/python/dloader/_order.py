@@ -140,6 +140,7 @@ class Order:
         self._blocks = _blocks.blocks(loader) if workers else None
         if loader._share is not None:
             loader._share.set_epoch(self.position.epoch)
+            loader._share.passed = resume.passed if resume else 0
         with self._instead:
             self._begin(loader, workers, draw_base)
         self._is_first = True

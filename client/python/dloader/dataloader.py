@@ -14,11 +14,11 @@ except ImportError as _error:
                       "torch, or use dloader.Loader, which gives NumPy arrays as well") from _error
 
 from torch.utils.data import DataLoader as TorchLoader
-from torch.utils.data import DistributedSampler
 from torch.utils.data.dataloader import _DatasetKind
 
 from . import _arguments, _device, _info, _private, _single, state
 from ._seeds import MASK64
+from ._share import Share
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -72,12 +72,10 @@ class DataLoader(TorchLoader[T_co]):
         # Of the samplers made here that is known; what a user's may give is seen as it comes.
         self._keys_are_integers = not has_sampler
         if world_size is not None and not has_sampler:
-            sampler = DistributedSampler(dataset, num_replicas=world_size, rank=rank,
-                                         shuffle=bool(shuffle), seed=seed or 0,
-                                         drop_last=drop_last)
+            sampler = Share(dataset, num_replicas=world_size, rank=rank, shuffle=bool(shuffle),
+                            seed=seed or 0, drop_last=drop_last)
             shuffle = None
-        self._share = (None if world_size is None else
-                       _arguments.find_share(sampler, batch_sampler))
+        self._share = None if world_size is None else _arguments.find_share(sampler, batch_sampler)
         further: dict[str, Any] = {"in_order": in_order} if _TORCH_TAKES_IN_ORDER else {}
         # Nobody asked for a number: 2, and more of them where batches are tiny.
         self._prefetch_is_ours = prefetch_factor is None
@@ -117,6 +115,8 @@ class DataLoader(TorchLoader[T_co]):
         self._next_epoch = 0
         self._base_seed: int | None = None
         self._key_seed = None if self.seed is None else self.seed & MASK64
+        if self._share is not None:
+            self._share.passed = 0
 
     @property
     def _length_said(self) -> int | None:
@@ -167,7 +167,12 @@ class DataLoader(TorchLoader[T_co]):
 
         With a dataset that has a length nothing before that place is loaded. The streams of random
         numbers inside the workers are not part of it: they start from the epoch's own seeds again;
-        those of sample_rng() are as they would have been. StateError (a ValueError): no such state,
-        or of a loader with other generators.
+        those of sample_rng() are as they would have been.
+
+        In the middle of an epoch the loader must give the batches that the one in the state would
+        have: num_workers may be another one, and with the options rank and world_size the number of
+        ranks, too; then each sample that is left of the epoch comes once. StateError (a ValueError):
+        no such state, or of a loader with other generators, or with another batch size, order or
+        length, all of which are named.
         """
         state.load(self, state_dict)

@@ -1,16 +1,19 @@
 """The place of a DataLoader in its epoch, as a dict that JSON can hold, and the way back to it.
 
-Version 1:
+Version 2:
 
     version      1
     epoch        number of the epoch that is resumed, from 0
     batches      of it that the user got
+    loader       what decides which samples are in them (see _made)
+    world_size   the option, or null; passed: samples of the epoch that were taken before, by
+                 another number of ranks
     step         of the workers' numbering of batches, which leaves some out over iterable datasets
     num_workers  which decides that numbering
     finished     the epoch before was taken to its end, so that the one to come is a new one
     exhausted    an iterable dataset has nothing left, though the epoch is not finished
     seed         what sample_rng() is keyed by; null before the first epoch
-    base_seed    of the workers; drawn: whether this epoch draws it
+    base_seed    of rank 0's workers; drawn: whether this epoch draws it
     rng          {"global", "generators"}: states of torch's generators before the epoch's first
                  draw, in base64
     now          SHA-1 of the global generator's state when this was made, in hexadecimal
@@ -35,10 +38,11 @@ from typing import Any
 
 import torch
 
-from . import _order
+from . import _made, _order
 from ._errors import StateError
+from ._seeds import MASK63
 
-VERSION = 1
+VERSION = 2
 
 
 def _text(state: torch.Tensor) -> str:
@@ -80,6 +84,8 @@ def take(loader: Any) -> dict[str, Any]:
         return copy.deepcopy(loader._resume.state)
     position = loader._position
     goes_on = position is not None and not position.finished
+    if goes_on and position.given and loader.num_workers > 0 and not loader.in_order:
+        _warn_of_order()
     now = _order.capture(loader, loader._instead)
     rng = position.rng if goes_on else now
     finished = position is not None and position.finished
@@ -91,12 +97,15 @@ def take(loader: Any) -> dict[str, Any]:
         "version": VERSION,
         "epoch": position.epoch if goes_on else loader._next_epoch,
         "batches": position.given if goes_on else 0,
+        "loader": _made.describe(loader),
+        "world_size": loader.world_size,
+        "passed": loader._share.passed if goes_on and loader._share is not None else 0,
         "step": position.step if goes_on else 0,
         "num_workers": loader.num_workers,
         "finished": finished,
         "exhausted": goes_on and position.exhausted,
         "seed": loader._key_seed,
-        "base_seed": loader._base_seed,
+        "base_seed": _without_rank(loader),
         "drawn": position.drawn if goes_on else _will_draw(loader),
         "rng": {"global": _text(rng["global"]),
                 "generators": [_text(state) for state in rng["generators"]]},
@@ -104,6 +113,13 @@ def take(loader: Any) -> dict[str, Any]:
         "sampler": sampler,
         **_dataset_states(loader, position),
     }
+
+
+def _without_rank(loader: Any) -> int | None:
+    """The state of one rank serves all."""
+    if loader._base_seed is None:
+        return None
+    return (loader._base_seed - loader._stream_offset) & MASK63
 
 
 def _will_draw(loader: Any) -> bool:
@@ -141,7 +157,10 @@ class Resume:
         self.exhausted = _field(state, "exhausted", bool)
         self.drawn = _field(state, "drawn", bool)
         self.seed = _field(state, "seed", optional)
-        self.base_seed = _field(state, "base_seed", optional)
+        base_seed = _field(state, "base_seed", optional)
+        self.base_seed = (None if base_seed is None else
+                          (base_seed + loader._stream_offset) & MASK63)
+        self.passed = _field(state, "passed", int)
         self.sampler = state.get("sampler")
         self.dataset = state.get("dataset")
         self.iterator = state.get("iterator")
@@ -155,6 +174,8 @@ class Resume:
         if not self.drawn and self.base_seed is None:
             raise StateError("base_seed: missing, and this epoch does not draw one")
         self.carried = self._read_carried()
+        if self.given or self.passed:
+            self._check_batches(loader)
         self._check(loader)
 
     def _read_carried(self) -> bytes | None:
@@ -182,6 +203,29 @@ class Resume:
         except (RuntimeError, TypeError, ValueError) as error:
             raise StateError(f"rng: not the state of a generator: {error}") from None
 
+    def _check_batches(self, loader: Any) -> None:
+        """The rest of the epoch must be of the batches that it was begun with."""
+        saved, own = _field(self.state, "loader", dict), _made.describe(loader)
+        told = _made.differences(saved, own)
+        if told:
+            raise StateError(f"{told}: an epoch must be ended as it was begun; what was saved at "
+                             "the end of one can be gone on with by any loader")
+        was, world = self.state.get("world_size"), loader.world_size
+        if was == world:
+            return
+        if loader._share is None:
+            raise StateError(f"world_size: {was}, but this loader has none; give it rank=0 and "
+                             "world_size=1 to have all samples that are left")
+        if not isinstance(was, int | None) or (was or 1) < 1 or self.passed < 0:
+            raise StateError(f"world_size: {was!r}, passed: {self.passed}: there is no such world")
+        self.passed += (was or 1) * self.given * (loader.batch_size or 1)
+        self.given = self.step = 0
+
+    def prepare(self, loader: Any) -> None:
+        """What is to be known before the epoch begins: len(loader) is that of what is left."""
+        if loader._share is not None:
+            loader._share.passed = self.passed
+
     def enter(self, loader: Any) -> Any:
         """Puts `loader` there; returns what stands in for the global generator in this epoch."""
         loader._next_epoch = self.epoch
@@ -208,6 +252,13 @@ def load(loader: Any, state: dict[str, Any]) -> None:
     resume = Resume(loader, state)
     loader._forget()
     loader._resume = resume
+    resume.prepare(loader)
+
+
+def _warn_of_order() -> None:
+    warnings.warn("in_order=False: the state counts batches, and not which ones they were; after "
+                  "resuming, some samples of this epoch may come twice and others not at all",
+                  UserWarning, stacklevel=4)
 
 
 def warn_of_loading(batches: int, stacklevel: int) -> None:
