@@ -16,7 +16,7 @@ import torch
 from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler, SubsetRandomSampler
 from torch.utils.data import DistributedSampler, WeightedRandomSampler
 
-from . import _blocks
+from . import _blocks, _datapipes
 from ._seeds import MASK63, MASK64
 
 # Samplers that draw from the global generator before their first key, if at all, and never after.
@@ -44,6 +44,7 @@ class Position:
         self.iterator: Any = None  # of the dataset, in this process, if it has a state
         self.workers: dict[str, Any] = {}  # states of their datasets; see _carried
         self.iterators: str | None = None  # what those said that have none; see _states
+        self.pipes: Any = None  # see _datapipes
 
 
 class _Instead:
@@ -128,6 +129,7 @@ class Order:
         self._instead = _Instead(resume.enter(loader) if resume else None)
         if self._instead.generator is None:
             self._instead.generator = loader._instead
+        before = loader._position
         self.position = Position(loader._next_epoch, capture(loader, self._instead.generator))
         loader._position = self.position
         loader._next_epoch += 1
@@ -142,18 +144,19 @@ class Order:
             loader._share.set_epoch(self.position.epoch)
             loader._share.passed = resume.passed if resume else 0
         with self._instead:
-            self._begin(loader, workers, draw_base)
+            self._begin(loader, workers, draw_base, before and before.pipes)
         self._is_first = True
 
-    def _begin(self, loader: Any, workers: bool, draw_base: bool) -> None:
+    def _begin(self, loader: Any, workers: bool, draw_base: bool, before: Any) -> None:
         position, resume = self.position, self.resume
-        _seed_datapipe(loader)
+        position.pipes = _datapipes.begin(loader, None if draw_base else before)
         self._keys = self._blocks or iter(self._sampler)
         if draw_base if resume is None else resume.drawn:
             drawn = torch.empty((), dtype=torch.int64).random_(generator=loader.generator).item()
             position.base_seed = (drawn + loader._stream_offset) & MASK63
-            if workers and not self._blocks:
-                self._keys = iter(self._sampler)
+            if workers:
+                self._keys = self._blocks or iter(self._sampler)
+                _datapipes.begin_once_more(loader, position.pipes)
         else:
             position.drawn = False
             position.base_seed = resume.base_seed if resume else loader._base_seed
@@ -207,13 +210,3 @@ class Order:
         self.position.given += 1
         if self._states:
             self.position.sampler = self._states.popleft()
-
-
-def _seed_datapipe(loader: Any) -> None:
-    """PyTorch seeds the random data pipes of a graph anew for each epoch, before all else."""
-    from torch.utils.data import IterDataPipe
-    if isinstance(loader.dataset, IterDataPipe):
-        seed = torch.empty((), dtype=torch.int64).random_(generator=loader.generator).item()
-        shared = torch.Generator()
-        shared.manual_seed(seed)
-        torch.utils.data.graph_settings.apply_random_seed(loader.dataset, shared)

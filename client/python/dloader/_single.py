@@ -7,7 +7,7 @@ import operator
 import weakref
 from typing import Any
 
-from . import _arguments, _device, _order, random, state
+from . import _arguments, _datapipes, _device, _order, random, state
 
 
 class LoaderIterator(_device.BatchIterator):
@@ -59,6 +59,7 @@ class SingleIterator(LoaderIterator):
         self._ended = False
         self._pin = _device.pinner(loader)
         self._begin()
+        _datapipes.shard(self._dataset)
         self._key = loader._key_seed, self._order.position.epoch
         self._restore()
         kind = type(self)
