@@ -47,6 +47,11 @@ MAPS = {
 }
 
 
+def reseed(worker):
+    """What a user's function sets is not set again by the loader."""
+    torch.utils.data.get_worker_info().dataset._datapipe.set_seed(worker)
+
+
 class TestPipes(Case):
     def each(self, pipes, ways, **options):
         with warnings.catch_warnings():
@@ -60,15 +65,44 @@ class TestPipes(Case):
         self.each(PIPES, ({}, {"batch_size": None}, {"batch_size": 4, "shuffle": False},
                           {"shuffle": True}))
 
+    def test_with_workers(self):
+        self.each(PIPES, ({"num_workers": 2}, {"num_workers": 3, "batch_size": None}))
+
+    def test_workers_that_stay(self):
+        pipes = {name: PIPES[name] for name in ("plain", "shuffled, sharded", "shuffled twice")}
+        self.each(pipes, ({"num_workers": 2},), persistent_workers=True)
+
+    def test_shuffling_by_the_loaders_argument(self):
+        pipes = {name: PIPES[name] for name in ("plain", "shuffled, sharded")}
+        self.each(pipes, ({"num_workers": 2, "shuffle": True}, {"num_workers": 2, "shuffle": False}))
+
     def test_a_generator_of_the_loaders_own(self):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            for workers in (0,):
+            for workers in (0, 2):
                 self.check(lambda cls: cls(PIPES["shuffled, sharded"](), num_workers=workers,
                                            generator=torch.Generator().manual_seed(5)), epochs=3)
 
     def test_maps(self):
-        self.each(MAPS, ({}, {"shuffle": True}, {"batch_size": None}))
+        self.each(MAPS, ({}, {"num_workers": 2, "shuffle": True}, {"batch_size": None}))
+
+    def test_a_function_of_the_users_comes_last(self):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for stays in (False, True):
+                self.check(lambda cls: cls(numbers().shuffle(), num_workers=2, batch_size=None,
+                                           worker_init_fn=reseed, persistent_workers=stays),
+                           epochs=2)
+
+    def test_each_sample_once(self):
+        """What sharding_filter() is for."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            loader = black_box.DataLoader(PIPES["shuffled, sharded"](), num_workers=2,
+                                          batch_size=None)
+            epochs = [[int(x) for x in loader] for _ in range(2)]
+        self.assertEqual([sorted(epoch) for epoch in epochs], [list(range(N))] * 2)
+        self.assertNotEqual(*epochs)
 
     def test_all_samples_have_the_same_length_as_torchs(self):
         with warnings.catch_warnings():
@@ -89,7 +123,8 @@ dist.init_process_group("gloo", init_method=f"file://{sys.argv[2]}", world_size=
 torch.manual_seed(dist.get_rank())
 told = []
 # PyTorch's workers are forked from this process, where threads of gloo's may hold a lock.
-for cls, workers in ((black_box.TorchLoader, 0), (black_box.DataLoader, 0)):
+for cls, workers in ((black_box.TorchLoader, 0), (black_box.DataLoader, 0),
+                     (black_box.DataLoader, 2)):
     torch.manual_seed(dist.get_rank())
     loader = cls(here.PIPES["shuffled, sharded"](), batch_size=None, num_workers=workers)
     told.append([[int(x) for x in loader] for _ in range(2)])
@@ -117,9 +152,9 @@ class TestRanks(Case):
                     rank.stdout.close()
                     rank.wait()
         told = [json.loads(text.splitlines()[-1]) for text in told]
-        for theirs, ours in told:
+        for theirs, ours, _ in told:
             self.assertEqual(ours, theirs)
-        for kind in range(2):
+        for kind in range(3):
             for epoch in range(2):
                 self.assertEqual(sorted(told[0][kind][epoch] + told[1][kind][epoch]),
                                  list(range(N)))

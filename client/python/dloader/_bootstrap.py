@@ -74,7 +74,10 @@ class Source:
         it comes by next(), one of the state at once.
         """
         del rank, world, epoch
+        pipes = sys.modules.get("dloader._datapipes")
         try:
+            if pipes is not None:
+                pipes.begin_epoch(self.dataset)
             if self.keeper is not None:
                 return self.keeper.begin(state)
             return iter(self.dataset) if self.carrier is None else self.carrier.iterate()

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch.utils.data._utils.collate import default_collate, default_convert
 
-from . import (_arguments, _bootstrap, _carried, _device, _hosting, _keys, _order, _private,
-               _reraise, _states, state)
+from . import (_arguments, _bootstrap, _carried, _datapipes, _device, _hosting, _keys, _order,
+               _private, _reraise, _states, state)
 from ._errors import DaemonError
 from ._single import LoaderIterator
 
@@ -93,8 +93,8 @@ def _job(loader: Any, args: dict[str, int], states: dict | None) -> _bootstrap.J
     # The workers know these two by themselves.
     if collate is (default_collate if loader._auto_collation else default_convert):
         collate = None
-    return _bootstrap.Job(loader.dataset, loader._is_iterable, collate, loader.worker_init_fn,
-                          args["base_seed"], states)
+    return _bootstrap.Job(loader.dataset, loader._is_iterable, collate,
+                          _datapipes.worker_init(loader), args["base_seed"], states)
 
 
 def _batch_size(loader: Any) -> int | None:
