@@ -4,6 +4,7 @@ They stand in a module of their own so that they can be pickled by name.
 """
 
 import collections
+import multiprocessing
 import os
 import random
 import signal
@@ -27,6 +28,22 @@ class PairError(Exception):
 
     def __init__(self, code, text):
         super().__init__(code, text)
+
+
+class Waiting(Dataset):
+    """Sample 0 is made once somebody says so."""
+
+    def __init__(self, length):
+        self.length = length
+        self.go_on = multiprocessing.Event()
+
+    def __len__(self):
+        return self.length
+
+    def __getitem__(self, index):
+        if index == 0:
+            self.go_on.wait()
+        return index
 
 
 class Numbers(Dataset):

@@ -125,6 +125,19 @@ class TestSequential(Case):
         loader = DataLoader(datasets.Numbers(30), batch_size=2, num_workers=2, in_order=False)
         self.assertEqual(sorted(flat(loader)), list(range(30)))
 
+    def test_out_of_order_one_that_is_stuck_holds_up_no_other(self):
+        if black_box.TORCH < (2, 6) and not black_box.OURS:
+            self.skipTest("this PyTorch has no in_order")
+        for options in ({}, {"batch_size": None}, {"collate_fn": datasets.as_list}):
+            dataset = datasets.Waiting(24)
+            loader = DataLoader(dataset, num_workers=2, prefetch_factor=4, in_order=False, **options)
+            batches = iter(loader)
+            before = [int(next(batches)[0] if options.get("collate_fn") else next(batches))
+                      for _ in range(20)]
+            self.assertNotIn(0, before)
+            dataset.go_on.set()
+            self.assertEqual(len(list(batches)), 4)
+
 
 class TestShuffle(Case):
     GLOBAL_42 = [[8, 0, 9, 1, 4, 5, 6, 3, 2, 7], [4, 6, 9, 3, 7, 5, 2, 0, 1, 8],
