@@ -399,6 +399,11 @@ int dl_client_dispatch(struct dl_client *client)
     return r < 0 ? client_fatal(client) : 0;
 }
 
+void dl_client_set_writable(struct dl_client *client, int writable)
+{
+    client->wants_writable = writable;
+}
+
 /* ---- page-locking ---- */
 
 int dl_pin_check(char *why, size_t size)

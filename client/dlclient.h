@@ -224,6 +224,13 @@ DL_API void dl_client_abandon(struct dl_client *client);
 DL_API int dl_client_pin(struct dl_client *client);
 DL_API int dl_pin_check(char *why, size_t size);
 
+/*
+ * Whether loaders that are opened from here on shall have writable batches, where their spec does
+ * not say memory.writable: 1, or 0 (the default). Of a loader that is open already whoever opened
+ * it has decided; dl_batch_is_writable() tells.
+ */
+DL_API void dl_client_set_writable(struct dl_client *client, int writable);
+
 /* ---- loader -------------------------------------------------------------------------------- */
 
 /*

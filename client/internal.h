@@ -97,6 +97,7 @@ struct dl_client {
     uint32_t incarnation;       /* counts the daemons it was connected to */
     struct brought_host *hosts; /* owned; brought, and taken by no loader that is open */
     struct call call;
+    bool wants_writable;
     uint64_t call_timeout; /* overrides the timeouts above when not 0; for tests */
     struct dl_error error; /* the last failure */
     char error_text[DL_ERROR_PATH_MAX + DL_ERROR_MESSAGE_MAX + 2];
@@ -142,6 +143,7 @@ struct dl_loader {
     bool iterable;       /* its steps may leave numbers out */
     bool in_order;       /* batches come in the order of their steps */
     bool drop_last;
+    bool wants_writable;         /* dl_client_set_writable(), when it was opened */
     struct module_loader *local; /* owned; NULL: the loader is the daemon's */
     struct private_memory memory;
     struct dl_buffer spec;      /* what OPEN says, to be said again; of a remote one */

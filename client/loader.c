@@ -92,6 +92,7 @@ struct dl_message loader_open_message(struct dl_loader *loader)
     msg.open.spec = (struct dl_span){loader->spec.data, loader->spec.len};
     msg.open.seeded = loader->name != NULL; /* it was open before */
     msg.open.seed = loader->seed;
+    msg.open.writable = loader->wants_writable;
     return msg;
 }
 
@@ -129,6 +130,7 @@ int dl_loader_open(struct dl_client *client, const char *spec, size_t len, const
     r = pack_text(client, spec, len, &loader->spec);
     if (r < 0)
         return r;
+    loader->wants_writable = client->wants_writable;
     loader->base = strdup(dir);
     if (!loader->base)
         return client_fail(client, ENOMEM, "", "no memory for a loader");

@@ -36,7 +36,7 @@ WARNING = 42
 PROGRESS = 43
 
 # Of a message: how many fields have to be given, and what the others then are.
-USUALLY = {OPEN: (3, (0, 0)), START: (7, (b"", "", 2 ** 64 - 1))}
+USUALLY = {OPEN: (3, (0, 0, 0)), START: (7, (b"", "", 2 ** 64 - 1))}
 
 
 # ---- msgpack, as much as the protocol needs ----------------------------------------------------

@@ -145,6 +145,35 @@ class Native(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "needs as_='torch'"):
             Loader(RANGE, as_="numpy", device="cpu")
 
+    def in_the_ring(self, loader):
+        """Whether its batches lie where the daemon's workers have put them."""
+        batch = next(iter(loader))
+        address = batch.data_ptr() if isinstance(batch, torch.Tensor) else batch.ctypes.data
+        with open("/proc/self/maps", encoding="ascii") as maps:
+            for line in maps:
+                begin, end = (int(part, 16) for part in line.split()[0].split("-"))
+                if begin <= address < end:
+                    return "dloader-segment" in line
+        return False
+
+    def test_torch_has_writable_batches_unless_the_spec_says_no(self):
+        def spec(name, **memory):
+            return changed(name=name, memory=memory) if memory else changed(name=name)
+        for given in (spec("silent"), spec("limited", limit="16MiB"),
+                      json.dumps(spec("text")), spec("yes", writable=True)):
+            with Loader(given, as_="torch") as loader:
+                self.assertTrue(self.in_the_ring(loader), given)
+                batch = next(iter(loader))
+                batch += 1
+        with Loader(spec("no", writable=False), as_="torch") as loader:
+            self.assertFalse(self.in_the_ring(loader))
+        with Loader(spec("read-only-first"), as_="numpy") as first, Loader(spec("read-only-first"), as_="torch") as next_:
+            self.assertFalse(next(iter(first)).flags.writeable)
+            self.assertFalse(self.in_the_ring(next_), "who opened it first has decided")
+            self.assertEqual(sorted(values(next_)), sorted(ORDER))
+        with Loader(spec("writable-first"), as_="torch") as first, Loader(spec("writable-first"), as_="numpy") as next_:
+            self.assertTrue(self.in_the_ring(first) and self.in_the_ring(next_))
+
     def test_device(self):
         with Loader(RANGE, device="cpu") as loader:
             self.assertEqual(values(loader), ORDER)

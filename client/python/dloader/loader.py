@@ -215,8 +215,9 @@ class Loader:
     epoch: number of the first one; it decides the order together with the seed.
     as_: "torch", "numpy", or "dlpack" (objects with __dlpack__, for any library); absent: torch's
         tensors if torch was imported, else NumPy's arrays. Nothing is copied: the arrays are views
-        of shared memory, read-only unless the spec says `memory: {writable: true}` (torch, which
-        knows no read-only tensors, then gets copies).
+        of shared memory. They are writable if the spec says `memory: {writable: true}`, or says
+        nothing of it and torch opens the loader, which knows no read-only tensors. Where another
+        client has opened it read-only, torch gets copies.
     pin_memory: page-locks the ring once, so that a device can read from it at full speed.
     device: batches come on it, one copied ahead (torch only).
     name: clients that open the same name with the same spec share workers and ring.
@@ -326,7 +327,8 @@ class Loader:
     def _open(self) -> None:
         self._client = self._connect()
         try:
-            self._loader = self._client.open(self.spec, self._spec.base)
+            self._loader = self._client.open(self.spec, self._spec.base,
+                                             self._as == _MODES["torch"])
         except BaseException:
             self.close()
             raise

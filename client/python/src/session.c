@@ -86,10 +86,12 @@ static PyObject *client_close(PyObject *self, PyObject *none)
     Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(open_doc,
-             "open($self, spec, base=None, /)\n--\n\n"
-             "Opens a loader by its spec, YAML or JSON text, or by its name alone; relative "
-             "paths start from base. Error, with the place in .path, if it is refused.");
+PyDoc_STRVAR(
+    open_doc,
+    "open($self, spec, base=None, writable=False, /)\n--\n\n"
+    "Opens a loader by its spec, YAML or JSON text, or by its name alone; relative "
+    "paths start from base. writable: batches shall be, where the spec does not say it. Error, "
+    "with the place in .path, if it is refused.");
 
 static PyObject *client_open(PyObject *self, PyObject *args)
 {
@@ -98,15 +100,18 @@ static PyObject *client_open(PyObject *self, PyObject *args)
     struct loader_object *loader;
     PyThreadState *thread;
     const char *spec, *base = NULL;
+    int writable = 0;
     Py_ssize_t len;
     int r;
 
-    if (!PyArg_ParseTuple(args, "s#|z:open", &spec, &len, &base) || !client_check(client))
+    if (!PyArg_ParseTuple(args, "s#|zp:open", &spec, &len, &base, &writable) ||
+        !client_check(client))
         return NULL;
     loader = (struct loader_object *)PyType_GenericAlloc(state->loader_type, 0);
     if (!loader)
         return NULL;
     loader->client = (struct client_object *)Py_NewRef(self);
+    dl_client_set_writable(client->handle, writable);
     thread = client_begin_call(client);
     r = dl_loader_open(client->handle, spec, (size_t)len, base, &loader->handle);
     client_end_call(client, thread);

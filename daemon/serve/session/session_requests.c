@@ -65,6 +65,25 @@ static int parse_spec(struct dl_span packed, struct value *ret, struct dl_error 
     return r;
 }
 
+/* What the spec leaves to its client. */
+static int ask_writable(struct value *spec, struct dl_error *err)
+{
+    const struct value *said = spec->type == VALUE_MAP ? value_get(spec, "memory") : NULL;
+    struct value *memory;
+
+    if (spec->type != VALUE_MAP ||
+        (said && (said->type != VALUE_MAP || value_get(said, "writable"))))
+        return 0; /* it is a name, says so itself, or will be refused */
+    struct value copy = {.type = VALUE_MAP};
+    int r = said ? value_copy(said, &copy) : 0;
+    if (r == 0)
+        r = value_set_bool(&copy, "writable", true);
+    if (r == 0 && (r = value_set(spec, "memory", &memory)) == 0)
+        value_move(&copy, memory);
+    value_deinit(&copy);
+    return r < 0 ? dl_error_set(err, -r, "", "out of memory") : 0;
+}
+
 /* When what is being done was asked for. */
 static uint64_t asked(const struct session *s)
 {
@@ -84,6 +103,7 @@ static int open_loader(struct session *s, const struct dl_msg_open *msg, struct 
                             "this session has %llu open, and may have no more; close some first",
                             (unsigned long long)DL_MAX_SESSION_LOADERS);
     if ((r = parse_spec(msg->spec, &spec, err)) < 0 ||
+        (msg->writable && (r = ask_writable(&spec, err)) < 0) ||
         (r = s->o.events->find_loader(s->o.context, s, &spec, base, msg->seeded ? &msg->seed : NULL,
                                       asked(s), &loader, err)) != 0)
         return r;
