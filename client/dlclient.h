@@ -234,7 +234,8 @@ DL_API void dl_client_set_writable(struct dl_client *client, int writable);
 /* ---- loader -------------------------------------------------------------------------------- */
 
 /*
- * Opens a loader by its spec: YAML or JSON text, or only the name of one that is open already.
+ * Opens a loader by its spec: YAML or JSON text, or only the name of one that is open already (in
+ * quotes, if it holds ": ").
  * Relative paths in it start from `base` (NULL: the current directory). Blocks until the workers
  * have opened the dataset, ten minutes at most. dl_loader_open_file() reads the text from a file;
  * its directory is the base. -EINVAL: the spec, -ENOENT and others: its files; the text says which

@@ -21,6 +21,7 @@ void spec_deinit(struct dl_spec *spec)
     free(spec->indices);
     free(spec->weights);
     free(spec->name);
+    free(spec->label);
     *spec = (struct dl_spec){0};
 }
 
@@ -79,6 +80,32 @@ static int read_name(struct spec_reading *rd, const struct spec_key *key, const 
     free(rd->spec->name);
     rd->spec->name = strdup(v->string);
     return rd->spec->name ? 0 : spec_no_memory(rd);
+}
+
+/* One line that a table can hold, whose columns are two blanks apart; it may stand in a terminal.
+ */
+static bool is_label(const char *text, size_t len)
+{
+    for (size_t i = 0; i < len; i++)
+        if ((uint8_t)text[i] < 0x20 || text[i] == 0x7F ||
+            ((uint8_t)text[i] == 0xC2 && (uint8_t)text[i + 1] < 0xA0))
+            return false;
+    return len > 0 && text[0] != ' ' && text[len - 1] != ' ' && !strstr(text, "  ");
+}
+
+static int read_label(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
+{
+    if (v->type != VALUE_STRING)
+        return spec_refuse(rd, key, v, "is not a string%s", spec_quote_hint(v));
+    if (strlen(v->string) > key->max || !is_label(v->string, strlen(v->string)))
+        return spec_refuse(rd, key, v,
+                           "is not a label: 1 to %" PRIu64
+                           " bytes on one line, without blanks at its ends or two together",
+                           key->max);
+    if (rd->spec->name)
+        return spec_refuse(rd, key, v, "is given, and name too; leave out one of them");
+    rd->spec->label = strdup(v->string);
+    return rd->spec->label ? 0 : spec_no_memory(rd);
 }
 
 static int read_choice(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
@@ -203,6 +230,7 @@ typedef int reader(struct spec_reading *rd, const struct spec_key *key, const st
 
 static reader *const readers[] = {
     [KEY_NAME] = read_name,
+    [KEY_LABEL] = read_label,
     [KEY_CHOICE] = read_choice,
     [KEY_BOOL] = read_bool,
     [KEY_UINT] = read_uint,
@@ -507,6 +535,10 @@ static int name_by_content(struct spec_reading *rd)
 
     if (rd->spec->name)
         return 0;
+    if (rd->spec->label) {
+        rd->spec->name = strdup(rd->spec->label);
+        return rd->spec->name ? 0 : spec_no_memory(rd);
+    }
     int r = spec_fingerprint(rd->spec, &fingerprint);
     if (r < 0)
         return spec_no_memory(rd);

@@ -164,7 +164,8 @@ struct spec_collate {
 };
 
 struct dl_spec {
-    char *name; /* owned; never NULL: given, or "spec-" and the fingerprint */
+    char *name;  /* owned; never NULL: given, or the label, or "spec-" and the fingerprint */
+    char *label; /* owned; NULL: none was given */
     struct spec_dataset dataset;
     uint64_t batch_size; /* 0 = null: each sample as it is; 1 with batch.tokens */
     struct spec_batch batch;

@@ -150,6 +150,8 @@ static int write_key(const struct dl_spec *spec, const struct spec_key *key, str
     switch (key->type) {
     case KEY_NAME:
         return value_make_string(v, spec->name);
+    case KEY_LABEL:
+        return value_make_string(v, spec->label);
     case KEY_CHOICE:
         return write_choice(spec, key, v);
     case KEY_BOOL:
@@ -229,7 +231,9 @@ static bool says_nothing_new(const struct dl_spec *spec, const struct spec_key *
 static bool present(const struct dl_spec *spec, const struct spec_key *key)
 {
     if (key->type == KEY_NAME)
-        return spec->name;
+        return spec->name && !spec->label;
+    if (key->type == KEY_LABEL)
+        return spec->label;
     if (key->type == KEY_SEED && !key->section[0])
         return spec->has_seed;
     if (key->type == KEY_DTYPE && !spec->dataset.dtype)
@@ -332,8 +336,8 @@ int spec_to_value(const struct dl_spec *spec, struct value *ret)
 static bool decides_content(const struct spec_key *key)
 {
     bool sampler_seed = key->type == KEY_SEED && !key->section[0];
-    return key->type != KEY_NAME && !sampler_seed && !spec_key_in(key, "workers") &&
-           !spec_key_in(key, "memory");
+    return key->type != KEY_NAME && key->type != KEY_LABEL && !sampler_seed &&
+           !spec_key_in(key, "workers") && !spec_key_in(key, "memory");
 }
 
 int spec_fingerprint(const struct dl_spec *spec, uint64_t *ret)

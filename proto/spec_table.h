@@ -12,6 +12,7 @@
 
 enum key_type {
     KEY_NAME,
+    KEY_LABEL,
     KEY_CHOICE,
     KEY_BOOL,
     KEY_UINT,

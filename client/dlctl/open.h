@@ -16,4 +16,7 @@ bool operand_is_file(const char *operand);
  */
 int _nodiscard_ open_operand(struct dl_client *client, const char *operand, struct dl_loader **ret);
 
+/* The loader of that name alone, which stands in quotes: "train.py: a" is a mapping else. */
+int _nodiscard_ open_name(struct dl_client *client, const char *name, struct dl_loader **ret);
+
 #endif

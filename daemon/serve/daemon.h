@@ -41,6 +41,8 @@ struct daemon {
     struct metrics_http *metrics; /* owned; NULL: not asked for */
     struct session_list sessions;
     struct registered *loaders; /* registry.h */
+    struct past *past;          /* owned; the registry's */
+    uint64_t next_past;
     uint64_t life;              /* drawn at the start; 0: private */
     uint64_t next_session;
     uint64_t sessions_ever;

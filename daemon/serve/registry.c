@@ -40,6 +40,42 @@ static struct registered *find(struct daemon *d, uid_t uid, const char *name)
     return entry;
 }
 
+/* ---- what loaders were like ----------------------------------------------------------------- */
+
+/* The last verdicts of loaders that are gone: a DataLoader without persistent workers has one
+ * loader an epoch. */
+enum { PAST_MAX = 32 };
+
+struct past {
+    char key[KEY_MAX]; /* "": none */
+    char verdict[VERDICT_LATEST_MAX];
+};
+
+static void keep_verdict(struct daemon *d, const struct registered *entry)
+{
+    const char *verdict = loader_last_verdict(entry->loader);
+    struct past *to = NULL;
+
+    if (!*verdict)
+        return;
+    if (!d->past)
+        d->past = must_alloc(PAST_MAX * sizeof *d->past);
+    for (size_t i = 0; i < PAST_MAX && !to; i++)
+        if (strcmp(d->past[i].key, entry->key) == 0)
+            to = &d->past[i];
+    if (!to)
+        to = &d->past[d->next_past++ % PAST_MAX];
+    snprintf(to->key, sizeof to->key, "%s", entry->key);
+    snprintf(to->verdict, sizeof to->verdict, "%s", verdict);
+}
+
+static void give_verdict(const struct daemon *d, const struct registered *entry)
+{
+    for (size_t i = 0; d->past && i < PAST_MAX; i++)
+        if (strcmp(d->past[i].key, entry->key) == 0)
+            loader_was(entry->loader, d->past[i].verdict);
+}
+
 static void on_gone(void *context, struct loader *loader)
 {
     struct daemon *d = context;
@@ -49,6 +85,7 @@ static void on_gone(void *context, struct loader *loader)
     HASH_ITER (hh, d->loaders, entry, next) {
         if (entry->loader != loader)
             continue;
+        keep_verdict(d, entry);
         HASH_DEL(d->loaders, entry);
         free(entry->key);
         free(entry);
@@ -159,6 +196,7 @@ static int make_loader(struct daemon *d, struct session *session, struct dl_spec
     entry->key = must_strdup(key);
     entry->loader = *ret;
     HASH_ADD_KEYPTR(hh, d->loaders, entry->key, strlen(entry->key), entry);
+    give_verdict(d, entry);
     return 0;
 }
 
@@ -288,4 +326,6 @@ void registry_free(struct daemon *d)
         on_gone(d, loader);
         loader_free(loader);
     }
+    free(d->past);
+    d->past = NULL;
 }

@@ -3,6 +3,7 @@
 import ctypes
 import errno
 import fcntl
+import json
 import mmap
 import os
 import random
@@ -226,6 +227,16 @@ class Sharing(TestCase):
         names = [loader["name"] for loader in client.query("loaders")]
         self.assertEqual(len(set(names)), 3)
         self.assertEqual(names[1:], [names[0] + "-2", names[0] + "-3"])
+
+    def test_labels_are_names_that_others_may_have(self):
+        client = self.client(self.daemon())
+        label = "train.py: Bilder für später"
+        for seed in (1, 2, 1):
+            client.open({**RANGE, "label": label, "seed": seed})
+        names = [loader["name"] for loader in client.query("loaders")]
+        self.assertEqual(names, [label, label + "-2"])
+        by_name = client.open(json.dumps(label))  # which is no mapping then
+        self.assertEqual(by_name["fingerprint"], client.open({**RANGE, "seed": 1})["fingerprint"])
 
     def test_unknown_name(self):
         with self.assertRaises(DaemonError) as caught:

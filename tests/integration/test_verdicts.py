@@ -70,6 +70,20 @@ class Verdicts(TestCase):
         self.assertRegex(self.verdict(client), r"^too early to tell: \d batches so far; at the end of the "
                                                "last epoch it was trainer-bound: ")
 
+    def test_the_loader_before_is_remembered(self):
+        """As of a DataLoader without persistent workers, which has a loader for each epoch."""
+        daemon = self.daemon({"linger": "0s"})
+        spec = {"label": "train.py: Rows", "dataset": {"kind": "range", "length": 400}}
+        with daemon.client() as client:
+            self.train(client, 20, PAUSE, client.open(spec)["loader"])
+        client = self.client(daemon)
+        dltest.wait_until(lambda: client.query("loaders") == [], "the loader to go")
+        client.open(spec)
+        self.assertRegex(self.verdict(client, "train.py: Rows"),
+                         "^idle; at the end of the last epoch it was trainer-bound: ")
+        client.open({**spec, "label": "train.py: Others"})
+        self.assertEqual(self.verdict(client, "train.py: Others"), "idle: nobody reads")
+
     @unittest.skipUnless(os.path.exists("/proc/self/schedstat"), "this kernel does not tell")
     def test_cores_are_short(self):
         """Three workers that compute, on one core."""

@@ -424,6 +424,28 @@ static void expect_canonical(const char *text, const char *want_text)
 }
 
 /* The canonical form itself, key by key: other programs show and compare it. */
+/* It is a name, and no part of what is loaded. */
+static void test_label(void **state)
+{
+    static const char text[] = "{label: 'train.py: a', dataset: {kind: range, length: 5}}";
+    _cleanup_(spec_deinit)
+    struct dl_spec spec = {0}, plain = {0};
+    _cleanup_(value_deinit)
+    struct value canonical = {0};
+    uint64_t print, plain_print;
+
+    (void)state;
+    expect_spec(text, &spec);
+    expect_spec("{dataset: {kind: range, length: 5}}", &plain);
+    assert_string_equal(spec.name, "train.py: a");
+    assert_int_equal(spec_fingerprint(&spec, &print), 0);
+    assert_int_equal(spec_fingerprint(&plain, &plain_print), 0);
+    assert_int_equal(print, plain_print);
+    assert_int_equal(spec_to_value(&spec, &canonical), 0);
+    assert_null(value_get(&canonical, "name"));
+    assert_string_equal(value_get(&canonical, "label")->string, "train.py: a");
+}
+
 static void test_canonical_form(void **state)
 {
     (void)state;
@@ -610,13 +632,13 @@ static void test_table(void **state)
         spec_key_path(&keys[i], path);
         assert_ptr_equal(spec_key_find(keys[i].section, keys[i].key), &keys[i]);
         assert_true(keys[i].values[0] && keys[i].meaning[0] && strlen(path) < SPEC_PATH_MAX - 1);
-        bool stores_more = keys[i].type == KEY_NAME || keys[i].type == KEY_FILES ||
-                           keys[i].type == KEY_PATH || keys[i].type == KEY_SHAPE ||
-                           keys[i].type == KEY_INDICES || keys[i].type == KEY_WEIGHTS ||
-                           keys[i].type == KEY_DATASET || keys[i].type == KEY_DATASETS ||
-                           keys[i].type == KEY_MEMBERS || keys[i].type == KEY_PARTS ||
-                           keys[i].type == KEY_PATHS || keys[i].type == KEY_LEAVES ||
-                           keys[i].type == KEY_LEAF || keys[i].type == KEY_CALLABLE;
+        bool stores_more =
+            keys[i].type == KEY_NAME || keys[i].type == KEY_LABEL || keys[i].type == KEY_FILES ||
+            keys[i].type == KEY_PATH || keys[i].type == KEY_SHAPE || keys[i].type == KEY_INDICES ||
+            keys[i].type == KEY_WEIGHTS || keys[i].type == KEY_DATASET ||
+            keys[i].type == KEY_DATASETS || keys[i].type == KEY_MEMBERS ||
+            keys[i].type == KEY_PARTS || keys[i].type == KEY_PATHS || keys[i].type == KEY_LEAVES ||
+            keys[i].type == KEY_LEAF || keys[i].type == KEY_CALLABLE;
         /* What is stored nowhere must have a fallback to show in the canonical form. */
         assert_true(keys[i].size || stores_more || keys[i].fallback);
         assert_int_equal(spec_section_exists(keys[i].section), keys[i].section[0] != '\0');
@@ -636,6 +658,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_paths),
     cmocka_unit_test(test_long_paths),
     cmocka_unit_test(test_canonical_round_trip),
+    cmocka_unit_test(test_label),
     cmocka_unit_test(test_canonical_form),
     cmocka_unit_test(test_nested),
     cmocka_unit_test(test_durations),

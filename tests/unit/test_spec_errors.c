@@ -13,6 +13,9 @@
     " is no file of this machine, and nothing else is read; mount it and give the path there, " \
     "or read it by a plug-in or a Python dataset"
 
+#define NO_LABEL \
+    " is not a label: 1 to 96 bytes on one line, without blanks at its ends or two together"
+
 #define NO_SHARE \
     " is neither a number of samples, such as 100, nor a share of them, such as 1% or 0.01"
 
@@ -20,7 +23,7 @@ static void test_shape_of_spec(void **state)
 {
     (void)state;
     static const char takes[] =
-        "a loader spec takes name, dataset, sampler, batch, collate, shard, "
+        "a loader spec takes name, label, dataset, sampler, batch, collate, shard, "
         "seed, workers, memory";
     char unknown[256], near_miss[256];
     snprintf(unknown, sizeof unknown, "unknown key; %s", takes);
@@ -37,6 +40,14 @@ static void test_shape_of_spec(void **state)
         {"datset: {}", "datset", near_miss},
         {"'': 1", "", unknown},
         {"batch_size: 3", "batch_size", "unknown key; write batch: {size: n}"},
+        {"{name: a, label: b}", "label", "\"b\" is given, and name too; leave out one of them"},
+        {"label: 5", "label", "5 is not a string; put it in quotes"},
+        {"label: ''", "label", "\"\"" NO_LABEL},
+        {"label: 'a  b'", "label", "\"a  b\"" NO_LABEL},
+        {"label: ' a'", "label", "\" a\"" NO_LABEL},
+        {"label: 'a '", "label", "\"a \"" NO_LABEL},
+        {"label: \"a\\tb\"", "label", "\"a?b\"" NO_LABEL},
+        {"label: \"a\\u009bb\"", "label", "\"a??b\"" NO_LABEL},
         {"shuffle: true", "shuffle", "unknown key; write sampler: {kind: random}"},
         {"num_workers: 0", "num_workers", "unknown key; write workers: {count: n}"},
     };
@@ -434,7 +445,7 @@ static const struct refusal key_refusals[] = {
     {"seed: 1.0", "seed",
      "1.0 is not an integer from -9223372036854775808 to 18446744073709551615"},
     {"seeds: 1", "seeds",
-     "unknown key; did you mean seed? a loader spec takes name, dataset, sampler, batch, "
+     "unknown key; did you mean seed? a loader spec takes name, label, dataset, sampler, batch, "
      "collate, shard, seed, workers, memory"},
     {"workers: {count: -1}", "workers.count",
      "-1 is not a non-negative integer; 0 loads in the client's own process, without workers"},

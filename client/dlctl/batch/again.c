@@ -148,7 +148,7 @@ static int has_delivered(struct dl_client *client, const char *name, uint64_t se
 static int is_known(struct dl_client *client, const char *name, bool *ret)
 {
     struct dl_loader *loader = NULL;
-    int r = dl_loader_open(client, name, strlen(name), NULL, &loader);
+    int r = open_name(client, name, &loader);
 
     *ret = false;
     if (r == 0)
@@ -225,7 +225,7 @@ int open_again(struct dl_client *client, const char *operand, const uint64_t *se
                                    "%" PRIu64 " beside the name of a loader that is open, and has "
                                    "its seed; leave it out",
                                    *seed)
-                    : dl_loader_open(client, operand, strlen(operand), NULL, ret);
+                    : open_name(client, operand, ret);
     r = text_file_read(&file, err);
     return r < 0 ? r : open_file(client, &file, seed, ret, err);
 }

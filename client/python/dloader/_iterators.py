@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch.utils.data._utils.collate import default_collate, default_convert
 
-from . import (_arguments, _bootstrap, _carried, _datapipes, _device, _hosting, _keys, _order,
-               _private, _reraise, _states, state)
+from . import (_arguments, _bootstrap, _carried, _datapipes, _device, _hosting, _keys, _label,
+               _order, _private, _reraise, _states, state)
 from ._errors import DaemonError
 from ._single import LoaderIterator
 
@@ -108,7 +108,7 @@ def _batch_size(loader: Any) -> int | None:
 
 def _spec(loader: Any, number: int, args: dict[str, int]) -> dict[str, Any]:
     return {
-        "name": f"python-{os.getpid()}-{number}-{os.urandom(4).hex()}",
+        "label": _label.label_of(loader),
         "dataset": {"kind": "python", "host": number, "args": args},
         "sampler": {"kind": "sequential" if loader._is_iterable else "client"},
         "batch": {"size": _batch_size(loader),

@@ -203,6 +203,10 @@ void loader_timing(const struct loader *loader, struct timing *ret); /* of all b
 const char *loader_starved_by(const struct loader *loader);
 /* Where the time went lately. */
 void loader_verdict(const struct loader *loader, struct verdict *ret);
+/* What it was at the end of the last epoch, ""; and of a new one, what the loader was in whose
+ * place it is. */
+const char *loader_last_verdict(const struct loader *loader);
+void loader_was(struct loader *loader, const char *verdict);
 const struct quarantine *loader_quarantine(const struct loader *loader);
 
 #endif

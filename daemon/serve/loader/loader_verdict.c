@@ -161,3 +161,13 @@ void loader_verdict(const struct loader *loader, struct verdict *ret)
     (void)snprintf(ret->text + len, sizeof ret->text - len,
                    "; at the end of the last epoch it was %s", loader->verdict);
 }
+
+const char *loader_last_verdict(const struct loader *loader)
+{
+    return loader->verdict;
+}
+
+void loader_was(struct loader *loader, const char *verdict)
+{
+    (void)snprintf(loader->verdict, sizeof loader->verdict, "%s", verdict);
+}
