@@ -74,16 +74,20 @@ class Peer:
 class Worker(Peer):
     """A worker that the host was asked for: its socket, its queues and one segment."""
 
-    def __init__(self, host, number):
+    def __init__(self, host, number, waits=True):
         super().__init__()
         self.host = host
         self.number = number
         self.errors = tempfile.TemporaryFile()
         host.send(W_FORK, number, fds=[self.other.fileno(), self.errors.fileno()])
         self.other.close()
-        kind, child, self.pid = host.receive()
-        assert (kind, child) == (W_STARTED, number), (kind, child)
-        host.living.append(number)
+        if waits:
+            self.await_start()
+
+    def await_start(self):
+        kind, child, self.pid = self.host.receive()
+        assert (kind, child) == (W_STARTED, self.number), (kind, child)
+        self.host.living.append(self.number)
 
     def open(self, dataset, batch=4, collate=None, sandbox=0, roots=(), **more):
         """Sends W_OPEN; returns the answer."""
@@ -167,29 +171,40 @@ class Worker(Peer):
         return self.errors.read().decode()
 
 
-class Host(Peer):
+class Hosting(Peer):
+    """The daemon's end of a connection to a host."""
 
     def __init__(self):
         super().__init__()
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join(
-            [os.environ.get("PYTHONPATH", ""), str(LIB), str(HERE), "/"]), "OMP_NUM_THREADS": "1"}
-        end = os.dup(self.other.fileno())
-        self.output = tempfile.TemporaryFile()
-        # The socket is its descriptor 3 by a shell, and with it comes one too many.
-        self.process = subprocess.Popen(
-            ["/bin/sh", "-c", f'exec "$0" "$@" 3<&{end} {end}<&-', sys.executable,
-             str(HERE / "worker_host.py")], pass_fds=[end], env=env, stdout=self.output,
-            stderr=self.output, stdin=subprocess.DEVNULL)
-        os.close(end)
-        self.other.close()
         self.living = []  # numbers of workers that were not told to have exited
-        self.hello = self.receive()
 
     def receive(self):
         message = super().receive()
         if message is not None and message[0] == W_EXITED:
             self.living.remove(message[1])
         return message
+
+
+def surroundings():
+    """The environment of worker_host.py."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(
+        [os.environ.get("PYTHONPATH", ""), str(LIB), str(HERE), "/"]), "OMP_NUM_THREADS": "1"}
+
+
+class Host(Hosting):
+
+    def __init__(self):
+        super().__init__()
+        end = os.dup(self.other.fileno())
+        self.output = tempfile.TemporaryFile()
+        # The socket is its descriptor 3 by a shell, and with it comes one too many.
+        self.process = subprocess.Popen(
+            ["/bin/sh", "-c", f'exec "$0" "$@" 3<&{end} {end}<&-', sys.executable,
+             str(HERE / "worker_host.py")], pass_fds=[end], env=surroundings(), stdout=self.output,
+            stderr=self.output, stdin=subprocess.DEVNULL)
+        os.close(end)
+        self.other.close()
+        self.hello = self.receive()
 
     def clear(self):
         """Ends all workers; True: it is as new, for another case."""

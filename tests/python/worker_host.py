@@ -1,4 +1,12 @@
-"""A host of Python workers, as `python -m dloader.host` is one, with datasets for the tests."""
+"""A host of Python workers, with datasets for the tests: as `python -m dloader.host` is one, or as a
+program that brings itself.
+
+    worker_host.py                             its socket is descriptor 3
+    worker_host.py --channel FD [ERRORS] [SIGNALS]
+
+ERRORS: "keeps" its standard error for its workers, or "gives" them the daemon's. SIGNALS: "handles"
+has handlers of its own for some, "ignores" SIGCHLD.
+"""
 
 import errno
 import os
@@ -46,7 +54,7 @@ class Process:
 
     def __getitem__(self, index):
         return [os.getpid, os.getppid, self.descriptors, self.status, self.die, self.leave,
-                self.rest][index]()
+                self.rest, self.complain][index]()
 
     def descriptors(self):
         return sorted((int(fd), os.readlink(f"/proc/self/fd/{fd}"))
@@ -76,6 +84,9 @@ class Process:
 
     def rest(self):
         time.sleep(600)
+
+    def complain(self):
+        os.write(2, b"complaint\n")
 
 
 class Outside:
@@ -164,5 +175,20 @@ def open_worker(worker, workers, seed, object_name, args, collate_name, has_coll
     return source
 
 
-if __name__ == "__main__":
+def on_signal(number, _):
+    print("handled", number, flush=True)
+
+
+def main(option=None, channel="-1", errors="gives", signals=""):
+    if signals == "ignores":
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    elif signals == "handles":
+        for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP):
+            signal.signal(number, on_signal)
+    if option == "--channel":
+        sys.exit(_worker.serve(open_worker, channel=int(channel), keeps_errors=errors == "keeps"))
     sys.exit(_worker.serve(open_worker, sock=3))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

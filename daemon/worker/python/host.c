@@ -368,8 +368,28 @@ static void leave_signals(void)
         if (faults || sigaction(number, NULL, &now) < 0 || now.sa_handler == SIG_IGN ||
             now.sa_handler == SIG_DFL)
             continue;
-        (void)signal(number, number == SIGTERM || number == SIGCHLD ? SIG_DFL : SIG_IGN);
+        (void)signal(number, number == SIGTERM ? SIG_DFL : SIG_IGN);
     }
+}
+
+/*
+ * A program may have closed its standard streams: then nothing else gets their numbers here, which
+ * workers print to. 0, or a negative errno.
+ */
+static int keep_standard_streams_apart(struct host *h)
+{
+    int fd = 0;
+
+    if (h->place.channel <= STDERR_FILENO)
+        h->place.channel = fcntl(h->place.channel, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    if (h->place.channel < 0)
+        return -errno;
+    while (fd >= 0 && fd <= STDERR_FILENO)
+        fd = open("/dev/null", O_RDWR);
+    if (fd < 0)
+        return -errno;
+    close(fd);
+    return 0;
 }
 
 int host_serve(const struct host_place *place)
@@ -386,7 +406,9 @@ int host_serve(const struct host_place *place)
         leave_signals();
         /* Where there is none, as of a client in another pid namespace, its channel tells. */
         h.client = (int)syscall(SYS_pidfd_open, place->client, 0);
+        r = keep_standard_streams_apart(&h);
     }
+    (void)signal(SIGCHLD, SIG_DFL); /* ignored, children's ends would not be told */
     (void)signal(SIGPIPE, SIG_IGN);
     (void)signal(SIGINT, SIG_IGN); /* Ctrl-C is for the daemon, or the client */
     if (place->sock >= 0)
