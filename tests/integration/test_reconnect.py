@@ -13,7 +13,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from dltest import (DLCTL, PATIENCE, Daemon, TestCase, dlctl_json, main, wait_until)  # noqa: E402
+from dltest import (DLCTL, PATIENCE, Daemon, TestCase, children_of, dlctl_json, main, wait_until)  # noqa: E402
 
 FAKE_HOST = os.environ.get("FAKE_HOST", "fake_host")
 FEEDER = os.environ.get("FEEDER", "feeder")
@@ -264,6 +264,66 @@ class Trainer(RestartCase):
         indices = sorted(sum((step[2:] for step in seen), []))
         self.assertEqual(sorted(set(indices)), list(range(ROWS)), f"seed {self.seed}")
         self.assertLess(len(indices) - ROWS, 3)  # padding
+
+
+class Hosts(RestartCase):
+    """The workers are forked from a process of the trainer's own, which outlives each daemon."""
+
+    def setUp(self):
+        super().setUp()
+        self.channel, theirs = socket.socketpair()
+        self.addCleanup(self.channel.close)
+        with theirs:
+            self.host = self.popen(FAKE_HOST, "--channel", str(theirs.fileno()), str(ROWS),
+                                   pass_fds=[theirs.fileno()])
+
+    def trainer(self, *options, **spec):
+        path = self.write("hosted", dataset={"kind": "python", "host": 1},
+                          sampler={"kind": "sequential"}, collate={"kind": "python"},
+                          batch={"size": 4}, **spec)
+        trainer = self.popen(TRAINER, self.now.socket, path, f"channel={self.channel.fileno()}",
+                             *options, pass_fds=[self.channel.fileno()])
+        self.channel.close()
+        return trainer
+
+    def test_they_are_forked_anew(self):
+        self.begin()
+        trainer = self.trainer("pause_us=10000")
+        lines, seen = [trainer.stdout.readline()], set()
+        for _ in range(3):
+            workers = children_of(self.host.pid)
+            self.assertEqual((len(workers), seen & set(workers)), (2, set()))
+            seen |= set(workers)
+            self.follow(gently=False)
+            lines += [trainer.stdout.readline() for _ in range(10)]
+        out, err = trainer.communicate(timeout=4 * PATIENCE)
+        self.assertEqual((trainer.returncode, err), (0, ""), f"seed {self.seed}")
+        steps = [list(map(int, line.split())) for line in [*lines, *out.splitlines()]]
+        self.assertEqual(steps, [[0, i, *range(4 * i, 4 * i + 4)] for i in range(ROWS // 4)],
+                         f"seed {self.seed}")
+        self.assertEqual(self.host.wait(PATIENCE), 0)
+        self.assertEqual(children_of(self.now.process.pid), [])
+
+    def test_upgraded(self):
+        self.config = {"drain_timeout": "50ms"}
+        self.begin()
+        out = self.disturb(self.trainer("pause_us=5000", "epochs=2"), gently=True)
+        steps = [list(map(int, line.split())) for line in out.splitlines()]
+        self.assertEqual(steps, [[epoch, i, *range(4 * i, 4 * i + 4)] for epoch in range(2)
+                                 for i in range(ROWS // 4)], f"seed {self.seed}")
+
+    def test_it_ends_while_there_is_no_daemon(self):
+        self.begin()
+        trainer = self.trainer("pause_us=10000")
+        trainer.stdout.readline()
+        self.now.kill()
+        self.host.kill()
+        self.host.wait(PATIENCE)
+        self.begin()
+        _, err = trainer.communicate(timeout=PATIENCE)
+        self.assertEqual((trainer.returncode, err), (
+            1, "dataset.host: the daemon is back, but host 1 of the loader hosted has ended; open "
+               "the loader anew\n"))
 
 
 class Job(RestartCase):

@@ -7,8 +7,9 @@
  * epoch ("resume": DL_RESUME), epochs, rank, world, step, credits, job: as in struct
  * dl_epoch_options, 1 epoch by default; of the first epoch it prints "at" and where it begins;
  * pause_us: after each batch; pins: batches that it holds beside the current one, the oldest of
- * which it then gives back. A batch that changed while it was held: exit status 3; another failure:
- * 1, with its text.
+ * which it then gives back; channel: a descriptor, of the way to a host that is brought as
+ * number 1. A batch that changed while it was held: exit status 3; another failure: 1, with its
+ * text.
  */
 #include "client/dlclient.h"
 
@@ -21,7 +22,7 @@
 enum { PINS_MAX = 256 };
 
 struct options {
-    uint64_t epoch, epochs, rank, world, step, credits, pause_us, pins;
+    uint64_t epoch, epochs, rank, world, step, credits, pause_us, pins, channel;
     const char *job;
 };
 
@@ -47,7 +48,7 @@ static int read_option(struct options *o, const char *text)
     } keys[] = {
         {"epoch=", &o->epoch}, {"epochs=", &o->epochs},     {"rank=", &o->rank},
         {"world=", &o->world}, {"step=", &o->step},         {"credits=", &o->credits},
-        {"pins=", &o->pins},   {"pause_us=", &o->pause_us},
+        {"pins=", &o->pins},   {"pause_us=", &o->pause_us}, {"channel=", &o->channel},
     };
 
     if (strncmp(text, "job=", 4) == 0) {
@@ -164,6 +165,8 @@ int main(int argc, char **argv)
     if (argc < 3 || t.o.pins >= PINS_MAX)
         return 2;
     r = dl_client_connect(&t.client, argv[1], "trainer");
+    if (r == 0 && t.o.channel)
+        r = dl_client_bring_host(t.client, (int)t.o.channel, 1);
     if (r == 0)
         r = dl_loader_open_file(t.client, argv[2], &t.loader);
     t.next = t.o.epoch;
