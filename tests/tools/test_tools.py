@@ -13,6 +13,7 @@ import config_man
 import generated
 import layers
 import log_man
+import named
 import spec_man
 import summary
 import text
@@ -211,6 +212,28 @@ class Summary(unittest.TestCase):
         with contextlib.redirect_stdout(io.StringIO()) as out:
             self.assertEqual(summary.main(["summary.py", "/nonexistent/log"]), 1)
         self.assertEqual(out.getvalue().splitlines()[-1], "0 passed, 1 failed")
+
+
+class Named(unittest.TestCase):
+    NAMES = ["bench", "test_digest", "test_python_digest", "test_stream", "test_stream_kinds",
+             "test_torch_order"]
+
+    def test_what_is_meant(self):
+        for wanted, found in [
+                ("test_stream", ["test_stream"]), ("stream_kinds", ["test_stream_kinds"]),
+                ("tests/unit/test_stream.c", ["test_stream"]), ("torch_o", ["test_torch_order"]),
+                ("test_stream*", ["test_stream", "test_stream_kinds"])]:
+            with self.subTest(wanted):
+                self.assertEqual(named.matches(self.NAMES, wanted), found)
+
+    def test_what_may_mean_several_or_none(self):
+        for wanted, why in [
+                ("digest", '"digest" is part of 2 names: test_digest, test_python_digest'),
+                ("test_strem", 'no test is named "test_strem"; the nearest are test_stream, '),
+                ("--al", 'no test is named "--al"; most have their file\'s')]:
+            with self.subTest(wanted), self.assertRaises(LookupError) as caught:
+                named.matches(self.NAMES, wanted)
+            self.assertIn(why, str(caught.exception))
 
 
 class Tap(unittest.TestCase):
