@@ -1,7 +1,9 @@
 """What the constructor accepts and refuses, attributes, and len()."""
 
+import contextlib
 import multiprocessing
 import warnings
+from unittest import mock
 
 import torch
 from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
@@ -13,6 +15,17 @@ from black_box import Case, DataLoader, TORCH
 DATA = datasets.Numbers(10)
 SAMPLER = [1, 2, 3]
 STREAM = datasets.Split(5)
+
+
+@contextlib.contextmanager
+def with_accelerator():
+    """As if there were one; nothing may be asked of it."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch("torch.cuda.is_available", lambda: True))
+        if hasattr(torch, "accelerator"):
+            stack.enter_context(mock.patch("torch.accelerator.is_available", lambda: True))
+            stack.enter_context(mock.patch("torch.accelerator.current_accelerator", lambda: None))
+        yield
 
 
 class TestRefusals(Case):
@@ -238,6 +251,21 @@ class TestLength(Case):
         self.assertIsInstance(self.both(lambda cls: len(cls(datasets.Keys()))), TypeError)
 
 
+class TestProfiles(Case):
+    def test_the_ranges_of_a_profile(self):
+        """Tools look for these names."""
+        for way in ({}, {"num_workers": 1}, {"num_workers": 1, "persistent_workers": True}):
+            def ranges(cls):
+                loader = cls(DATA, batch_size=4, **way)
+                with torch.autograd.profiler.profile() as profile:
+                    list(loader)
+                names = [event.name for event in profile.function_events]
+                return sorted(name for name in names if name.startswith("enumerate(DataLoader)"))
+
+            found = self.both(ranges)
+            self.assertEqual(len(found), 4, found)  # the last one is told that there is none
+
+
 class TestWarnings(Case):
     def test_too_many_workers(self):
         def build(cls):
@@ -270,10 +298,29 @@ class TestWarnings(Case):
                              [[0, 1], [2, 3]] * 2)
             self.assertFalse(any(batch["x"].is_pinned() for batch in batches))
             texts.append({str(w.message) for w in caught})
-        if black_box.OURS and not texts[0]:  # early versions say nothing, ours always does, once
-            self.assertEqual(len(texts[1]), 1)
-            self.assertIn("no accelerator is found", texts[1].pop())
         self.assertEqual(texts[1], texts[0])
+
+    def test_pin_memory_device(self):
+        """Of effect, or deprecated, or without pin_memory, as PyTorch's version has it."""
+        with with_accelerator():
+            for options in ({"pin_memory": True, "pin_memory_device": "cuda"},
+                            {"pin_memory_device": "cuda"}, {"pin_memory": True}):
+                self.both(lambda cls: [batch.pinned for batch in cls(
+                    DATA, batch_size=5, collate_fn=datasets.OwnBatch, **options)])
+
+    def test_a_batch_that_pins_itself(self):
+        ways = ({}, {"num_workers": 1}, {"num_workers": 2, "persistent_workers": True})
+        for way in ways if black_box.OURS else ways[:1]:  # PyTorch's thread for it needs a device
+            with with_accelerator(), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                for collate in (datasets.OwnBatch, datasets.own_batches):
+                    loader = DataLoader(DATA, batch_size=5, collate_fn=collate, pin_memory=True,
+                                        **way)
+                    for _ in range(2):
+                        batches = list(loader)
+                        own = [batch if collate is datasets.OwnBatch else batch["own"][0]
+                               for batch in batches]
+                        self.assertEqual([batch.pinned for batch in own], [1, 1], way)
 
     def test_lambdas_and_local_classes(self):
         class Local(torch.utils.data.Dataset):

@@ -20,7 +20,7 @@ def has_accelerator() -> bool:
 
 
 def wants_pinning(loader: Any) -> bool:
-    """pin_memory was asked for and can be had; warns, once for a loader, where it cannot."""
+    """A Loader is to page-lock its ring, and can; warns, once for a loader, where it cannot."""
     if not loader.pin_memory:
         return False
     if has_accelerator():
@@ -32,15 +32,29 @@ def wants_pinning(loader: Any) -> bool:
 
 
 def pinner(loader: Any) -> Callable[[Any], Any] | None:
-    """What copies a batch made in this process to page-locked memory, as PyTorch does; or None."""
-    if not wants_pinning(loader):
+    """What PyTorch's loader does to each batch of a DataLoader with these arguments, or None.
+
+    Whether that is anything, for which device, and with which warnings, is its own rule, which
+    differs between versions: it is asked through an iterator of it that nobody uses. Tensors in a
+    page-locked ring stay where they are.
+    """
+    if not loader.pin_memory and not loader.pin_memory_device:
         return None
+    import torch
     from torch.utils.data._utils.pin_memory import pin_memory
-    return pin_memory
+    from torch.utils.data.dataloader import DataLoader, _BaseDataLoaderIter
+    rule = _BaseDataLoaderIter(DataLoader(
+        [], batch_size=None, generator=torch.Generator(), pin_memory=loader.pin_memory,
+        pin_memory_device=loader.pin_memory_device))
+    if not rule._pin_memory:
+        return None
+    device = rule._pin_memory_device
+    return lambda batch: pin_memory(batch, device)
 
 
-def pin(epoch: Any) -> bool:
-    """Page-locks the ring of `epoch`, once, so that its batches need no copy; False: it cannot be.
+def pin(epoch: Any, otherwise: str = "batches come in ordinary memory") -> bool:
+    """Page-locks the ring of `epoch`, once, so that its batches need no copy; False: it cannot be,
+    and a warning says what is done `otherwise`.
 
     The batches are then read by the device from where they lie.
     """
@@ -52,8 +66,7 @@ def pin(epoch: Any) -> bool:
             return True
         except OSError as error:
             reason = str(error)
-    warnings.warn(f"the ring is not page-locked: {reason}; batches come in ordinary memory",
-                  stacklevel=2)
+    warnings.warn(f"the ring is not page-locked: {reason}; {otherwise}", stacklevel=2)
     return False
 
 
@@ -80,8 +93,8 @@ def _moved(data: Any, device: Any, seen: list) -> Any:
 class BatchIterator:
     """Gives the batches of a loader, and keeps its place up to date.
 
-    _next_data() makes the next batch; _count() says that the user gets it, and _finished() that
-    there is none: a DeviceIterator has made what nobody has got yet.
+    _next_data() makes the next batch and _prepared() what the user gets of it; _count() says that
+    he gets it, and _finished() that there is none: a DeviceIterator has made what nobody has yet.
     """
 
     def __iter__(self) -> Any:
@@ -89,6 +102,9 @@ class BatchIterator:
 
     def _next_data(self) -> Any:
         raise NotImplementedError
+
+    def _prepared(self) -> Any:
+        return self._next_data()
 
     def _count(self) -> None:
         raise NotImplementedError
@@ -98,7 +114,7 @@ class BatchIterator:
 
     def __next__(self) -> Any:
         try:
-            data = self._next_data()
+            data = self._prepared()
         except StopIteration:
             self._finished()
             raise
@@ -134,7 +150,7 @@ class DeviceIterator:
         """Starts copying the next batch; what goes wrong is told in its place."""
         self._ahead = None
         try:
-            data = self._iterator._next_data()
+            data = self._iterator._prepared()
         except BaseException as error:
             self._error = error
             return

@@ -192,8 +192,8 @@ class WorkerIterator(LoaderIterator):
                 credits=self._most_ahead + 1)  # one is in the user's hands
         except OSError as error:
             self._fail(error)
-        if _device.wants_pinning(loader):
-            _device.pin(self._epoch)
+        if self._pin is not None:
+            _device.pin(self._epoch, "each batch is copied to page-locked memory")
         if not loader._is_iterable:
             for _ in range(ahead):
                 self._feed_one()
@@ -342,7 +342,7 @@ class PersistentIterator:
     def __init__(self, loader: Any, iterator: WorkerIterator) -> None:
         self._loader = loader
         self._iterator = iterator
-        self._next_data = iterator._next_data
+        self._prepared = iterator._prepared
         self._count = iterator._count
         self._finished = iterator._finished
 
