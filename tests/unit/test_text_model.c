@@ -67,8 +67,9 @@ static void test_built_without(void **state)
     assert_null(ds);
     assert_error(
         &err, ENOTSUP, "dataset.tokenizer",
-        "this dloaderd was built without SentencePiece; build it where "
-        "libsentencepiece-dev and a C++ compiler are installed, or write tokenizer: bytes");
+        "this dloaderd was built without SentencePiece, as the wheel's is: use that of Debian's "
+        "package, build it where libsentencepiece-dev and a C++ compiler are installed, or write "
+        "tokenizer: bytes");
 }
 
 #define NO_MODEL                                                                                  \

@@ -5,9 +5,9 @@
 
 int npz_begin(const char *path, struct npz **ret, struct dl_error *err)
 {
-    return dl_error_set(
-        err, ENOTSUP, path,
-        "this dlctl was built without libzip; install libzip-dev and build it again");
+    return dl_error_set(err, ENOTSUP, path,
+                        "this dlctl was built without libzip, as the wheel's is: use that of "
+                        "Debian's package dlctl, or of a build where libzip-dev is installed");
 }
 
 bool npz_has(struct npz *npz, const char *name)

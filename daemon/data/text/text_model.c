@@ -65,10 +65,12 @@ int text_model_open(const struct spec_dataset *spec, const char *place, const st
 
     if (!spm_is_built()) {
         snprintf(tokenizer, sizeof tokenizer, "%s.tokenizer", place);
-        return dl_error_set(err, ENOTSUP, tokenizer,
-                            "this dloaderd was built without SentencePiece; build it where "
-                            "libsentencepiece-dev and a C++ compiler are installed, or write "
-                            "tokenizer: bytes");
+        return dl_error_set(
+            err, ENOTSUP, tokenizer,
+            "this dloaderd was built without SentencePiece, as the wheel's is: use that of "
+            "Debian's "
+            "package, build it where libsentencepiece-dev and a C++ compiler are installed, or "
+            "write tokenizer: bytes");
     }
     if ((r = source_open_file(spec->model, env, &fd, &bytes, err)) < 0)
         return r;

@@ -1,0 +1,135 @@
+"""What somebody does with a wheel on a machine that has Python, pip and NumPy; told as JSON.
+
+    stranger.py WHEEL DATA WORK [TORCH]    DATA: folder of specs (*.yaml) and what they load; WORK: a
+                                           new folder; TORCH: a folder to import a PyTorch from
+
+Run by the machine's own Python, with nothing of the project in reach but the wheel.
+"""
+
+import ctypes
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import time
+
+FIRST_BATCH = """
+import sys
+import dloader
+with dloader.Loader(sys.argv[1], as_="numpy") as loader:
+    batch = next(iter(loader))
+print(type(next(iter(batch.values()))).__name__)
+"""
+
+DROP_IN = """
+import numpy
+from torch.utils.data import Dataset
+from dloader import DataLoader
+
+class Squares(Dataset):
+    def __len__(self):
+        return 100
+    def __getitem__(self, index):
+        return numpy.full(4, index)
+
+if __name__ == "__main__":
+    print(sum(len(batch) for batch in DataLoader(Squares(), batch_size=8, num_workers=2)))
+"""
+
+# What a wheel does without, where there is none.
+ETCD = "rendezvous:\n  backend: etcd\n  endpoint: 127.0.0.1:2379\n  id: none\n"
+PIECES = "dataset: {kind: text, paths: [x], tokenizer: sentencepiece, model: x}\nbatch: {size: 1}\n"
+
+
+def run(*command, **env):
+    return subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, text=True,
+                          stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, check=False,
+                          timeout=120, env={**os.environ, **env})
+
+
+def run_well(*command, **env):
+    done = run(*command, **env)
+    if done.returncode:
+        sys.exit(f"{' '.join(map(str, command))}: {done.returncode}\n{done.stdout}")
+    return done.stdout.strip()
+
+
+def has_library(name):
+    try:
+        ctypes.CDLL(name)
+        return True
+    except OSError:
+        return False
+
+
+class Stranger:
+    def __init__(self, wheel, data, work):
+        self.wheel, self.data, self.work = wheel, data, work
+        self.bin = work / "venv/bin"
+        self.told = {"python": sys.version.split()[0],
+                     "compilers": [name for name in ("cc", "gcc", "clang", "tcc") if shutil.which(name)]}
+
+    def install(self):
+        """From `pip install` to the first batch."""
+        run_well(sys.executable, "-m", "venv", "--system-site-packages", self.work / "venv")
+        begin = time.monotonic()
+        run_well(self.bin / "pip", "install", "--no-index", self.wheel)
+        batch = run_well(self.bin / "python", "-c", FIRST_BATCH, self.data / "rows.yaml")
+        self.told |= {"seconds": round(time.monotonic() - begin, 1), "batch": batch}
+
+    def digests(self):
+        """Of each spec: in the own process, and by way of a daemon and its workers."""
+        socket, log = self.work / "socket", self.work / "log"
+        with open(log, "w", encoding="utf-8") as file:
+            daemon = subprocess.Popen([self.bin / "dloaderd", "--socket", socket], stdout=file,
+                                      stderr=file)
+        try:
+            while not socket.exists() and daemon.poll() is None:
+                time.sleep(0.01)
+            self.told["digests"] = {spec.stem: [self.digest("check", spec),
+                                                self.digest("run", spec, "--socket", socket)]
+                                    for spec in sorted(self.data.glob("*.yaml"))}
+            self.told["npz"] = run(self.bin / "dlctl", "replay", self.data / "rows.yaml", "--step", "0",
+                                   "-o", self.work / "x.npz", "--socket", socket).stdout
+        finally:
+            daemon.terminate()
+            daemon.wait()
+        self.told["log"] = log.read_text(encoding="utf-8")
+
+    def digest(self, verb, spec, *options):
+        told = run_well(self.bin / "dlctl", verb, spec, "--digest", "--json", *options)
+        return json.loads(told)["digest"]
+
+    def refusals(self):
+        """What is said of the parts that a wheel does without."""
+        config, spec = self.work / "etcd.conf", self.work / "pieces.yaml"
+        config.write_text(ETCD, encoding="ascii")
+        spec.write_text(PIECES, encoding="ascii")
+        (self.work / "x").write_text("x", encoding="ascii")
+        self.told["refusals"] = {
+            "npz": self.told["npz"], "sentencepiece": run(self.bin / "dlctl", "check", spec).stdout}
+        if not has_library("libcurl.so.4"):
+            done = run(self.bin / "dloaderd", "--config", config, "--socket", self.work / "s")
+            self.told["refusals"]["etcd"] = done.stdout
+
+    def use_torch(self, folder):
+        script = self.work / "drop_in.py"
+        script.write_text(DROP_IN, encoding="ascii")
+        self.told["torch"] = run_well(self.bin / "python", script, PYTHONPATH=folder)
+
+
+def main(wheel, data, work, torch=None):
+    stranger = Stranger(wheel, pathlib.Path(data), pathlib.Path(work))
+    stranger.work.mkdir(parents=True, exist_ok=True)
+    stranger.install()
+    stranger.digests()
+    stranger.refusals()
+    if torch:
+        stranger.use_torch(torch)
+    print(json.dumps(stranger.told))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
