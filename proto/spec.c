@@ -362,6 +362,8 @@ static int read_key(struct spec_reading *rd, const struct spec_key *key, const s
     const char *words = spec_without_meaning(rd->spec, key);
     if (words)
         return v ? spec_refuse(rd, key, v, "%s", words) : 0;
+    if (v && strcmp(key->key, "writable") == 0)
+        rd->spec->has_writable = true;
     if (v)
         return readers[key->type](rd, key, v);
     if (spec_fallback(rd->spec, key))

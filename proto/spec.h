@@ -191,6 +191,7 @@ struct dl_spec {
     bool replacement; /* random, weighted */
     bool has_seed;
     bool writable;
+    bool has_writable; /* the spec says it; else its client does, or nobody */
     bool pin;      /* the clients' own business: the daemon and its workers do nothing about it */
     bool in_order; /* batches come in the order of their steps; else as they are ready */
 };

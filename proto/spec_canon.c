@@ -236,6 +236,8 @@ static bool present(const struct dl_spec *spec, const struct spec_key *key)
         return spec->label;
     if (key->type == KEY_SEED && !key->section[0])
         return spec->has_seed;
+    if (key->type == KEY_BOOL && strcmp(key->key, "writable") == 0)
+        return spec->has_writable;
     if (key->type == KEY_DTYPE && !spec->dataset.dtype)
         return false; /* tokens of a .npy file */
     if (key->type == KEY_SIZE && !spec->dataset.image.height)
@@ -406,8 +408,8 @@ static bool differs(const char *path, const struct value *have, const struct val
 
     if (strcmp(path, "seed") == 0 && (!have || !want))
         return false;
-    if (strcmp(path, "memory.writable") == 0) /* as whoever opened it first has it */
-        return false;
+    if (strcmp(path, "memory.writable") == 0 && (!have || !want))
+        return false; /* it is as whoever opened it first has it */
     if (have && want && have->type == VALUE_ARRAY && want->type == VALUE_ARRAY)
         return lists_differ(path, have, want, err);
     if (!maps) {

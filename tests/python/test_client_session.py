@@ -54,7 +54,7 @@ class Errors(ClientCase):
             if path is not None:
                 self.assertEqual(caught.exception.path, path)
             self.assertTrue(client.is_usable)
-        for wrong in ((), (1,), ("a", 1), ("a", "b", "c")):
+        for wrong in ((), (1,), ("a", 1), ("a", "b", "c", "d")):
             with self.assertRaises(TypeError):
                 client.open(*wrong)
         with self.assertRaises(_client.Error) as caught:

@@ -48,12 +48,15 @@ class PythonReadme(unittest.TestCase):
 
     def test_every_example_has_a_case(self):
         self.assertEqual([title for title, _ in examples()],
-                         ["DataLoader", "Random numbers", "Saving the place", "Loader",
+                         ["DataLoader", "Memory", "Random numbers", "Saving the place", "Loader",
                           "Other numbers of ranks", "Batches of tokens", "Several processes",
                           "Started by torchrun"])
 
     def test_dataloader(self):
         self.run_example("DataLoader")
+
+    def test_memory(self):
+        self.run_example("Memory")
 
     def test_random_numbers(self):
         self.run_example("Random numbers")

@@ -174,9 +174,10 @@ def _open_named(worker: int, workers: int, seed: int, name: str, args: Any) -> S
     return source
 
 
-def _carry(source: Source, state: dict | None) -> None:
+def _carry(source: Source, states: dict) -> None:
     """Each batch takes the dataset's state along."""
-    carrier = _carried.Carrier(source.worker, source.dataset, state)
+    carrier = _carried.Carrier(source.worker, source.dataset, states["states"].get(source.worker),
+                               states["finished"])
     source.collate = carrier.with_state(source.collate or source.default_collate)
     source.convert = carrier.with_state(source.convert)
     source.carrier = carrier
@@ -210,9 +211,8 @@ def open_job(job: Job, worker: int, workers: int) -> Source:
     source = Source(place, workers, job.dataset, job.iterable)
     if job.collate is not None:
         source.collate = source.convert = job.collate
-    if states is not None:
-        _carry(source, states["states"].get(place))
-    elif source.iterable:  # its iterators may know their place, which shows when there is one
+    if states is None and source.iterable:
+        # Its iterators may know their place, which shows when there is one.
         source.keeper = _states.Keeper(source.dataset)
     _one_thread()
     own = _seeds.seed_all(job.base_seed, place)
@@ -220,6 +220,8 @@ def open_job(job: Job, worker: int, workers: int) -> Source:
     try:
         if job.init is not None:
             job.init(place)
+        if states is not None:
+            _carry(source, states)
     except Exception as error:
         source.dataset, source.carrier, source.keeper = _Broken(error), None, None
     return source

@@ -1,9 +1,13 @@
-"""States of iterable datasets that know their own place, carried from the workers with each batch.
+"""States of datasets that have one, carried from the workers with each batch.
 
 A worker's batch is then a pair: the batch, and a pickle of where that worker's dataset stands behind
 it. The client keeps the latest of each worker that the user got a batch of; to go on, it sends them
 to new workers. The first of these takes over from the worker whose turn it was: worker w is the
 old (w + turn) mod W.
+
+The dataset's state is put back before iter(), and an iterator's behind it, as torchdata does it
+(torchdata/stateful_dataloader/worker.py): so also that of a dataset that is its own iterator. At the
+end of an epoch the states go on only where the workers do, that is with persistent ones.
 """
 
 from __future__ import annotations
@@ -34,33 +38,37 @@ class _Watched:
 class Carrier:
     """In a worker: makes the pairs, and begins its first epoch where the state says.
 
-    worker: its number among the old ones. state: what take() made for it, or None.
+    worker: its number among the old ones. state: what take() made for it, or None: then the dataset
+    stays as it is. finished: the state is that of the end of an epoch.
     """
 
-    def __init__(self, worker: int, dataset: Any, state: dict | None) -> None:
+    def __init__(self, worker: int, dataset: Any, state: dict | None, finished: bool) -> None:
         self._worker = worker
         self._dataset = dataset
-        self._state = state
         self._samples = _Watched(iter(()))
+        self._ended = state is not None and state["ended"] and not finished
+        self._own: Any = None  # of the iterator that the dataset gives next
+        if state is not None:
+            dataset.load_state_dict(state["dataset"])
+            self._own = None if finished else state["iterator"]
 
     def iterate(self) -> Iterator:
         """iter(dataset), from where it is to go on."""
-        state, self._state = self._state, None
-        if state is not None:
-            self._dataset.load_state_dict(state["dataset"])
-        if state is not None and state["ended"]:
+        ended, self._ended = self._ended, False
+        own, self._own = self._own, None
+        if ended:
             self._samples = _Watched(iter(()))
             return self._samples
         iterator = iter(self._dataset)
-        if state is not None and state["iterator"] is not None:
-            iterator.load_state_dict(state["iterator"])
+        if own is not None:
+            iterator.load_state_dict(own)
         self._samples = _Watched(iterator)
         return self._samples
 
     def take(self) -> dict[str, Any]:
         """Where this worker's dataset stands now."""
         iterator = self._samples.iterator
-        own = iterator is not self._dataset and hasattr(iterator, "state_dict")
+        own = hasattr(iterator, "state_dict") and hasattr(iterator, "load_state_dict")
         return {"worker": self._worker, "ended": self._samples.ended,
                 "dataset": self._dataset.state_dict(),
                 "iterator": iterator.state_dict() if own else None}
@@ -85,10 +93,12 @@ def keep(position: Any, state: dict[str, Any]) -> None:
                         {**position.workers.get("states", {}), str(state["worker"]): state}}
 
 
-def to_send(resume: Any, workers: int) -> dict[str, Any]:
-    """What the workers' object says of states: {"turn", "states": by number}."""
-    kept = resume.workers if resume is not None and not resume.finished else {}
+def to_send(resume: Any, workers: int, persistent: bool) -> dict[str, Any]:
+    """What the workers are told of states: {"turn", "finished", "states": by number}."""
+    finished = resume is not None and resume.finished
+    kept = resume.workers if resume is not None and (persistent or not finished) else {}
     if "last" not in kept:
         kept = {}
     states = {int(number): state for number, state in kept.get("states", {}).items()}
-    return {"turn": (kept["last"] + 1) % workers if kept else 0, "states": states}
+    return {"turn": 0 if finished or not kept else (kept["last"] + 1) % workers,
+            "finished": finished, "states": states}

@@ -144,8 +144,9 @@ class WorkerIterator(LoaderIterator):
         # Epochs are started by their own numbers, so the first one adds nothing to them.
         args = {"base_seed": position.base_seed, "epoch": 0, "seed": loader._key_seed}
         self._carried: dict | None = None  # what the workers were told of states
-        if loader._is_iterable and _order.has_state(loader.dataset):
-            self._carried = _carried.to_send(self._order.resume, self._workers)
+        if _order.has_state(loader.dataset):
+            self._carried = _carried.to_send(self._order.resume, self._workers,
+                                              loader.persistent_workers)
         self._connection = Connection(loader, args, self._carried)
         self._start()
 

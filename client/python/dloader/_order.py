@@ -65,7 +65,9 @@ class _Instead:
 
 
 def has_state(thing: Any) -> bool:
-    """It can be asked for its place, and put there."""
+    """It can be asked for its place, and put there. A module's state is its parameters."""
+    if isinstance(thing, torch.nn.Module):
+        return False
     return hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict")
 
 

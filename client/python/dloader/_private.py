@@ -249,6 +249,7 @@ class Daemon:
 _guard = threading.Lock()
 _daemon: Daemon | None = None
 _clients: weakref.WeakSet = weakref.WeakSet()
+_parents: list[Any] = []
 
 
 def private_daemon() -> Daemon:
@@ -286,6 +287,7 @@ def _after_fork() -> None:
     """The child has its own life: what is its parent's must not last as long as the child does."""
     global _guard, _daemon
     _guard = threading.Lock()
+    _parents.append(_daemon)  # whose Popen would complain of being dropped
     for client in list(_clients):
         client.abandon()
     if _daemon is not None:

@@ -90,7 +90,10 @@ class SingleIterator(LoaderIterator):
             return
         anew = knows and resume.finished
         self._samples = _order.begin_anew(dataset) if anew else iter(dataset)
-        if self._samples is not dataset and _order.has_state(self._samples):
+        if self._samples is dataset and knows and not anew:
+            # iter() may have put it to its beginning.
+            dataset.load_state_dict(resume.dataset)
+        elif self._samples is not dataset and _order.has_state(self._samples):
             self._order.position.iterator = self._samples
             if resume is not None and resume.iterator is not None and not resume.finished:
                 self._samples.load_state_dict(resume.iterator)

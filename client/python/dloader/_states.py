@@ -168,6 +168,8 @@ class Keeper:
         iterator = iter(self._dataset)
         if state is not None and "iterator" in state:
             self._load(iterator, state["iterator"])
+        elif moved and iterator is self._dataset:  # iter() may have put it to its beginning
+            self._load(iterator, state["dataset"])
         self._last, self._moved, self._mixed = id(iterator), moved, False
         return iterator
 

@@ -71,7 +71,8 @@ def _dataset_states(loader: Any, position: Any) -> dict[str, Any]:
         iterator = position.iterator if position else None
         if iterator is not None:
             states["iterator"] = iterator.state_dict()
-    elif position is not None and position.workers and not position.finished:
+    elif position is not None and position.workers and (loader.persistent_workers
+                                                        or not position.finished):
         states["workers"] = dict(position.workers)
     elif position is not None and position.iterators and not position.finished:
         states["workers"] = {"iterators": position.iterators}
@@ -192,6 +193,10 @@ class Resume:
             raise StateError(f"num_workers: {workers}, but this loader has {loader.num_workers}; an "
                              "iterable dataset is divided by it, so an epoch must be ended with as "
                              "many as it was begun")
+        if "last" in self.workers and workers != loader.num_workers:
+            raise StateError(f"num_workers: {workers}, but this loader has {loader.num_workers}; "
+                             "each worker's dataset has a state of its own, which no other "
+                             "number of workers can take over")
         expected = len(_order.generators(loader))
         if len(self._generators) != expected:
             raise StateError(f"rng.generators: {len(self._generators)}, but this loader draws from "
