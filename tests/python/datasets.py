@@ -424,6 +424,30 @@ class ResumableIterator:
         self.at = state["at"]
 
 
+class OwnIterator(Resumable):
+    """One that is its own iterator: __iter__() starts over, and what is loaded before it is lost."""
+
+    epoch = -1
+
+    def __iter__(self):
+        info = get_worker_info()
+        self.at, self.step = (0, 1) if info is None else (info.id, info.num_workers)
+        self.epoch += 1
+        return self
+
+    def __next__(self):
+        if self.at >= self.length:
+            raise StopIteration
+        value, self.at = 1000 * self.epoch + self.at, self.at + self.step
+        return value
+
+    def state_dict(self):
+        return {"at": self.at, "epoch": self.epoch}
+
+    def load_state_dict(self, state):
+        self.at, self.epoch = state["at"], state["epoch"]
+
+
 class Counted(Resumable):
     """One whose samples say how many this process has made."""
 

@@ -296,6 +296,27 @@ class TestIterable(StateCase):
         for workers in (0, 1, 2):
             self.resume_equals_the_rest(lambda: self.build(datasets.Resumable, workers), (0, 1, 10))
 
+    def test_a_dataset_that_is_its_own_iterator(self):
+        if not OURS:
+            self.skipTest("the class that stands in does not ask it")
+        self.resume_equals_the_rest(lambda: self.build(datasets.OwnIterator, 0), (0, 1, 10))
+        loader = self.build(datasets.OwnIterator, 0)
+        epochs = [values(loader)]
+        state = through_json(loader.state_dict())
+        epochs += [values(loader), values(loader)]
+        self.assertEqual([epoch[0] for epoch in epochs], [[0, 1], [1000, 1001], [2000, 2001]])
+        fresh = self.build(datasets.OwnIterator, 0)
+        fresh.load_state_dict(state)
+        self.assertEqual([values(fresh), values(fresh)], epochs[1:])
+
+    def test_states_are_those_of_the_batch_that_the_user_has(self):
+        """Not of the one that is copied to a device meanwhile."""
+        if not OURS:
+            self.skipTest("PyTorch's class has no device")
+        for kind in (datasets.Resumable, datasets.OwnIterator):
+            self.resume_equals_the_rest(
+                lambda: DataLoader(kind(N), batch_size=BATCH, device="cpu"), (0, 1, 10, STEPS))
+
     def test_nothing_is_made_again_where_iterators_know_their_place(self):
         if not OURS:
             self.skipTest("the class that stands in goes through the epoch again")

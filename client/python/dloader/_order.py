@@ -42,6 +42,7 @@ class Position:
         self.drawn = True  # the base seed was, by this epoch, rather than by one before
         self.sampler: Any = None
         self.iterator: Any = None  # of the dataset, in this process, if it has a state
+        self.behind: dict | None = None  # their states behind the last batch, where more are made
         self.workers: dict[str, Any] = {}  # states of their datasets; see _carried
         self.iterators: str | None = None  # what those said that have none; see _states
         self.pipes: Any = None  # see _datapipes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import itertools
 import operator
 import weakref
@@ -75,6 +76,11 @@ class SingleIterator(LoaderIterator):
         _datapipes.shard(self._dataset)
         self._key = loader._key_seed, self._order.position.epoch
         self._restore()
+        # The states of a dataset behind batches that the user has not got: they are copied ahead.
+        self._behind: collections.deque | None = None
+        if loader.device is not None and state.asks_dataset(loader, self._order.position):
+            self._behind = collections.deque()
+            self._order.position.behind = state.of_dataset(loader, self._order.position)
         kind = type(self)
         # Not bound methods, which would make a cycle.
         self._fetch = (kind._fetch_next if loader._is_iterable else
@@ -90,19 +96,24 @@ class SingleIterator(LoaderIterator):
             return
         anew = knows and resume.finished
         self._samples = _order.begin_anew(dataset) if anew else iter(dataset)
-        if self._samples is dataset and knows and not anew:
-            # iter() may have put it to its beginning.
-            dataset.load_state_dict(resume.dataset)
-        elif self._samples is not dataset and _order.has_state(self._samples):
+        if _order.has_state(self._samples):
             self._order.position.iterator = self._samples
-            if resume is not None and resume.iterator is not None and not resume.finished:
-                self._samples.load_state_dict(resume.iterator)
-                knows = True
+            knows |= self._restore_iterator(resume)
         if resume is not None and resume.exhausted:
             self._end()
         elif resume is not None and resume.given and not knows:
             state.warn_of_loading(resume.given, 6)
             self._pass_over(resume.given)
+
+    def _restore_iterator(self, resume: Any) -> bool:
+        """A dataset that is its own iterator keeps what iter() leaves: so it is told behind that."""
+        own = self._samples is self._dataset
+        if resume is None or resume.iterator is None or (resume.finished and not own):
+            return False
+        self._samples.load_state_dict(resume.iterator)
+        if resume.finished:
+            self._samples = iter(self._dataset)
+        return True
 
     def _pass_over(self, batches: int) -> None:
         for _ in range(batches):
@@ -161,9 +172,21 @@ class SingleIterator(LoaderIterator):
     def _next_data(self) -> Any:
         keys = self._order.next()
         try:
-            return self._make(keys)
+            data = self._make(keys)
         except StopIteration:
             raise
         except Exception:
             self._order.count()  # the user may go on behind it, and so does a resumed epoch
             raise
+        if self._behind is not None:
+            self._behind.append(state.of_dataset(self._loader, self._order.position))
+        return data
+
+    def _count(self) -> None:
+        super()._count()
+        if self._behind:
+            self._order.position.behind = self._behind.popleft()
+
+    def _finished(self) -> None:
+        super()._finished()
+        self._order.position.behind = None

@@ -63,14 +63,27 @@ def _digest(state: torch.Tensor) -> str:
 
 # ---- taking it ---------------------------------------------------------------------------------
 
+def asks_dataset(loader: Any, position: Any) -> bool:
+    """The dataset in this process, or its iterator, knows where it stands."""
+    return position.iterator is not None or _order.has_state(loader.dataset)
+
+
+def of_dataset(loader: Any, position: Any) -> dict[str, Any]:
+    """What these two say now; the state of a dataset that is its own iterator is the iterator's."""
+    states = {}
+    iterator = position.iterator if position else None
+    if _order.has_state(loader.dataset) and iterator is not loader.dataset:
+        states["dataset"] = loader.dataset.state_dict()
+    if iterator is not None:
+        states["iterator"] = iterator.state_dict()
+    return states
+
+
 def _dataset_states(loader: Any, position: Any) -> dict[str, Any]:
     states: dict[str, Any] = {"dataset": None, "iterator": None, "workers": None}
     if loader.num_workers == 0:
-        if _order.has_state(loader.dataset):
-            states["dataset"] = loader.dataset.state_dict()
-        iterator = position.iterator if position else None
-        if iterator is not None:
-            states["iterator"] = iterator.state_dict()
+        behind = position.behind if position else None
+        states.update(of_dataset(loader, position) if behind is None else behind)
     elif position is not None and position.workers and (loader.persistent_workers
                                                         or not position.finished):
         states["workers"] = dict(position.workers)
