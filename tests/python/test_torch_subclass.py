@@ -145,6 +145,28 @@ class TestMadeOfAttributes(Case):
         loader.set_epoch(0)
         self.assertEqual(values(other), values(loader))
 
+    def test_attributes_of_a_subclass_are_its_own(self):
+        """Though they have names of ours."""
+        class Before(DataLoader):
+            def __init__(self, data, **options):
+                self.seed, self.rank, self.device, self.socket = 7, 1, "no device", "no socket"
+                super().__init__(data, **options)
+
+        class After(DataLoader):
+            def __init__(self, data, **options):
+                super().__init__(data, **options)
+                self.seed, self.rank, self.world_size, self.device = 7, 1, 2, "no device"
+
+        for cls in (Before, After):
+            torch.manual_seed(3)
+            expected = values(TorchLoader(datasets.Numbers(N), batch_size=2, shuffle=True))
+            torch.manual_seed(3)
+            loader = cls(datasets.Numbers(N), batch_size=2, shuffle=True)
+            self.assertEqual(values(loader), expected)
+            self.assertEqual((loader.seed, loader.rank, loader.device), (7, 1, "no device"))
+            if OURS:
+                loader.load_state_dict(loader.state_dict())
+
     def test_our_own_arguments_are_not_mixed_up(self):
         if not OURS:
             self.skipTest("PyTorch's class has none")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils.data import IterableDataset
@@ -12,6 +12,16 @@ from ._seeds import MASK64
 from ._share import Share
 
 BEFORE_2 = int(torch.__version__.split(".", 1)[0]) < 2
+
+
+class Options(NamedTuple):
+    """The arguments that PyTorch's DataLoader does not have."""
+
+    seed: int | None
+    rank: int | None
+    world_size: int | None
+    device: Any
+    socket: str | None
 
 
 def check_assertion(holds: bool, text: str) -> None:
@@ -32,7 +42,7 @@ def _takes(share: Share | None, rank: int, world_size: int) -> bool:
 
 def check_ours(dataset: Any, sampler: Any, batch_sampler: Any, generator: Any, seed: Any, rank: Any,
                world_size: Any) -> None:
-    """The arguments that PyTorch's DataLoader does not have."""
+    """ValueError, TypeError: they do not go together, or with PyTorch's."""
     if seed is not None:
         if isinstance(seed, bool) or not isinstance(seed, int):
             raise TypeError(f"seed option should be an integer, but got seed={seed!r}")

@@ -63,9 +63,9 @@ class Connection:
         self.pid = os.getpid()
         context = loader.multiprocessing_context or torch.multiprocessing
         self.host = _hosting.Host(context, _job(loader, args, states),
-                                  keeps_errors=_private.is_shared(loader.socket))
+                                  keeps_errors=_private.is_shared(loader._options.socket))
         try:
-            self.client = _private.connect(loader.socket, "dloader.DataLoader", private=True)
+            self.client = _private.connect(loader._options.socket, "dloader.DataLoader", private=True)
             number = next(_numbers)
             try:
                 self.client.bring_host(self.host.channel.fileno(), number)

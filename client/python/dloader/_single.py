@@ -78,7 +78,7 @@ class SingleIterator(LoaderIterator):
         self._restore()
         # The states of a dataset behind batches that the user has not got: they are copied ahead.
         self._behind: collections.deque | None = None
-        if loader.device is not None and state.asks_dataset(loader, self._order.position):
+        if loader._options.device is not None and state.asks_dataset(loader, self._order.position):
             self._behind = collections.deque()
             self._order.position.behind = state.of_dataset(loader, self._order.position)
         kind = type(self)

@@ -66,8 +66,10 @@ class DataLoader(TorchLoader[T_co]):
                  rank: int | None = None, world_size: int | None = None, device: Any = None,
                  socket: str | None = None) -> None:
         _arguments.check_ours(dataset, sampler, batch_sampler, generator, seed, rank, world_size)
-        self.seed, self.rank, self.world_size = seed, rank, world_size
-        self.device, self.socket = device, socket
+        self._options = _arguments.Options(seed, rank, world_size, device, socket)
+        # To make another loader of; a subclass may have attributes of these names that are its own.
+        for name, value in self._options._asdict().items():
+            vars(self).setdefault(name, value)
         has_sampler = sampler is not None or batch_sampler is not None
         # Of the samplers made here that is known; what a user's may give is seen as it comes.
         self._keys_are_integers = not has_sampler
@@ -98,12 +100,13 @@ class DataLoader(TorchLoader[T_co]):
     def _seeded(self, generator: Any, has_sampler: bool) -> Any:
         """What PyTorch's class takes as its generator."""
         self._instead = None
-        if self.seed is None:
+        seed = self._options.seed
+        if seed is None:
             return generator
         if has_sampler:
             self._instead = torch.Generator()
-            self._instead.manual_seed(self.seed ^ _SAMPLER_STREAM)
-        return torch.Generator().manual_seed(self.seed) if generator is None else generator
+            self._instead.manual_seed(seed ^ _SAMPLER_STREAM)
+        return torch.Generator().manual_seed(seed) if generator is None else generator
 
     def _forget(self) -> None:
         """As before the first epoch; generators stay where they are."""
@@ -114,7 +117,8 @@ class DataLoader(TorchLoader[T_co]):
         self._resume: Any = None
         self._next_epoch = 0
         self._base_seed: int | None = None
-        self._key_seed = None if self.seed is None else self.seed & MASK64
+        seed = self._options.seed
+        self._key_seed = None if seed is None else seed & MASK64
         if self._share is not None:
             self._share.passed = 0
 
@@ -131,7 +135,7 @@ class DataLoader(TorchLoader[T_co]):
 
     def __iter__(self) -> Iterator[Any]:
         if not (self.persistent_workers and self.num_workers > 0):
-            return _device.to_device(self._get_iterator(), self.device)
+            return _device.to_device(self._get_iterator(), self._options.device)
         if self._iterator is None or self._iterator.is_stale:
             self._iterator = self._get_iterator()
             self._given = None
@@ -142,7 +146,7 @@ class DataLoader(TorchLoader[T_co]):
             from ._iterators import PersistentIterator
             given = PersistentIterator(self, self._iterator)
             self._given = weakref.ref(given)
-        return _device.to_device(given, self.device)
+        return _device.to_device(given, self._options.device)
 
     def set_epoch(self, epoch: int) -> None:
         """The number of the next epoch, which otherwise counts up from 0 with each iter().

@@ -112,7 +112,7 @@ def take(loader: Any) -> dict[str, Any]:
         "epoch": position.epoch if goes_on else loader._next_epoch,
         "batches": position.given if goes_on else 0,
         "loader": _made.describe(loader),
-        "world_size": loader.world_size,
+        "world_size": loader._options.world_size,
         "passed": loader._share.passed if goes_on and loader._share is not None else 0,
         "step": position.step if goes_on else 0,
         "num_workers": loader.num_workers,
@@ -228,7 +228,7 @@ class Resume:
         if told:
             raise StateError(f"{told}: an epoch must be ended as it was begun; what was saved at "
                              "the end of one can be gone on with by any loader")
-        was, world = self.state.get("world_size"), loader.world_size
+        was, world = self.state.get("world_size"), loader._options.world_size
         if was == world:
             return
         if loader._share is None:
@@ -252,12 +252,12 @@ class Resume:
         for generator, state in zip(_order.generators(loader), self._generators):
             generator.set_state(state)
         user_put_it_back = _digest(torch.default_generator.get_state()) == self._now
-        if user_put_it_back and loader.seed is None:
+        if user_put_it_back and loader._options.seed is None:
             # What this epoch drew is drawn once more; the user's own goes on from there.
             loader._instead = None
             begun = self.given > 0 or _digest(self._global) != self._now
             return _order.new_generator(self._global) if begun else None
-        if loader._instead is not None or loader.seed is None:
+        if loader._instead is not None or loader._options.seed is None:
             loader._instead = _order.new_generator(self._global)
         return None
 
