@@ -28,6 +28,7 @@ static const char events[] = "skfhSXrcdeptbl";
 
 struct child {
     struct host_child *record; /* borrowed; NULL: it has ended, or nobody wants to hear of it */
+    const struct host *host;   /* that was brought; NULL: the daemon's own */
     bool wanted;
     bool started;
 };
@@ -173,6 +174,7 @@ static void start_child(struct game *g, uint8_t how)
     FUZZ_ASSERT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, socks) == 0);
     FUZZ_ASSERT(pipe2(ends, O_CLOEXEC) == 0);
     child->wanted = true;
+    child->host = how & 2 ? last_brought(g) : NULL;
     int r = host_start_child(
         g->hosts,
         &(struct host_child_options){.host = how & 2 ? last_brought(g) : NULL,
@@ -195,6 +197,16 @@ static void give_up(struct child *child)
         return;
     child->wanted = false;
     child->record = host_child_free(child->record);
+}
+
+/* As a loader's end does: its workers go before their host. */
+static void release(struct game *g, struct fake_host *fake)
+{
+    for (uint32_t i = 0; i < g->n_children && fake->brought; i++) {
+        if (g->children[i].host == fake->brought)
+            give_up(&g->children[i]);
+    }
+    fake->brought = host_release(fake->brought);
 }
 
 /* ---- what hosts are told and do ------------------------------------------------------------- */
@@ -250,13 +262,18 @@ static void say(struct fake_host *fake, const struct dl_message *msg)
     buffer_deinit(&out);
 }
 
+static void close_all(struct fake_host *fake)
+{
+    close_fdp(&fake->sock);
+    close_fdp(&fake->errors);
+    frame_reader_deinit(&fake->reader);
+}
+
 static void die(struct fake_host *fake, int64_t status, int signal)
 {
     uv_process_t *handle = fake->handle;
 
-    close_fdp(&fake->sock);
-    close_fdp(&fake->errors);
-    frame_reader_deinit(&fake->reader);
+    close_all(fake);
     if (!handle)
         return;
     fake->handle = NULL;
@@ -280,7 +297,7 @@ static void play_host(struct game *g, struct fake_host *fake, char event, uint8_
 
     switch (event) {
     case 'l':
-        fake->brought = host_release(fake->brought);
+        release(g, fake);
         break;
     case 'h':
         say(fake,
@@ -357,7 +374,7 @@ static void end(struct game *g)
     for (uint32_t i = 0; i < g->n_children; i++)
         give_up(&g->children[i]);
     for (uint32_t i = 0; i < g->n_fakes; i++)
-        g->fakes[i].brought = host_release(g->fakes[i].brought);
+        release(g, &g->fakes[i]);
     hosts_end(g->hosts);
     for (int i = 0; i < DRY_TURNS && uv_loop_alive(&g->loop); i++) {
         settle(g);
@@ -369,6 +386,8 @@ static void end(struct game *g)
         uv_walk(&g->loop, run_out, NULL);
     }
     FUZZ_ASSERT(!uv_loop_alive(&g->loop));
+    for (uint32_t i = 0; i < g->n_fakes; i++)
+        close_all(&g->fakes[i]);
     hosts_free(g->hosts);
     FUZZ_ASSERT(uv_loop_close(&g->loop) == 0);
     config_deinit(&g->config);

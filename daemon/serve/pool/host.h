@@ -64,7 +64,7 @@ int _nodiscard_ host_adopt(struct hosts *hosts, int sock, int pid, struct host *
                            struct dl_error *err);
 /* It can start no worker any more. */
 bool host_is_gone(const struct host *host);
-/* Ends it; of its workers nobody hears any more. NULL is fine; returns NULL. */
+/* Ends it; nobody wants a worker of it any more. NULL is fine; returns NULL. */
 struct host *host_release(struct host *host);
 
 struct host_child_options {

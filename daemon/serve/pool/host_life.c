@@ -421,13 +421,9 @@ bool host_is_gone(const struct host *h)
 
 struct host *host_release(struct host *h)
 {
-    struct host_child *child;
-
     if (!h)
         return NULL;
-    DL_FOREACH (h->children, child) {
-        child->events = NULL;
-    }
+    assert(!has_wanted_child(h));
     end(h);
     unref(h);
     return NULL;
