@@ -391,6 +391,31 @@ class Ends(ClientCase):
         self.assertEqual([batch.step for batch in self.batches(epoch)], list(range(1, 10)))
         self.assertEqual(numpy.asarray(first.data).tolist(), list(range(10)))
 
+    def test_a_child_that_lives_longer(self):
+        """It has let go of its parent's session, which ends when the parent does."""
+        daemon = self.daemon()
+        program = f"""
+import os, sys
+from dloader import _client
+client = _client.Client({daemon.socket!r})
+epoch = client.open({json.dumps(range_spec())!r}).start()
+epoch.next()
+client.abandon()  # in the process whose it is: nothing
+if os.fork() == 0:
+    client.abandon()
+    print("ready", os.getpid(), flush=True)
+epoch = None if sys.stdin.read() else epoch
+"""
+        parent = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE,
+                                  stdout=subprocess.PIPE, text=True)
+        with parent:
+            word, child = parent.stdout.readline().split()
+            self.assertEqual((word, self.sessions(daemon)), ("ready", 1))
+            parent.kill()
+            dltest.wait_until(lambda: self.sessions(daemon) == 0, "the session to end")
+            self.assertTrue(os.path.exists(f"/proc/{child}"))
+        dltest.wait_until(lambda: not os.path.exists(f"/proc/{child}"), "the child to end")
+
     def test_the_interpreter_ends_with_all_alive(self):
         daemon = self.daemon()
         program = f"""
