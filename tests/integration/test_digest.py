@@ -29,7 +29,7 @@ import unittest
 from concurrent.futures import ThreadPoolExecutor
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-from dltest import Daemon, TestCase, dlctl_json, main  # noqa: E402
+from dltest import QUICK, Daemon, TestCase, dlctl_json, main  # noqa: E402
 import dltest  # noqa: E402
 import media  # noqa: E402
 
@@ -327,20 +327,35 @@ WORKERS = [
 # In the client's own process: the daemon says so, and the library does it.
 HERE = ({"count": 0}, 1)
 
-# Every life of a worker of the deadly daemon ends, by SIGKILL, when it has filled and then spoilt
-# the slot of its 6th task. 5 workers cannot do more than 25 tasks without.
-PLANS = {"calm": None, "deadly": "torn-always-6", "slow": "slow-always-1"}
-LEAST_TASKS = 26
+# Every life of a worker of a deadly daemon ends, by SIGKILL, when it has filled and then spoilt the
+# slot of its 6th, 12th or 24th task. N workers whose lives end at the 6th cannot do 5 N + 1 without.
+LIVES = (6, 12, 24)
+PLANS = {"calm": None, "slow": "slow-always-1",
+         **{f"deadly-{life}": f"torn-always-{life}" for life in LIVES}}
+
+
+def deadly(workers, tasks):
+    """The daemon with the longest lives of which so many tasks are sure to end two or more."""
+    return f"deadly-{max((n for n in LIVES if tasks >= 2 * (workers * (n - 1) + 1)), default=LIVES[0])}"
 
 ALL_RANKS = ["--world", "3", "--rank", "all"]
 LARGE = {"idx_fashion_mnist"}  # not to the end
+
+
+def some(rows, at):
+    """All of them, or one of them if the tests are to be quick, another for each `at`."""
+    return [rows[at % len(rows)]] if QUICK else rows
+
+
+def place(name):
+    return [one for one, _, _ in DATASETS].index(name)
 
 
 def specs_of(name):
     """Name, sampler and batching of each spec of a dataset: each sampler and each batching once, for
     a plan knows nothing of its dataset but the length; for one dataset all pairs and samplers.
     """
-    at = [one for one, _, _ in DATASETS].index(name)
+    at = place(name)
     if name in ITERABLE:
         pairs = itertools.product([("as_it_comes", {"kind": "sequential"})], BATCHES)
     elif name == MORE_FOR:
@@ -348,8 +363,8 @@ def specs_of(name):
                  *zip(MORE_SAMPLERS, itertools.cycle(BATCHES))]
     else:
         pairs = zip(SAMPLERS, BATCHES[at % 3:] + BATCHES[:at % 3])
-    return [(f"{name}-{one}-{other}", sampler, batch)
-            for (one, sampler), (other, batch) in pairs]
+    return some([(f"{name}-{one}-{other}", sampler, batch)
+                 for (one, sampler), (other, batch) in pairs], at)
 
 
 class DigestCase(TestCase):
@@ -395,7 +410,7 @@ class DigestCase(TestCase):
 
 
 class Digest(DigestCase):
-    used = ("calm", "deadly")
+    used = ("calm", *(f"deadly-{life}" for life in LIVES))
 
     def check_run(self, daemon, spec, options, args, expected):
         """Loads one spec in one way."""
@@ -405,7 +420,7 @@ class Digest(DigestCase):
         spec = self.write_spec(name, kind, keys, sampler, batch, workers, *rest)
         self.assert_equal_digests(
             self.load(daemon, spec, "--credits", str(credits), *args), expected)
-        self.assertEqual(self.deaths(daemon, name) > 0, daemon == "deadly")
+        self.assertEqual(self.deaths(daemon, name) > 0, daemon != "calm")
 
     def expect(self, name, spec, args):
         """What `check` says, for each number of workers."""
@@ -425,14 +440,15 @@ class Digest(DigestCase):
         keys = make(self)
         args = [*ALL_RANKS, "--epochs", "2", *(["--batches", "6"] if name in LARGE else [])]
         self.check_specs(name, [(prefix, kind, keys, sampler, batch, COLLATES.get(name))
-                                for prefix, sampler, batch in specs_of(name)], args)
+                                for prefix, sampler, batch in specs_of(name)], args, place(name))
 
     def test_tokens(self):
         keys = {"paths": self.path("varied.txt"), "tokenizer": "bytes"}
         with open(keys["paths"], "w") as file:
             for i in range(500):
                 file.write("".join(chr(97 + (i + j) % 26) for j in range(1 + i * i % 60)) + "\n")
-        self.check_specs("tokens", [(f"tokens-{name}", "text", keys, *how) for name, *how in TOKENS],
+        self.check_specs("tokens", [(f"tokens-{name}", "text", keys, *how)
+                                    for name, *how in (TOKENS[::3] if QUICK else TOKENS)],
                          [*ALL_RANKS, "--epochs", "2"])
 
     def check_shared(self, name):
@@ -441,7 +457,8 @@ class Digest(DigestCase):
         if collate != {"kind": "none"}:  # which makes no rows
             shared = [*SHARED, DISPATCHED_STREAM]
         self.check_specs(name, [(f"shared-{name}-{how}", kind, keys, {}, batch, collate, shard)
-                                for how, batch, shard in shared], [*ALL_RANKS, "--epochs", "2"])
+                                for how, batch, shard in some(shared, place(name))],
+                         [*ALL_RANKS, "--epochs", "2"], place(name))
 
     def test_shared_range(self):
         self.check_shared("range_iterable")
@@ -468,12 +485,17 @@ class Digest(DigestCase):
         for name, batch in DISPATCHED:
             kind, make = makes[name]
             keys = make(self)
-            for one, sampler in SAMPLERS[:2]:
+            for one, sampler in some(SAMPLERS[:2], place(name)):
                 specs.append((f"dispatch-{name}-{one}", kind, keys, sampler, batch,
                               COLLATES.get(name)))
         self.check_specs("dispatch", specs, [*ALL_RANKS, "--epochs", "4"])
 
-    def check_specs(self, name, specs, args):
+    def tasks(self, spec, expected):
+        """How many batches workers make: of what is dispatched, one for all three ranks."""
+        shard = spec[6] if len(spec) > 6 else self.shard
+        return expected["batches"] // (3 if shard.get("mode") == "dispatch" else 1)
+
+    def check_specs(self, name, specs, args, at=0):
         digests = set()
         runs = []
         with ThreadPoolExecutor(4) as threads:
@@ -481,13 +503,15 @@ class Digest(DigestCase):
                 prefix = spec[0]
                 expected = self.expect(name, spec, args)
                 digests.add(expected[2]["digest"])
-                self.assertGreaterEqual(expected[2]["batches"], LEAST_TASKS)
-                # The deadly daemon has one number of workers after the other; the calm one has the
+                # The deadly daemons have one number of workers after the other; the calm one has the
                 # next, and all where their number decides what each of them loads.
-                turn = i + i // 3
-                calm = WORKERS if name in ITERABLE else [WORKERS[(turn + 1) % 3]]
+                turn = at if QUICK else i + i // 3
+                calm = WORKERS if name in ITERABLE and not QUICK else [WORKERS[(turn + 1) % 3]]
                 ways = [("calm", workers) for workers in [*calm, HERE]]
-                ways.append(("deadly", WORKERS[turn % 3]))
+                workers = WORKERS[turn % 3]
+                count, tasks = workers[0]["count"], self.tasks(spec, expected[2])
+                self.assertGreater(tasks, count * (LIVES[0] - 1), prefix)
+                ways.append((deadly(count, tasks), workers))
                 runs += [(prefix, way, threads.submit(self.check_run, way[0], spec, way[1], args,
                                                       expected[way[1][0]["count"]]))
                          for way in ways]
@@ -549,7 +573,7 @@ class Killed(DigestCase):
         shooter.start()
         try:
             with ThreadPoolExecutor(len(DATASETS)) as threads:
-                for name, kind, make in DATASETS:
+                for name, kind, make in DATASETS[::6] if QUICK else DATASETS:
                     with contextlib.suppress(unittest.SkipTest):
                         keys = make(self)
                         runs.append((name, threads.submit(self.check_dataset, name, kind, keys)))

@@ -26,6 +26,9 @@ DLCTL = os.environ.get("DLCTL", "dlctl")
 BAD_WORKER = os.environ.get("BAD_WORKER", "bad_worker")
 SPM_TRAIN = os.environ.get("SPM_TRAIN")  # only where the tokenizer sentencepiece was built
 
+# What `./dev test` without arguments asks for: each kind of a thing once, not crossed with others.
+QUICK = bool(os.environ.get("DLOADER_TEST_QUICK"))
+
 # Generous: a sanitized build on a loaded machine. No test waits this long unless it fails.
 PATIENCE = 60.0
 
