@@ -114,7 +114,7 @@ static int open_cuda(struct cuda *cuda, struct dl_error *err)
 
 int pin_check(struct dl_error *err)
 {
-    struct cuda cuda;
+    struct cuda cuda = {0};
 
     return open_cuda(&cuda, err);
 }

@@ -9,11 +9,12 @@
 #include "proto/limits.def"
 #undef LIMIT
 
-/* The same as constant expressions, to size an array by. */
-enum {
-#define LIMIT(name, value, unit, why) DL_BOUND_##name = value,
+/*
+ * The same as constant expressions, to size an array by: an int each, but for those that are too
+ * large. (In one enum, C23 and gcc from 13 on give all of them the type of the largest.)
+ */
+#define LIMIT(name, value, unit, why) enum { DL_BOUND_##name = value };
 #include "proto/limits.def"
 #undef LIMIT
-};
 
 #endif
