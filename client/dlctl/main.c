@@ -1,4 +1,5 @@
 /* dlctl: shows and steers what dloaderd does. The table of verbs, and nothing else. */
+#include "client/dlctl/find.h"
 #include "client/dlctl/report.h"
 #include "client/dlctl/text.h"
 #include "client/dlctl/verbs.h"
@@ -17,20 +18,24 @@ static const struct verb VERBS[] = {
     {"plan", "SPEC",
      COMMON | PLACE | BIT(OPTION_EPOCH) | BIT(OPTION_FROM) | BIT(OPTION_STEPS) |
          BIT(OPTION_LENGTH) | BIT(OPTION_TOTALS),
-     verb_plan, "Prints the sample indices of each step of an epoch. Needs no daemon."},
+     verb_plan, "Prints the sample indices of each step of an epoch. Needs no daemon.",
+     DAEMON_NONE},
     {"check", "SPEC",
      COMMON | PLACE | BIT(OPTION_EPOCH) | BIT(OPTION_EPOCHS) | BIT(OPTION_BATCHES) |
          BIT(OPTION_DIGEST),
-     verb_check, "Loads in its own process and tells what is in a batch. Needs no daemon."},
+     verb_check, "Loads in its own process and tells what is in a batch. Needs no daemon.",
+     DAEMON_NONE},
     {"lengths", "SPEC", COMMON, verb_lengths,
-     "Draws how long the samples are, and what batches of tokens would pad. Needs no daemon."},
+     "Draws how long the samples are, and what batches of tokens would pad. Needs no daemon.",
+     DAEMON_NONE},
     {"state", "FILE", COMMON, verb_state,
-     "Tells what is in the state of an epoch. Needs no daemon."},
+     "Tells what is in the state of an epoch. Needs no daemon.", DAEMON_NONE},
     {"run", "SPEC|NAME",
      COMMON | BIT(OPTION_RUN_WORLD) | BIT(OPTION_RUN_RANK) | BIT(OPTION_EPOCHS) |
          BIT(OPTION_FIRST_EPOCH) | BIT(OPTION_BATCHES) | BIT(OPTION_DIGEST) | BIT(OPTION_CREDITS) |
          BIT(OPTION_STATE) | BIT(OPTION_SAVE_STATE) | BIT(OPTION_JOB) | BIT(OPTION_RESUME),
-     verb_run, "Iterates as a trainer would, over the daemon, and tells how fast it was."},
+     verb_run, "Iterates as a trainer would, over the daemon, and tells how fast it was.",
+     DAEMON_SERVICE},
     {"peek", "SPEC|NAME",
      COMMON | BIT(OPTION_WORLD) | BIT(OPTION_ONE_RANK) | BIT(OPTION_EPOCH) | BIT(OPTION_STEP) |
          BIT(OPTION_INDICES) | BIT(OPTION_VALUES),
@@ -39,7 +44,8 @@ static const struct verb VERBS[] = {
      COMMON | BIT(OPTION_WORLD) | BIT(OPTION_ONE_RANK) | BIT(OPTION_EPOCH) | BIT(OPTION_STEP) |
          BIT(OPTION_INDICES) | BIT(OPTION_BEHIND) | BIT(OPTION_SEED) | BIT(OPTION_ARCHIVE),
      verb_replay, "Makes a batch once more, as it was delivered, and writes it for numpy.load()."},
-    {"status", NULL, VIEW, verb_view, "Shows the daemon as a whole."},
+    {"status", NULL, VIEW, verb_status, "Shows the daemon as a whole; of several, each.",
+     DAEMON_ALL},
     {"loaders", NULL, VIEW, verb_view, "Lists the open loaders."},
     {"epochs", NULL, VIEW, verb_view, "Lists the epochs under way, a line for each rank."},
     {"workers", NULL, VIEW, verb_view, "Lists the worker processes."},
@@ -58,11 +64,12 @@ static const struct verb VERBS[] = {
     {"top", "[NAME]", COMMON | BIT(OPTION_INTERVAL) | BIT(OPTION_LOOKS), verb_top,
      "Shows it all as it goes, on a screen; as text where there is no terminal."},
     {"metrics", NULL, COMMON, verb_metrics, "Prints what is measured, for Prometheus."},
-    {"stop", NULL, COMMON, verb_control, "Ends the daemon now."},
+    {"stop", NULL, COMMON, verb_control, "Ends the daemon now.", DAEMON_SERVICE},
     {"drain", NULL, COMMON, verb_control,
-     "Lets epochs under way finish, accepts nothing new, then ends the daemon."},
-    {"reload", NULL, COMMON, verb_control, "Makes the daemon read its configuration again."},
-    {"help", "[VERB]", COMMON, verb_help, "Tells what a verb is for and its options."},
+     "Lets epochs under way finish, accepts nothing new, then ends the daemon.", DAEMON_SERVICE},
+    {"reload", NULL, COMMON, verb_control, "Makes the daemon read its configuration again.",
+     DAEMON_SERVICE},
+    {"help", "[VERB]", COMMON, verb_help, "Tells what a verb is for and its options.", DAEMON_NONE},
 };
 
 static void print_help(void)
@@ -131,6 +138,7 @@ int main(int argc, char **argv)
     struct options o = {.json = options_want_json(argc, argv)};
     struct dl_error err = {0};
     const struct verb *verb;
+    _cleanup_free_ char *socket = NULL;
 
     if (argc < 2) {
         dl_error_set(&err, EINVAL, "", "needs a verb: dlctl VERB [options]; see dlctl --help");
@@ -151,5 +159,9 @@ int main(int argc, char **argv)
         options_help(verb);
         return report_flush(&o, STATUS_DONE);
     }
+    if (verb->daemon != DAEMON_NONE && find_socket(&o, &socket, &err) < 0)
+        return report_error(&o, &err);
+    if (socket)
+        o.socket = socket;
     return report_flush(&o, verb->run(&o));
 }

@@ -34,8 +34,9 @@ static const struct option_row {
     const char *meaning;
 } OPTIONS[OPTION_COUNT] = {
     [OPTION_SOCKET] = {"socket", "PATH", KIND_TEXT, FIELD(socket), 0, 0,
-                       "the daemon's socket; default: $DLOADER_SOCKET, else the user's own, else "
-                       "the system's"},
+                       "the daemon's socket, or the pid or script of a program that has a private "
+                       "one; default: $DLOADER_SOCKET, else the user's service, else the system's, "
+                       "else the private one of the user's only program"},
     [OPTION_JSON] = {"json", NULL, KIND_FLAG, FIELD(json), 0, 0, "print JSON, errors too"},
     [OPTION_HELP] = {"help", NULL, KIND_FLAG, FIELD(help), 0, 0, "print this and exit"},
     [OPTION_EPOCH] = {"epoch", "E", KIND_NUMBER, FIELD(epoch), 0, UINT64_MAX,

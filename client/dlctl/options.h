@@ -53,7 +53,7 @@ enum option_id {
 struct options {
     const struct verb *verb;
     const char *operand; /* SPEC or NAME; NULL for verbs without one */
-    const char *socket;  /* NULL: the library's choice */
+    const char *socket;  /* or a program that has a private daemon; NULL: see find.h */
     bool json;
     bool help;
     bool digest;
@@ -86,12 +86,21 @@ struct options {
     bool has_seed;
 };
 
+/* Which daemon a verb asks where none is named. */
+enum verb_daemon {
+    DAEMON_ANY,     /* the service; where there is none, the private one of the user's program */
+    DAEMON_NONE,    /* it needs none */
+    DAEMON_SERVICE, /* the service alone: it changes something */
+    DAEMON_ALL,     /* all of them */
+};
+
 struct verb {
     const char *name;
     const char *operand; /* "SPEC"; "[NAME]": it may be left out; NULL: takes none */
     uint64_t options;    /* mask; --socket, --json and --help are always in it */
     int (*run)(const struct options *o); /* returns an exit status, and has reported failures */
     const char *meaning;
+    enum verb_daemon daemon;
 };
 
 /*

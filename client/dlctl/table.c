@@ -217,6 +217,19 @@ static void print_below(FILE *file, const struct table *t, uint32_t r, int inden
     }
 }
 
+/* A name with a text below it says what it is by itself. */
+static bool needs_titles(const struct table *t)
+{
+    uint32_t shown = 0;
+    bool below = false;
+
+    for (uint32_t c = 0; c < t->n_columns; c++) {
+        shown += t->columns[c].shown;
+        below = below || is_below(t, &t->columns[c]);
+    }
+    return shown > 1 || !below;
+}
+
 bool table_fits(const struct value *v)
 {
     if (v->type != VALUE_ARRAY || v->count == 0)
@@ -242,7 +255,7 @@ int table_print(FILE *file, const struct value *rows, const struct table_style *
     if (r < 0)
         return r;
     choose_columns(&t);
-    for (uint32_t i = 0; i <= rows->count; i++) {
+    for (uint32_t i = needs_titles(&t) ? 0 : 1; i <= rows->count; i++) {
         print_line(file, &t, i, indent);
         if (i > 0)
             print_below(file, &t, i, indent);

@@ -15,7 +15,8 @@ int verb_headspace(const struct options *o);
 int verb_trace(const struct options *o);
 int verb_metrics(const struct options *o);
 int verb_top(const struct options *o);
-int verb_view(const struct options *o);    /* status and the lists */
+int verb_status(const struct options *o);
+int verb_view(const struct options *o);    /* the lists */
 int verb_control(const struct options *o); /* stop, drain, reload */
 
 #endif

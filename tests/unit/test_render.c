@@ -189,7 +189,6 @@ static void test_table_that_fits(void **state)
     rows = things();
     style.width = 1; /* the first one is there in any case */
     assert_styled(&rows, "things", &style,
-                  "NAME\n"
                   "a\n"
                   "second\n"
                   "  all\n"
@@ -557,7 +556,6 @@ static void test_loaders_in_order(void **state)
     assert_shaped(&status, "status",
                   "loaders: 2\n"
                   "verdicts:\n"
-                  "  LOADER\n"
                   "  b\n"
                   "    healthy: trainers hardly wait\n"
                   "  a\n"

@@ -1,11 +1,12 @@
 """The daemon of this process: found by its socket, or started for it alone.
 
 A private daemon lives in a folder of its own, `dloader-UID-…` below $XDG_RUNTIME_DIR or the folder
-for temporary files, and ends when its last client is gone, however that went. One connection, the
-anchor, which it is started with, keeps it there while this process lives; and no longer, though a
-child made by fork() may hold a copy of it, for the daemon watches the process that made it. Such
-a child starts a daemon of its own. The folder is removed at exit; one that a killed process left
-behind is found by the lock that nobody holds any more, and removed by whoever comes next.
+for temporary files, where dlctl finds it, and ends when its last client is gone, however that went.
+One connection, the anchor, which it is started with, keeps it there while this process lives; and no
+longer, though a child made by fork() may hold a copy of it, for the daemon watches the process that
+made it. Such a child starts a daemon of its own. The folder is removed at exit; one that a killed
+process left behind is found by the lock that nobody holds any more, and removed by whoever comes
+next.
 
 What workers write to their standard output and error goes where this process's goes.
 """
@@ -16,6 +17,7 @@ import atexit
 import contextlib
 import fcntl
 import importlib.util
+import json
 import os
 import shutil
 import socket as sockets
@@ -27,6 +29,7 @@ import time
 import weakref
 from typing import Any
 
+from . import _label
 from ._errors import DaemonError
 
 # A loaded machine may take its time; a daemon that cannot start says so by ending.
@@ -155,7 +158,13 @@ class Daemon:
             self.close()
             raise
 
+    def _tell_owner(self) -> None:
+        """For dlctl, which finds the daemon by it: whose it is."""
+        with open(os.path.join(self.folder, "owner"), "w", encoding="utf-8") as file:
+            json.dump({"pid": self.pid, "program": _label.script()}, file)
+
     def _start(self) -> None:
+        self._tell_owner()
         self.anchor, theirs = sockets.socketpair()
         with contextlib.ExitStack() as stack:
             stack.enter_context(theirs)
