@@ -57,11 +57,13 @@ class Text(TopCase):
             self.assertRegex(block, r"\nimages +open +[0-9.]+ ")
             self.assertRegex(block, r"\nimages +0 +2/2 +[#.]+ +\d+% +\d+/20000 ")
             self.assertEqual(sum(f" {rank}/2 " in block for rank in (0, 1)), 2, block)
-            self.assertRegex(block, r"\nimages +0 +\d+ ready +\d+% +[0-9.]+ [KM]iB ")
+            self.assertRegex(block, r"\nimages +0 +ready +\d+% +[0-9.]+ [KM]iB ")
             self.assertRegex(block, r"\n  (loader-bound|too early)")
             self.assertTrue(block.isascii())
 
     def test_width_and_letters(self):
+        block, = self.blocks("--count", "1")
+        self.assertEqual(max(map(len, block.splitlines())), 80)
         block, = self.blocks("--count", "1", COLUMNS="60")
         self.assertLessEqual(max(map(len, block.splitlines())), 60)
         block, = self.blocks("--count", "1", COLUMNS="rubbish", LC_ALL="C.UTF-8")

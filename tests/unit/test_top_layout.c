@@ -242,6 +242,78 @@ static void test_nothing_yet(void **state)
     free(text);
 }
 
+/* ---- what is active ------------------------------------------------------------------------- */
+
+/* Two loaders that are read and ten that nobody reads, by their names in between. */
+static struct top_model *some_active(void)
+{
+    _cleanup_free_ char *loaders = NULL, *ranks = NULL, *workers = NULL;
+    size_t len;
+    FILE *files[] = {open_memstream(&loaders, &len), open_memstream(&ranks, &len),
+                     open_memstream(&workers, &len)};
+
+    for (size_t i = 0; i < ARRAY_SIZE(files); i++)
+        fputc('[', files[i]);
+    for (unsigned i = 0; i < 12; i++) {
+        bool active = i == 3 || i == 7;
+
+        fprintf(
+            files[0], "{name: 'train.py: Set%02u', uid: 1, state: open, verdict: '%s'}, ", i,
+            active ? "loader-bound: the trainer waited 6.0 s for batches, 60 % of its time; cores "
+                     "are short: 2 workers are busy for 93 % of the time, and wait for a processor "
+                     "for 54 % of that; samples that cost less, or more processors; more workers "
+                     "do not help"
+                   : "idle; at the end of the last epoch it was healthy: trainers hardly wait");
+        fprintf(
+            files[1],
+            "{loader: 'train.py: Set%02u', uid: 1, rank: 0, world: 1, epoch: 0, step: 5, steps: 9, "
+            "state: %s}, ",
+            i, active ? "running" : "stopped");
+        fprintf(files[2], "{loader: 'train.py: Set%02u', uid: 1, worker: 0, state: ready}, ", i);
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
+        fputc(']', files[i]);
+        assert_int_equal(fclose(files[i]), 0);
+    }
+    const struct top_texts texts = {STATUS, loaders, ranks, workers, "[]"};
+    return two_looks(&texts, &texts);
+}
+
+static void test_active_first(void **state)
+{
+    struct top_model *m = some_active();
+    struct top_state s = {0};
+    _cleanup_free_ char *text = screen_of(m, &s, NULL, 80, 24, false, true);
+    static const char begin[] =
+        "dloaderd 1.2.3 running, up 1:00, 2 sessions, 3.0 MiB, by name\n"
+        "LOADER                BATCH/S SAMPLE/S WAIT RING         MEMORY FAULT RETRY  BAD\n"
+        "train.py: Set03             0        0    - -               0 B     0     0    0\n"
+        "  loader-bound: the trainer waited 6.0 s for batches, 60 % of its time; cores\n"
+        "  are short: 2 workers are busy for 93 % of the time, and wait for a processor\n"
+        "  for 54 % of that; samples that cost less, or more processors; more workers do\n"
+        "  not help\n"
+        "train.py: Set07             0        0    - -               0 B     0     0    0\n"
+        "  loader-bound: the trainer waited 6.0 s for batches, 60 % of its time; cores\n";
+
+    (void)state;
+    if (strncmp(text, begin, strlen(begin)) != 0)
+        fail_msg("%s", text);
+    assert_non_null(strstr(text, "\n(10 more)\nLOADER "));
+    /* In each table those that are read, whatever the order. */
+    for (int reverse = 0; reverse <= 1; reverse++) {
+        top_model_sort(m, TOP_BY_NAME, reverse);
+        for (unsigned i = 0; i < 2; i++) {
+            const char *want = i == (unsigned)reverse ? "train.py: Set03" : "train.py: Set07";
+
+            assert_string_equal(m->loaders[i].at.loader, want);
+            assert_string_equal(m->epochs[i].at.loader, want);
+            assert_string_equal(m->ranks[i].at.loader, want);
+            assert_string_equal(m->workers[i].at.loader, want);
+        }
+    }
+    top_model_free(m);
+}
+
 /* ---- every size ----------------------------------------------------------------------------- */
 
 /* Rows enough for no screen, with names of all kinds. */
@@ -499,10 +571,15 @@ static void test_selected_is_seen(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_screens),       cmocka_unit_test(test_nothing_yet),
-    cmocka_unit_test(test_sizes),         cmocka_unit_test(test_crowd),
-    cmocka_unit_test(test_keys),          cmocka_unit_test(test_keys_of_nothing),
-    cmocka_unit_test(test_keys_of_users), cmocka_unit_test(test_selected_is_seen),
+    cmocka_unit_test(test_screens),
+    cmocka_unit_test(test_nothing_yet),
+    cmocka_unit_test(test_active_first),
+    cmocka_unit_test(test_sizes),
+    cmocka_unit_test(test_crowd),
+    cmocka_unit_test(test_keys),
+    cmocka_unit_test(test_keys_of_nothing),
+    cmocka_unit_test(test_keys_of_users),
+    cmocka_unit_test(test_selected_is_seen),
 };
 
 int main(void)

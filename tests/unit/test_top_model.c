@@ -139,10 +139,10 @@ static void test_epochs(void **state)
     assert_real(m->epochs[0].steps, 200);
     assert_real(m->epochs[0].steps_per_s, 15);
     assert_real(m->epochs[0].left_s, 17); /* of rank 1, with 5 a second */
-    assert_int_equal(m->epochs[1].at.epoch, 2);
-    assert_string_equal(m->epochs[2].at.job, "j");
-    assert_real(m->epochs[2].steps, NAN);
-    assert_string_equal(m->epochs[3].at.loader, "b");
+    assert_string_equal(m->epochs[1].at.job, "j");
+    assert_real(m->epochs[1].steps, NAN);
+    assert_string_equal(m->epochs[2].at.loader, "b");
+    assert_int_equal(m->epochs[3].at.epoch, 2); /* nobody has begun it */
     top_model_free(m);
     top_model_free(before);
 }

@@ -5,6 +5,9 @@
 #include <inttypes.h>
 #include <math.h>
 
+/* "train.py: ImageFolder" and some more. */
+enum { NAME_MAX_COLUMNS = 26 };
+
 /* What a rank that waits more than so is worth looking at, and what is bad. */
 static const double WAITS = 0.05, WAITS_MUCH = 0.5;
 
@@ -107,7 +110,7 @@ MAKE(top_loader, loader_memory, format_bytes((double)from->memory, t->text, size
 
 /* title, text, width, keep; right, stretches, or_none */
 const struct top_column top_loader_columns[] = {
-    {"LOADER", loader_name, 11, 99, .stretches = true},
+    {"LOADER", loader_name, 11, 99, .stretches = true, .whole = NAME_MAX_COLUMNS},
     {"STATE", loader_state, 9, 3},
     {"BATCH/S", loader_batches, 7, 8, .right = true},
     {"SAMPLE/S", loader_samples, 8, 5, .right = true},
@@ -143,7 +146,7 @@ MAKE(top_epoch, epoch_rate, put_known(t, from->steps_per_s, format_count))
 MAKE(top_epoch, epoch_left, top_left(from->left_s, t->text, sizeof t->text))
 
 const struct top_column top_epoch_columns[] = {
-    {"LOADER", epoch_loader, 12, 6},
+    {"LOADER", epoch_loader, 12, 6, .whole = NAME_MAX_COLUMNS},
     {"JOB", epoch_job, 8, 4, .or_none = true},
     {"EPOCH", epoch_number, 5, 9, .right = true},
     {"RANKS", epoch_ranks, 5, 3, .right = true},
@@ -175,7 +178,7 @@ MAKE(top_rank, rank_state, put_text(t, from->state);
      t->look = strcmp(from->state, "starving") == 0 ? LOOK_BAD : LOOK_PLAIN)
 
 const struct top_column top_rank_columns[] = {
-    {"LOADER", rank_loader, 12, 10, .stretches = true},
+    {"LOADER", rank_loader, 12, 10, .stretches = true, .whole = NAME_MAX_COLUMNS},
     {"JOB", rank_job, 8, 4, .or_none = true},
     {"EPOCH", rank_epoch, 5, 5, .right = true},
     {"RANK", rank_number, 6, 20, .right = true},
@@ -219,7 +222,7 @@ MAKE(top_worker, worker_step, put_number(t, from->step))
 MAKE(top_worker, worker_samples, put_samples(t, from->samples ? from->samples : ""))
 
 const struct top_column top_worker_columns[] = {
-    {"LOADER", worker_loader, 12, 9},
+    {"LOADER", worker_loader, 12, 9, .whole = NAME_MAX_COLUMNS},
     {"WORKER", worker_number, 6, 20, .right = true},
     {"PID", worker_pid, 7, 2, .right = true},
     {"STATE", worker_state, 8, 8},

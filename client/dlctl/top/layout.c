@@ -8,7 +8,7 @@
 
 enum { LOADERS, EPOCHS, RANKS, WORKERS, SECTIONS };
 
-enum { INDENT = 2, WORDS_MAX = 3, KEYS_FROM = 6 };
+enum { INDENT = 2, WORDS_MAX = 8, WORDS_FROM = 12, KEYS_FROM = 6 };
 
 /* Rows of one kind, and how many of them are shown. */
 struct section {
@@ -24,8 +24,8 @@ struct layout {
     const char *notice;
     struct top_shape shape;
     struct section sections[SECTIONS];
-    int words;  /* lines that a verdict may have, */
-    bool tight; /* and has, whether it needs them or not */
+    int words;  /* lines that a verdict may have */
+    bool tight; /* what nobody reads has none */
     bool gaps;  /* an empty line before each section but the first */
     struct top_grid grid;
     int line; /* the next one */
@@ -101,11 +101,12 @@ static const char *verdict_of(const struct layout *l, int row)
 /* Lines of a verdict, as many as it may have. */
 static int count_words(const struct layout *l, int row)
 {
-    const char *text = verdict_of(l, row);
+    const struct top_loader *loader = top_table_row(&l->sections[LOADERS].table, row);
+    const char *text = loader->verdict;
     int n = 0;
 
-    if (l->tight)
-        return l->words;
+    if (l->tight && loader->at.idle)
+        return 0;
     while (*text && n < l->words) {
         (void)top_grid_break(&l->grid, &text, l->shape.width - INDENT);
         n++;
@@ -200,21 +201,22 @@ static void scroll(struct layout *l)
         s->first = row - full + 1;
 }
 
+/* All of it; else all but the verdicts of what nobody reads; else what there is room for. */
 static void fit(struct layout *l)
 {
-    int sections, n;
+    int height = l->shape.height, sections, n;
 
-    for (l->words = WORDS_MAX; l->words > 0; l->words -= WORDS_MAX - 1) {
+    l->words = height == 0 || height >= WORDS_FROM ? WORDS_MAX : 0;
+    for (int tight = 0; tight <= 1; tight++) {
+        l->tight = tight;
         n = all_lines(l, &sections);
-        if (l->shape.height == 0 || n <= l->shape.height) {
-            l->gaps = l->shape.height == 0 || n + sections - 1 <= l->shape.height;
-            show_all(l);
-            return;
-        }
+        if (height > 0 && n > height)
+            continue;
+        l->gaps = height == 0 || n + sections - 1 <= height;
+        show_all(l);
+        return;
     }
-    l->words = l->shape.height >= 16 ? 1 : 0;
-    l->tight = true;
-    share_room(l, l->shape.height - fixed_lines(l));
+    share_room(l, height - fixed_lines(l));
     scroll(l);
 }
 

@@ -129,6 +129,7 @@ static void measure_rank(struct top_rank *rank, const struct top_model *before, 
     double span_s = then ? at_s - before->at_s : NAN;
     double keep = exp(-span_s / STEADY_S);
 
+    rank->at.idle = !is_read(rank);
     rank->wait = wait_of(rank, then, span_s);
     rank->padding = padding_of(rank->tokens, rank->padded);
     rank->steps_per_s = then ? rate_of((double)rank->step, (double)then->step, span_s) : NAN;
@@ -174,6 +175,7 @@ static struct top_epoch *epoch_of(struct top_model *m, const struct top_rank *ra
     struct top_place at = rank->at;
 
     at.number = 0;
+    at.idle = true;
     for (uint32_t i = 0; i < m->n_epochs; i++)
         if (m->epochs[i].world == rank->world && same_place(&m->epochs[i].at, &at))
             return &m->epochs[i];
@@ -190,6 +192,7 @@ static void sum_epochs(struct top_model *m)
         struct top_epoch *epoch = epoch_of(m, rank);
 
         epoch->ranks++;
+        epoch->at.idle = epoch->at.idle && rank->at.idle;
         epoch->done += (double)rank->step;
         epoch->steps += rank->steps; /* NAN stays */
         add_known(&epoch->steps_per_s, rank->steps_per_s);
@@ -259,8 +262,8 @@ static bool is_of(const struct top_place *at, const struct top_loader *loader)
     return at->uid == loader->at.uid && strcmp(at->loader, loader->at.loader) == 0;
 }
 
-/* What its ranks, workers and segments are together. */
-static void sum_loader(struct top_loader *loader, const struct top_model *m)
+/* What its ranks, workers and segments are together; and whether these are idle with it. */
+static void sum_loader(struct top_loader *loader, struct top_model *m)
 {
     uint64_t tokens = 0, padded = 0, waits = 0;
     const struct value *ring = &m->views[RING];
@@ -276,9 +279,12 @@ static void sum_loader(struct top_loader *loader, const struct top_model *m)
     }
     loader->wait /= (double)waits; /* NAN stays */
     loader->padding = padding_of(tokens, padded);
-    for (uint32_t i = 0; i < m->n_workers; i++)
-        if (is_of(&m->workers[i].at, loader))
-            add_known(&loader->cpu, m->workers[i].cpu);
+    for (uint32_t i = 0; i < m->n_workers; i++) {
+        if (!is_of(&m->workers[i].at, loader))
+            continue;
+        m->workers[i].at.idle = loader->at.idle;
+        add_known(&loader->cpu, m->workers[i].cpu);
+    }
     for (uint32_t i = 0; ring->type == VALUE_ARRAY && i < ring->count; i++) {
         const struct value *row = &ring->items[i];
         const struct top_place at = {.loader = text_or_none(row, "loader"),
@@ -295,13 +301,16 @@ static void sum_loader(struct top_loader *loader, const struct top_model *m)
 
 static void fill_loader(struct top_loader *loader, const struct value *row)
 {
+    const char *verdict = text_or_none(row, "verdict");
+
     *loader = (struct top_loader){
         .at = {.loader = text_or_none(row, "name"),
                .uid = count_of(row, "uid"),
                .job = "",
+               .idle = strncmp(verdict, "idle", 4) == 0,
                .by = NAN},
         .state = text_or_none(row, "state"),
-        .verdict = text_or_none(row, "verdict"),
+        .verdict = verdict,
         .batches = count_of(row, "batches"),
         .samples = count_of(row, "samples"),
         .bytes = count_of(row, "delivered_bytes"),

@@ -21,6 +21,7 @@ struct top_place {
     const char *job; /* "" where there is none */
     uint64_t epoch;
     uint64_t number; /* of the rank or the worker */
+    bool idle;       /* nobody reads it: it stands behind all others */
     double by;       /* what rows are sorted by, the greatest first; NAN: last */
 };
 
@@ -105,7 +106,7 @@ enum top_sort {
 };
 const char *top_sort_name(enum top_sort sort);
 
-/* Rows that have no such figure stand by name. */
+/* What nobody reads comes last, whichever way. Rows that have no such figure stand by name. */
 void top_model_sort(struct top_model *model, enum top_sort sort, bool reverse);
 
 /* The same as a mapping, for programs; only what is of the loader `pick`, if that is not NULL.

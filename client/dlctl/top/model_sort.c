@@ -32,9 +32,11 @@ static int compare_names(const struct top_place *a, const struct top_place *b)
     return order ? order : compare_counts(a->number, b->number);
 }
 
-/* What is not known comes last, whichever way. */
+/* What is idle, or not known, comes last, whichever way. */
 static int compare(const struct top_place *a, const struct top_place *b, int sign)
 {
+    if (a->idle != b->idle)
+        return a->idle ? 1 : -1;
     if (isnan(a->by) != isnan(b->by))
         return isnan(a->by) ? 1 : -1;
     if (!isnan(a->by) && a->by != b->by)

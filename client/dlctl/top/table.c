@@ -33,6 +33,24 @@ static bool says_something(const struct top_table *table, const struct top_colum
     return false;
 }
 
+/* Names are to be read, and typed: they are cut where they are very long. */
+static int width_of(const struct top_table *table, const struct top_column *column,
+                    const struct top_grid *grid)
+{
+    struct top_text text;
+    int width = column->width;
+
+    for (int i = 0; i < table->n_rows && width < column->whole; i++) {
+        int columns;
+
+        make_text(column, top_table_row(table, i), column->whole, grid->unicode, &text);
+        columns = top_grid_columns(grid, text.text);
+        if (columns > width)
+            width = columns < column->whole ? columns : column->whole;
+    }
+    return width;
+}
+
 static int sum_widths(const struct top_columns *columns, int n)
 {
     int sum = -GAP;
@@ -68,7 +86,7 @@ void top_table_fit(const struct top_table *table, const struct top_grid *grid,
         const struct top_column *column = &table->columns[i];
 
         if (!column->or_none || says_something(table, column))
-            ret->width[i] = column->width;
+            ret->width[i] = width_of(table, column, grid);
     }
     while (sum_widths(ret, table->n_columns) > grid->width && (out = least(table, ret)) >= 0)
         ret->width[out] = 0;

@@ -25,6 +25,7 @@ struct top_column {
     bool right;
     bool stretches; /* takes what is left of the line; the first one that does */
     bool or_none;   /* goes where it has nothing to say of any row: "-" or "" */
+    int whole;      /* as wide as its longest text, up to this; 0: `width` */
 };
 
 enum { TOP_COLUMNS_MAX = 16 };

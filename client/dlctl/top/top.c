@@ -1,6 +1,7 @@
 /* `dlctl top`: on a screen, or as text or JSON that comes again and again. */
 #include "client/dlctl/render.h"
 #include "client/dlctl/report.h"
+#include "client/dlctl/text.h"
 #include "client/dlctl/top/session.h"
 #include "client/dlctl/verbs.h"
 
@@ -12,7 +13,7 @@
 #include <time.h>
 
 /* How wide text is that goes to no terminal, if $COLUMNS does not say. */
-enum { TEXT_WIDTH = 100, TEXT_WIDTH_MIN = 20, TEXT_WIDTH_MAX = 1000, FIRST_MS = 300 };
+enum { TEXT_WIDTH_MIN = 20, TEXT_WIDTH_MAX = 1000, FIRST_MS = 300 };
 
 void top_session_deinit(struct top_session *s)
 {
