@@ -13,6 +13,10 @@ from dltest import RANGE, DaemonError, TestCase, dlctl, dlctl_json, named
 
 STAGES = ["queued", "fetch", "collate", "handover", "ready", "held"]
 PAUSE = 0.03  # seconds of a trainer at a batch
+# What a worker that only waits is blamed for; on a machine that is busy with others it waits for a
+# processor, too.
+BUSY = (r"(?:cores are short: )?1 worker is busy for (\d+) % of the time, and (?:fetch takes 100 % of that; "
+        r"more workers, or samples that cost less|waits for a processor .*)$")
 
 
 class Verdicts(TestCase):
@@ -107,9 +111,7 @@ class Verdicts(TestCase):
         said, = dlctl_json("status", daemon=daemon)["verdicts"]
         self.assertEqual(said["loader"], "judged")
         self.assertRegex(said["verdict"], r"^idle; at the end of the last epoch it was loader-bound: the "
-                                          r"trainer waited \d+\.\d s for batches, \d+ % of its time; 1 "
-                                          r"worker is busy for \d+ % of the time, and fetch takes 100 % "
-                                          r"of that; more workers, or samples that cost less$")
+                                          r"trainer waited \d+\.\d s for batches, \d+ % of its time; " + BUSY)
         self.assertIn("  judged\n    idle; at the end", dlctl("status", daemon=daemon).stdout)
         rows = {row["stage"]: row for row in dlctl_json("times", daemon=daemon)}
         self.assertEqual(list(rows), STAGES)
@@ -134,8 +136,7 @@ class Verdicts(TestCase):
                          ("loader-bound", "fetch", None))
         self.assertAlmostEqual(verdict["lost_s"], said["wait_s"], places=3)
         self.assertGreaterEqual(said["wait_s"], 0.05 * 10)
-        busy = re.search(r"; 1 worker is busy for (\d+) % of the time, and fetch takes 100 % of that; ",
-                         verdict["text"])
+        busy = re.search("; " + BUSY, verdict["text"])
         self.assertLessEqual(int(busy.group(1)), 100)
         self.assertIn("\nverdict   loader-bound: the trainer waited ",
                       dlctl("run", spec, daemon=daemon).stdout)
