@@ -448,6 +448,26 @@ class OwnIterator(Resumable):
         self.at, self.epoch = state["at"], state["epoch"]
 
 
+class Counting(Dataset):
+    """A map-style one whose samples say how many it has made, and that keeps count."""
+
+    def __init__(self, length):
+        self.length, self.made = length, 0
+
+    def __len__(self):
+        return self.length
+
+    def __getitem__(self, index):
+        self.made += 1
+        return 1000 * self.made + index
+
+    def state_dict(self):
+        return {"made": self.made}
+
+    def load_state_dict(self, state):
+        self.made = state["made"]
+
+
 class Counted(Resumable):
     """One whose samples say how many this process has made."""
 

@@ -309,6 +309,38 @@ class TestIterable(StateCase):
         fresh.load_state_dict(state)
         self.assertEqual([values(fresh), values(fresh)], epochs[1:])
 
+    def test_workers_datasets_go_on_where_they_were(self):
+        if not OURS:
+            self.skipTest("the class that stands in does not ask them")
+        for kind in (datasets.OwnIterator, datasets.Counting):
+            for workers in (0, 1, 2):
+                self.resume_equals_the_rest(lambda: self.build(kind, workers), (0, 1, 10))
+
+    def test_epochs_are_counted_on_by_workers_that_stay(self):
+        if not OURS:
+            self.skipTest("the class that stands in does not ask them")
+
+        def build():
+            return DataLoader(datasets.OwnIterator(N), batch_size=BATCH, num_workers=1,
+                              persistent_workers=True)
+
+        loader = build()
+        epochs = [values(loader)]
+        state = through_json(loader.state_dict())
+        epochs += [values(loader), values(loader)]
+        self.assertEqual([epoch[0][0] for epoch in epochs], [0, 1000, 2000])
+        fresh = build()
+        fresh.load_state_dict(state)
+        self.assertEqual([values(fresh), values(fresh)], epochs[1:])
+
+    def test_each_workers_state_is_its_own(self):
+        if not OURS:
+            self.skipTest("the class that stands in does not ask them")
+        loader = self.build(datasets.Counting, 2)
+        next(iter(loader))
+        with self.assertRaisesRegex(ValueError, "num_workers: 2, but this loader has 3"):
+            self.build(datasets.Counting, 3).load_state_dict(loader.state_dict())
+
     def test_states_are_those_of_the_batch_that_the_user_has(self):
         """Not of the one that is copied to a device meanwhile."""
         if not OURS:
