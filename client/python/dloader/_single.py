@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import collections
-import itertools
-import operator
 import weakref
 from typing import Any
 
@@ -160,7 +158,8 @@ class SingleIterator(LoaderIterator):
             keys = list(keys)
         iterator = iter(keys)
         random.set_keys(*self._key, keys, iterator)
-        return list(map(operator.getitem, itertools.repeat(self._dataset), iterator))
+        dataset = self._dataset
+        return [dataset[key] for key in iterator]
 
     def _make(self, keys: Any) -> Any:
         try:
