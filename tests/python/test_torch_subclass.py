@@ -8,12 +8,14 @@ way; with the packages themselves it is tried in test_with_*.py.
 import copy
 import inspect
 import pickle
+import unittest
 
 import torch
 from torch.utils.data import BatchSampler, DistributedSampler, SequentialSampler
 
 import black_box
 import datasets
+import dloader
 from black_box import Case, DataLoader, OURS, TorchLoader
 
 N = 11
@@ -76,7 +78,6 @@ class TestSubclass(Case):
 class TestNames(Case):
     def test_all_of_torch_utils_data_is_there(self):
         """The same objects, so that the import line can be swapped whole."""
-        import dloader
         names = {name for name in torch.utils.data.__all__ if hasattr(torch.utils.data, name)}
         for name in names - {"DataLoader", "get_worker_info"}:
             self.assertIs(getattr(dloader, name), getattr(torch.utils.data, name), name)
@@ -85,10 +86,39 @@ class TestNames(Case):
         self.assertLessEqual(names - {"_DatasetKind"}, set(dir(dloader)))
 
     def test_what_it_has_not(self):
-        import dloader
         for name in ("no_such_name", "_no_such_name", "torch"):
             with self.assertRaisesRegex(AttributeError, f"module 'dloader' .*'{name}'"):
                 getattr(dloader, name)
+
+
+@unittest.skipUnless(OURS, "it is a class of ours")
+class TestStatefulDataLoader(Case):
+    def test_torchdatas_arguments(self):
+        for steps in (1, 0, 7, None):
+            loader = dloader.StatefulDataLoader(datasets.Numbers(N), 2, True, num_workers=2,
+                                                snapshot_every_n_steps=steps, in_order=True)
+            self.assertIsInstance(loader, DataLoader)
+            self.assertEqual(loader.snapshot_every_n_steps, steps)
+            iterator = iter(loader)
+            given = [next(iterator) for _ in range(2)]
+            fresh = dloader.StatefulDataLoader(datasets.Numbers(N), 2, True)
+            fresh.load_state_dict(loader.state_dict())
+            self.same(given + list(fresh), given + list(iterator))
+        with self.assertRaises(TypeError):
+            DataLoader(datasets.Numbers(N), snapshot_every_n_steps=1)
+
+    def test_made_of_its_attributes(self):
+        data = datasets.Numbers(N)
+        loader = dloader.StatefulDataLoader(data, batch_size=2, snapshot_every_n_steps=5, seed=4)
+        arguments = injected(loader, SequentialSampler(data))
+        self.assertEqual((arguments["snapshot_every_n_steps"], arguments["seed"]), (5, 4))
+        other = type(loader)(**arguments)
+        self.assertEqual(values(other), values(loader))
+
+    def test_a_state_of_torchdatas_is_known(self):
+        for state in ({"_snapshot": {}, "_steps_since_snapshot": 0}, {"_num_yielded": 3}):
+            with self.assertRaisesRegex(ValueError, "a state of torchdata's StatefulDataLoader"):
+                dloader.StatefulDataLoader(range(9)).load_state_dict(state)
 
 
 class TestMadeOfAttributes(Case):

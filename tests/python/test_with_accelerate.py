@@ -2,10 +2,12 @@
 gives what it makes of it our workers.
 """
 
+import importlib.util
 import json
 import random
 import sys
 import tempfile
+import unittest
 
 import torch
 
@@ -78,11 +80,13 @@ def compare_ranks():
 EPOCHS = 3
 
 
-def train(folder, dies, resumes):
-    """Prints the exact loss of each step. dies: with the checkpoint of this step written."""
+def train(folder, dies, resumes, stateful=False):
+    """Prints the exact loss of each step. dies: with the checkpoint of this step written. stateful:
+    that has the loader's state, and no batches are passed over.
+    """
     set_seed(7)
     accelerator = Accelerator(cpu=True, dataloader_config=DataLoaderConfiguration(
-        use_seedable_sampler=True))
+        use_seedable_sampler=not stateful, use_stateful_dataloader=stateful))
     data = [(torch.full((3,), i / N), torch.tensor([float(i % 5)])) for i in range(N)]
     model = torch.nn.Linear(3, 1)
     model, optimizer, loader = accelerator.prepare(
@@ -97,7 +101,7 @@ def train(folder, dies, resumes):
     for epoch in range(first, EPOCHS):
         loader.set_epoch(epoch)
         part = loader
-        if epoch == first and skipped:
+        if epoch == first and skipped and not stateful:
             part = adopt(skip_first_batches(loader, skipped))
             assert loads_by_us(part)
         for x, y in part:
@@ -158,15 +162,23 @@ class TestOneProcess(Case):
         self.assertIs(accelerator.prepare(adopt(loader)), loader)
         self.assertIs(loader.base_dataloader, inner)
 
-    def test_killed_and_resumed_bit_for_bit(self):
+    def killed_and_resumed(self, *options):
         steps = EPOCHS * -(-N // BATCH)
         dies = random.randint(1, steps - 1)
         with tempfile.TemporaryDirectory() as folder, self.subTest(f"dies at {dies}"):
-            whole = trainers.lines(train, folder, None, False)
+            whole = trainers.lines(train, folder, None, False, *options)
             self.assertEqual(len(whole), steps)
-            status, said = trainers.Forked(train, folder, dies, False).end()
+            status, said = trainers.Forked(train, folder, dies, False, *options).end()
             self.assertEqual(status, -9, said)
-            self.assertEqual(said.splitlines() + trainers.lines(train, folder, dies, True), whole)
+            rest = trainers.lines(train, folder, dies, True, *options)
+            self.assertEqual(said.splitlines() + rest, whole)
+
+    def test_killed_and_resumed_bit_for_bit(self):
+        self.killed_and_resumed()
+
+    @unittest.skipUnless(importlib.util.find_spec("torchdata"), "there is no torchdata")
+    def test_killed_and_resumed_by_the_loaders_state(self):
+        self.killed_and_resumed(True)
 
 
 class TestTwoRanks(Case):
@@ -220,4 +232,4 @@ class TestAdopt(Case):
 
 
 if __name__ == "__main__":
-    sys.exit(black_box.unittest.main())
+    sys.exit(unittest.main())

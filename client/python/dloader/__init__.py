@@ -3,6 +3,7 @@
     from dloader import DataLoader          PyTorch's DataLoader, by another import
     from dloader import Dataset, random_split, …   all else of torch.utils.data, as it is there
     from dloader import Loader              a dataset that the daemon itself reads, by its spec
+    from dloader import StatefulDataLoader  the same, by torchdata's name
     from dloader import adopt               for a loader that a library made: its batches, by our workers
     from dloader import sample_rng          inside a Dataset: a NumPy generator of this very sample
 
@@ -25,15 +26,17 @@ if TYPE_CHECKING:
     from .dataloader import DataLoader
     from .loader import Loader
     from .random import sample_rng
+    from .stateful import StatefulDataLoader
 
 __version__ = "0.1.0"
 
 __all__ = ["DaemonError", "DataLoader", "Error", "Loader", "PackedList", "StateError",
-           "WorldChangedError", "__version__", "adopt", "get_worker_info", "sample_rng"]
+           "StatefulDataLoader", "WorldChangedError", "__version__", "adopt", "get_worker_info",
+           "sample_rng"]
 
 # What needs torch, NumPy or an extension module is imported when it is first asked for.
 _LAZY = {"DataLoader": "dataloader", "Loader": "loader", "PackedList": "_packed",
-         "adopt": "_adopt", "sample_rng": "random"}
+         "StatefulDataLoader": "stateful", "adopt": "_adopt", "sample_rng": "random"}
 
 # The public names of torch.utils.data, its modules too, from 1.13 on. A later torch may have more.
 _OF_TORCH = frozenset((

@@ -8,6 +8,7 @@ import torch.utils.data.dataloader as theirs
 from torch.utils.data import BatchSampler
 
 from .dataloader import DataLoader, TorchLoader
+from .stateful import StatefulDataLoader
 
 # What a loader is, besides how it takes and groups its samples.
 _KEPT = ("num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn",
@@ -50,6 +51,20 @@ def _made_of(loader: Any, kind: type[DataLoader]) -> DataLoader:
                 in_order=getattr(loader, "in_order", True))
 
 
+def _adopt_inner(loader: Any) -> None:
+    """The loader inside of one of Accelerate's. Of torchdata's class, its state is asked for."""
+    inner = loader.base_dataloader
+    if isinstance(inner, DataLoader):
+        return
+    if not getattr(loader, "use_stateful_dataloader", False):
+        loader.base_dataloader = _made_of(inner, _Inner)
+    elif type(loader).__name__ == "DataLoaderShard":
+        loader.base_dataloader = _made_of(inner, StatefulDataLoader)
+    else:
+        raise TypeError(f"adopt(): {type(loader).__name__} takes its loader's state apart, and "
+                        "knows torchdata's alone; prepare it without use_stateful_dataloader")
+
+
 def adopt(loader: Any) -> Any:
     """The same batches, by dloaderd's workers.
 
@@ -58,13 +73,8 @@ def adopt(loader: Any) -> Any:
     loader inside is replaced, and the loader itself is returned. A dloader.DataLoader is returned
     as it is. TypeError: it is none of these, or its class loads in its own way.
     """
-    inner = getattr(loader, "base_dataloader", None)
-    if inner is not None:
-        if _loads_in_its_own_way(inner) and not isinstance(inner, DataLoader):
-            raise TypeError(f"adopt(): {type(inner).__name__} below {type(loader).__name__} loads "
-                            "in its own way; prepare it without use_stateful_dataloader")
-        if not isinstance(inner, DataLoader):
-            loader.base_dataloader = _made_of(inner, _Inner)
+    if getattr(loader, "base_dataloader", None) is not None:
+        _adopt_inner(loader)
         return loader
     if isinstance(loader, DataLoader):
         return loader

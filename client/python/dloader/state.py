@@ -156,6 +156,9 @@ class Resume:
     def __init__(self, loader: Any, state: Any) -> None:
         if not isinstance(state, dict):
             raise StateError(f"a state is a dict, not {type(state).__name__}")
+        if "version" not in state and {"_snapshot", "_num_yielded"} & state.keys():
+            raise StateError("this is a state of torchdata's StatefulDataLoader, which takes the "
+                             "samples in another order; finish its epoch with it")
         version = _field(state, "version", int)
         if version != VERSION:
             raise StateError(f"version: {version} is none that this dloader knows ({VERSION})")
