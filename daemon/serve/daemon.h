@@ -43,7 +43,7 @@ struct daemon {
     struct registered *loaders; /* registry.h */
     struct past *past;          /* owned; the registry's */
     uint64_t next_past;
-    uint64_t life;              /* drawn at the start; 0: private */
+    uint64_t life; /* drawn at the start; 0: private */
     uint64_t next_session;
     uint64_t sessions_ever;
     uint32_t next_segment;
