@@ -23,15 +23,17 @@ import photos
 import rank_report
 import ranks
 import report
+import starts
 import stores
 import token_batches
 import token_report
 from contenders import BenchError
 
 QUIET_LOAD = 0.5
-ROWS = {**contenders.ROWS, **token_batches.ROWS, **ranks.ROWS, **stores.ROWS}
+ROWS = {**contenders.ROWS, **token_batches.ROWS, **ranks.ROWS, **stores.ROWS,
+        **starts.ROWS}
 MODULES = {contenders.Row: contenders, token_batches.Row: token_batches, ranks.Row: ranks,
-           stores.Row: stores}
+           stores.Row: stores, starts.Row: starts}
 
 
 def machine():
@@ -215,6 +217,7 @@ def bench(args, rows, tmp):
     token_rows = [row for row in rows if isinstance(row, token_batches.Row)]
     rank_rows = [row for row in rows if isinstance(row, ranks.Row)]
     store_rows = [row for row in rows if isinstance(row, stores.Row)]
+    start_rows = [row for row in rows if isinstance(row, starts.Row)]
     rows = [row for row in rows if isinstance(row, contenders.Row) and not row.python]
     with ExitStack() as stack:
         if rows or token_rows or rank_rows:
@@ -232,6 +235,8 @@ def bench(args, rows, tmp):
     for row in store_rows:
         runs = stores.measure(row, torches, args, tmp, say)
         result['rows'].append(stores.result(row, runs))
+    for row in start_rows if torches else []:
+        result['rows'].append(starts.result(row, starts.measure(row, torches, args, say)))
     if python_rows:
         packaged, why = contenders.find_packages(torches, args.build)
         result['warnings'] += why
@@ -293,7 +298,8 @@ def main(argv):
     print(json.dumps(result) if args.json
           else report.text(result, token_report.tables(result['rows'])
                            + rank_report.tables(result['rows'])
-                           + stores.tables(result['rows'])))
+                           + stores.tables(result['rows'])
+                           + starts.tables(result['rows'])))
     return 0
 
 

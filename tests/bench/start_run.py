@@ -1,0 +1,151 @@
+"""One program with a DataLoader, of PyTorch's class or ours: when its batches come, what it takes.
+
+    start_run.py CLASS SCENARIO        prints {"value": …}
+
+Datasets are of the sizes that people have: so many paths as ImageNet's, so many records as COCO's.
+"""
+
+import json
+import os
+import statistics
+import sys
+import time
+
+import torch
+from torch.utils import data
+
+EPOCHS = 12
+PATHS, RECORDS, ROWS = 1_280_000, 860_000, 250_000
+
+
+class Rows(data.Dataset):
+    def __len__(self):
+        return 640
+
+    def __getitem__(self, index):
+        return torch.full((8,), index)
+
+
+class Ints(Rows):
+    def __len__(self):
+        return 20000
+
+    def __getitem__(self, index):
+        return index
+
+
+class Paths(data.Dataset):
+    def __init__(self):
+        self.samples = [(f"/data/train/n{i % 1000:08d}/n{i % 1000:08d}_{i}.jpg", i % 1000)
+                        for i in range(PATHS)]
+
+    def __len__(self):
+        return len(self.samples)
+
+    def __getitem__(self, index):
+        return len(self.samples[index][0]), self.samples[index][1]
+
+
+class Records(data.Dataset):
+    def __init__(self):
+        self.boxes = [{"id": i, "bbox": [1.0 * i, 2.0, 3.0, 4.0], "category": i % 80}
+                      for i in range(RECORDS)]
+
+    def __len__(self):
+        return len(self.boxes)
+
+    def __getitem__(self, index):
+        return self.boxes[index]["category"]
+
+
+def first_batch(loader):
+    begun = time.perf_counter()
+    batches = iter(loader)
+    next(batches)
+    return time.perf_counter() - begun, batches
+
+
+def program(kind):
+    """Seconds until the first batch of all."""
+    return first_batch(kind(Rows(), batch_size=64, num_workers=2))[0]
+
+
+def epochs(kind):
+    """Seconds until the first batch of a later epoch, whose workers start anew."""
+    loader, took = kind(Rows(), batch_size=64, num_workers=2), []
+    for _ in range(EPOCHS):
+        seconds, batches = first_batch(loader)
+        took.append(seconds)
+        assert len(list(batches)) == 9
+    return statistics.median(took[1:])
+
+
+def processor(kind):
+    """For who runs it: three short epochs with four workers."""
+    loader = kind(Rows(), batch_size=64, num_workers=4)
+    for _ in range(3):
+        assert len(list(loader)) == 10
+    return None
+
+
+def in_process(kind, dataset, **options):
+    """Seconds of an epoch without workers."""
+    loader, took = kind(dataset, shuffle=True, **options), []
+    for _ in range(7):
+        begun = time.perf_counter()
+        for _ in loader:
+            pass
+        took.append(time.perf_counter() - begun)
+    return statistics.median(took)
+
+
+def tree_of(pid):
+    found = [pid]
+    for task in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{task}/children", encoding="ascii") as children:
+            for child in children.read().split():
+                found += tree_of(int(child))
+    return found
+
+
+def memory(kind, dataset):
+    """Bytes of this process and all below it (PSS), behind a hundred batches of the second epoch."""
+    loader = kind(dataset, batch_size=64, shuffle=True, num_workers=2)
+    for _ in range(2):
+        batches = iter(loader)
+        for _ in range(100):
+            next(batches)
+    total = 0
+    for pid in tree_of(os.getpid()):
+        with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as rollup:
+            total += sum(int(line.split()[1]) << 10 for line in rollup if line.startswith("Pss:"))
+    return total
+
+
+def tensors():
+    return data.TensorDataset(torch.ones(ROWS, 1024), torch.arange(ROWS))
+
+
+SCENARIOS = {
+    "program": program,
+    "epochs": epochs,
+    "processor": processor,
+    "in-process-ints": lambda kind: in_process(kind, Ints(), batch_size=64),
+    "in-process-tensors": lambda kind: in_process(
+        kind, data.TensorDataset(torch.rand(20000, 32), torch.arange(20000)), batch_size=256),
+    "memory-paths": lambda kind: memory(kind, Paths()),
+    "memory-records": lambda kind: memory(kind, Records()),
+    "memory-tensors": lambda kind: memory(kind, tensors()),
+}
+
+
+def main(argv):
+    if argv[1] == "dloader":
+        from dloader import DataLoader as kind
+    else:
+        kind = data.DataLoader
+    print(json.dumps({"value": SCENARIOS[argv[2]](kind)}), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv)
