@@ -1,7 +1,7 @@
 """Bare Debian systems by debootstrap, kept between runs; commands run over them leave nothing.
 
-    with bare.System("trixie", folder, packages) as system:
-        done = system.run(command, bind={"/here": "/there"}, limit=60)
+    system = bare.System("trixie", folder, packages)
+    done = system.run(*command, bind={"/here": "/there"}, limit=60)
 
 Each command has mounts, processes and a network (of nothing but itself) of its own, and all that it
 writes is in memory. Needs root, debootstrap, and an archive of Debian that apt is configured for.
