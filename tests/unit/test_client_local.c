@@ -250,7 +250,7 @@ static void test_modules_that_are_not_there(void **state)
     const char *bad[][2] = {
         {"/nonexistent.so", "with a module of libdlclient: /nonexistent.so: cannot open"},
         {getenv("LOCAL_STUB"), " is of another release. Install it"},
-        {"libmsgpackc.so.2", "libmsgpackc.so.2 is something else. Install it"},
+        {"libyaml-0.so.2", "libyaml-0.so.2 is something else. Install it"},
         {"", "dlclient-0/dlclient-local.so"}, /* not set: where it is installed */
     };
     struct here h;
