@@ -404,7 +404,8 @@ class Ends(HostCase):
         def waits():
             rows = [row for row in client.query("workers") if row["loader"] == "plain"]
             if rows[0]["state"] == "ready":
-                os.kill(rows[0]["pid"], signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):  # of which the daemon has not heard
+                    os.kill(rows[0]["pid"], signal.SIGKILL)
             return rows[0]["state"] == "waiting"
 
         wait_until(waits, "the worker to die often enough")
