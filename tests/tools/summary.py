@@ -1,7 +1,7 @@
-"""Says what a `meson test` run showed: failures with their logs, skips with their reasons, and last
-of all one line `N passed, N failed[, N skipped]`.
+"""Says what `meson test` showed: failures with their logs, skips with their reasons, what took longest,
+and last of all one line `N passed, N failed[, N skipped]`.
 
-    summary.py BUILD/meson-logs/testlog.json [RUNS' EXIT STATUS]
+    summary.py STATUS LOG.json...       the runs' exit status, 0 if all went well, and their logs
 
 Cases are counted one by one where a program tells them (TAP on standard output, unittest's closing
 lines on standard error), else the program is one case. Exit status 1 if anything failed, or if
@@ -18,6 +18,7 @@ TAP_PLAN = re.compile(r"^1\.\.(\d+)", re.MULTILINE)
 UNITTEST_RAN = re.compile(r"^Ran (\d+) tests? in ", re.MULTILINE)
 UNITTEST_PART = re.compile(r"(failures|errors|skipped|unexpected successes)=(\d+)")
 LOG_BYTES = 20000
+SLOWEST = 10  # are named, of as many programs or more
 
 
 class Tally:
@@ -101,7 +102,7 @@ def summarize(tests, status):
         if not count(test, tally):
             show_failure(test)
     if status and not tally.failed:
-        print("meson test failed, though no test did")
+        print("the run of the tests failed, though no test did")
         tally.failed += 1
     if not tests:
         print("no test ran")
@@ -110,19 +111,24 @@ def summarize(tests, status):
         print("\nskipped:")
         for name, case, why in tally.reasons:
             print(f"  {name}{': ' + case if case else ''}: {why or 'no reason given'}")
+    if len(tests) > SLOWEST:
+        slowest = sorted(tests, key=lambda test: -test.get("duration", 0))[:SLOWEST]
+        print("\nslowest: " + ", ".join(f"{t['name']} {t.get('duration', 0):.0f} s" for t in slowest))
     print(f"\n{len(tests)} programs" if len(tests) != 1 else "\n1 program")
     print(tally.line())
     return 1 if tally.failed else 0
 
 
 def main(argv):
-    try:
-        with open(argv[1], encoding="utf-8", errors="replace") as log:
-            tests = [json.loads(line) for line in log if line.strip()]
-    except (OSError, ValueError) as error:
-        print(f"{argv[1]}: {error}")
-        tests = []
-    return summarize(tests, int(argv[2]) if len(argv) > 2 else 0)
+    tests, status = [], int(argv[1])
+    for path in argv[2:]:
+        try:
+            with open(path, encoding="utf-8", errors="replace") as log:
+                tests += [json.loads(line) for line in log if line.strip()]
+        except (OSError, ValueError) as error:
+            print(f"{path}: {error}")
+            status = status or 1
+    return summarize(tests, status)
 
 
 if __name__ == "__main__":

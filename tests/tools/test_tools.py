@@ -208,10 +208,24 @@ class Summary(unittest.TestCase):
         self.assertEqual(self.run_of()[:2], (1, "0 passed, 1 failed"))
         self.assertEqual(self.run_of({"result": "OK"}, status=3)[:2], (1, "1 passed, 1 failed"))
 
-    def test_a_missing_log_is_a_failure(self):
+    def main_of(self, *argv):
         with contextlib.redirect_stdout(io.StringIO()) as out:
-            self.assertEqual(summary.main(["summary.py", "/nonexistent/log"]), 1)
-        self.assertEqual(out.getvalue().splitlines()[-1], "0 passed, 1 failed")
+            code = summary.main(["summary.py", *argv])
+        return code, out.getvalue()
+
+    def test_all_logs_count_and_a_missing_one_is_a_failure(self):
+        with tempfile.TemporaryDirectory() as folder:
+            logs = []
+            for name in "ab":
+                logs.append(f"{folder}/{name}.json")
+                pathlib.Path(logs[-1]).write_text(
+                    '{"name": "%s", "command": ["t"], "result": "OK", "duration": 3.2}\n' % name * 6)
+            code, out = self.main_of("0", *logs)
+            self.assertEqual((code, out.splitlines()[-1]), (0, "12 passed, 0 failed"))
+            self.assertIn("slowest: a 3 s, a 3 s", out)
+            code, out = self.main_of("0", *logs, f"{folder}/c.json")
+            self.assertEqual((code, out.splitlines()[-1]), (1, "12 passed, 1 failed"))
+            self.assertIn("/c.json", out)
 
 
 class Named(unittest.TestCase):
