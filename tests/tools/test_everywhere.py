@@ -46,6 +46,15 @@ class Everywhere(unittest.TestCase):
             self.assertRegex(line, r"^ok \d - (torch \d+\.\d\S*|Python 3\.\d+): test_it\.Case\.")
         self.assertEqual(lines[-1], "1..4")
 
+    def test_the_others_run_with_the_release_build(self):
+        twin = os.path.join(os.path.dirname(sys.executable), ".", "python3")
+        status, lines = self.run_file(
+            "self.assertEqual(os.environ['DLCTL'], '/there/dlctl', os.environ['DLOADER_SANITIZERS'])",
+            others=twin, BUILD="/here", DLOADER_RELEASE_BUILD="/there", DLCTL="/here/dlctl")
+        self.assertEqual(status, 1)
+        self.assertRegex("\n".join(lines), r"AssertionError: '/here/dlctl' != '/there/dlctl'")
+        self.assertRegex(lines[-3], r"^ok 4 - \S+ \S+, release: test_it\.Case\.test_b")
+
     def test_one_that_is_named_twice_runs_once(self):
         _, lines = self.run_file("pass", others=sys.executable)
         self.assertEqual(lines[-1], "1..2")
