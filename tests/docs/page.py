@@ -43,7 +43,7 @@ PATIENCE = 1800
 PIECE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<code>(?:(?!```)[^\n]*\n)*)```$"
                    r"|^<!--(?P<comment>.*?)-->$", re.MULTILINE | re.DOTALL)
 DIRECTIVE = re.compile(r"\s*(figures vary|exits|only if|not run)\s*(?::\s*(.*?))?\s*$", re.DOTALL)
-NUMBER = r"\d[\d.,]*(?:e[-+]?\d+)?[kMGT]?(?: ?(?:ns|µs|ms|s|min|B|KiB|MiB|GiB)\b)?"
+NUMBER = r"(?:> )?\d[\d.,]*(?:e[-+]?\d+)?[kMGT]?(?: ?(?:ns|µs|ms|s|min|B|KiB|MiB|GiB)\b)?"
 BAR = "[▏▎▍▌▋▊▉█▒▓░]+"
 FIGURE = re.compile(f"({NUMBER})|{BAR}")
 
