@@ -69,6 +69,9 @@ static const struct verb VERBS[] = {
      "Lets epochs under way finish, accepts nothing new, then ends the daemon.", DAEMON_SERVICE},
     {"reload", NULL, COMMON, verb_control, "Makes the daemon read its configuration again.",
      DAEMON_SERVICE},
+    {"close-run", NULL, COMMON, verb_close_run,
+     "Closes the cluster's run on all nodes, for good: nobody meets under its id any more.",
+     DAEMON_SERVICE},
     {"help", "[VERB]", COMMON, verb_help, "Tells what a verb is for and its options.", DAEMON_NONE},
 };
 

@@ -18,5 +18,6 @@ int verb_top(const struct options *o);
 int verb_status(const struct options *o);
 int verb_view(const struct options *o);    /* the lists */
 int verb_control(const struct options *o); /* stop, drain, reload */
+int verb_close_run(const struct options *o);
 
 #endif

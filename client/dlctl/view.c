@@ -1,4 +1,4 @@
-/* The verbs that ask the daemon one thing: its views, and stop, drain, reload. */
+/* The verbs that ask the daemon one thing: its views, and stop, drain, reload, close-run. */
 #include "client/dlctl/ask.h"
 #include "client/dlctl/render.h"
 #include "client/dlctl/report.h"
@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <time.h>
 
 /* Only the rows of one loader. */
 static void keep_loader(struct value *view, const char *name)
@@ -56,6 +57,14 @@ int verb_view(const struct options *o)
     return r < 0 ? report_client(o, client, r) : print_view(o, &view);
 }
 
+static int say_done(const struct options *o)
+{
+    if (o->json)
+        return report_json(o, json_pack("{s:s, s:b}", "verb", o->verb->name, "done", 1));
+    printf("%s: done\n", o->verb->name);
+    return STATUS_DONE;
+}
+
 int verb_control(const struct options *o)
 {
     _cleanup_(ask_end)
@@ -64,10 +73,50 @@ int verb_control(const struct options *o)
 
     if (r == 0)
         r = dl_client_control(client, o->verb->name);
+    return r < 0 ? report_client(o, client, r) : say_done(o);
+}
+
+static bool is_state(const struct value *members, const char *state)
+{
+    const struct value *v = value_get(members, "state");
+
+    return v && v->type == VALUE_STRING && strcmp(v->string, state) == 0;
+}
+
+/* Until the store has it, or the daemon has given up on that; it is said by the view. */
+static int wait_closed(struct dl_client *client, struct value *members)
+{
+    const struct timespec pause = {.tv_nsec = 50 * 1000 * 1000};
+    int r;
+
+    for (;;) {
+        value_deinit(members);
+        r = ask_view(client, "members", members);
+        if (r < 0 || is_state(members, "closed") || is_state(members, "failed"))
+            return r;
+        nanosleep(&pause, NULL);
+    }
+}
+
+int verb_close_run(const struct options *o)
+{
+    _cleanup_(ask_end)
+    struct dl_client *client = NULL;
+    _cleanup_(value_deinit)
+    struct value members = {0};
+    struct dl_error err = {0};
+    int r = ask_connect(o, &client);
+
+    if (r == 0)
+        r = dl_client_control(client, o->verb->name);
+    if (r == 0)
+        r = wait_closed(client, &members);
     if (r < 0)
         return report_client(o, client, r);
-    if (o->json)
-        return report_json(o, json_pack("{s:s, s:b}", "verb", o->verb->name, "done", 1));
-    printf("%s: done\n", o->verb->name);
-    return STATUS_DONE;
+    if (is_state(&members, "closed"))
+        return say_done(o);
+    const struct value *why = value_get(&members, "failure");
+    dl_error_set(&err, EIO, "rendezvous.id", "the run could not be closed: %s",
+                 why && why->type == VALUE_STRING ? why->string : "the store did not answer");
+    return report_error(o, &err);
 }

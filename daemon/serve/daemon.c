@@ -129,8 +129,10 @@ static int control(void *context, struct session *session, const char *verb, str
     } else if (strcmp(verb, "reload") == 0) {
         reload(d, err);
         return -err->code;
+    } else if (strcmp(verb, "close-run") == 0) {
+        return members_close(d->members, err);
     } else {
-        return dl_error_set(err, EINVAL, verb, "the verbs are stop, drain and reload");
+        return dl_error_set(err, EINVAL, verb, "the verbs are stop, drain, reload and close-run");
     }
     return 0;
 }

@@ -97,9 +97,36 @@ class Meet(Epochs):
                                 for node in view["nodes"]),
                          [("a", 0, 0, "yes"), ("b", 1, 2, "no"), ("c", 2, 4, "no")])
         table = dlctl("members", daemon=daemons[1]).stdout
-        self.assertIn("first_rank", table)
+        self.assertIn("first rank: 0", table)
         self.assertIn("round 0 is complete: this is node 0 of 3, with ranks 0 to 1 of 6",
                       daemons[1].log)
+
+    def test_a_run_is_closed(self):
+        """On all nodes, and for good."""
+        daemons = [self.node(name, 2, 2) for name in ("a", "b")]
+        trainers = self.trainers(*daemons)
+        self.begin(trainers)
+        done = dlctl("close-run", daemon=daemons[1])
+        self.assertEqual((done.stdout, done.stderr), ("close-run: done\n", ""))
+        closed = "is closed: dlctl close-run was said on node b; take another"
+        for trainer in trainers:
+            over = trainer.told_at_once()
+            self.assertEqual((over.code, over.path), (errno.ESTALE, "world"))
+            self.assertIn(closed, over.message)
+        for daemon in (*daemons, self.node("c", 2, 2)):
+            wait_until(lambda daemon=daemon: self.members(daemon)["state"] == "closed", "the run's end")
+            self.assertIn(closed, self.members(daemon)["failure"])
+            late = Trainer(self, daemon, 0, {**SPEC, "seed": 1})
+            with self.assertRaises(DaemonError) as caught:
+                late.start().started()
+            self.assertEqual((caught.exception.code, caught.exception.path),
+                             (errno.ECANCELED, "rendezvous.id"))
+        self.assertEqual(json.loads(dlctl("close-run", "--json", daemon=daemons[0]).stdout),
+                         {"verb": "close-run", "done": True})  # it is
+        self.node("d", 1, 1, id="another")  # which is none of its business
+
+    def members(self, daemon):
+        return json.loads(dlctl("members", "--json", daemon=daemon).stdout)
 
     def test_one_more(self):
         """Nobody asks anything: all go on to the furthest step that any rank was given. The ranks
@@ -440,6 +467,16 @@ class Trouble:
                 return False
         wait_until(works, "a round")
 
+    def test_a_run_that_cannot_be_closed(self):
+        daemon = self.node("a", 1, 1, timeouts={"join": "50s", "close": "1s", "read": "200ms"})
+        wait_until(lambda: "round 0 is complete" in daemon.log, "a round")
+        self.store.kill()
+        done = dlctl("close-run", daemon=daemon, check=False)
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertRegex(done.stderr, r"^dlctl: rendezvous\.id: the run could not be closed: .*"
+                                      rf"{self.store.port}")
+        self.store.start()
+
     def test_seed_needs_the_store(self):
         self.store.kill()
         daemon = self.node("a", 1, 1, timeouts={"join": "1s", "close": "1s"})
@@ -463,6 +500,9 @@ class Trouble:
         view = json.loads(dlctl("members", "--json", daemon=daemon).stdout)
         self.assertEqual((view.pop("backend"), view.pop("nodes")), ("none", []))
         self.assertEqual(set(view.values()), {None})
+        done = dlctl("close-run", daemon=daemon, check=False)
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertIn("rendezvous.backend: none: this daemon is alone", done.stderr)
 
     def waits(self):
         """A rank that waits for another node, and would for long."""

@@ -32,6 +32,7 @@ VERBS = {
     "stop": [],
     "drain": [],
     "reload": [],
+    "close-run": [],
     "help": [],
 }
 FLAGS = {"digest", "json", "help", "totals", "resume", "wide"}

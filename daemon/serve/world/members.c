@@ -297,6 +297,7 @@ static int become_member(struct members *m, const struct config_rendezvous *conf
     char name[RDZV_NAME_MAX];
 
     members_name_self(config, name);
+    (void)snprintf(m->self_name, sizeof m->self_name, "%s", name);
     struct member_options options = {.loop = m->loop,
                                      .backend = m->backend,
                                      .run = config->id,
@@ -349,6 +350,24 @@ void members_join(struct members *m)
     log_info("rendezvous %s: joining %u to %u nodes by %s", m->id, m->min, m->max, m->backend_name);
     m->joined = true;
     member_join(m->member);
+}
+
+int members_close(struct members *m, struct dl_error *err)
+{
+    char reason[RDZV_TEXT_MAX];
+
+    if (!m)
+        return dl_error_set(err, ENOTSUP, "rendezvous.backend",
+                            "none: this daemon is alone, and has no run that could be closed");
+    if (m->state == MEMBERS_CLOSED)
+        return 0;
+    uv_timer_stop(&m->again);
+    if (m->state == MEMBERS_FAILED)
+        m->state = MEMBERS_JOINING;
+    (void)snprintf(reason, sizeof reason, "dlctl close-run was said on node %s", m->self_name);
+    log_info("rendezvous %s: closing the run", m->id);
+    member_close(m->member, reason);
+    return 0;
 }
 
 static void on_closed(uv_handle_t *handle)

@@ -41,6 +41,12 @@ int _nodiscard_ members_new(uv_loop_t *loop, const struct config_rendezvous *con
 /* Begins to take part. NULL is fine. */
 void members_join(struct members *members);
 /*
+ * Closes the run for all nodes and for good: who works in its world is told that it is over, and
+ * nobody meets under this id any more. The view `members` says when that is done, or has failed.
+ * `members` NULL: -ENOTSUP.
+ */
+int _nodiscard_ members_close(struct members *members, struct dl_error *err);
+/*
  * Leaves, and is gone when the others know, or timeouts.close is over: until then the loop has
  * something to do. No events come any more. NULL is fine; returns NULL.
  */

@@ -33,9 +33,10 @@ struct members {
     const struct members_events *events;
     void *context;
     const char *backend_name;
-    bool forgets;            /* the store, all, when it ends */
-    char *id;                /* owned */
-    struct backend *backend; /* the member's */
+    bool forgets;                  /* the store, all, when it ends */
+    char *id;                      /* owned */
+    char self_name[RDZV_NAME_MAX]; /* this node's */
+    struct backend *backend;       /* the member's */
     struct member *member;
     uint64_t join_ns, poll_ns;
     uint32_t min, max, local;
