@@ -21,13 +21,23 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 
 
+def settings():
+    """pyproject.toml as this meson-python takes it: from 0.14 on, the tag abi3 has to be asked for,
+    with a key that older ones, such as Debian 12's, refuse."""
+    text = (HERE / "pyproject.toml").read_text(encoding="utf-8")
+    if tuple(map(int, mesonpy.__version__.split(".")[:2])) >= (0, 14):
+        text += "\n[tool.meson-python]\nlimited-api = true\n"
+    return text
+
+
 @contextlib.contextmanager
 def staged():
     before = os.getcwd()
     with tempfile.TemporaryDirectory(prefix="dloader-wheel-") as folder:
-        for path in [*ROOT.iterdir(), HERE / "pyproject.toml"]:
+        for path in ROOT.iterdir():
             if not path.name.startswith("."):
                 pathlib.Path(folder, path.name).symlink_to(path)
+        pathlib.Path(folder, "pyproject.toml").write_text(settings(), encoding="utf-8")
         os.chdir(folder)
         try:
             yield
