@@ -145,7 +145,7 @@ class Policies(BadCase):
         self.assertEqual(rows, dlctl_json("quarantine", "bad", daemon=daemon))
         self.assertEqual([], dlctl_json("quarantine", "other", daemon=daemon))
         self.assertEqual(client.query("loaders")[0]["bad"], len(BAD))
-        table = dlctl("quarantine", daemon=daemon).stdout.splitlines()
+        table = dlctl("quarantine", "--wide", daemon=daemon).stdout.splitlines()
         self.assertEqual(len(table), 1 + len(BAD))
         self.assertIn("skipped", table[1])
 
