@@ -370,7 +370,12 @@ class Ends(HostCase):
         client.start(self.opened)
         for batch in client.next_batches():
             batch.release()
-        return host, children_of(host.pid)
+        return host, self.workers_of(host, 3)
+
+    def workers_of(self, host, count):
+        """Once all have been forked: a loader is open when the first has its dataset."""
+        wait_until(lambda: len(children_of(host.pid)) == count, "the workers to be forked")
+        return children_of(host.pid)
 
     def check_nothing_is_left(self, pids):
         wait_until(lambda: gone(pids), "the workers to end")
@@ -403,7 +408,7 @@ class Ends(HostCase):
 
         def waits():
             rows = [row for row in client.query("workers") if row["loader"] == "plain"]
-            if rows[0]["state"] == "ready":
+            if rows[0]["state"] == "ready" and rows[0]["pid"]:  # its host may tell of it later
                 with contextlib.suppress(ProcessLookupError):  # of which the daemon has not heard
                     os.kill(rows[0]["pid"], signal.SIGKILL)
             return rows[0]["state"] == "waiting"
@@ -455,8 +460,7 @@ class Ends(HostCase):
         os.close(writer)
         with open(reader, "rb") as said:
             self.assertEqual(said.read(1), b"x")
-            pids = children_of(host.pid)
-            self.assertEqual(len(pids), 2)
+            pids = self.workers_of(host, 2)
             os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         self.assertEqual(host.wait(PATIENCE), 0)
