@@ -12,7 +12,6 @@ import unittest
 import torch
 
 import black_box
-import datasets
 import trainers
 from black_box import Case, TorchLoader
 from dloader import DataLoader, adopt
@@ -23,6 +22,7 @@ from accelerate.state import AcceleratorState  # noqa: E402
 from accelerate.utils import DataLoaderConfiguration, set_seed  # noqa: E402
 
 N, BATCH = 23, 4
+NUMBERS = list(range(N))
 CONFIGURATIONS = ({}, {"split_batches": True}, {"even_batches": False}, {"dispatch_batches": True},
                   {"dispatch_batches": True, "split_batches": True},
                   {"use_seedable_sampler": True})
@@ -61,8 +61,8 @@ def compare_ranks():
     AcceleratorState._reset_state(reset_partial_state=True)  # the parent's is that of one process
     for configuration in CONFIGURATIONS:
         for shuffle in (False, True):
-            for data in (datasets.Numbers(N), datasets.Split(N)):
-                if shuffle and isinstance(data, datasets.Split):
+            for data in (NUMBERS, trainers.Split(N)):
+                if shuffle and isinstance(data, trainers.Split):
                     continue
                 make = {"shuffle": shuffle}
                 expected = told(*prepared(TorchLoader, data, configuration, **make))
@@ -120,9 +120,9 @@ class TestOneProcess(Case):
     def test_what_prepare_makes_of_it(self):
         for workers in (0, 2):
             for options in ({}, {"shuffle": True}, {"drop_last": True}):
-                expected = told(*prepared(TorchLoader, datasets.Numbers(N), {}, **options))
+                expected = told(*prepared(TorchLoader, NUMBERS, {}, **options))
                 for way in (lambda loader: loader, adopt):
-                    accelerator, loader = prepared(DataLoader, datasets.Numbers(N), {},
+                    accelerator, loader = prepared(DataLoader, NUMBERS, {},
                                                    num_workers=workers, **options)
                     self.assertIsInstance(loader, TorchLoader)
                     self.assertEqual(told(accelerator, way(loader)), expected)
@@ -145,7 +145,7 @@ class TestOneProcess(Case):
             self.assertEqual(steps, 2)
 
     def test_skipping_batches(self):
-        for data in (datasets.Numbers(N), datasets.Split(N)):
+        for data in (NUMBERS, trainers.Split(N)):
             for skipped in (0, 2, 5):
                 accelerator, loader = prepared(TorchLoader, data, {})
                 expected = told(accelerator, skip_first_batches(loader, skipped))
@@ -156,7 +156,7 @@ class TestOneProcess(Case):
                     self.assertEqual(told(accelerator, rest), expected)
 
     def test_a_prepared_loader_is_prepared_once(self):
-        accelerator, loader = prepared(DataLoader, datasets.Numbers(N), {})
+        accelerator, loader = prepared(DataLoader, NUMBERS, {})
         adopt(loader)
         inner = loader.base_dataloader
         self.assertIs(accelerator.prepare(adopt(loader)), loader)
@@ -197,15 +197,15 @@ class TestTwoRanks(Case):
 class TestAdopt(Case):
     def test_pytorchs_loaders(self):
         def loaders():
-            data = datasets.Numbers(N)
+            data = NUMBERS
             yield TorchLoader(data)
             yield TorchLoader(data, batch_size=4, shuffle=True, drop_last=True)
             yield TorchLoader(data, batch_size=None, sampler=[3, 1, 2])
-            yield TorchLoader(data, batch_sampler=[[1, 2], [3]], collate_fn=datasets.as_list)
+            yield TorchLoader(data, batch_sampler=[[1, 2], [3]], collate_fn=tuple)
             yield TorchLoader(data, batch_size=5, num_workers=2, persistent_workers=True,
                               generator=torch.Generator().manual_seed(3), shuffle=True)
-            yield TorchLoader(datasets.Split(N), batch_size=4, num_workers=2, drop_last=True)
-            yield TorchLoader(datasets.Split(N), batch_size=None)
+            yield TorchLoader(trainers.Split(N), batch_size=4, num_workers=2, drop_last=True)
+            yield TorchLoader(trainers.Split(N), batch_size=None)
 
         for theirs, taken in zip(loaders(), loaders()):
             ours = adopt(taken)

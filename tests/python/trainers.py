@@ -5,6 +5,7 @@ rank or a run that is killed, is forked from there.
 """
 
 import importlib
+import logging
 import multiprocessing
 import os
 import signal
@@ -18,7 +19,26 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
-from black_box import PATIENCE  # noqa: E402  torch reads its environment when it is imported
+from torch.utils.data import IterableDataset, get_worker_info  # noqa: E402
+
+from black_box import HERE, PATIENCE  # noqa: E402
+
+# `datasets` is Hugging Face's here, and not the file of that name beside this one.
+sys.path.remove(HERE)
+sys.path.append(HERE)
+logging.disable(logging.WARNING)  # each of them tells at length of every run
+
+
+class Split(IterableDataset):
+    """0..length-1, every number by one of the workers."""
+
+    def __init__(self, length):
+        self.length = length
+
+    def __iter__(self):
+        info = get_worker_info()
+        first, step = (0, 1) if info is None else (info.id, info.num_workers)
+        return iter(range(first, self.length, step))
 
 
 def need(*names):
