@@ -101,11 +101,22 @@ def in_process(kind, dataset, **options):
 
 def tree_of(pid):
     found = [pid]
-    for task in os.listdir(f"/proc/{pid}/task"):
-        with open(f"/proc/{pid}/task/{task}/children", encoding="ascii") as children:
-            for child in children.read().split():
-                found += tree_of(int(child))
+    try:
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/children", encoding="ascii") as children:
+                for child in children.read().split():
+                    found += tree_of(int(child))
+    except (FileNotFoundError, ProcessLookupError):
+        pass
     return found
+
+
+def proportional_bytes(pid):
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as rollup:
+            return sum(int(line.split()[1]) << 10 for line in rollup if line.startswith("Pss:"))
+    except (FileNotFoundError, ProcessLookupError):  # of the epoch before, and gone by now
+        return 0
 
 
 def memory(kind, dataset):
@@ -115,11 +126,7 @@ def memory(kind, dataset):
         batches = iter(loader)
         for _ in range(100):
             next(batches)
-    total = 0
-    for pid in tree_of(os.getpid()):
-        with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as rollup:
-            total += sum(int(line.split()[1]) << 10 for line in rollup if line.startswith("Pss:"))
-    return total
+    return sum(map(proportional_bytes, tree_of(os.getpid())))
 
 
 def tensors():
