@@ -107,6 +107,8 @@ class Libraries:
                       flags=re.MULTILINE)
         text = re.sub(r"^libdir=.*", f"libdir={self.lib}", text, flags=re.MULTILINE)
         text = text.replace(f"/usr/lib/{MULTIARCH}", str(self.lib))
+        # Some rely on the linker's own folders, which have the shared library.
+        text = re.sub(r"^Libs:", f"Libs: -L{self.lib}", text, flags=re.MULTILINE)
         if not linked:
             text = re.sub(r"^(Libs|Requires)(\.private)?:.*\n", "", text, flags=re.MULTILINE)
         (self.pkgconfig / file.name).write_text(text, encoding="utf-8")
