@@ -76,11 +76,16 @@ int verb_control(const struct options *o)
     return r < 0 ? report_client(o, client, r) : say_done(o);
 }
 
+static const char *text_of(const struct value *members, const char *key)
+{
+    const struct value *v = value_get(members, key);
+
+    return v && v->type == VALUE_STRING ? v->string : "";
+}
+
 static bool is_state(const struct value *members, const char *state)
 {
-    const struct value *v = value_get(members, "state");
-
-    return v && v->type == VALUE_STRING && strcmp(v->string, state) == 0;
+    return strcmp(text_of(members, "state"), state) == 0;
 }
 
 /* Until the store has it, or the daemon has given up on that; it is said by the view. */
@@ -115,8 +120,7 @@ int verb_close_run(const struct options *o)
         return report_client(o, client, r);
     if (is_state(&members, "closed"))
         return say_done(o);
-    const struct value *why = value_get(&members, "failure");
-    dl_error_set(&err, EIO, "rendezvous.id", "the run could not be closed: %s",
-                 why && why->type == VALUE_STRING ? why->string : "the store did not answer");
+    dl_error_set(&err, EIO, "rendezvous.id", "the run could not be closed in the store at %s: %s",
+                 text_of(&members, "endpoint"), text_of(&members, "failure"));
     return report_error(o, &err);
 }

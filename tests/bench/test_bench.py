@@ -17,6 +17,7 @@ import photos
 import private_memory
 import ranks
 import report
+import starts
 import stores
 import token_batches
 from bench import parse
@@ -321,7 +322,8 @@ def quick_run(case, build, *args):
 class QuickRun(unittest.TestCase):
     def test_without_rows_all_are_measured(self):
         rows = [row.name for row in parse(['--build', BUILD])[1]]
-        self.assertEqual(rows, [*contenders.ROWS, *token_batches.ROWS, *ranks.ROWS, *stores.ROWS])
+        self.assertEqual(rows, [*contenders.ROWS, *token_batches.ROWS, *ranks.ROWS, *stores.ROWS,
+                                *starts.ROWS])
 
     def quick(self, *args):
         result = quick_run(self, BUILD, *args)

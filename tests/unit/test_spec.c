@@ -399,7 +399,7 @@ static const char nested_canonical[] =
     "seed: 3\n"
     "workers: {count: 2, prefetch: 2, timeout: 0s, retries: 2, on_error: raise, "
     "in_order: true}\n"
-    "memory: {limit: 1073741824, pin: false, writable: false}\n";
+    "memory: {limit: 1073741824, pin: false}\n";
 
 static void expect_canonical(const char *text, const char *want_text)
 {

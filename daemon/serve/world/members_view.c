@@ -85,6 +85,19 @@ static int put_nodes(struct row *row, const struct members *m, const struct rdzv
     return row->r;
 }
 
+/* With its path, which is a setting's: the message alone leaves open what is over. */
+static void put_failure(struct row *row, const struct dl_error *failure)
+{
+    char text[sizeof failure->path + sizeof failure->message + 2];
+
+    if (!failure->code) {
+        row_string(row, "failure", "");
+        return;
+    }
+    snprintf(text, sizeof text, "%s: %s", failure->path, failure->message);
+    row_string(row, "failure", text);
+}
+
 static void put_round(struct row *row, const struct members *m, const struct rdzv_state *state)
 {
     bool in = m->state == MEMBERS_IN && !m->ending;
@@ -95,7 +108,7 @@ static void put_round(struct row *row, const struct members *m, const struct rdz
     row_string(row, "state", state_name(m));
     row_uint_if(row, "round", state != NULL, state ? state->round : 0);
     row_string(row, "why", state ? state->why : "");
-    row_string(row, "failure", m->failure.code ? m->failure.message : "");
+    put_failure(row, &m->failure);
     row_uint(row, "min", m->min);
     row_uint(row, "max", m->max);
     row_uint(row, "members", count.members);
