@@ -235,11 +235,12 @@ def bench(args, rows, tmp):
     for row in store_rows:
         runs = stores.measure(row, torches, args, tmp, say)
         result['rows'].append(stores.result(row, runs))
+    packaged, why = contenders.find_packages(torches if start_rows or python_rows else [], args.build)
+    result['warnings'] += why
     for row in start_rows if torches else []:
-        result['rows'].append(starts.result(row, starts.measure(row, torches, args, say)))
+        able = [(python, version) for python, version in torches if version in packaged]
+        result['rows'].append(starts.result(row, starts.measure(row, able, args, tmp, say)))
     if python_rows:
-        packaged, why = contenders.find_packages(torches, args.build)
-        result['warnings'] += why
         result['rows'] += bench_python(python_rows, args, tmp, torches, packaged)
     say('')
     result['missed'] = sum(b['met'] is False for r in result['rows'] for b in r['bars'])

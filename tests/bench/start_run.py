@@ -1,10 +1,13 @@
 """One program with a DataLoader, of PyTorch's class or ours: when its batches come, what it takes.
 
-    start_run.py CLASS SCENARIO        prints {"value": …}
+    start_run.py CLASS SCENARIO FOLDER     prints {"value": …, "imported": [name, …]}
 
 Datasets are of the sizes that people have: so many paths as ImageNet's, so many records as COCO's.
+FOLDER has photographs, for the scenario that reads some.
 """
 
+import contextlib
+import importlib
 import json
 import os
 import statistics
@@ -32,6 +35,11 @@ class Ints(Rows):
 
     def __getitem__(self, index):
         return index
+
+
+class Dicts(Ints):
+    def __getitem__(self, index):
+        return {"id": index, "weight": index / 2, "box": (1.0 * index, 2.0)}
 
 
 class Paths(data.Dataset):
@@ -88,10 +96,10 @@ def processor(kind):
     return None
 
 
-def in_process(kind, dataset, **options):
+def in_process(kind, dataset, epochs=7, **options):
     """Seconds of an epoch without workers."""
     loader, took = kind(dataset, shuffle=True, **options), []
-    for _ in range(7):
+    for _ in range(epochs):
         begun = time.perf_counter()
         for _ in loader:
             pass
@@ -129,6 +137,12 @@ def memory(kind, dataset):
     return sum(map(proportional_bytes, tree_of(os.getpid())))
 
 
+def pictures(folder):
+    from torchvision import datasets
+    from torchvision.transforms import v2
+    return datasets.ImageFolder(folder, v2.Compose([v2.PILToTensor(), v2.Resize((224, 224))]))
+
+
 def tensors():
     return data.TensorDataset(torch.ones(ROWS, 1024), torch.arange(ROWS))
 
@@ -140,18 +154,31 @@ SCENARIOS = {
     "in-process-ints": lambda kind: in_process(kind, Ints(), batch_size=64),
     "in-process-tensors": lambda kind: in_process(
         kind, data.TensorDataset(torch.rand(20000, 32), torch.arange(20000)), batch_size=256),
+    "in-process-dicts": lambda kind: in_process(kind, Dicts(), batch_size=64),
+    "in-process-images": lambda kind: in_process(kind, pictures(sys.argv[3]), 3, batch_size=16),
     "memory-paths": lambda kind: memory(kind, Paths()),
     "memory-records": lambda kind: memory(kind, Records()),
     "memory-tensors": lambda kind: memory(kind, tensors()),
 }
 
 
+def import_large_ones():
+    """Names of the modules that many programs import before their first batch, as far as they are here."""
+    found = []
+    for name in ("torchvision", "transformers.data.data_collator"):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+            found.append(name)
+    return found
+
+
 def main(argv):
+    imported = import_large_ones()
     if argv[1] == "dloader":
         from dloader import DataLoader as kind
     else:
         kind = data.DataLoader
-    print(json.dumps({"value": SCENARIOS[argv[2]](kind)}), flush=True)
+    print(json.dumps({"value": SCENARIOS[argv[2]](kind), "imported": imported}), flush=True)
 
 
 if __name__ == "__main__":

@@ -375,6 +375,22 @@ class QuickRun(unittest.TestCase):
         for word in ('w2/torch w2', 'private', 'of later epochs', f'torch {version} w2 transient'):
             self.assertIn(word, shown)
 
+    def test_starts(self):
+        torches = contenders.find_torches([], {})
+        if not torches:
+            self.skipTest('no PyTorch in /usr/bin/python3')
+        packaged, _ = contenders.find_packages(torches, BUILD)
+        names = ['start-program', 'start-running', 'start-processor', 'in-process-dicts']
+        result = quick_run(self, BUILD, '--rows', ','.join(names))
+        self.assertEqual([row['name'] for row in result['rows']], names)
+        for row in result['rows'] if packaged else []:
+            with self.subTest(row=row['name']):
+                (_, ours), (_, theirs) = sorted(row['contenders'].items())
+                self.assertGreater(ours['value'], 0)
+                self.assertGreater(theirs['value'], 0)
+                self.assertIsInstance(row['bars'][0]['met'], bool)
+        self.assertIn('user seconds of 3 epochs', report.text(result))
+
     def check_python_row(self, row, version, ours):
         names = {'python': ('w0', 'w2'), 'memory': ('w2',), 'first': ('w2', 'w2 transient')}
         own = {'python': ('w1', 'w2')}.get(row['kind'], names[row['kind']])
