@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import importlib
 import multiprocessing.util
 import os
 import socket as sockets
@@ -34,6 +35,7 @@ class Host:
     """
 
     def __init__(self, context: Any, job: Any, keeps_errors: bool) -> None:
+        _import_for_workers()
         self.pid = os.getpid()
         self.channel, theirs = sockets.socketpair()
         _living.add(self)
@@ -55,6 +57,13 @@ class Host:
         """After close(): waits until it has ended."""
         if self.pid == os.getpid():
             self._process.join(timeout)
+
+
+def _import_for_workers() -> None:
+    """What each worker needs is imported here once, and not in each anew."""
+    from . import _worker  # type: ignore[attr-defined]  # noqa: F401
+    if "numpy" in sys.modules:
+        importlib.import_module("numpy.random")  # NumPy 2 puts it off, and workers are seeded
 
 
 def _after_fork() -> None:

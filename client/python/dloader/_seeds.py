@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import sys
+import traceback
+from collections.abc import Iterator
 
 MASK32 = 0xFFFFFFFF
 MASK63 = (1 << 63) - 1
@@ -42,13 +45,30 @@ def numpy_words(base_seed: int, worker: int) -> list[int]:
     return words
 
 
+@contextlib.contextmanager
+def _no_stack() -> Iterator[None]:
+    """torch.manual_seed() keeps its caller's stack for each kind of device that is not in use, to show
+    it in an error of that device. Each new worker would read the sources of all modules on it: 1 ms.
+    """
+    whole = traceback.format_stack
+    traceback.format_stack = lambda *_args, **_options: []  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        traceback.format_stack = whole  # type: ignore[assignment]
+
+
 def seed_all(base_seed: int, worker: int) -> int:
-    """Seeds random, torch and NumPy, as far as they are imported; returns base_seed + worker."""
+    """Seeds random, torch and NumPy, as far as they are imported; returns base_seed + worker.
+
+    For a process that has one thread, as a new worker.
+    """
     seed = base_seed + worker
     random.seed(seed)
     torch = sys.modules.get("torch")
     if torch is not None:
-        torch.manual_seed(seed)
+        with _no_stack():
+            torch.manual_seed(seed)
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         numpy.random.seed(numpy_words(base_seed, worker))
