@@ -29,9 +29,9 @@ int rdzv_settings_check(const struct rdzv_settings *settings, struct dl_error *e
         return dl_error_set(err, EINVAL, "rendezvous.nodes",
                             "%u to %u: must be from 1 to %d, the smaller number first",
                             settings->min, settings->max, RDZV_NODES_MAX);
-    if (settings->missed < 2 || settings->missed > 1000)
-        return dl_error_set(err, EINVAL, "rendezvous.heartbeat.missed",
-                            "%u: must be 2 to 1000, or one late beat is a death", settings->missed);
+    if (settings->missed < 1 || settings->missed > 1000)
+        return dl_error_set(err, EINVAL, "rendezvous.heartbeat.missed", "%u: must be 1 to 1000",
+                            settings->missed);
     const uint64_t times[] = {settings->join_ns, settings->last_call_ns, settings->close_ns,
                               settings->beat_ns, settings->poll_ns};
     for (size_t i = 0; i < ARRAY_SIZE(times); i++)
@@ -41,7 +41,17 @@ int rdzv_settings_check(const struct rdzv_settings *settings, struct dl_error *e
     if (settings->poll_ns > settings->beat_ns)
         return dl_error_set(err, EINVAL, "rendezvous.poll",
                             "is longer than the time between two beats");
+    if (settings->missed == 1 && settings->poll_ns > settings->beat_ns / RDZV_POLLS_OF_ONE_MISSED)
+        return dl_error_set(err, EINVAL, "rendezvous.poll",
+                            "is longer than an eighth of the time between two beats, of which not "
+                            "one may be missed");
     return 0;
+}
+
+uint64_t rdzv_silence(const struct rdzv_settings *settings)
+{
+    return settings->missed * settings->beat_ns +
+           (settings->missed == 1 ? settings->beat_ns / 2 : 0);
 }
 
 const char *rdzv_news_name(enum rdzv_news news)

@@ -35,7 +35,7 @@
  * member's own watch; members are as many as can be, and ready: complete at once. Any change of a
  * complete round's members opens the next round.
  *
- * Clocks are never compared. A node is dead when its beat did not change for missed × beat_ns of
+ * Clocks are never compared. A node is dead when its beat did not change for rdzv_silence() of
  * this node's own time, between when the beat was first seen and when a later read was asked for.
  * Time in which this node did not run, or its clock jumped, does not count, and after it, or after
  * the store failed, all watching starts anew: who slept, or was cut off, takes nobody for dead.
@@ -47,7 +47,7 @@
 
 struct rdzv_settings {
     uint32_t min, max;     /* nodes of a round */
-    uint32_t missed;       /* beats */
+    uint32_t missed;       /* beats; with 1 poll_ns is an eighth of beat_ns at most */
     uint64_t join_ns;      /* until a round is complete, or FAILED */
     uint64_t last_call_ns; /* for more nodes than `min` */
     uint64_t close_ns;     /* for leaving and closing */
@@ -57,6 +57,14 @@ struct rdzv_settings {
 
 /* PyTorch's; of `min` and `max` 1. */
 extern const struct rdzv_settings RDZV_DEFAULTS;
+
+/* Half an interval for a beat to travel, where not one may be missed; reads are quick enough then
+ * to see it in that time. */
+enum { RDZV_POLLS_OF_ONE_MISSED = 8 };
+
+/* How long a beat may stand still: missed × beat_ns; with `missed` 1 half an interval more, as the
+ * next beat is not on its way before the first interval is over. */
+uint64_t rdzv_silence(const struct rdzv_settings *settings);
 
 /* 0, or -EINVAL with what is wrong. */
 int _nodiscard_ rdzv_settings_check(const struct rdzv_settings *settings, struct dl_error *err);

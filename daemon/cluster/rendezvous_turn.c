@@ -151,8 +151,8 @@ static int remove_dead(struct rdzv_turn *turn)
         if (!rdzv_is_dead(turn->rdzv, i) ||
             (turn->changed && !rdzv_state_find(turn->next, node->id)))
             continue;
-        (void)snprintf(why, sizeof why, "%s gave no sign of life for %" PRIu64 " s", node->name,
-                       turn->rdzv->set.missed * turn->rdzv->set.beat_ns / SECOND);
+        (void)snprintf(why, sizeof why, "%s gave no sign of life for %g s", node->name,
+                       (double)rdzv_silence(&turn->rdzv->set) / (double)SECOND);
         int r = change(turn);
         if (r < 0)
             return r;

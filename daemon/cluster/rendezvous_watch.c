@@ -2,10 +2,11 @@
 
 #include <errno.h>
 
-/* Longer than that between two steps, and this node was asleep. */
+/* Longer than that between two steps, and this node was asleep. Where one beat that is half an
+ * interval late is a death, a shorter nap, or a store that was stuck as long, is told from it. */
 static uint64_t patience(const struct rdzv *rdzv)
 {
-    return 2 * rdzv->set.beat_ns;
+    return rdzv->set.missed == 1 ? rdzv->set.beat_ns / 3 : 2 * rdzv->set.beat_ns;
 }
 
 void rdzv_pass_time(struct rdzv *rdzv, uint64_t now)
@@ -92,5 +93,5 @@ bool rdzv_is_dead(const struct rdzv *rdzv, uint32_t at)
     const struct rdzv_peer *peer = &rdzv->peers[at];
 
     return peer->id != rdzv->self.id && rdzv->asked > peer->seen &&
-           rdzv->asked - peer->seen > rdzv->set.missed * rdzv->set.beat_ns;
+           rdzv->asked - peer->seen > rdzv_silence(&rdzv->set);
 }

@@ -9,8 +9,10 @@ import signal
 import unittest
 
 import stores
+import test_c10d
 import test_daemons
-from dltest import dlctl, wait_until
+import test_etcd
+from dltest import Daemon, dlctl, wait_until
 
 WAITS = r"(, and waits for a place)?"  # or its place was seen at the same time
 
@@ -56,6 +58,23 @@ class Log:
                   "round 3 is open: c gave no sign of life for 6 s",
                   "changed: round 2 of rendezvous run is over because c gave no sign of life for 6 s; .*")
         self.assertEqual([line for line in self.lines(first) if "fail" in line], [])
+
+    def test_one_beat_missed(self):
+        """Not one may be missed: those who live stay, and who dies is out half an interval later."""
+        quick = {"heartbeat": {"interval": "4s", "missed": 1}}
+        first = self.node("a", 2, 2, **quick)
+        second = self.node("b", 2, 2, kept=False, **quick)
+        self.told(first, "round 0 is complete: .*")
+        beat = self.beat_of(first, "b")
+        wait_until(lambda: self.beat_of(first, "b") > beat + 2, "beats in time")
+        second.kill()
+        self.told(first, "node b is gone: it gave no sign of life for 6 s",
+                  "round 1 is open: b gave no sign of life for 6 s")
+        self.assertEqual(len([line for line in self.lines(first) if "gone" in line]), 1)
+
+    def beat_of(self, daemon, name):
+        nodes = json.loads(dlctl("members", "--json", daemon=daemon).stdout)["nodes"]
+        return next(node["beat"] for node in nodes if node["node"] == name)
 
     def test_who_waits(self):
         """Of one whose comings and goings change no round."""
@@ -189,6 +208,38 @@ class LogOfEtcd(Log, test_daemons.ClusterCase):
 @test_daemons.WITH_ETCD
 class ViewOfEtcd(View, test_daemons.ClusterCase):
     STORE = stores.Etcd
+
+
+class ReadTimeout(test_daemons.ClusterCase):
+    """rendezvous.timeouts.read: how long a store that is stuck is waited for."""
+
+    STORE = stores.C10d
+
+    def failure(self, backend, endpoint, read):
+        """What is said of a store that never answers."""
+        os.makedirs(self.path(backend), exist_ok=True)
+        config = self.configure("a", 1, 1)["rendezvous"]
+        config.update(backend=backend, endpoint=endpoint, host="no",
+                      timeouts={"join": "600s", "close": "1ms", "read": read})
+        daemon = Daemon(self.path(backend), {"rendezvous": config})
+        self.addCleanup(daemon.stop)
+        return lambda: json.loads(dlctl("members", "--json", daemon=daemon).stdout)["latest_failure"]
+
+    def test_tcpstore(self):
+        stuck = test_c10d.Strange(test_c10d.greets)
+        self.addCleanup(stuck.close)
+        failure = self.failure("c10d", f"127.0.0.1:{stuck.port}", "300ms")
+        wait_until(failure, "the end of its patience")
+        self.assertIn("was not answered within 0.3 s; the store is there, and is stuck", failure())
+
+    def test_etcd(self):
+        failure = self.failure("etcd", test_etcd.serve_nonsense(self, 200, None), "300ms")
+
+        def waited():
+            found = re.search(r"timed out after (\d+) milliseconds", failure())
+            return found and 300 <= int(found[1]) < 5000  # once, on whichever machine; 5 s is the default
+
+        wait_until(waited, "the end of its patience")
 
 
 class LogOfTcpStore(Log, test_daemons.ClusterCase):

@@ -189,7 +189,7 @@ static inline void sim_check_round(struct sim *sim, const struct rdzv_state *sta
 
 static inline uint64_t sim_ttl(const struct sim *sim)
 {
-    return sim->set.missed * sim->set.beat_ns;
+    return rdzv_silence(&sim->set);
 }
 
 /* Nobody is taken out who lives and did not ask for it. */

@@ -80,6 +80,7 @@ static void expect_defaults(const struct config *config)
     assert_int_equal(config->rendezvous.nodes.max, 1);
     assert_int_equal(config->rendezvous.timeouts.join, 600000000000);
     assert_int_equal(config->rendezvous.timeouts.last_call, 30000000000);
+    assert_int_equal(config->rendezvous.timeouts.read, 5000000000);
     assert_int_equal(config->rendezvous.heartbeat.interval, 5000000000);
     assert_int_equal(config->rendezvous.heartbeat.missed, 3);
 }
@@ -90,7 +91,7 @@ static void test_rendezvous(void **state)
     struct config config = load(
         "rendezvous:\n  backend: etcd\n  endpoint: a:1,b:2\n  id: run\n  node: n7\n"
         "  local_ranks: 8\n  nodes: {min: 2, max: 5}\n"
-        "  timeouts: {join: 1m, last_call: 2s, close: 3s}\n"
+        "  timeouts: {join: 1m, last_call: 2s, close: 3s, read: 4s}\n"
         "  heartbeat: {interval: 500ms, missed: 9}\n"
         "  host: no\n  user: me\n  password: secret\n  tls: {ca: /a, certificate: /b, key: /c}\n");
     const struct config_rendezvous *is = &config.rendezvous;
@@ -106,6 +107,7 @@ static void test_rendezvous(void **state)
     assert_int_equal(is->timeouts.join, 60000000000);
     assert_int_equal(is->timeouts.last_call, 2000000000);
     assert_int_equal(is->timeouts.close, 3000000000);
+    assert_int_equal(is->timeouts.read, 4000000000);
     assert_int_equal(is->heartbeat.interval, 500000000);
     assert_int_equal(is->heartbeat.missed, 9);
     assert_string_equal(is->user, "me");

@@ -341,6 +341,23 @@ static void test_death(void **state)
     end(&play);
 }
 
+/* A silence is as many intervals as beats may be missed; of one, half an interval more. */
+static void test_silence(void **state)
+{
+    static const struct {
+        uint32_t missed;
+        uint64_t ms;
+    } rows[] = {{1, 7500}, {2, 10000}, {3, 15000}, {1000, 5000000}};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct rdzv_settings set = RDZV_DEFAULTS;
+
+        set.missed = rows[i].missed;
+        assert_int_equal(rdzv_silence(&set), rows[i].ms * (SECOND / 1000));
+    }
+}
+
 /* An answer is of when it was asked for: that it came late says nothing of anybody's beat. */
 static void test_late_answer(void **state)
 {
@@ -496,7 +513,9 @@ static void test_settings(void **state)
         {{0, 1, 3, 600 * SECOND, 30 * SECOND, 30 * SECOND, 5 * SECOND, SECOND}, -EINVAL},
         {{3, 2, 3, 600 * SECOND, 30 * SECOND, 30 * SECOND, 5 * SECOND, SECOND}, -EINVAL},
         {{1, 4097, 3, 600 * SECOND, 30 * SECOND, 30 * SECOND, 5 * SECOND, SECOND}, -EINVAL},
+        {{1, 1, 0, 600 * SECOND, 30 * SECOND, 30 * SECOND, 5 * SECOND, SECOND}, -EINVAL},
         {{1, 1, 1, 600 * SECOND, 30 * SECOND, 30 * SECOND, 5 * SECOND, SECOND}, -EINVAL},
+        {{1, 1, 1, 600 * SECOND, 30 * SECOND, 30 * SECOND, 8 * SECOND, SECOND}, 0},
         {{1, 1, 3, 0, 30 * SECOND, 30 * SECOND, 5 * SECOND, SECOND}, -EINVAL},
         {{1, 1, 3, 600 * SECOND, 30 * SECOND, 30 * SECOND, 5 * SECOND, 6 * SECOND}, -EINVAL},
     };
@@ -622,6 +641,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_last_call),
     cmocka_unit_test(test_last_call_again),
     cmocka_unit_test(test_death),
+    cmocka_unit_test(test_silence),
     cmocka_unit_test(test_late_answer),
     cmocka_unit_test(test_jump),
     cmocka_unit_test(test_no_say),

@@ -43,6 +43,7 @@ struct config_rendezvous {
         uint64_t join; /* ns, as all times here */
         uint64_t last_call;
         uint64_t close;
+        uint64_t read;
     } timeouts;
     struct {
         uint64_t interval;

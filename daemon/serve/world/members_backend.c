@@ -7,7 +7,10 @@
 #include <errno.h>
 
 /* As long as a call may take; less where nobody has that much time. */
-static const uint64_t CALL_NS = 5000000000;
+static uint64_t call_ns(const struct config_rendezvous *config)
+{
+    return min_u64(config->timeouts.read, config->timeouts.join / 2);
+}
 
 static const char *given(const char *text)
 {
@@ -33,6 +36,7 @@ static int open_etcd(struct members *m, const struct config_rendezvous *config,
                                    .ca = given(config->tls.ca),
                                    .cert = given(config->tls.certificate),
                                    .key = given(config->tls.key),
+                                   .timeout_ns = call_ns(config),
                                    .run = config->id,
                                    .keep_s =
                                        config->keep ? config->keep / 1000000000 : ETCD_KEEP_MAX_S,
@@ -62,7 +66,7 @@ static int open_c10d(struct members *m, const struct config_rendezvous *config,
                                                 [CONFIG_HOSTING_NO] = C10D_HOST_NO};
     struct c10d_options options = {.loop = m->loop,
                                    .endpoint = config->endpoint,
-                                   .timeout_ns = min_u64(CALL_NS, config->timeouts.join / 2),
+                                   .timeout_ns = call_ns(config),
                                    .hosting = hosting[config->host],
                                    .said = on_said,
                                    .renewed = on_renewed,

@@ -10,6 +10,9 @@
 
 enum { ID_MAX = 128 };
 
+/* What is asked more often than each millisecond is no store. */
+static const uint64_t QUICKEST_OF_ONE_MISSED = RDZV_POLLS_OF_ONE_MISSED * SECOND / 1000;
+
 void members_name_self(const struct config_rendezvous *config, char ret[RDZV_NAME_MAX])
 {
     char host[256] = "";
@@ -49,7 +52,8 @@ struct rdzv_settings members_settings(const struct config_rendezvous *config)
     set.last_call_ns = config->timeouts.last_call;
     set.close_ns = config->timeouts.close;
     set.beat_ns = config->heartbeat.interval;
-    set.poll_ns = min_u64(set.poll_ns, set.beat_ns);
+    set.poll_ns = min_u64(set.poll_ns,
+                          set.missed == 1 ? set.beat_ns / RDZV_POLLS_OF_ONE_MISSED : set.beat_ns);
     return set;
 }
 
@@ -62,7 +66,7 @@ static int check_numbers(const struct config_rendezvous *config, struct dl_error
         {"rendezvous.local_ranks", config->local_ranks, 1, RDZV_LOCAL_MAX},
         {"rendezvous.nodes.max", config->nodes.max, 1, RDZV_NODES_MAX},
         {"rendezvous.nodes.min", config->nodes.min, 1, config->nodes.max},
-        {"rendezvous.heartbeat.missed", config->heartbeat.missed, 2, 1000},
+        {"rendezvous.heartbeat.missed", config->heartbeat.missed, 1, 1000},
     };
     const struct {
         const char *path;
@@ -71,6 +75,7 @@ static int check_numbers(const struct config_rendezvous *config, struct dl_error
         {"rendezvous.timeouts.join", config->timeouts.join},
         {"rendezvous.timeouts.last_call", config->timeouts.last_call},
         {"rendezvous.timeouts.close", config->timeouts.close},
+        {"rendezvous.timeouts.read", config->timeouts.read},
         {"rendezvous.heartbeat.interval", config->heartbeat.interval},
     };
 
@@ -86,6 +91,10 @@ static int check_numbers(const struct config_rendezvous *config, struct dl_error
         if (times[i].is < SECOND / 1000 || times[i].is > 30 * 86400 * SECOND)
             return dl_error_set(err, EINVAL, times[i].path,
                                 "%" PRIu64 " ns is not from 1ms to 720h", times[i].is);
+    if (config->heartbeat.missed == 1 && config->heartbeat.interval < QUICKEST_OF_ONE_MISSED)
+        return dl_error_set(err, EINVAL, "rendezvous.heartbeat.interval",
+                            "%" PRIu64 " ns is not from 8ms, where not one may be missed",
+                            config->heartbeat.interval);
     return 0;
 }
 
