@@ -430,6 +430,14 @@ class Private(LifeCase):
         wait_until(connected, "the daemon to listen")
         return daemon, clients[0]
 
+    def test_looking_at_it_is_no_visit(self):
+        """What the tests themselves count on: it waits for its first client."""
+        daemon = self.daemon(args=["--private"])
+        for _ in range(100):
+            self.assertTrue(daemon.is_listening())
+        client = self.client(daemon)
+        self.assertEqual([row["session"] for row in client.query("sessions")], [1])
+
     def test_serves_the_client_that_it_was_started_with(self):
         ours, theirs = socket.socketpair()
         daemon = self.daemon(args=["--private", "--client", str(theirs.fileno())], wait=False,

@@ -331,6 +331,15 @@ def children_of(pid):
         return []
 
 
+def is_listened_at(pid, path):
+    """As the process sees it, and without a connection: a private daemon would take one for its
+    first client, and end with it."""
+    listens = "00010000"  # __SO_ACCEPTCON among the flags
+    with open(f"/proc/{pid}/net/unix", errors="replace") as file:
+        sockets = [line.split(maxsplit=7) for line in file]
+    return any(len(row) == 8 and row[3] == listens and row[7].strip() == path for row in sockets)
+
+
 class Daemon:
     """dloaderd on a socket in `directory`; `config` is a mapping (JSON is YAML), `env` goes on top
     of the environment, `popen` to subprocess.Popen, `launcher` in front of the command.
@@ -340,6 +349,7 @@ class Daemon:
                  launcher=(), **popen):
         self.socket = os.path.join(directory, socket_name)
         self.log_path = os.path.join(directory, "daemon.log")
+        self.private = "--private" in args
         command = [*launcher, DLOADERD, "--socket", self.socket, "--log-level", "debug", *args]
         if config is not None:
             path = os.path.join(directory, "dloaderd.conf")
@@ -357,6 +367,8 @@ class Daemon:
     def is_listening(self):
         if self.process.poll() is not None:
             raise AssertionError(f"dloaderd exited with {self.process.returncode}:\n{self.log}")
+        if self.private:
+            return is_listened_at(self.process.pid, self.socket)
         try:
             with socket.socket(socket.AF_UNIX) as probe:
                 probe.connect(self.socket)
