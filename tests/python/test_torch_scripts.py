@@ -271,6 +271,40 @@ except AssertionError as error:
     print("right")
 """
 
+# A batch system tells all of a job's processes something, just when one has been forked.
+TOLD = '''
+import os, signal, sys
+sys.path.insert(0, HERE)
+import torch
+from black_box import DataLoader
+
+os.setpgid(0, 0)
+program, number = os.getpid(), signal.NUMBER
+forks = []
+
+def handler(*_):
+    with open("handled", "a", encoding="utf-8") as file:
+        print(os.getpid(), file=file)
+
+def tell():
+    if not forks:  # by the host, and not by the workers that it forks
+        forks.append(os.getpid())
+        os.killpg(0, number)
+
+signal.signal(number, handler)
+os.register_at_fork(after_in_child=tell)
+before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+try:
+    assert torch.cat(list(DataLoader(range(10), batch_size=2, num_workers=2))).tolist() == list(range(10))
+except (OSError, RuntimeError):
+    assert number == signal.SIGTERM  # the host and its workers end, as they are told
+assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
+with open("handled", encoding="utf-8") as file:
+    handled = set(map(int, file))
+assert handled == {program}, (handled, program)
+print("right")
+'''
+
 
 class TestScripts(Case):
     def runs(self, text, how, ends="right\n"):
@@ -312,6 +346,14 @@ class TestScripts(Case):
 
     def test_a_loader_in_a_worker(self):
         self.runs(WITHIN, "file")
+
+    def test_signals_that_come_at_the_start(self):
+        """The program's handlers are for the program: PyTorch's workers run them, ours do not."""
+        if not black_box.OURS:
+            self.skipTest("PyTorch's workers run the program's handlers")
+        for number in ("SIGUSR1", "SIGTERM"):
+            with self.subTest(number):
+                self.runs(TOLD.replace("NUMBER", number), "file")
 
     def test_what_has_no_name(self):
         """PyTorch's workers cannot send it back; ours can where cloudpickle is."""

@@ -17,9 +17,11 @@ import gc
 import importlib
 import multiprocessing.util
 import os
+import signal
 import socket as sockets
 import sys
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 # Of this process: what a child made by fork() must not keep open.
@@ -39,10 +41,11 @@ class Host:
         self.pid = os.getpid()
         self.channel, theirs = sockets.socketpair()
         _living.add(self)
-        self._process = context.Process(target=_run, daemon=True,
-                                        args=(theirs, self.pid, job, keeps_errors))
         try:
-            self._process.start()
+            with _signals_held_back(context) as mask:
+                self._process = context.Process(target=_run, daemon=True,
+                                                args=(theirs, self.pid, job, keeps_errors, mask))
+                self._process.start()
         except BaseException:
             self.channel.close()
             raise
@@ -66,6 +69,21 @@ def _import_for_workers() -> None:
         importlib.import_module("numpy.random")  # NumPy 2 puts it off, and workers are seeded
 
 
+@contextlib.contextmanager
+def _signals_held_back(context: Any) -> Iterator[Any]:
+    """Until a forked host has left the program's handlers, which would run in it as well. What is
+    blocked besides; None where the host has none of these handlers.
+    """
+    if context.get_start_method() != "fork":
+        yield None
+        return
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        yield mask
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
 def _after_fork() -> None:
     for host in list(_living):
         with contextlib.suppress(OSError):
@@ -85,8 +103,11 @@ def _open_worker(job: Any, worker: int, workers: int, *_spec: Any) -> Any:
     return _bootstrap.open_job(job, worker, workers)
 
 
-def _run(theirs: Any, client: int, job: Any, keeps_errors: bool) -> None:
+def _run(theirs: Any, client: int, job: Any, keeps_errors: bool, mask: Any) -> None:
     from . import _worker  # type: ignore[attr-defined]
+    _worker.leave_signals()
+    if mask is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     channel = theirs.detach()
     # Workers are killed when nobody needs them any more: what they printed is out by then, in whole
     # lines, which those of others do not come between.

@@ -354,11 +354,14 @@ static int wait_for(struct host *h)
     return handle_events(h, n);
 }
 
-/*
- * Signals that the client's program handles are for that program, as when a batch system tells all
- * of a job's processes to save their work. Who wants a host to end says SIGTERM.
- */
-static void leave_signals(void)
+static void settle_signals(void)
+{
+    (void)signal(SIGCHLD, SIG_DFL); /* ignored, children's ends would not be told */
+    (void)signal(SIGPIPE, SIG_IGN);
+    (void)signal(SIGINT, SIG_IGN); /* Ctrl-C is for the daemon, or the client */
+}
+
+void host_leave_signals(void)
 {
     for (int number = 1; number < NSIG; number++) {
         struct sigaction now;
@@ -370,6 +373,7 @@ static void leave_signals(void)
             continue;
         (void)signal(number, number == SIGTERM ? SIG_DFL : SIG_IGN);
     }
+    settle_signals();
 }
 
 /*
@@ -403,14 +407,12 @@ int host_serve(const struct host_place *place)
         return -1;
     }
     if (is_clients(&h)) {
-        leave_signals();
+        host_leave_signals();
         /* Where there is none, as of a client in another pid namespace, its channel tells. */
         h.client = (int)syscall(SYS_pidfd_open, place->client, 0);
         r = keep_standard_streams_apart(&h);
     }
-    (void)signal(SIGCHLD, SIG_DFL); /* ignored, children's ends would not be told */
-    (void)signal(SIGPIPE, SIG_IGN);
-    (void)signal(SIGINT, SIG_IGN); /* Ctrl-C is for the daemon, or the client */
+    settle_signals();
     if (place->sock >= 0)
         r = greet(&h);
     while (r == 0)

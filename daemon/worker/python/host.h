@@ -15,6 +15,13 @@ struct host_place {
 };
 
 /*
+ * Of a process of a client's. Signals that the client's program handles are for that program, as
+ * when a batch system tells all of a job's processes to save their work. Who wants a host to end
+ * says SIGTERM.
+ */
+void host_leave_signals(void);
+
+/*
  * Runs until the daemon that has started it hangs up, or the client does; then all workers are
  * killed. Returns the process's exit status, or -1 with an exception. Forked workers never return
  * from it.

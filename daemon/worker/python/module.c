@@ -28,6 +28,12 @@ static PyObject *worker_serve(PyObject *module, PyObject *args, PyObject *names)
     return status < 0 ? NULL : PyLong_FromLong(status);
 }
 
+static PyObject *worker_leave_signals(PyObject *module, PyObject *nothing)
+{
+    host_leave_signals();
+    Py_RETURN_NONE;
+}
+
 /* ---- the key of sample_rng() ---------------------------------------------------------------- */
 
 static PyObject *worker_key(PyObject *module, PyObject *nothing)
@@ -213,6 +219,10 @@ static PyMethodDef methods[] = {
      "sock: to the daemon that has started this process; channel: to the client that has, and\n"
      "hands over sockets to its daemons. Ends when that one is closed, or process `client` ends.\n"
      "keeps_errors: workers write to this process's standard error, and not to the daemon's."},
+    {"leave_signals", worker_leave_signals, METH_NOARGS,
+     "leave_signals(): from now on no signal runs a handler of the program that has started this "
+     "process.\n\nserve() with a channel does so, too, for a process in which none could come "
+     "before."},
     {"key", worker_key, METH_NOARGS,
      "key() -> (seed, epoch, index) of the sample that is being made, or None.\n\n"
      "index is None where the sample has no number of its own."},
