@@ -235,7 +235,14 @@ static int check_python_dataset(const struct spec_reading *rd)
     const struct spec_dataset *dataset = &rd->spec->dataset;
     char place[DL_ERROR_PATH_MAX];
 
-    if (dataset->kind != DATASET_PYTHON || !dataset->object != !dataset->host)
+    if (dataset->kind != DATASET_PYTHON)
+        return 0;
+    if (dataset->host && dataset->n_files > 0) {
+        spec_place(rd, spec_key_find("dataset", "interpreter"), place);
+        return dl_error_set(rd->err, EINVAL, place,
+                            "is given, and host too, which runs already; leave out one of them");
+    }
+    if (!dataset->object != !dataset->host)
         return 0;
     spec_place(rd, spec_key_find("dataset", "object"), place);
     return dl_error_set(rd->err, EINVAL, place, "%s",

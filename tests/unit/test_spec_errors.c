@@ -90,6 +90,8 @@ static const struct refusal dataset_refusals[] = {
     {"{kind: range, length: 1, files: x}", "dataset.files",
      "not a key of a dataset of kind range; it takes kind, length, iterable, divide"},
     {"{kind: range, length: 1, lenght: 2}", "dataset.lenght",
+    {"{kind: python, host: 1, interpreter: /usr/bin/python3}", "dataset.interpreter",
+     "is given, and host too, which runs already; leave out one of them"},
      "unknown key; did you mean length? dataset takes kind, length, iterable, divide"},
     {"{kind: idx}", "dataset.files", "missing; a dataset of kind idx needs it"},
     {"{kind: idx, files: {}}", "dataset.files",

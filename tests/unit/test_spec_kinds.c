@@ -78,8 +78,8 @@ static void test_dataset_forms(void **state)
          "{kind: python, object: 'my.data:Set', args: null}"},
         {"{interpreter: py, args: {b: 1, a: [x]}, object: 'a:b.c', kind: python}",
          "{kind: python, object: 'a:b.c', args: {a: [x], b: 1}, interpreter: /base/py}"},
-        {"{kind: python, host: 18446744073709551615, interpreter: /p}",
-         "{kind: python, host: 18446744073709551615, args: null, interpreter: /p}"},
+        {"{kind: python, host: 18446744073709551615}",
+         "{kind: python, host: 18446744073709551615, args: null}"},
         {"{kind: subset, indices: [0], dataset: {kind: python, object: 'a:b'}}",
          "{kind: subset, dataset: {kind: python, object: 'a:b', args: null}, indices: [0]}"},
     };

@@ -100,7 +100,7 @@ class Spec:
             return self.text
         spec = dict(self.map)
         dataset = spec.get("dataset")
-        if isinstance(dataset, dict) and dataset.get("kind") == "python":
+        if isinstance(dataset, dict) and dataset.get("kind") == "python" and "host" not in dataset:
             spec["dataset"] = {"interpreter": sys.executable, **dataset}
         try:
             return json.dumps(spec, default=_plain)
