@@ -374,10 +374,10 @@ static int read_key(struct spec_reading *rd, const struct spec_key *key, const s
 static int refuse_key(struct spec_reading *rd, const char *section, const char *key)
 {
     const char *what = section[0] ? section : "a loader spec";
-    const char *word = section[0] ? NULL : spec_word(key);
+    const char *word = spec_key_find(section, key) ? NULL : dl_spec_word(key);
     bool dataset = strcmp(section, "dataset") == 0;
     uint32_t kind = spec_section_kind(rd->spec, section);
-    char place[DL_ERROR_PATH_MAX];
+    char place[DL_ERROR_PATH_MAX], places[SPEC_PLACES_MAX];
     struct word_list list;
 
     snprintf(place, sizeof place, "%s%s%s", dataset ? rd->place : section, section[0] ? "." : "",
@@ -392,9 +392,11 @@ static int refuse_key(struct spec_reading *rd, const char *section, const char *
     if (spec_key_find(section, key))
         return dl_error_set(rd->err, EINVAL, place, "not a key of %s%s of kind %s; it takes %s",
                             article(section), section, kind_name(rd, section), list.text);
+    spec_list_places(section, key, places, sizeof places);
+    const char *meant = *places ? places : list.best;
     return dl_error_set(rd->err, EINVAL, place, "unknown key%s%s%s %s takes %s",
-                        list.best ? "; did you mean " : ";", list.best ? list.best : "",
-                        list.best ? "?" : "", what, list.text);
+                        meant ? "; did you mean " : ";", meant ? meant : "", meant ? "?" : "", what,
+                        list.text);
 }
 
 static int check_keys(struct spec_reading *rd, const char *section, const struct value *map)

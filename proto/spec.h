@@ -315,4 +315,7 @@ const char *sampler_kind_name(enum sampler_kind kind);
 int _nodiscard_ parse_duration(const char *text, uint64_t *ret_ns);
 int _nodiscard_ parse_bytes(const char *text, uint64_t *ret);
 
+/* What to write in a spec for PyTorch's word; NULL when it is none. */
+const char *dl_spec_word(const char *theirs);
+
 #endif

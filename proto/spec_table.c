@@ -171,7 +171,7 @@ const char *spec_note(const struct spec_key *key, const char *shown)
     return NULL;
 }
 
-const char *spec_word(const char *theirs)
+const char *dl_spec_word(const char *theirs)
 {
     for (size_t i = 0; i < ARRAY_SIZE(words); i++)
         if (strcmp(words[i].first, theirs) == 0)
@@ -215,6 +215,24 @@ void spec_list_keys(const char *section, uint32_t kind, struct word_list *list)
             word_list_add(list, key->key);
         }
     }
+}
+
+static void add_place(char *ret, size_t size, const char *section, const char *key)
+{
+    size_t used = strlen(ret);
+
+    snprintf(ret + used, size - used, "%s%s%s%s", used ? " or " : "", section, *section ? "." : "",
+             key);
+}
+
+void spec_list_places(const char *section, const char *key, char *ret, size_t size)
+{
+    *ret = '\0';
+    if (section[0] && spec_section_exists(key))
+        add_place(ret, size, "", key);
+    for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
+        if (strcmp(keys[i].key, key) == 0 && strcmp(keys[i].section, section) != 0)
+            add_place(ret, size, keys[i].section, key);
 }
 
 void spec_list_choices(const struct spec_key *key, struct word_list *list)

@@ -77,9 +77,6 @@ const char *spec_fallback(const struct dl_spec *spec, const struct spec_key *key
 /* What is to be said of an integer below the least, given as shown; NULL: nothing special. */
 const char *spec_note(const struct spec_key *key, const char *shown);
 
-/* What to write here for PyTorch's word; NULL when it is none. */
-const char *spec_word(const char *theirs);
-
 /* Number of a choice: 0 = known but not supported by this version, -1 = no such word. */
 int spec_choice_number(const struct spec_key *key, const char *name);
 
@@ -88,6 +85,8 @@ const char *spec_choice_name(const struct spec_key *key, uint32_t number);
 
 /* What may stand in a section for its kind (0: not known yet); what a choice may be. */
 void spec_list_keys(const char *section, uint32_t kind, struct word_list *list);
+/* Where else in a spec this key stands, as paths joined by " or "; "" if nowhere. */
+void spec_list_places(const char *section, const char *key, char *ret, size_t size);
 void spec_list_choices(const struct spec_key *key, struct word_list *list);
 
 /* Whether it is `section`'s. */
@@ -97,7 +96,7 @@ static inline bool spec_key_in(const struct spec_key *key, const char *section)
 }
 
 /* "batch.size"; "seed" at the top. */
-enum { SPEC_PATH_MAX = 64 };
+enum { SPEC_PATH_MAX = 64, SPEC_PLACES_MAX = 4 * SPEC_PATH_MAX };
 void spec_key_path(const struct spec_key *key, char ret[static SPEC_PATH_MAX]);
 
 /* A number field of the spec by its row, which is no NUMBER. `spec` has the row's field. */

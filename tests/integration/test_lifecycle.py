@@ -214,7 +214,7 @@ class Socket(LifeCase):
 
 class Configuration(LifeCase):
     WRONG = [
-        ("sockets: /x", "sockets: there is no such setting; dloaderd.conf(5) lists them"),
+        ("sockets: /x", "sockets: there is no such setting; did you mean socket? dloaderd.conf(5)"),
         ("limits: {sessionz: 1}", "limits.sessionz: there is no such setting"),
         ("limits: 5", "limits: an integer is not a mapping of settings"),
         ("socket_mode: 660", "socket_mode: 660 is not an octal mode in quotes"),

@@ -359,7 +359,8 @@ static void test_data_roots_are_resolved(void **state)
 #define NOT_LOOPBACK                                                                  \
     " is not an address of this machine alone such as 127.0.0.1:9400 or [::1]:9400; " \
     "who asks is not asked who they are, so let others in by a proxy that does"
-#define NO_SETTING "there is no such setting; dloaderd.conf(5) lists them"
+#define NO_SETTING  "there is no such setting; dloaderd.conf(5) lists them"
+#define MEANT(word) "there is no such setting; did you mean " word "? dloaderd.conf(5) lists them"
 
 static const struct {
     const char *text;
@@ -369,6 +370,14 @@ static const struct {
 } wrong[] = {
     {"socket: 5", "socket", 1, "5" NOT_STRING},
     {"limits.sessions: 4", "limits.sessions", 1, NO_SETTING},
+    {"sockets: /x", "sockets", 1, MEANT("socket")},
+    {"limits: {sessionz: 1}", "limits.sessionz", 1, MEANT("limits.sessions")},
+    {"workers: 4", "workers", 1, MEANT("limits.workers")},
+    {"limits: {linger: 4s}", "limits.linger", 1, MEANT("linger")},
+    {"rendezvous: {read: 4s}", "rendezvous.read", 1, MEANT("rendezvous.timeouts.read")},
+    {"pin_memory: true", "pin_memory", 1,
+     "there is no such setting; a loader spec has it, as memory: {pin: true}"},
+    {"colour: red", "colour", 1, NO_SETTING},
     {"socket: null", "socket", 1, "null" NOT_STRING},
     {"socket: [a]", "socket", 1, "a list" NOT_STRING},
     {"socket_group: {}", "socket_group", 1, "a mapping" NOT_STRING},
@@ -472,12 +481,12 @@ static const struct {
     {"metrics: {address: x}", "metrics.address", 1, NO_SETTING},
 
     {"limit: {bytes: 1}", "limit", 1, NO_SETTING},
-    {"linger: 1s\nSocket: /x", "Socket", 2, NO_SETTING},
-    {"limits:\n  sessions: 4\n  byte: 1", "limits.byte", 3, NO_SETTING},
+    {"linger: 1s\nSocket: /x", "Socket", 2, MEANT("socket")},
+    {"limits:\n  sessions: 4\n  byte: 1", "limits.byte", 3, MEANT("limits.bytes")},
     {"limits: {limits: {bytes: 1}}", "limits.limits", 1, NO_SETTING},
     {"limits: {\"\": 1}", "limits.", 1, NO_SETTING},
     {"\"\": 1", "", 1, NO_SETTING},
-    {"data_roots.x: 1", "data_roots.x", 1, NO_SETTING},
+    {"data_roots.x: 1", "data_roots.x", 1, MEANT("data_roots")},
     {"limits: 5", "limits", 1, "an integer is not a mapping of settings"},
     {"linger: 1s\nlimits:\n", "limits", 2, "null is not a mapping of settings"},
     {"limits: [sessions]", "limits", 1, "a list is not a mapping of settings"},

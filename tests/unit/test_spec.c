@@ -645,7 +645,7 @@ static void test_table(void **state)
         assert_false(spec_key_is_later(keys[i].section, keys[i].key));
     }
     assert_null(spec_key_find("batch", "colour"));
-    assert_null(spec_word("colour"));
+    assert_null(dl_spec_word("colour"));
 }
 
 static const struct CMUnitTest tests[] = {

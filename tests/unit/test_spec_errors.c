@@ -25,9 +25,10 @@ static void test_shape_of_spec(void **state)
     static const char takes[] =
         "a loader spec takes name, label, dataset, sampler, batch, collate, shard, "
         "seed, workers, memory";
-    char unknown[256], near_miss[256];
+    char unknown[256], near_miss[256], pin[256];
     snprintf(unknown, sizeof unknown, "unknown key; %s", takes);
     snprintf(near_miss, sizeof near_miss, "unknown key; did you mean dataset? %s", takes);
+    snprintf(pin, sizeof pin, "unknown key; did you mean memory.pin? %s", takes);
     const struct refusal cases[] = {
         {"null", "", "a loader spec is a mapping, not null"},
         {"[1]", "", "a loader spec is a mapping, not a list"},
@@ -50,6 +51,23 @@ static void test_shape_of_spec(void **state)
         {"label: \"a\\u009bb\"", "label", "\"a??b\"" NO_LABEL},
         {"shuffle: true", "shuffle", "unknown key; write sampler: {kind: random}"},
         {"num_workers: 0", "num_workers", "unknown key; write workers: {count: n}"},
+        {"pin_memory: true", "pin_memory", "unknown key; write memory: {pin: true}"},
+        {"{dataset: {kind: range, length: 1}, memory: {pin_memory: true}}", "memory.pin_memory",
+         "unknown key; write memory: {pin: true}"},
+        {"{dataset: {kind: range, length: 1}, workers: {num_workers: 2}}", "workers.num_workers",
+         "unknown key; write workers: {count: n}"},
+        {"{dataset: {kind: range, length: 1}, workers: {pin: true}}", "workers.pin",
+         "unknown key; did you mean memory.pin? workers takes count, prefetch, timeout, retries, "
+         "on_error, max_bad, in_order"},
+        {"{dataset: {kind: range, length: 1}, memory: {size: 3}}", "memory.size",
+         "unknown key; did you mean dataset.size or batch.size? memory takes limit, pin, writable"},
+        {"{dataset: {kind: range, length: 1}, memory: {seed: 3}}", "memory.seed",
+         "unknown key; did you mean dataset.seed or seed? memory takes limit, pin, writable"},
+        {"{dataset: {kind: range, length: 1}, batch: {memory: {pin: true}}}", "batch.memory",
+         "unknown key; did you mean memory? batch takes tokens, size, drop_last, strategy, "
+         "interval, "
+         "max_length, overlong, leftover, window, length_of"},
+        {"pin: true", "pin", pin},
     };
     EXPECT_REFUSALS("", cases);
 }
@@ -72,6 +90,8 @@ static const struct refusal dataset_refusals[] = {
     {"{kind: python, object: 'a: b'}", "dataset.object",
      "\"a: b\" is not module:name, such as mypackage.data:Dataset"},
     {"{kind: python, host: 0}", "dataset.host", "0 is not a positive integer"},
+    {"{kind: python, host: 1, interpreter: /usr/bin/python3}", "dataset.interpreter",
+     "is given, and host too, which runs already; leave out one of them"},
     {"{kind: python, host: 1, interpreter: 5}", "dataset.interpreter",
      "5 is not the path of a file; put it in quotes"},
     {"{kimd: range, length: 1}", "dataset.kimd",
@@ -90,8 +110,6 @@ static const struct refusal dataset_refusals[] = {
     {"{kind: range, length: 1, files: x}", "dataset.files",
      "not a key of a dataset of kind range; it takes kind, length, iterable, divide"},
     {"{kind: range, length: 1, lenght: 2}", "dataset.lenght",
-    {"{kind: python, host: 1, interpreter: /usr/bin/python3}", "dataset.interpreter",
-     "is given, and host too, which runs already; leave out one of them"},
      "unknown key; did you mean length? dataset takes kind, length, iterable, divide"},
     {"{kind: idx}", "dataset.files", "missing; a dataset of kind idx needs it"},
     {"{kind: idx, files: {}}", "dataset.files",

@@ -5,6 +5,7 @@
 #include "daemon/serve/base/memory.h"
 
 #include "proto/spec.h"
+#include "proto/word_list.h"
 #include "proto/yaml.h"
 
 #include <errno.h>
@@ -313,6 +314,34 @@ static bool is_section(const char *path)
     return false;
 }
 
+/* The setting that was meant, and what is written elsewhere. */
+static int refuse_key(const char *path, const char *section, const char *word, struct dl_error *err)
+{
+    size_t skip = *section ? strlen(section) + 1 : 0;
+    const char *of_spec = dl_spec_word(word), *there = NULL;
+    struct word_list list;
+
+    word_list_begin(&list, word);
+    for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
+        const char *is = keys[i].path, *dot = strrchr(is, '.');
+
+        if (strncmp(is, path, skip) == 0 && !strchr(is + skip, '.'))
+            word_list_add(&list, is + skip);
+        if (strcmp(dot ? dot + 1 : is, word) == 0)
+            there = is;
+    }
+    if (there || list.best)
+        return dl_error_set(err, EINVAL, path,
+                            "there is no such setting; did you mean %s%s%s? dloaderd.conf(5) lists "
+                            "them",
+                            there ? "" : section, !there && *section ? "." : "",
+                            there ? there : list.best);
+    if (of_spec)
+        return dl_error_set(err, EINVAL, path,
+                            "there is no such setting; a loader spec has it, as %s", of_spec);
+    return dl_error_set(err, EINVAL, path, "there is no such setting; dloaderd.conf(5) lists them");
+}
+
 static int apply(struct config *config, const struct value *map, const char *section,
                  uint32_t *ret_line, struct dl_error *err)
 {
@@ -333,8 +362,7 @@ static int apply(struct config *config, const struct value *map, const char *sec
             r = dl_error_set(err, EINVAL, path, "%s is not a mapping of settings",
                              value_type_name(v));
         else
-            r = dl_error_set(err, EINVAL, path,
-                             "there is no such setting; dloaderd.conf(5) lists them");
+            r = refuse_key(path, section, v->key, err);
         if (r < 0)
             return r;
     }
