@@ -1,6 +1,10 @@
-"""Loaders in a group of torch.distributed: two processes with gloo, each with workers of its own."""
+"""Loaders in a group of torch.distributed: two processes with gloo, each with workers of its own. And
+samplers that are told the number of the epoch, as DistributedSampler is.
+"""
 
 import contextlib
+import copy
+import json
 import os
 import pathlib
 import signal
@@ -10,9 +14,10 @@ import tempfile
 import unittest
 
 import torch
+from torch.utils.data import DistributedSampler
 
 import black_box
-from black_box import Case, HERE
+from black_box import Case, DataLoader, HERE
 
 RANK = '''
 import os, sys
@@ -95,3 +100,76 @@ class TestGroup(Case):
                     rank.wait()
         for rank, text in zip(ranks, told):
             self.assertEqual((rank.returncode, text.splitlines()[-1:]), (0, ["right"]), text)
+
+
+class Keyed(torch.utils.data.Sampler):
+    """Its order is a function of its epoch; it makes its generator when it is first asked."""
+
+    def __init__(self, length):
+        self.length, self.epoch, self.generator = length, 0, None
+
+    def __len__(self):
+        return self.length
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def __iter__(self):
+        if self.generator is None:
+            self.generator = torch.Generator()
+        self.generator.manual_seed(7 + self.epoch)
+        yield from torch.randperm(self.length, generator=self.generator).tolist()
+
+
+@unittest.skipUnless(black_box.OURS, "PyTorch's class has no states")
+class TestNumbersOfEpochs(Case):
+    """Samplers that are told the epoch, by whoever loops: a state has what they were told."""
+
+    def samplers(self):
+        for workers in (0, 2):
+            yield workers, Keyed(20)
+            yield workers, DistributedSampler(range(20), num_replicas=2, rank=1, seed=3)
+
+    def epoch(self, loader, number):
+        loader.sampler.set_epoch(number)
+        return black_box.flat(loader)
+
+    def test_an_epoch_is_ended_in_its_order_whatever_the_sampler_is_told(self):
+        for workers, sampler in self.samplers():
+            def make():
+                return DataLoader(range(20), batch_size=3, num_workers=workers,
+                                  sampler=copy.deepcopy(sampler))
+
+            for begun in (0, 2):
+                for told in (None, 0, 2, 5):
+                    loader = make()
+                    for epoch in range(begun):
+                        self.epoch(loader, epoch)
+                    loader.sampler.set_epoch(begun)
+                    batches = iter(loader)
+                    next(batches)
+                    state = json.loads(json.dumps(loader.state_dict()))
+                    again = make()
+                    again.load_state_dict(state)
+                    if told is not None:
+                        again.sampler.set_epoch(told)
+                    self.assertEqual(black_box.flat(again), black_box.flat(batches))
+                    # The next epoch's is set anew.
+                    self.assertEqual(self.epoch(again, 4), self.epoch(loader, 4))
+
+    def test_states_fit_loaders_that_were_used_and_new_ones(self):
+        """With a generator or without one yet."""
+        used = DataLoader(range(20), batch_size=3, sampler=Keyed(20))
+        new = used.state_dict()
+        expected = self.epoch(used, 1)
+        state = used.state_dict()
+        for loader in (used, DataLoader(range(20), batch_size=3, sampler=Keyed(20))):
+            for taken in (new, state):
+                loader.load_state_dict(taken)
+                self.assertEqual(self.epoch(loader, 1), expected)
+
+    def test_damaged_numbers_are_refused(self):
+        loader = DataLoader(range(20), sampler=Keyed(20))
+        for wrong in (3, [-1], ["1"], [True]):
+            with self.assertRaisesRegex(ValueError, "^sampler_epochs: "):
+                loader.load_state_dict({**loader.state_dict(), "sampler_epochs": wrong})

@@ -231,6 +231,27 @@ class TestEpochs(StateCase):
                 last.load_state_dict(through_json(again.state_dict()))
                 self.assertEqual(values(last), rest[more:])
 
+    @unittest.skipUnless(OURS, "the class that stands in goes on once")
+    def test_an_iterator_that_nobody_asks_is_as_none(self):
+        """Lightning makes one more."""
+        for way in WAYS:
+            for steps in (0, 3, STEPS):
+                def build():
+                    return ordered(shuffle=True, generator_seed=7, **way)
+
+                loader = build()
+                take(iter(loader), 1)
+                iterator = iter(loader)
+                take(iterator, steps)
+                state = through_json(loader.state_dict())
+                expected = [values(iterator), values(loader), values(loader)]
+                again = build()
+                again.load_state_dict(state)
+                iter(again)
+                unused = iter(again)
+                self.assertEqual([values(again) for _ in range(3)], expected)
+                del unused
+
     def test_loaded_twice_and_into_a_used_loader(self):
         loader = ordered()
         iterator = iter(loader)

@@ -4,9 +4,7 @@ gives what it makes of it our workers.
 
 import importlib.util
 import json
-import random
 import sys
-import tempfile
 import unittest
 
 import torch
@@ -23,6 +21,7 @@ from accelerate.utils import DataLoaderConfiguration, set_seed  # noqa: E402
 
 N, BATCH = 23, 4
 NUMBERS = list(range(N))
+HAS_TORCHDATA = importlib.util.find_spec("torchdata") is not None
 CONFIGURATIONS = ({}, {"split_batches": True}, {"even_batches": False}, {"dispatch_batches": True},
                   {"dispatch_batches": True, "split_batches": True},
                   {"use_seedable_sampler": True})
@@ -78,21 +77,21 @@ def compare_ranks():
 # ---- a run that is killed ----------------------------------------------------------------------
 
 EPOCHS = 3
+STEPS = EPOCHS * -(-N // BATCH)
 
 
-def train(folder, dies, resumes, stateful=False):
-    """Prints the exact loss of each step. dies: with the checkpoint of this step written. stateful:
-    that has the loader's state, and no batches are passed over.
-    """
+def train(cls, folder, dies, resumes, stateful=False):
+    """stateful: the checkpoint has the loader's state, and no batches are passed over."""
     set_seed(7)
     accelerator = Accelerator(cpu=True, dataloader_config=DataLoaderConfiguration(
-        use_seedable_sampler=not stateful, use_stateful_dataloader=stateful))
+        use_seedable_sampler=True, use_stateful_dataloader=stateful and cls is DataLoader))
     data = [(torch.full((3,), i / N), torch.tensor([float(i % 5)])) for i in range(N)]
     model = torch.nn.Linear(3, 1)
     model, optimizer, loader = accelerator.prepare(
         model, torch.optim.Adam(model.parameters(), 0.1),
-        DataLoader(data, batch_size=BATCH, shuffle=True, num_workers=2))
-    adopt(loader)
+        cls(data, batch_size=BATCH, shuffle=True, num_workers=1))
+    taken = adopt if cls is DataLoader else lambda loader: loader
+    taken(loader)
     first, skipped, step = 0, 0, 0
     if resumes:
         accelerator.load_state(folder)
@@ -102,14 +101,14 @@ def train(folder, dies, resumes, stateful=False):
         loader.set_epoch(epoch)
         part = loader
         if epoch == first and skipped and not stateful:
-            part = adopt(skip_first_batches(loader, skipped))
-            assert loads_by_us(part)
+            part = taken(skip_first_batches(loader, skipped))
+        assert loads_by_us(part) == (cls is DataLoader)
         for x, y in part:
             loss = torch.nn.functional.mse_loss(model(x), y)
             accelerator.backward(loss)
             optimizer.step()
             optimizer.zero_grad()
-            print(loss.item().hex(), flush=True)
+            trainers.tell(loss)
             step += 1
             if step == dies and not resumes:
                 accelerator.save_state(folder)
@@ -162,23 +161,12 @@ class TestOneProcess(Case):
         self.assertIs(accelerator.prepare(adopt(loader)), loader)
         self.assertIs(loader.base_dataloader, inner)
 
-    def killed_and_resumed(self, *options):
-        steps = EPOCHS * -(-N // BATCH)
-        dies = random.randint(1, steps - 1)
-        with tempfile.TemporaryDirectory() as folder, self.subTest(f"dies at {dies}"):
-            whole = trainers.lines(train, folder, None, False, *options)
-            self.assertEqual(len(whole), steps)
-            status, said = trainers.Forked(train, folder, dies, False, *options).end()
-            self.assertEqual(status, -9, said)
-            rest = trainers.lines(train, folder, dies, True, *options)
-            self.assertEqual(said.splitlines() + rest, whole)
-
     def test_killed_and_resumed_bit_for_bit(self):
-        self.killed_and_resumed()
+        trainers.check_killed(self, train, STEPS)
 
-    @unittest.skipUnless(importlib.util.find_spec("torchdata"), "there is no torchdata")
+    @unittest.skipUnless(HAS_TORCHDATA, "there is no torchdata")
     def test_killed_and_resumed_by_the_loaders_state(self):
-        self.killed_and_resumed(True)
+        trainers.check_killed(self, train, STEPS, True)
 
 
 class TestTwoRanks(Case):

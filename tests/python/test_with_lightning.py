@@ -1,14 +1,14 @@
 """Lightning and Fabric: they make their loaders of the class and the attributes that they get."""
 
+import functools
 import json
 import os
-import random
 import sys
-import tempfile
 import unittest
 import warnings
 
 import torch
+from torch.utils.data import DistributedSampler
 
 import black_box
 import trainers
@@ -28,8 +28,9 @@ DATA = [(torch.full((3,), i / N), i) for i in range(N)]
 class Model(lightning.LightningModule):
     """Notes which samples it sees, and its losses, exactly."""
 
-    def __init__(self):
+    def __init__(self, tells=False):
         super().__init__()
+        self.tells = tells
         torch.manual_seed(1)
         self.layer = torch.nn.Linear(3, 1)
         self.seen, self.losses, self.checked = [[]], [], []
@@ -39,6 +40,8 @@ class Model(lightning.LightningModule):
         loss = torch.nn.functional.mse_loss(self.layer(x), (numbers % 5).float().unsqueeze(1))
         self.seen[-1].append(numbers.tolist())
         self.losses.append(loss.item().hex())
+        if self.tells:
+            trainers.tell(loss)
         return loss
 
     def on_train_epoch_end(self):
@@ -112,23 +115,90 @@ def fabric_rank():
 
 # ---- a run that is killed ----------------------------------------------------------------------
 
-class Dies(Callback):
-    def __init__(self, path, step):
-        self.path, self.step = path, step
+STEPS = 3 * -(-N // BATCH)
 
-    def on_train_batch_end(self, trainer, model, *_):
-        print(model.losses[-1], flush=True)
+
+class Dies(Callback):
+    """Behind a step, with the checkpoint that the Trainer writes in the hook of this name."""
+
+    def __init__(self, path, step, hook):
+        self.path, self.step = path, step
+        setattr(self, hook, self.die)
+
+    def die(self, trainer, *_):
         if trainer.global_step == self.step:
             trainer.save_checkpoint(self.path)
             trainers.die()
 
 
-def train(folder, dies, resumes):
+class Told(Model):
+    """Prints its losses. Its own loader is told the epoch, as the Trainer tells samplers."""
+
+    def __init__(self, make=None):
+        super().__init__(tells=True)
+        self.make = make
+
+    def train_dataloader(self):
+        loader = self.make()
+        if isinstance(loader, DataLoader):
+            loader.set_epoch(self.trainer.fit_loop.epoch_progress.current.processed)
+        return loader
+
+
+def ranked(cls, **options):
+    """Its order goes by the number of the epoch alone."""
+    if cls is DataLoader:
+        return cls(DATA, shuffle=True, seed=5, rank=0, world_size=1, **options)
+    return cls(DATA, sampler=DistributedSampler(DATA, 1, 0, seed=5), **options)
+
+
+def train(cls, folder, dies, resumes, devices=1, workers=1, hook="on_train_batch_end", own=False,
+          **trainer):
     path = os.path.join(folder, "checkpoint")
     torch.manual_seed(9 if resumes else 7)
-    loader = DataLoader(DATA, batch_size=BATCH, shuffle=True, num_workers=2, seed=5)
-    lightning.Trainer(max_epochs=3, callbacks=[Dies(path, None if resumes else dies)],
-                      **QUIET).fit(Model(), loader, ckpt_path=path if resumes else None)
+    options = {"batch_size": BATCH, "num_workers": workers}
+    if own:
+        model, train = Told(functools.partial(ranked, cls, **options)), None
+    else:
+        model, train = Told(), cls(DATA, shuffle=True, **options,
+                                   generator=torch.Generator().manual_seed(5))
+    lightning.Trainer(max_epochs=3, devices=devices, strategy="ddp" if devices > 1 else "auto",
+                      callbacks=[Dies(path, None if resumes else dies, hook)],
+                      **{**QUIET, **trainer}).fit(
+        model, train, cls(DATA[:9], batch_size=BATCH), ckpt_path=path if resumes else None)
+
+
+def train_by_fabric(cls, folder, dies, resumes, devices=1):
+    """The loop is one's own."""
+    path = os.path.join(folder, "checkpoint")
+    fabric = Fabric(accelerator="cpu", devices=devices, strategy="ddp" if devices > 1 else "auto")
+    fabric.launch()
+    fabric.seed_everything(7, verbose=False)
+    model = torch.nn.Linear(3, 1)
+    torch.nn.init.zeros_(model.weight)
+    torch.nn.init.zeros_(model.bias)
+    model, optimizer = fabric.setup(model, torch.optim.Adam(model.parameters(), 0.1))
+    options = {"generator": torch.Generator().manual_seed(5)}
+    if devices > 1 and cls is DataLoader:
+        # Fabric counts epochs from 0 in each run; a loader that knows its rank counts by itself.
+        options = {"rank": fabric.global_rank, "world_size": devices, "seed": 7}
+    loader = fabric.setup_dataloaders(cls(DATA, batch_size=BATCH, shuffle=True, **options))
+    state = {"model": model, "optimizer": optimizer, "step": 0}
+    if cls is DataLoader:
+        state["loader"] = loader
+    if resumes:
+        fabric.load(path, state)
+    while state["step"] < 3 * len(loader):
+        for x, numbers in loader:
+            loss = torch.nn.functional.mse_loss(model(x), (numbers % 5).float().unsqueeze(1))
+            fabric.backward(loss)
+            optimizer.step()
+            optimizer.zero_grad()
+            trainers.tell(loss)
+            state["step"] += 1
+            if state["step"] == dies and not resumes:
+                fabric.save(path, state)
+                trainers.die()
 
 
 class TestOneProcess(Case):
@@ -158,18 +228,25 @@ class TestOneProcess(Case):
             self.assertEqual(sum(given, []), list(range(N)))
 
     def test_killed_and_resumed_bit_for_bit(self):
-        dies = random.randint(1, 17)
-        with tempfile.TemporaryDirectory() as folder, self.subTest(f"dies at {dies}"):
-            whole = trainers.lines(train, folder, None, False)
-            status, said = trainers.Forked(train, folder, dies, False).end()
-            self.assertEqual(status, -9, said)
+        trainers.check_killed(self, train, STEPS)
 
-            def losses(lines):
-                return [line for line in lines if line.startswith(("0x", "-0x"))]
+    def test_restarted_with_the_next_epoch(self):
+        """The Trainer counts batches, and does not ask for the end of an epoch."""
+        for steps, options in ((STEPS, {}), (9, {"limit_train_batches": 0.5})):
+            trainers.check_killed(self, functools.partial(train, **options), steps, dies=steps // 3)
 
-            rest = losses(trainers.lines(train, folder, dies, True))
-            self.assertEqual(losses(said.splitlines()) + rest, losses(whole))
-            self.assertEqual(len(losses(whole)), 18)
+    def test_restarted_behind_an_epoch(self):
+        """The Trainer has loaders begin anew, whatever their states in the checkpoint are."""
+        for hook in ("on_validation_end", "on_train_epoch_end"):
+            trainers.check_killed(self, functools.partial(train, hook=hook, own=True), STEPS,
+                                  dies=STEPS // 3)
+
+    def test_restarted_behind_a_validation(self):
+        trainers.check_killed(self, functools.partial(train, hook="on_validation_end", own=True,
+                                                      val_check_interval=0.5), STEPS, dies=9)
+
+    def test_killed_and_resumed_by_fabric(self):
+        trainers.check_killed(self, train_by_fabric, STEPS)
 
 
 class TestTwoRanks(Case):
@@ -189,6 +266,12 @@ class TestTwoRanks(Case):
         for theirs, ours in ranks:
             self.assertEqual(ours, theirs)
         self.assertEqual(set(sum(sum((rank[1][:3] for rank in ranks), []), [])), set(range(N)))
+
+    def test_killed_and_resumed(self):
+        trainers.check_killed(self, train, 3 * -(-N // (2 * BATCH)), 2, 0, world=2)
+
+    def test_killed_and_resumed_by_fabric(self):
+        trainers.check_killed(self, train_by_fabric, 3 * -(-N // (2 * BATCH)), 2, world=2)
 
 
 if __name__ == "__main__":

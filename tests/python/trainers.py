@@ -8,6 +8,7 @@ import importlib
 import logging
 import multiprocessing
 import os
+import random
 import signal
 import socket
 import sys
@@ -21,7 +22,7 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 from torch.utils.data import IterableDataset, get_worker_info  # noqa: E402
 
-from black_box import HERE, PATIENCE  # noqa: E402
+from black_box import HERE, PATIENCE, DataLoader, TorchLoader  # noqa: E402
 
 # `datasets` is Hugging Face's here, and not the file of that name beside this one.
 sys.path.remove(HERE)
@@ -86,16 +87,8 @@ class Forked:
             return self.process.exitcode, self.out.read().decode(errors="replace")
 
 
-def lines(work, *args, env=None):
-    """What work() prints in a process of its own, which must end well."""
-    status, said = Forked(work, *args, env=env).end()
-    if status != 0:
-        raise AssertionError(f"exit status {status}:\n{said}")
-    return said.splitlines()
-
-
-def ranks(work, *args, world=2):
-    """The lines of each rank of a world, as torchrun would have started it."""
+def ranks(work, *args, world=2, ends=0):
+    """The lines of each rank of a world, as torchrun would have started it; all must end so."""
     port = str(_free_port())
     started = [Forked(work, *args, env={
         "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world),
@@ -103,7 +96,7 @@ def ranks(work, *args, world=2):
         "GLOO_SOCKET_IFNAME": "lo"}) for rank in range(world)]
     ended = [one.end() for one in started]
     for rank, (status, said) in enumerate(ended):
-        if status != 0:
+        if status != ends:
             raise AssertionError(f"rank {rank}: exit status {status}:\n{said}")
     return [said.splitlines() for _, said in ended]
 
@@ -112,3 +105,41 @@ def die():
     """As a machine that fails: nothing is tidied up."""
     sys.stdout.flush()
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def tell(loss):
+    """Prints the loss of a step, exactly."""
+    print("loss", loss.item().hex(), flush=True)
+
+
+def losses(train, *args, ends=0, world=1):
+    """Of each rank, what train(*args) told."""
+    if world > 1:
+        told = ranks(train, *args, world=world, ends=ends)
+    else:
+        status, said = Forked(train, *args).end()
+        if status != ends:
+            raise AssertionError(f"exit status {status}:\n{said}")
+        told = [said.splitlines()]
+    return [[line for line in lines if line.startswith("loss ")] for lines in told]
+
+
+def check_killed(case, train, steps, *args, world=1, dies=None):
+    """A run that is killed behind some step, and resumed, has the losses of one that is not.
+
+    train(cls, folder, dies, resumes, *args) trains with this class of loader for so many steps. It
+    saves all it needs in the folder and dies behind step `dies`, if that is not None, or goes on
+    from there. Whatever PyTorch's class gives in a run of its own must come of ours. dies: by
+    default a step that is drawn anew for each run of the tests.
+    """
+    dies = dies or random.SystemRandom().randint(1, steps - 1)
+    with tempfile.TemporaryDirectory() as folder, case.subTest(f"{args} dies at {dies}"):
+        expected = losses(train, TorchLoader, folder, None, False, *args, world=world)
+        whole = losses(train, DataLoader, folder, None, False, *args, world=world)
+        case.assertEqual(whole, expected)
+        case.assertEqual([len(rank) for rank in whole], [steps] * world)
+        begun = losses(train, DataLoader, folder, dies, False, *args, world=world,
+                       ends=-signal.SIGKILL)
+        case.assertEqual(begun, [rank[:dies] for rank in whole])
+        rest = losses(train, DataLoader, folder, dies, True, *args, world=world)
+        case.assertEqual(rest, [rank[dies:] for rank in whole])

@@ -46,6 +46,14 @@ class Position:
         self.workers: dict[str, Any] = {}  # states of their datasets; see _carried
         self.iterators: str | None = None  # what those said that have none; see _states
         self.pipes: Any = None  # see _datapipes
+        self.sampler_epochs: list[int] = []  # of samplers that go by them
+        self.resume: Any = None  # what this epoch went on from
+
+    def unused_resume(self) -> Any:
+        """What was gone on from, if nobody has asked for a batch since."""
+        if self.finished or self.resume is None or self.given != self.resume.given:
+            return None
+        return self.resume
 
 
 class _Instead:
@@ -80,15 +88,47 @@ def stateful_sampler(loader: Any) -> Any:
     return None
 
 
+def _is_keyed(sampler: Any) -> bool:
+    """Its order is a function of a number of the epoch, which somebody sets."""
+    return callable(getattr(sampler, "set_epoch", None)) and type(
+        getattr(sampler, "epoch", None)) is int
+
+
+def _samplers(loader: Any) -> list[Any]:
+    found: list[Any] = []
+    for sampler in (loader.sampler, loader.batch_sampler,
+                    getattr(loader.batch_sampler, "sampler", None)):
+        if sampler is not None and not any(sampler is other for other in found):
+            found.append(sampler)
+    return found
+
+
+def keyed_samplers(loader: Any) -> list[Any]:
+    """Those whose numbers of the epoch others set; `rank` and `world_size` make one of ours."""
+    return [sampler for sampler in _samplers(loader)
+            if _is_keyed(sampler) and sampler is not loader._share]
+
+
 def generators(loader: Any) -> list[torch.Generator]:
-    """Every generator that an epoch of `loader` draws from, besides the global one."""
-    inner = getattr(loader.batch_sampler, "sampler", None)
+    """Every generator that an epoch of `loader` draws from, besides the global one.
+
+    The last are those that keyed samplers seed anew for each epoch.
+    """
     found: list[torch.Generator] = []
-    for holder in (loader, loader.sampler, loader.batch_sampler, inner):
+    for holder in sorted((loader, *_samplers(loader)), key=_is_keyed):
         generator = getattr(holder, "generator", None)
         if isinstance(generator, torch.Generator) and not any(generator is g for g in found):
             found.append(generator)
     return found
+
+
+def numbers_of_generators(loader: Any) -> range:
+    """How many a state may have: keyed samplers may make theirs when they are first asked."""
+    own, keyed = len(generators(loader)), keyed_samplers(loader)
+    made = sum(isinstance(getattr(sampler, "generator", None), torch.Generator)
+               and sampler.generator is not loader.generator for sampler in keyed)
+    yet = sum(getattr(sampler, "generator", 0) is None for sampler in keyed)
+    return range(own - made, own + yet + 1)
 
 
 def capture(loader: Any, instead: torch.Generator | None) -> dict[str, Any]:
@@ -134,6 +174,7 @@ class Order:
             self._instead.generator = loader._instead
         before = loader._position
         self.position = Position(loader._next_epoch, capture(loader, self._instead.generator))
+        self.position.resume = resume
         loader._position = self.position
         loader._next_epoch += 1
         self._sampler = loader._index_sampler
@@ -146,6 +187,10 @@ class Order:
         if loader._share is not None:
             loader._share.set_epoch(self.position.epoch)
             loader._share.passed = resume.passed if resume else 0
+        keyed = keyed_samplers(loader)
+        for sampler, epoch in zip(keyed, resume.sampler_epochs if resume else ()):
+            sampler.set_epoch(epoch)
+        self.position.sampler_epochs = [sampler.epoch for sampler in keyed]
         with self._instead:
             self._begin(loader, workers, draw_base, before and before.pipes)
         self._is_first = True

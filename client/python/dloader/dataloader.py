@@ -37,9 +37,8 @@ class DataLoader(TorchLoader[T_co]):
     imported. So are the order of the samples, the draws from torch's generators and the seeds in
     the workers. Workers are processes of dloaderd, which is started for this process when it is
     first needed; batches lie in shared memory, writable, for as long as anything refers to them.
-    `multiprocessing_context` is checked and has no effect: the dataset, collate_fn and
-    worker_init_fn are pickled (by cloudpickle if it can be imported), for every iter(), or only for
-    the first with persistent_workers.
+    `multiprocessing_context` says how the process is started that forks the workers, for every
+    iter(), or only for the first with persistent_workers.
 
     Ours, keyword-only:
 
@@ -134,6 +133,11 @@ class DataLoader(TorchLoader[T_co]):
         return _iterators.WorkerIterator(self)
 
     def __iter__(self) -> Iterator[Any]:
+        if self._resume is None and self._position is not None:
+            # Lightning makes an iterator that it does not use.
+            self._resume = self._position.unused_resume()
+            if self._resume is not None:
+                self._iterator = None
         if not (self.persistent_workers and self.num_workers > 0):
             return _device.to_device(self._get_iterator(), self._options.device)
         if self._iterator is None or self._iterator.is_stale:
@@ -167,7 +171,8 @@ class DataLoader(TorchLoader[T_co]):
         return state.take(self)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """The next iter() goes on from there. {} begins anew.
+        """The next iter() goes on from there, as does one more before a batch is taken. {} begins
+        anew.
 
         With a dataset that has a length nothing before that place is loaded. The streams of random
         numbers inside the workers are not part of it: they start from the epoch's own seeds again;

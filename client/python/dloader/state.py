@@ -18,6 +18,8 @@ Version 2:
                  draw, in base64
     now          SHA-1 of the global generator's state when this was made, in hexadecimal
     sampler      state_dict() of a sampler that has one, else null
+    sampler_epochs  the numbers that samplers were given by set_epoch() for this epoch; [] where the
+                 one to come is told anew
     dataset, iterator, workers      states of the dataset itself, or of its iterators, where there
                  are any, else null
 
@@ -38,7 +40,7 @@ from typing import Any
 
 import torch
 
-from . import _made, _order
+from . import _lightning, _made, _order
 from ._errors import StateError
 from ._seeds import MASK63
 
@@ -79,15 +81,15 @@ def of_dataset(loader: Any, position: Any) -> dict[str, Any]:
     return states
 
 
-def _dataset_states(loader: Any, position: Any) -> dict[str, Any]:
+def _dataset_states(loader: Any, position: Any, finished: bool) -> dict[str, Any]:
     states: dict[str, Any] = {"dataset": None, "iterator": None, "workers": None}
     if loader.num_workers == 0:
         behind = position.behind if position else None
         states.update(of_dataset(loader, position) if behind is None else behind)
     elif position is not None and position.workers and (loader.persistent_workers
-                                                        or not position.finished):
+                                                        or not finished):
         states["workers"] = dict(position.workers)
-    elif position is not None and position.iterators and not position.finished:
+    elif position is not None and position.iterators and not finished:
         states["workers"] = {"iterators": position.iterators}
     return states
 
@@ -97,12 +99,13 @@ def take(loader: Any) -> dict[str, Any]:
     if loader._resume is not None:
         return copy.deepcopy(loader._resume.state)
     position = loader._position
-    goes_on = position is not None and not position.finished
+    counted_out = position is not None and position.given > 0 and _lightning.epoch_has_ended()
+    finished = position is not None and (position.finished or counted_out)
+    goes_on = position is not None and not finished
     if goes_on and position.given and loader.num_workers > 0 and not loader.in_order:
         _warn_of_order()
     now = _order.capture(loader, loader._instead)
     rng = position.rng if goes_on else now
-    finished = position is not None and position.finished
     sampler = position.sampler if position else None
     if sampler is None and not goes_on:
         stateful = _order.stateful_sampler(loader)
@@ -125,8 +128,16 @@ def take(loader: Any) -> dict[str, Any]:
                 "generators": [_text(state) for state in rng["generators"]]},
         "now": _digest(now["global"]),
         "sampler": sampler,
-        **_dataset_states(loader, position),
+        "sampler_epochs": _sampler_epochs(loader, goes_on, counted_out),
+        **_dataset_states(loader, position, finished),
     }
+
+
+def _sampler_epochs(loader: Any, goes_on: bool, counted_out: bool) -> list[int]:
+    """Lightning's Trainer tells the next epoch's numbers when a restarted epoch has begun already."""
+    if not goes_on and not counted_out:
+        return []
+    return [epoch + counted_out for epoch in loader._position.sampler_epochs]
 
 
 def _without_rank(loader: Any) -> int | None:
@@ -179,6 +190,7 @@ class Resume:
                           (base_seed + loader._stream_offset) & MASK63)
         self.passed = _field(state, "passed", int)
         self.sampler = state.get("sampler")
+        self.sampler_epochs = self._read_sampler_epochs()
         self.dataset = state.get("dataset")
         self.iterator = state.get("iterator")
         self.workers = _field(state, "workers", (dict, type(None))) or {}
@@ -194,6 +206,12 @@ class Resume:
         if self.given or self.passed:
             self._check_batches(loader)
         self._check(loader)
+
+    def _read_sampler_epochs(self) -> list[int]:
+        epochs = self.state.get("sampler_epochs", [])
+        if not isinstance(epochs, list) or any(type(epoch) is not int or epoch < 0 for epoch in epochs):
+            raise StateError(f"sampler_epochs: {epochs!r}: not numbers of epochs")
+        return epochs
 
     def _read_carried(self) -> bytes | None:
         """What the iterators of the workers' datasets said."""
@@ -213,10 +231,9 @@ class Resume:
             raise StateError(f"num_workers: {workers}, but this loader has {loader.num_workers}; "
                              "each worker's dataset has a state of its own, which no other "
                              "number of workers can take over")
-        expected = len(_order.generators(loader))
-        if len(self._generators) != expected:
+        if len(self._generators) not in _order.numbers_of_generators(loader):
             raise StateError(f"rng.generators: {len(self._generators)}, but this loader draws from "
-                             f"{expected}; give it the same generator and samplers as the loader "
+                             f"{len(_order.generators(loader))}; give it the same generator and samplers as the loader "
                              "that was saved")
         try:
             for state in (self._global, *self._generators):
