@@ -434,15 +434,21 @@ int dl_client_pin(struct dl_client *client)
 
 /* ---- queries ---- */
 
-/* What is answered by INFO, kept in client->answer. */
-static int ask(struct dl_client *client, struct dl_message *msg, uint64_t *request,
-               uint64_t timeout_ns)
+/* What is answered by INFO, kept in client->answer; `row`: whose rows before that are there. */
+static int ask_from(struct dl_client *client, struct dl_message *msg, uint64_t *request,
+                    uint32_t row, uint64_t timeout_ns)
 {
     if (client->fd < 0)
         return client_fail(client, ENOTCONN, "", "this client has no daemon to ask");
     *request = connection_request(&client->conn);
-    client->call = (struct call){.request = *request, .answer = DL_MSG_INFO};
+    client->call = (struct call){.request = *request, .answer = DL_MSG_INFO, .goes_on = row > 0};
     return client_call(client, msg, timeout_ns);
+}
+
+static int ask(struct dl_client *client, struct dl_message *msg, uint64_t *request,
+               uint64_t timeout_ns)
+{
+    return ask_from(client, msg, request, 0, timeout_ns);
 }
 
 static int check_word(struct dl_client *client, const char *what, const char *word)
@@ -460,13 +466,18 @@ int dl_client_query(struct dl_client *client, const char *view, const void **ret
 {
     struct dl_message msg = {.number = DL_MSG_QUERY};
     int r = client_begin(client);
+    uint32_t row = 0;
 
     if (r == 0)
         r = check_word(client, "view", view);
     if (r < 0)
         return r;
     msg.query.view = span_str(view);
-    r = ask(client, &msg, &msg.query.request, REQUEST_TIMEOUT);
+    do {
+        msg.query.row = row;
+        r = ask_from(client, &msg, &msg.query.request, row, REQUEST_TIMEOUT);
+        row = client->call.next;
+    } while (r == 0 && row > 0);
     if (r < 0)
         return r;
     *ret_data = client->answer.data;

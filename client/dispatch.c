@@ -5,6 +5,8 @@
  */
 #include "client/dispatch.h"
 
+#include "proto/pages.h"
+
 #include <endian.h>
 #include <errno.h>
 
@@ -199,9 +201,17 @@ static int on_info(struct dl_client *client, const struct dl_message *msg)
 
     if (r < 0)
         return r;
-    client->answer.len = 0;
-    if (buffer_append(&client->answer, msg->info.value.data, msg->info.value.len) < 0)
+    if (!client->call.goes_on)
+        client->answer.len = 0;
+    if (client->call.goes_on || msg->info.next > 0)
+        r = pages_join(&client->answer, msg->info.value.data, msg->info.value.len);
+    else
+        r = buffer_append(&client->answer, msg->info.value.data, msg->info.value.len);
+    if (r == -EBADMSG)
+        return violated(client, "INFO has a page that is no list");
+    if (r < 0)
         return no_memory_for(client, msg);
+    client->call.next = msg->info.next;
     client->call.done = true;
     return 0;
 }

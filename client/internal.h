@@ -49,6 +49,8 @@ struct call {
     uint64_t request; /* 0 with `answer` WELCOME; `answer` 0: nobody waits */
     enum message_number answer;
     bool done;
+    bool goes_on;             /* INFO has further rows of the answer before */
+    uint32_t next;            /* the row that INFO has not, though it has the ones before; or 0 */
     bool again;               /* what was open before: the answer must be the same */
     struct dl_error refused;  /* code 0: granted */
     struct dl_loader *loader; /* borrowed: filled by OPENED; NULL: closed meanwhile */

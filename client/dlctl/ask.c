@@ -1,5 +1,7 @@
 #include "client/dlctl/ask.h"
 
+#include "proto/pages.h"
+
 int ask_connect(const struct options *o, struct dl_client **ret)
 {
     return dl_client_connect(ret, o->socket, "dlctl " DLOADER_VERSION);
@@ -16,5 +18,5 @@ int ask_view(struct dl_client *client, const char *view, struct value *ret)
     size_t len;
     int r = dl_client_query(client, view, &data, &len);
 
-    return r < 0 ? r : value_unpack(data, len, ret, NULL);
+    return r < 0 ? r : pages_unpack(data, len, ret, NULL);
 }

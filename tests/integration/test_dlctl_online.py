@@ -1,5 +1,6 @@
 """dlctl with a daemon: run against check, the views, control, and the progress bar."""
 
+import errno
 import fcntl
 import json
 import os
@@ -12,7 +13,7 @@ import termios
 from unittest import mock
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-from dltest import DLCTL, TestCase, dlctl, dlctl_json, main, wait_until  # noqa: E402
+from dltest import DLCTL, DaemonError, TestCase, dlctl, dlctl_json, main, wait_until  # noqa: E402
 
 # What is for programs alone; and below the row, where it is not on its line.
 NEVER = ("padded", "overlong", "carried", "repeated", "buckets")
@@ -293,6 +294,27 @@ class Views(TestCase):
         below = [line for line in lines if texts and line.startswith("  ")]
         self.assertEqual(len(lines) - len(below), 1 + len(rows))
         self.assertEqual(sorted(" ".join(below).split()), sorted(" ".join(texts).split()))
+
+    def test_a_thousand_ranks(self):
+        """More rows than a message has room for come in pages, and all of one moment."""
+        client, ranks = self.client(self.running), 1000
+        loader = client.open({"name": "wide", "dataset": {"kind": "range", "length": 10 * ranks},
+                              "batch": {"size": 1}, "workers": {"count": 1}})["loader"]
+        for rank in range(ranks):
+            client.start(loader, rank=rank, world=ranks, credits=1)
+        for view in ("epochs", "times"):
+            with self.subTest(view=view):
+                rows = dlctl_json(view, daemon=self.running)
+                self.assertEqual(sorted(row["rank"] for row in rows), list(range(ranks)))
+                self.assertEqual(len(self.text(view, "--wide").splitlines()), 1 + ranks)
+        looker = self.client(self.running)
+        first, row = looker.query_page("times", 0)
+        self.assertEqual(row, len(first))
+        for wrong in (row - 1, row + 1, 2 ** 32 - 1):
+            with self.assertRaises(DaemonError) as caught:
+                looker.query_page("times", wrong)
+            self.assertEqual((caught.exception.code, caught.exception.path), (errno.EINVAL, "row"))
+        self.assertEqual(looker.query("epochs")[0]["loader"], "wide")  # it goes on
 
     def test_what_goes_on_comes_first(self):
         client = self.client(self.running)

@@ -683,7 +683,7 @@ class Violations(TestCase):
     def test_descriptors_nobody_asked_for(self):
         client = self.server.client()
         before = len(os.listdir(f"/proc/{self.server.process.pid}/fd"))
-        payload = pack([dltest.QUERY, 1, "status"])
+        payload = pack([dltest.QUERY, 1, "status", 0])
         with open("/dev/null") as null:
             socket.send_fds(client.sock, [struct.pack("<I", len(payload)) + payload],
                             [null.fileno()] * 200)
@@ -699,7 +699,7 @@ class Violations(TestCase):
     def test_never_reads(self):
         client = self.server.client()
         client.sock.settimeout(None)
-        query = pack([dltest.QUERY, 1, "status"])
+        query = pack([dltest.QUERY, 1, "status", 0])
         frame = (struct.pack("<I", len(query)) + query) * 1000
         try:
             for _ in range(200):

@@ -39,7 +39,7 @@ WARNING = 42
 PROGRESS = 43
 
 # Of a message: how many fields have to be given, and what the others then are.
-USUALLY = {OPEN: (3, (0, 0, 0)), START: (7, (b"", "", 2 ** 64 - 1))}
+USUALLY = {OPEN: (3, (0, 0, 0)), START: (7, (b"", "", 2 ** 64 - 1)), QUERY: (2, (0,)), INFO: (2, (0,))}
 
 
 # ---- msgpack, as much as the protocol needs ----------------------------------------------------
@@ -293,8 +293,16 @@ class RawClient:
                 batch.release()
 
     def query(self, view):
+        value, row = self.query_page(view, 0)
+        while row:
+            rows, row = self.query_page(view, row)
+            value += rows
+        return value
+
+    def query_page(self, view, row):
+        """(the rows from that one on, or all of a view that has none; the next page's first row, or 0)."""
         self.requests += 1
-        self.send(QUERY, self.requests, view)
+        self.send(QUERY, self.requests, view, row)
         while True:  # batches may come before the answer
             message = self.recv()
             if message[0] in (INFO, ERROR) and message[1] == self.requests:
@@ -302,7 +310,7 @@ class RawClient:
             self.held.append(message)
         if message[0] == ERROR:
             raise DaemonError(*message[2:])
-        return message[2]
+        return message[2:]
 
 
 class DaemonError(Exception):

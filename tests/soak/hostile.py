@@ -70,7 +70,7 @@ class Hostile:
     def messages_in_no_order(self):
         """Well formed ones, of a session that has a loader and a stream."""
         kinds = [(HELLO, "ns"), (OPEN, "nss"), (START, "nnnnnnn"), (RELEASE, "n8n"), (PIN, "n8"),
-                 (STOP, "n"), (CLOSE, "n"), (QUERY, "ns"), (CONTROL, "ns"), (FEED, "nnb"),
+                 (STOP, "n"), (CLOSE, "n"), (QUERY, "nsn"), (CONTROL, "ns"), (FEED, "nnb"),
                  (HOST, "n"), (LEAVE, "n"), (HELD, "nn")]
         with self.client() as client:
             client.start(client.open({**RANGE, "name": "no-order"})["loader"])
@@ -93,7 +93,7 @@ class Hostile:
 
     def never_reads(self):
         with self.client() as client:
-            query = pack([QUERY, 1, "status"])
+            query = pack([QUERY, 1, "status", 0])
             for _ in range(200):
                 client.send_bytes((struct.pack("<I", len(query)) + query) * 100)
 

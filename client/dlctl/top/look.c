@@ -2,6 +2,7 @@
 
 #include "client/dlclient.h"
 #include "proto/clock.h"
+#include "proto/pages.h"
 #include <errno.h>
 
 /* Views, or the failure alone, follow. It never leaves this program. */
@@ -95,7 +96,7 @@ int top_seen_read(const uint8_t *data, size_t len, struct top_seen *ret, size_t 
         return 0;
     data += sizeof head;
     for (size_t i = 0; i < TOP_VIEWS && head.failure.code == 0 && r == 0; i++) {
-        r = value_unpack(data, head.len[i], &ret->views[i], &err);
+        r = pages_unpack(data, head.len[i], &ret->views[i], &err);
         data += head.len[i];
     }
     if (r < 0) {

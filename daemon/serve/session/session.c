@@ -185,6 +185,7 @@ static void on_closed(uv_handle_t *handle)
     }
     brought_deinit(&s->brought);
     drop_waiting(s);
+    value_deinit(&s->view);
     s->o.events->ended(s->o.context, s);
     quota_return(s->account, QUOTA_SESSIONS, 1);
     frame_reader_deinit(&s->reader);

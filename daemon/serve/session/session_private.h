@@ -11,6 +11,7 @@
 #include "daemon/serve/session/brought.h"
 #include "daemon/serve/session/session.h"
 #include "proto/frame.h"
+#include "proto/pages.h"
 
 #include <sys/socket.h>
 
@@ -68,6 +69,9 @@ struct session {
     uint32_t n_waiting;
     uint64_t asked;      /* when what is done anew was asked for first; 0: it came just now */
     uint32_t last_known; /* the one looked up last: mostly the next one too */
+    struct value
+        view; /* that was asked for last, as long as there are rows to send; its next row */
+    uint32_t view_row;
     struct headspace_asker asker;
     uint64_t asker_request;
     uint32_t next_id;

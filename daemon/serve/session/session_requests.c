@@ -380,33 +380,56 @@ static int handle_close(struct session *s, const struct dl_msg_close *msg, struc
     return 0;
 }
 
-int session_send_info(struct session *s, uint64_t request, const struct value *v,
-                      struct dl_error *err)
+/* The page of a value that begins with that row; *ret_next: the next page's first row, 0: it is the
+ * last one. */
+static int send_page(struct session *s, uint64_t request, const struct value *v, uint32_t row,
+                     uint32_t *ret_next, struct dl_error *err)
 {
     _cleanup_(buffer_deinit)
     struct dl_buffer packed = {0};
 
-    if (value_pack(v, &packed) < 0 || packed.len > DL_MAX_FRAME_BYTES - 64)
+    if (pages_pack(v, row, &packed, ret_next) < 0 || packed.len > DL_MAX_FRAME_BYTES - 64)
         return dl_error_set(
             err, EMSGSIZE, "view",
-            "there is more to tell than a message may hold: %llu bytes, %llu values; "
+            "there is more to tell in one row than a message may hold: %llu bytes, %llu values; "
             "metrics by HTTP have no such limit (metrics.listen)",
             (unsigned long long)DL_MAX_FRAME_BYTES, (unsigned long long)DL_MAX_VALUE_NODES);
-    session_send(s,
-                 &(struct dl_message){.number = DL_MSG_INFO,
-                                      .info = {.request = request,
-                                               .value = {.data = packed.data, .len = packed.len}}});
+    session_send(s, &(struct dl_message){.number = DL_MSG_INFO,
+                                         .info = {.request = request,
+                                                  .value = {.data = packed.data, .len = packed.len},
+                                                  .next = *ret_next}});
     return 0;
 }
 
+int session_send_info(struct session *s, uint64_t request, const struct value *v,
+                      struct dl_error *err)
+{
+    uint32_t next;
+
+    return send_page(s, request, v, 0, &next, err);
+}
+
+/* The rows of a view that have yet to be sent are those of its first page's time. */
 static int handle_query(struct session *s, const struct dl_msg_query *msg, struct dl_error *err)
 {
-    _cleanup_(value_deinit)
-    struct value v = {0};
     _cleanup_free_ char *name = span_dup(msg->view);
-    int r = s->o.events->view(s->o.context, name, &v, err);
+    int r = 0;
 
-    return r < 0 ? r : session_send_info(s, msg->request, &v, err);
+    if (msg->row != 0 && msg->row != s->view_row)
+        return dl_error_set(err, EINVAL, "row",
+                            "%llu is not where the page before ended; ask for the view from row 0",
+                            (unsigned long long)msg->row);
+    if (msg->row == 0) {
+        value_deinit(&s->view);
+        r = s->o.events->view(s->o.context, name, &s->view, err);
+    }
+    if (r == 0)
+        r = send_page(s, msg->request, &s->view, (uint32_t)msg->row, &s->view_row, err);
+    if (r < 0 || s->view_row == 0) {
+        value_deinit(&s->view);
+        s->view_row = 0;
+    }
+    return r;
 }
 
 static int handle_control(struct session *s, const struct dl_msg_control *msg, struct dl_error *err)
