@@ -13,7 +13,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from dltest import (CLOSE, ERROR, HOST, OPEN, PATIENCE, children_of, main, pack,  # noqa: E402
+from dltest import (CLOSE, ERROR, HOST, OPEN, OPENED, PATIENCE, children_of, main, pack,  # noqa: E402
                     unpack, wait_until)
 from test_python_host import HostCase, gone, python  # noqa: E402
 
@@ -36,15 +36,13 @@ def open_fds(daemon):
 W_FORK, W_KILL, W_HOSTING, W_STARTED, W_EXITED = 69, 70, 99, 100, 101
 
 
-class PlayedHost:
-    """A host that the test itself plays: says what it is told to, and nothing else."""
+class Channel:
+    """One end of what a host and its daemon speak by."""
 
-    def __init__(self, case, client, number):
-        self.sock, daemons = socket.socketpair()
+    def __init__(self, case, sock):
+        self.sock = sock
         case.addCleanup(self.close)
         self.sock.settimeout(PATIENCE)
-        with daemons:
-            case.send_host(client, number, daemons.fileno())
         self.data, self.fds = b"", []
 
     def close(self):
@@ -71,6 +69,16 @@ class PlayedHost:
         message, self.data = unpack(self.data[4:size]), self.data[size:]
         return message
 
+
+class PlayedHost(Channel):
+    """A host that the test itself plays: says what it is told to, and nothing else."""
+
+    def __init__(self, case, client, number):
+        ours, daemons = socket.socketpair()
+        super().__init__(case, ours)
+        with daemons:
+            case.send_host(client, number, daemons.fileno())
+
     def asked(self):
         """The number of a worker that it is asked for."""
         number, child = self.hear()
@@ -91,6 +99,27 @@ class Bringing(HostCase):
         os.kill(self.pids(client)[0], signal.SIGKILL)
         self.assertEqual(client.epoch_indices(opened["loader"]),
                          [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]])
+
+    def test_a_worker_is_there_once_its_process_is_known(self):
+        """It may be quicker than its host, which tells by another socket."""
+        client = self.client(self.daemon())
+        host = PlayedHost(self, client, 1)
+        ours, theirs = socket.socketpair()
+        real = Channel(self, ours)
+        self.start_host(theirs.fileno())
+        theirs.close()
+        client.send(OPEN, 1, "/", hosted("held", 1, workers={"count": 1}))
+        host.say(*real.hear())  # W_HOSTING
+        asked = host.hear()
+        real.say(*asked, fds=host.fds)
+        started = real.hear()
+        self.assertEqual((asked[0], started[0]), (W_FORK, W_STARTED))
+        client.recv_number(OPENED)  # as soon as the worker has said what its dataset is
+        worker, = client.query("workers")
+        self.assertEqual((worker["pid"], worker["state"]), (None, "starting"))
+        host.say(*started)
+        wait_until(lambda: client.query("workers")[0]["pid"] == started[2], "its pid")
+        self.assertEqual(client.query("workers")[0]["state"], "ready")
 
     def test_nobody_has_brought_it(self):
         client = self.client(self.daemon())

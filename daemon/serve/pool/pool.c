@@ -231,15 +231,18 @@ void pool_recent(const struct pool *pool, uint32_t i, struct verdict_worker *ret
 void pool_view_worker(const struct pool *pool, uint32_t i, struct pool_worker_view *ret)
 {
     struct member *m = &pool->members[i];
+    int pid = m->process ? process_pid(m->process) : 0;
+    /* A worker can be quicker than its host, which tells by another socket which process it is. */
+    enum worker_state state = m->state == WORKER_READY && !pid ? WORKER_STARTING : m->state;
 
     *ret = (struct pool_worker_view){.number = m->number,
-                                     .pid = m->process ? process_pid(m->process) : 0,
-                                     .state = worker_states[m->state],
+                                     .pid = pid,
+                                     .state = worker_states[state],
                                      .tasks = m->finished,
                                      .restarts = m->restarts,
                                      .in_flight = in_flight(m),
                                      .busy_ns = m->busy_ns,
                                      .collate_ns = m->collate_ns,
-                                     .sandbox = m->state == WORKER_READY ? m->sandbox : 0,
+                                     .sandbox = state == WORKER_READY ? m->sandbox : 0,
                                      .tag = in_flight(m) ? front_task(m)->tag : NULL};
 }
