@@ -146,6 +146,7 @@ static void end_loaders(struct daemon *d)
 static void on_ended(void *context, struct session *session)
 {
     struct daemon *d = context;
+    bool owners = d->owners_session && session_id(session) == d->owners_session;
 
     session_list_remove(&d->sessions, session);
     worlds_left(d->members, session);
@@ -153,7 +154,7 @@ static void on_ended(void *context, struct session *session)
         end_loaders(d);
     if (d->stopping)
         return;
-    if ((d->options.private && !d->sessions.head) || (d->draining && !any_stream(d)))
+    if (owners || (d->options.private && !d->sessions.head) || (d->draining && !any_stream(d)))
         finish(d);
 }
 
@@ -452,6 +453,7 @@ static void serve_owner(struct daemon *d)
         (void)fcntl(d->options.client, F_SETFD, FD_CLOEXEC);
         watch_owner(d);
         on_accepted(d, d->options.client);
+        d->owners_session = d->next_session;
     }
 }
 

@@ -30,9 +30,10 @@ struct daemon {
     uv_work_t first_work;
     uv_signal_t signals[3]; /* SIGTERM, SIGINT, SIGHUP */
     uv_timer_t watchdog;
-    uv_timer_t deadline; /* of a drain; or of a private daemon's first client */
-    uv_poll_t owner;     /* of a private daemon, where owner_fd is >= 0 */
-    int owner_fd;        /* owned; a pidfd: readable when the process has ended; -1: none */
+    uv_timer_t deadline;     /* of a drain; or of a private daemon's first client */
+    uv_poll_t owner;         /* of a private daemon, where owner_fd is >= 0 */
+    uint64_t owners_session; /* with which it ends; 0: none, as without --client */
+    int owner_fd;            /* owned; a pidfd: readable when the process has ended; -1: none */
     struct listener *listener;
     struct quota *quota;
     struct relay *relay; /* owned; NULL: none */

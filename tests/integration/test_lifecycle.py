@@ -451,6 +451,18 @@ class Private(LifeCase):
         ours.close()
         self.assert_ends(daemon)
 
+    def test_ends_with_the_client_that_it_was_started_with(self):
+        """Whatever that process still has of it, as batches that its variables keep."""
+        ours, theirs = socket.socketpair()
+        daemon = self.daemon({"drain_timeout": "1h"}, wait=False, pass_fds=[theirs.fileno()],
+                             args=["--private", "--client", str(theirs.fileno())])
+        theirs.close()
+        wait_until(daemon.is_listening, "the daemon to listen")
+        client, _, _, _ = self.streaming(daemon)
+        ours.close()
+        self.assert_shut_down(client)
+        self.assert_ends(daemon)
+
     def test_a_first_client_that_is_gone_already(self):
         ours, theirs = socket.socketpair()
         with theirs:

@@ -180,6 +180,23 @@ print(daemon.process.pid)
         self.assertEqual((child.returncode, err, self.left()), (0, "", []))
         self.assertTrue(wait_for(lambda: is_gone(int(out))))
 
+    def test_ends_at_once_though_a_batch_is_kept(self):
+        """As by a loop's variable at the top of a script, which lives as long as the process."""
+        child = self.start('''
+from dloader import DataLoader, Loader
+spec = {"dataset": {"kind": "range", "length": 100}, "batch": {"size": 10}}
+with Loader(spec, as_="numpy") as loader:
+    for batch in loader:
+        pass
+for another in DataLoader(range(100), batch_size=10, num_workers=1):
+    pass
+_private._daemon.process.terminate = lambda: print("it had to be told to end")
+_private._at_exit()
+assert batch.tolist() == another.tolist() == list(range(90, 100))
+''')
+        out, err = child.communicate(timeout=300)
+        self.assertEqual((child.returncode, out, err, self.left()), (0, "", "", []))
+
     def test_prepared_and_forked(self):
         child = self.start('''
 import os

@@ -242,8 +242,7 @@ class Daemon:
         process = getattr(self, "process", None)
         if process is not None:
             try:
-                # Without a client it ends by itself at once; other clients of it are in the way.
-                process.wait(timeout=2)
+                process.wait(timeout=2)  # it ends with the anchor, at once
             except subprocess.TimeoutExpired:
                 process.terminate()
                 with contextlib.suppress(subprocess.TimeoutExpired):
