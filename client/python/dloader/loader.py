@@ -220,7 +220,7 @@ class Loader:
         client has opened it read-only, torch gets copies.
     pin_memory: page-locks the ring once, so that a device can read from it at full speed.
     device: batches come on it, one copied ahead (torch only).
-    name: clients that open the same name with the same spec share workers and ring.
+    name: clients that open the same name with the same spec share workers and memory.
     progress: shows one on standard error, by tqdm if that can be imported.
     job: name of the training job that the ranks are of. Those of a job that do not agree on the
         epoch or on their number are refused, and the daemon remembers which batches each has given
