@@ -1,0 +1,126 @@
+"""Started by Slurm: a real one, of this machine alone, where its programs are installed.
+
+Environment: what the package takes.
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/bin"
+PROGRAMS = ["munged", "slurmctld", "slurmd", "sinfo", "srun"]
+PATIENCE = 120  # seconds that a busy machine is given; nothing is judged by it
+
+CONFIG = """
+ClusterName=tests
+SlurmctldHost={host}(127.0.0.1)
+SlurmUser=root
+SlurmctldPort={ports[0]}
+SlurmdPort={ports[1]}
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.socket
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.pid
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/linear
+SwitchType=switch/none
+MpiDefault=none
+NodeName={host} NodeAddr=127.0.0.1 CPUs=1 State=UNKNOWN
+PartitionName=all Nodes={host} Default=YES MaxTime=INFINITE State=UP
+"""
+
+PROGRAM = """
+import json, os, sys
+import dloader
+
+spec = {"dataset": {"kind": "range", "length": 101}, "sampler": {"kind": "random"},
+        "batch": {"size": 5}, "shard": {"even": False}, "seed": 1}
+place = {"rank": int(os.environ["SLURM_PROCID"]), "world_size": int(os.environ["SLURM_NTASKS"]),
+         "job": os.environ["SLURM_JOB_ID"]} if sys.argv[1:] == ["placed"] else {}
+with dloader.Loader(spec, as_="numpy", **place) as loader:
+    samples = [int(sample) for batch in loader for sample in batch]
+    print(json.dumps([loader.rank, loader.world_size, loader.job, samples]))
+"""
+
+
+def free_ports(count):
+    listening = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in listening]
+    for one in listening:
+        one.close()
+    return ports
+
+
+@unittest.skipUnless(os.geteuid() == 0, "Slurm is started as root")
+@unittest.skipUnless(all(shutil.which(name, path=PATH) for name in PROGRAMS),
+                     "slurm-wlm and munge are not installed")
+class Slurm(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="dloader-slurm-")
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.folder.chmod(0o755)
+        for name in ("state", "spool"):
+            (self.folder / name).mkdir()
+        key = self.folder / "key"
+        key.write_bytes(os.urandom(32))
+        key.chmod(0o400)
+        (self.folder / "slurm.conf").write_text(CONFIG.format(
+            host=socket.gethostname().split(".")[0], ports=free_ports(2), folder=self.folder))
+        (self.folder / "program.py").write_text(PROGRAM)
+        self.environ = {**os.environ, "PATH": PATH, "SLURM_CONF": str(self.folder / "slurm.conf"),
+                        "XDG_RUNTIME_DIR": str(self.folder)}
+        self.begin("munged", "--foreground", "--force", f"--socket={self.folder}/munge.socket",
+                   f"--key-file={key}", *(f"--{what}-file={self.folder}/munge.{what}"
+                                          for what in ("log", "pid", "seed")))
+        self.begin("slurmctld", "-D")
+        self.begin("slurmd", "-D")
+        deadline = time.monotonic() + PATIENCE
+        while "idle" not in self.run_to_end("sinfo", "-h", "-o", "%T").stdout:
+            self.assertLess(time.monotonic(), deadline, (self.folder / "slurmctld.out").read_text())
+            time.sleep(0.1)
+
+    def begin(self, name, *args):
+        with open(self.folder / f"{name}.out", "wb") as log:
+            process = subprocess.Popen([name, *args], env=self.environ, stdin=subprocess.DEVNULL,
+                                       stdout=log, stderr=log)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.send_signal, signal.SIGTERM)
+
+    def run_to_end(self, *command):
+        return subprocess.run(command, env=self.environ, text=True, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, timeout=PATIENCE, check=False)
+
+    def srun(self, tasks, *args):
+        return self.run_to_end("srun", "--ntasks", str(tasks), "--overcommit", sys.executable,
+                               str(self.folder / "program.py"), *args)
+
+    def test_ranks(self):
+        """Slurm tells of ranks, and does not say that they are: what it tells has to be given."""
+        done = self.srun(2)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn('$SLURM_STEP_NUM_TASKS is 2, and nothing says whether these are ranks of one job; '
+                      'give rank=int(os.environ["SLURM_PROCID"]) and world_size=2', done.stderr)
+        done = self.srun(2, "placed")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        ranks = sorted(json.loads(line) for line in done.stdout.splitlines())
+        self.assertEqual([rank[:2] for rank in ranks], [[0, 2], [1, 2]])
+        self.assertEqual(len({rank[2] for rank in ranks}), 1)
+        self.assertEqual(sorted(ranks[0][3] + ranks[1][3]), list(range(101)))
+        done = self.srun(1)
+        self.assertEqual(json.loads(done.stdout)[:3], [0, 1, None], done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
