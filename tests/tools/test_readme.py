@@ -55,6 +55,12 @@ class Documentation(unittest.TestCase):
                     self.assertIn(anchor, anchors(target.read_text(encoding="utf-8")), path)
         self.assertGreater(links, 30)
 
+    def test_the_beginning_says_what_it_needs_and_how_to_get_it(self):
+        beginning = "\n".join(README.splitlines()[:30])
+        for words in ("Linux 5.3", "glibc 2.28", "CPython 3.11", "PyTorch 1.13", "pip install ",
+                      "`DataLoader` is for ", "`Loader` for "):
+            self.assertIn(words, beginning)
+
     def test_every_page_is_run(self):
         listed = set(re.findall(r"'([\w./-]+\.md)'", (ROOT / "tests/docs/meson.build").read_text()))
         self.assertEqual(set(pages()) - listed, NOT_RUN_HERE)
