@@ -236,6 +236,22 @@ class Native(unittest.TestCase):
                 with Loader(RANGE, **options) as loader:
                     self.assertEqual((loader.rank, loader.world_size, loader.job), want)
 
+    def test_arguments_that_belong_elsewhere(self):
+        """In the spec, or in DataLoader's hands."""
+        said = "what is loaded is said in the spec; "
+        for argument, words in (("num_workers", said + "write workers: {count: n}"),
+                                ("shuffle", said + "write sampler: {kind: random}"),
+                                ("pin", said + "did you mean memory.pin? a loader spec takes name, "),
+                                ("colour", said + "a loader spec takes name, "),
+                                ("batch", "it is a key of the spec, {'batch': ...}"),
+                                ("dataset", "it is a key of the spec, {'dataset': ...}")):
+            with self.assertRaises(TypeError) as caught:
+                Loader(RANGE, **{argument: {}})
+            start = f"Loader() got an unexpected keyword argument '{argument}'; "
+            self.assertEqual(str(caught.exception)[:len(start + words)], start + words)
+        with self.assertRaisesRegex(TypeError, "not IntSet; for a dataset in Python take dloader.DataLoader"):
+            Loader(type("IntSet", (), {"__getitem__": lambda self, index: index})())
+
     def test_signs_of_other_ranks(self):
         """The process group is one; what launchers say is none that could be followed blindly."""
         slurm = {"SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "2"}

@@ -50,8 +50,10 @@ class Spec:
         elif isinstance(spec, str):
             self.text = spec
         else:
+            own = hasattr(spec, "__getitem__") or hasattr(spec, "__iter__")
             raise TypeError("spec: a dict, a text in YAML or JSON, or the path of a file, not "
-                            f"{type(spec).__name__}")
+                            f"{type(spec).__name__}" +
+                            ("; for a dataset in Python take dloader.DataLoader" if own else ""))
         try:
             value = json.loads(self.text)
         except ValueError:
@@ -106,6 +108,20 @@ class Spec:
             return json.dumps(spec, default=_plain)
         except (TypeError, ValueError) as error:
             raise TypeError(f"spec: {error}") from None
+
+
+def refusal(argument: str) -> str:
+    """Why a Loader has no such argument, and where in a spec that is said."""
+    from . import _client  # type: ignore[attr-defined]
+    words = f"Loader() got an unexpected keyword argument {argument!r}; "
+    try:
+        _client.Client.local().open(json.dumps({argument: {}}))
+    except _client.Error as error:
+        _, unknown, meant = str(error.strerror).partition(": unknown key; ")
+        if not unknown:
+            return words + f"it is a key of the spec, {{{argument!r}: ...}}"
+        return words + f"what is loaded is said in the spec; {meant}"
+    return words + "see help(dloader.Loader)"
 
 
 def _is_path(text: str) -> bool:

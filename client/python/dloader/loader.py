@@ -17,7 +17,7 @@ from typing import Any
 from . import _device, _private, _reraise, _world
 from ._errors import StateError, WorldChangedError
 from ._progress import Progress
-from ._spec import Spec
+from ._spec import Spec, refusal
 
 VERSION = 2
 
@@ -239,8 +239,10 @@ class Loader:
                  socket: str | None = None, epoch: int = 0, as_: str | None = None,
                  pin_memory: bool = False, device: Any = None, name: str | None = None,
                  progress: bool = False, job: str | None = None,
-                 resume: bool | str = False, follow: bool = True) -> None:
+                 resume: bool | str = False, follow: bool = True, **others: Any) -> None:
         self._client: Any = None
+        if others:
+            raise TypeError(refusal(next(iter(others))))
         self._as = _mode("torch" if as_ is None and device is not None else as_)
         if device is not None and self._as != _MODES["torch"]:
             raise ValueError(f"device: {device!r} needs as_='torch', but got as_={as_!r}")
