@@ -2,8 +2,9 @@
 of five lines our workers load, or a loader of one's own is prepared; rows come from datasets.
 """
 
-import os
+import functools
 import random
+import signal
 import sys
 import tempfile
 import unittest
@@ -62,6 +63,8 @@ class Told(Trainer):
 
 
 class Adopting(Told):
+    """As the manual shows it."""
+
     def get_train_dataloader(self):
         return adopt(super().get_train_dataloader())
 
@@ -84,67 +87,107 @@ class Dies(TrainerCallback):
 
     def on_save(self, args, state, control, **_):
         if state.global_step == self.step:
+            if args.world_size > 1:
+                torch.distributed.barrier()  # the first rank writes for all
             trainers.die()
 
 
-def train(kind, folder, options, dies=None, resumes=False):
+def train(cls, folder, dies, resumes, kind=Adopting, rows=data, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        kind = kind if cls is DataLoader else Told
         arguments = TrainingArguments(
             folder, per_device_train_batch_size=BATCH, per_device_eval_batch_size=BATCH,
-            num_train_epochs=EPOCHS, report_to=[], use_cpu=True, disable_tqdm=True,
+            report_to=[], use_cpu=True, disable_tqdm=True, seed=5, learning_rate=0.1,
             save_steps=dies or 1000, save_strategy="steps" if dies else "no", logging_steps=1000,
-            learning_rate=0.1, dataloader_pin_memory=False, seed=5, **options)
-        trainer = kind(model=Model(), args=arguments, train_dataset=data(), eval_dataset=data(),
-                       data_collator=collator(), callbacks=[Dies(dies)])
+            dataloader_pin_memory=False, **{"num_train_epochs": EPOCHS, **options})
+        trainer = kind(model=Model(), args=arguments, train_dataset=rows(), eval_dataset=data(),
+                       data_collator=collator(), callbacks=[Dies(None if resumes else dies)])
         loader = trainer.get_train_dataloader()
         assert isinstance(loader.base_dataloader, DataLoader) == (kind is not Told)
         trainer.train(resume_from_checkpoint=resumes or None)
-        print("eval", trainer.evaluate()["eval_loss"], len(loader))
+        print("loss of evaluation", trainer.evaluate()["eval_loss"], "steps",
+              trainer.state.global_step)
 
 
-def losses(lines):
-    return [line for line in lines if line.startswith(("loss", "eval"))]
+def stream():
+    return data().to_iterable_dataset(num_shards=2)
 
 
-class TestTrainer(Case):
-    def run_(self, kind, *args, **options):
+class TrainerCase(Case):
+    def losses(self, cls, world, **options):
         with tempfile.TemporaryDirectory() as folder:
-            return losses(trainers.lines(train, kind, folder, *args, **options))
+            return trainers.losses(functools.partial(train, **options), cls, folder, None, False,
+                                   world=world)
 
+    def check_same(self, steps, world=1, **options):
+        """The losses are those with PyTorch's class, and so many steps are made of them."""
+        expected = self.losses(TorchLoader, world, **options)
+        self.assertEqual(self.losses(DataLoader, world, **options), expected)
+        self.assertTrue(expected[0][-1].endswith(f"steps {steps}"), expected[0][-1])
+        return expected
+
+    def check_killed(self, world=1, **options):
+        steps = EPOCHS * -(-N // (world * BATCH)) + 1  # the last is the evaluation
+        trainers.check_killed(self, functools.partial(train, **options), steps, world=world,
+                              dies=random.SystemRandom().randint(1, steps - 2))
+
+
+class TestTrainer(TrainerCase):
     def test_the_same_losses_as_with_pytorchs(self):
-        for options in ({}, {"train_sampling_strategy": "group_by_length"}):
-            expected = self.run_(Told, options)
-            self.assertEqual(len(expected), STEPS + 1)
-            self.assertEqual(self.run_(Adopting, options), expected)
-        accumulates = {"gradient_accumulation_steps": 3, "dataloader_num_workers": 1}
-        self.assertEqual(self.run_(Adopting, accumulates), self.run_(Told, accumulates))
+        for options in ({}, {"train_sampling_strategy": "group_by_length"},
+                        {"dataloader_drop_last": True, "dataloader_num_workers": 2,
+                         "dataloader_persistent_workers": True}):
+            steps = EPOCHS * (N // BATCH) if "dataloader_drop_last" in options else STEPS
+            self.check_same(steps, **options)
+
+    def test_the_last_step_of_an_epoch_is_one(self):
+        """Of 6 batches, 4 and 2: two steps."""
+        for kind in (Adopting, OfOnesOwn):
+            self.check_same(EPOCHS * 2, gradient_accumulation_steps=4, kind=kind)
+
+    def test_streams(self):
+        self.check_same(8, rows=stream, max_steps=8, dataloader_num_workers=1)
 
     def test_a_loader_of_ones_own(self):
-        self.assertEqual(self.run_(OfOnesOwn, {}), self.run_(Told, {}))
+        self.check_same(STEPS, kind=OfOnesOwn)
 
     def test_killed_and_resumed_bit_for_bit(self):
-        for options in ({"dataloader_num_workers": 1},
-                        {"train_sampling_strategy": "group_by_length"}):
-            dies = random.randint(1, STEPS - 1)
-            with tempfile.TemporaryDirectory() as folder, self.subTest(f"dies at {dies}"):
-                whole = self.run_(Adopting, options)
-                status, said = trainers.Forked(train, Adopting, folder, options, dies).end()
-                self.assertEqual(status, -9, said)
-                rest = losses(trainers.lines(train, Adopting, folder, options, dies, True))
-                self.assertEqual(losses(said.splitlines()) + rest, whole)
+        self.check_killed(dataloader_num_workers=1)
+
+    def test_resumed_as_with_pytorchs(self):
+        """Where the Trainer does not come back to the same samples: it begins the epoch again, or
+        its sampler draws from generators that it puts back later.
+        """
+        for options in ({"ignore_data_skip": True}, {"train_sampling_strategy": "group_by_length"}):
+            dies, told = random.SystemRandom().randint(1, STEPS - 1), []
+            with self.subTest(f"{options} dies at {dies}"):
+                for cls in (TorchLoader, DataLoader):
+                    work = functools.partial(train, **options)
+                    with tempfile.TemporaryDirectory() as folder:
+                        begun = trainers.losses(work, cls, folder, dies, False,
+                                                ends=-signal.SIGKILL)
+                        told.append([begun, trainers.losses(work, cls, folder, dies, True)])
+                self.assertEqual(told[1], told[0])
+                self.assertEqual([len(lines) for lines, in told[1]], [dies, STEPS - dies + 1])
 
 
-class TestTwoRanks(Case):
+class TestTwoRanks(TrainerCase):
+    """PyTorch's class has no workers here: they were forked beside gloo's threads."""
+
     def test_shares(self):
         """Each rank's losses, and with them its share, are as with PyTorch's class."""
-        told = []
-        for kind in (Told, Adopting):
-            with tempfile.TemporaryDirectory() as folder:
-                told.append([losses(lines) for lines in trainers.ranks(train, kind, folder, {})])
-        self.assertEqual(told[1], told[0])
-        self.assertNotEqual(told[0][0], told[0][1])
-        self.assertEqual(len(told[0][0]), EPOCHS * -(-N // (2 * BATCH)) + 1)
+        steps = EPOCHS * -(-N // (2 * BATCH))
+        for options in ({}, {"train_sampling_strategy": "group_by_length"}):
+            told = self.check_same(steps, world=2, **options)
+            self.assertNotEqual(told[0], told[1])
+            self.assertEqual([len(lines) for lines in told], [steps + 1] * 2)
+
+    def test_the_last_step_of_an_epoch_is_one(self):
+        self.check_same(EPOCHS * 2, world=2, gradient_accumulation_steps=2)
+
+    def test_killed_and_resumed_bit_for_bit(self):
+        self.check_killed(world=2)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,10 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 from torch.utils.data import IterableDataset, get_worker_info  # noqa: E402
 
-from black_box import HERE, PATIENCE, DataLoader, TorchLoader  # noqa: E402
+from black_box import HERE, PATIENCE, TORCH, DataLoader, TorchLoader  # noqa: E402
+
+if TORCH >= (2, 0):
+    import torch._dynamo  # noqa: E402, F401 (optimizers do, in their first step: here once for all)
 
 # `datasets` is Hugging Face's here, and not the file of that name beside this one.
 sys.path.remove(HERE)

@@ -17,6 +17,25 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 
+def _stays_put(dataset: Any) -> bool:
+    """Hugging Face's streams begin every epoch at the place that they were told, as long as nobody
+    calls their set_epoch()."""
+    return any((kind.__module__, kind.__name__) == ("datasets.iterable_dataset", "IterableDataset")
+               for kind in type(dataset).__mro__)
+
+
+def put_back(dataset: Any, state: Any, finished: bool) -> None:
+    """finished: the state is that of the end of an epoch, and the next one is to begin."""
+    if not (finished and _stays_put(dataset)):
+        dataset.load_state_dict(state)
+
+
+def move_on(dataset: Any) -> None:
+    """The epoch that it was put back into is over."""
+    if _stays_put(dataset):
+        dataset.load_state_dict({})
+
+
 class _Watched:
     """An iterator of which is known whether it has ended."""
 
@@ -48,14 +67,19 @@ class Carrier:
         self._samples = _Watched(iter(()))
         self._ended = state is not None and state["ended"] and not finished
         self._own: Any = None  # of the iterator that the dataset gives next
+        self._was_put_back = state is not None
+        self._is_first = True
         if state is not None:
-            dataset.load_state_dict(state["dataset"])
+            put_back(dataset, state["dataset"], finished)
             self._own = None if finished else state["iterator"]
 
     def iterate(self) -> Iterator:
         """iter(dataset), from where it is to go on."""
         ended, self._ended = self._ended, False
         own, self._own = self._own, None
+        if self._was_put_back and not self._is_first:
+            move_on(self._dataset)
+        self._is_first = False
         if ended:
             self._samples = _Watched(iter(()))
             return self._samples

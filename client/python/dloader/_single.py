@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from . import _arguments, _datapipes, _device, _order, random, state
+from . import _arguments, _carried, _datapipes, _device, _order, random, state
 
 
 class LoaderIterator(_device.BatchIterator):
@@ -89,7 +89,10 @@ class SingleIterator(LoaderIterator):
         resume, dataset = self._order.resume, self._dataset
         knows = resume is not None and resume.dataset is not None and _order.has_state(dataset)
         if knows:
-            dataset.load_state_dict(resume.dataset)
+            _carried.put_back(dataset, resume.dataset, resume.finished)
+        elif self._loader._was_put_back:
+            _carried.move_on(dataset)
+        self._loader._was_put_back = knows
         if not self._loader._is_iterable:
             return
         anew = knows and resume.finished

@@ -114,6 +114,7 @@ class DataLoader(TorchLoader[T_co]):
         self._IterableDataset_len_called: int | None = None
         self._position: Any = None
         self._resume: Any = None
+        self._was_put_back = False  # the dataset in this process
         self._next_epoch = 0
         self._base_seed: int | None = None
         seed = self._options.seed
