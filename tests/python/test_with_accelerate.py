@@ -12,10 +12,12 @@ import torch
 import black_box
 import trainers
 from black_box import Case, TorchLoader
-from dloader import DataLoader, adopt
+from dloader import DataLoader, StatefulDataLoader, adopt
 
 accelerate = trainers.need("accelerate")
 from accelerate import Accelerator, skip_first_batches  # noqa: E402
+from accelerate.data_loader import DataLoaderDispatcher, DataLoaderShard  # noqa: E402
+from accelerate.data_loader import SkipDataLoader  # noqa: E402
 from accelerate.state import AcceleratorState  # noqa: E402
 from accelerate.utils import DataLoaderConfiguration, set_seed  # noqa: E402
 
@@ -71,7 +73,32 @@ def compare_ranks():
                 assert adopt(loader) is loader and loads_by_us(loader)
                 ours = told(accelerator, loader)
                 print(json.dumps([str(configuration), expected, plain, ours]), flush=True)
+                rests = []
+                for cls, workers in ((TorchLoader, 0), (DataLoader, 1)):
+                    accelerator, loader = prepared(cls, data, configuration, num_workers=workers,
+                                                   **make)
+                    rest = skip_first_batches(loader, 2)
+                    rests.append(told(accelerator, adopt(rest) if workers else rest, epochs=1))
+                print(json.dumps([f"{configuration} skipping", *rests, rests[1]]), flush=True)
     accelerator.end_training()
+
+
+def state_of_rank():
+    """Prints what is left of an epoch, and what a loader with the state of its middle gives."""
+    AcceleratorState._reset_state(reset_partial_state=True)
+    for configuration in ({}, {"split_batches": True}, {"even_batches": False}):
+        if not HAS_TORCHDATA:
+            break
+        for data in (NUMBERS, trainers.Split(N)):
+            make = {"use_stateful_dataloader": True, "dispatch_batches": False, **configuration}
+            loader = adopt(prepared(DataLoader, data, make, num_workers=1)[1])
+            batches = iter(loader)
+            next(batches)
+            state = json.loads(json.dumps(loader.state_dict()))
+            again = adopt(prepared(DataLoader, data, make, num_workers=1)[1])
+            again.load_state_dict(state)
+            print(json.dumps([str(make), [batch.tolist() for batch in again],
+                              [batch.tolist() for batch in batches]]), flush=True)
 
 
 # ---- a run that is killed ----------------------------------------------------------------------
@@ -80,8 +107,9 @@ EPOCHS = 3
 STEPS = EPOCHS * -(-N // BATCH)
 
 
-def train(cls, folder, dies, resumes, stateful=False):
+def train(cls, folder, dies, resumes, stateful=False, workers=1):
     """stateful: the checkpoint has the loader's state, and no batches are passed over."""
+    AcceleratorState._reset_state(reset_partial_state=True)
     set_seed(7)
     accelerator = Accelerator(cpu=True, dataloader_config=DataLoaderConfiguration(
         use_seedable_sampler=True, use_stateful_dataloader=stateful and cls is DataLoader))
@@ -89,7 +117,7 @@ def train(cls, folder, dies, resumes, stateful=False):
     model = torch.nn.Linear(3, 1)
     model, optimizer, loader = accelerator.prepare(
         model, torch.optim.Adam(model.parameters(), 0.1),
-        cls(data, batch_size=BATCH, shuffle=True, num_workers=1))
+        cls(data, batch_size=BATCH, shuffle=True, num_workers=workers))
     taken = adopt if cls is DataLoader else lambda loader: loader
     taken(loader)
     first, skipped, step = 0, 0, 0
@@ -112,6 +140,7 @@ def train(cls, folder, dies, resumes, stateful=False):
             step += 1
             if step == dies and not resumes:
                 accelerator.save_state(folder)
+                accelerator.wait_for_everyone()
                 trainers.die()
 
 
@@ -125,6 +154,33 @@ class TestOneProcess(Case):
                                                    num_workers=workers, **options)
                     self.assertIsInstance(loader, TorchLoader)
                     self.assertEqual(told(accelerator, way(loader)), expected)
+
+    def test_every_configuration(self):
+        for configuration in CONFIGURATIONS:
+            for data, shuffle in ((NUMBERS, False), (NUMBERS, True), (trainers.Split(N), None)):
+                with self.subTest(f"{configuration} {shuffle}"):
+                    expected = told(*prepared(TorchLoader, data, configuration, shuffle=shuffle))
+                    accelerator, loader = prepared(DataLoader, data, configuration,
+                                                   shuffle=shuffle, num_workers=1)
+                    self.assertEqual(told(accelerator, adopt(loader)), expected)
+
+    @unittest.skipUnless(HAS_TORCHDATA, "there is no torchdata")
+    def test_stateful_loaders(self):
+        """They give what torchdata's do, and their states say when an epoch is over."""
+        stateful = {"use_stateful_dataloader": True}
+        for data in (NUMBERS, trainers.Split(N)):
+            for workers in (0, 1):
+                options = {"num_workers": workers}
+                expected = told(*prepared(TorchLoader, data, {**stateful, "dispatch_batches": False},
+                                          **options))
+                accelerator, loader = prepared(DataLoader, data,
+                                               {**stateful, "dispatch_batches": False}, **options)
+                self.assertIs(type(adopt(loader).base_dataloader), StatefulDataLoader)
+                self.assertEqual(told(accelerator, loader), expected)
+                over = [loader.state_dict()["_iterator_finished"] for _ in loader]
+                self.assertEqual(over, [False] * 5 + [True])
+        with self.assertRaisesRegex(TypeError, "prepare it without use_stateful_dataloader$"):
+            adopt(prepared(DataLoader, NUMBERS, {**stateful, "dispatch_batches": True})[1])
 
     def test_the_last_step_of_an_epoch_is_one(self):
         """Accumulating 4 steps of 6: one at the fourth, one at the end."""
@@ -169,10 +225,80 @@ class TestOneProcess(Case):
         trainers.check_killed(self, train, STEPS, True)
 
 
+class Epochs(torch.utils.data.BatchSampler):
+    """A batch sampler of one's own that goes by the number of the epoch."""
+
+    def __init__(self):
+        super().__init__(range(4), 2, False)
+        self.epoch = 0
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def __iter__(self):
+        yield [self.epoch, self.epoch + 1]
+
+
+class TestTheirLoaders(Case):
+    """Accelerate's own cases (tests/test_data_loader.py), with our workers in its classes."""
+
+    def setUp(self):
+        super().setUp()
+        Accelerator(cpu=True)
+
+    def test_what_they_are(self):
+        for loader in (DataLoaderShard(range(16), batch_size=4),
+                       DataLoaderDispatcher(range(16), batch_size=4),
+                       SkipDataLoader(range(16), batch_size=4, skip_batches=2)):
+            kind = type(loader)
+            self.assertIs(adopt(loader), loader)
+            self.assertIs(type(loader), kind)
+            self.assertTrue(loads_by_us(loader))
+            self.assertIsInstance(loader, TorchLoader)
+            self.assertEqual(len(loader), 2 if kind is SkipDataLoader else 4)
+
+    def test_skipping(self):
+        loader = adopt(SkipDataLoader(range(16), batch_size=4, skip_batches=2, num_workers=1))
+        for _ in range(2):
+            self.assertEqual([batch.tolist() for batch in loader],
+                             [[8, 9, 10, 11], [12, 13, 14, 15]])
+
+    def test_the_last_batch_is_known(self):
+        for kind in (DataLoaderShard, DataLoaderDispatcher):
+            for workers in (0, 1):
+                loader = adopt(kind(range(16), batch_size=4, num_workers=workers))
+                for _ in range(2):
+                    ends = [loader.end_of_dataloader for _ in loader]
+                    self.assertEqual(ends, [False, False, False, True])
+
+    def test_a_loop_that_is_left_is_forgotten(self):
+        """Else what is gathered later is cut as if it were of that loader."""
+        loader = adopt(DataLoaderShard(range(16), batch_size=4, num_workers=1))
+        state = accelerate.state.GradientState()
+        for _ in loader:
+            self.assertIn(loader, [one for one in state.dataloader_references if one is not None])
+            break
+        del _
+        for _ in loader:
+            pass
+        self.assertEqual([one for one in state.dataloader_references if one is loader], [])
+
+    def test_epochs_are_told(self):
+        data = [10, 11, 12, 13, 14]
+        for workers in (0, 1):
+            loader = Accelerator(cpu=True).prepare(
+                DataLoader(data, batch_sampler=Epochs(), num_workers=workers))
+            adopt(loader)
+            self.assertEqual([batch.tolist() for batch in loader], [[10, 11]])
+            self.assertEqual([batch.tolist() for batch in loader], [[11, 12]])
+            loader.set_epoch(3)
+            self.assertEqual([batch.tolist() for batch in loader], [[13, 14]])
+
+
 class TestTwoRanks(Case):
     def test_shares_are_accelerates(self):
         whole = trainers.ranks(compare_ranks)
-        self.assertEqual(len(whole[0]), len(CONFIGURATIONS) * 3)
+        self.assertEqual(len(whole[0]), len(CONFIGURATIONS) * 3 * 2)
         for lines in whole:
             for line in lines:
                 configuration, expected, plain, ours = json.loads(line)
@@ -180,6 +306,22 @@ class TestTwoRanks(Case):
                 self.assertEqual(ours, expected, configuration)
         gathered = json.loads(whole[0][0])[1][2:]
         self.assertEqual(sorted(sum((event[2] for event in gathered[:3]), [])), list(range(N)))
+
+    def test_states_are_of_each_rank(self):
+        for lines in trainers.ranks(state_of_rank):
+            for line in lines:
+                name, rest, expected = json.loads(line)
+                self.assertTrue(expected)
+                self.assertEqual(rest, expected, name)
+
+    def test_killed_and_resumed_bit_for_bit(self):
+        steps = EPOCHS * -(-N // (2 * BATCH))
+        trainers.check_killed(self, train, steps, False, 0, world=2)
+
+    @unittest.skipUnless(HAS_TORCHDATA, "there is no torchdata")
+    def test_killed_and_resumed_by_the_loaders_state(self):
+        steps = EPOCHS * -(-N // (2 * BATCH))
+        trainers.check_killed(self, train, steps, True, 0, world=2)
 
 
 class TestAdopt(Case):
