@@ -18,6 +18,7 @@ from dloader import DataLoader
 lightning = trainers.need("lightning")
 from lightning.fabric import Fabric  # noqa: E402
 from lightning.pytorch.callbacks import Callback  # noqa: E402
+from lightning.pytorch.utilities import CombinedLoader  # noqa: E402
 
 N, BATCH, EPOCHS = 23, 4, 2
 QUIET = {"accelerator": "cpu", "logger": False, "enable_checkpointing": False,
@@ -81,7 +82,7 @@ def fitted(cls, data=DATA, options=None, **trainer):
     def fit():
         torch.manual_seed(3)
         model = Model()
-        lightning.Trainer(max_epochs=EPOCHS, **{**QUIET, **trainer}).fit(
+        lightning.Trainer(**{"max_epochs": EPOCHS, **QUIET, **trainer}).fit(
             model, cls(data, batch_size=BATCH, **(options or {})), cls(DATA[:9], batch_size=BATCH))
         return model
 
@@ -214,6 +215,61 @@ class TestOneProcess(Case):
                     found = fitted(DataLoader, options={**options, "num_workers": workers},
                                    **trainer)
                     self.assertEqual(found, expected)
+
+    def test_limits_and_the_sanity_check(self):
+        table = ({"limit_train_batches": 4, "limit_val_batches": 1}, {"limit_val_batches": 0.5},
+                 {"num_sanity_val_steps": 0}, {"num_sanity_val_steps": -1},
+                 {"limit_val_batches": 0}, {"fast_dev_run": 2}, {"check_val_every_n_epoch": 2},
+                 {"val_check_interval": 4, "check_val_every_n_epoch": None},
+                 {"accumulate_grad_batches": 4}, {"max_steps": 8, "max_epochs": -1})
+        for trainer in table:
+            with self.subTest(f"{trainer}"):
+                expected = fitted(TorchLoader, options={"shuffle": True}, **trainer)
+                options = {"shuffle": True, "num_workers": 1}
+                self.assertEqual(fitted(DataLoader, options=options, **trainer), expected)
+                self.assertTrue(expected[1])
+
+    def test_loops_of_their_own(self):
+        """validate(), test() and predict(), of several loaders, whole and limited."""
+        def run(cls, workers, verb, limit):
+            model, seen = Model(), []
+            model.validation_step = model.test_step = model.predict_step = (
+                lambda batch, index, dataloader_idx=0: seen.append(
+                    [dataloader_idx, index, batch[1].tolist()]))
+            trainer = lightning.Trainer(**QUIET, **{f"limit_{verb}_batches": limit})
+            call = {"val": trainer.validate, "test": trainer.test, "predict": trainer.predict}
+            call[verb](model, [cls(DATA, batch_size=BATCH, num_workers=workers),
+                               cls(DATA[:5], batch_size=2, num_workers=workers)])
+            return seen
+
+        for verb in ("val", "test", "predict"):
+            for limit in (1.0, 2):
+                expected = quiet(lambda: run(TorchLoader, 0, verb, limit))
+                self.assertEqual(len(expected), 9 if limit == 1.0 else 4)
+                for workers in (0, 1):
+                    found = quiet(lambda: run(DataLoader, workers, verb, limit))
+                    self.assertEqual(found, expected)
+
+    def test_several_loaders_at_once(self):
+        """In the Trainer's modes; the shorter one begins again, or the longer one is cut."""
+        class Pairs(Model):
+            def training_step(self, batch, index):
+                self.seen.append({name: one and one[1].tolist() for name, one in batch.items()})
+
+        def run(cls, workers, mode):
+            torch.manual_seed(3)
+            both = CombinedLoader(
+                {"a": cls(DATA, batch_size=BATCH, shuffle=True, num_workers=workers),
+                 "b": cls(DATA[:9], batch_size=BATCH, num_workers=workers)}, mode)
+            model = Pairs()
+            lightning.Trainer(max_epochs=EPOCHS, **QUIET).fit(model, both)
+            return model.seen
+
+        for mode, steps in (("max_size_cycle", 6), ("min_size", 3), ("max_size", 6)):
+            for workers in (0, 1):
+                expected = quiet(lambda: run(TorchLoader, workers, mode))
+                self.assertEqual(len(expected), EPOCHS * (steps + 1) + 1)
+                self.assertEqual(quiet(lambda: run(DataLoader, workers, mode)), expected)
 
     def test_iterable_datasets_and_workers_that_stay(self):
         self.assertEqual(fitted(DataLoader, Stream()), fitted(TorchLoader, Stream()))
