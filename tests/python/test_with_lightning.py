@@ -4,6 +4,7 @@ import functools
 import json
 import os
 import sys
+import tempfile
 import unittest
 import warnings
 
@@ -69,6 +70,11 @@ class Tagged(DataLoader):
 class Stream(torch.utils.data.IterableDataset):
     def __iter__(self):
         return iter(DATA)
+
+
+class Sized(Stream):
+    def __len__(self):
+        return N
 
 
 def quiet(call):
@@ -154,15 +160,15 @@ def ranked(cls, **options):
 
 
 def train(cls, folder, dies, resumes, devices=1, workers=1, hook="on_train_batch_end", own=False,
-          **trainer):
+          data=DATA, **trainer):
     path = os.path.join(folder, "checkpoint")
     torch.manual_seed(9 if resumes else 7)
     options = {"batch_size": BATCH, "num_workers": workers}
     if own:
         model, train = Told(functools.partial(ranked, cls, **options)), None
     else:
-        model, train = Told(), cls(DATA, shuffle=True, **options,
-                                   generator=torch.Generator().manual_seed(5))
+        options["shuffle"] = data is DATA or None
+        model, train = Told(), cls(data, **options, generator=torch.Generator().manual_seed(5))
     lightning.Trainer(max_epochs=3, devices=devices, strategy="ddp" if devices > 1 else "auto",
                       callbacks=[Dies(path, None if resumes else dies, hook)],
                       **{**QUIET, **trainer}).fit(
@@ -290,6 +296,24 @@ class TestOneProcess(Case):
         """The Trainer counts batches, and does not ask for the end of an epoch."""
         for steps, options in ((STEPS, {}), (9, {"limit_train_batches": 0.5})):
             trainers.check_killed(self, functools.partial(train, **options), steps, dies=steps // 3)
+
+    def test_iterable_datasets_are_resumed(self):
+        trainers.check_killed(self, functools.partial(train, data=Sized()), STEPS)
+
+    def test_batches_that_are_taken_ahead_are_told_of(self):
+        """A dataset without a length: a checkpoint in the middle of its epoch misses one."""
+        class Saves(Callback):
+            def on_train_batch_end(self, trainer, *_):
+                with tempfile.TemporaryDirectory() as folder:
+                    trainer.save_checkpoint(os.path.join(folder, "checkpoint"))
+
+        for data, told in ((Stream(), EPOCHS * 5), (Sized(), 0)):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                lightning.Trainer(max_epochs=EPOCHS, callbacks=[Saves()], **QUIET).fit(
+                    Model(), DataLoader(data, batch_size=BATCH, num_workers=1))
+            found = [w for w in caught if "give the dataset a __len__()" in str(w.message)]
+            self.assertEqual(len(found), told)
 
     def test_restarted_behind_an_epoch(self):
         """The Trainer has loaders begin anew, whatever their states in the checkpoint are."""

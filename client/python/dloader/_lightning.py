@@ -3,7 +3,7 @@
 It counts batches, up to the loader's length or a limit of its own, and leaves the iterator behind
 the last one without asking for more. A checkpoint from there on is one of an epoch that has ended:
 restarted, the Trainer begins the next one. To a loader it looks like a loop that goes on, in which
-nothing is left.
+nothing is left. Without a length it takes one batch ahead, to know the last one.
 """
 
 from __future__ import annotations
@@ -31,3 +31,8 @@ def epoch_has_ended() -> bool:
     """Whether a state is taken for a checkpoint that the Trainer restarts with its next epoch."""
     progress = getattr(getattr(_saving_loop(), "epoch_loop", None), "batch_progress", None)
     return bool(getattr(progress, "is_last_batch", False))
+
+
+def batches_ahead() -> int:
+    """How many the Trainer has got of this epoch that are not trained with, at that moment."""
+    return len(getattr(getattr(_saving_loop(), "_data_fetcher", None), "batches", ()))

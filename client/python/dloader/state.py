@@ -104,6 +104,8 @@ def take(loader: Any) -> dict[str, Any]:
     goes_on = position is not None and not finished
     if goes_on and position.given and loader.num_workers > 0 and not loader.in_order:
         _warn_of_order()
+    if goes_on and _lightning.batches_ahead() > 0:
+        _warn_of_batches_ahead()
     now = _order.capture(loader, loader._instead)
     rng = position.rng if goes_on else now
     sampler = position.sampler if position else None
@@ -297,6 +299,12 @@ def _warn_of_order() -> None:
     warnings.warn("in_order=False: the state counts batches, and not which ones they were; after "
                   "resuming, some samples of this epoch may come twice and others not at all",
                   UserWarning, stacklevel=4)
+
+
+def _warn_of_batches_ahead() -> None:
+    warnings.warn("Lightning's Trainer has taken a batch ahead, because the dataset has no length; "
+                  "a run that is resumed from this checkpoint leaves it out: give the dataset a "
+                  "__len__()", UserWarning, stacklevel=4)
 
 
 def warn_of_loading(batches: int, stacklevel: int) -> None:
