@@ -177,7 +177,7 @@ def _open_named(worker: int, workers: int, seed: int, name: str, args: Any) -> S
 def _carry(source: Source, states: dict) -> None:
     """Each batch takes the dataset's state along."""
     carrier = _carried.Carrier(source.worker, source.dataset, states["states"].get(source.worker),
-                               states["finished"])
+                               finished=states["finished"], drop_last=states["drop_last"])
     source.collate = carrier.with_state(source.collate or source.default_collate)
     source.convert = carrier.with_state(source.convert)
     source.carrier = carrier

@@ -3,11 +3,12 @@
 A worker's batch is then a pair: the batch, and a pickle of where that worker's dataset stands behind
 it. The client keeps the latest of each worker that the user got a batch of; to go on, it sends them
 to new workers. The first of these takes over from the worker whose turn it was: worker w is the
-old (w + turn) mod W.
+old (w + turn) mod W. Behind the last sample of an iterable dataset comes one pair more, without a
+batch unless a smaller one is left: what the dataset does at its end is part of its state.
 
 The dataset's state is put back before iter(), and an iterator's behind it, as torchdata does it
-(torchdata/stateful_dataloader/worker.py): so also that of a dataset that is its own iterator. At the
-end of an epoch the states go on only where the workers do, that is with persistent ones.
+(torchdata/stateful_dataloader/worker.py); a dataset that is its own iterator is told behind iter().
+At the end of an epoch the states go on only where the workers do, that is with persistent ones.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
+
+# Behind the last sample.
+_END = object()
 
 
 def _stays_put(dataset: Any) -> bool:
@@ -37,41 +41,62 @@ def move_on(dataset: Any) -> None:
 
 
 class _Watched:
-    """An iterator of which is known whether it has ended."""
+    """An iterator whose samples end with _END, again and again until a pair was made of it.
 
-    def __init__(self, iterator: Iterator) -> None:
+    Where incomplete batches are dropped, only a full one gets there.
+    """
+
+    def __init__(self, iterator: Iterator, *, ended: bool = False) -> None:
         self.iterator = iterator
-        self.ended = False
+        self.ended = ended
+        self.told = ended
 
     def __iter__(self) -> Iterator:
         return self
 
     def __next__(self) -> Any:
-        try:
-            return next(self.iterator)
-        except StopIteration:
-            self.ended = True
-            raise
+        if self.told:
+            raise StopIteration
+        if not self.ended:
+            try:
+                return next(self.iterator)
+            except StopIteration:
+                self.ended = True
+        return _END
 
 
 class Carrier:
     """In a worker: makes the pairs, and begins its first epoch where the state says.
 
     worker: its number among the old ones. state: what take() made for it, or None: then the dataset
-    stays as it is. finished: the state is that of the end of an epoch.
+    stays as it is. finished: the epoch of the state was taken to its end.
     """
 
-    def __init__(self, worker: int, dataset: Any, state: dict | None, finished: bool) -> None:
+    def __init__(self, worker: int, dataset: Any, state: dict | None, *, finished: bool,
+                 drop_last: bool) -> None:
         self._worker = worker
         self._dataset = dataset
+        self._drop_last = drop_last
         self._samples = _Watched(iter(()))
-        self._ended = state is not None and state["ended"] and not finished
+        self._ended = False
         self._own: Any = None  # of the iterator that the dataset gives next
         self._was_put_back = state is not None
         self._is_first = True
-        if state is not None:
+        if state is None:
+            return
+        finished = finished or state["before"]
+        if state["dataset"] is not None:
             put_back(dataset, state["dataset"], finished)
-            self._own = None if finished else state["iterator"]
+        self._ended = state["ended"] and not finished
+        self._own = state["iterator"]
+        if state["ended"] or finished:
+            self._leave(state)
+
+    def _leave(self, state: dict) -> None:
+        """The iterator is at its end; the dataset that it is goes on to the next epoch."""
+        if state["dataset"] is None and self._own is not None:
+            iter(self._dataset).load_state_dict(self._own)
+        self._own = None
 
     def iterate(self) -> Iterator:
         """iter(dataset), from where it is to go on."""
@@ -81,7 +106,7 @@ class Carrier:
             move_on(self._dataset)
         self._is_first = False
         if ended:
-            self._samples = _Watched(iter(()))
+            self._samples = _Watched(iter(()), ended=True)
             return self._samples
         iterator = iter(self._dataset)
         if own is not None:
@@ -90,25 +115,34 @@ class Carrier:
         return self._samples
 
     def take(self) -> dict[str, Any]:
-        """Where this worker's dataset stands now."""
+        """Where this worker's dataset stands now; once, where it is its own iterator."""
         iterator = self._samples.iterator
         own = hasattr(iterator, "state_dict") and hasattr(iterator, "load_state_dict")
-        return {"worker": self._worker, "ended": self._samples.ended,
-                "dataset": self._dataset.state_dict(),
+        return {"worker": self._worker, "ended": self._samples.ended, "before": False,
+                "dataset": None if iterator is self._dataset else self._dataset.state_dict(),
                 "iterator": iterator.state_dict() if own else None}
+
+    def _without_end(self, samples: Any) -> Any:
+        """The samples of the last batch, or _END."""
+        self._samples.told = True
+        left = [] if samples is _END else [one for one in samples if one is not _END]
+        return left if left and not self._drop_last else _END
 
     def with_state(self, make: Callable) -> Callable:
         """`make`, whose result travels with the state behind its samples."""
         def pair(samples: Any) -> tuple[Any, bytes]:
-            state = pickle.dumps(self.take(), protocol=5)
-            return make(samples), state
+            if samples is _END or (type(samples) is list and samples and samples[-1] is _END):
+                samples = self._without_end(samples)
+            is_batch = samples is not _END
+            state = pickle.dumps((self.take(), is_batch), protocol=5)
+            return make(samples) if is_batch else None, state
         return pair
 
 
-def split(data: Any) -> tuple[Any, dict[str, Any]]:
-    """In the client: a pair, taken apart again."""
+def split(data: Any) -> tuple[Any, dict[str, Any], bool]:
+    """In the client: a pair, taken apart again; and whether there is a batch in it."""
     batch, state = data
-    return batch, pickle.loads(state)
+    return batch, *pickle.loads(state)
 
 
 def keep(position: Any, state: dict[str, Any]) -> None:
@@ -117,12 +151,16 @@ def keep(position: Any, state: dict[str, Any]) -> None:
                         {**position.workers.get("states", {}), str(state["worker"]): state}}
 
 
-def to_send(resume: Any, workers: int, persistent: bool) -> dict[str, Any]:
-    """What the workers are told of states: {"turn", "finished", "states": by number}."""
+def of_the_epoch_before(workers: dict[str, Any]) -> dict[str, Any]:
+    """Where workers that stay begin an epoch, until the user has got a batch of theirs."""
+    return {"states": {number: {**state, "before": True}
+                       for number, state in workers.get("states", {}).items()}}
+
+
+def to_send(resume: Any, loader: Any) -> dict[str, Any]:
+    """What the workers are told: {"turn", "finished", "drop_last", "states": by number}."""
     finished = resume is not None and resume.finished
-    kept = resume.workers if resume is not None and (persistent or not finished) else {}
-    if "last" not in kept:
-        kept = {}
+    kept = resume.workers if resume is not None and (loader.persistent_workers or not finished) else {}
     states = {int(number): state for number, state in kept.get("states", {}).items()}
-    return {"turn": 0 if finished or not kept else (kept["last"] + 1) % workers,
-            "finished": finished, "states": states}
+    return {"turn": 0 if finished or "last" not in kept else (kept["last"] + 1) % loader.num_workers,
+            "finished": finished, "drop_last": bool(loader.drop_last), "states": states}

@@ -145,32 +145,39 @@ class WorkerIterator(LoaderIterator):
         args = {"base_seed": position.base_seed, "epoch": 0, "seed": loader._key_seed}
         self._carried: dict | None = None  # what the workers were told of states
         if _order.has_state(loader.dataset):
-            self._carried = _carried.to_send(self._order.resume, self._workers,
-                                              loader.persistent_workers)
+            self._carried = _carried.to_send(self._order.resume, loader)
         self._connection = Connection(loader, args, self._carried)
         self._start()
 
     @property
     def is_stale(self) -> bool:
         """It cannot begin another epoch: the daemon is gone, or this is another process."""
-        # Workers that took over in the middle of a turn would begin the next epoch there as well.
-        shifted = self._carried is not None and self._carried["turn"] != 0
-        return (shifted or self._connection is None or self._pid != os.getpid()
+        return (self.is_shifted or self._connection is None or self._pid != os.getpid()
                 or not self._connection.client.is_usable)
+
+    @property
+    def is_shifted(self) -> bool:
+        """Its workers took over in the middle of a turn, and would begin each epoch there."""
+        return self._carried is not None and self._carried["turn"] != 0
 
     def again(self) -> None:
         """Another epoch with the same workers."""
         self._end_epoch()
         self._length_said = self._loader._length_said
+        before = self._order.position
         self._begin(draw_base=False)
         self._start()
+        if before.finished and self._carried is not None:
+            self._order.position.workers = _carried.of_the_epoch_before(before.workers)
 
     def _start(self) -> None:
         loader, resume = self._loader, self._order.resume
         step, carried = 0, None
-        known = self._carried is not None and resume is not None and bool(resume.workers)
-        if known:
-            self._order.position.workers = dict(resume.workers)
+        self._steps_before = 0  # of the epoch, that the workers do not count
+        if self._carried is not None and self._carried["states"] and resume is not None:
+            self._order.position.workers = (_carried.of_the_epoch_before(resume.workers)
+                                            if resume.finished else dict(resume.workers))
+            self._steps_before = resume.step
         elif resume is not None and loader._is_iterable and resume.given:
             step, carried = resume.step, resume.carried
             self._order.position.iterators = resume.iterators
@@ -178,7 +185,10 @@ class WorkerIterator(LoaderIterator):
                 state.warn_of_loading(resume.given, 6)
         # Kept: what was fed and not received, by step; to say what a worker was at.
         self._tasks: collections.deque = collections.deque()
-        self._states: collections.deque = collections.deque()  # of batches the user has not got
+        # Of batches that the user has not got, each with what came since the one before; and of
+        # workers at their end, behind the last one of these.
+        self._states: collections.deque = collections.deque()
+        self._loose: list = []
         self._waiting: Any = None  # a step that found no room
         self._drained = loader._is_iterable
         self._over = False
@@ -232,23 +242,35 @@ class WorkerIterator(LoaderIterator):
             raise RuntimeError("this iterator belongs to the process that made it, not to its fork")
         if self._connection is None:
             raise DaemonError(f"this iterator's workers are gone: {self._failure}")
-        batch = self._receive()
-        if batch is None:
-            self._over = True
-            self._finish()
-            raise StopIteration
-        self._order.position.step = batch.step + 1
-        self._received(batch.nbytes)
-        if self._carried is None:
-            return batch.data
-        data, carried = _carried.split(batch.data)
-        self._states.append(carried)
-        return data
+        while True:
+            batch = self._receive()
+            if batch is None:
+                self._over = True
+                self._finish()
+                raise StopIteration
+            self._order.position.step = self._steps_before + batch.step + 1
+            self._received(batch.nbytes)
+            if self._carried is None:
+                return batch.data
+            data, carried, is_batch = _carried.split(batch.data)
+            self._loose.append(carried)
+            if is_batch:
+                self._states.append(self._loose)
+                self._loose = []
+                return data
+
+    def _keep(self, states: list) -> None:
+        for one in states:
+            _carried.keep(self._order.position, one)
+
+    def _finished(self) -> None:
+        super()._finished()
+        self._keep(self._loose)
 
     def _count(self) -> None:
         super()._count()
         if self._states:
-            _carried.keep(self._order.position, self._states.popleft())
+            self._keep(self._states.popleft())
         elif self._loader._is_iterable and self._loader.in_order and self._epoch.carries:
             position = self._order.position
             said = _states.behind(self._epoch.state(position.step))

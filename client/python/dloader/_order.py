@@ -62,6 +62,11 @@ class _Instead:
     def __init__(self, generator: torch.Generator | None) -> None:
         self.generator = generator
 
+    def is_global(self) -> bool:
+        """It stands where the global one does."""
+        return (self.generator is not None and
+                torch.equal(self.generator.get_state(), torch.default_generator.get_state()))
+
     def __enter__(self) -> None:
         if self.generator is not None:
             self._kept = torch.default_generator.get_state()
@@ -193,6 +198,8 @@ class Order:
         self.position.sampler_epochs = [sampler.epoch for sampler in keyed]
         with self._instead:
             self._begin(loader, workers, draw_base, before and before.pipes)
+        if self._instead.generator is not loader._instead and self._instead.is_global():
+            self._instead.generator = None  # what was drawn is drawn once more; here it goes on
         self._is_first = True
 
     def _begin(self, loader: Any, workers: bool, draw_base: bool, before: Any) -> None:

@@ -85,12 +85,10 @@ class SingleIterator(LoaderIterator):
                        kind._fetch_keys if self._is_batched else kind._fetch_key)
 
     def _restore(self) -> None:
-        """The dataset's own state, and the place in an iterable one."""
+        """The place in an iterable dataset."""
         resume, dataset = self._order.resume, self._dataset
-        knows = resume is not None and resume.dataset is not None and _order.has_state(dataset)
-        if knows:
-            _carried.put_back(dataset, resume.dataset, resume.finished)
-        elif self._loader._was_put_back:
+        knows = resume is not None and resume.knows_dataset(self._loader)
+        if not knows and self._loader._was_put_back:
             _carried.move_on(dataset)
         self._loader._was_put_back = knows
         if not self._loader._is_iterable:

@@ -141,6 +141,10 @@ class DataLoader(TorchLoader[T_co]):
                 self._iterator = None
         if not (self.persistent_workers and self.num_workers > 0):
             return _device.to_device(self._get_iterator(), self._options.device)
+        if self._resume is None and self._iterator is not None and self._iterator.is_shifted \
+                and self._position.finished:
+            # Others go on in their places, with what their datasets know.
+            self.load_state_dict(self.state_dict())
         if self._iterator is None or self._iterator.is_stale:
             self._iterator = self._get_iterator()
             self._given = None

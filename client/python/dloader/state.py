@@ -40,7 +40,7 @@ from typing import Any
 
 import torch
 
-from . import _lightning, _made, _order
+from . import _carried, _lightning, _made, _order
 from ._errors import StateError
 from ._seeds import MASK63
 
@@ -229,7 +229,7 @@ class Resume:
             raise StateError(f"num_workers: {workers}, but this loader has {loader.num_workers}; an "
                              "iterable dataset is divided by it, so an epoch must be ended with as "
                              "many as it was begun")
-        if "last" in self.workers and workers != loader.num_workers:
+        if self.workers.get("states") and workers != loader.num_workers:
             raise StateError(f"num_workers: {workers}, but this loader has {loader.num_workers}; "
                              "each worker's dataset has a state of its own, which no other "
                              "number of workers can take over")
@@ -266,8 +266,18 @@ class Resume:
         if loader._share is not None:
             loader._share.passed = self.passed
 
+    def knows_dataset(self, loader: Any) -> bool:
+        """There is a state of the dataset in this process."""
+        return (loader.num_workers == 0 and self.dataset is not None
+                and _order.has_state(loader.dataset))
+
     def enter(self, loader: Any) -> Any:
-        """Puts `loader` there; returns what stands in for the global generator in this epoch."""
+        """Puts `loader` there; returns what stands in for the global generator in this epoch.
+
+        A dataset in this process comes first, as its state may be that of torch's global generator.
+        """
+        if self.knows_dataset(loader):
+            _carried.put_back(loader.dataset, self.dataset, self.finished)
         loader._next_epoch = self.epoch
         if self.seed is not None:
             loader._key_seed = self.seed
