@@ -14,7 +14,7 @@ from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 import datasets
 from black_box import Case
-from dloader import StateError, StatefulDataLoader
+from dloader import DataLoader, StateError, StatefulDataLoader
 
 try:
     from torchdata.stateful_dataloader import StatefulDataLoader as Theirs
@@ -230,6 +230,18 @@ class TestStates(Case):
             ours, theirs = fresh.state_dict(), loader.state_dict()
             # The global generator is not moved in the one that was resumed.
             self.assertEqual({key for key in theirs if ours[key] != theirs[key]} - {"now"}, set())
+
+
+class TestOtherNames(Case):
+    def test_workers_end_by_the_name_that_pytorch_has_for_it(self):
+        for stays in (False, True):
+            loader = DataLoader(range(50), num_workers=1, persistent_workers=stays)
+            batches = iter(loader)
+            next(batches)
+            batches._shutdown_workers()
+            with self.assertRaisesRegex(RuntimeError, "workers are gone: _shutdown_workers"):
+                next(batches)
+            self.assertEqual(len(list(loader)), 50)
 
 
 @unittest.skipIf(Theirs is None, WHY)

@@ -349,6 +349,11 @@ class WorkerIterator(LoaderIterator):
             self._end_epoch()
         connection.close()
 
+    def _shutdown_workers(self) -> None:
+        """The workers end now, as those do who know PyTorch's iterator by this name."""
+        self._failure = "_shutdown_workers() was called"
+        self._close()
+
     def __del__(self) -> None:
         # Begun, but not whole, where __init__ raised.
         if getattr(self, "_connection", None) is not None:
@@ -368,6 +373,7 @@ class PersistentIterator:
         self._prepared = iterator._prepared
         self._count = iterator._count
         self._finished = iterator._finished
+        self._shutdown_workers = iterator._shutdown_workers
 
     def __iter__(self) -> PersistentIterator:
         return self
