@@ -171,6 +171,24 @@ class Streams(Dataset):
                 int(torch.empty((), dtype=torch.int64).random_()))
 
 
+class Met(Dataset):
+    """The seed of the worker, once each worker is at a sample."""
+
+    def __init__(self, workers):
+        self.workers = workers
+        self.arrived = multiprocessing.Value("i", 0)
+        self.all_there = multiprocessing.Barrier(workers)
+
+    def __len__(self):
+        return self.workers
+
+    def __getitem__(self, index):
+        with self.arrived.get_lock():
+            self.arrived.value += 1
+        self.all_there.wait(120)
+        return torch.initial_seed()
+
+
 class Classic(Dataset):
     """The augmentation that used to repeat itself over workers and epochs."""
 

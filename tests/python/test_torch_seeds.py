@@ -2,6 +2,7 @@
 
 import collections
 import random
+import warnings
 
 import numpy
 import torch
@@ -125,6 +126,16 @@ class TestHowWorkersAreSeeded(Case):
         for stream in (2, 4):
             self.assertEqual(len({sample[stream] for sample in samples}), 8)
         self.assertEqual(len({tuple(sample[3]) for sample in samples}), 8)
+
+    def test_each_worker_has_a_seed_of_its_own(self):
+        """Each loads one sample: they wait until all are there, whom they count together."""
+        for workers in (2, 6):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of more workers than cores
+                loader = DataLoader(datasets.Met(workers), num_workers=workers)
+                seeds = sorted(int(seed) for seed in loader)
+            self.assertEqual(seeds, list(range(seeds[0], seeds[0] + workers)))
+            self.assertEqual(loader.dataset.arrived.value, workers)
 
     def test_a_generators_seed_repeats_all(self):
         def run(seed):
