@@ -268,6 +268,33 @@ class TestExits(Case):
         self.assertEqual(len(set(pids)), 3)
         self.assertEqual(black_box.wait_gone(pids), [])
 
+    def test_however_it_ends_with_iterators_alive(self):
+        """Begun, in the middle, held by an exception or a thread: nothing is said of any."""
+        begin = ("import sys, threading\n"
+                 "ways = ({}, {'num_workers': 2}, {'num_workers': 2, 'persistent_workers': True})\n"
+                 "loaders = [DataLoader(datasets.Failing(40, 9, 'own'), **way) for way in ways]\n"
+                 "begun = [iter(loader) for loader in loaders]\n"
+                 "alive = [iter(loader) for loader in loaders[:2]]\n"
+                 "for one in alive:\n"
+                 "    next(one)\n"
+                 "circle = [alive]\n"
+                 "circle.append(circle)\n")
+        ends = {
+            "by itself": "pass",
+            "by sys.exit()": "for loader in loaders:\n    for batch in loader:\n        sys.exit(0)",
+            "with an error of its own": ("try:\n    for batch in begun[2]:\n        raise OSError\n"
+                                         "except OSError as error:\n    kept = error"),
+            "with an error of a worker": ("kept = []\nfor one in begun:\n    try:\n        list(one)\n"
+                                          "    except Exception as error:\n        kept += [error]\n"
+                                          "assert len(kept) == 3"),
+            "with an iterator of a thread": ("thread = threading.Thread(target=lambda: alive.append(\n"
+                                             "    iter(loaders[1])))\nthread.start()\nthread.join()"),
+        }
+        for end, code in ends.items():
+            process = run_script(begin + code + "\nprint('end')\n")
+            self.assertEqual((process.returncode, process.err), (0, ""), end)
+            self.assertEqual(process.out, "" if end == "by sys.exit()" else "end\n")
+
     def test_by_an_exception_in_the_loop(self):
         process = run_script("for batch in DataLoader(datasets.Pids(), num_workers=1):\n"
                              "    print(int(batch), flush=True)\n"
