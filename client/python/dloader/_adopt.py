@@ -65,22 +65,37 @@ def _adopt_inner(loader: Any) -> None:
                         "knows torchdata's alone; prepare it without use_stateful_dataloader")
 
 
+def _adopt_wrapped(loader: Any) -> Any:
+    """The loader inside of Ray Train's, which takes a batch ahead of its user."""
+    if not isinstance(loader._dataloader, DataLoader):
+        _check(loader._dataloader)
+        loader._dataloader = _made_of(loader._dataloader, _Inner)
+    return loader
+
+
+def _check(loader: Any) -> None:
+    if not isinstance(loader, TorchLoader):
+        raise TypeError(f"adopt(): {type(loader).__name__} is no torch.utils.data.DataLoader")
+    if _loads_in_its_own_way(loader):
+        raise TypeError(f"adopt(): {type(loader).__name__} loads in its own way, by an __iter__() "
+                        "or iterators of its own; make it a subclass of dloader.DataLoader")
+
+
 def adopt(loader: Any) -> Any:
     """The same batches, by dloaderd's workers.
 
     loader: a torch.utils.data.DataLoader that a library made, or one that Accelerate's prepare()
-    or skip_first_batches() gave. Of the first kind another loader is returned; in the second the
-    loader inside is replaced, and the loader itself is returned. A dloader.DataLoader is returned
-    as it is. TypeError: it is none of these, or its class loads in its own way.
+    or skip_first_batches() or Ray Train's prepare_data_loader() gave. Of the first kind another
+    loader is returned; in the others the loader inside is replaced, and the loader itself is
+    returned. A dloader.DataLoader is returned as it is. TypeError: it is none of these, or its class
+    loads in its own way.
     """
     if getattr(loader, "base_dataloader", None) is not None:
         _adopt_inner(loader)
         return loader
     if isinstance(loader, DataLoader):
         return loader
-    if not isinstance(loader, TorchLoader):
-        raise TypeError(f"adopt(): {type(loader).__name__} is no torch.utils.data.DataLoader")
-    if _loads_in_its_own_way(loader):
-        raise TypeError(f"adopt(): {type(loader).__name__} loads in its own way, by an __iter__() "
-                        "or iterators of its own; make it a subclass of dloader.DataLoader")
+    if isinstance(loader, TorchLoader) and type(loader).__module__.startswith("ray.train."):
+        return _adopt_wrapped(loader)
+    _check(loader)
     return _made_of(loader, DataLoader)
