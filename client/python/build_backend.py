@@ -47,7 +47,7 @@ def staged():
 
 def why_not():
     """What keeps this Python from having the package; None: nothing does."""
-    if sys.version_info < (3, 11):
+    if sys.version_info < (3, 11):  # noqa: UP036  # before pip has read what the package requires
         version = ".".join(map(str, sys.version_info[:3]))
         return f"dloader needs CPython 3.11 or later, and {sys.executable} is Python {version}"
     if sysconfig.get_config_var("Py_GIL_DISABLED"):

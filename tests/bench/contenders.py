@@ -16,7 +16,7 @@ import subprocess
 import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Callable
+from collections.abc import Callable
 
 import photos
 import private_memory

@@ -67,7 +67,8 @@ def trainer(args):
 
 def start_trainer(args, rank, socket):
     argv = [sys.executable, os.path.abspath(__file__), '--loader', args.loader,
-            *(['--strings', str(args.strings)] if args.strings else ['--npy', args.npy]), '--ranks', str(args.ranks), '--batch', str(args.batch), '--seed', str(args.seed),
+            *(['--strings', str(args.strings)] if args.strings else ['--npy', args.npy]),
+            '--ranks', str(args.ranks), '--batch', str(args.batch), '--seed', str(args.seed),
             '--prefetch', str(args.prefetch), '--rank', str(rank), '--half', str(args.half)]
     return subprocess.Popen(argv + (['--socket', socket] if socket else []),
                             stdin=subprocess.PIPE, stdout=subprocess.PIPE)

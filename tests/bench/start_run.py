@@ -93,7 +93,7 @@ def processor(kind):
     loader = kind(Rows(), batch_size=64, num_workers=4)
     for _ in range(3):
         assert len(list(loader)) == 10
-    return None
+    return
 
 
 def in_process(kind, dataset, epochs=7, **options):

@@ -13,7 +13,7 @@ import unittest
 import stores
 import test_etcd
 from dltest import STOP, Daemon, DaemonError, LifeCase, dlctl, wait_until
-from trainers import BATCH, LENGTH, SPEC, Over, Trainer
+from trainers import BATCH, LENGTH, SPEC, Trainer
 
 
 class ClusterCase(LifeCase):
@@ -28,7 +28,7 @@ class ClusterCase(LifeCase):
         """Beats are quick, and many may be missed: a loaded machine is no death."""
         return {"rendezvous": {
             "backend": self.store.backend, "endpoint": self.store.endpoint,
-            "host": "auto" if self.STORE == stores.Hosted else "no", "id": "run", "node": name,
+            "host": "auto" if stores.Hosted == self.STORE else "no", "id": "run", "node": name,
             "local_ranks": local, "nodes": {"min": least, "max": most},
             "timeouts": {"join": "50s", "last_call": "1s", "close": "10s"},
             "heartbeat": {"interval": "200ms", "missed": 30}, **more}}

@@ -70,9 +70,8 @@ def parse(text):
         between = text[end:match.start()]
         refuse_indented(between, line - between.count("\n"))
         end = match.end()
-        if between.strip():
-            if marks:
-                raise PageError(f"line {line}: a comment that stands before no block: {marks}")
+        if between.strip() and marks:
+            raise PageError(f"line {line}: a comment that stands before no block: {marks}")
         if match["comment"] is not None:
             if match["comment"].startswith(" sh\n"):
                 blocks.append(Block("run", "sh", "", match["comment"][4:], line, {}))

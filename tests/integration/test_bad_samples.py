@@ -9,7 +9,7 @@ import tarfile
 import zlib
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-from dltest import (BAD_WORKER, DaemonError, TestCase, dlctl, dlctl_json, main,  # noqa: E402
+from dltest import (DaemonError, TestCase, dlctl, dlctl_json, main,  # noqa: E402
                     wait_until)
 
 COUNT = 60

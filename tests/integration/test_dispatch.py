@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 import dltest  # noqa: E402
@@ -614,7 +613,7 @@ class Faults(DispatchCase):
         ranks = self.ranks(daemon, workers={"count": 1, "prefetch": 2})
         for rank in ranks:
             rank.seen = []
-        for step in range(STEPS):
+        for _ in range(STEPS):
             for rank in ranks:
                 try:
                     rank.seen.append(rank.pass_step())

@@ -441,7 +441,7 @@ class Usage(Case):
         self.assertRegex(err, r"\Adlctl: needs a verb: .*\n\Z")
 
     def test_unknown_option(self):
-        for verb, options in VERBS.items():
+        for verb in VERBS:
             with self.subTest(verb=verb):
                 self.assert_error(2, "EINVAL", "--xyzzy", f"{verb} has no such option; it has "
                                   "--socket PATH", verb, "--xyzzy")

@@ -144,8 +144,9 @@ class Journal(LifeCase):
             file.write('{"text": "1"}\n{"text": "2"\n{"text": "3"}\n')
         self.begin()
         client = self.client(self.server)
-        loader = client.open({"name": "lines", "dataset": {"kind": "text", "paths": self.path("lines.jsonl")},
-                              "collate": {"kind": "none"}, "batch": {"size": 3}, "workers": {"on_error": "skip"}})["loader"]
+        loader = client.open({"name": "lines", "batch": {"size": 3}, "collate": {"kind": "none"},
+                              "dataset": {"kind": "text", "paths": self.path("lines.jsonl")},
+                              "workers": {"on_error": "skip"}})["loader"]
         client.start(loader, epoch=7)
         self.assert_entry(self.wait_for("BAD_SAMPLE"), 4, "^lines: .*lines.jsonl", LOADER="lines", EPOCH=7)
 

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import unittest
 
-from dltest import PATIENCE, RANGE, LifeCase, dlctl, main, named, wait_until
+from dltest import PATIENCE, RANGE, LifeCase, dlctl, main, wait_until
 from test_metrics import PROMTOOL, samples
 
 VISITORS = 32  # as many connections as it keeps
@@ -246,7 +246,7 @@ class Hostile(HttpCase):
         self.all_gone()
 
     def test_many_who_ask(self):
-        for i in range(300):
+        for _ in range(300):
             self.text(self.place)
             self.read_on(1)
         self.still_well()

@@ -16,7 +16,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from dltest import (DELIVER, ERROR, FAULT, FEED, HOST, PATIENCE, DaemonError, TestCase,  # noqa: E402
+from dltest import (DELIVER, FAULT, FEED, HOST, PATIENCE, DaemonError, TestCase,  # noqa: E402
                     children_of, dlctl, main, pack, wait_until)
 
 FAKE_HOST = os.environ.get("FAKE_HOST", "fake_host")

@@ -6,7 +6,6 @@ batches are those of an undisturbed run, byte by byte.
 import json
 import os
 import random
-import signal
 import socket
 import subprocess
 import sys

@@ -358,7 +358,10 @@ class Memory(TestCase):
         waiter.start(waiter.open(spec)["loader"], epoch=5)
         told = waiter.recv_number(dltest.WARNING)[2]
         self.assertIn("waiting for what others hold: memory.limit: ", told)
-        states = lambda: [row["state"] for row in waiter.query("epochs") if row["epoch"] == 5]
+
+        def states():
+            return [row["state"] for row in waiter.query("epochs") if row["epoch"] == 5]
+
         self.assertEqual(states(), ["starving"])
         holder.send(dltest.STOP, stream)
         held[0].release()

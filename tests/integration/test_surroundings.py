@@ -2,7 +2,6 @@
 
 import collections
 import contextlib
-import errno
 import grp
 import json
 import os

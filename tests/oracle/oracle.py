@@ -1,9 +1,9 @@
 """What the comparisons with a real PyTorch share: arguments, which torch, the program's answers.
 
 A script defines compare(arguments, torch), which exits with a message where something differs, and
-returns False where it has nothing to compare with; it ends with oracle.main(compare, cases=400). It runs with the interpreter that runs it and, if
-DLOADER_TORCH_PYTHONS is set, with each interpreter in that colon-separated list, too; it exits with
-77 (skipped) if there is no torch to compare with.
+returns False where it has nothing to compare with; it ends with oracle.main(compare, cases=400). It runs
+with the interpreter that runs it and, if DLOADER_TORCH_PYTHONS is set, with each interpreter in that
+colon-separated list, too; it exits with 77 (skipped) if there is no torch to compare with.
 """
 
 import argparse
@@ -18,7 +18,7 @@ SKIPPED = 77
 def answers(arguments, requests):
     """One line of the program's for each request, which is a line of its own."""
     result = subprocess.run([arguments.program], input="".join(line + "\n" for line in requests),
-                            stdout=subprocess.PIPE, universal_newlines=True, check=True)
+                            stdout=subprocess.PIPE, text=True, check=True)
     lines = result.stdout.split("\n")[:-1]
     if len(lines) != len(requests):
         sys.exit("%d cases, %d answers" % (len(requests), len(lines)))

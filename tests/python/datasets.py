@@ -285,7 +285,7 @@ class Talking(Dataset):
     def __getitem__(self, index):
         print("out", index)
         print("error", index, file=sys.stderr)
-        warnings.warn(f"of {index}")
+        warnings.warn(f"of {index}", stacklevel=1)
         os.write(2, b"straight\n")
         os.write(2, self.more * b".")
         return index

@@ -51,7 +51,7 @@ class Replaying(DataLoader):
         inner = super().__iter__()
         own_state = hasattr(self.dataset, "__iter__") and hasattr(iter(self.dataset), "state_dict")
         if skip and isinstance(self.dataset, IterableDataset) and not own_state:
-            warnings.warn(f"{skip} batches are loaded again to be passed over")
+            warnings.warn(f"{skip} batches are loaded again to be passed over", stacklevel=2)
         for _ in range(skip):
             next(inner)
         ahead = []

@@ -308,9 +308,9 @@ class Ends(ClientCase):
                 ends[what]()
             for what in order:  # again: nothing
                 ends[what]()
-            for call in (epoch.next, epoch.warning, loader.start, lambda: epoch.steps,
-                         lambda: epoch.feed_batch([1]), epoch.feed_end, lambda: client.open("x"),
-                         lambda: client.query("status"), lambda: loader.name, epoch.pin):
+            for call in (epoch.next, epoch.warning, loader.start, lambda: epoch.steps,  # noqa: F821
+                         lambda: epoch.feed_batch([1]), epoch.feed_end, lambda: client.open("x"),  # noqa: F821
+                         lambda: client.query("status"), lambda: loader.name, epoch.pin):  # noqa: F821
                 with self.assertRaises(ValueError):
                     call()
             self.assertFalse(client.is_usable)

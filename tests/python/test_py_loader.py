@@ -167,7 +167,8 @@ class Native(unittest.TestCase):
                 batch += 1
         with Loader(spec("no", writable=False), as_="torch") as loader:
             self.assertFalse(self.in_the_ring(loader))
-        with Loader(spec("read-only-first"), as_="numpy") as first, Loader(spec("read-only-first"), as_="torch") as next_:
+        with (Loader(spec("read-only-first"), as_="numpy") as first,
+              Loader(spec("read-only-first"), as_="torch") as next_):
             self.assertFalse(next(iter(first)).flags.writeable)
             self.assertFalse(self.in_the_ring(next_), "who opened it first has decided")
             self.assertEqual(sorted(values(next_)), sorted(ORDER))

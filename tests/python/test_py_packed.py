@@ -33,7 +33,7 @@ class Packed(unittest.TestCase):
                 self.assertEqual(list(got), values)
                 self.assertEqual(len(got), len(values))
                 self.assertEqual([type(v) for v in got[:9]], [type(v) for v in values[:9]])
-                self.assertTrue(got == values and values == got and not got != values)
+                self.assertTrue(got == values and values == got and not got != values)  # noqa: SIM202
                 self.assertEqual(list.__len__(got), 0, "reading has unpacked it")
 
     def test_what_is_not_packed(self):

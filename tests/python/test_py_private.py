@@ -9,9 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-import types
 import unittest
 
 import dloader

@@ -18,7 +18,7 @@ import numpy
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from client_case import NUMPY, RAW, ClientCase, dltest, main, media  # noqa: E402
+from client_case import NUMPY, ClientCase, dltest, main, media  # noqa: E402
 from dltest import dlctl, dlctl_json  # noqa: E402
 from spec_case import LIB, pydata, python  # noqa: E402
 

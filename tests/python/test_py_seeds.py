@@ -1,6 +1,5 @@
 """Seeds of workers, sample_rng(), and what a worker makes of a job or a name."""
 
-import os
 import random
 import sys
 import types

@@ -213,7 +213,8 @@ class Feeding(Base):
 
     def test_words(self):
         self.assertEqual(list(_keys.words([1, -5, 2**63 - 1])), [1, -5, 2**63 - 1])
-        for keys in ([], list(range(200000)), ["a" * 600000], ["a"], [True], [2**64], (None,), [_keys.KEYS_MARK_SIGNED]):
+        for keys in ([], list(range(200000)), ["a" * 600000], ["a"], [True], [2**64], (None,),
+                     [_keys.KEYS_MARK_SIGNED]):
             words = _keys.words(keys)
             self.assertEqual(words[0], _keys.KEYS_MARK_SIGNED)
             self.assertEqual(fake_client.decode(list(words)), list(keys))

@@ -234,7 +234,9 @@ class Collate(DigestCase):
                                TORCH_ORDER, BY_FOUR, collate, **LATE)
 
     def test_a_function_that_gives_objects(self):
-        make = (lambda **more: rows(self, **more)[0])
+        def make(**more):
+            return rows(self, **more)[0]
+
         one = self.check_against("arrays", make, None, TORCH_ORDER, BY_FOUR,
                                  {"object": "pydata:stack"})
         other = self.check_against("lists", make, None, TORCH_ORDER, BY_FOUR,

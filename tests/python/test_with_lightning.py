@@ -11,7 +11,6 @@ import warnings
 import torch
 from torch.utils.data import DistributedSampler
 
-import black_box
 import trainers
 from black_box import Case, TorchLoader
 from dloader import DataLoader

@@ -1,7 +1,6 @@
 """Steps of Python datasets: keys, map-style and iterable datasets, errors, slots too small."""
 
 import pickle
-import sys
 import unittest
 
 import numpy as np

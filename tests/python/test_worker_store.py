@@ -1,14 +1,12 @@
 """Any Python object in a slot, and back: what a user's collate_fn returns."""
 
 import collections
-import pickle
 import random
 import sys
 import unittest
 
 import numpy as np
 
-import slot
 import worker_case
 from worker_case import ENOBUFS, Loader, Source, grown, same, torch
 from slot import BYTES, DICT, LIST, OBJECT, STRING, TENSOR, TUPLE

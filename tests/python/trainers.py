@@ -54,7 +54,7 @@ def need(*names):
                 warnings.simplefilter("ignore")
                 found.append(importlib.import_module(name))
         except ImportError as error:
-            raise unittest.SkipTest(f"{name} cannot be imported by {sys.executable}: {error}")
+            raise unittest.SkipTest(f"{name} cannot be imported by {sys.executable}: {error}") from error
     return found[0] if len(found) == 1 else found
 
 

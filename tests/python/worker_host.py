@@ -157,8 +157,8 @@ def refuses():
     raise LookupError("no such data, look elsewhere")
 
 
-DATASETS = {"squares": Squares, "slow": Slow, "process": Process, "outside": Outside, "farewell": Farewell, "counts": Counts,
-            "keys": Keys, "refuses": refuses}
+DATASETS = {"squares": Squares, "slow": Slow, "process": Process, "outside": Outside,
+            "farewell": Farewell, "counts": Counts, "keys": Keys, "refuses": refuses}
 
 
 def open_worker(worker, workers, seed, object_name, args, collate_name, has_collate):

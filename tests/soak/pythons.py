@@ -60,7 +60,8 @@ def interpreter(directory):
 
 def environment(package, directory):
     """Of a trainer in Python."""
-    env = {**os.environ, "DLOADER_RECONNECT": str(crew.LOOKS_FOR_A_DAEMON), "PYTHONPATH": package, "XDG_RUNTIME_DIR": directory,
+    env = {**os.environ, "DLOADER_RECONNECT": str(crew.LOOKS_FOR_A_DAEMON), "PYTHONPATH": package,
+           "XDG_RUNTIME_DIR": directory,
            "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"}
     return {**env, "LD_PRELOAD": preloaded()} if preloaded() else env
 

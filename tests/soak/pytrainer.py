@@ -10,7 +10,6 @@ again. It holds some arrays, which must not change.
 """
 
 import base64
-import os
 import pickle
 import random
 import sys

@@ -65,13 +65,16 @@ def backtrace(pid):
     return [f"  {line}" for line in done.stdout.splitlines() if line.startswith(("#", "Thread"))]
 
 
-def tell(daemon, view, ranks, with_backtraces=shutil.which("gdb") is not None):
-    """Lines. The daemon must not be stopped."""
+def tell(daemon, view, ranks, with_backtraces=None):
+    """Lines; of backtraces by default where there is gdb. The daemon must not be stopped."""
+    if with_backtraces is None:
+        with_backtraces = shutil.which("gdb") is not None
     yield from of_views(view)
     for rank in ranks:
         yield from of_trainer(rank)
-    pids = [daemon.process.pid, *(rank.process.pid for rank in ranks if not rank.done)]
-    for pid in dict.fromkeys(one for pid in pids for one in (pid, *startline.descendants(pid))):
+    programs = [daemon.process.pid, *(rank.process.pid for rank in ranks if not rank.done)]
+    for pid in dict.fromkeys(one for program in programs
+                             for one in (program, *startline.descendants(program))):
         try:
             yield from of_process(pid, with_backtraces)
         except OSError as error:

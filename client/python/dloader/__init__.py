@@ -19,7 +19,7 @@ from ._errors import DaemonError, Error, StateError, WorldChangedError
 from ._info import get_worker_info
 
 if TYPE_CHECKING:
-    from torch.utils.data import *
+    from torch.utils.data import *  # noqa: F403
 
     from ._adopt import adopt
     from ._packed import PackedList
@@ -65,9 +65,7 @@ def __getattr__(name: str) -> Any:
     import sys
     if name in _LAZY:
         value = getattr(importlib.import_module("." + _LAZY[name], __name__), name)
-    elif name in _OF_TORCH:
-        value = _of_torch(name)
-    elif name in getattr(sys.modules.get("torch.utils.data"), "__all__", ()):
+    elif name in _OF_TORCH or name in getattr(sys.modules.get("torch.utils.data"), "__all__", ()):
         value = _of_torch(name)
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -120,7 +120,7 @@ class Carrier:
         own = hasattr(iterator, "state_dict") and hasattr(iterator, "load_state_dict")
         return {"worker": self._worker, "ended": self._samples.ended, "before": False,
                 "dataset": None if iterator is self._dataset else self._dataset.state_dict(),
-                "iterator": iterator.state_dict() if own else None}
+                "iterator": iterator.state_dict() if own else None}  # type: ignore[attr-defined]
 
     def _without_end(self, samples: Any) -> Any:
         """The samples of the last batch, or _END."""

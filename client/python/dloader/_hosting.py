@@ -99,7 +99,7 @@ def _open_worker(job: Any, worker: int, workers: int, *_spec: Any) -> Any:
     """In a worker that was forked from the host: what the C loop needs to know."""
     from . import _bootstrap
     # What was made for this process to be by multiprocessing: queues and the like.
-    multiprocessing.util._run_after_forkers()
+    multiprocessing.util._run_after_forkers()  # type: ignore[attr-defined]
     return _bootstrap.open_job(job, worker, workers)
 
 

@@ -153,7 +153,7 @@ class PackedList(list):
     def count(self, value: Any) -> int:
         return sum(1 for item in self if value is item or value == item)
 
-    def index(self, value: Any, start: int = 0, stop: int = 2**63 - 1) -> int:
+    def index(self, value: Any, start: Any = 0, stop: Any = 2**63 - 1) -> int:
         for at in range(*slice(start, stop).indices(len(self))):
             item = self[at]
             if value is item or value == item:

@@ -22,7 +22,6 @@ import os
 import shutil
 import socket as sockets
 import subprocess
-import sys
 import tempfile
 import threading
 import time

@@ -162,11 +162,12 @@ class Keeper:
         if state is not None and (not isinstance(state, dict)
                                   or not set(state) <= {"dataset", "iterator"}):
             raise StateError(f"{self._name}: this is no state of a dataset")
-        moved = state is not None and "dataset" in state
+        state = state or {}
+        moved = "dataset" in state
         if moved:
             self._load(self._dataset, state["dataset"])
         iterator = iter(self._dataset)
-        if state is not None and "iterator" in state:
+        if "iterator" in state:
             self._load(iterator, state["iterator"])
         elif moved and iterator is self._dataset:  # iter() may have put it to its beginning
             self._load(iterator, state["dataset"])

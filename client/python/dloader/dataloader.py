@@ -68,7 +68,7 @@ class DataLoader(TorchLoader[T_co]):
         self._options = _arguments.Options(seed, rank, world_size, device, socket)
         # To make another loader of; a subclass may have attributes of these names that are its own.
         for name, value in self._options._asdict().items():
-            vars(self).setdefault(name, value)
+            self.__dict__.setdefault(name, value)
         has_sampler = sampler is not None or batch_sampler is not None
         # Of the samplers made here that is known; what a user's may give is seen as it comes.
         self._keys_are_integers = not has_sampler

@@ -419,6 +419,7 @@ class Loader:
         self._drop_ahead()
         self._stand(epoch, 0)
         self._begun = False
+        self._number = 0  # of the epoch begun last
 
     def _stand(self, epoch: int, step: int) -> None:
         if step == 0:
