@@ -105,7 +105,7 @@ class Peer:
             self.send(OPENED, message[1], 1, "words", *self.opened, 2, 0, 7, 1, 8, 5, 1, 0,
                       bytes(40))
         elif message[0] == QUERY:
-            self.send(INFO, message[1], {})
+            self.send(INFO, message[1], {}, 0)
         elif message[0] == START:
             self.send(STARTED, message[1], 1, *self.started, message[3], message[6], *message[4:6],
                       b"")

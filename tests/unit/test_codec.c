@@ -705,10 +705,11 @@ static void test_encode_any(void **state)
             assert_encode_refused(&msg, EMSGSIZE);
         free(raw.data);
     }
-    /* The largest frame: [41, request, value] needs 3 bytes before the value's own head. */
+    /* The largest frame: [41, request, value, next] needs 4 bytes before the value's own head, of
+     * 5 bytes, and one behind it. */
     for (size_t more = 0; more < 2; more++) {
         struct raw raw = {0};
-        put_fill(&raw, 0xC6, DL_MAX_FRAME_BYTES - 4 - 5 + more, 1);
+        put_fill(&raw, 0xC6, DL_MAX_FRAME_BYTES - 4 - 5 - 1 + more, 1);
         msg.info.request = 200;
         msg.info.value = (struct dl_span){raw.data, raw.len};
         raw.len = 0;
