@@ -89,14 +89,18 @@ static uint32_t slow_worker(const struct verdict_case *c, const struct work *wor
 static void say_waits(const struct verdict *v, const struct verdict_rank *worst, size_t ranks,
                       char *text, size_t len)
 {
+    double s = (double)v->lost_ns / 1e9;
+    char seconds[32];
+
+    (void)snprintf(seconds, sizeof seconds, s < 0.1 ? "%.2g" : "%.1f", s);
     if (ranks > 1)
         (void)snprintf(text, len,
-                       "trainers waited %.1f s for batches, rank %" PRIu64 " for %u %% of "
+                       "trainers waited %s s for batches, rank %" PRIu64 " for %u %% of "
                        "its time",
-                       (double)v->lost_ns / 1e9, worst->rank, waits(worst));
+                       seconds, worst->rank, waits(worst));
     else
-        (void)snprintf(text, len, "the trainer waited %.1f s for batches, %u %% of its time",
-                       (double)v->lost_ns / 1e9, waits(worst));
+        (void)snprintf(text, len, "the trainer waited %s s for batches, %u %% of its time", seconds,
+                       waits(worst));
 }
 
 /* Ends the verdict with what to do about it. */

@@ -93,6 +93,19 @@ static const struct row rows[] = {
      STAGE_COLLATE,
      .worker = ALL,
      .lost = 450 * MS},
+    /* An epoch can be as short as that. */
+    {"loader-bound: the trainer waited 0.036 s for batches, 60 % of its time; 2 workers are busy "
+     "for "
+     "93 % of the time, and fetch takes 86 % of that; more workers, or samples that cost less",
+     VERDICT_LOADER,
+     60 * MS,
+     0,
+     NULL,
+     {{0, 60 * MS, 36 * MS, 100}},
+     {{48 * MS, 8 * MS}, {48 * MS, 8 * MS}},
+     STAGE_FETCH,
+     .worker = ALL,
+     .lost = 36 * MS},
     /* They are busy, but for lack of a processor: nobody is helped by more of them. */
     {"loader-bound: the trainer waited 6.0 s for batches, 60 % of its time; cores are short: 2 "
      "workers "
