@@ -234,7 +234,7 @@ class Memory(ClientCase):
         loader = self.load(**range_spec(length=60000, size=4, **WRITABLE))
         modes = (NUMPY, RAW) + ((TORCH,) if torch else ())
         for mode in modes:  # imports, pools
-            for _ in self.batches(loader.start(), mode):
+            for batch in self.batches(loader.start(), mode):  # noqa: B007
                 pass
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         for mode in modes:
