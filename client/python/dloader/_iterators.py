@@ -355,8 +355,10 @@ class WorkerIterator(LoaderIterator):
         self._close()
 
     def __del__(self) -> None:
-        # Begun, but not whole, where __init__ raised.
-        if getattr(self, "_connection", None) is not None:
+        # Begun, but not whole, where __init__ raised. At exit _close_all() has been there, and what
+        # this would need may be gone.
+        connection = getattr(self, "_connection", None)
+        if connection is not None and connection.client is not None:
             self._close()
 
 
