@@ -28,26 +28,28 @@ static double as_double(const struct value *v)
 /* Writes a number in the unit its key names; false when the key names none. */
 static bool put_unit(FILE *file, const char *key, const struct value *v)
 {
+    static const struct {
+        const char *tail;
+        void (*format)(double, char *, size_t);
+    } units[] = {
+        {"bytes_per_s", format_bytes},
+        {"_per_s", format_count},
+        {"bytes", format_bytes},
+        {"_s", format_seconds},
+    };
     char text[UNITS_MAX];
     double d = as_double(v);
 
-    if (ends_in(key, "bytes_per_s")) {
-        format_bytes(d, text, sizeof text);
+    for (size_t i = 0; i < ARRAY_SIZE(units); i++) {
+        if (!ends_in(key, units[i].tail))
+            continue;
+        units[i].format(d, text, sizeof text);
         fputs(text, file);
-    } else if (ends_in(key, "_per_s")) {
-        format_count(d, text, sizeof text);
-        fputs(text, file);
-    } else if (ends_in(key, "_bytes") || (key && strcmp(key, "bytes") == 0)) {
-        format_bytes(d, text, sizeof text);
-        fputs(text, file);
-    } else if (ends_in(key, "_s")) {
-        format_seconds(d, text, sizeof text);
-        fputs(text, file);
-    } else if (ends_in(key, "padding") || ends_in(key, "fill")) {
-        fprintf(file, "%.2f%%", 100 * d);
-    } else {
-        return false;
+        return true;
     }
+    if (!ends_in(key, "padding") && !ends_in(key, "fill"))
+        return false;
+    fprintf(file, "%.2f%%", 100 * d);
     return true;
 }
 

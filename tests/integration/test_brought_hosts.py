@@ -234,7 +234,7 @@ class Bringing(HostCase):
     def test_with_the_frames_before_it(self):
         client = self.client(self.daemon())
         frames = b""
-        for payload in (pack([8, 1, "status"]), pack([HOST, 5])):
+        for payload in (pack([8, 1, "status", 0]), pack([HOST, 5])):
             frames += struct.pack("<I", len(payload)) + payload
         daemons, hosts = socket.socketpair()
         self.start_host(hosts.fileno())
