@@ -155,7 +155,7 @@ SCENARIOS = {
     "in-process-tensors": lambda kind: in_process(
         kind, data.TensorDataset(torch.rand(20000, 32), torch.arange(20000)), batch_size=256),
     "in-process-dicts": lambda kind: in_process(kind, Dicts(), batch_size=64),
-    "in-process-images": lambda kind: in_process(kind, pictures(sys.argv[3]), 3, batch_size=16),
+    "in-process-images": lambda kind: in_process(kind, pictures(sys.argv[3]), 9, batch_size=16),
     "memory-paths": lambda kind: memory(kind, Paths()),
     "memory-records": lambda kind: memory(kind, Records()),
     "memory-tensors": lambda kind: memory(kind, tensors()),
