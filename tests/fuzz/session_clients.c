@@ -453,8 +453,9 @@ static void say_feed(struct game *g, struct client *c, uint8_t how)
 
 static void say_other(struct game *g, struct client *c, uint8_t how)
 {
-    struct dl_message msg = {.number = DL_MSG_QUERY,
-                             .query = {.request = 1, .view = span_str(how & 8 ? "x" : "ring")}};
+    struct dl_message msg = {
+        .number = DL_MSG_QUERY,
+        .query = {.request = 1, .view = span_str(how & 8 ? "x" : "ring"), .row = how >> 7}};
     const uint8_t *raw;
     size_t len;
 
