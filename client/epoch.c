@@ -224,7 +224,7 @@ static void give_entries_back(struct dl_epoch *epoch)
     while (epoch->count > 0) {
         struct entry entry = epoch_pop(epoch);
 
-        if (entry.mapping && client_has_lease(epoch->loader->client, entry.mapping))
+        if (entry_is_lent(epoch->loader->client, &entry))
             epoch_queue_release(epoch, entry.descriptor.step, true);
         entry_deinit(&entry);
     }

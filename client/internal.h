@@ -32,7 +32,8 @@
 
 enum {
     CLIENT_SEGMENTS_MAX = 4096, /* mapped at once; a process has about 65,000 mappings in all */
-    EPOCH_FAULTS_MAX = 65536,   /* faults waiting in one epoch: they use no credit */
+    EPOCH_FAULTS_MAX =
+        1024, /* faults waiting in one epoch that are no step's: they use no credit */
     EPOCH_DETAIL_MAX = 4 * 1024 * 1024, /* bytes of their reports; above it only the gist is kept */
     CLIENT_POLL_TURNS = 64,             /* reads a call that must not block does at most */
 };
@@ -163,6 +164,7 @@ struct fault {
     char *message; /* owned */
     char *detail;  /* owned; NULL: it has none */
     size_t detail_len;
+    uint32_t incarnation; /* of the client, to the daemon that said it */
 };
 
 /* What next() will hand out: a batch, or a fault in its place. */
@@ -462,6 +464,10 @@ void epoch_unlink(struct dl_epoch *epoch); /* of its loader's; nothing happens i
 int _nodiscard_ epoch_push(struct dl_epoch *epoch, const struct entry *entry); /* consumes it */
 struct entry epoch_pop(struct dl_epoch *epoch); /* of those that there are; the caller's */
 void entry_deinit(struct entry *entry);
+/* It uses a credit, which the daemon that is there has lent: a batch, or a step's fault. */
+bool entry_is_lent(const struct dl_client *client, const struct entry *entry);
+/* Likewise, but that daemon is gone. */
+bool entry_has_outlived(const struct dl_client *client, const struct entry *entry);
 struct fault *fault_free(struct fault *fault); /* NULL is fine; returns NULL */
 
 /* Adds a step to the pending pins or releases; `credit`: it gives one back. */

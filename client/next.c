@@ -38,6 +38,21 @@ void entry_deinit(struct entry *entry)
     entry->fault = fault_free(entry->fault);
 }
 
+bool entry_is_lent(const struct dl_client *client, const struct entry *entry)
+{
+    if (entry->mapping)
+        return client_has_lease(client, entry->mapping);
+    return entry->fault && entry->descriptor.step != UINT64_MAX &&
+           entry->fault->incarnation == client->incarnation;
+}
+
+bool entry_has_outlived(const struct dl_client *client, const struct entry *entry)
+{
+    bool has_step = entry->mapping || entry->descriptor.step != UINT64_MAX;
+
+    return has_step && !entry_is_lent(client, entry);
+}
+
 static int grow(struct dl_epoch *epoch)
 {
     uint32_t cap = epoch->cap ? epoch->cap * 2 : ENTRIES_MIN;
@@ -297,9 +312,14 @@ static int say_fault(struct dl_epoch *epoch, struct fault *fault)
 
 static int take_fault(struct dl_epoch *epoch, struct entry *entry)
 {
+    struct dl_client *client = epoch->loader->client;
     int r = say_fault(epoch, entry->fault);
 
     epoch->failed = entry->descriptor.step;
+    if (entry_is_lent(client, entry))
+        epoch_queue_release(epoch, entry->descriptor.step, true);
+    else if (entry_has_outlived(client, entry))
+        outlived_given_back(epoch);
     entry_deinit(entry);
     return r;
 }

@@ -28,7 +28,7 @@ static uint64_t find_lowest(const struct dl_epoch *epoch)
     for (uint32_t i = 0; i < epoch->count; i++) {
         const struct entry *entry = &epoch->entries[(epoch->head + i) & (epoch->cap - 1)];
 
-        if (entry->mapping && !client_has_lease(client, entry->mapping))
+        if (entry_has_outlived(client, entry))
             lowest = min_u64(lowest, entry->descriptor.step);
     }
     lowest = lowest_of(epoch, client->batches, lowest);

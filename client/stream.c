@@ -113,7 +113,7 @@ static int check_credit(struct dl_client *client, const struct dl_epoch *epoch, 
 {
     if (epoch->lent < epoch->credits)
         return 0;
-    return violated(client, "DELIVER: step %llu of stream %u exceeds its %u credits", (ull)step,
+    return violated(client, "step %llu of stream %u exceeds its %u credits", (ull)step,
                     epoch->stream, epoch->credits);
 }
 
@@ -234,6 +234,7 @@ static struct fault *fault_new(const struct dl_epoch *epoch, const struct dl_msg
         return NULL;
     fault->code = msg->code ? (int)msg->code : EIO;
     fault->final = msg->final;
+    fault->incarnation = epoch->loader->client->incarnation;
     /* These mean "not ready yet" and "feed it" to the caller of dl_epoch_next(). */
     if (fault->code == EAGAIN || fault->code == ETIMEDOUT || fault->code == ENODATA)
         fault->code = EIO;
@@ -270,28 +271,31 @@ int stream_fault(struct dl_client *client, const struct dl_message *msg)
     if (epoch)
         return cut_with(epoch, fault);
     r = find_stream(client, msg, fault->stream, &epoch);
+    if (r == 0 && fault->step != UINT64_MAX)
+        client_release_step(client, (uint32_t)fault->stream, fault->step);
     if (r <= 0)
-        return r;
+        return r < 0 ? r : connection_check(&client->conn);
     if (epoch->ending && fault->step == UINT64_MAX) { /* all steps had come: nobody misses it */
         epoch->ending = !fault->final;
         return 0;
     }
     epoch->broken = epoch->broken || fault->final;
     if (fault->step != UINT64_MAX && is_known(epoch, fault->step)) {
-        feed_arrived(epoch);
         epoch->over = epoch->over || fault->final;
-        return 0;
+        return give_back_unseen(epoch, fault->step);
     }
     if (fault->step != UINT64_MAX) {
         r = check_step(client, msg, epoch, fault->step);
+        if (r == 0)
+            r = check_credit(client, epoch, fault->step);
         if (r < 0)
             return r;
+        epoch->lent++;
         if (count_step(epoch, fault->step) < 0)
             return no_memory_for(client, msg);
-    }
-    if (epoch->faults >= EPOCH_FAULTS_MAX)
-        return violated(client, "more than %d faults of stream %u wait", EPOCH_FAULTS_MAX,
-                        epoch->stream);
+    } else if (epoch->faults >= EPOCH_FAULTS_MAX + epoch->credits)
+        return violated(client, "more than %d faults of stream %u wait that are no step's",
+                        EPOCH_FAULTS_MAX, epoch->stream);
     entry.fault = fault_new(epoch, fault);
     if (!entry.fault || epoch_push(epoch, &entry) < 0)
         return no_memory_for(client, msg);

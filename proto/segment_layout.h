@@ -39,6 +39,13 @@ struct segment_header {
 };
 _Static_assert(sizeof(struct segment_header) == 40, "the segment layout is fixed");
 
+/*
+ * The first word of a step's indices where its keys are no integers, and that no index is; then
+ * their pickle's length in bytes, and the pickle of the list of them, which only a Python worker
+ * reads.
+ */
+#define SLOT_KEYS_MARK UINT64_C(0x80646c6b65797300)
+
 /* What a slot is to be filled with. */
 enum slot_what {
     SLOT_BATCH,

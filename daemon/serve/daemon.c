@@ -75,7 +75,7 @@ static bool any_stream(const struct daemon *d)
 {
     for (struct registered *e = d->loaders; e; e = registered_next(e)) {
         const struct stream *stream;
-        DL_FOREACH (loader_streams(registered_loader(e)), stream) {
+        DL_FOREACH (loader_core(registered_loader(e))->streams, stream) {
             if (stream->sink) /* else nobody has asked for it */
                 return true;
         }

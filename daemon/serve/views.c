@@ -23,7 +23,8 @@ static int view_loaders(const struct daemon *d, struct value *ret)
     for (struct registered *e = d->loaders; e; e = registered_next(e)) {
         const struct loader *l = registered_loader(e);
         const struct dl_spec *spec = loader_spec(l);
-        const struct loader_totals *totals = loader_totals(l);
+        const struct core_totals *totals = &loader_core(l)->totals;
+        const char *starved_by = loader_core(l)->starving.path;
         struct row row = row_push(ret);
 
         row_string(&row, "name", spec->name);
@@ -41,11 +42,11 @@ static int view_loaders(const struct daemon *d, struct value *ret)
         row_uint(&row, "delivered_bytes", totals->bytes);
         row_uint(&row, "retries", totals->retries);
         row_uint(&row, "faults", totals->faults);
-        row_uint(&row, "bad", quarantine_count(loader_quarantine(l)));
+        row_uint(&row, "bad", quarantine_count(&loader_core(l)->quarantine));
         row_uint(&row, "memory_bytes", pool_memory(loader_pool(l)));
         row_uint(&row, "limit_bytes", spec->memory_limit);
-        row_seconds(&row, "starved_s", totals->starved_ns);
-        row_string(&row, "starved_by", *loader_starved_by(l) ? loader_starved_by(l) : NULL);
+        row_seconds(&row, "starved_s", loader_starved_ns(l));
+        row_string(&row, "starved_by", *starved_by ? starved_by : NULL);
         set_verdict(&row, l);
         if (row.r < 0)
             return row.r;
@@ -204,7 +205,7 @@ static int view_quarantine(const struct daemon *d, struct value *ret)
     ret->type = VALUE_ARRAY;
     for (struct registered *e = d->loaders; e; e = registered_next(e)) {
         const struct loader *l = registered_loader(e);
-        const struct quarantine *q = loader_quarantine(l);
+        const struct quarantine *q = &loader_core(l)->quarantine;
 
         for (uint32_t i = 0; i < q->n && ret->count < BAD_SHOWN; i++) {
             int r = add_bad_sample(l, &q->samples[i], ret);
@@ -232,12 +233,12 @@ static void add_verdicts(struct row *row, const struct daemon *d)
 /* Of all loaders together. */
 static void add_sums(struct row *row, const struct daemon *d)
 {
-    struct loader_totals sum = {0};
+    struct core_totals sum = {0};
     uint64_t loaders = 0, workers = 0, memory = 0;
 
     for (struct registered *e = d->loaders; e; e = registered_next(e)) {
         const struct loader *l = registered_loader(e);
-        const struct loader_totals *totals = loader_totals(l);
+        const struct core_totals *totals = &loader_core(l)->totals;
 
         loaders++;
         workers += pool_workers(loader_pool(l));

@@ -1,16 +1,15 @@
 /* The view `epochs`: how far each rank has come. */
 #include "daemon/serve/views_private.h"
 
-#include "daemon/serve/loader/epoch.h"
 #include "daemon/serve/registry.h"
 
 enum { BUCKETS_SHOWN = 512 };
 
 /* The rank that the stream waits for, where batches are dispatched, and why; else null. */
-static void add_waiting(struct row *row, const struct loader *loader, const struct stream *stream)
+static void add_waiting(struct row *row, const struct stream *stream)
 {
     bool started = false;
-    uint64_t rank = loader_waits_for(loader, stream, &started);
+    uint64_t rank = core_waits_for(stream, &started);
     bool waits = rank != UINT64_MAX;
 
     row_uint_if(row, "waits_for", waits, rank);
@@ -20,7 +19,7 @@ static void add_waiting(struct row *row, const struct loader *loader, const stru
 /* The stream's own, and what of its source's it has yet to take. */
 static uint32_t count_all(const struct stream *stream, enum step_state state)
 {
-    const struct stream *source = loader_source(stream);
+    const struct stream *source = stream->source;
     uint32_t n = stream_count(stream, state);
 
     for (const struct step *step = source ? source->steps : NULL; step; step = step->hh.next)
@@ -56,7 +55,7 @@ static void add_buckets(struct row *row, const struct plan *plan)
  */
 static void add_tokens(struct row *row, const struct stream *s, uint64_t age_ns)
 {
-    const struct plan *plan = s->plan && !s->unsettled ? epoch_plan(s->plan) : NULL;
+    const struct plan *plan = stream_is_settled(s) ? s->plan : NULL;
     const struct plan_totals *totals = plan ? plan_totals(plan) : NULL;
     const struct {
         const char *key;
@@ -96,12 +95,12 @@ static void add_before(struct row *row, const struct history *before)
 
 static const char *state_of(const struct stream *s)
 {
-    return s->parked            ? "parked"
-           : !s->sink           ? "expected"
-           : s->stopped         ? "stopped"
-           : stream_finished(s) ? "finished"
-           : stream_starves(s)  ? "starving"
-                                : "running";
+    return s->phase == STREAM_PARKED    ? "parked"
+           : !s->sink                   ? "expected"
+           : s->phase == STREAM_STOPPED ? "stopped"
+           : stream_finished(s)         ? "finished"
+           : stream_starves(s)          ? "starving"
+                                        : "running";
 }
 
 static void add_epoch(struct row *row, const struct loader *l, const struct stream *s)
@@ -125,7 +124,7 @@ static void add_epoch(struct row *row, const struct loader *l, const struct stre
     row_uint(row, "credits", s->params.credits);
     row_uint(row, "samples", s->samples);
     add_tokens(row, s, age_ns);
-    add_waiting(row, l, s);
+    add_waiting(row, s);
     if (s->sink)
         row_seconds(row, "age_s", age_ns);
     else
@@ -140,7 +139,7 @@ int view_epochs(const struct daemon *d, struct value *ret)
     for (struct registered *e = d->loaders; e; e = registered_next(e)) {
         const struct loader *l = registered_loader(e);
 
-        for (const struct stream *s = loader_streams(l); s; s = s->next) {
+        for (const struct stream *s = loader_core(l)->streams; s; s = s->next) {
             if (stream_is_source(s)) /* its ranks' streams are there */
                 continue;
             struct row row = row_push(ret);

@@ -27,16 +27,14 @@ static void add_times(struct value *ret, const struct loader *l, const struct st
 
 int view_times(const struct daemon *d, struct value *ret)
 {
-    struct timing timing;
     int r = 0;
 
     ret->type = VALUE_ARRAY;
     for (struct registered *e = d->loaders; e; e = registered_next(e)) {
         const struct loader *l = registered_loader(e);
 
-        loader_timing(l, &timing);
-        add_times(ret, l, NULL, &timing, &r);
-        for (const struct stream *s = loader_streams(l); s; s = s->next) {
+        add_times(ret, l, NULL, &loader_core(l)->timing, &r);
+        for (const struct stream *s = loader_core(l)->streams; s; s = s->next) {
             if (s->sink && !stream_is_source(s))
                 add_times(ret, l, s, &s->timing, &r);
         }
@@ -67,7 +65,7 @@ static uint64_t count_traced(const struct daemon *d, uint32_t each)
     uint64_t n = 0;
 
     for (struct registered *e = d->loaders; e; e = registered_next(e))
-        n += min_u64(trace_count(loader_trace(registered_loader(e))), each);
+        n += min_u64(trace_count(&loader_core(registered_loader(e))->trace), each);
     return n;
 }
 
@@ -95,7 +93,7 @@ int view_trace(const struct daemon *d, struct value *ret)
     ret->type = VALUE_ARRAY;
     for (struct registered *e = d->loaders; e; e = registered_next(e)) {
         const struct loader *l = registered_loader(e);
-        const struct trace *trace = loader_trace(l);
+        const struct trace *trace = &loader_core(l)->trace;
         uint32_t n = trace_count(trace);
         struct row row = row_push(ret);
 

@@ -272,22 +272,24 @@ struct due {
 
 static void check_stream(const struct stream *stream, struct due *due)
 {
-    uint32_t counts[STEP_PINNED + 1] = {0}, held = 0;
+    uint32_t counts[STEP_PINNED + 1] = {0}, held = 0, told = 0;
     const struct step *step;
 
     for (step = stream->steps; step; step = step->hh.next) {
         counts[step->state]++;
-        held += step->state == STEP_READY && step->held;
+        held += step->state == STEP_READY && step->own_lease;
+        told += step->state == STEP_LEASED && step->error;
         FUZZ_ASSERT(step->stream == stream);
-        FUZZ_ASSERT((step->error != NULL) == (step->state == STEP_FAULTED));
+        FUZZ_ASSERT((step->error != NULL) == (step->state == STEP_FAULTED) ||
+                    step->state == STEP_LEASED);
         /* It reads what another stream has loaded. */
-        FUZZ_ASSERT(step->state != STEP_READY || step->held || !loader_source(stream));
+        FUZZ_ASSERT(step->state != STEP_READY || step->own_lease || !stream->source);
     }
     uint32_t undelivered =
         counts[STEP_WAITING] + counts[STEP_RUNNING] + counts[STEP_READY] + counts[STEP_FAULTED];
     uint32_t leased = counts[STEP_LEASED] + counts[STEP_PINNED];
     FUZZ_ASSERT(stream->leased == counts[STEP_LEASED] && stream->pinned == counts[STEP_PINNED]);
-    FUZZ_ASSERT(stream->undelivered == undelivered);
+    FUZZ_ASSERT(stream->undelivered == undelivered && stream->faults_told == told);
     FUZZ_ASSERT(stream->window == undelivered + counts[STEP_LEASED]);
     /* One that was parked with pins has them in its window again, and its client may ask for less.
      */
@@ -295,7 +297,7 @@ static void check_stream(const struct stream *stream, struct due *due)
     FUZZ_ASSERT(!stream_is_source(stream) || leased == 0);
     due->filling += counts[STEP_RUNNING];
     due->ready += counts[STEP_READY] - held;
-    due->leases += leased + held;
+    due->leases += leased + held - told;
     due->of_clients += leased;
 }
 
@@ -314,7 +316,7 @@ static void check_loader(const struct loader *loader, struct held *held)
     struct due due = {0};
     uint64_t bytes = 0;
 
-    DL_FOREACH (loader_streams(loader), stream) {
+    DL_FOREACH (loader_core(loader)->streams, stream) {
         check_stream(stream, &due);
     }
     while ((segment = pool_next_segment(pool, segment))) {

@@ -9,7 +9,7 @@
  */
 #include "tests/fuzz/fuzz.h"
 
-#include "daemon/serve/ring/stream.h"
+#include "daemon/serve/core/stream.h"
 
 #include <errno.h>
 #include <utlist.h>
@@ -19,7 +19,7 @@ static const char events[] = "rglfdbpvsenc";
 enum { STREAMS = 3, MAX_STEPS = 64, MAX_SLOTS = 24, MAX_ATTEMPTS = 2 };
 
 /* What became of a step, in the model. */
-enum fate { UNPLANNED, WAITING, RUNNING, READY, FAULTED, LEASED, PINNED, GONE };
+enum fate { UNPLANNED, WAITING, RUNNING, READY, FAULTED, TOLD, LEASED, PINNED, GONE };
 
 struct model_step {
     enum fate fate;
@@ -89,13 +89,14 @@ static void check_step(const struct model *model, uint64_t number, const struct 
 {
     static const enum step_state states[] = {
         [WAITING] = STEP_WAITING, [RUNNING] = STEP_RUNNING, [READY] = STEP_READY,
-        [FAULTED] = STEP_FAULTED, [LEASED] = STEP_LEASED,   [PINNED] = STEP_PINNED};
+        [FAULTED] = STEP_FAULTED, [TOLD] = STEP_LEASED,     [LEASED] = STEP_LEASED,
+        [PINNED] = STEP_PINNED};
     enum fate fate = model->steps[number].fate;
     bool has_slot = fate == RUNNING || fate == READY || fate == LEASED || fate == PINNED;
 
     FUZZ_ASSERT(step && step->stream == model->stream && step->number == number);
     FUZZ_ASSERT(step->state == states[fate]);
-    FUZZ_ASSERT((step->error != NULL) == (fate == FAULTED));
+    FUZZ_ASSERT((step->error != NULL) == (fate == FAULTED || fate == TOLD));
     FUZZ_ASSERT((step->segment != NULL) == has_slot);
     FUZZ_ASSERT(!has_slot || step->slot == model->steps[number].slot);
 }
@@ -115,19 +116,20 @@ static void check_stream(const struct game *game, const struct model *model,
             FUZZ_ASSERT(!step);
         else
             check_step(model, number, step);
-        bool is_lease = fate == LEASED || fate == PINNED;
+        bool is_lease = fate == LEASED || fate == TOLD || fate == PINNED;
         FUZZ_ASSERT(stream_lease(model->stream, number) == (is_lease ? step : NULL));
     }
-    uint32_t window =
-        counts[WAITING] + counts[RUNNING] + counts[READY] + counts[FAULTED] + counts[LEASED];
+    uint32_t leased = counts[LEASED] + counts[TOLD];
+    uint32_t window = counts[WAITING] + counts[RUNNING] + counts[READY] + counts[FAULTED] + leased;
     FUZZ_ASSERT(stream->window == window && window <= game->params.credits);
     FUZZ_ASSERT(HASH_COUNT(stream->steps) == window + counts[PINNED]);
-    FUZZ_ASSERT(stream->leased == counts[LEASED] && stream->pinned == counts[PINNED]);
+    FUZZ_ASSERT(stream->leased == leased && stream->faults_told == counts[TOLD]);
+    FUZZ_ASSERT(stream->pinned == counts[PINNED]);
     FUZZ_ASSERT(stream->to_plan == model->planned);
     FUZZ_ASSERT(game->params.any_order || stream->to_deliver == model->due);
     FUZZ_ASSERT(stream->delivered == model->delivered && stream->bytes == model->bytes);
     FUZZ_ASSERT(stream->samples == 2 * model->delivered);
-    FUZZ_ASSERT(stream->undelivered == window - counts[LEASED]);
+    FUZZ_ASSERT(stream->undelivered == window - leased);
     FUZZ_ASSERT(stream_finished(stream) ==
                 (stream->undelivered == 0 && model->planned == game->params.steps));
     FUZZ_ASSERT(
@@ -266,7 +268,7 @@ static void failed(struct game *game, uint8_t whom, bool lost)
     } else {
         m->fate = FAULTED;
         m->since = ++game->now;
-        step_fault(task.step, &(struct dl_error){.code = EIO});
+        step_fault(task.step, &(struct dl_error){.code = EIO}, NULL);
     }
 }
 
@@ -327,7 +329,7 @@ static void deliver(struct game *game, struct model *model)
         model->bytes += m->bytes;
     } else {
         FUZZ_ASSERT(step->error->code == EIO);
-        m->fate = GONE;
+        m->fate = TOLD;
     }
     stream_deliver(model->stream, step);
 }
@@ -336,7 +338,7 @@ static void pin(struct model *model, uint8_t whom)
 {
     struct step *step = model->stream ? stream_lease(model->stream, whom % MAX_STEPS) : NULL;
 
-    if (!step)
+    if (!step || step->error)
         return;
     stream_pin(model->stream, step);
     model_step(model, step->number)->fate = PINNED;
@@ -344,11 +346,13 @@ static void pin(struct model *model, uint8_t whom)
 
 static void give_back(struct game *game, struct model *model, struct step *step)
 {
+    bool has_slot = step->segment;
     uint32_t index = step->slot;
 
     model_step(model, step->number)->fate = GONE;
     stream_forget(model->stream, step);
-    slot(game, index, SLOT_RELEASE, SLOT_FREE);
+    if (has_slot)
+        slot(game, index, SLOT_RELEASE, SLOT_FREE);
 }
 
 static void release(struct game *game, struct model *model, uint8_t whom)
@@ -388,7 +392,7 @@ static void stop(struct game *game, struct model *model)
     if (!model->stream || model->stopped)
         return;
     model->stopped = true;
-    stream_stop(model->stream);
+    stream_become(model->stream, STREAM_STOPPED);
     HASH_ITER (hh, model->stream->steps, step, next) {
         drop(game, model, step);
     }
@@ -413,7 +417,8 @@ static void begin(struct game *game, struct model *model)
 {
     if (model->stream)
         return;
-    *model = (struct model){.stream = stream_new(&game->params)};
+    *model = (struct model){.stream = stream_new(&game->params, NULL, NULL)};
+    stream_become(model->stream, STREAM_ACTIVE);
     model->planned = model->due = min_u64(game->params.first, game->params.steps);
 }
 

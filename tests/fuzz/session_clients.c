@@ -139,6 +139,17 @@ static void hear_deliver(const struct game *g, struct client *c, const struct dl
     }
 }
 
+/* It takes a credit until it is given back, and has no slot. */
+static void hear_fault(struct client *c, const struct dl_msg_fault *msg)
+{
+    struct told_stream *stream = find_stream(c, msg->stream);
+    struct lease *lease = find_lease(c, 0, 0);
+
+    FUZZ_ASSERT(stream && !stream->finished && !stream->stopped && lease);
+    *lease = (struct lease){.stream = stream->id, .step = msg->step};
+    FUZZ_ASSERT(count_leases(c, stream->id, false) <= stream->credits);
+}
+
 static void hear_end(struct client *c, uint64_t id)
 {
     struct told_stream *stream = find_stream(c, id);
@@ -201,6 +212,8 @@ static void hear(const struct game *g, struct client *c, const struct dl_message
     case DL_MSG_FAULT:
         if (msg->fault.final)
             hear_end(c, msg->fault.stream);
+        else if (msg->fault.step != UINT64_MAX)
+            hear_fault(c, &msg->fault);
         break;
     case DL_MSG_FINISHED:
         hear_end(c, msg->finished.stream);
@@ -357,7 +370,7 @@ static void say_lease(struct game *g, struct client *c, bool pin, bool any)
     }
     if (!any && stream == 0)
         return;
-    if (!lease || stream == 0)
+    if (!lease || stream == 0 || (pin && lease->segment == 0))
         break_rules(c);
     const struct dl_span steps = {(const uint8_t *)&step, sizeof step};
     if (pin)

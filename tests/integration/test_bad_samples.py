@@ -9,7 +9,7 @@ import tarfile
 import zlib
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-from dltest import (DaemonError, TestCase, dlctl, dlctl_json, main,  # noqa: E402
+from dltest import (ERROR, FAULT, PIN, DaemonError, TestCase, dlctl, dlctl_json, main,  # noqa: E402
                     wait_until)
 
 COUNT = 60
@@ -358,6 +358,49 @@ class Budget(BadCase):
         spec = self.write("there", lines, "skip", [1, 9, 17], workers={"count": 0, "max_bad": 3})
         done = dlctl("check", spec)
         self.assertEqual(done.stdout.count("was skipped: "), 3)
+
+
+class Unread(BadCase):
+    """A trainer that pauses, and whose samples fail all the while, keeps its place."""
+
+    def begin(self, credits):
+        daemon = self.daemon()
+        spec = {"name": "unread", "dataset": images(self, range(COUNT))[0], "batch": {"size": 1}, "seed": 1}
+        client = self.client(daemon)
+        stream = client.start(client.open(spec)["loader"], credits=credits)
+        return daemon, client, stream["stream"]
+
+    def row(self, client):
+        return client.query("epochs")[0]
+
+    def test_faults_wait_for_their_reader(self):
+        for credits, told in ((1, 1), (2, 2), (16, 4)):
+            with self.subTest(credits=credits):
+                daemon, client, _ = self.begin(credits)
+                wait_until(lambda: self.row(client)["leased"] == told, "faults to be told of")
+                # The loader has all it may load ahead, and waits.
+                wait_until(lambda: self.row(client)["running"] == 0, "workers to have done all")
+                faults = [message for message in client.held if message[0] == FAULT]
+                self.assertEqual(len(faults), told)
+                self.assertEqual([message[2] for message in faults], list(range(told)))
+                seen = 0
+                while True:
+                    try:
+                        self.assertEqual(client.next_batches(), [])
+                        break
+                    except DaemonError as error:
+                        self.assertIn(f"step {seen} of epoch 0", str(error))
+                        seen += 1
+                self.assertEqual(seen, COUNT)
+                self.assertGreaterEqual(client.query("status")["faults"], COUNT)
+                daemon.stop()
+
+    def test_there_is_nothing_to_pin(self):
+        daemon, client, stream = self.begin(2)
+        other = self.client(daemon)
+        wait_until(lambda: self.row(other)["leased"] == 2, "faults to be told of")
+        client.send(PIN, stream, struct.pack("<Q", 0))
+        self.assertIn("step 0 of stream", str(client.recv_number(ERROR)))
 
 
 if __name__ == "__main__":

@@ -105,6 +105,7 @@ class HostCase(TestCase):
     def fault(self, client):
         """The next FAULT, as a dict."""
         message = client.recv_number(FAULT)
+        client.release_fault(message)
         return dict(zip("stream step code final path message detail".split(), message[1:]))
 
     def feed(self, client, stream, steps, end=True):

@@ -269,10 +269,16 @@ class RawClient:
         keys = "request stream steps samples epoch first rank world before".split()
         return dict(zip(keys, message[1:]))
 
+    def release_fault(self, message):
+        """Says that a FAULT was read, where that is due: of a step's, which uses a credit."""
+        if message[2] != 2 ** 64 - 1 and not message[4]:
+            self.send(RELEASE, message[1], struct.pack("<Q", message[2]), 0)
+
     def next_batches(self):
         """The next delivery as batches; [] when the stream is finished."""
         message = self.recv_number(DELIVER, FINISHED, FAULT)
         if message[0] == FAULT:
+            self.release_fault(message)
             raise DaemonError(message[3], message[5], message[6])
         if message[0] == FINISHED:
             return []

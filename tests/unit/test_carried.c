@@ -1,7 +1,7 @@
 /* Records of where datasets stand, lists of them, in slots and for a stream. */
 #include "tests/lib/harness.h"
 
-#include "daemon/serve/ring/states.h"
+#include "daemon/serve/core/states.h"
 #include "proto/limits.h"
 #include "proto/slot_fill.h"
 

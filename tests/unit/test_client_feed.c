@@ -168,6 +168,7 @@ static void test_no_more_than_twice_the_credits(void **state)
         take_in(&f);
         assert_int_equal(feed_batch(&f, 0, 2), -EAGAIN);
         expect_next(&f, -EIO);
+        fake_expect(&f, DL_MSG_RELEASE);
         seen++;
     }
     fake_end(&f);

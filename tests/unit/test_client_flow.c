@@ -443,12 +443,34 @@ static void test_many_faults(void **state)
 {
     struct fake f;
 
-    fake_run(&f, 1, 200);
-    for (uint64_t step = 0; step < 200; step++)
-        fake_fault(&f, step, EIO, false);
-    for (uint64_t step = 0; step < 200; step++)
-        expect_next(&f, -EIO);
+    fake_run(&f, 4, 401);
+    for (uint64_t step = 0; step < 400; step += 4) {
+        for (uint64_t i = 0; i < 4; i++)
+            fake_fault(&f, step + i, EIO, false);
+        for (uint64_t i = 0; i < 4; i++) { /* that it was read is said as of a batch */
+            expect_next(&f, -EIO);
+            expect_steps(&f, DL_MSG_RELEASE, step + i);
+        }
+    }
     expect_next(&f, -EAGAIN);
+    fake_end(&f);
+}
+
+static void test_faults_that_nobody_reads(void **state)
+{
+    struct fake f;
+
+    fake_run(&f, 4, 10);
+    fake_deliver(&f, 0, 1);
+    fake_fault(&f, 1, EIO, false);
+    fake_fault(&f, 2, EIO, false);
+    fake_next(&f, 0);
+    expect_next(&f, -EIO);
+    expect_steps(&f, DL_MSG_RELEASE, 0);
+    expect_steps(&f, DL_MSG_RELEASE, 1);
+    dl_epoch_end(f.epoch);
+    fake_expect(&f, DL_MSG_STOP);
+    expect_steps(&f, DL_MSG_RELEASE, 2);
     fake_end(&f);
 }
 
@@ -503,6 +525,7 @@ static void test_late_batches(void **state)
     assert_int_equal(dl_client_dispatch(f.client), 0);
     expect_steps(&f, DL_MSG_RELEASE, 0);
     expect_steps(&f, DL_MSG_RELEASE, 1);
+    expect_steps(&f, DL_MSG_RELEASE, 2);
     /* Once a later request is answered the daemon has read STOP: the number is free again. */
     msg = fake_started(&f, 10);
     fake_send(&f, &msg);
@@ -744,6 +767,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_final_fault),
     cmocka_unit_test(test_fault_codes),
     cmocka_unit_test(test_many_faults),
+    cmocka_unit_test(test_faults_that_nobody_reads),
     cmocka_unit_test(test_two_streams),
     cmocka_unit_test(test_late_batches),
     cmocka_unit_test(test_retire),

@@ -257,6 +257,11 @@ static void test_too_many_batches(void **state)
     fake_deliver(&f, 0, 3);
     expect_violation(&f, "credits", "exceeds its 2 credits");
     fake_end(&f);
+    fake_run(&f, 2, 10); /* a fault takes one, too */
+    fake_deliver(&f, 0, 2);
+    fake_fault(&f, 2, EIO, false);
+    expect_violation(&f, "faults", "exceeds its 2 credits");
+    fake_end(&f);
 }
 
 static void test_beyond_the_last_step(void **state)

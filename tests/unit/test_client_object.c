@@ -79,7 +79,7 @@ static void test_detail_bound(void **state)
     struct fake f;
 
     memset(detail, 'x', sizeof detail - 1);
-    fake_run(&f, 4, 1000);
+    fake_run(&f, 128, 1000);
     for (uint64_t step = 0; step < 100; step++) {
         send_report(&f, step, detail);
         assert_int_equal(dl_client_dispatch(f.client), 0);

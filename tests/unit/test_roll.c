@@ -1,7 +1,7 @@
 /* Whom a source of dispatched batches waits for, and what is known of ranks that have left. */
 #include "tests/lib/harness.h"
 
-#include "daemon/serve/ring/roll.h"
+#include "daemon/serve/core/roll.h"
 
 enum { WORLD = 5 };
 

@@ -1,15 +1,28 @@
 /* A stream's steps: windows and credits, order of delivery, faults in place, pins, stopping. */
 #include "tests/lib/abort.h"
 
-#include "daemon/serve/ring/stream.h"
+#include "daemon/serve/core/stream.h"
 
 #include <errno.h>
 
 static struct segment segment;
 
+static struct stream *new_stream(struct stream_params params)
+{
+    struct stream *stream = stream_new(&params, NULL, NULL);
+
+    stream_become(stream, STREAM_ACTIVE);
+    return stream;
+}
+
+static void stop_stream(struct stream *stream)
+{
+    stream_become(stream, STREAM_STOPPED);
+}
+
 static struct stream *stream_of(uint64_t first, uint64_t steps, uint32_t credits)
 {
-    return stream_new(&(struct stream_params){
+    return new_stream((struct stream_params){
         .epoch = 3, .rank = 1, .world = 2, .first = first, .steps = steps, .credits = credits});
 }
 
@@ -198,7 +211,7 @@ static void test_faults_stand_in_their_step_s_place(void **state)
     (void)state;
     for (int i = 0; i < 3; i++)
         steps[i] = run_next(stream);
-    step_fault(steps[1], &err);
+    step_fault(steps[1], &err, NULL);
     err.code = 0; /* it has its own copy */
     step_ready(steps[2], 4, 1);
     assert_null(stream_deliverable(stream));
@@ -214,14 +227,18 @@ static void test_faults_stand_in_their_step_s_place(void **state)
     assert_null(steps[1]->segment);
     assert_int_equal(stream->window, 3);
     stream_deliver(stream, steps[1]);
-    assert_int_equal(stream->window, 2); /* no lease, its credit is back */
-    assert_null(stream_lease(stream, 1));
+    assert_int_equal(stream->window, 3); /* until its client has read it */
+    assert_ptr_equal(stream_lease(stream, 1), steps[1]);
+    assert_int_equal(stream->faults_told, 1);
 
     assert_ptr_equal(stream_deliverable(stream), steps[2]);
     stream_deliver(stream, steps[2]);
     assert_true(stream_finished(stream));
     assert_int_equal(stream->delivered, 2);
-    assert_int_equal(stream->leased, 2);
+    assert_int_equal(stream->leased, 3);
+    stream_forget(stream, steps[1]);
+    assert_int_equal(stream->window, 2);
+    assert_int_equal(stream->faults_told, 0);
     end(stream);
 }
 
@@ -242,7 +259,7 @@ static void test_lost_steps_run_again(void **state)
     step_run(a, &segment, 7, 2);
     assert_int_equal(a->slot, 7);
     assert_int_equal(a->samples, 2);
-    step_fault(b, &(struct dl_error){.code = EIO}); /* given up while it waits */
+    step_fault(b, &(struct dl_error){.code = EIO}, NULL); /* given up while it waits */
     step_ready(a, 4, 5);
     stream_deliver(stream, stream_deliverable(stream));
     assert_ptr_equal(stream_deliverable(stream), b);
@@ -291,7 +308,7 @@ static void test_only_what_was_delivered_is_a_lease(void **state)
     run_next(stream);        /* 2 */
     lost = run_next(stream); /* 3 */
     step_lost(lost);
-    step_fault(run_next(stream), &(struct dl_error){.code = EIO}); /* 4 */
+    step_fault(run_next(stream), &(struct dl_error){.code = EIO}, NULL); /* 4 */
     assert_non_null(stream_lease(stream, 0));
     for (uint64_t i = 1; i < 7; i++)
         assert_null(stream_lease(stream, i));
@@ -337,10 +354,11 @@ static void test_used_steps_are_reused(void **state)
     struct step *known[2] = {run_next(stream), run_next(stream)};
 
     (void)state;
-    step_fault(known[0], &(struct dl_error){.code = EIO});
+    step_fault(known[0], &(struct dl_error){.code = EIO}, NULL);
     step_ready(known[1], 4, 1);
     known[1]->attempts = 7;
     stream_deliver(stream, known[0]);
+    stream_forget(stream, known[0]);
     stream_deliver(stream, known[1]);
     stream_pin(stream, known[1]);
     stream_forget(stream, known[1]);
@@ -369,18 +387,18 @@ static void test_stop_at_every_state(void **state)
     uint32_t window;
 
     (void)state;
-    stream_pin(stream, lease_next(stream));                                        /* 0 */
-    lease_next(stream);                                                            /* 1 */
-    ready_next(stream);                                                            /* 2 */
-    run_next(stream);                                                              /* 3 */
-    step_lost(run_next(stream));                                                   /* 4 */
-    step_fault(run_next(stream), &(struct dl_error){.code = EIO, .message = "x"}); /* 5 */
+    stream_pin(stream, lease_next(stream));                                              /* 0 */
+    lease_next(stream);                                                                  /* 1 */
+    ready_next(stream);                                                                  /* 2 */
+    run_next(stream);                                                                    /* 3 */
+    step_lost(run_next(stream));                                                         /* 4 */
+    step_fault(run_next(stream), &(struct dl_error){.code = EIO, .message = "x"}, NULL); /* 5 */
     assert_int_equal(stream_deliverable(stream)->number, 2);
     window = stream->window;
     assert_int_equal(window, 5);
 
-    stream_stop(stream);
-    assert_true(stream->stopped);
+    stop_stream(stream);
+    assert_int_equal(stream->phase, STREAM_STOPPED);
     assert_false(stream_has_room(stream));
     assert_null(stream_deliverable(stream));
     assert_false(stream_finished(stream));
@@ -394,7 +412,6 @@ static void test_stop_at_every_state(void **state)
     stream_forget(stream, stream_lease(stream, 1));
     stream_forget(stream, stream_lease(stream, 0));
     assert_int_equal(stream->window, 4);
-    stream_stop(stream);
     end(stream);
 }
 
@@ -404,8 +421,8 @@ static void test_faulted_steps_are_forgotten_whole(void **state)
 
     (void)state;
     for (int i = 0; i < 4; i++)
-        step_fault(run_next(stream), &(struct dl_error){.code = EIO});
-    stream_stop(stream);
+        step_fault(run_next(stream), &(struct dl_error){.code = EIO}, NULL);
+    stop_stream(stream);
     end(stream); /* the leak checker looks for their errors */
 }
 
@@ -439,7 +456,7 @@ static void misuse(void *arg)
         stream_of(0, 1, 0);
         break;
     case RANK_PAST_WORLD:
-        stream_new(&(struct stream_params){.rank = 2, .world = 2, .credits = 1});
+        new_stream((struct stream_params){.rank = 2, .world = 2, .credits = 1});
         break;
     case PLAN_WITHOUT_ROOM:
         run_next(stream);
@@ -447,7 +464,7 @@ static void misuse(void *arg)
         stream_plan(stream);
         break;
     case PLAN_AFTER_STOP:
-        stream_stop(stream);
+        stop_stream(stream);
         stream_plan(stream);
         break;
     case RUN_TWICE:
@@ -466,7 +483,7 @@ static void misuse(void *arg)
         step_lost(lease_next(stream));
         break;
     case FAULT_READY:
-        step_fault(ready_next(stream), &err);
+        step_fault(ready_next(stream), &err, NULL);
         break;
     case DELIVER_OUT_OF_TURN:
         run_next(stream);
@@ -602,7 +619,7 @@ static void test_held_of_another_daemon(void **state)
         struct stream *stream = stream_of(FIRST, STEPS, 8);
         struct step *step;
 
-        stream_hold(stream, rows[i].held);
+        stream->held = rows[i].held;
         for (uint64_t number = 0; number < rows[i].given_back; number++) {
             ready_next(stream);
             step = stream_deliverable(stream);

@@ -2,7 +2,7 @@
  */
 #include "tests/lib/abort.h"
 
-#include "daemon/serve/ring/stream.h"
+#include "daemon/serve/core/stream.h"
 #include "proto/limits.h"
 
 #include <errno.h>
@@ -10,6 +10,23 @@
 enum { MAX_REPLICAS = 5, MAX_ROUNDS = 6, MAX_DELIVERED = MAX_REPLICAS * MAX_ROUNDS, CREDITS = 7 };
 
 static struct segment segment;
+
+static struct stream *new_stream(struct stream_params params)
+{
+    struct stream *stream = stream_new(&params, NULL, NULL);
+
+    stream_become(stream, params.rank == PLAN_ALL ? STREAM_SOURCE : STREAM_ACTIVE);
+    return stream;
+}
+
+/* The RUNNING step does not exist. */
+static void end_replica(struct stream *stream, struct step *step)
+{
+    uint64_t number = step->number;
+
+    stream_forget(stream, step);
+    stream_end_replica(stream, number);
+}
 
 static uint32_t draw(uint32_t *state, uint32_t n)
 {
@@ -66,7 +83,7 @@ static void answer(struct play *play, uint32_t replica)
     if (round < play->rounds[replica])
         step_ready(step, 4, 100);
     else
-        stream_replica_ended(play->stream, step);
+        end_replica(play->stream, step);
 }
 
 static void deliver(struct play *play)
@@ -104,12 +121,12 @@ static void play_once(uint32_t seed, bool any_order)
 
     for (uint32_t i = 0; i < play.replicas; i++)
         play.rounds[i] = draw(&seed, MAX_ROUNDS);
-    play.stream = stream_new(&(struct stream_params){.world = 1,
-                                                     .first = first,
-                                                     .steps = STEPS_UNKNOWN,
-                                                     .credits = 1 + draw(&seed, CREDITS),
-                                                     .replicas = play.replicas,
-                                                     .any_order = any_order});
+    play.stream = new_stream((struct stream_params){.world = 1,
+                                                    .first = first,
+                                                    .steps = STEPS_UNKNOWN,
+                                                    .credits = 1 + draw(&seed, CREDITS),
+                                                    .replicas = play.replicas,
+                                                    .any_order = any_order});
     for (uint32_t turn = 0; !stream_finished(play.stream); turn++) {
         assert_true(turn < 10000);
         hand_out(&play);
@@ -143,8 +160,8 @@ static void test_out_of_order_nothing_is_lost(void **state)
 /* A worker that dies makes its unfinished steps come again: what is settled goes back with them. */
 static void test_settled_goes_back_with_lost_steps(void **state)
 {
-    struct stream *stream = stream_new(
-        &(struct stream_params){.world = 1, .steps = STEPS_UNKNOWN, .credits = 6, .replicas = 2});
+    struct stream *stream = new_stream(
+        (struct stream_params){.world = 1, .steps = STEPS_UNKNOWN, .credits = 6, .replicas = 2});
     struct step *steps[6];
 
     (void)state;
@@ -170,8 +187,8 @@ static void test_settled_goes_back_with_lost_steps(void **state)
 
 static void test_any_order_is_that_of_readiness(void **state)
 {
-    struct stream *stream = stream_new(
-        &(struct stream_params){.world = 1, .steps = 4, .credits = 4, .any_order = true});
+    struct stream *stream =
+        new_stream((struct stream_params){.world = 1, .steps = 4, .credits = 4, .any_order = true});
     struct step *steps[4];
     static const int order[] = {2, 0, 3, 1};
 
@@ -183,7 +200,7 @@ static void test_any_order_is_that_of_readiness(void **state)
     assert_null(stream_deliverable(stream));
     for (int i = 0; i < 4; i++) {
         if (order[i] == 3)
-            step_fault(steps[3], &(struct dl_error){.code = EIO});
+            step_fault(steps[3], &(struct dl_error){.code = EIO}, NULL);
         else
             step_ready(steps[order[i]], 1, 1);
     }
@@ -198,7 +215,7 @@ static void test_any_order_is_that_of_readiness(void **state)
     }
     assert_true(stream_finished(stream));
     assert_int_equal(stream->handed, 4);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         stream_forget(stream, steps[i]);
     assert_null(stream_free(stream));
 }
@@ -214,8 +231,8 @@ static bool feed(struct stream *stream, uint64_t a, uint64_t b)
 static void test_feeding_is_bounded_and_in_order(void **state)
 {
     enum { STEPS = 50 };
-    struct stream *stream = stream_new(
-        &(struct stream_params){.world = 1, .steps = STEPS_UNKNOWN, .credits = 3, .fed = true});
+    struct stream *stream = new_stream(
+        (struct stream_params){.world = 1, .steps = STEPS_UNKNOWN, .credits = 3, .fed = true});
     uint64_t fed = 0, seen = 0;
 
     (void)state;
@@ -251,7 +268,7 @@ static void test_feeding_is_bounded_and_in_order(void **state)
 
 static void test_what_was_fed_goes_with_its_stream(void **state)
 {
-    struct stream *stream = stream_new(&(struct stream_params){
+    struct stream *stream = new_stream((struct stream_params){
         .world = 1, .steps = STEPS_UNKNOWN, .credits = 2, .first = 7, .fed = true});
 
     (void)state;
@@ -260,7 +277,7 @@ static void test_what_was_fed_goes_with_its_stream(void **state)
     assert_int_equal(step->number, 7);
     step_run(step, &segment, 0, 2);
     stream_abandon(stream, step);
-    stream_stop(stream);
+    stream_become(stream, STREAM_STOPPED);
     assert_null(stream_free(stream));
     step_free(step);
 }
@@ -270,7 +287,7 @@ static void test_what_was_fed_goes_with_its_stream(void **state)
 /* A source goes on where its ranks need it; a step that is lost has let go of its slot. */
 static void test_a_source(void **state)
 {
-    struct stream *source = stream_new(&(struct stream_params){
+    struct stream *source = new_stream((struct stream_params){
         .rank = PLAN_ALL, .world = 3, .first = 2, .steps = 20, .credits = 4});
     struct step *step;
 
@@ -282,9 +299,9 @@ static void test_a_source(void **state)
     step_run(step, &segment, 0, 12);
     step_ready(step, 12, 1200);
     assert_int_equal(step_bytes(step), 1200);
-    step->held = true;
+    step->own_lease = true;
     step_lost(step);
-    assert_false(step->held);
+    assert_false(step->own_lease);
     for (uint64_t number = 2; number < 6; number++)
         stream_forget(source, stream_find(source, number));
     assert_null(stream_find(source, 3));
@@ -300,7 +317,7 @@ static void test_a_source(void **state)
 static void test_a_share(void **state)
 {
     struct stream *stream =
-        stream_new(&(struct stream_params){.rank = 1, .world = 3, .steps = 9, .credits = 1});
+        new_stream((struct stream_params){.rank = 1, .world = 3, .steps = 9, .credits = 1});
     struct step *step = stream_plan(stream);
 
     step->repeated = 7;

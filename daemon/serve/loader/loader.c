@@ -19,7 +19,8 @@ static void on_end(uv_timer_t *timer)
     struct loader *loader = timer->data;
 
     say_gone(loader);
-    loader_drop_parked(loader, true);
+    core_drop_parked(&loader->core);
+    loader_execute(loader);
     if (loader->users) /* those who left and hold leases still */
         pool_end_workers(loader->pool);
     else
@@ -55,6 +56,7 @@ int loader_new(const struct loader_options *options, struct dl_spec *spec, struc
     int r = quota_charge(options->account, QUOTA_LOADERS, 1, err);
 
     loader->o = *options;
+    loader->ticks = UINT64_MAX;
     loader->epochs.account = options->account;
     loader->spec = *spec;
     *spec = (struct dl_spec){0};
@@ -68,11 +70,14 @@ int loader_new(const struct loader_options *options, struct dl_spec *spec, struc
     if ((r = start_pool(loader, err)) < 0)
         goto charged;
     uv_timer_init(options->loop, &loader->end);
-    loader->end.data = loader;
-    /* What Python code keeps from one sample to the next must not see an epoch that nobody asked
-     * for. */
-    loader->expecting = loader->spec.dataset.kind != DATASET_PYTHON;
-    loader->in_turn = python_in_turn(&loader->spec);
+    uv_timer_init(options->loop, &loader->tick);
+    loader->end.data = loader->tick.data = loader;
+    loader->open_handles = 2;
+    core_init(&loader->core, &(struct core_options){.spec = &loader->spec,
+                                                    .account = options->account,
+                                                    .linger_ns = options->config->linger,
+                                                    .in_turn = python_in_turn(&loader->spec)});
+    loader->rooms = must_alloc(loader->spec.workers * sizeof *loader->rooms);
     *ret = loader;
     return 0;
 
@@ -89,9 +94,10 @@ static void on_closed(uv_handle_t *handle)
 {
     struct loader *loader = handle->data;
 
+    if (--loader->open_handles > 0)
+        return;
     python_run_deinit(&loader->o.python);
-    quarantine_deinit(&loader->quarantine);
-    trace_deinit(&loader->trace);
+    free(loader->rooms);
     spec_deinit(&loader->spec);
     free(loader);
 }
@@ -107,18 +113,20 @@ struct loader *loader_free(struct loader *loader)
     DL_FOREACH_SAFE (loader->users, user, next) {
         loader_detach(user);
     }
-    loader_drop_expected(loader, NULL);
-    loader_drop_parked(loader, true);
-    positions_deinit(&loader->positions);
-    roll_book_deinit(&loader->rolls);
-    assert(!loader->streams && !loader->waiting && !loader->dispatchers && !loader->epochs.epochs);
-    loader->pool = pool_free(loader->pool);
+    core_drop_expected(&loader->core);
+    core_drop_parked(&loader->core);
+    loader_execute(loader);
+    assert(!loader->epochs.epochs);
+    loader->pool = pool_free(loader->pool); /* which gives tasks back that nobody waits for */
+    loader_execute(loader);
+    core_deinit(&loader->core);
     loader->measuring = measuring_free(loader->measuring);
     if (loader->lengths)
         quota_return(loader->o.account, QUOTA_BYTES, length_table_bytes(loader->lengths->n));
     loader->lengths = length_table_unref(loader->lengths);
     quota_return(loader->o.account, QUOTA_LOADERS, 1);
     uv_close((uv_handle_t *)&loader->end, on_closed);
+    uv_close((uv_handle_t *)&loader->tick, on_closed);
     return NULL;
 }
 
@@ -148,8 +156,6 @@ void loader_break(struct loader *loader, const struct dl_error *err)
 {
     struct loader_user *user;
     struct loader_user *next;
-    struct stream *stream;
-    struct stream *next_stream;
 
     log_about(LOG_WARNING,
               &(struct log_fields){LOG_EVENT_LOADER_BROKE, .loader = loader->spec.name},
@@ -157,17 +163,8 @@ void loader_break(struct loader *loader, const struct dl_error *err)
     loader->state = LOADER_BROKEN;
     loader->why_broken = *err;
     loader_headspace_end(loader, err);
-    DL_FOREACH_SAFE (loader->streams, stream, next_stream) {
-        if (stream->unsettled && stream->sink) {
-            loader->o.events->started(stream, NULL, err);
-        } else if (!stream->stopped) {
-            loader_drop_steps(loader, stream);
-            stream_stop(stream);
-            /* One that was told to be finished lacks nothing. */
-            if (stream->sink && !stream->finish_told)
-                loader->o.events->fault(stream, UINT64_MAX, err, NULL, true);
-        }
-    }
+    core_break(&loader->core, &loader->why_broken);
+    loader_execute(loader);
     say_gone(loader);
     DL_FOREACH_SAFE (loader->users, user, next) {
         if (!user->told)
@@ -192,7 +189,8 @@ static void end_if_unused(struct loader *loader)
 {
     if (loader_users(loader) > 0)
         return;
-    loader_drop_expected(loader, NULL);
+    core_drop_expected(&loader->core);
+    loader_execute(loader);
     /* Nobody else can ask for what a client's host has: a trainer's workers go with its loader. */
     bool at_once = loader->state == LOADER_BROKEN || loader->o.python.host_number;
     if (loader->pool)
@@ -239,12 +237,12 @@ uid_t loader_uid(const struct loader *loader)
 
 uint64_t loader_length(const struct loader *loader)
 {
-    return loader->length;
+    return loader->core.length;
 }
 
 bool loader_is_iterable(const struct loader *loader)
 {
-    return loader->iterable;
+    return loader->core.iterable;
 }
 
 const char *loader_interpreter(const struct loader *loader)
@@ -278,9 +276,31 @@ const struct pool *loader_pool(const struct loader *loader)
     return loader->pool;
 }
 
-const struct stream *loader_streams(const struct loader *loader)
+const struct core *loader_core(const struct loader *loader)
 {
-    return loader->streams;
+    return &loader->core;
+}
+
+uint64_t loader_starved_ns(const struct loader *loader)
+{
+    return loader->starved_ns;
+}
+
+bool loader_name_task(const struct loader *loader, const void *tag, const struct step **ret_step,
+                      char *text, size_t len)
+{
+    const struct step *step = tag;
+
+    *ret_step = NULL;
+    if (loader->measuring) {
+        measuring_name(tag, text, len);
+        return true;
+    }
+    if (!step->stream)
+        return false;
+    *ret_step = step;
+    core_name_samples(&loader->core, step, text, len);
+    return true;
 }
 
 const char *loader_state(const struct loader *loader)
@@ -299,28 +319,4 @@ uint32_t loader_users(const struct loader *loader)
         n += !user->left;
     }
     return n;
-}
-
-const struct loader_totals *loader_totals(const struct loader *loader)
-{
-    return &loader->totals;
-}
-
-const struct trace *loader_trace(const struct loader *loader)
-{
-    return &loader->trace;
-}
-
-void loader_timing(const struct loader *loader, struct timing *ret)
-{
-    const struct stream *stream;
-
-    *ret = loader->timing;
-    DL_FOREACH (loader->streams, stream)
-        timing_add_all(ret, &stream->timing);
-}
-
-const struct quarantine *loader_quarantine(const struct loader *loader)
-{
-    return &loader->quarantine;
 }

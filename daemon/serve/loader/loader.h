@@ -1,43 +1,15 @@
 /*
- * A loader as the daemon keeps it: a spec, its pool, and the streams that read from it. It decides
- * which step is loaded next and hands batches on, in order unless the spec says otherwise.
- *
- * Order of service: steps whose worker died first, then the streams in turn, one step each, as far
- * as their windows reach.
- *
- * Look-ahead: when a stream has planned its last step, the slots it gives back go to the rank's
- * next epoch, before anyone has asked for it. The stream made for that is *expected*: it has no
- * sink, its window and its predecessor's together stay within the credits, and loader_start() for
- * that epoch takes it over with the batches that are ready. So an epoch starts without a pause. If
- * another epoch is started instead, what was expected is dropped, and the loader stops expecting
- * until epochs follow each other again.
- *
- * Dispatch: the ranks of a job's epoch share a *source*, which loads each batch of all of them
- * once; see stream.h. Its window, as large as a rank's, counts the steps that not every rank has
- * taken. So a rank that stands still, or has yet to start, holds the others up after that many
- * steps. One that has stopped holds up nobody. It may come back at any step that the source still
- * has; at an earlier one it gets a source of its own, which waits for no rank that is elsewhere,
- * nor for one that has done with the epoch, also when all have left it (roll.h). Whoever comes back
- * in the middle of an epoch waits for others no longer than a client that is gone is waited for, as
- * they may have been at its end before the daemon was started. Waiting saves work and decides
- * nothing else: a rank that comes later is served by a source of its own. What is expected is the
- * next epoch's source, for the first rank that starts it.
- *
- * Jobs: a stream whose client is gone without having stopped it, and that belongs to a job with a
- * name, is *parked*: it has no sink, its leases are READY again, and nothing more is loaded for it.
- * loader_start() for the same job, rank and epoch at the step where it stands takes it over. It is
- * kept as long as a loader that nobody uses is, and gives way where memory is short.
+ * A loader as the daemon keeps it: a spec, its pool, and the streams that read from it. What is
+ * loaded next, and what is due to whom, core.h decides; here that is done.
  *
  * Main thread only. Callbacks come from the loop or from loader_pump().
  */
 #ifndef DL_LOADER_H
 #define DL_LOADER_H
 
+#include "daemon/serve/core/core.h"
 #include "daemon/serve/loader/headspace.h"
 #include "daemon/serve/pool/pool.h"
-#include "daemon/serve/ring/stream.h"
-#include "daemon/serve/ring/trace.h"
-#include "proto/quarantine.h"
 #include "proto/verdict.h"
 
 struct loader;
@@ -128,9 +100,6 @@ uint64_t loader_fingerprint(const struct loader *loader);
 const struct state_identity *loader_identity(const struct loader *loader);
 uint32_t loader_credits(const struct loader *loader); /* prefetch × workers + 1 */
 
-/* In the place of an epoch's number: where the job's rank has left off. */
-#define EPOCH_RESUME UINT64_MAX
-
 /* Starts a stream; -EINVAL, -ENOMEM, -EDQUOT, -EBUSY, -ENOENT (nothing to resume) with `err`. 1:
  * its plan takes a while, and `started` is called then. Batches come with the next pump. */
 int _nodiscard_ loader_start(struct loader *loader, const struct stream_params *params, void *sink,
@@ -148,7 +117,14 @@ void loader_end(struct loader *loader, struct stream *stream);
 /* Its client is gone. As loader_end(), or it is parked. */
 void loader_lose(struct loader *loader, struct stream *stream);
 
-/* False: the client has no such lease. */
+/* False: it is more than may be, or the end was said already; see stream_feed(). */
+bool _nodiscard_ loader_feed(struct loader *loader, struct stream *stream, const uint8_t *indices,
+                             uint32_t n);
+bool _nodiscard_ loader_feed_end(struct loader *loader, struct stream *stream);
+/* The cluster's world changes: it waits; it goes on, as far as `limit`. */
+void loader_pause(struct loader *loader, struct stream *stream);
+void loader_resume(struct loader *loader, struct stream *stream, uint64_t limit);
+/* False: the client has no such lease. Nothing can be pinned of a fault. */
 bool _nodiscard_ loader_release(struct loader *loader, struct stream *stream, uint64_t step,
                                 uint64_t now);
 bool _nodiscard_ loader_pin(struct loader *loader, struct stream *stream, uint64_t step,
@@ -178,35 +154,16 @@ uint64_t loader_measured(const struct loader *loader);
  */
 bool loader_name_task(const struct loader *loader, const void *tag, const struct step **ret_step,
                       char *text, size_t len);
-/* Whom a rank's stream takes its steps from; NULL: it loads them itself, or takes no more. */
-struct stream *loader_source(const struct stream *stream);
-/* Of a stream whose batches are dispatched: the lowest rank that holds it up, when it could take
- * more; UINT64_MAX: none does. *ret_started: that rank has begun. */
-uint64_t loader_waits_for(const struct loader *loader, const struct stream *stream,
-                          bool *ret_started);
 const struct pool *loader_pool(const struct loader *loader);
-const struct stream *loader_streams(const struct loader *loader);
+const struct core *loader_core(const struct loader *loader);
+uint64_t loader_starved_ns(const struct loader *loader); /* somebody who reads waited for memory */
 const char *loader_state(const struct loader *loader);
 uint32_t loader_users(const struct loader *loader); /* without those who left */
-struct loader_totals {
-    uint64_t batches;
-    uint64_t samples;
-    uint64_t bytes;
-    uint64_t faults;
-    uint64_t retries;    /* steps run again after a worker's death */
-    uint64_t starved_ns; /* somebody who reads waited for memory */
-};
-const struct loader_totals *loader_totals(const struct loader *loader);
-const struct trace *loader_trace(const struct loader *loader);
-void loader_timing(const struct loader *loader, struct timing *ret); /* of all batches */
-/* The setting that streams have starved by; "": none has. */
-const char *loader_starved_by(const struct loader *loader);
 /* Where the time went lately. */
 void loader_verdict(const struct loader *loader, struct verdict *ret);
 /* What it was at the end of the last epoch, ""; and of a new one, what the loader was in whose
  * place it is. */
 const char *loader_last_verdict(const struct loader *loader);
 void loader_was(struct loader *loader, const char *verdict);
-const struct quarantine *loader_quarantine(const struct loader *loader);
 
 #endif

@@ -123,8 +123,8 @@ static void end_well(struct loader *loader)
 /* What is delivered can still be read when all is. */
 static bool is_consumed(const struct stream *stream)
 {
-    return stream->sink && !stream->stopped && !stream->paused && !stream->unsettled &&
-           !(stream->finish_told && stream->leased == 0);
+    return stream->sink && (stream->phase == STREAM_ACTIVE ||
+                            (stream->phase == STREAM_FINISHED && stream->leased > 0));
 }
 
 static size_t add_ranks(const struct loader *loader, struct headspace_rank *ranks)
@@ -132,7 +132,7 @@ static size_t add_ranks(const struct loader *loader, struct headspace_rank *rank
     const struct stream *stream;
     size_t n = 0;
 
-    DL_FOREACH (loader->streams, stream) {
+    DL_FOREACH (loader->core.streams, stream) {
         uint64_t next = stream_next(stream);
         if (is_consumed(stream))
             ranks[n++] = (struct headspace_rank){.key = stream->number,
@@ -144,19 +144,26 @@ static size_t add_ranks(const struct loader *loader, struct headspace_rank *rank
     return n;
 }
 
+/* It has nothing to do for anybody who reads, and can do nothing. */
+static bool is_full(const struct loader *loader)
+{
+    return pool_idle(loader->pool) && (loader->core.starved || !core_wants(&loader->core));
+}
+
 bool loader_headspace_look(struct loader *loader)
 {
     const struct stream *stream;
     size_t streams = 0;
 
-    DL_COUNT(loader->streams, stream, streams);
+    DL_COUNT(loader->core.streams, stream, streams);
     _cleanup_free_ struct headspace_rank *ranks = must_alloc(max_u64(streams, 1) * sizeof *ranks);
     struct headspace *measure = loader->headspace->measure;
     struct headspace_now now = {.ns = uv_hrtime(),
                                 .ranks = ranks,
                                 .n_ranks = add_ranks(loader, ranks),
-                                .full = loader_is_full(loader),
-                                .starving = loader->starved ? loader->starving : NULL};
+                                .full = is_full(loader),
+                                .starving =
+                                    loader->core.starved ? loader->core.starving.path : NULL};
 
     if (!headspace_look(measure, &now))
         return false;

@@ -106,20 +106,20 @@ static void on_loaded(void *owner, int r, uint64_t overlong, const struct dl_err
 
 int loader_measure(struct loader *loader, uint64_t fingerprint, struct dl_error *err)
 {
-    uint64_t bytes = length_table_bytes(loader->length);
+    uint64_t bytes = length_table_bytes(loader->core.length);
     const char *dir = loader->o.config->cache;
-    int r = lengths_check_count(loader->length, err);
+    int r = lengths_check_count(loader->core.length, err);
 
     if (r == 0)
         r = quota_charge(loader->o.account, QUOTA_BYTES, bytes, err);
     if (r < 0)
         return r;
-    loader->lengths = length_table_new(loader->length);
+    loader->lengths = length_table_new(loader->core.length);
     if (!loader->lengths) {
         quota_return(loader->o.account, QUOTA_BYTES, bytes);
         return dl_error_set(err, ENOMEM, "batch.tokens",
                             "no memory for the lengths of %llu samples",
-                            (unsigned long long)loader->length);
+                            (unsigned long long)loader->core.length);
     }
     struct measuring *m = must_alloc(sizeof *m);
     m->table = loader->lengths;
@@ -289,7 +289,7 @@ void measuring_lost(struct measuring *m, void *tag, bool culprit, const char *ca
 
     m->running--;
     chunk->attempts += culprit;
-    loader->totals.retries += culprit;
+    loader->core.totals.retries += culprit;
     if (failed(m)) {
         free(chunk);
         return;

@@ -10,15 +10,14 @@
 
 static void mark(struct loader *loader)
 {
+    struct core *core = &loader->core;
     struct stream *stream;
-    struct timing timing;
 
-    loader_timing(loader, &timing);
     recent_mark(&loader->marked, loader->now);
-    recent_mark(&loader->recently_delivered, loader->totals.batches);
+    recent_mark(&loader->recently_delivered, core->totals.batches);
     for (int stage = 0; stage < STAGES; stage++)
-        recent_mark(&loader->recently[stage], timing.ns[stage]);
-    DL_FOREACH (loader->streams, stream) {
+        recent_mark(&loader->recently[stage], core->timing.ns[stage]);
+    DL_FOREACH (core->streams, stream) {
         recent_mark(&stream->recently_waited, stream->waited_ns);
         recent_mark(&stream->recently_delivered, stream->delivered);
     }
@@ -28,7 +27,7 @@ static void mark(struct loader *loader)
 /* Somebody reads it, and has not had the last of it. */
 static bool is_read(const struct stream *stream)
 {
-    return stream->sink && !stream->stopped && !stream->finish_told && !stream->unsettled;
+    return stream->sink && stream_rules[stream->phase].is_read;
 }
 
 void loader_mark_anew(struct loader *loader)
@@ -42,20 +41,22 @@ void loader_mark_start(struct loader *loader)
 {
     const struct stream *stream;
 
-    DL_FOREACH (loader->streams, stream) {
+    DL_FOREACH (loader->core.streams, stream) {
         if (is_read(stream))
             return;
     }
     loader_mark_anew(loader);
 }
 
-static size_t add_ranks(const struct loader *loader, uint64_t now, struct verdict_rank *ranks)
+/* And the one that has just had its last. */
+static size_t add_ranks(const struct loader *loader, const struct stream *last, uint64_t now,
+                        struct verdict_rank *ranks)
 {
     const struct stream *stream;
     size_t n = 0;
 
-    DL_FOREACH (loader->streams, stream) {
-        if (!is_read(stream))
+    DL_FOREACH (loader->core.streams, stream) {
+        if (!is_read(stream) && stream != last)
             continue;
         uint64_t since = max_u64(loader->marked.was[0], stream->begun_ns);
         ranks[n++] = (struct verdict_rank){
@@ -71,7 +72,7 @@ static bool starves(const struct loader *loader)
 {
     const struct stream *stream;
 
-    DL_FOREACH (loader->streams, stream) {
+    DL_FOREACH (loader->core.streams, stream) {
         if (is_read(stream) && stream_starves(stream))
             return true;
     }
@@ -80,7 +81,7 @@ static bool starves(const struct loader *loader)
 
 void loader_note_starving(struct loader *loader)
 {
-    loader->starves = loader->starved && starves(loader);
+    loader->starves = loader->core.starved && starves(loader);
 }
 
 void loader_note_time(struct loader *loader)
@@ -88,62 +89,56 @@ void loader_note_time(struct loader *loader)
     uint64_t now = uv_hrtime();
 
     if (loader->starves)
-        loader->totals.starved_ns += now - min_u64(loader->now, now);
+        loader->starved_ns += now - min_u64(loader->now, now);
     loader->now = now;
     if (now - loader->marked.was[1] >= MARK_NS)
         mark(loader);
 }
 
-const char *loader_starved_by(const struct loader *loader)
-{
-    return loader->starving;
-}
-
 /* The earliest that anybody who reads has begun: before, workers had nothing to do. */
-static uint64_t reading_since(const struct loader *loader)
+static uint64_t reading_since(const struct loader *loader, const struct stream *last)
 {
     const struct stream *stream;
     uint64_t since = UINT64_MAX;
 
-    DL_FOREACH (loader->streams, stream) {
-        if (is_read(stream))
+    DL_FOREACH (loader->core.streams, stream) {
+        if (is_read(stream) || stream == last)
             since = min_u64(since, stream->begun_ns);
     }
     return max_u64(since, loader->marked.was[0]);
 }
 
-static void find(const struct loader *loader, struct verdict *ret)
+static void find(const struct loader *loader, const struct stream *last, struct verdict *ret)
 {
+    const struct core *core = &loader->core;
     const struct stream *stream;
     uint64_t now = uv_hrtime();
-    struct timing timing;
     size_t streams = 0;
 
-    loader_timing(loader, &timing);
-    DL_COUNT(loader->streams, stream, streams);
+    DL_COUNT(core->streams, stream, streams);
     _cleanup_free_ struct verdict_rank *ranks = must_alloc(max_u64(streams, 1) * sizeof *ranks);
     _cleanup_free_ struct verdict_worker *workers =
         must_alloc(pool_workers(loader->pool) * sizeof *workers);
     for (uint32_t i = 0; i < pool_workers(loader->pool); i++)
         pool_recent(loader->pool, i, &workers[i]);
     struct verdict_case c = {.ranks = ranks,
-                             .n_ranks = add_ranks(loader, now, ranks),
+                             .n_ranks = add_ranks(loader, last, now, ranks),
                              .workers = workers,
                              .n_workers = pool_workers(loader->pool),
-                             .span_ns = now - min_u64(reading_since(loader), now),
+                             .span_ns = now - min_u64(reading_since(loader, last), now),
                              .batches =
-                                 recent_since(&loader->recently_delivered, loader->totals.batches),
-                             .starving = starves(loader) ? loader->starving : NULL};
+                                 recent_since(&loader->recently_delivered, core->totals.batches),
+                             .starving = starves(loader) ? core->starving.path : NULL};
     for (int stage = 0; stage < STAGES; stage++)
-        c.ns[stage] = recent_since(&loader->recently[stage], timing.ns[stage]);
+        c.ns[stage] = recent_since(&loader->recently[stage], core->timing.ns[stage]);
     verdict_find(&c, ret);
 }
 
-void loader_note_verdict(struct loader *loader)
+void loader_note_verdict(struct loader *loader, const struct stream *stream)
 {
     struct verdict verdict;
 
-    find(loader, &verdict);
+    find(loader, stream, &verdict);
     if (verdict.kind != VERDICT_IDLE && verdict.kind != VERDICT_EARLY)
         (void)snprintf(loader->verdict, sizeof loader->verdict, "%.*s", VERDICT_LATEST_MAX - 1,
                        verdict.text);
@@ -154,7 +149,7 @@ void loader_verdict(const struct loader *loader, struct verdict *ret)
 {
     size_t len;
 
-    find(loader, ret);
+    find(loader, NULL, ret);
     if (!*loader->verdict || (ret->kind != VERDICT_IDLE && ret->kind != VERDICT_EARLY))
         return;
     len = ret->kind == VERDICT_IDLE ? strlen("idle") : strlen(ret->text);

@@ -77,12 +77,17 @@ struct pool *pool_free(struct pool *pool);
 
 /*
  * A free slot of the worker, now FILLING. False when there is none, or those who have one have
- * enough to do already: pool_has_slot() tells which.
+ * enough to do already: pool_room() tells which.
  */
 bool _nodiscard_ pool_take(struct pool *pool, uint32_t worker, struct place *ret);
-bool pool_has_slot(const struct pool *pool, uint32_t worker);
-/* How many tasks the worker gets ahead, by what its last ones took: 0 when they take long. */
-uint64_t pool_ahead(const struct pool *pool, uint32_t worker);
+/* What the worker can take now. */
+struct pool_room {
+    uint32_t slots; /* free ones, which are large enough */
+    uint32_t tasks; /* that it may be given */
+    uint32_t has;   /* tasks that it has */
+    uint32_t ahead; /* how many it gets ahead, by what its last ones took: 0 when they take long */
+};
+void pool_room(const struct pool *pool, uint32_t worker, struct pool_room *ret);
 /*
  * How the worker's predecessor died, while it had nothing to do, in a loader that does not retry
  * and whose workers are their datasets' state: what it would have made next is lost with it. Told

@@ -12,19 +12,19 @@
  */
 enum { AHEAD_NS = 300 * 1000 };
 
-uint64_t pool_ahead(const struct pool *pool, uint32_t worker)
+static uint32_t count_ahead(const struct member *m)
 {
-    uint64_t cost = pool->members[worker].cost_ns;
-
-    return cost ? min_u64(AHEAD_NS / cost, QUEUE_RECORDS) : 0;
+    return m->cost_ns ? (uint32_t)min_u64(AHEAD_NS / m->cost_ns, QUEUE_RECORDS) : 0;
 }
 
-static bool has_room(const struct member *m)
+/* How many more tasks it may be given. */
+static uint32_t count_room(const struct member *m)
 {
+    uint32_t most = m->pool->n_members == 1 ? QUEUE_RECORDS : (uint32_t)max_u64(2, count_ahead(m));
+
     if (m->state != WORKER_READY || !m->segments || m->timed_out || m->condemned)
-        return false;
-    return m->pool->n_members == 1 ? in_flight(m) < QUEUE_RECORDS
-                                   : in_flight(m) < max_u64(2, pool_ahead(m->pool, m->number));
+        return 0;
+    return most - (uint32_t)min_u64(in_flight(m), most);
 }
 
 static bool take_slot(struct member *m, struct place *ret)
@@ -42,24 +42,26 @@ static bool take_slot(struct member *m, struct place *ret)
     return false;
 }
 
-static bool has_free_slot(const struct member *m)
+static uint32_t count_free(const struct member *m)
 {
     const struct segment *segment;
+    uint32_t n = 0;
 
     DL_FOREACH (m->segments, segment) {
-        if (segment->slots.in_state[SLOT_FREE] > 0 && segment->slot_bytes >= m->pool->slot_bytes)
-            return true;
+        if (segment->slot_bytes >= m->pool->slot_bytes)
+            n += segment->slots.in_state[SLOT_FREE];
     }
-    return false;
+    return n;
 }
 
-bool pool_has_slot(const struct pool *pool, uint32_t worker)
+void pool_room(const struct pool *pool, uint32_t worker, struct pool_room *ret)
 {
-    for (uint32_t i = 0; i < pool->n_members; i++) {
-        if ((worker == POOL_ANY || worker == i) && has_free_slot(&pool->members[i]))
-            return true;
-    }
-    return false;
+    const struct member *m = &pool->members[worker];
+
+    *ret = (struct pool_room){.slots = count_free(m),
+                              .tasks = count_room(m),
+                              .has = in_flight(m),
+                              .ahead = count_ahead(m)};
 }
 
 bool pool_take(struct pool *pool, uint32_t worker, struct place *ret)
@@ -68,8 +70,8 @@ bool pool_take(struct pool *pool, uint32_t worker, struct place *ret)
 
     for (uint32_t i = 0; i < pool->n_members; i++) {
         struct member *m = &pool->members[i];
-        if ((worker == POOL_ANY || worker == i) && has_room(m) &&
-            (!best || in_flight(m) < in_flight(best)) && has_free_slot(m))
+        if ((worker == POOL_ANY || worker == i) && count_room(m) > 0 &&
+            (!best || in_flight(m) < in_flight(best)) && count_free(m) > 0)
             best = m;
     }
     return best && take_slot(best, ret);

@@ -205,12 +205,11 @@ static int start_stream(struct session *s, const struct dl_msg_start *msg, struc
     cs->world = world;
     cs->local = msg->rank;
     cs->place = place;
-    cs->stream->limit = place.limit;
-    cs->stream->paused = false;
+    cs->stream->held = msg->held;
+    loader_resume(opened->user.loader, cs->stream, place.limit);
     if (world)
         worlds_started(world, cs->local, &place, s, cs);
     HASH_ADD(hh, s->streams, id, sizeof cs->id, cs);
-    stream_hold(cs->stream, msg->held);
     if (r == 0)
         session_answer_start(cs, &extent);
     return 0;
@@ -233,10 +232,11 @@ static int handle_feed(struct session *s, const struct dl_msg_feed *msg, struct 
     if (n > max_u64(spec->batch_size, 1) && spec->dataset.kind != DATASET_PYTHON)
         return dl_error_set(err, EPROTO, "indices", "%u for a step, where batch.size is %llu", n,
                             (unsigned long long)spec->batch_size);
-    if (cs->stream->stopped)
+    struct loader *loader = cs->opened->user.loader;
+    if (cs->stream->phase == STREAM_STOPPED)
         return 0;
-    if ((n > 0 && !stream_feed(cs->stream, msg->indices.data, n)) ||
-        (msg->end && !stream_feed_end(cs->stream)))
+    if ((n > 0 && !loader_feed(loader, cs->stream, msg->indices.data, n)) ||
+        (msg->end && !loader_feed_end(loader, cs->stream)))
         return dl_error_set(err, EPROTO, "stream",
                             "stream %llu was fed beyond its end, or more than %llu steps ahead "
                             "for each of its %u credits",
@@ -284,7 +284,7 @@ static int handle_held(struct session *s, const struct dl_msg_held *msg, struct 
         return dl_error_set(err, EPROTO, "step",
                             "step %llu of stream %llu was given back, as the client has said",
                             (unsigned long long)msg->step, (unsigned long long)msg->stream);
-    stream_hold(cs->stream, msg->step);
+    cs->stream->held = msg->step;
     return 0;
 }
 

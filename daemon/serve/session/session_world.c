@@ -32,7 +32,7 @@ static void note_stream(struct client_stream *cs)
 
     if (!cs->world)
         return;
-    given = had(cs, stream_given(stream), stream->finish_told && !limited);
+    given = had(cs, stream_given(stream), stream->told & TOLD_END && !limited);
     behind = had(cs, stream_position(stream), stream_done(stream));
     worlds_note(cs->world, cs->local, cs, &given, &behind);
 }
@@ -62,21 +62,21 @@ void session_world_note(struct session *s)
 
 static bool goes_on(const struct client_stream *cs)
 {
-    return cs->cluster && !cs->stream->stopped && !cs->stream->finish_told;
+    return cs->cluster && cs->stream->phase != STREAM_STOPPED && !(cs->stream->told & TOLD_END);
 }
 
 /* Also one whose last steps lie with its client: of those that are not used yet others may take
  * some. */
 static bool can_be_cut(const struct client_stream *cs)
 {
-    return cs->cluster && !cs->stream->stopped &&
-           (!cs->stream->finish_told ||
+    return cs->cluster && cs->stream->phase != STREAM_STOPPED &&
+           (!(cs->stream->told & TOLD_END) ||
             (cs->world && !stream_done(cs->stream) && cs->stream->limit == UINT64_MAX));
 }
 
 static void cut(struct client_stream *cs, const struct dl_error *why)
 {
-    if (cs->stream->unsettled) {
+    if (!stream_is_settled(cs->stream)) {
         session_started(cs->stream, NULL, why);
         return;
     }
@@ -108,10 +108,12 @@ void session_world_pause(struct session *s, const struct dl_error *why)
     struct client_stream *next;
 
     HASH_ITER (hh, s->streams, cs, next) {
-        if (cs->world)
-            cs->stream->paused = goes_on(cs);
-        else if (goes_on(cs))
+        if (!goes_on(cs))
+            continue;
+        if (!cs->world)
             cut(cs, why);
+        else if (cs->stream->phase != STREAM_PAUSED)
+            loader_pause(cs->opened->user.loader, cs->stream);
     }
     session_flush(s);
 }
@@ -120,13 +122,15 @@ void session_world_pause(struct session *s, const struct dl_error *why)
 static bool go_on(struct client_stream *cs)
 {
     struct dl_error err = {0}, why = {0};
-    int r = worlds_limit(cs->world, &cs->place, &cs->stream->limit, &err);
+    uint64_t limit;
+    int r = worlds_limit(cs->world, &cs->place, &limit, &err);
 
     if (r == 1)
         return false;
-    cs->stream->paused = false;
-    if (r == 0)
+    if (r == 0) {
+        loader_resume(cs->opened->user.loader, cs->stream, limit);
         return true;
+    }
     dl_error_set(&why, ESTALE, "world",
                  "changed, and the nodes have not agreed where to go on (%s: %s); start the epoch "
                  "again from its state",
@@ -142,7 +146,7 @@ void session_world_go_on(struct session *s)
     bool any = false;
 
     HASH_ITER (hh, s->streams, cs, next) {
-        if (cs->stream->paused && go_on(cs))
+        if (cs->stream->phase == STREAM_PAUSED && go_on(cs))
             any = true;
     }
     if (any && !s->ending)

@@ -222,7 +222,7 @@ static PyObject *read_pickled(const struct slot_task *task)
 
 static PyObject *read_keys(const struct slot_task *task)
 {
-    if (task->indices[0] == ENGINE_KEYS)
+    if (task->indices[0] == SLOT_KEYS_MARK)
         return read_pickled(task);
     PyObject *keys = PyList_New((Py_ssize_t)task->samples);
     for (uint64_t i = 0; keys && i < task->samples; i++) {
@@ -237,7 +237,7 @@ static PyObject *read_keys(const struct slot_task *task)
 /* Whether what is bad is only left out. Of keys that are no integers none is the next one. */
 static bool goes_on(const struct engine *e, const struct slot_task *task)
 {
-    return e->batches.on_error > ON_ERROR_RAISE && task->indices[0] != ENGINE_KEYS;
+    return e->batches.on_error > ON_ERROR_RAISE && task->indices[0] != SLOT_KEYS_MARK;
 }
 
 /*

@@ -10,10 +10,6 @@
 
 extern const struct worker_engine python_engine;
 
-/* The first word of a step whose keys are no integers; then their pickle's length in bytes, and
- * the pickle of the list of them. */
-#define ENGINE_KEYS UINT64_C(0x80646c6b65797300)
-
 struct engine; /* what python_engine.open() makes */
 
 /* How batches are made of a source that is there already, for tests and benchmarks. */

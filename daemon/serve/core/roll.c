@@ -1,4 +1,4 @@
-#include "daemon/serve/ring/roll.h"
+#include "daemon/serve/core/roll.h"
 
 #include "daemon/serve/base/memory.h"
 

@@ -1,7 +1,7 @@
-#include "daemon/serve/ring/stream.h"
+#include "daemon/serve/core/stream.h"
 
 #include "daemon/serve/base/memory.h"
-#include "proto/limits.h"
+#include "daemon/serve/core/roll.h"
 
 #include <assert.h>
 #include <utlist.h>
@@ -21,15 +21,19 @@ struct feed {
     uint64_t indices[];
 };
 
-struct stream *stream_new(const struct stream_params *params)
+struct stream *stream_new(const struct stream_params *params, struct epoch *epoch,
+                          const struct plan *plan)
 {
     struct stream *stream = must_alloc(sizeof *stream);
 
     assert((params->rank < params->world || params->rank == PLAN_ALL) && params->credits > 0);
     stream->params = *params;
+    stream->epoch = epoch;
+    stream->plan = plan;
     stream->held = stream->limit = UINT64_MAX;
     stream->to_plan = stream->to_deliver = stream->fed =
         params->first < params->steps ? params->first : params->steps;
+    stream->phase = stream_is_settled(stream) ? STREAM_EXPECTED : STREAM_SETTLING;
     if (params->replicas == 0)
         return stream;
     stream->ends = must_alloc(params->replicas * sizeof *stream->ends);
@@ -52,17 +56,37 @@ struct stream *stream_free(struct stream *stream)
     if (!stream)
         return NULL;
     assert(!stream->steps && stream->leased == 0 && stream->pinned == 0 && stream->window == 0);
+    assert(!stream->queue && !stream->touched_in && !stream->source);
     while ((step = stream->spare)) {
         stream->spare = step->next;
         free(step);
     }
     DL_FOREACH_SAFE (stream->feed, feed, next)
         free(feed);
+    if (stream->dispatch) {
+        assert(stream->dispatch->here == 0 && !stream->dispatch->ranks);
+        free(stream->dispatch->roll);
+        free(stream->dispatch);
+    }
     states_deinit(&stream->states);
+    free(stream->refusal);
     free(stream->ends);
     free(stream->settled);
     free(stream);
     return NULL;
+}
+
+void stream_become(struct stream *stream, enum stream_phase phase)
+{
+    assert(stream_rules[stream->phase].next & 1U << phase);
+    stream->phase = phase;
+}
+
+uint64_t stream_cost(const struct stream *stream)
+{
+    return sizeof *stream + stream->fed_bytes + states_bytes(&stream->states) +
+           (uint64_t)HASH_COUNT(stream->steps) * sizeof(struct step) +
+           (uint64_t)stream->params.replicas * 2 * sizeof *stream->ends;
 }
 
 /* ---- which steps there are ------------------------------------------------------------------ */
@@ -72,8 +96,7 @@ uint32_t step_replica(const struct stream *stream, uint64_t number)
     return (uint32_t)(number % stream->params.replicas);
 }
 
-/* As far as is known now. */
-static bool exists(const struct stream *stream, uint64_t number)
+bool stream_exists(const struct stream *stream, uint64_t number)
 {
     return !stream->ends ||
            number / stream->params.replicas < stream->ends[step_replica(stream, number)];
@@ -83,7 +106,7 @@ static bool exists(const struct stream *stream, uint64_t number)
 static uint64_t next_existing(const struct stream *stream, uint64_t number)
 {
     /* It ends: either a replica has no end yet, or the steps are known. */
-    while (number < stream->params.steps && !exists(stream, number))
+    while (number < stream->params.steps && !stream_exists(stream, number))
         number++;
     return number;
 }
@@ -109,15 +132,6 @@ void stream_end_replica(struct stream *stream, uint64_t number)
 
     *end = min_u64(*end, number / stream->params.replicas);
     count_steps(stream);
-}
-
-void stream_replica_ended(struct stream *stream, struct step *step)
-{
-    uint64_t number = step->number;
-
-    assert(step->state == STEP_RUNNING);
-    stream_forget(stream, step);
-    stream_end_replica(stream, number);
 }
 
 void stream_learn_ends(struct stream *stream, const struct stream *source)
@@ -151,6 +165,7 @@ bool stream_feed(struct stream *stream, const uint8_t *indices, uint32_t n)
     memcpy(feed->indices, indices, n * sizeof feed->indices[0]);
     DL_APPEND(stream->feed, feed);
     stream->fed++;
+    stream->fed_bytes += sizeof *feed + n * sizeof feed->indices[0];
     return true;
 }
 
@@ -187,8 +202,7 @@ static bool is_due(const struct stream *stream)
 
 bool stream_has_room(const struct stream *stream)
 {
-    return !stream->stopped && !stream->paused && !stream->unsettled &&
-           stream_next(stream) < stream->limit &&
+    return stream_rules[stream->phase].plans && stream_next(stream) < stream->limit &&
            (stream->window < stream->params.credits || is_due(stream)) &&
            stream_next(stream) < stream->params.steps && (!stream->params.fed || stream->feed);
 }
@@ -203,9 +217,11 @@ static void take_feed(struct stream *stream, struct step *step)
     struct feed *feed = stream->feed;
 
     DL_DELETE(stream->feed, feed);
-    step->samples = step->n_fed = feed->n;
+    stream->fed_bytes -= sizeof *feed + feed->n * sizeof feed->indices[0];
+    step->samples = step->n_fed = step->n_indices = feed->n;
     step->fed = must_alloc(feed->n * sizeof *step->fed);
     memcpy(step->fed, feed->indices, feed->n * sizeof *step->fed);
+    memcpy(step->named, feed->indices, min_u64(feed->n, STEP_NAMED) * sizeof *step->named);
     free(feed);
 }
 
@@ -273,7 +289,7 @@ void step_lost(struct step *step)
     step->state = STEP_WAITING;
     bad_list_deinit(&step->bad);
     step->segment = NULL;
-    step->held = false;
+    step->own_lease = false;
     if (stream->settled) {
         uint64_t *settled = &stream->settled[step_replica(stream, step->number)];
         if (step->number < *settled)
@@ -281,16 +297,18 @@ void step_lost(struct step *step)
     }
 }
 
-void step_fault(struct step *step, const struct dl_error *err)
+void step_fault(struct step *step, const struct dl_error *err, char *detail)
 {
     assert(step->state == STEP_RUNNING || step->state == STEP_WAITING ||
            (step->state == STEP_READY && step->bad.n > 0));
+    assert(!step->error);
     if (step->state == STEP_READY && step->stream->params.any_order)
         DL_DELETE(step->stream->due, step);
     step->state = STEP_FAULTED;
     step->segment = NULL;
     step->error = must_alloc(sizeof *step->error);
     *step->error = *err;
+    step->detail = detail;
     becomes_due(step);
 }
 
@@ -306,7 +324,7 @@ static struct step *next_due(struct stream *stream)
 
 struct step *stream_deliverable(struct stream *stream)
 {
-    struct step *step = stream->stopped || stream->paused ? NULL : next_due(stream);
+    struct step *step = stream_rules[stream->phase].delivers ? next_due(stream) : NULL;
 
     return step && step->number < stream->limit &&
                    (step->state == STEP_READY || step->state == STEP_FAULTED)
@@ -317,19 +335,18 @@ struct step *stream_deliverable(struct stream *stream)
 void stream_deliver(struct stream *stream, struct step *step)
 {
     assert(step == next_due(stream));
+    assert(step->state == STEP_READY || step->state == STEP_FAULTED);
     stream->handed++;
-    if (!stream->params.any_order)
-        stream->to_deliver++;
-    if (step->state == STEP_FAULTED) {
-        stream_forget(stream, step);
-        return;
-    }
-    assert(step->state == STEP_READY);
     if (stream->params.any_order)
         DL_DELETE(stream->due, step);
+    else
+        stream->to_deliver++;
     step->state = STEP_LEASED;
     stream->undelivered--;
     stream->leased++;
+    stream->faults_told += step->error != NULL;
+    if (step->error)
+        return;
     stream->delivered++;
     stream->samples += step->samples;
     stream->repeated += step->repeated;
@@ -340,13 +357,13 @@ void stream_deliver(struct stream *stream, struct step *step)
 
 bool stream_finished(const struct stream *stream)
 {
-    return stream->undelivered == 0 && !stream->unsettled &&
+    return stream->undelivered == 0 && stream_is_settled(stream) &&
            stream_next(stream) >= stream->params.steps;
 }
 
 bool stream_at_limit(struct stream *stream)
 {
-    if (stream->paused || stream->unsettled || stream->limit >= stream->params.steps)
+    if (!stream_is_settled(stream) || stream->limit >= stream->params.steps)
         return false;
     if (stream->params.any_order)
         return stream->undelivered == 0 && stream_next(stream) >= stream->limit;
@@ -369,7 +386,7 @@ void stream_pin(struct stream *stream, struct step *step)
 {
     if (step->state == STEP_PINNED)
         return;
-    assert(step->state == STEP_LEASED);
+    assert(step->state == STEP_LEASED && !step->error);
     step->state = STEP_PINNED;
     stream->leased--;
     stream->pinned++;
@@ -381,10 +398,12 @@ void stream_forget(struct stream *stream, struct step *step)
     if (step->state == STEP_PINNED) {
         stream->pinned--;
     } else {
-        if (step->state == STEP_LEASED)
+        if (step->state == STEP_LEASED) {
             stream->leased--;
-        else
+            stream->faults_told -= step->error != NULL;
+        } else {
             stream->undelivered--;
+        }
         stream->window--;
     }
     if (stream->params.any_order && (step->state == STEP_READY || step->state == STEP_FAULTED))
@@ -421,11 +440,6 @@ void step_free(struct step *step)
 }
 
 /* ---- going on where a client left off -------------------------------------------------------- */
-
-void stream_hold(struct stream *stream, uint64_t number)
-{
-    stream->held = number;
-}
 
 static uint64_t find_lowest(const struct stream *stream, bool pinned)
 {
@@ -481,8 +495,9 @@ void stream_recall(struct stream *stream, struct step *step)
         stream->window++;
     } else {
         stream->leased--;
+        stream->faults_told -= step->error != NULL;
     }
-    step->state = STEP_READY;
+    step->state = step->error ? STEP_FAULTED : STEP_READY;
     stream->undelivered++;
     becomes_due(step);
 }
@@ -497,13 +512,8 @@ void stream_rewind(struct stream *stream)
     pass_over(stream);
     stream->held = UINT64_MAX; /* its holder is gone */
     stream->handed = 0;
-    stream->finish_told = false;
+    stream->told &= ~(unsigned)TOLD_END;
     stream->starving_told = 0;
-}
-
-void stream_stop(struct stream *stream)
-{
-    stream->stopped = true;
 }
 
 uint32_t stream_count(const struct stream *stream, enum step_state state)

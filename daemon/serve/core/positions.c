@@ -1,4 +1,4 @@
-#include "daemon/serve/loader/positions.h"
+#include "daemon/serve/core/positions.h"
 
 #include "daemon/serve/base/memory.h"
 

@@ -16,7 +16,7 @@
 #ifndef DL_ROLL_H
 #define DL_ROLL_H
 
-#include "daemon/serve/ring/stream.h"
+#include "daemon/serve/core/stream.h"
 
 enum { ROLLS_KEPT = 16 };
 

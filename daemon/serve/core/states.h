@@ -21,6 +21,7 @@ struct states {
     } * of; /* owned; n of them; NULL: nothing was said */
     uint32_t n;
     uint64_t brought_bytes; /* at most CARRIED_SAID_MAX */
+    uint64_t latest_bytes;
 };
 
 /* Keeps a copy. False: it is no record, or more than may be brought, and what was kept before
@@ -30,6 +31,8 @@ bool states_learn(struct states *states, uint32_t replica, struct dl_span record
 
 /* The one to begin the replica with where `round` is wanted; empty: there is none. Borrowed. */
 struct dl_span states_find(const struct states *states, uint32_t replica, uint64_t round);
+
+uint64_t states_bytes(const struct states *states);
 
 void states_deinit(struct states *states);
 

@@ -1,4 +1,4 @@
-#include "daemon/serve/ring/states.h"
+#include "daemon/serve/core/states.h"
 
 #include "daemon/serve/base/memory.h"
 
@@ -47,7 +47,18 @@ bool states_bring(struct states *states, uint32_t replica, struct dl_span record
 
 bool states_learn(struct states *states, uint32_t replica, struct dl_span record)
 {
-    return copy(record, &replica_of(states, replica)->latest);
+    struct state_record *latest = &replica_of(states, replica)->latest;
+    size_t before = latest->len;
+
+    if (!copy(record, latest))
+        return false;
+    states->latest_bytes += latest->len - before;
+    return true;
+}
+
+uint64_t states_bytes(const struct states *states)
+{
+    return states->brought_bytes + states->latest_bytes + states->n * sizeof *states->of;
 }
 
 struct dl_span states_find(const struct states *states, uint32_t replica, uint64_t round)

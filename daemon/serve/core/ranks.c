@@ -1,4 +1,4 @@
-#include "daemon/serve/loader/ranks.h"
+#include "daemon/serve/core/ranks.h"
 
 #include <errno.h>
 #include <string.h>

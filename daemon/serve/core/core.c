@@ -1,0 +1,634 @@
+/* Streams and commands: how they begin, change and end. */
+#include "daemon/serve/core/core_private.h"
+
+#include <stdio.h>
+
+/* ---- commands -------------------------------------------------------------------------------- */
+
+struct core_command *core_command(struct core *core, enum core_command_kind kind,
+                                  struct stream *stream)
+{
+    struct core_commands *c = &core->commands;
+
+    if (c->begin == c->end)
+        c->begin = c->end = 0;
+    if (c->end == c->room) {
+        c->room = c->room ? 2 * c->room : 64;
+        c->items = must_realloc(c->items, c->room * sizeof *c->items);
+    }
+    c->items[c->end] = (struct core_command){.kind = kind, .stream = stream};
+    return &c->items[c->end++];
+}
+
+void core_slot(struct core *core, struct segment *segment, uint32_t slot, enum slot_event event)
+{
+    struct core_command *command = core_command(core, CORE_SLOT, NULL);
+
+    command->segment = segment;
+    command->slot = slot;
+    command->event = event;
+}
+
+void core_say(struct core *core, enum core_command_kind kind, struct stream *stream,
+              const char *text)
+{
+    core_command(core, kind, stream)->text = must_strdup(text);
+}
+
+bool core_next_command(struct core *core, struct core_command *ret)
+{
+    struct core_commands *c = &core->commands;
+
+    if (c->begin == c->end)
+        return false;
+    *ret = c->items[c->begin++];
+    return true;
+}
+
+void core_cancel(struct core *core, const struct stream *stream, const struct step *step)
+{
+    struct core_commands *c = &core->commands;
+    size_t kept = c->begin;
+
+    for (size_t i = c->begin; i < c->end; i++) {
+        struct core_command *command = &c->items[i];
+
+        if (step ? command->step == step : command->stream == stream && command->kind != CORE_RUN)
+            free(command->text);
+        else
+            c->items[kept++] = *command;
+    }
+    c->end = kept;
+}
+
+/* ---- the core's life ------------------------------------------------------------------------- */
+
+static uint32_t count_queues(const struct core *core)
+{
+    return core->o.spec->workers + 1;
+}
+
+void core_init(struct core *core, const struct core_options *options)
+{
+    core->o = *options;
+    /* What Python code keeps from one sample to the next must not see an epoch that nobody asked
+     * for. */
+    core->expecting = options->spec->dataset.kind != DATASET_PYTHON;
+    for (int i = 0; i < 2; i++)
+        core->wanting[i] = must_alloc(count_queues(core) * sizeof *core->wanting[i]);
+}
+
+void core_deinit(struct core *core)
+{
+    struct core_command command;
+
+    while (core_next_command(core, &command))
+        free(command.text);
+    assert(!core->streams && !core->touched && !core->later && !core->parked && !core->sources);
+    assert(!core->waiting && !core->readers && core->n_parked == 0);
+    for (int i = 0; i < 2; i++)
+        free(core->wanting[i]);
+    free(core->commands.items);
+    positions_deinit(&core->positions);
+    roll_book_deinit(&core->rolls);
+    quarantine_deinit(&core->quarantine);
+    trace_deinit(&core->trace);
+    *core = (struct core){0};
+}
+
+bool core_has_work(const struct core *core)
+{
+    return core->touched || core->again;
+}
+
+uint64_t core_deadline(const struct core *core)
+{
+    uint64_t deadline = core->parked ? core->parked->parked_ns + core->o.linger_ns : UINT64_MAX;
+    const struct stream *source;
+
+    DL_FOREACH2(core->sources, source, peer_next)
+    {
+        if (source->dispatch->patience_ends)
+            deadline = min_u64(deadline, source->dispatch->patience_ends);
+    }
+    return deadline;
+}
+
+void core_tick(struct core *core, uint64_t now)
+{
+    struct stream *source;
+
+    while (core->parked && now >= core->parked->parked_ns + core->o.linger_ns)
+        core_drop_oldest(core);
+    DL_FOREACH2(core->sources, source, peer_next)
+    {
+        uint64_t ends = source->dispatch->patience_ends;
+
+        if (ends && now >= ends)
+            core_lose_patience(core, source);
+    }
+}
+
+/* ---- queues ---------------------------------------------------------------------------------- */
+
+static void put_touched(struct stream *stream, struct stream **list)
+{
+    if (stream->touched_in)
+        DL_DELETE2(*stream->touched_in, stream, touched_prev, touched_next);
+    if (list)
+        DL_APPEND2(*list, stream, touched_prev, touched_next);
+    stream->touched_in = list;
+}
+
+void core_touch(struct core *core, struct stream *stream)
+{
+    if (stream->touched_in != &core->touched)
+        put_touched(stream, &core->touched);
+}
+
+void core_untouch(struct stream *stream)
+{
+    put_touched(stream, NULL);
+}
+
+void core_touch_later(struct core *core, struct stream *stream)
+{
+    put_touched(stream, &core->later);
+}
+
+void core_enqueue(struct stream *stream, struct stream **queue, bool at_front)
+{
+    if (stream->queue)
+        DL_DELETE2(*stream->queue, stream, queue_prev, queue_next);
+    if (queue && at_front)
+        DL_PREPEND2(*queue, stream, queue_prev, queue_next);
+    else if (queue)
+        DL_APPEND2(*queue, stream, queue_prev, queue_next);
+    stream->queue = queue;
+}
+
+static struct reader *find_reader(const struct core *core, const void *owner)
+{
+    struct reader *reader;
+
+    HASH_FIND_PTR(core->readers, &owner, reader);
+    return reader;
+}
+
+void core_count_held(struct core *core, const struct stream *stream, int n)
+{
+    if (stream->sink)
+        find_reader(core, stream->params.owner)->held += (uint32_t)n;
+}
+
+uint32_t core_held(const struct core *core, const struct stream *stream)
+{
+    return find_reader(core, stream->params.owner)->held;
+}
+
+void core_set_sink(struct core *core, struct stream *stream, void *sink)
+{
+    const void *owner = stream->params.owner;
+    struct reader *reader = find_reader(core, owner);
+
+    assert(!stream->sink != !sink && stream->leased + stream->pinned == 0);
+    if (!reader) {
+        reader = must_alloc(sizeof *reader);
+        reader->owner = owner;
+        HASH_ADD_PTR(core->readers, owner, reader);
+    }
+    stream->sink = sink;
+    reader->streams += sink ? 1 : -1U;
+    if (reader->streams > 0)
+        return;
+    assert(reader->held == 0);
+    HASH_DEL(core->readers, reader);
+    free(reader);
+}
+
+/* ---- streams begin --------------------------------------------------------------------------- */
+
+struct stream *core_find(const struct core *core, const struct stream_params *params,
+                         uint64_t epoch, bool expected)
+{
+    struct stream *stream;
+
+    DL_FOREACH (core->streams, stream) {
+        const struct stream_params *p = &stream->params;
+
+        if (p->epoch == epoch && p->rank == params->rank && p->world == params->world &&
+            stream_is_expected(stream) == expected && stream->phase != STREAM_PARKED &&
+            (!stream_is_source(stream) || strcmp(p->job, params->job) == 0))
+            return stream;
+    }
+    return NULL;
+}
+
+struct stream *core_add(struct core *core, const struct stream_params *params, struct epoch *epoch,
+                        const struct plan *plan)
+{
+    struct stream *stream = stream_new(params, epoch, plan);
+
+    stream->number = ++core->streams_made;
+    DL_APPEND(core->streams, stream);
+    core_touch(core, stream);
+    return stream;
+}
+
+int core_settle(struct core *core, struct stream *stream, uint64_t steps, struct dl_error *err)
+{
+    struct stream_params *params = &stream->params;
+
+    assert(steps != STEPS_UNKNOWN && !stream_is_settled(stream));
+    params->steps = steps;
+    if (params->round > 0)
+        params->first = min_u64(params->first, steps);
+    if (params->first > steps)
+        return dl_error_set(err, EINVAL, "step",
+                            "step %llu is past the end: rank %llu of %llu has %llu steps",
+                            (ull)params->first, (ull)params->rank, (ull)params->world, (ull)steps);
+    core_touch(core, stream);
+    if (stream->phase == STREAM_PAUSED)
+        return 0;
+    if (stream->dispatch && stream->dispatch->here > 0)
+        stream_become(stream, STREAM_SOURCE);
+    else
+        stream_become(stream, stream->sink ? STREAM_ACTIVE : STREAM_EXPECTED);
+    return 0;
+}
+
+void core_refuse(struct core *core, struct stream *stream, const struct dl_error *err)
+{
+    assert(stream->sink && !stream->refusal);
+    stream->refusal = must_alloc(sizeof *err);
+    *stream->refusal = *err;
+    core_command(core, CORE_REFUSE, stream)->err = stream->refusal;
+}
+
+/* Epochs that follow each other will go on to. */
+static void note_last(struct core *core, const struct stream_params *params)
+{
+    const struct stream_params *last = &core->last;
+
+    if (core->o.spec->dataset.kind != DATASET_PYTHON && params->epoch == last->epoch + 1 &&
+        params->rank == last->rank && params->world == last->world)
+        core->expecting = true;
+    core->last = *params;
+}
+
+void core_unlink_expected(struct core *core, struct stream *stream)
+{
+    if (stream->predecessor)
+        stream->predecessor->successor = NULL;
+    if (stream->successor) {
+        stream->successor->predecessor = NULL;
+        core_touch(core, stream->successor); /* all of the window is its own */
+    }
+    stream->predecessor = stream->successor = NULL;
+}
+
+void core_begin(struct core *core, struct stream *stream, const struct stream_params *params,
+                void *sink, uint64_t now)
+{
+    uint64_t first = stream->params.first, steps = stream->params.steps;
+
+    assert(!stream_is_source(stream));
+    core_note_start(core, params);
+    note_last(core, params);
+    core_unlink_expected(core, stream);
+    stream->params = *params;
+    stream->params.first = first;
+    stream->params.steps = steps;
+    core_set_sink(core, stream, sink);
+    if (stream->phase != STREAM_SETTLING)
+        stream_become(stream, STREAM_ACTIVE);
+    stream->begun_ns = now;
+    core_touch(core, stream);
+}
+
+/* ---- looking ahead --------------------------------------------------------------------------- */
+
+struct stream_params core_next_params(const struct stream *stream)
+{
+    struct stream_params params = stream->params;
+
+    params.epoch++;
+    params.first = 0;
+    params.before.n = 0;
+    params.steps = STEPS_UNKNOWN;
+    return params;
+}
+
+/* It is read, and what it has yet to load is on its way. */
+static bool is_at_end(const struct stream *stream)
+{
+    const struct stream_params *params = &stream->params;
+
+    return !stream_is_expected(stream) && stream_is_settled(stream) && !stream->source &&
+           !params->fed && params->steps > 0 && stream_next(stream) >= params->steps &&
+           params->epoch + 1 > 0;
+}
+
+void core_look_ahead(struct core *core, struct stream *stream)
+{
+    uint64_t next = stream->params.epoch + 1;
+
+    if (!core->expecting || stream->expected_next || stream->phase == STREAM_STOPPED ||
+        stream->phase == STREAM_PARKED || !is_at_end(stream))
+        return;
+    stream->expected_next = true;
+    if (!core_find(core, &stream->params, next, true) &&
+        !core_find(core, &stream->params, next, false))
+        core_command(core, CORE_EXPECT, stream);
+}
+
+void core_expect(struct core *core, struct stream *stream, struct stream *next)
+{
+    assert(!stream->successor && !next->predecessor);
+    stream->successor = next;
+    next->predecessor = stream;
+    core_touch(core, next);
+}
+
+/* What is started shows that the stream was expected in vain. A source is every rank's. */
+static bool is_instead(const struct stream *stream, const struct stream_params *started)
+{
+    if (stream->params.world != started->world)
+        return false;
+    if (stream_is_source(stream))
+        return strcmp(stream->params.job, started->job) == 0 &&
+               (stream->params.epoch != started->epoch || started->first != 0 ||
+                started->before.n > 0);
+    return stream->params.rank == started->rank;
+}
+
+/* Drops those that nobody has asked for: all, or those that a rank starts another epoch `instead`
+ * of. */
+static bool drop_expected(struct core *core, const struct stream_params *instead)
+{
+    struct stream *stream;
+    struct stream *next;
+    bool any = false;
+
+    DL_FOREACH_SAFE (core->streams, stream, next) {
+        if (!stream_is_expected(stream) || stream->phase == STREAM_PARKED ||
+            (instead && !is_instead(stream, instead)))
+            continue;
+        core->expecting = core->expecting && !instead;
+        core_end(core, stream); /* which takes no other with it: it has no source and no ranks */
+        any = true;
+    }
+    return any;
+}
+
+bool core_drop_expected(struct core *core)
+{
+    return drop_expected(core, NULL);
+}
+
+struct stream *core_take(struct core *core, const struct stream_params *params)
+{
+    struct stream *stream = core_take_parked(core, params);
+
+    if (stream)
+        return stream;
+    if (params->first == 0 && params->before.n == 0)
+        stream = core_find(core, params, params->epoch, true);
+    if (stream && stream->window <= params->credits)
+        return stream;
+    drop_expected(core, params);
+    return NULL;
+}
+
+bool core_make_way(struct core *core)
+{
+    if (drop_expected(core, NULL))
+        return true;
+    if (!core->parked)
+        return false;
+    core_drop_oldest(core);
+    return true;
+}
+
+void core_drop_parked(struct core *core)
+{
+    while (core->parked)
+        core_drop_oldest(core);
+}
+
+/* ---- what clients do ------------------------------------------------------------------------- */
+
+bool core_feed(struct core *core, struct stream *stream, const uint8_t *indices, uint32_t n)
+{
+    core_touch(core, stream);
+    return stream_feed(stream, indices, n);
+}
+
+bool core_feed_end(struct core *core, struct stream *stream)
+{
+    core_touch(core, stream);
+    return stream_feed_end(stream);
+}
+
+static void give_back(struct core *core, struct stream *stream, struct step *step)
+{
+    if (step->segment) {
+        core_slot(core, step->segment, step->slot, SLOT_RELEASE);
+        core_count_held(core, stream, -1);
+    }
+    stream_forget(stream, step);
+    quota_return(core->o.account, QUOTA_LEASES, 1);
+}
+
+static void trace_step(struct core *core, const struct stream *stream, const struct step *step,
+                       uint64_t now)
+{
+    const struct made_times *made = &step->made;
+
+    trace_add(&core->trace,
+              &(struct trace_batch){.epoch = stream->params.epoch,
+                                    .rank = stream->params.rank,
+                                    .step = step->number,
+                                    .worker = step->segment->worker,
+                                    .planned = step->run_ns,
+                                    .begun = made->began_ns,
+                                    .fetched = made->began_ns + made->cost_ns - made->collate_ns,
+                                    .made = made->began_ns + made->cost_ns,
+                                    .ready = made->now_ns,
+                                    .delivered = step->delivered_ns,
+                                    .released = now});
+}
+
+/* A batch is held until its client asks for the next one, however long tensors keep the slot. */
+static void note_held(struct core *core, struct stream *stream, const struct step *step,
+                      uint64_t now)
+{
+    timing_add(&stream->timing, STAGE_HELD, now - step->delivered_ns);
+    timing_add(&core->timing, STAGE_HELD, now - step->delivered_ns);
+}
+
+bool core_release(struct core *core, struct stream *stream, uint64_t number, uint64_t now)
+{
+    struct step *step = stream_lease(stream, number);
+
+    if (!step)
+        return false;
+    if (!step->error) {
+        now = step->state == STEP_PINNED ? step->pinned_ns : max_u64(now, step->delivered_ns);
+        if (step->state == STEP_LEASED)
+            note_held(core, stream, step, now);
+        trace_step(core, stream, step, now);
+    }
+    give_back(core, stream, step);
+    core_touch(core, stream);
+    return true;
+}
+
+bool core_pin(struct core *core, struct stream *stream, uint64_t number, uint64_t now)
+{
+    struct step *step = stream_lease(stream, number);
+
+    if (!step || step->error)
+        return false;
+    if (step->state == STEP_LEASED) {
+        step->pinned_ns = max_u64(now, step->delivered_ns);
+        note_held(core, stream, step, step->pinned_ns);
+    }
+    stream_pin(stream, step);
+    core_touch(core, stream);
+    return true;
+}
+
+void core_pause(struct core *core, struct stream *stream)
+{
+    stream_become(stream, STREAM_PAUSED);
+    core_touch(core, stream);
+}
+
+void core_go_on(struct core *core, struct stream *stream, uint64_t limit)
+{
+    stream->limit = limit;
+    if (stream->phase == STREAM_PAUSED)
+        stream_become(stream, stream_is_settled(stream) ? STREAM_ACTIVE : STREAM_SETTLING);
+    core_touch(core, stream);
+}
+
+/* ---- streams end ----------------------------------------------------------------------------- */
+
+void core_drop_step(struct core *core, struct stream *stream, struct step *step)
+{
+    switch (step->state) {
+    case STEP_LEASED:
+    case STEP_PINNED:
+        break;
+    case STEP_RUNNING: /* the worker is writing */
+        stream_abandon(stream, step);
+        break;
+    case STEP_READY:
+        core_slot(core, step->segment, step->slot, step->own_lease ? SLOT_RELEASE : SLOT_DISCARD);
+        stream_forget(stream, step);
+        break;
+    case STEP_WAITING:
+        if (!core_wait_no_more(core, step))
+            core_cancel(core, NULL, step);
+        stream_forget(stream, step);
+        break;
+    case STEP_FAULTED:
+        stream_forget(stream, step);
+        break;
+    }
+}
+
+void core_drop_steps(struct core *core, struct stream *stream)
+{
+    struct step *step;
+    struct step *next;
+
+    HASH_ITER (hh, stream->steps, step, next) {
+        core_drop_step(core, stream, step);
+    }
+}
+
+static void stop(struct core *core, struct stream *stream, bool willed, bool lost)
+{
+    core->n_parked -= stream->phase == STREAM_PARKED;
+    if (willed)
+        core_note_stop(core, stream);
+    core_leave(core, stream, lost);
+    core_drop_steps(core, stream);
+    core_enqueue(stream, NULL, false);
+    stream_become(stream, STREAM_STOPPED);
+}
+
+void core_stop(struct core *core, struct stream *stream)
+{
+    if (stream->phase != STREAM_STOPPED)
+        stop(core, stream, true, false);
+}
+
+void core_end_as(struct core *core, struct stream *stream, bool willed, bool lost)
+{
+    struct core_command *drop;
+    struct step *step;
+    struct step *next;
+
+    if (stream->phase != STREAM_STOPPED)
+        stop(core, stream, willed, lost);
+    HASH_ITER (hh, stream->steps, step, next) {
+        give_back(core, stream, step);
+    }
+    core_cancel(core, stream, NULL);
+    core_unlink_expected(core, stream);
+    core_untouch(stream);
+    if (stream->sink)
+        core_set_sink(core, stream, NULL);
+    if (stream->dispatch) {
+        DL_DELETE2(core->sources, stream, peer_prev, peer_next);
+        /* Who has read the epoch to its end is known for a while. */
+        roll_book_keep(&core->rolls, &stream->params, steal_ptr(stream->dispatch->roll));
+    }
+    DL_DELETE(core->streams, stream);
+    drop = core_command(core, CORE_DROP, NULL);
+    drop->epoch = stream->epoch;
+    drop->number = stream->params.replicas ? stream->number : 0;
+    stream_free(stream);
+}
+
+void core_end(struct core *core, struct stream *stream)
+{
+    core_end_as(core, stream, true, false);
+}
+
+/* One that has begun and not ended; NULL: there is none. */
+static struct stream *find_unstopped(const struct core *core)
+{
+    struct stream *stream;
+
+    DL_FOREACH (core->streams, stream) {
+        if (stream->phase != STREAM_STOPPED)
+            return stream;
+    }
+    return NULL;
+}
+
+void core_break(struct core *core, const struct dl_error *err)
+{
+    struct stream *stream;
+
+    while ((stream = find_unstopped(core))) {
+        bool settling = stream->phase == STREAM_SETTLING;
+        bool had_all = stream->told & TOLD_END;
+
+        if (stream_is_expected(stream)) { /* or parked */
+            core_end(core, stream);       /* nobody else would */
+            continue;
+        }
+        core_stop(core, stream);
+        if (stream->sink && !had_all) {
+            struct core_command *c =
+                core_command(core, settling ? CORE_REFUSE : CORE_FAULT, stream);
+            c->err = err;
+            c->final = true;
+        }
+    }
+}

@@ -1,0 +1,361 @@
+/*
+ * Dispatch: one stream, the source, loads the batches of all ranks, and each rank's own stream
+ * takes its rows of them, in order. stream.h and core.h say how.
+ *
+ * A slot has a lease for each rank that has taken the step, and one for the source from the first
+ * of these on until the last rank has taken it: a slot that one rank has read and given back is
+ * still there for the others. The `tail` is the first step that some rank has yet to take; what is
+ * before it the source gives up, in whatever state it is. How many ranks are at the tail is
+ * counted: only when the last of them goes on are all ranks looked at, once a step.
+ */
+#include "daemon/serve/core/core_private.h"
+
+#include <stdio.h>
+
+/* ---- the tail -------------------------------------------------------------------------------- */
+
+/* The first step that the rank has yet to take; UINT64_MAX: it has all. */
+static uint64_t place_of(const struct stream *rank)
+{
+    uint64_t next = stream_next(rank);
+
+    return next < rank->params.steps ? next : UINT64_MAX;
+}
+
+static void find_tail(struct stream *source)
+{
+    struct dispatch *d = source->dispatch;
+    uint64_t tail = d->roll->awaited > 0 ? source->params.first : UINT64_MAX;
+    const struct stream *rank;
+
+    d->at_tail = 0;
+    DL_FOREACH2(d->ranks, rank, peer_next)
+    tail = min_u64(tail, place_of(rank));
+    d->tail = max_u64(d->tail, min_u64(tail, source->params.steps));
+    DL_FOREACH2(d->ranks, rank, peer_next)
+    d->at_tail += place_of(rank) == d->tail;
+}
+
+/* Gives up what every rank has taken, or will not. */
+static void trim(struct core *core, struct stream *source)
+{
+    uint64_t before = source->dispatch->tail;
+    struct step *step;
+    struct step *next;
+
+    find_tail(source);
+    if (source->dispatch->tail == before)
+        return;
+    HASH_ITER (hh, source->steps, step, next) {
+        if (step->number < source->dispatch->tail)
+            core_drop_step(core, source, step);
+    }
+    stream_skip(source, source->dispatch->tail);
+    core_touch(core, source);
+}
+
+/* The rank was at that step, and is further on, perhaps. */
+static void note_progress(struct core *core, const struct stream *rank, uint64_t was)
+{
+    struct dispatch *d = rank->source->dispatch;
+
+    if (was != d->tail || place_of(rank) == was)
+        return;
+    assert(d->at_tail > 0);
+    if (--d->at_tail == 0)
+        trim(core, rank->source);
+}
+
+/* ---- who takes from whom --------------------------------------------------------------------- */
+
+struct stream_params core_source_params(const struct stream_params *like, uint32_t credits)
+{
+    struct stream_params params = *like;
+
+    params.rank = PLAN_ALL;
+    params.credits = credits;
+    params.steps = STEPS_UNKNOWN;
+    return params;
+}
+
+/* The stream of that rank that takes from it. */
+static const struct stream *find_rank(const struct stream *source, uint64_t rank)
+{
+    const struct stream *stream;
+
+    DL_FOREACH2(source->dispatch->ranks, stream, peer_next)
+    {
+        if (stream->params.rank == rank)
+            return stream;
+    }
+    return NULL;
+}
+
+/* What the rank may join; those that have left its step behind do not wait for it any more. */
+struct stream *core_find_source(struct core *core, const struct stream *stream)
+{
+    struct stream *source, *found = NULL;
+    uint64_t rank = stream->params.rank;
+
+    (void)!roll_book_come(&core->rolls, &stream->params);
+    DL_FOREACH2(core->sources, source, peer_next)
+    {
+        if (!roll_same_epoch(&source->params, &stream->params))
+            continue;
+        if (source->dispatch->tail > stream->params.first) {
+            roll_excuse(source->dispatch->roll, rank);
+            trim(core, source);
+        } else if (!found && !find_rank(source, rank)) {
+            found = source;
+        }
+    }
+    return found;
+}
+
+/* The source's epoch is the one before that of the other, of the same job and world. */
+static bool is_before(const struct stream *source, const struct stream_params *other)
+{
+    const struct stream_params *params = &source->params;
+
+    return params->epoch + 1 == other->epoch && params->world == other->world &&
+           strcmp(params->job, other->job) == 0;
+}
+
+/*
+ * Whoever is in the next epoch has done with this one, though nobody saw it: ranks may be so far
+ * apart when the daemon is another one. Those that are before it do not wait for `stream`, ...
+ */
+static void excuse_before(struct core *core, const struct stream *stream)
+{
+    struct stream *source;
+
+    DL_FOREACH2(core->sources, source, peer_next)
+    {
+        struct roll *roll = source->dispatch->roll;
+
+        if (!is_before(source, &stream->params) ||
+            roll_of(roll, stream->params.rank) != ROLL_AWAITED)
+            continue;
+        roll_done(roll, stream->params.rank);
+        trim(core, source);
+    }
+}
+
+/* ... and who begins before it does not wait for those that are in the next. */
+static void excuse_next(const struct core *core, struct stream *own)
+{
+    const struct stream *source, *rank;
+
+    DL_FOREACH2(core->sources, source, peer_next)
+    {
+        if (!is_before(own, &source->params))
+            continue;
+        DL_FOREACH2(source->dispatch->ranks, rank, peer_next)
+        roll_done(own->dispatch->roll, rank->params.rank);
+    }
+}
+
+/*
+ * Whom a rank does not wait for that begins with a source of its own: those that have done with the
+ * epoch, and, when it comes back at a step that others have left behind, these: they do not come
+ * back with it.
+ */
+static void excuse_others(struct core *core, struct stream *own, const struct stream_params *first,
+                          const struct roll *known)
+{
+    const struct stream *source;
+
+    if (known)
+        roll_learn_done(own->dispatch->roll, known);
+    /* Where the rank has a place already, this is another job's, all of whose ranks come. */
+    DL_FOREACH2(core->sources, source, peer_next)
+    {
+        if (source != own && roll_same_epoch(&source->params, first) &&
+            !find_rank(source, first->rank))
+            roll_learn(own->dispatch->roll, source->dispatch->roll);
+    }
+    excuse_next(core, own);
+}
+
+void core_add_source(struct core *core, struct stream *source, const struct stream *first)
+{
+    struct dispatch *d = must_alloc(sizeof *d);
+
+    assert(stream_is_source(source) && !source->dispatch);
+    d->tail = source->params.first;
+    d->roll = roll_new(source->params.world);
+    source->dispatch = d;
+    DL_APPEND2(core->sources, source, peer_prev, peer_next);
+    if (first)
+        excuse_others(core, source, &first->params, roll_book_come(&core->rolls, &first->params));
+}
+
+/*
+ * In the middle of an epoch ranks come back, and some may have died for good, or have come to the
+ * epoch's end under another daemon: they are awaited as long as a trainer that has died is, counted
+ * from the last one that came.
+ */
+static void be_patient(const struct core *core, struct stream *source, uint64_t now)
+{
+    struct dispatch *d = source->dispatch;
+
+    if (d->roll->awaited == 0)
+        d->patience_ends = 0;
+    else if (source->params.first > 0)
+        d->patience_ends = now + core->o.linger_ns;
+}
+
+void core_join(struct core *core, struct stream *stream, struct stream *source, uint64_t now)
+{
+    struct dispatch *d = source->dispatch;
+
+    assert(!stream->source && d->tail <= stream->params.first);
+    roll_come(d->roll, stream->params.rank);
+    DL_APPEND2(d->ranks, stream, peer_prev, peer_next);
+    stream->source = source;
+    if (d->here++ == 0 && source->phase == STREAM_EXPECTED)
+        stream_become(source, STREAM_SOURCE);
+    core_unlink_expected(core, source);
+    core_touch(core, source);
+    core_touch(core, stream);
+    be_patient(core, source, now);
+    trim(core, source);
+    excuse_before(core, stream);
+}
+
+/* Those that might have come back have not. */
+void core_lose_patience(struct core *core, struct stream *source)
+{
+    const struct stream_params *params = &source->params;
+    struct dispatch *d = source->dispatch;
+    char text[512];
+
+    d->patience_ends = 0;
+    if (d->roll->awaited == 0)
+        return;
+    (void)snprintf(text, sizeof text,
+                   "rank %llu of %llu has not come to epoch %llu%s%s, whose step %llu others have "
+                   "come back to: they go on without it",
+                   (ull)roll_first_awaited(d->roll), (ull)params->world, (ull)params->epoch,
+                   params->job[0] ? " of job " : "", params->job, (ull)d->tail);
+    core_say(core, CORE_LOG, source, text);
+    roll_excuse_all(d->roll);
+    trim(core, source);
+}
+
+void core_leave(struct core *core, struct stream *stream, bool lost)
+{
+    struct stream *source = stream->source;
+
+    if (!source)
+        return;
+    struct dispatch *d = source->dispatch;
+    stream->source = NULL;
+    DL_DELETE2(d->ranks, stream, peer_prev, peer_next);
+    if (!lost)
+        roll_done(d->roll, stream->params.rank);
+    if (--d->here == 0)
+        core_end(core, source);
+    else
+        trim(core, source);
+}
+
+/* ---- taking ---------------------------------------------------------------------------------- */
+
+/* What of the source's step is the rank's. */
+static struct plan_rows rows_of(const struct stream *stream, const struct step *step)
+{
+    uint64_t rank = stream->params.rank;
+
+    if (!stream->plan)
+        return plan_rows(step->samples, step->repeated, stream->params.world, rank);
+    struct plan_slice slice = plan_slice(stream->plan, rank, step->number);
+    return (struct plan_rows){slice.first, slice.samples,
+                              plan_repeated(stream->plan, rank, step->number)};
+}
+
+/* The rank's step of the source's, which is READY. */
+static void take_batch(struct core *core, struct stream *stream, struct step *step)
+{
+    struct plan_rows rows = rows_of(stream, step);
+
+    if (rows.samples == 0) { /* a last round of an iterable dataset, too small for all ranks */
+        stream_end_replica(stream, step->number);
+        return;
+    }
+    struct step *own = stream_plan(stream);
+    assert(own->number == step->number);
+    if (!step->own_lease)
+        core_slot(core, step->segment, step->slot, SLOT_LEASE);
+    step->own_lease = own->own_lease = true;
+    core_slot(core, step->segment, step->slot, SLOT_LEASE);
+    own->repeated = (uint32_t)rows.repeated;
+    step_run(own, step->segment, step->slot, (uint32_t)rows.samples);
+    step_ready(own, (uint32_t)rows.samples, step->bytes);
+    own->run_ns = step->run_ns;
+    own->made = step->made;
+    own->first = (uint32_t)rows.first;
+    own->all = step->samples;
+}
+
+static void take_fault(struct stream *stream, const struct step *step)
+{
+    struct step *own = stream_plan(stream);
+
+    assert(own->number == step->number);
+    step_fault(own, step->error, step->detail ? must_strdup(step->detail) : NULL);
+}
+
+void core_take_steps(struct core *core, struct stream *stream)
+{
+    struct stream *source = stream->source;
+    struct step *step;
+    uint64_t was;
+
+    if (!source)
+        return;
+    was = place_of(stream);
+    if (stream->ends)
+        stream_learn_ends(stream, source);
+    while (stream_has_room(stream) && (step = stream_find(source, stream_next(stream))) &&
+           (step->state == STEP_READY || step->state == STEP_FAULTED)) {
+        if (step->state == STEP_FAULTED || !core_admit(core, stream, step))
+            take_fault(stream, step);
+        else
+            take_batch(core, stream, step);
+    }
+    note_progress(core, stream, was);
+}
+
+void core_touch_takers(struct core *core, struct stream *stream)
+{
+    struct stream *rank;
+
+    core_touch(core, stream);
+    if (!stream->dispatch)
+        return;
+    DL_FOREACH2(stream->dispatch->ranks, rank, peer_next)
+    core_touch(core, rank);
+}
+
+/* ---- views ----------------------------------------------------------------------------------- */
+
+uint64_t core_waits_for(const struct stream *stream, bool *ret_started)
+{
+    const struct stream *source = stream->source, *rank;
+    uint64_t lowest = UINT64_MAX;
+
+    if (!source || !stream_has_room(stream) || place_of(stream) < source->to_plan ||
+        source->window < source->params.credits)
+        return UINT64_MAX;
+    const struct dispatch *d = source->dispatch;
+    *ret_started = d->roll->awaited == 0;
+    if (d->roll->awaited > 0)
+        return roll_first_awaited(d->roll);
+    DL_FOREACH2(d->ranks, rank, peer_next)
+    {
+        if (place_of(rank) == d->tail)
+            lowest = min_u64(lowest, rank->params.rank);
+    }
+    return lowest;
+}

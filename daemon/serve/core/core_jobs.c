@@ -1,0 +1,203 @@
+/* Jobs: ranks that agree, and clients that come back. */
+#include "daemon/serve/core/core_private.h"
+#include "daemon/serve/core/ranks.h"
+
+enum { PARKED_MAX = 64 };
+
+/* ---- agreement ------------------------------------------------------------------------------- */
+
+/* A client is in the middle of it. */
+static bool is_under_way(const struct stream *stream)
+{
+    return stream->sink && stream->phase != STREAM_STOPPED && !stream_done(stream);
+}
+
+static int check_ranks(struct core *core, const struct stream_params *params, struct dl_error *err)
+{
+    _cleanup_free_ struct rank_claim *others = NULL;
+    const struct rank_claim one = {params->job,   params->world, params->rank,
+                                   params->epoch, params->owner, params->round};
+    const struct stream *stream;
+    size_t n = 0;
+
+    DL_COUNT(core->streams, stream, n);
+    if (n == 0)
+        return 0;
+    others = must_alloc(n * sizeof *others);
+    n = 0;
+    DL_FOREACH (core->streams, stream) {
+        const struct stream_params *p = &stream->params;
+
+        if (is_under_way(stream))
+            others[n++] =
+                (struct rank_claim){p->job, p->world, p->rank, p->epoch, p->owner, p->round};
+    }
+    return ranks_check(others, n, &one, err);
+}
+
+/* Steps of an epoch that other world sizes have begun mean nothing without its history, which only
+ * a state has. */
+static bool is_known(const struct stream_params *params)
+{
+    return params->before.n == 0;
+}
+
+static int find_position(struct core *core, struct stream_params *params, struct dl_error *err)
+{
+    const struct position *position =
+        positions_find(&core->positions, params->job, params->rank, params->world);
+    const struct stream *stream;
+
+    DL_FOREACH (core->streams, stream) {
+        if (is_under_way(stream) && stream->params.rank == params->rank &&
+            strcmp(stream->params.job, params->job) == 0)
+            return dl_error_set(err, EBUSY, "rank",
+                                "rank %llu of job \"%s\" is reading epoch %llu, so there is "
+                                "nothing to resume; end that one first",
+                                (ull)params->rank, params->job, (ull)stream->params.epoch);
+    }
+    if (!position)
+        return dl_error_set(err, ENOENT, "job",
+                            "nothing is known of rank %llu of %llu of job \"%s\" with this loader; "
+                            "start an epoch by its number",
+                            (ull)params->rank, (ull)params->world, params->job);
+    params->epoch = position->epoch;
+    params->first = position->step;
+    return 0;
+}
+
+int core_agree(struct core *core, struct stream_params *params, struct dl_error *err)
+{
+    int r = 0;
+
+    if (params->epoch == EPOCH_RESUME && !params->job[0])
+        return dl_error_set(err, EINVAL, "job", "resuming needs the job's name");
+    if (params->epoch == EPOCH_RESUME)
+        r = find_position(core, params, err);
+    return r < 0 ? r : check_ranks(core, params, err);
+}
+
+void core_note_start(struct core *core, const struct stream_params *p)
+{
+    if (!p->job[0])
+        return;
+    if (is_known(p))
+        positions_set(&core->positions, p->job, p->rank, p->world, p->epoch, p->first);
+    else
+        positions_forget(&core->positions, p->job, p->rank, p->world);
+}
+
+void core_note_stop(struct core *core, const struct stream *stream)
+{
+    const struct stream_params *p = &stream->params;
+    bool done = stream_done(stream);
+
+    if (!p->job[0] || !stream->sink || !is_known(p))
+        return;
+    const struct position *known = positions_find(&core->positions, p->job, p->rank, p->world);
+    if (!known || known->epoch <= p->epoch) /* else the rank is in a later one already */
+        positions_set(&core->positions, p->job, p->rank, p->world, p->epoch + done,
+                      done ? 0 : stream_position(stream));
+}
+
+/* ---- clients that are gone ------------------------------------------------------------------- */
+
+/*
+ * Whether what is loaded can be of use. A batch that is made anew has to be the same: what a client
+ * feeds is its own to say, replicas do not go back to single steps, and in any order steps behind
+ * gaps could be made twice. A dispatched rank that is not there must not hold the others up.
+ */
+static bool can_park(const struct core *core, const struct stream *stream)
+{
+    const struct stream_params *p = &stream->params;
+
+    return core->o.linger_ns > 0 && stream_is_settled(stream) && !p->fed && !stream->source &&
+           !stream_done(stream) && !((p->replicas || p->any_order) && stream_has_gaps(stream));
+}
+
+/* The lease ends. What it was on is READY again, or is made again where the client may have changed
+ * it or its segment is to go. */
+static void recall(struct core *core, struct stream *stream, struct step *step)
+{
+    struct segment *segment = step->segment;
+    uint32_t slot = step->slot;
+
+    quota_return(core->o.account, QUOTA_LEASES, 1);
+    stream_recall(stream, step);
+    if (!segment) /* a fault */
+        return;
+    bool keep = segment->active && !segment->writable;
+    core_count_held(core, stream, -1);
+    if (!keep)
+        core_run_again(core, step);
+    core_slot(core, segment, slot, keep ? SLOT_RECALL : SLOT_RELEASE);
+}
+
+static void park(struct core *core, struct stream *stream, uint64_t now)
+{
+    struct step *step;
+    struct step *next;
+
+    core_cancel(core, stream, NULL);
+    HASH_ITER (hh, stream->steps, step, next) {
+        if (step->state == STEP_LEASED || step->state == STEP_PINNED)
+            recall(core, stream, step);
+    }
+    core_set_sink(core, stream, NULL);
+    stream_rewind(stream);
+    stream_become(stream, STREAM_PARKED);
+    stream->parked_ns = now;
+    core_enqueue(stream, &core->parked, false);
+    if (++core->n_parked > PARKED_MAX)
+        core_drop_oldest(core);
+}
+
+void core_lose(struct core *core, struct stream *stream, bool may_park, uint64_t now)
+{
+    const struct stream_params *p = &stream->params;
+    bool done = stream_done(stream);
+
+    if (p->job[0] && stream->phase != STREAM_STOPPED && is_known(p)) {
+        positions_lose(&core->positions, p->job, p->rank, p->world, p->epoch,
+                       stream_position(stream), done);
+        if (may_park && can_park(core, stream)) {
+            park(core, stream, now);
+            return;
+        }
+    }
+    core_end_as(core, stream, false, !done);
+}
+
+/* ---- parked streams -------------------------------------------------------------------------- */
+
+struct stream *core_take_parked(struct core *core, const struct stream_params *params)
+{
+    struct stream *stream;
+    struct stream *next;
+    struct stream *found = NULL;
+
+    if (!params->job[0])
+        return NULL;
+    DL_FOREACH_SAFE2(core->parked, stream, next, queue_next)
+    {
+        const struct stream_params *p = &stream->params;
+        bool ours = strcmp(p->job, params->job) == 0;
+
+        if (ours && p->world == params->world && p->rank == params->rank &&
+            p->epoch == params->epoch && p->first == params->first && !found)
+            found = stream;
+        else if (ours && (p->world != params->world ||
+                          (p->rank == params->rank && p->epoch <= params->epoch)))
+            core_end(core, stream);
+    }
+    if (!found)
+        return NULL;
+    core_enqueue(found, NULL, false);
+    core->n_parked--;
+    return found;
+}
+
+void core_drop_oldest(struct core *core)
+{
+    core_end(core, core->parked);
+}

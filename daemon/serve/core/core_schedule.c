@@ -1,0 +1,320 @@
+/* Which step is loaded next, and where: what there is to do goes to workers that have a slot for
+ * it. */
+#include "daemon/serve/core/core_private.h"
+
+#include <stdio.h>
+
+enum { ASKED_FOR, EXPECTED }; /* core.wanting */
+
+/* Work on its way to workers. */
+struct round {
+    struct core *core;
+    struct core_room *rooms;
+    /* The first that there is no place for, of those asked for if any is; NULL: all have one. */
+    const struct stream *lacking;
+    uint32_t lacks; /* the worker it needs */
+};
+
+static uint32_t n_workers(const struct core *core)
+{
+    return core->o.spec->workers;
+}
+
+/* The worker that the step must run on, or CORE_ANY. */
+static uint32_t worker_of(const struct core *core, const struct stream *stream, uint64_t number)
+{
+    if (core->o.in_turn)
+        return (uint32_t)(number % n_workers(core));
+    return stream->params.replicas ? step_replica(stream, number) : CORE_ANY;
+}
+
+/* ---- who wants ------------------------------------------------------------------------------- */
+
+/* The stream may load a further step; an expected one with what its predecessor leaves. */
+static bool wants_step(const struct stream *stream)
+{
+    if (stream->source || stream->unplanned || !stream_has_room(stream))
+        return false;
+    const struct stream *before = stream->predecessor;
+    return !before || before->window + stream->window < stream->params.credits;
+}
+
+static struct stream **queue_of(const struct core *core, const struct stream *stream)
+{
+    int kind = stream_is_expected(stream) ? EXPECTED : ASKED_FOR;
+    uint32_t worker = worker_of(core, stream, stream_next(stream));
+
+    return &core->wanting[kind][worker == CORE_ANY ? n_workers(core) : worker];
+}
+
+static void requeue(struct core *core, struct stream *stream, bool at_front)
+{
+    struct stream **queue = wants_step(stream) ? queue_of(core, stream) : NULL;
+
+    if (stream->phase != STREAM_PARKED && queue != stream->queue)
+        core_enqueue(stream, queue, at_front);
+}
+
+void core_requeue(struct core *core, struct stream *stream)
+{
+    requeue(core, stream, false);
+}
+
+bool core_wants(const struct core *core)
+{
+    for (uint32_t i = 0; i <= n_workers(core); i++)
+        if (core->wanting[ASKED_FOR][i])
+            return true;
+    return core->waiting;
+}
+
+/* ---- places ---------------------------------------------------------------------------------- */
+
+/* The worker that has least to do, of those that have a place, or that one; CORE_ANY: none has. */
+static uint32_t find_place(const struct round *round, uint32_t worker)
+{
+    uint32_t best = CORE_ANY;
+
+    for (uint32_t i = 0; i < n_workers(round->core); i++) {
+        const struct core_room *room = &round->rooms[i];
+
+        if ((worker == CORE_ANY || worker == i) && room->slots > 0 && room->tasks > 0 &&
+            (best == CORE_ANY || room->has < round->rooms[best].has))
+            best = i;
+    }
+    return best;
+}
+
+static void run(struct round *round, struct step *step, uint32_t worker)
+{
+    struct core_room *room = &round->rooms[worker];
+    struct core_command *command = core_command(round->core, CORE_RUN, step->stream);
+
+    command->step = step;
+    command->worker = worker;
+    room->slots--;
+    room->tasks--;
+    room->has++;
+}
+
+static void note_lack(struct round *round, const struct stream *stream, uint32_t worker)
+{
+    const struct stream *found = round->lacking;
+
+    if (found && (!stream_is_expected(found) || stream_is_expected(stream)))
+        return;
+    round->lacking = stream;
+    round->lacks = worker;
+}
+
+/* ---- steps that were run before -------------------------------------------------------------- */
+
+/*
+ * Steps to run again: what somebody asked for first, and earlier ones first. Where there is memory
+ * for one only, it must be the one that is due.
+ */
+static int compare_steps(const struct step *a, const struct step *b)
+{
+    bool expected_a = stream_is_expected(a->stream), expected_b = stream_is_expected(b->stream);
+
+    if (expected_a != expected_b)
+        return expected_a - expected_b;
+    return (a->number > b->number) - (a->number < b->number);
+}
+
+static void wait_again(struct core *core, struct step *step)
+{
+    assert(step->state == STEP_WAITING);
+    DL_INSERT_INORDER(core->waiting, step, compare_steps);
+    core->again = true;
+}
+
+bool core_wait_no_more(struct core *core, struct step *step)
+{
+    if (!step->prev)
+        return false;
+    DL_DELETE(core->waiting, step);
+    step->prev = step->next = NULL;
+    if (step->unplanned)
+        step->unplanned = step->stream->unplanned = false;
+    return true;
+}
+
+void core_run_again(struct core *core, struct step *step)
+{
+    step_lost(step);
+    wait_again(core, step);
+}
+
+void core_postpone(struct core *core, struct step *step, bool unplanned)
+{
+    wait_again(core, step);
+    step->unplanned = step->stream->unplanned = unplanned;
+    if (unplanned)
+        core_touch(core, step->stream);
+}
+
+void core_planned(struct core *core)
+{
+    struct step *step;
+
+    DL_FOREACH (core->waiting, step) {
+        if (!step->unplanned)
+            continue;
+        step->unplanned = step->stream->unplanned = false;
+        core_touch(core, step->stream);
+        core->again = true;
+    }
+}
+
+/* Steps whose worker died, whose slot was too small, or whose plan was not prepared. */
+static void run_waiting(struct round *round)
+{
+    struct core *core = round->core;
+    struct step *step;
+    struct step *next;
+
+    DL_FOREACH_SAFE (core->waiting, step, next) {
+        if (step->unplanned)
+            continue;
+        uint32_t needs = worker_of(core, step->stream, step->number);
+        uint32_t worker = find_place(round, needs);
+
+        if (worker == CORE_ANY) {
+            note_lack(round, step->stream, needs);
+            continue;
+        }
+        (void)!core_wait_no_more(core, step);
+        run(round, step, worker);
+    }
+}
+
+/* ---- the next steps -------------------------------------------------------------------------- */
+
+/*
+ * A turn is as many steps as a worker takes ahead: one, or several quick ones, which then come to
+ * their client together and wake it once.
+ */
+static void take_turn(struct core *core, struct stream *stream, uint32_t ahead)
+{
+    bool over = ++stream->turn >= ahead;
+
+    if (over)
+        stream->turn = 0;
+    if (over && stream->queue)
+        core_enqueue(stream, NULL, false);
+    requeue(core, stream, !over);
+}
+
+static void run_next(struct round *round, struct stream *stream, uint32_t worker)
+{
+    struct core *core = round->core;
+
+    run(round, stream_plan(stream), worker);
+    take_turn(core, stream, round->rooms[worker].ahead);
+    if (stream->successor)
+        core_requeue(core, stream->successor); /* their window is one */
+    if (stream_next(stream) >= stream->params.steps)
+        core_touch(core, stream);
+}
+
+/* Those that wait for that worker, in turn, as long as it has room. */
+static void serve(struct round *round, struct stream **queue, uint32_t needs)
+{
+    while (*queue) {
+        uint32_t worker = find_place(round, needs);
+
+        if (worker == CORE_ANY) {
+            note_lack(round, *queue, needs);
+            return;
+        }
+        run_next(round, *queue, worker);
+    }
+}
+
+static bool has_slot(const struct round *round, uint32_t worker)
+{
+    for (uint32_t i = 0; i < n_workers(round->core); i++)
+        if ((worker == CORE_ANY || worker == i) && round->rooms[i].slots > 0)
+            return true;
+    return false;
+}
+
+/* There is no slot for what is wanted. What nobody has asked for is not worth further memory. */
+static void ask_for_memory(const struct round *round)
+{
+    if (!round->lacking || stream_is_expected(round->lacking) || has_slot(round, round->lacks))
+        return;
+    core_command(round->core, CORE_GROW, NULL)->worker = round->lacks;
+}
+
+void core_schedule(struct core *core, struct core_room *rooms)
+{
+    struct round round = {.core = core, .rooms = rooms};
+    uint32_t n = n_workers(core);
+
+    core->again = core->starved = false;
+    run_waiting(&round);
+    for (int kind = ASKED_FOR; kind <= EXPECTED; kind++) {
+        serve(&round, &core->wanting[kind][n], CORE_ANY);
+        for (uint32_t i = 0; i < n; i++)
+            serve(&round, &core->wanting[kind][i], i);
+    }
+    ask_for_memory(&round);
+}
+
+/* ---- want of memory -------------------------------------------------------------------------- */
+
+/*
+ * A client that holds all there is, pinned or in an epoch that it does not read on, would wait for
+ * ever: it is told to release some. One that holds nothing waits for what others release, and only
+ * hears why.
+ */
+static void tell_starving(struct core *core, struct stream *stream)
+{
+    const struct dl_error *err = &core->starving;
+    char text[sizeof err->path + sizeof err->message + 64];
+
+    if (!stream->sink || !stream_has_room(stream) || stream->window > 0)
+        return;
+    uint32_t held = core_held(core, stream);
+    if (held > 0 && held != stream->starving_told) {
+        stream->starving_told = held;
+        core_command(core, CORE_FAULT, stream)->err = err;
+    } else if (held == 0 && !(stream->told & TOLD_STARVING)) {
+        stream->told |= TOLD_STARVING;
+        (void)snprintf(text, sizeof text, "waiting for what others hold: %s: %s", err->path,
+                       err->message);
+        core_say(core, CORE_WARN, stream, text);
+    }
+}
+
+static void tell_all_starving(struct core *core, struct stream *wanting)
+{
+    struct stream *stream, *rank;
+
+    DL_FOREACH2(wanting, stream, queue_next)
+    {
+        tell_starving(core, stream);
+        if (!stream->dispatch)
+            continue;
+        DL_FOREACH2(stream->dispatch->ranks, rank, peer_next)
+        tell_starving(core, rank);
+    }
+}
+
+void core_refuse_memory(struct core *core, const struct dl_error *err, bool idle)
+{
+    if (core_make_way(core)) {
+        core->again = true;
+        return;
+    }
+    if (!idle)
+        return;
+    core->starving = *err;
+    core->starved = true;
+    if (core->held_back) /* what is there comes soon */
+        return;
+    for (uint32_t i = 0; i <= n_workers(core); i++)
+        tell_all_starving(core, core->wanting[ASKED_FOR][i]);
+}

@@ -1,0 +1,378 @@
+/*
+ * A stream: one rank's pass over one epoch, as the daemon keeps it. Pure.
+ *
+ * Each step is in exactly one state:
+ *
+ *   WAITING → RUNNING → READY → LEASED → (given back)
+ *      ↑         |  \       \       \ ↘ PINNED → (given back)
+ *      └─ lost ──┘   → FAULTED → LEASED → (given back)
+ *
+ * READY becomes FAULTED when too many of its samples turn out to be bad. A fault is leased as a
+ * batch is, but has no slot: it takes a credit until its client says that it has read it.
+ *
+ * `window` counts the steps planned and not yet given back or pinned: at most `credits`. So
+ * `credits` bounds what a stream takes, whether it is being filled, is ready, or is read, and one
+ * slow rank never stalls another.
+ *
+ * Steps are planned in the order of their numbers, and delivered in it too, or, with `any_order`,
+ * as they become ready.
+ *
+ * Where batches are dispatched, all ranks of an epoch get rows of the same ones. Their *source* is
+ * a stream of its own without a client, whose rank is PLAN_ALL: its steps are loaded as any
+ * other's. A rank's stream loads nothing: its step is READY from the start, when it takes what the
+ * source has (core_dispatch.c).
+ *
+ * Where the dataset is iterable, step s is batch s div replicas of worker s mod replicas: PyTorch's
+ * round robin. How many batches a replica has shows when it ends: the steps it does not have are
+ * left out, so that the numbers of the others have gaps. Where the client is the sampler, steps
+ * exist as far as it has fed them.
+ *
+ * A release is the acknowledgement. The stream of a client that is gone without a word can resume
+ * at the first step that was not acknowledged: stream_rewind() makes all leases READY again, and
+ * steps behind that one, which were released, are planned anew. What its client has of a former
+ * daemon counts as well: it is no lease, but the position does not pass the lowest step of it,
+ * `held`.
+ */
+#ifndef DL_STREAM_H
+#define DL_STREAM_H
+
+#include "daemon/plan/plan.h"
+#include "daemon/serve/core/states.h"
+#include "daemon/serve/ring/segment.h"
+#include "daemon/serve/ring/timing.h"
+#include "proto/history.h"
+#include "proto/limits.h"
+#include "proto/slot_bad.h"
+
+#include <uthash.h>
+
+/* ---- phases ---------------------------------------------------------------------------------- */
+
+enum stream_phase {
+    STREAM_SETTLING, /* its plan is being worked out: how many steps it has is not known */
+    STREAM_EXPECTED, /* nobody has asked for it yet */
+    STREAM_ACTIVE,   /* a client reads it */
+    STREAM_SOURCE,   /* it loads batches for ranks to take */
+    STREAM_PAUSED,   /* how far it may go is being agreed on in the cluster */
+    STREAM_FINISHED, /* its client was told that there is no more; leases may be out */
+    STREAM_PARKED,   /* its client is gone, and may come back */
+    STREAM_STOPPED,  /* leases alone are left */
+};
+enum { STREAM_PHASES = 8 };
+
+#define PHASE_BIT(phase) (1U << STREAM_##phase)
+
+struct stream_rules {
+    const char *name;
+    bool plans;    /* further steps, as far as its window reaches */
+    bool delivers; /* what is due, to its client */
+    bool is_read;  /* a client waits for its batches, or will */
+    unsigned next; /* phases that may follow, a bit each */
+};
+
+static const struct stream_rules stream_rules[STREAM_PHASES] = {
+    [STREAM_SETTLING] = {"settling", false, false, false,
+                         PHASE_BIT(EXPECTED) | PHASE_BIT(ACTIVE) | PHASE_BIT(SOURCE) |
+                             PHASE_BIT(PAUSED) | PHASE_BIT(STOPPED)},
+    [STREAM_EXPECTED] = {"expected", true, false, false,
+                         PHASE_BIT(ACTIVE) | PHASE_BIT(SOURCE) | PHASE_BIT(STOPPED)},
+    [STREAM_ACTIVE] = {"active", true, true, true,
+                       PHASE_BIT(PAUSED) | PHASE_BIT(FINISHED) | PHASE_BIT(PARKED) |
+                           PHASE_BIT(STOPPED)},
+    [STREAM_SOURCE] = {"source", true, false, false, PHASE_BIT(STOPPED)},
+    [STREAM_PAUSED] = {"paused", false, false, true,
+                       PHASE_BIT(SETTLING) | PHASE_BIT(ACTIVE) | PHASE_BIT(PARKED) |
+                           PHASE_BIT(STOPPED)},
+    [STREAM_FINISHED] = {"finished", false, false, false, PHASE_BIT(PARKED) | PHASE_BIT(STOPPED)},
+    [STREAM_PARKED] = {"parked", false, false, false, PHASE_BIT(ACTIVE) | PHASE_BIT(STOPPED)},
+    [STREAM_STOPPED] = {"stopped", false, false, false, 0},
+};
+
+/* ---- steps ----------------------------------------------------------------------------------- */
+
+enum step_state { STEP_WAITING, STEP_RUNNING, STEP_READY, STEP_FAULTED, STEP_LEASED, STEP_PINNED };
+
+enum { STEP_NAMED = 8 /* indices that a step is known by in words */ };
+
+struct stream;
+struct epoch;
+struct roll;
+
+struct step {
+    UT_hash_handle hh;        /* stream.steps, by number */
+    struct step *prev, *next; /* core.waiting, while WAITING; stream.due; `prev` NULL: neither */
+    struct stream *stream;    /* borrowed; NULL: given up while a worker has it */
+    uint64_t number;
+    enum step_state state;
+    uint32_t attempts; /* that ended with the worker's death */
+    uint32_t samples;
+    uint32_t all;      /* samples in the slot, of which these are some; from READY on */
+    uint32_t first;    /* the first of them in the slot */
+    uint32_t repeated; /* of `samples`, the last ones: there only to even the ranks out */
+    bool own_lease;    /* while READY: on the slot, as others read it too */
+    uint32_t slot;
+    struct segment *segment;    /* borrowed; from RUNNING on; NULL: a fault */
+    uint64_t bytes;             /* of the slot in use; from READY on */
+    uint64_t run_ns;            /* when it was given to its worker; from RUNNING on, */
+    struct made_times made;     /* from READY on, */
+    uint64_t delivered_ns;      /* from LEASED on */
+    uint64_t pinned_ns;         /* in PINNED: when its client asked for the next one */
+    uint64_t tokens;            /* of batches of tokens, as planned; from RUNNING on */
+    uint64_t padded;            /* that, with padding */
+    uint64_t named[STEP_NAMED]; /* the first of its indices; from RUNNING on */
+    uint32_t n_indices;         /* of all; 0: not known */
+    uint32_t n_fed;
+    bool unplanned;         /* while WAITING: for its plan to be prepared */
+    uint64_t *fed;          /* owned; n_fed indices, where the client is the sampler */
+    struct dl_error *error; /* owned; of a fault */
+    char *detail;           /* owned; the error's whole story, or NULL */
+    struct bad_list bad;    /* READY: its bad samples, until they are counted */
+};
+
+/* ---- streams --------------------------------------------------------------------------------- */
+
+struct stream_params {
+    char job[DL_BOUND_NAME_BYTES + 1]; /* that the rank belongs to; "": none */
+    const void *owner;                 /* whoever started it: only compared */
+    uint64_t epoch;
+    uint64_t rank; /* PLAN_ALL: a source */
+    uint64_t world;
+    uint64_t first;        /* step to begin with */
+    struct history before; /* what other world sizes had of the epoch; steps count from there */
+    uint64_t steps;        /* of this rank in the whole epoch; STEPS_UNKNOWN until it shows */
+    uint32_t credits;
+    uint32_t replicas; /* workers, of an iterable dataset; 0: it is map-style */
+    bool any_order;
+    bool fed;       /* the client is the sampler */
+    uint64_t round; /* in the cluster's world: of its nodes, from 1; else 0. `first` may then be
+                       behind its last step: other ranks have one more */
+};
+
+#define STEPS_UNKNOWN UINT64_MAX
+
+/* What its client was told once. */
+enum {
+    TOLD_PASSING = 1 << 0,  /* its first step is far; or its client has brought states */
+    TOLD_LENGTH = 1 << 1,   /* the dataset is longer than it says */
+    TOLD_STARVING = 1 << 2, /* it waits for memory that others hold */
+    TOLD_END = 1 << 3,      /* it was given all there is */
+};
+
+/* What a source has besides its steps. */
+struct dispatch {
+    struct roll *roll;      /* owned; which ranks it waits for */
+    struct stream *ranks;   /* borrowed list (by peer_prev, peer_next): those that take from it */
+    uint64_t here;          /* how many these are */
+    uint64_t tail;          /* the first step that some rank has yet to take */
+    uint64_t at_tail;       /* how many ranks are there, of those that are here */
+    uint64_t patience_ends; /* ns; for ranks that are awaited in the middle of an epoch; 0: never */
+};
+
+struct stream {
+    struct stream *prev, *next;                 /* core.streams, in the order of their beginnings */
+    struct stream *touched_prev, *touched_next; /* *touched_in */
+    struct stream **touched_in;                 /* core.touched, core.later, or NULL */
+    struct stream *queue_prev, *queue_next;     /* *queue */
+    struct stream **queue;                /* of those that have a step to load, or are parked */
+    struct stream *peer_prev, *peer_next; /* source->dispatch->ranks, or core.sources */
+
+    struct stream_params params;
+    enum stream_phase phase;
+    uint32_t number;            /* of the stream, in the loader's life; from 1 */
+    void *sink;                 /* the client's record of it; NULL: nobody has it */
+    struct epoch *epoch;        /* the shell's: whose plan it is; NULL: it has none */
+    const struct plan *plan;    /* borrowed of that; NULL: its steps need none */
+    struct stream *source;      /* borrowed; whom the rank takes its steps from, or NULL */
+    struct dispatch *dispatch;  /* owned; of a source */
+    struct dl_error *refusal;   /* owned; why it cannot begin, or NULL */
+    struct stream *predecessor; /* of an expected one: whose window they share; or NULL */
+    struct stream *successor;   /* the one that is expected after it, or NULL */
+    bool expected_next;         /* the next epoch's was asked for, whatever has become of it */
+    bool rewound;               /* steps behind to_plan can be there already */
+    bool unplanned;             /* a step waits for its plan to be prepared */
+    unsigned told;              /* TOLD_… */
+    uint32_t starving_told;     /* what its client held of the loader when it was told to release
+                                   some, for want of memory; 0: it was not, or something came back */
+
+    uint64_t to_plan;    /* next step to be planned, if it exists */
+    uint64_t to_deliver; /* next step the client gets, if it exists; not with any_order */
+    uint64_t limit;      /* it ends before this step, though its epoch goes on; UINT64_MAX: it does
+                            not */
+    uint64_t held; /* no lower step of another daemon's is held by the client; UINT64_MAX: none */
+    struct step *steps;   /* owned; by number */
+    struct step *due;     /* READY and FAULTED steps as they came (utlist); with any_order */
+    struct step *spare;   /* owned; used steps for reuse, linked by `next` */
+    uint64_t *ends;       /* owned; rounds that each replica has; UINT64_MAX: not known */
+    uint64_t *settled;    /* owned; of each replica: no step before this one is to be run */
+    struct states states; /* of its replicas, as far as the dataset says them */
+    struct feed *feed;    /* owned list: fed, not yet planned (utlist) */
+    uint64_t fed;         /* steps before this one were fed */
+    uint64_t fed_bytes;   /* that wait for their steps to be planned */
+    uint64_t handed;      /* steps and faults delivered */
+    uint32_t undelivered; /* steps planned and not delivered */
+    uint32_t turn;        /* steps run since others had theirs */
+    uint32_t window;
+    uint32_t leased;      /* steps in LEASED */
+    uint32_t pinned;      /* steps in PINNED */
+    uint32_t faults_told; /* of those in LEASED: they are faults */
+
+    uint64_t parked_ns;
+    uint64_t begun_ns;
+    uint64_t delivered; /* batches, in this stream's life */
+    uint64_t samples;
+    uint64_t repeated; /* of these */
+    uint64_t bytes;
+    uint64_t tokens; /* of batches of tokens, delivered; without and with padding */
+    uint64_t padded;
+    uint64_t waited_ns;   /* that its client says it has waited for batches; at most since then */
+    struct timing timing; /* of its batches */
+    struct recent recently_waited, recently_delivered;
+};
+
+struct stream *stream_new(const struct stream_params *params, struct epoch *epoch,
+                          const struct plan *plan);
+/* All steps must be gone: drop them, then give back what is leased. */
+struct stream *stream_free(struct stream *stream);
+
+static inline const struct stream_rules *stream_rules_of(const struct stream *stream)
+{
+    return &stream_rules[stream->phase];
+}
+
+/* Asserts that the table allows it. */
+void stream_become(struct stream *stream, enum stream_phase phase);
+
+/* It loads batches for others to take. */
+static inline bool stream_is_source(const struct stream *stream)
+{
+    return stream->params.rank == PLAN_ALL;
+}
+
+/* How many steps it has is known, or shows by and by. */
+static inline bool stream_is_settled(const struct stream *stream)
+{
+    return !stream->plan || stream->params.steps != STEPS_UNKNOWN;
+}
+
+/* Nobody reads it yet: what is loaded for it may be in vain. */
+static inline bool stream_is_expected(const struct stream *stream)
+{
+    if (stream_is_source(stream))
+        return stream->dispatch && stream->dispatch->here == 0;
+    return !stream->sink;
+}
+
+/* Its client waits, and there is no memory for its next step. */
+static inline bool stream_starves(const struct stream *stream)
+{
+    return stream->window == 0 && (stream->starving_told > 0 || stream->told & TOLD_STARVING);
+}
+
+/* Bytes of the daemon's memory that the stream takes: its steps, and what its client has fed it and
+ * brought along. Slots are charged where they are made. */
+uint64_t stream_cost(const struct stream *stream);
+
+/* A further step may be planned now; which: the one that stream_plan() would make. */
+bool stream_has_room(const struct stream *stream);
+uint64_t stream_next(const struct stream *stream);
+
+/* Indices of the next step, of a stream that is fed and has room. */
+uint32_t stream_next_fed(const struct stream *stream);
+
+/* Plans the next step: WAITING. */
+struct step *stream_plan(struct stream *stream);
+
+/* The step of that number, planned and not given back; NULL: there is none. */
+struct step *stream_find(const struct stream *stream, uint64_t number);
+
+/* A source need not plan steps before `number`. */
+void stream_skip(struct stream *stream, uint64_t number);
+
+/*
+ * The client's next step of `n` indices, which it has as little-endian bytes; stream.params.fed.
+ * False, and nothing changed: it is more than DL_MAX_FEED_AHEAD ahead, or the end was said already.
+ */
+bool _nodiscard_ stream_feed(struct stream *stream, const uint8_t *indices, uint32_t n);
+bool _nodiscard_ stream_feed_end(struct stream *stream);
+
+/* The replica that a step is of; and the first step of it that may yet have to be run (again). */
+uint32_t step_replica(const struct stream *stream, uint64_t number);
+uint64_t stream_settled(struct stream *stream, uint32_t replica);
+
+/* The step is one of its replica's, as far as is known now. */
+bool stream_exists(const struct stream *stream, uint64_t number);
+
+/* The replica of the step, which is not planned, has no such step for this stream, nor later ones.
+ */
+void stream_end_replica(struct stream *stream, uint64_t number);
+
+/* What replicas are known to have ended in the source, have ended for the rank that takes from it.
+ */
+void stream_learn_ends(struct stream *stream, const struct stream *source);
+
+/* ---- what becomes of a step ------------------------------------------------------------------ */
+
+void step_run(struct step *step, struct segment *segment, uint32_t slot, uint32_t samples);
+void step_ready(struct step *step, uint32_t samples, uint64_t bytes);
+void step_lost(struct step *step); /* back to WAITING; its lease on the slot was the caller's */
+/* Consumes `detail`, which may be NULL. */
+void step_fault(struct step *step, const struct dl_error *err, char *detail);
+
+/* What of the slot's bytes is the step's. */
+static inline uint64_t step_bytes(const struct step *step)
+{
+    return step->samples < step->all ? step->bytes / step->all * step->samples : step->bytes;
+}
+
+/* The step to be delivered next if it is READY or FAULTED, else NULL. */
+struct step *stream_deliverable(struct stream *stream);
+
+/* It was delivered: LEASED. */
+void stream_deliver(struct stream *stream, struct step *step);
+
+/* The client's lease on a step: LEASED or PINNED, else NULL (a violation). */
+struct step *stream_lease(struct stream *stream, uint64_t number);
+/* LEASED → PINNED, its credit back; no change if it is PINNED already. */
+void stream_pin(struct stream *stream, struct step *step);
+/* LEASED or PINNED → READY, or FAULTED; its slot is the caller's business. */
+void stream_recall(struct stream *stream, struct step *step);
+/* The step leaves the stream and its memory may be reused; what it leased is the caller's. */
+void stream_forget(struct stream *stream, struct step *step);
+
+/*
+ * A RUNNING step that nobody waits for any more leaves the stream while a worker still writes its
+ * slot. Its `stream` is NULL from then on, and whoever has the worker's answer frees it.
+ */
+void stream_abandon(struct stream *stream, struct step *step);
+void step_free(struct step *step);
+
+/* ---- how far it has come --------------------------------------------------------------------- */
+
+bool stream_finished(const struct stream *stream); /* every step was delivered */
+/* All steps before `limit` were delivered. */
+bool stream_at_limit(struct stream *stream);
+/* Every step was delivered and given back. */
+bool stream_done(const struct stream *stream);
+/* Steps before the last one planned were given back, and others before them were not. */
+bool stream_has_gaps(const struct stream *stream);
+
+/* The lowest step that is not given back. */
+uint64_t stream_position(const struct stream *stream);
+
+/* The same where the client says that it wants no more: what it has pinned it has had, and what is
+ * lent to it otherwise it has not looked at. *ret_all: it has had all steps. */
+uint64_t stream_used(const struct stream *stream, bool *ret_all);
+
+/* It was given no step from this one on. */
+uint64_t stream_given(const struct stream *stream);
+
+/* No step is leased any more: it resumes at its position, as if it had begun there. */
+void stream_rewind(struct stream *stream);
+
+/* Its client says that it has waited for batches for so long since it said so last. */
+void stream_waited(struct stream *stream, uint64_t ns, uint64_t now);
+
+/* How many of its steps are in that state. */
+uint32_t stream_count(const struct stream *stream, enum step_state state);
+
+#endif

@@ -1,0 +1,381 @@
+/*
+ * The shell of the core: what it decides is done, and the pump, which tells it what there is room
+ * for, turn after turn, until nothing more follows from it.
+ */
+#include "daemon/serve/loader/loader_private.h"
+#include "proto/slot_fill.h"
+
+#include <assert.h>
+#include <errno.h>
+
+/* ---- running a step -------------------------------------------------------------------------- */
+
+/* What the step's worker may begin its replica with, should it not be there already. */
+static struct dl_span state_for(const struct stream *stream, uint64_t number)
+{
+    return states_find(&stream->states, step_replica(stream, number),
+                       number / stream->params.replicas);
+}
+
+/* Bytes that the task of the stream's step has, of which struct slot_planned is *ret_planned. */
+static uint64_t task_bytes(const struct stream *stream, uint64_t number, uint64_t *ret_planned)
+{
+    struct plan_step_size size = plan_step_size(stream->plan, stream->params.rank, number);
+
+    *ret_planned = slot_planned_bytes(size.samples, size.rows);
+    return slot_indices_end(size.samples) + *ret_planned;
+}
+
+/*
+ * How many samples a source's batches have at most. Slots are made as large as one should take,
+ * where memory.limit allows for it, so that the first ones need not be loaded twice.
+ */
+static uint64_t size_for_all(struct loader *loader, const struct stream *source)
+{
+    uint64_t samples = source->plan ? plan_most(source->plan)
+                                    : spec_round_samples(&loader->spec, source->params.world);
+    uint64_t bytes, size = max_u64(min_u64(loader->spec.batch_size, loader->core.length), 1);
+    struct dl_error none = {0};
+
+    if (!mul_overflows(loader->first_slot_bytes, (samples + size - 1) / size, &bytes))
+        (void)!pool_fit(loader->pool, bytes, &none);
+    return samples;
+}
+
+/* Lets slots have room for the step's indices; false with `err`. */
+static bool make_fit(struct loader *loader, const struct step *step, struct dl_error *err)
+{
+    const struct stream *stream = step->stream;
+    uint64_t need, planned;
+
+    if (step->fed)
+        need = slot_indices_end(step->n_fed);
+    else if (stream->params.replicas)
+        need = slot_indices_end(spec_round_samples(&loader->spec, stream->params.world)) +
+               state_for(stream, step->number).len;
+    else if (stream_is_source(stream))
+        need = slot_indices_end(size_for_all(loader, stream));
+    else if (loader->lengths)
+        need = task_bytes(stream, step->number, &planned);
+    else
+        return true;
+    return pool_fit(loader->pool, need, err);
+}
+
+/* Writes the step's indices, as far as they are known, to `indices`; how many. */
+static size_t put_indices(struct loader *loader, const struct step *step, uint64_t *indices)
+{
+    const struct stream *stream = step->stream;
+
+    if (stream->params.replicas)
+        return spec_round_samples(&loader->spec, stream->params.world);
+    if (!step->fed)
+        return epoch_step(stream->epoch, stream->params.rank, step->number, indices);
+    memcpy(indices, step->fed, step->n_fed * sizeof *indices);
+    return step->n_fed;
+}
+
+/* What the task of a step over an iterable dataset has besides. */
+static void put_replica(struct step *step, const struct place *place, struct slot_task *task)
+{
+    struct stream *stream = step->stream;
+
+    task->stream = stream->number;
+    task->rank = stream_is_source(stream) ? 0 : (uint32_t)stream->params.rank;
+    task->world = (uint32_t)stream->params.world;
+    task->settled = stream_settled(stream, step_replica(stream, step->number));
+    task->state = state_for(stream, step->number);
+    if (slot_state_end(task) > place->segment->slot_bytes)
+        task->state = (struct dl_span){0}; /* a step that comes again gets on without */
+}
+
+/* What the plan knows of a batch of tokens, for its worker and for our counts. */
+static void put_planned(struct step *step, size_t n, void *slot)
+{
+    const struct stream *stream = step->stream;
+    struct plan_step_tokens tokens =
+        plan_put_planned(stream->plan, stream->params.rank, step->number, slot_planned(slot, n));
+
+    step->tokens = tokens.tokens;
+    step->padded = tokens.padded;
+}
+
+/* Puts the step's indices and header into its slot; how many indices. */
+static uint32_t prepare(struct loader *loader, struct step *step, const struct place *place)
+{
+    struct stream *stream = step->stream;
+    void *slot = segment_slot(place->segment, place->slot);
+    size_t n = put_indices(loader, step, slot_indices(slot));
+    struct slot_task task = {
+        .generation = place->segment->slots.slots[place->slot].generation,
+        .epoch = stream->params.epoch,
+        .step = step->number,
+        .samples = (uint32_t)n,
+        .what = loader->spec.batch_size == 0 ? SLOT_SAMPLE : SLOT_BATCH,
+    };
+
+    if (stream->params.replicas)
+        put_replica(step, place, &task);
+    if (loader->lengths)
+        task_bytes(stream, step->number, &task.planned);
+    if (stream->plan && !stream_is_source(stream))
+        step->repeated = (uint32_t)plan_repeated(stream->plan, stream->params.rank, step->number);
+    bool fits = slot_prepare(slot, place->segment->slot_bytes, &task);
+    assert(fits); /* make_fit() has seen to it */
+    if (task.planned)
+        put_planned(step, n, slot);
+    return (uint32_t)n;
+}
+
+/* Whether the step's indices are at hand; else loader_on_planned() says so. */
+static bool is_planned(struct loader *loader, const struct step *step)
+{
+    const struct stream *stream = step->stream;
+
+    return !stream->epoch || epoch_prepare(stream->epoch, loader->o.loop, stream->params.rank,
+                                           step->number, loader_on_planned, loader);
+}
+
+/* The step that a worker would have made, had it not died before. */
+static bool bury(struct loader *loader, struct step *step, const struct place *place)
+{
+    _cleanup_free_ char *cause = pool_take_epitaph(loader->pool, place->worker);
+
+    if (!cause)
+        return false;
+    core_fault(&loader->core, step, EIO, cause, NULL);
+    pool_slot(loader->pool, place->segment, place->slot, SLOT_ABORT);
+    return true;
+}
+
+static void run(struct loader *loader, struct step *step, uint32_t worker)
+{
+    struct core *core = &loader->core;
+    struct dl_error err = {0};
+    struct place place;
+
+    if (!is_planned(loader, step)) {
+        core_postpone(core, step, true);
+        return;
+    }
+    if (!make_fit(loader, step, &err)) {
+        core_fault(core, step, err.code, err.message, NULL);
+        return;
+    }
+    if (!pool_take(loader->pool, worker, &place)) { /* slots are larger now */
+        core_postpone(core, step, false);
+        return;
+    }
+    uint32_t n = prepare(loader, step, &place);
+    core_ran(core, step, place.segment, place.slot,
+             slot_indices(segment_slot(place.segment, place.slot)), n, loader->now);
+    if (!bury(loader, step, &place))
+        pool_run(loader->pool, &place, step);
+}
+
+/* ---- commands -------------------------------------------------------------------------------- */
+
+static void grow(struct loader *loader, uint32_t worker)
+{
+    struct dl_error err = {0};
+
+    if (!pool_grow(loader->pool, worker, &err))
+        core_refuse_memory(&loader->core, &err, pool_idle(loader->pool));
+}
+
+/* Failing is no loss: the epoch then starts when it is asked for. */
+static void expect(struct loader *loader, struct stream *stream)
+{
+    struct stream_params params = core_next_params(stream);
+    struct stream *next;
+
+    if (loader_add_stream(loader, &params, &next, NULL) < 0)
+        return;
+    if (stream_is_source(next))
+        core_add_source(&loader->core, next, NULL);
+    core_expect(&loader->core, stream, next);
+}
+
+static void drop(struct loader *loader, const struct core_command *c)
+{
+    if (c->epoch)
+        epoch_unref(&loader->epochs, c->epoch);
+    if (c->number)
+        pool_forget(loader->pool, c->number);
+    quota_return(loader->o.account, QUOTA_EPOCHS, 1);
+}
+
+static void say(struct loader *loader, const struct core_command *c)
+{
+    _cleanup_free_ char *text = c->text;
+    const struct log_fields fields = {.event = c->kind == CORE_BAD ? LOG_EVENT_BAD_SAMPLE : 0,
+                                      .loader = loader->spec.name,
+                                      .epoch = LOG_N(c->stream->params.epoch)};
+
+    if (c->kind != CORE_WARN)
+        log_about(c->kind == CORE_BAD ? LOG_WARNING : LOG_INFO, &fields, "%s: %s",
+                  loader->spec.name, text);
+    if (c->kind != CORE_LOG)
+        loader->o.events->warning(c->stream, text);
+}
+
+static void flush_due(struct loader *loader)
+{
+    if (loader->n_due > 0)
+        loader->o.events->deliver(loader->due_to, loader->due, loader->n_due);
+    loader->n_due = 0;
+}
+
+/* Batches of a stream go to its client together. */
+static void deliver(struct loader *loader, const struct core_command *c)
+{
+    if (loader->n_due == DELIVER_AT_ONCE || loader->due_to != c->stream)
+        flush_due(loader);
+    loader->due_to = c->stream;
+    loader->due[loader->n_due++] = c->step;
+}
+
+static void execute(struct loader *loader, const struct core_command *c)
+{
+    const struct loader_events *events = loader->o.events;
+
+    if (c->kind != CORE_DELIVER && c->kind != CORE_SLOT)
+        flush_due(loader);
+    switch (c->kind) {
+    case CORE_RUN:
+        run(loader, c->step, c->worker);
+        break;
+    case CORE_SLOT:
+        pool_slot(loader->pool, c->segment, c->slot, c->event);
+        break;
+    case CORE_GROW:
+        grow(loader, c->worker);
+        break;
+    case CORE_EXPECT:
+        expect(loader, c->stream);
+        break;
+    case CORE_DELIVER:
+        deliver(loader, c);
+        break;
+    case CORE_FAULT:
+        events->fault(c->stream, c->step ? c->step->number : UINT64_MAX, c->err,
+                      c->step ? c->step->detail : NULL, c->final);
+        break;
+    case CORE_FINISH:
+        loader_note_verdict(loader, c->stream);
+        events->finished(c->stream);
+        break;
+    case CORE_REFUSE:
+        events->started(c->stream, NULL, c->err);
+        break;
+    case CORE_WARN:
+    case CORE_BAD:
+    case CORE_LOG:
+        say(loader, c);
+        break;
+    case CORE_DROP:
+        drop(loader, c);
+        break;
+    }
+}
+
+/* Also while other commands are executed: what follows from one comes after those that were there
+ * before, unless the pool needs it at once (loader_tasks.c: on_reclaim()). */
+void loader_execute_all(struct loader *loader)
+{
+    struct core_command command;
+
+    while (core_next_command(&loader->core, &command))
+        execute(loader, &command);
+    flush_due(loader);
+}
+
+void loader_execute(struct loader *loader)
+{
+    if (loader->executing)
+        return;
+    loader->executing = true;
+    loader_execute_all(loader);
+    loader->executing = false;
+}
+
+/* ---- the pump -------------------------------------------------------------------------------- */
+
+static void on_tick(uv_timer_t *timer)
+{
+    struct loader *loader = timer->data;
+
+    loader->ticks = UINT64_MAX;
+    loader_pump(loader);
+}
+
+static void wait_for_deadline(struct loader *loader)
+{
+    uint64_t deadline = core_deadline(&loader->core);
+
+    if (deadline == loader->ticks)
+        return;
+    loader->ticks = deadline;
+    if (deadline == UINT64_MAX)
+        uv_timer_stop(&loader->tick);
+    else /* a timer may come early by what it rounds to */
+        uv_timer_start(&loader->tick, on_tick,
+                       (deadline - min_u64(deadline, uv_hrtime())) / 1000000 + 1, 0);
+}
+
+static void schedule(struct loader *loader)
+{
+    uint32_t n = pool_workers(loader->pool);
+
+    bool still = loader->headspace && loader_stills(loader);
+
+    for (uint32_t i = 0; i < n; i++) {
+        struct pool_room room;
+
+        pool_room(loader->pool, i, &room);
+        loader->rooms[i] =
+            (struct core_room){room.slots, still ? 0 : room.tasks, room.has, room.ahead};
+    }
+    core_schedule(&loader->core, loader->rooms);
+    loader_execute(loader);
+    pool_flush(loader->pool);
+}
+
+/* True: there is to be another. */
+static bool turn(struct loader *loader)
+{
+    struct core *core = &loader->core;
+
+    core->held_back = loader->headspace && loader_holds(loader);
+    core_deliver(core, loader->now);
+    loader_execute(loader);
+    if (loader->state == LOADER_OPEN)
+        schedule(loader);
+    bool again = loader->headspace && loader_headspace_look(loader);
+    return loader->state == LOADER_OPEN && (again || core_has_work(core));
+}
+
+void loader_pump(struct loader *loader)
+{
+    if (loader->pumping || loader->executing || loader->halted ||
+        (loader->state != LOADER_OPEN && !loader->measuring))
+        return;
+    loader->pumping = true;
+    loader_note_time(loader);
+    pool_collect(loader->pool);
+    if (loader->measuring)
+        loader_measure_pump(loader);
+    if (loader->state == LOADER_OPEN) {
+        core_tick(&loader->core, loader->now);
+        while (turn(loader))
+            ;
+        wait_for_deadline(loader);
+    }
+    loader_note_starving(loader);
+    loader->pumping = false;
+}
+
+void loader_go_on(void *loader)
+{
+    loader_pump(loader);
+}

@@ -1,0 +1,295 @@
+/* Streams that read from a loader: how they begin, and what their clients have them do. */
+#include "daemon/serve/loader/loader_private.h"
+
+#include <errno.h>
+
+#include <utlist.h>
+
+/* ---- plans ----------------------------------------------------------------------------------- */
+
+/* What of a stream's parameters the loader knows. */
+static void complete_params(const struct loader *loader, struct stream_params *params)
+{
+    if (params->credits == 0)
+        params->credits = loader_credits(loader);
+    params->steps = STEPS_UNKNOWN;
+    params->replicas = loader->core.iterable ? loader->spec.workers : 0;
+    params->any_order = !loader->spec.in_order;
+    params->fed = loader->spec.sampler == SAMPLER_CLIENT;
+}
+
+static int ref_plan(struct loader *loader, const struct stream_params *params, struct epoch **ret,
+                    struct dl_error *err)
+{
+    struct plan_params plan = plan_params_of(&loader->spec, loader->core.length);
+
+    plan.before = params->before;
+    plan.epoch = params->epoch;
+    plan.world = params->world;
+    if (loader->lengths)
+        plan.tokens.lengths = loader->lengths->values;
+    int r = epoch_ref(&loader->epochs, &plan, loader->lengths, ret, err);
+
+    if (r == -EDQUOT)
+        return r;
+    if (r == -ENOMEM && loader->spec.order == ORDER_TORCH)
+        return dl_error_set(err, ENOMEM, "sampler.order",
+                            "torch takes memory for each sample of an epoch, more than there is; "
+                            "write order: native");
+    if (r < 0)
+        return dl_error_set(err, -r, "epoch", "the plan cannot be made: %s", strerror(-r));
+    return 0;
+}
+
+/* How many steps the stream has; 1: its plan is not yet worked out. */
+static int settle(struct loader *loader, struct stream *stream, struct dl_error *err)
+{
+    if (stream_is_settled(stream))
+        return 0;
+    int r = epoch_work_out(stream->epoch, loader->o.loop, loader_on_planned, loader);
+    if (r == 1)
+        return 1;
+    if (r < 0)
+        return dl_error_set(err, -r, "epoch", "the plan cannot be worked out: %s", strerror(-r));
+    return core_settle(&loader->core, stream, plan_steps(stream->plan, stream->params.rank), err);
+}
+
+/* PyTorch's len(loader), for this rank. */
+static struct loader_extent extent_of(const struct loader *loader, const struct stream *stream)
+{
+    const struct stream_params *params = &stream->params;
+
+    if (stream->plan)
+        return (struct loader_extent){params->steps, plan_samples(stream->plan, params->rank)};
+    if (!params->replicas || loader->core.length == STEPS_UNKNOWN)
+        return (struct loader_extent){STEPS_UNKNOWN, STEPS_UNKNOWN};
+    struct plan_params plan = plan_params_of(&loader->spec, loader->core.length);
+    plan.world = params->world;
+    struct plan_extent extent = plan_estimate(&plan, params->rank);
+    return (struct loader_extent){extent.steps, extent.samples};
+}
+
+static void on_worked_out(struct loader *loader, struct stream *stream)
+{
+    struct dl_error err = {0};
+    int r = settle(loader, stream, &err);
+
+    if (r == 1)
+        return;
+    if (r == 0 && stream->sink) {
+        struct loader_extent extent = extent_of(loader, stream);
+        loader->o.events->started(stream, &extent, NULL);
+    } else if (r < 0 && stream->sink) {
+        core_refuse(&loader->core, stream, &err);
+    } else if (r < 0) {
+        core_end(&loader->core, stream);
+    }
+}
+
+void loader_on_planned(void *owner)
+{
+    struct loader *loader = owner;
+    struct stream *stream, *next;
+
+    DL_FOREACH_SAFE (loader->core.streams, stream, next) {
+        if (!stream_is_settled(stream) && stream->phase != STREAM_STOPPED)
+            on_worked_out(loader, stream);
+    }
+    core_planned(&loader->core);
+    loader_execute(loader);
+    loader_pump(loader);
+}
+
+/* ---- beginning ------------------------------------------------------------------------------- */
+
+int loader_add_stream(struct loader *loader, const struct stream_params *params,
+                      struct stream **ret, struct dl_error *err)
+{
+    struct epoch *epoch = NULL;
+    int r = spec_check_world(&loader->spec, params->world, err);
+
+    if (r == 0)
+        r = spec_check_history(&loader->spec, &params->before, err);
+    if (r == 0)
+        r = quota_charge(loader->o.account, QUOTA_EPOCHS, 1, err);
+    if (r < 0)
+        return r;
+    if (!params->replicas && !params->fed)
+        r = ref_plan(loader, params, &epoch, err);
+    if (r < 0) {
+        quota_return(loader->o.account, QUOTA_EPOCHS, 1);
+        return r;
+    }
+    *ret = core_add(&loader->core, params, epoch, epoch ? epoch_plan(epoch) : NULL);
+    r = settle(loader, *ret, err);
+    if (r < 0)
+        core_end(&loader->core, *ret);
+    return r;
+}
+
+/* One that somebody asks for: where the user has too many, others give way. */
+static int add_wanted(struct loader *loader, const struct stream_params *params,
+                      struct stream **ret, struct dl_error *err)
+{
+    int r;
+
+    while ((r = loader_add_stream(loader, params, ret, err)) == -EDQUOT &&
+           core_make_way(&loader->core))
+        loader_execute(loader);
+    return r;
+}
+
+/* Where batches are dispatched, a rank needs somebody to take them from. */
+static int join(struct loader *loader, struct stream *stream, struct dl_error *err)
+{
+    struct core *core = &loader->core;
+    struct stream *source = core_find_source(core, stream);
+
+    if (!source) {
+        struct stream_params params = core_source_params(&stream->params, loader_credits(loader));
+        int r = loader_add_stream(loader, &params, &source, err);
+        if (r < 0)
+            return r;
+        core_add_source(core, source, stream);
+    }
+    core_join(core, stream, source, uv_hrtime());
+    return 0;
+}
+
+static int make_wanted(struct loader *loader, const struct stream_params *params,
+                       struct stream **ret, struct dl_error *err)
+{
+    int r = add_wanted(loader, params, ret, err);
+
+    if (r < 0 || loader->spec.shard != SHARD_DISPATCH)
+        return r;
+    int joined = join(loader, *ret, err);
+    if (joined < 0)
+        core_end(&loader->core, *ret);
+    return joined < 0 ? joined : r;
+}
+
+/* As loader_start(), before what the core has decided is done. */
+static int start(struct loader *loader, struct stream_params *params, void *sink,
+                 struct stream **ret, struct dl_error *err)
+{
+    struct core *core = &loader->core;
+    int r = core_agree(core, params, err);
+
+    if (r < 0)
+        return r;
+    *ret = core_take(core, params);
+    loader_execute(loader); /* what it has dropped is not charged any more */
+    if (!*ret && (r = make_wanted(loader, params, ret, err)) < 0)
+        return r;
+    loader_mark_start(loader);
+    core_begin(core, *ret, params, sink, uv_hrtime());
+    return 0;
+}
+
+int loader_start(struct loader *loader, const struct stream_params *wanted, void *sink,
+                 struct stream **ret, struct loader_extent *ret_extent, struct dl_error *err)
+{
+    struct stream_params params = *wanted;
+
+    if (loader->state == LOADER_BROKEN) {
+        *err = loader->why_broken;
+        return -err->code;
+    }
+    complete_params(loader, &params);
+    if (params.before.n > 0 && (params.replicas || params.fed))
+        return dl_error_set(err, EINVAL, "before",
+                            "%u world sizes before this one, but an iterable dataset, and a "
+                            "sampler of kind client, have no order that others could go on with",
+                            params.before.n);
+    int r = start(loader, &params, sink, ret, err);
+    loader_execute(loader);
+    if (r < 0)
+        return r;
+    if (!stream_is_settled(*ret))
+        return 1;
+    *ret_extent = extent_of(loader, *ret);
+    return 0;
+}
+
+/* Where batches are dispatched it is the source that loads. Ranks that join it later know the same,
+ * or less. */
+void loader_bring_states(struct stream *stream, struct states *states)
+{
+    struct stream *loads = stream->source ? stream->source : stream;
+
+    if (states->n == 0 || stream->params.first == 0)
+        return;
+    stream->told |= TOLD_PASSING; /* it does not pass over what lies before them */
+    if (loads->states.n > 0)
+        return;
+    loads->states = *states;
+    *states = (struct states){0};
+}
+
+/* ---- what clients do ------------------------------------------------------------------------- */
+
+bool loader_feed(struct loader *loader, struct stream *stream, const uint8_t *indices, uint32_t n)
+{
+    return core_feed(&loader->core, stream, indices, n);
+}
+
+bool loader_feed_end(struct loader *loader, struct stream *stream)
+{
+    return core_feed_end(&loader->core, stream);
+}
+
+bool loader_release(struct loader *loader, struct stream *stream, uint64_t step, uint64_t now)
+{
+    bool known = core_release(&loader->core, stream, step, now);
+
+    loader_execute(loader);
+    return known;
+}
+
+bool loader_pin(struct loader *loader, struct stream *stream, uint64_t step, uint64_t now)
+{
+    return core_pin(&loader->core, stream, step, now);
+}
+
+void loader_pause(struct loader *loader, struct stream *stream)
+{
+    core_pause(&loader->core, stream);
+}
+
+void loader_resume(struct loader *loader, struct stream *stream, uint64_t limit)
+{
+    core_go_on(&loader->core, stream, limit);
+}
+
+/* Who leaves an epoch in the middle asks afterwards, too. */
+static void note_leaving(struct loader *loader, const struct stream *stream)
+{
+    if (stream->phase != STREAM_STOPPED && !(stream->told & TOLD_END))
+        loader_note_verdict(loader, NULL);
+}
+
+void loader_stop(struct loader *loader, struct stream *stream)
+{
+    note_leaving(loader, stream);
+    core_stop(&loader->core, stream);
+    loader_execute(loader);
+}
+
+void loader_end(struct loader *loader, struct stream *stream)
+{
+    if (!stream)
+        return;
+    note_leaving(loader, stream);
+    core_end(&loader->core, stream);
+    loader_execute(loader);
+}
+
+void loader_lose(struct loader *loader, struct stream *stream)
+{
+    bool may_park = loader->state == LOADER_OPEN && !loader->halted;
+
+    note_leaving(loader, stream);
+    core_lose(&loader->core, stream, may_park, uv_hrtime());
+    loader_execute(loader);
+}

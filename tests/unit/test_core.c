@@ -1,0 +1,263 @@
+/* The loader's core, event by event: what is looked at, what is decided, and what is taken back. */
+#include "tests/lib/harness.h"
+
+#include "daemon/serve/core/core.h"
+
+#include <errno.h>
+
+#include <utlist.h>
+
+enum { SLOTS = 4096 };
+
+static char bed_owner; /* whoever starts streams */
+
+struct bed {
+    struct core core;
+    struct dl_spec spec;
+    struct quota *quota;
+    struct segment segment;
+};
+
+static void set_up(struct bed *bed, bool dispatch)
+{
+    static const struct config_limits limits = {1000000, 1000000, 1000000,
+                                                1000000, 1000000, 1000000};
+
+    *bed = (struct bed){.spec = {.workers = 1,
+                                 .batch_size = 4,
+                                 .shard = dispatch ? SHARD_DISPATCH : SHARD_STRIDED,
+                                 .dataset = {.kind = DATASET_RANGE}},
+                        .segment = {.id = 1, .active = true}};
+    bed->quota = quota_new(&limits);
+    core_init(&bed->core, &(struct core_options){.spec = &bed->spec,
+                                                 .account = quota_account(bed->quota, 1),
+                                                 .linger_ns = 1000});
+    slot_table_init(&bed->segment.slots, SLOTS);
+}
+
+/* Executes what there is: steps run and are ready at once, all READY slots are leased. */
+static uint32_t execute(struct bed *bed, enum core_command_kind count)
+{
+    static const struct made_times made;
+    static const struct bad_list none;
+    struct core_command c;
+    uint32_t n = 0;
+
+    while (core_next_command(&bed->core, &c)) {
+        n += c.kind == count;
+        if (c.kind == CORE_RUN) {
+            uint32_t slot = slot_assign(&bed->segment.slots);
+
+            core_ran(&bed->core, c.step, &bed->segment, slot, &c.step->number, 1, 0);
+            slot_apply(&bed->segment.slots, slot, SLOT_FILLED);
+            core_done(&bed->core, c.step, 4, 0, 100, &none, &made);
+        } else if (c.kind == CORE_SLOT) {
+            slot_apply(&c.segment->slots, c.slot, c.event);
+        }
+        free(c.text);
+    }
+    return n;
+}
+
+/* Turns until nothing is left; how many commands of that kind there were. */
+static uint32_t pump(struct bed *bed, enum core_command_kind count)
+{
+    uint32_t n = 0;
+
+    do {
+        struct core_room room = {.slots = bed->segment.slots.in_state[SLOT_FREE], .tasks = 100};
+
+        core_deliver(&bed->core, 0);
+        n += execute(bed, count);
+        core_schedule(&bed->core, &room);
+        n += execute(bed, count);
+    } while (core_has_work(&bed->core));
+    return n;
+}
+
+static struct stream *begin(struct bed *bed, struct stream_params params)
+{
+    struct stream *stream = core_add(&bed->core, &params, NULL, NULL), *source;
+
+    if (bed->spec.shard == SHARD_DISPATCH) {
+        source = core_find_source(&bed->core, stream);
+        if (!source) {
+            struct stream_params all = core_source_params(&params, params.credits);
+
+            source = core_add(&bed->core, &all, NULL, NULL);
+            core_add_source(&bed->core, source, stream);
+        }
+        core_join(&bed->core, stream, source, 0);
+    }
+    core_begin(&bed->core, stream, &params, bed, 0);
+    return stream;
+}
+
+static void tear_down(struct bed *bed)
+{
+    struct stream *stream;
+
+    while ((stream = bed->core.streams)) { /* sources go with their last rank */
+        while (stream_is_source(stream) && stream->next)
+            stream = stream->next;
+        core_end(&bed->core, stream);
+    }
+    core_drop_expected(&bed->core);
+    execute(bed, CORE_RUN);
+    core_deinit(&bed->core);
+    assert_int_equal(bed->segment.slots.in_state[SLOT_FREE], SLOTS);
+    slot_table_deinit(&bed->segment.slots);
+    quota_free(bed->quota);
+}
+
+static uint32_t count_touched(const struct core *core)
+{
+    const struct stream *stream;
+    uint32_t n = 0;
+
+    DL_FOREACH2(core->touched, stream, touched_next)
+    n++;
+    return n;
+}
+
+/* ---- what an event costs --------------------------------------------------------------------- */
+
+/* However many ranks there are: whoever releases a batch is looked at, and nobody else. */
+static void test_a_release_looks_at_its_own_stream(void **state)
+{
+    (void)state;
+    for (int dispatch = 0; dispatch < 2; dispatch++) {
+        struct stream *ranks[1000];
+        struct bed bed;
+
+        set_up(&bed, dispatch);
+        bed.core.iterable = true;
+        for (uint64_t i = 0; i < ARRAY_SIZE(ranks); i++)
+            ranks[i] = begin(&bed, (struct stream_params){.rank = i,
+                                                          .world = ARRAY_SIZE(ranks),
+                                                          .steps = STEPS_UNKNOWN,
+                                                          .replicas = 1,
+                                                          .owner = &bed,
+                                                          .credits = dispatch ? 2 : 1});
+        /* Of a dispatched batch of four samples the first four ranks have rows, and hold it. */
+        pump(&bed, CORE_DELIVER);
+        assert_int_equal(count_touched(&bed.core), 0);
+        assert_int_equal(ranks[2]->leased, dispatch ? 2 : 1);
+        assert_true(core_release(&bed.core, ranks[2], 0, 0));
+        assert_int_equal(count_touched(&bed.core), 1);
+        assert_ptr_equal(bed.core.touched, ranks[2]);
+        assert_int_equal(pump(&bed, CORE_DELIVER), 1);
+        tear_down(&bed);
+    }
+}
+
+/* ---- faults ---------------------------------------------------------------------------------- */
+
+/* A client that does not read them is told of no more than it has credits for, nor of many. */
+static void test_faults_hold_their_credits(void **state)
+{
+    static const struct {
+        uint32_t credits, told;
+    } rows[] = {{1, 1}, {2, 2}, {4, 4}, {5, 4}, {64, 4}};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct stream_params params = {
+            .world = 1, .steps = 1000, .credits = rows[i].credits, .owner = &bed_owner};
+        struct core_room room = {.slots = 100, .tasks = 100};
+        struct core_command c;
+        uint32_t told = 0;
+        struct bed bed;
+
+        set_up(&bed, false);
+        struct stream *stream = begin(&bed, params);
+        for (int turn = 0; turn < 10; turn++) {
+            core_deliver(&bed.core, 0);
+            core_schedule(&bed.core, &room);
+            while (core_next_command(&bed.core, &c)) {
+                if (c.kind == CORE_RUN)
+                    core_fault(&bed.core, c.step, EIO, "broken", NULL);
+                told += c.kind == CORE_FAULT;
+            }
+        }
+        assert_int_equal(told, rows[i].told);
+        assert_int_equal(stream->leased, rows[i].told);
+        assert_int_equal(stream->window, rows[i].credits);
+        assert_false(core_pin(&bed.core, stream, 0, 0)); /* there is nothing to keep */
+        assert_true(core_release(&bed.core, stream, 0, 0));
+        assert_false(core_release(&bed.core, stream, 0, 0));
+        core_deliver(&bed.core, 0);
+        if (rows[i].credits > rows[i].told)
+            assert_true(core_next_command(&bed.core, &c) && c.kind == CORE_FAULT);
+        tear_down(&bed);
+    }
+}
+
+/* ---- commands -------------------------------------------------------------------------------- */
+
+/* What was decided for a stream that ends meanwhile is not done; its slots are given back. */
+static void test_an_end_takes_back_what_was_decided(void **state)
+{
+    struct stream_params params = {.world = 1, .steps = 10, .credits = 4, .owner = &bed_owner};
+    struct core_command c;
+    struct bed bed;
+
+    (void)state;
+    set_up(&bed, false);
+    struct stream *stream = begin(&bed, params);
+    core_deliver(&bed.core, 0);
+    core_schedule(&bed.core, &(struct core_room){.slots = 9, .tasks = 9});
+    execute(&bed, CORE_RUN);
+    core_deliver(&bed.core, 0); /* four batches are on their way, */
+    core_end(&bed.core, stream);
+    while (core_next_command(&bed.core, &c)) {
+        assert_true(c.kind == CORE_SLOT || c.kind == CORE_DROP);
+        if (c.kind == CORE_SLOT)
+            slot_apply(&c.segment->slots, c.slot, c.event);
+    }
+    assert_int_equal(bed.segment.slots.in_state[SLOT_FREE], SLOTS);
+
+    stream = begin(&bed, params);
+    core_deliver(&bed.core, 0);
+    core_schedule(&bed.core, &(struct core_room){.slots = 9, .tasks = 9});
+    core_end(&bed.core, stream); /* four steps are to be run */
+    assert_true(core_next_command(&bed.core, &c) && c.kind == CORE_DROP);
+    assert_false(core_next_command(&bed.core, &c));
+    tear_down(&bed);
+}
+
+/* ---- what a stream costs --------------------------------------------------------------------- */
+
+static void test_what_is_fed_is_part_of_the_cost(void **state)
+{
+    struct stream_params params = {
+        .world = 1, .steps = STEPS_UNKNOWN, .credits = 2, .fed = true, .owner = &bed_owner};
+    uint64_t indices[1000] = {0};
+    struct bed bed;
+
+    (void)state;
+    set_up(&bed, false);
+    struct stream *stream = begin(&bed, params);
+    uint64_t empty = stream_cost(stream);
+    assert_true(empty >= sizeof *stream);
+    for (int i = 0; i < 4; i++)
+        assert_true(core_feed(&bed.core, stream, (const uint8_t *)indices, 1000));
+    assert_false(core_feed(&bed.core, stream, (const uint8_t *)indices, 1000));
+    assert_true(stream_cost(stream) >= empty + 4 * sizeof indices);
+    pump(&bed, CORE_RUN);
+    for (uint64_t i = 0; i < 4; i++) {
+        assert_true(core_release(&bed.core, stream, i, 0));
+        pump(&bed, CORE_RUN);
+    }
+    assert_int_equal(stream_cost(stream), empty);
+    tear_down(&bed);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_a_release_looks_at_its_own_stream),
+    cmocka_unit_test(test_faults_hold_their_credits),
+    cmocka_unit_test(test_an_end_takes_back_what_was_decided),
+    cmocka_unit_test(test_what_is_fed_is_part_of_the_cost),
+};
+
+TEST_MAIN(tests)
