@@ -1,0 +1,32 @@
+/*
+ * Fuzzer of the loader's core: the input says of what kind the loader is, and then what its clients
+ * and workers do; see core_sim.h for what must hold.
+ *
+ * Input: kind (a bit each: any order, iterable, dispatch, job, scarce memory, few leases), ranks
+ * and workers, credits and slots, steps; then all that is drawn.
+ */
+#include "tests/fuzz/fuzz.h"
+#include "tests/lib/core_sim.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
+{
+    struct sim_totals totals = {0};
+
+    if (len < 5)
+        return 0;
+    struct sim_rules rules = {.ranks = 1 + data[1] % 5,
+                              .workers = 1 + data[1] / 5 % 4,
+                              .credits = 1 + data[2] % 6,
+                              .slots = 1 + data[2] / 6 % 4,
+                              .steps = data[3] % 20,
+                              .retries = data[3] / 20 % 3,
+                              .any_order = data[0] & 1,
+                              .iterable = data[0] & 2,
+                              .dispatch = data[0] & 4,
+                              .job = data[0] & 8,
+                              .leases = data[0] & 32 ? 3 : 0};
+    rules.segments = data[0] & 16 ? rules.workers : 40;
+    rules.any_order = rules.any_order && !rules.dispatch;
+    sim_play(&rules, 0, 0, data + 4, len - 4, &totals);
+    return 0;
+}

@@ -1,0 +1,38 @@
+/*
+ * A loader's core played by many clients and workers, in one process and in no time: readers that
+ * are slow, pin, stop, die and come back; workers that fail, die and are replaced; memory that does
+ * not suffice. What to do next is drawn from a seed, or read from a fuzzer's input.
+ *
+ * A naive model, which keeps a record of each client's epoch and knows no queues, says what must
+ * hold: each step comes once, in its turn, or a fault where something failed; no more than the
+ * credits are out; a worker is given no more than it has room for, and slots do only what slot.h
+ * allows. Once all clients release what they have, everything comes to its end, and nothing is
+ * left.
+ */
+#ifndef DL_CORE_SIM_H
+#define DL_CORE_SIM_H
+
+#include "daemon/serve/core/core.h"
+
+struct sim_rules {
+    uint32_t ranks, workers;
+    uint32_t steps; /* of each rank's epoch; of an iterable dataset: rounds of a replica, or less */
+    uint32_t credits;  /* of a stream */
+    uint32_t slots;    /* of a segment */
+    uint32_t segments; /* that there is memory for */
+    uint32_t leases;   /* that the user may have; 0: any number */
+    uint32_t retries;
+    bool any_order, iterable, dispatch, job;
+    bool calm; /* nobody dies, and nothing fails */
+};
+
+struct sim_totals {
+    uint64_t events, batches, faults, finished, parked, resumed, kills, starved, refused;
+};
+
+/* Plays `events` drawn from `seed`, or (`data`) all those of the input, and to the end from there.
+ * What does not hold ends the process. */
+void sim_play(const struct sim_rules *rules, uint64_t seed, uint64_t events, const uint8_t *data,
+              size_t len, struct sim_totals *totals);
+
+#endif

@@ -1,0 +1,90 @@
+/* The loader's core played through: see core_sim.h for what is checked at each event. */
+#include "tests/lib/core_sim.h"
+#include "tests/lib/harness.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <time.h>
+
+static const struct sim_rules plain = {
+    .ranks = 3, .workers = 2, .steps = 11, .credits = 3, .slots = 3, .segments = 12, .retries = 1};
+
+/* So many schedules, each from a seed of its own. */
+static struct sim_totals play(const struct sim_rules *rules, uint64_t seeds, uint64_t events)
+{
+    struct sim_totals totals = {0};
+
+    for (uint64_t seed = 1; seed <= seeds; seed++)
+        sim_play(rules, seed, events, NULL, 0, &totals);
+    return totals;
+}
+
+/* Each kind of loader, with room and without. */
+static void test_every_kind(void **state)
+{
+    struct sim_totals all = {0};
+
+    (void)state;
+    for (unsigned kind = 0; kind < 64; kind++) {
+        struct sim_rules rules = plain;
+
+        rules.any_order = kind & 1;
+        rules.iterable = kind & 2;
+        rules.dispatch = kind & 4;
+        rules.job = kind & 8;
+        rules.segments = kind & 16 ? 2 : 12;
+        rules.leases = kind & 32 ? 2 : 0;
+        if (rules.any_order && rules.dispatch)
+            continue; /* which no spec may say */
+        struct sim_totals totals = play(&rules, 40, 400);
+        assert_true(totals.batches > 0 && totals.finished > 0 && totals.faults > 0);
+        all.parked += totals.parked;
+        all.resumed += totals.resumed;
+        all.starved += totals.starved;
+        all.kills += totals.kills;
+    }
+    assert_true(all.parked > 0 && all.resumed > 0 && all.starved > 0 && all.kills > 0);
+}
+
+/* A thousand ranks, who are slow, die and come back; and nobody waits for ever. */
+static void test_a_thousand_ranks(void **state)
+{
+    (void)state;
+    for (unsigned kind = 0; kind < 4; kind++) {
+        struct sim_rules rules = plain;
+
+        rules.ranks = 1000;
+        rules.workers = 8;
+        rules.steps = 5;
+        rules.segments = 1000;
+        rules.iterable = kind & 1;
+        rules.dispatch = kind & 2;
+        struct sim_totals totals = play(&rules, 1, 20000);
+        assert_true(totals.finished > 500);
+    }
+}
+
+/* The figure: CORE_SIM_SECONDS=10 in a release; printed, not judged. */
+static void test_many(void **state)
+{
+    const char *seconds = getenv("CORE_SIM_SECONDS");
+    double limit = seconds ? atof(seconds) : 0;
+    struct sim_totals totals = {0};
+    clock_t begin = clock();
+    uint64_t seed = 1000;
+
+    (void)state;
+    while ((double)(clock() - begin) / CLOCKS_PER_SEC < limit)
+        sim_play(&plain, ++seed, 400, NULL, 0, &totals);
+    if (seconds)
+        print_message("%" PRIu64 " schedules and %" PRIu64 " events in %.1f s\n", seed - 1000,
+                      totals.events, limit);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_every_kind),
+    cmocka_unit_test(test_a_thousand_ranks),
+    cmocka_unit_test(test_many),
+};
+
+TEST_MAIN(tests)
