@@ -8,6 +8,7 @@ bool bad_is_sample(const struct dl_error *err)
     case ENOMEM:
     case EMFILE:
     case ENFILE:
+    case ECANCELED: /* the dataset ends its process */
         return false;
     default:
         return true;

@@ -17,7 +17,8 @@ enum {
 
 /*
  * Whether the error is that of one sample. Memory and descriptors that are short are nobody's: the
- * sample may be as good as any.
+ * sample may be as good as any. Nor is it one when the dataset wants to end the process
+ * (ECANCELED).
  */
 bool bad_is_sample(const struct dl_error *err);
 

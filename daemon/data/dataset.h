@@ -40,6 +40,7 @@ struct replica_params {
     struct sample_key key;
     uint64_t seed;  /* of this replica alone: no other worker, rank or epoch has it */
     uint64_t again; /* so many of the first samples may be wanted again: see dataset_iter_ops */
+    bool again_bad; /* bad ones are among these: their rounds went on without them */
     uint32_t worker;
     uint32_t workers;
     uint32_t rank;
@@ -67,11 +68,11 @@ struct dataset_iter_ops {
      */
     int (*skip)(struct dataset_iter *it, uint64_t n, uint64_t *ret);
     /*
-     * Sample `number` once more, below replica_params.again and made before; as next(). NULL:
-     * another replica is begun for it, which must be what this one was. For datasets of which that
-     * cannot be said.
+     * One of the first samples once more, below replica_params.again and made before; as next().
+     * *number: which of them, and then its number in the replica. NULL: another replica is begun
+     * for it, which must be what this one was. For datasets of which that cannot be said.
      */
-    int (*again)(struct dataset_iter *it, uint64_t number, struct sample *ret,
+    int (*again)(struct dataset_iter *it, uint64_t *number, struct sample *ret,
                  struct dl_error *err);
     /*
      * Of a dataset that knows its own place (dataset.carries): where the replica stands, in at most
@@ -151,6 +152,7 @@ struct data_env {
      */
     int (*open_python)(const struct spec_dataset *spec, const char *place,
                        const struct data_env *env, struct dataset **ret, struct dl_error *err);
+    void *python; /* its context */
 };
 
 /*

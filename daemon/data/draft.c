@@ -37,6 +37,10 @@ void draft_keep(struct draft *draft)
 
 void draft_clear(struct draft *draft)
 {
+    /* Also the one that was added and not kept. */
+    for (size_t i = 0; i < draft->room && i <= draft->n; i++)
+        if (draft->samples[i].object)
+            sample_clear(&draft->samples[i]);
     draft->n = 0;
     draft->repeated = 0;
     bad_list_clear(&draft->bad);

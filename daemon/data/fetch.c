@@ -508,8 +508,8 @@ int fetcher_fill(struct fetcher *f, void *slot, uint64_t slot_bytes, uint64_t *r
         *ret_used = used;
     if (r >= 0 || r == -ENOBUFS)
         return r;
-    /* These two mean something else to who asked. */
-    if (err->code == ENOBUFS || err->code == ENODATA)
+    /* These mean something else to who asked. */
+    if (err->code == ENOBUFS || err->code == ENODATA || err->code == ECANCELED)
         err->code = EIO;
     return put_error(slot, slot_bytes, task.stream ? SLOT_HEADER_BYTES : slot_task_end(&task), bad,
                      err);

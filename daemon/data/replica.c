@@ -10,7 +10,7 @@ void replica_close(struct replica *replica)
     replica->iter = NULL;
 }
 
-static struct replica *find(const struct replica_set *set, uint32_t stream)
+static struct replica *replica_find(const struct replica_set *set, uint32_t stream)
 {
     struct replica *replica;
 
@@ -18,7 +18,7 @@ static struct replica *find(const struct replica_set *set, uint32_t stream)
     return replica;
 }
 
-static struct replica *add(struct replica_set *set, uint32_t stream)
+static struct replica *replica_add(struct replica_set *set, uint32_t stream)
 {
     struct replica *replica = calloc(1, sizeof *replica);
 
@@ -29,7 +29,7 @@ static struct replica *add(struct replica_set *set, uint32_t stream)
     return replica;
 }
 
-static bool is_forgotten(const struct replica_set *set, uint32_t stream)
+static bool replica_is_forgotten(const struct replica_set *set, uint32_t stream)
 {
     for (uint32_t i = 0; i < min_u64(set->n_forgotten, REPLICAS_REMEMBERED); i++)
         if (set->forgotten[i] == stream)
@@ -39,7 +39,7 @@ static bool is_forgotten(const struct replica_set *set, uint32_t stream)
 
 void replica_forget(struct replica_set *set, uint32_t stream)
 {
-    struct replica *replica = find(set, stream);
+    struct replica *replica = replica_find(set, stream);
 
     set->forgotten[set->n_forgotten++ % REPLICAS_REMEMBERED] = stream;
     if (!replica)
@@ -63,7 +63,7 @@ void replica_set_deinit(struct replica_set *set)
 
 /* ---- getting to a round --------------------------------------------------------------------- */
 
-static uint8_t *state_memory(struct replica_set *set)
+static uint8_t *replica_state_memory(struct replica_set *set)
 {
     if (!set->state)
         set->state = malloc(CARRIED_MAX);
@@ -72,11 +72,13 @@ static uint8_t *state_memory(struct replica_set *set)
 
 /* The round's record, if the replica of `params` can begin with it. It is copied: plug-ins and
  * interpreters take their time, and it lies in a slot. */
-static bool find_state(struct replica_set *set, const struct round *round,
-                       const struct replica_params *params, struct carried *ret)
+static bool replica_find_state(struct replica_set *set, const struct round *round,
+                               const struct replica_params *params, struct carried *ret)
 {
-    if (round->state.len == 0 || round->state.len > CARRIED_MAX || !set->dataset->carries ||
-        !state_memory(set))
+    if (round->state.len == 0 || round->state.len > CARRIED_MAX || !set->dataset->carries)
+        return false;
+    /* One that keeps its first samples has to make them. */
+    if ((set->in_sequence && params->again > 0) || !replica_state_memory(set))
         return false;
     memcpy(set->state, round->state.data, round->state.len);
     return carried_read((struct dl_span){set->state, round->state.len}, ret) &&
@@ -85,21 +87,25 @@ static bool find_state(struct replica_set *set, const struct round *round,
 
 /* A replica that cannot be begun has no samples: its first round tells why, and the next ones end.
  */
-static int begin(struct replica_set *set, struct replica *replica, const struct round *round,
-                 struct dl_error *err)
+static int replica_begin(struct replica_set *set, struct replica *replica,
+                         const struct round *round, struct dl_error *err)
 {
     struct replica_params params = replica_params_of(set, round);
     struct carried from = {0};
 
     replica_close(replica);
-    replica->position = replica->good = 0;
-    replica->ended = false;
-    if (find_state(set, round, &params, &from)) {
+    if (replica_find_state(set, round, &params, &from)) {
         params.state = from.state;
-        params.position = replica->position = from.position;
-        replica->good = from.good;
-        replica->ended = from.ended;
+        params.position = from.position;
+    } else {
+        from = (struct carried){0};
     }
+    replica->rounds = from.round;
+    replica->position = from.position;
+    replica->good = from.good;
+    replica->ended = from.ended;
+    if (set->enter)
+        set->enter(set->context, 0);
     int r = set->dataset->ops->iterate(set->dataset, &params, &replica->iter, err);
     if (r < 0) {
         replica->iter = NULL;
@@ -108,57 +114,20 @@ static int begin(struct replica_set *set, struct replica *replica, const struct 
     return r;
 }
 
-/* Passes over samples until `want` good ones have gone. */
-static int skip_good(struct replica *replica, struct draft *draft, uint64_t want)
+/* Whether the replica stands behind the round, which begins with sample `want`. */
+static bool replica_is_past(const struct replica_set *set, const struct replica *replica,
+                            const struct round *round, uint64_t want)
 {
-    struct dl_error err;
-    uint64_t in_a_row = 0;
-
-    while (replica->good < want && in_a_row < BAD_IN_A_ROW) {
-        draft_clear(draft);
-        struct sample *sample = draft_add(draft, replica->position);
-        if (!sample)
-            return -ENOMEM;
-        int r = replica->iter->ops->next(replica->iter, sample, &err);
-        if (r == DATASET_END)
-            return r;
-        replica->position++;
-        if (r == 0)
-            r = sample_check(sample, &err);
-        if (r < 0 && !bad_is_sample(&err))
-            return -ENOMEM;
-        replica->good += r == 0;
-        in_a_row = r == 0 ? 0 : in_a_row + 1;
-    }
-    return replica->good < want ? DATASET_END : 0;
+    return replica_makes_all(set) ? replica->rounds > round->number : replica->position > want;
 }
 
-/* What rounds count. */
-static uint64_t passed(const struct replica_set *set, const struct replica *replica)
+/* To sample `want`, over what lies before. */
+static int replica_leap(struct replica_set *set, struct replica *replica, uint64_t want,
+                        struct dl_error *err)
 {
-    return replica_substitutes(set) ? replica->good : replica->position;
-}
-
-/* To sample `want`. */
-static int move_to(struct replica_set *set, struct replica *replica, const struct round *round,
-                   uint64_t want, struct dl_error *err)
-{
-    int r;
-
-    if (!replica->iter || passed(set, replica) > want) {
-        if (replica->ended && passed(set, replica) <= want)
-            return 0;
-        r = begin(set, replica, round, err);
-        if (r < 0)
-            return r;
-    }
-    uint64_t n = want - passed(set, replica);
-    if (n == 0 || replica->ended)
+    if (replica->ended || replica->position == want)
         return 0;
-    if (replica_substitutes(set))
-        r = skip_good(replica, &set->passed, want);
-    else
-        r = replica_skip(set, replica->iter, n);
+    int r = replica_skip(set, replica->iter, want - replica->position);
     if (r < 0)
         return replica_refuse_memory(err);
     if (guard_check(set->guard, err) < 0) {
@@ -166,9 +135,23 @@ static int move_to(struct replica_set *set, struct replica *replica, const struc
         return -EIO;
     }
     replica->ended = r == DATASET_END;
-    if (!replica_substitutes(set))
-        replica->position = want;
+    replica->position = want;
     return 0;
+}
+
+/* To the round, which begins with sample `want`. */
+static int replica_move(struct replica_set *set, struct replica *replica, const struct round *round,
+                        uint64_t want, struct dl_error *err)
+{
+    bool past = replica_is_past(set, replica, round, want);
+
+    if (past || (!replica->iter && !replica->ended)) {
+        int r = replica_begin(set, replica, round, err);
+        if (r < 0)
+            return r;
+    }
+    return replica_makes_all(set) ? replica_drop(set, replica, round, err)
+                                  : replica_leap(set, replica, want, err);
 }
 
 /* ---- a round --------------------------------------------------------------------------------- */
@@ -176,38 +159,42 @@ static int move_to(struct replica_set *set, struct replica *replica, const struc
 int replica_round(struct replica_set *set, const struct round *round, struct draft **ret,
                   uint64_t *ret_bad, struct dl_error *err)
 {
-    struct replica *replica = find(set, round->stream);
+    struct replica *replica = replica_find(set, round->stream);
     uint64_t want;
 
     *ret_bad = UINT64_MAX;
-    if (!replica && is_forgotten(set, round->stream))
+    if (!replica && replica_is_forgotten(set, round->stream))
         return DATASET_END;
     if (!replica)
-        replica = add(set, round->stream);
+        replica = replica_add(set, round->stream);
     if (!replica)
         return dl_error_set(err, ENOMEM, "", "out of memory for a replica of the dataset");
-    if (replica->kept && replica->made == round->number) {
+    if (replica->kept && replica->rounds == round->number + 1) {
         *ret = &replica->draft;
         return 0;
     }
-    if (replica->kept && replica->made < round->number && replica->made >= round->settled)
+    if (replica->kept && replica->rounds <= round->number && replica->rounds > round->settled)
         return -EAGAIN;
     replica->kept = false;
     draft_deinit(&replica->draft);
     *ret = &set->draft;
     if (mul_overflows(round->number, replica_part(set, round).round, &want))
         return DATASET_END;
-    int r = move_to(set, replica, round, want, err);
+    int r = replica_move(set, replica, round, want, err);
     if (r == 0)
         r = replica_make(set, replica, round, ret_bad, err);
-    replica->made = round->number;
+    /* Where only good samples count, a round that failed does not show where the next one begins.
+     */
+    if (r < 0 && replica_substitutes(set) && !set->in_sequence)
+        replica_close(replica);
+    replica->rounds = round->number + 1;
     return r;
 }
 
 int replica_save(struct replica_set *set, const struct round *round, struct carried *ret,
                  enum carried_lost *ret_lost, struct dl_error *err)
 {
-    struct replica *replica = find(set, round->stream);
+    struct replica *replica = replica_find(set, round->stream);
     struct replica_params params = replica_params_of(set, round);
     size_t len = 0;
 
@@ -215,8 +202,8 @@ int replica_save(struct replica_set *set, const struct round *round, struct carr
     *ret_lost = CARRIED_KEPT;
     if (!set->dataset->carries || !replica || !replica->iter)
         return 0;
-    assert(replica->made == round->number);
-    if (!state_memory(set))
+    assert(replica->rounds == round->number + 1);
+    if (!replica_state_memory(set))
         return replica_refuse_memory(err);
     int r =
         replica->iter->ops->save(replica->iter, set->state, CARRIED_STATE_MAX, &len, ret_lost, err);
@@ -234,9 +221,9 @@ int replica_save(struct replica_set *set, const struct round *round, struct carr
 
 void replica_keep(struct replica_set *set, const struct round *round, uint64_t need)
 {
-    struct replica *replica = find(set, round->stream);
+    struct replica *replica = replica_find(set, round->stream);
 
-    assert(replica && replica->made == round->number);
+    assert(replica && replica->rounds == round->number + 1);
     if (!replica->kept) {
         replica->draft = set->draft;
         set->draft = (struct draft){0};
@@ -247,7 +234,7 @@ void replica_keep(struct replica_set *set, const struct round *round, uint64_t n
 
 uint64_t replica_kept_bytes(const struct replica_set *set, uint32_t stream)
 {
-    const struct replica *replica = find(set, stream);
+    const struct replica *replica = replica_find(set, stream);
 
     return replica && replica->kept ? replica->need : 0;
 }

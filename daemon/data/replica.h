@@ -26,6 +26,10 @@
  * samples count, and a round goes on until it is full; to begin anew is then to take all samples
  * again, since none can be passed over unseen.
  *
+ * Python's rounds are in sequence instead, as PyTorch's DataLoader has them: an error ends its
+ * round there, for all ranks that share the samples, and the next round goes on with whatever
+ * next() gives. What lies before a round is made and dropped, step by step, with the same errors.
+ *
  * A dataset that knows its own place says it behind a round. With that a replica begins there, and
  * passes over what lies between that and the round that is wanted.
  *
@@ -52,7 +56,11 @@ struct replica_set {
     enum shard_mode shard;
     bool drop_last;
     bool even;
+    bool in_sequence;
     enum on_error on_error;
+    /* Round `number` of a replica is begun, or what lies before it; may be NULL. */
+    void (*enter)(void *context, uint64_t number);
+    void *context;
     struct guard *guard; /* borrowed; of what the dataset maps; may be NULL */
     uint8_t *state;      /* owned; memory for a record, once one was there */
     uint32_t

@@ -10,11 +10,12 @@ struct replica {
     UT_hash_handle hh; /* by stream */
     uint32_t stream;
     struct dataset_iter *iter; /* owned; NULL: not begun, or it could not be */
+    uint64_t rounds;           /* passed, the last one that was made being among them */
     uint64_t position;         /* samples passed */
-    uint64_t good;             /* of them, where only these count */
+    uint64_t begun;            /* of them, before the last round */
+    uint64_t good;             /* of them, those that could be had */
     bool ended;
-    bool kept;     /* round `made` is in `draft`, because it did not fit */
-    uint64_t made; /* the last round */
+    bool kept; /* the last round is in `draft`, because it did not fit */
     uint64_t need;
     struct draft draft;
 };
@@ -38,8 +39,15 @@ struct replica_params replica_params_of(const struct replica_set *set, const str
  * samples: there it is by their positions. */
 bool replica_substitutes(const struct replica_set *set);
 
+/* Whether what lies before a round has to be made, for it to show where that round begins. */
+bool replica_makes_all(const struct replica_set *set);
+
 /* Passes over samples. 0; DATASET_END: there were fewer; -ENOMEM. */
 int _nodiscard_ replica_skip(struct replica_set *set, struct dataset_iter *it, uint64_t n);
+
+/* Makes and drops all rounds before this one. */
+int _nodiscard_ replica_drop(struct replica_set *set, struct replica *replica,
+                             const struct round *round, struct dl_error *err);
 
 int replica_refuse_memory(struct dl_error *err);
 

@@ -18,7 +18,7 @@ struct part replica_part(const struct replica_set *set, const struct round *roun
 }
 
 /* How many of the first samples may be repeated. */
-static uint64_t repeats(const struct replica_set *set, const struct round *round)
+static uint64_t round_repeats(const struct replica_set *set, const struct round *round)
 {
     if (!set->even || set->drop_last || set->shard == SHARD_STRIDED)
         return 0;
@@ -33,7 +33,8 @@ struct replica_params replica_params_of(const struct replica_set *set, const str
     return (struct replica_params){
         .key = {.seed = set->seed, .epoch = round->epoch},
         .seed = dataset_replica_seed(set->seed, round->epoch, rank, set->workers, set->worker),
-        .again = repeats(set, round),
+        .again = round_repeats(set, round),
+        .again_bad = set->on_error > ON_ERROR_RAISE,
         .worker = set->worker,
         .workers = set->workers,
         .rank = rank,
@@ -46,10 +47,15 @@ bool replica_substitutes(const struct replica_set *set)
     return set->on_error == ON_ERROR_SUBSTITUTE && set->shard == SHARD_STRIDED;
 }
 
+bool replica_makes_all(const struct replica_set *set)
+{
+    return set->in_sequence || replica_substitutes(set);
+}
+
 /* ---- passing over samples -------------------------------------------------------------------- */
 
 /* Passes over samples one by one where the dataset cannot leap. */
-static int skip_slowly(struct dataset_iter *it, struct draft *draft, uint64_t n)
+static int replica_skip_slowly(struct dataset_iter *it, struct draft *draft, uint64_t n)
 {
     struct dl_error err;
     int r = 0;
@@ -66,7 +72,7 @@ static int skip_slowly(struct dataset_iter *it, struct draft *draft, uint64_t n)
 
 int replica_skip(struct replica_set *set, struct dataset_iter *it, uint64_t n)
 {
-    return it->ops->skip ? it->ops->skip(it, n, NULL) : skip_slowly(it, &set->passed, n);
+    return it->ops->skip ? it->ops->skip(it, n, NULL) : replica_skip_slowly(it, &set->passed, n);
 }
 
 int replica_refuse_memory(struct dl_error *err)
@@ -76,9 +82,12 @@ int replica_refuse_memory(struct dl_error *err)
 
 /* ---- making a round ------------------------------------------------------------------------- */
 
-static int take_sample(struct replica_set *set, struct replica *replica, struct dl_error *err)
+/* The samples of a round, or such as are dropped. */
+static int round_take_one(struct replica_set *set, struct replica *replica, struct draft *draft,
+                          struct dl_error *err)
 {
-    struct draft *draft = &set->draft;
+    if (draft == &set->passed)
+        draft_clear(draft);
     struct sample *sample = draft_add(draft, replica->position);
 
     if (!sample)
@@ -102,29 +111,30 @@ static int take_sample(struct replica_set *set, struct replica *replica, struct 
 
 /* The round goes on without sample `number`, which was to be at `position` of it: 0, or the error
  * that it ends with. */
-static int leave_out(struct replica_set *set, uint64_t number, uint64_t position,
-                     struct dl_error *err)
+static int round_leave_out(const struct replica_set *set, struct draft *draft, uint64_t number,
+                           uint64_t position, struct dl_error *err)
 {
     if (set->on_error <= ON_ERROR_RAISE || !bad_is_sample(err))
         return -err->code;
-    if (bad_list_add(&set->draft.bad, number, position, err) < 0)
+    if (bad_list_add(&draft->bad, number, position, err) < 0)
         return dl_error_set(err, ENOMEM, "", "out of memory for a list of bad samples");
     return 0;
 }
 
-/* Up to `n` samples; *ret_taken of them count. */
-static int take(struct replica_set *set, struct replica *replica, uint64_t n, uint64_t *ret_taken,
-                uint64_t *ret_bad, struct dl_error *err)
+/* Up to `n` samples into set->draft, or into set->passed, to be dropped; *ret_taken of them count.
+ */
+static int round_take(struct replica_set *set, struct replica *replica, struct draft *draft,
+                      uint64_t n, uint64_t *ret_taken, uint64_t *ret_bad, struct dl_error *err)
 {
     uint64_t in_a_row = 0;
 
     while (!replica->ended && *ret_taken < n && in_a_row < BAD_IN_A_ROW) {
-        int r = take_sample(set, replica, err);
+        int r = round_take_one(set, replica, draft, err);
         if (r == DATASET_END)
             break;
         bool counts = r == 0 || !replica_substitutes(set);
         if (r < 0)
-            r = leave_out(set, replica->position - 1, *ret_taken, err);
+            r = round_leave_out(set, draft, replica->position - 1, *ret_taken, err);
         if (r < 0) {
             *ret_bad = replica->position - 1;
             return r;
@@ -137,10 +147,15 @@ static int take(struct replica_set *set, struct replica *replica, uint64_t n, ui
     return 0;
 }
 
-/* Passes over other ranks' samples: one by one, so that it shows how many there are. */
-static int pass_over(struct replica_set *set, struct replica *replica, uint64_t n,
-                     struct dl_error *err)
+/* Passes over other ranks' samples: one by one, so that it shows how many there are. In sequence,
+ * an error of one of these is all ranks'. */
+static int round_pass_over(struct replica_set *set, struct replica *replica, uint64_t n,
+                           uint64_t *ret_bad, struct dl_error *err)
 {
+    uint64_t taken = 0;
+
+    if (set->in_sequence)
+        return round_take(set, replica, &set->passed, n, &taken, ret_bad, err);
     for (; !replica->ended && n > 0; n--) {
         int r = replica_skip(set, replica->iter, 1);
         if (r < 0)
@@ -156,18 +171,44 @@ static int pass_over(struct replica_set *set, struct replica *replica, uint64_t 
 }
 
 /* Takes the rank's part of the round, and passes over the rest if what is in it has a meaning. */
-static int take_part(struct replica_set *set, struct replica *replica, const struct part *part,
-                     uint64_t *ret_taken, uint64_t *ret_bad, struct dl_error *err)
+static int round_take_part(struct replica_set *set, struct replica *replica,
+                           const struct part *part, uint64_t *ret_taken, uint64_t *ret_bad,
+                           struct dl_error *err)
 {
-    int r = pass_over(set, replica, part->first, err);
+    int r = round_pass_over(set, replica, part->first, ret_bad, err);
 
     if (r == 0)
-        r = take(set, replica, part->n, ret_taken, ret_bad, err);
+        r = round_take(set, replica, &set->draft, part->n, ret_taken, ret_bad, err);
     /* Where samples have to be made to be passed over, it is all ranks that make them, in the same
      * step: what a dataset draws from generators which steps share is the same for all. */
-    if (r == 0 && !replica->ended && (set->drop_last || !replica->iter->ops->skip))
-        r = pass_over(set, replica, part->round - part->first - part->n, err);
+    if (r == 0 && !replica->ended &&
+        (set->drop_last || set->in_sequence || !replica->iter->ops->skip))
+        r = round_pass_over(set, replica, part->round - part->first - part->n, ret_bad, err);
     return r;
+}
+
+/* The replica's first round goes on from where its beginning has led. */
+static void round_enter(const struct replica_set *set, uint64_t number)
+{
+    if (set->enter && number > 0)
+        set->enter(set->context, number);
+}
+
+int replica_drop(struct replica_set *set, struct replica *replica, const struct round *round,
+                 struct dl_error *err)
+{
+    uint64_t samples = replica_part(set, round).round;
+
+    for (; !replica->ended && replica->rounds < round->number; replica->rounds++) {
+        uint64_t taken = 0, bad;
+        round_enter(set, replica->rounds);
+        int r = round_take(set, replica, &set->passed, samples, &taken, &bad, err);
+        /* In sequence the round ended there when it was made, too. */
+        if (r < 0 && !set->in_sequence)
+            return r;
+    }
+    draft_clear(&set->passed);
+    return 0;
 }
 
 /* ---- making the last round ------------------------------------------------------------------ */
@@ -185,8 +226,8 @@ static void again_deinit(struct again *again)
 }
 
 /* To sample `number`. */
-static int go_back(struct replica_set *set, const struct round *round, struct again *again,
-                   uint64_t number, struct dl_error *err)
+static int again_move(struct replica_set *set, const struct round *round, struct again *again,
+                      uint64_t number, struct dl_error *err)
 {
     struct replica_params params = replica_params_of(set, round);
     int r = 0;
@@ -205,20 +246,23 @@ static int go_back(struct replica_set *set, const struct round *round, struct ag
     return r < 0 ? replica_refuse_memory(err) : r;
 }
 
-static int repeat_sample(struct replica_set *set, const struct replica *replica,
-                         const struct round *round, struct again *again, uint64_t number,
-                         struct dl_error *err)
+/* *number: which of the first ones, and then its number. */
+static int round_repeat_one(struct replica_set *set, const struct replica *replica,
+                            const struct round *round, struct again *again, uint64_t *number,
+                            struct dl_error *err)
 {
+    struct draft *draft = &set->draft;
     struct dataset_iter *it = replica->iter;
-    struct sample *sample = draft_add(&set->draft, number);
+    struct sample *sample = draft_add(draft, *number);
     int r = 0;
 
     if (!sample)
         return replica_refuse_memory(err);
     if (it->ops->again) {
         r = it->ops->again(it, number, sample, err);
+        draft->numbers[draft->n] = *number;
     } else {
-        r = go_back(set, round, again, number, err);
+        r = again_move(set, round, again, *number, err);
         if (r == 0)
             r = again->iter->ops->next(again->iter, sample, err);
         again->position++;
@@ -230,20 +274,21 @@ static int repeat_sample(struct replica_set *set, const struct replica *replica,
                             "sample %llu of a worker's share is to be repeated, for all ranks to "
                             "have equally many, and was not there the second time; write "
                             "shard: {even: false} for a dataset that changes while it is read",
-                            (unsigned long long)number);
+                            (unsigned long long)*number);
     if (r == 0)
         r = sample_check(sample, err);
     if (r == 0) {
-        draft_keep(&set->draft);
-        set->draft.repeated++;
+        draft_keep(draft);
+        draft->repeated++;
     }
     return r;
 }
 
 /* Repeats what stands behind the first `taken` positions of the span, which lies behind the end. */
-static int repeat(struct replica_set *set, const struct replica *replica, const struct round *round,
-                  const struct shard *shard, const struct shard_span *span, uint64_t taken,
-                  uint64_t *ret_bad, struct dl_error *err)
+static int round_repeat(struct replica_set *set, const struct replica *replica,
+                        const struct round *round, const struct shard *shard,
+                        const struct shard_span *span, uint64_t taken, uint64_t *ret_bad,
+                        struct dl_error *err)
 {
     _cleanup_(again_deinit)
     struct again again = {0};
@@ -251,22 +296,25 @@ static int repeat(struct replica_set *set, const struct replica *replica, const 
 
     for (uint64_t at = taken; r == 0 && at < span->n; at++) {
         *ret_bad = shard_at(shard, span->first + at);
-        r = repeat_sample(set, replica, round, &again, *ret_bad, err);
+        r = round_repeat_one(set, replica, round, &again, ret_bad, err);
         if (r < 0)
-            r = leave_out(set, *ret_bad, at, err);
+            r = round_leave_out(set, &set->draft, *ret_bad, at, err);
     }
     return r;
 }
 
 /* The replica has ended, before the round or in it: whether the round exists, and what it lacks. */
-static int complete(struct replica_set *set, const struct replica *replica,
-                    const struct round *round, uint64_t taken, uint64_t *ret_bad,
-                    struct dl_error *err)
+static int round_complete(struct replica_set *set, const struct replica *replica,
+                          const struct round *round, uint64_t taken, uint64_t *ret_bad,
+                          struct dl_error *err)
 {
     bool dispatch = set->shard == SHARD_DISPATCH;
+    /* Samples that rounds before lost by an error in sequence count as if they were there. */
+    uint64_t count =
+        round->number * replica_part(set, round).round + replica->position - replica->begun;
     uint64_t rank = dispatch ? SHARD_ALL : round->rank;
     struct shard shard =
-        shard_of(&(struct shard_params){.count = replica->position,
+        shard_of(&(struct shard_params){.count = count,
                                         .world = round->world,
                                         .batch_size = round->size / (dispatch ? round->world : 1),
                                         .mode = dispatch ? PLAN_DISPATCH : PLAN_BATCH,
@@ -276,7 +324,7 @@ static int complete(struct replica_set *set, const struct replica *replica,
     if (round->number >= shard_steps(&shard, rank))
         return DATASET_END;
     struct shard_span span = shard_span(&shard, rank, round->number);
-    return repeat(set, replica, round, &shard, &span, taken, ret_bad, err);
+    return round_repeat(set, replica, round, &shard, &span, taken, ret_bad, err);
 }
 
 int replica_make(struct replica_set *set, struct replica *replica, const struct round *round,
@@ -287,12 +335,14 @@ int replica_make(struct replica_set *set, struct replica *replica, const struct 
     uint64_t taken = 0;
 
     draft_clear(draft);
+    replica->begun = replica->position;
     if (replica->ended)
         return DATASET_END;
-    int r = take_part(set, replica, &part, &taken, ret_bad, err);
+    round_enter(set, round->number);
+    int r = round_take_part(set, replica, &part, &taken, ret_bad, err);
     if (r == 0 && replica->ended) {
         if (set->shard != SHARD_STRIDED)
-            r = complete(set, replica, round, taken, ret_bad, err);
+            r = round_complete(set, replica, round, taken, ret_bad, err);
         else if (taken == 0 || set->drop_last)
             r = DATASET_END;
     }

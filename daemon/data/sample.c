@@ -168,15 +168,33 @@ void *sample_alloc(struct sample *sample, size_t bytes)
     return memory;
 }
 
+void sample_object(struct sample *sample, void *object, void (*release)(void *object))
+{
+    assert(object && !sample->object && sample->tree.count == 0);
+    sample->object = object;
+    sample->release = release;
+}
+
+void *sample_take_object(struct sample *sample)
+{
+    return steal_ptr(sample->object);
+}
+
 void sample_clear(struct sample *sample)
 {
+    void *object = sample_take_object(sample); /* its release may run anything */
+
     tree_clear(&sample->tree);
     sample->depth = 0;
     sample->error = 0;
+    if (object)
+        sample->release(object);
+    assert(!sample->object);
 }
 
 void sample_deinit(struct sample *sample)
 {
+    sample_clear(sample);
     tree_deinit(&sample->tree);
     free(sample->data);
     *sample = (struct sample){0};
@@ -186,7 +204,7 @@ int sample_check(const struct sample *sample, struct dl_error *err)
 {
     switch (sample->error) {
     case 0:
-        if (sample->depth == 0 && sample->tree.count > 0)
+        if (sample->object || (sample->depth == 0 && sample->tree.count > 0))
             return 0;
         return dl_error_set(err, EINVAL, "", "the sample is %s",
                             sample->tree.count ? "left open: a container without its end"

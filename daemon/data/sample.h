@@ -6,6 +6,9 @@
  * Built in preorder. The first failure sticks: further calls do nothing and return it, so that a
  * builder may look once, at the end. Leaves' bytes are borrowed until the batch is made: they lie
  * in a mapped file, or in the sample's arena (sample_alloc()).
+ *
+ * A sample can also be an object of its dataset's own instead of a tree (sample_object()): rounds
+ * of iterable datasets are made of either, and collate takes trees only.
  */
 #ifndef DL_SAMPLE_H
 #define DL_SAMPLE_H
@@ -15,9 +18,11 @@
 #include "proto/tree.h"
 
 struct sample {
-    struct tree tree;                   /* owned; offsets mean nothing */
-    const void **data;                  /* owned; of each node; NULL for a container */
-    struct arena *arena;                /* borrowed; outlives what the sample points to */
+    struct tree tree;    /* owned; offsets mean nothing */
+    const void **data;   /* owned; of each node; NULL for a container */
+    struct arena *arena; /* borrowed; outlives what the sample points to */
+    void *object;        /* owned; NULL: the sample is the tree */
+    void (*release)(void *object);
     uint32_t data_room;                 /* entries of data */
     uint32_t depth;                     /* containers open */
     uint32_t open[DL_BOUND_TREE_DEPTH]; /* their nodes */
@@ -44,6 +49,11 @@ int sample_bool(struct sample *sample, const char *key, bool value);
 /* A whole tree of tensors, whose bytes lie at data[l] for leaf l. */
 int sample_copy_tree(struct sample *sample, const struct tree *tree, const void *const *data);
 
+/* The sample is `object`, which it takes over: `release` frees it. */
+void sample_object(struct sample *sample, void *object, void (*release)(void *object));
+/* Takes the object out; the caller's to release. NULL: there is none. */
+void *sample_take_object(struct sample *sample);
+
 /* Memory for a leaf's bytes, 64-byte aligned; NULL, and -ENOMEM sticks, when there is none. */
 void *sample_alloc(struct sample *sample, size_t bytes);
 
@@ -51,7 +61,8 @@ void *sample_alloc(struct sample *sample, size_t bytes);
 void sample_clear(struct sample *sample);
 void sample_deinit(struct sample *sample);
 
-/* 0 for a whole sample: one root, nothing open; else the error, in words at `err`. */
+/* 0 for a whole sample: an object, or one root and nothing open; else the error, in words at `err`.
+ */
 int _nodiscard_ sample_check(const struct sample *sample, struct dl_error *err);
 
 #endif

@@ -237,6 +237,53 @@ static void test_any_round_is_the_same_whoever_makes_it(void **state)
     }
 }
 
+/* ---- in sequence ---------------------------------------------------------------------------- */
+
+static uint64_t entered[16];
+static size_t n_entered;
+
+static void on_enter(void *context, uint64_t number)
+{
+    (void)context;
+    assert_true(n_entered < ARRAY_SIZE(entered));
+    entered[n_entered++] = number;
+}
+
+/* Sample 9 ends round 1 after 4 samples: round 2 begins with sample 10. */
+static void test_in_sequence_an_error_ends_its_round(void **state)
+{
+    static const struct {
+        int r;
+        uint64_t first;
+        size_t n;
+    } want[] = {{0, 0, 5},  {-EBADMSG, 0, 0}, {0, 10, 5},
+                {0, 15, 5}, {0, 20, 3},       {DATASET_END, 0, 0}};
+
+    (void)state;
+    for (uint64_t from = 0; from < ARRAY_SIZE(want); from++) {
+        struct replica_set set = make_set(5, false, true);
+        set.in_sequence = true;
+        set.enter = on_enter;
+        told.bad = BAD_SAMPLE;
+        n_entered = 0;
+        for (uint64_t number = from; number < ARRAY_SIZE(want); number++) {
+            uint64_t first = 0;
+            size_t n = 0;
+            assert_int_equal(ask(&set, round_of(7, number, 0), &first, &n), want[number].r);
+            assert_int_equal(first, want[number].first);
+            assert_int_equal(n, want[number].n);
+        }
+        /* Each round once, those that are dropped, too; and nothing is leapt over. */
+        assert_int_equal(n_entered, 5);
+        for (uint64_t i = 0; i < n_entered; i++)
+            assert_int_equal(entered[i], i);
+        assert_int_equal(told.begun, 1);
+        assert_int_equal(told.skipped, 0);
+        replica_set_deinit(&set);
+        assert_int_equal(told.open, 0);
+    }
+}
+
 /* ---- where the dataset says that it stands -------------------------------------------------- */
 
 enum { RECORD_BYTES = CARRIED_HEAD_BYTES + sizeof(uint64_t) };
@@ -722,6 +769,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_rounds_in_order),
     cmocka_unit_test(test_short_rounds_and_drop_last),
     cmocka_unit_test(test_any_round_is_the_same_whoever_makes_it),
+    cmocka_unit_test(test_in_sequence_an_error_ends_its_round),
     cmocka_unit_test(test_a_replica_begins_where_a_state_says),
     cmocka_unit_test(test_a_state_that_is_none_of_its_own_is_left),
     cmocka_unit_test(test_what_cannot_be_saved),

@@ -49,15 +49,15 @@ static int counting_skip(struct dataset_iter *it, uint64_t n, uint64_t *ret)
     return n > left ? DATASET_END : 0;
 }
 
-static int counting_again(struct dataset_iter *it, uint64_t number, struct sample *ret,
+static int counting_again(struct dataset_iter *it, uint64_t *number, struct sample *ret,
                           struct dl_error *err)
 {
     struct counting *c = container_of(it, struct counting, base);
 
     (void)err;
-    assert_true(number < c->next && number < told.params.again);
+    assert_true(*number < c->next && *number < told.params.again);
     told.again++;
-    sample_int(ret, NULL, (int64_t)number);
+    sample_int(ret, NULL, (int64_t)*number);
     return 0;
 }
 
@@ -278,6 +278,48 @@ static void test_any_round_is_the_same_whoever_makes_it(void **state)
     for_each_rule(check_any);
 }
 
+/* In sequence the rounds are the same, where no sample is bad. */
+static void check_in_sequence(const struct rule *rule, uint64_t length, enum ability ability)
+{
+    struct replica_set set = make_set(rule, length, ability);
+    uint64_t rounds = rounds_of(rule, length);
+
+    set.in_sequence = true;
+    expect_round(&set, rule, rounds / 2);
+    for (uint64_t number = 0; number <= rounds; number++)
+        expect_round(&set, rule, number);
+    replica_set_deinit(&set);
+    assert_int_equal(told.open, 0);
+}
+
+static void test_in_sequence(void **state)
+{
+    (void)state;
+    for_each_rule(check_in_sequence);
+}
+
+/* Sample 9 ends round 1 of all ranks, whoever's it is, and round 2 begins behind it. */
+static void test_in_sequence_an_error_is_all_ranks(void **state)
+{
+    struct rule rule = {.mode = SHARD_BATCH, .size = 2, .world = 4};
+    struct draft *draft;
+    struct dl_error err;
+    uint64_t bad;
+
+    (void)state;
+    for (; rule.rank < rule.world; rule.rank++) {
+        struct replica_set set = make_set(&rule, LONGEST, WALKS);
+        set.in_sequence = true;
+        told.bad = 9;
+        assert_int_equal(ask(&set, &rule, 1, &draft, &bad, &err), -EBADMSG);
+        assert_int_equal(bad, 9);
+        assert_int_equal(ask(&set, &rule, 2, &draft, &bad, &err), 0);
+        assert_int_equal(draft->n, 2);
+        assert_int_equal(draft->numbers[0], 10 + 2 * rule.rank);
+        replica_set_deinit(&set);
+    }
+}
+
 /* With `even` and with drop_last; else the first ranks may have one more. */
 static void test_all_ranks_end_at_the_same_round(void **state)
 {
@@ -373,6 +415,8 @@ static void test_a_round_that_did_not_fit_keeps_what_is_repeated(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_rounds_in_order),
     cmocka_unit_test(test_any_round_is_the_same_whoever_makes_it),
+    cmocka_unit_test(test_in_sequence),
+    cmocka_unit_test(test_in_sequence_an_error_is_all_ranks),
     cmocka_unit_test(test_all_ranks_end_at_the_same_round),
     cmocka_unit_test(test_ranks_draw_alike),
     cmocka_unit_test(test_a_bad_sample),

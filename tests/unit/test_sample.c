@@ -1,7 +1,7 @@
 /* Building samples: what a tree may be, how the first failure sticks, and what it is told as. */
 #include "tests/unit/data_files.h"
 
-#include "daemon/data/sample.h"
+#include "daemon/data/draft.h"
 
 #include <errno.h>
 
@@ -309,11 +309,43 @@ static void test_no_memory(void **state)
     assert_in_range(failed, 6, 19);
 }
 
+static void count_release(void *object)
+{
+    ++*(int *)object;
+}
+
+/* Whatever becomes of its sample, an object is released once, or given away. */
+static void test_an_object(void **state)
+{
+    int released[4] = {0};
+    struct dl_error err;
+    struct draft draft = {0};
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        struct sample *added = draft_add(&draft, (uint64_t)i);
+        assert_non_null(added);
+        sample_object(added, &released[i], count_release);
+        assert_int_equal(sample_check(added, &err), 0);
+        if (i < 3) /* the last one is left as it is */
+            draft_keep(&draft);
+    }
+    assert_ptr_equal(sample_take_object(&draft.samples[1]), &released[1]);
+    draft_clear(&draft);
+    assert_null(sample_take_object(&draft.samples[0]));
+    static const int after[] = {1, 0, 1, 1};
+    assert_memory_equal(released, after, sizeof after);
+    sample_object(draft_add(&draft, 0), &released[0], count_release);
+    draft_deinit(&draft);
+    assert_int_equal(released[0], 2);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test_teardown(test_a_tree, teardown),
     cmocka_unit_test_teardown(test_refused, teardown),
     cmocka_unit_test_teardown(test_empty_leaves_need_no_bytes, teardown),
     cmocka_unit_test_teardown(test_copy_tree, teardown),
+    cmocka_unit_test_teardown(test_an_object, teardown),
     cmocka_unit_test_teardown(test_no_memory, teardown),
 };
 

@@ -260,17 +260,17 @@ static int python_next(struct dataset_iter *base, struct sample *ret, struct dl_
 }
 
 /* One whose making failed is None, which no sample can be: it fails again. */
-static int python_again(struct dataset_iter *base, uint64_t number, struct sample *ret,
+static int python_again(struct dataset_iter *base, uint64_t *number, struct sample *ret,
                         struct dl_error *err)
 {
     struct python_iter *it = container_of(base, struct python_iter, base);
-    PyObject *object = PyList_GetItem(it->firsts, (Py_ssize_t)number);
+    PyObject *object = PyList_GetItem(it->firsts, (Py_ssize_t)*number);
 
     if (object == Py_None)
         return dl_error_set(err, EIO, "",
                             "sample %llu of a worker's share is to be repeated, and could not be "
                             "had before",
-                            (unsigned long long)number);
+                            (unsigned long long)*number);
     Py_XINCREF(object);
     return give(it->dataset, object, NULL, ret, err);
 }
