@@ -1,9 +1,9 @@
 #include "daemon/worker/python/engine.h"
 
 #include "daemon/worker/python/kept.h"
-#include "daemon/worker/python/passes.h"
 #include "daemon/worker/python/reads.h"
 #include "daemon/worker/python/refused.h"
+#include "daemon/worker/python/rounds.h"
 #include "daemon/worker/python/sample.h"
 #include "daemon/worker/python/stack.h"
 #include "daemon/worker/python/store.h"
@@ -20,9 +20,10 @@ enum {
 struct engine {
     struct origin source;
     struct engine_batches batches;
-    char *length_of;        /* owned; that of batches */
-    struct planned planned; /* owned; of the task at hand */
-    struct passes passes;
+    char *length_of;         /* owned; that of batches */
+    struct planned planned;  /* owned; of the task at hand */
+    struct python_step step; /* the one at hand */
+    struct rounds rounds;    /* of an iterable dataset */
     struct kept kept;
     struct stack *stack;     /* owned */
     struct store *store;     /* owned */
@@ -39,7 +40,8 @@ static void engine_close(void *engine)
 
     fetcher_free(e->fetcher);
     kept_clear(&e->kept);
-    passes_clear(&e->passes);
+    rounds_close(&e->rounds);
+    report_deinit(&e->step.last);
     store_free(e->store);
     stack_free(e->stack);
     origin_deinit(&e->source);
@@ -62,6 +64,7 @@ static struct engine *engine_new(const struct engine_batches *batches)
 
     if (e) {
         e->batches = *batches;
+        e->step = (struct python_step){.seed = batches->seed, .is_seeded = true};
         e->length_of = batches->length_of ? strdup(batches->length_of) : NULL;
         e->batches.length_of = e->length_of;
         e->stack = stack_new();
@@ -82,6 +85,7 @@ struct engine *engine_of(PyObject *source, const struct engine_batches *batches)
 
     if (!e || origin_from(source, batches->seed, &e->source) < 0)
         return NULL;
+    rounds_open(&e->rounds, &e->source, &e->step, &e->batches);
     return steal_ptr(e);
 }
 
@@ -105,14 +109,17 @@ static int open_source(struct engine *e, const struct worker_open *how, struct d
                                .worker = how->env->worker,
                                .workers = how->env->workers};
 
-    return origin_open(&open, &e->source) < 0 ? failed("dataset", err) : 0;
+    if (origin_open(&open, &e->source) < 0)
+        return failed("dataset", err);
+    rounds_open(&e->rounds, &e->source, &e->step, &e->batches);
+    return 0;
 }
 
 static int open_fetcher(struct engine *e, const struct worker_open *how, struct dl_error *err)
 {
     e->env = *how->env;
     e->env.open_python = sample_open_dataset;
-    sample_seed = how->spec->seed;
+    e->env.python = &e->step;
     return fetcher_new(how->spec, &e->env, &e->fetcher, err);
 }
 
@@ -192,7 +199,7 @@ static void engine_forget(void *engine, uint32_t stream)
         return;
     }
     kept_settle(&e->kept, stream, UINT64_MAX);
-    passes_forget(&e->passes, stream);
+    rounds_forget(&e->rounds, stream);
     PyErr_Clear();
 }
 
@@ -301,23 +308,15 @@ static int make_mapped(struct engine *e, const struct slot_task *task, void *slo
 
 static int make_round(struct engine *e, const struct slot_task *task, struct made *ret)
 {
-    struct pass_round round = {.task = task,
-                               .number = task->step / e->batches.workers,
-                               .workers = e->batches.workers,
-                               .shard = e->batches.shard,
-                               .drop_last = e->batches.drop_last && e->batches.size,
-                               .even = e->batches.even,
-                               .on_error = e->batches.on_error};
-
     kept_settle(&e->kept, task->stream, task->settled);
-    int r = passes_round(&e->passes, &e->source, &round, ret);
-    if (r > 0 && task->what == SLOT_SAMPLE) {
-        PyObject *sample = PyList_GetItem(ret->object, 0);
-        Py_XINCREF(sample);
-        Py_DECREF(ret->object);
-        ret->object = sample;
-    }
-    return r > 0 && !ret->object ? -1 : r;
+    int r = rounds_make(&e->rounds, task, ret);
+    if (r <= 0 || task->what != SLOT_SAMPLE)
+        return r;
+    PyObject *sample = PyList_GetItem(ret->object, 0);
+    Py_XINCREF(sample);
+    Py_DECREF(ret->object);
+    ret->object = sample;
+    return sample ? 1 : -1;
 }
 
 /* Samples become a batch by the function that there is for it, which may import torch. 1, or -1. */
@@ -451,14 +450,18 @@ static int fill_lengths(struct engine *e, const struct slot_task *task, void *sl
 }
 
 /* The exception that is set becomes the step's error. */
-static int fail(const struct engine *e, const struct slot_task *task, PyObject *bad, void *slot,
+static int fail(struct engine *e, const struct slot_task *task, PyObject *bad, void *slot,
                 uint64_t slot_bytes)
 {
-    struct report report;
+    struct report report = e->step.last;
     int overflow = 1;
     int64_t index = 0;
 
-    report_take(e->source.object, bad, &report);
+    e->step.last = (struct report){0};
+    if (PyErr_Occurred() || !report.code) {
+        report_deinit(&report);
+        report_take(e->source.object, bad, &report);
+    }
     if (bad && PyLong_Check(bad))
         index = PyLong_AsLongLongAndOverflow(bad, &overflow);
     int r = report_put(&report, task->stream ? SLOT_HEADER_BYTES : slot_task_end(task),
@@ -491,7 +494,7 @@ static int engine_fill(void *engine, void *slot, uint64_t slot_bytes, uint64_t *
 
     if (e->fetcher) {
         bool shared = engine_is_iterable(e) && e->batches.shard != SHARD_STRIDED;
-        return sample_fill(e->fetcher, shared, slot, slot_bytes, ret_used, err);
+        return sample_fill(e->fetcher, &e->step, shared, slot, slot_bytes, ret_used, err);
     }
     if (!read_task(e, slot, slot_bytes, &task)) {
         struct report report;
@@ -501,6 +504,7 @@ static int engine_fill(void *engine, void *slot, uint64_t slot_bytes, uint64_t *
         return r;
     }
     e->collate_ns = 0;
+    report_deinit(&e->step.last);
     int r = (task.what == SLOT_LENGTHS ? fill_lengths : fill)(e, &task, slot, slot_bytes, ret_used,
                                                               &bad);
     return r == -1 ? fail(e, &task, bad, slot, slot_bytes) : r;

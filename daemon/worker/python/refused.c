@@ -1,7 +1,9 @@
 #include "daemon/worker/python/refused.h"
 
-bool refused_take(const struct origin *source, enum on_error on_error, PyObject *key,
-                  uint64_t index, uint64_t position, struct bad_list *list)
+/* Whether the batch goes on without sample `index`, whose exception is set: then it is in the list.
+ * False: the exception stays. */
+static bool refused_take(const struct origin *source, enum on_error on_error, PyObject *key,
+                         uint64_t index, uint64_t position, struct bad_list *list)
 {
     struct report report;
     struct dl_error err = {0};
@@ -20,7 +22,8 @@ bool refused_take(const struct origin *source, enum on_error on_error, PyObject 
     return false;
 }
 
-void refused_all(const struct bad_list *list)
+/* Sets the exception of a batch of which nothing is left. */
+static void refused_all(const struct bad_list *list)
 {
     struct dl_error err;
 
@@ -29,21 +32,21 @@ void refused_all(const struct bad_list *list)
 }
 
 /* Whether there is such a sample, as far as is known; else who asks for it is at fault. */
-static bool exists(const struct origin *source, int64_t index)
+static bool refused_exists(const struct origin *source, int64_t index)
 {
     uint64_t before = index < 0 ? -(uint64_t)index - 1 : (uint64_t)index;
 
     return source->length == UINT64_MAX || before < source->length;
 }
 
-static int64_t next_index(const struct origin *source, int64_t index)
+static int64_t refused_next(const struct origin *source, int64_t index)
 {
     return source->length != UINT64_MAX && index + 1 == (int64_t)source->length ? 0 : index + 1;
 }
 
 /* The sample of `index`, or what comes in its place, appended. 0: nothing does; 1; -1. */
-static int collect(const struct origin *source, enum on_error on_error, int64_t index,
-                   uint64_t position, uint64_t epoch, struct made *ret)
+static int refused_one(const struct origin *source, enum on_error on_error, int64_t index,
+                       uint64_t position, uint64_t epoch, struct made *ret)
 {
     for (unsigned further = 0;; further++) {
         _cleanup_py_ PyObject *key = PyLong_FromLongLong(index);
@@ -52,7 +55,7 @@ static int collect(const struct origin *source, enum on_error on_error, int64_t 
             ret->numbers[ret->samples++] = (uint64_t)index;
             return PyList_Append(ret->object, sample) < 0 ? -1 : 1;
         }
-        if (!key || !exists(source, index) ||
+        if (!key || !refused_exists(source, index) ||
             !refused_take(source, on_error, key, (uint64_t)index, position, &ret->bad))
             return -1;
         if (on_error == ON_ERROR_SKIP)
@@ -61,7 +64,7 @@ static int collect(const struct origin *source, enum on_error on_error, int64_t 
             refused_all(&ret->bad);
             return -1;
         }
-        index = next_index(source, index);
+        index = refused_next(source, index);
     }
 }
 
@@ -80,7 +83,7 @@ int refused_collect(const struct origin *source, enum on_error on_error, PyObjec
     for (Py_ssize_t i = 0; i < n; i++) {
         PyObject *key = PyList_GetItem(keys, i);
         int64_t index = PyLong_AsLongLong(key);
-        if (collect(source, on_error, index, (uint64_t)i, epoch, ret) < 0) {
+        if (refused_one(source, on_error, index, (uint64_t)i, epoch, ret) < 0) {
             Py_INCREF(key);
             *ret_bad = key;
             return -1;

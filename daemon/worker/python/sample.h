@@ -5,20 +5,17 @@
 #ifndef DL_WORKER_PYTHON_SAMPLE_H
 #define DL_WORKER_PYTHON_SAMPLE_H
 
-#include "daemon/worker/python/origin.h"
+#include "daemon/worker/python/iterator.h"
 
 #include "daemon/data/fetch.h"
 
-/* What sample_open_dataset() opens with besides its arguments, of the worker's one loader. */
-extern uint64_t sample_seed; /* of the spec */
-
-/* data_env.open_python */
+/* data_env.open_python; data_env.python is a struct python_step, which outlives the dataset. */
 int sample_open_dataset(const struct spec_dataset *spec, const char *place,
                         const struct data_env *env, struct dataset **ret, struct dl_error *err);
 
 /* fetcher_fill(), which leaves the whole report of a Python exception in the slot, too.
  * `ranks_alike`: the step's generators are seeded as rank 0's, whatever the rank. */
-int sample_fill(struct fetcher *fetcher, bool ranks_alike, void *slot, uint64_t slot_bytes,
-                uint64_t *ret_used, struct dl_error *err);
+int sample_fill(struct fetcher *fetcher, struct python_step *step, bool ranks_alike, void *slot,
+                uint64_t slot_bytes, uint64_t *ret_used, struct dl_error *err);
 
 #endif
