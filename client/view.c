@@ -18,7 +18,7 @@ _Static_assert((int)DL_NODE_TENSOR == TREE_TENSOR && (int)DL_NODE_DICT == TREE_D
 #include "proto/dtype.def"
 #undef DTYPE
 
-struct view *view_ref(struct view *view)
+static struct view *view_ref(struct view *view)
 {
     assert(view->refs > 0);
     view->refs++;

@@ -27,7 +27,6 @@ struct view {
     _Alignas(8) uint8_t encoded[]; /* nodes, then keys */
 };
 
-struct view *view_ref(struct view *view);
 struct view *view_unref(struct view *view); /* NULL is fine; returns NULL */
 
 /*

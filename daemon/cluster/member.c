@@ -241,16 +241,6 @@ uint64_t member_beat_age(const struct member *member, uint32_t at)
     return at < rdzv->n_peers ? rdzv->clock - rdzv->peers[at].seen : 0;
 }
 
-bool member_in_round(const struct member *member)
-{
-    return member->rdzv.in_round;
-}
-
-void member_health(const struct member *member, struct backend_health *ret)
-{
-    backend_health(member->backend, ret);
-}
-
 static int check(const struct member_options *options, struct dl_error *err)
 {
     size_t name = strlen(options->name), run = strlen(options->run);

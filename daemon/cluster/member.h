@@ -54,8 +54,5 @@ const struct rdzv_state *member_state(const struct member *member);
 uint64_t member_id(const struct member *member);
 /* How long the beat of the node at that place of the state has been the same, as seen from here. */
 uint64_t member_beat_age(const struct member *member, uint32_t at);
-/* Whether this node is in a complete round. */
-bool member_in_round(const struct member *member);
-void member_health(const struct member *member, struct backend_health *ret);
 
 #endif

@@ -54,13 +54,6 @@ uint64_t rdzv_silence(const struct rdzv_settings *settings)
            (settings->missed == 1 ? settings->beat_ns / 2 : 0);
 }
 
-const char *rdzv_news_name(enum rdzv_news news)
-{
-    static const char *const names[] = {"none",   "round",  "opened", "evicted",
-                                        "closed", "failed", "left"};
-    return names[news];
-}
-
 void rdzv_init(struct rdzv *rdzv, const struct rdzv_settings *settings,
                const struct rdzv_node *self)
 {

@@ -163,6 +163,4 @@ void rdzv_deinit(struct rdzv *rdzv);
 int _nodiscard_ rdzv_step(struct rdzv *rdzv, const struct rdzv_event *event,
                           struct rdzv_state *next, struct rdzv_out *out);
 
-const char *rdzv_news_name(enum rdzv_news news);
-
 #endif

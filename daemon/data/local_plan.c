@@ -12,15 +12,15 @@ void local_plans_deinit(struct local_plans *plans)
     free(plans->lengths);
 }
 
-int local_plans_measure(struct local_plans *plans, struct dataset *ds,
-                        const struct lengths_progress *progress, struct dl_error *err)
+/* Takes the lengths, if batches of tokens need them. */
+static int local_plans_measure(struct local_plans *plans, struct dataset *ds, struct dl_error *err)
 {
     char dir[PATH_MAX];
 
     if (!plans->spec->batch.tokens || plans->lengths)
         return 0;
     lengths_cache_dir(dir);
-    return lengths_take(ds, plans->spec, plans->env, dir, progress, &plans->lengths, err);
+    return lengths_take(ds, plans->spec, plans->env, dir, NULL, &plans->lengths, err);
 }
 
 static int refuse(const struct dl_spec *spec, const struct plan_params *params, int r,
@@ -74,7 +74,7 @@ int local_plan_ref(struct local_plans *plans, struct dataset *ds, const struct l
     if (r == 0)
         r = spec_check_history(plans->spec, &key->before, err);
     if (r == 0)
-        r = local_plans_measure(plans, ds, NULL, err);
+        r = local_plans_measure(plans, ds, err);
     if (r == 0 && (!plans->last || !same_key(&plans->last->key, key)))
         r = make(plans, ds, key, &plans->last, err);
     if (r < 0)

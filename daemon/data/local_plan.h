@@ -31,11 +31,6 @@ struct local_plans {
 
 void local_plans_deinit(struct local_plans *plans); /* all plans were given back */
 
-/* Takes the lengths now, if batches of tokens need them. `progress` as lengths_take()'s. */
-struct lengths_progress;
-int _nodiscard_ local_plans_measure(struct local_plans *plans, struct dataset *ds,
-                                    const struct lengths_progress *progress, struct dl_error *err);
-
 /* Counted. May take as long as the dataset's lengths do. */
 int _nodiscard_ local_plan_ref(struct local_plans *plans, struct dataset *ds,
                                const struct local_plan_key *key, struct local_plan **ret,

@@ -74,7 +74,8 @@ struct plan_params plan_params_of(const struct dl_spec *spec, uint64_t length)
     };
 }
 
-bool plan_can_split(const struct plan_params *params)
+/* Whether batches can be split among so many ranks, where they are to be; now and before. */
+static bool plan_can_split(const struct plan_params *params)
 {
     uint64_t size = max_u64(params->batch_size, 1);
     bool can = size % params->world == 0;

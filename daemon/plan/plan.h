@@ -91,9 +91,6 @@ struct dl_spec;
  */
 struct plan_params plan_params_of(const struct dl_spec *spec, uint64_t length);
 
-/* Whether batches can be split among so many ranks, where they are to be; now and before. */
-bool plan_can_split(const struct plan_params *params);
-
 /* Returns 0, -EINVAL (world 0, a batch that cannot be split, length too large, tokens that are to
  * be dispatched, what else does not go together), or -ENOMEM. */
 int _nodiscard_ plan_new(const struct plan_params *params, struct plan **ret);

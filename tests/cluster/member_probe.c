@@ -46,10 +46,12 @@ static void on_over(void *owner, bool evicted, const char *why)
 
 static void on_ended(void *owner, enum rdzv_news how, const struct dl_error *err)
 {
+    static const char *const names[] = {
+        [RDZV_CLOSED] = "closed", [RDZV_FAILED] = "failed", [RDZV_LEFT] = "left"};
     const struct node *node = owner;
 
-    printf("%u %s %s%s%s\n", node->number, rdzv_news_name(how), err ? err->path : "",
-           err ? ": " : "", err ? err->message : "");
+    printf("%u %s %s%s%s\n", node->number, names[how], err ? err->path : "", err ? ": " : "",
+           err ? err->message : "");
 }
 
 static const struct member_events events = {.round = on_round, .over = on_over, .ended = on_ended};

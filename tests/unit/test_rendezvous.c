@@ -192,8 +192,8 @@ static void test_join(void **state)
         join(&play);
         const char *written = sees(&play, rows[i].there);
         if (strcmp(written, rows[i].written) != 0 || play.out.news != rows[i].news)
-            fail_msg("row %zu: %s becomes %s with news %s", i, rows[i].there, written,
-                     rdzv_news_name(play.out.news));
+            fail_msg("row %zu: %s becomes %s with news %d", i, rows[i].there, written,
+                     (int)play.out.news);
         end(&play);
     }
 }
@@ -226,8 +226,8 @@ static void test_in_a_round(void **state)
         assert_int_equal(play.out.news, RDZV_ROUND);
         const char *written = sees(&play, rows[i].there);
         if (strcmp(written, rows[i].written) != 0 || play.out.news != rows[i].news)
-            fail_msg("row %zu: %s becomes %s with news %s", i, rows[i].there, written,
-                     rdzv_news_name(play.out.news));
+            fail_msg("row %zu: %s becomes %s with news %d", i, rows[i].there, written,
+                     (int)play.out.news);
         assert_int_equal(play.rdzv.in_round, rows[i].news == RDZV_NO_NEWS);
         end(&play);
     }
@@ -268,8 +268,8 @@ static void test_leave_and_close(void **state)
         }
         const char *written = sees(&play, rows[i].there);
         if (strcmp(written, rows[i].written) != 0 || play.out.news != rows[i].news)
-            fail_msg("row %zu: %s becomes %s with news %s", i, rows[i].there, written,
-                     rdzv_news_name(play.out.news));
+            fail_msg("row %zu: %s becomes %s with news %d", i, rows[i].there, written,
+                     (int)play.out.news);
         end(&play);
     }
 }

@@ -71,8 +71,9 @@ static bool is_listed(const struct config_dirs *list, const char *path)
     return false;
 }
 
-int python_choose_interpreter(const struct python_asker *asker, const char *named, const char **ret,
-                              struct dl_error *err)
+/* The one that is `named`, or the default, borrowed: 0; as python_choose() if it may not be. */
+static int python_choose_interpreter(const struct python_asker *asker, const char *named,
+                                     const char **ret, struct dl_error *err)
 {
     const struct config_dirs *listed = &asker->config->python;
     bool own = asker->private && asker->uid == geteuid();

@@ -42,10 +42,6 @@ struct python_asker {
 /* The number of the host that the spec names, anywhere in its dataset; 0: none. */
 uint64_t python_host_number(const struct dl_spec *spec);
 
-/* The one that is `named`, or the default, borrowed: 0; as python_choose() if it may not be. */
-int _nodiscard_ python_choose_interpreter(const struct python_asker *asker, const char *named,
-                                          const char **ret, struct dl_error *err);
-
 /*
  * What the spec's workers are to be run with; the host itself is left to the caller. -EINVAL,
  * -EPERM or -ENOTSUP with place, value and remedy.
