@@ -53,12 +53,22 @@ struct plan_params plan_params_of(const struct dl_spec *spec, uint64_t length)
                                             [SHARD_BATCH] = PLAN_BATCH,
                                             [SHARD_SPLIT] = PLAN_SPLIT,
                                             [SHARD_DISPATCH] = PLAN_DISPATCH};
-    bool ordered = spec->sampler == SAMPLER_SEQUENTIAL || spec->sampler == SAMPLER_INDICES ||
-                   spec->sampler == SAMPLER_CLIENT;
+    static const struct {
+        enum plan_sampler sampler;
+        bool in_turn;
+    } kinds[] = {
+        [SAMPLER_SEQUENTIAL] = {PLAN_SAMPLES, true},
+        [SAMPLER_RANDOM] = {PLAN_SAMPLES, false},
+        [SAMPLER_INDICES] = {PLAN_INDICES, true},
+        [SAMPLER_SUBSET_RANDOM] = {PLAN_INDICES, false},
+        [SAMPLER_CLIENT] = {PLAN_SAMPLES, true},
+        [SAMPLER_WEIGHTED] = {PLAN_WEIGHTS, false},
+    };
 
     return (struct plan_params){
         .length = length,
-        .order = ordered ? PLAN_SEQUENTIAL : orders[spec->order],
+        .sampler = kinds[spec->sampler].sampler,
+        .order = kinds[spec->sampler].in_turn ? PLAN_SEQUENTIAL : orders[spec->order],
         .indices = spec->indices,
         .n_indices = spec->n_indices,
         .weights = spec->weights,
@@ -72,6 +82,26 @@ struct plan_params plan_params_of(const struct dl_spec *spec, uint64_t length)
         .even = spec->even,
         .tokens = tokens_of(spec),
     };
+}
+
+static bool plan_tokens_equal(const struct plan_tokens *a, const struct plan_tokens *b)
+{
+    return a->tokens == b->tokens && a->lengths == b->lengths && a->strategy == b->strategy &&
+           a->leftover == b->leftover && a->truncate == b->truncate &&
+           a->max_length == b->max_length && a->interval == b->interval &&
+           a->multiple == b->multiple && a->pad_length == b->pad_length &&
+           a->row_length == b->row_length && a->window == b->window;
+}
+
+bool plan_params_equal(const struct plan_params *a, const struct plan_params *b)
+{
+    return a->length == b->length && a->sampler == b->sampler && a->order == b->order &&
+           a->indices == b->indices && a->n_indices == b->n_indices && a->weights == b->weights &&
+           a->num_samples == b->num_samples && a->replacement == b->replacement &&
+           a->seed == b->seed && a->epoch == b->epoch && a->world == b->world &&
+           a->batch_size == b->batch_size && a->drop_last == b->drop_last && a->shard == b->shard &&
+           a->even == b->even && history_equal(&a->before, &b->before) &&
+           plan_tokens_equal(&a->tokens, &b->tokens);
 }
 
 /* Whether batches can be split among so many ranks, where they are to be; now and before. */

@@ -59,17 +59,25 @@
 
 enum plan_order { PLAN_SEQUENTIAL, PLAN_TORCH, PLAN_NATIVE };
 
+/* What is ordered, or drawn from; a list that the kind does not take is not looked at. */
+enum plan_sampler {
+    PLAN_SAMPLES, /* 0..length-1 */
+    PLAN_INDICES, /* neither num_samples nor replacement */
+    PLAN_WEIGHTS, /* not PLAN_SEQUENTIAL */
+};
+
 #define PLAN_ALL SHARD_ALL /* in place of a rank, with PLAN_DISPATCH */
 
 struct plan_params {
-    uint64_t length;         /* samples in the dataset; below 2^63; 0: no steps */
-    enum plan_order order;   /* PLAN_SEQUENTIAL: neither weights, num_samples nor replacement */
-    const uint64_t *indices; /* each below length; NULL: all samples; copied */
-    uint64_t n_indices;      /* 0 and a list: no steps */
-    const double *weights;   /* `length` of them; finite, none below 0, not all 0; NULL: all alike;
-                                not with indices; copied */
-    uint64_t num_samples;    /* below 2^63; 0: as many as there are; not with indices */
-    bool replacement;        /* not with indices */
+    uint64_t length; /* samples in the dataset; below 2^63; 0: no steps */
+    enum plan_sampler sampler;
+    enum plan_order order;   /* PLAN_SEQUENTIAL: neither num_samples nor replacement */
+    const uint64_t *indices; /* PLAN_INDICES: each below length; copied */
+    uint64_t n_indices;      /* 0: no steps */
+    const double *weights;   /* PLAN_WEIGHTS: `length` of them; finite, none below 0, not all 0;
+                                copied */
+    uint64_t num_samples;    /* below 2^63; 0: as many as there are */
+    bool replacement;
     uint64_t seed;
     uint64_t epoch;
     uint64_t world;        /* ≥ 1 */
@@ -84,6 +92,10 @@ struct plan_params {
 
 struct plan;
 struct dl_spec;
+
+/* Whether two plans are the same. Lists and lengths are compared by where they are, not by what is
+ * in them. */
+bool plan_params_equal(const struct plan_params *a, const struct plan_params *b);
 
 /*
  * What a spec says of a plan over a dataset of that length, for epoch 0 of a world of 1. Lists are

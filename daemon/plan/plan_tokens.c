@@ -56,7 +56,7 @@ void plan_look_at_lengths(const struct plan_tokens *tokens, uint64_t length,
 /* Carrying wants every sample once in each epoch. */
 static bool can_carry(const struct plan_params *params)
 {
-    bool each_once = !params->weights && !params->replacement &&
+    bool each_once = params->sampler != PLAN_WEIGHTS && !params->replacement &&
                      (params->num_samples == 0 || params->num_samples == params->length);
 
     return params->tokens.strategy == PLAN_BUCKET && each_once;

@@ -1,4 +1,4 @@
-/* Which sampler the parameters mean; the plain sequence; and lists of indices. */
+/* The kinds of samplers, as a table; the plain sequence; and lists of indices. */
 #include "daemon/plan/sampler.h"
 
 #include <Random123/philox.h>
@@ -33,11 +33,14 @@ static void sequential_free(struct sampler *sampler)
     free(sampler);
 }
 
-static int sequential_new(uint64_t count, struct sampler **ret)
+static int sampler_sequential_new(const struct plan_params *params, uint64_t length, uint64_t count,
+                                  struct sampler **ret)
 {
     static const struct sampler_kind_ops ops = {.at = sequential_at, .free = sequential_free};
     struct sampler *sampler = calloc(1, sizeof *sampler);
 
+    (void)params;
+    (void)length;
     if (!sampler)
         return -ENOMEM;
     *sampler = (struct sampler){.ops = &ops, .count = count};
@@ -84,81 +87,93 @@ static void listed_free(struct sampler *sampler)
     free(listed);
 }
 
+/* ---- orders of a range ---------------------------------------------------------------------- */
+
+typedef int sampler_make(const struct plan_params *params, uint64_t length, uint64_t count,
+                         struct sampler **ret);
+
+/* `count` of `length` places, without replacement and with it. */
+static int sampler_range_new(const struct plan_params *params, uint64_t length, uint64_t count,
+                             struct sampler **ret)
+{
+    static sampler_make *const orders[][2] = {
+        [PLAN_SEQUENTIAL] = {sampler_sequential_new, NULL},
+        [PLAN_TORCH] = {sampler_permuted_torch_new, sampler_drawn_torch_new},
+        [PLAN_NATIVE] = {sampler_permuted_native_new, sampler_drawn_native_new},
+    };
+    return orders[params->order][params->replacement](params, length, count, ret);
+}
+
+/* ---- the kinds ------------------------------------------------------------------------------ */
+
+static int sampler_samples_new(const struct plan_params *params, struct sampler **ret)
+{
+    uint64_t count = params->num_samples ? params->num_samples : params->length;
+
+    return sampler_range_new(params, params->length, count, ret);
+}
+
 /* Copies the list: a plan may outlive whoever described it, in a thread that is still at it. */
-static int listed_new(const struct plan_params *params, struct sampler *places,
-                      struct sampler **ret)
+static int sampler_listed_new(const struct plan_params *params, struct sampler **ret)
 {
     static const struct sampler_kind_ops ops = {
         .missing = listed_missing, .extend = listed_extend, .at = listed_at, .free = listed_free};
     struct listed *listed = calloc(1, sizeof *listed);
-    uint64_t *indices = calloc(max_u64(params->n_indices, 1), sizeof *indices);
+    int r = -ENOMEM;
 
-    if (!listed || !indices) {
-        free(listed);
-        free(indices);
-        return -ENOMEM;
+    if (!listed)
+        return r;
+    listed->base = (struct sampler){.ops = &ops, .count = params->n_indices};
+    listed->indices = calloc(max_u64(params->n_indices, 1), sizeof *listed->indices);
+    if (listed->indices)
+        r = sampler_range_new(params, params->n_indices, params->n_indices, &listed->places);
+    if (r < 0) {
+        listed_free(&listed->base);
+        return r;
     }
     if (params->n_indices > 0)
-        memcpy(indices, params->indices, params->n_indices * sizeof *indices);
-    *listed = (struct listed){
-        .base = {.ops = &ops, .count = places->count}, .places = places, .indices = indices};
+        memcpy(listed->indices, params->indices, params->n_indices * sizeof *listed->indices);
     *ret = &listed->base;
     return 0;
 }
 
-/* ---- choosing ------------------------------------------------------------------------------- */
-
 /* What has no meaning together; the spec refuses it in words before. */
-static bool makes_sense(const struct plan_params *params)
+
+static bool sampler_samples_fit(const struct plan_params *params)
 {
     bool counted = params->num_samples > 0 || params->replacement;
 
-    if (params->length >= UINT64_C(1) << 63 || params->num_samples >= UINT64_C(1) << 63)
-        return false;
-    if (params->indices) {
-        for (uint64_t i = 0; i < params->n_indices; i++)
-            if (params->indices[i] >= params->length)
-                return false;
-        return !params->weights && !counted;
-    }
-    if (params->num_samples > 0 && params->length == 0)
-        return false;
-    return params->order == PLAN_SEQUENTIAL ? !params->weights && !counted
-                                            : params->order <= PLAN_NATIVE;
+    return !counted ||
+           (params->order != PLAN_SEQUENTIAL && (params->num_samples == 0 || params->length > 0));
 }
 
-static int places_new(const struct plan_params *params, struct sampler **ret)
+static bool sampler_indices_fit(const struct plan_params *params)
 {
-    uint64_t length = params->indices ? params->n_indices : params->length;
-    uint64_t count = params->num_samples ? params->num_samples : length;
-
-    if (params->weights)
-        return sampler_weighted_new(params, count, ret);
-    if (params->order == PLAN_SEQUENTIAL)
-        return sequential_new(count, ret);
-    if (params->replacement)
-        return sampler_drawn_new(params, length, count, ret);
-    return sampler_permuted_new(params, length, count, ret);
+    for (uint64_t i = 0; i < params->n_indices; i++)
+        if (params->indices[i] >= params->length)
+            return false;
+    return params->num_samples == 0 && !params->replacement;
 }
+
+static bool sampler_weights_fit(const struct plan_params *params)
+{
+    return params->order != PLAN_SEQUENTIAL && params->length > 0;
+}
+
+static const struct sampler_kind {
+    bool (*fits)(const struct plan_params *params);
+    int (*make)(const struct plan_params *params, struct sampler **ret);
+} sampler_kinds[] = {
+    [PLAN_SAMPLES] = {sampler_samples_fit, sampler_samples_new},
+    [PLAN_INDICES] = {sampler_indices_fit, sampler_listed_new},
+    [PLAN_WEIGHTS] = {sampler_weights_fit, sampler_weighted_new},
+};
 
 int sampler_new(const struct plan_params *params, struct sampler **ret)
 {
-    struct sampler *places = NULL;
-
-    if (!makes_sense(params) || params->order > PLAN_NATIVE)
+    if (params->length >= UINT64_C(1) << 63 || params->num_samples >= UINT64_C(1) << 63 ||
+        params->order > PLAN_NATIVE || params->sampler >= ARRAY_SIZE(sampler_kinds))
         return -EINVAL;
-    int r = places_new(params, &places);
-    if (r < 0)
-        return r;
-    if (params->indices) {
-        struct sampler *listed = NULL;
-        r = listed_new(params, places, &listed);
-        if (r < 0) {
-            sampler_free(places);
-            return r;
-        }
-        places = listed;
-    }
-    *ret = places;
-    return 0;
+    const struct sampler_kind *kind = &sampler_kinds[params->sampler];
+    return kind->fits(params) ? kind->make(params, ret) : -EINVAL;
 }

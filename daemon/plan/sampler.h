@@ -35,14 +35,17 @@ struct sampler *sampler_free(struct sampler *sampler); /* NULL is fine */
 /* ---- the kinds, for sampler_new() ----------------------------------------------------------- */
 
 /* `count` of `length` positions without replacement: permutations in a row. (sampler_random.c) */
-int _nodiscard_ sampler_permuted_new(const struct plan_params *params, uint64_t length,
-                                     uint64_t count, struct sampler **ret);
+int _nodiscard_ sampler_permuted_torch_new(const struct plan_params *params, uint64_t length,
+                                           uint64_t count, struct sampler **ret);
+int _nodiscard_ sampler_permuted_native_new(const struct plan_params *params, uint64_t length,
+                                            uint64_t count, struct sampler **ret);
 /* `count` of `length` positions with replacement. (sampler_random.c) */
-int _nodiscard_ sampler_drawn_new(const struct plan_params *params, uint64_t length, uint64_t count,
-                                  struct sampler **ret);
+int _nodiscard_ sampler_drawn_torch_new(const struct plan_params *params, uint64_t length,
+                                        uint64_t count, struct sampler **ret);
+int _nodiscard_ sampler_drawn_native_new(const struct plan_params *params, uint64_t length,
+                                         uint64_t count, struct sampler **ret);
 /* By params->weights, with and without replacement. (sampler_weighted.c) */
-int _nodiscard_ sampler_weighted_new(const struct plan_params *params, uint64_t count,
-                                     struct sampler **ret);
+int _nodiscard_ sampler_weighted_new(const struct plan_params *params, struct sampler **ret);
 
 /* Random bits by position; `stream` keeps different uses of one seed and epoch apart. */
 struct sampler_key {

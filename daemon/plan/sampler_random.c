@@ -48,8 +48,8 @@ static void permuted_torch_free(struct sampler *sampler)
     free(permuted);
 }
 
-static int permuted_torch_new(const struct plan_params *params, uint64_t length, uint64_t count,
-                              struct sampler **ret)
+int sampler_permuted_torch_new(const struct plan_params *params, uint64_t length, uint64_t count,
+                               struct sampler **ret)
 {
     static const struct sampler_kind_ops ops = {.missing = permuted_torch_missing,
                                                 .extend = permuted_torch_extend,
@@ -104,8 +104,8 @@ static void permuted_native_free(struct sampler *sampler)
     free(container_of(sampler, struct permuted_native, base));
 }
 
-static int permuted_native_new(const struct plan_params *params, uint64_t length, uint64_t count,
-                               struct sampler **ret)
+int sampler_permuted_native_new(const struct plan_params *params, uint64_t length, uint64_t count,
+                                struct sampler **ret)
 {
     static const struct sampler_kind_ops ops = {.at = permuted_native_at,
                                                 .free = permuted_native_free};
@@ -120,13 +120,6 @@ static int permuted_native_new(const struct plan_params *params, uint64_t length
     permute_native_init(&permuted->perm, length, params->seed, params->epoch, 0);
     *ret = &permuted->base;
     return 0;
-}
-
-int sampler_permuted_new(const struct plan_params *params, uint64_t length, uint64_t count,
-                         struct sampler **ret)
-{
-    return params->order == PLAN_TORCH ? permuted_torch_new(params, length, count, ret)
-                                       : permuted_native_new(params, length, count, ret);
 }
 
 /* ---- with replacement, torch ---------------------------------------------------------------- */
@@ -167,8 +160,8 @@ static void drawn_torch_free(struct sampler *sampler)
     free(drawn);
 }
 
-static int drawn_torch_new(const struct plan_params *params, uint64_t length, uint64_t count,
-                           struct sampler **ret)
+int sampler_drawn_torch_new(const struct plan_params *params, uint64_t length, uint64_t count,
+                            struct sampler **ret)
 {
     static const struct sampler_kind_ops ops = {.missing = drawn_torch_missing,
                                                 .extend = drawn_torch_extend,
@@ -214,8 +207,8 @@ static void drawn_native_free(struct sampler *sampler)
     free(container_of(sampler, struct drawn_native, base));
 }
 
-static int drawn_native_new(const struct plan_params *params, uint64_t length, uint64_t count,
-                            struct sampler **ret)
+int sampler_drawn_native_new(const struct plan_params *params, uint64_t length, uint64_t count,
+                             struct sampler **ret)
 {
     static const struct sampler_kind_ops ops = {.at = drawn_native_at, .free = drawn_native_free};
     struct drawn_native *drawn = calloc(1, sizeof *drawn);
@@ -228,11 +221,4 @@ static int drawn_native_new(const struct plan_params *params, uint64_t length, u
             .seed = params->seed, .epoch = params->epoch, .length = length, .stream = DRAW_STREAM}};
     *ret = &drawn->base;
     return 0;
-}
-
-int sampler_drawn_new(const struct plan_params *params, uint64_t length, uint64_t count,
-                      struct sampler **ret)
-{
-    return params->order == PLAN_TORCH ? drawn_torch_new(params, length, count, ret)
-                                       : drawn_native_new(params, length, count, ret);
 }

@@ -49,6 +49,7 @@ static void choose_indices(struct input *input, uint8_t stride)
 {
     struct plan_params *params = &input->params;
 
+    params->sampler = PLAN_INDICES;
     params->indices = input->indices;
     params->n_indices = params->length;
     for (uint64_t i = 0; i < params->length; i++) {

@@ -52,9 +52,11 @@ static bool parse_list(const char *kind, const char *text, struct request *reque
     if (!parse_numbers(text, request, &n))
         return false;
     if (strcmp(kind, "indices") == 0) {
+        request->params.sampler = PLAN_INDICES;
         request->params.indices = request->indices;
         request->params.n_indices = n;
     } else if (strcmp(kind, "weights") == 0) {
+        request->params.sampler = PLAN_WEIGHTS;
         request->params.weights = request->weights;
         return n == request->params.length;
     }

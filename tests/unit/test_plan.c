@@ -555,6 +555,54 @@ static void test_rows(void **state)
             }
 }
 
+/* ---- whether two are the same --------------------------------------------------------------- */
+
+#ifdef __has_builtin
+#if __has_builtin(__builtin_clear_padding)
+#define HAVE_CLEAR_PADDING
+#endif
+#endif
+
+/* Each byte of base[offset..offset+n) tells two plans apart, where `used` says that it is none of
+ * padding. */
+static void check_compared(struct plan_params *base, size_t offset, const uint8_t *used, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct plan_params other = *base;
+
+        ((uint8_t *)&other)[offset + i] ^= 1;
+        if (used[i] && plan_params_equal(base, &other))
+            fail_msg("nobody compares byte %zu of struct plan_params", offset + i);
+    }
+}
+
+static void test_all_parameters_are_compared(void **state)
+{
+#ifdef HAVE_CLEAR_PADDING
+    struct plan_params params, base = {0};
+    struct plan_tokens tokens;
+    size_t history = offsetof(struct plan_params, before.of);
+
+    (void)state;
+    memset(&params, 0xFF, sizeof params);
+    memset(&tokens, 0xFF, sizeof tokens);
+    /* gcc 12 loses its place behind an array: each side by itself. */
+    __builtin_clear_padding(&params);
+    __builtin_clear_padding(&tokens);
+    base.before.n = DL_MAX_HISTORY; /* else what is behind the last stretch is nothing */
+    assert_true(plan_params_equal(&base, &base));
+    check_compared(&base, 0, (uint8_t *)&params, history);
+    check_compared(&base, offsetof(struct plan_params, tokens), (uint8_t *)&tokens, sizeof tokens);
+    memset(&params, 0xFF, sizeof params);
+    check_compared(&base, history, (uint8_t *)&params, sizeof base.before.of);
+    assert_int_equal(history + sizeof base.before.of, offsetof(struct plan_params, tokens));
+    assert_int_equal(sizeof params, offsetof(struct plan_params, tokens) + sizeof tokens);
+#else
+    (void)state;
+    skip();
+#endif
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_distributed_sampler_table),
     cmocka_unit_test(test_batches),
@@ -570,6 +618,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_no_memory),
     cmocka_unit_test(test_huge),
     cmocka_unit_test(test_trillion),
+    cmocka_unit_test(test_all_parameters_are_compared),
 };
 
 TEST_MAIN(tests)

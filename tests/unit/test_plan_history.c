@@ -329,6 +329,7 @@ static void test_chains_of_tokens(void **state)
         for (uint64_t i = 0; twice && i < params.length; i++)
             wanted[indices[i]]++;
         if (twice) {
+            params.sampler = PLAN_INDICES;
             params.indices = indices;
             params.n_indices = params.length;
         }

@@ -388,6 +388,7 @@ static void test_refused(void **state)
          .num_samples = 3},
         {.tokens = {BUCKET, .multiple = 1, .leftover = PLAN_CARRY},
          .order = PLAN_NATIVE,
+         .sampler = PLAN_WEIGHTS,
          .weights = weights},
         {.tokens = {SORTED, .multiple = 1}, .order = PLAN_NATIVE, .num_samples = UINT64_C(1) << 32},
         {.tokens = {SORTED, .multiple = 1}, .length = UINT64_C(1) << 32},
@@ -418,7 +419,7 @@ static void test_carry_is_not_refused(void **state)
         {.order = PLAN_NATIVE, .num_samples = 6},
         {.order = PLAN_TORCH},
         {.order = PLAN_SEQUENTIAL},
-        {.order = PLAN_NATIVE, .indices = indices, .n_indices = 3},
+        {.order = PLAN_NATIVE, .sampler = PLAN_INDICES, .indices = indices, .n_indices = 3},
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {

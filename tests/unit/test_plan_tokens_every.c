@@ -53,6 +53,7 @@ static void choose(struct shape *shape, uint64_t *seed)
         shape->wanted[i] = !listed;
     if (!listed || params->length == 0)
         return;
+    params->sampler = PLAN_INDICES;
     params->indices = shape->indices;
     params->n_indices = below(seed, (uint32_t)params->length + 1);
     for (uint64_t i = 0; i < params->n_indices; i++) {
@@ -87,7 +88,8 @@ static void test_other_samplers(void **state)
                                      .order = i % 2 ? PLAN_NATIVE : PLAN_TORCH,
                                      .num_samples = 1 + below(&seed, 700),
                                      .replacement = i % 3 > 0,
-                                     .weights = i % 3 == 2 ? weights : NULL,
+                                     .sampler = i % 3 == 2 ? PLAN_WEIGHTS : PLAN_SAMPLES,
+                                     .weights = weights,
                                      .seed = i,
                                      .world = 3};
 

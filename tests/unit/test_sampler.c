@@ -56,8 +56,9 @@ static const uint64_t twice[] = {3, 3, 0};
 static const double six[] = {.1, .9, .4, .7, 3, .6};
 static const double holes[] = {0, 2, 0, 1, 0};
 
-#define LISTED(list)   .indices = (list), .n_indices = ARRAY_SIZE(list)
-#define WEIGHTED(list) .length = ARRAY_SIZE(list), .weights = (list), .replacement = true
+#define LISTED(list)   .sampler = PLAN_INDICES, .indices = (list), .n_indices = ARRAY_SIZE(list)
+#define WEIGHED(list)  .sampler = PLAN_WEIGHTS, .weights = (list)
+#define WEIGHTED(list) .length = ARRAY_SIZE(list), WEIGHED(list), .replacement = true
 
 /* ---- vectors -------------------------------------------------------------------------------- */
 
@@ -215,18 +216,19 @@ static const struct plan_params kinds[] = {
     {.length = 10, .order = PLAN_TORCH, LISTED(five)},
     {.length = 10, .order = PLAN_NATIVE, LISTED(five)},
     {.length = 10, .order = PLAN_SEQUENTIAL, LISTED(five)},
-    {.length = 10, .order = PLAN_SEQUENTIAL, .indices = five},
-    {.length = 10, .order = PLAN_TORCH, .indices = five},
+    {.length = 10, .order = PLAN_SEQUENTIAL, .sampler = PLAN_INDICES, .indices = five},
+    {.length = 10, .order = PLAN_TORCH, .sampler = PLAN_INDICES},
     {.order = PLAN_TORCH, .num_samples = 50, WEIGHTED(six)},
     {.order = PLAN_NATIVE, .num_samples = 50, WEIGHTED(six)},
-    {.length = 6, .order = PLAN_NATIVE, .weights = six},
-    {.length = 6, .order = PLAN_NATIVE, .weights = six, .num_samples = 4},
+    {.length = 6, .order = PLAN_NATIVE, WEIGHED(six)},
+    {.length = 6, .order = PLAN_NATIVE, WEIGHED(six), .num_samples = 4},
 };
 
 static uint64_t count_of(const struct plan_params *params)
 {
-    return params->indices ? params->n_indices
-                           : (params->num_samples ? params->num_samples : params->length);
+    return params->sampler == PLAN_INDICES
+               ? params->n_indices
+               : (params->num_samples ? params->num_samples : params->length);
 }
 
 /* Every step against the whole order, last step first in one plan and first step first in another.
@@ -306,6 +308,7 @@ static void test_lists_are_copied(void **state)
         struct plan_params params = {.length = 5, .order = PLAN_NATIVE, .batch_size = 3};
 
         if (way == 0) {
+            params.sampler = PLAN_INDICES;
             params.indices = indices;
             params.n_indices = 3;
         } else {
@@ -335,7 +338,8 @@ static void test_backlog(void **state)
                                  .batch_size = 10,
                                  .replacement = true};
     for (int weighted = 0; weighted < 2; weighted++) {
-        params.weights = weighted ? weights : NULL;
+        params.sampler = weighted ? PLAN_WEIGHTS : PLAN_SAMPLES;
+        params.weights = weights;
         _cleanup_plan_ struct plan *plan = make(params);
         assert_int_equal(plan_backlog(plan, 0, 0), 10);
         assert_int_equal(plan_backlog(plan, 0, 499), 5000);
@@ -364,23 +368,23 @@ static void test_refused(void **state)
     } rows[] = {
         {{.length = 5, .num_samples = 3}, -EINVAL},
         {{.length = 5, .replacement = true}, -EINVAL},
-        {{.length = 6, .weights = six}, -EINVAL},
+        {{.length = 6, WEIGHED(six)}, -EINVAL},
         {{.length = 0, .num_samples = 1, .order = PLAN_TORCH}, -EINVAL},
         {{.length = 5, .num_samples = UINT64_C(1) << 63, .order = PLAN_NATIVE}, -EINVAL},
         {{.length = 5, LISTED(five)}, -EINVAL},
         {{.length = 9, LISTED(five), .order = PLAN_NATIVE}, -EINVAL},
         {{.length = 20, LISTED(five), .order = PLAN_NATIVE, .num_samples = 2}, -EINVAL},
         {{.length = 20, LISTED(five), .order = PLAN_TORCH, .replacement = true}, -EINVAL},
-        {{LISTED(five), .order = PLAN_NATIVE, WEIGHTED(six)}, -EINVAL},
+        {{.length = 5, .order = PLAN_NATIVE, .sampler = (enum plan_sampler)3}, -EINVAL},
         {{.order = PLAN_NATIVE, WEIGHTED(negative)}, -EINVAL},
         {{.order = PLAN_NATIVE, WEIGHTED(nan_weight)}, -EINVAL},
         {{.order = PLAN_NATIVE, WEIGHTED(infinite)}, -EINVAL},
         {{.order = PLAN_TORCH, WEIGHTED(huge)}, -EINVAL},
         {{.order = PLAN_TORCH, WEIGHTED(zero)}, -EINVAL},
-        {{.length = 0, .order = PLAN_TORCH, .weights = two, .replacement = true}, -EINVAL},
-        {{.length = 2, .order = PLAN_TORCH, .weights = two}, -EINVAL},
+        {{.length = 0, .order = PLAN_TORCH, WEIGHED(two), .replacement = true}, -EINVAL},
+        {{.length = 2, .order = PLAN_TORCH, WEIGHED(two)}, -EINVAL},
         {{.order = PLAN_TORCH, WEIGHTED(two), .num_samples = 1}, -EINVAL},
-        {{.length = 2, .order = PLAN_NATIVE, .weights = two, .num_samples = 3}, -EINVAL},
+        {{.length = 2, .order = PLAN_NATIVE, WEIGHED(two), .num_samples = 3}, -EINVAL},
         {{.order = PLAN_TORCH, WEIGHTED(one), .num_samples = 1}, 0},
         {{.length = 7, .order = PLAN_TORCH, .num_samples = INT64_MAX}, -ENOMEM},
         {{.length = INT64_MAX, .order = PLAN_TORCH, .num_samples = 5}, -ENOMEM},
@@ -543,7 +547,7 @@ static void test_native_weights_without_replacement(void **state)
                                                     .order = PLAN_NATIVE,
                                                     .seed = 13,
                                                     .epoch = epoch,
-                                                    .weights = weights},
+                                                    WEIGHED(weights)},
                                order),
                          4);
         assert_int_equal(order[3], 1);

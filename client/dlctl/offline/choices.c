@@ -103,9 +103,7 @@ static int work_out(const struct job *job, const struct choice *choice, enum lef
     if (choice->interval > params.tokens.tokens || plan_tokens_limit(&params.tokens) == 0)
         return -ERANGE;
     if (job->planned < job->samples) {
-        params.indices = NULL;
-        params.n_indices = 0;
-        params.weights = NULL;
+        params.sampler = PLAN_SAMPLES;
         params.replacement = false;
     }
     params.tokens.lengths = job->lengths;
