@@ -1,5 +1,7 @@
 #include "daemon/cluster/agree.h"
 
+#include "daemon/serve/base/memory.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -75,21 +77,18 @@ static void propose(struct agreement *a)
     backend_set(a->o.backend, a->key, 0, text, on_answer, a);
 }
 
-int agree(const struct agree_options *options, struct agreement **ret)
+struct agreement *agree(const struct agree_options *options)
 {
-    struct agreement *a = calloc(1, sizeof *a);
+    struct agreement *a = must_alloc(sizeof *a);
 
-    if (!a)
-        return -ENOMEM;
     a->o = *options;
     a->until = uv_hrtime() + options->timeout_ns;
     (void)snprintf(a->key, sizeof a->key, "%s", options->key);
     (void)snprintf(a->text, sizeof a->text, "%" PRIu64, options->proposal);
     uv_timer_init(options->loop, &a->retry);
     a->retry.data = a;
-    *ret = a;
     propose(a);
-    return 0;
+    return a;
 }
 
 struct agreement *agree_cancel(struct agreement *a)

@@ -20,8 +20,8 @@ struct agree_options {
     void *owner;
 };
 
-/* -ENOMEM. `done` never comes from inside it. */
-int _nodiscard_ agree(const struct agree_options *options, struct agreement **ret);
+/* `done` never comes from inside it. */
+struct agreement *agree(const struct agree_options *options);
 /* `done` does not come any more; the backend has to be freed before the loop goes on. NULL is
  * fine; returns NULL. */
 struct agreement *agree_cancel(struct agreement *agreement);

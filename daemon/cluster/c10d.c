@@ -1,6 +1,7 @@
 #include "daemon/cluster/c10d.h"
 
 #include "daemon/cluster/tcpstore_client.h"
+#include "daemon/serve/base/memory.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -75,12 +76,10 @@ static uint64_t token_of(struct dl_span data)
     return hash ? hash : 1;
 }
 
-/* Without memory for what is to be asked there is none for its failure, either. */
 static void put(struct dl_buffer *ret, struct dl_span data)
 {
     ret->len = 0;
-    if (data.len > 0 && buffer_append(ret, data.data, data.len) < 0)
-        abort();
+    must_append(ret, data.data, data.len);
 }
 
 /* ---- answers -------------------------------------------------------------------------------- */
@@ -148,8 +147,8 @@ static void ask(struct call *call, struct dl_span expected, struct dl_span desir
 
     if (tcpstore_client_dialect(c10d->client) == TCPSTORE_ANY)
         c10d_host_try(c10d->host);
-    if (tcpstore_client_ask(c10d->client, &question, on_answer, call) < 0)
-        abort();
+    int r = tcpstore_client_ask(c10d->client, &question, on_answer, call);
+    assert(r == 0); /* keys and values are as long as a backend's may be */
 }
 
 static void read_value(struct call *call)
@@ -229,10 +228,8 @@ static void on_answer(void *owner, const struct tcpstore_answer *with)
 
 static struct call *begin(struct c10d *c10d, const char *key, backend_done done, void *owner)
 {
-    struct call *call = calloc(1, sizeof *call);
+    struct call *call = must_alloc(sizeof *call);
 
-    if (!call)
-        abort();
     c10d->health.calls++;
     call->c10d = c10d;
     call->done = done;
@@ -324,8 +321,8 @@ int c10d_endpoint(const char *text, char **ret_host, uint16_t *ret_port, struct 
         if (*after != ':' || port == 0 || port > UINT16_MAX || *rest)
             return say_wrong(text, "has no port from 1 to 65535", err);
     }
-    if (!(*ret_host = strndup(host, len)))
-        return dl_error_set(err, ENOMEM, "rendezvous", "out of memory");
+    *ret_host = must_alloc(len + 1);
+    memcpy(*ret_host, host, len);
     *ret_port = (uint16_t)port;
     return 0;
 }
@@ -343,24 +340,19 @@ static int open_both(struct c10d *c10d, const struct c10d_options *options, stru
         c10d->timeout_ms = TIMEOUT_MS;
     c10d->client = tcpstore_client_new(&(struct tcpstore_client_options){
         .loop = options->loop, .host = host, .port = port, .timeout_ms = c10d->timeout_ms});
-    if (c10d->client)
-        c10d->host = c10d_host_new(&(struct c10d_host_options){.loop = options->loop,
-                                                               .host = host,
-                                                               .port = port,
-                                                               .hosting = options->hosting,
-                                                               .said = options->said,
-                                                               .context = options->context});
-    if (!c10d->host)
-        return dl_error_set(err, ENOMEM, "rendezvous", "out of memory");
+    c10d->host = c10d_host_new(&(struct c10d_host_options){.loop = options->loop,
+                                                           .host = host,
+                                                           .port = port,
+                                                           .hosting = options->hosting,
+                                                           .said = options->said,
+                                                           .context = options->context});
     return 0;
 }
 
 int c10d_new(const struct c10d_options *options, struct backend **ret, struct dl_error *err)
 {
-    struct c10d *c10d = calloc(1, sizeof *c10d);
+    struct c10d *c10d = must_alloc(sizeof *c10d);
 
-    if (!c10d)
-        return dl_error_set(err, ENOMEM, "rendezvous", "out of memory");
     c10d->backend.ops = &ops;
     c10d->loop = options->loop;
     c10d->renewed = options->renewed;

@@ -1,5 +1,7 @@
 #include "daemon/cluster/c10d_host.h"
 
+#include "daemon/serve/base/memory.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <ifaddrs.h>
@@ -166,12 +168,9 @@ uint64_t c10d_host_peers(const struct c10d_host *host)
 
 struct c10d_host *c10d_host_new(const struct c10d_host_options *options)
 {
-    struct c10d_host *host = calloc(1, sizeof *host);
+    struct c10d_host *host = must_alloc(sizeof *host);
 
-    if (!host || !(host->name = strdup(options->host))) {
-        free(host);
-        return NULL;
-    }
+    host->name = must_strdup(options->host);
     host->options = *options;
     host->options.host = host->name;
     return host;

@@ -36,7 +36,6 @@ struct c10d_host_options {
 
 struct c10d_host;
 
-/* NULL when out of memory. */
 struct c10d_host *c10d_host_new(const struct c10d_host_options *options);
 /* The store goes, with all that is in it. NULL is fine; returns NULL. */
 struct c10d_host *c10d_host_free(struct c10d_host *host);

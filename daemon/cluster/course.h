@@ -115,8 +115,8 @@ struct course_word {
     struct course knows; /* rounds with their beginnings; places are not said */
 };
 
-/* As text, for people who look into the store. -ENOMEM. */
-int _nodiscard_ course_word_write(const struct course_word *word, struct dl_buffer *out);
+/* As text, for people who look into the store. */
+void course_word_write(const struct course_word *word, struct dl_buffer *out);
 /* As it was said in that round: of those before it. */
 bool _nodiscard_ course_word_read(struct dl_span bytes, uint64_t round, struct course_word *ret);
 

@@ -1,64 +1,56 @@
 /* What nodes say, as text: lines of a word, such as "round 3 0 1 6:12", for people, too. */
 #include "daemon/cluster/course.h"
 
+#include "daemon/serve/base/memory.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-static int add_text(struct dl_buffer *out, const char *text)
+static void add_text(struct dl_buffer *out, const char *text)
 {
-    return buffer_append(out, text, strlen(text));
+    must_append(out, text, strlen(text));
 }
 
-static int add_number(struct dl_buffer *out, char mark, uint64_t number)
+static void add_number(struct dl_buffer *out, char mark, uint64_t number)
 {
     char text[32];
 
     (void)snprintf(text, sizeof text, "%c%" PRIu64, mark, number);
-    return add_text(out, text);
+    add_text(out, text);
 }
 
-static int add_point(struct dl_buffer *out, const struct course_point *point)
+static void add_point(struct dl_buffer *out, const struct course_point *point)
 {
-    int r = add_number(out, ' ', point->pass);
-
-    if (r == 0)
-        r = add_number(out, ' ', point->epoch);
-    for (uint32_t i = 0; i < point->history.n && r == 0; i++) {
-        r = add_number(out, ' ', point->history.of[i].world);
-        if (r == 0)
-            r = add_number(out, ':', point->history.of[i].steps);
+    add_number(out, ' ', point->pass);
+    add_number(out, ' ', point->epoch);
+    for (uint32_t i = 0; i < point->history.n; i++) {
+        add_number(out, ' ', point->history.of[i].world);
+        add_number(out, ':', point->history.of[i].steps);
     }
-    return r == 0 ? add_text(out, "\n") : r;
+    add_text(out, "\n");
 }
 
-int course_word_write(const struct course_word *word, struct dl_buffer *out)
+void course_word_write(const struct course_word *word, struct dl_buffer *out)
 {
-    int r = add_text(out, "1\n");
-
-    if (r == 0 && word->last != COURSE_NEW) {
-        r = add_text(out, "last");
-        if (r == 0)
-            r = add_number(out, ' ', word->last);
-        if (r == 0)
-            r = add_text(out, "\n");
+    add_text(out, "1\n");
+    if (word->last != COURSE_NEW) {
+        add_text(out, "last");
+        add_number(out, ' ', word->last);
+        add_text(out, "\n");
     }
-    if (r == 0 && word->says) {
-        r = add_text(out, "at");
-        if (r == 0)
-            r = add_point(out, &word->at);
+    if (word->says) {
+        add_text(out, "at");
+        add_point(out, &word->at);
     }
-    for (uint32_t i = 0; i < word->knows.n && r == 0; i++) {
+    for (uint32_t i = 0; i < word->knows.n; i++) {
         if (!word->knows.of[i].known)
             continue;
-        r = add_text(out, "round");
-        if (r == 0)
-            r = add_number(out, ' ', word->knows.of[i].number);
-        if (r == 0)
-            r = add_point(out, &word->knows.of[i].begin);
+        add_text(out, "round");
+        add_number(out, ' ', word->knows.of[i].number);
+        add_point(out, &word->knows.of[i].begin);
     }
-    return r;
 }
 
 static bool take_text(const char **at, const char *text)

@@ -3,6 +3,7 @@
 #include "daemon/cluster/etcd_client.h"
 #include "daemon/cluster/etcd_json.h"
 #include "daemon/cluster/etcd_watch.h"
+#include "daemon/serve/base/memory.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -19,7 +20,7 @@ enum { TRIED_MAX = 640 };
 
 static const uint64_t MS = 1000000;
 
-/* Between a login or a grant for which there was no memory and the next. */
+/* Between a login or a grant that could not be asked for and the next. */
 enum { AGAIN_MS = 500 };
 
 /* A lease is kept alive as often also where another node has said that it lasts but a minute. */
@@ -187,9 +188,7 @@ static void on_value(struct call *call, const struct http_answer *with)
     struct etcd_kv kv;
     int r = call->sets ? etcd_read_txn(with->body, &kv) : etcd_read_range(with->body, &kv);
 
-    if (r == -ENOMEM)
-        answer_error(call, ENOMEM, "out of memory");
-    else if (r < 0 && try_next(call, "answers nonsense", true))
+    if (r < 0 && try_next(call, "answers nonsense", true))
         run(call);
     else if (r < 0)
         answer_error(call, EBADMSG, call->tried);
@@ -245,7 +244,9 @@ static void run(struct call *call)
                      : etcd_range_body(call->key);
     if (etcd_client_post(&etcd->client, call->sets ? "kv/txn" : "kv/range", body, request,
                          &call->http) < 0)
-        answer_error(call, ENOMEM, "out of memory");
+        answer_error(call, EINVAL,
+                     "it cannot be asked: is the user's name no UTF-8, or its token "
+                     "above 1000 bytes?");
 }
 
 /* One that waits for the loop, a token or a lease. */
@@ -380,15 +381,11 @@ static void at_soon(struct etcd *etcd)
 
 static void begin(struct etcd *etcd, const struct call *what, const char *key, struct dl_span data)
 {
-    struct call *call = calloc(1, sizeof *call);
+    struct call *call = must_alloc(sizeof *call);
 
     etcd->health.calls++;
-    /* Without memory for a call there is none for its failure, either. */
-    if (!call || (data.len > 0 && buffer_append(&call->data, data.data, data.len) < 0))
-        abort();
-    struct dl_buffer bytes = call->data;
     *call = *what;
-    call->data = bytes;
+    must_append(&call->data, data.data, data.len);
     call->etcd = etcd;
     call->began = uv_now(etcd->loop);
     (void)snprintf(call->key, sizeof call->key, PREFIX "%s", key);
@@ -417,8 +414,6 @@ static void etcd_watch(struct backend *backend, const char *key, void (*changed)
     assert(!etcd->watched[0]);
     (void)snprintf(etcd->watched, sizeof etcd->watched, PREFIX "%s", key);
     etcd->watch = etcd_watch_new(etcd->loop, &etcd->client, etcd->watched, changed, owner);
-    if (!etcd->watch)
-        abort(); /* as for a call */
 }
 
 static void etcd_health(const struct backend *backend, struct backend_health *ret)
@@ -477,10 +472,8 @@ static uint64_t lease_of(const char *run)
 
 int etcd_new(const struct etcd_options *options, struct backend **ret, struct dl_error *err)
 {
-    struct etcd *etcd = calloc(1, sizeof *etcd);
+    struct etcd *etcd = must_alloc(sizeof *etcd);
 
-    if (!etcd)
-        return dl_error_set(err, ENOMEM, "rendezvous", "out of memory");
     etcd->backend.ops = &ops;
     etcd->loop = options->loop;
     etcd->timeout_ns = options->timeout_ns ? options->timeout_ns : 5000 * MS;

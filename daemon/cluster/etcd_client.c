@@ -1,5 +1,7 @@
 #include "daemon/cluster/etcd_client.h"
 
+#include "daemon/serve/base/memory.h"
+
 #include "daemon/cluster/etcd_json.h"
 
 #include <errno.h>
@@ -29,10 +31,7 @@ static int add_endpoint(struct etcd_client *client, const char *text, size_t len
                             ETCD_ENDPOINTS_MAX);
     if (!strchr(bracket ? bracket : host, ':'))
         (void)snprintf(url + strlen(url), sizeof url - strlen(url), ":2379");
-    client->endpoints[client->n] = strdup(url);
-    if (!client->endpoints[client->n])
-        return dl_error_set(err, ENOMEM, "rendezvous", "out of memory");
-    client->n++;
+    client->endpoints[client->n++] = must_strdup(url);
     return 0;
 }
 
@@ -53,12 +52,6 @@ static int add_endpoints(struct etcd_client *client, const char *text, struct dl
     return r;
 }
 
-static int copy_text(const char *text, char **ret)
-{
-    *ret = text ? strdup(text) : NULL;
-    return text && !*ret ? -ENOMEM : 0;
-}
-
 int etcd_client_init(struct etcd_client *client, const struct etcd_options *options,
                      struct dl_error *err)
 {
@@ -66,9 +59,10 @@ int etcd_client_init(struct etcd_client *client, const struct etcd_options *opti
     const char *password = options->password ? options->password : "";
 
     *client = (struct etcd_client){0};
-    if (copy_text(options->user, &client->user) < 0 ||
-        copy_text(options->user ? password : NULL, &client->password) < 0)
-        return dl_error_set(err, ENOMEM, "rendezvous", "out of memory");
+    if (options->user) {
+        client->user = must_strdup(options->user);
+        client->password = must_strdup(password);
+    }
     int r = add_endpoints(client, options->endpoints, err);
     return r < 0 ? r : http_new(&http, &client->http, err);
 }
@@ -102,7 +96,7 @@ int etcd_client_post(struct etcd_client *client, const char *path, char *body,
                      struct http_request request, struct http_call **ret)
 {
     char url[URL_MAX + 64];
-    int r = -ENOMEM;
+    int r = -EINVAL;
 
     (void)snprintf(url, sizeof url, "%s/v3/%s", etcd_client_here(client), path);
     request.url = url;

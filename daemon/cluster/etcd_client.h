@@ -16,7 +16,7 @@ struct etcd_client {
     char *token;           /* owned: of the user who has logged in; NULL: has not */
 };
 
-/* 0; -EINVAL or -ENOMEM, with what there is to be deinitialised. */
+/* 0; -EINVAL, with what there is to be deinitialised. */
 int _nodiscard_ etcd_client_init(struct etcd_client *client, const struct etcd_options *options,
                                  struct dl_error *err);
 /* Its requests are cancelled. */
@@ -26,8 +26,8 @@ void etcd_client_deinit(struct etcd_client *client);
 const char *etcd_client_here(const struct etcd_client *client);
 void etcd_client_turn(struct etcd_client *client);
 
-/* Asks it. `body` is consumed, and may be NULL, which is out of memory; `request` is whole but for
- * what is said here. -ENOMEM. */
+/* Asks it. `body` is consumed, and may be NULL, where there is no such JSON; `request` is whole but
+ * for what is said here. -EINVAL: it cannot be asked. */
 int _nodiscard_ etcd_client_post(struct etcd_client *client, const char *path, char *body,
                                  struct http_request request, struct http_call **ret);
 

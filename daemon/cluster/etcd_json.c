@@ -1,5 +1,7 @@
 #include "daemon/cluster/etcd_json.h"
 
+#include "daemon/serve/base/memory.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
@@ -11,10 +13,8 @@ static const char DIGITS[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwx
 
 static char *to_base64(const uint8_t *data, size_t len)
 {
-    char *text = malloc((len + 2) / 3 * 4 + 1), *at = text;
+    char *text = must_alloc((len + 2) / 3 * 4 + 1), *at = text;
 
-    if (!text)
-        return NULL;
     for (size_t i = 0; i < len; i += 3) {
         size_t left = len - i;
         uint32_t bits = (uint32_t)data[i] << 16 | (left > 1 ? (uint32_t)data[i + 1] << 8 : 0) |
@@ -47,8 +47,7 @@ static int from_base64(const char *text, size_t len, struct dl_buffer *ret)
             bits = bits << 6 | (digit ? (uint32_t)(digit - DIGITS) : 0);
         }
         const uint8_t bytes[3] = {(uint8_t)(bits >> 16), (uint8_t)(bits >> 8), (uint8_t)bits};
-        if (buffer_append(ret, bytes, 3 - pad) < 0)
-            return -ENOMEM;
+        must_append(ret, bytes, 3 - pad);
     }
     return 0;
 }
@@ -80,7 +79,7 @@ char *etcd_range_body(const char *key)
 {
     _cleanup_free_ char *k = key_of(key);
 
-    return k ? dump(json_pack("{ss}", "key", k)) : NULL;
+    return dump(json_pack("{ss}", "key", k));
 }
 
 char *etcd_txn_body(const char *key, uint64_t revision, struct dl_span data, uint64_t lease)
@@ -88,8 +87,6 @@ char *etcd_txn_body(const char *key, uint64_t revision, struct dl_span data, uin
     _cleanup_free_ char *k = key_of(key), *value = to_base64(data.data, data.len);
     char rev[24], id[24];
 
-    if (!k || !value)
-        return NULL;
     /* Of a key that is not there the revision is 0. */
     return dump(json_pack("{s[{ssssssss}]s[{s{ssssss}}]s[{s{ss}}]}", "compare", "key", k, "target",
                           "MOD", "result", "EQUAL", "mod_revision", number(revision, rev),
@@ -101,8 +98,7 @@ char *etcd_watch_body(const char *key)
 {
     _cleanup_free_ char *k = key_of(key);
 
-    return k ? dump(json_pack("{s{sssb}}", "create_request", "key", k, "progress_notify", 1))
-             : NULL;
+    return dump(json_pack("{s{sssb}}", "create_request", "key", k, "progress_notify", 1));
 }
 
 char *etcd_grant_body(uint64_t lease, uint64_t seconds)
@@ -244,8 +240,8 @@ int etcd_read_user(struct dl_span body, char **ret_token)
 
     if (!token || !*token)
         return -EBADMSG;
-    *ret_token = strdup(token);
-    return *ret_token ? 0 : -ENOMEM;
+    *ret_token = must_strdup(token);
+    return 0;
 }
 
 int etcd_read_watch(struct dl_span line, bool *ret_goes_on)

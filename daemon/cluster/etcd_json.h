@@ -26,7 +26,7 @@ struct etcd_kv {
     struct dl_buffer data; /* owned */
 };
 
-/* All of these: -EBADMSG: this is no such answer; -ENOMEM. */
+/* All of these: -EBADMSG: this is no such answer. */
 int _nodiscard_ etcd_read_range(struct dl_span body, struct etcd_kv *ret);
 int _nodiscard_ etcd_read_txn(struct dl_span body, struct etcd_kv *ret);
 int _nodiscard_ etcd_read_grant(struct dl_span body);

@@ -1,5 +1,7 @@
 #include "daemon/cluster/etcd_watch.h"
 
+#include "daemon/serve/base/memory.h"
+
 #include "daemon/cluster/etcd_json.h"
 
 /* Between a watch that broke and the next. */
@@ -76,10 +78,8 @@ static void on_again(uv_timer_t *timer)
 struct etcd_watch *etcd_watch_new(uv_loop_t *loop, struct etcd_client *client, const char *key,
                                   etcd_changed changed, void *owner)
 {
-    struct etcd_watch *watch = calloc(1, sizeof *watch);
+    struct etcd_watch *watch = must_alloc(sizeof *watch);
 
-    if (!watch)
-        return NULL;
     watch->client = client;
     watch->key = key;
     watch->changed = changed;

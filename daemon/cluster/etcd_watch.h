@@ -13,7 +13,7 @@ struct etcd_watch;
  * call; the owner may do anything. */
 typedef void (*etcd_changed)(void *owner);
 
-/* `client` and `key` are borrowed until the watch is freed. NULL: out of memory. */
+/* `client` and `key` are borrowed until the watch is freed. */
 struct etcd_watch *etcd_watch_new(uv_loop_t *loop, struct etcd_client *client, const char *key,
                                   etcd_changed changed, void *owner);
 /* Its memory goes once the loop has let go of its handles. NULL is fine; returns NULL. */

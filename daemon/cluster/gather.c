@@ -1,5 +1,7 @@
 #include "daemon/cluster/gather.h"
 
+#include "daemon/serve/base/memory.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -78,15 +80,11 @@ static void fail(struct gather *g)
 
 static void hand_over(struct gather *g)
 {
-    struct dl_error err = {0};
-    struct dl_span *words = calloc(max_u64(g->o.n, 1), sizeof *words);
+    _cleanup_free_ struct dl_span *words = must_alloc(max_u64(g->o.n, 1) * sizeof *words);
 
-    if (!words)
-        dl_error_set(&err, ENOMEM, "rendezvous", "out of memory");
-    for (uint32_t i = 0; words && i < g->o.n; i++)
+    for (uint32_t i = 0; i < g->o.n; i++)
         words[i] = (struct dl_span){g->words[i].data, g->words[i].len};
-    finish(g, words, words ? NULL : &err);
-    free(words);
+    finish(g, words, NULL);
 }
 
 static void on_answer(void *owner, const struct backend_answer *answer);
@@ -167,19 +165,12 @@ static bool read_word(struct dl_span text, uint64_t *ret_round, struct dl_span *
     return true;
 }
 
-static void keep(struct gather *g, uint32_t i, struct dl_span word)
-{
-    if (buffer_append(&g->words[i], word.data, word.len) < 0)
-        dl_error_set(&g->trouble, ENOMEM, "rendezvous", "out of memory");
-}
-
 /* What it said first in this round is what it says from now on. */
 static void keep_own(struct gather *g, struct dl_span text, struct dl_span word)
 {
     g->own.len = 0;
-    if (buffer_append(&g->own, text.data, text.len) < 0)
-        abort(); /* as all books of the daemon that do not fit its memory */
-    keep(g, g->o.self, word);
+    must_append(&g->own, text.data, text.len);
+    must_append(&g->words[g->o.self], word.data, word.len);
 }
 
 static void on_left(struct gather *g, const struct backend_answer *answer)
@@ -227,43 +218,36 @@ static void on_answer(void *owner, const struct backend_answer *answer)
         return;
     }
     if (answer->token != 0 && read_word(answer->data, &round, &word) && round == g->o.round)
-        keep(g, g->at, word);
+        must_append(&g->words[g->at], word.data, word.len);
     g->at++;
     go_on(g);
 }
 
-static int copy_own(struct gather *g)
+static void copy_own(struct gather *g)
 {
     char head[HEAD_MAX];
     int r = snprintf(head, sizeof head, HEAD, g->o.round);
 
-    r = buffer_append(&g->own, head, (size_t)r);
-    return r < 0 ? r : buffer_append(&g->own, g->o.word.data, g->o.word.len);
+    must_append(&g->own, head, (size_t)r);
+    must_append(&g->own, g->o.word.data, g->o.word.len);
 }
 
-int gather(const struct gather_options *options, struct gather **ret)
+struct gather *gather(const struct gather_options *options)
 {
-    struct gather *g = calloc(1, sizeof *g);
+    struct gather *g = must_alloc(sizeof *g);
 
-    if (!g)
-        return -ENOMEM;
     g->o = *options;
-    g->timer.data = g;
-    g->nodes = calloc(options->n, sizeof *g->nodes);
-    g->words = calloc(options->n, sizeof *g->words);
-    if (!g->nodes || !g->words || copy_own(g) < 0) {
-        on_closed((uv_handle_t *)&g->timer);
-        return -ENOMEM;
-    }
+    g->nodes = must_alloc(options->n * sizeof *g->nodes);
+    g->words = must_alloc(options->n * sizeof *g->words);
+    copy_own(g);
     memcpy(g->nodes, options->nodes, options->n * sizeof *g->nodes);
     (void)snprintf(g->key, sizeof g->key, "%s", options->key);
     g->until = uv_hrtime() + options->timeout_ns;
     g->pause_ms = PAUSE_MS_MIN;
     uv_timer_init(options->loop, &g->timer);
     g->timer.data = g;
-    *ret = g;
     ask(g);
-    return 0;
+    return g;
 }
 
 struct gather *gather_cancel(struct gather *g)

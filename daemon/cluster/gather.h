@@ -35,8 +35,8 @@ struct gather_options {
     void *owner;
 };
 
-/* -ENOMEM. `done` never comes from inside it. */
-int _nodiscard_ gather(const struct gather_options *options, struct gather **ret);
+/* `done` never comes from inside it. */
+struct gather *gather(const struct gather_options *options);
 /* `done` does not come any more; the backend has to be freed before the loop goes on. NULL is
  * fine; returns NULL. */
 struct gather *gather_cancel(struct gather *gather);

@@ -1,5 +1,7 @@
 #include "daemon/cluster/http.h"
 
+#include "daemon/serve/base/memory.h"
+
 #include <assert.h>
 #include <curl/curl.h>
 #include <errno.h>
@@ -88,10 +90,8 @@ static void close_sock(struct sock *sock)
 
 static struct sock *open_sock(struct http *http, curl_socket_t fd)
 {
-    struct sock *sock = calloc(1, sizeof *sock);
+    struct sock *sock = must_alloc(sizeof *sock);
 
-    if (!sock)
-        return NULL;
     sock->http = http;
     sock->fd = fd;
     if (uv_poll_init_socket(http->loop, &sock->poll, fd) < 0) {
@@ -258,31 +258,27 @@ static bool set_headers(struct http_call *call)
     for (unsigned i = 0; i < n; i++) {
         struct curl_slist *more = curl_slist_append(call->headers, lines[i]);
 
-        if (!more)
-            return false;
-        call->headers = more;
+        call->headers = must_have(more);
     }
     return true;
 }
 
 int http_post(struct http *http, const struct http_request *request, struct http_call **ret)
 {
-    struct http_call *call = calloc(1, sizeof *call);
+    struct http_call *call = must_alloc(sizeof *call);
 
-    if (!call)
-        return -ENOMEM;
     call->http = http;
     call->request = *request;
-    call->easy = curl_easy_init();
-    call->body = strdup(request->body);
-    if (!call->easy || !call->body || !set_headers(call)) {
+    call->easy = must_have(curl_easy_init());
+    call->body = must_strdup(request->body);
+    if (!set_headers(call)) {
         call_free(call);
-        return -ENOMEM;
+        return -EINVAL;
     }
     set_up(call);
     if (curl_multi_add_handle(http->multi, call->easy) != CURLM_OK) {
         call_free(call);
-        return -ENOMEM;
+        return -EINVAL;
     }
     DL_APPEND(http->calls, call);
     *ret = call;
@@ -291,10 +287,9 @@ int http_post(struct http *http, const struct http_request *request, struct http
 
 /* ---- the whole ------------------------------------------------------------------------------ */
 
-static bool copy_text(const char *text, char **ret)
+static char *copy_text(const char *text)
 {
-    *ret = text ? strdup(text) : NULL;
-    return !text || *ret;
+    return text ? must_strdup(text) : NULL;
 }
 
 static void http_forget(struct http *http)
@@ -310,23 +305,17 @@ static void http_forget(struct http *http)
 
 int http_new(const struct http_options *options, struct http **ret, struct dl_error *err)
 {
-    struct http *http = calloc(1, sizeof *http);
-
-    if (!http)
-        return dl_error_set(err, ENOMEM, "rendezvous", "out of memory");
     CURLcode code = curl_global_init(CURL_GLOBAL_DEFAULT);
-    if (code != CURLE_OK) {
-        free(http);
+
+    if (code != CURLE_OK)
         return dl_error_set(err, EIO, "rendezvous", "libcurl cannot be used: %s",
                             curl_easy_strerror(code));
-    }
+    struct http *http = must_alloc(sizeof *http);
     http->loop = options->loop;
-    http->multi = curl_multi_init();
-    if (!http->multi || !copy_text(options->ca, &http->ca) ||
-        !copy_text(options->cert, &http->cert) || !copy_text(options->key, &http->key)) {
-        http_forget(http);
-        return dl_error_set(err, ENOMEM, "rendezvous", "out of memory");
-    }
+    http->multi = must_have(curl_multi_init());
+    http->ca = copy_text(options->ca);
+    http->cert = copy_text(options->cert);
+    http->key = copy_text(options->key);
     (void)uv_timer_init(http->loop, &http->timer);
     curl_multi_setopt(http->multi, CURLMOPT_SOCKETFUNCTION, watch_sock);
     curl_multi_setopt(http->multi, CURLMOPT_SOCKETDATA, http);

@@ -46,7 +46,7 @@ int _nodiscard_ http_new(const struct http_options *options, struct http **ret,
 /* Its calls are cancelled. NULL is fine; returns NULL. */
 struct http *http_free(struct http *http);
 
-/* All is copied. -ENOMEM. */
+/* All is copied. -EINVAL: libcurl does not take it, or the token is too long. */
 int _nodiscard_ http_post(struct http *http, const struct http_request *request,
                           struct http_call **ret);
 /* NULL is fine; returns NULL. */

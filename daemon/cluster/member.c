@@ -1,5 +1,7 @@
 #include "daemon/cluster/member.h"
 
+#include "daemon/serve/base/memory.h"
+
 #include <errno.h>
 #include <stdio.h>
 
@@ -30,8 +32,7 @@ static void ask(struct member *member, enum rdzv_do what)
         return;
     }
     member->bytes.len = 0;
-    if (rdzv_state_pack(&member->next, &member->bytes) < 0)
-        abort(); /* as all books of the daemon that do not fit its memory */
+    rdzv_state_pack(&member->next, &member->bytes);
     backend_set(member->backend, member->key, member->token,
                 (struct dl_span){member->bytes.data, member->bytes.len}, on_answer, member);
 }
@@ -57,8 +58,7 @@ static void tell(struct member *member, const struct rdzv_out *out)
 static void step(struct member *member, struct rdzv_event *event, struct rdzv_out *out)
 {
     event->now = uv_hrtime();
-    if (rdzv_step(&member->rdzv, event, &member->next, out) < 0)
-        out->store = RDZV_NOTHING;
+    rdzv_step(&member->rdzv, event, &member->next, out);
 }
 
 static void act(struct member *member, const struct rdzv_out *out)
@@ -259,18 +259,16 @@ static int check(const struct member_options *options, struct dl_error *err)
 
 int member_new(const struct member_options *options, struct member **ret, struct dl_error *err)
 {
-    struct member *member = NULL;
     struct rdzv_node self = {.local = options->local};
     int r = check(options, err);
 
     if (r == 0 && uv_random(NULL, NULL, &self.id, sizeof self.id, 0, NULL) < 0)
         r = dl_error_set(err, EIO, "rendezvous", "the system gives no random numbers");
-    if (r == 0 && !(member = calloc(1, sizeof *member)))
-        r = dl_error_set(err, ENOMEM, "rendezvous", "out of memory");
     if (r < 0) {
         backend_free(options->backend);
         return r;
     }
+    struct member *member = must_alloc(sizeof *member);
     (void)snprintf(self.name, sizeof self.name, "%s", options->name);
     (void)snprintf(member->key, sizeof member->key, "rendezvous/%s", options->run);
     rdzv_init(&member->rdzv, options->settings, &self);

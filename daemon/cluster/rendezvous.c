@@ -109,8 +109,8 @@ static void hint(struct rdzv *rdzv)
         rdzv->read_at = min_u64(rdzv->read_at, rdzv->clock + wait);
 }
 
-static int on_seen(struct rdzv *rdzv, const struct rdzv_event *event, struct rdzv_state *next,
-                   struct rdzv_out *out)
+static void on_seen(struct rdzv *rdzv, const struct rdzv_event *event, struct rdzv_state *next,
+                    struct rdzv_out *out)
 {
     struct rdzv_turn turn = {
         .rdzv = rdzv, .state = event->state, .last = event->last, .next = next, .out = out};
@@ -121,17 +121,15 @@ static int on_seen(struct rdzv *rdzv, const struct rdzv_event *event, struct rdz
         rdzv->beat_at = rdzv->asked;
     rdzv->lost = event->won ? 0 : rdzv->lost + lost;
     bool held = lost && rdzv->lost > 1;
-    if (event->state && rdzv_watch(rdzv, event->state) < 0)
-        return -ENOMEM;
-    if (!event->state)
+    if (event->state)
+        rdzv_watch(rdzv, event->state);
+    else
         rdzv_watch_none(rdzv);
     if (event->state)
         turn.me = rdzv_state_find(event->state, rdzv->self.id);
     if (turn.me && turn.me->life != rdzv->self.life)
         turn.me = NULL;
-    int r = rdzv_turn(&turn);
-    if (r < 0)
-        return r;
+    rdzv_turn(&turn);
     if (turn.changed && !held) {
         rdzv_state_settle(next);
         out->store = RDZV_WRITE;
@@ -140,7 +138,6 @@ static int on_seen(struct rdzv *rdzv, const struct rdzv_event *event, struct rdz
     if (rdzv->hinted)
         hint(rdzv);
     rdzv->hinted = false;
-    return 0;
 }
 
 /* The time to join, leave or close is over, and the store is of no help. */
@@ -219,11 +216,9 @@ static void on_owner(struct rdzv *rdzv, const struct rdzv_event *event, struct r
     }
 }
 
-static int on_event(struct rdzv *rdzv, const struct rdzv_event *event, struct rdzv_state *next,
-                    struct rdzv_out *out)
+static void on_event(struct rdzv *rdzv, const struct rdzv_event *event, struct rdzv_state *next,
+                     struct rdzv_out *out)
 {
-    int r = 0;
-
     switch (event->type) {
     case RDZV_SEEN:
     case RDZV_FAILING:
@@ -234,7 +229,7 @@ static int on_event(struct rdzv *rdzv, const struct rdzv_event *event, struct rd
         if (event->type == RDZV_FAILING)
             on_failing(rdzv, event, out);
         else
-            r = on_seen(rdzv, event, next, out);
+            on_seen(rdzv, event, next, out);
         break;
     case RDZV_CHANGED:
         rdzv->hinted = rdzv->busy;
@@ -247,20 +242,16 @@ static int on_event(struct rdzv *rdzv, const struct rdzv_event *event, struct rd
     }
     if (out->news == RDZV_NO_NEWS && out->store == RDZV_NOTHING)
         check_deadline(rdzv, out);
-    return r;
 }
 
-int rdzv_step(struct rdzv *rdzv, const struct rdzv_event *event, struct rdzv_state *next,
-              struct rdzv_out *out)
+void rdzv_step(struct rdzv *rdzv, const struct rdzv_event *event, struct rdzv_state *next,
+               struct rdzv_out *out)
 {
     *out = (struct rdzv_out){.wake = RDZV_NEVER};
     rdzv_pass_time(rdzv, event->now);
-    int r = on_event(rdzv, event, next, out);
-
-    if (r < 0)
-        rdzv->read_at = rdzv->clock + rdzv->set.poll_ns;
+    on_event(rdzv, event, next, out);
     if (rdzv->want == RDZV_WANT_NOTHING)
-        return r;
+        return;
     if (out->store == RDZV_NOTHING && !rdzv->busy && rdzv->clock >= rdzv->read_at)
         out->store = RDZV_READ;
     if (out->store != RDZV_NOTHING) {
@@ -272,5 +263,4 @@ int rdzv_step(struct rdzv *rdzv, const struct rdzv_event *event, struct rdzv_sta
     out->wake = event->now + rdzv->set.poll_ns;
     if (!rdzv->busy)
         out->wake = min_u64(out->wake, event->now + (rdzv->read_at - rdzv->clock));
-    return r;
 }

@@ -158,9 +158,9 @@ void rdzv_deinit(struct rdzv *rdzv);
 
 /*
  * One event. For out->store == RDZV_WRITE, `next` (initialised, and of no meaning else) is to take
- * the place of the event's state. -ENOMEM: what was to be written will be later; all else holds.
+ * the place of the event's state.
  */
-int _nodiscard_ rdzv_step(struct rdzv *rdzv, const struct rdzv_event *event,
-                          struct rdzv_state *next, struct rdzv_out *out);
+void rdzv_step(struct rdzv *rdzv, const struct rdzv_event *event, struct rdzv_state *next,
+               struct rdzv_out *out);
 
 #endif

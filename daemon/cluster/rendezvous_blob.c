@@ -1,6 +1,8 @@
 /* A state as bytes. What comes from the store is a stranger's: each number is looked at. */
 #include "daemon/cluster/rendezvous_state.h"
 
+#include "daemon/serve/base/memory.h"
+
 #include "proto/scan.h"
 #include "proto/utf8.h"
 
@@ -14,81 +16,77 @@ enum { FLAG_MEMBER = 1, FLAG_READY = 2 };
 /* ---- writing -------------------------------------------------------------------------------- */
 
 /* A head: its first byte, and a number of 1, 2, 4 or 8 bytes after it. */
-static int put_head(struct dl_buffer *out, uint8_t first, uint64_t number, unsigned width)
+static void put_head(struct dl_buffer *out, uint8_t first, uint64_t number, unsigned width)
 {
     uint8_t bytes[9] = {first};
 
     for (unsigned i = 0; i < width; i++)
         bytes[1 + i] = (uint8_t)(number >> 8 * (width - 1 - i));
-    return buffer_append(out, bytes, 1 + width);
+    must_append(out, bytes, 1 + width);
 }
 
-static int put_uint(struct dl_buffer *out, uint64_t n)
+static void put_uint(struct dl_buffer *out, uint64_t n)
 {
     if (n < 0x80)
-        return put_head(out, (uint8_t)n, 0, 0);
-    if (n <= UINT8_MAX)
-        return put_head(out, 0xcc, n, 1);
-    if (n <= UINT16_MAX)
-        return put_head(out, 0xcd, n, 2);
-    return n <= UINT32_MAX ? put_head(out, 0xce, n, 4) : put_head(out, 0xcf, n, 8);
+        put_head(out, (uint8_t)n, 0, 0);
+    else if (n <= UINT8_MAX)
+        put_head(out, 0xcc, n, 1);
+    else if (n <= UINT16_MAX)
+        put_head(out, 0xcd, n, 2);
+    else
+        put_head(out, n <= UINT32_MAX ? 0xce : 0xcf, n, n <= UINT32_MAX ? 4 : 8);
 }
 
-static int put_array(struct dl_buffer *out, uint32_t n)
+static void put_array(struct dl_buffer *out, uint32_t n)
 {
-    return n < 16 ? put_head(out, (uint8_t)(0x90 | n), 0, 0) : put_head(out, 0xdd, n, 4);
+    if (n < 16)
+        put_head(out, (uint8_t)(0x90 | n), 0, 0);
+    else
+        put_head(out, 0xdd, n, 4);
 }
 
-static int put_text(struct dl_buffer *out, const char *text)
+static void put_text(struct dl_buffer *out, const char *text)
 {
     size_t len = strlen(text);
-    int r = len < 32 ? put_head(out, (uint8_t)(0xa0 | len), 0, 0) : put_head(out, 0xd9, len, 1);
 
-    return r < 0 ? r : buffer_append(out, text, len);
+    if (len < 32)
+        put_head(out, (uint8_t)(0xa0 | len), 0, 0);
+    else
+        put_head(out, 0xd9, len, 1);
+    must_append(out, text, len);
 }
 
-static int put_node(struct dl_buffer *out, const struct rdzv_node *node)
+static void put_uints(struct dl_buffer *out, const uint64_t *numbers, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        put_uint(out, numbers[i]);
+}
+
+static void put_node(struct dl_buffer *out, const struct rdzv_node *node)
 {
     uint64_t flags = (node->member ? FLAG_MEMBER : 0U) | (node->ready ? FLAG_READY : 0U);
-    int r;
+    const uint64_t numbers[] = {node->id,   node->life,  node->beat, 0,
+                                node->rank, node->local, flags};
 
-    if ((r = put_array(out, NODE_FIELDS)) < 0 || (r = put_uint(out, node->id)) < 0 ||
-        (r = put_uint(out, node->life)) < 0 || (r = put_uint(out, node->beat)) < 0 ||
-        (r = put_uint(out, 0)) < 0 || (r = put_uint(out, node->rank)) < 0 ||
-        (r = put_uint(out, node->local)) < 0 || (r = put_uint(out, flags)) < 0)
-        return r;
-    return put_text(out, node->name);
+    put_array(out, NODE_FIELDS);
+    put_uints(out, numbers, ARRAY_SIZE(numbers));
+    put_text(out, node->name);
 }
 
-static int put_head_of(struct dl_buffer *out, const struct rdzv_state *state)
+void rdzv_state_pack(const struct rdzv_state *state, struct dl_buffer *out)
 {
     uint64_t flags = (state->complete ? FLAG_COMPLETE : 0U) | (state->enough ? FLAG_ENOUGH : 0U);
     const uint64_t numbers[] = {RDZV_VERSION, state->seq, state->writer, state->nonce,
                                 state->round, flags,      state->stamp,  state->quorum,
                                 state->min,   state->max};
-    int r = put_array(out, FIELDS);
 
-    for (size_t i = 0; r == 0 && i < ARRAY_SIZE(numbers); i++)
-        r = put_uint(out, numbers[i]);
-    if (r == 0)
-        r = put_text(out, state->closed);
-    if (r == 0)
-        r = put_text(out, state->why);
-    return r;
-}
-
-int rdzv_state_pack(const struct rdzv_state *state, struct dl_buffer *out)
-{
-    size_t before = out->len;
-    int r = put_head_of(out, state);
-
-    if (r == 0)
-        r = put_array(out, state->n);
-    for (uint32_t i = 0; r == 0 && i < state->n; i++)
-        r = put_node(out, &state->nodes[i]);
-    if (r < 0)
-        out->len = before;
-    return r;
+    put_array(out, FIELDS);
+    put_uints(out, numbers, ARRAY_SIZE(numbers));
+    put_text(out, state->closed);
+    put_text(out, state->why);
+    put_array(out, state->n);
+    for (uint32_t i = 0; i < state->n; i++)
+        put_node(out, &state->nodes[i]);
 }
 
 /* ---- reading -------------------------------------------------------------------------------- */
@@ -170,25 +168,22 @@ static void take_node(struct reader *in, struct rdzv_node *node)
 }
 
 /* The smallest node has 9 bytes: a count that says more than is there costs nothing. */
-static int take_nodes(struct reader *in, struct rdzv_state *state)
+static void take_nodes(struct reader *in, struct rdzv_state *state)
 {
     uint64_t n = take(in, TOKEN_ARRAY).n;
 
     if (in->bad || n > RDZV_NODES_MAX || n > in->left / (1 + NODE_FIELDS)) {
         in->bad = true;
-        return 0;
+        return;
     }
     if (n == 0)
-        return 0;
-    state->nodes = calloc(n, sizeof *state->nodes);
-    if (!state->nodes)
-        return -ENOMEM;
+        return;
+    state->nodes = must_alloc(n * sizeof *state->nodes);
     state->n = state->cap = (uint32_t)n;
     for (uint32_t i = 0; i < n && !in->bad; i++) {
         take_node(in, &state->nodes[i]);
         in->bad |= i > 0 && state->nodes[i].id <= state->nodes[i - 1].id;
     }
-    return 0;
 }
 
 /* What a node relies on: no more members than places, and in a complete round each rank once. */
@@ -229,9 +224,7 @@ static int unpack(struct reader *in, struct rdzv_state *ret, struct dl_error *er
                             version, RDZV_VERSION);
     in->bad |= fields != FIELDS;
     take_head(in, ret);
-    int r = take_nodes(in, ret);
-    if (r < 0)
-        return dl_error_set(err, ENOMEM, "rendezvous", "out of memory");
+    take_nodes(in, ret);
     if (in->bad || in->left > 0 || !makes_sense(ret))
         return dl_error_set(err, EBADMSG, "rendezvous",
                             "what the store holds is no state of a rendezvous; something else "

@@ -1,5 +1,7 @@
 #include "daemon/cluster/rendezvous_state.h"
 
+#include "daemon/serve/base/memory.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
@@ -10,34 +12,24 @@ void rdzv_state_deinit(struct rdzv_state *state)
     *state = (struct rdzv_state){0};
 }
 
-static int reserve(struct rdzv_state *state, uint32_t n)
+static void reserve(struct rdzv_state *state, uint32_t n)
 {
     if (n <= state->cap)
-        return 0;
-    uint32_t cap = n < 8 ? 8 : n + n / 2;
-    struct rdzv_node *nodes = realloc(state->nodes, cap * sizeof *nodes);
-
-    if (!nodes)
-        return -ENOMEM;
-    state->nodes = nodes;
-    state->cap = cap;
-    return 0;
+        return;
+    state->cap = n < 8 ? 8 : n + n / 2;
+    state->nodes = must_realloc(state->nodes, state->cap * sizeof *state->nodes);
 }
 
-int rdzv_state_copy(const struct rdzv_state *from, struct rdzv_state *to)
+void rdzv_state_copy(const struct rdzv_state *from, struct rdzv_state *to)
 {
-    struct rdzv_node *nodes;
-
-    if (reserve(to, from->n) < 0)
-        return -ENOMEM;
-    nodes = to->nodes;
+    reserve(to, from->n);
+    struct rdzv_node *nodes = to->nodes;
     uint32_t cap = to->cap;
     *to = *from;
     to->nodes = nodes;
     to->cap = cap;
     if (from->n > 0)
         memcpy(nodes, from->nodes, from->n * sizeof *nodes);
-    return 0;
 }
 
 /* Where the node of that id is, or would be. */
@@ -93,8 +85,7 @@ int rdzv_state_add(struct rdzv_state *state, const struct rdzv_node *node)
     assert(at == state->n || state->nodes[at].id != node->id);
     if (state->n >= RDZV_NODES_MAX || all_ranks(state) + node->local > DL_MAX_WORLD_SIZE)
         return -ENOSPC;
-    if (reserve(state, state->n + 1) < 0)
-        return -ENOMEM;
+    reserve(state, state->n + 1);
     memmove(&state->nodes[at + 1], &state->nodes[at], (state->n - at) * sizeof *state->nodes);
     state->nodes[at] = *node;
     state->nodes[at].rank = RDZV_NO_RANK;

@@ -58,7 +58,7 @@ struct rdzv_state {
 };
 
 void rdzv_state_deinit(struct rdzv_state *state); /* frees all below; zeroes state */
-int _nodiscard_ rdzv_state_copy(const struct rdzv_state *from, struct rdzv_state *to);
+void rdzv_state_copy(const struct rdzv_state *from, struct rdzv_state *to);
 
 /* NULL: there is none of that id. */
 struct rdzv_node *rdzv_state_find(const struct rdzv_state *state, uint64_t id);
@@ -70,7 +70,7 @@ struct rdzv_count rdzv_state_count(const struct rdzv_state *state);
 
 /*
  * Adds a node, in place of an earlier one of its id. -ENOSPC: there are RDZV_NODES_MAX, or more
- * ranks than an epoch can have; -ENOMEM.
+ * ranks than an epoch can have.
  */
 int _nodiscard_ rdzv_state_add(struct rdzv_state *state, const struct rdzv_node *node);
 
@@ -111,11 +111,11 @@ uint64_t rdzv_mix(uint64_t n);
 /* node7 before node66. */
 int rdzv_name_compare(const char *a, const char *b);
 
-/* Appends its bytes. -ENOMEM. */
-int _nodiscard_ rdzv_state_pack(const struct rdzv_state *state, struct dl_buffer *out);
+/* Appends its bytes. */
+void rdzv_state_pack(const struct rdzv_state *state, struct dl_buffer *out);
 
 /* Replaces what `ret` (initialised) holds. -EBADMSG (no state), -EPROTONOSUPPORT (of another
- * version), with `err`, or -ENOMEM; `ret` is then empty. */
+ * version), with `err`; `ret` is then empty. */
 int _nodiscard_ rdzv_state_unpack(struct dl_span data, struct rdzv_state *ret,
                                   struct dl_error *err);
 

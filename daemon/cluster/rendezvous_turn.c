@@ -2,6 +2,7 @@
 
 #include "daemon/cluster/rendezvous_watch.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -21,16 +22,15 @@ void rdzv_finish(struct rdzv *rdzv, struct rdzv_out *out, enum rdzv_news news)
 }
 
 /* From here on `next` is to be changed. */
-static int begin(struct rdzv_turn *turn, const struct rdzv_state *from)
+static void begin(struct rdzv_turn *turn, const struct rdzv_state *from)
 {
     struct rdzv *rdzv = turn->rdzv;
     struct rdzv_state *next = turn->next;
     static const struct rdzv_state none;
 
     if (turn->changed)
-        return 0;
-    if (rdzv_state_copy(from ? from : &none, next) < 0)
-        return -ENOMEM;
+        return;
+    rdzv_state_copy(from ? from : &none, next);
     if (next->n == 0 && !next->complete) {
         next->min = rdzv->set.min;
         next->max = rdzv->set.max;
@@ -39,12 +39,11 @@ static int begin(struct rdzv_turn *turn, const struct rdzv_state *from)
     next->writer = rdzv->self.id;
     next->nonce = rdzv_draw(rdzv);
     turn->changed = true;
-    return 0;
 }
 
-static int change(struct rdzv_turn *turn)
+static void change(struct rdzv_turn *turn)
 {
-    return begin(turn, turn->state);
+    begin(turn, turn->state);
 }
 
 static struct rdzv_node *next_me(const struct rdzv_turn *turn)
@@ -118,13 +117,12 @@ static bool is_stale(const struct rdzv_turn *turn)
 
 /* ---- what is done to it --------------------------------------------------------------------- */
 
+/* -ENOSPC: there is no room for it. */
 static int add_self(struct rdzv_turn *turn)
 {
     struct rdzv_node self = turn->rdzv->self;
-    int r = change(turn);
 
-    if (r < 0)
-        return r;
+    change(turn);
     if (rdzv_state_find(turn->next, self.id))
         rdzv_state_remove(turn->next, self.id, "a node came anew");
     struct rdzv_count count = rdzv_state_count(turn->next);
@@ -133,16 +131,13 @@ static int add_self(struct rdzv_turn *turn)
     return rdzv_state_add(turn->next, &self);
 }
 
-static int say_ready(struct rdzv_turn *turn)
+static void say_ready(struct rdzv_turn *turn)
 {
-    int r = change(turn);
-
-    if (r == 0)
-        next_me(turn)->ready = true;
-    return r;
+    change(turn);
+    next_me(turn)->ready = true;
 }
 
-static int remove_dead(struct rdzv_turn *turn)
+static void remove_dead(struct rdzv_turn *turn)
 {
     for (uint32_t i = 0; i < turn->state->n; i++) {
         const struct rdzv_node *node = &turn->state->nodes[i];
@@ -153,29 +148,23 @@ static int remove_dead(struct rdzv_turn *turn)
             continue;
         (void)snprintf(why, sizeof why, "%s gave no sign of life for %g s", node->name,
                        (double)rdzv_silence(&turn->rdzv->set) / (double)SECOND);
-        int r = change(turn);
-        if (r < 0)
-            return r;
+        change(turn);
         rdzv_state_remove(turn->next, node->id, why);
     }
-    return 0;
 }
 
-static int let_in_others(struct rdzv_turn *turn)
+static void let_in_others(struct rdzv_turn *turn)
 {
     const struct rdzv_state *state = turn->state;
     struct rdzv_count count = rdzv_state_count(state);
 
     if (!state->complete || count.waiting == 0 || count.members >= state->max || !turn->me ||
         !turn->me->member || (turn->changed && !turn->next->complete))
-        return 0;
-    int r = change(turn);
-    if (r < 0)
-        return r;
+        return;
+    change(turn);
     count = rdzv_state_count(turn->next);
     if (count.waiting > 0 && count.members < turn->next->max)
         rdzv_state_open(turn->next, 0, "another node wants in");
-    return 0;
 }
 
 bool rdzv_last_call_is_over(const struct rdzv *rdzv)
@@ -184,50 +173,45 @@ bool rdzv_last_call_is_over(const struct rdzv *rdzv)
 }
 
 /* The members that the quorum was of, and all of them ready. */
-static int end_last_call(struct rdzv_turn *turn)
+static void end_last_call(struct rdzv_turn *turn)
 {
     struct rdzv *rdzv = turn->rdzv;
     const struct rdzv_state *now = turn->changed ? turn->next : turn->state;
 
     if (turn->state->complete || now->complete || !turn->me || !turn->me->member ||
         !rdzv_last_call_is_over(rdzv))
-        return 0;
+        return;
     struct rdzv_count count = rdzv_state_count(now);
     if (now->round != turn->state->round || count.members < now->min || count.ready < count.members)
-        return 0;
-    int r = change(turn);
-    if (r == 0)
-        rdzv_state_complete(turn->next);
-    return r;
+        return;
+    change(turn);
+    rdzv_state_complete(turn->next);
 }
 
 /* Whatever is written counts the own beat up; and when nothing else is to be, a beat that is due.
  */
-static int beat(struct rdzv_turn *turn)
+static void beat(struct rdzv_turn *turn)
 {
     struct rdzv *rdzv = turn->rdzv;
-    int r = 0;
 
     if (turn->me && rdzv->clock - rdzv->beat_at >= rdzv->set.beat_ns)
-        r = change(turn);
-    if (r == 0 && turn->changed) {
+        change(turn);
+    if (turn->changed) {
         struct rdzv_node *me = next_me(turn);
 
         if (me)
             me->beat++;
     }
-    return r;
 }
 
 /* ---- by what the node wants ----------------------------------------------------------------- */
 
-static int too_many(struct rdzv_turn *turn)
+static void too_many(struct rdzv_turn *turn)
 {
     dl_error_set(&turn->out->error, ENOSPC, "rendezvous",
                  "there are %u nodes already, as many as a rendezvous can hold", turn->state->n);
     turn->changed = false;
     rdzv_finish(turn->rdzv, turn->out, RDZV_FAILED);
-    return 0;
 }
 
 static void say_late(const struct rdzv_turn *turn, struct dl_error *ret)
@@ -249,7 +233,7 @@ static void say_late(const struct rdzv_turn *turn, struct dl_error *ret)
 }
 
 /* Too late: it takes itself out first, so that no round is made with it. */
-static int give_up(struct rdzv_turn *turn)
+static void give_up(struct rdzv_turn *turn)
 {
     struct rdzv *rdzv = turn->rdzv;
 
@@ -259,12 +243,10 @@ static int give_up(struct rdzv_turn *turn)
     if (!turn->me) {
         turn->out->error = rdzv->failure;
         rdzv_finish(rdzv, turn->out, RDZV_FAILED);
-        return 0;
+        return;
     }
-    int r = change(turn);
-    if (r == 0)
-        rdzv_state_remove(turn->next, rdzv->self.id, "a node's time to join was over");
-    return r;
+    change(turn);
+    rdzv_state_remove(turn->next, rdzv->self.id, "a node's time to join was over");
 }
 
 /* All places are taken: whoever waits does so as long as it takes. */
@@ -273,7 +255,7 @@ static bool is_full(const struct rdzv_state *state)
     return state->complete && rdzv_state_count(state).members >= state->max;
 }
 
-static int others_settings(struct rdzv_turn *turn)
+static void others_settings(struct rdzv_turn *turn)
 {
     const struct rdzv_settings *set = &turn->rdzv->set;
 
@@ -282,7 +264,6 @@ static int others_settings(struct rdzv_turn *turn)
                  "or take another rendezvous.id",
                  set->min, set->max, turn->state->min, turn->state->max);
     rdzv_finish(turn->rdzv, turn->out, RDZV_FAILED);
-    return 0;
 }
 
 static void say_closed(const struct rdzv_turn *turn)
@@ -293,62 +274,63 @@ static void say_closed(const struct rdzv_turn *turn)
 
 /* The changes of a state that this node is, or wants to be, in: those of the table, in its order.
  */
-static int improve(struct rdzv_turn *turn)
+static void improve(struct rdzv_turn *turn)
 {
     struct rdzv *rdzv = turn->rdzv;
-    int r = 0;
 
-    if (is_stale(turn) && (r = change(turn)) == 0)
+    if (is_stale(turn)) {
+        change(turn);
         rdzv_state_open(turn->next, rdzv->round, "the store does not know the latest round");
-    if (r == 0 && !turn->me)
-        r = add_self(turn);
-    if (r == 0 && turn->me && turn->me->member && rdzv->self.ready &&
+    }
+    if (!turn->me && add_self(turn) < 0) {
+        too_many(turn);
+        return;
+    }
+    if (turn->me && turn->me->member && rdzv->self.ready &&
         !(turn->changed ? next_me(turn) : turn->me)->ready)
-        r = say_ready(turn);
-    if (r == 0)
-        r = remove_dead(turn);
-    if (r == 0)
-        r = let_in_others(turn);
-    if (r == 0 && turn->changed)
+        say_ready(turn);
+    remove_dead(turn);
+    let_in_others(turn);
+    if (turn->changed)
         rdzv_state_settle(turn->next);
-    if (r == 0)
-        r = end_last_call(turn);
-    return r < 0 ? r : beat(turn);
+    end_last_call(turn);
+    beat(turn);
 }
 
 /* The store holds nothing: it is new, or lost what it had. What all had agreed on is put back. */
-static int restore(struct rdzv_turn *turn)
+static void restore(struct rdzv_turn *turn)
 {
     struct rdzv *rdzv = turn->rdzv;
     const struct rdzv_state *last = turn->last;
     bool mine = rdzv->present && last && rdzv_state_find(last, rdzv->self.id);
-    int r = begin(turn, mine ? last : NULL);
 
-    if (r < 0)
-        return r;
-    if (!mine) {
-        if (rdzv->any)
-            rdzv_state_open(turn->next, rdzv->round, "the store has lost its state");
-        r = add_self(turn);
-    }
-    return r < 0 ? r : beat(turn);
+    begin(turn, mine ? last : NULL);
+    if (!mine && rdzv->any)
+        rdzv_state_open(turn->next, rdzv->round, "the store has lost its state");
+    int r = mine ? 0 : add_self(turn);
+    assert(r == 0); /* the first one has room */
+    beat(turn);
 }
 
-static int seen_in(struct rdzv_turn *turn)
+static void seen_in(struct rdzv_turn *turn)
 {
     struct rdzv *rdzv = turn->rdzv;
     const struct rdzv_state *state = turn->state;
     struct rdzv_out *out = turn->out;
 
-    if (!state)
-        return restore(turn);
+    if (!state) {
+        restore(turn);
+        return;
+    }
     if (state->closed[0]) {
         say_closed(turn);
         rdzv_finish(rdzv, out, RDZV_CLOSED);
-        return 0;
+        return;
     }
-    if (state->n > 0 && (state->min != rdzv->set.min || state->max != rdzv->set.max))
-        return others_settings(turn);
+    if (state->n > 0 && (state->min != rdzv->set.min || state->max != rdzv->set.max)) {
+        others_settings(turn);
+        return;
+    }
     notice_end(turn);
     notice_quorum(rdzv, state);
     bool member = state->complete && turn->me && turn->me->member && !is_stale(turn);
@@ -357,12 +339,12 @@ static int seen_in(struct rdzv_turn *turn)
     if (!member && is_full(state) && rdzv->self.ready)
         rdzv->deadline = rdzv->clock + rdzv->set.join_ns;
     if (!member && rdzv->clock > rdzv->deadline)
-        return give_up(turn);
-    int r = improve(turn);
-    return r == -ENOSPC ? too_many(turn) : r;
+        give_up(turn);
+    else
+        improve(turn);
 }
 
-static int seen_out(struct rdzv_turn *turn)
+static void seen_out(struct rdzv_turn *turn)
 {
     struct rdzv *rdzv = turn->rdzv;
     char why[RDZV_TEXT_MAX];
@@ -370,41 +352,39 @@ static int seen_out(struct rdzv_turn *turn)
     if (!turn->me || turn->state->closed[0]) {
         turn->out->error = rdzv->failure;
         rdzv_finish(rdzv, turn->out, rdzv->failure.code ? RDZV_FAILED : RDZV_LEFT);
-        return 0;
+        return;
     }
     (void)snprintf(why, sizeof why, "%s has left", rdzv->self.name);
-    int r = change(turn);
-    if (r == 0)
-        rdzv_state_remove(turn->next, rdzv->self.id, why);
-    return r;
+    change(turn);
+    rdzv_state_remove(turn->next, rdzv->self.id, why);
 }
 
-static int seen_closed(struct rdzv_turn *turn)
+static void seen_closed(struct rdzv_turn *turn)
 {
     struct rdzv *rdzv = turn->rdzv;
 
     if (turn->state && turn->state->closed[0]) {
         say_closed(turn);
         rdzv_finish(rdzv, turn->out, RDZV_CLOSED);
-        return 0;
+        return;
     }
-    int r = change(turn);
-    if (r == 0)
-        memcpy(turn->next->closed, rdzv->reason, sizeof rdzv->reason);
-    return r;
+    change(turn);
+    memcpy(turn->next->closed, rdzv->reason, sizeof rdzv->reason);
 }
 
-int rdzv_turn(struct rdzv_turn *turn)
+void rdzv_turn(struct rdzv_turn *turn)
 {
     switch (turn->rdzv->want) {
     case RDZV_WANT_IN:
-        return seen_in(turn);
+        seen_in(turn);
+        break;
     case RDZV_WANT_OUT:
-        return seen_out(turn);
+        seen_out(turn);
+        break;
     case RDZV_WANT_CLOSED:
-        return seen_closed(turn);
+        seen_closed(turn);
+        break;
     case RDZV_WANT_NOTHING:
         break;
     }
-    return 0;
 }

@@ -19,8 +19,8 @@ struct rdzv_turn {
     struct rdzv_out *out;
 };
 
-/* What the table in rendezvous.h says. -ENOMEM. */
-int _nodiscard_ rdzv_turn(struct rdzv_turn *turn);
+/* What the table in rendezvous.h says. */
+void rdzv_turn(struct rdzv_turn *turn);
 
 /* The machine is out; it can be asked to join again. */
 void rdzv_finish(struct rdzv *rdzv, struct rdzv_out *out, enum rdzv_news news);

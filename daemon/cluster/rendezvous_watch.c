@@ -1,6 +1,6 @@
 #include "daemon/cluster/rendezvous_watch.h"
 
-#include <errno.h>
+#include "daemon/serve/base/memory.h"
 
 /* Longer than that between two steps, and this node was asleep. Where one beat that is half an
  * interval late is a death, a shorter nap, or a store that was stuck as long, is told from it. */
@@ -38,13 +38,11 @@ static bool same_nodes(const struct rdzv *rdzv, const struct rdzv_state *state)
 }
 
 /* A list with a place for each node of the state, and what is known of those that were there. */
-static int change_peers(struct rdzv *rdzv, const struct rdzv_state *state)
+static void change_peers(struct rdzv *rdzv, const struct rdzv_state *state)
 {
-    struct rdzv_peer *peers = calloc(state->n ? state->n : 1, sizeof *peers);
+    struct rdzv_peer *peers = must_alloc((state->n ? state->n : 1) * sizeof *peers);
     uint32_t old = 0;
 
-    if (!peers)
-        return -ENOMEM;
     for (uint32_t i = 0; i < state->n; i++) {
         const struct rdzv_node *node = &state->nodes[i];
 
@@ -58,13 +56,12 @@ static int change_peers(struct rdzv *rdzv, const struct rdzv_state *state)
     free(rdzv->peers);
     rdzv->peers = peers;
     rdzv->n_peers = state->n;
-    return 0;
 }
 
-int rdzv_watch(struct rdzv *rdzv, const struct rdzv_state *state)
+void rdzv_watch(struct rdzv *rdzv, const struct rdzv_state *state)
 {
-    if (!same_nodes(rdzv, state) && change_peers(rdzv, state) < 0)
-        return -ENOMEM;
+    if (!same_nodes(rdzv, state))
+        change_peers(rdzv, state);
     if (rdzv->clock - rdzv->answered > patience(rdzv))
         rdzv->blind = true;
     for (uint32_t i = 0; i < state->n; i++) {
@@ -76,7 +73,6 @@ int rdzv_watch(struct rdzv *rdzv, const struct rdzv_state *state)
     }
     rdzv->blind = false;
     rdzv->answered = rdzv->clock;
-    return 0;
 }
 
 void rdzv_watch_none(struct rdzv *rdzv)

@@ -10,8 +10,8 @@ void rdzv_pass_time(struct rdzv *rdzv, uint64_t now);
 /* The next number of its own. */
 uint64_t rdzv_draw(struct rdzv *rdzv);
 
-/* Notes the beats of a state that was just seen. -ENOMEM: nothing was noted. */
-int _nodiscard_ rdzv_watch(struct rdzv *rdzv, const struct rdzv_state *state);
+/* Notes the beats of a state that was just seen. */
+void rdzv_watch(struct rdzv *rdzv, const struct rdzv_state *state);
 void rdzv_watch_none(struct rdzv *rdzv);
 
 /* Of the node at that place of the state that was watched last. */

@@ -1,5 +1,7 @@
 #include "daemon/cluster/tcpstore_client_private.h"
 
+#include "daemon/serve/base/memory.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
@@ -105,13 +107,13 @@ static void on_timer(uv_timer_t *timer)
 int tcpstore_client_ask(struct tcpstore_client *c, const struct tcpstore_question *question,
                         tcpstore_done done, void *owner)
 {
-    struct client_request *request = calloc(1, sizeof *request);
+    struct client_request *request = must_alloc(sizeof *request);
     uint64_t timeout_ms = question->timeout_ms > 0 ? question->timeout_ms : c->options.timeout_ms;
-    int r;
+    int r = put_body(&request->body, question);
 
-    if (!request)
-        return -ENOMEM;
-    if ((r = put_body(&request->body, question)) < 0) {
+    if (r == -ENOMEM)
+        must_have(NULL);
+    if (r < 0) {
         free_request(request);
         return r;
     }
@@ -297,9 +299,8 @@ static bool send_queue(struct tcpstore_client *c)
         }
         DL_DELETE(c->queue, request);
         DL_APPEND(c->flight, request);
-        if (tcpstore_put_u8(&c->out, (uint8_t)byte) < 0 ||
-            buffer_append(&c->out, request->body.data, request->body.len) < 0)
-            return lose(c, ENOMEM, "there was no memory to send it");
+        must_append(&c->out, &(uint8_t){(uint8_t)byte}, 1);
+        must_append(&c->out, request->body.data, request->body.len);
         buffer_deinit(&request->body);
     }
     return true;
@@ -460,22 +461,17 @@ static void on_timer_closed(uv_handle_t *handle)
 
 struct tcpstore_client *tcpstore_client_new(const struct tcpstore_client_options *options)
 {
-    struct tcpstore_client *c = calloc(1, sizeof *c);
+    struct tcpstore_client *c = must_alloc(sizeof *c);
     const char *form = options->host && strchr(options->host, ':') ? "[%s]:%u" : "%s:%u";
 
-    if (!c)
-        return NULL;
     c->options = *options;
     c->options.host = NULL;
     if (c->options.timeout_ms == 0)
         c->options.timeout_ms = TIMEOUT_MS;
     c->fd = c->closing_fd = -1;
-    c->host = options->host ? strdup(options->host) : NULL;
-    if (!c->host || asprintf(&c->endpoint, form, options->host, (unsigned)options->port) < 0) {
-        c->endpoint = NULL;
-        destroy(c);
-        return NULL;
-    }
+    c->host = must_strdup(options->host);
+    if (asprintf(&c->endpoint, form, options->host, (unsigned)options->port) < 0)
+        must_have(NULL);
     uv_timer_init(options->loop, &c->timer);
     c->timer.data = c;
     c->handles = 1;

@@ -48,13 +48,12 @@ typedef void (*tcpstore_done)(void *owner, const struct tcpstore_answer *answer)
 
 struct tcpstore_client;
 
-/* NULL when out of memory. */
 struct tcpstore_client *tcpstore_client_new(const struct tcpstore_client_options *options);
 /* The rest happens on the loop. NULL is fine; returns NULL. */
 struct tcpstore_client *tcpstore_client_free(struct tcpstore_client *client);
 
 /*
- * 0: it will be answered; -ENOMEM, -EINVAL: it will not, the latter for one that no store takes.
+ * 0: it will be answered; -EINVAL: it will not, as no store takes it.
  * Requests without a reply (SET) are answered when they are sent.
  */
 int _nodiscard_ tcpstore_client_ask(struct tcpstore_client *client,

@@ -18,7 +18,8 @@ LAYERS = {
     "daemon/cache/": {"proto/"},
     "daemon/data/": {"proto/", "daemon/cache/", "daemon/plan/", "daemon/data/plugin/dloader-plugin.h"},
     "daemon/worker/": {"proto/", "daemon/data/"},
-    "daemon/cluster/": {"proto/"},
+    # Of what all of the daemon has, the memory.
+    "daemon/cluster/": {"proto/", "daemon/serve/base/"},
     # From what all of the daemon has (configuration, log, quotas, bytes on their way) up to what holds
     # it together.
     "daemon/serve/base/": {"proto/"},

@@ -318,7 +318,7 @@ static void test_words(void **state)
 
     (void)state;
     said.knows = make_course(&many);
-    assert_int_equal(course_word_write(&said, &text), 0);
+    course_word_write(&said, &text);
     assert_true(course_word_read((struct dl_span){text.data, text.len}, 3, &heard));
     assert_int_equal(heard.last, 1);
     assert_true(heard.says);
@@ -327,7 +327,7 @@ static void test_words(void **state)
     assert_point(&course_find(&heard.knows, 1)->begin, "3/7 4:5 6:2");
     text.len = 0;
     said = (struct course_word){.last = COURSE_NEW};
-    assert_int_equal(course_word_write(&said, &text), 0);
+    course_word_write(&said, &text);
     assert_true(course_word_read((struct dl_span){text.data, text.len}, 3, &heard));
     assert_true(heard.last == COURSE_NEW && !heard.says && heard.knows.n == 0);
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++)

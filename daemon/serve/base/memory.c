@@ -2,7 +2,7 @@
 
 #include "daemon/serve/base/log.h"
 
-static void *check(void *mem)
+void *must_have(void *mem)
 {
     if (!mem) {
         log_error("out of memory");
@@ -13,15 +13,21 @@ static void *check(void *mem)
 
 void *must_alloc(size_t size)
 {
-    return check(calloc(1, size));
+    return must_have(calloc(1, size));
 }
 
 void *must_realloc(void *mem, size_t size)
 {
-    return check(realloc(mem, size));
+    return must_have(realloc(mem, size));
 }
 
 char *must_strdup(const char *text)
 {
-    return check(strdup(text));
+    return must_have(strdup(text));
+}
+
+void must_append(struct dl_buffer *buf, const void *data, size_t len)
+{
+    if (buffer_append(buf, data, len) < 0)
+        must_have(NULL);
 }

@@ -83,8 +83,7 @@ static int ask_for_seed(struct members *m, struct seed *seed, struct dl_error *e
     int r = seed->known ? 0 : seed_draw(&options.proposal, err);
     if (r < 0)
         return r;
-    if (agree(&options, &seed->agreement) < 0)
-        return dl_error_set(err, ENOMEM, "seed", "out of memory");
+    seed->agreement = agree(&options);
     return 1;
 }
 

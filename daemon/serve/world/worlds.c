@@ -229,8 +229,7 @@ static void say(struct world *world, struct dl_span word, bool all_known, heard_
                                      .timeout_ns = m->join_ns,
                                      .done = done,
                                      .owner = hearing};
-    if (gather(&options, &hearing->gather) < 0)
-        abort(); /* as all books of the daemon that do not fit its memory */
+    hearing->gather = gather(&options);
 }
 
 static void on_heard(void *owner, const struct dl_span *words, const struct dl_error *error);
@@ -245,8 +244,7 @@ static void speak(struct world *world, struct course_word *word)
 
     word->last = latest ? latest->number : COURSE_NEW;
     word->knows = world->course;
-    if (course_word_write(word, &text) < 0)
-        abort();
+    course_word_write(word, &text);
     say(world, (struct dl_span){text.data, text.len}, false, on_heard);
     if (latest)
         add_others(world, m->nodes, m->n_nodes);
@@ -279,8 +277,7 @@ void worlds_say_again(struct members *m)
 static void keep_said(struct world *world, uint64_t round, struct dl_span word)
 {
     world->said.len = 0;
-    if (buffer_append(&world->said, word.data, word.len) < 0)
-        abort();
+    must_append(&world->said, word.data, word.len);
     world->said_round = round;
 }
 
