@@ -58,8 +58,10 @@ LAYERS = {
 
 # Header of another library (by its beginning) → where it may be included.
 DOORS = {
-    # What has a part in the loop; daemon/serve/base/, daemon/serve/core/ and daemon/serve/ring/ have none.
-    "uv.h": ("daemon/cluster/", "daemon/serve/daemon.h", "daemon/serve/listener.h", "daemon/serve/metrics_http.h",
+    # What has a part in the loop: daemon/serve/core/ and daemon/serve/ring/ have none, daemon/serve/base/ but
+    # its sockets.
+    "uv.h": ("daemon/cluster/", "daemon/serve/base/peer.h", "daemon/serve/daemon.h", "daemon/serve/listener.h",
+             "daemon/serve/metrics_http.h",
              "daemon/serve/loader/", "daemon/serve/pool/", "daemon/serve/session/", "daemon/serve/world/"),
     "uv/": (),
     "systemd/": ("daemon/serve/base/journal.c", "daemon/serve/notify.c"),

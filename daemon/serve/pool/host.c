@@ -2,38 +2,23 @@
 #include "daemon/serve/pool/host_private.h"
 
 #include "daemon/serve/base/memory.h"
-#include "proto/fdpass.h"
 
 #include <errno.h>
 #include <sys/socket.h>
 
 #include <utlist.h>
 
-enum { OUTGOING_LIMIT = 1 << 20 }; /* bytes; a host that lets so much wait is broken */
-
 /* ---- what it is told ------------------------------------------------------------------------ */
 
-/* One that has not said which protocol it speaks is told nothing yet. */
-static void flush(struct host *h)
+/* One that has not said which protocol it speaks is told nothing yet. A socket that fails is that
+ * of one that is dying; its exit will be reported. */
+static void host_flush(struct host *h)
 {
-    if (h->state != HOST_READY)
-        return;
-    /* A failure means that it is dying; its exit will be reported. */
-    (void)!outbox_flush(&h->out, h->sock);
-    uv_poll_start(&h->socket_poll, UV_READABLE | (outbox_pending(&h->out) ? UV_WRITABLE : 0),
-                  host_on_socket);
-}
+    bool full = h->state == HOST_READY ? peer_flush(&h->peer) == -ENOBUFS
+                                       : peer_pending(&h->peer) > h->peer.o.limit;
 
-void host_on_socket(uv_poll_t *poll, int status, int events)
-{
-    struct host *h = poll->data;
-
-    if (status < 0)
-        events = UV_READABLE;
-    if (events & UV_WRITABLE)
-        flush(h);
-    if (events & UV_READABLE)
-        host_read(h);
+    if (full)
+        host_fail(h, "it cannot be told what to do");
 }
 
 static void send_message(struct host *h, const struct dl_message *msg, const int *fds,
@@ -41,12 +26,10 @@ static void send_message(struct host *h, const struct dl_message *msg, const int
 {
     if (h->state == HOST_ENDING || h->state == HOST_DEAD)
         return;
-    int r = outbox_append(&h->out, msg, fds, n_fds);
-    if (r < 0 || outbox_pending(&h->out) > OUTGOING_LIMIT) {
+    if (peer_queue(&h->peer, msg, fds, n_fds) < 0)
         host_fail(h, "it cannot be told what to do");
-        return;
-    }
-    flush(h);
+    else
+        host_flush(h);
 }
 
 /* ---- what it says --------------------------------------------------------------------------- */
@@ -73,17 +56,19 @@ static void handle_started(struct host *h, struct host_child *child, uint64_t pi
         child->events->started(child->owner, (int)pid);
 }
 
-static void handle_message(struct host *h, const struct dl_message *msg)
+static void host_on_message(void *owner, const struct dl_message *msg, struct dl_span payload)
 {
+    struct host *h = owner;
     bool hosting = msg->number == DL_MSG_W_HOSTING;
     char name[HOST_NAMED_MAX];
     uint64_t number = msg->number == DL_MSG_W_STARTED ? msg->w_started.child : msg->w_exited.child;
 
+    (void)payload;
     if (hosting && h->state == HOST_STARTING && msg->w_hosting.version == DL_PROTOCOL_VERSION) {
         h->state = HOST_READY;
         h->hosted = true;
         log_info("%s hosts workers", host_name(h, name));
-        flush(h);
+        host_flush(h);
     } else if (hosting && h->state == HOST_STARTING) {
         host_fail(h,
                   "it speaks version %llu of the protocol, not %d; install the same release "
@@ -110,34 +95,25 @@ static void handle_message(struct host *h, const struct dl_message *msg)
     host_rearm(h);
 }
 
-void host_read(struct host *h)
+static void host_on_lost(void *owner, int r)
 {
-    ssize_t n = fdpass_recv(h->sock, &h->reader, MSG_DONTWAIT);
-
-    if (n == -EAGAIN)
-        return;
-    if (n == 0 || n == -ECONNRESET)
-        host_await_end(h);
-    else if (n < 0)
-        host_fail(h, "its socket cannot be read: %s", strerror((int)-n));
-    else if (h->reader.fd_count > 0)
-        host_fail(h, "it sends file descriptors");
-    while (h->state == HOST_STARTING || h->state == HOST_READY) {
-        struct dl_span payload;
-        struct dl_message msg;
-        struct dl_error err = {0};
-        int r = frame_reader_next(&h->reader, &payload);
-
-        if (r == 0)
-            return;
-        if (r > 0)
-            r = message_decode(payload.data, payload.len, FROM_WORKER, &msg, &err);
-        if (r < 0)
-            host_fail(h, "what it says is no message: %s", err.code ? err.message : strerror(-r));
-        else
-            handle_message(h, &msg);
-    }
+    if (r == 0 || r == -ECONNRESET || r == -EPIPE)
+        host_await_end(owner);
+    else
+        host_fail(owner, "its socket cannot be read: %s", strerror(-r));
 }
+
+static void host_on_violation(void *owner, const struct dl_error *err)
+{
+    bool sends_fds = err->code == EPROTO;
+
+    host_fail(owner, "%s%s", sends_fds ? "" : "what it says is no message: ", err->message);
+}
+
+const struct peer_events host_peer_events = {.message = host_on_message,
+                                             .lost = host_on_lost,
+                                             .violates = host_on_violation,
+                                             .closed = host_unref};
 
 /* ---- its workers ---------------------------------------------------------------------------- */
 

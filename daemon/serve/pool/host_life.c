@@ -3,7 +3,6 @@
 
 #include "daemon/serve/base/environment.h"
 #include "daemon/serve/base/memory.h"
-#include "proto/fdpass.h"
 #include "proto/library.h"
 
 #include <assert.h>
@@ -19,26 +18,29 @@ enum {
     IDLE_MS = 60 * 1000,  /* until a host that nobody needs is ended */
     KILL_MS = 120 * 1000, /* a worker that was to be killed must be reaped by then */
     END_MS = 5 * 1000,    /* a host that was told to end must have by then */
+
+    OUTGOING_LIMIT = 1 << 20, /* bytes; a host that lets so much wait is broken */
 };
 
 /* ---- its end -------------------------------------------------------------------------------- */
 
-static void unref(struct host *h)
+void host_unref(void *host)
 {
+    struct host *h = host;
+
+    assert(h->handles > 0);
     if (--h->handles > 0)
         return;
     assert(!h->children);
     DL_DELETE(h->hosts->hosts, h);
-    frame_reader_deinit(&h->reader);
-    outbox_deinit(&h->out);
-    close_fdp(&h->sock);
+    peer_deinit(&h->peer);
     free(h->interpreter);
     free(h);
 }
 
 static void on_close(uv_handle_t *handle)
 {
-    unref(handle->data);
+    host_unref(handle->data);
 }
 
 static void close_handle(uv_handle_t *handle)
@@ -50,7 +52,7 @@ static void close_handle(uv_handle_t *handle)
 static void close_handles(struct host *h)
 {
     h->state = HOST_DEAD;
-    close_handle((uv_handle_t *)&h->socket_poll);
+    (void)peer_close(&h->peer);
     close_handle((uv_handle_t *)&h->errors);
     close_handle((uv_handle_t *)&h->timer);
     close_handle((uv_handle_t *)&h->handle);
@@ -73,7 +75,7 @@ static void kill_host(struct host *h)
     if (h->interpreter)
         (void)uv_process_kill(&h->handle, SIGKILL);
     else
-        (void)shutdown(h->sock, SHUT_RDWR);
+        (void)shutdown(h->peer.sock, SHUT_RDWR);
 }
 
 void host_fail(struct host *h, const char *fmt, ...)
@@ -90,7 +92,7 @@ void host_fail(struct host *h, const char *fmt, ...)
         (void)snprintf(h->why, sizeof h->why, "was %s: %s",
                        h->interpreter ? "killed" : "disconnected", what);
     h->state = HOST_ENDING;
-    uv_poll_stop(&h->socket_poll);
+    peer_stop(&h->peer);
     kill_host(h);
     host_rearm(h);
 }
@@ -98,7 +100,7 @@ void host_fail(struct host *h, const char *fmt, ...)
 void host_await_end(struct host *h)
 {
     h->state = HOST_ENDING;
-    uv_poll_stop(&h->socket_poll);
+    peer_stop(&h->peer);
     host_rearm(h);
 }
 
@@ -107,7 +109,7 @@ static void end(struct host *h)
 {
     if (h->state == HOST_ENDING || h->state == HOST_DEAD)
         return;
-    (void)shutdown(h->sock, SHUT_RDWR);
+    (void)shutdown(h->peer.sock, SHUT_RDWR);
     if (h->state == HOST_STARTING)
         kill_host(h);
     host_await_end(h);
@@ -162,7 +164,7 @@ static void on_exit_(uv_process_t *handle, int64_t status, int signal)
 
     h->reaped = true;
     if (h->state == HOST_STARTING || h->state == HOST_READY)
-        host_read(h); /* what it said last: that it was ready, or how a worker ended */
+        peer_read(&h->peer); /* what it said last: that it was ready, or how a worker ended */
     /* One that something else has killed may fare better the next time. */
     bool killed = signal && !*h->why;
     struct host_end told = {.signal = SIGKILL,
@@ -321,8 +323,8 @@ static struct host *host_new(struct hosts *hosts, int sock)
     struct host *h = must_alloc(sizeof *h);
 
     h->hosts = hosts;
-    h->sock = sock;
-    h->handle.data = h->socket_poll.data = h->errors.data = h->timer.data = h;
+    h->peer.sock = sock;
+    h->handle.data = h->errors.data = h->timer.data = h;
     DL_APPEND(hosts->hosts, h);
     uv_timer_init(hosts->o.loop, &h->timer);
     h->handles++;
@@ -331,12 +333,16 @@ static struct host *host_new(struct hosts *hosts, int sock)
 
 static int watch(struct host *h)
 {
-    int r = uv_poll_init(h->hosts->o.loop, &h->socket_poll, h->sock);
+    const struct peer_options how = {.from = FROM_WORKER,
+                                     .limit = OUTGOING_LIMIT,
+                                     .fd_rule = "it sends file descriptors",
+                                     .events = &host_peer_events,
+                                     .owner = h};
+    int r = peer_open(&h->peer, &how, h->hosts->o.loop, h->peer.sock);
 
-    if (r < 0)
-        return r;
-    h->handles++;
-    return uv_poll_start(&h->socket_poll, UV_READABLE, host_on_socket);
+    if (r == 0)
+        h->handles++;
+    return r;
 }
 
 static int start(struct host *h, int child_sock)
@@ -425,7 +431,7 @@ struct host *host_release(struct host *h)
         return NULL;
     assert(!has_wanted_child(h));
     end(h);
-    unref(h);
+    host_unref(h);
     return NULL;
 }
 

@@ -4,10 +4,8 @@
 
 #include "daemon/serve/base/last_words.h"
 #include "daemon/serve/base/log.h"
-#include "daemon/serve/base/outbox.h"
+#include "daemon/serve/base/peer.h"
 #include "daemon/serve/pool/host.h"
-#include "proto/codec.h"
-#include "proto/frame.h"
 
 enum { HOST_NAMED_MAX = 512 }; /* of one in a message; a longer path is cut */
 
@@ -30,17 +28,14 @@ struct host {
     struct host *prev, *next; /* hosts.hosts (utlist) */
     struct hosts *hosts;      /* borrowed */
     uv_process_t handle;
-    uv_poll_t socket_poll;
+    struct peer peer;
     uv_pipe_t errors;
     uv_timer_t timer;
     uint32_t handles; /* open ones, and who has it from host_adopt(); freed at 0 */
     enum host_state state;
     enum host_wait wait;
-    char *interpreter; /* owned; NULL: a client has brought it */
-    int sock;          /* owned */
-    int pid;           /* its own; of one that was brought its client's */
-    struct frame_reader reader;
-    struct outbox out;
+    char *interpreter;           /* owned; NULL: a client has brought it */
+    int pid;                     /* its own; of one that was brought its client's */
     struct host_child *children; /* owned list */
     uint32_t next_child;
     bool hosted; /* it could start workers once */
@@ -61,6 +56,8 @@ struct hosts {
 const char *host_name(const struct host *h, char name[static HOST_NAMED_MAX]);
 /* It is of no more use; its workers are told when it is reaped. */
 void host_fail(struct host *h, const char *fmt, ...) _printf_(2, 3);
+/* One handle fewer; frees it with the last. */
+void host_unref(void *host);
 /* It ends by itself, or else is killed. */
 void host_await_end(struct host *h);
 /* The worker has ended like that. */
@@ -73,8 +70,7 @@ int _nodiscard_ host_find_own(struct hosts *hosts, const char *interpreter, stru
 
 /* ---- host.c ---- */
 
-void host_on_socket(uv_poll_t *poll, int status, int events);
-/* Takes what it has said. */
-void host_read(struct host *h);
+/* As whom the host is listened to; owner: the host. */
+extern const struct peer_events host_peer_events;
 
 #endif

@@ -4,8 +4,7 @@
 #include "daemon/serve/base/last_words.h"
 #include "daemon/serve/base/log.h"
 #include "daemon/serve/base/memory.h"
-#include "daemon/serve/base/outbox.h"
-#include "proto/fdpass.h"
+#include "daemon/serve/base/peer.h"
 #include "proto/library.h"
 
 #include <assert.h>
@@ -22,18 +21,15 @@ struct process {
     uv_process_t handle;      /* unless a host runs it */
     struct host_child *child; /* then; NULL once it has ended */
     int pid;                  /* 0: not known yet */
-    uv_poll_t socket_poll;
     uv_poll_t bell_poll;
     uv_pipe_t errors; /* the worker's standard error */
     uint32_t handles; /* open ones; freed at 0 */
     bool running;
-    bool abandoned;               /* process_free() was called */
-    int sock;                     /* owned */
+    bool abandoned; /* process_free() was called */
+    struct peer peer;
     int task_bell;                /* owned */
     int done_bell;                /* owned */
     struct worker_queues *queues; /* owned mapping */
-    struct frame_reader reader;
-    struct outbox out;
     struct last_words words;
     char read_space[1024];
     char *label; /* owned */
@@ -50,21 +46,25 @@ static void release(struct process *p)
         return;
     if (p->queues)
         munmap(p->queues, sizeof *p->queues);
-    close_fdp(&p->sock);
     close_fdp(&p->task_bell);
     close_fdp(&p->done_bell);
-    frame_reader_deinit(&p->reader);
-    outbox_deinit(&p->out);
+    peer_deinit(&p->peer);
     free(p->label);
     free(p);
 }
 
-static void on_close(uv_handle_t *handle)
+static void unref(void *owner)
 {
-    struct process *p = handle->data;
+    struct process *p = owner;
 
+    assert(p->handles > 0);
     p->handles--;
     release(p);
+}
+
+static void on_close(uv_handle_t *handle)
+{
+    unref(handle->data);
 }
 
 static void close_handle(uv_handle_t *handle)
@@ -75,7 +75,7 @@ static void close_handle(uv_handle_t *handle)
 
 static void close_handles(struct process *p)
 {
-    close_handle((uv_handle_t *)&p->socket_poll);
+    (void)peer_close(&p->peer);
     close_handle((uv_handle_t *)&p->bell_poll);
     close_handle((uv_handle_t *)&p->errors);
     /* The process handle stays until the child is reaped. */
@@ -203,9 +203,12 @@ static void on_errors(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
     log_debug("%s: worker %u: %.*s", p->label, p->number, (int)n, buf->base);
 }
 
-static void handle_message(struct process *p, const struct dl_message *msg)
+static void on_message(void *owner, const struct dl_message *msg, struct dl_span payload)
 {
+    struct process *p = owner;
     struct dl_error err = {0};
+
+    (void)payload;
 
     switch (msg->number) {
     case DL_MSG_W_READY:
@@ -234,57 +237,26 @@ static void violation(struct process *p, const char *what)
               &(struct log_fields){
                   .loader = p->label, .worker = LOG_N(p->number), .worker_pid = LOG_N(p->pid)},
               "%s: worker %u (pid %d) is killed: %s", p->label, p->number, p->pid, what);
-    uv_poll_stop(&p->socket_poll);
+    peer_stop(&p->peer);
     process_kill(p);
 }
 
-static void read_messages(struct process *p)
+static void on_lost(void *owner, int r)
 {
-    ssize_t n = fdpass_recv(p->sock, &p->reader, MSG_DONTWAIT);
+    struct process *p = owner;
 
-    if (n == -EAGAIN)
-        return;
-    if (n <= 0) {
-        uv_poll_stop(&p->socket_poll);
-        process_kill(p);
-        return;
-    }
-    if (p->reader.fd_count > 0) {
-        frame_reader_deinit(&p->reader);
-        violation(p, "it sends file descriptors");
-        return;
-    }
-    while (!p->abandoned) {
-        struct dl_span payload;
-        struct dl_message msg;
-        struct dl_error err = {0};
-        int r = frame_reader_next(&p->reader, &payload);
-
-        if (r == 0)
-            return;
-        if (r > 0)
-            r = message_decode(payload.data, payload.len, FROM_WORKER, &msg, &err);
-        if (r < 0) {
-            violation(p, err.code ? err.message : strerror(-r));
-            return;
-        }
-        handle_message(p, &msg);
-    }
+    (void)r; /* its exit tells why */
+    peer_stop(&p->peer);
+    process_kill(p);
 }
 
-static void flush(struct process *p);
-
-static void on_socket(uv_poll_t *poll, int status, int events)
+static void on_violation(void *owner, const struct dl_error *err)
 {
-    struct process *p = poll->data;
-
-    if (status < 0)
-        events = UV_READABLE;
-    if (events & UV_WRITABLE)
-        flush(p);
-    if (events & UV_READABLE)
-        read_messages(p);
+    violation(owner, err->message);
 }
+
+static const struct peer_events peer_events = {
+    .message = on_message, .lost = on_lost, .violates = on_violation, .closed = unref};
 
 static void on_bell(uv_poll_t *poll, int status, int events)
 {
@@ -298,28 +270,12 @@ static void on_bell(uv_poll_t *poll, int status, int events)
 
 /* ---- what it is told ------------------------------------------------------------------------ */
 
-static void poll_socket(struct process *p)
-{
-    uv_poll_start(&p->socket_poll, UV_READABLE | (outbox_pending(&p->out) ? UV_WRITABLE : 0),
-                  on_socket);
-}
-
-static void flush(struct process *p)
-{
-    /* A failure means that it is dying; its exit will be reported. */
-    (void)!outbox_flush(&p->out, p->sock);
-    if (p->running)
-        poll_socket(p);
-}
-
 static void send_message(struct process *p, const struct dl_message *msg, const int *fds,
                          uint32_t n_fds)
 {
-    if (outbox_append(&p->out, msg, fds, n_fds) < 0 || outbox_pending(&p->out) > OUTGOING_LIMIT) {
+    /* A socket that fails is that of one that is dying; its exit will be reported. */
+    if (peer_queue(&p->peer, msg, fds, n_fds) < 0 || peer_flush(&p->peer) == -ENOBUFS)
         violation(p, "it cannot be told what to do");
-        return;
-    }
-    flush(p);
 }
 
 void process_send_segment(struct process *p, const struct segment *segment)
@@ -444,11 +400,7 @@ static int make_queues(struct process *p, int *ret_fd)
 
 static int watch(struct process *p, uv_loop_t *loop)
 {
-    int r = uv_poll_init(loop, &p->socket_poll, p->sock);
-    if (r < 0)
-        return r;
-    p->handles++;
-    r = uv_poll_init(loop, &p->bell_poll, p->done_bell);
+    int r = uv_poll_init(loop, &p->bell_poll, p->done_bell);
     if (r < 0)
         return r;
     p->handles++;
@@ -483,9 +435,16 @@ static int start(struct process *p, const struct process_options *o, struct dl_e
         return r;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
         return -errno;
-    p->sock = pair[0];
     child_sock = pair[1];
-
+    const struct peer_options how = {.from = FROM_WORKER,
+                                     .limit = OUTGOING_LIMIT,
+                                     .fd_rule = "it sends file descriptors",
+                                     .events = &peer_events,
+                                     .owner = p};
+    r = peer_open(&p->peer, &how, o->loop, pair[0]);
+    if (r < 0)
+        return r;
+    p->handles++;
     r = uv_pipe_init(o->loop, &p->errors, 0);
     if (r < 0)
         return r;
@@ -497,7 +456,6 @@ static int start(struct process *p, const struct process_options *o, struct dl_e
     if ((r = watch(p, o->loop)) < 0)
         return r;
     send_open(p, o, queues_fd);
-    poll_socket(p);
     return 0;
 }
 
@@ -505,13 +463,13 @@ int process_start(const struct process_options *o, struct process **ret, struct 
 {
     struct process *p = must_alloc(sizeof *p);
 
-    p->sock = p->task_bell = p->done_bell = -1;
+    p->peer.sock = p->task_bell = p->done_bell = -1;
     p->events = o->events;
     p->owner = o->owner;
     p->words.relay = python_runs(o->python) ? hosts_relay(o->hosts) : NULL;
     p->number = o->number;
     p->label = must_strdup(o->label);
-    p->handle.data = p->socket_poll.data = p->bell_poll.data = p->errors.data = p;
+    p->handle.data = p->bell_poll.data = p->errors.data = p;
 
     int r = start(p, o, err);
     if (r < 0) {

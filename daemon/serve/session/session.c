@@ -1,8 +1,7 @@
 #include "daemon/serve/base/memory.h"
 #include "daemon/serve/session/session_private.h"
 
-#include "proto/fdpass.h"
-
+#include <assert.h>
 #include <errno.h>
 
 #include <utlist.h>
@@ -15,52 +14,37 @@ enum {
 
 /* ---- sending -------------------------------------------------------------------------------- */
 
-static void on_event(uv_poll_t *poll, int status, int events);
-
-/* libuv asks the kernel again at each start, even for what it watches already. */
-static void watch(struct session *s, int events)
-{
-    if (s->watched != events)
-        uv_poll_start(&s->poll, events, on_event);
-    s->watched = events;
-}
-
 /* What the log has of its end. */
 static struct log_fields ended(const struct session *s)
 {
     return (struct log_fields){.event = LOG_EVENT_SESSION_ENDED,
                                .session = LOG_N(s->o.id),
-                               .client_pid = LOG_N(s->peer.pid),
-                               .client_uid = LOG_N(s->peer.uid)};
+                               .client_pid = LOG_N(s->who.pid),
+                               .client_uid = LOG_N(s->who.uid)};
 }
 
 void session_flush(struct session *s)
 {
     if (s->ending)
         return;
-    if (outbox_flush(&s->out, s->o.fd) < 0) {
-        session_end(s, NULL);
-        return;
-    }
-    size_t pending = outbox_pending(&s->out);
-    if (pending > PENDING_MAX) {
+    int r = peer_flush(&s->peer);
+    if (r == -ENOBUFS) {
         const struct log_fields fields = ended(s);
 
         log_about(LOG_WARNING, &fields,
                   "session %llu (uid %u, pid %d): dropped, it does not read what it asked for",
-                  (unsigned long long)s->o.id, (unsigned)s->peer.uid, (int)s->peer.pid);
+                  (unsigned long long)s->o.id, (unsigned)s->who.uid, (int)s->who.pid);
         s->violated = true; /* it is there, and would go on asking */
-        session_end(s, NULL);
-        return;
     }
-    watch(s, UV_READABLE | (pending ? UV_WRITABLE : 0));
+    if (r < 0)
+        session_end(s, NULL);
 }
 
 void session_queue(struct session *s, const struct dl_message *msg, int fd)
 {
     if (s->ending)
         return;
-    int r = outbox_append(&s->out, msg, &fd, fd >= 0);
+    int r = peer_queue(&s->peer, msg, &fd, fd >= 0);
     if (r < 0) {
         const struct log_fields fields = ended(s);
 
@@ -144,12 +128,10 @@ static void hear_last_words(struct session *s)
     int r;
 
     for (int reads = 0; reads < LAST_READS; reads++) {
-        while ((r = frame_reader_next(&s->reader, &payload)) > 0) {
-            if (message_decode(payload.data, payload.len, FROM_CLIENT, &msg, &err) < 0 ||
-                (is_last_word(msg.number) && session_handle(s, &msg, &err) < 0))
+        while ((r = peer_take(&s->peer, &msg, &payload, &err)) > 0)
+            if (is_last_word(msg.number) && session_handle(s, &msg, &err) < 0)
                 return;
-        }
-        if (r < 0 || fdpass_recv(s->o.fd, &s->reader, MSG_DONTWAIT) <= 0)
+        if (r < 0 || peer_receive(&s->peer) <= 0)
             return;
     }
 }
@@ -166,9 +148,9 @@ static void drop_waiting(struct session *s)
     s->n_waiting = 0;
 }
 
-static void on_closed(uv_handle_t *handle)
+static void on_closed(void *owner)
 {
-    struct session *s = handle->data;
+    struct session *s = owner;
     struct known_segment *segment;
     struct known_segment *next_segment;
 
@@ -188,9 +170,8 @@ static void on_closed(uv_handle_t *handle)
     value_deinit(&s->view);
     s->o.events->ended(s->o.context, s);
     quota_return(s->account, QUOTA_SESSIONS, 1);
-    frame_reader_deinit(&s->reader);
-    outbox_deinit(&s->out);
-    close_fdp(&s->o.fd);
+    peer_deinit(&s->peer);
+    assert(!s->streams && !s->opened && !s->waiting);
     free(s->agent);
     free(s);
 }
@@ -205,15 +186,16 @@ void session_end(struct session *s, const struct dl_error *err)
             return;
     }
     s->ending = true;
-    uv_close((uv_handle_t *)&s->poll, on_closed);
+    (void)peer_close(&s->peer);
 }
 
-static void violation(struct session *s, const struct dl_error *err)
+static void violation(void *owner, const struct dl_error *err)
 {
+    struct session *s = owner;
     const struct log_fields fields = ended(s);
 
     log_about(LOG_WARNING, &fields, "session %llu (uid %u, pid %d): ended: %s%s%s",
-              (unsigned long long)s->o.id, (unsigned)s->peer.uid, (int)s->peer.pid, err->path,
+              (unsigned long long)s->o.id, (unsigned)s->who.uid, (int)s->who.pid, err->path,
               *err->path ? ": " : "", err->message);
     s->violated = true;
     session_end(s, err);
@@ -289,71 +271,35 @@ void session_ask_again(struct session *s)
 
 /* ---- the socket ----------------------------------------------------------------------------- */
 
-static const struct dl_error sends_descriptors = {
-    .code = EPROTO, .path = "frame", .message = "a client sends file descriptors with HOST only"};
-
-/*
- * Descriptors arrive with the first byte of their frame: once all whole frames are read, more than
- * the one frame on its way can have is more than anybody asked for.
- */
-static int check_descriptors(const struct session *s, struct dl_error *err)
+static void on_message(void *owner, const struct dl_message *msg, struct dl_span payload)
 {
-    if (s->reader.fd_count <= (s->reader.begin < s->reader.end))
-        return 0;
-    *err = sends_descriptors;
-    return -EPROTO;
+    struct session *s = owner;
+    struct dl_error err = {0};
+    int r = session_handle(s, msg, &err);
+
+    if (r == 1)
+        r = keep(s, payload, &err);
+    if (r < 0)
+        violation(s, &err);
 }
 
-static void read_messages(struct session *s)
+static void on_paused(void *owner)
 {
-    ssize_t n = fdpass_recv(s->o.fd, &s->reader, MSG_DONTWAIT);
-
-    if (n == -EAGAIN)
-        return;
-    if (n == -EMFILE)
-        violation(s, &sends_descriptors);
-    else if (n <= 0)
-        session_end(s, NULL);
-    while (!s->ending) {
-        struct dl_span payload;
-        struct dl_message msg;
-        struct dl_error err = {0};
-        int r = frame_reader_next(&s->reader, &payload);
-
-        if (r == 0 && check_descriptors(s, &err) == 0)
-            break;
-        if (r == 0)
-            r = -EPROTO;
-        else if (r < 0)
-            dl_error_set(&err, EMSGSIZE, "frame", "a frame has 1 to %llu bytes",
-                         (unsigned long long)DL_MAX_FRAME_BYTES);
-        else
-            r = message_decode(payload.data, payload.len, FROM_CLIENT, &msg, &err);
-        if (r >= 0)
-            r = session_handle(s, &msg, &err);
-        if (r == 1)
-            r = keep(s, payload, &err);
-        if (r < 0)
-            violation(s, &err);
-    }
-    if (!s->ending)
-        session_pump(s);
-    session_flush(s);
+    session_pump(owner);
+    session_flush(owner);
 }
 
-static void on_event(uv_poll_t *poll, int status, int events)
+static void on_lost(void *owner, int r)
 {
-    struct session *s = poll->data;
-
-    if (status < 0) {
-        session_end(s, NULL);
-        return;
-    }
-    if (events & UV_WRITABLE)
-        session_flush(s);
-    if (!s->ending && (events & UV_READABLE))
-        read_messages(s);
+    (void)r;
+    session_end(owner, NULL);
 }
+
+static const struct peer_events peer_events = {.message = on_message,
+                                               .paused = on_paused,
+                                               .lost = on_lost,
+                                               .violates = violation,
+                                               .closed = on_closed};
 
 static void refuse(const struct session_options *o, const struct dl_error *err)
 {
@@ -385,19 +331,22 @@ int session_new(const struct session_options *options, struct session **ret, str
     }
     struct session *s = must_alloc(sizeof *s);
     s->o = *options;
-    s->o.fd = steal_fd(&fd);
     s->account = account;
-    s->peer = peer;
-    r = uv_poll_init(options->loop, &s->poll, s->o.fd);
+    s->who = peer;
+    const struct peer_options how = {.from = FROM_CLIENT,
+                                     .limit = PENDING_MAX,
+                                     .sends_fds = true,
+                                     .fd_rule = "a client sends file descriptors with HOST only",
+                                     .events = &peer_events,
+                                     .owner = s};
+    r = peer_open(&s->peer, &how, options->loop, steal_fd(&fd));
     if (r < 0) {
         dl_error_set(err, -r, "", "the connection cannot be watched: %s", uv_strerror(r));
         quota_return(account, QUOTA_SESSIONS, 1);
-        close_fdp(&s->o.fd);
+        peer_deinit(&s->peer);
         free(s);
         return r;
     }
-    s->poll.data = s;
-    watch(s, UV_READABLE);
     *ret = s;
     return 0;
 }
@@ -416,12 +365,12 @@ uint64_t session_id(const struct session *s)
 
 int session_pid(const struct session *s)
 {
-    return s->peer.pid;
+    return s->who.pid;
 }
 
 uid_t session_uid(const struct session *s)
 {
-    return s->peer.uid;
+    return s->who.uid;
 }
 
 struct quota_account *session_account(const struct session *s)
@@ -434,12 +383,12 @@ void session_view(const struct session *s, struct session_view *ret)
     const struct client_stream *cs;
 
     *ret = (struct session_view){.id = s->o.id,
-                                 .uid = s->peer.uid,
-                                 .pid = s->peer.pid,
+                                 .uid = s->who.uid,
+                                 .pid = s->who.pid,
                                  .agent = s->agent ? s->agent : "",
                                  .loaders = HASH_COUNT(s->opened),
                                  .streams = HASH_COUNT(s->streams),
-                                 .pending_bytes = outbox_pending(&s->out)};
+                                 .pending_bytes = peer_pending(&s->peer)};
     for (cs = s->streams; cs; cs = cs->hh.next) {
         ret->leased += cs->stream->leased;
         ret->pinned += cs->stream->pinned;

@@ -7,10 +7,9 @@
 #ifndef DL_SESSION_PRIVATE_H
 #define DL_SESSION_PRIVATE_H
 
-#include "daemon/serve/base/outbox.h"
+#include "daemon/serve/base/peer.h"
 #include "daemon/serve/session/brought.h"
 #include "daemon/serve/session/session.h"
-#include "proto/frame.h"
 #include "proto/pages.h"
 
 #include <sys/socket.h>
@@ -55,11 +54,9 @@ struct waiting {
 struct session {
     struct session *prev, *next; /* session_list */
     struct session_options o;
-    uv_poll_t poll;
+    struct peer peer;
     struct quota_account *account; /* borrowed */
-    struct ucred peer;
-    struct frame_reader reader;
-    struct outbox out;
+    struct ucred who;
     char *agent; /* owned; NULL before HELLO */
     struct opened *opened;
     struct client_stream *streams;
@@ -75,7 +72,6 @@ struct session {
     struct headspace_asker asker;
     uint64_t asker_request;
     uint32_t next_id;
-    int watched; /* events the socket is watched for */
     bool ending;
     bool violated; /* the protocol, or patience: that is why it ends */
 };

@@ -311,7 +311,7 @@ static int handle_stop(struct session *s, const struct dl_msg_stop *msg, struct 
 /* Whether it is any good, an OPEN that names it is told. */
 static int handle_host(struct session *s, const struct dl_msg_host *msg, struct dl_error *err)
 {
-    int sock = frame_reader_take_fd(&s->reader);
+    int sock = frame_reader_take_fd(&s->peer.reader);
 
     if (sock < 0)
         return dl_error_set(err, EPROTO, "HOST", "it came without its file descriptor");

@@ -1,0 +1,212 @@
+/* A peer over a socket that the loop watches: what it says, what it may not, what waits for it. */
+#include "tests/lib/harness.h"
+#include "tests/lib/uv_threads.h"
+
+#include "daemon/serve/base/peer.h"
+#include "proto/fdpass.h"
+
+#include <errno.h>
+#include <sys/socket.h>
+
+enum { LIMIT = 4096 };
+
+static struct play {
+    uv_loop_t loop;
+    struct peer peer;
+    int theirs;
+    unsigned messages, paused, closed, lost, violations;
+    int lost_by;
+    struct dl_error err;
+    bool stops; /* at the next message */
+} play;
+
+static void on_message(void *owner, const struct dl_message *msg, struct dl_span payload)
+{
+    assert_ptr_equal(owner, &play);
+    assert_int_equal(msg->number, DL_MSG_STOP);
+    assert_true(payload.len > 0);
+    play.messages++;
+    if (play.stops)
+        peer_stop(&play.peer);
+}
+
+static void on_paused(void *owner)
+{
+    (void)owner;
+    play.paused++;
+}
+
+static void on_lost(void *owner, int r)
+{
+    (void)owner;
+    play.lost++;
+    play.lost_by = r;
+    peer_stop(&play.peer);
+}
+
+static void on_violation(void *owner, const struct dl_error *err)
+{
+    (void)owner;
+    play.violations++;
+    play.err = *err;
+    peer_stop(&play.peer);
+}
+
+static void on_closed(void *owner)
+{
+    (void)owner;
+    play.closed++;
+}
+
+static const struct peer_events events = {on_message, on_paused, on_lost, on_violation, on_closed};
+
+static void begin(bool sends_fds)
+{
+    const struct peer_options how = {.from = FROM_CLIENT,
+                                     .limit = LIMIT,
+                                     .sends_fds = sends_fds,
+                                     .fd_rule = "no descriptors here",
+                                     .events = &events,
+                                     .owner = &play};
+    int pair[2];
+
+    play = (struct play){0};
+    assert_int_equal(uv_loop_init(&play.loop), 0);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+    play.theirs = pair[1];
+    assert_int_equal(peer_open(&play.peer, &how, &play.loop, pair[0]), 0);
+}
+
+static void end(void)
+{
+    assert_true(peer_close(&play.peer));
+    assert_false(peer_close(&play.peer));
+    uv_run(&play.loop, UV_RUN_DEFAULT);
+    assert_int_equal(play.closed, 1);
+    peer_deinit(&play.peer);
+    peer_deinit(&play.peer);
+    close_fdp(&play.theirs);
+    assert_int_equal(uv_loop_close(&play.loop), 0);
+}
+
+/* `n` messages at once, with a descriptor if `fd` is one. */
+static void say(unsigned n, int fd)
+{
+    struct dl_buffer bytes = {0};
+
+    for (unsigned i = 0; i < n; i++)
+        assert_int_equal(message_encode(&(struct dl_message){.number = DL_MSG_STOP}, &bytes), 0);
+    assert_int_equal(fdpass_send(play.theirs, bytes.data, bytes.len, &fd, fd >= 0, 0), bytes.len);
+    buffer_deinit(&bytes);
+}
+
+static void test_messages(void **state)
+{
+    (void)state;
+    begin(false);
+    say(3, -1);
+    uv_run(&play.loop, UV_RUN_ONCE);
+    assert_int_equal(play.messages, 3);
+    assert_int_equal(play.paused, 1);
+    say(1, -1);
+    peer_read(&play.peer);
+    peer_read(&play.peer); /* nothing has come */
+    assert_int_equal(play.messages, 4);
+    assert_int_equal(play.paused, 2);
+    play.stops = true;
+    say(3, -1);
+    uv_run(&play.loop, UV_RUN_ONCE);
+    assert_int_equal(play.messages, 5);
+    assert_int_equal(play.paused, 2);
+    peer_read(&play.peer); /* it is not heard any more */
+    assert_int_equal(play.messages, 5);
+    end();
+}
+
+static void test_lost(void **state)
+{
+    (void)state;
+    begin(false);
+    say(1, -1);
+    close_fdp(&play.theirs);
+    while (play.lost == 0)
+        uv_run(&play.loop, UV_RUN_ONCE);
+    assert_int_equal(play.messages, 1);
+    assert_int_equal(play.lost_by, 0);
+    end();
+}
+
+static void test_violations(void **state)
+{
+    static const uint8_t long_frame[] = {0xff, 0xff, 0xff, 0xff}, garbage[] = {1, 0, 0, 0, 0xc1};
+
+    (void)state;
+    begin(false);
+    assert_int_equal(write(play.theirs, long_frame, sizeof long_frame), sizeof long_frame);
+    uv_run(&play.loop, UV_RUN_ONCE);
+    assert_non_null(strstr(play.err.message, "a frame has 1 to "));
+    end();
+    begin(false);
+    assert_int_equal(write(play.theirs, garbage, sizeof garbage), sizeof garbage);
+    uv_run(&play.loop, UV_RUN_ONCE);
+    assert_int_equal(play.violations, 1);
+    assert_int_equal(play.messages, 0);
+    end();
+}
+
+/* Of one that may send them, one that its message does not take is one too many. */
+static void test_descriptors(void **state)
+{
+    (void)state;
+    for (int sends = 0; sends < 2; sends++) {
+        begin(sends);
+        say(1, play.theirs);
+        uv_run(&play.loop, UV_RUN_ONCE);
+        assert_int_equal(play.messages, sends);
+        assert_int_equal(play.violations, 1);
+        assert_int_equal(play.err.code, EPROTO);
+        assert_non_null(strstr(play.err.message, "no descriptors here"));
+        end();
+    }
+}
+
+/* What a peer does not read waits, up to the limit, and goes when it reads. */
+static void test_what_waits(void **state)
+{
+    static uint8_t seen[1 << 16];
+    const struct dl_message msg = {.number = DL_MSG_STOP};
+    int r;
+
+    (void)state;
+    begin(false);
+    do {
+        assert_int_equal(peer_queue(&play.peer, &msg, NULL, 0), 0);
+        r = peer_flush(&play.peer);
+    } while (r == 0);
+    assert_int_equal(r, -ENOBUFS);
+    assert_true(peer_pending(&play.peer) > LIMIT);
+    while (recv(play.theirs, seen, sizeof seen, MSG_DONTWAIT) > 0)
+        continue;
+    assert_int_equal(peer_flush(&play.peer), 0);
+    while (peer_pending(&play.peer) > 0) {
+        (void)!recv(play.theirs, seen, sizeof seen, MSG_DONTWAIT);
+        uv_run(&play.loop, UV_RUN_NOWAIT);
+    }
+    close_fdp(&play.theirs);
+    assert_int_equal(peer_queue(&play.peer, &msg, NULL, 0), 0);
+    assert_int_equal(peer_flush(&play.peer), -EPIPE);
+    end();
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_messages),   cmocka_unit_test(test_lost),
+    cmocka_unit_test(test_violations), cmocka_unit_test(test_descriptors),
+    cmocka_unit_test(test_what_waits),
+};
+
+int main(void)
+{
+    uv_threads_start();
+    harness_begin();
+    return harness_end(__FILE__, cmocka_run_group_tests(tests, NULL, NULL));
+}
