@@ -1,6 +1,6 @@
 #include "daemon/data/fetch.h"
 
-#include "daemon/data/bad.h"
+#include "daemon/data/draft.h"
 #include "daemon/data/collate/collate.h"
 #include "daemon/data/lengths.h"
 #include "daemon/data/replica.h"

@@ -39,7 +39,6 @@
 #ifndef DL_DATA_REPLICA_H
 #define DL_DATA_REPLICA_H
 
-#include "daemon/data/bad.h"
 #include "daemon/data/dataset.h"
 #include "daemon/data/draft.h"
 

@@ -2,7 +2,6 @@
 #include "daemon/serve/registry.h"
 
 #include "daemon/serve/base/memory.h"
-#include "daemon/serve/base/seed.h"
 
 #include <errno.h>
 #include <stdio.h>

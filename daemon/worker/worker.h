@@ -43,9 +43,6 @@ struct worker_engine {
     void (*wake)(void); /* with rest: it has ended */
 };
 
-/* The fetcher of daemon/data/. */
-extern const struct worker_engine fetch_engine;
-
 /* Runs until the daemon hangs up. Returns the process's exit status. */
 int worker_run(int sock, const struct worker_engine *engine);
 

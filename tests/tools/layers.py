@@ -64,7 +64,7 @@ DOORS = {
              "daemon/serve/metrics_http.h",
              "daemon/serve/loader/", "daemon/serve/pool/", "daemon/serve/session/", "daemon/serve/world/"),
     "uv/": (),
-    "systemd/": ("daemon/serve/base/journal.c", "daemon/serve/notify.c"),
+    "systemd/": ("daemon/serve/base/log.c", "daemon/serve/notify.c"),
     "microhttpd.h": ("daemon/serve/metrics_http.c",),
     "msgpack": ("proto/codec.c", "proto/value_msgpack.c"),
     "seccomp.h": ("daemon/worker/sandbox_calls.c", "daemon/worker/seccomp_found.c"),

@@ -1,10 +1,16 @@
 #include "daemon/serve/base/log.h"
 
-#include "daemon/serve/base/journal.h"
-
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <sys/uio.h>
+
+#if HAVE_SYSTEMD
+#include <sys/stat.h>
+
+#define SD_JOURNAL_SUPPRESS_LOCATION /* it would be this file's, always */
+#include <systemd/sd-journal.h>
+#endif
 
 static enum log_level max_level = LOG_INFO;
 
@@ -29,6 +35,47 @@ int log_level_from_name(const char *name, enum log_level *ret)
     }
     return -EINVAL;
 }
+
+/* ---- systemd's journal, where it reads our standard error -------------------------------------
+ */
+
+#if HAVE_SYSTEMD
+
+/* Systemd says so in $JOURNAL_STREAM. */
+static bool journal_is_stderr(void)
+{
+    const char *stream = getenv("JOURNAL_STREAM");
+    char ours[64];
+    struct stat st;
+
+    if (!stream || fstat(STDERR_FILENO, &st) < 0)
+        return false;
+    snprintf(ours, sizeof ours, "%llu:%llu", (unsigned long long)st.st_dev,
+             (unsigned long long)st.st_ino);
+    return strcmp(stream, ours) == 0;
+}
+
+/* One entry of fields "KEY=value", in which the value may be anything. A negative errno: it was not
+ * taken. */
+static int journal_send(const struct iovec *fields, int n)
+{
+    return sd_journal_sendv(fields, n);
+}
+
+#else
+
+static bool journal_is_stderr(void)
+{
+    return false;
+}
+
+static int journal_send(const struct iovec *fields, int n)
+{
+    (void)fields, (void)n;
+    return -ENOSYS;
+}
+
+#endif
 
 /* ---- entries of the journal ----------------------------------------------------------------- */
 

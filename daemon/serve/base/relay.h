@@ -33,4 +33,27 @@ void relay_add(struct relay *relay, struct relay_lines *lines, const char *text,
 /* The process has ended: what is left is its last line. */
 void relay_end(struct relay *relay, struct relay_lines *lines);
 
+/* ---- the last of it ------------------------------------------------------------------------- */
+
+enum { LAST_WORDS = 512 }; /* bytes */
+
+/* What a process says: the last is kept for its obituary, all is passed on. */
+struct last_words {
+    char text[LAST_WORDS + 1];
+    size_t len;
+    struct relay *relay; /* borrowed; NULL: to nobody */
+    struct relay_lines lines;
+};
+
+void last_words_add(struct last_words *words, const char *text, size_t len);
+
+/* What is in the pipe still; never waits, as long as the descriptor does not. */
+void last_words_read(struct last_words *words, int fd);
+
+/*
+ * "; its last words: out of cheese", or "" when there are none: one line without the end of the
+ * last one. Valid until the next call; adds nothing more to them.
+ */
+const char *last_words_told(struct last_words *words, char ret[static LAST_WORDS + 32]);
+
 #endif

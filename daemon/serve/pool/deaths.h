@@ -16,6 +16,7 @@
 
 #define DEATHS_MAX              5 /* in a row; one more is too many */
 #define DEATHS_FORGIVEN_EACH_NS (60 * UINT64_C(1000000000))
+#define DEATHS_PAUSE_MS         UINT64_C(50)
 
 struct deaths {
     uint32_t count;
@@ -25,7 +26,18 @@ struct deaths {
  * It has died once more, after a life that was well for `well_ns`. False: it is given up. Else
  * *ret_pause_ms is how long it waits: not at all for the first time, and then longer each time.
  */
-bool _nodiscard_ deaths_add(struct deaths *deaths, uint64_t well_ns, uint64_t *ret_pause_ms);
+static inline bool _nodiscard_ deaths_add(struct deaths *deaths, uint64_t well_ns,
+                                          uint64_t *ret_pause_ms)
+{
+    uint32_t forgiven = (uint32_t)min_u64(well_ns / DEATHS_FORGIVEN_EACH_NS, deaths->count);
+    uint32_t count = deaths->count - forgiven;
+
+    deaths->count = count + 1;
+    if (deaths->count > DEATHS_MAX)
+        return false;
+    *ret_pause_ms = count == 0 ? 0 : DEATHS_PAUSE_MS << (count - 1);
+    return true;
+}
 
 /* It has finished a task. */
 static inline void deaths_forget(struct deaths *deaths)

@@ -1,10 +1,10 @@
 #include "daemon/serve/pool/process.h"
 
 #include "daemon/serve/base/environment.h"
-#include "daemon/serve/base/last_words.h"
 #include "daemon/serve/base/log.h"
 #include "daemon/serve/base/memory.h"
 #include "daemon/serve/base/peer.h"
+#include "daemon/serve/base/relay.h"
 #include "proto/library.h"
 
 #include <assert.h>

@@ -65,6 +65,10 @@ struct members_place {
 int _nodiscard_ members_place(struct members *members, uint64_t local, uint64_t asked,
                               struct members_place *ret, struct dl_error *err);
 
+/* A seed that nobody has given. Below 2^53: Python and JSON have trouble above that, torch above
+ * 2^63, and enough are left. */
+int _nodiscard_ seed_draw(uint64_t *ret, struct dl_error *err);
+
 /*
  * The seed that all nodes use for what `key` names, the same one for ever. 1: it is being asked
  * for. Negative: since `asked` the store was of no help.

@@ -4,15 +4,25 @@
  */
 #include "daemon/serve/base/log.h"
 #include "daemon/serve/base/memory.h"
-#include "daemon/serve/base/seed.h"
 #include "daemon/serve/world/members_private.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <sys/random.h>
 
 /* Longer than any client waits for OPENED is no use. */
 static const uint64_t SEED_PATIENCE_NS = 300 * (uint64_t)1000000000;
+
+int seed_draw(uint64_t *ret, struct dl_error *err)
+{
+    uint64_t seed;
+
+    if (getrandom(&seed, sizeof seed, 0) != sizeof seed)
+        return dl_error_set(err, errno, "seed", "none can be drawn: %s", strerror(errno));
+    *ret = seed & ((UINT64_C(1) << 53) - 1);
+    return 0;
+}
 
 /* As it was, or the run has begun anew without this node, by those who knew of nothing. */
 static void on_put_back(struct seed *seed, uint64_t number, const struct dl_error *error)

@@ -1,7 +1,6 @@
 #include "daemon/worker/python/engine.h"
 
 #include "daemon/worker/python/kept.h"
-#include "daemon/worker/python/reads.h"
 #include "daemon/worker/python/refused.h"
 #include "daemon/worker/python/rounds.h"
 #include "daemon/worker/python/sample.h"
@@ -532,7 +531,7 @@ static void engine_wake(void)
 }
 
 const struct worker_engine python_engine = {
-    .allow = reads_allow,
+    .allow = origin_allow,
     .open = engine_open,
     .close = engine_close,
     .is_iterable = engine_is_iterable,

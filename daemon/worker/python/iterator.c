@@ -1,6 +1,6 @@
 #include "daemon/worker/python/iterator.h"
 
-#include "daemon/data/bad.h"
+#include "daemon/data/draft.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -5,6 +5,7 @@
 #define DL_WORKER_ORIGIN_H
 
 #include "daemon/worker/python/report.h"
+#include "daemon/worker/sandbox.h"
 
 #include "proto/carried.h"
 #include "proto/spec.h"
@@ -21,6 +22,9 @@ struct origin_open {
     uint32_t worker;
     uint32_t workers;
 };
+
+/* What an interpreter reads while it runs a dataset: the modules it has yet to import. */
+void origin_allow(struct sandbox_files *files);
 
 /* Everything that is looked up once; owned references. */
 struct origin {

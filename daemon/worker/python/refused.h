@@ -1,11 +1,11 @@
-/* Bad samples of map-style Python datasets, as daemon/data/bad.h has those of native ones. */
+/* Bad samples of map-style Python datasets, as daemon/data/draft.h has those of native ones. */
 #ifndef DL_WORKER_REFUSED_H
 #define DL_WORKER_REFUSED_H
 
 #include "daemon/worker/python/kept.h"
 #include "daemon/worker/python/origin.h"
 
-#include "daemon/data/bad.h"
+#include "daemon/data/draft.h"
 
 /*
  * The samples of a task's keys, which are integers, as far as they can be had, into ret->object.
