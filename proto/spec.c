@@ -417,16 +417,13 @@ static int check_keys(struct spec_reading *rd, const char *section, const struct
 /* What no single key can know. */
 static int check_together(struct spec_reading *rd)
 {
-    if (rd->spec->batch_size == 0 && rd->spec->drop_last)
-        return dl_error_set(rd->err, EINVAL, "batch.drop_last",
-                            "true is mutually exclusive with batch.size: null, which turns "
-                            "batching off; leave out one of them");
-    int r = spec_check_python(rd);
+    int r = spec_check_together(rd->spec, rd->err);
+
+    if (r == 0)
+        r = spec_check_python(rd);
     if (r == 0)
         r = spec_check_sampler(rd);
-    if (r == 0)
-        r = spec_check_batch(rd);
-    return r < 0 ? r : spec_check_bad(rd);
+    return r < 0 ? r : spec_check_batch(rd);
 }
 
 static int check_section(struct spec_reading *rd, const char *section, const struct value *map)

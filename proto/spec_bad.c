@@ -67,31 +67,3 @@ int spec_check_share(const struct dl_spec *spec, uint64_t length, struct dl_erro
                         "has; write a number of samples, such as 100",
                         spec->max_bad);
 }
-
-static int refuse(const struct spec_reading *rd, const char *why)
-{
-    const struct spec_key *key = spec_key_find("workers", "on_error");
-
-    return dl_error_set(rd->err, EINVAL, "workers.on_error", "\"%s\" %s",
-                        spec_choice_name(key, rd->spec->on_error), why);
-}
-
-int spec_check_bad(struct spec_reading *rd)
-{
-    const struct dl_spec *spec = rd->spec;
-    bool skips = spec->on_error == ON_ERROR_SKIP;
-
-    if (spec->on_error <= ON_ERROR_RAISE)
-        return 0;
-    if (spec->batch.tokens)
-        return refuse(rd, "cannot be had with batch.tokens, whose batches are planned by the "
-                          "lengths of all samples: leave the bad ones out by dataset: {kind: "
-                          "subset}, and on_error too");
-    if (skips && spec->batch_size == 0)
-        return refuse(rd, "leaves nothing of a step with batch.size: null; write substitute, or "
-                          "leave on_error out");
-    if (skips && spec->shard == SHARD_DISPATCH)
-        return refuse(rd, "makes batches of other sizes than shard.mode dispatch divides among "
-                          "ranks; write substitute, or leave on_error out");
-    return 0;
-}

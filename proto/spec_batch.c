@@ -39,80 +39,6 @@ static uint64_t padded_length(const struct dl_spec *spec, uint64_t n)
 
 /* ---- what each rule says -------------------------------------------------------------------- */
 
-/* Where batches are measured in samples. */
-static int check_samples(const struct dl_spec *spec, struct dl_error *err)
-{
-    if (spec->collate.kind == COLLATE_PACK)
-        return dl_error_set(err, EINVAL, "collate.kind",
-                            "\"pack\" fills rows with tokens, and batches are measured in samples; "
-                            "write batch: {tokens: n}, with a multiple of collate.length");
-    return 0;
-}
-
-static int check_to(const struct dl_spec *spec, struct dl_error *err)
-{
-    if (spec->collate.to == PAD_TO_BUCKET && !has_buckets(spec))
-        return dl_error_set(err, EINVAL, "collate.to",
-                            "\"bucket\" needs the buckets of batch: {tokens: n, strategy: bucket}; "
-                            "write that, or to: longest");
-    return 0;
-}
-
-/* Who else has a say in what comes together. */
-static int check_company(const struct dl_spec *spec, struct dl_error *err)
-{
-    if (spec->sampler == SAMPLER_CLIENT)
-        return dl_error_set(err, EINVAL, "sampler.kind",
-                            "\"client\" says itself which samples make a batch, and batch.tokens "
-                            "has that planned; write another kind, or batch: {size: n}");
-    if (spec->shard != SHARD_STRIDED)
-        return spec_refuse_shard(spec, err,
-                                 "as each step of batch.tokens is for all ranks already");
-    if (spec->collate.kind == COLLATE_DEFAULT)
-        return dl_error_set(
-            err, EINVAL, "collate.kind",
-            "\"default\" stacks samples of one length only, and batch.tokens is for "
-            "different ones; write collate: {kind: pad}, or pack");
-    return 0;
-}
-
-static int check_strategy(const struct dl_spec *spec, struct dl_error *err)
-{
-    const struct spec_key *key = spec_key_find("batch", "strategy");
-
-    if (spec->collate.kind == COLLATE_PACK && spec->batch.strategy)
-        return dl_error_set(err, EINVAL, "batch.strategy",
-                            "\"%s\" has no meaning with collate.kind pack, which chooses what fits "
-                            "a row; leave strategy out",
-                            spec_choice_name(key, spec->batch.strategy));
-    return 0;
-}
-
-/* Of a bucket, what is left follows from the epoch alone if each epoch has the same samples. */
-static int check_leftover(const struct dl_spec *spec, struct dl_error *err)
-{
-    static const char place[] = "batch.leftover";
-
-    if (spec->batch.leftover != LEFTOVER_CARRY)
-        return 0;
-    if (!has_buckets(spec))
-        return dl_error_set(err, EINVAL, place,
-                            "\"carry\" keeps samples for their bucket's next batch; write %s",
-                            spec->collate.kind == COLLATE_PACK
-                                ? "emit or drop with collate.kind pack, which has no buckets"
-                                : "strategy: bucket, or leftover: emit or drop");
-    const char *other = spec->sampler == SAMPLER_WEIGHTED ? "sampler.kind weighted"
-                        : spec->replacement               ? "sampler.replacement true"
-                        : spec->num_samples               ? "sampler.num_samples"
-                                                          : NULL;
-    if (other)
-        return dl_error_set(err, EINVAL, place,
-                            "\"carry\" needs epochs of the same samples, each once, which %s does "
-                            "not give; write emit or drop",
-                            other);
-    return 0;
-}
-
 static int check_pack(const struct dl_spec *spec, struct dl_error *err)
 {
     uint64_t tokens = spec->batch.tokens, length = spec->collate.length;
@@ -195,27 +121,17 @@ static int check_max_length(const struct dl_spec *spec, struct dl_error *err)
 
 int spec_check_batch(struct spec_reading *rd)
 {
-    static int (*const checks[])(const struct dl_spec *spec, struct dl_error *err) = {
-        check_company, check_strategy, check_to, check_leftover, check_fits, check_max_length,
-    };
     struct dl_spec *spec = rd->spec;
 
     if (spec->collate.kind == COLLATE_PAD && spec->collate.length)
         spec->collate.multiple_of = 1;
-    if (spec->collate.kind == COLLATE_PACK && !spec->collate.length)
-        return dl_error_set(rd->err, EINVAL, "collate.length",
-                            "null is not a positive integer; rows need a length");
-    if (!spec->batch.tokens) {
-        int r = check_samples(spec, rd->err);
-        return r < 0 ? r : check_to(spec, rd->err);
-    }
+    if (!spec->batch.tokens)
+        return 0;
     spec->batch_size = 1;
-    for (size_t i = 0; i < ARRAY_SIZE(checks); i++) {
-        int r = checks[i](spec, rd->err);
-        if (r < 0)
-            return r;
-    }
-    if (spec->collate.kind != COLLATE_PACK && !spec->batch.strategy)
+    int r = check_fits(spec, rd->err);
+    if (r == 0)
+        r = check_max_length(spec, rd->err);
+    if (r == 0 && spec->collate.kind != COLLATE_PACK && !spec->batch.strategy)
         spec->batch.strategy = STRATEGY_SORTED;
-    return 0;
+    return r;
 }

@@ -160,10 +160,5 @@ int spec_check_python(struct spec_reading *rd)
                             "python takes the samples of a dataset of kind python; with kind %s "
                             "write default, pad, none or plugin",
                             dataset_kind_name(spec->dataset.kind));
-    if (spec->dataset.kind == DATASET_PYTHON && spec->workers == 0)
-        return dl_error_set(
-            rd->err, EINVAL, "workers.count",
-            "0 leaves nobody to run a dataset of kind python; let it be above 0, or "
-            "use the Python package's DataLoader, whose num_workers can be 0");
     return 0;
 }

@@ -107,28 +107,39 @@ static void item_place(const struct spec_reading *rd, const struct spec_key *key
     spec_place_item(list, i, ret);
 }
 
-/* A list of key->min to key->max items; `example` is one. */
-static int check_list(const struct spec_reading *rd, const struct spec_key *key,
-                      const struct value *v, const char *what, const char *example)
+int spec_check_list(const struct spec_reading *rd, const struct spec_key *key,
+                    const struct value *v, const char *what, const char *example)
 {
     char place[DL_ERROR_PATH_MAX];
 
     if (v->type != VALUE_ARRAY)
         return spec_refuse(rd, key, v, "is not a list of %s, such as %s", what, example);
+    spec_place(rd, key, place);
     if (v->count < key->min)
-        return spec_refuse(rd, key, v, "without %s; give some, such as %s", what, example);
+        return dl_error_set(rd->err, EINVAL, place, "the list is empty; give %s, such as %s", what,
+                            example);
     if (v->count <= key->max)
         return 0;
-    spec_place(rd, key, place);
-    return dl_error_set(rd->err, EINVAL, place, "%" PRIu32 " %s are above the maximum of %" PRIu64,
-                        v->count, what, key->max);
+    return dl_error_set(rd->err, EINVAL, place,
+                        "%" PRIu32 " entries are above the maximum of %" PRIu64, v->count,
+                        key->max);
+}
+
+int spec_refuse_item(const struct spec_reading *rd, const struct spec_key *key,
+                     const struct value *list, uint32_t i, const char *what)
+{
+    char place[DL_ERROR_PATH_MAX], shown[SPEC_SHOWN_MAX];
+
+    item_place(rd, key, i, place);
+    return dl_error_set(rd->err, EINVAL, place, "%s is not %s", spec_show(&list->items[i], shown),
+                        what);
 }
 
 int spec_read_datasets(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
 {
     char place[DL_ERROR_PATH_MAX];
 
-    int r = check_list(rd, key, v, "datasets", "[{kind: npy, files: a.npy}, ...]");
+    int r = spec_check_list(rd, key, v, "datasets", "[{kind: npy, files: a.npy}, ...]");
     if (r == 0)
         r = alloc_datasets(rd, v->count);
     for (uint32_t i = 0; r == 0 && i < v->count; i++) {
@@ -138,19 +149,13 @@ int spec_read_datasets(struct spec_reading *rd, const struct spec_key *key, cons
     return r;
 }
 
-/* `ret` has room for all of them. */
-static int read_numbers(struct spec_reading *rd, const struct spec_key *key, const struct value *v,
-                        uint64_t *ret)
+int spec_read_whole(const struct spec_reading *rd, const struct spec_key *key,
+                    const struct value *list, uint64_t *ret)
 {
-    char place[DL_ERROR_PATH_MAX], shown[SPEC_SHOWN_MAX];
-
-    for (uint32_t i = 0; i < v->count; i++) {
-        const struct value *item = &v->items[i];
-        if (item->type != VALUE_INT || item->integer < 0) {
-            item_place(rd, key, i, place);
-            return dl_error_set(rd->err, EINVAL, place, "%s is not a non-negative integer",
-                                spec_show(item, shown));
-        }
+    for (uint32_t i = 0; i < list->count; i++) {
+        const struct value *item = &list->items[i];
+        if (item->type != VALUE_INT || item->integer < 0)
+            return spec_refuse_item(rd, key, list, i, "a non-negative integer below 2^63");
         ret[i] = (uint64_t)item->integer;
     }
     return 0;
@@ -160,14 +165,14 @@ int spec_read_members(struct spec_reading *rd, const struct spec_key *key, const
 {
     struct spec_dataset *dataset = &rd->spec->dataset;
 
-    int r = check_list(rd, key, v, "indices", "[0, 1, 2]");
+    int r = spec_check_list(rd, key, v, "indices", "[0, 1, 2]");
     if (r < 0 || v->count == 0)
         return r;
     dataset->indices = calloc(v->count, sizeof *dataset->indices);
     if (!dataset->indices)
         return spec_no_memory(rd);
     dataset->n_indices = v->count;
-    return read_numbers(rd, key, v, dataset->indices);
+    return spec_read_whole(rd, key, v, dataset->indices);
 }
 
 /* random_split() takes numbers that sum to 1 for fractions, whole ones too. */
@@ -188,7 +193,7 @@ static bool are_fractions(const struct value *v)
 static int read_fractions(struct spec_reading *rd, const struct spec_key *key,
                           const struct value *v, double *ret)
 {
-    char place[DL_ERROR_PATH_MAX], shown[SPEC_SHOWN_MAX];
+    char place[DL_ERROR_PATH_MAX];
     double sum = 0;
 
     for (uint32_t i = 0; i < v->count; i++) {
@@ -196,11 +201,8 @@ static int read_fractions(struct spec_reading *rd, const struct spec_key *key,
         double part = item->type == VALUE_INT     ? (double)item->integer
                       : item->type == VALUE_FLOAT ? item->number
                                                   : -1;
-        if (!(part >= 0 && part <= 1)) {
-            item_place(rd, key, i, place);
-            return dl_error_set(rd->err, EINVAL, place, "%s is not a fraction from 0 to 1",
-                                spec_show(item, shown));
-        }
+        if (!(part >= 0 && part <= 1))
+            return spec_refuse_item(rd, key, v, i, "a fraction from 0 to 1");
         ret[i] = part + 0.0; /* -0.0 is 0 */
         sum += part;
     }
@@ -215,7 +217,7 @@ int spec_read_parts(struct spec_reading *rd, const struct spec_key *key, const s
 {
     struct spec_dataset *dataset = &rd->spec->dataset;
 
-    int r = check_list(rd, key, v, "parts", "[800, 200] or [0.8, 0.2]");
+    int r = spec_check_list(rd, key, v, "parts", "[800, 200] or [0.8, 0.2]");
     if (r < 0)
         return r;
     if (are_fractions(v)) {
@@ -224,7 +226,7 @@ int spec_read_parts(struct spec_reading *rd, const struct spec_key *key, const s
                                : spec_no_memory(rd);
     } else {
         dataset->lengths = calloc(v->count, sizeof *dataset->lengths);
-        r = dataset->lengths ? read_numbers(rd, key, v, dataset->lengths) : spec_no_memory(rd);
+        r = dataset->lengths ? spec_read_whole(rd, key, v, dataset->lengths) : spec_no_memory(rd);
     }
     dataset->n_parts = v->count;
     return r;

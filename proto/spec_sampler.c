@@ -10,50 +10,16 @@
 #include <math.h>
 #include <stdio.h>
 
-/* "sampler.indices.7" */
-static int refuse_item(const struct spec_reading *rd, const struct spec_key *key, uint32_t i,
-                       const struct value *v, const char *what)
-{
-    char place[SPEC_PATH_MAX], below[SPEC_PATH_MAX + 16], shown[SPEC_SHOWN_MAX];
-
-    spec_key_path(key, place);
-    snprintf(below, sizeof below, "%s.%" PRIu32, place, i);
-    return dl_error_set(rd->err, EINVAL, below, "%s is not %s", spec_show(v, shown), what);
-}
-
-static int check_list(const struct spec_reading *rd, const struct spec_key *key,
-                      const struct value *v, const char *what)
-{
-    char place[SPEC_PATH_MAX];
-
-    if (v->type != VALUE_ARRAY)
-        return spec_refuse(rd, key, v, "is not a list of %s", what);
-    spec_key_path(key, place);
-    if (v->count < key->min)
-        return dl_error_set(rd->err, EINVAL, place, "the list is empty; give %s", what);
-    if (v->count > key->max)
-        return dl_error_set(rd->err, EINVAL, place,
-                            "%" PRIu32 " entries are above the maximum of %" PRIu64, v->count,
-                            key->max);
-    return 0;
-}
-
 int spec_read_indices(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
 {
-    int r = check_list(rd, key, v, "non-negative integers, such as [4, 0, 7]");
+    int r = spec_check_list(rd, key, v, "non-negative integers", "[4, 0, 7]");
     if (r < 0)
         return r;
     rd->spec->indices = calloc((size_t)v->count + 1, sizeof *rd->spec->indices);
     if (!rd->spec->indices)
         return spec_no_memory(rd);
-    for (uint32_t i = 0; i < v->count; i++) {
-        const struct value *item = &v->items[i];
-        if (item->type != VALUE_INT || item->integer < 0)
-            return refuse_item(rd, key, i, item, "a non-negative integer below 2^63");
-        rd->spec->indices[i] = (uint64_t)item->integer;
-    }
     rd->spec->n_indices = v->count;
-    return 0;
+    return spec_read_whole(rd, key, v, rd->spec->indices);
 }
 
 int spec_read_weights(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
@@ -61,7 +27,7 @@ int spec_read_weights(struct spec_reading *rd, const struct spec_key *key, const
     double sum = 0;
     char place[SPEC_PATH_MAX];
 
-    int r = check_list(rd, key, v, "one number for each sample, such as [0.5, 2, 0]");
+    int r = spec_check_list(rd, key, v, "one number for each sample", "[0.5, 2, 0]");
     if (r < 0)
         return r;
     rd->spec->weights = calloc(v->count, sizeof *rd->spec->weights);
@@ -70,7 +36,7 @@ int spec_read_weights(struct spec_reading *rd, const struct spec_key *key, const
     for (uint32_t i = 0; i < v->count; i++) {
         double weight = value_real(&v->items[i]);
         if (!(weight >= 0) || isinf(weight))
-            return refuse_item(rd, key, i, &v->items[i], "a finite, non-negative number");
+            return spec_refuse_item(rd, key, v, i, "a finite, non-negative number");
         rd->spec->weights[i] = weight == 0 ? 0 : weight; /* no -0 */
         sum += weight;
     }
@@ -92,52 +58,7 @@ static int check_weighted(const struct dl_spec *spec, struct dl_error *err)
                             "%" PRIu64 " samples cannot be drawn without replacement from %" PRIu32
                             " weights; lower it, or write replacement: true",
                             spec->num_samples, spec->n_weights);
-    if (spec->order == ORDER_NATIVE)
-        return 0;
-    if (!spec->replacement)
-        return dl_error_set(err, EINVAL, "sampler.order",
-                            "torch has no one order for weights without replacement: it differs "
-                            "between builds of PyTorch with and without MKL; write order: native");
-    if (spec->num_samples == 1 && spec->n_weights > 1)
-        return dl_error_set(err, EINVAL, "sampler.order",
-                            "torch has no one order for num_samples: 1 of a weighted sampler: it "
-                            "differs between builds of PyTorch with and without MKL; write "
-                            "order: native");
     return 0;
-}
-
-int spec_refuse_shard(const struct dl_spec *spec, struct dl_error *err, const char *why)
-{
-    return dl_error_set(err, EINVAL, "shard.mode", "\"%s\" has no meaning, %s; leave mode out",
-                        spec_choice_name(spec_key_find("shard", "mode"), spec->shard), why);
-}
-
-/* Each rank gets its rows of one batch of all, and all get the same one. */
-static int check_dispatch(const struct dl_spec *spec, struct dl_error *err)
-{
-    if (spec->batch_size == 0 && !spec->batch.tokens)
-        return dl_error_set(err, EINVAL, "batch.size",
-                            "null makes no batch, of which shard.mode dispatch could give each "
-                            "rank its rows; write size: 1, or another mode");
-    if (spec->collate.kind == COLLATE_NONE)
-        return dl_error_set(err, EINVAL, "collate.kind",
-                            "\"none\" makes no rows, of which shard.mode dispatch could give each "
-                            "rank its own; write default or pad, or another mode");
-    if (!spec->in_order)
-        return dl_error_set(err, EINVAL, "workers.in_order",
-                            "false has no meaning with shard.mode dispatch, where all ranks get "
-                            "the same batches; leave in_order out, or write another mode");
-    return 0;
-}
-
-static int check_mode(const struct dl_spec *spec, struct dl_error *err)
-{
-    if (spec->shard == SHARD_STRIDED)
-        return 0;
-    if (spec->sampler == SAMPLER_CLIENT)
-        return spec_refuse_shard(
-            spec, err, "as a client that is the sampler says what each of its ranks takes");
-    return spec->shard == SHARD_DISPATCH ? check_dispatch(spec, err) : 0;
 }
 
 int spec_check_sampler(struct spec_reading *rd)
@@ -145,8 +66,6 @@ int spec_check_sampler(struct spec_reading *rd)
     const struct dl_spec *spec = rd->spec;
 
     int r = spec->sampler == SAMPLER_WEIGHTED ? check_weighted(spec, rd->err) : 0;
-    if (r == 0)
-        r = check_mode(spec, rd->err);
     if (r == 0 && spec_dataset_is_iterable(&spec->dataset))
         return spec_check_iterable(spec, rd->err);
     if (r == 0 && spec->dataset.kind == DATASET_RANGE)

@@ -2,6 +2,7 @@
 #include "proto/spec_table.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -21,6 +22,13 @@
 #define BESIDE_LENGTH                                                   \
     "has no meaning beside length, which is the padded length itself; " \
     "leave out one of them"
+#define PACKS          (s->collate.kind == COLLATE_PACK)
+#define HAS_BUCKETS    (s->batch.strategy == STRATEGY_BUCKET)
+#define CARRIES        (s->batch.tokens && s->batch.leftover == LEFTOVER_CARRY)
+#define WEIGHTED_TORCH (s->sampler == SAMPLER_WEIGHTED && s->order == ORDER_TORCH)
+#define NOT_ALL_EPOCHS_ALIKE(other)                                                              \
+    "needs epochs of the same samples, each once, which " other " does not give; write emit or " \
+    "drop"
 #define ANY_KIND      0
 #define FIELD(member) offsetof(struct dl_spec, member), sizeof(((struct dl_spec *)NULL)->member)
 #define NO_FIELD      0, 0
@@ -149,6 +157,42 @@ const char *spec_without_meaning(const struct dl_spec *spec, const struct spec_k
             return onlys[i].words;
     }
     return NULL;
+}
+
+/* What the row's field has, as a user would write it. */
+static const char *show_field(const struct dl_spec *spec, const struct spec_key *key,
+                              char ret[static SPEC_SHOWN_MAX])
+{
+    uint64_t number = spec_field_get(spec, key);
+
+    if (key->type == KEY_CHOICE)
+        snprintf(ret, SPEC_SHOWN_MAX, "\"%s\"", spec_choice_name(key, (uint32_t)number));
+    else if (key->type == KEY_BOOL)
+        snprintf(ret, SPEC_SHOWN_MAX, "%s", number ? "true" : "false");
+    else if (key->type == KEY_UINT_OR_NULL && number == 0)
+        snprintf(ret, SPEC_SHOWN_MAX, "null");
+    else
+        snprintf(ret, SPEC_SHOWN_MAX, "%" PRIu64, number);
+    return ret;
+}
+
+static int refuse_together(const struct dl_spec *spec, const char *section, const char *key,
+                           const char *why, struct dl_error *err)
+{
+    const struct spec_key *row = spec_key_find(section, key);
+    char place[SPEC_PATH_MAX], shown[SPEC_SHOWN_MAX];
+
+    spec_key_path(row, place);
+    return dl_error_set(err, EINVAL, place, "%s %s", show_field(spec, row, shown), why);
+}
+
+int spec_check_together(const struct dl_spec *s, struct dl_error *err)
+{
+#define REFUSE(section, key, when, words) \
+    if (when)                             \
+        return refuse_together(s, section, key, words, err);
+#include "proto/spec.def"
+    return 0;
 }
 
 const char *spec_fallback(const struct dl_spec *spec, const struct spec_key *key)

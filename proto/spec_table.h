@@ -71,6 +71,9 @@ uint32_t spec_section_kind(const struct dl_spec *spec, const char *section);
  */
 const char *spec_without_meaning(const struct dl_spec *spec, const struct spec_key *key);
 
+/* What the rows REFUSE say of the whole: 0, or -EINVAL with `err`. */
+int _nodiscard_ spec_check_together(const struct dl_spec *spec, struct dl_error *err);
+
 /* What the absent key means in this spec; NULL: nothing, or see the row. */
 const char *spec_fallback(const struct dl_spec *spec, const struct spec_key *key);
 
@@ -182,18 +185,12 @@ int _nodiscard_ spec_check_batch(struct spec_reading *rd);
  */
 bool spec_good_field(const char *field, size_t len);
 
-/* Refuses shard.mode: "batch" has no meaning, `why`. (spec_sampler.c) */
-int spec_refuse_shard(const struct dl_spec *spec, struct dl_error *err, const char *why);
-
 /* The sampler's own (spec_sampler.c), and what no single key of it can know. */
 int _nodiscard_ spec_read_indices(struct spec_reading *rd, const struct spec_key *key,
                                   const struct value *v);
 int _nodiscard_ spec_read_weights(struct spec_reading *rd, const struct spec_key *key,
                                   const struct value *v);
 int _nodiscard_ spec_check_sampler(struct spec_reading *rd);
-
-/* What workers.on_error can be, with what else the spec says (spec_bad.c). */
-int _nodiscard_ spec_check_bad(struct spec_reading *rd);
 
 /* What no single key of a Python dataset can know (spec_collate.c). */
 int _nodiscard_ spec_check_python(struct spec_reading *rd);
@@ -210,6 +207,15 @@ int _nodiscard_ spec_read_members(struct spec_reading *rd, const struct spec_key
                                   const struct value *v);
 int _nodiscard_ spec_read_parts(struct spec_reading *rd, const struct spec_key *key,
                                 const struct value *v);
+
+/* A list of key->min to key->max items, of which `example` is one; what is refused of it; and its
+ * items, for all of which *ret has room. */
+int _nodiscard_ spec_check_list(const struct spec_reading *rd, const struct spec_key *key,
+                                const struct value *v, const char *what, const char *example);
+int spec_refuse_item(const struct spec_reading *rd, const struct spec_key *key,
+                     const struct value *list, uint32_t i, const char *what);
+int _nodiscard_ spec_read_whole(const struct spec_reading *rd, const struct spec_key *key,
+                                const struct value *list, uint64_t *ret);
 
 /* One dataset that stands at `place` inside the one in hand; *ret is owned by the caller. */
 int _nodiscard_ spec_read_inner(const struct spec_reading *rd, const char *place,

@@ -147,7 +147,7 @@ static const struct check {
     /* ConcatDataset, ChainDataset, random_split() */
     {"ConcatDataset([])", "datasets should not be an empty iterable", "datasets",
      "dataset: {kind: concat, datasets: []}", "dataset.datasets",
-     "a list without datasets; give some, such as [{kind: npy, files: a.npy}, ...]"},
+     "the list is empty; give datasets, such as [{kind: npy, files: a.npy}, ...]"},
     {"ConcatDataset([IterableDataset])", "ConcatDataset does not support IterableDataset",
      "terable", "dataset: {kind: concat, datasets: [{kind: tar, shards: x}]}", "dataset.datasets.0",
      "tar is iterable; concat takes map-style datasets, chain iterable ones"},

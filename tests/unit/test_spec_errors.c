@@ -203,7 +203,7 @@ static const struct refusal nested_refusals[] = {
 
     {"{kind: concat}", "dataset.datasets", "missing; a dataset of kind concat needs it"},
     {"{kind: concat, datasets: []}", "dataset.datasets",
-     "a list without datasets; give some, such as [{kind: npy, files: a.npy}, ...]"},
+     "the list is empty; give datasets, such as [{kind: npy, files: a.npy}, ...]"},
     {"{kind: concat, datasets: {kind: range, length: 1}}", "dataset.datasets",
      "a mapping is not a list of datasets, such as [{kind: npy, files: a.npy}, ...]"},
 
@@ -214,21 +214,23 @@ static const struct refusal nested_refusals[] = {
     {"{kind: subset, dataset: {kind: range, length: 1}, indices: 5}", "dataset.indices",
      "5 is not a list of indices, such as [0, 1, 2]"},
     {"{kind: subset, dataset: {kind: range, length: 1}, indices: [0, -1]}", "dataset.indices.1",
-     "-1 is not a non-negative integer"},
+     "-1 is not a non-negative integer below 2^63"},
     {"{kind: subset, dataset: {kind: range, length: 1}, indices: [1.5]}", "dataset.indices.0",
-     "1.5 is not a non-negative integer"},
+     "1.5 is not a non-negative integer below 2^63"},
 
     {SPLIT("part: 0"), "dataset.parts", "missing; a dataset of kind split needs it"},
     {SPLIT("parts: [9]"), "dataset.part", "missing; a dataset of kind split needs it"},
     {SPLIT("parts: [], part: 0"), "dataset.parts",
-     "a list without parts; give some, such as [800, 200] or [0.8, 0.2]"},
+     "the list is empty; give parts, such as [800, 200] or [0.8, 0.2]"},
     {SPLIT("parts: 0.5, part: 0"), "dataset.parts",
      "0.5 is not a list of parts, such as [800, 200] or [0.8, 0.2]"},
     {SPLIT("parts: [4, 5], part: 2"), "dataset.part",
      "2 is none of the 2 parts, which count from 0"},
     {SPLIT("parts: [4, 5], part: -1"), "dataset.part", "-1 is not a non-negative integer"},
-    {SPLIT("parts: [4, -5], part: 0"), "dataset.parts.1", "-5 is not a non-negative integer"},
-    {SPLIT("parts: [4, x], part: 0"), "dataset.parts.1", "\"x\" is not a non-negative integer"},
+    {SPLIT("parts: [4, -5], part: 0"), "dataset.parts.1",
+     "-5 is not a non-negative integer below 2^63"},
+    {SPLIT("parts: [4, x], part: 0"), "dataset.parts.1",
+     "\"x\" is not a non-negative integer below 2^63"},
     {SPLIT("parts: [0.5, 0.6], part: 0"), "dataset.parts",
      "these fractions make 1.1; they must make 1, all of the dataset"},
     {SPLIT("parts: [0.5, 0.4], part: 0"), "dataset.parts",
@@ -304,7 +306,7 @@ static void test_too_much(void **state)
         assert_int_equal(value_push(&list.items[1], &item), 0);
         *item = yaml("{kind: range, length: 1}");
     }
-    expect_too_much(&list, "dataset.datasets", "1025 datasets are above the maximum of 1024");
+    expect_too_much(&list, "dataset.datasets", "1025 entries are above the maximum of 1024");
 
     for (int i = 0; i < 65536; i++) {
         assert_int_equal(value_push(&indices.items[2], &item), 0);
@@ -405,10 +407,11 @@ static const struct refusal key_refusals[] = {
      "2 samples cannot be drawn without replacement from 1 weights; lower it, or write "
      "replacement: true"},
     {"sampler: {kind: weighted, weights: [1], replacement: false}", "sampler.order",
-     "torch has no one order for weights without replacement: it differs between builds of "
+     "\"torch\" has no one order for weights without replacement: it differs between builds of "
      "PyTorch with and without MKL; write order: native"},
     {"sampler: {kind: weighted, weights: [1, 1], num_samples: 1}", "sampler.order",
-     "torch has no one order for num_samples: 1 of a weighted sampler: it differs between builds "
+     "\"torch\" has no one order for num_samples: 1 of a weighted sampler: it differs between "
+     "builds "
      "of PyTorch with and without MKL; write order: native"},
     {"sampler: {kind: random, order: numpy}", "sampler.order",
      "\"numpy\" is not one of torch, native"},

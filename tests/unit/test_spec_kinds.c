@@ -312,7 +312,7 @@ static const struct refusal dataset_refusals[] = {
      "true}}",
      "dataset.dataset", "range is iterable and has no indices; split takes a map-style dataset"},
     {"{kind: chain, datasets: []}", "dataset.datasets",
-     "a list without datasets; give some, such as [{kind: npy, files: a.npy}, ...]"},
+     "the list is empty; give datasets, such as [{kind: npy, files: a.npy}, ...]"},
 
     {"{kind: text}", "dataset.paths", "missing; a dataset of kind text needs it"},
     {"{kind: text, paths: []}", "dataset.paths",
