@@ -18,7 +18,8 @@ import numpy
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from client_case import NUMPY, RAW, TORCH, ClientCase, _client, is_mapped, main  # noqa: E402
-from fake_ring import BYTES_, DICT, LIST, OBJECT_NODE, TUPLE, FakeRing, Tree  # noqa: E402
+from fake_ring import (BYTES_, DICT, LIST, OBJECT_NODE, STRING, TENSOR, TUPLE,  # noqa: E402
+                       FakeRing, Tree)
 
 try:
     import torch
@@ -27,6 +28,7 @@ except ImportError:
 
 Point = collections.namedtuple("Point", "x y")
 INT32, INT64, UINT8 = 7, 9, 2
+NODES = 3
 MODES = (NUMPY, RAW) + ((TORCH,) if torch else ())
 
 
@@ -83,6 +85,21 @@ class Objects(ClientCase):
         self.assertEqual((got["list"][0].tolist(), got["list"][1]), ([1, 2], {1: 2}))
         self.assertEqual((got["pair"], got["empty"], got["last"].tolist()),
                          (("würde", b"\0\xff"), (), [7]))
+
+    def test_nodes(self):
+        """In preorder, and nothing is unpickled: not even the class is there."""
+        tree = Tree().node(DICT, children=3).tensor(UINT8, (1,), b"\7", "first")
+        an_object(Point({"a": Reference("n", 0)}, 2), [1, 2], tree=tree, key="object")
+        tree.node(TUPLE, "pair", children=2).text("würde".encode()).text(b"\0\xff", BYTES_)
+        nodes = self.next(tree, NODES)
+        self.assertEqual([node[:3] for node in nodes],
+                         [(DICT, None, 3), (TENSOR, "first", 0), (OBJECT_NODE, "object", 2),
+                          (BYTES_, None, 0), (TENSOR, None, 0), (TUPLE, "pair", 2), (STRING, None, 0),
+                          (BYTES_, None, 0)])
+        values = [node[3] for node in nodes]
+        self.assertEqual([values[i] for i in (0, 2, 5, 6, 7)], [None, None, None, "würde", b"\0\xff"])
+        self.assertEqual(numpy.frombuffer(values[4], values[4].dtype).tolist(), [1, 2])
+        self.assertIn(b"Point", values[3])
 
     def test_damaged_text(self):
         """A name that is no UTF-8 comes as Python has such names."""

@@ -72,7 +72,7 @@ class Errors(ClientCase):
                 loader.start(**wrong)
         epoch = loader.start(0, 1, 2)
         self.assertEqual((epoch.steps, epoch.samples), (5, 50))
-        for wrong in ((0, 3), (0, -1), (0, 0, 0), ("x",), (2 ** 64,)):
+        for wrong in ((0, 4), (0, -1), (0, 0, 0), ("x",), (2 ** 64,)):
             with self.assertRaises((ValueError, TypeError, OverflowError)):
                 epoch.next(*wrong)
         self.assertEqual(epoch.next().step, 0)

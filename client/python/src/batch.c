@@ -9,6 +9,7 @@ struct batch_object {
     uint32_t repeated;
     uint64_t *indices; /* owned: a copy */
     size_t n_indices;
+    PyObject *lengths; /* owned: a list, or None */
 };
 
 /* ---- what is looked up in other modules ---- */
@@ -165,6 +166,7 @@ PyObject *batch_tensor(struct module_state *state, struct dl_batch *batch, uint3
     case MODE_TORCH:
         return torch_tensor(state, batch, node, tensor->dtype);
     case MODE_RAW:
+    case MODE_NODES:
         break;
     }
     return raw_tensor(state, batch, node, tensor->dtype);
@@ -287,6 +289,79 @@ static PyObject *build(struct walk *walk)
 
 /* ---- Batch ---- */
 
+/* ---- the nodes, one by one ---- */
+
+/* What a node has beside its children; None: nothing. */
+static PyObject *build_value(struct walk *walk, const struct dl_node *node, uint32_t number)
+{
+    switch (node->kind) {
+    case DL_NODE_TENSOR:
+        return raw_tensor(walk->state, walk->batch, number, node->tensor.dtype);
+    case DL_NODE_STRING:
+    case DL_NODE_BYTES:
+        return build_text(walk, node, number);
+    case DL_NODE_DICT:
+    case DL_NODE_LIST:
+    case DL_NODE_TUPLE:
+    case DL_NODE_OBJECT:
+        break;
+    }
+    return Py_NewRef(Py_None);
+}
+
+static PyObject *build_node(struct walk *walk, uint32_t number)
+{
+    struct dl_node node;
+
+    if (dl_batch_node(walk->batch, number, &node) < 0)
+        return PyErr_Format(PyExc_SystemError, "node %u is missing", number);
+    PyObject *value = build_value(walk, &node, number);
+    PyObject *key =
+        node.key ? PyUnicode_DecodeUTF8(node.key, (Py_ssize_t)node.key_len, "surrogateescape")
+                 : Py_NewRef(Py_None);
+
+    if (value && key)
+        return Py_BuildValue("(iNIN)", (int)node.kind, key, node.children, value);
+    Py_XDECREF(value);
+    Py_XDECREF(key);
+    return NULL;
+}
+
+static PyObject *build_nodes(struct walk *walk)
+{
+    uint32_t n = dl_batch_nodes(walk->batch);
+    PyObject *list = PyList_New((Py_ssize_t)n);
+
+    for (uint32_t i = 0; list && i < n; i++) {
+        PyObject *node = build_node(walk, i);
+
+        if (!node || PyList_SetItem(list, (Py_ssize_t)i, node) < 0)
+            Py_CLEAR(list);
+    }
+    return list;
+}
+
+/* ---- the batch ---- */
+
+static PyObject *batch_list_lengths(struct dl_batch *batch)
+{
+    const uint32_t *lengths;
+    uint64_t padded;
+    size_t n;
+    PyObject *list;
+
+    if (dl_batch_lengths(batch, &lengths, &n, &padded) < 0)
+        return Py_NewRef(Py_None);
+    list = PyList_New((Py_ssize_t)n);
+    for (size_t i = 0; list && i < n; i++) {
+        PyObject *length = PyLong_FromUnsignedLong(lengths[i]);
+
+        if (!length || PyList_SetItem(list, (Py_ssize_t)i, length) < 0)
+            Py_CLEAR(list);
+    }
+    return list;
+}
+
 PyObject *batch_object_new(struct module_state *state, struct dl_batch *batch, enum mode mode)
 {
     struct walk walk = {.state = state, .batch = batch, .mode = mode};
@@ -303,11 +378,12 @@ PyObject *batch_object_new(struct module_state *state, struct dl_batch *batch, e
     object->indices = malloc(object->n_indices * sizeof *indices + 1);
     if (object->indices) {
         memcpy(object->indices, indices, object->n_indices * sizeof *indices);
-        object->data = build(&walk);
+        object->lengths = mode == MODE_NODES ? batch_list_lengths(batch) : Py_NewRef(Py_None);
+        object->data = mode == MODE_NODES ? build_nodes(&walk) : build(&walk);
     } else {
         PyErr_NoMemory();
     }
-    if (!object->data)
+    if (!object->data || !object->lengths)
         Py_CLEAR(self);
     return self;
 }
@@ -316,12 +392,14 @@ static int batch_traverse(PyObject *self, visitproc visit, void *arg)
 {
     Py_VISIT(Py_TYPE(self));
     Py_VISIT(((struct batch_object *)self)->data);
+    Py_VISIT(((struct batch_object *)self)->lengths);
     return 0;
 }
 
 static int batch_clear(PyObject *self)
 {
     Py_CLEAR(((struct batch_object *)self)->data);
+    Py_CLEAR(((struct batch_object *)self)->lengths);
     return 0;
 }
 
@@ -373,10 +451,18 @@ static PyObject *batch_indices(PyObject *self, void *closure)
     return list;
 }
 
+static PyObject *batch_lengths(PyObject *self, void *closure)
+{
+    return Py_NewRef(((struct batch_object *)self)->lengths);
+}
+
 static PyGetSetDef batch_getset[] = {
     {"data", batch_data, NULL, "The tree: dicts, lists and tuples of tensors and text.", NULL},
     {"step", batch_step, NULL, "Its place in the epoch, from 0.", NULL},
     {"indices", batch_indices, NULL, "The samples' indices as int64, in the order of the rows.",
+     NULL},
+    {"lengths", batch_lengths, NULL,
+     "In mode 3, of batches of tokens: the length of each sample as it is in the batch; else None.",
      NULL},
     {"repeated", batch_repeated, NULL,
      "How many of the samples, the last ones, are there only so that all ranks get equally many.",

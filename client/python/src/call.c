@@ -139,17 +139,20 @@ PyObject *client_raise(struct module_state *state, const struct client_object *c
     bool usable = dl_client_is_usable(client->handle);
     PyObject *text = text_of(dl_client_error(client->handle));
     PyObject *path = text_of(dl_client_error_path(client->handle));
+    PyObject *detail = text_of(dl_client_error_detail(client->handle));
     PyObject *type = usable ? state->error : PyExc_OSError;
     PyObject *error = NULL;
 
     /* Of OSError this is the subclass that goes with the errno. */
-    if (text && path)
+    if (text && path && detail)
         error = PyObject_CallFunction(type, "iO", -r, text);
-    if (error && PyObject_SetAttrString(error, "path", path) == 0)
+    if (error && PyObject_SetAttrString(error, "path", path) == 0 &&
+        PyObject_SetAttrString(error, "detail", detail) == 0)
         PyErr_SetObject((PyObject *)Py_TYPE(error), error);
     Py_XDECREF(error);
     Py_XDECREF(text);
     Py_XDECREF(path);
+    Py_XDECREF(detail);
     return NULL;
 }
 

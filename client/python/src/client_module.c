@@ -1,7 +1,8 @@
 /* The module dloader._client: what is in it, and its end. */
 #include "client/python/src/module.h"
 
-PyDoc_STRVAR(error_doc, "A request that was refused: .errno, the text, and its place in .path.");
+PyDoc_STRVAR(error_doc, "A request that was refused: .errno, the text, its place in .path, and "
+                        ".detail: the report of Python code that failed, or \"\".");
 PyDoc_STRVAR(
     step_error_doc,
     "A step could not be loaded; the epoch goes on. .errno, .path, .text, .detail (the whole "

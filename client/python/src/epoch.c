@@ -196,7 +196,9 @@ PyDoc_STRVAR(
     next_doc,
     "next($self, timeout_ns=-1, mode=0, /)\n--\n\n"
     "The next batch, or None at the end. timeout_ns below 0 waits as long as it takes. mode: 0 "
-    "NumPy arrays, 1 torch tensors, 2 leaves for DLPack. TimeoutError: none is ready in time; "
+    "NumPy arrays, 1 torch tensors, 2 leaves for DLPack, 3 a list of (kind, key, children, value) "
+    "of "
+    "all nodes in preorder, where nothing is unpickled. TimeoutError: none is ready in time; "
     "NoData: feed more; StepError: this step failed, the epoch goes on; OSError: the session "
     "is over.");
 
@@ -216,8 +218,8 @@ static PyObject *epoch_next(PyObject *self, PyObject *const *args, Py_ssize_t n)
         mode = PyLong_AsLong(args[1]);
     if (PyErr_Occurred())
         return NULL;
-    if (mode < MODE_NUMPY || mode > MODE_RAW)
-        return PyErr_Format(PyExc_ValueError, "mode %ld is none of 0, 1 and 2", mode);
+    if (mode < MODE_NUMPY || mode > MODE_NODES)
+        return PyErr_Format(PyExc_ValueError, "mode %ld is none of 0 to 3", mode);
     if (!epoch_check(epoch))
         return NULL;
     r = wait_next(epoch, timeout_ns, &batch);

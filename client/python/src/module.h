@@ -26,7 +26,7 @@
 enum { DTYPES = DL_COMPLEX128 + 1 };
 
 /* How the tensors of a batch are given out. */
-enum mode { MODE_NUMPY = 0, MODE_TORCH = 1, MODE_RAW = 2 };
+enum mode { MODE_NUMPY = 0, MODE_TORCH = 1, MODE_RAW = 2, MODE_NODES = 3 };
 
 struct module_state {
     PyTypeObject *client_type, *loader_type, *epoch_type, *batch_type, *leaf_type;
