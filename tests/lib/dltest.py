@@ -20,6 +20,8 @@ import unittest
 
 # Nothing is left in the user's cache, nor found there.
 os.environ["XDG_CACHE_HOME"] = "/nonexistent"
+# What dlctl runs for `peek` and `replay`: the interpreter under test.
+os.environ["DLOADER_PYTHON"] = sys.executable
 
 DLOADERD = os.environ.get("DLOADERD", "dloaderd")
 DLCTL = os.environ.get("DLCTL", "dlctl")

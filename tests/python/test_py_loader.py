@@ -78,6 +78,8 @@ class Specs(unittest.TestCase):
                 self.assertTrue(spec.with_("seed", 7).has("seed"), text)
                 self.assertEqual(str(_spec.Spec(text)), str(spec), "with_() makes another one")
         self.assertEqual(str(_spec.Spec("{a: {b: 1}}").with_("seed", 7)), "{seed: 7, a: {b: 1}}")
+        self.assertEqual(str(_spec.Spec("# {\n{a: {b: 1}}").with_("seed", 7)),
+                         "# {\n{seed: 7, a: {b: 1}}")
 
     def test_no_workers(self):
         for text, none in (("workers: {count: 0}", True), ("workers: {count: 2}", False),

@@ -41,18 +41,19 @@ LAYERS = {
     "daemon/data/plugin/dloader-plugin.h": set(),
     "client/python/src/": {"proto/", "client/dlclient.h"},
     "client/dlctl/": {"proto/", "client/dlclient.h"},
-    "client/dlctl/batch/": {"proto/", "client/dlclient.h", "client/dlctl/"},
-    "client/dlctl/run/": {"proto/", "client/dlclient.h", "client/dlctl/", "client/dlctl/batch/"},
+    "client/dlctl/run/": {"proto/", "client/dlclient.h", "client/dlctl/"},
+    # It reads the spec first: whether that says a seed.
+    "client/dlctl/python.c": {"proto/", "client/dlclient.h", "client/dlctl/", "client/dlctl/offline/"},
     # The verbs that need no daemon.
-    "client/dlctl/offline/": {"proto/", "client/dlclient.h", "client/dlctl/", "client/dlctl/batch/",
-                              "client/dlctl/run/", "daemon/plan/", "daemon/cache/", "daemon/data/"},
+    "client/dlctl/offline/": {"proto/", "client/dlclient.h", "client/dlctl/", "client/dlctl/run/",
+                              "daemon/plan/", "daemon/cache/", "daemon/data/"},
     # Compiled as a stranger's program would be: <dlclient.h>, or <dloader-plugin.h>, alone.
     "client/examples/": set(),
     "daemon/examples/": set(),
     "tests/": {"proto/", "daemon/cache/", "daemon/cluster/", "daemon/plan/", "daemon/data/", "daemon/worker/",
                "daemon/serve/base/", "daemon/serve/core/", "daemon/serve/ring/", "daemon/serve/pool/",
                "daemon/serve/loader/", "daemon/serve/world/", "daemon/serve/session/", "client/",
-               "client/dlclient.h", "client/local.h", "client/dlctl/", "client/dlctl/batch/", "client/dlctl/run/",
+               "client/dlclient.h", "client/local.h", "client/dlctl/", "client/dlctl/run/",
                "daemon/data/plugin/dloader-plugin.h"},
 }
 
@@ -77,7 +78,6 @@ DOORS = {
     "Random123/": ("daemon/plan/", "daemon/data/"),
     "ncurses.h": ("client/dlctl/top/terminal.c",),
     "jansson.h": ("client/dlctl/", "daemon/cluster/etcd_json.c", "daemon/data/", "daemon/examples/"),
-    "zip.h": ("client/dlctl/batch/npz.c",),
     "curl/": ("daemon/cluster/curl_found.c", "daemon/cluster/http.c"),
     "dlfcn.h": ("client/local.c", "client/pin.c", "daemon/data/plugin/plugin.c", "daemon/data/plugin/plugin_load.c",
                 "proto/library.c"),

@@ -31,7 +31,7 @@ def defined(root, file, name):
         found = re.search(r"\(" + r",\s*".join(parts) + r",\s*(\w+)", text)
     else:
         found = re.search(rf"^#define {name}\s+(.+?)\s*(?:/\*.*)?$", text, re.MULTILINE) or \
-            re.search(rf"\b{name} = ([^,;}}\n]+?)\s*(?:/\*|[,;}}\n])", text)
+            re.search(rf"\b{name} = ([^#,;}}\n]+?)\s*(?:/\*|[#,;}}\n])", text)
     if found:
         return found.group(1)
     headers = re.findall(r'^#include "([^"]+\.h)"', text, re.MULTILINE)

@@ -66,7 +66,7 @@ class Missing(unittest.TestCase):
             # No library is found, and so neither is any that meson itself knows how to look for.
             done = subprocess.run(
                 ["meson", "setup", folder, SYSTEMD.parent, "-Dtests=false", "-Dpython=enabled",
-                 "-Dzip=enabled", "-Dsentencepiece=disabled"],
+                 "-Dsentencepiece=disabled"],
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=100,
                 env={**os.environ, "PKG_CONFIG_LIBDIR": folder}, check=False)
         cls.status, cls.told = done.returncode, done.stdout
@@ -81,14 +81,14 @@ class Missing(unittest.TestCase):
 
     def test_debians_packages_are_named_at_once(self):
         told = self.line("Debian, Ubuntu: apt install")
-        self.assertLessEqual({"libuv1-dev", "libcurl4-openssl-dev", "libzip-dev"}, told)
+        self.assertLessEqual({"libuv1-dev", "libcurl4-openssl-dev"}, told)
         # Those of an option that nobody has asked for, or that is off, are not.
         self.assertEqual(told & {"libmicrohttpd-dev", "libsentencepiece-dev"}, set())
         self.assertEqual(told - list_of_dev("build_packages"), set())
 
     def test_fedoras_packages_are_named_at_once(self):
         told = self.line("Fedora: +dnf install")
-        self.assertLessEqual({"libuv-devel", "libcurl-devel", "libzip-devel"}, told)
+        self.assertLessEqual({"libuv-devel", "libcurl-devel"}, told)
         self.assertEqual(len(told), len(self.line("Debian, Ubuntu: apt install")))
 
     def test_the_libraries_are_named(self):

@@ -1,6 +1,6 @@
 /* The digest: known answer, stability, and sensitivity to every part of a batch. */
-#include "client/dlctl/batch/stats.h"
 #include "client/dlctl/run/digest.h"
+#include "client/dlctl/run/stats.h"
 #include "tests/lib/harness.h"
 
 #include <math.h>

@@ -3,12 +3,12 @@
  * What the workers do is done here, into one slot of private memory again and again.
  */
 #include "client/dlclient.h"
-#include "client/dlctl/batch/stats.h"
 #include "client/dlctl/offline/offline.h"
 #include "client/dlctl/render.h"
 #include "client/dlctl/report.h"
 #include "client/dlctl/run/digest.h"
 #include "client/dlctl/run/outcome.h"
+#include "client/dlctl/run/stats.h"
 #include "client/dlctl/verbs.h"
 #include "daemon/data/local.h"
 

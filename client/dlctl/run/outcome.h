@@ -2,10 +2,10 @@
 #ifndef DLCTL_OUTCOME_H
 #define DLCTL_OUTCOME_H
 
-#include "client/dlctl/batch/stats.h"
 #include "client/dlctl/options.h"
 #include "client/dlctl/run/digest.h"
 #include "client/dlctl/run/progress.h"
+#include "client/dlctl/run/stats.h"
 #include "proto/value.h"
 #include "proto/verdict.h"
 

@@ -20,6 +20,7 @@ def _become(name: str) -> int:
     module = _FOLDER / "dlclient-local.module"
     if module.exists():
         os.environ.setdefault("DLOADER_LOCAL_MODULE", str(module))
+    os.environ.setdefault("DLOADER_PYTHON", sys.executable)  # that has this package
     os.execv(program, [str(program), *sys.argv[1:]])
 
 

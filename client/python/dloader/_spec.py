@@ -28,6 +28,17 @@ def _flow_keys(text: str) -> set[str]:
     return keys
 
 
+_OPEN = re.compile(r"(?:\s|#[^\n]*\n|---)*\{")  # a flow mapping begins
+
+
+def add_key(text: str, key: str, value: Any) -> str:
+    """The spec's text with one more key of its own."""
+    flow = _OPEN.match(text)
+    if flow:
+        return f"{text[:flow.end()]}{key}: {json.dumps(value)}, {text[flow.end():]}"
+    return f"{text.rstrip()}\n{key}: {json.dumps(value)}\n"
+
+
 class Spec:
     """The text that the daemon gets, and the folder that its relative paths start from.
 
@@ -65,10 +76,8 @@ class Spec:
         """Gives a key of the spec itself a value."""
         if self.map is not None:
             self.map[key] = value
-        elif self._flows:
-            self.text = self.text.replace("{", f"{{{key}: {json.dumps(value)}, ", 1)
         else:
-            self.text = f"{self.text.rstrip()}\n{key}: {json.dumps(value)}\n"
+            self.text = add_key(self.text, key, value)
 
     def has(self, key: str) -> bool:
         """Whether that key of the spec itself is given, as far as YAML can be read line by line."""
@@ -87,7 +96,7 @@ class Spec:
 
     @property
     def _flows(self) -> bool:
-        return re.match(r"(\s|#[^\n]*\n|---)*\{", self.text) is not None
+        return _OPEN.match(self.text) is not None
 
     @property
     def has_no_workers(self) -> bool:

@@ -1,8 +1,29 @@
 /* Element statistics: see stats.h. */
-#include "client/dlctl/batch/stats.h"
+#include "client/dlctl/run/stats.h"
 
-#include "client/dlctl/batch/element.h"
 #include <math.h>
+
+/* IEEE 754 half precision. */
+static double stats_half(uint16_t bits)
+{
+    int exponent = bits >> 10 & 0x1f;
+    double fraction = bits & 0x3ff;
+    double magnitude = exponent == 0x1f ? (fraction != 0 ? NAN : INFINITY)
+                       : exponent       ? ldexp(fraction + 1024, exponent - 25)
+                                        : ldexp(fraction, -24);
+
+    return bits >> 15 ? -magnitude : magnitude;
+}
+
+/* The upper half of single precision. */
+static double stats_bfloat(uint16_t bits)
+{
+    uint32_t wide = (uint32_t)bits << 16;
+    float f;
+
+    memcpy(&f, &wide, sizeof f);
+    return f;
+}
 
 struct sums {
     double min;
@@ -11,7 +32,7 @@ struct sums {
     bool nan;
 };
 
-static inline void add(struct sums *s, double x)
+static inline void stats_add(struct sums *s, double x)
 {
     s->min = x < s->min ? x : s->min;
     s->max = x > s->max ? x : s->max;
@@ -24,11 +45,11 @@ static inline void add(struct sums *s, double x)
     for (uint64_t i = 0; i < nbytes / sizeof(type); i++) {                         \
         type element;                                                              \
         memcpy(&element, (const char *)data + i * sizeof element, sizeof element); \
-        add(s, convert(element));                                                  \
+        stats_add(s, convert(element));                                            \
     }                                                                              \
     return true
 
-static bool fold(uint32_t dtype, const void *data, uint64_t nbytes, struct sums *s)
+static bool stats_fold(uint32_t dtype, const void *data, uint64_t nbytes, struct sums *s)
 {
     switch (dtype) {
     case DL_DTYPE_BOOL:
@@ -49,9 +70,9 @@ static bool fold(uint32_t dtype, const void *data, uint64_t nbytes, struct sums 
     case DL_DTYPE_INT64:
         FOLD(int64_t, (double));
     case DL_DTYPE_FLOAT16:
-        FOLD(uint16_t, element_half);
+        FOLD(uint16_t, stats_half);
     case DL_DTYPE_BFLOAT16:
-        FOLD(uint16_t, element_bfloat);
+        FOLD(uint16_t, stats_bfloat);
     case DL_DTYPE_FLOAT32:
         FOLD(float, (double));
     case DL_DTYPE_FLOAT64:
@@ -67,7 +88,7 @@ bool tensor_stats(uint32_t dtype, const void *data, uint64_t nbytes, struct stat
     size_t size = dtype_bytes(dtype);
     uint64_t elements = size ? nbytes / size : 0;
 
-    if (elements == 0 || !fold(dtype, data, nbytes, &s))
+    if (elements == 0 || !stats_fold(dtype, data, nbytes, &s))
         return false;
     *ret = s.nan ? (struct stats){NAN, NAN, NAN}
                  : (struct stats){s.min, s.max, s.sum / (double)elements};

@@ -7,7 +7,8 @@ import pickle
 import struct
 import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
+for folder in "lib", "integration":
+    sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", folder))
 from dltest import FEED, TestCase, dlctl, dlctl_json, main, named  # noqa: E402
 from test_dlctl_peer import (BYTES, DATA_AT, DICT, SLOT_BYTES, SLOTS, TENSOR, TREE_AT,  # noqa: E402
                              UINT8, Peer, node)
@@ -241,6 +242,14 @@ class Peek(TestCase):
                 text = self.objects(pickled=pickled)
                 self.assertIn(f"meta     object: pickled, {len(pickled)} bytes, with 1 tensor", text)
                 self.assertNotIn("\x1b", text)
+
+    def test_standard_output_is_full(self):
+        spec = self.rows_spec()
+        for args in [], ["--json"]:
+            with self.subTest(args), open("/dev/full", "wb") as full:
+                done = dlctl("peek", spec, *args, daemon=self.running, check=False, stdout=full)
+                self.assertEqual(done.returncode, 1)
+                self.assertRegex(done.stderr, "standard output.*No space left on device")
 
     def test_usage(self):
         for path, args in (("--indices", ["--indices", "1,"]), ("--indices", ["--indices", ""]),
