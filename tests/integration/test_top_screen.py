@@ -224,20 +224,6 @@ class Keys(ScreenCase):
                 text = screen.wait(r"^rc=0\n0$")
                 self.assertNotIn("images", text)
 
-    def test_ctrl_c_is_for_the_one_that_draws(self):
-        """The process that asks the daemon gets it, too. It must not end first: that is a broken pipe."""
-        screen = self.screen()
-        text = screen.wait(r"^images +open")
-        pid = self.top_pid(screen)
-        with open(f"/proc/{pid}/task/{pid}/children") as file:
-            child, = map(int, file.read().split())
-        for number in signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT:
-            os.kill(child, number)
-        up = re.search(r", up ([^,]+),", text).group(1)
-        screen.wait(rf", up (?!{re.escape(up)},)")
-        screen.keys("q")
-        screen.wait(r"^rc=0\n0$")
-
     def test_end_by_itself(self):
         screen = self.screen("--count", "3", COLUMNS="300", LINES="99")  # which are not its size
         screen.wait(r"^rc=0\n0$")

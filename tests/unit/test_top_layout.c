@@ -2,8 +2,9 @@
  * terminals would obey. */
 #include "tests/unit/top_case.h"
 
-#include "client/dlctl/top/layout.h"
+#include "proto/utf8.h"
 #include <locale.h>
+#include <wchar.h>
 
 /* ---- cases ---------------------------------------------------------------------------------- */
 
@@ -155,30 +156,23 @@ static const char SCREEN_OTHER[] =
     "dloaderd 1.2.3 running, up 1:00, 2 sessions, 3.0 MiB, by name\n"
     "that loader is not open\n";
 /* clang-format on */
-static void take_text(const struct top_grid *grid, char **ret)
-{
-    size_t len;
-    FILE *file = open_memstream(ret, &len);
-
-    assert_non_null(file);
-    top_grid_print(grid, file);
-    assert_int_equal(fclose(file), 0);
-}
 
 /* The caller's. */
 static char *screen_of(const struct top_model *m, const struct top_state *s, const char *notice,
                        int width, int height, bool unicode, bool keys)
 {
-    const struct top_shape shape = {width, height, unicode, keys};
-    struct top_grid grid;
+    struct top_screen screen = {.width = width, .height = height, .unicode = unicode, .keys = keys};
     char *text = NULL;
+    size_t len;
+    FILE *file = open_memstream(&text, &len);
 
-    assert_int_equal(top_layout(m, s, notice, &shape, &grid), 0);
-    assert_int_equal(grid.width, width);
+    assert_non_null(file);
+    assert_int_equal(top_layout(m, s, notice, &screen), 0);
     if (height > 0)
-        assert_int_equal(grid.height, height);
-    take_text(&grid, &text);
-    top_grid_deinit(&grid);
+        assert_true(screen.line >= height);
+    top_screen_print(&screen, file);
+    assert_int_equal(fclose(file), 0);
+    top_screen_deinit(&screen);
     return text;
 }
 
@@ -305,10 +299,10 @@ static void test_active_first(void **state)
         for (unsigned i = 0; i < 2; i++) {
             const char *want = i == (unsigned)reverse ? "train.py: Set03" : "train.py: Set07";
 
-            assert_string_equal(m->loaders[i].at.loader, want);
-            assert_string_equal(m->epochs[i].at.loader, want);
-            assert_string_equal(m->ranks[i].at.loader, want);
-            assert_string_equal(m->workers[i].at.loader, want);
+            assert_string_equal(ROW(m, LOADERS, i)->loader, want);
+            assert_string_equal(ROW(m, EPOCHS, i)->loader, want);
+            assert_string_equal(ROW(m, RANKS, i)->loader, want);
+            assert_string_equal(ROW(m, WORKERS, i)->loader, want);
         }
     }
     top_model_free(m);
@@ -360,21 +354,26 @@ static struct top_model *crowd(void)
     return m;
 }
 
-/* Nothing that a terminal would obey, and both halves of what is wide. */
-static void check_cells(const struct top_grid *grid)
+/* As many lines of as many columns, and nothing that a terminal would obey. */
+static void check_screen(const struct top_screen *screen)
 {
-    for (int line = 0; line < grid->height; line++) {
-        for (int column = 0; column < grid->width; column++) {
-            const struct top_cell *cell = top_grid_at(grid, line, column);
+    const uint8_t *at = screen->text.data, *end = at + screen->text.len;
+    int lines = 0, columns = 0;
 
-            if (cell->ch == 0)
-                assert_true(column > 0 && top_grid_at(grid, line, column - 1)->ch >= 0x1100);
-            else
-                assert_true(cell->ch >= 0x20 && cell->ch != 0x7F &&
-                            (cell->ch < 0x80 || (grid->unicode && cell->ch >= 0xA0)));
-            assert_true(cell->ch < 0x200B || cell->ch > 0x202E || cell->ch == 0x2026);
-        }
+    while (at < end) {
+        size_t n = utf8_char(at, (size_t)(end - at));
+        uint32_t ch = n ? utf8_decode(at, n) : 0;
+
+        assert_true(n > 0 && ch != 0x7F && (ch < 0x80 || (screen->unicode && ch >= 0xA0)));
+        assert_true(ch < 0x200B || ch > 0x202E || ch == 0x2026);
+        assert_true(ch >= ' ' || ch == '\n' || (ch > 0 && ch < LOOKS));
+        columns = ch == '\n' ? 0 : columns + (ch >= ' ' ? wcwidth((wchar_t)ch) : 0);
+        assert_true(columns <= screen->width);
+        lines += ch == '\n';
+        at += n;
     }
+    assert_true(screen->height ? lines == screen->height : lines > 0);
+    assert_int_equal(columns, 0);
 }
 
 static void check_size(const struct top_model *m, int width, int height)
@@ -389,14 +388,14 @@ static void check_size(const struct top_model *m, int width, int height)
                                     .picked = kind & 2 ? name : NULL,
                                     .selected = name,
                                     .sort = TOP_BY_ERRORS};
-        const struct top_shape shape = {width, height, !(kind & 1), !(kind & 4) || kind == 7};
-        struct top_grid grid;
+        struct top_screen screen = {.width = width,
+                                    .height = height,
+                                    .unicode = !(kind & 1),
+                                    .keys = !(kind & 4) || kind == 7};
 
-        assert_int_equal(top_layout(m, &s, kind & 4 ? "no daemon" : NULL, &shape, &grid), 0);
-        assert_int_equal(grid.width, width);
-        assert_true(height ? grid.height == height : grid.height > 0);
-        check_cells(&grid);
-        top_grid_deinit(&grid);
+        assert_int_equal(top_layout(m, &s, kind & 4 ? "no daemon" : NULL, &screen), 0);
+        check_screen(&screen);
+        top_screen_deinit(&screen);
     }
 }
 
@@ -517,12 +516,12 @@ static void test_keys_of_users(void **state)
     (void)top_state_key(&s, m, TOP_KEY_UP);
     (void)top_state_key(&s, m, TOP_KEY_ENTER);
     for (uint32_t i = 0; i < 3; i++)
-        assert_int_equal(top_state_shows(&s, &m->loaders[i].at), i == 1);
+        assert_int_equal(top_state_shows(&s, ROW(m, LOADERS, i)), i == 1);
     top_state_deinit(&s);
     /* Who names one means all of that name. */
     s.picked = strdup("a");
     for (uint32_t i = 0; i < 3; i++)
-        assert_int_equal(top_state_shows(&s, &m->loaders[i].at), i < 2);
+        assert_int_equal(top_state_shows(&s, ROW(m, LOADERS, i)), i < 2);
     top_state_deinit(&s);
     top_model_free(m);
 }
@@ -551,19 +550,20 @@ static void test_selected_is_seen(void **state)
     struct top_model *m = crowd();
     struct top_state s = {0};
 
-    for (uint32_t i = 0; i < m->n_loaders; i++) {
+    for (uint32_t i = 0; i < m->rows[TOP_LOADERS].n; i++) {
         for (int height = 5; height < 40; height += 6) {
-            const struct top_shape shape = {100, height, true, true};
-            struct top_grid grid;
+            struct top_screen screen = {
+                .width = 100, .height = height, .unicode = true, .keys = true};
             int picked = 0;
 
-            s.selected = strdup(m->loaders[i].at.loader);
-            s.selected_uid = m->loaders[i].at.uid;
-            assert_int_equal(top_layout(m, &s, NULL, &shape, &grid), 0);
-            for (int line = 0; line < height; line++)
-                picked += top_grid_at(&grid, line, 0)->look == LOOK_PICK;
+            s.selected = strdup(ROW(m, LOADERS, i)->loader);
+            s.selected_uid = ROW(m, LOADERS, i)->uid;
+            assert_int_equal(top_layout(m, &s, NULL, &screen), 0);
+            for (size_t at = 0; at < screen.text.len; at++)
+                picked += screen.text.data[at] == LOOK_PICK &&
+                          (at == 0 || screen.text.data[at - 1] == '\n');
             assert_int_equal(picked, 1);
-            top_grid_deinit(&grid);
+            top_screen_deinit(&screen);
             top_state_deinit(&s);
         }
     }

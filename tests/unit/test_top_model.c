@@ -84,12 +84,12 @@ static void test_ranks(void **state)
             top_case_model(&(struct top_texts){.status = STATUS, .epochs = now}, 102, before);
 
         print_message("# %s\n", rank_rows[i].now);
-        assert_int_equal(model->n_ranks, 1);
-        assert_int_equal(model->n_epochs, 1);
-        assert_real(model->ranks[0].wait, rank_rows[i].wait);
-        assert_real(model->ranks[0].steps_per_s, rank_rows[i].steps_per_s);
-        assert_real(model->ranks[0].samples_per_s, rank_rows[i].samples_per_s);
-        assert_real(model->ranks[0].left_s, rank_rows[i].left_s);
+        assert_int_equal(model->rows[TOP_RANKS].n, 1);
+        assert_int_equal(model->rows[TOP_EPOCHS].n, 1);
+        assert_real(ROW(model, RANKS, 0)->figure[TOP_WAIT], rank_rows[i].wait);
+        assert_real(ROW(model, RANKS, 0)->figure[TOP_STEPS_PER_S], rank_rows[i].steps_per_s);
+        assert_real(ROW(model, RANKS, 0)->figure[TOP_SAMPLES_PER_S], rank_rows[i].samples_per_s);
+        assert_real(ROW(model, RANKS, 0)->figure[TOP_LEFT_S], rank_rows[i].left_s);
         top_model_free(model);
         top_model_free(before);
     }
@@ -111,9 +111,11 @@ static void test_left(void **state)
         top_model_free(before);
         before = model;
     }
-    assert_real(model->ranks[0].steps_per_s, 0);
-    assert_true(model->ranks[0].left_s > 22 && model->ranks[0].left_s < 30);
-    assert_true(model->epochs[0].left_s == model->ranks[0].left_s);
+    assert_real(ROW(model, RANKS, 0)->figure[TOP_STEPS_PER_S], 0);
+    assert_true(ROW(model, RANKS, 0)->figure[TOP_LEFT_S] > 22 &&
+                ROW(model, RANKS, 0)->figure[TOP_LEFT_S] < 30);
+    assert_true(ROW(model, EPOCHS, 0)->figure[TOP_LEFT_S] ==
+                ROW(model, RANKS, 0)->figure[TOP_LEFT_S]);
     top_model_free(model);
 }
 
@@ -133,16 +135,16 @@ static void test_epochs(void **state)
     struct top_model *m =
         top_case_model(&(struct top_texts){.status = STATUS, .epochs = rows}, 101, before);
 
-    assert_int_equal(m->n_epochs, 4);
-    assert_int_equal(m->epochs[0].ranks, 2);
-    assert_real(m->epochs[0].done, 35);
-    assert_real(m->epochs[0].steps, 200);
-    assert_real(m->epochs[0].steps_per_s, 15);
-    assert_real(m->epochs[0].left_s, 17); /* of rank 1, with 5 a second */
-    assert_string_equal(m->epochs[1].at.job, "j");
-    assert_real(m->epochs[1].steps, NAN);
-    assert_string_equal(m->epochs[2].at.loader, "b");
-    assert_int_equal(m->epochs[3].at.epoch, 2); /* nobody has begun it */
+    assert_int_equal(m->rows[TOP_EPOCHS].n, 4);
+    assert_int_equal(ROW(m, EPOCHS, 0)->figure[TOP_RANKS_HERE], 2);
+    assert_real(ROW(m, EPOCHS, 0)->figure[TOP_DONE], 35);
+    assert_real(ROW(m, EPOCHS, 0)->figure[TOP_STEPS], 200);
+    assert_real(ROW(m, EPOCHS, 0)->figure[TOP_STEPS_PER_S], 15);
+    assert_real(ROW(m, EPOCHS, 0)->figure[TOP_LEFT_S], 17); /* of rank 1, with 5 a second */
+    assert_string_equal(ROW(m, EPOCHS, 1)->job, "j");
+    assert_real(ROW(m, EPOCHS, 1)->figure[TOP_STEPS], NAN);
+    assert_string_equal(ROW(m, EPOCHS, 2)->loader, "b");
+    assert_int_equal(ROW(m, EPOCHS, 3)->epoch, 2); /* nobody has begun it */
     top_model_free(m);
     top_model_free(before);
 }
@@ -176,10 +178,10 @@ static void test_workers(void **state)
             top_case_model(&(struct top_texts){.status = STATUS, .workers = now}, 102, before);
 
         print_message("# %s\n", worker_rows[i].now);
-        assert_int_equal(model->n_workers, 1);
-        assert_real(model->workers[0].cpu, worker_rows[i].cpu);
-        assert_real(model->workers[0].memory, worker_rows[i].memory);
-        assert_real(model->workers[0].tasks_per_s, worker_rows[i].tasks_per_s);
+        assert_int_equal(model->rows[TOP_WORKERS].n, 1);
+        assert_real(ROW(model, WORKERS, 0)->figure[TOP_CPU], worker_rows[i].cpu);
+        assert_real(ROW(model, WORKERS, 0)->figure[TOP_MEMORY], worker_rows[i].memory);
+        assert_real(ROW(model, WORKERS, 0)->figure[TOP_TASKS_PER_S], worker_rows[i].tasks_per_s);
         top_model_free(model);
         top_model_free(before);
     }
@@ -217,23 +219,23 @@ static void test_loaders(void **state)
 {
     struct top_model *before = top_case_model(&LOADERS_THEN, 100, NULL);
     struct top_model *m = top_case_model(&LOADERS_NOW, 102, before);
-    const struct top_loader *a = &m->loaders[0];
+    const struct top_row *a = ROW(m, LOADERS, 0);
 
-    assert_int_equal(m->n_loaders, 3);
-    assert_string_equal(a->at.loader, "a");
-    assert_real(a->batches_per_s, 1);
-    assert_real(a->samples_per_s, 10);
-    assert_real(a->bytes_per_s, 100);
-    assert_real(a->wait, 0.5); /* of two ranks */
-    assert_real(a->cpu, 0.75);
-    assert_real(a->padding, 0.25);
-    assert_int_equal(a->slots[TOP_LEASED], 11);
-    assert_int_equal(a->slots[TOP_READY], 2);
-    assert_int_equal(a->slots[TOP_FILLING], 3);
-    assert_int_equal(a->slots[TOP_FREE], 4);
-    assert_real(m->loaders[1].cpu, NAN);
-    assert_real(m->loaders[1].wait, NAN);
-    assert_real(m->loaders[2].batches_per_s, NAN); /* new */
+    assert_int_equal(m->rows[TOP_LOADERS].n, 3);
+    assert_string_equal(a->loader, "a");
+    assert_real(a->figure[TOP_BATCHES_PER_S], 1);
+    assert_real(a->figure[TOP_SAMPLES_PER_S], 10);
+    assert_real(a->figure[TOP_BYTES_PER_S], 100);
+    assert_real(a->figure[TOP_WAIT], 0.5); /* of two ranks */
+    assert_real(a->figure[TOP_CPU], 0.75);
+    assert_real(a->figure[TOP_PADDING], 0.25);
+    assert_int_equal(a->figure[TOP_LEASED], 11);
+    assert_int_equal(a->figure[TOP_READY], 2);
+    assert_int_equal(a->figure[TOP_FILLING], 3);
+    assert_int_equal(a->figure[TOP_FREE], 4);
+    assert_real(ROW(m, LOADERS, 1)->figure[TOP_CPU], NAN);
+    assert_real(ROW(m, LOADERS, 1)->figure[TOP_WAIT], NAN);
+    assert_real(ROW(m, LOADERS, 2)->figure[TOP_BATCHES_PER_S], NAN); /* new */
     top_model_free(m);
     top_model_free(before);
 }
@@ -256,16 +258,16 @@ static void test_users(void **state)
     struct top_model *before = top_case_model(&then, 100, NULL);
     struct top_model *m = top_case_model(&now, 102, before);
 
-    assert_int_equal(m->n_loaders, 2);
-    assert_int_equal(m->n_epochs, 2);
+    assert_int_equal(m->rows[TOP_LOADERS].n, 2);
+    assert_int_equal(m->rows[TOP_EPOCHS].n, 2);
     for (uint32_t i = 0; i < 2; i++) {
-        assert_int_equal(m->loaders[i].at.uid, i + 1);
-        assert_real(m->loaders[i].wait, i == 0 ? 0.5 : 0.25);
-        assert_real(m->loaders[i].cpu, i == 0 ? 0.5 : 1);
-        assert_int_equal(m->loaders[i].slots[TOP_LEASED], i + 1);
-        assert_int_equal(m->workers[i].at.uid, i + 1);
-        assert_real(m->workers[i].tasks_per_s, i == 0 ? 1 : 2);
-        assert_int_equal(m->epochs[i].ranks, 1);
+        assert_int_equal(ROW(m, LOADERS, i)->uid, i + 1);
+        assert_real(ROW(m, LOADERS, i)->figure[TOP_WAIT], i == 0 ? 0.5 : 0.25);
+        assert_real(ROW(m, LOADERS, i)->figure[TOP_CPU], i == 0 ? 0.5 : 1);
+        assert_int_equal(ROW(m, LOADERS, i)->figure[TOP_LEASED], i + 1);
+        assert_int_equal(ROW(m, WORKERS, i)->uid, i + 1);
+        assert_real(ROW(m, WORKERS, i)->figure[TOP_TASKS_PER_S], i == 0 ? 1 : 2);
+        assert_int_equal(ROW(m, EPOCHS, i)->figure[TOP_RANKS_HERE], 1);
     }
     top_model_free(m);
     top_model_free(before);
@@ -280,8 +282,8 @@ static void test_another_daemon(void **state)
 
     now.status = other;
     struct top_model *m = top_case_model(&now, 102, before);
-    assert_real(m->loaders[0].batches_per_s, NAN);
-    assert_real(m->workers[0].cpu, NAN);
+    assert_real(ROW(m, LOADERS, 0)->figure[TOP_BATCHES_PER_S], NAN);
+    assert_real(ROW(m, WORKERS, 0)->figure[TOP_CPU], NAN);
     top_model_free(m);
     top_model_free(before);
 }
@@ -305,17 +307,17 @@ static void test_sort(void **state)
         char order[8] = "";
 
         top_model_sort(m, sort_rows[i].sort, sort_rows[i].reverse);
-        for (uint32_t j = 0; j < m->n_loaders; j++)
-            strcat(order, m->loaders[j].at.loader);
+        for (uint32_t j = 0; j < m->rows[TOP_LOADERS].n; j++)
+            strcat(order, ROW(m, LOADERS, j)->loader);
         print_message("# %s\n", top_sort_name(sort_rows[i].sort));
         assert_string_equal(order, sort_rows[i].order);
     }
     top_model_sort(m, TOP_BY_WAIT, false);
-    assert_int_equal(m->ranks[0].at.number, 1);
-    assert_int_equal(m->ranks[2].at.number, 2); /* nobody knows how long it waits */
+    assert_int_equal(ROW(m, RANKS, 0)->number, 1);
+    assert_int_equal(ROW(m, RANKS, 2)->number, 2); /* nobody knows how long it waits */
     top_model_sort(m, TOP_BY_WAIT, true);
-    assert_int_equal(m->ranks[0].at.number, 0);
-    assert_int_equal(m->ranks[2].at.number, 2);
+    assert_int_equal(ROW(m, RANKS, 0)->number, 0);
+    assert_int_equal(ROW(m, RANKS, 2)->number, 2);
     top_model_free(m);
     top_model_free(before);
 }
@@ -358,18 +360,15 @@ static void test_value(void **state)
     char *text = json_dumps(json, JSON_COMPACT);
     assert_string_equal(
         text,
-        "{\"daemon\":{\"version\":\"1.2.3\",\"state\":\"running\",\"pid\":7,\"uptime_s\":60.0,"
-        "\"sessions\":2,\"memory_bytes\":0},"
-        "\"loaders\":[{\"name\":\"b\",\"uid\":1,\"state\":\"\",\"verdict\":\"\",\"batches\":14,"
-        "\"batches_per_s\":null,\"samples_per_s\":null,\"delivered_bytes_per_s\":null,"
-        "\"wait\":null,\"cpu\":null,\"padding\":null,\"faults\":1,\"retries\":0,\"bad\":0,"
-        "\"memory_bytes\":0,\"limit_bytes\":0,"
+        "{\"daemon\":{\"version\":\"1.2.3\",\"state\":\"running\",\"pid\":7,\"uptime_s\":60,"
+        "\"sessions\":2},"
+        "\"loaders\":[{\"name\":\"b\",\"uid\":1,\"batches\":14,\"samples\":140,"
+        "\"delivered_bytes\":1400,\"faults\":1,\"batches_per_s\":null,\"samples_per_s\":null,"
+        "\"delivered_bytes_per_s\":null,\"wait\":null,\"cpu\":null,\"padding\":null,"
         "\"ring\":{\"leased\":0,\"ready\":0,\"filling\":0,\"free\":1}}],"
         "\"epochs\":[],\"ranks\":[],"
-        "\"workers\":[{\"loader\":\"b\",\"uid\":1,\"worker\":0,\"pid\":9,\"state\":\"\",\"cpu\":"
-        "null,"
-        "\"memory_bytes\":null,\"tasks_per_s\":null,\"queued\":0,\"restarts\":0,\"step\":null,"
-        "\"samples\":null}]}");
+        "\"workers\":[{\"loader\":\"b\",\"uid\":1,\"worker\":0,\"pid\":9,\"tasks_per_s\":null,"
+        "\"cpu\":null}]}");
     free(text);
     json_decref(json);
     value_deinit(&v);

@@ -4,8 +4,10 @@
 
 #include "tests/lib/harness.h"
 
-#include "client/dlctl/top/model.h"
+#include "client/dlctl/top/top.h"
 #include "proto/yaml.h"
+
+#define ROW(model, kind, i) (&(model)->rows[TOP_##kind].list[i])
 
 /* Texts of views, in their order; NULL is null. */
 struct top_texts {

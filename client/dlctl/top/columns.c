@@ -1,9 +1,38 @@
-#include "client/dlctl/top/columns.h"
+/* What is told of each kind of row: columns for people, keys for programs. */
+#include "client/dlctl/top/top.h"
 
-#include "client/dlctl/top/bars.h"
+#include "client/dlctl/form.h"
 #include "client/dlctl/units.h"
 #include <inttypes.h>
 #include <math.h>
+
+enum column_format {
+    NAME, /* of the loader */
+    JOB,
+    EPOCH,
+    NUMBER,   /* of the row */
+    OF_WORLD, /* the same, of so many */
+    STATE,    /* "broken" and "starving" are bad */
+    READY,    /* a worker's state: all but "ready" is worth a look */
+    COUNT,
+    FAULTS, /* a count that should be 0: bad if not */
+    SLIPS,  /* likewise, but others make up for it */
+    WHOLE,  /* a number that may not be known */
+    RATE,
+    BYTES,
+    PERCENT,
+    TENTHS, /* of a per cent */
+    WAIT,
+    WAIT_BAR,
+    LEFT,
+    RING,
+    STEP,     /* of a rank, of so many */
+    RANKS_OF, /* of an epoch */
+    STEPS_OF,
+    DONE_BAR,
+    DONE,
+    SAMPLES, /* that a worker is at */
+};
 
 /* "train.py: ImageFolder" and some more. */
 enum { NAME_MAX_COLUMNS = 26 };
@@ -11,227 +40,398 @@ enum { NAME_MAX_COLUMNS = 26 };
 /* What a rank that waits more than so is worth looking at, and what is bad. */
 static const double WAITS = 0.05, WAITS_MUCH = 0.5;
 
-/* ---- texts ---------------------------------------------------------------------------------- */
+#define KEY(name)    .key = (name)
+#define FIGURE(name) .figure = (name)
 
-static void put_text(struct top_text *t, const char *text)
+/* title, format, width, keep */
+static const struct top_column LOADER_COLUMNS[] = {
+    {"LOADER", NAME, .width = 11, .keep = 99, .stretches = true, .whole = NAME_MAX_COLUMNS},
+    {"STATE", STATE, .width = 9, .keep = 3},
+    {"BATCH/S", RATE, FIGURE(TOP_BATCHES_PER_S), .width = 7, .keep = 8, .right = true},
+    {"SAMPLE/S", RATE, FIGURE(TOP_SAMPLES_PER_S), .width = 8, .keep = 5, .right = true},
+    {"DATA/S", BYTES, FIGURE(TOP_BYTES_PER_S), .width = 10, .keep = 2, .right = true},
+    {"WAIT", WAIT, FIGURE(TOP_WAIT), .width = 4, .keep = 10, .right = true},
+    {"RING", RING, .width = 8, .keep = 7},
+    {"PAD", TENTHS, FIGURE(TOP_PADDING), .width = 5, .keep = 6, .right = true, .or_none = true},
+    {"CPU", PERCENT, FIGURE(TOP_CPU), .width = 5, .keep = 1, .right = true},
+    {"MEMORY", BYTES, FIGURE(TOP_MEMORY), .width = 10, .keep = 4, .right = true},
+    {"FAULT", FAULTS, KEY("faults"), .width = 5, .keep = 9, .right = true},
+    {"RETRY", SLIPS, KEY("retries"), .width = 5, .keep = 7, .right = true},
+    {"BAD", SLIPS, KEY("bad"), .width = 4, .keep = 8, .right = true},
+};
+
+static const struct top_column EPOCH_COLUMNS[] = {
+    {"LOADER", NAME, .width = 12, .keep = 6, .whole = NAME_MAX_COLUMNS},
+    {"JOB", JOB, .width = 8, .keep = 4, .or_none = true},
+    {"EPOCH", EPOCH, .width = 5, .keep = 9, .right = true},
+    {"RANKS", RANKS_OF, .width = 5, .keep = 3, .right = true},
+    {"PROGRESS", DONE_BAR, .width = 10, .keep = 10, .stretches = true},
+    {"DONE", DONE, .width = 4, .keep = 8, .right = true},
+    {"STEPS", STEPS_OF, .width = 13, .keep = 2, .right = true},
+    {"STEP/S", RATE, FIGURE(TOP_STEPS_PER_S), .width = 7, .keep = 5, .right = true},
+    {"LEFT", LEFT, FIGURE(TOP_LEFT_S), .width = 6, .keep = 9, .right = true},
+};
+
+static const struct top_column RANK_COLUMNS[] = {
+    {"LOADER", NAME, .width = 12, .keep = 10, .stretches = true, .whole = NAME_MAX_COLUMNS},
+    {"JOB", JOB, .width = 8, .keep = 4, .or_none = true},
+    {"EPOCH", EPOCH, .width = 5, .keep = 5, .right = true},
+    {"RANK", OF_WORLD, .width = 6, .keep = 20, .right = true},
+    {"WAIT", WAIT, FIGURE(TOP_WAIT), .width = 4, .keep = 19, .right = true},
+    {"", WAIT_BAR, FIGURE(TOP_WAIT), .width = 10, .keep = 0},
+    {"STEP", STEP, .width = 13, .keep = 8, .right = true},
+    {"SAMPLE/S", RATE, FIGURE(TOP_SAMPLES_PER_S), .width = 8, .keep = 7, .right = true},
+    {"READY", COUNT, KEY("ready"), .width = 5, .keep = 9, .right = true},
+    {"HELD", COUNT, KEY("leased"), .width = 4, .keep = 6, .right = true},
+    {"PINNED", COUNT, KEY("pinned"), .width = 6, .keep = 2, .right = true},
+    {"PAD", TENTHS, FIGURE(TOP_PADDING), .width = 5, .keep = 5, .right = true, .or_none = true},
+    {"LEFT", LEFT, FIGURE(TOP_LEFT_S), .width = 6, .keep = 1, .right = true},
+    {"STATE", STATE, .width = 8, .keep = 9},
+};
+
+static const struct top_column WORKER_COLUMNS[] = {
+    {"LOADER", NAME, .width = 12, .keep = 9, .whole = NAME_MAX_COLUMNS},
+    {"WORKER", NUMBER, .width = 6, .keep = 20, .right = true},
+    {"PID", WHOLE, KEY("pid"), .width = 7, .keep = 2, .right = true},
+    {"STATE", READY, .width = 8, .keep = 8},
+    {"CPU", PERCENT, FIGURE(TOP_CPU), .width = 4, .keep = 12, .right = true},
+    {"MEMORY", BYTES, FIGURE(TOP_MEMORY), .width = 10, .keep = 11, .right = true},
+    {"TASK/S", RATE, FIGURE(TOP_TASKS_PER_S), .width = 6, .keep = 5, .right = true},
+    {"QUEUE", COUNT, KEY("queued"), .width = 5, .keep = 3, .right = true},
+    {"DIED", SLIPS, KEY("restarts"), .width = 4, .keep = 6, .right = true},
+    {"STEP", WHOLE, KEY("step"), .width = 7, .keep = 4, .right = true},
+    {"SAMPLES", SAMPLES, .width = 12, .keep = 10, .stretches = true},
+};
+
+const struct top_column *top_columns(enum top_kind kind, int *ret_n)
 {
-    snprintf(t->text, sizeof t->text, "%s", *text ? text : "-");
+    static const struct {
+        const struct top_column *columns;
+        int n;
+    } kinds[TOP_KINDS] = {
+        [TOP_LOADERS] = {LOADER_COLUMNS, ARRAY_SIZE(LOADER_COLUMNS)},
+        [TOP_EPOCHS] = {EPOCH_COLUMNS, ARRAY_SIZE(EPOCH_COLUMNS)},
+        [TOP_RANKS] = {RANK_COLUMNS, ARRAY_SIZE(RANK_COLUMNS)},
+        [TOP_WORKERS] = {WORKER_COLUMNS, ARRAY_SIZE(WORKER_COLUMNS)},
+    };
+
+    *ret_n = kinds[kind].n;
+    return kinds[kind].columns;
 }
 
-static void put_count(struct top_text *t, uint64_t n)
+/* ---- bars and times ------------------------------------------------------------------------- */
+
+static int columns_bounded(int columns)
 {
-    snprintf(t->text, sizeof t->text, "%" PRIu64, n);
+    return columns < 0 ? 0 : columns > TOP_BAR_MAX ? TOP_BAR_MAX : columns;
 }
 
-static void put_number(struct top_text *t, double d)
+static void columns_add(char *buf, size_t size, const char *text)
 {
-    if (isnan(d))
-        put_text(t, "-");
-    else
-        snprintf(t->text, sizeof t->text, "%.0f", d);
+    size_t len = strlen(buf);
+
+    if (len + strlen(text) < size)
+        memcpy(buf + len, text, strlen(text) + 1);
 }
 
-static void put_known(struct top_text *t, double d, void (*format)(double, char *, size_t))
+void top_bar(double share, int columns, bool unicode, char *buf, size_t size)
 {
-    if (isnan(d))
-        put_text(t, "-");
-    else
-        format(d, t->text, sizeof t->text);
-}
+    static const char *const parts[] = {"░", "▏", "▎", "▍", "▌", "▋", "▊", "▉", "█"};
+    int eighths;
 
-static void put_percent(struct top_text *t, double share, int decimals)
-{
+    snprintf(buf, size, "%s", isnan(share) ? "-" : "");
+    columns = columns_bounded(columns);
     if (isnan(share))
-        put_text(t, "-");
-    else
-        snprintf(t->text, sizeof t->text, "%.*f%%", decimals, 100 * share);
-}
+        return;
+    share = share < 0 ? 0 : share > 1 ? 1 : share;
+    eighths = (int)(share * columns * 8); /* down: what is full is done */
+    for (int i = 0; i < columns; i++) {
+        int part = eighths - 8 * i;
 
-static void put_wait(struct top_text *t, double wait)
-{
-    put_percent(t, wait, 0);
-    t->look = wait >= WAITS_MUCH ? LOOK_BAD : wait >= WAITS ? LOOK_WARN : LOOK_PLAIN;
-}
-
-/* Of what should not be there at all. */
-static void put_fault(struct top_text *t, uint64_t n, enum top_look look)
-{
-    put_count(t, n);
-    t->look = n ? look : LOOK_PLAIN;
-}
-
-static void put_of(struct top_text *t, double n, double all)
-{
-    if (isnan(all))
-        snprintf(t->text, sizeof t->text, "%.0f", n);
-    else
-        snprintf(t->text, sizeof t->text, "%.0f/%.0f", n, all);
-}
-
-/* `from` is the row's; `t` what becomes of it. */
-#define MAKE(kind, name, ...)                             \
-    static void name(const void *row, struct top_text *t) \
-    {                                                     \
-        const struct kind *from = row;                    \
-        __VA_ARGS__;                                      \
+        part = part < 0 ? 0 : part > 8 ? 8 : part;
+        columns_add(buf, size, unicode ? parts[part] : part == 8 ? "#" : ".");
     }
+}
 
-/* ---- loaders -------------------------------------------------------------------------------- */
+void top_ring_bar(const double slots[static 4], int columns, bool unicode, char *buf, size_t size)
+{
+    static const char *const drawn[] = {"█", "▓", "▒", "░"}, *const plain[] = {"#", "=", "-", "."};
+    double total = slots[0] + slots[1] + slots[2] + slots[3];
+
+    snprintf(buf, size, "%s", total > 0 ? "" : "-");
+    columns = columns_bounded(columns);
+    for (int i = 0; i < columns && total > 0; i++) {
+        double at = (i + 0.5) * total / columns;
+        int kind = 0;
+
+        while (kind < 3 && at >= slots[kind])
+            at -= slots[kind++];
+        columns_add(buf, size, unicode ? drawn[kind] : plain[kind]);
+    }
+}
+
+void top_left(double seconds, char *buf, size_t size)
+{
+    uint64_t s;
+
+    if (!(seconds >= 0) || seconds >= 1000.0 * 86400) {
+        snprintf(buf, size, "%s", isnan(seconds) ? "-" : "long");
+        return;
+    }
+    s = (uint64_t)(seconds + 0.5);
+    if (s < 60)
+        snprintf(buf, size, "%u s", (unsigned)s);
+    else if (s < 3600)
+        snprintf(buf, size, "%u:%02u", (unsigned)(s / 60), (unsigned)(s % 60));
+    else if (s < 86400)
+        snprintf(buf, size, "%uh%02um", (unsigned)(s / 3600), (unsigned)(s / 60 % 60));
+    else
+        snprintf(buf, size, "%ud%02uh", (unsigned)(s / 86400), (unsigned)(s / 3600 % 24));
+}
+
+/* ---- cells ---------------------------------------------------------------------------------- */
+
+static bool columns_is_one_of(const char *text, const char *const *words)
+{
+    for (; *words; words++)
+        if (strncmp(text, *words, strlen(*words)) == 0)
+            return true;
+    return false;
+}
 
 enum top_look top_verdict_look(const char *verdict)
 {
-    static const char *const good[] = {"healthy", "trainer-bound"};
-    static const char *const slow[] = {"loader-bound", "starved", "straggling"};
+    static const char *const good[] = {"healthy", "trainer-bound", NULL};
+    static const char *const slow[] = {"loader-bound", "starved", "straggling", NULL};
 
-    for (size_t i = 0; i < ARRAY_SIZE(good); i++)
-        if (strncmp(verdict, good[i], strlen(good[i])) == 0)
-            return LOOK_GOOD;
-    for (size_t i = 0; i < ARRAY_SIZE(slow); i++)
-        if (strncmp(verdict, slow[i], strlen(slow[i])) == 0)
-            return LOOK_WARN;
-    return LOOK_FAINT;
+    return columns_is_one_of(verdict, good)   ? LOOK_GOOD
+           : columns_is_one_of(verdict, slow) ? LOOK_WARN
+                                              : LOOK_FAINT;
 }
 
-MAKE(top_loader, loader_name, put_text(t, from->at.loader); t->look = LOOK_STRONG)
-MAKE(top_loader, loader_state, put_text(t, from->state);
-     t->look = strcmp(from->state, "broken") == 0 ? LOOK_BAD : LOOK_PLAIN)
-MAKE(top_loader, loader_batches, put_known(t, from->batches_per_s, format_count))
-MAKE(top_loader, loader_samples, put_known(t, from->samples_per_s, format_count))
-MAKE(top_loader, loader_bytes, put_known(t, from->bytes_per_s, format_bytes))
-MAKE(top_loader, loader_wait, put_wait(t, from->wait))
-MAKE(top_loader, loader_ring,
-     top_ring_bar(from->slots, t->columns, t->unicode, t->text, sizeof t->text))
-MAKE(top_loader, loader_padding, put_percent(t, from->padding, 1))
-MAKE(top_loader, loader_faults, put_fault(t, from->faults, LOOK_BAD))
-MAKE(top_loader, loader_bad, put_fault(t, from->bad, LOOK_WARN))
-MAKE(top_loader, loader_retries, put_fault(t, from->retries, LOOK_WARN))
-MAKE(top_loader, loader_cpu, put_percent(t, from->cpu, 0))
-MAKE(top_loader, loader_memory, format_bytes((double)from->memory, t->text, sizeof t->text))
-
-/* title, text, width, keep; right, stretches, or_none */
-const struct top_column top_loader_columns[] = {
-    {"LOADER", loader_name, 11, 99, .stretches = true, .whole = NAME_MAX_COLUMNS},
-    {"STATE", loader_state, 9, 3},
-    {"BATCH/S", loader_batches, 7, 8, .right = true},
-    {"SAMPLE/S", loader_samples, 8, 5, .right = true},
-    {"DATA/S", loader_bytes, 10, 2, .right = true},
-    {"WAIT", loader_wait, 4, 10, .right = true},
-    {"RING", loader_ring, 8, 7},
-    {"PAD", loader_padding, 5, 6, .right = true, .or_none = true},
-    {"CPU", loader_cpu, 5, 1, .right = true},
-    {"MEMORY", loader_memory, 10, 4, .right = true},
-    {"FAULT", loader_faults, 5, 9, .right = true},
-    {"RETRY", loader_retries, 5, 7, .right = true},
-    {"BAD", loader_bad, 4, 8, .right = true},
-};
-const int top_loader_columns_n = ARRAY_SIZE(top_loader_columns);
-
-/* ---- epochs --------------------------------------------------------------------------------- */
-
-static double done_share(const struct top_epoch *e)
+static void columns_text(struct top_cell *cell, const char *text, enum top_look look)
 {
-    return e->steps > 0 ? e->done / e->steps : isnan(e->steps) ? NAN : 1;
+    snprintf(cell->text, sizeof cell->text, "%s", *text ? text : "-");
+    cell->look = look;
 }
 
-MAKE(top_epoch, epoch_loader, put_text(t, from->at.loader); t->look = LOOK_STRONG)
-MAKE(top_epoch, epoch_job, put_text(t, from->at.job))
-MAKE(top_epoch, epoch_number, put_count(t, from->at.epoch))
-MAKE(top_epoch, epoch_ranks, put_of(t, (double)from->ranks, (double)from->world))
-MAKE(top_epoch, epoch_bar,
-     top_bar(done_share(from), t->columns, t->unicode, t->text, sizeof t->text);
-     t->look = LOOK_GOOD)
-MAKE(top_epoch, epoch_share, put_percent(t, floor(100 * done_share(from)) / 100, 0))
-MAKE(top_epoch, epoch_steps, put_of(t, from->done, from->steps))
-MAKE(top_epoch, epoch_rate, put_known(t, from->steps_per_s, format_count))
-MAKE(top_epoch, epoch_left, top_left(from->left_s, t->text, sizeof t->text))
+static void columns_count(struct top_cell *cell, uint64_t n, enum top_look if_any)
+{
+    snprintf(cell->text, sizeof cell->text, "%" PRIu64, n);
+    cell->look = n ? if_any : LOOK_PLAIN;
+}
 
-const struct top_column top_epoch_columns[] = {
-    {"LOADER", epoch_loader, 12, 6, .whole = NAME_MAX_COLUMNS},
-    {"JOB", epoch_job, 8, 4, .or_none = true},
-    {"EPOCH", epoch_number, 5, 9, .right = true},
-    {"RANKS", epoch_ranks, 5, 3, .right = true},
-    {"PROGRESS", epoch_bar, 10, 10, .stretches = true},
-    {"DONE", epoch_share, 4, 8, .right = true},
-    {"STEPS", epoch_steps, 13, 2, .right = true},
-    {"STEP/S", epoch_rate, 7, 5, .right = true},
-    {"LEFT", epoch_left, 6, 9, .right = true},
-};
-const int top_epoch_columns_n = ARRAY_SIZE(top_epoch_columns);
+static void columns_percent(struct top_cell *cell, double share, int decimals)
+{
+    if (isnan(share))
+        columns_text(cell, "-", LOOK_PLAIN);
+    else
+        snprintf(cell->text, sizeof cell->text, "%.*f%%", decimals, 100 * share);
+}
 
-/* ---- ranks ---------------------------------------------------------------------------------- */
+static void columns_of(struct top_cell *cell, double n, double all)
+{
+    if (isnan(all))
+        snprintf(cell->text, sizeof cell->text, "%.0f", n);
+    else
+        snprintf(cell->text, sizeof cell->text, "%.0f/%.0f", n, all);
+}
 
-MAKE(top_rank, rank_loader, put_text(t, from->at.loader); t->look = LOOK_STRONG)
-MAKE(top_rank, rank_job, put_text(t, from->at.job))
-MAKE(top_rank, rank_epoch, put_count(t, from->at.epoch))
-MAKE(top_rank, rank_number, put_of(t, (double)from->at.number, (double)from->world))
-MAKE(top_rank, rank_wait, put_wait(t, from->wait))
-MAKE(top_rank, rank_wait_bar, put_wait(t, from->wait);
-     top_bar(from->wait, t->columns, t->unicode, t->text, sizeof t->text))
-MAKE(top_rank, rank_steps, put_of(t, (double)from->step, from->steps))
-MAKE(top_rank, rank_samples, put_known(t, from->samples_per_s, format_count))
-MAKE(top_rank, rank_ready, put_count(t, from->ready))
-MAKE(top_rank, rank_held, put_count(t, from->leased))
-MAKE(top_rank, rank_pinned, put_count(t, from->pinned))
-MAKE(top_rank, rank_padding, put_percent(t, from->padding, 1))
-MAKE(top_rank, rank_left, top_left(from->left_s, t->text, sizeof t->text))
-MAKE(top_rank, rank_state, put_text(t, from->state);
-     t->look = strcmp(from->state, "starving") == 0 ? LOOK_BAD : LOOK_PLAIN)
+static void columns_state(struct top_cell *cell, const char *state)
+{
+    static const char *const bad[] = {"broken", "starving", NULL};
 
-const struct top_column top_rank_columns[] = {
-    {"LOADER", rank_loader, 12, 10, .stretches = true, .whole = NAME_MAX_COLUMNS},
-    {"JOB", rank_job, 8, 4, .or_none = true},
-    {"EPOCH", rank_epoch, 5, 5, .right = true},
-    {"RANK", rank_number, 6, 20, .right = true},
-    {"WAIT", rank_wait, 4, 19, .right = true},
-    {"", rank_wait_bar, 10, 0},
-    {"STEP", rank_steps, 13, 8, .right = true},
-    {"SAMPLE/S", rank_samples, 8, 7, .right = true},
-    {"READY", rank_ready, 5, 9, .right = true},
-    {"HELD", rank_held, 4, 6, .right = true},
-    {"PINNED", rank_pinned, 6, 2, .right = true},
-    {"PAD", rank_padding, 5, 5, .right = true, .or_none = true},
-    {"LEFT", rank_left, 6, 1, .right = true},
-    {"STATE", rank_state, 8, 9},
-};
-const int top_rank_columns_n = ARRAY_SIZE(top_rank_columns);
+    columns_text(cell, state, columns_is_one_of(state, bad) ? LOOK_BAD : LOOK_PLAIN);
+}
 
-/* ---- workers -------------------------------------------------------------------------------- */
+static void columns_wait(struct top_cell *cell, double wait)
+{
+    columns_percent(cell, wait, 0);
+    cell->look = wait >= WAITS_MUCH ? LOOK_BAD : wait >= WAITS ? LOOK_WARN : LOOK_PLAIN;
+}
 
 /* The column says that they are samples; where they have no numbers, other words come. */
-static void put_samples(struct top_text *t, const char *words)
+static void columns_samples(struct top_cell *cell, const char *words)
 {
     static const char *const heads[] = {"samples ", "sample "};
 
     for (size_t i = 0; i < ARRAY_SIZE(heads); i++)
         if (strncmp(words, heads[i], strlen(heads[i])) == 0)
             words += strlen(heads[i]);
-    put_text(t, words);
+    columns_text(cell, words, LOOK_PLAIN);
 }
 
-MAKE(top_worker, worker_loader, put_text(t, from->at.loader); t->look = LOOK_STRONG)
-MAKE(top_worker, worker_number, put_count(t, from->at.number))
-MAKE(top_worker, worker_pid, put_number(t, from->pid))
-MAKE(top_worker, worker_state, put_text(t, from->state);
-     t->look = strcmp(from->state, "ready") == 0 ? LOOK_PLAIN : LOOK_WARN)
-MAKE(top_worker, worker_cpu, put_percent(t, from->cpu, 0))
-MAKE(top_worker, worker_memory, put_known(t, from->memory, format_bytes))
-MAKE(top_worker, worker_tasks, put_known(t, from->tasks_per_s, format_count))
-MAKE(top_worker, worker_queue, put_count(t, from->queued))
-MAKE(top_worker, worker_restarts, put_fault(t, from->restarts, LOOK_WARN))
-MAKE(top_worker, worker_step, put_number(t, from->step))
-MAKE(top_worker, worker_samples, put_samples(t, from->samples ? from->samples : ""))
+static double columns_done(const struct top_row *epoch)
+{
+    double done = epoch->figure[TOP_DONE], steps = epoch->figure[TOP_STEPS];
 
-const struct top_column top_worker_columns[] = {
-    {"LOADER", worker_loader, 12, 9, .whole = NAME_MAX_COLUMNS},
-    {"WORKER", worker_number, 6, 20, .right = true},
-    {"PID", worker_pid, 7, 2, .right = true},
-    {"STATE", worker_state, 8, 8},
-    {"CPU", worker_cpu, 4, 12, .right = true},
-    {"MEMORY", worker_memory, 10, 11, .right = true},
-    {"TASK/S", worker_tasks, 6, 5, .right = true},
-    {"QUEUE", worker_queue, 5, 3, .right = true},
-    {"DIED", worker_restarts, 4, 6, .right = true},
-    {"STEP", worker_step, 7, 4, .right = true},
-    {"SAMPLES", worker_samples, 12, 10, .stretches = true},
+    return steps > 0 ? done / steps : isnan(steps) ? NAN : 1;
+}
+
+static void columns_number(struct top_cell *cell, int format, double d)
+{
+    if (isnan(d))
+        columns_text(cell, "-", LOOK_PLAIN);
+    else if (format == RATE)
+        format_count(d, cell->text, sizeof cell->text);
+    else if (format == BYTES)
+        format_bytes(d, cell->text, sizeof cell->text);
+    else
+        snprintf(cell->text, sizeof cell->text, "%.0f", d);
+}
+
+void top_column_cell(const struct top_column *column, const struct top_row *row, int columns,
+                     bool unicode, struct top_cell *ret)
+{
+    double figure = row->figure[column->figure];
+    uint64_t count = column->key ? top_row_count(row, column->key) : 0;
+    const char *state = top_row_text(row, "state");
+
+    ret->text[0] = '\0';
+    ret->look = LOOK_PLAIN;
+    switch ((enum column_format)column->format) {
+    case NAME:
+        return columns_text(ret, row->loader, LOOK_STRONG);
+    case JOB:
+        return columns_text(ret, row->job, LOOK_PLAIN);
+    case EPOCH:
+        return columns_count(ret, row->epoch, LOOK_PLAIN);
+    case NUMBER:
+        return columns_count(ret, row->number, LOOK_PLAIN);
+    case OF_WORLD:
+        return columns_of(ret, (double)row->number, (double)row->world);
+    case STATE:
+        return columns_state(ret, state);
+    case READY:
+        return columns_text(ret, state, strcmp(state, "ready") == 0 ? LOOK_PLAIN : LOOK_WARN);
+    case COUNT:
+        return columns_count(ret, count, LOOK_PLAIN);
+    case FAULTS:
+        return columns_count(ret, count, LOOK_BAD);
+    case SLIPS:
+        return columns_count(ret, count, LOOK_WARN);
+    case WHOLE:
+        return columns_number(ret, WHOLE, value_real(value_get(row->view, column->key)));
+    case RATE:
+    case BYTES:
+        return columns_number(ret, column->format, figure);
+    case PERCENT:
+        return columns_percent(ret, figure, 0);
+    case TENTHS:
+        return columns_percent(ret, figure, 1);
+    case WAIT:
+        return columns_wait(ret, figure);
+    case WAIT_BAR:
+        columns_wait(ret, figure);
+        return top_bar(figure, columns, unicode, ret->text, sizeof ret->text);
+    case LEFT:
+        return top_left(figure, ret->text, sizeof ret->text);
+    case RING:
+        return top_ring_bar(&row->figure[TOP_LEASED], columns, unicode, ret->text,
+                            sizeof ret->text);
+    case STEP:
+        return columns_of(ret, (double)top_row_count(row, "step"),
+                          value_real(value_get(row->view, "steps")));
+    case RANKS_OF:
+        return columns_of(ret, row->figure[TOP_RANKS_HERE], (double)row->world);
+    case STEPS_OF:
+        return columns_of(ret, row->figure[TOP_DONE], row->figure[TOP_STEPS]);
+    case DONE_BAR:
+        ret->look = LOOK_GOOD;
+        return top_bar(columns_done(row), columns, unicode, ret->text, sizeof ret->text);
+    case DONE:
+        return columns_percent(ret, floor(100 * columns_done(row)) / 100, 0);
+    case SAMPLES:
+        return columns_samples(ret, top_row_text(row, "samples"));
+    }
+}
+
+/* ---- for programs --------------------------------------------------------------------------- */
+
+/* The figures by their keys, and the kinds of row that have them. */
+static const struct {
+    enum top_figure figure;
+    const char *key;
+    unsigned kinds;
+    bool count;
+} FIGURES[] = {
+    {TOP_BATCHES_PER_S, "batches_per_s", 1 << TOP_LOADERS, false},
+    {TOP_SAMPLES_PER_S, "samples_per_s", 1 << TOP_LOADERS | 1 << TOP_RANKS, false},
+    {TOP_BYTES_PER_S, "delivered_bytes_per_s", 1 << TOP_LOADERS, false},
+    {TOP_RANKS_HERE, "ranks", 1 << TOP_EPOCHS, true},
+    {TOP_DONE, "done", 1 << TOP_EPOCHS, true},
+    {TOP_STEPS, "steps", 1 << TOP_EPOCHS, true},
+    {TOP_STEPS_PER_S, "steps_per_s", 1 << TOP_EPOCHS | 1 << TOP_RANKS, false},
+    {TOP_TASKS_PER_S, "tasks_per_s", 1 << TOP_WORKERS, false},
+    {TOP_WAIT, "wait", 1 << TOP_LOADERS | 1 << TOP_RANKS, false},
+    {TOP_CPU, "cpu", 1 << TOP_LOADERS | 1 << TOP_WORKERS, false},
+    {TOP_PADDING, "padding", 1 << TOP_LOADERS | 1 << TOP_RANKS, false},
+    {TOP_LEFT_S, "left_s", 1 << TOP_EPOCHS | 1 << TOP_RANKS, false},
 };
-const int top_worker_columns_n = ARRAY_SIZE(top_worker_columns);
+
+/* What an epoch has no view for. */
+static void columns_put_epoch(const struct form *form, const struct top_row *epoch)
+{
+    form_text(form, "loader", epoch->loader);
+    form_u64(form, "uid", epoch->uid);
+    form_text(form, "job", epoch->job);
+    form_u64(form, "epoch", epoch->epoch);
+    form_u64(form, "world", epoch->world);
+}
+
+static void columns_put_ring(const struct form *form, const struct top_row *loader)
+{
+    static const char *const names[] = {"leased", "ready", "filling", "free"};
+    const struct form ring = form_map(form, "ring");
+
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+        form_u64(&ring, names[i], (uint64_t)loader->figure[TOP_LEASED + i]);
+}
+
+static void columns_put_row(const struct form *form, enum top_kind kind, const struct top_row *row)
+{
+    if (row->view && form->map)
+        form_note(form, value_copy(row->view, form->map));
+    else
+        columns_put_epoch(form, row);
+    for (size_t i = 0; i < ARRAY_SIZE(FIGURES); i++) {
+        double d = row->figure[FIGURES[i].figure];
+
+        if (!(FIGURES[i].kinds & 1U << kind))
+            continue;
+        if (FIGURES[i].count && d >= 0 && d < 0x1p63)
+            form_u64(form, FIGURES[i].key, (uint64_t)d);
+        else
+            form_real(form, FIGURES[i].key, d);
+    }
+    if (kind == TOP_LOADERS)
+        columns_put_ring(form, row);
+}
+
+int top_model_value(const struct top_model *m, const char *pick, struct value *ret)
+{
+    static const char *const keys[TOP_KINDS] = {"loaders", "epochs", "ranks", "workers"};
+    _cleanup_(value_deinit)
+    struct value map = {.type = VALUE_MAP};
+    int error = 0;
+    const struct form form = {.map = &map, .error = &error};
+    struct value *daemon = form_null(&form, "daemon");
+
+    if (daemon)
+        form_note(&form, value_copy(&m->views[0], daemon));
+    for (int kind = 0; kind < TOP_KINDS; kind++) {
+        struct value *rows = form_array(&form, keys[kind]);
+
+        for (uint32_t i = 0; i < m->rows[kind].n; i++) {
+            const struct top_row *row = &m->rows[kind].list[i];
+
+            if (pick && strcmp(row->loader, pick) != 0)
+                continue;
+            const struct form to = form_row(&form, rows);
+            columns_put_row(&to, (enum top_kind)kind, row);
+        }
+    }
+    if (error == 0)
+        value_move(&map, ret);
+    return error;
+}

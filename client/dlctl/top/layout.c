@@ -1,324 +1,341 @@
-#include "client/dlctl/top/layout.h"
+/* The screen as a whole: what keys have made of it, what there is to show, and the part of it that
+ * there is room for. */
+#include "client/dlctl/top/top.h"
 
-#include "client/dlctl/top/bars.h"
-#include "client/dlctl/top/columns.h"
 #include "client/dlctl/units.h"
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 
-enum { LOADERS, EPOCHS, RANKS, WORKERS, SECTIONS };
-
 enum { INDENT = 2, WORDS_MAX = 8, WORDS_FROM = 12, KEYS_FROM = 6 };
 
-/* Rows of one kind, and how many of them are shown. */
-struct section {
-    struct top_table table;
-    uint32_t *which; /* owned */
-    int shown;       /* rows; 0: not even the titles */
-    int first;       /* of the shown ones */
-};
+/* ---- keys ----------------------------------------------------------------------------------- */
+
+void top_state_deinit(struct top_state *state)
+{
+    free(state->selected);
+    free(state->picked);
+    *state = (struct top_state){0};
+}
+
+bool top_state_shows(const struct top_state *state, const struct top_row *row)
+{
+    return !state->picked || (strcmp(row->loader, state->picked) == 0 &&
+                              (!state->of_uid || row->uid == state->picked_uid));
+}
+
+int top_state_row(const struct top_state *state, const struct top_model *model)
+{
+    uint32_t n = model ? model->rows[TOP_LOADERS].n : 0;
+
+    for (uint32_t i = 0; state->selected && i < n; i++) {
+        const struct top_row *row = &model->rows[TOP_LOADERS].list[i];
+
+        if (row->uid == state->selected_uid && strcmp(row->loader, state->selected) == 0)
+            return (int)i;
+    }
+    return n > 0 ? 0 : -1;
+}
+
+/* Out of memory, all stays as it is: the key can be pressed again. */
+static bool layout_take_name(const struct top_row *row, char **to, uint64_t *to_uid)
+{
+    char *copy = strdup(row->loader);
+
+    if (!copy)
+        return false;
+    free(*to);
+    *to = copy;
+    *to_uid = row->uid;
+    return true;
+}
+
+static void layout_move(struct top_state *state, const struct top_model *model, int by)
+{
+    int row = top_state_row(state, model) + by;
+
+    if (model && !state->picked && row >= 0 && row < (int)model->rows[TOP_LOADERS].n)
+        (void)layout_take_name(&model->rows[TOP_LOADERS].list[row], &state->selected,
+                               &state->selected_uid);
+}
+
+static void layout_pick(struct top_state *state, const struct top_model *model)
+{
+    int row = top_state_row(state, model);
+
+    if (row >= 0 && !state->picked)
+        state->of_uid = layout_take_name(&model->rows[TOP_LOADERS].list[row], &state->picked,
+                                         &state->picked_uid);
+}
+
+/* The keys that sort by one figure. */
+static bool layout_sort(struct top_state *state, int key)
+{
+    static const char keys[TOP_SORTS + 1] = "nbwcme";
+    const char *at = key > 0 && key < 0x80 ? strchr(keys, key) : NULL;
+
+    if (at)
+        state->sort = (enum top_sort)(at - keys);
+    return at;
+}
+
+bool top_state_key(struct top_state *state, const struct top_model *model, int key)
+{
+    switch (key) {
+    case 'q':
+    case 'Q':
+        state->quit = true;
+        return true;
+    case 'h':
+    case '?':
+        state->help = !state->help;
+        return true;
+    case 'p':
+    case ' ':
+        state->paused = !state->paused;
+        return true;
+    case 's':
+        state->sort = (enum top_sort)((state->sort + 1) % TOP_SORTS);
+        return true;
+    case 'r':
+        state->reverse = !state->reverse;
+        return true;
+    case TOP_KEY_UP:
+    case 'k':
+        layout_move(state, model, -1);
+        return true;
+    case TOP_KEY_DOWN:
+    case 'j':
+        layout_move(state, model, 1);
+        return true;
+    case TOP_KEY_ENTER:
+        layout_pick(state, model);
+        return true;
+    case TOP_KEY_ESCAPE:
+        if (state->help)
+            state->help = false;
+        else
+            freep(&state->picked);
+        return true;
+    default:
+        return layout_sort(state, key);
+    }
+}
+
+/* ---- what there is, and room for it --------------------------------------------------------- */
 
 struct layout {
     const struct top_model *model;
     const struct top_state *state;
     const char *notice;
-    struct top_shape shape;
-    struct section sections[SECTIONS];
+    struct top_screen *s;
+    struct top_table tables[TOP_KINDS];
     int words;  /* lines that a verdict may have */
     bool tight; /* what nobody reads has none */
-    bool gaps;  /* an empty line before each section but the first */
-    struct top_grid grid;
-    int line; /* the next one */
+    bool gaps;  /* an empty line before each table but the first */
 };
 
 static void layout_deinit(struct layout *l)
 {
-    for (int i = 0; i < SECTIONS; i++)
-        free(l->sections[i].which);
-    top_grid_deinit(&l->grid);
-}
-
-/* ---- rows ----------------------------------------------------------------------------------- */
-
-static bool is_picked(const struct layout *l, const void *row)
-{
-    return top_state_shows(l->state, row); /* its place is what each row begins with */
-}
-
-static int choose_rows(struct layout *l, struct section *s, uint32_t n)
-{
-    s->which = calloc(n + 1u, sizeof *s->which);
-    if (!s->which)
-        return -ENOMEM;
-    s->table.which = s->which;
-    for (uint32_t i = 0; i < n; i++)
-        if (is_picked(l, (const char *)s->table.rows + i * s->table.row_bytes))
-            s->which[s->table.n_rows++] = i;
-    return 0;
+    for (int kind = 0; kind < TOP_KINDS; kind++)
+        free(l->tables[kind].rows);
 }
 
 /* Where all rows are of one loader, its name stands once. */
-static int find_rows(struct layout *l)
+static int layout_find_rows(struct layout *l)
 {
-    const struct top_model *m = l->model;
-    const struct {
-        const struct top_column *columns;
-        const void *rows;
-        size_t row_bytes;
-        int n_columns;
-        uint32_t n_rows;
-    } kinds[SECTIONS] = {
-        [LOADERS] = {top_loader_columns, m->loaders, sizeof *m->loaders, top_loader_columns_n,
-                     m->n_loaders},
-        [EPOCHS] = {top_epoch_columns, m->epochs, sizeof *m->epochs, top_epoch_columns_n,
-                    m->n_epochs},
-        [RANKS] = {top_rank_columns, m->ranks, sizeof *m->ranks, top_rank_columns_n, m->n_ranks},
-        [WORKERS] = {top_worker_columns, m->workers, sizeof *m->workers, top_worker_columns_n,
-                     m->n_workers},
-    };
-    int r = 0;
+    for (int kind = 0; l->model && kind < TOP_KINDS; kind++) {
+        const struct top_rows *rows = &l->model->rows[kind];
+        struct top_table *t = &l->tables[kind];
+        int skip = kind != TOP_LOADERS && l->state->picked ? 1 : 0;
 
-    for (int kind = 0; kind < SECTIONS && r == 0; kind++) {
-        int skip = kind != LOADERS && l->state->picked ? 1 : 0;
-        struct section *s = &l->sections[kind];
-
-        s->table.columns = kinds[kind].columns + skip;
-        s->table.n_columns = kinds[kind].n_columns - skip;
-        s->table.rows = kinds[kind].rows;
-        s->table.row_bytes = kinds[kind].row_bytes;
-        r = choose_rows(l, s, kinds[kind].n_rows);
+        t->kind = (enum top_kind)kind;
+        t->columns = top_columns(t->kind, &t->n_columns) + skip;
+        t->n_columns -= skip;
+        t->rows = calloc(rows->n + 1u, sizeof *t->rows);
+        if (!t->rows)
+            return -ENOMEM;
+        for (uint32_t i = 0; i < rows->n; i++)
+            if (top_state_shows(l->state, &rows->list[i]))
+                t->rows[t->n_rows++] = &rows->list[i];
     }
-    return r;
+    return 0;
 }
 
-static const char *verdict_of(const struct layout *l, int row)
+/* Lines of a row, with its verdict. */
+static int layout_row_lines(const struct layout *l, const struct top_table *t, int i)
 {
-    const struct top_loader *loader = top_table_row(&l->sections[LOADERS].table, row);
+    const char *text = top_row_text(t->rows[i], "verdict");
+    int n = 1;
 
-    return loader->verdict;
-}
-
-/* Lines of a verdict, as many as it may have. */
-static int count_words(const struct layout *l, int row)
-{
-    const struct top_loader *loader = top_table_row(&l->sections[LOADERS].table, row);
-    const char *text = loader->verdict;
-    int n = 0;
-
-    if (l->tight && loader->at.idle)
-        return 0;
-    while (*text && n < l->words) {
-        (void)top_grid_break(&l->grid, &text, l->shape.width - INDENT);
-        n++;
-    }
+    if (t->kind != TOP_LOADERS || (l->tight && t->rows[i]->idle))
+        return 1;
+    for (; *text && n <= l->words; n++)
+        (void)top_screen_break(l->s, &text, l->s->width - INDENT);
     return n;
 }
 
-/* Lines of a row. */
-static int cost_of(const struct layout *l, int kind, int row)
+static bool layout_has_keys(const struct layout *l)
 {
-    return kind == LOADERS ? 1 + count_words(l, row) : 1;
+    return l->s->keys && (l->s->height == 0 || l->s->height >= KEYS_FROM);
 }
 
-/* ---- room ----------------------------------------------------------------------------------- */
-
-static bool has_keys(const struct layout *l)
+static int layout_fixed_lines(const struct layout *l)
 {
-    return l->shape.keys && (l->shape.height == 0 || l->shape.height >= KEYS_FROM);
-}
-
-static int fixed_lines(const struct layout *l)
-{
-    return 1 + (l->notice ? 1 : 0) + (has_keys(l) ? 1 : 0);
-}
-
-static int lines_of(const struct layout *l, int kind, int rows)
-{
-    int n = rows > 0 ? 1 : 0; /* the titles */
-
-    for (int i = 0; i < rows; i++)
-        n += cost_of(l, kind, i);
-    return n;
+    return 1 + (l->notice ? 1 : 0) + (layout_has_keys(l) ? 1 : 0);
 }
 
 /* Of everything, without gaps. */
-static int all_lines(const struct layout *l, int *ret_sections)
+static int layout_all_lines(const struct layout *l, int *ret_tables)
 {
-    int n = fixed_lines(l);
+    int n = layout_fixed_lines(l);
 
-    *ret_sections = 0;
-    for (int kind = 0; kind < SECTIONS; kind++) {
-        n += lines_of(l, kind, l->sections[kind].table.n_rows);
-        *ret_sections += l->sections[kind].table.n_rows > 0;
+    *ret_tables = 0;
+    for (int kind = 0; kind < TOP_KINDS; kind++) {
+        const struct top_table *t = &l->tables[kind];
+
+        for (int i = 0; i < t->n_rows; i++)
+            n += layout_row_lines(l, t, i);
+        n += t->n_rows > 0; /* the titles */
+        *ret_tables += t->n_rows > 0;
     }
     return n;
 }
 
 /* Each kind of row its first one, as long as there is room, and then one more to whichever has
  * fewest. */
-static void share_room(struct layout *l, int room)
+static void layout_share_room(struct layout *l, int room)
 {
-    for (int kind = 0; kind < SECTIONS; kind++) {
-        struct section *s = &l->sections[kind];
-        int need = s->table.n_rows > 0 ? 1 + cost_of(l, kind, 0) : 0;
+    struct top_table *t, *fewest;
 
-        if (need == 0 || need > room)
-            continue;
-        s->shown = 1;
-        room -= need;
+    for (t = l->tables; t < l->tables + TOP_KINDS; t++) {
+        int need = t->n_rows > 0 ? 1 + layout_row_lines(l, t, 0) : 0;
+
+        t->shown = need > 0 && need <= room;
+        room -= t->shown ? need : 0;
     }
-    for (;;) {
-        int fewest = -1;
-
-        for (int kind = 0; kind < SECTIONS; kind++) {
-            const struct section *s = &l->sections[kind];
-
-            if (s->shown > 0 && s->shown < s->table.n_rows && cost_of(l, kind, s->shown) <= room &&
-                (fewest < 0 || s->shown < l->sections[fewest].shown))
-                fewest = kind;
-        }
-        if (fewest < 0)
-            return;
-        room -= cost_of(l, fewest, l->sections[fewest].shown++);
-    }
+    do {
+        fewest = NULL;
+        for (t = l->tables; t < l->tables + TOP_KINDS; t++)
+            if (t->shown > 0 && t->shown < t->n_rows && layout_row_lines(l, t, t->shown) <= room &&
+                (!fewest || t->shown < fewest->shown))
+                fewest = t;
+        if (fewest)
+            room -= layout_row_lines(l, fewest, fewest->shown++);
+    } while (fewest);
 }
 
-static void show_all(struct layout *l)
+/* The loader that keys act on; -1: there is none. */
+static int layout_selected(const struct layout *l)
 {
-    for (int kind = 0; kind < SECTIONS; kind++)
-        l->sections[kind].shown = l->sections[kind].table.n_rows;
+    return l->s->keys && !l->state->picked ? top_state_row(l->state, l->model) : -1;
 }
 
-/* Where the selected loader is beyond what is shown, the rows begin further down. */
-static void scroll(struct layout *l)
+/* All of it; else all but the verdicts of what nobody reads; else what there is room for, with the
+ * loader that is selected. */
+static void layout_fit(struct layout *l)
 {
-    struct section *s = &l->sections[LOADERS];
-    int row = l->shape.keys && !l->state->picked ? top_state_row(l->state, l->model) : 0;
-    /* The last line may be taken by how many more there are. */
-    int full = s->shown < s->table.n_rows && s->shown > 1 ? s->shown - 1 : s->shown;
-
-    if (row >= full)
-        s->first = row - full + 1;
-}
-
-/* All of it; else all but the verdicts of what nobody reads; else what there is room for. */
-static void fit(struct layout *l)
-{
-    int height = l->shape.height, sections, n;
+    struct top_table *loaders = &l->tables[TOP_LOADERS];
+    int height = l->s->height, tables, n;
 
     l->words = height == 0 || height >= WORDS_FROM ? WORDS_MAX : 0;
     for (int tight = 0; tight <= 1; tight++) {
         l->tight = tight;
-        n = all_lines(l, &sections);
+        n = layout_all_lines(l, &tables);
         if (height > 0 && n > height)
             continue;
-        l->gaps = height == 0 || n + sections - 1 <= height;
-        show_all(l);
+        l->gaps = height == 0 || n + tables - 1 <= height;
+        for (int kind = 0; kind < TOP_KINDS; kind++)
+            l->tables[kind].shown = l->tables[kind].n_rows;
         return;
     }
-    share_room(l, height - fixed_lines(l));
-    scroll(l);
-}
-
-/* Where there is as much room as it takes. */
-static int height_of(const struct layout *l)
-{
-    int sections, n = all_lines(l, &sections);
-
-    n += sections > 1 ? sections - 1 : 0;
-    return n + (l->model && l->sections[LOADERS].table.n_rows == 0);
+    layout_share_room(l, height - layout_fixed_lines(l));
+    /* The last line may be taken by how many more there are. */
+    n = loaders->shown - (loaders->shown < loaders->n_rows && loaders->shown > 1);
+    if (layout_selected(l) >= n)
+        loaders->first = layout_selected(l) - n + 1;
 }
 
 /* ---- lines ---------------------------------------------------------------------------------- */
 
-static void put(struct layout *l, enum top_look look, const char *text)
+static void layout_put_title(struct layout *l)
 {
-    top_grid_put(&l->grid, l->line++, 0, l->shape.width, look, text);
-}
-
-static void put_title(struct layout *l)
-{
-    const struct top_model *m = l->model;
-    char text[256], up[UNITS_MAX], bytes[UNITS_MAX];
+    const struct value *status = l->model ? &l->model->views[0] : NULL;
+    const struct top_row daemon = {.view = status};
     const char *right = l->state->paused ? " PAUSED " : "";
-    int used = (int)strlen(right);
+    int used = (int)strlen(right) < l->s->width ? (int)strlen(right) : 0;
+    char text[256] = "dloaderd", up[UNITS_MAX], bytes[UNITS_MAX];
 
-    if (m) {
-        top_left(m->uptime_s, up, sizeof up);
-        format_bytes((double)m->memory, bytes, sizeof bytes);
-        snprintf(text, sizeof text,
-                 "dloaderd %.32s %.32s, up %s, %" PRIu64 " session%s, %s, by %s%s", m->version,
-                 l->notice ? "away" : m->state, up, m->sessions, m->sessions == 1 ? "" : "s", bytes,
-                 top_sort_name(l->state->sort), l->state->reverse ? ", reversed" : "");
-    } else {
-        snprintf(text, sizeof text, "dloaderd");
+    if (l->model) {
+        uint64_t sessions = top_row_count(&daemon, "sessions");
+
+        top_left(value_real(value_get(status, "uptime_s")), up, sizeof up);
+        format_bytes((double)top_row_count(&daemon, "memory_bytes"), bytes, sizeof bytes);
+        snprintf(
+            text, sizeof text, "dloaderd %.32s %.32s, up %s, %" PRIu64 " session%s, %s, by %s%s",
+            top_row_text(&daemon, "version"), l->notice ? "away" : top_row_text(&daemon, "state"),
+            up, sessions, sessions == 1 ? "" : "s", bytes, top_sort_name(l->state->sort),
+            l->state->reverse ? ", reversed" : "");
     }
-    if (used >= l->shape.width)
-        used = 0;
-    top_grid_put(&l->grid, l->line, 0, l->shape.width - used, LOOK_STRONG, text);
-    top_grid_put(&l->grid, l->line++, l->shape.width - used, used, LOOK_PICK, right);
+    top_screen_put(l->s, l->s->width - used, LOOK_STRONG, false, text);
+    top_screen_put(l->s, used, LOOK_PICK, false, right);
+    top_screen_end_line(l->s);
 }
 
-static void put_verdict(struct layout *l, int row)
+static void layout_put_verdict(struct layout *l, const struct top_table *t, int row)
 {
-    const char *text = verdict_of(l, row), *begin = text;
+    const char *text = top_row_text(t->rows[row], "verdict"), *begin = text;
     enum top_look look = top_verdict_look(text);
     char part[TOP_TEXT_MAX];
 
-    for (int i = 0, n = count_words(l, row); i < n; i++, begin = text) {
-        size_t len = top_grid_break(&l->grid, &text, l->shape.width - INDENT);
+    for (int i = 1, n = layout_row_lines(l, t, row); i < n; i++, begin = text) {
+        size_t len = top_screen_break(l->s, &text, l->s->width - INDENT);
 
         if (i + 1 == n) /* what is left, cut where it has to be */
             len = strlen(begin);
         snprintf(part, sizeof part, "%.*s", (int)min_u64(len, sizeof part - 1), begin);
-        top_grid_put(&l->grid, l->line++, INDENT, l->shape.width - INDENT, look, part);
+        top_screen_put(l->s, INDENT, LOOK_PLAIN, false, "");
+        top_screen_line(l->s, look, part);
     }
 }
 
 /* Rows that are not shown are counted in place of the last one, if it is not the only one. */
-static void put_section(struct layout *l, int kind)
+static void layout_put_table(struct layout *l, struct top_table *t)
 {
-    const struct section *s = &l->sections[kind];
-    int hidden = s->table.n_rows - s->shown;
-    int selected = kind == LOADERS && l->shape.keys && !l->state->picked
-                       ? top_state_row(l->state, l->model)
-                       : -1;
-    struct top_columns columns;
+    int hidden = t->n_rows - t->shown, last = t->first + t->shown - 1;
+    char more[48];
 
-    if (s->shown == 0)
-        return;
-    top_table_fit(&s->table, &l->grid, &columns);
-    top_table_head(&s->table, &columns, &l->grid, l->line++);
-    for (int i = s->first; i < s->first + s->shown; i++) {
-        if (hidden > 0 && s->shown > 1 && i + 1 == s->first + s->shown) {
-            char more[48];
-
+    top_table_fit(l->s, t);
+    l->s->whole = LOOK_HEAD;
+    top_table_put(l->s, t, NULL);
+    for (int i = t->first; i <= last; i++) {
+        if (hidden > 0 && t->shown > 1 && i == last) {
             snprintf(more, sizeof more, "(%d more)", hidden + 1);
-            put(l, LOOK_FAINT, more);
+            top_screen_line(l->s, LOOK_FAINT, more);
             return;
         }
-        top_table_line(&s->table, &columns, &l->grid, l->line, i);
-        if (i == selected)
-            top_grid_look(&l->grid, l->line, LOOK_PICK);
-        l->line++;
-        if (kind == LOADERS)
-            put_verdict(l, i);
+        if (t->kind == TOP_LOADERS && i == layout_selected(l))
+            l->s->whole = LOOK_PICK;
+        top_table_put(l->s, t, t->rows[i]);
+        layout_put_verdict(l, t, i);
     }
 }
 
-static void put_sections(struct layout *l)
+static void layout_put_tables(struct layout *l)
 {
-    int n = 0;
+    bool first = true;
 
-    for (int kind = 0; kind < SECTIONS; kind++) {
-        if (l->sections[kind].shown == 0)
+    for (struct top_table *t = l->tables; t < l->tables + TOP_KINDS; t++) {
+        if (t->shown == 0)
             continue;
-        l->line += l->gaps && n > 0;
-        put_section(l, kind);
-        n++;
+        if (l->gaps && !first)
+            top_screen_end_line(l->s);
+        layout_put_table(l, t);
+        first = false;
     }
-    if (l->model && l->sections[LOADERS].table.n_rows == 0)
-        put(l, LOOK_FAINT, l->state->picked ? "that loader is not open" : "no loader is open");
+    if (l->model && l->tables[TOP_LOADERS].n_rows == 0)
+        top_screen_line(l->s, LOOK_FAINT,
+                        l->state->picked ? "that loader is not open" : "no loader is open");
 }
 
 static const char *const HELP[] = {
@@ -335,58 +352,38 @@ static const char *const HELP[] = {
     "PAD    share of the tokens that are padding",
 };
 
-static void put_help(struct layout *l)
-{
-    for (size_t i = 0; i < ARRAY_SIZE(HELP) && l->line < l->grid.height - has_keys(l); i++)
-        put(l, LOOK_PLAIN, HELP[i]);
-}
-
-static void put_keys(struct layout *l)
+/* The last line, and before it as many empty ones as there are left. */
+static void layout_put_keys(struct layout *l)
 {
     static const char all[] = "q quit  s sort  r reverse  arrows, Enter pick  p pause  h help";
     static const char picked[] = "q quit  s sort  r reverse  Esc all loaders  p pause  h help";
 
-    if (!has_keys(l))
-        return;
-    l->line = l->grid.height - 1;
-    put(l, LOOK_FAINT, l->state->picked ? picked : all);
-}
-
-static int draw(struct layout *l)
-{
-    int height = l->shape.height;
-
-    /* How wide a text is does not depend on the grid's size. */
-    l->grid.unicode = l->shape.unicode;
-    if (l->model)
-        fit(l);
-    if (height == 0)
-        height = l->state->help ? fixed_lines(l) + (int)ARRAY_SIZE(HELP) : height_of(l);
-    if (top_grid_init(&l->grid, l->shape.width, height, l->shape.unicode) < 0)
-        return -ENOMEM;
-    put_title(l);
-    if (l->notice)
-        put(l, LOOK_BAD, l->notice);
-    if (l->state->help)
-        put_help(l);
-    else
-        put_sections(l);
-    put_keys(l);
-    return 0;
+    while (l->s->line < l->s->height - layout_has_keys(l))
+        top_screen_end_line(l->s);
+    if (layout_has_keys(l))
+        top_screen_line(l->s, LOOK_FAINT, l->state->picked ? picked : all);
 }
 
 int top_layout(const struct top_model *model, const struct top_state *state, const char *notice,
-               const struct top_shape *shape, struct top_grid *ret)
+               struct top_screen *s)
 {
     _cleanup_(layout_deinit)
-    struct layout l = {.model = model, .state = state, .notice = notice, .shape = *shape};
-    int r = model ? find_rows(&l) : 0;
+    struct layout l = {.model = model, .state = state, .notice = notice, .s = s};
 
-    if (r == 0)
-        r = draw(&l);
-    if (r < 0)
-        return r;
-    *ret = l.grid;
-    l.grid = (struct top_grid){0};
-    return 0;
+    assert(s->width > 0 && s->height >= 0);
+    s->text.len = 0;
+    s->line = s->column = s->error = 0;
+    if (layout_find_rows(&l) < 0)
+        return -ENOMEM;
+    layout_fit(&l);
+    layout_put_title(&l);
+    if (notice)
+        top_screen_line(s, LOOK_BAD, notice);
+    if (!state->help)
+        layout_put_tables(&l);
+    for (size_t i = 0; state->help && i < ARRAY_SIZE(HELP); i++)
+        if (s->height == 0 || s->line < s->height - layout_has_keys(&l))
+            top_screen_line(s, LOOK_PLAIN, HELP[i]);
+    layout_put_keys(&l);
+    return s->error;
 }

@@ -1,5 +1,5 @@
-/* Rows out of the daemon's views: see model.h. */
-#include "client/dlctl/top/model.h"
+/* Rows out of the daemon's views, what is worked out of two looks, and their order. */
+#include "client/dlctl/top/top.h"
 
 #include <errno.h>
 #include <math.h>
@@ -10,41 +10,59 @@ const char *const top_views[TOP_VIEWS] = {"status", "loaders", "epochs", "worker
 /* The time left follows the pace of about so many seconds. */
 static const double STEADY_S = 10;
 
-/* ---- keys ----------------------------------------------------------------------------------- */
+/* Where each kind of row comes from: the view, and the keys that tell one from another. */
+static const struct {
+    int view; /* -1: of none */
+    const char *name, *number;
+} KINDS[TOP_KINDS] = {
+    [TOP_LOADERS] = {LOADERS, "name", NULL},
+    [TOP_EPOCHS] = {-1, NULL, NULL},
+    [TOP_RANKS] = {EPOCHS, "loader", "rank"},
+    [TOP_WORKERS] = {WORKERS, "loader", "worker"},
+};
 
-static double real_of(const struct value *row, const char *key)
+/* What only grows, and how fast. */
+static const struct {
+    enum top_kind kind;
+    enum top_figure figure;
+    const char *key;
+} RATES[] = {
+    {TOP_LOADERS, TOP_BATCHES_PER_S, "batches"},       {TOP_LOADERS, TOP_SAMPLES_PER_S, "samples"},
+    {TOP_LOADERS, TOP_BYTES_PER_S, "delivered_bytes"}, {TOP_RANKS, TOP_STEPS_PER_S, "step"},
+    {TOP_RANKS, TOP_SAMPLES_PER_S, "samples"},         {TOP_WORKERS, TOP_TASKS_PER_S, "tasks"},
+};
+
+/* ---- keys and figures ----------------------------------------------------------------------- */
+
+static const char *model_text(const struct value *map, const char *key)
 {
-    return value_real(value_get(row, key));
+    const struct value *v = value_get(map, key);
+
+    return v && v->type == VALUE_STRING ? v->string : "";
 }
 
-static uint64_t count_of(const struct value *row, const char *key)
+const char *top_row_text(const struct top_row *row, const char *key)
 {
-    return value_count(value_get(row, key));
+    return model_text(row->view, key);
 }
 
-static const char *text_of(const struct value *row, const char *key)
+uint64_t top_row_count(const struct top_row *row, const char *key)
 {
-    const struct value *v = value_get(row, key);
-
-    return v && v->type == VALUE_STRING ? v->string : NULL;
+    return value_count(value_get(row->view, key));
 }
 
-static const char *text_or_none(const struct value *row, const char *key)
+static double model_real(const struct top_row *row, const char *key)
 {
-    const char *text = text_of(row, key);
-
-    return text ? text : "";
+    return value_real(value_get(row->view, key));
 }
-
-/* ---- figures -------------------------------------------------------------------------------- */
 
 /* What came in `span_s` seconds; unknown if it went back: what is counted has begun anew. */
-static double rate_of(double now, double then, double span_s)
+static double model_rate(double now, double then, double span_s)
 {
     return span_s > 0 && now >= then ? (now - then) / span_s : NAN;
 }
 
-static double share_of(double part, double whole)
+static double model_share(double part, double whole)
 {
     double share = part / whole;
 
@@ -53,328 +71,255 @@ static double share_of(double part, double whole)
     return share < 0 ? 0 : share > 1 ? 1 : share;
 }
 
-static double padding_of(uint64_t tokens, uint64_t padded)
-{
-    return share_of((double)padded - (double)tokens, (double)padded);
-}
-
-/* Sums and means of what is known; unknown as long as nothing is. */
-static void add_known(double *sum, double d)
+/* Sums of what is known; unknown as long as nothing is. */
+static void model_add(double *sum, double d)
 {
     if (!isnan(d))
         *sum = isnan(*sum) ? d : *sum + d;
 }
 
-static bool same_place(const struct top_place *a, const struct top_place *b)
+static double model_padding(uint64_t tokens, uint64_t padded)
 {
-    return a->uid == b->uid && a->number == b->number && a->epoch == b->epoch &&
-           strcmp(a->loader, b->loader) == 0 && strcmp(a->job, b->job) == 0;
+    return model_share((double)padded - (double)tokens, (double)padded);
 }
 
-/* ---- ranks ---------------------------------------------------------------------------------- */
-
-static const struct top_rank *rank_before(const struct top_model *before,
-                                          const struct top_rank *rank)
+static bool model_same_loader(const struct top_row *a, const struct top_row *b)
 {
-    for (uint32_t i = 0; before && i < before->n_ranks; i++) {
-        const struct top_rank *then = &before->ranks[i];
+    return a->uid == b->uid && strcmp(a->loader, b->loader) == 0;
+}
 
-        if (then->session == rank->session && then->world == rank->world &&
-            same_place(&then->at, &rank->at))
-            return then;
+static bool model_same(const struct top_row *a, const struct top_row *b)
+{
+    return a->number == b->number && a->epoch == b->epoch && a->session == b->session &&
+           a->world == b->world && model_same_loader(a, b) && strcmp(a->job, b->job) == 0;
+}
+
+/* ---- rows ----------------------------------------------------------------------------------- */
+
+static struct top_row *model_add_row(struct top_rows *rows)
+{
+    struct top_row *row = &rows->list[rows->n++];
+
+    *row = (struct top_row){.loader = "", .job = "", .by = NAN};
+    for (int i = 0; i < TOP_FIGURES; i++)
+        row->figure[i] = NAN;
+    return row;
+}
+
+static void model_fill_row(struct top_row *row, enum top_kind kind, const struct value *view)
+{
+    row->view = view;
+    row->loader = top_row_text(row, KINDS[kind].name);
+    row->uid = top_row_count(row, "uid");
+    row->number = KINDS[kind].number ? top_row_count(row, KINDS[kind].number) : 0;
+    row->figure[TOP_MEMORY] = model_real(row, "memory_bytes");
+    if (kind == TOP_RANKS) {
+        row->job = top_row_text(row, "job");
+        row->epoch = top_row_count(row, "epoch");
+        row->session = top_row_count(row, "session");
+        row->world = top_row_count(row, "world");
+    } else if (kind == TOP_LOADERS) {
+        row->idle = strncmp(top_row_text(row, "verdict"), "idle", 4) == 0;
+        row->figure[TOP_MEMORY] = (double)top_row_count(row, "memory_bytes");
+        row->figure[TOP_ERRORS] = (double)top_row_count(row, "faults") +
+                                  (double)top_row_count(row, "bad") +
+                                  (double)top_row_count(row, "retries");
+    } else {
+        row->figure[TOP_ERRORS] = (double)top_row_count(row, "restarts");
     }
+}
+
+static uint32_t model_view_rows(const struct value *view)
+{
+    return view->type == VALUE_ARRAY ? view->count : 0;
+}
+
+/* Of epochs there are at most as many as of ranks. */
+static int model_fill_rows(struct top_model *m)
+{
+    for (int kind = 0; kind < TOP_KINDS; kind++) {
+        const struct value *view = &m->views[kind == TOP_EPOCHS ? EPOCHS : KINDS[kind].view];
+        struct top_rows *rows = &m->rows[kind];
+
+        rows->list = calloc(model_view_rows(view) + 1u, sizeof *rows->list);
+        if (!rows->list)
+            return -ENOMEM;
+        for (uint32_t i = 0; kind != TOP_EPOCHS && i < model_view_rows(view); i++)
+            if (view->items[i].type == VALUE_MAP)
+                model_fill_row(model_add_row(rows), (enum top_kind)kind, &view->items[i]);
+    }
+    return 0;
+}
+
+/* ---- what is worked out --------------------------------------------------------------------- */
+
+static const struct top_row *model_find(const struct top_rows *rows, const struct top_row *row)
+{
+    for (uint32_t i = 0; i < rows->n; i++)
+        if (model_same(&rows->list[i], row))
+            return &rows->list[i];
     return NULL;
 }
 
-static bool is_read(const struct top_rank *rank)
+static bool model_state_is(const struct top_row *row, const char *state)
 {
-    return strcmp(rank->state, "running") == 0 || strcmp(rank->state, "starving") == 0;
+    return strcmp(top_row_text(row, "state"), state) == 0;
 }
 
 /* There are batches to come for it: workers make them, or something keeps them from it. Else its
  * trainer has given it no samples to load. */
-static bool is_due(const struct top_rank *rank)
+static bool model_is_due(const struct top_row *rank)
 {
-    return rank->running > 0 || rank->held_up || strcmp(rank->state, "starving") == 0;
+    return top_row_count(rank, "running") > 0 || *top_row_text(rank, "waits_why") ||
+           model_state_is(rank, "starving");
+}
+
+static bool model_has_none(const struct top_row *rank)
+{
+    return top_row_count(rank, "leased") == 0 && top_row_count(rank, "ready") == 0;
 }
 
 /*
  * A trainer tells of a wait when it is over. Until then: who holds nothing, has nothing ready and
  * was given nothing since, waits for what is due.
  */
-static double wait_of(const struct top_rank *rank, const struct top_rank *then, double span_s)
+static double model_wait(const struct top_row *rank, const struct top_row *then, double span_s)
 {
-    if (!is_read(rank))
+    double waited = model_real(rank, "waited_s");
+
+    if (rank->idle)
         return NAN;
     if (!then)
-        return share_of(rank->waited_s, rank->age_s);
-    if (is_due(rank) && then->step == rank->step &&
-        rank->leased + rank->ready + then->leased + then->ready == 0)
+        return model_share(waited, model_real(rank, "age_s"));
+    if (model_is_due(rank) && top_row_count(then, "step") == top_row_count(rank, "step") &&
+        model_has_none(rank) && model_has_none(then))
         return 1;
-    return share_of(rank->waited_s - then->waited_s, span_s);
+    return model_share(waited - model_real(then, "waited_s"), span_s);
 }
 
-static double left_of(const struct top_rank *rank)
+static double model_left(const struct top_row *rank)
 {
-    double left = rank->steps - (double)rank->step;
+    double left = model_real(rank, "steps") - (double)top_row_count(rank, "step");
 
     if (left <= 0)
         return 0;
-    return rank->steady_per_s > 0 ? left / rank->steady_per_s : NAN;
+    return rank->figure[TOP_STEADY_PER_S] > 0 ? left / rank->figure[TOP_STEADY_PER_S] : NAN;
 }
 
-static void measure_rank(struct top_rank *rank, const struct top_model *before, double at_s)
+static void model_measure_rank(struct top_row *rank, const struct top_row *then, double span_s)
 {
-    const struct top_rank *then = rank_before(before, rank);
+    double *f = rank->figure, keep = exp(-span_s / STEADY_S);
+
+    rank->idle = !model_state_is(rank, "running") && !model_state_is(rank, "starving");
+    f[TOP_WAIT] = model_wait(rank, then, span_s);
+    f[TOP_PADDING] = model_padding(top_row_count(rank, "tokens"), top_row_count(rank, "padded"));
+    if (!then)
+        f[TOP_SAMPLES_PER_S] =
+            model_rate((double)top_row_count(rank, "samples"), 0, model_real(rank, "age_s"));
+    f[TOP_STEADY_PER_S] = f[TOP_STEPS_PER_S];
+    if (then && !isnan(then->figure[TOP_STEADY_PER_S]) && !isnan(f[TOP_STEPS_PER_S]))
+        f[TOP_STEADY_PER_S] =
+            keep * then->figure[TOP_STEADY_PER_S] + (1 - keep) * f[TOP_STEPS_PER_S];
+    f[TOP_LEFT_S] = model_left(rank);
+}
+
+static void model_measure(struct top_row *row, enum top_kind kind, const struct top_model *before,
+                          double at_s)
+{
+    const struct top_row *then = before ? model_find(&before->rows[kind], row) : NULL;
     double span_s = then ? at_s - before->at_s : NAN;
-    double keep = exp(-span_s / STEADY_S);
 
-    rank->at.idle = !is_read(rank);
-    rank->wait = wait_of(rank, then, span_s);
-    rank->padding = padding_of(rank->tokens, rank->padded);
-    rank->steps_per_s = then ? rate_of((double)rank->step, (double)then->step, span_s) : NAN;
-    rank->samples_per_s = then ? rate_of((double)rank->samples, (double)then->samples, span_s)
-                               : rate_of((double)rank->samples, 0, rank->age_s);
-    rank->steady_per_s = rank->steps_per_s;
-    if (then && !isnan(then->steady_per_s) && !isnan(rank->steps_per_s))
-        rank->steady_per_s = keep * then->steady_per_s + (1 - keep) * rank->steps_per_s;
-    rank->left_s = left_of(rank);
+    for (size_t i = 0; then && i < ARRAY_SIZE(RATES); i++)
+        if (RATES[i].kind == kind)
+            row->figure[RATES[i].figure] =
+                model_rate((double)top_row_count(row, RATES[i].key),
+                           (double)top_row_count(then, RATES[i].key), span_s);
+    if (kind == TOP_RANKS)
+        model_measure_rank(row, then, span_s);
+    /* The next process begins at 0. */
+    if (kind == TOP_WORKERS && then && model_real(then, "pid") == model_real(row, "pid"))
+        row->figure[TOP_CPU] =
+            model_rate(model_real(row, "cpu_s"), model_real(then, "cpu_s"), span_s);
 }
 
-static void fill_rank(struct top_rank *rank, const struct value *row)
+/* Of all ranks of this daemon that read it. */
+static void model_sum_epoch(struct top_model *m, const struct top_row *rank)
 {
-    *rank = (struct top_rank){
-        .at = {.loader = text_or_none(row, "loader"),
-               .uid = count_of(row, "uid"),
-               .job = text_or_none(row, "job"),
-               .epoch = count_of(row, "epoch"),
-               .number = count_of(row, "rank"),
-               .by = NAN},
-        .state = text_or_none(row, "state"),
-        .session = count_of(row, "session"),
-        .world = count_of(row, "world"),
-        .step = count_of(row, "step"),
-        .steps = real_of(row, "steps"),
-        .running = count_of(row, "running"),
-        .held_up = text_of(row, "waits_why") != NULL,
-        .ready = count_of(row, "ready"),
-        .leased = count_of(row, "leased"),
-        .pinned = count_of(row, "pinned"),
-        .samples = count_of(row, "samples"),
-        .tokens = count_of(row, "tokens"),
-        .padded = count_of(row, "padded"),
-        .age_s = real_of(row, "age_s"),
-        .waited_s = real_of(row, "waited_s"),
-    };
-}
+    struct top_row place = *rank, *epoch;
 
-/* ---- epochs --------------------------------------------------------------------------------- */
-
-static struct top_epoch *epoch_of(struct top_model *m, const struct top_rank *rank)
-{
-    struct top_place at = rank->at;
-
-    at.number = 0;
-    at.idle = true;
-    for (uint32_t i = 0; i < m->n_epochs; i++)
-        if (m->epochs[i].world == rank->world && same_place(&m->epochs[i].at, &at))
-            return &m->epochs[i];
-    m->epochs[m->n_epochs] =
-        (struct top_epoch){.at = at, .world = rank->world, .steps_per_s = NAN, .left_s = NAN};
-    return &m->epochs[m->n_epochs++];
-}
-
-/* There are at most as many as ranks. */
-static void sum_epochs(struct top_model *m)
-{
-    for (uint32_t i = 0; i < m->n_ranks; i++) {
-        const struct top_rank *rank = &m->ranks[i];
-        struct top_epoch *epoch = epoch_of(m, rank);
-
-        epoch->ranks++;
-        epoch->at.idle = epoch->at.idle && rank->at.idle;
-        epoch->done += (double)rank->step;
-        epoch->steps += rank->steps; /* NAN stays */
-        add_known(&epoch->steps_per_s, rank->steps_per_s);
-        if (isnan(epoch->left_s) || rank->left_s > epoch->left_s)
-            epoch->left_s = rank->left_s;
+    place.number = place.session = 0;
+    epoch = (struct top_row *)(uintptr_t)model_find(&m->rows[TOP_EPOCHS], &place);
+    if (!epoch) {
+        epoch = model_add_row(&m->rows[TOP_EPOCHS]);
+        epoch->loader = rank->loader;
+        epoch->job = rank->job;
+        epoch->uid = rank->uid;
+        epoch->epoch = rank->epoch;
+        epoch->world = rank->world;
+        epoch->idle = true;
+        epoch->figure[TOP_STEPS] = 0;
     }
+    epoch->idle = epoch->idle && rank->idle;
+    epoch->figure[TOP_STEPS] += model_real(rank, "steps"); /* NAN stays */
+    model_add(&epoch->figure[TOP_RANKS_HERE], 1);
+    model_add(&epoch->figure[TOP_DONE], (double)top_row_count(rank, "step"));
+    model_add(&epoch->figure[TOP_STEPS_PER_S], rank->figure[TOP_STEPS_PER_S]);
+    epoch->figure[TOP_LEFT_S] = fmax(epoch->figure[TOP_LEFT_S], rank->figure[TOP_LEFT_S]);
 }
 
-/* ---- workers -------------------------------------------------------------------------------- */
-
-static void measure_worker(struct top_worker *worker, const struct top_model *before, double at_s)
+static void model_sum_ring(struct top_row *loader, const struct value *ring)
 {
-    worker->cpu = worker->tasks_per_s = NAN;
-    for (uint32_t i = 0; before && i < before->n_workers; i++) {
-        const struct top_worker *then = &before->workers[i];
-        double span_s = at_s - before->at_s;
+    static const char *const keys[] = {"leased", "ready", "filling", "free"};
 
-        if (!same_place(&then->at, &worker->at))
-            continue;
-        if (then->pid == worker->pid) /* the next process begins at 0 */
-            worker->cpu = rate_of(worker->cpu_s, then->cpu_s, span_s);
-        worker->tasks_per_s = rate_of((double)worker->tasks, (double)then->tasks, span_s);
-        return;
+    for (size_t k = 0; k < ARRAY_SIZE(keys); k++)
+        loader->figure[TOP_LEASED + k] = 0;
+    for (uint32_t i = 0; i < model_view_rows(ring); i++) {
+        const struct value *row = &ring->items[i];
+        const struct top_row segment = {.loader = model_text(row, "loader"),
+                                        .uid = value_count(value_get(row, "uid"))};
+
+        for (size_t k = 0; k < ARRAY_SIZE(keys) && model_same_loader(&segment, loader); k++)
+            loader->figure[TOP_LEASED + k] += (double)value_count(value_get(row, keys[k]));
     }
-}
-
-static void fill_worker(struct top_worker *worker, const struct value *row)
-{
-    *worker = (struct top_worker){
-        .at = {.loader = text_or_none(row, "loader"),
-               .uid = count_of(row, "uid"),
-               .job = "",
-               .number = count_of(row, "worker"),
-               .by = NAN},
-        .state = text_or_none(row, "state"),
-        .samples = text_of(row, "samples"),
-        .pid = real_of(row, "pid"),
-        .step = real_of(row, "step"),
-        .queued = count_of(row, "queued"),
-        .tasks = count_of(row, "tasks"),
-        .restarts = count_of(row, "restarts"),
-        .cpu_s = real_of(row, "cpu_s"),
-        .memory = real_of(row, "memory_bytes"),
-    };
-}
-
-/* ---- loaders -------------------------------------------------------------------------------- */
-
-static void measure_loader(struct top_loader *loader, const struct top_model *before, double at_s)
-{
-    loader->batches_per_s = loader->samples_per_s = loader->bytes_per_s = NAN;
-    for (uint32_t i = 0; before && i < before->n_loaders; i++) {
-        const struct top_loader *then = &before->loaders[i];
-        double span_s = at_s - before->at_s;
-
-        if (!same_place(&then->at, &loader->at))
-            continue;
-        loader->batches_per_s = rate_of((double)loader->batches, (double)then->batches, span_s);
-        loader->samples_per_s = rate_of((double)loader->samples, (double)then->samples, span_s);
-        loader->bytes_per_s = rate_of((double)loader->bytes, (double)then->bytes, span_s);
-        return;
-    }
-}
-
-static bool is_of(const struct top_place *at, const struct top_loader *loader)
-{
-    return at->uid == loader->at.uid && strcmp(at->loader, loader->at.loader) == 0;
 }
 
 /* What its ranks, workers and segments are together; and whether these are idle with it. */
-static void sum_loader(struct top_loader *loader, struct top_model *m)
+static void model_sum_loader(struct top_row *loader, struct top_model *m)
 {
     uint64_t tokens = 0, padded = 0, waits = 0;
-    const struct value *ring = &m->views[RING];
 
-    loader->wait = loader->cpu = NAN;
-    for (uint32_t i = 0; i < m->n_ranks; i++) {
-        if (!is_of(&m->ranks[i].at, loader))
+    for (uint32_t i = 0; i < m->rows[TOP_RANKS].n; i++) {
+        const struct top_row *rank = &m->rows[TOP_RANKS].list[i];
+
+        if (!model_same_loader(rank, loader))
             continue;
-        tokens += m->ranks[i].tokens;
-        padded += m->ranks[i].padded;
-        waits += !isnan(m->ranks[i].wait);
-        add_known(&loader->wait, m->ranks[i].wait);
+        tokens += top_row_count(rank, "tokens");
+        padded += top_row_count(rank, "padded");
+        waits += !isnan(rank->figure[TOP_WAIT]);
+        model_add(&loader->figure[TOP_WAIT], rank->figure[TOP_WAIT]);
     }
-    loader->wait /= (double)waits; /* NAN stays */
-    loader->padding = padding_of(tokens, padded);
-    for (uint32_t i = 0; i < m->n_workers; i++) {
-        if (!is_of(&m->workers[i].at, loader))
+    loader->figure[TOP_WAIT] /= (double)waits; /* NAN stays */
+    loader->figure[TOP_PADDING] = model_padding(tokens, padded);
+    for (uint32_t i = 0; i < m->rows[TOP_WORKERS].n; i++) {
+        struct top_row *worker = &m->rows[TOP_WORKERS].list[i];
+
+        if (!model_same_loader(worker, loader))
             continue;
-        m->workers[i].at.idle = loader->at.idle;
-        add_known(&loader->cpu, m->workers[i].cpu);
+        worker->idle = loader->idle;
+        model_add(&loader->figure[TOP_CPU], worker->figure[TOP_CPU]);
     }
-    for (uint32_t i = 0; ring->type == VALUE_ARRAY && i < ring->count; i++) {
-        const struct value *row = &ring->items[i];
-        const struct top_place at = {.loader = text_or_none(row, "loader"),
-                                     .uid = count_of(row, "uid")};
-
-        if (!is_of(&at, loader))
-            continue;
-        loader->slots[TOP_LEASED] += count_of(row, "leased");
-        loader->slots[TOP_READY] += count_of(row, "ready");
-        loader->slots[TOP_FILLING] += count_of(row, "filling");
-        loader->slots[TOP_FREE] += count_of(row, "free");
-    }
+    model_sum_ring(loader, &m->views[RING]);
 }
 
-static void fill_loader(struct top_loader *loader, const struct value *row)
+static void model_work_out(struct top_model *m, const struct top_model *before)
 {
-    const char *verdict = text_or_none(row, "verdict");
-
-    *loader = (struct top_loader){
-        .at = {.loader = text_or_none(row, "name"),
-               .uid = count_of(row, "uid"),
-               .job = "",
-               .idle = strncmp(verdict, "idle", 4) == 0,
-               .by = NAN},
-        .state = text_or_none(row, "state"),
-        .verdict = verdict,
-        .batches = count_of(row, "batches"),
-        .samples = count_of(row, "samples"),
-        .bytes = count_of(row, "delivered_bytes"),
-        .faults = count_of(row, "faults"),
-        .retries = count_of(row, "retries"),
-        .bad = count_of(row, "bad"),
-        .memory = count_of(row, "memory_bytes"),
-        .limit = count_of(row, "limit_bytes"),
-    };
-}
-
-/* ---- all ------------------------------------------------------------------------------------ */
-
-static uint32_t most_rows(const struct value *view)
-{
-    return view->type == VALUE_ARRAY ? view->count : 0;
-}
-
-static int make_room(struct top_model *m)
-{
-    size_t ranks = most_rows(&m->views[EPOCHS]);
-
-    m->loaders = calloc(most_rows(&m->views[LOADERS]) + 1u, sizeof *m->loaders);
-    m->ranks = calloc(ranks + 1, sizeof *m->ranks);
-    m->epochs = calloc(ranks + 1, sizeof *m->epochs);
-    m->workers = calloc(most_rows(&m->views[WORKERS]) + 1u, sizeof *m->workers);
-    return m->loaders && m->ranks && m->epochs && m->workers ? 0 : -ENOMEM;
-}
-
-/* The rows of a view; what is none of them is passed over. */
-#define FOR_ROWS(row, view)                                                      \
-    for (const struct value *row = (view)->items, *end_ = row + most_rows(view); \
-         row && row < end_; row++)                                               \
-        if (row->type == VALUE_MAP)
-
-static void fill_rows(struct top_model *m, const struct top_model *before)
-{
-    FOR_ROWS(row, &m->views[EPOCHS])
-    fill_rank(&m->ranks[m->n_ranks++], row);
-    FOR_ROWS(row, &m->views[WORKERS])
-    fill_worker(&m->workers[m->n_workers++], row);
-    FOR_ROWS(row, &m->views[LOADERS])
-    fill_loader(&m->loaders[m->n_loaders++], row);
-    for (uint32_t i = 0; i < m->n_ranks; i++)
-        measure_rank(&m->ranks[i], before, m->at_s);
-    for (uint32_t i = 0; i < m->n_workers; i++)
-        measure_worker(&m->workers[i], before, m->at_s);
-    sum_epochs(m);
-    for (uint32_t i = 0; i < m->n_loaders; i++) {
-        measure_loader(&m->loaders[i], before, m->at_s);
-        sum_loader(&m->loaders[i], m);
-    }
-}
-
-static void fill_status(struct top_model *m)
-{
-    const struct value *status = &m->views[STATUS];
-
-    m->version = text_or_none(status, "version");
-    m->state = text_or_none(status, "state");
-    m->uptime_s = real_of(status, "uptime_s");
-    m->pid = count_of(status, "pid");
-    m->sessions = count_of(status, "sessions");
-    m->memory = count_of(status, "memory_bytes");
+    for (int kind = 0; kind < TOP_KINDS; kind++)
+        for (uint32_t i = 0; i < m->rows[kind].n; i++)
+            model_measure(&m->rows[kind].list[i], (enum top_kind)kind, before, m->at_s);
+    for (uint32_t i = 0; i < m->rows[TOP_RANKS].n; i++)
+        model_sum_epoch(m, &m->rows[TOP_RANKS].list[i]);
+    for (uint32_t i = 0; i < m->rows[TOP_LOADERS].n; i++)
+        model_sum_loader(&m->rows[TOP_LOADERS].list[i], m);
 }
 
 static void model_freep(struct top_model **model)
@@ -393,12 +338,11 @@ int top_model_make(struct value views[static TOP_VIEWS], double at_s,
     for (size_t i = 0; i < TOP_VIEWS; i++)
         value_move(&views[i], &m->views[i]);
     m->at_s = at_s;
-    if (make_room(m) < 0)
+    m->pid = value_count(value_get(&m->views[STATUS], "pid"));
+    if (model_fill_rows(m) < 0)
         return -ENOMEM;
-    fill_status(m);
-    if (before && before->pid != m->pid) /* another daemon's figures say nothing of this one's */
-        before = NULL;
-    fill_rows(m, before);
+    /* Another daemon's figures say nothing of this one's. */
+    model_work_out(m, before && before->pid == m->pid ? before : NULL);
     top_model_sort(m, TOP_BY_NAME, false);
     *ret = steal_ptr(m);
     return 0;
@@ -410,10 +354,81 @@ struct top_model *top_model_free(struct top_model *m)
         return NULL;
     for (size_t i = 0; i < TOP_VIEWS; i++)
         value_deinit(&m->views[i]);
-    free(m->loaders);
-    free(m->epochs);
-    free(m->ranks);
-    free(m->workers);
+    for (int kind = 0; kind < TOP_KINDS; kind++)
+        free(m->rows[kind].list);
     free(m);
     return NULL;
+}
+
+/* ---- order ---------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *name;
+    enum top_figure by[TOP_KINDS]; /* NAN where a kind has none */
+} SORTS[TOP_SORTS] = {
+    [TOP_BY_NAME] = {"name", {TOP_FIGURES, TOP_FIGURES, TOP_FIGURES, TOP_FIGURES}},
+    [TOP_BY_RATE] = {"rate",
+                     {TOP_BATCHES_PER_S, TOP_STEPS_PER_S, TOP_STEPS_PER_S, TOP_TASKS_PER_S}},
+    [TOP_BY_WAIT] = {"wait", {TOP_WAIT, TOP_FIGURES, TOP_WAIT, TOP_FIGURES}},
+    [TOP_BY_CPU] = {"cpu", {TOP_CPU, TOP_FIGURES, TOP_FIGURES, TOP_CPU}},
+    [TOP_BY_MEMORY] = {"memory", {TOP_MEMORY, TOP_FIGURES, TOP_FIGURES, TOP_MEMORY}},
+    [TOP_BY_ERRORS] = {"errors", {TOP_ERRORS, TOP_FIGURES, TOP_FIGURES, TOP_ERRORS}},
+};
+
+const char *top_sort_name(enum top_sort sort)
+{
+    return SORTS[sort].name;
+}
+
+static int model_compare_counts(uint64_t a, uint64_t b)
+{
+    return (a > b) - (a < b);
+}
+
+static int model_compare_names(const struct top_row *a, const struct top_row *b)
+{
+    int order = strcmp(a->loader, b->loader);
+
+    if (order == 0)
+        order = model_compare_counts(a->uid, b->uid);
+    if (order == 0)
+        order = strcmp(a->job, b->job);
+    if (order == 0)
+        order = model_compare_counts(a->epoch, b->epoch);
+    return order ? order : model_compare_counts(a->number, b->number);
+}
+
+/* What is idle, or not known, comes last, whichever way. */
+static int model_compare(const struct top_row *a, const struct top_row *b, int sign)
+{
+    if (a->idle != b->idle)
+        return a->idle ? 1 : -1;
+    if (isnan(a->by) != isnan(b->by))
+        return isnan(a->by) ? 1 : -1;
+    if (!isnan(a->by) && a->by != b->by)
+        return a->by > b->by ? -sign : sign;
+    return sign * model_compare_names(a, b);
+}
+
+static int model_compare_forth(const void *a, const void *b)
+{
+    return model_compare(a, b, 1);
+}
+
+static int model_compare_back(const void *a, const void *b)
+{
+    return model_compare(a, b, -1);
+}
+
+void top_model_sort(struct top_model *m, enum top_sort sort, bool reverse)
+{
+    for (int kind = 0; kind < TOP_KINDS; kind++) {
+        struct top_rows *rows = &m->rows[kind];
+        enum top_figure by = SORTS[sort].by[kind];
+
+        for (uint32_t i = 0; i < rows->n; i++)
+            rows->list[i].by = by < TOP_FIGURES ? rows->list[i].figure[by] : NAN;
+        qsort(rows->list, rows->n, sizeof *rows->list,
+              reverse ? model_compare_back : model_compare_forth);
+    }
 }

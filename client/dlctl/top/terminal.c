@@ -1,11 +1,11 @@
 /*
- * The screen of `dlctl top`: what is drawn goes through ncurses, and what happens (keys, signals,
- * what was seen of the daemon, the next look's time) comes through one poll(). Signals are taken
- * from a descriptor, so that whatever ends the program leaves the terminal as it was.
+ * The screen of `dlctl top`: what is drawn goes through ncurses. Keys and signals are heard between
+ * looks, and while libdlclient waits for a daemon that does not answer. Signals are taken from a
+ * descriptor, so that whatever ends the program leaves the terminal as it was.
  */
+#include "client/dlctl/top/top.h"
+
 #include "client/dlctl/report.h"
-#include "client/dlctl/top/session.h"
-#include "client/dlctl/top/watch.h"
 #include "proto/clock.h"
 
 #include <errno.h>
@@ -26,26 +26,25 @@ enum { SIZE_MAX_COLUMNS = 1000 };
 
 struct terminal {
     struct top_session *s;
-    struct top_watch watch;
     int signals; /* descriptor */
     SCREEN *screen;
     int attributes[LOOKS];
     uint64_t next_ns;  /* the next look */
-    uint64_t asked_ns; /* the last one */
+    uint64_t asked_ns; /* the one that is under way; 0: none is */
     bool ended;        /* by a signal */
     bool stopped;      /* by Ctrl-Z: not yet, but it is to be */
 };
 
 /* ---- drawing -------------------------------------------------------------------------------- */
 
-static bool wants_colours(void)
+static bool terminal_wants_colours(void)
 {
     const char *no = getenv("NO_COLOR");
 
     return has_colors() && !(no && *no);
 }
 
-static void set_looks(struct terminal *t)
+static void terminal_set_looks(struct terminal *t)
 {
     static const int plain[LOOKS] = {
         [LOOK_STRONG] = A_BOLD, [LOOK_HEAD] = A_REVERSE, [LOOK_PICK] = A_STANDOUT | A_BOLD,
@@ -57,7 +56,7 @@ static void set_looks(struct terminal *t)
     } colours[] = {{LOOK_GOOD, COLOR_GREEN}, {LOOK_WARN, COLOR_YELLOW}, {LOOK_BAD, COLOR_RED}};
 
     memcpy(t->attributes, plain, sizeof plain);
-    if (!wants_colours() || start_color() == ERR)
+    if (!terminal_wants_colours() || start_color() == ERR)
         return;
     (void)use_default_colors();
     for (size_t i = 0; i < ARRAY_SIZE(colours); i++) {
@@ -69,46 +68,43 @@ static void set_looks(struct terminal *t)
     }
 }
 
-static void draw_cell(const struct terminal *t, int line, int column, const struct top_cell *cell)
-{
-    const wchar_t text[2] = {(wchar_t)cell->ch, L'\0'};
-    attr_t attributes = (attr_t)t->attributes[cell->look];
-    cchar_t character;
-
-    if (setcchar(&character, text, attributes, PAIR_NUMBER(attributes), NULL) != ERR)
-        (void)mvadd_wch(line, column, &character);
-}
-
-static int clamp(int n)
+static int terminal_clamp(int n)
 {
     return n < 1 ? 1 : n > SIZE_MAX_COLUMNS ? SIZE_MAX_COLUMNS : n;
 }
 
-static int draw(const struct terminal *t)
+static int terminal_draw(const struct terminal *t)
 {
-    const struct top_shape shape = {clamp(COLS), clamp(LINES), t->s->unicode, true};
-    struct top_grid grid = {0};
-    int r = top_session_layout(t->s, &shape, &grid);
+    _cleanup_(top_screen_deinit)
+    struct top_screen screen = {
+        .width = terminal_clamp(COLS), .height = terminal_clamp(LINES), .keys = true};
+    int line = 0, r = top_session_layout(t->s, &screen);
 
     if (r < 0)
         return r;
     erase();
-    for (int line = 0; line < grid.height; line++) {
-        for (int column = 0; column < grid.width; column++) {
-            const struct top_cell *cell = top_grid_at(&grid, line, column);
+    for (size_t i = 0, n; i < screen.text.len; i += n) {
+        const char *at = (const char *)screen.text.data + i;
 
-            if (cell->ch && (cell->ch != ' ' || cell->look != LOOK_PLAIN))
-                draw_cell(t, line, column, cell);
+        n = 1;
+        if (*at == '\n') {
+            (void)move(++line, 0);
+        } else if (*at > 0 && *at < LOOKS) {
+            (void)attrset(t->attributes[(int)*at]);
+        } else {
+            while (i + n < screen.text.len && (at[n] < 0 || at[n] >= ' '))
+                n++;
+            (void)addnstr(at, (int)n);
         }
     }
+    (void)attrset(A_NORMAL);
     refresh();
-    top_grid_deinit(&grid);
     return 0;
 }
 
 /* ---- what happens --------------------------------------------------------------------------- */
 
-static void resize(void)
+static void terminal_resize(void)
 {
     struct winsize size;
 
@@ -118,13 +114,13 @@ static void resize(void)
     (void)clearok(stdscr, TRUE); /* what the terminal made of the old lines is its own affair */
 }
 
-static void take_signals(struct terminal *t)
+static void terminal_take_signals(struct terminal *t)
 {
     struct signalfd_siginfo info;
 
     while (read(t->signals, &info, sizeof info) == (ssize_t)sizeof info) {
         if (info.ssi_signo == SIGWINCH)
-            resize();
+            terminal_resize();
         else if (info.ssi_signo == SIGTSTP)
             t->stopped = true;
         else
@@ -132,15 +128,15 @@ static void take_signals(struct terminal *t)
     }
 }
 
-static void never_called(int number)
+static void terminal_never_called(int number)
 {
     (void)number;
 }
 
 /* Where SIGTSTP has a handler, ncurses leaves it alone; else it would ignore it while it draws. */
-static void take_tstp(bool take)
+static void terminal_take_tstp(bool take)
 {
-    const struct sigaction action = {.sa_handler = take ? never_called : SIG_DFL};
+    const struct sigaction action = {.sa_handler = take ? terminal_never_called : SIG_DFL};
     sigset_t set;
 
     sigemptyset(&set);
@@ -150,17 +146,17 @@ static void take_tstp(bool take)
 }
 
 /* Until SIGCONT. It comes again with the next drawing, at the size that is then. */
-static void stop(struct terminal *t)
+static void terminal_suspend(struct terminal *t)
 {
     (void)endwin();
-    take_tstp(false);
+    terminal_take_tstp(false);
     (void)raise(SIGTSTP);
-    take_tstp(true);
-    resize();
+    terminal_take_tstp(true);
+    terminal_resize();
     t->stopped = false;
 }
 
-static int key_of(int ch)
+static int terminal_key(int ch)
 {
     switch (ch) {
     case KEY_UP:
@@ -178,7 +174,7 @@ static int key_of(int ch)
     }
 }
 
-static void take_keys(struct terminal *t)
+static void terminal_take_keys(struct terminal *t)
 {
     bool paused = t->s->state.paused;
     int ch;
@@ -186,136 +182,93 @@ static void take_keys(struct terminal *t)
     while ((ch = getch()) != ERR) {
         if (ch == 0x0C) /* Ctrl-L */
             (void)clearok(stdscr, TRUE);
-        (void)top_state_key(&t->s->state, t->s->model, key_of(ch));
+        (void)top_state_key(&t->s->state, t->s->model, terminal_key(ch));
     }
     if (paused && !t->s->state.paused)
         t->next_ns = 0; /* what it stood still for is over */
 }
 
-static int take_seen(struct terminal *t)
+/* Keys and signals, and how long the daemon has been silent. */
+static void terminal_hear(struct terminal *t)
 {
-    _cleanup_(top_seen_deinit)
-    struct top_seen seen = {0};
-    int r = top_watch_read(&t->watch, &seen);
+    struct pollfd terminal = {.fd = STDIN_FILENO, .events = POLLIN};
+    uint64_t silent_ms = (clock_ns() - t->asked_ns) / 1000000;
 
-    if (r <= 0)
-        return r;
-    if (t->s->state.paused) /* it was asked for before */
-        return 0;
-    r = top_session_take(t->s, &seen);
-    if (r == 0 && !seen.failure.code)
-        t->s->shown++;
-    return r;
-}
-
-/* A daemon that stands still is told of, too. */
-static void look_at_clock(struct terminal *t, uint64_t now)
-{
-    uint64_t silent_ms = (now - t->asked_ns) / 1000000;
-
-    if (t->watch.asked && silent_ms >= SILENT_MS && !t->s->state.paused)
+    terminal_take_signals(t);
+    if (t->stopped)
+        terminal_suspend(t);
+    terminal_take_keys(t);
+    if (poll(&terminal, 1, 0) > 0 && (terminal.revents & (POLLHUP | POLLERR | POLLNVAL)))
+        t->ended = true; /* the terminal is gone */
+    if (t->asked_ns && silent_ms >= SILENT_MS && !t->s->state.paused)
         snprintf(t->s->notice, sizeof t->s->notice, "the daemon has not answered for %u s",
                  (unsigned)(silent_ms / 1000));
 }
 
-static int ask(struct terminal *t, uint64_t now)
+static bool terminal_is_over(const struct terminal *t)
 {
-    if (t->s->state.paused || t->watch.asked || now < t->next_ns)
-        return 0;
-    t->next_ns = now + t->s->o->interval_ms * 1000000;
-    t->asked_ns = now;
-    return top_watch_ask(&t->watch);
+    return t->ended || t->s->state.quit;
 }
 
-/* Until the next look, and for a second at most: the clock is looked at, too. */
-static int timeout_ms(const struct terminal *t, uint64_t now)
+/* While libdlclient waits for the daemon. */
+static int terminal_check(void *data)
+{
+    struct terminal *t = data;
+
+    terminal_hear(t);
+    if (!terminal_is_over(t))
+        (void)!terminal_draw(t);
+    return terminal_is_over(t);
+}
+
+/* A look, if it is time: why one failed is on the screen. */
+static void terminal_look(struct terminal *t)
+{
+    struct dl_error err = {0};
+    uint64_t now = clock_ns();
+
+    if (t->s->state.paused || now < t->next_ns)
+        return;
+    t->next_ns = now + t->s->o->interval_ms * 1000000;
+    t->asked_ns = now;
+    dl_set_interrupt(terminal_check, t);
+    if (top_session_look(t->s, &err) == 0)
+        t->s->shown++;
+    dl_set_interrupt(NULL, NULL);
+    t->asked_ns = 0;
+}
+
+/* Until the next look. */
+static int terminal_timeout_ms(const struct terminal *t)
 {
     enum { MOST = 1000 };
+    uint64_t now = clock_ns();
 
-    if (t->s->state.paused || t->watch.asked)
+    if (t->s->state.paused)
         return MOST;
     return t->next_ns <= now ? 0 : (int)min_u64((t->next_ns - now) / 1000000 + 1, MOST);
 }
 
 /* Once round. A negative errno: it cannot go on. */
-static int step(struct terminal *t)
+static int terminal_turn(struct terminal *t)
 {
     struct pollfd fds[] = {
         {.fd = STDIN_FILENO, .events = POLLIN},
         {.fd = t->signals, .events = POLLIN},
-        {.fd = t->watch.fd, .events = POLLIN},
     };
-    int r = ask(t, clock_ns());
 
-    if (r == 0 && poll(fds, ARRAY_SIZE(fds), timeout_ms(t, clock_ns())) < 0 && errno != EINTR)
-        r = -errno;
-    if (r < 0)
-        return r;
-    take_signals(t);
-    if (t->stopped)
-        stop(t);
-    take_keys(t);
-    if (fds[0].revents & (POLLHUP | POLLERR | POLLNVAL)) /* the terminal is gone */
-        t->ended = true;
-    r = take_seen(t);
-    look_at_clock(t, clock_ns());
-    return r < 0 || t->ended || t->s->state.quit ? r : draw(t);
+    if (poll(fds, ARRAY_SIZE(fds), terminal_timeout_ms(t)) < 0 && errno != EINTR)
+        return -errno;
+    terminal_hear(t);
+    if (!terminal_is_over(t))
+        terminal_look(t);
+    return terminal_is_over(t) ? 0 : terminal_draw(t);
 }
 
 /* ---- beginning and end ---------------------------------------------------------------------- */
 
-static bool is_terminal(void)
-{
-    const char *term = getenv("TERM");
-
-    return isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && term && *term &&
-           strcmp(term, "dumb") != 0;
-}
-
-/* Before there is a screen: somebody waits for it, and can end that as usual. */
-static int first_look(struct terminal *t, struct top_seen *seen)
-{
-    int r = top_watch_ask(&t->watch);
-
-    while (r == 0) {
-        struct pollfd fd = {.fd = t->watch.fd, .events = POLLIN};
-
-        if (poll(&fd, 1, -1) < 0 && errno != EINTR)
-            return -errno;
-        r = top_watch_read(&t->watch, seen);
-    }
-    return r < 0 ? r : 0;
-}
-
-/* Who started this without job control has SIGTSTP ignored. */
-static bool is_default(int number)
-{
-    struct sigaction action;
-
-    return sigaction(number, NULL, &action) == 0 && action.sa_handler == SIG_DFL;
-}
-
-static int begin_signals(struct terminal *t)
-{
-    sigset_t set;
-
-    sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGHUP);
-    sigaddset(&set, SIGWINCH);
-    if (is_default(SIGTSTP)) {
-        sigaddset(&set, SIGTSTP);
-        take_tstp(true);
-    }
-    if (sigprocmask(SIG_BLOCK, &set, NULL) < 0)
-        return -errno;
-    t->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    return t->signals < 0 ? -errno : 0;
-}
-
 /* newterm() would lose memory over a kind of terminal that is not known. */
-static bool is_known(void)
+static bool terminal_is_known(void)
 {
     int status;
 
@@ -325,12 +278,48 @@ static bool is_known(void)
     return true;
 }
 
-/* False: the terminal's kind is not known, or it cannot be drawn on. */
-static bool begin_screen(struct terminal *t)
+static bool terminal_is_there(void)
 {
-    if (!is_known() || !(t->screen = newterm(NULL, stdout, stdin)))
+    const char *term = getenv("TERM");
+
+    return isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && term && *term &&
+           strcmp(term, "dumb") != 0 && terminal_is_known();
+}
+
+/* Who started this without job control has SIGTSTP ignored. */
+static bool terminal_is_default(int number)
+{
+    struct sigaction action;
+
+    return sigaction(number, NULL, &action) == 0 && action.sa_handler == SIG_DFL;
+}
+
+static int terminal_begin_signals(struct terminal *t)
+{
+    sigset_t set;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGHUP);
+    sigaddset(&set, SIGWINCH);
+    if (terminal_is_default(SIGTSTP)) {
+        sigaddset(&set, SIGTSTP);
+        terminal_take_tstp(true);
+    }
+    if (sigprocmask(SIG_BLOCK, &set, NULL) < 0)
+        return -errno;
+    t->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    return t->signals < 0 ? -errno : 0;
+}
+
+/* False: it cannot be drawn on. */
+static bool terminal_begin_screen(struct terminal *t)
+{
+    t->screen = newterm(NULL, stdout, stdin);
+    if (!t->screen)
         return false;
-    resize(); /* ncurses would take $LINES and $COLUMNS for it, if they are exported */
+    terminal_resize(); /* ncurses would take $LINES and $COLUMNS for it, if they are exported */
     (void)cbreak();
     (void)noecho();
     (void)nonl();
@@ -338,7 +327,7 @@ static bool begin_screen(struct terminal *t)
     (void)nodelay(stdscr, TRUE);
     (void)set_escdelay(ESCAPE_MS);
     (void)curs_set(0);
-    set_looks(t);
+    terminal_set_looks(t);
     return true;
 }
 
@@ -349,43 +338,32 @@ static void terminal_end(struct terminal *t)
         delscreen(t->screen);
         t->screen = NULL;
     }
-    top_watch_deinit(&t->watch);
     close_fdp(&t->signals);
 }
 
-static int run(struct terminal *t)
+static int terminal_run(struct terminal *t)
 {
     int r = 0;
 
     t->next_ns = clock_ns() + top_session_first_ms(t->s) * 1000000;
-    while (r == 0 && !t->ended && !t->s->state.quit && !top_session_done(t->s))
-        r = step(t);
+    while (r == 0 && !terminal_is_over(t) && !top_session_done(t->s))
+        r = terminal_turn(t);
     return r;
 }
 
 int top_terminal(struct top_session *s)
 {
     _cleanup_(terminal_end)
-    struct terminal t = {.s = s, .signals = -1, .watch = {.fd = -1}};
-    _cleanup_(top_seen_deinit)
-    struct top_seen seen = {0};
+    struct terminal t = {.s = s, .signals = -1};
     int r;
 
-    if (!is_terminal())
+    if (!terminal_is_there())
         return -ENOTTY;
-    r = top_watch_start(s->o->socket, &t.watch);
-    if (r == 0)
-        r = first_look(&t, &seen);
-    if (r == 0 && seen.failure.code)
-        return report_error(s->o, &seen.failure);
-    if (r == 0)
-        r = top_session_take(s, &seen);
-    if (r == 0)
-        r = begin_signals(&t);
-    if (r == 0 && !begin_screen(&t))
+    r = terminal_begin_signals(&t);
+    if (r == 0 && !terminal_begin_screen(&t))
         return -ENOTTY;
     if (r == 0)
-        r = run(&t);
+        r = terminal_run(&t);
     terminal_end(&t); /* before anything is said */
     return r < 0 ? report_errno(s->o, r, s->o->verb->name) : STATUS_DONE;
 }

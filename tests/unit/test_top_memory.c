@@ -1,8 +1,6 @@
-/* A look as bytes through a pipe, in pieces; and memory that runs out on the way to the screen. */
+/* Memory that runs out on the way from a look to the screen. */
 #include "tests/unit/top_case.h"
 
-#include "client/dlctl/top/layout.h"
-#include "client/dlctl/top/look.h"
 #include <errno.h>
 
 #pragma GCC visibility push(default) /* the linker takes libdlclient's calls for calls of these */
@@ -42,34 +40,6 @@ char *__wrap_strndup(const char *s, size_t n)
 {
     return fails() ? NULL : __real_strndup(s, n);
 }
-
-/* ---- bytes ---------------------------------------------------------------------------------- */
-
-/* A look at nothing: all of it, or all of it and more, and not a byte less. */
-static void test_pieces(void **state)
-{
-    struct top_looker looker = {.socket = "/nonexistent/socket"};
-    struct dl_buffer bytes = {0};
-    struct top_seen seen = {0};
-    size_t len = 0, one;
-
-    assert_int_equal(top_look(&looker, &bytes), 0);
-    one = bytes.len;
-    for (size_t n = 0; n < one; n++)
-        assert_int_equal(top_seen_read(bytes.data, n, &seen, &len), 0);
-    assert_int_equal(top_look(&looker, &bytes), 0);
-    assert_int_equal(top_seen_read(bytes.data, bytes.len, &seen, &len), 1);
-    assert_int_equal(len, one);
-    assert_int_equal(seen.failure.code, ENOENT);
-    assert_non_null(strstr(seen.failure.message, "/nonexistent/socket"));
-    for (size_t i = 0; i < TOP_VIEWS; i++)
-        assert_int_equal(seen.views[i].type, VALUE_NULL);
-    assert_true(seen.at_s > 0);
-    buffer_deinit(&bytes);
-    top_looker_deinit(&looker);
-}
-
-/* ---- memory --------------------------------------------------------------------------------- */
 
 static const struct top_texts TEXTS = {
     "{version: 1, state: running, pid: 1}",
@@ -112,12 +82,10 @@ static int value_again(const struct top_model *model)
 static int layout_again(const struct top_model *model)
 {
     const struct top_state s = {0};
-    const struct top_shape shape = {80, 24, false, true};
-    struct top_grid grid = {0};
-    int r = top_layout(model, &s, NULL, &shape, &grid);
+    struct top_screen screen = {.width = 80, .height = 24, .keys = true};
+    int r = top_layout(model, &s, NULL, &screen);
 
-    assert_true(r < 0 ? !grid.cells : grid.cells != NULL);
-    top_grid_deinit(&grid);
+    top_screen_deinit(&screen);
     return r;
 }
 
@@ -144,7 +112,6 @@ static void test_memory(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_pieces),
     cmocka_unit_test(test_memory),
 };
 

@@ -1,91 +1,81 @@
-/* Characters on a grid, where texts are broken, bars, and the time left: by table. */
+/* Texts in lines, where they are broken, bars, and the time left: by table. */
 #include "tests/lib/harness.h"
 
-#include "client/dlctl/top/bars.h"
-#include "client/dlctl/top/grid.h"
+#include "client/dlctl/top/top.h"
 #include <locale.h>
 #include <math.h>
-
-static void assert_grid(const struct top_grid *grid, const char *want)
-{
-    char *text = NULL;
-    size_t len;
-    FILE *file = open_memstream(&text, &len);
-
-    assert_non_null(file);
-    top_grid_print(grid, file);
-    assert_int_equal(fclose(file), 0);
-    assert_string_equal(text, want);
-    free(text);
-}
 
 static const struct {
     bool unicode;
     int column, columns;
     const char *text;
-    int taken;
     const char *line; /* of 8 columns */
 } puts_rows[] = {
-    {true, 0, 8, "abc", 3, "abc"},
-    {true, 2, 8, "abc", 3, "  abc"},
-    {true, 0, 8, "abcdefgh", 8, "abcdefgh"},
-    {true, 0, 8, "abcdefghi", 8, "abcdefg…"},
-    {false, 0, 8, "abcdefghi", 8, "abcdefg~"},
-    {true, 0, 4, "abcdefghi", 4, "abc…"},
-    {true, 6, 8, "abc", 2, "      a…"},
-    {true, 0, 1, "abc", 1, "…"},
-    {true, 0, 0, "abc", 0, ""},
-    {true, 0, -1, "abc", 0, ""},
-    {true, 8, 8, "abc", 0, ""},
-    {true, -1, 8, "abc", 0, ""},
-    {true, 0, 8, "", 0, ""},
+    {true, 0, 8, "abc", "abc"},
+    {true, 2, 8, "abc", "  abc"},
+    {true, 0, 8, "abcdefgh", "abcdefgh"},
+    {true, 0, 8, "abcdefghi", "abcdefg…"},
+    {false, 0, 8, "abcdefghi", "abcdefg~"},
+    {true, 0, 4, "abcdefghi", "abc…"},
+    {true, 6, 8, "abc", "      a…"},
+    {true, 0, 1, "abc", "…"},
+    {true, 0, 0, "abc", ""},
+    {true, 0, -1, "abc", ""},
+    {true, 8, 8, "abc", ""},
+    {true, 0, 8, "", ""},
     /* What a terminal would obey, and what has no width. */
-    {true, 0, 8, "a\x1b[2J", 5, "a?[2J"},
-    {true, 0, 8, "\x7f\t\n\r\x08", 5, "?????"},
+    {true, 0, 8, "a\x1b[2J", "a?[2J"},
+    {true, 0, 8, "\x7f\t\n\r\x08", "?????"},
     {true, 0, 8,
      "\xc2\x9b"
      "1m",
-     3, "?1m"},
-    {true, 0, 8, "a\xcc\x81", 2, "a?"}, /* an accent of its own */
+     "?1m"},
+    {true, 0, 8, "a\xcc\x81", "a?"}, /* an accent of its own */
     {true, 0, 8,
      "\xe2\x80\xae"
      "ab",
-     3, "?ab"}, /* turns the writing round */
-    {true, 0, 8, "\xff\xc3(\xe2\x82", 5,
+     "?ab"}, /* turns the writing round */
+    {true, 0, 8, "\xff\xc3(\xe2\x82",
      "?"
      "?(?"
      "?"}, /* no UTF-8 */
     {false, 0, 8,
      "gr\xc3\xb6\xc3\x9f"
      "e",
-     5, "gr??e"},
-    {false, 0, 8, "1, …", 4, "1, ~"},
+     "gr??e"},
+    {false, 0, 8, "1, …", "1, ~"},
     /* Two columns each. */
-    {true, 0, 8, "数据", 4, "数据"},
-    {true, 0, 4, "数据", 4, "数据"},
-    {true, 0, 3, "数据", 3, "数…"},
-    {true, 0, 2, "数据", 1, "…"},
-    {true, 7, 8, "数", 1, "       …"},
-    {false, 0, 8, "数据", 2, "??"},
-    {true, 0, 8, "𝄞é", 2, "𝄞é"},
+    {true, 0, 8, "数据", "数据"},
+    {true, 0, 4, "数据", "数据"},
+    {true, 0, 3, "数据", "数…"},
+    {true, 0, 2, "数据", "…"},
+    {true, 7, 8, "数", "       …"},
+    {false, 0, 8, "数据", "??"},
+    {true, 0, 8, "𝄞é", "𝄞é"},
 };
 
 static void test_put(void **state)
 {
     for (size_t i = 0; i < ARRAY_SIZE(puts_rows); i++) {
-        struct top_grid grid;
-        char want[64];
+        struct top_screen screen = {.width = 8, .height = 2, .unicode = puts_rows[i].unicode};
+        char want[64], *text = NULL;
+        size_t len;
+        FILE *file = open_memstream(&text, &len);
 
         print_message("# %zu\n", i);
-        assert_int_equal(top_grid_init(&grid, 8, 2, puts_rows[i].unicode), 0);
-        assert_int_equal(top_grid_put(&grid, 1, puts_rows[i].column, puts_rows[i].columns, LOOK_BAD,
-                                      puts_rows[i].text),
-                         puts_rows[i].taken);
-        assert_int_equal(top_grid_put(&grid, 2, 0, 8, LOOK_BAD, "x"), 0);
-        assert_int_equal(top_grid_put(&grid, -1, 0, 8, LOOK_BAD, "x"), 0);
+        assert_non_null(file);
+        top_screen_end_line(&screen);
+        top_screen_put(&screen, puts_rows[i].column, LOOK_PLAIN, false, "");
+        top_screen_put(&screen, puts_rows[i].columns, LOOK_BAD, false, puts_rows[i].text);
+        top_screen_end_line(&screen);
+        top_screen_line(&screen, LOOK_BAD, "behind the last line");
+        assert_int_equal(screen.error, 0);
+        top_screen_print(&screen, file);
+        assert_int_equal(fclose(file), 0);
         snprintf(want, sizeof want, "\n%s\n", puts_rows[i].line);
-        assert_grid(&grid, want);
-        top_grid_deinit(&grid);
+        assert_string_equal(text, want);
+        free(text);
+        top_screen_deinit(&screen);
     }
 }
 
@@ -108,19 +98,17 @@ static const struct {
 
 static void test_break(void **state)
 {
-    struct top_grid grid;
+    const struct top_screen screen = {.width = 8, .unicode = true};
 
-    assert_int_equal(top_grid_init(&grid, 8, 1, true), 0);
     for (size_t i = 0; i < ARRAY_SIZE(break_rows); i++) {
         const char *text = break_rows[i].text;
-        size_t len = top_grid_break(&grid, &text, break_rows[i].columns);
+        size_t len = top_screen_break(&screen, &text, break_rows[i].columns);
 
         print_message("# %zu\n", i);
         assert_int_equal(len, strlen(break_rows[i].first));
         assert_memory_equal(break_rows[i].text, break_rows[i].first, len);
         assert_string_equal(text, break_rows[i].rest);
     }
-    top_grid_deinit(&grid);
 }
 
 static const struct {
@@ -135,13 +123,13 @@ static const struct {
 };
 
 static const struct {
-    uint64_t slots[TOP_SLOTS];
+    double slots[4];
     int columns;
     const char *unicode, *ascii;
 } ring_rows[] = {
     {{1, 1, 1, 1}, 4, "█▓▒░", "#=-."}, {{1, 1, 1, 1}, 8, "██▓▓▒▒░░", "##==--.."},
     {{0, 0, 0, 9}, 3, "░░░", "..."},   {{3, 0, 0, 0}, 2, "██", "##"},
-    {{0, 0, 0, 0}, 2, "-", "-"},       {{UINT64_MAX, 0, 0, UINT64_MAX}, 2, "█░", "#."},
+    {{0, 0, 0, 0}, 2, "-", "-"},       {{0x1p64, 0, 0, 0x1p64}, 2, "█░", "#."},
 };
 
 static const struct {
