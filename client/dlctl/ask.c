@@ -1,6 +1,8 @@
+/* Sessions, views and loaders: see ask.h. */
 #include "client/dlctl/ask.h"
 
 #include "proto/pages.h"
+#include <jansson.h>
 
 int ask_connect(const struct options *o, struct dl_client **ret)
 {
@@ -19,4 +21,34 @@ int ask_view(struct dl_client *client, const char *view, struct value *ret)
     int r = dl_client_query(client, view, &data, &len);
 
     return r < 0 ? r : pages_unpack(data, len, ret, NULL);
+}
+
+static bool ends_in(const char *text, const char *tail)
+{
+    size_t len = strlen(text), n = strlen(tail);
+
+    return len > n && strcmp(text + len - n, tail) == 0;
+}
+
+bool operand_is_file(const char *operand)
+{
+    return strchr(operand, '/') || access(operand, F_OK) == 0 || ends_in(operand, ".yaml") ||
+           ends_in(operand, ".yml") || ends_in(operand, ".json");
+}
+
+int open_name(struct dl_client *client, const char *name, struct dl_loader **ret)
+{
+    json_t *json = json_string(name);
+    _cleanup_free_ char *text = json ? json_dumps(json, JSON_ENCODE_ANY) : NULL;
+    const char *said = text ? text : name;
+
+    json_decref(json);
+    return dl_loader_open(client, said, strlen(said), NULL, ret);
+}
+
+int open_operand(struct dl_client *client, const char *operand, struct dl_loader **ret)
+{
+    if (operand_is_file(operand))
+        return dl_loader_open_file(client, operand, ret);
+    return open_name(client, operand, ret);
 }

@@ -1,7 +1,7 @@
 /* Services and the private daemons of programs: see find.h. */
 #include "client/dlctl/find.h"
 
-#include "client/dlctl/open.h"
+#include "client/dlctl/ask.h"
 
 #include <dirent.h>
 #include <errno.h>

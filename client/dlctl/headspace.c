@@ -1,8 +1,8 @@
 /* The verb that measures how much faster a loader's trainers could be. */
 #include "client/dlctl/ask.h"
+#include "client/dlctl/options.h"
 #include "client/dlctl/render.h"
 #include "client/dlctl/report.h"
-#include "client/dlctl/verbs.h"
 #include "proto/words.h"
 
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* dlctl: shows and steers what dloaderd does. The table of verbs, and nothing else. */
 #include "client/dlctl/find.h"
+#include "client/dlctl/options.h"
 #include "client/dlctl/report.h"
 #include "client/dlctl/text.h"
-#include "client/dlctl/verbs.h"
 #include "proto/word_list.h"
 
 #include <errno.h>

@@ -135,7 +135,8 @@ static bool parse_u64(const char *text, uint64_t *ret)
     return true;
 }
 
-bool options_next_index(const char **list, uint64_t *ret)
+/* The next number of a list, which *list is moved past; false at its end. */
+static bool options_next_index(const char **list, uint64_t *ret)
 {
     const char *end = strchrnul(*list, ',');
     char digits[24];

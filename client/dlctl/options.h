@@ -110,12 +110,26 @@ struct verb {
 int _nodiscard_ options_parse(const struct verb *verb, int argc, char **argv, struct options *ret,
                               struct dl_error *err);
 
-/* The next number of a checked list, which *list is moved past; false at its end. */
-bool options_next_index(const char **list, uint64_t *ret);
-
 /* True if --json stands among the arguments: errors are then JSON, whatever else is wrong. */
 bool options_want_json(int argc, char **argv);
 
 void options_help(const struct verb *verb);
+
+/* The verbs, one function each: main.c has their table. Each returns an exit status. */
+int verb_plan(const struct options *o);
+int verb_check(const struct options *o);
+int verb_lengths(const struct options *o);
+int verb_run(const struct options *o);
+int verb_peek(const struct options *o);
+int verb_replay(const struct options *o);
+int verb_state(const struct options *o);
+int verb_headspace(const struct options *o);
+int verb_trace(const struct options *o);
+int verb_metrics(const struct options *o);
+int verb_top(const struct options *o);
+int verb_status(const struct options *o);
+int verb_view(const struct options *o);    /* the lists */
+int verb_control(const struct options *o); /* stop, drain, reload */
+int verb_close_run(const struct options *o);
 
 #endif

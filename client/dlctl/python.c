@@ -4,11 +4,11 @@
  * and whether a spec without a seed can be replayed. Then this process becomes that Python.
  */
 #include "client/dlclient.h"
+#include "client/dlctl/ask.h"
 #include "client/dlctl/offline/offline.h"
-#include "client/dlctl/open.h"
+#include "client/dlctl/options.h"
 #include "client/dlctl/render.h"
 #include "client/dlctl/report.h"
-#include "client/dlctl/verbs.h"
 #include "proto/spec.h"
 
 #include <errno.h>

@@ -2,7 +2,6 @@
 #include "client/dlctl/render.h"
 
 #include "client/dlctl/text.h"
-#include "client/dlctl/units.h"
 #include "proto/utf8.h"
 #include <assert.h>
 #include <errno.h>

@@ -1,8 +1,8 @@
 /* `dlctl state`, and the files with states that `dlctl run` reads and writes. */
 #include "client/dlctl/state.h"
 
+#include "client/dlctl/options.h"
 #include "client/dlctl/report.h"
-#include "client/dlctl/verbs.h"
 #include "proto/carried.h"
 #include "proto/state_token.h"
 

@@ -1,12 +1,11 @@
 /* The verb status: of the daemon, or of all that there are to be asked. */
 #include "client/dlctl/ask.h"
 #include "client/dlctl/find.h"
+#include "client/dlctl/options.h"
 #include "client/dlctl/render.h"
 #include "client/dlctl/report.h"
 #include "client/dlctl/shape.h"
 #include "client/dlctl/text.h"
-#include "client/dlctl/units.h"
-#include "client/dlctl/verbs.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -7,8 +7,8 @@
  * the first lane of the rank that is free then.
  */
 #include "client/dlctl/ask.h"
+#include "client/dlctl/options.h"
 #include "client/dlctl/report.h"
-#include "client/dlctl/verbs.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -49,7 +49,7 @@ class Layers(unittest.TestCase):
                 ("client/a.c", "client/dlclient.h"),
                 ("client/dlctl/run/run.c", "client/dlclient.h"),
                 ("client/dlctl/offline/check.c", "daemon/data/fetch.h"),
-                ("client/dlctl/offline/plan.c", "client/dlctl/verbs.h"),
+                ("client/dlctl/offline/plan.c", "client/dlctl/ask.h"),
                 ("daemon/data/a.c", "daemon/data/plugin/dloader-plugin.h"),
                 ("tests/unit/a.c", "daemon/serve/ring/slot.h")]:
             with self.subTest(path=path, target=target):
@@ -73,7 +73,7 @@ class Layers(unittest.TestCase):
                 ("daemon/serve/pool/a.c", "daemon/serve/core/core.h"),
                 ("daemon/worker/a.c", "daemon/plan/plan.h"),
                 ("client/a.c", "daemon/plan/plan.h"),
-                ("client/a.c", "client/dlctl/verbs.h"),
+                ("client/a.c", "client/dlctl/ask.h"),
                 ("client/dlctl/run/run.c", "daemon/data/fetch.h"),
                 ("client/dlctl/run/run.c", "client/connection.h"),
                 ("client/dlclient.h", "proto/base.h"),

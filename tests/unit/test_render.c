@@ -2,7 +2,7 @@
 #include "client/dlctl/render.h"
 #include "client/dlctl/run/progress.h"
 #include "client/dlctl/shape.h"
-#include "client/dlctl/units.h"
+#include "client/dlctl/text.h"
 #include "tests/lib/harness.h"
 
 #include <errno.h>

@@ -4,12 +4,12 @@
  */
 #include "client/dlclient.h"
 #include "client/dlctl/offline/offline.h"
+#include "client/dlctl/options.h"
 #include "client/dlctl/render.h"
 #include "client/dlctl/report.h"
 #include "client/dlctl/run/digest.h"
 #include "client/dlctl/run/outcome.h"
 #include "client/dlctl/run/stats.h"
-#include "client/dlctl/verbs.h"
 #include "daemon/data/local.h"
 
 #include <assert.h>

@@ -5,11 +5,11 @@
 #include "client/dlctl/form.h"
 #include "client/dlctl/offline/choices.h"
 #include "client/dlctl/offline/offline.h"
+#include "client/dlctl/options.h"
 #include "client/dlctl/render.h"
 #include "client/dlctl/report.h"
 #include "client/dlctl/run/histogram.h"
 #include "client/dlctl/text.h"
-#include "client/dlctl/verbs.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -8,9 +8,9 @@
 #include "daemon/plan/plan.h"
 #include "client/dlctl/form.h"
 #include "client/dlctl/offline/offline.h"
+#include "client/dlctl/options.h"
 #include "client/dlctl/render.h"
 #include "client/dlctl/report.h"
-#include "client/dlctl/verbs.h"
 #include "proto/spec.h"
 
 #include <assert.h>

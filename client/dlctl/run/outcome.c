@@ -4,7 +4,6 @@
 #include "client/dlctl/render.h"
 #include "client/dlctl/report.h"
 #include "client/dlctl/text.h"
-#include "client/dlctl/units.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>

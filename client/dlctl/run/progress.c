@@ -1,7 +1,7 @@
 /* The progress bar: see progress.h. */
 #include "client/dlctl/run/progress.h"
 
-#include "client/dlctl/units.h"
+#include "client/dlctl/text.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <sys/ioctl.h>

@@ -3,13 +3,12 @@
  * process consumes every rank's batches in turn, step by step.
  */
 #include "client/dlctl/ask.h"
-#include "client/dlctl/open.h"
+#include "client/dlctl/options.h"
 #include "client/dlctl/report.h"
 #include "client/dlctl/run/digest.h"
 #include "client/dlctl/run/outcome.h"
 #include "client/dlctl/run/spent.h"
 #include "client/dlctl/state.h"
-#include "client/dlctl/verbs.h"
 
 #include <errno.h>
 #include <inttypes.h>

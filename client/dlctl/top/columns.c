@@ -2,7 +2,7 @@
 #include "client/dlctl/top/top.h"
 
 #include "client/dlctl/form.h"
-#include "client/dlctl/units.h"
+#include "client/dlctl/text.h"
 #include <inttypes.h>
 #include <math.h>
 

@@ -2,7 +2,7 @@
  * there is room for. */
 #include "client/dlctl/top/top.h"
 
-#include "client/dlctl/units.h"
+#include "client/dlctl/text.h"
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>

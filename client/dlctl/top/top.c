@@ -1,10 +1,10 @@
 /* `dlctl top`: on a screen, or as text or JSON that comes again and again. */
 #include "client/dlctl/top/top.h"
 
+#include "client/dlctl/options.h"
 #include "client/dlctl/render.h"
 #include "client/dlctl/report.h"
 #include "client/dlctl/text.h"
-#include "client/dlctl/verbs.h"
 #include "proto/clock.h"
 #include "proto/pages.h"
 #include <errno.h>
