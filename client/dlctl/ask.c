@@ -23,7 +23,7 @@ int ask_view(struct dl_client *client, const char *view, struct value *ret)
     return r < 0 ? r : pages_unpack(data, len, ret, NULL);
 }
 
-static bool ends_in(const char *text, const char *tail)
+static bool ask_ends_in(const char *text, const char *tail)
 {
     size_t len = strlen(text), n = strlen(tail);
 
@@ -32,8 +32,8 @@ static bool ends_in(const char *text, const char *tail)
 
 bool operand_is_file(const char *operand)
 {
-    return strchr(operand, '/') || access(operand, F_OK) == 0 || ends_in(operand, ".yaml") ||
-           ends_in(operand, ".yml") || ends_in(operand, ".json");
+    return strchr(operand, '/') || access(operand, F_OK) == 0 || ask_ends_in(operand, ".yaml") ||
+           ask_ends_in(operand, ".yml") || ask_ends_in(operand, ".json");
 }
 
 int open_name(struct dl_client *client, const char *name, struct dl_loader **ret)

@@ -26,7 +26,7 @@ void found_deinit(struct found_all *found)
 }
 
 /* Whether somebody does, or why not: 0 or a negative errno. */
-static int listens(const char *path)
+static int find_listens(const char *path)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     _cleanup_fd_ int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -44,7 +44,7 @@ static int listens(const char *path)
 }
 
 /* Consumes what `one` has. */
-static int add(struct found_all *to, const struct found *one)
+static int find_add(struct found_all *to, const struct found *one)
 {
     struct found *grown =
         one->socket && one->program ? reallocarray(to->all, to->n + 1, sizeof *grown) : NULL;
@@ -61,28 +61,28 @@ static int add(struct found_all *to, const struct found *one)
 
 /* ---- services ------------------------------------------------------------------------------- */
 
-static char *in_folder(const char *folder, const char *name)
+static char *find_in_folder(const char *folder, const char *name)
 {
     char *path = NULL;
 
     return asprintf(&path, "%s/%s", folder, name) < 0 ? NULL : path;
 }
 
-static int add_service(struct found_all *to, const char *folder)
+static int find_add_service(struct found_all *to, const char *folder)
 {
-    _cleanup_free_ char *path = in_folder(folder, "dloaderd/socket");
+    _cleanup_free_ char *path = find_in_folder(folder, "dloaderd/socket");
 
     if (!path)
         return -ENOMEM;
-    if (listens(path) < 0)
+    if (find_listens(path) < 0)
         return 0;
-    return add(to, &(struct found){.socket = steal_ptr(path), .program = strdup("")});
+    return find_add(to, &(struct found){.socket = steal_ptr(path), .program = strdup("")});
 }
 
 /* ---- private ones --------------------------------------------------------------------------- */
 
 /* A folder in which nobody else can put one in the place of another. */
-static bool is_safe_base(int fd)
+static bool find_is_safe_base(int fd)
 {
     struct stat st;
 
@@ -90,7 +90,7 @@ static bool is_safe_base(int fd)
            (!(st.st_mode & (S_IWGRP | S_IWOTH)) || st.st_mode & S_ISVTX);
 }
 
-static bool is_ours(int fd)
+static bool find_is_ours(int fd)
 {
     struct stat st, sock;
 
@@ -100,7 +100,7 @@ static bool is_ours(int fd)
 }
 
 /* What the program has left there of itself: {"pid": 4711, "program": "train.py"}. */
-static void read_owner(int folder, struct found *one)
+static void find_read_owner(int folder, struct found *one)
 {
     _cleanup_fd_ int fd = openat(folder, "owner", O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     json_t *json = fd < 0 ? NULL : json_loadfd(fd, 0, NULL);
@@ -112,25 +112,26 @@ static void read_owner(int folder, struct found *one)
     json_decref(json);
 }
 
-static int add_private(struct found_all *to, const char *base, int base_fd, const char *name)
+static int find_add_private(struct found_all *to, const char *base, int base_fd, const char *name)
 {
     _cleanup_fd_ int fd = openat(base_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     _cleanup_free_ char *folder = NULL;
     struct found one = {.private = true};
 
-    if (fd < 0 || !is_ours(fd))
+    if (fd < 0 || !find_is_ours(fd))
         return 0;
-    folder = in_folder(base, name);
-    one.socket = folder ? in_folder(folder, "socket") : NULL;
-    if (one.socket && listens(one.socket) < 0) { /* it is about to listen, or its program is dead */
+    folder = find_in_folder(base, name);
+    one.socket = folder ? find_in_folder(folder, "socket") : NULL;
+    if (one.socket &&
+        find_listens(one.socket) < 0) { /* it is about to listen, or its program is dead */
         free(one.socket);
         return 0;
     }
-    read_owner(fd, &one);
-    return add(to, &one);
+    find_read_owner(fd, &one);
+    return find_add(to, &one);
 }
 
-static int add_below(struct found_all *to, const char *base)
+static int find_add_below(struct found_all *to, const char *base)
 {
     DIR *dir = opendir(base);
     const struct dirent *entry;
@@ -140,19 +141,19 @@ static int add_below(struct found_all *to, const char *base)
     if (!dir)
         return 0;
     snprintf(prefix, sizeof prefix, "dloader-%u-", (unsigned)geteuid());
-    while (is_safe_base(dirfd(dir)) && r == 0 && (entry = readdir(dir)))
+    while (find_is_safe_base(dirfd(dir)) && r == 0 && (entry = readdir(dir)))
         if (strncmp(entry->d_name, prefix, strlen(prefix)) == 0)
-            r = add_private(to, base, dirfd(dir), entry->d_name);
+            r = find_add_private(to, base, dirfd(dir), entry->d_name);
     closedir(dir);
     return r;
 }
 
-static const char *or_else(const char *text, const char *other)
+static const char *find_or_else(const char *text, const char *other)
 {
     return text && *text ? text : other;
 }
 
-static int compare(const void *a, const void *b)
+static int find_compare(const void *a, const void *b)
 {
     const struct found *x = a, *y = b;
 
@@ -161,7 +162,7 @@ static int compare(const void *a, const void *b)
 
 int find_daemons(struct found_all *ret)
 {
-    const char *xdg = getenv("XDG_RUNTIME_DIR"), *temp = or_else(getenv("TMPDIR"), "/tmp");
+    const char *xdg = getenv("XDG_RUNTIME_DIR"), *temp = find_or_else(getenv("TMPDIR"), "/tmp");
     struct found_all found = {0};
     size_t services;
     char own[64];
@@ -169,20 +170,20 @@ int find_daemons(struct found_all *ret)
 
     snprintf(own, sizeof own, "/run/user/%u", (unsigned)geteuid());
     if (xdg && *xdg)
-        r = add_service(&found, xdg);
+        r = find_add_service(&found, xdg);
     if (r == 0)
-        r = add_service(&found, "/run");
+        r = find_add_service(&found, "/run");
     services = found.n;
     if (r == 0)
-        r = add_below(&found, or_else(xdg, own));
-    if (r == 0 && strcmp(temp, or_else(xdg, own)) != 0)
-        r = add_below(&found, temp);
+        r = find_add_below(&found, find_or_else(xdg, own));
+    if (r == 0 && strcmp(temp, find_or_else(xdg, own)) != 0)
+        r = find_add_below(&found, temp);
     if (r < 0) {
         found_deinit(&found);
         return r;
     }
     if (found.n > services)
-        qsort(found.all + services, found.n - services, sizeof *found.all, compare);
+        qsort(found.all + services, found.n - services, sizeof *found.all, find_compare);
     *ret = found;
     return 0;
 }
@@ -197,14 +198,14 @@ bool find_is_open(const struct options *o)
 }
 
 /* --socket says a program, by its pid or its name, which may be that of its script right here. */
-static bool is_program(const char *socket)
+static bool find_is_program(const char *socket)
 {
     struct stat st;
 
     return !strchr(socket, '/') && !(stat(socket, &st) == 0 && S_ISSOCK(st.st_mode));
 }
 
-static bool is_meant(const struct found *one, const char *program)
+static bool find_is_meant(const struct found *one, const char *program)
 {
     size_t len = strlen(one->program);
     char pid[24];
@@ -218,7 +219,8 @@ static bool is_meant(const struct found *one, const char *program)
 
 /* "train.py (pid 4711), eval.py (pid 4720)" of the private ones; only those meant, if that is said.
  * Returns how many. */
-static size_t list(const struct found_all *found, const char *program, char text[static LISTED_MAX])
+static size_t find_list(const struct found_all *found, const char *program,
+                        char text[static LISTED_MAX])
 {
     size_t n = 0, at = 0;
 
@@ -226,7 +228,7 @@ static size_t list(const struct found_all *found, const char *program, char text
     for (size_t i = 0; i < found->n; i++) {
         const struct found *one = &found->all[i];
 
-        if (!one->private || (program && !is_meant(one, program)))
+        if (!one->private || (program && !find_is_meant(one, program)))
             continue;
         n++;
         if (at >= LISTED_MAX)
@@ -234,7 +236,7 @@ static size_t list(const struct found_all *found, const char *program, char text
         at += (size_t)snprintf(text + at, LISTED_MAX - at, "%s", at ? ", " : "");
         if (at < LISTED_MAX && one->pid)
             at += (size_t)snprintf(text + at, LISTED_MAX - at, "%s (pid %" PRIu64 ")",
-                                   or_else(one->program, "one"), one->pid);
+                                   find_or_else(one->program, "one"), one->pid);
         else if (at < LISTED_MAX)
             at += (size_t)snprintf(text + at, LISTED_MAX - at, "one at %s", one->socket);
     }
@@ -242,12 +244,12 @@ static size_t list(const struct found_all *found, const char *program, char text
 }
 
 /* The only private one; or of those that `program` means. */
-static int take_only(struct found_all *found, const char *program, char **ret)
+static int find_take_only(struct found_all *found, const char *program, char **ret)
 {
     for (size_t i = 0; i < found->n; i++) {
         struct found *one = &found->all[i];
 
-        if (one->private && (!program || is_meant(one, program)))
+        if (one->private && (!program || find_is_meant(one, program)))
             *ret = steal_ptr(one->socket);
     }
     return 0;
@@ -257,16 +259,16 @@ static int find_program(struct found_all *found, const char *program, char **ret
                         struct dl_error *err)
 {
     char text[LISTED_MAX];
-    size_t n = list(found, program, text);
+    size_t n = find_list(found, program, text);
 
     if (n == 1)
-        return take_only(found, program, ret);
+        return find_take_only(found, program, ret);
     if (n > 1)
         return dl_error_set(err, EINVAL, "--socket",
                             "%s: %zu have private daemons: %s; choose one by "
                             "its pid",
                             program, n, text);
-    if (list(found, NULL, text) == 0)
+    if (find_list(found, NULL, text) == 0)
         return dl_error_set(err, ENOENT, "--socket",
                             "%s: no such socket, and no program of yours has a private daemon",
                             program);
@@ -278,7 +280,7 @@ static int find_program(struct found_all *found, const char *program, char **ret
 
 /* Whether the verb may be about the private daemon of somebody who was not named: it looks at what
  * is there, and has nothing of its own done. */
-static bool may_be_private(const struct options *o)
+static bool find_may_be_private(const struct options *o)
 {
     const char *operand = o->verb->operand;
     bool opens = operand && strcmp(operand, "SPEC|NAME") == 0 && operand_is_file(o->operand);
@@ -286,11 +288,11 @@ static bool may_be_private(const struct options *o)
     return o->verb->daemon != DAEMON_SERVICE && !opens;
 }
 
-static int choose(const struct options *o, struct found_all *found, char **ret,
-                  struct dl_error *err)
+static int find_choose(const struct options *o, struct found_all *found, char **ret,
+                       struct dl_error *err)
 {
     char text[LISTED_MAX];
-    size_t n = list(found, NULL, text);
+    size_t n = find_list(found, NULL, text);
 
     if (found->n > 1 && o->verb->daemon == DAEMON_ALL)
         return 0;
@@ -300,13 +302,13 @@ static int choose(const struct options *o, struct found_all *found, char **ret,
     }
     if (n == 0)
         return 0; /* the library says what there is to be said */
-    if (!may_be_private(o))
+    if (!find_may_be_private(o))
         return dl_error_set(err, ENOENT, "--socket",
                             "no service runs; there are private daemons, of %s: %s takes one only "
                             "where it is named by its pid or script",
                             text, o->verb->name);
     if (n == 1)
-        return take_only(found, NULL, ret);
+        return find_take_only(found, NULL, ret);
     return dl_error_set(
         err, EINVAL, "--socket",
         "%zu programs of yours have private daemons: %s; choose one by its pid or script, "
@@ -320,9 +322,9 @@ int find_socket(const struct options *o, char **ret, struct dl_error *err)
     struct found_all found = {0};
 
     *ret = NULL;
-    if (o->socket ? !is_program(o->socket) : !find_is_open(o))
+    if (o->socket ? !find_is_program(o->socket) : !find_is_open(o))
         return 0;
     if (find_daemons(&found) < 0)
         return dl_error_set(err, ENOMEM, "--socket", "out of memory");
-    return o->socket ? find_program(&found, o->socket, ret, err) : choose(o, &found, ret, err);
+    return o->socket ? find_program(&found, o->socket, ret, err) : find_choose(o, &found, ret, err);
 }

@@ -10,38 +10,39 @@
 
 enum { STEPS_DEFAULT = 50 };
 
-static double real(const struct value *map, const char *key)
+static double headspace_real(const struct value *map, const char *key)
 {
     return value_real(value_get(map, key));
 }
 
-static unsigned long long whole(const struct value *map, const char *key)
+static unsigned long long headspace_whole(const struct value *map, const char *key)
 {
     return (unsigned long long)value_count(value_get(map, key));
 }
 
-static void print_steps(const char *what, const struct value *view, const char *key,
-                        unsigned long long steps)
+static void headspace_print_steps(const char *what, const struct value *view, const char *key,
+                                  unsigned long long steps)
 {
     const struct value *spread = value_get(view, key);
 
     printf("%-14s %.4g ms a step, half of them %.4g to %.4g ms (%llu steps)\n", what,
-           1e3 * real(spread, "mean_s"), 1e3 * real(spread, "quarter_s"),
-           1e3 * real(spread, "three_quarters_s"), steps);
+           1e3 * headspace_real(spread, "mean_s"), 1e3 * headspace_real(spread, "quarter_s"),
+           1e3 * headspace_real(spread, "three_quarters_s"), steps);
 }
 
-static void print_text(const struct value *view)
+static void headspace_print_text(const struct value *view)
 {
     const struct value *words = value_get(view, "headspace");
-    unsigned long long ranks = whole(view, "ranks");
+    unsigned long long ranks = headspace_whole(view, "ranks");
     char times[16];
 
     printf("%s\n", words && words->type == VALUE_STRING ? words->string : "");
-    print_steps("as it is", view, "as_is", whole(view, "watched_steps"));
-    print_steps("at its best", view, "perfect", whole(view, "steps"));
-    printf("%-14s %llu bursts of %.1f batches, %llu rank%s\n", "measured in", whole(view, "bursts"),
-           real(view, "ahead"), ranks, ranks == 1 ? "" : "s");
-    words_times(real(view, "by_waiting"), times, sizeof times);
+    headspace_print_steps("as it is", view, "as_is", headspace_whole(view, "watched_steps"));
+    headspace_print_steps("at its best", view, "perfect", headspace_whole(view, "steps"));
+    printf("%-14s %llu bursts of %.1f batches, %llu rank%s\n", "measured in",
+           headspace_whole(view, "bursts"), headspace_real(view, "ahead"), ranks,
+           ranks == 1 ? "" : "s");
+    words_times(headspace_real(view, "by_waiting"), times, sizeof times);
     printf("%-14s %s times as fast, if all waiting for batches were left out\n", "from waits",
            times);
 }
@@ -69,6 +70,6 @@ int verb_headspace(const struct options *o)
         return report_client(o, client, r);
     if (o->json)
         return report_json(o, render_json(&view));
-    print_text(&view);
+    headspace_print_text(&view);
     return STATUS_DONE;
 }

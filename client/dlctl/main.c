@@ -75,7 +75,7 @@ static const struct verb VERBS[] = {
     {"help", "[VERB]", COMMON, verb_help, "Tells what a verb is for and its options.", DAEMON_NONE},
 };
 
-static void print_help(void)
+static void main_print_help(void)
 {
     enum { LEFT = 20 };
 
@@ -92,7 +92,7 @@ static void print_help(void)
            "Exit status: 0 done, 1 failed, 2 usage. See dlctl(1).\n");
 }
 
-static int no_such_verb(const char *name, struct dl_error *err)
+static int main_no_such_verb(const char *name, struct dl_error *err)
 {
     struct word_list verbs;
 
@@ -107,16 +107,16 @@ static int no_such_verb(const char *name, struct dl_error *err)
     return dl_error_set(err, EINVAL, name, "no such verb; verbs are %s", verbs.text);
 }
 
-static const struct verb *find_verb(const char *name, struct dl_error *err)
+static const struct verb *main_find_verb(const char *name, struct dl_error *err)
 {
     for (size_t i = 0; i < ARRAY_SIZE(VERBS); i++)
         if (strcmp(VERBS[i].name, name) == 0)
             return &VERBS[i];
-    (void)no_such_verb(name, err);
+    (void)main_no_such_verb(name, err);
     return NULL;
 }
 
-static int usage(const struct options *o, const struct dl_error *err)
+static int main_usage(const struct options *o, const struct dl_error *err)
 {
     report_error(o, err);
     return STATUS_USAGE;
@@ -125,14 +125,14 @@ static int usage(const struct options *o, const struct dl_error *err)
 static int verb_help(const struct options *o)
 {
     struct dl_error err = {0};
-    const struct verb *verb = o->operand ? find_verb(o->operand, &err) : NULL;
+    const struct verb *verb = o->operand ? main_find_verb(o->operand, &err) : NULL;
 
     if (err.code)
-        return usage(o, &err);
+        return main_usage(o, &err);
     if (verb)
         options_help(verb);
     else
-        print_help();
+        main_print_help();
     return STATUS_DONE;
 }
 
@@ -145,19 +145,19 @@ int main(int argc, char **argv)
 
     if (argc < 2) {
         dl_error_set(&err, EINVAL, "", "needs a verb: dlctl VERB [options]; see dlctl --help");
-        return usage(&o, &err);
+        return main_usage(&o, &err);
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
-        print_help();
+        main_print_help();
         return report_flush(&o, STATUS_DONE);
     }
     if (strcmp(argv[1], "--version") == 0) {
         printf("dlctl %s\n", DLOADER_VERSION);
         return report_flush(&o, STATUS_DONE);
     }
-    verb = find_verb(argv[1], &err);
+    verb = main_find_verb(argv[1], &err);
     if (!verb || options_parse(verb, argc, argv, &o, &err) < 0)
-        return usage(&o, &err);
+        return main_usage(&o, &err);
     if (o.help) {
         options_help(verb);
         return report_flush(&o, STATUS_DONE);

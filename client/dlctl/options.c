@@ -120,7 +120,7 @@ bool options_want_json(int argc, char **argv)
 }
 
 /* Strict decimal: no sign, no space, no other base. */
-static bool parse_u64(const char *text, uint64_t *ret)
+static bool options_parse_u64(const char *text, uint64_t *ret)
 {
     uint64_t n = 0;
 
@@ -144,13 +144,13 @@ static bool options_next_index(const char **list, uint64_t *ret)
     if (end == *list || (size_t)(end - *list) >= sizeof digits)
         return false;
     snprintf(digits, sizeof digits, "%.*s", (int)(end - *list), *list);
-    if (!parse_u64(digits, ret))
+    if (!options_parse_u64(digits, ret))
         return false;
     *list = *end && end[1] ? end + 1 : end;
     return true;
 }
 
-static int set_indices(const char *arg, struct options *o, struct dl_error *err)
+static int options_set_indices(const char *arg, struct options *o, struct dl_error *err)
 {
     const char *rest = arg;
     uint64_t n, count = 0;
@@ -166,7 +166,7 @@ static int set_indices(const char *arg, struct options *o, struct dl_error *err)
 }
 
 /* "2", "0.25": up to three decimals, which are ms. */
-static bool parse_ms(const char *text, uint64_t *ret)
+static bool options_parse_ms(const char *text, uint64_t *ret)
 {
     static const uint64_t scale[] = {1000, 100, 10, 1};
     const char *point = strchrnul(text, '.');
@@ -178,34 +178,34 @@ static bool parse_ms(const char *text, uint64_t *ret)
         (*point && decimals == 0))
         return false;
     snprintf(digits, sizeof digits, "%.*s", (int)(point - text), text);
-    if (!parse_u64(digits, &whole) || (decimals && !parse_u64(point + 1, &part)) ||
+    if (!options_parse_u64(digits, &whole) || (decimals && !options_parse_u64(point + 1, &part)) ||
         mul_overflows(whole, 1000, &whole))
         return false;
     return !add_overflows(whole, part * scale[decimals], ret);
 }
 
-static int set_seconds(const struct option_row *row, const char *arg, struct options *o,
-                       struct dl_error *err)
+static int options_set_seconds(const struct option_row *row, const char *arg, struct options *o,
+                               struct dl_error *err)
 {
     char path[32];
     uint64_t ms;
 
     snprintf(path, sizeof path, "--%s", row->name);
-    if (!parse_ms(arg, &ms) || ms < row->min || ms > row->max)
+    if (!options_parse_ms(arg, &ms) || ms < row->min || ms > row->max)
         return dl_error_set(err, EINVAL, path, "'%.64s' is not a time from %g to %g seconds", arg,
                             (double)row->min / 1000, (double)row->max / 1000);
     memcpy((char *)o + row->field, &ms, sizeof ms);
     return 0;
 }
 
-static int set_number(const struct option_row *row, const char *arg, struct options *o,
-                      struct dl_error *err)
+static int options_set_number(const struct option_row *row, const char *arg, struct options *o,
+                              struct dl_error *err)
 {
     char path[32];
     uint64_t n;
 
     snprintf(path, sizeof path, "--%s", row->name);
-    if (!parse_u64(arg, &n) || n < row->min || n > row->max)
+    if (!options_parse_u64(arg, &n) || n < row->min || n > row->max)
         return dl_error_set(err, EINVAL, path,
                             "'%s' is not a whole number from %" PRIu64 " to %" PRIu64 "%s", arg,
                             row->min, row->max,
@@ -216,7 +216,8 @@ static int set_number(const struct option_row *row, const char *arg, struct opti
     return 0;
 }
 
-static int set_option(enum option_id id, const char *arg, struct options *o, struct dl_error *err)
+static int options_set_option(enum option_id id, const char *arg, struct options *o,
+                              struct dl_error *err)
 {
     const struct option_row *row = &OPTIONS[id];
     static const bool yes = true;
@@ -241,29 +242,29 @@ static int set_option(enum option_id id, const char *arg, struct options *o, str
             o->rank = 0;
             return 0;
         }
-        return set_number(row, arg, o, err);
+        return options_set_number(row, arg, o, err);
     case KIND_WORLD:
         o->has_world = true;
         if (strcmp(arg, "cluster") == 0) {
             o->world = DL_WORLD_CLUSTER;
             return 0;
         }
-        return set_number(row, arg, o, err);
+        return options_set_number(row, arg, o, err);
     case KIND_NUMBER:
         o->has_length |= id == OPTION_LENGTH;
         o->has_world |= id == OPTION_WORLD;
         o->has_seed |= id == OPTION_SEED;
-        return set_number(row, arg, o, err);
+        return options_set_number(row, arg, o, err);
     case KIND_INDICES:
-        return set_indices(arg, o, err);
+        return options_set_indices(arg, o, err);
     case KIND_SECONDS:
-        return set_seconds(row, arg, o, err);
+        return options_set_seconds(row, arg, o, err);
     }
     return 0;
 }
 
 /* "--epoch E, --world W, ...": what a verb takes. */
-static void list_options(const struct verb *verb, char *buf, size_t size)
+static void options_list_options(const struct verb *verb, char *buf, size_t size)
 {
     size_t at = 0;
 
@@ -278,7 +279,7 @@ static void list_options(const struct verb *verb, char *buf, size_t size)
 
 /* The option that may be meant by a word that is none; NULL: none is near. A value may follow it.
  */
-static const char *find_near(const struct verb *verb, const char *word)
+static const char *options_find_near(const struct verb *verb, const char *word)
 {
     struct word_list names;
     char typed[32];
@@ -294,7 +295,8 @@ static const char *find_near(const struct verb *verb, const char *word)
 }
 
 /* `c` is what getopt_long() gave for a word it did not like; `word` is that word. */
-static int bad_option(const struct verb *verb, int c, const char *word, struct dl_error *err)
+static int options_bad_option(const struct verb *verb, int c, const char *word,
+                              struct dl_error *err)
 {
     const char *near;
     char list[512];
@@ -307,15 +309,15 @@ static int bad_option(const struct verb *verb, int c, const char *word, struct d
             return dl_error_set(err, EINVAL, path, "needs a value: %s %s", path, OPTIONS[id].arg);
         return dl_error_set(err, EINVAL, path, "takes no value");
     }
-    if ((near = find_near(verb, word)))
+    if ((near = options_find_near(verb, word)))
         return dl_error_set(err, EINVAL, word, "%s has no such option; did you mean --%s?",
                             verb->name, near);
-    list_options(verb, list, sizeof list);
+    options_list_options(verb, list, sizeof list);
     return dl_error_set(err, EINVAL, word, "%s has no such option; it has %s", verb->name, list);
 }
 
-static int check_operands(const struct verb *verb, int argc, char **argv, struct options *o,
-                          struct dl_error *err)
+static int options_check_operands(const struct verb *verb, int argc, char **argv, struct options *o,
+                                  struct dl_error *err)
 {
     int want = verb->operand ? 1 : 0;
     bool optional = want && verb->operand[0] == '[';
@@ -335,7 +337,7 @@ static int check_operands(const struct verb *verb, int argc, char **argv, struct
 }
 
 /* A trainer's defaults: what torchrun says. */
-static int take_environment(struct options *o, struct dl_error *err)
+static int options_take_environment(struct options *o, struct dl_error *err)
 {
     struct dl_epoch_options said = {
         .rank = (uint32_t)o->rank, .world = (uint32_t)o->world, .job = o->job};
@@ -353,7 +355,7 @@ static int take_environment(struct options *o, struct dl_error *err)
 }
 
 /* What says where the first epoch begins: one of them. */
-static int check_begin(const struct options *o, struct dl_error *err)
+static int options_check_begin(const struct options *o, struct dl_error *err)
 {
     if (o->state && o->epoch > 0)
         return dl_error_set(err, EINVAL, "--first-epoch",
@@ -373,7 +375,7 @@ static int check_begin(const struct options *o, struct dl_error *err)
     return 0;
 }
 
-static int check_ranges(const struct options *o, struct dl_error *err)
+static int options_check_ranges(const struct options *o, struct dl_error *err)
 {
     uint64_t last;
 
@@ -389,11 +391,11 @@ static int check_ranges(const struct options *o, struct dl_error *err)
         return dl_error_set(err, EINVAL, "--epochs",
                             "%" PRIu64 " epochs from %" PRIu64 " pass the last one, %" PRIu64,
                             o->epochs, o->epoch, UINT64_MAX);
-    return check_begin(o, err);
+    return options_check_begin(o, err);
 }
 
 /* What one batch is written to, and where it is. */
-static int check_archive(struct options *o, struct dl_error *err)
+static int options_check_archive(struct options *o, struct dl_error *err)
 {
     if (!o->output)
         return dl_error_set(err, EINVAL, "--output",
@@ -407,7 +409,7 @@ static int check_archive(struct options *o, struct dl_error *err)
 }
 
 /* The options of `verb` as getopt_long() wants them. */
-static void long_options(const struct verb *verb, struct option *ret)
+static void options_long_options(const struct verb *verb, struct option *ret)
 {
     size_t n = 0;
 
@@ -433,7 +435,7 @@ int options_parse(const struct verb *verb, int argc, char **argv, struct options
                             .interval_ms = INTERVAL_DEFAULT_MS,
                             .steps = UINT64_MAX,
                             .batches = UINT64_MAX};
-    long_options(verb, longs);
+    options_long_options(verb, longs);
     opterr = 0;
     optind = 2;
     const char *shorts = verb->options & (BIT(OPTION_OUTPUT) | BIT(OPTION_ARCHIVE)) ? ":ho:" : ":h";
@@ -443,19 +445,19 @@ int options_parse(const struct verb *verb, int argc, char **argv, struct options
         if (c == 'o')
             c = OPTION_VALUE + OPTION_OUTPUT;
         if (c == '?' || c == ':')
-            return bad_option(verb, c, argv[optind - 1], err);
-        r = set_option((enum option_id)(c - OPTION_VALUE), optarg, ret, err);
+            return options_bad_option(verb, c, argv[optind - 1], err);
+        r = options_set_option((enum option_id)(c - OPTION_VALUE), optarg, ret, err);
         if (r < 0)
             return r;
     }
     if (ret->help)
         return 0;
-    r = check_operands(verb, argc - optind, argv + optind, ret, err);
+    r = options_check_operands(verb, argc - optind, argv + optind, ret, err);
     if (r == 0 && verb->options & BIT(OPTION_RUN_WORLD))
-        r = take_environment(ret, err);
+        r = options_take_environment(ret, err);
     if (r == 0 && verb->options & BIT(OPTION_ARCHIVE))
-        r = check_archive(ret, err);
-    return r < 0 ? r : check_ranges(ret, err);
+        r = options_check_archive(ret, err);
+    return r < 0 ? r : options_check_ranges(ret, err);
 }
 
 void options_help(const struct verb *verb)

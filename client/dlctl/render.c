@@ -10,14 +10,14 @@
 
 enum { INDENT = 2 };
 
-static bool ends_in(const char *key, const char *tail)
+static bool render_ends_in(const char *key, const char *tail)
 {
     size_t len = key ? strlen(key) : 0, n = strlen(tail);
 
     return len >= n && strcmp(key + len - n, tail) == 0;
 }
 
-static double as_double(const struct value *v)
+static double render_as_double(const struct value *v)
 {
     return v->type == VALUE_INT    ? (double)v->integer
            : v->type == VALUE_UINT ? (double)v->uinteger
@@ -25,7 +25,7 @@ static double as_double(const struct value *v)
 }
 
 /* Writes a number in the unit its key names; false when the key names none. */
-static bool put_unit(FILE *file, const char *key, const struct value *v)
+static bool render_put_unit(FILE *file, const char *key, const struct value *v)
 {
     static const struct {
         const char *tail;
@@ -37,16 +37,16 @@ static bool put_unit(FILE *file, const char *key, const struct value *v)
         {"_s", format_seconds},
     };
     char text[UNITS_MAX];
-    double d = as_double(v);
+    double d = render_as_double(v);
 
     for (size_t i = 0; i < ARRAY_SIZE(units); i++) {
-        if (!ends_in(key, units[i].tail))
+        if (!render_ends_in(key, units[i].tail))
             continue;
         units[i].format(d, text, sizeof text);
         fputs(text, file);
         return true;
     }
-    if (!ends_in(key, "padding") && !ends_in(key, "fill"))
+    if (!render_ends_in(key, "padding") && !render_ends_in(key, "fill"))
         return false;
     fprintf(file, "%.2f%%", 100 * d);
     return true;
@@ -65,7 +65,7 @@ void render_title(FILE *file, const char *key)
     const char *behind = "";
 
     for (size_t i = 0; i < ARRAY_SIZE(units); i++) {
-        if (!ends_in(key, units[i].tail) || strcmp(key, units[i].tail) == 0)
+        if (!render_ends_in(key, units[i].tail) || strcmp(key, units[i].tail) == 0)
             continue;
         len -= strlen(units[i].tail);
         behind = units[i].instead;
@@ -91,15 +91,15 @@ void render_inline(FILE *file, const char *key, const struct value *v)
         text_put(file, v->string);
         return;
     case VALUE_INT:
-        if (!put_unit(file, key, v))
+        if (!render_put_unit(file, key, v))
             fprintf(file, "%" PRId64, v->integer);
         return;
     case VALUE_UINT:
-        if (!put_unit(file, key, v))
+        if (!render_put_unit(file, key, v))
             fprintf(file, "%" PRIu64, v->uinteger);
         return;
     case VALUE_FLOAT:
-        if (!put_unit(file, key, v))
+        if (!render_put_unit(file, key, v))
             fprintf(file, "%.6g", v->number);
         return;
     case VALUE_ARRAY:
@@ -165,7 +165,7 @@ int render_view(FILE *file, const struct value *view, const char *name,
 }
 
 /* One character as it is shown, into `out`; returns the bytes of `in` that it took. */
-static size_t quote_char(const uint8_t *in, size_t len, char out[8])
+static size_t render_quote_char(const uint8_t *in, size_t len, char out[8])
 {
     static const char letters[] = "\nn\tt\rr\"\"\\\\";
     size_t n = utf8_char(in, len);
@@ -196,7 +196,7 @@ void render_quoted(const char *text, size_t len, char *buf, size_t size)
     buf[0] = '"';
     while (done < len) {
         char shown[8];
-        size_t took = quote_char(in + done, len - done, shown), n = strlen(shown);
+        size_t took = render_quote_char(in + done, len - done, shown), n = strlen(shown);
 
         if (at + n + sizeof end > size)
             break;
@@ -236,7 +236,7 @@ json_t *render_json_text(const char *text)
 }
 
 /* Consumes `child`, which may be NULL; the key may be no UTF-8. Returns -1 on failure. */
-static int object_set(json_t *object, const char *key, json_t *child)
+static int render_object_set(json_t *object, const char *key, json_t *child)
 {
     json_t *text = render_json_text(key);
     int r = json_object_set_new(object, text ? json_string_value(text) : NULL, child);
@@ -245,13 +245,13 @@ static int object_set(json_t *object, const char *key, json_t *child)
     return r;
 }
 
-static json_t *json_container(const struct value *v)
+static json_t *render_json_container(const struct value *v)
 {
     json_t *json = v->type == VALUE_MAP ? json_object() : json_array();
 
     for (uint32_t i = 0; i < v->count && json; i++) {
         json_t *child = render_json(&v->items[i]);
-        int r = v->type == VALUE_MAP ? object_set(json, v->items[i].key, child)
+        int r = v->type == VALUE_MAP ? render_object_set(json, v->items[i].key, child)
                                      : json_array_append_new(json, child);
         if (r < 0) {
             json_decref(json);
@@ -278,7 +278,7 @@ json_t *render_json(const struct value *v)
         return render_json_text(v->string);
     case VALUE_ARRAY:
     case VALUE_MAP:
-        return json_container(v);
+        return render_json_container(v);
     }
     return NULL;
 }

@@ -8,14 +8,14 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-static void print_json_line(FILE *file, json_t *json)
+static void report_print_json_line(FILE *file, json_t *json)
 {
     json_dumpf(json, file, JSON_COMPACT | JSON_REAL_PRECISION(15));
     fputc('\n', file);
 }
 
 /* The lines of a report, which begin after the one for programs; no control characters. */
-static void print_detail(const char *detail)
+static void report_print_detail(const char *detail)
 {
     const char *text = strchr(detail, '\n');
 
@@ -32,7 +32,7 @@ static void print_detail(const char *detail)
         fputc('\n', stderr);
 }
 
-static json_t *error_json(const struct dl_error *err, const char *detail)
+static json_t *report_error_json(const struct dl_error *err, const char *detail)
 {
     const char *name = library_errno_name(err->code);
     json_t *json =
@@ -49,15 +49,15 @@ static json_t *error_json(const struct dl_error *err, const char *detail)
 /* `detail`: the whole report, or "". */
 static int report_whole(const struct options *o, const struct dl_error *err, const char *detail)
 {
-    json_t *json = o->json ? error_json(err, detail) : NULL;
+    json_t *json = o->json ? report_error_json(err, detail) : NULL;
 
     if (json) {
-        print_json_line(stderr, json);
+        report_print_json_line(stderr, json);
         json_decref(json);
         return STATUS_FAILED;
     }
     fprintf(stderr, "dlctl: %s%s%s\n", err->path, *err->path ? ": " : "", err->message);
-    print_detail(detail);
+    report_print_detail(detail);
     return STATUS_FAILED;
 }
 
@@ -97,7 +97,7 @@ void report_warning(const struct options *o, const char *message)
         o->json ? json_pack("{s:{s:o}}", "warning", "message", render_json_text(message)) : NULL;
 
     if (json)
-        print_json_line(stderr, json);
+        report_print_json_line(stderr, json);
     else
         fprintf(stderr, "dlctl: warning: %s\n", message);
     json_decref(json);
@@ -107,7 +107,7 @@ int report_json(const struct options *o, json_t *json)
 {
     if (!json)
         return report_errno(o, -ENOMEM, "");
-    print_json_line(stdout, json);
+    report_print_json_line(stdout, json);
     json_decref(json);
     return STATUS_DONE;
 }

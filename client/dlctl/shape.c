@@ -36,7 +36,7 @@ static const struct shape {
 
 enum { BEFORE_TEXT_MAX = 4096 };
 
-static bool get_count(const struct value *row, const char *key, uint64_t *ret)
+static bool shape_get_count(const struct value *row, const char *key, uint64_t *ret)
 {
     const struct value *v = value_get(row, key);
 
@@ -47,7 +47,7 @@ static bool get_count(const struct value *row, const char *key, uint64_t *ret)
 }
 
 /* "3 steps of 2 ranks, 4 steps of 3 ranks"; "-": there is no such list. */
-static void say_before(const struct value *v, char text[static BEFORE_TEXT_MAX])
+static void shape_say_before(const struct value *v, char text[static BEFORE_TEXT_MAX])
 {
     size_t at = 0;
 
@@ -56,8 +56,8 @@ static void say_before(const struct value *v, char text[static BEFORE_TEXT_MAX])
         const struct value *of = &v->items[i];
         uint64_t world, steps;
 
-        if (of->type != VALUE_MAP || !get_count(of, "world", &world) ||
-            !get_count(of, "steps", &steps))
+        if (of->type != VALUE_MAP || !shape_get_count(of, "world", &world) ||
+            !shape_get_count(of, "steps", &steps))
             continue;
         at += (size_t)snprintf(text + at, BEFORE_TEXT_MAX - at,
                                "%s%" PRIu64 " steps of %" PRIu64 " ranks", at ? ", " : "", steps,
@@ -69,7 +69,7 @@ static void say_before(const struct value *v, char text[static BEFORE_TEXT_MAX])
  * `before`, which other numbers of ranks have had a part of the epoch, becomes text, and where
  * there are tokens comes `padding`, a share.
  */
-static int change_epoch(struct value *row)
+static int shape_change_epoch(struct value *row)
 {
     const struct value *before = value_get(row, "before");
     int error = 0;
@@ -78,10 +78,10 @@ static int change_epoch(struct value *row)
     uint64_t tokens, padded;
 
     if (before && before->type == VALUE_ARRAY) {
-        say_before(before, text);
+        shape_say_before(before, text);
         form_text(&form, "before", text);
     }
-    if (get_count(row, "tokens", &tokens) && get_count(row, "padded", &padded))
+    if (shape_get_count(row, "tokens", &tokens) && shape_get_count(row, "padded", &padded))
         form_padding(&form, tokens, padded);
     return error;
 }
@@ -89,12 +89,12 @@ static int change_epoch(struct value *row)
 /* ---- rows ----------------------------------------------------------------------------------- */
 
 /* The user whose loader a row is about; NULL: it is about none, or does not say. */
-static const struct value *user_of(const struct value *row)
+static const struct value *shape_user_of(const struct value *row)
 {
     return value_get(row, "loader") || value_get(row, "name") ? value_get(row, "uid") : NULL;
 }
 
-static void drop(struct value *row, const struct value *of)
+static void shape_drop(struct value *row, const struct value *of)
 {
     uint32_t at = (uint32_t)(of - row->items), left = --row->count - at;
 
@@ -104,22 +104,23 @@ static void drop(struct value *row, const struct value *of)
 }
 
 /* A table need not say whose loaders they are that are all of one user. */
-static void drop_only_user(struct value *view)
+static void shape_drop_only_user(struct value *view)
 {
     uint32_t n = view->type == VALUE_ARRAY ? view->count : 0;
 
     for (uint32_t i = 0; i < n; i++) {
-        const struct value *first = user_of(&view->items[0]), *user = user_of(&view->items[i]);
+        const struct value *first = shape_user_of(&view->items[0]),
+                           *user = shape_user_of(&view->items[i]);
 
         if (!first || !user || !value_equal(first, user))
             return;
     }
     for (uint32_t i = 0; i < n; i++)
-        drop(&view->items[i], user_of(&view->items[i]));
+        shape_drop(&view->items[i], shape_user_of(&view->items[i]));
 }
 
 /* Whether nobody reads what the row is about: a loader, or a rank's epoch. */
-static bool is_idle(const struct value *row)
+static bool shape_is_idle(const struct value *row)
 {
     static const char *const states[] = {"finished", "stopped", "parked", "expected"};
     const struct value *verdict = value_get(row, "verdict"), *state = value_get(row, "state");
@@ -133,7 +134,7 @@ static bool is_idle(const struct value *row)
 }
 
 /* What goes on comes first; else rows stay as they are. */
-static int put_idle_last(struct value *rows)
+static int shape_put_idle_last(struct value *rows)
 {
     _cleanup_(value_deinit)
     struct value sorted = {.type = VALUE_ARRAY};
@@ -142,7 +143,7 @@ static int put_idle_last(struct value *rows)
         for (uint32_t i = 0; i < rows->count; i++) {
             struct value *row = &rows->items[i], *to;
 
-            if (row->type == VALUE_NULL || is_idle(row) != idle)
+            if (row->type == VALUE_NULL || shape_is_idle(row) != idle)
                 continue;
             if (value_push(&sorted, &to) < 0)
                 return -ENOMEM;
@@ -167,10 +168,10 @@ int shape_view(const char *name, struct value *view, struct table_style *ret_sty
             rows = &view->items[i];
     if (rows->type != VALUE_ARRAY)
         return 0;
-    drop_only_user(rows);
-    r = put_idle_last(rows);
+    shape_drop_only_user(rows);
+    r = shape_put_idle_last(rows);
     for (uint32_t i = 0; strcmp(name, "epochs") == 0 && i < rows->count && r == 0; i++)
         if (rows->items[i].type == VALUE_MAP)
-            r = change_epoch(&rows->items[i]);
+            r = shape_change_epoch(&rows->items[i]);
     return r;
 }

@@ -24,7 +24,7 @@ void state_file_deinit(struct state_file *file)
 }
 
 /* Up to FILE_STEP further bytes: 1; 0: there are none; or a negative errno. */
-static int read_more(int fd, struct state_file *file)
+static int state_read_more(int fd, struct state_file *file)
 {
     uint8_t *grown = realloc(file->bytes, file->len + FILE_STEP);
     ssize_t n;
@@ -49,7 +49,7 @@ int state_file_read(const char *path, struct state_file *ret, struct dl_error *e
     if (fd < 0)
         return dl_error_set(err, errno, path, "%s", strerror(errno));
     do {
-        r = read_more(fd, &file);
+        r = state_read_more(fd, &file);
     } while (r > 0 && file.len <= FILE_MAX);
     if (r < 0)
         return dl_error_set(err, -r, path, "%s", strerror(-r));
@@ -61,7 +61,7 @@ int state_file_read(const char *path, struct state_file *ret, struct dl_error *e
     return 0;
 }
 
-static int write_all(int fd, const uint8_t *bytes, size_t len)
+static int state_write_all(int fd, const uint8_t *bytes, size_t len)
 {
     while (len > 0) {
         ssize_t n = write(fd, bytes, len);
@@ -86,7 +86,7 @@ int state_file_write(const char *path, const struct state_file *state, struct dl
     _cleanup_fd_ int fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0666);
     if (fd < 0)
         return dl_error_set(err, errno, part, "%s", strerror(errno));
-    int r = write_all(fd, state->bytes, state->len);
+    int r = state_write_all(fd, state->bytes, state->len);
     if (r == 0 && rename(part, path) < 0)
         r = -errno;
     if (r == 0)
@@ -97,7 +97,7 @@ int state_file_write(const char *path, const struct state_file *state, struct dl
 
 /* ---- telling -------------------------------------------------------------------------------- */
 
-static void print_before(const struct history *before)
+static void state_print_before(const struct history *before)
 {
     printf("before   ");
     for (uint32_t i = 0; i < before->n; i++)
@@ -106,13 +106,13 @@ static void print_before(const struct history *before)
     printf("%s\n", before->n > 0 ? "" : " nothing");
 }
 
-static void print_state(const struct state_token *token)
+static void state_print_state(const struct state_token *token)
 {
     const struct state_identity *of = &token->of;
 
     printf("epoch     %" PRIu64 "\nsteps     %" PRIu64 " of each of %" PRIu64 " ranks\n",
            token->epoch, token->steps, token->world);
-    print_before(&token->before);
+    state_print_before(&token->before);
     printf("order     %s, seed %" PRIu64 "\n", state_order_name(of->order), of->seed);
     printf("dataset   %016" PRIx64, of->dataset);
     if (of->length != UINT64_MAX)
@@ -126,7 +126,7 @@ static void print_state(const struct state_token *token)
 }
 
 /* What the dataset itself says, of how many workers. */
-static void print_carried(struct dl_span list)
+static void state_print_carried(struct dl_span list)
 {
     struct dl_span record;
     uint32_t worker, n = 0;
@@ -156,8 +156,8 @@ int verb_state(const struct options *o)
         state_token_json(&token, json, sizeof json);
         printf("%s\n", json);
     } else {
-        print_state(&token);
-        print_carried(list);
+        state_print_state(&token);
+        state_print_carried(list);
     }
     return STATUS_DONE;
 }

@@ -18,7 +18,7 @@ struct answer {
     char why[DL_ERROR_MESSAGE_MAX];
 };
 
-static void ask(const struct found *one, struct answer *ret)
+static void status_ask(const struct found *one, struct answer *ret)
 {
     struct options at = {.socket = one->socket};
     _cleanup_(ask_end)
@@ -32,12 +32,12 @@ static void ask(const struct found *one, struct answer *ret)
                  client && *dl_client_error(client) ? dl_client_error(client) : strerror(-r));
 }
 
-static uint64_t count(const struct answer *answer, const char *key)
+static uint64_t status_count(const struct answer *answer, const char *key)
 {
     return value_count(value_get(&answer->view, key));
 }
 
-static int print_verdicts(const struct options *o, struct answer *answer)
+static int status_print_verdicts(const struct options *o, struct answer *answer)
 {
     const struct value *verdicts;
     struct table_style style;
@@ -51,10 +51,10 @@ static int print_verdicts(const struct options *o, struct answer *answer)
 }
 
 /* "train.py, pid 19193: up 6.5 s, 2 loaders, 3 workers, 5.7 MiB" and its loaders. */
-static int print_one(const struct options *o, const struct found *one, struct answer *answer)
+static int status_print_one(const struct options *o, const struct found *one, struct answer *answer)
 {
     char up[UNITS_MAX], memory[UNITS_MAX];
-    uint64_t pid = one->pid ? one->pid : count(answer, "pid");
+    uint64_t pid = one->pid ? one->pid : status_count(answer, "pid");
 
     text_put(stdout, one->private ? *one->program ? one->program : one->socket : "service");
     if (pid)
@@ -64,14 +64,14 @@ static int print_one(const struct options *o, const struct found *one, struct an
         return 0;
     }
     format_seconds(value_real(value_get(&answer->view, "uptime_s")), up, sizeof up);
-    format_bytes((double)count(answer, "memory_bytes"), memory, sizeof memory);
-    printf(": up %s, loaders %" PRIu64 ", workers %" PRIu64 ", %s\n", up, count(answer, "loaders"),
-           count(answer, "workers"), memory);
-    return print_verdicts(o, answer);
+    format_bytes((double)status_count(answer, "memory_bytes"), memory, sizeof memory);
+    printf(": up %s, loaders %" PRIu64 ", workers %" PRIu64 ", %s\n", up,
+           status_count(answer, "loaders"), status_count(answer, "workers"), memory);
+    return status_print_verdicts(o, answer);
 }
 
 /* The daemon's own answer, and whose it is. */
-static json_t *json_one(const struct found *one, const struct answer *answer)
+static json_t *status_json_one(const struct found *one, const struct answer *answer)
 {
     json_t *json = *answer->why ? json_pack("{s:o}", "failure", render_json_text(answer->why))
                                 : render_json(&answer->view);
@@ -87,7 +87,7 @@ static json_t *json_one(const struct found *one, const struct answer *answer)
     return json;
 }
 
-static int show_all(const struct options *o, const struct found_all *found)
+static int status_show_all(const struct options *o, const struct found_all *found)
 {
     json_t *all = json_array();
     int r = 0;
@@ -95,11 +95,12 @@ static int show_all(const struct options *o, const struct found_all *found)
     for (size_t i = 0; i < found->n && r == 0; i++) {
         struct answer answer = {0};
 
-        ask(&found->all[i], &answer);
+        status_ask(&found->all[i], &answer);
         if (o->json)
-            r = json_array_append_new(all, json_one(&found->all[i], &answer)) < 0 ? -ENOMEM : 0;
+            r = json_array_append_new(all, status_json_one(&found->all[i], &answer)) < 0 ? -ENOMEM
+                                                                                         : 0;
         else
-            r = print_one(o, &found->all[i], &answer);
+            r = status_print_one(o, &found->all[i], &answer);
         value_deinit(&answer.view);
     }
     if (r == 0 && o->json)
@@ -120,5 +121,5 @@ int verb_status(const struct options *o)
         return verb_view(o);
     if (find_daemons(&found) < 0)
         return report_errno(o, -ENOMEM, o->verb->name);
-    return found.n < 2 ? verb_view(o) : show_all(o, &found);
+    return found.n < 2 ? verb_view(o) : status_show_all(o, &found);
 }

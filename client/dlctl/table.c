@@ -38,7 +38,7 @@ static void table_deinit(struct table *t)
 }
 
 /* Where a word stands among others; -1: it is none of them. */
-static int place_of(const char *words, const char *word)
+static int table_place_of(const char *words, const char *word)
 {
     size_t len = strlen(word);
 
@@ -53,7 +53,7 @@ static int place_of(const char *words, const char *word)
 }
 
 /* Every key of every row, in the order of first appearance. */
-static int find_columns(struct table *t)
+static int table_find_columns(struct table *t)
 {
     for (uint32_t r = 0; r < t->rows->count; r++) {
         const struct value *row = &t->rows->items[r];
@@ -61,7 +61,7 @@ static int find_columns(struct table *t)
             uint32_t c = 0;
             while (c < t->n_columns && strcmp(t->columns[c].key, row->items[i].key) != 0)
                 c++;
-            if (c < t->n_columns || place_of(t->style->never, row->items[i].key) >= 0)
+            if (c < t->n_columns || table_place_of(t->style->never, row->items[i].key) >= 0)
                 continue;
             struct column *more = realloc(t->columns, (c + 1) * sizeof *more);
             if (!more)
@@ -76,7 +76,7 @@ static int find_columns(struct table *t)
 /* ---- cells ---------------------------------------------------------------------------------- */
 
 /* `v` NULL: the column's title. */
-static char *make_text(const char *key, const struct value *v, bool title)
+static char *table_make_text(const char *key, const struct value *v, bool title)
 {
     char *text = NULL;
     size_t len;
@@ -99,12 +99,12 @@ static char *make_text(const char *key, const struct value *v, bool title)
     return text;
 }
 
-static bool is_number(const struct value *v)
+static bool table_is_number(const struct value *v)
 {
     return v->type == VALUE_INT || v->type == VALUE_UINT || v->type == VALUE_FLOAT;
 }
 
-static int fill(struct table *t)
+static int table_fill(struct table *t)
 {
     t->cells = calloc(((uint64_t)t->rows->count + 1) * t->n_columns + 1, sizeof *t->cells);
     if (!t->cells)
@@ -113,13 +113,13 @@ static int fill(struct table *t)
         for (uint32_t c = 0; c < t->n_columns; c++) {
             struct column *col = &t->columns[c];
             const struct value *v = r ? value_get(&t->rows->items[r - 1], col->key) : NULL;
-            char *text = make_text(col->key, v, r == 0);
+            char *text = table_make_text(col->key, v, r == 0);
             if (!text)
                 return -ENOMEM;
             t->cells[(uint64_t)r * t->n_columns + c] = text;
             col->width = max_u64(col->width, text_columns(text));
             col->says = col->says || (r > 0 && *text && strcmp(text, "-") != 0);
-            if (v && v->type != VALUE_NULL && !is_number(v))
+            if (v && v->type != VALUE_NULL && !table_is_number(v))
                 col->right = false;
         }
     }
@@ -129,7 +129,7 @@ static int fill(struct table *t)
 /* ---- what fits ------------------------------------------------------------------------------ */
 
 /* The first column shows that there are rows, if nothing else does. */
-static bool any_says(const struct table *t)
+static bool table_any_says(const struct table *t)
 {
     for (uint32_t c = 0; c < t->n_columns; c++)
         if (t->columns[c].says)
@@ -137,29 +137,29 @@ static bool any_says(const struct table *t)
     return false;
 }
 
-static bool is_below(const struct table *t, const struct column *col)
+static bool table_is_below(const struct table *t, const struct column *col)
 {
     return t->room && t->style->below && strcmp(col->key, t->style->below) == 0;
 }
 
 /* How little it matters; a column that is not asked for matters nothing, which is -1. */
-static int rank_of(const struct table *t, uint32_t c)
+static int table_rank_of(const struct table *t, uint32_t c)
 {
     const struct column *col = &t->columns[c];
 
-    if (is_below(t, col) || (!col->says && (c > 0 || any_says(t))))
+    if (table_is_below(t, col) || (!col->says && (c > 0 || table_any_says(t))))
         return -1;
-    return t->room && t->style->keys ? place_of(t->style->keys, col->key) : (int)c;
+    return t->room && t->style->keys ? table_place_of(t->style->keys, col->key) : (int)c;
 }
 
 /* The one that matters most of those that come after `rank`; NULL: there is none. */
-static struct column *next_column(struct table *t, int *rank)
+static struct column *table_next_column(struct table *t, int *rank)
 {
     struct column *found = NULL;
     int best = INT32_MAX;
 
     for (uint32_t c = 0; c < t->n_columns; c++) {
-        int n = rank_of(t, c);
+        int n = table_rank_of(t, c);
 
         if (n <= *rank || n >= best)
             continue;
@@ -170,13 +170,13 @@ static struct column *next_column(struct table *t, int *rank)
     return found;
 }
 
-static void choose_columns(struct table *t)
+static void table_choose_columns(struct table *t)
 {
     size_t used = 0;
     struct column *col;
     int rank = -1;
 
-    while ((col = next_column(t, &rank))) {
+    while ((col = table_next_column(t, &rank))) {
         size_t need = col->width + (used ? COLUMN_GAP : 0);
 
         col->shown = !t->room || used == 0 || used + need <= t->room;
@@ -186,7 +186,7 @@ static void choose_columns(struct table *t)
 
 /* ---- lines ---------------------------------------------------------------------------------- */
 
-static void print_line(FILE *file, const struct table *t, uint32_t r, int indent)
+static void table_print_line(FILE *file, const struct table *t, uint32_t r, int indent)
 {
     size_t owed = (size_t)indent; /* blanks, unless nothing follows */
 
@@ -204,13 +204,13 @@ static void print_line(FILE *file, const struct table *t, uint32_t r, int indent
     fputc('\n', file);
 }
 
-static void print_below(FILE *file, const struct table *t, uint32_t r, int indent)
+static void table_print_below(FILE *file, const struct table *t, uint32_t r, int indent)
 {
     for (uint32_t c = 0; c < t->n_columns; c++) {
         const char *text = t->cells[(uint64_t)r * t->n_columns + c];
         size_t at = (size_t)indent + INDENT;
 
-        if (!is_below(t, &t->columns[c]) || strcmp(text, "-") == 0)
+        if (!table_is_below(t, &t->columns[c]) || strcmp(text, "-") == 0)
             continue;
         fprintf(file, "%*s", (int)at, "");
         text_wrap(file, text, at, at, t->style->width);
@@ -218,14 +218,14 @@ static void print_below(FILE *file, const struct table *t, uint32_t r, int inden
 }
 
 /* A name with a text below it says what it is by itself. */
-static bool needs_titles(const struct table *t)
+static bool table_needs_titles(const struct table *t)
 {
     uint32_t shown = 0;
     bool below = false;
 
     for (uint32_t c = 0; c < t->n_columns; c++) {
         shown += t->columns[c].shown;
-        below = below || is_below(t, &t->columns[c]);
+        below = below || table_is_below(t, &t->columns[c]);
     }
     return shown > 1 || !below;
 }
@@ -249,16 +249,16 @@ int table_print(FILE *file, const struct value *rows, const struct table_style *
     assert(table_fits(rows));
     if (style->width)
         t.room = style->width > (size_t)indent ? style->width - (size_t)indent : 1;
-    r = find_columns(&t);
+    r = table_find_columns(&t);
     if (r == 0)
-        r = fill(&t);
+        r = table_fill(&t);
     if (r < 0)
         return r;
-    choose_columns(&t);
-    for (uint32_t i = needs_titles(&t) ? 0 : 1; i <= rows->count; i++) {
-        print_line(file, &t, i, indent);
+    table_choose_columns(&t);
+    for (uint32_t i = table_needs_titles(&t) ? 0 : 1; i <= rows->count; i++) {
+        table_print_line(file, &t, i, indent);
         if (i > 0)
-            print_below(file, &t, i, indent);
+            table_print_below(file, &t, i, indent);
     }
     return 0;
 }

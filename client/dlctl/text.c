@@ -21,7 +21,7 @@ size_t text_columns(const char *text)
     return n;
 }
 
-static void put(FILE *file, const char *text, size_t len)
+static void text_put_bytes(FILE *file, const char *text, size_t len)
 {
     for (size_t i = 0; i < len; i++)
         fputc((unsigned char)text[i] < 0x20 || text[i] == 0x7f ? '?' : text[i], file);
@@ -29,10 +29,10 @@ static void put(FILE *file, const char *text, size_t len)
 
 void text_put(FILE *file, const char *text)
 {
-    put(file, text, strlen(text));
+    text_put_bytes(file, text, strlen(text));
 }
 
-static size_t columns_of(const char *text, size_t len)
+static size_t text_columns_of(const char *text, size_t len)
 {
     size_t n = 0;
 
@@ -46,7 +46,7 @@ void text_wrap(FILE *file, const char *text, size_t at, size_t indent, size_t wi
     bool first = true;
 
     while (*(text += strspn(text, " "))) {
-        size_t len = strcspn(text, " "), columns = columns_of(text, len);
+        size_t len = strcspn(text, " "), columns = text_columns_of(text, len);
 
         if (!first && at + 1 + columns > width) {
             fprintf(file, "\n%*s", (int)indent, "");
@@ -55,7 +55,7 @@ void text_wrap(FILE *file, const char *text, size_t at, size_t indent, size_t wi
         }
         if (!first)
             fputc(' ', file);
-        put(file, text, len);
+        text_put_bytes(file, text, len);
         at += columns + !first;
         first = false;
         text += len;

@@ -43,7 +43,7 @@ struct writer {
     size_t n_ranks;
 };
 
-static bool read_batch(const struct value *v, uint64_t ret[static COLUMNS])
+static bool trace_read_batch(const struct value *v, uint64_t ret[static COLUMNS])
 {
     if (v->type != VALUE_ARRAY || v->count != COLUMNS)
         return false;
@@ -56,7 +56,7 @@ static bool read_batch(const struct value *v, uint64_t ret[static COLUMNS])
     return true;
 }
 
-static void name_row(struct writer *w, json_int_t tid, const char *what, uint64_t number)
+static void trace_name_row(struct writer *w, json_int_t tid, const char *what, uint64_t number)
 {
     char name[64];
 
@@ -75,8 +75,8 @@ static void name_row(struct writer *w, json_int_t tid, const char *what, uint64_
                                                      "tid", tid, "args", "sort_index", tid));
 }
 
-static void add(struct writer *w, json_int_t tid, const char *name, const uint64_t *batch,
-                enum column from, enum column to)
+static void trace_add(struct writer *w, json_int_t tid, const char *name, const uint64_t *batch,
+                      enum column from, enum column to)
 {
     if (batch[to] <= batch[from])
         return;
@@ -90,7 +90,7 @@ static void add(struct writer *w, json_int_t tid, const char *name, const uint64
 }
 
 /* The rank's first lane that is free from then on; -1: there is no memory. */
-static int lane_of(struct writer *w, uint64_t rank, uint64_t from, uint64_t until)
+static int trace_lane_of(struct writer *w, uint64_t rank, uint64_t from, uint64_t until)
 {
     size_t i = 0, lane = 0;
 
@@ -111,24 +111,24 @@ static int lane_of(struct writer *w, uint64_t rank, uint64_t from, uint64_t unti
     return (int)lane;
 }
 
-static int add_batch(struct writer *w, const uint64_t *batch)
+static int trace_add_batch(struct writer *w, const uint64_t *batch)
 {
     json_int_t worker = WORKERS + (json_int_t)batch[WORKER];
-    int lane = lane_of(w, batch[RANK], batch[READY], batch[RELEASED]);
+    int lane = trace_lane_of(w, batch[RANK], batch[READY], batch[RELEASED]);
 
     if (lane < 0)
         return -ENOMEM;
     json_int_t rank = RANKS + (json_int_t)batch[RANK] * LANES + lane;
-    name_row(w, worker, "worker", batch[WORKER]);
-    add(w, worker, "fetch", batch, BEGUN, FETCHED);
-    add(w, worker, "collate", batch, FETCHED, MADE);
-    name_row(w, rank, "rank", batch[RANK]);
-    add(w, rank, "ready", batch, READY, DELIVERED);
-    add(w, rank, "held", batch, DELIVERED, RELEASED);
+    trace_name_row(w, worker, "worker", batch[WORKER]);
+    trace_add(w, worker, "fetch", batch, BEGUN, FETCHED);
+    trace_add(w, worker, "collate", batch, FETCHED, MADE);
+    trace_name_row(w, rank, "rank", batch[RANK]);
+    trace_add(w, rank, "ready", batch, READY, DELIVERED);
+    trace_add(w, rank, "held", batch, DELIVERED, RELEASED);
     return 0;
 }
 
-static int add_loader(json_t *events, int pid, const struct value *row)
+static int trace_add_loader(json_t *events, int pid, const struct value *row)
 {
     const struct value *name = value_get(row, "loader"), *batches = value_get(row, "batches");
     struct writer w = {.events = events, .pid = pid};
@@ -141,12 +141,12 @@ static int add_loader(json_t *events, int pid, const struct value *row)
                                                   "process_name", "pid", pid, "args", "name",
                                                   name->string));
     for (uint32_t i = 0; i < batches->count && r == 0; i++)
-        r = read_batch(&batches->items[i], batch) ? add_batch(&w, batch) : -EBADMSG;
+        r = trace_read_batch(&batches->items[i], batch) ? trace_add_batch(&w, batch) : -EBADMSG;
     free(w.ranks);
     return r;
 }
 
-static bool is_meant(const struct options *o, const struct value *row)
+static bool trace_is_meant(const struct options *o, const struct value *row)
 {
     const struct value *name = value_get(row, "loader");
 
@@ -154,27 +154,27 @@ static bool is_meant(const struct options *o, const struct value *row)
            (name && name->type == VALUE_STRING && strcmp(name->string, o->operand) == 0);
 }
 
-static bool has_loader(const struct options *o, const struct value *view)
+static bool trace_has_loader(const struct options *o, const struct value *view)
 {
     for (uint32_t i = 0; view->type == VALUE_ARRAY && i < view->count; i++)
-        if (is_meant(o, &view->items[i]))
+        if (trace_is_meant(o, &view->items[i]))
             return true;
     return false;
 }
 
-static int make(const struct options *o, const struct value *view, json_t **ret)
+static int trace_make(const struct options *o, const struct value *view, json_t **ret)
 {
     json_t *events = json_array();
     int pid = 0, r = view->type == VALUE_ARRAY ? 0 : -EBADMSG;
 
     for (uint32_t i = 0; i < view->count && r == 0; i++)
-        if (is_meant(o, &view->items[i]))
-            r = add_loader(events, ++pid, &view->items[i]);
+        if (trace_is_meant(o, &view->items[i]))
+            r = trace_add_loader(events, ++pid, &view->items[i]);
     *ret = json_pack("{s:o, s:s}", "traceEvents", events, "displayTimeUnit", "ms");
     return r < 0 ? r : *ret ? 0 : -ENOMEM;
 }
 
-static int write_out(const struct options *o, json_t *trace)
+static int trace_write_out(const struct options *o, json_t *trace)
 {
     FILE *file = o->output ? fopen(o->output, "we") : stdout;
     int r = 0;
@@ -204,14 +204,14 @@ int verb_trace(const struct options *o)
         r = ask_view(client, "trace", &view);
     if (r < 0)
         return report_client(o, client, r);
-    if (o->operand && !has_loader(o, &view)) {
+    if (o->operand && !trace_has_loader(o, &view)) {
         struct dl_error err = {0};
 
         dl_error_set(&err, ENOENT, o->operand, "no loader of that name is open; see dlctl loaders");
         return report_error(o, &err);
     }
-    r = make(o, &view, &trace);
-    status = r < 0 ? report_client(o, client, r) : write_out(o, trace);
+    r = trace_make(o, &view, &trace);
+    status = r < 0 ? report_client(o, client, r) : trace_write_out(o, trace);
     json_decref(trace);
     return status;
 }

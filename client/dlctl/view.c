@@ -13,7 +13,7 @@
 #include <time.h>
 
 /* Only the rows of one loader. */
-static void keep_loader(struct value *view, const char *name)
+static void view_keep_loader(struct value *view, const char *name)
 {
     uint32_t n = 0;
 
@@ -30,13 +30,13 @@ static void keep_loader(struct value *view, const char *name)
         value_deinit(&view->items[--view->count]);
 }
 
-static int print_view(const struct options *o, struct value *view)
+static int view_print_view(const struct options *o, struct value *view)
 {
     struct table_style style;
     int r;
 
     if (o->operand)
-        keep_loader(view, o->operand);
+        view_keep_loader(view, o->operand);
     if (o->json)
         return report_json(o, render_json(view));
     r = shape_view(o->verb->name, view, &style);
@@ -56,18 +56,18 @@ int verb_view(const struct options *o)
 
     if (r == 0)
         r = ask_view(client, o->verb->name, &view);
-    return r < 0 ? report_client(o, client, r) : print_view(o, &view);
+    return r < 0 ? report_client(o, client, r) : view_print_view(o, &view);
 }
 
 /* ---- for Prometheus ------------------------------------------------------------------------- */
 
-static void metrics_deinit(struct value (*views)[METRICS_VIEWS])
+static void view_metrics_deinit(struct value (*views)[METRICS_VIEWS])
 {
     for (size_t i = 0; i < METRICS_VIEWS; i++)
         value_deinit(&(*views)[i]);
 }
 
-static int print_metrics(const struct options *o, const struct dl_buffer *text)
+static int view_print_metrics(const struct options *o, const struct dl_buffer *text)
 {
     if (o->json)
         return report_json(o, json_pack("{s:s%}", "text", (const char *)text->data, text->len));
@@ -79,7 +79,7 @@ int verb_metrics(const struct options *o)
 {
     _cleanup_(ask_end)
     struct dl_client *client = NULL;
-    _cleanup_(metrics_deinit)
+    _cleanup_(view_metrics_deinit)
     struct value views[METRICS_VIEWS] = {0};
     _cleanup_(buffer_deinit)
     struct dl_buffer text = {0};
@@ -90,12 +90,12 @@ int verb_metrics(const struct options *o)
     if (r < 0)
         return report_client(o, client, r);
     r = metrics_write(views, &text);
-    return r < 0 ? report_errno(o, r, o->verb->name) : print_metrics(o, &text);
+    return r < 0 ? report_errno(o, r, o->verb->name) : view_print_metrics(o, &text);
 }
 
 /* ---- what changes the daemon ---------------------------------------------------------------- */
 
-static int say_done(const struct options *o)
+static int view_say_done(const struct options *o)
 {
     if (o->json)
         return report_json(o, json_pack("{s:s, s:b}", "verb", o->verb->name, "done", 1));
@@ -111,23 +111,23 @@ int verb_control(const struct options *o)
 
     if (r == 0)
         r = dl_client_control(client, o->verb->name);
-    return r < 0 ? report_client(o, client, r) : say_done(o);
+    return r < 0 ? report_client(o, client, r) : view_say_done(o);
 }
 
-static const char *text_of(const struct value *members, const char *key)
+static const char *view_text_of(const struct value *members, const char *key)
 {
     const struct value *v = value_get(members, key);
 
     return v && v->type == VALUE_STRING ? v->string : "";
 }
 
-static bool is_state(const struct value *members, const char *state)
+static bool view_is_state(const struct value *members, const char *state)
 {
-    return strcmp(text_of(members, "state"), state) == 0;
+    return strcmp(view_text_of(members, "state"), state) == 0;
 }
 
 /* Until the store has it, or the daemon has given up on that; it is said by the view. */
-static int wait_closed(struct dl_client *client, struct value *members)
+static int view_wait_closed(struct dl_client *client, struct value *members)
 {
     const struct timespec pause = {.tv_nsec = 50 * 1000 * 1000};
     int r;
@@ -135,7 +135,7 @@ static int wait_closed(struct dl_client *client, struct value *members)
     for (;;) {
         value_deinit(members);
         r = ask_view(client, "members", members);
-        if (r < 0 || is_state(members, "closed") || is_state(members, "failed"))
+        if (r < 0 || view_is_state(members, "closed") || view_is_state(members, "failed"))
             return r;
         nanosleep(&pause, NULL);
     }
@@ -153,12 +153,12 @@ int verb_close_run(const struct options *o)
     if (r == 0)
         r = dl_client_control(client, o->verb->name);
     if (r == 0)
-        r = wait_closed(client, &members);
+        r = view_wait_closed(client, &members);
     if (r < 0)
         return report_client(o, client, r);
-    if (is_state(&members, "closed"))
-        return say_done(o);
+    if (view_is_state(&members, "closed"))
+        return view_say_done(o);
     dl_error_set(&err, EIO, "rendezvous.id", "the run could not be closed in the store at %s: %s",
-                 text_of(&members, "endpoint"), text_of(&members, "failure"));
+                 view_text_of(&members, "endpoint"), view_text_of(&members, "failure"));
     return report_error(o, &err);
 }

@@ -52,7 +52,7 @@ static void check_deinit(struct check *c)
     outcome_deinit(&c->outcome);
 }
 
-static int map_slot(struct check *c, uint64_t bytes, struct dl_error *err)
+static int check_map_slot(struct check *c, uint64_t bytes, struct dl_error *err)
 {
     void *slot;
 
@@ -77,7 +77,7 @@ static int check_init(struct check *c, struct dl_error *err)
     if (r == 0)
         r = local_new(&c->spec, &offline_env, &c->local, err);
     if (r == 0)
-        r = map_slot(c, local_slot_bytes(c->local), err);
+        r = check_map_slot(c, local_slot_bytes(c->local), err);
     if (r < 0)
         return r;
     c->n_passes = c->o->rank_all ? c->o->world : 1;
@@ -92,13 +92,13 @@ static int check_init(struct check *c, struct dl_error *err)
 }
 
 /* Loads the pass's next step into the slot, a larger one if it needs that. 0 or LOCAL_END. */
-static int fill(struct check *c, struct local_pass *pass, struct dl_error *err)
+static int check_fill(struct check *c, struct local_pass *pass, struct dl_error *err)
 {
     uint64_t step, used = 0;
     int r;
 
     while ((r = local_next(pass, c->slot, c->slot_bytes, &step, &used, err)) == -ENOBUFS) {
-        r = map_slot(c, used, err);
+        r = check_map_slot(c, used, err);
         if (r < 0)
             break;
     }
@@ -109,17 +109,17 @@ static int fill(struct check *c, struct local_pass *pass, struct dl_error *err)
     return r;
 }
 
-static const struct tree_node *slot_nodes(const struct check *c)
+static const struct tree_node *check_slot_nodes(const struct check *c)
 {
     const struct slot_header *header = c->slot;
 
     return (const void *)((const char *)c->slot + header->tree_off);
 }
 
-static void feed_digest(struct check *c)
+static void check_feed_digest(struct check *c)
 {
     const struct slot_header *header = c->slot;
-    const struct tree_node *nodes = slot_nodes(c);
+    const struct tree_node *nodes = check_slot_nodes(c);
 
     digest_batch(c->digest, header->step, slot_indices(c->slot), header->samples,
                  header->tree_count);
@@ -139,7 +139,7 @@ static void feed_digest(struct check *c)
     }
 }
 
-static void tally_tokens(struct tally *tally, void *slot)
+static void check_tally_tokens(struct tally *tally, void *slot)
 {
     const struct slot_header *header = slot;
     const struct slot_planned *planned = slot_planned(slot, header->samples);
@@ -152,10 +152,10 @@ static void tally_tokens(struct tally *tally, void *slot)
 }
 
 /* Counts the batch in the slot, after checking it as a client would. */
-static int count_batch(struct check *c, const struct local_pass *pass, struct dl_error *err)
+static int check_count_batch(struct check *c, const struct local_pass *pass, struct dl_error *err)
 {
     const struct slot_header *header = c->slot;
-    const struct tree_node *nodes = slot_nodes(c);
+    const struct tree_node *nodes = check_slot_nodes(c);
     int r;
 
     r = tree_check(nodes, header->tree_len, header->tree_count, c->slot_bytes, err);
@@ -166,12 +166,12 @@ static int count_batch(struct check *c, const struct local_pass *pass, struct dl
     c->outcome.tally.repeated += local_repeated(pass);
     for (uint32_t i = 0; i < header->tree_count; i++)
         c->outcome.tally.bytes += nodes[i].nbytes;
-    tally_tokens(&c->outcome.tally, c->slot);
+    check_tally_tokens(&c->outcome.tally, c->slot);
     return 0;
 }
 
 /* Adds a text: what it is, and how its first string begins. */
-static int describe_text(struct check *c, const struct tree_node *node, const char *path)
+static int check_describe_text(struct check *c, const struct tree_node *node, const char *path)
 {
     struct leaf leaf = {
         .dtype = node->kind == TREE_STRING ? "string" : "bytes",
@@ -188,8 +188,8 @@ static int describe_text(struct check *c, const struct tree_node *node, const ch
 }
 
 /* Adds `node` and what is below it to the outcome's leaves; `path` ends with its own name. */
-static int describe(struct check *c, const struct tree_node *nodes, const struct tree_node *node,
-                    const char *path)
+static int check_describe(struct check *c, const struct tree_node *nodes,
+                          const struct tree_node *node, const char *path)
 {
     const struct tree_node *child = node + 1;
     struct leaf leaf = {.dtype = dtype_name(node->dtype), .ndim = node->ndim};
@@ -201,7 +201,7 @@ static int describe(struct check *c, const struct tree_node *nodes, const struct
         return outcome_add_leaf(&c->outcome, path, &leaf);
     }
     if (node->kind == TREE_STRING || node->kind == TREE_BYTES)
-        return describe_text(c, node, path);
+        return check_describe_text(c, node, path);
     for (uint32_t i = 0; i < node->children; i++, child = tree_skip(child)) {
         _cleanup_free_ char *below = NULL;
         const char *dot = *path ? "." : "";
@@ -212,7 +212,7 @@ static int describe(struct check *c, const struct tree_node *nodes, const struct
             below = NULL; /* asprintf leaves it undefined */
             return -ENOMEM;
         }
-        r = describe(c, nodes, child, below);
+        r = check_describe(c, nodes, child, below);
         if (r < 0)
             return r;
     }
@@ -220,33 +220,33 @@ static int describe(struct check *c, const struct tree_node *nodes, const struct
 }
 
 /* The tree of the first batch, at the cost of reading all of it. */
-static int describe_first(struct check *c, struct dl_error *err)
+static int check_describe_first(struct check *c, struct dl_error *err)
 {
-    const struct tree_node *root = slot_nodes(c);
+    const struct tree_node *root = check_slot_nodes(c);
     uint64_t begin = clock_ns();
-    int r = describe(c, root, root, "");
+    int r = check_describe(c, root, root, "");
 
     c->aside_ns = clock_ns() - begin;
     return r < 0 ? dl_error_set(err, -r, "batch", "%s", strerror(-r)) : 0;
 }
 
 /* 0 or LOCAL_END. */
-static int load_step(struct check *c, struct local_pass *pass, struct dl_error *err)
+static int check_load_step(struct check *c, struct local_pass *pass, struct dl_error *err)
 {
     int r;
 
-    r = fill(c, pass, err);
+    r = check_fill(c, pass, err);
     if (r != 0)
         return r;
-    r = count_batch(c, pass, err);
+    r = check_count_batch(c, pass, err);
     if (r == 0 && c->outcome.tally.batches == 1)
-        r = describe_first(c, err);
+        r = check_describe_first(c, err);
     if (r == 0 && c->digest)
-        feed_digest(c);
+        check_feed_digest(c);
     return r;
 }
 
-static int start_passes(struct check *c, uint64_t epoch, struct dl_error *err)
+static int check_start_passes(struct check *c, uint64_t epoch, struct dl_error *err)
 {
     const struct options *o = c->o;
     int r = 0;
@@ -263,7 +263,7 @@ static int start_passes(struct check *c, uint64_t epoch, struct dl_error *err)
     return r;
 }
 
-static int add_place(struct value *row, const struct bad_place *place)
+static int check_add_place(struct value *row, const struct bad_place *place)
 {
     const struct {
         const char *key;
@@ -278,8 +278,8 @@ static int add_place(struct value *row, const struct bad_place *place)
     return r;
 }
 
-static int add_bad_sample(const struct check *c, const struct bad_sample *sample,
-                          struct value *rows)
+static int check_add_bad_sample(const struct check *c, const struct bad_sample *sample,
+                                struct value *rows)
 {
     bool skipped = c->spec.on_error == ON_ERROR_SKIP;
     struct value *row, *v;
@@ -290,7 +290,7 @@ static int add_bad_sample(const struct check *c, const struct bad_sample *sample
         r = value_set_uint(row, "sample", sample->index);
     }
     if (r == 0)
-        r = add_place(row, &sample->place);
+        r = check_add_place(row, &sample->place);
     if (r == 0)
         r = value_set_uint(row, "errno", (uint64_t)sample->code);
     if (r == 0)
@@ -304,7 +304,7 @@ static int add_bad_sample(const struct check *c, const struct bad_sample *sample
 }
 
 /* What was bad in all that was loaded. */
-static int describe_bad(struct check *c, struct dl_error *err)
+static int check_describe_bad(struct check *c, struct dl_error *err)
 {
     const struct quarantine *q = local_quarantine(c->local);
     int r = 0;
@@ -313,22 +313,22 @@ static int describe_bad(struct check *c, struct dl_error *err)
         return 0;
     c->outcome.bad.type = VALUE_ARRAY;
     for (uint32_t i = 0; i < q->n && i < QUARANTINE_TOLD && r == 0; i++)
-        r = add_bad_sample(c, &q->samples[i], &c->outcome.bad);
+        r = check_add_bad_sample(c, &q->samples[i], &c->outcome.bad);
     return r < 0 ? dl_error_set(err, -r, "workers.on_error", "%s", strerror(-r)) : 0;
 }
 
 /* The ranks take a step each in turn, as `run` has them do. */
-static int load_epoch(struct check *c, uint64_t epoch, struct dl_error *err)
+static int check_load_epoch(struct check *c, uint64_t epoch, struct dl_error *err)
 {
     uint64_t left = c->n_passes;
     int r;
 
-    r = start_passes(c, epoch, err);
+    r = check_start_passes(c, epoch, err);
     for (uint64_t k = 0; r == 0 && left > 0 && k < c->o->batches; k++) {
         for (uint64_t i = 0; r == 0 && i < c->n_passes; i++) {
             if (!c->passes[i])
                 continue;
-            r = load_step(c, c->passes[i], err);
+            r = check_load_step(c, c->passes[i], err);
             if (r == LOCAL_END) {
                 c->passes[i] = local_end(c->passes[i]);
                 left--;
@@ -352,9 +352,9 @@ int verb_check(const struct options *o)
     r = check_init(&c, &err);
     begin = clock_ns();
     for (uint64_t i = 0; i < o->epochs && r == 0; i++)
-        r = load_epoch(&c, o->epoch + i, &err);
+        r = check_load_epoch(&c, o->epoch + i, &err);
     if (r == 0)
-        r = describe_bad(&c, &err);
+        r = check_describe_bad(&c, &err);
     if (r < 0)
         return report_error(o, &err);
     c.outcome.seconds = (double)(clock_ns() - begin - c.aside_ns) / 1e9;

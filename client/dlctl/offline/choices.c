@@ -27,7 +27,7 @@ double choice_fill(const struct choice *choice, uint64_t batch_tokens)
 
 /* ---- the samples ---------------------------------------------------------------------------- */
 
-static int by_number(const void *a, const void *b)
+static int choices_by_number(const void *a, const void *b)
 {
     const uint32_t *x = a, *y = b;
 
@@ -35,8 +35,8 @@ static int by_number(const void *a, const void *b)
 }
 
 /* The lengths of `count` samples of all n, in the dataset's order. */
-static int draw_lengths(const uint32_t *lengths, uint64_t n, uint64_t count, uint64_t seed,
-                        uint32_t **ret)
+static int choices_draw_lengths(const uint32_t *lengths, uint64_t n, uint64_t count, uint64_t seed,
+                                uint32_t **ret)
 {
     uint32_t *drawn = calloc(count, sizeof *drawn);
     struct permute_native perm;
@@ -46,7 +46,7 @@ static int draw_lengths(const uint32_t *lengths, uint64_t n, uint64_t count, uin
     permute_native_init(&perm, n, seed, 0, 0);
     for (uint64_t i = 0; i < count; i++)
         drawn[i] = (uint32_t)permute_native_at(&perm, i);
-    qsort(drawn, count, sizeof *drawn, by_number);
+    qsort(drawn, count, sizeof *drawn, choices_by_number);
     for (uint64_t i = 0; i < count; i++)
         drawn[i] = lengths[drawn[i]];
     *ret = drawn;
@@ -56,8 +56,8 @@ static int draw_lengths(const uint32_t *lengths, uint64_t n, uint64_t count, uin
 /* ---- the plans ------------------------------------------------------------------------------ */
 
 /* The spec as it would be with this choice; it borrows all of `spec`. */
-static struct dl_spec spec_with(const struct dl_spec *spec, const struct choice *choice,
-                                enum leftover leftover)
+static struct dl_spec choices_spec_with(const struct dl_spec *spec, const struct choice *choice,
+                                        enum leftover leftover)
 {
     struct dl_spec with = *spec;
     bool same = spec->collate.kind != COLLATE_PACK && spec->batch.strategy == choice->strategy;
@@ -77,7 +77,7 @@ static struct dl_spec spec_with(const struct dl_spec *spec, const struct choice 
     return with;
 }
 
-static struct plan *plan_freep(struct plan **plan)
+static struct plan *choices_plan_freep(struct plan **plan)
 {
     return *plan = plan_free(*plan);
 }
@@ -91,12 +91,12 @@ struct job {
 };
 
 /* 0, or -ERANGE: no sample would fit. */
-static int work_out(const struct job *job, const struct choice *choice, enum leftover leftover,
-                    struct plan_totals *ret, struct dl_error *err)
+static int choices_work_out(const struct job *job, const struct choice *choice,
+                            enum leftover leftover, struct plan_totals *ret, struct dl_error *err)
 {
-    _cleanup_(plan_freep)
+    _cleanup_(choices_plan_freep)
     struct plan *plan = NULL;
-    const struct dl_spec with = spec_with(job->spec, choice, leftover);
+    const struct dl_spec with = choices_spec_with(job->spec, choice, leftover);
     struct plan_params params = plan_params_of(&with, job->planned);
     int r;
 
@@ -118,18 +118,18 @@ static int work_out(const struct job *job, const struct choice *choice, enum lef
 }
 
 /* `full` in an epoch whose full batches are `scale` times as many; all others are as many. */
-static uint64_t extend(uint64_t all, uint64_t full, double scale)
+static uint64_t choices_extend(uint64_t all, uint64_t full, double scale)
 {
     return (uint64_t)((double)full * scale + 0.5) + all - full;
 }
 
 /* All samples, and apart from them what makes full batches: they grow with the dataset, and the
  * end of the epoch does not. */
-static int extrapolate(const struct job *job, const struct choice *choice,
-                       struct plan_totals *totals, struct dl_error *err)
+static int choices_extrapolate(const struct job *job, const struct choice *choice,
+                               struct plan_totals *totals, struct dl_error *err)
 {
     struct plan_totals full = {0};
-    int r = work_out(job, choice, LEFTOVER_DROP, &full, err);
+    int r = choices_work_out(job, choice, LEFTOVER_DROP, &full, err);
 
     if (r < 0)
         return r;
@@ -139,21 +139,21 @@ static int extrapolate(const struct job *job, const struct choice *choice,
     double scale = full.tokens ? rest / (double)full.tokens : 1;
 
     *totals = (struct plan_totals){
-        .groups = extend(totals->groups, full.groups, scale),
-        .tokens = extend(totals->tokens, full.tokens, scale),
-        .padded = extend(totals->padded, full.padded, scale),
+        .groups = choices_extend(totals->groups, full.groups, scale),
+        .tokens = choices_extend(totals->tokens, full.tokens, scale),
+        .padded = choices_extend(totals->padded, full.padded, scale),
     };
     return 0;
 }
 
-static int add(const struct job *job, struct choice choice, struct choices *ret,
-               struct dl_error *err)
+static int choices_add(const struct job *job, struct choice choice, struct choices *ret,
+                       struct dl_error *err)
 {
     struct plan_totals *totals = &choice.totals;
-    int r = work_out(job, &choice, LEFTOVER_EMIT, totals, err);
+    int r = choices_work_out(job, &choice, LEFTOVER_EMIT, totals, err);
 
     if (r == 0 && job->planned < job->samples)
-        r = extrapolate(job, &choice, totals, err);
+        r = choices_extrapolate(job, &choice, totals, err);
     if (r == 0 && totals->groups > 0)
         ret->rows[ret->n++] = choice;
     return r == -ERANGE ? 0 : r;
@@ -161,26 +161,27 @@ static int add(const struct job *job, struct choice choice, struct choices *ret,
 
 /* ---- what is good --------------------------------------------------------------------------- */
 
-static double fill_of(const struct choices *c, uint32_t row)
+static double choices_fill_of(const struct choices *c, uint32_t row)
 {
     return choice_fill(&c->rows[row], c->batch_tokens);
 }
 
-static void judge(struct choices *c)
+static void choices_judge(struct choices *c)
 {
     double fullest = 0;
 
     c->best = 0;
     c->wide = UINT32_MAX;
     for (uint32_t i = 0; i < c->n; i++)
-        if (c->rows[i].interval && fill_of(c, i) > fullest)
-            fullest = fill_of(c, i);
+        if (c->rows[i].interval && choices_fill_of(c, i) > fullest)
+            fullest = choices_fill_of(c, i);
     for (uint32_t i = 0; i < c->n; i++)
-        if (c->rows[i].interval && fill_of(c, i) >= fullest - WORTH)
+        if (c->rows[i].interval && choices_fill_of(c, i) >= fullest - WORTH)
             c->wide = i;
     /* Buckets have to be better, not as good: the rows before them need no interval. */
     for (uint32_t i = 1; i < c->n; i++)
-        if ((!c->rows[i].interval || i == c->wide) && fill_of(c, i) > fill_of(c, c->best))
+        if ((!c->rows[i].interval || i == c->wide) &&
+            choices_fill_of(c, i) > choices_fill_of(c, c->best))
             c->best = i;
 }
 
@@ -196,17 +197,17 @@ int choices_make(const struct dl_spec *spec, const uint32_t *lengths, uint64_t n
         return r;
     *ret = (struct choices){.planned = job.planned, .batch_tokens = spec->batch.tokens};
     if (job.planned < n) {
-        if (draw_lengths(lengths, n, job.planned, spec->seed, &drawn) < 0)
+        if (choices_draw_lengths(lengths, n, job.planned, spec->seed, &drawn) < 0)
             return dl_error_set(err, ENOMEM, "dataset", "%s", strerror(ENOMEM));
         job.lengths = drawn;
     }
     if (spec->collate.kind == COLLATE_PACK)
-        r = add(&job, (struct choice){0}, ret, err);
+        r = choices_add(&job, (struct choice){0}, ret, err);
     if (r == 0)
-        r = add(&job, (struct choice){.strategy = STRATEGY_SORTED}, ret, err);
+        r = choices_add(&job, (struct choice){.strategy = STRATEGY_SORTED}, ret, err);
     for (size_t i = 0; i < ARRAY_SIZE(INTERVALS) && r == 0; i++)
-        r = add(&job, (struct choice){.strategy = STRATEGY_BUCKET, .interval = INTERVALS[i]}, ret,
-                err);
-    judge(ret);
+        r = choices_add(
+            &job, (struct choice){.strategy = STRATEGY_BUCKET, .interval = INTERVALS[i]}, ret, err);
+    choices_judge(ret);
     return r;
 }

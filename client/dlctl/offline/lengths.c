@@ -32,7 +32,7 @@ struct told {
     struct choices choices;
 };
 
-static void told_deinit(struct told *t)
+static void lengths_told_deinit(struct told *t)
 {
     spec_deinit(&t->spec);
     free(t->lengths);
@@ -40,7 +40,7 @@ static void told_deinit(struct told *t)
 }
 
 /* What is missing for batches of tokens, and what would keep their samples from being looked at. */
-static void complete_spec(struct dl_spec *spec, bool drawn)
+static void lengths_complete_spec(struct dl_spec *spec, bool drawn)
 {
     if (drawn)
         spec->seed = 0; /* the same each time: nothing but the choices hangs on it */
@@ -58,14 +58,14 @@ static void complete_spec(struct dl_spec *spec, bool drawn)
     spec->batch.interval = 1;
 }
 
-static int compare(const void *a, const void *b)
+static int lengths_compare(const void *a, const void *b)
 {
     const uint32_t *x = a, *y = b;
 
     return (*x > *y) - (*x < *y);
 }
 
-static int look(struct told *t, struct dl_error *err)
+static int lengths_look(struct told *t, struct dl_error *err)
 {
     struct plan_tokens tokens = plan_params_of(&t->spec, t->n).tokens;
     struct plan_lengths seen;
@@ -77,7 +77,7 @@ static int look(struct told *t, struct dl_error *err)
     if (!t->sorted)
         return dl_error_set(err, ENOMEM, "dataset", "%s", strerror(ENOMEM));
     memcpy(t->sorted, t->lengths, t->n * sizeof *t->sorted);
-    qsort(t->sorted, t->n, sizeof *t->sorted, compare);
+    qsort(t->sorted, t->n, sizeof *t->sorted, lengths_compare);
     tokens.lengths = t->lengths;
     plan_look_at_lengths(&tokens, t->n, &seen);
     t->limit = plan_tokens_limit(&tokens);
@@ -89,14 +89,14 @@ static int look(struct told *t, struct dl_error *err)
 
 /* ---- as values ------------------------------------------------------------------------------ */
 
-static const char *strategy_name(const struct choice *choice)
+static const char *lengths_strategy_name(const struct choice *choice)
 {
     return choice->strategy == 0                 ? "pack"
            : choice->strategy == STRATEGY_BUCKET ? "bucket"
                                                  : "sorted";
 }
 
-static void form_interval(const struct form *form, uint64_t interval)
+static void lengths_form_interval(const struct form *form, uint64_t interval)
 {
     if (interval)
         form_u64(form, "interval", interval);
@@ -104,14 +104,15 @@ static void form_interval(const struct form *form, uint64_t interval)
         (void)form_null(form, "interval");
 }
 
-static void form_choices(const struct form *form, struct value *array, const struct choices *c)
+static void lengths_form_choices(const struct form *form, struct value *array,
+                                 const struct choices *c)
 {
     for (uint32_t i = 0; i < c->n; i++) {
         const struct choice *choice = &c->rows[i];
         const struct form row = form_row(form, array);
 
-        form_text(&row, "strategy", strategy_name(choice));
-        form_interval(&row, choice->interval);
+        form_text(&row, "strategy", lengths_strategy_name(choice));
+        lengths_form_interval(&row, choice->interval);
         form_padding(&row, choice->totals.tokens, choice->totals.padded);
         form_real(&row, "fill", choice_fill(choice, c->batch_tokens));
         form_u64(&row, "steps", choice->totals.groups);
@@ -120,7 +121,7 @@ static void form_choices(const struct form *form, struct value *array, const str
 }
 
 /* Null where no sample fits a batch. */
-static void form_suggest(const struct form *form, const struct choices *c)
+static void lengths_form_suggest(const struct form *form, const struct choices *c)
 {
     if (c->n == 0) {
         (void)form_null(form, "suggest");
@@ -129,13 +130,13 @@ static void form_suggest(const struct form *form, const struct choices *c)
     const struct form suggest = form_map(form, "suggest");
     const struct choice *best = &c->rows[c->best];
 
-    form_text(&suggest, "strategy", strategy_name(best));
-    form_interval(&suggest, c->wide == UINT32_MAX ? 0 : c->rows[c->wide].interval);
+    form_text(&suggest, "strategy", lengths_strategy_name(best));
+    lengths_form_interval(&suggest, c->wide == UINT32_MAX ? 0 : c->rows[c->wide].interval);
     form_padding(&suggest, best->totals.tokens, best->totals.padded);
     form_real(&suggest, "fill", choice_fill(best, c->batch_tokens));
 }
 
-static int told_value(const struct told *t, struct value *ret)
+static int lengths_told_value(const struct told *t, struct value *ret)
 {
     int error = 0;
     const struct form form = {.map = ret, .error = &error};
@@ -161,15 +162,15 @@ static int told_value(const struct told *t, struct value *ret)
     }
     form_u64(&form, "batch_tokens", t->spec.batch.tokens);
     form_u64(&form, "planned", t->choices.planned);
-    form_choices(&form, form_array(&form, "choices"), &t->choices);
-    form_suggest(&form, &t->choices);
+    lengths_form_choices(&form, form_array(&form, "choices"), &t->choices);
+    lengths_form_suggest(&form, &t->choices);
     return error;
 }
 
 /* ---- for people ----------------------------------------------------------------------------- */
 
 /* By the user's locale, which is not made the program's. */
-static bool wants_utf8(void)
+static bool lengths_wants_utf8(void)
 {
     locale_t locale = newlocale(LC_CTYPE_MASK, "", (locale_t)0);
     bool utf8;
@@ -181,7 +182,7 @@ static bool wants_utf8(void)
     return utf8;
 }
 
-static void print_spread(const struct told *t)
+static void lengths_print_spread(const struct told *t)
 {
     const struct spread *s = &t->spread;
 
@@ -192,12 +193,12 @@ static void print_spread(const struct told *t)
     printf("overlong  %" PRIu64 ", of more than %" PRIu32 " tokens\n", t->overlong, t->limit);
 }
 
-static void print_suggestion(const struct choices *c)
+static void lengths_print_suggestion(const struct choices *c)
 {
     const struct choice *best = &c->rows[c->best];
     bool buckets = best->interval != 0;
 
-    printf("\nsuggest   %s%s", best->strategy ? "strategy: " : "", strategy_name(best));
+    printf("\nsuggest   %s%s", best->strategy ? "strategy: " : "", lengths_strategy_name(best));
     if (buckets)
         printf(", interval: %" PRIu64, best->interval);
     printf(": batches are %.1f%% full of tokens, and pad %.2f%%\n",
@@ -210,7 +211,7 @@ static void print_suggestion(const struct choices *c)
                c->rows[c->wide].interval);
 }
 
-static int print_choices(const struct told *t)
+static int lengths_print_choices(const struct told *t)
 {
     const struct choices *c = &t->choices;
     _cleanup_(value_deinit)
@@ -222,34 +223,34 @@ static int print_choices(const struct told *t)
     if (c->planned < t->n)
         printf("; estimated from %" PRIu64 " samples, drawn at random", c->planned);
     printf("\n\n");
-    form_choices(&form, &rows, c);
+    lengths_form_choices(&form, &rows, c);
     if (error == 0)
         error = render_view(stdout, &rows, "choices: no sample fits a batch", NULL);
     if (error == 0 && c->n > 0)
-        print_suggestion(c);
+        lengths_print_suggestion(c);
     return error;
 }
 
-static int print_told(const struct options *o, const struct told *t)
+static int lengths_print_told(const struct options *o, const struct told *t)
 {
     _cleanup_(value_deinit)
     struct value value = {.type = VALUE_MAP};
     int r;
 
     if (o->json) {
-        r = told_value(t, &value);
+        r = lengths_told_value(t, &value);
         return r < 0 ? report_errno(o, r, "") : report_json(o, render_json(&value));
     }
     histogram_draw(stdout, &t->histogram, (int)min_u64(text_screen_width(), COLUMNS_MAX),
-                   wants_utf8());
-    print_spread(t);
-    r = print_choices(t);
+                   lengths_wants_utf8());
+    lengths_print_spread(t);
+    r = lengths_print_choices(t);
     return r < 0 ? report_errno(o, r, "") : STATUS_DONE;
 }
 
 int verb_lengths(const struct options *o)
 {
-    _cleanup_(told_deinit)
+    _cleanup_(lengths_told_deinit)
     struct told t = {0};
     struct dl_error err = {0};
     bool drawn = false;
@@ -257,10 +258,10 @@ int verb_lengths(const struct options *o)
 
     r = offline_spec(o, &t.spec, &drawn, &err);
     if (r == 0) {
-        complete_spec(&t.spec, drawn);
+        lengths_complete_spec(&t.spec, drawn);
         r = offline_measure(o, &t.spec, true, &t.n, &t.lengths, &err);
     }
     if (r == 0)
-        r = look(&t, &err);
-    return r < 0 ? report_error(o, &err) : print_told(o, &t);
+        r = lengths_look(&t, &err);
+    return r < 0 ? report_error(o, &err) : lengths_print_told(o, &t);
 }

@@ -21,7 +21,8 @@
 
 /* ---- the spec ------------------------------------------------------------------------------- */
 
-static int read_text(const char *path, char **ret_text, size_t *ret_len, struct dl_error *err)
+static int offline_read_text(const char *path, char **ret_text, size_t *ret_len,
+                             struct dl_error *err)
 {
     _cleanup_free_ char *text = malloc(DL_MAX_SPEC_TEXT + 1);
     _cleanup_fd_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
@@ -49,7 +50,7 @@ static int read_text(const char *path, char **ret_text, size_t *ret_len, struct 
 }
 
 /* The absolute directory of `path`, without links. */
-static int directory_of(const char *path, char ret[PATH_MAX], struct dl_error *err)
+static int offline_directory_of(const char *path, char ret[PATH_MAX], struct dl_error *err)
 {
     _cleanup_free_ char *copy = strdup(path);
 
@@ -60,7 +61,7 @@ static int directory_of(const char *path, char ret[PATH_MAX], struct dl_error *e
     return 0;
 }
 
-static int parse_spec(const char *path, struct dl_spec *ret, struct dl_error *err)
+static int offline_parse_spec(const char *path, struct dl_spec *ret, struct dl_error *err)
 {
     _cleanup_(value_deinit)
     struct value value = {0};
@@ -69,9 +70,9 @@ static int parse_spec(const char *path, struct dl_spec *ret, struct dl_error *er
     size_t len = 0;
     int r;
 
-    r = read_text(path, &text, &len, err);
+    r = offline_read_text(path, &text, &len, err);
     if (r == 0)
-        r = directory_of(path, base, err);
+        r = offline_directory_of(path, base, err);
     if (r == 0)
         r = yaml_parse(text, len, path, &value, err);
     return r < 0 ? r : spec_from_value(&value, base, ret, err);
@@ -88,7 +89,7 @@ int offline_spec(const struct options *o, struct dl_spec *ret, bool *ret_drawn,
     bool draw;
     int r;
 
-    r = parse_spec(o->operand, &spec, err);
+    r = offline_parse_spec(o->operand, &spec, err);
     if (r < 0)
         return r;
     draw = !spec.has_seed;
@@ -107,7 +108,7 @@ int offline_spec(const struct options *o, struct dl_spec *ret, bool *ret_drawn,
 
 /* ---- the dataset ---------------------------------------------------------------------------- */
 
-static void tell_progress(void *owner, uint64_t done, uint64_t all)
+static void offline_tell_progress(void *owner, uint64_t done, uint64_t all)
 {
     struct progress *progress = owner;
 
@@ -116,11 +117,11 @@ static void tell_progress(void *owner, uint64_t done, uint64_t all)
 }
 
 /* The lengths of all samples, from the user's cache where they are there. */
-static int take_lengths(struct dataset *ds, const struct dl_spec *spec, uint32_t **ret,
-                        struct dl_error *err)
+static int offline_take_lengths(struct dataset *ds, const struct dl_spec *spec, uint32_t **ret,
+                                struct dl_error *err)
 {
     struct progress progress;
-    const struct lengths_progress tell = {.tell = tell_progress, .owner = &progress};
+    const struct lengths_progress tell = {.tell = offline_tell_progress, .owner = &progress};
     char dir[PATH_MAX];
     int r;
 
@@ -132,7 +133,7 @@ static int take_lengths(struct dataset *ds, const struct dl_spec *spec, uint32_t
 }
 
 /* What a plan is made of is known without a look at the dataset. */
-static bool knows_length(const struct options *o, const struct dl_spec *spec, uint64_t *ret)
+static bool offline_knows_length(const struct options *o, const struct dl_spec *spec, uint64_t *ret)
 {
     bool range = spec->dataset.kind == DATASET_RANGE && !spec->dataset.iterable;
 
@@ -142,8 +143,9 @@ static bool knows_length(const struct options *o, const struct dl_spec *spec, ui
     return true;
 }
 
-static int measure_dataset(struct dataset *ds, const struct dl_spec *spec, bool compare,
-                           uint64_t *ret_length, uint32_t **ret_lengths, struct dl_error *err)
+static int offline_measure_dataset(struct dataset *ds, const struct dl_spec *spec, bool compare,
+                                   uint64_t *ret_length, uint32_t **ret_lengths,
+                                   struct dl_error *err)
 {
     if (dataset_is_iterable(ds))
         return dl_error_set(err, EINVAL, "dataset.kind",
@@ -156,7 +158,7 @@ static int measure_dataset(struct dataset *ds, const struct dl_spec *spec, bool 
             return r;
     }
     *ret_length = ds->length;
-    return spec->batch.tokens ? take_lengths(ds, spec, ret_lengths, err) : 0;
+    return spec->batch.tokens ? offline_take_lengths(ds, spec, ret_lengths, err) : 0;
 }
 
 int offline_measure(const struct options *o, const struct dl_spec *spec, bool compare,
@@ -166,7 +168,7 @@ int offline_measure(const struct options *o, const struct dl_spec *spec, bool co
     int r;
 
     *ret_lengths = NULL;
-    if (knows_length(o, spec, ret_length))
+    if (offline_knows_length(o, spec, ret_length))
         return 0;
     if (o->has_length)
         return dl_error_set(err, EINVAL, "--length",
@@ -175,14 +177,14 @@ int offline_measure(const struct options *o, const struct dl_spec *spec, bool co
     r = dataset_open(&spec->dataset, &offline_env, &ds, err);
     if (r < 0)
         return r;
-    r = measure_dataset(ds, spec, compare, ret_length, ret_lengths, err);
+    r = offline_measure_dataset(ds, spec, compare, ret_length, ret_lengths, err);
     dataset_close(ds);
     return r;
 }
 
 /* ---- the plan ------------------------------------------------------------------------------- */
 
-static int refuse_plan(const struct plan_params *params, int r, struct dl_error *err)
+static int offline_refuse_plan(const struct plan_params *params, int r, struct dl_error *err)
 {
     if (r == -ENOMEM && params->order == PLAN_TORCH)
         return dl_error_set(err, ENOMEM, "sampler.order",
@@ -208,7 +210,7 @@ int offline_plan(const struct dl_spec *spec, const struct plan_params *params, s
         r = plan_prepare(plan);
     if (r < 0) {
         plan_free(plan);
-        return refuse_plan(params, r, err);
+        return offline_refuse_plan(params, r, err);
     }
     *ret = plan;
     return 0;

@@ -28,7 +28,7 @@ struct out {
     char data[OUT_BYTES];
 };
 
-static void out_flush(struct out *out)
+static void plan_out_flush(struct out *out)
 {
     size_t at = 0;
 
@@ -43,23 +43,23 @@ static void out_flush(struct out *out)
 }
 
 /* Makes room for a short text or one number. */
-static inline char *out_room(struct out *out, size_t len)
+static inline char *plan_out_room(struct out *out, size_t len)
 {
     assert(len <= OUT_BYTES);
     if (out->len + len > OUT_BYTES)
-        out_flush(out);
+        plan_out_flush(out);
     return out->data + out->len;
 }
 
-static inline void out_text(struct out *out, const char *text)
+static inline void plan_out_text(struct out *out, const char *text)
 {
     size_t len = strlen(text);
 
-    memcpy(out_room(out, len), text, len);
+    memcpy(plan_out_room(out, len), text, len);
     out->len += len;
 }
 
-static inline void out_u64(struct out *out, uint64_t n)
+static inline void plan_out_u64(struct out *out, uint64_t n)
 {
     char digits[U64_DIGITS], *end = digits + U64_DIGITS, *p = end;
 
@@ -67,7 +67,7 @@ static inline void out_u64(struct out *out, uint64_t n)
         *--p = (char)('0' + n % 10);
         n /= 10;
     } while (n);
-    memcpy(out_room(out, U64_DIGITS), p, (size_t)(end - p));
+    memcpy(plan_out_room(out, U64_DIGITS), p, (size_t)(end - p));
     out->len += (size_t)(end - p);
 }
 
@@ -82,87 +82,87 @@ struct shown {
     struct plan_step_tokens tokens; /* valid with `lengths` */
 };
 
-static void out_field(struct out *out, const char *name, uint64_t n)
+static void plan_out_field(struct out *out, const char *name, uint64_t n)
 {
-    out_text(out, name);
-    out_u64(out, n);
+    plan_out_text(out, name);
+    plan_out_u64(out, n);
 }
 
-static void out_lengths(struct out *out, const char *name, const uint32_t *lengths, size_t n)
+static void plan_out_lengths(struct out *out, const char *name, const uint32_t *lengths, size_t n)
 {
-    out_text(out, name);
+    plan_out_text(out, name);
     for (size_t i = 0; i < n; i++)
-        out_field(out, i ? "," : "", lengths[i]);
-    out_text(out, "]");
+        plan_out_field(out, i ? "," : "", lengths[i]);
+    plan_out_text(out, "]");
 }
 
-static void out_json_rows(struct out *out, const struct shown *s)
+static void plan_out_json_rows(struct out *out, const struct shown *s)
 {
     const uint32_t *rows = s->lengths + s->n;
     size_t at = 0;
 
-    out_text(out, ",\"rows\":[");
+    plan_out_text(out, ",\"rows\":[");
     for (uint32_t row = 0; row < s->tokens.rows; row++) {
-        out_text(out, row ? ",[" : "[");
+        plan_out_text(out, row ? ",[" : "[");
         for (uint32_t i = 0; i < rows[row]; i++)
-            out_field(out, i ? "," : "", s->indices[at++]);
-        out_text(out, "]");
+            plan_out_field(out, i ? "," : "", s->indices[at++]);
+        plan_out_text(out, "]");
     }
-    out_text(out, "]");
+    plan_out_text(out, "]");
 }
 
-static void out_json(struct out *out, const struct shown *s)
+static void plan_out_json(struct out *out, const struct shown *s)
 {
-    out_field(out, "{\"step\":", s->step);
-    out_field(out, ",\"rank\":", s->rank);
-    out_text(out, ",\"indices\":[");
+    plan_out_field(out, "{\"step\":", s->step);
+    plan_out_field(out, ",\"rank\":", s->rank);
+    plan_out_text(out, ",\"indices\":[");
     for (size_t i = 0; i < s->n; i++)
-        out_field(out, i ? "," : "", s->indices[i]);
-    out_text(out, "]");
-    out_field(out, ",\"repeated\":", s->repeated);
+        plan_out_field(out, i ? "," : "", s->indices[i]);
+    plan_out_text(out, "]");
+    plan_out_field(out, ",\"repeated\":", s->repeated);
     if (s->lengths) {
-        out_lengths(out, ",\"lengths\":[", s->lengths, s->n);
-        out_field(out, ",\"tokens\":", s->tokens.tokens);
-        out_field(out, ",\"padded\":", s->tokens.padded);
+        plan_out_lengths(out, ",\"lengths\":[", s->lengths, s->n);
+        plan_out_field(out, ",\"tokens\":", s->tokens.tokens);
+        plan_out_field(out, ",\"padded\":", s->tokens.padded);
         if (s->tokens.bucket == UINT32_MAX)
-            out_text(out, ",\"bucket\":null");
+            plan_out_text(out, ",\"bucket\":null");
         else
-            out_field(out, ",\"bucket\":", s->tokens.bucket);
+            plan_out_field(out, ",\"bucket\":", s->tokens.bucket);
         if (s->tokens.rows)
-            out_json_rows(out, s);
+            plan_out_json_rows(out, s);
     }
-    out_text(out, "}\n");
+    plan_out_text(out, "}\n");
 }
 
-static void out_line(struct out *out, const struct options *o, const struct shown *s)
+static void plan_out_line(struct out *out, const struct options *o, const struct shown *s)
 {
     const uint32_t *rows = s->lengths ? s->lengths + s->n : NULL;
     uint32_t row = 0, left = s->tokens.rows ? rows[0] : 0;
 
-    out_field(out, "step ", s->step);
+    plan_out_field(out, "step ", s->step);
     if (o->rank_all)
-        out_field(out, " rank ", s->rank);
+        plan_out_field(out, " rank ", s->rank);
     if (s->lengths) {
         if (s->tokens.bucket != UINT32_MAX)
-            out_field(out, " bucket ", s->tokens.bucket);
+            plan_out_field(out, " bucket ", s->tokens.bucket);
         if (s->tokens.rows)
-            out_field(out, " rows ", s->tokens.rows);
-        out_field(out, " tokens ", s->tokens.tokens);
-        out_field(out, "/", s->tokens.padded);
+            plan_out_field(out, " rows ", s->tokens.rows);
+        plan_out_field(out, " tokens ", s->tokens.tokens);
+        plan_out_field(out, "/", s->tokens.padded);
     }
-    out_text(out, ":");
+    plan_out_text(out, ":");
     for (size_t i = 0; i < s->n; i++) {
         if (s->tokens.rows && left-- == 0) {
-            out_text(out, " |");
+            plan_out_text(out, " |");
             left = rows[++row] - 1;
         }
-        out_field(out, " ", s->indices[i]);
+        plan_out_field(out, " ", s->indices[i]);
     }
-    out_text(out, "\n");
+    plan_out_text(out, "\n");
 }
 
 /* Steps of the rank with the most of them, among those asked for. */
-static uint64_t most_steps(const struct options *o, const struct plan *plan)
+static uint64_t plan_most_steps(const struct options *o, const struct plan *plan)
 {
     uint64_t most = 0;
 
@@ -173,13 +173,13 @@ static uint64_t most_steps(const struct options *o, const struct plan *plan)
     return most;
 }
 
-static void shown_deinit(struct shown *s)
+static void plan_shown_deinit(struct shown *s)
 {
     free(s->indices);
     free(s->lengths);
 }
 
-static int shown_init(struct shown *s, const struct plan *plan)
+static int plan_shown_init(struct shown *s, const struct plan *plan)
 {
     size_t most = max_u64(plan_most(plan), 1);
 
@@ -189,7 +189,8 @@ static int shown_init(struct shown *s, const struct plan *plan)
     return s->indices && (s->lengths || !plan_totals(plan)) ? 0 : -ENOMEM;
 }
 
-static void write_step(struct out *out, const struct options *o, struct plan *plan, struct shown *s)
+static void plan_write_step(struct out *out, const struct options *o, struct plan *plan,
+                            struct shown *s)
 {
     s->n = plan_step(plan, s->rank, s->step, s->indices);
     s->repeated = plan_repeated(plan, s->rank, s->step);
@@ -198,21 +199,21 @@ static void write_step(struct out *out, const struct options *o, struct plan *pl
         plan_step_lengths(plan, s->rank, s->step, s->lengths);
     }
     if (o->json)
-        out_json(out, s);
+        plan_out_json(out, s);
     else
-        out_line(out, o, s);
+        plan_out_line(out, o, s);
 }
 
-static int write_steps(const struct options *o, struct plan *plan)
+static int plan_write_steps(const struct options *o, struct plan *plan)
 {
-    _cleanup_(shown_deinit)
+    _cleanup_(plan_shown_deinit)
     struct shown s = {0};
     _cleanup_free_ struct out *out = malloc(sizeof *out);
-    uint64_t end = most_steps(o, plan);
+    uint64_t end = plan_most_steps(o, plan);
     uint64_t first = o->rank_all ? 0 : o->rank;
     uint64_t last = o->rank_all ? o->world - 1 : o->rank;
 
-    if (shown_init(&s, plan) < 0 || !out)
+    if (plan_shown_init(&s, plan) < 0 || !out)
         return -ENOMEM;
     out->len = 0;
     out->error = 0;
@@ -221,14 +222,14 @@ static int write_steps(const struct options *o, struct plan *plan)
     for (s.step = o->from; s.step < end && out->error == 0; s.step++)
         for (s.rank = first; s.rank <= last; s.rank++)
             if (s.step < plan_steps(plan, s.rank))
-                write_step(out, o, plan, &s);
-    out_flush(out);
+                plan_write_step(out, o, plan, &s);
+    plan_out_flush(out);
     return out->error;
 }
 
 /* ---- totals --------------------------------------------------------------------------------- */
 
-static void form_buckets(const struct form *form, const struct plan *plan)
+static void plan_form_buckets(const struct form *form, const struct plan *plan)
 {
     struct value *buckets = form_array(form, "buckets");
 
@@ -246,7 +247,7 @@ static void form_buckets(const struct form *form, const struct plan *plan)
 }
 
 /* As dloaderd's views: all keys, null where they do not apply. */
-static int form_totals(const struct dl_spec *spec, const struct plan *plan, struct value *ret)
+static int plan_form_totals(const struct dl_spec *spec, const struct plan *plan, struct value *ret)
 {
     const struct plan_totals *totals = plan_totals(plan);
     int error = 0;
@@ -266,18 +267,18 @@ static int form_totals(const struct dl_spec *spec, const struct plan *plan, stru
     else
         (void)form_null(&form, "rows");
     if (plan_buckets(plan))
-        form_buckets(&form, plan);
+        plan_form_buckets(&form, plan);
     else
         (void)form_null(&form, "buckets");
     return error;
 }
 
-static int print_totals(const struct options *o, const struct dl_spec *spec,
-                        const struct plan *plan)
+static int plan_print_totals(const struct options *o, const struct dl_spec *spec,
+                             const struct plan *plan)
 {
     _cleanup_(value_deinit)
     struct value totals = {.type = VALUE_MAP};
-    int r = form_totals(spec, plan, &totals);
+    int r = plan_form_totals(spec, plan, &totals);
 
     if (r == 0 && o->json)
         return report_json(o, render_json(&totals));
@@ -293,8 +294,8 @@ static void plan_freep(struct plan **plan)
     *plan = plan_free(*plan);
 }
 
-static int make_plan(const struct options *o, const struct dl_spec *spec, uint32_t **ret_lengths,
-                     struct plan **ret, struct dl_error *err)
+static int plan_make_plan(const struct options *o, const struct dl_spec *spec,
+                          uint32_t **ret_lengths, struct plan **ret, struct dl_error *err)
 {
     struct plan_params params;
     uint64_t length;
@@ -328,10 +329,10 @@ int verb_plan(const struct options *o)
 
     r = offline_spec(o, &spec, &drawn, &err);
     if (r == 0)
-        r = make_plan(o, &spec, &lengths, &plan, &err);
+        r = plan_make_plan(o, &spec, &lengths, &plan, &err);
     if (r < 0)
         return report_error(o, &err);
-    steps = most_steps(o, plan);
+    steps = plan_most_steps(o, plan);
     if (o->from > steps) {
         dl_error_set(&err, EINVAL, "--from",
                      "%" PRIu64 " is past the end: this epoch has %" PRIu64 " steps", o->from,
@@ -342,7 +343,7 @@ int verb_plan(const struct options *o)
     if (drawn && spec.order != 0)
         report_seed(o, spec.seed);
     if (o->totals)
-        return print_totals(o, &spec, plan);
-    r = write_steps(o, plan);
+        return plan_print_totals(o, &spec, plan);
+    r = plan_write_steps(o, plan);
     return r < 0 ? report_errno(o, r, "standard output") : STATUS_DONE;
 }

@@ -34,7 +34,7 @@ struct digest *digest_free(struct digest *digest)
     return NULL;
 }
 
-static void feed(struct digest *digest, const void *data, size_t len)
+static void digest_feed(struct digest *digest, const void *data, size_t len)
 {
     /* Fails only for a null pointer with a length. */
     XXH_errorcode r = len ? XXH3_64bits_update(digest->state, data, len) : XXH_OK;
@@ -47,9 +47,9 @@ void digest_batch(struct digest *digest, uint64_t step, const uint64_t *indices,
 {
     uint64_t head[2] = {step, samples};
 
-    feed(digest, head, sizeof head);
-    feed(digest, indices, samples * sizeof *indices);
-    feed(digest, &nodes, sizeof nodes);
+    digest_feed(digest, head, sizeof head);
+    digest_feed(digest, indices, samples * sizeof *indices);
+    digest_feed(digest, &nodes, sizeof nodes);
 }
 
 void digest_node(struct digest *digest, const struct digest_node *node)
@@ -57,11 +57,11 @@ void digest_node(struct digest *digest, const struct digest_node *node)
     uint32_t head[5] = {node->kind, node->children, node->key_len, node->dtype, node->ndim};
 
     assert(node->ndim <= DIGEST_DIMS);
-    feed(digest, head, sizeof head);
-    feed(digest, node->key, node->key_len);
-    feed(digest, node->shape, node->ndim * sizeof *node->shape);
-    feed(digest, &node->nbytes, sizeof node->nbytes);
-    feed(digest, node->data, node->nbytes);
+    digest_feed(digest, head, sizeof head);
+    digest_feed(digest, node->key, node->key_len);
+    digest_feed(digest, node->shape, node->ndim * sizeof *node->shape);
+    digest_feed(digest, &node->nbytes, sizeof node->nbytes);
+    digest_feed(digest, node->data, node->nbytes);
 }
 
 void digest_text(const struct digest *digest, char ret[DIGEST_TEXT])

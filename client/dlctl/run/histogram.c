@@ -32,7 +32,7 @@ void spread_of(const uint32_t *lengths, uint64_t n, struct spread *ret)
 }
 
 /* How many of the sorted lengths are at most `to`. */
-static uint64_t count_to(const uint32_t *lengths, uint64_t n, uint32_t to)
+static uint64_t histogram_count_to(const uint32_t *lengths, uint64_t n, uint32_t to)
 {
     uint64_t low = 0, high = n;
 
@@ -63,7 +63,7 @@ void histogram_of(const uint32_t *lengths, uint64_t n, uint32_t top, struct hist
 
         row->from = from;
         row->to = from > top ? longest : (uint32_t)min_u64((uint64_t)from + width - 1, top);
-        upto = count_to(lengths, n, row->to);
+        upto = histogram_count_to(lengths, n, row->to);
         row->count = upto - before;
         before = upto;
         if (row->to == longest)
@@ -72,7 +72,7 @@ void histogram_of(const uint32_t *lengths, uint64_t n, uint32_t top, struct hist
 }
 
 /* A bar of `eighths` of a character. What is there is seen. */
-static void draw_bar(FILE *file, uint64_t eighths, bool utf8)
+static void histogram_draw_bar(FILE *file, uint64_t eighths, bool utf8)
 {
     if (!utf8) {
         for (uint64_t i = 0; i < (eighths + 4) / 8 || (i == 0 && eighths > 0); i++)
@@ -85,14 +85,14 @@ static void draw_bar(FILE *file, uint64_t eighths, bool utf8)
         fprintf(file, "\xe2\x96%c", (char)(0x90 - eighths % 8));
 }
 
-static int text_of_range(const struct histogram_row *row, char buf[RANGE_MAX])
+static int histogram_text_of_range(const struct histogram_row *row, char buf[RANGE_MAX])
 {
     return row->from == row->to
                ? snprintf(buf, RANGE_MAX, "%" PRIu32, row->from)
                : snprintf(buf, RANGE_MAX, "%" PRIu32 "-%" PRIu32, row->from, row->to);
 }
 
-static int max_int(int a, int b)
+static int histogram_max_int(int a, int b)
 {
     return a > b ? a : b;
 }
@@ -104,22 +104,22 @@ void histogram_draw(FILE *file, const struct histogram *h, int columns, bool utf
     char text[RANGE_MAX];
 
     for (uint32_t i = 0; i < h->n_rows; i++) {
-        ranges = max_int(ranges, text_of_range(&h->rows[i], text));
-        counts = max_int(counts, snprintf(NULL, 0, "%" PRIu64, h->rows[i].count));
+        ranges = histogram_max_int(ranges, histogram_text_of_range(&h->rows[i], text));
+        counts = histogram_max_int(counts, snprintf(NULL, 0, "%" PRIu64, h->rows[i].count));
         all += h->rows[i].count;
         most = max_u64(most, h->rows[i].count);
     }
-    room = max_int(columns - ranges - counts - (int)(sizeof "    100.0%  " - 1), BAR_MIN);
+    room = histogram_max_int(columns - ranges - counts - (int)(sizeof "    100.0%  " - 1), BAR_MIN);
     fprintf(file, "%*s  %*s   SHARE\n", ranges, "LENGTH", counts, "SAMPLES");
     for (uint32_t i = 0; i < h->n_rows; i++) {
         const struct histogram_row *row = &h->rows[i];
         double part = (double)row->count / (double)most;
         uint64_t eighths = (uint64_t)(part * room * 8 + 0.5);
 
-        text_of_range(row, text);
+        histogram_text_of_range(row, text);
         fprintf(file, "%*s  %*" PRIu64 "  %5.1f%%%s", ranges, text, counts, row->count,
                 all ? 100 * (double)row->count / (double)all : 0, row->count ? "  " : "");
-        draw_bar(file, row->count ? max_u64(eighths, 1) : 0, utf8);
+        histogram_draw_bar(file, row->count ? max_u64(eighths, 1) : 0, utf8);
         fputc('\n', file);
     }
 }

@@ -55,28 +55,28 @@ int outcome_add_epoch(struct outcome *outcome, const struct epoch_outcome *epoch
     return 0;
 }
 
-static double per_second(uint64_t n, double seconds)
+static double outcome_per_second(uint64_t n, double seconds)
 {
     return seconds > 0 ? (double)n / seconds : 0;
 }
 
 /* The share of the padded tokens, of which there are some, that is padding. */
-static double padding_of(const struct tally *tally)
+static double outcome_padding_of(const struct tally *tally)
 {
     return 1 - (double)tally->tokens / (double)tally->padded;
 }
 
-static json_t *seconds_or_null(double seconds)
+static json_t *outcome_seconds_or_null(double seconds)
 {
     return seconds < 0 ? json_null() : render_json_real(seconds);
 }
 
-static json_t *stat_json(const struct leaf *leaf, double stat)
+static json_t *outcome_stat_json(const struct leaf *leaf, double stat)
 {
     return leaf->has_stats ? render_json_real(stat) : json_null();
 }
 
-static json_t *shape_json(const struct leaf *leaf)
+static json_t *outcome_shape_json(const struct leaf *leaf)
 {
     json_t *shape = json_array();
 
@@ -89,32 +89,34 @@ static json_t *shape_json(const struct leaf *leaf)
     return shape;
 }
 
-static json_t *leaf_json(const struct leaf *leaf)
+static json_t *outcome_leaf_json(const struct leaf *leaf)
 {
     if (leaf->is_text)
         return json_pack("{s:o, s:s, s:o}", "path", render_json_text(leaf->path), "kind",
-                         leaf->dtype, "shape", shape_json(leaf));
+                         leaf->dtype, "shape", outcome_shape_json(leaf));
     return json_pack("{s:o, s:s, s:o, s:o, s:o, s:o}", "path", render_json_text(leaf->path),
-                     "dtype", leaf->dtype, "shape", shape_json(leaf), "min",
-                     stat_json(leaf, leaf->stats.min), "max", stat_json(leaf, leaf->stats.max),
-                     "mean", stat_json(leaf, leaf->stats.mean));
+                     "dtype", leaf->dtype, "shape", outcome_shape_json(leaf), "min",
+                     outcome_stat_json(leaf, leaf->stats.min), "max",
+                     outcome_stat_json(leaf, leaf->stats.max), "mean",
+                     outcome_stat_json(leaf, leaf->stats.mean));
 }
 
-static json_t *epoch_json(const struct epoch_outcome *e)
+static json_t *outcome_epoch_json(const struct epoch_outcome *e)
 {
     return json_pack("{s:o, s:o, s:f, s:o, s:f}", "epoch", render_json_u64(e->epoch), "batches",
                      render_json_u64(e->batches), "seconds", e->seconds, "first_batch_s",
-                     seconds_or_null(e->first_batch_s), "wait_s", e->wait_s);
+                     outcome_seconds_or_null(e->first_batch_s), "wait_s", e->wait_s);
 }
 
 /* The first batch's leaves, or the epochs; NULL when out of memory. */
-static json_t *details_json(const struct outcome *outcome, bool run)
+static json_t *outcome_details_json(const struct outcome *outcome, bool run)
 {
     json_t *array = json_array();
     size_t n = run ? outcome->n_epochs : outcome->n_leaves;
 
     for (size_t i = 0; i < n && array; i++) {
-        json_t *item = run ? epoch_json(&outcome->epochs[i]) : leaf_json(&outcome->leaves[i]);
+        json_t *item =
+            run ? outcome_epoch_json(&outcome->epochs[i]) : outcome_leaf_json(&outcome->leaves[i]);
         if (json_array_append_new(array, item) < 0) {
             json_decref(array);
             array = NULL;
@@ -124,7 +126,7 @@ static json_t *details_json(const struct outcome *outcome, bool run)
 }
 
 /* Its kind is how its text begins. */
-static json_t *verdict_json(const struct outcome *outcome)
+static json_t *outcome_verdict_json(const struct outcome *outcome)
 {
     const struct verdict *v = &outcome->verdict;
     bool loader = v->kind == VERDICT_LOADER;
@@ -138,16 +140,16 @@ static json_t *verdict_json(const struct outcome *outcome)
         "cores_short", v->cores_short, "lost_s", (double)v->lost_ns / 1e9, "text", v->text);
 }
 
-static int add_run_keys(json_t *json, const struct outcome *outcome)
+static int outcome_add_run_keys(json_t *json, const struct outcome *outcome)
 {
     double first = outcome->n_epochs ? outcome->epochs[0].first_batch_s : -1;
-    int r = json_object_set_new(json, "first_batch_s", seconds_or_null(first));
+    int r = json_object_set_new(json, "first_batch_s", outcome_seconds_or_null(first));
 
     if (r == 0)
         r = json_object_set_new(json, "open_s", json_real(outcome->open_s));
     if (r == 0)
-        r = json_object_set_new(json, "verdict", verdict_json(outcome));
-    return r < 0 ? r : json_object_set_new(json, "epochs", details_json(outcome, true));
+        r = json_object_set_new(json, "verdict", outcome_verdict_json(outcome));
+    return r < 0 ? r : json_object_set_new(json, "epochs", outcome_details_json(outcome, true));
 }
 
 /* What becomes of an epoch's samples, as the daemon planned it. */
@@ -160,7 +162,7 @@ static const struct {
     {"repeated", "repeated"},
 };
 
-static int add_plan_keys(json_t *json, const struct value *plan)
+static int outcome_add_plan_keys(json_t *json, const struct value *plan)
 {
     const struct value *buckets = value_get(plan, "buckets");
     int r = 0;
@@ -175,7 +177,7 @@ static int add_plan_keys(json_t *json, const struct value *plan)
 }
 
 /* Of batches that are measured in tokens, what they are in tokens; the others have no such keys. */
-static int add_token_keys(json_t *json, const struct outcome *outcome)
+static int outcome_add_token_keys(json_t *json, const struct outcome *outcome)
 {
     const struct tally *t = &outcome->tally;
     int r;
@@ -186,22 +188,22 @@ static int add_token_keys(json_t *json, const struct outcome *outcome)
     if (r == 0)
         r = json_object_set_new(json, "padded", render_json_u64(t->padded));
     if (r == 0)
-        r = json_object_set_new(json, "padding", json_real(padding_of(t)));
+        r = json_object_set_new(json, "padding", json_real(outcome_padding_of(t)));
     if (r == 0 && outcome->plan.type == VALUE_MAP)
-        r = add_plan_keys(json, &outcome->plan);
+        r = outcome_add_plan_keys(json, &outcome->plan);
     return r < 0 ? r
                  : json_object_set_new(json, "tokens_per_s",
-                                       json_real(per_second(t->tokens, outcome->seconds)));
+                                       json_real(outcome_per_second(t->tokens, outcome->seconds)));
 }
 
-static json_t *count_or_null(uint64_t n)
+static json_t *outcome_count_or_null(uint64_t n)
 {
     return n == OUTCOME_UNKNOWN ? json_null() : render_json_u64(n);
 }
 
-static int add_check_keys(json_t *json, const struct outcome *outcome)
+static int outcome_add_check_keys(json_t *json, const struct outcome *outcome)
 {
-    int r = json_object_set_new(json, "tree", details_json(outcome, false));
+    int r = json_object_set_new(json, "tree", outcome_details_json(outcome, false));
 
     if (r == 0 && outcome->bad.type == VALUE_ARRAY)
         r = json_object_set_new(json, "bad", render_json(&outcome->bad));
@@ -211,27 +213,28 @@ static int add_check_keys(json_t *json, const struct outcome *outcome)
 static json_t *outcome_json(const struct outcome *outcome, bool run)
 {
     const struct tally *t = &outcome->tally;
-    json_t *json =
-        json_pack("{s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:f, s:f, s:f, s:o, s:o, s:o, s:o}", "name",
-                  render_json_text(outcome->name), "batches", render_json_u64(t->batches),
-                  "samples", render_json_u64(t->samples), "repeated", render_json_u64(t->repeated),
-                  "bytes", render_json_u64(t->bytes), "seconds", outcome->seconds, "batches_per_s",
-                  per_second(t->batches, outcome->seconds), "samples_per_s",
-                  per_second(t->samples, outcome->seconds), "bytes_per_s",
-                  per_second(t->bytes, outcome->seconds), "wait_s", (double)t->wait_ns / 1e9,
-                  "digest", *outcome->digest ? json_string(outcome->digest) : json_null(), "length",
-                  count_or_null(outcome->length), "steps", count_or_null(outcome->steps), "seed",
-                  render_json_u64(outcome->seed));
+    json_t *json = json_pack(
+        "{s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:f, s:f, s:f, s:o, s:o, s:o, s:o}", "name",
+        render_json_text(outcome->name), "batches", render_json_u64(t->batches), "samples",
+        render_json_u64(t->samples), "repeated", render_json_u64(t->repeated), "bytes",
+        render_json_u64(t->bytes), "seconds", outcome->seconds, "batches_per_s",
+        outcome_per_second(t->batches, outcome->seconds), "samples_per_s",
+        outcome_per_second(t->samples, outcome->seconds), "bytes_per_s",
+        outcome_per_second(t->bytes, outcome->seconds), "wait_s", (double)t->wait_ns / 1e9,
+        "digest", *outcome->digest ? json_string(outcome->digest) : json_null(), "length",
+        outcome_count_or_null(outcome->length), "steps", outcome_count_or_null(outcome->steps),
+        "seed", render_json_u64(outcome->seed));
 
-    if (json && (add_token_keys(json, outcome) < 0 ||
-                 (run ? add_run_keys(json, outcome) : add_check_keys(json, outcome)) < 0)) {
+    if (json &&
+        (outcome_add_token_keys(json, outcome) < 0 ||
+         (run ? outcome_add_run_keys(json, outcome) : outcome_add_check_keys(json, outcome)) < 0)) {
         json_decref(json);
         json = NULL;
     }
     return json;
 }
 
-static void print_leaf(const struct leaf *leaf, int width, bool first)
+static void outcome_print_leaf(const struct leaf *leaf, int width, bool first)
 {
     const char *lone = leaf->is_text ? "(text)" : "(tensor)";
 
@@ -248,7 +251,7 @@ static void print_leaf(const struct leaf *leaf, int width, bool first)
     putchar('\n');
 }
 
-static void print_count(const char *before, uint64_t n, const char *after)
+static void outcome_print_count(const char *before, uint64_t n, const char *after)
 {
     if (n == OUTCOME_UNKNOWN)
         printf("%sunknown%s", before, after);
@@ -256,17 +259,17 @@ static void print_count(const char *before, uint64_t n, const char *after)
         printf("%s%" PRIu64 "%s", before, n, after);
 }
 
-static void print_tokens(const struct tally *tally, double seconds)
+static void outcome_print_tokens(const struct tally *tally, double seconds)
 {
     char rate[UNITS_MAX];
 
-    format_count(per_second(tally->tokens, seconds), rate, sizeof rate);
+    format_count(outcome_per_second(tally->tokens, seconds), rate, sizeof rate);
     printf("tokens    %" PRIu64 ", %s tokens/s, %.2f%% of %" PRIu64 " padded\n", tally->tokens,
-           rate, 100 * padding_of(tally), tally->padded);
+           rate, 100 * outcome_padding_of(tally), tally->padded);
 }
 
 /* The samples of the last epoch that do not come just once. */
-static void print_plan(const struct value *plan)
+static void outcome_print_plan(const struct value *plan)
 {
     const char *before = "epoch     ";
 
@@ -285,29 +288,29 @@ static void print_plan(const struct value *plan)
         printf(" samples\n");
 }
 
-static uint64_t count_of(const struct value *row, const char *key)
+static uint64_t outcome_count_of(const struct value *row, const char *key)
 {
     return value_count(value_get(row, key));
 }
 
-static void print_bad(const struct value *bad)
+static void outcome_print_bad(const struct value *bad)
 {
     for (uint32_t i = 0; bad->type == VALUE_ARRAY && i < bad->count; i++) {
         const struct value *row = &bad->items[i], *done = value_get(row, "done");
         const struct value *message = value_get(row, "message");
         const struct value *worker = value_get(row, "worker");
 
-        printf("%-10ssample %" PRIu64, i ? "" : "bad", count_of(row, "sample"));
+        printf("%-10ssample %" PRIu64, i ? "" : "bad", outcome_count_of(row, "sample"));
         if (worker && worker->type != VALUE_NULL)
-            printf(" of worker %" PRIu64 ", rank %" PRIu64, count_of(row, "worker"),
-                   count_of(row, "rank"));
+            printf(" of worker %" PRIu64 ", rank %" PRIu64, outcome_count_of(row, "worker"),
+                   outcome_count_of(row, "rank"));
         printf(" was %s%s%s\n", done && done->type == VALUE_STRING ? done->string : "bad",
                message && message->type == VALUE_STRING ? ": " : "",
                message && message->type == VALUE_STRING ? message->string : "");
     }
 }
 
-static void print_outcome(const struct outcome *outcome, bool run)
+static void outcome_print_outcome(const struct outcome *outcome, bool run)
 {
     const struct tally *t = &outcome->tally;
     char bytes[UNITS_MAX], rate[UNITS_MAX], seconds[UNITS_MAX];
@@ -315,32 +318,32 @@ static void print_outcome(const struct outcome *outcome, bool run)
     enum { LEFT = 10 };
 
     printf("loader    %s, seed %" PRIu64 "\n", outcome->name, outcome->seed);
-    print_count("dataset   ", outcome->length, " samples, ");
-    print_count("", outcome->steps, " steps an epoch\n");
+    outcome_print_count("dataset   ", outcome->length, " samples, ");
+    outcome_print_count("", outcome->steps, " steps an epoch\n");
     for (size_t i = 0; i < outcome->n_leaves; i++)
         width = max_u64(width, strlen(outcome->leaves[i].path));
     width = min_u64(width, PATH_COLUMNS);
     for (size_t i = 0; i < outcome->n_leaves; i++)
-        print_leaf(&outcome->leaves[i], (int)width, i == 0);
+        outcome_print_leaf(&outcome->leaves[i], (int)width, i == 0);
     format_bytes((double)t->bytes, bytes, sizeof bytes);
     format_seconds(outcome->seconds, seconds, sizeof seconds);
     printf("loaded    %" PRIu64 " batches, %" PRIu64 " samples", t->batches, t->samples);
     if (t->repeated)
         printf(" (%" PRIu64 " repeated)", t->repeated);
     printf(", %s in %s\n", bytes, seconds);
-    format_bytes(per_second(t->bytes, outcome->seconds), bytes, sizeof bytes);
-    format_count(per_second(t->batches, outcome->seconds), rate, sizeof rate);
+    format_bytes(outcome_per_second(t->bytes, outcome->seconds), bytes, sizeof bytes);
+    format_count(outcome_per_second(t->batches, outcome->seconds), rate, sizeof rate);
     printf("speed     %s batches/s, ", rate);
-    format_count(per_second(t->samples, outcome->seconds), rate, sizeof rate);
+    format_count(outcome_per_second(t->samples, outcome->seconds), rate, sizeof rate);
     printf("%s samples/s, %s/s\n", rate, bytes);
     if (t->padded)
-        print_tokens(t, outcome->seconds);
+        outcome_print_tokens(t, outcome->seconds);
     if (outcome->plan.type == VALUE_MAP)
-        print_plan(&outcome->plan);
+        outcome_print_plan(&outcome->plan);
     if (run) {
         format_seconds((double)t->wait_ns / 1e9, seconds, sizeof seconds);
         printf("wait      %s, %.0f%% of the time\n", seconds,
-               100 * per_second(t->wait_ns, outcome->seconds * 1e9));
+               100 * outcome_per_second(t->wait_ns, outcome->seconds * 1e9));
         if (outcome->n_epochs && outcome->epochs[0].first_batch_s >= 0) {
             format_seconds(outcome->epochs[0].first_batch_s, seconds, sizeof seconds);
             printf("start     first batch after %s\n", seconds);
@@ -350,7 +353,7 @@ static void print_outcome(const struct outcome *outcome, bool run)
             text_wrap(stdout, outcome->verdict.text, LEFT, LEFT, text_screen_width());
         }
     }
-    print_bad(&outcome->bad);
+    outcome_print_bad(&outcome->bad);
     if (*outcome->digest)
         printf("digest    %s\n", outcome->digest);
 }
@@ -361,6 +364,6 @@ int outcome_report(const struct options *o, const struct outcome *outcome)
 
     if (o->json)
         return report_json(o, outcome_json(outcome, run));
-    print_outcome(outcome, run);
+    outcome_print_outcome(outcome, run);
     return STATUS_DONE;
 }

@@ -27,7 +27,7 @@ bool progress_due(struct progress *p)
 }
 
 /* `right`, behind a bar as long as there is room for it; done < 0: nobody knows how much. */
-static void bar_line(const char *right, double done, int columns, char *buf, size_t size)
+static void progress_bar_line(const char *right, double done, int columns, char *buf, size_t size)
 {
     char bar[BAR_MAX + 1];
     int room = columns - (int)strlen(right) - (int)sizeof "100% [] ", filled;
@@ -47,7 +47,7 @@ static void bar_line(const char *right, double done, int columns, char *buf, siz
     snprintf(buf, size, "%3d%% [%s] %s", (int)(done * 100), bar, right);
 }
 
-static double share_done(uint64_t n, uint64_t total)
+static double progress_share_done(uint64_t n, uint64_t total)
 {
     if (total == PROGRESS_UNKNOWN)
         return -1;
@@ -69,7 +69,7 @@ void progress_line(const struct tally *tally, uint64_t total, double seconds, in
     snprintf(right, sizeof right, "%" PRIu64 "%s  %s batches/s  %s samples/s  %s MB/s  wait %.0f%%",
              tally->batches, of, batches, samples, bytes,
              100 * (double)tally->wait_ns / 1e9 * rate);
-    bar_line(right, share_done(tally->batches, total), columns, buf, size);
+    progress_bar_line(right, progress_share_done(tally->batches, total), columns, buf, size);
 }
 
 void progress_count_line(uint64_t samples, uint64_t total, double seconds, int columns, char *buf,
@@ -80,17 +80,17 @@ void progress_count_line(uint64_t samples, uint64_t total, double seconds, int c
     format_count(seconds > 0 ? (double)samples / seconds : 0, rate, sizeof rate);
     snprintf(right, sizeof right, "%" PRIu64 "/%" PRIu64 " lengths  %s samples/s", samples, total,
              rate);
-    bar_line(right, share_done(samples, total), columns, buf, size);
+    progress_bar_line(right, progress_share_done(samples, total), columns, buf, size);
 }
 
-static int columns_of_terminal(void)
+static int progress_columns_of_terminal(void)
 {
     struct winsize ws = {0};
 
     return (ioctl(STDERR_FILENO, TIOCGWINSZ, &ws) == 0 && ws.ws_col ? ws.ws_col : 80) - 1;
 }
 
-static double seconds_since(uint64_t begin_ns)
+static double progress_seconds_since(uint64_t begin_ns)
 {
     return (double)(clock_ns() - begin_ns) / 1e9;
 }
@@ -99,8 +99,8 @@ void progress_draw(const struct progress *p, const struct tally *tally)
 {
     char line[LINE_MAX_BYTES];
 
-    progress_line(tally, p->total, seconds_since(p->begin_ns), columns_of_terminal(), line,
-                  sizeof line);
+    progress_line(tally, p->total, progress_seconds_since(p->begin_ns),
+                  progress_columns_of_terminal(), line, sizeof line);
     fprintf(stderr, "\r%s\x1b[K", line);
 }
 
@@ -108,8 +108,8 @@ void progress_draw_count(const struct progress *p, uint64_t samples)
 {
     char line[LINE_MAX_BYTES];
 
-    progress_count_line(samples, p->total, seconds_since(p->begin_ns), columns_of_terminal(), line,
-                        sizeof line);
+    progress_count_line(samples, p->total, progress_seconds_since(p->begin_ns),
+                        progress_columns_of_terminal(), line, sizeof line);
     fprintf(stderr, "\r%s\x1b[K", line);
 }
 

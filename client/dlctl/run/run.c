@@ -29,7 +29,7 @@ struct run {
     uint32_t world;          /* of it */
 };
 
-static void end_ranks(struct run *run)
+static void run_end_ranks(struct run *run)
 {
     for (uint32_t i = 0; i < run->n_ranks && run->ranks; i++)
         run->ranks[i] = dl_epoch_end(run->ranks[i]);
@@ -38,7 +38,7 @@ static void end_ranks(struct run *run)
 static void run_deinit(struct run *run)
 {
     progress_end(&run->progress);
-    end_ranks(run);
+    run_end_ranks(run);
     free(run->ranks);
     dl_loader_close(run->loader);
     dl_client_close(run->client);
@@ -49,7 +49,7 @@ static void run_deinit(struct run *run)
 }
 
 /* The daemon takes the lengths of the samples. */
-static void tell_lengths(void *data, uint64_t done, uint64_t all)
+static void run_tell_lengths(void *data, uint64_t done, uint64_t all)
 {
     struct run *run = data;
 
@@ -67,7 +67,7 @@ static int run_init(struct run *run)
     r = dl_client_connect(&run->client, run->o->socket, "dlctl run " DLOADER_VERSION);
     if (r < 0)
         return r;
-    dl_client_set_progress(run->client, tell_lengths, run);
+    dl_client_set_progress(run->client, run_tell_lengths, run);
     r = open_operand(run->client, run->o->operand, &run->loader);
     progress_end(&run->progress);
     if (r < 0)
@@ -84,7 +84,7 @@ static int run_init(struct run *run)
 }
 
 /* The first epoch begins where the state or the job says, if there is one. */
-static int start_ranks(struct run *run, uint64_t epoch, bool first)
+static int run_start_ranks(struct run *run, uint64_t epoch, bool first)
 {
     bool resumes = first && run->o->state;
     uint64_t total = 0;
@@ -125,7 +125,8 @@ static int start_ranks(struct run *run, uint64_t epoch, bool first)
 
 /* A list of which only some strings are this rank's, as the list it would be; freed by the caller.
  */
-static int gather_list(struct dl_batch *batch, uint32_t at, const struct dl_node *node, void **ret)
+static int run_gather_list(struct dl_batch *batch, uint32_t at, const struct dl_node *node,
+                           void **ret)
 {
     uint64_t room = node->text_nbytes - (node->count + 1) * sizeof(uint64_t), end = 0;
     uint64_t *numbers = malloc(node->text_nbytes);
@@ -150,7 +151,7 @@ static int gather_list(struct dl_batch *batch, uint32_t at, const struct dl_node
     return 0;
 }
 
-static void feed_node(struct digest *digest, const struct dl_node *node)
+static void run_feed_node(struct digest *digest, const struct dl_node *node)
 {
     bool text = node->kind == DL_NODE_STRING || node->kind == DL_NODE_BYTES;
 
@@ -167,7 +168,7 @@ static void feed_node(struct digest *digest, const struct dl_node *node)
                         });
 }
 
-static int feed_digest(struct digest *digest, struct dl_batch *batch)
+static int run_feed_digest(struct digest *digest, struct dl_batch *batch)
 {
     uint32_t nodes = dl_batch_nodes(batch);
     const uint64_t *indices;
@@ -181,17 +182,17 @@ static int feed_digest(struct digest *digest, struct dl_batch *batch)
         int r = dl_batch_node(batch, i, &node);
 
         if (r == 0 && node.is_list && !node.text) {
-            r = gather_list(batch, i, &node, &gathered);
+            r = run_gather_list(batch, i, &node, &gathered);
             node.text = gathered;
         }
         if (r < 0)
             return r;
-        feed_node(digest, &node);
+        run_feed_node(digest, &node);
     }
     return 0;
 }
 
-static void pass_on_warning(struct run *run, struct dl_epoch *epoch)
+static void run_pass_on_warning(struct run *run, struct dl_epoch *epoch)
 {
     const char *warning = dl_epoch_warning(epoch);
 
@@ -201,7 +202,7 @@ static void pass_on_warning(struct run *run, struct dl_epoch *epoch)
     report_warning(run->o, warning);
 }
 
-static void tally_tokens(struct tally *tally, const struct dl_batch *batch)
+static void run_tally_tokens(struct tally *tally, const struct dl_batch *batch)
 {
     const uint32_t *lengths;
     uint64_t padded;
@@ -215,7 +216,7 @@ static void tally_tokens(struct tally *tally, const struct dl_batch *batch)
 }
 
 /* One batch of one rank: 0, DL_END, or a negative errno. */
-static int consume(struct run *run, struct dl_epoch *epoch)
+static int run_consume(struct run *run, struct dl_epoch *epoch)
 {
     struct tally *tally = &run->outcome.tally;
     struct dl_batch *batch = NULL;
@@ -224,7 +225,7 @@ static int consume(struct run *run, struct dl_epoch *epoch)
     int r;
 
     r = dl_epoch_next(epoch, -1, &batch);
-    pass_on_warning(run, epoch);
+    run_pass_on_warning(run, epoch);
     if (r != 0)
         return r;
     dl_batch_indices(batch, &samples);
@@ -233,16 +234,16 @@ static int consume(struct run *run, struct dl_epoch *epoch)
     tally->repeated += dl_batch_repeated(batch);
     tally->bytes += dl_batch_bytes(batch);
     tally->wait_ns += dl_epoch_wait_ns(epoch) - waited;
-    tally_tokens(tally, batch);
+    run_tally_tokens(tally, batch);
     if (run->digest)
-        r = feed_digest(run->digest, batch);
+        r = run_feed_digest(run->digest, batch);
     if (progress_due(&run->progress))
         progress_draw(&run->progress, tally);
     return r;
 }
 
 /* Where the epoch stands, with what the dataset itself says. */
-static int take_state(struct run *run, struct dl_epoch *epoch)
+static int run_take_state(struct run *run, struct dl_epoch *epoch)
 {
     struct state_file state = {0};
     int r = dl_epoch_whole_state(epoch, DL_UNKNOWN, NULL, &state.len);
@@ -259,28 +260,28 @@ static int take_state(struct run *run, struct dl_epoch *epoch)
 }
 
 /* Rank 0 has the most steps, or the only ones asked for. */
-static int end_rank(struct run *run, uint32_t i)
+static int run_end_rank(struct run *run, uint32_t i)
 {
     int r = 0;
 
     if (run->ranks[i] && i == 0 && run->o->save_state) {
-        r = take_state(run, run->ranks[i]);
+        r = run_take_state(run, run->ranks[i]);
     }
     run->ranks[i] = dl_epoch_end(run->ranks[i]);
     return r;
 }
 
 /* One round over the ranks that have batches left; *ret_live of them still do. */
-static int consume_step(struct run *run, struct epoch_outcome *e, uint64_t begin,
-                        uint32_t *ret_live)
+static int run_consume_step(struct run *run, struct epoch_outcome *e, uint64_t begin,
+                            uint32_t *ret_live)
 {
     uint32_t live = 0;
 
     for (uint32_t i = 0; i < run->n_ranks; i++) {
-        int r = run->ranks[i] ? consume(run, run->ranks[i]) : DL_END;
+        int r = run->ranks[i] ? run_consume(run, run->ranks[i]) : DL_END;
 
         if (r == DL_END)
-            r = end_rank(run, i);
+            r = run_end_rank(run, i);
         if (r < 0)
             return r;
         if (!run->ranks[i])
@@ -293,7 +294,7 @@ static int consume_step(struct run *run, struct epoch_outcome *e, uint64_t begin
     return 0;
 }
 
-static bool says(const struct value *row, const char *key, uint64_t n)
+static bool run_says(const struct value *row, const char *key, uint64_t n)
 {
     const struct value *v = value_get(row, key);
 
@@ -302,7 +303,7 @@ static bool says(const struct value *row, const char *key, uint64_t n)
 }
 
 /* Of batches of tokens: what the daemon says of the epoch. */
-static int ask_for_plan(struct run *run, uint64_t epoch)
+static int run_ask_for_plan(struct run *run, uint64_t epoch)
 {
     _cleanup_(value_deinit)
     struct value view = {0};
@@ -318,7 +319,7 @@ static int ask_for_plan(struct run *run, uint64_t epoch)
         const struct value *name = value_get(row, "loader");
 
         if (!name || name->type != VALUE_STRING || strcmp(name->string, run->outcome.name) != 0 ||
-            !says(row, "epoch", epoch) || !says(row, "world", run->world))
+            !run_says(row, "epoch", epoch) || !run_says(row, "world", run->world))
             continue;
         value_deinit(&run->outcome.plan);
         run->outcome.plan = *row;
@@ -335,25 +336,25 @@ static int run_epoch(struct run *run, uint64_t epoch, bool first)
     uint32_t live = 1;
     int r;
 
-    r = start_ranks(run, epoch, first);
+    r = run_start_ranks(run, epoch, first);
     e.epoch = run->epoch;
     for (uint64_t step = 0; step < run->o->batches && live && r == 0; step++) {
-        r = consume_step(run, &e, begin, &live);
+        r = run_consume_step(run, &e, begin, &live);
         if (r == 0 && step == 0)
-            r = ask_for_plan(run, run->epoch);
+            r = run_ask_for_plan(run, run->epoch);
     }
     for (uint32_t i = 0; i < run->n_ranks && r == 0; i++)
-        r = end_rank(run, i);
+        r = run_end_rank(run, i);
     if (r < 0)
         return r;
-    end_ranks(run);
+    run_end_ranks(run);
     e.seconds = (double)(clock_ns() - begin) / 1e9;
     e.wait_s = (double)(run->outcome.tally.wait_ns - waited) / 1e9;
     return outcome_add_epoch(&run->outcome, &e);
 }
 
 /* Where the time went, of the whole loader: others may read it, too. */
-static int judge(struct run *run)
+static int run_judge(struct run *run)
 {
     struct outcome *outcome = &run->outcome;
     _cleanup_(spent_deinit)
@@ -383,7 +384,7 @@ int verb_run(const struct options *o)
     run.outcome.seconds = (double)(clock_ns() - begin) / 1e9;
     progress_end(&run.progress);
     if (r == 0)
-        r = judge(&run);
+        r = run_judge(&run);
     if (r < 0)
         return report_client(o, run.client, r);
     if (o->save_state && state_file_write(o->save_state, &run.state, &err) < 0)

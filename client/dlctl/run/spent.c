@@ -14,43 +14,43 @@ void spent_deinit(struct spent *spent)
 
 /* ---- reading views -------------------------------------------------------------------------- */
 
-static uint64_t count_of(const struct value *row, const char *key)
+static uint64_t spent_count_of(const struct value *row, const char *key)
 {
     return value_count(value_get(row, key));
 }
 
 /* Of seconds; a century at most. */
-static uint64_t ns_of(const struct value *row, const char *key)
+static uint64_t spent_ns_of(const struct value *row, const char *key)
 {
     double seconds = value_real(value_get(row, key));
 
     return seconds > 0 && seconds < 3.2e9 ? (uint64_t)(seconds * 1e9) : 0;
 }
 
-static bool is_text(const struct value *row, const char *key, const char *text)
+static bool spent_is_text(const struct value *row, const char *key, const char *text)
 {
     const struct value *v = value_get(row, key);
 
     return v && v->type == VALUE_STRING && strcmp(v->string, text) == 0;
 }
 
-static uint32_t rows_of(const struct value *view)
+static uint32_t spent_rows_of(const struct value *view)
 {
     return view->type == VALUE_ARRAY ? view->count : 0;
 }
 
-static int read_loader(const struct value *view, const char *loader, struct spent *ret)
+static int spent_read_loader(const struct value *view, const char *loader, struct spent *ret)
 {
     const struct value *by = NULL;
     size_t found = 0;
 
-    for (uint32_t i = 0; i < rows_of(view); i++) {
+    for (uint32_t i = 0; i < spent_rows_of(view); i++) {
         const struct value *row = &view->items[i];
 
-        if (!is_text(row, "name", loader))
+        if (!spent_is_text(row, "name", loader))
             continue;
-        ret->batches = count_of(row, "batches");
-        ret->starved_ns = ns_of(row, "starved_s");
+        ret->batches = spent_count_of(row, "batches");
+        ret->starved_ns = spent_ns_of(row, "starved_s");
         by = value_get(row, "starved_by");
         found++;
     }
@@ -60,42 +60,44 @@ static int read_loader(const struct value *view, const char *loader, struct spen
     return 0;
 }
 
-static int read_workers(const struct value *view, const char *loader, struct spent *ret)
+static int spent_read_workers(const struct value *view, const char *loader, struct spent *ret)
 {
-    ret->workers = calloc(max_u64(rows_of(view), 1), sizeof *ret->workers);
+    ret->workers = calloc(max_u64(spent_rows_of(view), 1), sizeof *ret->workers);
     if (!ret->workers)
         return -ENOMEM;
-    for (uint32_t i = 0; i < rows_of(view); i++) {
+    for (uint32_t i = 0; i < spent_rows_of(view); i++) {
         const struct value *row = &view->items[i];
 
-        if (is_text(row, "loader", loader))
-            ret->workers[ret->n_workers++] = (struct verdict_worker){
-                ns_of(row, "fetch_s"), ns_of(row, "collate_s"), ns_of(row, "cpu_wait_s")};
+        if (spent_is_text(row, "loader", loader))
+            ret->workers[ret->n_workers++] =
+                (struct verdict_worker){spent_ns_of(row, "fetch_s"), spent_ns_of(row, "collate_s"),
+                                        spent_ns_of(row, "cpu_wait_s")};
     }
     return 0;
 }
 
 /* Those of all its ranks together. */
-static void read_times(const struct value *view, const char *loader, struct spent *ret)
+static void spent_read_times(const struct value *view, const char *loader, struct spent *ret)
 {
-    for (uint32_t i = 0; i < rows_of(view); i++) {
+    for (uint32_t i = 0; i < spent_rows_of(view); i++) {
         const struct value *row = &view->items[i], *rank = value_get(row, "rank");
         const struct value *name = value_get(row, "stage");
         enum stage stage = name && name->type == VALUE_STRING ? stage_of(name->string) : STAGES;
 
-        if (stage < STAGES && rank && rank->type == VALUE_NULL && is_text(row, "loader", loader))
-            ret->ns[stage] = ns_of(row, "total_s");
+        if (stage < STAGES && rank && rank->type == VALUE_NULL &&
+            spent_is_text(row, "loader", loader))
+            ret->ns[stage] = spent_ns_of(row, "total_s");
     }
 }
 
 int spent_read(const struct value views[static SPENT_VIEWS], const char *loader, struct spent *ret)
 {
-    struct spent spent = {.pid = count_of(&views[SPENT_STATUS], "pid")};
-    int r = read_loader(&views[SPENT_LOADERS], loader, &spent);
+    struct spent spent = {.pid = spent_count_of(&views[SPENT_STATUS], "pid")};
+    int r = spent_read_loader(&views[SPENT_LOADERS], loader, &spent);
 
     if (r == 0 && spent.known) {
-        read_times(&views[SPENT_TIMES], loader, &spent);
-        r = read_workers(&views[SPENT_WORKERS], loader, &spent);
+        spent_read_times(&views[SPENT_TIMES], loader, &spent);
+        r = spent_read_workers(&views[SPENT_WORKERS], loader, &spent);
     }
     if (r < 0) {
         spent_deinit(&spent);
@@ -122,7 +124,7 @@ int spent_ask(struct dl_client *client, const char *loader, struct spent *ret)
 
 /* ---- between two of them -------------------------------------------------------------------- */
 
-static bool went_back(const struct spent *before, const struct spent *after)
+static bool spent_went_back(const struct spent *before, const struct spent *after)
 {
     bool back = after->batches < before->batches || after->n_workers != before->n_workers ||
                 after->starved_ns < before->starved_ns;
@@ -136,8 +138,8 @@ static bool went_back(const struct spent *before, const struct spent *after)
 }
 
 /* A batch that was under way before counts as a whole: nobody did more than there was time for. */
-static struct verdict_worker worked(const struct verdict_worker *before,
-                                    const struct verdict_worker *after, uint64_t span_ns)
+static struct verdict_worker spent_worked(const struct verdict_worker *before,
+                                          const struct verdict_worker *after, uint64_t span_ns)
 {
     struct verdict_worker w = {
         after->fetch_ns - before->fetch_ns, after->collate_ns - before->collate_ns,
@@ -161,13 +163,13 @@ bool spent_verdict(const struct spent *before, const struct spent *after, uint64
     struct verdict_case c = {.ranks = &reader, .n_ranks = 1, .span_ns = span_ns};
 
     if (!before->known || !after->known || before->pid != after->pid || span_ns == 0 ||
-        after->n_workers == 0 || went_back(before, after))
+        after->n_workers == 0 || spent_went_back(before, after))
         return false;
     _cleanup_free_ struct verdict_worker *workers = calloc(after->n_workers, sizeof *workers);
     if (!workers)
         return false;
     for (size_t i = 0; i < after->n_workers; i++)
-        workers[i] = worked(&before->workers[i], &after->workers[i], span_ns);
+        workers[i] = spent_worked(&before->workers[i], &after->workers[i], span_ns);
     for (int stage = 0; stage < STAGES; stage++)
         c.ns[stage] = after->ns[stage] - before->ns[stage];
     if (waited_ns > 0 && (after->starved_ns - before->starved_ns) > waited_ns / 2)
