@@ -9,18 +9,18 @@
 #include "proto/value.h"
 #include <errno.h>
 
-#if defined(__SANITIZE_ADDRESS__)
-#define WITH_ASAN 1
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define WITH_SANITIZER 1
 #elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define WITH_ASAN 1
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define WITH_SANITIZER 1
 #endif
 #endif
 
 static volatile size_t allocated; /* volatile: compilers know that malloc() changes no static */
 static volatile bool counting;
 
-#ifdef WITH_ASAN
+#ifdef WITH_SANITIZER
 /* From sanitizer/allocator_interface.h, which gcc does not always install. */
 int __sanitizer_install_malloc_and_free_hooks(void (*on_malloc)(const volatile void *, size_t),
                                               void (*on_free)(const volatile void *));
