@@ -41,7 +41,7 @@ def _other_threads_rest():
         try:
             with open(f"/proc/self/task/{task}/stat", encoding="ascii", errors="replace") as file:
                 state = file.read().rpartition(")")[2].split()[0]
-        except FileNotFoundError:
+        except (FileNotFoundError, ProcessLookupError):  # ended before it was opened, or read
             continue
         if task != own and state != "S":
             return False

@@ -31,7 +31,8 @@ class Everywhere(unittest.TestCase):
             path = pathlib.Path(folder, "test_it.py")
             path.write_text(CASES.format(body=body), encoding="utf-8")
             out = io.StringIO()
-            env = {"DLOADER_SANITIZERS": "none", "DLOADER_TORCH_PYTHONS": others, **env}
+            env = {"DLOADER_SANITIZERS": "none", "DLOADER_TORCH_PYTHONS": others,
+                   "DLOADER_TEST_QUICK": "", "DLOADER_TEST_TORCH": "", **env}
             with mock.patch.dict(os.environ, env):
                 status = everywhere.Everywhere(out).run_all(path)
         return status, out.getvalue().splitlines()
@@ -54,6 +55,20 @@ class Everywhere(unittest.TestCase):
         self.assertEqual(status, 1)
         self.assertRegex("\n".join(lines), r"AssertionError: '/here/dlctl' != '/there/dlctl'")
         self.assertRegex(lines[-3], r"^ok 4 - \S+ \S+, release: test_it\.Case\.test_b")
+
+    def test_files_about_pytorch_may_all_run_with_the_release_build(self):
+        status, lines = self.run_file(
+            "self.assertEqual(os.environ['DLCTL'], '/there/dlctl')", BUILD="/here",
+            DLOADER_TEST_TORCH="released", DLOADER_RELEASE_BUILD="/there", DLCTL="/here/dlctl")
+        self.assertEqual(status, 0)
+        self.assertRegex(lines[1], r"^ok 2 - \S+ \S+, release: test_it\.Case\.test_b")
+
+    def test_a_quick_run_has_others_for_what_is_about_pytorch(self):
+        twin = os.path.join(os.path.dirname(sys.executable), ".", "python3")
+        for torch, plan in [("", "1..2"), ("sanitized", "1..4"), ("released", "1..4")]:
+            with self.subTest(torch):
+                _, lines = self.run_file("pass", others=twin, DLOADER_TEST_QUICK="1", DLOADER_TEST_TORCH=torch)
+                self.assertEqual(lines[-1], plan)
 
     def test_one_that_is_named_twice_runs_once(self):
         _, lines = self.run_file("pass", others=sys.executable)
