@@ -448,9 +448,10 @@ class Usage(Case):
         self.assert_error(2, "EINVAL", "-x", "no such option", "status", "-x")
 
     def test_options_of_other_verbs(self):
+        """Each verb with one in six of them, each of them with verbs of all kinds."""
         every = {option for options in VERBS.values() for option in options}
-        for verb, options in VERBS.items():
-            for option in sorted(every - set(options)):
+        for at, (verb, options) in enumerate(VERBS.items()):
+            for option in sorted(every - set(options))[at % 6::6]:
                 if any(own.startswith(option) for own in options):
                     continue  # a unique abbreviation
                 with self.subTest(verb=verb, option=option):

@@ -28,6 +28,8 @@ else:
     raise SystemExit(f"DLOADER_TEST_CLASS is {CLASS!r}; it may be dloader or torch")
 
 OURS = CLASS == "dloader"
+# What `./dev test` without arguments asks for: each kind of a thing once, not crossed with others.
+QUICK = bool(os.environ.get("DLOADER_TEST_QUICK"))
 TORCH = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
 HERE = os.path.dirname(os.path.abspath(__file__))
 CONTAINERS = (collections.abc.Mapping, collections.abc.Sequence)

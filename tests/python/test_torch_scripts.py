@@ -178,17 +178,17 @@ class Set(torch.utils.data.Dataset):
 
 def train(rank, name, queue):
     shares = torch.utils.data.DistributedSampler(Set(), 2, rank, shuffle=False)
-    for context in CONTEXTS:
+    for context in CONTEXTS[rank::2]:
         loader = DataLoader(Set(), 4, sampler=shares, num_workers=1, multiprocessing_context=context)
         queue.put([index for _, indices in loader for index in indices.tolist()])
 
-CONTEXTS = (None, "fork", "spawn", "forkserver")
+CONTEXTS = (None, "fork", "spawn", "forkserver")  # two for each, since they take seconds
 
 if __name__ == "__main__":
     queue = torch.multiprocessing.get_context("spawn").Queue()
     torch.multiprocessing.spawn(train, (__name__, queue), nprocs=2)
-    got = [queue.get(timeout=60) for _ in range(2 * len(CONTEXTS))]
-    assert sorted(got) == 4 * [list(range(0, 16, 2))] + 4 * [list(range(1, 16, 2))], got
+    got = [queue.get(timeout=60) for _ in CONTEXTS]
+    assert sorted(got) == 2 * [list(range(0, 16, 2))] + 2 * [list(range(1, 16, 2))], got
     print("right")
 """
 
@@ -328,7 +328,7 @@ class TestScripts(Case):
         self.runs(GUARDED, "stdin")
 
     def test_nothing_is_guarded(self):
-        for how in ("file", "text", "stdin"):
+        for how in ("text", "stdin"):
             with self.subTest(how):
                 self.runs(UNGUARDED, how)
 

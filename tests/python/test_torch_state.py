@@ -15,7 +15,7 @@ from torch.utils.data import BatchSampler, RandomSampler, SubsetRandomSampler
 
 import black_box
 import datasets
-from black_box import Case, OURS
+from black_box import Case, OURS, QUICK
 
 if OURS:
     from dloader import DataLoader
@@ -49,6 +49,8 @@ WAYS = [{}, {"num_workers": 2}, {"num_workers": 2, "persistent_workers": True},
         {"num_workers": 1, "prefetch_factor": 5}]
 SHUFFLES = [{}, {"shuffle": True}, {"shuffle": True, "generator_seed": 7},
             {"shuffle": True, "seed": 9}]
+if QUICK:
+    WAYS, SHUFFLES = WAYS[:2], SHUFFLES[1:3]
 
 
 class StateCase(Case):
