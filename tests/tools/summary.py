@@ -9,6 +9,7 @@ nothing ran at all.
 """
 
 import json
+import pathlib
 import re
 import sys
 
@@ -119,12 +120,20 @@ def summarize(tests, status):
     return 1 if tally.failed else 0
 
 
+def named(test, path):
+    """With the build beside its name, if that is not the one that all tests run in."""
+    *_, build, folder, _ = pathlib.Path(path).resolve().parts
+    if folder != "meson-logs" or build == "test":
+        return test
+    return {**test, "name": f"{test['name']} ({build})"}
+
+
 def main(argv):
     tests, status = [], int(argv[1])
     for path in argv[2:]:
         try:
             with open(path, encoding="utf-8", errors="replace") as log:
-                tests += [json.loads(line) for line in log if line.strip()]
+                tests += [named(json.loads(line), path) for line in log if line.strip()]
         except (OSError, ValueError) as error:
             print(f"{path}: {error}")
             status = status or 1

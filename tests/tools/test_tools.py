@@ -234,6 +234,14 @@ class Summary(unittest.TestCase):
             self.assertEqual((code, out.splitlines()[-1]), (1, "12 passed, 1 failed"))
             self.assertIn("/c.json", out)
 
+    def test_a_failure_of_another_build_names_it(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for build, shown in (("test", "==== t: FAIL"), ("clang", "==== t (clang): FAIL")):
+                log = pathlib.Path(folder, build, "meson-logs/units.json")
+                log.parent.mkdir(parents=True)
+                log.write_text('{"name": "t", "result": "FAIL"}\n')
+                self.assertIn(shown, self.main_of("0", str(log))[1])
+
 
 class Named(unittest.TestCase):
     NAMES = ["bench", "test_digest", "test_python_digest", "test_stream", "test_stream_kinds",
