@@ -20,7 +20,7 @@ struct dl_epoch *client_find_epoch(struct dl_client *client, uint32_t stream)
 {
     for (struct dl_loader *loader = client->loaders; loader; loader = loader->next)
         for (struct dl_epoch *epoch = loader->epochs; epoch; epoch = epoch->next)
-            if (!epoch->local && !epoch->gone && epoch->stream == stream)
+            if (!epoch->local && epoch_rules_of(epoch)->is_there && epoch->stream == stream)
                 return epoch;
     return NULL;
 }

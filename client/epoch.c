@@ -255,8 +255,8 @@ void epoch_leave_stream(struct dl_epoch *epoch)
     /* What nobody has seen is not acknowledged: it is given back once the stream has stopped. STOP
      * also comes after FINISHED: it is what frees the stream's number. */
     epoch_queue_pending(epoch);
-    if (!epoch->gone)
-        client_stop_stream(client, epoch->stream, epoch->over && !epoch->ending);
+    if (epoch_rules_of(epoch)->is_there)
+        client_stop_stream(client, epoch->stream, epoch->phase == EPOCH_OVER);
     give_entries_back(epoch);
     disown(epoch, client->batches);
     disown(epoch, client->kept);

@@ -28,7 +28,7 @@ static bool has_room(const struct dl_epoch *epoch)
     uint64_t ahead = epoch->feed.steps - epoch->received;
 
     assert(epoch->feed.steps >= epoch->received);
-    return !epoch->over && ahead < DL_MAX_FEED_AHEAD * epoch->credits &&
+    return !epoch_rules_of(epoch)->is_over && ahead < DL_MAX_FEED_AHEAD * epoch->credits &&
            connection_output(&epoch->loader->client->conn).len <= FEED_OUTPUT_MAX;
 }
 
@@ -86,7 +86,7 @@ void feed_catch_up(struct dl_epoch *epoch)
 {
     struct feed *feed = &epoch->feed;
 
-    if (!feed->on || epoch->local || epoch->gone || (epoch->over && !epoch->ending))
+    if (!feed->on || epoch->local || !epoch_rules_of(epoch)->is_told)
         return;
     while (feed->unsent && may_send(epoch)) {
         const struct fed *fed = feed->unsent;
@@ -295,7 +295,7 @@ int dl_epoch_feed_end(struct dl_epoch *epoch)
     if (epoch->loader->drop_last)
         epoch->feed.held = 0;
     epoch->feed.ended = true;
-    if (!epoch->over)
+    if (!epoch_rules_of(epoch)->is_over)
         r = say(epoch);
     if (r < 0)
         epoch->feed.ended = false; /* to be said again */

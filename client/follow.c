@@ -8,17 +8,18 @@
 
 bool epoch_may_follow(const struct dl_epoch *epoch, int error)
 {
-    return error == DL_E_WORLD_CHANGED && epoch->follow && epoch->broken &&
-           (epoch->is_cut || epoch->count == 0) && !epoch->loader->iterable && !epoch->feed.on &&
-           strcmp(epoch->loader->client->error.path, "world") == 0;
+    return error == DL_E_WORLD_CHANGED && epoch->follow && epoch->outcome >= EPOCH_BROKEN &&
+           (epoch->outcome == EPOCH_CUT || epoch->count == 0) && !epoch->loader->iterable &&
+           !epoch->feed.on && strcmp(epoch->loader->client->error.path, "world") == 0;
 }
 
 static void forget_stream(struct dl_epoch *epoch)
 {
     held_deinit(&epoch->came);
     epoch->came = (struct held){0};
-    epoch->over = epoch->gone = epoch->resumed = epoch->ending = epoch->unwanted = false;
-    epoch->broken = epoch->is_cut = epoch->ended = false;
+    epoch->phase = EPOCH_RUNNING;
+    epoch->outcome = EPOCH_OPEN;
+    epoch->resumed = false;
     epoch->first = epoch->expected = epoch->position = 0;
     epoch->delivered = epoch->received = 0;
     epoch->lent = 0;
@@ -31,7 +32,8 @@ static int stay_behind(struct dl_epoch *epoch)
     struct dl_client *client = epoch->loader->client;
     char why[sizeof client->error_text];
 
-    epoch->over = epoch->gone = epoch->broken = true;
+    epoch->phase = EPOCH_LEFT;
+    epoch->outcome = EPOCH_BROKEN;
     epoch->next = epoch->loader->epochs;
     epoch->loader->epochs = epoch;
     if (connection_check(&client->conn) < 0)

@@ -214,23 +214,48 @@ struct carrying {
     bool lost_told; /* the user knows that there is a state which cannot be kept */
 };
 
+/* Where an epoch's stream is. */
+enum epoch_phase {
+    EPOCH_RUNNING,  /* a daemon has it, and sends */
+    EPOCH_AWAY,     /* the daemon that had it is gone: the next one is to start it */
+    EPOCH_OVER,     /* the daemon sends nothing more for it; of a local one: all was made */
+    EPOCH_ENDING,   /* it is over, but the daemon, another one, has yet to see that */
+    EPOCH_LEFT,     /* it is over, and the daemon that had it is gone */
+    EPOCH_UNWANTED, /* likewise, and the daemon that has come does not start it */
+};
+
+struct epoch_rules {
+    bool is_over;  /* nothing more comes for next() */
+    bool is_there; /* the daemon knows it by its number, */
+    bool is_told;  /* and may send something for it */
+};
+
+static const struct epoch_rules epoch_rules[] = {
+    [EPOCH_RUNNING] = {false, true, true}, [EPOCH_AWAY] = {false, false, false},
+    [EPOCH_OVER] = {true, true, false},    [EPOCH_ENDING] = {true, true, true},
+    [EPOCH_LEFT] = {true, false, false},   [EPOCH_UNWANTED] = {true, false, false},
+};
+
+/* What next() has come to. */
+enum epoch_outcome {
+    EPOCH_OPEN,
+    EPOCH_HAD_ALL, /* it said DL_END */
+    EPOCH_BROKEN,  /* a fault was the stream's last word */
+    EPOCH_CUT,     /* likewise, and nothing of what has come is given out: `cut` is said */
+};
+
 struct dl_epoch {
     struct dl_epoch *next;
     struct dl_loader *loader; /* borrowed: outlives it */
     uint32_t stream;
-    bool over;     /* the daemon sends nothing more for it */
-    bool gone;     /* the daemon that had it is gone, and the next has not started it yet */
-    bool resumed;  /* another daemon had it before this one */
-    bool ending;   /* it is over, but this daemon has yet to see that */
-    bool unwanted; /* it is over, and this daemon does not start it */
+    enum epoch_phase phase;
+    enum epoch_outcome outcome;
+    bool resumed; /* another daemon had it before this one */
     uint32_t rank, world;
     bool cluster;        /* both are what the nodes have agreed on, */
     bool follow;         /* also when they do it anew, */
     uint32_t changes;    /* which they did so often, */
     uint32_t local_rank; /* for this rank of the daemon's node */
-    bool broken;         /* a fault was the stream's last word */
-    bool is_cut;         /* nothing of what has come is given out: `cut` is said */
-    bool ended;          /* next() said DL_END */
     bool length_told;    /* that the samples of a local one are more than the dataset says */
     struct fault *cut;   /* owned; NULL: it was said, or there is none */
     char *job;           /* owned; "": none */
@@ -458,6 +483,17 @@ void client_stop_stream(struct dl_client *client, uint32_t stream, bool over);
  * that live on are the client's. */
 void epoch_leave_stream(struct dl_epoch *epoch);
 void epoch_unlink(struct dl_epoch *epoch); /* of its loader's; nothing happens if it is not there */
+
+static inline const struct epoch_rules *epoch_rules_of(const struct dl_epoch *epoch)
+{
+    return &epoch_rules[epoch->phase];
+}
+
+/* The daemon has said the last word of it, or none will. */
+static inline void epoch_note_end(struct dl_epoch *epoch)
+{
+    epoch->phase = epoch_rules_of(epoch)->is_there ? EPOCH_OVER : EPOCH_LEFT;
+}
 
 /* ---- next.c ---- */
 

@@ -352,13 +352,14 @@ int local_epoch_next(struct dl_epoch *epoch, struct dl_batch **ret)
     uint64_t begin = clock_ns();
     int r;
 
-    if (epoch->over) {
-        epoch->ended = true;
+    if (epoch->phase == EPOCH_OVER)
         return DL_END;
-    }
     r = load(epoch, &entry.mapping, &made);
     epoch->wait_ns += clock_ns() - begin;
-    epoch->over = epoch->ended = r == DL_END;
+    if (r == DL_END) {
+        epoch->phase = EPOCH_OVER;
+        epoch->outcome = EPOCH_HAD_ALL;
+    }
     if (r != 0)
         return r;
     entry.slot = entry.mapping->base;

@@ -210,7 +210,7 @@ static int wait_entry(struct dl_epoch *epoch, uint64_t deadline, bool block)
 {
     struct dl_client *client = epoch->loader->client;
 
-    for (int turn = 0; epoch->count == 0 && !epoch->over; turn++) {
+    for (int turn = 0; epoch->count == 0 && !epoch_rules_of(epoch)->is_over; turn++) {
         int r;
 
         feed_catch_up(epoch);
@@ -344,15 +344,16 @@ static int next_remote(struct dl_epoch *epoch, int64_t timeout_ns, struct dl_bat
     int r = 0;
 
     /* What has come is of no use once the world is another: that is heard first. */
-    if (epoch->cluster && epoch->count > 0 && !epoch->over)
+    if (epoch->cluster && epoch->count > 0 && !epoch_rules_of(epoch)->is_over)
         r = client_pump(client);
     if (r < 0)
         return client_fatal(client);
     r = need_entry(epoch, timeout_ns);
 
-    if (epoch->is_cut && (r == 0 || r == DL_END))
+    if (epoch->outcome == EPOCH_CUT && (r == 0 || r == DL_END))
         return take_cut(epoch);
-    epoch->ended = r == DL_END && !epoch->broken;
+    if (epoch->outcome < EPOCH_BROKEN)
+        epoch->outcome = r == DL_END ? EPOCH_HAD_ALL : EPOCH_OPEN;
     if (r != 0)
         return r;
     entry = epoch_pop(epoch);

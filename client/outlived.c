@@ -44,7 +44,7 @@ uint64_t outlived_lowest(struct dl_epoch *epoch)
 
 void outlived_given_back(struct dl_epoch *epoch)
 {
-    epoch->n_outlived += epoch->outlived != UINT64_MAX || epoch->gone;
+    epoch->n_outlived += epoch->outlived != UINT64_MAX || !epoch_rules_of(epoch)->is_there;
 }
 
 void outlived_tell(struct dl_epoch *epoch)
@@ -52,7 +52,8 @@ void outlived_tell(struct dl_epoch *epoch)
     struct dl_message msg = {.number = DL_MSG_HELD};
     uint64_t told = epoch->outlived;
 
-    if (epoch->n_outlived == 0 || epoch->gone || outlived_lowest(epoch) == told)
+    if (epoch->n_outlived == 0 || !epoch_rules_of(epoch)->is_there ||
+        outlived_lowest(epoch) == told)
         return;
     msg.held.stream = epoch->stream;
     msg.held.step = epoch->outlived;

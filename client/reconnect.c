@@ -97,10 +97,9 @@ static int check_held(struct dl_client *client)
 
 static void leave_epoch(struct dl_epoch *epoch)
 {
-    epoch->gone = true;
+    epoch->phase = epoch_rules_of(epoch)->is_over ? EPOCH_LEFT : EPOCH_AWAY;
     epoch->lent = epoch->unsent = 0;
     epoch->n_releases = epoch->n_pins = epoch->n_feeds = 0;
-    epoch->ending = epoch->unwanted = false;
 }
 
 /* Nothing that was the daemon's is told to the next one. */
@@ -217,8 +216,7 @@ static bool is_complete(const struct dl_epoch *epoch)
 {
     const struct feed *feed = &epoch->feed;
 
-    if (!epoch->over || epoch->unwanted || !epoch->job[0] || epoch->loader->iterable ||
-        epoch->cluster)
+    if (epoch->phase != EPOCH_LEFT || !epoch->job[0] || epoch->loader->iterable || epoch->cluster)
         return false;
     return feed->on ? feed->ended && epoch->expected == epoch->first + feed->steps
                     : epoch->expected == epoch->steps;
@@ -228,7 +226,7 @@ static struct dl_epoch *next_epoch(const struct dl_client *client)
 {
     for (struct dl_loader *loader = client->loaders; loader; loader = loader->next)
         for (struct dl_epoch *epoch = loader->epochs; epoch; epoch = epoch->next)
-            if (epoch->gone && (!epoch->over || is_complete(epoch)))
+            if (epoch->phase == EPOCH_AWAY || is_complete(epoch))
                 return epoch;
     return NULL;
 }
@@ -341,9 +339,8 @@ int reconnect_started(struct dl_client *client, const struct dl_msg_started *sta
     if (differs(client, epoch->loader->name, "first step", started->first, epoch->expected) < 0)
         return connection_check(&client->conn);
     epoch->stream = stream;
-    epoch->gone = false;
+    epoch->phase = epoch_rules_of(epoch)->is_over ? EPOCH_ENDING : EPOCH_RUNNING;
     epoch->resumed = true;
-    epoch->ending = epoch->over;
     outlived_tell(epoch);
     feed_rewind(epoch);
     feed_catch_up(epoch);
@@ -367,8 +364,8 @@ static int refused(struct dl_client *client, const struct dl_error *err)
         client->reconnect.ended = 0; /* it may be this one again */
         return r;
     }
-    if (epoch && epoch->over) {
-        epoch->unwanted = true;
+    if (epoch && epoch_rules_of(epoch)->is_over) {
+        epoch->phase = EPOCH_UNWANTED;
         client->reconnect.call.refused = (struct dl_error){0};
         return 1;
     }

@@ -107,7 +107,7 @@ int dl_epoch_state(struct dl_epoch *epoch, void *buf, size_t *len)
 
     if (r < 0)
         return r;
-    if (epoch->ended && epoch->number < UINT64_MAX)
+    if (epoch->outcome == EPOCH_HAD_ALL && epoch->number < UINT64_MAX)
         place = (struct state_place){.epoch = epoch->number + 1};
     else if (epoch->received > 0)
         r = check_order(loader);
@@ -132,7 +132,7 @@ int dl_epoch_whole_state(struct dl_epoch *epoch, uint64_t step, void *buf, size_
         return r;
     if (step == DL_UNKNOWN)
         place.step = epoch->position;
-    if (step == DL_UNKNOWN && epoch->ended && epoch->number < UINT64_MAX)
+    if (step == DL_UNKNOWN && epoch->outcome == EPOCH_HAD_ALL && epoch->number < UINT64_MAX)
         place = (struct state_place){.epoch = epoch->number + 1};
     else if (epoch->received > 0)
         r = check_order(epoch->loader);

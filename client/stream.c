@@ -25,7 +25,7 @@ static int find_stream(struct dl_client *client, const struct dl_message *msg, u
     if (!epoch)
         return violated(client, "%s: stream %llu is not known", message_name(msg->number),
                         (ull)stream);
-    if (epoch->over && !epoch->ending)
+    if (!epoch_rules_of(epoch)->is_told)
         return violated(client, "%s: stream %llu is over", message_name(msg->number), (ull)stream);
     *ret = epoch;
     return 1;
@@ -251,11 +251,10 @@ static struct fault *fault_new(const struct dl_epoch *epoch, const struct dl_msg
  * when all has been delivered, and means nothing once all was given out. */
 static int cut_with(struct dl_epoch *epoch, const struct dl_msg_fault *fault)
 {
-    epoch->over = true;
-    epoch->ending = false;
-    if (epoch->ended || epoch->is_cut)
+    epoch_note_end(epoch);
+    if (epoch->outcome == EPOCH_HAD_ALL || epoch->outcome == EPOCH_CUT)
         return 0;
-    epoch->broken = epoch->is_cut = true;
+    epoch->outcome = EPOCH_CUT;
     epoch->cut = fault_new(epoch, fault);
     return epoch->cut ? 0 : connection_fail(&epoch->loader->client->conn, ENOMEM, "", "no memory");
 }
@@ -275,13 +274,16 @@ int stream_fault(struct dl_client *client, const struct dl_message *msg)
         client_release_step(client, (uint32_t)fault->stream, fault->step);
     if (r <= 0)
         return r < 0 ? r : connection_check(&client->conn);
-    if (epoch->ending && fault->step == UINT64_MAX) { /* all steps had come: nobody misses it */
-        epoch->ending = !fault->final;
+    if (epoch->phase == EPOCH_ENDING && fault->step == UINT64_MAX) { /* all steps had come */
+        if (fault->final)
+            epoch_note_end(epoch);
         return 0;
     }
-    epoch->broken = epoch->broken || fault->final;
+    if (fault->final) {
+        epoch_note_end(epoch);
+        epoch->outcome = EPOCH_BROKEN;
+    }
     if (fault->step != UINT64_MAX && is_known(epoch, fault->step)) {
-        epoch->over = epoch->over || fault->final;
         return give_back_unseen(epoch, fault->step);
     }
     if (fault->step != UINT64_MAX) {
@@ -299,8 +301,6 @@ int stream_fault(struct dl_client *client, const struct dl_message *msg)
     entry.fault = fault_new(epoch, fault);
     if (!entry.fault || epoch_push(epoch, &entry) < 0)
         return no_memory_for(client, msg);
-    if (fault->final)
-        epoch->over = true;
     return 0;
 }
 
@@ -347,7 +347,6 @@ int stream_finished(struct dl_client *client, const struct dl_message *msg)
     if (due != DL_UNKNOWN && epoch->delivered < due)
         return violated(client, "FINISHED: stream %u ends after %llu of the %llu steps from %llu",
                         epoch->stream, (ull)epoch->delivered, (ull)due, (ull)epoch->first);
-    epoch->over = true;
-    epoch->ending = false;
+    epoch_note_end(epoch);
     return 0;
 }
