@@ -17,21 +17,21 @@ struct agreement {
     uv_timer_t retry;
 };
 
-static void on_closed(uv_handle_t *handle)
+static void agree_on_closed(uv_handle_t *handle)
 {
     free(handle->data);
 }
 
-static void finish(struct agreement *a, uint64_t number, const struct dl_error *error)
+static void agree_finish(struct agreement *a, uint64_t number, const struct dl_error *error)
 {
     void (*done)(void *, uint64_t, const struct dl_error *) = a->o.done;
     void *owner = a->o.owner;
 
-    uv_close((uv_handle_t *)&a->retry, on_closed);
+    uv_close((uv_handle_t *)&a->retry, agree_on_closed);
     done(owner, number, error);
 }
 
-static bool read_number(struct dl_span data, uint64_t *ret)
+static bool agree_read_number(struct dl_span data, uint64_t *ret)
 {
     char text[24];
     char *end;
@@ -45,36 +45,36 @@ static bool read_number(struct dl_span data, uint64_t *ret)
     return errno == 0 && *end == '\0';
 }
 
-static void propose(struct agreement *a);
+static void agree_propose(struct agreement *a);
 
-static void on_retry(uv_timer_t *timer)
+static void agree_on_retry(uv_timer_t *timer)
 {
-    propose(timer->data);
+    agree_propose(timer->data);
 }
 
-static void on_answer(void *owner, const struct backend_answer *answer)
+static void agree_on_answer(void *owner, const struct backend_answer *answer)
 {
     struct agreement *a = owner;
     struct dl_error error = {0};
     uint64_t number = 0;
 
     if (answer->status < 0 && uv_hrtime() < a->until) {
-        uv_timer_start(&a->retry, on_retry, AGREE_RETRY_MS, 0);
+        uv_timer_start(&a->retry, agree_on_retry, AGREE_RETRY_MS, 0);
         return;
     }
     if (answer->status < 0) {
         error = *answer->error;
-    } else if (!read_number(answer->data, &number)) {
+    } else if (!agree_read_number(answer->data, &number)) {
         dl_error_set(&error, EBADMSG, a->key, "what the store has there is no number");
     }
-    finish(a, number, error.code ? &error : NULL);
+    agree_finish(a, number, error.code ? &error : NULL);
 }
 
-static void propose(struct agreement *a)
+static void agree_propose(struct agreement *a)
 {
     struct dl_span text = {(const uint8_t *)a->text, strlen(a->text)};
 
-    backend_set(a->o.backend, a->key, 0, text, on_answer, a);
+    backend_set(a->o.backend, a->key, 0, text, agree_on_answer, a);
 }
 
 struct agreement *agree(const struct agree_options *options)
@@ -87,13 +87,13 @@ struct agreement *agree(const struct agree_options *options)
     (void)snprintf(a->text, sizeof a->text, "%" PRIu64, options->proposal);
     uv_timer_init(options->loop, &a->retry);
     a->retry.data = a;
-    propose(a);
+    agree_propose(a);
     return a;
 }
 
 struct agreement *agree_cancel(struct agreement *a)
 {
     if (a)
-        uv_close((uv_handle_t *)&a->retry, on_closed);
+        uv_close((uv_handle_t *)&a->retry, agree_on_closed);
     return NULL;
 }

@@ -49,34 +49,34 @@ struct c10d {
     struct backend_health health;
 };
 
-static struct c10d *of(const struct backend *backend)
+static struct c10d *c10d_of(const struct backend *backend)
 {
     return container_of(backend, struct c10d, backend);
 }
 
-static struct dl_span span_of(const struct dl_buffer *buffer)
+static struct dl_span c10d_span_of(const struct dl_buffer *buffer)
 {
     return (struct dl_span){buffer->data, buffer->len};
 }
 
-static bool is_same(struct dl_span a, struct dl_span b)
+static bool c10d_is_same(struct dl_span a, struct dl_span b)
 {
     return a.len == b.len && (a.len == 0 || memcmp(a.data, b.data, a.len) == 0);
 }
 
-static struct dl_span nothing(void)
+static struct dl_span c10d_nothing(void)
 {
     return span_str(NOTHING);
 }
 
-static uint64_t token_of(struct dl_span data)
+static uint64_t c10d_token_of(struct dl_span data)
 {
     uint64_t hash = XXH3_64bits(data.data, data.len);
 
     return hash ? hash : 1;
 }
 
-static void put(struct dl_buffer *ret, struct dl_span data)
+static void c10d_put(struct dl_buffer *ret, struct dl_span data)
 {
     ret->len = 0;
     must_append(ret, data.data, data.len);
@@ -84,7 +84,7 @@ static void put(struct dl_buffer *ret, struct dl_span data)
 
 /* ---- answers -------------------------------------------------------------------------------- */
 
-static void call_free(struct call *call)
+static void c10d_call_free(struct call *call)
 {
     buffer_deinit(&call->data);
     buffer_deinit(&call->expected);
@@ -92,14 +92,14 @@ static void call_free(struct call *call)
 }
 
 /* The call is done with; the owner may do anything, also free the backend. */
-static void answer(struct call *call, const struct backend_answer *with)
+static void c10d_answer(struct call *call, const struct backend_answer *with)
 {
     DL_DELETE(call->c10d->calls, call);
     call->done(call->owner, with);
-    call_free(call);
+    c10d_call_free(call);
 }
 
-static void answer_error(struct call *call, int code, const char *what)
+static void c10d_answer_error(struct call *call, int code, const char *what)
 {
     struct c10d *c10d = call->c10d;
     struct dl_error err = {0};
@@ -110,30 +110,31 @@ static void answer_error(struct call *call, int code, const char *what)
     c10d->health.answers = false;
     c10d->health.failures++;
     c10d->health.latest = err;
-    answer(call, &(struct backend_answer){.status = -err.code, .error = &err});
+    c10d_answer(call, &(struct backend_answer){.status = -err.code, .error = &err});
 }
 
-static void answer_value(struct call *call, struct dl_span data, bool won)
+static void c10d_answer_value(struct call *call, struct dl_span data, bool won)
 {
     struct c10d *c10d = call->c10d;
 
     c10d->health.answers = true;
     memcpy(c10d->known_key, call->key, sizeof call->key);
-    put(&c10d->known, data);
-    answer(call, &(struct backend_answer){.won = won, .token = token_of(data), .data = data});
+    c10d_put(&c10d->known, data);
+    c10d_answer(call,
+                &(struct backend_answer){.won = won, .token = c10d_token_of(data), .data = data});
 }
 
-static void answer_nothing(struct call *call)
+static void c10d_answer_nothing(struct call *call)
 {
     call->c10d->health.answers = true;
-    answer(call, &(struct backend_answer){0});
+    c10d_answer(call, &(struct backend_answer){0});
 }
 
 /* ---- the store ------------------------------------------------------------------------------ */
 
-static void on_answer(void *owner, const struct tcpstore_answer *with);
+static void c10d_on_answer(void *owner, const struct tcpstore_answer *with);
 
-static void ask(struct call *call, struct dl_span expected, struct dl_span desired)
+static void c10d_ask(struct call *call, struct dl_span expected, struct dl_span desired)
 {
     struct c10d *c10d = call->c10d;
     uint64_t spent = uv_now(c10d->loop) - call->began;
@@ -147,55 +148,55 @@ static void ask(struct call *call, struct dl_span expected, struct dl_span desir
 
     if (tcpstore_client_dialect(c10d->client) == TCPSTORE_ANY)
         c10d_host_try(c10d->host);
-    int r = tcpstore_client_ask(c10d->client, &question, on_answer, call);
+    int r = tcpstore_client_ask(c10d->client, &question, c10d_on_answer, call);
     assert(r == 0); /* keys and values are as long as a backend's may be */
 }
 
-static void read_value(struct call *call)
+static void c10d_read_value(struct call *call)
 {
     call->writes = false;
-    ask(call, nothing(), nothing());
+    c10d_ask(call, c10d_nothing(), c10d_nothing());
 }
 
-static void write_value(struct call *call, struct dl_span expected)
+static void c10d_write_value(struct call *call, struct dl_span expected)
 {
     call->writes = true;
-    put(&call->expected, expected);
-    ask(call, expected, span_of(&call->data));
+    c10d_put(&call->expected, expected);
+    c10d_ask(call, expected, c10d_span_of(&call->data));
 }
 
 /* What is there now. A set came here for the bytes that its token is of. */
-static void on_read(struct call *call, struct dl_span is)
+static void c10d_on_read(struct call *call, struct dl_span is)
 {
-    bool absent = is_same(is, nothing());
+    bool absent = c10d_is_same(is, c10d_nothing());
 
     if (absent)
-        answer_nothing(call);
-    else if (!call->sets || token_of(is) != call->token)
-        answer_value(call, is, false);
-    else if (is_same(is, span_of(&call->data)))
-        answer_value(call, is, true);
+        c10d_answer_nothing(call);
+    else if (!call->sets || c10d_token_of(is) != call->token)
+        c10d_answer_value(call, is, false);
+    else if (c10d_is_same(is, c10d_span_of(&call->data)))
+        c10d_answer_value(call, is, true);
     else
-        write_value(call, is);
+        c10d_write_value(call, is);
 }
 
 /* Where the key has something else, the store says what; where it has nothing and something was
  * expected, it says that again. */
-static void on_written(struct call *call, struct dl_span is)
+static void c10d_on_written(struct call *call, struct dl_span is)
 {
-    struct dl_span expected = span_of(&call->expected);
+    struct dl_span expected = c10d_span_of(&call->expected);
 
-    if (is_same(is, span_of(&call->data)))
-        answer_value(call, is, true);
-    else if (expected.len > 0 && is_same(is, expected))
-        answer_nothing(call);
-    else if (expected.len == 0 && is_same(is, nothing()))
-        write_value(call, nothing()); /* somebody stored it after all */
+    if (c10d_is_same(is, c10d_span_of(&call->data)))
+        c10d_answer_value(call, is, true);
+    else if (expected.len > 0 && c10d_is_same(is, expected))
+        c10d_answer_nothing(call);
+    else if (expected.len == 0 && c10d_is_same(is, c10d_nothing()))
+        c10d_write_value(call, c10d_nothing()); /* somebody stored it after all */
     else
-        answer_value(call, is, false);
+        c10d_answer_value(call, is, false);
 }
 
-static void notice_link(struct c10d *c10d)
+static void c10d_notice_link(struct c10d *c10d)
 {
     uint64_t links = tcpstore_client_links(c10d->client);
     bool renewed = c10d->links > 0 && links != c10d->links;
@@ -205,28 +206,28 @@ static void notice_link(struct c10d *c10d)
         c10d->renewed(c10d->context);
 }
 
-static void on_answer(void *owner, const struct tcpstore_answer *with)
+static void c10d_on_answer(void *owner, const struct tcpstore_answer *with)
 {
     struct call *call = owner;
     struct tcpstore_fields fields = with->fields;
 
     if (with->status < 0) {
-        answer_error(call, -with->status, with->error->message);
+        c10d_answer_error(call, -with->status, with->error->message);
         return;
     }
-    notice_link(call->c10d);
+    c10d_notice_link(call->c10d);
     struct dl_span is = tcpstore_take_span(&fields);
     if (is.len > BACKEND_VALUE_MAX)
-        answer_error(call, EBADMSG, "what is there is too large to be of a dloaderd");
+        c10d_answer_error(call, EBADMSG, "what is there is too large to be of a dloaderd");
     else if (call->writes)
-        on_written(call, is);
+        c10d_on_written(call, is);
     else
-        on_read(call, is);
+        c10d_on_read(call, is);
 }
 
 /* ---- the backend ---------------------------------------------------------------------------- */
 
-static struct call *begin(struct c10d *c10d, const char *key, backend_done done, void *owner)
+static struct call *c10d_begin(struct c10d *c10d, const char *key, backend_done done, void *owner)
 {
     struct call *call = must_alloc(sizeof *call);
 
@@ -242,32 +243,33 @@ static struct call *begin(struct c10d *c10d, const char *key, backend_done done,
 
 static void c10d_get(struct backend *backend, const char *key, backend_done done, void *owner)
 {
-    read_value(begin(of(backend), key, done, owner));
+    c10d_read_value(c10d_begin(c10d_of(backend), key, done, owner));
 }
 
 static void c10d_set(struct backend *backend, const char *key, uint64_t token, struct dl_span data,
                      backend_done done, void *owner)
 {
-    struct c10d *c10d = of(backend);
-    struct call *call = begin(c10d, key, done, owner);
-    struct dl_span known = span_of(&c10d->known);
+    struct c10d *c10d = c10d_of(backend);
+    struct call *call = c10d_begin(c10d, key, done, owner);
+    struct dl_span known = c10d_span_of(&c10d->known);
 
-    assert(data.len > 0 && data.len <= BACKEND_VALUE_MAX && !is_same(data, nothing()));
+    assert(data.len > 0 && data.len <= BACKEND_VALUE_MAX && !c10d_is_same(data, c10d_nothing()));
     call->sets = true;
     call->token = token;
-    put(&call->data, data);
+    c10d_put(&call->data, data);
     if (token == 0)
-        write_value(call, (struct dl_span){0});
-    else if (strcmp(c10d->known_key, call->key) == 0 && token_of(known) == token &&
-             !is_same(known, data)) /* of which an answer would not say if it was there before */
-        write_value(call, known);
+        c10d_write_value(call, (struct dl_span){0});
+    else if (strcmp(c10d->known_key, call->key) == 0 && c10d_token_of(known) == token &&
+             !c10d_is_same(known,
+                           data)) /* of which an answer would not say if it was there before */
+        c10d_write_value(call, known);
     else
-        read_value(call);
+        c10d_read_value(call);
 }
 
 static void c10d_health(const struct backend *backend, struct backend_health *ret)
 {
-    const struct c10d *c10d = of(backend);
+    const struct c10d *c10d = c10d_of(backend);
 
     *ret = c10d->health;
     (void)snprintf(ret->endpoint, sizeof ret->endpoint, "%s",
@@ -278,13 +280,13 @@ static void c10d_health(const struct backend *backend, struct backend_health *re
 
 static void c10d_free(struct backend *backend)
 {
-    struct c10d *c10d = of(backend);
+    struct c10d *c10d = c10d_of(backend);
     struct call *call, *next;
 
     tcpstore_client_free(c10d->client);
     c10d_host_free(c10d->host);
     DL_FOREACH_SAFE (c10d->calls, call, next)
-        call_free(call);
+        c10d_call_free(call);
     buffer_deinit(&c10d->known);
     free(c10d);
 }
@@ -294,7 +296,7 @@ static const struct backend_ops ops = {
 
 /* ---- what it is given ----------------------------------------------------------------------- */
 
-static int say_wrong(const char *text, const char *what, struct dl_error *err)
+static int c10d_say_wrong(const char *text, const char *what, struct dl_error *err)
 {
     return dl_error_set(err, EINVAL, "rendezvous.endpoint",
                         "%.200s: %s; write host:port of the one TCPStore, or [address]:port", text,
@@ -311,15 +313,15 @@ int c10d_endpoint(const char *text, char **ret_host, uint16_t *ret_port, struct 
     if (!bracketed && end && strchr(end + 1, ':')) /* an address in numbers alone */
         end = NULL;
     if (bracketed && !end)
-        return say_wrong(text, "has a [ without ]", err);
+        return c10d_say_wrong(text, "has a [ without ]", err);
     size_t len = end ? (size_t)(end - host) : strlen(host);
     const char *after = end ? end + bracketed : "";
     if (len == 0 || len > 253 || strcspn(text, "/ ,;?#@\\\"'") < strlen(text))
-        return say_wrong(text, "is no such address", err);
+        return c10d_say_wrong(text, "is no such address", err);
     if (*after) {
         port = after[1] >= '0' && after[1] <= '9' ? strtoul(after + 1, &rest, 10) : 0;
         if (*after != ':' || port == 0 || port > UINT16_MAX || *rest)
-            return say_wrong(text, "has no port from 1 to 65535", err);
+            return c10d_say_wrong(text, "has no port from 1 to 65535", err);
     }
     *ret_host = must_alloc(len + 1);
     memcpy(*ret_host, host, len);
@@ -327,7 +329,8 @@ int c10d_endpoint(const char *text, char **ret_host, uint16_t *ret_port, struct 
     return 0;
 }
 
-static int open_both(struct c10d *c10d, const struct c10d_options *options, struct dl_error *err)
+static int c10d_open_both(struct c10d *c10d, const struct c10d_options *options,
+                          struct dl_error *err)
 {
     _cleanup_free_ char *host = NULL;
     uint16_t port = 0;
@@ -357,7 +360,7 @@ int c10d_new(const struct c10d_options *options, struct backend **ret, struct dl
     c10d->loop = options->loop;
     c10d->renewed = options->renewed;
     c10d->context = options->context;
-    int r = open_both(c10d, options, err);
+    int r = c10d_open_both(c10d, options, err);
     if (r < 0) {
         c10d_free(&c10d->backend);
         return r;

@@ -35,7 +35,7 @@ static void _printf_(3, 4)
 
 /* ---- whose address it is -------------------------------------------------------------------- */
 
-static bool is_same(const struct sockaddr *a, const struct sockaddr *b)
+static bool c10d_host_is_same(const struct sockaddr *a, const struct sockaddr *b)
 {
     if (!a || a->sa_family != b->sa_family)
         return false;
@@ -49,36 +49,36 @@ static bool is_same(const struct sockaddr *a, const struct sockaddr *b)
 }
 
 /* All of 127.0.0.0/8 is this machine, whatever its interfaces are said to have. */
-static bool is_loopback(const struct sockaddr *address)
+static bool c10d_host_is_loopback(const struct sockaddr *address)
 {
     return address->sa_family == AF_INET &&
            ntohl(((const struct sockaddr_in *)(const void *)address)->sin_addr.s_addr) >> 24 == 127;
 }
 
 /* Also true of others' addresses, on a machine that is told to let that be. */
-static bool can_be_bound(const struct addrinfo *found)
+static bool c10d_host_can_be_bound(const struct addrinfo *found)
 {
     _cleanup_fd_ int fd = socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
     return fd >= 0 && bind(fd, found->ai_addr, found->ai_addrlen) == 0;
 }
 
-static bool is_mine(const struct addrinfo *found)
+static bool c10d_host_is_mine(const struct addrinfo *found)
 {
     const struct sockaddr *address = found->ai_addr;
     struct ifaddrs *all = NULL;
-    bool mine = is_loopback(address);
+    bool mine = c10d_host_is_loopback(address);
 
     /* It asks the kernel by a socket of a kind that a service may not be allowed. */
     if (!mine && getifaddrs(&all) < 0)
-        return can_be_bound(found);
+        return c10d_host_can_be_bound(found);
     for (const struct ifaddrs *one = all; one && !mine; one = one->ifa_next)
-        mine = is_same(one->ifa_addr, address);
+        mine = c10d_host_is_same(one->ifa_addr, address);
     freeifaddrs(all);
     return mine;
 }
 
-static bool is_number(const char *host)
+static bool c10d_host_is_number(const char *host)
 {
     struct in6_addr address;
 
@@ -87,19 +87,19 @@ static bool is_number(const char *host)
 
 /* ---- the store ------------------------------------------------------------------------------ */
 
-static void on_dropped(void *context, const char *peer, const char *why)
+static void c10d_host_on_dropped(void *context, const char *peer, const char *why)
 {
     say(context, C10D_DETAIL, "the store here has let go of %s: %s", peer, why);
 }
 
 /* `at` NULL: all addresses of this machine. */
-static void serve(struct c10d_host *host, const char *at)
+static void c10d_host_serve(struct c10d_host *host, const char *at)
 {
     struct tcpstore_server_options options = {.loop = host->options.loop,
                                               .host = at,
                                               .port = host->options.port,
                                               .fd = -1,
-                                              .dropped = on_dropped,
+                                              .dropped = c10d_host_on_dropped,
                                               .context = host};
     struct dl_error err = {0};
     int r = tcpstore_server_new(&options, &host->server, &err);
@@ -121,26 +121,26 @@ static void serve(struct c10d_host *host, const char *at)
         say(host, C10D_TROUBLE, "the store cannot be here: %s: %s", err.path, err.message);
 }
 
-static void destroy(struct c10d_host *host)
+static void c10d_host_destroy(struct c10d_host *host)
 {
     free(host->name);
     free(host);
 }
 
-static void on_looked_up(uv_getaddrinfo_t *lookup, int status, struct addrinfo *found)
+static void c10d_host_on_looked_up(uv_getaddrinfo_t *lookup, int status, struct addrinfo *found)
 {
     struct c10d_host *host = lookup->data;
     bool mine = host->options.hosting == C10D_HOST_YES, known = false;
 
     host->looking_up = false;
     for (const struct addrinfo *one = found; one && !known; one = one->ai_next)
-        known = is_mine(one);
+        known = c10d_host_is_mine(one);
     uv_freeaddrinfo(found);
     (void)status; /* a name that is not known is not this machine's; the client says so */
     if (host->ending)
-        destroy(host);
+        c10d_host_destroy(host);
     else if (known || mine)
-        serve(host, known && is_number(host->name) ? host->name : NULL);
+        c10d_host_serve(host, known && c10d_host_is_number(host->name) ? host->name : NULL);
 }
 
 void c10d_host_try(struct c10d_host *host)
@@ -150,8 +150,8 @@ void c10d_host_try(struct c10d_host *host)
     if (!host || host->options.hosting == C10D_HOST_NO || host->server || host->looking_up)
         return;
     host->lookup.data = host;
-    host->looking_up = uv_getaddrinfo(host->options.loop, &host->lookup, on_looked_up, host->name,
-                                      NULL, &hints) == 0;
+    host->looking_up = uv_getaddrinfo(host->options.loop, &host->lookup, c10d_host_on_looked_up,
+                                      host->name, NULL, &hints) == 0;
 }
 
 bool c10d_host_serves(const struct c10d_host *host)
@@ -183,7 +183,7 @@ struct c10d_host *c10d_host_free(struct c10d_host *host)
     host->ending = true;
     host->server = tcpstore_server_free(host->server);
     if (!host->looking_up)
-        destroy(host);
+        c10d_host_destroy(host);
     else
         uv_cancel((uv_req_t *)&host->lookup);
     return NULL;

@@ -8,52 +8,52 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static void add_text(struct dl_buffer *out, const char *text)
+static void course_word_add_text(struct dl_buffer *out, const char *text)
 {
     must_append(out, text, strlen(text));
 }
 
-static void add_number(struct dl_buffer *out, char mark, uint64_t number)
+static void course_word_add_number(struct dl_buffer *out, char mark, uint64_t number)
 {
     char text[32];
 
     (void)snprintf(text, sizeof text, "%c%" PRIu64, mark, number);
-    add_text(out, text);
+    course_word_add_text(out, text);
 }
 
-static void add_point(struct dl_buffer *out, const struct course_point *point)
+static void course_word_add_point(struct dl_buffer *out, const struct course_point *point)
 {
-    add_number(out, ' ', point->pass);
-    add_number(out, ' ', point->epoch);
+    course_word_add_number(out, ' ', point->pass);
+    course_word_add_number(out, ' ', point->epoch);
     for (uint32_t i = 0; i < point->history.n; i++) {
-        add_number(out, ' ', point->history.of[i].world);
-        add_number(out, ':', point->history.of[i].steps);
+        course_word_add_number(out, ' ', point->history.of[i].world);
+        course_word_add_number(out, ':', point->history.of[i].steps);
     }
-    add_text(out, "\n");
+    course_word_add_text(out, "\n");
 }
 
 void course_word_write(const struct course_word *word, struct dl_buffer *out)
 {
-    add_text(out, "1\n");
+    course_word_add_text(out, "1\n");
     if (word->last != COURSE_NEW) {
-        add_text(out, "last");
-        add_number(out, ' ', word->last);
-        add_text(out, "\n");
+        course_word_add_text(out, "last");
+        course_word_add_number(out, ' ', word->last);
+        course_word_add_text(out, "\n");
     }
     if (word->says) {
-        add_text(out, "at");
-        add_point(out, &word->at);
+        course_word_add_text(out, "at");
+        course_word_add_point(out, &word->at);
     }
     for (uint32_t i = 0; i < word->knows.n; i++) {
         if (!word->knows.of[i].known)
             continue;
-        add_text(out, "round");
-        add_number(out, ' ', word->knows.of[i].number);
-        add_point(out, &word->knows.of[i].begin);
+        course_word_add_text(out, "round");
+        course_word_add_number(out, ' ', word->knows.of[i].number);
+        course_word_add_point(out, &word->knows.of[i].begin);
     }
 }
 
-static bool take_text(const char **at, const char *text)
+static bool course_word_take_text(const char **at, const char *text)
 {
     size_t len = strlen(text);
 
@@ -63,7 +63,7 @@ static bool take_text(const char **at, const char *text)
     return true;
 }
 
-static bool take_number(const char **at, char mark, uint64_t *ret)
+static bool course_word_take_number(const char **at, char mark, uint64_t *ret)
 {
     char *end;
 
@@ -75,17 +75,18 @@ static bool take_number(const char **at, char mark, uint64_t *ret)
     return errno == 0;
 }
 
-static bool take_point(const char **at, struct course_point *ret)
+static bool course_word_take_point(const char **at, struct course_point *ret)
 {
     struct history *history = &ret->history;
 
-    if (!take_number(at, ' ', &ret->pass) || !take_number(at, ' ', &ret->epoch))
+    if (!course_word_take_number(at, ' ', &ret->pass) ||
+        !course_word_take_number(at, ' ', &ret->epoch))
         return false;
-    for (history->n = 0; !take_text(at, "\n"); history->n++) {
+    for (history->n = 0; !course_word_take_text(at, "\n"); history->n++) {
         struct history_stretch *stretch = &history->of[history->n];
 
-        if (history->n == DL_BOUND_HISTORY || !take_number(at, ' ', &stretch->world) ||
-            !take_number(at, ':', &stretch->steps) || stretch->world == 0 ||
+        if (history->n == DL_BOUND_HISTORY || !course_word_take_number(at, ' ', &stretch->world) ||
+            !course_word_take_number(at, ':', &stretch->steps) || stretch->world == 0 ||
             stretch->world > DL_MAX_WORLD_SIZE || stretch->steps == 0 ||
             (history->n > 0 && stretch[-1].world == stretch->world))
             return false;
@@ -93,23 +94,25 @@ static bool take_point(const char **at, struct course_point *ret)
     return true;
 }
 
-static bool read_word(const char *at, uint64_t round, struct course_word *ret)
+static bool course_word_read_word(const char *at, uint64_t round, struct course_word *ret)
 {
     struct course_point begin;
     uint64_t number;
 
-    if (!take_text(&at, "1\n"))
+    if (!course_word_take_text(&at, "1\n"))
         return false;
-    if (take_text(&at, "last") &&
-        !(take_number(&at, ' ', &ret->last) && take_text(&at, "\n") && ret->last < round))
+    if (course_word_take_text(&at, "last") &&
+        !(course_word_take_number(&at, ' ', &ret->last) && course_word_take_text(&at, "\n") &&
+          ret->last < round))
         return false;
-    if (take_text(&at, "at")) {
+    if (course_word_take_text(&at, "at")) {
         ret->says = true;
-        if (!take_point(&at, &ret->at))
+        if (!course_word_take_point(&at, &ret->at))
             return false;
     }
-    while (take_text(&at, "round")) {
-        if (!take_number(&at, ' ', &number) || number >= round || !take_point(&at, &begin))
+    while (course_word_take_text(&at, "round")) {
+        if (!course_word_take_number(&at, ' ', &number) || number >= round ||
+            !course_word_take_point(&at, &begin))
             return false;
         course_learn(&ret->knows, number, &begin);
     }
@@ -124,5 +127,5 @@ bool course_word_read(struct dl_span bytes, uint64_t round, struct course_word *
     if (memchr(bytes.data, '\0', bytes.len))
         return false;
     text = span_dup(bytes);
-    return text && read_word(text, round, ret);
+    return text && course_word_read_word(text, round, ret);
 }

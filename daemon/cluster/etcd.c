@@ -72,17 +72,17 @@ struct etcd {
     struct backend_health health;
 };
 
-static struct etcd *of(const struct backend *backend)
+static struct etcd *etcd_of(const struct backend *backend)
 {
     return container_of(backend, struct etcd, backend);
 }
 
-static void at_soon(struct etcd *etcd);
-static void on_soon(uv_timer_t *timer);
+static void etcd_at_soon(struct etcd *etcd);
+static void etcd_on_soon(uv_timer_t *timer);
 
 /* ---- answers -------------------------------------------------------------------------------- */
 
-static struct call *call_free(struct call *call)
+static struct call *etcd_call_free(struct call *call)
 {
     http_cancel(call->http);
     buffer_deinit(&call->data);
@@ -91,14 +91,14 @@ static struct call *call_free(struct call *call)
 }
 
 /* The call is done with; the owner may do anything, also free the backend. */
-static void answer(struct call *call, const struct backend_answer *with)
+static void etcd_answer(struct call *call, const struct backend_answer *with)
 {
     DL_DELETE(call->etcd->calls, call);
     call->done(call->owner, with);
-    call_free(call);
+    etcd_call_free(call);
 }
 
-static void answer_error(struct call *call, int code, const char *what)
+static void etcd_answer_error(struct call *call, int code, const char *what)
 {
     struct etcd *etcd = call->etcd;
     struct dl_error err = {0};
@@ -109,11 +109,11 @@ static void answer_error(struct call *call, int code, const char *what)
     etcd->health.answers = false;
     etcd->health.failures++;
     etcd->health.latest = err;
-    answer(call, &(struct backend_answer){.status = -err.code, .error = &err});
+    etcd_answer(call, &(struct backend_answer){.status = -err.code, .error = &err});
 }
 
 /* Whether the key is the same one that was there before. */
-static void notice_created(struct call *call, const struct etcd_kv *kv)
+static void etcd_notice_created(struct call *call, const struct etcd_kv *kv)
 {
     struct etcd *etcd = call->etcd;
     uint64_t created = kv->created;
@@ -124,18 +124,18 @@ static void notice_created(struct call *call, const struct etcd_kv *kv)
         created = call->token ? etcd->created : kv->written;
     if (etcd->created > 0 && created != etcd->created) {
         etcd->is_renewed = true;
-        at_soon(etcd);
+        etcd_at_soon(etcd);
     }
     etcd->created = created;
 }
 
-static void answer_value(struct call *call, struct etcd_kv *kv)
+static void etcd_answer_value(struct call *call, struct etcd_kv *kv)
 {
     struct dl_span data = {kv->data.data, kv->data.len}, own = {call->data.data, call->data.len};
     struct backend_answer with = {.won = kv->won, .token = kv->revision, .data = data};
 
     call->etcd->health.answers = true;
-    notice_created(call, kv);
+    etcd_notice_created(call, kv);
     /* It was done by a try whose answer did not come. */
     if (call->sets && !kv->won && data.len == own.len && memcmp(data.data, own.data, own.len) == 0)
         with.won = true;
@@ -143,18 +143,18 @@ static void answer_value(struct call *call, struct etcd_kv *kv)
         with.token = kv->written;
         with.data = own;
     }
-    answer(call, &with);
+    etcd_answer(call, &with);
 }
 
 /* ---- endpoints ------------------------------------------------------------------------------ */
 
 /* A call may take as long as it may; one that is stuck leaves time for the other endpoints. */
-static uint64_t try_ns(const struct etcd *etcd)
+static uint64_t etcd_try_ns(const struct etcd *etcd)
 {
     return etcd->timeout_ns / etcd->client.n;
 }
 
-static uint64_t left_ns(const struct call *call)
+static uint64_t etcd_left_ns(const struct call *call)
 {
     uint64_t spent = (uv_now(call->etcd->loop) - call->began) * MS;
 
@@ -163,7 +163,7 @@ static uint64_t left_ns(const struct call *call)
 
 /* What this endpoint said is noted. False: each was asked. Else the next is asked from now on, by
  * this call and the others. */
-static bool try_next(struct call *call, const char *why, bool worth)
+static bool etcd_try_next(struct call *call, const char *why, bool worth)
 {
     struct etcd *etcd = call->etcd;
     size_t len = strlen(call->tried);
@@ -178,27 +178,27 @@ static bool try_next(struct call *call, const char *why, bool worth)
 
 /* ---- calls ---------------------------------------------------------------------------------- */
 
-static void run(struct call *call);
+static void etcd_run(struct call *call);
 
 /* What a call has to have first: false, when it is there. */
-static bool renew(struct etcd *etcd, bool sets);
+static bool etcd_renew(struct etcd *etcd, bool sets);
 
-static void on_value(struct call *call, const struct http_answer *with)
+static void etcd_on_value(struct call *call, const struct http_answer *with)
 {
     struct etcd_kv kv;
     int r = call->sets ? etcd_read_txn(with->body, &kv) : etcd_read_range(with->body, &kv);
 
-    if (r < 0 && try_next(call, "answers nonsense", true))
-        run(call);
+    if (r < 0 && etcd_try_next(call, "answers nonsense", true))
+        etcd_run(call);
     else if (r < 0)
-        answer_error(call, EBADMSG, call->tried);
+        etcd_answer_error(call, EBADMSG, call->tried);
     else
-        answer_value(call, &kv);
+        etcd_answer_value(call, &kv);
     if (r == 0)
         buffer_deinit(&kv.data);
 }
 
-static void on_called(void *owner, const struct http_answer *with)
+static void etcd_on_called(void *owner, const struct http_answer *with)
 {
     struct call *call = owner;
     struct etcd *etcd = call->etcd;
@@ -207,7 +207,7 @@ static void on_called(void *owner, const struct http_answer *with)
 
     call->http = NULL;
     if (!etcd_client_failed(with, &code, why, sizeof why)) {
-        on_value(call, with);
+        etcd_on_value(call, with);
         return;
     }
     bool lost_token = etcd_client_token_lost(&etcd->client, code, why);
@@ -217,26 +217,27 @@ static void on_called(void *owner, const struct http_answer *with)
             etcd->has_lease = false;
         else
             free(steal_ptr(etcd->client.token));
-        run(call);
+        etcd_run(call);
         return;
     }
-    if (try_next(call, why, etcd_client_may_turn(with, code)))
-        run(call);
+    if (etcd_try_next(call, why, etcd_client_may_turn(with, code)))
+        etcd_run(call);
     else
-        answer_error(call, with->status == 0 ? ETIMEDOUT : EIO, call->tried);
+        etcd_answer_error(call, with->status == 0 ? ETIMEDOUT : EIO, call->tried);
 }
 
-static void run(struct call *call)
+static void etcd_run(struct call *call)
 {
     struct etcd *etcd = call->etcd;
-    struct http_request request = {
-        .timeout_ns = min_u64(try_ns(etcd), left_ns(call)), .done = on_called, .owner = call};
+    struct http_request request = {.timeout_ns = min_u64(etcd_try_ns(etcd), etcd_left_ns(call)),
+                                   .done = etcd_on_called,
+                                   .owner = call};
 
     if (request.timeout_ns == 0) {
-        answer_error(call, ETIMEDOUT, call->tried[0] ? call->tried : "there was no time");
+        etcd_answer_error(call, ETIMEDOUT, call->tried[0] ? call->tried : "there was no time");
         return;
     }
-    if (renew(etcd, call->sets))
+    if (etcd_renew(etcd, call->sets))
         return;
     char *body = call->sets
                      ? etcd_txn_body(call->key, call->token,
@@ -244,13 +245,13 @@ static void run(struct call *call)
                      : etcd_range_body(call->key);
     if (etcd_client_post(&etcd->client, call->sets ? "kv/txn" : "kv/range", body, request,
                          &call->http) < 0)
-        answer_error(call, EINVAL,
-                     "it cannot be asked: is the user's name no UTF-8, or its token "
-                     "above 1000 bytes?");
+        etcd_answer_error(call, EINVAL,
+                          "it cannot be asked: is the user's name no UTF-8, or its token "
+                          "above 1000 bytes?");
 }
 
 /* One that waits for the loop, a token or a lease. */
-static struct call *first_waiting(const struct etcd *etcd)
+static struct call *etcd_first_waiting(const struct etcd *etcd)
 {
     struct call *call;
 
@@ -261,19 +262,19 @@ static struct call *first_waiting(const struct etcd *etcd)
 }
 
 /* Each runs, is answered, or waits on: for what all wait for. */
-static void run_waiting(struct etcd *etcd)
+static void etcd_run_waiting(struct etcd *etcd)
 {
     struct call *call, *last = NULL;
 
-    while ((call = first_waiting(etcd)) && call != last) {
+    while ((call = etcd_first_waiting(etcd)) && call != last) {
         last = call;
-        run(call);
+        etcd_run(call);
     }
 }
 
 /* ---- the token and the lease ---------------------------------------------------------------- */
 
-static void on_kept(void *owner, const struct http_answer *with)
+static void etcd_on_kept(void *owner, const struct http_answer *with)
 {
     struct etcd *etcd = owner;
     bool alive;
@@ -284,10 +285,11 @@ static void on_kept(void *owner, const struct http_answer *with)
 }
 
 /* Also of a node that only reads. */
-static void keep_lease(uv_timer_t *timer)
+static void etcd_keep_lease(uv_timer_t *timer)
 {
     struct etcd *etcd = container_of(timer, struct etcd, keep);
-    struct http_request request = {.timeout_ns = etcd->timeout_ns, .done = on_kept, .owner = etcd};
+    struct http_request request = {
+        .timeout_ns = etcd->timeout_ns, .done = etcd_on_kept, .owner = etcd};
 
     if (!etcd->keeping)
         (void)!etcd_client_post(&etcd->client, "lease/keepalive", etcd_keepalive_body(etcd->lease),
@@ -296,10 +298,10 @@ static void keep_lease(uv_timer_t *timer)
 
 /* Nobody gets on without: the first call says why, and whether another endpoint is to be tried. The
  * calls run again soon. */
-static void renewal_failed(struct etcd *etcd, const struct http_answer *with, int code,
-                           const char *why)
+static void etcd_renewal_failed(struct etcd *etcd, const struct http_answer *with, int code,
+                                const char *why)
 {
-    struct call *call = first_waiting(etcd);
+    struct call *call = etcd_first_waiting(etcd);
     char text[400];
 
     (void)snprintf(text, sizeof text, "%s: %s", etcd->renews_token ? "logging in" : "a lease", why);
@@ -310,13 +312,13 @@ static void renewal_failed(struct etcd *etcd, const struct http_answer *with, in
         free(steal_ptr(etcd->client.token));
         return;
     }
-    if (try_next(call, text, etcd_client_may_turn(with, code)))
-        at_soon(etcd);
+    if (etcd_try_next(call, text, etcd_client_may_turn(with, code)))
+        etcd_at_soon(etcd);
     else
-        answer_error(call, with->status == 0 ? ETIMEDOUT : EACCES, call->tried);
+        etcd_answer_error(call, with->status == 0 ? ETIMEDOUT : EACCES, call->tried);
 }
 
-static void on_renewed(void *owner, const struct http_answer *with)
+static void etcd_on_renewed(void *owner, const struct http_answer *with)
 {
     struct etcd *etcd = owner;
     char why[320];
@@ -331,18 +333,19 @@ static void on_renewed(void *owner, const struct http_answer *with)
         (void)snprintf(why, sizeof why, "%s", "answers nonsense");
     } else if (!etcd->renews_token && code == ETCD_PRECONDITION && strstr(why, "exists")) {
         failed = false; /* another node was first, and may be gone */
-        keep_lease(&etcd->keep);
+        etcd_keep_lease(&etcd->keep);
     }
     if (!failed && !etcd->renews_token)
         etcd->has_lease = true;
-    at_soon(etcd); /* the others, after the owner of the first may have freed all */
+    etcd_at_soon(etcd); /* the others, after the owner of the first may have freed all */
     if (failed)
-        renewal_failed(etcd, with, code, why);
+        etcd_renewal_failed(etcd, with, code, why);
 }
 
-static bool renew(struct etcd *etcd, bool sets)
+static bool etcd_renew(struct etcd *etcd, bool sets)
 {
-    struct http_request request = {.timeout_ns = try_ns(etcd), .done = on_renewed, .owner = etcd};
+    struct http_request request = {
+        .timeout_ns = etcd_try_ns(etcd), .done = etcd_on_renewed, .owner = etcd};
     char *body;
 
     if (etcd->renewing)
@@ -354,32 +357,33 @@ static bool renew(struct etcd *etcd, bool sets)
                               : etcd_grant_body(etcd->lease, etcd->keep_s);
     if (etcd_client_post(&etcd->client, etcd->renews_token ? "auth/authenticate" : "lease/grant",
                          body, request, &etcd->renewing) < 0)
-        uv_timer_start(&etcd->soon, on_soon, AGAIN_MS, 0);
+        uv_timer_start(&etcd->soon, etcd_on_soon, AGAIN_MS, 0);
     return true;
 }
 
 /* ---- from the loop, never from inside a call ------------------------------------------------ */
 
-static void on_soon(uv_timer_t *timer)
+static void etcd_on_soon(uv_timer_t *timer)
 {
     struct etcd *etcd = container_of(timer, struct etcd, soon);
     bool renewed = etcd->is_renewed;
 
     etcd->is_renewed = false;
-    run_waiting(etcd);
+    etcd_run_waiting(etcd);
     if (renewed && etcd->renewed)
         etcd->renewed(etcd->context);
 }
 
-static void at_soon(struct etcd *etcd)
+static void etcd_at_soon(struct etcd *etcd)
 {
     if (!uv_is_closing((uv_handle_t *)&etcd->soon))
-        uv_timer_start(&etcd->soon, on_soon, 0, 0);
+        uv_timer_start(&etcd->soon, etcd_on_soon, 0, 0);
 }
 
 /* ---- the backend ---------------------------------------------------------------------------- */
 
-static void begin(struct etcd *etcd, const struct call *what, const char *key, struct dl_span data)
+static void etcd_begin(struct etcd *etcd, const struct call *what, const char *key,
+                       struct dl_span data)
 {
     struct call *call = must_alloc(sizeof *call);
 
@@ -390,26 +394,28 @@ static void begin(struct etcd *etcd, const struct call *what, const char *key, s
     call->began = uv_now(etcd->loop);
     (void)snprintf(call->key, sizeof call->key, PREFIX "%s", key);
     DL_APPEND(etcd->calls, call);
-    at_soon(etcd);
+    etcd_at_soon(etcd);
 }
 
 static void etcd_get(struct backend *backend, const char *key, backend_done done, void *owner)
 {
-    begin(of(backend), &(struct call){.done = done, .owner = owner}, key, (struct dl_span){0});
+    etcd_begin(etcd_of(backend), &(struct call){.done = done, .owner = owner}, key,
+               (struct dl_span){0});
 }
 
 static void etcd_set(struct backend *backend, const char *key, uint64_t token, struct dl_span data,
                      backend_done done, void *owner)
 {
     assert(data.len > 0 && data.len <= BACKEND_VALUE_MAX);
-    begin(of(backend), &(struct call){.sets = true, .token = token, .done = done, .owner = owner},
-          key, data);
+    etcd_begin(etcd_of(backend),
+               &(struct call){.sets = true, .token = token, .done = done, .owner = owner}, key,
+               data);
 }
 
 static void etcd_watch(struct backend *backend, const char *key, void (*changed)(void *owner),
                        void *owner)
 {
-    struct etcd *etcd = of(backend);
+    struct etcd *etcd = etcd_of(backend);
 
     assert(!etcd->watched[0]);
     (void)snprintf(etcd->watched, sizeof etcd->watched, PREFIX "%s", key);
@@ -418,13 +424,13 @@ static void etcd_watch(struct backend *backend, const char *key, void (*changed)
 
 static void etcd_health(const struct backend *backend, struct backend_health *ret)
 {
-    const struct etcd *etcd = of(backend);
+    const struct etcd *etcd = etcd_of(backend);
 
     *ret = etcd->health;
     (void)snprintf(ret->endpoint, sizeof ret->endpoint, "%s", etcd_client_here(&etcd->client));
 }
 
-static void on_closed(uv_handle_t *handle)
+static void etcd_on_closed(uv_handle_t *handle)
 {
     struct etcd *etcd = handle->data;
 
@@ -432,7 +438,7 @@ static void on_closed(uv_handle_t *handle)
         free(etcd);
 }
 
-static void open_timer(struct etcd *etcd, uv_timer_t *timer)
+static void etcd_open_timer(struct etcd *etcd, uv_timer_t *timer)
 {
     (void)uv_timer_init(etcd->loop, timer);
     timer->data = etcd;
@@ -441,18 +447,18 @@ static void open_timer(struct etcd *etcd, uv_timer_t *timer)
 
 static void etcd_free(struct backend *backend)
 {
-    struct etcd *etcd = of(backend);
+    struct etcd *etcd = etcd_of(backend);
     struct call *call, *next;
 
     DL_FOREACH_SAFE (etcd->calls, call, next) {
         DL_DELETE(etcd->calls, call);
-        call_free(call);
+        etcd_call_free(call);
     }
     etcd->renewed = NULL;
     etcd->watch = etcd_watch_free(etcd->watch);
     etcd_client_deinit(&etcd->client);
-    uv_close((uv_handle_t *)&etcd->soon, on_closed);
-    uv_close((uv_handle_t *)&etcd->keep, on_closed);
+    uv_close((uv_handle_t *)&etcd->soon, etcd_on_closed);
+    uv_close((uv_handle_t *)&etcd->keep, etcd_on_closed);
 }
 
 static const struct backend_ops ops = {.get = etcd_get,
@@ -462,7 +468,7 @@ static const struct backend_ops ops = {.get = etcd_get,
                                        .free = etcd_free};
 
 /* No id is 0, or negative. */
-static uint64_t lease_of(const char *run)
+static uint64_t etcd_lease_of(const char *run)
 {
     char text[sizeof PREFIX + BACKEND_KEY_MAX];
     int len = snprintf(text, sizeof text, PREFIX "%s", run);
@@ -478,7 +484,7 @@ int etcd_new(const struct etcd_options *options, struct backend **ret, struct dl
     etcd->loop = options->loop;
     etcd->timeout_ns = options->timeout_ns ? options->timeout_ns : 5000 * MS;
     etcd->keep_s = options->keep_s;
-    etcd->lease = options->keep_s > 0 ? lease_of(options->run) : 0;
+    etcd->lease = options->keep_s > 0 ? etcd_lease_of(options->run) : 0;
     etcd->renewed = options->renewed;
     etcd->context = options->context;
     int r = etcd_client_init(&etcd->client, options, err);
@@ -487,10 +493,11 @@ int etcd_new(const struct etcd_options *options, struct backend **ret, struct dl
         free(etcd);
         return r;
     }
-    open_timer(etcd, &etcd->soon);
-    open_timer(etcd, &etcd->keep);
+    etcd_open_timer(etcd, &etcd->soon);
+    etcd_open_timer(etcd, &etcd->keep);
     if (etcd->lease > 0)
-        uv_timer_start(&etcd->keep, keep_lease, 0, min_u64(etcd->keep_s * 1000 / 3, KEEP_MS_MAX));
+        uv_timer_start(&etcd->keep, etcd_keep_lease, 0,
+                       min_u64(etcd->keep_s * 1000 / 3, KEEP_MS_MAX));
     *ret = &etcd->backend;
     return 0;
 }

@@ -12,8 +12,8 @@ enum { URL_MAX = 320, SAID_MAX = 160 };
 /* ---- what it is given ----------------------------------------------------------------------- */
 
 /* "host", "host:port", "[v6]:port", "https://host": with what is left out. */
-static int add_endpoint(struct etcd_client *client, const char *text, size_t len,
-                        struct dl_error *err)
+static int etcd_client_add_endpoint(struct etcd_client *client, const char *text, size_t len,
+                                    struct dl_error *err)
 {
     char url[URL_MAX];
     bool has_scheme = strncmp(text, "http://", 7) == 0 || strncmp(text, "https://", 8) == 0;
@@ -35,7 +35,8 @@ static int add_endpoint(struct etcd_client *client, const char *text, size_t len
     return 0;
 }
 
-static int add_endpoints(struct etcd_client *client, const char *text, struct dl_error *err)
+static int etcd_client_add_endpoints(struct etcd_client *client, const char *text,
+                                     struct dl_error *err)
 {
     int r = 0;
 
@@ -46,7 +47,7 @@ static int add_endpoints(struct etcd_client *client, const char *text, struct dl
 
         while (word > 0 && text[word - 1] == ' ')
             word--;
-        r = add_endpoint(client, text, word, err);
+        r = etcd_client_add_endpoint(client, text, word, err);
         text += len;
     } while (r == 0 && *text++ == ',');
     return r;
@@ -63,7 +64,7 @@ int etcd_client_init(struct etcd_client *client, const struct etcd_options *opti
         client->user = must_strdup(options->user);
         client->password = must_strdup(password);
     }
-    int r = add_endpoints(client, options->endpoints, err);
+    int r = etcd_client_add_endpoints(client, options->endpoints, err);
     return r < 0 ? r : http_new(&http, &client->http, err);
 }
 
@@ -109,7 +110,7 @@ int etcd_client_post(struct etcd_client *client, const char *path, char *body,
 }
 
 /* It may be a stranger, or etcd that does not look at the request: its first line says most. */
-static void say_strange(const struct http_answer *with, char *text, size_t size)
+static void etcd_client_say_strange(const struct http_answer *with, char *text, size_t size)
 {
     const uint8_t *line = with->body.data;
     size_t len = min_u64(with->body.len, SAID_MAX);
@@ -136,7 +137,7 @@ bool etcd_client_failed(const struct http_answer *with, int *ret_code, char *tex
     if (*ret_code >= 0)
         (void)snprintf(text, size, "%s", said);
     else
-        say_strange(with, text, size);
+        etcd_client_say_strange(with, text, size);
     return true;
 }
 

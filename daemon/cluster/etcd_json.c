@@ -11,7 +11,7 @@
 
 static const char DIGITS[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-static char *to_base64(const uint8_t *data, size_t len)
+static char *etcd_json_to_base64(const uint8_t *data, size_t len)
 {
     char *text = must_alloc((len + 2) / 3 * 4 + 1), *at = text;
 
@@ -29,7 +29,7 @@ static char *to_base64(const uint8_t *data, size_t len)
     return text;
 }
 
-static int from_base64(const char *text, size_t len, struct dl_buffer *ret)
+static int etcd_json_from_base64(const char *text, size_t len, struct dl_buffer *ret)
 {
     if (len % 4 != 0)
         return -EBADMSG;
@@ -55,7 +55,7 @@ static int from_base64(const char *text, size_t len, struct dl_buffer *ret)
 /* ---- requests ------------------------------------------------------------------------------- */
 
 /* Consumes `json`, which may be NULL. */
-static char *dump(json_t *json)
+static char *etcd_json_dump(json_t *json)
 {
     char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
 
@@ -63,13 +63,13 @@ static char *dump(json_t *json)
     return text;
 }
 
-static char *key_of(const char *key)
+static char *etcd_json_key_of(const char *key)
 {
-    return to_base64((const uint8_t *)key, strlen(key));
+    return etcd_json_to_base64((const uint8_t *)key, strlen(key));
 }
 
 /* Numbers as etcd says them, too: not all JSON has 64 bits. */
-static const char *number(uint64_t n, char buf[static 24])
+static const char *etcd_json_number(uint64_t n, char buf[static 24])
 {
     (void)snprintf(buf, 24, "%" PRIu64, n);
     return buf;
@@ -77,52 +77,54 @@ static const char *number(uint64_t n, char buf[static 24])
 
 char *etcd_range_body(const char *key)
 {
-    _cleanup_free_ char *k = key_of(key);
+    _cleanup_free_ char *k = etcd_json_key_of(key);
 
-    return dump(json_pack("{ss}", "key", k));
+    return etcd_json_dump(json_pack("{ss}", "key", k));
 }
 
 char *etcd_txn_body(const char *key, uint64_t revision, struct dl_span data, uint64_t lease)
 {
-    _cleanup_free_ char *k = key_of(key), *value = to_base64(data.data, data.len);
+    _cleanup_free_ char *k = etcd_json_key_of(key),
+                        *value = etcd_json_to_base64(data.data, data.len);
     char rev[24], id[24];
 
     /* Of a key that is not there the revision is 0. */
-    return dump(json_pack("{s[{ssssssss}]s[{s{ssssss}}]s[{s{ss}}]}", "compare", "key", k, "target",
-                          "MOD", "result", "EQUAL", "mod_revision", number(revision, rev),
-                          "success", "requestPut", "key", k, "value", value, "lease",
-                          number(lease, id), "failure", "requestRange", "key", k));
+    return etcd_json_dump(json_pack(
+        "{s[{ssssssss}]s[{s{ssssss}}]s[{s{ss}}]}", "compare", "key", k, "target", "MOD", "result",
+        "EQUAL", "mod_revision", etcd_json_number(revision, rev), "success", "requestPut", "key", k,
+        "value", value, "lease", etcd_json_number(lease, id), "failure", "requestRange", "key", k));
 }
 
 char *etcd_watch_body(const char *key)
 {
-    _cleanup_free_ char *k = key_of(key);
+    _cleanup_free_ char *k = etcd_json_key_of(key);
 
-    return dump(json_pack("{s{sssb}}", "create_request", "key", k, "progress_notify", 1));
+    return etcd_json_dump(json_pack("{s{sssb}}", "create_request", "key", k, "progress_notify", 1));
 }
 
 char *etcd_grant_body(uint64_t lease, uint64_t seconds)
 {
     char id[24], ttl[24];
 
-    return dump(json_pack("{ssss}", "ID", number(lease, id), "TTL", number(seconds, ttl)));
+    return etcd_json_dump(json_pack("{ssss}", "ID", etcd_json_number(lease, id), "TTL",
+                                    etcd_json_number(seconds, ttl)));
 }
 
 char *etcd_keepalive_body(uint64_t lease)
 {
     char buf[24];
 
-    return dump(json_pack("{ss}", "ID", number(lease, buf)));
+    return etcd_json_dump(json_pack("{ss}", "ID", etcd_json_number(lease, buf)));
 }
 
 char *etcd_user_body(const char *user, const char *password)
 {
-    return dump(json_pack("{ssss}", "name", user, "password", password));
+    return etcd_json_dump(json_pack("{ssss}", "name", user, "password", password));
 }
 
 /* ---- answers -------------------------------------------------------------------------------- */
 
-static json_t *load(struct dl_span body)
+static json_t *etcd_json_load(struct dl_span body)
 {
     json_t *json = body.len > 0 ? json_loadb((const char *)body.data, body.len, 0, NULL) : NULL;
 
@@ -139,7 +141,7 @@ static void json_freep(json_t **json)
 }
 
 /* A number, in either way; false: it is there and is none. Absent is 0. */
-static bool get_number(const json_t *object, const char *key, uint64_t *ret)
+static bool etcd_json_get_number(const json_t *object, const char *key, uint64_t *ret)
 {
     const json_t *json = json_object_get(object, key);
     char *end = NULL;
@@ -160,7 +162,7 @@ static bool get_number(const json_t *object, const char *key, uint64_t *ret)
 }
 
 /* The one value of a range's answer, or none. */
-static int read_kvs(const json_t *range, struct etcd_kv *ret)
+static int etcd_json_read_kvs(const json_t *range, struct etcd_kv *ret)
 {
     const json_t *kvs = json_object_get(range, "kvs");
 
@@ -168,13 +170,16 @@ static int read_kvs(const json_t *range, struct etcd_kv *ret)
         return 0;
     const json_t *kv = json_array_get(kvs, 0);
     const json_t *value = json_object_get(kv, "value");
-    if (!get_number(kv, "mod_revision", &ret->revision) || ret->revision == 0 ||
-        !get_number(kv, "create_revision", &ret->created) || (value && !json_is_string(value)))
+    if (!etcd_json_get_number(kv, "mod_revision", &ret->revision) || ret->revision == 0 ||
+        !etcd_json_get_number(kv, "create_revision", &ret->created) ||
+        (value && !json_is_string(value)))
         return -EBADMSG;
-    return value ? from_base64(json_string_value(value), json_string_length(value), &ret->data) : 0;
+    return value ? etcd_json_from_base64(json_string_value(value), json_string_length(value),
+                                         &ret->data)
+                 : 0;
 }
 
-static bool has_header(const json_t *json)
+static bool etcd_json_has_header(const json_t *json)
 {
     return json_is_object(json_object_get(json, "header"));
 }
@@ -182,10 +187,10 @@ static bool has_header(const json_t *json)
 int etcd_read_range(struct dl_span body, struct etcd_kv *ret)
 {
     _cleanup_(json_freep)
-    json_t *json = load(body);
+    json_t *json = etcd_json_load(body);
 
     *ret = (struct etcd_kv){0};
-    int r = has_header(json) ? read_kvs(json, ret) : -EBADMSG;
+    int r = etcd_json_has_header(json) ? etcd_json_read_kvs(json, ret) : -EBADMSG;
     if (r < 0)
         buffer_deinit(&ret->data);
     return r;
@@ -194,17 +199,19 @@ int etcd_read_range(struct dl_span body, struct etcd_kv *ret)
 int etcd_read_txn(struct dl_span body, struct etcd_kv *ret)
 {
     _cleanup_(json_freep)
-    json_t *json = load(body);
+    json_t *json = etcd_json_load(body);
     const json_t *header = json_object_get(json, "header");
 
     *ret = (struct etcd_kv){.won = json_is_true(json_object_get(json, "succeeded"))};
-    if (!has_header(json))
+    if (!etcd_json_has_header(json))
         return -EBADMSG;
     if (ret->won)
-        return get_number(header, "revision", &ret->written) && ret->written > 0 ? 0 : -EBADMSG;
+        return etcd_json_get_number(header, "revision", &ret->written) && ret->written > 0
+                   ? 0
+                   : -EBADMSG;
     const json_t *first = json_array_get(json_object_get(json, "responses"), 0);
     const json_t *range = json_object_get(first, "response_range");
-    int r = json_is_object(range) ? read_kvs(range, ret) : -EBADMSG;
+    int r = json_is_object(range) ? etcd_json_read_kvs(range, ret) : -EBADMSG;
     if (r < 0)
         buffer_deinit(&ret->data);
     return r;
@@ -213,20 +220,20 @@ int etcd_read_txn(struct dl_span body, struct etcd_kv *ret)
 int etcd_read_grant(struct dl_span body)
 {
     _cleanup_(json_freep)
-    json_t *json = load(body);
+    json_t *json = etcd_json_load(body);
     uint64_t lease;
 
-    return get_number(json, "ID", &lease) && lease > 0 ? 0 : -EBADMSG;
+    return etcd_json_get_number(json, "ID", &lease) && lease > 0 ? 0 : -EBADMSG;
 }
 
 int etcd_read_keepalive(struct dl_span body, bool *ret_alive)
 {
     _cleanup_(json_freep)
-    json_t *json = load(body);
+    json_t *json = etcd_json_load(body);
     const json_t *result = json_object_get(json, "result");
     uint64_t ttl;
 
-    if (!json_is_object(result) || !get_number(result, "TTL", &ttl))
+    if (!json_is_object(result) || !etcd_json_get_number(result, "TTL", &ttl))
         return -EBADMSG;
     *ret_alive = ttl > 0;
     return 0;
@@ -235,7 +242,7 @@ int etcd_read_keepalive(struct dl_span body, bool *ret_alive)
 int etcd_read_user(struct dl_span body, char **ret_token)
 {
     _cleanup_(json_freep)
-    json_t *json = load(body);
+    json_t *json = etcd_json_load(body);
     const char *token = json_string_value(json_object_get(json, "token"));
 
     if (!token || !*token)
@@ -247,7 +254,7 @@ int etcd_read_user(struct dl_span body, char **ret_token)
 int etcd_read_watch(struct dl_span line, bool *ret_goes_on)
 {
     _cleanup_(json_freep)
-    json_t *json = load(line);
+    json_t *json = etcd_json_load(line);
     const json_t *result = json_object_get(json, "result");
 
     if (!json)
@@ -260,7 +267,7 @@ int etcd_read_watch(struct dl_span line, bool *ret_goes_on)
 int etcd_read_error(struct dl_span body, char *text, size_t size)
 {
     _cleanup_(json_freep)
-    json_t *json = load(body);
+    json_t *json = etcd_json_load(body);
     const json_t *inner = json_object_get(json, "error");
     const json_t *from = json_is_object(inner) ? inner : json;
     const char *message = json_string_value(json_object_get(from, "message"));
@@ -271,8 +278,8 @@ int etcd_read_error(struct dl_span body, char *text, size_t size)
     if (!message)
         return -1;
     if (!json_object_get(from, "code") && json_object_get(from, "grpc_code"))
-        (void)get_number(from, "grpc_code", &code);
-    else if (!get_number(from, "code", &code))
+        (void)etcd_json_get_number(from, "grpc_code", &code);
+    else if (!etcd_json_get_number(from, "code", &code))
         code = 0;
     (void)snprintf(text, size, "%s", message);
     return code <= 1000 ? (int)code : -1;

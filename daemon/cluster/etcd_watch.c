@@ -18,22 +18,22 @@ struct etcd_watch {
     unsigned open_handles;
 };
 
-static void on_again(uv_timer_t *timer);
+static void etcd_watch_on_again(uv_timer_t *timer);
 
-static void on_soon(uv_timer_t *timer)
+static void etcd_watch_on_soon(uv_timer_t *timer)
 {
     struct etcd_watch *watch = timer->data;
 
     watch->changed(watch->owner);
 }
 
-static void say_changed(struct etcd_watch *watch)
+static void etcd_watch_say_changed(struct etcd_watch *watch)
 {
-    uv_timer_start(&watch->soon, on_soon, 0, 0);
+    uv_timer_start(&watch->soon, etcd_watch_on_soon, 0, 0);
 }
 
 /* Whole lines: something came of the key, or the watch has begun, or is over. */
-static size_t on_some(void *owner, struct dl_span data)
+static size_t etcd_watch_on_some(void *owner, struct dl_span data)
 {
     struct etcd_watch *watch = owner;
     const uint8_t *end;
@@ -45,34 +45,35 @@ static size_t on_some(void *owner, struct dl_span data)
         int r = etcd_read_watch((struct dl_span){data.data + taken, len}, &goes_on);
 
         if (r < 0 || !goes_on)
-            uv_timer_start(&watch->again, on_again, AGAIN_MS, 0);
+            uv_timer_start(&watch->again, etcd_watch_on_again, AGAIN_MS, 0);
         taken += len + 1;
-        say_changed(watch);
+        etcd_watch_say_changed(watch);
     }
     return taken;
 }
 
-static void on_done(void *owner, const struct http_answer *with)
+static void etcd_watch_on_done(void *owner, const struct http_answer *with)
 {
     struct etcd_watch *watch = owner;
 
     (void)with; /* a call that fails at this endpoint goes to the next, and so does this then */
     watch->call = NULL;
-    uv_timer_start(&watch->again, on_again, AGAIN_MS, 0);
-    say_changed(watch);
+    uv_timer_start(&watch->again, etcd_watch_on_again, AGAIN_MS, 0);
+    etcd_watch_say_changed(watch);
 }
 
-static void on_again(uv_timer_t *timer)
+static void etcd_watch_on_again(uv_timer_t *timer)
 {
     struct etcd_watch *watch = timer->data;
     struct etcd_client *client = watch->client;
-    struct http_request request = {.some = on_some, .done = on_done, .owner = watch};
+    struct http_request request = {
+        .some = etcd_watch_on_some, .done = etcd_watch_on_done, .owner = watch};
 
     watch->call = http_cancel(watch->call);
     bool must_wait = client->user && !client->token; /* a call gets it one */
     if (must_wait ||
         etcd_client_post(client, "watch", etcd_watch_body(watch->key), request, &watch->call) < 0)
-        uv_timer_start(&watch->again, on_again, AGAIN_MS, 0);
+        uv_timer_start(&watch->again, etcd_watch_on_again, AGAIN_MS, 0);
 }
 
 struct etcd_watch *etcd_watch_new(uv_loop_t *loop, struct etcd_client *client, const char *key,
@@ -88,11 +89,11 @@ struct etcd_watch *etcd_watch_new(uv_loop_t *loop, struct etcd_client *client, c
     (void)uv_timer_init(loop, &watch->soon);
     watch->again.data = watch->soon.data = watch;
     watch->open_handles = 2;
-    uv_timer_start(&watch->again, on_again, 0, 0);
+    uv_timer_start(&watch->again, etcd_watch_on_again, 0, 0);
     return watch;
 }
 
-static void on_closed(uv_handle_t *handle)
+static void etcd_watch_on_closed(uv_handle_t *handle)
 {
     struct etcd_watch *watch = handle->data;
 
@@ -105,7 +106,7 @@ struct etcd_watch *etcd_watch_free(struct etcd_watch *watch)
     if (!watch)
         return NULL;
     watch->call = http_cancel(watch->call);
-    uv_close((uv_handle_t *)&watch->again, on_closed);
-    uv_close((uv_handle_t *)&watch->soon, on_closed);
+    uv_close((uv_handle_t *)&watch->again, etcd_watch_on_closed);
+    uv_close((uv_handle_t *)&watch->soon, etcd_watch_on_closed);
     return NULL;
 }

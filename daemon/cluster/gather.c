@@ -26,7 +26,7 @@ struct gather {
     uv_timer_t timer;
 };
 
-static void on_closed(uv_handle_t *handle)
+static void gather_on_closed(uv_handle_t *handle)
 {
     struct gather *g = handle->data;
 
@@ -38,26 +38,27 @@ static void on_closed(uv_handle_t *handle)
     free(g);
 }
 
-static void finish(struct gather *g, const struct dl_span *words, const struct dl_error *error)
+static void gather_finish(struct gather *g, const struct dl_span *words,
+                          const struct dl_error *error)
 {
     void (*done)(void *, const struct dl_span *, const struct dl_error *) = g->o.done;
 
     done(g->o.owner, words, error);
-    uv_close((uv_handle_t *)&g->timer, on_closed);
+    uv_close((uv_handle_t *)&g->timer, gather_on_closed);
 }
 
-static bool is_missing(const struct gather *g, uint32_t i)
+static bool gather_is_missing(const struct gather *g, uint32_t i)
 {
     return (i == g->o.self || g->nodes[i].wanted) && g->words[i].len == 0;
 }
 
-static void say_missing(const struct gather *g, struct dl_error *err)
+static void gather_say_missing(const struct gather *g, struct dl_error *err)
 {
     char names[NAMES_MAX] = "";
     size_t at = 0;
 
     for (uint32_t i = 0; i < g->o.n && at < sizeof names; i++)
-        if (i != g->o.self && is_missing(g, i))
+        if (i != g->o.self && gather_is_missing(g, i))
             at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", at ? ", " : "",
                                    g->nodes[i].name);
     dl_error_set(
@@ -67,29 +68,29 @@ static void say_missing(const struct gather *g, struct dl_error *err)
         g->o.timeout_ns / 1000000000, names);
 }
 
-static void fail(struct gather *g)
+static void gather_fail(struct gather *g)
 {
     struct dl_error err = {0};
 
     if (g->trouble.code)
         err = g->trouble;
     else
-        say_missing(g, &err);
-    finish(g, NULL, &err);
+        gather_say_missing(g, &err);
+    gather_finish(g, NULL, &err);
 }
 
-static void hand_over(struct gather *g)
+static void gather_hand_over(struct gather *g)
 {
     _cleanup_free_ struct dl_span *words = must_alloc(max_u64(g->o.n, 1) * sizeof *words);
 
     for (uint32_t i = 0; i < g->o.n; i++)
         words[i] = (struct dl_span){g->words[i].data, g->words[i].len};
-    finish(g, words, NULL);
+    gather_finish(g, words, NULL);
 }
 
-static void on_answer(void *owner, const struct backend_answer *answer);
+static void gather_on_answer(void *owner, const struct backend_answer *answer);
 
-static void ask(struct gather *g)
+static void gather_ask(struct gather *g)
 {
     char key[BACKEND_KEY_MAX];
     struct dl_span own = {g->own.data, g->own.len};
@@ -97,58 +98,58 @@ static void ask(struct gather *g)
     (void)snprintf(key, sizeof key, "%s/%016" PRIx64, g->key,
                    g->nodes[g->left ? g->at : g->o.self].id);
     if (g->left)
-        backend_get(g->o.backend, key, on_answer, g);
+        backend_get(g->o.backend, key, gather_on_answer, g);
     else
-        backend_set(g->o.backend, key, g->token, own, on_answer, g);
+        backend_set(g->o.backend, key, g->token, own, gather_on_answer, g);
 }
 
 /* The next that is missing from `at` on; after the last a pause, and all over again, with its own
  * word first. */
-static void go_on(struct gather *g);
+static void gather_go_on(struct gather *g);
 
-static void on_timer(uv_timer_t *timer)
+static void gather_on_timer(uv_timer_t *timer)
 {
     struct gather *g = timer->data;
 
     if (g->left)
-        go_on(g);
+        gather_go_on(g);
     else
-        ask(g);
+        gather_ask(g);
 }
 
-static void pause_asking(struct gather *g)
+static void gather_pause_asking(struct gather *g)
 {
-    uv_timer_start(&g->timer, on_timer, g->pause_ms, 0);
+    uv_timer_start(&g->timer, gather_on_timer, g->pause_ms, 0);
     g->pause_ms = min_u64(2 * g->pause_ms, PAUSE_MS_MAX);
 }
 
-static void go_on(struct gather *g)
+static void gather_go_on(struct gather *g)
 {
     bool any = false;
 
     for (uint32_t i = 0; i < g->o.n && !any; i++)
-        any = is_missing(g, i);
+        any = gather_is_missing(g, i);
     if (!any) {
-        hand_over(g);
+        gather_hand_over(g);
         return;
     }
     if (uv_hrtime() >= g->until) {
-        fail(g);
+        gather_fail(g);
         return;
     }
-    while (g->at < g->o.n && !is_missing(g, g->at))
+    while (g->at < g->o.n && !gather_is_missing(g, g->at))
         g->at++;
     if (g->at < g->o.n) {
-        ask(g);
+        gather_ask(g);
         return;
     }
     g->at = 0;
     g->left = false; /* the store may forget it before the others have come */
-    pause_asking(g);
+    gather_pause_asking(g);
 }
 
 /* The word of a node in the round that its head tells. False: it is none. */
-static bool read_word(struct dl_span text, uint64_t *ret_round, struct dl_span *ret)
+static bool gather_read_word(struct dl_span text, uint64_t *ret_round, struct dl_span *ret)
 {
     char head[HEAD_MAX] = "", again[HEAD_MAX];
 
@@ -166,39 +167,39 @@ static bool read_word(struct dl_span text, uint64_t *ret_round, struct dl_span *
 }
 
 /* What it said first in this round is what it says from now on. */
-static void keep_own(struct gather *g, struct dl_span text, struct dl_span word)
+static void gather_keep_own(struct gather *g, struct dl_span text, struct dl_span word)
 {
     g->own.len = 0;
     must_append(&g->own, text.data, text.len);
     must_append(&g->words[g->o.self], word.data, word.len);
 }
 
-static void on_left(struct gather *g, const struct backend_answer *answer)
+static void gather_on_left(struct gather *g, const struct backend_answer *answer)
 {
     struct dl_error err = {0};
     struct dl_span word;
     uint64_t round;
-    bool is_word = answer->token != 0 && read_word(answer->data, &round, &word);
+    bool is_word = answer->token != 0 && gather_read_word(answer->data, &round, &word);
 
     if (is_word && round > g->o.round) {
         dl_error_set(&err, ESTALE, "rendezvous", "round %" PRIu64 " is over", g->o.round);
-        finish(g, NULL, &err);
+        gather_finish(g, NULL, &err);
     } else if (is_word && round == g->o.round) {
         g->left = true;
-        if (is_missing(g, g->o.self))
-            keep_own(g, answer->data, word);
-        go_on(g);
+        if (gather_is_missing(g, g->o.self))
+            gather_keep_own(g, answer->data, word);
+        gather_go_on(g);
     } else if (uv_hrtime() >= g->until) {
-        fail(g);
+        gather_fail(g);
     } else {
         bool again = g->token != 0;
 
         g->token = answer->token;
-        again ? pause_asking(g) : ask(g);
+        again ? gather_pause_asking(g) : gather_ask(g);
     }
 }
 
-static void on_answer(void *owner, const struct backend_answer *answer)
+static void gather_on_answer(void *owner, const struct backend_answer *answer)
 {
     struct gather *g = owner;
     struct dl_span word;
@@ -207,23 +208,23 @@ static void on_answer(void *owner, const struct backend_answer *answer)
     if (answer->status < 0) {
         g->trouble = *answer->error;
         if (uv_hrtime() >= g->until)
-            fail(g);
+            gather_fail(g);
         else
-            pause_asking(g);
+            gather_pause_asking(g);
         return;
     }
     g->trouble.code = 0;
     if (!g->left) {
-        on_left(g, answer);
+        gather_on_left(g, answer);
         return;
     }
-    if (answer->token != 0 && read_word(answer->data, &round, &word) && round == g->o.round)
+    if (answer->token != 0 && gather_read_word(answer->data, &round, &word) && round == g->o.round)
         must_append(&g->words[g->at], word.data, word.len);
     g->at++;
-    go_on(g);
+    gather_go_on(g);
 }
 
-static void copy_own(struct gather *g)
+static void gather_copy_own(struct gather *g)
 {
     char head[HEAD_MAX];
     int r = snprintf(head, sizeof head, HEAD, g->o.round);
@@ -239,20 +240,20 @@ struct gather *gather(const struct gather_options *options)
     g->o = *options;
     g->nodes = must_alloc(options->n * sizeof *g->nodes);
     g->words = must_alloc(options->n * sizeof *g->words);
-    copy_own(g);
+    gather_copy_own(g);
     memcpy(g->nodes, options->nodes, options->n * sizeof *g->nodes);
     (void)snprintf(g->key, sizeof g->key, "%s", options->key);
     g->until = uv_hrtime() + options->timeout_ns;
     g->pause_ms = PAUSE_MS_MIN;
     uv_timer_init(options->loop, &g->timer);
     g->timer.data = g;
-    ask(g);
+    gather_ask(g);
     return g;
 }
 
 struct gather *gather_cancel(struct gather *g)
 {
     if (g)
-        uv_close((uv_handle_t *)&g->timer, on_closed);
+        uv_close((uv_handle_t *)&g->timer, gather_on_closed);
     return NULL;
 }

@@ -38,9 +38,9 @@ struct sock {
 
 /* ---- sockets and time ----------------------------------------------------------------------- */
 
-static void finish_calls(struct http *http);
+static void http_finish_calls(struct http *http);
 
-static void on_poll(uv_poll_t *poll, int status, int events)
+static void http_on_poll(uv_poll_t *poll, int status, int events)
 {
     struct sock *sock = container_of(poll, struct sock, poll);
     struct http *http = sock->http;
@@ -53,42 +53,42 @@ static void on_poll(uv_poll_t *poll, int status, int events)
     if (events & UV_WRITABLE)
         flags |= CURL_CSELECT_OUT;
     (void)curl_multi_socket_action(http->multi, sock->fd, flags, &running);
-    finish_calls(http);
+    http_finish_calls(http);
 }
 
-static void on_timer(uv_timer_t *timer)
+static void http_on_timer(uv_timer_t *timer)
 {
     struct http *http = container_of(timer, struct http, timer);
     int running;
 
     (void)curl_multi_socket_action(http->multi, CURL_SOCKET_TIMEOUT, 0, &running);
-    finish_calls(http);
+    http_finish_calls(http);
 }
 
-static int set_timer(CURLM *multi, long timeout_ms, void *arg)
+static int http_set_timer(CURLM *multi, long timeout_ms, void *arg)
 {
     struct http *http = arg;
 
     if (timeout_ms < 0)
         uv_timer_stop(&http->timer);
     else
-        uv_timer_start(&http->timer, on_timer, (uint64_t)timeout_ms, 0);
+        uv_timer_start(&http->timer, http_on_timer, (uint64_t)timeout_ms, 0);
     return 0;
 }
 
-static void on_sock_closed(uv_handle_t *handle)
+static void http_on_sock_closed(uv_handle_t *handle)
 {
     free(container_of(handle, struct sock, poll));
 }
 
-static void close_sock(struct sock *sock)
+static void http_close_sock(struct sock *sock)
 {
     DL_DELETE(sock->http->socks, sock);
     (void)uv_poll_stop(&sock->poll);
-    uv_close((uv_handle_t *)&sock->poll, on_sock_closed);
+    uv_close((uv_handle_t *)&sock->poll, http_on_sock_closed);
 }
 
-static struct sock *open_sock(struct http *http, curl_socket_t fd)
+static struct sock *http_open_sock(struct http *http, curl_socket_t fd)
 {
     struct sock *sock = must_alloc(sizeof *sock);
 
@@ -104,7 +104,7 @@ static struct sock *open_sock(struct http *http, curl_socket_t fd)
 }
 
 /* Curl says what it waits for on a socket. A socket that cannot be watched ends by its time. */
-static int watch_sock(CURL *easy, curl_socket_t fd, int what, void *arg, void *known)
+static int http_watch_sock(CURL *easy, curl_socket_t fd, int what, void *arg, void *known)
 {
     struct http *http = arg;
     struct sock *sock = known;
@@ -112,25 +112,25 @@ static int watch_sock(CURL *easy, curl_socket_t fd, int what, void *arg, void *k
 
     if (what == CURL_POLL_REMOVE) {
         if (sock)
-            close_sock(sock);
+            http_close_sock(sock);
         (void)curl_multi_assign(http->multi, fd, NULL);
         return 0;
     }
     if (!sock)
-        sock = open_sock(http, fd);
+        sock = http_open_sock(http, fd);
     if (!sock)
         return 0;
     if (what == CURL_POLL_IN || what == CURL_POLL_INOUT)
         events |= UV_READABLE;
     if (what == CURL_POLL_OUT || what == CURL_POLL_INOUT)
         events |= UV_WRITABLE;
-    (void)uv_poll_start(&sock->poll, events, on_poll);
+    (void)uv_poll_start(&sock->poll, events, http_on_poll);
     return 0;
 }
 
 /* ---- calls ---------------------------------------------------------------------------------- */
 
-static struct http_call *call_free(struct http_call *call)
+static struct http_call *http_call_free(struct http_call *call)
 {
     if (call->easy)
         curl_easy_cleanup(call->easy);
@@ -147,10 +147,10 @@ struct http_call *http_cancel(struct http_call *call)
         return NULL;
     DL_DELETE(call->http->calls, call);
     (void)curl_multi_remove_handle(call->http->multi, call->easy);
-    return call_free(call);
+    return http_call_free(call);
 }
 
-static size_t on_data(char *data, size_t size, size_t n, void *arg)
+static size_t http_on_data(char *data, size_t size, size_t n, void *arg)
 {
     struct http_call *call = arg;
     struct dl_buffer *answer = &call->answer;
@@ -170,7 +170,7 @@ static size_t on_data(char *data, size_t size, size_t n, void *arg)
     return size * n;
 }
 
-static void finish_call(struct http_call *call, CURLcode code)
+static void http_finish_call(struct http_call *call, CURLcode code)
 {
     struct http_answer answer = {.body = {call->answer.data, call->answer.len}};
     long status = 0;
@@ -183,10 +183,10 @@ static void finish_call(struct http_call *call, CURLcode code)
                                 : curl_easy_strerror(code);
     (void)curl_multi_remove_handle(call->http->multi, call->easy);
     call->request.done(call->request.owner, &answer);
-    call_free(call);
+    http_call_free(call);
 }
 
-static void finish_calls(struct http *http)
+static void http_finish_calls(struct http *http)
 {
     struct CURLMsg *message;
     int left;
@@ -198,11 +198,11 @@ static void finish_calls(struct http *http)
             continue;
         CURLcode code = message->data.result;
         curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, (char **)&call);
-        finish_call(call, code);
+        http_finish_call(call, code);
     }
 }
 
-static void set_tls(struct http_call *call)
+static void http_set_tls(struct http_call *call)
 {
     const struct http *http = call->http;
 
@@ -214,7 +214,7 @@ static void set_tls(struct http_call *call)
         curl_easy_setopt(call->easy, CURLOPT_SSLKEY, http->key);
 }
 
-static void set_up(struct http_call *call)
+static void http_set_up(struct http_call *call)
 {
     const struct http_request *request = &call->request;
     long timeout_ms = (long)(request->timeout_ns / 1000000);
@@ -224,7 +224,7 @@ static void set_up(struct http_call *call)
     curl_easy_setopt(easy, CURLOPT_POSTFIELDS, call->body);
     curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE, (long)strlen(call->body));
     curl_easy_setopt(easy, CURLOPT_HTTPHEADER, call->headers);
-    curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_data);
+    curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, http_on_data);
     curl_easy_setopt(easy, CURLOPT_WRITEDATA, call);
     curl_easy_setopt(easy, CURLOPT_PRIVATE, call);
     curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, call->why);
@@ -239,11 +239,11 @@ static void set_up(struct http_call *call)
     curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
     curl_easy_setopt(easy, CURLOPT_TCP_KEEPIDLE, 10L);
     curl_easy_setopt(easy, CURLOPT_TCP_KEEPINTVL, 5L);
-    set_tls(call);
+    http_set_tls(call);
 }
 
 /* Curl sends Expect: 100-continue with long bodies, and waits: not with this. */
-static bool set_headers(struct http_call *call)
+static bool http_set_headers(struct http_call *call)
 {
     const char *lines[3] = {"Content-Type: application/json", "Expect:"};
     char token[1024];
@@ -271,13 +271,13 @@ int http_post(struct http *http, const struct http_request *request, struct http
     call->request = *request;
     call->easy = must_have(curl_easy_init());
     call->body = must_strdup(request->body);
-    if (!set_headers(call)) {
-        call_free(call);
+    if (!http_set_headers(call)) {
+        http_call_free(call);
         return -EINVAL;
     }
-    set_up(call);
+    http_set_up(call);
     if (curl_multi_add_handle(http->multi, call->easy) != CURLM_OK) {
-        call_free(call);
+        http_call_free(call);
         return -EINVAL;
     }
     DL_APPEND(http->calls, call);
@@ -287,7 +287,7 @@ int http_post(struct http *http, const struct http_request *request, struct http
 
 /* ---- the whole ------------------------------------------------------------------------------ */
 
-static char *copy_text(const char *text)
+static char *http_copy_text(const char *text)
 {
     return text ? must_strdup(text) : NULL;
 }
@@ -313,19 +313,19 @@ int http_new(const struct http_options *options, struct http **ret, struct dl_er
     struct http *http = must_alloc(sizeof *http);
     http->loop = options->loop;
     http->multi = must_have(curl_multi_init());
-    http->ca = copy_text(options->ca);
-    http->cert = copy_text(options->cert);
-    http->key = copy_text(options->key);
+    http->ca = http_copy_text(options->ca);
+    http->cert = http_copy_text(options->cert);
+    http->key = http_copy_text(options->key);
     (void)uv_timer_init(http->loop, &http->timer);
-    curl_multi_setopt(http->multi, CURLMOPT_SOCKETFUNCTION, watch_sock);
+    curl_multi_setopt(http->multi, CURLMOPT_SOCKETFUNCTION, http_watch_sock);
     curl_multi_setopt(http->multi, CURLMOPT_SOCKETDATA, http);
-    curl_multi_setopt(http->multi, CURLMOPT_TIMERFUNCTION, set_timer);
+    curl_multi_setopt(http->multi, CURLMOPT_TIMERFUNCTION, http_set_timer);
     curl_multi_setopt(http->multi, CURLMOPT_TIMERDATA, http);
     *ret = http;
     return 0;
 }
 
-static void on_timer_closed(uv_handle_t *handle)
+static void http_on_timer_closed(uv_handle_t *handle)
 {
     http_forget(container_of(handle, struct http, timer));
 }
@@ -343,8 +343,8 @@ struct http *http_free(struct http *http)
     curl_multi_setopt(http->multi, CURLMOPT_SOCKETFUNCTION, NULL);
     curl_multi_setopt(http->multi, CURLMOPT_TIMERFUNCTION, NULL);
     DL_FOREACH_SAFE (http->socks, sock, sock_next)
-        close_sock(sock);
+        http_close_sock(sock);
     uv_timer_stop(&http->timer);
-    uv_close((uv_handle_t *)&http->timer, on_timer_closed);
+    uv_close((uv_handle_t *)&http->timer, http_on_timer_closed);
     return NULL;
 }

@@ -20,24 +20,24 @@ struct member {
     struct rdzv_out held; /* news that came of a call of the owner; the timer tells them at once */
 };
 
-static void on_timer(uv_timer_t *timer);
-static void on_answer(void *owner, const struct backend_answer *answer);
+static void member_on_timer(uv_timer_t *timer);
+static void member_on_answer(void *owner, const struct backend_answer *answer);
 
 /* ---- one step ------------------------------------------------------------------------------- */
 
-static void ask(struct member *member, enum rdzv_do what)
+static void member_ask(struct member *member, enum rdzv_do what)
 {
     if (what == RDZV_READ) {
-        backend_get(member->backend, member->key, on_answer, member);
+        backend_get(member->backend, member->key, member_on_answer, member);
         return;
     }
     member->bytes.len = 0;
     rdzv_state_pack(&member->next, &member->bytes);
     backend_set(member->backend, member->key, member->token,
-                (struct dl_span){member->bytes.data, member->bytes.len}, on_answer, member);
+                (struct dl_span){member->bytes.data, member->bytes.len}, member_on_answer, member);
 }
 
-static void tell(struct member *member, const struct rdzv_out *out)
+static void member_tell(struct member *member, const struct rdzv_out *out)
 {
     const struct member_events *events = member->events;
 
@@ -55,77 +55,77 @@ static void tell(struct member *member, const struct rdzv_out *out)
 }
 
 /* What the machine makes of it. */
-static void step(struct member *member, struct rdzv_event *event, struct rdzv_out *out)
+static void member_step(struct member *member, struct rdzv_event *event, struct rdzv_out *out)
 {
     event->now = uv_hrtime();
     rdzv_step(&member->rdzv, event, &member->next, out);
 }
 
-static void act(struct member *member, const struct rdzv_out *out)
+static void member_act(struct member *member, const struct rdzv_out *out)
 {
     uint64_t now = uv_hrtime();
 
     if (out->store != RDZV_NOTHING)
-        ask(member, out->store);
+        member_ask(member, out->store);
     if (member->held.news != RDZV_NO_NEWS)
-        uv_timer_start(&member->timer, on_timer, 0, 0);
+        uv_timer_start(&member->timer, member_on_timer, 0, 0);
     else if (out->wake == UINT64_MAX)
         uv_timer_stop(&member->timer);
     else
-        uv_timer_start(&member->timer, on_timer,
+        uv_timer_start(&member->timer, member_on_timer,
                        out->wake > now ? (out->wake - now) / 1000000 + 1 : 0, 0);
 }
 
 /* What it wants; the news last, for the owner may be done with the member then. */
-static void follow(struct member *member, const struct rdzv_out *out)
+static void member_follow(struct member *member, const struct rdzv_out *out)
 {
-    act(member, out);
-    tell(member, out);
+    member_act(member, out);
+    member_tell(member, out);
 }
 
-static void tick(struct member *member, enum rdzv_event_type type)
+static void member_tick(struct member *member, enum rdzv_event_type type)
 {
     struct rdzv_event event = {.type = type};
     struct rdzv_out out;
 
-    step(member, &event, &out);
-    follow(member, &out);
+    member_step(member, &event, &out);
+    member_follow(member, &out);
 }
 
-static void on_timer(uv_timer_t *timer)
+static void member_on_timer(uv_timer_t *timer)
 {
     struct member *member = container_of(timer, struct member, timer);
     struct rdzv_out held = member->held;
 
     if (held.news == RDZV_NO_NEWS) {
-        tick(member, RDZV_TICK);
+        member_tick(member, RDZV_TICK);
         return;
     }
     member->held.news = RDZV_NO_NEWS;
-    uv_timer_start(timer, on_timer, 0, 0); /* and then what else there is to do */
-    tell(member, &held);
+    uv_timer_start(timer, member_on_timer, 0, 0); /* and then what else there is to do */
+    member_tell(member, &held);
 }
 
-static void on_changed(void *owner)
+static void member_on_changed(void *owner)
 {
-    tick(owner, RDZV_CHANGED);
+    member_tick(owner, RDZV_CHANGED);
 }
 
 /* A wish of the owner: what comes of it is said later, from the loop. */
-static void wish(struct member *member, enum rdzv_event_type type, const char *reason)
+static void member_wish(struct member *member, enum rdzv_event_type type, const char *reason)
 {
     struct rdzv_event event = {.type = type, .reason = reason};
     struct rdzv_out out;
 
-    step(member, &event, &out);
+    member_step(member, &event, &out);
     if (out.news != RDZV_NO_NEWS)
         member->held = out;
-    act(member, &out);
+    member_act(member, &out);
 }
 
 /* ---- the store ------------------------------------------------------------------------------ */
 
-static void tell_trouble(struct member *member, const struct dl_error *trouble)
+static void member_tell_trouble(struct member *member, const struct dl_error *trouble)
 {
     bool news = member->troubled != (trouble != NULL);
 
@@ -134,30 +134,30 @@ static void tell_trouble(struct member *member, const struct dl_error *trouble)
         member->events->store(member->owner, trouble);
 }
 
-static void on_failure(struct member *member, const struct dl_error *error)
+static void member_on_failure(struct member *member, const struct dl_error *error)
 {
     struct rdzv_event event = {.type = RDZV_FAILING, .error = error};
     struct rdzv_out out;
 
-    tell_trouble(member, error);
-    step(member, &event, &out);
-    follow(member, &out);
+    member_tell_trouble(member, error);
+    member_step(member, &event, &out);
+    member_follow(member, &out);
 }
 
-static void on_nothing(struct member *member)
+static void member_on_nothing(struct member *member)
 {
     struct rdzv_event event = {.type = RDZV_SEEN};
     struct rdzv_out out;
 
     if (member->has_state)
         event.last = &member->state;
-    tell_trouble(member, NULL);
+    member_tell_trouble(member, NULL);
     member->token = 0;
-    step(member, &event, &out);
-    follow(member, &out);
+    member_step(member, &event, &out);
+    member_follow(member, &out);
 }
 
-static void tell_changed(struct member *member, const struct rdzv_state *before)
+static void member_tell_changed(struct member *member, const struct rdzv_state *before)
 {
     const struct rdzv_state *now = &member->state;
 
@@ -167,61 +167,61 @@ static void tell_changed(struct member *member, const struct rdzv_state *before)
 }
 
 /* The new state takes the old one's place before the owner hears of it. */
-static void on_state(struct member *member, struct rdzv_state *state,
-                     const struct backend_answer *answer)
+static void member_on_state(struct member *member, struct rdzv_state *state,
+                            const struct backend_answer *answer)
 {
     struct rdzv_event event = {.type = RDZV_SEEN, .won = answer->won, .state = state};
     struct rdzv_out out;
 
     if (member->has_state)
         event.last = &member->state;
-    tell_trouble(member, NULL);
+    member_tell_trouble(member, NULL);
     member->token = answer->token;
-    step(member, &event, &out);
+    member_step(member, &event, &out);
     struct rdzv_state before = member->state;
     member->state = *state;
-    tell_changed(member, member->has_state ? &before : NULL);
+    member_tell_changed(member, member->has_state ? &before : NULL);
     member->has_state = true;
     rdzv_state_deinit(&before);
-    follow(member, &out);
+    member_follow(member, &out);
 }
 
-static void on_answer(void *owner, const struct backend_answer *answer)
+static void member_on_answer(void *owner, const struct backend_answer *answer)
 {
     struct member *member = owner;
     struct rdzv_state state = {0};
     struct dl_error err = {0};
 
     if (answer->status < 0)
-        on_failure(member, answer->error);
+        member_on_failure(member, answer->error);
     else if (answer->token == 0)
-        on_nothing(member);
+        member_on_nothing(member);
     else if (rdzv_state_unpack(answer->data, &state, &err) < 0)
-        on_failure(member, &err);
+        member_on_failure(member, &err);
     else
-        on_state(member, &state, answer);
+        member_on_state(member, &state, answer);
 }
 
 /* ---- the owner ------------------------------------------------------------------------------ */
 
 void member_join(struct member *member)
 {
-    wish(member, RDZV_JOIN, NULL);
+    member_wish(member, RDZV_JOIN, NULL);
 }
 
 void member_ready(struct member *member)
 {
-    wish(member, RDZV_READY, NULL);
+    member_wish(member, RDZV_READY, NULL);
 }
 
 void member_leave(struct member *member)
 {
-    wish(member, RDZV_LEAVE, NULL);
+    member_wish(member, RDZV_LEAVE, NULL);
 }
 
 void member_close(struct member *member, const char *reason)
 {
-    wish(member, RDZV_CLOSE, reason);
+    member_wish(member, RDZV_CLOSE, reason);
 }
 
 const struct rdzv_state *member_state(const struct member *member)
@@ -241,7 +241,7 @@ uint64_t member_beat_age(const struct member *member, uint32_t at)
     return at < rdzv->n_peers ? rdzv->clock - rdzv->peers[at].seen : 0;
 }
 
-static int check(const struct member_options *options, struct dl_error *err)
+static int member_check(const struct member_options *options, struct dl_error *err)
 {
     size_t name = strlen(options->name), run = strlen(options->run);
 
@@ -260,7 +260,7 @@ static int check(const struct member_options *options, struct dl_error *err)
 int member_new(const struct member_options *options, struct member **ret, struct dl_error *err)
 {
     struct rdzv_node self = {.local = options->local};
-    int r = check(options, err);
+    int r = member_check(options, err);
 
     if (r == 0 && uv_random(NULL, NULL, &self.id, sizeof self.id, 0, NULL) < 0)
         r = dl_error_set(err, EIO, "rendezvous", "the system gives no random numbers");
@@ -276,12 +276,12 @@ int member_new(const struct member_options *options, struct member **ret, struct
     member->events = options->events;
     member->owner = options->owner;
     (void)uv_timer_init(options->loop, &member->timer);
-    backend_watch(member->backend, member->key, on_changed, member);
+    backend_watch(member->backend, member->key, member_on_changed, member);
     *ret = member;
     return 0;
 }
 
-static void on_closed(uv_handle_t *handle)
+static void member_on_closed(uv_handle_t *handle)
 {
     struct member *member = container_of(handle, struct member, timer);
 
@@ -297,6 +297,6 @@ struct member *member_free(struct member *member)
     if (!member)
         return NULL;
     member->backend = backend_free(member->backend);
-    uv_close((uv_handle_t *)&member->timer, on_closed);
+    uv_close((uv_handle_t *)&member->timer, member_on_closed);
     return NULL;
 }

@@ -72,7 +72,7 @@ void rdzv_deinit(struct rdzv *rdzv)
 }
 
 /* 3/4 to 5/4 of it. */
-static uint64_t about(struct rdzv *rdzv, uint64_t ns)
+static uint64_t rdzv_about(struct rdzv *rdzv, uint64_t ns)
 {
     return ns * 3 / 4 + rdzv_draw(rdzv) % (ns / 2 + 1);
 }
@@ -80,9 +80,9 @@ static uint64_t about(struct rdzv *rdzv, uint64_t ns)
 /* ---- events --------------------------------------------------------------------------------- */
 
 /* When to look again, with nothing to be done now. */
-static uint64_t next_read(struct rdzv *rdzv, const struct rdzv_turn *turn)
+static uint64_t rdzv_next_read(struct rdzv *rdzv, const struct rdzv_turn *turn)
 {
-    uint64_t at = rdzv->clock + about(rdzv, rdzv->set.poll_ns);
+    uint64_t at = rdzv->clock + rdzv_about(rdzv, rdzv->set.poll_ns);
 
     if (turn->me)
         at = min_u64(at, rdzv->beat_at + rdzv->set.beat_ns);
@@ -92,7 +92,7 @@ static uint64_t next_read(struct rdzv *rdzv, const struct rdzv_turn *turn)
 }
 
 /* Of writes that were lost one after another, the next waits: the longer, the more there were. */
-static uint64_t retry_at(struct rdzv *rdzv)
+static uint64_t rdzv_retry_at(struct rdzv *rdzv)
 {
     unsigned shift = rdzv->lost < RETRY_SHIFT_MAX ? rdzv->lost : RETRY_SHIFT_MAX;
 
@@ -101,7 +101,7 @@ static uint64_t retry_at(struct rdzv *rdzv)
 
 /* Looked at again soon, but not once for each change of many. In a round most changes are beats,
  * for which polling is enough. */
-static void hint(struct rdzv *rdzv)
+static void rdzv_hint(struct rdzv *rdzv)
 {
     uint64_t wait = rdzv->set.poll_ns / 8 + rdzv_draw(rdzv) % (rdzv->set.poll_ns / 4);
 
@@ -109,8 +109,8 @@ static void hint(struct rdzv *rdzv)
         rdzv->read_at = min_u64(rdzv->read_at, rdzv->clock + wait);
 }
 
-static void on_seen(struct rdzv *rdzv, const struct rdzv_event *event, struct rdzv_state *next,
-                    struct rdzv_out *out)
+static void rdzv_on_seen(struct rdzv *rdzv, const struct rdzv_event *event, struct rdzv_state *next,
+                         struct rdzv_out *out)
 {
     struct rdzv_turn turn = {
         .rdzv = rdzv, .state = event->state, .last = event->last, .next = next, .out = out};
@@ -134,14 +134,14 @@ static void on_seen(struct rdzv *rdzv, const struct rdzv_event *event, struct rd
         rdzv_state_settle(next);
         out->store = RDZV_WRITE;
     }
-    rdzv->read_at = turn.changed && held ? retry_at(rdzv) : next_read(rdzv, &turn);
+    rdzv->read_at = turn.changed && held ? rdzv_retry_at(rdzv) : rdzv_next_read(rdzv, &turn);
     if (rdzv->hinted)
-        hint(rdzv);
+        rdzv_hint(rdzv);
     rdzv->hinted = false;
 }
 
 /* The time to join, leave or close is over, and the store is of no help. */
-static void check_deadline(struct rdzv *rdzv, struct rdzv_out *out)
+static void rdzv_check_deadline(struct rdzv *rdzv, struct rdzv_out *out)
 {
     static const char *const settings[] = {"rendezvous", "rendezvous.timeouts.join",
                                            "rendezvous.timeouts.close",
@@ -158,13 +158,13 @@ static void check_deadline(struct rdzv *rdzv, struct rdzv_out *out)
     rdzv_finish(rdzv, out, RDZV_FAILED);
 }
 
-static void on_failing(struct rdzv *rdzv, const struct rdzv_event *event, struct rdzv_out *out)
+static void rdzv_on_failing(struct rdzv *rdzv, const struct rdzv_event *event, struct rdzv_out *out)
 {
     int code = event->error->code;
 
     rdzv->trouble = *event->error;
     rdzv->blind = true;
-    rdzv->read_at = rdzv->clock + about(rdzv, rdzv->set.poll_ns / 4);
+    rdzv->read_at = rdzv->clock + rdzv_about(rdzv, rdzv->set.poll_ns / 4);
     /* No time makes a state of what is none. */
     if ((code == EBADMSG || code == EPROTONOSUPPORT) && !rdzv->in_round) {
         out->error = *event->error;
@@ -172,7 +172,7 @@ static void on_failing(struct rdzv *rdzv, const struct rdzv_event *event, struct
     }
 }
 
-static void on_wish(struct rdzv *rdzv, enum rdzv_want want, uint64_t within)
+static void rdzv_on_wish(struct rdzv *rdzv, enum rdzv_want want, uint64_t within)
 {
     rdzv->want = want;
     rdzv->failure = (struct dl_error){0};
@@ -181,7 +181,7 @@ static void on_wish(struct rdzv *rdzv, enum rdzv_want want, uint64_t within)
 }
 
 /* Ready to be of a round. */
-static void on_ready(struct rdzv *rdzv)
+static void rdzv_on_ready(struct rdzv *rdzv)
 {
     rdzv->self.ready = true;
     rdzv->read_at = rdzv->clock;
@@ -189,35 +189,35 @@ static void on_ready(struct rdzv *rdzv)
         rdzv->deadline = rdzv->clock + rdzv->set.join_ns;
 }
 
-static void on_join(struct rdzv *rdzv)
+static void rdzv_on_join(struct rdzv *rdzv)
 {
-    on_wish(rdzv, RDZV_WANT_IN, rdzv->set.join_ns);
-    on_ready(rdzv);
+    rdzv_on_wish(rdzv, RDZV_WANT_IN, rdzv->set.join_ns);
+    rdzv_on_ready(rdzv);
     if (!rdzv->any)
         rdzv->read_at = rdzv->clock + rdzv_draw(rdzv) % FIRST_READ_NS;
 }
 
-static void on_owner(struct rdzv *rdzv, const struct rdzv_event *event, struct rdzv_out *out)
+static void rdzv_on_owner(struct rdzv *rdzv, const struct rdzv_event *event, struct rdzv_out *out)
 {
     bool is_in = rdzv->want == RDZV_WANT_IN;
 
     if (event->type == RDZV_JOIN && !is_in) {
-        on_join(rdzv);
+        rdzv_on_join(rdzv);
     } else if (event->type == RDZV_JOIN || event->type == RDZV_READY) {
         if (is_in && !rdzv->in_round)
-            on_ready(rdzv);
+            rdzv_on_ready(rdzv);
     } else if (event->type == RDZV_CLOSE) {
-        on_wish(rdzv, RDZV_WANT_CLOSED, rdzv->set.close_ns);
+        rdzv_on_wish(rdzv, RDZV_WANT_CLOSED, rdzv->set.close_ns);
         (void)snprintf(rdzv->reason, sizeof rdzv->reason, "%s", event->reason);
     } else if (rdzv->want == RDZV_WANT_NOTHING) {
         rdzv_finish(rdzv, out, RDZV_LEFT);
     } else {
-        on_wish(rdzv, RDZV_WANT_OUT, rdzv->set.close_ns);
+        rdzv_on_wish(rdzv, RDZV_WANT_OUT, rdzv->set.close_ns);
     }
 }
 
-static void on_event(struct rdzv *rdzv, const struct rdzv_event *event, struct rdzv_state *next,
-                     struct rdzv_out *out)
+static void rdzv_on_event(struct rdzv *rdzv, const struct rdzv_event *event,
+                          struct rdzv_state *next, struct rdzv_out *out)
 {
     switch (event->type) {
     case RDZV_SEEN:
@@ -227,21 +227,21 @@ static void on_event(struct rdzv *rdzv, const struct rdzv_event *event, struct r
         if (rdzv->want == RDZV_WANT_NOTHING)
             break;
         if (event->type == RDZV_FAILING)
-            on_failing(rdzv, event, out);
+            rdzv_on_failing(rdzv, event, out);
         else
-            on_seen(rdzv, event, next, out);
+            rdzv_on_seen(rdzv, event, next, out);
         break;
     case RDZV_CHANGED:
         rdzv->hinted = rdzv->busy;
-        hint(rdzv);
+        rdzv_hint(rdzv);
         break;
     case RDZV_TICK:
         break;
     default:
-        on_owner(rdzv, event, out);
+        rdzv_on_owner(rdzv, event, out);
     }
     if (out->news == RDZV_NO_NEWS && out->store == RDZV_NOTHING)
-        check_deadline(rdzv, out);
+        rdzv_check_deadline(rdzv, out);
 }
 
 void rdzv_step(struct rdzv *rdzv, const struct rdzv_event *event, struct rdzv_state *next,
@@ -249,7 +249,7 @@ void rdzv_step(struct rdzv *rdzv, const struct rdzv_event *event, struct rdzv_st
 {
     *out = (struct rdzv_out){.wake = RDZV_NEVER};
     rdzv_pass_time(rdzv, event->now);
-    on_event(rdzv, event, next, out);
+    rdzv_on_event(rdzv, event, next, out);
     if (rdzv->want == RDZV_WANT_NOTHING)
         return;
     if (out->store == RDZV_NOTHING && !rdzv->busy && rdzv->clock >= rdzv->read_at)

@@ -16,7 +16,8 @@ enum { FLAG_MEMBER = 1, FLAG_READY = 2 };
 /* ---- writing -------------------------------------------------------------------------------- */
 
 /* A head: its first byte, and a number of 1, 2, 4 or 8 bytes after it. */
-static void put_head(struct dl_buffer *out, uint8_t first, uint64_t number, unsigned width)
+static void rdzv_blob_put_head(struct dl_buffer *out, uint8_t first, uint64_t number,
+                               unsigned width)
 {
     uint8_t bytes[9] = {first};
 
@@ -25,52 +26,52 @@ static void put_head(struct dl_buffer *out, uint8_t first, uint64_t number, unsi
     must_append(out, bytes, 1 + width);
 }
 
-static void put_uint(struct dl_buffer *out, uint64_t n)
+static void rdzv_blob_put_uint(struct dl_buffer *out, uint64_t n)
 {
     if (n < 0x80)
-        put_head(out, (uint8_t)n, 0, 0);
+        rdzv_blob_put_head(out, (uint8_t)n, 0, 0);
     else if (n <= UINT8_MAX)
-        put_head(out, 0xcc, n, 1);
+        rdzv_blob_put_head(out, 0xcc, n, 1);
     else if (n <= UINT16_MAX)
-        put_head(out, 0xcd, n, 2);
+        rdzv_blob_put_head(out, 0xcd, n, 2);
     else
-        put_head(out, n <= UINT32_MAX ? 0xce : 0xcf, n, n <= UINT32_MAX ? 4 : 8);
+        rdzv_blob_put_head(out, n <= UINT32_MAX ? 0xce : 0xcf, n, n <= UINT32_MAX ? 4 : 8);
 }
 
-static void put_array(struct dl_buffer *out, uint32_t n)
+static void rdzv_blob_put_array(struct dl_buffer *out, uint32_t n)
 {
     if (n < 16)
-        put_head(out, (uint8_t)(0x90 | n), 0, 0);
+        rdzv_blob_put_head(out, (uint8_t)(0x90 | n), 0, 0);
     else
-        put_head(out, 0xdd, n, 4);
+        rdzv_blob_put_head(out, 0xdd, n, 4);
 }
 
-static void put_text(struct dl_buffer *out, const char *text)
+static void rdzv_blob_put_text(struct dl_buffer *out, const char *text)
 {
     size_t len = strlen(text);
 
     if (len < 32)
-        put_head(out, (uint8_t)(0xa0 | len), 0, 0);
+        rdzv_blob_put_head(out, (uint8_t)(0xa0 | len), 0, 0);
     else
-        put_head(out, 0xd9, len, 1);
+        rdzv_blob_put_head(out, 0xd9, len, 1);
     must_append(out, text, len);
 }
 
-static void put_uints(struct dl_buffer *out, const uint64_t *numbers, size_t n)
+static void rdzv_blob_put_uints(struct dl_buffer *out, const uint64_t *numbers, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        put_uint(out, numbers[i]);
+        rdzv_blob_put_uint(out, numbers[i]);
 }
 
-static void put_node(struct dl_buffer *out, const struct rdzv_node *node)
+static void rdzv_blob_put_node(struct dl_buffer *out, const struct rdzv_node *node)
 {
     uint64_t flags = (node->member ? FLAG_MEMBER : 0U) | (node->ready ? FLAG_READY : 0U);
     const uint64_t numbers[] = {node->id,   node->life,  node->beat, 0,
                                 node->rank, node->local, flags};
 
-    put_array(out, NODE_FIELDS);
-    put_uints(out, numbers, ARRAY_SIZE(numbers));
-    put_text(out, node->name);
+    rdzv_blob_put_array(out, NODE_FIELDS);
+    rdzv_blob_put_uints(out, numbers, ARRAY_SIZE(numbers));
+    rdzv_blob_put_text(out, node->name);
 }
 
 void rdzv_state_pack(const struct rdzv_state *state, struct dl_buffer *out)
@@ -80,13 +81,13 @@ void rdzv_state_pack(const struct rdzv_state *state, struct dl_buffer *out)
                                 state->round, flags,      state->stamp,  state->quorum,
                                 state->min,   state->max};
 
-    put_array(out, FIELDS);
-    put_uints(out, numbers, ARRAY_SIZE(numbers));
-    put_text(out, state->closed);
-    put_text(out, state->why);
-    put_array(out, state->n);
+    rdzv_blob_put_array(out, FIELDS);
+    rdzv_blob_put_uints(out, numbers, ARRAY_SIZE(numbers));
+    rdzv_blob_put_text(out, state->closed);
+    rdzv_blob_put_text(out, state->why);
+    rdzv_blob_put_array(out, state->n);
     for (uint32_t i = 0; i < state->n; i++)
-        put_node(out, &state->nodes[i]);
+        rdzv_blob_put_node(out, &state->nodes[i]);
 }
 
 /* ---- reading -------------------------------------------------------------------------------- */
@@ -97,7 +98,7 @@ struct reader {
     bool bad;
 };
 
-static struct token take(struct reader *in, enum token_type type)
+static struct token rdzv_blob_take(struct reader *in, enum token_type type)
 {
     struct token token = {0};
 
@@ -110,18 +111,18 @@ static struct token take(struct reader *in, enum token_type type)
     return token;
 }
 
-static uint64_t take_uint(struct reader *in, uint64_t least, uint64_t most)
+static uint64_t rdzv_blob_take_uint(struct reader *in, uint64_t least, uint64_t most)
 {
-    uint64_t n = take(in, TOKEN_UINT).n;
+    uint64_t n = rdzv_blob_take(in, TOKEN_UINT).n;
 
     in->bad |= n < least || n > most;
     return in->bad ? 0 : n;
 }
 
 /* Fits, and can be shown: texts of other nodes come into logs and onto terminals. */
-static void take_text(struct reader *in, char *ret, size_t size)
+static void rdzv_blob_take_text(struct reader *in, char *ret, size_t size)
 {
-    size_t len = take(in, TOKEN_STR).n;
+    size_t len = rdzv_blob_take(in, TOKEN_STR).n;
 
     if (in->bad || len >= size || !utf8_text(in->at, len)) {
         in->bad = true;
@@ -135,42 +136,42 @@ static void take_text(struct reader *in, char *ret, size_t size)
     in->left -= len;
 }
 
-static void take_head(struct reader *in, struct rdzv_state *state)
+static void rdzv_blob_take_head(struct reader *in, struct rdzv_state *state)
 {
-    state->seq = take_uint(in, 0, RDZV_NUMBER_MAX);
-    state->writer = take_uint(in, 0, UINT64_MAX);
-    state->nonce = take_uint(in, 0, UINT64_MAX);
-    state->round = take_uint(in, 0, RDZV_NUMBER_MAX);
-    uint64_t flags = take_uint(in, 0, FLAG_COMPLETE | FLAG_ENOUGH);
+    state->seq = rdzv_blob_take_uint(in, 0, RDZV_NUMBER_MAX);
+    state->writer = rdzv_blob_take_uint(in, 0, UINT64_MAX);
+    state->nonce = rdzv_blob_take_uint(in, 0, UINT64_MAX);
+    state->round = rdzv_blob_take_uint(in, 0, RDZV_NUMBER_MAX);
+    uint64_t flags = rdzv_blob_take_uint(in, 0, FLAG_COMPLETE | FLAG_ENOUGH);
     state->complete = flags & FLAG_COMPLETE;
     state->enough = flags & FLAG_ENOUGH;
-    state->stamp = take_uint(in, 0, RDZV_NUMBER_MAX);
-    state->quorum = take_uint(in, 0, RDZV_NUMBER_MAX);
-    state->min = (uint32_t)take_uint(in, 1, RDZV_NODES_MAX);
-    state->max = (uint32_t)take_uint(in, state->min, RDZV_NODES_MAX);
-    take_text(in, state->closed, sizeof state->closed);
-    take_text(in, state->why, sizeof state->why);
+    state->stamp = rdzv_blob_take_uint(in, 0, RDZV_NUMBER_MAX);
+    state->quorum = rdzv_blob_take_uint(in, 0, RDZV_NUMBER_MAX);
+    state->min = (uint32_t)rdzv_blob_take_uint(in, 1, RDZV_NODES_MAX);
+    state->max = (uint32_t)rdzv_blob_take_uint(in, state->min, RDZV_NODES_MAX);
+    rdzv_blob_take_text(in, state->closed, sizeof state->closed);
+    rdzv_blob_take_text(in, state->why, sizeof state->why);
 }
 
-static void take_node(struct reader *in, struct rdzv_node *node)
+static void rdzv_blob_take_node(struct reader *in, struct rdzv_node *node)
 {
-    in->bad |= take(in, TOKEN_ARRAY).n != NODE_FIELDS;
-    node->id = take_uint(in, 0, UINT64_MAX);
-    node->life = take_uint(in, 0, RDZV_NUMBER_MAX);
-    node->beat = take_uint(in, 0, RDZV_NUMBER_MAX);
-    (void)take_uint(in, 0, UINT64_MAX); /* has no meaning */
-    node->rank = (uint32_t)take_uint(in, 0, UINT32_MAX);
-    node->local = (uint32_t)take_uint(in, 0, RDZV_LOCAL_MAX);
-    uint64_t flags = take_uint(in, 0, FLAG_MEMBER | FLAG_READY);
+    in->bad |= rdzv_blob_take(in, TOKEN_ARRAY).n != NODE_FIELDS;
+    node->id = rdzv_blob_take_uint(in, 0, UINT64_MAX);
+    node->life = rdzv_blob_take_uint(in, 0, RDZV_NUMBER_MAX);
+    node->beat = rdzv_blob_take_uint(in, 0, RDZV_NUMBER_MAX);
+    (void)rdzv_blob_take_uint(in, 0, UINT64_MAX); /* has no meaning */
+    node->rank = (uint32_t)rdzv_blob_take_uint(in, 0, UINT32_MAX);
+    node->local = (uint32_t)rdzv_blob_take_uint(in, 0, RDZV_LOCAL_MAX);
+    uint64_t flags = rdzv_blob_take_uint(in, 0, FLAG_MEMBER | FLAG_READY);
     node->member = flags & FLAG_MEMBER;
     node->ready = flags & FLAG_READY;
-    take_text(in, node->name, sizeof node->name);
+    rdzv_blob_take_text(in, node->name, sizeof node->name);
 }
 
 /* The smallest node has 9 bytes: a count that says more than is there costs nothing. */
-static void take_nodes(struct reader *in, struct rdzv_state *state)
+static void rdzv_blob_take_nodes(struct reader *in, struct rdzv_state *state)
 {
-    uint64_t n = take(in, TOKEN_ARRAY).n;
+    uint64_t n = rdzv_blob_take(in, TOKEN_ARRAY).n;
 
     if (in->bad || n > RDZV_NODES_MAX || n > in->left / (1 + NODE_FIELDS)) {
         in->bad = true;
@@ -181,13 +182,13 @@ static void take_nodes(struct reader *in, struct rdzv_state *state)
     state->nodes = must_alloc(n * sizeof *state->nodes);
     state->n = state->cap = (uint32_t)n;
     for (uint32_t i = 0; i < n && !in->bad; i++) {
-        take_node(in, &state->nodes[i]);
+        rdzv_blob_take_node(in, &state->nodes[i]);
         in->bad |= i > 0 && state->nodes[i].id <= state->nodes[i - 1].id;
     }
 }
 
 /* What a node relies on: no more members than places, and in a complete round each rank once. */
-static bool makes_sense(const struct rdzv_state *state)
+static bool rdzv_blob_makes_sense(const struct rdzv_state *state)
 {
     struct rdzv_count count = rdzv_state_count(state);
     bool taken[RDZV_NODES_MAX] = {false};
@@ -211,10 +212,10 @@ static bool makes_sense(const struct rdzv_state *state)
            (count.members > 0 && count.ready == count.members && state->stamp > 0);
 }
 
-static int unpack(struct reader *in, struct rdzv_state *ret, struct dl_error *err)
+static int rdzv_blob_unpack(struct reader *in, struct rdzv_state *ret, struct dl_error *err)
 {
-    uint64_t fields = take(in, TOKEN_ARRAY).n;
-    uint64_t version = take_uint(in, 0, UINT64_MAX);
+    uint64_t fields = rdzv_blob_take(in, TOKEN_ARRAY).n;
+    uint64_t version = rdzv_blob_take_uint(in, 0, UINT64_MAX);
 
     if (!in->bad && version != RDZV_VERSION)
         return dl_error_set(err, EPROTONOSUPPORT, "rendezvous",
@@ -223,9 +224,9 @@ static int unpack(struct reader *in, struct rdzv_state *ret, struct dl_error *er
                             "nodes, or take another rendezvous.id",
                             version, RDZV_VERSION);
     in->bad |= fields != FIELDS;
-    take_head(in, ret);
-    take_nodes(in, ret);
-    if (in->bad || in->left > 0 || !makes_sense(ret))
+    rdzv_blob_take_head(in, ret);
+    rdzv_blob_take_nodes(in, ret);
+    if (in->bad || in->left > 0 || !rdzv_blob_makes_sense(ret))
         return dl_error_set(err, EBADMSG, "rendezvous",
                             "what the store holds is no state of a rendezvous; something else "
                             "uses its key: take another rendezvous.id");
@@ -237,7 +238,7 @@ int rdzv_state_unpack(struct dl_span data, struct rdzv_state *ret, struct dl_err
     struct reader in = {.at = data.data, .left = data.len};
 
     rdzv_state_deinit(ret);
-    int r = unpack(&in, ret, err);
+    int r = rdzv_blob_unpack(&in, ret, err);
     if (r < 0)
         rdzv_state_deinit(ret);
     return r;

@@ -12,7 +12,7 @@ void rdzv_state_deinit(struct rdzv_state *state)
     *state = (struct rdzv_state){0};
 }
 
-static void reserve(struct rdzv_state *state, uint32_t n)
+static void rdzv_state_reserve(struct rdzv_state *state, uint32_t n)
 {
     if (n <= state->cap)
         return;
@@ -22,7 +22,7 @@ static void reserve(struct rdzv_state *state, uint32_t n)
 
 void rdzv_state_copy(const struct rdzv_state *from, struct rdzv_state *to)
 {
-    reserve(to, from->n);
+    rdzv_state_reserve(to, from->n);
     struct rdzv_node *nodes = to->nodes;
     uint32_t cap = to->cap;
     *to = *from;
@@ -33,7 +33,7 @@ void rdzv_state_copy(const struct rdzv_state *from, struct rdzv_state *to)
 }
 
 /* Where the node of that id is, or would be. */
-static uint32_t place_of(const struct rdzv_state *state, uint64_t id)
+static uint32_t rdzv_state_place_of(const struct rdzv_state *state, uint64_t id)
 {
     uint32_t low = 0, high = state->n;
 
@@ -50,7 +50,7 @@ static uint32_t place_of(const struct rdzv_state *state, uint64_t id)
 
 struct rdzv_node *rdzv_state_find(const struct rdzv_state *state, uint64_t id)
 {
-    uint32_t at = place_of(state, id);
+    uint32_t at = rdzv_state_place_of(state, id);
 
     return at < state->n && state->nodes[at].id == id ? &state->nodes[at] : NULL;
 }
@@ -69,7 +69,7 @@ struct rdzv_count rdzv_state_count(const struct rdzv_state *state)
     return count;
 }
 
-static uint64_t all_ranks(const struct rdzv_state *state)
+static uint64_t rdzv_state_all_ranks(const struct rdzv_state *state)
 {
     uint64_t ranks = 0;
 
@@ -80,12 +80,12 @@ static uint64_t all_ranks(const struct rdzv_state *state)
 
 int rdzv_state_add(struct rdzv_state *state, const struct rdzv_node *node)
 {
-    uint32_t at = place_of(state, node->id);
+    uint32_t at = rdzv_state_place_of(state, node->id);
 
     assert(at == state->n || state->nodes[at].id != node->id);
-    if (state->n >= RDZV_NODES_MAX || all_ranks(state) + node->local > DL_MAX_WORLD_SIZE)
+    if (state->n >= RDZV_NODES_MAX || rdzv_state_all_ranks(state) + node->local > DL_MAX_WORLD_SIZE)
         return -ENOSPC;
-    reserve(state, state->n + 1);
+    rdzv_state_reserve(state, state->n + 1);
     memmove(&state->nodes[at + 1], &state->nodes[at], (state->n - at) * sizeof *state->nodes);
     state->nodes[at] = *node;
     state->nodes[at].rank = RDZV_NO_RANK;
@@ -95,7 +95,7 @@ int rdzv_state_add(struct rdzv_state *state, const struct rdzv_node *node)
 
 void rdzv_state_remove(struct rdzv_state *state, uint64_t id, const char *why)
 {
-    uint32_t at = place_of(state, id);
+    uint32_t at = rdzv_state_place_of(state, id);
 
     assert(at < state->n && state->nodes[at].id == id);
     if (state->complete && state->nodes[at].member)
@@ -105,7 +105,7 @@ void rdzv_state_remove(struct rdzv_state *state, uint64_t id, const char *why)
 }
 
 /* What the reason for a new round says of that node; NULL: it is about another. */
-static const char *said_of(const struct rdzv_state *state, const char *name)
+static const char *rdzv_state_said_of(const struct rdzv_state *state, const char *name)
 {
     size_t len = strlen(name);
 
@@ -116,7 +116,7 @@ static const char *said_of(const struct rdzv_state *state, const char *name)
 void rdzv_state_gone(const struct rdzv_state *before, const struct rdzv_state *now,
                      const struct rdzv_node *node, char ret[RDZV_TEXT_MAX])
 {
-    const char *said = now->round != before->round ? said_of(now, node->name) : NULL;
+    const char *said = now->round != before->round ? rdzv_state_said_of(now, node->name) : NULL;
     bool one_write = now->seq == before->seq + 1;
     const struct rdzv_node *writer = one_write ? rdzv_state_find(now, now->writer) : NULL;
 
@@ -145,13 +145,13 @@ void rdzv_state_open(struct rdzv_state *state, uint64_t known, const char *why)
 
 /* ---- ranks ---------------------------------------------------------------------------------- */
 
-static bool is_digit(char c)
+static bool rdzv_state_is_digit(char c)
 {
     return c >= '0' && c <= '9';
 }
 
 /* Two runs of digits as numbers, however long; both are stepped over. */
-static int compare_numbers(const char **a, const char **b)
+static int rdzv_state_compare_numbers(const char **a, const char **b)
 {
     size_t n = 0, m = 0;
 
@@ -159,9 +159,9 @@ static int compare_numbers(const char **a, const char **b)
         (*a)++;
     while (**b == '0')
         (*b)++;
-    while (is_digit((*a)[n]))
+    while (rdzv_state_is_digit((*a)[n]))
         n++;
-    while (is_digit((*b)[m]))
+    while (rdzv_state_is_digit((*b)[m]))
         m++;
     int r = n != m ? (n < m ? -1 : 1) : strncmp(*a, *b, n);
     *a += n;
@@ -174,8 +174,8 @@ int rdzv_name_compare(const char *a, const char *b)
     while (*a && *b) {
         int r;
 
-        if (is_digit(*a) && is_digit(*b)) {
-            r = compare_numbers(&a, &b);
+        if (rdzv_state_is_digit(*a) && rdzv_state_is_digit(*b)) {
+            r = rdzv_state_compare_numbers(&a, &b);
         } else {
             r = (unsigned char)*a - (unsigned char)*b;
             a++;
@@ -188,7 +188,7 @@ int rdzv_name_compare(const char *a, const char *b)
 }
 
 /* Those who had a rank come first, in its order; then names; equal names by who drew less. */
-static int compare_nodes(const void *a, const void *b)
+static int rdzv_state_compare_nodes(const void *a, const void *b)
 {
     const struct rdzv_node *x = *(const struct rdzv_node *const *)a;
     const struct rdzv_node *y = *(const struct rdzv_node *const *)b;
@@ -206,7 +206,7 @@ uint64_t rdzv_mix(uint64_t n)
     return n ^ n >> 31;
 }
 
-static void assign_ranks(struct rdzv_state *state, uint32_t members)
+static void rdzv_state_assign_ranks(struct rdzv_state *state, uint32_t members)
 {
     bool taken[RDZV_NODES_MAX] = {false};
     struct rdzv_node *others[RDZV_NODES_MAX];
@@ -222,7 +222,7 @@ static void assign_ranks(struct rdzv_state *state, uint32_t members)
         else
             others[n++] = node;
     }
-    qsort(others, n, sizeof(struct rdzv_node *), compare_nodes);
+    qsort(others, n, sizeof(struct rdzv_node *), rdzv_state_compare_nodes);
     for (uint32_t i = 0; i < n; i++) {
         while (taken[rank])
             rank++;
@@ -235,7 +235,7 @@ void rdzv_state_complete(struct rdzv_state *state)
     struct rdzv_count count = rdzv_state_count(state);
 
     assert(!state->complete && count.members > 0 && count.ready == count.members);
-    assign_ranks(state, count.members);
+    rdzv_state_assign_ranks(state, count.members);
     state->complete = true;
     state->enough = false;
     uint64_t drawn = rdzv_mix(state->nonce + RDZV_MIX_STEP);
@@ -245,7 +245,7 @@ void rdzv_state_complete(struct rdzv_state *state)
 /* ---- what follows of itself ----------------------------------------------------------------- */
 
 /* Those who wait become members, while there are places, in the order of their names. */
-static uint32_t let_in(struct rdzv_state *state, uint32_t places)
+static uint32_t rdzv_state_let_in(struct rdzv_state *state, uint32_t places)
 {
     struct rdzv_node *waiting[RDZV_NODES_MAX];
     uint32_t n = 0;
@@ -253,7 +253,7 @@ static uint32_t let_in(struct rdzv_state *state, uint32_t places)
     for (uint32_t i = 0; i < state->n; i++)
         if (!state->nodes[i].member)
             waiting[n++] = &state->nodes[i];
-    qsort(waiting, n, sizeof(struct rdzv_node *), compare_nodes);
+    qsort(waiting, n, sizeof(struct rdzv_node *), rdzv_state_compare_nodes);
     n = n < places ? n : places;
     for (uint32_t i = 0; i < n; i++)
         waiting[i]->member = true;
@@ -267,7 +267,7 @@ void rdzv_state_settle(struct rdzv_state *state)
     if (state->complete)
         return;
     if (count.waiting > 0 && count.members < state->max &&
-        let_in(state, state->max - count.members) > 0)
+        rdzv_state_let_in(state, state->max - count.members) > 0)
         count = rdzv_state_count(state);
     bool enough = count.members >= state->min;
     if (enough && !state->enough)

@@ -22,7 +22,7 @@ void rdzv_finish(struct rdzv *rdzv, struct rdzv_out *out, enum rdzv_news news)
 }
 
 /* From here on `next` is to be changed. */
-static void begin(struct rdzv_turn *turn, const struct rdzv_state *from)
+static void rdzv_turn_begin(struct rdzv_turn *turn, const struct rdzv_state *from)
 {
     struct rdzv *rdzv = turn->rdzv;
     struct rdzv_state *next = turn->next;
@@ -41,12 +41,12 @@ static void begin(struct rdzv_turn *turn, const struct rdzv_state *from)
     turn->changed = true;
 }
 
-static void change(struct rdzv_turn *turn)
+static void rdzv_turn_change(struct rdzv_turn *turn)
 {
-    begin(turn, turn->state);
+    rdzv_turn_begin(turn, turn->state);
 }
 
-static struct rdzv_node *next_me(const struct rdzv_turn *turn)
+static struct rdzv_node *rdzv_turn_next_me(const struct rdzv_turn *turn)
 {
     struct rdzv_node *me = rdzv_state_find(turn->next, turn->rdzv->self.id);
 
@@ -55,18 +55,18 @@ static struct rdzv_node *next_me(const struct rdzv_turn *turn)
 
 /* ---- what a state says to this node --------------------------------------------------------- */
 
-static bool is_my_round(const struct rdzv *rdzv, const struct rdzv_state *state)
+static bool rdzv_turn_is_my_round(const struct rdzv *rdzv, const struct rdzv_state *state)
 {
     return rdzv->in_round && state->complete && state->round == rdzv->round &&
            state->stamp == rdzv->stamp;
 }
 
 /* The round that the owner works in is over: nobody here may go on with its ranks. */
-static void notice_end(struct rdzv_turn *turn)
+static void rdzv_turn_notice_end(struct rdzv_turn *turn)
 {
     struct rdzv *rdzv = turn->rdzv;
 
-    if (rdzv->in_round && !(turn->me && is_my_round(rdzv, turn->state))) {
+    if (rdzv->in_round && !(turn->me && rdzv_turn_is_my_round(rdzv, turn->state))) {
         rdzv->in_round = rdzv->self.ready = false;
         rdzv->deadline = RDZV_NEVER; /* until the owner is ready */
         turn->out->news = turn->me ? RDZV_OPENED : RDZV_EVICTED;
@@ -76,7 +76,7 @@ static void notice_end(struct rdzv_turn *turn)
     rdzv->present = turn->me != NULL;
 }
 
-static void notice_round(struct rdzv_turn *turn)
+static void rdzv_turn_notice_round(struct rdzv_turn *turn)
 {
     struct rdzv *rdzv = turn->rdzv;
 
@@ -89,7 +89,7 @@ static void notice_round(struct rdzv_turn *turn)
 }
 
 /* When the members that are there now became enough, by this node's watch. */
-static void notice_quorum(struct rdzv *rdzv, const struct rdzv_state *state)
+static void rdzv_turn_notice_quorum(struct rdzv *rdzv, const struct rdzv_state *state)
 {
     if (state->complete || !state->enough) {
         rdzv->quorum_at = RDZV_NEVER;
@@ -105,11 +105,11 @@ static void notice_quorum(struct rdzv *rdzv, const struct rdzv_state *state)
 
 /* It is of a time before one that this node knows, or says of it what it did not say: the store
  * was set back, or lost what it had. */
-static bool is_stale(const struct rdzv_turn *turn)
+static bool rdzv_turn_is_stale(const struct rdzv_turn *turn)
 {
     const struct rdzv *rdzv = turn->rdzv;
 
-    if (is_my_round(rdzv, turn->state))
+    if (rdzv_turn_is_my_round(rdzv, turn->state))
         return false;
     return (rdzv->any && turn->state->round <= rdzv->round) ||
            (turn->state->complete && turn->me && turn->me->member && !rdzv->self.ready);
@@ -118,11 +118,11 @@ static bool is_stale(const struct rdzv_turn *turn)
 /* ---- what is done to it --------------------------------------------------------------------- */
 
 /* -ENOSPC: there is no room for it. */
-static int add_self(struct rdzv_turn *turn)
+static int rdzv_turn_add_self(struct rdzv_turn *turn)
 {
     struct rdzv_node self = turn->rdzv->self;
 
-    change(turn);
+    rdzv_turn_change(turn);
     if (rdzv_state_find(turn->next, self.id))
         rdzv_state_remove(turn->next, self.id, "a node came anew");
     struct rdzv_count count = rdzv_state_count(turn->next);
@@ -131,13 +131,13 @@ static int add_self(struct rdzv_turn *turn)
     return rdzv_state_add(turn->next, &self);
 }
 
-static void say_ready(struct rdzv_turn *turn)
+static void rdzv_turn_say_ready(struct rdzv_turn *turn)
 {
-    change(turn);
-    next_me(turn)->ready = true;
+    rdzv_turn_change(turn);
+    rdzv_turn_next_me(turn)->ready = true;
 }
 
-static void remove_dead(struct rdzv_turn *turn)
+static void rdzv_turn_remove_dead(struct rdzv_turn *turn)
 {
     for (uint32_t i = 0; i < turn->state->n; i++) {
         const struct rdzv_node *node = &turn->state->nodes[i];
@@ -148,12 +148,12 @@ static void remove_dead(struct rdzv_turn *turn)
             continue;
         (void)snprintf(why, sizeof why, "%s gave no sign of life for %g s", node->name,
                        (double)rdzv_silence(&turn->rdzv->set) / (double)SECOND);
-        change(turn);
+        rdzv_turn_change(turn);
         rdzv_state_remove(turn->next, node->id, why);
     }
 }
 
-static void let_in_others(struct rdzv_turn *turn)
+static void rdzv_turn_let_in_others(struct rdzv_turn *turn)
 {
     const struct rdzv_state *state = turn->state;
     struct rdzv_count count = rdzv_state_count(state);
@@ -161,7 +161,7 @@ static void let_in_others(struct rdzv_turn *turn)
     if (!state->complete || count.waiting == 0 || count.members >= state->max || !turn->me ||
         !turn->me->member || (turn->changed && !turn->next->complete))
         return;
-    change(turn);
+    rdzv_turn_change(turn);
     count = rdzv_state_count(turn->next);
     if (count.waiting > 0 && count.members < turn->next->max)
         rdzv_state_open(turn->next, 0, "another node wants in");
@@ -173,7 +173,7 @@ bool rdzv_last_call_is_over(const struct rdzv *rdzv)
 }
 
 /* The members that the quorum was of, and all of them ready. */
-static void end_last_call(struct rdzv_turn *turn)
+static void rdzv_turn_end_last_call(struct rdzv_turn *turn)
 {
     struct rdzv *rdzv = turn->rdzv;
     const struct rdzv_state *now = turn->changed ? turn->next : turn->state;
@@ -184,20 +184,20 @@ static void end_last_call(struct rdzv_turn *turn)
     struct rdzv_count count = rdzv_state_count(now);
     if (now->round != turn->state->round || count.members < now->min || count.ready < count.members)
         return;
-    change(turn);
+    rdzv_turn_change(turn);
     rdzv_state_complete(turn->next);
 }
 
 /* Whatever is written counts the own beat up; and when nothing else is to be, a beat that is due.
  */
-static void beat(struct rdzv_turn *turn)
+static void rdzv_turn_beat(struct rdzv_turn *turn)
 {
     struct rdzv *rdzv = turn->rdzv;
 
     if (turn->me && rdzv->clock - rdzv->beat_at >= rdzv->set.beat_ns)
-        change(turn);
+        rdzv_turn_change(turn);
     if (turn->changed) {
-        struct rdzv_node *me = next_me(turn);
+        struct rdzv_node *me = rdzv_turn_next_me(turn);
 
         if (me)
             me->beat++;
@@ -206,7 +206,7 @@ static void beat(struct rdzv_turn *turn)
 
 /* ---- by what the node wants ----------------------------------------------------------------- */
 
-static void too_many(struct rdzv_turn *turn)
+static void rdzv_turn_too_many(struct rdzv_turn *turn)
 {
     dl_error_set(&turn->out->error, ENOSPC, "rendezvous",
                  "there are %u nodes already, as many as a rendezvous can hold", turn->state->n);
@@ -214,7 +214,7 @@ static void too_many(struct rdzv_turn *turn)
     rdzv_finish(turn->rdzv, turn->out, RDZV_FAILED);
 }
 
-static void say_late(const struct rdzv_turn *turn, struct dl_error *ret)
+static void rdzv_turn_say_late(const struct rdzv_turn *turn, struct dl_error *ret)
 {
     const struct rdzv_settings *set = &turn->rdzv->set;
     const struct rdzv_state *state = turn->state;
@@ -233,11 +233,11 @@ static void say_late(const struct rdzv_turn *turn, struct dl_error *ret)
 }
 
 /* Too late: it takes itself out first, so that no round is made with it. */
-static void give_up(struct rdzv_turn *turn)
+static void rdzv_turn_give_up(struct rdzv_turn *turn)
 {
     struct rdzv *rdzv = turn->rdzv;
 
-    say_late(turn, &rdzv->failure);
+    rdzv_turn_say_late(turn, &rdzv->failure);
     rdzv->want = RDZV_WANT_OUT;
     rdzv->deadline = rdzv->clock + RDZV_ROLLBACK_NS;
     if (!turn->me) {
@@ -245,17 +245,17 @@ static void give_up(struct rdzv_turn *turn)
         rdzv_finish(rdzv, turn->out, RDZV_FAILED);
         return;
     }
-    change(turn);
+    rdzv_turn_change(turn);
     rdzv_state_remove(turn->next, rdzv->self.id, "a node's time to join was over");
 }
 
 /* All places are taken: whoever waits does so as long as it takes. */
-static bool is_full(const struct rdzv_state *state)
+static bool rdzv_turn_is_full(const struct rdzv_state *state)
 {
     return state->complete && rdzv_state_count(state).members >= state->max;
 }
 
-static void others_settings(struct rdzv_turn *turn)
+static void rdzv_turn_others_settings(struct rdzv_turn *turn)
 {
     const struct rdzv_settings *set = &turn->rdzv->set;
 
@@ -266,7 +266,7 @@ static void others_settings(struct rdzv_turn *turn)
     rdzv_finish(turn->rdzv, turn->out, RDZV_FAILED);
 }
 
-static void say_closed(const struct rdzv_turn *turn)
+static void rdzv_turn_say_closed(const struct rdzv_turn *turn)
 {
     dl_error_set(&turn->out->error, ECANCELED, "rendezvous.id", "is closed: %s; take another",
                  turn->state->closed);
@@ -274,77 +274,77 @@ static void say_closed(const struct rdzv_turn *turn)
 
 /* The changes of a state that this node is, or wants to be, in: those of the table, in its order.
  */
-static void improve(struct rdzv_turn *turn)
+static void rdzv_turn_improve(struct rdzv_turn *turn)
 {
     struct rdzv *rdzv = turn->rdzv;
 
-    if (is_stale(turn)) {
-        change(turn);
+    if (rdzv_turn_is_stale(turn)) {
+        rdzv_turn_change(turn);
         rdzv_state_open(turn->next, rdzv->round, "the store does not know the latest round");
     }
-    if (!turn->me && add_self(turn) < 0) {
-        too_many(turn);
+    if (!turn->me && rdzv_turn_add_self(turn) < 0) {
+        rdzv_turn_too_many(turn);
         return;
     }
     if (turn->me && turn->me->member && rdzv->self.ready &&
-        !(turn->changed ? next_me(turn) : turn->me)->ready)
-        say_ready(turn);
-    remove_dead(turn);
-    let_in_others(turn);
+        !(turn->changed ? rdzv_turn_next_me(turn) : turn->me)->ready)
+        rdzv_turn_say_ready(turn);
+    rdzv_turn_remove_dead(turn);
+    rdzv_turn_let_in_others(turn);
     if (turn->changed)
         rdzv_state_settle(turn->next);
-    end_last_call(turn);
-    beat(turn);
+    rdzv_turn_end_last_call(turn);
+    rdzv_turn_beat(turn);
 }
 
 /* The store holds nothing: it is new, or lost what it had. What all had agreed on is put back. */
-static void restore(struct rdzv_turn *turn)
+static void rdzv_turn_restore(struct rdzv_turn *turn)
 {
     struct rdzv *rdzv = turn->rdzv;
     const struct rdzv_state *last = turn->last;
     bool mine = rdzv->present && last && rdzv_state_find(last, rdzv->self.id);
 
-    begin(turn, mine ? last : NULL);
+    rdzv_turn_begin(turn, mine ? last : NULL);
     if (!mine && rdzv->any)
         rdzv_state_open(turn->next, rdzv->round, "the store has lost its state");
-    int r = mine ? 0 : add_self(turn);
+    int r = mine ? 0 : rdzv_turn_add_self(turn);
     assert(r == 0); /* the first one has room */
-    beat(turn);
+    rdzv_turn_beat(turn);
 }
 
-static void seen_in(struct rdzv_turn *turn)
+static void rdzv_turn_seen_in(struct rdzv_turn *turn)
 {
     struct rdzv *rdzv = turn->rdzv;
     const struct rdzv_state *state = turn->state;
     struct rdzv_out *out = turn->out;
 
     if (!state) {
-        restore(turn);
+        rdzv_turn_restore(turn);
         return;
     }
     if (state->closed[0]) {
-        say_closed(turn);
+        rdzv_turn_say_closed(turn);
         rdzv_finish(rdzv, out, RDZV_CLOSED);
         return;
     }
     if (state->n > 0 && (state->min != rdzv->set.min || state->max != rdzv->set.max)) {
-        others_settings(turn);
+        rdzv_turn_others_settings(turn);
         return;
     }
-    notice_end(turn);
-    notice_quorum(rdzv, state);
-    bool member = state->complete && turn->me && turn->me->member && !is_stale(turn);
+    rdzv_turn_notice_end(turn);
+    rdzv_turn_notice_quorum(rdzv, state);
+    bool member = state->complete && turn->me && turn->me->member && !rdzv_turn_is_stale(turn);
     if (member && !rdzv->in_round)
-        notice_round(turn);
-    if (!member && is_full(state) && rdzv->self.ready)
+        rdzv_turn_notice_round(turn);
+    if (!member && rdzv_turn_is_full(state) && rdzv->self.ready)
         rdzv->deadline = rdzv->clock + rdzv->set.join_ns;
     if (!member && rdzv->clock > rdzv->deadline)
-        give_up(turn);
+        rdzv_turn_give_up(turn);
     else
-        improve(turn);
+        rdzv_turn_improve(turn);
 }
 
-static void seen_out(struct rdzv_turn *turn)
+static void rdzv_turn_seen_out(struct rdzv_turn *turn)
 {
     struct rdzv *rdzv = turn->rdzv;
     char why[RDZV_TEXT_MAX];
@@ -355,20 +355,20 @@ static void seen_out(struct rdzv_turn *turn)
         return;
     }
     (void)snprintf(why, sizeof why, "%s has left", rdzv->self.name);
-    change(turn);
+    rdzv_turn_change(turn);
     rdzv_state_remove(turn->next, rdzv->self.id, why);
 }
 
-static void seen_closed(struct rdzv_turn *turn)
+static void rdzv_turn_seen_closed(struct rdzv_turn *turn)
 {
     struct rdzv *rdzv = turn->rdzv;
 
     if (turn->state && turn->state->closed[0]) {
-        say_closed(turn);
+        rdzv_turn_say_closed(turn);
         rdzv_finish(rdzv, turn->out, RDZV_CLOSED);
         return;
     }
-    change(turn);
+    rdzv_turn_change(turn);
     memcpy(turn->next->closed, rdzv->reason, sizeof rdzv->reason);
 }
 
@@ -376,13 +376,13 @@ void rdzv_turn(struct rdzv_turn *turn)
 {
     switch (turn->rdzv->want) {
     case RDZV_WANT_IN:
-        seen_in(turn);
+        rdzv_turn_seen_in(turn);
         break;
     case RDZV_WANT_OUT:
-        seen_out(turn);
+        rdzv_turn_seen_out(turn);
         break;
     case RDZV_WANT_CLOSED:
-        seen_closed(turn);
+        rdzv_turn_seen_closed(turn);
         break;
     case RDZV_WANT_NOTHING:
         break;

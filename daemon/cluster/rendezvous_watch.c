@@ -4,7 +4,7 @@
 
 /* Longer than that between two steps, and this node was asleep. Where one beat that is half an
  * interval late is a death, a shorter nap, or a store that was stuck as long, is told from it. */
-static uint64_t patience(const struct rdzv *rdzv)
+static uint64_t rdzv_watch_patience(const struct rdzv *rdzv)
 {
     return rdzv->set.missed == 1 ? rdzv->set.beat_ns / 3 : 2 * rdzv->set.beat_ns;
 }
@@ -13,9 +13,9 @@ void rdzv_pass_time(struct rdzv *rdzv, uint64_t now)
 {
     uint64_t passed = now > rdzv->now ? now - rdzv->now : 0;
 
-    if (now < rdzv->now || passed > patience(rdzv))
+    if (now < rdzv->now || passed > rdzv_watch_patience(rdzv))
         rdzv->blind = true;
-    rdzv->clock += min_u64(passed, patience(rdzv));
+    rdzv->clock += min_u64(passed, rdzv_watch_patience(rdzv));
     rdzv->now = now;
 }
 
@@ -27,7 +27,7 @@ uint64_t rdzv_draw(struct rdzv *rdzv)
     return rdzv_mix(n ^ rdzv->self.life << 40);
 }
 
-static bool same_nodes(const struct rdzv *rdzv, const struct rdzv_state *state)
+static bool rdzv_watch_same_nodes(const struct rdzv *rdzv, const struct rdzv_state *state)
 {
     if (rdzv->n_peers != state->n)
         return false;
@@ -38,7 +38,7 @@ static bool same_nodes(const struct rdzv *rdzv, const struct rdzv_state *state)
 }
 
 /* A list with a place for each node of the state, and what is known of those that were there. */
-static void change_peers(struct rdzv *rdzv, const struct rdzv_state *state)
+static void rdzv_watch_change_peers(struct rdzv *rdzv, const struct rdzv_state *state)
 {
     struct rdzv_peer *peers = must_alloc((state->n ? state->n : 1) * sizeof *peers);
     uint32_t old = 0;
@@ -60,9 +60,9 @@ static void change_peers(struct rdzv *rdzv, const struct rdzv_state *state)
 
 void rdzv_watch(struct rdzv *rdzv, const struct rdzv_state *state)
 {
-    if (!same_nodes(rdzv, state))
-        change_peers(rdzv, state);
-    if (rdzv->clock - rdzv->answered > patience(rdzv))
+    if (!rdzv_watch_same_nodes(rdzv, state))
+        rdzv_watch_change_peers(rdzv, state);
+    if (rdzv->clock - rdzv->answered > rdzv_watch_patience(rdzv))
         rdzv->blind = true;
     for (uint32_t i = 0; i < state->n; i++) {
         const struct rdzv_node *node = &state->nodes[i];
