@@ -97,8 +97,8 @@ struct entry {
     int n;
 };
 
-static void add_field(struct entry *entry, const char *fmt, ...) _printf_(2, 3);
-static void add_field(struct entry *entry, const char *fmt, ...)
+static void log_add_field(struct entry *entry, const char *fmt, ...) _printf_(2, 3);
+static void log_add_field(struct entry *entry, const char *fmt, ...)
 {
     char *text = entry->texts[entry->n];
     va_list args;
@@ -109,19 +109,19 @@ static void add_field(struct entry *entry, const char *fmt, ...)
     entry->fields[entry->n++] = (struct iovec){text, strlen(text)};
 }
 
-static void add_text(struct entry *entry, const char *key, const char *value)
+static void log_add_text(struct entry *entry, const char *key, const char *value)
 {
     if (value)
-        add_field(entry, "%s=%s", key, value);
+        log_add_field(entry, "%s=%s", key, value);
 }
 
-static void add_number(struct entry *entry, const char *key, struct log_number value)
+static void log_add_number(struct entry *entry, const char *key, struct log_number value)
 {
     if (value.given)
-        add_field(entry, "%s=%llu", key, (unsigned long long)value.n);
+        log_add_field(entry, "%s=%llu", key, (unsigned long long)value.n);
 }
 
-static void add_fields(struct entry *entry, const struct log_fields *about)
+static void log_add_fields(struct entry *entry, const struct log_fields *about)
 {
     static const char *const ids[] = {
         [LOG_EVENT_NONE] = NULL,
@@ -132,9 +132,9 @@ static void add_fields(struct entry *entry, const struct log_fields *about)
 #undef EVENT
     };
 
-    add_text(entry, "MESSAGE_ID", ids[about->event]);
-#define ADD_TEXT                        add_text
-#define ADD_NUMBER                      add_number
+    log_add_text(entry, "MESSAGE_ID", ids[about->event]);
+#define ADD_TEXT                        log_add_text
+#define ADD_NUMBER                      log_add_number
 #define FIELD(name, type, key, meaning) ADD_##type(entry, #key, about->name);
 #define EVENT(name, id, meaning)
 #include "daemon/serve/base/log.def"
@@ -145,15 +145,15 @@ static void add_fields(struct entry *entry, const struct log_fields *about)
 }
 
 /* `line` begins with "MESSAGE=". */
-static int send_entry(enum log_level level, const struct log_fields *about, char *line)
+static int log_send_entry(enum log_level level, const struct log_fields *about, char *line)
 {
     struct entry entry = {.n = 0};
 
     entry.fields[entry.n++] = (struct iovec){line, strlen(line)};
-    add_field(&entry, "PRIORITY=%d", (int)level);
-    add_text(&entry, "SYSLOG_IDENTIFIER", "dloaderd");
+    log_add_field(&entry, "PRIORITY=%d", (int)level);
+    log_add_text(&entry, "SYSLOG_IDENTIFIER", "dloaderd");
     if (about)
-        add_fields(&entry, about);
+        log_add_fields(&entry, about);
     return journal_send(entry.fields, entry.n);
 }
 
@@ -176,6 +176,6 @@ void log_about(enum log_level level, const struct log_fields *about, const char 
         if ((unsigned char)*c < ' ')
             *c = ' ';
     }
-    if (!journal_is_stderr() || send_entry(level, about, line) < 0)
+    if (!journal_is_stderr() || log_send_entry(level, about, line) < 0)
         fprintf(stderr, "<%d>dloaderd: %s\n", (int)level, text);
 }

@@ -20,7 +20,7 @@ struct relay {
  * with processes that do not expect it. Of a file the place to write at is shared as well, and it
  * makes nobody wait.
  */
-static int open_anew(int fd, mode_t mode)
+static int relay_open_anew(int fd, mode_t mode)
 {
     char path[64];
 
@@ -41,7 +41,7 @@ struct relay *relay_new(int fd)
     (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
     struct relay *relay = must_alloc(sizeof *relay);
     relay->is_socket = S_ISSOCK(st.st_mode);
-    relay->fd = open_anew(fd, st.st_mode);
+    relay->fd = relay_open_anew(fd, st.st_mode);
     if (relay->fd < 0) {
         relay->fd = steal_fd(&given);
         relay->may_wait = !S_ISREG(st.st_mode);
@@ -58,7 +58,7 @@ struct relay *relay_free(struct relay *relay)
     return NULL;
 }
 
-static bool has_room(const struct relay *relay)
+static bool relay_has_room(const struct relay *relay)
 {
     struct pollfd p = {.fd = relay->fd, .events = POLLOUT};
 
@@ -66,29 +66,29 @@ static bool has_room(const struct relay *relay)
 }
 
 /* What cannot be written now, nobody will ever see. */
-static void put(const struct relay *relay, const char *text, size_t len)
+static void relay_put(const struct relay *relay, const char *text, size_t len)
 {
     ssize_t n = 0;
 
     if (relay->is_socket)
         n = send(relay->fd, text, len, MSG_DONTWAIT | MSG_NOSIGNAL);
-    else if (has_room(relay))
+    else if (relay_has_room(relay))
         n = write(relay->fd, text, len);
     (void)n;
 }
 
-static size_t whole_lines(const struct relay_lines *lines)
+static size_t relay_whole_lines(const struct relay_lines *lines)
 {
     const char *last = memrchr(lines->text, '\n', lines->len);
 
     return last ? (size_t)(last - lines->text) + 1 : 0;
 }
 
-static void put_lines(const struct relay *relay, struct relay_lines *lines, size_t n)
+static void relay_put_lines(const struct relay *relay, struct relay_lines *lines, size_t n)
 {
     if (n == 0)
         return;
-    put(relay, lines->text, n);
+    relay_put(relay, lines->text, n);
     lines->len -= n;
     memmove(lines->text, lines->text + n, lines->len);
 }
@@ -102,9 +102,9 @@ void relay_add(struct relay *relay, struct relay_lines *lines, const char *text,
         lines->len += n;
         text += n;
         len -= n;
-        put_lines(relay, lines, whole_lines(lines));
+        relay_put_lines(relay, lines, relay_whole_lines(lines));
         if (lines->len == sizeof lines->text)
-            put_lines(relay, lines, lines->len);
+            relay_put_lines(relay, lines, lines->len);
     }
 }
 

@@ -21,8 +21,8 @@ static void host_flush(struct host *h)
         host_fail(h, "it cannot be told what to do");
 }
 
-static void send_message(struct host *h, const struct dl_message *msg, const int *fds,
-                         uint32_t n_fds)
+static void host_send_message(struct host *h, const struct dl_message *msg, const int *fds,
+                              uint32_t n_fds)
 {
     if (h->state == HOST_ENDING || h->state == HOST_DEAD)
         return;
@@ -34,7 +34,7 @@ static void send_message(struct host *h, const struct dl_message *msg, const int
 
 /* ---- what it says --------------------------------------------------------------------------- */
 
-static struct host_child *find_child(const struct host *h, uint64_t number)
+static struct host_child *host_find_child(const struct host *h, uint64_t number)
 {
     struct host_child *child;
 
@@ -45,7 +45,7 @@ static struct host_child *find_child(const struct host *h, uint64_t number)
     return NULL;
 }
 
-static void handle_started(struct host *h, struct host_child *child, uint64_t pid)
+static void host_handle_started(struct host *h, struct host_child *child, uint64_t pid)
 {
     struct host_end never = {.cause = "its Python host could not start it"};
 
@@ -82,9 +82,9 @@ static void host_on_message(void *owner, const struct dl_message *msg, struct dl
                   (unsigned long long)number);
     } else {
         /* One that is not there any more has been heard of before. */
-        struct host_child *child = find_child(h, number);
+        struct host_child *child = host_find_child(h, number);
         if (child && msg->number == DL_MSG_W_STARTED)
-            handle_started(h, child, msg->w_started.pid);
+            host_handle_started(h, child, msg->w_started.pid);
         else if (child)
             host_drop_child(h, child,
                             &(struct host_end){.status = (int)msg->w_exited.status,
@@ -133,9 +133,9 @@ int host_start_child(struct hosts *hosts, const struct host_child_options *o,
     *child = (struct host_child){
         .host = h, .number = h->next_child++, .events = o->events, .owner = o->owner};
     DL_APPEND(h->children, child);
-    send_message(h,
-                 &(struct dl_message){.number = DL_MSG_W_FORK, .w_fork = {.child = child->number}},
-                 (int[]){o->sock, o->errors}, 2);
+    host_send_message(
+        h, &(struct dl_message){.number = DL_MSG_W_FORK, .w_fork = {.child = child->number}},
+        (int[]){o->sock, o->errors}, 2);
     host_rearm(h);
     *ret = child;
     return 0;
@@ -148,9 +148,9 @@ void host_kill_child(struct host_child *child)
     if (!h || child->killed)
         return;
     child->killed = true;
-    send_message(h,
-                 &(struct dl_message){.number = DL_MSG_W_KILL, .w_kill = {.child = child->number}},
-                 NULL, 0);
+    host_send_message(
+        h, &(struct dl_message){.number = DL_MSG_W_KILL, .w_kill = {.child = child->number}}, NULL,
+        0);
     host_rearm(h);
 }
 

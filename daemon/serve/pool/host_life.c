@@ -38,24 +38,24 @@ void host_unref(void *host)
     free(h);
 }
 
-static void on_close(uv_handle_t *handle)
+static void host_on_close(uv_handle_t *handle)
 {
     host_unref(handle->data);
 }
 
-static void close_handle(uv_handle_t *handle)
+static void host_close_handle(uv_handle_t *handle)
 {
     if (handle->type != UV_UNKNOWN_HANDLE && !uv_is_closing(handle))
-        uv_close(handle, on_close);
+        uv_close(handle, host_on_close);
 }
 
-static void close_handles(struct host *h)
+static void host_close_handles(struct host *h)
 {
     h->state = HOST_DEAD;
     (void)peer_close(&h->peer);
-    close_handle((uv_handle_t *)&h->errors);
-    close_handle((uv_handle_t *)&h->timer);
-    close_handle((uv_handle_t *)&h->handle);
+    host_close_handle((uv_handle_t *)&h->errors);
+    host_close_handle((uv_handle_t *)&h->timer);
+    host_close_handle((uv_handle_t *)&h->handle);
 }
 
 const char *host_name(const struct host *h, char name[static HOST_NAMED_MAX])
@@ -68,7 +68,7 @@ const char *host_name(const struct host *h, char name[static HOST_NAMED_MAX])
 }
 
 /* A process of the client's is only told to end, by its socket. */
-static void kill_host(struct host *h)
+static void host_kill_host(struct host *h)
 {
     if (h->state == HOST_DEAD || h->reaped)
         return;
@@ -93,7 +93,7 @@ void host_fail(struct host *h, const char *fmt, ...)
                        h->interpreter ? "killed" : "disconnected", what);
     h->state = HOST_ENDING;
     peer_stop(&h->peer);
-    kill_host(h);
+    host_kill_host(h);
     host_rearm(h);
 }
 
@@ -105,13 +105,13 @@ void host_await_end(struct host *h)
 }
 
 /* Nobody wants it any more: that the socket is closed tells it to end, once it can listen. */
-static void end(struct host *h)
+static void host_tell_end(struct host *h)
 {
     if (h->state == HOST_ENDING || h->state == HOST_DEAD)
         return;
     (void)shutdown(h->peer.sock, SHUT_RDWR);
     if (h->state == HOST_STARTING)
-        kill_host(h);
+        host_kill_host(h);
     host_await_end(h);
 }
 
@@ -125,14 +125,14 @@ void host_drop_child(struct host *h, struct host_child *child, const struct host
 }
 
 /* Its workers are told that it is no more, and why. */
-static void bury(struct host *h, const struct host_end *told)
+static void host_bury(struct host *h, const struct host_end *told)
 {
-    close_handles(h);
+    host_close_handles(h);
     while (h->children)
         host_drop_child(h, h->children, told);
 }
 
-static bool has_wanted_child(const struct host *h)
+static bool host_has_wanted_child(const struct host *h)
 {
     const struct host_child *child;
 
@@ -144,18 +144,19 @@ static bool has_wanted_child(const struct host *h)
 }
 
 /* One that was brought: its socket is all that there was of it. */
-static void part(struct host *h)
+static void host_part(struct host *h)
 {
     char name[HOST_NAMED_MAX], cause[HOST_NAMED_MAX + sizeof h->why + 8];
 
     snprintf(cause, sizeof cause, "%s %s", host_name(h, name), *h->why ? h->why : "has ended");
-    if (has_wanted_child(h))
+    if (host_has_wanted_child(h))
         log_warning("%s", cause);
-    bury(h, &(struct host_end){
-                .signal = SIGKILL, .cause = cause, .never = !h->hosted, .place = "dataset.host"});
+    host_bury(h,
+              &(struct host_end){
+                  .signal = SIGKILL, .cause = cause, .never = !h->hosted, .place = "dataset.host"});
 }
 
-static void on_exit_(uv_process_t *handle, int64_t status, int signal)
+static void host_on_exit_(uv_process_t *handle, int64_t status, int signal)
 {
     struct host *h = handle->data;
     char words[LAST_WORDS + 32], how[64], name[HOST_NAMED_MAX],
@@ -185,10 +186,10 @@ static void on_exit_(uv_process_t *handle, int64_t status, int signal)
              last_words_told(&h->words, words));
     if (h->children || signal || status)
         log_warning("%s", cause);
-    bury(h, &told);
+    host_bury(h, &told);
 }
 
-static void on_timer(uv_timer_t *timer)
+static void host_on_timer(uv_timer_t *timer)
 {
     struct host *h = timer->data;
     enum host_wait wait = h->wait;
@@ -206,13 +207,13 @@ static void on_timer(uv_timer_t *timer)
         host_fail(h, "it did not end a worker within %d s", KILL_MS / 1000);
         break;
     case WAIT_IDLE:
-        end(h);
+        host_tell_end(h);
         break;
     case WAIT_END:
         if (h->interpreter)
-            kill_host(h);
+            host_kill_host(h);
         else
-            part(h);
+            host_part(h);
         break;
     case WAIT_NONE:
         break;
@@ -220,7 +221,7 @@ static void on_timer(uv_timer_t *timer)
 }
 
 /* That a worker starts, and then that it ends when it is to. */
-static enum host_wait wait_for_children(const struct host *h)
+static enum host_wait host_wait_for_children(const struct host *h)
 {
     enum host_wait wait = WAIT_NONE;
     const struct host_child *child;
@@ -234,14 +235,14 @@ static enum host_wait wait_for_children(const struct host *h)
     return wait;
 }
 
-static enum host_wait what_to_wait_for(const struct host *h)
+static enum host_wait host_what_to_wait_for(const struct host *h)
 {
     if (h->state == HOST_ENDING)
         return WAIT_END;
     if (h->state == HOST_STARTING)
         return WAIT_READY;
     if (h->children)
-        return wait_for_children(h);
+        return host_wait_for_children(h);
     return h->interpreter && !h->hosts->o.private ? WAIT_IDLE : WAIT_NONE;
 }
 
@@ -254,7 +255,7 @@ void host_rearm(struct host *h)
                      [WAIT_REAPED] = KILL_MS,
                      [WAIT_IDLE] = IDLE_MS,
                      [WAIT_END] = h->interpreter ? END_MS : 0};
-    enum host_wait wait = what_to_wait_for(h);
+    enum host_wait wait = host_what_to_wait_for(h);
 
     if ((wait == WAIT_READY || wait == WAIT_STARTED) && patience == 0)
         wait = WAIT_NONE;
@@ -264,12 +265,12 @@ void host_rearm(struct host *h)
     if (wait == WAIT_NONE)
         uv_timer_stop(&h->timer);
     else
-        uv_timer_start(&h->timer, on_timer, ms[wait], 0);
+        uv_timer_start(&h->timer, host_on_timer, ms[wait], 0);
 }
 
 /* ---- its beginning -------------------------------------------------------------------------- */
 
-static void on_alloc(uv_handle_t *handle, size_t want, uv_buf_t *buf)
+static void host_on_alloc(uv_handle_t *handle, size_t want, uv_buf_t *buf)
 {
     struct host *h = handle->data;
 
@@ -277,7 +278,7 @@ static void on_alloc(uv_handle_t *handle, size_t want, uv_buf_t *buf)
     *buf = uv_buf_init(h->read_space, sizeof h->read_space);
 }
 
-static void on_errors(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
+static void host_on_errors(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 {
     struct host *h = stream->data;
 
@@ -289,7 +290,7 @@ static void on_errors(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
     log_debug("%s: %.*s", h->interpreter, (int)n, buf->base);
 }
 
-static int spawn(struct host *h, int child_sock)
+static int host_spawn(struct host *h, int child_sock)
 {
     const struct hosts_options *o = &h->hosts->o;
     char *args[] = {h->interpreter, (char *)"-m", (char *)"dloader.host", NULL};
@@ -302,7 +303,7 @@ static int spawn(struct host *h, int child_sock)
         {.flags = UV_CREATE_PIPE | UV_WRITABLE_PIPE, .data.stream = (uv_stream_t *)&h->errors},
         {.flags = UV_INHERIT_FD, .data.fd = child_sock},
     };
-    uv_process_options_t options = {.exit_cb = on_exit_,
+    uv_process_options_t options = {.exit_cb = host_on_exit_,
                                     .file = h->interpreter,
                                     .args = args,
                                     .env = environment,
@@ -331,7 +332,7 @@ static struct host *host_new(struct hosts *hosts, int sock)
     return h;
 }
 
-static int watch(struct host *h)
+static int host_watch(struct host *h)
 {
     const struct peer_options how = {.from = FROM_WORKER,
                                      .limit = OUTGOING_LIMIT,
@@ -345,9 +346,9 @@ static int watch(struct host *h)
     return r;
 }
 
-static int start(struct host *h, int child_sock)
+static int host_start(struct host *h, int child_sock)
 {
-    int r = watch(h);
+    int r = host_watch(h);
 
     if (r < 0)
         return r;
@@ -355,18 +356,18 @@ static int start(struct host *h, int child_sock)
     if (r < 0)
         return r;
     h->handles++;
-    if ((r = spawn(h, child_sock)) < 0)
+    if ((r = host_spawn(h, child_sock)) < 0)
         return r;
     h->pid = h->handle.pid;
     /* From here on it is there, and its exit tells all. */
-    if (uv_read_start((uv_stream_t *)&h->errors, on_alloc, on_errors) < 0)
+    if (uv_read_start((uv_stream_t *)&h->errors, host_on_alloc, host_on_errors) < 0)
         host_fail(h, "it cannot be watched");
     host_rearm(h);
     return 0;
 }
 
-static int start_new(struct hosts *hosts, const char *interpreter, struct host **ret,
-                     struct dl_error *err)
+static int host_start_new(struct hosts *hosts, const char *interpreter, struct host **ret,
+                          struct dl_error *err)
 {
     int pair[2];
 
@@ -377,9 +378,9 @@ static int start_new(struct hosts *hosts, const char *interpreter, struct host *
     struct host *h = host_new(hosts, pair[0]);
     h->interpreter = must_strdup(interpreter);
     h->words.relay = hosts->o.relay;
-    int r = start(h, child_sock);
+    int r = host_start(h, child_sock);
     if (r < 0) {
-        close_handles(h);
+        host_close_handles(h);
         return dl_error_set(err, -r, "dataset.interpreter", "cannot start %s: %s", interpreter,
                             uv_strerror(r));
     }
@@ -398,7 +399,7 @@ int host_find_own(struct hosts *hosts, const char *interpreter, struct host **re
             return 0;
         }
     }
-    return start_new(hosts, interpreter, ret, err);
+    return host_start_new(hosts, interpreter, ret, err);
 }
 
 /* ---- brought by a client -------------------------------------------------------------------- */
@@ -406,10 +407,10 @@ int host_find_own(struct hosts *hosts, const char *interpreter, struct host **re
 int host_adopt(struct hosts *hosts, int sock, int pid, struct host **ret, struct dl_error *err)
 {
     struct host *h = host_new(hosts, sock);
-    int r = watch(h);
+    int r = host_watch(h);
 
     if (r < 0) {
-        close_handles(h);
+        host_close_handles(h);
         return dl_error_set(err, -r, "dataset.host", "its socket cannot be watched: %s",
                             uv_strerror(r));
     }
@@ -429,8 +430,8 @@ struct host *host_release(struct host *h)
 {
     if (!h)
         return NULL;
-    assert(!has_wanted_child(h));
-    end(h);
+    assert(!host_has_wanted_child(h));
+    host_tell_end(h);
     host_unref(h);
     return NULL;
 }
@@ -460,7 +461,7 @@ void hosts_end(struct hosts *hosts)
     struct host *h;
 
     DL_FOREACH (hosts->hosts, h) {
-        end(h);
+        host_tell_end(h);
     }
 }
 

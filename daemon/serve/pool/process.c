@@ -40,7 +40,7 @@ struct process {
 
 /* ---- its end -------------------------------------------------------------------------------- */
 
-static void release(struct process *p)
+static void process_release(struct process *p)
 {
     if (p->handles > 0 || !p->abandoned)
         return;
@@ -53,38 +53,38 @@ static void release(struct process *p)
     free(p);
 }
 
-static void unref(void *owner)
+static void process_unref(void *owner)
 {
     struct process *p = owner;
 
     assert(p->handles > 0);
     p->handles--;
-    release(p);
+    process_release(p);
 }
 
-static void on_close(uv_handle_t *handle)
+static void process_on_close(uv_handle_t *handle)
 {
-    unref(handle->data);
+    process_unref(handle->data);
 }
 
-static void close_handle(uv_handle_t *handle)
+static void process_close_handle(uv_handle_t *handle)
 {
     if (handle->type != UV_UNKNOWN_HANDLE && !uv_is_closing(handle))
-        uv_close(handle, on_close);
+        uv_close(handle, process_on_close);
 }
 
-static void close_handles(struct process *p)
+static void process_close_handles(struct process *p)
 {
     (void)peer_close(&p->peer);
-    close_handle((uv_handle_t *)&p->bell_poll);
-    close_handle((uv_handle_t *)&p->errors);
+    process_close_handle((uv_handle_t *)&p->bell_poll);
+    process_close_handle((uv_handle_t *)&p->errors);
     /* The process handle stays until the child is reaped. */
     if (!p->running)
-        close_handle((uv_handle_t *)&p->handle);
+        process_close_handle((uv_handle_t *)&p->handle);
 }
 
 /* What it said last may still be in the pipe, and this handle has no other chance to read it. */
-static void hear_out(struct process *p)
+static void process_hear_out(struct process *p)
 {
     int fd;
 
@@ -99,14 +99,14 @@ struct process *process_free(struct process *p)
         return NULL;
     p->abandoned = true;
     p->events = NULL;
-    hear_out(p);
+    process_hear_out(p);
     if (p->child) {
         p->child = host_child_free(p->child);
         p->running = false;
     }
     process_kill(p);
-    close_handles(p);
-    release(p);
+    process_close_handles(p);
+    process_release(p);
     return NULL;
 }
 
@@ -124,12 +124,12 @@ int process_pid(const struct process *p)
 }
 
 /* Tells of its end, with what it said last. */
-static void has_ended(struct process *p, const struct host_end *end)
+static void process_has_ended(struct process *p, const struct host_end *end)
 {
     char words[LAST_WORDS + 32], name[64], cause[2 * LAST_WORDS + 1024];
     const char *signal = end->signal ? library_signal_name(end->signal) : NULL;
 
-    hear_out(p);
+    process_hear_out(p);
     last_words_told(&p->words, words);
     if (p->pid)
         snprintf(name, sizeof name, "worker %u (pid %d)", p->number, p->pid);
@@ -145,25 +145,25 @@ static void has_ended(struct process *p, const struct host_end *end)
     p->events->exited(p->owner, end->signal, cause);
 }
 
-static void on_exit_(uv_process_t *handle, int64_t status, int signal)
+static void process_on_exit_(uv_process_t *handle, int64_t status, int signal)
 {
     struct process *p = handle->data;
 
     p->running = false;
     if (p->abandoned)
-        close_handles(p);
+        process_close_handles(p);
     else
-        has_ended(p, &(struct host_end){.status = (int)status, .signal = signal});
+        process_has_ended(p, &(struct host_end){.status = (int)status, .signal = signal});
 }
 
-static void on_child_started(void *owner, int pid)
+static void process_on_child_started(void *owner, int pid)
 {
     struct process *p = owner;
 
     p->pid = pid;
 }
 
-static void on_child_ended(void *owner, const struct host_end *end)
+static void process_on_child_ended(void *owner, const struct host_end *end)
 {
     struct process *p = owner;
     struct dl_error err = {0};
@@ -175,15 +175,15 @@ static void on_child_ended(void *owner, const struct host_end *end)
         p->events->failed(p->owner, 0, &err);
     }
     if (!p->abandoned)
-        has_ended(p, end);
+        process_has_ended(p, end);
 }
 
-static const struct host_child_events child_events = {.started = on_child_started,
-                                                      .ended = on_child_ended};
+static const struct host_child_events child_events = {.started = process_on_child_started,
+                                                      .ended = process_on_child_ended};
 
 /* ---- what it says --------------------------------------------------------------------------- */
 
-static void on_alloc(uv_handle_t *handle, size_t want, uv_buf_t *buf)
+static void process_on_alloc(uv_handle_t *handle, size_t want, uv_buf_t *buf)
 {
     struct process *p = handle->data;
 
@@ -191,7 +191,7 @@ static void on_alloc(uv_handle_t *handle, size_t want, uv_buf_t *buf)
     *buf = uv_buf_init(p->read_space, sizeof p->read_space);
 }
 
-static void on_errors(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
+static void process_on_errors(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 {
     struct process *p = stream->data;
 
@@ -203,7 +203,7 @@ static void on_errors(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
     log_debug("%s: worker %u: %.*s", p->label, p->number, (int)n, buf->base);
 }
 
-static void on_message(void *owner, const struct dl_message *msg, struct dl_span payload)
+static void process_on_message(void *owner, const struct dl_message *msg, struct dl_span payload)
 {
     struct process *p = owner;
     struct dl_error err = {0};
@@ -231,7 +231,7 @@ static void on_message(void *owner, const struct dl_message *msg, struct dl_span
 }
 
 /* A worker that breaks the protocol is killed; its exit is then handled as any other. */
-static void violation(struct process *p, const char *what)
+static void process_violation(struct process *p, const char *what)
 {
     log_about(LOG_WARNING,
               &(struct log_fields){
@@ -241,7 +241,7 @@ static void violation(struct process *p, const char *what)
     process_kill(p);
 }
 
-static void on_lost(void *owner, int r)
+static void process_on_lost(void *owner, int r)
 {
     struct process *p = owner;
 
@@ -250,15 +250,17 @@ static void on_lost(void *owner, int r)
     process_kill(p);
 }
 
-static void on_violation(void *owner, const struct dl_error *err)
+static void process_on_violation(void *owner, const struct dl_error *err)
 {
-    violation(owner, err->message);
+    process_violation(owner, err->message);
 }
 
-static const struct peer_events peer_events = {
-    .message = on_message, .lost = on_lost, .violates = on_violation, .closed = unref};
+static const struct peer_events peer_events = {.message = process_on_message,
+                                               .lost = process_on_lost,
+                                               .violates = process_on_violation,
+                                               .closed = process_unref};
 
-static void on_bell(uv_poll_t *poll, int status, int events)
+static void process_on_bell(uv_poll_t *poll, int status, int events)
 {
     struct process *p = poll->data;
     eventfd_t count;
@@ -270,36 +272,36 @@ static void on_bell(uv_poll_t *poll, int status, int events)
 
 /* ---- what it is told ------------------------------------------------------------------------ */
 
-static void send_message(struct process *p, const struct dl_message *msg, const int *fds,
-                         uint32_t n_fds)
+static void process_send_message(struct process *p, const struct dl_message *msg, const int *fds,
+                                 uint32_t n_fds)
 {
     /* A socket that fails is that of one that is dying; its exit will be reported. */
     if (peer_queue(&p->peer, msg, fds, n_fds) < 0 || peer_flush(&p->peer) == -ENOBUFS)
-        violation(p, "it cannot be told what to do");
+        process_violation(p, "it cannot be told what to do");
 }
 
 void process_send_segment(struct process *p, const struct segment *segment)
 {
-    send_message(p,
-                 &(struct dl_message){.number = DL_MSG_W_SEGMENT,
-                                      .w_segment = {.id = segment->id,
-                                                    .bytes = segment->bytes,
-                                                    .slot_bytes = segment->slot_bytes,
-                                                    .slots = segment->slots.count}},
-                 &segment->fd, 1);
+    process_send_message(p,
+                         &(struct dl_message){.number = DL_MSG_W_SEGMENT,
+                                              .w_segment = {.id = segment->id,
+                                                            .bytes = segment->bytes,
+                                                            .slot_bytes = segment->slot_bytes,
+                                                            .slots = segment->slots.count}},
+                         &segment->fd, 1);
 }
 
 void process_send_unmap(struct process *p, uint32_t segment)
 {
     if (p->running)
-        send_message(p, &(struct dl_message){.number = DL_MSG_W_UNMAP, .w_unmap = {.id = segment}},
-                     NULL, 0);
+        process_send_message(
+            p, &(struct dl_message){.number = DL_MSG_W_UNMAP, .w_unmap = {.id = segment}}, NULL, 0);
 }
 
 void process_send_forget(struct process *p, uint32_t stream)
 {
     if (p->running)
-        send_message(
+        process_send_message(
             p, &(struct dl_message){.number = DL_MSG_W_FORGET, .w_forget = {.stream = stream}},
             NULL, 0);
 }
@@ -326,7 +328,7 @@ bool process_take_done(struct process *p, struct queue_done *ret)
 
 /* ---- its beginning -------------------------------------------------------------------------- */
 
-static int spawn(struct process *p, const struct process_options *o, int child_sock)
+static int process_spawn(struct process *p, const struct process_options *o, int child_sock)
 {
     char *args[] = {(char *)o->path, NULL};
     char **environment = environment_new(NULL);
@@ -336,7 +338,7 @@ static int spawn(struct process *p, const struct process_options *o, int child_s
         {.flags = UV_CREATE_PIPE | UV_WRITABLE_PIPE, .data.stream = (uv_stream_t *)&p->errors},
         {.flags = UV_INHERIT_FD, .data.fd = child_sock},
     };
-    uv_process_options_t options = {.exit_cb = on_exit_,
+    uv_process_options_t options = {.exit_cb = process_on_exit_,
                                     .file = o->path,
                                     .args = args,
                                     .env = environment,
@@ -353,8 +355,8 @@ static int spawn(struct process *p, const struct process_options *o, int child_s
 }
 
 /* The same by a host: it gets the ends that a child of our own would inherit. */
-static int fork_off(struct process *p, const struct process_options *o, int child_sock,
-                    struct dl_error *err)
+static int process_fork_off(struct process *p, const struct process_options *o, int child_sock,
+                            struct dl_error *err)
 {
     int ends[2];
 
@@ -376,7 +378,7 @@ static int fork_off(struct process *p, const struct process_options *o, int chil
                             &p->child, err);
 }
 
-static int make_queues(struct process *p, int *ret_fd)
+static int process_make_queues(struct process *p, int *ret_fd)
 {
     _cleanup_fd_ int fd = memfd_create("dloader-queues", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
@@ -398,38 +400,38 @@ static int make_queues(struct process *p, int *ret_fd)
     return 0;
 }
 
-static int watch(struct process *p, uv_loop_t *loop)
+static int process_watch(struct process *p, uv_loop_t *loop)
 {
     int r = uv_poll_init(loop, &p->bell_poll, p->done_bell);
     if (r < 0)
         return r;
     p->handles++;
-    r = uv_poll_start(&p->bell_poll, UV_READABLE, on_bell);
+    r = uv_poll_start(&p->bell_poll, UV_READABLE, process_on_bell);
     if (r < 0)
         return r;
-    return uv_read_start((uv_stream_t *)&p->errors, on_alloc, on_errors);
+    return uv_read_start((uv_stream_t *)&p->errors, process_on_alloc, process_on_errors);
 }
 
-static void send_open(struct process *p, const struct process_options *o, int queues_fd)
+static void process_send_open(struct process *p, const struct process_options *o, int queues_fd)
 {
-    send_message(p,
-                 &(struct dl_message){.number = DL_MSG_W_OPEN,
-                                      .w_open = {.worker = o->number,
-                                                 .workers = o->workers,
-                                                 .queue_bytes = sizeof *p->queues,
-                                                 .spec = o->spec,
-                                                 .roots = o->roots,
-                                                 .plugins = o->plugins,
-                                                 .sandbox = o->sandbox}},
-                 (int[]){queues_fd, p->task_bell, p->done_bell}, 3);
+    process_send_message(p,
+                         &(struct dl_message){.number = DL_MSG_W_OPEN,
+                                              .w_open = {.worker = o->number,
+                                                         .workers = o->workers,
+                                                         .queue_bytes = sizeof *p->queues,
+                                                         .spec = o->spec,
+                                                         .roots = o->roots,
+                                                         .plugins = o->plugins,
+                                                         .sandbox = o->sandbox}},
+                         (int[]){queues_fd, p->task_bell, p->done_bell}, 3);
 }
 
-static int start(struct process *p, const struct process_options *o, struct dl_error *err)
+static int process_begin(struct process *p, const struct process_options *o, struct dl_error *err)
 {
     _cleanup_fd_ int child_sock = -1;
     _cleanup_fd_ int queues_fd = -1;
     int pair[2];
-    int r = make_queues(p, &queues_fd);
+    int r = process_make_queues(p, &queues_fd);
 
     if (r < 0)
         return r;
@@ -449,13 +451,14 @@ static int start(struct process *p, const struct process_options *o, struct dl_e
     if (r < 0)
         return r;
     p->handles++;
-    r = python_runs(o->python) ? fork_off(p, o, child_sock, err) : spawn(p, o, child_sock);
+    r = python_runs(o->python) ? process_fork_off(p, o, child_sock, err)
+                               : process_spawn(p, o, child_sock);
     if (r < 0)
         return r;
     p->running = true;
-    if ((r = watch(p, o->loop)) < 0)
+    if ((r = process_watch(p, o->loop)) < 0)
         return r;
-    send_open(p, o, queues_fd);
+    process_send_open(p, o, queues_fd);
     return 0;
 }
 
@@ -471,7 +474,7 @@ int process_start(const struct process_options *o, struct process **ret, struct 
     p->label = must_strdup(o->label);
     p->handle.data = p->bell_poll.data = p->errors.data = p;
 
-    int r = start(p, o, err);
+    int r = process_begin(p, o, err);
     if (r < 0) {
         if (!err->code)
             dl_error_set(err, -r, "worker", "cannot start %s: %s", o->path, uv_strerror(r));

@@ -15,7 +15,7 @@ enum {
 /* ---- sending -------------------------------------------------------------------------------- */
 
 /* What the log has of its end. */
-static struct log_fields ended(const struct session *s)
+static struct log_fields session_ended(const struct session *s)
 {
     return (struct log_fields){.event = LOG_EVENT_SESSION_ENDED,
                                .session = LOG_N(s->o.id),
@@ -29,7 +29,7 @@ void session_flush(struct session *s)
         return;
     int r = peer_flush(&s->peer);
     if (r == -ENOBUFS) {
-        const struct log_fields fields = ended(s);
+        const struct log_fields fields = session_ended(s);
 
         log_about(LOG_WARNING, &fields,
                   "session %llu (uid %u, pid %d): dropped, it does not read what it asked for",
@@ -46,7 +46,7 @@ void session_queue(struct session *s, const struct dl_message *msg, int fd)
         return;
     int r = peer_queue(&s->peer, msg, &fd, fd >= 0);
     if (r < 0) {
-        const struct log_fields fields = ended(s);
+        const struct log_fields fields = session_ended(s);
 
         log_about(LOG_WARNING, &fields, "session %llu: %s cannot be sent: %s",
                   (unsigned long long)s->o.id, message_name(msg->number), strerror(-r));
@@ -72,8 +72,8 @@ void session_send_error(struct session *s, uint64_t request, const struct dl_err
 /* ---- the end -------------------------------------------------------------------------------- */
 
 /* A loader outlives its users' streams: they end before their users detach. */
-static void end_stream(struct session *s, struct client_stream *cs,
-                       void (*end)(struct loader *, struct stream *))
+static void session_drop_stream(struct session *s, struct client_stream *cs,
+                                void (*end)(struct loader *, struct stream *))
 {
     session_leave_world(cs, false);
     end(cs->opened->user.loader, cs->stream);
@@ -84,11 +84,11 @@ static void end_stream(struct session *s, struct client_stream *cs,
 
 void session_end_stream(struct session *s, struct client_stream *cs)
 {
-    end_stream(s, cs, loader_end);
+    session_drop_stream(s, cs, loader_end);
 }
 
-static void close_loader(struct session *s, struct opened *opened,
-                         void (*end)(struct loader *, struct stream *))
+static void session_drop_loader(struct session *s, struct opened *opened,
+                                void (*end)(struct loader *, struct stream *))
 {
     struct loader *loader = opened->user.loader;
     struct client_stream *cs;
@@ -96,7 +96,7 @@ static void close_loader(struct session *s, struct opened *opened,
 
     HASH_ITER (hh, s->streams, cs, next) {
         if (cs->opened == opened)
-            end_stream(s, cs, end);
+            session_drop_stream(s, cs, end);
     }
     loader_detach(&opened->user);
     HASH_DEL(s->opened, opened);
@@ -108,10 +108,10 @@ static void close_loader(struct session *s, struct opened *opened,
 
 void session_close_loader(struct session *s, struct opened *opened)
 {
-    close_loader(s, opened, loader_end);
+    session_drop_loader(s, opened, loader_end);
 }
 
-static bool is_last_word(enum message_number number)
+static bool session_is_last_word(enum message_number number)
 {
     return number == DL_MSG_RELEASE || number == DL_MSG_STOP || number == DL_MSG_CLOSE;
 }
@@ -120,7 +120,7 @@ static bool is_last_word(enum message_number number)
  * A client that is killed leaves what it wrote in the socket, but its end can be noticed first, as
  * when it had not read all either. What it gave back it had done with, so that counts.
  */
-static void hear_last_words(struct session *s)
+static void session_hear_last_words(struct session *s)
 {
     struct dl_error err = {0};
     struct dl_span payload;
@@ -129,14 +129,14 @@ static void hear_last_words(struct session *s)
 
     for (int reads = 0; reads < LAST_READS; reads++) {
         while ((r = peer_take(&s->peer, &msg, &payload, &err)) > 0)
-            if (is_last_word(msg.number) && session_handle(s, &msg, &err) < 0)
+            if (session_is_last_word(msg.number) && session_handle(s, &msg, &err) < 0)
                 return;
         if (r < 0 || peer_receive(&s->peer) <= 0)
             return;
     }
 }
 
-static void drop_waiting(struct session *s)
+static void session_drop_waiting(struct session *s)
 {
     struct waiting *waiting;
     struct waiting *next;
@@ -148,7 +148,7 @@ static void drop_waiting(struct session *s)
     s->n_waiting = 0;
 }
 
-static void on_closed(void *owner)
+static void session_on_closed(void *owner)
 {
     struct session *s = owner;
     struct known_segment *segment;
@@ -156,17 +156,17 @@ static void on_closed(void *owner)
 
     loader_headspace_leave(&s->asker);
     if (!s->violated)
-        hear_last_words(s);
+        session_hear_last_words(s);
     /* Without STOP or CLOSE: jobs may come back. A loader that breaks meanwhile may take others of
      * these with it. */
     while (s->opened)
-        close_loader(s, s->opened, loader_lose);
+        session_drop_loader(s, s->opened, loader_lose);
     HASH_ITER (hh, s->segments, segment, next_segment) {
         HASH_DEL(s->segments, segment);
         free(segment);
     }
     brought_deinit(&s->brought);
-    drop_waiting(s);
+    session_drop_waiting(s);
     value_deinit(&s->view);
     s->o.events->ended(s->o.context, s);
     quota_return(s->account, QUOTA_SESSIONS, 1);
@@ -189,10 +189,10 @@ void session_end(struct session *s, const struct dl_error *err)
     (void)peer_close(&s->peer);
 }
 
-static void violation(void *owner, const struct dl_error *err)
+static void session_on_violation(void *owner, const struct dl_error *err)
 {
     struct session *s = owner;
-    const struct log_fields fields = ended(s);
+    const struct log_fields fields = session_ended(s);
 
     log_about(LOG_WARNING, &fields, "session %llu (uid %u, pid %d): ended: %s%s%s",
               (unsigned long long)s->o.id, (unsigned)s->who.uid, (int)s->who.pid, err->path,
@@ -218,7 +218,7 @@ void session_pump(struct session *s)
 }
 
 /* A request that cannot be answered yet. */
-static int keep(struct session *s, struct dl_span payload, struct dl_error *err)
+static int session_keep(struct session *s, struct dl_span payload, struct dl_error *err)
 {
     if (s->n_waiting == WAITING_MAX)
         return dl_error_set(err, EPROTO, "request", "more than %d wait for their answers",
@@ -233,7 +233,7 @@ static int keep(struct session *s, struct dl_span payload, struct dl_error *err)
 }
 
 /* False: it waits on. */
-static bool do_anew(struct session *s, const struct waiting *waiting)
+static bool session_do_anew(struct session *s, const struct waiting *waiting)
 {
     struct dl_message msg;
     struct dl_error err = {0};
@@ -258,7 +258,7 @@ void session_ask_again(struct session *s)
     if (!s->waiting || s->ending)
         return;
     DL_FOREACH_SAFE (s->waiting, waiting, next) {
-        if (s->ending || !do_anew(s, waiting))
+        if (s->ending || !session_do_anew(s, waiting))
             continue;
         DL_DELETE(s->waiting, waiting);
         s->n_waiting--;
@@ -271,37 +271,37 @@ void session_ask_again(struct session *s)
 
 /* ---- the socket ----------------------------------------------------------------------------- */
 
-static void on_message(void *owner, const struct dl_message *msg, struct dl_span payload)
+static void session_on_message(void *owner, const struct dl_message *msg, struct dl_span payload)
 {
     struct session *s = owner;
     struct dl_error err = {0};
     int r = session_handle(s, msg, &err);
 
     if (r == 1)
-        r = keep(s, payload, &err);
+        r = session_keep(s, payload, &err);
     if (r < 0)
-        violation(s, &err);
+        session_on_violation(s, &err);
 }
 
-static void on_paused(void *owner)
+static void session_on_paused(void *owner)
 {
     session_pump(owner);
     session_flush(owner);
 }
 
-static void on_lost(void *owner, int r)
+static void session_on_lost(void *owner, int r)
 {
     (void)r;
     session_end(owner, NULL);
 }
 
-static const struct peer_events peer_events = {.message = on_message,
-                                               .paused = on_paused,
-                                               .lost = on_lost,
-                                               .violates = violation,
-                                               .closed = on_closed};
+static const struct peer_events peer_events = {.message = session_on_message,
+                                               .paused = session_on_paused,
+                                               .lost = session_on_lost,
+                                               .violates = session_on_violation,
+                                               .closed = session_on_closed};
 
-static void refuse(const struct session_options *o, const struct dl_error *err)
+static void session_refuse(const struct session_options *o, const struct dl_error *err)
 {
     struct outbox out = {0};
     struct dl_message msg = {.number = DL_MSG_ERROR,
@@ -326,7 +326,7 @@ int session_new(const struct session_options *options, struct session **ret, str
     struct quota_account *account = quota_account(options->quota, peer.uid);
     int r = quota_charge(account, QUOTA_SESSIONS, 1, err);
     if (r < 0) {
-        refuse(options, err);
+        session_refuse(options, err);
         return r;
     }
     struct session *s = must_alloc(sizeof *s);

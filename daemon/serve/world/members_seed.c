@@ -25,7 +25,8 @@ int seed_draw(uint64_t *ret, struct dl_error *err)
 }
 
 /* As it was, or the run has begun anew without this node, by those who knew of nothing. */
-static void on_put_back(struct seed *seed, uint64_t number, const struct dl_error *error)
+static void members_seed_on_put_back(struct seed *seed, uint64_t number,
+                                     const struct dl_error *error)
 {
     struct members *m = seed->members;
 
@@ -44,14 +45,14 @@ static void on_put_back(struct seed *seed, uint64_t number, const struct dl_erro
         members_be_ready(m);
 }
 
-static void on_agreed(void *owner, uint64_t number, const struct dl_error *error)
+static void members_seed_on_agreed(void *owner, uint64_t number, const struct dl_error *error)
 {
     struct seed *seed = owner;
     struct members *m = seed->members;
 
     seed->agreement = NULL;
     if (seed->known) {
-        on_put_back(seed, number, error);
+        members_seed_on_put_back(seed, number, error);
         return;
     }
     seed->known = !error;
@@ -64,7 +65,7 @@ static void on_agreed(void *owner, uint64_t number, const struct dl_error *error
         m->events->changed(m->context);
 }
 
-static struct seed *find_seed(struct members *m, const char *key)
+static struct seed *members_seed_find_seed(struct members *m, const char *key)
 {
     struct seed *seed;
 
@@ -78,14 +79,14 @@ static struct seed *find_seed(struct members *m, const char *key)
     return seed;
 }
 
-static int ask_for_seed(struct members *m, struct seed *seed, struct dl_error *err)
+static int members_seed_ask_for_seed(struct members *m, struct seed *seed, struct dl_error *err)
 {
     char key[BACKEND_KEY_MAX];
     struct agree_options options = {.loop = m->loop,
                                     .backend = m->backend,
                                     .key = key,
                                     .timeout_ns = min_u64(m->join_ns, SEED_PATIENCE_NS),
-                                    .done = on_agreed,
+                                    .done = members_seed_on_agreed,
                                     .owner = seed};
 
     (void)snprintf(key, sizeof key, "seed/%s/%s", m->id, seed->key);
@@ -101,7 +102,7 @@ static int ask_for_seed(struct members *m, struct seed *seed, struct dl_error *e
  * A store that forgets was perhaps lost, and others may know what was agreed on: each has put it
  * back before a round with it is complete. So whoever has not seen a round does not ask before.
  */
-static int wait_for_round(struct members *m, uint64_t asked, struct dl_error *err)
+static int members_seed_wait_for_round(struct members *m, uint64_t asked, struct dl_error *err)
 {
     struct members_place place;
     int r = members_place(m, 0, asked, &place, err);
@@ -117,7 +118,8 @@ void members_put_seeds_back(struct members *m)
     struct dl_error err = {0};
 
     HASH_ITER (hh, m->seeds, seed, next) {
-        if (!m->ending && seed->known && !seed->agreement && ask_for_seed(m, seed, &err) > 0)
+        if (!m->ending && seed->known && !seed->agreement &&
+            members_seed_ask_for_seed(m, seed, &err) > 0)
             m->putting++;
     }
 }
@@ -125,7 +127,7 @@ void members_put_seeds_back(struct members *m)
 int members_seed(struct members *m, const char *key, uint64_t asked, uint64_t *ret,
                  struct dl_error *err)
 {
-    struct seed *seed = find_seed(m, key);
+    struct seed *seed = members_seed_find_seed(m, key);
 
     if (seed->known) {
         *ret = seed->number;
@@ -138,8 +140,8 @@ int members_seed(struct members *m, const char *key, uint64_t asked, uint64_t *r
                             "the nodes cannot agree on one: %s; give a seed in the spec, or mend "
                             "the store",
                             seed->failure.message);
-    int r = m->forgets ? wait_for_round(m, asked, err) : 0;
-    return r ? r : ask_for_seed(m, seed, err);
+    int r = m->forgets ? members_seed_wait_for_round(m, asked, err) : 0;
+    return r ? r : members_seed_ask_for_seed(m, seed, err);
 }
 
 void members_forget_seeds(struct members *m)
