@@ -4,7 +4,7 @@
 
 enum { DRAFT_LEAST = 16 };
 
-static bool grow(struct draft *draft)
+static bool draft_grow(struct draft *draft)
 {
     size_t room = draft->room ? 2 * draft->room : DRAFT_LEAST;
     struct sample *samples = realloc(draft->samples, room * sizeof *samples);
@@ -23,7 +23,7 @@ static bool grow(struct draft *draft)
 
 struct sample *draft_add(struct draft *draft, uint64_t number)
 {
-    if (draft->n == draft->room && !grow(draft))
+    if (draft->n == draft->room && !draft_grow(draft))
         return NULL;
     struct sample *sample = &draft->samples[draft->n];
     sample_clear(sample);

@@ -41,7 +41,7 @@ struct fetcher {
  * The slot of a full batch; "all of it in one batch" is written as a large number. Of a batch of
  * tokens nobody can say how many samples it has: its slot is as large as it turns out to need.
  */
-static int measure_slot(struct fetcher *f, struct dl_error *err)
+static int fetch_measure_slot(struct fetcher *f, struct dl_error *err)
 {
     uint64_t most = f->tokens ? 0 : f->most;
     struct batch_layout layout;
@@ -61,7 +61,7 @@ static int measure_slot(struct fetcher *f, struct dl_error *err)
     return 0;
 }
 
-static int check_spec(const struct dl_spec *spec, struct dl_error *err)
+static int fetch_check_spec(const struct dl_spec *spec, struct dl_error *err)
 {
     if (spec->batch_size > DL_MAX_BATCH_SIZE)
         return dl_error_set(err, EINVAL, "batch.size", "%llu is more than %llu",
@@ -74,7 +74,7 @@ static int check_spec(const struct dl_spec *spec, struct dl_error *err)
     return 0;
 }
 
-static void fetcher_freep(struct fetcher **fetcher)
+static void fetch_fetcher_freep(struct fetcher **fetcher)
 {
     *fetcher = fetcher_free(*fetcher);
 }
@@ -82,11 +82,11 @@ static void fetcher_freep(struct fetcher **fetcher)
 int fetcher_new(const struct dl_spec *spec, const struct data_env *env, struct fetcher **ret,
                 struct dl_error *err)
 {
-    _cleanup_(fetcher_freep)
+    _cleanup_(fetch_fetcher_freep)
     struct fetcher *f = NULL;
     int r;
 
-    r = check_spec(spec, err);
+    r = fetch_check_spec(spec, err);
     if (r < 0)
         return r;
     f = calloc(1, sizeof *f);
@@ -116,7 +116,7 @@ int fetcher_new(const struct dl_spec *spec, const struct data_env *env, struct f
     else
         r = collate_new(spec, env, &f->collate, err);
     if (r == 0)
-        r = measure_slot(f, err);
+        r = fetch_measure_slot(f, err);
     if (r < 0)
         return r;
     *ret = steal_ptr(f);
@@ -171,8 +171,8 @@ void fetcher_forget(struct fetcher *f, uint32_t stream)
 /* ---- one task ------------------------------------------------------------------------------- */
 
 /* The error's path and message become one text, as dlctl prints them. */
-static int put_error(void *slot, uint64_t slot_bytes, uint64_t begin, uint64_t index,
-                     const struct dl_error *err)
+static int fetch_put_error(void *slot, uint64_t slot_bytes, uint64_t begin, uint64_t index,
+                           const struct dl_error *err)
 {
     char text[sizeof err->path + sizeof err->message + 2];
 
@@ -182,7 +182,7 @@ static int put_error(void *slot, uint64_t slot_bytes, uint64_t begin, uint64_t i
         &(struct slot_error){.code = err->code, .begin = begin, .index = index, .text = text});
 }
 
-static int refuse_samples(const struct fetcher *f, uint32_t samples, struct dl_error *err)
+static int fetch_refuse_samples(const struct fetcher *f, uint32_t samples, struct dl_error *err)
 {
     return dl_error_set(err, EINVAL, "", "a task of %u samples, where %s is %llu", samples,
                         f->tokens ? "batch.tokens" : "batch.size",
@@ -190,7 +190,7 @@ static int refuse_samples(const struct fetcher *f, uint32_t samples, struct dl_e
 }
 
 /* Whether the task is one of this loader. */
-static bool is_ours(const struct fetcher *f, const struct slot_task *task)
+static bool fetch_is_ours(const struct fetcher *f, const struct slot_task *task)
 {
     if ((task->stream != 0) != fetcher_is_iterable(f) ||
         (task->stream != 0 && task->rank >= task->world))
@@ -201,8 +201,8 @@ static bool is_ours(const struct fetcher *f, const struct slot_task *task)
            (task->planned == 0 || (f->tokens && !fetcher_is_iterable(f)));
 }
 
-static int read_task(const struct fetcher *f, const void *slot, uint64_t slot_bytes,
-                     struct slot_task *ret, struct dl_error *err)
+static int fetch_read_task(const struct fetcher *f, const void *slot, uint64_t slot_bytes,
+                           struct slot_task *ret, struct dl_error *err)
 {
     bool sound = slot_read_task(slot, slot_bytes, ret);
 
@@ -210,8 +210,8 @@ static int read_task(const struct fetcher *f, const void *slot, uint64_t slot_by
         return dl_error_set(err, EINVAL, "", "a slot of %llu bytes has no room for its header",
                             (unsigned long long)slot_bytes);
     if (ret->samples == 0 || (ret->samples > f->task_most && ret->what != SLOT_LENGTHS))
-        return refuse_samples(f, ret->samples, err);
-    if (!sound || !is_ours(f, ret))
+        return fetch_refuse_samples(f, ret->samples, err);
+    if (!sound || !fetch_is_ours(f, ret))
         return dl_error_set(err, EINVAL, "", "the slot's header is damaged");
     return 0;
 }
@@ -223,8 +223,8 @@ static int read_task(const struct fetcher *f, const void *slot, uint64_t slot_by
  * The sample of `index` in the draft, or what workers.on_error has come of it: another one, or
  * none. `position` is that in the task. Negative: it cannot be had, and *ret_bad is at fault.
  */
-static int collect(struct fetcher *f, const struct sample_key *key, uint64_t index,
-                   uint64_t position, uint64_t *ret_bad, struct dl_error *err)
+static int fetch_collect(struct fetcher *f, const struct sample_key *key, uint64_t index,
+                         uint64_t position, uint64_t *ret_bad, struct dl_error *err)
 {
     for (unsigned further = 0;; further++) {
         struct sample *sample = draft_add(&f->draft, index);
@@ -257,8 +257,8 @@ static int collect(struct fetcher *f, const struct sample_key *key, uint64_t ind
 enum { GET_AHEAD = 8 };
 
 /* All samples of a map-style dataset that the task has, and that can be had. */
-static int collect_all(struct fetcher *f, const struct slot_task *task, uint64_t *ret_bad,
-                       struct dl_error *err)
+static int fetch_collect_all(struct fetcher *f, const struct slot_task *task, uint64_t *ret_bad,
+                             struct dl_error *err)
 {
     const struct sample_key key = {.seed = f->seed, .epoch = task->epoch};
     int r = 0;
@@ -271,7 +271,7 @@ static int collect_all(struct fetcher *f, const struct slot_task *task, uint64_t
             if (ahead < f->dataset->length)
                 dataset_expect(f->dataset, ahead);
         }
-        r = collect(f, &key, index, i, ret_bad, err);
+        r = fetch_collect(f, &key, index, i, ret_bad, err);
     }
     if (r < 0 || f->draft.n > 0)
         return r;
@@ -280,8 +280,8 @@ static int collect_all(struct fetcher *f, const struct slot_task *task, uint64_t
 }
 
 /* What is said of the batch that was made of the draft, where some of it is bad. */
-static int put_bad(struct fetcher *f, const struct draft *draft, void *slot, uint64_t slot_bytes,
-                   uint64_t *ret_used)
+static int fetch_put_bad(struct fetcher *f, const struct draft *draft, void *slot,
+                         uint64_t slot_bytes, uint64_t *ret_used)
 {
     if (f->on_error <= ON_ERROR_RAISE || draft->bad.n == 0)
         return 0;
@@ -292,15 +292,15 @@ static int put_bad(struct fetcher *f, const struct draft *draft, void *slot, uin
 }
 
 /* Where what is made of the draft begins: behind the task, or where fewer indices end. */
-static uint64_t draft_begin(const struct draft *draft, const struct slot_task *task)
+static uint64_t fetch_draft_begin(const struct draft *draft, const struct slot_task *task)
 {
     return draft->n == task->samples ? slot_task_end(task) : slot_indices_end(draft->n);
 }
 
 /* `n` rows behind what ends at `begin`, if they fit. *ret_at: the one at fault; n: none. */
-static int put_rows(struct fetcher *f, uint64_t epoch, const uint64_t *indices, uint64_t n,
-                    uint64_t begin, void *slot, uint64_t slot_bytes, uint64_t *ret_used,
-                    size_t *ret_at, struct dl_error *err)
+static int fetch_put_rows(struct fetcher *f, uint64_t epoch, const uint64_t *indices, uint64_t n,
+                          uint64_t begin, void *slot, uint64_t slot_bytes, uint64_t *ret_used,
+                          size_t *ret_at, struct dl_error *err)
 {
     const struct sample_key key = {.seed = f->seed, .epoch = epoch};
     struct batch_layout layout;
@@ -317,47 +317,47 @@ static int put_rows(struct fetcher *f, uint64_t epoch, const uint64_t *indices, 
 }
 
 /* The rows that can be had, after one could not: each is taken by itself, to find the others. */
-static int fill_some_rows(struct fetcher *f, const struct slot_task *task, void *slot,
-                          uint64_t slot_bytes, uint64_t *ret_used, uint64_t *ret_bad,
-                          struct dl_error *err)
+static int fetch_fill_some_rows(struct fetcher *f, const struct slot_task *task, void *slot,
+                                uint64_t slot_bytes, uint64_t *ret_used, uint64_t *ret_bad,
+                                struct dl_error *err)
 {
     struct draft *draft = &f->draft;
     size_t at;
 
-    int r = collect_all(f, task, ret_bad, err);
+    int r = fetch_collect_all(f, task, ret_bad, err);
     if (r < 0)
         return r;
-    r = put_rows(f, task->epoch, draft->numbers, draft->n, draft_begin(draft, task), slot,
-                 slot_bytes, ret_used, &at, err);
+    r = fetch_put_rows(f, task->epoch, draft->numbers, draft->n, fetch_draft_begin(draft, task),
+                       slot, slot_bytes, ret_used, &at, err);
     if (r < 0) {
         *ret_bad = at < draft->n ? draft->numbers[at] : UINT64_MAX;
         return r;
     }
-    return put_bad(f, draft, slot, slot_bytes, ret_used);
+    return fetch_put_bad(f, draft, slot, slot_bytes, ret_used);
 }
 
-static int fill_rows(struct fetcher *f, const struct slot_task *task, void *slot,
-                     uint64_t slot_bytes, uint64_t *ret_used, uint64_t *ret_bad,
-                     struct dl_error *err)
+static int fetch_fill_rows(struct fetcher *f, const struct slot_task *task, void *slot,
+                           uint64_t slot_bytes, uint64_t *ret_used, uint64_t *ret_bad,
+                           struct dl_error *err)
 {
     size_t at;
 
-    int r = put_rows(f, task->epoch, task->indices, task->samples, slot_task_end(task), slot,
-                     slot_bytes, ret_used, &at, err);
+    int r = fetch_put_rows(f, task->epoch, task->indices, task->samples, slot_task_end(task), slot,
+                           slot_bytes, ret_used, &at, err);
     /* Which of the rows it was shows when each is taken by itself. */
     if (r == 0 && guard_check(f->guard, err) < 0)
-        return fill_some_rows(f, task, slot, slot_bytes, ret_used, ret_bad, err);
+        return fetch_fill_some_rows(f, task, slot, slot_bytes, ret_used, ret_bad, err);
     if (r == 0 || at >= task->samples)
         return r;
     if (f->on_error > ON_ERROR_RAISE && bad_is_sample(err))
-        return fill_some_rows(f, task, slot, slot_bytes, ret_used, ret_bad, err);
+        return fetch_fill_some_rows(f, task, slot, slot_bytes, ret_used, ret_bad, err);
     *ret_bad = task->indices[at];
     return r;
 }
 
-static int fill_lengths(struct fetcher *f, const struct slot_task *task, void *slot,
-                        uint64_t slot_bytes, uint64_t *ret_used, uint64_t *ret_bad,
-                        struct dl_error *err)
+static int fetch_fill_lengths(struct fetcher *f, const struct slot_task *task, void *slot,
+                              uint64_t slot_bytes, uint64_t *ret_used, uint64_t *ret_bad,
+                              struct dl_error *err)
 {
     uint64_t first = __atomic_load_n(task->indices, __ATOMIC_RELAXED);
     uint32_t *lengths = slot_put_lengths(slot, slot_bytes, task, ret_used);
@@ -368,10 +368,10 @@ static int fill_lengths(struct fetcher *f, const struct slot_task *task, void *s
     return guard_check(f->guard, err) < 0 ? -EIO : r;
 }
 
-static int collate_draft(struct fetcher *f, const struct draft *draft,
-                         const struct planned *planned, uint64_t begin, void *slot,
-                         uint64_t slot_bytes, uint64_t *ret_used, uint64_t *ret_bad,
-                         struct dl_error *err)
+static int fetch_collate_draft(struct fetcher *f, const struct draft *draft,
+                               const struct planned *planned, uint64_t begin, void *slot,
+                               uint64_t slot_bytes, uint64_t *ret_used, uint64_t *ret_bad,
+                               struct dl_error *err)
 {
     struct batch_layout layout = {0};
     size_t bad = SIZE_MAX;
@@ -395,36 +395,37 @@ static int collate_draft(struct fetcher *f, const struct draft *draft,
 }
 
 /* Makes a batch of the draft, behind what ends at `begin`, if it fits. */
-static int fill_draft(struct fetcher *f, const struct draft *draft, const struct planned *planned,
-                      uint64_t begin, void *slot, uint64_t slot_bytes, uint64_t *ret_used,
-                      uint64_t *ret_bad, struct dl_error *err)
+static int fetch_fill_draft(struct fetcher *f, const struct draft *draft,
+                            const struct planned *planned, uint64_t begin, void *slot,
+                            uint64_t slot_bytes, uint64_t *ret_used, uint64_t *ret_bad,
+                            struct dl_error *err)
 {
     uint64_t began = clock_ns();
 
-    int r = collate_draft(f, draft, planned, begin, slot, slot_bytes, ret_used, ret_bad, err);
+    int r = fetch_collate_draft(f, draft, planned, begin, slot, slot_bytes, ret_used, ret_bad, err);
     f->collate_ns = clock_ns() - began;
     return r;
 }
 
-static int fill_collected(struct fetcher *f, const struct slot_task *task, void *slot,
-                          uint64_t slot_bytes, uint64_t *ret_used, uint64_t *ret_bad,
-                          struct dl_error *err)
+static int fetch_fill_collected(struct fetcher *f, const struct slot_task *task, void *slot,
+                                uint64_t slot_bytes, uint64_t *ret_used, uint64_t *ret_bad,
+                                struct dl_error *err)
 {
     struct draft *draft = &f->draft;
 
     int r = task->planned ? planned_read(&f->planned, slot, task, err) : 0;
     if (r == 0)
-        r = collect_all(f, task, ret_bad, err);
+        r = fetch_collect_all(f, task, ret_bad, err);
     if (r < 0)
         return r;
-    r = fill_draft(f, draft, task->planned ? &f->planned : NULL, draft_begin(draft, task), slot,
-                   slot_bytes, ret_used, ret_bad, err);
-    return r < 0 ? r : put_bad(f, draft, slot, slot_bytes, ret_used);
+    r = fetch_fill_draft(f, draft, task->planned ? &f->planned : NULL,
+                         fetch_draft_begin(draft, task), slot, slot_bytes, ret_used, ret_bad, err);
+    return r < 0 ? r : fetch_put_bad(f, draft, slot, slot_bytes, ret_used);
 }
 
 /* Where the dataset says that the replica stands behind the round. */
-static int put_state(struct fetcher *f, const struct round *round, void *slot, uint64_t slot_bytes,
-                     uint64_t *ret_used, struct dl_error *err)
+static int fetch_put_state(struct fetcher *f, const struct round *round, void *slot,
+                           uint64_t slot_bytes, uint64_t *ret_used, struct dl_error *err)
 {
     uint8_t head[CARRIED_HEAD_BYTES];
     enum carried_lost lost;
@@ -440,9 +441,9 @@ static int put_state(struct fetcher *f, const struct round *round, void *slot, u
     return slot_put_state(slot, slot_bytes, head, state.state, ret_used) ? 0 : -ENOBUFS;
 }
 
-static int fill_round(struct fetcher *f, const struct slot_task *task, void *slot,
-                      uint64_t slot_bytes, uint64_t *ret_used, uint64_t *ret_bad,
-                      struct dl_error *err)
+static int fetch_fill_round(struct fetcher *f, const struct slot_task *task, void *slot,
+                            uint64_t slot_bytes, uint64_t *ret_used, uint64_t *ret_bad,
+                            struct dl_error *err)
 {
     struct replica_set *set = &f->replicas;
     uint64_t rounds = task->settled / set->workers;
@@ -466,12 +467,12 @@ static int fill_round(struct fetcher *f, const struct slot_task *task, void *slo
     }
     if (r != 0)
         return r == DATASET_END ? FETCH_END : r;
-    r = fill_draft(f, draft, NULL, slot_indices_end(draft->n), slot, slot_bytes, ret_used, ret_bad,
-                   err);
+    r = fetch_fill_draft(f, draft, NULL, slot_indices_end(draft->n), slot, slot_bytes, ret_used,
+                         ret_bad, err);
     if (r == 0 && !slot_put_bad(slot, slot_bytes, &draft->bad, ret_used))
         r = -ENOBUFS;
     if (r == 0 && f->dataset->carries)
-        r = put_state(f, &round, slot, slot_bytes, ret_used, err);
+        r = fetch_put_state(f, &round, slot, slot_bytes, ret_used, err);
     if (r == -ENOBUFS)
         replica_keep(set, &round, *ret_used);
     if (r != 0)
@@ -493,17 +494,17 @@ int fetcher_fill(struct fetcher *f, void *slot, uint64_t slot_bytes, uint64_t *r
     if (!err)
         err = &own;
     f->collate_ns = 0;
-    r = read_task(f, slot, slot_bytes, &task, err);
+    r = fetch_read_task(f, slot, slot_bytes, &task, err);
     if (r < 0)
-        return put_error(slot, slot_bytes, SLOT_HEADER_BYTES, UINT64_MAX, err);
+        return fetch_put_error(slot, slot_bytes, SLOT_HEADER_BYTES, UINT64_MAX, err);
     if (task.what == SLOT_LENGTHS)
-        r = fill_lengths(f, &task, slot, slot_bytes, &used, &bad, err);
+        r = fetch_fill_lengths(f, &task, slot, slot_bytes, &used, &bad, err);
     else if (task.stream != 0)
-        r = fill_round(f, &task, slot, slot_bytes, &used, &bad, err);
+        r = fetch_fill_round(f, &task, slot, slot_bytes, &used, &bad, err);
     else if (f->rows)
-        r = fill_rows(f, &task, slot, slot_bytes, &used, &bad, err);
+        r = fetch_fill_rows(f, &task, slot, slot_bytes, &used, &bad, err);
     else
-        r = fill_collected(f, &task, slot, slot_bytes, &used, &bad, err);
+        r = fetch_fill_collected(f, &task, slot, slot_bytes, &used, &bad, err);
     if (r == 0 || r == -ENOBUFS)
         *ret_used = used;
     if (r >= 0 || r == -ENOBUFS)
@@ -511,6 +512,6 @@ int fetcher_fill(struct fetcher *f, void *slot, uint64_t slot_bytes, uint64_t *r
     /* These mean something else to who asked. */
     if (err->code == ENOBUFS || err->code == ENODATA || err->code == ECANCELED)
         err->code = EIO;
-    return put_error(slot, slot_bytes, task.stream ? SLOT_HEADER_BYTES : slot_task_end(&task), bad,
-                     err);
+    return fetch_put_error(slot, slot_bytes, task.stream ? SLOT_HEADER_BYTES : slot_task_end(&task),
+                           bad, err);
 }

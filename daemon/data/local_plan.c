@@ -13,7 +13,8 @@ void local_plans_deinit(struct local_plans *plans)
 }
 
 /* Takes the lengths, if batches of tokens need them. */
-static int local_plans_measure(struct local_plans *plans, struct dataset *ds, struct dl_error *err)
+static int local_plan_local_plans_measure(struct local_plans *plans, struct dataset *ds,
+                                          struct dl_error *err)
 {
     char dir[PATH_MAX];
 
@@ -23,8 +24,8 @@ static int local_plans_measure(struct local_plans *plans, struct dataset *ds, st
     return lengths_take(ds, plans->spec, plans->env, dir, NULL, &plans->lengths, err);
 }
 
-static int refuse(const struct dl_spec *spec, const struct plan_params *params, int r,
-                  struct dl_error *err)
+static int local_plan_refuse(const struct dl_spec *spec, const struct plan_params *params, int r,
+                             struct dl_error *err)
 {
     if (r == -ENOMEM && spec->order == ORDER_TORCH)
         return dl_error_set(err, ENOMEM, "sampler.order",
@@ -35,8 +36,9 @@ static int refuse(const struct dl_spec *spec, const struct plan_params *params, 
                         strerror(-r));
 }
 
-static int make(struct local_plans *plans, struct dataset *ds, const struct local_plan_key *key,
-                struct local_plan **ret, struct dl_error *err)
+static int local_plan_make(struct local_plans *plans, struct dataset *ds,
+                           const struct local_plan_key *key, struct local_plan **ret,
+                           struct dl_error *err)
 {
     struct plan_params params = plan_params_of(plans->spec, ds->length);
     struct local_plan *plan = calloc(1, sizeof *plan);
@@ -58,10 +60,10 @@ static int make(struct local_plans *plans, struct dataset *ds, const struct loca
     }
     plan_free(plan->plan);
     free(plan);
-    return refuse(plans->spec, &params, r, err);
+    return local_plan_refuse(plans->spec, &params, r, err);
 }
 
-static bool same_key(const struct local_plan_key *a, const struct local_plan_key *b)
+static bool local_plan_same_key(const struct local_plan_key *a, const struct local_plan_key *b)
 {
     return a->epoch == b->epoch && a->world == b->world && history_equal(&a->before, &b->before);
 }
@@ -74,9 +76,9 @@ int local_plan_ref(struct local_plans *plans, struct dataset *ds, const struct l
     if (r == 0)
         r = spec_check_history(plans->spec, &key->before, err);
     if (r == 0)
-        r = local_plans_measure(plans, ds, err);
-    if (r == 0 && (!plans->last || !same_key(&plans->last->key, key)))
-        r = make(plans, ds, key, &plans->last, err);
+        r = local_plan_local_plans_measure(plans, ds, err);
+    if (r == 0 && (!plans->last || !local_plan_same_key(&plans->last->key, key)))
+        r = local_plan_make(plans, ds, key, &plans->last, err);
     if (r < 0)
         return r;
     plans->last->refs++;

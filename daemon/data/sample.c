@@ -6,7 +6,7 @@
 #include <errno.h>
 
 /* The first error stays. */
-static int stick(struct sample *sample, int r)
+static int sample_stick(struct sample *sample, int r)
 {
     if (sample->error == 0 && r < 0)
         sample->error = r;
@@ -14,21 +14,21 @@ static int stick(struct sample *sample, int r)
 }
 
 /* Whether a node may come now, and room for where its bytes are. */
-static int prepare(struct sample *sample, const char *key)
+static int sample_prepare(struct sample *sample, const char *key)
 {
     if (sample->error)
         return sample->error;
     if (sample->depth == 0)
-        return stick(sample, sample->tree.count > 0 || key ? -EINVAL : 0);
+        return sample_stick(sample, sample->tree.count > 0 || key ? -EINVAL : 0);
 
     struct tree_node *parent = &sample->tree.nodes[sample->open[sample->depth - 1]];
     if ((parent->kind == TREE_DICT) != (key != NULL))
-        return stick(sample, -EINVAL);
+        return sample_stick(sample, -EINVAL);
     return 0;
 }
 
 /* The node that was just added is `data`'s; its parent has one child more. */
-static int added(struct sample *sample, const void *data)
+static int sample_added(struct sample *sample, const void *data)
 {
     uint32_t node = sample->tree.count - 1;
 
@@ -36,7 +36,7 @@ static int added(struct sample *sample, const void *data)
         uint32_t room = sample->data_room ? 2 * sample->data_room : 16;
         const void **bigger = realloc(sample->data, room * sizeof *bigger);
         if (!bigger)
-            return stick(sample, -ENOMEM);
+            return sample_stick(sample, -ENOMEM);
         sample->data = bigger;
         sample->data_room = room;
     }
@@ -48,16 +48,16 @@ static int added(struct sample *sample, const void *data)
 
 int sample_begin(struct sample *sample, enum tree_kind kind, const char *key)
 {
-    int r = prepare(sample, key);
+    int r = sample_prepare(sample, key);
 
     if (r == 0 && kind != TREE_DICT && kind != TREE_LIST && kind != TREE_TUPLE)
-        r = stick(sample, -EINVAL);
+        r = sample_stick(sample, -EINVAL);
     if (r == 0 && sample->depth == DL_BOUND_TREE_DEPTH)
-        r = stick(sample, -E2BIG);
+        r = sample_stick(sample, -E2BIG);
     if (r == 0)
-        r = stick(sample, tree_add(&sample->tree, kind, key, 0));
+        r = sample_stick(sample, tree_add(&sample->tree, kind, key, 0));
     if (r == 0)
-        r = added(sample, NULL);
+        r = sample_added(sample, NULL);
     if (r == 0)
         sample->open[sample->depth++] = sample->tree.count - 1;
     return r;
@@ -68,7 +68,7 @@ int sample_end(struct sample *sample)
     if (sample->error)
         return sample->error;
     if (sample->depth == 0)
-        return stick(sample, -EINVAL);
+        return sample_stick(sample, -EINVAL);
     sample->depth--;
     return 0;
 }
@@ -76,34 +76,34 @@ int sample_end(struct sample *sample)
 int sample_tensor(struct sample *sample, const char *key, uint32_t dtype, uint32_t ndim,
                   const uint64_t *shape, const void *data)
 {
-    int r = prepare(sample, key);
+    int r = sample_prepare(sample, key);
     uint64_t bytes;
 
     if (r == 0 && !data && tensor_bytes(dtype, ndim, shape, &bytes) && bytes > 0)
-        r = stick(sample, -EFAULT);
+        r = sample_stick(sample, -EFAULT);
     if (r == 0)
-        r = stick(sample, tree_add_tensor(&sample->tree, key, dtype, ndim, shape));
-    return r < 0 ? r : added(sample, data);
+        r = sample_stick(sample, tree_add_tensor(&sample->tree, key, dtype, ndim, shape));
+    return r < 0 ? r : sample_added(sample, data);
 }
 
 int sample_text(struct sample *sample, enum tree_kind kind, const char *key, const void *data,
                 size_t len)
 {
-    int r = prepare(sample, key);
+    int r = sample_prepare(sample, key);
 
     if (r == 0 && kind != TREE_STRING && kind != TREE_BYTES)
-        r = stick(sample, -EINVAL);
+        r = sample_stick(sample, -EINVAL);
     if (r == 0 && !data && len > 0)
-        r = stick(sample, -EFAULT);
+        r = sample_stick(sample, -EFAULT);
     if (r == 0 && kind == TREE_STRING && !utf8_valid(data, len))
-        r = stick(sample, -EILSEQ);
+        r = sample_stick(sample, -EILSEQ);
     if (r == 0)
-        r = stick(sample, tree_add_text(&sample->tree, kind, key, len));
-    return r < 0 ? r : added(sample, data);
+        r = sample_stick(sample, tree_add_text(&sample->tree, kind, key, len));
+    return r < 0 ? r : sample_added(sample, data);
 }
 
-static int number(struct sample *sample, const char *key, uint32_t dtype, const void *value,
-                  size_t size)
+static int sample_number(struct sample *sample, const char *key, uint32_t dtype, const void *value,
+                         size_t size)
 {
     void *copy = sample_alloc(sample, size);
 
@@ -115,18 +115,18 @@ static int number(struct sample *sample, const char *key, uint32_t dtype, const 
 
 int sample_int(struct sample *sample, const char *key, int64_t value)
 {
-    return number(sample, key, DL_DTYPE_INT64, &value, sizeof value);
+    return sample_number(sample, key, DL_DTYPE_INT64, &value, sizeof value);
 }
 
 int sample_float(struct sample *sample, const char *key, double value)
 {
-    return number(sample, key, DL_DTYPE_FLOAT64, &value, sizeof value);
+    return sample_number(sample, key, DL_DTYPE_FLOAT64, &value, sizeof value);
 }
 
 int sample_bool(struct sample *sample, const char *key, bool value)
 {
     uint8_t byte = value;
-    return number(sample, key, DL_DTYPE_BOOL, &byte, sizeof byte);
+    return sample_number(sample, key, DL_DTYPE_BOOL, &byte, sizeof byte);
 }
 
 int sample_copy_tree(struct sample *sample, const struct tree *tree, const void *const *data)
@@ -164,7 +164,7 @@ void *sample_alloc(struct sample *sample, size_t bytes)
     void *memory = sample->error ? NULL : arena_alloc(sample->arena, bytes);
 
     if (!memory)
-        stick(sample, -ENOMEM);
+        sample_stick(sample, -ENOMEM);
     return memory;
 }
 

@@ -13,7 +13,7 @@ enum { WORKER_SOCKET = 3 };
 /* ---- native datasets as its engine ------------------------------------------------------------
  */
 
-static int engine_open(const struct worker_open *how, void **ret, struct dl_error *err)
+static int worker_main_engine_open(const struct worker_open *how, void **ret, struct dl_error *err)
 {
     struct fetcher *fetcher;
 
@@ -23,69 +23,69 @@ static int engine_open(const struct worker_open *how, void **ret, struct dl_erro
     return r;
 }
 
-static void engine_close(void *engine)
+static void worker_main_engine_close(void *engine)
 {
     fetcher_free(engine);
 }
 
-static bool engine_is_iterable(const void *engine)
+static bool worker_main_engine_is_iterable(const void *engine)
 {
     return fetcher_is_iterable(engine);
 }
 
-static uint64_t engine_length(const void *engine)
+static uint64_t worker_main_engine_length(const void *engine)
 {
     return fetcher_length(engine);
 }
 
-static uint64_t engine_content(const void *engine)
+static uint64_t worker_main_engine_content(const void *engine)
 {
     return fetcher_dataset(engine)->content;
 }
 
-static bool engine_leaps(const void *engine)
+static bool worker_main_engine_leaps(const void *engine)
 {
     return fetcher_dataset(engine)->leaps;
 }
 
-static uint64_t engine_slot_bytes(const void *engine)
+static uint64_t worker_main_engine_slot_bytes(const void *engine)
 {
     return fetcher_slot_bytes(engine);
 }
 
-static int engine_fill(void *engine, void *slot, uint64_t slot_bytes, uint64_t *ret_used,
-                       struct dl_error *err)
+static int worker_main_engine_fill(void *engine, void *slot, uint64_t slot_bytes,
+                                   uint64_t *ret_used, struct dl_error *err)
 {
     return fetcher_fill(engine, slot, slot_bytes, ret_used, err);
 }
 
-static uint64_t engine_collate_ns(const void *engine)
+static uint64_t worker_main_engine_collate_ns(const void *engine)
 {
     return fetcher_collate_ns(engine);
 }
 
-static void engine_forget(void *engine, uint32_t stream)
+static void worker_main_engine_forget(void *engine, uint32_t stream)
 {
     fetcher_forget(engine, stream);
 }
 
 static const struct worker_engine fetch_engine = {
-    .open = engine_open,
-    .close = engine_close,
-    .is_iterable = engine_is_iterable,
-    .length = engine_length,
-    .content = engine_content,
-    .leaps = engine_leaps,
-    .slot_bytes = engine_slot_bytes,
-    .fill = engine_fill,
-    .collate_ns = engine_collate_ns,
-    .forget = engine_forget,
+    .open = worker_main_engine_open,
+    .close = worker_main_engine_close,
+    .is_iterable = worker_main_engine_is_iterable,
+    .length = worker_main_engine_length,
+    .content = worker_main_engine_content,
+    .leaps = worker_main_engine_leaps,
+    .slot_bytes = worker_main_engine_slot_bytes,
+    .fill = worker_main_engine_fill,
+    .collate_ns = worker_main_engine_collate_ns,
+    .forget = worker_main_engine_forget,
 };
 
 /* ---- the program ------------------------------------------------------------------------------
  */
 
-static bool is_socket(int fd)
+static bool worker_main_is_socket(int fd)
 {
     int type;
     socklen_t len = sizeof type;
@@ -95,7 +95,7 @@ static bool is_socket(int fd)
 
 int main(int argc, char **argv)
 {
-    if (argc != 1 || !is_socket(WORKER_SOCKET)) {
+    if (argc != 1 || !worker_main_is_socket(WORKER_SOCKET)) {
         fprintf(stderr, "dloader-worker %s is started by dloaderd, not by hand\n", DLOADER_VERSION);
         return 2;
     }

@@ -32,7 +32,7 @@ void sandbox_harden(void)
 }
 
 /* One by one, as they are listed. */
-static void close_listed(int first)
+static void sandbox_close_listed(int first)
 {
     DIR *list = opendir("/proc/self/fd");
 
@@ -51,13 +51,13 @@ static void close_listed(int first)
 void sandbox_close_from(int first)
 {
     if (syscall(SYS_close_range, (unsigned)first, ~0u, 0) < 0)
-        close_listed(first);
+        sandbox_close_listed(first);
 }
 
 /* ---- what a spec is about -------------------------------------------------------------------- */
 
 /* What can only be found by looking around, as the daemon lets it: below its data_roots. */
-static void allow_roots(struct sandbox_files *files, const struct data_env *env)
+static void sandbox_allow_roots(struct sandbox_files *files, const struct data_env *env)
 {
     for (uint32_t i = 0; i < env->n_roots; i++)
         sandbox_files_allow(files, env->roots[i]);
@@ -65,7 +65,7 @@ static void allow_roots(struct sandbox_files *files, const struct data_env *env)
         sandbox_files_allow(files, "/");
 }
 
-static bool lies_below(const char *path, char **directories, uint32_t n)
+static bool sandbox_lies_below(const char *path, char **directories, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
         if (path_below(path, directories[i]))
@@ -78,86 +78,90 @@ static bool lies_below(const char *path, char **directories, uint32_t n)
  * Where the file is that `path` leads to. False: there is none, or none that may be read: to name
  * it opens nothing.
  */
-static bool find(const char *path, const struct data_env *env, char ret[static PATH_MAX])
+static bool sandbox_find(const char *path, const struct data_env *env, char ret[static PATH_MAX])
 {
-    return realpath(path, ret) && (env->n_roots == 0 || lies_below(ret, env->roots, env->n_roots));
+    return realpath(path, ret) &&
+           (env->n_roots == 0 || sandbox_lies_below(ret, env->roots, env->n_roots));
 }
 
-static void allow_file(struct sandbox_files *files, const char *path, const struct data_env *env)
+static void sandbox_allow_file(struct sandbox_files *files, const char *path,
+                               const struct data_env *env)
 {
     char resolved[PATH_MAX];
 
-    if (find(path, env, resolved))
+    if (sandbox_find(path, env, resolved))
         sandbox_files_allow(files, resolved);
 }
 
-static void allow_directory_of(struct sandbox_files *files, char *resolved)
+static void sandbox_allow_directory_of(struct sandbox_files *files, char *resolved)
 {
     resolved[max_u64((uint64_t)(strrchr(resolved, '/') - resolved), 1)] = '\0';
     sandbox_files_allow(files, resolved);
 }
 
 /* The plug-in, the libraries beside it, and whatever of the data its configuration names. */
-static void allow_plugin(struct sandbox_files *files, const char *path, const struct data_env *env)
+static void sandbox_allow_plugin(struct sandbox_files *files, const char *path,
+                                 const struct data_env *env)
 {
     char resolved[PATH_MAX];
 
-    if (realpath(path, resolved) && lies_below(resolved, env->plugins, env->n_plugins))
-        allow_directory_of(files, resolved);
-    allow_roots(files, env);
+    if (realpath(path, resolved) && sandbox_lies_below(resolved, env->plugins, env->n_plugins))
+        sandbox_allow_directory_of(files, resolved);
+    sandbox_allow_roots(files, env);
 }
 
-static bool is_pattern(const char *path)
+static bool sandbox_is_pattern(const char *path)
 {
     return strpbrk(path, "*?[{\\") != NULL;
 }
 
 /* Files that are opened once, with the dataset: they alone. */
-static void allow_files(struct sandbox_files *files, const struct spec_dataset *dataset,
-                        const struct data_env *env)
+static void sandbox_allow_files(struct sandbox_files *files, const struct spec_dataset *dataset,
+                                const struct data_env *env)
 {
     for (uint32_t i = 0; i < dataset->n_files; i++) {
-        allow_file(files, dataset->files[i].path, env);
-        if (files_sort_of(dataset->kind) == FILES_LISTED && is_pattern(dataset->files[i].path))
-            allow_roots(files, env);
+        sandbox_allow_file(files, dataset->files[i].path, env);
+        if (files_sort_of(dataset->kind) == FILES_LISTED &&
+            sandbox_is_pattern(dataset->files[i].path))
+            sandbox_allow_roots(files, env);
     }
     if (dataset->model)
-        allow_file(files, dataset->model, env);
+        sandbox_allow_file(files, dataset->model, env);
 }
 
 /* Shards are opened again in each epoch, and may have been replaced by then. */
-static void allow_shards(struct sandbox_files *files, const struct spec_dataset *dataset,
-                         const struct data_env *env)
+static void sandbox_allow_shards(struct sandbox_files *files, const struct spec_dataset *dataset,
+                                 const struct data_env *env)
 {
     char resolved[PATH_MAX];
 
     for (uint32_t i = 0; i < dataset->n_files; i++) {
-        if (is_pattern(dataset->files[i].path))
-            allow_roots(files, env);
-        else if (find(dataset->files[i].path, env, resolved))
-            allow_directory_of(files, resolved);
+        if (sandbox_is_pattern(dataset->files[i].path))
+            sandbox_allow_roots(files, env);
+        else if (sandbox_find(dataset->files[i].path, env, resolved))
+            sandbox_allow_directory_of(files, resolved);
     }
 }
 
-static void allow_dataset(struct sandbox_files *files, const struct spec_dataset *dataset,
-                          const struct data_env *env)
+static void sandbox_allow_dataset(struct sandbox_files *files, const struct spec_dataset *dataset,
+                                  const struct data_env *env)
 {
     for (uint32_t i = 0; i < dataset->n_datasets; i++)
-        allow_dataset(files, &dataset->datasets[i], env);
+        sandbox_allow_dataset(files, &dataset->datasets[i], env);
     switch (files_sort_of(dataset->kind)) {
     case FILES_NAMED:
     case FILES_LISTED:
-        allow_files(files, dataset, env);
+        sandbox_allow_files(files, dataset, env);
         break;
     case FILES_SHARDS:
-        allow_shards(files, dataset, env);
+        sandbox_allow_shards(files, dataset, env);
         break;
     case FILES_PLUGIN:
-        allow_plugin(files, dataset->files[0].path, env);
+        sandbox_allow_plugin(files, dataset->files[0].path, env);
         break;
     case FILES_FOLDER:
     case FILES_CODE:
-        allow_roots(files, env);
+        sandbox_allow_roots(files, env);
         break;
     case FILES_NONE:
         break;
@@ -167,9 +171,9 @@ static void allow_dataset(struct sandbox_files *files, const struct spec_dataset
 void sandbox_files_allow_spec(struct sandbox_files *files, const struct dl_spec *spec,
                               const struct data_env *env)
 {
-    allow_dataset(files, &spec->dataset, env);
+    sandbox_allow_dataset(files, &spec->dataset, env);
     if (spec->collate.kind == COLLATE_PLUGIN)
-        allow_plugin(files, spec->collate.path, env);
+        sandbox_allow_plugin(files, spec->collate.path, env);
     if (spec->collate.kind == COLLATE_PYTHON)
-        allow_roots(files, env);
+        sandbox_allow_roots(files, env);
 }

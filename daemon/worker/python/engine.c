@@ -88,7 +88,7 @@ struct engine *engine_of(PyObject *source, const struct engine_batches *batches)
     return steal_ptr(e);
 }
 
-static int failed(const char *place, struct dl_error *err)
+static int engine_failed(const char *place, struct dl_error *err)
 {
     struct report report;
 
@@ -98,7 +98,7 @@ static int failed(const char *place, struct dl_error *err)
     return r;
 }
 
-static int open_source(struct engine *e, const struct worker_open *how, struct dl_error *err)
+static int engine_open_source(struct engine *e, const struct worker_open *how, struct dl_error *err)
 {
     const struct dl_spec *spec = how->spec;
     struct origin_open open = {.dataset = &spec->dataset,
@@ -109,12 +109,13 @@ static int open_source(struct engine *e, const struct worker_open *how, struct d
                                .workers = how->env->workers};
 
     if (origin_open(&open, &e->source) < 0)
-        return failed("dataset", err);
+        return engine_failed("dataset", err);
     rounds_open(&e->rounds, &e->source, &e->step, &e->batches);
     return 0;
 }
 
-static int open_fetcher(struct engine *e, const struct worker_open *how, struct dl_error *err)
+static int engine_open_fetcher(struct engine *e, const struct worker_open *how,
+                               struct dl_error *err)
 {
     e->env = *how->env;
     e->env.open_python = sample_open_dataset;
@@ -139,9 +140,9 @@ static int engine_open(const struct worker_open *how, void **ret, struct dl_erro
     struct engine *e = engine_new(&batches);
 
     if (!e)
-        return failed("dataset", err);
-    int r =
-        spec->collate.kind == COLLATE_PYTHON ? open_source(e, how, err) : open_fetcher(e, how, err);
+        return engine_failed("dataset", err);
+    int r = spec->collate.kind == COLLATE_PYTHON ? engine_open_source(e, how, err)
+                                                 : engine_open_fetcher(e, how, err);
     if (r == 0)
         *ret = steal_ptr(e);
     return r;
@@ -205,7 +206,7 @@ static void engine_forget(void *engine, uint32_t stream)
 /* ---- one task: what the dataset makes -------------------------------------------------------- */
 
 /* The list of keys of a step: integers, or what was pickled because they are none. */
-static PyObject *read_pickled(const struct slot_task *task)
+static PyObject *engine_read_pickled(const struct slot_task *task)
 {
     uint64_t bytes =
         task->samples > 1 ? __atomic_load_n(&task->indices[1], __ATOMIC_RELAXED) : UINT64_MAX;
@@ -226,10 +227,10 @@ static PyObject *read_pickled(const struct slot_task *task)
     return keys;
 }
 
-static PyObject *read_keys(const struct slot_task *task)
+static PyObject *engine_read_keys(const struct slot_task *task)
 {
     if (task->indices[0] == SLOT_KEYS_MARK)
-        return read_pickled(task);
+        return engine_read_pickled(task);
     PyObject *keys = PyList_New((Py_ssize_t)task->samples);
     for (uint64_t i = 0; keys && i < task->samples; i++) {
         uint64_t word = __atomic_load_n(&task->indices[i], __ATOMIC_RELAXED);
@@ -241,7 +242,7 @@ static PyObject *read_keys(const struct slot_task *task)
 }
 
 /* Whether what is bad is only left out. Of keys that are no integers none is the next one. */
-static bool goes_on(const struct engine *e, const struct slot_task *task)
+static bool engine_goes_on(const struct engine *e, const struct slot_task *task)
 {
     return e->batches.on_error > ON_ERROR_RAISE && task->indices[0] != SLOT_KEYS_MARK;
 }
@@ -250,8 +251,8 @@ static bool goes_on(const struct engine *e, const struct slot_task *task)
  * The samples that can be had. A dataset that gives many at once says no more than that one of
  * them is bad: then each is asked for by itself.
  */
-static int make_some(struct engine *e, const struct slot_task *task, PyObject *keys,
-                     struct made *ret, PyObject **ret_bad)
+static int engine_make_some(struct engine *e, const struct slot_task *task, PyObject *keys,
+                            struct made *ret, PyObject **ret_bad)
 {
     if (e->source.getitems) {
         ret->object = origin_get_all(&e->source, keys, task->epoch, ret_bad);
@@ -265,10 +266,10 @@ static int make_some(struct engine *e, const struct slot_task *task, PyObject *k
 }
 
 /* Of a step that is one sample, which is not in a list. */
-static int make_one(struct engine *e, const struct slot_task *task, PyObject *keys,
-                    struct made *ret, PyObject **ret_bad)
+static int engine_make_one(struct engine *e, const struct slot_task *task, PyObject *keys,
+                           struct made *ret, PyObject **ret_bad)
 {
-    if (make_some(e, task, keys, ret, ret_bad) < 0)
+    if (engine_make_some(e, task, keys, ret, ret_bad) < 0)
         return -1;
     PyObject *sample = PyList_GetItem(ret->object, 0);
     Py_XINCREF(sample);
@@ -277,16 +278,17 @@ static int make_one(struct engine *e, const struct slot_task *task, PyObject *ke
     return sample ? 1 : -1;
 }
 
-static int make_mapped(struct engine *e, const struct slot_task *task, void *slot, struct made *ret,
-                       PyObject **ret_bad)
+static int engine_make_mapped(struct engine *e, const struct slot_task *task, void *slot,
+                              struct made *ret, PyObject **ret_bad)
 {
-    _cleanup_py_ PyObject *keys = read_keys(task);
+    _cleanup_py_ PyObject *keys = engine_read_keys(task);
 
     ret->samples = task->samples;
     if (!keys || origin_seed(&e->source, e->source.seed, task->epoch, task->rank, task->step) < 0)
         return -1;
-    if (goes_on(e, task))
-        return (task->what == SLOT_SAMPLE ? make_one : make_some)(e, task, keys, ret, ret_bad);
+    if (engine_goes_on(e, task))
+        return (task->what == SLOT_SAMPLE ? engine_make_one : engine_make_some)(e, task, keys, ret,
+                                                                                ret_bad);
     if (task->what != SLOT_SAMPLE) {
         ret->object = origin_get_all(&e->source, keys, task->epoch, ret_bad);
         if (ret->object && task->planned)
@@ -305,7 +307,7 @@ static int make_mapped(struct engine *e, const struct slot_task *task, void *slo
     return ret->object ? 1 : -1;
 }
 
-static int make_round(struct engine *e, const struct slot_task *task, struct made *ret)
+static int engine_make_round(struct engine *e, const struct slot_task *task, struct made *ret)
 {
     kept_settle(&e->kept, task->stream, task->settled);
     int r = rounds_make(&e->rounds, task, ret);
@@ -319,7 +321,7 @@ static int make_round(struct engine *e, const struct slot_task *task, struct mad
 }
 
 /* Samples become a batch by the function that there is for it, which may import torch. 1, or -1. */
-static int call_collate(PyObject *function, struct made *made)
+static int engine_call_collate(PyObject *function, struct made *made)
 {
     PyObject *batch = PyObject_CallFunctionObjArgs(function, made->object, NULL);
 
@@ -331,42 +333,42 @@ static int call_collate(PyObject *function, struct made *made)
     return known_refresh() < 0 ? -1 : 1;
 }
 
-static int call_default(const struct engine *e, struct made *made)
+static int engine_call_default(const struct engine *e, struct made *made)
 {
     _cleanup_py_ PyObject *function = PyObject_GetAttrString(e->source.object, "default_collate");
 
-    return function ? call_collate(function, made) : -1;
+    return function ? engine_call_collate(function, made) : -1;
 }
 
 /* ---- one task: into the slot ----------------------------------------------------------------- */
 
 /* 1; 0: too small; -1. `task` has as many samples as were made. */
-static int put_sample(struct engine *e, const struct slot_task *task, struct made *made, void *slot,
-                      uint64_t slot_bytes, uint64_t *ret_used)
+static int engine_put_sample(struct engine *e, const struct slot_task *task, struct made *made,
+                             void *slot, uint64_t slot_bytes, uint64_t *ret_used)
 {
-    if (!made->collated && e->source.convert && call_collate(e->source.convert, made) < 0)
+    if (!made->collated && e->source.convert && engine_call_collate(e->source.convert, made) < 0)
         return -1;
     made->collated = true;
     return store_object(e->store, made->object, !known.tensor, task, slot, slot_bytes, ret_used);
 }
 
-static int put_batch(struct engine *e, const struct slot_task *task, struct made *made, void *slot,
-                     uint64_t slot_bytes, uint64_t *ret_used)
+static int engine_put_batch(struct engine *e, const struct slot_task *task, struct made *made,
+                            void *slot, uint64_t slot_bytes, uint64_t *ret_used)
 {
-    if (!made->collated && e->source.collate && call_collate(e->source.collate, made) < 0)
+    if (!made->collated && e->source.collate && engine_call_collate(e->source.collate, made) < 0)
         return -1;
     if (!made->collated && PyList_CheckExact(made->object)) {
         enum stack_result r = stack_batch(e->stack, made->object, task, slot, slot_bytes, ret_used);
         if (r != STACK_NOT_PLAIN)
             return r == STACK_DONE;
     }
-    if (!made->collated && call_default(e, made) < 0)
+    if (!made->collated && engine_call_default(e, made) < 0)
         return -1;
     return store_object(e->store, made->object, !known.tensor, task, slot, slot_bytes, ret_used);
 }
 
 /* An iterable dataset's samples are numbered as they come. */
-static void write_numbers(void *slot, const struct slot_task *task, const struct made *made)
+static void engine_write_numbers(void *slot, const struct slot_task *task, const struct made *made)
 {
     for (uint64_t i = 0; made->numbers && i < made->samples; i++)
         slot_indices(slot)[i] = made->numbers[i];
@@ -375,7 +377,8 @@ static void write_numbers(void *slot, const struct slot_task *task, const struct
 }
 
 /* Behind all else. False: there is no room. */
-static bool put_state(const struct made *made, void *slot, uint64_t slot_bytes, uint64_t *ret_used)
+static bool engine_put_state(const struct made *made, void *slot, uint64_t slot_bytes,
+                             uint64_t *ret_used)
 {
     uint8_t head[CARRIED_HEAD_BYTES];
     char *bytes = NULL;
@@ -391,41 +394,42 @@ static bool put_state(const struct made *made, void *slot, uint64_t slot_bytes, 
 }
 
 /* Batch and sample: 1; 0: too small; -1. */
-static int put_made(struct engine *e, const struct slot_task *task, struct made *made, void *slot,
-                    uint64_t slot_bytes, uint64_t *ret_used)
+static int engine_put_made(struct engine *e, const struct slot_task *task, struct made *made,
+                           void *slot, uint64_t slot_bytes, uint64_t *ret_used)
 {
     struct slot_task as_made = *task;
     uint64_t began = clock_ns();
 
     as_made.samples = (uint32_t)made->samples;
-    int r = (task->what == SLOT_SAMPLE ? put_sample : put_batch)(e, &as_made, made, slot,
-                                                                 slot_bytes, ret_used);
+    int r = (task->what == SLOT_SAMPLE ? engine_put_sample : engine_put_batch)(
+        e, &as_made, made, slot, slot_bytes, ret_used);
     e->collate_ns = clock_ns() - began;
     return r;
 }
 
-/* As fill(); -1 with an exception. */
-static int fill(struct engine *e, const struct slot_task *task, void *slot, uint64_t slot_bytes,
-                uint64_t *ret_used, PyObject **ret_bad)
+/* As engine_make(); -1 with an exception. */
+static int engine_make(struct engine *e, const struct slot_task *task, void *slot,
+                       uint64_t slot_bytes, uint64_t *ret_used, PyObject **ret_bad)
 {
     struct made made = {0};
     int r = 1;
 
     if (!kept_take(&e->kept, task, &made))
-        r = task->stream ? make_round(e, task, &made) : make_mapped(e, task, slot, &made, ret_bad);
+        r = task->stream ? engine_make_round(e, task, &made)
+                         : engine_make_mapped(e, task, slot, &made, ret_bad);
     /* The dataset may have been the first to import NumPy or torch. */
     if (r > 0 && known_refresh() < 0)
         r = -1;
     if (r > 0) {
-        r = put_made(e, task, &made, slot, slot_bytes, ret_used);
+        r = engine_put_made(e, task, &made, slot, slot_bytes, ret_used);
         if (r > 0 && !slot_put_bad(slot, slot_bytes, &made.bad, ret_used))
             r = 0;
-        if (r > 0 && !put_state(&made, slot, slot_bytes, ret_used))
+        if (r > 0 && !engine_put_state(&made, slot, slot_bytes, ret_used))
             r = 0;
         if (r == 0)
             kept_put(&e->kept, task, &made);
         else if (r > 0)
-            write_numbers(slot, task, &made);
+            engine_write_numbers(slot, task, &made);
         r = r > 0 ? 0 : r == 0 ? -ENOBUFS : -1;
     } else if (r == 0) {
         r = FETCH_END;
@@ -435,8 +439,8 @@ static int fill(struct engine *e, const struct slot_task *task, void *slot, uint
 }
 
 /* Likewise, for the lengths of samples. */
-static int fill_lengths(struct engine *e, const struct slot_task *task, void *slot,
-                        uint64_t slot_bytes, uint64_t *ret_used, PyObject **ret_bad)
+static int engine_fill_lengths(struct engine *e, const struct slot_task *task, void *slot,
+                               uint64_t slot_bytes, uint64_t *ret_used, PyObject **ret_bad)
 {
     uint64_t first = __atomic_load_n(task->indices, __ATOMIC_RELAXED);
     uint32_t *lengths = slot_put_lengths(slot, slot_bytes, task, ret_used);
@@ -449,8 +453,8 @@ static int fill_lengths(struct engine *e, const struct slot_task *task, void *sl
 }
 
 /* The exception that is set becomes the step's error. */
-static int fail(struct engine *e, const struct slot_task *task, PyObject *bad, void *slot,
-                uint64_t slot_bytes)
+static int engine_fail(struct engine *e, const struct slot_task *task, PyObject *bad, void *slot,
+                       uint64_t slot_bytes)
 {
     struct report report = e->step.last;
     int overflow = 1;
@@ -471,8 +475,8 @@ static int fail(struct engine *e, const struct slot_task *task, PyObject *bad, v
 }
 
 /* Whether the task that stands in the slot is one of this loader. */
-static bool read_task(const struct engine *e, const void *slot, uint64_t slot_bytes,
-                      struct slot_task *ret)
+static bool engine_read_task(const struct engine *e, const void *slot, uint64_t slot_bytes,
+                             struct slot_task *ret)
 {
     if (!slot_read_task(slot, slot_bytes, ret) || (ret->stream != 0) != e->source.iterable)
         return false;
@@ -495,7 +499,7 @@ static int engine_fill(void *engine, void *slot, uint64_t slot_bytes, uint64_t *
         bool shared = engine_is_iterable(e) && e->batches.shard != SHARD_STRIDED;
         return sample_fill(e->fetcher, &e->step, shared, slot, slot_bytes, ret_used, err);
     }
-    if (!read_task(e, slot, slot_bytes, &task)) {
+    if (!engine_read_task(e, slot, slot_bytes, &task)) {
         struct report report;
         report_make("the slot's header is damaged", &report);
         int r = report_put(&report, SLOT_HEADER_BYTES, UINT64_MAX, slot, slot_bytes);
@@ -504,9 +508,9 @@ static int engine_fill(void *engine, void *slot, uint64_t slot_bytes, uint64_t *
     }
     e->collate_ns = 0;
     report_deinit(&e->step.last);
-    int r = (task.what == SLOT_LENGTHS ? fill_lengths : fill)(e, &task, slot, slot_bytes, ret_used,
-                                                              &bad);
-    return r == -1 ? fail(e, &task, bad, slot, slot_bytes) : r;
+    int r = (task.what == SLOT_LENGTHS ? engine_fill_lengths
+                                       : engine_make)(e, &task, slot, slot_bytes, ret_used, &bad);
+    return r == -1 ? engine_fail(e, &task, bad, slot, slot_bytes) : r;
 }
 
 static uint64_t engine_collate_ns(const void *engine)

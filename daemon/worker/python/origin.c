@@ -10,33 +10,33 @@ struct origin_key origin_key;
 
 /* ---- opening -------------------------------------------------------------------------------- */
 
-static PyObject *to_python(const struct value *v);
+static PyObject *origin_to_python(const struct value *v);
 
-static PyObject *list_to_python(const struct value *v)
+static PyObject *origin_list_to_python(const struct value *v)
 {
     PyObject *list = PyList_New(v->count);
 
     for (uint32_t i = 0; list && i < v->count; i++) {
-        PyObject *item = to_python(&v->items[i]);
+        PyObject *item = origin_to_python(&v->items[i]);
         if (!item || PyList_SetItem(list, i, item) < 0)
             Py_CLEAR(list);
     }
     return list;
 }
 
-static PyObject *map_to_python(const struct value *v)
+static PyObject *origin_map_to_python(const struct value *v)
 {
     PyObject *map = PyDict_New();
 
     for (uint32_t i = 0; map && i < v->count; i++) {
-        _cleanup_py_ PyObject *item = to_python(&v->items[i]);
+        _cleanup_py_ PyObject *item = origin_to_python(&v->items[i]);
         if (!item || PyDict_SetItemString(map, v->items[i].key, item) < 0)
             Py_CLEAR(map);
     }
     return map;
 }
 
-static PyObject *to_python(const struct value *v)
+static PyObject *origin_to_python(const struct value *v)
 {
     switch (v->type) {
     case VALUE_BOOL:
@@ -50,9 +50,9 @@ static PyObject *to_python(const struct value *v)
     case VALUE_STRING:
         return PyUnicode_FromString(v->string);
     case VALUE_ARRAY:
-        return list_to_python(v);
+        return origin_list_to_python(v);
     case VALUE_MAP:
-        return map_to_python(v);
+        return origin_map_to_python(v);
     case VALUE_NULL:
         break;
     }
@@ -60,7 +60,7 @@ static PyObject *to_python(const struct value *v)
 }
 
 /* An attribute; NULL without an exception where it is None. */
-static int attribute(PyObject *object, const char *name, PyObject **ret)
+static int origin_attribute(PyObject *object, const char *name, PyObject **ret)
 {
     *ret = PyObject_GetAttrString(object, name);
     if (!*ret)
@@ -71,7 +71,7 @@ static int attribute(PyObject *object, const char *name, PyObject **ret)
 }
 
 /* As PyTorch asks for it; one that is not there, or not true, is none. */
-static int find_getitems(struct origin *s)
+static int origin_find_getitems(struct origin *s)
 {
     s->getitems = PyObject_GetAttrString(s->dataset, "__getitems__");
     int truth = s->getitems ? PyObject_IsTrue(s->getitems) : 0;
@@ -86,12 +86,12 @@ static int find_getitems(struct origin *s)
     return 0;
 }
 
-static int read_length(struct origin *s)
+static int origin_read_length(struct origin *s)
 {
     _cleanup_py_ PyObject *length = NULL;
 
     s->length = UINT64_MAX;
-    if (attribute(s->object, "length", &length) < 0)
+    if (origin_attribute(s->object, "length", &length) < 0)
         return -1;
     if (!length)
         return 0;
@@ -110,10 +110,10 @@ int origin_from(PyObject *object, uint64_t seed, struct origin *ret)
     _cleanup_py_ PyObject *iterable = PyObject_GetAttrString(object, "iterable");
     int truth = iterable ? PyObject_IsTrue(iterable) : -1;
     ret->dataset = truth < 0 ? NULL : PyObject_GetAttrString(object, "dataset");
-    if (!ret->dataset || attribute(object, "collate", &ret->collate) < 0 ||
-        attribute(object, "convert", &ret->convert) < 0 ||
-        attribute(object, "reseed", &ret->reseed) < 0 || read_length(ret) < 0 ||
-        (!truth && find_getitems(ret) < 0)) {
+    if (!ret->dataset || origin_attribute(object, "collate", &ret->collate) < 0 ||
+        origin_attribute(object, "convert", &ret->convert) < 0 ||
+        origin_attribute(object, "reseed", &ret->reseed) < 0 || origin_read_length(ret) < 0 ||
+        (!truth && origin_find_getitems(ret) < 0)) {
         origin_deinit(ret);
         return -1;
     }
@@ -126,7 +126,7 @@ int origin_from(PyObject *object, uint64_t seed, struct origin *ret)
     return 0;
 }
 
-static int read_number(const struct value *args, const char *name, uint64_t *ret)
+static int origin_read_number(const struct value *args, const char *name, uint64_t *ret)
 {
     const struct value *v = args->type == VALUE_MAP ? value_get(args, name) : NULL;
 
@@ -145,7 +145,7 @@ int origin_open(const struct origin_open *how, struct origin *ret)
         PyErr_SetString(PyExc_RuntimeError, "this process was given no way to open datasets");
         return -1;
     }
-    _cleanup_py_ PyObject *args = to_python(&spec->config);
+    _cleanup_py_ PyObject *args = origin_to_python(&spec->config);
     _cleanup_py_ PyObject *object =
         !args ? NULL
               : PyObject_CallFunction(origin_bootstrap, "IIKzOzO", how->worker, how->workers,
@@ -155,8 +155,8 @@ int origin_open(const struct origin_open *how, struct origin *ret)
         return -1;
     /* The arguments of the drop-in; those of a dataset that is made by name are its own. */
     if (!spec->object) {
-        read_number(&spec->config, "seed", &ret->seed);
-        read_number(&spec->config, "epoch", &ret->epoch);
+        origin_read_number(&spec->config, "seed", &ret->seed);
+        origin_read_number(&spec->config, "epoch", &ret->epoch);
     }
     return 0;
 }
@@ -173,7 +173,7 @@ void origin_deinit(struct origin *s)
     Py_CLEAR(s->object);
 }
 
-static void add_name(struct file_print *print, PyObject *type, const char *attribute)
+static void origin_add_name(struct file_print *print, PyObject *type, const char *attribute)
 {
     _cleanup_py_ PyObject *name = PyObject_GetAttrString(type, attribute);
     Py_ssize_t len = 0;
@@ -191,8 +191,8 @@ uint64_t origin_content(const struct origin *source)
     struct file_print print;
 
     file_print_begin(&print, NULL);
-    add_name(&print, type, "__module__");
-    add_name(&print, type, "__qualname__");
+    origin_add_name(&print, type, "__module__");
+    origin_add_name(&print, type, "__qualname__");
     PyErr_Clear();
     return file_print_end(&print);
 }
@@ -209,7 +209,7 @@ int origin_seed(const struct origin *s, uint64_t seed, uint64_t epoch, uint32_t 
 
 /* ---- samples -------------------------------------------------------------------------------- */
 
-static void set_key(const struct origin *s, uint64_t epoch, PyObject *key)
+static void origin_set_key(const struct origin *s, uint64_t epoch, PyObject *key)
 {
     int overflow = 1;
     int64_t index = key && PyLong_Check(key) ? PyLong_AsLongLongAndOverflow(key, &overflow) : 0;
@@ -223,14 +223,14 @@ static void set_key(const struct origin *s, uint64_t epoch, PyObject *key)
 
 PyObject *origin_get(const struct origin *s, PyObject *key, uint64_t epoch)
 {
-    set_key(s, epoch, key);
+    origin_set_key(s, epoch, key);
     PyObject *sample = PyObject_GetItem(s->dataset, key);
     origin_key.set = false;
     return sample;
 }
 
-static PyObject *get_one_by_one(const struct origin *s, PyObject *keys, uint64_t epoch,
-                                PyObject **ret_bad)
+static PyObject *origin_get_one_by_one(const struct origin *s, PyObject *keys, uint64_t epoch,
+                                       PyObject **ret_bad)
 {
     Py_ssize_t n = PyList_Size(keys);
     PyObject *samples = n < 0 ? NULL : PyList_New(n);
@@ -251,8 +251,8 @@ static PyObject *get_one_by_one(const struct origin *s, PyObject *keys, uint64_t
 PyObject *origin_get_all(const struct origin *s, PyObject *keys, uint64_t epoch, PyObject **ret_bad)
 {
     if (!s->getitems)
-        return get_one_by_one(s, keys, epoch, ret_bad);
-    set_key(s, epoch, NULL);
+        return origin_get_one_by_one(s, keys, epoch, ret_bad);
+    origin_set_key(s, epoch, NULL);
     PyObject *samples = PyObject_CallFunctionObjArgs(s->getitems, keys, NULL);
     origin_key.set = false;
     return samples;
@@ -288,7 +288,7 @@ PyObject *origin_state(const struct origin *s, PyObject *iterator)
 
 PyObject *origin_next(const struct origin *s, PyObject *iterator, uint64_t epoch)
 {
-    set_key(s, epoch, NULL);
+    origin_set_key(s, epoch, NULL);
     PyObject *sample = PyIter_Next(iterator);
     origin_key.set = false;
     return sample;
