@@ -46,6 +46,7 @@ void replica_forget(struct replica_set *set, uint32_t stream)
         return;
     HASH_DEL(set->replicas, replica);
     replica_close(replica);
+    assert(!replica_find(set, stream));
     draft_deinit(&replica->draft);
     free(replica);
 }
@@ -56,6 +57,7 @@ void replica_set_deinit(struct replica_set *set)
 
     HASH_ITER (hh, set->replicas, replica, next)
         replica_forget(set, replica->stream);
+    assert(!set->replicas);
     draft_deinit(&set->draft);
     draft_deinit(&set->passed);
     free(set->state);
@@ -111,6 +113,7 @@ static int replica_begin(struct replica_set *set, struct replica *replica,
         replica->iter = NULL;
         replica->ended = true;
     }
+    assert(replica->iter || replica->ended);
     return r;
 }
 
@@ -188,6 +191,7 @@ int replica_round(struct replica_set *set, const struct round *round, struct dra
     if (r < 0 && replica_substitutes(set) && !set->in_sequence)
         replica_close(replica);
     replica->rounds = round->number + 1;
+    assert(r <= 0 || r == DATASET_END);
     return r;
 }
 

@@ -4,6 +4,7 @@
  */
 #include "daemon/data/replica_private.h"
 
+#include <assert.h>
 #include <errno.h>
 
 #include "daemon/plan/shard.h"
@@ -144,6 +145,7 @@ static int round_take(struct replica_set *set, struct replica *replica, struct d
     }
     if (in_a_row == BAD_IN_A_ROW)
         replica->ended = true;
+    assert(replica->ended || *ret_taken == n);
     return 0;
 }
 
@@ -208,6 +210,7 @@ int replica_drop(struct replica_set *set, struct replica *replica, const struct 
             return r;
     }
     draft_clear(&set->passed);
+    assert(replica->ended || replica->rounds == round->number);
     return 0;
 }
 
@@ -346,6 +349,7 @@ int replica_make(struct replica_set *set, struct replica *replica, const struct 
         else if (taken == 0 || set->drop_last)
             r = DATASET_END;
     }
+    assert(draft->repeated <= draft->n && replica->position >= replica->begun);
     if (r != 0 || draft->n > 0 || draft->bad.n == 0)
         return r;
     *ret_bad = draft->bad.items[0].index;

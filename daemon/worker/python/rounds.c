@@ -61,6 +61,7 @@ void rounds_open(struct rounds *rounds, struct origin *source, struct python_ste
 void rounds_close(struct rounds *rounds)
 {
     replica_set_deinit(&rounds->replicas);
+    assert(!rounds->replicas.replicas);
 }
 
 void rounds_forget(struct rounds *rounds, uint32_t stream)
