@@ -13,7 +13,8 @@ what lies there: what their users have, in half the time. DLOADER_TEST_TORCH say
 PyTorch's interface. If it is "released", the first interpreter runs with that tree, too: a process with
 PyTorch and the sanitizer takes three times as long to fork, and other files watch the same C.
 
-With DLOADER_TEST_QUICK, what is not about PyTorch's interface runs with the first interpreter alone.
+With DLOADER_TEST_QUICK, all of these do, and what is not about PyTorch's interface runs with the first
+interpreter alone.
 """
 
 import os
@@ -100,7 +101,8 @@ def is_released(python):
     """Whether it runs with the release build, if there is one."""
     if not {"BUILD", "DLOADER_RELEASE_BUILD"} <= os.environ.keys():
         return False
-    return python != sys.executable or os.environ.get("DLOADER_TEST_TORCH") == "released"
+    torch, quick = os.environ.get("DLOADER_TEST_TORCH"), os.environ.get("DLOADER_TEST_QUICK")
+    return python != sys.executable or torch == "released" or bool(torch and quick)
 
 
 class Everywhere:

@@ -57,11 +57,15 @@ class Everywhere(unittest.TestCase):
         self.assertRegex(lines[-3], r"^ok 4 - \S+ \S+, release: test_it\.Case\.test_b")
 
     def test_files_about_pytorch_may_all_run_with_the_release_build(self):
-        status, lines = self.run_file(
-            "self.assertEqual(os.environ['DLCTL'], '/there/dlctl')", BUILD="/here",
-            DLOADER_TEST_TORCH="released", DLOADER_RELEASE_BUILD="/there", DLCTL="/here/dlctl")
-        self.assertEqual(status, 0)
-        self.assertRegex(lines[1], r"^ok 2 - \S+ \S+, release: test_it\.Case\.test_b")
+        for torch, quick, where in [("released", "", "there"), ("sanitized", "1", "there"),
+                                    ("sanitized", "", "here"), ("", "1", "here")]:
+            with self.subTest(torch=torch, quick=quick):
+                status, lines = self.run_file(
+                    f"self.assertEqual(os.environ['DLCTL'], '/{where}/dlctl')", BUILD="/here",
+                    DLOADER_RELEASE_BUILD="/there", DLCTL="/here/dlctl", DLOADER_TEST_TORCH=torch,
+                    DLOADER_TEST_QUICK=quick)
+                self.assertEqual(status, 0, lines)
+                self.assertEqual(", release: " in lines[1], where == "there")
 
     def test_a_quick_run_has_others_for_what_is_about_pytorch(self):
         twin = os.path.join(os.path.dirname(sys.executable), ".", "python3")
