@@ -136,6 +136,25 @@ static void test_lost(void **state)
     end();
 }
 
+/* It hangs up without having read all: libuv calls that an error, and watches the socket no more.
+ */
+static void test_lost_with_more_to_read(void **state)
+{
+    (void)state;
+    begin(false);
+    assert_int_equal(peer_queue(&play.peer, &(struct dl_message){.number = DL_MSG_STOP}, NULL, 0),
+                     0);
+    assert_int_equal(peer_flush(&play.peer), 0);
+    say(3, -1);
+    close_fdp(&play.theirs);
+    for (int i = 0; i < 1000 && play.lost == 0; i++)
+        uv_run(&play.loop, UV_RUN_NOWAIT);
+    assert_int_equal(play.messages, 3);
+    assert_int_equal(play.lost, 1);
+    assert_int_equal(play.lost_by, -ECONNRESET);
+    end();
+}
+
 static void test_violations(void **state)
 {
     static const uint8_t long_frame[] = {0xff, 0xff, 0xff, 0xff}, garbage[] = {1, 0, 0, 0, 0xc1};
@@ -201,7 +220,7 @@ static void test_what_waits(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_messages),   cmocka_unit_test(test_lost),
     cmocka_unit_test(test_violations), cmocka_unit_test(test_descriptors),
-    cmocka_unit_test(test_what_waits),
+    cmocka_unit_test(test_what_waits), cmocka_unit_test(test_lost_with_more_to_read),
 };
 
 int main(void)

@@ -174,7 +174,9 @@ static void peer_on_event(uv_poll_t *poll, int status, int events)
 
     if (r < 0)
         peer->o.events->lost(peer->o.owner, r);
-    /* What is wrong with a socket shows when it is read. */
     if (status < 0 || (events & UV_READABLE))
         peer_read(peer);
+    /* libuv watches no socket any more that has an error, though there may be more to read. */
+    if (status < 0 && !peer->stopped)
+        peer->o.events->lost(peer->o.owner, -ECONNRESET);
 }
