@@ -529,12 +529,13 @@ class Alone(DispatchCase):
     def test_the_last_one_more_than_once(self):
         daemon = self.daemon()
         self.left(daemon, "name", {1: 1})
+        client = self.client(daemon)
         for step in range(1, STEPS):
             back = Rank(self, daemon, 1, step=step, job="name")
             self.assertEqual(back.pass_step(), shares(step)[1])
             back.client.close()
-            wait_until(lambda: [row for row in self.client(daemon).query("epochs")
-                                if row["rank"] == 1] == [], "it to be gone")
+            wait_until(lambda: [row for row in client.query("epochs") if row["rank"] == 1] == [],
+                       "it to be gone")
 
     def test_by_its_name_alone(self):
         daemon = self.daemon()

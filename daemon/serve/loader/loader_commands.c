@@ -304,8 +304,11 @@ void loader_execute(struct loader *loader)
 static void on_tick(uv_timer_t *timer)
 {
     struct loader *loader = timer->data;
+    uint64_t due = loader->ticks; /* it may come early by what it rounds to */
 
     loader->ticks = UINT64_MAX;
+    core_tick(&loader->core, max_u64(due, uv_hrtime()));
+    loader_execute(loader);
     loader_pump(loader);
 }
 
@@ -318,9 +321,9 @@ static void wait_for_deadline(struct loader *loader)
     loader->ticks = deadline;
     if (deadline == UINT64_MAX)
         uv_timer_stop(&loader->tick);
-    else /* a timer may come early by what it rounds to */
+    else
         uv_timer_start(&loader->tick, on_tick,
-                       (deadline - min_u64(deadline, uv_hrtime())) / 1000000 + 1, 0);
+                       (deadline - min_u64(deadline, uv_hrtime())) / 1000000, 0);
 }
 
 static void schedule(struct loader *loader)
