@@ -49,7 +49,7 @@ RENAMED = {"stdin": "dl_stdin", "stdout": "dl_stdout", "stderr": "dl_stderr",
                                                     "sscanf", "fscanf", "vsscanf")}}
 STREAMS = HERE / "src/streams.c"
 
-SETTINGS = ["b_pie=true", "found_at_run_time=curl,seccomp", "zip=disabled", "sentencepiece=disabled",
+SETTINGS = ["b_pie=true", "found_at_run_time=curl,seccomp", "sentencepiece=disabled",
             "seccomp=enabled", "ncurses=enabled"]
 
 
