@@ -125,7 +125,8 @@ class Headspace(HeadspaceCase):
         said = self.measure(daemon)
         self.assertEqual(list(said), self.described())
         self.assertGreaterEqual(said["as_is"]["mean_s"], 0.9 * LOAD)
-        self.assertGreaterEqual(said["perfect"]["mean_s"], WORK)
+        # A step ends when the daemon hears of it: of the first one later than of the last, perhaps.
+        self.assertGreaterEqual(said["perfect"]["mean_s"], 0.9 * WORK)
         self.assertLess(said["perfect"]["mean_s"], said["as_is"]["mean_s"] / 1.3)
         self.assertAlmostEqual(said["speedup"], said["as_is"]["mean_s"] / said["perfect"]["mean_s"])
         self.assertRegex(said["headspace"], r"^a perfect loader would make this trainer \d+\.\d\d times as "
