@@ -1,8 +1,7 @@
 /* Ranks that disagree are refused, and told with whom; and how far the ranks of jobs have come. */
 #include "tests/lib/harness.h"
 
-#include "daemon/serve/core/positions.h"
-#include "daemon/serve/core/ranks.h"
+#include "daemon/serve/core/jobs.h"
 #include <errno.h>
 
 static const int mine, other_session;

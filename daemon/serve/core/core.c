@@ -430,75 +430,6 @@ bool core_feed_end(struct core *core, struct stream *stream)
     return stream_feed_end(stream);
 }
 
-static void give_back(struct core *core, struct stream *stream, struct step *step)
-{
-    if (step->segment) {
-        core_slot(core, step->segment, step->slot, SLOT_RELEASE);
-        core_count_held(core, stream, -1);
-    }
-    stream_forget(stream, step);
-    quota_return(core->o.account, QUOTA_LEASES, 1);
-}
-
-static void trace_step(struct core *core, const struct stream *stream, const struct step *step,
-                       uint64_t now)
-{
-    const struct made_times *made = &step->made;
-
-    trace_add(&core->trace,
-              &(struct trace_batch){.epoch = stream->params.epoch,
-                                    .rank = stream->params.rank,
-                                    .step = step->number,
-                                    .worker = step->segment->worker,
-                                    .planned = step->run_ns,
-                                    .begun = made->began_ns,
-                                    .fetched = made->began_ns + made->cost_ns - made->collate_ns,
-                                    .made = made->began_ns + made->cost_ns,
-                                    .ready = made->now_ns,
-                                    .delivered = step->delivered_ns,
-                                    .released = now});
-}
-
-/* A batch is held until its client asks for the next one, however long tensors keep the slot. */
-static void note_held(struct core *core, struct stream *stream, const struct step *step,
-                      uint64_t now)
-{
-    timing_add(&stream->timing, STAGE_HELD, now - step->delivered_ns);
-    timing_add(&core->timing, STAGE_HELD, now - step->delivered_ns);
-}
-
-bool core_release(struct core *core, struct stream *stream, uint64_t number, uint64_t now)
-{
-    struct step *step = stream_lease(stream, number);
-
-    if (!step)
-        return false;
-    if (!step->error) {
-        now = step->state == STEP_PINNED ? step->pinned_ns : max_u64(now, step->delivered_ns);
-        if (step->state == STEP_LEASED)
-            note_held(core, stream, step, now);
-        trace_step(core, stream, step, now);
-    }
-    give_back(core, stream, step);
-    core_touch(core, stream);
-    return true;
-}
-
-bool core_pin(struct core *core, struct stream *stream, uint64_t number, uint64_t now)
-{
-    struct step *step = stream_lease(stream, number);
-
-    if (!step || step->error)
-        return false;
-    if (step->state == STEP_LEASED) {
-        step->pinned_ns = max_u64(now, step->delivered_ns);
-        note_held(core, stream, step, step->pinned_ns);
-    }
-    stream_pin(stream, step);
-    core_touch(core, stream);
-    return true;
-}
-
 void core_pause(struct core *core, struct stream *stream)
 {
     stream_become(stream, STREAM_PAUSED);
@@ -575,7 +506,7 @@ void core_end_as(struct core *core, struct stream *stream, bool willed, bool los
     if (stream->phase != STREAM_STOPPED)
         stop(core, stream, willed, lost);
     HASH_ITER (hh, stream->steps, step, next) {
-        give_back(core, stream, step);
+        core_end_lease(core, stream, step);
     }
     core_cancel(core, stream, NULL);
     core_unlink_expected(core, stream);

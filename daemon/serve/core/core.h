@@ -36,15 +36,14 @@
  *   core.c           streams and commands: how they begin, change and end
  *   core_jobs.c      ranks that agree, clients that come back
  *   core_dispatch.c  sources, and ranks that take from them
- *   core_deliver.c   which batch is due
  *   core_schedule.c  which step is loaded next, and where
- *   core_tasks.c     what becomes of the tasks that these steps are
+ *   core_steps.c     what becomes of it: made or lost, delivered, released
  */
 #ifndef DL_CORE_H
 #define DL_CORE_H
 
 #include "daemon/serve/base/quota.h"
-#include "daemon/serve/core/positions.h"
+#include "daemon/serve/core/jobs.h"
 #include "daemon/serve/core/roll.h"
 #include "daemon/serve/ring/trace.h"
 #include "proto/quarantine.h"

@@ -1,6 +1,5 @@
 /* Jobs: ranks that agree, and clients that come back. */
 #include "daemon/serve/core/core_private.h"
-#include "daemon/serve/core/ranks.h"
 
 enum { PARKED_MAX = 64 };
 

@@ -80,7 +80,7 @@ void core_lose_patience(struct core *core, struct stream *source);
 /* Of a stream that has become READY or FAULTED: whoever is to be looked at. */
 void core_touch_takers(struct core *core, struct stream *stream);
 
-/* ---- core_deliver.c */
+/* ---- core_steps.c */
 
 /*
  * Counts what is bad in a batch that is due, and tells `stream` of it: here, and not when it was
@@ -88,6 +88,8 @@ void core_touch_takers(struct core *core, struct stream *stream);
  * fault. The batch of a source is counted once, for the rank that takes it first.
  */
 bool _nodiscard_ core_admit(struct core *core, struct stream *stream, struct step *step);
+/* The client's lease is over: its slot and its credit are back. */
+void core_end_lease(struct core *core, struct stream *stream, struct step *step);
 
 /* ---- core_schedule.c */
 

@@ -1,0 +1,486 @@
+/*
+ * The life of a step, from when a worker has it on: it is made or lost, delivered, and released or
+ * pinned; and what it is called.
+ */
+#include "daemon/serve/core/core_private.h"
+#include "proto/words.h"
+
+#include <stdio.h>
+
+enum { FAULTS_TOLD_MAX = 4 };
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
+/* Python's indices may be below 0. */
+static void name_integers(const uint64_t *indices, uint32_t n, char *text, size_t len)
+{
+    int at = snprintf(text, len, "(sample%s", n == 1 ? "" : "s");
+
+    for (uint32_t i = 0; i < n && i < STEP_NAMED; i++)
+        at += snprintf(text + at, len - (size_t)at, "%s %lld", i ? "," : "", (long long)indices[i]);
+    if (n > STEP_NAMED)
+        at += snprintf(text + at, len - (size_t)at, ", … %u in all", n);
+    snprintf(text + at, len - (size_t)at, ")");
+}
+
+static void name_samples(const struct core *core, const struct step *step, char *text, size_t len)
+{
+    const struct stream *stream = step->stream;
+
+    if (stream->params.replicas)
+        snprintf(text, len, "(batch %llu of worker %u)",
+                 (ull)(step->number / stream->params.replicas), step_replica(stream, step->number));
+    else if (step->n_indices == 0) /* it was given up before it was run */
+        snprintf(text, len, "(no slot)");
+    else if (core->o.spec->dataset.kind != DATASET_PYTHON)
+        words_samples(step->named, step->n_indices, text, len);
+    else if (step->fed && step->named[0] == SLOT_KEYS_MARK)
+        snprintf(text, len, "(samples by keys that are no integers)");
+    else
+        name_integers(step->named, step->n_indices, text, len);
+}
+
+void core_name_samples(const struct core *core, const struct step *step, char *text, size_t len)
+{
+    char name[384];
+
+    name_samples(core, step, name, sizeof name);
+    snprintf(text, len, "%.*s", (int)strlen(name) - 2, name + 1);
+}
+
+void core_name_step(const struct core *core, const struct step *step, char *text, size_t len)
+{
+    size_t at = words_step(step->number, step->stream->params.epoch, text, len);
+
+    name_samples(core, step, text + at, len - at);
+}
+
+/* ---- what the pool tells --------------------------------------------------------------------- */
+
+/* A step nobody waits for any more, while a worker still had it. */
+static bool free_if_abandoned(struct step *step)
+{
+    if (step->stream)
+        return false;
+    step_free(step);
+    return true;
+}
+
+void core_ran(struct core *core, struct step *step, struct segment *segment, uint32_t slot,
+              const uint64_t *indices, uint32_t n, uint64_t now)
+{
+    (void)core;
+    step_run(step, segment, slot, n);
+    step->run_ns = now;
+    if (step->stream->params.replicas)
+        return;
+    step->n_indices = n;
+    memcpy(step->named, indices, min_u64(n, STEP_NAMED) * sizeof *indices);
+}
+
+void core_fault(struct core *core, struct step *step, int code, const char *what, char *detail)
+{
+    struct dl_error err = {0};
+    char name[384];
+
+    if (free_if_abandoned(step)) {
+        free(detail);
+        return;
+    }
+    if (!stream_exists(step->stream, step->number)) {
+        core_ended(core, step);
+        free(detail);
+        return;
+    }
+    core_name_step(core, step, name, sizeof name);
+    dl_error_set(&err, code, spec_dataset_label(&core->o.spec->dataset), "%s: %s", name, what);
+    if (step->state == STEP_WAITING)
+        (void)!core_wait_no_more(core, step);
+    step_fault(step, &err, detail);
+    core->totals.faults++;
+    core_touch_takers(core, step->stream);
+}
+
+/* How many samples the batch has. A list of lengths has them all. */
+static uint32_t count_samples(const struct core *core, const struct step *step, uint32_t told)
+{
+    if (core->iterable || core->o.spec->dataset.kind == DATASET_PYTHON)
+        return told;
+    return core->o.spec->on_error == ON_ERROR_SKIP ? (uint32_t)min_u64(told, step->samples)
+                                                   : step->samples;
+}
+
+/* How many of them only even the ranks out: as the worker says, or of those that were planned. */
+static uint32_t count_repeated(const struct core *core, const struct step *step, uint32_t told,
+                               const struct bad_list *bad)
+{
+    if (core->iterable)
+        return told;
+    return core->o.spec->on_error == ON_ERROR_SKIP
+               ? bad_list_left(bad, step->samples, step->repeated)
+               : step->repeated;
+}
+
+static void keep_bad(struct step *step, const struct bad_list *bad)
+{
+    if (bad->n == 0)
+        return;
+    step->bad =
+        (struct bad_list){.n = bad->n, .items = must_alloc(SLOT_BAD_MAX * sizeof *bad->items)};
+    memcpy(step->bad.items, bad->items, bad_list_listed(bad) * sizeof *bad->items);
+}
+
+static void time_made(struct core *core, struct step *step, const struct made_times *made)
+{
+    step->made = made_times_mend(made, step->run_ns);
+    timing_add_made(&step->stream->timing, step->run_ns, &step->made);
+    timing_add_made(&core->timing, step->run_ns, &step->made);
+}
+
+void core_done(struct core *core, struct step *step, uint32_t samples, uint32_t repeated,
+               uint64_t bytes, const struct bad_list *bad, const struct made_times *made)
+{
+    struct segment *segment = step->segment;
+    uint32_t slot = step->slot;
+
+    if (free_if_abandoned(step)) {
+        core_slot(core, segment, slot, SLOT_DISCARD);
+        return;
+    }
+    if (!stream_exists(step->stream, step->number)) {
+        core_ended(core, step);
+        core_slot(core, segment, slot, SLOT_DISCARD);
+        return;
+    }
+    samples = count_samples(core, step, samples);
+    if (!core->iterable && stream_is_source(step->stream) && samples != step->samples) {
+        core_fault(core, step, EIO, "its batch has another number of samples than were asked for",
+                   NULL);
+        core_slot(core, segment, slot, SLOT_DISCARD);
+        return;
+    }
+    step->repeated = count_repeated(core, step, repeated, bad);
+    step_ready(step, samples, bytes);
+    time_made(core, step, made);
+    keep_bad(step, bad);
+    core_touch_takers(core, step->stream);
+}
+
+/* Later steps of a replica that has ended were asked for already: they are none, whatever has
+ * become of them. Those that run are told of by their workers. */
+static void drop_beyond_end(struct core *core, struct stream *stream)
+{
+    struct step *step;
+    struct step *next;
+
+    HASH_ITER (hh, stream->steps, step, next) {
+        if (!stream_exists(stream, step->number) && step->state != STEP_RUNNING)
+            core_drop_step(core, stream, step);
+    }
+}
+
+void core_ended(struct core *core, struct step *step)
+{
+    struct stream *stream = step->stream;
+    uint64_t number = step->number;
+
+    if (free_if_abandoned(step))
+        return;
+    assert(step->state == STEP_RUNNING);
+    stream_forget(stream, step);
+    stream_end_replica(stream, number);
+    drop_beyond_end(core, stream);
+    core_touch_takers(core, stream);
+}
+
+void core_lost(struct core *core, struct step *step, bool culprit, const char *cause)
+{
+    char what[DL_ERROR_MESSAGE_MAX];
+
+    if (free_if_abandoned(step))
+        return;
+    if (!stream_exists(step->stream, step->number)) {
+        core_ended(core, step);
+        return;
+    }
+    step->attempts += culprit;
+    core->totals.retries += culprit;
+    if (step->attempts <= core->o.spec->retries) {
+        core_run_again(core, step);
+        return;
+    }
+    snprintf(what, sizeof what, "%s; given up after %u attempt%s (workers.retries)", cause,
+             step->attempts, step->attempts == 1 ? "" : "s");
+    core_fault(core, step, EIO, what, NULL);
+}
+
+void core_reclaim(struct core *core)
+{
+    struct stream *stream;
+    struct step *step;
+    struct step *next;
+
+    DL_FOREACH (core->streams, stream) {
+        if (stream->source)
+            continue;
+        HASH_ITER (hh, stream->steps, step, next) {
+            if (step->state != STEP_READY || step->segment->active)
+                continue;
+            core_slot(core, step->segment, step->slot,
+                      step->own_lease ? SLOT_RELEASE : SLOT_DISCARD);
+            core_run_again(core, step);
+        }
+    }
+}
+
+/* ---- bad samples ----------------------------------------------------------------------------- */
+
+/* Whose bad samples they are. */
+struct telling {
+    struct core *core;
+    struct stream *stream;
+};
+
+static void tell_bad(void *owner, const struct bad_sample *sample)
+{
+    const struct telling *telling = owner;
+    struct core *core = telling->core;
+    char text[DL_ERROR_MESSAGE_MAX];
+
+    words_bad(sample, &core->quarantine, core->o.spec->on_error == ON_ERROR_SKIP, text,
+              sizeof text);
+    core_say(core, CORE_BAD, telling->stream, text);
+}
+
+/* Where the sample's number counts: nowhere in particular if it is an index. The replicas of all
+ * ranks are one and the same where the dataset does not divide the samples itself. */
+static struct bad_place place_of_bad(const struct core *core, const struct step *step)
+{
+    const struct stream_params *params = &step->stream->params;
+    bool apart = core->o.spec->shard == SHARD_STRIDED;
+
+    if (!params->replicas)
+        return (struct bad_place){0};
+    return (struct bad_place){.rank = apart ? (uint32_t)params->rank : 0,
+                              .world = apart ? (uint32_t)params->world : 1,
+                              .worker = step_replica(step->stream, step->number)};
+}
+
+bool core_admit(struct core *core, struct stream *stream, struct step *step)
+{
+    struct segment *segment = step->segment;
+    uint32_t slot = step->slot;
+    struct dl_error err = {0};
+
+    if (step->bad.n == 0)
+        return true;
+    struct bad_place place = place_of_bad(core, step);
+    struct telling telling = {core, stream};
+    bool good = quarantine_take(&core->quarantine, &place, &step->bad, tell_bad, &telling, &err);
+    if (!good) {
+        core_fault(core, step, err.code, err.message, NULL);
+        core_slot(core, segment, slot, SLOT_DISCARD);
+    }
+    bad_list_deinit(&step->bad);
+    return good;
+}
+
+/* ---- delivery -------------------------------------------------------------------------------- */
+
+static void time_ready(struct core *core, struct stream *stream, struct step *step, uint64_t now)
+{
+    step->delivered_ns = max_u64(now, step->made.now_ns);
+    timing_add(&stream->timing, STAGE_READY, step->delivered_ns - step->made.now_ns);
+    timing_add(&core->timing, STAGE_READY, step->delivered_ns - step->made.now_ns);
+}
+
+static void lease_batch(struct core *core, struct stream *stream, struct step *step, uint64_t now)
+{
+    if (!step->own_lease)
+        core_slot(core, step->segment, step->slot, SLOT_LEASE);
+    stream_deliver(stream, step);
+    time_ready(core, stream, step, now);
+    core_count_held(core, stream, 1);
+    core->totals.batches++;
+    core->totals.samples += step->samples;
+    core->totals.bytes += step_bytes(step);
+    core_command(core, CORE_DELIVER, stream)->step = step;
+}
+
+static void lease_fault(struct core *core, struct stream *stream, struct step *step)
+{
+    stream_deliver(stream, step);
+    struct core_command *command = core_command(core, CORE_FAULT, stream);
+    command->step = step;
+    command->err = step->error;
+}
+
+/* Its client has yet to read as many faults as it may be told at once: with their reports they are
+ * long. */
+static bool may_lease(const struct stream *stream, const struct step *step)
+{
+    return stream->leased < stream->params.credits &&
+           (step->state == STEP_READY || stream->faults_told < FAULTS_TOLD_MAX);
+}
+
+/* What is due, in order, as far as credits reach. */
+static void lease_due(struct core *core, struct stream *stream, uint64_t now)
+{
+    struct step *step;
+
+    /* One that was parked with pins can have more READY than its client has credits. */
+    while ((step = stream_deliverable(stream)) && may_lease(stream, step)) {
+        if (step->state == STEP_READY && !core_admit(core, stream, step))
+            continue;
+        if (quota_charge(core->o.account, QUOTA_LEASES, 1, NULL) < 0) {
+            core_touch_later(core, stream);
+            return;
+        }
+        if (step->state == STEP_READY)
+            lease_batch(core, stream, step, now);
+        else
+            lease_fault(core, stream, step);
+    }
+}
+
+static void warn_of_length(struct core *core, struct stream *stream)
+{
+    uint64_t samples = stream->samples - stream->repeated;
+    char text[512];
+
+    if (!core->iterable || stream->told & TOLD_LENGTH || samples <= core->length)
+        return;
+    stream->told |= TOLD_LENGTH;
+    words_too_many(spec_dataset_label(&core->o.spec->dataset), core->length, samples, text,
+                   sizeof text);
+    core_say(core, CORE_WARN, stream, text);
+}
+
+static void warn_of_passing(struct core *core, struct stream *stream)
+{
+    char text[512];
+
+    if (!core->iterable || core->leaps || stream->told & TOLD_PASSING || stream->params.first == 0)
+        return;
+    stream->told |= TOLD_PASSING;
+    words_passing(spec_dataset_label(&core->o.spec->dataset), stream->params.first,
+                  core->o.spec->batch_size, text, sizeof text);
+    core_say(core, CORE_WARN, stream, text);
+}
+
+static void finish(struct core *core, struct stream *stream)
+{
+    if (stream->told & TOLD_END || !(stream_finished(stream) || stream_at_limit(stream)))
+        return;
+    stream->told |= TOLD_END;
+    stream_become(stream, STREAM_FINISHED);
+    core_command(core, CORE_FINISH, stream);
+}
+
+static void deliver(struct core *core, struct stream *stream, uint64_t now)
+{
+    warn_of_passing(core, stream);
+    core_take_steps(core, stream);
+    if (core->held_back) {
+        core_touch_later(core, stream);
+        return;
+    }
+    lease_due(core, stream, now);
+    warn_of_length(core, stream);
+    finish(core, stream);
+}
+
+/* Something has happened to the stream: all that may follow from it. */
+static void look_at(struct core *core, struct stream *stream, uint64_t now)
+{
+    if (stream_rules[stream->phase].delivers)
+        deliver(core, stream, now);
+    core_look_ahead(core, stream);
+    core_requeue(core, stream);
+    if (stream->successor)
+        core_requeue(core, stream->successor); /* their window is one */
+}
+
+void core_deliver(struct core *core, uint64_t now)
+{
+    struct stream *stream;
+
+    while ((stream = core->later))
+        core_touch(core, stream);
+    while ((stream = core->touched)) {
+        core_untouch(stream);
+        look_at(core, stream, now);
+    }
+}
+
+/* ---- leases end -------------------------------------------------------------------------------
+ */
+
+void core_end_lease(struct core *core, struct stream *stream, struct step *step)
+{
+    if (step->segment) {
+        core_slot(core, step->segment, step->slot, SLOT_RELEASE);
+        core_count_held(core, stream, -1);
+    }
+    stream_forget(stream, step);
+    quota_return(core->o.account, QUOTA_LEASES, 1);
+}
+
+static void trace_step(struct core *core, const struct stream *stream, const struct step *step,
+                       uint64_t now)
+{
+    const struct made_times *made = &step->made;
+
+    trace_add(&core->trace,
+              &(struct trace_batch){.epoch = stream->params.epoch,
+                                    .rank = stream->params.rank,
+                                    .step = step->number,
+                                    .worker = step->segment->worker,
+                                    .planned = step->run_ns,
+                                    .begun = made->began_ns,
+                                    .fetched = made->began_ns + made->cost_ns - made->collate_ns,
+                                    .made = made->began_ns + made->cost_ns,
+                                    .ready = made->now_ns,
+                                    .delivered = step->delivered_ns,
+                                    .released = now});
+}
+
+/* A batch is held until its client asks for the next one, however long tensors keep the slot. */
+static void note_held(struct core *core, struct stream *stream, const struct step *step,
+                      uint64_t now)
+{
+    timing_add(&stream->timing, STAGE_HELD, now - step->delivered_ns);
+    timing_add(&core->timing, STAGE_HELD, now - step->delivered_ns);
+}
+
+bool core_release(struct core *core, struct stream *stream, uint64_t number, uint64_t now)
+{
+    struct step *step = stream_lease(stream, number);
+
+    if (!step)
+        return false;
+    if (!step->error) {
+        now = step->state == STEP_PINNED ? step->pinned_ns : max_u64(now, step->delivered_ns);
+        if (step->state == STEP_LEASED)
+            note_held(core, stream, step, now);
+        trace_step(core, stream, step, now);
+    }
+    core_end_lease(core, stream, step);
+    core_touch(core, stream);
+    return true;
+}
+
+bool core_pin(struct core *core, struct stream *stream, uint64_t number, uint64_t now)
+{
+    struct step *step = stream_lease(stream, number);
+
+    if (!step || step->error)
+        return false;
+    if (step->state == STEP_LEASED) {
+        step->pinned_ns = max_u64(now, step->delivered_ns);
+        note_held(core, stream, step, step->pinned_ns);
+    }
+    stream_pin(stream, step);
+    core_touch(core, stream);
+    return true;
+}

@@ -1,0 +1,186 @@
+#include "daemon/serve/core/jobs.h"
+
+#include "daemon/serve/base/memory.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef unsigned long long ull; /* for printf */
+
+/* ---- agreement ------------------------------------------------------------------------------- */
+
+static bool are_compared(const struct rank_claim *a, const struct rank_claim *b)
+{
+    return a->round == b->round && strcmp(a->job, b->job) == 0 &&
+           (a->job[0] || (a->world == b->world && a->world > 1));
+}
+
+static int check_world(const struct rank_claim *other, const struct rank_claim *one,
+                       struct dl_error *err)
+{
+    if (other->world == one->world)
+        return 0;
+    return dl_error_set(err, EINVAL, "world",
+                        "rank %llu of job \"%s\" says %llu ranks, and rank %llu of it, which is "
+                        "reading, says %llu; give all the same number, or another job's name",
+                        (ull)one->rank, one->job, (ull)one->world, (ull)other->rank,
+                        (ull)other->world);
+}
+
+static int check_reader(const struct rank_claim *other, const struct rank_claim *one,
+                        struct dl_error *err)
+{
+    if (!one->job[0] || other->rank != one->rank || other->epoch != one->epoch ||
+        other->owner == one->owner)
+        return 0;
+    return dl_error_set(err, EBUSY, "rank",
+                        "rank %llu of job \"%s\" reads epoch %llu already, in another session; end "
+                        "that one, or give this job another name",
+                        (ull)one->rank, one->job, (ull)one->epoch);
+}
+
+/* The epoch that the other one's rank is in is its latest. */
+static bool is_latest(const struct rank_claim *others, size_t n, const struct rank_claim *other)
+{
+    for (size_t i = 0; i < n; i++)
+        if (are_compared(&others[i], other) && others[i].rank == other->rank &&
+            others[i].epoch > other->epoch)
+            return false;
+    return true;
+}
+
+static int check_epoch(const struct rank_claim *others, size_t n, const struct rank_claim *other,
+                       const struct rank_claim *one, struct dl_error *err)
+{
+    uint64_t apart =
+        other->epoch > one->epoch ? other->epoch - one->epoch : one->epoch - other->epoch;
+
+    /* Asked last: it looks at all others, and there can be a thousand. */
+    if (other->rank == one->rank || apart <= 1 || !is_latest(others, n, other))
+        return 0;
+    return dl_error_set(
+        err, EINVAL, "epoch",
+        "rank %llu of %llu starts epoch %llu while rank %llu of %llu is in epoch "
+        "%llu%s%s; ranks of a job are at most one epoch apart: start all of them at "
+        "the same one",
+        (ull)one->rank, (ull)one->world, (ull)one->epoch, (ull)other->rank, (ull)other->world,
+        (ull)other->epoch, one->job[0] ? " of job " : "", one->job);
+}
+
+int ranks_check(const struct rank_claim *others, size_t n, const struct rank_claim *one,
+                struct dl_error *err)
+{
+    int r = 0;
+
+    for (size_t i = 0; i < n && r == 0; i++) {
+        if (!are_compared(&others[i], one))
+            continue;
+        r = check_world(&others[i], one, err);
+        if (r == 0)
+            r = check_reader(&others[i], one, err);
+        if (r == 0)
+            r = check_epoch(others, n, &others[i], one, err);
+    }
+    return r;
+}
+
+/* ---- positions ------------------------------------------------------------------------------- */
+
+void positions_deinit(struct positions *positions)
+{
+    free(positions->all);
+    *positions = (struct positions){0};
+}
+
+static struct position *find(const struct positions *positions, const char *job, uint64_t rank,
+                             uint64_t world)
+{
+    for (uint32_t i = 0; i < positions->count; i++) {
+        struct position *at = &positions->all[i];
+
+        if (at->rank == rank && at->world == world && strcmp(at->job, job) == 0)
+            return at;
+    }
+    return NULL;
+}
+
+const struct position *positions_find(const struct positions *positions, const char *job,
+                                      uint64_t rank, uint64_t world)
+{
+    return find(positions, job, rank, world);
+}
+
+static struct position *oldest(const struct positions *positions)
+{
+    struct position *found = &positions->all[0];
+
+    for (uint32_t i = 1; i < positions->count; i++)
+        if (positions->all[i].noted < found->noted)
+            found = &positions->all[i];
+    return found;
+}
+
+static struct position *add(struct positions *positions)
+{
+    if (positions->count == POSITIONS_MAX)
+        return oldest(positions);
+    if (positions->count == positions->cap) {
+        uint32_t cap = positions->cap ? positions->cap * 2 : 8;
+        struct position *grown = must_alloc(cap * sizeof *grown);
+
+        if (positions->count > 0)
+            memcpy(grown, positions->all, positions->count * sizeof *grown);
+        free(positions->all);
+        positions->all = grown;
+        positions->cap = cap;
+    }
+    return &positions->all[positions->count++];
+}
+
+/* The entry, new if need be: then `lost` is false and the rest is for the caller. */
+static struct position *need(struct positions *positions, const char *job, uint64_t rank,
+                             uint64_t world)
+{
+    struct position *at = find(positions, job, rank, world);
+
+    if (!at) {
+        at = add(positions);
+        *at = (struct position){.rank = rank, .world = world};
+        strncpy(at->job, job, sizeof at->job - 1);
+    }
+    at->noted = ++positions->notes;
+    return at;
+}
+
+void positions_set(struct positions *positions, const char *job, uint64_t rank, uint64_t world,
+                   uint64_t epoch, uint64_t step)
+{
+    struct position *at = need(positions, job, rank, world);
+
+    at->epoch = epoch;
+    at->step = step;
+    at->lost = false;
+}
+
+void positions_lose(struct positions *positions, const char *job, uint64_t rank, uint64_t world,
+                    uint64_t epoch, uint64_t step, bool done)
+{
+    struct position *at = need(positions, job, rank, world);
+    bool earlier = epoch < at->epoch || (epoch == at->epoch && step < at->step);
+
+    /* What is done is only where it goes on if nothing else was being read. */
+    if ((at->lost && (done || !earlier)) || (done && at->epoch > epoch))
+        return;
+    at->epoch = done ? epoch + 1 : epoch;
+    at->step = done ? 0 : step;
+    at->lost = !done;
+}
+
+void positions_forget(struct positions *positions, const char *job, uint64_t rank, uint64_t world)
+{
+    struct position *at = find(positions, job, rank, world);
+
+    if (at)
+        *at = positions->all[--positions->count];
+}

@@ -1,0 +1,76 @@
+/*
+ * What is known of the jobs that read a loader: whether their ranks agree, and how far each rank
+ * has come. Pure.
+ *
+ * Agreement: ranks with the same job name and world size are of one job; without a name they are
+ * compared only if there are several of them. Of such ranks none may be more than one epoch ahead
+ * of another. With a name, all are of one world size, and a rank reads an epoch once at a time.
+ * Where nodes give out the ranks, those of different rounds are not the same ones, and nothing is
+ * compared.
+ *
+ * Positions: the first step of each rank that was not given back, which a client resumes at that
+ * comes back with its job's name. Of a rank whose client is gone with several epochs in its hands,
+ * the earliest counts that is not done. At most POSITIONS_MAX are known; the one that was noted
+ * longest ago gives way.
+ */
+#ifndef DL_JOBS_H
+#define DL_JOBS_H
+
+#include "proto/base.h"
+#include "proto/error.h"
+#include "proto/limits.h"
+
+/* ---- agreement ------------------------------------------------------------------------------- */
+
+struct rank_claim {
+    const char *job; /* "": no name */
+    uint64_t world;
+    uint64_t rank;
+    uint64_t epoch;    /* that it is in */
+    const void *owner; /* who reads it: only compared */
+    uint64_t round;    /* of the cluster's nodes, from 1; 0: not in their world */
+};
+
+/* `one` beside the `n` others, whose epochs are not at their end: 0, or -EINVAL or -EBUSY with
+ * `err`. */
+int _nodiscard_ ranks_check(const struct rank_claim *others, size_t n, const struct rank_claim *one,
+                            struct dl_error *err);
+
+/* ---- positions ------------------------------------------------------------------------------- */
+
+enum { POSITIONS_MAX = 1024 };
+
+struct position {
+    char job[DL_BOUND_NAME_BYTES + 1];
+    uint64_t rank;
+    uint64_t world;
+    uint64_t epoch;
+    uint64_t step;
+    bool lost;      /* noted when a client was gone, and no epoch was started since */
+    uint64_t noted; /* counts up */
+};
+
+struct positions {
+    struct position *all; /* owned */
+    uint32_t count, cap;
+    uint64_t notes;
+};
+
+void positions_deinit(struct positions *positions);
+
+/* NULL: not known. Valid until something is noted. */
+const struct position *positions_find(const struct positions *positions, const char *job,
+                                      uint64_t rank, uint64_t world);
+
+/* The rank is there: it starts there, or has stopped there. */
+void positions_set(struct positions *positions, const char *job, uint64_t rank, uint64_t world,
+                   uint64_t epoch, uint64_t step);
+
+/* Its client is gone and left this epoch there, or (`done`) at its end. */
+void positions_lose(struct positions *positions, const char *job, uint64_t rank, uint64_t world,
+                    uint64_t epoch, uint64_t step, bool done);
+
+/* What was known of the rank is of no use any more. */
+void positions_forget(struct positions *positions, const char *job, uint64_t rank, uint64_t world);
+
+#endif
