@@ -26,25 +26,13 @@ struct epoch {
     void *owner;
 };
 
-/* The lists are the spec's, the same ones for all epochs of a loader, as what else it says of
- * tokens. */
-static bool same(const struct plan_params *a, const struct plan_params *b)
-{
-    return a->length == b->length && a->order == b->order && a->seed == b->seed &&
-           a->epoch == b->epoch && a->world == b->world && a->batch_size == b->batch_size &&
-           a->drop_last == b->drop_last && a->shard == b->shard && a->even == b->even &&
-           a->num_samples == b->num_samples && a->replacement == b->replacement &&
-           a->indices == b->indices && a->n_indices == b->n_indices && a->weights == b->weights &&
-           a->tokens.lengths == b->tokens.lengths && history_equal(&a->before, &b->before);
-}
-
 int epoch_ref(struct epoch_set *set, const struct plan_params *params, struct length_table *lengths,
               struct epoch **ret, struct dl_error *err)
 {
     struct epoch *epoch;
 
     DL_FOREACH (set->epochs, epoch) {
-        if (same(&epoch->params, params)) {
+        if (plan_params_equal(&epoch->params, params)) {
             epoch->refs++;
             *ret = epoch;
             return 0;
@@ -93,11 +81,6 @@ void epoch_unref(struct epoch_set *set, struct epoch *epoch)
 const struct plan *epoch_plan(const struct epoch *epoch)
 {
     return epoch->plan;
-}
-
-const struct plan_params *epoch_params(const struct epoch *epoch)
-{
-    return &epoch->params;
 }
 
 static void work_out(uv_work_t *request)

@@ -33,7 +33,6 @@ int _nodiscard_ epoch_ref(struct epoch_set *set, const struct plan_params *param
 void epoch_unref(struct epoch_set *set, struct epoch *epoch);
 
 const struct plan *epoch_plan(const struct epoch *epoch);
-const struct plan_params *epoch_params(const struct epoch *epoch);
 
 /*
  * Has the plan worked out (plan_prepare()). 0: it is; 1: a thread is at it, and `done` of the
