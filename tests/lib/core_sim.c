@@ -44,6 +44,7 @@ static bool start(struct sim *sim, uint32_t rank, bool resume)
                                    .world = sim->rules->ranks,
                                    .steps = STEPS_UNKNOWN,
                                    .credits = sim->rules->credits,
+                                   .priority = rank % 3,
                                    .replicas = sim->rules->iterable ? sim->rules->workers : 0,
                                    .any_order = sim->rules->any_order};
     struct dl_error err = {0};

@@ -226,6 +226,78 @@ static void test_an_end_takes_back_what_was_decided(void **state)
     tear_down(&bed);
 }
 
+/* ---- who is served first --------------------------------------------------------------------- */
+
+/* Three streams of two credits each: how many steps each has run where there is room for some. */
+static void test_priorities(void **state)
+{
+    static const struct {
+        enum stream_priority priorities[3]; /* in the order of their starts */
+        uint32_t room;
+        uint32_t run[3];
+    } rows[] = {
+        {{PRIORITY_NORMAL, PRIORITY_NORMAL, PRIORITY_NORMAL}, 3, {1, 1, 1}},
+        {{PRIORITY_NORMAL, PRIORITY_NORMAL, PRIORITY_HIGH}, 3, {1, 0, 2}},
+        {{PRIORITY_LOW, PRIORITY_NORMAL, PRIORITY_HIGH}, 3, {0, 1, 2}},
+        {{PRIORITY_LOW, PRIORITY_NORMAL, PRIORITY_HIGH}, 5, {1, 2, 2}},
+        {{PRIORITY_LOW, PRIORITY_LOW, PRIORITY_NORMAL}, 4, {1, 1, 2}},
+        {{PRIORITY_HIGH, PRIORITY_LOW, PRIORITY_HIGH}, 3, {2, 0, 1}},
+        {{PRIORITY_LOW, PRIORITY_LOW, PRIORITY_LOW}, 6, {2, 2, 2}}, /* they have what is left */
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct stream *streams[3];
+        struct bed bed;
+
+        set_up(&bed, false);
+        for (uint32_t k = 0; k < 3; k++)
+            streams[k] = begin(&bed, (struct stream_params){.rank = k,
+                                                            .world = 3,
+                                                            .steps = 100,
+                                                            .credits = 2,
+                                                            .priority = rows[i].priorities[k],
+                                                            .owner = &bed_owner});
+        core_deliver(&bed.core, 0);
+        core_schedule(&bed.core, &(struct core_room){.slots = 9, .tasks = rows[i].room});
+        for (uint32_t k = 0; k < 3; k++)
+            assert_int_equal(streams[k]->window, rows[i].run[k]);
+        tear_down(&bed);
+    }
+}
+
+/* What a worker's death has left is run first, of the first band first. */
+static void test_priorities_of_steps_to_run_again(void **state)
+{
+    struct core_command first, second, again;
+    struct bed bed;
+
+    (void)state;
+    set_up(&bed, false);
+    bed.spec.retries = 1;
+    struct stream_params params = {.world = 1, .steps = 9, .credits = 1, .owner = &bed_owner};
+    params.priority = PRIORITY_LOW;
+    struct stream *low = begin(&bed, params);
+    params.priority = PRIORITY_HIGH;
+    struct stream *high = begin(&bed, params);
+    core_deliver(&bed.core, 0);
+    core_schedule(&bed.core, &(struct core_room){.slots = 9, .tasks = 9});
+    assert_true(core_next_command(&bed.core, &first) && first.stream == high);
+    assert_true(core_next_command(&bed.core, &second) && second.stream == low);
+    core_ran(&bed.core, first.step, &bed.segment, slot_assign(&bed.segment.slots),
+             &first.step->number, 1, 0);
+    core_ran(&bed.core, second.step, &bed.segment, slot_assign(&bed.segment.slots),
+             &second.step->number, 1, 0);
+    slot_apply(&bed.segment.slots, first.step->slot, SLOT_ABORT);
+    slot_apply(&bed.segment.slots, second.step->slot, SLOT_ABORT);
+    core_lost(&bed.core, second.step, false, "killed");
+    core_lost(&bed.core, first.step, false, "killed");
+    core_schedule(&bed.core, &(struct core_room){.slots = 1, .tasks = 1});
+    assert_true(core_next_command(&bed.core, &again) && again.step == first.step);
+    core_postpone(&bed.core, again.step, false);
+    tear_down(&bed);
+}
+
 /* ---- what a stream costs --------------------------------------------------------------------- */
 
 static void test_what_is_fed_is_part_of_the_cost(void **state)
@@ -257,6 +329,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_a_release_looks_at_its_own_stream),
     cmocka_unit_test(test_faults_hold_their_credits),
     cmocka_unit_test(test_an_end_takes_back_what_was_decided),
+    cmocka_unit_test(test_priorities),
+    cmocka_unit_test(test_priorities_of_steps_to_run_again),
     cmocka_unit_test(test_what_is_fed_is_part_of_the_cost),
 };
 

@@ -74,7 +74,7 @@ void core_init(struct core *core, const struct core_options *options)
     /* What Python code keeps from one sample to the next must not see an epoch that nobody asked
      * for. */
     core->expecting = options->spec->dataset.kind != DATASET_PYTHON;
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < BANDS; i++)
         core->wanting[i] = must_alloc(count_queues(core) * sizeof *core->wanting[i]);
 }
 
@@ -86,7 +86,7 @@ void core_deinit(struct core *core)
         free(command.text);
     assert(!core->streams && !core->touched && !core->later && !core->parked && !core->sources);
     assert(!core->waiting && !core->readers && core->n_parked == 0);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < BANDS; i++)
         free(core->wanting[i]);
     free(core->commands.items);
     positions_deinit(&core->positions);

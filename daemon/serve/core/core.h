@@ -5,7 +5,8 @@
  * call looks at can go away under it.
  *
  * Order of service: steps whose worker died first, then the streams in turn, one step each, as far
- * as their windows reach.
+ * as their windows reach: those of high priority, of normal and of low, and last those that nobody
+ * has asked for. A source has the priority of the rank that it was made for.
  *
  * Look-ahead: when a stream has planned its last step, the slots it gives back go to the rank's
  * next epoch, before anyone has asked for it. The stream made for that is *expected*: it has no
@@ -86,6 +87,9 @@ struct core_command {
 
 /* ---- the core -------------------------------------------------------------------------------- */
 
+/* Streams are served band by band. */
+enum core_band { BAND_HIGH, BAND_NORMAL, BAND_LOW, BAND_EXPECTED, BANDS };
+
 struct core_options {
     const struct dl_spec *spec; /* borrowed */
     struct quota_account *account;
@@ -117,14 +121,14 @@ struct core {
 
     struct stream *streams; /* owned list */
     struct stream *touched; /* something happened to them: what is due is delivered, and so on */
-    struct stream **wanting[2]; /* owned: of those asked for, and of the expected, those that have a
-                                   step to load: for each worker, and for any one (the last) */
-    struct stream *parked;      /* the first to be parked comes first */
-    struct stream *later;       /* to be touched anew at the next turn: what is due cannot be
-                                   delivered, as the user has no lease left, or `held_back` */
-    struct stream *sources;     /* borrowed list (by peer_prev, peer_next) */
-    struct step *waiting;       /* steps to run again, borrowed */
-    struct reader *readers;     /* by owner: what each holds of the loader */
+    struct stream **wanting[BANDS]; /* owned: those that have a step to load: for each worker, and
+                                       for any one (the last) */
+    struct stream *parked;          /* the first to be parked comes first */
+    struct stream *later;           /* to be touched anew at the next turn: what is due cannot be
+                                       delivered, as the user has no lease left, or `held_back` */
+    struct stream *sources;         /* borrowed list (by peer_prev, peer_next) */
+    struct step *waiting;           /* steps to run again, borrowed */
+    struct reader *readers;         /* by owner: what each holds of the loader */
     uint32_t n_parked;
     uint32_t streams_made;
     bool expecting; /* epochs have followed each other so far */

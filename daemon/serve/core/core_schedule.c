@@ -4,13 +4,11 @@
 
 #include <stdio.h>
 
-enum { ASKED_FOR, EXPECTED }; /* core.wanting */
-
 /* Work on its way to workers. */
 struct round {
     struct core *core;
     struct core_room *rooms;
-    /* The first that there is no place for, of those asked for if any is; NULL: all have one. */
+    /* The first of the first band that there is no place for; NULL: all have one. */
     const struct stream *lacking;
     uint32_t lacks; /* the worker it needs */
 };
@@ -39,12 +37,19 @@ static bool wants_step(const struct stream *stream)
     return !before || before->window + stream->window < stream->params.credits;
 }
 
+static enum core_band band_of(const struct stream *stream)
+{
+    static const enum core_band bands[] = {
+        [PRIORITY_NORMAL] = BAND_NORMAL, [PRIORITY_HIGH] = BAND_HIGH, [PRIORITY_LOW] = BAND_LOW};
+
+    return stream_is_expected(stream) ? BAND_EXPECTED : bands[stream->params.priority];
+}
+
 static struct stream **queue_of(const struct core *core, const struct stream *stream)
 {
-    int kind = stream_is_expected(stream) ? EXPECTED : ASKED_FOR;
     uint32_t worker = worker_of(core, stream, stream_next(stream));
 
-    return &core->wanting[kind][worker == CORE_ANY ? n_workers(core) : worker];
+    return &core->wanting[band_of(stream)][worker == CORE_ANY ? n_workers(core) : worker];
 }
 
 static void requeue(struct core *core, struct stream *stream, bool at_front)
@@ -62,9 +67,10 @@ void core_requeue(struct core *core, struct stream *stream)
 
 bool core_wants(const struct core *core)
 {
-    for (uint32_t i = 0; i <= n_workers(core); i++)
-        if (core->wanting[ASKED_FOR][i])
-            return true;
+    for (int band = 0; band < BAND_EXPECTED; band++)
+        for (uint32_t i = 0; i <= n_workers(core); i++)
+            if (core->wanting[band][i])
+                return true;
     return core->waiting;
 }
 
@@ -101,7 +107,7 @@ static void note_lack(struct round *round, const struct stream *stream, uint32_t
 {
     const struct stream *found = round->lacking;
 
-    if (found && (!stream_is_expected(found) || stream_is_expected(stream)))
+    if (found && band_of(found) <= band_of(stream))
         return;
     round->lacking = stream;
     round->lacks = worker;
@@ -110,15 +116,15 @@ static void note_lack(struct round *round, const struct stream *stream, uint32_t
 /* ---- steps that were run before -------------------------------------------------------------- */
 
 /*
- * Steps to run again: what somebody asked for first, and earlier ones first. Where there is memory
+ * Steps to run again: in the order of their bands, and earlier ones first. Where there is memory
  * for one only, it must be the one that is due.
  */
 static int compare_steps(const struct step *a, const struct step *b)
 {
-    bool expected_a = stream_is_expected(a->stream), expected_b = stream_is_expected(b->stream);
+    enum core_band band_a = band_of(a->stream), band_b = band_of(b->stream);
 
-    if (expected_a != expected_b)
-        return expected_a - expected_b;
+    if (band_a != band_b)
+        return band_a < band_b ? -1 : 1;
     return (a->number > b->number) - (a->number < b->number);
 }
 
@@ -255,10 +261,10 @@ void core_schedule(struct core *core, struct core_room *rooms)
 
     core->again = core->starved = false;
     run_waiting(&round);
-    for (int kind = ASKED_FOR; kind <= EXPECTED; kind++) {
-        serve(&round, &core->wanting[kind][n], CORE_ANY);
+    for (int band = 0; band < BANDS; band++) {
+        serve(&round, &core->wanting[band][n], CORE_ANY);
         for (uint32_t i = 0; i < n; i++)
-            serve(&round, &core->wanting[kind][i], i);
+            serve(&round, &core->wanting[band][i], i);
     }
     ask_for_memory(&round);
 }
@@ -315,6 +321,7 @@ void core_refuse_memory(struct core *core, const struct dl_error *err, bool idle
     core->starved = true;
     if (core->held_back) /* what is there comes soon */
         return;
-    for (uint32_t i = 0; i <= n_workers(core); i++)
-        tell_all_starving(core, core->wanting[ASKED_FOR][i]);
+    for (int band = 0; band < BAND_EXPECTED; band++)
+        for (uint32_t i = 0; i <= n_workers(core); i++)
+            tell_all_starving(core, core->wanting[band][i]);
 }

@@ -131,6 +131,9 @@ struct step {
 
 /* ---- streams --------------------------------------------------------------------------------- */
 
+/* Whose steps are loaded first, where workers or slots do not suffice for all. */
+enum stream_priority { PRIORITY_NORMAL, PRIORITY_HIGH, PRIORITY_LOW };
+
 struct stream_params {
     char job[DL_BOUND_NAME_BYTES + 1]; /* that the rank belongs to; "": none */
     const void *owner;                 /* whoever started it: only compared */
@@ -141,6 +144,7 @@ struct stream_params {
     struct history before; /* what other world sizes had of the epoch; steps count from there */
     uint64_t steps;        /* of this rank in the whole epoch; STEPS_UNKNOWN until it shows */
     uint32_t credits;
+    enum stream_priority priority;
     uint32_t replicas; /* workers, of an iterable dataset; 0: it is map-style */
     bool any_order;
     bool fed;       /* the client is the sampler */
