@@ -258,8 +258,8 @@ WRITE = """
 import signal, sys, types
 sys.path.append({lib!r})
 from dloader import _archive
-if {ignored}:
-    signal.signal({number}, signal.SIG_IGN)
+if {ignored} or signal.getsignal({number}) == signal.SIG_IGN:  # as under nohup
+    signal.signal({number}, signal.SIG_IGN if {ignored} else signal.SIG_DFL)
 batch = types.SimpleNamespace(data=[(6, None, 0, bytes(4 << 20))], indices=[1], lengths=None)
 once = _archive._write_arrays
 def interrupted(file, arrays):
