@@ -263,6 +263,10 @@ DL_API uint64_t dl_loader_fingerprint(const struct dl_loader *loader);
 
 /* ---- epoch --------------------------------------------------------------------------------- */
 
+/* Of the consumers of a loader, whose batches are loaded first where its workers or its memory do
+ * not suffice for all: a lower one gets what those above it leave. */
+enum dl_priority { DL_PRIORITY_NORMAL, DL_PRIORITY_HIGH, DL_PRIORITY_LOW };
+
 struct dl_epoch_options {
     uint64_t epoch;   /* number of the pass, from 0; decides the order together with the seed */
     uint32_t rank;    /* this consumer, 0 ≤ rank < world */
@@ -280,6 +284,8 @@ struct dl_epoch_options {
      * the token. NULL: nothing. */
     const void *carried;
     size_t carried_len;
+    uint32_t priority; /* enum dl_priority; where batches are dispatched, that of the rank which
+                        * comes first is all ranks' */
 };
 
 /* In the place of an epoch's number, with step 0: where the job's rank has left off, or, with

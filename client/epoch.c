@@ -67,6 +67,10 @@ static int check_options(struct dl_client *client, const struct dl_epoch_options
     if (o->credits > DL_MAX_CREDITS)
         return client_fail(client, EINVAL, "credits", "%u is above %llu", o->credits,
                            (unsigned long long)DL_MAX_CREDITS);
+    if (o->priority > DL_PRIORITY_LOW)
+        return client_fail(client, EINVAL, "priority",
+                           "%u, where there are DL_PRIORITY_NORMAL (0), HIGH (1) and LOW (2)",
+                           o->priority);
     if (o->follow > 1 || (o->follow && !cluster))
         return client_fail(client, EINVAL, "follow",
                            "%u, where there is 0, and 1 in the cluster's world", o->follow);
@@ -96,6 +100,7 @@ static struct dl_epoch *epoch_new(struct dl_loader *loader, const struct dl_epoc
     epoch->world = (uint32_t)epoch_options_world(o);
     epoch->cluster = o->world == DL_WORLD_CLUSTER;
     epoch->follow = o->follow;
+    epoch->priority = o->priority;
     epoch->local_rank = o->rank;
     epoch->first = epoch->expected = epoch->position = place->step;
     epoch->before = place->before;
@@ -125,6 +130,7 @@ struct dl_message epoch_start_message(struct dl_epoch *epoch, uint64_t step,
     msg.start.credits = epoch->credits;
     msg.start.before = (struct dl_span){before, history_write(&epoch->before, before)};
     msg.start.job = span_str(epoch->job);
+    msg.start.priority = epoch->priority;
     msg.start.held = outlived_lowest(epoch);
     return msg;
 }

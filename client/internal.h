@@ -253,6 +253,7 @@ struct dl_epoch {
     bool resumed; /* another daemon had it before this one */
     uint32_t rank, world;
     bool cluster;        /* both are what the nodes have agreed on, */
+    uint32_t priority;   /* enum dl_priority */
     bool follow;         /* also when they do it anew, */
     uint32_t changes;    /* which they did so often, */
     uint32_t local_rank; /* for this rank of the daemon's node */

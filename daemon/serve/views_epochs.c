@@ -103,6 +103,9 @@ static const char *state_of(const struct stream *s)
                                         : "running";
 }
 
+static const char *const priorities[] = {
+    [PRIORITY_NORMAL] = "normal", [PRIORITY_HIGH] = "high", [PRIORITY_LOW] = "low"};
+
 static void add_epoch(struct row *row, const struct loader *l, const struct stream *s)
 {
     uint64_t age_ns = s->sink ? uv_hrtime() - s->begun_ns : 0; /* nobody has begun it */
@@ -122,6 +125,7 @@ static void add_epoch(struct row *row, const struct loader *l, const struct stre
     row_uint(row, "leased", s->leased);
     row_uint(row, "pinned", s->pinned);
     row_uint(row, "credits", s->params.credits);
+    row_string(row, "priority", priorities[s->params.priority]);
     row_uint(row, "samples", s->samples);
     add_tokens(row, s, age_ns);
     add_waiting(row, s);

@@ -331,6 +331,7 @@ static void say_start(struct game *g, struct client *c, uint8_t how, char job, b
         msg.start.step = take_number(&g->input);
         msg.start.epoch = take_number(&g->input);
         msg.start.held = take_number(&g->input);
+        msg.start.priority = take_number(&g->input) % 3;
         loader = find_told(c, msg.start.loader);
     }
     if (!find_stream(c, 0))

@@ -7,6 +7,7 @@ import json
 import mmap
 import os
 import random
+import signal
 import socket
 import struct
 import sys
@@ -209,6 +210,36 @@ class Sharing(TestCase):
         two.open("shared")  # by its name alone
         self.assertEqual(len(one.query("loaders")), 1)
         self.assertEqual(len(one.query("workers")), 2)
+
+    def test_high_priority_is_served_first(self):
+        """A low one has what its workers took on before, and then what the high one leaves."""
+        daemon = self.daemon()
+        low, high = self.client(daemon), self.client(daemon)
+        spec = named("priorities", dataset={"kind": "range", "length": 10000}, batch={"size": 1},
+                     workers={"count": 2})
+        loaders = [client.open(spec)["loader"] for client in (low, high)]
+        workers = [row["pid"] for row in low.query("workers")]
+        for worker in workers:
+            os.kill(worker, signal.SIGSTOP)
+        try:
+            low.start(loaders[0], rank=0, world=2, credits=100, priority=2)
+            high.start(loaders[1], rank=1, world=2, credits=100, priority=1)
+            self.assertEqual([row["priority"] for row in low.query("epochs")], ["low", "high"])
+        finally:
+            for worker in workers:
+                os.kill(worker, signal.SIGCONT)
+        for client in (high, low):
+            taken = []
+            while len(taken) < 100:
+                taken += client.next_batches()
+            for batch in taken:
+                batch.release()
+        fetched = ([], [])
+        for event in json.loads(dltest.dlctl("trace", daemon=daemon).stdout)["traceEvents"]:
+            if event["name"] == "fetch" and event["args"]["step"] < 100:
+                fetched[event["args"]["rank"]].append(event["ts"])
+        self.assertEqual([len(times) for times in fetched], [100, 100])
+        self.assertLess(sum(time < max(fetched[1]) for time in fetched[0]), 50)
 
     def test_same_name_with_another_spec_is_refused_with_the_difference(self):
         daemon = self.daemon()

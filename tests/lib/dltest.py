@@ -41,7 +41,7 @@ WARNING = 42
 PROGRESS = 43
 
 # Of a message: how many fields have to be given, and what the others then are.
-USUALLY = {OPEN: (3, (0, 0, 0)), START: (7, (b"", "", 2 ** 64 - 1)), QUERY: (2, (0,)), INFO: (2, (0,))}
+USUALLY = {OPEN: (3, (0, 0, 0)), START: (7, (b"", "", 2 ** 64 - 1, 0)), QUERY: (2, (0,)), INFO: (2, (0,))}
 
 
 # ---- msgpack, as much as the protocol needs ----------------------------------------------------
@@ -259,12 +259,12 @@ class RawClient:
         return dict(zip(keys, message[1:]))
 
     def start(self, loader, epoch=0, rank=0, world=1, step=0, credits=0, before=(), job="",
-              held=2 ** 64 - 1):
+              held=2 ** 64 - 1, priority=0):
         """`before`: pairs of world size and steps, of those who had the epoch before."""
         self.requests += 1
         history = b"".join(struct.pack("<QQ", *stretch) for stretch in before)
         self.send(START, self.requests, loader, epoch, rank, world, step, credits, history, job,
-                  held)
+                  held, priority)
         message = self.recv_number(STARTED, ERROR)
         if message[0] == ERROR:
             raise DaemonError(*message[2:])

@@ -67,7 +67,7 @@ class Errors(ClientCase):
         loader = self.load(**range_spec())
         for wrong in ({"epoch": -1}, {"rank": 2 ** 32}, {"world": -1}, {"step": 2 ** 64},
                       {"credits": "x"}, {"rank": 1}, {"world": 2 ** 31}, {"credits": 2 ** 31},
-                      {"nothing": 1}, {"epoch": 1.5}):
+                      {"nothing": 1}, {"priority": 3}, {"epoch": 1.5}):
             with self.assertRaises((OverflowError, TypeError, _client.Error)):
                 loader.start(**wrong)
         epoch = loader.start(0, 1, 2)

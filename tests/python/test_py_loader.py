@@ -146,6 +146,14 @@ class Native(unittest.TestCase):
             Loader(RANGE, as_="jax")
         with self.assertRaisesRegex(ValueError, "needs as_='torch'"):
             Loader(RANGE, as_="numpy", device="cpu")
+        with self.assertRaisesRegex(ValueError, "priority: 'urgent' is none; give one of normal, high, low"):
+            Loader(RANGE, priority="urgent")
+
+    def test_priority(self):
+        with Loader(RANGE, as_="numpy", priority="high") as loader:
+            batches = iter(loader)
+            next(batches)
+            self.assertIn(b"\xa8priority\xa4high", loader._client.query("epochs"))  # of msgpack
 
     def in_the_ring(self, loader):
         """Whether its batches lie where the daemon's workers have put them."""

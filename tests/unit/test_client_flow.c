@@ -115,7 +115,17 @@ static void test_start_options(void **state)
     assert_int_equal(dl_epoch_start(f.loader, &o, &f.epoch), -EINVAL);
     o = (struct dl_epoch_options){.follow = 1};
     assert_int_equal(dl_epoch_start(f.loader, &o, &f.epoch), -EINVAL);
-    o = (struct dl_epoch_options){.epoch = 9, .rank = 1, .world = 3, .step = 7, .credits = 65536};
+    o = (struct dl_epoch_options){.priority = 3};
+    assert_int_equal(dl_epoch_start(f.loader, &o, &f.epoch), -EINVAL);
+    assert_string_equal(
+        dl_client_error(f.client),
+        "priority: 3, where there are DL_PRIORITY_NORMAL (0), HIGH (1) and LOW (2)");
+    o = (struct dl_epoch_options){.epoch = 9,
+                                  .rank = 1,
+                                  .world = 3,
+                                  .step = 7,
+                                  .credits = 65536,
+                                  .priority = DL_PRIORITY_LOW};
     msg = fake_started(&f, 10);
     msg.started.epoch = 9;
     msg.started.first = 7;
@@ -128,6 +138,7 @@ static void test_start_options(void **state)
     assert_int_equal(msg.start.world, 3);
     assert_int_equal(msg.start.step, 7);
     assert_int_equal(msg.start.credits, 65536);
+    assert_int_equal(msg.start.priority, DL_PRIORITY_LOW);
     dl_epoch_end(f.epoch);
     fake_expect(&f, DL_MSG_STOP);
 

@@ -24,6 +24,7 @@ VERSION = 2
 _RESUME = 2 ** 64 - 1  # DL_RESUME of dlclient.h
 
 _MODES = {"numpy": 0, "torch": 1, "dlpack": 2}
+_PRIORITIES = ("normal", "high", "low")  # as enum dl_priority of dlclient.h numbers them
 
 
 def _mode(as_: str | None) -> int:
@@ -231,6 +232,8 @@ class Loader:
         the daemon knows nothing of this rank, because it never began, or because the loader was
         closed for longer than the daemon keeps one (linger in dloaderd.conf(5)). "auto": then it
         begins with `epoch`, as it does where there is no job.
+    priority: "high", "normal" or "low": of all who read the loader, whose batches are loaded first
+        where its workers or its memory do not suffice for all. "low" gets what the others leave.
 
     Arrays stay valid as long as anything refers to them, also after close(). One thread at a time.
     """
@@ -239,7 +242,8 @@ class Loader:
                  socket: str | None = None, epoch: int = 0, as_: str | None = None,
                  pin_memory: bool = False, device: Any = None, name: str | None = None,
                  progress: bool = False, job: str | None = None,
-                 resume: bool | str = False, follow: bool = True, **others: Any) -> None:
+                 resume: bool | str = False, follow: bool = True, priority: str = "normal",
+                 **others: Any) -> None:
         self._client: Any = None
         if others:
             raise TypeError(refusal(next(iter(others))))
@@ -248,6 +252,9 @@ class Loader:
             raise ValueError(f"device: {device!r} needs as_='torch', but got as_={as_!r}")
         job_of_torchrun = self._take_place(rank, world_size)
         self.job = job if job is not None else job_of_torchrun
+        if priority not in _PRIORITIES:
+            raise ValueError(f"priority: {priority!r} is none; give one of {', '.join(_PRIORITIES)}")
+        self._priority = _PRIORITIES.index(priority)
         self._follow = bool(follow) and self._local is not None
         self._check_resume(resume, bool(self.job) or self._local is not None)
         self.pin_memory, self.device, self.progress = pin_memory, device, progress
@@ -444,7 +451,8 @@ class Loader:
             where = {"state": self._from}
         elif self._from is not None or (self._local is not None and step > 0):
             where = {"state": self._token(number, step)}
-        epoch = self._opened().start(**place, job=self.job, follow=self._follow, **where)
+        epoch = self._opened().start(**place, job=self.job, follow=self._follow,
+                                      priority=self._priority, **where)
         if self._local is not None:
             self.rank, self.world_size = epoch.rank, epoch.world
         if number == _RESUME:

@@ -131,7 +131,8 @@ struct step {
 
 /* ---- streams --------------------------------------------------------------------------------- */
 
-/* Whose steps are loaded first, where workers or slots do not suffice for all. */
+/* Whose steps are loaded first, where workers or slots do not suffice for all; as START says
+ * it. */
 enum stream_priority { PRIORITY_NORMAL, PRIORITY_HIGH, PRIORITY_LOW };
 
 struct stream_params {

@@ -150,7 +150,8 @@ static int read_start(struct session *s, const struct opened *opened,
                                   .rank = msg->rank,
                                   .world = msg->world,
                                   .first = msg->step,
-                                  .credits = (uint32_t)msg->credits};
+                                  .credits = (uint32_t)msg->credits,
+                                  .priority = (enum stream_priority)msg->priority};
     if (!history_read(msg->before, &ret->before))
         return dl_error_set(err, EPROTO, "before", "it is no history of an epoch");
     if (opened->user.left)
