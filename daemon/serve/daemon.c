@@ -168,7 +168,7 @@ static int may_start(void *context, struct dl_error *err)
 }
 
 static int find_place(void *context, const struct world_wish *wish, struct world **ret,
-                      struct course_place *ret_place, struct dl_error *err)
+                      struct resume_place *ret_place, struct dl_error *err)
 {
     const struct daemon *d = context;
 

@@ -31,7 +31,7 @@ struct session_events {
                        struct dl_error *err);
     /* See worlds_place(). As find_loader. */
     int (*place)(void *context, const struct world_wish *wish, struct world **ret,
-                 struct course_place *ret_place, struct dl_error *err);
+                 struct resume_place *ret_place, struct dl_error *err);
     /* The open loader of that name that the session's user may ask about; see find_loader. */
     int (*find_open)(void *context, struct session *session, const char *name, struct loader **ret,
                      struct dl_error *err);

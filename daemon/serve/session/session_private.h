@@ -34,7 +34,7 @@ struct client_stream {
     bool cluster;        /* its world is the cluster's, */
     struct world *world; /* borrowed; NULL: it cannot go on in another */
     uint64_t local;      /* of this node's rank */
-    struct course_place place;
+    struct resume_place place;
     bool stopped; /* its client said so; it goes with its last lease */
 };
 

@@ -118,7 +118,7 @@ static int open_loader(struct session *s, const struct dl_msg_open *msg, struct 
 
 /* The cluster's world, and the place in it of what is a rank of this node. */
 static int find_place(struct session *s, const struct loader *loader, struct stream_params *params,
-                      struct world **ret, struct course_place *ret_place, struct dl_error *err)
+                      struct world **ret, struct resume_place *ret_place, struct dl_error *err)
 {
     const struct world_wish wish = {
         .what = loader_identity(loader),
@@ -142,7 +142,7 @@ static int find_place(struct session *s, const struct loader *loader, struct str
 /* What of START's stream is wanted, and where: 1 while other nodes have to be waited for. */
 static int read_start(struct session *s, const struct opened *opened,
                       const struct dl_msg_start *msg, struct stream_params *ret,
-                      struct world **ret_world, struct course_place *ret_place,
+                      struct world **ret_world, struct resume_place *ret_place,
                       struct dl_error *err)
 {
     *ret = (struct stream_params){.owner = s,
@@ -178,7 +178,7 @@ static int read_start(struct session *s, const struct opened *opened,
 static int start_stream(struct session *s, const struct dl_msg_start *msg, struct dl_error *err)
 {
     struct opened *opened = find_opened(s, msg->loader, err);
-    struct course_place place = {.limit = UINT64_MAX};
+    struct resume_place place = {.limit = UINT64_MAX};
     struct stream_params params;
     struct loader_extent extent;
     struct world *world = NULL;

@@ -4,31 +4,31 @@
 #include <errno.h>
 
 /* A point in the order of the stream's epoch, behind so many steps of its rank. */
-static struct course_point point_of(const struct client_stream *cs, uint64_t steps)
+static struct progress_point point_of(const struct client_stream *cs, uint64_t steps)
 {
     const struct stream_params *params = &cs->stream->params;
-    struct course_point point;
+    struct progress_point point;
 
     /* Without room in its history the epoch cannot be gone on with: it counts as done. */
-    if (!course_point_at(&point, cs->place.pass, params->epoch, &params->before, params->world,
-                         steps))
-        point = (struct course_point){.pass = cs->place.pass, .epoch = params->epoch + 1};
+    if (!progress_point_after(&point, cs->place.pass, params->epoch, &params->before, params->world,
+                              steps))
+        point = (struct progress_point){.pass = cs->place.pass, .epoch = params->epoch + 1};
     return point;
 }
 
 /* Behind so many steps, or `all`. */
-static struct course_point had(const struct client_stream *cs, uint64_t steps, bool all)
+static struct progress_point had(const struct client_stream *cs, uint64_t steps, bool all)
 {
     if (!all)
         return point_of(cs, steps);
-    return (struct course_point){.pass = cs->place.pass, .epoch = cs->stream->params.epoch + 1};
+    return (struct progress_point){.pass = cs->place.pass, .epoch = cs->stream->params.epoch + 1};
 }
 
 static void note_stream(struct client_stream *cs)
 {
     const struct stream *stream = cs->stream;
     bool limited = stream->limit < stream->params.steps;
-    struct course_point given, behind;
+    struct progress_point given, behind;
 
     if (!cs->world)
         return;
@@ -39,7 +39,7 @@ static void note_stream(struct client_stream *cs)
 
 void session_leave_world(struct client_stream *cs, bool stopped)
 {
-    struct course_point behind;
+    struct progress_point behind;
     bool all;
 
     if (!cs->world)

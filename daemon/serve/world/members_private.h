@@ -47,7 +47,7 @@ struct members {
     uint32_t n_nodes, self;    /* `self`: which of them this node is */
     bool paused;               /* that round is over, and what was given in it may be done with */
     struct dl_error why_over;  /* the latest round that was; code 0: none */
-    struct course places;      /* of this node, in the latest rounds */
+    struct progress places;    /* of this node, in the latest rounds */
     struct world *worlds;      /* owned */
     char there[512];           /* names of who was there, this node first */
     uint32_t n_there;

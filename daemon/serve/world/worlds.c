@@ -16,7 +16,7 @@ enum {
 };
 
 struct world_rank {
-    struct course_rank of;
+    struct progress_rank of;
     const void *session, *stream; /* that it reads with; only compared */
     bool owes;                    /* a word of its own */
 };
@@ -35,7 +35,7 @@ struct world {
     struct world *prev, *next; /* members.worlds */
     struct members *members;
     char *key; /* owned */
-    struct course course;
+    struct progress progress;
     struct world_rank *ranks;   /* owned; members.local of them */
     struct hearing *hearings;   /* owned */
     struct gather_node *others; /* owned: those who were in a round with it, from the latest on of
@@ -88,9 +88,9 @@ static int make(struct members *m, const char *key, struct world **ret, struct d
     world->key = must_strdup(key);
     world->ranks = must_alloc(m->local * sizeof *world->ranks);
     for (uint32_t i = 0; i < m->local; i++)
-        world->ranks[i].of.entered = COURSE_NEW;
+        world->ranks[i].of.entered = PROGRESS_NO_ROUND;
     /* Its ranks had a share of those worlds, too, though nobody has asked for it here yet. */
-    world->course = m->places;
+    world->progress = m->places;
     DL_APPEND(m->worlds, world);
     *ret = world;
     return 0;
@@ -107,9 +107,9 @@ void worlds_enter(struct members *m)
 {
     struct world *world;
 
-    course_enter(&m->places, m->round, m->place.first, m->place.world);
+    progress_enter(&m->places, m->round, m->place.first, m->place.world);
     DL_FOREACH (m->worlds, world)
-        course_enter(&world->course, m->round, m->place.first, m->place.world);
+        progress_enter(&world->progress, m->round, m->place.first, m->place.world);
 }
 
 void worlds_deinit(struct members *m)
@@ -134,7 +134,7 @@ void worlds_deinit(struct members *m)
 
 static bool knows_now(const struct world *world)
 {
-    const struct course_round *round = course_find(&world->course, world->members->round);
+    const struct progress_round *round = progress_find(&world->progress, world->members->round);
 
     return round && round->known;
 }
@@ -150,16 +150,16 @@ static struct hearing *hearing_of(const struct world *world, uint64_t round)
 }
 
 /* The furthest that a rank of this node was given. */
-static void find_furthest(const struct world *world, struct course_word *word)
+static void find_furthest(const struct world *world, struct progress_report *word)
 {
     for (uint32_t i = 0; i < world->members->local; i++) {
-        const struct course_rank *rank = &world->ranks[i].of;
+        const struct progress_rank *rank = &world->ranks[i].of;
 
-        if (rank->entered == COURSE_NEW ||
-            (word->says && course_compare(&rank->given, &word->at) != COURSE_AFTER))
+        if (rank->entered == PROGRESS_NO_ROUND ||
+            (word->has_point && progress_compare(&rank->given, &word->point) != PROGRESS_AFTER))
             continue;
-        word->says = true;
-        word->at = rank->given;
+        word->has_point = true;
+        word->point = rank->given;
     }
 }
 
@@ -235,16 +235,16 @@ static void say(struct world *world, struct dl_span word, bool all_known, heard_
 static void on_heard(void *owner, const struct dl_span *words, const struct dl_error *error);
 
 /* Says this node's word of the round. `word` is complete but for what is known. */
-static void speak(struct world *world, struct course_word *word)
+static void speak(struct world *world, struct progress_report *word)
 {
     const struct members *m = world->members;
-    const struct course_round *latest = course_latest(&world->course);
+    const struct progress_round *latest = progress_latest(&world->progress);
     _cleanup_(buffer_deinit)
     struct dl_buffer text = {0};
 
-    word->last = latest ? latest->number : COURSE_NEW;
-    word->knows = world->course;
-    course_word_write(word, &text);
+    word->last = latest ? latest->number : PROGRESS_NO_ROUND;
+    word->known = world->progress;
+    progress_report_write(word, &text);
     say(world, (struct dl_span){text.data, text.len}, false, on_heard);
     if (latest)
         add_others(world, m->nodes, m->n_nodes);
@@ -292,13 +292,13 @@ static bool anybody_owes(const struct world *world)
 /* A node whose ranks were in a world before speaks by itself, once none of them has to say more. */
 static void speak_if_known(struct world *world)
 {
-    struct course_word word = {0};
+    struct progress_report word = {0};
 
     if (world->members->state != MEMBERS_IN || anybody_owes(world) || knows_now(world) ||
         hearing_of(world, world->members->round))
         return;
     find_furthest(world, &word);
-    if (word.says)
+    if (word.has_point)
         speak(world, &word);
 }
 
@@ -313,49 +313,50 @@ void worlds_speak(struct members *m)
 /* ---- what is heard -------------------------------------------------------------------------- */
 
 static int read_words(const struct hearing *hearing, const struct dl_span *texts,
-                      struct course_word *words, struct course_said *said, uint32_t *ret_n,
+                      struct progress_report *words, struct node_report *said, uint32_t *ret_n,
                       struct dl_error *err)
 {
     *ret_n = 0;
     for (uint32_t i = 0; i < hearing->n; i++) {
         if (texts[i].len == 0)
             continue;
-        if (!course_word_read(texts[i], hearing->round, &words[*ret_n]))
+        if (!progress_report_read(texts[i], hearing->round, &words[*ret_n]))
             return dl_error_set(err, EBADMSG, "rendezvous",
                                 "what the store has of node %s about a loader is nothing that "
                                 "dloaderd has written",
                                 hearing->nodes[i].name);
-        said[*ret_n] = (struct course_said){.node = hearing->nodes[i].name, .word = &words[*ret_n]};
+        said[*ret_n] =
+            (struct node_report){.node = hearing->nodes[i].name, .report = &words[*ret_n]};
         ++*ret_n;
     }
     return 0;
 }
 
-static void learn(struct world *world, uint64_t round, const struct course_said *said, uint32_t n,
-                  const struct course_point *begin)
+static void learn(struct world *world, uint64_t round, const struct node_report *said, uint32_t n,
+                  const struct progress_point *begin)
 {
-    char text[COURSE_TEXT_MAX];
+    char text[PROGRESS_TEXT_MAX];
 
     for (uint32_t i = 0; i < n; i++)
-        for (uint32_t k = 0; k < said[i].word->knows.n; k++)
-            course_learn(&world->course, said[i].word->knows.of[k].number,
-                         &said[i].word->knows.of[k].begin);
-    course_learn(&world->course, round, begin);
-    course_point_text(begin, text);
+        for (uint32_t k = 0; k < said[i].report->known.n; k++)
+            progress_learn(&world->progress, said[i].report->known.rounds[k].number,
+                           &said[i].report->known.rounds[k].begin);
+    progress_learn(&world->progress, round, begin);
+    progress_point_text(begin, text);
     log_info("rendezvous %s: in round %" PRIu64 " loader %.16s goes on in %s", world->members->id,
              round, world->key, text);
 }
 
 static int settle(struct hearing *hearing, const struct dl_span *texts, struct dl_error *err)
 {
-    _cleanup_free_ struct course_word *words = must_alloc(hearing->n * sizeof *words);
-    _cleanup_free_ struct course_said *said = must_alloc(hearing->n * sizeof *said);
-    struct course_point begin = {0}; /* nobody knows of any other */
+    _cleanup_free_ struct progress_report *words = must_alloc(hearing->n * sizeof *words);
+    _cleanup_free_ struct node_report *said = must_alloc(hearing->n * sizeof *said);
+    struct progress_point begin = {0}; /* nobody knows of any other */
     uint32_t n;
     int r = read_words(hearing, texts, words, said, &n, err);
 
     if (r == 0)
-        r = course_agree(said, n, &begin, err);
+        r = progress_merge(said, n, &begin, err);
     if (r < 0)
         return r;
     learn(hearing->world, hearing->round, said, n, &begin);
@@ -397,30 +398,30 @@ static void on_heard(void *owner, const struct dl_span *words, const struct dl_e
 static void take_word(struct world *world, const struct world_wish *wish)
 {
     struct world_rank *rank = &world->ranks[wish->local];
-    struct course_point at;
-    enum course_order is;
+    struct progress_point at;
+    enum progress_order is;
 
     if (!rank->owes)
         return;
     rank->owes = false;
     rank->of.given = rank->of.behind;
-    if (wish->of.epoch != COURSE_ANYWHERE && wish->of.step == 0 &&
-        course_point_at(&at, rank->of.behind.pass, wish->of.epoch, &wish->of.before, 1, 0)) {
-        is = course_compare(&at, &rank->of.behind);
-        if (is == COURSE_AFTER || (is == COURSE_BEFORE && at.history.n > 0))
+    if (wish->of.epoch != RESUME_ANYWHERE && wish->of.step == 0 &&
+        progress_point_after(&at, rank->of.behind.pass, wish->of.epoch, &wish->of.before, 1, 0)) {
+        is = progress_compare(&at, &rank->of.behind);
+        if (is == PROGRESS_AFTER || (is == PROGRESS_BEFORE && at.history.n > 0))
             rank->of.given = rank->of.behind = at;
     }
     speak_if_known(world);
 }
 
 /* The first rank to ask, of a node that is new to the loader. */
-static void speak_as_new(struct world *world, const struct course_wish *wish)
+static void speak_as_new(struct world *world, const struct resume_request *wish)
 {
-    struct course_word word = {.says = wish->epoch != COURSE_ANYWHERE};
+    struct progress_report word = {.has_point = wish->epoch != RESUME_ANYWHERE};
 
-    if (!course_point_at(&word.at, 0, wish->epoch, &wish->before, world->members->place.world,
-                         wish->step))
-        word.says = false;
+    if (!progress_point_after(&word.point, 0, wish->epoch, &wish->before,
+                              world->members->place.world, wish->step))
+        word.has_point = false;
     speak(world, &word);
 }
 
@@ -432,22 +433,23 @@ static int say_failure(const struct world *world, struct dl_error *err)
 
 /* Those of as many ranks who had the epoch last go on with their stretch of it. */
 static int place_fixed(const struct members_place *place, const struct world_wish *wish,
-                       struct course_place *ret, struct dl_error *err)
+                       struct resume_place *ret, struct dl_error *err)
 {
-    struct course_point at;
+    struct progress_point at;
 
-    if (!course_point_at(&at, 0, wish->of.epoch, &wish->of.before, place->world, wish->of.step))
+    if (!progress_point_after(&at, 0, wish->of.epoch, &wish->of.before, place->world,
+                              wish->of.step))
         return dl_error_set(err, EINVAL, "before", "the steps are too many");
-    *ret = (struct course_place){.first = place->rank - wish->local,
+    *ret = (struct resume_place){.first = place->rank - wish->local,
                                  .world = place->world,
                                  .limit = UINT64_MAX,
                                  .epoch = wish->of.epoch};
-    ret->step = course_point_split(&at, place->world, &ret->before);
+    ret->step = progress_point_split(&at, place->world, &ret->before);
     return 0;
 }
 
 int worlds_place(struct members *m, const struct world_wish *wish, struct world **ret,
-                 struct course_place *ret_place, struct dl_error *err)
+                 struct resume_place *ret_place, struct dl_error *err)
 {
     struct members_place place;
     char key[WORLD_KEY_MAX];
@@ -466,8 +468,8 @@ int worlds_place(struct members *m, const struct world_wish *wish, struct world 
         return r;
     *ret = world;
     if (knows_now(world))
-        return course_place(&world->course, &world->ranks[wish->local].of, &wish->of, ret_place,
-                            err);
+        return progress_resume(&world->progress, &world->ranks[wish->local].of, &wish->of,
+                               ret_place, err);
     if (hearing_of(world, m->round))
         return 1;
     if (world->failure.code && wish->asked <= world->failed_ns)
@@ -478,7 +480,7 @@ int worlds_place(struct members *m, const struct world_wish *wish, struct world 
     return 1;
 }
 
-void worlds_started(struct world *world, uint64_t local, const struct course_place *place,
+void worlds_started(struct world *world, uint64_t local, const struct resume_place *place,
                     const void *session, const void *stream)
 {
     struct world_rank *rank = &world->ranks[local];
@@ -487,14 +489,14 @@ void worlds_started(struct world *world, uint64_t local, const struct course_pla
     rank->stream = stream;
     rank->owes = false;
     rank->of.entered = place->round;
-    if (!course_point_at(&rank->of.given, place->pass, place->epoch, &place->before, place->world,
-                         place->step))
-        rank->of.given = (struct course_point){.pass = place->pass, .epoch = place->epoch + 1};
+    if (!progress_point_after(&rank->of.given, place->pass, place->epoch, &place->before,
+                              place->world, place->step))
+        rank->of.given = (struct progress_point){.pass = place->pass, .epoch = place->epoch + 1};
     rank->of.behind = rank->of.given;
 }
 
 void worlds_note(struct world *world, uint64_t local, const void *stream,
-                 const struct course_point *given, const struct course_point *behind)
+                 const struct progress_point *given, const struct progress_point *behind)
 {
     struct world_rank *rank = &world->ranks[local];
 
@@ -539,7 +541,7 @@ void worlds_left(struct members *m, const void *session)
     }
 }
 
-int worlds_limit(const struct world *world, const struct course_place *place, uint64_t *ret,
+int worlds_limit(const struct world *world, const struct resume_place *place, uint64_t *ret,
                  struct dl_error *err)
 {
     if (world->members->state != MEMBERS_IN || hearing_of(world, world->members->round))
@@ -548,7 +550,8 @@ int worlds_limit(const struct world *world, const struct course_place *place, ui
         return say_failure(world, err);
     if (!knows_now(world))
         return 1;
-    *ret = course_limit(&world->course, place->round, place->pass, place->epoch, &place->before);
+    *ret =
+        progress_limit(&world->progress, place->round, place->pass, place->epoch, &place->before);
     return 0;
 }
 

@@ -1,16 +1,16 @@
 /* Where ranks go on when the world has changed: by tables. */
 #include "tests/lib/harness.h"
 
-#include "daemon/cluster/course.h"
+#include "daemon/cluster/progress.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 /* "epoch world:steps …"; the pass before an '/', if it is not 0. */
-static struct course_point point(const char *text)
+static struct progress_point point(const char *text)
 {
-    struct course_point ret = {0};
+    struct progress_point ret = {0};
     const char *slash = strchr(text, '/');
     char *at;
 
@@ -26,64 +26,65 @@ static struct course_point point(const char *text)
     return ret;
 }
 
-static void assert_point(const struct course_point *is, const char *text)
+static void assert_point(const struct progress_point *got, const char *text)
 {
-    struct course_point want = point(text);
+    struct progress_point want = point(text);
 
-    if (course_compare(is, &want) == COURSE_SAME)
+    if (progress_compare(got, &want) == PROGRESS_SAME)
         return;
-    char said[COURSE_TEXT_MAX];
-    course_point_text(is, said);
-    fail_msg("pass %llu of %s is not %s", (unsigned long long)is->pass, said, text);
+    char said[PROGRESS_TEXT_MAX];
+    progress_point_text(got, said);
+    fail_msg("pass %llu of %s is not %s", (unsigned long long)got->pass, said, text);
 }
 
 static void test_compare(void **state)
 {
     static const struct {
         const char *a, *b;
-        enum course_order is;
+        enum progress_order is;
     } rows[] = {
-        {"0", "0", COURSE_SAME},
-        {"0", "1", COURSE_BEFORE},
-        {"0 4:9", "1", COURSE_BEFORE},
-        {"1/0", "3 4:2", COURSE_AFTER},
-        {"3", "3 4:1", COURSE_BEFORE},
-        {"3 4:2", "3 4:5", COURSE_BEFORE},
-        {"3 4:5", "3 4:5", COURSE_SAME},
-        {"3 4:5 6:1", "3 4:5", COURSE_AFTER},
-        {"3 4:5 6:1", "3 4:3", COURSE_AFTER},
-        {"3 4:5 6:1", "3 4:6", COURSE_APART}, /* the stretch of 4 had ended at 5 */
-        {"3 4:5", "3 6:5", COURSE_APART},
-        {"3 4:5 6:1", "3 4:5 8:1", COURSE_APART},
+        {"0", "0", PROGRESS_SAME},
+        {"0", "1", PROGRESS_BEFORE},
+        {"0 4:9", "1", PROGRESS_BEFORE},
+        {"1/0", "3 4:2", PROGRESS_AFTER},
+        {"3", "3 4:1", PROGRESS_BEFORE},
+        {"3 4:2", "3 4:5", PROGRESS_BEFORE},
+        {"3 4:5", "3 4:5", PROGRESS_SAME},
+        {"3 4:5 6:1", "3 4:5", PROGRESS_AFTER},
+        {"3 4:5 6:1", "3 4:3", PROGRESS_AFTER},
+        {"3 4:5 6:1", "3 4:6", PROGRESS_UNRELATED}, /* the stretch of 4 had ended at 5 */
+        {"3 4:5", "3 6:5", PROGRESS_UNRELATED},
+        {"3 4:5 6:1", "3 4:5 8:1", PROGRESS_UNRELATED},
     };
-    static const enum course_order turned[] = {COURSE_SAME, COURSE_AFTER, COURSE_BEFORE,
-                                               COURSE_APART};
+    static const enum progress_order turned[] = {PROGRESS_SAME, PROGRESS_AFTER, PROGRESS_BEFORE,
+                                                 PROGRESS_UNRELATED};
 
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-        struct course_point a = point(rows[i].a), b = point(rows[i].b);
+        struct progress_point a = point(rows[i].a), b = point(rows[i].b);
 
-        assert_int_equal(course_compare(&a, &b), rows[i].is);
-        assert_int_equal(course_compare(&b, &a), turned[rows[i].is]);
+        assert_int_equal(progress_compare(&a, &b), rows[i].is);
+        assert_int_equal(progress_compare(&b, &a), turned[rows[i].is]);
     }
 }
 
-/* "last at", each "-" if it is not said. */
-static struct course_word word(const char *last, const char *at)
+/* "last at", each "-" if it is not reported. */
+static struct progress_report report(const char *last, const char *at)
 {
-    struct course_word ret = {.last = *last == '-' ? COURSE_NEW : strtoull(last, NULL, 10),
-                              .says = *at != '-'};
+    struct progress_report ret = {.last =
+                                      *last == '-' ? PROGRESS_NO_ROUND : strtoull(last, NULL, 10),
+                                  .has_point = *at != '-'};
 
-    if (ret.says)
-        ret.at = point(at);
+    if (ret.has_point)
+        ret.point = point(at);
     return ret;
 }
 
-static void test_agree(void **state)
+static void test_merge(void **state)
 {
     static const struct {
-        const char *words[3][2]; /* of nodes a, b, c */
-        const char *is;          /* NULL: nobody knows; else a point, or what is refused */
+        const char *reports[3][2]; /* of nodes a, b, c */
+        const char *is;            /* NULL: nobody knows; else a point, or what is refused */
     } rows[] = {
         {{{"-", "0"}, {"-", "0"}, {"-", "-"}}, "0"},
         {{{"-", "-"}, {"-", "-"}, {"-", "-"}}, NULL},
@@ -107,22 +108,22 @@ static void test_agree(void **state)
 
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-        struct course_word words[3];
-        struct course_said said[3];
-        struct course_point agreed;
+        struct progress_report reports[3];
+        struct node_report by_node[3];
+        struct progress_point merged;
         struct dl_error err = {0};
 
         for (unsigned k = 0; k < 3; k++) {
-            words[k] = word(rows[i].words[k][0], rows[i].words[k][1]);
-            said[k] = (struct course_said){names[k], &words[k]};
+            reports[k] = report(rows[i].reports[k][0], rows[i].reports[k][1]);
+            by_node[k] = (struct node_report){names[k], &reports[k]};
         }
-        int r = course_agree(said, 3, &agreed, &err);
+        int r = progress_merge(by_node, 3, &merged, &err);
         if (r < 0)
             assert_string_equal(err.message, rows[i].is);
         else if (r == 1)
             assert_null(rows[i].is);
         else
-            assert_point(&agreed, rows[i].is);
+            assert_point(&merged, rows[i].is);
     }
 }
 
@@ -134,22 +135,22 @@ struct rounds {
     } of[4];
 };
 
-static struct course make_course(const struct rounds *rounds)
+static struct progress make_progress(const struct rounds *rounds)
 {
-    struct course course = {0};
+    struct progress progress = {0};
 
     for (unsigned i = 0; i < 4 && rounds->of[i].begin; i++) {
-        struct course_point begin = point(rounds->of[i].begin);
+        struct progress_point begin = point(rounds->of[i].begin);
 
         if (rounds->of[i].world)
-            course_enter(&course, i, rounds->of[i].first, rounds->of[i].world);
+            progress_enter(&progress, i, rounds->of[i].first, rounds->of[i].world);
         if (*rounds->of[i].begin != '-')
-            course_learn(&course, i, &begin);
+            progress_learn(&progress, i, &begin);
     }
-    return course;
+    return progress;
 }
 
-#define ANY COURSE_ANYWHERE
+#define ANY RESUME_ANYWHERE
 #define NO  UINT64_MAX
 
 static void test_place(void **state)
@@ -171,7 +172,7 @@ static void test_place(void **state)
             uint64_t epoch;
             const char *before; /* a point, of which the history counts */
             uint64_t step;
-        } wish;
+        } request;
         uint64_t round, limit;
         const char *at;
         bool moved;
@@ -215,26 +216,26 @@ static void test_place(void **state)
 
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-        struct course course = make_course(rows[i].rounds);
-        struct course_rank rank = {.entered = rows[i].entered};
-        struct course_wish wish = {.epoch = rows[i].wish.epoch,
-                                   .step = rows[i].wish.step,
-                                   .before = point(rows[i].wish.before).history};
-        struct course_place place;
-        struct course_point at;
+        struct progress progress = make_progress(rows[i].rounds);
+        struct progress_rank rank = {.entered = rows[i].entered};
+        struct resume_request request = {.epoch = rows[i].request.epoch,
+                                         .step = rows[i].request.step,
+                                         .before = point(rows[i].request.before).history};
+        struct resume_place place;
+        struct progress_point at;
         struct dl_error err = {0};
 
         if (rows[i].behind)
             rank.given = rank.behind = point(rows[i].behind);
         print_message("# %s\n", rows[i].what);
-        assert_int_equal(course_place(&course, &rank, &wish, &place, &err), 0);
+        assert_int_equal(progress_resume(&progress, &rank, &request, &place, &err), 0);
         assert_int_equal(place.round, rows[i].round);
         assert_int_equal(place.first, rows[i].rounds->of[place.round].first);
         assert_int_equal(place.world, rows[i].rounds->of[place.round].world);
         assert_true(place.limit == rows[i].limit);
         assert_int_equal(place.moved, rows[i].moved);
-        assert_true(
-            course_point_at(&at, place.pass, place.epoch, &place.before, place.world, place.step));
+        assert_true(progress_point_after(&at, place.pass, place.epoch, &place.before, place.world,
+                                         place.step));
         assert_point(&at, rows[i].at);
         assert_true(place.before.n == 0 ||
                     place.before.of[place.before.n - 1].world != place.world);
@@ -244,14 +245,14 @@ static void test_place(void **state)
 static void test_refused(void **state)
 {
     static const struct rounds came = {{{"0", 0, 0}, {"3 4:5", 4, 6}}};
-    struct course course = make_course(&came);
-    struct course_rank rank = {.entered = COURSE_NEW};
-    struct course_wish wish = {.epoch = 0};
-    struct course_place place;
+    struct progress progress = make_progress(&came);
+    struct progress_rank rank = {.entered = PROGRESS_NO_ROUND};
+    struct resume_request request = {.epoch = 0};
+    struct resume_place place;
     struct dl_error err = {0};
 
     (void)state;
-    assert_int_equal(course_place(&course, &rank, &wish, &place, &err), -EINVAL);
+    assert_int_equal(progress_resume(&progress, &rank, &request, &place, &err), -EINVAL);
     assert_string_equal(err.path, "epoch");
     assert_string_equal(err.message,
                         "0 is asked for, and the other nodes are in epoch 3 behind 5 steps of 4 "
@@ -262,47 +263,47 @@ static void test_limit(void **state)
 {
     static const struct rounds many = {
         {{"0", 2, 4}, {"0 4:5", 0, 6}, {"0 4:5 6:2", 0, 8}, {"1 8:3", 2, 4}}};
-    struct course course = make_course(&many);
+    struct progress progress = make_progress(&many);
     struct history none = {0}, first = point("0 4:5").history, second = point("0 4:5 6:2").history;
     struct history other = point("0 3:5").history;
 
     (void)state;
-    assert_true(course_limit(&course, 0, 0, 0, &none) == 5);
-    assert_true(course_limit(&course, 1, 0, 0, &first) == 2);
-    assert_true(course_limit(&course, 2, 0, 0, &second) == UINT64_MAX); /* to the end */
-    assert_true(course_limit(&course, 2, 0, 1, &none) == 3);
-    assert_true(course_limit(&course, 3, 0, 1, &none) == UINT64_MAX);
-    assert_true(course_limit(&course, 0, 1, 0, &none) == UINT64_MAX);
-    assert_true(course_limit(&course, 1, 0, 0, &none) == 0); /* nobody went on from there */
-    assert_true(course_limit(&course, 0, 0, 0, &other) == 0);
+    assert_true(progress_limit(&progress, 0, 0, 0, &none) == 5);
+    assert_true(progress_limit(&progress, 1, 0, 0, &first) == 2);
+    assert_true(progress_limit(&progress, 2, 0, 0, &second) == UINT64_MAX); /* to the end */
+    assert_true(progress_limit(&progress, 2, 0, 1, &none) == 3);
+    assert_true(progress_limit(&progress, 3, 0, 1, &none) == UINT64_MAX);
+    assert_true(progress_limit(&progress, 0, 1, 0, &none) == UINT64_MAX);
+    assert_true(progress_limit(&progress, 1, 0, 0, &none) == 0); /* nobody went on from there */
+    assert_true(progress_limit(&progress, 0, 0, 0, &other) == 0);
 }
 
 /* The oldest go, and what is older than all is not kept. */
 static void test_rounds_give_way(void **state)
 {
-    struct course course = {0};
-    struct course_point begin = {0};
+    struct progress progress = {0};
+    struct progress_point begin = {0};
 
     (void)state;
     for (uint64_t round = 10; round < 30; round++) {
         begin.epoch = round;
-        course_learn(&course, round, &begin);
+        progress_learn(&progress, round, &begin);
         begin.epoch = 99;
-        course_learn(&course, round, &begin); /* what is known stays */
-        course_enter(&course, round, 1, 2);
+        progress_learn(&progress, round, &begin); /* what is known stays */
+        progress_enter(&progress, round, 1, 2);
     }
-    assert_int_equal(course.n, COURSE_ROUNDS);
-    assert_int_equal(course_first(&course)->number, 30 - COURSE_ROUNDS);
-    assert_int_equal(course_latest(&course)->begin.epoch, 29);
-    course_learn(&course, 3, &begin);
-    course_enter(&course, 3, 1, 2);
-    assert_null(course_find(&course, 3));
-    assert_int_equal(course.n, COURSE_ROUNDS);
-    course_enter(&course, 40, 1, 2); /* begun by nobody yet */
-    assert_int_equal(course_latest(&course)->number, 29);
+    assert_int_equal(progress.n, PROGRESS_ROUNDS);
+    assert_int_equal(progress_first(&progress)->number, 30 - PROGRESS_ROUNDS);
+    assert_int_equal(progress_latest(&progress)->begin.epoch, 29);
+    progress_learn(&progress, 3, &begin);
+    progress_enter(&progress, 3, 1, 2);
+    assert_null(progress_find(&progress, 3));
+    assert_int_equal(progress.n, PROGRESS_ROUNDS);
+    progress_enter(&progress, 40, 1, 2); /* begun by nobody yet */
+    assert_int_equal(progress_latest(&progress)->number, 29);
 }
 
-static void test_words(void **state)
+static void test_reports(void **state)
 {
     static const struct rounds many = {{{"0", 2, 4}, {"3/7 4:5 6:2", 0, 6}, {"-", 0, 8}}};
     static const char *const bad[] = {"", "2\n", "1", "1\nat 0\n", "1\nat 0 0 4\n",
@@ -312,33 +313,34 @@ static void test_words(void **state)
                                       /* of rounds that are not over when it is said */
                                       "1\nlast 3\n", "1\nlast 18446744073709551615\n",
                                       "1\nround 3 0 0\n", "1\nlast 2\nround 2 0 0\nround 9 0 0\n"};
-    struct course_word said = {.last = 1, .says = true, .at = point("3/7 4:5 6:4")}, heard;
+    struct progress_report written = {.last = 1, .has_point = true, .point = point("3/7 4:5 6:4")},
+                           read;
     _cleanup_(buffer_deinit)
     struct dl_buffer text = {0};
 
     (void)state;
-    said.knows = make_course(&many);
-    course_word_write(&said, &text);
-    assert_true(course_word_read((struct dl_span){text.data, text.len}, 3, &heard));
-    assert_int_equal(heard.last, 1);
-    assert_true(heard.says);
-    assert_point(&heard.at, "3/7 4:5 6:4");
-    assert_int_equal(heard.knows.n, 2);
-    assert_point(&course_find(&heard.knows, 1)->begin, "3/7 4:5 6:2");
+    written.known = make_progress(&many);
+    progress_report_write(&written, &text);
+    assert_true(progress_report_read((struct dl_span){text.data, text.len}, 3, &read));
+    assert_int_equal(read.last, 1);
+    assert_true(read.has_point);
+    assert_point(&read.point, "3/7 4:5 6:4");
+    assert_int_equal(read.known.n, 2);
+    assert_point(&progress_find(&read.known, 1)->begin, "3/7 4:5 6:2");
     text.len = 0;
-    said = (struct course_word){.last = COURSE_NEW};
-    course_word_write(&said, &text);
-    assert_true(course_word_read((struct dl_span){text.data, text.len}, 3, &heard));
-    assert_true(heard.last == COURSE_NEW && !heard.says && heard.knows.n == 0);
+    written = (struct progress_report){.last = PROGRESS_NO_ROUND};
+    progress_report_write(&written, &text);
+    assert_true(progress_report_read((struct dl_span){text.data, text.len}, 3, &read));
+    assert_true(read.last == PROGRESS_NO_ROUND && !read.has_point && read.known.n == 0);
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
-        assert_false(course_word_read(span_str(bad[i]), 3, &heard));
-    assert_false(course_word_read((struct dl_span){(const uint8_t *)"1\n\0", 3}, 3, &heard));
+        assert_false(progress_report_read(span_str(bad[i]), 3, &read));
+    assert_false(progress_report_read((struct dl_span){(const uint8_t *)"1\n\0", 3}, 3, &read));
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_compare),         cmocka_unit_test(test_agree),
+    cmocka_unit_test(test_compare),         cmocka_unit_test(test_merge),
     cmocka_unit_test(test_place),           cmocka_unit_test(test_refused),
-    cmocka_unit_test(test_limit),           cmocka_unit_test(test_words),
+    cmocka_unit_test(test_limit),           cmocka_unit_test(test_reports),
     cmocka_unit_test(test_rounds_give_way),
 };
 

@@ -1,0 +1,329 @@
+#include "daemon/cluster/progress.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+/* ---- points --------------------------------------------------------------------------------- */
+
+static enum progress_order progress_compare_numbers(uint64_t a, uint64_t b)
+{
+    return a < b ? PROGRESS_BEFORE : a > b ? PROGRESS_AFTER : PROGRESS_SAME;
+}
+
+static enum progress_order progress_compare_history(const struct history *a,
+                                                    const struct history *b)
+{
+    uint32_t n = a->n < b->n ? a->n : b->n;
+
+    for (uint32_t i = 0; i < n; i++) {
+        enum progress_order order = progress_compare_numbers(a->of[i].steps, b->of[i].steps);
+
+        if (a->of[i].world != b->of[i].world)
+            return PROGRESS_UNRELATED;
+        if (order == PROGRESS_SAME)
+            continue;
+        /* Whoever has fewer steps of a stretch must be in the midst of it. */
+        return (order == PROGRESS_BEFORE ? i + 1 == a->n : i + 1 == b->n) ? order
+                                                                          : PROGRESS_UNRELATED;
+    }
+    return progress_compare_numbers(a->n, b->n);
+}
+
+enum progress_order progress_compare(const struct progress_point *a, const struct progress_point *b)
+{
+    if (a->pass != b->pass)
+        return progress_compare_numbers(a->pass, b->pass);
+    if (a->epoch != b->epoch)
+        return progress_compare_numbers(a->epoch, b->epoch);
+    return progress_compare_history(&a->history, &b->history);
+}
+
+bool progress_point_after(struct progress_point *ret, uint64_t pass, uint64_t epoch,
+                          const struct history *before, uint64_t world, uint64_t steps)
+{
+    struct progress_point point = {.pass = pass, .epoch = epoch, .history = *before};
+
+    if (!history_add(&point.history, world, steps))
+        return false;
+    *ret = point;
+    return true;
+}
+
+uint64_t progress_point_split(const struct progress_point *point, uint64_t world,
+                              struct history *ret_before)
+{
+    uint32_t n = point->history.n;
+
+    *ret_before = point->history;
+    if (n == 0 || point->history.of[n - 1].world != world)
+        return 0;
+    ret_before->n--;
+    return point->history.of[n - 1].steps;
+}
+
+void progress_point_text(const struct progress_point *point, char ret[static PROGRESS_TEXT_MAX])
+{
+    size_t at = (size_t)snprintf(ret, PROGRESS_TEXT_MAX, "epoch %" PRIu64 "%s", point->epoch,
+                                 point->history.n ? " behind" : " at its beginning");
+
+    for (uint32_t i = 0; i < point->history.n && at < PROGRESS_TEXT_MAX; i++)
+        at += (size_t)snprintf(ret + at, PROGRESS_TEXT_MAX - at,
+                               i ? " and %" PRIu64 " of %" PRIu64
+                                 : " %" PRIu64 " steps of %" PRIu64 " ranks",
+                               point->history.of[i].steps, point->history.of[i].world);
+}
+
+/* ---- rounds --------------------------------------------------------------------------------- */
+
+const struct progress_round *progress_find(const struct progress *progress, uint64_t round)
+{
+    for (uint32_t i = 0; i < progress->n; i++)
+        if (progress->rounds[i].number == round)
+            return &progress->rounds[i];
+    return NULL;
+}
+
+/* The entry of that round, new if need be; NULL: it is older than all, and there is no room. */
+static struct progress_round *progress_need_round(struct progress *progress, uint64_t round)
+{
+    uint32_t at = progress->n;
+
+    while (at > 0 && progress->rounds[at - 1].number >= round)
+        at--;
+    if (at < progress->n && progress->rounds[at].number == round)
+        return &progress->rounds[at];
+    if (progress->n == PROGRESS_ROUNDS) {
+        if (at == 0)
+            return NULL;
+        memmove(progress->rounds, progress->rounds + 1, --at * sizeof progress->rounds[0]);
+    } else {
+        memmove(progress->rounds + at + 1, progress->rounds + at,
+                (progress->n - at) * sizeof progress->rounds[0]);
+        progress->n++;
+    }
+    progress->rounds[at] = (struct progress_round){.number = round};
+    return &progress->rounds[at];
+}
+
+void progress_enter(struct progress *progress, uint64_t round, uint64_t first, uint64_t world)
+{
+    struct progress_round *entry = progress_need_round(progress, round);
+
+    if (!entry)
+        return;
+    entry->first = first;
+    entry->world = world;
+}
+
+void progress_learn(struct progress *progress, uint64_t round, const struct progress_point *begin)
+{
+    struct progress_round *entry = progress_need_round(progress, round);
+
+    if (!entry || entry->known)
+        return;
+    entry->known = true;
+    entry->begin = *begin;
+}
+
+const struct progress_round *progress_latest(const struct progress *progress)
+{
+    for (uint32_t i = progress->n; i > 0; i--)
+        if (progress->rounds[i - 1].known)
+            return &progress->rounds[i - 1];
+    return NULL;
+}
+
+const struct progress_round *progress_first(const struct progress *progress)
+{
+    for (uint32_t i = 0; i < progress->n; i++) {
+        const struct progress_round *entry = &progress->rounds[i];
+
+        if (entry->known && entry->world > 0)
+            return entry;
+    }
+    return NULL;
+}
+
+/* The round in whose world a rank at that point goes on: the last one that had begun there. NULL:
+ * the point is before them all, or has nothing to do with them. */
+static const struct progress_round *progress_round_at(const struct progress *progress,
+                                                      const struct progress_point *point)
+{
+    for (uint32_t i = progress->n; i > 0; i--) {
+        const struct progress_round *entry = &progress->rounds[i - 1];
+        enum progress_order order;
+
+        if (!entry->known)
+            continue;
+        order = progress_compare(point, &entry->begin);
+        if (order == PROGRESS_UNRELATED)
+            return NULL;
+        if (order != PROGRESS_BEFORE)
+            return entry->world > 0 ? entry : NULL;
+    }
+    return NULL;
+}
+
+uint64_t progress_limit(const struct progress *progress, uint64_t round, uint64_t pass,
+                        uint64_t epoch, const struct history *before)
+{
+    for (uint32_t i = 0; i < progress->n; i++) {
+        const struct progress_round *next = &progress->rounds[i];
+        const struct history *end = &next->begin.history;
+        const struct progress_round *own = progress_find(progress, round);
+
+        if (next->number <= round || !next->known)
+            continue;
+        if (next->begin.pass != pass || next->begin.epoch != epoch)
+            return UINT64_MAX; /* the others have done with this epoch */
+        if (end->n <= before->n || (own && own->world != end->of[before->n].world))
+            return 0; /* nobody had any of it */
+        return end->of[before->n].steps;
+    }
+    return UINT64_MAX;
+}
+
+/* ---- where a rank resumes ---------------------------------------------------------------------
+ */
+
+/* Where it asks to resume. What it has had for sure it asks for again: in another pass. */
+static int progress_requested_point(const struct progress_rank *rank,
+                                    const struct resume_request *request,
+                                    const struct progress_round *latest, struct progress_point *ret,
+                                    struct dl_error *err)
+{
+    bool is_new = rank->entered == PROGRESS_NO_ROUND;
+    uint64_t pass = is_new ? latest->begin.pass : rank->behind.pass;
+
+    if (!progress_point_after(ret, pass, request->epoch, &request->before, latest->world,
+                              request->step))
+        return dl_error_set(err, EINVAL, "before",
+                            "the world has changed %" PRIu64 " times in this epoch; no more are "
+                            "kept",
+                            DL_MAX_HISTORY);
+    if (is_new)
+        return 0;
+    enum progress_order order = progress_compare(ret, &rank->behind);
+    ret->pass += order == PROGRESS_BEFORE || order == PROGRESS_UNRELATED;
+    return 0;
+}
+
+/* A rank that is new here begins where the others are, or where they were when it was expected. */
+static int progress_find_beginning(const struct progress *progress,
+                                   const struct resume_request *request, struct progress_point *ret,
+                                   struct dl_error *err)
+{
+    char text[PROGRESS_TEXT_MAX];
+
+    const struct progress_round *round = progress_first(progress);
+    *ret = round->begin;
+    if (request->epoch == RESUME_ANYWHERE || request->epoch == ret->epoch)
+        return 0;
+    /* The same epoch is read again and again, and all have done with it. */
+    if (ret->pass > 0 && request->epoch + 1 == ret->epoch && ret->history.n == 0) {
+        *ret = (struct progress_point){.pass = ret->pass + 1, .epoch = request->epoch};
+        return 0;
+    }
+    progress_point_text(ret, text);
+    return dl_error_set(err, EINVAL, "epoch",
+                        "%" PRIu64 " is asked for, and the other nodes are in %s; ask for that "
+                        "one, or for wherever they are (DL_RESUME)",
+                        request->epoch, text);
+}
+
+/* Whether it leads on from there in that world, and does not leave it behind elsewhere. */
+static bool progress_leads_on(const struct progress_point *from, const struct progress_point *to,
+                              uint64_t world)
+{
+    struct history a, b;
+
+    if (to->pass != from->pass || to->epoch != from->epoch)
+        return true;
+    (void)progress_point_split(from, world, &a);
+    (void)progress_point_split(to, world, &b);
+    return history_equal(&a, &b);
+}
+
+int progress_resume(const struct progress *progress, const struct progress_rank *rank,
+                    const struct resume_request *request, struct resume_place *ret,
+                    struct dl_error *err)
+{
+    const struct progress_round *latest = progress_latest(progress), *round;
+    bool is_new = rank->entered == PROGRESS_NO_ROUND, anywhere = request->epoch == RESUME_ANYWHERE,
+         moved;
+    struct progress_point point = {0};
+    int r;
+
+    if (is_new && (anywhere || (request->before.n == 0 && request->step == 0))) {
+        r = progress_find_beginning(progress, request, &point, err);
+    } else {
+        point = rank->behind;
+        r = anywhere ? 0 : progress_requested_point(rank, request, latest, &point, err);
+    }
+    if (r < 0)
+        return r;
+    round = progress_round_at(progress, &point);
+    if (is_new && round && !progress_leads_on(&round->begin, &point, round->world))
+        round = NULL;
+    moved = !round;
+    if (moved) {
+        round = latest;
+        point = latest->begin;
+    }
+    *ret = (struct resume_place){.round = round->number,
+                                 .first = round->first,
+                                 .world = round->world,
+                                 .pass = point.pass,
+                                 .epoch = point.epoch,
+                                 .moved = moved};
+    ret->step = progress_point_split(&point, round->world, &ret->before);
+    ret->limit = progress_limit(progress, round->number, point.pass, point.epoch, &ret->before);
+    return 0;
+}
+
+/* ---- what nodes report ---------------------------------------------------------------------- */
+
+static int progress_refuse_unrelated(const struct node_report *a, const struct node_report *b,
+                                     struct dl_error *err)
+{
+    char first[PROGRESS_TEXT_MAX], second[PROGRESS_TEXT_MAX];
+
+    progress_point_text(&a->report->point, first);
+    progress_point_text(&b->report->point, second);
+    return dl_error_set(err, EINVAL, "before",
+                        "node %s stands at %s, and node %s at %s: neither leads to the other; "
+                        "start all ranks from one state",
+                        a->node, first, b->node, second);
+}
+
+int progress_merge(const struct node_report *reports, uint32_t n, struct progress_point *ret,
+                   struct dl_error *err)
+{
+    const struct node_report *furthest = NULL;
+    uint64_t last = PROGRESS_NO_ROUND;
+
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t known = reports[i].report->last;
+
+        if (known != PROGRESS_NO_ROUND && (last == PROGRESS_NO_ROUND || known > last))
+            last = known;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        const struct progress_report *report = reports[i].report;
+        enum progress_order order;
+
+        if (!report->has_point || report->last != last)
+            continue;
+        order =
+            furthest ? progress_compare(&report->point, &furthest->report->point) : PROGRESS_AFTER;
+        if (order == PROGRESS_UNRELATED)
+            return progress_refuse_unrelated(furthest, &reports[i], err);
+        if (order == PROGRESS_AFTER)
+            furthest = &reports[i];
+    }
+    if (!furthest)
+        return 1;
+    *ret = furthest->report->point;
+    return 0;
+}
