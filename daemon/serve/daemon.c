@@ -149,7 +149,7 @@ static void on_ended(void *context, struct session *session)
     bool owners = d->owners_session && session_id(session) == d->owners_session;
 
     session_list_remove(&d->sessions, session);
-    worlds_left(d->members, session);
+    shared_loaders_forget_session(d->members, session);
     if (d->stopping && !d->sessions.head)
         end_loaders(d);
     if (d->stopping)
@@ -167,12 +167,13 @@ static int may_start(void *context, struct dl_error *err)
     return 0;
 }
 
-static int find_place(void *context, const struct world_wish *wish, struct world **ret,
-                      struct resume_place *ret_place, struct dl_error *err)
+static int find_place(void *context, const struct shared_loader_request *request,
+                      struct shared_loader **ret, struct resume_place *ret_place,
+                      struct dl_error *err)
 {
     const struct daemon *d = context;
 
-    return worlds_place(d->members, wish, ret, ret_place, err);
+    return shared_loader_place(d->members, request, ret, ret_place, err);
 }
 
 static void on_stream_ended(void *context)

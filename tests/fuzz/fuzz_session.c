@@ -207,19 +207,20 @@ static int may_start(void *context, struct dl_error *err)
 }
 
 /* Nodes have met, or they have not yet. */
-static int find_place(void *context, const struct world_wish *wish, struct world **ret,
-                      struct resume_place *ret_place, struct dl_error *err)
+static int find_place(void *context, const struct shared_loader_request *request,
+                      struct shared_loader **ret, struct resume_place *ret_place,
+                      struct dl_error *err)
 {
     const struct game *g = context;
 
-    if (wish->local > 1)
+    if (request->local > 1)
         return dl_error_set(err, EINVAL, "rank", "there are two here");
     *ret = NULL;
     *ret_place = (struct resume_place){.world = 2,
                                        .limit = UINT64_MAX,
-                                       .epoch = wish->of.epoch,
-                                       .step = wish->of.step,
-                                       .before = wish->of.before};
+                                       .epoch = request->resume.epoch,
+                                       .step = request->resume.step,
+                                       .before = request->resume.before};
     return !g->met;
 }
 

@@ -15,7 +15,7 @@
 #define DL_SESSION_H
 
 #include "daemon/serve/loader/loader.h"
-#include "daemon/serve/world/worlds.h"
+#include "daemon/serve/world/shared_loader.h"
 
 #include <uv.h>
 
@@ -29,9 +29,9 @@ struct session_events {
     int (*find_loader)(void *context, struct session *session, const struct value *spec,
                        const char *base, const uint64_t *seed, uint64_t asked, struct loader **ret,
                        struct dl_error *err);
-    /* See worlds_place(). As find_loader. */
-    int (*place)(void *context, const struct world_wish *wish, struct world **ret,
-                 struct resume_place *ret_place, struct dl_error *err);
+    /* See shared_loader_place(). As find_loader. */
+    int (*place)(void *context, const struct shared_loader_request *request,
+                 struct shared_loader **ret, struct resume_place *ret_place, struct dl_error *err);
     /* The open loader of that name that the session's user may ask about; see find_loader. */
     int (*find_open)(void *context, struct session *session, const char *name, struct loader **ret,
                      struct dl_error *err);
@@ -71,7 +71,7 @@ void session_world_over(struct session *session, const struct dl_error *why);
 /* what its ranks were given is noted; those that wait go on to where nodes have agreed to. */
 void session_world_note(struct session *session);
 void session_world_go_on(struct session *session);
-/* There are no worlds any more. */
+/* There are no shared loaders any more. */
 void session_world_forget(struct session *session);
 
 /* What loaders tell: see struct loader_events. */

@@ -30,10 +30,10 @@ struct client_stream {
     struct stream *stream; /* owned by the loader, ended by us */
     struct opened *opened; /* borrowed */
     uint32_t id;
-    uint64_t request;    /* START's, until it is answered */
-    bool cluster;        /* its world is the cluster's, */
-    struct world *world; /* borrowed; NULL: it cannot go on in another */
-    uint64_t local;      /* of this node's rank */
+    uint64_t request;             /* START's, until it is answered */
+    bool cluster;                 /* its world is the cluster's, */
+    struct shared_loader *shared; /* borrowed; NULL: it cannot go on in another */
+    uint64_t local;               /* of this node's rank */
     struct resume_place place;
     bool stopped; /* its client said so; it goes with its last lease */
 };

@@ -118,15 +118,16 @@ static int open_loader(struct session *s, const struct dl_msg_open *msg, struct 
 
 /* The cluster's world, and the place in it of what is a rank of this node. */
 static int find_place(struct session *s, const struct loader *loader, struct stream_params *params,
-                      struct world **ret, struct resume_place *ret_place, struct dl_error *err)
+                      struct shared_loader **ret, struct resume_place *ret_place,
+                      struct dl_error *err)
 {
-    const struct world_wish wish = {
-        .what = loader_identity(loader),
+    const struct shared_loader_request request = {
+        .identity = loader_identity(loader),
         .fixed = loader_is_iterable(loader) || loader_identity(loader)->order == STATE_CLIENT,
         .local = params->rank,
         .asked = asked(s),
-        .of = {.epoch = params->epoch, .step = params->first, .before = params->before}};
-    int r = s->o.events->place(s->o.context, &wish, ret, ret_place, err);
+        .resume = {.epoch = params->epoch, .step = params->first, .before = params->before}};
+    int r = s->o.events->place(s->o.context, &request, ret, ret_place, err);
 
     if (r != 0)
         return r;
@@ -142,7 +143,7 @@ static int find_place(struct session *s, const struct loader *loader, struct str
 /* What of START's stream is wanted, and where: 1 while other nodes have to be waited for. */
 static int read_start(struct session *s, const struct opened *opened,
                       const struct dl_msg_start *msg, struct stream_params *ret,
-                      struct world **ret_world, struct resume_place *ret_place,
+                      struct shared_loader **ret_shared, struct resume_place *ret_place,
                       struct dl_error *err)
 {
     *ret = (struct stream_params){.owner = s,
@@ -162,7 +163,7 @@ static int read_start(struct session *s, const struct opened *opened,
                             (unsigned long long)msg->loader);
     int r = s->o.events->may_start(s->o.context, err);
     if (r == 0 && ret->world == 0)
-        r = find_place(s, opened->user.loader, ret, ret_world, ret_place, err);
+        r = find_place(s, opened->user.loader, ret, ret_shared, ret_place, err);
     if (r != 0)
         return r;
     if (ret->rank >= ret->world)
@@ -181,11 +182,11 @@ static int start_stream(struct session *s, const struct dl_msg_start *msg, struc
     struct resume_place place = {.limit = UINT64_MAX};
     struct stream_params params;
     struct loader_extent extent;
-    struct world *world = NULL;
+    struct shared_loader *shared = NULL;
 
     if (!opened)
         return -err->code;
-    int r = read_start(s, opened, msg, &params, &world, &place, err);
+    int r = read_start(s, opened, msg, &params, &shared, &place, err);
     if (r != 0)
         return r;
     _cleanup_(states_deinit)
@@ -203,13 +204,13 @@ static int start_stream(struct session *s, const struct dl_msg_start *msg, struc
     cs->id = ++s->next_id;
     cs->request = msg->request;
     cs->cluster = msg->world == 0;
-    cs->world = world;
+    cs->shared = shared;
     cs->local = msg->rank;
     cs->place = place;
     cs->stream->held = msg->held;
     loader_resume(opened->user.loader, cs->stream, place.limit);
-    if (world)
-        worlds_started(world, cs->local, &place, s, cs);
+    if (shared)
+        shared_loader_started(shared, cs->local, &place, s, cs);
     HASH_ADD(hh, s->streams, id, sizeof cs->id, cs);
     if (r == 0)
         session_answer_start(cs, &extent);

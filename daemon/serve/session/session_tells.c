@@ -170,7 +170,7 @@ void session_finished(struct stream *stream)
     struct client_stream *cs = stream->sink;
 
     if (stream->limit < stream->params.steps) {
-        session_fault(stream, UINT64_MAX, worlds_why(cs->world), NULL, true);
+        session_fault(stream, UINT64_MAX, shared_loader_why(cs->shared), NULL, true);
         return;
     }
     session_send(cs->session,

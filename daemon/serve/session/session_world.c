@@ -30,11 +30,11 @@ static void note_stream(struct client_stream *cs)
     bool limited = stream->limit < stream->params.steps;
     struct progress_point given, behind;
 
-    if (!cs->world)
+    if (!cs->shared)
         return;
     given = had(cs, stream_given(stream), stream->told & TOLD_END && !limited);
     behind = had(cs, stream_position(stream), stream_done(stream));
-    worlds_note(cs->world, cs->local, cs, &given, &behind);
+    shared_loader_note(cs->shared, cs->local, cs, &given, &behind);
 }
 
 void session_leave_world(struct client_stream *cs, bool stopped)
@@ -42,16 +42,16 @@ void session_leave_world(struct client_stream *cs, bool stopped)
     struct progress_point behind;
     bool all;
 
-    if (!cs->world)
+    if (!cs->shared)
         return;
     if (stopped) {
         uint64_t steps = stream_used(cs->stream, &all);
         behind = had(cs, steps, all);
-        worlds_note(cs->world, cs->local, cs, &behind, &behind);
+        shared_loader_note(cs->shared, cs->local, cs, &behind, &behind);
     } else {
         note_stream(cs);
     }
-    worlds_ended(cs->world, cs->local, cs);
+    shared_loader_ended(cs->shared, cs->local, cs);
 }
 
 void session_world_note(struct session *s)
@@ -71,7 +71,7 @@ static bool can_be_cut(const struct client_stream *cs)
 {
     return cs->cluster && cs->stream->phase != STREAM_STOPPED &&
            (!(cs->stream->told & TOLD_END) ||
-            (cs->world && !stream_done(cs->stream) && cs->stream->limit == UINT64_MAX));
+            (cs->shared && !stream_done(cs->stream) && cs->stream->limit == UINT64_MAX));
 }
 
 static void cut(struct client_stream *cs, const struct dl_error *why)
@@ -80,9 +80,9 @@ static void cut(struct client_stream *cs, const struct dl_error *why)
         session_started(cs->stream, NULL, why);
         return;
     }
-    if (cs->world) {
+    if (cs->shared) {
         note_stream(cs);
-        worlds_owe(cs->world, cs->local, cs);
+        shared_loader_mark_report_due(cs->shared, cs->local, cs);
     }
     loader_stop(cs->opened->user.loader, cs->stream);
     session_fault_with(cs->stream, UINT64_MAX, why, NULL, true, true);
@@ -110,7 +110,7 @@ void session_world_pause(struct session *s, const struct dl_error *why)
     HASH_ITER (hh, s->streams, cs, next) {
         if (!goes_on(cs))
             continue;
-        if (!cs->world)
+        if (!cs->shared)
             cut(cs, why);
         else if (cs->stream->phase != STREAM_PAUSED)
             loader_pause(cs->opened->user.loader, cs->stream);
@@ -123,7 +123,7 @@ static bool go_on(struct client_stream *cs)
 {
     struct dl_error err = {0}, why = {0};
     uint64_t limit;
-    int r = worlds_limit(cs->world, &cs->place, &limit, &err);
+    int r = shared_loader_limit(cs->shared, &cs->place, &limit, &err);
 
     if (r == 1)
         return false;
@@ -158,5 +158,5 @@ void session_world_go_on(struct session *s)
 void session_world_forget(struct session *s)
 {
     for (struct client_stream *cs = s->streams; cs; cs = cs->hh.next)
-        cs->world = NULL;
+        cs->shared = NULL;
 }

@@ -133,9 +133,9 @@ static void on_round(void *owner, const struct rdzv_state *state, const struct r
              "%" PRIu64 " to %" PRIu64 " of %" PRIu64,
              m->id, m->round, m->place.rank, m->place.nodes, m->place.first,
              m->place.first + m->local - 1, m->place.world);
-    worlds_enter(m);
+    shared_loaders_enter_round(m);
     m->events->round(m->context);
-    worlds_speak(m);
+    shared_loaders_publish(m);
     m->events->changed(m->context);
 }
 
@@ -384,7 +384,7 @@ static void on_closed(uv_handle_t *handle)
 static void destroy(struct members *m)
 {
     members_forget_seeds(m);
-    worlds_deinit(m);
+    shared_loaders_deinit(m);
     m->member = member_free(m->member); /* and the backend */
     m->closing = 2;
     uv_close((uv_handle_t *)&m->again, on_closed);

@@ -25,8 +25,8 @@ struct members_events {
     void (*paused)(void *context, const struct dl_error *why);
     /* Likewise, but not all stay, or nobody knows: nothing may go on in it. */
     void (*over)(void *context, const struct dl_error *why);
-    /* There is another world: worlds_note() is due for all ranks that have not done with the one
-     * before. */
+    /* There is another world: shared_loader_note() is due for all ranks that have not done with the
+     * one before. */
     void (*round)(void *context);
 };
 

@@ -23,7 +23,7 @@ static void on_renewed(void *context)
 
     members_put_seeds_back(m);
     if (!m->ending)
-        worlds_say_again(m);
+        shared_loaders_republish(m);
 }
 
 static int open_etcd(struct members *m, const struct config_rendezvous *config,

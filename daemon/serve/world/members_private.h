@@ -1,7 +1,7 @@
 /*
  * The inside of the members, shared by members.c (rounds that come and go), members_config.c,
  * members_backend.c (stores), members_seed.c (what is agreed on besides), members_view.c, which
- * shows it, and worlds.c, which works with it. Nobody else includes it.
+ * shows it, and shared_loader.c, which works with it. Nobody else includes it.
  */
 #ifndef DL_MEMBERS_PRIVATE_H
 #define DL_MEMBERS_PRIVATE_H
@@ -9,7 +9,7 @@
 #include "daemon/cluster/agree.h"
 #include "daemon/cluster/gather.h"
 #include "daemon/serve/world/members.h"
-#include "daemon/serve/world/worlds.h"
+#include "daemon/serve/world/shared_loader.h"
 
 #include <uthash.h>
 
@@ -47,9 +47,9 @@ struct members {
     uint32_t n_nodes, self;    /* `self`: which of them this node is */
     bool paused;               /* that round is over, and what was given in it may be done with */
     struct dl_error why_over;  /* the latest round that was; code 0: none */
-    struct progress places;    /* of this node, in the latest rounds */
-    struct world *worlds;      /* owned */
-    char there[512];           /* names of who was there, this node first */
+    struct progress progress;  /* of this node, in the latest rounds */
+    struct shared_loader *shared_loaders; /* owned */
+    char there[512];                      /* names of who was there, this node first */
     uint32_t n_there;
     struct dl_error failure; /* latest; code 0: none, or there was a round since */
     uint64_t failed_ns;
