@@ -102,13 +102,13 @@ static void note_nodes(struct members *m, const struct rdzv_state *state)
     m->nodes = must_alloc(state->n * sizeof *m->nodes);
     m->n_nodes = 0;
     for (uint32_t i = 0; i < state->n; i++) {
-        struct gather_node *node = &m->nodes[m->n_nodes];
+        struct allgather_node *node = &m->nodes[m->n_nodes];
 
         if (!state->nodes[i].member)
             continue;
         if (state->nodes[i].id == member_id(m->member))
             m->self = m->n_nodes;
-        *node = (struct gather_node){.id = state->nodes[i].id};
+        *node = (struct allgather_node){.id = state->nodes[i].id};
         (void)snprintf(node->name, sizeof node->name, "%s", state->nodes[i].name);
         m->n_nodes++;
     }

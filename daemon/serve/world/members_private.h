@@ -7,7 +7,7 @@
 #define DL_MEMBERS_PRIVATE_H
 
 #include "daemon/cluster/agree.h"
-#include "daemon/cluster/gather.h"
+#include "daemon/cluster/allgather.h"
 #include "daemon/serve/world/members.h"
 #include "daemon/serve/world/shared_loader.h"
 
@@ -43,11 +43,11 @@ struct members {
     enum members_state state;
     struct rdzv_place place; /* MEMBERS_IN */
     uint64_t round;
-    struct gather_node *nodes; /* owned; members of that round */
-    uint32_t n_nodes, self;    /* `self`: which of them this node is */
-    bool paused;               /* that round is over, and what was given in it may be done with */
-    struct dl_error why_over;  /* the latest round that was; code 0: none */
-    struct progress progress;  /* of this node, in the latest rounds */
+    struct allgather_node *nodes; /* owned; members of that round */
+    uint32_t n_nodes, self;       /* `self`: which of them this node is */
+    bool paused;              /* that round is over, and what was given in it may be done with */
+    struct dl_error why_over; /* the latest round that was; code 0: none */
+    struct progress progress; /* of this node, in the latest rounds */
     struct shared_loader *shared_loaders; /* owned */
     char there[512];                      /* names of who was there, this node first */
     uint32_t n_there;

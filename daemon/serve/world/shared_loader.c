@@ -25,9 +25,9 @@ struct shared_rank {
 struct report_round {
     struct report_round *prev, *next; /* shared_loader.report_rounds */
     struct shared_loader *shared;
-    struct gather *gather;
-    uint64_t number;           /* of the round */
-    struct gather_node *nodes; /* owned: of that round */
+    struct allgather *allgather;
+    uint64_t number;              /* of the round */
+    struct allgather_node *nodes; /* owned: of that round */
     uint32_t n, self;
 };
 
@@ -38,8 +38,8 @@ struct shared_loader {
     struct progress progress;
     struct shared_rank *ranks;          /* owned; members.local of them */
     struct report_round *report_rounds; /* owned */
-    struct gather_node *others; /* owned: nodes that were in a round with it, since the latest round
-                                   whose beginning it knows */
+    struct allgather_node *others; /* owned: nodes that were in a round with it, since the latest
+                                   round whose beginning it knows */
     uint32_t n_others;
     struct dl_buffer published; /* its report of the latest round that was merged: */
     uint64_t published_round;   /* this one */
@@ -120,7 +120,7 @@ void shared_loaders_deinit(struct members *m)
 
     DL_FOREACH_SAFE (m->shared_loaders, shared, next) {
         while (shared->report_rounds) {
-            gather_cancel(shared->report_rounds->gather);
+            allgather_cancel(shared->report_rounds->allgather);
             shared_loader_end_reports(shared->report_rounds);
         }
         DL_DELETE(m->shared_loaders, shared);
@@ -167,7 +167,7 @@ static void shared_loader_find_furthest(const struct shared_loader *shared,
     }
 }
 
-static bool shared_loader_is_among(const struct gather_node *nodes, uint32_t n, uint64_t id)
+static bool shared_loader_is_among(const struct allgather_node *nodes, uint32_t n, uint64_t id)
 {
     for (uint32_t i = 0; i < n; i++)
         if (nodes[i].id == id)
@@ -182,11 +182,11 @@ static bool shared_loader_may_know(const struct shared_loader *shared, uint64_t 
 }
 
 /* Each once, however often a round has to be reported again. */
-static void shared_loader_add_others(struct shared_loader *shared, const struct gather_node *nodes,
-                                     uint32_t n)
+static void shared_loader_add_others(struct shared_loader *shared,
+                                     const struct allgather_node *nodes, uint32_t n)
 {
     uint32_t had = shared->n_others;
-    struct gather_node *all = must_alloc((had + n) * sizeof *all);
+    struct allgather_node *all = must_alloc((had + n) * sizeof *all);
 
     if (had > 0)
         memcpy(all, shared->others, had * sizeof *all);
@@ -225,18 +225,18 @@ static void shared_loader_publish(struct shared_loader *shared, struct dl_span t
     for (uint32_t i = 0; i < round->n; i++)
         round->nodes[i].wanted = !all_known && shared_loader_may_know(shared, round->nodes[i].id);
     DL_APPEND(shared->report_rounds, round);
-    struct gather_options options = {.loop = m->loop,
-                                     .backend = m->backend,
-                                     .key = key,
-                                     .round = m->round,
-                                     .nodes = round->nodes,
-                                     .n = round->n,
-                                     .self = m->self,
-                                     .word = text,
-                                     .timeout_ns = m->join_ns,
-                                     .done = done,
-                                     .owner = round};
-    round->gather = gather(&options);
+    struct allgather_options options = {.loop = m->loop,
+                                        .backend = m->backend,
+                                        .key = key,
+                                        .round = m->round,
+                                        .nodes = round->nodes,
+                                        .n = round->n,
+                                        .self = m->self,
+                                        .value = text,
+                                        .timeout_ns = m->join_ns,
+                                        .done = done,
+                                        .owner = round};
+    round->allgather = allgather_start(&options);
 }
 
 static void shared_loader_on_reports(void *owner, const struct dl_span *texts,
