@@ -24,13 +24,14 @@ int dataset_refuse_index(const struct dataset *ds, uint64_t index, struct dl_err
                         (unsigned long long)index, (unsigned long long)ds->length);
 }
 
-static int group_gather(struct dataset *ds, const struct sample_key *key, const uint64_t *indices,
-                        size_t n, void *const *dst, size_t *ret_bad, struct dl_error *err)
+static int group_read_rows(struct dataset *ds, const struct sample_key *key,
+                           const uint64_t *indices, size_t n, void *const *dst, size_t *ret_bad,
+                           struct dl_error *err)
 {
     struct array_group *group = container_of(ds, struct array_group, base);
 
     for (uint32_t leaf = 0; leaf < ds->n_leaves; leaf++) {
-        size_t done = array_gather(&group->arrays[leaf], indices, n, dst[leaf]);
+        size_t done = array_read_rows(&group->arrays[leaf], indices, n, dst[leaf]);
         if (done < n) {
             *ret_bad = done;
             return dataset_refuse_index(ds, indices[done], err);
@@ -58,7 +59,7 @@ static void group_expect(struct dataset *ds, uint64_t index)
 }
 
 static const struct dataset_ops group_ops = {
-    .gather = group_gather, .expect = group_expect, .close = group_close};
+    .read_rows = group_read_rows, .expect = group_expect, .close = group_close};
 
 static int open_array(const struct spec_dataset *spec, uint32_t i, const struct data_env *env,
                       struct array *ret, struct dl_error *err)
@@ -245,7 +246,7 @@ int dataset_get(struct dataset *ds, const struct sample_key *key, uint64_t index
     int r = dst ? copy_schema(ds, ret, dst) : ret->error;
     if (r < 0)
         return sample_check(ret, err);
-    return ds->ops->gather(ds, key, &index, 1, dst, &bad, err);
+    return ds->ops->read_rows(ds, key, &index, 1, dst, &bad, err);
 }
 
 /* Counters that no sample has: those of samples are 0 in this place. */

@@ -3,7 +3,7 @@
  *
  * There are two kinds. A *map-style* dataset has a length and gives the sample of an index; one
  * whose samples all have the same shape says so by its `schema`, and copies them straight into
- * their batch (gather), so that a byte moves once between the file and the trainer. Others hand
+ * their batch (read_rows), so that a byte moves once between the file and the trainer. Others hand
  * out one sample at a time (get), which collate.h makes a batch of. An *iterable* dataset gives
  * samples one after another to each of its replicas (iterate); it may not know how many.
  *
@@ -95,8 +95,8 @@ struct dataset_ops {
      * read once, checked, and used. Returns 0, or a negative errno with `err` and *ret_bad =
      * position in `indices` at fault.
      */
-    int (*gather)(struct dataset *ds, const struct sample_key *key, const uint64_t *indices,
-                  size_t n, void *const *dst, size_t *ret_bad, struct dl_error *err);
+    int (*read_rows)(struct dataset *ds, const struct sample_key *key, const uint64_t *indices,
+                     size_t n, void *const *dst, size_t *ret_bad, struct dl_error *err);
     /* Map-style, of varying shape. As next() of an iterator, for one index. */
     int (*get)(struct dataset *ds, const struct sample_key *key, uint64_t index, struct sample *ret,
                struct dl_error *err);
@@ -116,9 +116,9 @@ struct dataset_ops {
 };
 
 struct dataset {
-    const struct dataset_ops *ops; /* gather, get or iterate: exactly one of them */
+    const struct dataset_ops *ops; /* read_rows, get or iterate: exactly one of them */
     uint64_t length;    /* samples; iterable: of all replicas together, as it says, or unknown */
-    struct tree schema; /* owned; of one sample; empty unless gather is there */
+    struct tree schema; /* owned; of one sample; empty unless read_rows is there */
     uint32_t n_leaves;  /* tensors in the schema */
     bool leaps;         /* its iterators have skip() */
     bool carries;       /* they have save(), and iterate() goes on from what that gave */
@@ -133,7 +133,7 @@ static inline bool dataset_is_iterable(const struct dataset *ds)
 /* All samples have the shape of `schema`. */
 static inline bool dataset_is_fixed(const struct dataset *ds)
 {
-    return ds->ops->gather != NULL;
+    return ds->ops->read_rows != NULL;
 }
 
 /* What opening a dataset depends on besides the spec. Borrowed, for the dataset's life. */

@@ -2,7 +2,7 @@
  * Fetching: one task becomes one batch image in a slot. The worker runs it on ring slots, loading
  * without a daemon on private memory; the bytes are the same.
  *
- * Where all samples have one shape and are merely stacked, each leaf's rows are gathered to where
+ * Where all samples have one shape and are merely stacked, each leaf's rows are read to where
  * they stay. Otherwise samples are collected, and collated (collate.h).
  */
 #ifndef DL_FETCH_H
@@ -51,7 +51,7 @@ uint64_t fetcher_slot_bytes(const struct fetcher *fetcher);
 int _nodiscard_ fetcher_fill(struct fetcher *fetcher, void *slot, uint64_t slot_bytes,
                              uint64_t *ret_used, struct dl_error *err);
 
-/* Of the last fetcher_fill(): ns it took to collate. 0 where rows are gathered as they are read. */
+/* Of the last fetcher_fill(): ns it took to collate. 0 where rows are read to where they stay. */
 uint64_t fetcher_collate_ns(const struct fetcher *fetcher);
 
 /* The stream has ended: its replica is closed. */

@@ -11,8 +11,9 @@ struct range {
     bool divide;
 };
 
-static int range_gather(struct dataset *ds, const struct sample_key *key, const uint64_t *indices,
-                        size_t n, void *const *dst, size_t *ret_bad, struct dl_error *err)
+static int range_read_rows(struct dataset *ds, const struct sample_key *key,
+                           const uint64_t *indices, size_t n, void *const *dst, size_t *ret_bad,
+                           struct dl_error *err)
 {
     uint64_t *out = dst[0];
 
@@ -94,7 +95,7 @@ static void range_close(struct dataset *ds)
     free(container_of(ds, struct range, base));
 }
 
-static const struct dataset_ops range_ops = {.gather = range_gather, .close = range_close};
+static const struct dataset_ops range_ops = {.read_rows = range_read_rows, .close = range_close};
 static const struct dataset_ops range_iterable_ops = {.iterate = range_iterate,
                                                       .close = range_close};
 

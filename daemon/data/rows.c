@@ -124,6 +124,6 @@ int rows_write(struct rows *rows, const struct sample_key *key, const uint64_t *
     memcpy(bytes + rows->layout.tree_off, rows->tree, rows->layout.tree_len);
     for (uint32_t i = 0; i < rows->dataset->n_leaves; i++)
         rows->dst[i] = bytes + rows->leaves[i].node->offset;
-    return rows->dataset->ops->gather(rows->dataset, key, indices, rows->samples, rows->dst,
-                                      ret_bad, err);
+    return rows->dataset->ops->read_rows(rows->dataset, key, indices, rows->samples, rows->dst,
+                                         ret_bad, err);
 }

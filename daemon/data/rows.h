@@ -5,7 +5,7 @@
  * The image's layout depends only on the number of samples. It is worked out once for the full
  * batch, with its tree already encoded, and again only when the number changes (the last, short
  * batch of an epoch). A fill is then: the tree copied, the gaps zeroed, and each leaf's rows
- * gathered to where they stay.
+ * read to where they stay.
  */
 #ifndef DL_DATA_ROWS_H
 #define DL_DATA_ROWS_H
@@ -26,7 +26,7 @@ struct rows *rows_free(struct rows *rows); /* NULL is fine; returns NULL */
 int _nodiscard_ rows_measure(struct rows *rows, uint64_t samples, uint64_t begin,
                              struct batch_layout *ret, struct dl_error *err);
 
-/* Fills the slot with the batch measured last. As dataset_ops.gather. */
+/* Fills the slot with the batch measured last. As dataset_ops.read_rows. */
 int _nodiscard_ rows_write(struct rows *rows, const struct sample_key *key, const uint64_t *indices,
                            void *slot, size_t *ret_bad, struct dl_error *err);
 

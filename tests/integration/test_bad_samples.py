@@ -36,7 +36,7 @@ def lines(case, bad):
 
 
 def images(case, bad):
-    """Of one size: they are gathered where they stay."""
+    """Of one size: they are read to where they stay."""
     os.makedirs(case.path("images/one"), exist_ok=True)
     for i in range(COUNT):
         with open(case.path(f"images/one/{i:03}.png"), "wb") as file:
@@ -95,7 +95,7 @@ class EverywhereTheSame(BadCase):
     def test_lines_that_are_collected(self):
         self.assertEqual(len(self.check(lines)), 2)
 
-    def test_images_that_are_gathered(self):
+    def test_images_of_one_size(self):
         self.assertEqual(len(self.check(images)), 2)
 
     def test_archives_that_are_iterated(self):

@@ -12,7 +12,7 @@
 #include "daemon/data/dataset.h"
 #include "proto/yaml.h"
 
-enum { PIECE = 1000 }; /* samples gathered at once */
+enum { PIECE = 1000 }; /* samples read at once */
 
 static int print_samples(struct dataset *ds, struct dl_error *err)
 {
@@ -28,7 +28,7 @@ static int print_samples(struct dataset *ds, struct dl_error *err)
         count = min_u64(ds->length - begin, PIECE);
         for (size_t i = 0; i < count; i++)
             indices[i] = begin + i;
-        int r = ds->ops->gather(ds, &(struct sample_key){0}, indices, count, dst, &bad, err);
+        int r = ds->ops->read_rows(ds, &(struct sample_key){0}, indices, count, dst, &bad, err);
         if (r < 0)
             return r;
         for (size_t i = 0; i < count; i++)

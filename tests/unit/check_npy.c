@@ -28,7 +28,7 @@ static int compare_rows(const struct array *array, const char *path)
     if (read != bytes)
         return wrong(path, "has another number of bytes than NumPy's array");
     for (uint64_t i = 0; i < array->count; i++) {
-        if (array_gather(array, &i, 1, got + i * array->row_bytes) != 1)
+        if (array_read_rows(array, &i, 1, got + i * array->row_bytes) != 1)
             return wrong(path, "a row is missing");
     }
     return memcmp(want, got, bytes) == 0 ? 0 : wrong(path, "has other bytes than NumPy's array");

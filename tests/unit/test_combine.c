@@ -29,7 +29,7 @@ static void expect_refusal(const char *text, const char *path, const char *messa
 enum { ROOM = 1000 };
 
 /* Samples of one int64, all of them one after another. */
-static void gather(struct dataset *ds, const uint64_t *indices, size_t n, uint64_t *ret)
+static void read_rows(struct dataset *ds, const uint64_t *indices, size_t n, uint64_t *ret)
 {
     struct dl_error err = {0};
     size_t bad = 0;
@@ -38,7 +38,7 @@ static void gather(struct dataset *ds, const uint64_t *indices, size_t n, uint64
     assert_int_equal(ds->n_leaves, 1);
     for (size_t i = 0; i < n; i++)
         dataset_expect(ds, indices[i]);
-    if (ds->ops->gather(ds, &(struct sample_key){0}, indices, n, dst, &bad, &err) < 0)
+    if (ds->ops->read_rows(ds, &(struct sample_key){0}, indices, n, dst, &bad, &err) < 0)
         fail_msg("%s: %s", err.path, err.message);
 }
 
@@ -53,7 +53,7 @@ static void expect_samples(const char *text, const uint64_t *want, size_t n)
     for (size_t i = 0; i < n; i++)
         indices[i] = i;
     got[n] = 77;
-    gather(ds, indices, n, got);
+    read_rows(ds, indices, n, got);
     for (size_t i = 0; i < n; i++)
         if (got[i] != want[i])
             fail_msg("%s: sample %zu is %llu, not %llu", text, i, (unsigned long long)got[i],
@@ -62,7 +62,7 @@ static void expect_samples(const char *text, const uint64_t *want, size_t n)
     /* In any order, more than one piece at a time. */
     for (size_t i = 0; n > 0 && i < ROOM; i++)
         indices[i] = (i * 7919 + 13) % n;
-    gather(ds, indices, n > 0 ? ROOM : 0, got);
+    read_rows(ds, indices, n > 0 ? ROOM : 0, got);
     for (size_t i = 0; n > 0 && i < ROOM; i++)
         assert_int_equal(got[i], want[indices[i]]);
     dataset_close(ds);
@@ -149,7 +149,7 @@ static void test_fractions(void **state)
                 fail_msg("%s: %llu samples", text, (unsigned long long)ds->length);
             for (uint64_t k = 0; k < ds->length; k++)
                 indices[k] = k;
-            gather(ds, indices, ds->length, got);
+            read_rows(ds, indices, ds->length, got);
             for (uint64_t k = 0; k < ds->length; k++) {
                 assert_true(got[k] < cases[i].length && !seen[got[k]]);
                 seen[got[k]] = true;
@@ -222,7 +222,8 @@ static void test_leaves(void **state)
         indices[i] = i * 7 % 12;
         dataset_expect(ds, indices[i]);
     }
-    assert_int_equal(ds->ops->gather(ds, &(struct sample_key){0}, indices, 40, dst, &bad, &err), 0);
+    assert_int_equal(ds->ops->read_rows(ds, &(struct sample_key){0}, indices, 40, dst, &bad, &err),
+                     0);
     for (size_t i = 0; i < 40; i++) {
         assert_int_equal(b[i], 100 + indices[i]);
         for (size_t k = 0; k < 3; k++)
@@ -249,7 +250,7 @@ static void test_bad_indices(void **state)
             size_t bad = 0;
             indices[positions[k]] = k % 2 ? UINT64_MAX : 10;
             assert_int_equal(
-                ds->ops->gather(ds, &(struct sample_key){0}, indices, ROOM, dst, &bad, &err),
+                ds->ops->read_rows(ds, &(struct sample_key){0}, indices, ROOM, dst, &bad, &err),
                 -ERANGE);
             assert_int_equal(bad, positions[k]);
             assert_error(&err, ERANGE, "",
@@ -414,7 +415,7 @@ static void check_tokens(size_t type, bool widen, int npy, uint64_t length, uint
     for (uint64_t i = 0; i < ds->length; i++)
         indices[i] = (i * 61 + 5) % ds->length;
     assert_int_equal(
-        ds->ops->gather(ds, &(struct sample_key){0}, indices, ds->length, dst, &bad, &err), 0);
+        ds->ops->read_rows(ds, &(struct sample_key){0}, indices, ds->length, dst, &bad, &err), 0);
     for (uint64_t i = 0; i < ds->length; i++) {
         dataset_expect(ds, indices[i]);
         check_leaf(type, widen, input + i * length * bytes, indices[i] * stride, length);
@@ -422,7 +423,7 @@ static void check_tokens(size_t type, bool widen, int npy, uint64_t length, uint
     }
     indices[ds->length / 2] = ds->length;
     assert_int_equal(
-        ds->ops->gather(ds, &(struct sample_key){0}, indices, ds->length, dst, &bad, &err),
+        ds->ops->read_rows(ds, &(struct sample_key){0}, indices, ds->length, dst, &bad, &err),
         -ERANGE);
     assert_int_equal(bad, ds->length / 2);
     dataset_close(ds);

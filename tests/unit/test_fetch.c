@@ -199,7 +199,7 @@ static void test_dict(void **state)
         free(files[i].path);
 }
 
-/* Each way the gather loop is specialised, and the sizes between. */
+/* Each way the loop over rows is specialised, and the sizes between. */
 static void test_row_sizes(void **state)
 {
     for (uint64_t row = 1; row <= 6000; row += row < 70 ? 1 : 313) {

@@ -208,7 +208,7 @@ static void check_type(uint8_t type, uint32_t dtype, bool gzip)
     assert_int_equal(array.row_bytes, row);
     assert_int_equal(array.ndim, 1);
     assert_int_equal(array.shape[0], 3);
-    assert_int_equal(array_gather(&array, (uint64_t[]){4, 3, 2, 1, 0}, 5, out), 5);
+    assert_int_equal(array_read_rows(&array, (uint64_t[]){4, 3, 2, 1, 0}, 5, out), 5);
     assert_memory_equal(out, want, 5 * row);
     array_deinit(&array);
 }
@@ -239,7 +239,7 @@ static void test_no_rows_and_no_bytes(void **state)
             for (size_t p = 0; p < 2; p++) {
                 assert_int_equal(idx_open(paths[p], &anywhere, &array, NULL), 0);
                 assert_int_equal(array.count, shapes[i][0]);
-                assert_int_equal(array_gather(&array, (uint64_t[]){4}, 1, out),
+                assert_int_equal(array_read_rows(&array, (uint64_t[]){4}, 1, out),
                                  shapes[i][0] > 4 ? 1 : 0);
                 array_deinit(&array);
             }
@@ -276,11 +276,11 @@ static void test_fashion_labels(void **state)
 
     open_fashion("train-labels-idx1-ubyte", 60000, 0, &array);
     assert_int_equal(array.row_bytes, 1);
-    assert_int_equal(array_gather(&array, first, 5, labels), 5);
+    assert_int_equal(array_read_rows(&array, first, 5, labels), 5);
     assert_memory_equal(labels, ((uint8_t[]){9, 0, 0, 3, 0}), 5);
     array_deinit(&array);
     open_fashion("t10k-labels-idx1-ubyte", 10000, 0, &array);
-    assert_int_equal(array_gather(&array, first, 5, labels), 5);
+    assert_int_equal(array_read_rows(&array, first, 5, labels), 5);
     assert_memory_equal(labels, ((uint8_t[]){9, 2, 1, 1, 6}), 5);
     array_deinit(&array);
 }

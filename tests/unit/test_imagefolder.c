@@ -256,7 +256,7 @@ static void test_as_they_are(void **state)
 
 enum { SIDE = 24, BYTES = SIDE * SIDE * 3 };
 
-static void test_gather(void **state)
+static void test_read_rows(void **state)
 {
     struct spec_dataset spec = folder_spec(below("p"), TRANSFORM_RANDOM_CROP);
     struct sample_key key = {.seed = 7, .epoch = 3}, other = {.seed = 7, .epoch = 4};
@@ -275,21 +275,24 @@ static void test_gather(void **state)
     assert_int_equal(ds->schema.nodes[2].nbytes, 8);
 
     void *to_a[] = {a, label_a}, *to_b[] = {b, label_b};
-    assert_int_equal(ds->ops->gather(ds, &key, (uint64_t[]){0, 1, 2, 3}, 4, to_a, &bad, &err), 0);
+    assert_int_equal(ds->ops->read_rows(ds, &key, (uint64_t[]){0, 1, 2, 3}, 4, to_a, &bad, &err),
+                     0);
     assert_memory_equal(label_a, ((int64_t[]){0, 0, 1, 1}), sizeof label_a);
 
     /* Of the sample, the seed and the epoch: not of who comes before it, or with it. */
-    assert_int_equal(ds->ops->gather(ds, &key, (uint64_t[]){3, 1, 2, 0}, 4, to_b, &bad, &err), 0);
+    assert_int_equal(ds->ops->read_rows(ds, &key, (uint64_t[]){3, 1, 2, 0}, 4, to_b, &bad, &err),
+                     0);
     assert_memory_equal(label_b, ((int64_t[]){1, 0, 1, 0}), sizeof label_b);
     assert_memory_equal(a, b + 3 * BYTES, BYTES);
     assert_memory_equal(a + BYTES, b + BYTES, BYTES);
     assert_memory_equal(a + 3 * BYTES, b, BYTES);
-    assert_int_equal(ds->ops->gather(ds, &other, (uint64_t[]){0}, 1, to_b, &bad, &err), 0);
+    assert_int_equal(ds->ops->read_rows(ds, &other, (uint64_t[]){0}, 1, to_b, &bad, &err), 0);
     assert_memory_not_equal(a, b, BYTES);
-    assert_int_equal(ds->ops->gather(ds, &shifted, (uint64_t[]){0}, 1, to_b, &bad, &err), 0);
+    assert_int_equal(ds->ops->read_rows(ds, &shifted, (uint64_t[]){0}, 1, to_b, &bad, &err), 0);
     assert_memory_not_equal(a, b, BYTES);
 
-    assert_int_equal(ds->ops->gather(ds, &key, (uint64_t[]){0, 4}, 2, to_b, &bad, &err), -ERANGE);
+    assert_int_equal(ds->ops->read_rows(ds, &key, (uint64_t[]){0, 4}, 2, to_b, &bad, &err),
+                     -ERANGE);
     assert_int_equal(bad, 1);
     dataset_close(ds);
 }
@@ -307,7 +310,7 @@ static void test_get_of_fixed(void **state)
 
     struct dataset *ds = opened(&spec, &anywhere);
     assert_int_equal(
-        ds->ops->gather(ds, &key, (uint64_t[]){2}, 1, (void *[]){batch, &label}, &bad, NULL), 0);
+        ds->ops->read_rows(ds, &key, (uint64_t[]){2}, 1, (void *[]){batch, &label}, &bad, NULL), 0);
     assert_int_equal(dataset_get(ds, &key, 2, &sample, NULL), 0);
     assert_memory_equal(sample.data[1], batch, BYTES);
     assert_memory_equal(sample.data[2], &label, sizeof label);
@@ -407,8 +410,8 @@ static void test_bad_files(void **state)
     for (uint64_t i = 0; i < ARRAY_SIZE(table); i++) {
         struct dl_error err = {0};
         size_t bad = 9;
-        int r = ds->ops->gather(ds, &(struct sample_key){0}, (uint64_t[]){5, i}, 2,
-                                (void *[]){out, labels}, &bad, &err);
+        int r = ds->ops->read_rows(ds, &(struct sample_key){0}, (uint64_t[]){5, i}, 2,
+                                   (void *[]){out, labels}, &bad, &err);
         assert_int_equal(r, -table[i].code);
         if (r == 0)
             continue;
@@ -433,8 +436,8 @@ static void test_roots(void **state)
     /* The root of the data may be the folder itself. */
     snprintf(roots[0], sizeof roots_text[0], "%s", below("p"));
     struct dataset *ds = opened(&spec, &env);
-    assert_int_equal(ds->ops->gather(ds, &(struct sample_key){0}, (uint64_t[]){0}, 1,
-                                     (void *[]){out, &label}, &bad, &err),
+    assert_int_equal(ds->ops->read_rows(ds, &(struct sample_key){0}, (uint64_t[]){0}, 1,
+                                        (void *[]){out, &label}, &bad, &err),
                      0);
     dataset_close(ds);
 
@@ -453,8 +456,8 @@ static void test_roots(void **state)
     assert_int_equal(unlink(below("q/out")), 0);
     make_link(below("p/cat/1.jpg"), "q/c/2.jpg");
     ds = opened(&spec, &env);
-    assert_int_equal(ds->ops->gather(ds, &(struct sample_key){0}, (uint64_t[]){0, 1}, 2,
-                                     (void *[]){out, &label}, &bad, &err),
+    assert_int_equal(ds->ops->read_rows(ds, &(struct sample_key){0}, (uint64_t[]){0, 1}, 2,
+                                        (void *[]){out, &label}, &bad, &err),
                      -EACCES);
     assert_int_equal(bad, 1);
     assert_string_equal(err.path, below("q/c/2.jpg"));
@@ -517,7 +520,7 @@ int main(void)
         cmocka_unit_test(test_order),
         cmocka_unit_test(test_broken_links_count),
         cmocka_unit_test(test_as_they_are),
-        cmocka_unit_test(test_gather),
+        cmocka_unit_test(test_read_rows),
         cmocka_unit_test(test_get_of_fixed),
         cmocka_unit_test(test_folders_that_are_none),
         cmocka_unit_test(test_a_link_that_leads_back),

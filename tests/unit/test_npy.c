@@ -295,9 +295,9 @@ static void test_open(void **state)
     assert_int_equal(npy_open(harness_file("a.npy", data, len), &anywhere, &array, NULL), 0);
     assert_int_equal(array.count, 3);
     assert_int_equal(array.row_bytes, 4);
-    assert_int_equal(array_gather(&array, (uint64_t[]){2, 0}, 2, out), 2);
+    assert_int_equal(array_read_rows(&array, (uint64_t[]){2, 0}, 2, out), 2);
     assert_memory_equal(out, ((int16_t[]){4, 5, 0, 1}), 8);
-    assert_int_equal(array_gather(&array, (uint64_t[]){1, 3}, 2, out), 1);
+    assert_int_equal(array_read_rows(&array, (uint64_t[]){1, 3}, 2, out), 1);
     array_deinit(&array);
 
     for (size_t cut = 0; cut < len; cut++)
@@ -324,14 +324,14 @@ static void test_no_rows_and_no_bytes(void **state)
     assert_int_equal(npy_open(harness_file("z.npy", data, len), &anywhere, &array, NULL), 0);
     assert_int_equal(array.count, 0);
     assert_int_equal(array.row_bytes, 40);
-    assert_int_equal(array_gather(&array, (uint64_t[]){0}, 1, out), 0);
+    assert_int_equal(array_read_rows(&array, (uint64_t[]){0}, 1, out), 0);
     array_deinit(&array);
 
     len = make_npy(data, 1, DICT("'<f4'", "False", "(10, 0)"));
     assert_int_equal(npy_open(harness_file("z.npy", data, len), &anywhere, &array, NULL), 0);
     assert_int_equal(array.count, 10);
     assert_int_equal(array.row_bytes, 0);
-    assert_int_equal(array_gather(&array, (uint64_t[]){9, 10}, 2, out), 1);
+    assert_int_equal(array_read_rows(&array, (uint64_t[]){9, 10}, 2, out), 1);
     array_deinit(&array);
 }
 

@@ -50,7 +50,7 @@ static void test_rows(void **state)
     assert_int_equal(array.row_bytes, 6);
     assert_int_equal(array.ndim, 1);
     assert_int_equal(array.shape[0], 3);
-    assert_int_equal(array_gather(&array, (uint64_t[]){3, 0}, 2, out), 2);
+    assert_int_equal(array_read_rows(&array, (uint64_t[]){3, 0}, 2, out), 2);
     assert_memory_equal(out, data + 3 + 18, 6);
     assert_memory_equal(out + 3, data + 3, 6);
     array_deinit(&array);

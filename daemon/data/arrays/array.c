@@ -1,4 +1,5 @@
-/* The gather loop that every array dataset shares, and the size checks of their headers. */
+/* The loop that copies rows, which every array dataset shares, and the size checks of their
+ * headers. */
 #include "daemon/data/arrays/array.h"
 
 #include <assert.h>
@@ -54,9 +55,10 @@ static inline uint64_t load_index(const uint64_t *indices, size_t i)
 }
 
 /* `row_bytes` is a constant in each of its uses but one, so that memcpy becomes a few moves. */
-static inline __attribute__((always_inline)) size_t gather_small(const struct array *array,
-                                                                 const uint64_t *indices, size_t n,
-                                                                 uint8_t *dst, size_t row_bytes)
+static inline __attribute__((always_inline)) size_t array_read_small(const struct array *array,
+                                                                     const uint64_t *indices,
+                                                                     size_t n, uint8_t *dst,
+                                                                     size_t row_bytes)
 {
     for (size_t i = 0; i < n; i++) {
         uint64_t index = load_index(indices, i);
@@ -70,8 +72,8 @@ static inline __attribute__((always_inline)) size_t gather_small(const struct ar
     return n;
 }
 
-static size_t gather_large(const struct array *array, const uint64_t *indices, size_t n,
-                           uint8_t *dst)
+static size_t array_read_large(const struct array *array, const uint64_t *indices, size_t n,
+                               uint8_t *dst)
 {
     uint64_t row_bytes = array->row_bytes;
 
@@ -90,12 +92,12 @@ static size_t gather_large(const struct array *array, const uint64_t *indices, s
     return n;
 }
 
-size_t array_gather(const struct array *array, const uint64_t *indices, size_t n, void *dst)
+size_t array_read_rows(const struct array *array, const uint64_t *indices, size_t n, void *dst)
 {
     switch (array->row_bytes) {
 #define CASE(bytes) \
     case bytes:     \
-        return gather_small(array, indices, n, dst, bytes);
+        return array_read_small(array, indices, n, dst, bytes);
         CASE(1)
         CASE(2)
         CASE(4)
@@ -109,8 +111,8 @@ size_t array_gather(const struct array *array, const uint64_t *indices, size_t n
 #undef CASE
     default:
         if (array->row_bytes < LARGE_ROW)
-            return gather_small(array, indices, n, dst, array->row_bytes);
-        return gather_large(array, indices, n, dst);
+            return array_read_small(array, indices, n, dst, array->row_bytes);
+        return array_read_large(array, indices, n, dst);
     }
 }
 

@@ -39,7 +39,7 @@ void array_deinit(struct array *array); /* zeroes it; a zeroed one is fine */
  * index that is no row; the rows before it were copied. `indices` may be memory that another
  * process writes to: each is read once, checked, and used.
  */
-size_t array_gather(const struct array *array, const uint64_t *indices, size_t n, void *dst);
+size_t array_read_rows(const struct array *array, const uint64_t *indices, size_t n, void *dst);
 
 /* Asks the memory for the beginning of row `index`, which is one. */
 void array_expect(const struct array *array, uint64_t index);

@@ -75,8 +75,9 @@ static void tokens_expect(struct dataset *ds, uint64_t index)
         __builtin_prefetch((const void *)((uintptr_t)window + line * CACHE_LINE));
 }
 
-static int tokens_gather(struct dataset *ds, const struct sample_key *key, const uint64_t *indices,
-                         size_t n, void *const *dst, size_t *ret_bad, struct dl_error *err)
+static int tokens_read_rows(struct dataset *ds, const struct sample_key *key,
+                            const uint64_t *indices, size_t n, void *const *dst, size_t *ret_bad,
+                            struct dl_error *err)
 {
     const struct tokens *tokens = container_of(ds, struct tokens, base);
     uint64_t out_bytes = ds->schema.nodes[1].nbytes;
@@ -111,7 +112,7 @@ static void tokens_close(struct dataset *ds)
 }
 
 static const struct dataset_ops tokens_ops = {
-    .gather = tokens_gather, .expect = tokens_expect, .close = tokens_close};
+    .read_rows = tokens_read_rows, .expect = tokens_expect, .close = tokens_close};
 
 /* ---- opening -------------------------------------------------------------------------------- */
 

@@ -26,7 +26,7 @@ struct concat {
     struct leaf_cursor cursor;
 };
 
-/* ---- gathering ------------------------------------------------------------------------------ */
+/* ---- reading rows --------------------------------------------------------------------------- */
 
 /* The first part that ends beyond `index`, which lies below the last end. */
 static uint32_t find_part(const struct concat *concat, uint64_t index)
@@ -76,8 +76,9 @@ static size_t translate(const struct concat *concat, const uint64_t *indices, si
 }
 
 /*
- * A part's gather looks ahead within what it is given; runs of a shuffled order are too short for
- * that. So what comes within `ahead` samples is announced here, but for the inside of long runs.
+ * A part's read_rows() looks ahead within what it is given; runs of a shuffled order are too short
+ * for that. So what comes within `ahead` samples is announced here, but for the inside of long
+ * runs.
  */
 static void announce(const struct concat *concat, const struct piece *piece, size_t n,
                      struct horizon *horizon, size_t until)
@@ -91,9 +92,10 @@ static void announce(const struct concat *concat, const struct piece *piece, siz
     }
 }
 
-/* Each run of samples of one part is one gather of that part. */
-static int gather_piece(struct concat *concat, const struct sample_key *key,
-                        const struct piece *piece, size_t n, size_t *ret_bad, struct dl_error *err)
+/* Each run of samples of one part is one read_rows() of that part. */
+static int concat_read_piece(struct concat *concat, const struct sample_key *key,
+                             const struct piece *piece, size_t n, size_t *ret_bad,
+                             struct dl_error *err)
 {
     struct horizon horizon = {0};
     size_t end;
@@ -105,8 +107,8 @@ static int gather_piece(struct concat *concat, const struct sample_key *key,
         announce(concat, piece, n, &horizon, end + concat->ahead);
         struct sample_key inner = *key;
         inner.base += part_begin(concat, piece->parts[begin]);
-        int r = part->ops->gather(part, &inner, piece->inner + begin, end - begin,
-                                  concat->cursor.dst, ret_bad, err);
+        int r = part->ops->read_rows(part, &inner, piece->inner + begin, end - begin,
+                                     concat->cursor.dst, ret_bad, err);
         if (r < 0) {
             *ret_bad += begin;
             return r;
@@ -116,8 +118,9 @@ static int gather_piece(struct concat *concat, const struct sample_key *key,
     return 0;
 }
 
-static int concat_gather(struct dataset *ds, const struct sample_key *key, const uint64_t *indices,
-                         size_t n, void *const *dst, size_t *ret_bad, struct dl_error *err)
+static int concat_read_rows(struct dataset *ds, const struct sample_key *key,
+                            const uint64_t *indices, size_t n, void *const *dst, size_t *ret_bad,
+                            struct dl_error *err)
 {
     struct concat *concat = container_of(ds, struct concat, base);
     struct piece piece;
@@ -127,7 +130,7 @@ static int concat_gather(struct dataset *ds, const struct sample_key *key, const
     for (size_t begin = 0; begin < n; begin += COMBINE_CHUNK) {
         size_t count = min_u64(n - begin, COMBINE_CHUNK);
         size_t good = translate(concat, indices + begin, count, &piece, &bad_index);
-        int r = gather_piece(concat, key, &piece, good, ret_bad, err);
+        int r = concat_read_piece(concat, key, &piece, good, ret_bad, err);
         if (r < 0) {
             *ret_bad += begin;
             return r;
@@ -196,7 +199,7 @@ static void concat_close(struct dataset *ds)
 }
 
 static const struct dataset_ops concat_ops = {
-    .gather = concat_gather, .expect = concat_expect, .close = concat_close};
+    .read_rows = concat_read_rows, .expect = concat_expect, .close = concat_close};
 static const struct dataset_ops concat_varying_ops = {
     .get = concat_get, .lengths = concat_lengths, .expect = concat_expect, .close = concat_close};
 

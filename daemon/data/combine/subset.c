@@ -24,8 +24,9 @@ static uint64_t index_at(const struct subset *subset, uint64_t i)
     return subset->narrow ? subset->narrow[i] : subset->wide[i];
 }
 
-static int subset_gather(struct dataset *ds, const struct sample_key *key, const uint64_t *indices,
-                         size_t n, void *const *dst, size_t *ret_bad, struct dl_error *err)
+static int subset_read_rows(struct dataset *ds, const struct sample_key *key,
+                            const uint64_t *indices, size_t n, void *const *dst, size_t *ret_bad,
+                            struct dl_error *err)
 {
     struct subset *subset = container_of(ds, struct subset, base);
     uint64_t inner[COMBINE_CHUNK];
@@ -44,8 +45,8 @@ static int subset_gather(struct dataset *ds, const struct sample_key *key, const
             }
             inner[i] = index_at(subset, index);
         }
-        int r = subset->inner->ops->gather(subset->inner, key, inner, count, subset->cursor.dst,
-                                           ret_bad, err);
+        int r = subset->inner->ops->read_rows(subset->inner, key, inner, count, subset->cursor.dst,
+                                              ret_bad, err);
         if (r < 0) {
             *ret_bad += begin;
             return r;
@@ -103,7 +104,7 @@ static void subset_close(struct dataset *ds)
 }
 
 static const struct dataset_ops subset_ops = {
-    .gather = subset_gather, .expect = subset_expect, .close = subset_close};
+    .read_rows = subset_read_rows, .expect = subset_expect, .close = subset_close};
 static const struct dataset_ops subset_varying_ops = {
     .get = subset_get, .lengths = subset_lengths, .expect = subset_expect, .close = subset_close};
 

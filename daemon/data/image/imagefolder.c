@@ -104,9 +104,9 @@ static int decode_image(struct imagefolder *folder, const struct sample_key *key
 
 /* ---- the dataset ---------------------------------------------------------------------------- */
 
-static int imagefolder_gather(struct dataset *ds, const struct sample_key *key,
-                              const uint64_t *indices, size_t n, void *const *dst, size_t *ret_bad,
-                              struct dl_error *err)
+static int imagefolder_read_rows(struct dataset *ds, const struct sample_key *key,
+                                 const uint64_t *indices, size_t n, void *const *dst,
+                                 size_t *ret_bad, struct dl_error *err)
 {
     struct imagefolder *folder = container_of(ds, struct imagefolder, base);
 
@@ -169,7 +169,7 @@ static void imagefolder_close(struct dataset *ds)
     free(folder);
 }
 
-static const struct dataset_ops fixed_ops = {.gather = imagefolder_gather,
+static const struct dataset_ops fixed_ops = {.read_rows = imagefolder_read_rows,
                                              .close = imagefolder_close};
 static const struct dataset_ops varying_ops = {.get = imagefolder_get, .close = imagefolder_close};
 
