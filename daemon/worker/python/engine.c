@@ -1,7 +1,7 @@
 #include "daemon/worker/python/engine.h"
 
-#include "daemon/worker/python/kept.h"
-#include "daemon/worker/python/refused.h"
+#include "daemon/worker/python/py_bad_samples.h"
+#include "daemon/worker/python/retry_cache.h"
 #include "daemon/worker/python/rounds.h"
 #include "daemon/worker/python/sample.h"
 #include "daemon/worker/python/stack.h"
@@ -17,13 +17,13 @@ enum {
 };
 
 struct engine {
-    struct origin source;
+    struct py_dataset source;
     struct engine_batches batches;
     char *length_of;         /* owned; that of batches */
     struct planned planned;  /* owned; of the task at hand */
     struct python_step step; /* the one at hand */
     struct rounds rounds;    /* of an iterable dataset */
-    struct kept kept;
+    struct retry_cache retry_cache;
     struct stack *stack;     /* owned */
     struct store *store;     /* owned */
     uint64_t collate_ns;     /* of the last fill */
@@ -38,12 +38,12 @@ static void engine_close(void *engine)
     struct engine *e = engine;
 
     fetcher_free(e->fetcher);
-    kept_clear(&e->kept);
+    retry_cache_clear(&e->retry_cache);
     rounds_close(&e->rounds);
     report_deinit(&e->step.last);
     store_free(e->store);
     stack_free(e->stack);
-    origin_deinit(&e->source);
+    py_dataset_deinit(&e->source);
     planned_deinit(&e->planned);
     free(e->length_of);
     free(e);
@@ -82,7 +82,7 @@ struct engine *engine_of(PyObject *source, const struct engine_batches *batches)
     _cleanup_(engine_closep)
     struct engine *e = engine_new(batches);
 
-    if (!e || origin_from(source, batches->seed, &e->source) < 0)
+    if (!e || py_dataset_from(source, batches->seed, &e->source) < 0)
         return NULL;
     rounds_open(&e->rounds, &e->source, &e->step, &e->batches);
     return steal_ptr(e);
@@ -101,14 +101,14 @@ static int engine_failed(const char *place, struct dl_error *err)
 static int engine_open_source(struct engine *e, const struct worker_open *how, struct dl_error *err)
 {
     const struct dl_spec *spec = how->spec;
-    struct origin_open open = {.dataset = &spec->dataset,
-                               .collate = spec->collate.object,
-                               .has_collate = true,
-                               .seed = spec->seed,
-                               .worker = how->env->worker,
-                               .workers = how->env->workers};
+    struct py_dataset_open open = {.dataset = &spec->dataset,
+                                   .collate = spec->collate.object,
+                                   .has_collate = true,
+                                   .seed = spec->seed,
+                                   .worker = how->env->worker,
+                                   .workers = how->env->workers};
 
-    if (origin_open(&open, &e->source) < 0)
+    if (py_dataset_open(&open, &e->source) < 0)
         return engine_failed("dataset", err);
     rounds_open(&e->rounds, &e->source, &e->step, &e->batches);
     return 0;
@@ -166,7 +166,7 @@ static uint64_t engine_content(const void *engine)
 {
     const struct engine *e = engine;
 
-    return e->fetcher ? fetcher_dataset(e->fetcher)->content : origin_content(&e->source);
+    return e->fetcher ? fetcher_dataset(e->fetcher)->content : py_dataset_content(&e->source);
 }
 
 static bool engine_leaps(const void *engine)
@@ -198,7 +198,7 @@ static void engine_forget(void *engine, uint32_t stream)
         fetcher_forget(e->fetcher, stream);
         return;
     }
-    kept_settle(&e->kept, stream, UINT64_MAX);
+    retry_cache_settle(&e->retry_cache, stream, UINT64_MAX);
     rounds_forget(&e->rounds, stream);
     PyErr_Clear();
 }
@@ -255,14 +255,14 @@ static int engine_make_some(struct engine *e, const struct slot_task *task, PyOb
                             struct made *ret, PyObject **ret_bad)
 {
     if (e->source.getitems) {
-        ret->object = origin_get_all(&e->source, keys, task->epoch, ret_bad);
+        ret->object = py_dataset_get_all(&e->source, keys, task->epoch, ret_bad);
         if (ret->object || !PyErr_ExceptionMatches(PyExc_Exception) ||
             PyErr_ExceptionMatches(PyExc_MemoryError))
             return ret->object ? 1 : -1;
         PyErr_Clear();
         Py_CLEAR(*ret_bad);
     }
-    return refused_collect(&e->source, e->batches.on_error, keys, task->epoch, ret, ret_bad);
+    return py_bad_samples_collect(&e->source, e->batches.on_error, keys, task->epoch, ret, ret_bad);
 }
 
 /* Of a step that is one sample, which is not in a list. */
@@ -284,13 +284,14 @@ static int engine_make_mapped(struct engine *e, const struct slot_task *task, vo
     _cleanup_py_ PyObject *keys = engine_read_keys(task);
 
     ret->samples = task->samples;
-    if (!keys || origin_seed(&e->source, e->source.seed, task->epoch, task->rank, task->step) < 0)
+    if (!keys ||
+        py_dataset_seed(&e->source, e->source.seed, task->epoch, task->rank, task->step) < 0)
         return -1;
     if (engine_goes_on(e, task))
         return (task->what == SLOT_SAMPLE ? engine_make_one : engine_make_some)(e, task, keys, ret,
                                                                                 ret_bad);
     if (task->what != SLOT_SAMPLE) {
-        ret->object = origin_get_all(&e->source, keys, task->epoch, ret_bad);
+        ret->object = py_dataset_get_all(&e->source, keys, task->epoch, ret_bad);
         if (ret->object && task->planned)
             return tokens_fit(&ret->object, e->length_of, &e->planned, slot, task, ret_bad);
         return ret->object ? 1 : -1;
@@ -299,7 +300,7 @@ static int engine_make_mapped(struct engine *e, const struct slot_task *task, vo
     if (!key)
         return -1;
     Py_INCREF(key);
-    ret->object = origin_get(&e->source, key, task->epoch);
+    ret->object = py_dataset_get(&e->source, key, task->epoch);
     if (!ret->object)
         *ret_bad = key;
     else
@@ -309,7 +310,7 @@ static int engine_make_mapped(struct engine *e, const struct slot_task *task, vo
 
 static int engine_make_round(struct engine *e, const struct slot_task *task, struct made *ret)
 {
-    kept_settle(&e->kept, task->stream, task->settled);
+    retry_cache_settle(&e->retry_cache, task->stream, task->settled);
     int r = rounds_make(&e->rounds, task, ret);
     if (r <= 0 || task->what != SLOT_SAMPLE)
         return r;
@@ -330,7 +331,7 @@ static int engine_call_collate(PyObject *function, struct made *made)
     Py_DECREF(made->object);
     made->object = batch;
     made->collated = true;
-    return known_refresh() < 0 ? -1 : 1;
+    return array_types_refresh() < 0 ? -1 : 1;
 }
 
 static int engine_call_default(const struct engine *e, struct made *made)
@@ -349,7 +350,8 @@ static int engine_put_sample(struct engine *e, const struct slot_task *task, str
     if (!made->collated && e->source.convert && engine_call_collate(e->source.convert, made) < 0)
         return -1;
     made->collated = true;
-    return store_object(e->store, made->object, !known.tensor, task, slot, slot_bytes, ret_used);
+    return store_object(e->store, made->object, !array_types.tensor, task, slot, slot_bytes,
+                        ret_used);
 }
 
 static int engine_put_batch(struct engine *e, const struct slot_task *task, struct made *made,
@@ -364,7 +366,8 @@ static int engine_put_batch(struct engine *e, const struct slot_task *task, stru
     }
     if (!made->collated && engine_call_default(e, made) < 0)
         return -1;
-    return store_object(e->store, made->object, !known.tensor, task, slot, slot_bytes, ret_used);
+    return store_object(e->store, made->object, !array_types.tensor, task, slot, slot_bytes,
+                        ret_used);
 }
 
 /* An iterable dataset's samples are numbered as they come. */
@@ -414,11 +417,11 @@ static int engine_make(struct engine *e, const struct slot_task *task, void *slo
     struct made made = {0};
     int r = 1;
 
-    if (!kept_take(&e->kept, task, &made))
+    if (!retry_cache_take(&e->retry_cache, task, &made))
         r = task->stream ? engine_make_round(e, task, &made)
                          : engine_make_mapped(e, task, slot, &made, ret_bad);
     /* The dataset may have been the first to import NumPy or torch. */
-    if (r > 0 && known_refresh() < 0)
+    if (r > 0 && array_types_refresh() < 0)
         r = -1;
     if (r > 0) {
         r = engine_put_made(e, task, &made, slot, slot_bytes, ret_used);
@@ -427,7 +430,7 @@ static int engine_make(struct engine *e, const struct slot_task *task, void *slo
         if (r > 0 && !engine_put_state(&made, slot, slot_bytes, ret_used))
             r = 0;
         if (r == 0)
-            kept_put(&e->kept, task, &made);
+            retry_cache_put(&e->retry_cache, task, &made);
         else if (r > 0)
             engine_write_numbers(slot, task, &made);
         r = r > 0 ? 0 : r == 0 ? -ENOBUFS : -1;
@@ -447,7 +450,7 @@ static int engine_fill_lengths(struct engine *e, const struct slot_task *task, v
 
     if (!lengths)
         return -ENOBUFS;
-    if (origin_seed(&e->source, e->source.seed, task->epoch, task->rank, task->step) < 0)
+    if (py_dataset_seed(&e->source, e->source.seed, task->epoch, task->rank, task->step) < 0)
         return -1;
     return tokens_take(&e->source, e->length_of, first, task->samples, lengths, ret_bad);
 }
@@ -535,7 +538,7 @@ static void engine_wake(void)
 }
 
 const struct worker_engine python_engine = {
-    .allow = origin_allow,
+    .allow = py_dataset_allow,
     .open = engine_open,
     .close = engine_close,
     .is_iterable = engine_is_iterable,

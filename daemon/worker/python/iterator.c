@@ -16,7 +16,7 @@ void python_step_begin(struct python_step *step, const struct slot_task *task, u
     step->is_seeded = false;
 }
 
-int python_step_fail(struct python_step *step, const struct origin *source, PyObject *index,
+int python_step_fail(struct python_step *step, const struct py_dataset *source, PyObject *index,
                      struct dl_error *err)
 {
     /* What ends the process is no sample's. */
@@ -38,12 +38,12 @@ bool python_step_failed_with(const struct python_step *step, const struct dl_err
     return strcmp(said.message, err->message) == 0;
 }
 
-int python_step_seed(struct python_step *step, const struct origin *source)
+int python_step_seed(struct python_step *step, const struct py_dataset *source)
 {
     if (step->is_seeded)
         return 0;
     step->is_seeded = true;
-    return origin_seed(source, step->seed, step->epoch, step->rank, step->step);
+    return py_dataset_seed(source, step->seed, step->epoch, step->rank, step->step);
 }
 
 /* ---- the first samples ---------------------------------------------------------------------- */
@@ -116,13 +116,13 @@ static int iterator_fail(struct python_iter *it, struct dl_error *err)
 /* The next object; NULL with an exception, or at the end. */
 static PyObject *iterator_take(struct python_iter *it)
 {
-    const struct origin *source = it->how.source;
+    const struct py_dataset *source = it->how.source;
     bool enters = !it->how.step->is_seeded; /* in the step that began it, it was the last anyway */
 
     if (python_step_seed(it->how.step, source) < 0 ||
-        (enters && !it->stateless && origin_enter(source, it->iterator) < 0))
+        (enters && !it->stateless && py_dataset_enter(source, it->iterator) < 0))
         return NULL;
-    PyObject *object = origin_next(source, it->iterator, it->params.key.epoch);
+    PyObject *object = py_dataset_next(source, it->iterator, it->params.key.epoch);
     it->taken += object || PyErr_Occurred();
     if (object && it->n_firsts < it->params.again && iterator_keep(it, object, NULL) < 0) {
         Py_CLEAR(object);
@@ -191,7 +191,7 @@ static int iterator_save(struct dataset_iter *base, void *buf, size_t room, size
     *ret_len = 0;
     if (it->stateless)
         return -ENOTSUP;
-    _cleanup_py_ PyObject *state = origin_state(it->how.source, it->iterator);
+    _cleanup_py_ PyObject *state = py_dataset_state(it->how.source, it->iterator);
     return state ? iterator_read_state(it, state, buf, room, ret_len, ret_lost)
                  : iterator_fail(it, err);
 }
@@ -226,8 +226,8 @@ int iterator_begin(const struct iterator_open *how, const struct replica_params 
                                .params = *params,
                                .stateless = !how->source->keeper || params->again > 0};
     if (python_step_seed(how->step, how->source) == 0)
-        it->iterator = origin_iterate(how->source, params->key.epoch, params->rank, params->world,
-                                      params->state);
+        it->iterator = py_dataset_iterate(how->source, params->key.epoch, params->rank,
+                                          params->world, params->state);
     if (!it->iterator) {
         int r = iterator_fail(it, err);
         iterator_close(&it->base);

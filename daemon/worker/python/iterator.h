@@ -5,7 +5,7 @@
 #ifndef DL_WORKER_ITERATOR_H
 #define DL_WORKER_ITERATOR_H
 
-#include "daemon/worker/python/origin.h"
+#include "daemon/worker/python/py_dataset.h"
 
 #include "daemon/data/dataset.h"
 
@@ -24,21 +24,21 @@ void python_step_begin(struct python_step *step, const struct slot_task *task, u
                        uint64_t number);
 
 /* The exception that is set becomes step->last, and the error. `source` and `index` may be NULL. */
-int python_step_fail(struct python_step *step, const struct origin *source, PyObject *index,
+int python_step_fail(struct python_step *step, const struct py_dataset *source, PyObject *index,
                      struct dl_error *err);
 
 /* Whether the error is what step->last says. */
 bool python_step_failed_with(const struct python_step *step, const struct dl_error *err);
 
 /* Seeds the generators, if the step's are not. 0, or -1 with an exception. */
-int python_step_seed(struct python_step *step, const struct origin *source);
+int python_step_seed(struct python_step *step, const struct py_dataset *source);
 
 /* What is made of an object, which stays the caller's. 0, or -1 with an exception. */
 typedef int iterator_give(struct sample *ret, PyObject *object);
 
 /* All borrowed, for the iterator's life. */
 struct iterator_open {
-    struct origin *source;
+    struct py_dataset *source;
     struct python_step *step;
     iterator_give *give;
 };

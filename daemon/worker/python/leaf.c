@@ -184,8 +184,8 @@ int leaf_of_tensor(PyObject *tensor, struct leaf *ret)
 
     if (!layout)
         return -1;
-    *ret = (struct leaf){.dtype = known_torch_dtype(dtype)};
-    if (ret->dtype == 0 || layout != known.strided)
+    *ret = (struct leaf){.dtype = array_types_torch_dtype(dtype)};
+    if (ret->dtype == 0 || layout != array_types.strided)
         return 0;
     int here = is_true(tensor, "is_cpu");
     if (here <= 0)
@@ -234,9 +234,10 @@ PyObject *leaf_tensor_over(void *dst, const struct leaf *leaf, uint64_t rows)
     _cleanup_py_ PyObject *memory = PyMemoryView_FromMemory(dst, (Py_ssize_t)bytes, PyBUF_WRITE);
     _cleanup_py_ PyObject *args = memory ? PyTuple_Pack(1, memory) : NULL;
     _cleanup_py_ PyObject *names = args ? PyDict_New() : NULL;
-    if (!names || PyDict_SetItem(names, known.dtype_name, known.dtypes[leaf->dtype]) < 0)
+    if (!names ||
+        PyDict_SetItem(names, array_types.dtype_name, array_types.dtypes[leaf->dtype]) < 0)
         return NULL;
-    _cleanup_py_ PyObject *flat = PyObject_Call(known.frombuffer, args, names);
+    _cleanup_py_ PyObject *flat = PyObject_Call(array_types.frombuffer, args, names);
     _cleanup_py_ PyObject *shape = flat ? shape_tuple(leaf, rows) : NULL;
     return shape ? PyObject_CallMethod(flat, "view", "(O)", shape) : NULL;
 }

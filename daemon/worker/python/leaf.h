@@ -8,7 +8,7 @@
 #ifndef DL_WORKER_LEAF_H
 #define DL_WORKER_LEAF_H
 
-#include "daemon/worker/python/known.h"
+#include "daemon/worker/python/array_types.h"
 
 #include "proto/tree.h"
 

@@ -21,9 +21,9 @@ static PyObject *worker_serve(PyObject *module, PyObject *args, PyObject *names)
         return NULL;
     }
     place.keeps_errors = keeps_errors;
-    Py_XDECREF(origin_bootstrap);
+    Py_XDECREF(py_dataset_bootstrap);
     Py_INCREF(bootstrap);
-    origin_bootstrap = bootstrap;
+    py_dataset_bootstrap = bootstrap;
     int status = host_serve(&place);
     return status < 0 ? NULL : PyLong_FromLong(status);
 }
@@ -38,7 +38,7 @@ static PyObject *worker_leave_signals(PyObject *module, PyObject *nothing)
 
 static PyObject *worker_key(PyObject *module, PyObject *nothing)
 {
-    const struct origin_key *k = &origin_key;
+    const struct py_dataset_key *k = &py_dataset_key;
 
     if (!k->set)
         Py_RETURN_NONE;
@@ -51,7 +51,7 @@ static PyObject *worker_key(PyObject *module, PyObject *nothing)
 
 static PyObject *worker_set_key(PyObject *module, PyObject *args)
 {
-    struct origin_key k = {.set = true, .has_index = true};
+    struct py_dataset_key k = {.set = true, .has_index = true};
     unsigned long long seed, epoch;
     long long index;
 
@@ -60,13 +60,13 @@ static PyObject *worker_set_key(PyObject *module, PyObject *args)
     k.seed = seed;
     k.epoch = epoch;
     k.index = index;
-    origin_key = k;
+    py_dataset_key = k;
     Py_RETURN_NONE;
 }
 
 static PyObject *worker_clear_key(PyObject *module, PyObject *nothing)
 {
-    origin_key.set = false;
+    py_dataset_key.set = false;
     Py_RETURN_NONE;
 }
 

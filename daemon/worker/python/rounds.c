@@ -36,7 +36,7 @@ static void rounds_enter(void *context, uint64_t number)
     step->is_seeded = false;
 }
 
-void rounds_open(struct rounds *rounds, struct origin *source, struct python_step *step,
+void rounds_open(struct rounds *rounds, struct py_dataset *source, struct python_step *step,
                  const struct engine_batches *batches)
 {
     step->seed = source->seed;
@@ -140,7 +140,7 @@ int rounds_make(struct rounds *rounds, const struct slot_task *task, struct made
         r = rounds_ask_state(rounds, &round, ret, &err);
     if (r == 0)
         return 1;
-    assert(r != -EAGAIN); /* none is ever kept here */
+    assert(r != -EAGAIN); /* no round is ever kept here */
     rounds_raise(rounds, &err);
     return -1;
 }

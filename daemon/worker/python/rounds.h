@@ -6,7 +6,7 @@
 #define DL_WORKER_ROUNDS_H
 
 #include "daemon/worker/python/iterator.h"
-#include "daemon/worker/python/kept.h"
+#include "daemon/worker/python/retry_cache.h"
 
 #include "daemon/data/replica.h"
 
@@ -26,13 +26,13 @@ struct engine_batches {
 struct rounds {
     struct dataset base; /* what the replicas iterate over */
     struct replica_set replicas;
-    struct origin *source;    /* borrowed */
-    struct python_step *step; /* borrowed */
-    uint64_t workers;         /* steps from one round to the next */
+    struct py_dataset *source; /* borrowed */
+    struct python_step *step;  /* borrowed */
+    uint64_t workers;          /* steps from one round to the next */
 };
 
 /* In place, since replicas point into it. */
-void rounds_open(struct rounds *rounds, struct origin *source, struct python_step *step,
+void rounds_open(struct rounds *rounds, struct py_dataset *source, struct python_step *step,
                  const struct engine_batches *batches);
 void rounds_close(struct rounds *rounds); /* all zero is fine */
 

@@ -7,7 +7,7 @@
 
 struct python_dataset {
     struct dataset base;
-    struct origin source;
+    struct py_dataset source;
     struct python_step *step; /* borrowed */
 };
 
@@ -119,7 +119,7 @@ static int sample_add_number(struct sample *to, const char *key, PyObject *objec
 {
     if (PyLong_CheckExact(object))
         return sample_add_int(to, key, object);
-    if (known_scalar(Py_TYPE(object)))
+    if (array_types_scalar(Py_TYPE(object)))
         return sample_add_tensor(to, key, object);
     if (PyBool_Check(object) || PyFloat_CheckExact(object)) {
         (void)(PyBool_Check(object) ? sample_bool(to, key, object == Py_True)
@@ -155,10 +155,10 @@ static int sample_add(struct sample *to, const char *key, PyObject *object, unsi
 /* What made the object may have been the first to import NumPy or torch. */
 static int sample_give(struct sample *ret, PyObject *object)
 {
-    return known_refresh() < 0 ? -1 : sample_add(ret, NULL, object, DL_BOUND_TREE_DEPTH + 1);
+    return array_types_refresh() < 0 ? -1 : sample_add(ret, NULL, object, DL_BOUND_TREE_DEPTH + 1);
 }
 
-static void sample_use_key(struct origin *source, const struct sample_key *key)
+static void sample_use_key(struct py_dataset *source, const struct sample_key *key)
 {
     source->seed = key->seed;
     source->epoch = 0;
@@ -173,7 +173,7 @@ static int python_get(struct dataset *base, const struct sample_key *key, uint64
 
     sample_use_key(&ds->source, key);
     _cleanup_py_ PyObject *object = number && python_step_seed(ds->step, &ds->source) == 0
-                                        ? origin_get(&ds->source, number, key->epoch)
+                                        ? py_dataset_get(&ds->source, number, key->epoch)
                                         : NULL;
     return object && sample_give(ret, object) == 0
                ? 0
@@ -206,7 +206,7 @@ static void python_close(struct dataset *base)
 {
     struct python_dataset *ds = container_of(base, struct python_dataset, base);
 
-    origin_deinit(&ds->source);
+    py_dataset_deinit(&ds->source);
     PyErr_Clear();
     free(ds);
 }
@@ -219,13 +219,13 @@ int sample_open_dataset(const struct spec_dataset *spec, const char *place,
                         const struct data_env *env, struct dataset **ret, struct dl_error *err)
 {
     struct python_step *step = env->python;
-    struct origin_open open = {
+    struct py_dataset_open open = {
         .dataset = spec, .seed = step->seed, .worker = env->worker, .workers = env->workers};
     struct python_dataset *ds = calloc(1, sizeof *ds);
 
     if (!ds)
         return dl_error_set(err, ENOMEM, place, "out of memory");
-    if (origin_open(&open, &ds->source) < 0) {
+    if (py_dataset_open(&open, &ds->source) < 0) {
         free(ds);
         (void)!python_step_fail(step, NULL, NULL, err);
         return dl_error_set(err, step->last.code, place, "%s", report_brief(&step->last));
@@ -233,7 +233,7 @@ int sample_open_dataset(const struct spec_dataset *spec, const char *place,
     ds->step = step;
     ds->base.ops = ds->source.iterable ? &iterable_ops : &map_ops;
     ds->base.length = ds->source.length;
-    ds->base.content = origin_content(&ds->source);
+    ds->base.content = py_dataset_content(&ds->source);
     ds->base.carries = ds->source.iterable && ds->source.keeper;
     *ret = &ds->base;
     return 0;

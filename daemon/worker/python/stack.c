@@ -48,7 +48,7 @@ static bool put_array(const struct stack *s, const struct place *place, PyObject
     if (!is_array(object) || leaf_of_array(object, &row, &leaf) != 1)
         return false;
     bool same = memcmp(&leaf, &place->leaf, sizeof leaf) == 0 &&
-                (!known.tensor || !has_negative_stride(&row));
+                (!array_types.tensor || !has_negative_stride(&row));
     if (same && s->copies)
         leaf_copy_array(place->to + (uint64_t)i * place->row_bytes, &row);
     PyBuffer_Release(&row);
@@ -235,11 +235,11 @@ static void write_text(const struct stack *s, const struct place *place, char *t
 static bool write_tensors(const struct stack *s, const struct place *place, char *to)
 {
     _cleanup_py_ PyObject *over = leaf_tensor_over(to, &place->leaf, (uint64_t)s->n);
-    _cleanup_py_ PyObject *args = over ? PyTuple_Pack(2, place->column, known.zero) : NULL;
+    _cleanup_py_ PyObject *args = over ? PyTuple_Pack(2, place->column, array_types.zero) : NULL;
     _cleanup_py_ PyObject *names = args ? PyDict_New() : NULL;
-    if (!names || PyDict_SetItem(names, known.out_name, over) < 0)
+    if (!names || PyDict_SetItem(names, array_types.out_name, over) < 0)
         return false;
-    _cleanup_py_ PyObject *done = PyObject_Call(known.stack, args, names);
+    _cleanup_py_ PyObject *done = PyObject_Call(array_types.stack, args, names);
     return done != NULL;
 }
 

@@ -107,7 +107,7 @@ static bool begin_array(struct stack *s, const char *key, PyObject *object)
     if (leaf_of_array(object, &array, &leaf) != 1)
         return false;
     PyBuffer_Release(&array);
-    return (!known.tensor || torch_knows(leaf.dtype)) &&
+    return (!array_types.tensor || torch_knows(leaf.dtype)) &&
            add_tensor(s, key, &leaf, PLACE_ARRAY) != NULL;
 }
 
@@ -184,7 +184,7 @@ static bool begin(struct stack *s, PyObject *object, const char *key, unsigned d
         return begin_dict(s, object, key, depth);
     if (PyList_CheckExact(object) || PyTuple_CheckExact(object))
         return begin_sequence(s, object, key, depth);
-    uint32_t dtype = known_scalar(Py_TYPE(object));
+    uint32_t dtype = array_types_scalar(Py_TYPE(object));
     return dtype != 0 && begin_number(s, key, dtype, PLACE_SCALAR, object);
 }
 

@@ -22,7 +22,7 @@ static PyObject *name_sample(uint64_t index)
 /* ---- what the dataset says ------------------------------------------------------------------- */
 
 /* Asks it, once: bytes of an int64 each, or None. */
-static int ask(struct origin *source)
+static int ask(struct py_dataset *source)
 {
     if (source->lengths)
         return 0;
@@ -51,7 +51,8 @@ static int read_known(const char *from, uint64_t first, size_t n, uint32_t *ret,
     return 1;
 }
 
-int tokens_known(struct origin *source, uint64_t first, size_t n, uint32_t *ret, uint64_t *ret_bad)
+int tokens_known(struct py_dataset *source, uint64_t first, size_t n, uint32_t *ret,
+                 uint64_t *ret_bad)
 {
     Py_ssize_t bytes = 0;
     char *from = NULL;
@@ -74,11 +75,11 @@ int tokens_known(struct origin *source, uint64_t first, size_t n, uint32_t *ret,
 
 /* ---- what its samples show ------------------------------------------------------------------- */
 
-static int take_one(const struct origin *source, PyObject *module, const char *leaf, uint64_t index,
-                    uint32_t *ret)
+static int take_one(const struct py_dataset *source, PyObject *module, const char *leaf,
+                    uint64_t index, uint32_t *ret)
 {
     _cleanup_py_ PyObject *key = PyLong_FromUnsignedLongLong(index);
-    _cleanup_py_ PyObject *sample = key ? origin_get(source, key, 0) : NULL;
+    _cleanup_py_ PyObject *sample = key ? py_dataset_get(source, key, 0) : NULL;
     _cleanup_py_ PyObject *length =
         sample ? PyObject_CallMethod(module, "length", "OOz", sample, key, leaf) : NULL;
     long long n = length ? PyLong_AsLongLong(length) : -1;
@@ -95,8 +96,8 @@ static int take_one(const struct origin *source, PyObject *module, const char *l
     return 0;
 }
 
-int tokens_take(struct origin *source, const char *leaf, uint64_t first, size_t n, uint32_t *ret,
-                PyObject **ret_bad)
+int tokens_take(struct py_dataset *source, const char *leaf, uint64_t first, size_t n,
+                uint32_t *ret, PyObject **ret_bad)
 {
     uint64_t bad = UINT64_MAX;
     int r = tokens_known(source, first, n, ret, &bad);

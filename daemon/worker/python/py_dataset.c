@@ -1,42 +1,42 @@
-#include "daemon/worker/python/origin.h"
+#include "daemon/worker/python/py_dataset.h"
 
 #include "daemon/data/dataset.h"
 #include "daemon/data/file_print.h"
 
 #include <errno.h>
 
-PyObject *origin_bootstrap;
-struct origin_key origin_key;
+PyObject *py_dataset_bootstrap;
+struct py_dataset_key py_dataset_key;
 
 /* ---- opening -------------------------------------------------------------------------------- */
 
-static PyObject *origin_to_python(const struct value *v);
+static PyObject *py_dataset_to_python(const struct value *v);
 
-static PyObject *origin_list_to_python(const struct value *v)
+static PyObject *py_dataset_list_to_python(const struct value *v)
 {
     PyObject *list = PyList_New(v->count);
 
     for (uint32_t i = 0; list && i < v->count; i++) {
-        PyObject *item = origin_to_python(&v->items[i]);
+        PyObject *item = py_dataset_to_python(&v->items[i]);
         if (!item || PyList_SetItem(list, i, item) < 0)
             Py_CLEAR(list);
     }
     return list;
 }
 
-static PyObject *origin_map_to_python(const struct value *v)
+static PyObject *py_dataset_map_to_python(const struct value *v)
 {
     PyObject *map = PyDict_New();
 
     for (uint32_t i = 0; map && i < v->count; i++) {
-        _cleanup_py_ PyObject *item = origin_to_python(&v->items[i]);
+        _cleanup_py_ PyObject *item = py_dataset_to_python(&v->items[i]);
         if (!item || PyDict_SetItemString(map, v->items[i].key, item) < 0)
             Py_CLEAR(map);
     }
     return map;
 }
 
-static PyObject *origin_to_python(const struct value *v)
+static PyObject *py_dataset_to_python(const struct value *v)
 {
     switch (v->type) {
     case VALUE_BOOL:
@@ -50,9 +50,9 @@ static PyObject *origin_to_python(const struct value *v)
     case VALUE_STRING:
         return PyUnicode_FromString(v->string);
     case VALUE_ARRAY:
-        return origin_list_to_python(v);
+        return py_dataset_list_to_python(v);
     case VALUE_MAP:
-        return origin_map_to_python(v);
+        return py_dataset_map_to_python(v);
     case VALUE_NULL:
         break;
     }
@@ -60,7 +60,7 @@ static PyObject *origin_to_python(const struct value *v)
 }
 
 /* An attribute; NULL without an exception where it is None. */
-static int origin_attribute(PyObject *object, const char *name, PyObject **ret)
+static int py_dataset_attribute(PyObject *object, const char *name, PyObject **ret)
 {
     *ret = PyObject_GetAttrString(object, name);
     if (!*ret)
@@ -71,7 +71,7 @@ static int origin_attribute(PyObject *object, const char *name, PyObject **ret)
 }
 
 /* As PyTorch asks for it; one that is not there, or not true, is none. */
-static int origin_find_getitems(struct origin *s)
+static int py_dataset_find_getitems(struct py_dataset *s)
 {
     s->getitems = PyObject_GetAttrString(s->dataset, "__getitems__");
     int truth = s->getitems ? PyObject_IsTrue(s->getitems) : 0;
@@ -86,12 +86,12 @@ static int origin_find_getitems(struct origin *s)
     return 0;
 }
 
-static int origin_read_length(struct origin *s)
+static int py_dataset_read_length(struct py_dataset *s)
 {
     _cleanup_py_ PyObject *length = NULL;
 
     s->length = UINT64_MAX;
-    if (origin_attribute(s->object, "length", &length) < 0)
+    if (py_dataset_attribute(s->object, "length", &length) < 0)
         return -1;
     if (!length)
         return 0;
@@ -102,19 +102,19 @@ static int origin_read_length(struct origin *s)
     return 0;
 }
 
-int origin_from(PyObject *object, uint64_t seed, struct origin *ret)
+int py_dataset_from(PyObject *object, uint64_t seed, struct py_dataset *ret)
 {
-    *ret = (struct origin){.seed = seed};
+    *ret = (struct py_dataset){.seed = seed};
     Py_INCREF(object);
     ret->object = object;
     _cleanup_py_ PyObject *iterable = PyObject_GetAttrString(object, "iterable");
     int truth = iterable ? PyObject_IsTrue(iterable) : -1;
     ret->dataset = truth < 0 ? NULL : PyObject_GetAttrString(object, "dataset");
-    if (!ret->dataset || origin_attribute(object, "collate", &ret->collate) < 0 ||
-        origin_attribute(object, "convert", &ret->convert) < 0 ||
-        origin_attribute(object, "reseed", &ret->reseed) < 0 || origin_read_length(ret) < 0 ||
-        (!truth && origin_find_getitems(ret) < 0)) {
-        origin_deinit(ret);
+    if (!ret->dataset || py_dataset_attribute(object, "collate", &ret->collate) < 0 ||
+        py_dataset_attribute(object, "convert", &ret->convert) < 0 ||
+        py_dataset_attribute(object, "reseed", &ret->reseed) < 0 ||
+        py_dataset_read_length(ret) < 0 || (!truth && py_dataset_find_getitems(ret) < 0)) {
+        py_dataset_deinit(ret);
         return -1;
     }
     ret->keeper = PyObject_GetAttrString(object, "keeper");
@@ -126,7 +126,7 @@ int origin_from(PyObject *object, uint64_t seed, struct origin *ret)
     return 0;
 }
 
-static int origin_read_number(const struct value *args, const char *name, uint64_t *ret)
+static int py_dataset_read_number(const struct value *args, const char *name, uint64_t *ret)
 {
     const struct value *v = args->type == VALUE_MAP ? value_get(args, name) : NULL;
 
@@ -137,31 +137,31 @@ static int origin_read_number(const struct value *args, const char *name, uint64
     return 0;
 }
 
-int origin_open(const struct origin_open *how, struct origin *ret)
+int py_dataset_open(const struct py_dataset_open *how, struct py_dataset *ret)
 {
     const struct spec_dataset *spec = how->dataset;
 
-    if (!origin_bootstrap) {
+    if (!py_dataset_bootstrap) {
         PyErr_SetString(PyExc_RuntimeError, "this process was given no way to open datasets");
         return -1;
     }
-    _cleanup_py_ PyObject *args = origin_to_python(&spec->config);
+    _cleanup_py_ PyObject *args = py_dataset_to_python(&spec->config);
     _cleanup_py_ PyObject *object =
         !args ? NULL
-              : PyObject_CallFunction(origin_bootstrap, "IIKzOzO", how->worker, how->workers,
+              : PyObject_CallFunction(py_dataset_bootstrap, "IIKzOzO", how->worker, how->workers,
                                       (unsigned long long)how->seed, spec->object, args,
                                       how->collate, how->has_collate ? Py_True : Py_False);
-    if (!object || origin_from(object, how->seed, ret) < 0)
+    if (!object || py_dataset_from(object, how->seed, ret) < 0)
         return -1;
     /* The arguments of the drop-in; those of a dataset that is made by name are its own. */
     if (!spec->object) {
-        origin_read_number(&spec->config, "seed", &ret->seed);
-        origin_read_number(&spec->config, "epoch", &ret->epoch);
+        py_dataset_read_number(&spec->config, "seed", &ret->seed);
+        py_dataset_read_number(&spec->config, "epoch", &ret->epoch);
     }
     return 0;
 }
 
-void origin_deinit(struct origin *s)
+void py_dataset_deinit(struct py_dataset *s)
 {
     Py_CLEAR(s->collate);
     Py_CLEAR(s->convert);
@@ -173,7 +173,7 @@ void origin_deinit(struct origin *s)
     Py_CLEAR(s->object);
 }
 
-static void origin_add_name(struct file_print *print, PyObject *type, const char *attribute)
+static void py_dataset_add_name(struct file_print *print, PyObject *type, const char *attribute)
 {
     _cleanup_py_ PyObject *name = PyObject_GetAttrString(type, attribute);
     Py_ssize_t len = 0;
@@ -185,19 +185,20 @@ static void origin_add_name(struct file_print *print, PyObject *type, const char
         print->r = -EINVAL;
 }
 
-uint64_t origin_content(const struct origin *source)
+uint64_t py_dataset_content(const struct py_dataset *source)
 {
     PyObject *type = (PyObject *)Py_TYPE(source->dataset);
     struct file_print print;
 
     file_print_begin(&print, NULL);
-    origin_add_name(&print, type, "__module__");
-    origin_add_name(&print, type, "__qualname__");
+    py_dataset_add_name(&print, type, "__module__");
+    py_dataset_add_name(&print, type, "__qualname__");
     PyErr_Clear();
     return file_print_end(&print);
 }
 
-int origin_seed(const struct origin *s, uint64_t seed, uint64_t epoch, uint32_t rank, uint64_t step)
+int py_dataset_seed(const struct py_dataset *s, uint64_t seed, uint64_t epoch, uint32_t rank,
+                    uint64_t step)
 {
     if (!s->reseed)
         return 0;
@@ -209,34 +210,34 @@ int origin_seed(const struct origin *s, uint64_t seed, uint64_t epoch, uint32_t 
 
 /* ---- samples -------------------------------------------------------------------------------- */
 
-static void origin_set_key(const struct origin *s, uint64_t epoch, PyObject *key)
+static void py_dataset_set_key(const struct py_dataset *s, uint64_t epoch, PyObject *key)
 {
     int overflow = 1;
     int64_t index = key && PyLong_Check(key) ? PyLong_AsLongLongAndOverflow(key, &overflow) : 0;
 
-    origin_key = (struct origin_key){.set = true,
-                                     .has_index = !overflow,
-                                     .seed = s->seed,
-                                     .epoch = s->epoch + epoch,
-                                     .index = (int64_t)((uint64_t)index + s->base)};
+    py_dataset_key = (struct py_dataset_key){.set = true,
+                                             .has_index = !overflow,
+                                             .seed = s->seed,
+                                             .epoch = s->epoch + epoch,
+                                             .index = (int64_t)((uint64_t)index + s->base)};
 }
 
-PyObject *origin_get(const struct origin *s, PyObject *key, uint64_t epoch)
+PyObject *py_dataset_get(const struct py_dataset *s, PyObject *key, uint64_t epoch)
 {
-    origin_set_key(s, epoch, key);
+    py_dataset_set_key(s, epoch, key);
     PyObject *sample = PyObject_GetItem(s->dataset, key);
-    origin_key.set = false;
+    py_dataset_key.set = false;
     return sample;
 }
 
-static PyObject *origin_get_one_by_one(const struct origin *s, PyObject *keys, uint64_t epoch,
-                                       PyObject **ret_bad)
+static PyObject *py_dataset_get_one_by_one(const struct py_dataset *s, PyObject *keys,
+                                           uint64_t epoch, PyObject **ret_bad)
 {
     Py_ssize_t n = PyList_Size(keys);
     PyObject *samples = n < 0 ? NULL : PyList_New(n);
 
     for (Py_ssize_t i = 0; samples && i < n; i++) {
-        PyObject *sample = origin_get(s, PyList_GetItem(keys, i), epoch);
+        PyObject *sample = py_dataset_get(s, PyList_GetItem(keys, i), epoch);
         if (!sample) {
             *ret_bad = PyList_GetItem(keys, i);
             Py_XINCREF(*ret_bad);
@@ -248,18 +249,19 @@ static PyObject *origin_get_one_by_one(const struct origin *s, PyObject *keys, u
     return samples;
 }
 
-PyObject *origin_get_all(const struct origin *s, PyObject *keys, uint64_t epoch, PyObject **ret_bad)
+PyObject *py_dataset_get_all(const struct py_dataset *s, PyObject *keys, uint64_t epoch,
+                             PyObject **ret_bad)
 {
     if (!s->getitems)
-        return origin_get_one_by_one(s, keys, epoch, ret_bad);
-    origin_set_key(s, epoch, NULL);
+        return py_dataset_get_one_by_one(s, keys, epoch, ret_bad);
+    py_dataset_set_key(s, epoch, NULL);
     PyObject *samples = PyObject_CallFunctionObjArgs(s->getitems, keys, NULL);
-    origin_key.set = false;
+    py_dataset_key.set = false;
     return samples;
 }
 
-PyObject *origin_iterate(struct origin *s, uint64_t epoch, uint32_t rank, uint32_t world,
-                         struct dl_span state)
+PyObject *py_dataset_iterate(struct py_dataset *s, uint64_t epoch, uint32_t rank, uint32_t world,
+                             struct dl_span state)
 {
     PyObject *it = state.data ? PyObject_CallMethod(s->object, "iterate", "IIKy#", rank, world,
                                                     (unsigned long long)epoch, state.data,
@@ -273,7 +275,7 @@ PyObject *origin_iterate(struct origin *s, uint64_t epoch, uint32_t rank, uint32
     return it;
 }
 
-int origin_enter(const struct origin *s, PyObject *iterator)
+int py_dataset_enter(const struct py_dataset *s, PyObject *iterator)
 {
     _cleanup_py_ PyObject *done =
         s->keeper ? PyObject_CallMethod(s->keeper, "enter", "O", iterator) : NULL;
@@ -281,16 +283,16 @@ int origin_enter(const struct origin *s, PyObject *iterator)
     return s->keeper && !done ? -1 : 0;
 }
 
-PyObject *origin_state(const struct origin *s, PyObject *iterator)
+PyObject *py_dataset_state(const struct py_dataset *s, PyObject *iterator)
 {
     return PyObject_CallMethod(s->keeper, "take", "O", iterator);
 }
 
-PyObject *origin_next(const struct origin *s, PyObject *iterator, uint64_t epoch)
+PyObject *py_dataset_next(const struct py_dataset *s, PyObject *iterator, uint64_t epoch)
 {
-    origin_set_key(s, epoch, NULL);
+    py_dataset_set_key(s, epoch, NULL);
     PyObject *sample = PyIter_Next(iterator);
-    origin_key.set = false;
+    py_dataset_key.set = false;
     return sample;
 }
 
@@ -301,7 +303,7 @@ PyObject *origin_next(const struct origin *s, PyObject *iterator, uint64_t epoch
  * started and Python looks for modules by itself, would be everything there is; so would "", which
  * is it.
  */
-static void origin_allow_text(struct sandbox_files *files, PyObject *text)
+static void py_dataset_allow_text(struct sandbox_files *files, PyObject *text)
 {
     _cleanup_py_ PyObject *bytes = NULL;
 
@@ -314,14 +316,14 @@ static void origin_allow_text(struct sandbox_files *files, PyObject *text)
     PyErr_Clear();
 }
 
-void origin_allow(struct sandbox_files *files)
+void py_dataset_allow(struct sandbox_files *files)
 {
     static const char *const prefixes[] = {"prefix", "exec_prefix", "base_prefix",
                                            "base_exec_prefix"};
     PyObject *path = PySys_GetObject("path"); /* borrowed */
 
     for (size_t i = 0; i < ARRAY_SIZE(prefixes); i++)
-        origin_allow_text(files, PySys_GetObject(prefixes[i]));
+        py_dataset_allow_text(files, PySys_GetObject(prefixes[i]));
     for (Py_ssize_t i = 0; path && PyList_Check(path) && i < PyList_Size(path); i++)
-        origin_allow_text(files, PyList_GetItem(path, i));
+        py_dataset_allow_text(files, PyList_GetItem(path, i));
 }

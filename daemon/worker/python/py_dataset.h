@@ -1,8 +1,8 @@
 /*
  * The user's dataset, in this process: what the host's bootstrap made of the spec.
  */
-#ifndef DL_WORKER_ORIGIN_H
-#define DL_WORKER_ORIGIN_H
+#ifndef DL_WORKER_PY_DATASET_H
+#define DL_WORKER_PY_DATASET_H
 
 #include "daemon/worker/python/report.h"
 #include "daemon/worker/sandbox.h"
@@ -12,9 +12,9 @@
 
 /* From serve(): dloader._bootstrap.open_named(), or the like of a host that has the dataset; owned.
  */
-extern PyObject *origin_bootstrap;
+extern PyObject *py_dataset_bootstrap;
 
-struct origin_open {
+struct py_dataset_open {
     const struct spec_dataset *dataset;
     const char *collate; /* "module:callable"; NULL: none is named */
     bool has_collate;    /* the spec has collate.kind python */
@@ -24,10 +24,10 @@ struct origin_open {
 };
 
 /* What an interpreter reads while it runs a dataset: the modules it has yet to import. */
-void origin_allow(struct sandbox_files *files);
+void py_dataset_allow(struct sandbox_files *files);
 
 /* Everything that is looked up once; owned references. */
-struct origin {
+struct py_dataset {
     PyObject *object; /* the Source itself */
     PyObject *dataset;
     PyObject *getitems; /* the dataset's __getitems__; NULL: it has none */
@@ -43,47 +43,47 @@ struct origin {
     uint64_t base;   /* what is added to an index there: the dataset is part of another */
 };
 
-int origin_open(const struct origin_open *how, struct origin *ret);
+int py_dataset_open(const struct py_dataset_open *how, struct py_dataset *ret);
 /* Of a Source that is there already. */
-int origin_from(PyObject *object, uint64_t seed, struct origin *ret);
-void origin_deinit(struct origin *source);
+int py_dataset_from(PyObject *object, uint64_t seed, struct py_dataset *ret);
+void py_dataset_deinit(struct py_dataset *source);
 
 /* What the dataset's type is called, as a number; 0: it cannot be told. */
-uint64_t origin_content(const struct origin *source);
+uint64_t py_dataset_content(const struct py_dataset *source);
 
 /*
  * Seeds the global generators for one step, if the source does that: from (seed, epoch, rank, step)
  * alone, so that no stream comes twice, whichever worker makes the step, and whoever else's it made
  * before.
  */
-int origin_seed(const struct origin *source, uint64_t seed, uint64_t epoch, uint32_t rank,
-                uint64_t step);
+int py_dataset_seed(const struct py_dataset *source, uint64_t seed, uint64_t epoch, uint32_t rank,
+                    uint64_t step);
 
 /* One sample, by an index, or by any key. The key of sample_rng() is set meanwhile. */
-PyObject *origin_get(const struct origin *source, PyObject *key, uint64_t epoch);
+PyObject *py_dataset_get(const struct py_dataset *source, PyObject *key, uint64_t epoch);
 /* A list of them, by __getitems__ if the dataset has it. *ret_bad, owned: the key at fault. */
-PyObject *origin_get_all(const struct origin *source, PyObject *keys, uint64_t epoch,
-                         PyObject **ret_bad);
+PyObject *py_dataset_get_all(const struct py_dataset *source, PyObject *keys, uint64_t epoch,
+                             PyObject **ret_bad);
 /* An iterator over an epoch of an iterable dataset; from there on that `state` says, unless that is
  * empty: then there is a keeper. */
-PyObject *origin_iterate(struct origin *source, uint64_t epoch, uint32_t rank, uint32_t world,
-                         struct dl_span state);
+PyObject *py_dataset_iterate(struct py_dataset *source, uint64_t epoch, uint32_t rank,
+                             uint32_t world, struct dl_span state);
 /* A round of it is about to be made, where there is a keeper; and behind the round, where it
  * stands: bytes, None or a number (enum carried_lost), or False: it never says so. */
-int origin_enter(const struct origin *source, PyObject *iterator);
-PyObject *origin_state(const struct origin *source, PyObject *iterator);
+int py_dataset_enter(const struct py_dataset *source, PyObject *iterator);
+PyObject *py_dataset_state(const struct py_dataset *source, PyObject *iterator);
 /* Its next sample; NULL without an exception: the end. */
-PyObject *origin_next(const struct origin *source, PyObject *iterator, uint64_t epoch);
+PyObject *py_dataset_next(const struct py_dataset *source, PyObject *iterator, uint64_t epoch);
 
 /* ---- the key of the sample that is being made ----------------------------------------------- */
 
-struct origin_key {
+struct py_dataset_key {
     bool set;
     bool has_index;
     uint64_t seed;
     uint64_t epoch;
     int64_t index;
 };
-extern struct origin_key origin_key;
+extern struct py_dataset_key py_dataset_key;
 
 #endif

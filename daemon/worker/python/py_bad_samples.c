@@ -1,9 +1,10 @@
-#include "daemon/worker/python/refused.h"
+#include "daemon/worker/python/py_bad_samples.h"
 
 /* Whether the batch goes on without sample `index`, whose exception is set: then it is in the list.
  * False: the exception stays. */
-static bool refused_take(const struct origin *source, enum on_error on_error, PyObject *key,
-                         uint64_t index, uint64_t position, struct bad_list *list)
+static bool py_bad_samples_take(const struct py_dataset *source, enum on_error on_error,
+                                PyObject *key, uint64_t index, uint64_t position,
+                                struct bad_list *list)
 {
     struct report report;
     struct dl_error err = {0};
@@ -23,7 +24,7 @@ static bool refused_take(const struct origin *source, enum on_error on_error, Py
 }
 
 /* Sets the exception of a batch of which nothing is left. */
-static void refused_all(const struct bad_list *list)
+static void py_bad_samples_all(const struct bad_list *list)
 {
     struct dl_error err;
 
@@ -32,44 +33,44 @@ static void refused_all(const struct bad_list *list)
 }
 
 /* Whether there is such a sample, as far as is known; else who asks for it is at fault. */
-static bool refused_exists(const struct origin *source, int64_t index)
+static bool py_bad_samples_exists(const struct py_dataset *source, int64_t index)
 {
     uint64_t before = index < 0 ? -(uint64_t)index - 1 : (uint64_t)index;
 
     return source->length == UINT64_MAX || before < source->length;
 }
 
-static int64_t refused_next(const struct origin *source, int64_t index)
+static int64_t py_bad_samples_next(const struct py_dataset *source, int64_t index)
 {
     return source->length != UINT64_MAX && index + 1 == (int64_t)source->length ? 0 : index + 1;
 }
 
 /* The sample of `index`, or what comes in its place, appended. 0: nothing does; 1; -1. */
-static int refused_one(const struct origin *source, enum on_error on_error, int64_t index,
-                       uint64_t position, uint64_t epoch, struct made *ret)
+static int py_bad_samples_one(const struct py_dataset *source, enum on_error on_error,
+                              int64_t index, uint64_t position, uint64_t epoch, struct made *ret)
 {
     for (unsigned further = 0;; further++) {
         _cleanup_py_ PyObject *key = PyLong_FromLongLong(index);
-        _cleanup_py_ PyObject *sample = key ? origin_get(source, key, epoch) : NULL;
+        _cleanup_py_ PyObject *sample = key ? py_dataset_get(source, key, epoch) : NULL;
         if (sample) {
             ret->numbers[ret->samples++] = (uint64_t)index;
             return PyList_Append(ret->object, sample) < 0 ? -1 : 1;
         }
-        if (!key || !refused_exists(source, index) ||
-            !refused_take(source, on_error, key, (uint64_t)index, position, &ret->bad))
+        if (!key || !py_bad_samples_exists(source, index) ||
+            !py_bad_samples_take(source, on_error, key, (uint64_t)index, position, &ret->bad))
             return -1;
         if (on_error == ON_ERROR_SKIP)
             return 0;
         if (further == BAD_FURTHER) {
-            refused_all(&ret->bad);
+            py_bad_samples_all(&ret->bad);
             return -1;
         }
-        index = refused_next(source, index);
+        index = py_bad_samples_next(source, index);
     }
 }
 
-int refused_collect(const struct origin *source, enum on_error on_error, PyObject *keys,
-                    uint64_t epoch, struct made *ret, PyObject **ret_bad)
+int py_bad_samples_collect(const struct py_dataset *source, enum on_error on_error, PyObject *keys,
+                           uint64_t epoch, struct made *ret, PyObject **ret_bad)
 {
     Py_ssize_t n = PyList_Size(keys);
 
@@ -83,7 +84,7 @@ int refused_collect(const struct origin *source, enum on_error on_error, PyObjec
     for (Py_ssize_t i = 0; i < n; i++) {
         PyObject *key = PyList_GetItem(keys, i);
         int64_t index = PyLong_AsLongLong(key);
-        if (refused_one(source, on_error, index, (uint64_t)i, epoch, ret) < 0) {
+        if (py_bad_samples_one(source, on_error, index, (uint64_t)i, epoch, ret) < 0) {
             Py_INCREF(key);
             *ret_bad = key;
             return -1;
@@ -91,6 +92,6 @@ int refused_collect(const struct origin *source, enum on_error on_error, PyObjec
     }
     if (ret->samples > 0)
         return 1;
-    refused_all(&ret->bad);
+    py_bad_samples_all(&ret->bad);
     return -1;
 }
