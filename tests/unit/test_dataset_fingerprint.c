@@ -8,14 +8,14 @@
 enum { LARGE = 20000 };
 
 /* The open dataset's, so that those inside it are asked, too. */
-static uint64_t print_of(const char *text)
+static uint64_t fingerprint_of(const char *text)
 {
     struct dataset *ds = open_dataset(text, &anywhere);
-    uint64_t print = ds->content;
+    uint64_t fingerprint = ds->content;
 
     dataset_close(ds);
-    assert_true(print != 0);
-    return print;
+    assert_true(fingerprint != 0);
+    return fingerprint;
 }
 
 static char *below(const char *name)
@@ -54,10 +54,11 @@ static void test_copies_are_the_same(void **state)
     write_large("here.txt", 0, 'a');
     write_large("there/copy.txt", 0, 'a');
     assert_int_equal(utime(below("there/copy.txt"), &old), 0);
-    assert_int_equal(print_of("{kind: text, paths: here.txt}"),
-                     print_of("{kind: text, paths: [there/*.txt]}"));
-    assert_int_equal(print_of("{kind: records, path: here.txt, dtype: uint8, shape: [100]}"),
-                     print_of("{kind: records, path: there/copy.txt, dtype: uint8, shape: [100]}"));
+    assert_int_equal(fingerprint_of("{kind: text, paths: here.txt}"),
+                     fingerprint_of("{kind: text, paths: [there/*.txt]}"));
+    assert_int_equal(
+        fingerprint_of("{kind: records, path: here.txt, dtype: uint8, shape: [100]}"),
+        fingerprint_of("{kind: records, path: there/copy.txt, dtype: uint8, shape: [100]}"));
 }
 
 static void test_changes_are_seen(void **state)
@@ -67,15 +68,15 @@ static void test_changes_are_seen(void **state)
 
     (void)state;
     write_large("f.txt", 0, 'a');
-    whole = print_of("{kind: text, paths: f.txt}");
+    whole = fingerprint_of("{kind: text, paths: f.txt}");
     for (size_t i = 0; i < ARRAY_SIZE(places); i++) {
         write_large("f.txt", places[i], 'b');
-        assert_true(print_of("{kind: text, paths: f.txt}") != whole);
+        assert_true(fingerprint_of("{kind: text, paths: f.txt}") != whole);
     }
     write_large("f.txt", 0, 'a');
-    assert_int_equal(print_of("{kind: text, paths: f.txt}"), whole);
+    assert_int_equal(fingerprint_of("{kind: text, paths: f.txt}"), whole);
     assert_int_equal(truncate(below("f.txt"), LARGE - 100), 0);
-    assert_true(print_of("{kind: text, paths: f.txt}") != whole);
+    assert_true(fingerprint_of("{kind: text, paths: f.txt}") != whole);
 }
 
 static void test_several_files(void **state)
@@ -83,11 +84,11 @@ static void test_several_files(void **state)
     (void)state;
     harness_file("1.txt", "one\n", 4);
     harness_file("2.txt", "two\n", 4);
-    uint64_t print = print_of("{kind: text, paths: [1.txt, 2.txt]}");
-    assert_true(print_of("{kind: text, paths: [2.txt, 1.txt]}") != print);
-    assert_true(print_of("{kind: text, paths: [1.txt]}") != print);
-    assert_true(print_of("{kind: text, paths: [1.txt, 1.txt]}") != print);
-    assert_int_equal(print_of("{kind: text, paths: ['[12].txt']}"), print);
+    uint64_t fingerprint = fingerprint_of("{kind: text, paths: [1.txt, 2.txt]}");
+    assert_true(fingerprint_of("{kind: text, paths: [2.txt, 1.txt]}") != fingerprint);
+    assert_true(fingerprint_of("{kind: text, paths: [1.txt]}") != fingerprint);
+    assert_true(fingerprint_of("{kind: text, paths: [1.txt, 1.txt]}") != fingerprint);
+    assert_int_equal(fingerprint_of("{kind: text, paths: ['[12].txt']}"), fingerprint);
 }
 
 /* More than are looked at: the first and the last are. */
@@ -103,17 +104,17 @@ static void test_many_files(void **state)
         snprintf(name, sizeof name, "many/%05d.t", i);
         harness_file(name, "one\n", 4);
     }
-    uint64_t print = print_of(spec);
-    assert_int_equal(print_of(spec), print);
+    uint64_t fingerprint = fingerprint_of(spec);
+    assert_int_equal(fingerprint_of(spec), fingerprint);
     harness_file("many/00000.t", "two\n", 4);
-    assert_true(print_of(spec) != print);
+    assert_true(fingerprint_of(spec) != fingerprint);
     harness_file("many/00000.t", "one\n", 4);
     harness_file(name, "two\n", 4);
-    assert_true(print_of(spec) != print);
+    assert_true(fingerprint_of(spec) != fingerprint);
     harness_file(name, "one\n", 4);
-    assert_int_equal(print_of(spec), print);
+    assert_int_equal(fingerprint_of(spec), fingerprint);
     assert_int_equal(unlink(below(name)), 0);
-    assert_true(print_of(spec) != print);
+    assert_true(fingerprint_of(spec) != fingerprint);
 }
 
 static void make_images(const char *root, const char *class, const char *name)
@@ -138,11 +139,11 @@ static void test_images_by_their_names(void **state)
     make_images("same", "dog", "2.png");
     make_images("other", "cat", "1.png");
     make_images("other", "cow", "2.png");
-    uint64_t print = print_of(IMAGES("one"));
-    assert_int_equal(print_of(IMAGES("same")), print);
-    assert_true(print_of(IMAGES("other")) != print);
+    uint64_t fingerprint = fingerprint_of(IMAGES("one"));
+    assert_int_equal(fingerprint_of(IMAGES("same")), fingerprint);
+    assert_true(fingerprint_of(IMAGES("other")) != fingerprint);
     make_images("same", "dog", "3.png");
-    assert_true(print_of(IMAGES("same")) != print);
+    assert_true(fingerprint_of(IMAGES("same")) != fingerprint);
 }
 
 static void test_datasets_of_datasets(void **state)
@@ -154,12 +155,12 @@ static void test_datasets_of_datasets(void **state)
 #define R(name)      "{kind: records, dtype: uint8, shape: [], path: " name "}"
 #define CONCAT(a, b) "{kind: concat, datasets: [" R(a) ", " R(b) "]}"
 #define SUBSET(name) "{kind: subset, indices: [1], dataset: " R(name) "}"
-    uint64_t print = print_of(CONCAT("a.r", "b.r"));
-    assert_int_equal(print_of(CONCAT("copy.r", "b.r")), print);
-    assert_true(print_of(CONCAT("b.r", "a.r")) != print);
-    assert_true(print_of(CONCAT("a.r", "a.r")) != print);
-    assert_int_equal(print_of(SUBSET("a.r")), print_of(SUBSET("copy.r")));
-    assert_true(print_of(SUBSET("a.r")) != print_of(SUBSET("b.r")));
+    uint64_t fingerprint = fingerprint_of(CONCAT("a.r", "b.r"));
+    assert_int_equal(fingerprint_of(CONCAT("copy.r", "b.r")), fingerprint);
+    assert_true(fingerprint_of(CONCAT("b.r", "a.r")) != fingerprint);
+    assert_true(fingerprint_of(CONCAT("a.r", "a.r")) != fingerprint);
+    assert_int_equal(fingerprint_of(SUBSET("a.r")), fingerprint_of(SUBSET("copy.r")));
+    assert_true(fingerprint_of(SUBSET("a.r")) != fingerprint_of(SUBSET("b.r")));
 }
 
 static const struct CMUnitTest tests[] = {

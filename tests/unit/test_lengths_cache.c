@@ -54,17 +54,19 @@ static void test_round_trip(void **state)
     for (uint32_t i = 0; i < MANY; i++)
         lengths[i] = i * 2654435761U + 1;
     for (size_t i = 0; i < ARRAY_SIZE(counts); i++) {
-        uint64_t n = counts[i], print = 0xabc0000000000000 + i;
-        assert_int_equal(lengths_cache_load(below("new/cache"), print, n, got), -ENOENT);
-        must_store("new/cache", print, n, lengths);
-        assert_int_equal(lengths_cache_load(below("new/cache"), print, n, got), 0);
+        uint64_t n = counts[i], fingerprint = 0xabc0000000000000 + i;
+        assert_int_equal(lengths_cache_load(below("new/cache"), fingerprint, n, got), -ENOENT);
+        must_store("new/cache", fingerprint, n, lengths);
+        assert_int_equal(lengths_cache_load(below("new/cache"), fingerprint, n, got), 0);
         assert_memory_equal(got, lengths, n * sizeof *got);
         /* Asked for what is not there. */
-        assert_int_equal(lengths_cache_load(below("new/cache"), print + 100, n, got), -ENOENT);
-        assert_int_equal(lengths_cache_load(below("new/cache"), print, n + 1, got), -ENOENT);
+        assert_int_equal(lengths_cache_load(below("new/cache"), fingerprint + 100, n, got),
+                         -ENOENT);
+        assert_int_equal(lengths_cache_load(below("new/cache"), fingerprint, n + 1, got), -ENOENT);
         if (n > 0)
-            assert_int_equal(lengths_cache_load(below("new/cache"), print, n - 1, got), -ENOENT);
-        assert_int_equal(stat(file_of("new/cache", print), &st), 0);
+            assert_int_equal(lengths_cache_load(below("new/cache"), fingerprint, n - 1, got),
+                             -ENOENT);
+        assert_int_equal(stat(file_of("new/cache", fingerprint), &st), 0);
         assert_int_equal(st.st_mode & 07777, 0600);
         assert_int_equal(st.st_size, 40 + 4 * n);
     }
@@ -112,8 +114,8 @@ static void test_damage(void **state)
     assert_int_equal(mkdir(file_of("damage", 9), 0700), 0);
     assert_int_equal(symlink(file_of("damage", 7), file_of("damage", 10)), 0);
     assert_int_equal(mkfifo(file_of("damage", 11), 0600), 0);
-    for (uint64_t print = 9; print <= 11; print++)
-        assert_int_equal(lengths_cache_load(below("damage"), print, 4, got), -ENOENT);
+    for (uint64_t fingerprint = 9; fingerprint <= 11; fingerprint++)
+        assert_int_equal(lengths_cache_load(below("damage"), fingerprint, 4, got), -ENOENT);
     assert_int_equal(lengths_cache_load(below("damage"), 7, 4, got), 0);
 
     /* What is damaged is replaced. */
@@ -180,8 +182,8 @@ static void test_eviction(void **state)
     /* The oldest of its own went, and what was left behind; nothing else of others. */
     assert_false(exists(file_of("evict", 2)));
     assert_false(exists(below("evict/new-dead")));
-    for (uint64_t print = 1; print <= 5; print++)
-        assert_int_equal(exists(file_of("evict", print)), print != 2);
+    for (uint64_t fingerprint = 1; fingerprint <= 5; fingerprint++)
+        assert_int_equal(exists(file_of("evict", fingerprint)), fingerprint != 2);
     assert_true(exists(below("evict/0000000000000005.lengths.bak")));
     assert_true(exists(below("evict/notes.lengths")));
     assert_true(exists(below("evict/000000000000000G.lengths")));
@@ -210,18 +212,19 @@ static void test_eviction(void **state)
 
 /* ---- the fingerprint ------------------------------------------------------------------------ */
 
-static uint64_t print_in(const char *text, const char *leaf, const struct data_env *env)
+static uint64_t fingerprint_in(const char *text, const char *leaf, const struct data_env *env)
 {
     struct dl_spec spec = read_dataset(text);
-    uint64_t print = lengths_fingerprint(&spec.dataset, leaf, env);
+    uint64_t fingerprint = lengths_fingerprint(&spec.dataset, leaf, env);
 
     spec_deinit(&spec);
-    return print;
+    return fingerprint;
 }
 
 static uint64_t print_of(const char *text, const char *leaf)
 {
-    uint64_t first = print_in(text, leaf, &anywhere), again = print_in(text, leaf, &anywhere);
+    uint64_t first = fingerprint_in(text, leaf, &anywhere),
+             again = fingerprint_in(text, leaf, &anywhere);
 
     assert_int_equal(first, again);
     return first;
@@ -417,9 +420,9 @@ static void test_roots(void **state)
     harness_file("out.txt", "a", 1);
     assert_int_equal(symlink(below("out.txt"), below("root/link.txt")), 0);
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-        uint64_t print = print_in(rows[i].text, NULL, &env);
-        if ((print != 0) != rows[i].allowed)
-            fail_msg("%s: %llx", rows[i].text, (unsigned long long)print);
+        uint64_t fingerprint = fingerprint_in(rows[i].text, NULL, &env);
+        if ((fingerprint != 0) != rows[i].allowed)
+            fail_msg("%s: %llx", rows[i].text, (unsigned long long)fingerprint);
     }
 }
 

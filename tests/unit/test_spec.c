@@ -432,15 +432,15 @@ static void test_label(void **state)
     struct dl_spec spec = {0}, plain = {0};
     _cleanup_(value_deinit)
     struct value canonical = {0};
-    uint64_t print, plain_print;
+    uint64_t fingerprint, plain_fingerprint;
 
     (void)state;
     expect_spec(text, &spec);
     expect_spec("{dataset: {kind: range, length: 5}}", &plain);
     assert_string_equal(spec.name, "train.py: a");
-    assert_int_equal(spec_fingerprint(&spec, &print), 0);
-    assert_int_equal(spec_fingerprint(&plain, &plain_print), 0);
-    assert_int_equal(print, plain_print);
+    assert_int_equal(spec_fingerprint(&spec, &fingerprint), 0);
+    assert_int_equal(spec_fingerprint(&plain, &plain_fingerprint), 0);
+    assert_int_equal(fingerprint, plain_fingerprint);
     assert_int_equal(spec_to_value(&spec, &canonical), 0);
     assert_null(value_get(&canonical, "name"));
     assert_string_equal(value_get(&canonical, "label")->string, "train.py: a");

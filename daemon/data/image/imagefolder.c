@@ -7,7 +7,7 @@
  * an error of its own.
  */
 #include "daemon/data/combine/combine.h"
-#include "daemon/data/file_print.h"
+#include "daemon/data/file_hasher.h"
 #include "daemon/data/image/image.h"
 #include "daemon/data/image/imagefolder_list.h"
 #include "daemon/data/source.h"
@@ -192,18 +192,18 @@ static int describe(struct imagefolder *folder)
 /* Names alone: to open each image, or only to ask for its size, would take minutes. */
 static uint64_t fingerprint(const struct image_list *list)
 {
-    struct file_print print;
+    struct file_hasher hasher;
 
-    file_print_begin(&print, NULL);
+    file_hasher_begin(&hasher, NULL);
     for (size_t i = 0; i < list->n_dirs; i++) {
         const struct image_dir *dir = &list->dirs[i];
         const char *last = dir->names + dir->name[dir->n - 1];
 
-        file_print_add(&print, dir->path, strlen(dir->path));
-        file_print_number(&print, dir->label);
-        file_print_add(&print, dir->names, (uint64_t)(last - dir->names) + strlen(last));
+        file_hasher_add(&hasher, dir->path, strlen(dir->path));
+        file_hasher_add_number(&hasher, dir->label);
+        file_hasher_add(&hasher, dir->names, (uint64_t)(last - dir->names) + strlen(last));
     }
-    return file_print_end(&print);
+    return file_hasher_end(&hasher);
 }
 
 static void dataset_closep(struct dataset **ds)

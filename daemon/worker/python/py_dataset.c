@@ -1,7 +1,7 @@
 #include "daemon/worker/python/py_dataset.h"
 
 #include "daemon/data/dataset.h"
-#include "daemon/data/file_print.h"
+#include "daemon/data/file_hasher.h"
 
 #include <errno.h>
 
@@ -173,28 +173,28 @@ void py_dataset_deinit(struct py_dataset *s)
     Py_CLEAR(s->object);
 }
 
-static void py_dataset_add_name(struct file_print *print, PyObject *type, const char *attribute)
+static void py_dataset_add_name(struct file_hasher *hasher, PyObject *type, const char *attribute)
 {
     _cleanup_py_ PyObject *name = PyObject_GetAttrString(type, attribute);
     Py_ssize_t len = 0;
     const char *text = name ? PyUnicode_AsUTF8AndSize(name, &len) : NULL;
 
     if (text)
-        file_print_add(print, text, (uint64_t)len);
+        file_hasher_add(hasher, text, (uint64_t)len);
     else
-        print->r = -EINVAL;
+        hasher->r = -EINVAL;
 }
 
 uint64_t py_dataset_content(const struct py_dataset *source)
 {
     PyObject *type = (PyObject *)Py_TYPE(source->dataset);
-    struct file_print print;
+    struct file_hasher hasher;
 
-    file_print_begin(&print, NULL);
-    py_dataset_add_name(&print, type, "__module__");
-    py_dataset_add_name(&print, type, "__qualname__");
+    file_hasher_begin(&hasher, NULL);
+    py_dataset_add_name(&hasher, type, "__module__");
+    py_dataset_add_name(&hasher, type, "__qualname__");
     PyErr_Clear();
-    return file_print_end(&print);
+    return file_hasher_end(&hasher);
 }
 
 int py_dataset_seed(const struct py_dataset *s, uint64_t seed, uint64_t epoch, uint32_t rank,

@@ -1,0 +1,29 @@
+/*
+ * Makes a fingerprint of files: XXH3-64 of what is added, one after another. The first
+ * failure sticks, so that only the end has to be asked about it.
+ */
+#ifndef DL_DATA_FILE_HASHER_H
+#define DL_DATA_FILE_HASHER_H
+
+#include "daemon/data/dataset.h"
+
+struct file_hasher {
+    void *hash; /* owned */
+    const struct data_env *env;
+    int r;
+};
+
+void file_hasher_begin(struct file_hasher *hasher, const struct data_env *env);
+
+/* The hash, never 0; or 0: something failed. Frees what there is. */
+uint64_t file_hasher_end(struct file_hasher *hasher);
+
+/* Bytes with their number, so that "ab", "c" and "a", "bc" have different hashes. */
+void file_hasher_add(struct file_hasher *hasher, const void *data, uint64_t bytes);
+void file_hasher_add_number(struct file_hasher *hasher, uint64_t number);
+
+/* Opens a data file and adds its size and its first and last 4 KiB. Returns the descriptor, for
+ * whoever wants to know more of it, or a negative errno, which also sticks. */
+int file_hasher_add_file(struct file_hasher *hasher, const char *path);
+
+#endif
