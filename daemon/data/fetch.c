@@ -1,10 +1,10 @@
 #include "daemon/data/fetch.h"
 
 #include "daemon/data/collate/collate.h"
-#include "daemon/data/draft.h"
 #include "daemon/data/lengths.h"
 #include "daemon/data/replica.h"
 #include "daemon/data/rows.h"
+#include "daemon/data/sample_batch.h"
 #include "proto/clock.h"
 
 #include <assert.h>
@@ -17,11 +17,11 @@ enum {
 };
 
 struct fetcher {
-    struct dataset *dataset; /* owned */
-    struct rows *rows;       /* owned; else NULL */
-    struct collate *collate; /* owned; NULL with rows */
-    struct draft draft;      /* the samples of a map-style dataset, without rows */
-    struct planned planned;  /* owned; of the task at hand */
+    struct dataset *dataset;   /* owned */
+    struct rows *rows;         /* owned; else NULL */
+    struct collate *collate;   /* owned; NULL with rows */
+    struct sample_batch batch; /* the samples of a map-style dataset, without rows */
+    struct planned planned;    /* owned; of the task at hand */
     struct replica_set replicas;
     uint64_t batch_size; /* 0: not batched */
     uint64_t tokens;     /* of a batch; 0: batch_size counts */
@@ -128,7 +128,7 @@ struct fetcher *fetcher_free(struct fetcher *f)
     if (!f)
         return NULL;
     replica_set_deinit(&f->replicas);
-    draft_deinit(&f->draft);
+    sample_batch_deinit(&f->batch);
     planned_deinit(&f->planned);
     free(f->length_of);
     collate_free(f->collate);
@@ -220,14 +220,14 @@ static int fetch_read_task(const struct fetcher *f, const void *slot, uint64_t s
  */
 
 /*
- * The sample of `index` in the draft, or what workers.on_error has come of it: another one, or
+ * The sample of `index` in the batch, or what workers.on_error makes of it: another one, or
  * none. `position` is that in the task. Negative: it cannot be had, and *ret_bad is at fault.
  */
 static int fetch_collect(struct fetcher *f, const struct sample_key *key, uint64_t index,
                          uint64_t position, uint64_t *ret_bad, struct dl_error *err)
 {
     for (unsigned further = 0;; further++) {
-        struct sample *sample = draft_add(&f->draft, index);
+        struct sample *sample = sample_batch_add(&f->batch, index);
         int r = sample ? dataset_get(f->dataset, key, index, sample, err)
                        : dl_error_set(err, ENOMEM, "", "out of memory for a sample");
         if (r == 0)
@@ -235,7 +235,7 @@ static int fetch_collect(struct fetcher *f, const struct sample_key *key, uint64
         if (guard_check(f->guard, err) < 0)
             r = -EIO;
         if (r == 0) {
-            draft_keep(&f->draft);
+            sample_batch_keep(&f->batch);
             return 0;
         }
         if (further == 0)
@@ -243,12 +243,12 @@ static int fetch_collect(struct fetcher *f, const struct sample_key *key, uint64
         /* An index that is none is the fault of who asked for it. */
         if (f->on_error <= ON_ERROR_RAISE || !bad_is_sample(err) || index >= f->dataset->length)
             return r;
-        if (bad_list_add(&f->draft.bad, index, position, err) < 0)
+        if (bad_list_add(&f->batch.bad, index, position, err) < 0)
             return dl_error_set(err, ENOMEM, "", "out of memory for a list of bad samples");
         if (f->on_error == ON_ERROR_SKIP)
             return 0;
         if (further == BAD_FURTHER)
-            return bad_nothing_left(&f->draft.bad, err);
+            return bad_nothing_left(&f->batch.bad, err);
         index = index + 1 < f->dataset->length ? index + 1 : 0;
     }
 }
@@ -263,7 +263,7 @@ static int fetch_collect_all(struct fetcher *f, const struct slot_task *task, ui
     const struct sample_key key = {.seed = f->seed, .epoch = task->epoch};
     int r = 0;
 
-    draft_clear(&f->draft);
+    sample_batch_clear(&f->batch);
     for (uint64_t i = 0; r == 0 && i < task->samples; i++) {
         uint64_t index = __atomic_load_n(&task->indices[i], __ATOMIC_RELAXED);
         if (i + GET_AHEAD < task->samples) {
@@ -273,28 +273,28 @@ static int fetch_collect_all(struct fetcher *f, const struct slot_task *task, ui
         }
         r = fetch_collect(f, &key, index, i, ret_bad, err);
     }
-    if (r < 0 || f->draft.n > 0)
+    if (r < 0 || f->batch.n > 0)
         return r;
-    *ret_bad = f->draft.bad.items[0].index;
-    return bad_nothing_left(&f->draft.bad, err);
+    *ret_bad = f->batch.bad.items[0].index;
+    return bad_nothing_left(&f->batch.bad, err);
 }
 
-/* What is said of the batch that was made of the draft, where some of it is bad. */
-static int fetch_put_bad(struct fetcher *f, const struct draft *draft, void *slot,
+/* Adds the bad samples of the batch to the slot, if there are any. */
+static int fetch_put_bad(struct fetcher *f, const struct sample_batch *batch, void *slot,
                          uint64_t slot_bytes, uint64_t *ret_used)
 {
-    if (f->on_error <= ON_ERROR_RAISE || draft->bad.n == 0)
+    if (f->on_error <= ON_ERROR_RAISE || batch->bad.n == 0)
         return 0;
-    if (!slot_put_bad(slot, slot_bytes, &draft->bad, ret_used))
+    if (!slot_put_bad(slot, slot_bytes, &batch->bad, ret_used))
         return -ENOBUFS;
-    memcpy(slot_indices(slot), draft->numbers, draft->n * sizeof *draft->numbers);
+    memcpy(slot_indices(slot), batch->numbers, batch->n * sizeof *batch->numbers);
     return 0;
 }
 
-/* Where what is made of the draft begins: behind the task, or where fewer indices end. */
-static uint64_t fetch_draft_begin(const struct draft *draft, const struct slot_task *task)
+/* Where the collated batch begins: behind the task, or where fewer indices end. */
+static uint64_t fetch_batch_begin(const struct sample_batch *batch, const struct slot_task *task)
 {
-    return draft->n == task->samples ? slot_task_end(task) : slot_indices_end(draft->n);
+    return batch->n == task->samples ? slot_task_end(task) : slot_indices_end(batch->n);
 }
 
 /* `n` rows behind what ends at `begin`, if they fit. *ret_at: the one at fault; n: none. */
@@ -321,19 +321,19 @@ static int fetch_fill_some_rows(struct fetcher *f, const struct slot_task *task,
                                 uint64_t slot_bytes, uint64_t *ret_used, uint64_t *ret_bad,
                                 struct dl_error *err)
 {
-    struct draft *draft = &f->draft;
+    struct sample_batch *batch = &f->batch;
     size_t at;
 
     int r = fetch_collect_all(f, task, ret_bad, err);
     if (r < 0)
         return r;
-    r = fetch_put_rows(f, task->epoch, draft->numbers, draft->n, fetch_draft_begin(draft, task),
+    r = fetch_put_rows(f, task->epoch, batch->numbers, batch->n, fetch_batch_begin(batch, task),
                        slot, slot_bytes, ret_used, &at, err);
     if (r < 0) {
-        *ret_bad = at < draft->n ? draft->numbers[at] : UINT64_MAX;
+        *ret_bad = at < batch->n ? batch->numbers[at] : UINT64_MAX;
         return r;
     }
-    return fetch_put_bad(f, draft, slot, slot_bytes, ret_used);
+    return fetch_put_bad(f, batch, slot, slot_bytes, ret_used);
 }
 
 static int fetch_fill_rows(struct fetcher *f, const struct slot_task *task, void *slot,
@@ -368,7 +368,7 @@ static int fetch_fill_lengths(struct fetcher *f, const struct slot_task *task, v
     return guard_check(f->guard, err) < 0 ? -EIO : r;
 }
 
-static int fetch_collate_draft(struct fetcher *f, const struct draft *draft,
+static int fetch_collate_batch(struct fetcher *f, const struct sample_batch *batch,
                                const struct planned *planned, uint64_t begin, void *slot,
                                uint64_t slot_bytes, uint64_t *ret_used, uint64_t *ret_bad,
                                struct dl_error *err)
@@ -376,33 +376,33 @@ static int fetch_collate_draft(struct fetcher *f, const struct draft *draft,
     struct batch_layout layout = {0};
     size_t bad = SIZE_MAX;
 
-    int r = planned ? collate_fit(f->collate, draft->samples, draft->numbers, draft->n, planned,
+    int r = planned ? collate_fit(f->collate, batch->samples, batch->numbers, batch->n, planned,
                                   &bad, err)
                     : 0;
     if (r == 0)
-        r = collate_measure(f->collate, draft->samples, draft->numbers, draft->n, planned, begin,
+        r = collate_measure(f->collate, batch->samples, batch->numbers, batch->n, planned, begin,
                             &layout, &bad, err);
     if (r < 0) {
-        *ret_bad = bad < draft->n ? draft->numbers[bad] : UINT64_MAX;
+        *ret_bad = bad < batch->n ? batch->numbers[bad] : UINT64_MAX;
         return r;
     }
     *ret_used = layout.used;
     if (layout.used > slot_bytes)
         return -ENOBUFS;
-    slot_put_batch(slot, draft->n, &layout);
+    slot_put_batch(slot, batch->n, &layout);
     collate_write(f->collate, slot);
     return 0;
 }
 
-/* Makes a batch of the draft, behind what ends at `begin`, if it fits. */
-static int fetch_fill_draft(struct fetcher *f, const struct draft *draft,
+/* Collates the batch into the slot, behind what ends at `begin`, if it fits. */
+static int fetch_fill_batch(struct fetcher *f, const struct sample_batch *batch,
                             const struct planned *planned, uint64_t begin, void *slot,
                             uint64_t slot_bytes, uint64_t *ret_used, uint64_t *ret_bad,
                             struct dl_error *err)
 {
     uint64_t began = clock_ns();
 
-    int r = fetch_collate_draft(f, draft, planned, begin, slot, slot_bytes, ret_used, ret_bad, err);
+    int r = fetch_collate_batch(f, batch, planned, begin, slot, slot_bytes, ret_used, ret_bad, err);
     f->collate_ns = clock_ns() - began;
     return r;
 }
@@ -411,16 +411,16 @@ static int fetch_fill_collected(struct fetcher *f, const struct slot_task *task,
                                 uint64_t slot_bytes, uint64_t *ret_used, uint64_t *ret_bad,
                                 struct dl_error *err)
 {
-    struct draft *draft = &f->draft;
+    struct sample_batch *batch = &f->batch;
 
     int r = task->planned ? planned_read(&f->planned, slot, task, err) : 0;
     if (r == 0)
         r = fetch_collect_all(f, task, ret_bad, err);
     if (r < 0)
         return r;
-    r = fetch_fill_draft(f, draft, task->planned ? &f->planned : NULL,
-                         fetch_draft_begin(draft, task), slot, slot_bytes, ret_used, ret_bad, err);
-    return r < 0 ? r : fetch_put_bad(f, draft, slot, slot_bytes, ret_used);
+    r = fetch_fill_batch(f, batch, task->planned ? &f->planned : NULL,
+                         fetch_batch_begin(batch, task), slot, slot_bytes, ret_used, ret_bad, err);
+    return r < 0 ? r : fetch_put_bad(f, batch, slot, slot_bytes, ret_used);
 }
 
 /* Where the dataset says that the replica stands behind the round. */
@@ -458,18 +458,18 @@ static int fetch_fill_round(struct fetcher *f, const struct slot_task *task, voi
         .settled = rounds + (task->settled % set->workers > set->worker),
         .state = task->state,
     };
-    struct draft *draft;
+    struct sample_batch *batch;
 
-    int r = replica_round(set, &round, &draft, ret_bad, err);
+    int r = replica_round(set, &round, &batch, ret_bad, err);
     if (r == -EAGAIN) {
         *ret_used = replica_kept_bytes(set, task->stream);
         return -ENOBUFS;
     }
     if (r != 0)
         return r == DATASET_END ? FETCH_END : r;
-    r = fetch_fill_draft(f, draft, NULL, slot_indices_end(draft->n), slot, slot_bytes, ret_used,
+    r = fetch_fill_batch(f, batch, NULL, slot_indices_end(batch->n), slot, slot_bytes, ret_used,
                          ret_bad, err);
-    if (r == 0 && !slot_put_bad(slot, slot_bytes, &draft->bad, ret_used))
+    if (r == 0 && !slot_put_bad(slot, slot_bytes, &batch->bad, ret_used))
         r = -ENOBUFS;
     if (r == 0 && f->dataset->carries)
         r = fetch_put_state(f, &round, slot, slot_bytes, ret_used, err);
@@ -477,8 +477,8 @@ static int fetch_fill_round(struct fetcher *f, const struct slot_task *task, voi
         replica_keep(set, &round, *ret_used);
     if (r != 0)
         return r;
-    memcpy(slot_indices(slot), draft->numbers, draft->n * sizeof *draft->numbers);
-    slot_put_repeated(slot, draft->repeated);
+    memcpy(slot_indices(slot), batch->numbers, batch->n * sizeof *batch->numbers);
+    slot_put_repeated(slot, batch->repeated);
     return 0;
 }
 

@@ -47,7 +47,7 @@ void replica_forget(struct replica_set *set, uint32_t stream)
     HASH_DEL(set->replicas, replica);
     replica_close(replica);
     assert(!replica_find(set, stream));
-    draft_deinit(&replica->draft);
+    sample_batch_deinit(&replica->batch);
     free(replica);
 }
 
@@ -58,8 +58,8 @@ void replica_set_deinit(struct replica_set *set)
     HASH_ITER (hh, set->replicas, replica, next)
         replica_forget(set, replica->stream);
     assert(!set->replicas);
-    draft_deinit(&set->draft);
-    draft_deinit(&set->passed);
+    sample_batch_deinit(&set->batch);
+    sample_batch_deinit(&set->passed);
     free(set->state);
 }
 
@@ -159,7 +159,7 @@ static int replica_move(struct replica_set *set, struct replica *replica, const 
 
 /* ---- a round --------------------------------------------------------------------------------- */
 
-int replica_round(struct replica_set *set, const struct round *round, struct draft **ret,
+int replica_round(struct replica_set *set, const struct round *round, struct sample_batch **ret,
                   uint64_t *ret_bad, struct dl_error *err)
 {
     struct replica *replica = replica_find(set, round->stream);
@@ -173,14 +173,14 @@ int replica_round(struct replica_set *set, const struct round *round, struct dra
     if (!replica)
         return dl_error_set(err, ENOMEM, "", "out of memory for a replica of the dataset");
     if (replica->kept && replica->rounds == round->number + 1) {
-        *ret = &replica->draft;
+        *ret = &replica->batch;
         return 0;
     }
     if (replica->kept && replica->rounds <= round->number && replica->rounds > round->settled)
         return -EAGAIN;
     replica->kept = false;
-    draft_deinit(&replica->draft);
-    *ret = &set->draft;
+    sample_batch_deinit(&replica->batch);
+    *ret = &set->batch;
     if (mul_overflows(round->number, replica_part(set, round).round, &want))
         return DATASET_END;
     int r = replica_move(set, replica, round, want, err);
@@ -229,8 +229,8 @@ void replica_keep(struct replica_set *set, const struct round *round, uint64_t n
 
     assert(replica && replica->rounds == round->number + 1);
     if (!replica->kept) {
-        replica->draft = set->draft;
-        set->draft = (struct draft){0};
+        replica->batch = set->batch;
+        set->batch = (struct sample_batch){0};
     }
     replica->kept = true;
     replica->need = need;

@@ -40,15 +40,15 @@
 #define DL_DATA_REPLICA_H
 
 #include "daemon/data/dataset.h"
-#include "daemon/data/draft.h"
+#include "daemon/data/sample_batch.h"
 
 enum { REPLICAS_REMEMBERED = 256 };
 
 struct replica_set {
-    struct dataset *dataset;  /* borrowed */
-    struct replica *replicas; /* owned; of the streams under way (uthash) */
-    struct draft draft;       /* of the round that was made last */
-    struct draft passed;      /* for samples that are made to be passed over */
+    struct dataset *dataset;    /* borrowed */
+    struct replica *replicas;   /* owned; of the streams under way (uthash) */
+    struct sample_batch batch;  /* of the round that was made last */
+    struct sample_batch passed; /* for samples that are made to be passed over */
     uint64_t seed;
     uint32_t worker;
     uint32_t workers;
@@ -88,7 +88,7 @@ void replica_set_deinit(struct replica_set *set);
  * not one sample's: the round is lost, and the next one is as it would have been.
  */
 int _nodiscard_ replica_round(struct replica_set *set, const struct round *round,
-                              struct draft **ret, uint64_t *ret_bad, struct dl_error *err);
+                              struct sample_batch **ret, uint64_t *ret_bad, struct dl_error *err);
 
 /* The round made last did not fit: `need` bytes. It stays until it goes, or is settled. */
 void replica_keep(struct replica_set *set, const struct round *round, uint64_t need);

@@ -15,9 +15,9 @@ struct replica {
     uint64_t begun;            /* of them, before the last round */
     uint64_t good;             /* of them, those that could be had */
     bool ended;
-    bool kept; /* the last round is in `draft`, because it did not fit */
+    bool kept; /* the last round is in `batch`, because it did not fit */
     uint64_t need;
-    struct draft draft;
+    struct sample_batch batch;
 };
 
 /* What a rank takes of each round; `round` counts the samples of all ranks that have a part in it.
@@ -51,7 +51,7 @@ int _nodiscard_ replica_drop(struct replica_set *set, struct replica *replica,
 
 int replica_refuse_memory(struct dl_error *err);
 
-/* The round's samples to set->draft, from a replica that stands at the beginning of the round or
+/* The round's samples to set->batch, from a replica that stands at the beginning of the round or
  * has ended before it. As replica_round(). */
 int _nodiscard_ replica_make(struct replica_set *set, struct replica *replica,
                              const struct round *round, uint64_t *ret_bad, struct dl_error *err);

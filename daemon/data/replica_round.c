@@ -56,14 +56,14 @@ bool replica_makes_all(const struct replica_set *set)
 /* ---- passing over samples -------------------------------------------------------------------- */
 
 /* Passes over samples one by one where the dataset cannot leap. */
-static int replica_skip_slowly(struct dataset_iter *it, struct draft *draft, uint64_t n)
+static int replica_skip_slowly(struct dataset_iter *it, struct sample_batch *batch, uint64_t n)
 {
     struct dl_error err;
     int r = 0;
 
     for (uint64_t i = 0; r != DATASET_END && i < n; i++) {
-        draft_clear(draft);
-        struct sample *sample = draft_add(draft, i);
+        sample_batch_clear(batch);
+        struct sample *sample = sample_batch_add(batch, i);
         if (!sample)
             return -ENOMEM;
         r = it->ops->next(it, sample, &err);
@@ -84,12 +84,12 @@ int replica_refuse_memory(struct dl_error *err)
 /* ---- making a round ------------------------------------------------------------------------- */
 
 /* The samples of a round, or such as are dropped. */
-static int round_take_one(struct replica_set *set, struct replica *replica, struct draft *draft,
-                          struct dl_error *err)
+static int round_take_one(struct replica_set *set, struct replica *replica,
+                          struct sample_batch *batch, struct dl_error *err)
 {
-    if (draft == &set->passed)
-        draft_clear(draft);
-    struct sample *sample = draft_add(draft, replica->position);
+    if (batch == &set->passed)
+        sample_batch_clear(batch);
+    struct sample *sample = sample_batch_add(batch, replica->position);
 
     if (!sample)
         return replica_refuse_memory(err);
@@ -104,7 +104,7 @@ static int round_take_one(struct replica_set *set, struct replica *replica, stru
     if (r == 0)
         r = sample_check(sample, err);
     if (r == 0) {
-        draft_keep(draft);
+        sample_batch_keep(batch);
         replica->good++;
     }
     return r;
@@ -112,30 +112,30 @@ static int round_take_one(struct replica_set *set, struct replica *replica, stru
 
 /* The round goes on without sample `number`, which was to be at `position` of it: 0, or the error
  * that it ends with. */
-static int round_leave_out(const struct replica_set *set, struct draft *draft, uint64_t number,
-                           uint64_t position, struct dl_error *err)
+static int round_leave_out(const struct replica_set *set, struct sample_batch *batch,
+                           uint64_t number, uint64_t position, struct dl_error *err)
 {
     if (set->on_error <= ON_ERROR_RAISE || !bad_is_sample(err))
         return -err->code;
-    if (bad_list_add(&draft->bad, number, position, err) < 0)
+    if (bad_list_add(&batch->bad, number, position, err) < 0)
         return dl_error_set(err, ENOMEM, "", "out of memory for a list of bad samples");
     return 0;
 }
 
-/* Up to `n` samples into set->draft, or into set->passed, to be dropped; *ret_taken of them count.
+/* Up to `n` samples into set->batch, or into set->passed, to be dropped; *ret_taken of them count.
  */
-static int round_take(struct replica_set *set, struct replica *replica, struct draft *draft,
+static int round_take(struct replica_set *set, struct replica *replica, struct sample_batch *batch,
                       uint64_t n, uint64_t *ret_taken, uint64_t *ret_bad, struct dl_error *err)
 {
     uint64_t in_a_row = 0;
 
     while (!replica->ended && *ret_taken < n && in_a_row < BAD_IN_A_ROW) {
-        int r = round_take_one(set, replica, draft, err);
+        int r = round_take_one(set, replica, batch, err);
         if (r == DATASET_END)
             break;
         bool counts = r == 0 || !replica_substitutes(set);
         if (r < 0)
-            r = round_leave_out(set, draft, replica->position - 1, *ret_taken, err);
+            r = round_leave_out(set, batch, replica->position - 1, *ret_taken, err);
         if (r < 0) {
             *ret_bad = replica->position - 1;
             return r;
@@ -180,7 +180,7 @@ static int round_take_part(struct replica_set *set, struct replica *replica,
     int r = round_pass_over(set, replica, part->first, ret_bad, err);
 
     if (r == 0)
-        r = round_take(set, replica, &set->draft, part->n, ret_taken, ret_bad, err);
+        r = round_take(set, replica, &set->batch, part->n, ret_taken, ret_bad, err);
     /* Where samples have to be made to be passed over, it is all ranks that make them, in the same
      * step: what a dataset draws from generators which steps share is the same for all. */
     if (r == 0 && !replica->ended &&
@@ -209,7 +209,7 @@ int replica_drop(struct replica_set *set, struct replica *replica, const struct 
         if (r < 0 && !set->in_sequence)
             return r;
     }
-    draft_clear(&set->passed);
+    sample_batch_clear(&set->passed);
     assert(replica->ended || replica->rounds == round->number);
     return 0;
 }
@@ -254,16 +254,16 @@ static int round_repeat_one(struct replica_set *set, const struct replica *repli
                             const struct round *round, struct again *again, uint64_t *number,
                             struct dl_error *err)
 {
-    struct draft *draft = &set->draft;
+    struct sample_batch *batch = &set->batch;
     struct dataset_iter *it = replica->iter;
-    struct sample *sample = draft_add(draft, *number);
+    struct sample *sample = sample_batch_add(batch, *number);
     int r = 0;
 
     if (!sample)
         return replica_refuse_memory(err);
     if (it->ops->again) {
         r = it->ops->again(it, number, sample, err);
-        draft->numbers[draft->n] = *number;
+        batch->numbers[batch->n] = *number;
     } else {
         r = again_move(set, round, again, *number, err);
         if (r == 0)
@@ -281,8 +281,8 @@ static int round_repeat_one(struct replica_set *set, const struct replica *repli
     if (r == 0)
         r = sample_check(sample, err);
     if (r == 0) {
-        draft_keep(draft);
-        draft->repeated++;
+        sample_batch_keep(batch);
+        batch->repeated++;
     }
     return r;
 }
@@ -301,7 +301,7 @@ static int round_repeat(struct replica_set *set, const struct replica *replica,
         *ret_bad = shard_at(shard, span->first + at);
         r = round_repeat_one(set, replica, round, &again, ret_bad, err);
         if (r < 0)
-            r = round_leave_out(set, &set->draft, *ret_bad, at, err);
+            r = round_leave_out(set, &set->batch, *ret_bad, at, err);
     }
     return r;
 }
@@ -334,10 +334,10 @@ int replica_make(struct replica_set *set, struct replica *replica, const struct 
                  uint64_t *ret_bad, struct dl_error *err)
 {
     const struct part part = replica_part(set, round);
-    struct draft *draft = &set->draft;
+    struct sample_batch *batch = &set->batch;
     uint64_t taken = 0;
 
-    draft_clear(draft);
+    sample_batch_clear(batch);
     replica->begun = replica->position;
     if (replica->ended)
         return DATASET_END;
@@ -349,9 +349,9 @@ int replica_make(struct replica_set *set, struct replica *replica, const struct 
         else if (taken == 0 || set->drop_last)
             r = DATASET_END;
     }
-    assert(draft->repeated <= draft->n && replica->position >= replica->begun);
-    if (r != 0 || draft->n > 0 || draft->bad.n == 0)
+    assert(batch->repeated <= batch->n && replica->position >= replica->begun);
+    if (r != 0 || batch->n > 0 || batch->bad.n == 0)
         return r;
-    *ret_bad = draft->bad.items[0].index;
-    return bad_nothing_left(&draft->bad, err);
+    *ret_bad = batch->bad.items[0].index;
+    return bad_nothing_left(&batch->bad, err);
 }

@@ -143,19 +143,19 @@ static struct round round_of(uint32_t stream, uint64_t number, uint64_t settled)
 static int ask(struct replica_set *set, struct round round, uint64_t *ret_first, size_t *ret_n)
 {
     struct dl_error err = {0};
-    struct draft *draft = NULL;
+    struct sample_batch *batch = NULL;
     uint64_t bad = 0;
 
-    int r = replica_round(set, &round, &draft, &bad, &err);
+    int r = replica_round(set, &round, &batch, &bad, &err);
     if (r != 0)
         return r;
-    *ret_n = draft->n;
-    *ret_first = draft->numbers[0];
-    for (size_t i = 0; i < draft->n; i++) {
+    *ret_n = batch->n;
+    *ret_first = batch->numbers[0];
+    for (size_t i = 0; i < batch->n; i++) {
         int64_t value;
-        memcpy(&value, draft->samples[i].data[0], sizeof value);
-        assert_int_equal(value, draft->numbers[i]);
-        assert_int_equal(draft->numbers[i], *ret_first + i);
+        memcpy(&value, batch->samples[i].data[0], sizeof value);
+        assert_int_equal(value, batch->numbers[i]);
+        assert_int_equal(batch->numbers[i], *ret_first + i);
     }
     return 0;
 }
@@ -450,14 +450,14 @@ static void test_a_bad_sample_costs_its_round_alone(void **state)
     for (int can_skip = 0; can_skip < 2; can_skip++) {
         struct replica_set set = make_set(5, false, can_skip);
         struct round second = round_of(7, 1, 1);
-        struct draft *draft;
+        struct sample_batch *batch;
         uint64_t bad = 0;
 
         told.bad = BAD_SAMPLE;
         for (int again = 0; again < 2; again++) {
             struct dl_error err = {0};
             expect_round(&set, 0, 0);
-            assert_int_equal(replica_round(&set, &second, &draft, &bad, &err), -EBADMSG);
+            assert_int_equal(replica_round(&set, &second, &batch, &bad, &err), -EBADMSG);
             assert_int_equal(bad, BAD_SAMPLE);
             assert_string_equal(err.message, "sample 9 is bad");
             expect_round(&set, 2, 2);
@@ -505,15 +505,15 @@ static void test_rounds_go_on_without_bad_samples(void **state)
             const uint64_t *want = rows[i / 2 % ARRAY_SIZE(rows)].numbers[*order];
             struct round round = round_of(7, *order, 0);
             struct dl_error err = {0};
-            struct draft *draft = NULL;
+            struct sample_batch *batch = NULL;
             uint64_t bad = 0;
-            int r = replica_round(&set, &round, &draft, &bad, &err);
+            int r = replica_round(&set, &round, &batch, &bad, &err);
             assert_int_equal(r, *want == N ? DATASET_END : 0);
-            for (size_t s = 0; r == 0 && s < draft->n; s++)
-                assert_int_equal(draft->numbers[s], want[s]);
+            for (size_t s = 0; r == 0 && s < batch->n; s++)
+                assert_int_equal(batch->numbers[s], want[s]);
             if (r == 0) {
-                assert_true(want[draft->n] == N);
-                assert_int_equal(draft->bad.n, rows[i / 2 % ARRAY_SIZE(rows)].bad[*order]);
+                assert_true(want[batch->n] == N);
+                assert_int_equal(batch->bad.n, rows[i / 2 % ARRAY_SIZE(rows)].bad[*order]);
             }
         }
         replica_set_deinit(&set);
@@ -525,14 +525,14 @@ static void test_a_round_of_nothing_but_bad_samples(void **state)
     struct replica_set set = make_set(2, false, true);
     struct round round = round_of(7, 5, 5);
     struct dl_error err = {0};
-    struct draft *draft;
+    struct sample_batch *batch;
     uint64_t bad = 0;
 
     (void)state;
     told.bad_too[0] = 10;
     told.bad_too[1] = 11;
     set.on_error = ON_ERROR_SKIP;
-    assert_int_equal(replica_round(&set, &round, &draft, &bad, &err), -EBADMSG);
+    assert_int_equal(replica_round(&set, &round, &batch, &bad, &err), -EBADMSG);
     assert_int_equal(bad, 10);
     assert_string_equal(err.message,
                         "nothing is left of this batch: all that could be in it is bad (sample 10: "
@@ -547,12 +547,12 @@ static void test_a_replica_that_cannot_begin(void **state)
     struct replica_set set = make_set(5, false, true);
     struct round first = round_of(7, 0, 0);
     struct dl_error err = {0};
-    struct draft *draft;
+    struct sample_batch *batch;
     uint64_t bad = 0;
 
     (void)state;
     told.fails_to_begin = true;
-    assert_int_equal(replica_round(&set, &first, &draft, &bad, &err), -ENOENT);
+    assert_int_equal(replica_round(&set, &first, &batch, &bad, &err), -ENOENT);
     assert_true(bad == UINT64_MAX);
     assert_string_equal(err.message, "it is gone");
     expect_end(&set, 1);
@@ -585,7 +585,7 @@ static size_t collect(struct dataset *ds, uint32_t rank, uint32_t world, uint32_
 {
     struct replica_params params = {
         .rank = rank, .world = world, .worker = worker, .workers = workers};
-    struct draft draft = {0};
+    struct sample_batch batch = {0};
     struct dataset_iter *it;
     struct dl_error err = {0};
     size_t n = 0;
@@ -593,7 +593,7 @@ static size_t collect(struct dataset *ds, uint32_t rank, uint32_t world, uint32_
 
     assert_int_equal(ds->ops->iterate(ds, &params, &it, &err), 0);
     for (;;) {
-        struct sample *sample = draft_add(&draft, n);
+        struct sample *sample = sample_batch_add(&batch, n);
         r = it->ops->next(it, sample, &err);
         if (r == DATASET_END)
             break;
@@ -601,9 +601,9 @@ static size_t collect(struct dataset *ds, uint32_t rank, uint32_t world, uint32_
         assert_true(n < room);
         memcpy(&ret[n++], sample->data[0], sizeof *ret);
     }
-    assert_int_equal(it->ops->next(it, draft_add(&draft, n), &err), DATASET_END);
+    assert_int_equal(it->ops->next(it, sample_batch_add(&batch, n), &err), DATASET_END);
     it->ops->close(it);
-    draft_deinit(&draft);
+    sample_batch_deinit(&batch);
     return n;
 }
 
@@ -666,7 +666,7 @@ static size_t collect_behind(struct dataset *ds, uint64_t begin, int64_t *ret, s
                              uint64_t *ret_passed)
 {
     struct replica_params params = {.world = 1, .worker = 1, .workers = 2};
-    struct draft draft = {0};
+    struct sample_batch batch = {0};
     struct dataset_iter *it;
     struct dl_error err = {0};
     uint64_t passed = 0;
@@ -679,7 +679,7 @@ static size_t collect_behind(struct dataset *ds, uint64_t begin, int64_t *ret, s
     assert_int_equal(r, passed < begin - begin / 2 ? DATASET_END : 0);
     *ret_passed += passed;
     for (;;) {
-        struct sample *sample = draft_add(&draft, n);
+        struct sample *sample = sample_batch_add(&batch, n);
         if (it->ops->next(it, sample, &err) == DATASET_END)
             break;
         assert_true(n < room);
@@ -687,7 +687,7 @@ static size_t collect_behind(struct dataset *ds, uint64_t begin, int64_t *ret, s
     }
     assert_int_equal((it->ops->skip)(it, 1, NULL), DATASET_END);
     it->ops->close(it);
-    draft_deinit(&draft);
+    sample_batch_deinit(&batch);
     return n;
 }
 

@@ -166,7 +166,7 @@ static struct replica_set make_set(const struct rule *rule, uint64_t length, enu
 }
 
 static int ask(struct replica_set *set, const struct rule *rule, uint64_t number,
-               struct draft **ret, uint64_t *ret_bad, struct dl_error *err)
+               struct sample_batch **ret, uint64_t *ret_bad, struct dl_error *err)
 {
     struct round round = {.stream = 7,
                           .rank = rule->rank,
@@ -181,19 +181,19 @@ static int ask(struct replica_set *set, const struct rule *rule, uint64_t number
 static void expect_round(struct replica_set *set, const struct rule *rule, uint64_t number)
 {
     struct model_round want;
-    struct draft *draft = NULL;
+    struct sample_batch *batch = NULL;
     struct dl_error err = {0};
     uint64_t bad;
 
     bool exists = model(rule, told.length, number, &want);
-    assert_int_equal(ask(set, rule, number, &draft, &bad, &err), exists ? 0 : DATASET_END);
+    assert_int_equal(ask(set, rule, number, &batch, &bad, &err), exists ? 0 : DATASET_END);
     if (!exists)
         return;
-    assert_int_equal(draft->n, want.n);
-    assert_int_equal(draft->repeated, want.repeated);
-    assert_memory_equal(draft->numbers, want.numbers, want.n * sizeof *want.numbers);
+    assert_int_equal(batch->n, want.n);
+    assert_int_equal(batch->repeated, want.repeated);
+    assert_memory_equal(batch->numbers, want.numbers, want.n * sizeof *want.numbers);
     for (size_t i = 0; i < want.n; i++)
-        assert_memory_equal(draft->samples[i].data[0], &want.numbers[i], sizeof(int64_t));
+        assert_memory_equal(batch->samples[i].data[0], &want.numbers[i], sizeof(int64_t));
 }
 
 static uint64_t rounds_of(const struct rule *rule, uint64_t length)
@@ -302,7 +302,7 @@ static void test_in_sequence(void **state)
 static void test_in_sequence_an_error_is_all_ranks(void **state)
 {
     struct rule rule = {.mode = SHARD_BATCH, .size = 2, .world = 4};
-    struct draft *draft;
+    struct sample_batch *batch;
     struct dl_error err;
     uint64_t bad;
 
@@ -311,11 +311,11 @@ static void test_in_sequence_an_error_is_all_ranks(void **state)
         struct replica_set set = make_set(&rule, LONGEST, WALKS);
         set.in_sequence = true;
         told.bad = 9;
-        assert_int_equal(ask(&set, &rule, 1, &draft, &bad, &err), -EBADMSG);
+        assert_int_equal(ask(&set, &rule, 1, &batch, &bad, &err), -EBADMSG);
         assert_int_equal(bad, 9);
-        assert_int_equal(ask(&set, &rule, 2, &draft, &bad, &err), 0);
-        assert_int_equal(draft->n, 2);
-        assert_int_equal(draft->numbers[0], 10 + 2 * rule.rank);
+        assert_int_equal(ask(&set, &rule, 2, &batch, &bad, &err), 0);
+        assert_int_equal(batch->n, 2);
+        assert_int_equal(batch->numbers[0], 10 + 2 * rule.rank);
         replica_set_deinit(&set);
     }
 }
@@ -361,19 +361,19 @@ static void test_a_bad_sample(void **state)
             struct rule rule = {SHARD_BATCH, 2, 3, rank, false, true};
             struct replica_set set = make_set(&rule, 11, (enum ability)ability);
             struct dl_error err = {0};
-            struct draft *draft;
+            struct sample_batch *batch;
             uint64_t bad;
 
             told.bad = 0; /* of rank 0; the 12th, of rank 2, is sample 0 again */
             for (unsigned number = 0; number < 2; number++) {
                 if ((number == 0 && rank == 0) || (number == 1 && rank == 2)) {
-                    assert_int_equal(ask(&set, &rule, number, &draft, &bad, &err), -EBADMSG);
+                    assert_int_equal(ask(&set, &rule, number, &batch, &bad, &err), -EBADMSG);
                     assert_int_equal(bad, 0);
                 } else {
                     expect_round(&set, &rule, number);
                 }
             }
-            assert_int_equal(ask(&set, &rule, 2, &draft, &bad, &err), DATASET_END);
+            assert_int_equal(ask(&set, &rule, 2, &batch, &bad, &err), DATASET_END);
             replica_set_deinit(&set);
         }
 }
@@ -383,15 +383,15 @@ static void test_a_dataset_that_is_another_the_second_time(void **state)
     struct rule rule = {SHARD_BATCH, 2, 3, 2, false, true};
     struct replica_set set = make_set(&rule, 9, LEAPS);
     struct dl_error err = {0};
-    struct draft *draft;
+    struct sample_batch *batch;
     uint64_t bad;
 
     (void)state;
     told.second = 1; /* ranks 1 and 2 lack samples 0 to 2 */
     expect_round(&set, &rule, 0);
-    assert_int_equal(ask(&set, &rule, 1, &draft, &bad, &err), -EIO);
+    assert_int_equal(ask(&set, &rule, 1, &batch, &bad, &err), -EIO);
     assert_non_null(strstr(err.message, "was not there the second time"));
-    assert_int_equal(ask(&set, &rule, 2, &draft, &bad, &err), DATASET_END);
+    assert_int_equal(ask(&set, &rule, 2, &batch, &bad, &err), DATASET_END);
     replica_set_deinit(&set);
     assert_int_equal(told.open, 0);
 }

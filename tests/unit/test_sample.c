@@ -1,7 +1,7 @@
 /* Building samples: what a tree may be, how the first failure sticks, and what it is told as. */
 #include "tests/unit/data_files.h"
 
-#include "daemon/data/draft.h"
+#include "daemon/data/sample_batch.h"
 
 #include <errno.h>
 
@@ -319,24 +319,24 @@ static void test_an_object(void **state)
 {
     int released[4] = {0};
     struct dl_error err;
-    struct draft draft = {0};
+    struct sample_batch batch = {0};
 
     (void)state;
     for (int i = 0; i < 4; i++) {
-        struct sample *added = draft_add(&draft, (uint64_t)i);
+        struct sample *added = sample_batch_add(&batch, (uint64_t)i);
         assert_non_null(added);
         sample_object(added, &released[i], count_release);
         assert_int_equal(sample_check(added, &err), 0);
         if (i < 3) /* the last one is left as it is */
-            draft_keep(&draft);
+            sample_batch_keep(&batch);
     }
-    assert_ptr_equal(sample_take_object(&draft.samples[1]), &released[1]);
-    draft_clear(&draft);
-    assert_null(sample_take_object(&draft.samples[0]));
+    assert_ptr_equal(sample_take_object(&batch.samples[1]), &released[1]);
+    sample_batch_clear(&batch);
+    assert_null(sample_take_object(&batch.samples[0]));
     static const int after[] = {1, 0, 1, 1};
     assert_memory_equal(released, after, sizeof after);
-    sample_object(draft_add(&draft, 0), &released[0], count_release);
-    draft_deinit(&draft);
+    sample_object(sample_batch_add(&batch, 0), &released[0], count_release);
+    sample_batch_deinit(&batch);
     assert_int_equal(released[0], 2);
 }
 

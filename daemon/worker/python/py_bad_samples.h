@@ -1,11 +1,12 @@
-/* Bad samples of map-style Python datasets, as daemon/data/draft.h has those of native ones. */
+/* Bad samples of map-style Python datasets, as daemon/data/sample_batch.h has those of native ones.
+ */
 #ifndef DL_WORKER_PY_BAD_SAMPLES_H
 #define DL_WORKER_PY_BAD_SAMPLES_H
 
 #include "daemon/worker/python/py_dataset.h"
 #include "daemon/worker/python/retry_cache.h"
 
-#include "daemon/data/draft.h"
+#include "daemon/data/sample_batch.h"
 
 /*
  * The samples of a task's keys, which are integers, without the bad ones, into ret->object.

@@ -72,22 +72,22 @@ void rounds_forget(struct rounds *rounds, uint32_t stream)
 /* ---- a round -------------------------------------------------------------------------------- */
 
 /* Moves the round's samples to *ret. */
-static int rounds_move(struct draft *draft, struct made *ret)
+static int rounds_move(struct sample_batch *batch, struct made *ret)
 {
-    ret->object = PyList_New((Py_ssize_t)draft->n);
-    ret->numbers = malloc(draft->n * sizeof *ret->numbers);
+    ret->object = PyList_New((Py_ssize_t)batch->n);
+    ret->numbers = malloc(batch->n * sizeof *ret->numbers);
     if (!ret->object || !ret->numbers) {
         PyErr_NoMemory();
         return -1;
     }
-    for (size_t i = 0; i < draft->n; i++)
-        if (PyList_SetItem(ret->object, (Py_ssize_t)i, sample_take_object(&draft->samples[i])) < 0)
+    for (size_t i = 0; i < batch->n; i++)
+        if (PyList_SetItem(ret->object, (Py_ssize_t)i, sample_take_object(&batch->samples[i])) < 0)
             return -1;
-    memcpy(ret->numbers, draft->numbers, draft->n * sizeof *ret->numbers);
-    ret->samples = draft->n;
-    ret->repeated = draft->repeated;
-    ret->bad = draft->bad;
-    draft->bad = (struct bad_list){0};
+    memcpy(ret->numbers, batch->numbers, batch->n * sizeof *ret->numbers);
+    ret->samples = batch->n;
+    ret->repeated = batch->repeated;
+    ret->bad = batch->bad;
+    batch->bad = (struct bad_list){0};
     return 0;
 }
 
@@ -127,15 +127,15 @@ int rounds_make(struct rounds *rounds, const struct slot_task *task, struct made
                                 .state = task->state};
     bool apart = rounds->replicas.shard == SHARD_STRIDED;
     struct dl_error err = {0};
-    struct draft *draft;
+    struct sample_batch *batch;
     uint64_t bad;
 
     python_step_begin(rounds->step, task, apart ? task->rank : 0, task->step);
-    int r = replica_round(&rounds->replicas, &round, &draft, &bad, &err);
-    if (r == DATASET_END || (r == 0 && draft->n == 0))
+    int r = replica_round(&rounds->replicas, &round, &batch, &bad, &err);
+    if (r == DATASET_END || (r == 0 && batch->n == 0))
         return 0;
     if (r == 0)
-        r = rounds_move(draft, ret);
+        r = rounds_move(batch, ret);
     if (r == 0)
         r = rounds_ask_state(rounds, &round, ret, &err);
     if (r == 0)

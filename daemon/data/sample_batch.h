@@ -1,19 +1,19 @@
 /*
- * A draft: the samples of a batch that is being made, with the memory that they point to.
+ * The samples of a batch that is being made, with the memory that they point to.
  *
  * Some of them may be bad: refused by their dataset. workers.on_error says what becomes of these.
  * Skip leaves one out. Substitute takes the sample of the next index in its place, of an iterable
  * dataset the one that comes next. What is done depends on the dataset alone, so that batches are
  * the same whoever makes them, and how often.
  */
-#ifndef DL_DATA_DRAFT_H
-#define DL_DATA_DRAFT_H
+#ifndef DL_DATA_SAMPLE_BATCH_H
+#define DL_DATA_SAMPLE_BATCH_H
 
 #include "daemon/data/sample.h"
 #include "proto/slot_bad.h"
 #include "proto/spec.h"
 
-struct draft { /* all zero: empty */
+struct sample_batch { /* all zero: empty */
     struct arena arena;
     struct sample *samples; /* owned; `room` of them, of which `n` are in use */
     uint64_t *numbers;      /* owned; what each is called in messages, and in the batch's indices */
@@ -24,11 +24,11 @@ struct draft { /* all zero: empty */
 };
 
 /* The next sample, empty, called `number`; NULL: out of memory. It counts once it is kept. */
-struct sample *draft_add(struct draft *draft, uint64_t number);
-void draft_keep(struct draft *draft);
+struct sample *sample_batch_add(struct sample_batch *batch, uint64_t number);
+void sample_batch_keep(struct sample_batch *batch);
 
-void draft_clear(struct draft *draft); /* empty again; keeps its memory */
-void draft_deinit(struct draft *draft);
+void sample_batch_clear(struct sample_batch *batch); /* empty again; keeps its memory */
+void sample_batch_deinit(struct sample_batch *batch);
 
 /* ---- bad samples ---------------------------------------------------------------------------- */
 
