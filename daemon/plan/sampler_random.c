@@ -8,8 +8,8 @@
 
 #include <errno.h>
 
-#include "daemon/plan/draws.h"
 #include "daemon/plan/permute.h"
+#include "daemon/plan/rng_log.h"
 
 /* From this range on, current torch takes 64 bits for a draw; 1.13 and 2.6 did from 2^32 on. */
 #define DRAW_64_BITS_FROM (UINT64_C(1) << 28)
@@ -127,36 +127,36 @@ int sampler_permuted_native_new(const struct plan_params *params, uint64_t lengt
 struct drawn_torch {
     struct sampler base;
     uint64_t length;
-    struct draws draws;
+    struct rng_log log;
 };
 
 static uint64_t drawn_torch_missing(const struct sampler *sampler, uint64_t end)
 {
-    return draws_missing(&container_of(sampler, const struct drawn_torch, base)->draws, end);
+    return rng_log_missing(&container_of(sampler, const struct drawn_torch, base)->log, end);
 }
 
 static void drawn_torch_extend(struct sampler *sampler, uint64_t end)
 {
     struct drawn_torch *drawn = container_of(sampler, struct drawn_torch, base);
-    struct mt19937 *generator = &drawn->draws.generator;
+    struct mt19937 *generator = &drawn->log.generator;
 
-    while (drawn->draws.done < end) {
+    while (drawn->log.done < end) {
         uint64_t word = drawn->length < DRAW_64_BITS_FROM ? mt19937_next32(generator)
                                                           : mt19937_next64(generator);
-        draws_add(&drawn->draws, word % drawn->length);
+        rng_log_add(&drawn->log, word % drawn->length);
     }
 }
 
 static uint64_t drawn_torch_at(struct sampler *sampler, uint64_t position)
 {
-    return draws_at(&container_of(sampler, struct drawn_torch, base)->draws, position);
+    return rng_log_at(&container_of(sampler, struct drawn_torch, base)->log, position);
 }
 
 static void drawn_torch_free(struct sampler *sampler)
 {
     struct drawn_torch *drawn = container_of(sampler, struct drawn_torch, base);
 
-    draws_deinit(&drawn->draws);
+    rng_log_deinit(&drawn->log);
     free(drawn);
 }
 
@@ -174,12 +174,12 @@ int sampler_drawn_torch_new(const struct plan_params *params, uint64_t length, u
     drawn->base = (struct sampler){.ops = &ops, .count = count};
     drawn->length = length;
     int r =
-        draws_init(&drawn->draws, count, length > UINT64_C(1) << 32, params->seed + params->epoch);
+        rng_log_init(&drawn->log, count, length > UINT64_C(1) << 32, params->seed + params->epoch);
     if (r < 0) {
         free(drawn);
         return r;
     }
-    drawn->base.bytes = draws_bytes(&drawn->draws);
+    drawn->base.bytes = rng_log_bytes(&drawn->log);
     *ret = &drawn->base;
     return 0;
 }

@@ -16,7 +16,7 @@
 #include <errno.h>
 #include <math.h>
 
-#include "daemon/plan/draws.h"
+#include "daemon/plan/rng_log.h"
 
 /* Keeps the native draws apart from whatever else is drawn for a seed and an epoch. */
 #define WEIGHTED_STREAM UINT64_C(0x7765696768746564)
@@ -34,7 +34,7 @@ struct weighted {
     uint64_t length;
     struct sampler_key key;
     double *sums;            /* owned; with replacement */
-    struct draws draws;      /* torch's order */
+    struct rng_log log;      /* torch's order */
     double *weights;         /* owned; without replacement, until they are sorted */
     struct waiting *waiting; /* owned; without replacement, sorted when `weights` is NULL */
 };
@@ -48,7 +48,7 @@ static void weighted_free(struct sampler *sampler)
 {
     struct weighted *weighted = weighted_of(sampler);
 
-    draws_deinit(&weighted->draws);
+    rng_log_deinit(&weighted->log);
     free(weighted->sums);
     free(weighted->weights);
     free(weighted->waiting);
@@ -82,22 +82,22 @@ static uint64_t weighted_look_up(const struct weighted *weighted, double x, bool
 
 static uint64_t weighted_torch_missing(const struct sampler *sampler, uint64_t end)
 {
-    return draws_missing(&container_of(sampler, const struct weighted, base)->draws, end);
+    return rng_log_missing(&container_of(sampler, const struct weighted, base)->log, end);
 }
 
 static void weighted_torch_extend(struct sampler *sampler, uint64_t end)
 {
     struct weighted *weighted = weighted_of(sampler);
 
-    while (weighted->draws.done < end) {
-        double x = weighted_unit(mt19937_next64(&weighted->draws.generator));
-        draws_add(&weighted->draws, weighted_look_up(weighted, x, false));
+    while (weighted->log.done < end) {
+        double x = weighted_unit(mt19937_next64(&weighted->log.generator));
+        rng_log_add(&weighted->log, weighted_look_up(weighted, x, false));
     }
 }
 
 static uint64_t weighted_torch_at(struct sampler *sampler, uint64_t position)
 {
-    return draws_at(&weighted_of(sampler)->draws, position);
+    return rng_log_at(&weighted_of(sampler)->log, position);
 }
 
 static uint64_t weighted_native_at(struct sampler *sampler, uint64_t position)
@@ -208,8 +208,8 @@ static int weighted_draw(struct weighted *weighted, const struct plan_params *pa
     if (params->order == PLAN_NATIVE)
         return 0;
     weighted->base.ops = &torch_ops;
-    int r = draws_init(&weighted->draws, weighted->base.count, false, params->seed + params->epoch);
-    weighted->base.bytes = r == 0 ? draws_bytes(&weighted->draws) : 0;
+    int r = rng_log_init(&weighted->log, weighted->base.count, false, params->seed + params->epoch);
+    weighted->base.bytes = r == 0 ? rng_log_bytes(&weighted->log) : 0;
     return r;
 }
 

@@ -7,8 +7,8 @@
 #include <errno.h>
 #include <math.h>
 
-#include "daemon/plan/draws.h"
 #include "daemon/plan/permute.h"
+#include "daemon/plan/rng_log.h"
 #include "tests/lib/harness.h"
 
 static int fail_in = -1; /* allocations from now that still succeed; -1: all */
