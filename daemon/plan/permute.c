@@ -35,8 +35,8 @@
 #include <assert.h>
 #include <errno.h>
 
+#include "daemon/plan/lazy_zero.h"
 #include "daemon/plan/mt19937.h"
-#include "daemon/plan/zeroes.h"
 
 /* Draws made ahead of their swaps, so that the far ends of the swaps are already in the cache. */
 enum { BLOCK = 64 };
@@ -68,7 +68,7 @@ int permute_torch_new(uint64_t length, uint64_t elements, uint64_t seed, uint64_
     struct permute_torch *perm = calloc(1, sizeof *perm);
     if (!perm)
         return -ENOMEM;
-    int r = zeroes_new(size, inside_out, &perm->mem);
+    int r = lazy_zero_new(size, inside_out, &perm->mem);
     if (r < 0) {
         free(perm);
         return r;
@@ -85,7 +85,7 @@ int permute_torch_new(uint64_t length, uint64_t elements, uint64_t seed, uint64_
 struct permute_torch *permute_torch_free(struct permute_torch *perm)
 {
     if (perm)
-        zeroes_free(perm->mem, perm->size);
+        lazy_zero_free(perm->mem, perm->size);
     free(perm);
     return NULL;
 }

@@ -4,7 +4,7 @@
 #include <assert.h>
 #include <errno.h>
 
-#include "daemon/plan/zeroes.h"
+#include "daemon/plan/lazy_zero.h"
 
 static uint64_t rng_log_width(const struct rng_log *log)
 {
@@ -22,13 +22,13 @@ int rng_log_init(struct rng_log *log, uint64_t count, bool wide, uint64_t seed)
     if (mul_overflows(count, rng_log_width(log), &size))
         return -ENOMEM;
     mt19937_init(&log->generator, seed);
-    return zeroes_new(size, false, &log->results);
+    return lazy_zero_new(size, false, &log->results);
 }
 
 void rng_log_deinit(struct rng_log *log)
 {
     if (log->results)
-        zeroes_free(log->results, log->count * rng_log_width(log));
+        lazy_zero_free(log->results, log->count * rng_log_width(log));
     log->results = NULL;
 }
 

@@ -3,14 +3,14 @@
  * hundredth of that: so small arrays come from the heap, where an epoch finds those of the last
  * one. Large ones are mapped, for the heap would zero them whole before the first step.
  */
-#include "daemon/plan/zeroes.h"
+#include "daemon/plan/lazy_zero.h"
 
 #include <errno.h>
 #include <sys/mman.h>
 
 enum { HEAP_MAX = 4 << 20 }; /* bytes */
 
-int zeroes_new(uint64_t size, bool whole, void **ret)
+int lazy_zero_new(uint64_t size, bool whole, void **ret)
 {
     void *mem = NULL;
 
@@ -32,7 +32,7 @@ int zeroes_new(uint64_t size, bool whole, void **ret)
     return 0;
 }
 
-void zeroes_free(void *mem, uint64_t size)
+void lazy_zero_free(void *mem, uint64_t size)
 {
     if (size <= HEAP_MAX)
         free(mem);
