@@ -17,7 +17,8 @@ struct member {
     uint64_t token; /* of what lies there; 0: nothing */
     bool troubled;  /* the store failed, last */
     struct dl_buffer bytes;
-    struct rdzv_out held; /* news that came of a call of the owner; the timer tells them at once */
+    struct rdzv_out
+        deferred; /* news that a request of the owner brought; the timer tells them at once */
 };
 
 static void member_on_timer(uv_timer_t *timer);
@@ -67,7 +68,7 @@ static void member_act(struct member *member, const struct rdzv_out *out)
 
     if (out->store != RDZV_NOTHING)
         member_ask(member, out->store);
-    if (member->held.news != RDZV_NO_NEWS)
+    if (member->deferred.news != RDZV_NO_NEWS)
         uv_timer_start(&member->timer, member_on_timer, 0, 0);
     else if (out->wake == UINT64_MAX)
         uv_timer_stop(&member->timer);
@@ -95,15 +96,15 @@ static void member_tick(struct member *member, enum rdzv_event_type type)
 static void member_on_timer(uv_timer_t *timer)
 {
     struct member *member = container_of(timer, struct member, timer);
-    struct rdzv_out held = member->held;
+    struct rdzv_out deferred = member->deferred;
 
-    if (held.news == RDZV_NO_NEWS) {
+    if (deferred.news == RDZV_NO_NEWS) {
         member_tick(member, RDZV_TICK);
         return;
     }
-    member->held.news = RDZV_NO_NEWS;
+    member->deferred.news = RDZV_NO_NEWS;
     uv_timer_start(timer, member_on_timer, 0, 0); /* and then what else there is to do */
-    member_tell(member, &held);
+    member_tell(member, &deferred);
 }
 
 static void member_on_changed(void *owner)
@@ -111,15 +112,15 @@ static void member_on_changed(void *owner)
     member_tick(owner, RDZV_CHANGED);
 }
 
-/* A wish of the owner: what comes of it is said later, from the loop. */
-static void member_wish(struct member *member, enum rdzv_event_type type, const char *reason)
+/* A request of the owner. Its outcome is told later, from the loop. */
+static void member_request(struct member *member, enum rdzv_event_type type, const char *reason)
 {
     struct rdzv_event event = {.type = type, .reason = reason};
     struct rdzv_out out;
 
     member_step(member, &event, &out);
     if (out.news != RDZV_NO_NEWS)
-        member->held = out;
+        member->deferred = out;
     member_act(member, &out);
 }
 
@@ -206,22 +207,22 @@ static void member_on_answer(void *owner, const struct backend_answer *answer)
 
 void member_join(struct member *member)
 {
-    member_wish(member, RDZV_JOIN, NULL);
+    member_request(member, RDZV_JOIN, NULL);
 }
 
 void member_ready(struct member *member)
 {
-    member_wish(member, RDZV_READY, NULL);
+    member_request(member, RDZV_READY, NULL);
 }
 
 void member_leave(struct member *member)
 {
-    member_wish(member, RDZV_LEAVE, NULL);
+    member_request(member, RDZV_LEAVE, NULL);
 }
 
 void member_close(struct member *member, const char *reason)
 {
-    member_wish(member, RDZV_CLOSE, reason);
+    member_request(member, RDZV_CLOSE, reason);
 }
 
 const struct rdzv_state *member_state(const struct member *member)

@@ -172,7 +172,7 @@ static void rdzv_on_failing(struct rdzv *rdzv, const struct rdzv_event *event, s
     }
 }
 
-static void rdzv_on_wish(struct rdzv *rdzv, enum rdzv_want want, uint64_t within)
+static void rdzv_on_request(struct rdzv *rdzv, enum rdzv_want want, uint64_t within)
 {
     rdzv->want = want;
     rdzv->failure = (struct dl_error){0};
@@ -191,7 +191,7 @@ static void rdzv_on_ready(struct rdzv *rdzv)
 
 static void rdzv_on_join(struct rdzv *rdzv)
 {
-    rdzv_on_wish(rdzv, RDZV_WANT_IN, rdzv->set.join_ns);
+    rdzv_on_request(rdzv, RDZV_WANT_IN, rdzv->set.join_ns);
     rdzv_on_ready(rdzv);
     if (!rdzv->any)
         rdzv->read_at = rdzv->clock + rdzv_draw(rdzv) % FIRST_READ_NS;
@@ -207,12 +207,12 @@ static void rdzv_on_owner(struct rdzv *rdzv, const struct rdzv_event *event, str
         if (is_in && !rdzv->in_round)
             rdzv_on_ready(rdzv);
     } else if (event->type == RDZV_CLOSE) {
-        rdzv_on_wish(rdzv, RDZV_WANT_CLOSED, rdzv->set.close_ns);
+        rdzv_on_request(rdzv, RDZV_WANT_CLOSED, rdzv->set.close_ns);
         (void)snprintf(rdzv->reason, sizeof rdzv->reason, "%s", event->reason);
     } else if (rdzv->want == RDZV_WANT_NOTHING) {
         rdzv_finish(rdzv, out, RDZV_LEFT);
     } else {
-        rdzv_on_wish(rdzv, RDZV_WANT_OUT, rdzv->set.close_ns);
+        rdzv_on_request(rdzv, RDZV_WANT_OUT, rdzv->set.close_ns);
     }
 }
 

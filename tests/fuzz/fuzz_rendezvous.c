@@ -33,7 +33,7 @@ static bool is_at_the_end(const struct rdzv_state *state)
     return most > RDZV_NUMBER_MAX - 100;
 }
 
-static void see(const struct rdzv_state *state, enum rdzv_event_type wish, uint64_t id)
+static void see(const struct rdzv_state *state, enum rdzv_event_type request, uint64_t id)
 {
     _cleanup_(rdzv_state_deinit)
     struct rdzv_state next = {0};
@@ -52,7 +52,7 @@ static void see(const struct rdzv_state *state, enum rdzv_event_type wish, uint6
     rdzv.round = id % 5;
     struct rdzv_event event = {.type = RDZV_JOIN, .now = 1, .reason = "fuzz"};
     rdzv_step(&rdzv, &event, &next, &out);
-    event.type = wish;
+    event.type = request;
     rdzv_step(&rdzv, &event, &next, &out);
     for (unsigned i = 0; i < 60; i++) {
         event = (struct rdzv_event){.type = RDZV_TICK, .now = event.now + 1000000000};
@@ -81,11 +81,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     check_again(&state);
     if (state.n > 64 || is_at_the_end(&state))
         return 0;
-    static const enum rdzv_event_type wishes[] = {RDZV_READY, RDZV_LEAVE, RDZV_CLOSE};
-    for (size_t i = 0; i < ARRAY_SIZE(wishes); i++) {
-        see(&state, wishes[i], 12345);
+    static const enum rdzv_event_type requests[] = {RDZV_READY, RDZV_LEAVE, RDZV_CLOSE};
+    for (size_t i = 0; i < ARRAY_SIZE(requests); i++) {
+        see(&state, requests[i], 12345);
         if (state.n > 0)
-            see(&state, wishes[i], state.nodes[0].id);
+            see(&state, requests[i], state.nodes[0].id);
     }
     return 0;
 }

@@ -331,7 +331,7 @@ static void leave(void *owner, const struct backend_answer *answer)
     member_leave(node->member);
 }
 
-/* What the store has for one that is out comes between its owner's wish and the answer to it. */
+/* What the store has for one that is out comes between its owner's request and the answer to it. */
 static void test_end_is_told(void **state)
 {
     const struct dl_span text = span_str("changed");

@@ -237,7 +237,7 @@ static void test_leave_and_close(void **state)
 {
     static const struct {
         const char *there, *written;
-        enum rdzv_event_type wish;
+        enum rdzv_event_type request;
         enum rdzv_news news;
     } rows[] = {
         {"4 complete 1 2 5", "5 open 1 2", RDZV_LEAVE, RDZV_NO_NEWS},
@@ -260,7 +260,7 @@ static void test_leave_and_close(void **state)
 
         join(&play);
         sees(&play, "0 open");
-        owner(&play, rows[i].wish);
+        owner(&play, rows[i].request);
         wins(&play); /* the answer that was under way */
         if (play.rdzv.busy && play.rdzv.writing) {
             step(&play, (struct rdzv_event){.type = RDZV_SEEN, .state = &play.seen});
