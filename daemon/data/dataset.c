@@ -116,11 +116,6 @@ static int check_files(const struct spec_dataset *spec, struct dl_error *err)
     return 0;
 }
 
-static void dataset_closep(struct dataset **ds)
-{
-    *ds = dataset_close(*ds);
-}
-
 static int open_group(const struct spec_dataset *spec, const struct data_env *env,
                       struct dataset **ret, struct dl_error *err)
 {

@@ -163,6 +163,11 @@ int _nodiscard_ dataset_open(const struct spec_dataset *spec, const struct data_
                              struct dataset **ret, struct dl_error *err);
 struct dataset *dataset_close(struct dataset *ds); /* NULL is fine; returns NULL */
 
+static inline void dataset_closep(struct dataset **ds)
+{
+    *ds = dataset_close(*ds);
+}
+
 static inline void dataset_expect(struct dataset *ds, uint64_t index)
 {
     if (ds->ops->expect)

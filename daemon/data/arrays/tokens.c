@@ -196,11 +196,6 @@ static int describe(struct tokens *tokens)
     return r;
 }
 
-static void dataset_closep(struct dataset **ds)
-{
-    *ds = dataset_close(*ds);
-}
-
 int tokens_open(const struct spec_dataset *spec, const char *place, const struct data_env *env,
                 struct dataset **ret, struct dl_error *err)
 {

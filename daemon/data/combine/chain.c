@@ -150,11 +150,6 @@ static int add_part(struct chain *chain, uint32_t i, const struct spec_dataset *
     return 0;
 }
 
-static void dataset_closep(struct dataset **ds)
-{
-    *ds = dataset_close(*ds);
-}
-
 int chain_open(const struct spec_dataset *spec, const char *place, const struct data_env *env,
                struct dataset **ret, struct dl_error *err)
 {

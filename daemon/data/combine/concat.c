@@ -333,11 +333,6 @@ static int add_part(struct concat *concat, uint32_t i, const struct spec_dataset
     return 0;
 }
 
-static void dataset_closep(struct dataset **ds)
-{
-    *ds = dataset_close(*ds);
-}
-
 int concat_open(const struct spec_dataset *spec, const char *place, const struct data_env *env,
                 struct dataset **ret, struct dl_error *err)
 {

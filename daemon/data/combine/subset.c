@@ -217,11 +217,6 @@ static int take_part(struct subset *subset, const struct spec_dataset *spec, con
     return 0;
 }
 
-static void dataset_closep(struct dataset **ds)
-{
-    *ds = dataset_close(*ds);
-}
-
 int subset_open(const struct spec_dataset *spec, const char *place, const struct data_env *env,
                 struct dataset **ret, struct dl_error *err)
 {

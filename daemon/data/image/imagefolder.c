@@ -206,11 +206,6 @@ static uint64_t fingerprint(const struct image_list *list)
     return file_hasher_end(&hasher);
 }
 
-static void dataset_closep(struct dataset **ds)
-{
-    *ds = dataset_close(*ds);
-}
-
 int imagefolder_open(const struct spec_dataset *spec, const char *place, const struct data_env *env,
                      struct dataset **ret, struct dl_error *err)
 {

@@ -362,11 +362,6 @@ static int check_shards(const struct tar *tar, struct dl_error *err)
     return 0;
 }
 
-static void dataset_closep(struct dataset **ds)
-{
-    *ds = dataset_close(*ds);
-}
-
 int tar_open(const struct spec_dataset *spec, const char *place, const struct data_env *env,
              struct dataset **ret, struct dl_error *err)
 {

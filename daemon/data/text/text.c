@@ -299,11 +299,6 @@ static int open_file(struct text_file *file, const char *path, const struct data
     return 0;
 }
 
-static void dataset_closep(struct dataset **ds)
-{
-    *ds = dataset_close(*ds);
-}
-
 int text_open(const struct spec_dataset *spec, const char *place, const struct data_env *env,
               struct dataset **ret, struct dl_error *err)
 {
