@@ -20,7 +20,7 @@ struct c10d_host {
 };
 
 static void _printf_(3, 4)
-    say(const struct c10d_host *host, enum c10d_saying what, const char *fmt, ...)
+    c10d_host_say(const struct c10d_host *host, enum c10d_saying what, const char *fmt, ...)
 {
     char text[DL_ERROR_MESSAGE_MAX];
     va_list args;
@@ -89,7 +89,7 @@ static bool c10d_host_is_number(const char *host)
 
 static void c10d_host_on_dropped(void *context, const char *peer, const char *why)
 {
-    say(context, C10D_DETAIL, "the store here has let go of %s: %s", peer, why);
+    c10d_host_say(context, C10D_DETAIL, "the store here has let go of %s: %s", peer, why);
 }
 
 /* `at` NULL: all addresses of this machine. */
@@ -106,8 +106,8 @@ static void c10d_host_serve(struct c10d_host *host, const char *at)
 
     if (r == 0) {
         host->told = 0;
-        say(host, C10D_NOTE, "the store is here, and listens on port %u of %s",
-            (unsigned)host->options.port, at ? at : "all addresses");
+        c10d_host_say(host, C10D_NOTE, "the store is here, and listens on port %u of %s",
+                      (unsigned)host->options.port, at ? at : "all addresses");
         return;
     }
     host->server = NULL;
@@ -115,10 +115,12 @@ static void c10d_host_serve(struct c10d_host *host, const char *at)
         return;
     host->told = -r;
     if (r == -EADDRINUSE)
-        say(host, C10D_NOTE, "port %u is listened on already: the store is taken to be there",
-            (unsigned)host->options.port);
+        c10d_host_say(host, C10D_NOTE,
+                      "port %u is listened on already: the store is taken to be there",
+                      (unsigned)host->options.port);
     else
-        say(host, C10D_TROUBLE, "the store cannot be here: %s: %s", err.path, err.message);
+        c10d_host_say(host, C10D_TROUBLE, "the store cannot be here: %s: %s", err.path,
+                      err.message);
 }
 
 static void c10d_host_destroy(struct c10d_host *host)

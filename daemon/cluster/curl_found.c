@@ -88,7 +88,7 @@ void curl_easy_cleanup(CURL *easy)
 _Static_assert(sizeof(long) == sizeof(void *) && sizeof(curl_off_t) == sizeof(void *),
                "a value is one word");
 
-static void *only_value(va_list values)
+static void *curl_found_only_value(va_list values)
 {
     return va_arg(values, void *);
 }
@@ -98,7 +98,7 @@ CURLcode curl_easy_setopt(CURL *easy, CURLoption option, ...)
     va_list values;
 
     va_start(values, option);
-    CURLcode code = curl.easy_setopt(easy, option, only_value(values));
+    CURLcode code = curl.easy_setopt(easy, option, curl_found_only_value(values));
     va_end(values);
     return code;
 }
@@ -108,7 +108,7 @@ CURLcode curl_easy_getinfo(CURL *easy, CURLINFO info, ...)
     va_list values;
 
     va_start(values, info);
-    CURLcode code = curl.easy_getinfo(easy, info, only_value(values));
+    CURLcode code = curl.easy_getinfo(easy, info, curl_found_only_value(values));
     va_end(values);
     return code;
 }
@@ -128,7 +128,7 @@ CURLMcode curl_multi_setopt(CURLM *multi, CURLMoption option, ...)
     va_list values;
 
     va_start(values, option);
-    CURLMcode code = curl.multi_setopt(multi, option, only_value(values));
+    CURLMcode code = curl.multi_setopt(multi, option, curl_found_only_value(values));
     va_end(values);
     return code;
 }

@@ -36,7 +36,7 @@ struct tcpstore_counts tcpstore_count(const struct tcpstore *store)
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
-static int charge(struct tcpstore *store, size_t bytes)
+static int tcpstore_charge(struct tcpstore *store, size_t bytes)
 {
     if (bytes > store->limits.stored_bytes ||
         store->counts.stored_bytes > store->limits.stored_bytes - bytes)
@@ -45,23 +45,23 @@ static int charge(struct tcpstore *store, size_t bytes)
     return 0;
 }
 
-static void discharge(struct tcpstore *store, size_t bytes)
+static void tcpstore_discharge(struct tcpstore *store, size_t bytes)
 {
     assert(store->counts.stored_bytes >= bytes);
     store->counts.stored_bytes -= bytes;
 }
 
-static size_t entry_bytes(const struct tcpstore_entry *entry)
+static size_t tcpstore_entry_bytes(const struct tcpstore_entry *entry)
 {
     return sizeof *entry + entry->key_len + OVERHEAD;
 }
 
-static size_t value_bytes(size_t cap)
+static size_t tcpstore_value_bytes(size_t cap)
 {
     return cap > 0 ? cap + OVERHEAD : 0;
 }
 
-static size_t item_bytes(const struct tcpstore_item *item)
+static size_t tcpstore_item_bytes(const struct tcpstore_item *item)
 {
     return sizeof *item + item->len + OVERHEAD;
 }
@@ -70,7 +70,7 @@ enum { LINK_BYTES = sizeof(struct tcpstore_link) + OVERHEAD };
 
 /* ---- entries -------------------------------------------------------------------------------- */
 
-static unsigned hash(const struct tcpstore *store, struct dl_span key)
+static unsigned tcpstore_hash(const struct tcpstore *store, struct dl_span key)
 {
     return (unsigned)XXH3_64bits_withSeed(key.data, key.len, store->seed);
 }
@@ -79,7 +79,7 @@ struct tcpstore_entry *tcpstore_find(struct tcpstore *store, struct dl_span key)
 {
     struct tcpstore_entry *entry;
 
-    HASH_FIND_BYHASHVALUE(hh, store->entries, key.data, key.len, hash(store, key), entry);
+    HASH_FIND_BYHASHVALUE(hh, store->entries, key.data, key.len, tcpstore_hash(store, key), entry);
     return entry;
 }
 
@@ -94,14 +94,14 @@ struct tcpstore_entry *tcpstore_enter(struct tcpstore *store, struct dl_span key
         return NULL;
     entry->key_len = key.len;
     memcpy(entry->key, key.data, key.len);
-    if (charge(store, entry_bytes(entry)) < 0) {
+    if (tcpstore_charge(store, tcpstore_entry_bytes(entry)) < 0) {
         free(entry);
         return NULL;
     }
-    HASH_ADD_KEYPTR_BYHASHVALUE(hh, store->entries, entry->key, entry->key_len, hash(store, key),
-                                entry);
+    HASH_ADD_KEYPTR_BYHASHVALUE(hh, store->entries, entry->key, entry->key_len,
+                                tcpstore_hash(store, key), entry);
     if (!entry->hh.tbl) {
-        discharge(store, entry_bytes(entry));
+        tcpstore_discharge(store, tcpstore_entry_bytes(entry));
         free(entry);
         return NULL;
     }
@@ -118,7 +118,7 @@ void tcpstore_tidy(struct tcpstore *store, struct tcpstore_entry *entry)
     }
     assert(!entry->value);
     HASH_DEL(store->entries, entry);
-    discharge(store, entry_bytes(entry));
+    tcpstore_discharge(store, tcpstore_entry_bytes(entry));
     free(entry);
 }
 
@@ -148,7 +148,7 @@ struct dl_span tcpstore_value(const struct tcpstore_entry *entry)
 }
 
 /* Room that is not wasted, and that a value which is appended to does not outgrow each time. */
-static size_t room_for(const struct tcpstore_entry *entry, size_t len)
+static size_t tcpstore_room_for(const struct tcpstore_entry *entry, size_t len)
 {
     if (len == 0)
         return 0;
@@ -163,21 +163,22 @@ int tcpstore_store(struct tcpstore *store, struct tcpstore_entry *entry, struct 
                    struct dl_span tail)
 {
     size_t len = head.len + tail.len;
-    size_t room = room_for(entry, len);
+    size_t room = tcpstore_room_for(entry, len);
     uint8_t *value = entry->value;
     int r = 0;
 
     if (len > TCPSTORE_VALUE_MAX || (!entry->present && store->counts.keys >= store->limits.keys))
         return -ENOSPC;
     if (room != entry->cap) {
-        discharge(store, value_bytes(entry->cap));
+        tcpstore_discharge(store, tcpstore_value_bytes(entry->cap));
         value = NULL;
-        if ((r = charge(store, value_bytes(room))) == 0 && room > 0 && !(value = malloc(room))) {
-            discharge(store, value_bytes(room));
+        if ((r = tcpstore_charge(store, tcpstore_value_bytes(room))) == 0 && room > 0 &&
+            !(value = malloc(room))) {
+            tcpstore_discharge(store, tcpstore_value_bytes(room));
             r = -ENOMEM;
         }
         if (r < 0) {
-            store->counts.stored_bytes += value_bytes(entry->cap);
+            store->counts.stored_bytes += tcpstore_value_bytes(entry->cap);
             return r;
         }
     }
@@ -198,7 +199,7 @@ int tcpstore_store(struct tcpstore *store, struct tcpstore_entry *entry, struct 
 
 void tcpstore_unstore(struct tcpstore *store, struct tcpstore_entry *entry)
 {
-    discharge(store, value_bytes(entry->cap));
+    tcpstore_discharge(store, tcpstore_value_bytes(entry->cap));
     free(entry->value);
     entry->value = NULL;
     entry->len = entry->cap = 0;
@@ -216,7 +217,7 @@ int tcpstore_queue_push(struct tcpstore *store, struct tcpstore_entry *entry, st
     item->len = value.len;
     if (value.len > 0)
         memcpy(item->data, value.data, value.len);
-    if ((r = charge(store, item_bytes(item))) < 0) {
+    if ((r = tcpstore_charge(store, tcpstore_item_bytes(item))) < 0) {
         free(item);
         return r;
     }
@@ -231,7 +232,7 @@ void tcpstore_queue_drop(struct tcpstore *store, struct tcpstore_entry *entry)
 
     DL_DELETE(entry->queue, item);
     entry->queued--;
-    discharge(store, item_bytes(item));
+    tcpstore_discharge(store, tcpstore_item_bytes(item));
     free(item);
 }
 
@@ -242,7 +243,7 @@ int tcpstore_link(struct tcpstore_peer *peer, struct tcpstore_entry *entry,
 {
     struct tcpstore_link *link = calloc(1, sizeof *link);
 
-    if (!link || charge(peer->store, LINK_BYTES) < 0) {
+    if (!link || tcpstore_charge(peer->store, LINK_BYTES) < 0) {
         free(link);
         return -ENOSPC;
     }
@@ -262,7 +263,7 @@ void tcpstore_unlink(struct tcpstore_link *link)
     DL_DELETE(link->entry->links[link->kind], link);
     DL_DELETE2(link->peer->links[link->kind], link, peer_prev, peer_next);
     store->counts.waits -= link->kind == TCPSTORE_WAITS;
-    discharge(store, LINK_BYTES);
+    tcpstore_discharge(store, LINK_BYTES);
     free(link);
 }
 
@@ -278,7 +279,7 @@ void tcpstore_unlink_all(struct tcpstore_peer *peer, enum tcpstore_table kind)
 
 /* ---- the books ------------------------------------------------------------------------------ */
 
-static size_t links_of(const struct tcpstore_entry *entry, int kind)
+static size_t tcpstore_links_of(const struct tcpstore_entry *entry, int kind)
 {
     const struct tcpstore_link *link;
     size_t n = 0;
@@ -290,26 +291,27 @@ static size_t links_of(const struct tcpstore_entry *entry, int kind)
     return n;
 }
 
-static void count_entry(const struct tcpstore_entry *entry, struct tcpstore_counts *counts)
+static void tcpstore_count_entry(const struct tcpstore_entry *entry, struct tcpstore_counts *counts)
 {
     const struct tcpstore_item *item;
     uint64_t queued = 0, links = 0;
 
     DL_FOREACH (entry->queue, item) {
-        counts->stored_bytes += item_bytes(item);
+        counts->stored_bytes += tcpstore_item_bytes(item);
         queued++;
     }
     assert(queued == entry->queued && entry->len <= entry->cap);
     assert(entry->present || entry->cap == 0);
-    counts->waits += links_of(entry, TCPSTORE_WAITS);
+    counts->waits += tcpstore_links_of(entry, TCPSTORE_WAITS);
     for (int kind = 0; kind < TCPSTORE_LINKS; kind++)
-        links += links_of(entry, kind);
+        links += tcpstore_links_of(entry, kind);
     assert(entry->present || entry->queue || links > 0);
     counts->keys += entry->present;
-    counts->stored_bytes += entry_bytes(entry) + value_bytes(entry->cap) + links * LINK_BYTES;
+    counts->stored_bytes +=
+        tcpstore_entry_bytes(entry) + tcpstore_value_bytes(entry->cap) + links * LINK_BYTES;
 }
 
-static void count_peer(const struct tcpstore_peer *peer, struct tcpstore_counts *counts)
+static void tcpstore_count_peer(const struct tcpstore_peer *peer, struct tcpstore_counts *counts)
 {
     const struct tcpstore_link *link;
     uint64_t awaited = 0;
@@ -330,9 +332,9 @@ void tcpstore_check(const struct tcpstore *store)
     const struct tcpstore_peer *peer;
 
     for (entry = store->entries; entry; entry = entry->hh.next)
-        count_entry(entry, &counts);
+        tcpstore_count_entry(entry, &counts);
     DL_FOREACH (store->peers, peer) {
-        count_peer(peer, &counts);
+        tcpstore_count_peer(peer, &counts);
     }
     assert(counts.keys == store->counts.keys && counts.waits == store->counts.waits);
     assert(counts.stored_bytes == store->counts.stored_bytes);

@@ -37,8 +37,9 @@ uint64_t tcpstore_client_links(const struct tcpstore_client *client)
 
 /* ---- requests ------------------------------------------------------------------------------- */
 
-static int put_field(struct dl_buffer *out, char letter, const struct tcpstore_question *q,
-                     size_t *keys, size_t *values)
+static int tcpstore_client_put_field(struct dl_buffer *out, char letter,
+                                     const struct tcpstore_question *q, size_t *keys,
+                                     size_t *values)
 {
     struct dl_span span;
 
@@ -52,7 +53,7 @@ static int put_field(struct dl_buffer *out, char letter, const struct tcpstore_q
     return tcpstore_put_span(out, span);
 }
 
-static int put_body(struct dl_buffer *out, const struct tcpstore_question *q)
+static int tcpstore_client_put_body(struct dl_buffer *out, const struct tcpstore_question *q)
 {
     const char *field = tcpstore_op_request(q->op);
     size_t keys = 0, values = 0;
@@ -66,40 +67,40 @@ static int put_body(struct dl_buffer *out, const struct tcpstore_question *q)
     }
     for (uint64_t i = 0; i < q->times && r == 0; i++) {
         for (const char *at = field; *at && r == 0; at++)
-            r = put_field(out, *at, q, &keys, &values);
+            r = tcpstore_client_put_field(out, *at, q, &keys, &values);
         if (out->len > TCPSTORE_MESSAGE_MAX - 1)
             return -EINVAL;
     }
     return r;
 }
 
-static void free_request(struct client_request *request)
+static void tcpstore_client_free_request(struct client_request *request)
 {
     buffer_deinit(&request->body);
     free(request);
 }
 
-static void free_list(struct client_request **list)
+static void tcpstore_client_free_list(struct client_request **list)
 {
     while (*list) {
         struct client_request *request = *list;
         DL_DELETE(*list, request);
-        free_request(request);
+        tcpstore_client_free_request(request);
     }
 }
 
-static bool has_reply(const struct client_request *request)
+static bool tcpstore_client_has_reply(const struct client_request *request)
 {
     return *tcpstore_op_reply(request->question.op);
 }
 
 /* Its answer may take as long as it likes; nothing is sent behind it. */
-static bool is_wait(const struct client_request *request)
+static bool tcpstore_client_is_wait(const struct client_request *request)
 {
     return request->question.op == TCPSTORE_WAIT || request->question.op == TCPSTORE_BARRIER;
 }
 
-static void on_timer(uv_timer_t *timer)
+static void tcpstore_client_on_timer(uv_timer_t *timer)
 {
     client_turn(timer->data);
 }
@@ -109,12 +110,12 @@ int tcpstore_client_ask(struct tcpstore_client *c, const struct tcpstore_questio
 {
     struct client_request *request = must_alloc(sizeof *request);
     uint64_t timeout_ms = question->timeout_ms > 0 ? question->timeout_ms : c->options.timeout_ms;
-    int r = put_body(&request->body, question);
+    int r = tcpstore_client_put_body(&request->body, question);
 
     if (r == -ENOMEM)
         must_have(NULL);
     if (r < 0) {
-        free_request(request);
+        tcpstore_client_free_request(request);
         return r;
     }
     request->question = *question;
@@ -124,36 +125,37 @@ int tcpstore_client_ask(struct tcpstore_client *c, const struct tcpstore_questio
     request->asked_ms = client_now(c);
     request->deadline_ms = request->asked_ms + timeout_ms;
     DL_APPEND(c->queue, request);
-    uv_timer_start(&c->timer, on_timer, 0, 0);
+    uv_timer_start(&c->timer, tcpstore_client_on_timer, 0, 0);
     return 0;
 }
 
 /* ---- answers -------------------------------------------------------------------------------- */
 
 /* Takes the request out of its list. False: the client was freed meanwhile. */
-static bool answer(struct tcpstore_client *c, struct client_request **list,
-                   struct client_request *request, const struct tcpstore_answer *with)
+static bool tcpstore_client_answer(struct tcpstore_client *c, struct client_request **list,
+                                   struct client_request *request,
+                                   const struct tcpstore_answer *with)
 {
     tcpstore_done done = request->cancelled ? NULL : request->done;
     void *owner = request->owner;
 
     DL_DELETE(*list, request);
-    free_request(request);
+    tcpstore_client_free_request(request);
     if (done)
         done(owner, with);
     return !c->ending;
 }
 
-static bool fail(struct tcpstore_client *c, struct client_request **list,
-                 struct client_request *request, const struct dl_error *err)
+static bool tcpstore_client_fail(struct tcpstore_client *c, struct client_request **list,
+                                 struct client_request *request, const struct dl_error *err)
 {
     const struct tcpstore_answer with = {.status = -err->code, .error = err};
 
-    return answer(c, list, request, &with);
+    return tcpstore_client_answer(c, list, request, &with);
 }
 
 /* What was sent and not answered never will be. */
-static bool fail_flight(struct tcpstore_client *c, int code, const char *why)
+static bool tcpstore_client_fail_flight(struct tcpstore_client *c, int code, const char *why)
 {
     struct client_request *lost = c->flight;
     struct dl_error err = {0};
@@ -164,27 +166,28 @@ static bool fail_flight(struct tcpstore_client *c, int code, const char *why)
         (void)!dl_error_set(&err, code, c->endpoint,
                             "%s was sent, and then %s; whether it was done is not known",
                             tcpstore_op_name(lost->question.op), why);
-        alive = fail(c, &lost, lost, &err);
+        alive = tcpstore_client_fail(c, &lost, lost, &err);
     }
-    free_list(&lost);
+    tcpstore_client_free_list(&lost);
     return alive;
 }
 
-static bool lose(struct tcpstore_client *c, int code, const char *why)
+static bool tcpstore_client_lose(struct tcpstore_client *c, int code, const char *why)
 {
     connect_end(c, why);
-    return fail_flight(c, code, why);
+    return tcpstore_client_fail_flight(c, code, why);
 }
 
 /* ---- time ----------------------------------------------------------------------------------- */
 
-static void say_late(const struct tcpstore_client *c, const struct client_request *request,
-                     bool sent, struct dl_error *err)
+static void tcpstore_client_say_late(const struct tcpstore_client *c,
+                                     const struct client_request *request, bool sent,
+                                     struct dl_error *err)
 {
     const char *name = tcpstore_op_name(request->question.op);
     double s = (double)(request->deadline_ms - request->asked_ms) / 1000;
 
-    if (sent && is_wait(request))
+    if (sent && tcpstore_client_is_wait(request))
         (void)!dl_error_set(err, ETIMEDOUT, c->endpoint,
                             "what is waited for did not come within %.1f s", s);
     else if (sent || c->state == LINK_UP)
@@ -200,28 +203,29 @@ static void say_late(const struct tcpstore_client *c, const struct client_reques
 }
 
 /* A wait that was sent: the store is told, or where that cannot be, left. */
-static bool cancel_wait(struct tcpstore_client *c, struct client_request *request)
+static bool tcpstore_client_cancel_wait(struct tcpstore_client *c, struct client_request *request)
 {
     struct dl_error err = {0};
     const struct tcpstore_answer with = {.status = -ETIMEDOUT, .error = &err};
     tcpstore_done done = request->done;
     void *owner = request->owner;
 
-    say_late(c, request, true, &err);
+    tcpstore_client_say_late(c, request, true, &err);
     request->cancelled = true;
     request->deadline_ms = client_now(c) + c->options.timeout_ms;
     if (c->dialect == TCPSTORE_V1 ||
         tcpstore_put_u8(&c->out, (uint8_t)tcpstore_op_byte(TCPSTORE_CANCEL_WAIT, c->dialect)) < 0) {
         DL_DELETE(c->flight, request);
-        free_request(request);
+        tcpstore_client_free_request(request);
         done(owner, &with);
-        return !c->ending && lose(c, ECONNRESET, "a wait on the same connection ended in vain");
+        return !c->ending &&
+               tcpstore_client_lose(c, ECONNRESET, "a wait on the same connection ended in vain");
     }
     done(owner, &with);
     return !c->ending;
 }
 
-static bool expire_flight(struct tcpstore_client *c)
+static bool tcpstore_client_expire_flight(struct tcpstore_client *c)
 {
     struct client_request *request;
     struct dl_error err = {0};
@@ -229,16 +233,16 @@ static bool expire_flight(struct tcpstore_client *c)
     DL_FOREACH (c->flight, request) {
         if (request->deadline_ms > client_now(c))
             continue;
-        if (is_wait(request) && !request->cancelled)
-            return cancel_wait(c, request);
-        say_late(c, request, true, &err);
-        return fail(c, &c->flight, request, &err) &&
-               lose(c, ECONNRESET, "an earlier request was not answered in time");
+        if (tcpstore_client_is_wait(request) && !request->cancelled)
+            return tcpstore_client_cancel_wait(c, request);
+        tcpstore_client_say_late(c, request, true, &err);
+        return tcpstore_client_fail(c, &c->flight, request, &err) &&
+               tcpstore_client_lose(c, ECONNRESET, "an earlier request was not answered in time");
     }
     return true;
 }
 
-static bool expire_queue(struct tcpstore_client *c)
+static bool tcpstore_client_expire_queue(struct tcpstore_client *c)
 {
     struct client_request *request;
     struct dl_error err = {0};
@@ -248,15 +252,15 @@ static bool expire_queue(struct tcpstore_client *c)
             request = request->next;
             continue;
         }
-        say_late(c, request, false, &err);
-        if (!fail(c, &c->queue, request, &err))
+        tcpstore_client_say_late(c, request, false, &err);
+        if (!tcpstore_client_fail(c, &c->queue, request, &err))
             return false;
         request = c->queue; /* whoever was answered may have asked for more */
     }
     return true;
 }
 
-static void arm(struct tcpstore_client *c)
+static void tcpstore_client_arm(struct tcpstore_client *c)
 {
     uint64_t at = UINT64_MAX, now = client_now(c);
     const struct client_request *request;
@@ -274,26 +278,26 @@ static void arm(struct tcpstore_client *c)
     if (at == UINT64_MAX)
         uv_timer_stop(&c->timer);
     else
-        uv_timer_start(&c->timer, on_timer, at > now ? at - now : 0, 0);
+        uv_timer_start(&c->timer, tcpstore_client_on_timer, at > now ? at - now : 0, 0);
 }
 
 /* ---- bytes ---------------------------------------------------------------------------------- */
 
 /* Moves what may go out now from the queue to the flight. */
-static bool send_queue(struct tcpstore_client *c)
+static bool tcpstore_client_send_queue(struct tcpstore_client *c)
 {
     while (c->queue && c->out.len - c->out_begin < ENOUGH_OUTPUT) {
         struct client_request *request = c->queue;
         int byte = tcpstore_op_byte(request->question.op, c->dialect);
         struct dl_error err = {0};
 
-        if (c->flight && is_wait(c->flight->prev)) /* its head's prev is the last */
+        if (c->flight && tcpstore_client_is_wait(c->flight->prev)) /* its head's prev is the last */
             break;
         if (byte < 0) {
             (void)!dl_error_set(
                 &err, EOPNOTSUPP, c->endpoint, "the store there is of torch %d, which has no %s",
                 c->dialect == TCPSTORE_V1 ? 1 : 2, tcpstore_op_name(request->question.op));
-            if (!fail(c, &c->queue, request, &err))
+            if (!tcpstore_client_fail(c, &c->queue, request, &err))
                 return false;
             continue;
         }
@@ -306,7 +310,7 @@ static bool send_queue(struct tcpstore_client *c)
     return true;
 }
 
-static bool flush(struct tcpstore_client *c)
+static bool tcpstore_client_flush(struct tcpstore_client *c)
 {
     while (c->out.len > c->out_begin) {
         ssize_t n = send(c->fd, c->out.data + c->out_begin, c->out.len - c->out_begin,
@@ -323,25 +327,25 @@ static bool flush(struct tcpstore_client *c)
 }
 
 /* One reply; 1: there was one, 0: not yet, -1: the connection or the client is gone. */
-static int take_reply(struct tcpstore_client *c, size_t *at)
+static int tcpstore_client_take_reply(struct tcpstore_client *c, size_t *at)
 {
     struct client_request *request = c->flight;
     struct tcpstore_answer with = {0};
     size_t bytes = 0;
     int r;
 
-    if (!request || !has_reply(request)) {
+    if (!request || !tcpstore_client_has_reply(request)) {
         if (request && c->out.len == 0) /* sent, and that is all */
-            return answer(c, &c->flight, request, &with) ? 1 : -1;
+            return tcpstore_client_answer(c, &c->flight, request, &with) ? 1 : -1;
         if (*at == c->in.len)
             return 0;
-        (void)!lose(c, EPROTO, "the store said what it was not asked");
+        (void)!tcpstore_client_lose(c, EPROTO, "the store said what it was not asked");
         return -1;
     }
     r = tcpstore_scan_reply(&c->scan, request->question.op, request->question.times,
                             c->in.len > *at ? c->in.data + *at : NULL, c->in.len - *at, &bytes);
     if (r < 0)
-        (void)!lose(c, EPROTO, "the store gave an answer that no TCPStore gives");
+        (void)!tcpstore_client_lose(c, EPROTO, "the store gave an answer that no TCPStore gives");
     if (r <= 0)
         return r;
     with.fields.at = bytes > 0 ? c->in.data + *at : NULL;
@@ -349,16 +353,16 @@ static int take_reply(struct tcpstore_client *c, size_t *at)
     /* The answer to a wait that was on its way as it was cancelled. */
     if (request->cancelled && with.fields.at[0] == TCPSTORE_STOP_WAITING)
         return 1;
-    return answer(c, &c->flight, request, &with) ? 1 : -1;
+    return tcpstore_client_answer(c, &c->flight, request, &with) ? 1 : -1;
 }
 
 /* False: the connection or the client is gone. */
-static bool take_replies(struct tcpstore_client *c)
+static bool tcpstore_client_take_replies(struct tcpstore_client *c)
 {
     size_t at = 0;
     int r;
 
-    while ((r = take_reply(c, &at)) > 0)
+    while ((r = tcpstore_client_take_reply(c, &at)) > 0)
         ;
     if (r < 0)
         return false;
@@ -369,7 +373,7 @@ static bool take_replies(struct tcpstore_client *c)
 }
 
 /* 1: as much as there was; 0: nothing more will come. */
-static int receive(struct tcpstore_client *c)
+static int tcpstore_client_receive(struct tcpstore_client *c)
 {
     uint8_t bytes[READ_BYTES];
 
@@ -395,7 +399,7 @@ void client_ready(struct tcpstore_client *c, int status, int events)
     if (c->state == LINK_CONNECTING) {
         connect_step(c, true);
     } else if (events & UV_READABLE || closed) {
-        closed = closed || receive(c) == 0;
+        closed = closed || tcpstore_client_receive(c) == 0;
         if (c->state == LINK_GREETING && c->in.len > 0)
             connect_greeted(c);
         else if (c->state == LINK_GREETING && closed) {
@@ -403,9 +407,9 @@ void client_ready(struct tcpstore_client *c, int status, int events)
                      c->dialect == TCPSTORE_V1 ? 1 : 2);
             connect_step(c, false);
         }
-        if (c->state == LINK_UP && (!take_replies(c) || closed) && !c->ending &&
+        if (c->state == LINK_UP && (!tcpstore_client_take_replies(c) || closed) && !c->ending &&
             c->state == LINK_UP)
-            (void)!lose(c, ECONNRESET, "the connection was lost");
+            (void)!tcpstore_client_lose(c, ECONNRESET, "the connection was lost");
     }
     if (!c->ending)
         client_turn(c);
@@ -413,32 +417,32 @@ void client_ready(struct tcpstore_client *c, int status, int events)
 
 void client_turn(struct tcpstore_client *c)
 {
-    if (c->ending || !expire_flight(c) || !expire_queue(c))
+    if (c->ending || !tcpstore_client_expire_flight(c) || !tcpstore_client_expire_queue(c))
         return;
     if (c->queue)
         connect_begin(c);
     if ((c->state == LINK_CONNECTING || c->state == LINK_GREETING) &&
         (client_now(c) >= c->step_ms || (c->state == LINK_CONNECTING && !c->poll_open)))
         connect_step(c, client_now(c) < c->step_ms);
-    if (c->state == LINK_UP && !send_queue(c))
+    if (c->state == LINK_UP && !tcpstore_client_send_queue(c))
         return;
     if (c->poll_open && c->state >= LINK_GREETING) {
-        if (!flush(c)) {
+        if (!tcpstore_client_flush(c)) {
             if (c->state == LINK_GREETING)
                 connect_step(c, false);
-            else if (!lose(c, ECONNRESET, "the connection was lost"))
+            else if (!tcpstore_client_lose(c, ECONNRESET, "the connection was lost"))
                 return;
-        } else if (c->state == LINK_UP && !take_replies(c) && c->ending) {
+        } else if (c->state == LINK_UP && !tcpstore_client_take_replies(c) && c->ending) {
             return;
         }
     }
     connect_watch(c);
-    arm(c);
+    tcpstore_client_arm(c);
 }
 
 /* ---- all ------------------------------------------------------------------------------------ */
 
-static void destroy(struct tcpstore_client *c)
+static void tcpstore_client_destroy(struct tcpstore_client *c)
 {
     buffer_deinit(&c->in);
     buffer_deinit(&c->out);
@@ -451,10 +455,10 @@ void client_release(struct tcpstore_client *c)
 {
     assert(c->handles > 0);
     if (--c->handles == 0)
-        destroy(c);
+        tcpstore_client_destroy(c);
 }
 
-static void on_timer_closed(uv_handle_t *handle)
+static void tcpstore_client_on_timer_closed(uv_handle_t *handle)
 {
     client_release(handle->data);
 }
@@ -483,10 +487,10 @@ struct tcpstore_client *tcpstore_client_free(struct tcpstore_client *c)
     if (!c)
         return NULL;
     c->ending = true;
-    free_list(&c->queue);
-    free_list(&c->flight);
+    tcpstore_client_free_list(&c->queue);
+    tcpstore_client_free_list(&c->flight);
     connect_free(c);
     uv_timer_stop(&c->timer);
-    uv_close((uv_handle_t *)&c->timer, on_timer_closed);
+    uv_close((uv_handle_t *)&c->timer, tcpstore_client_on_timer_closed);
     return NULL;
 }

@@ -16,7 +16,7 @@ enum {
     SOME_KEYS_BITS = 40,
 };
 
-static void _printf_(2, 3) say_why(struct tcpstore_client *c, const char *fmt, ...)
+static void _printf_(2, 3) tcpstore_connect_say_why(struct tcpstore_client *c, const char *fmt, ...)
 {
     va_list args;
 
@@ -26,14 +26,14 @@ static void _printf_(2, 3) say_why(struct tcpstore_client *c, const char *fmt, .
     va_end(args);
 }
 
-static const char *dialect_name(enum tcpstore_dialect dialect)
+static const char *tcpstore_connect_dialect_name(enum tcpstore_dialect dialect)
 {
     return dialect == TCPSTORE_V1 ? "torch 1" : "torch 2";
 }
 
 /* ---- the end -------------------------------------------------------------------------------- */
 
-static void on_poll_closed(uv_handle_t *handle)
+static void tcpstore_connect_on_poll_closed(uv_handle_t *handle)
 {
     struct tcpstore_client *c = handle->data;
 
@@ -44,7 +44,7 @@ static void on_poll_closed(uv_handle_t *handle)
     client_release(c);
 }
 
-static void hang_up(struct tcpstore_client *c)
+static void tcpstore_connect_hang_up(struct tcpstore_client *c)
 {
     if (c->poll_open) {
         assert(!c->poll_closing);
@@ -52,7 +52,7 @@ static void hang_up(struct tcpstore_client *c)
         c->poll_open = false;
         c->poll_closing = true;
         c->closing_fd = steal_fd(&c->fd);
-        uv_close((uv_handle_t *)&c->poll, on_poll_closed);
+        uv_close((uv_handle_t *)&c->poll, tcpstore_connect_on_poll_closed);
     }
     close_fdp(&c->fd);
     c->in.len = c->out.len = c->out_begin = 0;
@@ -61,8 +61,8 @@ static void hang_up(struct tcpstore_client *c)
 
 void connect_end(struct tcpstore_client *c, const char *why)
 {
-    say_why(c, "%s", why);
-    hang_up(c);
+    tcpstore_connect_say_why(c, "%s", why);
+    tcpstore_connect_hang_up(c);
     c->state = LINK_DOWN;
     c->retry_ms = client_now(c);
     c->delay_ms = FIRST_DELAY_MS;
@@ -70,7 +70,7 @@ void connect_end(struct tcpstore_client *c, const char *why)
 
 void connect_free(struct tcpstore_client *c)
 {
-    hang_up(c);
+    tcpstore_connect_hang_up(c);
     if (c->looking_up)
         uv_cancel((uv_req_t *)&c->lookup);
     if (c->addresses)
@@ -80,9 +80,9 @@ void connect_free(struct tcpstore_client *c)
 
 /* Nothing more can be tried now. Delays differ from node to node, so that they do not all come at
  * once. */
-static void give_up(struct tcpstore_client *c)
+static void tcpstore_connect_give_up(struct tcpstore_client *c)
 {
-    hang_up(c);
+    tcpstore_connect_hang_up(c);
     c->state = LINK_DOWN;
     c->attempts++;
     c->delay_ms = c->delay_ms > 0 ? min_u64(c->delay_ms * 3 / 2, LAST_DELAY_MS) : FIRST_DELAY_MS;
@@ -91,7 +91,7 @@ static void give_up(struct tcpstore_client *c)
 
 /* ---- steps ---------------------------------------------------------------------------------- */
 
-static void on_ready(uv_poll_t *poll, int status, int events)
+static void tcpstore_connect_on_ready(uv_poll_t *poll, int status, int events)
 {
     client_ready(poll->data, status, events);
 }
@@ -106,10 +106,10 @@ void connect_watch(struct tcpstore_client *c)
         events = UV_WRITABLE;
     else if (c->out.len > c->out_begin)
         events |= UV_WRITABLE;
-    uv_poll_start(&c->poll, events, on_ready);
+    uv_poll_start(&c->poll, events, tcpstore_connect_on_ready);
 }
 
-static int open_socket(struct tcpstore_client *c)
+static int tcpstore_connect_open_socket(struct tcpstore_client *c)
 {
     const int yes = 1;
     int r;
@@ -130,7 +130,7 @@ static int open_socket(struct tcpstore_client *c)
 }
 
 /* To c->address, once the connection before is closed. */
-static void dial(struct tcpstore_client *c)
+static void tcpstore_connect_dial(struct tcpstore_client *c)
 {
     int r;
 
@@ -138,8 +138,8 @@ static void dial(struct tcpstore_client *c)
     c->step_ms = client_now(c) + STEP_MS;
     if (c->poll_closing)
         return;
-    if ((r = open_socket(c)) < 0) {
-        say_why(c, "%s", strerror(-r));
+    if ((r = tcpstore_connect_open_socket(c)) < 0) {
+        tcpstore_connect_say_why(c, "%s", strerror(-r));
         connect_step(c, false);
         return;
     }
@@ -147,26 +147,26 @@ static void dial(struct tcpstore_client *c)
 }
 
 /* The other dialect, the next address, or nothing. */
-static void try_next(struct tcpstore_client *c)
+static void tcpstore_connect_try_next(struct tcpstore_client *c)
 {
     bool greeted = c->state == LINK_GREETING;
 
-    hang_up(c);
+    tcpstore_connect_hang_up(c);
     if (greeted && c->options.dialect == TCPSTORE_ANY && !c->tried_other) {
         c->tried_other = true;
         c->dialect = c->dialect == TCPSTORE_V1 ? TCPSTORE_V2 : TCPSTORE_V1;
-        dial(c);
+        tcpstore_connect_dial(c);
         return;
     }
     c->address = c->address ? c->address->ai_next : NULL;
     c->tried_other = false;
     if (c->address)
-        dial(c);
+        tcpstore_connect_dial(c);
     else
-        give_up(c);
+        tcpstore_connect_give_up(c);
 }
 
-static void greet(struct tcpstore_client *c)
+static void tcpstore_connect_greet(struct tcpstore_client *c)
 {
     int r;
 
@@ -178,7 +178,7 @@ static void greet(struct tcpstore_client *c)
     else
         r = tcpstore_put_u8(&c->out, (uint8_t)tcpstore_op_byte(TCPSTORE_COUNT_KEYS, TCPSTORE_V1));
     if (r < 0)
-        try_next(c);
+        tcpstore_connect_try_next(c);
     else
         connect_watch(c);
 }
@@ -191,21 +191,21 @@ void connect_step(struct tcpstore_client *c, bool ready)
     if (c->state == LINK_CONNECTING && c->poll_closing)
         return;
     if (c->state == LINK_CONNECTING && !c->poll_open && c->fd < 0 && ready) {
-        dial(c);
+        tcpstore_connect_dial(c);
         return;
     }
     if (c->state == LINK_CONNECTING && ready &&
         getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &code, &len) == 0) {
         if (code == 0) {
-            greet(c);
+            tcpstore_connect_greet(c);
             return;
         }
-        say_why(c, "%s", strerror(code));
+        tcpstore_connect_say_why(c, "%s", strerror(code));
     } else if (client_now(c) >= c->step_ms) {
-        say_why(c, c->state == LINK_GREETING ? "what listens there says nothing"
-                                             : "nothing answers there");
+        tcpstore_connect_say_why(c, c->state == LINK_GREETING ? "what listens there says nothing"
+                                                              : "nothing answers there");
     }
-    try_next(c);
+    tcpstore_connect_try_next(c);
 }
 
 void connect_greeted(struct tcpstore_client *c)
@@ -221,9 +221,9 @@ void connect_greeted(struct tcpstore_client *c)
     else
         good = (uint64_t)tcpstore_take_i64(&fields) >> SOME_KEYS_BITS == 0;
     if (!good || c->in.len > whole) {
-        say_why(c, "what listens there is no TCPStore, or not that of %s",
-                dialect_name(c->dialect));
-        try_next(c);
+        tcpstore_connect_say_why(c, "what listens there is no TCPStore, or not that of %s",
+                                 tcpstore_connect_dialect_name(c->dialect));
+        tcpstore_connect_try_next(c);
         return;
     }
     c->in.len = 0;
@@ -235,7 +235,8 @@ void connect_greeted(struct tcpstore_client *c)
 
 /* ---- the name ------------------------------------------------------------------------------- */
 
-static void on_resolved(uv_getaddrinfo_t *lookup, int status, struct addrinfo *found)
+static void tcpstore_connect_on_resolved(uv_getaddrinfo_t *lookup, int status,
+                                         struct addrinfo *found)
 {
     struct tcpstore_client *c = lookup->data;
 
@@ -250,11 +251,11 @@ static void on_resolved(uv_getaddrinfo_t *lookup, int status, struct addrinfo *f
     c->addresses = found;
     c->address = found;
     if (status < 0 || !found) {
-        say_why(c, "the name cannot be looked up: %s", uv_strerror(status));
-        give_up(c);
+        tcpstore_connect_say_why(c, "the name cannot be looked up: %s", uv_strerror(status));
+        tcpstore_connect_give_up(c);
     } else {
         c->tried_other = false;
-        dial(c);
+        tcpstore_connect_dial(c);
     }
     client_turn(c);
     client_release(c);
@@ -272,10 +273,11 @@ void connect_begin(struct tcpstore_client *c)
         c->dialect = c->options.dialect == TCPSTORE_V1 ? TCPSTORE_V1 : TCPSTORE_V2;
     snprintf(port, sizeof port, "%u", (unsigned)c->options.port);
     c->lookup.data = c;
-    r = uv_getaddrinfo(c->options.loop, &c->lookup, on_resolved, c->host, port, &hints);
+    r = uv_getaddrinfo(c->options.loop, &c->lookup, tcpstore_connect_on_resolved, c->host, port,
+                       &hints);
     if (r < 0) {
-        say_why(c, "the name cannot be looked up: %s", uv_strerror(r));
-        give_up(c);
+        tcpstore_connect_say_why(c, "the name cannot be looked up: %s", uv_strerror(r));
+        tcpstore_connect_give_up(c);
         return;
     }
     c->looking_up = true;

@@ -26,14 +26,14 @@ struct tcpstore_peer *tcpstore_peer_new(struct tcpstore *store, void *owner)
     return peer;
 }
 
-static void touch(struct tcpstore_peer *peer)
+static void tcpstore_peer_touch(struct tcpstore_peer *peer)
 {
     if (!peer->touched)
         DL_APPEND2(peer->store->touched, peer, touched_prev, touched_next);
     peer->touched = true;
 }
 
-static void untouch(struct tcpstore_peer *peer)
+static void tcpstore_peer_untouch(struct tcpstore_peer *peer)
 {
     if (peer->touched)
         DL_DELETE2(peer->store->touched, peer, touched_prev, touched_next);
@@ -45,20 +45,20 @@ struct tcpstore_peer *tcpstore_next_touched(struct tcpstore *store)
     struct tcpstore_peer *peer = store->touched;
 
     if (peer)
-        untouch(peer);
+        tcpstore_peer_untouch(peer);
     return peer;
 }
 
-static void drop_buffer(struct tcpstore_peer *peer, struct dl_buffer *buffer)
+static void tcpstore_peer_drop_buffer(struct tcpstore_peer *peer, struct dl_buffer *buffer)
 {
     assert(peer->store->counts.buffered_bytes >= buffer->cap);
     peer->store->counts.buffered_bytes -= buffer->cap;
     buffer_deinit(buffer);
 }
 
-static void drop_output(struct tcpstore_peer *peer)
+static void tcpstore_peer_drop_output(struct tcpstore_peer *peer)
 {
-    drop_buffer(peer, &peer->out);
+    tcpstore_peer_drop_buffer(peer, &peer->out);
     peer->out_begin = 0;
 }
 
@@ -68,9 +68,9 @@ struct tcpstore_peer *tcpstore_peer_free(struct tcpstore_peer *peer)
         return NULL;
     for (int kind = 0; kind < TCPSTORE_LINKS; kind++)
         tcpstore_unlink_all(peer, (enum tcpstore_table)kind);
-    drop_buffer(peer, &peer->in);
-    drop_output(peer);
-    untouch(peer);
+    tcpstore_peer_drop_buffer(peer, &peer->in);
+    tcpstore_peer_drop_output(peer);
+    tcpstore_peer_untouch(peer);
     DL_DELETE(peer->store->peers, peer);
     peer->store->counts.peers--;
     free(peer);
@@ -83,10 +83,10 @@ int tcpstore_break(struct tcpstore_peer *peer, int code, const char *why)
     if (!peer->why) {
         peer->why = why;
         peer->code = code;
-        drop_output(peer);
+        tcpstore_peer_drop_output(peer);
         if (!peer->reading_in) /* else a request in it is being done */
-            drop_buffer(peer, &peer->in);
-        touch(peer);
+            tcpstore_peer_drop_buffer(peer, &peer->in);
+        tcpstore_peer_touch(peer);
     }
     return -peer->code;
 }
@@ -118,26 +118,26 @@ enum tcpstore_dialect tcpstore_peer_dialect(const struct tcpstore_peer *peer)
 
 /* ---- buffers -------------------------------------------------------------------------------- */
 
-static size_t held(const struct tcpstore_peer *peer)
+static size_t tcpstore_peer_held(const struct tcpstore_peer *peer)
 {
     return peer->in.cap + peer->out.cap;
 }
 
 /* Of those that are not broken; NULL: none of them holds anything. */
-static struct tcpstore_peer *largest_holder(const struct tcpstore *store)
+static struct tcpstore_peer *tcpstore_peer_largest_holder(const struct tcpstore *store)
 {
     struct tcpstore_peer *largest = NULL, *peer;
 
     DL_FOREACH (store->peers, peer) {
-        if (!peer->why && held(peer) > (largest ? held(largest) : 0))
+        if (!peer->why && tcpstore_peer_held(peer) > (largest ? tcpstore_peer_held(largest) : 0))
             largest = peer;
     }
     return largest;
 }
 
 /* Appends, and sees to it that all buffers together stay within the bound. */
-static int append(struct tcpstore_peer *peer, struct dl_buffer *buffer, const void *data,
-                  size_t len)
+static int tcpstore_peer_append(struct tcpstore_peer *peer, struct dl_buffer *buffer,
+                                const void *data, size_t len)
 {
     struct tcpstore *store = peer->store;
     size_t had = buffer->cap;
@@ -150,7 +150,7 @@ static int append(struct tcpstore_peer *peer, struct dl_buffer *buffer, const vo
     if (r < 0)
         return tcpstore_break(peer, ENOMEM, "there is no memory for what it asks");
     while (store->counts.buffered_bytes > store->limits.buffered_bytes) {
-        struct tcpstore_peer *largest = largest_holder(store);
+        struct tcpstore_peer *largest = tcpstore_peer_largest_holder(store);
         if (!largest) /* one whose request is being done is, and will be dropped in a moment */
             break;
         tcpstore_break(largest, ENOBUFS,
@@ -170,8 +170,8 @@ void tcpstore_tell(struct tcpstore_peer *peer, const void *data, size_t len)
         return;
     if (!tcpstore_may_tell(peer, len))
         tcpstore_break(peer, ENOBUFS, "it does not read what it is told");
-    else if (append(peer, &peer->out, data, len) == 0)
-        touch(peer);
+    else if (tcpstore_peer_append(peer, &peer->out, data, len) == 0)
+        tcpstore_peer_touch(peer);
 }
 
 void tcpstore_tell_u8(struct tcpstore_peer *peer, uint8_t value)
@@ -202,20 +202,20 @@ bool tcpstore_peer_wants_input(const struct tcpstore_peer *peer)
     return !peer->why && peer->out.len - peer->out_begin < ENOUGH_OUTPUT;
 }
 
-static int sniff(struct tcpstore_peer *peer, const uint8_t *data, size_t len)
+static int tcpstore_peer_sniff(struct tcpstore_peer *peer, const uint8_t *data, size_t len)
 {
     int r = tcpstore_sniff(data, len, &peer->dialect);
 
     return r < 0 ? tcpstore_break(peer, EPROTO, "it does not speak as TCPStore's clients do") : r;
 }
 
-static int scan(struct tcpstore_peer *peer, const uint8_t *data, size_t len,
-                struct tcpstore_request *ret)
+static int tcpstore_peer_scan(struct tcpstore_peer *peer, const uint8_t *data, size_t len,
+                              struct tcpstore_request *ret)
 {
     int r = 1;
 
     if (peer->dialect == TCPSTORE_ANY)
-        r = sniff(peer, data, len);
+        r = tcpstore_peer_sniff(peer, data, len);
     if (r <= 0)
         return r;
     r = tcpstore_scan_request(&peer->scan, peer->dialect, data, len, ret);
@@ -224,13 +224,14 @@ static int scan(struct tcpstore_peer *peer, const uint8_t *data, size_t len,
 }
 
 /* Does the requests that are whole; returns the bytes they had, or a negative errno. */
-static ssize_t do_requests(struct tcpstore_peer *peer, const uint8_t *data, size_t len)
+static ssize_t tcpstore_peer_do_requests(struct tcpstore_peer *peer, const uint8_t *data,
+                                         size_t len)
 {
     size_t at = 0;
 
     while (at < len && tcpstore_peer_wants_input(peer)) {
         struct tcpstore_request request;
-        int r = scan(peer, data + at, len - at, &request);
+        int r = tcpstore_peer_scan(peer, data + at, len - at, &request);
 
         if (r == 0)
             break;
@@ -245,24 +246,24 @@ static ssize_t do_requests(struct tcpstore_peer *peer, const uint8_t *data, size
 }
 
 /* Those that had to wait, and what came after them. */
-static int do_kept(struct tcpstore_peer *peer)
+static int tcpstore_peer_do_kept(struct tcpstore_peer *peer)
 {
     ssize_t done;
 
     if (peer->in.len == 0)
         return 0;
     peer->reading_in = true;
-    done = do_requests(peer, peer->in.data, peer->in.len);
+    done = tcpstore_peer_do_requests(peer, peer->in.data, peer->in.len);
     peer->reading_in = false;
     if (done < 0) {
-        drop_buffer(peer, &peer->in);
+        tcpstore_peer_drop_buffer(peer, &peer->in);
         return (int)done;
     }
     peer->in.len -= (size_t)done;
     if (done > 0 && peer->in.len > 0)
         memmove(peer->in.data, peer->in.data + done, peer->in.len);
     if (peer->in.len == 0 && peer->in.cap > KEPT)
-        drop_buffer(peer, &peer->in);
+        tcpstore_peer_drop_buffer(peer, &peer->in);
     return 0;
 }
 
@@ -274,15 +275,15 @@ int tcpstore_peer_feed(struct tcpstore_peer *peer, const uint8_t *data, size_t l
     if (peer->why)
         return -peer->code;
     if (peer->in.len > 0) {
-        r = append(peer, &peer->in, data, len);
-        return r < 0 ? r : do_kept(peer);
+        r = tcpstore_peer_append(peer, &peer->in, data, len);
+        return r < 0 ? r : tcpstore_peer_do_kept(peer);
     }
-    done = do_requests(peer, data, len);
+    done = tcpstore_peer_do_requests(peer, data, len);
     if (done < 0)
         return (int)done;
     if ((size_t)done == len)
         return 0;
-    return append(peer, &peer->in, data + done, len - (size_t)done);
+    return tcpstore_peer_append(peer, &peer->in, data + done, len - (size_t)done);
 }
 
 /* ---- output --------------------------------------------------------------------------------- */
@@ -303,11 +304,11 @@ int tcpstore_peer_sent(struct tcpstore_peer *peer, size_t len)
     if (peer->out_begin == peer->out.len) {
         peer->out_begin = peer->out.len = 0;
         if (peer->out.cap > KEPT)
-            drop_buffer(peer, &peer->out);
+            tcpstore_peer_drop_buffer(peer, &peer->out);
     } else if (peer->out_begin > peer->out.len / 2) {
         peer->out.len -= peer->out_begin;
         memmove(peer->out.data, peer->out.data + peer->out_begin, peer->out.len);
         peer->out_begin = 0;
     }
-    return waited && tcpstore_peer_wants_input(peer) ? do_kept(peer) : 0;
+    return waited && tcpstore_peer_wants_input(peer) ? tcpstore_peer_do_kept(peer) : 0;
 }

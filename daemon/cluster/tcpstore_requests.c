@@ -9,7 +9,7 @@ enum { MOST_WATCHES = 1024 /* of a peer */, NUMBER_TEXT = 24 };
 
 static const struct dl_span nothing = {.data = NULL, .len = 0};
 
-static int full(struct tcpstore_peer *peer)
+static int tcpstore_requests_full(struct tcpstore_peer *peer)
 {
     return tcpstore_break(peer, ENOSPC, "what it asks to keep is more than there is room for");
 }
@@ -17,7 +17,7 @@ static int full(struct tcpstore_peer *peer)
 /* ---- who is waiting ------------------------------------------------------------------------- */
 
 /* One wait for this key is over. */
-static void end_wait(struct tcpstore_link *link)
+static void tcpstore_requests_end_wait(struct tcpstore_link *link)
 {
     struct tcpstore_peer *peer = link->peer;
 
@@ -29,26 +29,26 @@ static void end_wait(struct tcpstore_link *link)
     tcpstore_tell_u8(peer, TCPSTORE_STOP_WAITING);
 }
 
-static void wake(struct tcpstore_entry *entry)
+static void tcpstore_requests_wake(struct tcpstore_entry *entry)
 {
     while (entry->links[TCPSTORE_WAITS])
-        end_wait(entry->links[TCPSTORE_WAITS]);
+        tcpstore_requests_end_wait(entry->links[TCPSTORE_WAITS]);
 }
 
-static void stop_waiting(struct tcpstore_peer *peer)
+static void tcpstore_requests_stop_waiting(struct tcpstore_peer *peer)
 {
     tcpstore_unlink_all(peer, TCPSTORE_WAITS);
     peer->awaited = 0;
     peer->waiting = false;
 }
 
-static int await(struct tcpstore_peer *peer, struct dl_span key)
+static int tcpstore_requests_await(struct tcpstore_peer *peer, struct dl_span key)
 {
     struct tcpstore_entry *entry = tcpstore_enter(peer->store, key);
 
     if (!entry || tcpstore_link(peer, entry, TCPSTORE_WAITS) < 0) {
         tcpstore_tidy(peer->store, entry);
-        return full(peer);
+        return tcpstore_requests_full(peer);
     }
     peer->awaited++;
     peer->waiting = true;
@@ -56,8 +56,8 @@ static int await(struct tcpstore_peer *peer, struct dl_span key)
 }
 
 /* Those who watch the key are told what it was and becomes. */
-static void tell_watchers(const struct tcpstore_entry *entry, uint8_t change, struct dl_span head,
-                          struct dl_span tail)
+static void tcpstore_requests_tell_watchers(const struct tcpstore_entry *entry, uint8_t change,
+                                            struct dl_span head, struct dl_span tail)
 {
     const struct dl_span key = {.data = entry->key, .len = entry->key_len};
     const struct tcpstore_link *link;
@@ -75,38 +75,38 @@ static void tell_watchers(const struct tcpstore_entry *entry, uint8_t change, st
 /* ---- values --------------------------------------------------------------------------------- */
 
 /* The value becomes head and tail; those who wait and watch hear of it. */
-static int store(struct tcpstore_peer *peer, struct tcpstore_entry *entry, struct dl_span head,
-                 struct dl_span tail)
+static int tcpstore_requests_store(struct tcpstore_peer *peer, struct tcpstore_entry *entry,
+                                   struct dl_span head, struct dl_span tail)
 {
     if (entry && entry->links[TCPSTORE_WATCHES])
-        tell_watchers(entry, entry->present ? TCPSTORE_KEY_UPDATED : TCPSTORE_KEY_CREATED, head,
-                      tail);
+        tcpstore_requests_tell_watchers(
+            entry, entry->present ? TCPSTORE_KEY_UPDATED : TCPSTORE_KEY_CREATED, head, tail);
     if (!entry || tcpstore_store(peer->store, entry, head, tail) < 0) {
         tcpstore_tidy(peer->store, entry);
-        return full(peer);
+        return tcpstore_requests_full(peer);
     }
-    wake(entry);
+    tcpstore_requests_wake(entry);
     return 0;
 }
 
-static int set(struct tcpstore_peer *peer, struct tcpstore_fields *fields)
+static int tcpstore_requests_set(struct tcpstore_peer *peer, struct tcpstore_fields *fields)
 {
     struct dl_span key = tcpstore_take_span(fields);
     struct dl_span value = tcpstore_take_span(fields);
 
-    return store(peer, tcpstore_enter(peer->store, key), value, nothing);
+    return tcpstore_requests_store(peer, tcpstore_enter(peer->store, key), value, nothing);
 }
 
-static int append(struct tcpstore_peer *peer, struct tcpstore_fields *fields)
+static int tcpstore_requests_append(struct tcpstore_peer *peer, struct tcpstore_fields *fields)
 {
     struct dl_span key = tcpstore_take_span(fields);
     struct dl_span tail = tcpstore_take_span(fields);
     struct tcpstore_entry *entry = tcpstore_enter(peer->store, key);
 
-    return store(peer, entry, entry ? tcpstore_value(entry) : nothing, tail);
+    return tcpstore_requests_store(peer, entry, entry ? tcpstore_value(entry) : nothing, tail);
 }
 
-static bool is_value(const struct tcpstore_entry *entry, struct dl_span value)
+static bool tcpstore_requests_is_value(const struct tcpstore_entry *entry, struct dl_span value)
 {
     return entry->len == value.len &&
            (value.len == 0 || memcmp(entry->value, value.data, value.len) == 0);
@@ -116,7 +116,7 @@ static bool is_value(const struct tcpstore_entry *entry, struct dl_span value)
  * Where there is no such key, one who expects some value is told that very value, and nothing is
  * stored: what TCPStore's clients are used to.
  */
-static int compare_set(struct tcpstore_peer *peer, struct tcpstore_fields *fields)
+static int tcpstore_requests_compare_set(struct tcpstore_peer *peer, struct tcpstore_fields *fields)
 {
     struct dl_span key = tcpstore_take_span(fields);
     struct dl_span expected = tcpstore_take_span(fields);
@@ -125,8 +125,9 @@ static int compare_set(struct tcpstore_peer *peer, struct tcpstore_fields *field
     bool present = entry && entry->present;
     int r = 0;
 
-    if (present ? is_value(entry, expected) : expected.len == 0) {
-        if ((r = store(peer, tcpstore_enter(peer->store, key), desired, nothing)) == 0)
+    if (present ? tcpstore_requests_is_value(entry, expected) : expected.len == 0) {
+        if ((r = tcpstore_requests_store(peer, tcpstore_enter(peer->store, key), desired,
+                                         nothing)) == 0)
             tcpstore_tell_span(peer, desired);
     } else {
         tcpstore_tell_span(peer, present ? tcpstore_value(entry) : expected);
@@ -134,7 +135,7 @@ static int compare_set(struct tcpstore_peer *peer, struct tcpstore_fields *field
     return r;
 }
 
-static int get(struct tcpstore_peer *peer, struct tcpstore_fields *fields)
+static int tcpstore_requests_get(struct tcpstore_peer *peer, struct tcpstore_fields *fields)
 {
     const struct tcpstore_entry *entry = tcpstore_find(peer->store, tcpstore_take_span(fields));
 
@@ -148,7 +149,8 @@ static int get(struct tcpstore_peer *peer, struct tcpstore_fields *fields)
 }
 
 /* Many small requests may have one large answer: it is measured before it is made. */
-static int multi_get(struct tcpstore_peer *peer, struct tcpstore_fields fields, uint64_t keys)
+static int tcpstore_requests_multi_get(struct tcpstore_peer *peer, struct tcpstore_fields fields,
+                                       uint64_t keys)
 {
     struct tcpstore_fields again = fields;
     uint64_t bytes = 0;
@@ -160,24 +162,25 @@ static int multi_get(struct tcpstore_peer *peer, struct tcpstore_fields fields, 
     if (!tcpstore_may_tell(peer, bytes))
         return tcpstore_break(peer, ENOBUFS, "it asked for more than it may be told at once");
     for (uint64_t i = 0; i < keys; i++) {
-        int r = get(peer, &fields);
+        int r = tcpstore_requests_get(peer, &fields);
         if (r < 0)
             return r;
     }
     return 0;
 }
 
-static int multi_set(struct tcpstore_peer *peer, struct tcpstore_fields *fields, uint64_t keys)
+static int tcpstore_requests_multi_set(struct tcpstore_peer *peer, struct tcpstore_fields *fields,
+                                       uint64_t keys)
 {
     for (uint64_t i = 0; i < keys; i++) {
-        int r = set(peer, fields);
+        int r = tcpstore_requests_set(peer, fields);
         if (r < 0)
             return r;
     }
     return 0;
 }
 
-static struct dl_span number_text(int64_t number, char text[NUMBER_TEXT])
+static struct dl_span tcpstore_requests_number_text(int64_t number, char text[NUMBER_TEXT])
 {
     int len = snprintf(text, NUMBER_TEXT, "%lld", (long long)number);
 
@@ -185,7 +188,8 @@ static struct dl_span number_text(int64_t number, char text[NUMBER_TEXT])
 }
 
 /* What a key counts; 0 where it is not there. */
-static int count_of(struct tcpstore_peer *peer, const struct tcpstore_entry *entry, int64_t *ret)
+static int tcpstore_requests_count_of(struct tcpstore_peer *peer,
+                                      const struct tcpstore_entry *entry, int64_t *ret)
 {
     *ret = 0;
     if (!entry || !entry->present || tcpstore_number(tcpstore_value(entry), ret) == 0)
@@ -193,31 +197,32 @@ static int count_of(struct tcpstore_peer *peer, const struct tcpstore_entry *ent
     return tcpstore_break(peer, EINVAL, "it counts with a key whose value is no number");
 }
 
-static int add(struct tcpstore_peer *peer, struct tcpstore_fields *fields)
+static int tcpstore_requests_add(struct tcpstore_peer *peer, struct tcpstore_fields *fields)
 {
     struct dl_span key = tcpstore_take_span(fields);
     int64_t delta = tcpstore_take_i64(fields), number;
     struct tcpstore_entry *entry = tcpstore_find(peer->store, key);
     char text[NUMBER_TEXT];
-    int r = count_of(peer, entry, &number);
+    int r = tcpstore_requests_count_of(peer, entry, &number);
 
     if (r < 0)
         return r;
     number = (int64_t)((uint64_t)number + (uint64_t)delta); /* beyond the largest it wraps */
     if (!entry)
         entry = tcpstore_enter(peer->store, key);
-    if ((r = store(peer, entry, number_text(number, text), nothing)) == 0)
+    if ((r = tcpstore_requests_store(peer, entry, tcpstore_requests_number_text(number, text),
+                                     nothing)) == 0)
         tcpstore_tell_i64(peer, number);
     return r;
 }
 
-static void delete (struct tcpstore_peer *peer, struct tcpstore_fields *fields)
+static void tcpstore_requests_delete(struct tcpstore_peer *peer, struct tcpstore_fields *fields)
 {
     struct tcpstore_entry *entry = tcpstore_find(peer->store, tcpstore_take_span(fields));
     bool present = entry && entry->present;
 
     if (present) {
-        tell_watchers(entry, TCPSTORE_KEY_DELETED, nothing, nothing);
+        tcpstore_requests_tell_watchers(entry, TCPSTORE_KEY_DELETED, nothing, nothing);
         tcpstore_unstore(peer->store, entry);
         tcpstore_tidy(peer->store, entry);
     }
@@ -227,36 +232,38 @@ static void delete (struct tcpstore_peer *peer, struct tcpstore_fields *fields)
 /* ---- many keys ------------------------------------------------------------------------------ */
 
 /* A queue that has something counts as a key that is there. */
-static bool is_there(struct tcpstore *store, struct dl_span key)
+static bool tcpstore_requests_is_there(struct tcpstore *store, struct dl_span key)
 {
     const struct tcpstore_entry *entry = tcpstore_find(store, key);
 
     return entry && (entry->present || entry->queue);
 }
 
-static void check(struct tcpstore_peer *peer, struct tcpstore_fields *fields, uint64_t keys)
+static void tcpstore_requests_check(struct tcpstore_peer *peer, struct tcpstore_fields *fields,
+                                    uint64_t keys)
 {
     bool all = true;
 
     for (uint64_t i = 0; i < keys && all; i++)
-        all = is_there(peer->store, tcpstore_take_span(fields));
+        all = tcpstore_requests_is_there(peer->store, tcpstore_take_span(fields));
     tcpstore_tell_u8(peer, all ? TCPSTORE_READY : TCPSTORE_NOT_READY);
 }
 
-static int wait_for(struct tcpstore_peer *peer, struct tcpstore_fields *fields, uint64_t keys)
+static int tcpstore_requests_wait_for(struct tcpstore_peer *peer, struct tcpstore_fields *fields,
+                                      uint64_t keys)
 {
-    stop_waiting(peer);
+    tcpstore_requests_stop_waiting(peer);
     for (uint64_t i = 0; i < keys; i++) {
         struct dl_span key = tcpstore_take_span(fields);
-        if (!is_there(peer->store, key) && await(peer, key) < 0)
-            return full(peer);
+        if (!tcpstore_requests_is_there(peer->store, key) && tcpstore_requests_await(peer, key) < 0)
+            return tcpstore_requests_full(peer);
     }
     if (!peer->waiting)
         tcpstore_tell_u8(peer, TCPSTORE_STOP_WAITING);
     return 0;
 }
 
-static int list_keys(struct tcpstore_peer *peer)
+static int tcpstore_requests_list_keys(struct tcpstore_peer *peer)
 {
     const struct tcpstore_entry *entry;
     uint64_t bytes = 8;
@@ -276,7 +283,7 @@ static int list_keys(struct tcpstore_peer *peer)
 /* ---- queues, barriers, watches -------------------------------------------------------------- */
 
 /* Wakes one, who has been waiting longest. */
-static int queue_push(struct tcpstore_peer *peer, struct tcpstore_fields *fields)
+static int tcpstore_requests_queue_push(struct tcpstore_peer *peer, struct tcpstore_fields *fields)
 {
     struct dl_span key = tcpstore_take_span(fields);
     struct dl_span value = tcpstore_take_span(fields);
@@ -284,14 +291,14 @@ static int queue_push(struct tcpstore_peer *peer, struct tcpstore_fields *fields
 
     if (!entry || tcpstore_queue_push(peer->store, entry, value) < 0) {
         tcpstore_tidy(peer->store, entry);
-        return full(peer);
+        return tcpstore_requests_full(peer);
     }
     if (entry->links[TCPSTORE_WAITS])
-        end_wait(entry->links[TCPSTORE_WAITS]);
+        tcpstore_requests_end_wait(entry->links[TCPSTORE_WAITS]);
     return 0;
 }
 
-static void queue_pop(struct tcpstore_peer *peer, struct tcpstore_fields *fields)
+static void tcpstore_requests_queue_pop(struct tcpstore_peer *peer, struct tcpstore_fields *fields)
 {
     struct tcpstore_entry *entry = tcpstore_find(peer->store, tcpstore_take_span(fields));
 
@@ -304,7 +311,8 @@ static void queue_pop(struct tcpstore_peer *peer, struct tcpstore_fields *fields
     tcpstore_tidy(peer->store, entry);
 }
 
-static void queue_length(struct tcpstore_peer *peer, struct tcpstore_fields *fields)
+static void tcpstore_requests_queue_length(struct tcpstore_peer *peer,
+                                           struct tcpstore_fields *fields)
 {
     const struct tcpstore_entry *entry = tcpstore_find(peer->store, tcpstore_take_span(fields));
 
@@ -312,7 +320,7 @@ static void queue_length(struct tcpstore_peer *peer, struct tcpstore_fields *fie
 }
 
 /* Who comes is counted in the key itself; whoever gives up waiting stays counted. */
-static int barrier(struct tcpstore_peer *peer, struct tcpstore_fields *fields)
+static int tcpstore_requests_barrier(struct tcpstore_peer *peer, struct tcpstore_fields *fields)
 {
     struct dl_span key = tcpstore_take_span(fields);
     int64_t world = tcpstore_take_i64(fields), number;
@@ -322,31 +330,32 @@ static int barrier(struct tcpstore_peer *peer, struct tcpstore_fields *fields)
 
     if (world <= 0)
         return tcpstore_break(peer, EINVAL, "it asks for a barrier of nobody");
-    stop_waiting(peer);
+    tcpstore_requests_stop_waiting(peer);
     entry = tcpstore_enter(peer->store, key);
-    if ((r = count_of(peer, entry, &number)) < 0)
+    if ((r = tcpstore_requests_count_of(peer, entry, &number)) < 0)
         return r;
     if (number < INT64_MAX)
         number++;
-    if (!entry || tcpstore_store(peer->store, entry, number_text(number, text), nothing) < 0) {
+    if (!entry || tcpstore_store(peer->store, entry, tcpstore_requests_number_text(number, text),
+                                 nothing) < 0) {
         tcpstore_tidy(peer->store, entry);
-        return full(peer);
+        return tcpstore_requests_full(peer);
     }
     if (number < world)
-        return await(peer, key);
-    wake(entry);
+        return tcpstore_requests_await(peer, key);
+    tcpstore_requests_wake(entry);
     tcpstore_tell_u8(peer, TCPSTORE_STOP_WAITING);
     return 0;
 }
 
-static int watch(struct tcpstore_peer *peer, struct tcpstore_fields *fields)
+static int tcpstore_requests_watch(struct tcpstore_peer *peer, struct tcpstore_fields *fields)
 {
     struct tcpstore_entry *entry = tcpstore_enter(peer->store, tcpstore_take_span(fields));
 
     if (!entry || peer->watches == MOST_WATCHES ||
         tcpstore_link(peer, entry, TCPSTORE_WATCHES) < 0) {
         tcpstore_tidy(peer->store, entry);
-        return full(peer);
+        return tcpstore_requests_full(peer);
     }
     peer->watches++;
     tcpstore_tell_u8(peer, TCPSTORE_KEY_WATCHED);
@@ -356,7 +365,7 @@ static int watch(struct tcpstore_peer *peer, struct tcpstore_fields *fields)
 /* ---- all ------------------------------------------------------------------------------------ */
 
 /* A v2 connection begins with it, and has it once. */
-static int validate(struct tcpstore_peer *peer, struct tcpstore_fields *fields)
+static int tcpstore_requests_validate(struct tcpstore_peer *peer, struct tcpstore_fields *fields)
 {
     if (peer->validated || tcpstore_take_u32(fields) != TCPSTORE_MAGIC)
         return tcpstore_break(peer, EPROTO, "it begins twice");
@@ -364,39 +373,40 @@ static int validate(struct tcpstore_peer *peer, struct tcpstore_fields *fields)
     return 0;
 }
 
-static int cancel_wait(struct tcpstore_peer *peer)
+static int tcpstore_requests_cancel_wait(struct tcpstore_peer *peer)
 {
-    stop_waiting(peer);
+    tcpstore_requests_stop_waiting(peer);
     tcpstore_tell_u8(peer, TCPSTORE_WAIT_CANCELED);
     return 0;
 }
 
-static int ping(struct tcpstore_peer *peer, const struct tcpstore_fields *fields)
+static int tcpstore_requests_ping(struct tcpstore_peer *peer, const struct tcpstore_fields *fields)
 {
     tcpstore_tell(peer, fields->at, 4);
     return 0;
 }
 
 /* Those that have an answer in any case. */
-static void ask(struct tcpstore_peer *peer, const struct tcpstore_request *request)
+static void tcpstore_requests_ask(struct tcpstore_peer *peer,
+                                  const struct tcpstore_request *request)
 {
     struct tcpstore_fields fields = request->fields;
 
     switch (request->op) {
     case TCPSTORE_CHECK:
-        check(peer, &fields, request->count);
+        tcpstore_requests_check(peer, &fields, request->count);
         break;
     case TCPSTORE_COUNT_KEYS:
         tcpstore_tell_i64(peer, (int64_t)peer->store->counts.keys);
         break;
     case TCPSTORE_DELETE:
-        delete (peer, &fields);
+        tcpstore_requests_delete(peer, &fields);
         break;
     case TCPSTORE_QUEUE_POP:
-        queue_pop(peer, &fields);
+        tcpstore_requests_queue_pop(peer, &fields);
         break;
     case TCPSTORE_QUEUE_LENGTH:
-        queue_length(peer, &fields);
+        tcpstore_requests_queue_length(peer, &fields);
         break;
     default:
         assert(false);
@@ -408,40 +418,40 @@ int tcpstore_do(struct tcpstore_peer *peer, const struct tcpstore_request *reque
     struct tcpstore_fields fields = request->fields;
 
     if (peer->dialect == TCPSTORE_V1 && peer->waiting)
-        stop_waiting(peer);
+        tcpstore_requests_stop_waiting(peer);
     switch (request->op) {
     case TCPSTORE_VALIDATE:
-        return validate(peer, &fields);
+        return tcpstore_requests_validate(peer, &fields);
     case TCPSTORE_SET:
-        return set(peer, &fields);
+        return tcpstore_requests_set(peer, &fields);
     case TCPSTORE_COMPARE_SET:
-        return compare_set(peer, &fields);
+        return tcpstore_requests_compare_set(peer, &fields);
     case TCPSTORE_GET:
-        return get(peer, &fields);
+        return tcpstore_requests_get(peer, &fields);
     case TCPSTORE_ADD:
-        return add(peer, &fields);
+        return tcpstore_requests_add(peer, &fields);
     case TCPSTORE_WAIT:
-        return wait_for(peer, &fields, request->count);
+        return tcpstore_requests_wait_for(peer, &fields, request->count);
     case TCPSTORE_APPEND:
-        return append(peer, &fields);
+        return tcpstore_requests_append(peer, &fields);
     case TCPSTORE_MULTI_GET:
-        return multi_get(peer, fields, request->count);
+        return tcpstore_requests_multi_get(peer, fields, request->count);
     case TCPSTORE_MULTI_SET:
-        return multi_set(peer, &fields, request->count);
+        return tcpstore_requests_multi_set(peer, &fields, request->count);
     case TCPSTORE_CANCEL_WAIT:
-        return cancel_wait(peer);
+        return tcpstore_requests_cancel_wait(peer);
     case TCPSTORE_PING:
-        return ping(peer, &fields);
+        return tcpstore_requests_ping(peer, &fields);
     case TCPSTORE_QUEUE_PUSH:
-        return queue_push(peer, &fields);
+        return tcpstore_requests_queue_push(peer, &fields);
     case TCPSTORE_LIST_KEYS:
-        return list_keys(peer);
+        return tcpstore_requests_list_keys(peer);
     case TCPSTORE_BARRIER:
-        return barrier(peer, &fields);
+        return tcpstore_requests_barrier(peer, &fields);
     case TCPSTORE_WATCH:
-        return watch(peer, &fields);
+        return tcpstore_requests_watch(peer, &fields);
     default:
-        ask(peer, request);
+        tcpstore_requests_ask(peer, request);
         return 0;
     }
 }

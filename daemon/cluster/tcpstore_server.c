@@ -50,7 +50,7 @@ struct tcpstore_server {
 
 /* ---- the end of things ---------------------------------------------------------------------- */
 
-static void release(struct tcpstore_server *s)
+static void tcpstore_server_release(struct tcpstore_server *s)
 {
     assert(s->handles > 0);
     if (--s->handles > 0)
@@ -61,17 +61,17 @@ static void release(struct tcpstore_server *s)
     free(s);
 }
 
-static void on_conn_closed(uv_handle_t *handle)
+static void tcpstore_server_on_conn_closed(uv_handle_t *handle)
 {
     struct conn *c = handle->data;
     struct tcpstore_server *s = c->server;
 
     close_fdp(&c->fd);
     free(c);
-    release(s);
+    tcpstore_server_release(s);
 }
 
-static void name_peer(int fd, char name[NAME_MAX_BYTES])
+static void tcpstore_server_name_peer(int fd, char name[NAME_MAX_BYTES])
 {
     struct sockaddr_storage address = {0};
     socklen_t len = sizeof address;
@@ -88,7 +88,7 @@ static void name_peer(int fd, char name[NAME_MAX_BYTES])
 }
 
 /* `why` is ours to tell; NULL: it went by itself. */
-static void drop(struct conn *c, const char *why)
+static void tcpstore_server_drop(struct conn *c, const char *why)
 {
     struct tcpstore_server *s = c->server;
     char name[NAME_MAX_BYTES];
@@ -96,21 +96,21 @@ static void drop(struct conn *c, const char *why)
     if (!c->peer)
         return;
     if (why && s->options.dropped) {
-        name_peer(c->fd, name);
+        tcpstore_server_name_peer(c->fd, name);
         s->options.dropped(s->options.context, name, why);
     }
     c->peer = tcpstore_peer_free(c->peer);
     DL_DELETE(s->conns, c);
     s->n_conns--;
     uv_poll_stop(&c->poll);
-    uv_close((uv_handle_t *)&c->poll, on_conn_closed);
+    uv_close((uv_handle_t *)&c->poll, tcpstore_server_on_conn_closed);
 }
 
 /* ---- bytes ---------------------------------------------------------------------------------- */
 
-static void on_ready(uv_poll_t *poll, int status, int events);
+static void tcpstore_server_on_ready(uv_poll_t *poll, int status, int events);
 
-static void watch(struct conn *c)
+static void tcpstore_server_watch(struct conn *c)
 {
     int events = 0;
 
@@ -118,11 +118,11 @@ static void watch(struct conn *c)
         events |= UV_READABLE;
     if (tcpstore_peer_output(c->peer).len > 0)
         events |= UV_WRITABLE;
-    if (events != c->events && uv_poll_start(&c->poll, events, on_ready) == 0)
+    if (events != c->events && uv_poll_start(&c->poll, events, tcpstore_server_on_ready) == 0)
         c->events = events;
 }
 
-static void on_idle(uv_idle_t *idle)
+static void tcpstore_server_on_idle(uv_idle_t *idle)
 {
     struct tcpstore_server *s = idle->data;
 
@@ -133,14 +133,14 @@ static void on_idle(uv_idle_t *idle)
 
 /* Who was answered asks again at once, mostly: to be awake then costs less than to be woken. It is
    no use to be awake in the place of the one who is to ask, though. */
-static void linger(struct tcpstore_server *s)
+static void tcpstore_server_linger(struct tcpstore_server *s)
 {
     s->turns = LINGER_TURNS;
-    uv_idle_start(&s->linger, on_idle);
+    uv_idle_start(&s->linger, tcpstore_server_on_idle);
 }
 
 /* What the socket takes now, once. False: the peer is gone. */
-static bool send_some(struct conn *c)
+static bool tcpstore_server_send_some(struct conn *c)
 {
     struct dl_span out = tcpstore_peer_output(c->peer);
     ssize_t n;
@@ -151,14 +151,14 @@ static bool send_some(struct conn *c)
     if (n < 0)
         return errno == EAGAIN || errno == EINTR;
     c->moved_ms = uv_now(c->server->options.loop);
-    linger(c->server);
+    tcpstore_server_linger(c->server);
     /* It may do requests that waited, and break over them; then it is touched. */
     (void)!tcpstore_peer_sent(c->peer, (size_t)n);
     return true;
 }
 
 /* Tells all who are to be told. Those whose socket is full are told when it no longer is. */
-static void settle(struct tcpstore_server *s)
+static void tcpstore_server_settle(struct tcpstore_server *s)
 {
     struct tcpstore_peer *peer;
 
@@ -167,19 +167,19 @@ static void settle(struct tcpstore_server *s)
         const char *why = tcpstore_peer_why(peer);
 
         if (why) {
-            drop(c, why);
+            tcpstore_server_drop(c, why);
             continue;
         }
         /* One whose answers make room for more requests takes turns with the others. */
-        if (!(c->events & UV_WRITABLE) && !send_some(c))
-            drop(c, NULL);
+        if (!(c->events & UV_WRITABLE) && !tcpstore_server_send_some(c))
+            tcpstore_server_drop(c, NULL);
         else if (!tcpstore_peer_why(peer))
-            watch(c);
+            tcpstore_server_watch(c);
     }
 }
 
 /* False: the peer is gone. */
-static bool receive(struct conn *c)
+static bool tcpstore_server_receive(struct conn *c)
 {
     struct tcpstore_server *s = c->server;
 
@@ -197,7 +197,7 @@ static bool receive(struct conn *c)
     return true;
 }
 
-static void on_ready(uv_poll_t *poll, int status, int events)
+static void tcpstore_server_on_ready(uv_poll_t *poll, int status, int events)
 {
     struct conn *c = poll->data;
     struct tcpstore_server *s = c->server;
@@ -205,17 +205,17 @@ static void on_ready(uv_poll_t *poll, int status, int events)
     bool answered;
 
     if (alive && (events & UV_WRITABLE))
-        alive = send_some(c);
+        alive = tcpstore_server_send_some(c);
     if (alive && (events & UV_READABLE) && !tcpstore_peer_why(c->peer))
-        alive = receive(c);
+        alive = tcpstore_server_receive(c);
     if (!alive)
-        drop(c, NULL);
+        tcpstore_server_drop(c, NULL);
     answered = c->peer && tcpstore_peer_output(c->peer).len > 0;
-    settle(s);
+    tcpstore_server_settle(s);
     if (!c->peer)
         return;
     /* Only now: what was answered has mostly gone out, without the socket being watched for it. */
-    watch(c);
+    tcpstore_server_watch(c);
     /* What is not answered, as a set, comes in many: its sender goes on, and they are read
      * together. */
     if (!answered && !tcpstore_peer_is_amid(c->peer))
@@ -224,7 +224,7 @@ static void on_ready(uv_poll_t *poll, int status, int events)
 
 /* ---- those who do not go on ----------------------------------------------------------------- */
 
-static void on_stall(uv_timer_t *timer)
+static void tcpstore_server_on_stall(uv_timer_t *timer)
 {
     struct tcpstore_server *s = timer->data;
     uint64_t now = uv_now(s->options.loop);
@@ -236,15 +236,15 @@ static void on_stall(uv_timer_t *timer)
         if (now - c->moved_ms < s->options.stall_ms)
             continue;
         if (!reads)
-            drop(c, "it does not read what it is told");
+            tcpstore_server_drop(c, "it does not read what it is told");
         else if (tcpstore_peer_is_amid(c->peer))
-            drop(c, "it does not go on with its request");
+            tcpstore_server_drop(c, "it does not go on with its request");
     }
 }
 
 /* ---- those who come ------------------------------------------------------------------------- */
 
-static bool make_room(struct tcpstore_server *s)
+static bool tcpstore_server_make_room(struct tcpstore_server *s)
 {
     struct conn *c;
 
@@ -252,14 +252,14 @@ static bool make_room(struct tcpstore_server *s)
         return true;
     DL_FOREACH (s->conns, c) {
         if (tcpstore_peer_requests(c->peer) == 0) {
-            drop(c, "too many are connected, and it has asked for nothing");
+            tcpstore_server_drop(c, "too many are connected, and it has asked for nothing");
             return true;
         }
     }
     return false;
 }
 
-static void set_options(int fd)
+static void tcpstore_server_set_options(int fd)
 {
     static const struct {
         int level, name, value;
@@ -274,12 +274,12 @@ static void set_options(int fd)
 }
 
 /* Consumes `fd`. */
-static int welcome(struct tcpstore_server *s, int fd)
+static int tcpstore_server_welcome(struct tcpstore_server *s, int fd)
 {
     _cleanup_fd_ int given = fd;
     _cleanup_free_ struct conn *c = NULL;
 
-    if (!make_room(s))
+    if (!tcpstore_server_make_room(s))
         return -ENFILE;
     c = calloc(1, sizeof *c);
     if (!c || !(c->peer = tcpstore_peer_new(s->store, c)))
@@ -288,7 +288,7 @@ static int welcome(struct tcpstore_server *s, int fd)
         tcpstore_peer_free(c->peer);
         return -EIO;
     }
-    set_options(fd);
+    tcpstore_server_set_options(fd);
     c->server = s;
     c->fd = steal_fd(&given);
     c->poll.data = c;
@@ -296,21 +296,21 @@ static int welcome(struct tcpstore_server *s, int fd)
     s->handles++;
     s->n_conns++;
     DL_APPEND(s->conns, c);
-    watch(c);
+    tcpstore_server_watch(c);
     c = NULL;
     return 0;
 }
 
-static void on_connection(uv_poll_t *poll, int status, int events);
+static void tcpstore_server_on_connection(uv_poll_t *poll, int status, int events);
 
-static void on_pause_over(uv_timer_t *timer)
+static void tcpstore_server_on_pause_over(uv_timer_t *timer)
 {
     struct tcpstore_server *s = timer->data;
 
-    uv_poll_start(&s->poll, UV_READABLE, on_connection);
+    uv_poll_start(&s->poll, UV_READABLE, tcpstore_server_on_connection);
 }
 
-static void on_connection(uv_poll_t *poll, int status, int events)
+static void tcpstore_server_on_connection(uv_poll_t *poll, int status, int events)
 {
     struct tcpstore_server *s = poll->data;
 
@@ -318,14 +318,14 @@ static void on_connection(uv_poll_t *poll, int status, int events)
     for (int i = 0; i < ACCEPT_AT_ONCE; i++) {
         int fd = accept4(s->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
-        if (fd >= 0 && welcome(s, fd) == -ENFILE && s->options.dropped)
+        if (fd >= 0 && tcpstore_server_welcome(s, fd) == -ENFILE && s->options.dropped)
             s->options.dropped(s->options.context, "a newcomer", "too many are connected");
         if (fd >= 0 || errno == EINTR || errno == ECONNABORTED)
             continue;
         if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
             /* The connection stays readable: without a pause the loop would spin on it. */
             uv_poll_stop(&s->poll);
-            uv_timer_start(&s->pause, on_pause_over, PAUSE_MS, 0);
+            uv_timer_start(&s->pause, tcpstore_server_on_pause_over, PAUSE_MS, 0);
         }
         return;
     }
@@ -333,7 +333,7 @@ static void on_connection(uv_poll_t *poll, int status, int events)
 
 /* ---- the port ------------------------------------------------------------------------------- */
 
-static int bind_to(const struct sockaddr *address, socklen_t len)
+static int tcpstore_server_bind_to(const struct sockaddr *address, socklen_t len)
 {
     _cleanup_fd_ int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     const int yes = 1, no = 0;
@@ -349,20 +349,20 @@ static int bind_to(const struct sockaddr *address, socklen_t len)
 }
 
 /* IPv6 with IPv4 in it; where there is no IPv6, IPv4. */
-static int bind_any(uint16_t port)
+static int tcpstore_server_bind_any(uint16_t port)
 {
     const struct sockaddr_in6 six = {
         .sin6_family = AF_INET6, .sin6_addr = in6addr_any, .sin6_port = htons(port)};
     const struct sockaddr_in four = {
         .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_ANY), .sin_port = htons(port)};
-    int fd = bind_to((const struct sockaddr *)&six, sizeof six);
+    int fd = tcpstore_server_bind_to((const struct sockaddr *)&six, sizeof six);
 
     if (fd == -EAFNOSUPPORT || fd == -EADDRNOTAVAIL || fd == -ENOPROTOOPT)
-        fd = bind_to((const struct sockaddr *)&four, sizeof four);
+        fd = tcpstore_server_bind_to((const struct sockaddr *)&four, sizeof four);
     return fd;
 }
 
-static int bind_host(const char *host, uint16_t port)
+static int tcpstore_server_bind_host(const char *host, uint16_t port)
 {
     const struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE,
                                    .ai_socktype = SOCK_STREAM};
@@ -373,20 +373,20 @@ static int bind_host(const char *host, uint16_t port)
     snprintf(service, sizeof service, "%u", (unsigned)port);
     if (getaddrinfo(host, service, &hints, &found) != 0)
         return -EINVAL;
-    fd = bind_to(found->ai_addr, found->ai_addrlen);
+    fd = tcpstore_server_bind_to(found->ai_addr, found->ai_addrlen);
     freeaddrinfo(found);
     return fd;
 }
 
-static int open_port(struct tcpstore_server *s, struct dl_error *err)
+static int tcpstore_server_open_port(struct tcpstore_server *s, struct dl_error *err)
 {
     const char *host = s->options.host ? s->options.host : "*";
     unsigned port = s->options.port;
     int fd = s->options.fd;
 
     if (fd < 0)
-        fd = s->options.host ? bind_host(s->options.host, s->options.port)
-                             : bind_any(s->options.port);
+        fd = s->options.host ? tcpstore_server_bind_host(s->options.host, s->options.port)
+                             : tcpstore_server_bind_any(s->options.port);
     if (fd == -EINVAL)
         return dl_error_set(err, EINVAL, host,
                             "is no address in numbers; give one of this "
@@ -423,7 +423,7 @@ struct tcpstore_counts tcpstore_server_count(const struct tcpstore_server *serve
 
 /* ---- all ------------------------------------------------------------------------------------ */
 
-static void set_defaults(struct tcpstore_server_options *options)
+static void tcpstore_server_set_defaults(struct tcpstore_server_options *options)
 {
     static const struct tcpstore_limits none;
 
@@ -435,7 +435,7 @@ static void set_defaults(struct tcpstore_server_options *options)
         options->stall_ms = STALL_MS;
 }
 
-static int begin(struct tcpstore_server *s, struct dl_error *err)
+static int tcpstore_server_begin(struct tcpstore_server *s, struct dl_error *err)
 {
     uint64_t seed = 0, every_ms = max_u64(s->options.stall_ms / 4, 1);
     int r;
@@ -444,7 +444,7 @@ static int begin(struct tcpstore_server *s, struct dl_error *err)
     (void)!getrandom(&seed, sizeof seed, GRND_NONBLOCK);
     if (!(s->store = tcpstore_new(&s->options.limits, seed)))
         return dl_error_set(err, ENOMEM, "", "there is no memory for a store");
-    if ((r = open_port(s, err)) < 0)
+    if ((r = tcpstore_server_open_port(s, err)) < 0)
         return r;
     if ((r = uv_poll_init_socket(s->options.loop, &s->poll, s->fd)) < 0)
         return dl_error_set(err, -r, "", "the store's port cannot be watched: %s", uv_strerror(r));
@@ -454,8 +454,8 @@ static int begin(struct tcpstore_server *s, struct dl_error *err)
     s->linger.data = s;
     s->handles = 4;
     s->poll.data = s->pause.data = s->stall.data = s;
-    uv_timer_start(&s->stall, on_stall, every_ms, every_ms);
-    if ((r = uv_poll_start(&s->poll, UV_READABLE, on_connection)) < 0)
+    uv_timer_start(&s->stall, tcpstore_server_on_stall, every_ms, every_ms);
+    if ((r = uv_poll_start(&s->poll, UV_READABLE, tcpstore_server_on_connection)) < 0)
         return dl_error_set(err, -r, "", "the store's port cannot be watched: %s", uv_strerror(r));
     return 0;
 }
@@ -472,8 +472,8 @@ int tcpstore_server_new(const struct tcpstore_server_options *options, struct tc
     }
     s->options = *options;
     s->fd = options->fd;
-    set_defaults(&s->options);
-    if ((r = begin(s, err)) < 0) {
+    tcpstore_server_set_defaults(&s->options);
+    if ((r = tcpstore_server_begin(s, err)) < 0) {
         tcpstore_server_free(s);
         return r;
     }
@@ -482,9 +482,9 @@ int tcpstore_server_new(const struct tcpstore_server_options *options, struct tc
     return 0;
 }
 
-static void on_closed(uv_handle_t *handle)
+static void tcpstore_server_on_closed(uv_handle_t *handle)
 {
-    release(handle->data);
+    tcpstore_server_release(handle->data);
 }
 
 struct tcpstore_server *tcpstore_server_free(struct tcpstore_server *s)
@@ -498,11 +498,11 @@ struct tcpstore_server *tcpstore_server_free(struct tcpstore_server *s)
         return NULL;
     }
     while (s->conns)
-        drop(s->conns, NULL);
+        tcpstore_server_drop(s->conns, NULL);
     uv_poll_stop(&s->poll);
-    uv_close((uv_handle_t *)&s->poll, on_closed);
-    uv_close((uv_handle_t *)&s->pause, on_closed);
-    uv_close((uv_handle_t *)&s->stall, on_closed);
-    uv_close((uv_handle_t *)&s->linger, on_closed);
+    uv_close((uv_handle_t *)&s->poll, tcpstore_server_on_closed);
+    uv_close((uv_handle_t *)&s->pause, tcpstore_server_on_closed);
+    uv_close((uv_handle_t *)&s->stall, tcpstore_server_on_closed);
+    uv_close((uv_handle_t *)&s->linger, tcpstore_server_on_closed);
     return NULL;
 }

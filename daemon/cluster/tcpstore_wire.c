@@ -38,14 +38,14 @@ int tcpstore_op_byte(enum tcpstore_op op, enum tcpstore_dialect dialect)
 
 /* ---- numbers -------------------------------------------------------------------------------- */
 
-static uint32_t load_u32(const uint8_t *at)
+static uint32_t tcpstore_wire_load_u32(const uint8_t *at)
 {
     return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
 }
 
-static uint64_t load_u64(const uint8_t *at)
+static uint64_t tcpstore_wire_load_u64(const uint8_t *at)
 {
-    return (uint64_t)load_u32(at) | (uint64_t)load_u32(at + 4) << 32;
+    return (uint64_t)tcpstore_wire_load_u32(at) | (uint64_t)tcpstore_wire_load_u32(at + 4) << 32;
 }
 
 int tcpstore_put_u8(struct dl_buffer *out, uint8_t value)
@@ -62,7 +62,7 @@ int tcpstore_put_u32(struct dl_buffer *out, uint32_t value)
     return buffer_append(out, bytes, sizeof bytes);
 }
 
-static int put_u64(struct dl_buffer *out, uint64_t value)
+static int tcpstore_wire_put_u64(struct dl_buffer *out, uint64_t value)
 {
     uint8_t bytes[8];
 
@@ -73,12 +73,12 @@ static int put_u64(struct dl_buffer *out, uint64_t value)
 
 int tcpstore_put_i64(struct dl_buffer *out, int64_t value)
 {
-    return put_u64(out, (uint64_t)value);
+    return tcpstore_wire_put_u64(out, (uint64_t)value);
 }
 
 int tcpstore_put_span(struct dl_buffer *out, struct dl_span span)
 {
-    int r = put_u64(out, span.len);
+    int r = tcpstore_wire_put_u64(out, span.len);
 
     return r < 0 ? r : buffer_append(out, span.data, span.len);
 }
@@ -94,7 +94,7 @@ int tcpstore_put_hello(struct dl_buffer *out, uint32_t nonce)
     return r < 0 ? r : tcpstore_put_u32(out, nonce);
 }
 
-static bool is_blank(uint8_t c)
+static bool tcpstore_wire_is_blank(uint8_t c)
 {
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
@@ -105,7 +105,7 @@ int tcpstore_number(struct dl_span value, int64_t *ret)
     bool negative = false;
     int64_t number = 0;
 
-    while (at < value.len && is_blank(value.data[at]))
+    while (at < value.len && tcpstore_wire_is_blank(value.data[at]))
         at++;
     if (at < value.len && (value.data[at] == '-' || value.data[at] == '+'))
         negative = value.data[at++] == '-';
@@ -124,7 +124,7 @@ int tcpstore_number(struct dl_span value, int64_t *ret)
 /* ---- scans ---------------------------------------------------------------------------------- */
 
 /* The whole of the next field, of which `len` bytes are there: 1 and its length, 0, or -EBADMSG. */
-static int measure(char letter, const uint8_t *at, size_t len, size_t *ret)
+static int tcpstore_wire_measure(char letter, const uint8_t *at, size_t len, size_t *ret)
 {
     size_t fixed = letter == 'b' ? 1 : letter == 'u' ? 4 : 8;
 
@@ -132,7 +132,7 @@ static int measure(char letter, const uint8_t *at, size_t len, size_t *ret)
         return 0;
     *ret = fixed;
     if (letter == 'k' || letter == 'v') {
-        uint64_t n = load_u64(at);
+        uint64_t n = tcpstore_wire_load_u64(at);
         if (n > (letter == 'k' ? TCPSTORE_KEY_MAX : TCPSTORE_VALUE_MAX))
             return -EBADMSG;
         *ret += (size_t)n;
@@ -141,7 +141,7 @@ static int measure(char letter, const uint8_t *at, size_t len, size_t *ret)
 }
 
 /* What comes `n` times begins here; n = 0: not at all. */
-static void begin_group(struct tcpstore_scan *scan, uint64_t n)
+static void tcpstore_wire_begin_group(struct tcpstore_scan *scan, uint64_t n)
 {
     scan->group = scan->field;
     scan->left = n;
@@ -150,19 +150,19 @@ static void begin_group(struct tcpstore_scan *scan, uint64_t n)
 }
 
 /* A field that says how often the next ones come. */
-static int scan_number(struct tcpstore_scan *scan, const uint8_t *at)
+static int tcpstore_wire_scan_number(struct tcpstore_scan *scan, const uint8_t *at)
 {
-    uint64_t n = load_u64(at);
+    uint64_t n = tcpstore_wire_load_u64(at);
     bool maybe = *scan->field == '?';
 
     scan->field++;
     if (!maybe && n > TCPSTORE_KEYS_MAX)
         return -EBADMSG;
-    begin_group(scan, maybe ? (int64_t)n > 0 : n);
+    tcpstore_wire_begin_group(scan, maybe ? (int64_t)n > 0 : n);
     return 0;
 }
 
-static void scan_next(struct tcpstore_scan *scan)
+static void tcpstore_wire_scan_next(struct tcpstore_scan *scan)
 {
     scan->field++;
     if (*scan->field == '\0' && scan->group && --scan->left > 0)
@@ -170,7 +170,7 @@ static void scan_next(struct tcpstore_scan *scan)
 }
 
 /* 1 when the message is whole, up to scan->at. */
-static int scan_fields(struct tcpstore_scan *scan, const uint8_t *data, size_t len)
+static int tcpstore_wire_scan_fields(struct tcpstore_scan *scan, const uint8_t *data, size_t len)
 {
     while (*scan->field) {
         bool number = *scan->field == '*' || *scan->field == '?';
@@ -179,22 +179,22 @@ static int scan_fields(struct tcpstore_scan *scan, const uint8_t *data, size_t l
 
         if (len == scan->at) /* then `data` may be NULL */
             return 0;
-        r = measure(*scan->field, data + scan->at, len - scan->at, &n);
+        r = tcpstore_wire_measure(*scan->field, data + scan->at, len - scan->at, &n);
 
         if (r >= 0 && (n > TCPSTORE_MESSAGE_MAX || scan->at + n > TCPSTORE_MESSAGE_MAX))
             return -EBADMSG;
         if (r <= 0)
             return r;
-        if (number && (r = scan_number(scan, data + scan->at)) < 0)
+        if (number && (r = tcpstore_wire_scan_number(scan, data + scan->at)) < 0)
             return r;
         if (!number)
-            scan_next(scan);
+            tcpstore_wire_scan_next(scan);
         scan->at += n;
     }
     return 1;
 }
 
-static int find_op(enum tcpstore_dialect dialect, uint8_t byte, enum tcpstore_op *ret)
+static int tcpstore_wire_find_op(enum tcpstore_dialect dialect, uint8_t byte, enum tcpstore_op *ret)
 {
     for (int op = 0; op < TCPSTORE_OPS; op++) {
         if (tcpstore_op_byte((enum tcpstore_op)op, dialect) == byte) {
@@ -214,12 +214,12 @@ int tcpstore_sniff(const uint8_t *data, size_t len, enum tcpstore_dialect *ret)
     if (data[0] == infos[TCPSTORE_VALIDATE].v2) {
         if (len < 5)
             return 0;
-        if (load_u32(data + 1) == TCPSTORE_MAGIC) {
+        if (tcpstore_wire_load_u32(data + 1) == TCPSTORE_MAGIC) {
             *ret = TCPSTORE_V2;
             return 1;
         }
     }
-    if (find_op(TCPSTORE_V1, data[0], &op) < 0)
+    if (tcpstore_wire_find_op(TCPSTORE_V1, data[0], &op) < 0)
         return -EBADMSG;
     *ret = TCPSTORE_V1;
     return 1;
@@ -233,11 +233,11 @@ int tcpstore_scan_request(struct tcpstore_scan *scan, enum tcpstore_dialect dial
 
     if (len == 0)
         return 0;
-    if (find_op(dialect, data[0], &op) < 0)
+    if (tcpstore_wire_find_op(dialect, data[0], &op) < 0)
         return -EBADMSG;
     if (!scan->field)
         *scan = (struct tcpstore_scan){.field = infos[op].request, .at = 1};
-    if ((r = scan_fields(scan, data, len)) <= 0)
+    if ((r = tcpstore_wire_scan_fields(scan, data, len)) <= 0)
         return r;
     *ret = (struct tcpstore_request){.op = op, .bytes = scan->at, .count = 1};
     ret->fields.at = data + 1;
@@ -256,10 +256,10 @@ int tcpstore_scan_reply(struct tcpstore_scan *scan, enum tcpstore_op op, uint64_
         *scan = (struct tcpstore_scan){.field = infos[op].reply};
         if (*scan->field == '+') {
             scan->field++;
-            begin_group(scan, keys);
+            tcpstore_wire_begin_group(scan, keys);
         }
     }
-    if ((r = scan_fields(scan, data, len)) <= 0)
+    if ((r = tcpstore_wire_scan_fields(scan, data, len)) <= 0)
         return r;
     *ret_bytes = scan->at;
     *scan = (struct tcpstore_scan){0};
@@ -270,7 +270,8 @@ int tcpstore_scan_reply(struct tcpstore_scan *scan, enum tcpstore_op op, uint64_
 
 struct dl_span tcpstore_take_span(struct tcpstore_fields *fields)
 {
-    struct dl_span span = {.data = fields->at + 8, .len = (size_t)load_u64(fields->at)};
+    struct dl_span span = {.data = fields->at + 8,
+                           .len = (size_t)tcpstore_wire_load_u64(fields->at)};
 
     assert(span.len <= TCPSTORE_VALUE_MAX);
     fields->at += 8 + span.len;
@@ -279,7 +280,7 @@ struct dl_span tcpstore_take_span(struct tcpstore_fields *fields)
 
 int64_t tcpstore_take_i64(struct tcpstore_fields *fields)
 {
-    uint64_t value = load_u64(fields->at);
+    uint64_t value = tcpstore_wire_load_u64(fields->at);
 
     fields->at += 8;
     return (int64_t)value;
@@ -287,7 +288,7 @@ int64_t tcpstore_take_i64(struct tcpstore_fields *fields)
 
 uint32_t tcpstore_take_u32(struct tcpstore_fields *fields)
 {
-    uint32_t value = load_u32(fields->at);
+    uint32_t value = tcpstore_wire_load_u32(fields->at);
 
     fields->at += 4;
     return value;
