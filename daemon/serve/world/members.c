@@ -12,10 +12,10 @@
 
 enum { PAUSE_MS_MIN = 1000, PAUSE_MS_MAX = 60000, STAY_POLLS = 3 };
 
-static void destroy(struct members *m);
+static void members_destroy(struct members *m);
 
 /* Who is there, as people are told when it is not enough. */
-static void note_there(struct members *m, const struct rdzv_state *state)
+static void members_note_there(struct members *m, const struct rdzv_state *state)
 {
     const struct rdzv_node *self = rdzv_state_find(state, member_id(m->member));
     size_t at = 0;
@@ -30,8 +30,8 @@ static void note_there(struct members *m, const struct rdzv_state *state)
                 (size_t)snprintf(m->there + at, sizeof m->there - at, ", %s", state->nodes[i].name);
 }
 
-static void log_who_came(const struct members *m, const struct rdzv_state *before,
-                         const struct rdzv_state *now)
+static void members_log_who_came(const struct members *m, const struct rdzv_state *before,
+                                 const struct rdzv_state *now)
 {
     for (uint32_t i = 0; i < now->n; i++)
         if (!rdzv_state_find(before, now->nodes[i].id))
@@ -39,8 +39,8 @@ static void log_who_came(const struct members *m, const struct rdzv_state *befor
                      now->nodes[i].member ? "" : ", and waits for a place");
 }
 
-static void log_who_went(const struct members *m, const struct rdzv_state *before,
-                         const struct rdzv_state *now)
+static void members_log_who_went(const struct members *m, const struct rdzv_state *before,
+                                 const struct rdzv_state *now)
 {
     char why[RDZV_TEXT_MAX];
 
@@ -54,21 +54,22 @@ static void log_who_went(const struct members *m, const struct rdzv_state *befor
     }
 }
 
-static void on_seen(void *owner, const struct rdzv_state *before, const struct rdzv_state *now)
+static void members_on_seen(void *owner, const struct rdzv_state *before,
+                            const struct rdzv_state *now)
 {
     static const struct rdzv_state none;
     struct members *m = owner;
 
-    note_there(m, now);
+    members_note_there(m, now);
     if (!before)
         before = &none;
-    log_who_came(m, before, now);
-    log_who_went(m, before, now);
+    members_log_who_came(m, before, now);
+    members_log_who_went(m, before, now);
     if (!now->complete && (before->complete || before->round != now->round) && now->why[0])
         log_info("rendezvous %s: round %" PRIu64 " is open: %s", m->id, now->round, now->why);
 }
 
-static void on_store(void *owner, const struct dl_error *trouble)
+static void members_on_store(void *owner, const struct dl_error *trouble)
 {
     const struct members *m = owner;
 
@@ -79,7 +80,7 @@ static void on_store(void *owner, const struct dl_error *trouble)
         log_info("rendezvous %s: the store is of use again", m->id);
 }
 
-static void on_again(uv_timer_t *timer)
+static void members_on_again(uv_timer_t *timer)
 {
     struct members *m = timer->data;
 
@@ -88,7 +89,7 @@ static void on_again(uv_timer_t *timer)
 }
 
 /* Of the nodes of the last round, whether all are in this state. */
-static bool all_stay(const struct members *m, const struct rdzv_state *state)
+static bool members_all_stay(const struct members *m, const struct rdzv_state *state)
 {
     for (uint32_t i = 0; i < m->n_nodes; i++)
         if (!state || !rdzv_state_find(state, m->nodes[i].id))
@@ -96,7 +97,7 @@ static bool all_stay(const struct members *m, const struct rdzv_state *state)
     return true;
 }
 
-static void note_nodes(struct members *m, const struct rdzv_state *state)
+static void members_note_nodes(struct members *m, const struct rdzv_state *state)
 {
     free(m->nodes);
     m->nodes = must_alloc(state->n * sizeof *m->nodes);
@@ -114,16 +115,17 @@ static void note_nodes(struct members *m, const struct rdzv_state *state)
     }
 }
 
-static void on_round(void *owner, const struct rdzv_state *state, const struct rdzv_place *place)
+static void members_on_round(void *owner, const struct rdzv_state *state,
+                             const struct rdzv_place *place)
 {
     struct members *m = owner;
 
     if (m->ending)
         return;
-    if (m->paused && !all_stay(m, state))
+    if (m->paused && !members_all_stay(m, state))
         m->events->over(m->context, &m->why_over);
     m->paused = false;
-    note_nodes(m, state);
+    members_note_nodes(m, state);
     m->state = MEMBERS_IN;
     m->round = state->round;
     m->place = *place;
@@ -139,7 +141,7 @@ static void on_round(void *owner, const struct rdzv_state *state, const struct r
     m->events->changed(m->context);
 }
 
-static void end_round(struct members *m, const char *reason, bool stay)
+static void members_end_round(struct members *m, const char *reason, bool stay)
 {
     struct dl_error *why = &m->why_over;
 
@@ -161,7 +163,7 @@ static void end_round(struct members *m, const char *reason, bool stay)
 }
 
 /* Too few: in words that say who is there. */
-static int say_too_few(const struct members *m, struct dl_error *err)
+static int members_say_too_few(const struct members *m, struct dl_error *err)
 {
     uint32_t missing = m->min - m->n_there;
 
@@ -172,37 +174,37 @@ static int say_too_few(const struct members *m, struct dl_error *err)
                         m->there, missing, missing == 1 ? "is" : "are", m->id);
 }
 
-static bool are_too_few(const struct members *m)
+static bool members_are_too_few(const struct members *m)
 {
     return m->n_there > 0 && m->n_there < m->min;
 }
 
 /* What the store is to blame for, it says itself. */
-static void name_failure(struct members *m, const struct dl_error *error)
+static void members_name_failure(struct members *m, const struct dl_error *error)
 {
     struct backend_health health;
 
     backend_health(m->backend, &health);
     m->failure = *error;
-    if (error->code == ETIMEDOUT && health.answers && are_too_few(m))
-        say_too_few(m, &m->failure);
+    if (error->code == ETIMEDOUT && health.answers && members_are_too_few(m))
+        members_say_too_few(m, &m->failure);
 }
 
-static void fail(struct members *m, const struct dl_error *error)
+static void members_fail(struct members *m, const struct dl_error *error)
 {
     bool told = m->failure.code == error->code;
 
-    name_failure(m, error);
+    members_name_failure(m, error);
     m->failed_ns = uv_hrtime();
     m->state = MEMBERS_FAILED;
     if (!told)
         log_warning("rendezvous %s: %s: %s", m->id, m->failure.path, m->failure.message);
-    uv_timer_start(&m->again, on_again, m->pause_ms, 0);
+    uv_timer_start(&m->again, members_on_again, m->pause_ms, 0);
     m->pause_ms = min_u64(2 * m->pause_ms, PAUSE_MS_MAX);
     m->events->changed(m->context);
 }
 
-static void close_for_good(struct members *m, const struct dl_error *error)
+static void members_close_for_good(struct members *m, const struct dl_error *error)
 {
     m->failure = *error;
     m->state = MEMBERS_CLOSED;
@@ -216,7 +218,7 @@ void members_be_ready(struct members *m)
         member_ready(m->member);
 }
 
-static void on_over(void *owner, bool evicted, const char *why)
+static void members_on_over(void *owner, bool evicted, const char *why)
 {
     struct members *m = owner;
     char reason[MEMBERS_TEXT_MAX];
@@ -225,19 +227,19 @@ static void on_over(void *owner, bool evicted, const char *why)
         return;
     (void)snprintf(reason, sizeof reason, "%s%s", evicted ? "this node was taken out of it: " : "",
                    why);
-    end_round(m, reason, !evicted && all_stay(m, member_state(m->member)));
+    members_end_round(m, reason, !evicted && members_all_stay(m, member_state(m->member)));
     if (m->forgets)
         members_put_seeds_back(m);
     members_be_ready(m);
 }
 
-static void on_stayed(uv_timer_t *timer)
+static void members_on_stayed(uv_timer_t *timer)
 {
-    destroy(timer->data);
+    members_destroy(timer->data);
 }
 
 /* The store goes with this daemon: the others are given the time to see there that it has left. */
-static bool stay_a_while(struct members *m, enum rdzv_news how)
+static bool members_stay_a_while(struct members *m, enum rdzv_news how)
 {
     struct backend_health health;
 
@@ -245,12 +247,13 @@ static bool stay_a_while(struct members *m, enum rdzv_news how)
     if (how != RDZV_LEFT || !health.here || health.peers < 2) /* of which one is its own */
         return false;
     log_info("rendezvous %s: the store that was here ends, and the others need another", m->id);
-    uv_timer_start(&m->again, on_stayed, STAY_POLLS * m->poll_ns / 1000000, 0);
+    uv_timer_start(&m->again, members_on_stayed, STAY_POLLS * m->poll_ns / 1000000, 0);
     return true;
 }
 
 /* At the daemon's end. */
-static void log_left(const struct members *m, enum rdzv_news how, const struct dl_error *err)
+static void members_log_left(const struct members *m, enum rdzv_news how,
+                             const struct dl_error *err)
 {
     if (how == RDZV_FAILED && err)
         log_warning("rendezvous %s: the others may not know that this node has left: %s: %s", m->id,
@@ -259,40 +262,40 @@ static void log_left(const struct members *m, enum rdzv_news how, const struct d
         log_info("rendezvous %s: left", m->id);
 }
 
-static void on_ended(void *owner, enum rdzv_news how, const struct dl_error *err)
+static void members_on_ended(void *owner, enum rdzv_news how, const struct dl_error *err)
 {
     struct members *m = owner;
 
     if (m->ending) {
-        log_left(m, how, err);
-        if (!stay_a_while(m, how))
-            destroy(m);
+        members_log_left(m, how, err);
+        if (!members_stay_a_while(m, how))
+            members_destroy(m);
         return;
     }
-    end_round(m, err ? err->message : "this node has left", false);
+    members_end_round(m, err ? err->message : "this node has left", false);
     if (how == RDZV_CLOSED)
-        close_for_good(m, err);
+        members_close_for_good(m, err);
     else if (how == RDZV_FAILED)
-        fail(m, err);
+        members_fail(m, err);
 }
 
 /* ---- beginning and end ---------------------------------------------------------------------- */
 
-static void on_patience(uv_timer_t *timer)
+static void members_on_patience(uv_timer_t *timer)
 {
     struct members *m = timer->data;
 
     m->events->changed(m->context);
 }
 
-static int become_member(struct members *m, const struct config_rendezvous *config,
-                         struct dl_error *err)
+static int members_become_member(struct members *m, const struct config_rendezvous *config,
+                                 struct dl_error *err)
 {
-    static const struct member_events events = {.changed = on_seen,
-                                                .store = on_store,
-                                                .round = on_round,
-                                                .over = on_over,
-                                                .ended = on_ended};
+    static const struct member_events events = {.changed = members_on_seen,
+                                                .store = members_on_store,
+                                                .round = members_on_round,
+                                                .over = members_on_over,
+                                                .ended = members_on_ended};
     struct rdzv_settings settings = members_settings(config);
     char name[RDZV_NAME_MAX];
 
@@ -330,7 +333,7 @@ int members_new(uv_loop_t *loop, const struct config_rendezvous *config,
                           .pause_ms = PAUSE_MS_MIN};
     r = members_backend_open(m, config, err);
     if (r == 0)
-        r = become_member(m, config, err);
+        r = members_become_member(m, config, err);
     if (r < 0) {
         free(m);
         return r;
@@ -370,7 +373,7 @@ int members_close(struct members *m, struct dl_error *err)
     return 0;
 }
 
-static void on_closed(uv_handle_t *handle)
+static void members_on_closed(uv_handle_t *handle)
 {
     struct members *m = handle->data;
 
@@ -381,14 +384,14 @@ static void on_closed(uv_handle_t *handle)
     free(m);
 }
 
-static void destroy(struct members *m)
+static void members_destroy(struct members *m)
 {
     members_forget_seeds(m);
     shared_loaders_deinit(m);
     m->member = member_free(m->member); /* and the backend */
     m->closing = 2;
-    uv_close((uv_handle_t *)&m->again, on_closed);
-    uv_close((uv_handle_t *)&m->patience, on_closed);
+    uv_close((uv_handle_t *)&m->again, members_on_closed);
+    uv_close((uv_handle_t *)&m->patience, members_on_closed);
 }
 
 struct members *members_end(struct members *m)
@@ -407,15 +410,15 @@ struct members *members_end(struct members *m)
 /* ---- what is asked for ---------------------------------------------------------------------- */
 
 /* Whoever waits is told again when `at` comes. */
-static void be_patient(struct members *m, uint64_t now, uint64_t at)
+static void members_be_patient(struct members *m, uint64_t now, uint64_t at)
 {
     uint64_t ms = at > now ? (at - now) / 1000000 + 1 : 1;
 
     if (!uv_is_active((uv_handle_t *)&m->patience) || uv_timer_get_due_in(&m->patience) > ms)
-        uv_timer_start(&m->patience, on_patience, ms, 0);
+        uv_timer_start(&m->patience, members_on_patience, ms, 0);
 }
 
-static int say_failure(const struct dl_error *failure, struct dl_error *err)
+static int members_say_failure(const struct dl_error *failure, struct dl_error *err)
 {
     if (err)
         *err = *failure;
@@ -423,12 +426,12 @@ static int say_failure(const struct dl_error *failure, struct dl_error *err)
 }
 
 /* Neither the others nor the store have been of help for as long as this one asks. */
-static int say_late(const struct members *m, struct dl_error *err)
+static int members_say_late(const struct members *m, struct dl_error *err)
 {
     struct backend_health health;
 
     if (m->failure.code)
-        return say_failure(&m->failure, err);
+        return members_say_failure(&m->failure, err);
     backend_health(m->backend, &health);
     if (!health.answers && health.latest.code)
         return dl_error_set(err, ETIMEDOUT, "rendezvous.timeouts.join",
@@ -438,8 +441,8 @@ static int say_late(const struct members *m, struct dl_error *err)
         return dl_error_set(err, ETIMEDOUT, "rendezvous.timeouts.join",
                             "%" PRIu64 " s are over, and the store at %s has not answered yet",
                             m->join_ns / SECOND, health.endpoint);
-    if (are_too_few(m))
-        return say_too_few(m, err);
+    if (members_are_too_few(m))
+        return members_say_too_few(m, err);
     if (m->n_there == 0)
         return dl_error_set(err, ETIMEDOUT, "rendezvous.timeouts.join",
                             "%" PRIu64 " s are over, and nobody was seen in rendezvous %s yet",
@@ -455,8 +458,8 @@ int members_wait(struct members *m, uint64_t asked, uint64_t patience_ns, struct
     uint64_t now = uv_hrtime();
 
     if (now - asked > patience_ns)
-        return say_late(m, err);
-    be_patient(m, now, asked + patience_ns);
+        return members_say_late(m, err);
+    members_be_patient(m, now, asked + patience_ns);
     return 1;
 }
 
@@ -477,9 +480,9 @@ int members_place(struct members *m, uint64_t local, uint64_t asked, struct memb
         return 0;
     }
     if (m->state == MEMBERS_CLOSED)
-        return say_failure(&m->failure, err);
+        return members_say_failure(&m->failure, err);
     /* What no time mends is said at once; else those who waited are told, and others wait anew. */
     if (m->state == MEMBERS_FAILED && (m->failure.code != ETIMEDOUT || asked < m->failed_ns))
-        return say_failure(&m->failure, err);
+        return members_say_failure(&m->failure, err);
     return members_wait(m, asked, m->join_ns, err);
 }

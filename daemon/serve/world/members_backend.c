@@ -7,17 +7,17 @@
 #include <errno.h>
 
 /* As long as a call may take; less where nobody has that much time. */
-static uint64_t call_ns(const struct config_rendezvous *config)
+static uint64_t members_backend_call_ns(const struct config_rendezvous *config)
 {
     return min_u64(config->timeouts.read, config->timeouts.join / 2);
 }
 
-static const char *given(const char *text)
+static const char *members_backend_given(const char *text)
 {
     return *text ? text : NULL;
 }
 
-static void on_renewed(void *context)
+static void members_backend_on_renewed(void *context)
 {
     struct members *m = context;
 
@@ -26,27 +26,27 @@ static void on_renewed(void *context)
         shared_loaders_republish(m);
 }
 
-static int open_etcd(struct members *m, const struct config_rendezvous *config,
-                     struct dl_error *err)
+static int members_backend_open_etcd(struct members *m, const struct config_rendezvous *config,
+                                     struct dl_error *err)
 {
     struct etcd_options options = {.loop = m->loop,
                                    .endpoints = config->endpoint,
-                                   .user = given(config->user),
-                                   .password = given(config->password),
-                                   .ca = given(config->tls.ca),
-                                   .cert = given(config->tls.certificate),
-                                   .key = given(config->tls.key),
-                                   .timeout_ns = call_ns(config),
+                                   .user = members_backend_given(config->user),
+                                   .password = members_backend_given(config->password),
+                                   .ca = members_backend_given(config->tls.ca),
+                                   .cert = members_backend_given(config->tls.certificate),
+                                   .key = members_backend_given(config->tls.key),
+                                   .timeout_ns = members_backend_call_ns(config),
                                    .run = config->id,
                                    .keep_s =
                                        config->keep ? config->keep / 1000000000 : ETCD_KEEP_MAX_S,
-                                   .renewed = on_renewed,
+                                   .renewed = members_backend_on_renewed,
                                    .context = m};
 
     return etcd_new(&options, &m->backend, err);
 }
 
-static void on_said(void *context, enum c10d_saying what, const char *text)
+static void members_backend_on_said(void *context, enum c10d_saying what, const char *text)
 {
     const struct members *m = context;
 
@@ -58,18 +58,18 @@ static void on_said(void *context, enum c10d_saying what, const char *text)
         log_debug("rendezvous %s: %s", m->id, text);
 }
 
-static int open_c10d(struct members *m, const struct config_rendezvous *config,
-                     struct dl_error *err)
+static int members_backend_open_c10d(struct members *m, const struct config_rendezvous *config,
+                                     struct dl_error *err)
 {
     static const enum c10d_hosting hosting[] = {[CONFIG_HOSTING_AUTO] = C10D_HOST_AUTO,
                                                 [CONFIG_HOSTING_YES] = C10D_HOST_YES,
                                                 [CONFIG_HOSTING_NO] = C10D_HOST_NO};
     struct c10d_options options = {.loop = m->loop,
                                    .endpoint = config->endpoint,
-                                   .timeout_ns = call_ns(config),
+                                   .timeout_ns = members_backend_call_ns(config),
                                    .hosting = hosting[config->host],
-                                   .said = on_said,
-                                   .renewed = on_renewed,
+                                   .said = members_backend_on_said,
+                                   .renewed = members_backend_on_renewed,
                                    .context = m};
 
     return c10d_new(&options, &m->backend, err);
@@ -83,8 +83,9 @@ static const struct {
     int (*open)(struct members *m, const struct config_rendezvous *config, struct dl_error *err);
 } backends[] = {
     [CONFIG_BACKEND_NONE] = {.name = "none"},
-    [CONFIG_BACKEND_ETCD] = {"etcd", "etcd", "10.0.0.1:2379", false, open_etcd},
-    [CONFIG_BACKEND_C10D] = {"c10d", "the TCPStore", "10.0.0.1:29400", true, open_c10d}};
+    [CONFIG_BACKEND_ETCD] = {"etcd", "etcd", "10.0.0.1:2379", false, members_backend_open_etcd},
+    [CONFIG_BACKEND_C10D] = {"c10d", "the TCPStore", "10.0.0.1:29400", true,
+                             members_backend_open_c10d}};
 
 int members_backend_check(const struct config_rendezvous *config, struct dl_error *err)
 {

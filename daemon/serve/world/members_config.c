@@ -24,7 +24,8 @@ void members_name_self(const struct config_rendezvous *config, char ret[RDZV_NAM
                                  : "node");
 }
 
-static int check_name(const char *path, const char *text, size_t max, struct dl_error *err)
+static int members_config_check_name(const char *path, const char *text, size_t max,
+                                     struct dl_error *err)
 {
     size_t len = strlen(text);
 
@@ -57,7 +58,8 @@ struct rdzv_settings members_settings(const struct config_rendezvous *config)
     return set;
 }
 
-static int check_numbers(const struct config_rendezvous *config, struct dl_error *err)
+static int members_config_check_numbers(const struct config_rendezvous *config,
+                                        struct dl_error *err)
 {
     const struct {
         const char *path;
@@ -107,9 +109,9 @@ int members_check(const struct config_rendezvous *config, struct dl_error *err)
     int r = members_backend_check(config, err);
     members_name_self(config, name);
     if (r == 0)
-        r = check_name("rendezvous.id", config->id, ID_MAX, err);
+        r = members_config_check_name("rendezvous.id", config->id, ID_MAX, err);
     if (r == 0)
-        r = check_name("rendezvous.node", *config->node ? config->node : name, RDZV_NAME_MAX - 1,
-                       err);
-    return r < 0 ? r : check_numbers(config, err);
+        r = members_config_check_name("rendezvous.node", *config->node ? config->node : name,
+                                      RDZV_NAME_MAX - 1, err);
+    return r < 0 ? r : members_config_check_numbers(config, err);
 }

@@ -6,7 +6,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-static const char *state_name(const struct members *m)
+static const char *members_view_state_name(const struct members *m)
 {
     static const char *const names[] = {[MEMBERS_JOINING] = "joining",
                                         [MEMBERS_IN] = "complete",
@@ -16,7 +16,7 @@ static const char *state_name(const struct members *m)
     return m->ending ? "leaving" : names[m->state];
 }
 
-static void put_health(struct row *row, const struct members *m)
+static void members_view_put_health(struct row *row, const struct members *m)
 {
     struct backend_health health;
 
@@ -29,8 +29,8 @@ static void put_health(struct row *row, const struct members *m)
     row_string(row, "latest_failure", health.latest.code ? health.latest.message : "");
 }
 
-static int add_node(const struct members *m, const struct rdzv_state *state, uint32_t i,
-                    struct value *rows)
+static int members_view_add_node(const struct members *m, const struct rdzv_state *state,
+                                 uint32_t i, struct value *rows)
 {
     const struct rdzv_node *node = &state->nodes[i];
     struct row row = row_push(rows);
@@ -56,7 +56,7 @@ struct listed {
     uint32_t at;
 };
 
-static int compare_listed(const void *a, const void *b)
+static int members_view_compare_listed(const void *a, const void *b)
 {
     const struct listed *x = a, *y = b;
 
@@ -66,7 +66,8 @@ static int compare_listed(const void *a, const void *b)
 }
 
 /* By their ranks; behind them those that have none, as they came. */
-static int put_nodes(struct row *row, const struct members *m, const struct rdzv_state *state)
+static int members_view_put_nodes(struct row *row, const struct members *m,
+                                  const struct rdzv_state *state)
 {
     uint32_t n = state ? state->n : 0;
     _cleanup_free_ struct listed *list = calloc(max_u64(n, 1), sizeof *list);
@@ -79,14 +80,14 @@ static int put_nodes(struct row *row, const struct members *m, const struct rdzv
         list[i] = (struct listed){
             ranked ? rdzv_state_place(state, state->nodes[i].id).rank : UINT64_MAX, i};
     }
-    qsort(list, n, sizeof *list, compare_listed);
+    qsort(list, n, sizeof *list, members_view_compare_listed);
     for (uint32_t i = 0; i < n && row->r == 0; i++)
-        row->r = add_node(m, state, list[i].at, rows);
+        row->r = members_view_add_node(m, state, list[i].at, rows);
     return row->r;
 }
 
 /* With its path, which is a setting's: the message alone leaves open what is over. */
-static void put_failure(struct row *row, const struct dl_error *failure)
+static void members_view_put_failure(struct row *row, const struct dl_error *failure)
 {
     char text[sizeof failure->path + sizeof failure->message + 2];
 
@@ -98,17 +99,18 @@ static void put_failure(struct row *row, const struct dl_error *failure)
     row_string(row, "failure", text);
 }
 
-static void put_round(struct row *row, const struct members *m, const struct rdzv_state *state)
+static void members_view_put_round(struct row *row, const struct members *m,
+                                   const struct rdzv_state *state)
 {
     bool in = m->state == MEMBERS_IN && !m->ending;
     struct rdzv_count count = {0};
 
     if (state)
         count = rdzv_state_count(state);
-    row_string(row, "state", state_name(m));
+    row_string(row, "state", members_view_state_name(m));
     row_uint_if(row, "round", state != NULL, state ? state->round : 0);
     row_string(row, "why", state ? state->why : "");
-    put_failure(row, &m->failure);
+    members_view_put_failure(row, &m->failure);
     row_uint(row, "min", m->min);
     row_uint(row, "max", m->max);
     row_uint(row, "members", count.members);
@@ -121,7 +123,7 @@ static void put_round(struct row *row, const struct members *m, const struct rdz
 }
 
 /* Of a daemon that is alone: all keys, with nothing in them. */
-static int say_alone(struct row *row)
+static int members_view_say_alone(struct row *row)
 {
     static const char *const keys[] = {
         "id",       "state", "round",       "why",       "failure",    "min",           "max",
@@ -140,10 +142,10 @@ int members_view(const struct members *m, struct value *ret)
     struct row row = row_begin(ret);
 
     if (!m)
-        return say_alone(&row);
+        return members_view_say_alone(&row);
     row_string(&row, "backend", m->backend_name);
     row_string(&row, "id", m->id);
-    put_round(&row, m, member_state(m->member));
-    put_health(&row, m);
-    return put_nodes(&row, m, member_state(m->member));
+    members_view_put_round(&row, m, member_state(m->member));
+    members_view_put_health(&row, m);
+    return members_view_put_nodes(&row, m, member_state(m->member));
 }
