@@ -39,7 +39,8 @@ struct header {
 };
 _Static_assert(sizeof(struct header) == 40, "the format of the file");
 
-static struct header header_of(uint64_t fingerprint, uint64_t n, const uint32_t *lengths)
+static struct header lengths_cache_header_of(uint64_t fingerprint, uint64_t n,
+                                             const uint32_t *lengths)
 {
     struct header header = {.magic = {'d', 'l', 'l', 'e', 'n', 'g', 't', 'h'},
                             .version = VERSION,
@@ -49,14 +50,15 @@ static struct header header_of(uint64_t fingerprint, uint64_t n, const uint32_t 
     return header;
 }
 
-static void name_of(uint64_t fingerprint, char ret[static NAME_DIGITS + sizeof SUFFIX])
+static void lengths_cache_name_of(uint64_t fingerprint,
+                                  char ret[static NAME_DIGITS + sizeof SUFFIX])
 {
     snprintf(ret, NAME_DIGITS + sizeof SUFFIX, "%016" PRIx64 SUFFIX, fingerprint);
 }
 
 /* ---- loading -------------------------------------------------------------------------------- */
 
-static bool read_all(int fd, void *out, uint64_t bytes)
+static bool lengths_cache_read_all(int fd, void *out, uint64_t bytes)
 {
     uint64_t done = 0;
 
@@ -71,7 +73,7 @@ static bool read_all(int fd, void *out, uint64_t bytes)
     return true;
 }
 
-static bool has_bytes(int fd, uint64_t bytes)
+static bool lengths_cache_has_bytes(int fd, uint64_t bytes)
 {
     struct stat st;
 
@@ -86,15 +88,16 @@ int lengths_cache_load(const char *dir, uint64_t fingerprint, uint64_t n, uint32
     _cleanup_fd_ int fd = -1;
     uint64_t bytes;
 
-    name_of(fingerprint, name);
+    lengths_cache_name_of(fingerprint, name);
     if (dir_fd < 0 || fingerprint == 0 || mul_overflows(n, sizeof *ret, &bytes) ||
         bytes > INT64_MAX - sizeof header)
         return -ENOENT;
     fd = openat(dir_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (fd < 0 || !has_bytes(fd, sizeof header + bytes) || !read_all(fd, &header, sizeof header) ||
-        !read_all(fd, ret, bytes))
+    if (fd < 0 || !lengths_cache_has_bytes(fd, sizeof header + bytes) ||
+        !lengths_cache_read_all(fd, &header, sizeof header) ||
+        !lengths_cache_read_all(fd, ret, bytes))
         return -ENOENT;
-    want = header_of(fingerprint, n, ret);
+    want = lengths_cache_header_of(fingerprint, n, ret);
     if (memcmp(&header, &want, sizeof header) != 0)
         return -ENOENT;
     (void)futimens(fd, NULL); /* it was of use: others go first */
@@ -116,14 +119,14 @@ struct kept_list {
     uint64_t bytes;
 };
 
-static bool is_cache_name(const char *name)
+static bool lengths_cache_is_cache_name(const char *name)
 {
     return strlen(name) == NAME_DIGITS + strlen(SUFFIX) &&
            strspn(name, "0123456789abcdef") == NAME_DIGITS &&
            strcmp(name + NAME_DIGITS, SUFFIX) == 0;
 }
 
-static int keep(struct kept_list *list, const char *name, const struct stat *st)
+static int lengths_cache_keep(struct kept_list *list, const char *name, const struct stat *st)
 {
     if (list->n == list->room) {
         size_t room = list->room > 0 ? 2 * list->room : 64;
@@ -142,7 +145,7 @@ static int keep(struct kept_list *list, const char *name, const struct stat *st)
 }
 
 /* Lists the files of the cache, and removes what dead writers left behind. */
-static int list_files(int dir_fd, DIR *stream, struct kept_list *list)
+static int lengths_cache_list_files(int dir_fd, DIR *stream, struct kept_list *list)
 {
     time_t now = time(NULL);
     struct dirent *entry;
@@ -151,11 +154,11 @@ static int list_files(int dir_fd, DIR *stream, struct kept_list *list)
     while (r == 0 && (entry = readdir(stream))) {
         struct stat st;
         bool begun = strncmp(entry->d_name, TEMPORARY, strlen(TEMPORARY)) == 0;
-        if ((!begun && !is_cache_name(entry->d_name)) ||
+        if ((!begun && !lengths_cache_is_cache_name(entry->d_name)) ||
             fstatat(dir_fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode))
             continue;
         if (!begun)
-            r = keep(list, entry->d_name, &st);
+            r = lengths_cache_keep(list, entry->d_name, &st);
         else if (st.st_mtim.tv_sec + ABANDONED_S < now)
             (void)unlinkat(dir_fd, entry->d_name, 0);
     }
@@ -163,7 +166,7 @@ static int list_files(int dir_fd, DIR *stream, struct kept_list *list)
 }
 
 /* The one used last comes first. */
-static int compare_use(const void *a, const void *b)
+static int lengths_cache_compare_use(const void *a, const void *b)
 {
     const struct kept *x = a, *y = b;
 
@@ -175,7 +178,7 @@ static int compare_use(const void *a, const void *b)
 }
 
 /* Failures are no matter: the next store tries again. */
-static void make_room(const char *dir, const char *but)
+static void lengths_cache_make_room(const char *dir, const char *but)
 {
     struct kept_list list = {0};
     DIR *stream = opendir(dir);
@@ -183,8 +186,8 @@ static void make_room(const char *dir, const char *but)
 
     if (!stream)
         return;
-    if (list_files(dir_fd, stream, &list) == 0 && list.n > 0) {
-        qsort(list.files, list.n, sizeof *list.files, compare_use);
+    if (lengths_cache_list_files(dir_fd, stream, &list) == 0 && list.n > 0) {
+        qsort(list.files, list.n, sizeof *list.files, lengths_cache_compare_use);
         for (size_t i = list.n; i-- > 0 && list.bytes > LENGTHS_CACHE_BYTES;) {
             const struct kept *file = &list.files[i];
             if (strcmp(file->name, but) != 0 && unlinkat(dir_fd, file->name, 0) == 0)
@@ -198,7 +201,7 @@ static void make_room(const char *dir, const char *but)
 /* ---- storing -------------------------------------------------------------------------------- */
 
 /* The directory, and those it is in. */
-static int make_dir(const char *dir, struct dl_error *err)
+static int lengths_cache_make_dir(const char *dir, struct dl_error *err)
 {
     _cleanup_free_ char *path = strdup(dir);
 
@@ -217,7 +220,7 @@ static int make_dir(const char *dir, struct dl_error *err)
     return 0;
 }
 
-static int write_all(int fd, const void *data, uint64_t bytes)
+static int lengths_cache_write_all(int fd, const void *data, uint64_t bytes)
 {
     uint64_t done = 0;
 
@@ -233,8 +236,8 @@ static int write_all(int fd, const void *data, uint64_t bytes)
 }
 
 /* Under a name of its own first. What a crash leaves half written, loading sees by its hash. */
-static int write_file(const char *dir, const char *name, const struct header *header,
-                      const uint32_t *lengths)
+static int lengths_cache_write_file(const char *dir, const char *name, const struct header *header,
+                                    const uint32_t *lengths)
 {
     _cleanup_free_ char *begun = NULL, *path = NULL;
     _cleanup_fd_ int fd = -1;
@@ -249,9 +252,9 @@ static int write_file(const char *dir, const char *name, const struct header *he
     fd = mkostemp(begun, O_CLOEXEC); /* mode 0600 */
     if (fd < 0)
         return -errno;
-    r = write_all(fd, header, sizeof *header);
+    r = lengths_cache_write_all(fd, header, sizeof *header);
     if (r == 0)
-        r = write_all(fd, lengths, header->n * sizeof *lengths);
+        r = lengths_cache_write_all(fd, lengths, header->n * sizeof *lengths);
     if (r == 0 && rename(begun, path) < 0)
         r = -errno;
     if (r < 0)
@@ -267,18 +270,18 @@ int lengths_cache_store(const char *dir, uint64_t fingerprint, uint64_t n, const
 
     if (fingerprint == 0)
         return dl_error_set(err, EINVAL, dir, "lengths without a fingerprint are not kept");
-    r = make_dir(dir, err);
+    r = lengths_cache_make_dir(dir, err);
     if (r < 0)
         return r;
-    struct header header = header_of(fingerprint, n, lengths);
-    name_of(fingerprint, name);
-    r = write_file(dir, name, &header, lengths);
+    struct header header = lengths_cache_header_of(fingerprint, n, lengths);
+    lengths_cache_name_of(fingerprint, name);
+    r = lengths_cache_write_file(dir, name, &header, lengths);
     if (r < 0)
         return dl_error_set(err, -r, dir,
                             "lengths of %llu samples cannot be kept there: %s; they are found out "
                             "anew each time",
                             (unsigned long long)n, strerror(-r));
-    make_room(dir, name);
+    lengths_cache_make_room(dir, name);
     return 0;
 }
 
