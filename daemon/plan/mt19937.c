@@ -18,7 +18,7 @@ void mt19937_init(struct mt19937 *mt, uint64_t seed)
     mt->next = MT19937_WORDS;
 }
 
-static inline uint32_t twist(uint32_t here, uint32_t after, uint32_t shifted)
+static inline uint32_t mt19937_twist(uint32_t here, uint32_t after, uint32_t shifted)
 {
     uint32_t mixed = (here & UINT32_C(0x80000000)) | (after & UINT32_C(0x7fffffff));
 
@@ -26,23 +26,23 @@ static inline uint32_t twist(uint32_t here, uint32_t after, uint32_t shifted)
 }
 
 /* Three loops rather than one with remainders, so that the compiler can use vectors. */
-static void regenerate(struct mt19937 *mt)
+static void mt19937_regenerate(struct mt19937 *mt)
 {
     uint32_t *w = mt->words;
     unsigned i;
 
     for (i = 0; i < MT19937_WORDS - SHIFT; i++)
-        w[i] = twist(w[i], w[i + 1], w[i + SHIFT]);
+        w[i] = mt19937_twist(w[i], w[i + 1], w[i + SHIFT]);
     for (; i < MT19937_WORDS - 1; i++)
-        w[i] = twist(w[i], w[i + 1], w[i + SHIFT - MT19937_WORDS]);
-    w[i] = twist(w[i], w[0], w[SHIFT - 1]);
+        w[i] = mt19937_twist(w[i], w[i + 1], w[i + SHIFT - MT19937_WORDS]);
+    w[i] = mt19937_twist(w[i], w[0], w[SHIFT - 1]);
     mt->next = 0;
 }
 
 uint32_t mt19937_next32(struct mt19937 *mt)
 {
     if (mt->next == MT19937_WORDS)
-        regenerate(mt);
+        mt19937_regenerate(mt);
     uint32_t y = mt->words[mt->next++];
 
     y ^= y >> 11;

@@ -106,7 +106,8 @@ uint64_t permute_torch_missing(const struct permute_torch *perm, uint64_t end)
 }
 
 /* Swaps of elements first..first+count-1 of the cycle that begins at `d`. */
-static void swap_forward(struct permute_torch *perm, uint32_t *d, uint32_t first, uint32_t count)
+static void permute_swap_forward(struct permute_torch *perm, uint32_t *d, uint32_t first,
+                                 uint32_t count)
 {
     uint32_t partners[BLOCK];
     uint32_t left = (uint32_t)perm->length - first;
@@ -128,7 +129,7 @@ static void swap_forward(struct permute_torch *perm, uint32_t *d, uint32_t first
 }
 
 /* One whole cycle, at `p`. */
-static void shuffle_inside_out(struct permute_torch *perm, uint64_t *p)
+static void permute_shuffle_inside_out(struct permute_torch *perm, uint64_t *p)
 {
     uint64_t partners[BLOCK];
 
@@ -155,9 +156,10 @@ void permute_torch_extend(struct permute_torch *perm, uint64_t end)
         uint64_t count = perm->inside_out ? perm->length : min_u64(BLOCK, perm->length - first);
 
         if (perm->inside_out)
-            shuffle_inside_out(perm, perm->elements + perm->done);
+            permute_shuffle_inside_out(perm, perm->elements + perm->done);
         else
-            swap_forward(perm, perm->deltas + perm->done - first, (uint32_t)first, (uint32_t)count);
+            permute_swap_forward(perm, perm->deltas + perm->done - first, (uint32_t)first,
+                                 (uint32_t)count);
         perm->done += count;
     }
 }
@@ -196,7 +198,8 @@ void permute_native_init(struct permute_native *perm, uint64_t length, uint64_t 
 }
 
 /* 32 bits that hang on `part` and the round's key; the upper bits are the better ones. */
-static inline uint64_t hash(const struct permute_native *perm, unsigned round, uint64_t part)
+static inline uint64_t permute_hash(const struct permute_native *perm, unsigned round,
+                                    uint64_t part)
 {
     uint64_t x = (part + perm->keys[round].add) * UINT64_C(0x9e3779b97f4a7c15);
 
@@ -204,15 +207,15 @@ static inline uint64_t hash(const struct permute_native *perm, unsigned round, u
     return x * perm->keys[round].multiply >> 32;
 }
 
-static inline uint64_t network(const struct permute_native *perm, uint64_t x)
+static inline uint64_t permute_network(const struct permute_native *perm, uint64_t x)
 {
     uint64_t top = x >> perm->low_bits;
     uint64_t low = x & ((UINT64_C(1) << perm->low_bits) - 1);
 
     for (unsigned i = 0; i < PERMUTE_NATIVE_ROUNDS; i += 2) {
-        top += hash(perm, i, low) * perm->tops >> 32;
+        top += permute_hash(perm, i, low) * perm->tops >> 32;
         top -= top >= perm->tops ? perm->tops : 0;
-        low ^= hash(perm, i + 1, top) >> (32 - perm->low_bits);
+        low ^= permute_hash(perm, i + 1, top) >> (32 - perm->low_bits);
     }
     return top << perm->low_bits | low;
 }
@@ -221,7 +224,7 @@ uint64_t permute_native_at(const struct permute_native *perm, uint64_t i)
 {
     assert(i < perm->length);
     do
-        i = network(perm, i);
+        i = permute_network(perm, i);
     while (i >= perm->length);
     return i;
 }

@@ -20,7 +20,7 @@ struct plan {
     uint64_t base;
 };
 
-static struct plan_tokens tokens_of(const struct dl_spec *spec)
+static struct plan_tokens plan_tokens_of(const struct dl_spec *spec)
 {
     static const enum plan_leftover leftovers[] = {
         [LEFTOVER_EMIT] = PLAN_EMIT, [LEFTOVER_DROP] = PLAN_DROP, [LEFTOVER_CARRY] = PLAN_CARRY};
@@ -80,7 +80,7 @@ struct plan_params plan_params_of(const struct dl_spec *spec, uint64_t length)
         .drop_last = spec->drop_last,
         .shard = modes[spec->shard],
         .even = spec->even,
-        .tokens = tokens_of(spec),
+        .tokens = plan_tokens_of(spec),
     };
 }
 
@@ -115,7 +115,7 @@ static bool plan_can_split(const struct plan_params *params)
     return params->shard != PLAN_SPLIT || can;
 }
 
-static struct shard shard_for(const struct plan_params *params, uint64_t count, uint64_t world)
+static struct shard plan_shard_for(const struct plan_params *params, uint64_t count, uint64_t world)
 {
     return shard_of(&(struct shard_params){.count = count,
                                            .world = world,
@@ -126,13 +126,13 @@ static struct shard shard_for(const struct plan_params *params, uint64_t count, 
 }
 
 /* How many positions of the order, its first ones, `before` took. */
-static uint64_t taken_before(const struct plan_params *params, uint64_t count)
+static uint64_t plan_taken_before(const struct plan_params *params, uint64_t count)
 {
     uint64_t base = 0;
 
     for (uint32_t i = 0; i < params->before.n; i++) {
         const struct history_stretch *stretch = &params->before.of[i];
-        struct shard shard = shard_for(params, count - base, stretch->world);
+        struct shard shard = plan_shard_for(params, count - base, stretch->world);
 
         if (stretch->steps >= shard_steps(&shard, 0)) /* no rank has more */
             return count;
@@ -146,7 +146,7 @@ static void plan_freep(struct plan **plan)
     *plan = plan_free(*plan);
 }
 
-static bool has_worlds(const struct plan_params *params)
+static bool plan_has_worlds(const struct plan_params *params)
 {
     bool has = params->world > 0 && params->before.n <= DL_BOUND_HISTORY;
 
@@ -157,7 +157,7 @@ static bool has_worlds(const struct plan_params *params)
 
 int plan_new(const struct plan_params *params, struct plan **ret)
 {
-    if (!has_worlds(params) || !plan_can_split(params) ||
+    if (!plan_has_worlds(params) || !plan_can_split(params) ||
         (params->shard == PLAN_DISPATCH && params->tokens.tokens > 0))
         return -EINVAL;
     _cleanup_(plan_freep)
@@ -167,9 +167,9 @@ int plan_new(const struct plan_params *params, struct plan **ret)
     int r = sampler_new(params, &plan->sampler);
     if (r < 0)
         return r;
-    plan->whole = shard_for(params, plan->sampler->count, params->world);
-    plan->base = taken_before(params, plan->sampler->count);
-    plan->shard = shard_for(params, plan->sampler->count - plan->base, params->world);
+    plan->whole = plan_shard_for(params, plan->sampler->count, params->world);
+    plan->base = plan_taken_before(params, plan->sampler->count);
+    plan->shard = plan_shard_for(params, plan->sampler->count - plan->base, params->world);
     if (params->tokens.tokens > 0)
         r = token_plan_new(params, plan->sampler->count, &plan->tokens);
     if (r < 0)
@@ -203,21 +203,21 @@ int plan_prepare(struct plan *plan)
     return r;
 }
 
-static bool is_rank(const struct plan *plan, uint64_t rank)
+static bool plan_is_rank(const struct plan *plan, uint64_t rank)
 {
     return rank < plan->shard.world || (rank == PLAN_ALL && plan->shard.dispatch);
 }
 
 uint64_t plan_samples(const struct plan *plan, uint64_t rank)
 {
-    assert(is_rank(plan, rank));
+    assert(plan_is_rank(plan, rank));
     return plan->tokens ? token_plan_samples(plan->tokens, rank)
                         : shard_samples(&plan->shard, rank);
 }
 
 uint64_t plan_steps(const struct plan *plan, uint64_t rank)
 {
-    assert(is_rank(plan, rank));
+    assert(plan_is_rank(plan, rank));
     return plan->tokens ? token_plan_steps(plan->tokens, rank) : shard_steps(&plan->shard, rank);
 }
 
@@ -247,7 +247,7 @@ struct plan_extent plan_estimate(const struct plan_params *params, uint64_t rank
 }
 
 /* Positions of the whole order. */
-static struct shard_span span_of(const struct plan *plan, uint64_t rank, uint64_t step)
+static struct shard_span plan_span_of(const struct plan *plan, uint64_t rank, uint64_t step)
 {
     struct shard_span span = shard_span(&plan->shard, rank, step);
 
@@ -260,7 +260,7 @@ size_t plan_step(struct plan *plan, uint64_t rank, uint64_t step, uint64_t *indi
     if (plan->tokens)
         return token_plan_step(plan->tokens, rank, step, indices);
     struct sampler *sampler = plan->sampler;
-    struct shard_span span = span_of(plan, rank, step);
+    struct shard_span span = plan_span_of(plan, rank, step);
 
     if (sampler->ops->extend)
         sampler->ops->extend(sampler, shard_needs(&plan->whole, &span));
@@ -309,7 +309,7 @@ uint64_t plan_backlog(const struct plan *plan, uint64_t rank, uint64_t step)
         return plan->tokens->prepared ? 0 : max_u64(plan->whole.count, 1);
     if (!plan->sampler->ops->missing)
         return 0;
-    struct shard_span span = span_of(plan, rank, step);
+    struct shard_span span = plan_span_of(plan, rank, step);
 
     return plan->sampler->ops->missing(plan->sampler, shard_needs(&plan->whole, &span));
 }

@@ -8,7 +8,7 @@
 
 #include <errno.h>
 
-static int make_buckets(struct token_plan *plan)
+static int plan_bucket_make_buckets(struct token_plan *plan)
 {
     plan->n_buckets = plan->count > 0 ? (plan->longest - 1) / plan->params.interval + 1 : 0;
     plan->buckets = calloc(max_u64(plan->n_buckets, 1), sizeof *plan->buckets);
@@ -16,7 +16,7 @@ static int make_buckets(struct token_plan *plan)
 }
 
 /* Counts the members of each bucket. `numbers`: the bucket of each member of the order. */
-static void count_members(struct token_plan *plan, uint32_t *numbers)
+static void plan_bucket_count_members(struct token_plan *plan, uint32_t *numbers)
 {
     const uint32_t *order = plan->made.members;
 
@@ -29,12 +29,12 @@ static void count_members(struct token_plan *plan, uint32_t *numbers)
 }
 
 /* epoch · n mod group: what all epochs before have left. */
-static uint64_t left_before(uint64_t epoch, uint64_t n, uint64_t group)
+static uint64_t plan_bucket_left_before(uint64_t epoch, uint64_t n, uint64_t group)
 {
     return (uint64_t)((unsigned __int128)epoch * n % group);
 }
 
-static uint64_t group_of(const struct token_plan *plan, uint32_t b, uint64_t world)
+static uint64_t plan_bucket_group_of(const struct token_plan *plan, uint32_t b, uint64_t world)
 {
     uint64_t upper = (b + UINT64_C(1)) * plan->params.interval;
 
@@ -43,7 +43,7 @@ static uint64_t group_of(const struct token_plan *plan, uint32_t b, uint64_t wor
 
 /* Finds the place of each bucket's members. Returns how many members there are
  * in full groups; UINT64_MAX: more than can be. */
-static uint64_t lay_out(struct token_plan *plan)
+static uint64_t plan_bucket_lay_out(struct token_plan *plan)
 {
     const struct plan_tokens *params = &plan->params;
     uint64_t at = 0;
@@ -51,9 +51,9 @@ static uint64_t lay_out(struct token_plan *plan)
     for (uint32_t b = 0; b < plan->n_buckets; b++) {
         struct token_bucket *bucket = &plan->buckets[b];
 
-        bucket->group = group_of(plan, b, plan->world);
+        bucket->group = plan_bucket_group_of(plan, b, plan->world);
         if (params->leftover == PLAN_CARRY)
-            bucket->carried = left_before(plan->epoch, bucket->members, bucket->group);
+            bucket->carried = plan_bucket_left_before(plan->epoch, bucket->members, bucket->group);
         plan->totals.carried += bucket->carried;
         uint64_t there = bucket->carried + bucket->members;
         bucket->full = bucket->members > 0 ? there - there % bucket->group : 0;
@@ -79,7 +79,7 @@ struct filling {
     uint64_t until; /* so many more until a group is full */
 };
 
-static struct filling *start_filling(const struct token_plan *plan)
+static struct filling *plan_bucket_start_filling(const struct token_plan *plan)
 {
     struct filling *filling = calloc(max_u64(plan->n_buckets, 1), sizeof *filling);
 
@@ -93,9 +93,9 @@ static struct filling *start_filling(const struct token_plan *plan)
 }
 
 /* Takes down the groups in the order in which they fill. `members`: writes them, too, if given. */
-static int fill(struct token_plan *plan, const uint32_t *numbers, uint32_t *members)
+static int plan_bucket_fill(struct token_plan *plan, const uint32_t *numbers, uint32_t *members)
 {
-    _cleanup_free_ struct filling *filling = start_filling(plan);
+    _cleanup_free_ struct filling *filling = plan_bucket_start_filling(plan);
 
     if (!filling)
         return -ENOMEM;
@@ -124,8 +124,8 @@ static int fill(struct token_plan *plan, const uint32_t *numbers, uint32_t *memb
  * The samples of the order, in an order that is the same in each epoch, bucket by bucket; `starts`
  * has the place of each bucket's first one.
  */
-static int list_buckets(const struct token_plan *plan, const uint32_t *numbers, uint32_t *starts,
-                        uint32_t *listed)
+static int plan_bucket_list_buckets(const struct token_plan *plan, const uint32_t *numbers,
+                                    uint32_t *starts, uint32_t *listed)
 {
     const uint32_t *order = plan->made.members;
     _cleanup_free_ uint32_t *times = calloc(max_u64(plan->length, 1), sizeof *times);
@@ -153,8 +153,9 @@ static int list_buckets(const struct token_plan *plan, const uint32_t *numbers, 
 
 /* A bucket's members in epoch after epoch: those from `from` to `to`, counted from the first that
  * is carried into this one. */
-static void write_bucket(const struct token_plan *plan, uint32_t b, const uint32_t *listed,
-                         uint64_t from, uint64_t to, uint32_t *members)
+static void plan_bucket_write_bucket(const struct token_plan *plan, uint32_t b,
+                                     const uint32_t *listed, uint64_t from, uint64_t to,
+                                     uint32_t *members)
 {
     const struct token_bucket *bucket = &plan->buckets[b];
     uint64_t n = bucket->members, shuffled_for = UINT64_MAX;
@@ -175,49 +176,53 @@ static void write_bucket(const struct token_plan *plan, uint32_t b, const uint32
     }
 }
 
-static int write_carrying(const struct token_plan *plan, const uint32_t *numbers, uint32_t *members)
+static int plan_bucket_write_carrying(const struct token_plan *plan, const uint32_t *numbers,
+                                      uint32_t *members)
 {
     _cleanup_free_ uint32_t *starts = calloc(max_u64(plan->n_buckets, 1), sizeof *starts);
     _cleanup_free_ uint32_t *listed = calloc(max_u64(plan->count, 1), sizeof *listed);
 
     if (!starts || !listed)
         return -ENOMEM;
-    int r = list_buckets(plan, numbers, starts, listed);
+    int r = plan_bucket_list_buckets(plan, numbers, starts, listed);
     if (r < 0)
         return r;
     for (uint32_t b = 0; b < plan->n_buckets; b++)
-        write_bucket(plan, b, listed + starts[b], 0, plan->buckets[b].full,
-                     members + plan->buckets[b].first);
+        plan_bucket_write_bucket(plan, b, listed + starts[b], 0, plan->buckets[b].full,
+                                 members + plan->buckets[b].first);
     return 0;
 }
 
 /* The tail of a bucket that a world size leaves for the next epoch: members counted in `tail`. */
-static int count_tail(const struct token_plan *plan, uint32_t b, const uint32_t *listed,
-                      uint64_t world, uint32_t *tail)
+static int plan_bucket_count_tail(const struct token_plan *plan, uint32_t b, const uint32_t *listed,
+                                  uint64_t world, uint32_t *tail)
 {
     const struct token_bucket *bucket = &plan->buckets[b];
-    uint64_t group = group_of(plan, b, world), there = bucket->carried + bucket->members;
-    uint64_t left = (left_before(plan->epoch, bucket->members, group) + bucket->members) % group;
+    uint64_t group = plan_bucket_group_of(plan, b, world),
+             there = bucket->carried + bucket->members;
+    uint64_t left =
+        (plan_bucket_left_before(plan->epoch, bucket->members, group) + bucket->members) % group;
     uint64_t n = min_u64(left, there);
     _cleanup_free_ uint32_t *members = calloc(max_u64(n, 1), sizeof *members);
 
     if (!members)
         return -ENOMEM;
-    write_bucket(plan, b, listed, there - n, there, members);
+    plan_bucket_write_bucket(plan, b, listed, there - n, there, members);
     for (uint64_t i = 0; i < n; i++)
         tail[members[i]]++;
     return 0;
 }
 
 /* How many members are carried into this epoch, in all; UINT64_MAX: more than can be. */
-static uint64_t count_carried(struct token_plan *plan, uint64_t world)
+static uint64_t plan_bucket_count_carried(struct token_plan *plan, uint64_t world)
 {
     uint64_t sum = 0;
 
     for (uint32_t b = 0; b < plan->n_buckets; b++) {
         struct token_bucket *bucket = &plan->buckets[b];
 
-        bucket->carried = left_before(plan->epoch, bucket->members, group_of(plan, b, world));
+        bucket->carried = plan_bucket_left_before(plan->epoch, bucket->members,
+                                                  plan_bucket_group_of(plan, b, world));
         sum += bucket->carried;
         if (sum > UINT32_MAX - plan->count)
             return UINT64_MAX;
@@ -225,19 +230,20 @@ static uint64_t count_carried(struct token_plan *plan, uint64_t world)
     return sum;
 }
 
-static int write_carry(struct token_plan *plan, const uint32_t *numbers, struct token_carry *carry)
+static int plan_bucket_write_carry(struct token_plan *plan, const uint32_t *numbers,
+                                   struct token_carry *carry)
 {
     _cleanup_free_ uint32_t *starts = calloc(max_u64(plan->n_buckets, 1), sizeof *starts);
     _cleanup_free_ uint32_t *listed = calloc(max_u64(plan->count, 1), sizeof *listed);
-    int r = starts && listed ? list_buckets(plan, numbers, starts, listed) : -ENOMEM;
+    int r = starts && listed ? plan_bucket_list_buckets(plan, numbers, starts, listed) : -ENOMEM;
     uint64_t at = 0;
 
     for (uint32_t b = 0; r == 0 && b < plan->n_buckets; b++) {
         uint64_t carried = plan->buckets[b].carried;
 
-        write_bucket(plan, b, listed + starts[b], 0, carried, carry->members + at);
+        plan_bucket_write_bucket(plan, b, listed + starts[b], 0, carried, carry->members + at);
         at += carried;
-        r = count_tail(plan, b, listed + starts[b], carry->world, carry->tail);
+        r = plan_bucket_count_tail(plan, b, listed + starts[b], carry->world, carry->tail);
     }
     return r;
 }
@@ -245,18 +251,18 @@ static int write_carry(struct token_plan *plan, const uint32_t *numbers, struct 
 int token_carry_over(struct token_plan *plan, struct token_carry *carry)
 {
     _cleanup_free_ uint32_t *numbers = calloc(max_u64(plan->count, 1), sizeof *numbers);
-    int r = numbers ? make_buckets(plan) : -ENOMEM;
+    int r = numbers ? plan_bucket_make_buckets(plan) : -ENOMEM;
 
     if (r < 0)
         return r;
-    count_members(plan, numbers);
-    carry->n = count_carried(plan, carry->first_world);
+    plan_bucket_count_members(plan, numbers);
+    carry->n = plan_bucket_count_carried(plan, carry->first_world);
     if (carry->n == UINT64_MAX)
         return -ENOMEM;
     carry->members = calloc(carry->n + plan->count + 1, sizeof *carry->members);
     if (!carry->members)
         return -ENOMEM;
-    r = write_carry(plan, numbers, carry);
+    r = plan_bucket_write_carry(plan, numbers, carry);
     memcpy(carry->members + carry->n, plan->made.members, plan->count * sizeof *carry->members);
     carry->n += plan->count;
     return r;
@@ -266,7 +272,7 @@ int token_carry_over(struct token_plan *plan, struct token_carry *carry)
 
 /* Groups of the leftovers, from the lowest bucket on: what is too little for all ranks waits for
  * the next bucket's. `first` is the place of the first of them. */
-static int emit_leftover(struct token_plan *plan, uint64_t first)
+static int plan_bucket_emit_leftover(struct token_plan *plan, uint64_t first)
 {
     uint64_t end = first;
 
@@ -285,11 +291,11 @@ static int emit_leftover(struct token_plan *plan, uint64_t first)
     return first < end ? token_plan_add(plan, first, end - first) : 0;
 }
 
-static int see_to_leftover(struct token_plan *plan, uint64_t full)
+static int plan_bucket_see_to_leftover(struct token_plan *plan, uint64_t full)
 {
     switch (plan->params.leftover) {
     case PLAN_EMIT:
-        return emit_leftover(plan, full);
+        return plan_bucket_emit_leftover(plan, full);
     case PLAN_DROP:
         plan->totals.leftover = plan->count - full;
         return 0;
@@ -301,16 +307,16 @@ static int see_to_leftover(struct token_plan *plan, uint64_t full)
 }
 
 /* Replaces the order by the members of all groups, and the leftover that comes. */
-static int deal(struct token_plan *plan, const uint32_t *numbers, uint64_t full)
+static int plan_bucket_deal(struct token_plan *plan, const uint32_t *numbers, uint64_t full)
 {
     bool carry = plan->params.leftover == PLAN_CARRY;
     uint32_t *members = calloc(max_u64(carry ? full : plan->count, 1), sizeof *members);
     int r = members ? 0 : -ENOMEM;
 
     if (r == 0 && carry)
-        r = write_carrying(plan, numbers, members);
+        r = plan_bucket_write_carrying(plan, numbers, members);
     if (r == 0)
-        r = fill(plan, numbers, carry ? NULL : members);
+        r = plan_bucket_fill(plan, numbers, carry ? NULL : members);
     free(plan->made.members);
     plan->made.members = members;
     return r;
@@ -320,12 +326,12 @@ int token_cut_buckets(struct token_plan *plan)
 {
     _cleanup_free_ uint32_t *numbers = calloc(max_u64(plan->count, 1), sizeof *numbers);
 
-    if (!numbers || make_buckets(plan) < 0)
+    if (!numbers || plan_bucket_make_buckets(plan) < 0)
         return -ENOMEM;
-    count_members(plan, numbers);
-    uint64_t full = lay_out(plan);
+    plan_bucket_count_members(plan, numbers);
+    uint64_t full = plan_bucket_lay_out(plan);
     if (full == UINT64_MAX)
         return -ENOMEM;
-    int r = deal(plan, numbers, full);
-    return r < 0 ? r : see_to_leftover(plan, full);
+    int r = plan_bucket_deal(plan, numbers, full);
+    return r < 0 ? r : plan_bucket_see_to_leftover(plan, full);
 }

@@ -76,35 +76,35 @@ struct plan_share plan_groups_share(const struct plan_group *group, uint64_t wor
 /* Below FEW, clearing the counts of a digit would take longer than the sort. */
 enum { DIGIT_BITS = 11, DIGITS = 1 << DIGIT_BITS, FEW = 64 };
 
-static inline uint32_t key_of(const struct plan_keys *keys, uint32_t value)
+static inline uint32_t plan_groups_key_of(const struct plan_keys *keys, uint32_t value)
 {
     uint32_t key = keys->keys[value];
 
     return key < keys->limit ? key : keys->limit;
 }
 
-static void sort_few(const struct plan_keys *keys, uint32_t *values, size_t n)
+static void plan_groups_sort_few(const struct plan_keys *keys, uint32_t *values, size_t n)
 {
     for (size_t i = 1; i < n; i++) {
-        uint32_t value = values[i], key = key_of(keys, value);
+        uint32_t value = values[i], key = plan_groups_key_of(keys, value);
         size_t j = i;
 
-        for (; j > 0 && key_of(keys, values[j - 1]) > key; j--)
+        for (; j > 0 && plan_groups_key_of(keys, values[j - 1]) > key; j--)
             values[j] = values[j - 1];
         values[j] = value;
     }
 }
 
 /* Returns false when all have the same digit, and nothing was written. */
-static bool sort_by_digit(const struct plan_keys *keys, unsigned shift, const uint32_t *from,
-                          uint32_t *to, size_t n)
+static bool plan_groups_sort_by_digit(const struct plan_keys *keys, unsigned shift,
+                                      const uint32_t *from, uint32_t *to, size_t n)
 {
     uint32_t counts[DIGITS] = {0};
     uint32_t before = 0;
 
     for (size_t i = 0; i < n; i++)
-        counts[key_of(keys, from[i]) >> shift & (DIGITS - 1)]++;
-    if (counts[key_of(keys, from[0]) >> shift & (DIGITS - 1)] == n)
+        counts[plan_groups_key_of(keys, from[i]) >> shift & (DIGITS - 1)]++;
+    if (counts[plan_groups_key_of(keys, from[0]) >> shift & (DIGITS - 1)] == n)
         return false;
     for (size_t digit = 0; digit < DIGITS; digit++) {
         uint32_t count = counts[digit];
@@ -113,7 +113,7 @@ static bool sort_by_digit(const struct plan_keys *keys, unsigned shift, const ui
         before += count;
     }
     for (size_t i = 0; i < n; i++)
-        to[counts[key_of(keys, from[i]) >> shift & (DIGITS - 1)]++] = from[i];
+        to[counts[plan_groups_key_of(keys, from[i]) >> shift & (DIGITS - 1)]++] = from[i];
     return true;
 }
 
@@ -122,11 +122,11 @@ void plan_sort(const struct plan_keys *keys, uint32_t *values, uint32_t *scratch
     uint32_t *from = values, *to = scratch;
 
     if (n < FEW) {
-        sort_few(keys, values, n);
+        plan_groups_sort_few(keys, values, n);
         return;
     }
     for (unsigned shift = 0; shift < 32 && keys->longest >> shift > 0; shift += DIGIT_BITS) {
-        if (!sort_by_digit(keys, shift, from, to, n))
+        if (!plan_groups_sort_by_digit(keys, shift, from, to, n))
             continue;
         uint32_t *done = to;
         to = from;

@@ -45,8 +45,8 @@ int token_take_order(struct token_plan *plan, struct sampler *sampler)
 /* ---- what was taken before ------------------------------------------------------------------ */
 
 /* Counts the samples of a group, of all its parts. */
-static void count_group(const struct token_plan *plan, const struct plan_group *group,
-                        uint32_t *times)
+static void plan_order_count_group(const struct token_plan *plan, const struct plan_group *group,
+                                   uint32_t *times)
 {
     uint64_t end, member = plan_groups_part(&plan->made, group->first, &end);
 
@@ -56,20 +56,20 @@ static void count_group(const struct token_plan *plan, const struct plan_group *
 }
 
 /* What is cut from the order of `count` members in made.members, of which `steps` are taken. */
-static int count_taken(struct token_plan *plan, uint64_t steps, uint32_t *times)
+static int plan_order_count_taken(struct token_plan *plan, uint64_t steps, uint32_t *times)
 {
     int r = token_plan_cut(plan);
 
     if (r < 0)
         return r;
     for (uint64_t step = 0; step < min_u64(steps, plan->made.n_groups); step++)
-        count_group(plan, token_plan_group(plan, step), times);
+        plan_order_count_group(plan, token_plan_group(plan, step), times);
     return 0;
 }
 
 /* Takes each sample out of the order as often as it was taken. A sample that comes several times
  * is the same each time, so that it does not matter which of them goes. */
-static void leave_out(struct token_plan *plan, uint32_t *order, uint32_t *times)
+static void plan_order_leave_out(struct token_plan *plan, uint32_t *order, uint32_t *times)
 {
     uint64_t kept = 0;
 
@@ -87,7 +87,7 @@ static void leave_out(struct token_plan *plan, uint32_t *order, uint32_t *times)
 }
 
 /* Forgets what was cut, and the members with it. */
-static void forget_cut(struct token_plan *plan)
+static void plan_order_forget_cut(struct token_plan *plan)
 {
     plan_groups_deinit(&plan->made);
     free(plan->buckets);
@@ -96,7 +96,7 @@ static void forget_cut(struct token_plan *plan)
     plan->totals = (struct plan_totals){.overlong = plan->totals.overlong};
 }
 
-static uint32_t *copy_members(const uint32_t *members, uint64_t n)
+static uint32_t *plan_order_copy_members(const uint32_t *members, uint64_t n)
 {
     uint32_t *copy = calloc(max_u64(n, 1), sizeof *copy);
 
@@ -106,19 +106,19 @@ static uint32_t *copy_members(const uint32_t *members, uint64_t n)
 }
 
 /* One stretch: plans what is left for its world size, and leaves out its first steps. */
-static int leave_out_stretch(struct token_plan *plan, const struct history_stretch *stretch,
-                             uint32_t *times)
+static int plan_order_leave_out_stretch(struct token_plan *plan,
+                                        const struct history_stretch *stretch, uint32_t *times)
 {
-    uint32_t *order = copy_members(plan->made.members, plan->count);
+    uint32_t *order = plan_order_copy_members(plan->made.members, plan->count);
 
     if (!order)
         return -ENOMEM;
     plan->world = stretch->world;
-    int r = count_taken(plan, stretch->steps, times);
+    int r = plan_order_count_taken(plan, stretch->steps, times);
     if (stretch->steps >= plan->made.n_groups)
         plan->count = 0; /* they were all: what they left out is not of this epoch any more */
-    forget_cut(plan);
-    leave_out(plan, order, times);
+    plan_order_forget_cut(plan);
+    plan_order_leave_out(plan, order, times);
     plan->made.members = order;
     return r;
 }
@@ -134,7 +134,7 @@ struct leaving {
     uint32_t *tail; /* left for the next epoch */
 };
 
-static void leaving_deinit(struct leaving *leaving)
+static void plan_order_leaving_deinit(struct leaving *leaving)
 {
     free(leaving->order);
     free(leaving->gone);
@@ -142,12 +142,12 @@ static void leaving_deinit(struct leaving *leaving)
     free(leaving->tail);
 }
 
-static int leaving_init(struct leaving *leaving, const struct token_plan *plan)
+static int plan_order_leaving_init(struct leaving *leaving, const struct token_plan *plan)
 {
     uint64_t length = max_u64(plan->length, 1);
 
     leaving->n = plan->count;
-    leaving->order = copy_members(plan->made.members, plan->count);
+    leaving->order = plan_order_copy_members(plan->made.members, plan->count);
     leaving->gone = calloc(length, sizeof *leaving->gone);
     leaving->rest = calloc(length, sizeof *leaving->rest);
     leaving->tail = calloc(length, sizeof *leaving->tail);
@@ -155,8 +155,8 @@ static int leaving_init(struct leaving *leaving, const struct token_plan *plan)
 }
 
 /* Keeps of what the epoch has what is neither taken nor left: that is to be cut now. */
-static void keep_rest(struct token_plan *plan, struct leaving *leaving,
-                      const struct token_carry *carry)
+static void plan_order_keep_rest(struct token_plan *plan, struct leaving *leaving,
+                                 const struct token_carry *carry)
 {
     uint32_t *members = carry->members;
 
@@ -179,7 +179,7 @@ static void keep_rest(struct token_plan *plan, struct leaving *leaving,
 }
 
 /* The order becomes what a world size finds that goes on in the midst of the epoch. */
-static int find_rest(struct token_plan *plan, struct leaving *leaving, uint64_t world)
+static int plan_order_find_rest(struct token_plan *plan, struct leaving *leaving, uint64_t world)
 {
     struct token_carry carry = {
         .first_world = plan->before.of[0].world, .world = world, .tail = leaving->tail};
@@ -187,15 +187,15 @@ static int find_rest(struct token_plan *plan, struct leaving *leaving, uint64_t 
 
     memcpy(leaving->rest, leaving->gone, bytes);
     memset(leaving->tail, 0, bytes);
-    plan->made.members = copy_members(leaving->order, leaving->n);
+    plan->made.members = plan_order_copy_members(leaving->order, leaving->n);
     plan->count = leaving->n;
     plan->longest = 0;
     for (uint64_t i = 0; i < leaving->n; i++)
         plan->longest = (uint32_t)max_u64(plan->longest, token_length(plan, leaving->order[i]));
     int r = plan->made.members ? token_carry_over(plan, &carry) : -ENOMEM;
-    forget_cut(plan);
+    plan_order_forget_cut(plan);
     if (r == 0)
-        keep_rest(plan, leaving, &carry);
+        plan_order_keep_rest(plan, leaving, &carry);
     else
         free(carry.members);
     plan->world = world;
@@ -203,25 +203,26 @@ static int find_rest(struct token_plan *plan, struct leaving *leaving, uint64_t 
     return r;
 }
 
-static int leave_out_carrying(struct token_plan *plan)
+static int plan_order_leave_out_carrying(struct token_plan *plan)
 {
-    _cleanup_(leaving_deinit)
+    _cleanup_(plan_order_leaving_deinit)
     struct leaving leaving = {0};
     const struct history *before = &plan->before;
     uint64_t world = plan->world;
-    int r = leaving_init(&leaving, plan);
+    int r = plan_order_leaving_init(&leaving, plan);
 
     plan->world = before->of[0].world; /* which found the epoch as if there were no other */
     for (uint32_t i = 0; r == 0 && i < before->n; i++) {
-        r = count_taken(plan, before->of[i].steps, leaving.gone);
+        r = plan_order_count_taken(plan, before->of[i].steps, leaving.gone);
         bool all = r == 0 && before->of[i].steps >= plan->made.n_groups;
-        forget_cut(plan);
+        plan_order_forget_cut(plan);
         if (all) {
             plan->count = 0;
             break;
         }
         if (r == 0)
-            r = find_rest(plan, &leaving, i + 1 < before->n ? before->of[i + 1].world : world);
+            r = plan_order_find_rest(plan, &leaving,
+                                     i + 1 < before->n ? before->of[i + 1].world : world);
     }
     plan->world = world;
     return r;
@@ -230,13 +231,13 @@ static int leave_out_carrying(struct token_plan *plan)
 int token_leave_out_taken(struct token_plan *plan)
 {
     if (plan->params.leftover == PLAN_CARRY)
-        return leave_out_carrying(plan);
+        return plan_order_leave_out_carrying(plan);
     _cleanup_free_ uint32_t *times = calloc(max_u64(plan->length, 1), sizeof *times);
     uint64_t world = plan->world;
     int r = times ? 0 : -ENOMEM;
 
     for (uint32_t i = 0; r == 0 && i < plan->before.n; i++)
-        r = leave_out_stretch(plan, &plan->before.of[i], times);
+        r = plan_order_leave_out_stretch(plan, &plan->before.of[i], times);
     plan->world = world;
     return r;
 }

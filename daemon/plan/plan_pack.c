@@ -36,7 +36,7 @@ struct packing {
     size_t row_of_room, scratch_room;
 };
 
-static void packing_deinit(struct packing *pk)
+static void plan_pack_packing_deinit(struct packing *pk)
 {
     free(pk->spaces.levels[0]);
     free(pk->newest);
@@ -49,8 +49,8 @@ static void packing_deinit(struct packing *pk)
 
 /* ---- spaces --------------------------------------------------------------------------------- */
 
-/* Each level has a bit more than there are words below: spaces_find() may look at it. */
-static int spaces_init(struct spaces *spaces, uint32_t greatest)
+/* Each level has a bit more than there are words below: plan_pack_spaces_find() may look at it. */
+static int plan_pack_spaces_init(struct spaces *spaces, uint32_t greatest)
 {
     size_t words[LEVELS] = {0};
     size_t n = greatest;
@@ -68,23 +68,23 @@ static int spaces_init(struct spaces *spaces, uint32_t greatest)
     return 0;
 }
 
-static void spaces_clear(struct spaces *spaces)
+static void plan_pack_spaces_clear(struct spaces *spaces)
 {
     memset(spaces->levels[0], 0, spaces->words * sizeof *spaces->levels[0]);
 }
 
-static bool spaces_has(const struct spaces *spaces, uint32_t space)
+static bool plan_pack_spaces_has(const struct spaces *spaces, uint32_t space)
 {
     return spaces->levels[0][space / 64] >> space % 64 & 1;
 }
 
-static void spaces_add(struct spaces *spaces, uint32_t space)
+static void plan_pack_spaces_add(struct spaces *spaces, uint32_t space)
 {
     for (unsigned i = 0; i < spaces->n_levels; i++, space /= 64)
         spaces->levels[i][space / 64] |= UINT64_C(1) << space % 64;
 }
 
-static void spaces_remove(struct spaces *spaces, uint32_t space)
+static void plan_pack_spaces_remove(struct spaces *spaces, uint32_t space)
 {
     for (unsigned i = 0; i < spaces->n_levels; i++, space /= 64)
         if (spaces->levels[i][space / 64] &= ~(UINT64_C(1) << space % 64))
@@ -92,7 +92,7 @@ static void spaces_remove(struct spaces *spaces, uint32_t space)
 }
 
 /* The least space of at least `least`, which is at most the greatest; false: there is none. */
-static bool spaces_find(const struct spaces *spaces, uint32_t least, uint32_t *ret)
+static bool plan_pack_spaces_find(const struct spaces *spaces, uint32_t least, uint32_t *ret)
 {
     uint64_t at = least, found = 0;
     unsigned level = 0;
@@ -113,20 +113,20 @@ static bool spaces_find(const struct spaces *spaces, uint32_t least, uint32_t *r
 
 /* ---- best fit ------------------------------------------------------------------------------- */
 
-static void push_row(struct packing *pk, uint32_t row, uint32_t space)
+static void plan_pack_push_row(struct packing *pk, uint32_t row, uint32_t space)
 {
     pk->space[row] = space;
-    pk->next[row] = spaces_has(&pk->spaces, space) ? pk->newest[space] : NO_ROW;
+    pk->next[row] = plan_pack_spaces_has(&pk->spaces, space) ? pk->newest[space] : NO_ROW;
     pk->newest[space] = row;
-    spaces_add(&pk->spaces, space);
+    plan_pack_spaces_add(&pk->spaces, space);
 }
 
 /* The row with the least space that `length` fits into; a new one where there is none. */
-static uint32_t pop_row(struct packing *pk, uint32_t length, uint32_t row_length)
+static uint32_t plan_pack_pop_row(struct packing *pk, uint32_t length, uint32_t row_length)
 {
     uint32_t space, row;
 
-    if (!spaces_find(&pk->spaces, length, &space)) {
+    if (!plan_pack_spaces_find(&pk->spaces, length, &space)) {
         row = pk->n_rows++;
         pk->space[row] = row_length;
         return row;
@@ -134,11 +134,11 @@ static uint32_t pop_row(struct packing *pk, uint32_t length, uint32_t row_length
     row = pk->newest[space];
     pk->newest[space] = pk->next[row];
     if (pk->next[row] == NO_ROW)
-        spaces_remove(&pk->spaces, space);
+        plan_pack_spaces_remove(&pk->spaces, space);
     return row;
 }
 
-static int make_room_for_row(struct packing *pk)
+static int plan_pack_make_room_for_row(struct packing *pk)
 {
     size_t rows = pk->n_rows + UINT64_C(1);
     int r = plan_grow(&pk->next, &pk->next_room, rows, sizeof *pk->next);
@@ -151,19 +151,20 @@ static int make_room_for_row(struct packing *pk)
 }
 
 /* Members are sorted: the longest is the last. A member's row is in row_of. */
-static int fit(struct token_plan *plan, struct packing *pk, const uint32_t *members, size_t n)
+static int plan_pack_fit(struct token_plan *plan, struct packing *pk, const uint32_t *members,
+                         size_t n)
 {
     pk->n_rows = 0;
-    spaces_clear(&pk->spaces);
+    plan_pack_spaces_clear(&pk->spaces);
     for (size_t i = n; i-- > 0;) {
         uint32_t length = token_length(plan, members[i]);
-        int r = pk->n_rows < pk->turn_room ? 0 : make_room_for_row(pk);
+        int r = pk->n_rows < pk->turn_room ? 0 : plan_pack_make_room_for_row(pk);
         if (r < 0)
             return r;
-        uint32_t row = pop_row(pk, length, plan->params.row_length);
+        uint32_t row = plan_pack_pop_row(pk, length, plan->params.row_length);
 
         pk->row_of[i] = row;
-        push_row(pk, row, pk->space[row] - length);
+        plan_pack_push_row(pk, row, pk->space[row] - length);
     }
     return 0;
 }
@@ -174,8 +175,8 @@ static int fit(struct token_plan *plan, struct packing *pk, const uint32_t *memb
  * Puts `kept` rows in front of the others, in `turn`: the fullest; but at the end of an epoch that
  * drops the others, any: else the samples that pack badly would be left out each time.
  */
-static void choose(const struct token_plan *plan, struct packing *pk, uint64_t window,
-                   uint64_t kept, bool any)
+static void plan_pack_choose(const struct token_plan *plan, struct packing *pk, uint64_t window,
+                             uint64_t kept, bool any)
 {
     struct plan_keys keys = {pk->space, UINT32_MAX, plan->params.row_length};
     struct permute_native shuffle;
@@ -201,8 +202,8 @@ static void choose(const struct token_plan *plan, struct packing *pk, uint64_t w
 }
 
 /* Writes the members anew, row by row in their turn; rows 0..added-1 of it are taken down. */
-static int write_rows(struct token_plan *plan, struct packing *pk, uint64_t first, size_t n,
-                      uint64_t added)
+static int plan_pack_write_rows(struct token_plan *plan, struct packing *pk, uint64_t first,
+                                size_t n, uint64_t added)
 {
     uint32_t *members = plan->made.members + first;
     uint32_t *places = pk->next; /* of each row; first its size */
@@ -230,7 +231,7 @@ static int write_rows(struct token_plan *plan, struct packing *pk, uint64_t firs
 }
 
 /* Groups of the rows that were added since there were `before`. */
-static int cut_rows(struct token_plan *plan, uint64_t before, uint64_t group)
+static int plan_pack_cut_rows(struct token_plan *plan, uint64_t before, uint64_t group)
 {
     while (before < plan->made.n_rows) {
         uint64_t count = min_u64(group, plan->made.n_rows - before);
@@ -243,8 +244,8 @@ static int cut_rows(struct token_plan *plan, uint64_t before, uint64_t group)
 }
 
 /* One window. What it leaves begins at *first. */
-static int pack_window(struct token_plan *plan, struct packing *pk, uint64_t window,
-                       uint64_t *first, uint64_t end)
+static int plan_pack_pack_window(struct token_plan *plan, struct packing *pk, uint64_t window,
+                                 uint64_t *first, uint64_t end)
 {
     uint64_t group = plan->params.tokens / plan->params.row_length * plan->world;
     uint64_t before = plan->made.n_rows;
@@ -257,16 +258,16 @@ static int pack_window(struct token_plan *plan, struct packing *pk, uint64_t win
     if (r < 0)
         return r;
     plan_sort(&keys, plan->made.members + *first, pk->scratch, n);
-    r = fit(plan, pk, plan->made.members + *first, n);
+    r = plan_pack_fit(plan, pk, plan->made.members + *first, n);
     if (r < 0)
         return r;
     uint64_t kept = pk->n_rows - pk->n_rows % group;
     bool last = end == plan->count;
-    choose(plan, pk, window, kept, last && plan->params.leftover == PLAN_DROP);
-    r = write_rows(plan, pk, *first, n,
-                   last && plan->params.leftover == PLAN_EMIT ? pk->n_rows : kept);
+    plan_pack_choose(plan, pk, window, kept, last && plan->params.leftover == PLAN_DROP);
+    r = plan_pack_write_rows(plan, pk, *first, n,
+                             last && plan->params.leftover == PLAN_EMIT ? pk->n_rows : kept);
     if (r == 0)
-        r = cut_rows(plan, before, group);
+        r = plan_pack_cut_rows(plan, before, group);
     if (plan->made.n_rows > before)
         *first = plan->made.rows[plan->made.n_rows];
     return r;
@@ -274,17 +275,17 @@ static int pack_window(struct token_plan *plan, struct packing *pk, uint64_t win
 
 int token_cut_rows(struct token_plan *plan)
 {
-    _cleanup_(packing_deinit)
+    _cleanup_(plan_pack_packing_deinit)
     struct packing pk = {0};
     uint64_t first = 0, end = 0;
 
     pk.newest = calloc(plan->params.row_length + UINT64_C(1), sizeof *pk.newest);
     if (!pk.newest)
         return -ENOMEM;
-    int r = spaces_init(&pk.spaces, plan->params.row_length);
+    int r = plan_pack_spaces_init(&pk.spaces, plan->params.row_length);
     for (uint64_t window = 0; r == 0 && end < plan->count; window++) {
         end = max_u64(token_plan_window(plan, first), end + 1);
-        r = pack_window(plan, &pk, window, &first, end);
+        r = plan_pack_pack_window(plan, &pk, window, &first, end);
     }
     plan->totals.leftover = end - first;
     return r;

@@ -11,7 +11,7 @@
  * few for a full one. A group is full, too, when the members that are left are fewer than the
  * ranks and already too long.
  */
-static uint64_t group_end(const struct token_plan *plan, uint64_t first, uint64_t end)
+static uint64_t plan_sorted_group_end(const struct token_plan *plan, uint64_t first, uint64_t end)
 {
     const uint32_t *members = plan->made.members;
     uint64_t deep = 0; /* members for each rank that fit */
@@ -28,10 +28,11 @@ static uint64_t group_end(const struct token_plan *plan, uint64_t first, uint64_
 }
 
 /* Cuts full groups off the front until none is left, or one would begin at `stop` or later. */
-static int cut_front(struct token_plan *plan, uint64_t *first, uint64_t stop, uint64_t end)
+static int plan_sorted_cut_front(struct token_plan *plan, uint64_t *first, uint64_t stop,
+                                 uint64_t end)
 {
     while (*first < stop) {
-        uint64_t next = group_end(plan, *first, end);
+        uint64_t next = plan_sorted_group_end(plan, *first, end);
 
         if (next == *first)
             return 0;
@@ -44,7 +45,7 @@ static int cut_front(struct token_plan *plan, uint64_t *first, uint64_t stop, ui
 }
 
 /* Cuts full groups off the back: the longest member says how many there are in one. */
-static int cut_back(struct token_plan *plan, uint64_t first, uint64_t *end)
+static int plan_sorted_cut_back(struct token_plan *plan, uint64_t first, uint64_t *end)
 {
     while (*end > first) {
         uint32_t longest = token_length(plan, plan->made.members[*end - 1]);
@@ -65,7 +66,7 @@ static int cut_back(struct token_plan *plan, uint64_t first, uint64_t *end)
  * same few samples would be left out in every epoch: the longest of all. So it is cut from both
  * ends, and what is left over lies anywhere.
  */
-static int cut_last_dropping(struct token_plan *plan, uint64_t first, uint64_t end)
+static int plan_sorted_cut_last_dropping(struct token_plan *plan, uint64_t first, uint64_t end)
 {
     struct permute_native anywhere;
     uint64_t stop = end;
@@ -74,25 +75,25 @@ static int cut_last_dropping(struct token_plan *plan, uint64_t first, uint64_t e
         token_plan_shuffle(plan, SHUFFLE_END, 0, end - first + 1, &anywhere);
         stop = first + permute_native_at(&anywhere, 0);
     }
-    int r = cut_front(plan, &first, stop, end);
+    int r = plan_sorted_cut_front(plan, &first, stop, end);
     if (r == 0)
-        r = cut_back(plan, first, &end);
+        r = plan_sorted_cut_back(plan, first, &end);
     if (r == 0)
-        r = cut_front(plan, &first, end, end);
+        r = plan_sorted_cut_front(plan, &first, end, end);
     plan->totals.leftover = end - first;
     return r;
 }
 
 /* Cuts one window, sorted. What it leaves begins at *first. */
-static int cut_window(struct token_plan *plan, uint64_t *first, uint64_t end)
+static int plan_sorted_cut_window(struct token_plan *plan, uint64_t *first, uint64_t end)
 {
     if (end == plan->count && plan->params.leftover == PLAN_DROP) {
-        int r = cut_last_dropping(plan, *first, end);
+        int r = plan_sorted_cut_last_dropping(plan, *first, end);
 
         *first = end;
         return r;
     }
-    return cut_front(plan, first, end, end);
+    return plan_sorted_cut_front(plan, first, end, end);
 }
 
 int token_cut_sorted(struct token_plan *plan)
@@ -108,7 +109,7 @@ int token_cut_sorted(struct token_plan *plan)
         if (r < 0)
             return r;
         plan_sort(&keys, plan->made.members + first, scratch, end - first);
-        r = cut_window(plan, &first, end);
+        r = plan_sorted_cut_window(plan, &first, end);
         if (r < 0)
             return r;
     }

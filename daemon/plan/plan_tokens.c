@@ -54,7 +54,7 @@ void plan_look_at_lengths(const struct plan_tokens *tokens, uint64_t length,
 /* ---- making one ----------------------------------------------------------------------------- */
 
 /* Carrying wants every sample once in each epoch. */
-static bool can_carry(const struct plan_params *params)
+static bool plan_tokens_can_carry(const struct plan_params *params)
 {
     bool each_once = params->sampler != PLAN_WEIGHTS && !params->replacement &&
                      (params->num_samples == 0 || params->num_samples == params->length);
@@ -62,7 +62,7 @@ static bool can_carry(const struct plan_params *params)
     return params->tokens.strategy == PLAN_BUCKET && each_once;
 }
 
-static bool makes_sense(const struct plan_params *params, uint64_t count)
+static bool plan_tokens_makes_sense(const struct plan_params *params, uint64_t count)
 {
     const struct plan_tokens *tokens = &params->tokens;
 
@@ -70,7 +70,7 @@ static bool makes_sense(const struct plan_params *params, uint64_t count)
         return false;
     if (params->length > 0 && !tokens->lengths)
         return false;
-    if (tokens->leftover == PLAN_CARRY && !can_carry(params))
+    if (tokens->leftover == PLAN_CARRY && !plan_tokens_can_carry(params))
         return false;
     switch (tokens->strategy) {
     case PLAN_SORTED:
@@ -87,7 +87,7 @@ static bool makes_sense(const struct plan_params *params, uint64_t count)
 
 int token_plan_new(const struct plan_params *params, uint64_t count, struct token_plan **ret)
 {
-    if (!makes_sense(params, count))
+    if (!plan_tokens_makes_sense(params, count))
         return -EINVAL;
     struct token_plan *plan = calloc(1, sizeof *plan);
     if (!plan)
@@ -144,11 +144,12 @@ uint64_t token_plan_window(const struct token_plan *plan, uint64_t first)
 
 /* ---- planning ------------------------------------------------------------------------------- */
 
-static struct plan_step_tokens walk(const struct token_plan *plan, const struct plan_group *group,
-                                    uint64_t rank, uint32_t *lengths);
+static struct plan_step_tokens plan_tokens_walk(const struct token_plan *plan,
+                                                const struct plan_group *group, uint64_t rank,
+                                                uint32_t *lengths);
 
 /* Asks for all lengths at once: they lie anywhere in memory. */
-static void fetch_lengths(const struct token_plan *plan, const struct plan_group *group)
+static void plan_tokens_fetch_lengths(const struct token_plan *plan, const struct plan_group *group)
 {
     uint64_t end, member = plan_groups_part(&plan->made, group->first, &end);
 
@@ -159,14 +160,15 @@ static void fetch_lengths(const struct token_plan *plan, const struct plan_group
 
 /* What the group adds to the epoch's totals; one that is too small for all ranks, in closed form.
  */
-static void add_up(struct token_plan *plan, const struct plan_group *group, uint64_t world)
+static void plan_tokens_add_up(struct token_plan *plan, const struct plan_group *group,
+                               uint64_t world)
 {
     struct plan_totals *totals = &plan->totals;
     bool repeats = group->count < world && plan->even;
 
-    fetch_lengths(plan, group);
+    plan_tokens_fetch_lengths(plan, group);
     for (uint64_t rank = 0; rank < min_u64(group->count, world); rank++) {
-        struct plan_step_tokens step = walk(plan, group, rank, NULL);
+        struct plan_step_tokens step = plan_tokens_walk(plan, group, rank, NULL);
         uint64_t times = repeats ? world / group->count + (rank < world % group->count) : 1;
 
         totals->samples += times * step.samples;
@@ -198,7 +200,7 @@ int token_plan_prepare(struct token_plan *plan, struct sampler *sampler)
     if (r < 0)
         return r;
     for (size_t i = 0; i < plan->made.n_groups; i++)
-        add_up(plan, &plan->made.groups[i], plan->world);
+        plan_tokens_add_up(plan, &plan->made.groups[i], plan->world);
     plan->totals.groups = plan->made.n_groups;
     plan->prepared = true;
     return 0;
@@ -207,7 +209,7 @@ int token_plan_prepare(struct token_plan *plan, struct sampler *sampler)
 /* ---- steps ---------------------------------------------------------------------------------- */
 
 /* Only the last group can have too little for all ranks, and it stays the last. */
-static bool last_is_short(const struct token_plan *plan)
+static bool plan_tokens_last_is_short(const struct token_plan *plan)
 {
     const struct plan_groups *made = &plan->made;
 
@@ -217,7 +219,7 @@ static bool last_is_short(const struct token_plan *plan)
 const struct plan_group *token_plan_group(const struct token_plan *plan, uint64_t step)
 {
     const struct plan_groups *made = &plan->made;
-    uint64_t n = made->n_groups - last_is_short(plan);
+    uint64_t n = made->n_groups - plan_tokens_last_is_short(plan);
     uint64_t size = plan->params.strategy == PLAN_BUCKET ? plan->params.window : 0;
     struct permute_native shuffle;
 
@@ -231,7 +233,7 @@ const struct plan_group *token_plan_group(const struct token_plan *plan, uint64_
 }
 
 /* The bucket is the whole group's, for all ranks the same: its last member is in the highest. */
-static uint32_t bucket_of(const struct token_plan *plan, const struct plan_group *group)
+static uint32_t plan_tokens_bucket_of(const struct token_plan *plan, const struct plan_group *group)
 {
     if (plan->params.strategy != PLAN_BUCKET)
         return UINT32_MAX;
@@ -239,7 +241,8 @@ static uint32_t bucket_of(const struct token_plan *plan, const struct plan_group
     return (token_length(plan, last) - 1) / plan->params.interval;
 }
 
-static uint64_t share_samples(const struct token_plan *plan, const struct plan_share *share)
+static uint64_t plan_tokens_share_samples(const struct token_plan *plan,
+                                          const struct plan_share *share)
 {
     uint64_t samples = 0;
 
@@ -252,13 +255,14 @@ static uint64_t share_samples(const struct token_plan *plan, const struct plan_s
 
 /* What one rank has of a group; its lengths and the samples of its rows to `lengths`, if not NULL.
  */
-static struct plan_step_tokens walk(const struct token_plan *plan, const struct plan_group *group,
-                                    uint64_t rank, uint32_t *lengths)
+static struct plan_step_tokens plan_tokens_walk(const struct token_plan *plan,
+                                                const struct plan_group *group, uint64_t rank,
+                                                uint32_t *lengths)
 {
     struct plan_share share = plan_groups_share(group, plan->world, rank, plan->even);
-    struct plan_step_tokens step = {.samples = share_samples(plan, &share),
+    struct plan_step_tokens step = {.samples = plan_tokens_share_samples(plan, &share),
                                     .rows = plan->made.rows ? (uint32_t)share.count : 0,
-                                    .bucket = bucket_of(plan, group)};
+                                    .bucket = plan_tokens_bucket_of(plan, group)};
     uint32_t *sizes = lengths ? lengths + step.samples : NULL;
 
     for (uint64_t i = 0, part = share.first; i < share.count; i++, part += plan->world) {
@@ -285,7 +289,8 @@ uint64_t token_plan_steps(const struct token_plan *plan, uint64_t rank)
     assert(plan->prepared);
     const struct plan_groups *made = &plan->made;
 
-    if (last_is_short(plan) && !plan->even && rank >= made->groups[made->n_groups - 1].count)
+    if (plan_tokens_last_is_short(plan) && !plan->even &&
+        rank >= made->groups[made->n_groups - 1].count)
         return made->n_groups - 1;
     return made->n_groups;
 }
@@ -300,7 +305,7 @@ uint64_t token_plan_samples(const struct token_plan *plan, uint64_t rank)
     for (; i < made->n_groups; i++) {
         struct plan_share share =
             plan_groups_share(&made->groups[i], plan->world, rank, plan->even);
-        samples += share_samples(plan, &share);
+        samples += plan_tokens_share_samples(plan, &share);
     }
     return samples;
 }
@@ -329,21 +334,21 @@ uint64_t token_plan_repeated(const struct token_plan *plan, uint64_t rank, uint6
     const struct plan_group *group = token_plan_group(plan, step);
     struct plan_share share = plan_groups_share(group, plan->world, rank, plan->even);
 
-    return rank < group->count ? 0 : share_samples(plan, &share);
+    return rank < group->count ? 0 : plan_tokens_share_samples(plan, &share);
 }
 
 struct plan_step_tokens token_plan_step_tokens(const struct token_plan *plan, uint64_t rank,
                                                uint64_t step)
 {
     assert(step < token_plan_steps(plan, rank));
-    return walk(plan, token_plan_group(plan, step), rank, NULL);
+    return plan_tokens_walk(plan, token_plan_group(plan, step), rank, NULL);
 }
 
 void token_plan_step_lengths(const struct token_plan *plan, uint64_t rank, uint64_t step,
                              uint32_t *ret)
 {
     assert(step < token_plan_steps(plan, rank));
-    walk(plan, token_plan_group(plan, step), rank, ret);
+    plan_tokens_walk(plan, token_plan_group(plan, step), rank, ret);
 }
 
 struct plan_step_size token_plan_step_size(const struct token_plan *plan, uint64_t rank,
@@ -353,7 +358,7 @@ struct plan_step_size token_plan_step_size(const struct token_plan *plan, uint64
     struct plan_share share =
         plan_groups_share(token_plan_group(plan, step), plan->world, rank, plan->even);
 
-    return (struct plan_step_size){.samples = share_samples(plan, &share),
+    return (struct plan_step_size){.samples = plan_tokens_share_samples(plan, &share),
                                    .rows = plan->made.rows ? (uint32_t)share.count : 0};
 }
 
@@ -361,7 +366,8 @@ struct plan_step_tokens token_plan_put_planned(const struct token_plan *plan, ui
                                                uint64_t step, struct slot_planned *ret)
 {
     assert(step < token_plan_steps(plan, rank));
-    struct plan_step_tokens tokens = walk(plan, token_plan_group(plan, step), rank, ret->lists);
+    struct plan_step_tokens tokens =
+        plan_tokens_walk(plan, token_plan_group(plan, step), rank, ret->lists);
 
     ret->padded = tokens.padded;
     ret->cut = plan->params.truncate ? plan->limit : 0;

@@ -22,13 +22,13 @@ struct sampler_bits sampler_native_bits(const struct sampler_key *key, uint64_t 
 
 /* ---- one after the other -------------------------------------------------------------------- */
 
-static uint64_t sequential_at(struct sampler *sampler, uint64_t position)
+static uint64_t sampler_sequential_at(struct sampler *sampler, uint64_t position)
 {
     (void)sampler;
     return position;
 }
 
-static void sequential_free(struct sampler *sampler)
+static void sampler_sequential_free(struct sampler *sampler)
 {
     free(sampler);
 }
@@ -36,7 +36,8 @@ static void sequential_free(struct sampler *sampler)
 static int sampler_sequential_new(const struct plan_params *params, uint64_t length, uint64_t count,
                                   struct sampler **ret)
 {
-    static const struct sampler_kind_ops ops = {.at = sequential_at, .free = sequential_free};
+    static const struct sampler_kind_ops ops = {.at = sampler_sequential_at,
+                                                .free = sampler_sequential_free};
     struct sampler *sampler = calloc(1, sizeof *sampler);
 
     (void)params;
@@ -56,14 +57,14 @@ struct listed {
     uint64_t *indices;      /* owned */
 };
 
-static uint64_t listed_missing(const struct sampler *sampler, uint64_t end)
+static uint64_t sampler_listed_missing(const struct sampler *sampler, uint64_t end)
 {
     const struct listed *listed = container_of(sampler, const struct listed, base);
 
     return listed->places->ops->missing ? listed->places->ops->missing(listed->places, end) : 0;
 }
 
-static void listed_extend(struct sampler *sampler, uint64_t end)
+static void sampler_listed_extend(struct sampler *sampler, uint64_t end)
 {
     struct listed *listed = container_of(sampler, struct listed, base);
 
@@ -71,14 +72,14 @@ static void listed_extend(struct sampler *sampler, uint64_t end)
         listed->places->ops->extend(listed->places, end);
 }
 
-static uint64_t listed_at(struct sampler *sampler, uint64_t position)
+static uint64_t sampler_listed_at(struct sampler *sampler, uint64_t position)
 {
     struct listed *listed = container_of(sampler, struct listed, base);
 
     return listed->indices[listed->places->ops->at(listed->places, position)];
 }
 
-static void listed_free(struct sampler *sampler)
+static void sampler_listed_free(struct sampler *sampler)
 {
     struct listed *listed = container_of(sampler, struct listed, base);
 
@@ -116,8 +117,10 @@ static int sampler_samples_new(const struct plan_params *params, struct sampler 
 /* Copies the list: a plan may outlive whoever described it, in a thread that is still at it. */
 static int sampler_listed_new(const struct plan_params *params, struct sampler **ret)
 {
-    static const struct sampler_kind_ops ops = {
-        .missing = listed_missing, .extend = listed_extend, .at = listed_at, .free = listed_free};
+    static const struct sampler_kind_ops ops = {.missing = sampler_listed_missing,
+                                                .extend = sampler_listed_extend,
+                                                .at = sampler_listed_at,
+                                                .free = sampler_listed_free};
     struct listed *listed = calloc(1, sizeof *listed);
     int r = -ENOMEM;
 
@@ -128,7 +131,7 @@ static int sampler_listed_new(const struct plan_params *params, struct sampler *
     if (listed->indices)
         r = sampler_range_new(params, params->n_indices, params->n_indices, &listed->places);
     if (r < 0) {
-        listed_free(&listed->base);
+        sampler_listed_free(&listed->base);
         return r;
     }
     if (params->n_indices > 0)

@@ -24,23 +24,23 @@ struct permuted_torch {
     struct permute_torch *perm; /* owned */
 };
 
-static uint64_t permuted_torch_missing(const struct sampler *sampler, uint64_t end)
+static uint64_t sampler_permuted_torch_missing(const struct sampler *sampler, uint64_t end)
 {
     return permute_torch_missing(container_of(sampler, const struct permuted_torch, base)->perm,
                                  end);
 }
 
-static void permuted_torch_extend(struct sampler *sampler, uint64_t end)
+static void sampler_permuted_torch_extend(struct sampler *sampler, uint64_t end)
 {
     permute_torch_extend(container_of(sampler, struct permuted_torch, base)->perm, end);
 }
 
-static uint64_t permuted_torch_at(struct sampler *sampler, uint64_t position)
+static uint64_t sampler_permuted_torch_at(struct sampler *sampler, uint64_t position)
 {
     return permute_torch_at(container_of(sampler, struct permuted_torch, base)->perm, position);
 }
 
-static void permuted_torch_free(struct sampler *sampler)
+static void sampler_permuted_torch_free(struct sampler *sampler)
 {
     struct permuted_torch *permuted = container_of(sampler, struct permuted_torch, base);
 
@@ -51,10 +51,10 @@ static void permuted_torch_free(struct sampler *sampler)
 int sampler_permuted_torch_new(const struct plan_params *params, uint64_t length, uint64_t count,
                                struct sampler **ret)
 {
-    static const struct sampler_kind_ops ops = {.missing = permuted_torch_missing,
-                                                .extend = permuted_torch_extend,
-                                                .at = permuted_torch_at,
-                                                .free = permuted_torch_free};
+    static const struct sampler_kind_ops ops = {.missing = sampler_permuted_torch_missing,
+                                                .extend = sampler_permuted_torch_extend,
+                                                .at = sampler_permuted_torch_at,
+                                                .free = sampler_permuted_torch_free};
     struct permuted_torch *permuted = calloc(1, sizeof *permuted);
 
     if (!permuted)
@@ -82,7 +82,7 @@ struct permuted_native {
     struct permute_native perm; /* remembered for the next position */
 };
 
-static uint64_t permuted_native_at(struct sampler *sampler, uint64_t position)
+static uint64_t sampler_permuted_native_at(struct sampler *sampler, uint64_t position)
 {
     struct permuted_native *permuted = container_of(sampler, struct permuted_native, base);
     uint64_t cycle = 0;
@@ -99,7 +99,7 @@ static uint64_t permuted_native_at(struct sampler *sampler, uint64_t position)
     return permute_native_at(&permuted->perm, position);
 }
 
-static void permuted_native_free(struct sampler *sampler)
+static void sampler_permuted_native_free(struct sampler *sampler)
 {
     free(container_of(sampler, struct permuted_native, base));
 }
@@ -107,8 +107,8 @@ static void permuted_native_free(struct sampler *sampler)
 int sampler_permuted_native_new(const struct plan_params *params, uint64_t length, uint64_t count,
                                 struct sampler **ret)
 {
-    static const struct sampler_kind_ops ops = {.at = permuted_native_at,
-                                                .free = permuted_native_free};
+    static const struct sampler_kind_ops ops = {.at = sampler_permuted_native_at,
+                                                .free = sampler_permuted_native_free};
     struct permuted_native *permuted = calloc(1, sizeof *permuted);
 
     if (!permuted)
@@ -130,12 +130,12 @@ struct drawn_torch {
     struct rng_log log;
 };
 
-static uint64_t drawn_torch_missing(const struct sampler *sampler, uint64_t end)
+static uint64_t sampler_drawn_torch_missing(const struct sampler *sampler, uint64_t end)
 {
     return rng_log_missing(&container_of(sampler, const struct drawn_torch, base)->log, end);
 }
 
-static void drawn_torch_extend(struct sampler *sampler, uint64_t end)
+static void sampler_drawn_torch_extend(struct sampler *sampler, uint64_t end)
 {
     struct drawn_torch *drawn = container_of(sampler, struct drawn_torch, base);
     struct mt19937 *generator = &drawn->log.generator;
@@ -147,12 +147,12 @@ static void drawn_torch_extend(struct sampler *sampler, uint64_t end)
     }
 }
 
-static uint64_t drawn_torch_at(struct sampler *sampler, uint64_t position)
+static uint64_t sampler_drawn_torch_at(struct sampler *sampler, uint64_t position)
 {
     return rng_log_at(&container_of(sampler, struct drawn_torch, base)->log, position);
 }
 
-static void drawn_torch_free(struct sampler *sampler)
+static void sampler_drawn_torch_free(struct sampler *sampler)
 {
     struct drawn_torch *drawn = container_of(sampler, struct drawn_torch, base);
 
@@ -163,10 +163,10 @@ static void drawn_torch_free(struct sampler *sampler)
 int sampler_drawn_torch_new(const struct plan_params *params, uint64_t length, uint64_t count,
                             struct sampler **ret)
 {
-    static const struct sampler_kind_ops ops = {.missing = drawn_torch_missing,
-                                                .extend = drawn_torch_extend,
-                                                .at = drawn_torch_at,
-                                                .free = drawn_torch_free};
+    static const struct sampler_kind_ops ops = {.missing = sampler_drawn_torch_missing,
+                                                .extend = sampler_drawn_torch_extend,
+                                                .at = sampler_drawn_torch_at,
+                                                .free = sampler_drawn_torch_free};
     struct drawn_torch *drawn = calloc(1, sizeof *drawn);
 
     if (!drawn)
@@ -192,7 +192,7 @@ struct drawn_native {
 };
 
 /* The upper 64 bits of bits·length / 2^64, so that no index is likelier by more than 2^-64. */
-static uint64_t drawn_native_at(struct sampler *sampler, uint64_t position)
+static uint64_t sampler_drawn_native_at(struct sampler *sampler, uint64_t position)
 {
     const struct drawn_native *drawn = container_of(sampler, const struct drawn_native, base);
     struct sampler_bits bits = sampler_native_bits(&drawn->key, position);
@@ -202,7 +202,7 @@ static uint64_t drawn_native_at(struct sampler *sampler, uint64_t position)
     return (uint64_t)((high + (low >> 64)) >> 64);
 }
 
-static void drawn_native_free(struct sampler *sampler)
+static void sampler_drawn_native_free(struct sampler *sampler)
 {
     free(container_of(sampler, struct drawn_native, base));
 }
@@ -210,7 +210,8 @@ static void drawn_native_free(struct sampler *sampler)
 int sampler_drawn_native_new(const struct plan_params *params, uint64_t length, uint64_t count,
                              struct sampler **ret)
 {
-    static const struct sampler_kind_ops ops = {.at = drawn_native_at, .free = drawn_native_free};
+    static const struct sampler_kind_ops ops = {.at = sampler_drawn_native_at,
+                                                .free = sampler_drawn_native_free};
     struct drawn_native *drawn = calloc(1, sizeof *drawn);
 
     if (!drawn)

@@ -39,14 +39,14 @@ struct weighted {
     struct waiting *waiting; /* owned; without replacement, sorted when `weights` is NULL */
 };
 
-static struct weighted *weighted_of(struct sampler *sampler)
+static struct weighted *sampler_weighted_of(struct sampler *sampler)
 {
     return container_of(sampler, struct weighted, base);
 }
 
-static void weighted_free(struct sampler *sampler)
+static void sampler_weighted_free(struct sampler *sampler)
 {
-    struct weighted *weighted = weighted_of(sampler);
+    struct weighted *weighted = sampler_weighted_of(sampler);
 
     rng_log_deinit(&weighted->log);
     free(weighted->sums);
@@ -56,13 +56,13 @@ static void weighted_free(struct sampler *sampler)
 }
 
 /* The 53 bits of a float64 in [0, 1). */
-static double weighted_unit(uint64_t bits)
+static double sampler_weighted_unit(uint64_t bits)
 {
     return (double)(bits & ((UINT64_C(1) << 53) - 1)) * 0x1p-53;
 }
 
 /* The first whose sum is not below `x`, or is above it; the last one if there is none. */
-static uint64_t weighted_look_up(const struct weighted *weighted, double x, bool above)
+static uint64_t sampler_weighted_look_up(const struct weighted *weighted, double x, bool above)
 {
     uint64_t first = 0, end = weighted->length - 1;
 
@@ -80,36 +80,36 @@ static uint64_t weighted_look_up(const struct weighted *weighted, double x, bool
 
 /* ---- with replacement ----------------------------------------------------------------------- */
 
-static uint64_t weighted_torch_missing(const struct sampler *sampler, uint64_t end)
+static uint64_t sampler_weighted_torch_missing(const struct sampler *sampler, uint64_t end)
 {
     return rng_log_missing(&container_of(sampler, const struct weighted, base)->log, end);
 }
 
-static void weighted_torch_extend(struct sampler *sampler, uint64_t end)
+static void sampler_weighted_torch_extend(struct sampler *sampler, uint64_t end)
 {
-    struct weighted *weighted = weighted_of(sampler);
+    struct weighted *weighted = sampler_weighted_of(sampler);
 
     while (weighted->log.done < end) {
-        double x = weighted_unit(mt19937_next64(&weighted->log.generator));
-        rng_log_add(&weighted->log, weighted_look_up(weighted, x, false));
+        double x = sampler_weighted_unit(mt19937_next64(&weighted->log.generator));
+        rng_log_add(&weighted->log, sampler_weighted_look_up(weighted, x, false));
     }
 }
 
-static uint64_t weighted_torch_at(struct sampler *sampler, uint64_t position)
+static uint64_t sampler_weighted_torch_at(struct sampler *sampler, uint64_t position)
 {
-    return rng_log_at(&weighted_of(sampler)->log, position);
+    return rng_log_at(&sampler_weighted_of(sampler)->log, position);
 }
 
-static uint64_t weighted_native_at(struct sampler *sampler, uint64_t position)
+static uint64_t sampler_weighted_native_at(struct sampler *sampler, uint64_t position)
 {
-    const struct weighted *weighted = weighted_of(sampler);
+    const struct weighted *weighted = sampler_weighted_of(sampler);
     struct sampler_bits bits = sampler_native_bits(&weighted->key, position);
 
-    return weighted_look_up(weighted, weighted_unit(bits.high), true);
+    return sampler_weighted_look_up(weighted, sampler_weighted_unit(bits.high), true);
 }
 
 /* The last weight above 0 makes the sum whole, so that its share is 1 to the bit. */
-static void weighted_add_up(struct weighted *weighted, const double *weights)
+static void sampler_weighted_add_up(struct weighted *weighted, const double *weights)
 {
     double sum = 0;
 
@@ -123,7 +123,7 @@ static void weighted_add_up(struct weighted *weighted, const double *weights)
 
 /* ---- without replacement -------------------------------------------------------------------- */
 
-static int weighted_compare_waiting(const void *a, const void *b)
+static int sampler_weighted_compare_waiting(const void *a, const void *b)
 {
     const struct waiting *left = a, *right = b;
 
@@ -132,17 +132,17 @@ static int weighted_compare_waiting(const void *a, const void *b)
     return left->index < right->index ? -1 : left->index > right->index;
 }
 
-static double weighted_wait_of(const struct weighted *weighted, uint64_t index)
+static double sampler_weighted_wait_of(const struct weighted *weighted, uint64_t index)
 {
     struct sampler_bits bits = sampler_native_bits(&weighted->key, index);
 
     /* 1 - u lies in (0, 1]. A tiny weight may wait for ever, too. */
     return weighted->weights[index] > 0
-               ? -log1p(-weighted_unit(bits.high)) / weighted->weights[index]
+               ? -log1p(-sampler_weighted_unit(bits.high)) / weighted->weights[index]
                : (double)INFINITY;
 }
 
-static uint64_t weighted_sorted_missing(const struct sampler *sampler, uint64_t end)
+static uint64_t sampler_weighted_sorted_missing(const struct sampler *sampler, uint64_t end)
 {
     const struct weighted *weighted = container_of(sampler, const struct weighted, base);
 
@@ -150,38 +150,41 @@ static uint64_t weighted_sorted_missing(const struct sampler *sampler, uint64_t 
     return weighted->weights ? weighted->length * SORT_COST : 0;
 }
 
-static void weighted_sorted_extend(struct sampler *sampler, uint64_t end)
+static void sampler_weighted_sorted_extend(struct sampler *sampler, uint64_t end)
 {
-    struct weighted *weighted = weighted_of(sampler);
+    struct weighted *weighted = sampler_weighted_of(sampler);
 
     (void)end;
     if (!weighted->weights)
         return;
     for (uint64_t i = 0; i < weighted->length; i++)
-        weighted->waiting[i] = (struct waiting){.time = weighted_wait_of(weighted, i), .index = i};
-    qsort(weighted->waiting, weighted->length, sizeof *weighted->waiting, weighted_compare_waiting);
+        weighted->waiting[i] =
+            (struct waiting){.time = sampler_weighted_wait_of(weighted, i), .index = i};
+    qsort(weighted->waiting, weighted->length, sizeof *weighted->waiting,
+          sampler_weighted_compare_waiting);
     free(weighted->weights);
     weighted->weights = NULL;
 }
 
-static uint64_t weighted_sorted_at(struct sampler *sampler, uint64_t position)
+static uint64_t sampler_weighted_sorted_at(struct sampler *sampler, uint64_t position)
 {
-    return weighted_of(sampler)->waiting[position].index;
+    return sampler_weighted_of(sampler)->waiting[position].index;
 }
 
 /* ---- making one ----------------------------------------------------------------------------- */
 
-static const struct sampler_kind_ops torch_ops = {.missing = weighted_torch_missing,
-                                                  .extend = weighted_torch_extend,
-                                                  .at = weighted_torch_at,
-                                                  .free = weighted_free};
-static const struct sampler_kind_ops native_ops = {.at = weighted_native_at, .free = weighted_free};
-static const struct sampler_kind_ops sorted_ops = {.missing = weighted_sorted_missing,
-                                                   .extend = weighted_sorted_extend,
-                                                   .at = weighted_sorted_at,
-                                                   .free = weighted_free};
+static const struct sampler_kind_ops torch_ops = {.missing = sampler_weighted_torch_missing,
+                                                  .extend = sampler_weighted_torch_extend,
+                                                  .at = sampler_weighted_torch_at,
+                                                  .free = sampler_weighted_free};
+static const struct sampler_kind_ops native_ops = {.at = sampler_weighted_native_at,
+                                                   .free = sampler_weighted_free};
+static const struct sampler_kind_ops sorted_ops = {.missing = sampler_weighted_sorted_missing,
+                                                   .extend = sampler_weighted_sorted_extend,
+                                                   .at = sampler_weighted_sorted_at,
+                                                   .free = sampler_weighted_free};
 
-static bool weighted_makes_sense(const struct plan_params *params, uint64_t count)
+static bool sampler_weighted_makes_sense(const struct plan_params *params, uint64_t count)
 {
     double sum = 0;
 
@@ -199,12 +202,12 @@ static bool weighted_makes_sense(const struct plan_params *params, uint64_t coun
     return params->replacement || count <= params->length;
 }
 
-static int weighted_draw(struct weighted *weighted, const struct plan_params *params)
+static int sampler_weighted_draw(struct weighted *weighted, const struct plan_params *params)
 {
     weighted->sums = calloc(params->length, sizeof *weighted->sums);
     if (!weighted->sums)
         return -ENOMEM;
-    weighted_add_up(weighted, params->weights);
+    sampler_weighted_add_up(weighted, params->weights);
     if (params->order == PLAN_NATIVE)
         return 0;
     weighted->base.ops = &torch_ops;
@@ -213,7 +216,7 @@ static int weighted_draw(struct weighted *weighted, const struct plan_params *pa
     return r;
 }
 
-static int weighted_sort(struct weighted *weighted, const struct plan_params *params)
+static int sampler_weighted_sort(struct weighted *weighted, const struct plan_params *params)
 {
     weighted->base.ops = &sorted_ops;
     weighted->weights = calloc(params->length, sizeof *weighted->weights);
@@ -228,7 +231,7 @@ int sampler_weighted_new(const struct plan_params *params, struct sampler **ret)
 {
     uint64_t count = params->num_samples ? params->num_samples : params->length;
 
-    if (!weighted_makes_sense(params, count))
+    if (!sampler_weighted_makes_sense(params, count))
         return -EINVAL;
     struct weighted *weighted = calloc(1, sizeof *weighted);
     if (!weighted)
@@ -239,9 +242,10 @@ int sampler_weighted_new(const struct plan_params *params, struct sampler **ret)
                                           .epoch = params->epoch,
                                           .length = params->length,
                                           .stream = WEIGHTED_STREAM}};
-    int r = params->replacement ? weighted_draw(weighted, params) : weighted_sort(weighted, params);
+    int r = params->replacement ? sampler_weighted_draw(weighted, params)
+                                : sampler_weighted_sort(weighted, params);
     if (r < 0) {
-        weighted_free(&weighted->base);
+        sampler_weighted_free(&weighted->base);
         return r;
     }
     *ret = &weighted->base;

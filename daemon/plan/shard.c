@@ -8,18 +8,18 @@
  * position rank. Else G = size · world is what a batch size and a world size can be, below 2^41.
  */
 
-static uint64_t round_of(const struct shard *shard)
+static uint64_t shard_round_of(const struct shard *shard)
 {
     return shard->size * shard->world;
 }
 
 /* How far an incomplete last round of `rest` positions is filled up. */
-static uint64_t padded_rest(const struct shard *shard, uint64_t rest)
+static uint64_t shard_padded_rest(const struct shard *shard, uint64_t rest)
 {
     uint64_t over = rest % shard->world;
 
     if (!shard->dispatch)
-        return round_of(shard);
+        return shard_round_of(shard);
     return over > 0 ? rest + shard->world - over : rest;
 }
 
@@ -42,18 +42,18 @@ struct shard shard_of(const struct shard_params *params)
         assert(params->batch_size % params->world == 0);
         shard.size /= params->world;
     }
-    uint64_t rest = shard.count % round_of(&shard);
+    uint64_t rest = shard.count % shard_round_of(&shard);
     if (params->drop_last)
         shard.end -= rest;
     else if (params->even && rest > 0)
-        shard.end += padded_rest(&shard, rest) - rest;
+        shard.end += shard_padded_rest(&shard, rest) - rest;
     return shard;
 }
 
 /* What the ranks have of a last round that is not whole; not strided. */
-static struct shard_span last_span(const struct shard *shard, uint64_t rank)
+static struct shard_span shard_last_span(const struct shard *shard, uint64_t rank)
 {
-    uint64_t rest = shard->end % round_of(shard), start = shard->end - rest;
+    uint64_t rest = shard->end % shard_round_of(shard), start = shard->end - rest;
 
     if (rank == SHARD_ALL)
         return (struct shard_span){start, rest, 1};
@@ -74,13 +74,13 @@ uint64_t shard_samples(const struct shard *shard, uint64_t rank)
         uint64_t rest = shard->count % shard->world;
         return shard->count / shard->world + (shard->even ? rest > 0 : rank < rest);
     }
-    return shard->end / round_of(shard) * shard->size + last_span(shard, rank).n;
+    return shard->end / shard_round_of(shard) * shard->size + shard_last_span(shard, rank).n;
 }
 
 uint64_t shard_steps(const struct shard *shard, uint64_t rank)
 {
     if (!shard->strided)
-        return shard->end / round_of(shard) + (last_span(shard, rank).n > 0);
+        return shard->end / shard_round_of(shard) + (shard_last_span(shard, rank).n > 0);
     uint64_t samples = shard_samples(shard, rank);
 
     return samples / shard->size + (!shard->drop_last && samples % shard->size > 0);
@@ -89,12 +89,13 @@ uint64_t shard_steps(const struct shard *shard, uint64_t rank)
 struct shard_span shard_span(const struct shard *shard, uint64_t rank, uint64_t step)
 {
     assert(step < shard_steps(shard, rank));
-    if (!shard->strided && step == shard->end / round_of(shard))
-        return last_span(shard, rank);
+    if (!shard->strided && step == shard->end / shard_round_of(shard))
+        return shard_last_span(shard, rank);
     if (rank == SHARD_ALL)
-        return (struct shard_span){step * round_of(shard), round_of(shard), 1};
+        return (struct shard_span){step * shard_round_of(shard), shard_round_of(shard), 1};
     if (!shard->strided)
-        return (struct shard_span){step * round_of(shard) + rank * shard->size, shard->size, 1};
+        return (struct shard_span){step * shard_round_of(shard) + rank * shard->size, shard->size,
+                                   1};
     uint64_t before = step * shard->size;
     uint64_t n = min_u64(shard->size, shard_samples(shard, rank) - before);
 
@@ -107,7 +108,7 @@ uint64_t shard_at(const struct shard *shard, uint64_t position)
         return position;
     if (shard->strided)
         return position % shard->count;
-    return (position - shard->count) % min_u64(shard->count, round_of(shard));
+    return (position - shard->count) % min_u64(shard->count, shard_round_of(shard));
 }
 
 uint64_t shard_needs(const struct shard *shard, const struct shard_span *span)
