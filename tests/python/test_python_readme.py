@@ -48,8 +48,8 @@ class PythonReadme(unittest.TestCase):
 
     def test_every_example_has_a_case(self):
         self.assertEqual([title for title, _ in examples()],
-                         ["DataLoader", "Memory", "Random numbers", "Saving the place", "Loader",
-                          "Other numbers of ranks", "Batches of tokens", "Several processes",
+                         ["DataLoader", "Memory", "Random numbers", "Save and resume", "Loader",
+                          "Resume with another number of ranks", "Batches of tokens", "Several processes",
                           "Started by torchrun"])
 
     def test_dataloader(self):
@@ -62,13 +62,13 @@ class PythonReadme(unittest.TestCase):
         self.run_example("Random numbers")
 
     def test_saving_the_place(self):
-        self.run_example("Saving the place")
+        self.run_example("Save and resume")
 
     def test_loader(self):
         self.run_example("Loader")
 
     def test_other_numbers_of_ranks(self):
-        self.run_example("Other numbers of ranks")
+        self.run_example("Resume with another number of ranks")
 
     def test_batches_of_tokens(self):
         self.run_example("Batches of tokens")
