@@ -31,7 +31,7 @@ static struct dl_epoch *epoch_free(struct dl_epoch *epoch)
     free(epoch->job);
     free(epoch->entries);
     feed_deinit(&epoch->feed);
-    held_deinit(&epoch->came);
+    step_set_deinit(&epoch->came);
     free(epoch->warning);
     free(epoch->told);
     free(epoch->releases);

@@ -15,8 +15,8 @@ bool epoch_may_follow(const struct dl_epoch *epoch, int error)
 
 static void forget_stream(struct dl_epoch *epoch)
 {
-    held_deinit(&epoch->came);
-    epoch->came = (struct held){0};
+    step_set_deinit(&epoch->came);
+    epoch->came = (struct step_set){0};
     epoch->phase = EPOCH_RUNNING;
     epoch->outcome = EPOCH_OPEN;
     epoch->resumed = false;

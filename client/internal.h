@@ -6,7 +6,7 @@
  *   io.c        socket, poll, one request at a time      epoch.c    start and end
  *   dispatch.c  what each message of the daemon does     next.c     next, give back, coalescing
  *   stream.c    what those of one epoch do               batch.c    slots as batches, and their end
- *   fields.c    what is read in a batch
+ *   step_set.c  the steps that have arrived               fields.c    what is read in a batch
  *   feed.c      the client as the sampler
  *   reconnect.c back to a daemon after the one before ended
  *   follow.c    on in another world of the cluster
@@ -24,9 +24,9 @@
 
 #include "client/connection.h"
 #include "client/dlclient.h"
-#include "client/held.h"
 #include "client/local.h"
 #include "client/mapping.h"
+#include "client/step_set.h"
 #include "client/view.h"
 #include "proto/clock.h"
 
@@ -266,7 +266,7 @@ struct dl_epoch {
     struct carrying carrying; /* behind the batches that next() gave out */
     uint64_t position;        /* behind the last step that next() gave out; else `first` */
     uint64_t expected;        /* no step below it comes any more: each of them has */
-    struct held came;         /* not in order: steps above it that have come */
+    struct step_set came;     /* not in order: steps above it that have come */
     uint64_t delivered;       /* steps that came, as batch or fault */
     uint64_t received;        /* of them, those that next() gave out */
     struct local_pass *local; /* owned; NULL: a stream of the daemon's */

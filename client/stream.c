@@ -52,7 +52,7 @@ static uint64_t steps_end(const struct dl_epoch *epoch)
 /* Not in order: the step was delivered before, by this daemon or by one before it. */
 static bool has_come(const struct dl_epoch *epoch, uint64_t step)
 {
-    return step < epoch->expected || held_has(&epoch->came, step);
+    return step < epoch->expected || step_set_has(&epoch->came, step);
 }
 
 /* The step that a batch or a fault claims must be one whose turn it can be. */
@@ -90,11 +90,11 @@ static int count_step(struct dl_epoch *epoch, uint64_t step)
     if (epoch->loader->in_order)
         epoch->expected = step + 1;
     else if (step != epoch->expected)
-        r = held_add(&epoch->came, step);
+        r = step_set_add(&epoch->came, step);
     else
         epoch->expected++;
-    while (epoch->came.count > 0 && held_has(&epoch->came, epoch->expected))
-        held_remove(&epoch->came, epoch->expected++);
+    while (epoch->came.count > 0 && step_set_has(&epoch->came, epoch->expected))
+        step_set_remove(&epoch->came, epoch->expected++);
     feed_arrived(epoch);
     return r;
 }

@@ -282,29 +282,29 @@ static void test_set(void **state)
 {
     enum { STEPS = 300, TURNS = 20000 };
     bool there[STEPS] = {false};
-    struct held held = {0};
+    struct step_set set = {0};
     uint64_t random = 1;
     size_t count = 0;
 
-    assert_false(held_has(&held, 0));
-    held_remove(&held, 0);
+    assert_false(step_set_has(&set, 0));
+    step_set_remove(&set, 0);
     for (int turn = 0; turn < TURNS; turn++) {
         random = random * 6364136223846793005U + 1442695040888963407U;
         uint64_t i = (random >> 33) % STEPS, step = i < STEPS / 2 ? i : UINT64_MAX - i;
 
-        assert_int_equal(held_has(&held, step), there[i]);
+        assert_int_equal(step_set_has(&set, step), there[i]);
         if (there[i])
-            held_remove(&held, step);
+            step_set_remove(&set, step);
         else
-            assert_int_equal(held_add(&held, step), 0);
+            assert_int_equal(step_set_add(&set, step), 0);
         there[i] = !there[i];
         count += there[i] ? 1 : SIZE_MAX;
-        assert_int_equal(held.count, count);
+        assert_int_equal(set.count, count);
     }
     for (uint64_t i = 0; i < STEPS; i++)
-        assert_int_equal(held_has(&held, i < STEPS / 2 ? i : UINT64_MAX - i), there[i]);
-    held_deinit(&held);
-    assert_false(held_has(&held, 5));
+        assert_int_equal(step_set_has(&set, i < STEPS / 2 ? i : UINT64_MAX - i), there[i]);
+    step_set_deinit(&set);
+    assert_false(step_set_has(&set, 5));
 }
 
 static const struct CMUnitTest tests[] = {
