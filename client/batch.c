@@ -177,7 +177,7 @@ static void give_entry_back(struct dl_epoch *epoch, struct entry *entry)
     else if (client_has_lease(epoch->loader->client, entry->mapping))
         epoch_queue_release(epoch, entry->descriptor.step, true);
     else
-        outlived_given_back(epoch);
+        former_leases_note_returned(epoch);
     entry_deinit(entry);
 }
 
@@ -265,7 +265,7 @@ static void end_lease(struct dl_client *client, struct dl_batch *batch)
     if (batch->loader->local)
         local_loader_give_back(batch->loader, steal_ptr(batch->mapping));
     else if (!is_lent(batch) && epoch)
-        outlived_given_back(epoch);
+        former_leases_note_returned(epoch);
     else if (!is_lent(batch))
         ; /* nobody waits for it */
     else if (epoch || (epoch = client_find_epoch(client, batch->stream)))

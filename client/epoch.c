@@ -106,7 +106,7 @@ static struct dl_epoch *epoch_new(struct dl_loader *loader, const struct dl_epoc
     epoch->before = place->before;
     epoch->job = strdup(o->job ? o->job : "");
     epoch->failed = DL_UNKNOWN;
-    epoch->outlived = UINT64_MAX;
+    epoch->lowest_former = UINT64_MAX;
     epoch->credits = o->credits ? o->credits : loader->credits;
     epoch->flush_at = epoch->credits / 4 ? epoch->credits / 4 : 1;
     epoch->releases = calloc(epoch->flush_at, sizeof *epoch->releases);
@@ -131,7 +131,7 @@ struct dl_message epoch_start_message(struct dl_epoch *epoch, uint64_t step,
     msg.start.before = (struct dl_span){before, history_write(&epoch->before, before)};
     msg.start.job = span_str(epoch->job);
     msg.start.priority = epoch->priority;
-    msg.start.held = outlived_lowest(epoch);
+    msg.start.held = former_leases_lowest(epoch);
     return msg;
 }
 

@@ -10,7 +10,7 @@
  *   feed.c      the client as the sampler
  *   reconnect.c back to a daemon after the one before ended
  *   follow.c    on in another world of the cluster
- *   outlived.c  batches of daemons that are gone, and what the next one is told of them
+ *   former_leases.c  leases of a daemon that is gone, and what the next one is told of them
  *   local.c     the same without a daemon: a loader whose batches are made here
  *   reclaim.c, dlpack.c   batches that tensors in any thread keep alive
  *   hosts.c    Python hosts of the client's own, and how the daemon gets to them
@@ -278,12 +278,13 @@ struct dl_epoch {
     uint32_t unsent;   /* credits that the pending lists below give back when sent */
     uint32_t flush_at; /* pending steps that are sent without waiting for a better moment */
     uint32_t n_releases, n_pins;
-    uint32_t n_outlived;       /* batches of gone daemons that were given back since ... */
-    uint64_t outlived;         /* ... this one was told the lowest; UINT64_MAX: there is none */
-    uint32_t n_feeds;          /* steps fed that lie in the connection's output */
-    bool hurried;              /* the user was back for this batch at once */
-    uint64_t given_ns;         /* when the last batch was given out */
-    uint64_t *releases, *pins; /* owned: flush_at each; steps, little-endian */
+    uint32_t n_former_returned; /* leases of gone daemons that were released since the daemon was
+                                   told of ... */
+    uint64_t lowest_former;     /* ... the lowest of their steps; UINT64_MAX: there is none */
+    uint32_t n_feeds;           /* steps fed that lie in the connection's output */
+    bool hurried;               /* the user was back for this batch at once */
+    uint64_t given_ns;          /* when the last batch was given out */
+    uint64_t *releases, *pins;  /* owned: flush_at each; steps, little-endian */
 
     struct entry *entries;     /* owned ring */
     uint32_t head, count, cap; /* cap: a power of two */
@@ -436,15 +437,15 @@ bool epoch_may_follow(const struct dl_epoch *epoch, int error);
 /* 0: the epoch goes on; or the error. */
 int _nodiscard_ epoch_go_on(struct dl_epoch *epoch);
 
-/* ---- outlived.c ---- */
+/* ---- former_leases.c ---- */
 
-/* The lowest step of the epoch that a daemon which is gone has lent, and that was not given back;
- * UINT64_MAX: none, or no job asks. What is said in START. */
-uint64_t outlived_lowest(struct dl_epoch *epoch);
-/* One of them was given back. */
-void outlived_given_back(struct dl_epoch *epoch);
-/* Queues what has changed of it. */
-void outlived_tell(struct dl_epoch *epoch);
+/* The lowest step of the epoch whose lease is a gone daemon's and that was not released;
+ * UINT64_MAX: there is none, or the epoch has no job. START says it. */
+uint64_t former_leases_lowest(struct dl_epoch *epoch);
+/* One of them was released. */
+void former_leases_note_returned(struct dl_epoch *epoch);
+/* Queues HELD where the lowest step has changed. */
+void former_leases_report(struct dl_epoch *epoch);
 
 /* ---- hosts.c ---- */
 
@@ -503,8 +504,8 @@ struct entry epoch_pop(struct dl_epoch *epoch); /* of those that there are; the 
 void entry_deinit(struct entry *entry);
 /* It uses a credit, which the daemon that is there has lent: a batch, or a step's fault. */
 bool entry_is_lent(const struct dl_client *client, const struct entry *entry);
-/* Likewise, but that daemon is gone. */
-bool entry_has_outlived(const struct dl_client *client, const struct entry *entry);
+/* It uses a credit that a daemon lent which is gone. */
+bool entry_is_former_lease(const struct dl_client *client, const struct entry *entry);
 struct fault *fault_free(struct fault *fault); /* NULL is fine; returns NULL */
 
 /* Adds a step to the pending pins or releases; `credit`: it gives one back. */

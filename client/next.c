@@ -46,7 +46,7 @@ bool entry_is_lent(const struct dl_client *client, const struct entry *entry)
            entry->fault->incarnation == client->incarnation;
 }
 
-bool entry_has_outlived(const struct dl_client *client, const struct entry *entry)
+bool entry_is_former_lease(const struct dl_client *client, const struct entry *entry)
 {
     bool has_step = entry->mapping || entry->descriptor.step != UINT64_MAX;
 
@@ -129,7 +129,7 @@ void epoch_queue_pending(struct dl_epoch *epoch)
 {
     send_steps(epoch, true);
     send_steps(epoch, false);
-    outlived_tell(epoch);
+    former_leases_report(epoch);
     assert(epoch->lent >= epoch->unsent);
     epoch->lent -= epoch->unsent;
     epoch->unsent = 0;
@@ -180,7 +180,8 @@ void epoch_queue_release(struct dl_epoch *epoch, uint64_t step, bool credit)
 static bool is_fed(const struct dl_epoch *epoch)
 {
     uint64_t ahead = epoch->feed.steps - epoch->received;
-    uint32_t waiting = epoch->n_feeds + epoch->n_releases + epoch->n_pins + epoch->n_outlived;
+    uint32_t waiting =
+        epoch->n_feeds + epoch->n_releases + epoch->n_pins + epoch->n_former_returned;
 
     return epoch->hurried && epoch->feed.on && !epoch->feed.ended &&
            ahead >= epoch->credits / 2 + epoch->n_feeds && waiting < epoch->credits / 4;
@@ -195,7 +196,7 @@ void epoch_flush_if_due(struct dl_epoch *epoch)
         return;
     epoch->n_feeds = 0;
     if (epoch->count == 0 ||
-        epoch->n_releases + epoch->n_pins + epoch->n_outlived >= epoch->flush_at)
+        epoch->n_releases + epoch->n_pins + epoch->n_former_returned >= epoch->flush_at)
         epoch_queue_pending(epoch);
     if (connection_output(&client->conn).len > 0) {
         r = client_flush(client); /* a failure is latched for the next call */
@@ -318,8 +319,8 @@ static int take_fault(struct dl_epoch *epoch, struct entry *entry)
     epoch->failed = entry->descriptor.step;
     if (entry_is_lent(client, entry))
         epoch_queue_release(epoch, entry->descriptor.step, true);
-    else if (entry_has_outlived(client, entry))
-        outlived_given_back(epoch);
+    else if (entry_is_former_lease(client, entry))
+        former_leases_note_returned(epoch);
     entry_deinit(entry);
     return r;
 }

@@ -341,7 +341,7 @@ int reconnect_started(struct dl_client *client, const struct dl_msg_started *sta
     epoch->stream = stream;
     epoch->phase = epoch_rules_of(epoch)->is_over ? EPOCH_ENDING : EPOCH_RUNNING;
     epoch->resumed = true;
-    outlived_tell(epoch);
+    former_leases_report(epoch);
     feed_rewind(epoch);
     feed_catch_up(epoch);
     return 0;

@@ -1,6 +1,6 @@
 /*
  * A fake daemon that ends, and others that follow it at the same path: for test_client_reconnect.c
- * and test_client_outlived.c.
+ * and test_client_former_leases.c.
  */
 #ifndef DL_TEST_NEXT_DAEMON_H
 #define DL_TEST_NEXT_DAEMON_H
