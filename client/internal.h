@@ -2,18 +2,23 @@
  * What the files of libdlclient share: the objects behind the opaque handles, and who may call
  * what.
  *
- *   client.c    connect, close, query, control          loader.c   open and close
- *   io.c        socket, poll, one request at a time      epoch.c    start and end
- *   dispatch.c  what each message of the daemon does     next.c     next, give back, coalescing
- *   stream.c    what those of one epoch do               batch.c    slots as batches, and their end
- *   step_set.c  the steps that have arrived               fields.c    what is read in a batch
- *   feed.c      the client as the sampler
- *   reconnect.c back to a daemon after the one before ended
- *   follow.c    on in another world of the cluster
+ *   client.c         connect, close, query, control
+ *   io.c             socket, poll, one request at a time
+ *   dispatch.c       what each message of the daemon does
+ *   stream.c         what those of one epoch do
+ *   step_set.c       the steps that have arrived
+ *   loader.c         open and close
+ *   epoch.c          start and end
+ *   next.c           next, release, coalescing
+ *   batch.c          slots as batches, and their end
+ *   fields.c         what is read in a batch
+ *   feed.c           the client as the sampler
+ *   reconnect.c      the way back to a daemon after the one before ended
  *   former_leases.c  leases of a daemon that is gone, and what the next one is told of them
- *   local.c     the same without a daemon: a loader whose batches are made here
- *   reclaim.c, dlpack.c   batches that tensors in any thread keep alive
- *   hosts.c    Python hosts of the client's own, and how the daemon gets to them
+ *   world_change.c   an epoch goes on in another world of the cluster
+ *   local.c          the same without a daemon: a loader whose batches are made here
+ *   reclaim.c        batches that tensors in any thread keep alive; dlpack.c exports them
+ *   hosts.c          Python hosts of the client's own, and how the daemon gets to them
  *
  * Ownership: client → loaders → epochs; client → batches the user holds, and the pool of unused
  * ones. A batch that only DLPack tensors keep alive comes back through `reclaim` with the last one.
@@ -430,12 +435,12 @@ int _nodiscard_ reconnect_opened(struct dl_client *client, const struct dl_msg_o
 int _nodiscard_ reconnect_started(struct dl_client *client, const struct dl_msg_started *started);
 void reconnect_deinit(struct dl_client *client);
 
-/* ---- follow.c ---- */
+/* ---- world_change.c ---- */
 
-/* Whether that is what the error, the stream's last word, is for. */
-bool epoch_may_follow(const struct dl_epoch *epoch, int error);
-/* 0: the epoch goes on; or the error. */
-int _nodiscard_ epoch_go_on(struct dl_epoch *epoch);
+/* Whether the epoch may go on after the error that was the stream's last word. */
+bool world_change_may_follow(const struct dl_epoch *epoch, int error);
+/* 0: the epoch goes on in the new world; or the error. */
+int _nodiscard_ world_change_follow(struct dl_epoch *epoch);
 
 /* ---- former_leases.c ---- */
 

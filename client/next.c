@@ -394,9 +394,9 @@ int dl_epoch_next(struct dl_epoch *epoch, int64_t timeout_ns, struct dl_batch **
         return local_epoch_next(epoch, ret);
     do {
         r = next_remote(epoch, timeout_ns, ret);
-        if (!epoch_may_follow(epoch, r))
+        if (!world_change_may_follow(epoch, r))
             return r;
-        r = epoch_go_on(epoch);
+        r = world_change_follow(epoch);
     } while (r == 0);
     return r;
 }

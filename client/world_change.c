@@ -1,19 +1,20 @@
 /*
- * On in another world of the cluster, in the place of the user: what dl_epoch_state(),
- * dl_epoch_end() and dl_epoch_start() do together, for an epoch that stays the same object.
+ * The cluster's world has changed: an epoch with the option `follow` goes on in the new world. This
+ * does for the user what dl_epoch_state(), dl_epoch_end() and dl_epoch_start() do together, and the
+ * epoch stays the same object.
  */
 #include "client/internal.h"
 
 #include <errno.h>
 
-bool epoch_may_follow(const struct dl_epoch *epoch, int error)
+bool world_change_may_follow(const struct dl_epoch *epoch, int error)
 {
     return error == DL_E_WORLD_CHANGED && epoch->follow && epoch->outcome >= EPOCH_BROKEN &&
            (epoch->outcome == EPOCH_CUT || epoch->count == 0) && !epoch->loader->iterable &&
            !epoch->feed.on && strcmp(epoch->loader->client->error.path, "world") == 0;
 }
 
-static void forget_stream(struct dl_epoch *epoch)
+static void world_change_forget_stream(struct dl_epoch *epoch)
 {
     step_set_deinit(&epoch->came);
     epoch->came = (struct step_set){0};
@@ -25,9 +26,9 @@ static void forget_stream(struct dl_epoch *epoch)
     epoch->lent = 0;
 }
 
-/* There is no stream, and none comes: DL_END follows. The epoch is the loader's again, which ends
- * it where the user does not. */
-static int stay_behind(struct dl_epoch *epoch)
+/* The daemon starts no stream for it any more: next() says the error, then DL_END. The loader owns
+ * the epoch again, and ends it where the user does not. */
+static int world_change_stay_behind(struct dl_epoch *epoch)
 {
     struct dl_client *client = epoch->loader->client;
     char why[sizeof client->error_text];
@@ -45,7 +46,7 @@ static int stay_behind(struct dl_epoch *epoch)
                        why);
 }
 
-int epoch_go_on(struct dl_epoch *epoch)
+int world_change_follow(struct dl_epoch *epoch)
 {
     struct history before = epoch->before;
     int r;
@@ -55,11 +56,11 @@ int epoch_go_on(struct dl_epoch *epoch)
                            "changed, and more often than an epoch can follow; end it here");
     epoch_leave_stream(epoch);
     epoch_unlink(epoch);
-    forget_stream(epoch);
+    world_change_forget_stream(epoch);
     epoch->before = before;
     r = epoch_start_remote(epoch);
     if (r < 0)
-        return stay_behind(epoch);
+        return world_change_stay_behind(epoch);
     epoch->changes++;
     return 0;
 }
