@@ -26,7 +26,7 @@ static struct dl_epoch *epoch_free(struct dl_epoch *epoch)
     if (epoch->loader->client->reconnect.call.epoch == epoch)
         epoch->loader->client->reconnect.call.epoch = NULL;
     view_unref(epoch->slice);
-    carry_deinit(epoch);
+    dataset_states_deinit(epoch);
     fault_free(epoch->cut);
     free(epoch->job);
     free(epoch->entries);
@@ -142,7 +142,7 @@ int epoch_start_remote(struct dl_epoch *epoch)
     struct dl_message msg = epoch_start_message(epoch, epoch->first, before);
 
     if (!client_is_away(client))
-        carry_queue(epoch);
+        dataset_states_queue(epoch);
     client->call =
         (struct call){.request = msg.start.request, .answer = DL_MSG_STARTED, .epoch = epoch};
     /* Where nodes have to meet first, the daemon says how long that may take. */
@@ -165,7 +165,7 @@ static int start_at(struct dl_loader *loader, const struct dl_epoch_options *o,
         return client_fail(loader->client, ENOTSUP, "world",
                            "the cluster's is known to a daemon alone, and this loader has none; "
                            "give a number, or workers.count");
-    int r = state_take_carried(epoch, o);
+    int r = state_take_dataset_states(epoch, o);
     if (r == 0)
         r = loader->local ? local_epoch_start(epoch, o->rank) : epoch_start_remote(epoch);
     if (r == 0)

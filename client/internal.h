@@ -6,6 +6,7 @@
  *   io.c             socket, poll, one request at a time
  *   dispatch.c       what each message of the daemon does
  *   stream.c         what those of one epoch do
+ *   dataset_states.c the dataset's own states, for resuming
  *   step_set.c       the steps that have arrived
  *   loader.c         open and close
  *   epoch.c          start and end
@@ -204,19 +205,19 @@ struct feed {
     uint64_t kept;
 };
 
-/* What the dataset said of its place behind a batch of one worker. */
-struct carried_record {
-    uint8_t *bytes; /* owned; a record of proto/carried.h; NULL: none */
+/* The dataset's state after a batch of one worker. */
+struct kept_state {
+    uint8_t *bytes; /* owned; a record of proto/dataset_state.h; NULL: none */
     size_t len;
     uint64_t after; /* good from this step on */
 };
 
-/* Where the workers' replicas stand, as far as an iterable dataset says it. */
-struct carrying {
-    struct carried_pair {
-        struct carried_record latest, before;
-    } * of;         /* owned; of each worker; NULL: nothing was said */
-    bool lost_told; /* the user knows that there is a state which cannot be kept */
+/* The states of an iterable dataset that has them. */
+struct dataset_states {
+    struct worker_states {
+        struct kept_state latest, before;
+    } * workers;        /* owned; NULL: there was none so far */
+    bool loss_reported; /* the user was warned that a state cannot be kept */
 };
 
 /* Where an epoch's stream is. */
@@ -266,9 +267,9 @@ struct dl_epoch {
     struct fault *cut;   /* owned; NULL: it was said, or there is none */
     char *job;           /* owned; "": none */
     uint64_t number, steps, samples;
-    uint64_t first;           /* step asked for in START */
-    struct history before;    /* what other world sizes had of the epoch */
-    struct carrying carrying; /* behind the batches that next() gave out */
+    uint64_t first;                       /* step asked for in START */
+    struct history before;                /* what other world sizes had of the epoch */
+    struct dataset_states dataset_states; /* after the batches that next() gave out */
     uint64_t position;        /* behind the last step that next() gave out; else `first` */
     uint64_t expected;        /* no step below it comes any more: each of them has */
     struct step_set came;     /* not in order: steps above it that have come */
@@ -534,21 +535,22 @@ void feed_rewind(struct dl_epoch *epoch);
 void feed_catch_up(struct dl_epoch *epoch);
 void feed_deinit(struct feed *feed);
 
-/* ---- carry.c ---- */
+/* ---- dataset_states.c ---- */
 
-/* What stands in the slot of a batch that is given out: 0, or -EPROTO, not latched. Without memory
- * it is not kept, and nothing fails by it. */
-int _nodiscard_ carry_note(struct dl_epoch *epoch, const struct entry *entry,
-                           const struct slot_header *header);
-/* Takes a list over that stood behind a state; what is another rank's is left out. */
-int _nodiscard_ carry_take(struct dl_epoch *epoch, struct dl_span list);
+/* Keeps the state in the slot of a batch that is given out: 0, or -EPROTO, not latched. Without
+ * memory it is not kept, and nothing else fails. */
+int _nodiscard_ dataset_states_note(struct dl_epoch *epoch, const struct entry *entry,
+                                    const struct slot_header *header);
+/* Takes over a list that stood behind a state; records of other ranks are left out. */
+int _nodiscard_ dataset_states_take(struct dl_epoch *epoch, struct dl_span list);
 /* Writes the list of a state at `step`; nothing if there is none. -ENOMEM. */
-int _nodiscard_ carry_write(const struct dl_epoch *epoch, uint64_t step, struct dl_buffer *ret);
-/* Queues it for the daemon, before START; the client is not away, or has just come back. */
-void carry_queue(struct dl_epoch *epoch);
-/* What is known of worker 0; empty: nothing. */
-struct dl_span carry_first(const struct dl_epoch *epoch);
-void carry_deinit(struct dl_epoch *epoch);
+int _nodiscard_ dataset_states_write(const struct dl_epoch *epoch, uint64_t step,
+                                     struct dl_buffer *ret);
+/* Queues them for the daemon, before START; the client is not away, or has just come back. */
+void dataset_states_queue(struct dl_epoch *epoch);
+/* The state of worker 0; empty: there is none. */
+struct dl_span dataset_states_first(const struct dl_epoch *epoch);
+void dataset_states_deinit(struct dl_epoch *epoch);
 
 /* ---- state.c ---- */
 
@@ -557,7 +559,7 @@ void carry_deinit(struct dl_epoch *epoch);
 int _nodiscard_ state_find_place(struct dl_loader *loader, const struct dl_epoch_options *o,
                                  struct state_place *ret);
 /* The dataset's own states behind that state, which was found good. */
-int _nodiscard_ state_take_carried(struct dl_epoch *epoch, const struct dl_epoch_options *o);
+int _nodiscard_ state_take_dataset_states(struct dl_epoch *epoch, const struct dl_epoch_options *o);
 
 /* ---- local.c ---- */
 

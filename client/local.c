@@ -204,7 +204,7 @@ static void warn_of_passing(struct dl_epoch *epoch, const struct local_facts *fa
 {
     char text[512];
 
-    if (!facts->iterable || facts->leaps || epoch->first == 0 || epoch->carrying.of)
+    if (!facts->iterable || facts->leaps || epoch->first == 0 || epoch->dataset_states.workers)
         return;
     words_passing(facts->label, epoch->first, facts->batch_size, text, sizeof text);
     epoch->warning = strdup(text); /* without memory there is none: nothing fails by it */
@@ -218,7 +218,7 @@ int local_epoch_start(struct dl_epoch *epoch, uint32_t rank)
                                 .rank = rank,
                                 .world = (uint32_t)epoch->world,
                                 .before = &epoch->before,
-                                .state = carry_first(epoch)};
+                                .state = dataset_states_first(epoch)};
     struct local_extent extent;
     struct local_facts facts;
     struct dl_error err = {0};

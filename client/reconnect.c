@@ -276,7 +276,7 @@ static int start_again(struct dl_client *client, struct dl_epoch *epoch)
         .request = msg.start.request, .answer = DL_MSG_STARTED, .again = true, .epoch = epoch};
     rc->away = AWAY_STARTING;
     rc->due = deadline_after(REQUEST_TIMEOUT);
-    carry_queue(epoch);
+    dataset_states_queue(epoch);
     client_send(client, &msg);
     return 1;
 }

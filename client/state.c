@@ -1,6 +1,6 @@
 /* States: where an epoch stands, as a token, and the way back to it. */
 #include "client/internal.h"
-#include "proto/carried.h"
+#include "proto/dataset_state.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -9,9 +9,9 @@
 static int read_whole(struct dl_span state, struct state_token *ret, struct dl_span *ret_list,
                       struct dl_error *err)
 {
-    *ret_list = carried_split(&state);
+    *ret_list = dataset_state_split(&state);
     int r = state_token_read(state.data, state.len, ret, err);
-    if (r == 0 && ret_list->len > 0 && ret->carried != state_carried_sum(*ret_list))
+    if (r == 0 && ret_list->len > 0 && ret->dataset_states != state_dataset_states_sum(*ret_list))
         return dl_error_set(err, EINVAL, "state",
                             "what the dataset said of its place is damaged, or of another state; "
                             "give the state as it was written");
@@ -51,15 +51,15 @@ int state_find_place(struct dl_loader *loader, const struct dl_epoch_options *o,
     return o->state ? find_state(loader, o->state, o->state_len, epoch_options_world(o), ret) : 0;
 }
 
-int state_take_carried(struct dl_epoch *epoch, const struct dl_epoch_options *o)
+int state_take_dataset_states(struct dl_epoch *epoch, const struct dl_epoch_options *o)
 {
     struct dl_span state = {o->state ? o->state : o->carried,
                             o->state ? o->state_len : o->carried_len};
     struct dl_span list = {0};
 
     if (state.data && epoch->first > 0)
-        list = carried_split(&state);
-    if (list.len == 0 || carry_take(epoch, list) == 0)
+        list = dataset_state_split(&state);
+    if (list.len == 0 || dataset_states_take(epoch, list) == 0)
         return 0;
     return client_fail(epoch->loader->client, EINVAL, "state",
                        "what the dataset said of its place is not of this loader");
@@ -73,7 +73,8 @@ static int write_state(struct dl_loader *loader, const struct state_place *place
                                 .world = world,
                                 .steps = place->step,
                                 .before = place->before,
-                                .carried = list.len > 0 ? state_carried_sum(list) : 0};
+                                .dataset_states =
+                                    list.len > 0 ? state_dataset_states_sum(list) : 0};
     uint8_t bytes[STATE_TOKEN_MAX];
     size_t size = 0, room = *len;
 
@@ -136,7 +137,8 @@ int dl_epoch_whole_state(struct dl_epoch *epoch, uint64_t step, void *buf, size_
         place = (struct state_place){.epoch = epoch->number + 1};
     else if (epoch->received > 0)
         r = check_order(epoch->loader);
-    if (r == 0 && place.epoch == epoch->number && carry_write(epoch, place.step, &list) < 0)
+    if (r == 0 && place.epoch == epoch->number &&
+        dataset_states_write(epoch, place.step, &list) < 0)
         r = client_fail(epoch->loader->client, ENOMEM, "", "no memory for a state");
     if (r < 0)
         return r;
@@ -146,7 +148,7 @@ int dl_epoch_whole_state(struct dl_epoch *epoch, uint64_t step, void *buf, size_
 
 int dl_epoch_carries(const struct dl_epoch *epoch)
 {
-    return epoch->carrying.of != NULL;
+    return epoch->dataset_states.workers != NULL;
 }
 
 int dl_loader_state(struct dl_loader *loader, const struct dl_epoch_options *options, void *buf,

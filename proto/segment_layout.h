@@ -89,11 +89,12 @@ struct slot_header {
      * on without them; the first SLOT_BAD_MAX of them as struct slot_bad (slot_bad.h). */
     uint32_t bad_count;
     uint64_t bad_off; /* 64-byte aligned; 0: there are none */
-    /* A record (proto/carried.h) of an iterable dataset that knows its own place. By the daemon: of
-     * this worker's replica, where it may begin. By the worker: of that, behind this batch. */
+    /* A record (proto/dataset_state.h) of an iterable dataset that knows its own place. By the
+     * daemon: of this worker's replica, where it may begin. By the worker: of that, behind this
+     * batch. */
     uint64_t state_off;
     uint32_t state_len;   /* 0: there is none */
-    uint32_t state_lost;  /* by the worker: enum carried_lost; why there is none */
+    uint32_t state_lost;  /* by the worker: enum dataset_state_loss; why there is none */
     uint64_t reserved[4]; /* 0 */
 };
 _Static_assert(sizeof(struct slot_header) == 192, "the slot layout is fixed");

@@ -120,7 +120,7 @@ static void put_nothing(struct slot_header *header)
     header->bad_count = 0;
     header->state_off = 0;
     header->state_len = 0;
-    header->state_lost = CARRIED_KEPT;
+    header->state_lost = DATASET_STATE_KEPT;
 }
 
 void slot_put_batch(void *slot, uint64_t samples, const struct batch_layout *layout)
@@ -143,26 +143,27 @@ void slot_put_repeated(void *slot, uint32_t repeated)
     header->repeated = repeated;
 }
 
-bool slot_put_state(void *slot, uint64_t slot_bytes, const uint8_t head[static CARRIED_HEAD_BYTES],
-                    struct dl_span state, uint64_t *used)
+bool slot_put_state(void *slot, uint64_t slot_bytes,
+                    const uint8_t head[static DATASET_STATE_HEAD_BYTES], struct dl_span state,
+                    uint64_t *used)
 {
     struct slot_header *header = slot;
     uint64_t end = *used, off = align_up(end, TREE_ALIGN);
 
-    *used = off + CARRIED_HEAD_BYTES + state.len;
+    *used = off + DATASET_STATE_HEAD_BYTES + state.len;
     if (*used > slot_bytes)
         return false;
     memset((char *)slot + end, 0, off - end);
-    memcpy((char *)slot + off, head, CARRIED_HEAD_BYTES);
+    memcpy((char *)slot + off, head, DATASET_STATE_HEAD_BYTES);
     if (state.len > 0)
-        memcpy((char *)slot + off + CARRIED_HEAD_BYTES, state.data, state.len);
+        memcpy((char *)slot + off + DATASET_STATE_HEAD_BYTES, state.data, state.len);
     header->state_off = off;
-    header->state_len = (uint32_t)(CARRIED_HEAD_BYTES + state.len);
+    header->state_len = (uint32_t)(DATASET_STATE_HEAD_BYTES + state.len);
     header->used = *used;
     return true;
 }
 
-void slot_put_lost(void *slot, enum carried_lost lost)
+void slot_put_lost(void *slot, enum dataset_state_loss lost)
 {
     struct slot_header *header = slot;
 
@@ -179,7 +180,7 @@ bool slot_read_state(const void *slot, uint64_t slot_bytes, struct dl_span *ret)
     if (len == 0)
         return true;
     if (off < SLOT_HEADER_BYTES || off % sizeof(uint64_t) != 0 || off > slot_bytes ||
-        len > slot_bytes - off || len > CARRIED_MAX)
+        len > slot_bytes - off || len > DATASET_STATE_MAX)
         return false;
     *ret = (struct dl_span){(const uint8_t *)slot + off, len};
     return true;

@@ -12,7 +12,7 @@
 #ifndef DL_SLOT_FILL_H
 #define DL_SLOT_FILL_H
 
-#include "proto/carried.h"
+#include "proto/dataset_state.h"
 #include "proto/segment_layout.h"
 #include "proto/tree.h"
 
@@ -31,8 +31,8 @@ struct slot_task {
     uint32_t world;
     uint64_t settled;
     uint64_t planned; /* bytes; put there by the caller, after slot_prepare() */
-    /* A record (carried.h) that the replica may begin with; an empty one: there is none. Behind
-     * slot_task_end(), and gone once the image is written. */
+    /* A record (dataset_state.h) that the replica may begin with; an empty one: there is none.
+     * Behind slot_task_end(), and gone once the image is written. */
     struct dl_span state;
 };
 
@@ -88,10 +88,10 @@ void slot_put_batch(void *slot, uint64_t samples, const struct batch_layout *lay
  * `head` and `state`; after slot_put_batch(). False: it does not fit, and *used is what is needed.
  */
 bool _nodiscard_ slot_put_state(void *slot, uint64_t slot_bytes,
-                                const uint8_t head[static CARRIED_HEAD_BYTES], struct dl_span state,
-                                uint64_t *used);
+                                const uint8_t head[static DATASET_STATE_HEAD_BYTES],
+                                struct dl_span state, uint64_t *used);
 /* Why there is none. */
-void slot_put_lost(void *slot, enum carried_lost lost);
+void slot_put_lost(void *slot, enum dataset_state_loss lost);
 
 /* The record in a batch's slot, in *ret, which is empty if there is none. False: it is damaged. The
  * memory may be another process's: what is read of it is to be copied, and checked then. */

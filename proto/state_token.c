@@ -80,12 +80,12 @@ static int set_all(struct value *map, const struct state_token *token)
         (r = value_set_uint(map, "steps", token->steps)) < 0 ||
         (r = set_before(map, &token->before)) < 0)
         return r;
-    if (token->carried && (r = value_set_uint(map, "carried", token->carried)) < 0)
+    if (token->dataset_states && (r = value_set_uint(map, "carried", token->dataset_states)) < 0)
         return r;
     return value_set_uint(map, "sum", 0);
 }
 
-uint64_t state_carried_sum(struct dl_span list)
+uint64_t state_dataset_states_sum(struct dl_span list)
 {
     return max_u64(XXH3_64bits(list.data, list.len), 1);
 }
@@ -186,7 +186,7 @@ static bool get_all(const struct value *map, struct state_token *ret)
            get_uint(map, "epoch", &ret->epoch) && get_uint(map, "world", &ret->world) &&
            get_uint(map, "steps", &ret->steps) && ret->world > 0 &&
            ret->world <= DL_MAX_WORLD_SIZE && get_before(map, &ret->before) &&
-           (!value_get(map, "carried") || get_uint(map, "carried", &ret->carried));
+           (!value_get(map, "carried") || get_uint(map, "carried", &ret->dataset_states));
 }
 
 static int no_state(struct dl_error *err)
@@ -384,8 +384,8 @@ size_t state_token_json(const struct state_token *token, char *buf, size_t size)
     for (unsigned i = 0; i < STATE_PARTS; i++)
         say(&text, "%s\"%s\": \"%016" PRIx64 "\"", i > 0 ? ", " : "", PARTS[i], of->parts[i]);
     say(&text, "}");
-    if (token->carried)
-        say(&text, ", \"carried\": \"%016" PRIx64 "\"", token->carried);
+    if (token->dataset_states)
+        say(&text, ", \"carried\": \"%016" PRIx64 "\"", token->dataset_states);
     say(&text, "}");
     return text.len;
 }

@@ -40,12 +40,12 @@ void words_passing(const char *dataset, uint64_t step, uint64_t batch, char *tex
              (unsigned long long)step, dataset, (unsigned long long)samples);
 }
 
-void words_state_lost(enum carried_lost why, char *text, size_t len)
+void words_state_lost(enum dataset_state_loss why, char *text, size_t len)
 {
     snprintf(text, len,
              "the dataset's own state is not kept, since it %s: a run that goes on from a state "
              "taken here makes the samples before it again",
-             why == CARRIED_TOO_LARGE
+             why == DATASET_STATE_TOO_LARGE
                  ? "takes more than 65536 bytes"
                  : "holds something else than numbers, text, bytes, None, and lists, tuples, "
                    "dicts, NumPy arrays and CPU tensors of them");

@@ -5,7 +5,7 @@
 #ifndef DL_WORDS_H
 #define DL_WORDS_H
 
-#include "proto/carried.h"
+#include "proto/dataset_state.h"
 #include "proto/quarantine.h"
 
 /* "step 7 of epoch 0 ", and how many bytes that are. Cut to `len`, which is 64 or more. */
@@ -18,7 +18,7 @@ void words_samples(const uint64_t *indices, uint32_t n, char *text, size_t len);
 void words_passing(const char *dataset, uint64_t step, uint64_t batch, char *text, size_t len);
 
 /* The dataset knows its own place, but that cannot be kept. */
-void words_state_lost(enum carried_lost why, char *text, size_t len);
+void words_state_lost(enum dataset_state_loss why, char *text, size_t len);
 
 /* How many times as fast: "2.50"; "> 20" where it is more, as of a trainer that computes next to
  * nothing: then the figure is chance. 16 bytes are enough. */

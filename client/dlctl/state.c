@@ -3,7 +3,7 @@
 
 #include "client/dlctl/options.h"
 #include "client/dlctl/report.h"
-#include "proto/carried.h"
+#include "proto/dataset_state.h"
 #include "proto/state_token.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@
 #include <stdio.h>
 
 /* A token, and what the dataset of as many workers as there can be says. */
-enum { FILE_MAX = DL_STATE_MAX + 256 * (CARRIED_MAX + 16) + 16, FILE_STEP = 64 * 1024 };
+enum { FILE_MAX = DL_STATE_MAX + 256 * (DATASET_STATE_MAX + 16) + 16, FILE_STEP = 64 * 1024 };
 
 /* ---- files ---------------------------------------------------------------------------------- */
 
@@ -126,13 +126,13 @@ static void state_print_state(const struct state_token *token)
 }
 
 /* What the dataset itself says, of how many workers. */
-static void state_print_carried(struct dl_span list)
+static void state_print_dataset_states(struct dl_span list)
 {
     struct dl_span record;
     uint32_t worker, n = 0;
     size_t at = 0;
 
-    while (carried_list_next(list, &at, &worker, &record) > 0)
+    while (dataset_state_list_next(list, &at, &worker, &record) > 0)
         n++;
     if (list.len > 0)
         printf("carried   the dataset's own states of %u workers, %zu bytes\n", n, list.len);
@@ -147,7 +147,7 @@ int verb_state(const struct options *o)
     char json[STATE_JSON_MAX];
     int r = state_file_read(o->operand, &file, &err);
 
-    struct dl_span state = {file.bytes, file.len}, list = carried_split(&state);
+    struct dl_span state = {file.bytes, file.len}, list = dataset_state_split(&state);
     if (r == 0 && (r = state_token_read(state.data, state.len, &token, &err)) < 0)
         dl_error_set(&err, err.code, o->operand, "%s", err.message);
     if (r < 0)
@@ -157,7 +157,7 @@ int verb_state(const struct options *o)
         printf("%s\n", json);
     } else {
         state_print_state(&token);
-        state_print_carried(list);
+        state_print_dataset_states(list);
     }
     return STATUS_DONE;
 }

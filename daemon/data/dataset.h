@@ -14,7 +14,7 @@
 
 #include "daemon/data/guard.h"
 #include "daemon/data/sample.h"
-#include "proto/carried.h"
+#include "proto/dataset_state.h"
 #include "proto/spec.h"
 #include "proto/tree.h"
 
@@ -80,7 +80,7 @@ struct dataset_iter_ops {
      * this replica knows it not, now or ever. Else a negative errno with `err`.
      */
     int (*save)(struct dataset_iter *it, void *buf, size_t room, size_t *ret_len,
-                enum carried_lost *ret_lost, struct dl_error *err);
+                enum dataset_state_loss *ret_lost, struct dl_error *err);
     void (*close)(struct dataset_iter *it); /* frees what iterate made, and `it` itself */
 };
 struct dataset_iter {

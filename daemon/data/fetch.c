@@ -49,7 +49,7 @@ static int fetch_measure_slot(struct fetcher *f, struct dl_error *err)
     if (most > 0 && !dataset_is_iterable(f->dataset))
         most = max_u64(min_u64(most, f->dataset->length), 1);
     if (!f->rows) {
-        uint64_t state = f->dataset->carries ? CARRIED_MAX : 0;
+        uint64_t state = f->dataset->carries ? DATASET_STATE_MAX : 0;
         f->slot_bytes = align_up(slot_indices_end(most) + SLOT_FIRST_BYTES + state, SLOT_ALIGN);
         return 0;
     }
@@ -427,9 +427,9 @@ static int fetch_fill_collected(struct fetcher *f, const struct slot_task *task,
 static int fetch_put_state(struct fetcher *f, const struct round *round, void *slot,
                            uint64_t slot_bytes, uint64_t *ret_used, struct dl_error *err)
 {
-    uint8_t head[CARRIED_HEAD_BYTES];
-    enum carried_lost lost;
-    struct carried state;
+    uint8_t head[DATASET_STATE_HEAD_BYTES];
+    enum dataset_state_loss lost;
+    struct dataset_state state;
 
     int r = replica_save(&f->replicas, round, &state, &lost, err);
     if (r < 0)
@@ -437,7 +437,7 @@ static int fetch_put_state(struct fetcher *f, const struct round *round, void *s
     slot_put_lost(slot, lost);
     if (state.round == 0)
         return 0;
-    carried_write_head(&state, head);
+    dataset_state_write_head(&state, head);
     return slot_put_state(slot, slot_bytes, head, state.state, ret_used) ? 0 : -ENOBUFS;
 }
 

@@ -32,8 +32,8 @@ struct local_where {
     uint32_t world;
     uint64_t step;         /* to begin with */
     struct history before; /* what other world sizes had of the epoch */
-    struct dl_span state;  /* of the one replica there is then, a record (proto/carried.h) to begin
-                              with; empty: none. Copied */
+    struct dl_span state;  /* of the one replica there is then, a record (proto/dataset_state.h) to
+                              begin  with; empty: none. Copied */
 };
 
 /* -EINVAL, -ENOMEM with `err`. */

@@ -68,22 +68,22 @@ void replica_set_deinit(struct replica_set *set)
 static uint8_t *replica_state_memory(struct replica_set *set)
 {
     if (!set->state)
-        set->state = malloc(CARRIED_MAX);
+        set->state = malloc(DATASET_STATE_MAX);
     return set->state;
 }
 
 /* The round's record, if the replica of `params` can begin with it. It is copied: plug-ins and
  * interpreters take their time, and it lies in a slot. */
 static bool replica_find_state(struct replica_set *set, const struct round *round,
-                               const struct replica_params *params, struct carried *ret)
+                               const struct replica_params *params, struct dataset_state *ret)
 {
-    if (round->state.len == 0 || round->state.len > CARRIED_MAX || !set->dataset->carries)
+    if (round->state.len == 0 || round->state.len > DATASET_STATE_MAX || !set->dataset->carries)
         return false;
     /* One that keeps its first samples has to make them. */
     if ((set->in_sequence && params->again > 0) || !replica_state_memory(set))
         return false;
     memcpy(set->state, round->state.data, round->state.len);
-    return carried_read((struct dl_span){set->state, round->state.len}, ret) &&
+    return dataset_state_read((struct dl_span){set->state, round->state.len}, ret) &&
            ret->round <= round->number && ret->rank == params->rank && ret->world == params->world;
 }
 
@@ -93,14 +93,14 @@ static int replica_begin(struct replica_set *set, struct replica *replica,
                          const struct round *round, struct dl_error *err)
 {
     struct replica_params params = replica_params_of(set, round);
-    struct carried from = {0};
+    struct dataset_state from = {0};
 
     replica_close(replica);
     if (replica_find_state(set, round, &params, &from)) {
         params.state = from.state;
         params.position = from.position;
     } else {
-        from = (struct carried){0};
+        from = (struct dataset_state){0};
     }
     replica->rounds = from.round;
     replica->position = from.position;
@@ -195,31 +195,31 @@ int replica_round(struct replica_set *set, const struct round *round, struct sam
     return r;
 }
 
-int replica_save(struct replica_set *set, const struct round *round, struct carried *ret,
-                 enum carried_lost *ret_lost, struct dl_error *err)
+int replica_save(struct replica_set *set, const struct round *round, struct dataset_state *ret,
+                 enum dataset_state_loss *ret_lost, struct dl_error *err)
 {
     struct replica *replica = replica_find(set, round->stream);
     struct replica_params params = replica_params_of(set, round);
     size_t len = 0;
 
-    *ret = (struct carried){0};
-    *ret_lost = CARRIED_KEPT;
+    *ret = (struct dataset_state){0};
+    *ret_lost = DATASET_STATE_KEPT;
     if (!set->dataset->carries || !replica || !replica->iter)
         return 0;
     assert(replica->rounds == round->number + 1);
     if (!replica_state_memory(set))
         return replica_refuse_memory(err);
-    int r =
-        replica->iter->ops->save(replica->iter, set->state, CARRIED_STATE_MAX, &len, ret_lost, err);
-    if (r < 0 || *ret_lost != CARRIED_KEPT)
+    int r = replica->iter->ops->save(replica->iter, set->state, DATASET_STATE_BYTES_MAX, &len,
+                                     ret_lost, err);
+    if (r < 0 || *ret_lost != DATASET_STATE_KEPT)
         return r == -ENOTSUP ? 0 : r;
-    *ret = (struct carried){.round = round->number + 1,
-                            .position = replica->position,
-                            .good = min_u64(replica->good, replica->position),
-                            .rank = params.rank,
-                            .world = params.world,
-                            .ended = replica->ended,
-                            .state = {set->state, len}};
+    *ret = (struct dataset_state){.round = round->number + 1,
+                                  .position = replica->position,
+                                  .good = min_u64(replica->good, replica->position),
+                                  .rank = params.rank,
+                                  .world = params.world,
+                                  .ended = replica->ended,
+                                  .state = {set->state, len}};
     return 0;
 }
 

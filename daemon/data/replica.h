@@ -75,8 +75,9 @@ struct round {
     uint64_t epoch;
     uint64_t size; /* samples of a full one, at least 1: the rank's, or with dispatch all ranks' */
     uint64_t number;
-    uint64_t settled;     /* no round before this one will be asked for again */
-    struct dl_span state; /* a record that the replica may begin with (proto/carried.h), or empty */
+    uint64_t settled; /* no round before this one will be asked for again */
+    struct dl_span
+        state; /* a record that the replica may begin with (proto/dataset_state.h), or empty */
 };
 
 void replica_set_deinit(struct replica_set *set);
@@ -101,7 +102,7 @@ uint64_t replica_kept_bytes(const struct replica_set *set, uint32_t stream);
  * a negative errno with `err`: the round is lost.
  */
 int _nodiscard_ replica_save(struct replica_set *set, const struct round *round,
-                             struct carried *ret, enum carried_lost *ret_lost,
+                             struct dataset_state *ret, enum dataset_state_loss *ret_lost,
                              struct dl_error *err);
 
 /* The pass is over; rounds of it that were on their way find DATASET_END. */

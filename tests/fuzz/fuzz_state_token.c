@@ -3,9 +3,10 @@
  * the same bytes again and has a place for any number of ranks, or a reason why not.
  *
  * Input: a token without its sum, which is made here: a fuzzer would never find one. The bytes are
- * also read as they are; and as a list of what datasets said (carried.h), with an end made here.
+ * also read as they are; and as a list of what datasets said (dataset_state.h), with an end made
+ * here.
  */
-#include "proto/carried.h"
+#include "proto/dataset_state.h"
 #include "proto/state_token.h"
 
 #include "tests/fuzz/fuzz.h"
@@ -51,21 +52,21 @@ static void read_one(const uint8_t *data, size_t len)
 static void read_list(const uint8_t *data, size_t len)
 {
     struct dl_buffer whole = {0};
-    uint8_t head[CARRIED_HEAD_BYTES];
+    uint8_t head[DATASET_STATE_HEAD_BYTES];
     struct dl_span record;
-    struct carried carried;
+    struct dataset_state state;
     uint32_t worker;
     size_t at = 0;
 
-    if (buffer_append(&whole, data, len) < 0 || carried_list_end(&whole) < 0)
+    if (buffer_append(&whole, data, len) < 0 || dataset_state_list_end(&whole) < 0)
         abort();
-    struct dl_span rest = {whole.data, whole.len}, list = carried_split(&rest);
+    struct dl_span rest = {whole.data, whole.len}, list = dataset_state_split(&rest);
     FUZZ_ASSERT(rest.len == 0 && list.len == whole.len);
-    while (carried_list_next(list, &at, &worker, &record) > 0) {
-        FUZZ_ASSERT(at <= len && carried_read(record, &carried));
-        carried_write_head(&carried, head);
+    while (dataset_state_list_next(list, &at, &worker, &record) > 0) {
+        FUZZ_ASSERT(at <= len && dataset_state_read(record, &state));
+        dataset_state_write_head(&state, head);
         FUZZ_ASSERT(memcmp(head, record.data, sizeof head) == 0);
-        FUZZ_ASSERT(carried.state.data + carried.state.len == whole.data + at);
+        FUZZ_ASSERT(state.state.data + state.state.len == whole.data + at);
     }
     buffer_deinit(&whole);
 }

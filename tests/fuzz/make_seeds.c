@@ -5,8 +5,8 @@
  *
  *   make_seeds tests/fuzz
  */
-#include "proto/carried.h"
 #include "proto/codec.h"
+#include "proto/dataset_state.h"
 #include "proto/frame.h"
 #include "proto/segment_layout.h"
 #include "proto/state_token.h"
@@ -258,21 +258,21 @@ static void state_seeds(void)
     token.of.workers = 0;
     state_seed("full", &token);
     token.before.n = 0;
-    token.carried = 5;
+    token.dataset_states = 5;
     state_seed("carried", &token);
 }
 
 /* A list without its end, which the harness makes. */
-static void carried_seed(void)
+static void dataset_state_seed(void)
 {
-    struct carried carried = {.round = 3, .position = 12, .good = 11, .world = 1};
-    uint8_t record[CARRIED_HEAD_BYTES + 4] = {0};
+    struct dataset_state state = {.round = 3, .position = 12, .good = 11, .world = 1};
+    uint8_t record[DATASET_STATE_HEAD_BYTES + 4] = {0};
     struct dl_buffer list = {0};
 
-    carried_write_head(&carried, record);
+    dataset_state_write_head(&state, record);
     for (uint32_t worker = 0; worker < 3; worker += 2)
-        if (carried_list_add(&list, worker,
-                             (struct dl_span){record, CARRIED_HEAD_BYTES + 2 * worker}) < 0)
+        if (dataset_state_list_add(
+                &list, worker, (struct dl_span){record, DATASET_STATE_HEAD_BYTES + 2 * worker}) < 0)
             fail("list");
     write_seed("corpus/state_token", "list", list.data, list.len, list.data, 0);
     buffer_deinit(&list);
@@ -291,6 +291,6 @@ int main(int argc, char **argv)
     tree_seeds();
     report_seeds();
     state_seeds();
-    carried_seed();
+    dataset_state_seed();
     return 0;
 }

@@ -15,7 +15,7 @@ static struct {
     bool can_skip;
     bool fails_to_begin;
     int fails_to_save;
-    enum carried_lost loses;
+    enum dataset_state_loss loses;
     uint64_t bad; /* the sample that cannot be had; UINT64_MAX: none */
     uint64_t bad_too[3];
     unsigned begun, made, skipped, open;
@@ -60,7 +60,7 @@ static int counting_skip(struct dataset_iter *it, uint64_t n, uint64_t *ret)
 
 /* Its place is the number of the next sample. */
 static int counting_save(struct dataset_iter *it, void *buf, size_t room, size_t *ret_len,
-                         enum carried_lost *ret_lost, struct dl_error *err)
+                         enum dataset_state_loss *ret_lost, struct dl_error *err)
 {
     struct counting *c = container_of(it, struct counting, base);
 
@@ -286,25 +286,25 @@ static void test_in_sequence_an_error_ends_its_round(void **state)
 
 /* ---- where the dataset says that it stands -------------------------------------------------- */
 
-enum { RECORD_BYTES = CARRIED_HEAD_BYTES + sizeof(uint64_t) };
+enum { RECORD_BYTES = DATASET_STATE_HEAD_BYTES + sizeof(uint64_t) };
 
 /* The record behind round `number`, made by a set of its own. */
 static void save_behind(struct replica_set *set, uint64_t number, uint8_t ret[static RECORD_BYTES])
 {
     struct round round = round_of(7, number, 0);
     struct dl_error err = {0};
-    enum carried_lost lost;
-    struct carried at;
+    enum dataset_state_loss lost;
+    struct dataset_state at;
 
     counting.carries = true;
     for (uint64_t i = 0; i <= number; i++)
         expect_round(set, i, 0);
     assert_int_equal(replica_save(set, &round, &at, &lost, &err), 0);
-    assert_int_equal(lost, CARRIED_KEPT);
+    assert_int_equal(lost, DATASET_STATE_KEPT);
     assert_int_equal(at.round, number + 1);
-    carried_write_head(&at, ret);
+    dataset_state_write_head(&at, ret);
     assert_int_equal(at.state.len, sizeof(uint64_t));
-    memcpy(ret + CARRIED_HEAD_BYTES, at.state.data, at.state.len);
+    memcpy(ret + DATASET_STATE_HEAD_BYTES, at.state.data, at.state.len);
     replica_set_deinit(set);
 }
 
@@ -346,7 +346,8 @@ static void test_a_state_that_is_none_of_its_own_is_left(void **state)
         counting.carries = how != 0; /* the dataset has lost its functions */
         round.rank -= how == 1;
         round.world += how == 2;
-        round.state = (struct dl_span){bytes, how == 3 ? CARRIED_HEAD_BYTES - 1 : sizeof bytes};
+        round.state =
+            (struct dl_span){bytes, how == 3 ? DATASET_STATE_HEAD_BYTES - 1 : sizeof bytes};
         assert_int_equal(ask(&set, round, &first, &n), 0);
         assert_int_equal(first, 20);
         assert_int_equal(told.made, LENGTH);
@@ -358,16 +359,17 @@ static void test_what_cannot_be_saved(void **state)
 {
     static const struct {
         int code;
-        enum carried_lost loses;
+        enum dataset_state_loss loses;
         int r;
-    } cases[] = {
-        {0, CARRIED_TOO_LARGE, 0}, {-ENOTSUP, CARRIED_KEPT, 0}, {-EBADMSG, CARRIED_KEPT, -EBADMSG}};
+    } cases[] = {{0, DATASET_STATE_TOO_LARGE, 0},
+                 {-ENOTSUP, DATASET_STATE_KEPT, 0},
+                 {-EBADMSG, DATASET_STATE_KEPT, -EBADMSG}};
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct replica_set set = make_set(5, false, false);
         struct round round = round_of(7, 0, 0);
         struct dl_error err = {0};
-        enum carried_lost lost;
-        struct carried at;
+        enum dataset_state_loss lost;
+        struct dataset_state at;
 
         counting.carries = true;
         told.fails_to_save = cases[i].code;

@@ -16,7 +16,7 @@ from typing import Any
 
 from ._errors import StateError
 
-# Bytes of a state, and why there is none, as in proto/carried.h.
+# Bytes of a state, and why there is none, as in proto/dataset_state.h.
 MOST = 64 * 1024
 TOO_LARGE = 1
 NOT_PLAIN = 2

@@ -273,7 +273,7 @@ static int plugin_skip(struct dataset_iter *it, uint64_t n, uint64_t *ret)
 }
 
 static int plugin_save(struct dataset_iter *it, void *buf, size_t room, size_t *ret_len,
-                       enum carried_lost *ret_lost, struct dl_error *err)
+                       enum dataset_state_loss *ret_lost, struct dl_error *err)
 {
     struct plugin_iter *iter = container_of(it, struct plugin_iter, base);
     struct plugin *p = iter->plugin;
@@ -286,7 +286,7 @@ static int plugin_save(struct dataset_iter *it, void *buf, size_t room, size_t *
     if (r == -ENOTSUP || (r = judge(p, r, NULL, "save_state()", err)) < 0)
         return r;
     if (*ret_len > room)
-        *ret_lost = CARRIED_TOO_LARGE;
+        *ret_lost = DATASET_STATE_TOO_LARGE;
     return 0;
 }
 

@@ -18,17 +18,17 @@ static struct replica_states *replica_of(struct states *states, uint32_t replica
 /* It may lie in memory that another process writes to: what is checked is the copy. */
 static bool copy(struct dl_span from, struct state_record *ret)
 {
-    struct carried carried;
+    struct dataset_state state;
 
-    if (from.len == 0 || from.len > CARRIED_MAX)
+    if (from.len == 0 || from.len > DATASET_STATE_MAX)
         return false;
     struct state_record record = {.bytes = must_alloc(from.len), .len = from.len};
     memcpy(record.bytes, from.data, from.len);
-    if (!carried_read((struct dl_span){record.bytes, record.len}, &carried)) {
+    if (!dataset_state_read((struct dl_span){record.bytes, record.len}, &state)) {
         free(record.bytes);
         return false;
     }
-    record.round = carried.round;
+    record.round = state.round;
     free(ret->bytes);
     *ret = record;
     return true;
@@ -39,7 +39,7 @@ bool states_bring(struct states *states, uint32_t replica, struct dl_span record
     struct state_record *brought = &replica_of(states, replica)->brought;
     uint64_t bytes = states->brought_bytes - brought->len + record.len;
 
-    if (bytes > CARRIED_SAID_MAX || !copy(record, brought))
+    if (bytes > DATASET_STATES_MAX || !copy(record, brought))
         return false;
     states->brought_bytes = bytes;
     return true;

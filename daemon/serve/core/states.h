@@ -1,12 +1,12 @@
 /*
  * What an iterable dataset has said of where its replicas stand, for a stream: records of
- * proto/carried.h, one that its client brought along and the latest that came with a batch. A
+ * proto/dataset_state.h, one that its client brought along and the latest that came with a batch. A
  * worker that begins a replica, be it that of one that died, is given what fits. Pure.
  */
 #ifndef DL_STATES_H
 #define DL_STATES_H
 
-#include "proto/carried.h"
+#include "proto/dataset_state.h"
 
 struct state_record {
     uint8_t *bytes; /* owned; NULL: none */
@@ -20,7 +20,7 @@ struct states {
         struct state_record latest;
     } * of; /* owned; n of them; NULL: nothing was said */
     uint32_t n;
-    uint64_t brought_bytes; /* at most CARRIED_SAID_MAX */
+    uint64_t brought_bytes; /* at most DATASET_STATES_MAX */
     uint64_t latest_bytes;
 };
 

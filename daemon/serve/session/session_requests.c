@@ -346,7 +346,7 @@ static int handle_carry(struct session *s, const struct dl_msg_carry *msg, struc
         return dl_error_set(
             err, EPROTO, "CARRY",
             "it is no state of one of the loader's workers, or more than %u bytes in all",
-            CARRIED_SAID_MAX);
+            DATASET_STATES_MAX);
     return 0;
 }
 

@@ -383,7 +383,7 @@ static void engine_write_numbers(void *slot, const struct slot_task *task, const
 static bool engine_put_state(const struct made *made, void *slot, uint64_t slot_bytes,
                              uint64_t *ret_used)
 {
-    uint8_t head[CARRIED_HEAD_BYTES];
+    uint8_t head[DATASET_STATE_HEAD_BYTES];
     char *bytes = NULL;
     Py_ssize_t len = 0;
 
@@ -391,7 +391,7 @@ static bool engine_put_state(const struct made *made, void *slot, uint64_t slot_
         slot_put_lost(slot, made->lost);
     if (!made->state || PyBytes_AsStringAndSize(made->state, &bytes, &len) < 0)
         return true;
-    carried_write_head(&made->at, head);
+    dataset_state_write_head(&made->at, head);
     return slot_put_state(slot, slot_bytes, head,
                           (struct dl_span){(const uint8_t *)bytes, (size_t)len}, ret_used);
 }

@@ -165,14 +165,14 @@ static int iterator_again(struct dataset_iter *base, uint64_t *number, struct sa
 
 /* Moves the state to `buf`; -ENOTSUP: there is none, or none now. */
 static int iterator_read_state(struct python_iter *it, PyObject *state, void *buf, size_t room,
-                               size_t *ret_len, enum carried_lost *ret_lost)
+                               size_t *ret_len, enum dataset_state_loss *ret_lost)
 {
     char *bytes;
     Py_ssize_t len;
 
     it->stateless = state == Py_False;
     if (PyLong_CheckExact(state)) {
-        *ret_lost = (enum carried_lost)PyLong_AsLong(state);
+        *ret_lost = (enum dataset_state_loss)PyLong_AsLong(state);
         return 0;
     }
     if (!PyBytes_Check(state) || PyBytes_AsStringAndSize(state, &bytes, &len) < 0 ||
@@ -184,7 +184,7 @@ static int iterator_read_state(struct python_iter *it, PyObject *state, void *bu
 }
 
 static int iterator_save(struct dataset_iter *base, void *buf, size_t room, size_t *ret_len,
-                         enum carried_lost *ret_lost, struct dl_error *err)
+                         enum dataset_state_loss *ret_lost, struct dl_error *err)
 {
     struct python_iter *it = container_of(base, struct python_iter, base);
 

@@ -7,7 +7,7 @@
 #include "daemon/worker/python/report.h"
 #include "daemon/worker/sandbox.h"
 
-#include "proto/carried.h"
+#include "proto/dataset_state.h"
 #include "proto/spec.h"
 
 /* From serve(): dloader._bootstrap.open_named(), or the like of a host that has the dataset; owned.
@@ -69,7 +69,7 @@ PyObject *py_dataset_get_all(const struct py_dataset *source, PyObject *keys, ui
 PyObject *py_dataset_iterate(struct py_dataset *source, uint64_t epoch, uint32_t rank,
                              uint32_t world, struct dl_span state);
 /* A round of it is about to be made, where there is a keeper; and behind the round, where it
- * stands: bytes, None or a number (enum carried_lost), or False: it never says so. */
+ * stands: bytes, None or a number (enum dataset_state_loss), or False: it never says so. */
 int py_dataset_enter(const struct py_dataset *source, PyObject *iterator);
 PyObject *py_dataset_state(const struct py_dataset *source, PyObject *iterator);
 /* Its next sample; NULL without an exception: the end. */

@@ -22,8 +22,8 @@ struct made {
     struct bad_list bad;
     /* The state of an iterable dataset behind these samples. */
     PyObject *state; /* owned, bytes; NULL: there is none */
-    struct carried at;
-    enum carried_lost lost;
+    struct dataset_state at;
+    enum dataset_state_loss lost;
 };
 void made_deinit(struct made *made);
 

@@ -8,32 +8,32 @@
 #include <endian.h>
 #include <errno.h>
 
-enum { RECORD_MAX = CARRIED_HEAD_BYTES + 16 };
+enum { RECORD_MAX = DATASET_STATE_HEAD_BYTES + 16 };
 
 static struct dl_span make(uint64_t round, const char *state, uint8_t ret[static RECORD_MAX])
 {
-    struct carried carried = {
+    struct dataset_state head = {
         .round = round, .position = 40, .good = 30, .rank = 1, .world = 3, .ended = true};
     size_t len = strlen(state);
 
-    carried_write_head(&carried, ret);
+    dataset_state_write_head(&head, ret);
     for (size_t i = 0; i < len; i++)
-        ret[CARRIED_HEAD_BYTES + i] = (uint8_t)state[i];
-    return (struct dl_span){ret, CARRIED_HEAD_BYTES + len};
+        ret[DATASET_STATE_HEAD_BYTES + i] = (uint8_t)state[i];
+    return (struct dl_span){ret, DATASET_STATE_HEAD_BYTES + len};
 }
 
 static void test_record(void **state)
 {
     uint8_t bytes[RECORD_MAX];
     struct dl_span record = make(7, "here", bytes);
-    struct carried got;
+    struct dataset_state got;
 
-    assert_true(carried_read(record, &got));
+    assert_true(dataset_state_read(record, &got));
     assert_true(got.round == 7 && got.position == 40 && got.good == 30 && got.ended);
     assert_true(got.rank == 1 && got.world == 3);
     assert_int_equal(got.state.len, 4);
     assert_memory_equal(got.state.data, "here", 4);
-    assert_true(carried_read(make(7, "", bytes), &got));
+    assert_true(dataset_state_read(make(7, "", bytes), &got));
     assert_int_equal(got.state.len, 0);
 }
 
@@ -51,16 +51,16 @@ static void test_no_record(void **state)
         {40, 2}, /* ended */
     };
     uint8_t bytes[RECORD_MAX];
-    struct carried got;
+    struct dataset_state got;
 
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct dl_span record = make(7, "here", bytes);
         uint64_t number = htole64(cases[i].number);
         memcpy(bytes + cases[i].at, &number, sizeof number);
-        assert_false(carried_read(record, &got));
+        assert_false(dataset_state_read(record, &got));
     }
-    assert_false(carried_read((struct dl_span){0}, &got));
-    assert_false(carried_read((struct dl_span){bytes, CARRIED_HEAD_BYTES - 1}, &got));
+    assert_false(dataset_state_read((struct dl_span){0}, &got));
+    assert_false(dataset_state_read((struct dl_span){bytes, DATASET_STATE_HEAD_BYTES - 1}, &got));
 }
 
 static void test_list(void **state)
@@ -74,21 +74,21 @@ static void test_list(void **state)
 
     assert_int_equal(buffer_append(&whole, "token", 5), 0);
     struct dl_buffer list = {0};
-    assert_int_equal(carried_list_add(&list, 2, make(7, "two", bytes)), 0);
-    assert_int_equal(carried_list_add(&list, 5, make(8, "", bytes)), 0);
-    assert_int_equal(carried_list_end(&list), 0);
+    assert_int_equal(dataset_state_list_add(&list, 2, make(7, "two", bytes)), 0);
+    assert_int_equal(dataset_state_list_add(&list, 5, make(8, "", bytes)), 0);
+    assert_int_equal(dataset_state_list_end(&list), 0);
     assert_int_equal(buffer_append(&whole, list.data, list.len), 0);
     rest = (struct dl_span){whole.data, whole.len};
-    struct dl_span cut = carried_split(&rest);
+    struct dl_span cut = dataset_state_split(&rest);
     assert_int_equal(rest.len, 5);
     assert_int_equal(cut.len, list.len);
-    assert_int_equal(carried_list_next(cut, &at, &worker, &record), 1);
+    assert_int_equal(dataset_state_list_next(cut, &at, &worker, &record), 1);
     assert_int_equal(worker, 2);
-    assert_int_equal(record.len, CARRIED_HEAD_BYTES + 3);
-    assert_int_equal(carried_list_next(cut, &at, &worker, &record), 1);
+    assert_int_equal(record.len, DATASET_STATE_HEAD_BYTES + 3);
+    assert_int_equal(dataset_state_list_next(cut, &at, &worker, &record), 1);
     assert_int_equal(worker, 5);
-    assert_int_equal(carried_list_next(cut, &at, &worker, &record), 0);
-    assert_int_equal(carried_split(&rest).len, 0); /* there is one only */
+    assert_int_equal(dataset_state_list_next(cut, &at, &worker, &record), 0);
+    assert_int_equal(dataset_state_split(&rest).len, 0); /* there is one only */
     buffer_deinit(&list);
 }
 
@@ -98,8 +98,8 @@ static void test_damaged_list(void **state)
     struct dl_buffer list = {0};
     uint8_t bytes[RECORD_MAX];
 
-    assert_int_equal(carried_list_add(&list, 2, make(7, "two", bytes)), 0);
-    assert_int_equal(carried_list_end(&list), 0);
+    assert_int_equal(dataset_state_list_add(&list, 2, make(7, "two", bytes)), 0);
+    assert_int_equal(dataset_state_list_end(&list), 0);
     for (size_t i = 0; i < list.len; i++) {
         for (int how = 0; how < 2; how++) {
             size_t len = how ? list.len : i;
@@ -112,10 +112,10 @@ static void test_damaged_list(void **state)
             memcpy(copy, list.data, len);
             if (how)
                 copy[i] ^= 0xff;
-            struct dl_span cut = carried_split(&whole);
+            struct dl_span cut = dataset_state_split(&whole);
             assert_true(how || cut.len == 0);
             while (cut.len > 0 && r > 0)
-                r = carried_list_next(cut, &at, &worker, &record);
+                r = dataset_state_list_next(cut, &at, &worker, &record);
             assert_true(at <= len);
             free(copy);
         }
@@ -145,14 +145,14 @@ static void test_in_a_slot(void **state)
     assert_true(slot_read_state(slot, sizeof slot, &record) && record.len == 0);
     used = 300;
     assert_false(slot_put_state(slot, 320, bytes, (struct dl_span){(const void *)"new", 3}, &used));
-    assert_int_equal(used, 320 + CARRIED_HEAD_BYTES + 3);
+    assert_int_equal(used, 320 + DATASET_STATE_HEAD_BYTES + 3);
     used = 300;
     assert_true(
         slot_put_state(slot, sizeof slot, bytes, (struct dl_span){(const void *)"new", 3}, &used));
     assert_int_equal(header->used, used);
     assert_true(slot_read_state(slot, sizeof slot, &record));
-    assert_int_equal(record.len, CARRIED_HEAD_BYTES + 3);
-    assert_memory_equal(record.data + CARRIED_HEAD_BYTES, "new", 3);
+    assert_int_equal(record.len, DATASET_STATE_HEAD_BYTES + 3);
+    assert_memory_equal(record.data + DATASET_STATE_HEAD_BYTES, "new", 3);
     for (uint64_t off = 1; off < 8; off++) {
         header->state_off = 320 + off;
         assert_false(slot_read_state(slot, sizeof slot, &record));
@@ -160,15 +160,15 @@ static void test_in_a_slot(void **state)
     header->state_off = sizeof slot - 8;
     assert_false(slot_read_state(slot, sizeof slot, &record));
     header->state_off = SLOT_HEADER_BYTES;
-    header->state_len = CARRIED_MAX + 1;
+    header->state_len = DATASET_STATE_MAX + 1;
     assert_false(slot_read_state(slot, UINT64_MAX / 2, &record));
 }
 
 static uint64_t found(const struct states *states, uint32_t replica, uint64_t round)
 {
-    struct carried got;
+    struct dataset_state got;
 
-    return carried_read(states_find(states, replica, round), &got) ? got.round : 0;
+    return dataset_state_read(states_find(states, replica, round), &got) ? got.round : 0;
 }
 
 /* The latest that is not behind what is wanted, else what was brought. */
@@ -196,19 +196,19 @@ static void test_of_a_stream(void **state)
 /* A client that brings very much takes no more memory than one that brings much. */
 static void test_no_more_than_that(void **state)
 {
-    _cleanup_free_ uint8_t *bytes = calloc(1, CARRIED_MAX);
-    struct carried head = {.round = 1, .world = 1};
-    struct dl_span record = {bytes, CARRIED_MAX};
+    _cleanup_free_ uint8_t *bytes = calloc(1, DATASET_STATE_MAX);
+    struct dataset_state head = {.round = 1, .world = 1};
+    struct dl_span record = {bytes, DATASET_STATE_MAX};
     _cleanup_(states_deinit)
     struct states states = {0};
     uint32_t n = 0;
 
-    carried_write_head(&head, bytes);
+    dataset_state_write_head(&head, bytes);
     while (n < 1000 && states_bring(&states, n, record))
         n++;
-    assert_int_equal(n, CARRIED_SAID_MAX / CARRIED_MAX);
+    assert_int_equal(n, DATASET_STATES_MAX / DATASET_STATE_MAX);
     assert_true(states_bring(&states, 0, record)); /* in place of what it said before */
-    record.len = CARRIED_HEAD_BYTES;
+    record.len = DATASET_STATE_HEAD_BYTES;
     assert_true(states_bring(&states, n, record));
 }
 

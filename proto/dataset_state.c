@@ -1,4 +1,4 @@
-#include "proto/carried.h"
+#include "proto/dataset_state.h"
 
 #include "proto/limits.h"
 
@@ -7,7 +7,7 @@
 
 enum { ITEM_BYTES = 16, TAIL_BYTES = 16 };
 
-static const char CARRIED_MARK[8] = {'d', 'l', 'c', 'a', 'r', 'r', 'y', '1'};
+static const char DATASET_STATE_MARK[8] = {'d', 'l', 'c', 'a', 'r', 'r', 'y', '1'};
 
 static void put(uint8_t *at, uint64_t number)
 {
@@ -25,40 +25,42 @@ static uint64_t get(const uint8_t *at)
 
 /* ---- a record ------------------------------------------------------------------------------- */
 
-void carried_write_head(const struct carried *carried, uint8_t ret[static CARRIED_HEAD_BYTES])
+void dataset_state_write_head(const struct dataset_state *state,
+                              uint8_t ret[static DATASET_STATE_HEAD_BYTES])
 {
-    put(ret, carried->round);
-    put(ret + 8, carried->position);
-    put(ret + 16, carried->good);
-    put(ret + 24, carried->rank);
-    put(ret + 32, carried->world);
-    put(ret + 40, carried->ended);
+    put(ret, state->round);
+    put(ret + 8, state->position);
+    put(ret + 16, state->good);
+    put(ret + 24, state->rank);
+    put(ret + 32, state->world);
+    put(ret + 40, state->ended);
 }
 
-bool carried_read(struct dl_span record, struct carried *ret)
+bool dataset_state_read(struct dl_span record, struct dataset_state *ret)
 {
-    uint8_t head[CARRIED_HEAD_BYTES]; /* it may lie in memory that another process writes to */
+    uint8_t
+        head[DATASET_STATE_HEAD_BYTES]; /* it may lie in memory that another process writes to */
 
-    if (record.len < CARRIED_HEAD_BYTES || record.len > CARRIED_MAX)
+    if (record.len < DATASET_STATE_HEAD_BYTES || record.len > DATASET_STATE_MAX)
         return false;
     memcpy(head, record.data, sizeof head);
     if (get(head + 32) == 0 || get(head + 32) > DL_MAX_WORLD_SIZE ||
         get(head + 24) >= get(head + 32) || get(head + 40) > 1 || get(head) == 0 ||
         get(head + 16) > get(head + 8))
         return false;
-    *ret = (struct carried){.round = get(head),
-                            .position = get(head + 8),
-                            .good = get(head + 16),
-                            .rank = (uint32_t)get(head + 24),
-                            .world = (uint32_t)get(head + 32),
-                            .ended = get(head + 40) == 1,
-                            .state = {record.data + sizeof head, record.len - sizeof head}};
+    *ret = (struct dataset_state){.round = get(head),
+                                  .position = get(head + 8),
+                                  .good = get(head + 16),
+                                  .rank = (uint32_t)get(head + 24),
+                                  .world = (uint32_t)get(head + 32),
+                                  .ended = get(head + 40) == 1,
+                                  .state = {record.data + sizeof head, record.len - sizeof head}};
     return true;
 }
 
 /* ---- a list --------------------------------------------------------------------------------- */
 
-int carried_list_add(struct dl_buffer *list, uint32_t worker, struct dl_span record)
+int dataset_state_list_add(struct dl_buffer *list, uint32_t worker, struct dl_span record)
 {
     uint8_t head[ITEM_BYTES];
 
@@ -68,22 +70,22 @@ int carried_list_add(struct dl_buffer *list, uint32_t worker, struct dl_span rec
     return r < 0 ? r : buffer_append(list, record.data, record.len);
 }
 
-int carried_list_end(struct dl_buffer *list)
+int dataset_state_list_end(struct dl_buffer *list)
 {
     uint8_t tail[TAIL_BYTES];
 
     put(tail, list->len + TAIL_BYTES);
-    memcpy(tail + 8, CARRIED_MARK, sizeof CARRIED_MARK);
+    memcpy(tail + 8, DATASET_STATE_MARK, sizeof DATASET_STATE_MARK);
     return buffer_append(list, tail, sizeof tail);
 }
 
-struct dl_span carried_split(struct dl_span *state)
+struct dl_span dataset_state_split(struct dl_span *state)
 {
     struct dl_span list = {0};
     uint64_t len;
 
-    if (state->len < TAIL_BYTES || memcmp(state->data + state->len - sizeof CARRIED_MARK,
-                                          CARRIED_MARK, sizeof CARRIED_MARK) != 0)
+    if (state->len < TAIL_BYTES || memcmp(state->data + state->len - sizeof DATASET_STATE_MARK,
+                                          DATASET_STATE_MARK, sizeof DATASET_STATE_MARK) != 0)
         return list;
     len = get(state->data + state->len - TAIL_BYTES);
     if (len < TAIL_BYTES || len > state->len)
@@ -93,11 +95,11 @@ struct dl_span carried_split(struct dl_span *state)
     return list;
 }
 
-int carried_list_next(struct dl_span list, size_t *at, uint32_t *ret_worker,
-                      struct dl_span *ret_record)
+int dataset_state_list_next(struct dl_span list, size_t *at, uint32_t *ret_worker,
+                            struct dl_span *ret_record)
 {
     size_t end = list.len < TAIL_BYTES ? 0 : list.len - TAIL_BYTES;
-    struct carried carried;
+    struct dataset_state state;
 
     if (*at == end)
         return 0;
@@ -109,5 +111,5 @@ int carried_list_next(struct dl_span list, size_t *at, uint32_t *ret_worker,
     *ret_worker = (uint32_t)worker;
     *ret_record = (struct dl_span){list.data + *at + ITEM_BYTES, len};
     *at += ITEM_BYTES + len;
-    return carried_read(*ret_record, &carried) ? 1 : -EINVAL;
+    return dataset_state_read(*ret_record, &state) ? 1 : -EINVAL;
 }
