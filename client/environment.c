@@ -31,7 +31,7 @@ struct number {
     const char *name;
     uint32_t min, max;
     bool set;
-    uint32_t is;
+    uint32_t value;
 };
 
 __attribute__((format(printf, 2, 3))) static int refuse(const struct why *why, const char *format,
@@ -61,7 +61,7 @@ static int read_number(struct number *ret, const struct why *why)
         return refuse(why, "$%s: \"%.64s\" is not a whole number from %u to %u", ret->name, text,
                       ret->min, ret->max);
     ret->set = true;
-    ret->is = (uint32_t)n;
+    ret->value = (uint32_t)n;
     return 0;
 }
 
@@ -108,9 +108,9 @@ static int find_rank(struct dl_epoch_options *o, unsigned given, bool *ret_all,
         return refuse(why, "$%s is set and $%s is not; set both, or neither",
                       rank.set ? rank.name : world.name, rank.set ? world.name : rank.name);
     if (rank.set)
-        o->rank = rank.is;
+        o->rank = rank.value;
     if (world.set)
-        o->world = world.is;
+        o->world = world.value;
     *ret_all = rank.set && world.set;
     return check_below(o, &rank, &world, why);
 }
@@ -131,10 +131,10 @@ static int find_in_group(const struct number *size, uint32_t *ret, const struct 
         if (!all[i]->set)
             return 0;
     }
-    uint64_t first = (uint64_t)group.is * size->is;
-    if ((uint64_t)groups.is * size->is == world.is && rank.is >= first &&
-        rank.is - first < size->is)
-        *ret = (uint32_t)(rank.is - first);
+    uint64_t first = (uint64_t)group.value * size->value;
+    if ((uint64_t)groups.value * size->value == world.value && rank.value >= first &&
+        rank.value - first < size->value)
+        *ret = (uint32_t)(rank.value - first);
     return 0;
 }
 
@@ -151,12 +151,13 @@ static int find_local_rank(struct dl_epoch_options *o, const struct why *why)
         return refuse(why, "$LOCAL_WORLD_SIZE is set and $LOCAL_RANK is not; set both, or neither");
     if (!rank.set)
         return 0;
-    if (size.set && rank.is >= size.is)
-        return refuse(why, "$LOCAL_RANK: %u is not below $LOCAL_WORLD_SIZE, %u", rank.is, size.is);
-    if (size.set && rank.is == 0)
-        r = find_in_group(&size, &rank.is, why);
+    if (size.set && rank.value >= size.value)
+        return refuse(why, "$LOCAL_RANK: %u is not below $LOCAL_WORLD_SIZE, %u", rank.value,
+                      size.value);
+    if (size.set && rank.value == 0)
+        r = find_in_group(&size, &rank.value, why);
     if (r == 0)
-        o->rank = rank.is;
+        o->rank = rank.value;
     return r;
 }
 

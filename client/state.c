@@ -68,7 +68,7 @@ int state_take_dataset_states(struct dl_epoch *epoch, const struct dl_epoch_opti
 static int write_state(struct dl_loader *loader, const struct state_place *place, uint64_t world,
                        struct dl_span list, void *buf, size_t *len)
 {
-    struct state_token token = {.of = loader->identity,
+    struct state_token token = {.identity = loader->identity,
                                 .epoch = place->epoch,
                                 .world = world,
                                 .steps = place->step,

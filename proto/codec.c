@@ -20,10 +20,10 @@ enum field_type { FIELD_U64, FIELD_STR, FIELD_BIN, FIELD_ANY };
 
 struct field {
     const char *name;
-    uint64_t max;  /* value, or bytes */
-    uint32_t unit; /* of bytes; 1 for texts */
-    uint16_t at;   /* offset in struct dl_message */
-    uint8_t type;  /* enum field_type */
+    uint64_t max;    /* value, or bytes */
+    uint32_t unit;   /* of bytes; 1 for texts */
+    uint16_t offset; /* offset in struct dl_message */
+    uint8_t type;    /* enum field_type */
 };
 
 #define AT(name, field) offsetof(struct dl_message, name.field)
@@ -154,14 +154,14 @@ struct dl_span span_str(const char *text)
 static uint64_t field_u64(const struct dl_message *msg, const struct field *field)
 {
     uint64_t n;
-    memcpy(&n, (const char *)msg + field->at, sizeof n);
+    memcpy(&n, (const char *)msg + field->offset, sizeof n);
     return n;
 }
 
 static struct dl_span field_span(const struct dl_message *msg, const struct field *field)
 {
     struct dl_span span;
-    memcpy(&span, (const char *)msg + field->at, sizeof span);
+    memcpy(&span, (const char *)msg + field->offset, sizeof span);
     return span;
 }
 
@@ -348,7 +348,7 @@ static int read_bytes(struct reader *reader, struct dl_span *ret)
 
 static int read_field(struct reader *reader, struct dl_message *msg)
 {
-    char *to = (char *)msg + reader->field->at;
+    char *to = (char *)msg + reader->field->offset;
     struct dl_span span = {0};
     uint64_t n = 0;
     int r;

@@ -5,7 +5,7 @@
 
 bool history_add(struct history *history, uint64_t world, uint64_t steps)
 {
-    struct history_stretch *last = history->n > 0 ? &history->of[history->n - 1] : NULL;
+    struct history_stretch *last = history->n > 0 ? &history->stretches[history->n - 1] : NULL;
 
     if (steps == 0)
         return true;
@@ -13,19 +13,20 @@ bool history_add(struct history *history, uint64_t world, uint64_t steps)
         return !add_overflows(last->steps, steps, &last->steps);
     if (history->n == DL_BOUND_HISTORY)
         return false;
-    history->of[history->n++] = (struct history_stretch){world, steps};
+    history->stretches[history->n++] = (struct history_stretch){world, steps};
     return true;
 }
 
 bool history_equal(const struct history *a, const struct history *b)
 {
-    return a->n == b->n && memcmp(a->of, b->of, a->n * sizeof a->of[0]) == 0;
+    return a->n == b->n && memcmp(a->stretches, b->stretches, a->n * sizeof a->stretches[0]) == 0;
 }
 
 size_t history_write(const struct history *history, uint8_t ret[static HISTORY_BYTES])
 {
     for (uint32_t i = 0; i < history->n; i++) {
-        uint64_t pair[2] = {htole64(history->of[i].world), htole64(history->of[i].steps)};
+        uint64_t pair[2] = {htole64(history->stretches[i].world),
+                            htole64(history->stretches[i].steps)};
 
         memcpy(ret + i * sizeof pair, pair, sizeof pair);
     }
@@ -44,9 +45,9 @@ bool history_read(struct dl_span bytes, struct history *ret)
         memcpy(pair, bytes.data + at, sizeof pair);
         uint64_t world = le64toh(pair[0]), steps = le64toh(pair[1]);
         if (world == 0 || world > DL_MAX_WORLD_SIZE || steps == 0 ||
-            (history.n > 0 && history.of[history.n - 1].world == world))
+            (history.n > 0 && history.stretches[history.n - 1].world == world))
             return false;
-        history.of[history.n++] = (struct history_stretch){world, steps};
+        history.stretches[history.n++] = (struct history_stretch){world, steps};
     }
     *ret = history;
     return true;

@@ -21,7 +21,7 @@ struct history_stretch {
 
 struct history {
     uint32_t n; /* at most DL_MAX_HISTORY */
-    struct history_stretch of[DL_BOUND_HISTORY];
+    struct history_stretch stretches[DL_BOUND_HISTORY];
 };
 
 /* Each stretch on the wire: two numbers, u64 little-endian. */

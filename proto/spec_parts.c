@@ -94,6 +94,6 @@ int spec_check_history(const struct dl_spec *spec, const struct history *before,
                             "client: the order is the client's own, and has no rest for other "
                             "numbers of ranks");
     for (uint32_t i = 0; r == 0 && i < before->n; i++)
-        r = spec_check_world(spec, before->of[i].world, err);
+        r = spec_check_world(spec, before->stretches[i].world, err);
     return r;
 }

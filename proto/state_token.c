@@ -56,25 +56,25 @@ static int set_before(struct value *map, const struct history *before)
     if (r == 0)
         v->type = VALUE_ARRAY; /* also when there is nothing in it */
     for (uint32_t i = 0; r == 0 && i < before->n; i++) {
-        r = push_uint(v, before->of[i].world);
+        r = push_uint(v, before->stretches[i].world);
         if (r == 0)
-            r = push_uint(v, before->of[i].steps);
+            r = push_uint(v, before->stretches[i].steps);
     }
     return r;
 }
 
 static int set_all(struct value *map, const struct state_token *token)
 {
-    const struct state_identity *of = &token->of;
+    const struct state_identity *identity = &token->identity;
     int r;
 
     if ((r = value_set_uint(map, "state", STATE_TOKEN_VERSION)) < 0 ||
-        (r = set_parts(map, of->parts)) < 0 ||
-        (r = value_set_uint(map, "dataset", of->dataset)) < 0 ||
-        (r = value_set_uint(map, "length", of->length)) < 0 ||
-        (r = value_set_string(map, "order", ORDERS[of->order])) < 0 ||
-        (r = value_set_uint(map, "seed", of->seed)) < 0 ||
-        (r = value_set_uint(map, "workers", of->workers)) < 0 ||
+        (r = set_parts(map, identity->parts)) < 0 ||
+        (r = value_set_uint(map, "dataset", identity->dataset)) < 0 ||
+        (r = value_set_uint(map, "length", identity->length)) < 0 ||
+        (r = value_set_string(map, "order", ORDERS[identity->order])) < 0 ||
+        (r = value_set_uint(map, "seed", identity->seed)) < 0 ||
+        (r = value_set_uint(map, "workers", identity->workers)) < 0 ||
         (r = value_set_uint(map, "epoch", token->epoch)) < 0 ||
         (r = value_set_uint(map, "world", token->world)) < 0 ||
         (r = value_set_uint(map, "steps", token->steps)) < 0 ||
@@ -178,11 +178,11 @@ static bool get_before(const struct value *map, struct history *ret)
 
 static bool get_all(const struct value *map, struct state_token *ret)
 {
-    struct state_identity *of = &ret->of;
+    struct state_identity *identity = &ret->identity;
 
-    return get_parts(map, of->parts) && get_uint(map, "dataset", &of->dataset) &&
-           get_uint(map, "length", &of->length) && get_order(map, &of->order) &&
-           get_uint(map, "seed", &of->seed) && get_uint(map, "workers", &of->workers) &&
+    return get_parts(map, identity->parts) && get_uint(map, "dataset", &identity->dataset) &&
+           get_uint(map, "length", &identity->length) && get_order(map, &identity->order) &&
+           get_uint(map, "seed", &identity->seed) && get_uint(map, "workers", &identity->workers) &&
            get_uint(map, "epoch", &ret->epoch) && get_uint(map, "world", &ret->world) &&
            get_uint(map, "steps", &ret->steps) && ret->world > 0 &&
            ret->world <= DL_MAX_WORLD_SIZE && get_before(map, &ret->before) &&
@@ -285,7 +285,7 @@ static int check_data(const struct state_identity *state, const struct state_ide
 int state_token_check(const struct state_token *token, const struct state_identity *loader,
                       struct dl_error *err)
 {
-    const struct state_identity *state = &token->of;
+    const struct state_identity *state = &token->identity;
     int r = check_spec(state, loader, err);
 
     if (r == 0)
@@ -312,10 +312,10 @@ static int place_in_other_world(const struct state_token *token, uint64_t world,
 {
     struct history *before = &ret->before;
 
-    if (token->of.workers > 0 || token->of.order == STATE_CLIENT)
+    if (token->identity.workers > 0 || token->identity.order == STATE_CLIENT)
         return dl_error_set(err, EINVAL, "world",
                             "%" PRIu64 ", and the state is of %" PRIu64 "; %s", world, token->world,
-                            token->of.workers > 0
+                            token->identity.workers > 0
                                 ? "ranks share an iterable dataset by its own rules, which no "
                                   "other number of ranks can go on with"
                                 : "each rank's client is its sampler, and has an order of its own");
@@ -326,8 +326,8 @@ static int place_in_other_world(const struct state_token *token, uint64_t world,
                             world, token->world, before->n);
     ret->step = 0;
     /* Nothing was given out since there were as many ranks as now. */
-    if (before->n > 0 && before->of[before->n - 1].world == world)
-        ret->step = before->of[--before->n].steps;
+    if (before->n > 0 && before->stretches[before->n - 1].world == world)
+        ret->step = before->stretches[--before->n].steps;
     return 0;
 }
 
@@ -344,7 +344,7 @@ int state_token_place(const struct state_token *token, uint64_t world, struct st
 /* ---- for people ----------------------------------------------------------------------------- */
 
 struct text {
-    char *at;
+    char *start;
     size_t size;
     size_t len;
 };
@@ -356,33 +356,33 @@ static void say(struct text *text, const char *format, ...)
     va_list args;
 
     va_start(args, format);
-    int n = vsnprintf(room > 0 ? text->at + text->len : NULL, room, format, args);
+    int n = vsnprintf(room > 0 ? text->start + text->len : NULL, room, format, args);
     va_end(args);
     text->len += n > 0 ? (size_t)n : 0;
 }
 
 size_t state_token_json(const struct state_token *token, char *buf, size_t size)
 {
-    const struct state_identity *of = &token->of;
+    const struct state_identity *identity = &token->identity;
     struct text text = {.size = size};
 
-    text.at = buf;
+    text.start = buf;
     say(&text, "{\"version\": %d, \"epoch\": %" PRIu64 ", \"world\": %" PRIu64, STATE_TOKEN_VERSION,
         token->epoch, token->world);
     say(&text, ", \"steps\": %" PRIu64 ", \"before\": [", token->steps);
     for (uint32_t i = 0; i < token->before.n; i++)
         say(&text, "%s{\"world\": %" PRIu64 ", \"steps\": %" PRIu64 "}", i > 0 ? ", " : "",
-            token->before.of[i].world, token->before.of[i].steps);
-    say(&text, "], \"seed\": %" PRIu64 ", \"order\": \"%s\", \"length\": ", of->seed,
-        ORDERS[of->order]);
-    if (of->length == UINT64_MAX)
+            token->before.stretches[i].world, token->before.stretches[i].steps);
+    say(&text, "], \"seed\": %" PRIu64 ", \"order\": \"%s\", \"length\": ", identity->seed,
+        ORDERS[identity->order]);
+    if (identity->length == UINT64_MAX)
         say(&text, "null");
     else
-        say(&text, "%" PRIu64, of->length);
+        say(&text, "%" PRIu64, identity->length);
     say(&text, ", \"workers\": %" PRIu64 ", \"dataset\": \"%016" PRIx64 "\", \"spec\": {",
-        of->workers, of->dataset);
+        identity->workers, identity->dataset);
     for (unsigned i = 0; i < STATE_PARTS; i++)
-        say(&text, "%s\"%s\": \"%016" PRIx64 "\"", i > 0 ? ", " : "", PARTS[i], of->parts[i]);
+        say(&text, "%s\"%s\": \"%016" PRIx64 "\"", i > 0 ? ", " : "", PARTS[i], identity->parts[i]);
     say(&text, "}");
     if (token->dataset_states)
         say(&text, ", \"carried\": \"%016" PRIx64 "\"", token->dataset_states);

@@ -53,7 +53,7 @@ struct state_identity {
 };
 
 struct state_token {
-    struct state_identity of;
+    struct state_identity identity;
     uint64_t epoch;
     uint64_t world;
     uint64_t steps;

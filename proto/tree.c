@@ -147,7 +147,7 @@ struct check {
     const void *encoded;
     size_t len;
     uint32_t count;
-    uint32_t at;
+    uint32_t index; /* of the node that is checked */
     uint64_t slot_bytes;
     struct dl_error *err;
 };
@@ -161,13 +161,13 @@ static int check_place(const struct check *check, const struct tree_node *node)
 
     for (uint32_t i = node->ndim; i < TREE_DIMS; i++)
         if (node->shape[i] != 0)
-            return damaged(check, "%u: a dimension beyond its last", check->at);
+            return damaged(check, "%u: a dimension beyond its last", check->index);
     if (node->offset % TREE_ALIGN != 0)
-        return damaged(check, "%u: offset %" PRIu64 " is not a multiple of %d", check->at,
+        return damaged(check, "%u: offset %" PRIu64 " is not a multiple of %d", check->index,
                        node->offset, TREE_ALIGN);
     if (add_overflows(node->offset, node->nbytes, &end) || end > check->slot_bytes)
         return damaged(check, "%u: bytes %" PRIu64 " at %" PRIu64 " end beyond the slot's %" PRIu64,
-                       check->at, node->nbytes, node->offset, check->slot_bytes);
+                       check->index, node->nbytes, node->offset, check->slot_bytes);
     return 0;
 }
 
@@ -177,15 +177,15 @@ static int check_tensor(const struct check *check, const struct tree_node *node)
     uint64_t bytes;
 
     if (node->children != 0)
-        return damaged(check, "%u: a tensor with children", check->at);
+        return damaged(check, "%u: a tensor with children", check->index);
     if (node->ndim > TREE_DIMS)
-        return damaged(check, "%u: %u dimensions are more than %d", check->at, node->ndim,
+        return damaged(check, "%u: %u dimensions are more than %d", check->index, node->ndim,
                        TREE_DIMS);
     if (!tensor_bytes(node->dtype, node->ndim, node->shape, &bytes))
-        return damaged(check, "%u: unknown element type %u, or a shape too large", check->at,
+        return damaged(check, "%u: unknown element type %u, or a shape too large", check->index,
                        node->dtype);
     if (bytes != node->nbytes)
-        return damaged(check, "%u: %" PRIu64 " bytes, but its shape has %" PRIu64, check->at,
+        return damaged(check, "%u: %" PRIu64 " bytes, but its shape has %" PRIu64, check->index,
                        node->nbytes, bytes);
     return check_place(check, node);
 }
@@ -196,16 +196,16 @@ static int check_text(const struct check *check, const struct tree_node *node)
     uint64_t numbers;
 
     if (node->children != 0)
-        return damaged(check, "%u: text with children", check->at);
+        return damaged(check, "%u: text with children", check->index);
     if (node->dtype != 0)
-        return damaged(check, "%u: text with element type %u", check->at, node->dtype);
+        return damaged(check, "%u: text with element type %u", check->index, node->dtype);
     if (node->ndim > 1)
-        return damaged(check, "%u: text of %u dimensions; it has none or one", check->at,
+        return damaged(check, "%u: text of %u dimensions; it has none or one", check->index,
                        node->ndim);
     if (node->ndim == 1 &&
         (add_overflows(node->shape[0], 1, &numbers) ||
          mul_overflows(numbers, sizeof(uint64_t), &numbers) || numbers > node->nbytes))
-        return damaged(check, "%u: %" PRIu64 " strings do not fit %" PRIu64 " bytes", check->at,
+        return damaged(check, "%u: %" PRIu64 " strings do not fit %" PRIu64 " bytes", check->index,
                        node->shape[0], node->nbytes);
     return check_place(check, node);
 }
@@ -223,12 +223,12 @@ static int check_container(const struct check *check, const struct tree_node *no
     for (uint32_t i = 0; i < TREE_DIMS; i++)
         shape |= node->shape[i];
     if (node->dtype || node->ndim || node->offset || node->nbytes || shape)
-        return damaged(check, "%u: a container with a tensor's fields", check->at);
+        return damaged(check, "%u: a container with a tensor's fields", check->index);
     if (node->kind == TREE_OBJECT && node->children == 0)
-        return damaged(check, "%u: an object without its pickle", check->at);
-    if (node->children > check->count - check->at - 1)
-        return damaged(check, "%u: %u children, but only %u nodes follow", check->at,
-                       node->children, check->count - check->at - 1);
+        return damaged(check, "%u: an object without its pickle", check->index);
+    if (node->children > check->count - check->index - 1)
+        return damaged(check, "%u: %u children, but only %u nodes follow", check->index,
+                       node->children, check->count - check->index - 1);
     return 0;
 }
 
@@ -239,9 +239,9 @@ static int check_in_object(const struct check *check, const struct tree_node *no
     bool first = node == object + 1;
 
     if (first && (node->kind != TREE_BYTES || node->ndim != 0))
-        return damaged(check, "%u: an object that does not begin with its pickle", check->at);
+        return damaged(check, "%u: an object that does not begin with its pickle", check->index);
     if (!first && node->kind != TREE_TENSOR)
-        return damaged(check, "%u: kind %u in an object, where only tensors stand", check->at,
+        return damaged(check, "%u: kind %u in an object, where only tensors stand", check->index,
                        node->kind);
     return 0;
 }
@@ -251,16 +251,16 @@ static int check_key(const struct check *check, const struct tree_node *node, bo
     uint64_t keys_at = check->count * sizeof *node, end;
 
     if (node->key_len == 0)
-        return node->key_off ? damaged(check, "%u: a place for no key", check->at) : 0;
+        return node->key_off ? damaged(check, "%u: a place for no key", check->index) : 0;
     if (!in_dict)
-        return damaged(check, "%u: a key, but its parent is no dict", check->at);
+        return damaged(check, "%u: a key, but its parent is no dict", check->index);
     if (node->key_len > DL_MAX_NAME_BYTES)
-        return damaged(check, "%u: a key of %u bytes", check->at, node->key_len);
+        return damaged(check, "%u: a key of %u bytes", check->index, node->key_len);
     if (node->key_off < keys_at || add_overflows(node->key_off, node->key_len, &end) ||
         end > check->len)
-        return damaged(check, "%u: a key outside the key area", check->at);
+        return damaged(check, "%u: a key outside the key area", check->index);
     if (!utf8_text((const uint8_t *)tree_key(check->encoded, node), node->key_len))
-        return damaged(check, "%u: a key that is not UTF-8 without NUL", check->at);
+        return damaged(check, "%u: a key that is not UTF-8 without NUL", check->index);
     return 0;
 }
 
@@ -270,7 +270,7 @@ static int check_node(const struct check *check, const struct tree_node *node,
     int r;
 
     if (node->reserved != 0)
-        return damaged(check, "%u: reserved field is not 0", check->at);
+        return damaged(check, "%u: reserved field is not 0", check->index);
     r = check_key(check, node, parent && parent->kind == TREE_DICT);
     if (r == 0 && parent && parent->kind == TREE_OBJECT)
         r = check_in_object(check, node, parent);
@@ -288,7 +288,7 @@ static int check_node(const struct check *check, const struct tree_node *node,
     case TREE_OBJECT:
         return check_container(check, node);
     default:
-        return damaged(check, "%u: unknown kind %u", check->at, node->kind);
+        return damaged(check, "%u: unknown kind %u", check->index, node->kind);
     }
 }
 
@@ -307,8 +307,8 @@ int tree_check(const void *encoded, size_t len, uint32_t count, uint64_t slot_by
     if (count == 0 || count > DL_MAX_TREE_NODES || len < count * sizeof *nodes ||
         len > count * (sizeof *nodes + DL_MAX_NAME_BYTES))
         return dl_error_set(err, EBADMSG, "batch tree", "%zu bytes for %u nodes", len, count);
-    for (; check.at < count; check.at++) {
-        const struct tree_node *node = &nodes[check.at];
+    for (; check.index < count; check.index++) {
+        const struct tree_node *node = &nodes[check.index];
         const struct tree_node *parent = NULL;
 
         while (depth > 0 && open[depth - 1].missing == 0)
@@ -316,8 +316,8 @@ int tree_check(const void *encoded, size_t len, uint32_t count, uint64_t slot_by
         if (depth > 0) {
             open[depth - 1].missing--;
             parent = &nodes[open[depth - 1].node];
-        } else if (check.at > 0) {
-            return damaged(&check, "%u: lies outside the root", check.at);
+        } else if (check.index > 0) {
+            return damaged(&check, "%u: lies outside the root", check.index);
         }
         int r = check_node(&check, node, parent);
         if (r < 0)
@@ -325,9 +325,9 @@ int tree_check(const void *encoded, size_t len, uint32_t count, uint64_t slot_by
         if (!is_container(node))
             continue;
         if (depth == DL_BOUND_TREE_DEPTH)
-            return damaged(&check, "%u: nested deeper than %d", check.at, DL_BOUND_TREE_DEPTH);
+            return damaged(&check, "%u: nested deeper than %d", check.index, DL_BOUND_TREE_DEPTH);
         open[depth].missing = node->children;
-        open[depth++].node = check.at;
+        open[depth++].node = check.index;
     }
     while (depth > 0)
         if (open[--depth].missing > 0)

@@ -101,14 +101,14 @@ static void state_print_before(const struct history *before)
 {
     printf("before   ");
     for (uint32_t i = 0; i < before->n; i++)
-        printf("%s%" PRIu64 " steps of %" PRIu64 " ranks", i > 0 ? ", " : " ", before->of[i].steps,
-               before->of[i].world);
+        printf("%s%" PRIu64 " steps of %" PRIu64 " ranks", i > 0 ? ", " : " ",
+               before->stretches[i].steps, before->stretches[i].world);
     printf("%s\n", before->n > 0 ? "" : " nothing");
 }
 
 static void state_print_state(const struct state_token *token)
 {
-    const struct state_identity *of = &token->of;
+    const struct state_identity *of = &token->identity;
 
     printf("epoch     %" PRIu64 "\nsteps     %" PRIu64 " of each of %" PRIu64 " ranks\n",
            token->epoch, token->steps, token->world);

@@ -17,9 +17,10 @@ static enum progress_order progress_compare_history(const struct history *a,
     uint32_t n = a->n < b->n ? a->n : b->n;
 
     for (uint32_t i = 0; i < n; i++) {
-        enum progress_order order = progress_compare_numbers(a->of[i].steps, b->of[i].steps);
+        enum progress_order order =
+            progress_compare_numbers(a->stretches[i].steps, b->stretches[i].steps);
 
-        if (a->of[i].world != b->of[i].world)
+        if (a->stretches[i].world != b->stretches[i].world)
             return PROGRESS_UNRELATED;
         if (order == PROGRESS_SAME)
             continue;
@@ -56,10 +57,10 @@ uint64_t progress_point_split(const struct progress_point *point, uint64_t world
     uint32_t n = point->history.n;
 
     *ret_before = point->history;
-    if (n == 0 || point->history.of[n - 1].world != world)
+    if (n == 0 || point->history.stretches[n - 1].world != world)
         return 0;
     ret_before->n--;
-    return point->history.of[n - 1].steps;
+    return point->history.stretches[n - 1].steps;
 }
 
 void progress_point_text(const struct progress_point *point, char ret[static PROGRESS_TEXT_MAX])
@@ -68,10 +69,10 @@ void progress_point_text(const struct progress_point *point, char ret[static PRO
                                  point->history.n ? " behind" : " at its beginning");
 
     for (uint32_t i = 0; i < point->history.n && at < PROGRESS_TEXT_MAX; i++)
-        at += (size_t)snprintf(ret + at, PROGRESS_TEXT_MAX - at,
-                               i ? " and %" PRIu64 " of %" PRIu64
-                                 : " %" PRIu64 " steps of %" PRIu64 " ranks",
-                               point->history.of[i].steps, point->history.of[i].world);
+        at += (size_t)snprintf(
+            ret + at, PROGRESS_TEXT_MAX - at,
+            i ? " and %" PRIu64 " of %" PRIu64 : " %" PRIu64 " steps of %" PRIu64 " ranks",
+            point->history.stretches[i].steps, point->history.stretches[i].world);
 }
 
 /* ---- rounds --------------------------------------------------------------------------------- */
@@ -177,9 +178,9 @@ uint64_t progress_limit(const struct progress *progress, uint64_t round, uint64_
             continue;
         if (next->begin.pass != pass || next->begin.epoch != epoch)
             return UINT64_MAX; /* the others have done with this epoch */
-        if (end->n <= before->n || (own && own->world != end->of[before->n].world))
+        if (end->n <= before->n || (own && own->world != end->stretches[before->n].world))
             return 0; /* nobody had any of it */
-        return end->of[before->n].steps;
+        return end->stretches[before->n].steps;
     }
     return UINT64_MAX;
 }

@@ -26,8 +26,8 @@ static void progress_report_add_point(struct dl_buffer *out, const struct progre
     progress_report_add_number(out, ' ', point->pass);
     progress_report_add_number(out, ' ', point->epoch);
     for (uint32_t i = 0; i < point->history.n; i++) {
-        progress_report_add_number(out, ' ', point->history.of[i].world);
-        progress_report_add_number(out, ':', point->history.of[i].steps);
+        progress_report_add_number(out, ' ', point->history.stretches[i].world);
+        progress_report_add_number(out, ':', point->history.stretches[i].steps);
     }
     progress_report_add_text(out, "\n");
 }
@@ -83,7 +83,7 @@ static bool progress_report_take_point(const char **at, struct progress_point *r
         !progress_report_take_number(at, ' ', &ret->epoch))
         return false;
     for (history->n = 0; !progress_report_take_text(at, "\n"); history->n++) {
-        struct history_stretch *stretch = &history->of[history->n];
+        struct history_stretch *stretch = &history->stretches[history->n];
 
         if (history->n == DL_BOUND_HISTORY ||
             !progress_report_take_number(at, ' ', &stretch->world) ||

@@ -111,7 +111,7 @@ static bool plan_can_split(const struct plan_params *params)
     bool can = size % params->world == 0;
 
     for (uint32_t i = 0; can && i < params->before.n; i++)
-        can = size % params->before.of[i].world == 0;
+        can = size % params->before.stretches[i].world == 0;
     return params->shard != PLAN_SPLIT || can;
 }
 
@@ -131,7 +131,7 @@ static uint64_t plan_taken_before(const struct plan_params *params, uint64_t cou
     uint64_t base = 0;
 
     for (uint32_t i = 0; i < params->before.n; i++) {
-        const struct history_stretch *stretch = &params->before.of[i];
+        const struct history_stretch *stretch = &params->before.stretches[i];
         struct shard shard = plan_shard_for(params, count - base, stretch->world);
 
         if (stretch->steps >= shard_steps(&shard, 0)) /* no rank has more */
@@ -151,7 +151,7 @@ static bool plan_has_worlds(const struct plan_params *params)
     bool has = params->world > 0 && params->before.n <= DL_BOUND_HISTORY;
 
     for (uint32_t i = 0; has && i < params->before.n; i++)
-        has = params->before.of[i].world > 0;
+        has = params->before.stretches[i].world > 0;
     return has;
 }
 

@@ -182,7 +182,7 @@ static void plan_order_keep_rest(struct token_plan *plan, struct leaving *leavin
 static int plan_order_find_rest(struct token_plan *plan, struct leaving *leaving, uint64_t world)
 {
     struct token_carry carry = {
-        .first_world = plan->before.of[0].world, .world = world, .tail = leaving->tail};
+        .first_world = plan->before.stretches[0].world, .world = world, .tail = leaving->tail};
     size_t bytes = plan->length * sizeof *leaving->rest;
 
     memcpy(leaving->rest, leaving->gone, bytes);
@@ -211,10 +211,10 @@ static int plan_order_leave_out_carrying(struct token_plan *plan)
     uint64_t world = plan->world;
     int r = plan_order_leaving_init(&leaving, plan);
 
-    plan->world = before->of[0].world; /* which found the epoch as if there were no other */
+    plan->world = before->stretches[0].world; /* which found the epoch as if there were no other */
     for (uint32_t i = 0; r == 0 && i < before->n; i++) {
-        r = plan_order_count_taken(plan, before->of[i].steps, leaving.gone);
-        bool all = r == 0 && before->of[i].steps >= plan->made.n_groups;
+        r = plan_order_count_taken(plan, before->stretches[i].steps, leaving.gone);
+        bool all = r == 0 && before->stretches[i].steps >= plan->made.n_groups;
         plan_order_forget_cut(plan);
         if (all) {
             plan->count = 0;
@@ -222,7 +222,7 @@ static int plan_order_leave_out_carrying(struct token_plan *plan)
         }
         if (r == 0)
             r = plan_order_find_rest(plan, &leaving,
-                                     i + 1 < before->n ? before->of[i + 1].world : world);
+                                     i + 1 < before->n ? before->stretches[i + 1].world : world);
     }
     plan->world = world;
     return r;
@@ -237,7 +237,7 @@ int token_leave_out_taken(struct token_plan *plan)
     int r = times ? 0 : -ENOMEM;
 
     for (uint32_t i = 0; r == 0 && i < plan->before.n; i++)
-        r = plan_order_leave_out_stretch(plan, &plan->before.of[i], times);
+        r = plan_order_leave_out_stretch(plan, &plan->before.stretches[i], times);
     plan->world = world;
     return r;
 }

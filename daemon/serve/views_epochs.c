@@ -87,8 +87,8 @@ static void add_before(struct row *row, const struct history *before)
     for (uint32_t i = 0; i < before->n && row->r == 0; i++) {
         struct row inner = row_push(stretches);
 
-        row_uint(&inner, "world", before->of[i].world);
-        row_uint(&inner, "steps", before->of[i].steps);
+        row_uint(&inner, "world", before->stretches[i].world);
+        row_uint(&inner, "steps", before->stretches[i].steps);
         row->r = inner.r;
     }
 }

@@ -22,7 +22,7 @@ static void use(const struct state_token *token)
     struct dl_error err = {0};
 
     FUZZ_ASSERT(state_token_json(token, json, sizeof json) < sizeof json);
-    FUZZ_ASSERT(state_token_check(token, &token->of, &err) == 0);
+    FUZZ_ASSERT(state_token_check(token, &token->identity, &err) == 0);
     for (size_t i = 0; i < ARRAY_SIZE(worlds); i++) {
         int r = state_token_place(token, worlds[i], &place, &err);
 

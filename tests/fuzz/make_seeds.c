@@ -239,23 +239,23 @@ static void state_seed(const char *name, const struct state_token *token)
 static void state_seeds(void)
 {
     struct state_token token = {
-        .of = {.parts = {1, 2, 3, 4, UINT64_MAX}, .length = 60000}, .epoch = 3, .world = 4};
+        .identity = {.parts = {1, 2, 3, 4, UINT64_MAX}, .length = 60000}, .epoch = 3, .world = 4};
 
     state_seed("start", &token);
     token.steps = 120;
-    token.of.order = STATE_NATIVE;
+    token.identity.order = STATE_NATIVE;
     token.before = (struct history){2, {{8, 10}, {2, 300}}};
     state_seed("changed", &token);
-    token.of.order = STATE_CLIENT;
+    token.identity.order = STATE_CLIENT;
     state_seed("client", &token);
-    token.of.order = STATE_SEQUENTIAL;
-    token.of.workers = 2;
-    token.of.length = UINT64_MAX;
+    token.identity.order = STATE_SEQUENTIAL;
+    token.identity.workers = 2;
+    token.identity.length = UINT64_MAX;
     state_seed("iterable", &token);
     for (uint64_t i = token.before.n; i < DL_MAX_HISTORY; i++)
         if (!history_add(&token.before, 1 + i % 2, UINT64_MAX))
             fail("full");
-    token.of.workers = 0;
+    token.identity.workers = 0;
     state_seed("full", &token);
     token.before.n = 0;
     token.dataset_states = 5;

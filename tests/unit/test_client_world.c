@@ -79,7 +79,7 @@ static void expect_state(struct fake *f, const char *part)
 
 static void test_place(void **state)
 {
-    struct history history = {.n = 1, .of = {{4, 5}}};
+    struct history history = {.n = 1, .stretches = {{4, 5}}};
     uint8_t before[HISTORY_BYTES];
     struct fake f = {0};
     struct dl_message msg;
@@ -284,7 +284,7 @@ static void follow(bool at_once)
         fake_next(&f, step);
     answer.with = in_world(&f, 5, 6, 0, (struct dl_span){0});
     uint8_t before[HISTORY_BYTES];
-    struct history history = {.n = 1, .of = {{4, at_once ? 2 : 3}}};
+    struct history history = {.n = 1, .stretches = {{4, at_once ? 2 : 3}}};
     answer.with.started.before = (struct dl_span){before, history_write(&history, before)};
     assert_int_equal(pthread_create(&answer.thread, NULL, answer_start, &answer), 0);
     tell_changed(&f, at_once);

@@ -581,7 +581,7 @@ static void test_all_parameters_are_compared(void **state)
 {
     struct plan_params params, base = {0};
     struct plan_tokens tokens;
-    size_t history = offsetof(struct plan_params, before.of);
+    size_t history = offsetof(struct plan_params, before.stretches);
 
     (void)state;
     memset(&params, 0xFF, sizeof params);
@@ -594,8 +594,8 @@ static void test_all_parameters_are_compared(void **state)
     check_compared(&base, 0, (uint8_t *)&params, history);
     check_compared(&base, offsetof(struct plan_params, tokens), (uint8_t *)&tokens, sizeof tokens);
     memset(&params, 0xFF, sizeof params);
-    check_compared(&base, history, (uint8_t *)&params, sizeof base.before.of);
-    assert_int_equal(history + sizeof base.before.of, offsetof(struct plan_params, tokens));
+    check_compared(&base, history, (uint8_t *)&params, sizeof base.before.stretches);
+    assert_int_equal(history + sizeof base.before.stretches, offsetof(struct plan_params, tokens));
     assert_int_equal(sizeof params, offsetof(struct plan_params, tokens) + sizeof tokens);
 }
 #endif

@@ -425,7 +425,7 @@ static void test_refused(void **state)
     (void)state;
     assert_int_equal(plan_new(&params, &plan), -EINVAL); /* 6 for 4 ranks */
     params.shard = PLAN_BATCH;
-    params.before.of[0].world = 0;
+    params.before.stretches[0].world = 0;
     assert_int_equal(plan_new(&params, &plan), -EINVAL);
     params.before = (struct history){1, {{4, 1}}};
     params.before.n = DL_MAX_HISTORY + 1;
@@ -446,7 +446,7 @@ static void test_history(void **state)
     assert_true(history_add(&history, 4, 3) && history_add(&history, 4, 2));
     assert_true(history_add(&history, 2, 9));
     assert_int_equal(history.n, 2);
-    assert_int_equal(history.of[0].steps, 5);
+    assert_int_equal(history.stretches[0].steps, 5);
     assert_false(history_add(&history, 2, UINT64_MAX));
     size_t n = history_write(&history, bytes);
     assert_int_equal(n, 32);

@@ -20,7 +20,7 @@ static struct progress_point point(const char *text)
     while (*at) {
         uint64_t world = strtoull(at, &at, 10);
 
-        ret.history.of[ret.history.n++] =
+        ret.history.stretches[ret.history.n++] =
             (struct history_stretch){world, strtoull(at + 1, &at, 10)};
     }
     return ret;
@@ -238,7 +238,7 @@ static void test_place(void **state)
                                          place.step));
         assert_point(&at, rows[i].at);
         assert_true(place.before.n == 0 ||
-                    place.before.of[place.before.n - 1].world != place.world);
+                    place.before.stretches[place.before.n - 1].world != place.world);
     }
 }
 

@@ -9,11 +9,11 @@
 
 static struct state_token some_token(void)
 {
-    return (struct state_token){.of = {.parts = {1, UINT64_MAX, 3, 1u << 31, 200},
-                                       .dataset = UINT64_C(0x123456789abcdef),
-                                       .length = 60000,
-                                       .order = STATE_NATIVE,
-                                       .seed = 7},
+    return (struct state_token){.identity = {.parts = {1, UINT64_MAX, 3, 1u << 31, 200},
+                                             .dataset = UINT64_C(0x123456789abcdef),
+                                             .length = 60000,
+                                             .order = STATE_NATIVE,
+                                             .seed = 7},
                                 .epoch = 3,
                                 .world = 4,
                                 .steps = 120,
@@ -22,12 +22,12 @@ static struct state_token some_token(void)
 
 static void assert_same(const struct state_token *a, const struct state_token *b)
 {
-    assert_memory_equal(a->of.parts, b->of.parts, sizeof a->of.parts);
-    assert_int_equal(a->of.dataset, b->of.dataset);
-    assert_int_equal(a->of.length, b->of.length);
-    assert_int_equal(a->of.order, b->of.order);
-    assert_int_equal(a->of.seed, b->of.seed);
-    assert_int_equal(a->of.workers, b->of.workers);
+    assert_memory_equal(a->identity.parts, b->identity.parts, sizeof a->identity.parts);
+    assert_int_equal(a->identity.dataset, b->identity.dataset);
+    assert_int_equal(a->identity.length, b->identity.length);
+    assert_int_equal(a->identity.order, b->identity.order);
+    assert_int_equal(a->identity.seed, b->identity.seed);
+    assert_int_equal(a->identity.workers, b->identity.workers);
     assert_int_equal(a->epoch, b->epoch);
     assert_int_equal(a->world, b->world);
     assert_int_equal(a->steps, b->steps);
@@ -45,18 +45,18 @@ static size_t written(const struct state_token *token, uint8_t *buf)
 
 static void test_comes_back(void **state)
 {
-    struct state_token largest = {.of = {.dataset = UINT64_MAX,
-                                         .length = UINT64_MAX,
-                                         .order = STATE_SEQUENTIAL,
-                                         .seed = UINT64_MAX,
-                                         .workers = UINT64_MAX},
+    struct state_token largest = {.identity = {.dataset = UINT64_MAX,
+                                               .length = UINT64_MAX,
+                                               .order = STATE_SEQUENTIAL,
+                                               .seed = UINT64_MAX,
+                                               .workers = UINT64_MAX},
                                   .epoch = UINT64_MAX,
                                   .world = DL_MAX_WORLD_SIZE,
                                   .steps = UINT64_MAX};
     struct state_token all[] = {some_token(), largest, {.world = 1}};
 
     (void)state;
-    memset(largest.of.parts, 0xff, sizeof largest.of.parts);
+    memset(largest.identity.parts, 0xff, sizeof largest.identity.parts);
     for (uint64_t i = 0; i < DL_MAX_HISTORY; i++)
         assert_true(history_add(&largest.before, DL_MAX_WORLD_SIZE - i % 2, UINT64_MAX));
     all[1] = largest;
@@ -87,7 +87,7 @@ static void test_json(void **state)
               "\"dataset\": \"0123456789abcdef\", \"spec\": {\"dataset\": \"0000000000000001\", "
               "\"sampler\": \"ffffffffffffffff\", \"batch\": \"0000000000000003\", "
               "\"collate\": \"0000000080000000\", \"shard\": \"00000000000000c8\"}}");
-    token.of.length = UINT64_MAX;
+    token.identity.length = UINT64_MAX;
     state_token_json(&token, json, sizeof json);
     assert_non_null(strstr(json, "\"length\": null"));
 }
@@ -129,7 +129,7 @@ static void expect_difference(const struct state_identity *loader, const char *p
 static void test_differences_have_names(void **state)
 {
     static const char *const parts[] = {"dataset", "sampler", "batch", "collate", "shard"};
-    const struct state_identity own = some_token().of;
+    const struct state_identity own = some_token().identity;
     struct state_token token = some_token();
     struct state_identity loader = own;
 
@@ -174,8 +174,8 @@ static void test_places(void **state)
     assert_int_equal(state_token_place(&token, 2, &place, NULL), 0);
     assert_int_equal(place.step, 0);
     assert_int_equal(place.before.n, 3);
-    assert_int_equal(place.before.of[2].world, 4);
-    assert_int_equal(place.before.of[2].steps, 120);
+    assert_int_equal(place.before.stretches[2].world, 4);
+    assert_int_equal(place.before.stretches[2].steps, 120);
     /* Three ranks came and did nothing; then there were two again, as before. */
     token.world = 3;
     token.steps = 0;
@@ -205,12 +205,12 @@ static void test_worlds_that_cannot_be(void **state)
 
     (void)state;
     token.before.n = 0;
-    token.of.workers = 2;
+    token.identity.workers = 2;
     expect_no_place(&token, "iterable");
     token.steps = 0; /* a new epoch is anyone's */
     assert_int_equal(state_token_place(&token, 7, &place, NULL), 0);
     token = some_token();
-    token.of.order = STATE_CLIENT;
+    token.identity.order = STATE_CLIENT;
     expect_no_place(&token, "sampler");
     token = some_token();
     for (uint64_t i = token.before.n; i < DL_MAX_HISTORY; i++)

@@ -323,12 +323,12 @@ static int refuse_key(const char *path, const char *section, const char *word, s
 
     word_list_begin(&list, word);
     for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
-        const char *is = keys[i].path, *dot = strrchr(is, '.');
+        const char *name = keys[i].path, *dot = strrchr(name, '.');
 
-        if (strncmp(is, path, skip) == 0 && !strchr(is + skip, '.'))
-            word_list_add(&list, is + skip);
-        if (strcmp(dot ? dot + 1 : is, word) == 0)
-            there = is;
+        if (strncmp(name, path, skip) == 0 && !strchr(name + skip, '.'))
+            word_list_add(&list, name + skip);
+        if (strcmp(dot ? dot + 1 : name, word) == 0)
+            there = name;
     }
     if (there || list.best)
         return dl_error_set(err, EINVAL, path,

@@ -194,15 +194,16 @@ uint32_t pool_workers(const struct pool *pool)
 }
 
 /* How long the worker had no processor, in all its lives: each process counts from 0. */
-static uint64_t cpu_wait(const struct member *m, int *ret_pid, uint64_t *ret_is)
+static uint64_t cpu_wait(const struct member *m, int *ret_pid, uint64_t *ret_total)
 {
-    uint64_t had = m->cpu_wait_is;
+    uint64_t had = m->cpu_wait_total;
 
     *ret_pid = m->process ? process_pid(m->process) : 0;
-    *ret_is = had;
-    if (*ret_pid == 0 || !usage_read_cpu_wait(*ret_pid, ret_is))
+    *ret_total = had;
+    if (*ret_pid == 0 || !usage_read_cpu_wait(*ret_pid, ret_total))
         return m->cpu_wait_ns;
-    return m->cpu_wait_ns + *ret_is - (*ret_pid == m->cpu_wait_pid ? min_u64(had, *ret_is) : 0);
+    return m->cpu_wait_ns + *ret_total -
+           (*ret_pid == m->cpu_wait_pid ? min_u64(had, *ret_total) : 0);
 }
 
 void pool_mark(struct pool *pool)
@@ -210,7 +211,7 @@ void pool_mark(struct pool *pool)
     for (uint32_t i = 0; i < pool->n_members; i++) {
         struct member *m = &pool->members[i];
 
-        m->cpu_wait_ns = cpu_wait(m, &m->cpu_wait_pid, &m->cpu_wait_is);
+        m->cpu_wait_ns = cpu_wait(m, &m->cpu_wait_pid, &m->cpu_wait_total);
         recent_mark(&m->recently_busy, m->busy_ns);
         recent_mark(&m->recently_collated, m->collate_ns);
         recent_mark(&m->recently_without_cpu, m->cpu_wait_ns);
@@ -220,12 +221,12 @@ void pool_mark(struct pool *pool)
 void pool_recent(const struct pool *pool, uint32_t i, struct verdict_worker *ret)
 {
     const struct member *m = &pool->members[i];
-    uint64_t is;
+    uint64_t total;
     int pid;
 
     ret->collate_ns = recent_since(&m->recently_collated, m->collate_ns);
     ret->fetch_ns = recent_since(&m->recently_busy, m->busy_ns) - ret->collate_ns;
-    ret->cpu_wait_ns = recent_since(&m->recently_without_cpu, cpu_wait(m, &pid, &is));
+    ret->cpu_wait_ns = recent_since(&m->recently_without_cpu, cpu_wait(m, &pid, &total));
 }
 
 void pool_view_worker(const struct pool *pool, uint32_t i, struct pool_worker_view *ret)
