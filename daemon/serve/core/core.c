@@ -63,7 +63,7 @@ void core_cancel(struct core *core, const struct stream *stream, const struct st
 
 /* ---- the core's life ------------------------------------------------------------------------- */
 
-static uint32_t count_queues(const struct core *core)
+static uint32_t core_count_queues(const struct core *core)
 {
     return core->o.spec->workers + 1;
 }
@@ -75,7 +75,7 @@ void core_init(struct core *core, const struct core_options *options)
      * for. */
     core->expecting = options->spec->dataset.kind != DATASET_PYTHON;
     for (int i = 0; i < BANDS; i++)
-        core->wanting[i] = must_alloc(count_queues(core) * sizeof *core->wanting[i]);
+        core->wanting[i] = must_alloc(core_count_queues(core) * sizeof *core->wanting[i]);
 }
 
 void core_deinit(struct core *core)
@@ -131,7 +131,7 @@ void core_tick(struct core *core, uint64_t now)
 
 /* ---- queues ---------------------------------------------------------------------------------- */
 
-static void put_touched(struct stream *stream, struct stream **list)
+static void core_put_touched(struct stream *stream, struct stream **list)
 {
     if (stream->touched_in)
         DL_DELETE2(*stream->touched_in, stream, touched_prev, touched_next);
@@ -143,17 +143,17 @@ static void put_touched(struct stream *stream, struct stream **list)
 void core_touch(struct core *core, struct stream *stream)
 {
     if (stream->touched_in != &core->touched)
-        put_touched(stream, &core->touched);
+        core_put_touched(stream, &core->touched);
 }
 
 void core_untouch(struct stream *stream)
 {
-    put_touched(stream, NULL);
+    core_put_touched(stream, NULL);
 }
 
 void core_touch_later(struct core *core, struct stream *stream)
 {
-    put_touched(stream, &core->later);
+    core_put_touched(stream, &core->later);
 }
 
 void core_enqueue(struct stream *stream, struct stream **queue, bool at_front)
@@ -167,7 +167,7 @@ void core_enqueue(struct stream *stream, struct stream **queue, bool at_front)
     stream->queue = queue;
 }
 
-static struct reader *find_reader(const struct core *core, const void *owner)
+static struct reader *core_find_reader(const struct core *core, const void *owner)
 {
     struct reader *reader;
 
@@ -178,18 +178,18 @@ static struct reader *find_reader(const struct core *core, const void *owner)
 void core_count_held(struct core *core, const struct stream *stream, int n)
 {
     if (stream->sink)
-        find_reader(core, stream->params.owner)->held += (uint32_t)n;
+        core_find_reader(core, stream->params.owner)->held += (uint32_t)n;
 }
 
 uint32_t core_held(const struct core *core, const struct stream *stream)
 {
-    return find_reader(core, stream->params.owner)->held;
+    return core_find_reader(core, stream->params.owner)->held;
 }
 
 void core_set_sink(struct core *core, struct stream *stream, void *sink)
 {
     const void *owner = stream->params.owner;
-    struct reader *reader = find_reader(core, owner);
+    struct reader *reader = core_find_reader(core, owner);
 
     assert(!stream->sink != !sink && stream->leased + stream->pinned == 0);
     if (!reader) {
@@ -266,7 +266,7 @@ void core_refuse(struct core *core, struct stream *stream, const struct dl_error
 }
 
 /* Epochs that follow each other will go on to. */
-static void note_last(struct core *core, const struct stream_params *params)
+static void core_note_last(struct core *core, const struct stream_params *params)
 {
     const struct stream_params *last = &core->last;
 
@@ -294,7 +294,7 @@ void core_begin(struct core *core, struct stream *stream, const struct stream_pa
 
     assert(!stream_is_source(stream));
     core_note_start(core, params);
-    note_last(core, params);
+    core_note_last(core, params);
     core_unlink_expected(core, stream);
     stream->params = *params;
     stream->params.first = first;
@@ -320,7 +320,7 @@ struct stream_params core_next_params(const struct stream *stream)
 }
 
 /* It is read, and what it has yet to load is on its way. */
-static bool is_at_end(const struct stream *stream)
+static bool core_is_at_end(const struct stream *stream)
 {
     const struct stream_params *params = &stream->params;
 
@@ -334,7 +334,7 @@ void core_look_ahead(struct core *core, struct stream *stream)
     uint64_t next = stream->params.epoch + 1;
 
     if (!core->expecting || stream->expected_next || stream->phase == STREAM_STOPPED ||
-        stream->phase == STREAM_PARKED || !is_at_end(stream))
+        stream->phase == STREAM_PARKED || !core_is_at_end(stream))
         return;
     stream->expected_next = true;
     if (!core_find(core, &stream->params, next, true) &&
@@ -351,7 +351,7 @@ void core_expect(struct core *core, struct stream *stream, struct stream *next)
 }
 
 /* What is started shows that the stream was expected in vain. A source is every rank's. */
-static bool is_instead(const struct stream *stream, const struct stream_params *started)
+static bool core_is_instead(const struct stream *stream, const struct stream_params *started)
 {
     if (stream->params.world != started->world)
         return false;
@@ -364,7 +364,7 @@ static bool is_instead(const struct stream *stream, const struct stream_params *
 
 /* Drops those that nobody has asked for: all, or those that a rank starts another epoch `instead`
  * of. */
-static bool drop_expected(struct core *core, const struct stream_params *instead)
+static bool core_drop_expected_for(struct core *core, const struct stream_params *instead)
 {
     struct stream *stream;
     struct stream *next;
@@ -372,7 +372,7 @@ static bool drop_expected(struct core *core, const struct stream_params *instead
 
     DL_FOREACH_SAFE (core->streams, stream, next) {
         if (!stream_is_expected(stream) || stream->phase == STREAM_PARKED ||
-            (instead && !is_instead(stream, instead)))
+            (instead && !core_is_instead(stream, instead)))
             continue;
         core->expecting = core->expecting && !instead;
         core_end(core, stream); /* which takes no other with it: it has no source and no ranks */
@@ -383,7 +383,7 @@ static bool drop_expected(struct core *core, const struct stream_params *instead
 
 bool core_drop_expected(struct core *core)
 {
-    return drop_expected(core, NULL);
+    return core_drop_expected_for(core, NULL);
 }
 
 struct stream *core_take(struct core *core, const struct stream_params *params)
@@ -396,13 +396,13 @@ struct stream *core_take(struct core *core, const struct stream_params *params)
         stream = core_find(core, params, params->epoch, true);
     if (stream && stream->window <= params->credits)
         return stream;
-    drop_expected(core, params);
+    core_drop_expected_for(core, params);
     return NULL;
 }
 
 bool core_make_way(struct core *core)
 {
-    if (drop_expected(core, NULL))
+    if (core_drop_expected_for(core, NULL))
         return true;
     if (!core->parked)
         return false;
@@ -480,7 +480,7 @@ void core_drop_steps(struct core *core, struct stream *stream)
     }
 }
 
-static void stop(struct core *core, struct stream *stream, bool willed, bool lost)
+static void core_stop_as(struct core *core, struct stream *stream, bool willed, bool lost)
 {
     core->n_parked -= stream->phase == STREAM_PARKED;
     if (willed)
@@ -494,7 +494,7 @@ static void stop(struct core *core, struct stream *stream, bool willed, bool los
 void core_stop(struct core *core, struct stream *stream)
 {
     if (stream->phase != STREAM_STOPPED)
-        stop(core, stream, true, false);
+        core_stop_as(core, stream, true, false);
 }
 
 void core_end_as(struct core *core, struct stream *stream, bool willed, bool lost)
@@ -504,7 +504,7 @@ void core_end_as(struct core *core, struct stream *stream, bool willed, bool los
     struct step *next;
 
     if (stream->phase != STREAM_STOPPED)
-        stop(core, stream, willed, lost);
+        core_stop_as(core, stream, willed, lost);
     HASH_ITER (hh, stream->steps, step, next) {
         core_end_lease(core, stream, step);
     }
@@ -531,7 +531,7 @@ void core_end(struct core *core, struct stream *stream)
 }
 
 /* One that has begun and not ended; NULL: there is none. */
-static struct stream *find_unstopped(const struct core *core)
+static struct stream *core_find_unstopped(const struct core *core)
 {
     struct stream *stream;
 
@@ -546,7 +546,7 @@ void core_break(struct core *core, const struct dl_error *err)
 {
     struct stream *stream;
 
-    while ((stream = find_unstopped(core))) {
+    while ((stream = core_find_unstopped(core))) {
         bool settling = stream->phase == STREAM_SETTLING;
         bool had_all = stream->told & TOLD_END;
 

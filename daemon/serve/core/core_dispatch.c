@@ -15,14 +15,14 @@
 /* ---- the tail -------------------------------------------------------------------------------- */
 
 /* The first step that the rank has yet to take; UINT64_MAX: it has all. */
-static uint64_t place_of(const struct stream *rank)
+static uint64_t dispatch_place_of(const struct stream *rank)
 {
     uint64_t next = stream_next(rank);
 
     return next < rank->params.steps ? next : UINT64_MAX;
 }
 
-static void find_tail(struct stream *source)
+static void dispatch_find_tail(struct stream *source)
 {
     struct dispatch *d = source->dispatch;
     uint64_t tail = d->roll->awaited > 0 ? source->params.first : UINT64_MAX;
@@ -30,20 +30,20 @@ static void find_tail(struct stream *source)
 
     d->at_tail = 0;
     DL_FOREACH2(d->ranks, rank, peer_next)
-    tail = min_u64(tail, place_of(rank));
+    tail = min_u64(tail, dispatch_place_of(rank));
     d->tail = max_u64(d->tail, min_u64(tail, source->params.steps));
     DL_FOREACH2(d->ranks, rank, peer_next)
-    d->at_tail += place_of(rank) == d->tail;
+    d->at_tail += dispatch_place_of(rank) == d->tail;
 }
 
 /* Gives up what every rank has taken, or will not. */
-static void trim(struct core *core, struct stream *source)
+static void dispatch_trim(struct core *core, struct stream *source)
 {
     uint64_t before = source->dispatch->tail;
     struct step *step;
     struct step *next;
 
-    find_tail(source);
+    dispatch_find_tail(source);
     if (source->dispatch->tail == before)
         return;
     HASH_ITER (hh, source->steps, step, next) {
@@ -55,15 +55,15 @@ static void trim(struct core *core, struct stream *source)
 }
 
 /* The rank was at that step, and is further on, perhaps. */
-static void note_progress(struct core *core, const struct stream *rank, uint64_t was)
+static void dispatch_note_progress(struct core *core, const struct stream *rank, uint64_t was)
 {
     struct dispatch *d = rank->source->dispatch;
 
-    if (was != d->tail || place_of(rank) == was)
+    if (was != d->tail || dispatch_place_of(rank) == was)
         return;
     assert(d->at_tail > 0);
     if (--d->at_tail == 0)
-        trim(core, rank->source);
+        dispatch_trim(core, rank->source);
 }
 
 /* ---- who takes from whom --------------------------------------------------------------------- */
@@ -79,7 +79,7 @@ struct stream_params core_source_params(const struct stream_params *like, uint32
 }
 
 /* The stream of that rank that takes from it. */
-static const struct stream *find_rank(const struct stream *source, uint64_t rank)
+static const struct stream *dispatch_find_rank(const struct stream *source, uint64_t rank)
 {
     const struct stream *stream;
 
@@ -104,8 +104,8 @@ struct stream *core_find_source(struct core *core, const struct stream *stream)
             continue;
         if (source->dispatch->tail > stream->params.first) {
             roll_excuse(source->dispatch->roll, rank);
-            trim(core, source);
-        } else if (!found && !find_rank(source, rank)) {
+            dispatch_trim(core, source);
+        } else if (!found && !dispatch_find_rank(source, rank)) {
             found = source;
         }
     }
@@ -113,7 +113,7 @@ struct stream *core_find_source(struct core *core, const struct stream *stream)
 }
 
 /* The source's epoch is the one before that of the other, of the same job and world. */
-static bool is_before(const struct stream *source, const struct stream_params *other)
+static bool dispatch_is_before(const struct stream *source, const struct stream_params *other)
 {
     const struct stream_params *params = &source->params;
 
@@ -125,7 +125,7 @@ static bool is_before(const struct stream *source, const struct stream_params *o
  * Whoever is in the next epoch has done with this one, though nobody saw it: ranks may be so far
  * apart when the daemon is another one. Those that are before it do not wait for `stream`, ...
  */
-static void excuse_before(struct core *core, const struct stream *stream)
+static void dispatch_excuse_before(struct core *core, const struct stream *stream)
 {
     struct stream *source;
 
@@ -133,22 +133,22 @@ static void excuse_before(struct core *core, const struct stream *stream)
     {
         struct roll *roll = source->dispatch->roll;
 
-        if (!is_before(source, &stream->params) ||
+        if (!dispatch_is_before(source, &stream->params) ||
             roll_of(roll, stream->params.rank) != ROLL_AWAITED)
             continue;
         roll_done(roll, stream->params.rank);
-        trim(core, source);
+        dispatch_trim(core, source);
     }
 }
 
 /* ... and who begins before it does not wait for those that are in the next. */
-static void excuse_next(const struct core *core, struct stream *own)
+static void dispatch_excuse_next(const struct core *core, struct stream *own)
 {
     const struct stream *source, *rank;
 
     DL_FOREACH2(core->sources, source, peer_next)
     {
-        if (!is_before(own, &source->params))
+        if (!dispatch_is_before(own, &source->params))
             continue;
         DL_FOREACH2(source->dispatch->ranks, rank, peer_next)
         roll_done(own->dispatch->roll, rank->params.rank);
@@ -160,8 +160,8 @@ static void excuse_next(const struct core *core, struct stream *own)
  * epoch, and, when it comes back at a step that others have left behind, these: they do not come
  * back with it.
  */
-static void excuse_others(struct core *core, struct stream *own, const struct stream_params *first,
-                          const struct roll *known)
+static void dispatch_excuse_others(struct core *core, struct stream *own,
+                                   const struct stream_params *first, const struct roll *known)
 {
     const struct stream *source;
 
@@ -171,10 +171,10 @@ static void excuse_others(struct core *core, struct stream *own, const struct st
     DL_FOREACH2(core->sources, source, peer_next)
     {
         if (source != own && roll_same_epoch(&source->params, first) &&
-            !find_rank(source, first->rank))
+            !dispatch_find_rank(source, first->rank))
             roll_learn(own->dispatch->roll, source->dispatch->roll);
     }
-    excuse_next(core, own);
+    dispatch_excuse_next(core, own);
 }
 
 void core_add_source(struct core *core, struct stream *source, const struct stream *first)
@@ -187,7 +187,8 @@ void core_add_source(struct core *core, struct stream *source, const struct stre
     source->dispatch = d;
     DL_APPEND2(core->sources, source, peer_prev, peer_next);
     if (first)
-        excuse_others(core, source, &first->params, roll_book_come(&core->rolls, &first->params));
+        dispatch_excuse_others(core, source, &first->params,
+                               roll_book_come(&core->rolls, &first->params));
 }
 
 /*
@@ -195,7 +196,7 @@ void core_add_source(struct core *core, struct stream *source, const struct stre
  * epoch's end under another daemon: they are awaited as long as a trainer that has died is, counted
  * from the last one that came.
  */
-static void be_patient(const struct core *core, struct stream *source, uint64_t now)
+static void dispatch_be_patient(const struct core *core, struct stream *source, uint64_t now)
 {
     struct dispatch *d = source->dispatch;
 
@@ -218,9 +219,9 @@ void core_join(struct core *core, struct stream *stream, struct stream *source, 
     core_unlink_expected(core, source);
     core_touch(core, source);
     core_touch(core, stream);
-    be_patient(core, source, now);
-    trim(core, source);
-    excuse_before(core, stream);
+    dispatch_be_patient(core, source, now);
+    dispatch_trim(core, source);
+    dispatch_excuse_before(core, stream);
 }
 
 /* Those that might have come back have not. */
@@ -240,7 +241,7 @@ void core_lose_patience(struct core *core, struct stream *source)
                    params->job[0] ? " of job " : "", params->job, (ull)d->tail);
     core_say(core, CORE_LOG, source, text);
     roll_excuse_all(d->roll);
-    trim(core, source);
+    dispatch_trim(core, source);
 }
 
 void core_leave(struct core *core, struct stream *stream, bool lost)
@@ -257,13 +258,13 @@ void core_leave(struct core *core, struct stream *stream, bool lost)
     if (--d->here == 0)
         core_end(core, source);
     else
-        trim(core, source);
+        dispatch_trim(core, source);
 }
 
 /* ---- taking ---------------------------------------------------------------------------------- */
 
 /* What of the source's step is the rank's. */
-static struct plan_rows rows_of(const struct stream *stream, const struct step *step)
+static struct plan_rows dispatch_rows_of(const struct stream *stream, const struct step *step)
 {
     uint64_t rank = stream->params.rank;
 
@@ -275,9 +276,9 @@ static struct plan_rows rows_of(const struct stream *stream, const struct step *
 }
 
 /* The rank's step of the source's, which is READY. */
-static void take_batch(struct core *core, struct stream *stream, struct step *step)
+static void dispatch_take_batch(struct core *core, struct stream *stream, struct step *step)
 {
-    struct plan_rows rows = rows_of(stream, step);
+    struct plan_rows rows = dispatch_rows_of(stream, step);
 
     if (rows.samples == 0) { /* a last round of an iterable dataset, too small for all ranks */
         stream_end_replica(stream, step->number);
@@ -298,7 +299,7 @@ static void take_batch(struct core *core, struct stream *stream, struct step *st
     own->all = step->samples;
 }
 
-static void take_fault(struct stream *stream, const struct step *step)
+static void dispatch_take_fault(struct stream *stream, const struct step *step)
 {
     struct step *own = stream_plan(stream);
 
@@ -314,17 +315,17 @@ void core_take_steps(struct core *core, struct stream *stream)
 
     if (!source)
         return;
-    was = place_of(stream);
+    was = dispatch_place_of(stream);
     if (stream->ends)
         stream_learn_ends(stream, source);
     while (stream_has_room(stream) && (step = stream_find(source, stream_next(stream))) &&
            (step->state == STEP_READY || step->state == STEP_FAULTED)) {
         if (step->state == STEP_FAULTED || !core_admit(core, stream, step))
-            take_fault(stream, step);
+            dispatch_take_fault(stream, step);
         else
-            take_batch(core, stream, step);
+            dispatch_take_batch(core, stream, step);
     }
-    note_progress(core, stream, was);
+    dispatch_note_progress(core, stream, was);
 }
 
 void core_touch_takers(struct core *core, struct stream *stream)
@@ -345,7 +346,7 @@ uint64_t core_waits_for(const struct stream *stream, bool *ret_started)
     const struct stream *source = stream->source, *rank;
     uint64_t lowest = UINT64_MAX;
 
-    if (!source || !stream_has_room(stream) || place_of(stream) < source->to_plan ||
+    if (!source || !stream_has_room(stream) || dispatch_place_of(stream) < source->to_plan ||
         source->window < source->params.credits)
         return UINT64_MAX;
     const struct dispatch *d = source->dispatch;
@@ -354,7 +355,7 @@ uint64_t core_waits_for(const struct stream *stream, bool *ret_started)
         return roll_first_awaited(d->roll);
     DL_FOREACH2(d->ranks, rank, peer_next)
     {
-        if (place_of(rank) == d->tail)
+        if (dispatch_place_of(rank) == d->tail)
             lowest = min_u64(lowest, rank->params.rank);
     }
     return lowest;

@@ -6,12 +6,13 @@ enum { PARKED_MAX = 64 };
 /* ---- agreement ------------------------------------------------------------------------------- */
 
 /* A client is in the middle of it. */
-static bool is_under_way(const struct stream *stream)
+static bool jobs_is_under_way(const struct stream *stream)
 {
     return stream->sink && stream->phase != STREAM_STOPPED && !stream_done(stream);
 }
 
-static int check_ranks(struct core *core, const struct stream_params *params, struct dl_error *err)
+static int jobs_check_ranks(struct core *core, const struct stream_params *params,
+                            struct dl_error *err)
 {
     _cleanup_free_ struct rank_claim *others = NULL;
     const struct rank_claim one = {params->job,   params->world, params->rank,
@@ -27,7 +28,7 @@ static int check_ranks(struct core *core, const struct stream_params *params, st
     DL_FOREACH (core->streams, stream) {
         const struct stream_params *p = &stream->params;
 
-        if (is_under_way(stream))
+        if (jobs_is_under_way(stream))
             others[n++] =
                 (struct rank_claim){p->job, p->world, p->rank, p->epoch, p->owner, p->round};
     }
@@ -36,19 +37,19 @@ static int check_ranks(struct core *core, const struct stream_params *params, st
 
 /* Steps of an epoch that other world sizes have begun mean nothing without its history, which only
  * a state has. */
-static bool is_known(const struct stream_params *params)
+static bool jobs_is_known(const struct stream_params *params)
 {
     return params->before.n == 0;
 }
 
-static int find_position(struct core *core, struct stream_params *params, struct dl_error *err)
+static int jobs_find_position(struct core *core, struct stream_params *params, struct dl_error *err)
 {
     const struct position *position =
         positions_find(&core->positions, params->job, params->rank, params->world);
     const struct stream *stream;
 
     DL_FOREACH (core->streams, stream) {
-        if (is_under_way(stream) && stream->params.rank == params->rank &&
+        if (jobs_is_under_way(stream) && stream->params.rank == params->rank &&
             strcmp(stream->params.job, params->job) == 0)
             return dl_error_set(err, EBUSY, "rank",
                                 "rank %llu of job \"%s\" is reading epoch %llu, so there is "
@@ -72,15 +73,15 @@ int core_agree(struct core *core, struct stream_params *params, struct dl_error 
     if (params->epoch == EPOCH_RESUME && !params->job[0])
         return dl_error_set(err, EINVAL, "job", "resuming needs the job's name");
     if (params->epoch == EPOCH_RESUME)
-        r = find_position(core, params, err);
-    return r < 0 ? r : check_ranks(core, params, err);
+        r = jobs_find_position(core, params, err);
+    return r < 0 ? r : jobs_check_ranks(core, params, err);
 }
 
 void core_note_start(struct core *core, const struct stream_params *p)
 {
     if (!p->job[0])
         return;
-    if (is_known(p))
+    if (jobs_is_known(p))
         positions_set(&core->positions, p->job, p->rank, p->world, p->epoch, p->first);
     else
         positions_forget(&core->positions, p->job, p->rank, p->world);
@@ -91,7 +92,7 @@ void core_note_stop(struct core *core, const struct stream *stream)
     const struct stream_params *p = &stream->params;
     bool done = stream_done(stream);
 
-    if (!p->job[0] || !stream->sink || !is_known(p))
+    if (!p->job[0] || !stream->sink || !jobs_is_known(p))
         return;
     const struct position *known = positions_find(&core->positions, p->job, p->rank, p->world);
     if (!known || known->epoch <= p->epoch) /* else the rank is in a later one already */
@@ -106,7 +107,7 @@ void core_note_stop(struct core *core, const struct stream *stream)
  * feeds is its own to say, replicas do not go back to single steps, and in any order steps behind
  * gaps could be made twice. A dispatched rank that is not there must not hold the others up.
  */
-static bool can_park(const struct core *core, const struct stream *stream)
+static bool jobs_can_park(const struct core *core, const struct stream *stream)
 {
     const struct stream_params *p = &stream->params;
 
@@ -116,7 +117,7 @@ static bool can_park(const struct core *core, const struct stream *stream)
 
 /* The lease ends. What it was on is READY again, or is made again where the client may have changed
  * it or its segment is to go. */
-static void recall(struct core *core, struct stream *stream, struct step *step)
+static void jobs_recall(struct core *core, struct stream *stream, struct step *step)
 {
     struct segment *segment = step->segment;
     uint32_t slot = step->slot;
@@ -132,7 +133,7 @@ static void recall(struct core *core, struct stream *stream, struct step *step)
     core_slot(core, segment, slot, keep ? SLOT_RECALL : SLOT_RELEASE);
 }
 
-static void park(struct core *core, struct stream *stream, uint64_t now)
+static void jobs_park(struct core *core, struct stream *stream, uint64_t now)
 {
     struct step *step;
     struct step *next;
@@ -140,7 +141,7 @@ static void park(struct core *core, struct stream *stream, uint64_t now)
     core_cancel(core, stream, NULL);
     HASH_ITER (hh, stream->steps, step, next) {
         if (step->state == STEP_LEASED || step->state == STEP_PINNED)
-            recall(core, stream, step);
+            jobs_recall(core, stream, step);
     }
     core_set_sink(core, stream, NULL);
     stream_rewind(stream);
@@ -156,11 +157,11 @@ void core_lose(struct core *core, struct stream *stream, bool may_park, uint64_t
     const struct stream_params *p = &stream->params;
     bool done = stream_done(stream);
 
-    if (p->job[0] && stream->phase != STREAM_STOPPED && is_known(p)) {
+    if (p->job[0] && stream->phase != STREAM_STOPPED && jobs_is_known(p)) {
         positions_lose(&core->positions, p->job, p->rank, p->world, p->epoch,
                        stream_position(stream), done);
-        if (may_park && can_park(core, stream)) {
-            park(core, stream, now);
+        if (may_park && jobs_can_park(core, stream)) {
+            jobs_park(core, stream, now);
             return;
         }
     }

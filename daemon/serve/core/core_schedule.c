@@ -13,23 +13,24 @@ struct round {
     uint32_t lacks; /* the worker it needs */
 };
 
-static uint32_t n_workers(const struct core *core)
+static uint32_t schedule_n_workers(const struct core *core)
 {
     return core->o.spec->workers;
 }
 
 /* The worker that the step must run on, or CORE_ANY. */
-static uint32_t worker_of(const struct core *core, const struct stream *stream, uint64_t number)
+static uint32_t schedule_worker_of(const struct core *core, const struct stream *stream,
+                                   uint64_t number)
 {
     if (core->o.in_turn)
-        return (uint32_t)(number % n_workers(core));
+        return (uint32_t)(number % schedule_n_workers(core));
     return stream->params.replicas ? step_replica(stream, number) : CORE_ANY;
 }
 
 /* ---- who wants ------------------------------------------------------------------------------- */
 
 /* The stream may load a further step; an expected one with what its predecessor leaves. */
-static bool wants_step(const struct stream *stream)
+static bool schedule_wants_step(const struct stream *stream)
 {
     if (stream->source || stream->unplanned || !stream_has_room(stream))
         return false;
@@ -37,7 +38,7 @@ static bool wants_step(const struct stream *stream)
     return !before || before->window + stream->window < stream->params.credits;
 }
 
-static enum core_band band_of(const struct stream *stream)
+static enum core_band schedule_band_of(const struct stream *stream)
 {
     static const enum core_band bands[] = {
         [PRIORITY_NORMAL] = BAND_NORMAL, [PRIORITY_HIGH] = BAND_HIGH, [PRIORITY_LOW] = BAND_LOW};
@@ -45,16 +46,17 @@ static enum core_band band_of(const struct stream *stream)
     return stream_is_expected(stream) ? BAND_EXPECTED : bands[stream->params.priority];
 }
 
-static struct stream **queue_of(const struct core *core, const struct stream *stream)
+static struct stream **schedule_queue_of(const struct core *core, const struct stream *stream)
 {
-    uint32_t worker = worker_of(core, stream, stream_next(stream));
+    uint32_t worker = schedule_worker_of(core, stream, stream_next(stream));
 
-    return &core->wanting[band_of(stream)][worker == CORE_ANY ? n_workers(core) : worker];
+    return &core->wanting[schedule_band_of(stream)]
+                         [worker == CORE_ANY ? schedule_n_workers(core) : worker];
 }
 
-static void requeue(struct core *core, struct stream *stream, bool at_front)
+static void schedule_requeue(struct core *core, struct stream *stream, bool at_front)
 {
-    struct stream **queue = wants_step(stream) ? queue_of(core, stream) : NULL;
+    struct stream **queue = schedule_wants_step(stream) ? schedule_queue_of(core, stream) : NULL;
 
     if (stream->phase != STREAM_PARKED && queue != stream->queue)
         core_enqueue(stream, queue, at_front);
@@ -62,13 +64,13 @@ static void requeue(struct core *core, struct stream *stream, bool at_front)
 
 void core_requeue(struct core *core, struct stream *stream)
 {
-    requeue(core, stream, false);
+    schedule_requeue(core, stream, false);
 }
 
 bool core_wants(const struct core *core)
 {
     for (int band = 0; band < BAND_EXPECTED; band++)
-        for (uint32_t i = 0; i <= n_workers(core); i++)
+        for (uint32_t i = 0; i <= schedule_n_workers(core); i++)
             if (core->wanting[band][i])
                 return true;
     return core->waiting;
@@ -77,11 +79,11 @@ bool core_wants(const struct core *core)
 /* ---- places ---------------------------------------------------------------------------------- */
 
 /* The worker that has least to do, of those that have a place, or that one; CORE_ANY: none has. */
-static uint32_t find_place(const struct round *round, uint32_t worker)
+static uint32_t schedule_find_place(const struct round *round, uint32_t worker)
 {
     uint32_t best = CORE_ANY;
 
-    for (uint32_t i = 0; i < n_workers(round->core); i++) {
+    for (uint32_t i = 0; i < schedule_n_workers(round->core); i++) {
         const struct core_room *room = &round->rooms[i];
 
         if ((worker == CORE_ANY || worker == i) && room->slots > 0 && room->tasks > 0 &&
@@ -91,7 +93,7 @@ static uint32_t find_place(const struct round *round, uint32_t worker)
     return best;
 }
 
-static void run(struct round *round, struct step *step, uint32_t worker)
+static void schedule_run(struct round *round, struct step *step, uint32_t worker)
 {
     struct core_room *room = &round->rooms[worker];
     struct core_command *command = core_command(round->core, CORE_RUN, step->stream);
@@ -103,11 +105,11 @@ static void run(struct round *round, struct step *step, uint32_t worker)
     room->has++;
 }
 
-static void note_lack(struct round *round, const struct stream *stream, uint32_t worker)
+static void schedule_note_lack(struct round *round, const struct stream *stream, uint32_t worker)
 {
     const struct stream *found = round->lacking;
 
-    if (found && band_of(found) <= band_of(stream))
+    if (found && schedule_band_of(found) <= schedule_band_of(stream))
         return;
     round->lacking = stream;
     round->lacks = worker;
@@ -119,19 +121,19 @@ static void note_lack(struct round *round, const struct stream *stream, uint32_t
  * Steps to run again: in the order of their bands, and earlier ones first. Where there is memory
  * for one only, it must be the one that is due.
  */
-static int compare_steps(const struct step *a, const struct step *b)
+static int schedule_compare_steps(const struct step *a, const struct step *b)
 {
-    enum core_band band_a = band_of(a->stream), band_b = band_of(b->stream);
+    enum core_band band_a = schedule_band_of(a->stream), band_b = schedule_band_of(b->stream);
 
     if (band_a != band_b)
         return band_a < band_b ? -1 : 1;
     return (a->number > b->number) - (a->number < b->number);
 }
 
-static void wait_again(struct core *core, struct step *step)
+static void schedule_wait_again(struct core *core, struct step *step)
 {
     assert(step->state == STEP_WAITING);
-    DL_INSERT_INORDER(core->waiting, step, compare_steps);
+    DL_INSERT_INORDER(core->waiting, step, schedule_compare_steps);
     core->again = true;
 }
 
@@ -149,12 +151,12 @@ bool core_wait_no_more(struct core *core, struct step *step)
 void core_run_again(struct core *core, struct step *step)
 {
     step_lost(step);
-    wait_again(core, step);
+    schedule_wait_again(core, step);
 }
 
 void core_postpone(struct core *core, struct step *step, bool unplanned)
 {
-    wait_again(core, step);
+    schedule_wait_again(core, step);
     step->unplanned = step->stream->unplanned = unplanned;
     if (unplanned)
         core_touch(core, step->stream);
@@ -174,7 +176,7 @@ void core_planned(struct core *core)
 }
 
 /* Steps whose worker died, whose slot was too small, or whose plan was not prepared. */
-static void run_waiting(struct round *round)
+static void schedule_run_waiting(struct round *round)
 {
     struct core *core = round->core;
     struct step *step;
@@ -183,15 +185,15 @@ static void run_waiting(struct round *round)
     DL_FOREACH_SAFE (core->waiting, step, next) {
         if (step->unplanned)
             continue;
-        uint32_t needs = worker_of(core, step->stream, step->number);
-        uint32_t worker = find_place(round, needs);
+        uint32_t needs = schedule_worker_of(core, step->stream, step->number);
+        uint32_t worker = schedule_find_place(round, needs);
 
         if (worker == CORE_ANY) {
-            note_lack(round, step->stream, needs);
+            schedule_note_lack(round, step->stream, needs);
             continue;
         }
         (void)!core_wait_no_more(core, step);
-        run(round, step, worker);
+        schedule_run(round, step, worker);
     }
 }
 
@@ -201,7 +203,7 @@ static void run_waiting(struct round *round)
  * A turn is as many steps as a worker takes ahead: one, or several quick ones, which then come to
  * their client together and wake it once.
  */
-static void take_turn(struct core *core, struct stream *stream, uint32_t ahead)
+static void schedule_take_turn(struct core *core, struct stream *stream, uint32_t ahead)
 {
     bool over = ++stream->turn >= ahead;
 
@@ -209,15 +211,15 @@ static void take_turn(struct core *core, struct stream *stream, uint32_t ahead)
         stream->turn = 0;
     if (over && stream->queue)
         core_enqueue(stream, NULL, false);
-    requeue(core, stream, !over);
+    schedule_requeue(core, stream, !over);
 }
 
-static void run_next(struct round *round, struct stream *stream, uint32_t worker)
+static void schedule_run_next(struct round *round, struct stream *stream, uint32_t worker)
 {
     struct core *core = round->core;
 
-    run(round, stream_plan(stream), worker);
-    take_turn(core, stream, round->rooms[worker].ahead);
+    schedule_run(round, stream_plan(stream), worker);
+    schedule_take_turn(core, stream, round->rooms[worker].ahead);
     if (stream->successor)
         core_requeue(core, stream->successor); /* their window is one */
     if (stream_next(stream) >= stream->params.steps)
@@ -225,31 +227,32 @@ static void run_next(struct round *round, struct stream *stream, uint32_t worker
 }
 
 /* Those that wait for that worker, in turn, as long as it has room. */
-static void serve(struct round *round, struct stream **queue, uint32_t needs)
+static void schedule_serve(struct round *round, struct stream **queue, uint32_t needs)
 {
     while (*queue) {
-        uint32_t worker = find_place(round, needs);
+        uint32_t worker = schedule_find_place(round, needs);
 
         if (worker == CORE_ANY) {
-            note_lack(round, *queue, needs);
+            schedule_note_lack(round, *queue, needs);
             return;
         }
-        run_next(round, *queue, worker);
+        schedule_run_next(round, *queue, worker);
     }
 }
 
-static bool has_slot(const struct round *round, uint32_t worker)
+static bool schedule_has_slot(const struct round *round, uint32_t worker)
 {
-    for (uint32_t i = 0; i < n_workers(round->core); i++)
+    for (uint32_t i = 0; i < schedule_n_workers(round->core); i++)
         if ((worker == CORE_ANY || worker == i) && round->rooms[i].slots > 0)
             return true;
     return false;
 }
 
 /* There is no slot for what is wanted. What nobody has asked for is not worth further memory. */
-static void ask_for_memory(const struct round *round)
+static void schedule_ask_for_memory(const struct round *round)
 {
-    if (!round->lacking || stream_is_expected(round->lacking) || has_slot(round, round->lacks))
+    if (!round->lacking || stream_is_expected(round->lacking) ||
+        schedule_has_slot(round, round->lacks))
         return;
     core_command(round->core, CORE_GROW, NULL)->worker = round->lacks;
 }
@@ -257,16 +260,16 @@ static void ask_for_memory(const struct round *round)
 void core_schedule(struct core *core, struct core_room *rooms)
 {
     struct round round = {.core = core, .rooms = rooms};
-    uint32_t n = n_workers(core);
+    uint32_t n = schedule_n_workers(core);
 
     core->again = core->starved = false;
-    run_waiting(&round);
+    schedule_run_waiting(&round);
     for (int band = 0; band < BANDS; band++) {
-        serve(&round, &core->wanting[band][n], CORE_ANY);
+        schedule_serve(&round, &core->wanting[band][n], CORE_ANY);
         for (uint32_t i = 0; i < n; i++)
-            serve(&round, &core->wanting[band][i], i);
+            schedule_serve(&round, &core->wanting[band][i], i);
     }
-    ask_for_memory(&round);
+    schedule_ask_for_memory(&round);
 }
 
 /* ---- want of memory -------------------------------------------------------------------------- */
@@ -276,7 +279,7 @@ void core_schedule(struct core *core, struct core_room *rooms)
  * ever: it is told to release some. One that holds nothing waits for what others release, and only
  * hears why.
  */
-static void tell_starving(struct core *core, struct stream *stream)
+static void schedule_tell_starving(struct core *core, struct stream *stream)
 {
     const struct dl_error *err = &core->starving;
     char text[sizeof err->path + sizeof err->message + 64];
@@ -295,17 +298,17 @@ static void tell_starving(struct core *core, struct stream *stream)
     }
 }
 
-static void tell_all_starving(struct core *core, struct stream *wanting)
+static void schedule_tell_all_starving(struct core *core, struct stream *wanting)
 {
     struct stream *stream, *rank;
 
     DL_FOREACH2(wanting, stream, queue_next)
     {
-        tell_starving(core, stream);
+        schedule_tell_starving(core, stream);
         if (!stream->dispatch)
             continue;
         DL_FOREACH2(stream->dispatch->ranks, rank, peer_next)
-        tell_starving(core, rank);
+        schedule_tell_starving(core, rank);
     }
 }
 
@@ -322,6 +325,6 @@ void core_refuse_memory(struct core *core, const struct dl_error *err, bool idle
     if (core->held_back) /* what is there comes soon */
         return;
     for (int band = 0; band < BAND_EXPECTED; band++)
-        for (uint32_t i = 0; i <= n_workers(core); i++)
-            tell_all_starving(core, core->wanting[band][i]);
+        for (uint32_t i = 0; i <= schedule_n_workers(core); i++)
+            schedule_tell_all_starving(core, core->wanting[band][i]);
 }

@@ -12,7 +12,7 @@ enum { FAULTS_TOLD_MAX = 4 };
 /* ---- names ----------------------------------------------------------------------------------- */
 
 /* Python's indices may be below 0. */
-static void name_integers(const uint64_t *indices, uint32_t n, char *text, size_t len)
+static void steps_name_integers(const uint64_t *indices, uint32_t n, char *text, size_t len)
 {
     int at = snprintf(text, len, "(sample%s", n == 1 ? "" : "s");
 
@@ -23,7 +23,8 @@ static void name_integers(const uint64_t *indices, uint32_t n, char *text, size_
     snprintf(text + at, len - (size_t)at, ")");
 }
 
-static void name_samples(const struct core *core, const struct step *step, char *text, size_t len)
+static void steps_name_samples(const struct core *core, const struct step *step, char *text,
+                               size_t len)
 {
     const struct stream *stream = step->stream;
 
@@ -37,14 +38,14 @@ static void name_samples(const struct core *core, const struct step *step, char 
     else if (step->fed && step->named[0] == SLOT_KEYS_MARK)
         snprintf(text, len, "(samples by keys that are no integers)");
     else
-        name_integers(step->named, step->n_indices, text, len);
+        steps_name_integers(step->named, step->n_indices, text, len);
 }
 
 void core_name_samples(const struct core *core, const struct step *step, char *text, size_t len)
 {
     char name[384];
 
-    name_samples(core, step, name, sizeof name);
+    steps_name_samples(core, step, name, sizeof name);
     snprintf(text, len, "%.*s", (int)strlen(name) - 2, name + 1);
 }
 
@@ -52,13 +53,13 @@ void core_name_step(const struct core *core, const struct step *step, char *text
 {
     size_t at = words_step(step->number, step->stream->params.epoch, text, len);
 
-    name_samples(core, step, text + at, len - at);
+    steps_name_samples(core, step, text + at, len - at);
 }
 
 /* ---- what the pool tells --------------------------------------------------------------------- */
 
 /* A step nobody waits for any more, while a worker still had it. */
-static bool free_if_abandoned(struct step *step)
+static bool steps_free_if_abandoned(struct step *step)
 {
     if (step->stream)
         return false;
@@ -83,7 +84,7 @@ void core_fault(struct core *core, struct step *step, int code, const char *what
     struct dl_error err = {0};
     char name[384];
 
-    if (free_if_abandoned(step)) {
+    if (steps_free_if_abandoned(step)) {
         free(detail);
         return;
     }
@@ -102,7 +103,7 @@ void core_fault(struct core *core, struct step *step, int code, const char *what
 }
 
 /* How many samples the batch has. A list of lengths has them all. */
-static uint32_t count_samples(const struct core *core, const struct step *step, uint32_t told)
+static uint32_t steps_count_samples(const struct core *core, const struct step *step, uint32_t told)
 {
     if (core->iterable || core->o.spec->dataset.kind == DATASET_PYTHON)
         return told;
@@ -111,8 +112,8 @@ static uint32_t count_samples(const struct core *core, const struct step *step, 
 }
 
 /* How many of them only even the ranks out: as the worker says, or of those that were planned. */
-static uint32_t count_repeated(const struct core *core, const struct step *step, uint32_t told,
-                               const struct bad_list *bad)
+static uint32_t steps_count_repeated(const struct core *core, const struct step *step,
+                                     uint32_t told, const struct bad_list *bad)
 {
     if (core->iterable)
         return told;
@@ -121,7 +122,7 @@ static uint32_t count_repeated(const struct core *core, const struct step *step,
                : step->repeated;
 }
 
-static void keep_bad(struct step *step, const struct bad_list *bad)
+static void steps_keep_bad(struct step *step, const struct bad_list *bad)
 {
     if (bad->n == 0)
         return;
@@ -130,7 +131,7 @@ static void keep_bad(struct step *step, const struct bad_list *bad)
     memcpy(step->bad.items, bad->items, bad_list_listed(bad) * sizeof *bad->items);
 }
 
-static void time_made(struct core *core, struct step *step, const struct made_times *made)
+static void steps_time_made(struct core *core, struct step *step, const struct made_times *made)
 {
     step->made = made_times_mend(made, step->run_ns);
     timing_add_made(&step->stream->timing, step->run_ns, &step->made);
@@ -143,7 +144,7 @@ void core_done(struct core *core, struct step *step, uint32_t samples, uint32_t 
     struct segment *segment = step->segment;
     uint32_t slot = step->slot;
 
-    if (free_if_abandoned(step)) {
+    if (steps_free_if_abandoned(step)) {
         core_slot(core, segment, slot, SLOT_DISCARD);
         return;
     }
@@ -152,23 +153,23 @@ void core_done(struct core *core, struct step *step, uint32_t samples, uint32_t 
         core_slot(core, segment, slot, SLOT_DISCARD);
         return;
     }
-    samples = count_samples(core, step, samples);
+    samples = steps_count_samples(core, step, samples);
     if (!core->iterable && stream_is_source(step->stream) && samples != step->samples) {
         core_fault(core, step, EIO, "its batch has another number of samples than were asked for",
                    NULL);
         core_slot(core, segment, slot, SLOT_DISCARD);
         return;
     }
-    step->repeated = count_repeated(core, step, repeated, bad);
+    step->repeated = steps_count_repeated(core, step, repeated, bad);
     step_ready(step, samples, bytes);
-    time_made(core, step, made);
-    keep_bad(step, bad);
+    steps_time_made(core, step, made);
+    steps_keep_bad(step, bad);
     core_touch_takers(core, step->stream);
 }
 
 /* Later steps of a replica that has ended were asked for already: they are none, whatever has
  * become of them. Those that run are told of by their workers. */
-static void drop_beyond_end(struct core *core, struct stream *stream)
+static void steps_drop_beyond_end(struct core *core, struct stream *stream)
 {
     struct step *step;
     struct step *next;
@@ -184,12 +185,12 @@ void core_ended(struct core *core, struct step *step)
     struct stream *stream = step->stream;
     uint64_t number = step->number;
 
-    if (free_if_abandoned(step))
+    if (steps_free_if_abandoned(step))
         return;
     assert(step->state == STEP_RUNNING);
     stream_forget(stream, step);
     stream_end_replica(stream, number);
-    drop_beyond_end(core, stream);
+    steps_drop_beyond_end(core, stream);
     core_touch_takers(core, stream);
 }
 
@@ -197,7 +198,7 @@ void core_lost(struct core *core, struct step *step, bool culprit, const char *c
 {
     char what[DL_ERROR_MESSAGE_MAX];
 
-    if (free_if_abandoned(step))
+    if (steps_free_if_abandoned(step))
         return;
     if (!stream_exists(step->stream, step->number)) {
         core_ended(core, step);
@@ -241,7 +242,7 @@ struct telling {
     struct stream *stream;
 };
 
-static void tell_bad(void *owner, const struct bad_sample *sample)
+static void steps_tell_bad(void *owner, const struct bad_sample *sample)
 {
     const struct telling *telling = owner;
     struct core *core = telling->core;
@@ -254,7 +255,7 @@ static void tell_bad(void *owner, const struct bad_sample *sample)
 
 /* Where the sample's number counts: nowhere in particular if it is an index. The replicas of all
  * ranks are one and the same where the dataset does not divide the samples itself. */
-static struct bad_place place_of_bad(const struct core *core, const struct step *step)
+static struct bad_place steps_place_of_bad(const struct core *core, const struct step *step)
 {
     const struct stream_params *params = &step->stream->params;
     bool apart = core->o.spec->shard == SHARD_STRIDED;
@@ -274,9 +275,10 @@ bool core_admit(struct core *core, struct stream *stream, struct step *step)
 
     if (step->bad.n == 0)
         return true;
-    struct bad_place place = place_of_bad(core, step);
+    struct bad_place place = steps_place_of_bad(core, step);
     struct telling telling = {core, stream};
-    bool good = quarantine_take(&core->quarantine, &place, &step->bad, tell_bad, &telling, &err);
+    bool good =
+        quarantine_take(&core->quarantine, &place, &step->bad, steps_tell_bad, &telling, &err);
     if (!good) {
         core_fault(core, step, err.code, err.message, NULL);
         core_slot(core, segment, slot, SLOT_DISCARD);
@@ -287,19 +289,21 @@ bool core_admit(struct core *core, struct stream *stream, struct step *step)
 
 /* ---- delivery -------------------------------------------------------------------------------- */
 
-static void time_ready(struct core *core, struct stream *stream, struct step *step, uint64_t now)
+static void steps_time_ready(struct core *core, struct stream *stream, struct step *step,
+                             uint64_t now)
 {
     step->delivered_ns = max_u64(now, step->made.now_ns);
     timing_add(&stream->timing, STAGE_READY, step->delivered_ns - step->made.now_ns);
     timing_add(&core->timing, STAGE_READY, step->delivered_ns - step->made.now_ns);
 }
 
-static void lease_batch(struct core *core, struct stream *stream, struct step *step, uint64_t now)
+static void steps_lease_batch(struct core *core, struct stream *stream, struct step *step,
+                              uint64_t now)
 {
     if (!step->own_lease)
         core_slot(core, step->segment, step->slot, SLOT_LEASE);
     stream_deliver(stream, step);
-    time_ready(core, stream, step, now);
+    steps_time_ready(core, stream, step, now);
     core_count_held(core, stream, 1);
     core->totals.batches++;
     core->totals.samples += step->samples;
@@ -307,7 +311,7 @@ static void lease_batch(struct core *core, struct stream *stream, struct step *s
     core_command(core, CORE_DELIVER, stream)->step = step;
 }
 
-static void lease_fault(struct core *core, struct stream *stream, struct step *step)
+static void steps_lease_fault(struct core *core, struct stream *stream, struct step *step)
 {
     stream_deliver(stream, step);
     struct core_command *command = core_command(core, CORE_FAULT, stream);
@@ -317,19 +321,19 @@ static void lease_fault(struct core *core, struct stream *stream, struct step *s
 
 /* Its client has yet to read as many faults as it may be told at once: with their reports they are
  * long. */
-static bool may_lease(const struct stream *stream, const struct step *step)
+static bool steps_may_lease(const struct stream *stream, const struct step *step)
 {
     return stream->leased < stream->params.credits &&
            (step->state == STEP_READY || stream->faults_told < FAULTS_TOLD_MAX);
 }
 
 /* What is due, in order, as far as credits reach. */
-static void lease_due(struct core *core, struct stream *stream, uint64_t now)
+static void steps_lease_due(struct core *core, struct stream *stream, uint64_t now)
 {
     struct step *step;
 
     /* One that was parked with pins can have more READY than its client has credits. */
-    while ((step = stream_deliverable(stream)) && may_lease(stream, step)) {
+    while ((step = stream_deliverable(stream)) && steps_may_lease(stream, step)) {
         if (step->state == STEP_READY && !core_admit(core, stream, step))
             continue;
         if (quota_charge(core->o.account, QUOTA_LEASES, 1, NULL) < 0) {
@@ -337,13 +341,13 @@ static void lease_due(struct core *core, struct stream *stream, uint64_t now)
             return;
         }
         if (step->state == STEP_READY)
-            lease_batch(core, stream, step, now);
+            steps_lease_batch(core, stream, step, now);
         else
-            lease_fault(core, stream, step);
+            steps_lease_fault(core, stream, step);
     }
 }
 
-static void warn_of_length(struct core *core, struct stream *stream)
+static void steps_warn_of_length(struct core *core, struct stream *stream)
 {
     uint64_t samples = stream->samples - stream->repeated;
     char text[512];
@@ -356,7 +360,7 @@ static void warn_of_length(struct core *core, struct stream *stream)
     core_say(core, CORE_WARN, stream, text);
 }
 
-static void warn_of_passing(struct core *core, struct stream *stream)
+static void steps_warn_of_passing(struct core *core, struct stream *stream)
 {
     char text[512];
 
@@ -368,7 +372,7 @@ static void warn_of_passing(struct core *core, struct stream *stream)
     core_say(core, CORE_WARN, stream, text);
 }
 
-static void finish(struct core *core, struct stream *stream)
+static void steps_finish(struct core *core, struct stream *stream)
 {
     if (stream->told & TOLD_END || !(stream_finished(stream) || stream_at_limit(stream)))
         return;
@@ -377,24 +381,24 @@ static void finish(struct core *core, struct stream *stream)
     core_command(core, CORE_FINISH, stream);
 }
 
-static void deliver(struct core *core, struct stream *stream, uint64_t now)
+static void steps_deliver(struct core *core, struct stream *stream, uint64_t now)
 {
-    warn_of_passing(core, stream);
+    steps_warn_of_passing(core, stream);
     core_take_steps(core, stream);
     if (core->held_back) {
         core_touch_later(core, stream);
         return;
     }
-    lease_due(core, stream, now);
-    warn_of_length(core, stream);
-    finish(core, stream);
+    steps_lease_due(core, stream, now);
+    steps_warn_of_length(core, stream);
+    steps_finish(core, stream);
 }
 
 /* Something has happened to the stream: all that may follow from it. */
-static void look_at(struct core *core, struct stream *stream, uint64_t now)
+static void steps_look_at(struct core *core, struct stream *stream, uint64_t now)
 {
     if (stream_rules[stream->phase].delivers)
-        deliver(core, stream, now);
+        steps_deliver(core, stream, now);
     core_look_ahead(core, stream);
     core_requeue(core, stream);
     if (stream->successor)
@@ -409,7 +413,7 @@ void core_deliver(struct core *core, uint64_t now)
         core_touch(core, stream);
     while ((stream = core->touched)) {
         core_untouch(stream);
-        look_at(core, stream, now);
+        steps_look_at(core, stream, now);
     }
 }
 
@@ -426,8 +430,8 @@ void core_end_lease(struct core *core, struct stream *stream, struct step *step)
     quota_return(core->o.account, QUOTA_LEASES, 1);
 }
 
-static void trace_step(struct core *core, const struct stream *stream, const struct step *step,
-                       uint64_t now)
+static void steps_trace_step(struct core *core, const struct stream *stream,
+                             const struct step *step, uint64_t now)
 {
     const struct made_times *made = &step->made;
 
@@ -446,8 +450,8 @@ static void trace_step(struct core *core, const struct stream *stream, const str
 }
 
 /* A batch is held until its client asks for the next one, however long tensors keep the slot. */
-static void note_held(struct core *core, struct stream *stream, const struct step *step,
-                      uint64_t now)
+static void steps_note_held(struct core *core, struct stream *stream, const struct step *step,
+                            uint64_t now)
 {
     timing_add(&stream->timing, STAGE_HELD, now - step->delivered_ns);
     timing_add(&core->timing, STAGE_HELD, now - step->delivered_ns);
@@ -462,8 +466,8 @@ bool core_release(struct core *core, struct stream *stream, uint64_t number, uin
     if (!step->error) {
         now = step->state == STEP_PINNED ? step->pinned_ns : max_u64(now, step->delivered_ns);
         if (step->state == STEP_LEASED)
-            note_held(core, stream, step, now);
-        trace_step(core, stream, step, now);
+            steps_note_held(core, stream, step, now);
+        steps_trace_step(core, stream, step, now);
     }
     core_end_lease(core, stream, step);
     core_touch(core, stream);
@@ -478,7 +482,7 @@ bool core_pin(struct core *core, struct stream *stream, uint64_t number, uint64_
         return false;
     if (step->state == STEP_LEASED) {
         step->pinned_ns = max_u64(now, step->delivered_ns);
-        note_held(core, stream, step, step->pinned_ns);
+        steps_note_held(core, stream, step, step->pinned_ns);
     }
     stream_pin(stream, step);
     core_touch(core, stream);

@@ -10,14 +10,14 @@ typedef unsigned long long ull; /* for printf */
 
 /* ---- agreement ------------------------------------------------------------------------------- */
 
-static bool are_compared(const struct rank_claim *a, const struct rank_claim *b)
+static bool ranks_are_compared(const struct rank_claim *a, const struct rank_claim *b)
 {
     return a->round == b->round && strcmp(a->job, b->job) == 0 &&
            (a->job[0] || (a->world == b->world && a->world > 1));
 }
 
-static int check_world(const struct rank_claim *other, const struct rank_claim *one,
-                       struct dl_error *err)
+static int ranks_check_world(const struct rank_claim *other, const struct rank_claim *one,
+                             struct dl_error *err)
 {
     if (other->world == one->world)
         return 0;
@@ -28,8 +28,8 @@ static int check_world(const struct rank_claim *other, const struct rank_claim *
                         (ull)other->world);
 }
 
-static int check_reader(const struct rank_claim *other, const struct rank_claim *one,
-                        struct dl_error *err)
+static int ranks_check_reader(const struct rank_claim *other, const struct rank_claim *one,
+                              struct dl_error *err)
 {
     if (!one->job[0] || other->rank != one->rank || other->epoch != one->epoch ||
         other->owner == one->owner)
@@ -41,23 +41,25 @@ static int check_reader(const struct rank_claim *other, const struct rank_claim 
 }
 
 /* The epoch that the other one's rank is in is its latest. */
-static bool is_latest(const struct rank_claim *others, size_t n, const struct rank_claim *other)
+static bool ranks_is_latest(const struct rank_claim *others, size_t n,
+                            const struct rank_claim *other)
 {
     for (size_t i = 0; i < n; i++)
-        if (are_compared(&others[i], other) && others[i].rank == other->rank &&
+        if (ranks_are_compared(&others[i], other) && others[i].rank == other->rank &&
             others[i].epoch > other->epoch)
             return false;
     return true;
 }
 
-static int check_epoch(const struct rank_claim *others, size_t n, const struct rank_claim *other,
-                       const struct rank_claim *one, struct dl_error *err)
+static int ranks_check_epoch(const struct rank_claim *others, size_t n,
+                             const struct rank_claim *other, const struct rank_claim *one,
+                             struct dl_error *err)
 {
     uint64_t apart =
         other->epoch > one->epoch ? other->epoch - one->epoch : one->epoch - other->epoch;
 
     /* Asked last: it looks at all others, and there can be a thousand. */
-    if (other->rank == one->rank || apart <= 1 || !is_latest(others, n, other))
+    if (other->rank == one->rank || apart <= 1 || !ranks_is_latest(others, n, other))
         return 0;
     return dl_error_set(
         err, EINVAL, "epoch",
@@ -74,13 +76,13 @@ int ranks_check(const struct rank_claim *others, size_t n, const struct rank_cla
     int r = 0;
 
     for (size_t i = 0; i < n && r == 0; i++) {
-        if (!are_compared(&others[i], one))
+        if (!ranks_are_compared(&others[i], one))
             continue;
-        r = check_world(&others[i], one, err);
+        r = ranks_check_world(&others[i], one, err);
         if (r == 0)
-            r = check_reader(&others[i], one, err);
+            r = ranks_check_reader(&others[i], one, err);
         if (r == 0)
-            r = check_epoch(others, n, &others[i], one, err);
+            r = ranks_check_epoch(others, n, &others[i], one, err);
     }
     return r;
 }
@@ -93,8 +95,8 @@ void positions_deinit(struct positions *positions)
     *positions = (struct positions){0};
 }
 
-static struct position *find(const struct positions *positions, const char *job, uint64_t rank,
-                             uint64_t world)
+static struct position *positions_find_entry(const struct positions *positions, const char *job,
+                                             uint64_t rank, uint64_t world)
 {
     for (uint32_t i = 0; i < positions->count; i++) {
         struct position *at = &positions->all[i];
@@ -108,10 +110,10 @@ static struct position *find(const struct positions *positions, const char *job,
 const struct position *positions_find(const struct positions *positions, const char *job,
                                       uint64_t rank, uint64_t world)
 {
-    return find(positions, job, rank, world);
+    return positions_find_entry(positions, job, rank, world);
 }
 
-static struct position *oldest(const struct positions *positions)
+static struct position *positions_oldest(const struct positions *positions)
 {
     struct position *found = &positions->all[0];
 
@@ -121,10 +123,10 @@ static struct position *oldest(const struct positions *positions)
     return found;
 }
 
-static struct position *add(struct positions *positions)
+static struct position *positions_add(struct positions *positions)
 {
     if (positions->count == POSITIONS_MAX)
-        return oldest(positions);
+        return positions_oldest(positions);
     if (positions->count == positions->cap) {
         uint32_t cap = positions->cap ? positions->cap * 2 : 8;
         struct position *grown = must_alloc(cap * sizeof *grown);
@@ -139,13 +141,13 @@ static struct position *add(struct positions *positions)
 }
 
 /* The entry, new if need be: then `lost` is false and the rest is for the caller. */
-static struct position *need(struct positions *positions, const char *job, uint64_t rank,
-                             uint64_t world)
+static struct position *positions_need(struct positions *positions, const char *job, uint64_t rank,
+                                       uint64_t world)
 {
-    struct position *at = find(positions, job, rank, world);
+    struct position *at = positions_find_entry(positions, job, rank, world);
 
     if (!at) {
-        at = add(positions);
+        at = positions_add(positions);
         *at = (struct position){.rank = rank, .world = world};
         strncpy(at->job, job, sizeof at->job - 1);
     }
@@ -156,7 +158,7 @@ static struct position *need(struct positions *positions, const char *job, uint6
 void positions_set(struct positions *positions, const char *job, uint64_t rank, uint64_t world,
                    uint64_t epoch, uint64_t step)
 {
-    struct position *at = need(positions, job, rank, world);
+    struct position *at = positions_need(positions, job, rank, world);
 
     at->epoch = epoch;
     at->step = step;
@@ -166,7 +168,7 @@ void positions_set(struct positions *positions, const char *job, uint64_t rank, 
 void positions_lose(struct positions *positions, const char *job, uint64_t rank, uint64_t world,
                     uint64_t epoch, uint64_t step, bool done)
 {
-    struct position *at = need(positions, job, rank, world);
+    struct position *at = positions_need(positions, job, rank, world);
     bool earlier = epoch < at->epoch || (epoch == at->epoch && step < at->step);
 
     /* What is done is only where it goes on if nothing else was being read. */
@@ -179,7 +181,7 @@ void positions_lose(struct positions *positions, const char *job, uint64_t rank,
 
 void positions_forget(struct positions *positions, const char *job, uint64_t rank, uint64_t world)
 {
-    struct position *at = find(positions, job, rank, world);
+    struct position *at = positions_find_entry(positions, job, rank, world);
 
     if (at)
         *at = positions->all[--positions->count];

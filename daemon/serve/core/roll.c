@@ -22,7 +22,7 @@ enum roll_mark roll_of(const struct roll *roll, uint64_t rank)
     return (enum roll_mark)(roll->marks[rank / MARKS] >> rank % MARKS * MARK_BITS & MARK_MASK);
 }
 
-static void set(struct roll *roll, uint64_t rank, enum roll_mark mark)
+static void roll_set(struct roll *roll, uint64_t rank, enum roll_mark mark)
 {
     enum roll_mark old = roll_of(roll, rank);
     uint64_t shift = rank % MARKS * MARK_BITS;
@@ -36,13 +36,13 @@ static void set(struct roll *roll, uint64_t rank, enum roll_mark mark)
 
 void roll_come(struct roll *roll, uint64_t rank)
 {
-    set(roll, rank, ROLL_EXCUSED);
+    roll_set(roll, rank, ROLL_EXCUSED);
 }
 
 void roll_excuse(struct roll *roll, uint64_t rank)
 {
     if (roll_of(roll, rank) == ROLL_AWAITED)
-        set(roll, rank, ROLL_EXCUSED);
+        roll_set(roll, rank, ROLL_EXCUSED);
 }
 
 void roll_excuse_all(struct roll *roll)
@@ -53,7 +53,7 @@ void roll_excuse_all(struct roll *roll)
 
 void roll_done(struct roll *roll, uint64_t rank)
 {
-    set(roll, rank, ROLL_DONE);
+    roll_set(roll, rank, ROLL_DONE);
 }
 
 void roll_learn_done(struct roll *roll, const struct roll *other)
@@ -95,7 +95,7 @@ void roll_book_deinit(struct roll_book *book)
 }
 
 /* Takes it out; NULL: nothing is known of the epoch. */
-static struct roll *take(struct roll_book *book, const struct stream_params *epoch)
+static struct roll *roll_book_take(struct roll_book *book, const struct stream_params *epoch)
 {
     for (uint32_t i = 0; i < book->n; i++) {
         struct roll *roll = book->kept[i].roll;
@@ -109,10 +109,11 @@ static struct roll *take(struct roll_book *book, const struct stream_params *epo
     return NULL;
 }
 
-static void put(struct roll_book *book, const struct stream_params *epoch, struct roll *roll)
+static void roll_book_put(struct roll_book *book, const struct stream_params *epoch,
+                          struct roll *roll)
 {
     if (book->n == ROLLS_KEPT)
-        free(take(book, &book->kept[0].epoch));
+        free(roll_book_take(book, &book->kept[0].epoch));
     book->kept[book->n].epoch = *epoch;
     book->kept[book->n++].roll = roll;
 }
@@ -120,23 +121,23 @@ static void put(struct roll_book *book, const struct stream_params *epoch, struc
 void roll_book_keep(struct roll_book *book, const struct stream_params *epoch, struct roll *roll)
 {
     _cleanup_free_ struct roll *mine = roll;
-    _cleanup_free_ struct roll *known = take(book, epoch);
+    _cleanup_free_ struct roll *known = roll_book_take(book, epoch);
 
     if (known)
         roll_learn_done(mine, known);
     if (mine->done > 0 && mine->done < mine->world)
-        put(book, epoch, steal_ptr(mine));
+        roll_book_put(book, epoch, steal_ptr(mine));
 }
 
 const struct roll *roll_book_come(struct roll_book *book, const struct stream_params *rank)
 {
-    struct roll *known = take(book, rank);
+    struct roll *known = roll_book_take(book, rank);
 
     if (known && roll_of(known, rank->rank) == ROLL_DONE) { /* another pass begins */
         free(known);
         return NULL;
     }
     if (known)
-        put(book, rank, known);
+        roll_book_put(book, rank, known);
     return known;
 }

@@ -2,7 +2,7 @@
 
 #include "daemon/serve/base/memory.h"
 
-static struct replica_states *replica_of(struct states *states, uint32_t replica)
+static struct replica_states *states_replica(struct states *states, uint32_t replica)
 {
     if (replica >= states->n) {
         struct replica_states *grown = must_alloc((replica + 1) * sizeof *grown);
@@ -16,7 +16,7 @@ static struct replica_states *replica_of(struct states *states, uint32_t replica
 }
 
 /* It may lie in memory that another process writes to: what is checked is the copy. */
-static bool copy(struct dl_span from, struct state_record *ret)
+static bool states_copy(struct dl_span from, struct state_record *ret)
 {
     struct dataset_state state;
 
@@ -36,10 +36,10 @@ static bool copy(struct dl_span from, struct state_record *ret)
 
 bool states_bring(struct states *states, uint32_t replica, struct dl_span record)
 {
-    struct state_record *brought = &replica_of(states, replica)->brought;
+    struct state_record *brought = &states_replica(states, replica)->brought;
     uint64_t bytes = states->brought_bytes - brought->len + record.len;
 
-    if (bytes > DATASET_STATES_MAX || !copy(record, brought))
+    if (bytes > DATASET_STATES_MAX || !states_copy(record, brought))
         return false;
     states->brought_bytes = bytes;
     return true;
@@ -47,10 +47,10 @@ bool states_bring(struct states *states, uint32_t replica, struct dl_span record
 
 bool states_learn(struct states *states, uint32_t replica, struct dl_span record)
 {
-    struct state_record *latest = &replica_of(states, replica)->latest;
+    struct state_record *latest = &states_replica(states, replica)->latest;
     size_t before = latest->len;
 
-    if (!copy(record, latest))
+    if (!states_copy(record, latest))
         return false;
     states->latest_bytes += latest->len - before;
     return true;

@@ -103,7 +103,7 @@ bool stream_exists(const struct stream *stream, uint64_t number)
 }
 
 /* The first step from `number` on that exists; params.steps or more: there is none. */
-static uint64_t next_existing(const struct stream *stream, uint64_t number)
+static uint64_t stream_next_existing(const struct stream *stream, uint64_t number)
 {
     /* It ends: either a replica has no end yet, or the steps are known. */
     while (number < stream->params.steps && !stream_exists(stream, number))
@@ -112,7 +112,7 @@ static uint64_t next_existing(const struct stream *stream, uint64_t number)
 }
 
 /* Once all replicas have ended, how far the steps go is known. */
-static void count_steps(struct stream *stream)
+static void stream_count_steps(struct stream *stream)
 {
     uint32_t n = stream->params.replicas;
     uint64_t steps = 0;
@@ -131,14 +131,14 @@ void stream_end_replica(struct stream *stream, uint64_t number)
     uint64_t *end = &stream->ends[step_replica(stream, number)];
 
     *end = min_u64(*end, number / stream->params.replicas);
-    count_steps(stream);
+    stream_count_steps(stream);
 }
 
 void stream_learn_ends(struct stream *stream, const struct stream *source)
 {
     for (uint32_t i = 0; i < stream->params.replicas; i++)
         stream->ends[i] = min_u64(stream->ends[i], source->ends[i]);
-    count_steps(stream);
+    stream_count_steps(stream);
 }
 
 uint64_t stream_settled(struct stream *stream, uint32_t replica)
@@ -181,12 +181,12 @@ bool stream_feed_end(struct stream *stream)
 
 uint64_t stream_next(const struct stream *stream)
 {
-    return next_existing(stream, stream->to_plan);
+    return stream_next_existing(stream, stream->to_plan);
 }
 
 /* Of a stream that was rewound: steps that are there already are not planned again. They are passed
  * over at once, since they can be delivered and given back before the next one is planned. */
-static void pass_over(struct stream *stream)
+static void stream_pass_over(struct stream *stream)
 {
     while (stream->rewound && stream_find(stream, stream_next(stream)))
         stream->to_plan = stream_next(stream) + 1;
@@ -194,16 +194,16 @@ static void pass_over(struct stream *stream)
 
 /* Of a stream that was rewound: the next one to be planned is the one that all others wait for,
  * which can fill the window. */
-static bool is_due(const struct stream *stream)
+static bool stream_is_next_due(const struct stream *stream)
 {
     return stream->rewound && !stream->params.any_order &&
-           next_existing(stream, stream->to_deliver) == stream_next(stream);
+           stream_next_existing(stream, stream->to_deliver) == stream_next(stream);
 }
 
 bool stream_has_room(const struct stream *stream)
 {
     return stream_rules[stream->phase].plans && stream_next(stream) < stream->limit &&
-           (stream->window < stream->params.credits || is_due(stream)) &&
+           (stream->window < stream->params.credits || stream_is_next_due(stream)) &&
            stream_next(stream) < stream->params.steps && (!stream->params.fed || stream->feed);
 }
 
@@ -212,7 +212,7 @@ uint32_t stream_next_fed(const struct stream *stream)
     return stream->feed->n;
 }
 
-static void take_feed(struct stream *stream, struct step *step)
+static void stream_take_feed(struct stream *stream, struct step *step)
 {
     struct feed *feed = stream->feed;
 
@@ -238,9 +238,9 @@ struct step *stream_plan(struct stream *stream)
     stream->to_plan = step->number + 1;
     assert(!stream_find(stream, step->number));
     if (stream->params.fed)
-        take_feed(stream, step);
+        stream_take_feed(stream, step);
     HASH_ADD(hh, stream->steps, number, sizeof step->number, step);
-    pass_over(stream);
+    stream_pass_over(stream);
     stream->window++;
     stream->undelivered++;
     return step;
@@ -254,7 +254,7 @@ void stream_skip(struct stream *stream, uint64_t number)
 
 /* ---- states --------------------------------------------------------------------------------- */
 
-static void becomes_due(struct step *step)
+static void step_becomes_due(struct step *step)
 {
     if (step->stream->params.any_order)
         DL_APPEND(step->stream->due, step);
@@ -276,7 +276,7 @@ void step_ready(struct step *step, uint32_t samples, uint64_t bytes)
     step->samples = step->all = samples;
     step->repeated = (uint32_t)min_u64(step->repeated, samples);
     step->bytes = bytes;
-    becomes_due(step);
+    step_becomes_due(step);
 }
 
 void step_lost(struct step *step)
@@ -309,22 +309,22 @@ void step_fault(struct step *step, const struct dl_error *err, char *detail)
     step->error = must_alloc(sizeof *step->error);
     *step->error = *err;
     step->detail = detail;
-    becomes_due(step);
+    step_becomes_due(step);
 }
 
 /* ---- delivery ------------------------------------------------------------------------------- */
 
-static struct step *next_due(struct stream *stream)
+static struct step *stream_next_due(struct stream *stream)
 {
     if (stream->params.any_order)
         return stream->due;
-    stream->to_deliver = next_existing(stream, stream->to_deliver);
+    stream->to_deliver = stream_next_existing(stream, stream->to_deliver);
     return stream_find(stream, stream->to_deliver);
 }
 
 struct step *stream_deliverable(struct stream *stream)
 {
-    struct step *step = stream_rules[stream->phase].delivers ? next_due(stream) : NULL;
+    struct step *step = stream_rules[stream->phase].delivers ? stream_next_due(stream) : NULL;
 
     return step && step->number < stream->limit &&
                    (step->state == STEP_READY || step->state == STEP_FAULTED)
@@ -334,7 +334,7 @@ struct step *stream_deliverable(struct stream *stream)
 
 void stream_deliver(struct stream *stream, struct step *step)
 {
-    assert(step == next_due(stream));
+    assert(step == stream_next_due(stream));
     assert(step->state == STEP_READY || step->state == STEP_FAULTED);
     stream->handed++;
     if (stream->params.any_order)
@@ -367,7 +367,7 @@ bool stream_at_limit(struct stream *stream)
         return false;
     if (stream->params.any_order)
         return stream->undelivered == 0 && stream_next(stream) >= stream->limit;
-    return next_existing(stream, stream->to_deliver) >= stream->limit;
+    return stream_next_existing(stream, stream->to_deliver) >= stream->limit;
 }
 
 uint64_t stream_given(const struct stream *stream)
@@ -441,7 +441,7 @@ void step_free(struct step *step)
 
 /* ---- going on where a client left off -------------------------------------------------------- */
 
-static uint64_t find_lowest(const struct stream *stream, bool pinned)
+static uint64_t stream_find_lowest(const struct stream *stream, bool pinned)
 {
     uint64_t lowest = min_u64(stream_next(stream), stream->held);
 
@@ -453,13 +453,13 @@ static uint64_t find_lowest(const struct stream *stream, bool pinned)
 
 uint64_t stream_position(const struct stream *stream)
 {
-    return find_lowest(stream, true);
+    return stream_find_lowest(stream, true);
 }
 
 uint64_t stream_used(const struct stream *stream, bool *ret_all)
 {
     *ret_all = stream_finished(stream) && stream->leased == 0 && stream->held == UINT64_MAX;
-    return find_lowest(stream, false);
+    return stream_find_lowest(stream, false);
 }
 
 bool stream_done(const struct stream *stream)
@@ -475,7 +475,7 @@ bool stream_has_gaps(const struct stream *stream)
     for (uint64_t n = HASH_COUNT(stream->steps); n > 0; n--) {
         if (!stream_find(stream, at))
             return true;
-        at = next_existing(stream, at + 1);
+        at = stream_next_existing(stream, at + 1);
     }
     return at < stream->to_plan;
 }
@@ -499,7 +499,7 @@ void stream_recall(struct stream *stream, struct step *step)
     }
     step->state = step->error ? STEP_FAULTED : STEP_READY;
     stream->undelivered++;
-    becomes_due(step);
+    step_becomes_due(step);
 }
 
 void stream_rewind(struct stream *stream)
@@ -509,7 +509,7 @@ void stream_rewind(struct stream *stream)
     stream->rewound = stream->rewound || stream_has_gaps(stream);
     if (stream->rewound)
         stream->to_plan = stream->params.first;
-    pass_over(stream);
+    stream_pass_over(stream);
     stream->held = UINT64_MAX; /* its holder is gone */
     stream->handed = 0;
     stream->told &= ~(unsigned)TOLD_END;
