@@ -58,7 +58,7 @@ int epoch_ref(struct epoch_set *set, const struct plan_params *params, struct le
     return 0;
 }
 
-static void destroy(struct epoch *epoch)
+static void epoch_destroy(struct epoch *epoch)
 {
     plan_free(epoch->plan);
     length_table_unref(epoch->lengths);
@@ -75,7 +75,7 @@ void epoch_unref(struct epoch_set *set, struct epoch *epoch)
     if (set->account)
         quota_return(set->account, QUOTA_BYTES, epoch->bytes);
     if (!epoch->busy) /* else when the thread is done */
-        destroy(epoch);
+        epoch_destroy(epoch);
 }
 
 const struct plan *epoch_plan(const struct epoch *epoch)
@@ -83,39 +83,39 @@ const struct plan *epoch_plan(const struct epoch *epoch)
     return epoch->plan;
 }
 
-static void work_out(uv_work_t *request)
+static void epoch_thread_work_out(uv_work_t *request)
 {
     struct epoch *epoch = container_of(request, struct epoch, work);
 
     epoch->worked_out = plan_prepare(epoch->plan);
 }
 
-static void work(uv_work_t *request)
+static void epoch_thread_step(uv_work_t *request)
 {
     struct epoch *epoch = container_of(request, struct epoch, work);
 
     plan_step(epoch->plan, epoch->rank, epoch->step, epoch->scratch);
 }
 
-static void after_work(uv_work_t *request, int status)
+static void epoch_thread_done(uv_work_t *request, int status)
 {
     struct epoch *epoch = container_of(request, struct epoch, work);
 
     (void)status; /* nobody cancels it */
     epoch->busy = false;
     if (epoch->refs == 0)
-        destroy(epoch);
+        epoch_destroy(epoch);
     else
         epoch->done(epoch->owner);
 }
 
 /* True: a thread is at it; false: there is none, and the loop has to do it. */
-static bool queue(struct epoch *epoch, uv_loop_t *loop, uv_work_cb what, void (*done)(void *owner),
-                  void *owner)
+static bool epoch_queue(struct epoch *epoch, uv_loop_t *loop, uv_work_cb what,
+                        void (*done)(void *owner), void *owner)
 {
     epoch->done = done;
     epoch->owner = owner;
-    epoch->busy = uv_queue_work(loop, &epoch->work, what, after_work) == 0;
+    epoch->busy = uv_queue_work(loop, &epoch->work, what, epoch_thread_done) == 0;
     return epoch->busy;
 }
 
@@ -123,8 +123,8 @@ int epoch_work_out(struct epoch *epoch, uv_loop_t *loop, void (*done)(void *owne
 {
     if (epoch->busy)
         return 1;
-    if (epoch->worked_out == 1 && !queue(epoch, loop, work_out, done, owner))
-        work_out(&epoch->work);
+    if (epoch->worked_out == 1 && !epoch_queue(epoch, loop, epoch_thread_work_out, done, owner))
+        epoch_thread_work_out(&epoch->work);
     return epoch->busy ? 1 : epoch->worked_out;
 }
 
@@ -140,7 +140,7 @@ bool epoch_prepare(struct epoch *epoch, uv_loop_t *loop, uint64_t rank, uint64_t
         epoch->scratch = must_alloc(plan_most(epoch->plan) * sizeof *epoch->scratch);
     epoch->rank = rank;
     epoch->step = step;
-    return !queue(epoch, loop, work, done, owner);
+    return !epoch_queue(epoch, loop, epoch_thread_step, done, owner);
 }
 
 size_t epoch_step(struct epoch *epoch, uint64_t rank, uint64_t step, uint64_t *indices)

@@ -88,7 +88,7 @@ enum headspace_phase headspace_phase(const struct headspace *h)
 
 /* ---- steps ---------------------------------------------------------------------------------- */
 
-static void *grow(void *items, size_t n, size_t *cap, size_t size)
+static void *headspace_grow(void *items, size_t n, size_t *cap, size_t size)
 {
     if (n < *cap)
         return items;
@@ -96,27 +96,27 @@ static void *grow(void *items, size_t n, size_t *cap, size_t size)
     return must_realloc(items, *cap * size);
 }
 
-static void add(struct steps *steps, const struct kept *kept)
+static void headspace_add(struct steps *steps, const struct kept *kept)
 {
-    steps->kept = grow(steps->kept, steps->n_kept, &steps->cap, sizeof *steps->kept);
+    steps->kept = headspace_grow(steps->kept, steps->n_kept, &steps->cap, sizeof *steps->kept);
     steps->kept[steps->n_kept++] = *kept;
     steps->n += kept->n;
     steps->ns += kept->ns * kept->n;
     steps->waited_ns += kept->waited_ns * kept->n;
 }
 
-static void keep(struct steps *steps, uint64_t ns, uint64_t waited_ns, uint32_t n)
+static void headspace_keep(struct steps *steps, uint64_t ns, uint64_t waited_ns, uint32_t n)
 {
     if (steps->n_kept < HEADSPACE_KEPT_MAX)
-        add(steps, &(struct kept){(double)ns / n, (double)waited_ns / n, n});
+        headspace_add(steps, &(struct kept){(double)ns / n, (double)waited_ns / n, n});
 }
 
-static uint64_t mean(const struct steps *steps)
+static uint64_t headspace_mean(const struct steps *steps)
 {
     return steps->n ? (uint64_t)(steps->ns / (double)steps->n) : 0;
 }
 
-static struct track *find(struct headspace *h, uint64_t key)
+static struct track *headspace_find(struct headspace *h, uint64_t key)
 {
     for (size_t i = 0; i < h->n_tracks; i++)
         if (h->tracks[i].key == key)
@@ -124,18 +124,18 @@ static struct track *find(struct headspace *h, uint64_t key)
     return NULL;
 }
 
-static struct track *find_or_add(struct headspace *h, uint64_t key)
+static struct track *headspace_find_or_add(struct headspace *h, uint64_t key)
 {
-    struct track *track = find(h, key);
+    struct track *track = headspace_find(h, key);
 
     if (track)
         return track;
-    h->tracks = grow(h->tracks, h->n_tracks, &h->cap_tracks, sizeof *h->tracks);
+    h->tracks = headspace_grow(h->tracks, h->n_tracks, &h->cap_tracks, sizeof *h->tracks);
     h->tracks[h->n_tracks] = (struct track){.key = key};
     return &h->tracks[h->n_tracks++];
 }
 
-static const struct headspace_rank *rank_of(const struct headspace_now *now, uint64_t key)
+static const struct headspace_rank *headspace_rank_of(const struct headspace_now *now, uint64_t key)
 {
     for (size_t i = 0; i < now->n_ranks; i++)
         if (now->ranks[i].key == key)
@@ -144,27 +144,28 @@ static const struct headspace_rank *rank_of(const struct headspace_now *now, uin
 }
 
 /* Streams that are gone do not come back. */
-static void forget_gone(struct headspace *h, const struct headspace_now *now)
+static void headspace_forget_gone(struct headspace *h, const struct headspace_now *now)
 {
     size_t n = 0;
 
     for (size_t i = 0; i < h->n_tracks; i++)
-        if (rank_of(now, h->tracks[i].key))
+        if (headspace_rank_of(now, h->tracks[i].key))
             h->tracks[n++] = h->tracks[i];
     h->n_tracks = n;
 }
 
 /* A burst is over when nobody has gone on for so long; and what takes longer is no step: trainers
  * save their state, perhaps. */
-static uint64_t idle_limit(const struct headspace *h)
+static uint64_t headspace_idle_limit(const struct headspace *h)
 {
-    return min_u64(max_u64(IDLE_STEPS * mean(&h->as_is), IDLE_LEAST_NS), HEADSPACE_IDLE_NS);
+    return min_u64(max_u64(IDLE_STEPS * headspace_mean(&h->as_is), IDLE_LEAST_NS),
+                   HEADSPACE_IDLE_NS);
 }
 
 void headspace_returned(struct headspace *h, uint64_t key, uint32_t n, uint64_t waited_ns,
                         uint64_t now)
 {
-    struct track *track = find_or_add(h, key);
+    struct track *track = headspace_find_or_add(h, key);
     uint64_t last = track->last_ns, waited = track->waited_ns + waited_ns;
 
     track->waited_ns = n == 0 && last > 0 ? waited : 0;
@@ -177,15 +178,15 @@ void headspace_returned(struct headspace *h, uint64_t key, uint32_t n, uint64_t 
     if (last == 0)
         return;
     if (h->phase == HEADSPACE_WATCH)
-        keep(&h->as_is, now - min_u64(last, now), waited, n);
+        headspace_keep(&h->as_is, now - min_u64(last, now), waited, n);
     else if (h->phase == HEADSPACE_BURST && track->bursting &&
-             (now - min_u64(last, now)) / n <= idle_limit(h))
-        keep(&h->perfect, now - min_u64(last, now), waited, n);
+             (now - min_u64(last, now)) / n <= headspace_idle_limit(h))
+        headspace_keep(&h->perfect, now - min_u64(last, now), waited, n);
 }
 
 /* As it is, trainers wait as well, which does not make a pause; those that pin batches say so some
  * steps later. */
-static bool is_pause(const struct steps *steps, size_t at, uint64_t limit)
+static bool headspace_is_pause(const struct steps *steps, size_t at, uint64_t limit)
 {
     const struct kept *kept = &steps->kept[at];
     double waited = 0;
@@ -195,21 +196,21 @@ static bool is_pause(const struct steps *steps, size_t at, uint64_t limit)
     return kept->ns - waited / kept->n > (double)limit;
 }
 
-static void drop_pauses(struct headspace *h)
+static void headspace_drop_pauses(struct headspace *h)
 {
     struct steps all = h->as_is;
-    uint64_t limit = idle_limit(h);
+    uint64_t limit = headspace_idle_limit(h);
 
     h->as_is = (struct steps){0};
     for (size_t i = 0; i < all.n_kept; i++)
-        if (!is_pause(&all, i, limit))
-            add(&h->as_is, &all.kept[i]);
+        if (!headspace_is_pause(&all, i, limit))
+            headspace_add(&h->as_is, &all.kept[i]);
     free(all.kept);
 }
 
 /* ---- phases --------------------------------------------------------------------------------- */
 
-static void go(struct headspace *h, enum headspace_phase phase, uint64_t now)
+static void headspace_go(struct headspace *h, enum headspace_phase phase, uint64_t now)
 {
     h->phase = phase;
     h->since_ns = h->moved_ns = now;
@@ -230,19 +231,19 @@ _printf_(4, 5) static void fail(struct headspace *h, uint64_t now, int code, con
     (void)vsnprintf(text, sizeof text, format, args);
     va_end(args);
     dl_error_set(&h->why, code, "headspace", "%s", text);
-    go(h, HEADSPACE_ENDED, now);
+    headspace_go(h, HEADSPACE_ENDED, now);
 }
 
-static uint64_t wanted(const struct headspace *h)
+static uint64_t headspace_wanted(const struct headspace *h)
 {
     return min_u64((uint64_t)h->wanted * h->ranks, HEADSPACE_KEPT_MAX);
 }
 
 /* Nobody comes any more: what was measured is told, if it is anything. */
-static void finish(struct headspace *h, uint64_t now)
+static void headspace_finish(struct headspace *h, uint64_t now)
 {
-    if (h->perfect.n >= min_u64(HEADSPACE_FEW, wanted(h)))
-        go(h, HEADSPACE_ENDED, now);
+    if (h->perfect.n >= min_u64(HEADSPACE_FEW, headspace_wanted(h)))
+        headspace_go(h, HEADSPACE_ENDED, now);
     else
         fail(h, now, ENODATA,
              "only %llu steps were measured before nobody read it any more; ask while a trainer is "
@@ -250,19 +251,19 @@ static void finish(struct headspace *h, uint64_t now)
              (unsigned long long)h->perfect.n);
 }
 
-static void look_watch(struct headspace *h, const struct headspace_now *now)
+static void headspace_look_watch(struct headspace *h, const struct headspace_now *now)
 {
     uint64_t lasted = now->ns - min_u64(h->since_ns, now->ns);
-    bool enough =
-        h->as_is.n >= wanted(h) || (lasted >= HEADSPACE_WATCH_NS && h->as_is.n >= HEADSPACE_FEW);
+    bool enough = h->as_is.n >= headspace_wanted(h) ||
+                  (lasted >= HEADSPACE_WATCH_NS && h->as_is.n >= HEADSPACE_FEW);
 
     if (!h->seen && now->n_ranks == 0) {
         fail(h, now->ns, ENODATA, "nobody reads it; ask while a trainer does");
     } else if (now->n_ranks == 0 && now->ns - min_u64(h->moved_ns, now->ns) >= HEADSPACE_APART_NS) {
-        finish(h, now->ns);
+        headspace_finish(h, now->ns);
     } else if (now->n_ranks > 0 && enough) {
-        drop_pauses(h);
-        go(h, HEADSPACE_HOLD, now->ns);
+        headspace_drop_pauses(h);
+        headspace_go(h, HEADSPACE_HOLD, now->ns);
     } else if (lasted >= HEADSPACE_STALL_NS && h->as_is.n < HEADSPACE_FEW) {
         fail(h, now->ns, ETIME,
              "its trainer gave back fewer than %d batches in %llu s; ask while it trains",
@@ -271,32 +272,32 @@ static void look_watch(struct headspace *h, const struct headspace_now *now)
 }
 
 /* Batches that the rank would have in a burst. */
-static uint32_t ahead_of(struct headspace *h, const struct headspace_rank *rank)
+static uint32_t headspace_ahead_of(struct headspace *h, const struct headspace_rank *rank)
 {
-    const struct track *track = find(h, rank->key);
+    const struct track *track = headspace_find(h, rank->key);
     uint32_t all = rank->leased + rank->ready, floor = track ? track->floor : 0;
 
     return all - (uint32_t)min_u64(all, floor);
 }
 
-static uint32_t most_ahead(struct headspace *h, const struct headspace_now *now)
+static uint32_t headspace_most_ahead(struct headspace *h, const struct headspace_now *now)
 {
     uint32_t most = 0;
 
     for (size_t i = 0; i < now->n_ranks; i++)
-        most = (uint32_t)max_u64(most, ahead_of(h, &now->ranks[i]));
+        most = (uint32_t)max_u64(most, headspace_ahead_of(h, &now->ranks[i]));
     return most;
 }
 
 /* They may have been wrong, and must not be the reason to give up. */
-static uint32_t forget_floors(struct headspace *h, const struct headspace_now *now)
+static uint32_t headspace_forget_floors(struct headspace *h, const struct headspace_now *now)
 {
     for (size_t i = 0; i < h->n_tracks; i++)
         h->tracks[i].floor = 0;
-    return most_ahead(h, now);
+    return headspace_most_ahead(h, now);
 }
 
-static bool all_ending(const struct headspace_now *now)
+static bool headspace_all_ending(const struct headspace_now *now)
 {
     for (size_t i = 0; i < now->n_ranks; i++)
         if (!now->ranks[i].ending)
@@ -304,14 +305,14 @@ static bool all_ending(const struct headspace_now *now)
     return true;
 }
 
-static void begin_burst(struct headspace *h, const struct headspace_now *now)
+static void headspace_begin_burst(struct headspace *h, const struct headspace_now *now)
 {
-    go(h, HEADSPACE_BURST, now->ns);
+    headspace_go(h, HEADSPACE_BURST, now->ns);
     h->before = h->perfect.n;
     h->bursts++;
     for (size_t i = 0; i < now->n_ranks; i++) {
-        uint32_t ahead = ahead_of(h, &now->ranks[i]);
-        struct track *track = find_or_add(h, now->ranks[i].key);
+        uint32_t ahead = headspace_ahead_of(h, &now->ranks[i]);
+        struct track *track = headspace_find_or_add(h, now->ranks[i].key);
 
         track->bursting = ahead >= HEADSPACE_LEAST && !track->still;
         track->ahead = ahead;
@@ -321,8 +322,8 @@ static void begin_burst(struct headspace *h, const struct headspace_now *now)
 }
 
 /* Who reads has no more than that, and gets no more. */
-static void give_up(struct headspace *h, const struct headspace_now *now, uint32_t most,
-                    uint64_t limit)
+static void headspace_give_up(struct headspace *h, const struct headspace_now *now, uint32_t most,
+                              uint64_t limit)
 {
     if (now->full && now->starving)
         fail(h, now->ns, ENOBUFS,
@@ -341,26 +342,26 @@ static void give_up(struct headspace *h, const struct headspace_now *now, uint32
              most, (double)limit / 1e9, HEADSPACE_LEAST);
 }
 
-static void look_hold(struct headspace *h, const struct headspace_now *now)
+static void headspace_look_hold(struct headspace *h, const struct headspace_now *now)
 {
-    uint64_t limit =
-        min_u64(max_u64(HOLD_BATCHES * mean(&h->as_is), HOLD_LEAST_NS), HEADSPACE_HOLD_NS);
+    uint64_t limit = min_u64(max_u64(HOLD_BATCHES * headspace_mean(&h->as_is), HOLD_LEAST_NS),
+                             HEADSPACE_HOLD_NS);
     bool over = now->full || now->ns - min_u64(h->since_ns, now->ns) >= limit;
-    uint32_t most = most_ahead(h, now);
+    uint32_t most = headspace_most_ahead(h, now);
 
     if (over && most < HEADSPACE_LEAST)
-        most = forget_floors(h, now);
-    if (now->n_ranks == 0 || (over && most < HEADSPACE_LEAST && all_ending(now)))
-        go(h, HEADSPACE_APART, now->ns);
+        most = headspace_forget_floors(h, now);
+    if (now->n_ranks == 0 || (over && most < HEADSPACE_LEAST && headspace_all_ending(now)))
+        headspace_go(h, HEADSPACE_APART, now->ns);
     else if (over && most >= HEADSPACE_LEAST)
-        begin_burst(h, now);
+        headspace_begin_burst(h, now);
     else if (over)
-        give_up(h, now, most, limit);
+        headspace_give_up(h, now, most, limit);
 }
 
-static bool has_more(const struct track *track, const struct headspace_now *now)
+static bool headspace_has_more(const struct track *track, const struct headspace_now *now)
 {
-    const struct headspace_rank *rank = rank_of(now, track->key);
+    const struct headspace_rank *rank = headspace_rank_of(now, track->key);
 
     return track->bursting && rank && (rank->ready > 0 || rank->leased > track->floor);
 }
@@ -370,64 +371,64 @@ static bool has_more(const struct track *track, const struct headspace_now *now)
  * wait for that. It may be at something else, so that not much is believed. One that has not even
  * begun while others go on is not waited for until it does.
  */
-static void learn(struct headspace *h, const struct headspace_now *now)
+static void headspace_learn(struct headspace *h, const struct headspace_now *now)
 {
     for (size_t i = 0; i < h->n_tracks; i++) {
         struct track *track = &h->tracks[i];
 
-        if (!has_more(track, now))
+        if (!headspace_has_more(track, now))
             continue;
         track->still = track->last_ns == 0;
         if (!track->still)
-            track->floor = (uint32_t)min_u64(rank_of(now, track->key)->leased,
+            track->floor = (uint32_t)min_u64(headspace_rank_of(now, track->key)->leased,
                                              min_u64(track->ahead - HEADSPACE_LEAST, FLOOR_MAX));
     }
 }
 
 /* Who has less, does not keep so much. */
-static void unlearn_floors(struct headspace *h, const struct headspace_now *now)
+static void headspace_unlearn_floors(struct headspace *h, const struct headspace_now *now)
 {
     for (size_t i = 0; i < h->n_tracks; i++) {
-        const struct headspace_rank *rank = rank_of(now, h->tracks[i].key);
+        const struct headspace_rank *rank = headspace_rank_of(now, h->tracks[i].key);
 
         if (rank)
             h->tracks[i].floor = (uint32_t)min_u64(h->tracks[i].floor, rank->leased);
     }
 }
 
-static void end_burst(struct headspace *h, const struct headspace_now *now)
+static void headspace_end_burst(struct headspace *h, const struct headspace_now *now)
 {
-    bool moved = h->moved, more = now->n_ranks > 0 && !all_ending(now);
+    bool moved = h->moved, more = now->n_ranks > 0 && !headspace_all_ending(now);
 
     h->barren = h->perfect.n > h->before ? 0 : h->barren + 1;
     if (moved)
-        learn(h, now);
-    if (h->perfect.n >= wanted(h)) {
-        go(h, HEADSPACE_ENDED, now->ns);
+        headspace_learn(h, now);
+    if (h->perfect.n >= headspace_wanted(h)) {
+        headspace_go(h, HEADSPACE_ENDED, now->ns);
     } else if (h->barren == HEADSPACE_BARREN) {
         fail(h, now->ns, ETIME, "its trainer gives batches back too irregularly to tell");
     } else {
-        go(h, moved && more ? HEADSPACE_HOLD : HEADSPACE_APART, now->ns);
+        headspace_go(h, moved && more ? HEADSPACE_HOLD : HEADSPACE_APART, now->ns);
         h->resting = !moved;
     }
 }
 
-static void look_burst(struct headspace *h, const struct headspace_now *now)
+static void headspace_look_burst(struct headspace *h, const struct headspace_now *now)
 {
     bool any = false;
 
     for (size_t i = 0; i < h->n_tracks && !any; i++)
-        any = has_more(&h->tracks[i], now);
-    if (!any || now->ns - min_u64(h->moved_ns, now->ns) >= idle_limit(h))
-        end_burst(h, now);
+        any = headspace_has_more(&h->tracks[i], now);
+    if (!any || now->ns - min_u64(h->moved_ns, now->ns) >= headspace_idle_limit(h))
+        headspace_end_burst(h, now);
 }
 
-static void look_apart(struct headspace *h, const struct headspace_now *now)
+static void headspace_look_apart(struct headspace *h, const struct headspace_now *now)
 {
-    if (now->n_ranks > 0 && !all_ending(now) && (h->moved || !h->resting))
-        go(h, HEADSPACE_HOLD, now->ns);
+    if (now->n_ranks > 0 && !headspace_all_ending(now) && (h->moved || !h->resting))
+        headspace_go(h, HEADSPACE_HOLD, now->ns);
     else if (now->ns - min_u64(h->since_ns, now->ns) >= HEADSPACE_APART_NS)
-        finish(h, now->ns);
+        headspace_finish(h, now->ns);
 }
 
 bool headspace_look(struct headspace *h, const struct headspace_now *now)
@@ -435,38 +436,38 @@ bool headspace_look(struct headspace *h, const struct headspace_now *now)
     enum headspace_phase before = h->phase;
 
     h->ranks = (uint32_t)max_u64(h->ranks, now->n_ranks);
-    unlearn_floors(h, now);
+    headspace_unlearn_floors(h, now);
     switch (h->phase) {
     case HEADSPACE_WATCH:
-        look_watch(h, now);
+        headspace_look_watch(h, now);
         break;
     case HEADSPACE_HOLD:
-        look_hold(h, now);
+        headspace_look_hold(h, now);
         break;
     case HEADSPACE_BURST:
-        look_burst(h, now);
+        headspace_look_burst(h, now);
         break;
     case HEADSPACE_APART:
-        look_apart(h, now);
+        headspace_look_apart(h, now);
         break;
     case HEADSPACE_ENDED:
         break;
     }
     h->seen = h->seen || now->n_ranks > 0;
-    forget_gone(h, now);
+    headspace_forget_gone(h, now);
     return h->phase != before;
 }
 
 /* ---- what is told --------------------------------------------------------------------------- */
 
-static int compare_kept(const void *a, const void *b)
+static int headspace_compare_kept(const void *a, const void *b)
 {
     double x = ((const struct kept *)a)->ns, y = ((const struct kept *)b)->ns;
 
     return (x > y) - (x < y);
 }
 
-static struct headspace_spread spread_of(struct steps *steps)
+static struct headspace_spread headspace_spread_of(struct steps *steps)
 {
     struct headspace_spread spread = {.mean_ns = steps->ns / (double)max_u64(steps->n, 1)};
     uint64_t below = 0;
@@ -474,7 +475,7 @@ static struct headspace_spread spread_of(struct steps *steps)
 
     if (steps->n_kept == 0)
         return spread;
-    qsort(steps->kept, steps->n_kept, sizeof *steps->kept, compare_kept);
+    qsort(steps->kept, steps->n_kept, sizeof *steps->kept, headspace_compare_kept);
     for (unsigned quarter = 1; quarter <= 3; quarter++) {
         while (at < steps->n_kept - 1 && 4 * (below + steps->kept[at].n) < quarter * steps->n)
             below += steps->kept[at++].n;
@@ -496,15 +497,15 @@ int headspace_result(struct headspace *h, struct headspace_result *ret, struct d
                                      .ranks = h->ranks,
                                      .bursts = h->bursts,
                                      .ahead = (double)h->ahead / (double)max_u64(h->aheads, 1),
-                                     .as_is = spread_of(&h->as_is),
-                                     .perfect = spread_of(&h->perfect)};
+                                     .as_is = headspace_spread_of(&h->as_is),
+                                     .perfect = headspace_spread_of(&h->perfect)};
     /* A client that says it did nothing but wait is not believed to the last percent. */
     ret->by_waiting = h->as_is.ns > 0 ? h->as_is.ns / fmax(worked, h->as_is.ns / 1000) : 1;
     ret->speedup = ret->as_is.mean_ns / fmax(ret->perfect.mean_ns, 1);
     return 0;
 }
 
-static void say_time(double ns, char *text, size_t len)
+static void headspace_say_time(double ns, char *text, size_t len)
 {
     if (ns < 1e6)
         (void)snprintf(text, len, "%.0f us", ns / 1e3);
@@ -518,8 +519,8 @@ void headspace_words(const struct headspace_result *result, char text[static HEA
 {
     char as_is[32], perfect[32], times[16];
 
-    say_time(result->as_is.mean_ns, as_is, sizeof as_is);
-    say_time(result->perfect.mean_ns, perfect, sizeof perfect);
+    headspace_say_time(result->as_is.mean_ns, as_is, sizeof as_is);
+    headspace_say_time(result->perfect.mean_ns, perfect, sizeof perfect);
     words_times(result->speedup, times, sizeof times);
     if (result->speedup < 1.02)
         (void)snprintf(text, HEADSPACE_WORDS,

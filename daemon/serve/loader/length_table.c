@@ -74,20 +74,20 @@ struct store {
     char *label; /* owned */
 };
 
-static void use_init(struct use *use, const char *dir, uint64_t fingerprint,
-                     struct length_table *table)
+static void length_table_use_init(struct use *use, const char *dir, uint64_t fingerprint,
+                                  struct length_table *table)
 {
     *use = (struct use){
         .dir = must_strdup(dir), .fingerprint = fingerprint, .table = length_table_ref(table)};
 }
 
-static void use_deinit(struct use *use)
+static void length_table_use_deinit(struct use *use)
 {
     length_table_unref(use->table);
     free(use->dir);
 }
 
-static void load(uv_work_t *work)
+static void length_table_thread_load(uv_work_t *work)
 {
     struct length_cache_load *l = container_of(work, struct length_cache_load, use.work);
     struct use *use = &l->use;
@@ -98,14 +98,14 @@ static void load(uv_work_t *work)
             lengths_check(&l->rule, 0, use->table->values, use->table->n, &l->overlong, &use->err);
 }
 
-static void after_load(uv_work_t *work, int status)
+static void length_table_loaded(uv_work_t *work, int status)
 {
     struct length_cache_load *l = container_of(work, struct length_cache_load, use.work);
 
     (void)status; /* nobody cancels it */
     if (l->done)
         l->done(l->owner, l->use.r, l->overlong, &l->use.err);
-    use_deinit(&l->use);
+    length_table_use_deinit(&l->use);
     free(l);
 }
 
@@ -119,10 +119,10 @@ struct length_cache_load *length_cache_load(uv_loop_t *loop, const char *dir, ui
     l->rule = *rule;
     l->done = done;
     l->owner = owner;
-    use_init(&l->use, dir, fingerprint, table);
-    if (uv_queue_work(loop, &l->use.work, load, after_load) == 0)
+    length_table_use_init(&l->use, dir, fingerprint, table);
+    if (uv_queue_work(loop, &l->use.work, length_table_thread_load, length_table_loaded) == 0)
         return l;
-    use_deinit(&l->use);
+    length_table_use_deinit(&l->use);
     free(l);
     return NULL;
 }
@@ -133,7 +133,7 @@ void length_cache_forget(struct length_cache_load *load)
         load->done = NULL;
 }
 
-static void put(uv_work_t *work)
+static void length_table_thread_put(uv_work_t *work)
 {
     struct use *use = container_of(work, struct use, work);
 
@@ -141,7 +141,7 @@ static void put(uv_work_t *work)
                                  &use->err);
 }
 
-static void after_put(uv_work_t *work, int status)
+static void length_table_was_put(uv_work_t *work, int status)
 {
     struct store *store = container_of(work, struct store, use.work);
 
@@ -149,7 +149,7 @@ static void after_put(uv_work_t *work, int status)
     if (store->use.r < 0)
         log_loader(LOG_WARNING, store->label, "%s: its samples' lengths are not kept: %s: %s",
                    store->label, store->use.err.path, store->use.err.message);
-    use_deinit(&store->use);
+    length_table_use_deinit(&store->use);
     free(store->label);
     free(store);
 }
@@ -160,10 +160,10 @@ void length_cache_store(uv_loop_t *loop, const char *dir, uint64_t fingerprint,
     struct store *store = must_alloc(sizeof *store);
 
     store->label = must_strdup(label);
-    use_init(&store->use, dir, fingerprint, table);
-    if (uv_queue_work(loop, &store->use.work, put, after_put) == 0)
+    length_table_use_init(&store->use, dir, fingerprint, table);
+    if (uv_queue_work(loop, &store->use.work, length_table_thread_put, length_table_was_put) == 0)
         return;
-    use_deinit(&store->use);
+    length_table_use_deinit(&store->use);
     free(store->label);
     free(store);
 }

@@ -7,18 +7,18 @@
 
 /* ---- opening and closing -------------------------------------------------------------------- */
 
-static void say_gone(struct loader *loader)
+static void loader_say_gone(struct loader *loader)
 {
     if (!loader->gone)
         loader->o.events->gone(loader->o.context, loader);
     loader->gone = true;
 }
 
-static void on_end(uv_timer_t *timer)
+static void loader_on_end(uv_timer_t *timer)
 {
     struct loader *loader = timer->data;
 
-    say_gone(loader);
+    loader_say_gone(loader);
     core_drop_parked(&loader->core);
     loader_execute(loader);
     if (loader->users) /* those who left and hold leases still */
@@ -27,12 +27,12 @@ static void on_end(uv_timer_t *timer)
         loader_free(loader);
 }
 
-static void end_after(struct loader *loader, uint64_t ms)
+static void loader_end_after(struct loader *loader, uint64_t ms)
 {
-    uv_timer_start(&loader->end, on_end, ms, 0);
+    uv_timer_start(&loader->end, loader_on_end, ms, 0);
 }
 
-static int start_pool(struct loader *loader, struct dl_error *err)
+static int loader_start_pool(struct loader *loader, struct dl_error *err)
 {
     const struct loader_options *o = &loader->o;
 
@@ -67,7 +67,7 @@ int loader_new(const struct loader_options *options, struct dl_spec *spec, struc
         goto charged;
     loader->identity.order = spec_state_order(&loader->spec);
     loader->identity.seed = loader->spec.seed;
-    if ((r = start_pool(loader, err)) < 0)
+    if ((r = loader_start_pool(loader, err)) < 0)
         goto charged;
     uv_timer_init(options->loop, &loader->end);
     uv_timer_init(options->loop, &loader->tick);
@@ -90,7 +90,7 @@ refused:
     return r;
 }
 
-static void on_closed(uv_handle_t *handle)
+static void loader_on_closed(uv_handle_t *handle)
 {
     struct loader *loader = handle->data;
 
@@ -125,12 +125,12 @@ struct loader *loader_free(struct loader *loader)
         quota_return(loader->o.account, QUOTA_BYTES, length_table_bytes(loader->lengths->n));
     loader->lengths = length_table_unref(loader->lengths);
     quota_return(loader->o.account, QUOTA_LOADERS, 1);
-    uv_close((uv_handle_t *)&loader->end, on_closed);
-    uv_close((uv_handle_t *)&loader->tick, on_closed);
+    uv_close((uv_handle_t *)&loader->end, loader_on_closed);
+    uv_close((uv_handle_t *)&loader->tick, loader_on_closed);
     return NULL;
 }
 
-static void tell_opened(struct loader *loader, struct loader_user *user)
+static void loader_tell_opened(struct loader *loader, struct loader_user *user)
 {
     user->told = true;
     if (loader->state == LOADER_BROKEN) {
@@ -148,7 +148,7 @@ void loader_opened(struct loader *loader)
 
     loader->state = LOADER_OPEN;
     DL_FOREACH_SAFE (loader->users, user, next) {
-        tell_opened(loader, user);
+        loader_tell_opened(loader, user);
     }
 }
 
@@ -165,13 +165,13 @@ void loader_break(struct loader *loader, const struct dl_error *err)
     loader_headspace_end(loader, err);
     core_break(&loader->core, &loader->why_broken);
     loader_execute(loader);
-    say_gone(loader);
+    loader_say_gone(loader);
     DL_FOREACH_SAFE (loader->users, user, next) {
         if (!user->told)
-            tell_opened(loader, user);
+            loader_tell_opened(loader, user);
     }
     if (!loader->users)
-        end_after(loader, 0);
+        loader_end_after(loader, 0);
 }
 
 void loader_attach(struct loader *loader, struct loader_user *user)
@@ -181,11 +181,11 @@ void loader_attach(struct loader *loader, struct loader_user *user)
     DL_APPEND(loader->users, user);
     uv_timer_stop(&loader->end);
     if (loader->state != LOADER_OPENING)
-        tell_opened(loader, user);
+        loader_tell_opened(loader, user);
 }
 
 /* One user fewer may ask for batches: without any it is not to last. */
-static void end_if_unused(struct loader *loader)
+static void loader_end_if_unused(struct loader *loader)
 {
     if (loader_users(loader) > 0)
         return;
@@ -194,13 +194,13 @@ static void end_if_unused(struct loader *loader)
     /* Nobody else can ask for what a client's host has: a trainer's workers go with its loader. */
     bool at_once = loader->state == LOADER_BROKEN || loader->o.python.host_number;
     if (loader->pool)
-        end_after(loader, at_once ? 0 : loader->o.config->linger / 1000000);
+        loader_end_after(loader, at_once ? 0 : loader->o.config->linger / 1000000);
 }
 
 void loader_leave(struct loader_user *user)
 {
     user->left = true;
-    end_if_unused(user->loader);
+    loader_end_if_unused(user->loader);
 }
 
 void loader_detach(struct loader_user *user)
@@ -212,9 +212,9 @@ void loader_detach(struct loader_user *user)
     DL_DELETE(loader->users, user);
     user->loader = NULL;
     if (!user->left)
-        end_if_unused(loader);
+        loader_end_if_unused(loader);
     else if (!loader->users && loader->pool && !uv_is_active((uv_handle_t *)&loader->end))
-        end_after(loader, 0); /* its workers have ended already */
+        loader_end_after(loader, 0); /* its workers have ended already */
 }
 
 void loader_halt(struct loader *loader)

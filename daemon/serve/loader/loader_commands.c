@@ -11,14 +11,15 @@
 /* ---- running a step -------------------------------------------------------------------------- */
 
 /* What the step's worker may begin its replica with, should it not be there already. */
-static struct dl_span state_for(const struct stream *stream, uint64_t number)
+static struct dl_span commands_state_for(const struct stream *stream, uint64_t number)
 {
     return states_find(&stream->states, step_replica(stream, number),
                        number / stream->params.replicas);
 }
 
 /* Bytes that the task of the stream's step has, of which struct slot_planned is *ret_planned. */
-static uint64_t task_bytes(const struct stream *stream, uint64_t number, uint64_t *ret_planned)
+static uint64_t commands_task_bytes(const struct stream *stream, uint64_t number,
+                                    uint64_t *ret_planned)
 {
     struct plan_step_size size = plan_step_size(stream->plan, stream->params.rank, number);
 
@@ -30,7 +31,7 @@ static uint64_t task_bytes(const struct stream *stream, uint64_t number, uint64_
  * How many samples a source's batches have at most. Slots are made as large as one should take,
  * where memory.limit allows for it, so that the first ones need not be loaded twice.
  */
-static uint64_t size_for_all(struct loader *loader, const struct stream *source)
+static uint64_t commands_size_for_all(struct loader *loader, const struct stream *source)
 {
     uint64_t samples = source->plan ? plan_most(source->plan)
                                     : spec_round_samples(&loader->spec, source->params.world);
@@ -43,7 +44,7 @@ static uint64_t size_for_all(struct loader *loader, const struct stream *source)
 }
 
 /* Lets slots have room for the step's indices; false with `err`. */
-static bool make_fit(struct loader *loader, const struct step *step, struct dl_error *err)
+static bool commands_make_fit(struct loader *loader, const struct step *step, struct dl_error *err)
 {
     const struct stream *stream = step->stream;
     uint64_t need, planned;
@@ -52,18 +53,19 @@ static bool make_fit(struct loader *loader, const struct step *step, struct dl_e
         need = slot_indices_end(step->n_fed);
     else if (stream->params.replicas)
         need = slot_indices_end(spec_round_samples(&loader->spec, stream->params.world)) +
-               state_for(stream, step->number).len;
+               commands_state_for(stream, step->number).len;
     else if (stream_is_source(stream))
-        need = slot_indices_end(size_for_all(loader, stream));
+        need = slot_indices_end(commands_size_for_all(loader, stream));
     else if (loader->lengths)
-        need = task_bytes(stream, step->number, &planned);
+        need = commands_task_bytes(stream, step->number, &planned);
     else
         return true;
     return pool_fit(loader->pool, need, err);
 }
 
 /* Writes the step's indices, as far as they are known, to `indices`; how many. */
-static size_t put_indices(struct loader *loader, const struct step *step, uint64_t *indices)
+static size_t commands_put_indices(struct loader *loader, const struct step *step,
+                                   uint64_t *indices)
 {
     const struct stream *stream = step->stream;
 
@@ -76,7 +78,8 @@ static size_t put_indices(struct loader *loader, const struct step *step, uint64
 }
 
 /* What the task of a step over an iterable dataset has besides. */
-static void put_replica(struct step *step, const struct place *place, struct slot_task *task)
+static void commands_put_replica(struct step *step, const struct place *place,
+                                 struct slot_task *task)
 {
     struct stream *stream = step->stream;
 
@@ -84,13 +87,13 @@ static void put_replica(struct step *step, const struct place *place, struct slo
     task->rank = stream_is_source(stream) ? 0 : (uint32_t)stream->params.rank;
     task->world = (uint32_t)stream->params.world;
     task->settled = stream_settled(stream, step_replica(stream, step->number));
-    task->state = state_for(stream, step->number);
+    task->state = commands_state_for(stream, step->number);
     if (slot_state_end(task) > place->segment->slot_bytes)
         task->state = (struct dl_span){0}; /* a step that comes again gets on without */
 }
 
 /* What the plan knows of a batch of tokens, for its worker and for our counts. */
-static void put_planned(struct step *step, size_t n, void *slot)
+static void commands_put_planned(struct step *step, size_t n, void *slot)
 {
     const struct stream *stream = step->stream;
     struct plan_step_tokens tokens =
@@ -101,11 +104,12 @@ static void put_planned(struct step *step, size_t n, void *slot)
 }
 
 /* Puts the step's indices and header into its slot; how many indices. */
-static uint32_t prepare(struct loader *loader, struct step *step, const struct place *place)
+static uint32_t commands_prepare(struct loader *loader, struct step *step,
+                                 const struct place *place)
 {
     struct stream *stream = step->stream;
     void *slot = segment_slot(place->segment, place->slot);
-    size_t n = put_indices(loader, step, slot_indices(slot));
+    size_t n = commands_put_indices(loader, step, slot_indices(slot));
     struct slot_task task = {
         .generation = place->segment->slots.slots[place->slot].generation,
         .epoch = stream->params.epoch,
@@ -115,20 +119,20 @@ static uint32_t prepare(struct loader *loader, struct step *step, const struct p
     };
 
     if (stream->params.replicas)
-        put_replica(step, place, &task);
+        commands_put_replica(step, place, &task);
     if (loader->lengths)
-        task_bytes(stream, step->number, &task.planned);
+        commands_task_bytes(stream, step->number, &task.planned);
     if (stream->plan && !stream_is_source(stream))
         step->repeated = (uint32_t)plan_repeated(stream->plan, stream->params.rank, step->number);
     bool fits = slot_prepare(slot, place->segment->slot_bytes, &task);
-    assert(fits); /* make_fit() has seen to it */
+    assert(fits); /* commands_make_fit() has seen to it */
     if (task.planned)
-        put_planned(step, n, slot);
+        commands_put_planned(step, n, slot);
     return (uint32_t)n;
 }
 
 /* Whether the step's indices are at hand; else loader_on_planned() says so. */
-static bool is_planned(struct loader *loader, const struct step *step)
+static bool commands_is_planned(struct loader *loader, const struct step *step)
 {
     const struct stream *stream = step->stream;
 
@@ -137,7 +141,7 @@ static bool is_planned(struct loader *loader, const struct step *step)
 }
 
 /* The step that a worker would have made, had it not died before. */
-static bool bury(struct loader *loader, struct step *step, const struct place *place)
+static bool commands_fault_dead_worker(struct loader *loader, struct step *step, const struct place *place)
 {
     _cleanup_free_ char *cause = pool_take_epitaph(loader->pool, place->worker);
 
@@ -148,17 +152,17 @@ static bool bury(struct loader *loader, struct step *step, const struct place *p
     return true;
 }
 
-static void run(struct loader *loader, struct step *step, uint32_t worker)
+static void commands_run(struct loader *loader, struct step *step, uint32_t worker)
 {
     struct core *core = &loader->core;
     struct dl_error err = {0};
     struct place place;
 
-    if (!is_planned(loader, step)) {
+    if (!commands_is_planned(loader, step)) {
         core_postpone(core, step, true);
         return;
     }
-    if (!make_fit(loader, step, &err)) {
+    if (!commands_make_fit(loader, step, &err)) {
         core_fault(core, step, err.code, err.message, NULL);
         return;
     }
@@ -166,16 +170,16 @@ static void run(struct loader *loader, struct step *step, uint32_t worker)
         core_postpone(core, step, false);
         return;
     }
-    uint32_t n = prepare(loader, step, &place);
+    uint32_t n = commands_prepare(loader, step, &place);
     core_ran(core, step, place.segment, place.slot,
              slot_indices(segment_slot(place.segment, place.slot)), n, loader->now);
-    if (!bury(loader, step, &place))
+    if (!commands_fault_dead_worker(loader, step, &place))
         pool_run(loader->pool, &place, step);
 }
 
 /* ---- commands -------------------------------------------------------------------------------- */
 
-static void grow(struct loader *loader, uint32_t worker)
+static void commands_grow(struct loader *loader, uint32_t worker)
 {
     struct dl_error err = {0};
 
@@ -184,7 +188,7 @@ static void grow(struct loader *loader, uint32_t worker)
 }
 
 /* Failing is no loss: the epoch then starts when it is asked for. */
-static void expect(struct loader *loader, struct stream *stream)
+static void commands_expect(struct loader *loader, struct stream *stream)
 {
     struct stream_params params = core_next_params(stream);
     struct stream *next;
@@ -196,7 +200,7 @@ static void expect(struct loader *loader, struct stream *stream)
     core_expect(&loader->core, stream, next);
 }
 
-static void drop(struct loader *loader, const struct core_command *c)
+static void commands_drop(struct loader *loader, const struct core_command *c)
 {
     if (c->epoch)
         epoch_unref(&loader->epochs, c->epoch);
@@ -205,7 +209,7 @@ static void drop(struct loader *loader, const struct core_command *c)
     quota_return(loader->o.account, QUOTA_EPOCHS, 1);
 }
 
-static void say(struct loader *loader, const struct core_command *c)
+static void commands_say(struct loader *loader, const struct core_command *c)
 {
     _cleanup_free_ char *text = c->text;
     const struct log_fields fields = {.event = c->kind == CORE_BAD ? LOG_EVENT_BAD_SAMPLE : 0,
@@ -219,7 +223,7 @@ static void say(struct loader *loader, const struct core_command *c)
         loader->o.events->warning(c->stream, text);
 }
 
-static void flush_due(struct loader *loader)
+static void commands_flush_due(struct loader *loader)
 {
     if (loader->n_due > 0)
         loader->o.events->deliver(loader->due_to, loader->due, loader->n_due);
@@ -227,35 +231,35 @@ static void flush_due(struct loader *loader)
 }
 
 /* Batches of a stream go to its client together. */
-static void deliver(struct loader *loader, const struct core_command *c)
+static void commands_deliver(struct loader *loader, const struct core_command *c)
 {
     if (loader->n_due == DELIVER_AT_ONCE || loader->due_to != c->stream)
-        flush_due(loader);
+        commands_flush_due(loader);
     loader->due_to = c->stream;
     loader->due[loader->n_due++] = c->step;
 }
 
-static void execute(struct loader *loader, const struct core_command *c)
+static void commands_execute(struct loader *loader, const struct core_command *c)
 {
     const struct loader_events *events = loader->o.events;
 
     if (c->kind != CORE_DELIVER && c->kind != CORE_SLOT)
-        flush_due(loader);
+        commands_flush_due(loader);
     switch (c->kind) {
     case CORE_RUN:
-        run(loader, c->step, c->worker);
+        commands_run(loader, c->step, c->worker);
         break;
     case CORE_SLOT:
         pool_slot(loader->pool, c->segment, c->slot, c->event);
         break;
     case CORE_GROW:
-        grow(loader, c->worker);
+        commands_grow(loader, c->worker);
         break;
     case CORE_EXPECT:
-        expect(loader, c->stream);
+        commands_expect(loader, c->stream);
         break;
     case CORE_DELIVER:
-        deliver(loader, c);
+        commands_deliver(loader, c);
         break;
     case CORE_FAULT:
         events->fault(c->stream, c->step ? c->step->number : UINT64_MAX, c->err,
@@ -271,23 +275,23 @@ static void execute(struct loader *loader, const struct core_command *c)
     case CORE_WARN:
     case CORE_BAD:
     case CORE_LOG:
-        say(loader, c);
+        commands_say(loader, c);
         break;
     case CORE_DROP:
-        drop(loader, c);
+        commands_drop(loader, c);
         break;
     }
 }
 
 /* Also while other commands are executed: what follows from one comes after those that were there
- * before, unless the pool needs it at once (loader_tasks.c: on_reclaim()). */
+ * before, unless the pool needs it at once (loader_tasks.c: tasks_on_reclaim()). */
 void loader_execute_all(struct loader *loader)
 {
     struct core_command command;
 
     while (core_next_command(&loader->core, &command))
-        execute(loader, &command);
-    flush_due(loader);
+        commands_execute(loader, &command);
+    commands_flush_due(loader);
 }
 
 void loader_execute(struct loader *loader)
@@ -301,7 +305,7 @@ void loader_execute(struct loader *loader)
 
 /* ---- the pump -------------------------------------------------------------------------------- */
 
-static void on_tick(uv_timer_t *timer)
+static void commands_on_tick(uv_timer_t *timer)
 {
     struct loader *loader = timer->data;
     uint64_t due = loader->ticks; /* it may come early by what it rounds to */
@@ -312,7 +316,7 @@ static void on_tick(uv_timer_t *timer)
     loader_pump(loader);
 }
 
-static void wait_for_deadline(struct loader *loader)
+static void commands_wait_for_deadline(struct loader *loader)
 {
     uint64_t deadline = core_deadline(&loader->core);
 
@@ -322,11 +326,11 @@ static void wait_for_deadline(struct loader *loader)
     if (deadline == UINT64_MAX)
         uv_timer_stop(&loader->tick);
     else
-        uv_timer_start(&loader->tick, on_tick,
+        uv_timer_start(&loader->tick, commands_on_tick,
                        (deadline - min_u64(deadline, uv_hrtime())) / 1000000, 0);
 }
 
-static void schedule(struct loader *loader)
+static void commands_schedule(struct loader *loader)
 {
     uint32_t n = pool_workers(loader->pool);
 
@@ -345,7 +349,7 @@ static void schedule(struct loader *loader)
 }
 
 /* True: there is to be another. */
-static bool turn(struct loader *loader)
+static bool commands_turn(struct loader *loader)
 {
     struct core *core = &loader->core;
 
@@ -353,7 +357,7 @@ static bool turn(struct loader *loader)
     core_deliver(core, loader->now);
     loader_execute(loader);
     if (loader->state == LOADER_OPEN)
-        schedule(loader);
+        commands_schedule(loader);
     bool again = loader->headspace && loader_headspace_look(loader);
     return loader->state == LOADER_OPEN && (again || core_has_work(core));
 }
@@ -370,9 +374,9 @@ void loader_pump(struct loader *loader)
         loader_measure_pump(loader);
     if (loader->state == LOADER_OPEN) {
         core_tick(&loader->core, loader->now);
-        while (turn(loader))
+        while (commands_turn(loader))
             ;
-        wait_for_deadline(loader);
+        commands_wait_for_deadline(loader);
     }
     loader_note_starving(loader);
     loader->pumping = false;

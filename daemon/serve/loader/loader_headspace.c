@@ -20,22 +20,22 @@ struct loader_headspace {
     struct headspace *measure;     /* owned */
 };
 
-static bool is_in(const struct loader *loader, enum headspace_phase phase)
+static bool loader_headspace_is_in(const struct loader *loader, enum headspace_phase phase)
 {
     return headspace_phase(loader->headspace->measure) == phase;
 }
 
 bool loader_holds(const struct loader *loader)
 {
-    return is_in(loader, HEADSPACE_HOLD);
+    return loader_headspace_is_in(loader, HEADSPACE_HOLD);
 }
 
 bool loader_stills(const struct loader *loader)
 {
-    return is_in(loader, HEADSPACE_BURST);
+    return loader_headspace_is_in(loader, HEADSPACE_BURST);
 }
 
-static void on_timer(uv_timer_t *timer)
+static void loader_headspace_on_timer(uv_timer_t *timer)
 {
     loader_pump(((struct loader_headspace *)timer->data)->loader);
 }
@@ -58,13 +58,13 @@ int loader_headspace(struct loader *loader, struct headspace_asker *asker, uint3
     h->measure = headspace_new(steps, uv_hrtime());
     uv_timer_init(loader->o.loop, &h->timer);
     h->timer.data = h;
-    uv_timer_start(&h->timer, on_timer, 0, LOOK_MS);
+    uv_timer_start(&h->timer, loader_headspace_on_timer, 0, LOOK_MS);
     loader->headspace = h;
     asker->loader = loader;
     return 0;
 }
 
-static void on_closed(uv_handle_t *handle)
+static void loader_headspace_on_closed(uv_handle_t *handle)
 {
     struct loader_headspace *h = handle->data;
 
@@ -73,12 +73,12 @@ static void on_closed(uv_handle_t *handle)
 }
 
 /* Trainers that were kept waiting for it say nothing of the loader: its last while begins anew. */
-static void drop(struct loader *loader)
+static void loader_headspace_drop(struct loader *loader)
 {
     struct loader_headspace *h = steal_ptr(loader->headspace);
 
     h->asker->loader = NULL;
-    uv_close((uv_handle_t *)&h->timer, on_closed);
+    uv_close((uv_handle_t *)&h->timer, loader_headspace_on_closed);
     loader_mark_anew(loader);
 }
 
@@ -88,7 +88,7 @@ void loader_headspace_leave(struct headspace_asker *asker)
 
     if (!loader)
         return;
-    drop(loader);
+    loader_headspace_drop(loader);
     loader_pump(loader); /* what was held back */
 }
 
@@ -99,14 +99,14 @@ void loader_headspace_end(struct loader *loader, const struct dl_error *err)
     if (!loader->headspace)
         return;
     struct headspace_asker *asker = loader->headspace->asker;
-    drop(loader);
+    loader_headspace_drop(loader);
     if (!err)
         dl_error_set(&gone, ECANCELED, loader->spec.name, "%s",
                      loader->halted ? "the daemon is shutting down" : "it has been closed");
     loader->o.events->measured(asker, NULL, err ? err : &gone);
 }
 
-static void end_well(struct loader *loader)
+static void loader_headspace_end_well(struct loader *loader)
 {
     struct headspace_asker *asker = loader->headspace->asker;
     struct headspace_result result;
@@ -114,27 +114,27 @@ static void end_well(struct loader *loader)
     int r = headspace_result(loader->headspace->measure, &result, &err);
 
     (void)snprintf(err.path, sizeof err.path, "%s", loader->spec.name);
-    drop(loader);
+    loader_headspace_drop(loader);
     loader->o.events->measured(asker, r == 0 ? &result : NULL, r == 0 ? NULL : &err);
 }
 
 /* ---- who reads ------------------------------------------------------------------------------- */
 
 /* What is delivered can still be read when all is. */
-static bool is_consumed(const struct stream *stream)
+static bool loader_headspace_is_consumed(const struct stream *stream)
 {
     return stream->sink && (stream->phase == STREAM_ACTIVE ||
                             (stream->phase == STREAM_FINISHED && stream->leased > 0));
 }
 
-static size_t add_ranks(const struct loader *loader, struct headspace_rank *ranks)
+static size_t loader_headspace_add_ranks(const struct loader *loader, struct headspace_rank *ranks)
 {
     const struct stream *stream;
     size_t n = 0;
 
     DL_FOREACH (loader->core.streams, stream) {
         uint64_t next = stream_next(stream);
-        if (is_consumed(stream))
+        if (loader_headspace_is_consumed(stream))
             ranks[n++] = (struct headspace_rank){.key = stream->number,
                                                  .leased = stream->leased,
                                                  .ready = stream_count(stream, STEP_READY),
@@ -145,7 +145,7 @@ static size_t add_ranks(const struct loader *loader, struct headspace_rank *rank
 }
 
 /* It has nothing to do for anybody who reads, and can do nothing. */
-static bool is_full(const struct loader *loader)
+static bool loader_headspace_is_full(const struct loader *loader)
 {
     return pool_idle(loader->pool) && (loader->core.starved || !core_wants(&loader->core));
 }
@@ -160,15 +160,15 @@ bool loader_headspace_look(struct loader *loader)
     struct headspace *measure = loader->headspace->measure;
     struct headspace_now now = {.ns = uv_hrtime(),
                                 .ranks = ranks,
-                                .n_ranks = add_ranks(loader, ranks),
-                                .full = is_full(loader),
+                                .n_ranks = loader_headspace_add_ranks(loader, ranks),
+                                .full = loader_headspace_is_full(loader),
                                 .starving =
                                     loader->core.starved ? loader->core.starving.path : NULL};
 
     if (!headspace_look(measure, &now))
         return false;
     if (headspace_phase(measure) == HEADSPACE_ENDED)
-        end_well(loader);
+        loader_headspace_end_well(loader);
     return true;
 }
 

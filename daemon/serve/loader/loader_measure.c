@@ -51,13 +51,13 @@ struct measuring {
 
 /* ---- beginning and end ---------------------------------------------------------------------- */
 
-static void scan(struct measuring *m)
+static void measure_scan(struct measuring *m)
 {
     m->begun_ns = m->told_ns = uv_hrtime();
     m->size = CHUNK_FIRST;
 }
 
-static void log_lengths(const struct measuring *m)
+static void measure_log_lengths(const struct measuring *m)
 {
     const char *name = m->loader->spec.name;
 
@@ -73,19 +73,19 @@ static void log_lengths(const struct measuring *m)
                    m->rule.tokens.truncate ? "cut" : "left out");
 }
 
-static void finish(struct measuring *m)
+static void measure_finish(struct measuring *m)
 {
     struct loader *loader = m->loader;
     const char *dir = loader->o.config->cache;
 
-    log_lengths(m);
+    measure_log_lengths(m);
     if (m->fingerprint && *dir && m->begun_ns && uv_hrtime() - m->begun_ns > KEEP_NS)
         length_cache_store(loader->o.loop, dir, m->fingerprint, m->table, loader->spec.name);
     loader->measuring = measuring_free(m);
     loader_opened(loader);
 }
 
-static void on_loaded(void *owner, int r, uint64_t overlong, const struct dl_error *err)
+static void measure_on_loaded(void *owner, int r, uint64_t overlong, const struct dl_error *err)
 {
     struct measuring *m = owner;
     struct loader *loader = m->loader;
@@ -99,7 +99,7 @@ static void on_loaded(void *owner, int r, uint64_t overlong, const struct dl_err
         m->done = m->next = m->table->n;
         m->overlong = overlong;
     } else {
-        scan(m);
+        measure_scan(m);
     }
     loader_pump(loader);
 }
@@ -128,10 +128,10 @@ int loader_measure(struct loader *loader, uint64_t fingerprint, struct dl_error 
     m->loader = loader;
     m->fingerprint = fingerprint;
     if (fingerprint && *dir)
-        m->load =
-            length_cache_load(loader->o.loop, dir, fingerprint, m->table, &m->rule, on_loaded, m);
+        m->load = length_cache_load(loader->o.loop, dir, fingerprint, m->table, &m->rule,
+                                    measure_on_loaded, m);
     if (!m->load)
-        scan(m);
+        measure_scan(m);
     return 0;
 }
 
@@ -155,12 +155,12 @@ uint64_t measuring_done(const struct measuring *m)
 }
 
 /* What runs still is passed over. */
-static bool failed(const struct measuring *m)
+static bool measure_failed(const struct measuring *m)
 {
     return m->loader->state == LOADER_BROKEN;
 }
 
-static void tell(struct measuring *m)
+static void measure_tell(struct measuring *m)
 {
     const struct loader *loader = m->loader;
     uint64_t now = uv_hrtime();
@@ -175,7 +175,7 @@ static void tell(struct measuring *m)
 
 /* ---- handing out ---------------------------------------------------------------------------- */
 
-static struct chunk *next_chunk(struct measuring *m)
+static struct chunk *measure_next_chunk(struct measuring *m)
 {
     struct chunk *chunk = m->again;
 
@@ -190,7 +190,7 @@ static struct chunk *next_chunk(struct measuring *m)
     return chunk;
 }
 
-static void run(struct measuring *m, struct chunk *chunk, const struct place *place)
+static void measure_run(struct measuring *m, struct chunk *chunk, const struct place *place)
 {
     void *slot = segment_slot(place->segment, place->slot);
     bool fits = slot_prepare(slot, place->segment->slot_bytes,
@@ -214,16 +214,16 @@ void loader_measure_pump(struct loader *loader)
     struct measuring *m = loader->measuring;
     struct place place;
 
-    if (failed(m) || m->load)
+    if (measure_failed(m) || m->load)
         return;
     while ((m->again || m->next < m->table->n) && m->running < IN_FLIGHT * loader->spec.workers &&
            pool_take(loader->pool, POOL_ANY, &place))
-        run(m, next_chunk(m), &place);
+        measure_run(m, measure_next_chunk(m), &place);
     pool_flush(loader->pool);
     if (m->done == m->table->n)
-        finish(m);
+        measure_finish(m);
     else
-        tell(m);
+        measure_tell(m);
 }
 
 void measuring_name(const void *tag, char *text, size_t len)
@@ -237,7 +237,7 @@ void measuring_name(const void *tag, char *text, size_t len)
 /* ---- what workers answer -------------------------------------------------------------------- */
 
 /* The answer lies in shared memory: it is read once. */
-static bool take_lengths(struct measuring *m, const struct chunk *chunk)
+static bool measure_take_lengths(struct measuring *m, const struct chunk *chunk)
 {
     const char *slot = segment_slot(chunk->segment, chunk->slot);
     uint64_t off = ((const volatile struct slot_header *)(const void *)slot)->data_off;
@@ -249,7 +249,7 @@ static bool take_lengths(struct measuring *m, const struct chunk *chunk)
     return true;
 }
 
-static int check_chunk(struct measuring *m, const struct chunk *chunk, struct dl_error *err)
+static int measure_check_chunk(struct measuring *m, const struct chunk *chunk, struct dl_error *err)
 {
     return lengths_check(&m->rule, chunk->first, m->table->values + chunk->first, chunk->n,
                          &m->overlong, err);
@@ -261,11 +261,11 @@ void measuring_took(struct measuring *m, void *tag)
     struct dl_error err = {0};
 
     m->running--;
-    bool sound = take_lengths(m, chunk);
+    bool sound = measure_take_lengths(m, chunk);
     pool_slot(m->loader->pool, chunk->segment, chunk->slot, SLOT_DISCARD);
     if (!sound)
         dl_error_set(&err, EPROTO, "batch.tokens", "a worker's answer makes no sense");
-    if (!failed(m) && (!sound || check_chunk(m, chunk, &err) < 0))
+    if (!measure_failed(m) && (!sound || measure_check_chunk(m, chunk, &err) < 0))
         loader_break(m->loader, &err);
     m->done += chunk->n;
     if (chunk->n == m->size && uv_hrtime() - chunk->begun_ns < CHUNK_NS)
@@ -277,7 +277,7 @@ void measuring_refused(struct measuring *m, void *tag, const struct dl_error *er
 {
     m->running--;
     free(tag);
-    if (!failed(m))
+    if (!measure_failed(m))
         loader_break(m->loader, err);
 }
 
@@ -290,7 +290,7 @@ void measuring_lost(struct measuring *m, void *tag, bool culprit, const char *ca
     m->running--;
     chunk->attempts += culprit;
     loader->core.totals.retries += culprit;
-    if (failed(m)) {
+    if (measure_failed(m)) {
         free(chunk);
         return;
     }

@@ -8,7 +8,7 @@
 /* ---- plans ----------------------------------------------------------------------------------- */
 
 /* What of a stream's parameters the loader knows. */
-static void complete_params(const struct loader *loader, struct stream_params *params)
+static void start_complete_params(const struct loader *loader, struct stream_params *params)
 {
     if (params->credits == 0)
         params->credits = loader_credits(loader);
@@ -18,8 +18,8 @@ static void complete_params(const struct loader *loader, struct stream_params *p
     params->fed = loader->spec.sampler == SAMPLER_CLIENT;
 }
 
-static int ref_plan(struct loader *loader, const struct stream_params *params, struct epoch **ret,
-                    struct dl_error *err)
+static int start_ref_plan(struct loader *loader, const struct stream_params *params,
+                          struct epoch **ret, struct dl_error *err)
 {
     struct plan_params plan = plan_params_of(&loader->spec, loader->core.length);
 
@@ -42,7 +42,7 @@ static int ref_plan(struct loader *loader, const struct stream_params *params, s
 }
 
 /* How many steps the stream has; 1: its plan is not yet worked out. */
-static int settle(struct loader *loader, struct stream *stream, struct dl_error *err)
+static int start_settle(struct loader *loader, struct stream *stream, struct dl_error *err)
 {
     if (stream_is_settled(stream))
         return 0;
@@ -55,7 +55,8 @@ static int settle(struct loader *loader, struct stream *stream, struct dl_error 
 }
 
 /* PyTorch's len(loader), for this rank. */
-static struct loader_extent extent_of(const struct loader *loader, const struct stream *stream)
+static struct loader_extent start_extent_of(const struct loader *loader,
+                                            const struct stream *stream)
 {
     const struct stream_params *params = &stream->params;
 
@@ -69,15 +70,15 @@ static struct loader_extent extent_of(const struct loader *loader, const struct 
     return (struct loader_extent){extent.steps, extent.samples};
 }
 
-static void on_worked_out(struct loader *loader, struct stream *stream)
+static void start_on_worked_out(struct loader *loader, struct stream *stream)
 {
     struct dl_error err = {0};
-    int r = settle(loader, stream, &err);
+    int r = start_settle(loader, stream, &err);
 
     if (r == 1)
         return;
     if (r == 0 && stream->sink) {
-        struct loader_extent extent = extent_of(loader, stream);
+        struct loader_extent extent = start_extent_of(loader, stream);
         loader->o.events->started(stream, &extent, NULL);
     } else if (r < 0 && stream->sink) {
         core_refuse(&loader->core, stream, &err);
@@ -93,7 +94,7 @@ void loader_on_planned(void *owner)
 
     DL_FOREACH_SAFE (loader->core.streams, stream, next) {
         if (!stream_is_settled(stream) && stream->phase != STREAM_STOPPED)
-            on_worked_out(loader, stream);
+            start_on_worked_out(loader, stream);
     }
     core_planned(&loader->core);
     loader_execute(loader);
@@ -115,21 +116,21 @@ int loader_add_stream(struct loader *loader, const struct stream_params *params,
     if (r < 0)
         return r;
     if (!params->replicas && !params->fed)
-        r = ref_plan(loader, params, &epoch, err);
+        r = start_ref_plan(loader, params, &epoch, err);
     if (r < 0) {
         quota_return(loader->o.account, QUOTA_EPOCHS, 1);
         return r;
     }
     *ret = core_add(&loader->core, params, epoch, epoch ? epoch_plan(epoch) : NULL);
-    r = settle(loader, *ret, err);
+    r = start_settle(loader, *ret, err);
     if (r < 0)
         core_end(&loader->core, *ret);
     return r;
 }
 
 /* One that somebody asks for: where the user has too many, others give way. */
-static int add_wanted(struct loader *loader, const struct stream_params *params,
-                      struct stream **ret, struct dl_error *err)
+static int start_add_wanted(struct loader *loader, const struct stream_params *params,
+                            struct stream **ret, struct dl_error *err)
 {
     int r;
 
@@ -140,7 +141,7 @@ static int add_wanted(struct loader *loader, const struct stream_params *params,
 }
 
 /* Where batches are dispatched, a rank needs somebody to take them from. */
-static int join(struct loader *loader, struct stream *stream, struct dl_error *err)
+static int start_join(struct loader *loader, struct stream *stream, struct dl_error *err)
 {
     struct core *core = &loader->core;
     struct stream *source = core_find_source(core, stream);
@@ -156,22 +157,22 @@ static int join(struct loader *loader, struct stream *stream, struct dl_error *e
     return 0;
 }
 
-static int make_wanted(struct loader *loader, const struct stream_params *params,
-                       struct stream **ret, struct dl_error *err)
+static int start_make_wanted(struct loader *loader, const struct stream_params *params,
+                             struct stream **ret, struct dl_error *err)
 {
-    int r = add_wanted(loader, params, ret, err);
+    int r = start_add_wanted(loader, params, ret, err);
 
     if (r < 0 || loader->spec.shard != SHARD_DISPATCH)
         return r;
-    int joined = join(loader, *ret, err);
+    int joined = start_join(loader, *ret, err);
     if (joined < 0)
         core_end(&loader->core, *ret);
     return joined < 0 ? joined : r;
 }
 
 /* As loader_start(), before what the core has decided is done. */
-static int start(struct loader *loader, struct stream_params *params, void *sink,
-                 struct stream **ret, struct dl_error *err)
+static int start_found(struct loader *loader, struct stream_params *params, void *sink,
+                       struct stream **ret, struct dl_error *err)
 {
     struct core *core = &loader->core;
     int r = core_agree(core, params, err);
@@ -180,7 +181,7 @@ static int start(struct loader *loader, struct stream_params *params, void *sink
         return r;
     *ret = core_take(core, params);
     loader_execute(loader); /* what it has dropped is not charged any more */
-    if (!*ret && (r = make_wanted(loader, params, ret, err)) < 0)
+    if (!*ret && (r = start_make_wanted(loader, params, ret, err)) < 0)
         return r;
     loader_mark_start(loader);
     core_begin(core, *ret, params, sink, uv_hrtime());
@@ -196,19 +197,19 @@ int loader_start(struct loader *loader, const struct stream_params *wanted, void
         *err = loader->why_broken;
         return -err->code;
     }
-    complete_params(loader, &params);
+    start_complete_params(loader, &params);
     if (params.before.n > 0 && (params.replicas || params.fed))
         return dl_error_set(err, EINVAL, "before",
                             "%u world sizes before this one, but an iterable dataset, and a "
                             "sampler of kind client, have no order that others could go on with",
                             params.before.n);
-    int r = start(loader, &params, sink, ret, err);
+    int r = start_found(loader, &params, sink, ret, err);
     loader_execute(loader);
     if (r < 0)
         return r;
     if (!stream_is_settled(*ret))
         return 1;
-    *ret_extent = extent_of(loader, *ret);
+    *ret_extent = start_extent_of(loader, *ret);
     return 0;
 }
 
@@ -263,7 +264,7 @@ void loader_resume(struct loader *loader, struct stream *stream, uint64_t limit)
 }
 
 /* Who leaves an epoch in the middle asks afterwards, too. */
-static void note_leaving(struct loader *loader, const struct stream *stream)
+static void start_note_leaving(struct loader *loader, const struct stream *stream)
 {
     if (stream->phase != STREAM_STOPPED && !(stream->told & TOLD_END))
         loader_note_verdict(loader, NULL);
@@ -271,7 +272,7 @@ static void note_leaving(struct loader *loader, const struct stream *stream)
 
 void loader_stop(struct loader *loader, struct stream *stream)
 {
-    note_leaving(loader, stream);
+    start_note_leaving(loader, stream);
     core_stop(&loader->core, stream);
     loader_execute(loader);
 }
@@ -280,7 +281,7 @@ void loader_end(struct loader *loader, struct stream *stream)
 {
     if (!stream)
         return;
-    note_leaving(loader, stream);
+    start_note_leaving(loader, stream);
     core_end(&loader->core, stream);
     loader_execute(loader);
 }
@@ -289,7 +290,7 @@ void loader_lose(struct loader *loader, struct stream *stream)
 {
     bool may_park = loader->state == LOADER_OPEN && !loader->halted;
 
-    note_leaving(loader, stream);
+    start_note_leaving(loader, stream);
     core_lose(&loader->core, stream, may_park, uv_hrtime());
     loader_execute(loader);
 }

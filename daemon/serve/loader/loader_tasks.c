@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-static void on_ready(void *owner, const struct dl_msg_w_ready *what)
+static void tasks_on_ready(void *owner, const struct dl_msg_w_ready *what)
 {
     struct loader *loader = owner;
     struct core *core = &loader->core;
@@ -26,13 +26,13 @@ static void on_ready(void *owner, const struct dl_msg_w_ready *what)
         loader_break(loader, &err);
 }
 
-static void on_broken(void *owner, const struct dl_error *err)
+static void tasks_on_broken(void *owner, const struct dl_error *err)
 {
     loader_break(owner, err);
 }
 
 /* Where the dataset says that the step's replica stands behind it. */
-static void learn_state(struct step *step)
+static void tasks_learn_state(struct step *step)
 {
     struct stream *stream = step->stream;
     struct dl_span record;
@@ -43,8 +43,8 @@ static void learn_state(struct step *step)
         states_learn(&stream->states, step_replica(stream, step->number), record);
 }
 
-static void on_done(void *owner, void *tag, uint32_t samples, uint32_t repeated, uint64_t bytes,
-                    const struct bad_list *bad, const struct made_times *made)
+static void tasks_on_done(void *owner, void *tag, uint32_t samples, uint32_t repeated,
+                          uint64_t bytes, const struct bad_list *bad, const struct made_times *made)
 {
     struct loader *loader = owner;
     struct step *step = tag;
@@ -54,17 +54,17 @@ static void on_done(void *owner, void *tag, uint32_t samples, uint32_t repeated,
         return;
     }
     if (loader->core.iterable && step->stream)
-        learn_state(step);
+        tasks_learn_state(step);
     core_done(&loader->core, step, samples, repeated, bytes, bad, made);
     loader_execute(loader);
 }
 
-static void on_ended(void *owner, void *tag)
+static void tasks_on_ended(void *owner, void *tag)
 {
     core_ended(&((struct loader *)owner)->core, tag);
 }
 
-static void on_failed(void *owner, void *tag, const struct dl_error *err, const char *detail)
+static void tasks_on_failed(void *owner, void *tag, const struct dl_error *err, const char *detail)
 {
     struct loader *loader = owner;
 
@@ -75,7 +75,7 @@ static void on_failed(void *owner, void *tag, const struct dl_error *err, const 
                    detail ? must_strdup(detail) : NULL);
 }
 
-static void on_lost(void *owner, void *tag, bool culprit, const char *cause)
+static void tasks_on_lost(void *owner, void *tag, bool culprit, const char *cause)
 {
     struct loader *loader = owner;
 
@@ -86,7 +86,7 @@ static void on_lost(void *owner, void *tag, bool culprit, const char *cause)
 }
 
 /* The pool counts what is free as soon as this returns. */
-static void on_reclaim(void *owner)
+static void tasks_on_reclaim(void *owner)
 {
     struct loader *loader = owner;
 
@@ -94,19 +94,19 @@ static void on_reclaim(void *owner)
     loader_execute_all(loader);
 }
 
-static void on_retired(void *owner, uint32_t segment)
+static void tasks_on_retired(void *owner, uint32_t segment)
 {
     struct loader *loader = owner;
 
     loader->o.events->retired(loader->o.context, segment);
 }
 
-const struct pool_events loader_pool_events = {.ready = on_ready,
-                                               .broken = on_broken,
-                                               .done = on_done,
-                                               .ended = on_ended,
-                                               .failed = on_failed,
-                                               .lost = on_lost,
-                                               .reclaim = on_reclaim,
-                                               .retired = on_retired,
+const struct pool_events loader_pool_events = {.ready = tasks_on_ready,
+                                               .broken = tasks_on_broken,
+                                               .done = tasks_on_done,
+                                               .ended = tasks_on_ended,
+                                               .failed = tasks_on_failed,
+                                               .lost = tasks_on_lost,
+                                               .reclaim = tasks_on_reclaim,
+                                               .retired = tasks_on_retired,
                                                .changed = loader_go_on};

@@ -8,7 +8,7 @@
 /* How long a while is: between one and two of these. */
 #define MARK_NS ((uint64_t)10 * 1000000000)
 
-static void mark(struct loader *loader)
+static void verdict_mark(struct loader *loader)
 {
     struct core *core = &loader->core;
     struct stream *stream;
@@ -25,7 +25,7 @@ static void mark(struct loader *loader)
 }
 
 /* Somebody reads it, and has not had the last of it. */
-static bool is_read(const struct stream *stream)
+static bool verdict_is_read(const struct stream *stream)
 {
     return stream->sink && stream_rules[stream->phase].is_read;
 }
@@ -33,8 +33,8 @@ static bool is_read(const struct stream *stream)
 void loader_mark_anew(struct loader *loader)
 {
     loader->now = uv_hrtime();
-    mark(loader);
-    mark(loader);
+    verdict_mark(loader);
+    verdict_mark(loader);
 }
 
 void loader_mark_start(struct loader *loader)
@@ -42,21 +42,21 @@ void loader_mark_start(struct loader *loader)
     const struct stream *stream;
 
     DL_FOREACH (loader->core.streams, stream) {
-        if (is_read(stream))
+        if (verdict_is_read(stream))
             return;
     }
     loader_mark_anew(loader);
 }
 
 /* And the one that has just had its last. */
-static size_t add_ranks(const struct loader *loader, const struct stream *last, uint64_t now,
-                        struct verdict_rank *ranks)
+static size_t verdict_add_ranks(const struct loader *loader, const struct stream *last,
+                                uint64_t now, struct verdict_rank *ranks)
 {
     const struct stream *stream;
     size_t n = 0;
 
     DL_FOREACH (loader->core.streams, stream) {
-        if (!is_read(stream) && stream != last)
+        if (!verdict_is_read(stream) && stream != last)
             continue;
         uint64_t since = max_u64(loader->marked.was[0], stream->begun_ns);
         ranks[n++] = (struct verdict_rank){
@@ -68,12 +68,12 @@ static size_t add_ranks(const struct loader *loader, const struct stream *last, 
     return n;
 }
 
-static bool starves(const struct loader *loader)
+static bool verdict_starves(const struct loader *loader)
 {
     const struct stream *stream;
 
     DL_FOREACH (loader->core.streams, stream) {
-        if (is_read(stream) && stream_starves(stream))
+        if (verdict_is_read(stream) && stream_starves(stream))
             return true;
     }
     return false;
@@ -81,7 +81,7 @@ static bool starves(const struct loader *loader)
 
 void loader_note_starving(struct loader *loader)
 {
-    loader->starves = loader->core.starved && starves(loader);
+    loader->starves = loader->core.starved && verdict_starves(loader);
 }
 
 void loader_note_time(struct loader *loader)
@@ -92,17 +92,17 @@ void loader_note_time(struct loader *loader)
         loader->starved_ns += now - min_u64(loader->now, now);
     loader->now = now;
     if (now - loader->marked.was[1] >= MARK_NS)
-        mark(loader);
+        verdict_mark(loader);
 }
 
 /* The earliest that anybody who reads has begun: before, workers had nothing to do. */
-static uint64_t reading_since(const struct loader *loader, const struct stream *last)
+static uint64_t verdict_reading_since(const struct loader *loader, const struct stream *last)
 {
     const struct stream *stream;
     uint64_t since = UINT64_MAX;
 
     DL_FOREACH (loader->core.streams, stream) {
-        if (is_read(stream) || stream == last)
+        if (verdict_is_read(stream) || stream == last)
             since = min_u64(since, stream->begun_ns);
     }
     return max_u64(since, loader->marked.was[0]);
@@ -122,13 +122,13 @@ static void find(const struct loader *loader, const struct stream *last, struct 
     for (uint32_t i = 0; i < pool_workers(loader->pool); i++)
         pool_recent(loader->pool, i, &workers[i]);
     struct verdict_case c = {.ranks = ranks,
-                             .n_ranks = add_ranks(loader, last, now, ranks),
+                             .n_ranks = verdict_add_ranks(loader, last, now, ranks),
                              .workers = workers,
                              .n_workers = pool_workers(loader->pool),
-                             .span_ns = now - min_u64(reading_since(loader, last), now),
+                             .span_ns = now - min_u64(verdict_reading_since(loader, last), now),
                              .batches =
                                  recent_since(&loader->recently_delivered, core->totals.batches),
-                             .starving = starves(loader) ? core->starving.path : NULL};
+                             .starving = verdict_starves(loader) ? core->starving.path : NULL};
     for (int stage = 0; stage < STAGES; stage++)
         c.ns[stage] = recent_since(&loader->recently[stage], core->timing.ns[stage]);
     verdict_find(&c, ret);
