@@ -90,7 +90,7 @@ void core_deinit(struct core *core)
         free(core->wanting[i]);
     free(core->commands.items);
     positions_deinit(&core->positions);
-    roll_book_deinit(&core->rolls);
+    roster_book_deinit(&core->rosters);
     quarantine_deinit(&core->quarantine);
     trace_deinit(&core->trace);
     *core = (struct core){0};
@@ -516,7 +516,7 @@ void core_end_as(struct core *core, struct stream *stream, bool willed, bool los
     if (stream->dispatch) {
         DL_DELETE2(core->sources, stream, peer_prev, peer_next);
         /* Who has read the epoch to its end is known for a while. */
-        roll_book_keep(&core->rolls, &stream->params, steal_ptr(stream->dispatch->roll));
+        roster_book_keep(&core->rosters, &stream->params, steal_ptr(stream->dispatch->roster));
     }
     DL_DELETE(core->streams, stream);
     drop = core_command(core, CORE_DROP, NULL);

@@ -20,11 +20,11 @@
  * taken. So a rank that stands still, or has yet to start, holds the others up after that many
  * steps. One that has stopped holds up nobody. It may come back at any step that the source still
  * has; at an earlier one it gets a source of its own, which waits for no rank that is elsewhere,
- * nor for one that has done with the epoch, also when all have left it (roll.h). Whoever comes back
- * in the middle of an epoch waits for others no longer than a client that is gone is waited for, as
- * they may have been at its end before the daemon was started. Waiting saves work and decides
- * nothing else: a rank that comes later is served by a source of its own. What is expected is the
- * next epoch's source, for the first rank that starts it.
+ * nor for one that has done with the epoch, also when all have left it (roster.h). Whoever comes
+ * back in the middle of an epoch waits for others no longer than a client that is gone is waited
+ * for, as they may have been at its end before the daemon was started. Waiting saves work and
+ * decides nothing else: a rank that comes later is served by a source of its own. What is expected
+ * is the next epoch's source, for the first rank that starts it.
  *
  * Jobs: a stream whose client is gone without having stopped it, and that belongs to a job with a
  * name, is *parked*: it has no sink, its leases are READY again, and nothing more is loaded for it.
@@ -45,7 +45,7 @@
 
 #include "daemon/serve/base/quota.h"
 #include "daemon/serve/core/jobs.h"
-#include "daemon/serve/core/roll.h"
+#include "daemon/serve/core/roster.h"
 #include "daemon/serve/ring/trace.h"
 #include "proto/quarantine.h"
 #include "proto/spec.h"
@@ -138,7 +138,7 @@ struct core {
 
     struct stream_params last; /* the stream started last */
     struct positions positions;
-    struct roll_book rolls; /* of dispatched epochs that all ranks have left */
+    struct roster_book rosters; /* of dispatched epochs that all ranks have left */
     struct quarantine
         quarantine; /* of samples in delivered batches, or in those that could not be */
     struct core_totals totals;

@@ -25,7 +25,7 @@ static uint64_t dispatch_place_of(const struct stream *rank)
 static void dispatch_find_tail(struct stream *source)
 {
     struct dispatch *d = source->dispatch;
-    uint64_t tail = d->roll->awaited > 0 ? source->params.first : UINT64_MAX;
+    uint64_t tail = d->roster->awaited > 0 ? source->params.first : UINT64_MAX;
     const struct stream *rank;
 
     d->at_tail = 0;
@@ -97,13 +97,13 @@ struct stream *core_find_source(struct core *core, const struct stream *stream)
     struct stream *source, *found = NULL;
     uint64_t rank = stream->params.rank;
 
-    (void)!roll_book_come(&core->rolls, &stream->params);
+    (void)!roster_book_come(&core->rosters, &stream->params);
     DL_FOREACH2(core->sources, source, peer_next)
     {
-        if (!roll_same_epoch(&source->params, &stream->params))
+        if (!roster_same_epoch(&source->params, &stream->params))
             continue;
         if (source->dispatch->tail > stream->params.first) {
-            roll_excuse(source->dispatch->roll, rank);
+            roster_excuse(source->dispatch->roster, rank);
             dispatch_trim(core, source);
         } else if (!found && !dispatch_find_rank(source, rank)) {
             found = source;
@@ -131,12 +131,12 @@ static void dispatch_excuse_before(struct core *core, const struct stream *strea
 
     DL_FOREACH2(core->sources, source, peer_next)
     {
-        struct roll *roll = source->dispatch->roll;
+        struct roster *roster = source->dispatch->roster;
 
         if (!dispatch_is_before(source, &stream->params) ||
-            roll_of(roll, stream->params.rank) != ROLL_AWAITED)
+            roster_of(roster, stream->params.rank) != ROSTER_AWAITED)
             continue;
-        roll_done(roll, stream->params.rank);
+        roster_done(roster, stream->params.rank);
         dispatch_trim(core, source);
     }
 }
@@ -151,7 +151,7 @@ static void dispatch_excuse_next(const struct core *core, struct stream *own)
         if (!dispatch_is_before(own, &source->params))
             continue;
         DL_FOREACH2(source->dispatch->ranks, rank, peer_next)
-        roll_done(own->dispatch->roll, rank->params.rank);
+        roster_done(own->dispatch->roster, rank->params.rank);
     }
 }
 
@@ -161,18 +161,18 @@ static void dispatch_excuse_next(const struct core *core, struct stream *own)
  * back with it.
  */
 static void dispatch_excuse_others(struct core *core, struct stream *own,
-                                   const struct stream_params *first, const struct roll *known)
+                                   const struct stream_params *first, const struct roster *known)
 {
     const struct stream *source;
 
     if (known)
-        roll_learn_done(own->dispatch->roll, known);
+        roster_learn_done(own->dispatch->roster, known);
     /* Where the rank has a place already, this is another job's, all of whose ranks come. */
     DL_FOREACH2(core->sources, source, peer_next)
     {
-        if (source != own && roll_same_epoch(&source->params, first) &&
+        if (source != own && roster_same_epoch(&source->params, first) &&
             !dispatch_find_rank(source, first->rank))
-            roll_learn(own->dispatch->roll, source->dispatch->roll);
+            roster_learn(own->dispatch->roster, source->dispatch->roster);
     }
     dispatch_excuse_next(core, own);
 }
@@ -183,12 +183,12 @@ void core_add_source(struct core *core, struct stream *source, const struct stre
 
     assert(stream_is_source(source) && !source->dispatch);
     d->tail = source->params.first;
-    d->roll = roll_new(source->params.world);
+    d->roster = roster_new(source->params.world);
     source->dispatch = d;
     DL_APPEND2(core->sources, source, peer_prev, peer_next);
     if (first)
         dispatch_excuse_others(core, source, &first->params,
-                               roll_book_come(&core->rolls, &first->params));
+                               roster_book_come(&core->rosters, &first->params));
 }
 
 /*
@@ -200,7 +200,7 @@ static void dispatch_be_patient(const struct core *core, struct stream *source, 
 {
     struct dispatch *d = source->dispatch;
 
-    if (d->roll->awaited == 0)
+    if (d->roster->awaited == 0)
         d->patience_ends = 0;
     else if (source->params.first > 0)
         d->patience_ends = now + core->o.linger_ns;
@@ -211,7 +211,7 @@ void core_join(struct core *core, struct stream *stream, struct stream *source, 
     struct dispatch *d = source->dispatch;
 
     assert(!stream->source && d->tail <= stream->params.first);
-    roll_come(d->roll, stream->params.rank);
+    roster_come(d->roster, stream->params.rank);
     DL_APPEND2(d->ranks, stream, peer_prev, peer_next);
     stream->source = source;
     if (d->here++ == 0 && source->phase == STREAM_EXPECTED)
@@ -232,15 +232,15 @@ void core_lose_patience(struct core *core, struct stream *source)
     char text[512];
 
     d->patience_ends = 0;
-    if (d->roll->awaited == 0)
+    if (d->roster->awaited == 0)
         return;
     (void)snprintf(text, sizeof text,
                    "rank %llu of %llu has not come to epoch %llu%s%s, whose step %llu others have "
                    "come back to: they go on without it",
-                   (ull)roll_first_awaited(d->roll), (ull)params->world, (ull)params->epoch,
+                   (ull)roster_first_awaited(d->roster), (ull)params->world, (ull)params->epoch,
                    params->job[0] ? " of job " : "", params->job, (ull)d->tail);
     core_say(core, CORE_LOG, source, text);
-    roll_excuse_all(d->roll);
+    roster_excuse_all(d->roster);
     dispatch_trim(core, source);
 }
 
@@ -254,7 +254,7 @@ void core_leave(struct core *core, struct stream *stream, bool lost)
     stream->source = NULL;
     DL_DELETE2(d->ranks, stream, peer_prev, peer_next);
     if (!lost)
-        roll_done(d->roll, stream->params.rank);
+        roster_done(d->roster, stream->params.rank);
     if (--d->here == 0)
         core_end(core, source);
     else
@@ -350,9 +350,9 @@ uint64_t core_waits_for(const struct stream *stream, bool *ret_started)
         source->window < source->params.credits)
         return UINT64_MAX;
     const struct dispatch *d = source->dispatch;
-    *ret_started = d->roll->awaited == 0;
-    if (d->roll->awaited > 0)
-        return roll_first_awaited(d->roll);
+    *ret_started = d->roster->awaited == 0;
+    if (d->roster->awaited > 0)
+        return roster_first_awaited(d->roster);
     DL_FOREACH2(d->ranks, rank, peer_next)
     {
         if (dispatch_place_of(rank) == d->tail)

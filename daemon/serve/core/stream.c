@@ -1,7 +1,7 @@
 #include "daemon/serve/core/stream.h"
 
 #include "daemon/serve/base/memory.h"
-#include "daemon/serve/core/roll.h"
+#include "daemon/serve/core/roster.h"
 
 #include <assert.h>
 #include <utlist.h>
@@ -65,7 +65,7 @@ struct stream *stream_free(struct stream *stream)
         free(feed);
     if (stream->dispatch) {
         assert(stream->dispatch->here == 0 && !stream->dispatch->ranks);
-        free(stream->dispatch->roll);
+        free(stream->dispatch->roster);
         free(stream->dispatch);
     }
     states_deinit(&stream->states);

@@ -96,7 +96,7 @@ enum { STEP_NAMED = 8 /* indices that a step is known by in words */ };
 
 struct stream;
 struct epoch;
-struct roll;
+struct roster;
 
 struct step {
     UT_hash_handle hh;        /* stream.steps, by number */
@@ -165,7 +165,7 @@ enum {
 
 /* What a source has besides its steps. */
 struct dispatch {
-    struct roll *roll;      /* owned; which ranks it waits for */
+    struct roster *roster;  /* owned; which ranks it waits for */
     struct stream *ranks;   /* borrowed list (by peer_prev, peer_next): those that take from it */
     uint64_t here;          /* how many these are */
     uint64_t tail;          /* the first step that some rank has yet to take */

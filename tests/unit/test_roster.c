@@ -1,57 +1,57 @@
 /* Whom a source of dispatched batches waits for, and what is known of ranks that have left. */
 #include "tests/lib/harness.h"
 
-#include "daemon/serve/core/roll.h"
+#include "daemon/serve/core/roster.h"
 
 enum { WORLD = 5 };
 
 /* Ranks as a word: "." awaited, "e" excused, "d" done. */
-static void assert_marks(const struct roll *roll, const char *want)
+static void assert_marks(const struct roster *roster, const char *want)
 {
     char marks[WORLD + 1] = {0};
     uint64_t awaited = 0, done = 0;
 
     for (uint64_t rank = 0; rank < WORLD; rank++) {
-        marks[rank] = ".ed"[roll_of(roll, rank)];
+        marks[rank] = ".ed"[roster_of(roster, rank)];
         awaited += marks[rank] == '.';
         done += marks[rank] == 'd';
     }
     assert_string_equal(marks, want);
-    assert_int_equal(roll->awaited, awaited);
-    assert_int_equal(roll->done, done);
+    assert_int_equal(roster->awaited, awaited);
+    assert_int_equal(roster->done, done);
     const char *first = strchr(marks, '.');
-    assert_int_equal(roll_first_awaited(roll), first ? (uint64_t)(first - marks) : UINT64_MAX);
+    assert_int_equal(roster_first_awaited(roster), first ? (uint64_t)(first - marks) : UINT64_MAX);
 }
 
-static struct roll *roll_with(const char *marks)
+static struct roster *roster_with(const char *marks)
 {
-    struct roll *roll = roll_new(WORLD);
+    struct roster *roster = roster_new(WORLD);
 
     for (uint64_t rank = 0; rank < WORLD; rank++) {
         if (marks[rank] == 'e')
-            roll_come(roll, rank);
+            roster_come(roster, rank);
         else if (marks[rank] == 'd')
-            roll_done(roll, rank);
+            roster_done(roster, rank);
     }
-    return roll;
+    return roster;
 }
 
 /* Events are letters, each followed by a rank if it is of one. */
-static void apply(struct roll *roll, const char *events)
+static void apply(struct roster *roster, const char *events)
 {
     for (; *events; events++) {
         switch (*events) {
         case 'c':
-            roll_come(roll, (uint64_t)(*++events - '0'));
+            roster_come(roster, (uint64_t)(*++events - '0'));
             break;
         case 'x':
-            roll_excuse(roll, (uint64_t)(*++events - '0'));
+            roster_excuse(roster, (uint64_t)(*++events - '0'));
             break;
         case 'd':
-            roll_done(roll, (uint64_t)(*++events - '0'));
+            roster_done(roster, (uint64_t)(*++events - '0'));
             break;
         default:
-            roll_excuse_all(roll);
+            roster_excuse_all(roster);
             break;
         }
     }
@@ -69,10 +69,10 @@ static void test_marks(void **state)
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-        struct roll *roll = roll_new(WORLD);
-        apply(roll, rows[i].events);
-        assert_marks(roll, rows[i].want);
-        free(roll);
+        struct roster *roster = roster_new(WORLD);
+        apply(roster, rows[i].events);
+        assert_marks(roster, rows[i].want);
+        free(roster);
     }
 }
 
@@ -87,11 +87,11 @@ static void test_learning(void **state)
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-        struct roll *other = roll_with(rows[i].other);
-        struct roll *all = roll_with(rows[i].own), *done = roll_with(rows[i].own);
-        roll_learn(all, other);
+        struct roster *other = roster_with(rows[i].other);
+        struct roster *all = roster_with(rows[i].own), *done = roster_with(rows[i].own);
+        roster_learn(all, other);
         assert_marks(all, rows[i].all);
-        roll_learn_done(done, other);
+        roster_learn_done(done, other);
         assert_marks(done, rows[i].done);
         free(other);
         free(all);
@@ -101,14 +101,14 @@ static void test_learning(void **state)
 
 static void test_a_world_of_many(void **state)
 {
-    struct roll *roll = roll_new(DL_MAX_WORLD_SIZE);
+    struct roster *roster = roster_new(DL_MAX_WORLD_SIZE);
 
     for (uint64_t rank = 0; rank < DL_MAX_WORLD_SIZE - 1; rank++)
-        roll_excuse(roll, rank);
-    assert_int_equal(roll_first_awaited(roll), DL_MAX_WORLD_SIZE - 1);
-    roll_excuse_all(roll);
-    assert_int_equal(roll->awaited, 0);
-    free(roll);
+        roster_excuse(roster, rank);
+    assert_int_equal(roster_first_awaited(roster), DL_MAX_WORLD_SIZE - 1);
+    roster_excuse_all(roster);
+    assert_int_equal(roster->awaited, 0);
+    free(roster);
 }
 
 static const struct stream_params base = {.job = "j", .epoch = 3, .rank = 1, .world = WORLD};
@@ -119,26 +119,26 @@ static void test_the_same_epoch(void **state)
     struct stream_params other = base;
 
     other.rank = 2, other.first = 9, other.credits = 4;
-    assert_true(roll_same_epoch(&base, &other));
+    assert_true(roster_same_epoch(&base, &other));
     other = base, strcpy(other.job, "k");
-    assert_false(roll_same_epoch(&base, &other));
+    assert_false(roster_same_epoch(&base, &other));
     other = base, other.job[0] = '\0';
-    assert_false(roll_same_epoch(&base, &other));
+    assert_false(roster_same_epoch(&base, &other));
     other = base, other.epoch++;
-    assert_false(roll_same_epoch(&base, &other));
+    assert_false(roster_same_epoch(&base, &other));
     other = base, other.world++;
-    assert_false(roll_same_epoch(&base, &other));
+    assert_false(roster_same_epoch(&base, &other));
     other = base;
     assert_true(history_add(&other.before, 2, 7));
-    assert_false(roll_same_epoch(&base, &other));
+    assert_false(roster_same_epoch(&base, &other));
 }
 
-static const struct roll *come(struct roll_book *book, uint64_t rank)
+static const struct roster *come(struct roster_book *book, uint64_t rank)
 {
     struct stream_params params = base;
 
     params.rank = rank;
-    return roll_book_come(book, &params);
+    return roster_book_come(book, &params);
 }
 
 static void test_epochs_that_all_have_left(void **state)
@@ -162,40 +162,40 @@ static void test_epochs_that_all_have_left(void **state)
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-        struct roll_book book = {0};
+        struct roster_book book = {0};
         for (size_t k = 0; k < 2 && rows[i].kept[k]; k++)
-            roll_book_keep(&book, &base, roll_with(rows[i].kept[k]));
-        const struct roll *known = come(&book, rows[i].comes);
+            roster_book_keep(&book, &base, roster_with(rows[i].kept[k]));
+        const struct roster *known = come(&book, rows[i].comes);
         assert_int_equal(known != NULL, rows[i].want != NULL);
         if (known) {
-            struct roll *roll = roll_new(WORLD);
-            roll_learn_done(roll, known);
-            assert_marks(roll, rows[i].want);
-            free(roll);
+            struct roster *roster = roster_new(WORLD);
+            roster_learn_done(roster, known);
+            assert_marks(roster, rows[i].want);
+            free(roster);
         }
         assert_ptr_equal(come(&book, rows[i].comes), known); /* it is not told once only */
-        roll_book_deinit(&book);
+        roster_book_deinit(&book);
     }
 }
 
 static void test_the_oldest_gives_way(void **state)
 {
-    struct roll_book book = {0};
+    struct roster_book book = {0};
     struct stream_params params = base;
 
-    for (params.epoch = 0; params.epoch <= ROLLS_KEPT; params.epoch++) {
-        roll_book_keep(&book, &params, roll_with("ddded"));
+    for (params.epoch = 0; params.epoch <= ROSTERS_KEPT; params.epoch++) {
+        roster_book_keep(&book, &params, roster_with("ddded"));
         struct stream_params first = base;
         first.epoch = 0, first.rank = 3;
         /* Whoever asks for it keeps it young. */
-        assert_non_null(roll_book_come(&book, &first));
+        assert_non_null(roster_book_come(&book, &first));
     }
-    assert_int_equal(book.n, ROLLS_KEPT);
+    assert_int_equal(book.n, ROSTERS_KEPT);
     params.rank = 3, params.epoch = 1;
-    assert_null(roll_book_come(&book, &params));
-    params.epoch = ROLLS_KEPT;
-    assert_non_null(roll_book_come(&book, &params));
-    roll_book_deinit(&book);
+    assert_null(roster_book_come(&book, &params));
+    params.epoch = ROSTERS_KEPT;
+    assert_non_null(roster_book_come(&book, &params));
+    roster_book_deinit(&book);
 }
 
 static const struct CMUnitTest tests[] = {

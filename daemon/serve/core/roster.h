@@ -1,0 +1,65 @@
+/*
+ * The roster of an epoch: which ranks its source waits for. Pure.
+ *
+ * A rank is
+ *
+ *   AWAITED   not there yet: the source keeps every step until this rank has taken its rows
+ *   EXCUSED   it came, or reads from another source: nobody waits for it to come
+ *   DONE      it read the epoch to its end, or stopped it
+ *
+ * A roster outlives its source if some of the ranks died: a rank that comes back waits for the
+ * others that died, and not for those that are DONE. A DONE rank that starts the epoch again begins
+ * another pass, and the roster is dropped. At most ROSTERS_KEPT are kept, the latest ones.
+ */
+#ifndef DL_ROSTER_H
+#define DL_ROSTER_H
+
+#include "daemon/serve/core/stream.h"
+
+enum { ROSTERS_KEPT = 16 };
+
+enum roster_mark { ROSTER_AWAITED, ROSTER_EXCUSED, ROSTER_DONE };
+
+struct roster {
+    uint64_t world;
+    uint64_t awaited; /* ranks that are */
+    uint64_t done;
+    uint8_t marks[]; /* four ranks in a byte */
+};
+
+/* All are AWAITED. */
+struct roster *roster_new(uint64_t world);
+
+enum roster_mark roster_of(const struct roster *roster, uint64_t rank);
+/* It is there now, whatever it was before. */
+void roster_come(struct roster *roster, uint64_t rank);
+/* If it is AWAITED, it is not any more. */
+void roster_excuse(struct roster *roster, uint64_t rank);
+void roster_excuse_all(struct roster *roster);
+void roster_done(struct roster *roster, uint64_t rank);
+/* Who is DONE in the other one, is so in this one. */
+void roster_learn_done(struct roster *roster, const struct roster *other);
+/* Likewise; and who has come to the other's source is not AWAITED at this one. */
+void roster_learn(struct roster *roster, const struct roster *other);
+/* The lowest rank that is AWAITED; UINT64_MAX: none is. */
+uint64_t roster_first_awaited(const struct roster *roster);
+
+/* Whether two ranks read the same batches: of one job, epoch, world and history. */
+bool roster_same_epoch(const struct stream_params *a, const struct stream_params *b);
+
+struct roster_book {
+    struct {
+        struct stream_params epoch;
+        struct roster *roster; /* owned; only who is DONE counts */
+    } kept[ROSTERS_KEPT];      /* the oldest first */
+    uint32_t n;
+};
+
+void roster_book_deinit(struct roster_book *book);
+/* All have left the epoch. Consumes the roster. */
+void roster_book_keep(struct roster_book *book, const struct stream_params *epoch,
+                      struct roster *roster);
+/* The rank comes to the epoch. Who is DONE with it; NULL: nothing is known of it. */
+const struct roster *roster_book_come(struct roster_book *book, const struct stream_params *rank);
+
+#endif
