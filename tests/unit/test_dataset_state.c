@@ -1,7 +1,7 @@
 /* Records of where datasets stand, lists of them, in slots and for a stream. */
 #include "tests/lib/harness.h"
 
-#include "daemon/serve/core/states.h"
+#include "daemon/serve/core/dataset_states.h"
 #include "proto/limits.h"
 #include "proto/slot_fill.h"
 
@@ -164,11 +164,11 @@ static void test_in_a_slot(void **state)
     assert_false(slot_read_state(slot, UINT64_MAX / 2, &record));
 }
 
-static uint64_t found(const struct states *states, uint32_t replica, uint64_t round)
+static uint64_t found(const struct dataset_states *states, uint32_t replica, uint64_t round)
 {
     struct dataset_state got;
 
-    return dataset_state_read(states_find(states, replica, round), &got) ? got.round : 0;
+    return dataset_state_read(dataset_states_find(states, replica, round), &got) ? got.round : 0;
 }
 
 /* The latest that is not behind what is wanted, else what was brought. */
@@ -179,16 +179,16 @@ static void test_of_a_stream(void **state)
         uint64_t round, found;
     } cases[] = {{2, 4, 0},   {2, 5, 5}, {2, 8, 5}, {2, 9, 9}, {2, 100, 9},
                  {0, 100, 0}, {1, 3, 3}, {1, 2, 0}, {7, 9, 0}};
-    _cleanup_(states_deinit)
-    struct states states = {0};
+    _cleanup_(dataset_states_deinit)
+    struct dataset_states states = {0};
     uint8_t bytes[RECORD_MAX];
 
-    assert_true(states_bring(&states, 2, make(5, "a", bytes)));
-    assert_true(states_learn(&states, 2, make(7, "b", bytes)));
-    assert_true(states_learn(&states, 2, make(9, "c", bytes)));
-    assert_true(states_learn(&states, 1, make(3, "d", bytes)));
-    assert_false(states_learn(&states, 2, make(0, "e", bytes)));
-    assert_false(states_bring(&states, 0, (struct dl_span){0}));
+    assert_true(dataset_states_bring(&states, 2, make(5, "a", bytes)));
+    assert_true(dataset_states_learn(&states, 2, make(7, "b", bytes)));
+    assert_true(dataset_states_learn(&states, 2, make(9, "c", bytes)));
+    assert_true(dataset_states_learn(&states, 1, make(3, "d", bytes)));
+    assert_false(dataset_states_learn(&states, 2, make(0, "e", bytes)));
+    assert_false(dataset_states_bring(&states, 0, (struct dl_span){0}));
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
         assert_int_equal(found(&states, cases[i].replica, cases[i].round), cases[i].found);
 }
@@ -199,17 +199,17 @@ static void test_no_more_than_that(void **state)
     _cleanup_free_ uint8_t *bytes = calloc(1, DATASET_STATE_MAX);
     struct dataset_state head = {.round = 1, .world = 1};
     struct dl_span record = {bytes, DATASET_STATE_MAX};
-    _cleanup_(states_deinit)
-    struct states states = {0};
+    _cleanup_(dataset_states_deinit)
+    struct dataset_states states = {0};
     uint32_t n = 0;
 
     dataset_state_write_head(&head, bytes);
-    while (n < 1000 && states_bring(&states, n, record))
+    while (n < 1000 && dataset_states_bring(&states, n, record))
         n++;
     assert_int_equal(n, DATASET_STATES_MAX / DATASET_STATE_MAX);
-    assert_true(states_bring(&states, 0, record)); /* in place of what it said before */
+    assert_true(dataset_states_bring(&states, 0, record)); /* in place of what it said before */
     record.len = DATASET_STATE_HEAD_BYTES;
-    assert_true(states_bring(&states, n, record));
+    assert_true(dataset_states_bring(&states, n, record));
 }
 
 static const struct CMUnitTest tests[] = {

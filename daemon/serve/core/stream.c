@@ -68,7 +68,7 @@ struct stream *stream_free(struct stream *stream)
         free(stream->dispatch->roster);
         free(stream->dispatch);
     }
-    states_deinit(&stream->states);
+    dataset_states_deinit(&stream->states);
     free(stream->refusal);
     free(stream->ends);
     free(stream->settled);
@@ -84,7 +84,7 @@ void stream_become(struct stream *stream, enum stream_phase phase)
 
 uint64_t stream_cost(const struct stream *stream)
 {
-    return sizeof *stream + stream->fed_bytes + states_bytes(&stream->states) +
+    return sizeof *stream + stream->fed_bytes + dataset_states_bytes(&stream->states) +
            (uint64_t)HASH_COUNT(stream->steps) * sizeof(struct step) +
            (uint64_t)stream->params.replicas * 2 * sizeof *stream->ends;
 }

@@ -37,7 +37,7 @@
 #define DL_STREAM_H
 
 #include "daemon/plan/plan.h"
-#include "daemon/serve/core/states.h"
+#include "daemon/serve/core/dataset_states.h"
 #include "daemon/serve/ring/segment.h"
 #include "daemon/serve/ring/timing.h"
 #include "proto/history.h"
@@ -204,18 +204,18 @@ struct stream {
     uint64_t limit;      /* it ends before this step, though its epoch goes on; UINT64_MAX: it does
                             not */
     uint64_t held; /* no lower step of another daemon's is held by the client; UINT64_MAX: none */
-    struct step *steps;   /* owned; by number */
-    struct step *due;     /* READY and FAULTED steps as they came (utlist); with any_order */
-    struct step *spare;   /* owned; used steps for reuse, linked by `next` */
-    uint64_t *ends;       /* owned; rounds that each replica has; UINT64_MAX: not known */
-    uint64_t *settled;    /* owned; of each replica: no step before this one is to be run */
-    struct states states; /* of its replicas, as far as the dataset says them */
-    struct feed *feed;    /* owned list: fed, not yet planned (utlist) */
-    uint64_t fed;         /* steps before this one were fed */
-    uint64_t fed_bytes;   /* that wait for their steps to be planned */
-    uint64_t handed;      /* steps and faults delivered */
-    uint32_t undelivered; /* steps planned and not delivered */
-    uint32_t turn;        /* steps run since others had theirs */
+    struct step *steps; /* owned; by number */
+    struct step *due;   /* READY and FAULTED steps as they came (utlist); with any_order */
+    struct step *spare; /* owned; used steps for reuse, linked by `next` */
+    uint64_t *ends;     /* owned; rounds that each replica has; UINT64_MAX: not known */
+    uint64_t *settled;  /* owned; of each replica: no step before this one is to be run */
+    struct dataset_states states; /* of its replicas, as far as the dataset says them */
+    struct feed *feed;            /* owned list: fed, not yet planned (utlist) */
+    uint64_t fed;                 /* steps before this one were fed */
+    uint64_t fed_bytes;           /* that wait for their steps to be planned */
+    uint64_t handed;              /* steps and faults delivered */
+    uint32_t undelivered;         /* steps planned and not delivered */
+    uint32_t turn;                /* steps run since others had theirs */
     uint32_t window;
     uint32_t leased;      /* steps in LEASED */
     uint32_t pinned;      /* steps in PINNED */

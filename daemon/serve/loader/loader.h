@@ -107,7 +107,7 @@ int _nodiscard_ loader_start(struct loader *loader, const struct stream_params *
                              struct dl_error *err);
 /* Gives a stream that has just been started what its client knows of its replicas; all of it is
  * moved, and *states is empty then. */
-void loader_bring_states(struct stream *stream, struct states *states);
+void loader_bring_states(struct stream *stream, struct dataset_states *states);
 /* The daemon ends: from now on nothing is loaded or delivered, whatever is given back. */
 void loader_halt(struct loader *loader);
 /* Nothing more is loaded for it; leases stay. */

@@ -13,7 +13,7 @@
 /* What the step's worker may begin its replica with, should it not be there already. */
 static struct dl_span commands_state_for(const struct stream *stream, uint64_t number)
 {
-    return states_find(&stream->states, step_replica(stream, number),
+    return dataset_states_find(&stream->states, step_replica(stream, number),
                        number / stream->params.replicas);
 }
 

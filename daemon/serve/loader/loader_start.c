@@ -215,7 +215,7 @@ int loader_start(struct loader *loader, const struct stream_params *wanted, void
 
 /* Where batches are dispatched it is the source that loads. Ranks that join it later know the same,
  * or less. */
-void loader_bring_states(struct stream *stream, struct states *states)
+void loader_bring_states(struct stream *stream, struct dataset_states *states)
 {
     struct stream *loads = stream->source ? stream->source : stream;
 
@@ -225,7 +225,7 @@ void loader_bring_states(struct stream *stream, struct states *states)
     if (loads->states.n > 0)
         return;
     loads->states = *states;
-    *states = (struct states){0};
+    *states = (struct dataset_states){0};
 }
 
 /* ---- what clients do ------------------------------------------------------------------------- */

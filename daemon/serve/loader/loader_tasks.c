@@ -40,7 +40,7 @@ static void tasks_learn_state(struct step *step)
     if (slot_read_state(segment_slot(step->segment, step->slot), step->segment->slot_bytes,
                         &record) &&
         record.len > 0)
-        states_learn(&stream->states, step_replica(stream, step->number), record);
+        dataset_states_learn(&stream->states, step_replica(stream, step->number), record);
 }
 
 static void tasks_on_done(void *owner, void *tag, uint32_t samples, uint32_t repeated,

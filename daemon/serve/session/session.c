@@ -100,7 +100,7 @@ static void session_drop_loader(struct session *s, struct opened *opened,
     }
     loader_detach(&opened->user);
     HASH_DEL(s->opened, opened);
-    states_deinit(&opened->states);
+    dataset_states_deinit(&opened->states);
     free(opened);
     if (loader)
         loader_pump(loader); /* others may want what was just given back */

@@ -21,7 +21,7 @@ struct opened {
     struct session *session;
     uint32_t id;
     uint64_t request;
-    struct states states; /* from CARRY, until the next START */
+    struct dataset_states states; /* from CARRY, until the next START */
 };
 
 struct client_stream {

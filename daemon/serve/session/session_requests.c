@@ -189,9 +189,9 @@ static int start_stream(struct session *s, const struct dl_msg_start *msg, struc
     int r = read_start(s, opened, msg, &params, &shared, &place, err);
     if (r != 0)
         return r;
-    _cleanup_(states_deinit)
-    struct states states = opened->states;
-    opened->states = (struct states){0};
+    _cleanup_(dataset_states_deinit)
+    struct dataset_states states = opened->states;
+    opened->states = (struct dataset_states){0};
     struct client_stream *cs = must_alloc(sizeof *cs);
     r = loader_start(opened->user.loader, &params, cs, &cs->stream, &extent, err);
     if (r < 0) {
@@ -326,7 +326,7 @@ static void drop_states_but(struct session *s, const struct opened *keep)
 {
     for (struct opened *opened = s->opened; opened; opened = opened->hh.next) {
         if (opened != keep)
-            states_deinit(&opened->states);
+            dataset_states_deinit(&opened->states);
     }
 }
 
@@ -342,7 +342,7 @@ static int handle_carry(struct session *s, const struct dl_msg_carry *msg, struc
     if (opened->states.n == 0)
         drop_states_but(s, opened);
     if (msg->worker >= max_u64(loader_spec(opened->user.loader)->workers, 1) ||
-        !states_bring(&opened->states, (uint32_t)msg->worker, msg->record))
+        !dataset_states_bring(&opened->states, (uint32_t)msg->worker, msg->record))
         return dl_error_set(
             err, EPROTO, "CARRY",
             "it is no state of one of the loader's workers, or more than %u bytes in all",

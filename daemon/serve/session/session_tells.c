@@ -23,7 +23,7 @@ void session_loader_opened(struct loader_user *user, const struct dl_error *err)
     if (err) {
         session_send_error(s, opened->request, err);
         HASH_DEL(s->opened, opened);
-        states_deinit(&opened->states);
+        dataset_states_deinit(&opened->states);
         free(opened);
         return;
     }

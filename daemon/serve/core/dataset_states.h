@@ -3,8 +3,8 @@
  * proto/dataset_state.h, one that its client brought along and the latest that came with a batch. A
  * worker that begins a replica, be it that of one that died, is given what fits. Pure.
  */
-#ifndef DL_STATES_H
-#define DL_STATES_H
+#ifndef DL_DATASET_STATES_H
+#define DL_DATASET_STATES_H
 
 #include "proto/dataset_state.h"
 
@@ -14,11 +14,11 @@ struct state_record {
     uint64_t round; /* the next one of the replica */
 };
 
-struct states {
+struct dataset_states {
     struct replica_states {
         struct state_record brought;
         struct state_record latest;
-    } * of; /* owned; n of them; NULL: nothing was said */
+    } * replicas; /* owned; n of them; NULL: nothing was said */
     uint32_t n;
     uint64_t brought_bytes; /* at most DATASET_STATES_MAX */
     uint64_t latest_bytes;
@@ -26,14 +26,15 @@ struct states {
 
 /* Keeps a copy. False: it is no record, or more than may be brought, and what was kept before
  * stays. */
-bool states_bring(struct states *states, uint32_t replica, struct dl_span record);
-bool states_learn(struct states *states, uint32_t replica, struct dl_span record);
+bool dataset_states_bring(struct dataset_states *states, uint32_t replica, struct dl_span record);
+bool dataset_states_learn(struct dataset_states *states, uint32_t replica, struct dl_span record);
 
 /* The one to begin the replica with where `round` is wanted; empty: there is none. Borrowed. */
-struct dl_span states_find(const struct states *states, uint32_t replica, uint64_t round);
+struct dl_span dataset_states_find(const struct dataset_states *states, uint32_t replica,
+                                   uint64_t round);
 
-uint64_t states_bytes(const struct states *states);
+uint64_t dataset_states_bytes(const struct dataset_states *states);
 
-void states_deinit(struct states *states);
+void dataset_states_deinit(struct dataset_states *states);
 
 #endif
