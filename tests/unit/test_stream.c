@@ -619,7 +619,7 @@ static void test_held_of_another_daemon(void **state)
         struct stream *stream = stream_of(FIRST, STEPS, 8);
         struct step *step;
 
-        stream->held = rows[i].held;
+        stream->former_lease = rows[i].held;
         for (uint64_t number = 0; number < rows[i].given_back; number++) {
             ready_next(stream);
             step = stream_deliverable(stream);

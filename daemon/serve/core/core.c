@@ -175,15 +175,15 @@ static struct reader *core_find_reader(const struct core *core, const void *owne
     return reader;
 }
 
-void core_count_held(struct core *core, const struct stream *stream, int n)
+void core_count_lease(struct core *core, const struct stream *stream, int n)
 {
     if (stream->sink)
-        core_find_reader(core, stream->params.owner)->held += (uint32_t)n;
+        core_find_reader(core, stream->params.owner)->leases += (uint32_t)n;
 }
 
-uint32_t core_held(const struct core *core, const struct stream *stream)
+uint32_t core_leases(const struct core *core, const struct stream *stream)
 {
-    return core_find_reader(core, stream->params.owner)->held;
+    return core_find_reader(core, stream->params.owner)->leases;
 }
 
 void core_set_sink(struct core *core, struct stream *stream, void *sink)
@@ -201,7 +201,7 @@ void core_set_sink(struct core *core, struct stream *stream, void *sink)
     reader->streams += sink ? 1 : -1U;
     if (reader->streams > 0)
         return;
-    assert(reader->held == 0);
+    assert(reader->leases == 0);
     HASH_DEL(core->readers, reader);
     free(reader);
 }

@@ -127,7 +127,7 @@ static void jobs_recall(struct core *core, struct stream *stream, struct step *s
     if (!segment) /* a fault */
         return;
     bool keep = segment->active && !segment->writable;
-    core_count_held(core, stream, -1);
+    core_count_lease(core, stream, -1);
     if (!keep)
         core_run_again(core, step);
     core_slot(core, segment, slot, keep ? SLOT_RECALL : SLOT_RELEASE);

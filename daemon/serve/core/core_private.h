@@ -17,7 +17,7 @@ struct reader {
     UT_hash_handle hh;
     const void *owner;
     uint32_t streams;
-    uint32_t held; /* batches that it has in hand, in all of them */
+    uint32_t leases; /* batches that it has, in all of them */
 };
 
 /* ---- core.c */
@@ -35,8 +35,8 @@ void core_touch(struct core *core, struct stream *stream);
 /* Puts the stream into that queue, at its end; NULL: into none. */
 void core_enqueue(struct stream *stream, struct stream **queue, bool at_front);
 /* Its client holds one batch more, or less. */
-void core_count_held(struct core *core, const struct stream *stream, int n);
-uint32_t core_held(const struct core *core, const struct stream *stream);
+void core_count_lease(struct core *core, const struct stream *stream, int n);
+uint32_t core_leases(const struct core *core, const struct stream *stream);
 /* What of the stream is not yet delivered never will be; the same of one step. */
 void core_drop_steps(struct core *core, struct stream *stream);
 void core_drop_step(struct core *core, struct stream *stream, struct step *step);

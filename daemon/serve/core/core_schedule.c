@@ -286,11 +286,11 @@ static void schedule_tell_starving(struct core *core, struct stream *stream)
 
     if (!stream->sink || !stream_has_room(stream) || stream->window > 0)
         return;
-    uint32_t held = core_held(core, stream);
-    if (held > 0 && held != stream->starving_told) {
-        stream->starving_told = held;
+    uint32_t leases = core_leases(core, stream);
+    if (leases > 0 && leases != stream->starving_told) {
+        stream->starving_told = leases;
         core_command(core, CORE_FAULT, stream)->err = err;
-    } else if (held == 0 && !(stream->told & TOLD_STARVING)) {
+    } else if (leases == 0 && !(stream->told & TOLD_STARVING)) {
         stream->told |= TOLD_STARVING;
         (void)snprintf(text, sizeof text, "waiting for what others hold: %s: %s", err->path,
                        err->message);

@@ -304,7 +304,7 @@ static void steps_lease_batch(struct core *core, struct stream *stream, struct s
         core_slot(core, step->segment, step->slot, SLOT_LEASE);
     stream_deliver(stream, step);
     steps_time_ready(core, stream, step, now);
-    core_count_held(core, stream, 1);
+    core_count_lease(core, stream, 1);
     core->totals.batches++;
     core->totals.samples += step->samples;
     core->totals.bytes += step_bytes(step);
@@ -424,7 +424,7 @@ void core_end_lease(struct core *core, struct stream *stream, struct step *step)
 {
     if (step->segment) {
         core_slot(core, step->segment, step->slot, SLOT_RELEASE);
-        core_count_held(core, stream, -1);
+        core_count_lease(core, stream, -1);
     }
     stream_forget(stream, step);
     quota_return(core->o.account, QUOTA_LEASES, 1);
@@ -450,7 +450,7 @@ static void steps_trace_step(struct core *core, const struct stream *stream,
 }
 
 /* A batch is held until its client asks for the next one, however long tensors keep the slot. */
-static void steps_note_held(struct core *core, struct stream *stream, const struct step *step,
+static void steps_time_held(struct core *core, struct stream *stream, const struct step *step,
                             uint64_t now)
 {
     timing_add(&stream->timing, STAGE_HELD, now - step->delivered_ns);
@@ -466,7 +466,7 @@ bool core_release(struct core *core, struct stream *stream, uint64_t number, uin
     if (!step->error) {
         now = step->state == STEP_PINNED ? step->pinned_ns : max_u64(now, step->delivered_ns);
         if (step->state == STEP_LEASED)
-            steps_note_held(core, stream, step, now);
+            steps_time_held(core, stream, step, now);
         steps_trace_step(core, stream, step, now);
     }
     core_end_lease(core, stream, step);
@@ -482,7 +482,7 @@ bool core_pin(struct core *core, struct stream *stream, uint64_t number, uint64_
         return false;
     if (step->state == STEP_LEASED) {
         step->pinned_ns = max_u64(now, step->delivered_ns);
-        steps_note_held(core, stream, step, step->pinned_ns);
+        steps_time_held(core, stream, step, step->pinned_ns);
     }
     stream_pin(stream, step);
     core_touch(core, stream);

@@ -30,7 +30,7 @@ struct stream *stream_new(const struct stream_params *params, struct epoch *epoc
     stream->params = *params;
     stream->epoch = epoch;
     stream->plan = plan;
-    stream->held = stream->limit = UINT64_MAX;
+    stream->former_lease = stream->limit = UINT64_MAX;
     stream->to_plan = stream->to_deliver = stream->fed =
         params->first < params->steps ? params->first : params->steps;
     stream->phase = stream_is_settled(stream) ? STREAM_EXPECTED : STREAM_SETTLING;
@@ -443,7 +443,7 @@ void step_free(struct step *step)
 
 static uint64_t stream_find_lowest(const struct stream *stream, bool pinned)
 {
-    uint64_t lowest = min_u64(stream_next(stream), stream->held);
+    uint64_t lowest = min_u64(stream_next(stream), stream->former_lease);
 
     for (const struct step *step = stream->steps; step; step = step->hh.next)
         if (pinned || step->state != STEP_PINNED)
@@ -458,14 +458,14 @@ uint64_t stream_position(const struct stream *stream)
 
 uint64_t stream_used(const struct stream *stream, bool *ret_all)
 {
-    *ret_all = stream_finished(stream) && stream->leased == 0 && stream->held == UINT64_MAX;
+    *ret_all = stream_finished(stream) && stream->leased == 0 && stream->former_lease == UINT64_MAX;
     return stream_find_lowest(stream, false);
 }
 
 bool stream_done(const struct stream *stream)
 {
     return stream_finished(stream) && stream->leased + stream->pinned == 0 &&
-           stream->held == UINT64_MAX;
+           stream->former_lease == UINT64_MAX;
 }
 
 bool stream_has_gaps(const struct stream *stream)
@@ -510,7 +510,7 @@ void stream_rewind(struct stream *stream)
     if (stream->rewound)
         stream->to_plan = stream->params.first;
     stream_pass_over(stream);
-    stream->held = UINT64_MAX; /* its holder is gone */
+    stream->former_lease = UINT64_MAX; /* its holder is gone */
     stream->handed = 0;
     stream->told &= ~(unsigned)TOLD_END;
     stream->starving_told = 0;

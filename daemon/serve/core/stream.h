@@ -31,7 +31,7 @@
  * at the first step that was not acknowledged: stream_rewind() makes all leases READY again, and
  * steps behind that one, which were released, are planned anew. What its client has of a former
  * daemon counts as well: it is no lease, but the position does not pass the lowest step of it,
- * `held`.
+ * `former_lease`.
  */
 #ifndef DL_STREAM_H
 #define DL_STREAM_H
@@ -203,12 +203,13 @@ struct stream {
     uint64_t to_deliver; /* next step the client gets, if it exists; not with any_order */
     uint64_t limit;      /* it ends before this step, though its epoch goes on; UINT64_MAX: it does
                             not */
-    uint64_t held; /* no lower step of another daemon's is held by the client; UINT64_MAX: none */
-    struct step *steps; /* owned; by number */
-    struct step *due;   /* READY and FAULTED steps as they came (utlist); with any_order */
-    struct step *spare; /* owned; used steps for reuse, linked by `next` */
-    uint64_t *ends;     /* owned; rounds that each replica has; UINT64_MAX: not known */
-    uint64_t *settled;  /* owned; of each replica: no step before this one is to be run */
+    uint64_t former_lease; /* the lowest step that its client still has of a former daemon's;
+                              UINT64_MAX: none */
+    struct step *steps;    /* owned; by number */
+    struct step *due;      /* READY and FAULTED steps as they came (utlist); with any_order */
+    struct step *spare;    /* owned; used steps for reuse, linked by `next` */
+    uint64_t *ends;        /* owned; rounds that each replica has; UINT64_MAX: not known */
+    uint64_t *settled;     /* owned; of each replica: no step before this one is to be run */
     struct dataset_states states; /* of its replicas, as far as the dataset says them */
     struct feed *feed;            /* owned list: fed, not yet planned (utlist) */
     uint64_t fed;                 /* steps before this one were fed */

@@ -207,7 +207,7 @@ static int start_stream(struct session *s, const struct dl_msg_start *msg, struc
     cs->shared = shared;
     cs->local = msg->rank;
     cs->place = place;
-    cs->stream->held = msg->held;
+    cs->stream->former_lease = msg->held;
     loader_resume(opened->user.loader, cs->stream, place.limit);
     if (shared)
         shared_loader_started(shared, cs->local, &place, s, cs);
@@ -282,11 +282,11 @@ static int handle_held(struct session *s, const struct dl_msg_held *msg, struct 
 
     if (!cs)
         return -err->code;
-    if (msg->step < cs->stream->held)
+    if (msg->step < cs->stream->former_lease)
         return dl_error_set(err, EPROTO, "step",
                             "step %llu of stream %llu was given back, as the client has said",
                             (unsigned long long)msg->step, (unsigned long long)msg->stream);
-    cs->stream->held = msg->step;
+    cs->stream->former_lease = msg->step;
     return 0;
 }
 
