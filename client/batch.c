@@ -5,7 +5,7 @@
  * The leaves' bytes are read in place: changing them can spoil a batch, not the process.
  */
 #include "client/internal.h"
-#include "proto/words.h"
+#include "proto/shared/words.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -8,7 +8,7 @@
  * the worker skips what lies between.
  */
 #include "client/internal.h"
-#include "proto/words.h"
+#include "proto/shared/words.h"
 
 #include <errno.h>
 

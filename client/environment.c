@@ -12,7 +12,7 @@
  *                               --rdzv-id: many a job would have it
  */
 #include "client/dlclient.h"
-#include "proto/base.h"
+#include "proto/common/base.h"
 #include "proto/limits.h"
 
 #include <errno.h>

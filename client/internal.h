@@ -34,7 +34,7 @@
 #include "client/mapping.h"
 #include "client/step_set.h"
 #include "client/view.h"
-#include "proto/clock.h"
+#include "proto/common/clock.h"
 
 enum {
     CLIENT_SEGMENTS_MAX = 4096, /* mapped at once; a process has about 65,000 mappings in all */

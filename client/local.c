@@ -6,7 +6,7 @@
  * and tensors. What is given back is used again for a later batch; memory.limit bounds all of it.
  */
 #include "client/internal.h"
-#include "proto/words.h"
+#include "proto/shared/words.h"
 
 #include <assert.h>
 #include <dlfcn.h>

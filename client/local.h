@@ -11,7 +11,7 @@
 
 #include "client/dlclient.h"
 #include "proto/codec.h"
-#include "proto/error.h"
+#include "proto/common/error.h"
 #include "proto/state_token.h"
 
 /* To be raised with every change of what stands here. */

@@ -13,8 +13,8 @@
 #define DL_CLIENT_MAPPING_H
 
 #include "client/pin.h"
-#include "proto/base.h"
-#include "proto/error.h"
+#include "proto/common/base.h"
+#include "proto/common/error.h"
 #include "proto/segment_layout.h"
 #include <stdatomic.h>
 

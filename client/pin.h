@@ -8,8 +8,8 @@
 #ifndef DL_CLIENT_PIN_H
 #define DL_CLIENT_PIN_H
 
-#include "proto/base.h"
-#include "proto/error.h"
+#include "proto/common/base.h"
+#include "proto/common/error.h"
 
 struct pin;
 

@@ -8,7 +8,7 @@
 #ifndef DL_CLIENT_STEP_SET_H
 #define DL_CLIENT_STEP_SET_H
 
-#include "proto/base.h"
+#include "proto/common/base.h"
 
 struct step_set {
     uint64_t *places; /* owned; a step plus one, or 0: free */

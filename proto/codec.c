@@ -7,9 +7,9 @@
  */
 #include "proto/codec.h"
 
+#include "proto/common/utf8.h"
 #include "proto/frame.h"
 #include "proto/scan.h"
-#include "proto/utf8.h"
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>

@@ -9,8 +9,8 @@
 #ifndef DL_CODEC_H
 #define DL_CODEC_H
 
-#include "proto/base.h"
-#include "proto/error.h"
+#include "proto/common/base.h"
+#include "proto/common/error.h"
 #include "proto/limits.h"
 
 enum { DL_PROTOCOL_VERSION = 1 };

@@ -2,7 +2,7 @@
 #ifndef DL_DTYPE_H
 #define DL_DTYPE_H
 
-#include "proto/base.h"
+#include "proto/common/base.h"
 
 enum dl_dtype {
 #define DTYPE(NAME, number, bytes, name, numpy, dlpack) DL_DTYPE_##NAME = number,

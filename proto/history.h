@@ -9,7 +9,7 @@
 #ifndef DL_HISTORY_H
 #define DL_HISTORY_H
 
-#include "proto/base.h"
+#include "proto/common/base.h"
 #include "proto/limits.h"
 
 struct dl_span;

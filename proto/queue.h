@@ -21,7 +21,7 @@
 #ifndef DL_QUEUE_H
 #define DL_QUEUE_H
 
-#include "proto/base.h"
+#include "proto/common/base.h"
 #include <stdatomic.h>
 
 enum { QUEUE_RECORDS = 4096 }; /* power of two; more than any worker's slots in flight */

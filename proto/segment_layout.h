@@ -17,7 +17,7 @@
 #ifndef DL_SEGMENT_LAYOUT_H
 #define DL_SEGMENT_LAYOUT_H
 
-#include "proto/base.h"
+#include "proto/common/base.h"
 
 #define SEGMENT_MAGIC 0x676573726f6c64ULL /* "dlorseg" */
 

@@ -6,7 +6,7 @@
 #ifndef DL_SLOT_BAD_H
 #define DL_SLOT_BAD_H
 
-#include "proto/error.h"
+#include "proto/common/error.h"
 #include "proto/segment_layout.h"
 
 enum {

@@ -2,9 +2,9 @@
  * The dataset's own keys: files, path, paths, dtype, shape. Paths are joined and normalised as text
  * alone: the spec is read where the files need not be.
  */
+#include "proto/common/utf8.h"
 #include "proto/spec_table.h"
 #include "proto/tree.h"
-#include "proto/utf8.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -7,8 +7,8 @@
 #ifndef DL_SPEC_TABLE_H
 #define DL_SPEC_TABLE_H
 
+#include "proto/common/word_list.h"
 #include "proto/spec.h"
-#include "proto/word_list.h"
 
 enum key_type {
     KEY_NAME,

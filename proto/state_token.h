@@ -23,7 +23,7 @@
 #ifndef DL_STATE_TOKEN_H
 #define DL_STATE_TOKEN_H
 
-#include "proto/error.h"
+#include "proto/common/error.h"
 #include "proto/history.h"
 
 enum { STATE_TOKEN_VERSION = 1, STATE_TOKEN_MAX = 1023, STATE_JSON_MAX = 4096 };

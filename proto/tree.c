@@ -5,8 +5,8 @@
  */
 #include "proto/tree.h"
 
+#include "proto/common/utf8.h"
 #include "proto/limits.h"
-#include "proto/utf8.h"
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>

@@ -26,9 +26,9 @@
 #ifndef DL_TREE_H
 #define DL_TREE_H
 
-#include "proto/base.h"
+#include "proto/common/base.h"
+#include "proto/common/error.h"
 #include "proto/dtype.h"
-#include "proto/error.h"
 
 enum tree_kind {
     TREE_TENSOR = 1,

@@ -2,7 +2,7 @@
  * Values as msgpack bytes and back. The one place where msgpack-c decodes what a peer sent: the
  * bytes have passed value_scan() by then, so that its allocations are bounded by theirs.
  */
-#include "proto/utf8.h"
+#include "proto/common/utf8.h"
 #include "proto/value.h"
 
 #include <errno.h>

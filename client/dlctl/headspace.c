@@ -3,7 +3,7 @@
 #include "client/dlctl/options.h"
 #include "client/dlctl/render.h"
 #include "client/dlctl/report.h"
-#include "proto/words.h"
+#include "proto/shared/words.h"
 
 #include <stdio.h>
 #include <unistd.h>

@@ -3,7 +3,7 @@
 #include "client/dlctl/options.h"
 #include "client/dlctl/report.h"
 #include "client/dlctl/text.h"
-#include "proto/word_list.h"
+#include "proto/common/word_list.h"
 
 #include <errno.h>
 #include <stdio.h>

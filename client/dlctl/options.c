@@ -3,8 +3,8 @@
 
 #include "client/dlclient.h"
 #include "client/dlctl/text.h"
+#include "proto/common/word_list.h"
 #include "proto/limits.h"
-#include "proto/word_list.h"
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>

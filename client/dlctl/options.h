@@ -5,8 +5,8 @@
 #ifndef DLCTL_OPTIONS_H
 #define DLCTL_OPTIONS_H
 
-#include "proto/base.h"
-#include "proto/error.h"
+#include "proto/common/base.h"
+#include "proto/common/error.h"
 
 enum { STATUS_DONE = 0, STATUS_FAILED = 1, STATUS_USAGE = 2 };
 

@@ -2,7 +2,7 @@
 #include "client/dlctl/render.h"
 
 #include "client/dlctl/text.h"
-#include "proto/utf8.h"
+#include "proto/common/utf8.h"
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>

@@ -3,7 +3,7 @@
 
 #include "client/dlclient.h"
 #include "client/dlctl/render.h"
-#include "proto/library.h"
+#include "proto/common/library.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>

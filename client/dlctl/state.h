@@ -3,7 +3,7 @@
 #define DLCTL_STATE_H
 
 #include "client/dlclient.h"
-#include "proto/error.h"
+#include "proto/common/error.h"
 
 struct state_file {
     uint8_t *bytes; /* owned */

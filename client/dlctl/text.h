@@ -2,7 +2,7 @@
 #ifndef DLCTL_TEXT_H
 #define DLCTL_TEXT_H
 
-#include "proto/base.h"
+#include "proto/common/base.h"
 
 #include <stdio.h>
 

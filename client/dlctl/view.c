@@ -6,7 +6,7 @@
 #include "client/dlctl/report.h"
 #include "client/dlctl/shape.h"
 #include "client/dlctl/text.h"
-#include "proto/metrics.h"
+#include "proto/shared/metrics.h"
 
 #include <errno.h>
 #include <string.h>

@@ -4,7 +4,7 @@
  */
 #include "client/local.h"
 #include "daemon/data/local.h"
-#include "proto/words.h"
+#include "proto/shared/words.h"
 #include "proto/yaml.h"
 
 #include <errno.h>

@@ -6,7 +6,7 @@
 #ifndef DL_LENGTHS_CACHE_H
 #define DL_LENGTHS_CACHE_H
 
-#include "proto/error.h"
+#include "proto/common/error.h"
 
 #include <limits.h>
 

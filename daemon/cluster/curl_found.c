@@ -3,9 +3,9 @@
  * found_at_run_time): its functions by their own names, for http.c. curl_global_init(), which comes
  * first, looks for it and fails where there is none.
  */
-#include "proto/library.h"
+#include "proto/common/library.h"
 
-#include "proto/base.h"
+#include "proto/common/base.h"
 
 #include <curl/curl.h>
 #include <stdarg.h>

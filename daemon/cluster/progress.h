@@ -19,7 +19,7 @@
 #define DL_PROGRESS_H
 
 #include "proto/codec.h"
-#include "proto/error.h"
+#include "proto/common/error.h"
 #include "proto/history.h"
 
 struct progress_point {

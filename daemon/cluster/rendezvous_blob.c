@@ -3,8 +3,8 @@
 
 #include "daemon/serve/base/memory.h"
 
+#include "proto/common/utf8.h"
 #include "proto/scan.h"
-#include "proto/utf8.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -16,7 +16,7 @@
 #define DL_TCPSTORE_CLIENT_H
 
 #include "daemon/cluster/tcpstore_wire.h"
-#include "proto/error.h"
+#include "proto/common/error.h"
 
 #include <uv.h>
 

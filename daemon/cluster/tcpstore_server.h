@@ -14,7 +14,7 @@
 #define DL_TCPSTORE_SERVER_H
 
 #include "daemon/cluster/tcpstore.h"
-#include "proto/error.h"
+#include "proto/common/error.h"
 
 #include <uv.h>
 

@@ -5,7 +5,7 @@
 #ifndef DL_DATA_ARENA_H
 #define DL_DATA_ARENA_H
 
-#include "proto/base.h"
+#include "proto/common/base.h"
 
 struct arena_chunk;
 struct arena_hold;

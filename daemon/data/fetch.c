@@ -5,7 +5,7 @@
 #include "daemon/data/replica.h"
 #include "daemon/data/rows.h"
 #include "daemon/data/sample_batch.h"
-#include "proto/clock.h"
+#include "proto/common/clock.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -17,7 +17,7 @@
 #ifndef DL_DATA_GUARD_H
 #define DL_DATA_GUARD_H
 
-#include "proto/error.h"
+#include "proto/common/error.h"
 
 #include <signal.h>
 

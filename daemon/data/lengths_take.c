@@ -3,7 +3,7 @@
 #include "daemon/cache/lengths_cache.h"
 #include "daemon/data/lengths.h"
 #include "daemon/plan/lengths_rule.h"
-#include "proto/clock.h"
+#include "proto/common/clock.h"
 
 #include <errno.h>
 

@@ -1,8 +1,8 @@
 #include "daemon/data/local.h"
 
 #include "daemon/data/local_plan.h"
+#include "proto/shared/words.h"
 #include "proto/slot_cut.h"
-#include "proto/words.h"
 
 #include <assert.h>
 #include <errno.h>

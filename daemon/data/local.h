@@ -10,7 +10,7 @@
 
 #include "daemon/data/fetch.h"
 #include "proto/history.h"
-#include "proto/quarantine.h"
+#include "proto/shared/quarantine.h"
 
 struct local;      /* an open dataset */
 struct local_pass; /* one rank's pass over one epoch */

@@ -10,7 +10,7 @@
 #ifndef DL_DATA_RNG_H
 #define DL_DATA_RNG_H
 
-#include "proto/base.h"
+#include "proto/common/base.h"
 
 #include <Random123/philox.h>
 

@@ -1,6 +1,6 @@
 #include "daemon/data/sample.h"
 
-#include "proto/utf8.h"
+#include "proto/common/utf8.h"
 
 #include <assert.h>
 #include <errno.h>

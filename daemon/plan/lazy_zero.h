@@ -5,7 +5,7 @@
 #ifndef DL_PLAN_LAZY_ZERO_H
 #define DL_PLAN_LAZY_ZERO_H
 
-#include "proto/base.h"
+#include "proto/common/base.h"
 
 /* `whole`: all of it will be written at once. Size 0 gives NULL. Returns 0 or -ENOMEM. */
 int _nodiscard_ lazy_zero_new(uint64_t size, bool whole, void **ret);

@@ -6,7 +6,7 @@
 #ifndef DL_PLAN_MT19937_H
 #define DL_PLAN_MT19937_H
 
-#include "proto/base.h"
+#include "proto/common/base.h"
 
 enum { MT19937_WORDS = 624 };
 

@@ -10,7 +10,7 @@
 #ifndef DL_PLAN_PERMUTE_H
 #define DL_PLAN_PERMUTE_H
 
-#include "proto/base.h"
+#include "proto/common/base.h"
 
 /*
  * From this length on, torch ≥ 2.0 shuffles with 64-bit draws and an algorithm whose first element

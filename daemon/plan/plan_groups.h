@@ -9,7 +9,7 @@
 #ifndef DL_PLAN_GROUPS_H
 #define DL_PLAN_GROUPS_H
 
-#include "proto/base.h"
+#include "proto/common/base.h"
 
 struct plan_group {
     uint32_t first; /* part */

@@ -72,7 +72,7 @@
 #ifndef DL_PLAN_TOKENS_H
 #define DL_PLAN_TOKENS_H
 
-#include "proto/base.h"
+#include "proto/common/base.h"
 
 enum plan_strategy { PLAN_SORTED, PLAN_BUCKET, PLAN_PACK };
 enum plan_leftover { PLAN_EMIT, PLAN_DROP, PLAN_CARRY };

@@ -29,7 +29,7 @@
 #ifndef DL_PLAN_SHARD_H
 #define DL_PLAN_SHARD_H
 
-#include "proto/base.h"
+#include "proto/common/base.h"
 
 enum plan_shard { PLAN_STRIDED, PLAN_BATCH, PLAN_SPLIT, PLAN_DISPATCH };
 

@@ -3,7 +3,7 @@
 #include "daemon/serve/base/loopback.h"
 #include "daemon/serve/base/memory.h"
 #include "daemon/serve/listener.h"
-#include "proto/metrics.h"
+#include "proto/shared/metrics.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -6,7 +6,7 @@
 #ifndef DL_METRICS_HTTP_H
 #define DL_METRICS_HTTP_H
 
-#include "proto/error.h"
+#include "proto/common/error.h"
 #include "proto/value.h"
 
 #include <uv.h>

@@ -5,7 +5,7 @@
 #ifndef DL_NOTIFY_H
 #define DL_NOTIFY_H
 
-#include "proto/base.h"
+#include "proto/common/base.h"
 
 void notify_ready(const char *status);
 void notify_reloading(void);

@@ -1,7 +1,7 @@
 #include "daemon/worker/worker.h"
 
 #include "daemon/data/lengths.h"
-#include "proto/clock.h"
+#include "proto/common/clock.h"
 #include "proto/fdpass.h"
 #include "proto/queue.h"
 

@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <time.h>
 
-#include "proto/base.h"
+#include "proto/common/base.h"
 
 enum touch { TOUCH_NONE, TOUCH_FIRST, TOUCH_ALL };
 

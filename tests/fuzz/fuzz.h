@@ -6,7 +6,7 @@
 #ifndef DL_FUZZ_H
 #define DL_FUZZ_H
 
-#include "proto/base.h"
+#include "proto/common/base.h"
 #include <stdio.h>
 
 #define FUZZ_ASSERT(condition)                                                            \

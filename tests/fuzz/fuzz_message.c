@@ -7,8 +7,8 @@
 #include "tests/fuzz/fuzz.h"
 
 #include "proto/codec.h"
+#include "proto/common/utf8.h"
 #include "proto/frame.h"
-#include "proto/utf8.h"
 #include "proto/value.h"
 
 static void check_error(const struct dl_error *err, int r)

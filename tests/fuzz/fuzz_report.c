@@ -9,7 +9,7 @@
 #include "tests/fuzz/fuzz.h"
 
 #include "daemon/serve/pool/report.h"
-#include "proto/utf8.h"
+#include "proto/common/utf8.h"
 
 enum { HEAD = 9 };
 

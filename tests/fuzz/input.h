@@ -6,7 +6,7 @@
 #ifndef DL_FUZZ_INPUT_H
 #define DL_FUZZ_INPUT_H
 
-#include "proto/base.h"
+#include "proto/common/base.h"
 
 struct input {
     const uint8_t *data; /* borrowed */

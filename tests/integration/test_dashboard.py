@@ -28,7 +28,7 @@ NAME = re.compile(r"\bdloader_\w+")
 def known_names():
     """As metrics.def has them, with what a summary's go on with."""
     names = set()
-    for name, kind in re.findall(r'^FAMILY\("(\w+)", (\w+),', (ROOT / "proto/metrics.def").read_text(), re.M):
+    for name, kind in re.findall(r'^FAMILY\("(\w+)", (\w+),', (ROOT / "proto/shared/metrics.def").read_text(), re.M):
         names |= {name, name + "_sum", name + "_count"} if kind == "SUMMARY" else {name}
     return names
 

@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-#include "proto/base.h"
+#include "proto/common/base.h"
 
 /* Seconds after which a test program kills itself; generous, for loaded machines. */
 enum { TEST_DEADLINE_S = 100 };

@@ -11,46 +11,51 @@ import pathlib
 import re
 import sys
 
+# Helpers that know nothing of the contract; the contract; what the daemon and its clients both do with it.
+PROTO = {"proto/common/", "proto/", "proto/shared/"}
+
 # Layer → the layers it may include, besides itself. Public: the face that strangers include.
 LAYERS = {
-    "proto/": set(),
-    "daemon/plan/": {"proto/"},
-    "daemon/cache/": {"proto/"},
-    "daemon/data/": {"proto/", "daemon/cache/", "daemon/plan/", "daemon/data/plugin/dloader-plugin.h"},
-    "daemon/worker/": {"proto/", "daemon/data/"},
+    "proto/common/": set(),
+    "proto/": {"proto/common/"},
+    "proto/shared/": {"proto/", "proto/common/"},
+    "daemon/plan/": {*PROTO},
+    "daemon/cache/": {*PROTO},
+    "daemon/data/": {*PROTO, "daemon/cache/", "daemon/plan/", "daemon/data/plugin/dloader-plugin.h"},
+    "daemon/worker/": {*PROTO, "daemon/data/"},
     # Of what all of the daemon has, the memory.
-    "daemon/cluster/": {"proto/", "daemon/serve/base/"},
+    "daemon/cluster/": {*PROTO, "daemon/serve/base/"},
     # From what all of the daemon has (configuration, log, quotas, bytes on their way) up to what holds
     # it together.
-    "daemon/serve/base/": {"proto/"},
-    "daemon/serve/ring/": {"proto/", "daemon/plan/", "daemon/serve/base/"},
-    "daemon/serve/core/": {"proto/", "daemon/plan/", "daemon/serve/base/", "daemon/serve/ring/"},
-    "daemon/serve/pool/": {"proto/", "daemon/serve/base/", "daemon/serve/ring/"},
-    "daemon/serve/loader/": {"proto/", "daemon/cache/", "daemon/plan/", "daemon/serve/base/",
+    "daemon/serve/base/": {*PROTO},
+    "daemon/serve/ring/": {*PROTO, "daemon/plan/", "daemon/serve/base/"},
+    "daemon/serve/core/": {*PROTO, "daemon/plan/", "daemon/serve/base/", "daemon/serve/ring/"},
+    "daemon/serve/pool/": {*PROTO, "daemon/serve/base/", "daemon/serve/ring/"},
+    "daemon/serve/loader/": {*PROTO, "daemon/cache/", "daemon/plan/", "daemon/serve/base/",
                              "daemon/serve/core/", "daemon/serve/ring/", "daemon/serve/pool/"},
-    "daemon/serve/world/": {"proto/", "daemon/cluster/", "daemon/serve/base/"},
-    "daemon/serve/session/": {"proto/", "daemon/serve/base/", "daemon/serve/core/", "daemon/serve/loader/",
+    "daemon/serve/world/": {*PROTO, "daemon/cluster/", "daemon/serve/base/"},
+    "daemon/serve/session/": {*PROTO, "daemon/serve/base/", "daemon/serve/core/", "daemon/serve/loader/",
                               "daemon/serve/world/"},
-    "daemon/serve/": {"proto/", "daemon/serve/base/", "daemon/serve/pool/", "daemon/serve/loader/",
+    "daemon/serve/": {*PROTO, "daemon/serve/base/", "daemon/serve/pool/", "daemon/serve/loader/",
                       "daemon/serve/world/", "daemon/serve/session/"},
-    "client/": {"proto/", "client/dlclient.h", "client/local.h"},
+    "client/": {*PROTO, "client/dlclient.h", "client/local.h"},
     # Between libdlclient and its module, which alone has the datasets.
-    "client/local.h": {"proto/", "client/dlclient.h"},
-    "client/local/": {"proto/", "client/dlclient.h", "client/local.h", "daemon/data/"},
+    "client/local.h": {*PROTO, "client/dlclient.h"},
+    "client/local/": {*PROTO, "client/dlclient.h", "client/local.h", "daemon/data/"},
     "client/dlclient.h": set(),
     "daemon/data/plugin/dloader-plugin.h": set(),
-    "client/python/src/": {"proto/", "client/dlclient.h"},
-    "client/dlctl/": {"proto/", "client/dlclient.h"},
-    "client/dlctl/run/": {"proto/", "client/dlclient.h", "client/dlctl/"},
+    "client/python/src/": {*PROTO, "client/dlclient.h"},
+    "client/dlctl/": {*PROTO, "client/dlclient.h"},
+    "client/dlctl/run/": {*PROTO, "client/dlclient.h", "client/dlctl/"},
     # It reads the spec first: whether that says a seed.
-    "client/dlctl/python.c": {"proto/", "client/dlclient.h", "client/dlctl/", "client/dlctl/offline/"},
+    "client/dlctl/python.c": {*PROTO, "client/dlclient.h", "client/dlctl/", "client/dlctl/offline/"},
     # The verbs that need no daemon.
-    "client/dlctl/offline/": {"proto/", "client/dlclient.h", "client/dlctl/", "client/dlctl/run/",
+    "client/dlctl/offline/": {*PROTO, "client/dlclient.h", "client/dlctl/", "client/dlctl/run/",
                               "daemon/plan/", "daemon/cache/", "daemon/data/"},
     # Compiled as a stranger's program would be: <dlclient.h>, or <dloader-plugin.h>, alone.
     "client/examples/": set(),
     "daemon/examples/": set(),
-    "tests/": {"proto/", "daemon/cache/", "daemon/cluster/", "daemon/plan/", "daemon/data/", "daemon/worker/",
+    "tests/": {*PROTO, "daemon/cache/", "daemon/cluster/", "daemon/plan/", "daemon/data/", "daemon/worker/",
                "daemon/serve/base/", "daemon/serve/core/", "daemon/serve/ring/", "daemon/serve/pool/",
                "daemon/serve/loader/", "daemon/serve/world/", "daemon/serve/session/", "client/",
                "client/dlclient.h", "client/local.h", "client/dlctl/", "client/dlctl/run/",
@@ -80,7 +85,7 @@ DOORS = {
     "jansson.h": ("client/dlctl/", "daemon/cluster/etcd_json.c", "daemon/data/", "daemon/examples/"),
     "curl/": ("daemon/cluster/curl_found.c", "daemon/cluster/http.c"),
     "dlfcn.h": ("client/local.c", "client/pin.c", "daemon/data/plugin/plugin.c", "daemon/data/plugin/plugin_load.c",
-                "proto/library.c"),
+                "proto/common/library.c"),
     "Python.h": ("daemon/worker/python/", "client/python/src/"),
     "pthread.h": (),
     "dlclient.h": ("client/examples/",),

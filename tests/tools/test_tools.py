@@ -40,7 +40,10 @@ class Layers(unittest.TestCase):
 
     def test_downward_edges_are_fine(self):
         for path, target in [
-                ("daemon/plan/a.c", "proto/base.h"),
+                ("daemon/plan/a.c", "proto/common/base.h"),
+                ("proto/a.c", "proto/common/base.h"),
+                ("proto/shared/a.c", "proto/tree.h"),
+                ("client/a.c", "proto/shared/words.h"),
                 ("daemon/worker/a.c", "daemon/data/fetch.h"),
                 ("daemon/serve/ring/a.c", "daemon/plan/plan.h"),
                 ("daemon/serve/a.c", "daemon/serve/base/log.h"),
@@ -58,6 +61,9 @@ class Layers(unittest.TestCase):
     def test_upward_and_sideward_edges_are_found(self):
         for path, target in [
                 ("proto/a.c", "daemon/plan/plan.h"),
+                ("proto/a.c", "proto/shared/words.h"),
+                ("proto/common/a.c", "proto/codec.h"),
+                ("proto/common/a.c", "proto/shared/words.h"),
                 ("proto/a.h", "client/dlclient.h"),
                 ("daemon/plan/a.c", "daemon/data/fetch.h"),
                 ("daemon/data/a.c", "daemon/serve/pool/pool.h"),
@@ -76,9 +82,9 @@ class Layers(unittest.TestCase):
                 ("client/a.c", "client/dlctl/ask.h"),
                 ("client/dlctl/run/run.c", "daemon/data/fetch.h"),
                 ("client/dlctl/run/run.c", "client/connection.h"),
-                ("client/dlclient.h", "proto/base.h"),
+                ("client/dlclient.h", "proto/common/base.h"),
                 ("client/examples/a.c", "client/dlclient.h"),
-                ("daemon/data/plugin/dloader-plugin.h", "proto/base.h"),
+                ("daemon/data/plugin/dloader-plugin.h", "proto/common/base.h"),
                 ("daemon/examples/a.c", "daemon/data/plugin/plugin.h"),
                 ("daemon/serve/a.c", "daemon/data/plugin/dloader-plugin.h"),
                 ("daemon/serve/a.c", "tests/lib/harness.h")]:
@@ -88,7 +94,7 @@ class Layers(unittest.TestCase):
                 self.assertTrue(found[0].startswith(f"{path}:1: "), found)
 
     def test_paths_start_at_the_root(self):
-        found = self.wrong({"proto/a.c": '\n#include "base.h"\n', "proto/base.h": ""})
+        found = self.wrong({"proto/a.c": '\n#include "base.h"\n', "proto/common/base.h": ""})
         self.assertEqual(found, ['proto/a.c:2: "base.h" is not a path from the root of the project'])
 
     def test_a_file_of_no_layer_is_found(self):

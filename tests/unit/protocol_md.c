@@ -8,8 +8,8 @@
  * A section stands between `<!-- begin generated NAME -->` and `<!-- end generated NAME -->`, each
  * alone on its line.
  */
-#include "proto/base.h"
 #include "proto/codec.h"
+#include "proto/common/base.h"
 #include "proto/dtype.h"
 #include <errno.h>
 #include <inttypes.h>

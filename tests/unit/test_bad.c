@@ -2,9 +2,9 @@
 #include "tests/unit/fail_alloc.h"
 #include "tests/unit/spec_text.h"
 
-#include "proto/quarantine.h"
+#include "proto/shared/quarantine.h"
+#include "proto/shared/words.h"
 #include "proto/slot_fill.h"
-#include "proto/words.h"
 
 #include <errno.h>
 

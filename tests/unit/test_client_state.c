@@ -3,7 +3,7 @@
  * what was left, in the same world and in others, and is told by name why he does not.
  */
 #include "client/dlclient.h"
-#include "proto/base.h"
+#include "proto/common/base.h"
 #include "tests/lib/harness.h"
 
 #include <errno.h>

@@ -1,8 +1,8 @@
 /* What comes out of dl_error_set() whatever goes in: cut, clean, one line. */
 #include "tests/lib/harness.h"
 
-#include "proto/error.h"
-#include "proto/utf8.h"
+#include "proto/common/error.h"
+#include "proto/common/utf8.h"
 #include <errno.h>
 
 static void test_plain(void **state)

@@ -4,9 +4,9 @@
  */
 #include "tests/lib/harness.h"
 
-#include "proto/library.h"
+#include "proto/common/library.h"
 
-#include "proto/base.h"
+#include "proto/common/base.h"
 
 #include <curl/curl.h>
 #include <errno.h>

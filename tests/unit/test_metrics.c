@@ -1,7 +1,7 @@
 /* Samples by table: labels, sums, words, and views of any shape. */
 #include "tests/lib/harness.h"
 
-#include "proto/metrics.h"
+#include "proto/shared/metrics.h"
 #include "proto/yaml.h"
 
 #include <errno.h>

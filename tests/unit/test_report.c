@@ -3,7 +3,7 @@
 
 #include "daemon/serve/base/relay.h"
 #include "daemon/serve/pool/report.h"
-#include "proto/utf8.h"
+#include "proto/common/utf8.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
  * terminals would obey. */
 #include "tests/unit/top_case.h"
 
-#include "proto/utf8.h"
+#include "proto/common/utf8.h"
 #include <locale.h>
 #include <wchar.h>
 

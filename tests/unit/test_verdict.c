@@ -1,7 +1,7 @@
 /* What is said of a loader, by table. */
 #include "tests/lib/harness.h"
 
-#include "proto/verdict.h"
+#include "proto/shared/verdict.h"
 
 #define S  ((uint64_t)1000000000)
 #define MS ((uint64_t)1000000)

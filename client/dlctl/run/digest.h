@@ -13,7 +13,7 @@
 #ifndef DLCTL_DIGEST_H
 #define DLCTL_DIGEST_H
 
-#include "proto/base.h"
+#include "proto/common/base.h"
 
 enum { DIGEST_DIMS = 8, DIGEST_TEXT = 17 };
 

@@ -5,7 +5,7 @@
 #ifndef DLCTL_HISTOGRAM_H
 #define DLCTL_HISTOGRAM_H
 
-#include "proto/base.h"
+#include "proto/common/base.h"
 #include <stdio.h>
 
 enum { HISTOGRAM_ROWS = 20 };

@@ -6,8 +6,8 @@
 #include "client/dlctl/run/digest.h"
 #include "client/dlctl/run/progress.h"
 #include "client/dlctl/run/stats.h"
+#include "proto/shared/verdict.h"
 #include "proto/value.h"
-#include "proto/verdict.h"
 
 /* One tensor of the first batch, or one text. */
 struct leaf {

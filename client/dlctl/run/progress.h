@@ -5,8 +5,8 @@
 #ifndef DLCTL_PROGRESS_H
 #define DLCTL_PROGRESS_H
 
-#include "proto/base.h"
-#include "proto/clock.h"
+#include "proto/common/base.h"
+#include "proto/common/clock.h"
 
 /* What has been consumed so far. */
 struct tally {

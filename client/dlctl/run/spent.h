@@ -5,8 +5,8 @@
 #ifndef DLCTL_SPENT_H
 #define DLCTL_SPENT_H
 
+#include "proto/shared/verdict.h"
 #include "proto/value.h"
-#include "proto/verdict.h"
 
 struct dl_client;
 

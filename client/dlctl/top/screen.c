@@ -2,7 +2,7 @@
  * no room. */
 #include "client/dlctl/top/top.h"
 
-#include "proto/utf8.h"
+#include "proto/common/utf8.h"
 #include <assert.h>
 #include <wchar.h>
 

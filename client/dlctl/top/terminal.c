@@ -6,7 +6,7 @@
 #include "client/dlctl/top/top.h"
 
 #include "client/dlctl/report.h"
-#include "proto/clock.h"
+#include "proto/common/clock.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -5,7 +5,7 @@
 #include "client/dlctl/render.h"
 #include "client/dlctl/report.h"
 #include "client/dlctl/text.h"
-#include "proto/clock.h"
+#include "proto/common/clock.h"
 #include "proto/pages.h"
 #include <errno.h>
 #include <langinfo.h>

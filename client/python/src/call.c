@@ -1,7 +1,7 @@
 /* What every call on a session has to see to: who may use it, the GIL while it waits, and errors.
  */
 #include "client/python/src/module.h"
-#include "proto/clock.h"
+#include "proto/common/clock.h"
 
 #include <errno.h>
 

@@ -1,7 +1,7 @@
 /* Epoch: batches as Python objects, waiting that signals can interrupt, and the client as sampler.
  */
 #include "client/python/src/module.h"
-#include "proto/clock.h"
+#include "proto/common/clock.h"
 
 #include <errno.h>
 

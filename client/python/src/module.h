@@ -20,7 +20,7 @@
 
 #include "client/dlclient.h"
 #include "client/python/src/dlpack.h"
-#include "proto/base.h"
+#include "proto/common/base.h"
 #include <sys/types.h>
 
 enum { DTYPES = DL_COMPLEX128 + 1 };

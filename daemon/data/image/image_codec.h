@@ -12,7 +12,7 @@
 #define DL_DATA_IMAGE_CODEC_H
 
 #include "daemon/data/image/image_crop.h"
-#include "proto/error.h"
+#include "proto/common/error.h"
 
 struct image_file {
     const uint8_t *data; /* borrowed */

@@ -12,7 +12,7 @@
 #ifndef DL_DATA_RESAMPLE_H
 #define DL_DATA_RESAMPLE_H
 
-#include "proto/base.h"
+#include "proto/common/base.h"
 
 /* From `length` of input, from `begin` on, to `outputs`; of those, `n` are made, from `first` on.
  * Input outside [low, high) is not there: `begin` and its end lie within. */

@@ -1,7 +1,7 @@
 /* What a spec has under `config`, as the JSON text that its plug-in reads. */
 #include "daemon/data/plugin/plugin_private.h"
 
-#include "proto/utf8.h"
+#include "proto/common/utf8.h"
 
 #include <errno.h>
 #include <jansson.h>

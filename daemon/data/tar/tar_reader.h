@@ -6,7 +6,7 @@
 #ifndef DL_DATA_TAR_READER_H
 #define DL_DATA_TAR_READER_H
 
-#include "proto/error.h"
+#include "proto/common/error.h"
 #include "proto/limits.h"
 
 enum { TAR_BLOCK = 512 };

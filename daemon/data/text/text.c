@@ -5,7 +5,7 @@
 #include "daemon/data/source.h"
 #include "daemon/data/text/text_lines.h"
 #include "daemon/data/text/text_model.h"
-#include "proto/utf8.h"
+#include "proto/common/utf8.h"
 
 #include <errno.h>
 #include <jansson.h>

@@ -11,7 +11,7 @@
 #ifndef DL_DATA_TEXT_LINES_H
 #define DL_DATA_TEXT_LINES_H
 
-#include "proto/base.h"
+#include "proto/common/base.h"
 
 enum { LINE_GROUP = 64 };
 

@@ -4,8 +4,8 @@
 #include "daemon/serve/base/loopback.h"
 #include "daemon/serve/base/memory.h"
 
+#include "proto/common/word_list.h"
 #include "proto/spec.h"
-#include "proto/word_list.h"
 #include "proto/yaml.h"
 
 #include <errno.h>

@@ -3,7 +3,7 @@
 #define DL_CONFIG_H
 
 #include "daemon/serve/base/log.h"
-#include "proto/error.h"
+#include "proto/common/error.h"
 
 struct config_limits {
     uint64_t sessions;

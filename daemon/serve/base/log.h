@@ -7,7 +7,7 @@
 #ifndef DL_LOG_H
 #define DL_LOG_H
 
-#include "proto/base.h"
+#include "proto/common/base.h"
 
 enum log_level { LOG_ERROR = 3, LOG_WARNING = 4, LOG_INFO = 6, LOG_DEBUG = 7 };
 

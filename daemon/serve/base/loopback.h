@@ -2,7 +2,7 @@
 #ifndef DL_LOOPBACK_H
 #define DL_LOOPBACK_H
 
-#include "proto/base.h"
+#include "proto/common/base.h"
 
 #include <netinet/in.h>
 #include <sys/socket.h>

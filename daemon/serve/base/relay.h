@@ -8,7 +8,7 @@
 #ifndef DL_RELAY_H
 #define DL_RELAY_H
 
-#include "proto/base.h"
+#include "proto/common/base.h"
 
 struct relay;
 

@@ -47,7 +47,7 @@
 #include "daemon/serve/core/jobs.h"
 #include "daemon/serve/core/roster.h"
 #include "daemon/serve/ring/trace.h"
-#include "proto/quarantine.h"
+#include "proto/shared/quarantine.h"
 #include "proto/spec.h"
 
 /* ---- commands -------------------------------------------------------------------------------- */

@@ -3,7 +3,7 @@
  * pinned; and what it is called.
  */
 #include "daemon/serve/core/core_private.h"
-#include "proto/words.h"
+#include "proto/shared/words.h"
 
 #include <stdio.h>
 

@@ -16,8 +16,8 @@
 #ifndef DL_JOBS_H
 #define DL_JOBS_H
 
-#include "proto/base.h"
-#include "proto/error.h"
+#include "proto/common/base.h"
+#include "proto/common/error.h"
 #include "proto/limits.h"
 
 /* ---- agreement ------------------------------------------------------------------------------- */

@@ -1,7 +1,7 @@
 #include "daemon/serve/loader/headspace.h"
 
 #include "daemon/serve/base/memory.h"
-#include "proto/words.h"
+#include "proto/shared/words.h"
 
 #include <errno.h>
 #include <math.h>

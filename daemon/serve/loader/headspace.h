@@ -28,8 +28,8 @@
 #ifndef DL_HEADSPACE_H
 #define DL_HEADSPACE_H
 
-#include "proto/base.h"
-#include "proto/error.h"
+#include "proto/common/base.h"
+#include "proto/common/error.h"
 
 enum headspace_phase {
     HEADSPACE_WATCH,

@@ -10,7 +10,7 @@
 #include "daemon/serve/core/core.h"
 #include "daemon/serve/loader/headspace.h"
 #include "daemon/serve/pool/pool.h"
-#include "proto/verdict.h"
+#include "proto/shared/verdict.h"
 
 struct loader;
 

@@ -15,7 +15,7 @@
 #include "daemon/serve/loader/epoch.h"
 #include "daemon/serve/loader/length_table.h"
 #include "daemon/serve/loader/loader.h"
-#include "proto/verdict.h"
+#include "proto/shared/verdict.h"
 
 enum loader_state { LOADER_OPENING, LOADER_OPEN, LOADER_BROKEN };
 

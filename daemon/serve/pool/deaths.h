@@ -12,7 +12,7 @@
 #ifndef DL_DEATHS_H
 #define DL_DEATHS_H
 
-#include "proto/base.h"
+#include "proto/common/base.h"
 
 #define DEATHS_MAX              5 /* in a row; one more is too many */
 #define DEATHS_FORGIVEN_EACH_NS (60 * UINT64_C(1000000000))

@@ -3,7 +3,7 @@
 
 #include "daemon/serve/base/environment.h"
 #include "daemon/serve/base/memory.h"
-#include "proto/library.h"
+#include "proto/common/library.h"
 
 #include <assert.h>
 #include <errno.h>

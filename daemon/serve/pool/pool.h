@@ -14,9 +14,9 @@
 #include "daemon/serve/base/quota.h"
 #include "daemon/serve/pool/process.h"
 #include "daemon/serve/ring/timing.h"
+#include "proto/shared/verdict.h"
 #include "proto/slot_bad.h"
 #include "proto/spec.h"
-#include "proto/verdict.h"
 
 struct pool;
 

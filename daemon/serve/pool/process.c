@@ -5,7 +5,7 @@
 #include "daemon/serve/base/memory.h"
 #include "daemon/serve/base/peer.h"
 #include "daemon/serve/base/relay.h"
-#include "proto/library.h"
+#include "proto/common/library.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -1,7 +1,7 @@
 #include "daemon/serve/pool/report.h"
 
 #include "daemon/serve/base/memory.h"
-#include "proto/utf8.h"
+#include "proto/common/utf8.h"
 
 static const char cut_mark[] = "[...]\n";
 

@@ -6,7 +6,7 @@
 #ifndef DL_USAGE_H
 #define DL_USAGE_H
 
-#include "proto/base.h"
+#include "proto/common/base.h"
 
 struct usage {
     uint64_t cpu_ns; /* of all its threads, in itself and in the kernel */

@@ -17,7 +17,7 @@
 #define DL_SEGMENT_H
 
 #include "daemon/serve/ring/slot.h"
-#include "proto/error.h"
+#include "proto/common/error.h"
 #include "proto/segment_layout.h"
 
 struct segment {

@@ -18,7 +18,7 @@
 #ifndef DL_SLOT_H
 #define DL_SLOT_H
 
-#include "proto/base.h"
+#include "proto/common/base.h"
 
 enum slot_state { SLOT_FREE, SLOT_FILLING, SLOT_READY, SLOT_LEASED, SLOT_RETIRED };
 enum { SLOT_STATES = 5 };

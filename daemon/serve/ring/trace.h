@@ -4,7 +4,7 @@
 #ifndef DL_TRACE_H
 #define DL_TRACE_H
 
-#include "proto/base.h"
+#include "proto/common/base.h"
 
 enum { TRACE_BATCHES = 2048 };
 

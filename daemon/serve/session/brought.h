@@ -7,7 +7,7 @@
 #ifndef DL_BROUGHT_H
 #define DL_BROUGHT_H
 
-#include "proto/error.h"
+#include "proto/common/error.h"
 
 enum { BROUGHT_MAX = 16 };
 

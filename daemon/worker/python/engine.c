@@ -7,7 +7,7 @@
 #include "daemon/worker/python/stack.h"
 #include "daemon/worker/python/store.h"
 #include "daemon/worker/python/tokens.h"
-#include "proto/clock.h"
+#include "proto/common/clock.h"
 
 #include <errno.h>
 

@@ -2,7 +2,7 @@
 #include "daemon/worker/python/engine.h"
 #include "daemon/worker/python/host.h"
 #include "daemon/worker/python/sample.h"
-#include "proto/clock.h"
+#include "proto/common/clock.h"
 
 #include <errno.h>
 

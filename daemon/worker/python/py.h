@@ -10,7 +10,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#include "proto/base.h"
+#include "proto/common/base.h"
 
 static inline void py_decrefp(PyObject **object)
 {

@@ -1,4 +1,4 @@
-#include "proto/metrics.h"
+#include "proto/shared/metrics.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -51,7 +51,7 @@ static const struct line lines[] = {
      .label = more,                                   \
      .value = is,                                     \
      .how = what},
-#include "proto/metrics.def"
+#include "proto/shared/metrics.def"
 #undef FAMILY
 #undef SAMPLE
 };

@@ -2,7 +2,7 @@
 #ifndef DL_WORD_LIST_H
 #define DL_WORD_LIST_H
 
-#include "proto/base.h"
+#include "proto/common/base.h"
 
 /* Words joined by ", ", cut where `text` ends; best: the one nearest to what was written. */
 struct word_list {

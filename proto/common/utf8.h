@@ -5,7 +5,7 @@
 #ifndef DL_UTF8_H
 #define DL_UTF8_H
 
-#include "proto/base.h"
+#include "proto/common/base.h"
 
 /* Bytes of the character that `text` starts with, 1..4; 0 when it is malformed or cut off. */
 static inline size_t utf8_char(const uint8_t *text, size_t len)

@@ -8,7 +8,7 @@
 #ifndef DL_ERROR_H
 #define DL_ERROR_H
 
-#include "proto/base.h"
+#include "proto/common/base.h"
 #include <stdarg.h>
 
 enum {

@@ -1,4 +1,4 @@
-#include "proto/stage.h"
+#include "proto/shared/stage.h"
 
 static const char *const names[] = {"queued", "fetch", "collate", "handover", "ready", "held"};
 

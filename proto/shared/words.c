@@ -1,4 +1,4 @@
-#include "proto/words.h"
+#include "proto/shared/words.h"
 
 #include "proto/tree.h"
 #include <assert.h>

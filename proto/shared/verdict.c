@@ -1,4 +1,4 @@
-#include "proto/verdict.h"
+#include "proto/shared/verdict.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -6,7 +6,7 @@
 #define DL_WORDS_H
 
 #include "proto/dataset_state.h"
-#include "proto/quarantine.h"
+#include "proto/shared/quarantine.h"
 
 /* "step 7 of epoch 0 ", and how many bytes that are. Cut to `len`, which is 64 or more. */
 size_t words_step(uint64_t step, uint64_t epoch, char *text, size_t len);

@@ -2,9 +2,9 @@
  * Filling a dl_error. Whatever it is given (a file name of arbitrary bytes, a plug-in's words), the
  * texts that come out are UTF-8 on one line, so that they always fit a message and a terminal.
  */
-#include "proto/error.h"
+#include "proto/common/error.h"
 
-#include "proto/utf8.h"
+#include "proto/common/utf8.h"
 #include <errno.h>
 #include <stdio.h>
 

@@ -1,4 +1,4 @@
-#include "proto/quarantine.h"
+#include "proto/shared/quarantine.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -14,7 +14,7 @@
 #ifndef DL_STAGE_H
 #define DL_STAGE_H
 
-#include "proto/base.h"
+#include "proto/common/base.h"
 
 enum stage {
     STAGE_QUEUED,

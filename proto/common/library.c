@@ -1,6 +1,6 @@
-#include "proto/library.h"
+#include "proto/common/library.h"
 
-#include "proto/base.h"
+#include "proto/common/base.h"
 
 #include <dlfcn.h>
 

@@ -1,4 +1,4 @@
-#include "proto/word_list.h"
+#include "proto/common/word_list.h"
 
 #include <stdio.h>
 

@@ -11,7 +11,7 @@
 #ifndef DL_VERDICT_H
 #define DL_VERDICT_H
 
-#include "proto/stage.h"
+#include "proto/shared/stage.h"
 
 struct verdict_rank {
     uint64_t rank;
