@@ -9,17 +9,11 @@
 #ifndef DL_CODEC_H
 #define DL_CODEC_H
 
-#include "proto/common/base.h"
+#include "proto/common/bytes.h"
 #include "proto/common/error.h"
 #include "proto/limits.h"
 
 enum { DL_PROTOCOL_VERSION = 1 };
-
-/* Text or bytes inside a payload; not NUL-terminated. */
-struct dl_span {
-    const uint8_t *data; /* borrowed; may be NULL when len is 0 */
-    size_t len;
-};
 
 enum message_number {
 #define MESSAGE(NAME, name, number, direction, fds, meaning) DL_MSG_##NAME = number,
@@ -82,15 +76,6 @@ const char *message_name(uint32_t number);
 int message_fds(uint32_t number);
 uint32_t message_direction(uint32_t number);
 
-/* A growing byte buffer; zero-initialised = empty. */
-struct dl_buffer {
-    uint8_t *data; /* owned */
-    size_t len;
-    size_t cap;
-};
-void buffer_deinit(struct dl_buffer *buf);
-int _nodiscard_ buffer_append(struct dl_buffer *buf, const void *data, size_t len);
-
 /*
  * Appends the whole frame of `msg` (header and payload) to `out`. Returns 0, -ENOMEM, -EMSGSIZE
  * when a field or the frame exceeds its maximum, or -EBADMSG when a text is not UTF-8 without NUL,
@@ -106,9 +91,5 @@ int _nodiscard_ message_encode(const struct dl_message *msg, struct dl_buffer *o
  */
 int _nodiscard_ message_decode(const uint8_t *payload, size_t len, uint32_t directions,
                                struct dl_message *ret, struct dl_error *err);
-
-/* A NUL-terminated copy on the heap; NULL when out of memory. */
-char *span_dup(struct dl_span span);
-struct dl_span span_str(const char *text); /* borrowed from `text` */
 
 #endif

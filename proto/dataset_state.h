@@ -16,7 +16,7 @@
 #ifndef DL_DATASET_STATE_H
 #define DL_DATASET_STATE_H
 
-#include "proto/codec.h"
+#include "proto/common/bytes.h"
 
 enum {
     DATASET_STATE_HEAD_BYTES = 48,

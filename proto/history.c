@@ -1,6 +1,6 @@
 #include "proto/history.h"
 
-#include "proto/codec.h"
+#include "proto/common/bytes.h"
 #include <endian.h>
 
 bool history_add(struct history *history, uint64_t world, uint64_t steps)

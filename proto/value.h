@@ -5,7 +5,9 @@
 #ifndef DL_VALUE_H
 #define DL_VALUE_H
 
-#include "proto/codec.h"
+#include "proto/common/bytes.h"
+#include "proto/common/error.h"
+#include "proto/limits.h"
 
 enum value_type {
     VALUE_NULL,
