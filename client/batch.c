@@ -19,8 +19,8 @@ enum { KEEP_MIN = 4 };
 typedef unsigned long long ull; /* for printf */
 
 /* Latches -EPROTO with the place in front. */
-static int bad_slot(struct dl_epoch *epoch, const struct entry *entry, const char *what,
-                    uint64_t got, uint64_t want)
+static int batch_bad_slot(struct dl_epoch *epoch, const struct entry *entry, const char *what,
+                          uint64_t got, uint64_t want)
 {
     return connection_fail(&epoch->loader->client->conn, EPROTO, "",
                            "the slot of step %llu (segment %u, offset %llu): %s %llu where %llu is "
@@ -29,63 +29,63 @@ static int bad_slot(struct dl_epoch *epoch, const struct entry *entry, const cha
                            (ull)entry->descriptor.offset, what, (ull)got, (ull)want);
 }
 
-static int check_header(struct dl_epoch *epoch, const struct entry *entry,
-                        const struct slot_header *h)
+static int batch_check_header(struct dl_epoch *epoch, const struct entry *entry,
+                              const struct slot_header *h)
 {
     const struct dl_descriptor *d = &entry->descriptor;
     uint64_t size = entry->mapping->slot_bytes;
 
     if (h->generation != d->generation)
-        return bad_slot(epoch, entry, "generation", h->generation, d->generation);
+        return batch_bad_slot(epoch, entry, "generation", h->generation, d->generation);
     if (h->step != d->step)
-        return bad_slot(epoch, entry, "step", h->step, d->step);
+        return batch_bad_slot(epoch, entry, "step", h->step, d->step);
     if (h->epoch != epoch->number)
-        return bad_slot(epoch, entry, "epoch", h->epoch, epoch->number);
+        return batch_bad_slot(epoch, entry, "epoch", h->epoch, epoch->number);
     if (h->error_code != 0)
-        return bad_slot(epoch, entry, "error code", h->error_code, 0);
+        return batch_bad_slot(epoch, entry, "error code", h->error_code, 0);
     if (d->first > h->samples || d->samples > h->samples - d->first)
-        return bad_slot(epoch, entry, "samples", h->samples, (uint64_t)d->first + d->samples);
+        return batch_bad_slot(epoch, entry, "samples", h->samples, (uint64_t)d->first + d->samples);
     if (h->indices_off % sizeof(uint64_t) != 0 || h->indices_off > size ||
         h->samples > (size - h->indices_off) / sizeof(uint64_t))
-        return bad_slot(epoch, entry, "indices at", h->indices_off, SLOT_HEADER_BYTES);
+        return batch_bad_slot(epoch, entry, "indices at", h->indices_off, SLOT_HEADER_BYTES);
     if (h->tree_off % sizeof(uint64_t) != 0 || h->tree_off > size ||
         h->tree_len > size - h->tree_off)
-        return bad_slot(epoch, entry, "a tree at", h->tree_off, SLOT_HEADER_BYTES);
+        return batch_bad_slot(epoch, entry, "a tree at", h->tree_off, SLOT_HEADER_BYTES);
     return 0;
 }
 
 /* The batch is some rows of what is in the slot. */
-static bool is_part(const struct dl_descriptor *d, const struct slot_header *h)
+static bool batch_is_part(const struct dl_descriptor *d, const struct slot_header *h)
 {
     return d->samples < h->samples;
 }
 
 /* What the plan knows of the batch, behind the indices: all of the lists must lie in the slot. */
-static int check_planned(struct dl_epoch *epoch, const struct entry *entry,
-                         const struct slot_header *h)
+static int batch_check_planned(struct dl_epoch *epoch, const struct entry *entry,
+                               const struct slot_header *h)
 {
     uint64_t at = h->indices_off + h->samples * sizeof(uint64_t), rows = 0;
     struct slot_planned planned;
 
     if (h->planned == 0)
         return 0;
-    if (is_part(&entry->descriptor, h))
-        return bad_slot(epoch, entry, "planned lengths of samples", h->samples,
-                        entry->descriptor.samples);
+    if (batch_is_part(&entry->descriptor, h))
+        return batch_bad_slot(epoch, entry, "planned lengths of samples", h->samples,
+                              entry->descriptor.samples);
     if (h->planned <= entry->mapping->slot_bytes - at && h->planned >= sizeof planned) {
         memcpy(&planned, entry->slot + at, sizeof planned);
         rows = planned.rows;
     }
     if (h->planned > entry->mapping->slot_bytes - at ||
         h->planned != slot_planned_bytes(h->samples, rows))
-        return bad_slot(epoch, entry, "bytes of planned lengths", h->planned,
-                        slot_planned_bytes(h->samples, rows));
+        return batch_bad_slot(epoch, entry, "bytes of planned lengths", h->planned,
+                              slot_planned_bytes(h->samples, rows));
     return 0;
 }
 
 /* Header and tree of the slot, checked: 0, or latched. */
-static int read_slot(struct dl_epoch *epoch, const struct entry *entry, struct slot_header *h,
-                     struct view **ret)
+static int batch_read_slot(struct dl_epoch *epoch, const struct entry *entry, struct slot_header *h,
+                           struct view **ret)
 {
     struct connection *conn = &epoch->loader->client->conn;
     struct dl_error err = {0};
@@ -93,9 +93,9 @@ static int read_slot(struct dl_epoch *epoch, const struct entry *entry, struct s
 
     /* Its descriptor came over the socket after the slot was filled: no order is left to keep. */
     memcpy(h, entry->slot, sizeof *h);
-    r = check_header(epoch, entry, h);
+    r = batch_check_header(epoch, entry, h);
     if (r == 0)
-        r = check_planned(epoch, entry, h);
+        r = batch_check_planned(epoch, entry, h);
     if (r < 0)
         return r;
     r = view_get(&epoch->view, entry->slot + h->tree_off, h->tree_len, h->tree_count,
@@ -108,8 +108,8 @@ static int read_slot(struct dl_epoch *epoch, const struct entry *entry, struct s
     return 0;
 }
 
-static int refuse_leaf(struct dl_epoch *epoch, const struct entry *entry, const struct view *view,
-                       uint32_t bad, uint32_t samples)
+static int batch_refuse_leaf(struct dl_epoch *epoch, const struct entry *entry,
+                             const struct view *view, uint32_t bad, uint32_t samples)
 {
     const struct tree_node *node = view_node(view, bad);
     struct dl_client *client = epoch->loader->client;
@@ -121,19 +121,19 @@ static int refuse_leaf(struct dl_epoch *epoch, const struct entry *entry, const 
 }
 
 /* The rank's rows of the batch in *view, which is consumed: 0, latched, or the step's error. */
-static int take_rows(struct dl_epoch *epoch, const struct entry *entry, const struct slot_header *h,
-                     struct view **view)
+static int batch_take_rows(struct dl_epoch *epoch, const struct entry *entry,
+                           const struct slot_header *h, struct view **view)
 {
     const struct dl_descriptor *d = &entry->descriptor;
     struct view *whole = *view;
     uint32_t bad;
     int r;
 
-    if (!is_part(d, h))
+    if (!batch_is_part(d, h))
         return 0;
     r = view_slice(&epoch->slice, whole, h->samples, d->first, d->samples, view, &bad);
     if (r == -EINVAL)
-        r = refuse_leaf(epoch, entry, whole, bad, h->samples);
+        r = batch_refuse_leaf(epoch, entry, whole, bad, h->samples);
     else if (r < 0)
         r = connection_fail(&epoch->loader->client->conn, ENOMEM, "",
                             "no memory for the tree of a batch");
@@ -141,7 +141,7 @@ static int take_rows(struct dl_epoch *epoch, const struct entry *entry, const st
     return r;
 }
 
-static struct dl_batch *take_object(struct dl_client *client)
+static struct dl_batch *batch_take_object(struct dl_client *client)
 {
     struct dl_batch *batch = client->pool;
 
@@ -151,7 +151,7 @@ static struct dl_batch *take_object(struct dl_client *client)
     return batch;
 }
 
-static void link_batch(struct dl_batch **list, struct dl_batch *batch)
+static void batch_link(struct dl_batch **list, struct dl_batch *batch)
 {
     batch->prev = NULL;
     batch->next = *list;
@@ -160,7 +160,7 @@ static void link_batch(struct dl_batch **list, struct dl_batch *batch)
     *list = batch;
 }
 
-static void unlink_batch(struct dl_batch **list, struct dl_batch *batch)
+static void batch_unlink(struct dl_batch **list, struct dl_batch *batch)
 {
     if (batch->prev)
         batch->prev->next = batch->next;
@@ -170,7 +170,7 @@ static void unlink_batch(struct dl_batch **list, struct dl_batch *batch)
         batch->next->prev = batch->prev;
 }
 
-static void give_entry_back(struct dl_epoch *epoch, struct entry *entry)
+static void batch_give_entry_back(struct dl_epoch *epoch, struct entry *entry)
 {
     if (epoch->loader->local)
         local_loader_give_back(epoch->loader, steal_ptr(entry->mapping));
@@ -187,23 +187,23 @@ int batch_new(struct dl_epoch *epoch, struct entry *entry, struct dl_batch **ret
     struct dl_batch *batch = NULL;
     struct slot_header header;
     struct view *view;
-    int r = read_slot(epoch, entry, &header, &view);
+    int r = batch_read_slot(epoch, entry, &header, &view);
 
     if (r == 0 && dataset_states_note(epoch, entry, &header) < 0) {
         view_unref(view);
-        r = bad_slot(epoch, entry, "a state at", header.state_off, 0);
+        r = batch_bad_slot(epoch, entry, "a state at", header.state_off, 0);
     }
     if (r == 0)
-        r = take_rows(epoch, entry, &header, &view);
+        r = batch_take_rows(epoch, entry, &header, &view);
     if (r == 0) {
-        batch = take_object(client);
+        batch = batch_take_object(client);
         if (!batch) {
             view_unref(view);
             r = connection_fail(&client->conn, ENOMEM, "", "no memory for a batch");
         }
     }
     if (r < 0) {
-        give_entry_back(epoch, entry);
+        batch_give_entry_back(epoch, entry);
         return r;
     }
     assert(!batch->reclaim && !batch->view);
@@ -226,7 +226,7 @@ int batch_new(struct dl_epoch *epoch, struct entry *entry, struct dl_batch **ret
     batch->pinned = batch->kept = batch->detached = false;
     batch->withheld = NULL;
     atomic_init(&batch->refs, 1);
-    link_batch(&client->batches, batch);
+    batch_link(&client->batches, batch);
     *ret = batch;
     return 0;
 }
@@ -234,29 +234,29 @@ int batch_new(struct dl_epoch *epoch, struct entry *entry, struct dl_batch **ret
 /* ---- the end of a lease ---- */
 
 /* The daemon that lent its slot is there, or there never was one. */
-static bool is_lent(const struct dl_batch *batch)
+static bool batch_is_lent(const struct dl_batch *batch)
 {
     return batch->loader->local || client_has_lease(batch->client, batch->mapping);
 }
 
 /* From now on the lease is one of those that take up memory.limit beside the ones on their way. */
-static void mark_pinned(struct dl_batch *batch)
+static void batch_mark_pinned(struct dl_batch *batch)
 {
     assert(!batch->pinned && !batch->detached);
     batch->pinned = true;
-    if (!is_lent(batch))
+    if (!batch_is_lent(batch))
         return;
     batch->loader->held++;
     batch->loader->held_bytes += batch->mapping->slot_bytes;
 }
 
 /* Consumes the mapping. */
-static void end_lease(struct dl_client *client, struct dl_batch *batch)
+static void batch_end_lease(struct dl_client *client, struct dl_batch *batch)
 {
     struct dl_epoch *epoch = batch->epoch;
 
     batch->mapping->leases--;
-    if (batch->pinned && is_lent(batch)) {
+    if (batch->pinned && batch_is_lent(batch)) {
         batch->loader->held--;
         batch->loader->held_bytes -= batch->mapping->slot_bytes;
     }
@@ -264,9 +264,9 @@ static void end_lease(struct dl_client *client, struct dl_batch *batch)
      */
     if (batch->loader->local)
         local_loader_give_back(batch->loader, steal_ptr(batch->mapping));
-    else if (!is_lent(batch) && epoch)
+    else if (!batch_is_lent(batch) && epoch)
         former_leases_note_returned(epoch);
-    else if (!is_lent(batch))
+    else if (!batch_is_lent(batch))
         ; /* nobody waits for it */
     else if (epoch || (epoch = client_find_epoch(client, batch->stream)))
         epoch_queue_release(epoch, batch->step, !batch->pinned);
@@ -276,14 +276,14 @@ static void end_lease(struct dl_client *client, struct dl_batch *batch)
 }
 
 /* Of a detached batch whose lease is not back yet. */
-static void end_withheld(struct dl_client *client, struct dl_batch *batch)
+static void batch_end_withheld(struct dl_client *client, struct dl_batch *batch)
 {
     struct mapping *copy = batch->mapping;
 
     if (!batch->withheld)
         return;
     batch->mapping = steal_ptr(batch->withheld);
-    end_lease(client, batch);
+    batch_end_lease(client, batch);
     batch->mapping = copy;
 }
 
@@ -293,9 +293,9 @@ void batch_finish(struct dl_client *client, struct dl_batch *batch)
     if (batch->detached)
         batch->mapping = mapping_unref(batch->mapping);
     else
-        end_lease(client, batch);
+        batch_end_lease(client, batch);
     if (batch->kept) {
-        unlink_batch(&client->kept, batch);
+        batch_unlink(&client->kept, batch);
         loader_unkeep(batch->loader);
     }
     batch->reclaim = reclaim_unref(batch->reclaim);
@@ -310,8 +310,8 @@ void batch_give_back(struct dl_batch *batch)
 
     if (epoch && epoch->current == batch)
         epoch->current = NULL;
-    unlink_batch(&client->batches, batch);
-    end_withheld(client, batch);
+    batch_unlink(&client->batches, batch);
+    batch_end_withheld(client, batch);
     batch->view = view_unref(batch->view);
     /* Alone: no tensor, and only this thread can make one. Acquire: those deleted are done. */
     if (atomic_load_explicit(&batch->refs, memory_order_acquire) == 1) {
@@ -320,13 +320,13 @@ void batch_give_back(struct dl_batch *batch)
     }
     if (!batch->pinned && !batch->detached) {
         assert(epoch); /* only pinned batches outlive it in the user's hands */
-        if (is_lent(batch))
+        if (batch_is_lent(batch))
             epoch_queue_pin(epoch, batch->step);
-        mark_pinned(batch);
+        batch_mark_pinned(batch);
     }
     if (!batch->detached) {
         batch->kept = true;
-        link_batch(&client->kept, batch);
+        batch_link(&client->kept, batch);
         batch->loader->kept++;
     }
     reclaim_drop(batch);
@@ -342,13 +342,13 @@ int dl_batch_pin(struct dl_batch *batch)
     if (!epoch || epoch->current != batch) /* detached, and pinned before */
         return 0;
     epoch->current = NULL;
-    end_withheld(batch->client, batch);
+    batch_end_withheld(batch->client, batch);
     if (batch->detached) {
         epoch_flush_if_due(epoch);
         return 0;
     }
-    mark_pinned(batch);
-    if (is_lent(batch))
+    batch_mark_pinned(batch);
+    if (batch_is_lent(batch))
         epoch_queue_pin(epoch, batch->step);
     epoch_flush_if_due(epoch);
     return 0;
@@ -370,7 +370,7 @@ static uint64_t batch_extent(const struct dl_batch *batch)
 }
 
 /* All of the slot that the batch has, where it stands; NULL, and the error is set. */
-static struct mapping *copy_slot(struct dl_batch *batch)
+static struct mapping *batch_copy_slot(struct dl_batch *batch)
 {
     uint64_t bytes = batch_extent(batch);
     struct mapping *copy = mapping_new_heap(bytes);
@@ -389,7 +389,7 @@ static struct mapping *copy_slot(struct dl_batch *batch)
 }
 
 /* The same of a batch of some rows: these alone, which are aligned then as any tensors. */
-static struct mapping *copy_rows(struct dl_batch *batch)
+static struct mapping *batch_copy_rows(struct dl_batch *batch)
 {
     uint64_t indices = batch->samples * sizeof(uint64_t), bytes;
     struct view *packed = view_pack(batch->view, indices, &bytes);
@@ -412,7 +412,7 @@ static struct mapping *copy_rows(struct dl_batch *batch)
  * A lease that ends is an acknowledgement: what the trainer of a job has in its hands is not
  * acknowledged yet, wherever it lies.
  */
-static bool is_in_hand(const struct dl_batch *batch)
+static bool batch_is_in_hand(const struct dl_batch *batch)
 {
     return batch->epoch && batch->epoch->current == batch && batch->epoch->job[0] &&
            !batch->loader->local;
@@ -429,13 +429,13 @@ int dl_batch_detach(struct dl_batch *batch)
     if (atomic_load_explicit(&batch->refs, memory_order_acquire) > 1)
         return client_fail(client, EBUSY, "", "step %llu has DLPack tensors, which lie in its slot",
                            (ull)batch->step);
-    copy = batch->view->whole ? copy_rows(batch) : copy_slot(batch);
+    copy = batch->view->whole ? batch_copy_rows(batch) : batch_copy_slot(batch);
     if (!copy)
         return -ENOMEM;
-    if (is_in_hand(batch))
+    if (batch_is_in_hand(batch))
         batch->withheld = steal_ptr(batch->mapping);
     else
-        end_lease(client, batch);
+        batch_end_lease(client, batch);
     batch->pinned = false;
     batch->detached = true;
     batch->mapping = copy;
@@ -446,7 +446,7 @@ int dl_batch_detach(struct dl_batch *batch)
 }
 
 /* Private memory is bounded as a whole; what is held is to leave as much again. */
-static bool may_keep_private(const struct private_memory *memory)
+static bool batch_may_keep_private(const struct private_memory *memory)
 {
     return memory->bytes <= memory->limit / 2;
 }
@@ -455,11 +455,11 @@ int dl_batch_may_keep(const struct dl_batch *batch)
 {
     const struct dl_loader *loader = batch->loader;
 
-    if (batch->detached || !is_lent(batch))
+    if (batch->detached || !batch_is_lent(batch))
         return 1;
     reclaim_drain(batch->client);
     if (loader->local)
-        return may_keep_private(&loader->memory);
+        return batch_may_keep_private(&loader->memory);
     return loader->held < max_u64(KEEP_MIN, loader->credits / 2) &&
            batch->mapping->leases < batch->mapping->slots;
 }

@@ -16,7 +16,7 @@ const char *dl_version(void)
 }
 
 /* The text of client->error; a report belongs to the error before it. */
-static void compose_error(struct dl_client *client)
+static void client_compose_error(struct dl_client *client)
 {
     const struct dl_error *err = &client->error;
 
@@ -44,7 +44,7 @@ int client_fail(struct dl_client *client, int code, const char *path, const char
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
     r = dl_error_set(&client->error, code, path, "%s", text);
-    compose_error(client);
+    client_compose_error(client);
     return r;
 }
 
@@ -52,7 +52,7 @@ int client_fail_with(struct dl_client *client, const struct dl_error *err)
 {
     assert(err->code > 0);
     client->error = *err;
-    compose_error(client);
+    client_compose_error(client);
     return -err->code;
 }
 
@@ -70,7 +70,7 @@ int client_begin(struct dl_client *client)
 /* ---- connecting ---- */
 
 /* Where the daemon listens unless told. The text is static or the environment's, or in `buf`. */
-static const char *default_path(char *buf, size_t size)
+static const char *client_default_path(char *buf, size_t size)
 {
     const char *env = getenv("DLOADER_SOCKET");
     const char *dir = getenv("XDG_RUNTIME_DIR");
@@ -86,7 +86,7 @@ static const char *default_path(char *buf, size_t size)
     return "/run/dloaderd/socket";
 }
 
-static int connect_failure(struct connection *conn, const char *path, int code)
+static int client_connect_failure(struct connection *conn, const char *path, int code)
 {
     static const struct {
         int code;
@@ -128,7 +128,8 @@ int client_dial(const char *path, int *ret)
 }
 
 /* 0 and a connected socket, or the latched error. */
-static int open_socket(struct connection *conn, const char *path, uint64_t deadline, int *ret)
+static int client_open_socket(struct connection *conn, const char *path, uint64_t deadline,
+                              int *ret)
 {
     size_t len = strlen(path), max = sizeof(((struct sockaddr_un *)NULL)->sun_path);
     int r;
@@ -143,7 +144,7 @@ static int open_socket(struct connection *conn, const char *path, uint64_t deadl
         uint64_t pause = deadline_after(CONNECT_RETRY);
 
         if (r != -EAGAIN || clock_ns() >= deadline)
-            return connect_failure(conn, path, -r);
+            return client_connect_failure(conn, path, -r);
         r = wait_fd(-1, 0, min_u64(pause, deadline));
         if (r != -ETIMEDOUT)
             return connection_fail(conn, r == -EINTR ? EINTR : EIO, path, "waiting to connect");
@@ -151,7 +152,7 @@ static int open_socket(struct connection *conn, const char *path, uint64_t deadl
     return 0;
 }
 
-static struct dl_message hello_message(const char *agent)
+static struct dl_message client_hello_message(const char *agent)
 {
     struct dl_message hello = {.number = DL_MSG_HELLO};
 
@@ -162,15 +163,16 @@ static struct dl_message hello_message(const char *agent)
 
 void client_greet(struct dl_client *client, const char *agent)
 {
-    struct dl_message hello = hello_message(agent);
+    struct dl_message hello = client_hello_message(agent);
 
     client_send(client, &hello);
 }
 
 /* HELLO and WELCOME. 0, or the latched error. */
-static int greet(struct dl_client *client, const char *path, const char *agent, uint64_t timeout_ns)
+static int client_exchange_hello(struct dl_client *client, const char *path, const char *agent,
+                                 uint64_t timeout_ns)
 {
-    struct dl_message hello = hello_message(agent);
+    struct dl_message hello = client_hello_message(agent);
     size_t len = agent ? strlen(agent) : 0;
     int r;
 
@@ -189,7 +191,7 @@ static int greet(struct dl_client *client, const char *path, const char *agent, 
 }
 
 /* How long a daemon may be away: what the environment says, or as usual. */
-static uint64_t patience(void)
+static uint64_t client_patience(void)
 {
     const char *text = getenv("DLOADER_RECONNECT");
     char *end;
@@ -203,20 +205,20 @@ static uint64_t patience(void)
 }
 
 /* An empty client; NULL: out of memory. */
-static struct dl_client *client_new(void)
+static struct dl_client *client_new_empty(void)
 {
     struct dl_client *client = calloc(1, sizeof *client);
 
     if (client) {
         client->fd = client->reconnect.watch = -1;
-        client->reconnect.patience = patience();
+        client->reconnect.patience = client_patience();
     }
     return client;
 }
 
 /* Consumes fd. */
-static int adopt(struct dl_client *client, int fd, const char *path, const char *agent,
-                 uint64_t timeout_ns)
+static int client_adopt_socket(struct dl_client *client, int fd, const char *path,
+                               const char *agent, uint64_t timeout_ns)
 {
     client->reclaim = reclaim_new(fd);
     if (!client->reclaim) {
@@ -224,13 +226,13 @@ static int adopt(struct dl_client *client, int fd, const char *path, const char 
         return connection_fail(&client->conn, ENOMEM, "", "no memory for a session");
     }
     client->fd = fd;
-    return greet(client, path, agent, timeout_ns);
+    return client_exchange_hello(client, path, agent, timeout_ns);
 }
 
 int client_adopt(struct dl_client **ret, int fd, const char *path, const char *agent,
                  uint64_t timeout_ns)
 {
-    struct dl_client *client = client_new();
+    struct dl_client *client = client_new_empty();
 
     if (!client) {
         close(fd);
@@ -238,11 +240,11 @@ int client_adopt(struct dl_client **ret, int fd, const char *path, const char *a
         return -ENOMEM;
     }
     *ret = client;
-    return adopt(client, fd, path, agent, timeout_ns) < 0 ? client_fatal(client) : 0;
+    return client_adopt_socket(client, fd, path, agent, timeout_ns) < 0 ? client_fatal(client) : 0;
 }
 
 /* For the day the daemon ends. */
-static int remember_way(struct dl_client *client, const char *path, const char *agent)
+static int client_remember_way(struct dl_client *client, const char *path, const char *agent)
 {
     client->reconnect.path = strdup(path);
     client->reconnect.agent = agent ? strdup(agent) : NULL;
@@ -255,22 +257,22 @@ int client_connect(struct dl_client **ret, const char *path, const char *agent, 
 {
     char buf[sizeof(((struct sockaddr_un *)NULL)->sun_path)];
     uint64_t deadline = deadline_after(timeout_ns);
-    struct dl_client *client = client_new();
+    struct dl_client *client = client_new_empty();
     int fd = -1, r;
 
     *ret = client;
     if (!client)
         return -ENOMEM;
     if (!path)
-        path = default_path(buf, sizeof buf);
-    r = open_socket(&client->conn, path, deadline, &fd);
+        path = client_default_path(buf, sizeof buf);
+    r = client_open_socket(&client->conn, path, deadline, &fd);
     if (r == 0) {
         uint64_t now = clock_ns();
 
-        r = adopt(client, fd, path, agent, now < deadline ? deadline - now : 0);
+        r = client_adopt_socket(client, fd, path, agent, now < deadline ? deadline - now : 0);
     }
     if (r == 0)
-        r = remember_way(client, path, agent);
+        r = client_remember_way(client, path, agent);
     return r < 0 ? client_fatal(client) : 0;
 }
 
@@ -281,7 +283,7 @@ int dl_client_connect(struct dl_client **ret, const char *socket_path, const cha
 
 int dl_client_connect_local(struct dl_client **ret)
 {
-    struct dl_client *client = client_new();
+    struct dl_client *client = client_new_empty();
 
     *ret = client;
     if (!client)
@@ -293,7 +295,7 @@ int dl_client_connect_local(struct dl_client **ret)
     return client_fatal(client);
 }
 
-static struct dl_loader *first_open(const struct dl_client *client)
+static struct dl_loader *client_first_open(const struct dl_client *client)
 {
     struct dl_loader *loader = client->loaders;
 
@@ -311,7 +313,7 @@ struct dl_client *dl_client_close(struct dl_client *client)
     if (!client)
         return NULL;
     reclaim_drain(client);
-    while ((loader = first_open(client)))
+    while ((loader = client_first_open(client)))
         dl_loader_close(loader);
     assert(!client->batches);
     reclaim_close(client);
@@ -435,8 +437,8 @@ int dl_client_pin(struct dl_client *client)
 /* ---- queries ---- */
 
 /* What is answered by INFO, kept in client->answer; `row`: whose rows before that are there. */
-static int ask_from(struct dl_client *client, struct dl_message *msg, uint64_t *request,
-                    uint32_t row, uint64_t timeout_ns)
+static int client_ask_from(struct dl_client *client, struct dl_message *msg, uint64_t *request,
+                           uint32_t row, uint64_t timeout_ns)
 {
     if (client->fd < 0)
         return client_fail(client, ENOTCONN, "", "this client has no daemon to ask");
@@ -445,13 +447,13 @@ static int ask_from(struct dl_client *client, struct dl_message *msg, uint64_t *
     return client_call(client, msg, timeout_ns);
 }
 
-static int ask(struct dl_client *client, struct dl_message *msg, uint64_t *request,
-               uint64_t timeout_ns)
+static int client_ask(struct dl_client *client, struct dl_message *msg, uint64_t *request,
+                      uint64_t timeout_ns)
 {
-    return ask_from(client, msg, request, 0, timeout_ns);
+    return client_ask_from(client, msg, request, 0, timeout_ns);
 }
 
-static int check_word(struct dl_client *client, const char *what, const char *word)
+static int client_check_word(struct dl_client *client, const char *what, const char *word)
 {
     size_t len = word ? strlen(word) : 0;
 
@@ -469,13 +471,13 @@ int dl_client_query(struct dl_client *client, const char *view, const void **ret
     uint32_t row = 0;
 
     if (r == 0)
-        r = check_word(client, "view", view);
+        r = client_check_word(client, "view", view);
     if (r < 0)
         return r;
     msg.query.view = span_str(view);
     do {
         msg.query.row = row;
-        r = ask_from(client, &msg, &msg.query.request, row, REQUEST_TIMEOUT);
+        r = client_ask_from(client, &msg, &msg.query.request, row, REQUEST_TIMEOUT);
         row = client->call.next;
     } while (r == 0 && row > 0);
     if (r < 0)
@@ -491,11 +493,11 @@ int dl_client_control(struct dl_client *client, const char *verb)
     int r = client_begin(client);
 
     if (r == 0)
-        r = check_word(client, "verb", verb);
+        r = client_check_word(client, "verb", verb);
     if (r < 0)
         return r;
     msg.control.verb = span_str(verb);
-    return ask(client, &msg, &msg.control.request, REQUEST_TIMEOUT);
+    return client_ask(client, &msg, &msg.control.request, REQUEST_TIMEOUT);
 }
 
 int dl_client_headspace(struct dl_client *client, const char *loader, uint32_t steps,
@@ -514,7 +516,7 @@ int dl_client_headspace(struct dl_client *client, const char *loader, uint32_t s
     msg.headspace.loader = span_str(loader);
     msg.headspace.steps = steps;
     /* The trainer takes as long as it takes. */
-    r = ask(client, &msg, &msg.headspace.request, DEADLINE_NONE);
+    r = client_ask(client, &msg, &msg.headspace.request, DEADLINE_NONE);
     if (r < 0)
         return r;
     *ret_data = client->answer.data;

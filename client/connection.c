@@ -67,7 +67,7 @@ void connection_hang_up(struct connection *conn)
     conn->sent = conn->out.len = 0;
 }
 
-static int take_fd(struct connection *conn, const struct dl_message *msg, int *ret_fd)
+static int connection_take_fd(struct connection *conn, const struct dl_message *msg, int *ret_fd)
 {
     int fds = message_fds(msg->number);
     int fd = -1;
@@ -108,7 +108,7 @@ int connection_next(struct connection *conn, struct dl_message *ret, int *ret_fd
         return connection_fail(conn, ENOMEM, "", "no memory to decode a message");
     if (r < 0)
         return connection_fail(conn, EPROTO, err.path, "%s", err.message);
-    return take_fd(conn, ret, ret_fd);
+    return connection_take_fd(conn, ret, ret_fd);
 }
 
 int connection_end(struct connection *conn)

@@ -28,13 +28,13 @@ struct dl_epoch *client_find_epoch(struct dl_client *client, uint32_t stream)
 /* ---- answers ---- */
 
 /* The one that waits for an answer: a client that is away asks by itself. */
-static struct call *due_call(struct dl_client *client)
+static struct call *dispatch_due_call(struct dl_client *client)
 {
     return client_is_away(client) ? &client->reconnect.call : &client->call;
 }
 
 /* Streams stopped before the request that is answered now: nothing of them can come any more. */
-static void forget_stopped(struct dl_client *client, uint64_t request)
+static void dispatch_forget_stopped(struct dl_client *client, uint64_t request)
 {
     uint32_t kept = 0;
 
@@ -45,9 +45,10 @@ static void forget_stopped(struct dl_client *client, uint64_t request)
 }
 
 /* Is this what the blocked call waits for? Latches if not. */
-static int check_answer(struct dl_client *client, const struct dl_message *msg, uint64_t request)
+static int dispatch_check_answer(struct dl_client *client, const struct dl_message *msg,
+                                 uint64_t request)
 {
-    const struct call *call = due_call(client);
+    const struct call *call = dispatch_due_call(client);
 
     if (call->answer == 0 || call->done || call->request != request)
         return violated(client, "%s answers request %llu, which waits for no answer",
@@ -55,14 +56,14 @@ static int check_answer(struct dl_client *client, const struct dl_message *msg, 
     if (msg->number != DL_MSG_ERROR && call->answer != msg->number)
         return violated(client, "%s answers request %llu, to which %s is due",
                         message_name(msg->number), (ull)request, message_name(call->answer));
-    forget_stopped(client, request);
+    dispatch_forget_stopped(client, request);
     return 0;
 }
 
-static int on_welcome(struct dl_client *client, const struct dl_message *msg)
+static int dispatch_on_welcome(struct dl_client *client, const struct dl_message *msg)
 {
     uint64_t version = msg->welcome.version;
-    int r = check_answer(client, msg, 0);
+    int r = dispatch_check_answer(client, msg, 0);
 
     if (r < 0)
         return r;
@@ -71,16 +72,16 @@ static int on_welcome(struct dl_client *client, const struct dl_message *msg)
                         "the daemon speaks protocol version %llu, this library %d: install the "
                         "same release of both",
                         (ull)version, DL_PROTOCOL_VERSION);
-    if (due_call(client)->again && msg->welcome.life == client->reconnect.ended)
+    if (dispatch_due_call(client)->again && msg->welcome.life == client->reconnect.ended)
         return connection_fail(&client->conn, ECONNRESET, client->reconnect.path,
                                "the daemon ended the session, and not because it ended itself: its "
                                "log says why");
     client->reconnect.life = msg->welcome.life;
-    due_call(client)->done = true;
+    dispatch_due_call(client)->done = true;
     return 0;
 }
 
-static bool take_parts(struct dl_span bytes, uint64_t ret[static STATE_PARTS])
+static bool dispatch_take_parts(struct dl_span bytes, uint64_t ret[static STATE_PARTS])
 {
     if (bytes.len != STATE_PARTS * sizeof *ret)
         return false;
@@ -90,11 +91,11 @@ static bool take_parts(struct dl_span bytes, uint64_t ret[static STATE_PARTS])
     return true;
 }
 
-static int on_opened(struct dl_client *client, const struct dl_message *msg)
+static int dispatch_on_opened(struct dl_client *client, const struct dl_message *msg)
 {
     const struct dl_msg_opened *opened = &msg->opened;
     struct dl_loader *loader;
-    int r = check_answer(client, msg, opened->request);
+    int r = dispatch_check_answer(client, msg, opened->request);
 
     if (r < 0)
         return r;
@@ -103,7 +104,7 @@ static int on_opened(struct dl_client *client, const struct dl_message *msg)
     for (loader = client->loaders; loader; loader = loader->next)
         if (!loader->local && !loader->gone && loader->id == opened->loader)
             return violated(client, "OPENED: loader %u is open already", loader->id);
-    if (due_call(client)->again)
+    if (dispatch_due_call(client)->again)
         return reconnect_opened(client, opened);
     loader = client->call.loader;
     loader->name = span_dup(opened->label);
@@ -123,16 +124,16 @@ static int on_opened(struct dl_client *client, const struct dl_message *msg)
                                                .order = (enum state_order)opened->order,
                                                .seed = opened->seed,
                                                .workers = opened->iterable ? opened->workers : 0};
-    if (!take_parts(opened->parts, loader->identity.parts))
+    if (!dispatch_take_parts(opened->parts, loader->identity.parts))
         return violated(client, "OPENED: %zu bytes tell no spec's parts", opened->parts.len);
     client->call.done = true;
     return 0;
 }
 
-static int on_progress(struct dl_client *client, const struct dl_message *msg)
+static int dispatch_on_progress(struct dl_client *client, const struct dl_message *msg)
 {
     const struct dl_msg_progress *progress = &msg->progress;
-    const struct call *call = due_call(client);
+    const struct call *call = dispatch_due_call(client);
 
     if (call->answer != DL_MSG_OPENED || call->done || call->request != progress->request)
         return violated(client, "PROGRESS of request %llu, which is no OPEN that waits",
@@ -143,8 +144,8 @@ static int on_progress(struct dl_client *client, const struct dl_message *msg)
 }
 
 /* The place that the nodes have agreed on: where this rank goes on, wherever that is. */
-static int take_place(struct dl_client *client, struct dl_epoch *epoch,
-                      const struct dl_msg_started *started)
+static int dispatch_take_place(struct dl_client *client, struct dl_epoch *epoch,
+                               const struct dl_msg_started *started)
 {
     if (!history_read(started->before, &epoch->before))
         return violated(client, "STARTED: %zu bytes are no history of an epoch",
@@ -160,19 +161,19 @@ static int take_place(struct dl_client *client, struct dl_epoch *epoch,
     return 0;
 }
 
-static int on_started(struct dl_client *client, const struct dl_message *msg)
+static int dispatch_on_started(struct dl_client *client, const struct dl_message *msg)
 {
     const struct dl_msg_started *started = &msg->started;
     struct dl_epoch *epoch = client->call.epoch;
-    int r = check_answer(client, msg, started->request);
+    int r = dispatch_check_answer(client, msg, started->request);
 
     if (r < 0)
         return r;
     if (client_find_epoch(client, (uint32_t)started->stream))
         return violated(client, "STARTED: stream %llu runs already", (ull)started->stream);
-    if (due_call(client)->again)
+    if (dispatch_due_call(client)->again)
         return reconnect_started(client, started);
-    if (epoch->cluster && (r = take_place(client, epoch, started)) < 0)
+    if (epoch->cluster && (r = dispatch_take_place(client, epoch, started)) < 0)
         return r;
     if (!epoch->cluster && epoch->number != DL_RESUME &&
         (started->epoch != epoch->number || started->first != epoch->first))
@@ -195,9 +196,9 @@ static int on_started(struct dl_client *client, const struct dl_message *msg)
     return 0;
 }
 
-static int on_info(struct dl_client *client, const struct dl_message *msg)
+static int dispatch_on_info(struct dl_client *client, const struct dl_message *msg)
 {
-    int r = check_answer(client, msg, msg->info.request);
+    int r = dispatch_check_answer(client, msg, msg->info.request);
 
     if (r < 0)
         return r;
@@ -216,7 +217,7 @@ static int on_info(struct dl_client *client, const struct dl_message *msg)
     return 0;
 }
 
-static int on_error(struct dl_client *client, const struct dl_message *msg)
+static int dispatch_on_error(struct dl_client *client, const struct dl_message *msg)
 {
     _cleanup_free_ char *path = span_dup(msg->error.path);
     _cleanup_free_ char *text = span_dup(msg->error.message);
@@ -233,11 +234,11 @@ static int on_error(struct dl_client *client, const struct dl_message *msg)
     }
     if (msg->error.request == 0)
         return connection_fail(&client->conn, code, path, "%s", text);
-    r = check_answer(client, msg, msg->error.request);
+    r = dispatch_check_answer(client, msg, msg->error.request);
     if (r < 0)
         return r;
-    dl_error_set(&due_call(client)->refused, code, path, "%s", text);
-    due_call(client)->done = true;
+    dl_error_set(&dispatch_due_call(client)->refused, code, path, "%s", text);
+    dispatch_due_call(client)->done = true;
     return 0;
 }
 
@@ -252,7 +253,7 @@ uint32_t client_find_segment(const struct dl_client *client, uint64_t id)
     return i > 0 ? i - 1 : UINT32_MAX;
 }
 
-static int on_segment(struct dl_client *client, const struct dl_message *msg, int fd)
+static int dispatch_on_segment(struct dl_client *client, const struct dl_message *msg, int fd)
 {
     const struct dl_msg_segment *segment = &msg->segment;
     struct dl_error err = {0};
@@ -282,7 +283,7 @@ static int on_segment(struct dl_client *client, const struct dl_message *msg, in
     return 0;
 }
 
-static int on_retire(struct dl_client *client, const struct dl_message *msg)
+static int dispatch_on_retire(struct dl_client *client, const struct dl_message *msg)
 {
     uint32_t i = client_find_segment(client, msg->retire.id);
 
@@ -299,26 +300,26 @@ int client_dispatch(struct dl_client *client, const struct dl_message *msg, int 
 {
     _cleanup_fd_ int owned = fd;
 
-    if (due_call(client)->answer == DL_MSG_WELCOME && !due_call(client)->done &&
+    if (dispatch_due_call(client)->answer == DL_MSG_WELCOME && !dispatch_due_call(client)->done &&
         msg->number != DL_MSG_WELCOME && msg->number != DL_MSG_ERROR)
         return violated(client, "%s came before WELCOME", message_name(msg->number));
     switch (msg->number) {
     case DL_MSG_WELCOME:
-        return on_welcome(client, msg);
+        return dispatch_on_welcome(client, msg);
     case DL_MSG_OPENED:
-        return on_opened(client, msg);
+        return dispatch_on_opened(client, msg);
     case DL_MSG_PROGRESS:
-        return on_progress(client, msg);
+        return dispatch_on_progress(client, msg);
     case DL_MSG_STARTED:
-        return on_started(client, msg);
+        return dispatch_on_started(client, msg);
     case DL_MSG_INFO:
-        return on_info(client, msg);
+        return dispatch_on_info(client, msg);
     case DL_MSG_ERROR:
-        return on_error(client, msg);
+        return dispatch_on_error(client, msg);
     case DL_MSG_SEGMENT:
-        return on_segment(client, msg, owned);
+        return dispatch_on_segment(client, msg, owned);
     case DL_MSG_RETIRE:
-        return on_retire(client, msg);
+        return dispatch_on_retire(client, msg);
     case DL_MSG_DELIVER:
         return stream_deliver(client, msg);
     case DL_MSG_FAULT:

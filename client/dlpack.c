@@ -48,7 +48,7 @@ struct export
     int64_t strides[TREE_DIMS];
 };
 
-static void delete_export(struct DLManagedTensor *managed)
+static void dlpack_delete_export(struct DLManagedTensor *managed)
 {
     struct export *export = managed->manager_ctx;
 
@@ -56,7 +56,7 @@ static void delete_export(struct DLManagedTensor *managed)
     free(export);
 }
 
-static void fill(struct export *export, const struct dl_tensor *tensor)
+static void dlpack_fill(struct export *export, const struct dl_tensor *tensor)
 {
     struct dlpack_tensor *t = &export->managed.dl_tensor;
     int64_t stride = 1;
@@ -78,17 +78,17 @@ static void fill(struct export *export, const struct dl_tensor *tensor)
     t->strides = export->strides;
 }
 
-static int export_tensor(struct dl_batch *batch, const char *path, const struct dl_tensor *tensor,
-                         struct DLManagedTensor **ret)
+static int dlpack_export_tensor(struct dl_batch *batch, const char *path,
+                                const struct dl_tensor *tensor, struct DLManagedTensor **ret)
 {
     struct export *export = calloc(1, sizeof *export);
 
     if (!export)
         return client_fail(batch->client, ENOMEM, path, "no memory for a DLPack tensor");
-    fill(export, tensor);
+    dlpack_fill(export, tensor);
     export->batch = batch;
     export->managed.manager_ctx = export;
-    export->managed.deleter = delete_export;
+    export->managed.deleter = dlpack_delete_export;
     if (!batch->reclaim)
         batch->reclaim = reclaim_ref(batch->client->reclaim);
     /* Relaxed: the batch is the caller's, so nobody can take the count to zero meanwhile. */
@@ -102,7 +102,7 @@ int dl_batch_dlpack(struct dl_batch *batch, const char *path, struct DLManagedTe
     struct dl_tensor tensor;
     int r = dl_batch_tensor(batch, path, &tensor);
 
-    return r < 0 ? r : export_tensor(batch, path, &tensor, ret);
+    return r < 0 ? r : dlpack_export_tensor(batch, path, &tensor, ret);
 }
 
 int dl_batch_node_dlpack(struct dl_batch *batch, uint32_t i, struct DLManagedTensor **ret)
@@ -114,5 +114,5 @@ int dl_batch_node_dlpack(struct dl_batch *batch, uint32_t i, struct DLManagedTen
         return r;
     if (node.kind != DL_NODE_TENSOR)
         return client_fail(batch->client, EINVAL, "", "node %u is not a tensor", i);
-    return export_tensor(batch, "", &node.tensor, ret);
+    return dlpack_export_tensor(batch, "", &node.tensor, ret);
 }

@@ -50,7 +50,7 @@ uint64_t epoch_options_world(const struct dl_epoch_options *o)
     return o->world == DL_WORLD_CLUSTER ? 0 : o->world ? o->world : 1;
 }
 
-static int check_options(struct dl_client *client, const struct dl_epoch_options *o)
+static int epoch_check_options(struct dl_client *client, const struct dl_epoch_options *o)
 {
     bool cluster = o->world == DL_WORLD_CLUSTER;
     uint32_t world = o->world ? o->world : 1;
@@ -149,8 +149,8 @@ int epoch_start_remote(struct dl_epoch *epoch)
     return client_call(client, &msg, epoch->cluster ? UINT64_MAX : REQUEST_TIMEOUT);
 }
 
-static int start_at(struct dl_loader *loader, const struct dl_epoch_options *o,
-                    const struct state_place *place, struct dl_epoch **ret)
+static int epoch_start_at(struct dl_loader *loader, const struct dl_epoch_options *o,
+                          const struct state_place *place, struct dl_epoch **ret)
 {
     _cleanup_(epoch_freep)
     struct dl_epoch *epoch = epoch_new(loader, o, place);
@@ -175,7 +175,7 @@ static int start_at(struct dl_loader *loader, const struct dl_epoch_options *o,
 
 /* It was begun, and this rank has had all of it. What the steps of an iterable dataset are is only
  * an estimate; what a client feeds has no end yet. */
-static bool has_nothing_left(const struct dl_epoch *epoch)
+static bool epoch_has_nothing_left(const struct dl_epoch *epoch)
 {
     return (epoch->first > 0 || epoch->before.n > 0) && !epoch->loader->iterable &&
            !epoch->feed.on && epoch->first >= epoch->steps;
@@ -191,23 +191,23 @@ int dl_epoch_start(struct dl_loader *loader, const struct dl_epoch_options *opti
     int r = client_begin(client);
 
     if (r == 0)
-        r = check_options(client, o);
+        r = epoch_check_options(client, o);
     if (r == 0)
         r = state_find_place(loader, o, &place);
     if (r == 0)
-        r = start_at(loader, o, &place, ret);
-    if (r < 0 || !o->state || !has_nothing_left(*ret))
+        r = epoch_start_at(loader, o, &place, ret);
+    if (r < 0 || !o->state || !epoch_has_nothing_left(*ret))
         return r;
     dl_epoch_end(*ret);
     *ret = NULL;
     if (add_overflows(place.epoch, 1, &place.epoch))
         return client_fail(client, ERANGE, "epoch", "the state is at the end of the last one");
     place = (struct state_place){.epoch = place.epoch};
-    return start_at(loader, o, &place, ret);
+    return epoch_start_at(loader, o, &place, ret);
 }
 
 /* Batches may be on their way until the daemon has read STOP. */
-static void remember_stopped(struct dl_client *client, uint32_t stream)
+static void epoch_remember_stopped(struct dl_client *client, uint32_t stream)
 {
     if (client->n_stopped == client->cap_stopped) {
         uint32_t cap = client->cap_stopped ? client->cap_stopped * 2 : 8;
@@ -225,7 +225,7 @@ static void remember_stopped(struct dl_client *client, uint32_t stream)
 }
 
 /* Everything delivered and not handed out goes back. */
-static void give_entries_back(struct dl_epoch *epoch)
+static void epoch_give_entries_back(struct dl_epoch *epoch)
 {
     while (epoch->count > 0) {
         struct entry entry = epoch_pop(epoch);
@@ -243,11 +243,11 @@ void client_stop_stream(struct dl_client *client, uint32_t stream, bool over)
     msg.stop.stream = stream;
     client_send(client, &msg);
     if (!over)
-        remember_stopped(client, stream);
+        epoch_remember_stopped(client, stream);
 }
 
 /* What outlives the epoch. */
-static void disown(const struct dl_epoch *epoch, struct dl_batch *list)
+static void epoch_disown(const struct dl_epoch *epoch, struct dl_batch *list)
 {
     for (; list; list = list->next)
         if (list->epoch == epoch)
@@ -263,9 +263,9 @@ void epoch_leave_stream(struct dl_epoch *epoch)
     epoch_queue_pending(epoch);
     if (epoch_rules_of(epoch)->is_there)
         client_stop_stream(client, epoch->stream, epoch->phase == EPOCH_OVER);
-    give_entries_back(epoch);
-    disown(epoch, client->batches);
-    disown(epoch, client->kept);
+    epoch_give_entries_back(epoch);
+    epoch_disown(epoch, client->batches);
+    epoch_disown(epoch, client->kept);
     epoch_queue_pending(epoch);
 }
 
@@ -281,8 +281,8 @@ struct dl_epoch *dl_epoch_end(struct dl_epoch *epoch)
     if (epoch->current)
         batch_give_back(epoch->current);
     if (epoch->local) {
-        disown(epoch, client->batches);
-        disown(epoch, client->kept);
+        epoch_disown(epoch, client->batches);
+        epoch_disown(epoch, client->kept);
         local_epoch_end(epoch);
         return epoch_free(epoch);
     }

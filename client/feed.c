@@ -18,12 +18,12 @@ enum { FEED_OUTPUT_MAX = CONNECTION_OUTPUT_MAX / 4 };
  * that no index is. The second is their bytes, which follow; the words are not one a sample. */
 #define KEYS_MARK 0x80646C6B65797300ULL
 
-static uint64_t batch_size(const struct dl_epoch *epoch)
+static uint64_t feed_batch_size(const struct dl_epoch *epoch)
 {
     return max_u64(epoch->loader->batch_size, 1);
 }
 
-static bool has_room(const struct dl_epoch *epoch)
+static bool feed_has_room(const struct dl_epoch *epoch)
 {
     uint64_t ahead = epoch->feed.steps - epoch->received;
 
@@ -40,7 +40,7 @@ bool feed_is_due(const struct dl_epoch *epoch)
 }
 
 /* 0 if more of the order may be said. */
-static int check(struct dl_epoch *epoch)
+static int feed_check(struct dl_epoch *epoch)
 {
     struct dl_client *client = epoch->loader->client;
     uint64_t size = epoch->loader->batch_size;
@@ -62,7 +62,7 @@ static int check(struct dl_epoch *epoch)
 
 /* ---- to the daemon ---- */
 
-static void send_step(struct dl_epoch *epoch, const struct fed *fed, bool end)
+static void feed_send_step(struct dl_epoch *epoch, const struct fed *fed, bool end)
 {
     struct feed *feed = &epoch->feed;
     struct dl_message msg = {.number = DL_MSG_FEED};
@@ -76,7 +76,7 @@ static void send_step(struct dl_epoch *epoch, const struct fed *fed, bool end)
     epoch->n_feeds++;
 }
 
-static bool may_send(const struct dl_epoch *epoch)
+static bool feed_may_send(const struct dl_epoch *epoch)
 {
     return epoch->feed.ahead < DL_MAX_FEED_AHEAD * epoch->credits &&
            connection_output(&epoch->loader->client->conn).len <= FEED_OUTPUT_MAX;
@@ -88,16 +88,16 @@ void feed_catch_up(struct dl_epoch *epoch)
 
     if (!feed->on || epoch->local || !epoch_rules_of(epoch)->is_told)
         return;
-    while (feed->unsent && may_send(epoch)) {
+    while (feed->unsent && feed_may_send(epoch)) {
         const struct fed *fed = feed->unsent;
 
         feed->unsent = fed->next;
         feed->sent++;
         feed->ahead++;
-        send_step(epoch, fed, feed->ended && !fed->next);
+        feed_send_step(epoch, fed, feed->ended && !fed->next);
     }
     if (feed->ended && !feed->end_sent && !feed->unsent)
-        send_step(epoch, NULL, true);
+        feed_send_step(epoch, NULL, true);
 }
 
 void feed_rewind(struct dl_epoch *epoch)
@@ -111,7 +111,7 @@ void feed_rewind(struct dl_epoch *epoch)
 }
 
 /* The first step that is kept is not needed any more. */
-static void drop_first(struct feed *feed)
+static void feed_drop_first(struct feed *feed)
 {
     struct fed *fed = feed->head;
 
@@ -133,18 +133,18 @@ void feed_arrived(struct dl_epoch *epoch)
     if (feed->ahead > 0)
         feed->ahead--;
     while (feed->head && feed->kept < epoch->expected - epoch->first)
-        drop_first(feed);
+        feed_drop_first(feed);
 }
 
 void feed_deinit(struct feed *feed)
 {
     while (feed->head)
-        drop_first(feed);
+        feed_drop_first(feed);
     free(feed->batch);
 }
 
 /* The batch that is held is kept until it has arrived. */
-static int keep_step(struct dl_epoch *epoch)
+static int feed_keep_step(struct dl_epoch *epoch)
 {
     struct feed *feed = &epoch->feed;
     struct fed *fed = malloc(sizeof *fed + feed->held * sizeof fed->indices[0]);
@@ -168,13 +168,13 @@ static int keep_step(struct dl_epoch *epoch)
 /* ---- from the user ---- */
 
 /* The batch that is held, whole or the last one, as the next step; none: the end alone. */
-static int say(struct dl_epoch *epoch)
+static int feed_say(struct dl_epoch *epoch)
 {
     struct feed *feed = &epoch->feed;
     int r = 0;
 
     if (feed->held > 0)
-        r = epoch->local ? local_epoch_feed(epoch, feed->batch, feed->held) : keep_step(epoch);
+        r = epoch->local ? local_epoch_feed(epoch, feed->batch, feed->held) : feed_keep_step(epoch);
     if (r < 0)
         return r;
     if (epoch->local && feed->ended)
@@ -186,13 +186,13 @@ static int say(struct dl_epoch *epoch)
 }
 
 /* A place for the indices of one step, `n` words at least; none waits in it. */
-static int need_batch(struct dl_epoch *epoch, size_t n)
+static int feed_need_batch(struct dl_epoch *epoch, size_t n)
 {
     struct feed *feed = &epoch->feed;
 
     if (feed->batch && n <= feed->cap)
         return 0;
-    n = n > batch_size(epoch) ? n : batch_size(epoch);
+    n = n > feed_batch_size(epoch) ? n : feed_batch_size(epoch);
     free(feed->batch);
     feed->cap = 0;
     feed->batch = calloc(n, sizeof *feed->batch);
@@ -203,13 +203,13 @@ static int need_batch(struct dl_epoch *epoch, size_t n)
 }
 
 /* The most words of such a step. */
-static uint64_t words_max(const struct dl_epoch *epoch, const uint64_t *indices, size_t n)
+static uint64_t feed_words_max(const struct dl_epoch *epoch, const uint64_t *indices, size_t n)
 {
-    return n > 2 && indices[0] == KEYS_MARK ? DL_MAX_FEED_INDICES : batch_size(epoch);
+    return n > 2 && indices[0] == KEYS_MARK ? DL_MAX_FEED_INDICES : feed_batch_size(epoch);
 }
 
 /* Nothing is fed: everything that is under way must be received before. */
-static int is_full(struct dl_epoch *epoch)
+static int feed_is_full(struct dl_epoch *epoch)
 {
     return client_fail(epoch->loader->client, EAGAIN, "",
                        "%llu steps were fed and not received yet: go on with dl_epoch_next()",
@@ -217,7 +217,7 @@ static int is_full(struct dl_epoch *epoch)
 }
 
 /* The latched error, or 0. */
-static int flush(struct dl_epoch *epoch)
+static int feed_flush(struct dl_epoch *epoch)
 {
     struct dl_client *client = epoch->loader->client;
 
@@ -228,35 +228,35 @@ int64_t dl_epoch_feed(struct dl_epoch *epoch, const uint64_t *indices, size_t n)
 {
     struct feed *feed = &epoch->feed;
     size_t taken = 0;
-    int r = check(epoch);
+    int r = feed_check(epoch);
 
     if (r == 0)
-        r = need_batch(epoch, 1);
-    while (r == 0 && taken < n && has_room(epoch)) {
+        r = feed_need_batch(epoch, 1);
+    while (r == 0 && taken < n && feed_has_room(epoch)) {
         feed->batch[feed->held++] = indices[taken++];
-        if (feed->held < batch_size(epoch))
+        if (feed->held < feed_batch_size(epoch))
             continue;
-        r = say(epoch);
+        r = feed_say(epoch);
         if (r < 0) { /* no memory for it here: it is not taken */
             feed->held--;
             taken--;
         }
         /* Written as soon as there is much of it: what the daemon has read leaves room. */
         if (r == 0 && connection_output(&epoch->loader->client->conn).len > FEED_OUTPUT_MAX)
-            r = flush(epoch);
+            r = feed_flush(epoch);
     }
     if (r == 0)
-        r = flush(epoch);
+        r = feed_flush(epoch);
     if (r < 0 && (taken == 0 || !dl_client_is_usable(epoch->loader->client)))
         return r;
-    return taken == 0 && n > 0 ? is_full(epoch) : (int64_t)taken;
+    return taken == 0 && n > 0 ? feed_is_full(epoch) : (int64_t)taken;
 }
 
 int dl_epoch_feed_batch(struct dl_epoch *epoch, const uint64_t *indices, size_t n)
 {
     struct feed *feed = &epoch->feed;
     struct dl_client *client = epoch->loader->client;
-    int r = check(epoch);
+    int r = feed_check(epoch);
 
     if (r < 0)
         return r;
@@ -264,18 +264,18 @@ int dl_epoch_feed_batch(struct dl_epoch *epoch, const uint64_t *indices, size_t 
         return client_fail(client, EINVAL, "indices",
                            "%u indices of dl_epoch_feed() wait for their batch of %llu: feed the "
                            "rest of it first",
-                           feed->held, (unsigned long long)batch_size(epoch));
-    if (n == 0 || n > words_max(epoch, indices, n))
+                           feed->held, (unsigned long long)feed_batch_size(epoch));
+    if (n == 0 || n > feed_words_max(epoch, indices, n))
         return client_fail(client, EINVAL, "indices", "%zu for a step, which has 1 to %llu", n,
-                           (unsigned long long)batch_size(epoch));
-    if (!has_room(epoch))
-        return is_full(epoch);
-    r = need_batch(epoch, n);
+                           (unsigned long long)feed_batch_size(epoch));
+    if (!feed_has_room(epoch))
+        return feed_is_full(epoch);
+    r = feed_need_batch(epoch, n);
     if (r < 0)
         return r;
     memcpy(feed->batch, indices, n * sizeof *indices);
     feed->held = (uint32_t)n;
-    r = say(epoch);
+    r = feed_say(epoch);
     if (r < 0) {
         feed->held = 0; /* nothing was taken */
         return r;
@@ -288,7 +288,7 @@ int dl_epoch_feed_batch(struct dl_epoch *epoch, const uint64_t *indices, size_t 
 
 int dl_epoch_feed_end(struct dl_epoch *epoch)
 {
-    int r = check(epoch);
+    int r = feed_check(epoch);
 
     if (r < 0)
         return r;
@@ -296,8 +296,8 @@ int dl_epoch_feed_end(struct dl_epoch *epoch)
         epoch->feed.held = 0;
     epoch->feed.ended = true;
     if (!epoch_rules_of(epoch)->is_over)
-        r = say(epoch);
+        r = feed_say(epoch);
     if (r < 0)
         epoch->feed.ended = false; /* to be said again */
-    return r < 0 ? r : flush(epoch);
+    return r < 0 ? r : feed_flush(epoch);
 }

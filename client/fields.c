@@ -55,7 +55,7 @@ size_t dl_type_bytes(uint32_t dtype)
 /* ---- leaves ---- */
 
 /* The node at `path`; NULL, and the error's words are set: -ENOENT. */
-static const struct tree_node *find(struct dl_batch *batch, const char *path)
+static const struct tree_node *fields_find(struct dl_batch *batch, const char *path)
 {
     const struct tree_node *node = NULL;
 
@@ -66,7 +66,7 @@ static const struct tree_node *find(struct dl_batch *batch, const char *path)
 
 int dl_batch_tensor(struct dl_batch *batch, const char *path, struct dl_tensor *ret)
 {
-    const struct tree_node *node = find(batch, path);
+    const struct tree_node *node = fields_find(batch, path);
 
     if (!node)
         return -ENOENT;
@@ -84,7 +84,7 @@ int dl_batch_tensor(struct dl_batch *batch, const char *path, struct dl_tensor *
 }
 
 /* 0 if the node is text, else -EINVAL with words. */
-static int need_text(struct dl_batch *batch, const char *path, const struct tree_node *node)
+static int fields_need_text(struct dl_batch *batch, const char *path, const struct tree_node *node)
 {
     if (view_is_text(node))
         return 0;
@@ -97,11 +97,11 @@ static int need_text(struct dl_batch *batch, const char *path, const struct tree
                        node->children);
 }
 
-static int read_text(struct dl_batch *batch, const char *path, const struct tree_node *node,
-                     uint64_t i, const char **ret, size_t *ret_len)
+static int fields_read_text(struct dl_batch *batch, const char *path, const struct tree_node *node,
+                            uint64_t i, const char **ret, size_t *ret_len)
 {
     uint64_t len;
-    int r = need_text(batch, path, node);
+    int r = fields_need_text(batch, path, node);
 
     if (r < 0)
         return r;
@@ -120,17 +120,17 @@ static int read_text(struct dl_batch *batch, const char *path, const struct tree
 int dl_batch_text(struct dl_batch *batch, const char *path, uint64_t i, const char **ret,
                   size_t *ret_len)
 {
-    const struct tree_node *node = find(batch, path);
+    const struct tree_node *node = fields_find(batch, path);
 
     if (!node)
         return -ENOENT;
-    return read_text(batch, path, node, i, ret, ret_len);
+    return fields_read_text(batch, path, node, i, ret, ret_len);
 }
 
 int dl_batch_text_count(struct dl_batch *batch, const char *path, uint64_t *ret)
 {
-    const struct tree_node *node = find(batch, path);
-    int r = node ? need_text(batch, path, node) : -ENOENT;
+    const struct tree_node *node = fields_find(batch, path);
+    int r = node ? fields_need_text(batch, path, node) : -ENOENT;
 
     if (r == 0)
         *ret = view_text_count(node);
@@ -143,7 +143,7 @@ uint32_t dl_batch_nodes(const struct dl_batch *batch)
 }
 
 /* Node `i`; NULL, and the error's words are set: -EINVAL. */
-static const struct tree_node *find_number(struct dl_batch *batch, uint32_t i)
+static const struct tree_node *fields_find_number(struct dl_batch *batch, uint32_t i)
 {
     if (i < batch->view->count)
         return view_node(batch->view, i);
@@ -154,14 +154,14 @@ static const struct tree_node *find_number(struct dl_batch *batch, uint32_t i)
 int dl_batch_node_text(struct dl_batch *batch, uint32_t node, uint64_t i, const char **ret,
                        size_t *ret_len)
 {
-    const struct tree_node *found = find_number(batch, node);
+    const struct tree_node *found = fields_find_number(batch, node);
 
-    return found ? read_text(batch, "", found, i, ret, ret_len) : -EINVAL;
+    return found ? fields_read_text(batch, "", found, i, ret, ret_len) : -EINVAL;
 }
 
 int dl_batch_node(struct dl_batch *batch, uint32_t i, struct dl_node *ret)
 {
-    const struct tree_node *node = find_number(batch, i);
+    const struct tree_node *node = fields_find_number(batch, i);
 
     if (!node)
         return -EINVAL;

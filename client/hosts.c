@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 
 /* What came is taken in, so that neither side waits for the other. 0, or the latched error. */
-static int make_way(struct dl_client *client, uint64_t deadline)
+static int hosts_make_way(struct dl_client *client, uint64_t deadline)
 {
     int r = client_pump(client);
 
@@ -28,7 +28,7 @@ static int make_way(struct dl_client *client, uint64_t deadline)
 }
 
 /* All that was queued before is on its way. */
-static int flush_all(struct dl_client *client, uint64_t deadline)
+static int hosts_flush_all(struct dl_client *client, uint64_t deadline)
 {
     int r;
 
@@ -36,14 +36,14 @@ static int flush_all(struct dl_client *client, uint64_t deadline)
         r = client_flush(client);
         if (r < 0 || connection_output(&client->conn).len == 0)
             return r;
-        r = make_way(client, deadline);
+        r = hosts_make_way(client, deadline);
         if (r < 0)
             return r;
     }
 }
 
 /* The first bytes of what is queued, with `fd`; the rest goes as all output does. */
-static int send_with(struct dl_client *client, int fd, uint64_t deadline)
+static int hosts_send_with(struct dl_client *client, int fd, uint64_t deadline)
 {
     for (;;) {
         struct dl_span out = connection_output(&client->conn);
@@ -60,7 +60,7 @@ static int send_with(struct dl_client *client, int fd, uint64_t deadline)
         if (n == -EPIPE || n == -ECONNRESET)
             connection_hang_up(&client->conn);
         else if (n == -EAGAIN || n == 0)
-            r = make_way(client, deadline);
+            r = hosts_make_way(client, deadline);
         else
             r = connection_fail(&client->conn, (int)-n, "", "bringing a host to the daemon: %s",
                                 strerror((int)-n));
@@ -72,7 +72,7 @@ static int send_with(struct dl_client *client, int fd, uint64_t deadline)
 /* ---- the host's end ---- */
 
 /* Gives the host one end of a new connection; *ret_sock, owned, is the daemon's. */
-static int connect_host(int channel, int *ret_sock)
+static int hosts_connect(int channel, int *ret_sock)
 {
     int pair[2];
 
@@ -103,7 +103,7 @@ struct brought_host *hosts_free(struct brought_host *list)
     return NULL;
 }
 
-static void drop(struct brought_host **link)
+static void hosts_drop(struct brought_host **link)
 {
     struct brought_host *host = *link;
 
@@ -112,7 +112,7 @@ static void drop(struct brought_host **link)
     hosts_free(host);
 }
 
-static struct brought_host **find(struct dl_client *client, uint64_t number)
+static struct brought_host **hosts_find(struct dl_client *client, uint64_t number)
 {
     struct brought_host **link = &client->hosts;
 
@@ -121,16 +121,16 @@ static struct brought_host **find(struct dl_client *client, uint64_t number)
     return link;
 }
 
-static void forget(struct dl_client *client, uint64_t number)
+static void hosts_forget(struct dl_client *client, uint64_t number)
 {
-    struct brought_host **link = find(client, number);
+    struct brought_host **link = hosts_find(client, number);
 
     if (*link)
-        drop(link);
+        hosts_drop(link);
 }
 
 /* The newest first; of a number the last. */
-static int keep(struct dl_client *client, int channel, uint64_t number)
+static int hosts_keep(struct dl_client *client, int channel, uint64_t number)
 {
     struct brought_host *host = calloc(1, sizeof *host), *last;
 
@@ -144,7 +144,7 @@ static int keep(struct dl_client *client, int channel, uint64_t number)
         return client_fail(client, errno, "dataset.host", "its channel cannot be kept: %s",
                            strerror(errno));
     }
-    forget(client, number);
+    hosts_forget(client, number);
     last = host->next = client->hosts;
     client->hosts = host;
     for (int i = 1; i < HOSTS_MAX - 1 && last; i++)
@@ -156,7 +156,7 @@ static int keep(struct dl_client *client, int channel, uint64_t number)
 
 /* Whether "host" is followed by the number somewhere in the text. What merely looks like it does no
  * harm: the host goes with another loader. */
-static bool names(const char *text, size_t len, uint64_t number)
+static bool hosts_names(const char *text, size_t len, uint64_t number)
 {
     static const char key[] = "host";
 
@@ -181,7 +181,7 @@ void hosts_take(struct dl_loader *loader, const char *spec, size_t len)
     while (*link) {
         struct brought_host *host = *link;
 
-        if (!names(spec, len, host->number)) {
+        if (!hosts_names(spec, len, host->number)) {
             link = &host->next;
             continue;
         }
@@ -192,11 +192,11 @@ void hosts_take(struct dl_loader *loader, const char *spec, size_t len)
 }
 
 /* 1: it has ended. */
-static int send_again(struct dl_client *client, struct brought_host *host)
+static int hosts_send_again(struct dl_client *client, struct brought_host *host)
 {
     struct dl_message msg = {.number = DL_MSG_HOST, .host = {.host = host->number}};
     _cleanup_fd_ int sock = -1;
-    int r = connect_host(host->channel, &sock);
+    int r = hosts_connect(host->channel, &sock);
 
     if (r < 0)
         return r == -EPIPE || r == -ECONNRESET ? 1 : r;
@@ -214,7 +214,7 @@ int hosts_send(struct dl_client *client, struct brought_host **list, uint64_t *r
 {
     *ret_ended = 0;
     for (struct brought_host **link = list; *link;) {
-        int r = send_again(client, *link);
+        int r = hosts_send_again(client, *link);
 
         if (r < 0)
             return r;
@@ -222,7 +222,7 @@ int hosts_send(struct dl_client *client, struct brought_host **list, uint64_t *r
             link = &(*link)->next;
         } else {
             *ret_ended = (*link)->number;
-            drop(link);
+            hosts_drop(link);
         }
     }
     return 0;
@@ -232,19 +232,19 @@ int hosts_send(struct dl_client *client, struct brought_host **list, uint64_t *r
 
 /* A client that can lose its daemon keeps the host. 1: it was brought already, to a new daemon that
  * has come meanwhile. */
-static int prepare(struct dl_client *client, int channel, uint64_t number, uint64_t deadline)
+static int hosts_prepare(struct dl_client *client, int channel, uint64_t number, uint64_t deadline)
 {
-    int r = client_may_reconnect(client) ? keep(client, channel, number) : 0;
+    int r = client_may_reconnect(client) ? hosts_keep(client, channel, number) : 0;
 
     if (r < 0)
         return r;
     client_queue_pending(client);
-    r = flush_all(client, deadline);
+    r = hosts_flush_all(client, deadline);
     if (r == 0)
         r = reconnect_await(client, DEADLINE_NONE);
     if (r < 0)
         return client_fatal(client);
-    const struct brought_host *host = *find(client, number);
+    const struct brought_host *host = *hosts_find(client, number);
     return host && host->has_it == client->incarnation;
 }
 
@@ -264,15 +264,15 @@ int dl_client_bring_host(struct dl_client *client, int channel, uint64_t number)
     if (fcntl(channel, F_GETFD) < 0)
         return client_fail(client, EBADF, "dataset.host", "%d is no open file descriptor", channel);
     uint64_t deadline = deadline_after(REQUEST_TIMEOUT);
-    r = prepare(client, channel, number, deadline);
+    r = hosts_prepare(client, channel, number, deadline);
     if (r != 0)
         return r < 0 ? r : 0;
-    if ((r = connect_host(channel, &sock)) < 0) {
-        forget(client, number);
+    if ((r = hosts_connect(channel, &sock)) < 0) {
+        hosts_forget(client, number);
         return client_fail(client, -r, "dataset.host",
                            "the host cannot be reached by its channel: %s", strerror(-r));
     }
     client_send(client, &msg);
-    r = send_with(client, sock, deadline);
+    r = hosts_send_with(client, sock, deadline);
     return r < 0 ? client_fatal(client) : 0;
 }

@@ -30,7 +30,7 @@ void dl_set_interrupt(int (*check)(void *data), void *data)
     interrupt.data = data;
 }
 
-static int wait_once(int fd, short events, uint64_t deadline)
+static int io_wait_once(int fd, short events, uint64_t deadline)
 {
     struct pollfd pfd = {.fd = fd, .events = events};
 
@@ -59,10 +59,10 @@ static int wait_once(int fd, short events, uint64_t deadline)
 int wait_fd(int fd, short events, uint64_t deadline)
 {
     if (!interrupt.check)
-        return wait_once(fd, events, deadline);
+        return io_wait_once(fd, events, deadline);
     for (;;) {
         uint64_t slice = deadline_after(INTERRUPT_PERIOD);
-        int r = wait_once(fd, events, min_u64(slice, deadline));
+        int r = io_wait_once(fd, events, min_u64(slice, deadline));
 
         if (r != -ETIMEDOUT && r != -EINTR)
             return r;
@@ -104,7 +104,7 @@ int client_flush(struct dl_client *client)
     }
 }
 
-static int receive(struct dl_client *client)
+static int io_receive(struct dl_client *client)
 {
     ssize_t n = fdpass_recv(client->fd, &client->conn.in, MSG_DONTWAIT);
 
@@ -134,7 +134,7 @@ int client_pump(struct dl_client *client)
         return r;
     if (client->reconnect.away == AWAY_CONNECTING)
         return 0;
-    r = receive(client);
+    r = io_receive(client);
     if (r <= 0)
         return r;
     while ((r = connection_next(&client->conn, &msg, &fd)) > 0) {
@@ -172,7 +172,7 @@ int client_wait(struct dl_client *client, uint64_t deadline)
 enum { ANSWER_LOST = 1 };
 
 /* 0, ANSWER_LOST: the daemon ended before it answered, or the latched error. */
-static int await_answer(struct dl_client *client, uint64_t timeout_ns)
+static int io_await_answer(struct dl_client *client, uint64_t timeout_ns)
 {
     uint64_t deadline = deadline_after(timeout_ns);
 
@@ -202,7 +202,7 @@ static int await_answer(struct dl_client *client, uint64_t timeout_ns)
 
 /* The request, or the same to another daemon: 0, ANSWER_LOST, or a negative errno: latched, or else
  * it cannot be sent. */
-static int ask_once(struct dl_client *client, const struct dl_message *msg, uint64_t timeout_ns)
+static int io_ask_once(struct dl_client *client, const struct dl_message *msg, uint64_t timeout_ns)
 {
     struct dl_message again = *msg;
     int r = client_is_away(client) ? reconnect_await(client, DEADLINE_NONE) : 0;
@@ -215,12 +215,12 @@ static int ask_once(struct dl_client *client, const struct dl_message *msg, uint
         again.start.loader = client->call.epoch->loader->id;
     client_queue_pending(client);
     r = connection_send(&client->conn, &again);
-    return r < 0 ? r : await_answer(client, timeout_ns);
+    return r < 0 ? r : io_await_answer(client, timeout_ns);
 }
 
 /* The daemon shuts down, and another is to take its place: it is asked again after a while. True
  * unless that takes too long. */
-static bool wait_for_another(struct dl_client *client, uint64_t deadline)
+static bool io_wait_for_another(struct dl_client *client, uint64_t deadline)
 {
     uint64_t again = deadline_after(NS_PER_S / 20);
     int r = 0;
@@ -248,9 +248,9 @@ int client_call(struct dl_client *client, const struct dl_message *msg, uint64_t
     if (client->call_timeout > 0)
         timeout_ns = client->call_timeout;
     do {
-        r = ask_once(client, msg, timeout_ns);
+        r = io_ask_once(client, msg, timeout_ns);
     } while ((r == ANSWER_LOST && msg->number != DL_MSG_CONTROL) ||
-             (r == 0 && wait_for_another(client, deadline)));
+             (r == 0 && io_wait_for_another(client, deadline)));
     client->call.answer = 0;
     if (r < 0 && connection_check(&client->conn) == 0)
         return client_fail(client, EINVAL, "", "%s cannot be sent: %s", message_name(msg->number),

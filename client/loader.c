@@ -38,7 +38,7 @@ static void loader_freep(struct dl_loader **loader)
 }
 
 /* `base` as an absolute path, in `buf`. */
-static int absolute(struct dl_client *client, const char *base, char buf[PATH_MAX])
+static int loader_absolute(struct dl_client *client, const char *base, char buf[PATH_MAX])
 {
     char cwd[PATH_MAX];
     int n;
@@ -60,7 +60,8 @@ static int absolute(struct dl_client *client, const char *base, char buf[PATH_MA
 }
 
 /* The spec as one msgpack string. */
-static int pack_text(struct dl_client *client, const char *spec, size_t len, struct dl_buffer *out)
+static int loader_pack_text(struct dl_client *client, const char *spec, size_t len,
+                            struct dl_buffer *out)
 {
     _cleanup_free_ char *text = NULL;
     _cleanup_(value_deinit)
@@ -97,7 +98,7 @@ struct dl_message loader_open_message(struct dl_loader *loader)
 }
 
 /* OPEN and its answer; OPEN_HERE: the daemon leaves the loading to us. */
-static int open_remote(struct dl_loader *loader)
+static int loader_open_remote(struct dl_loader *loader)
 {
     struct dl_client *client = loader->client;
     struct dl_message msg = loader_open_message(loader);
@@ -120,14 +121,14 @@ int dl_loader_open(struct dl_client *client, const char *spec, size_t len, const
     int r = client_begin(client);
 
     if (r == 0)
-        r = absolute(client, base, dir);
+        r = loader_absolute(client, base, dir);
     if (r < 0)
         return r;
     loader = calloc(1, sizeof *loader);
     if (!loader)
         return client_fail(client, ENOMEM, "", "no memory for a loader");
     loader->client = client;
-    r = pack_text(client, spec, len, &loader->spec);
+    r = loader_pack_text(client, spec, len, &loader->spec);
     if (r < 0)
         return r;
     loader->wants_writable = client->wants_writable;
@@ -136,7 +137,7 @@ int dl_loader_open(struct dl_client *client, const char *spec, size_t len, const
         return client_fail(client, ENOMEM, "", "no memory for a loader");
     r = OPEN_HERE;
     if (client->fd >= 0)
-        r = open_remote(loader);
+        r = loader_open_remote(loader);
     if (r == OPEN_HERE)
         r = local_loader_open(loader, len ? spec : "", len, dir);
     if (r < 0)
@@ -149,7 +150,7 @@ int dl_loader_open(struct dl_client *client, const char *spec, size_t len, const
 }
 
 /* All of a file that may be a pipe: one byte more than a spec may have, to tell. */
-static int read_text(struct dl_client *client, const char *path, struct dl_buffer *ret)
+static int loader_read_text(struct dl_client *client, const char *path, struct dl_buffer *ret)
 {
     _cleanup_fd_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
     char chunk[4096];
@@ -183,7 +184,7 @@ int dl_loader_open_file(struct dl_client *client, const char *path, struct dl_lo
     int r = client_begin(client);
 
     if (r == 0)
-        r = read_text(client, path, &text);
+        r = loader_read_text(client, path, &text);
     if (r < 0)
         return r;
     if (slash) {
@@ -195,7 +196,7 @@ int dl_loader_open_file(struct dl_client *client, const char *path, struct dl_lo
 }
 
 /* Batches of the loader that the user still holds, pinned ones too. */
-static void give_batches_back(struct dl_loader *loader)
+static void loader_give_batches_back(struct dl_loader *loader)
 {
     struct dl_batch *batch = loader->client->batches;
 
@@ -209,7 +210,7 @@ static void give_batches_back(struct dl_loader *loader)
 }
 
 /* CLOSE ends all leases: it is not sent before the last tensor's batch is given back. */
-static void end_loader(struct dl_loader *loader)
+static void loader_end_and_free(struct dl_loader *loader)
 {
     struct dl_message msg = {.number = DL_MSG_CLOSE};
 
@@ -220,7 +221,7 @@ static void end_loader(struct dl_loader *loader)
 }
 
 /* Tensors hold its batches still: they need memory, but no workers. */
-static void leave(struct dl_loader *loader)
+static void loader_send_leave(struct dl_loader *loader)
 {
     struct dl_message msg = {.number = DL_MSG_LEAVE};
 
@@ -232,7 +233,7 @@ void loader_unkeep(struct dl_loader *loader)
 {
     assert(loader->kept > 0);
     if (--loader->kept == 0 && loader->closed)
-        end_loader(loader);
+        loader_end_and_free(loader);
 }
 
 struct dl_loader *dl_loader_close(struct dl_loader *loader)
@@ -246,12 +247,12 @@ struct dl_loader *dl_loader_close(struct dl_loader *loader)
     reclaim_drain(client);
     while (loader->epochs)
         dl_epoch_end(loader->epochs);
-    give_batches_back(loader);
+    loader_give_batches_back(loader);
     loader->closed = true;
     if (loader->kept == 0)
-        end_loader(loader);
+        loader_end_and_free(loader);
     else if (!loader->local && !loader->gone)
-        leave(loader);
+        loader_send_leave(loader);
     r = client_flush(client); /* a failure is latched for the next call */
     (void)r;
     return NULL;

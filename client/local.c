@@ -26,7 +26,7 @@ typedef unsigned long long ull; /* for printf */
  * False: it is not there. A program that the library is linked into goes by argv[0], which is the
  * caller's word: one with more rights than its user does not take it, and none a relative one.
  */
-static bool module_beside(char *ret_path, size_t size)
+static bool local_module_beside(char *ret_path, size_t size)
 {
     const char *name = strrchr(DLOADER_LOCAL_MODULE, '/') + 1;
     Dl_info self;
@@ -40,16 +40,17 @@ static bool module_beside(char *ret_path, size_t size)
 }
 
 /* What the environment names, else one beside the library, else where it was installed. */
-static const char *module_path(char *buffer, size_t size)
+static const char *local_module_path(char *buffer, size_t size)
 {
     const char *path = secure_getenv("DLOADER_LOCAL_MODULE");
 
     if (path && path[0])
         return path;
-    return module_beside(buffer, size) ? buffer : DLOADER_LOCAL_MODULE;
+    return local_module_beside(buffer, size) ? buffer : DLOADER_LOCAL_MODULE;
 }
 
-static int refuse_module(struct dl_client *client, int code, const char *path, const char *why)
+static int local_refuse_module(struct dl_client *client, int code, const char *path,
+                               const char *why)
 {
     return client_fail(client, code, "workers.count",
                        "0 loads in this process, with a module of libdlclient: %s%s. Install it, "
@@ -57,7 +58,7 @@ static int refuse_module(struct dl_client *client, int code, const char *path, c
                        path, why);
 }
 
-static int load_module(struct dl_client *client)
+static int local_load_module(struct dl_client *client)
 {
     char buffer[PATH_MAX];
     const char *path;
@@ -66,16 +67,16 @@ static int load_module(struct dl_client *client)
 
     if (client->table)
         return 0;
-    path = module_path(buffer, sizeof buffer);
+    path = local_module_path(buffer, sizeof buffer);
     module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!module) {
         const char *why = dlerror(); /* which names the path */
-        return refuse_module(client, ENOENT, "", why ? why : path);
+        return local_refuse_module(client, ENOENT, "", why ? why : path);
     }
     table = dlsym(module, DL_LOCAL_TABLE);
     if (!table || table->version != DL_LOCAL_VERSION) {
-        int r = refuse_module(client, EPROTONOSUPPORT, path,
-                              table ? " is of another release" : " is something else");
+        int r = local_refuse_module(client, EPROTONOSUPPORT, path,
+                                    table ? " is of another release" : " is something else");
         dlclose(module);
         return r;
     }
@@ -90,7 +91,7 @@ void local_unload(struct dl_client *client)
         dlclose(client->module);
 }
 
-static const struct local_table *table_of(const struct dl_loader *loader)
+static const struct local_table *local_table_of(const struct dl_loader *loader)
 {
     return loader->client->table;
 }
@@ -102,7 +103,7 @@ int local_loader_open(struct dl_loader *loader, const char *spec, size_t len, co
     struct dl_client *client = loader->client;
     struct local_facts facts;
     struct dl_error err = {0};
-    int r = load_module(client);
+    int r = local_load_module(client);
 
     if (r < 0)
         return r;
@@ -138,13 +139,13 @@ void local_loader_close(struct dl_loader *loader)
         mapping_unref(memory->spare);
         memory->spare = next;
     }
-    table_of(loader)->close(loader->local);
+    local_table_of(loader)->close(loader->local);
     loader->local = NULL;
 }
 
 /* ---- memory ---- */
 
-static void drop(struct private_memory *memory, struct mapping *mapping)
+static void local_drop(struct private_memory *memory, struct mapping *mapping)
 {
     memory->bytes -= mapping->bytes;
     mapping_unref(mapping);
@@ -155,7 +156,7 @@ void local_loader_give_back(struct dl_loader *loader, struct mapping *mapping)
     struct private_memory *memory = &loader->memory;
 
     if (mapping->bytes < memory->slot_bytes) {
-        drop(memory, mapping);
+        local_drop(memory, mapping);
         return;
     }
     mapping->next = memory->spare;
@@ -163,7 +164,7 @@ void local_loader_give_back(struct dl_loader *loader, struct mapping *mapping)
 }
 
 /* Memory for the next batch: 0, or -ENOMEM with words, after which nothing has changed. */
-static int take_memory(struct dl_loader *loader, struct mapping **ret)
+static int local_take_memory(struct dl_loader *loader, struct mapping **ret)
 {
     struct private_memory *memory = &loader->memory;
     struct mapping *mapping;
@@ -174,7 +175,7 @@ static int take_memory(struct dl_loader *loader, struct mapping **ret)
             *ret = mapping;
             return 0;
         }
-        drop(memory, mapping);
+        local_drop(memory, mapping);
     }
     if (memory->slot_bytes > memory->limit - memory->bytes)
         return client_fail(loader->client, ENOMEM, "memory.limit",
@@ -191,7 +192,7 @@ static int take_memory(struct dl_loader *loader, struct mapping **ret)
 }
 
 /* A batch needs so much: so have all from now on, and some more if there is plenty. */
-static void enlarge(struct private_memory *memory, uint64_t need)
+static void local_enlarge(struct private_memory *memory, uint64_t need)
 {
     uint64_t roomy = align_up(need + need / 4, SLOT_ALIGN);
 
@@ -200,7 +201,7 @@ static void enlarge(struct private_memory *memory, uint64_t need)
 
 /* ---- epochs ---- */
 
-static void warn_of_passing(struct dl_epoch *epoch, const struct local_facts *facts)
+static void local_warn_of_passing(struct dl_epoch *epoch, const struct local_facts *facts)
 {
     char text[512];
 
@@ -223,13 +224,13 @@ int local_epoch_start(struct dl_epoch *epoch, uint32_t rank)
     struct local_facts facts;
     struct dl_error err = {0};
 
-    if (table_of(loader)->start(loader->local, &where, &epoch->local, &extent, &err) < 0)
+    if (local_table_of(loader)->start(loader->local, &where, &epoch->local, &extent, &err) < 0)
         return client_fail_with(loader->client, &err);
-    table_of(loader)->facts(loader->local, &facts);
+    local_table_of(loader)->facts(loader->local, &facts);
     epoch->steps = extent.steps;
     epoch->samples = extent.samples;
     epoch->feed.on = facts.fed;
-    warn_of_passing(epoch, &facts);
+    local_warn_of_passing(epoch, &facts);
     epoch->next = loader->epochs;
     loader->epochs = epoch;
     return 0;
@@ -237,7 +238,7 @@ int local_epoch_start(struct dl_epoch *epoch, uint32_t rank)
 
 void local_epoch_end(struct dl_epoch *epoch)
 {
-    table_of(epoch->loader)->end(epoch->local);
+    local_table_of(epoch->loader)->end(epoch->local);
     epoch->local = NULL;
 }
 
@@ -245,18 +246,18 @@ int local_epoch_feed(struct dl_epoch *epoch, const uint64_t *indices, size_t n)
 {
     struct dl_error err = {0};
 
-    if (table_of(epoch->loader)->feed(epoch->local, indices, n, &err) < 0)
+    if (local_table_of(epoch->loader)->feed(epoch->local, indices, n, &err) < 0)
         return client_fail_with(epoch->loader->client, &err);
     return 0;
 }
 
 void local_epoch_feed_end(struct dl_epoch *epoch)
 {
-    table_of(epoch->loader)->feed_end(epoch->local);
+    local_table_of(epoch->loader)->feed_end(epoch->local);
 }
 
 /* A step's own error, which must not be taken for what dl_epoch_next() says itself. */
-static int step_failed(struct dl_epoch *epoch, struct dl_error *err)
+static int local_step_failed(struct dl_epoch *epoch, struct dl_error *err)
 {
     epoch->failed = epoch->first + epoch->received++;
     epoch->position = epoch->failed + 1;
@@ -266,32 +267,32 @@ static int step_failed(struct dl_epoch *epoch, struct dl_error *err)
 }
 
 /* Without memory there is none: nothing fails by it. */
-static void warn(struct dl_epoch *epoch, const char *text)
+static void local_warn(struct dl_epoch *epoch, const char *text)
 {
     free(epoch->warning);
     epoch->warning = strdup(text);
 }
 
 /* The next batch in `mapping`: as the table's next(). */
-static int make(struct dl_epoch *epoch, struct mapping *mapping, struct local_batch *ret,
-                struct dl_error *err)
+static int local_make(struct dl_epoch *epoch, struct mapping *mapping, struct local_batch *ret,
+                      struct dl_error *err)
 {
     struct dl_loader *loader = epoch->loader;
 
     *ret = (struct local_batch){.slot = mapping->base, .bytes = mapping->bytes};
-    int r = table_of(loader)->next(loader->local, epoch->local, ret, err);
+    int r = local_table_of(loader)->next(loader->local, epoch->local, ret, err);
     if (ret->warning)
-        warn(epoch, ret->warning);
+        local_warn(epoch, ret->warning);
     if (r != -ENOBUFS)
         return r;
     if (align_up(ret->used, SLOT_ALIGN) > loader->memory.limit)
-        return table_of(loader)->give_up(loader->local, epoch->local, ret, err);
+        return local_table_of(loader)->give_up(loader->local, epoch->local, ret, err);
     assert(ret->used > mapping->bytes);
     return -ENOBUFS;
 }
 
 /* Nothing is left to make, as far as is known without trying. */
-static bool is_at_end(const struct dl_epoch *epoch)
+static bool local_is_at_end(const struct dl_epoch *epoch)
 {
     if (epoch->feed.on)
         return epoch->feed.ended && epoch->received == epoch->feed.steps;
@@ -299,7 +300,7 @@ static bool is_at_end(const struct dl_epoch *epoch)
 }
 
 /* 0 and a batch's memory, or what dl_epoch_next() says. */
-static int load(struct dl_epoch *epoch, struct mapping **ret, struct local_batch *ret_batch)
+static int local_load(struct dl_epoch *epoch, struct mapping **ret, struct local_batch *ret_batch)
 {
     struct dl_loader *loader = epoch->loader;
     struct mapping *mapping = NULL;
@@ -307,10 +308,10 @@ static int load(struct dl_epoch *epoch, struct mapping **ret, struct local_batch
     int r;
 
     for (;;) {
-        r = take_memory(loader, &mapping);
+        r = local_take_memory(loader, &mapping);
         if (r < 0)
-            return is_at_end(epoch) ? DL_END : r;
-        r = make(epoch, mapping, ret_batch, &err);
+            return local_is_at_end(epoch) ? DL_END : r;
+        r = local_make(epoch, mapping, ret_batch, &err);
         if (r == 0)
             break;
         local_loader_give_back(loader, mapping);
@@ -320,14 +321,14 @@ static int load(struct dl_epoch *epoch, struct mapping **ret, struct local_batch
             return client_fail(loader->client, ENODATA, "",
                                "every step that was fed was received: feed more, or say the end");
         if (r != -ENOBUFS)
-            return step_failed(epoch, &err);
-        enlarge(&loader->memory, ret_batch->used);
+            return local_step_failed(epoch, &err);
+        local_enlarge(&loader->memory, ret_batch->used);
     }
     *ret = mapping;
     return 0;
 }
 
-static void warn_of_length(struct dl_epoch *epoch, uint32_t samples)
+static void local_warn_of_length(struct dl_epoch *epoch, uint32_t samples)
 {
     const struct dl_loader *loader = epoch->loader;
     struct local_facts facts;
@@ -337,9 +338,9 @@ static void warn_of_length(struct dl_epoch *epoch, uint32_t samples)
     if (!loader->iterable || epoch->length_told || epoch->made <= loader->length)
         return;
     epoch->length_told = true;
-    table_of(loader)->facts(loader->local, &facts);
+    local_table_of(loader)->facts(loader->local, &facts);
     words_too_many(facts.label, loader->length, epoch->made, text, sizeof text);
-    warn(epoch, text);
+    local_warn(epoch, text);
 }
 
 int local_epoch_next(struct dl_epoch *epoch, struct dl_batch **ret)
@@ -354,7 +355,7 @@ int local_epoch_next(struct dl_epoch *epoch, struct dl_batch **ret)
 
     if (epoch->phase == EPOCH_OVER)
         return DL_END;
-    r = load(epoch, &entry.mapping, &made);
+    r = local_load(epoch, &entry.mapping, &made);
     epoch->wait_ns += clock_ns() - begin;
     if (r == DL_END) {
         epoch->phase = EPOCH_OVER;
@@ -371,7 +372,7 @@ int local_epoch_next(struct dl_epoch *epoch, struct dl_batch **ret)
                                               .repeated = made.repeated};
     epoch->received++;
     epoch->position = header->step + 1;
-    warn_of_length(epoch, header->samples - made.repeated);
+    local_warn_of_length(epoch, header->samples - made.repeated);
     r = batch_new(epoch, &entry, &batch);
     if (connection_check(&client->conn) < 0)
         return client_fatal(client);

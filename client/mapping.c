@@ -8,13 +8,14 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-static int refuse(struct dl_error *err, uint32_t id, const char *why, uint64_t got, uint64_t want)
+static int mapping_refuse(struct dl_error *err, uint32_t id, const char *why, uint64_t got,
+                          uint64_t want)
 {
     return dl_error_set(err, EPROTO, "", "segment %u: %s: %llu where %llu is due", id, why,
                         (unsigned long long)got, (unsigned long long)want);
 }
 
-static int check_file(int fd, uint32_t id, uint64_t bytes, struct dl_error *err)
+static int mapping_check_file(int fd, uint32_t id, uint64_t bytes, struct dl_error *err)
 {
     int seals = fcntl(fd, F_GET_SEALS);
     struct stat st;
@@ -22,38 +23,38 @@ static int check_file(int fd, uint32_t id, uint64_t bytes, struct dl_error *err)
     if (seals < 0)
         return dl_error_set(err, EPROTO, "", "segment %u: not a memfd", id);
     if ((seals & (F_SEAL_SHRINK | F_SEAL_GROW)) != (F_SEAL_SHRINK | F_SEAL_GROW))
-        return refuse(err, id, "not sealed against shrinking and growing, seals", (uint64_t)seals,
-                      F_SEAL_SHRINK | F_SEAL_GROW);
+        return mapping_refuse(err, id, "not sealed against shrinking and growing, seals",
+                              (uint64_t)seals, F_SEAL_SHRINK | F_SEAL_GROW);
     if (fstat(fd, &st) < 0)
         return dl_error_set(err, EPROTO, "", "segment %u: fstat: %s", id, strerror(errno));
     if (st.st_size < 0 || (uint64_t)st.st_size != bytes)
-        return refuse(err, id, "size in bytes", (uint64_t)st.st_size, bytes);
+        return mapping_refuse(err, id, "size in bytes", (uint64_t)st.st_size, bytes);
     if (bytes < SEGMENT_HEADER_BYTES + SLOT_ALIGN || bytes > DL_MAX_SEGMENT_BYTES)
-        return refuse(err, id, "size in bytes", bytes, SEGMENT_HEADER_BYTES + SLOT_ALIGN);
+        return mapping_refuse(err, id, "size in bytes", bytes, SEGMENT_HEADER_BYTES + SLOT_ALIGN);
     return 0;
 }
 
-static int check_header(const struct segment_header *header, uint32_t id, uint64_t bytes,
-                        struct dl_error *err)
+static int mapping_check_header(const struct segment_header *header, uint32_t id, uint64_t bytes,
+                                struct dl_error *err)
 {
     uint64_t slots_bytes;
 
     if (header->magic != SEGMENT_MAGIC)
-        return refuse(err, id, "magic number", header->magic, SEGMENT_MAGIC);
+        return mapping_refuse(err, id, "magic number", header->magic, SEGMENT_MAGIC);
     if (header->version != SEGMENT_LAYOUT_VERSION)
-        return refuse(err, id, "layout version", header->version, SEGMENT_LAYOUT_VERSION);
+        return mapping_refuse(err, id, "layout version", header->version, SEGMENT_LAYOUT_VERSION);
     if (header->id != id)
-        return refuse(err, id, "id in its header", header->id, id);
+        return mapping_refuse(err, id, "id in its header", header->id, id);
     if (header->bytes != bytes)
-        return refuse(err, id, "size in its header", header->bytes, bytes);
+        return mapping_refuse(err, id, "size in its header", header->bytes, bytes);
     if (header->slots == 0 || header->slots > DL_MAX_SEGMENT_SLOTS)
-        return refuse(err, id, "slots", header->slots, DL_MAX_SEGMENT_SLOTS);
+        return mapping_refuse(err, id, "slots", header->slots, DL_MAX_SEGMENT_SLOTS);
     if (header->slot_bytes == 0 || header->slot_bytes % SLOT_ALIGN != 0)
-        return refuse(err, id, "bytes a slot", header->slot_bytes, SLOT_ALIGN);
+        return mapping_refuse(err, id, "bytes a slot", header->slot_bytes, SLOT_ALIGN);
     if (mul_overflows(header->slot_bytes, header->slots, &slots_bytes) ||
         slots_bytes > bytes - SEGMENT_HEADER_BYTES)
-        return refuse(err, id, "bytes a slot", header->slot_bytes,
-                      (bytes - SEGMENT_HEADER_BYTES) / header->slots);
+        return mapping_refuse(err, id, "bytes a slot", header->slot_bytes,
+                              (bytes - SEGMENT_HEADER_BYTES) / header->slots);
     return 0;
 }
 
@@ -63,7 +64,7 @@ int mapping_new(int fd, uint32_t id, uint64_t bytes, bool writable, struct mappi
     int prot = writable ? PROT_READ | PROT_WRITE : PROT_READ;
     struct segment_header header;
     struct mapping *mapping;
-    int r = check_file(fd, id, bytes, err);
+    int r = mapping_check_file(fd, id, bytes, err);
 
     if (r < 0)
         return r;
@@ -83,7 +84,7 @@ int mapping_new(int fd, uint32_t id, uint64_t bytes, bool writable, struct mappi
     mapping->bytes = bytes;
     mapping->writable = writable;
     memcpy(&header, mapping->base, sizeof header);
-    r = check_header(&header, id, bytes, err);
+    r = mapping_check_header(&header, id, bytes, err);
     if (r < 0) {
         mapping_unref(mapping);
         return r;

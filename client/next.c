@@ -6,7 +6,7 @@
  * them (a quarter of the credits) wait, when no delivered batch is left here, and before the client
  * blocks. So a client that has batches in store makes one system call for a quarter of its credits.
  * One that is the sampler need not do so before it blocks either, as long as the daemon has enough
- * to go on with: see is_fed().
+ * to go on with: see next_is_fed().
  */
 #include "client/internal.h"
 
@@ -53,7 +53,7 @@ bool entry_is_former_lease(const struct dl_client *client, const struct entry *e
     return has_step && !entry_is_lent(client, entry);
 }
 
-static int grow(struct dl_epoch *epoch)
+static int next_grow(struct dl_epoch *epoch)
 {
     uint32_t cap = epoch->cap ? epoch->cap * 2 : ENTRIES_MIN;
     struct entry *grown = calloc(cap, sizeof *grown);
@@ -71,7 +71,7 @@ static int grow(struct dl_epoch *epoch)
 
 int epoch_push(struct dl_epoch *epoch, const struct entry *entry)
 {
-    if (epoch->count == epoch->cap && grow(epoch) < 0) {
+    if (epoch->count == epoch->cap && next_grow(epoch) < 0) {
         struct entry lost = *entry;
 
         entry_deinit(&lost);
@@ -102,7 +102,7 @@ struct entry epoch_pop(struct dl_epoch *epoch)
 
 /* ---- giving back ---- */
 
-static void send_steps(struct dl_epoch *epoch, bool pins)
+static void next_send_steps(struct dl_epoch *epoch, bool pins)
 {
     struct dl_message msg = {.number = pins ? DL_MSG_PIN : DL_MSG_RELEASE};
     uint32_t *n = pins ? &epoch->n_pins : &epoch->n_releases;
@@ -127,8 +127,8 @@ static void send_steps(struct dl_epoch *epoch, bool pins)
 /* Pending steps as messages. Pins first: a release may end one of them. */
 void epoch_queue_pending(struct dl_epoch *epoch)
 {
-    send_steps(epoch, true);
-    send_steps(epoch, false);
+    next_send_steps(epoch, true);
+    next_send_steps(epoch, false);
     former_leases_report(epoch);
     assert(epoch->lent >= epoch->unsent);
     epoch->lent -= epoch->unsent;
@@ -177,7 +177,7 @@ void epoch_queue_release(struct dl_epoch *epoch, uint64_t step, bool credit)
  * batch: the daemon has half of what it may load ahead, less than a quarter waits here, and the
  * user is one who comes back at once. So the daemon never waits for what lies here.
  */
-static bool is_fed(const struct dl_epoch *epoch)
+static bool next_is_fed(const struct dl_epoch *epoch)
 {
     uint64_t ahead = epoch->feed.steps - epoch->received;
     uint32_t waiting =
@@ -192,7 +192,7 @@ void epoch_flush_if_due(struct dl_epoch *epoch)
     struct dl_client *client = epoch->loader->client;
     int r;
 
-    if (is_fed(epoch))
+    if (next_is_fed(epoch))
         return;
     epoch->n_feeds = 0;
     if (epoch->count == 0 ||
@@ -207,7 +207,7 @@ void epoch_flush_if_due(struct dl_epoch *epoch)
 /* ---- next ---- */
 
 /* Until an entry is there, or nothing more will come. */
-static int wait_entry(struct dl_epoch *epoch, uint64_t deadline, bool block)
+static int next_wait_entry(struct dl_epoch *epoch, uint64_t deadline, bool block)
 {
     struct dl_client *client = epoch->loader->client;
 
@@ -239,7 +239,7 @@ static int wait_entry(struct dl_epoch *epoch, uint64_t deadline, bool block)
 }
 
 /* Whether there is something else of its loaders that the client could let go of. */
-static bool holds_more(const struct dl_epoch *than)
+static bool next_holds_more(const struct dl_epoch *than)
 {
     for (const struct dl_loader *loader = than->loader->client->loaders; loader;
          loader = loader->next) {
@@ -254,7 +254,7 @@ static bool holds_more(const struct dl_epoch *than)
 }
 
 /* It says that memory.limit, or the user's quota, leaves no room for a further batch. */
-static bool lacks_memory(const struct entry *entry)
+static bool next_lacks_memory(const struct entry *entry)
 {
     const struct fault *fault = entry->fault;
 
@@ -266,24 +266,25 @@ static bool lacks_memory(const struct entry *entry)
  * Drops words about a lack of memory that were said before the daemon heard of what has been given
  * back: who holds nothing any more can do nothing about it. It says so again should it have to.
  */
-static void drop_stale(struct dl_epoch *epoch)
+static void next_drop_stale(struct dl_epoch *epoch)
 {
-    while (epoch->count > 0 && lacks_memory(&epoch->entries[epoch->head]) && !holds_more(epoch)) {
+    while (epoch->count > 0 && next_lacks_memory(&epoch->entries[epoch->head]) &&
+           !next_holds_more(epoch)) {
         struct entry stale = epoch_pop(epoch);
         entry_deinit(&stale);
     }
 }
 
-static int need_entry(struct dl_epoch *epoch, int64_t timeout_ns)
+static int next_need_entry(struct dl_epoch *epoch, int64_t timeout_ns)
 {
     struct dl_client *client = epoch->loader->client;
     uint64_t begin, deadline = DEADLINE_NONE;
     int r;
 
-    drop_stale(epoch);
+    next_drop_stale(epoch);
     if (epoch->count > 0)
         return 0;
-    if (!is_fed(epoch)) {
+    if (!next_is_fed(epoch)) {
         epoch->n_feeds = 0;
         client_queue_pending(client);
     }
@@ -291,8 +292,8 @@ static int need_entry(struct dl_epoch *epoch, int64_t timeout_ns)
     if (timeout_ns >= 0 && add_overflows(begin, (uint64_t)timeout_ns, &deadline))
         deadline = DEADLINE_NONE;
     do {
-        r = wait_entry(epoch, deadline, timeout_ns != 0);
-        drop_stale(epoch);
+        r = next_wait_entry(epoch, deadline, timeout_ns != 0);
+        next_drop_stale(epoch);
     } while (r == 0 && epoch->count == 0);
     epoch->wait_ns += clock_ns() - begin;
     if (r == -ENODATA)
@@ -303,7 +304,7 @@ static int need_entry(struct dl_epoch *epoch, int64_t timeout_ns)
     return r;
 }
 
-static int say_fault(struct dl_epoch *epoch, struct fault *fault)
+static int next_say_fault(struct dl_epoch *epoch, struct fault *fault)
 {
     int r = client_fail(epoch->loader->client, fault->code, fault->path, "%s", fault->message);
 
@@ -311,10 +312,10 @@ static int say_fault(struct dl_epoch *epoch, struct fault *fault)
     return r;
 }
 
-static int take_fault(struct dl_epoch *epoch, struct entry *entry)
+static int next_take_fault(struct dl_epoch *epoch, struct entry *entry)
 {
     struct dl_client *client = epoch->loader->client;
-    int r = say_fault(epoch, entry->fault);
+    int r = next_say_fault(epoch, entry->fault);
 
     epoch->failed = entry->descriptor.step;
     if (entry_is_lent(client, entry))
@@ -326,12 +327,12 @@ static int take_fault(struct dl_epoch *epoch, struct entry *entry)
 }
 
 /* What has come stays where it is until the epoch is ended: it was not used. */
-static int take_cut(struct dl_epoch *epoch)
+static int next_take_cut(struct dl_epoch *epoch)
 {
     int r = DL_END;
 
     if (epoch->cut)
-        r = say_fault(epoch, epoch->cut);
+        r = next_say_fault(epoch, epoch->cut);
     epoch->cut = fault_free(epoch->cut);
     return r;
 }
@@ -349,10 +350,10 @@ static int next_remote(struct dl_epoch *epoch, int64_t timeout_ns, struct dl_bat
         r = client_pump(client);
     if (r < 0)
         return client_fatal(client);
-    r = need_entry(epoch, timeout_ns);
+    r = next_need_entry(epoch, timeout_ns);
 
     if (epoch->outcome == EPOCH_CUT && (r == 0 || r == DL_END))
-        return take_cut(epoch);
+        return next_take_cut(epoch);
     if (epoch->outcome < EPOCH_BROKEN)
         epoch->outcome = r == DL_END ? EPOCH_HAD_ALL : EPOCH_OPEN;
     if (r != 0)
@@ -363,7 +364,7 @@ static int next_remote(struct dl_epoch *epoch, int64_t timeout_ns, struct dl_bat
         epoch->position = entry.descriptor.step + 1;
     }
     if (entry.fault) {
-        r = take_fault(epoch, &entry);
+        r = next_take_fault(epoch, &entry);
     } else {
         step = entry.descriptor.step;
         r = batch_new(epoch, &entry, &batch);

@@ -35,12 +35,12 @@ struct pin {
 
 /* ---- the library ---- */
 
-static int not_there(struct dl_error *err, const char *why)
+static int pin_not_there(struct dl_error *err, const char *why)
 {
     return dl_error_set(err, ENOTSUP, "memory.pin", "%s", why);
 }
 
-static const char *name_of(const struct cuda *cuda, int code)
+static const char *pin_name_of(const struct cuda *cuda, int code)
 {
     const char *name = NULL;
 
@@ -49,13 +49,13 @@ static const char *name_of(const struct cuda *cuda, int code)
     return "an error of CUDA without a name";
 }
 
-static int failed(const struct cuda *cuda, const char *what, int code, struct dl_error *err)
+static int pin_failed(const struct cuda *cuda, const char *what, int code, struct dl_error *err)
 {
-    return dl_error_set(err, ENOTSUP, "memory.pin", "%s: %s", what, name_of(cuda, code));
+    return dl_error_set(err, ENOTSUP, "memory.pin", "%s: %s", what, pin_name_of(cuda, code));
 }
 
 /* The function `name` into *ret, whatever its type. */
-static bool find(void *library, const char *name, void *ret)
+static bool pin_find(void *library, const char *name, void *ret)
 {
     void *symbol = dlsym(library, name);
 
@@ -64,7 +64,7 @@ static bool find(void *library, const char *name, void *ret)
 }
 
 /* libcuda is never unloaded: it has threads of its own. */
-static int load(struct cuda *cuda, struct dl_error *err)
+static int pin_load(struct cuda *cuda, struct dl_error *err)
 {
     const char *env = secure_getenv("DLOADER_LIBCUDA");
     const char *path = env && env[0] ? env : "libcuda.so.1";
@@ -74,19 +74,19 @@ static int load(struct cuda *cuda, struct dl_error *err)
     if (!lib) {
         const char *why = dlerror();
 
-        return not_there(err, why ? why : path);
+        return pin_not_there(err, why ? why : path);
     }
     *cuda = (struct cuda){0};
-    found = find(lib, "cuInit", &cuda->init) &&
-            find(lib, "cuDeviceGetCount", &cuda->device_count) &&
-            find(lib, "cuGetErrorName", &cuda->error_name) &&
-            find(lib, "cuCtxGetCurrent", &cuda->context_current) &&
-            find(lib, "cuCtxPushCurrent_v2", &cuda->context_push) &&
-            find(lib, "cuCtxPopCurrent_v2", &cuda->context_pop) &&
-            find(lib, "cuDevicePrimaryCtxRetain", &cuda->primary_retain) &&
-            find(lib, "cuDevicePrimaryCtxRelease_v2", &cuda->primary_release) &&
-            find(lib, "cuMemHostRegister_v2", &cuda->host_register) &&
-            find(lib, "cuMemHostUnregister", &cuda->host_unregister);
+    found = pin_find(lib, "cuInit", &cuda->init) &&
+            pin_find(lib, "cuDeviceGetCount", &cuda->device_count) &&
+            pin_find(lib, "cuGetErrorName", &cuda->error_name) &&
+            pin_find(lib, "cuCtxGetCurrent", &cuda->context_current) &&
+            pin_find(lib, "cuCtxPushCurrent_v2", &cuda->context_push) &&
+            pin_find(lib, "cuCtxPopCurrent_v2", &cuda->context_pop) &&
+            pin_find(lib, "cuDevicePrimaryCtxRetain", &cuda->primary_retain) &&
+            pin_find(lib, "cuDevicePrimaryCtxRelease_v2", &cuda->primary_release) &&
+            pin_find(lib, "cuMemHostRegister_v2", &cuda->host_register) &&
+            pin_find(lib, "cuMemHostUnregister", &cuda->host_unregister);
     dlclose(lib);
     return found ? 0
                  : dl_error_set(err, ENOTSUP, "memory.pin",
@@ -96,42 +96,42 @@ static int load(struct cuda *cuda, struct dl_error *err)
 }
 
 /* Loaded, initialized, and a device is there. */
-static int open_cuda(struct cuda *cuda, struct dl_error *err)
+static int pin_open_cuda(struct cuda *cuda, struct dl_error *err)
 {
     int n = 0;
-    int r = load(cuda, err);
+    int r = pin_load(cuda, err);
 
     if (r < 0)
         return r;
     r = cuda->init(0);
     if (r != 0)
-        return failed(cuda, "cuInit", r, err);
+        return pin_failed(cuda, "cuInit", r, err);
     r = cuda->device_count(&n);
     if (r != 0)
-        return failed(cuda, "cuDeviceGetCount", r, err);
-    return n > 0 ? 0 : not_there(err, "CUDA has no device here");
+        return pin_failed(cuda, "cuDeviceGetCount", r, err);
+    return n > 0 ? 0 : pin_not_there(err, "CUDA has no device here");
 }
 
 int pin_check(struct dl_error *err)
 {
     struct cuda cuda = {0};
 
-    return open_cuda(&cuda, err);
+    return pin_open_cuda(&cuda, err);
 }
 
 /* ---- pins ---- */
 
-static int find_context(struct pin *pin, struct dl_error *err)
+static int pin_find_context(struct pin *pin, struct dl_error *err)
 {
     int r = pin->cuda.context_current(&pin->context);
 
     if (r != 0)
-        return failed(&pin->cuda, "cuCtxGetCurrent", r, err);
+        return pin_failed(&pin->cuda, "cuCtxGetCurrent", r, err);
     if (pin->context)
         return 0;
     r = pin->cuda.primary_retain(&pin->context, 0);
     if (r != 0)
-        return failed(&pin->cuda, "cuDevicePrimaryCtxRetain", r, err);
+        return pin_failed(&pin->cuda, "cuDevicePrimaryCtxRetain", r, err);
     pin->retained = true;
     return 0;
 }
@@ -145,9 +145,9 @@ int pin_new(struct pin **ret, struct dl_error *err)
         return dl_error_set(err, ENOMEM, "memory.pin", "no memory");
     atomic_init(&pin->refs, 1);
     pin->pid = getpid();
-    r = open_cuda(&pin->cuda, err);
+    r = pin_open_cuda(&pin->cuda, err);
     if (r == 0)
-        r = find_context(pin, err);
+        r = pin_find_context(pin, err);
     if (r < 0) {
         free(pin);
         return r;
@@ -186,7 +186,7 @@ int pin_register(struct pin *pin, void *base, uint64_t bytes, bool writable, str
         return 0;
     return dl_error_set(err, EIO, "memory.pin",
                         "%llu bytes of the ring cannot be page-locked: %s%s",
-                        (unsigned long long)bytes, name_of(&pin->cuda, r),
+                        (unsigned long long)bytes, pin_name_of(&pin->cuda, r),
                         writable ? "; raise ulimit -l, or lower memory.limit"
                                  : "; with memory.writable: true it may go");
 }

@@ -61,7 +61,7 @@ void reclaim_abandon(struct reclaim *reclaim)
 }
 
 /* The client is closed: there is nobody to tell and no pool. */
-static void free_orphan(struct dl_batch *batch)
+static void reclaim_free_orphan(struct dl_batch *batch)
 {
     assert(!batch->view);
     mapping_unref(batch->mapping);
@@ -80,7 +80,7 @@ void reclaim_drop(struct dl_batch *batch)
     head = atomic_load_explicit(&reclaim->head, memory_order_acquire);
     do {
         if (head == CLOSED) {
-            free_orphan(batch);
+            reclaim_free_orphan(batch);
             return;
         }
         batch->dropped = head;
@@ -89,7 +89,7 @@ void reclaim_drop(struct dl_batch *batch)
                                                     memory_order_release, memory_order_acquire));
 }
 
-static void finish_all(struct dl_client *client, struct dl_batch *batch)
+static void reclaim_finish_all(struct dl_client *client, struct dl_batch *batch)
 {
     while (batch) {
         struct dl_batch *next = batch->dropped;
@@ -105,7 +105,8 @@ void reclaim_drain(struct dl_client *client)
 
     /* Relaxed: a push seen late is taken by the next call; the exchange orders what is taken. */
     if (reclaim && atomic_load_explicit(&reclaim->head, memory_order_relaxed))
-        finish_all(client, atomic_exchange_explicit(&reclaim->head, NULL, memory_order_acquire));
+        reclaim_finish_all(client,
+                           atomic_exchange_explicit(&reclaim->head, NULL, memory_order_acquire));
 }
 
 void reclaim_close(struct dl_client *client)
@@ -124,5 +125,6 @@ void reclaim_close(struct dl_client *client)
     }
     /* Acquire for what is taken; release so that orphans' threads see the batches as we left them.
      */
-    finish_all(client, atomic_exchange_explicit(&reclaim->head, CLOSED, memory_order_acq_rel));
+    reclaim_finish_all(client,
+                       atomic_exchange_explicit(&reclaim->head, CLOSED, memory_order_acq_rel));
 }

@@ -37,7 +37,7 @@ bool client_may_reconnect(const struct dl_client *client)
 /* ---- the descriptor ---- */
 
 /* `fd` (consumed) takes the place of the client's, under its number. 0, or latched. */
-static int take_place(struct dl_client *client, int fd)
+static int reconnect_take_place(struct dl_client *client, int fd)
 {
     struct epoll_event event = {.events = EPOLLIN};
     int watch = client->reconnect.watch, r;
@@ -54,7 +54,7 @@ static int take_place(struct dl_client *client, int fd)
 }
 
 /* Sets the timer that stands in the socket's place. 0, or latched. */
-static int set_timer(struct dl_client *client)
+static int reconnect_set_timer(struct dl_client *client)
 {
     uint64_t at = max_u64(client->reconnect.next_try, 1); /* 0 would disarm it */
     struct itimerspec spec = {
@@ -65,20 +65,21 @@ static int set_timer(struct dl_client *client)
     return connection_fail(&client->conn, errno, "", "timerfd_settime: %s", strerror(errno));
 }
 
-static int put_timer(struct dl_client *client)
+static int reconnect_put_timer(struct dl_client *client)
 {
     int fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
 
     if (fd < 0)
         return connection_fail(&client->conn, errno, "", "timerfd_create: %s", strerror(errno));
-    return take_place(client, fd) < 0 ? connection_check(&client->conn) : set_timer(client);
+    return reconnect_take_place(client, fd) < 0 ? connection_check(&client->conn)
+                                                : reconnect_set_timer(client);
 }
 
 /* ---- the end of a session ---- */
 
 /* A batch that the user holds must be what it was: the daemon may have ended the session and lived
  * on. */
-static int check_held(struct dl_client *client)
+static int reconnect_check_held(struct dl_client *client)
 {
     for (const struct dl_batch *batch = client->batches; batch; batch = batch->next) {
         struct slot_header header;
@@ -95,7 +96,7 @@ static int check_held(struct dl_client *client)
     return 0;
 }
 
-static void leave_epoch(struct dl_epoch *epoch)
+static void reconnect_leave_epoch(struct dl_epoch *epoch)
 {
     epoch->phase = epoch_rules_of(epoch)->is_over ? EPOCH_LEFT : EPOCH_AWAY;
     epoch->lent = epoch->unsent = 0;
@@ -103,7 +104,7 @@ static void leave_epoch(struct dl_epoch *epoch)
 }
 
 /* Nothing that was the daemon's is told to the next one. */
-static void leave_behind(struct dl_client *client)
+static void reconnect_leave_behind(struct dl_client *client)
 {
     for (uint32_t i = 0; i < client->n_segments; i++)
         mapping_unref(client->segments[i]);
@@ -115,13 +116,13 @@ static void leave_behind(struct dl_client *client)
         loader->held = 0;
         loader->held_bytes = 0;
         for (struct dl_epoch *epoch = loader->epochs; epoch; epoch = epoch->next)
-            leave_epoch(epoch);
+            reconnect_leave_epoch(epoch);
     }
     client->incarnation++;
     connection_restart(&client->conn);
 }
 
-static int give_up(struct dl_client *client)
+static int reconnect_give_up(struct dl_client *client)
 {
     struct reconnect *rc = &client->reconnect;
 
@@ -132,13 +133,13 @@ static int give_up(struct dl_client *client)
 }
 
 /* The next try comes after a pause; each is longer than the one before. */
-static int pause_then_try(struct dl_client *client)
+static int reconnect_pause_then_try(struct dl_client *client)
 {
     struct reconnect *rc = &client->reconnect;
     uint64_t now = clock_ns();
 
     if (now >= rc->deadline)
-        return give_up(client);
+        return reconnect_give_up(client);
     rc->next_try = now + rc->pause;
     rc->pause = min_u64(rc->pause * 2, PAUSE_MAX);
     return 0;
@@ -157,26 +158,26 @@ int client_lost(struct dl_client *client, const struct dl_error *why)
         rc->cause = *why;
     else
         dl_error_set(&rc->cause, ECONNRESET, "", "it closed the session");
-    r = check_held(client);
+    r = reconnect_check_held(client);
     if (r < 0)
         return r;
     rc->ended = rc->life;
-    leave_behind(client);
+    reconnect_leave_behind(client);
     rc->call = (struct call){0};
     rc->away = AWAY_CONNECTING;
     if (again) {
-        r = pause_then_try(client);
+        r = reconnect_pause_then_try(client);
     } else {
         rc->deadline = deadline_after(rc->patience);
         rc->pause = PAUSE_MIN;
         rc->next_try = clock_ns();
     }
-    return r < 0 ? r : put_timer(client);
+    return r < 0 ? r : reconnect_put_timer(client);
 }
 
 /* ---- the way back ---- */
 
-static int try_connect(struct dl_client *client)
+static int reconnect_try_connect(struct dl_client *client)
 {
     struct reconnect *rc = &client->reconnect;
     int fd, r;
@@ -186,10 +187,10 @@ static int try_connect(struct dl_client *client)
     r = client_dial(rc->path, &fd);
     if (r < 0) {
         dl_error_set(&rc->cause, -r, "", "connect: %s", strerror(-r));
-        r = pause_then_try(client);
-        return r < 0 ? r : set_timer(client);
+        r = reconnect_pause_then_try(client);
+        return r < 0 ? r : reconnect_set_timer(client);
     }
-    r = take_place(client, fd);
+    r = reconnect_take_place(client, fd);
     if (r < 0)
         return r;
     rc->away = AWAY_GREETING;
@@ -199,7 +200,7 @@ static int try_connect(struct dl_client *client)
     return 1;
 }
 
-static struct dl_loader *next_loader(const struct dl_client *client)
+static struct dl_loader *reconnect_next_loader(const struct dl_client *client)
 {
     struct dl_loader *loader = client->loaders;
 
@@ -212,7 +213,7 @@ static struct dl_loader *next_loader(const struct dl_client *client)
  * All of it had come: there is nothing to ask for, but where the job is. Over an iterable dataset
  * the workers would have to go through all of it once more.
  */
-static bool is_complete(const struct dl_epoch *epoch)
+static bool reconnect_is_complete(const struct dl_epoch *epoch)
 {
     const struct feed *feed = &epoch->feed;
 
@@ -222,16 +223,16 @@ static bool is_complete(const struct dl_epoch *epoch)
                     : epoch->expected == epoch->steps;
 }
 
-static struct dl_epoch *next_epoch(const struct dl_client *client)
+static struct dl_epoch *reconnect_next_epoch(const struct dl_client *client)
 {
     for (struct dl_loader *loader = client->loaders; loader; loader = loader->next)
         for (struct dl_epoch *epoch = loader->epochs; epoch; epoch = epoch->next)
-            if (epoch->phase == EPOCH_AWAY || is_complete(epoch))
+            if (epoch->phase == EPOCH_AWAY || reconnect_is_complete(epoch))
                 return epoch;
     return NULL;
 }
 
-static int open_again(struct dl_client *client, struct dl_loader *loader)
+static int reconnect_open_again(struct dl_client *client, struct dl_loader *loader)
 {
     struct reconnect *rc = &client->reconnect;
     struct dl_message msg;
@@ -255,7 +256,7 @@ static int open_again(struct dl_client *client, struct dl_loader *loader)
 }
 
 /* The round of nodes that its rank was of is over: the daemon that took part in it is gone. */
-static int break_epoch(struct dl_epoch *epoch)
+static int reconnect_break_epoch(struct dl_epoch *epoch)
 {
     struct dl_error err = {0};
 
@@ -266,7 +267,7 @@ static int break_epoch(struct dl_epoch *epoch)
     return epoch_cut(epoch, &err) < 0 ? connection_check(&epoch->loader->client->conn) : 1;
 }
 
-static int start_again(struct dl_client *client, struct dl_epoch *epoch)
+static int reconnect_start_again(struct dl_client *client, struct dl_epoch *epoch)
 {
     struct reconnect *rc = &client->reconnect;
     uint8_t before[HISTORY_BYTES];
@@ -282,8 +283,8 @@ static int start_again(struct dl_client *client, struct dl_epoch *epoch)
 }
 
 /* What the daemon says again must be what the one before it said. */
-static int differs(struct dl_client *client, const char *name, const char *what, uint64_t now,
-                   uint64_t before)
+static int reconnect_differs(struct dl_client *client, const char *name, const char *what,
+                             uint64_t now, uint64_t before)
 {
     if (now == before)
         return 0;
@@ -305,17 +306,17 @@ int reconnect_opened(struct dl_client *client, const struct dl_msg_opened *opene
         client_send(client, &close);
         return 0;
     }
-    if ((r = differs(client, loader->name, "spec fingerprint", opened->fingerprint,
-                     loader->fingerprint)) < 0 ||
-        (r = differs(client, loader->name, "kind of dataset (1: iterable)", opened->iterable,
-                     loader->iterable)) < 0 ||
-        (r = differs(client, loader->name, "length of the dataset", opened->length,
-                     loader->length)) < 0 ||
-        (r = differs(client, loader->name, "fingerprint of the data", opened->dataset,
-                     loader->identity.dataset)) < 0 ||
-        (r = differs(client, loader->name, "order (1: of the steps)", opened->in_order,
-                     loader->in_order)) < 0 ||
-        (r = differs(client, loader->name, "seed", opened->seed, loader->seed)) < 0)
+    if ((r = reconnect_differs(client, loader->name, "spec fingerprint", opened->fingerprint,
+                               loader->fingerprint)) < 0 ||
+        (r = reconnect_differs(client, loader->name, "kind of dataset (1: iterable)",
+                               opened->iterable, loader->iterable)) < 0 ||
+        (r = reconnect_differs(client, loader->name, "length of the dataset", opened->length,
+                               loader->length)) < 0 ||
+        (r = reconnect_differs(client, loader->name, "fingerprint of the data", opened->dataset,
+                               loader->identity.dataset)) < 0 ||
+        (r = reconnect_differs(client, loader->name, "order (1: of the steps)", opened->in_order,
+                               loader->in_order)) < 0 ||
+        (r = reconnect_differs(client, loader->name, "seed", opened->seed, loader->seed)) < 0)
         return r;
     loader->id = (uint32_t)opened->loader;
     loader->gone = false;
@@ -334,9 +335,11 @@ int reconnect_started(struct dl_client *client, const struct dl_msg_started *sta
     }
     /* Of an iterable dataset it is an estimate. */
     if (!epoch->loader->iterable &&
-        differs(client, epoch->loader->name, "number of steps", started->steps, epoch->steps) < 0)
+        reconnect_differs(client, epoch->loader->name, "number of steps", started->steps,
+                          epoch->steps) < 0)
         return connection_check(&client->conn);
-    if (differs(client, epoch->loader->name, "first step", started->first, epoch->expected) < 0)
+    if (reconnect_differs(client, epoch->loader->name, "first step", started->first,
+                          epoch->expected) < 0)
         return connection_check(&client->conn);
     epoch->stream = stream;
     epoch->phase = epoch_rules_of(epoch)->is_over ? EPOCH_ENDING : EPOCH_RUNNING;
@@ -353,7 +356,7 @@ int reconnect_started(struct dl_client *client, const struct dl_msg_started *sta
  * that is over needs nothing of it: by now the other ranks can be far from it. Everything else a
  * user has to know.
  */
-static int refused(struct dl_client *client, const struct dl_error *err)
+static int reconnect_refused(struct dl_client *client, const struct dl_error *err)
 {
     struct dl_epoch *epoch = client->reconnect.call.epoch;
     const struct dl_error why = *err;
@@ -373,13 +376,13 @@ static int refused(struct dl_client *client, const struct dl_error *err)
                            why.message);
 }
 
-static int overdue(struct dl_client *client)
+static int reconnect_overdue(struct dl_client *client)
 {
     struct reconnect *rc = &client->reconnect;
 
     if (rc->away == AWAY_GREETING) {
         dl_error_set(&rc->cause, ETIMEDOUT, "", "it does not answer");
-        return give_up(client);
+        return reconnect_give_up(client);
     }
     return connection_fail(&client->conn, ETIMEDOUT, rc->path,
                            "the daemon is back, but does not answer (%s was due)",
@@ -387,11 +390,11 @@ static int overdue(struct dl_client *client)
 }
 
 /* The next request, or the end of the way. */
-static int go_on(struct dl_client *client)
+static int reconnect_go_on(struct dl_client *client)
 {
     struct reconnect *rc = &client->reconnect;
-    struct dl_loader *loader = next_loader(client);
-    struct dl_epoch *epoch = next_epoch(client);
+    struct dl_loader *loader = reconnect_next_loader(client);
+    struct dl_epoch *epoch = reconnect_next_epoch(client);
     uint64_t ended; /* one that no loader needs */
 
     /* A host's descriptor goes with the first byte of its message. */
@@ -402,9 +405,9 @@ static int go_on(struct dl_client *client)
     if (rc->away == AWAY_GREETING && hosts_send(client, &client->hosts, &ended) < 0)
         return client_lost(client, NULL);
     if (loader)
-        return open_again(client, loader);
+        return reconnect_open_again(client, loader);
     if (epoch)
-        return epoch->cluster ? break_epoch(epoch) : start_again(client, epoch);
+        return epoch->cluster ? reconnect_break_epoch(epoch) : reconnect_start_again(client, epoch);
     rc->away = AWAY_NOT;
     return 1;
 }
@@ -414,12 +417,12 @@ int reconnect_turn(struct dl_client *client)
     struct reconnect *rc = &client->reconnect;
 
     if (rc->away == AWAY_CONNECTING)
-        return try_connect(client);
+        return reconnect_try_connect(client);
     if (!rc->call.done)
-        return clock_ns() < rc->due ? 0 : overdue(client);
+        return clock_ns() < rc->due ? 0 : reconnect_overdue(client);
     if (rc->call.refused.code)
-        return refused(client, &rc->call.refused);
-    return go_on(client);
+        return reconnect_refused(client, &rc->call.refused);
+    return reconnect_go_on(client);
 }
 
 uint64_t reconnect_wake(const struct dl_client *client)

@@ -6,8 +6,8 @@
 #include <inttypes.h>
 
 /* A token, and behind it the list that it names, or none. *ret_list borrows it. */
-static int read_whole(struct dl_span state, struct state_token *ret, struct dl_span *ret_list,
-                      struct dl_error *err)
+static int state_read_whole(struct dl_span state, struct state_token *ret, struct dl_span *ret_list,
+                            struct dl_error *err)
 {
     *ret_list = dataset_state_split(&state);
     int r = state_token_read(state.data, state.len, ret, err);
@@ -18,12 +18,12 @@ static int read_whole(struct dl_span state, struct state_token *ret, struct dl_s
     return r;
 }
 
-static int read_state(struct dl_loader *loader, const void *state, size_t len,
+static int state_read(struct dl_loader *loader, const void *state, size_t len,
                       struct state_token *ret)
 {
     struct dl_error err = {0};
     struct dl_span list;
-    int r = read_whole((struct dl_span){state, len}, ret, &list, &err);
+    int r = state_read_whole((struct dl_span){state, len}, ret, &list, &err);
 
     if (r == 0)
         r = state_token_check(ret, &loader->identity, &err);
@@ -31,12 +31,12 @@ static int read_state(struct dl_loader *loader, const void *state, size_t len,
 }
 
 /* Where a state goes on; its own step, or in another world 0. */
-static int find_state(struct dl_loader *loader, const void *state, size_t len, uint64_t world,
+static int state_find(struct dl_loader *loader, const void *state, size_t len, uint64_t world,
                       struct state_place *ret)
 {
     struct state_token token;
     struct dl_error err = {0};
-    int r = read_state(loader, state, len, &token);
+    int r = state_read(loader, state, len, &token);
 
     if (r < 0)
         return r;
@@ -48,7 +48,7 @@ int state_find_place(struct dl_loader *loader, const struct dl_epoch_options *o,
                      struct state_place *ret)
 {
     *ret = (struct state_place){.epoch = o->epoch, .step = o->step};
-    return o->state ? find_state(loader, o->state, o->state_len, epoch_options_world(o), ret) : 0;
+    return o->state ? state_find(loader, o->state, o->state_len, epoch_options_world(o), ret) : 0;
 }
 
 int state_take_dataset_states(struct dl_epoch *epoch, const struct dl_epoch_options *o)
@@ -65,7 +65,7 @@ int state_take_dataset_states(struct dl_epoch *epoch, const struct dl_epoch_opti
                        "what the dataset said of its place is not of this loader");
 }
 
-static int write_state(struct dl_loader *loader, const struct state_place *place, uint64_t world,
+static int state_write(struct dl_loader *loader, const struct state_place *place, uint64_t world,
                        struct dl_span list, void *buf, size_t *len)
 {
     struct state_token token = {.identity = loader->identity,
@@ -90,7 +90,7 @@ static int write_state(struct dl_loader *loader, const struct state_place *place
     return 0;
 }
 
-static int check_order(struct dl_loader *loader)
+static int state_check_order(struct dl_loader *loader)
 {
     if (loader->in_order)
         return 0;
@@ -111,10 +111,10 @@ int dl_epoch_state(struct dl_epoch *epoch, void *buf, size_t *len)
     if (epoch->outcome == EPOCH_HAD_ALL && epoch->number < UINT64_MAX)
         place = (struct state_place){.epoch = epoch->number + 1};
     else if (epoch->received > 0)
-        r = check_order(loader);
+        r = state_check_order(loader);
     if (r < 0)
         return r;
-    return write_state(loader, &place, epoch->world, (struct dl_span){0}, buf, len);
+    return state_write(loader, &place, epoch->world, (struct dl_span){0}, buf, len);
 }
 
 int dl_epoch_whole_state(struct dl_epoch *epoch, uint64_t step, void *buf, size_t *len)
@@ -136,13 +136,13 @@ int dl_epoch_whole_state(struct dl_epoch *epoch, uint64_t step, void *buf, size_
     if (step == DL_UNKNOWN && epoch->outcome == EPOCH_HAD_ALL && epoch->number < UINT64_MAX)
         place = (struct state_place){.epoch = epoch->number + 1};
     else if (epoch->received > 0)
-        r = check_order(epoch->loader);
+        r = state_check_order(epoch->loader);
     if (r == 0 && place.epoch == epoch->number &&
         dataset_states_write(epoch, place.step, &list) < 0)
         r = client_fail(epoch->loader->client, ENOMEM, "", "no memory for a state");
     if (r < 0)
         return r;
-    return write_state(epoch->loader, &place, epoch->world, (struct dl_span){list.data, list.len},
+    return state_write(epoch->loader, &place, epoch->world, (struct dl_span){list.data, list.len},
                        buf, len);
 }
 
@@ -172,9 +172,9 @@ int dl_loader_state(struct dl_loader *loader, const struct dl_epoch_options *opt
         return r;
     if (o->state && o->step > 0)
         place.step = o->step;
-    if (place.step > 0 && (r = check_order(loader)) < 0)
+    if (place.step > 0 && (r = state_check_order(loader)) < 0)
         return r;
-    return write_state(loader, &place, world, (struct dl_span){0}, buf, len);
+    return state_write(loader, &place, world, (struct dl_span){0}, buf, len);
 }
 
 int dl_loader_find_state(struct dl_loader *loader, const void *state, size_t len, uint32_t world,
@@ -184,7 +184,7 @@ int dl_loader_find_state(struct dl_loader *loader, const void *state, size_t len
     int r = client_begin(loader->client);
 
     if (r == 0)
-        r = find_state(loader, state, len,
+        r = state_find(loader, state, len,
                        epoch_options_world(&(struct dl_epoch_options){.world = world}), &place);
     if (r < 0)
         return r;
@@ -197,7 +197,7 @@ int dl_state_json(const void *state, size_t len, char *buf, size_t size)
 {
     struct state_token token;
     struct dl_span list;
-    int r = read_whole((struct dl_span){state, len}, &token, &list, NULL);
+    int r = state_read_whole((struct dl_span){state, len}, &token, &list, NULL);
 
     return r < 0 ? r : (int)state_token_json(&token, buf, size);
 }

@@ -6,7 +6,7 @@
 
 #include <errno.h>
 
-static bool is_stopped(const struct dl_client *client, uint64_t stream)
+static bool stream_is_stopped(const struct dl_client *client, uint64_t stream)
 {
     for (uint32_t i = 0; i < client->n_stopped; i++)
         if (client->stopped[i].stream == stream)
@@ -15,12 +15,12 @@ static bool is_stopped(const struct dl_client *client, uint64_t stream)
 }
 
 /* 1 and *ret: a running epoch; 0: stopped, to be ignored; or latched. */
-static int find_stream(struct dl_client *client, const struct dl_message *msg, uint64_t stream,
-                       struct dl_epoch **ret)
+static int stream_find_running(struct dl_client *client, const struct dl_message *msg,
+                               uint64_t stream, struct dl_epoch **ret)
 {
     struct dl_epoch *epoch = client_find_epoch(client, (uint32_t)stream);
 
-    if (!epoch && is_stopped(client, stream))
+    if (!epoch && stream_is_stopped(client, stream))
         return 0;
     if (!epoch)
         return violated(client, "%s: stream %llu is not known", message_name(msg->number),
@@ -32,7 +32,7 @@ static int find_stream(struct dl_client *client, const struct dl_message *msg, u
 }
 
 /* How many steps must come in all; DL_UNKNOWN: as many as there are. */
-static uint64_t steps_due(const struct dl_epoch *epoch)
+static uint64_t stream_steps_due(const struct dl_epoch *epoch)
 {
     if (epoch->feed.on)
         return epoch->feed.steps;
@@ -42,7 +42,7 @@ static uint64_t steps_due(const struct dl_epoch *epoch)
 }
 
 /* The steps end before this one; those of an iterable dataset are told by its own estimate. */
-static uint64_t steps_end(const struct dl_epoch *epoch)
+static uint64_t stream_steps_end(const struct dl_epoch *epoch)
 {
     if (epoch->feed.on)
         return epoch->first + epoch->feed.steps;
@@ -50,39 +50,40 @@ static uint64_t steps_end(const struct dl_epoch *epoch)
 }
 
 /* Not in order: the step was delivered before, by this daemon or by one before it. */
-static bool has_come(const struct dl_epoch *epoch, uint64_t step)
+static bool stream_has_come(const struct dl_epoch *epoch, uint64_t step)
 {
     return step < epoch->expected || step_set_has(&epoch->came, step);
 }
 
 /* The step that a batch or a fault claims must be one whose turn it can be. */
-static int check_step(struct dl_client *client, const struct dl_message *msg,
-                      const struct dl_epoch *epoch, uint64_t step)
+static int stream_check_step(struct dl_client *client, const struct dl_message *msg,
+                             const struct dl_epoch *epoch, uint64_t step)
 {
     const struct dl_loader *loader = epoch->loader;
     const char *name = message_name(msg->number);
 
     if (!loader->in_order) {
-        if (step < epoch->first || step >= steps_end(epoch) || has_come(epoch, step) ||
-            epoch->delivered >= steps_due(epoch))
+        if (step < epoch->first || step >= stream_steps_end(epoch) ||
+            stream_has_come(epoch, step) || epoch->delivered >= stream_steps_due(epoch))
             return violated(client,
                             "%s: step %llu of stream %u has come before, or is none of the steps "
                             "%llu to %llu that are left",
                             name, (ull)step, epoch->stream, (ull)epoch->first,
-                            (ull)steps_end(epoch) - 1);
+                            (ull)stream_steps_end(epoch) - 1);
     } else if (loader->iterable) {
         if (step < epoch->expected)
             return violated(client, "%s: step %llu of stream %u where %llu or a later one is due",
                             name, (ull)step, epoch->stream, (ull)epoch->expected);
-    } else if (step != epoch->expected || step >= steps_end(epoch)) {
+    } else if (step != epoch->expected || step >= stream_steps_end(epoch)) {
         return violated(client, "%s: step %llu of stream %u where %llu of %llu is due", name,
-                        (ull)step, epoch->stream, (ull)epoch->expected, (ull)steps_end(epoch));
+                        (ull)step, epoch->stream, (ull)epoch->expected,
+                        (ull)stream_steps_end(epoch));
     }
     return 0;
 }
 
 /* 0 or -ENOMEM. */
-static int count_step(struct dl_epoch *epoch, uint64_t step)
+static int stream_count_step(struct dl_epoch *epoch, uint64_t step)
 {
     int r = 0;
 
@@ -103,13 +104,14 @@ static int count_step(struct dl_epoch *epoch, uint64_t step)
  * Not in order, steps behind the first missing one had arrived before the daemon ended: the next
  * one makes them again.
  */
-static bool is_known(const struct dl_epoch *epoch, uint64_t step)
+static bool stream_is_known(const struct dl_epoch *epoch, uint64_t step)
 {
     return epoch->resumed && !epoch->loader->in_order && step >= epoch->first &&
-           step < steps_end(epoch) && has_come(epoch, step);
+           step < stream_steps_end(epoch) && stream_has_come(epoch, step);
 }
 
-static int check_credit(struct dl_client *client, const struct dl_epoch *epoch, uint64_t step)
+static int stream_check_credit(struct dl_client *client, const struct dl_epoch *epoch,
+                               uint64_t step)
 {
     if (epoch->lent < epoch->credits)
         return 0;
@@ -118,9 +120,9 @@ static int check_credit(struct dl_client *client, const struct dl_epoch *epoch, 
 }
 
 /* Another daemon made it again. */
-static int give_back_unseen(struct dl_epoch *epoch, uint64_t step)
+static int stream_give_back_unseen(struct dl_epoch *epoch, uint64_t step)
 {
-    int r = check_credit(epoch->loader->client, epoch, step);
+    int r = stream_check_credit(epoch->loader->client, epoch, step);
 
     if (r < 0)
         return r;
@@ -131,7 +133,8 @@ static int give_back_unseen(struct dl_epoch *epoch, uint64_t step)
 }
 
 /* The batch as an entry; its mapping is not counted yet. */
-static int find_slot(struct dl_client *client, const struct dl_descriptor *d, struct entry *entry)
+static int stream_find_slot(struct dl_client *client, const struct dl_descriptor *d,
+                            struct entry *entry)
 {
     uint32_t segment = client_find_segment(client, d->segment);
 
@@ -151,26 +154,26 @@ static int find_slot(struct dl_client *client, const struct dl_descriptor *d, st
     return 0;
 }
 
-static int deliver_one(struct dl_client *client, const struct dl_message *msg,
-                       struct dl_epoch *epoch, const struct dl_descriptor *d)
+static int stream_deliver_one(struct dl_client *client, const struct dl_message *msg,
+                              struct dl_epoch *epoch, const struct dl_descriptor *d)
 {
     struct entry entry = {.descriptor = *d};
     int r;
 
-    if (is_known(epoch, d->step))
-        return give_back_unseen(epoch, d->step);
-    r = check_step(client, msg, epoch, d->step);
+    if (stream_is_known(epoch, d->step))
+        return stream_give_back_unseen(epoch, d->step);
+    r = stream_check_step(client, msg, epoch, d->step);
     if (r == 0)
-        r = check_credit(client, epoch, d->step);
+        r = stream_check_credit(client, epoch, d->step);
     if (r == 0)
-        r = find_slot(client, d, &entry);
+        r = stream_find_slot(client, d, &entry);
     if (r < 0)
         return r;
     mapping_ref(entry.mapping);
     if (epoch_push(epoch, &entry) < 0)
         return no_memory_for(client, msg);
     epoch->lent++;
-    if (count_step(epoch, d->step) < 0)
+    if (stream_count_step(epoch, d->step) < 0)
         return no_memory_for(client, msg);
     return 0;
 }
@@ -179,7 +182,7 @@ int stream_deliver(struct dl_client *client, const struct dl_message *msg)
 {
     struct dl_span all = msg->deliver.descriptors;
     struct dl_epoch *epoch = NULL;
-    int found = find_stream(client, msg, msg->deliver.stream, &epoch);
+    int found = stream_find_running(client, msg, msg->deliver.stream, &epoch);
 
     if (found < 0)
         return found;
@@ -192,7 +195,7 @@ int stream_deliver(struct dl_client *client, const struct dl_message *msg)
             client_release_step(client, (uint32_t)msg->deliver.stream, d.step);
             continue;
         }
-        r = deliver_one(client, msg, epoch, &d);
+        r = stream_deliver_one(client, msg, epoch, &d);
         if (r < 0)
             return r;
     }
@@ -201,7 +204,7 @@ int stream_deliver(struct dl_client *client, const struct dl_message *msg)
 
 /* A report is of many lines, so more than an error's text; what else a terminal would obey is not
  * in it. The message was found to be UTF-8: C1 is C2 80..9F in it. */
-static void clean_report(char *text)
+static void stream_clean_report(char *text)
 {
     for (char *p = text; *p; p++) {
         unsigned char c = (unsigned char)*p;
@@ -214,7 +217,7 @@ static void clean_report(char *text)
 }
 
 /* NULL: there is none, no room for it, or no memory: the fault's message says enough. */
-static char *report_dup(const struct dl_epoch *epoch, struct dl_span detail)
+static char *stream_report_dup(const struct dl_epoch *epoch, struct dl_span detail)
 {
     char *copy;
 
@@ -222,11 +225,11 @@ static char *report_dup(const struct dl_epoch *epoch, struct dl_span detail)
         return NULL;
     copy = span_dup(detail);
     if (copy)
-        clean_report(copy);
+        stream_clean_report(copy);
     return copy;
 }
 
-static struct fault *fault_new(const struct dl_epoch *epoch, const struct dl_msg_fault *msg)
+static struct fault *stream_fault_new(const struct dl_epoch *epoch, const struct dl_msg_fault *msg)
 {
     struct fault *fault = calloc(1, sizeof *fault);
 
@@ -242,20 +245,20 @@ static struct fault *fault_new(const struct dl_epoch *epoch, const struct dl_msg
     fault->message = span_dup(msg->message);
     if (!fault->path || !fault->message)
         return fault_free(fault);
-    fault->detail = report_dup(epoch, msg->detail);
+    fault->detail = stream_report_dup(epoch, msg->detail);
     fault->detail_len = fault->detail ? msg->detail.len : 0;
     return fault;
 }
 
 /* Nothing of what has come is given out any more: this is the next thing that is said. It can come
  * when all has been delivered, and means nothing once all was given out. */
-static int cut_with(struct dl_epoch *epoch, const struct dl_msg_fault *fault)
+static int stream_cut_with(struct dl_epoch *epoch, const struct dl_msg_fault *fault)
 {
     epoch_note_end(epoch);
     if (epoch->outcome == EPOCH_HAD_ALL || epoch->outcome == EPOCH_CUT)
         return 0;
     epoch->outcome = EPOCH_CUT;
-    epoch->cut = fault_new(epoch, fault);
+    epoch->cut = stream_fault_new(epoch, fault);
     return epoch->cut ? 0 : connection_fail(&epoch->loader->client->conn, ENOMEM, "", "no memory");
 }
 
@@ -268,8 +271,8 @@ int stream_fault(struct dl_client *client, const struct dl_message *msg)
     int r;
 
     if (epoch)
-        return cut_with(epoch, fault);
-    r = find_stream(client, msg, fault->stream, &epoch);
+        return stream_cut_with(epoch, fault);
+    r = stream_find_running(client, msg, fault->stream, &epoch);
     if (r == 0 && fault->step != UINT64_MAX)
         client_release_step(client, (uint32_t)fault->stream, fault->step);
     if (r <= 0)
@@ -283,22 +286,22 @@ int stream_fault(struct dl_client *client, const struct dl_message *msg)
         epoch_note_end(epoch);
         epoch->outcome = EPOCH_BROKEN;
     }
-    if (fault->step != UINT64_MAX && is_known(epoch, fault->step)) {
-        return give_back_unseen(epoch, fault->step);
+    if (fault->step != UINT64_MAX && stream_is_known(epoch, fault->step)) {
+        return stream_give_back_unseen(epoch, fault->step);
     }
     if (fault->step != UINT64_MAX) {
-        r = check_step(client, msg, epoch, fault->step);
+        r = stream_check_step(client, msg, epoch, fault->step);
         if (r == 0)
-            r = check_credit(client, epoch, fault->step);
+            r = stream_check_credit(client, epoch, fault->step);
         if (r < 0)
             return r;
         epoch->lent++;
-        if (count_step(epoch, fault->step) < 0)
+        if (stream_count_step(epoch, fault->step) < 0)
             return no_memory_for(client, msg);
     } else if (epoch->faults >= EPOCH_FAULTS_MAX + epoch->credits)
         return violated(client, "more than %d faults of stream %u wait that are no step's",
                         EPOCH_FAULTS_MAX, epoch->stream);
-    entry.fault = fault_new(epoch, fault);
+    entry.fault = stream_fault_new(epoch, fault);
     if (!entry.fault || epoch_push(epoch, &entry) < 0)
         return no_memory_for(client, msg);
     return 0;
@@ -311,7 +314,7 @@ int epoch_cut(struct dl_epoch *epoch, const struct dl_error *err)
                                .path = span_str(err->path),
                                .message = span_str(err->message)};
 
-    return cut_with(epoch, &msg);
+    return stream_cut_with(epoch, &msg);
 }
 
 /* Only the last one is kept: a daemon that warns without end takes no memory. */
@@ -320,7 +323,7 @@ int stream_warning(struct dl_client *client, const struct dl_message *msg)
     _cleanup_free_ char *text = NULL;
     struct dl_error clean = {0};
     struct dl_epoch *epoch = NULL;
-    int r = find_stream(client, msg, msg->warning.stream, &epoch);
+    int r = stream_find_running(client, msg, msg->warning.stream, &epoch);
 
     if (r <= 0)
         return r;
@@ -336,12 +339,12 @@ int stream_warning(struct dl_client *client, const struct dl_message *msg)
 int stream_finished(struct dl_client *client, const struct dl_message *msg)
 {
     struct dl_epoch *epoch = NULL;
-    int r = find_stream(client, msg, msg->finished.stream, &epoch);
+    int r = stream_find_running(client, msg, msg->finished.stream, &epoch);
     uint64_t due;
 
     if (r <= 0)
         return r;
-    due = steps_due(epoch);
+    due = stream_steps_due(epoch);
     if (epoch->feed.on && !epoch->feed.ended)
         return violated(client, "FINISHED: stream %u ends before its order does", epoch->stream);
     if (due != DL_UNKNOWN && epoch->delivered < due)

@@ -35,7 +35,7 @@ struct view *view_unref(struct view *view)
 }
 
 /* Depth of every node and the sum of all leaves, in one walk over the preorder. */
-static void measure(struct view *view)
+static void view_measure(struct view *view)
 {
     uint32_t open[DL_BOUND_TREE_DEPTH]; /* children still to come, for each level above */
     uint32_t depth = 0;
@@ -82,7 +82,7 @@ static int view_new(const void *shared, uint64_t len, uint32_t count, uint64_t s
         free(view);
         return r;
     }
-    measure(view);
+    view_measure(view);
     *ret = view;
     return 0;
 }
@@ -107,13 +107,13 @@ int view_get(struct view **cache, const void *shared, uint64_t len, uint32_t cou
 
 /* ---- rows of a batch ---- */
 
-static bool is_list(const struct tree_node *node)
+static bool view_is_list(const struct tree_node *node)
 {
     return view_is_text(node) && node->ndim == 1;
 }
 
 /* Of a list only how many there are: what is in it, and where, the whole list tells. */
-static void cut(struct tree_node *node, const struct view *slice)
+static void view_cut(struct tree_node *node, const struct view *slice)
 {
     uint64_t row = node->nbytes / node->shape[0];
 
@@ -125,7 +125,7 @@ static void cut(struct tree_node *node, const struct view *slice)
 }
 
 /* UINT32_MAX: all leaves can be cut; objects are leaves here. */
-static uint32_t find_uncut(const struct view *view, uint64_t all)
+static uint32_t view_find_uncut(const struct view *view, uint64_t all)
 {
     for (uint32_t i = 0; i < view->count; i++) {
         const struct tree_node *node = view_node(view, i);
@@ -137,7 +137,7 @@ static uint32_t find_uncut(const struct view *view, uint64_t all)
     return UINT32_MAX;
 }
 
-static struct tree_node *node_of(struct view *view, uint32_t i)
+static struct tree_node *view_node_of(struct view *view, uint32_t i)
 {
     return (struct tree_node *)(void *)view->encoded + i;
 }
@@ -167,7 +167,7 @@ int view_slice(struct view **cache, struct view *whole, uint64_t all, uint64_t f
         *ret = view_ref(slice);
         return 0;
     }
-    *ret_bad = find_uncut(whole, all);
+    *ret_bad = view_find_uncut(whole, all);
     if (*ret_bad != UINT32_MAX)
         return -EINVAL;
     slice = view_dup(whole);
@@ -177,12 +177,12 @@ int view_slice(struct view **cache, struct view *whole, uint64_t all, uint64_t f
     slice->first = first;
     slice->rows = rows;
     for (uint32_t i = 0; i < slice->count; i++) {
-        struct tree_node *node = node_of(slice, i);
+        struct tree_node *node = view_node_of(slice, i);
 
         if (node->kind != TREE_TENSOR && !view_is_text(node))
             continue;
-        cut(node, slice);
-        slice->leaf_bytes += is_list(node) ? 0 : node->nbytes;
+        view_cut(node, slice);
+        slice->leaf_bytes += view_is_list(node) ? 0 : node->nbytes;
     }
     view_unref(*cache);
     *cache = slice;
@@ -191,7 +191,8 @@ int view_slice(struct view **cache, struct view *whole, uint64_t all, uint64_t f
 }
 
 /* The node as it is in the whole batch. */
-static const struct tree_node *whole_node(const struct view *view, const struct tree_node *node)
+static const struct tree_node *view_whole_node(const struct view *view,
+                                               const struct tree_node *node)
 {
     return view->whole ? view_node(view->whole, 0) + (node - view_node(view, 0)) : node;
 }
@@ -199,7 +200,7 @@ static const struct tree_node *whole_node(const struct view *view, const struct 
 bool view_text(const struct view *view, const struct tree_node *node, const uint8_t *slot,
                uint64_t i, const char **ret, uint64_t *ret_len)
 {
-    return tree_text(whole_node(view, node), slot, view->first + i, ret, ret_len);
+    return tree_text(view_whole_node(view, node), slot, view->first + i, ret, ret_len);
 }
 
 uint64_t view_text_bytes(const struct view *view, const struct tree_node *node, const uint8_t *slot)
@@ -207,7 +208,7 @@ uint64_t view_text_bytes(const struct view *view, const struct tree_node *node, 
     uint64_t bytes = sizeof(uint64_t), len;
     const char *text;
 
-    if (!view->whole || !is_list(node))
+    if (!view->whole || !view_is_list(node))
         return node->nbytes;
     for (uint64_t i = 0; i < view->rows; i++) /* one that is overwritten has no bytes */
         bytes += sizeof(uint64_t) + (view_text(view, node, slot, i, &text, &len) ? len : 0);
@@ -220,12 +221,12 @@ struct view *view_pack(const struct view *slice, uint64_t begin, uint64_t *ret_e
 
     *ret_end = begin;
     for (uint32_t i = 0; packed && i < packed->count; i++) {
-        struct tree_node *node = node_of(packed, i);
+        struct tree_node *node = view_node_of(packed, i);
 
-        if (node->kind != TREE_TENSOR && !is_list(node))
+        if (node->kind != TREE_TENSOR && !view_is_list(node))
             continue;
         node->offset = align_up(*ret_end, TREE_ALIGN);
-        *ret_end = node->offset + whole_node(slice, view_node(slice, i))->nbytes;
+        *ret_end = node->offset + view_whole_node(slice, view_node(slice, i))->nbytes;
         if (node->kind == TREE_TENSOR)
             *ret_end = node->offset + node->nbytes;
     }
@@ -233,12 +234,12 @@ struct view *view_pack(const struct view *slice, uint64_t begin, uint64_t *ret_e
 }
 
 /* The list's strings, and where they are; as many of their bytes as the whole list has at most. */
-static void copy_list(const struct view *slice, const struct tree_node *from, const uint8_t *slot,
-                      struct tree_node *node, uint8_t *to)
+static void view_copy_list(const struct view *slice, const struct tree_node *from,
+                           const uint8_t *slot, struct tree_node *node, uint8_t *to)
 {
     uint64_t *numbers = (uint64_t *)(void *)(to + node->offset), end = 0, len;
     char *strings = (char *)(numbers + slice->rows + 1);
-    uint64_t room = whole_node(slice, from)->nbytes - (slice->rows + 1) * sizeof *numbers;
+    uint64_t room = view_whole_node(slice, from)->nbytes - (slice->rows + 1) * sizeof *numbers;
     const char *text;
 
     numbers[0] = 0;
@@ -256,10 +257,10 @@ void view_copy(const struct view *slice, const uint8_t *slot, struct view *packe
 {
     for (uint32_t i = 0; i < packed->count; i++) {
         const struct tree_node *from = view_node(slice, i);
-        struct tree_node *node = node_of(packed, i);
+        struct tree_node *node = view_node_of(packed, i);
 
-        if (is_list(node))
-            copy_list(slice, from, slot, node, to);
+        if (view_is_list(node))
+            view_copy_list(slice, from, slot, node, to);
         else if (node->kind == TREE_TENSOR)
             memcpy(to + node->offset, slot + from->offset, node->nbytes);
         packed->leaf_bytes += node->nbytes;
@@ -271,7 +272,7 @@ uint64_t view_bytes(const struct view *view, const uint8_t *slot)
     uint64_t bytes = view->leaf_bytes;
 
     for (uint32_t i = 0; view->whole && i < view->count; i++)
-        if (is_list(view_node(view, i)))
+        if (view_is_list(view_node(view, i)))
             bytes += view_text_bytes(view, view_node(view, i), slot);
     return bytes;
 }
@@ -279,8 +280,8 @@ uint64_t view_bytes(const struct view *view, const uint8_t *slot)
 /* ---- look-ups ---- */
 
 /* Bytes of `path` that name child `i` of `parent`, without the dot after them; 0: another child. */
-static size_t match(const struct view *view, const struct tree_node *parent,
-                    const struct tree_node *child, uint32_t i, const char *path)
+static size_t view_match(const struct view *view, const struct tree_node *parent,
+                         const struct tree_node *child, uint32_t i, const char *path)
 {
     char digits[16];
     const char *name = digits;
@@ -304,20 +305,20 @@ static size_t match(const struct view *view, const struct tree_node *parent,
  * Keys may hold dots, so several children can match; each node is reached by one path at most,
  * which bounds the search by the size of the tree.
  */
-static const struct tree_node *find(const struct view *view, const struct tree_node *node,
-                                    const char *path)
+static const struct tree_node *view_find_below(const struct view *view,
+                                               const struct tree_node *node, const char *path)
 {
     const struct tree_node *child = node + 1;
 
     for (uint32_t i = 0; i < node->children; i++, child = tree_skip(child)) {
         const struct tree_node *found;
-        size_t len = match(view, node, child, i, path);
+        size_t len = view_match(view, node, child, i, path);
 
         if (len == 0)
             continue;
         if (path[len] == '\0')
             return child;
-        found = find(view, child, path + len + 1);
+        found = view_find_below(view, child, path + len + 1);
         if (found)
             return found;
     }
@@ -329,7 +330,7 @@ int view_find(const struct view *view, const char *path, const struct tree_node 
     const struct tree_node *node = view_node(view, 0);
 
     if (path && path[0] != '\0')
-        node = find(view, node, path);
+        node = view_find_below(view, node, path);
     if (!node)
         return -ENOENT;
     *ret = node;
