@@ -69,40 +69,40 @@ static const struct message_row {
 #undef END
 };
 
-static const struct message_row *find(uint64_t number)
+static const struct message_row *codec_find(uint64_t number)
 {
     return number < ARRAY_SIZE(rows) && rows[number].name ? &rows[number] : NULL;
 }
 
 const char *message_name(uint32_t number)
 {
-    const struct message_row *row = find(number);
+    const struct message_row *row = codec_find(number);
     return row ? row->name : NULL;
 }
 
 int message_fds(uint32_t number)
 {
-    const struct message_row *row = find(number);
+    const struct message_row *row = codec_find(number);
     return row ? row->fds : -1;
 }
 
 uint32_t message_direction(uint32_t number)
 {
-    const struct message_row *row = find(number);
+    const struct message_row *row = codec_find(number);
     return row ? row->direction : 0;
 }
 
 /* ---- encode -------------------------------------------------------------------------------- */
 
 /* The two forms a field has in its struct. */
-static uint64_t field_u64(const struct dl_message *msg, const struct field *field)
+static uint64_t codec_field_u64(const struct dl_message *msg, const struct field *field)
 {
     uint64_t n;
     memcpy(&n, (const char *)msg + field->offset, sizeof n);
     return n;
 }
 
-static struct dl_span field_span(const struct dl_message *msg, const struct field *field)
+static struct dl_span codec_field_span(const struct dl_message *msg, const struct field *field)
 {
     struct dl_span span;
     memcpy(&span, (const char *)msg + field->offset, sizeof span);
@@ -110,15 +110,15 @@ static struct dl_span field_span(const struct dl_message *msg, const struct fiel
 }
 
 /* Refuses what the other side would refuse, and adds up the bytes the field may need. */
-static int check_field(const struct dl_message *msg, const struct field *field, size_t *bytes)
+static int codec_check_field(const struct dl_message *msg, const struct field *field, size_t *bytes)
 {
     struct dl_span span;
 
     if (field->type == FIELD_U64) {
         *bytes += 9;
-        return field_u64(msg, field) > field->max ? -EMSGSIZE : 0;
+        return codec_field_u64(msg, field) > field->max ? -EMSGSIZE : 0;
     }
-    span = field_span(msg, field);
+    span = codec_field_span(msg, field);
     if (span.len > (field->type == FIELD_ANY ? DL_MAX_FRAME_BYTES : field->max))
         return -EMSGSIZE;
     *bytes += 5 + span.len;
@@ -130,7 +130,7 @@ static int check_field(const struct dl_message *msg, const struct field *field, 
 }
 
 /* msgpack-c's way out: the room was made before, so this cannot fail. */
-static int write_packed(void *data, const char *bytes, size_t len)
+static int codec_write_packed(void *data, const char *bytes, size_t len)
 {
     struct dl_buffer *out = data;
 
@@ -141,15 +141,15 @@ static int write_packed(void *data, const char *bytes, size_t len)
 }
 
 /* ANY spans are counted as they are checked: they need the whole payload scanned at the end. */
-static int pack_field(msgpack_packer *packer, const struct dl_message *msg,
-                      const struct field *field, uint32_t *n_any)
+static int codec_pack_field(msgpack_packer *packer, const struct dl_message *msg,
+                            const struct field *field, uint32_t *n_any)
 {
     struct dl_span span;
     int r;
 
     if (field->type == FIELD_U64)
-        return msgpack_pack_uint64(packer, field_u64(msg, field));
-    span = field_span(msg, field);
+        return msgpack_pack_uint64(packer, codec_field_u64(msg, field));
+    span = codec_field_span(msg, field);
     if (field->type == FIELD_STR) {
         r = msgpack_pack_str(packer, span.len);
     } else if (field->type == FIELD_BIN) {
@@ -160,23 +160,23 @@ static int pack_field(msgpack_packer *packer, const struct dl_message *msg,
     }
     if (r < 0 || span.len == 0)
         return r;
-    return write_packed(packer->data, (const char *)span.data, span.len);
+    return codec_write_packed(packer->data, (const char *)span.data, span.len);
 }
 
-static int pack_payload(const struct dl_message *msg, const struct message_row *row,
-                        struct dl_buffer *out)
+static int codec_pack_payload(const struct dl_message *msg, const struct message_row *row,
+                              struct dl_buffer *out)
 {
     msgpack_packer packer;
     size_t start = out->len;
     uint32_t n_any = 0;
     int r;
 
-    msgpack_packer_init(&packer, out, write_packed);
+    msgpack_packer_init(&packer, out, codec_write_packed);
     r = msgpack_pack_array(&packer, row->n_fields + 1);
     if (r == 0)
         r = msgpack_pack_uint64(&packer, msg->number);
     for (uint32_t i = 0; r == 0 && i < row->n_fields; i++)
-        r = pack_field(&packer, msg, &row->fields[i], &n_any);
+        r = codec_pack_field(&packer, msg, &row->fields[i], &n_any);
     if (r == 0 && out->len - start > DL_MAX_FRAME_BYTES)
         r = -EMSGSIZE;
     if (r == 0 && n_any > 0)
@@ -186,7 +186,7 @@ static int pack_payload(const struct dl_message *msg, const struct message_row *
 
 int message_encode(const struct dl_message *msg, struct dl_buffer *out)
 {
-    const struct message_row *row = find(msg->number);
+    const struct message_row *row = codec_find(msg->number);
     size_t room = FRAME_HEADER_BYTES + 10; /* the heads of the array and of the number */
     size_t start = out->len, len;
     int r;
@@ -194,7 +194,7 @@ int message_encode(const struct dl_message *msg, struct dl_buffer *out)
     if (!row)
         return -EBADMSG;
     for (uint32_t i = 0; i < row->n_fields; i++) {
-        r = check_field(msg, &row->fields[i], &room);
+        r = codec_check_field(msg, &row->fields[i], &room);
         if (r < 0)
             return r;
     }
@@ -202,7 +202,7 @@ int message_encode(const struct dl_message *msg, struct dl_buffer *out)
     if (r < 0)
         return r;
     out->len += FRAME_HEADER_BYTES;
-    r = pack_payload(msg, row, out);
+    r = codec_pack_payload(msg, row, out);
     if (r < 0) {
         out->len = start;
         return r;
@@ -237,7 +237,7 @@ static int _printf_(3, 4) refuse(const struct reader *reader, int code, const ch
     return dl_error_set(reader->err, code, place, "%s", text);
 }
 
-static int read_any(struct reader *reader, struct dl_span *ret)
+static int codec_read_any(struct reader *reader, struct dl_span *ret)
 {
     size_t len;
     int r = value_scan(reader->data, reader->len, &len);
@@ -250,7 +250,7 @@ static int read_any(struct reader *reader, struct dl_span *ret)
     return 0;
 }
 
-static int read_u64(struct reader *reader, uint64_t *ret)
+static int codec_read_u64(struct reader *reader, uint64_t *ret)
 {
     const struct field *field = reader->field;
     struct token token;
@@ -266,7 +266,7 @@ static int read_u64(struct reader *reader, uint64_t *ret)
     return 0;
 }
 
-static int read_bytes(struct reader *reader, struct dl_span *ret)
+static int codec_read_bytes(struct reader *reader, struct dl_span *ret)
 {
     const struct field *field = reader->field;
     bool text = field->type == FIELD_STR;
@@ -290,7 +290,7 @@ static int read_bytes(struct reader *reader, struct dl_span *ret)
     return 0;
 }
 
-static int read_field(struct reader *reader, struct dl_message *msg)
+static int codec_read_field(struct reader *reader, struct dl_message *msg)
 {
     char *to = (char *)msg + reader->field->offset;
     struct dl_span span = {0};
@@ -298,19 +298,20 @@ static int read_field(struct reader *reader, struct dl_message *msg)
     int r;
 
     if (reader->field->type == FIELD_U64) {
-        r = read_u64(reader, &n);
+        r = codec_read_u64(reader, &n);
         if (r == 0)
             memcpy(to, &n, sizeof n);
         return r;
     }
-    r = reader->field->type == FIELD_ANY ? read_any(reader, &span) : read_bytes(reader, &span);
+    r = reader->field->type == FIELD_ANY ? codec_read_any(reader, &span)
+                                         : codec_read_bytes(reader, &span);
     if (r == 0)
         memcpy(to, &span, sizeof span);
     return r;
 }
 
 /* The head every message has: an array that starts with a number this sender may use. */
-static int read_head(struct reader *reader, uint32_t directions)
+static int codec_read_head(struct reader *reader, uint32_t directions)
 {
     struct token array, number;
     const struct message_row *row;
@@ -325,7 +326,7 @@ static int read_head(struct reader *reader, uint32_t directions)
     reader->data += number.head;
     reader->len -= number.head;
 
-    row = find(number.n);
+    row = codec_find(number.n);
     if (!row)
         return dl_error_set(reader->err, EBADMSG, "message", "number %" PRIu64 " is unknown",
                             number.n);
@@ -354,13 +355,13 @@ int message_decode(const uint8_t *payload, size_t len, uint32_t directions, stru
         return dl_error_set(err, -r, "message",
                             r == -EMSGSIZE ? "is nested too deep or has too many elements"
                                            : "is not exactly one whole msgpack value");
-    r = read_head(&reader, directions);
+    r = codec_read_head(&reader, directions);
     if (r < 0)
         return r;
     assert(reader.row);
     for (uint32_t i = 0; r == 0 && i < reader.row->n_fields; i++) {
         reader.field = &reader.row->fields[i];
-        r = read_field(&reader, &msg);
+        r = codec_read_field(&reader, &msg);
     }
     if (r < 0)
         return r;

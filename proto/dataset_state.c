@@ -9,13 +9,13 @@ enum { ITEM_BYTES = 16, TAIL_BYTES = 16 };
 
 static const char DATASET_STATE_MARK[8] = {'d', 'l', 'c', 'a', 'r', 'r', 'y', '1'};
 
-static void put(uint8_t *at, uint64_t number)
+static void dataset_state_put(uint8_t *at, uint64_t number)
 {
     number = htole64(number);
     memcpy(at, &number, sizeof number);
 }
 
-static uint64_t get(const uint8_t *at)
+static uint64_t dataset_state_get(const uint8_t *at)
 {
     uint64_t number;
 
@@ -28,12 +28,12 @@ static uint64_t get(const uint8_t *at)
 void dataset_state_write_head(const struct dataset_state *state,
                               uint8_t ret[static DATASET_STATE_HEAD_BYTES])
 {
-    put(ret, state->round);
-    put(ret + 8, state->position);
-    put(ret + 16, state->good);
-    put(ret + 24, state->rank);
-    put(ret + 32, state->world);
-    put(ret + 40, state->ended);
+    dataset_state_put(ret, state->round);
+    dataset_state_put(ret + 8, state->position);
+    dataset_state_put(ret + 16, state->good);
+    dataset_state_put(ret + 24, state->rank);
+    dataset_state_put(ret + 32, state->world);
+    dataset_state_put(ret + 40, state->ended);
 }
 
 bool dataset_state_read(struct dl_span record, struct dataset_state *ret)
@@ -44,16 +44,17 @@ bool dataset_state_read(struct dl_span record, struct dataset_state *ret)
     if (record.len < DATASET_STATE_HEAD_BYTES || record.len > DATASET_STATE_MAX)
         return false;
     memcpy(head, record.data, sizeof head);
-    if (get(head + 32) == 0 || get(head + 32) > DL_MAX_WORLD_SIZE ||
-        get(head + 24) >= get(head + 32) || get(head + 40) > 1 || get(head) == 0 ||
-        get(head + 16) > get(head + 8))
+    if (dataset_state_get(head + 32) == 0 || dataset_state_get(head + 32) > DL_MAX_WORLD_SIZE ||
+        dataset_state_get(head + 24) >= dataset_state_get(head + 32) ||
+        dataset_state_get(head + 40) > 1 || dataset_state_get(head) == 0 ||
+        dataset_state_get(head + 16) > dataset_state_get(head + 8))
         return false;
-    *ret = (struct dataset_state){.round = get(head),
-                                  .position = get(head + 8),
-                                  .good = get(head + 16),
-                                  .rank = (uint32_t)get(head + 24),
-                                  .world = (uint32_t)get(head + 32),
-                                  .ended = get(head + 40) == 1,
+    *ret = (struct dataset_state){.round = dataset_state_get(head),
+                                  .position = dataset_state_get(head + 8),
+                                  .good = dataset_state_get(head + 16),
+                                  .rank = (uint32_t)dataset_state_get(head + 24),
+                                  .world = (uint32_t)dataset_state_get(head + 32),
+                                  .ended = dataset_state_get(head + 40) == 1,
                                   .state = {record.data + sizeof head, record.len - sizeof head}};
     return true;
 }
@@ -64,8 +65,8 @@ int dataset_state_list_add(struct dl_buffer *list, uint32_t worker, struct dl_sp
 {
     uint8_t head[ITEM_BYTES];
 
-    put(head, worker);
-    put(head + 8, record.len);
+    dataset_state_put(head, worker);
+    dataset_state_put(head + 8, record.len);
     int r = buffer_append(list, head, sizeof head);
     return r < 0 ? r : buffer_append(list, record.data, record.len);
 }
@@ -74,7 +75,7 @@ int dataset_state_list_end(struct dl_buffer *list)
 {
     uint8_t tail[TAIL_BYTES];
 
-    put(tail, list->len + TAIL_BYTES);
+    dataset_state_put(tail, list->len + TAIL_BYTES);
     memcpy(tail + 8, DATASET_STATE_MARK, sizeof DATASET_STATE_MARK);
     return buffer_append(list, tail, sizeof tail);
 }
@@ -87,7 +88,7 @@ struct dl_span dataset_state_split(struct dl_span *state)
     if (state->len < TAIL_BYTES || memcmp(state->data + state->len - sizeof DATASET_STATE_MARK,
                                           DATASET_STATE_MARK, sizeof DATASET_STATE_MARK) != 0)
         return list;
-    len = get(state->data + state->len - TAIL_BYTES);
+    len = dataset_state_get(state->data + state->len - TAIL_BYTES);
     if (len < TAIL_BYTES || len > state->len)
         return list;
     list = (struct dl_span){state->data + state->len - len, len};
@@ -105,7 +106,8 @@ int dataset_state_list_next(struct dl_span list, size_t *at, uint32_t *ret_worke
         return 0;
     if (end - *at < ITEM_BYTES)
         return -EINVAL;
-    uint64_t worker = get(list.data + *at), len = get(list.data + *at + 8);
+    uint64_t worker = dataset_state_get(list.data + *at),
+             len = dataset_state_get(list.data + *at + 8);
     if (worker >= DL_MAX_WORKERS || len > end - *at - ITEM_BYTES)
         return -EINVAL;
     *ret_worker = (uint32_t)worker;

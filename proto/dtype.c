@@ -14,32 +14,32 @@ static const struct dtype_row {
 #undef DTYPE
 };
 
-static const struct dtype_row *find(uint32_t dtype)
+static const struct dtype_row *dtype_find(uint32_t dtype)
 {
     return dtype < ARRAY_SIZE(rows) && rows[dtype].name ? &rows[dtype] : NULL;
 }
 
 size_t dtype_bytes(uint32_t dtype)
 {
-    const struct dtype_row *row = find(dtype);
+    const struct dtype_row *row = dtype_find(dtype);
     return row ? row->bytes : 0;
 }
 
 const char *dtype_name(uint32_t dtype)
 {
-    const struct dtype_row *row = find(dtype);
+    const struct dtype_row *row = dtype_find(dtype);
     return row ? row->name : "?";
 }
 
 const char *dtype_numpy(uint32_t dtype)
 {
-    const struct dtype_row *row = find(dtype);
+    const struct dtype_row *row = dtype_find(dtype);
     return row ? row->numpy : "";
 }
 
 int dtype_dlpack_code(uint32_t dtype)
 {
-    const struct dtype_row *row = find(dtype);
+    const struct dtype_row *row = dtype_find(dtype);
     return row ? row->dlpack : -1;
 }
 

@@ -24,7 +24,7 @@ union send_control {
  * Queues (or, when `keep` is false, closes) each descriptor that came with `msg`. Returns 0, or
  * -EMFILE when the queue had no room for all of them; what had no room is closed.
  */
-static int collect_fds(struct msghdr *msg, struct frame_reader *reader, bool keep)
+static int fdpass_collect_fds(struct msghdr *msg, struct frame_reader *reader, bool keep)
 {
     int result = 0;
 
@@ -72,7 +72,7 @@ ssize_t fdpass_recv(int sock, struct frame_reader *reader, int flags)
 
     /* Cut off by this process's limit or by our room: which messages lack theirs is unknowable. */
     bool cut = msg.msg_flags & MSG_CTRUNC;
-    r = collect_fds(&msg, reader, !cut);
+    r = fdpass_collect_fds(&msg, reader, !cut);
     if (cut || r < 0)
         return -EMFILE;
     frame_reader_commit(reader, (size_t)n);

@@ -8,7 +8,7 @@
 #include <assert.h>
 #include <errno.h>
 
-static void check_invariants(const struct frame_reader *reader)
+static void frame_check_invariants(const struct frame_reader *reader)
 {
     assert(reader->begin <= reader->end && reader->end <= reader->cap);
     assert(reader->fd_count <= FRAME_FD_QUEUE);
@@ -16,7 +16,7 @@ static void check_invariants(const struct frame_reader *reader)
 
 void frame_reader_deinit(struct frame_reader *reader)
 {
-    check_invariants(reader);
+    frame_check_invariants(reader);
     for (uint32_t i = 0; i < reader->fd_count; i++)
         close(reader->fds[i]);
     free(reader->data);
@@ -28,7 +28,7 @@ int frame_reader_reserve(struct frame_reader *reader, size_t want, uint8_t **ret
 {
     size_t waiting = reader->end - reader->begin;
 
-    check_invariants(reader);
+    frame_check_invariants(reader);
     if (waiting >= FRAME_HEADER_BYTES + DL_MAX_FRAME_BYTES)
         return -ENOBUFS;
     if (want > SIZE_MAX / 4)
@@ -63,7 +63,7 @@ void frame_reader_commit(struct frame_reader *reader, size_t len)
 
 int frame_reader_push_fd(struct frame_reader *reader, int fd)
 {
-    check_invariants(reader);
+    frame_check_invariants(reader);
     if (reader->fd_count == FRAME_FD_QUEUE) {
         close(fd);
         return -EMFILE;
@@ -76,7 +76,7 @@ int frame_reader_take_fd(struct frame_reader *reader)
 {
     int fd;
 
-    check_invariants(reader);
+    frame_check_invariants(reader);
     if (reader->fd_count == 0)
         return -1;
     fd = reader->fds[0];
@@ -85,7 +85,7 @@ int frame_reader_take_fd(struct frame_reader *reader)
     return fd;
 }
 
-static uint32_t load_le32(const uint8_t *data)
+static uint32_t frame_load_le32(const uint8_t *data)
 {
     return (uint32_t)data[0] | (uint32_t)data[1] << 8 | (uint32_t)data[2] << 16 |
            (uint32_t)data[3] << 24;
@@ -96,10 +96,10 @@ int frame_reader_next(struct frame_reader *reader, struct dl_span *ret)
     size_t waiting = reader->end - reader->begin;
     uint32_t len;
 
-    check_invariants(reader);
+    frame_check_invariants(reader);
     if (waiting < FRAME_HEADER_BYTES)
         return 0;
-    len = load_le32(reader->data + reader->begin);
+    len = frame_load_le32(reader->data + reader->begin);
     if (len == 0 || len > DL_MAX_FRAME_BYTES)
         return -EMSGSIZE;
     if (waiting - FRAME_HEADER_BYTES < len)

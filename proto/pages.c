@@ -9,14 +9,14 @@
 /* The head of an array of any length: its type, and the number of values in it, big-endian. */
 enum { ARRAY_HEAD = 5, ARRAY_32 = 0xDD };
 
-static void put_head(uint8_t *at, uint32_t n)
+static void pages_put_head(uint8_t *at, uint32_t n)
 {
     at[0] = ARRAY_32;
     for (uint32_t i = 0; i < 4; i++)
         at[1 + i] = (uint8_t)(n >> (24 - 8 * i));
 }
 
-static uint32_t read_head(const uint8_t *at)
+static uint32_t pages_read_head(const uint8_t *at)
 {
     uint32_t n = 0;
 
@@ -50,7 +50,7 @@ int pages_pack(const struct value *list, uint32_t row, struct dl_buffer *out, ui
         out->len = before;
         return r;
     }
-    put_head(out->data + before, n);
+    pages_put_head(out->data + before, n);
     *ret_next = row + n < list->count ? row + n : 0;
     return 0;
 }
@@ -64,18 +64,18 @@ int pages_join(struct dl_buffer *whole, const uint8_t *page, size_t len)
         return -EBADMSG;
     if (whole->len == 0 && buffer_append(whole, head, sizeof head) < 0)
         return -ENOMEM;
-    uint64_t rows = read_head(whole->data) + token.n;
+    uint64_t rows = pages_read_head(whole->data) + token.n;
     if (rows > UINT32_MAX)
         return -EBADMSG;
     if (buffer_append(whole, page + token.head, len - token.head) < 0)
         return -ENOMEM;
-    put_head(whole->data, (uint32_t)rows);
+    pages_put_head(whole->data, (uint32_t)rows);
     return 0;
 }
 
 /* One row of those that are left; *at is behind it then. */
-static int unpack_row(const uint8_t *data, size_t len, size_t *at, struct value *list,
-                      struct dl_error *err)
+static int pages_unpack_row(const uint8_t *data, size_t len, size_t *at, struct value *list,
+                            struct dl_error *err)
 {
     struct value *row;
     size_t bytes;
@@ -100,7 +100,7 @@ int pages_unpack(const uint8_t *data, size_t len, struct value *ret, struct dl_e
         return value_unpack(data, len, ret, err);
     size_t at = token.head;
     for (uint64_t i = 0; i < token.n && r == 0; i++)
-        r = unpack_row(data, len, &at, &list, err);
+        r = pages_unpack_row(data, len, &at, &list, err);
     if (r == 0 && at != len)
         r = dl_error_set(err, EBADMSG, "", "the bytes are not exactly one msgpack value");
     if (r < 0)

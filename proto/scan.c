@@ -7,7 +7,7 @@
 
 #include <errno.h>
 
-static uint64_t big_endian(const uint8_t *data, size_t width)
+static uint64_t scan_big_endian(const uint8_t *data, size_t width)
 {
     uint64_t n = 0;
     for (size_t i = 0; i < width; i++)
@@ -60,7 +60,7 @@ static const struct form forms[32] = {
 };
 
 /* Heads of one byte that hold their number themselves. */
-static struct token read_fix(uint8_t first)
+static struct token scan_read_fix(uint8_t first)
 {
     if (first < 0x80)
         return (struct token){TOKEN_UINT, .n = first, .head = 1};
@@ -80,7 +80,7 @@ int token_read(const uint8_t *data, size_t len, struct token *ret)
     if (len == 0)
         return -EBADMSG;
     if (data[0] < 0xC0 || data[0] >= 0xE0) {
-        token = read_fix(data[0]);
+        token = scan_read_fix(data[0]);
     } else {
         const struct form *form = &forms[data[0] - 0xC0];
 
@@ -88,7 +88,7 @@ int token_read(const uint8_t *data, size_t len, struct token *ret)
             return -EBADMSG;
         token = (struct token){form->type, .head = 1U + form->width};
         if (form->type != TOKEN_SCALAR)
-            token.n = big_endian(data + 1, form->width);
+            token.n = scan_big_endian(data + 1, form->width);
         /* A non-negative number that its writer packed as signed is as good as an unsigned one. */
         if (form->is_signed && data[1] & 0x80)
             token.type = TOKEN_SCALAR;
@@ -109,7 +109,7 @@ struct walk {
 };
 
 /* Accounts for one value and opens it when it is a container that holds something. */
-static int walk_value(struct walk *walk, const struct token *token)
+static int scan_walk_value(struct walk *walk, const struct token *token)
 {
     uint64_t children = token->type == TOKEN_ARRAY ? token->n
                         : token->type == TOKEN_MAP ? 2 * token->n
@@ -140,7 +140,7 @@ int value_scan(const uint8_t *data, size_t len, size_t *ret_len)
         int r = token_read(data + at, len - at, &token);
 
         if (r == 0)
-            r = walk_value(&walk, &token);
+            r = scan_walk_value(&walk, &token);
         if (r < 0)
             return r;
         at += token.head + (size_t)token.body;

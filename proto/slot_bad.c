@@ -80,7 +80,7 @@ bool slot_put_bad(void *slot, uint64_t slot_bytes, const struct bad_list *list, 
 }
 
 /* Text that any message takes, whatever stands there. */
-static void clean(struct slot_bad *bad)
+static void slot_bad_clean(struct slot_bad *bad)
 {
     struct dl_error err;
 
@@ -108,7 +108,7 @@ int slot_read_bad(const void *slot, uint64_t slot_bytes, struct bad_list *ret)
     for (uint32_t i = 0; i < bad_list_listed(ret); i++) {
         if (ret->items[i].code == 0 || ret->items[i].code > 4095)
             return -EINVAL;
-        clean(&ret->items[i]);
+        slot_bad_clean(&ret->items[i]);
     }
     return 0;
 }

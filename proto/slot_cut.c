@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <errno.h>
 
-static bool is_text(const struct tree_node *node)
+static bool slot_cut_is_text(const struct tree_node *node)
 {
     return node->kind == TREE_STRING || node->kind == TREE_BYTES;
 }
@@ -13,12 +13,12 @@ bool tree_has_rows(const struct tree_node *leaf, uint64_t samples)
     return leaf->kind != TREE_OBJECT && leaf->ndim > 0 && leaf->shape[0] == samples;
 }
 
-static bool is_leaf(const struct tree_node *node)
+static bool slot_cut_is_leaf(const struct tree_node *node)
 {
-    return node->kind == TREE_TENSOR || node->kind == TREE_OBJECT || is_text(node);
+    return node->kind == TREE_TENSOR || node->kind == TREE_OBJECT || slot_cut_is_text(node);
 }
 
-static void cut_tensor(struct tree_node *node, char *data, uint64_t first, uint64_t rows)
+static void slot_cut_tensor(struct tree_node *node, char *data, uint64_t first, uint64_t rows)
 {
     uint64_t row = node->nbytes / node->shape[0];
 
@@ -27,7 +27,7 @@ static void cut_tensor(struct tree_node *node, char *data, uint64_t first, uint6
 }
 
 /* The numbers before the strings count from where the strings begin: there are fewer of both. */
-static void cut_list(struct tree_node *node, char *data, uint64_t first, uint64_t rows)
+static void slot_cut_list(struct tree_node *node, char *data, uint64_t first, uint64_t rows)
 {
     uint64_t *numbers = (uint64_t *)(void *)data;
     uint64_t begin = numbers[first], end = numbers[first + rows];
@@ -48,16 +48,16 @@ int slot_cut(void *slot, uint32_t first, uint32_t rows, uint32_t *ret_bad)
     assert(header->planned == 0 && first <= header->samples && rows <= header->samples - first);
     for (uint32_t i = 0; i < header->tree_count; i++) {
         *ret_bad = i;
-        if (is_leaf(&nodes[i]) && !tree_has_rows(&nodes[i], header->samples))
+        if (slot_cut_is_leaf(&nodes[i]) && !tree_has_rows(&nodes[i], header->samples))
             return -EINVAL;
     }
     for (uint32_t i = 0; i < header->tree_count; i++) {
-        if (!is_leaf(&nodes[i]))
+        if (!slot_cut_is_leaf(&nodes[i]))
             continue;
-        if (is_text(&nodes[i]))
-            cut_list(&nodes[i], (char *)slot + nodes[i].offset, first, rows);
+        if (slot_cut_is_text(&nodes[i]))
+            slot_cut_list(&nodes[i], (char *)slot + nodes[i].offset, first, rows);
         else
-            cut_tensor(&nodes[i], (char *)slot + nodes[i].offset, first, rows);
+            slot_cut_tensor(&nodes[i], (char *)slot + nodes[i].offset, first, rows);
         nodes[i].shape[0] = rows;
     }
     memmove(indices, indices + first, rows * sizeof *indices);

@@ -104,7 +104,7 @@ void batch_layout_zero_gaps(const struct batch_layout *layout, const struct tree
 }
 
 /* What the worker writes when there is neither batch nor error. */
-static void put_nothing(struct slot_header *header)
+static void slot_fill_put_nothing(struct slot_header *header)
 {
     header->tree_off = 0;
     header->tree_len = 0;
@@ -127,7 +127,7 @@ void slot_put_batch(void *slot, uint64_t samples, const struct batch_layout *lay
 {
     struct slot_header *header = slot;
 
-    put_nothing(header);
+    slot_fill_put_nothing(header);
     header->samples = (uint32_t)samples;
     header->tree_off = layout->tree_off;
     header->tree_len = layout->tree_len;
@@ -195,14 +195,14 @@ uint32_t *slot_put_lengths(void *slot, uint64_t slot_bytes, const struct slot_ta
     *ret_used = off + task->samples * sizeof(uint32_t);
     if (*ret_used > slot_bytes)
         return NULL;
-    put_nothing(header);
+    slot_fill_put_nothing(header);
     header->data_off = off;
     header->used = *ret_used;
     return (uint32_t *)(void *)((char *)slot + off);
 }
 
 /* Where a character ends, at `at` or before it. */
-static uint64_t whole_characters(const char *text, uint64_t at)
+static uint64_t slot_fill_whole_characters(const char *text, uint64_t at)
 {
     while (at > 0 && ((uint8_t)text[at] & 0xc0) == 0x80)
         at--;
@@ -216,14 +216,14 @@ int slot_put_error(void *slot, uint64_t slot_bytes, const struct slot_error *err
 
     if (slot_bytes < SLOT_HEADER_BYTES)
         return -error->code;
-    put_nothing(header);
+    slot_fill_put_nothing(header);
     header->error_code = (uint32_t)error->code;
     header->error_index = error->index;
     header->used = min_u64(off, slot_bytes);
     if (off >= slot_bytes)
         return -error->code;
     uint64_t room = min_u64(slot_bytes - off - 1, SLOT_ERROR_MAX);
-    uint64_t len = whole_characters(error->text, min_u64(strlen(error->text), room));
+    uint64_t len = slot_fill_whole_characters(error->text, min_u64(strlen(error->text), room));
     memcpy((char *)slot + off, error->text, len);
     ((char *)slot)[off + len] = '\0';
     header->error_off = off;

@@ -1,7 +1,7 @@
 /*
  * Loader spec from a value: one pass over the rows of spec.def, so that what is accepted, what is
  * assumed and what is said follow from the table. What depends on keys of two sections at once
- * stands in what check_together() calls.
+ * stands in what spec_check_sections() calls.
  */
 #include "proto/spec_table.h"
 
@@ -25,19 +25,19 @@ void spec_deinit(struct dl_spec *spec)
     *spec = (struct dl_spec){0};
 }
 
-static const char *choice_name(const char *section, const char *key, uint32_t number)
+static const char *spec_name_of_choice(const char *section, const char *key, uint32_t number)
 {
     return spec_choice_name(spec_key_find(section, key), number);
 }
 
 const char *dataset_kind_name(enum dataset_kind kind)
 {
-    return choice_name("dataset", "kind", kind);
+    return spec_name_of_choice("dataset", "kind", kind);
 }
 
 const char *sampler_kind_name(enum sampler_kind kind)
 {
-    return choice_name("sampler", "kind", kind);
+    return spec_name_of_choice("sampler", "kind", kind);
 }
 
 void spec_place(const struct spec_reading *rd, const struct spec_key *key,
@@ -67,7 +67,8 @@ int spec_no_memory(const struct spec_reading *rd)
 
 /* ---- one reader for each type of key -------------------------------------------------------- */
 
-static int read_name(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
+static int spec_read_name(struct spec_reading *rd, const struct spec_key *key,
+                          const struct value *v)
 {
     static const char good[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/";
 
@@ -84,7 +85,7 @@ static int read_name(struct spec_reading *rd, const struct spec_key *key, const 
 
 /* One line that a table can hold, whose columns are two blanks apart; it may stand in a terminal.
  */
-static bool is_label(const char *text, size_t len)
+static bool spec_is_label(const char *text, size_t len)
 {
     for (size_t i = 0; i < len; i++)
         if ((uint8_t)text[i] < 0x20 || text[i] == 0x7F ||
@@ -93,11 +94,12 @@ static bool is_label(const char *text, size_t len)
     return len > 0 && text[0] != ' ' && text[len - 1] != ' ' && !strstr(text, "  ");
 }
 
-static int read_label(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
+static int spec_read_label(struct spec_reading *rd, const struct spec_key *key,
+                           const struct value *v)
 {
     if (v->type != VALUE_STRING)
         return spec_refuse(rd, key, v, "is not a string%s", spec_quote_hint(v));
-    if (strlen(v->string) > key->max || !is_label(v->string, strlen(v->string)))
+    if (strlen(v->string) > key->max || !spec_is_label(v->string, strlen(v->string)))
         return spec_refuse(rd, key, v,
                            "is not a label: 1 to %" PRIu64
                            " bytes on one line, without blanks at its ends or two together",
@@ -108,7 +110,8 @@ static int read_label(struct spec_reading *rd, const struct spec_key *key, const
     return rd->spec->label ? 0 : spec_no_memory(rd);
 }
 
-static int read_choice(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
+static int spec_read_choice(struct spec_reading *rd, const struct spec_key *key,
+                            const struct value *v)
 {
     struct word_list list;
 
@@ -127,7 +130,8 @@ static int read_choice(struct spec_reading *rd, const struct spec_key *key, cons
                        list.best ? "?" : "");
 }
 
-static int read_bool(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
+static int spec_read_bool(struct spec_reading *rd, const struct spec_key *key,
+                          const struct value *v)
 {
     if (v->type != VALUE_BOOL)
         return spec_refuse(rd, key, v, "is not true or false");
@@ -138,7 +142,8 @@ static int read_bool(struct spec_reading *rd, const struct spec_key *key, const 
     return 0;
 }
 
-static int read_uint(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
+static int spec_read_uint(struct spec_reading *rd, const struct spec_key *key,
+                          const struct value *v)
 {
     bool integer = v->type == VALUE_INT || v->type == VALUE_UINT;
     uint64_t n = v->type == VALUE_UINT ? v->uinteger : (uint64_t)v->integer;
@@ -157,17 +162,18 @@ static int read_uint(struct spec_reading *rd, const struct spec_key *key, const 
     return 0;
 }
 
-static int read_uint_or_null(struct spec_reading *rd, const struct spec_key *key,
-                             const struct value *v)
+static int spec_read_uint_or_null(struct spec_reading *rd, const struct spec_key *key,
+                                  const struct value *v)
 {
     if (v->type != VALUE_NULL)
-        return read_uint(rd, key, v);
+        return spec_read_uint(rd, key, v);
     spec_field_set(rd->spec, key, 0);
     return 0;
 }
 
 /* Negative seeds wrap, as they do in torch.manual_seed(). */
-static int read_seed(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
+static int spec_read_seed(struct spec_reading *rd, const struct spec_key *key,
+                          const struct value *v)
 {
     if (v->type != VALUE_INT && v->type != VALUE_UINT)
         return spec_refuse(
@@ -181,7 +187,7 @@ static int read_seed(struct spec_reading *rd, const struct spec_key *key, const 
 }
 
 /* What a value with a unit says: 0 and *ret, -EINVAL, or -ERANGE when it does not fit. */
-static int scaled(const struct spec_key *key, const struct value *v, uint64_t *ret)
+static int spec_scaled(const struct spec_key *key, const struct value *v, uint64_t *ret)
 {
     uint64_t unit = key->type == KEY_DURATION ? 1000000000 : 1;
 
@@ -207,12 +213,13 @@ static int scaled(const struct spec_key *key, const struct value *v, uint64_t *r
     }
 }
 
-static int read_scaled(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
+static int spec_read_scaled(struct spec_reading *rd, const struct spec_key *key,
+                            const struct value *v)
 {
     bool duration = key->type == KEY_DURATION;
     uint64_t n;
 
-    int r = scaled(key, v, &n);
+    int r = spec_scaled(key, v, &n);
     if (r == -ERANGE || (r == 0 && n > key->max))
         return spec_refuse(rd, key, v, "is above the maximum of %" PRIu64 " %s", key->max,
                            duration ? "nanoseconds" : "bytes");
@@ -229,15 +236,15 @@ static int read_scaled(struct spec_reading *rd, const struct spec_key *key, cons
 typedef int reader(struct spec_reading *rd, const struct spec_key *key, const struct value *v);
 
 static reader *const readers[] = {
-    [KEY_NAME] = read_name,
-    [KEY_LABEL] = read_label,
-    [KEY_CHOICE] = read_choice,
-    [KEY_BOOL] = read_bool,
-    [KEY_UINT] = read_uint,
-    [KEY_UINT_OR_NULL] = read_uint_or_null,
-    [KEY_SEED] = read_seed,
-    [KEY_DURATION] = read_scaled,
-    [KEY_BYTES] = read_scaled,
+    [KEY_NAME] = spec_read_name,
+    [KEY_LABEL] = spec_read_label,
+    [KEY_CHOICE] = spec_read_choice,
+    [KEY_BOOL] = spec_read_bool,
+    [KEY_UINT] = spec_read_uint,
+    [KEY_UINT_OR_NULL] = spec_read_uint_or_null,
+    [KEY_SEED] = spec_read_seed,
+    [KEY_DURATION] = spec_read_scaled,
+    [KEY_BYTES] = spec_read_scaled,
     [KEY_FILES] = spec_read_files,
     [KEY_PATH] = spec_read_path,
     [KEY_DTYPE] = spec_read_dtype,
@@ -263,7 +270,7 @@ static reader *const readers[] = {
 /* ---- the table against the value ------------------------------------------------------------ */
 
 /* "[0.08, 1]" */
-static int read_fallback_range(struct spec_reading *rd, const struct spec_key *key)
+static int spec_read_fallback_range(struct spec_reading *rd, const struct spec_key *key)
 {
     char *end;
     struct value ends[] = {{.type = VALUE_FLOAT}, {.type = VALUE_FLOAT}};
@@ -276,13 +283,13 @@ static int read_fallback_range(struct spec_reading *rd, const struct spec_key *k
 }
 
 /* The fallback of a row is spec text itself; none of them is wrong (the tests see to it). */
-static int read_fallback(struct spec_reading *rd, const struct spec_key *key)
+static int spec_read_fallback(struct spec_reading *rd, const struct spec_key *key)
 {
     const char *fallback = spec_fallback(rd->spec, key);
     struct value v = {.type = VALUE_STRING};
 
     if (key->type == KEY_RANGE)
-        return read_fallback_range(rd, key);
+        return spec_read_fallback_range(rd, key);
     if (key->type == KEY_NUMBER) {
         v = (struct value){.type = VALUE_FLOAT, .number = strtod(fallback, NULL)};
     } else if (key->type == KEY_BOOL) {
@@ -303,26 +310,26 @@ static int read_fallback(struct spec_reading *rd, const struct spec_key *key)
 }
 
 /* Before the section's kind is known, none of its keys is out of place. */
-static bool applies(const struct spec_reading *rd, const struct spec_key *key)
+static bool spec_applies(const struct spec_reading *rd, const struct spec_key *key)
 {
     uint32_t kind = spec_section_kind(rd->spec, key->section);
     return !key->kinds || !kind || key->kinds & 1U << kind;
 }
 
 /* Of the dataset, the sampler or collate. */
-static const char *kind_name(const struct spec_reading *rd, const char *section)
+static const char *spec_kind_name(const struct spec_reading *rd, const char *section)
 {
-    return choice_name(section, "kind", spec_section_kind(rd->spec, section));
+    return spec_name_of_choice(section, "kind", spec_section_kind(rd->spec, section));
 }
 
-static const char *article(const char *section)
+static const char *spec_article(const char *section)
 {
     return strcmp(section, "collate") == 0 ? "" : "a ";
 }
 
 /* What a .npy file of tokens says itself, what spec_check_dataset() and spec_check_batch() fill in,
  * and what can be left out without anything in its place. */
-static bool optional(const struct spec_reading *rd, const struct spec_key *key)
+static bool spec_optional(const struct spec_reading *rd, const struct spec_key *key)
 {
     if (key->type == KEY_SIZE || key->type == KEY_LEAVES || key->type == KEY_LEAF ||
         key->type == KEY_CALLABLE || strcmp(key->key, "transform") == 0 ||
@@ -334,7 +341,7 @@ static bool optional(const struct spec_reading *rd, const struct spec_key *key)
            (key->type == KEY_DTYPE || strcmp(key->key, "stride") == 0);
 }
 
-static int missing(struct spec_reading *rd, const struct spec_key *key)
+static int spec_missing(struct spec_reading *rd, const struct spec_key *key)
 {
     struct word_list list;
     char place[DL_ERROR_PATH_MAX];
@@ -346,18 +353,20 @@ static int missing(struct spec_reading *rd, const struct spec_key *key)
                             "spm_train wrote");
     if (key->kinds)
         return dl_error_set(rd->err, EINVAL, place, "missing; %s%s of kind %s needs it",
-                            article(key->section), key->section, kind_name(rd, key->section));
+                            spec_article(key->section), key->section,
+                            spec_kind_name(rd, key->section));
     word_list_begin(&list, "");
     spec_list_choices(key, &list);
     return dl_error_set(rd->err, EINVAL, place, "missing; give one of %s", list.text);
 }
 
 /* `map` may be NULL: an absent section is an empty one. */
-static int read_key(struct spec_reading *rd, const struct spec_key *key, const struct value *map)
+static int spec_read_key(struct spec_reading *rd, const struct spec_key *key,
+                         const struct value *map)
 {
     const struct value *v = map ? value_get(map, key->key) : NULL;
 
-    if (!applies(rd, key))
+    if (!spec_applies(rd, key))
         return 0;
     const char *words = spec_without_meaning(rd->spec, key);
     if (words)
@@ -367,11 +376,11 @@ static int read_key(struct spec_reading *rd, const struct spec_key *key, const s
     if (v)
         return readers[key->type](rd, key, v);
     if (spec_fallback(rd->spec, key))
-        return read_fallback(rd, key);
-    return key->section[0] && !optional(rd, key) ? missing(rd, key) : 0;
+        return spec_read_fallback(rd, key);
+    return key->section[0] && !spec_optional(rd, key) ? spec_missing(rd, key) : 0;
 }
 
-static int refuse_key(struct spec_reading *rd, const char *section, const char *key)
+static int spec_refuse_key(struct spec_reading *rd, const char *section, const char *key)
 {
     const char *what = section[0] ? section : "a loader spec";
     const char *word = spec_key_find(section, key) ? NULL : dl_spec_word(key);
@@ -391,7 +400,7 @@ static int refuse_key(struct spec_reading *rd, const char *section, const char *
                             what, list.text);
     if (spec_key_find(section, key))
         return dl_error_set(rd->err, EINVAL, place, "not a key of %s%s of kind %s; it takes %s",
-                            article(section), section, kind_name(rd, section), list.text);
+                            spec_article(section), section, spec_kind_name(rd, section), list.text);
     spec_list_places(section, key, places, sizeof places);
     const char *meant = *places ? places : list.best;
     return dl_error_set(rd->err, EINVAL, place, "unknown key%s%s%s %s takes %s",
@@ -399,23 +408,23 @@ static int refuse_key(struct spec_reading *rd, const char *section, const char *
                         list.text);
 }
 
-static int check_keys(struct spec_reading *rd, const char *section, const struct value *map)
+static int spec_check_keys(struct spec_reading *rd, const char *section, const struct value *map)
 {
     for (uint32_t i = 0; i < map->count; i++) {
         const char *name = map->items[i].key;
         const struct spec_key *key = spec_key_find(section, name);
 
-        if (key && applies(rd, key))
+        if (key && spec_applies(rd, key))
             continue;
         if (section[0] == '\0' && spec_section_exists(name))
             continue;
-        return refuse_key(rd, section, name);
+        return spec_refuse_key(rd, section, name);
     }
     return 0;
 }
 
 /* What no single key can know. */
-static int check_together(struct spec_reading *rd)
+static int spec_check_sections(struct spec_reading *rd)
 {
     int r = spec_check_together(rd->spec, rd->err);
 
@@ -426,7 +435,7 @@ static int check_together(struct spec_reading *rd)
     return r < 0 ? r : spec_check_batch(rd);
 }
 
-static int check_section(struct spec_reading *rd, const char *section, const struct value *map)
+static int spec_check_section(struct spec_reading *rd, const char *section, const struct value *map)
 {
     char shown[SPEC_SHOWN_MAX];
 
@@ -443,18 +452,18 @@ static int check_section(struct spec_reading *rd, const char *section, const str
  * A section's first key says what its other keys may be, so it is read before they are checked:
  * an unsupported kind is told as such, not as its first strange key.
  */
-static int read_section(struct spec_reading *rd, const struct spec_key *keys, size_t n,
-                        const struct value *map)
+static int spec_read_section(struct spec_reading *rd, const struct spec_key *keys, size_t n,
+                             const struct value *map)
 {
-    int r = check_section(rd, keys[0].section, map);
+    int r = spec_check_section(rd, keys[0].section, map);
     bool first = r == 0 && (keys[0].fallback || (map && value_get(map, keys[0].key)));
 
     if (first)
-        r = read_key(rd, &keys[0], map);
+        r = spec_read_key(rd, &keys[0], map);
     if (r == 0 && map)
-        r = check_keys(rd, keys[0].section, map);
+        r = spec_check_keys(rd, keys[0].section, map);
     for (size_t i = first; r == 0 && i < n; i++)
-        r = read_key(rd, &keys[i], map);
+        r = spec_read_key(rd, &keys[i], map);
     return r < 0 || !spec_key_in(&keys[0], "dataset") ? r : spec_check_dataset(rd);
 }
 
@@ -475,7 +484,7 @@ int spec_read_inner(const struct spec_reading *rd, const char *place, const stru
         begin++;
     for (end = begin; end < n && spec_key_in(&keys[end], "dataset"); end++)
         ;
-    int r = read_section(&inner, &keys[begin], end - begin, v);
+    int r = spec_read_section(&inner, &keys[begin], end - begin, v);
     if (r < 0)
         return r;
     *ret = spec.dataset;
@@ -483,29 +492,29 @@ int spec_read_inner(const struct spec_reading *rd, const char *place, const stru
     return 0;
 }
 
-static int read_spec(struct spec_reading *rd, const struct value *v)
+static int spec_read(struct spec_reading *rd, const struct value *v)
 {
     size_t n, end;
     const struct spec_key *keys = spec_keys(&n);
 
-    int r = check_keys(rd, "", v);
+    int r = spec_check_keys(rd, "", v);
     for (size_t begin = 0; r == 0 && begin < n; begin = end) {
         const char *section = keys[begin].section;
         for (end = begin + 1; end < n && spec_key_in(&keys[end], section); end++)
             ;
         if (section[0])
-            r = read_section(rd, &keys[begin], end - begin, value_get(v, section));
+            r = spec_read_section(rd, &keys[begin], end - begin, value_get(v, section));
         for (size_t i = begin; r == 0 && !section[0] && i < end; i++)
-            r = read_key(rd, &keys[i], v);
+            r = spec_read_key(rd, &keys[i], v);
     }
-    return r < 0 ? r : check_together(rd);
+    return r < 0 ? r : spec_check_sections(rd);
 }
 
 /*
  * Defaults and whole paths make the canonical form longer than what was written: it must still fit
  * the message that takes it to a worker.
  */
-static int check_size(struct spec_reading *rd)
+static int spec_check_size(struct spec_reading *rd)
 {
     _cleanup_(value_deinit)
     struct value canonical = {0};
@@ -530,7 +539,7 @@ static int check_size(struct spec_reading *rd)
     return 0;
 }
 
-static int name_by_content(struct spec_reading *rd)
+static int spec_name_by_content(struct spec_reading *rd)
 {
     uint64_t fingerprint;
 
@@ -564,11 +573,11 @@ int spec_from_value(const struct value *v, const char *base, struct dl_spec *ret
     if (base && base[0] != '/')
         return dl_error_set(err, EINVAL, "", "the base directory %.200s is not a path from /",
                             base);
-    int r = read_spec(&rd, v);
+    int r = spec_read(&rd, v);
     if (r == 0)
-        r = check_size(&rd);
+        r = spec_check_size(&rd);
     if (r == 0)
-        r = name_by_content(&rd);
+        r = spec_name_by_content(&rd);
     if (r < 0)
         return r;
     *ret = spec;

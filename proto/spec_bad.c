@@ -9,7 +9,7 @@
 #include <math.h>
 
 /* "1%", "0.5%" as a share; NaN for other texts. */
-static double read_percent(const char *text)
+static double spec_bad_read_percent(const char *text)
 {
     static const char digits[] = "0123456789";
     size_t whole = strspn(text, digits), end = whole;
@@ -20,10 +20,10 @@ static double read_percent(const char *text)
 }
 
 /* A number of samples from 1 on, or a share of them above 0 and below 1; NaN: neither. */
-static double number_of(const struct value *v)
+static double spec_bad_number_of(const struct value *v)
 {
     double share = v->type == VALUE_FLOAT    ? v->number
-                   : v->type == VALUE_STRING ? read_percent(v->string)
+                   : v->type == VALUE_STRING ? spec_bad_read_percent(v->string)
                                              : NAN;
 
     if (v->type == VALUE_INT && v->integer > 0)
@@ -35,7 +35,7 @@ static double number_of(const struct value *v)
 
 int spec_read_share(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
 {
-    double number = number_of(v);
+    double number = spec_bad_number_of(v);
 
     if (isnan(number))
         return spec_refuse(rd, key, v,

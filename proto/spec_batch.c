@@ -18,28 +18,29 @@ int spec_read_leaf(struct spec_reading *rd, const struct spec_key *key, const st
     return rd->spec->batch.length_of ? 0 : spec_no_memory(rd);
 }
 
-static uint64_t round_up(uint64_t n, uint64_t multiple)
+static uint64_t spec_batch_round_up(uint64_t n, uint64_t multiple)
 {
     return (n + multiple - 1) / multiple * multiple;
 }
 
-static bool has_buckets(const struct dl_spec *spec)
+static bool spec_batch_has_buckets(const struct dl_spec *spec)
 {
     return spec->batch.strategy == STRATEGY_BUCKET;
 }
 
 /* What a sample of n tokens counts as, where it is not packed. */
-static uint64_t padded_length(const struct dl_spec *spec, uint64_t n)
+static uint64_t spec_batch_padded_length(const struct dl_spec *spec, uint64_t n)
 {
     if (spec->collate.kind == COLLATE_PAD && spec->collate.length)
         return spec->collate.length;
-    return round_up(has_buckets(spec) ? round_up(n, spec->batch.interval) : n,
-                    spec_pad_multiple(spec));
+    return spec_batch_round_up(
+        spec_batch_has_buckets(spec) ? spec_batch_round_up(n, spec->batch.interval) : n,
+        spec_pad_multiple(spec));
 }
 
 /* ---- what each rule says -------------------------------------------------------------------- */
 
-static int check_pack(const struct dl_spec *spec, struct dl_error *err)
+static int spec_batch_check_pack(const struct dl_spec *spec, struct dl_error *err)
 {
     uint64_t tokens = spec->batch.tokens, length = spec->collate.length;
     uint64_t below = tokens / length * length, above = below + length;
@@ -58,8 +59,8 @@ static int check_pack(const struct dl_spec *spec, struct dl_error *err)
                         tokens, length, remedy);
 }
 
-static int refuse_size(const char *place, uint64_t n, const struct dl_spec *spec,
-                       struct dl_error *err)
+static int spec_batch_refuse_size(const char *place, uint64_t n, const struct dl_spec *spec,
+                                  struct dl_error *err)
 {
     return dl_error_set(err, EINVAL, place,
                         "%" PRIu64 " is above batch.tokens %" PRIu64
@@ -68,21 +69,21 @@ static int refuse_size(const char *place, uint64_t n, const struct dl_spec *spec
 }
 
 /* A sample of one token must fit, with all that pads it. */
-static int check_fits(const struct dl_spec *spec, struct dl_error *err)
+static int spec_batch_check_fits(const struct dl_spec *spec, struct dl_error *err)
 {
     uint64_t tokens = spec->batch.tokens, interval = spec->batch.interval;
     const struct spec_collate *collate = &spec->collate;
     bool pads = collate->kind == COLLATE_PAD;
 
     if (collate->kind == COLLATE_PACK)
-        return check_pack(spec, err);
+        return spec_batch_check_pack(spec, err);
     if (pads && collate->length > tokens)
-        return refuse_size("collate.length", collate->length, spec, err);
+        return spec_batch_refuse_size("collate.length", collate->length, spec, err);
     if (pads && collate->multiple_of > tokens)
-        return refuse_size("collate.multiple_of", collate->multiple_of, spec, err);
-    if (has_buckets(spec) && interval > tokens)
-        return refuse_size("batch.interval", interval, spec, err);
-    uint64_t least = padded_length(spec, 1);
+        return spec_batch_refuse_size("collate.multiple_of", collate->multiple_of, spec, err);
+    if (spec_batch_has_buckets(spec) && interval > tokens)
+        return spec_batch_refuse_size("batch.interval", interval, spec, err);
+    uint64_t least = spec_batch_padded_length(spec, 1);
     if (least > tokens)
         return dl_error_set(err, EINVAL, "collate.multiple_of",
                             "%" PRIu64 " and batch.interval %" PRIu64 " pad each sample to %" PRIu64
@@ -92,7 +93,7 @@ static int check_fits(const struct dl_spec *spec, struct dl_error *err)
     return 0;
 }
 
-static int check_max_length(const struct dl_spec *spec, struct dl_error *err)
+static int spec_batch_check_max_length(const struct dl_spec *spec, struct dl_error *err)
 {
     uint64_t n = spec->batch.max_length, tokens = spec->batch.tokens;
     uint64_t length = spec->collate.length;
@@ -110,12 +111,12 @@ static int check_max_length(const struct dl_spec *spec, struct dl_error *err)
                             "%" PRIu64 " is above batch.tokens %" PRIu64 ": a sample of so many "
                             "tokens would not fit a batch; lower it, or raise tokens",
                             n, tokens);
-    if (spec->collate.kind != COLLATE_PACK && padded_length(spec, n) > tokens)
+    if (spec->collate.kind != COLLATE_PACK && spec_batch_padded_length(spec, n) > tokens)
         return dl_error_set(err, EINVAL, place,
                             "a sample of %" PRIu64 " tokens counts as %" PRIu64
                             " with its padding, "
                             "above batch.tokens %" PRIu64 "; lower it, or raise tokens",
-                            n, padded_length(spec, n), tokens);
+                            n, spec_batch_padded_length(spec, n), tokens);
     return 0;
 }
 
@@ -128,9 +129,9 @@ int spec_check_batch(struct spec_reading *rd)
     if (!spec->batch.tokens)
         return 0;
     spec->batch_size = 1;
-    int r = check_fits(spec, rd->err);
+    int r = spec_batch_check_fits(spec, rd->err);
     if (r == 0)
-        r = check_max_length(spec, rd->err);
+        r = spec_batch_check_max_length(spec, rd->err);
     if (r == 0 && spec->collate.kind != COLLATE_PACK && !spec->batch.strategy)
         spec->batch.strategy = STRATEGY_SORTED;
     return r;

@@ -10,9 +10,9 @@
 #include <stdio.h>
 #include <xxhash.h>
 
-static int write_dataset(const struct spec_dataset *dataset, struct value *v);
+static int spec_canon_write_dataset(const struct spec_dataset *dataset, struct value *v);
 
-static int write_files(const struct spec_dataset *dataset, struct value *v)
+static int spec_canon_write_files(const struct spec_dataset *dataset, struct value *v)
 {
     if (!dataset->files[0].field)
         return value_make_string(v, dataset->files[0].path);
@@ -22,7 +22,7 @@ static int write_files(const struct spec_dataset *dataset, struct value *v)
     return r;
 }
 
-static int write_uints(const uint64_t *numbers, uint32_t n, struct value *v)
+static int spec_canon_write_uints(const uint64_t *numbers, uint32_t n, struct value *v)
 {
     v->type = VALUE_ARRAY; /* also when there are none */
     for (uint32_t i = 0; i < n; i++) {
@@ -35,7 +35,7 @@ static int write_uints(const uint64_t *numbers, uint32_t n, struct value *v)
     return 0;
 }
 
-static int write_floats(const double *numbers, uint32_t n, struct value *v)
+static int spec_canon_write_floats(const double *numbers, uint32_t n, struct value *v)
 {
     v->type = VALUE_ARRAY;
     for (uint32_t i = 0; i < n; i++) {
@@ -48,7 +48,7 @@ static int write_floats(const double *numbers, uint32_t n, struct value *v)
     return 0;
 }
 
-static int write_strings(char *const *texts, uint32_t n, struct value *v)
+static int spec_canon_write_strings(char *const *texts, uint32_t n, struct value *v)
 {
     v->type = VALUE_ARRAY;
     for (uint32_t i = 0; i < n; i++) {
@@ -62,7 +62,7 @@ static int write_strings(char *const *texts, uint32_t n, struct value *v)
     return 0;
 }
 
-static int write_paths(const struct spec_dataset *dataset, struct value *v)
+static int spec_canon_write_paths(const struct spec_dataset *dataset, struct value *v)
 {
     v->type = VALUE_ARRAY;
     for (uint32_t i = 0; i < dataset->n_files; i++) {
@@ -76,13 +76,13 @@ static int write_paths(const struct spec_dataset *dataset, struct value *v)
     return 0;
 }
 
-static int write_size(const struct spec_image *image, struct value *v)
+static int spec_canon_write_size(const struct spec_image *image, struct value *v)
 {
     const uint64_t size[] = {image->height, image->width};
-    return write_uints(size, ARRAY_SIZE(size), v);
+    return spec_canon_write_uints(size, ARRAY_SIZE(size), v);
 }
 
-static int write_number(double number, struct value *v)
+static int spec_canon_write_number(double number, struct value *v)
 {
     v->type = VALUE_FLOAT;
     v->number = number;
@@ -90,39 +90,41 @@ static int write_number(double number, struct value *v)
 }
 
 /* From 1 on a number of samples, which is an integer. */
-static int write_share(double number, struct value *v)
+static int spec_canon_write_share(double number, struct value *v)
 {
     if (number < 1)
-        return write_number(number, v);
+        return spec_canon_write_number(number, v);
     value_make_uint(v, (uint64_t)number);
     return 0;
 }
 
-static int write_parts(const struct spec_dataset *dataset, struct value *v)
+static int spec_canon_write_parts(const struct spec_dataset *dataset, struct value *v)
 {
-    return dataset->lengths ? write_uints(dataset->lengths, dataset->n_parts, v)
-                            : write_floats(dataset->fractions, dataset->n_parts, v);
+    return dataset->lengths ? spec_canon_write_uints(dataset->lengths, dataset->n_parts, v)
+                            : spec_canon_write_floats(dataset->fractions, dataset->n_parts, v);
 }
 
-static int write_datasets(const struct spec_dataset *dataset, struct value *v)
+static int spec_canon_write_datasets(const struct spec_dataset *dataset, struct value *v)
 {
     int r = 0;
     for (uint32_t i = 0; r == 0 && i < dataset->n_datasets; i++) {
         struct value *item;
         r = value_push(v, &item);
         if (r == 0)
-            r = write_dataset(&dataset->datasets[i], item);
+            r = spec_canon_write_dataset(&dataset->datasets[i], item);
     }
     return r;
 }
 
-static int write_choice(const struct dl_spec *spec, const struct spec_key *key, struct value *v)
+static int spec_canon_write_choice(const struct dl_spec *spec, const struct spec_key *key,
+                                   struct value *v)
 {
     return value_make_string(
         v, key->size ? spec_choice_name(key, (uint32_t)spec_field_get(spec, key)) : key->fallback);
 }
 
-static int write_duration(const struct dl_spec *spec, const struct spec_key *key, struct value *v)
+static int spec_canon_write_duration(const struct dl_spec *spec, const struct spec_key *key,
+                                     struct value *v)
 {
     char text[SPEC_DURATION_MAX];
 
@@ -130,14 +132,15 @@ static int write_duration(const struct dl_spec *spec, const struct spec_key *key
     return value_make_string(v, text);
 }
 
-static int write_bool(const struct dl_spec *spec, const struct spec_key *key, struct value *v)
+static int spec_canon_write_bool(const struct dl_spec *spec, const struct spec_key *key,
+                                 struct value *v)
 {
     v->type = VALUE_BOOL;
     v->boolean = key->size && spec_field_get(spec, key);
     return 0;
 }
 
-static const char *path_of(const struct dl_spec *spec, const struct spec_key *key)
+static const char *spec_canon_path_of(const struct dl_spec *spec, const struct spec_key *key)
 {
     if (spec_key_in(key, "collate"))
         return spec->collate.path;
@@ -145,7 +148,8 @@ static const char *path_of(const struct dl_spec *spec, const struct spec_key *ke
 }
 
 /* `v` is a null value. */
-static int write_key(const struct dl_spec *spec, const struct spec_key *key, struct value *v)
+static int spec_canon_write_key(const struct dl_spec *spec, const struct spec_key *key,
+                                struct value *v)
 {
     switch (key->type) {
     case KEY_NAME:
@@ -153,52 +157,52 @@ static int write_key(const struct dl_spec *spec, const struct spec_key *key, str
     case KEY_LABEL:
         return value_make_string(v, spec->label);
     case KEY_CHOICE:
-        return write_choice(spec, key, v);
+        return spec_canon_write_choice(spec, key, v);
     case KEY_BOOL:
-        return write_bool(spec, key, v);
+        return spec_canon_write_bool(spec, key, v);
     case KEY_DURATION:
-        return write_duration(spec, key, v);
+        return spec_canon_write_duration(spec, key, v);
     case KEY_PATH:
-        return value_make_string(v, path_of(spec, key));
+        return value_make_string(v, spec_canon_path_of(spec, key));
     case KEY_PATHS:
-        return write_paths(&spec->dataset, v);
+        return spec_canon_write_paths(&spec->dataset, v);
     case KEY_CALLABLE:
         return value_make_string(v, spec_key_in(key, "collate") ? spec->collate.object
                                                                 : spec->dataset.object);
     case KEY_FIELD_NAME:
         return value_make_string(v, spec->dataset.field);
     case KEY_SIZE:
-        return write_size(&spec->dataset.image, v);
+        return spec_canon_write_size(&spec->dataset.image, v);
     case KEY_NUMBER:
-        return write_number(*spec_numbers_at(spec, key), v);
+        return spec_canon_write_number(*spec_numbers_at(spec, key), v);
     case KEY_SHARE:
-        return write_share(*spec_numbers_at(spec, key), v);
+        return spec_canon_write_share(*spec_numbers_at(spec, key), v);
     case KEY_RANGE:
-        return write_floats(spec_numbers_at(spec, key), 2, v);
+        return spec_canon_write_floats(spec_numbers_at(spec, key), 2, v);
     case KEY_LEAVES:
-        return write_strings(spec->collate.fields, spec->collate.n_fields, v);
+        return spec_canon_write_strings(spec->collate.fields, spec->collate.n_fields, v);
     case KEY_LEAF:
         return value_make_string(v, spec->batch.length_of);
     case KEY_VALUE:
         return value_copy(spec_value_at(spec, key), v);
     case KEY_FILES:
-        return write_files(&spec->dataset, v);
+        return spec_canon_write_files(&spec->dataset, v);
     case KEY_DTYPE:
         return value_make_string(v, dtype_name(spec->dataset.dtype));
     case KEY_SHAPE:
-        return write_uints(spec->dataset.shape, spec->dataset.ndim, v);
+        return spec_canon_write_uints(spec->dataset.shape, spec->dataset.ndim, v);
     case KEY_INDICES:
-        return write_uints(spec->indices, spec->n_indices, v);
+        return spec_canon_write_uints(spec->indices, spec->n_indices, v);
     case KEY_WEIGHTS:
-        return write_floats(spec->weights, spec->n_weights, v);
+        return spec_canon_write_floats(spec->weights, spec->n_weights, v);
     case KEY_DATASET:
-        return write_dataset(&spec->dataset.datasets[0], v);
+        return spec_canon_write_dataset(&spec->dataset.datasets[0], v);
     case KEY_DATASETS:
-        return write_datasets(&spec->dataset, v);
+        return spec_canon_write_datasets(&spec->dataset, v);
     case KEY_MEMBERS:
-        return write_uints(spec->dataset.indices, spec->dataset.n_indices, v);
+        return spec_canon_write_uints(spec->dataset.indices, spec->dataset.n_indices, v);
     case KEY_PARTS:
-        return write_parts(&spec->dataset, v);
+        return spec_canon_write_parts(&spec->dataset, v);
     case KEY_UINT_OR_NULL:
         if (spec_field_get(spec, key) == 0)
             return 0;
@@ -216,7 +220,7 @@ static int write_key(const struct dl_spec *spec, const struct spec_key *key, str
  * Whether the key came later than the first saved states, and says what the spec meant without it.
  * Such a key is left out: loaders would else lose the fingerprint that states know them by.
  */
-static bool says_nothing_new(const struct dl_spec *spec, const struct spec_key *key)
+static bool spec_canon_says_nothing_new(const struct dl_spec *spec, const struct spec_key *key)
 {
     if (strcmp(key->key, "iterable") == 0)
         return !spec->dataset.iterable;
@@ -228,7 +232,7 @@ static bool says_nothing_new(const struct dl_spec *spec, const struct spec_key *
 }
 
 /* Whether the key says anything about this spec. */
-static bool present(const struct dl_spec *spec, const struct spec_key *key)
+static bool spec_canon_present(const struct dl_spec *spec, const struct spec_key *key)
 {
     if (key->type == KEY_NAME)
         return spec->name && !spec->label;
@@ -255,14 +259,14 @@ static bool present(const struct dl_spec *spec, const struct spec_key *key)
         return false;
     if (strcmp(key->key, "strategy") == 0 && !spec->batch.strategy)
         return false; /* packing is its own */
-    if (says_nothing_new(spec, key))
+    if (spec_canon_says_nothing_new(spec, key))
         return false;
     if (key->kinds && !(key->kinds & 1U << spec_section_kind(spec, key->section)))
         return false;
     return !spec_without_meaning(spec, key);
 }
 
-static int write_dataset(const struct spec_dataset *dataset, struct value *v)
+static int spec_canon_write_dataset(const struct spec_dataset *dataset, struct value *v)
 {
     const struct dl_spec spec = {.dataset = *dataset}; /* rows are of a spec; owns nothing */
     size_t n;
@@ -270,11 +274,11 @@ static int write_dataset(const struct spec_dataset *dataset, struct value *v)
 
     for (size_t i = 0; i < n; i++) {
         struct value *item;
-        if (!spec_key_in(&keys[i], "dataset") || !present(&spec, &keys[i]))
+        if (!spec_key_in(&keys[i], "dataset") || !spec_canon_present(&spec, &keys[i]))
             continue;
         int r = value_set(v, keys[i].key, &item);
         if (r == 0)
-            r = write_key(&spec, &keys[i], item);
+            r = spec_canon_write_key(&spec, &keys[i], item);
         if (r < 0)
             return r;
     }
@@ -286,7 +290,7 @@ int spec_dataset_to_value(const struct spec_dataset *dataset, struct value *ret)
     _cleanup_(value_deinit)
     struct value v = {.type = VALUE_MAP};
 
-    int r = write_dataset(dataset, &v);
+    int r = spec_canon_write_dataset(dataset, &v);
     if (r < 0)
         return r;
     *ret = v;
@@ -295,7 +299,7 @@ int spec_dataset_to_value(const struct spec_dataset *dataset, struct value *ret)
 }
 
 /* The section's map in `root`, made when it is not the last child already. */
-static int open_section(struct value *root, const char *section, struct value **ret)
+static int spec_canon_open_section(struct value *root, const char *section, struct value **ret)
 {
     if (root->count && strcmp(root->items[root->count - 1].key, section) == 0) {
         *ret = &root->items[root->count - 1];
@@ -304,17 +308,18 @@ static int open_section(struct value *root, const char *section, struct value **
     return value_set(root, section, ret);
 }
 
-static int write_row(const struct dl_spec *spec, const struct spec_key *key, struct value *root)
+static int spec_canon_write_row(const struct dl_spec *spec, const struct spec_key *key,
+                                struct value *root)
 {
     struct value *map = root, *v;
     int r = 0;
 
     if (key->section[0])
-        r = open_section(root, key->section, &map);
+        r = spec_canon_open_section(root, key->section, &map);
     if (r < 0)
         return r;
     r = value_set(map, key->key, &v);
-    return r < 0 ? r : write_key(spec, key, v);
+    return r < 0 ? r : spec_canon_write_key(spec, key, v);
 }
 
 int spec_to_value(const struct dl_spec *spec, struct value *ret)
@@ -325,7 +330,8 @@ int spec_to_value(const struct dl_spec *spec, struct value *ret)
     const struct spec_key *keys = spec_keys(&n);
 
     for (size_t i = 0; i < n; i++) {
-        int r = present(spec, &keys[i]) ? write_row(spec, &keys[i], &root) : 0;
+        int r =
+            spec_canon_present(spec, &keys[i]) ? spec_canon_write_row(spec, &keys[i], &root) : 0;
         if (r < 0)
             return r;
     }
@@ -335,7 +341,7 @@ int spec_to_value(const struct dl_spec *spec, struct value *ret)
 }
 
 /* Neither who asks nor how fast changes which samples come in which order. */
-static bool decides_content(const struct spec_key *key)
+static bool spec_canon_decides_content(const struct spec_key *key)
 {
     bool sampler_seed = key->type == KEY_SEED && !key->section[0];
     return key->type != KEY_NAME && key->type != KEY_LABEL && !sampler_seed &&
@@ -352,9 +358,9 @@ int spec_fingerprint(const struct dl_spec *spec, uint64_t *ret)
     const struct spec_key *keys = spec_keys(&n);
 
     for (size_t i = 0; i < n; i++) {
-        if (!decides_content(&keys[i]) || !present(spec, &keys[i]))
+        if (!spec_canon_decides_content(&keys[i]) || !spec_canon_present(spec, &keys[i]))
             continue;
-        int r = write_row(spec, &keys[i], &root);
+        int r = spec_canon_write_row(spec, &keys[i], &root);
         if (r < 0)
             return r;
     }
@@ -365,8 +371,8 @@ int spec_fingerprint(const struct dl_spec *spec, uint64_t *ret)
     return 0;
 }
 
-static void tell_difference(const char *path, const struct value *have, const struct value *want,
-                            struct dl_error *err)
+static void spec_canon_tell_difference(const char *path, const struct value *have,
+                                       const struct value *want, struct dl_error *err)
 {
     char left[SPEC_SHOWN_MAX], right[SPEC_SHOWN_MAX];
 
@@ -375,12 +381,12 @@ static void tell_difference(const char *path, const struct value *have, const st
                  want ? spec_show(want, right) : "nothing");
 }
 
-static bool differs(const char *path, const struct value *have, const struct value *want,
-                    struct dl_error *err);
+static bool spec_canon_differs(const char *path, const struct value *have, const struct value *want,
+                               struct dl_error *err);
 
 /* Their lengths, or the first item that differs: a whole list is too much to show. */
-static bool lists_differ(const char *path, const struct value *have, const struct value *want,
-                         struct dl_error *err)
+static bool spec_canon_lists_differ(const char *path, const struct value *have,
+                                    const struct value *want, struct dl_error *err)
 {
     char below[DL_ERROR_PATH_MAX];
 
@@ -393,15 +399,15 @@ static bool lists_differ(const char *path, const struct value *have, const struc
     }
     for (uint32_t i = 0; i < have->count; i++) {
         snprintf(below, sizeof below, "%s.%" PRIu32, path, i);
-        if (differs(below, &have->items[i], &want->items[i], err))
+        if (spec_canon_differs(below, &have->items[i], &want->items[i], err))
             return true;
     }
     return false;
 }
 
 /* True when a difference was found and told. Either may be NULL, where the other has a key. */
-static bool differs(const char *path, const struct value *have, const struct value *want,
-                    struct dl_error *err)
+static bool spec_canon_differs(const char *path, const struct value *have, const struct value *want,
+                               struct dl_error *err)
 {
     char below[DL_ERROR_PATH_MAX];
     bool maps = have && want && have->type == VALUE_MAP && want->type == VALUE_MAP;
@@ -411,23 +417,23 @@ static bool differs(const char *path, const struct value *have, const struct val
     if (strcmp(path, "memory.writable") == 0 && (!have || !want))
         return false; /* it is as whoever opened it first has it */
     if (have && want && have->type == VALUE_ARRAY && want->type == VALUE_ARRAY)
-        return lists_differ(path, have, want, err);
+        return spec_canon_lists_differ(path, have, want, err);
     if (!maps) {
         if (have && want && value_equal(have, want))
             return false;
-        tell_difference(path, have, want, err);
+        spec_canon_tell_difference(path, have, want, err);
         return true;
     }
     for (uint32_t i = 0; i < have->count; i++) {
         const struct value *item = &have->items[i];
         snprintf(below, sizeof below, "%s%s%s", path, path[0] ? "." : "", item->key);
-        if (differs(below, item, value_get(want, item->key), err))
+        if (spec_canon_differs(below, item, value_get(want, item->key), err))
             return true;
     }
     for (uint32_t i = 0; i < want->count; i++) {
         const struct value *item = &want->items[i];
         snprintf(below, sizeof below, "%s%s%s", path, path[0] ? "." : "", item->key);
-        if (!value_get(have, item->key) && differs(below, NULL, item, err))
+        if (!value_get(have, item->key) && spec_canon_differs(below, NULL, item, err))
             return true;
     }
     return false;
@@ -445,5 +451,5 @@ bool spec_differs(const struct dl_spec *have, const struct dl_spec *want, struct
         dl_error_set(err, ENOMEM, "", "out of memory for comparing two loader specs");
         return true;
     }
-    return differs("", &left, &right, err);
+    return spec_canon_differs("", &left, &right, err);
 }

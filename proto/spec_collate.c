@@ -23,19 +23,19 @@ const struct value *spec_value_at(const struct dl_spec *spec, const struct spec_
     return (const struct value *)((const char *)spec + key->offset);
 }
 
-static int compare_keys(const void *a, const void *b)
+static int spec_collate_compare_keys(const void *a, const void *b)
 {
     const struct value *left = a, *right = b;
     return strcmp(left->key, right->key);
 }
 
 /* No deeper than DL_MAX_VALUE_DEPTH, as any value that was parsed. */
-static void sort_maps(struct value *v)
+static void spec_collate_sort_maps(struct value *v)
 {
     if (v->type == VALUE_MAP && v->count > 1)
-        qsort(v->items, v->count, sizeof *v->items, compare_keys);
+        qsort(v->items, v->count, sizeof *v->items, spec_collate_compare_keys);
     for (uint32_t i = 0; i < v->count; i++)
-        sort_maps(&v->items[i]);
+        spec_collate_sort_maps(&v->items[i]);
 }
 
 int spec_read_value(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
@@ -44,7 +44,7 @@ int spec_read_value(struct spec_reading *rd, const struct spec_key *key, const s
 
     if (value_copy(v, field) < 0)
         return spec_no_memory(rd);
-    sort_maps(field);
+    spec_collate_sort_maps(field);
     return 0;
 }
 
@@ -60,13 +60,13 @@ bool spec_good_leaf(const char *leaf)
     }
 }
 
-static int compare_leaves(const void *a, const void *b)
+static int spec_collate_compare_leaves(const void *a, const void *b)
 {
     const char *const *left = a, *const *right = b;
     return strcmp(*left, *right);
 }
 
-static int add_leaf(struct spec_reading *rd, const char *place, const struct value *v)
+static int spec_collate_add_leaf(struct spec_reading *rd, const char *place, const struct value *v)
 {
     struct spec_collate *collate = &rd->spec->collate;
     char shown[SPEC_SHOWN_MAX];
@@ -86,11 +86,11 @@ static int add_leaf(struct spec_reading *rd, const char *place, const struct val
 }
 
 /* Sorted, because their order says nothing, and because any number of them may be equal. */
-static int sort_leaves(struct spec_reading *rd, const char *place)
+static int spec_collate_sort_leaves(struct spec_reading *rd, const char *place)
 {
     const struct spec_collate *collate = &rd->spec->collate;
 
-    qsort(collate->fields, collate->n_fields, sizeof *collate->fields, compare_leaves);
+    qsort(collate->fields, collate->n_fields, sizeof *collate->fields, spec_collate_compare_leaves);
     for (uint32_t i = 1; i < collate->n_fields; i++)
         if (strcmp(collate->fields[i - 1], collate->fields[i]) == 0)
             return dl_error_set(rd->err, EINVAL, place, "\"%.64s\" is there twice",
@@ -120,13 +120,13 @@ int spec_read_leaves(struct spec_reading *rd, const struct spec_key *key, const 
         return spec_no_memory(rd);
     for (uint32_t i = 0; r == 0 && i < v->count; i++) {
         spec_place_item(list, i, place);
-        r = add_leaf(rd, place, &v->items[i]);
+        r = spec_collate_add_leaf(rd, place, &v->items[i]);
     }
-    return r < 0 ? r : sort_leaves(rd, list);
+    return r < 0 ? r : spec_collate_sort_leaves(rd, list);
 }
 
 /* "package.module:Class.method": both parts there, and nothing in them that is no name. */
-static bool good_callable(const char *text)
+static bool spec_collate_good_callable(const char *text)
 {
     const char *colon = strchr(text, ':');
 
@@ -143,7 +143,7 @@ int spec_read_callable(struct spec_reading *rd, const struct spec_key *key, cons
     bool collate = spec_key_in(key, "collate");
     char **field = collate ? &rd->spec->collate.object : &rd->spec->dataset.object;
 
-    if (v->type != VALUE_STRING || !good_callable(v->string))
+    if (v->type != VALUE_STRING || !spec_collate_good_callable(v->string))
         return spec_refuse(rd, key, v, "is not module:name, such as %s%s",
                            collate ? "mypackage.batches:collate" : "mypackage.data:Dataset",
                            spec_quote_hint(v));

@@ -11,7 +11,7 @@
 #include <stdio.h>
 
 /* "." and empty parts vanish, ".." takes the part before it with it; in place. Begins with '/'. */
-static void normalise(char *path)
+static void spec_dataset_normalise(char *path)
 {
     char *out = path;
 
@@ -34,7 +34,7 @@ static void normalise(char *path)
 }
 
 /* "s3://bucket/key": it would be looked for in a folder named "s3:". */
-static bool is_url(const char *path)
+static bool spec_dataset_is_url(const char *path)
 {
     static const char scheme[] =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+.-";
@@ -44,8 +44,8 @@ static bool is_url(const char *path)
 }
 
 /* *ret is owned by the caller. `place` is where the path stands, for messages. */
-static int resolve_path(const struct spec_reading *rd, const char *place, const struct value *v,
-                        char **ret)
+static int spec_dataset_resolve_path(const struct spec_reading *rd, const char *place,
+                                     const struct value *v, char **ret)
 {
     _cleanup_free_ char *joined = NULL;
     char shown[SPEC_SHOWN_MAX];
@@ -53,7 +53,7 @@ static int resolve_path(const struct spec_reading *rd, const char *place, const 
     if (v->type != VALUE_STRING || !v->string[0])
         return dl_error_set(rd->err, EINVAL, place, "%s is not the path of a file%s",
                             spec_show(v, shown), spec_quote_hint(v));
-    if (is_url(v->string))
+    if (spec_dataset_is_url(v->string))
         return dl_error_set(rd->err, EINVAL, place,
                             "%s is no file of this machine, and nothing else is read; mount it and "
                             "give the path there, or read it by a plug-in or a Python dataset",
@@ -68,7 +68,7 @@ static int resolve_path(const struct spec_reading *rd, const char *place, const 
         joined = NULL;
         return spec_no_memory(rd);
     }
-    normalise(joined);
+    spec_dataset_normalise(joined);
     if (strlen(joined) > DL_MAX_PATH_BYTES)
         return dl_error_set(rd->err, EINVAL, place,
                             "%s is a path of %zu bytes, above the maximum of %" PRIu64,
@@ -88,8 +88,8 @@ bool spec_good_field(const char *field, size_t len)
     return true;
 }
 
-static int refuse_field(const struct spec_reading *rd, const struct spec_key *key,
-                        const struct value *v)
+static int spec_dataset_refuse_field(const struct spec_reading *rd, const struct spec_key *key,
+                                     const struct value *v)
 {
     return spec_refuse(rd, key, v,
                        "is not a field's name: 1 to %" PRIu64
@@ -97,19 +97,19 @@ static int refuse_field(const struct spec_reading *rd, const struct spec_key *ke
                        DL_MAX_NAME_BYTES);
 }
 
-static int compare_fields(const void *a, const void *b)
+static int spec_dataset_compare_fields(const void *a, const void *b)
 {
     const struct spec_file *left = a, *right = b;
     return strcmp(left->field, right->field);
 }
 
-static int add_file(struct spec_reading *rd, const char *place, const char *field,
-                    const struct value *path)
+static int spec_dataset_add_file(struct spec_reading *rd, const char *place, const char *field,
+                                 const struct value *path)
 {
     struct spec_dataset *dataset = &rd->spec->dataset;
     struct spec_file *file = &dataset->files[dataset->n_files];
 
-    int r = resolve_path(rd, place, path, &file->path);
+    int r = spec_dataset_resolve_path(rd, place, path, &file->path);
     if (r < 0)
         return r;
     dataset->n_files++;
@@ -121,7 +121,7 @@ static int add_file(struct spec_reading *rd, const char *place, const char *fiel
     return 0;
 }
 
-static int alloc_files(struct spec_reading *rd, uint32_t n)
+static int spec_dataset_alloc_files(struct spec_reading *rd, uint32_t n)
 {
     rd->spec->dataset.files = calloc(n, sizeof *rd->spec->dataset.files);
     return rd->spec->dataset.files ? 0 : spec_no_memory(rd);
@@ -133,11 +133,11 @@ int spec_read_path(struct spec_reading *rd, const struct spec_key *key, const st
 
     spec_place(rd, key, place);
     if (spec_key_in(key, "collate"))
-        return resolve_path(rd, place, v, &rd->spec->collate.path);
+        return spec_dataset_resolve_path(rd, place, v, &rd->spec->collate.path);
     if (strcmp(key->key, "model") == 0) /* beside the files */
-        return resolve_path(rd, place, v, &rd->spec->dataset.model);
-    int r = alloc_files(rd, 1);
-    return r < 0 ? r : add_file(rd, place, NULL, v);
+        return spec_dataset_resolve_path(rd, place, v, &rd->spec->dataset.model);
+    int r = spec_dataset_alloc_files(rd, 1);
+    return r < 0 ? r : spec_dataset_add_file(rd, place, NULL, v);
 }
 
 int spec_read_paths(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
@@ -155,10 +155,10 @@ int spec_read_paths(struct spec_reading *rd, const struct spec_key *key, const s
                             "%" PRIu32 " paths are above the maximum of %" PRIu64
                             "; write patterns with *",
                             v->count, key->max);
-    int r = alloc_files(rd, v->count);
+    int r = spec_dataset_alloc_files(rd, v->count);
     for (uint32_t i = 0; r == 0 && i < v->count; i++) {
         spec_place_item(paths, i, place);
-        r = add_file(rd, place, NULL, &v->items[i]);
+        r = spec_dataset_add_file(rd, place, NULL, &v->items[i]);
     }
     return r;
 }
@@ -168,7 +168,7 @@ int spec_read_field_name(struct spec_reading *rd, const struct spec_key *key, co
     if (v->type != VALUE_STRING)
         return spec_refuse(rd, key, v, "is not a string%s", spec_quote_hint(v));
     if (!spec_good_field(v->string, strlen(v->string)))
-        return refuse_field(rd, key, v);
+        return spec_dataset_refuse_field(rd, key, v);
     rd->spec->dataset.field = strdup(v->string);
     return rd->spec->dataset.field ? 0 : spec_no_memory(rd);
 }
@@ -187,19 +187,19 @@ int spec_read_files(struct spec_reading *rd, const struct spec_key *key, const s
         return dl_error_set(rd->err, EINVAL, files,
                             "%" PRIu32 " files are above the maximum of %" PRIu64, v->count,
                             key->max);
-    int r = alloc_files(rd, v->count);
+    int r = spec_dataset_alloc_files(rd, v->count);
     for (uint32_t i = 0; r == 0 && i < v->count; i++) {
         const struct value *item = &v->items[i];
         struct value name = {.type = VALUE_STRING, .string = item->key};
         if (!spec_good_field(item->key, strlen(item->key)))
-            return refuse_field(rd, key, &name);
+            return spec_dataset_refuse_field(rd, key, &name);
         spec_place_below(files, item->key, place);
-        r = add_file(rd, place, item->key, item);
+        r = spec_dataset_add_file(rd, place, item->key, item);
     }
     if (r < 0)
         return r;
     struct spec_dataset *dataset = &rd->spec->dataset;
-    qsort(dataset->files, dataset->n_files, sizeof *dataset->files, compare_fields);
+    qsort(dataset->files, dataset->n_files, sizeof *dataset->files, spec_dataset_compare_fields);
     return 0;
 }
 

@@ -39,7 +39,7 @@ const char *spec_dataset_label(const struct spec_dataset *dataset)
     return dataset->n_files > 0 ? dataset->files[0].path : dataset_kind_name(dataset->kind);
 }
 
-static int alloc_datasets(struct spec_reading *rd, uint32_t n)
+static int spec_nested_alloc_datasets(struct spec_reading *rd, uint32_t n)
 {
     rd->spec->dataset.datasets = calloc(n, sizeof *rd->spec->dataset.datasets);
     return rd->spec->dataset.datasets ? 0 : spec_no_memory(rd);
@@ -52,8 +52,8 @@ bool spec_dataset_is_iterable(const struct spec_dataset *dataset)
 }
 
 /* As ChainDataset and ConcatDataset have it. What foreign code is, is known when it is open. */
-static int check_part(const struct spec_reading *rd, const char *place,
-                      const struct spec_dataset *part)
+static int spec_nested_check_part(const struct spec_reading *rd, const char *place,
+                                  const struct spec_dataset *part)
 {
     enum dataset_kind outer = rd->spec->dataset.kind;
     const char *kind = dataset_kind_name(part->kind);
@@ -76,7 +76,8 @@ static int check_part(const struct spec_reading *rd, const char *place,
                         dataset_kind_name(outer));
 }
 
-static int add_dataset(struct spec_reading *rd, const char *place, const struct value *v)
+static int spec_nested_add_dataset(struct spec_reading *rd, const char *place,
+                                   const struct value *v)
 {
     struct spec_dataset *dataset = &rd->spec->dataset;
     struct spec_dataset *part = &dataset->datasets[dataset->n_datasets];
@@ -85,7 +86,7 @@ static int add_dataset(struct spec_reading *rd, const char *place, const struct 
     if (r < 0)
         return r;
     dataset->n_datasets++;
-    return check_part(rd, place, part);
+    return spec_nested_check_part(rd, place, part);
 }
 
 int spec_read_dataset(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
@@ -93,13 +94,13 @@ int spec_read_dataset(struct spec_reading *rd, const struct spec_key *key, const
     char place[DL_ERROR_PATH_MAX];
 
     spec_place(rd, key, place);
-    int r = alloc_datasets(rd, 1);
-    return r < 0 ? r : add_dataset(rd, place, v);
+    int r = spec_nested_alloc_datasets(rd, 1);
+    return r < 0 ? r : spec_nested_add_dataset(rd, place, v);
 }
 
 /* "dataset.datasets.1". */
-static void item_place(const struct spec_reading *rd, const struct spec_key *key, uint32_t i,
-                       char ret[static DL_ERROR_PATH_MAX])
+static void spec_nested_item_place(const struct spec_reading *rd, const struct spec_key *key,
+                                   uint32_t i, char ret[static DL_ERROR_PATH_MAX])
 {
     char list[DL_ERROR_PATH_MAX];
 
@@ -130,7 +131,7 @@ int spec_refuse_item(const struct spec_reading *rd, const struct spec_key *key,
 {
     char place[DL_ERROR_PATH_MAX], shown[SPEC_SHOWN_MAX];
 
-    item_place(rd, key, i, place);
+    spec_nested_item_place(rd, key, i, place);
     return dl_error_set(rd->err, EINVAL, place, "%s is not %s", spec_show(&list->items[i], shown),
                         what);
 }
@@ -141,10 +142,10 @@ int spec_read_datasets(struct spec_reading *rd, const struct spec_key *key, cons
 
     int r = spec_check_list(rd, key, v, "datasets", "[{kind: npy, files: a.npy}, ...]");
     if (r == 0)
-        r = alloc_datasets(rd, v->count);
+        r = spec_nested_alloc_datasets(rd, v->count);
     for (uint32_t i = 0; r == 0 && i < v->count; i++) {
-        item_place(rd, key, i, place);
-        r = add_dataset(rd, place, &v->items[i]);
+        spec_nested_item_place(rd, key, i, place);
+        r = spec_nested_add_dataset(rd, place, &v->items[i]);
     }
     return r;
 }
@@ -176,7 +177,7 @@ int spec_read_members(struct spec_reading *rd, const struct spec_key *key, const
 }
 
 /* random_split() takes numbers that sum to 1 for fractions, whole ones too. */
-static bool are_fractions(const struct value *v)
+static bool spec_nested_are_fractions(const struct value *v)
 {
     uint64_t sum = 0;
 
@@ -190,8 +191,8 @@ static bool are_fractions(const struct value *v)
     return sum == 1;
 }
 
-static int read_fractions(struct spec_reading *rd, const struct spec_key *key,
-                          const struct value *v, double *ret)
+static int spec_nested_read_fractions(struct spec_reading *rd, const struct spec_key *key,
+                                      const struct value *v, double *ret)
 {
     char place[DL_ERROR_PATH_MAX];
     double sum = 0;
@@ -220,9 +221,9 @@ int spec_read_parts(struct spec_reading *rd, const struct spec_key *key, const s
     int r = spec_check_list(rd, key, v, "parts", "[800, 200] or [0.8, 0.2]");
     if (r < 0)
         return r;
-    if (are_fractions(v)) {
+    if (spec_nested_are_fractions(v)) {
         dataset->fractions = calloc(v->count, sizeof *dataset->fractions);
-        r = dataset->fractions ? read_fractions(rd, key, v, dataset->fractions)
+        r = dataset->fractions ? spec_nested_read_fractions(rd, key, v, dataset->fractions)
                                : spec_no_memory(rd);
     } else {
         dataset->lengths = calloc(v->count, sizeof *dataset->lengths);
@@ -232,7 +233,7 @@ int spec_read_parts(struct spec_reading *rd, const struct spec_key *key, const s
     return r;
 }
 
-static int check_python_dataset(const struct spec_reading *rd)
+static int spec_nested_check_python_dataset(const struct spec_reading *rd)
 {
     const struct spec_dataset *dataset = &rd->spec->dataset;
     char place[DL_ERROR_PATH_MAX];
@@ -266,6 +267,6 @@ int spec_check_dataset(struct spec_reading *rd)
                             "%" PRIu32 " is none of the %" PRIu32 " parts, which count from 0",
                             dataset->part, dataset->n_parts);
     }
-    int r = check_python_dataset(rd);
+    int r = spec_nested_check_python_dataset(rd);
     return r < 0 ? r : spec_check_image(rd);
 }

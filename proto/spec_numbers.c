@@ -13,7 +13,7 @@ const double *spec_numbers_at(const struct dl_spec *spec, const struct spec_key 
     return (const double *)((const char *)spec + key->offset);
 }
 
-static double *field_of(struct dl_spec *spec, const struct spec_key *key)
+static double *spec_numbers_field_of(struct dl_spec *spec, const struct spec_key *key)
 {
     return (double *)((char *)spec + key->offset);
 }
@@ -27,7 +27,7 @@ int spec_read_number(struct spec_reading *rd, const struct spec_key *key, const 
     if (key->max && !(number >= (double)key->min && number <= (double)key->max))
         return spec_refuse(rd, key, v, "is not a number from %" PRIu64 " to %" PRIu64, key->min,
                            key->max);
-    *field_of(rd->spec, key) = number;
+    *spec_numbers_field_of(rd->spec, key) = number;
     return 0;
 }
 
@@ -47,8 +47,8 @@ int spec_read_range(struct spec_reading *rd, const struct spec_key *key, const s
     if (key->max && high > (double)key->max)
         return dl_error_set(rd->err, EINVAL, place, "%g is above the maximum of %" PRIu64, high,
                             key->max);
-    field_of(rd->spec, key)[0] = low;
-    field_of(rd->spec, key)[1] = high;
+    spec_numbers_field_of(rd->spec, key)[0] = low;
+    spec_numbers_field_of(rd->spec, key)[1] = high;
     return 0;
 }
 
@@ -76,7 +76,7 @@ int spec_read_size(struct spec_reading *rd, const struct spec_key *key, const st
 }
 
 /* Whether the dataset may have images in it that are decoded. */
-static bool has_images(const struct spec_dataset *dataset)
+static bool spec_numbers_has_images(const struct spec_dataset *dataset)
 {
     return dataset->kind == DATASET_IMAGEFOLDER || dataset->kind == DATASET_TAR;
 }
@@ -88,7 +88,7 @@ int spec_check_image(struct spec_reading *rd)
     const struct spec_key *key = spec_key_find("dataset", "size");
     char place[DL_ERROR_PATH_MAX];
 
-    if (!has_images(dataset))
+    if (!spec_numbers_has_images(dataset))
         return 0;
     if (!image->transform)
         image->transform = image->height ? TRANSFORM_RESIZE : TRANSFORM_NONE;

@@ -10,13 +10,13 @@
 
 /* The keys that say where something is. What a path leads to is in the dataset's own fingerprint.
  */
-static bool is_place(const struct spec_key *key)
+static bool spec_parts_is_place(const struct spec_key *key)
 {
     return key->type == KEY_PATH || key->type == KEY_PATHS || strcmp(key->key, "host") == 0;
 }
 
 /* Files by field keep the fields. */
-static void forget_files(struct value *v)
+static void spec_parts_forget_files(struct value *v)
 {
     for (uint32_t i = 0; i < v->count; i++)
         value_move(&(struct value){0}, &v->items[i]);
@@ -24,25 +24,25 @@ static void forget_files(struct value *v)
         value_move(&(struct value){0}, v);
 }
 
-static void forget_places(const char *section, struct value *map)
+static void spec_parts_forget_places(const char *section, struct value *map)
 {
     for (uint32_t i = 0; i < map->count; i++) {
         struct value *v = &map->items[i];
         const struct spec_key *key = spec_key_find(section, v->key);
 
-        if (key && is_place(key))
+        if (key && spec_parts_is_place(key))
             value_move(&(struct value){0}, v);
         else if (key && key->type == KEY_FILES)
-            forget_files(v);
+            spec_parts_forget_files(v);
         else if (key && key->type == KEY_DATASET)
-            forget_places(section, v);
+            spec_parts_forget_places(section, v);
         else if (key && key->type == KEY_DATASETS)
             for (uint32_t d = 0; d < v->count; d++)
-                forget_places(section, &v->items[d]);
+                spec_parts_forget_places(section, &v->items[d]);
     }
 }
 
-static int print_part(struct value *root, const char *section, uint64_t *ret)
+static int spec_parts_print(struct value *root, const char *section, uint64_t *ret)
 {
     _cleanup_(buffer_deinit)
     struct dl_buffer packed = {0};
@@ -54,7 +54,7 @@ static int print_part(struct value *root, const char *section, uint64_t *ret)
 
         if (map->type != VALUE_MAP || strcmp(map->key, section) != 0)
             continue;
-        forget_places(section, map);
+        spec_parts_forget_places(section, map);
         r = value_pack(map, &packed);
     }
     if (r == 0)
@@ -69,7 +69,7 @@ int spec_parts(const struct dl_spec *spec, uint64_t ret[static STATE_PARTS])
     int r = spec_to_value(spec, &root);
 
     for (unsigned i = 0; r == 0 && i < STATE_PARTS; i++)
-        r = print_part(&root, state_part_name((enum state_part)i), &ret[i]);
+        r = spec_parts_print(&root, state_part_name((enum state_part)i), &ret[i]);
     return r;
 }
 

@@ -51,7 +51,7 @@ int spec_read_weights(struct spec_reading *rd, const struct spec_key *key, const
     return 0;
 }
 
-static int check_weighted(const struct dl_spec *spec, struct dl_error *err)
+static int spec_sampler_check_weighted(const struct dl_spec *spec, struct dl_error *err)
 {
     if (!spec->replacement && spec->num_samples > spec->n_weights)
         return dl_error_set(err, EINVAL, "sampler.num_samples",
@@ -65,7 +65,7 @@ int spec_check_sampler(struct spec_reading *rd)
 {
     const struct dl_spec *spec = rd->spec;
 
-    int r = spec->sampler == SAMPLER_WEIGHTED ? check_weighted(spec, rd->err) : 0;
+    int r = spec->sampler == SAMPLER_WEIGHTED ? spec_sampler_check_weighted(spec, rd->err) : 0;
     if (r == 0 && spec_dataset_is_iterable(&spec->dataset))
         return spec_check_iterable(spec, rd->err);
     if (r == 0 && spec->dataset.kind == DATASET_RANGE)

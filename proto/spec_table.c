@@ -160,8 +160,8 @@ const char *spec_without_meaning(const struct dl_spec *spec, const struct spec_k
 }
 
 /* What the row's field has, as a user would write it. */
-static const char *show_field(const struct dl_spec *spec, const struct spec_key *key,
-                              char ret[static SPEC_SHOWN_MAX])
+static const char *spec_table_show_field(const struct dl_spec *spec, const struct spec_key *key,
+                                         char ret[static SPEC_SHOWN_MAX])
 {
     uint64_t number = spec_field_get(spec, key);
 
@@ -176,21 +176,21 @@ static const char *show_field(const struct dl_spec *spec, const struct spec_key 
     return ret;
 }
 
-static int refuse_together(const struct dl_spec *spec, const char *section, const char *key,
-                           const char *why, struct dl_error *err)
+static int spec_table_refuse_together(const struct dl_spec *spec, const char *section,
+                                      const char *key, const char *why, struct dl_error *err)
 {
     const struct spec_key *row = spec_key_find(section, key);
     char place[SPEC_PATH_MAX], shown[SPEC_SHOWN_MAX];
 
     spec_key_path(row, place);
-    return dl_error_set(err, EINVAL, place, "%s %s", show_field(spec, row, shown), why);
+    return dl_error_set(err, EINVAL, place, "%s %s", spec_table_show_field(spec, row, shown), why);
 }
 
 int spec_check_together(const struct dl_spec *s, struct dl_error *err)
 {
 #define REFUSE(section, key, when, words) \
     if (when)                             \
-        return refuse_together(s, section, key, words, err);
+        return spec_table_refuse_together(s, section, key, words, err);
 #include "proto/spec.def"
     return 0;
 }
@@ -223,7 +223,7 @@ const char *dl_spec_word(const char *theirs)
     return NULL;
 }
 
-static bool choice_of(const struct choice *choice, const struct spec_key *key)
+static bool spec_table_choice_of(const struct choice *choice, const struct spec_key *key)
 {
     return strcmp(choice->section, key->section) == 0 && strcmp(choice->key, key->key) == 0;
 }
@@ -231,7 +231,7 @@ static bool choice_of(const struct choice *choice, const struct spec_key *key)
 int spec_choice_number(const struct spec_key *key, const char *name)
 {
     for (size_t i = 0; i < ARRAY_SIZE(choices); i++)
-        if (choice_of(&choices[i], key) && strcmp(choices[i].name, name) == 0)
+        if (spec_table_choice_of(&choices[i], key) && strcmp(choices[i].name, name) == 0)
             return choices[i].number;
     return -1;
 }
@@ -239,7 +239,7 @@ int spec_choice_number(const struct spec_key *key, const char *name)
 const char *spec_choice_name(const struct spec_key *key, uint32_t number)
 {
     for (size_t i = 0; number && i < ARRAY_SIZE(choices); i++)
-        if (choice_of(&choices[i], key) && (uint32_t)choices[i].number == number)
+        if (spec_table_choice_of(&choices[i], key) && (uint32_t)choices[i].number == number)
             return choices[i].name;
     return "?";
 }
@@ -261,7 +261,7 @@ void spec_list_keys(const char *section, uint32_t kind, struct word_list *list)
     }
 }
 
-static void add_place(char *ret, size_t size, const char *section, const char *key)
+static void spec_table_add_place(char *ret, size_t size, const char *section, const char *key)
 {
     size_t used = strlen(ret);
 
@@ -273,16 +273,16 @@ void spec_list_places(const char *section, const char *key, char *ret, size_t si
 {
     *ret = '\0';
     if (section[0] && spec_section_exists(key))
-        add_place(ret, size, "", key);
+        spec_table_add_place(ret, size, "", key);
     for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
         if (strcmp(keys[i].key, key) == 0 && strcmp(keys[i].section, section) != 0)
-            add_place(ret, size, keys[i].section, key);
+            spec_table_add_place(ret, size, keys[i].section, key);
 }
 
 void spec_list_choices(const struct spec_key *key, struct word_list *list)
 {
     for (size_t i = 0; i < ARRAY_SIZE(choices); i++)
-        if (choices[i].number && choice_of(&choices[i], key))
+        if (choices[i].number && spec_table_choice_of(&choices[i], key))
             word_list_add(list, choices[i].name);
 }
 
@@ -340,7 +340,7 @@ void spec_field_set(struct dl_spec *spec, const struct spec_key *key, uint64_t n
 }
 
 /* A float always shows as one: 5 would be an integer. */
-static void show_float(double number, char *ret, size_t size)
+static void spec_table_show_float(double number, char *ret, size_t size)
 {
     for (int digits = 6; digits <= 17; digits += 11) {
         snprintf(ret, size, "%.*g", digits, number);
@@ -369,7 +369,7 @@ const char *spec_show(const struct value *v, char ret[static SPEC_SHOWN_MAX])
         snprintf(ret, SPEC_SHOWN_MAX, "%" PRIu64, v->uinteger);
         return ret;
     case VALUE_FLOAT:
-        show_float(v->number, ret, SPEC_SHOWN_MAX);
+        spec_table_show_float(v->number, ret, SPEC_SHOWN_MAX);
         return ret;
     case VALUE_STRING:
         /* Quotes, dots and the NUL have room. */

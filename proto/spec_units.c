@@ -36,7 +36,7 @@ static const struct unit sizes[] = {
     {"TiB", UINT64_C(1) << 40},
 };
 
-static const struct unit *find_unit(const struct unit *units, size_t n, const char *name)
+static const struct unit *spec_units_find(const struct unit *units, size_t n, const char *name)
 {
     for (size_t i = 0; i < n; i++)
         if (strcmp(units[i].name, name) == 0)
@@ -45,7 +45,8 @@ static const struct unit *find_unit(const struct unit *units, size_t n, const ch
 }
 
 /* Digits [ "." digits ] [ space ] unit. -EINVAL for other texts, -ERANGE past 64 bits. */
-static int parse_scaled(const char *text, const struct unit *units, size_t n_units, uint64_t *ret)
+static int spec_units_parse_scaled(const char *text, const struct unit *units, size_t n_units,
+                                   uint64_t *ret)
 {
     static const char digits[] = "0123456789";
     size_t whole = strspn(text, digits), decimals = 0;
@@ -61,7 +62,7 @@ static int parse_scaled(const char *text, const struct unit *units, size_t n_uni
         rest += decimals;
     }
     rest += *rest == ' ';
-    const struct unit *unit = find_unit(units, n_units, rest);
+    const struct unit *unit = spec_units_find(units, n_units, rest);
     if (!unit)
         return -EINVAL;
 
@@ -85,12 +86,12 @@ static int parse_scaled(const char *text, const struct unit *units, size_t n_uni
 
 int parse_duration(const char *text, uint64_t *ret_ns)
 {
-    return parse_scaled(text, durations, ARRAY_SIZE(durations), ret_ns);
+    return spec_units_parse_scaled(text, durations, ARRAY_SIZE(durations), ret_ns);
 }
 
 int parse_bytes(const char *text, uint64_t *ret)
 {
-    return parse_scaled(text, sizes, ARRAY_SIZE(sizes), ret);
+    return spec_units_parse_scaled(text, sizes, ARRAY_SIZE(sizes), ret);
 }
 
 void format_duration(uint64_t ns, char ret[static SPEC_DURATION_MAX])

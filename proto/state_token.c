@@ -28,7 +28,7 @@ const char *state_order_name(enum state_order order)
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
-static int set_parts(struct value *map, const uint64_t *parts)
+static int state_token_set_parts(struct value *map, const uint64_t *parts)
 {
     struct value *v;
     int r = value_set(map, "spec", &v);
@@ -38,7 +38,7 @@ static int set_parts(struct value *map, const uint64_t *parts)
     return r;
 }
 
-static int push_uint(struct value *array, uint64_t number)
+static int state_token_push_uint(struct value *array, uint64_t number)
 {
     struct value *item;
     int r = value_push(array, &item);
@@ -48,7 +48,7 @@ static int push_uint(struct value *array, uint64_t number)
     return r;
 }
 
-static int set_before(struct value *map, const struct history *before)
+static int state_token_set_before(struct value *map, const struct history *before)
 {
     struct value *v;
     int r = value_set(map, "before", &v);
@@ -56,20 +56,20 @@ static int set_before(struct value *map, const struct history *before)
     if (r == 0)
         v->type = VALUE_ARRAY; /* also when there is nothing in it */
     for (uint32_t i = 0; r == 0 && i < before->n; i++) {
-        r = push_uint(v, before->stretches[i].world);
+        r = state_token_push_uint(v, before->stretches[i].world);
         if (r == 0)
-            r = push_uint(v, before->stretches[i].steps);
+            r = state_token_push_uint(v, before->stretches[i].steps);
     }
     return r;
 }
 
-static int set_all(struct value *map, const struct state_token *token)
+static int state_token_set_all(struct value *map, const struct state_token *token)
 {
     const struct state_identity *identity = &token->identity;
     int r;
 
     if ((r = value_set_uint(map, "state", STATE_TOKEN_VERSION)) < 0 ||
-        (r = set_parts(map, identity->parts)) < 0 ||
+        (r = state_token_set_parts(map, identity->parts)) < 0 ||
         (r = value_set_uint(map, "dataset", identity->dataset)) < 0 ||
         (r = value_set_uint(map, "length", identity->length)) < 0 ||
         (r = value_set_string(map, "order", ORDERS[identity->order])) < 0 ||
@@ -78,7 +78,7 @@ static int set_all(struct value *map, const struct state_token *token)
         (r = value_set_uint(map, "epoch", token->epoch)) < 0 ||
         (r = value_set_uint(map, "world", token->world)) < 0 ||
         (r = value_set_uint(map, "steps", token->steps)) < 0 ||
-        (r = set_before(map, &token->before)) < 0)
+        (r = state_token_set_before(map, &token->before)) < 0)
         return r;
     if (token->dataset_states && (r = value_set_uint(map, "carried", token->dataset_states)) < 0)
         return r;
@@ -90,7 +90,7 @@ uint64_t state_dataset_states_sum(struct dl_span list)
     return max_u64(XXH3_64bits(list.data, list.len), 1);
 }
 
-static void put_sum(const uint8_t *data, size_t len, uint8_t ret[static SUM_BYTES])
+static void state_token_put_sum(const uint8_t *data, size_t len, uint8_t ret[static SUM_BYTES])
 {
     XXH64_canonical_t sum; /* big-endian, as msgpack has its numbers */
 
@@ -106,7 +106,7 @@ int state_token_write(const struct state_token *token, uint8_t ret[static STATE_
     struct value map = {.type = VALUE_MAP};
     _cleanup_(buffer_deinit)
     struct dl_buffer packed = {0};
-    int r = set_all(&map, token);
+    int r = state_token_set_all(&map, token);
 
     if (r == 0)
         r = value_pack(&map, &packed);
@@ -116,14 +116,14 @@ int state_token_write(const struct state_token *token, uint8_t ret[static STATE_
     if (summed + SUM_BYTES > STATE_TOKEN_MAX)
         return -EMSGSIZE;
     memcpy(ret, packed.data, summed);
-    put_sum(ret, summed, ret + summed);
+    state_token_put_sum(ret, summed, ret + summed);
     *ret_len = summed + SUM_BYTES;
     return 0;
 }
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
-static bool uint_of(const struct value *v, uint64_t *ret)
+static bool state_token_uint_of(const struct value *v, uint64_t *ret)
 {
     if (v && v->type == VALUE_UINT)
         *ret = v->uinteger;
@@ -134,22 +134,22 @@ static bool uint_of(const struct value *v, uint64_t *ret)
     return true;
 }
 
-static bool get_uint(const struct value *map, const char *key, uint64_t *ret)
+static bool state_token_get_uint(const struct value *map, const char *key, uint64_t *ret)
 {
-    return uint_of(value_get(map, key), ret);
+    return state_token_uint_of(value_get(map, key), ret);
 }
 
-static bool get_parts(const struct value *map, uint64_t *ret)
+static bool state_token_get_parts(const struct value *map, uint64_t *ret)
 {
     const struct value *v = value_get(map, "spec");
     bool all = v != NULL;
 
     for (unsigned i = 0; all && i < STATE_PARTS; i++)
-        all = get_uint(v, PARTS[i], &ret[i]);
+        all = state_token_get_uint(v, PARTS[i], &ret[i]);
     return all;
 }
 
-static bool get_order(const struct value *map, enum state_order *ret)
+static bool state_token_get_order(const struct value *map, enum state_order *ret)
 {
     const struct value *v = value_get(map, "order");
 
@@ -162,7 +162,7 @@ static bool get_order(const struct value *map, enum state_order *ret)
     return false;
 }
 
-static bool get_before(const struct value *map, struct history *ret)
+static bool state_token_get_before(const struct value *map, struct history *ret)
 {
     const struct value *v = value_get(map, "before");
     bool fits = v && v->type == VALUE_ARRAY && v->count % 2 == 0;
@@ -170,46 +170,53 @@ static bool get_before(const struct value *map, struct history *ret)
     for (uint32_t i = 0; fits && i < v->count; i += 2) {
         uint64_t world, steps;
 
-        fits = uint_of(&v->items[i], &world) && uint_of(&v->items[i + 1], &steps) && world > 0 &&
+        fits = state_token_uint_of(&v->items[i], &world) &&
+               state_token_uint_of(&v->items[i + 1], &steps) && world > 0 &&
                world <= DL_MAX_WORLD_SIZE && history_add(ret, world, steps);
     }
     return fits;
 }
 
-static bool get_all(const struct value *map, struct state_token *ret)
+static bool state_token_get_all(const struct value *map, struct state_token *ret)
 {
     struct state_identity *identity = &ret->identity;
 
-    return get_parts(map, identity->parts) && get_uint(map, "dataset", &identity->dataset) &&
-           get_uint(map, "length", &identity->length) && get_order(map, &identity->order) &&
-           get_uint(map, "seed", &identity->seed) && get_uint(map, "workers", &identity->workers) &&
-           get_uint(map, "epoch", &ret->epoch) && get_uint(map, "world", &ret->world) &&
-           get_uint(map, "steps", &ret->steps) && ret->world > 0 &&
-           ret->world <= DL_MAX_WORLD_SIZE && get_before(map, &ret->before) &&
-           (!value_get(map, "carried") || get_uint(map, "carried", &ret->dataset_states));
+    return state_token_get_parts(map, identity->parts) &&
+           state_token_get_uint(map, "dataset", &identity->dataset) &&
+           state_token_get_uint(map, "length", &identity->length) &&
+           state_token_get_order(map, &identity->order) &&
+           state_token_get_uint(map, "seed", &identity->seed) &&
+           state_token_get_uint(map, "workers", &identity->workers) &&
+           state_token_get_uint(map, "epoch", &ret->epoch) &&
+           state_token_get_uint(map, "world", &ret->world) &&
+           state_token_get_uint(map, "steps", &ret->steps) && ret->world > 0 &&
+           ret->world <= DL_MAX_WORLD_SIZE && state_token_get_before(map, &ret->before) &&
+           (!value_get(map, "carried") ||
+            state_token_get_uint(map, "carried", &ret->dataset_states));
 }
 
-static int no_state(struct dl_error *err)
+static int state_token_no_state(struct dl_error *err)
 {
     return dl_error_set(err, EINVAL, "state", "this is no state of an epoch");
 }
 
-static int read_map(const struct value *map, struct state_token *ret, struct dl_error *err)
+static int state_token_read_map(const struct value *map, struct state_token *ret,
+                                struct dl_error *err)
 {
     uint64_t version;
 
-    if (!get_uint(map, "state", &version))
-        return no_state(err);
+    if (!state_token_get_uint(map, "state", &version))
+        return state_token_no_state(err);
     if (version != STATE_TOKEN_VERSION)
         return dl_error_set(err, EPROTONOSUPPORT, "state",
                             "is of version %" PRIu64 ", and this release knows version %d", version,
                             STATE_TOKEN_VERSION);
-    return get_all(map, ret) ? 0 : no_state(err);
+    return state_token_get_all(map, ret) ? 0 : state_token_no_state(err);
 }
 
 /* There is one way to write a token: whatever is not that was not written here. */
-static int check_form(const struct state_token *token, const void *data, size_t len,
-                      struct dl_error *err)
+static int state_token_check_form(const struct state_token *token, const void *data, size_t len,
+                                  struct dl_error *err)
 {
     uint8_t again[STATE_TOKEN_MAX];
     size_t again_len = 0;
@@ -218,7 +225,7 @@ static int check_form(const struct state_token *token, const void *data, size_t 
     if (r == -ENOMEM)
         return dl_error_set(err, ENOMEM, "state", "out of memory");
     if (r < 0 || again_len != len || memcmp(again, data, len) != 0)
-        return no_state(err);
+        return state_token_no_state(err);
     return 0;
 }
 
@@ -231,18 +238,18 @@ int state_token_read(const void *data, size_t len, struct state_token *ret, stru
 
     if (len <= SUM_BYTES || len > STATE_TOKEN_MAX ||
         ((const uint8_t *)data)[len - SUM_BYTES] != UINT64_MARK)
-        return no_state(err);
-    put_sum(data, len - SUM_BYTES, sum);
+        return state_token_no_state(err);
+    state_token_put_sum(data, len - SUM_BYTES, sum);
     if (memcmp(sum, (const uint8_t *)data + len - SUM_BYTES, SUM_BYTES) != 0)
         return dl_error_set(err, EINVAL, "state", "is damaged, or no state: its checksum is wrong");
     int r = value_unpack(data, len, &map, NULL);
     if (r == -ENOMEM)
         return dl_error_set(err, ENOMEM, "state", "out of memory");
     if (r < 0)
-        return no_state(err);
-    r = read_map(&map, &token, err);
+        return state_token_no_state(err);
+    r = state_token_read_map(&map, &token, err);
     if (r == 0)
-        r = check_form(&token, data, len, err);
+        r = state_token_check_form(&token, data, len, err);
     if (r == 0)
         *ret = token;
     return r;
@@ -250,8 +257,8 @@ int state_token_read(const void *data, size_t len, struct state_token *ret, stru
 
 /* ---- what it is of -------------------------------------------------------------------------- */
 
-static int check_spec(const struct state_identity *state, const struct state_identity *loader,
-                      struct dl_error *err)
+static int state_token_check_spec(const struct state_identity *state,
+                                  const struct state_identity *loader, struct dl_error *err)
 {
     if (state->order != loader->order)
         return dl_error_set(err, EINVAL, "sampler.order",
@@ -266,8 +273,8 @@ static int check_spec(const struct state_identity *state, const struct state_ide
     return 0;
 }
 
-static int check_data(const struct state_identity *state, const struct state_identity *loader,
-                      struct dl_error *err)
+static int state_token_check_data(const struct state_identity *state,
+                                  const struct state_identity *loader, struct dl_error *err)
 {
     if (state->length != loader->length)
         return dl_error_set(err, EINVAL, "dataset",
@@ -286,10 +293,10 @@ int state_token_check(const struct state_token *token, const struct state_identi
                       struct dl_error *err)
 {
     const struct state_identity *state = &token->identity;
-    int r = check_spec(state, loader, err);
+    int r = state_token_check_spec(state, loader, err);
 
     if (r == 0)
-        r = check_data(state, loader, err);
+        r = state_token_check_data(state, loader, err);
     if (r < 0)
         return r;
     if (state->seed != loader->seed)
@@ -307,8 +314,8 @@ int state_token_check(const struct state_token *token, const struct state_identi
 
 /* ---- where it goes on ----------------------------------------------------------------------- */
 
-static int place_in_other_world(const struct state_token *token, uint64_t world,
-                                struct state_place *ret, struct dl_error *err)
+static int state_token_place_in_other_world(const struct state_token *token, uint64_t world,
+                                            struct state_place *ret, struct dl_error *err)
 {
     struct history *before = &ret->before;
 
@@ -338,7 +345,7 @@ int state_token_place(const struct state_token *token, uint64_t world, struct st
         (struct state_place){.epoch = token->epoch, .step = token->steps, .before = token->before};
     if (world == token->world || (token->steps == 0 && token->before.n == 0))
         return 0;
-    return place_in_other_world(token, world, ret, err);
+    return state_token_place_in_other_world(token, world, ret, err);
 }
 
 /* ---- for people ----------------------------------------------------------------------------- */
@@ -349,8 +356,8 @@ struct text {
     size_t len;
 };
 
-static void say(struct text *text, const char *format, ...) _printf_(2, 3);
-static void say(struct text *text, const char *format, ...)
+static void state_token_print(struct text *text, const char *format, ...) _printf_(2, 3);
+static void state_token_print(struct text *text, const char *format, ...)
 {
     size_t room = text->len < text->size ? text->size - text->len : 0;
     va_list args;
@@ -367,25 +374,29 @@ size_t state_token_json(const struct state_token *token, char *buf, size_t size)
     struct text text = {.size = size};
 
     text.start = buf;
-    say(&text, "{\"version\": %d, \"epoch\": %" PRIu64 ", \"world\": %" PRIu64, STATE_TOKEN_VERSION,
-        token->epoch, token->world);
-    say(&text, ", \"steps\": %" PRIu64 ", \"before\": [", token->steps);
+    state_token_print(&text, "{\"version\": %d, \"epoch\": %" PRIu64 ", \"world\": %" PRIu64,
+                      STATE_TOKEN_VERSION, token->epoch, token->world);
+    state_token_print(&text, ", \"steps\": %" PRIu64 ", \"before\": [", token->steps);
     for (uint32_t i = 0; i < token->before.n; i++)
-        say(&text, "%s{\"world\": %" PRIu64 ", \"steps\": %" PRIu64 "}", i > 0 ? ", " : "",
-            token->before.stretches[i].world, token->before.stretches[i].steps);
-    say(&text, "], \"seed\": %" PRIu64 ", \"order\": \"%s\", \"length\": ", identity->seed,
-        ORDERS[identity->order]);
+        state_token_print(&text, "%s{\"world\": %" PRIu64 ", \"steps\": %" PRIu64 "}",
+                          i > 0 ? ", " : "", token->before.stretches[i].world,
+                          token->before.stretches[i].steps);
+    state_token_print(&text,
+                      "], \"seed\": %" PRIu64 ", \"order\": \"%s\", \"length\": ", identity->seed,
+                      ORDERS[identity->order]);
     if (identity->length == UINT64_MAX)
-        say(&text, "null");
+        state_token_print(&text, "null");
     else
-        say(&text, "%" PRIu64, identity->length);
-    say(&text, ", \"workers\": %" PRIu64 ", \"dataset\": \"%016" PRIx64 "\", \"spec\": {",
-        identity->workers, identity->dataset);
+        state_token_print(&text, "%" PRIu64, identity->length);
+    state_token_print(&text,
+                      ", \"workers\": %" PRIu64 ", \"dataset\": \"%016" PRIx64 "\", \"spec\": {",
+                      identity->workers, identity->dataset);
     for (unsigned i = 0; i < STATE_PARTS; i++)
-        say(&text, "%s\"%s\": \"%016" PRIx64 "\"", i > 0 ? ", " : "", PARTS[i], identity->parts[i]);
-    say(&text, "}");
+        state_token_print(&text, "%s\"%s\": \"%016" PRIx64 "\"", i > 0 ? ", " : "", PARTS[i],
+                          identity->parts[i]);
+    state_token_print(&text, "}");
     if (token->dataset_states)
-        say(&text, ", \"carried\": \"%016" PRIx64 "\"", token->dataset_states);
-    say(&text, "}");
+        state_token_print(&text, ", \"carried\": \"%016" PRIx64 "\"", token->dataset_states);
+    state_token_print(&text, "}");
     return text.len;
 }

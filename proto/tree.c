@@ -33,7 +33,7 @@ bool tensor_bytes(uint32_t dtype, uint32_t ndim, const uint64_t *shape, uint64_t
 
 /* ---- builder ------------------------------------------------------------------------------- */
 
-static int grow(void **array, uint32_t *room, uint32_t used, size_t more, size_t size)
+static int tree_grow(void **array, uint32_t *room, uint32_t used, size_t more, size_t size)
 {
     uint64_t need = max_u64(*room, 16);
 
@@ -50,7 +50,7 @@ static int grow(void **array, uint32_t *room, uint32_t used, size_t more, size_t
 }
 
 /* Appends `node` with `key`; all or nothing. */
-static int append(struct tree *tree, struct tree_node node, const char *key)
+static int tree_append(struct tree *tree, struct tree_node node, const char *key)
 {
     size_t len = key ? strlen(key) : 0;
     void *nodes = tree->nodes, *keys = tree->keys;
@@ -62,10 +62,10 @@ static int append(struct tree *tree, struct tree_node node, const char *key)
         return -ENAMETOOLONG;
     if (!utf8_text((const uint8_t *)key, len))
         return -EINVAL;
-    r = grow(&nodes, &tree->nodes_room, tree->count, 1, sizeof node);
+    r = tree_grow(&nodes, &tree->nodes_room, tree->count, 1, sizeof node);
     tree->nodes = nodes;
     if (r == 0 && len > 0) {
-        r = grow(&keys, &tree->keys_room, tree->keys_len, len, 1);
+        r = tree_grow(&keys, &tree->keys_room, tree->keys_len, len, 1);
         tree->keys = keys;
     }
     if (r < 0)
@@ -82,7 +82,7 @@ static int append(struct tree *tree, struct tree_node node, const char *key)
 int tree_add(struct tree *tree, enum tree_kind kind, const char *key, uint32_t children)
 {
     assert(kind == TREE_DICT || kind == TREE_LIST || kind == TREE_TUPLE || kind == TREE_OBJECT);
-    return append(tree, (struct tree_node){.kind = kind, .children = children}, key);
+    return tree_append(tree, (struct tree_node){.kind = kind, .children = children}, key);
 }
 
 int tree_add_tensor(struct tree *tree, const char *key, uint32_t dtype, uint32_t ndim,
@@ -96,7 +96,7 @@ int tree_add_tensor(struct tree *tree, const char *key, uint32_t dtype, uint32_t
     node.ndim = (uint16_t)ndim;
     if (ndim > 0)
         memcpy(node.shape, shape, ndim * sizeof *shape);
-    return append(tree, node, key);
+    return tree_append(tree, node, key);
 }
 
 int tree_add_text(struct tree *tree, enum tree_kind kind, const char *key, uint64_t nbytes)
@@ -104,7 +104,7 @@ int tree_add_text(struct tree *tree, enum tree_kind kind, const char *key, uint6
     assert(kind == TREE_STRING || kind == TREE_BYTES);
     if (nbytes > INT64_MAX)
         return -EOVERFLOW;
-    return append(tree, (struct tree_node){.kind = kind, .nbytes = nbytes}, key);
+    return tree_append(tree, (struct tree_node){.kind = kind, .nbytes = nbytes}, key);
 }
 
 void tree_clear(struct tree *tree)
@@ -155,7 +155,7 @@ struct check {
 #define damaged(check, ...) dl_error_set((check)->err, EBADMSG, "batch tree", "node " __VA_ARGS__)
 
 /* Of any leaf: nothing in unused dimensions, and bytes that lie in the slot. */
-static int check_place(const struct check *check, const struct tree_node *node)
+static int tree_check_place(const struct check *check, const struct tree_node *node)
 {
     uint64_t end;
 
@@ -172,7 +172,7 @@ static int check_place(const struct check *check, const struct tree_node *node)
 }
 
 /* A tensor's own fields: type, shape, size and where its bytes lie. */
-static int check_tensor(const struct check *check, const struct tree_node *node)
+static int tree_check_tensor(const struct check *check, const struct tree_node *node)
 {
     uint64_t bytes;
 
@@ -187,11 +187,11 @@ static int check_tensor(const struct check *check, const struct tree_node *node)
     if (bytes != node->nbytes)
         return damaged(check, "%u: %" PRIu64 " bytes, but its shape has %" PRIu64, check->index,
                        node->nbytes, bytes);
-    return check_place(check, node);
+    return tree_check_place(check, node);
 }
 
 /* A text's: one string, or a list of them with room for the numbers in front. */
-static int check_text(const struct check *check, const struct tree_node *node)
+static int tree_check_text(const struct check *check, const struct tree_node *node)
 {
     uint64_t numbers;
 
@@ -207,16 +207,16 @@ static int check_text(const struct check *check, const struct tree_node *node)
          mul_overflows(numbers, sizeof(uint64_t), &numbers) || numbers > node->nbytes))
         return damaged(check, "%u: %" PRIu64 " strings do not fit %" PRIu64 " bytes", check->index,
                        node->shape[0], node->nbytes);
-    return check_place(check, node);
+    return tree_check_place(check, node);
 }
 
-static bool is_container(const struct tree_node *node)
+static bool tree_is_container(const struct tree_node *node)
 {
     return node->kind == TREE_DICT || node->kind == TREE_LIST || node->kind == TREE_TUPLE ||
            node->kind == TREE_OBJECT;
 }
 
-static int check_container(const struct check *check, const struct tree_node *node)
+static int tree_check_container(const struct check *check, const struct tree_node *node)
 {
     uint64_t shape = 0;
 
@@ -233,8 +233,8 @@ static int check_container(const struct check *check, const struct tree_node *no
 }
 
 /* A pickle, then the tensors it refers to. */
-static int check_in_object(const struct check *check, const struct tree_node *node,
-                           const struct tree_node *object)
+static int tree_check_in_object(const struct check *check, const struct tree_node *node,
+                                const struct tree_node *object)
 {
     bool first = node == object + 1;
 
@@ -246,7 +246,7 @@ static int check_in_object(const struct check *check, const struct tree_node *no
     return 0;
 }
 
-static int check_key(const struct check *check, const struct tree_node *node, bool in_dict)
+static int tree_check_key(const struct check *check, const struct tree_node *node, bool in_dict)
 {
     uint64_t keys_at = check->count * sizeof *node, end;
 
@@ -264,29 +264,29 @@ static int check_key(const struct check *check, const struct tree_node *node, bo
     return 0;
 }
 
-static int check_node(const struct check *check, const struct tree_node *node,
-                      const struct tree_node *parent)
+static int tree_check_node(const struct check *check, const struct tree_node *node,
+                           const struct tree_node *parent)
 {
     int r;
 
     if (node->reserved != 0)
         return damaged(check, "%u: reserved field is not 0", check->index);
-    r = check_key(check, node, parent && parent->kind == TREE_DICT);
+    r = tree_check_key(check, node, parent && parent->kind == TREE_DICT);
     if (r == 0 && parent && parent->kind == TREE_OBJECT)
-        r = check_in_object(check, node, parent);
+        r = tree_check_in_object(check, node, parent);
     if (r < 0)
         return r;
     switch (node->kind) {
     case TREE_TENSOR:
-        return check_tensor(check, node);
+        return tree_check_tensor(check, node);
     case TREE_STRING:
     case TREE_BYTES:
-        return check_text(check, node);
+        return tree_check_text(check, node);
     case TREE_DICT:
     case TREE_LIST:
     case TREE_TUPLE:
     case TREE_OBJECT:
-        return check_container(check, node);
+        return tree_check_container(check, node);
     default:
         return damaged(check, "%u: unknown kind %u", check->index, node->kind);
     }
@@ -319,10 +319,10 @@ int tree_check(const void *encoded, size_t len, uint32_t count, uint64_t slot_by
         } else if (check.index > 0) {
             return damaged(&check, "%u: lies outside the root", check.index);
         }
-        int r = check_node(&check, node, parent);
+        int r = tree_check_node(&check, node, parent);
         if (r < 0)
             return r;
-        if (!is_container(node))
+        if (!tree_is_container(node))
             continue;
         if (depth == DL_BOUND_TREE_DEPTH)
             return damaged(&check, "%u: nested deeper than %d", check.index, DL_BOUND_TREE_DEPTH);

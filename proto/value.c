@@ -86,7 +86,7 @@ const char *value_type_name(const struct value *v)
     return "?";
 }
 
-static int reserve(struct value *v, uint32_t cap)
+static int value_reserve(struct value *v, uint32_t cap)
 {
     if (cap <= v->cap)
         return 0;
@@ -99,14 +99,14 @@ static int reserve(struct value *v, uint32_t cap)
 }
 
 /* Consumes `key`, which is NULL for an array's child. */
-static int append(struct value *v, char *key, struct value **ret)
+static int value_append_child(struct value *v, char *key, struct value **ret)
 {
     _cleanup_free_ char *owned = key;
 
     if (v->count == v->cap) {
         if (v->cap > UINT32_MAX / 2)
             return -ENOMEM;
-        int r = reserve(v, v->cap ? v->cap * 2 : 4);
+        int r = value_reserve(v, v->cap ? v->cap * 2 : 4);
         if (r < 0)
             return r;
     }
@@ -117,7 +117,7 @@ static int append(struct value *v, char *key, struct value **ret)
 }
 
 /* Only a value that holds nothing yet may become a container. */
-static void become(struct value *v, enum value_type type)
+static void value_become(struct value *v, enum value_type type)
 {
     assert(v->type == type || v->type == VALUE_NULL);
     v->type = type;
@@ -125,14 +125,14 @@ static void become(struct value *v, enum value_type type)
 
 int value_append(struct value *map, const char *key, size_t len, struct value **ret)
 {
-    become(map, VALUE_MAP);
+    value_become(map, VALUE_MAP);
     char *copy = strndup(len ? key : "", len);
-    return copy ? append(map, copy, ret) : -ENOMEM;
+    return copy ? value_append_child(map, copy, ret) : -ENOMEM;
 }
 
 int value_set(struct value *map, const char *key, struct value **ret)
 {
-    become(map, VALUE_MAP);
+    value_become(map, VALUE_MAP);
     for (uint32_t i = 0; i < map->count; i++) {
         struct value *child = &map->items[i];
         if (strcmp(child->key, key) == 0) {
@@ -146,8 +146,8 @@ int value_set(struct value *map, const char *key, struct value **ret)
 
 int value_push(struct value *array, struct value **ret)
 {
-    become(array, VALUE_ARRAY);
-    return append(array, NULL, ret);
+    value_become(array, VALUE_ARRAY);
+    return value_append_child(array, NULL, ret);
 }
 
 int value_set_int(struct value *map, const char *key, int64_t i)
@@ -230,9 +230,9 @@ int value_set_string(struct value *map, const char *key, const char *s)
 }
 
 /* `ret` is zeroed; on failure it is left half-built for the caller to deinit. */
-static int copy_into(const struct value *from, struct value *ret)
+static int value_copy_into(const struct value *from, struct value *ret)
 {
-    int r = reserve(ret, from->count);
+    int r = value_reserve(ret, from->count);
     if (r < 0)
         return r;
     ret->type = from->type;
@@ -252,7 +252,7 @@ static int copy_into(const struct value *from, struct value *ret)
         r = item->key ? value_append(ret, item->key, strlen(item->key), &child)
                       : value_push(ret, &child);
         if (r == 0)
-            r = copy_into(item, child);
+            r = value_copy_into(item, child);
         if (r < 0)
             return r;
     }
@@ -263,14 +263,14 @@ int value_copy(const struct value *from, struct value *to)
 {
     _cleanup_(value_deinit)
     struct value made = {0};
-    int r = copy_into(from, &made);
+    int r = value_copy_into(from, &made);
     if (r < 0)
         return r;
     value_move(&made, to);
     return 0;
 }
 
-static bool map_equal(const struct value *a, const struct value *b)
+static bool value_map_equal(const struct value *a, const struct value *b)
 {
     for (uint32_t i = 0; i < a->count; i++) {
         const struct value *left = &a->items[i];
@@ -306,13 +306,13 @@ bool value_equal(const struct value *a, const struct value *b)
                 return false;
         return true;
     case VALUE_MAP:
-        return map_equal(a, b);
+        return value_map_equal(a, b);
     }
     return false;
 }
 
 /* By key, then by place: of equal keys the earlier comes first. */
-static int compare_keys(const void *left, const void *right)
+static int value_compare_keys(const void *left, const void *right)
 {
     const struct value *a = *(const struct value *const *)left;
     const struct value *b = *(const struct value *const *)right;
@@ -332,7 +332,7 @@ int value_duplicate(const struct value *map, const struct value **ret)
             return -ENOMEM;
         for (uint32_t i = 0; i < map->count; i++)
             sorted[i] = &map->items[i];
-        qsort(sorted, map->count, sizeof(void *), compare_keys);
+        qsort(sorted, map->count, sizeof(void *), value_compare_keys);
         for (uint32_t i = 1; i < map->count; i++)
             if (strcmp(sorted[i - 1]->key, sorted[i]->key) == 0 && (!found || sorted[i] < found))
                 found = sorted[i];

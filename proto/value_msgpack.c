@@ -8,18 +8,21 @@
 #include <errno.h>
 #include <msgpack.h>
 
-static int from_object(const msgpack_object *object, struct value *ret, struct dl_error *err);
+static int value_msgpack_from_object(const msgpack_object *object, struct value *ret,
+                                     struct dl_error *err);
 
-static int check_text(const msgpack_object_str *str, const char *what, struct dl_error *err)
+static int value_msgpack_check_text(const msgpack_object_str *str, const char *what,
+                                    struct dl_error *err)
 {
     if (!utf8_text((const uint8_t *)str->ptr, str->size))
         return dl_error_set(err, EBADMSG, "", "a %s is not UTF-8 text without NUL", what);
     return 0;
 }
 
-static int from_string(const msgpack_object_str *str, struct value *ret, struct dl_error *err)
+static int value_msgpack_from_string(const msgpack_object_str *str, struct value *ret,
+                                     struct dl_error *err)
 {
-    int r = check_text(str, "string", err);
+    int r = value_msgpack_check_text(str, "string", err);
     if (r < 0)
         return r;
     ret->type = VALUE_STRING;
@@ -27,21 +30,23 @@ static int from_string(const msgpack_object_str *str, struct value *ret, struct 
     return ret->string ? 0 : -ENOMEM;
 }
 
-static int from_array(const msgpack_object_array *array, struct value *ret, struct dl_error *err)
+static int value_msgpack_from_array(const msgpack_object_array *array, struct value *ret,
+                                    struct dl_error *err)
 {
     ret->type = VALUE_ARRAY;
     for (uint32_t i = 0; i < array->size; i++) {
         struct value *child;
         int r = value_push(ret, &child);
         if (r == 0)
-            r = from_object(&array->ptr[i], child, err);
+            r = value_msgpack_from_object(&array->ptr[i], child, err);
         if (r < 0)
             return r;
     }
     return 0;
 }
 
-static int from_map(const msgpack_object_map *map, struct value *ret, struct dl_error *err)
+static int value_msgpack_from_map(const msgpack_object_map *map, struct value *ret,
+                                  struct dl_error *err)
 {
     ret->type = VALUE_MAP;
     for (uint32_t i = 0; i < map->size; i++) {
@@ -50,11 +55,11 @@ static int from_map(const msgpack_object_map *map, struct value *ret, struct dl_
 
         if (pair->key.type != MSGPACK_OBJECT_STR)
             return dl_error_set(err, EBADMSG, "", "a map has a key that is not a string");
-        int r = check_text(&pair->key.via.str, "key", err);
+        int r = value_msgpack_check_text(&pair->key.via.str, "key", err);
         if (r == 0)
             r = value_append(ret, pair->key.via.str.ptr, pair->key.via.str.size, &child);
         if (r == 0)
-            r = from_object(&pair->val, child, err);
+            r = value_msgpack_from_object(&pair->val, child, err);
         if (r < 0)
             return r;
     }
@@ -66,7 +71,8 @@ static int from_map(const msgpack_object_map *map, struct value *ret, struct dl_
 }
 
 /* `ret` is a null value; on failure it is left half-built for the caller to deinit. */
-static int from_object(const msgpack_object *object, struct value *ret, struct dl_error *err)
+static int value_msgpack_from_object(const msgpack_object *object, struct value *ret,
+                                     struct dl_error *err)
 {
     switch (object->type) {
     case MSGPACK_OBJECT_NIL:
@@ -92,11 +98,11 @@ static int from_object(const msgpack_object *object, struct value *ret, struct d
         ret->number = object->via.f64;
         return 0;
     case MSGPACK_OBJECT_STR:
-        return from_string(&object->via.str, ret, err);
+        return value_msgpack_from_string(&object->via.str, ret, err);
     case MSGPACK_OBJECT_ARRAY:
-        return from_array(&object->via.array, ret, err);
+        return value_msgpack_from_array(&object->via.array, ret, err);
     case MSGPACK_OBJECT_MAP:
-        return from_map(&object->via.map, ret, err);
+        return value_msgpack_from_map(&object->via.map, ret, err);
     case MSGPACK_OBJECT_BIN:
         return dl_error_set(err, EBADMSG, "", "a value holds bytes (msgpack bin); write text");
     case MSGPACK_OBJECT_EXT:
@@ -130,7 +136,7 @@ int value_unpack(const uint8_t *data, size_t len, struct value *ret, struct dl_e
     default:
         return dl_error_set(err, EBADMSG, "", "the bytes are not exactly one msgpack value");
     }
-    r = from_object(&unpacked.data, &made, err);
+    r = value_msgpack_from_object(&unpacked.data, &made, err);
     if (r == -ENOMEM)
         return dl_error_set(err, ENOMEM, "", "out of memory for a value of %zu bytes", len);
     if (r < 0)
@@ -146,21 +152,21 @@ struct packing {
     uint64_t budget;
 };
 
-static int append_bytes(void *data, const char *bytes, size_t len)
+static int value_msgpack_append_bytes(void *data, const char *bytes, size_t len)
 {
     return buffer_append(data, bytes, len);
 }
 
-static int pack_string(struct packing *p, const char *s)
+static int value_msgpack_pack_string(struct packing *p, const char *s)
 {
     size_t len = strlen(s);
     int r = msgpack_pack_str(&p->packer, len);
     return r < 0 ? r : msgpack_pack_str_body(&p->packer, s, len);
 }
 
-static int pack_value(struct packing *p, const struct value *v, uint32_t depth);
+static int value_msgpack_pack(struct packing *p, const struct value *v, uint32_t depth);
 
-static int pack_container(struct packing *p, const struct value *v, uint32_t depth)
+static int value_msgpack_pack_container(struct packing *p, const struct value *v, uint32_t depth)
 {
     bool map = v->type == VALUE_MAP;
     uint64_t children = (uint64_t)v->count * (map ? 2 : 1);
@@ -171,14 +177,14 @@ static int pack_container(struct packing *p, const struct value *v, uint32_t dep
     int r = map ? msgpack_pack_map(&p->packer, v->count) : msgpack_pack_array(&p->packer, v->count);
     for (uint32_t i = 0; r == 0 && i < v->count; i++) {
         if (map)
-            r = pack_string(p, v->items[i].key);
+            r = value_msgpack_pack_string(p, v->items[i].key);
         if (r == 0)
-            r = pack_value(p, &v->items[i], depth + 1);
+            r = value_msgpack_pack(p, &v->items[i], depth + 1);
     }
     return r;
 }
 
-static int pack_value(struct packing *p, const struct value *v, uint32_t depth)
+static int value_msgpack_pack(struct packing *p, const struct value *v, uint32_t depth)
 {
     switch (v->type) {
     case VALUE_NULL:
@@ -192,10 +198,10 @@ static int pack_value(struct packing *p, const struct value *v, uint32_t depth)
     case VALUE_FLOAT:
         return msgpack_pack_double(&p->packer, v->number);
     case VALUE_STRING:
-        return pack_string(p, v->string);
+        return value_msgpack_pack_string(p, v->string);
     case VALUE_ARRAY:
     case VALUE_MAP:
-        return pack_container(p, v, depth);
+        return value_msgpack_pack_container(p, v, depth);
     }
     return -EINVAL;
 }
@@ -205,8 +211,8 @@ int value_pack(const struct value *v, struct dl_buffer *out)
     struct packing p = {.budget = DL_MAX_VALUE_NODES - 1};
     size_t before = out->len;
 
-    msgpack_packer_init(&p.packer, out, append_bytes);
-    int r = pack_value(&p, v, 0);
+    msgpack_packer_init(&p.packer, out, value_msgpack_append_bytes);
+    int r = value_msgpack_pack(&p, v, 0);
     if (r < 0)
         out->len = before;
     return r;

@@ -40,7 +40,7 @@ static int _printf_(4, 5)
     return dl_error_set(rd->err, code, path, "%s", text);
 }
 
-static size_t line_at(const struct reading *rd, size_t offset)
+static size_t yaml_line_at(const struct reading *rd, size_t offset)
 {
     size_t line = 1;
     for (size_t i = 0; i < offset && i < rd->len; i++)
@@ -48,18 +48,18 @@ static size_t line_at(const struct reading *rd, size_t offset)
     return line;
 }
 
-static int refuse_syntax(const struct reading *rd)
+static int yaml_refuse_syntax(const struct reading *rd)
 {
     const yaml_parser_t *parser = &rd->parser;
     const char *problem = parser->problem ? parser->problem : "malformed YAML";
     size_t line = parser->problem_mark.line + 1;
-    size_t last = line_at(rd, rd->len - (rd->len && rd->text[rd->len - 1] == '\n'));
+    size_t last = yaml_line_at(rd, rd->len - (rd->len && rd->text[rd->len - 1] == '\n'));
 
     switch (parser->error) {
     case YAML_MEMORY_ERROR:
         return refuse(rd, 0, ENOMEM, "out of memory for a text of %zu bytes", rd->len);
     case YAML_READER_ERROR:
-        return refuse(rd, line_at(rd, parser->problem_offset), EINVAL, "%s", problem);
+        return refuse(rd, yaml_line_at(rd, parser->problem_offset), EINVAL, "%s", problem);
     default:
         /* libyaml puts the end of the text on a line of its own. */
         return refuse(rd, min_u64(line, last), EINVAL, "%s%s%s", problem,
@@ -67,14 +67,14 @@ static int refuse_syntax(const struct reading *rd)
     }
 }
 
-static int next_event(struct reading *rd, yaml_event_t *ret)
+static int yaml_next_event(struct reading *rd, yaml_event_t *ret)
 {
     if (!yaml_parser_parse(&rd->parser, ret))
-        return refuse_syntax(rd);
+        return yaml_refuse_syntax(rd);
     return 0;
 }
 
-static bool one_of(const char *text, const char *const *words)
+static bool yaml_one_of(const char *text, const char *const *words)
 {
     for (; *words; words++)
         if (strcmp(text, *words) == 0)
@@ -83,7 +83,7 @@ static bool one_of(const char *text, const char *const *words)
 }
 
 /* [-+]?[0-9]+, 0o[0-7]+, 0x[0-9a-fA-F]+: the base and where the digits begin; 0 for others. */
-static unsigned integer_base(const char *text, const char **ret_digits)
+static unsigned yaml_integer_base(const char *text, const char **ret_digits)
 {
     const char *usable = "0123456789";
     unsigned base = 10;
@@ -102,22 +102,22 @@ static unsigned integer_base(const char *text, const char **ret_digits)
     return base;
 }
 
-static unsigned digit_value(char c)
+static unsigned yaml_digit_value(char c)
 {
     return c <= '9' ? (unsigned)(c - '0') : ((unsigned)c | 0x20U) - 'a' + 10U;
 }
 
 /* 1: `v` is set; 0: no integer; -ERANGE: beyond 64 bits. */
-static int resolve_integer(const char *text, struct value *v)
+static int yaml_resolve_integer(const char *text, struct value *v)
 {
     const char *digits;
     uint64_t n = 0;
 
-    unsigned base = integer_base(text, &digits);
+    unsigned base = yaml_integer_base(text, &digits);
     if (!base)
         return 0;
     for (; *digits; digits++)
-        if (mul_overflows(n, base, &n) || add_overflows(n, digit_value(*digits), &n))
+        if (mul_overflows(n, base, &n) || add_overflows(n, yaml_digit_value(*digits), &n))
             return -ERANGE;
     if (text[0] == '-') {
         if (n > (uint64_t)INT64_MAX + 1)
@@ -135,7 +135,7 @@ static int resolve_integer(const char *text, struct value *v)
 }
 
 /* [-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)? : strtod() alone takes far more than this. */
-static bool is_float(const char *text)
+static bool yaml_is_float(const char *text)
 {
     const char *c = text + (*text == '-' || *text == '+');
     size_t whole = strspn(c, "0123456789"), fraction = 0;
@@ -159,16 +159,16 @@ static bool is_float(const char *text)
 }
 
 /* 1: `v` is set; 0: no float; -ERANGE: larger than any double; -ENOMEM. */
-static int resolve_float(const char *text, struct value *v)
+static int yaml_resolve_float(const char *text, struct value *v)
 {
     static const char *const infinities[] = {".inf", ".Inf", ".INF", NULL};
     static const char *const nans[] = {".nan", ".NaN", ".NAN", NULL};
 
-    if (one_of(text, nans)) {
+    if (yaml_one_of(text, nans)) {
         v->number = NAN;
-    } else if (one_of(text + (*text == '-' || *text == '+'), infinities)) {
+    } else if (yaml_one_of(text + (*text == '-' || *text == '+'), infinities)) {
         v->number = *text == '-' ? -HUGE_VAL : HUGE_VAL;
-    } else if (is_float(text)) {
+    } else if (yaml_is_float(text)) {
         /* The process's locale may have another decimal point. */
         locale_t c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
         if (!c_locale)
@@ -184,25 +184,25 @@ static int resolve_float(const char *text, struct value *v)
     return 1;
 }
 
-/* A plain scalar, by the core schema of YAML 1.2. As resolve_integer(). */
-static int resolve(const char *text, struct value *v)
+/* A plain scalar, by the core schema of YAML 1.2. As yaml_resolve_integer(). */
+static int yaml_resolve(const char *text, struct value *v)
 {
     static const char *const nulls[] = {"", "~", "null", "Null", "NULL", NULL};
     static const char *const trues[] = {"true", "True", "TRUE", NULL};
     static const char *const falses[] = {"false", "False", "FALSE", NULL};
 
-    if (one_of(text, nulls))
+    if (yaml_one_of(text, nulls))
         return 1;
-    if (one_of(text, trues) || one_of(text, falses)) {
+    if (yaml_one_of(text, trues) || yaml_one_of(text, falses)) {
         v->type = VALUE_BOOL;
-        v->boolean = one_of(text, trues);
+        v->boolean = yaml_one_of(text, trues);
         return 1;
     }
-    int r = resolve_integer(text, v);
-    return r ? r : resolve_float(text, v);
+    int r = yaml_resolve_integer(text, v);
+    return r ? r : yaml_resolve_float(text, v);
 }
 
-static int check_properties(const struct reading *rd, const yaml_event_t *event)
+static int yaml_check_properties(const struct reading *rd, const yaml_event_t *event)
 {
     size_t line = event->start_mark.line + 1;
     const yaml_char_t *anchor = NULL, *tag = NULL;
@@ -237,7 +237,7 @@ static int check_properties(const struct reading *rd, const yaml_event_t *event)
 }
 
 /* Takes `n` nodes out of the budget. */
-static int charge(struct reading *rd, const yaml_event_t *event, uint64_t n)
+static int yaml_charge(struct reading *rd, const yaml_event_t *event, uint64_t n)
 {
     if (n > rd->budget)
         return refuse(rd, event->start_mark.line + 1, EMSGSIZE, "more than %llu elements in all",
@@ -246,30 +246,30 @@ static int charge(struct reading *rd, const yaml_event_t *event, uint64_t n)
     return 0;
 }
 
-static int no_memory(const struct reading *rd)
+static int yaml_no_memory(const struct reading *rd)
 {
     return refuse(rd, 0, ENOMEM, "out of memory for a text of %zu bytes", rd->len);
 }
 
-static int read_scalar(struct reading *rd, const yaml_event_t *event, struct value *v)
+static int yaml_read_scalar(struct reading *rd, const yaml_event_t *event, struct value *v)
 {
     const char *text = (const char *)event->data.scalar.value;
     int r = 0;
 
     if (event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE)
-        r = resolve(text, v);
+        r = yaml_resolve(text, v);
     if (r == -ERANGE)
         return refuse(rd, event->start_mark.line + 1, EINVAL,
                       "%.60s does not fit a 64-bit number; put text in quotes", text);
     if (r == 0)
         r = value_make_string(v, text);
-    return r < 0 ? no_memory(rd) : 0;
+    return r < 0 ? yaml_no_memory(rd) : 0;
 }
 
-static int read_node(struct reading *rd, const yaml_event_t *event, uint32_t depth,
-                     struct value *v);
+static int yaml_read_node(struct reading *rd, const yaml_event_t *event, uint32_t depth,
+                          struct value *v);
 
-static int read_sequence(struct reading *rd, uint32_t depth, struct value *v)
+static int yaml_read_sequence(struct reading *rd, uint32_t depth, struct value *v)
 {
     v->type = VALUE_ARRAY;
     for (;;) {
@@ -277,47 +277,47 @@ static int read_sequence(struct reading *rd, uint32_t depth, struct value *v)
         yaml_event_t event = {0};
         struct value *child;
 
-        int r = next_event(rd, &event);
+        int r = yaml_next_event(rd, &event);
         if (r < 0 || event.type == YAML_SEQUENCE_END_EVENT)
             return r;
-        r = charge(rd, &event, 1);
+        r = yaml_charge(rd, &event, 1);
         if (r < 0)
             return r;
         if (value_push(v, &child) < 0)
-            return no_memory(rd);
-        r = read_node(rd, &event, depth, child);
+            return yaml_no_memory(rd);
+        r = yaml_read_node(rd, &event, depth, child);
         if (r < 0)
             return r;
     }
 }
 
-static int read_key(struct reading *rd, const yaml_event_t *event, struct value *map,
-                    struct value **ret)
+static int yaml_read_key(struct reading *rd, const yaml_event_t *event, struct value *map,
+                         struct value **ret)
 {
-    int r = charge(rd, event, 2);
+    int r = yaml_charge(rd, event, 2);
     if (r == 0)
-        r = check_properties(rd, event);
+        r = yaml_check_properties(rd, event);
     if (r < 0)
         return r;
     if (event->type != YAML_SCALAR_EVENT)
         return refuse(rd, event->start_mark.line + 1, EINVAL,
                       "a key is a list or a mapping; keys must be strings");
     r = value_append(map, (const char *)event->data.scalar.value, event->data.scalar.length, ret);
-    return r < 0 ? no_memory(rd) : 0;
+    return r < 0 ? yaml_no_memory(rd) : 0;
 }
 
-static int check_unique(const struct reading *rd, const struct value *map)
+static int yaml_check_unique(const struct reading *rd, const struct value *map)
 {
     const struct value *twice;
 
     if (value_duplicate(map, &twice) < 0)
-        return no_memory(rd);
+        return yaml_no_memory(rd);
     if (twice)
         return refuse(rd, twice->line, EINVAL, "the key \"%.100s\" is there twice", twice->key);
     return 0;
 }
 
-static int read_mapping(struct reading *rd, uint32_t depth, struct value *v)
+static int yaml_read_mapping(struct reading *rd, uint32_t depth, struct value *v)
 {
     v->type = VALUE_MAP;
     for (;;) {
@@ -327,18 +327,18 @@ static int read_mapping(struct reading *rd, uint32_t depth, struct value *v)
         yaml_event_t event = {0};
         struct value *child;
 
-        int r = next_event(rd, &key);
+        int r = yaml_next_event(rd, &key);
         if (r < 0)
             return r;
         if (key.type == YAML_MAPPING_END_EVENT)
-            return check_unique(rd, v);
-        r = read_key(rd, &key, v, &child);
+            return yaml_check_unique(rd, v);
+        r = yaml_read_key(rd, &key, v, &child);
         if (r < 0)
             return r;
-        r = next_event(rd, &event);
+        r = yaml_next_event(rd, &event);
         if (r < 0)
             return r;
-        r = read_node(rd, &event, depth, child);
+        r = yaml_read_node(rd, &event, depth, child);
         if (r < 0)
             return r;
         child->line = (uint32_t)key.start_mark.line + 1;
@@ -346,28 +346,29 @@ static int read_mapping(struct reading *rd, uint32_t depth, struct value *v)
 }
 
 /* `depth` containers are open around the node; `v` is a null value, on failure half-built. */
-static int read_node(struct reading *rd, const yaml_event_t *event, uint32_t depth, struct value *v)
+static int yaml_read_node(struct reading *rd, const yaml_event_t *event, uint32_t depth,
+                          struct value *v)
 {
-    int r = check_properties(rd, event);
+    int r = yaml_check_properties(rd, event);
     if (r < 0)
         return r;
     v->line = (uint32_t)event->start_mark.line + 1;
     if (event->type == YAML_SCALAR_EVENT)
-        return read_scalar(rd, event, v);
+        return yaml_read_scalar(rd, event, v);
     if (depth == DL_MAX_VALUE_DEPTH)
         return refuse(rd, v->line, EMSGSIZE, "nested more than %llu levels deep",
                       (unsigned long long)DL_MAX_VALUE_DEPTH);
     if (event->type == YAML_SEQUENCE_START_EVENT)
-        return read_sequence(rd, depth + 1, v);
-    return read_mapping(rd, depth + 1, v);
+        return yaml_read_sequence(rd, depth + 1, v);
+    return yaml_read_mapping(rd, depth + 1, v);
 }
 
 /* The next event when it is of type `want`; *ret_line is where an event of another type stands. */
-static int expect(struct reading *rd, yaml_event_type_t want, size_t *ret_line)
+static int yaml_expect(struct reading *rd, yaml_event_type_t want, size_t *ret_line)
 {
     _cleanup_(yaml_event_delete)
     yaml_event_t event = {0};
-    int r = next_event(rd, &event);
+    int r = yaml_next_event(rd, &event);
 
     if (r < 0)
         return r;
@@ -375,27 +376,27 @@ static int expect(struct reading *rd, yaml_event_type_t want, size_t *ret_line)
     return 0;
 }
 
-static int read_stream(struct reading *rd, struct value *v)
+static int yaml_read_stream(struct reading *rd, struct value *v)
 {
     _cleanup_(yaml_event_delete)
     yaml_event_t event = {0};
     size_t line;
 
-    int r = expect(rd, YAML_STREAM_START_EVENT, &line);
+    int r = yaml_expect(rd, YAML_STREAM_START_EVENT, &line);
     if (r < 0)
         return r;
-    r = expect(rd, YAML_DOCUMENT_START_EVENT, &line);
+    r = yaml_expect(rd, YAML_DOCUMENT_START_EVENT, &line);
     if (r < 0)
         return r;
     if (line)
         return refuse(rd, 0, EINVAL, "the text is empty");
-    r = next_event(rd, &event);
+    r = yaml_next_event(rd, &event);
     if (r == 0)
-        r = read_node(rd, &event, 0, v);
+        r = yaml_read_node(rd, &event, 0, v);
     if (r == 0)
-        r = expect(rd, YAML_DOCUMENT_END_EVENT, &line);
+        r = yaml_expect(rd, YAML_DOCUMENT_END_EVENT, &line);
     if (r == 0)
-        r = expect(rd, YAML_STREAM_END_EVENT, &line);
+        r = yaml_expect(rd, YAML_STREAM_END_EVENT, &line);
     if (r < 0)
         return r;
     if (line)
@@ -416,13 +417,13 @@ int yaml_parse(const char *text, size_t len, const char *source, struct value *r
                       (unsigned long long)DL_MAX_SPEC_TEXT);
     const char *nul = len ? memchr(text, '\0', len) : NULL;
     if (nul)
-        return refuse(&rd, line_at(&rd, (size_t)(nul - text)), EINVAL,
+        return refuse(&rd, yaml_line_at(&rd, (size_t)(nul - text)), EINVAL,
                       "the text holds a NUL character; it is not YAML or JSON");
     if (!yaml_parser_initialize(&rd.parser))
-        return no_memory(&rd);
+        return yaml_no_memory(&rd);
     yaml_parser_set_encoding(&rd.parser, YAML_UTF8_ENCODING);
     yaml_parser_set_input_string(&rd.parser, (const unsigned char *)(len ? text : ""), len);
-    int r = read_stream(&rd, &made);
+    int r = yaml_read_stream(&rd, &made);
     yaml_parser_delete(&rd.parser);
     if (r < 0)
         return r;

@@ -9,7 +9,7 @@
 #include <stdio.h>
 
 /* C0, DEL, and C1, which in UTF-8 is C2 80..9F: all that a terminal would obey. */
-static bool is_control(const uint8_t *text, size_t n)
+static bool error_is_control(const uint8_t *text, size_t n)
 {
     if (n == 1)
         return text[0] < 0x20 || text[0] == 0x7F;
@@ -20,14 +20,14 @@ static bool is_control(const uint8_t *text, size_t n)
  * Copies what fits `size` with the final NUL, whole characters only. As many bytes come out as went
  * in, so the cut at `size` always falls before a cut that vsnprintf() made further on.
  */
-static void copy_clean(char *out, size_t size, const char *text)
+static void error_copy_clean(char *out, size_t size, const char *text)
 {
     const uint8_t *in = (const uint8_t *)text;
     size_t len = strlen(text), at = 0;
 
     while (at < len) {
         size_t n = utf8_char(in + at, len - at);
-        bool bad = n == 0 || is_control(in + at, n);
+        bool bad = n == 0 || error_is_control(in + at, n);
 
         n = n ? n : 1;
         if (at + n >= size)
@@ -43,7 +43,7 @@ static void copy_clean(char *out, size_t size, const char *text)
 
 int dl_error_set(struct dl_error *err, int code, const char *path, const char *fmt, ...)
 {
-    /* One character more than fits, so that the cut falls in copy_clean(). */
+    /* One character more than fits, so that the cut falls in error_copy_clean(). */
     char text[DL_ERROR_MESSAGE_MAX + 4];
     va_list args;
 
@@ -58,9 +58,9 @@ int dl_error_set(struct dl_error *err, int code, const char *path, const char *f
 
     /* `path` and the arguments may be this very error's own texts. */
     char place[DL_ERROR_PATH_MAX];
-    copy_clean(place, sizeof place, path ? path : "");
+    error_copy_clean(place, sizeof place, path ? path : "");
     err->code = code;
     memcpy(err->path, place, sizeof place);
-    copy_clean(err->message, sizeof err->message, text);
+    error_copy_clean(err->message, sizeof err->message, text);
     return -code;
 }

@@ -4,7 +4,8 @@
 
 #include <dlfcn.h>
 
-static bool find_functions(void *library, const struct library_function *functions, size_t n)
+static bool library_find_functions(void *library, const struct library_function *functions,
+                                   size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         void *symbol = dlsym(library, functions[i].name);
@@ -21,7 +22,7 @@ bool library_find(const char *const *files, const struct library_function *funct
     for (; *files; files++) {
         void *library = dlopen(*files, RTLD_NOW | RTLD_LOCAL);
 
-        if (library && find_functions(library, functions, n))
+        if (library && library_find_functions(library, functions, n))
             return true;
         if (library)
             dlclose(library);
@@ -30,7 +31,7 @@ bool library_find(const char *const *files, const struct library_function *funct
 }
 
 /* What a function of the C library that takes a number and gives a name says of `number`. */
-static const char *name_by(const char *function, int number)
+static const char *library_name_by(const char *function, int number)
 {
     const char *(*name)(int) = NULL;
     void *symbol = dlsym(RTLD_DEFAULT, function);
@@ -41,10 +42,10 @@ static const char *name_by(const char *function, int number)
 
 const char *library_signal_name(int signal)
 {
-    return name_by("sigabbrev_np", signal);
+    return library_name_by("sigabbrev_np", signal);
 }
 
 const char *library_errno_name(int code)
 {
-    return name_by("strerrorname_np", code);
+    return library_name_by("strerrorname_np", code);
 }

@@ -5,14 +5,14 @@
 /* Longest word that is compared; what is longer is no near miss of a key. */
 enum { WORD_MAX = 32, ERRORS_MAX = 2 };
 
-static unsigned min3(unsigned a, unsigned b, unsigned c)
+static unsigned word_list_min3(unsigned a, unsigned b, unsigned c)
 {
     unsigned least = a < b ? a : b;
     return least < c ? least : c;
 }
 
 /* Letters added, left out, replaced, or swapped with their neighbour. */
-static unsigned edit_distance(const char *a, const char *b)
+static unsigned word_list_edit_distance(const char *a, const char *b)
 {
     size_t n = strnlen(a, WORD_MAX + 1), m = strnlen(b, WORD_MAX + 1);
     unsigned rows[3][WORD_MAX + 1]; /* rows[i % 3][j]: the first i letters of a, j of b */
@@ -27,7 +27,8 @@ static unsigned edit_distance(const char *a, const char *b)
 
         row[0] = (unsigned)i;
         for (size_t j = 1; j <= m; j++) {
-            row[j] = min3(before[j] + 1, row[j - 1] + 1, before[j - 1] + (a[i - 1] != b[j - 1]));
+            row[j] = word_list_min3(before[j] + 1, row[j - 1] + 1,
+                                    before[j - 1] + (a[i - 1] != b[j - 1]));
             if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
                 two_before[j - 2] + 1 < row[j])
                 row[j] = two_before[j - 2] + 1;
@@ -37,7 +38,7 @@ static unsigned edit_distance(const char *a, const char *b)
 }
 
 /* Two letters at least: one begins too many words. */
-static bool begins_so(const char *written, const char *word)
+static bool word_list_begins_so(const char *written, const char *word)
 {
     size_t len = strlen(written);
 
@@ -55,7 +56,8 @@ void word_list_add(struct word_list *list, const char *word)
     snprintf(list->text + used, sizeof list->text - used, "%s%s", used ? ", " : "", word);
 
     /* Two errors in a word of two letters are another word. */
-    unsigned distance = begins_so(list->written, word) ? 1 : edit_distance(list->written, word);
+    unsigned distance =
+        word_list_begins_so(list->written, word) ? 1 : word_list_edit_distance(list->written, word);
     if (distance < list->distance && distance < strlen(word) && distance < strlen(list->written)) {
         list->best = word;
         list->distance = distance;

@@ -64,35 +64,35 @@ struct text {
     int r;
 };
 
-static void put(struct text *text, const char *s, size_t len)
+static void metrics_put(struct text *text, const char *s, size_t len)
 {
     if (text->r == 0)
         text->r = buffer_append(text->out, s, len);
 }
 
-static void put_string(struct text *text, const char *s)
+static void metrics_put_string(struct text *text, const char *s)
 {
-    put(text, s, strlen(s));
+    metrics_put(text, s, strlen(s));
 }
 
 /* Backslashes, quotes and ends of lines are escaped. */
-static void put_quoted(struct text *text, const char *s, size_t len)
+static void metrics_put_quoted(struct text *text, const char *s, size_t len)
 {
-    put_string(text, "\"");
+    metrics_put_string(text, "\"");
     for (size_t i = 0; i < len; i++) {
         if (s[i] == '\n')
-            put_string(text, "\\n");
+            metrics_put_string(text, "\\n");
         else if (s[i] == '"' || s[i] == '\\')
-            put(text, s[i] == '"' ? "\\\"" : "\\\\", 2);
+            metrics_put(text, s[i] == '"' ? "\\\"" : "\\\\", 2);
         else
-            put(text, s + i, 1);
+            metrics_put(text, s + i, 1);
     }
-    put_string(text, "\"");
+    metrics_put_string(text, "\"");
 }
 
 /* ---- rows ----------------------------------------------------------------------------------- */
 
-static bool number_of(const struct value *v, double *ret)
+static bool metrics_number_of(const struct value *v, double *ret)
 {
     if (!v)
         return false;
@@ -112,33 +112,34 @@ static bool number_of(const struct value *v, double *ret)
 }
 
 /* The word that a text begins with: "loader-bound: ..." and "idle; ..." say more. */
-static size_t word_of(const char *s)
+static size_t metrics_word_of(const char *s)
 {
     return strcspn(s, ":;");
 }
 
-static bool sample_of(const struct line *line, const struct value *row, double *ret)
+static bool metrics_sample_of(const struct line *line, const struct value *row, double *ret)
 {
     const struct value *v = value_get(row, line->key);
 
     if (line->how != WORD && line->how != IS)
-        return number_of(v, ret);
+        return metrics_number_of(v, ret);
     if (!v || v->type != VALUE_STRING)
         return false;
     *ret = line->how == WORD || strcmp(v->string, line->value) == 0;
     return true;
 }
 
-static void put_label(struct text *text, bool *any, const char *name, const char *s, size_t len)
+static void metrics_put_label(struct text *text, bool *any, const char *name, const char *s,
+                              size_t len)
 {
-    put_string(text, *any ? "," : "{");
+    metrics_put_string(text, *any ? "," : "{");
     *any = true;
-    put_string(text, name);
-    put_string(text, "=");
-    put_quoted(text, s, len);
+    metrics_put_string(text, name);
+    metrics_put_string(text, "=");
+    metrics_put_quoted(text, s, len);
 }
 
-static void put_labels(struct text *text, const struct line *line, const struct value *row)
+static void metrics_put_labels(struct text *text, const struct line *line, const struct value *row)
 {
     bool any = false;
 
@@ -148,23 +149,24 @@ static void put_labels(struct text *text, const struct line *line, const struct 
         double n;
 
         if (v && v->type == VALUE_STRING) {
-            put_label(text, &any, labels_of[line->labels][i].name, v->string, strlen(v->string));
-        } else if (number_of(v, &n)) {
+            metrics_put_label(text, &any, labels_of[line->labels][i].name, v->string,
+                              strlen(v->string));
+        } else if (metrics_number_of(v, &n)) {
             int len = snprintf(number, sizeof number, "%.0f", n);
-            put_label(text, &any, labels_of[line->labels][i].name, number, (size_t)len);
+            metrics_put_label(text, &any, labels_of[line->labels][i].name, number, (size_t)len);
         }
     }
     if (line->how == WORD) {
         const struct value *v = value_get(row, line->key);
-        put_label(text, &any, line->label, v->string, word_of(v->string));
+        metrics_put_label(text, &any, line->label, v->string, metrics_word_of(v->string));
     } else if (*line->label) {
-        put_label(text, &any, line->label, line->value, strlen(line->value));
+        metrics_put_label(text, &any, line->label, line->value, strlen(line->value));
     }
-    put_string(text, any ? "} " : " "); /* and then the number */
+    metrics_put_string(text, any ? "} " : " "); /* and then the number */
 }
 
 /* Times of a rank alone are not told here. */
-static bool is_left_out(const struct line *line, const struct value *row)
+static bool metrics_is_left_out(const struct line *line, const struct value *row)
 {
     const struct value *rank = line->labels == STAGE ? value_get(row, "rank") : NULL;
 
@@ -179,7 +181,8 @@ struct sample {
     char labels[];
 };
 
-static int add_sample(struct sample **samples, const struct line *line, const struct value *row)
+static int metrics_add_sample(struct sample **samples, const struct line *line,
+                              const struct value *row)
 {
     _cleanup_(buffer_deinit)
     struct dl_buffer labels = {0};
@@ -187,9 +190,9 @@ static int add_sample(struct sample **samples, const struct line *line, const st
     struct sample *sample;
     double number;
 
-    if (is_left_out(line, row) || !sample_of(line, row, &number))
+    if (metrics_is_left_out(line, row) || !metrics_sample_of(line, row, &number))
         return 0;
-    put_labels(&text, line, row);
+    metrics_put_labels(&text, line, row);
     if (text.r < 0)
         return text.r;
     HASH_FIND(hh, *samples, labels.data, labels.len, sample);
@@ -215,20 +218,20 @@ struct rows {
     uint32_t n;
 };
 
-static void put_samples(struct text *text, const char *family, const struct line *line,
-                        const struct rows *rows)
+static void metrics_put_samples(struct text *text, const char *family, const struct line *line,
+                                const struct rows *rows)
 {
     struct sample *samples = NULL, *sample, *next;
     char number[NUMBER_MAX];
 
     for (uint32_t i = 0; i < rows->n && text->r == 0; i++)
-        text->r = add_sample(&samples, line, &rows->items[i]);
+        text->r = metrics_add_sample(&samples, line, &rows->items[i]);
     HASH_ITER (hh, samples, sample, next) {
-        put_string(text, family);
-        put_string(text, line->suffix);
-        put(text, sample->labels, sample->len);
+        metrics_put_string(text, family);
+        metrics_put_string(text, line->suffix);
+        metrics_put(text, sample->labels, sample->len);
         int len = snprintf(number, sizeof number, "%.15g\n", sample->number);
-        put(text, number, (size_t)len);
+        metrics_put(text, number, (size_t)len);
         HASH_DEL(samples, sample);
         free(sample);
     }
@@ -236,7 +239,7 @@ static void put_samples(struct text *text, const char *family, const struct line
 
 /* ---- all ------------------------------------------------------------------------------------ */
 
-static struct rows rows_of(const struct value views[static METRICS_VIEWS], const char *name)
+static struct rows metrics_rows_of(const struct value views[static METRICS_VIEWS], const char *name)
 {
     const struct value *v = NULL;
 
@@ -250,7 +253,7 @@ static struct rows rows_of(const struct value views[static METRICS_VIEWS], const
     return (struct rows){v, v && v->type == VALUE_MAP};
 }
 
-static void put_family(struct text *text, const struct line *family)
+static void metrics_put_family(struct text *text, const struct line *family)
 {
     static const char *const types[] = {"counter", "gauge", "summary"};
     const char *const parts[] = {"# HELP ",   family->key, " ", family->suffix,
@@ -258,7 +261,7 @@ static void put_family(struct text *text, const struct line *family)
                                  "\n"};
 
     for (size_t i = 0; i < ARRAY_SIZE(parts); i++)
-        put_string(text, parts[i]);
+        metrics_put_string(text, parts[i]);
 }
 
 int metrics_write(const struct value views[static METRICS_VIEWS], struct dl_buffer *out)
@@ -269,11 +272,11 @@ int metrics_write(const struct value views[static METRICS_VIEWS], struct dl_buff
     for (size_t i = 0; i < ARRAY_SIZE(lines) && text.r == 0; i++) {
         if (!lines[i].view) {
             family = &lines[i];
-            put_family(&text, family);
+            metrics_put_family(&text, family);
             continue;
         }
-        struct rows rows = rows_of(views, lines[i].view);
-        put_samples(&text, family->key, &lines[i], &rows);
+        struct rows rows = metrics_rows_of(views, lines[i].view);
+        metrics_put_samples(&text, family->key, &lines[i], &rows);
     }
     return text.r;
 }

@@ -16,30 +16,32 @@ uint64_t quarantine_count(const struct quarantine *q)
     return q->n + q->unlisted;
 }
 
-static int compare_numbers(uint64_t a, uint64_t b)
+static int quarantine_compare_numbers(uint64_t a, uint64_t b)
 {
     return (a > b) - (a < b);
 }
 
-static int compare(const struct bad_sample *sample, const struct bad_place *place, uint64_t index)
+static int quarantine_compare(const struct bad_sample *sample, const struct bad_place *place,
+                              uint64_t index)
 {
-    int order = compare_numbers(sample->place.world, place->world);
+    int order = quarantine_compare_numbers(sample->place.world, place->world);
 
     if (order == 0)
-        order = compare_numbers(sample->place.rank, place->rank);
+        order = quarantine_compare_numbers(sample->place.rank, place->rank);
     if (order == 0)
-        order = compare_numbers(sample->place.worker, place->worker);
-    return order ? order : compare_numbers(sample->index, index);
+        order = quarantine_compare_numbers(sample->place.worker, place->worker);
+    return order ? order : quarantine_compare_numbers(sample->index, index);
 }
 
 /* The first sample that is not before it. */
-static uint32_t find(const struct quarantine *q, const struct bad_place *place, uint64_t index)
+static uint32_t quarantine_find(const struct quarantine *q, const struct bad_place *place,
+                                uint64_t index)
 {
     uint32_t begin = 0, end = q->n;
 
     while (begin < end) {
         uint32_t middle = begin + (end - begin) / 2;
-        if (compare(&q->samples[middle], place, index) < 0)
+        if (quarantine_compare(&q->samples[middle], place, index) < 0)
             begin = middle + 1;
         else
             end = middle;
@@ -47,7 +49,7 @@ static uint32_t find(const struct quarantine *q, const struct bad_place *place, 
     return begin;
 }
 
-static bool make_room(struct quarantine *q)
+static bool quarantine_make_room(struct quarantine *q)
 {
     uint32_t room = q->room ? 2 * q->room : 16;
     struct bad_sample *samples;
@@ -75,11 +77,11 @@ enum bad_verdict quarantine_admit_unlisted(struct quarantine *q, uint32_t n)
 enum bad_verdict quarantine_admit(struct quarantine *q, const struct bad_place *place,
                                   const struct slot_bad *bad, const struct bad_sample **ret)
 {
-    uint32_t at = find(q, place, bad->index);
+    uint32_t at = quarantine_find(q, place, bad->index);
 
     if (ret)
         *ret = NULL;
-    if (at < q->n && compare(&q->samples[at], place, bad->index) == 0) {
+    if (at < q->n && quarantine_compare(&q->samples[at], place, bad->index) == 0) {
         q->samples[at].seen++;
         if (ret)
             *ret = &q->samples[at];
@@ -87,7 +89,7 @@ enum bad_verdict quarantine_admit(struct quarantine *q, const struct bad_place *
     }
     if (quarantine_count(q) >= q->limit)
         return BAD_ABOVE;
-    if (!make_room(q))
+    if (!quarantine_make_room(q))
         return quarantine_admit_unlisted(q, 1);
     memmove(&q->samples[at + 1], &q->samples[at], (q->n - at) * sizeof *q->samples);
     q->samples[at] = (struct bad_sample){.place = *place,
@@ -101,8 +103,8 @@ enum bad_verdict quarantine_admit(struct quarantine *q, const struct bad_place *
     return BAD_NEW;
 }
 
-static int refuse(const struct quarantine *q, const struct slot_bad *bad, uint32_t n,
-                  struct dl_error *err)
+static int quarantine_refuse(const struct quarantine *q, const struct slot_bad *bad, uint32_t n,
+                             struct dl_error *err)
 {
     char which[64] = "";
 
@@ -127,11 +129,11 @@ bool quarantine_take(struct quarantine *q, const struct bad_place *place,
         const struct bad_sample *sample;
         enum bad_verdict verdict = quarantine_admit(q, place, &list->items[i], &sample);
         if (verdict == BAD_ABOVE)
-            return refuse(q, &list->items[i], 1, err) == 0;
+            return quarantine_refuse(q, &list->items[i], 1, err) == 0;
         if (verdict == BAD_NEW && sample && named)
             named(owner, sample);
     }
     if (quarantine_admit_unlisted(q, list->n - listed) == BAD_ABOVE)
-        return refuse(q, NULL, list->n - listed, err) == 0;
+        return quarantine_refuse(q, NULL, list->n - listed, err) == 0;
     return true;
 }

@@ -15,33 +15,33 @@ enum {
  * many times, by ten, the work of the mean of the others. */
 enum { RANK_TIMES = 3, WORKER_TENTHS = 15 };
 
-static unsigned percent(uint64_t part, uint64_t whole)
+static unsigned verdict_percent(uint64_t part, uint64_t whole)
 {
     return whole ? (unsigned)(100.0 * (double)part / (double)whole + 0.5) : 0;
 }
 
-static unsigned waits(const struct verdict_rank *rank)
+static unsigned verdict_waits(const struct verdict_rank *rank)
 {
-    return percent(rank->waited_ns, rank->span_ns);
+    return verdict_percent(rank->waited_ns, rank->span_ns);
 }
 
-static const struct verdict_rank *worst_rank(const struct verdict_case *c)
+static const struct verdict_rank *verdict_worst_rank(const struct verdict_case *c)
 {
     const struct verdict_rank *worst = &c->ranks[0];
 
     for (size_t i = 1; i < c->n_ranks; i++)
-        if (waits(&c->ranks[i]) > waits(worst))
+        if (verdict_waits(&c->ranks[i]) > verdict_waits(worst))
             worst = &c->ranks[i];
     return worst;
 }
 
 /* More than half of the others wait less than that. */
-static bool straggles(const struct verdict_case *c, const struct verdict_rank *rank)
+static bool verdict_straggles(const struct verdict_case *c, const struct verdict_rank *rank)
 {
     size_t less = 0;
 
     for (size_t i = 0; i < c->n_ranks; i++)
-        less += RANK_TIMES * waits(&c->ranks[i]) < waits(rank);
+        less += RANK_TIMES * verdict_waits(&c->ranks[i]) < verdict_waits(rank);
     return c->n_ranks > 1 && 2 * less >= c->n_ranks;
 }
 
@@ -51,12 +51,12 @@ struct work {
     size_t busiest;
 };
 
-static uint64_t busy_ns(const struct verdict_worker *worker)
+static uint64_t verdict_busy_ns(const struct verdict_worker *worker)
 {
     return worker->fetch_ns + worker->collate_ns;
 }
 
-static struct work sum_up(const struct verdict_case *c)
+static struct work verdict_sum_up(const struct verdict_case *c)
 {
     struct work work = {0};
 
@@ -64,30 +64,30 @@ static struct work sum_up(const struct verdict_case *c)
         work.fetch_ns += c->workers[i].fetch_ns;
         work.collate_ns += c->workers[i].collate_ns;
         work.cpu_wait_ns += c->workers[i].cpu_wait_ns;
-        if (busy_ns(&c->workers[i]) > busy_ns(&c->workers[work.busiest]))
+        if (verdict_busy_ns(&c->workers[i]) > verdict_busy_ns(&c->workers[work.busiest]))
             work.busiest = i;
     }
     work.busy_ns = work.fetch_ns + work.collate_ns;
-    work.busy = percent(work.busy_ns, c->span_ns * c->n_workers);
+    work.busy = verdict_percent(work.busy_ns, c->span_ns * c->n_workers);
     return work;
 }
 
 /* One worker has much more to do than the others have. */
-static uint32_t slow_worker(const struct verdict_case *c, const struct work *work)
+static uint32_t verdict_slow_worker(const struct verdict_case *c, const struct work *work)
 {
     uint64_t most, others;
 
     if (c->n_workers < 2)
         return VERDICT_NO_WORKER;
-    most = busy_ns(&c->workers[work->busiest]);
+    most = verdict_busy_ns(&c->workers[work->busiest]);
     others = (work->busy_ns - most) / (c->n_workers - 1);
-    return 10 * most > WORKER_TENTHS * others && percent(most, c->span_ns) >= PERCENT_FULL
+    return 10 * most > WORKER_TENTHS * others && verdict_percent(most, c->span_ns) >= PERCENT_FULL
                ? (uint32_t)work->busiest
                : VERDICT_NO_WORKER;
 }
 
-static void say_waits(const struct verdict *v, const struct verdict_rank *worst, size_t ranks,
-                      char *text, size_t len)
+static void verdict_say_waits(const struct verdict *v, const struct verdict_rank *worst,
+                              size_t ranks, char *text, size_t len)
 {
     double s = (double)v->lost_ns / 1e9;
     char seconds[32];
@@ -97,14 +97,14 @@ static void say_waits(const struct verdict *v, const struct verdict_rank *worst,
         (void)snprintf(text, len,
                        "trainers waited %s s for batches, rank %" PRIu64 " for %u %% of "
                        "its time",
-                       seconds, worst->rank, waits(worst));
+                       seconds, worst->rank, verdict_waits(worst));
     else
         (void)snprintf(text, len, "the trainer waited %s s for batches, %u %% of its time", seconds,
-                       waits(worst));
+                       verdict_waits(worst));
 }
 
 /* Ends the verdict with what to do about it. */
-static void advise(struct verdict *v, const char *advice)
+static void verdict_advise(struct verdict *v, const char *advice)
 {
     size_t len = strlen(v->text);
 
@@ -112,8 +112,8 @@ static void advise(struct verdict *v, const char *advice)
 }
 
 /* Workers have time to spare, and trainers wait all the same. */
-static void blame_nothing_done(const struct verdict_case *c, const struct work *work,
-                               const char *waited, struct verdict *v)
+static void verdict_blame_nothing_done(const struct verdict_case *c, const struct work *work,
+                                       const char *waited, struct verdict *v)
 {
     uint64_t between = c->ns[STAGE_QUEUED] + c->ns[STAGE_HANDOVER];
     double us = 1e-3 / (double)max_u64(c->batches, 1);
@@ -124,7 +124,7 @@ static void blame_nothing_done(const struct verdict_case *c, const struct work *
                        "loader-bound: %s; batches that are ready wait for earlier ones, which take "
                        "longer",
                        waited);
-        advise(v, "more workers.prefetch, or in_order: false, lets others pass");
+        verdict_advise(v, "more workers.prefetch, or in_order: false, lets others pass");
     } else {
         v->stage = STAGE_HANDOVER;
         (void)snprintf(
@@ -132,11 +132,12 @@ static void blame_nothing_done(const struct verdict_case *c, const struct work *
             "loader-bound: %s; workers are busy for %u %% of the time: a batch takes %.0f us "
             "to make, and %.0f us on its way",
             waited, work->busy, (double)work->busy_ns * us, (double)between * us);
-        advise(v, "larger batches or more workers.prefetch help");
+        verdict_advise(v, "larger batches or more workers.prefetch help");
     }
 }
 
-static void blame_worker(const struct verdict_case *c, const char *waited, struct verdict *v)
+static void verdict_blame_worker(const struct verdict_case *c, const char *waited,
+                                 struct verdict *v)
 {
     const struct verdict_worker *worker = &c->workers[v->worker];
 
@@ -144,59 +145,63 @@ static void blame_worker(const struct verdict_case *c, const char *waited, struc
     (void)snprintf(v->text, sizeof v->text,
                    "loader-bound: %s; worker %" PRIu32 " is busy with %s for %u %% of the time, "
                    "and the others are not",
-                   waited, v->worker, stage_name(v->stage), percent(busy_ns(worker), c->span_ns));
-    advise(v, "share its work out evenly: more shards, of like size");
+                   waited, v->worker, stage_name(v->stage),
+                   verdict_percent(verdict_busy_ns(worker), c->span_ns));
+    verdict_advise(v, "share its work out evenly: more shards, of like size");
 }
 
-static bool cores_are_short(const struct work *work)
+static bool verdict_cores_are_short(const struct work *work)
 {
-    return percent(min_u64(work->cpu_wait_ns, work->busy_ns), work->busy_ns) >= PERCENT_SHORT;
+    return verdict_percent(min_u64(work->cpu_wait_ns, work->busy_ns), work->busy_ns) >=
+           PERCENT_SHORT;
 }
 
-static void blame_work(const struct verdict_case *c, const struct work *work, const char *waited,
-                       struct verdict *v)
+static void verdict_blame_work(const struct verdict_case *c, const struct work *work,
+                               const char *waited, struct verdict *v)
 {
     const char *plural = c->n_workers == 1 ? "" : "s", *are = c->n_workers == 1 ? "is" : "are";
 
     v->stage = work->collate_ns > work->fetch_ns ? STAGE_COLLATE : STAGE_FETCH;
-    v->cores_short = cores_are_short(work);
+    v->cores_short = verdict_cores_are_short(work);
     if (v->cores_short) {
         (void)snprintf(v->text, sizeof v->text,
                        "loader-bound: %s; cores are short: %zu worker%s %s busy for %u %% of the "
                        "time, and wait%s for a processor for %u %% of that",
                        waited, c->n_workers, plural, are, work->busy, c->n_workers == 1 ? "s" : "",
-                       percent(min_u64(work->cpu_wait_ns, work->busy_ns), work->busy_ns));
-        advise(v, v->stage == STAGE_FETCH
-                      ? "samples that cost less, or more processors; more workers do not help"
-                      : "a cheaper collate, or more processors; more workers do not help");
+                       verdict_percent(min_u64(work->cpu_wait_ns, work->busy_ns), work->busy_ns));
+        verdict_advise(v,
+                       v->stage == STAGE_FETCH
+                           ? "samples that cost less, or more processors; more workers do not help"
+                           : "a cheaper collate, or more processors; more workers do not help");
         return;
     }
     (void)snprintf(
         v->text, sizeof v->text,
         "loader-bound: %s; %zu worker%s %s busy for %u %% of the time, and %s takes %u %% of that",
         waited, c->n_workers, plural, are, work->busy, stage_name(v->stage),
-        percent(v->stage == STAGE_FETCH ? work->fetch_ns : work->collate_ns, work->busy_ns));
-    advise(v, v->stage == STAGE_FETCH ? "more workers, or samples that cost less"
-                                      : "more workers, or a cheaper collate");
+        verdict_percent(v->stage == STAGE_FETCH ? work->fetch_ns : work->collate_ns,
+                        work->busy_ns));
+    verdict_advise(v, v->stage == STAGE_FETCH ? "more workers, or samples that cost less"
+                                              : "more workers, or a cheaper collate");
 }
 
-static void blame_loader(const struct verdict_case *c, const struct work *work,
-                         const struct verdict_rank *worst, struct verdict *v)
+static void verdict_blame_loader(const struct verdict_case *c, const struct work *work,
+                                 const struct verdict_rank *worst, struct verdict *v)
 {
     char waited[128];
 
     v->kind = VERDICT_LOADER;
-    say_waits(v, worst, c->n_ranks, waited, sizeof waited);
-    v->worker = slow_worker(c, work);
+    verdict_say_waits(v, worst, c->n_ranks, waited, sizeof waited);
+    v->worker = verdict_slow_worker(c, work);
     if (v->worker != VERDICT_NO_WORKER)
-        blame_worker(c, waited, v);
+        verdict_blame_worker(c, waited, v);
     else if (work->busy >= PERCENT_BUSY)
-        blame_work(c, work, waited, v);
+        verdict_blame_work(c, work, waited, v);
     else
-        blame_nothing_done(c, work, waited, v);
+        verdict_blame_nothing_done(c, work, waited, v);
 }
 
-static void blame_nobody(const struct work *work, struct verdict *v)
+static void verdict_blame_nobody(const struct work *work, struct verdict *v)
 {
     v->kind = work->busy < PERCENT_BUSY ? VERDICT_TRAINER : VERDICT_HEALTHY;
     (void)snprintf(v->text, sizeof v->text,
@@ -204,12 +209,12 @@ static void blame_nobody(const struct work *work, struct verdict *v)
                    v->kind == VERDICT_TRAINER ? "trainer-bound: it hardly waits"
                                               : "healthy: trainers hardly wait",
                    work->busy);
-    advise(v, v->kind == VERDICT_TRAINER
-                  ? "nothing to do here: fewer workers would do"
-                  : "nothing to do: only a faster trainer needs more workers");
+    verdict_advise(v, v->kind == VERDICT_TRAINER
+                          ? "nothing to do here: fewer workers would do"
+                          : "nothing to do: only a faster trainer needs more workers");
 }
 
-static uint64_t count_batches(const struct verdict_case *c)
+static uint64_t verdict_count_batches(const struct verdict_case *c)
 {
     uint64_t n = 0;
 
@@ -221,14 +226,14 @@ static uint64_t count_batches(const struct verdict_case *c)
 void verdict_find(const struct verdict_case *c, struct verdict *ret)
 {
     const struct verdict_rank *worst;
-    struct work work = sum_up(c);
+    struct work work = verdict_sum_up(c);
 
     *ret = (struct verdict){.worker = VERDICT_NO_WORKER};
     if (c->n_ranks == 0) {
         (void)snprintf(ret->text, sizeof ret->text, "idle: nobody reads");
         return;
     }
-    worst = worst_rank(c);
+    worst = verdict_worst_rank(c);
     ret->rank = worst->rank;
     for (size_t i = 0; i < c->n_ranks; i++)
         ret->lost_ns += c->ranks[i].waited_ns;
@@ -236,21 +241,21 @@ void verdict_find(const struct verdict_case *c, struct verdict *ret)
         ret->kind = VERDICT_MEMORY;
         (void)snprintf(ret->text, sizeof ret->text,
                        "starved by memory: %s leaves no room for the next batch", c->starving);
-        advise(ret, "raise it, or hold fewer batches");
-    } else if (count_batches(c) < EARLY_BATCHES) {
+        verdict_advise(ret, "raise it, or hold fewer batches");
+    } else if (verdict_count_batches(c) < EARLY_BATCHES) {
         ret->kind = VERDICT_EARLY;
         (void)snprintf(ret->text, sizeof ret->text, "too early to tell: %" PRIu64 " batches so far",
-                       count_batches(c));
-    } else if (waits(worst) < PERCENT_WAITS) {
-        blame_nobody(&work, ret);
-    } else if (straggles(c, worst)) {
+                       verdict_count_batches(c));
+    } else if (verdict_waits(worst) < PERCENT_WAITS) {
+        verdict_blame_nobody(&work, ret);
+    } else if (verdict_straggles(c, worst)) {
         ret->kind = VERDICT_RANK;
         (void)snprintf(ret->text, sizeof ret->text,
                        "straggling: rank %" PRIu64 " waits for batches for %u %% of its time (%.1f "
                        "s), and most others hardly do",
-                       worst->rank, waits(worst), (double)worst->waited_ns / 1e9);
-        advise(ret, "look at its machine, and at its share of the data");
+                       worst->rank, verdict_waits(worst), (double)worst->waited_ns / 1e9);
+        verdict_advise(ret, "look at its machine, and at its share of the data");
     } else {
-        blame_loader(c, &work, worst, ret);
+        verdict_blame_loader(c, &work, worst, ret);
     }
 }
