@@ -39,15 +39,15 @@ static const struct config_key {
 #undef CONFIG
 };
 
-static void *field(struct config *config, const struct config_key *key)
+static void *config_field(struct config *config, const struct config_key *key)
 {
     return (char *)config + key->offset;
 }
 
 /* ---- one value ------------------------------------------------------------------------------ */
 
-static int wrong(struct dl_error *err, const struct config_key *key, const struct value *v,
-                 const char *right)
+static int config_refuse_value(struct dl_error *err, const struct config_key *key,
+                               const struct value *v, const char *right)
 {
     if (v->type == VALUE_STRING)
         return dl_error_set(err, EINVAL, key->path, "\"%.256s\" is not %s", v->string, right);
@@ -59,37 +59,38 @@ static int wrong(struct dl_error *err, const struct config_key *key, const struc
     return dl_error_set(err, EINVAL, key->path, "%s is not %s", value_type_name(v), right);
 }
 
-static int set_string(char **ret, const struct config_key *key, const struct value *v,
-                      struct dl_error *err)
+static int config_set_string(char **ret, const struct config_key *key, const struct value *v,
+                             struct dl_error *err)
 {
     if (v->type != VALUE_STRING)
-        return wrong(err, key, v, "a string");
+        return config_refuse_value(err, key, v, "a string");
     free(*ret);
     *ret = must_strdup(v->string);
     return 0;
 }
 
-static int set_loopback(char **ret, const struct config_key *key, const struct value *v,
-                        struct dl_error *err)
+static int config_set_loopback(char **ret, const struct config_key *key, const struct value *v,
+                               struct dl_error *err)
 {
     union loopback address;
 
     if (v->type != VALUE_STRING || (*v->string && loopback_parse(v->string, &address) < 0))
-        return wrong(err, key, v,
-                     "an address of this machine alone such as 127.0.0.1:9400 or [::1]:9400; who "
-                     "asks is not asked who they are, so let others in by a proxy that does");
-    return set_string(ret, key, v, err);
+        return config_refuse_value(
+            err, key, v,
+            "an address of this machine alone such as 127.0.0.1:9400 or [::1]:9400; who "
+            "asks is not asked who they are, so let others in by a proxy that does");
+    return config_set_string(ret, key, v, err);
 }
 
-static int set_mode(uint32_t *ret, const struct config_key *key, const struct value *v,
-                    struct dl_error *err)
+static int config_set_mode(uint32_t *ret, const struct config_key *key, const struct value *v,
+                           struct dl_error *err)
 {
     bool octal =
         v->type == VALUE_STRING && *v->string && v->string[strspn(v->string, "01234567")] == '\0';
     unsigned long mode = octal ? strtoul(v->string, NULL, 8) : 0;
 
     if (!octal || mode > 0777)
-        return wrong(err, key, v, "an octal mode in quotes such as \"0660\"");
+        return config_refuse_value(err, key, v, "an octal mode in quotes such as \"0660\"");
     *ret = (uint32_t)mode;
     return 0;
 }
@@ -100,25 +101,25 @@ void config_dirs_add(struct config_dirs *dirs, const char *path)
     dirs->paths[dirs->n++] = must_strdup(path);
 }
 
-static void free_dirs(struct config_dirs *dirs)
+static void config_free_dirs(struct config_dirs *dirs)
 {
     for (uint32_t i = 0; i < dirs->n; i++)
         free(dirs->paths[i]);
     free(dirs->paths);
 }
 
-static int set_list(struct config_dirs *dirs, const struct config_key *key, const struct value *v,
-                    struct dl_error *err)
+static int config_set_list(struct config_dirs *dirs, const struct config_key *key,
+                           const struct value *v, struct dl_error *err)
 {
     if (v->type != VALUE_ARRAY)
-        return wrong(err, key, v, "a list of directories");
+        return config_refuse_value(err, key, v, "a list of directories");
     for (uint32_t i = 0; i < v->count; i++) {
         const struct value *item = &v->items[i];
         char resolved[PATH_MAX];
         struct stat st;
 
         if (item->type != VALUE_STRING || item->string[0] != '/')
-            return wrong(err, key, item, "an absolute directory");
+            return config_refuse_value(err, key, item, "an absolute directory");
         if (!realpath(item->string, resolved))
             return dl_error_set(err, errno, key->path, "%s: %s", item->string, strerror(errno));
         if (stat(resolved, &st) == 0 && !S_ISDIR(st.st_mode))
@@ -129,17 +130,17 @@ static int set_list(struct config_dirs *dirs, const struct config_key *key, cons
 }
 
 /* Links are not resolved: a virtual environment's interpreter is one, and known by its name. */
-static int set_programs(struct config_dirs *programs, const struct config_key *key,
-                        const struct value *v, struct dl_error *err)
+static int config_set_programs(struct config_dirs *programs, const struct config_key *key,
+                               const struct value *v, struct dl_error *err)
 {
     if (v->type != VALUE_ARRAY)
-        return wrong(err, key, v, "a list of programs");
+        return config_refuse_value(err, key, v, "a list of programs");
     for (uint32_t i = 0; i < v->count; i++) {
         const struct value *item = &v->items[i];
         struct stat st;
 
         if (item->type != VALUE_STRING || item->string[0] != '/')
-            return wrong(err, key, item, "the absolute path of a program");
+            return config_refuse_value(err, key, item, "the absolute path of a program");
         if (access(item->string, X_OK) < 0 || stat(item->string, &st) < 0)
             return dl_error_set(err, errno, key->path, "%s cannot be executed: %s", item->string,
                                 strerror(errno));
@@ -150,20 +151,20 @@ static int set_programs(struct config_dirs *programs, const struct config_key *k
     return 0;
 }
 
-static int set_duration(uint64_t *ret, const struct config_key *key, const struct value *v,
-                        struct dl_error *err)
+static int config_set_duration(uint64_t *ret, const struct config_key *key, const struct value *v,
+                               struct dl_error *err)
 {
     if (v->type == VALUE_INT && v->integer >= 0 && v->integer < INT64_MAX / 1000000000) {
         *ret = (uint64_t)v->integer * 1000000000u;
         return 0;
     }
     if (v->type != VALUE_STRING || parse_duration(v->string, ret) < 0)
-        return wrong(err, key, v, "a duration such as 30s or 500ms");
+        return config_refuse_value(err, key, v, "a duration such as 30s or 500ms");
     return 0;
 }
 
-static int set_bytes(uint64_t *ret, const struct config_key *key, const struct value *v,
-                     struct dl_error *err)
+static int config_set_bytes(uint64_t *ret, const struct config_key *key, const struct value *v,
+                            struct dl_error *err)
 {
     uint64_t bytes = 0;
 
@@ -172,30 +173,30 @@ static int set_bytes(uint64_t *ret, const struct config_key *key, const struct v
     if (v->type == VALUE_STRING && parse_bytes(v->string, &bytes) < 0)
         bytes = 0;
     if (bytes == 0)
-        return wrong(err, key, v, "a size such as 8GiB");
+        return config_refuse_value(err, key, v, "a size such as 8GiB");
     *ret = bytes;
     return 0;
 }
 
-static int set_count(uint64_t *ret, const struct config_key *key, const struct value *v,
-                     struct dl_error *err)
+static int config_set_count(uint64_t *ret, const struct config_key *key, const struct value *v,
+                            struct dl_error *err)
 {
     if (v->type != VALUE_INT || v->integer < 1)
-        return wrong(err, key, v, "a positive integer");
+        return config_refuse_value(err, key, v, "a positive integer");
     *ret = (uint64_t)v->integer;
     return 0;
 }
 
-static int set_level(enum log_level *ret, const struct config_key *key, const struct value *v,
-                     struct dl_error *err)
+static int config_set_level(enum log_level *ret, const struct config_key *key,
+                            const struct value *v, struct dl_error *err)
 {
     if (v->type != VALUE_STRING || log_level_from_name(v->string, ret) < 0)
-        return wrong(err, key, v, "one of error, warning, info, debug");
+        return config_refuse_value(err, key, v, "one of error, warning, info, debug");
     return 0;
 }
 
 /* Which of `n` words it is. */
-static bool find_word(const struct value *v, const char *const *words, size_t n, size_t *ret)
+static bool config_find_word(const struct value *v, const char *const *words, size_t n, size_t *ret)
 {
     for (size_t i = 0; i < n && v->type == VALUE_STRING; i++) {
         if (strcmp(v->string, words[i]) == 0) {
@@ -206,84 +207,84 @@ static bool find_word(const struct value *v, const char *const *words, size_t n,
     return false;
 }
 
-static int set_sandbox(enum config_sandbox *ret, const struct config_key *key,
-                       const struct value *v, struct dl_error *err)
+static int config_set_sandbox(enum config_sandbox *ret, const struct config_key *key,
+                              const struct value *v, struct dl_error *err)
 {
     static const char *const words[] = {[CONFIG_SANDBOX_DEFAULT] = "default",
                                         [CONFIG_SANDBOX_STRICT] = "strict",
                                         [CONFIG_SANDBOX_OFF] = "off"};
     size_t at;
 
-    if (!find_word(v, words, ARRAY_SIZE(words), &at))
-        return wrong(err, key, v, "one of default, strict, off");
+    if (!config_find_word(v, words, ARRAY_SIZE(words), &at))
+        return config_refuse_value(err, key, v, "one of default, strict, off");
     *ret = (enum config_sandbox)at;
     return 0;
 }
 
-static int set_backend(enum config_backend *ret, const struct config_key *key,
-                       const struct value *v, struct dl_error *err)
+static int config_set_backend(enum config_backend *ret, const struct config_key *key,
+                              const struct value *v, struct dl_error *err)
 {
     static const char *const words[] = {[CONFIG_BACKEND_NONE] = "none",
                                         [CONFIG_BACKEND_ETCD] = "etcd",
                                         [CONFIG_BACKEND_C10D] = "c10d"};
     size_t at;
 
-    if (!find_word(v, words, ARRAY_SIZE(words), &at))
-        return wrong(err, key, v, "one of none, etcd, c10d");
+    if (!config_find_word(v, words, ARRAY_SIZE(words), &at))
+        return config_refuse_value(err, key, v, "one of none, etcd, c10d");
     *ret = (enum config_backend)at;
     return 0;
 }
 
-static int set_hosting(enum config_hosting *ret, const struct config_key *key,
-                       const struct value *v, struct dl_error *err)
+static int config_set_hosting(enum config_hosting *ret, const struct config_key *key,
+                              const struct value *v, struct dl_error *err)
 {
     static const char *const words[] = {
         [CONFIG_HOSTING_AUTO] = "auto", [CONFIG_HOSTING_YES] = "yes", [CONFIG_HOSTING_NO] = "no"};
     size_t at;
 
-    if (!find_word(v, words, ARRAY_SIZE(words), &at))
-        return wrong(err, key, v, "one of auto, yes, no");
+    if (!config_find_word(v, words, ARRAY_SIZE(words), &at))
+        return config_refuse_value(err, key, v, "one of auto, yes, no");
     *ret = (enum config_hosting)at;
     return 0;
 }
 
-static int set(struct config *config, const struct config_key *key, const struct value *v,
-               struct dl_error *err)
+static int config_set(struct config *config, const struct config_key *key, const struct value *v,
+                      struct dl_error *err)
 {
-    void *at = field(config, key);
+    void *at = config_field(config, key);
 
     switch (key->type) {
     case STRING:
-        return set_string(at, key, v, err);
+        return config_set_string(at, key, v, err);
     case MODE:
-        return set_mode(at, key, v, err);
+        return config_set_mode(at, key, v, err);
     case LIST:
-        return set_list(at, key, v, err);
+        return config_set_list(at, key, v, err);
     case PROGRAMS:
-        return set_programs(at, key, v, err);
+        return config_set_programs(at, key, v, err);
     case DURATION:
-        return set_duration(at, key, v, err);
+        return config_set_duration(at, key, v, err);
     case BYTES:
-        return set_bytes(at, key, v, err);
+        return config_set_bytes(at, key, v, err);
     case COUNT:
-        return set_count(at, key, v, err);
+        return config_set_count(at, key, v, err);
     case LEVEL:
-        return set_level(at, key, v, err);
+        return config_set_level(at, key, v, err);
     case SANDBOX:
-        return set_sandbox(at, key, v, err);
+        return config_set_sandbox(at, key, v, err);
     case LOOPBACK:
-        return set_loopback(at, key, v, err);
+        return config_set_loopback(at, key, v, err);
     case BACKEND:
-        return set_backend(at, key, v, err);
+        return config_set_backend(at, key, v, err);
     case HOSTING:
-        return set_hosting(at, key, v, err);
+        return config_set_hosting(at, key, v, err);
     }
     return -EINVAL;
 }
 
 /* ---- the whole ------------------------------------------------------------------------------ */
 
-static int set_default(struct config *config, const struct config_key *key)
+static int config_set_default(struct config *config, const struct config_key *key)
 {
     struct value v = {.type = VALUE_STRING, .string = (char *)key->initial};
 
@@ -291,10 +292,10 @@ static int set_default(struct config *config, const struct config_key *key)
         return 0;
     if (key->type == COUNT)
         v = (struct value){.type = VALUE_INT, .integer = strtoll(key->initial, NULL, 10)};
-    return set(config, key, &v, NULL);
+    return config_set(config, key, &v, NULL);
 }
 
-static const struct config_key *find_key(const char *path)
+static const struct config_key *config_find_key(const char *path)
 {
     for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
         if (strcmp(keys[i].path, path) == 0)
@@ -303,7 +304,7 @@ static const struct config_key *find_key(const char *path)
     return NULL;
 }
 
-static bool is_section(const char *path)
+static bool config_is_section(const char *path)
 {
     size_t len = strlen(path);
 
@@ -315,7 +316,8 @@ static bool is_section(const char *path)
 }
 
 /* The setting that was meant, and what is written elsewhere. */
-static int refuse_key(const char *path, const char *section, const char *word, struct dl_error *err)
+static int config_refuse_key(const char *path, const char *section, const char *word,
+                             struct dl_error *err)
 {
     size_t skip = *section ? strlen(section) + 1 : 0;
     const char *of_spec = dl_spec_word(word), *there = NULL;
@@ -342,8 +344,8 @@ static int refuse_key(const char *path, const char *section, const char *word, s
     return dl_error_set(err, EINVAL, path, "there is no such setting; dloaderd.conf(5) lists them");
 }
 
-static int apply(struct config *config, const struct value *map, const char *section,
-                 uint32_t *ret_line, struct dl_error *err)
+static int config_apply(struct config *config, const struct value *map, const char *section,
+                        uint32_t *ret_line, struct dl_error *err)
 {
     for (uint32_t i = 0; i < map->count; i++) {
         const struct value *v = &map->items[i];
@@ -352,24 +354,24 @@ static int apply(struct config *config, const struct value *map, const char *sec
 
         snprintf(path, sizeof path, "%s%s%s", section, *section ? "." : "", v->key);
         /* A dot in a key of the file is no section. */
-        const struct config_key *key = strchr(v->key, '.') ? NULL : find_key(path);
+        const struct config_key *key = strchr(v->key, '.') ? NULL : config_find_key(path);
         *ret_line = v->line;
         if (key)
-            r = set(config, key, v, err);
-        else if (strchr(v->key, '.') == NULL && is_section(path) && v->type == VALUE_MAP)
-            r = apply(config, v, path, ret_line, err);
-        else if (strchr(v->key, '.') == NULL && is_section(path))
+            r = config_set(config, key, v, err);
+        else if (strchr(v->key, '.') == NULL && config_is_section(path) && v->type == VALUE_MAP)
+            r = config_apply(config, v, path, ret_line, err);
+        else if (strchr(v->key, '.') == NULL && config_is_section(path))
             r = dl_error_set(err, EINVAL, path, "%s is not a mapping of settings",
                              value_type_name(v));
         else
-            r = refuse_key(path, section, v->key, err);
+            r = config_refuse_key(path, section, v->key, err);
         if (r < 0)
             return r;
     }
     return 0;
 }
 
-static int read_text(const char *path, char **ret, size_t *ret_len, struct dl_error *err)
+static int config_read_text(const char *path, char **ret, size_t *ret_len, struct dl_error *err)
 {
     FILE *file = fopen(path, "re");
     _cleanup_free_ char *text = must_alloc(DL_MAX_SPEC_TEXT + 1);
@@ -391,7 +393,7 @@ static int read_text(const char *path, char **ret, size_t *ret_len, struct dl_er
 }
 
 /* Nothing but blank lines and comments: no YAML document at all. */
-static bool says_nothing(const char *text, size_t len)
+static bool config_says_nothing(const char *text, size_t len)
 {
     bool comment = false;
 
@@ -406,7 +408,7 @@ static bool says_nothing(const char *text, size_t len)
     return true;
 }
 
-static int apply_file(struct config *config, const char *path, struct dl_error *err)
+static int config_apply_file(struct config *config, const char *path, struct dl_error *err)
 {
     _cleanup_(value_deinit)
     struct value v = {0};
@@ -415,14 +417,14 @@ static int apply_file(struct config *config, const char *path, struct dl_error *
     uint32_t line = 0;
     int r;
 
-    if ((r = read_text(path, &text, &len, err)) < 0 || says_nothing(text, len))
+    if ((r = config_read_text(path, &text, &len, err)) < 0 || config_says_nothing(text, len))
         return r;
     if ((r = yaml_parse(text, len, path, &v, err)) < 0 || v.type == VALUE_NULL)
         return r;
     if (v.type != VALUE_MAP)
         return dl_error_set(err, EINVAL, path, "the configuration is a mapping, not %s",
                             value_type_name(&v));
-    r = apply(config, &v, "", &line, err);
+    r = config_apply(config, &v, "", &line, err);
     if (r < 0 && err)
         dl_error_set(err, err->code, err->path, "%s (line %u of %s)", err->message, line, path);
     return r;
@@ -435,11 +437,11 @@ int config_load(const char *path, struct config *ret, struct dl_error *err)
     int r;
 
     for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
-        r = set_default(&config, &keys[i]);
+        r = config_set_default(&config, &keys[i]);
         if (r < 0)
             return dl_error_set(err, EINVAL, keys[i].path, "the built-in default is wrong");
     }
-    if (path && (r = apply_file(&config, path, err)) < 0)
+    if (path && (r = config_apply_file(&config, path, err)) < 0)
         return r;
     if ((r = environment_complete(&config.rendezvous, err)) < 0)
         return r;
@@ -450,10 +452,10 @@ int config_load(const char *path, struct config *ret, struct dl_error *err)
 
 void config_deinit(struct config *config)
 {
-    free_dirs(&config->data_roots);
-    free_dirs(&config->plugins);
-    free_dirs(&config->python);
-    free_dirs(&config->python_path);
+    config_free_dirs(&config->data_roots);
+    config_free_dirs(&config->plugins);
+    config_free_dirs(&config->python);
+    config_free_dirs(&config->python_path);
     free(config->socket);
     free(config->socket_group);
     free(config->cache);

@@ -9,7 +9,7 @@
 static const char *const passed[] = {"LANG",          "TZ",           "ASAN_OPTIONS",
                                      "UBSAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS"};
 
-static char *setting(const char *name, const char *value)
+static char *environment_setting(const char *name, const char *value)
 {
     size_t len = strlen(name) + strlen(value) + 2;
     char *text = must_alloc(len);
@@ -18,7 +18,7 @@ static char *setting(const char *name, const char *value)
     return text;
 }
 
-static char *join(const struct config_dirs *dirs)
+static char *environment_join(const struct config_dirs *dirs)
 {
     size_t len = sizeof "PYTHONPATH=";
 
@@ -41,12 +41,12 @@ char **environment_new(const struct config_dirs *python_path)
     for (size_t i = 0; i < ARRAY_SIZE(passed); i++) {
         const char *value = getenv(passed[i]);
         if (value)
-            environment[n++] = setting(passed[i], value);
+            environment[n++] = environment_setting(passed[i], value);
     }
     if (preload)
-        environment[n++] = setting("DLOADER_PRELOAD", preload);
+        environment[n++] = environment_setting("DLOADER_PRELOAD", preload);
     if (python_path && python_path->n > 0)
-        environment[n++] = join(python_path);
+        environment[n++] = environment_join(python_path);
     return environment;
 }
 
@@ -59,7 +59,7 @@ char **environment_free(char **environment)
 }
 
 /* Of letters, digits and these marks; not empty, and no longer than names are. */
-static bool is_made_of(const char *text, const char *marks)
+static bool environment_is_made_of(const char *text, const char *marks)
 {
     size_t len = strlen(text);
 
@@ -71,12 +71,12 @@ static bool is_made_of(const char *text, const char *marks)
 }
 
 /* An IPv6 address is bare there, and in brackets in an endpoint. */
-static int take_address(char **ret, const char *address, struct dl_error *err)
+static int environment_take_address(char **ret, const char *address, struct dl_error *err)
 {
     bool bare = strchr(address, ':') != strrchr(address, ':') && address[0] != '[';
     size_t len = strlen(address) + 3;
 
-    if (!is_made_of(address, ".-_:%[]"))
+    if (!environment_is_made_of(address, ".-_:%[]"))
         return dl_error_set(err, EINVAL, "rendezvous.endpoint",
                             "is missing, and $MASTER_ADDR, \"%.64s\", is no address", address);
     free(*ret);
@@ -85,9 +85,9 @@ static int take_address(char **ret, const char *address, struct dl_error *err)
     return 0;
 }
 
-static int take_id(char **ret, const char *id, struct dl_error *err)
+static int environment_take_id(char **ret, const char *id, struct dl_error *err)
 {
-    if (!is_made_of(id, "!\"#$%&'()*+,-.:;<=>?@[\\]^_`{|}~"))
+    if (!environment_is_made_of(id, "!\"#$%&'()*+,-.:;<=>?@[\\]^_`{|}~"))
         return dl_error_set(err, EINVAL, "rendezvous.id",
                             "is missing, and $TORCHELASTIC_RUN_ID, \"%.64s\", can be none: it has "
                             "up to %llu letters, digits and marks without /",
@@ -105,8 +105,8 @@ int environment_complete(struct config_rendezvous *rendezvous, struct dl_error *
     if (rendezvous->backend == CONFIG_BACKEND_NONE)
         return 0;
     if (!*rendezvous->endpoint && address)
-        r = take_address(&rendezvous->endpoint, address, err);
+        r = environment_take_address(&rendezvous->endpoint, address, err);
     if (r == 0 && !*rendezvous->id && id && strcmp(id, "none") != 0)
-        r = take_id(&rendezvous->id, id, err);
+        r = environment_take_id(&rendezvous->id, id, err);
     return r;
 }

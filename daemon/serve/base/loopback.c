@@ -5,7 +5,7 @@
 
 enum { PORT_DIGITS = 5 };
 
-static int parse_port(const char *text, in_port_t *ret)
+static int loopback_parse_port(const char *text, in_port_t *ret)
 {
     size_t len = strspn(text, "0123456789");
 
@@ -26,7 +26,7 @@ int loopback_parse(const char *text, union loopback *ret)
     in_port_t port = 0;
 
     if (!colon || colon == text || (size_t)(colon - text) >= sizeof host ||
-        parse_port(colon + 1, &port) < 0)
+        loopback_parse_port(colon + 1, &port) < 0)
         return -EINVAL;
     memcpy(host, text, (size_t)(colon - text));
     size_t len = strlen(host);

@@ -47,7 +47,7 @@ int outbox_append(struct outbox *outbox, const struct dl_message *msg, const int
 }
 
 /* The descriptors at the front of the queue that go with the next byte. */
-static uint32_t due_fds(const struct outbox *outbox, int *fds)
+static uint32_t outbox_due_fds(const struct outbox *outbox, int *fds)
 {
     uint32_t n = 0;
 
@@ -58,7 +58,7 @@ static uint32_t due_fds(const struct outbox *outbox, int *fds)
     return n;
 }
 
-static void drop_fds(struct outbox *outbox, uint32_t n)
+static void outbox_drop_fds(struct outbox *outbox, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)
         close(outbox->fds[i].fd);
@@ -70,7 +70,7 @@ int outbox_flush(struct outbox *outbox, int sock)
 {
     while (outbox_pending(outbox) > 0) {
         int fds[DL_BOUND_FRAME_FDS];
-        uint32_t n_fds = due_fds(outbox, fds);
+        uint32_t n_fds = outbox_due_fds(outbox, fds);
         size_t len = outbox_pending(outbox);
 
         /* Up to the next descriptors: the peer gets them with the frame that declares them. */
@@ -83,7 +83,7 @@ int outbox_flush(struct outbox *outbox, int sock)
         if (n <= 0)
             return n ? (int)n : -EPIPE;
         if (n_fds > 0)
-            drop_fds(outbox, n_fds);
+            outbox_drop_fds(outbox, n_fds);
         outbox->begin += (size_t)n;
         outbox->sent += (uint64_t)n;
     }
