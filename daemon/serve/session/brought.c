@@ -8,7 +8,7 @@
 
 static const char place[] = "dataset.host";
 
-static bool is_connected_stream(int fd)
+static bool brought_is_connected_stream(int fd)
 {
     int domain = 0, type = 0;
     socklen_t len = sizeof domain;
@@ -23,7 +23,7 @@ static bool is_connected_stream(int fd)
     return getpeername(fd, (struct sockaddr *)&peer, &len) == 0;
 }
 
-static void remove_at(struct brought *brought, uint32_t i)
+static void brought_remove_at(struct brought *brought, uint32_t i)
 {
     close_fdp(&brought->hosts[i].sock);
     brought->n--;
@@ -31,7 +31,7 @@ static void remove_at(struct brought *brought, uint32_t i)
             (brought->n - i) * sizeof brought->hosts[0]);
 }
 
-static struct brought_host *find(const struct brought *brought, uint64_t number)
+static struct brought_host *brought_find(const struct brought *brought, uint64_t number)
 {
     for (uint32_t i = 0; i < brought->n; i++) {
         if (brought->hosts[i].number == number)
@@ -43,24 +43,24 @@ static struct brought_host *find(const struct brought *brought, uint64_t number)
 void brought_deinit(struct brought *brought)
 {
     while (brought->n > 0)
-        remove_at(brought, brought->n - 1);
+        brought_remove_at(brought, brought->n - 1);
     free(brought->hosts);
     *brought = (struct brought){0};
 }
 
 void brought_add(struct brought *brought, uint64_t number, int sock)
 {
-    struct brought_host *host = find(brought, number);
+    struct brought_host *host = brought_find(brought, number);
 
     if (host) /* said anew: the last word counts */
-        remove_at(brought, (uint32_t)(host - brought->hosts));
+        brought_remove_at(brought, (uint32_t)(host - brought->hosts));
     if (!brought->hosts)
         brought->hosts = must_alloc(BROUGHT_MAX * sizeof *brought->hosts);
     if (brought->n == BROUGHT_MAX)
-        remove_at(brought, 0);
+        brought_remove_at(brought, 0);
     host = &brought->hosts[brought->n++];
     *host = (struct brought_host){.number = number, .sock = sock};
-    if (is_connected_stream(sock))
+    if (brought_is_connected_stream(sock))
         return;
     dl_error_set(&host->why, EINVAL, place,
                  "host %llu is no connected Unix stream socket; bring one end of a socket pair, "
@@ -71,7 +71,7 @@ void brought_add(struct brought *brought, uint64_t number, int sock)
 
 int brought_take(struct brought *brought, uint64_t number, int *ret_sock, struct dl_error *err)
 {
-    struct brought_host *host = find(brought, number);
+    struct brought_host *host = brought_find(brought, number);
 
     if (!host)
         return dl_error_set(err, ENOENT, place,
@@ -83,6 +83,6 @@ int brought_take(struct brought *brought, uint64_t number, int *ret_sock, struct
         *err = host->why;
     if (r == 0)
         *ret_sock = steal_fd(&host->sock);
-    remove_at(brought, (uint32_t)(host - brought->hosts));
+    brought_remove_at(brought, (uint32_t)(host - brought->hosts));
     return r;
 }

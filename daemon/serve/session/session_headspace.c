@@ -23,7 +23,8 @@ int session_ask_headspace(struct session *s, const struct dl_msg_headspace *msg,
     return r;
 }
 
-static void add_spread(struct row *row, const char *key, const struct headspace_spread *spread)
+static void session_headspace_add_spread(struct row *row, const char *key,
+                                         const struct headspace_spread *spread)
 {
     struct row inner = row_under(row, key);
 
@@ -34,7 +35,7 @@ static void add_spread(struct row *row, const char *key, const struct headspace_
     row->r = inner.r;
 }
 
-static int tell_all(struct value *ret, const struct headspace_result *result)
+static int session_headspace_tell_all(struct value *ret, const struct headspace_result *result)
 {
     struct row row = row_begin(ret);
     char words[HEADSPACE_WORDS];
@@ -48,8 +49,8 @@ static int tell_all(struct value *ret, const struct headspace_result *result)
     row_uint(&row, "ranks", result->ranks);
     row_uint(&row, "bursts", result->bursts);
     row_real(&row, "ahead", result->ahead);
-    add_spread(&row, "as_is", &result->as_is);
-    add_spread(&row, "perfect", &result->perfect);
+    session_headspace_add_spread(&row, "as_is", &result->as_is);
+    session_headspace_add_spread(&row, "perfect", &result->perfect);
     return row.r;
 }
 
@@ -62,7 +63,7 @@ void session_measured(struct headspace_asker *asker, const struct headspace_resu
     struct dl_error failed = {0};
     int r = 0;
 
-    if (!err && tell_all(&v, result) < 0)
+    if (!err && session_headspace_tell_all(&v, result) < 0)
         r = dl_error_set(&failed, ENOMEM, "headspace", "out of memory");
     else if (!err)
         r = session_send_info(s, s->asker_request, &v, &failed);

@@ -5,35 +5,38 @@
 
 #include <errno.h>
 
-static int unknown(struct dl_error *err, const char *what, uint64_t id)
+static int session_requests_unknown(struct dl_error *err, const char *what, uint64_t id)
 {
     return dl_error_set(err, EPROTO, what, "there is no %s %llu in this session", what,
                         (unsigned long long)id);
 }
 
-static struct client_stream *find_stream(struct session *s, uint64_t id, struct dl_error *err)
+static struct client_stream *session_requests_find_stream(struct session *s, uint64_t id,
+                                                          struct dl_error *err)
 {
     uint32_t key = (uint32_t)id;
     struct client_stream *cs;
 
     HASH_FIND(hh, s->streams, &key, sizeof key, cs);
     if (!cs)
-        unknown(err, "stream", id);
+        session_requests_unknown(err, "stream", id);
     return cs;
 }
 
-static struct opened *find_opened(struct session *s, uint64_t id, struct dl_error *err)
+static struct opened *session_requests_find_opened(struct session *s, uint64_t id,
+                                                   struct dl_error *err)
 {
     uint32_t key = (uint32_t)id;
     struct opened *opened;
 
     HASH_FIND(hh, s->opened, &key, sizeof key, opened);
     if (!opened)
-        unknown(err, "loader", id);
+        session_requests_unknown(err, "loader", id);
     return opened;
 }
 
-static int handle_hello(struct session *s, const struct dl_msg_hello *msg, struct dl_error *err)
+static int session_requests_handle_hello(struct session *s, const struct dl_msg_hello *msg,
+                                         struct dl_error *err)
 {
     if (msg->version != DL_PROTOCOL_VERSION)
         return dl_error_set(err, EPROTONOSUPPORT, "version",
@@ -50,7 +53,8 @@ static int handle_hello(struct session *s, const struct dl_msg_hello *msg, struc
 }
 
 /* The spec as a value: a mapping as it is, text parsed. A plain string is a loader's name. */
-static int parse_spec(struct dl_span packed, struct value *ret, struct dl_error *err)
+static int session_requests_parse_spec(struct dl_span packed, struct value *ret,
+                                       struct dl_error *err)
 {
     _cleanup_(value_deinit)
     struct value v = {0};
@@ -66,7 +70,7 @@ static int parse_spec(struct dl_span packed, struct value *ret, struct dl_error 
 }
 
 /* What the spec leaves to its client. */
-static int ask_writable(struct value *spec, struct dl_error *err)
+static int session_requests_ask_writable(struct value *spec, struct dl_error *err)
 {
     const struct value *said = spec->type == VALUE_MAP ? value_get(spec, "memory") : NULL;
     struct value *memory;
@@ -85,12 +89,13 @@ static int ask_writable(struct value *spec, struct dl_error *err)
 }
 
 /* When what is being done was asked for. */
-static uint64_t asked(const struct session *s)
+static uint64_t session_requests_asked(const struct session *s)
 {
     return s->asked ? s->asked : uv_hrtime();
 }
 
-static int open_loader(struct session *s, const struct dl_msg_open *msg, struct dl_error *err)
+static int session_requests_open_loader(struct session *s, const struct dl_msg_open *msg,
+                                        struct dl_error *err)
 {
     _cleanup_(value_deinit)
     struct value spec = {0};
@@ -102,10 +107,10 @@ static int open_loader(struct session *s, const struct dl_msg_open *msg, struct 
         return dl_error_set(err, EDQUOT, "loader",
                             "this session has %llu open, and may have no more; close some first",
                             (unsigned long long)DL_MAX_SESSION_LOADERS);
-    if ((r = parse_spec(msg->spec, &spec, err)) < 0 ||
-        (msg->writable && (r = ask_writable(&spec, err)) < 0) ||
+    if ((r = session_requests_parse_spec(msg->spec, &spec, err)) < 0 ||
+        (msg->writable && (r = session_requests_ask_writable(&spec, err)) < 0) ||
         (r = s->o.events->find_loader(s->o.context, s, &spec, base, msg->seeded ? &msg->seed : NULL,
-                                      asked(s), &loader, err)) != 0)
+                                      session_requests_asked(s), &loader, err)) != 0)
         return r;
     struct opened *opened = must_alloc(sizeof *opened);
     opened->session = s;
@@ -117,15 +122,15 @@ static int open_loader(struct session *s, const struct dl_msg_open *msg, struct 
 }
 
 /* The cluster's world, and the place in it of what is a rank of this node. */
-static int find_place(struct session *s, const struct loader *loader, struct stream_params *params,
-                      struct shared_loader **ret, struct resume_place *ret_place,
-                      struct dl_error *err)
+static int session_requests_find_place(struct session *s, const struct loader *loader,
+                                       struct stream_params *params, struct shared_loader **ret,
+                                       struct resume_place *ret_place, struct dl_error *err)
 {
     const struct shared_loader_request request = {
         .identity = loader_identity(loader),
         .fixed = loader_is_iterable(loader) || loader_identity(loader)->order == STATE_CLIENT,
         .local = params->rank,
-        .asked = asked(s),
+        .asked = session_requests_asked(s),
         .resume = {.epoch = params->epoch, .step = params->first, .before = params->before}};
     int r = s->o.events->place(s->o.context, &request, ret, ret_place, err);
 
@@ -141,10 +146,10 @@ static int find_place(struct session *s, const struct loader *loader, struct str
 }
 
 /* What of START's stream is wanted, and where: 1 while other nodes have to be waited for. */
-static int read_start(struct session *s, const struct opened *opened,
-                      const struct dl_msg_start *msg, struct stream_params *ret,
-                      struct shared_loader **ret_shared, struct resume_place *ret_place,
-                      struct dl_error *err)
+static int session_requests_read_start(struct session *s, const struct opened *opened,
+                                       const struct dl_msg_start *msg, struct stream_params *ret,
+                                       struct shared_loader **ret_shared,
+                                       struct resume_place *ret_place, struct dl_error *err)
 {
     *ret = (struct stream_params){.owner = s,
                                   .epoch = msg->epoch,
@@ -163,7 +168,7 @@ static int read_start(struct session *s, const struct opened *opened,
                             (unsigned long long)msg->loader);
     int r = s->o.events->may_start(s->o.context, err);
     if (r == 0 && ret->world == 0)
-        r = find_place(s, opened->user.loader, ret, ret_shared, ret_place, err);
+        r = session_requests_find_place(s, opened->user.loader, ret, ret_shared, ret_place, err);
     if (r != 0)
         return r;
     if (ret->rank >= ret->world)
@@ -176,9 +181,10 @@ static int read_start(struct session *s, const struct opened *opened,
     return 0;
 }
 
-static int start_stream(struct session *s, const struct dl_msg_start *msg, struct dl_error *err)
+static int session_requests_start_stream(struct session *s, const struct dl_msg_start *msg,
+                                         struct dl_error *err)
 {
-    struct opened *opened = find_opened(s, msg->loader, err);
+    struct opened *opened = session_requests_find_opened(s, msg->loader, err);
     struct resume_place place = {.limit = UINT64_MAX};
     struct stream_params params;
     struct loader_extent extent;
@@ -186,7 +192,7 @@ static int start_stream(struct session *s, const struct dl_msg_start *msg, struc
 
     if (!opened)
         return -err->code;
-    int r = read_start(s, opened, msg, &params, &shared, &place, err);
+    int r = session_requests_read_start(s, opened, msg, &params, &shared, &place, err);
     if (r != 0)
         return r;
     _cleanup_(dataset_states_deinit)
@@ -218,9 +224,10 @@ static int start_stream(struct session *s, const struct dl_msg_start *msg, struc
 }
 
 /* What a client feeds against the rules it can know is a violation. */
-static int handle_feed(struct session *s, const struct dl_msg_feed *msg, struct dl_error *err)
+static int session_requests_handle_feed(struct session *s, const struct dl_msg_feed *msg,
+                                        struct dl_error *err)
 {
-    struct client_stream *cs = find_stream(s, msg->stream, err);
+    struct client_stream *cs = session_requests_find_stream(s, msg->stream, err);
     uint32_t n = (uint32_t)(msg->indices.len / sizeof(uint64_t));
 
     if (!cs)
@@ -248,11 +255,11 @@ static int handle_feed(struct session *s, const struct dl_msg_feed *msg, struct 
 }
 
 /* RELEASE and PIN: `apply` to each step; false for a lease the client does not hold. */
-static int handle_leases(struct session *s, uint64_t id, struct dl_span steps, uint64_t waited,
-                         bool (*apply)(struct loader *, struct stream *, uint64_t, uint64_t),
-                         struct dl_error *err)
+static int session_requests_handle_leases(
+    struct session *s, uint64_t id, struct dl_span steps, uint64_t waited,
+    bool (*apply)(struct loader *, struct stream *, uint64_t, uint64_t), struct dl_error *err)
 {
-    struct client_stream *cs = find_stream(s, id, err);
+    struct client_stream *cs = session_requests_find_stream(s, id, err);
     uint64_t now = uv_hrtime();
 
     if (!cs)
@@ -276,9 +283,10 @@ static int handle_leases(struct session *s, uint64_t id, struct dl_span steps, u
 }
 
 /* What the client has of a daemon before this one becomes less. */
-static int handle_held(struct session *s, const struct dl_msg_held *msg, struct dl_error *err)
+static int session_requests_handle_held(struct session *s, const struct dl_msg_held *msg,
+                                        struct dl_error *err)
 {
-    struct client_stream *cs = find_stream(s, msg->stream, err);
+    struct client_stream *cs = session_requests_find_stream(s, msg->stream, err);
 
     if (!cs)
         return -err->code;
@@ -291,7 +299,7 @@ static int handle_held(struct session *s, const struct dl_msg_held *msg, struct 
 }
 
 /* It goes when its last lease is back. */
-static void stop_stream(struct session *s, struct client_stream *cs)
+static void session_requests_stop_stream(struct session *s, struct client_stream *cs)
 {
     cs->stopped = true;
     session_leave_world(cs, true);
@@ -300,18 +308,20 @@ static void stop_stream(struct session *s, struct client_stream *cs)
         session_end_stream(s, cs);
 }
 
-static int handle_stop(struct session *s, const struct dl_msg_stop *msg, struct dl_error *err)
+static int session_requests_handle_stop(struct session *s, const struct dl_msg_stop *msg,
+                                        struct dl_error *err)
 {
-    struct client_stream *cs = find_stream(s, msg->stream, err);
+    struct client_stream *cs = session_requests_find_stream(s, msg->stream, err);
 
     if (!cs)
         return -err->code;
-    stop_stream(s, cs);
+    session_requests_stop_stream(s, cs);
     return 0;
 }
 
 /* Whether it is any good, an OPEN that names it is told. */
-static int handle_host(struct session *s, const struct dl_msg_host *msg, struct dl_error *err)
+static int session_requests_handle_host(struct session *s, const struct dl_msg_host *msg,
+                                        struct dl_error *err)
 {
     int sock = frame_reader_take_fd(&s->peer.reader);
 
@@ -322,7 +332,7 @@ static int handle_host(struct session *s, const struct dl_msg_host *msg, struct 
 }
 
 /* Its client has begun to say those of another loader. */
-static void drop_states_but(struct session *s, const struct opened *keep)
+static void session_requests_drop_states_but(struct session *s, const struct opened *keep)
 {
     for (struct opened *opened = s->opened; opened; opened = opened->hh.next) {
         if (opened != keep)
@@ -331,16 +341,17 @@ static void drop_states_but(struct session *s, const struct opened *keep)
 }
 
 /* For the next START, whatever becomes of that. */
-static int handle_carry(struct session *s, const struct dl_msg_carry *msg, struct dl_error *err)
+static int session_requests_handle_carry(struct session *s, const struct dl_msg_carry *msg,
+                                         struct dl_error *err)
 {
-    struct opened *opened = find_opened(s, msg->loader, err);
+    struct opened *opened = session_requests_find_opened(s, msg->loader, err);
 
     if (!opened)
         return -err->code;
     if (!opened->user.loader || !opened->user.told)
-        return unknown(err, "loader", msg->loader), -err->code;
+        return session_requests_unknown(err, "loader", msg->loader), -err->code;
     if (opened->states.n == 0)
-        drop_states_but(s, opened);
+        session_requests_drop_states_but(s, opened);
     if (msg->worker >= max_u64(loader_spec(opened->user.loader)->workers, 1) ||
         !dataset_states_bring(&opened->states, (uint32_t)msg->worker, msg->record))
         return dl_error_set(
@@ -351,30 +362,32 @@ static int handle_carry(struct session *s, const struct dl_msg_carry *msg, struc
 }
 
 /* What is leased stays so, as after STOP. */
-static int handle_leave(struct session *s, const struct dl_msg_leave *msg, struct dl_error *err)
+static int session_requests_handle_leave(struct session *s, const struct dl_msg_leave *msg,
+                                         struct dl_error *err)
 {
-    struct opened *opened = find_opened(s, msg->loader, err);
+    struct opened *opened = session_requests_find_opened(s, msg->loader, err);
     struct client_stream *cs;
     struct client_stream *next;
 
     if (!opened)
         return -err->code;
     if (!opened->user.loader || !opened->user.told)
-        return unknown(err, "loader", msg->loader), -err->code;
+        return session_requests_unknown(err, "loader", msg->loader), -err->code;
     if (opened->user.left)
         return 0;
     HASH_ITER (hh, s->streams, cs, next) {
         if (cs->opened == opened)
-            stop_stream(s, cs);
+            session_requests_stop_stream(s, cs);
     }
     loader_pump(opened->user.loader); /* others may want what was loaded for it */
     loader_leave(&opened->user);
     return 0;
 }
 
-static int handle_close(struct session *s, const struct dl_msg_close *msg, struct dl_error *err)
+static int session_requests_handle_close(struct session *s, const struct dl_msg_close *msg,
+                                         struct dl_error *err)
 {
-    struct opened *opened = find_opened(s, msg->loader, err);
+    struct opened *opened = session_requests_find_opened(s, msg->loader, err);
 
     if (!opened)
         return -err->code;
@@ -384,8 +397,8 @@ static int handle_close(struct session *s, const struct dl_msg_close *msg, struc
 
 /* The page of a value that begins with that row; *ret_next: the next page's first row, 0: it is the
  * last one. */
-static int send_page(struct session *s, uint64_t request, const struct value *v, uint32_t row,
-                     uint32_t *ret_next, struct dl_error *err)
+static int session_requests_send_page(struct session *s, uint64_t request, const struct value *v,
+                                      uint32_t row, uint32_t *ret_next, struct dl_error *err)
 {
     _cleanup_(buffer_deinit)
     struct dl_buffer packed = {0};
@@ -408,11 +421,12 @@ int session_send_info(struct session *s, uint64_t request, const struct value *v
 {
     uint32_t next;
 
-    return send_page(s, request, v, 0, &next, err);
+    return session_requests_send_page(s, request, v, 0, &next, err);
 }
 
 /* The rows of a view that have yet to be sent are those of its first page's time. */
-static int handle_query(struct session *s, const struct dl_msg_query *msg, struct dl_error *err)
+static int session_requests_handle_query(struct session *s, const struct dl_msg_query *msg,
+                                         struct dl_error *err)
 {
     _cleanup_free_ char *name = span_dup(msg->view);
     int r = 0;
@@ -426,7 +440,8 @@ static int handle_query(struct session *s, const struct dl_msg_query *msg, struc
         r = s->o.events->view(s->o.context, name, &s->view, err);
     }
     if (r == 0)
-        r = send_page(s, msg->request, &s->view, (uint32_t)msg->row, &s->view_row, err);
+        r = session_requests_send_page(s, msg->request, &s->view, (uint32_t)msg->row, &s->view_row,
+                                       err);
     if (r < 0 || s->view_row == 0) {
         value_deinit(&s->view);
         s->view_row = 0;
@@ -434,7 +449,8 @@ static int handle_query(struct session *s, const struct dl_msg_query *msg, struc
     return r;
 }
 
-static int handle_control(struct session *s, const struct dl_msg_control *msg, struct dl_error *err)
+static int session_requests_handle_control(struct session *s, const struct dl_msg_control *msg,
+                                           struct dl_error *err)
 {
     _cleanup_(value_deinit)
     struct value v = {.type = VALUE_MAP};
@@ -447,7 +463,8 @@ static int handle_control(struct session *s, const struct dl_msg_control *msg, s
 }
 
 /* A refused request is answered and forgotten; 0. Else what the handler said. */
-static int answer(struct session *s, uint64_t request, int r, const struct dl_error *err)
+static int session_requests_answer(struct session *s, uint64_t request, int r,
+                                   const struct dl_error *err)
 {
     if (r >= 0 || r == -EPROTO)
         return r;
@@ -463,36 +480,41 @@ int session_handle(struct session *s, const struct dl_message *m, struct dl_erro
     case DL_MSG_HELLO:
         if (s->agent)
             return dl_error_set(err, EPROTO, "HELLO", "it was said already");
-        return handle_hello(s, &m->hello, err);
+        return session_requests_handle_hello(s, &m->hello, err);
     case DL_MSG_OPEN:
-        return answer(s, m->open.request, open_loader(s, &m->open, err), err);
+        return session_requests_answer(s, m->open.request,
+                                       session_requests_open_loader(s, &m->open, err), err);
     case DL_MSG_HOST:
-        return handle_host(s, &m->host, err);
+        return session_requests_handle_host(s, &m->host, err);
     case DL_MSG_CARRY:
-        return handle_carry(s, &m->carry, err);
+        return session_requests_handle_carry(s, &m->carry, err);
     case DL_MSG_START:
-        return answer(s, m->start.request, start_stream(s, &m->start, err), err);
+        return session_requests_answer(s, m->start.request,
+                                       session_requests_start_stream(s, &m->start, err), err);
     case DL_MSG_RELEASE:
-        return handle_leases(s, m->release.stream, m->release.steps, m->release.waited,
-                             loader_release, err);
+        return session_requests_handle_leases(s, m->release.stream, m->release.steps,
+                                              m->release.waited, loader_release, err);
     case DL_MSG_PIN:
-        return handle_leases(s, m->pin.stream, m->pin.steps, 0, loader_pin, err);
+        return session_requests_handle_leases(s, m->pin.stream, m->pin.steps, 0, loader_pin, err);
     case DL_MSG_HELD:
-        return handle_held(s, &m->held, err);
+        return session_requests_handle_held(s, &m->held, err);
     case DL_MSG_FEED:
-        return handle_feed(s, &m->feed, err);
+        return session_requests_handle_feed(s, &m->feed, err);
     case DL_MSG_STOP:
-        return handle_stop(s, &m->stop, err);
+        return session_requests_handle_stop(s, &m->stop, err);
     case DL_MSG_CLOSE:
-        return handle_close(s, &m->close, err);
+        return session_requests_handle_close(s, &m->close, err);
     case DL_MSG_LEAVE:
-        return handle_leave(s, &m->leave, err);
+        return session_requests_handle_leave(s, &m->leave, err);
     case DL_MSG_QUERY:
-        return answer(s, m->query.request, handle_query(s, &m->query, err), err);
+        return session_requests_answer(s, m->query.request,
+                                       session_requests_handle_query(s, &m->query, err), err);
     case DL_MSG_CONTROL:
-        return answer(s, m->control.request, handle_control(s, &m->control, err), err);
+        return session_requests_answer(s, m->control.request,
+                                       session_requests_handle_control(s, &m->control, err), err);
     case DL_MSG_HEADSPACE:
-        return answer(s, m->headspace.request, session_ask_headspace(s, &m->headspace, err), err);
+        return session_requests_answer(s, m->headspace.request,
+                                       session_ask_headspace(s, &m->headspace, err), err);
     default:
         return dl_error_set(err, EPROTO, message_name(m->number), "a client does not send this");
     }

@@ -93,7 +93,7 @@ void session_started(struct stream *stream, const struct loader_extent *extent,
 }
 
 /* The client gets a segment before the first batch in it. */
-static void introduce(struct session *s, const struct segment *segment)
+static void session_tells_introduce(struct session *s, const struct segment *segment)
 {
     struct known_segment *known;
 
@@ -123,7 +123,7 @@ void session_deliver(struct stream *stream, struct step *const *steps, uint32_t 
     assert(n <= ARRAY_SIZE(descriptors));
     for (uint32_t i = 0; i < n; i++) {
         const struct step *step = steps[i];
-        introduce(s, step->segment);
+        session_tells_introduce(s, step->segment);
         descriptors[i] = (struct dl_descriptor){
             .step = step->number,
             .generation = step->segment->slots.slots[step->slot].generation,

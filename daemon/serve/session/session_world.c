@@ -4,7 +4,7 @@
 #include <errno.h>
 
 /* A point in the order of the stream's epoch, behind so many steps of its rank. */
-static struct progress_point point_of(const struct client_stream *cs, uint64_t steps)
+static struct progress_point session_world_point_of(const struct client_stream *cs, uint64_t steps)
 {
     const struct stream_params *params = &cs->stream->params;
     struct progress_point point;
@@ -17,14 +17,15 @@ static struct progress_point point_of(const struct client_stream *cs, uint64_t s
 }
 
 /* Behind so many steps, or `all`. */
-static struct progress_point had(const struct client_stream *cs, uint64_t steps, bool all)
+static struct progress_point session_world_had(const struct client_stream *cs, uint64_t steps,
+                                               bool all)
 {
     if (!all)
-        return point_of(cs, steps);
+        return session_world_point_of(cs, steps);
     return (struct progress_point){.pass = cs->place.pass, .epoch = cs->stream->params.epoch + 1};
 }
 
-static void note_stream(struct client_stream *cs)
+static void session_world_note_stream(struct client_stream *cs)
 {
     const struct stream *stream = cs->stream;
     bool limited = stream->limit < stream->params.steps;
@@ -32,8 +33,8 @@ static void note_stream(struct client_stream *cs)
 
     if (!cs->shared)
         return;
-    given = had(cs, stream_given(stream), stream->told & TOLD_END && !limited);
-    behind = had(cs, stream_position(stream), stream_done(stream));
+    given = session_world_had(cs, stream_given(stream), stream->told & TOLD_END && !limited);
+    behind = session_world_had(cs, stream_position(stream), stream_done(stream));
     shared_loader_note(cs->shared, cs->local, cs, &given, &behind);
 }
 
@@ -46,10 +47,10 @@ void session_leave_world(struct client_stream *cs, bool stopped)
         return;
     if (stopped) {
         uint64_t steps = stream_used(cs->stream, &all);
-        behind = had(cs, steps, all);
+        behind = session_world_had(cs, steps, all);
         shared_loader_note(cs->shared, cs->local, cs, &behind, &behind);
     } else {
-        note_stream(cs);
+        session_world_note_stream(cs);
     }
     shared_loader_ended(cs->shared, cs->local, cs);
 }
@@ -57,31 +58,31 @@ void session_leave_world(struct client_stream *cs, bool stopped)
 void session_world_note(struct session *s)
 {
     for (struct client_stream *cs = s->streams; cs; cs = cs->hh.next)
-        note_stream(cs);
+        session_world_note_stream(cs);
 }
 
-static bool goes_on(const struct client_stream *cs)
+static bool session_world_goes_on(const struct client_stream *cs)
 {
     return cs->cluster && cs->stream->phase != STREAM_STOPPED && !(cs->stream->told & TOLD_END);
 }
 
 /* Also one whose last steps lie with its client: of those that are not used yet others may take
  * some. */
-static bool can_be_cut(const struct client_stream *cs)
+static bool session_world_can_be_cut(const struct client_stream *cs)
 {
     return cs->cluster && cs->stream->phase != STREAM_STOPPED &&
            (!(cs->stream->told & TOLD_END) ||
             (cs->shared && !stream_done(cs->stream) && cs->stream->limit == UINT64_MAX));
 }
 
-static void cut(struct client_stream *cs, const struct dl_error *why)
+static void session_world_cut(struct client_stream *cs, const struct dl_error *why)
 {
     if (!stream_is_settled(cs->stream)) {
         session_started(cs->stream, NULL, why);
         return;
     }
     if (cs->shared) {
-        note_stream(cs);
+        session_world_note_stream(cs);
         shared_loader_mark_report_due(cs->shared, cs->local, cs);
     }
     loader_stop(cs->opened->user.loader, cs->stream);
@@ -94,8 +95,8 @@ void session_world_over(struct session *s, const struct dl_error *why)
     struct client_stream *next;
 
     HASH_ITER (hh, s->streams, cs, next) {
-        if (can_be_cut(cs))
-            cut(cs, why);
+        if (session_world_can_be_cut(cs))
+            session_world_cut(cs, why);
     }
     if (!s->ending)
         session_pump(s);
@@ -108,10 +109,10 @@ void session_world_pause(struct session *s, const struct dl_error *why)
     struct client_stream *next;
 
     HASH_ITER (hh, s->streams, cs, next) {
-        if (!goes_on(cs))
+        if (!session_world_goes_on(cs))
             continue;
         if (!cs->shared)
-            cut(cs, why);
+            session_world_cut(cs, why);
         else if (cs->stream->phase != STREAM_PAUSED)
             loader_pause(cs->opened->user.loader, cs->stream);
     }
@@ -119,7 +120,7 @@ void session_world_pause(struct session *s, const struct dl_error *why)
 }
 
 /* False: it waits on. */
-static bool go_on(struct client_stream *cs)
+static bool session_world_resume_stream(struct client_stream *cs)
 {
     struct dl_error err = {0}, why = {0};
     uint64_t limit;
@@ -135,7 +136,7 @@ static bool go_on(struct client_stream *cs)
                  "changed, and the nodes have not agreed where to go on (%s: %s); start the epoch "
                  "again from its state",
                  err.path, err.message);
-    cut(cs, &why);
+    session_world_cut(cs, &why);
     return true;
 }
 
@@ -146,7 +147,7 @@ void session_world_go_on(struct session *s)
     bool any = false;
 
     HASH_ITER (hh, s->streams, cs, next) {
-        if (cs->stream->phase == STREAM_PAUSED && go_on(cs))
+        if (cs->stream->phase == STREAM_PAUSED && session_world_resume_stream(cs))
             any = true;
     }
     if (any && !s->ending)
