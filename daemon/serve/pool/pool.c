@@ -12,13 +12,13 @@ enum { TICK_MS = 100 }; /* how often hung workers are looked for */
 static const char *const worker_states[] = {"starting", "ready", "waiting", "given up"};
 
 /* The task at the front seems to take too long. */
-static bool is_overdue(const struct member *m)
+static bool pool_is_overdue(const struct member *m)
 {
     return m->process && in_flight(m) > 0 && !m->timed_out &&
            uv_hrtime() - m->front_since >= m->pool->o.spec->timeout_ns;
 }
 
-static void on_tick(uv_timer_t *timer)
+static void pool_on_tick(uv_timer_t *timer)
 {
     struct pool *pool = timer->data;
     bool collected = false;
@@ -27,13 +27,13 @@ static void on_tick(uv_timer_t *timer)
         struct member *m = &pool->members[i];
         uint64_t finished = m->finished;
 
-        if (!is_overdue(m))
+        if (!pool_is_overdue(m))
             continue;
         /* It may have finished and not said so yet, or we were stopped and have not heard it: then
          * the next one has the whole time from now on. */
         member_collect(m);
         collected = collected || m->finished != finished;
-        if (!is_overdue(m))
+        if (!pool_is_overdue(m))
             continue;
         m->timed_out = true;
         process_kill(m->process);
@@ -42,7 +42,7 @@ static void on_tick(uv_timer_t *timer)
         pool_changed(pool);
 }
 
-static int pack_dirs(const struct config_dirs *dirs, struct dl_buffer *out)
+static int pool_pack_dirs(const struct config_dirs *dirs, struct dl_buffer *out)
 {
     _cleanup_(value_deinit)
     struct value list = {.type = VALUE_ARRAY};
@@ -57,7 +57,7 @@ static int pack_dirs(const struct config_dirs *dirs, struct dl_buffer *out)
     return r < 0 ? r : value_pack(&list, out);
 }
 
-static int pack_inputs(struct pool *pool)
+static int pool_pack_inputs(struct pool *pool)
 {
     _cleanup_(value_deinit)
     struct value spec = {0};
@@ -66,9 +66,9 @@ static int pack_inputs(struct pool *pool)
     if (r == 0)
         r = value_pack(&spec, &pool->spec);
     if (r == 0)
-        r = pack_dirs(&pool->o.config->data_roots, &pool->roots);
+        r = pool_pack_dirs(&pool->o.config->data_roots, &pool->roots);
     if (r == 0)
-        r = pack_dirs(&pool->o.config->plugins, &pool->plugins);
+        r = pool_pack_dirs(&pool->o.config->plugins, &pool->plugins);
     return r;
 }
 
@@ -84,14 +84,14 @@ int pool_new(const struct pool_options *options, struct pool **ret, struct dl_er
     pool->n_members = workers;
     pool->members = must_alloc(workers * sizeof *pool->members);
     pool->next_task = 1;
-    if ((r = pack_inputs(pool)) < 0)
+    if ((r = pool_pack_inputs(pool)) < 0)
         dl_error_set(err, -r, "", "the spec cannot be packed: %s", strerror(-r));
 
     uv_timer_init(options->loop, &pool->tick);
     pool->tick.data = pool;
     pool->open_handles++;
     if (options->spec->timeout_ns > 0)
-        uv_timer_start(&pool->tick, on_tick, TICK_MS, TICK_MS);
+        uv_timer_start(&pool->tick, pool_on_tick, TICK_MS, TICK_MS);
     for (uint32_t i = 0; i < workers; i++) {
         struct member *m = &pool->members[i];
         m->pool = pool;
@@ -111,7 +111,7 @@ int pool_new(const struct pool_options *options, struct pool **ret, struct dl_er
     return 0;
 }
 
-static void destroy(struct pool *pool)
+static void pool_destroy(struct pool *pool)
 {
     for (uint32_t i = 0; i < pool->n_members; i++) {
         free(pool->members[i].tasks);
@@ -125,20 +125,20 @@ static void destroy(struct pool *pool)
     free(pool);
 }
 
-static void on_tick_close(uv_handle_t *handle)
+static void pool_on_tick_close(uv_handle_t *handle)
 {
     struct pool *pool = handle->data;
 
     if (--pool->open_handles == 0)
-        destroy(pool);
+        pool_destroy(pool);
 }
 
-static void on_backoff_close(uv_handle_t *handle)
+static void pool_on_backoff_close(uv_handle_t *handle)
 {
     struct pool *pool = ((struct member *)handle->data)->pool;
 
     if (--pool->open_handles == 0)
-        destroy(pool);
+        pool_destroy(pool);
 }
 
 void pool_end_workers(struct pool *pool)
@@ -164,9 +164,9 @@ struct pool *pool_free(struct pool *pool)
     pool->freed = true;
     pool_end_workers(pool);
     for (uint32_t i = 0; i < pool->n_members; i++)
-        uv_close((uv_handle_t *)&pool->members[i].backoff, on_backoff_close);
+        uv_close((uv_handle_t *)&pool->members[i].backoff, pool_on_backoff_close);
     assert(!pool->retiring); /* whoever held a lease gave it back before */
-    uv_close((uv_handle_t *)&pool->tick, on_tick_close);
+    uv_close((uv_handle_t *)&pool->tick, pool_on_tick_close);
     return NULL;
 }
 
@@ -194,7 +194,7 @@ uint32_t pool_workers(const struct pool *pool)
 }
 
 /* How long the worker had no processor, in all its lives: each process counts from 0. */
-static uint64_t cpu_wait(const struct member *m, int *ret_pid, uint64_t *ret_total)
+static uint64_t pool_cpu_wait(const struct member *m, int *ret_pid, uint64_t *ret_total)
 {
     uint64_t had = m->cpu_wait_total;
 
@@ -211,7 +211,7 @@ void pool_mark(struct pool *pool)
     for (uint32_t i = 0; i < pool->n_members; i++) {
         struct member *m = &pool->members[i];
 
-        m->cpu_wait_ns = cpu_wait(m, &m->cpu_wait_pid, &m->cpu_wait_total);
+        m->cpu_wait_ns = pool_cpu_wait(m, &m->cpu_wait_pid, &m->cpu_wait_total);
         recent_mark(&m->recently_busy, m->busy_ns);
         recent_mark(&m->recently_collated, m->collate_ns);
         recent_mark(&m->recently_without_cpu, m->cpu_wait_ns);
@@ -226,7 +226,7 @@ void pool_recent(const struct pool *pool, uint32_t i, struct verdict_worker *ret
 
     ret->collate_ns = recent_since(&m->recently_collated, m->collate_ns);
     ret->fetch_ns = recent_since(&m->recently_busy, m->busy_ns) - ret->collate_ns;
-    ret->cpu_wait_ns = recent_since(&m->recently_without_cpu, cpu_wait(m, &pid, &total));
+    ret->cpu_wait_ns = recent_since(&m->recently_without_cpu, pool_cpu_wait(m, &pid, &total));
 }
 
 void pool_view_worker(const struct pool *pool, uint32_t i, struct pool_worker_view *ret)

@@ -17,7 +17,7 @@ void pool_changed(struct pool *pool)
 }
 
 /* Nothing will run any more; tells the owner, once. */
-static void break_pool(struct pool *pool, const struct dl_error *err)
+static void pool_lives_break(struct pool *pool, const struct dl_error *err)
 {
     if (pool->broken)
         return;
@@ -33,7 +33,7 @@ void member_without_memory(struct member *m, const struct dl_error *err)
     for (uint32_t i = 0; i < pool->n_members; i++)
         others = others || (i != m->number && pool->members[i].segments);
     if (err->code == EDQUOT || !others) {
-        break_pool(pool, err);
+        pool_lives_break(pool, err);
         return;
     }
     m->open_error = *err;
@@ -42,14 +42,14 @@ void member_without_memory(struct member *m, const struct dl_error *err)
 
 /* Python's samples are as large as they are, and a client that feeds them says how many in each
  * step; so slots begin small and grow, by pool_fit(). */
-static bool is_fed_python(const struct pool *pool)
+static bool pool_lives_is_fed_python(const struct pool *pool)
 {
     return python_runs(pool->o.python) && pool->o.spec->sampler == SAMPLER_CLIENT;
 }
 
 /* Slots for the beginning, of what the worker asks for; 0: it asks for too little. */
-static uint64_t first_slot_bytes(const struct pool *pool, uint64_t length, bool iterable,
-                                 uint64_t asked)
+static uint64_t pool_lives_first_slot_bytes(const struct pool *pool, uint64_t length, bool iterable,
+                                            uint64_t asked)
 {
     uint64_t most = max_u64(pool->o.spec->batch_size, 1);
 
@@ -57,7 +57,7 @@ static uint64_t first_slot_bytes(const struct pool *pool, uint64_t length, bool 
         most = min_u64(most, length);
     if (asked % SLOT_ALIGN != 0 || asked > DL_MAX_SEGMENT_BYTES / 2)
         return 0;
-    if (is_fed_python(pool)) {
+    if (pool_lives_is_fed_python(pool)) {
         /* Room for indices that may never come is memory that is taken all the same. */
         uint64_t rare = most > SOME_INDICES ? (most - SOME_INDICES) * sizeof(uint64_t) : 0;
         return align_up(max_u64(asked - min_u64(asked, rare), slot_indices_end(1)), SLOT_ALIGN);
@@ -69,14 +69,14 @@ static uint64_t first_slot_bytes(const struct pool *pool, uint64_t length, bool 
 
 /* Whether a new worker has the dataset that those before it had. Of one whose indices come from the
  * client the length is the client's business. */
-static bool same_dataset(const struct pool *pool, uint64_t length, bool iterable)
+static bool pool_lives_same_dataset(const struct pool *pool, uint64_t length, bool iterable)
 {
-    return iterable == pool->iterable && (length == pool->length || is_fed_python(pool));
+    return iterable == pool->iterable && (length == pool->length || pool_lives_is_fed_python(pool));
 }
 
 /* What of the spec can only be checked with the dataset open. */
-static int check_dataset(const struct pool *pool, uint64_t length, bool iterable,
-                         struct dl_error *err)
+static int pool_lives_check_dataset(const struct pool *pool, uint64_t length, bool iterable,
+                                    struct dl_error *err)
 {
     const struct dl_spec *spec = pool->o.spec;
     uint64_t one = segment_bytes(1, pool->slot_bytes);
@@ -99,11 +99,11 @@ static int check_dataset(const struct pool *pool, uint64_t length, bool iterable
 
 /* What a new worker has, against what those before it had; 0, or -ESTALE with the member's error.
  */
-static int compare_dataset(struct member *m, const struct dl_msg_w_ready *what)
+static int pool_lives_compare_dataset(struct member *m, const struct dl_msg_w_ready *what)
 {
     const struct pool *pool = m->pool;
 
-    if (!same_dataset(pool, what->length, what->iterable))
+    if (!pool_lives_same_dataset(pool, what->length, what->iterable))
         return dl_error_set(&m->open_error, ESTALE, "dataset",
                             "it has %llu samples now and had %llu when the loader was opened; open "
                             "the loader anew under another name",
@@ -120,7 +120,7 @@ static int compare_dataset(struct member *m, const struct dl_msg_w_ready *what)
     return 0;
 }
 
-static enum sandbox_level sandbox_of(const struct pool *pool)
+static enum sandbox_level pool_lives_sandbox_of(const struct pool *pool)
 {
     if (pool->o.python->host_number)
         return SANDBOX_OFF;
@@ -128,10 +128,10 @@ static enum sandbox_level sandbox_of(const struct pool *pool)
                           hosts_private(pool->o.hosts));
 }
 
-static void note_sandbox(struct member *m, uint32_t parts)
+static void pool_lives_note_sandbox(struct member *m, uint32_t parts)
 {
     const struct pool *pool = m->pool;
-    const char *complaint = sandbox_complaint(sandbox_of(pool), parts);
+    const char *complaint = sandbox_complaint(pool_lives_sandbox_of(pool), parts);
 
     m->sandbox = parts;
     if (!complaint || *pool->o.told_sandbox)
@@ -140,7 +140,7 @@ static void note_sandbox(struct member *m, uint32_t parts)
     log_about(LOG_WARNING, &(struct log_fields){LOG_EVENT_SANDBOX_LACKS}, "%s", complaint);
 }
 
-static void on_process_ready(void *owner, const struct dl_msg_w_ready *what)
+static void pool_lives_on_process_ready(void *owner, const struct dl_msg_w_ready *what)
 {
     struct member *m = owner;
     struct pool *pool = m->pool;
@@ -149,12 +149,12 @@ static void on_process_ready(void *owner, const struct dl_msg_w_ready *what)
     /* The daemon writes header and indices itself: they must fit. */
     uint64_t length = what->length;
     bool iterable = what->iterable;
-    uint64_t slot_bytes = first_slot_bytes(pool, length, iterable, what->slot_bytes);
+    uint64_t slot_bytes = pool_lives_first_slot_bytes(pool, length, iterable, what->slot_bytes);
     if (m->state != WORKER_STARTING || slot_bytes == 0) {
         process_kill(m->process);
         return;
     }
-    if (pool->opened && compare_dataset(m, what) < 0) {
+    if (pool->opened && pool_lives_compare_dataset(m, what) < 0) {
         process_kill(m->process);
         return;
     }
@@ -164,10 +164,10 @@ static void on_process_ready(void *owner, const struct dl_msg_w_ready *what)
     pool->dataset = what->dataset;
     m->state = WORKER_READY;
     m->ready_since = uv_hrtime();
-    note_sandbox(m, (uint32_t)what->sandbox);
+    pool_lives_note_sandbox(m, (uint32_t)what->sandbox);
     pool->slot_bytes = max_u64(pool->slot_bytes, slot_bytes);
-    if (!pool->opened && check_dataset(pool, length, iterable, &err) < 0) {
-        break_pool(pool, &err);
+    if (!pool->opened && pool_lives_check_dataset(pool, length, iterable, &err) < 0) {
+        pool_lives_break(pool, &err);
         return;
     }
     member_add_first_segment(m);
@@ -178,7 +178,7 @@ static void on_process_ready(void *owner, const struct dl_msg_w_ready *what)
     pool_changed(pool);
 }
 
-static void on_process_failed(void *owner, uint32_t segment, const struct dl_error *err)
+static void pool_lives_on_process_failed(void *owner, uint32_t segment, const struct dl_error *err)
 {
     struct member *m = owner;
     struct pool *pool = m->pool;
@@ -191,7 +191,7 @@ static void on_process_failed(void *owner, uint32_t segment, const struct dl_err
         if (!m->segments)
             member_without_memory(m, err);
     } else if (!pool->opened) {
-        break_pool(pool, err);
+        pool_lives_break(pool, err);
     } else {
         m->open_error = *err;
         process_kill(m->process);
@@ -199,7 +199,7 @@ static void on_process_failed(void *owner, uint32_t segment, const struct dl_err
     pool_changed(pool);
 }
 
-static void on_process_mapped(void *owner, uint32_t id)
+static void pool_lives_on_process_mapped(void *owner, uint32_t id)
 {
     struct member *m = owner;
     struct dl_error err = {0};
@@ -223,7 +223,7 @@ static void on_process_mapped(void *owner, uint32_t id)
     pool_changed(m->pool);
 }
 
-static void on_process_completed(void *owner)
+static void pool_lives_on_process_completed(void *owner)
 {
     struct member *m = owner;
 
@@ -231,18 +231,18 @@ static void on_process_completed(void *owner)
     pool_changed(m->pool);
 }
 
-static void on_backoff(uv_timer_t *timer)
+static void pool_lives_on_backoff(uv_timer_t *timer)
 {
     member_start(timer->data);
 }
 
 /* The client's host has ended, and no other can take its place. */
-static bool has_lost_host(const struct pool *pool)
+static bool pool_lives_has_lost_host(const struct pool *pool)
 {
     return pool->o.python->host && host_is_gone(pool->o.python->host);
 }
 
-static void give_up(struct member *m, const char *cause)
+static void pool_lives_give_up(struct member *m, const char *cause)
 {
     struct pool *pool = m->pool;
     struct dl_error err = m->open_error;
@@ -250,12 +250,12 @@ static void give_up(struct member *m, const char *cause)
     m->state = WORKER_GIVEN_UP;
     /* Of an iterable dataset, and of one made in turn, each worker's share is its own. */
     bool own_share = pool->iterable || python_in_turn(pool->o.spec);
-    bool others_may_live = !own_share && !has_lost_host(pool);
+    bool others_may_live = !own_share && !pool_lives_has_lost_host(pool);
     for (uint32_t i = 0; others_may_live && i < pool->n_members; i++) {
         if (pool->members[i].state != WORKER_GIVEN_UP)
             return;
     }
-    if (!err.code && has_lost_host(pool))
+    if (!err.code && pool_lives_has_lost_host(pool))
         dl_error_set(&err, EIO, "workers", "%s", cause);
     if (!err.code)
         dl_error_set(&err, EIO, "workers", "%s, %d attempts in a row failed; the last: %s",
@@ -263,39 +263,39 @@ static void give_up(struct member *m, const char *cause)
                                  "dataset of its own"
                                : "no worker stays alive",
                      DEATHS_MAX, cause);
-    break_pool(pool, &err);
+    pool_lives_break(pool, &err);
 }
 
-static void restart_later(struct member *m, uint64_t well_ns, const char *cause)
+static void pool_lives_restart_later(struct member *m, uint64_t well_ns, const char *cause)
 {
     const struct pool *pool = m->pool;
     uint64_t pause_ms;
 
-    if (has_lost_host(pool) || !deaths_add(&m->deaths, well_ns, &pause_ms)) {
-        give_up(m, cause);
+    if (pool_lives_has_lost_host(pool) || !deaths_add(&m->deaths, well_ns, &pause_ms)) {
+        pool_lives_give_up(m, cause);
         return;
     }
     m->restarts++;
     m->state = WORKER_WAITING;
-    uv_timer_start(&m->backoff, on_backoff, pause_ms, 0);
+    uv_timer_start(&m->backoff, pool_lives_on_backoff, pause_ms, 0);
 }
 
 /* How long it did what it should: until now, or until it got the task that it is at. */
-static uint64_t was_well(struct member *m)
+static uint64_t pool_lives_was_well(struct member *m)
 {
     if (m->state != WORKER_READY || m->open_error.code)
         return 0;
     return (in_flight(m) > 0 ? m->front_since : uv_hrtime()) - m->ready_since;
 }
 
-static void on_process_exited(void *owner, int signal, const char *cause)
+static void pool_lives_on_process_exited(void *owner, int signal, const char *cause)
 {
     struct member *m = owner;
     struct pool *pool = m->pool;
     char text[1024];
 
     member_collect(m);
-    uint64_t well_ns = was_well(m);
+    uint64_t well_ns = pool_lives_was_well(m);
     snprintf(text, sizeof text, "%s", cause);
     if (m->timed_out && signal)
         snprintf(
@@ -318,16 +318,16 @@ static void on_process_exited(void *owner, int signal, const char *cause)
     member_give_tasks_back(m, text);
     member_retire_all(m);
     if (!pool->broken)
-        restart_later(m, well_ns, text);
+        pool_lives_restart_later(m, well_ns, text);
     m->open_error.code = 0;
     pool_changed(pool);
 }
 
-static const struct process_events process_events = {.ready = on_process_ready,
-                                                     .failed = on_process_failed,
-                                                     .mapped = on_process_mapped,
-                                                     .completed = on_process_completed,
-                                                     .exited = on_process_exited};
+static const struct process_events process_events = {.ready = pool_lives_on_process_ready,
+                                                     .failed = pool_lives_on_process_failed,
+                                                     .mapped = pool_lives_on_process_mapped,
+                                                     .completed = pool_lives_on_process_completed,
+                                                     .exited = pool_lives_on_process_exited};
 
 void member_start(struct member *m)
 {
@@ -342,7 +342,7 @@ void member_start(struct member *m)
         .spec = {.data = pool->spec.data, .len = pool->spec.len},
         .roots = {.data = pool->roots.data, .len = pool->roots.len},
         .plugins = {.data = pool->plugins.data, .len = pool->plugins.len},
-        .sandbox = sandbox_of(pool),
+        .sandbox = pool_lives_sandbox_of(pool),
         .label = pool->o.spec->name,
         .events = &process_events,
         .owner = m,
@@ -356,6 +356,6 @@ void member_start(struct member *m)
                   &(struct log_fields){LOG_EVENT_WORKER_UNSTARTED, .loader = pool->o.spec->name,
                                        .worker = LOG_N(m->number)},
                   "%s: %s", pool->o.spec->name, err.message);
-        restart_later(m, 0, err.message);
+        pool_lives_restart_later(m, 0, err.message);
     }
 }

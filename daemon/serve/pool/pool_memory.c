@@ -12,7 +12,7 @@ void pool_free_segment(struct pool *pool, struct segment *segment)
     segment_free(segment);
 }
 
-static uint64_t budget(const struct pool *pool)
+static uint64_t pool_memory_budget(const struct pool *pool)
 {
     uint64_t limit = pool->o.spec->memory_limit;
 
@@ -20,12 +20,12 @@ static uint64_t budget(const struct pool *pool)
 }
 
 /* How many slots a segment of at most `bytes` has. */
-static uint64_t slots_in(const struct pool *pool, uint64_t bytes)
+static uint64_t pool_memory_slots_in(const struct pool *pool, uint64_t bytes)
 {
     return bytes > SEGMENT_HEADER_BYTES ? (bytes - SEGMENT_HEADER_BYTES) / pool->slot_bytes : 0;
 }
 
-static int refuse_memory(const struct pool *pool, struct dl_error *err)
+static int pool_memory_refuse(const struct pool *pool, struct dl_error *err)
 {
     return dl_error_set(err, ENOMEM, "memory.limit",
                         "%llu bytes are used of %llu and one more slot takes %llu; raise "
@@ -37,7 +37,7 @@ static int refuse_memory(const struct pool *pool, struct dl_error *err)
 }
 
 /* Sends the worker a segment of `slots` slots; it counts once the worker has mapped it. */
-static int add_segment(struct member *m, uint32_t slots, struct dl_error *err)
+static int pool_memory_add_segment(struct member *m, uint32_t slots, struct dl_error *err)
 {
     struct pool *pool = m->pool;
     uint64_t bytes = segment_bytes(slots, pool->slot_bytes);
@@ -67,13 +67,14 @@ void member_add_first_segment(struct member *m)
     struct pool *pool = m->pool;
     const struct dl_spec *spec = pool->o.spec;
     uint64_t share = spec->memory_limit / spec->workers;
-    uint64_t fit = min_u64(slots_in(pool, budget(pool)), max_u64(slots_in(pool, share), 1));
+    uint64_t fit = min_u64(pool_memory_slots_in(pool, pool_memory_budget(pool)),
+                           max_u64(pool_memory_slots_in(pool, share), 1));
     struct dl_error err = {0};
 
     m->wants_memory = fit == 0;
     if (fit == 0)
         pool->o.events->reclaim(pool->o.owner);
-    else if (add_segment(m, (uint32_t)min_u64(spec->prefetch + 1, fit), &err) < 0)
+    else if (pool_memory_add_segment(m, (uint32_t)min_u64(spec->prefetch + 1, fit), &err) < 0)
         member_without_memory(m, &err);
 }
 
@@ -82,13 +83,13 @@ void pool_feed_hungry(struct pool *pool)
     for (uint32_t i = 0; i < pool->n_members; i++) {
         struct member *m = &pool->members[i];
         if (m->wants_memory && m->state == WORKER_READY && !m->mapping &&
-            slots_in(pool, budget(pool)) > 0)
+            pool_memory_slots_in(pool, pool_memory_budget(pool)) > 0)
             member_add_first_segment(m);
     }
 }
 
 /* Frees a retiring segment that nobody reads any more. */
-static void settle(struct pool *pool, struct segment *segment)
+static void pool_memory_settle(struct pool *pool, struct segment *segment)
 {
     uint32_t id = segment->id;
 
@@ -115,7 +116,7 @@ void member_retire_segments(struct member *m, uint64_t slot_bytes)
         DL_DELETE(m->segments, segment);
         segment->active = false;
         DL_APPEND(pool->retiring, segment);
-        settle(pool, segment);
+        pool_memory_settle(pool, segment);
     }
 }
 
@@ -150,22 +151,23 @@ bool pool_grow(struct pool *pool, uint32_t worker, struct dl_error *err)
     }
     if (!best)
         return dl_error_set(err, EIO, "workers", "no worker is alive") == 0;
-    uint64_t fit = slots_in(pool, budget(pool));
+    uint64_t fit = pool_memory_slots_in(pool, pool_memory_budget(pool));
     if (fit == 0 && pool->retiring) {
         /* What is ready there may wait for just the step that there is no memory for. */
         pool->o.events->reclaim(pool->o.owner);
-        fit = slots_in(pool, budget(pool));
+        fit = pool_memory_slots_in(pool, pool_memory_budget(pool));
     }
     if (fit == 0)
-        return refuse_memory(pool, err) == 0;
-    return add_segment(best, (uint32_t)min_u64(pool->o.spec->prefetch + 1, fit), err) == 0;
+        return pool_memory_refuse(pool, err) == 0;
+    return pool_memory_add_segment(best, (uint32_t)min_u64(pool->o.spec->prefetch + 1, fit), err) ==
+           0;
 }
 
 void pool_slot(struct pool *pool, struct segment *segment, uint32_t slot, enum slot_event event)
 {
     slot_apply(&segment->slots, slot, event);
     if (!segment->active && event != SLOT_LEASE)
-        settle(pool, segment);
+        pool_memory_settle(pool, segment);
 }
 
 const struct segment *pool_next_segment(const struct pool *pool, const struct segment *after)

@@ -12,22 +12,23 @@
  */
 enum { AHEAD_NS = 300 * 1000 };
 
-static uint32_t count_ahead(const struct member *m)
+static uint32_t pool_tasks_count_ahead(const struct member *m)
 {
     return m->cost_ns ? (uint32_t)min_u64(AHEAD_NS / m->cost_ns, QUEUE_RECORDS) : 0;
 }
 
 /* How many more tasks it may be given. */
-static uint32_t count_room(const struct member *m)
+static uint32_t pool_tasks_count_room(const struct member *m)
 {
-    uint32_t most = m->pool->n_members == 1 ? QUEUE_RECORDS : (uint32_t)max_u64(2, count_ahead(m));
+    uint32_t most =
+        m->pool->n_members == 1 ? QUEUE_RECORDS : (uint32_t)max_u64(2, pool_tasks_count_ahead(m));
 
     if (m->state != WORKER_READY || !m->segments || m->timed_out || m->condemned)
         return 0;
     return most - (uint32_t)min_u64(in_flight(m), most);
 }
 
-static bool take_slot(struct member *m, struct place *ret)
+static bool pool_tasks_take_slot(struct member *m, struct place *ret)
 {
     struct segment *segment;
 
@@ -42,7 +43,7 @@ static bool take_slot(struct member *m, struct place *ret)
     return false;
 }
 
-static uint32_t count_free(const struct member *m)
+static uint32_t pool_tasks_count_free(const struct member *m)
 {
     const struct segment *segment;
     uint32_t n = 0;
@@ -58,10 +59,10 @@ void pool_room(const struct pool *pool, uint32_t worker, struct pool_room *ret)
 {
     const struct member *m = &pool->members[worker];
 
-    *ret = (struct pool_room){.slots = count_free(m),
-                              .tasks = count_room(m),
+    *ret = (struct pool_room){.slots = pool_tasks_count_free(m),
+                              .tasks = pool_tasks_count_room(m),
                               .has = in_flight(m),
-                              .ahead = count_ahead(m)};
+                              .ahead = pool_tasks_count_ahead(m)};
 }
 
 bool pool_take(struct pool *pool, uint32_t worker, struct place *ret)
@@ -70,11 +71,11 @@ bool pool_take(struct pool *pool, uint32_t worker, struct place *ret)
 
     for (uint32_t i = 0; i < pool->n_members; i++) {
         struct member *m = &pool->members[i];
-        if ((worker == POOL_ANY || worker == i) && count_room(m) > 0 &&
-            (!best || in_flight(m) < in_flight(best)) && count_free(m) > 0)
+        if ((worker == POOL_ANY || worker == i) && pool_tasks_count_room(m) > 0 &&
+            (!best || in_flight(m) < in_flight(best)) && pool_tasks_count_free(m) > 0)
             best = m;
     }
-    return best && take_slot(best, ret);
+    return best && pool_tasks_take_slot(best, ret);
 }
 
 void pool_forget(struct pool *pool, uint32_t stream)
@@ -113,7 +114,7 @@ void pool_flush(struct pool *pool)
 }
 
 /* The dataset's own words, from the slot: untrusted, so bounded and copied. */
-static void read_slot_error(const struct task *task, uint32_t code, struct dl_error *ret)
+static void pool_tasks_read_slot_error(const struct task *task, uint32_t code, struct dl_error *ret)
 {
     const char *slot = segment_slot(task->segment, task->slot);
     struct slot_header header;
@@ -151,7 +152,7 @@ bool pool_fit(struct pool *pool, uint64_t need, struct dl_error *err)
     return true;
 }
 
-static void too_small(struct pool *pool, const struct task *task, uint64_t need)
+static void pool_tasks_too_small(struct pool *pool, const struct task *task, uint64_t need)
 {
     struct dl_error err = {0};
 
@@ -161,8 +162,8 @@ static void too_small(struct pool *pool, const struct task *task, uint64_t need)
         pool->o.events->failed(pool->o.owner, task->tag, &err, NULL);
 }
 
-static void complete(struct member *m, const struct queue_done *done, uint32_t repeated,
-                     uint64_t now)
+static void pool_tasks_complete(struct member *m, const struct queue_done *done, uint32_t repeated,
+                                uint64_t now)
 {
     struct pool *pool = m->pool;
     struct task task = *front_task(m);
@@ -185,12 +186,12 @@ static void complete(struct member *m, const struct queue_done *done, uint32_t r
         return;
     }
     if (done->code == ENOBUFS) {
-        too_small(pool, &task, done->bytes);
+        pool_tasks_too_small(pool, &task, done->bytes);
     } else if (done->code == ENODATA) {
         pool->o.events->ended(pool->o.owner, task.tag);
     } else {
         struct dl_error err = {0};
-        read_slot_error(&task, done->code, &err);
+        pool_tasks_read_slot_error(&task, done->code, &err);
         _cleanup_free_ char *detail =
             report_read(segment_slot(task.segment, task.slot), task.segment->slot_bytes);
         pool->o.events->failed(pool->o.owner, task.tag, &err, detail);
@@ -201,7 +202,7 @@ static void complete(struct member *m, const struct queue_done *done, uint32_t r
 
 /* Samples of an iterable dataset's batch that are repeated. The worker may still write there: it is
  * read once. */
-static uint32_t read_repeated(struct member *m, const struct queue_done *done)
+static uint32_t pool_tasks_read_repeated(struct member *m, const struct queue_done *done)
 {
     const struct task *task = front_task(m);
     const volatile struct slot_header *header = segment_slot(task->segment, task->slot);
@@ -210,7 +211,7 @@ static uint32_t read_repeated(struct member *m, const struct queue_done *done)
 }
 
 /* The list of bad samples that stands in the slot, where there may be one. */
-static bool read_bad(struct pool *pool, const struct task *task)
+static bool pool_tasks_read_bad(struct pool *pool, const struct task *task)
 {
     bad_list_clear(&pool->bad);
     return pool->o.spec->on_error <= ON_ERROR_RAISE ||
@@ -219,7 +220,8 @@ static bool read_bad(struct pool *pool, const struct task *task)
 }
 
 /* A completion must be of the task at the front, and its batch within the slot. */
-static bool plausible(struct member *m, const struct queue_done *done, uint32_t *ret_repeated)
+static bool pool_tasks_plausible(struct member *m, const struct queue_done *done,
+                                 uint32_t *ret_repeated)
 {
     const struct dl_spec *spec = m->pool->o.spec;
     uint64_t most = max_u64(spec_most_samples(spec), spec->batch.tokens ? DL_MAX_LENGTHS : 0);
@@ -232,11 +234,11 @@ static bool plausible(struct member *m, const struct queue_done *done, uint32_t 
         most = max_u64(most, DL_MAX_FEED_INDICES);
     if (done->code == ENODATA)
         return m->pool->iterable;
-    *ret_repeated = read_repeated(m, done);
+    *ret_repeated = pool_tasks_read_repeated(m, done);
     return done->code != 0 ||
            (done->samples >= 1 && done->samples <= most && *ret_repeated <= done->samples &&
             done->bytes >= SLOT_HEADER_BYTES && done->bytes <= front_task(m)->segment->slot_bytes &&
-            read_bad(m->pool, front_task(m)));
+            pool_tasks_read_bad(m->pool, front_task(m)));
 }
 
 void member_collect(struct member *m)
@@ -246,7 +248,7 @@ void member_collect(struct member *m)
     uint64_t now = 0;
 
     while (m->process && !m->condemned && process_take_done(m->process, &done)) {
-        if (!plausible(m, &done, &repeated)) {
+        if (!pool_tasks_plausible(m, &done, &repeated)) {
             log_about(
                 LOG_WARNING,
                 &(struct log_fields){.loader = m->pool->o.spec->name, .worker = LOG_N(m->number)},
@@ -257,7 +259,7 @@ void member_collect(struct member *m)
             return;
         }
         now = now ? now : uv_hrtime();
-        complete(m, &done, repeated, now);
+        pool_tasks_complete(m, &done, repeated, now);
     }
 }
 

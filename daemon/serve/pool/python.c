@@ -23,12 +23,13 @@ struct found {
     uint64_t host;
 };
 
-static int look(const struct spec_dataset *dataset, struct found *found, struct dl_error *err)
+static int python_look(const struct spec_dataset *dataset, struct found *found,
+                       struct dl_error *err)
 {
     int r = 0;
 
     for (uint32_t i = 0; r == 0 && i < dataset->n_datasets; i++)
-        r = look(&dataset->datasets[i], found, err);
+        r = python_look(&dataset->datasets[i], found, err);
     if (r < 0 || dataset->kind != DATASET_PYTHON)
         return r;
     const char *interpreter = dataset->n_files ? dataset->files[0].path : NULL;
@@ -51,7 +52,7 @@ uint64_t python_host_number(const struct dl_spec *spec)
 {
     struct found found = {0};
 
-    return look(&spec->dataset, &found, NULL) == 0 ? found.host : 0;
+    return python_look(&spec->dataset, &found, NULL) == 0 ? found.host : 0;
 }
 
 bool python_in_turn(const struct dl_spec *spec)
@@ -62,7 +63,7 @@ bool python_in_turn(const struct dl_spec *spec)
 
 /* ---- what the daemon allows ----------------------------------------------------------------- */
 
-static bool is_listed(const struct config_dirs *list, const char *path)
+static bool python_is_listed(const struct config_dirs *list, const char *path)
 {
     for (uint32_t i = 0; i < list->n; i++) {
         if (strcmp(list->paths[i], path) == 0)
@@ -84,7 +85,7 @@ static int python_choose_interpreter(const struct python_asker *asker, const cha
                             "such as python: [%s], or let the client start a daemon of its own",
                             default_interpreter);
     *ret = named ? named : listed->n ? listed->paths[0] : default_interpreter;
-    if (listed->n == 0 || is_listed(listed, *ret))
+    if (listed->n == 0 || python_is_listed(listed, *ret))
         return 0;
     return dl_error_set(err, EPERM, "dataset.interpreter",
                         "%s is none that the daemon's configuration (python) lists; use %s%s", *ret,
@@ -96,7 +97,7 @@ int python_choose(const struct python_asker *asker, const struct dl_spec *spec,
 {
     struct found found = {0};
     const char *interpreter = NULL;
-    int r = look(&spec->dataset, &found, err);
+    int r = python_look(&spec->dataset, &found, err);
 
     *ret = (struct python_run){0};
     if (r < 0 || found.n == 0)

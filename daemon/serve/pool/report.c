@@ -6,7 +6,7 @@
 static const char cut_mark[] = "[...]\n";
 
 /* C0 but newline and tab, DEL, and C1, which in UTF-8 is C2 80..9F. */
-static bool is_control(const uint8_t *text, size_t n)
+static bool report_is_control(const uint8_t *text, size_t n)
 {
     if (n == 1)
         return (text[0] < 0x20 && text[0] != '\n' && text[0] != '\t') || text[0] == 0x7F;
@@ -14,13 +14,13 @@ static bool is_control(const uint8_t *text, size_t n)
 }
 
 /* As many bytes as went in. */
-static void clean(char *text, size_t len)
+static void report_clean(char *text, size_t len)
 {
     for (size_t at = 0; at < len;) {
         const uint8_t *in = (const uint8_t *)text + at;
         size_t n = utf8_char(in, len - at);
 
-        if (n == 0 || is_control(in, n)) {
+        if (n == 0 || report_is_control(in, n)) {
             n = n ? n : 1;
             memset(text + at, '?', n);
         }
@@ -29,7 +29,7 @@ static void clean(char *text, size_t len)
 }
 
 /* Copies [first line | mark | end of the rest] of what is too long; how many bytes. */
-static size_t copy_cut(char *out, const char *text, size_t len)
+static size_t report_copy_cut(char *out, const char *text, size_t len)
 {
     const char *newline = memchr(text, '\n', REPORT_LINE_MAX);
     size_t line = newline ? (size_t)(newline - text) + 1 : REPORT_LINE_MAX;
@@ -61,11 +61,11 @@ char *report_read(const void *slot, uint64_t slot_bytes)
     const char *text = (const char *)slot + begin;
 
     if (len > REPORT_MAX)
-        len = copy_cut(out, text, len);
+        len = report_copy_cut(out, text, len);
     else
         memcpy(out, text, len);
     /* The worker may still write: what counts is the copy. */
-    clean(out, len);
+    report_clean(out, len);
     out[len] = '\0';
     return out;
 }

@@ -9,7 +9,7 @@
 enum { TEXT_MAX = 256 }; /* seven numbers */
 
 /* The next number of a line; *text is then behind it. */
-static bool next_number(const char **text, uint64_t *ret)
+static bool usage_next_number(const char **text, uint64_t *ret)
 {
     char *end;
 
@@ -28,8 +28,8 @@ bool usage_parse_statm(const char *text, uint64_t *ret_pages)
 {
     uint64_t size, resident, shared;
 
-    if (!next_number(&text, &size) || !next_number(&text, &resident) ||
-        !next_number(&text, &shared))
+    if (!usage_next_number(&text, &size) || !usage_next_number(&text, &resident) ||
+        !usage_next_number(&text, &shared))
         return false;
     *ret_pages = resident > shared ? resident - shared : 0;
     return true;
@@ -40,15 +40,15 @@ bool usage_parse_schedstat(const char *text, uint64_t *ret_ns)
 {
     uint64_t computed, waited, slices;
 
-    if (!next_number(&text, &computed) || !next_number(&text, &waited) ||
-        !next_number(&text, &slices))
+    if (!usage_next_number(&text, &computed) || !usage_next_number(&text, &waited) ||
+        !usage_next_number(&text, &slices))
         return false;
     *ret_ns = waited;
     return true;
 }
 
 /* A file of /proc comes whole with the first read. */
-static bool read_file(int pid, const char *name, char text[static TEXT_MAX])
+static bool usage_read_file(int pid, const char *name, char text[static TEXT_MAX])
 {
     char path[64];
     ssize_t n;
@@ -66,13 +66,13 @@ static bool read_file(int pid, const char *name, char text[static TEXT_MAX])
     return true;
 }
 
-static bool read_own_bytes(int pid, uint64_t *ret)
+static bool usage_read_own_bytes(int pid, uint64_t *ret)
 {
     long page = sysconf(_SC_PAGESIZE);
     char text[TEXT_MAX];
     uint64_t pages;
 
-    if (page <= 0 || !read_file(pid, "statm", text) || !usage_parse_statm(text, &pages))
+    if (page <= 0 || !usage_read_file(pid, "statm", text) || !usage_parse_statm(text, &pages))
         return false;
     *ret = pages * (uint64_t)page;
     return true;
@@ -82,11 +82,11 @@ bool usage_read_cpu_wait(int pid, uint64_t *ret_ns)
 {
     char text[TEXT_MAX];
 
-    return read_file(pid, "schedstat", text) && usage_parse_schedstat(text, ret_ns);
+    return usage_read_file(pid, "schedstat", text) && usage_parse_schedstat(text, ret_ns);
 }
 
 /* Cheaper than /proc/PID/stat, and it counts ns where that counts ticks of 10 ms. */
-static bool read_cpu_ns(int pid, uint64_t *ret)
+static bool usage_read_cpu_ns(int pid, uint64_t *ret)
 {
     struct timespec ts;
     clockid_t clock;
@@ -101,7 +101,7 @@ bool usage_read(int pid, struct usage *ret)
 {
     struct usage usage;
 
-    if (!read_cpu_ns(pid, &usage.cpu_ns) || !read_own_bytes(pid, &usage.bytes))
+    if (!usage_read_cpu_ns(pid, &usage.cpu_ns) || !usage_read_own_bytes(pid, &usage.bytes))
         return false;
     *ret = usage;
     return true;
