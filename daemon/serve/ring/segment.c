@@ -18,7 +18,7 @@ uint64_t segment_bytes(uint32_t slots, uint64_t slot_bytes)
 }
 
 /* MFD_NOEXEC_SEAL is from Linux 6.3; older kernels refuse the flag. */
-static int make_memfd(void)
+static int segment_make_memfd(void)
 {
     int fd = memfd_create("dloader-segment", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
 
@@ -27,9 +27,9 @@ static int make_memfd(void)
     return fd;
 }
 
-static int make_memory(struct segment *segment)
+static int segment_make_memory(struct segment *segment)
 {
-    segment->fd = make_memfd();
+    segment->fd = segment_make_memfd();
     if (segment->fd < 0 || fchmod(segment->fd, 0400) < 0 ||
         ftruncate(segment->fd, (off_t)segment->bytes) < 0)
         return -errno;
@@ -62,7 +62,7 @@ int segment_new(uint32_t id, uint32_t worker, uint32_t slots, uint64_t slot_byte
                                 .slot_bytes = slot_bytes,
                                 .writable = writable};
     slot_table_init(&segment->slots, slots);
-    r = make_memory(segment);
+    r = segment_make_memory(segment);
     if (r < 0) {
         dl_error_set(err, -r, "memory", "cannot create a segment of %llu bytes: %s",
                      (unsigned long long)segment->bytes, strerror(-r));

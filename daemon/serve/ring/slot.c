@@ -60,7 +60,7 @@ void slot_table_deinit(struct slot_table *table)
     *table = (struct slot_table){0};
 }
 
-static enum slot_state move(struct slot_table *table, uint32_t index, enum slot_state to)
+static enum slot_state slot_move(struct slot_table *table, uint32_t index, enum slot_state to)
 {
     struct slot *slot = &table->slots[index];
 
@@ -80,7 +80,7 @@ uint32_t slot_assign(struct slot_table *table)
     assert(slot->state == SLOT_FREE);
     table->free_head = slot->next_free;
     slot->generation++;
-    move(table, index, (enum slot_state)transitions[SLOT_FREE][SLOT_ASSIGN]);
+    slot_move(table, index, (enum slot_state)transitions[SLOT_FREE][SLOT_ASSIGN]);
     return index;
 }
 
@@ -103,7 +103,7 @@ enum slot_state slot_apply(struct slot_table *table, uint32_t index, enum slot_e
         slot->next_free = table->free_head;
         table->free_head = index;
     }
-    return move(table, index, (enum slot_state)to);
+    return slot_move(table, index, (enum slot_state)to);
 }
 
 bool slot_table_retire(struct slot_table *table)
@@ -111,7 +111,7 @@ bool slot_table_retire(struct slot_table *table)
     while (table->free_head != SLOT_NONE) {
         uint32_t index = table->free_head;
         table->free_head = table->slots[index].next_free;
-        move(table, index, (enum slot_state)transitions[SLOT_FREE][SLOT_RETIRE]);
+        slot_move(table, index, (enum slot_state)transitions[SLOT_FREE][SLOT_RETIRE]);
     }
     return table->in_state[SLOT_RETIRED] == table->count;
 }

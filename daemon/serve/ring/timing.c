@@ -1,7 +1,7 @@
 #include "daemon/serve/ring/timing.h"
 
 /* The first bits of a number, and where they stand: 0 to 3 for themselves. */
-static size_t bucket_of(uint64_t ns)
+static size_t timing_bucket_of(uint64_t ns)
 {
     if (ns < 4)
         return (size_t)ns;
@@ -11,14 +11,14 @@ static size_t bucket_of(uint64_t ns)
 }
 
 /* The first number above those of the bucket. */
-static uint64_t bucket_end(size_t bucket)
+static uint64_t timing_bucket_end(size_t bucket)
 {
     return bucket < 4 ? bucket + 1 : (5 + (uint64_t)bucket % 4) << (bucket / 4 - 1);
 }
 
 void timing_spread(struct timing *timing, enum stage stage, uint64_t ns)
 {
-    timing->buckets[stage][bucket_of(ns)]++;
+    timing->buckets[stage][timing_bucket_of(ns)]++;
 }
 
 void timing_add_all(struct timing *timing, const struct timing *more)
@@ -41,7 +41,7 @@ uint64_t timing_quantile(const struct timing *timing, enum stage stage, double s
     for (i = 0; i < TIMING_BUCKETS && all > 0; i++) {
         below += timing->buckets[stage][i];
         if ((double)below >= share * (double)all && below > 0)
-            return bucket_end(i) - 1;
+            return timing_bucket_end(i) - 1;
     }
     return 0;
 }
