@@ -21,11 +21,11 @@
 
 enum { PRIVATE_PATIENCE_MS = 30 * 1000 }; /* for a private daemon's first client */
 
-static void finish(struct daemon *d);
+static void daemon_finish(struct daemon *d);
 
 /* ---- other nodes ---------------------------------------------------------------------------- */
 
-static void on_members_changed(void *context)
+static void daemon_on_members_changed(void *context)
 {
     struct daemon *d = context;
 
@@ -35,7 +35,7 @@ static void on_members_changed(void *context)
         session_ask_again(s);
 }
 
-static void on_world_paused(void *context, const struct dl_error *why)
+static void daemon_on_world_paused(void *context, const struct dl_error *why)
 {
     struct daemon *d = context;
 
@@ -43,7 +43,7 @@ static void on_world_paused(void *context, const struct dl_error *why)
         session_world_pause(s, why);
 }
 
-static void on_world_round(void *context)
+static void daemon_on_world_round(void *context)
 {
     struct daemon *d = context;
 
@@ -51,7 +51,7 @@ static void on_world_round(void *context)
         session_world_note(s);
 }
 
-static void on_world_over(void *context, const struct dl_error *why)
+static void daemon_on_world_over(void *context, const struct dl_error *why)
 {
     struct daemon *d = context;
 
@@ -59,19 +59,20 @@ static void on_world_over(void *context, const struct dl_error *why)
         session_world_over(s, why);
 }
 
-static const struct members_events members_events = {.changed = on_members_changed,
-                                                     .paused = on_world_paused,
-                                                     .round = on_world_round,
-                                                     .over = on_world_over};
+static const struct members_events members_events = {.changed = daemon_on_members_changed,
+                                                     .paused = daemon_on_world_paused,
+                                                     .round = daemon_on_world_round,
+                                                     .over = daemon_on_world_over};
 
 /* ---- sessions ------------------------------------------------------------------------------- */
 
-static int make_view(void *context, const char *name, struct value *ret, struct dl_error *err)
+static int daemon_make_view(void *context, const char *name, struct value *ret,
+                            struct dl_error *err)
 {
     return views_make(context, name, ret, err);
 }
 
-static bool any_stream(const struct daemon *d)
+static bool daemon_any_stream(const struct daemon *d)
 {
     for (struct registered *e = d->loaders; e; e = registered_next(e)) {
         const struct stream *stream;
@@ -83,35 +84,36 @@ static bool any_stream(const struct daemon *d)
     return false;
 }
 
-static void on_deadline(uv_timer_t *timer)
+static void daemon_on_deadline(uv_timer_t *timer)
 {
     struct daemon *d = timer->data;
 
     if (d->draining || !d->sessions.head) /* the latter: private, and nobody came */
-        finish(d);
+        daemon_finish(d);
 }
 
 /* No new work from here on; the end comes with the last stream, or at the deadline. */
-static void drain(struct daemon *d, bool with_deadline)
+static void daemon_drain(struct daemon *d, bool with_deadline)
 {
     if (!d->draining)
         log_about(LOG_INFO, &(struct log_fields){LOG_EVENT_DRAINING}, "draining");
     d->draining = true;
-    on_members_changed(d); /* what waits is refused */
+    daemon_on_members_changed(d); /* what waits is refused */
     if (with_deadline)
-        uv_timer_start(&d->deadline, on_deadline, d->config.drain_timeout / 1000000, 0);
-    if (!any_stream(d))
-        finish(d);
+        uv_timer_start(&d->deadline, daemon_on_deadline, d->config.drain_timeout / 1000000, 0);
+    if (!daemon_any_stream(d))
+        daemon_finish(d);
 }
 
-static void on_drain(uv_timer_t *timer)
+static void daemon_on_drain(uv_timer_t *timer)
 {
-    drain(timer->data, false);
+    daemon_drain(timer->data, false);
 }
 
-static void reload(struct daemon *d, struct dl_error *err);
+static void daemon_reload(struct daemon *d, struct dl_error *err);
 
-static int control(void *context, struct session *session, const char *verb, struct dl_error *err)
+static int daemon_control(void *context, struct session *session, const char *verb,
+                          struct dl_error *err)
 {
     struct daemon *d = context;
     uid_t uid = session_uid(session);
@@ -121,13 +123,13 @@ static int control(void *context, struct session *session, const char *verb, str
                             "only the daemon's own user (uid %u) and root may; you are uid %u",
                             (unsigned)geteuid(), (unsigned)uid);
     if (strcmp(verb, "stop") == 0) {
-        uv_timer_start(&d->deadline, on_deadline, 0, 0); /* once the answer is on its way */
+        uv_timer_start(&d->deadline, daemon_on_deadline, 0, 0); /* once the answer is on its way */
         d->draining = true;
     } else if (strcmp(verb, "drain") == 0) {
         if (!d->draining)
-            uv_timer_start(&d->deadline, on_drain, 0, 0);
+            uv_timer_start(&d->deadline, daemon_on_drain, 0, 0);
     } else if (strcmp(verb, "reload") == 0) {
-        reload(d, err);
+        daemon_reload(d, err);
         return -err->code;
     } else if (strcmp(verb, "close-run") == 0) {
         return members_close(d->members, err);
@@ -137,13 +139,13 @@ static int control(void *context, struct session *session, const char *verb, str
     return 0;
 }
 
-static void end_loaders(struct daemon *d)
+static void daemon_end_loaders(struct daemon *d)
 {
     registry_free(d);
     hosts_end(d->hosts);
 }
 
-static void on_ended(void *context, struct session *session)
+static void daemon_on_ended(void *context, struct session *session)
 {
     struct daemon *d = context;
     bool owners = d->owners_session && session_id(session) == d->owners_session;
@@ -151,14 +153,15 @@ static void on_ended(void *context, struct session *session)
     session_list_remove(&d->sessions, session);
     shared_loaders_forget_session(d->members, session);
     if (d->stopping && !d->sessions.head)
-        end_loaders(d);
+        daemon_end_loaders(d);
     if (d->stopping)
         return;
-    if (owners || (d->options.private && !d->sessions.head) || (d->draining && !any_stream(d)))
-        finish(d);
+    if (owners || (d->options.private && !d->sessions.head) ||
+        (d->draining && !daemon_any_stream(d)))
+        daemon_finish(d);
 }
 
-static int may_start(void *context, struct dl_error *err)
+static int daemon_may_start(void *context, struct dl_error *err)
 {
     const struct daemon *d = context;
 
@@ -167,33 +170,33 @@ static int may_start(void *context, struct dl_error *err)
     return 0;
 }
 
-static int find_place(void *context, const struct shared_loader_request *request,
-                      struct shared_loader **ret, struct resume_place *ret_place,
-                      struct dl_error *err)
+static int daemon_find_place(void *context, const struct shared_loader_request *request,
+                             struct shared_loader **ret, struct resume_place *ret_place,
+                             struct dl_error *err)
 {
     const struct daemon *d = context;
 
     return shared_loader_place(d->members, request, ret, ret_place, err);
 }
 
-static void on_stream_ended(void *context)
+static void daemon_on_stream_ended(void *context)
 {
     struct daemon *d = context;
 
-    if (d->draining && !any_stream(d))
-        finish(d);
+    if (d->draining && !daemon_any_stream(d))
+        daemon_finish(d);
 }
 
 static const struct session_events session_events = {.find_loader = registry_find,
                                                      .find_open = registry_find_open,
-                                                     .view = make_view,
-                                                     .control = control,
-                                                     .may_start = may_start,
-                                                     .place = find_place,
-                                                     .stream_ended = on_stream_ended,
-                                                     .ended = on_ended};
+                                                     .view = daemon_make_view,
+                                                     .control = daemon_control,
+                                                     .may_start = daemon_may_start,
+                                                     .place = daemon_find_place,
+                                                     .stream_ended = daemon_on_stream_ended,
+                                                     .ended = daemon_on_ended};
 
-static void on_accepted(void *context, int fd)
+static void daemon_on_accepted(void *context, int fd)
 {
     struct daemon *d = context;
     struct session_options options = {.loop = &d->loop,
@@ -217,7 +220,7 @@ static void on_accepted(void *context, int fd)
 
 /* ---- signals and service manager ------------------------------------------------------------ */
 
-static void apply_options(struct daemon *d, struct config *config)
+static void daemon_apply_options(struct daemon *d, struct config *config)
 {
     if (d->options.socket) {
         free(config->socket);
@@ -232,13 +235,13 @@ static void apply_options(struct daemon *d, struct config *config)
 }
 
 /* Where the metrics are to be read from now on; what was there before stays until that works. */
-static int move_metrics(struct daemon *d, const struct config *config, struct dl_error *err)
+static int daemon_move_metrics(struct daemon *d, const struct config *config, struct dl_error *err)
 {
     struct metrics_http *moved;
 
     if (strcmp(config->metrics.listen, d->config.metrics.listen) == 0)
         return 0;
-    int r = metrics_http_new(&d->loop, config->metrics.listen, make_view, d, &moved, err);
+    int r = metrics_http_new(&d->loop, config->metrics.listen, daemon_make_view, d, &moved, err);
     if (r < 0)
         return r;
     metrics_http_free(d->metrics);
@@ -246,26 +249,26 @@ static int move_metrics(struct daemon *d, const struct config *config, struct dl
     return 0;
 }
 
-static void refuse_config(const struct dl_error *err)
+static void daemon_refuse_config(const struct dl_error *err)
 {
     log_about(LOG_ERROR, &(struct log_fields){LOG_EVENT_CONFIG_REFUSED},
               "the configuration stays as it was: %s: %s", err->path, err->message);
 }
 
-static void reload(struct daemon *d, struct dl_error *err)
+static void daemon_reload(struct daemon *d, struct dl_error *err)
 {
     struct config config = {0};
     char *socket = d->config.socket;
 
     notify_reloading();
     if (config_load(d->options.config_path, &config, err) < 0) {
-        refuse_config(err);
+        daemon_refuse_config(err);
     } else if (members_check(&config.rendezvous, err) < 0 || config_find_worker(&config, err) < 0 ||
-               move_metrics(d, &config, err) < 0) {
-        refuse_config(err);
+               daemon_move_metrics(d, &config, err) < 0) {
+        daemon_refuse_config(err);
         config_deinit(&config);
     } else {
-        apply_options(d, &config);
+        daemon_apply_options(d, &config);
         free(config.socket); /* a socket that clients know does not move */
         config.socket = steal_ptr(socket);
         d->config.socket = NULL;
@@ -282,7 +285,7 @@ static void reload(struct daemon *d, struct dl_error *err)
 static const int signal_numbers[] = {SIGTERM, SIGINT, SIGHUP};
 
 /* While nobody handles them, these would end the daemon before it has cleared up. */
-static void hold_signals(int how)
+static void daemon_hold_signals(int how)
 {
     sigset_t set;
 
@@ -292,7 +295,7 @@ static void hold_signals(int how)
     (void)pthread_sigmask(how, &set, NULL);
 }
 
-static void do_nothing(uv_work_t *work)
+static void daemon_do_nothing(uv_work_t *work)
 {
     (void)work;
 }
@@ -302,27 +305,27 @@ static void do_nothing(uv_work_t *work)
  * that comes when nobody handles them any more, and that would end the daemon before it has cleared
  * up.
  */
-static void make_threads(struct daemon *d)
+static void daemon_make_threads(struct daemon *d)
 {
-    hold_signals(SIG_BLOCK);
-    (void)uv_queue_work(&d->loop, &d->first_work, do_nothing, NULL);
-    hold_signals(SIG_UNBLOCK);
+    daemon_hold_signals(SIG_BLOCK);
+    (void)uv_queue_work(&d->loop, &d->first_work, daemon_do_nothing, NULL);
+    daemon_hold_signals(SIG_UNBLOCK);
 }
 
-static void on_signal(uv_signal_t *handle, int number)
+static void daemon_on_signal(uv_signal_t *handle, int number)
 {
     struct daemon *d = handle->data;
     struct dl_error err = {0};
 
     if (number == SIGHUP)
-        reload(d, &err);
+        daemon_reload(d, &err);
     else if (d->draining)
-        finish(d); /* asked twice */
+        daemon_finish(d); /* asked twice */
     else
-        drain(d, true);
+        daemon_drain(d, true);
 }
 
-static void on_watchdog(uv_timer_t *timer)
+static void daemon_on_watchdog(uv_timer_t *timer)
 {
     (void)timer;
     notify_watchdog();
@@ -331,7 +334,7 @@ static void on_watchdog(uv_timer_t *timer)
 /* ---- beginning and end ---------------------------------------------------------------------- */
 
 /* Ends sessions, loaders and all handles; the loop then runs dry. */
-static void finish(struct daemon *d)
+static void daemon_finish(struct daemon *d)
 {
     struct dl_error err = {0};
 
@@ -352,8 +355,8 @@ static void finish(struct daemon *d)
     for (struct session *s = d->sessions.head; s; s = session_next(s))
         session_end(s, &err);
     if (!d->sessions.head)
-        end_loaders(d); /* else when the last session has let go of them */
-    hold_signals(SIG_BLOCK);
+        daemon_end_loaders(d); /* else when the last session has let go of them */
+    daemon_hold_signals(SIG_BLOCK);
     for (size_t i = 0; i < ARRAY_SIZE(d->signals); i++)
         uv_close((uv_handle_t *)&d->signals[i], NULL);
     uv_close((uv_handle_t *)&d->watchdog, NULL);
@@ -362,7 +365,7 @@ static void finish(struct daemon *d)
         uv_close((uv_handle_t *)&d->owner, NULL);
 }
 
-static void default_socket(struct config *config)
+static void daemon_default_socket(struct config *config)
 {
     const char *runtime = getenv("XDG_RUNTIME_DIR");
     _cleanup_free_ char *dir = NULL;
@@ -381,7 +384,7 @@ static void default_socket(struct config *config)
 }
 
 /* The configured path is not the one when the service manager listens for us. */
-static void name_passed(struct config *config, int fd)
+static void daemon_name_passed(struct config *config, int fd)
 {
     struct sockaddr_un address = {0};
     socklen_t len = sizeof address;
@@ -394,7 +397,7 @@ static void name_passed(struct config *config, int fd)
         config->socket = must_strdup("");
 }
 
-static int configure(struct daemon *d, struct dl_error *err)
+static int daemon_configure(struct daemon *d, struct dl_error *err)
 {
     enum log_level level;
     int r = config_load(d->options.config_path, &d->config, err);
@@ -408,18 +411,18 @@ static int configure(struct daemon *d, struct dl_error *err)
     r = members_check(&d->config.rendezvous, err);
     if (r < 0)
         return r;
-    apply_options(d, &d->config);
+    daemon_apply_options(d, &d->config);
     if (!d->options.socket)
-        default_socket(&d->config);
+        daemon_default_socket(&d->config);
     log_set_level(d->config.log_level);
     return config_find_worker(&d->config, err);
 }
 
-static void on_owner(uv_poll_t *handle, int status, int events)
+static void daemon_on_owner(uv_poll_t *handle, int status, int events)
 {
     (void)status, (void)events;
     log_info("the process that started it has ended");
-    finish(handle->data);
+    daemon_finish(handle->data);
 }
 
 /*
@@ -428,7 +431,7 @@ static void on_owner(uv_poll_t *handle, int status, int events)
  * the kernel has no pidfds, or does not see it in our pid namespace, when its number is 0. Should
  * the number be another process's by now, the owner is gone, so that no end is too early.
  */
-static void watch_owner(struct daemon *d)
+static void daemon_watch_owner(struct daemon *d)
 {
     struct ucred owner;
     socklen_t len = sizeof owner;
@@ -438,28 +441,28 @@ static void watch_owner(struct daemon *d)
     _cleanup_fd_ int fd = (int)syscall(SYS_pidfd_open, owner.pid, 0);
     if (fd < 0 && errno == ESRCH) { /* it has ended already */
         d->draining = true;
-        uv_timer_start(&d->deadline, on_deadline, 0, 0);
+        uv_timer_start(&d->deadline, daemon_on_deadline, 0, 0);
     }
     if (fd < 0 || uv_poll_init(&d->loop, &d->owner, fd) < 0)
         return;
     d->owner_fd = steal_fd(&fd);
     d->owner.data = d;
-    (void)uv_poll_start(&d->owner, UV_READABLE, on_owner);
+    (void)uv_poll_start(&d->owner, UV_READABLE, daemon_on_owner);
 }
 
 /* What whoever started a private daemon wants of it before having connected to its socket. */
-static void serve_owner(struct daemon *d)
+static void daemon_serve_owner(struct daemon *d)
 {
     if (d->options.client >= 0) {
         (void)fcntl(d->options.client, F_SETFD, FD_CLOEXEC);
-        watch_owner(d);
-        on_accepted(d, d->options.client);
+        daemon_watch_owner(d);
+        daemon_on_accepted(d, d->options.client);
         d->owners_session = d->next_session;
     }
 }
 
 /* What tells clients one daemon from the next. Nobody starts a private one anew. */
-static int draw_life(struct daemon *d, struct dl_error *err)
+static int daemon_draw_life(struct daemon *d, struct dl_error *err)
 {
     while (!d->options.private && d->life == 0) {
         if (getrandom(&d->life, sizeof d->life, 0) != sizeof d->life)
@@ -470,7 +473,7 @@ static int draw_life(struct daemon *d, struct dl_error *err)
 }
 
 /* Where clients and Prometheus come to. */
-static int listen_for_all(struct daemon *d, struct dl_error *err)
+static int daemon_listen_for_all(struct daemon *d, struct dl_error *err)
 {
     int passed = notify_listen_fd();
 
@@ -478,37 +481,38 @@ static int listen_for_all(struct daemon *d, struct dl_error *err)
         return dl_error_set(err, -passed, "LISTEN_FDS",
                             "the service manager must pass one listening Unix stream socket");
     if (passed >= 0)
-        name_passed(&d->config, passed);
-    hold_signals(SIG_BLOCK);
-    int r = listener_new(&d->loop, &d->config, passed, on_accepted, d, &d->listener, err);
+        daemon_name_passed(&d->config, passed);
+    daemon_hold_signals(SIG_BLOCK);
+    int r = listener_new(&d->loop, &d->config, passed, daemon_on_accepted, d, &d->listener, err);
     if (r < 0)
         return r;
-    return metrics_http_new(&d->loop, d->config.metrics.listen, make_view, d, &d->metrics, err);
+    return metrics_http_new(&d->loop, d->config.metrics.listen, daemon_make_view, d, &d->metrics,
+                            err);
 }
 
 /* Signals, which are held until now; the service manager's patience, and that with a client. */
-static void begin_to_watch(struct daemon *d)
+static void daemon_begin_to_watch(struct daemon *d)
 {
     uint64_t period = notify_watchdog_ms();
 
     for (size_t i = 0; i < ARRAY_SIZE(d->signals); i++) {
         uv_signal_init(&d->loop, &d->signals[i]);
         d->signals[i].data = d;
-        uv_signal_start(&d->signals[i], on_signal, signal_numbers[i]);
+        uv_signal_start(&d->signals[i], daemon_on_signal, signal_numbers[i]);
     }
-    hold_signals(SIG_UNBLOCK);
+    daemon_hold_signals(SIG_UNBLOCK);
     uv_timer_init(&d->loop, &d->watchdog);
     uv_timer_init(&d->loop, &d->deadline);
     d->deadline.data = d;
     if (period)
-        uv_timer_start(&d->watchdog, on_watchdog, period, period);
+        uv_timer_start(&d->watchdog, daemon_on_watchdog, period, period);
     if (d->options.private)
-        uv_timer_start(&d->deadline, on_deadline, PRIVATE_PATIENCE_MS, 0);
+        uv_timer_start(&d->deadline, daemon_on_deadline, PRIVATE_PATIENCE_MS, 0);
 }
 
-static int begin(struct daemon *d, struct dl_error *err)
+static int daemon_begin(struct daemon *d, struct dl_error *err)
 {
-    int r = configure(d, err);
+    int r = daemon_configure(d, err);
 
     if (r < 0)
         return r;
@@ -518,15 +522,15 @@ static int begin(struct daemon *d, struct dl_error *err)
         .loop = &d->loop, .config = &d->config, .private = d->options.private, .relay = d->relay});
     d->next_segment = 1;
     d->begun_ns = uv_hrtime();
-    r = draw_life(d, err);
+    r = daemon_draw_life(d, err);
     if (r == 0)
         r = members_new(&d->loop, &d->config.rendezvous, &members_events, d, &d->members, err);
     if (r == 0)
-        r = listen_for_all(d, err);
+        r = daemon_listen_for_all(d, err);
     if (r < 0)
         return r;
-    begin_to_watch(d);
-    serve_owner(d);
+    daemon_begin_to_watch(d);
+    daemon_serve_owner(d);
     members_join(d->members);
     return 0;
 }
@@ -542,8 +546,8 @@ int daemon_run(const struct daemon_options *options)
         return 1;
     }
     (void)signal(SIGPIPE, SIG_IGN);
-    make_threads(&d);
-    r = begin(&d, &err);
+    daemon_make_threads(&d);
+    r = daemon_begin(&d, &err);
     if (r < 0) {
         log_error("%s%s%s", err.path, *err.path ? ": " : "", err.message);
         d.members = members_end(d.members);

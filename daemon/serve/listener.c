@@ -29,16 +29,16 @@ struct listener {
     void *context;
 };
 
-static void on_readable(uv_poll_t *poll, int status, int events);
+static void listener_on_readable(uv_poll_t *poll, int status, int events);
 
-static void on_pause_over(uv_timer_t *timer)
+static void listener_on_pause_over(uv_timer_t *timer)
 {
     struct listener *l = timer->data;
 
-    uv_poll_start(&l->poll, UV_READABLE, on_readable);
+    uv_poll_start(&l->poll, UV_READABLE, listener_on_readable);
 }
 
-static void on_readable(uv_poll_t *poll, int status, int events)
+static void listener_on_readable(uv_poll_t *poll, int status, int events)
 {
     struct listener *l = poll->data;
 
@@ -53,7 +53,7 @@ static void on_readable(uv_poll_t *poll, int status, int events)
             /* The connection stays readable: without a pause the loop would spin on it. */
             log_warning("cannot accept a connection: %s", strerror(errno));
             uv_poll_stop(&l->poll);
-            uv_timer_start(&l->pause, on_pause_over, PAUSE_MS, 0);
+            uv_timer_start(&l->pause, listener_on_pause_over, PAUSE_MS, 0);
         }
         if (errno != EINTR && errno != ECONNABORTED)
             return;
@@ -62,7 +62,7 @@ static void on_readable(uv_poll_t *poll, int status, int events)
 
 /* ---- a socket of our own -------------------------------------------------------------------- */
 
-static int fill_address(const char *path, struct sockaddr_un *ret, struct dl_error *err)
+static int listener_fill_address(const char *path, struct sockaddr_un *ret, struct dl_error *err)
 {
     *ret = (struct sockaddr_un){.sun_family = AF_UNIX};
     if (strlen(path) >= sizeof ret->sun_path)
@@ -74,7 +74,7 @@ static int fill_address(const char *path, struct sockaddr_un *ret, struct dl_err
     return 0;
 }
 
-static int in_use(const char *path, struct dl_error *err)
+static int listener_in_use(const char *path, struct dl_error *err)
 {
     return dl_error_set(err, EADDRINUSE, path,
                         "a daemon listens there already; stop it (dlctl stop --socket %s) or "
@@ -83,7 +83,7 @@ static int in_use(const char *path, struct dl_error *err)
 }
 
 /* Holding the lock means that no daemon of ours lives at this path. */
-static int take_lock(struct listener *l, struct dl_error *err)
+static int listener_take_lock(struct listener *l, struct dl_error *err)
 {
     for (;;) {
         struct stat opened;
@@ -97,7 +97,7 @@ static int take_lock(struct listener *l, struct dl_error *err)
             return dl_error_set(err, errno, l->lock, "cannot be created: %s", strerror(errno));
         if (flock(l->lock_fd, LOCK_EX | LOCK_NB) < 0) {
             close_fdp(&l->lock_fd); /* it is not ours to remove, not even a moment later */
-            return in_use(l->path, err);
+            return listener_in_use(l->path, err);
         }
         /* The one who held it may have removed it just now: then it locks nothing. */
         if (fstat(l->lock_fd, &opened) == 0 && stat(l->lock, &named) == 0 &&
@@ -108,8 +108,8 @@ static int take_lock(struct listener *l, struct dl_error *err)
 }
 
 /* What is at the path: nothing, the socket of a dead daemon (removed), or somebody else's. */
-static int clear_path(const struct listener *l, const struct sockaddr_un *address,
-                      struct dl_error *err)
+static int listener_clear_path(const struct listener *l, const struct sockaddr_un *address,
+                               struct dl_error *err)
 {
     _cleanup_fd_ int probe = -1;
     struct stat st;
@@ -124,14 +124,14 @@ static int clear_path(const struct listener *l, const struct sockaddr_un *addres
                             "another path");
     probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (probe >= 0 && connect(probe, (const struct sockaddr *)address, sizeof *address) == 0)
-        return in_use(l->path, err);
+        return listener_in_use(l->path, err);
     if (unlink(l->path) < 0)
         return dl_error_set(err, errno, l->path, "cannot be taken over: %s", strerror(errno));
     log_info("%s: taken over from a daemon that is gone", l->path);
     return 0;
 }
 
-static int set_owner(const struct config *config, struct dl_error *err)
+static int listener_set_owner(const struct config *config, struct dl_error *err)
 {
     const struct group *group = NULL;
 
@@ -150,17 +150,17 @@ static int set_owner(const struct config *config, struct dl_error *err)
     return 0;
 }
 
-static int bind_path(struct listener *l, const struct config *config, struct dl_error *err)
+static int listener_bind_path(struct listener *l, const struct config *config, struct dl_error *err)
 {
     struct sockaddr_un address;
-    int r = fill_address(config->socket, &address, err);
+    int r = listener_fill_address(config->socket, &address, err);
 
     if (r < 0)
         return r;
     if (asprintf(&l->lock, "%s.lock", config->socket) < 0)
         return -ENOMEM;
     l->path = must_strdup(config->socket);
-    if ((r = take_lock(l, err)) < 0 || (r = clear_path(l, &address, err)) < 0)
+    if ((r = listener_take_lock(l, err)) < 0 || (r = listener_clear_path(l, &address, err)) < 0)
         return r;
     l->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     /* Nobody gets in before it listens, and by then mode and group are right. Until then a client
@@ -171,7 +171,7 @@ static int bind_path(struct listener *l, const struct config *config, struct dl_
     umask(mask);
     if (r < 0)
         return dl_error_set(err, code, config->socket, "cannot be bound: %s", strerror(code));
-    if ((r = set_owner(config, err)) < 0)
+    if ((r = listener_set_owner(config, err)) < 0)
         return r;
     if (listen(l->fd, BACKLOG) < 0)
         return dl_error_set(err, errno, config->socket, "cannot be listened on: %s",
@@ -192,13 +192,13 @@ int listener_new(uv_loop_t *loop, const struct config *config, int passed_fd,
     l->context = context;
     l->poll.data = l->pause.data = l;
     if (passed_fd < 0)
-        r = bind_path(l, config, err);
+        r = listener_bind_path(l, config, err);
     else
         r = fcntl(passed_fd, F_SETFL, O_NONBLOCK);
     if (r == 0 && (r = uv_poll_init(loop, &l->poll, l->fd)) == 0) {
         l->handles = 2;
         uv_timer_init(loop, &l->pause);
-        r = uv_poll_start(&l->poll, UV_READABLE, on_readable);
+        r = uv_poll_start(&l->poll, UV_READABLE, listener_on_readable);
     }
     if (r < 0) {
         if (err && !err->code)
@@ -210,20 +210,20 @@ int listener_new(uv_loop_t *loop, const struct config *config, int passed_fd,
     return 0;
 }
 
-static void destroy(struct listener *l)
+static void listener_destroy(struct listener *l)
 {
     free(l->path);
     free(l->lock);
     free(l);
 }
 
-static void on_closed(uv_handle_t *handle)
+static void listener_on_closed(uv_handle_t *handle)
 {
     struct listener *l = handle->data;
 
     if (--l->handles == 0) {
         close_fdp(&l->fd);
-        destroy(l);
+        listener_destroy(l);
     }
 }
 
@@ -239,10 +239,10 @@ struct listener *listener_free(struct listener *l)
     close_fdp(&l->lock_fd);
     if (l->handles == 0) {
         close_fdp(&l->fd);
-        destroy(l);
+        listener_destroy(l);
         return NULL;
     }
-    uv_close((uv_handle_t *)&l->poll, on_closed);
-    uv_close((uv_handle_t *)&l->pause, on_closed);
+    uv_close((uv_handle_t *)&l->poll, listener_on_closed);
+    uv_close((uv_handle_t *)&l->pause, listener_on_closed);
     return NULL;
 }

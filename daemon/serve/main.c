@@ -44,7 +44,7 @@ static const struct option options[] = {{"config", required_argument, NULL, OPT_
                                         {NULL, 0, NULL, 0}};
 
 /* One that this process was started with, not a standard one. */
-static bool parse_fd(const char *text, int *ret)
+static bool dloaderd_parse_fd(const char *text, int *ret)
 {
     char *end;
     long fd = strtol(text, &end, 10);
@@ -73,7 +73,7 @@ int main(int argc, char **argv)
             break;
         case OPT_CLIENT:
         case OPT_STDERR:
-            if (!parse_fd(optarg, c == OPT_CLIENT ? &o.client : &o.errors)) {
+            if (!dloaderd_parse_fd(optarg, c == OPT_CLIENT ? &o.client : &o.errors)) {
                 fprintf(stderr, "dloaderd: --%s: \"%s\" is no open descriptor above 2\n",
                         c == OPT_CLIENT ? "client" : "stderr", optarg);
                 return 2;

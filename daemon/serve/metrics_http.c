@@ -45,13 +45,14 @@ struct metrics_http {
 
 /* ---- answers -------------------------------------------------------------------------------- */
 
-static void add_header(struct MHD_Response *response, const char *name, const char *value)
+static void metrics_http_add_header(struct MHD_Response *response, const char *name,
+                                    const char *value)
 {
     (void)!MHD_add_response_header(response, name, value);
 }
 
 /* `data` is on the heap and becomes the response's. */
-static struct MHD_Response *make_response(void *data, size_t len)
+static struct MHD_Response *metrics_http_make_response(void *data, size_t len)
 {
     struct MHD_Response *response =
         MHD_create_response_from_buffer(len, data, MHD_RESPMEM_MUST_FREE);
@@ -61,19 +62,19 @@ static struct MHD_Response *make_response(void *data, size_t len)
         return NULL;
     }
     /* Nobody asks often enough for a connection to be worth keeping. */
-    add_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
+    metrics_http_add_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
     return response;
 }
 
-static void views_deinit(struct value (*views)[METRICS_VIEWS])
+static void metrics_http_views_deinit(struct value (*views)[METRICS_VIEWS])
 {
     for (size_t i = 0; i < METRICS_VIEWS; i++)
         value_deinit(&(*views)[i]);
 }
 
-static int make_text(struct metrics_http *http, struct dl_buffer *out)
+static int metrics_http_make_text(struct metrics_http *http, struct dl_buffer *out)
 {
-    _cleanup_(views_deinit)
+    _cleanup_(metrics_http_views_deinit)
     struct value views[METRICS_VIEWS] = {0};
     struct dl_error err = {0};
     int r = 0;
@@ -84,7 +85,7 @@ static int make_text(struct metrics_http *http, struct dl_buffer *out)
 }
 
 /* All who ask within a short while get the same text: nobody keeps the daemon busy by asking. */
-static struct MHD_Response *current_text(struct metrics_http *http)
+static struct MHD_Response *metrics_http_current_text(struct metrics_http *http)
 {
     _cleanup_(buffer_deinit)
     struct dl_buffer text = {0};
@@ -92,12 +93,13 @@ static struct MHD_Response *current_text(struct metrics_http *http)
 
     if (http->text && now - http->made_ms < FRESH_MS)
         return http->text;
-    if (make_text(http, &text) < 0)
+    if (metrics_http_make_text(http, &text) < 0)
         return NULL;
-    struct MHD_Response *response = make_response(steal_ptr(text.data), text.len);
+    struct MHD_Response *response = metrics_http_make_response(steal_ptr(text.data), text.len);
     if (!response)
         return NULL;
-    add_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8");
+    metrics_http_add_header(response, MHD_HTTP_HEADER_CONTENT_TYPE,
+                            "text/plain; version=0.0.4; charset=utf-8");
     if (http->text)
         MHD_destroy_response(http->text); /* who is still reading it keeps it */
     http->text = response;
@@ -105,43 +107,47 @@ static struct MHD_Response *current_text(struct metrics_http *http)
     return response;
 }
 
-static enum MHD_Result refuse(struct MHD_Connection *connection, unsigned status, const char *why)
+static enum MHD_Result metrics_http_refuse(struct MHD_Connection *connection, unsigned status,
+                                           const char *why)
 {
-    struct MHD_Response *response = make_response(must_strdup(why), strlen(why));
+    struct MHD_Response *response = metrics_http_make_response(must_strdup(why), strlen(why));
 
     if (!response)
         return MHD_NO;
-    add_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, "text/plain; charset=utf-8");
+    metrics_http_add_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, "text/plain; charset=utf-8");
     if (status == MHD_HTTP_METHOD_NOT_ALLOWED)
-        add_header(response, MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
+        metrics_http_add_header(response, MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
     enum MHD_Result result = MHD_queue_response(connection, status, response);
     MHD_destroy_response(response);
     return result;
 }
 
 /* Headers are there; what the request has besides is not waited for. */
-static enum MHD_Result on_request(void *context, struct MHD_Connection *connection, const char *url,
-                                  const char *method, const char *version, const char *upload,
-                                  size_t *upload_size, void **of_request)
+static enum MHD_Result metrics_http_on_request(void *context, struct MHD_Connection *connection,
+                                               const char *url, const char *method,
+                                               const char *version, const char *upload,
+                                               size_t *upload_size, void **of_request)
 {
     struct metrics_http *http = context;
 
     (void)version, (void)upload, (void)of_request;
     *upload_size = 0; /* nobody wants it */
     if (strcmp(url, "/metrics") != 0)
-        return refuse(connection, MHD_HTTP_NOT_FOUND, "The metrics are at /metrics.\n");
+        return metrics_http_refuse(connection, MHD_HTTP_NOT_FOUND,
+                                   "The metrics are at /metrics.\n");
     if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0)
-        return refuse(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "Metrics can only be read: GET.\n");
-    struct MHD_Response *text = current_text(http);
+        return metrics_http_refuse(connection, MHD_HTTP_METHOD_NOT_ALLOWED,
+                                   "Metrics can only be read: GET.\n");
+    struct MHD_Response *text = metrics_http_current_text(http);
     if (!text)
-        return refuse(connection, MHD_HTTP_SERVICE_UNAVAILABLE, "Out of memory.\n");
+        return metrics_http_refuse(connection, MHD_HTTP_SERVICE_UNAVAILABLE, "Out of memory.\n");
     return MHD_queue_response(connection, MHD_HTTP_OK, text);
 }
 
 /* ---- visitors ------------------------------------------------------------------------------- */
 
-static void on_visitor(void *context, struct MHD_Connection *connection, void **of_socket,
-                       enum MHD_ConnectionNotificationCode code)
+static void metrics_http_on_visitor(void *context, struct MHD_Connection *connection,
+                                    void **of_socket, enum MHD_ConnectionNotificationCode code)
 {
     struct metrics_http *http = context;
     struct visitor *v;
@@ -161,7 +167,7 @@ static void on_visitor(void *context, struct MHD_Connection *connection, void **
 }
 
 /* The oldest who was not hung up on yet; NULL: there is none. */
-static struct visitor *oldest(const struct metrics_http *http)
+static struct visitor *metrics_http_oldest(const struct metrics_http *http)
 {
     struct visitor *v = http->visitors;
 
@@ -170,23 +176,23 @@ static struct visitor *oldest(const struct metrics_http *http)
     return v;
 }
 
-static void hang_up(struct visitor *v)
+static void metrics_http_hang_up(struct visitor *v)
 {
     (void)shutdown(v->fd, SHUT_RDWR); /* the server sees it and closes */
     v->shut = true;
 }
 
-static void on_timer(uv_timer_t *timer);
+static void metrics_http_on_timer(uv_timer_t *timer);
 
 /* Lets the server do what is to do, and comes back when its time, or a visitor's, is over. */
-static void go_on(struct metrics_http *http)
+static void metrics_http_go_on(struct metrics_http *http)
 {
     unsigned long long wait = UINT64_MAX;
 
     (void)MHD_run(http->server);
     if (MHD_get_timeout(http->server, &wait) != MHD_YES)
         wait = UINT64_MAX;
-    const struct visitor *v = oldest(http);
+    const struct visitor *v = metrics_http_oldest(http);
     if (v) {
         uint64_t age = uv_now(http->loop) - v->came_ms;
         wait = min_u64(wait, age < VISIT_MS ? VISIT_MS - age : 0);
@@ -194,44 +200,44 @@ static void go_on(struct metrics_http *http)
     if (wait == UINT64_MAX)
         uv_timer_stop(&http->timer);
     else
-        uv_timer_start(&http->timer, on_timer, wait, 0);
+        uv_timer_start(&http->timer, metrics_http_on_timer, wait, 0);
 }
 
-static void on_timer(uv_timer_t *timer)
+static void metrics_http_on_timer(uv_timer_t *timer)
 {
     struct metrics_http *http = timer->data;
     struct visitor *v;
 
-    while ((v = oldest(http)) && uv_now(http->loop) - v->came_ms >= VISIT_MS)
-        hang_up(v);
-    go_on(http);
+    while ((v = metrics_http_oldest(http)) && uv_now(http->loop) - v->came_ms >= VISIT_MS)
+        metrics_http_hang_up(v);
+    metrics_http_go_on(http);
 }
 
-static void on_event(uv_poll_t *poll, int status, int events)
+static void metrics_http_on_event(uv_poll_t *poll, int status, int events)
 {
     (void)status, (void)events;
-    go_on(poll->data);
+    metrics_http_go_on(poll->data);
 }
 
 /* There is always room for who comes: connections that say nothing do not keep others out. */
-static void on_accepted(void *context, int fd)
+static void metrics_http_on_accepted(void *context, int fd)
 {
     static const union loopback nobody = {.v4 = {.sin_family = AF_INET}};
     struct metrics_http *http = context;
 
     if (http->n_visitors >= VISITORS_MAX) {
-        struct visitor *v = oldest(http);
+        struct visitor *v = metrics_http_oldest(http);
         if (v)
-            hang_up(v);
+            metrics_http_hang_up(v);
         (void)MHD_run(http->server);
     }
     (void)!MHD_add_connection(http->server, fd, &nobody.any, loopback_len(&nobody));
-    go_on(http);
+    metrics_http_go_on(http);
 }
 
 /* ---- beginning and end ---------------------------------------------------------------------- */
 
-static int cannot_listen(struct dl_error *err, const char *listen_at, int code)
+static int metrics_http_cannot_listen(struct dl_error *err, const char *listen_at, int code)
 {
     const char *remedy = "";
 
@@ -244,23 +250,24 @@ static int cannot_listen(struct dl_error *err, const char *listen_at, int code)
                         strerror(code), remedy);
 }
 
-static int bind_address(const char *listen_at, const union loopback *address, struct dl_error *err)
+static int metrics_http_bind_address(const char *listen_at, const union loopback *address,
+                                     struct dl_error *err)
 {
     _cleanup_fd_ int fd =
         socket(address->any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     int on = 1;
 
     if (fd < 0)
-        return cannot_listen(err, listen_at, errno);
+        return metrics_http_cannot_listen(err, listen_at, errno);
     /* A daemon that follows another need not wait for connections that are only remembered. */
     (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     if (bind(fd, &address->any, loopback_len(address)) < 0 || listen(fd, BACKLOG) < 0)
-        return cannot_listen(err, listen_at, errno);
+        return metrics_http_cannot_listen(err, listen_at, errno);
     return steal_fd(&fd);
 }
 
 /* Says the port, which may have been chosen by the kernel. */
-static void tell(int fd)
+static void metrics_http_tell(int fd)
 {
     union loopback address = {0};
     socklen_t len = sizeof address;
@@ -277,16 +284,16 @@ static void tell(int fd)
              (unsigned)ntohs(v6 ? address.v6.sin6_port : address.v4.sin_port));
 }
 
-static int start_server(struct metrics_http *http, struct dl_error *err)
+static int metrics_http_start_server(struct metrics_http *http, struct dl_error *err)
 {
     int r = -ENOMEM;
 
     /* One connection more may be on its way out for each that is let in. */
-    http->server =
-        MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET, 0, NULL, NULL, on_request, http,
-                         MHD_OPTION_CONNECTION_LIMIT, (unsigned)(2 * VISITORS_MAX),
-                         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)REQUEST_BYTES,
-                         MHD_OPTION_NOTIFY_CONNECTION, on_visitor, http, MHD_OPTION_END);
+    http->server = MHD_start_daemon(
+        MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET, 0, NULL, NULL, metrics_http_on_request, http,
+        MHD_OPTION_CONNECTION_LIMIT, (unsigned)(2 * VISITORS_MAX),
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)REQUEST_BYTES, MHD_OPTION_NOTIFY_CONNECTION,
+        metrics_http_on_visitor, http, MHD_OPTION_END);
     if (http->server) {
         int fd = MHD_get_daemon_info(http->server, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
         r = uv_poll_init(http->loop, &http->poll, fd);
@@ -297,7 +304,7 @@ static int start_server(struct metrics_http *http, struct dl_error *err)
     uv_timer_init(http->loop, &http->timer);
     http->handles = 2;
     http->poll.data = http->timer.data = http;
-    (void)uv_poll_start(&http->poll, UV_READABLE, on_event);
+    (void)uv_poll_start(&http->poll, UV_READABLE, metrics_http_on_event);
     return 0;
 }
 
@@ -311,26 +318,26 @@ int metrics_http_new(uv_loop_t *loop, const char *listen_at, metrics_http_view v
     if (!*listen_at)
         return 0;
     if (loopback_parse(listen_at, &address) < 0)
-        return cannot_listen(err, listen_at, EINVAL);
-    if ((fd = bind_address(listen_at, &address, err)) < 0)
+        return metrics_http_cannot_listen(err, listen_at, EINVAL);
+    if ((fd = metrics_http_bind_address(listen_at, &address, err)) < 0)
         return fd;
     struct metrics_http *http = must_alloc(sizeof *http);
     http->loop = loop;
     http->view = view;
     http->context = context;
-    r = listener_new(loop, NULL, fd, on_accepted, http, &http->listener, err);
+    r = listener_new(loop, NULL, fd, metrics_http_on_accepted, http, &http->listener, err);
     if (r == 0)
-        r = start_server(http, err);
+        r = metrics_http_start_server(http, err);
     if (r < 0) {
         metrics_http_free(http);
         return r;
     }
-    tell(fd);
+    metrics_http_tell(fd);
     *ret = http;
     return 0;
 }
 
-static void on_closed(uv_handle_t *handle)
+static void metrics_http_on_closed(uv_handle_t *handle)
 {
     struct metrics_http *http = handle->data;
 
@@ -353,7 +360,7 @@ struct metrics_http *metrics_http_free(struct metrics_http *http)
         free(http);
         return NULL;
     }
-    uv_close((uv_handle_t *)&http->poll, on_closed);
-    uv_close((uv_handle_t *)&http->timer, on_closed);
+    uv_close((uv_handle_t *)&http->poll, metrics_http_on_closed);
+    uv_close((uv_handle_t *)&http->timer, metrics_http_on_closed);
     return NULL;
 }

@@ -24,17 +24,17 @@ struct loader *registered_loader(const struct registered *entry)
 
 enum { KEY_MAX = DL_BOUND_NAME_BYTES + 16 };
 
-static void write_key(uid_t uid, const char *name, char key[static KEY_MAX])
+static void registry_write_key(uid_t uid, const char *name, char key[static KEY_MAX])
 {
     snprintf(key, KEY_MAX, "%u:%s", (unsigned)uid, name);
 }
 
-static struct registered *find(struct daemon *d, uid_t uid, const char *name)
+static struct registered *registry_find_spec(struct daemon *d, uid_t uid, const char *name)
 {
     char key[KEY_MAX];
     struct registered *entry;
 
-    write_key(uid, name, key);
+    registry_write_key(uid, name, key);
     HASH_FIND_STR(d->loaders, key, entry);
     return entry;
 }
@@ -50,7 +50,7 @@ struct past {
     char verdict[VERDICT_LATEST_MAX];
 };
 
-static void keep_verdict(struct daemon *d, const struct registered *entry)
+static void registry_keep_verdict(struct daemon *d, const struct registered *entry)
 {
     const char *verdict = loader_last_verdict(entry->loader);
     struct past *to = NULL;
@@ -68,14 +68,14 @@ static void keep_verdict(struct daemon *d, const struct registered *entry)
     snprintf(to->verdict, sizeof to->verdict, "%s", verdict);
 }
 
-static void give_verdict(const struct daemon *d, const struct registered *entry)
+static void registry_give_verdict(const struct daemon *d, const struct registered *entry)
 {
     for (size_t i = 0; d->past && i < PAST_MAX; i++)
         if (strcmp(d->past[i].key, entry->key) == 0)
             loader_was(entry->loader, d->past[i].verdict);
 }
 
-static void on_gone(void *context, struct loader *loader)
+static void registry_on_gone(void *context, struct loader *loader)
 {
     struct daemon *d = context;
     struct registered *entry;
@@ -84,14 +84,14 @@ static void on_gone(void *context, struct loader *loader)
     HASH_ITER (hh, d->loaders, entry, next) {
         if (entry->loader != loader)
             continue;
-        keep_verdict(d, entry);
+        registry_keep_verdict(d, entry);
         HASH_DEL(d->loaders, entry);
         free(entry->key);
         free(entry);
     }
 }
 
-static void on_retired(void *context, uint32_t segment)
+static void registry_on_retired(void *context, uint32_t segment)
 {
     struct daemon *d = context;
 
@@ -99,8 +99,8 @@ static void on_retired(void *context, uint32_t segment)
         session_segment_retired(s, segment);
 }
 
-static int join(const struct registered *entry, const struct dl_spec *wanted, struct loader **ret,
-                struct dl_error *err)
+static int registry_join(const struct registered *entry, const struct dl_spec *wanted,
+                         struct loader **ret, struct dl_error *err)
 {
     struct dl_error difference = {0};
 
@@ -112,11 +112,11 @@ static int join(const struct registered *entry, const struct dl_spec *wanted, st
     return 0;
 }
 
-static const struct loader_events loader_events = {SESSION_LOADER_EVENTS, .retired = on_retired,
-                                                   .gone = on_gone};
+static const struct loader_events loader_events = {
+    SESSION_LOADER_EVENTS, .retired = registry_on_retired, .gone = registry_on_gone};
 
-static int take_host(struct daemon *d, struct session *session, struct python_run *run,
-                     struct dl_error *err)
+static int registry_take_host(struct daemon *d, struct session *session, struct python_run *run,
+                              struct dl_error *err)
 {
     int sock = -1;
     int r = session_take_host(session, run->host_number, &sock, err);
@@ -125,23 +125,24 @@ static int take_host(struct daemon *d, struct session *session, struct python_ru
 }
 
 /* What the loader's workers are run with; the host of its spec is taken from the session. */
-static int choose_python(struct daemon *d, struct session *session, const struct dl_spec *spec,
-                         struct python_run *ret, struct dl_error *err)
+static int registry_choose_python(struct daemon *d, struct session *session,
+                                  const struct dl_spec *spec, struct python_run *ret,
+                                  struct dl_error *err)
 {
     struct python_asker asker = {
         .config = &d->config, .private = d->options.private, .uid = session_uid(session)};
     int r = python_choose(&asker, spec, ret, err);
 
     if (r == 0 && ret->host_number)
-        r = take_host(d, session, ret, err);
+        r = registry_take_host(d, session, ret, err);
     if (r < 0)
         python_run_deinit(ret);
     return r;
 }
 
 /* Where the data lies may differ from node to node; what is read, and how, does not. */
-static int agree_on_seed(struct daemon *d, struct dl_spec *spec, uint64_t asked,
-                         struct dl_error *err)
+static int registry_agree_on_seed(struct daemon *d, struct dl_spec *spec, uint64_t asked,
+                                  struct dl_error *err)
 {
     uint64_t parts[STATE_PARTS];
     char key[STATE_PARTS * 16 + 1];
@@ -157,8 +158,8 @@ static int agree_on_seed(struct daemon *d, struct dl_spec *spec, uint64_t asked,
  * The seed of a spec that gives none: the one that was in force before, the one that all nodes have
  * agreed on, or a new one. 1: they have not yet.
  */
-static int give_seed(struct daemon *d, struct dl_spec *spec, const uint64_t *seed, uint64_t asked,
-                     struct dl_error *err)
+static int registry_give_seed(struct daemon *d, struct dl_spec *spec, const uint64_t *seed,
+                              uint64_t asked, struct dl_error *err)
 {
     if (spec->has_seed)
         return 0;
@@ -167,12 +168,12 @@ static int give_seed(struct daemon *d, struct dl_spec *spec, const uint64_t *see
         return 0;
     }
     if (d->members)
-        return agree_on_seed(d, spec, asked, err);
+        return registry_agree_on_seed(d, spec, asked, err);
     return seed_draw(&spec->seed, err);
 }
 
-static int make_loader(struct daemon *d, struct session *session, struct dl_spec *spec,
-                       struct loader **ret, struct dl_error *err)
+static int registry_make_loader(struct daemon *d, struct session *session, struct dl_spec *spec,
+                                struct loader **ret, struct dl_error *err)
 {
     char key[KEY_MAX];
     struct loader_options options = {.loop = &d->loop,
@@ -185,8 +186,8 @@ static int make_loader(struct daemon *d, struct session *session, struct dl_spec
                                      .events = &loader_events,
                                      .context = d};
 
-    write_key(options.uid, spec->name, key);
-    int r = choose_python(d, session, spec, &options.python, err);
+    registry_write_key(options.uid, spec->name, key);
+    int r = registry_choose_python(d, session, spec, &options.python, err);
     if (r == 0)
         r = loader_new(&options, spec, ret, err);
     if (r < 0)
@@ -195,14 +196,14 @@ static int make_loader(struct daemon *d, struct session *session, struct dl_spec
     entry->key = must_strdup(key);
     entry->loader = *ret;
     HASH_ADD_KEYPTR(hh, d->loaders, entry->key, strlen(entry->key), entry);
-    give_verdict(d, entry);
+    registry_give_verdict(d, entry);
     return 0;
 }
 
 /* Of who gives no seed: the loader's is not the one that was in force before, or that nodes agree
  * on. */
-static bool has_other_seed(const struct daemon *d, const struct loader *loader,
-                           const struct dl_spec *spec, const uint64_t *seed)
+static bool registry_has_other_seed(const struct daemon *d, const struct loader *loader,
+                                    const struct dl_spec *spec, const uint64_t *seed)
 {
     const struct dl_spec *theirs = loader_spec(loader);
 
@@ -217,15 +218,16 @@ static bool has_other_seed(const struct daemon *d, const struct loader *loader,
  * is one that a former daemon has drawn, or all nodes have to agree on one. A host's number says
  * nothing of what it has: who brings one without a name has the loader alone.
  */
-static void find_free_name(struct daemon *d, uid_t uid, const uint64_t *seed, struct dl_spec *spec)
+static void registry_find_free_name(struct daemon *d, uid_t uid, const uint64_t *seed,
+                                    struct dl_spec *spec)
 {
     _cleanup_free_ char *stem = must_strdup(spec->name);
     const struct registered *entry;
     struct dl_error difference;
     bool alone = python_host_number(spec) != 0;
 
-    for (unsigned i = 2; (entry = find(d, uid, spec->name)) &&
-                         (alone || has_other_seed(d, entry->loader, spec, seed) ||
+    for (unsigned i = 2; (entry = registry_find_spec(d, uid, spec->name)) &&
+                         (alone || registry_has_other_seed(d, entry->loader, spec, seed) ||
                           spec_differs(loader_spec(entry->loader), spec, &difference));
          i++) {
         free(spec->name);
@@ -235,7 +237,7 @@ static void find_free_name(struct daemon *d, uid_t uid, const uint64_t *seed, st
 }
 
 /* The loader that is joined has one: what came with this OPEN must not stay. */
-static void drop_host(struct session *session, const struct dl_spec *spec)
+static void registry_drop_host(struct session *session, const struct dl_spec *spec)
 {
     uint64_t number = python_host_number(spec);
     int sock;
@@ -255,7 +257,7 @@ int registry_find(void *context, struct session *session, const struct value *sp
     int r;
 
     if (spec_value->type == VALUE_STRING) {
-        entry = find(d, session_uid(session), spec_value->string);
+        entry = registry_find_spec(d, session_uid(session), spec_value->string);
         if (!entry)
             return dl_error_set(err, ENOENT, "name",
                                 "no loader named \"%s\" is open; open it by its spec first",
@@ -272,20 +274,20 @@ int registry_find(void *context, struct session *session, const struct value *sp
                             "0 loads in the client's own process, which the daemon has no part "
                             "in; give 1 or more");
     if (!value_get(spec_value, "name"))
-        find_free_name(d, session_uid(session), seed, &spec);
-    entry = find(d, session_uid(session), spec.name);
+        registry_find_free_name(d, session_uid(session), seed, &spec);
+    entry = registry_find_spec(d, session_uid(session), spec.name);
     if (!entry) {
-        r = give_seed(d, &spec, seed, asked, err);
-        return r != 0 ? r : make_loader(d, session, &spec, ret, err);
+        r = registry_give_seed(d, &spec, seed, asked, err);
+        return r != 0 ? r : registry_make_loader(d, session, &spec, ret, err);
     }
-    r = join(entry, &spec, ret, err);
+    r = registry_join(entry, &spec, ret, err);
     if (r == 0)
-        drop_host(session, &spec);
+        registry_drop_host(session, &spec);
     return r;
 }
 
 /* Of that name, of all users; NULL: none, or several. */
-static const struct registered *find_anyones(const struct daemon *d, const char *name)
+static const struct registered *registry_find_anyones(const struct daemon *d, const char *name)
 {
     const struct registered *found = NULL;
 
@@ -305,10 +307,10 @@ int registry_find_open(void *context, struct session *session, const char *name,
 {
     struct daemon *d = context;
     uid_t uid = session_uid(session);
-    const struct registered *entry = find(d, uid, name);
+    const struct registered *entry = registry_find_spec(d, uid, name);
 
     if (!entry && (uid == 0 || uid == geteuid()))
-        entry = find_anyones(d, name);
+        entry = registry_find_anyones(d, name);
     if (!entry)
         return dl_error_set(err, ENOENT, name, "no loader of that name is open; see dlctl loaders");
     *ret = entry->loader;
@@ -322,7 +324,7 @@ void registry_free(struct daemon *d)
 
     HASH_ITER (hh, d->loaders, entry, next) {
         struct loader *loader = entry->loader;
-        on_gone(d, loader);
+        registry_on_gone(d, loader);
         loader_free(loader);
     }
     free(d->past);

@@ -9,7 +9,7 @@
 
 enum { BAD_SHOWN = 1024 }; /* what a frame has room for */
 
-static void set_verdict(struct row *row, const struct loader *loader)
+static void views_set_verdict(struct row *row, const struct loader *loader)
 {
     struct verdict verdict;
 
@@ -17,7 +17,7 @@ static void set_verdict(struct row *row, const struct loader *loader)
     row_string(row, "verdict", verdict.text);
 }
 
-static int view_loaders(const struct daemon *d, struct value *ret)
+static int views_loaders(const struct daemon *d, struct value *ret)
 {
     ret->type = VALUE_ARRAY;
     for (struct registered *e = d->loaders; e; e = registered_next(e)) {
@@ -47,7 +47,7 @@ static int view_loaders(const struct daemon *d, struct value *ret)
         row_uint(&row, "limit_bytes", spec->memory_limit);
         row_seconds(&row, "starved_s", loader_starved_ns(l));
         row_string(&row, "starved_by", *starved_by ? starved_by : NULL);
-        set_verdict(&row, l);
+        views_set_verdict(&row, l);
         if (row.r < 0)
             return row.r;
     }
@@ -55,7 +55,7 @@ static int view_loaders(const struct daemon *d, struct value *ret)
 }
 
 /* Null while it is not running; a worker that is being started may be gone again already. */
-static void add_usage(struct row *row, int pid)
+static void views_add_usage(struct row *row, int pid)
 {
     struct usage usage;
     uint64_t wait_ns;
@@ -73,7 +73,7 @@ static void add_usage(struct row *row, int pid)
         row_null(row, "cpu_wait_s");
 }
 
-static int add_worker(const struct loader *l, uint32_t i, struct value *rows)
+static int views_add_worker(const struct loader *l, uint32_t i, struct value *rows)
 {
     struct row row = row_push(rows);
     struct pool_worker_view view;
@@ -98,19 +98,19 @@ static int add_worker(const struct loader *l, uint32_t i, struct value *rows)
     row_seconds(&row, "busy_s", view.busy_ns);
     row_seconds(&row, "fetch_s", view.busy_ns - view.collate_ns);
     row_seconds(&row, "collate_s", view.collate_ns);
-    add_usage(&row, view.pid);
+    views_add_usage(&row, view.pid);
     row_string(&row, "sandbox", sandbox);
     return row.r;
 }
 
-static int view_workers(const struct daemon *d, struct value *ret)
+static int views_workers(const struct daemon *d, struct value *ret)
 {
     ret->type = VALUE_ARRAY;
     for (struct registered *e = d->loaders; e; e = registered_next(e)) {
         const struct loader *l = registered_loader(e);
 
         for (uint32_t i = 0; i < pool_workers(loader_pool(l)); i++) {
-            int r = add_worker(l, i, ret);
+            int r = views_add_worker(l, i, ret);
             if (r < 0)
                 return r;
         }
@@ -118,7 +118,7 @@ static int view_workers(const struct daemon *d, struct value *ret)
     return 0;
 }
 
-static int view_ring(const struct daemon *d, struct value *ret)
+static int views_ring(const struct daemon *d, struct value *ret)
 {
     ret->type = VALUE_ARRAY;
     for (struct registered *e = d->loaders; e; e = registered_next(e)) {
@@ -145,7 +145,7 @@ static int view_ring(const struct daemon *d, struct value *ret)
     return 0;
 }
 
-static int view_sessions(const struct daemon *d, struct value *ret)
+static int views_sessions(const struct daemon *d, struct value *ret)
 {
     ret->type = VALUE_ARRAY;
     for (const struct session *s = d->sessions.head; s; s = session_next(s)) {
@@ -169,7 +169,7 @@ static int view_sessions(const struct daemon *d, struct value *ret)
 }
 
 /* Where the sample's number counts; null of a map-style dataset, where it is the index. */
-static void set_place(struct row *row, const struct bad_place *place)
+static void views_set_place(struct row *row, const struct bad_place *place)
 {
     const struct {
         const char *key;
@@ -180,8 +180,8 @@ static void set_place(struct row *row, const struct bad_place *place)
         row_uint_if(row, all[i].key, place->world, all[i].n);
 }
 
-static int add_bad_sample(const struct loader *l, const struct bad_sample *sample,
-                          struct value *rows)
+static int views_add_bad_sample(const struct loader *l, const struct bad_sample *sample,
+                                struct value *rows)
 {
     const struct dl_spec *spec = loader_spec(l);
     struct row row = row_push(rows);
@@ -192,7 +192,7 @@ static int add_bad_sample(const struct loader *l, const struct bad_sample *sampl
         row.r = value_set_int(row.map, "sample", (int64_t)sample->index);
     else
         row_uint(&row, "sample", sample->index);
-    set_place(&row, &sample->place);
+    views_set_place(&row, &sample->place);
     row_uint(&row, "errno", (uint64_t)sample->code);
     row_string(&row, "done", spec->on_error == ON_ERROR_SKIP ? "skipped" : "substituted");
     row_uint(&row, "seen", sample->seen);
@@ -200,7 +200,7 @@ static int add_bad_sample(const struct loader *l, const struct bad_sample *sampl
     return row.r;
 }
 
-static int view_quarantine(const struct daemon *d, struct value *ret)
+static int views_quarantine(const struct daemon *d, struct value *ret)
 {
     ret->type = VALUE_ARRAY;
     for (struct registered *e = d->loaders; e; e = registered_next(e)) {
@@ -208,7 +208,7 @@ static int view_quarantine(const struct daemon *d, struct value *ret)
         const struct quarantine *q = &loader_core(l)->quarantine;
 
         for (uint32_t i = 0; i < q->n && ret->count < BAD_SHOWN; i++) {
-            int r = add_bad_sample(l, &q->samples[i], ret);
+            int r = views_add_bad_sample(l, &q->samples[i], ret);
             if (r < 0)
                 return r;
         }
@@ -216,7 +216,7 @@ static int view_quarantine(const struct daemon *d, struct value *ret)
     return 0;
 }
 
-static void add_verdicts(struct row *row, const struct daemon *d)
+static void views_add_verdicts(struct row *row, const struct daemon *d)
 {
     struct value *verdicts = row_list(row, "verdicts");
 
@@ -225,13 +225,13 @@ static void add_verdicts(struct row *row, const struct daemon *d)
         struct row inner = row_push(verdicts);
 
         row_string(&inner, "loader", views_name(l));
-        set_verdict(&inner, l);
+        views_set_verdict(&inner, l);
         row->r = inner.r;
     }
 }
 
 /* Of all loaders together. */
-static void add_sums(struct row *row, const struct daemon *d)
+static void views_add_sums(struct row *row, const struct daemon *d)
 {
     struct core_totals sum = {0};
     uint64_t loaders = 0, workers = 0, memory = 0;
@@ -259,7 +259,7 @@ static void add_sums(struct row *row, const struct daemon *d)
     row_uint(row, "faults", sum.faults);
 }
 
-static int view_status(const struct daemon *d, struct value *ret)
+static int views_status(const struct daemon *d, struct value *ret)
 {
     struct row row = row_begin(ret);
     uint64_t sessions = 0;
@@ -274,12 +274,12 @@ static int view_status(const struct daemon *d, struct value *ret)
     row_seconds(&row, "uptime_s", uv_hrtime() - d->begun_ns);
     row_uint(&row, "sessions", sessions);
     row_uint(&row, "sessions_ever", d->sessions_ever);
-    add_sums(&row, d);
-    add_verdicts(&row, d);
+    views_add_sums(&row, d);
+    views_add_verdicts(&row, d);
     return row.r;
 }
 
-static int view_members(const struct daemon *d, struct value *ret)
+static int views_members(const struct daemon *d, struct value *ret)
 {
     return members_view(d->members, ret);
 }
@@ -288,9 +288,15 @@ static const struct {
     const char *name;
     int (*make)(const struct daemon *d, struct value *ret);
 } views[] = {
-    {"status", view_status},         {"loaders", view_loaders}, {"epochs", view_epochs},
-    {"workers", view_workers},       {"ring", view_ring},       {"sessions", view_sessions},
-    {"quarantine", view_quarantine}, {"members", view_members}, {"times", view_times},
+    {"status", views_status},
+    {"loaders", views_loaders},
+    {"epochs", view_epochs},
+    {"workers", views_workers},
+    {"ring", views_ring},
+    {"sessions", views_sessions},
+    {"quarantine", views_quarantine},
+    {"members", views_members},
+    {"times", view_times},
     {"trace", view_trace},
 };
 

@@ -6,7 +6,7 @@
 enum { BUCKETS_SHOWN = 512 };
 
 /* The rank that the stream waits for, where batches are dispatched, and why; else null. */
-static void add_waiting(struct row *row, const struct stream *stream)
+static void views_epochs_add_waiting(struct row *row, const struct stream *stream)
 {
     bool started = false;
     uint64_t rank = core_waits_for(stream, &started);
@@ -17,7 +17,7 @@ static void add_waiting(struct row *row, const struct stream *stream)
 }
 
 /* The stream's own, and what of its source's it has yet to take. */
-static uint32_t count_all(const struct stream *stream, enum step_state state)
+static uint32_t views_epochs_count_all(const struct stream *stream, enum step_state state)
 {
     const struct stream *source = stream->source;
     uint32_t n = stream_count(stream, state);
@@ -28,7 +28,7 @@ static uint32_t count_all(const struct stream *stream, enum step_state state)
 }
 
 /* The buckets of a plan, as far as anybody reads so many. */
-static void add_buckets(struct row *row, const struct plan *plan)
+static void views_epochs_add_buckets(struct row *row, const struct plan *plan)
 {
     uint32_t n = plan ? plan_buckets(plan) : 0;
 
@@ -53,7 +53,7 @@ static void add_buckets(struct row *row, const struct plan *plan)
  * Of batches of tokens: what was delivered of them, in `age_ns`, and what becomes of the epoch's
  * samples.
  */
-static void add_tokens(struct row *row, const struct stream *s, uint64_t age_ns)
+static void views_epochs_add_tokens(struct row *row, const struct stream *s, uint64_t age_ns)
 {
     const struct plan *plan = stream_is_settled(s) ? s->plan : NULL;
     const struct plan_totals *totals = plan ? plan_totals(plan) : NULL;
@@ -75,12 +75,12 @@ static void add_tokens(struct row *row, const struct stream *s, uint64_t age_ns)
         row_real(row, "tokens_per_s", (double)s->tokens * 1e9 / (double)max_u64(age_ns, 1));
     else
         row_null(row, "tokens_per_s");
-    add_buckets(row, totals ? plan : NULL);
+    views_epochs_add_buckets(row, totals ? plan : NULL);
 }
 
 /* What other numbers of ranks have had of the epoch, first things first; the steps count from
  * there. */
-static void add_before(struct row *row, const struct history *before)
+static void views_epochs_add_before(struct row *row, const struct history *before)
 {
     struct value *stretches = row_list(row, "before");
 
@@ -93,7 +93,7 @@ static void add_before(struct row *row, const struct history *before)
     }
 }
 
-static const char *state_of(const struct stream *s)
+static const char *views_epochs_state_of(const struct stream *s)
 {
     return s->phase == STREAM_PARKED    ? "parked"
            : !s->sink                   ? "expected"
@@ -106,7 +106,7 @@ static const char *state_of(const struct stream *s)
 static const char *const priorities[] = {
     [PRIORITY_NORMAL] = "normal", [PRIORITY_HIGH] = "high", [PRIORITY_LOW] = "low"};
 
-static void add_epoch(struct row *row, const struct loader *l, const struct stream *s)
+static void views_epochs_add_epoch(struct row *row, const struct loader *l, const struct stream *s)
 {
     uint64_t age_ns = s->sink ? uv_hrtime() - s->begun_ns : 0; /* nobody has begun it */
 
@@ -119,22 +119,22 @@ static void add_epoch(struct row *row, const struct loader *l, const struct stre
     row_uint(row, "world", s->params.world);
     row_uint(row, "step", s->params.any_order ? s->params.first + s->handed : s->to_deliver);
     row_uint_if(row, "steps", s->params.steps != STEPS_UNKNOWN, s->params.steps);
-    add_before(row, &s->params.before);
-    row_uint(row, "running", count_all(s, STEP_RUNNING));
-    row_uint(row, "ready", count_all(s, STEP_READY));
+    views_epochs_add_before(row, &s->params.before);
+    row_uint(row, "running", views_epochs_count_all(s, STEP_RUNNING));
+    row_uint(row, "ready", views_epochs_count_all(s, STEP_READY));
     row_uint(row, "leased", s->leased);
     row_uint(row, "pinned", s->pinned);
     row_uint(row, "credits", s->params.credits);
     row_string(row, "priority", priorities[s->params.priority]);
     row_uint(row, "samples", s->samples);
-    add_tokens(row, s, age_ns);
-    add_waiting(row, s);
+    views_epochs_add_tokens(row, s, age_ns);
+    views_epochs_add_waiting(row, s);
     if (s->sink)
         row_seconds(row, "age_s", age_ns);
     else
         row_null(row, "age_s");
     row_seconds(row, "waited_s", s->waited_ns);
-    row_string(row, "state", state_of(s));
+    row_string(row, "state", views_epochs_state_of(s));
 }
 
 int view_epochs(const struct daemon *d, struct value *ret)
@@ -148,7 +148,7 @@ int view_epochs(const struct daemon *d, struct value *ret)
                 continue;
             struct row row = row_push(ret);
 
-            add_epoch(&row, l, s);
+            views_epochs_add_epoch(&row, l, s);
             if (row.r < 0)
                 return row.r;
         }

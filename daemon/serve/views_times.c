@@ -6,8 +6,8 @@
 
 enum { TRACED_SHOWN = 4096 }; /* what a frame has room for */
 
-static void add_times(struct value *ret, const struct loader *l, const struct stream *s,
-                      const struct timing *timing, int *r)
+static void views_times_add(struct value *ret, const struct loader *l, const struct stream *s,
+                            const struct timing *timing, int *r)
 {
     for (int stage = 0; stage < STAGES && *r == 0; stage++) {
         struct row row = row_push(ret);
@@ -33,16 +33,16 @@ int view_times(const struct daemon *d, struct value *ret)
     for (struct registered *e = d->loaders; e; e = registered_next(e)) {
         const struct loader *l = registered_loader(e);
 
-        add_times(ret, l, NULL, &loader_core(l)->timing, &r);
+        views_times_add(ret, l, NULL, &loader_core(l)->timing, &r);
         for (const struct stream *s = loader_core(l)->streams; s; s = s->next) {
             if (s->sink && !stream_is_source(s))
-                add_times(ret, l, s, &s->timing, &r);
+                views_times_add(ret, l, s, &s->timing, &r);
         }
     }
     return r;
 }
 
-static int add_traced(struct value *rows, const struct trace_batch *b)
+static int views_times_add_traced(struct value *rows, const struct trace_batch *b)
 {
     const uint64_t numbers[] = {b->epoch,   b->rank, b->step,  b->worker,    b->planned, b->begun,
                                 b->fetched, b->made, b->ready, b->delivered, b->released};
@@ -60,7 +60,7 @@ static int add_traced(struct value *rows, const struct trace_batch *b)
 }
 
 /* How many batches there are to show if no loader shows more than `each`. */
-static uint64_t count_traced(const struct daemon *d, uint32_t each)
+static uint64_t views_times_count_traced(const struct daemon *d, uint32_t each)
 {
     uint64_t n = 0;
 
@@ -70,14 +70,14 @@ static uint64_t count_traced(const struct daemon *d, uint32_t each)
 }
 
 /* The most that each loader may show, so that a frame has room for all of them. */
-static uint32_t traced_share(const struct daemon *d)
+static uint32_t views_times_traced_share(const struct daemon *d)
 {
     uint32_t fits = 0, most = TRACE_BATCHES;
 
     while (fits < most) {
         uint32_t each = fits + (most - fits + 1) / 2;
 
-        if (count_traced(d, each) <= TRACED_SHOWN)
+        if (views_times_count_traced(d, each) <= TRACED_SHOWN)
             fits = each;
         else
             most = each - 1;
@@ -88,7 +88,7 @@ static uint32_t traced_share(const struct daemon *d)
 /* The latest ones of each loader. */
 int view_trace(const struct daemon *d, struct value *ret)
 {
-    uint32_t share = traced_share(d);
+    uint32_t share = views_times_traced_share(d);
 
     ret->type = VALUE_ARRAY;
     for (struct registered *e = d->loaders; e; e = registered_next(e)) {
@@ -100,7 +100,7 @@ int view_trace(const struct daemon *d, struct value *ret)
         row_string(&row, "loader", views_name(l));
         struct value *batches = row_list(&row, "batches");
         for (uint32_t i = n - (uint32_t)min_u64(n, share); i < n && row.r == 0; i++)
-            row.r = add_traced(batches, trace_at(trace, i));
+            row.r = views_times_add_traced(batches, trace_at(trace, i));
         if (row.r < 0)
             return row.r;
     }
