@@ -43,13 +43,14 @@ enum {
 };
 
 /* By integers: an index that is not checked yet must not make a pointer. */
-static inline const void *row_address(const struct array *array, uint64_t index, uint64_t row_bytes)
+static inline const void *array_row_address(const struct array *array, uint64_t index,
+                                            uint64_t row_bytes)
 {
     return (const void *)((uintptr_t)array->rows + index * row_bytes);
 }
 
 /* One load that the compiler may not repeat: what was checked is what is used. */
-static inline uint64_t load_index(const uint64_t *indices, size_t i)
+static inline uint64_t array_load_index(const uint64_t *indices, size_t i)
 {
     return __atomic_load_n(&indices[i], __ATOMIC_RELAXED);
 }
@@ -61,13 +62,14 @@ static inline __attribute__((always_inline)) size_t array_read_small(const struc
                                                                      size_t row_bytes)
 {
     for (size_t i = 0; i < n; i++) {
-        uint64_t index = load_index(indices, i);
+        uint64_t index = array_load_index(indices, i);
 
         if (i + SMALL_AHEAD < n)
-            __builtin_prefetch(row_address(array, load_index(indices, i + SMALL_AHEAD), row_bytes));
+            __builtin_prefetch(
+                array_row_address(array, array_load_index(indices, i + SMALL_AHEAD), row_bytes));
         if (index >= array->count)
             return i;
-        memcpy(dst + i * row_bytes, row_address(array, index, row_bytes), row_bytes);
+        memcpy(dst + i * row_bytes, array_row_address(array, index, row_bytes), row_bytes);
     }
     return n;
 }
@@ -78,16 +80,17 @@ static size_t array_read_large(const struct array *array, const uint64_t *indice
     uint64_t row_bytes = array->row_bytes;
 
     for (size_t i = 0; i < n; i++) {
-        uint64_t index = load_index(indices, i);
+        uint64_t index = array_load_index(indices, i);
 
         if (i + LARGE_AHEAD < n) {
-            const char *ahead = row_address(array, load_index(indices, i + LARGE_AHEAD), row_bytes);
+            const char *ahead =
+                array_row_address(array, array_load_index(indices, i + LARGE_AHEAD), row_bytes);
             for (uintptr_t line = 0; line < LARGE_LINES; line++)
                 __builtin_prefetch((const void *)((uintptr_t)ahead + line * CACHE_LINE));
         }
         if (index >= array->count)
             return i;
-        memcpy(dst + i * row_bytes, row_address(array, index, row_bytes), row_bytes);
+        memcpy(dst + i * row_bytes, array_row_address(array, index, row_bytes), row_bytes);
     }
     return n;
 }
@@ -118,7 +121,7 @@ size_t array_read_rows(const struct array *array, const uint64_t *indices, size_
 
 void array_expect(const struct array *array, uint64_t index)
 {
-    uintptr_t row = (uintptr_t)row_address(array, index, array->row_bytes);
+    uintptr_t row = (uintptr_t)array_row_address(array, index, array->row_bytes);
     uint64_t lines = min_u64((array->row_bytes + CACHE_LINE - 1) / CACHE_LINE, LARGE_LINES);
 
     for (uint64_t line = 0; line < lines; line++)

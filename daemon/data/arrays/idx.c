@@ -27,7 +27,7 @@ static uint32_t idx_dtype(uint8_t code)
     return 0;
 }
 
-static uint32_t load_be32(const uint8_t *p)
+static uint32_t idx_load_be32(const uint8_t *p)
 {
     uint32_t big;
 
@@ -36,8 +36,8 @@ static uint32_t load_be32(const uint8_t *p)
 }
 
 /* The first four bytes: type and number of dimensions. */
-static int parse_magic(const uint8_t *data, uint64_t len, const char *path,
-                       struct array_header *ret, struct dl_error *err)
+static int idx_parse_magic(const uint8_t *data, uint64_t len, const char *path,
+                           struct array_header *ret, struct dl_error *err)
 {
     uint32_t dtype;
 
@@ -74,7 +74,7 @@ int idx_parse(const uint8_t *data, uint64_t len, const char *path, struct array_
     struct array_header header = {0};
     int r;
 
-    r = parse_magic(data, len, path, &header, err);
+    r = idx_parse_magic(data, len, path, &header, err);
     if (r < 0)
         return r;
     if (len < header.data_off)
@@ -84,7 +84,7 @@ int idx_parse(const uint8_t *data, uint64_t len, const char *path, struct array_
                             (unsigned long long)len, header.ndim,
                             (unsigned long long)header.data_off);
     for (uint32_t i = 0; i < header.ndim; i++)
-        header.shape[i] = load_be32(data + IDX_MAGIC_BYTES + 4 * (size_t)i);
+        header.shape[i] = idx_load_be32(data + IDX_MAGIC_BYTES + 4 * (size_t)i);
     r = array_header_measure(&header, path, err);
     if (r < 0)
         return r;
@@ -93,7 +93,7 @@ int idx_parse(const uint8_t *data, uint64_t len, const char *path, struct array_
 }
 
 /* In place or from another buffer; elements of the big-endian file into the machine's order. */
-static void swap_elements(uint8_t *out, const uint8_t *in, uint64_t bytes, size_t element)
+static void idx_swap_elements(uint8_t *out, const uint8_t *in, uint64_t bytes, size_t element)
 {
     for (uint64_t i = 0; i < bytes; i += element) {
         switch (element) {
@@ -122,8 +122,8 @@ static void swap_elements(uint8_t *out, const uint8_t *in, uint64_t bytes, size_
 }
 
 /* Refuses what the file cannot possibly unpack to, before memory is taken for it. */
-static int check_unpacked(const struct array_header *header, uint64_t packed, const char *path,
-                          struct dl_error *err)
+static int idx_check_unpacked(const struct array_header *header, uint64_t packed, const char *path,
+                              struct dl_error *err)
 {
     char text[SHAPE_TEXT_MAX];
 
@@ -143,7 +143,7 @@ static int check_unpacked(const struct array_header *header, uint64_t packed, co
     return 0;
 }
 
-static int read_packed_header(struct gunzip *gz, struct array_header *ret, struct dl_error *err)
+static int idx_read_packed_header(struct gunzip *gz, struct array_header *ret, struct dl_error *err)
 {
     uint8_t head[IDX_HEADER_MAX];
     struct array_header header = {0};
@@ -152,7 +152,7 @@ static int read_packed_header(struct gunzip *gz, struct array_header *ret, struc
     r = gunzip_read(gz, head, IDX_MAGIC_BYTES, err);
     if (r < 0)
         return r;
-    r = parse_magic(head, IDX_MAGIC_BYTES, gz->path, &header, err);
+    r = idx_parse_magic(head, IDX_MAGIC_BYTES, gz->path, &header, err);
     if (r < 0)
         return r;
     r = gunzip_read(gz, head + IDX_MAGIC_BYTES, header.data_off - IDX_MAGIC_BYTES, err);
@@ -173,22 +173,22 @@ int idx_unpack(const uint8_t *data, uint64_t len, const char *path, struct array
     int r;
 
     if ((r = gunzip_begin(&gz, data, len, path, err)) < 0 ||
-        (r = read_packed_header(&gz, &header, err)) < 0 ||
-        (r = check_unpacked(&header, len, path, err)) < 0 ||
+        (r = idx_read_packed_header(&gz, &header, err)) < 0 ||
+        (r = idx_check_unpacked(&header, len, path, err)) < 0 ||
         (r = source_alloc(header.data_bytes, path, &rows, &memory, err)) < 0 ||
         (r = gunzip_read(&gz, memory, header.data_bytes, err)) < 0 ||
         (r = gunzip_finish(&gz, err)) < 0)
         return r;
     if (dtype_bytes(header.dtype) > 1)
-        swap_elements(memory, memory, header.data_bytes, dtype_bytes(header.dtype));
+        idx_swap_elements(memory, memory, header.data_bytes, dtype_bytes(header.dtype));
     source_freeze(&rows);
     array_init(ret, &header, &rows, memory);
     return 0;
 }
 
 /* A plain file of one-byte elements stays mapped; others are swapped into memory. */
-static int open_plain(struct source *source, const char *path, struct array *ret,
-                      struct dl_error *err)
+static int idx_open_plain(struct source *source, const char *path, struct array *ret,
+                          struct dl_error *err)
 {
     struct array_header header = {0};
     struct source rows = {0};
@@ -205,8 +205,8 @@ static int open_plain(struct source *source, const char *path, struct array *ret
     r = source_alloc(header.data_bytes, path, &rows, &memory, err);
     if (r < 0)
         return r;
-    swap_elements(memory, source->data + header.data_off, header.data_bytes,
-                  dtype_bytes(header.dtype));
+    idx_swap_elements(memory, source->data + header.data_off, header.data_bytes,
+                      dtype_bytes(header.dtype));
     source_freeze(&rows);
     array_init(ret, &header, &rows, memory);
     return 0;
@@ -225,5 +225,5 @@ int idx_open(const char *path, const struct data_env *env, struct array *ret, st
         return dl_error_set(err, EINVAL, path, "is empty; an IDX file has a header at least");
     if (source_is_gzip(&source))
         return idx_unpack(source.data, source.bytes, path, ret, err);
-    return open_plain(&source, path, ret, err);
+    return idx_open_plain(&source, path, ret, err);
 }

@@ -40,7 +40,7 @@ struct npy_dict {
 
 enum npy_key { KEY_DESCR = 1, KEY_FORTRAN = 2, KEY_SHAPE = 4, KEY_ALL = 7 };
 
-static void skip_space(struct npy_text *text)
+static void npy_skip_space(struct npy_text *text)
 {
     while (text->at < text->end &&
            (*text->at == ' ' || *text->at == '\t' || *text->at == '\n' || *text->at == '\r'))
@@ -48,32 +48,32 @@ static void skip_space(struct npy_text *text)
 }
 
 /* The next character that is no space; NUL at the end. */
-static char peek(struct npy_text *text)
+static char npy_peek(struct npy_text *text)
 {
-    skip_space(text);
+    npy_skip_space(text);
     return text->at < text->end ? *text->at : '\0';
 }
 
-static bool take(struct npy_text *text, char c)
+static bool npy_take(struct npy_text *text, char c)
 {
-    if (text->at == text->end || peek(text) != c || c == '\0')
+    if (text->at == text->end || npy_peek(text) != c || c == '\0')
         return false;
     text->at++;
     return true;
 }
 
-static bool take_word(struct npy_text *text, const char *word)
+static bool npy_take_word(struct npy_text *text, const char *word)
 {
     size_t len = strlen(word);
 
-    skip_space(text);
+    npy_skip_space(text);
     if ((size_t)(text->end - text->at) < len || memcmp(text->at, word, len) != 0)
         return false;
     text->at += len;
     return true;
 }
 
-static int damaged(const struct npy_text *text, const char *what)
+static int npy_damaged(const struct npy_text *text, const char *what)
 {
     return dl_error_set(text->err, EINVAL, text->path,
                         "its .npy header is damaged: %s; write the file again with numpy.save",
@@ -81,59 +81,59 @@ static int damaged(const struct npy_text *text, const char *what)
 }
 
 /* A quoted string without escapes: no name or number type has any. */
-static int take_string(struct npy_text *text, char *ret, size_t room)
+static int npy_take_string(struct npy_text *text, char *ret, size_t room)
 {
-    char quote = peek(text);
+    char quote = npy_peek(text);
     size_t len = 0;
 
     if (quote != '\'' && quote != '"')
-        return damaged(text, "a quoted string is missing");
+        return npy_damaged(text, "a quoted string is missing");
     text->at++;
     while (text->at < text->end && *text->at != quote) {
         if (*text->at < ' ' || *text->at > '~' || *text->at == '\\' || len + 1 >= room)
-            return damaged(text, "a string in it is too long or has odd characters");
+            return npy_damaged(text, "a string in it is too long or has odd characters");
         ret[len++] = *text->at++;
     }
     if (text->at == text->end)
-        return damaged(text, "a string has no end");
+        return npy_damaged(text, "a string has no end");
     text->at++;
     ret[len] = '\0';
     return 0;
 }
 
-static int take_descr(struct npy_text *text, struct npy_dict *dict)
+static int npy_take_descr(struct npy_text *text, struct npy_dict *dict)
 {
-    char c = peek(text);
+    char c = npy_peek(text);
 
     if (c == '[' || c == '(' || c == '{')
         return dl_error_set(text->err, EINVAL, text->path,
                             "holds a structured dtype; save each of its fields as a file of its "
                             "own: numpy.save('FIELD.npy', array['FIELD'])");
-    return take_string(text, dict->descr, sizeof dict->descr);
+    return npy_take_string(text, dict->descr, sizeof dict->descr);
 }
 
-static int take_bool(struct npy_text *text, bool *ret)
+static int npy_take_bool(struct npy_text *text, bool *ret)
 {
-    if (take_word(text, "True"))
+    if (npy_take_word(text, "True"))
         *ret = true;
-    else if (take_word(text, "False"))
+    else if (npy_take_word(text, "False"))
         *ret = false;
     else
-        return damaged(text, "fortran_order is neither True nor False");
+        return npy_damaged(text, "fortran_order is neither True nor False");
     return 0;
 }
 
-static int take_dimension(struct npy_text *text, uint64_t *ret)
+static int npy_take_dimension(struct npy_text *text, uint64_t *ret)
 {
     uint64_t n = 0;
     unsigned digits = 0;
 
     for (; text->at < text->end && *text->at >= '0' && *text->at <= '9'; text->at++, digits++) {
         if (mul_overflows(n, 10, &n) || add_overflows(n, (uint64_t)(*text->at - '0'), &n))
-            return damaged(text, "a dimension is beyond 2^64");
+            return npy_damaged(text, "a dimension is beyond 2^64");
     }
     if (digits == 0)
-        return damaged(text, "shape is not a tuple of whole numbers");
+        return npy_damaged(text, "shape is not a tuple of whole numbers");
     /* Python 2 wrote long integers as 3L. */
     if (text->at < text->end && *text->at == 'L')
         text->at++;
@@ -142,38 +142,38 @@ static int take_dimension(struct npy_text *text, uint64_t *ret)
 }
 
 /* (), (3,), (3, 4) or (3, 4,); but not (3), which is a number in Python. */
-static int take_shape(struct npy_text *text, struct npy_dict *dict)
+static int npy_take_shape(struct npy_text *text, struct npy_dict *dict)
 {
     bool comma = true;
     int r;
 
-    if (!take(text, '('))
-        return damaged(text, "shape is not a tuple");
-    for (dict->ndim = 0; peek(text) != ')'; dict->ndim++) {
+    if (!npy_take(text, '('))
+        return npy_damaged(text, "shape is not a tuple");
+    for (dict->ndim = 0; npy_peek(text) != ')'; dict->ndim++) {
         if (!comma)
-            return damaged(text, "the dimensions of shape are not separated by commas");
+            return npy_damaged(text, "the dimensions of shape are not separated by commas");
         if (dict->ndim == TREE_DIMS)
             return dl_error_set(text->err, EINVAL, text->path,
                                 "has more than %u dimensions; reshape it to fewer",
                                 (unsigned)TREE_DIMS);
-        r = take_dimension(text, &dict->shape[dict->ndim]);
+        r = npy_take_dimension(text, &dict->shape[dict->ndim]);
         if (r < 0)
             return r;
-        comma = take(text, ',');
+        comma = npy_take(text, ',');
     }
     text->at++;
     if (dict->ndim == 1 && !comma)
-        return damaged(text, "shape is a number, not a tuple");
+        return npy_damaged(text, "shape is a number, not a tuple");
     return 0;
 }
 
-static int take_entry(struct npy_text *text, struct npy_dict *dict)
+static int npy_take_entry(struct npy_text *text, struct npy_dict *dict)
 {
     char key[NPY_DESCR_MAX];
     unsigned bit;
     int r;
 
-    r = take_string(text, key, sizeof key);
+    r = npy_take_string(text, key, sizeof key);
     if (r < 0)
         return r;
     if (strcmp(key, "descr") == 0)
@@ -183,46 +183,46 @@ static int take_entry(struct npy_text *text, struct npy_dict *dict)
     else if (strcmp(key, "shape") == 0)
         bit = KEY_SHAPE;
     else
-        return damaged(text, "it has a key that is not descr, fortran_order or shape");
+        return npy_damaged(text, "it has a key that is not descr, fortran_order or shape");
     if (dict->seen & bit)
-        return damaged(text, "a key stands there twice");
+        return npy_damaged(text, "a key stands there twice");
     dict->seen |= bit;
-    if (!take(text, ':'))
-        return damaged(text, "a key has no value");
+    if (!npy_take(text, ':'))
+        return npy_damaged(text, "a key has no value");
     if (bit == KEY_DESCR)
-        return take_descr(text, dict);
+        return npy_take_descr(text, dict);
     if (bit == KEY_FORTRAN)
-        return take_bool(text, &dict->fortran);
-    return take_shape(text, dict);
+        return npy_take_bool(text, &dict->fortran);
+    return npy_take_shape(text, dict);
 }
 
-static int take_dict(struct npy_text *text, struct npy_dict *dict)
+static int npy_take_dict(struct npy_text *text, struct npy_dict *dict)
 {
     bool comma = true;
     int r;
 
-    if (!take(text, '{'))
-        return damaged(text, "it is not a dict");
-    while (peek(text) != '}') {
+    if (!npy_take(text, '{'))
+        return npy_damaged(text, "it is not a dict");
+    while (npy_peek(text) != '}') {
         if (!comma)
-            return damaged(text, "its entries are not separated by commas");
-        r = take_entry(text, dict);
+            return npy_damaged(text, "its entries are not separated by commas");
+        r = npy_take_entry(text, dict);
         if (r < 0)
             return r;
-        comma = take(text, ',');
+        comma = npy_take(text, ',');
     }
     text->at++;
-    skip_space(text);
+    npy_skip_space(text);
     if (text->at != text->end)
-        return damaged(text, "something follows its dict");
+        return npy_damaged(text, "something follows its dict");
     if (dict->seen != KEY_ALL)
-        return damaged(text, "one of descr, fortran_order and shape is missing");
+        return npy_damaged(text, "one of descr, fortran_order and shape is missing");
     return 0;
 }
 
 /* "<f4" → float32. `|` (no byte order) is for types of one byte, to which `<` and `>` don't matter.
  */
-static int parse_descr(const struct npy_text *text, const char *descr, uint32_t *ret)
+static int npy_parse_descr(const struct npy_text *text, const char *descr, uint32_t *ret)
 {
     uint32_t dtype;
 
@@ -242,7 +242,7 @@ static int parse_descr(const struct npy_text *text, const char *descr, uint32_t 
     return 0;
 }
 
-static int check_order(const struct npy_text *text, const struct npy_dict *dict)
+static int npy_check_order(const struct npy_text *text, const struct npy_dict *dict)
 {
     if (dict->ndim == 0)
         return dl_error_set(text->err, EINVAL, text->path,
@@ -256,7 +256,8 @@ static int check_order(const struct npy_text *text, const struct npy_dict *dict)
 }
 
 /* Files that people take for .npy, by how they start. */
-static int refuse_magic(const uint8_t *data, uint64_t len, const char *path, struct dl_error *err)
+static int npy_refuse_magic(const uint8_t *data, uint64_t len, const char *path,
+                            struct dl_error *err)
 {
     if (len >= 2 && data[0] == 0x1f && data[1] == 0x8b)
         return dl_error_set(err, EINVAL, path,
@@ -269,15 +270,15 @@ static int refuse_magic(const uint8_t *data, uint64_t len, const char *path, str
 }
 
 /* Where the header's text lies: [*ret_off, *ret_off + *ret_len), inside `len`. */
-static int find_header(const uint8_t *data, uint64_t len, const char *path, uint64_t *ret_off,
-                       uint64_t *ret_len, struct dl_error *err)
+static int npy_find_header(const uint8_t *data, uint64_t len, const char *path, uint64_t *ret_off,
+                           uint64_t *ret_len, struct dl_error *err)
 {
     uint64_t off, text_len = 0;
 
     if (len == 0)
         return dl_error_set(err, EINVAL, path, "is empty; a .npy file has a header at least");
     if (memcmp(data, npy_magic, min_u64(len, sizeof npy_magic)) != 0)
-        return refuse_magic(data, len, path, err);
+        return npy_refuse_magic(data, len, path, err);
     if (len >= NPY_PREFIX_BYTES && (data[6] < 1 || data[6] > 3 || data[7] != 0))
         return dl_error_set(err, EINVAL, path,
                             "is .npy version %u.%u; 1.0, 2.0 and 3.0 can be read", data[6],
@@ -313,14 +314,14 @@ int npy_parse(const uint8_t *data, uint64_t len, const char *path, struct array_
     uint64_t off = 0, text_len = 0;
     int r;
 
-    r = find_header(data, len, path, &off, &text_len, err);
+    r = npy_find_header(data, len, path, &off, &text_len, err);
     if (r < 0)
         return r;
     text.at = (const char *)data + off;
     text.end = text.at + text_len;
-    if ((r = take_dict(&text, &dict)) < 0 ||
-        (r = parse_descr(&text, dict.descr, &header.dtype)) < 0 ||
-        (r = check_order(&text, &dict)) < 0)
+    if ((r = npy_take_dict(&text, &dict)) < 0 ||
+        (r = npy_parse_descr(&text, dict.descr, &header.dtype)) < 0 ||
+        (r = npy_check_order(&text, &dict)) < 0)
         return r;
     header.ndim = dict.ndim;
     memcpy(header.shape, dict.shape, dict.ndim * sizeof *dict.shape);

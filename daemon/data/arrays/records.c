@@ -4,7 +4,8 @@
 #include <errno.h>
 
 /* Bytes of one record, refused when it says nothing about how many there are. */
-static int record_bytes(const struct spec_dataset *spec, uint64_t *ret, struct dl_error *err)
+static int records_record_bytes(const struct spec_dataset *spec, uint64_t *ret,
+                                struct dl_error *err)
 {
     char text[SHAPE_TEXT_MAX];
 
@@ -22,8 +23,8 @@ static int record_bytes(const struct spec_dataset *spec, uint64_t *ret, struct d
     return 0;
 }
 
-static int count_records(const struct spec_dataset *spec, uint64_t record, uint64_t bytes,
-                         uint64_t *ret, struct dl_error *err)
+static int records_count_records(const struct spec_dataset *spec, uint64_t record, uint64_t bytes,
+                                 uint64_t *ret, struct dl_error *err)
 {
     const char *path = spec->files[0].path;
     char text[SHAPE_TEXT_MAX];
@@ -54,9 +55,9 @@ int records_open(const struct spec_dataset *spec, const struct data_env *env, st
     uint64_t record = 0, count = 0;
     int r;
 
-    if ((r = record_bytes(spec, &record, err)) < 0 ||
+    if ((r = records_record_bytes(spec, &record, err)) < 0 ||
         (r = source_open(spec->files[0].path, env, &source, err)) < 0 ||
-        (r = count_records(spec, record, source.bytes, &count, err)) < 0)
+        (r = records_count_records(spec, record, source.bytes, &count, err)) < 0)
         return r;
     *ret = (struct array){
         .source = source,

@@ -116,8 +116,8 @@ static const struct dataset_ops tokens_ops = {
 
 /* ---- opening -------------------------------------------------------------------------------- */
 
-static int check_npy(const struct spec_dataset *spec, const struct array_header *header,
-                     struct dl_error *err)
+static int tokens_check_npy(const struct spec_dataset *spec, const struct array_header *header,
+                            struct dl_error *err)
 {
     const char *path = spec->files[0].path;
     char text[SHAPE_TEXT_MAX];
@@ -140,8 +140,8 @@ static int check_npy(const struct spec_dataset *spec, const struct array_header 
 }
 
 /* Sets dtype and the first token; *ret_count tokens follow from there. */
-static int find_tokens(struct tokens *tokens, const struct spec_dataset *spec, const char *place,
-                       uint64_t *ret_count, struct dl_error *err)
+static int tokens_find_tokens(struct tokens *tokens, const struct spec_dataset *spec,
+                              const char *place, uint64_t *ret_count, struct dl_error *err)
 {
     const char *path = spec->files[0].path;
     const struct source *source = &tokens->source;
@@ -151,7 +151,7 @@ static int find_tokens(struct tokens *tokens, const struct spec_dataset *spec, c
 
     if (npy_is(source->data, source->bytes)) {
         if ((r = npy_parse(source->data, source->bytes, path, &header, err)) < 0 ||
-            (r = check_npy(spec, &header, err)) < 0 ||
+            (r = tokens_check_npy(spec, &header, err)) < 0 ||
             (r = array_header_fits(&header, source->bytes, path, err)) < 0)
             return r;
         tokens->dtype = header.dtype;
@@ -176,14 +176,14 @@ static int find_tokens(struct tokens *tokens, const struct spec_dataset *spec, c
 }
 
 /* Windows that have all of their tokens, the target's last one included. */
-static uint64_t count_windows(const struct spec_dataset *spec, uint64_t count)
+static uint64_t tokens_count_windows(const struct spec_dataset *spec, uint64_t count)
 {
     if (count <= spec->sequence_length)
         return 0;
     return (count - spec->sequence_length - 1) / spec->stride + 1;
 }
 
-static int describe(struct tokens *tokens)
+static int tokens_describe(struct tokens *tokens)
 {
     struct tree *schema = &tokens->base.schema;
     uint32_t dtype = tokens->widen ? DL_DTYPE_INT64 : tokens->dtype;
@@ -214,15 +214,15 @@ int tokens_open(const struct spec_dataset *spec, const char *place, const struct
     ds = &tokens->base;
     ds->ops = &tokens_ops;
     if ((r = source_open(spec->files[0].path, env, &tokens->source, err)) < 0 ||
-        (r = find_tokens(tokens, spec, place, &count, err)) < 0)
+        (r = tokens_find_tokens(tokens, spec, place, &count, err)) < 0)
         return r;
     tokens->widen = spec->widen != WIDEN_NONE;
     tokens->sequence_length = spec->sequence_length;
     tokens->sequence_bytes = spec->sequence_length * tokens->token_bytes;
-    ds->length = count_windows(spec, count);
+    ds->length = tokens_count_windows(spec, count);
     /* One window needs no stride; further ones lie in the file, so that theirs cannot overflow. */
     tokens->stride_bytes = ds->length > 1 ? spec->stride * tokens->token_bytes : 0;
-    r = describe(tokens);
+    r = tokens_describe(tokens);
     if (r < 0)
         return dl_error_set(err, -r, place, "its samples cannot be described: %s", strerror(-r));
     *ret = steal_ptr(ds);
